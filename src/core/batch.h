@@ -65,6 +65,9 @@ struct SequenceSlice {
   // Positions relative to the sequence length, for trees (depth); empty = 0, 1, 2, ...
   std::vector<int32_t> relative_positions{};
   Outputs outputs = Outputs::kLast;
+  // The tokens sampled for this slice are limited by a mask that Runner::set_masks() brings after the
+  // step was submitted: it depends on the token before, which the step in flight is still sampling.
+  bool wants_mask = false;
 };
 
 struct Batch {
@@ -77,6 +80,18 @@ struct Batch {
   bool empty() const {
     return admissions.empty() && block_appends.empty() && slices.empty() && releases.empty();
   }
+};
+
+// Allowed tokens of one slice: bit t of words[t / 64] set = token t may be sampled.
+struct SliceMask {
+  int32_t slice_idx = -1;         // in Batch::slices
+  std::vector<uint64_t> words{};  // u64[sampled rows, ceil(vocab_size / 64)]
+};
+
+// The masks of one step: exactly one for every slice with wants_mask.
+struct StepMasks {
+  int64_t step_id = -1;
+  std::vector<SliceMask> masks{};
 };
 
 // A sampled token with what was asked for about it.

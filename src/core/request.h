@@ -2,11 +2,13 @@
 // A request as the engine sees it and how it ended. Plain data.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/batch.h"
 #include "core/sampling_params.h"
+#include "core/token_constraint.h"
 
 namespace fathom::core {
 
@@ -16,6 +18,11 @@ struct Request {
   RequestId id = 0;
   std::vector<int32_t> prompt{};  // token ids, at least one
   SamplingParams sampling{};
+  int priority = 0;  // higher goes first; equal ones by arrival (or by cached prefix, policy lpm)
+  // Two requests share cached blocks only when their salts are equal.
+  std::string cache_salt{};
+  // Limits every sampled token; null = free. The request owns its state.
+  std::shared_ptr<TokenConstraint> constraint{};
 };
 
 // Every request reaches exactly one of these.
@@ -28,7 +35,9 @@ struct RequestOutput {
   FinishReason finish_reason = FinishReason::kNone;
   int32_t matched_stop_token = -1;  // kStop by token: which; it is the last of `tokens`
   uint64_t seed = 0;                // the one used
-  std::string error{};              // kFailed: why
+  int num_cached_tokens = 0;  // of the prompt, found in the prefix cache at the first admission
+  int num_retractions = 0;
+  std::string error{};  // kFailed: why
 };
 
 }  // namespace fathom::core

@@ -1,0 +1,29 @@
+#pragma once
+// TokenConstraint: which tokens may come next in one sequence, after the tokens accepted so far. A
+// grammar's matcher implements it; engine and scheduler know only this.
+//
+//   std::vector<uint64_t> words((vocab_size + 63) / 64);
+//   constraint.fill_mask(words);
+//   constraint.accept(sampled);
+//
+// One thread at a time uses an object. Which one may change between calls: masks are computed by workers.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace fathom::core {
+
+class TokenConstraint {
+ public:
+  virtual ~TokenConstraint() = default;
+  // Sets bit t of words[t / 64] for every token t that may come next, clears all others. At least one bit
+  // is set. When the text may end here, the end-of-sequence tokens are among them.
+  virtual void fill_mask(std::span<uint64_t> words) = 0;
+  // Moves on. False = the token was not allowed (the state stays as it is).
+  virtual bool accept(int32_t token) = 0;
+  // The same state in a new object, e.g. for the choices of one request.
+  virtual std::unique_ptr<TokenConstraint> clone() const = 0;
+};
+
+}  // namespace fathom::core

@@ -1,0 +1,54 @@
+#pragma once
+// Exchange: one request being answered. Handlers get it on the I/O thread of its connection; they may keep
+// the pointer, answer later, or stream.
+//
+//   router.add({"POST", "/v1/completions", Access::kInference, [](ExchangePtr exchange) {
+//     workers.post([exchange] {
+//       Response response = compute(exchange->request());
+//       exchange->post([exchange, response] { exchange->send(response); });
+//     });
+//   }});
+//
+// Everything but post(), thread_idx() and request() is called on the I/O thread of the connection
+// (thread_idx()). After the answer is complete, or the client has gone, every call is a no-op. The answer is
+// complete with send() or finish_stream(); an exchange that is dropped without one is answered with 500.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "http/message.h"
+
+namespace fathom::http {
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  virtual const Request& request() const = 0;
+  virtual int thread_idx() const = 0;
+  // Runs a task on the connection's I/O thread, in order. Any thread; never runs it inside the call.
+  virtual void post(std::function<void()> task) = 0;
+
+  // The whole answer at once.
+  virtual void send(Response response) = 0;
+  // Or a stream of server-sent events. From here on a comment line goes out whenever nothing else did for
+  // the keep-alive interval.
+  virtual void begin_stream() = 0;
+  // Queues bytes (whole events, "data: ...\n\n"); several calls in one turn go out in one write.
+  virtual void write(std::string_view bytes) = 0;
+  // complete = false: the connection is closed after what is queued (an error in the stream).
+  virtual void finish_stream(bool complete) = 0;
+  // Bytes queued and not yet taken by the socket.
+  virtual size_t backlog_bytes() const = 0;
+
+  // The client has gone (also when it stalled too long), for streams and for answers not yet sent alike.
+  virtual bool is_closed() const = 0;
+  // Called once, on the I/O thread, when the client goes before the answer is complete.
+  virtual void on_close(std::function<void()> callback) = 0;
+};
+
+using ExchangePtr = std::shared_ptr<Exchange>;
+
+}  // namespace fathom::http

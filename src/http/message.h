@@ -1,0 +1,33 @@
+#pragma once
+// What a handler sees of an HTTP request and what it answers. Plain data, no transport.
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fathom::http {
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+struct Request {
+  std::string method;  // "GET"; HEAD arrives as GET, its body is not sent
+  std::string path;    // of the matched route: decoded once, normalised, no query
+  std::vector<std::pair<std::string, std::string>> query;  // decoded
+  Headers headers;                                         // names in lower case
+  std::string body;
+  std::string
+      request_id;  // x-request-id when it is well-formed, else drawn; answered as x-request-id
+  std::string key_name;  // of the API key that authorised it; empty = no keys are configured
+  // Value of the first header of that (lower-case) name, empty if there is none.
+  std::string_view header(std::string_view name) const;
+};
+
+struct Response {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  Headers headers;
+};
+
+}  // namespace fathom::http

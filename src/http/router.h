@@ -1,0 +1,51 @@
+#pragma once
+// Router: which handler answers which method and path, and what a caller must show to reach it. Access is
+// decided on the matched route and nothing else; a route without a rule does not exist.
+//
+//   Router router;
+//   router.add({.method = "GET", .path = "/v1/models/{id}", .access = Access::kInference, .handler = ...});
+//
+// Built before the server starts, read-only and thread-safe afterwards.
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/exchange.h"
+
+namespace fathom::http {
+
+enum class Access {
+  kOpen,       // nobody is asked: /livez and /readyz only
+  kInference,  // any API key
+  kAdmin,      // the admin key; when there is none, any API key
+  kPage,  // as kInference, and a browser is told to ask for the key (Basic, the key as password)
+};
+
+struct Route {
+  std::string method;
+  std::string
+      path;  // exact; one last segment may be "{name}": a non-empty rest, which may hold slashes
+  Access access = Access::kInference;
+  std::function<void(ExchangePtr)> handler;
+};
+
+class Router {
+ public:
+  void add(Route route);  // aborts when method and path are taken
+
+  struct Found {
+    const Route* route = nullptr;  // null: no such path, or not with this method
+    std::string parameter;         // what "{name}" stands for
+    std::string allowed_methods;   // not empty: the path exists with these ("GET, POST")
+  };
+  Found find(std::string_view method, std::string_view path) const;
+  const std::vector<Route>& routes() const { return routes_; }
+
+ private:
+  std::vector<Route> routes_;
+};
+
+}  // namespace fathom::http

@@ -1,0 +1,40 @@
+#pragma once
+// ApiError: an answer that is not 2xx, in OpenAI's shape {"error": {message, type, param, code}}. Made only
+// by the functions below, so that no body ever holds a path, an address or an exception's text.
+//
+//   if (n > 128) return invalid_parameter("n", "n is 200, must be in [1, 128]");
+//
+// Thread-safe (no state).
+
+#include <string>
+#include <variant>
+
+#include "base/result.h"
+#include "http/message.h"
+
+namespace fathom::server {
+
+struct ApiError {
+  int status = 400;
+  std::string message, type, param, code;  // param and code: empty = null
+  int retry_after_seconds = 0;             // 0 = no Retry-After
+};
+
+ApiError invalid_parameter(std::string param, std::string message);  // 400 invalid_request_error
+ApiError context_too_long(std::string message);      // 400, code context_length_exceeded
+ApiError model_not_found(const std::string& model);  // 404
+ApiError overloaded();                               // 429: the queue is full
+ApiError draining();                                 // 503
+ApiError internal_error();  // 500: "the request failed; see the server's log"
+// The engine's refusals.
+ApiError from_engine(const Error& error);
+
+http::Response to_response(const ApiError& error);
+// {"error": {...}} as one line, for an error inside a stream.
+std::string to_json(const ApiError& error);
+
+// Result<T> with an ApiError.
+template <class T>
+using Parsed = std::variant<T, ApiError>;
+
+}  // namespace fathom::server

@@ -1,0 +1,80 @@
+#pragma once
+// GenerationRequest: what a body of /v1/chat/completions, /v1/completions or /generate asks for, after every
+// check that needs no engine. The parsers (requests/) write it, the generation service (generation/) runs
+// it. Plain data.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "core/sampling_params.h"
+#include "text/chat_format.h"
+
+namespace fathom::server {
+
+enum class Endpoint { kChat, kCompletions, kGenerate };
+
+// What a grammar is written in; compiled by the grammar module.
+struct GrammarSource {
+  enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf };
+  Kind kind = Kind::kNone;
+  std::string text;  // the schema as JSON text, the pattern, the rules
+};
+
+// Tool calls that the output must hold (tool_choice required or a named function) or may hold
+// (--constrain-tool-calls): their arguments follow the tools' schemas.
+struct ToolConstraint {
+  enum class Kind { kNone, kOptional, kRequired };
+  Kind kind = Kind::kNone;
+  json::Value tools = json::Value::array();  // those allowed, {name, parameters, ...}
+  bool parallel = true;                      // more than one call
+};
+
+// One prompt and how its answers are made. n answers come from the same item.
+struct GenerationItem {
+  std::vector<int32_t> prompt;
+  std::string prompt_text;  // completions with echo only
+  core::SamplingParams sampling;
+  int n = 1;
+  std::vector<std::string> stop;  // stop strings
+  bool no_stop_trim = false;      // keep the stop string in the text
+  bool skip_special_tokens = true;
+  GrammarSource grammar;
+  std::string request_id;  // native API: rid of this item
+  // Native API: prompt log-probabilities from this position on; -1 = none.
+  int logprob_start_len = -1;
+};
+
+struct GenerationRequest {
+  Endpoint endpoint = Endpoint::kChat;
+  std::string id;       // "chatcmpl-…", "cmpl-…" or rid
+  std::string model;    // as served
+  int64_t created = 0;  // unix seconds
+  std::vector<GenerationItem> items;
+  bool is_batch = false;  // native API: the answer is a list even for one item
+
+  bool stream = false;
+  bool include_usage = false;           // stream_options
+  bool continuous_usage_stats = false;  // stream_options
+  bool echo = false;                    // completions
+  int top_logprobs = 0;                 // chat and completions: how many alternatives are shown
+  bool logprobs = false;
+  bool return_text_in_logprobs = false;  // native API
+  int stream_interval = 1;               // tokens per event, native API
+
+  int priority = 0;
+  std::string cache_salt;
+
+  // Chat only.
+  text::ChatFormat chat_format = text::ChatFormat::kV3;
+  bool starts_in_reasoning = false;
+  bool separate_reasoning = true;
+  bool stream_reasoning = true;
+  bool parse_tools = false;
+  ToolConstraint tool_constraint;
+};
+
+}  // namespace fathom::server
