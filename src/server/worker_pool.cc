@@ -1,0 +1,53 @@
+#include "server/worker_pool.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace fathom::server {
+
+WorkerPool::WorkerPool(const WorkerPoolConfig& config)
+    : max_queued_jobs_(static_cast<size_t>(config.max_queued_jobs)) {
+  FATHOM_CHECK(config.num_threads >= 1, "num_threads is " << config.num_threads);
+  threads_.reserve(static_cast<size_t>(config.num_threads));
+  for (int i = 0; i < config.num_threads; ++i) threads_.emplace_back([this] { run(); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool WorkerPool::post(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.size() >= max_queued_jobs_) return false;
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+int WorkerPool::num_queued() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(jobs_.size());
+}
+
+void WorkerPool::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const std::function<void()> job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    job();
+    lock.lock();
+  }
+}
+
+}  // namespace fathom::server

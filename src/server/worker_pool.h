@@ -1,0 +1,46 @@
+#pragma once
+// WorkerPool: a few threads for work that is too long for an I/O thread: parsing a large body, tokenising,
+// compiling a grammar. The queue is bounded, so that a flood is refused at once instead of waiting.
+//
+//   WorkerPool workers({.num_threads = 2, .max_queued_jobs = 256});
+//   if (!workers.post([exchange] { ... })) exchange->send(to_response(overloaded()));
+//
+// Thread-safe. The destructor runs what is queued and joins; jobs must not throw.
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fathom::server {
+
+struct WorkerPoolConfig {
+  int num_threads = 2;
+  int max_queued_jobs = 1024;  // waiting, not running
+};
+
+class WorkerPool {
+ public:
+  explicit WorkerPool(const WorkerPoolConfig& config);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // False: the queue is full, the job was dropped.
+  [[nodiscard]] bool post(std::function<void()> job);
+  int num_queued() const;
+
+ private:
+  void run();
+
+  const size_t max_queued_jobs_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  bool ending_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace fathom::server
