@@ -2,6 +2,11 @@
 // GenerationRequest: what a body of /v1/chat/completions, /v1/completions or /generate asks for, after every
 // check that needs no engine. The parsers (requests/) write it, the generation service (generation/) runs
 // it. Plain data.
+//
+//   Parsed<GenerationRequest> parsed = parse_chat_request(body, model);
+//   if (const ApiError* error = std::get_if<ApiError>(&parsed)) return to_response(*error);
+//   GenerationRequest& request = std::get<GenerationRequest>(parsed);
+//   if (request.id.empty()) request.id = draw_id();
 
 #include <cstdint>
 #include <optional>
@@ -35,38 +40,41 @@ struct ToolConstraint {
 
 // One prompt and how its answers are made. n answers come from the same item.
 struct GenerationItem {
-  std::vector<int32_t> prompt;
-  std::string prompt_text;  // completions with echo only
+  std::vector<int32_t> prompt;  // at least one; with max_new_tokens it fits the context
+  std::string prompt_text;      // completions with echo only
+  // Complete and validated. return_logprobs, num_top_logprobs and return_prompt_logprobs are set here for
+  // every endpoint. The choices of n > 1 share the seed: the service derives one for each.
   core::SamplingParams sampling;
   int n = 1;
   std::vector<std::string> stop;  // stop strings
   bool no_stop_trim = false;      // keep the stop string in the text
   bool skip_special_tokens = true;
   GrammarSource grammar;
-  std::string request_id;  // native API: rid of this item
+  std::string request_id;  // native API: rid of this item; empty = draw one
   // Native API: prompt log-probabilities from this position on; -1 = none.
   int logprob_start_len = -1;
+  int stream_interval = 1;  // native API: tokens per event
 };
 
 struct GenerationRequest {
   Endpoint endpoint = Endpoint::kChat;
-  std::string id;       // "chatcmpl-…", "cmpl-…" or rid
+  std::string id;       // rid; empty = the service draws "chatcmpl-…", "cmpl-…"
   std::string model;    // as served
-  int64_t created = 0;  // unix seconds
+  int64_t created = 0;  // unix seconds; the service sets it
   std::vector<GenerationItem> items;
   bool is_batch = false;  // native API: the answer is a list even for one item
 
   bool stream = false;
-  bool include_usage = false;           // stream_options
-  bool continuous_usage_stats = false;  // stream_options
-  bool echo = false;                    // completions
-  int top_logprobs = 0;                 // chat and completions: how many alternatives are shown
-  bool logprobs = false;
+  bool include_usage = false;            // stream_options
+  bool continuous_usage_stats = false;   // stream_options
+  bool echo = false;                     // completions
+  bool logprobs = false;                 // chat and completions; the native API has it per item
+  int top_logprobs = 0;                  // chat and completions: how many alternatives are shown
   bool return_text_in_logprobs = false;  // native API
-  int stream_interval = 1;               // tokens per event, native API
 
   int priority = 0;
-  std::string cache_salt;
+  std::string
+      cache_salt;  // what the client asked for (cache_salt, extra_key), the API key not in it
 
   // Chat only.
   text::ChatFormat chat_format = text::ChatFormat::kV3;
