@@ -76,9 +76,10 @@ void StepExecutor::run_largest_step() {
   num_blocks = std::max(num_blocks, prefill_blocks);
   kv_ = model::KvStorage::allocate(model_.kv_groups().at(0), static_cast<int>(num_blocks),
                                    model_.backend());
-  run(prefill);
-  run(widest_decode());
-  run(longest_decode());
+  MaskMailbox no_masks;
+  run(prefill, no_masks);
+  run(widest_decode(), no_masks);
+  run(longest_decode(), no_masks);
   model_.logits(row_hidden_, logits_, stream_);
   stream_.synchronize();
   kv_.reset();

@@ -80,6 +80,7 @@ ModelRunner::~ModelRunner() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  masks_.close();
   submitted_.notify_one();
   if (worker_.joinable()) worker_.join();
 }
@@ -115,7 +116,7 @@ void ModelRunner::work() {
     const core::Batch batch = std::move(batches_.front());
     batches_.pop_front();
     lock.unlock();
-    core::StepResult result = executor_->run(batch);
+    core::StepResult result = executor_->run(batch, masks_);
     lock.lock();
     results_.push_back(std::move(result));
     finished_.notify_one();

@@ -6,8 +6,8 @@
 //   std::puts(runner->plan().describe().c_str());
 //   runner->submit(batch);  core::StepResult result = runner->wait();
 //
-// The model (loaded, finish_loading() called) outlives the runner. One thread submits and waits. Contract:
-// runner.h and docs/contracts/runner.md.
+// The model (loaded, finish_loading() called) outlives the runner. One thread submits and waits;
+// any thread sets masks. Contract: runner.h and docs/contracts/runner.md.
 
 #include <condition_variable>
 #include <deque>
@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "model/model.h"
+#include "runner/mask_mailbox.h"
 #include "runner/memory_plan.h"
 #include "runner/runner.h"
 #include "runner/step_executor.h"
@@ -40,13 +41,14 @@ class ModelRunner : public Runner {
  public:
   // Measures and allocates. Throws StartupError when a setting is out of range or memory does not suffice.
   static std::unique_ptr<ModelRunner> create(const model::Model& model, const RunnerConfig& config);
-  // Finishes the steps in flight.
+  // Finishes the steps in flight; those whose masks have not come by then, without masks.
   ~ModelRunner() override;
 
   const RunnerInfo& info() const override { return info_; }
   const MemoryPlan& plan() const { return plan_; }
   void submit(const core::Batch& batch) override;
   core::StepResult wait() override;
+  void set_masks(core::StepMasks masks) override { masks_.put(std::move(masks)); }
   int in_flight() const override { return in_flight_; }
   int64_t next_step_id() const override { return next_step_id_; }
 
@@ -58,6 +60,7 @@ class ModelRunner : public Runner {
   std::unique_ptr<StepExecutor> executor_;  // used by the worker once it runs
   MemoryPlan plan_;
   RunnerInfo info_;
+  MaskMailbox masks_;
   int in_flight_ = 0;         // caller's side
   int64_t next_step_id_ = 0;  // caller's side
 

@@ -8,7 +8,12 @@
 //   runner.submit(batch1);                       // planned without knowing batch0's tokens
 //   core::StepResult result0 = runner.wait();
 //
-// One thread calls a runner. Implementations: ModelRunner (a model on a backend) and SimRunner (no
+// A slice whose tokens a grammar limits has wants_mask; its mask follows while the step is under way:
+//
+//   runner.submit(batch);                        // slices[3].wants_mask
+//   runner.set_masks({.step_id = batch.step_id, .masks = {{.slice_idx = 3, .words = mask}}});
+//
+// One thread calls a runner, set_masks() any. Implementations: ModelRunner (a model on a backend) and SimRunner (no
 // model: the next token is a hash of the tokens read through the real block tables).
 
 #include <cstdint>
@@ -45,8 +50,14 @@ class Runner {
   // blocks are valid. A violation is a programmer error: requests are validated before they become
   // batches.
   virtual void submit(const core::Batch& batch) = 0;
-  // REQUIRES: a step in flight. Blocks until the oldest is done.
+  // REQUIRES: a step in flight. Blocks until the oldest is done; that is, if it wants masks, until they have
+  // come.
   virtual core::StepResult wait() = 0;
+  // The masks of a submitted step that has slices with wants_mask, exactly once. Only the sampling of that
+  // step waits for them, its forward pass does not (late masks). Any thread; the runner outlives the call.
+  // A step without such slices gets none. Every step gets its masks, also when all its requests have ended
+  // meanwhile (all ones will do): wait() relies on it. A runner that is destroyed waits for no masks.
+  virtual void set_masks(core::StepMasks masks) = 0;
   virtual int in_flight() const = 0;
   // What submit() expects as Batch::step_id: 0, then one more each time.
   virtual int64_t next_step_id() const = 0;

@@ -27,15 +27,16 @@ constexpr uint64_t extend(uint64_t hash, int32_t token, int32_t position) {
 int32_t pick(uint64_t hash, const SimRunner::NextToken& options) {
   const auto vocab_size = static_cast<uint64_t>(options.vocab_size);
   uint64_t token = mix(hash ^ mix(options.seed)) % vocab_size;
-  const auto banned = [&] {
-    return std::find(options.banned.begin(), options.banned.end(), static_cast<int32_t>(token)) !=
+  const auto is_allowed = [&] {
+    if (!options.mask.empty() && (options.mask[token / 64] >> (token % 64) & 1) == 0) return false;
+    return std::find(options.banned.begin(), options.banned.end(), static_cast<int32_t>(token)) ==
            options.banned.end();
   };
-  for (int tries = 0; banned(); ++tries) {
-    FATHOM_CHECK(tries < options.vocab_size, "every token is banned");
+  for (int tries = 0; tries < options.vocab_size; ++tries) {
+    if (is_allowed()) return static_cast<int32_t>(token);
     token = (token + 1) % vocab_size;
   }
-  return static_cast<int32_t>(token);
+  return -1;
 }
 
 bool is_sampled(const core::SamplingParams& params) {
@@ -148,10 +149,16 @@ core::StepResult SimRunner::wait() {
     auto& table = slot.block_tables.at(static_cast<size_t>(append.kv_group));
     table.insert(table.end(), append.block_ids.begin(), append.block_ids.end());
   }
+  std::optional<core::StepMasks> step_masks;
+  SliceMaskWords masks(batch.slices.size());
+  if (wants_masks(batch)) {
+    step_masks = masks_.take(batch.step_id);
+    masks = masks_of_slices(batch, step_masks.value(), config_.vocab_size);
+  }
   int num_tokens = 0;
-  for (const core::SequenceSlice& slice : batch.slices) {
-    result.slices.push_back(run_slice(slice));
-    num_tokens += slice.num_tokens;
+  for (size_t i = 0; i < batch.slices.size(); ++i) {
+    result.slices.push_back(run_slice(batch.slices[i], masks[i]));
+    num_tokens += batch.slices[i].num_tokens;
   }
   FATHOM_CHECK(num_tokens <= info_.max_batch_tokens,
                num_tokens << " query tokens, at most " << info_.max_batch_tokens);
@@ -219,7 +226,8 @@ uint64_t SimRunner::hash_visible(const Slot& slot, const core::SequenceSlice& sl
   return hash;
 }
 
-core::SliceResult SimRunner::run_slice(const core::SequenceSlice& slice) {
+core::SliceResult SimRunner::run_slice(const core::SequenceSlice& slice,
+                                       std::span<const uint64_t> mask) {
   Slot& slot = slots_.at(static_cast<size_t>(slice.slot));
   FATHOM_CHECK(slot.active, "slice of slot " << slice.slot << ", which is free");
   FATHOM_CHECK(slice.tokens.empty() ? slice.num_tokens == 1
@@ -244,10 +252,25 @@ core::SliceResult SimRunner::run_slice(const core::SequenceSlice& slice) {
     if (wants_prompt_logprob)
       result.prompt_logprobs.push_back(
           describe(slot, hash, admission.prompt[static_cast<size_t>(position) + 1]));
-    if (wants_output) result.tokens.push_back(sample(slot, hash, position + 1));
+    if (!wants_output) continue;
+    NextToken options = options_of(slot, position + 1);
+    const size_t row_words = (static_cast<size_t>(config_.vocab_size) + 63) / 64;
+    if (!mask.empty()) options.mask = mask.subspan(result.tokens.size() * row_words, row_words);
+    const int32_t token = pick(hash, options);
+    if (token < 0 && result.error.empty()) result.error = "bans and mask leave no token to choose";
+    result.tokens.push_back(describe(slot, hash, token));
   }
   slot.length += slice.num_tokens;
-  if (!result.tokens.empty()) slot.last_token = result.tokens.back().token;
+  if (!result.tokens.empty() && result.tokens.back().token >= 0) {
+    slot.last_token = result.tokens.back().token;
+  } else if (!result.tokens.empty() && slot.last_token < 0) {
+    // A failed row leaves what was there before, which the step in flight must be able to read.
+    slot.last_token = admission.prompt.back();
+  }
+  if (!result.error.empty()) {
+    result.tokens.clear();
+    result.prompt_logprobs.clear();
+  }
   if (failpoint("sim_runner.slice")) {
     result.tokens.clear();
     result.prompt_logprobs.clear();
@@ -256,7 +279,7 @@ core::SliceResult SimRunner::run_slice(const core::SequenceSlice& slice) {
   return result;
 }
 
-core::SampledToken SimRunner::sample(const Slot& slot, uint64_t hash, int position) const {
+SimRunner::NextToken SimRunner::options_of(const Slot& slot, int position) const {
   const core::SlotAdmission& admission = slot.admission;
   const int32_t num_prompt =
       static_cast<int32_t>(admission.prompt.size()) - admission.num_generated_tokens;
@@ -264,7 +287,7 @@ core::SampledToken SimRunner::sample(const Slot& slot, uint64_t hash, int positi
   if (is_sampled(admission.sampling)) options.seed = admission.seed;
   if (position - num_prompt < admission.sampling.min_new_tokens)
     options.banned = admission.stop_token_ids;
-  return describe(slot, hash, pick(hash, options));
+  return options;
 }
 
 core::SampledToken SimRunner::describe(const Slot& slot, uint64_t hash, int32_t token) const {

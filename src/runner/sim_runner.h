@@ -18,7 +18,9 @@
 // Of the sampling parameters it follows seed (when temperature > 0 and top_k != 1), min_new_tokens
 // with the stop ids, and the log-probability requests, whose values are made up from the hash.
 // Failpoint "sim_runner.slice": the slice fails as if its logits were not finite.
-// One thread uses a SimRunner.
+// A mask moves the token that the hash chose to the next allowed one (upwards, from the last to 0), as a
+// ban does. When bans and mask leave none, the slice fails.
+// One thread uses a SimRunner, any thread sets masks.
 
 #include <chrono>
 #include <deque>
@@ -26,6 +28,7 @@
 
 #include "base/clock.h"
 
+#include "runner/mask_mailbox.h"
 #include "runner/runner.h"
 
 namespace fathom::runner {
@@ -45,6 +48,7 @@ class SimRunner : public Runner {
     int vocab_size = 1000;
     uint64_t seed = 0;                  // of a sampled request; 0 for a greedy one
     std::span<const int32_t> banned{};  // stop ids, while they are banned
+    std::span<const uint64_t> mask{};   // bit t of word t / 64: t is allowed; empty = all are
   };
 
   explicit SimRunner(const SimConfig& config);
@@ -52,10 +56,11 @@ class SimRunner : public Runner {
   const RunnerInfo& info() const override { return info_; }
   void submit(const core::Batch& batch) override;
   core::StepResult wait() override;
+  void set_masks(core::StepMasks masks) override { masks_.put(std::move(masks)); }
   int in_flight() const override { return static_cast<int>(queue_.size()); }
   int64_t next_step_id() const override { return next_step_id_; }
 
-  // The token that follows `tokens` when every row is where it belongs.
+  // The token that follows `tokens` when every row is where it belongs; -1 = none is allowed.
   static int32_t expected_next(std::span<const int32_t> tokens, const NextToken& options);
 
  private:
@@ -84,10 +89,10 @@ class SimRunner : public Runner {
   void disown_blocks(int32_t slot);
   // Device side.
   void admit(const core::SlotAdmission& admission);
-  core::SliceResult run_slice(const core::SequenceSlice& slice);
+  core::SliceResult run_slice(const core::SequenceSlice& slice, std::span<const uint64_t> mask);
   void write_rows(const Slot& slot, const core::SequenceSlice& slice);
   uint64_t hash_visible(const Slot& slot, const core::SequenceSlice& slice, int query_idx) const;
-  core::SampledToken sample(const Slot& slot, uint64_t hash, int position) const;
+  NextToken options_of(const Slot& slot, int position) const;
   core::SampledToken describe(const Slot& slot, uint64_t hash, int32_t token) const;
   // Where row row_idx of the sequence lies, through its block table.
   size_t row_index(size_t kv_group, const Slot& slot, int32_t row_idx) const;
@@ -100,6 +105,7 @@ class SimRunner : public Runner {
   std::vector<int64_t> last_slice_step_;
   std::vector<std::vector<std::pair<int32_t, int32_t>>> blocks_of_slot_;  // (group, block)
   std::deque<Pending> queue_;
+  MaskMailbox masks_;
   int64_t next_step_id_ = 0, last_done_step_ = -1;
   Clock::time_point device_free_{};
 };

@@ -80,7 +80,8 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
              model.backend()),
       sampler_({.vocab_size = model.config().vocab_size,
                 .max_slots = config.max_slots,
-                .max_rows = max_rows(config)},
+                .max_rows = max_rows(config),
+                .max_sampled_rows = static_cast<int>(max_logit_rows_)},
                model.backend()),
       input_memory_(model.backend(), input_bytes(config)) {
   const ops::Backend& backend = model.backend();
@@ -104,7 +105,7 @@ StepMemory StepExecutor::memory() const {
           .scratch_bytes = stream_.scratch_bytes()};
 }
 
-core::StepResult StepExecutor::run(const core::Batch& batch) {
+core::StepResult StepExecutor::run(const core::Batch& batch, MaskMailbox& masks) {
   const Stopwatch watch;
   core::StepResult result{.step_id = batch.step_id};
   apply_deltas(batch);
@@ -118,7 +119,7 @@ core::StepResult StepExecutor::run(const core::Batch& batch) {
         layout.num_tokens() << " query tokens in " << layout.num_slices() << " slices, at most "
                             << config_.max_batch_tokens << " in " << config_.max_slots);
     check_penalties(batch);
-    compute(layout);
+    compute(batch, layout, masks);
     collect(layout, result);
     for (const core::SequenceSlice& slice : batch.slices)
       slots_.advance(slice.slot, slice.num_tokens);
@@ -149,14 +150,36 @@ void StepExecutor::apply_deltas(const core::Batch& batch) {
   for (const core::BlockAppend& append : batch.block_appends) slots_.append_blocks(append, stream_);
 }
 
-void StepExecutor::compute(const StepLayout& layout) {
+void StepExecutor::compute(const core::Batch& batch, const StepLayout& layout, MaskMailbox& masks) {
   stage_inputs(layout);
   const model::ForwardBatch forward = prepare_forward(layout);
   const Tensor hidden = model_.forward(forward, *kv_, workspace_, stream_);
+  const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
   sample_rows(layout, hidden);
   commit();
   sampler_.fetch(stream_);
   stream_.synchronize();
+}
+
+std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch,
+                                                        const StepLayout& layout,
+                                                        MaskMailbox& masks) {
+  if (!wants_masks(batch)) return std::nullopt;
+  std::optional<core::StepMasks> step_masks = masks.take(batch.step_id);
+  if (!step_masks) return std::nullopt;
+  const int vocab_size = model_.config().vocab_size;
+  SliceMaskWords words = masks_of_slices(batch, *step_masks, vocab_size);
+  const size_t row_words = (static_cast<size_t>(vocab_size) + 63) / 64;
+  // The rows of a slice come in the order of its query tokens, some of them for the prompt's
+  // log-probabilities, which no mask limits.
+  for (size_t i = 0; i < layout.rows.size(); ++i) {
+    const OutputRow& row = layout.rows[i];
+    std::span<const uint64_t>& rest = words[static_cast<size_t>(row.slice_idx)];
+    if (row.sample.forced >= 0 || rest.empty()) continue;
+    sampler_.set_mask(static_cast<int64_t>(i), rest.first(row_words));
+    rest = rest.subspan(row_words);
+  }
+  return step_masks;
 }
 
 void StepExecutor::stage_inputs(const StepLayout& layout) {

@@ -5,7 +5,7 @@
 //   StepExecutor executor(model, {.max_slots = 64, .max_batch_tokens = 2048}, *stream);
 //   executor.run_largest_step();                       // grows the stream's scratch to its final size
 //   executor.set_kv(KvStorage::allocate(...));
-//   core::StepResult result = executor.run(batch);     // waits for the stream
+//   core::StepResult result = executor.run(batch, masks);  // waits for the stream, and for masks if wanted
 //
 // Owns slots, sampler, workspace and cache; model and stream outlive it. One thread at a time.
 // Failpoint "model_runner.logits": the first row of logits of the step becomes NaN.
@@ -15,6 +15,7 @@
 #include "core/batch.h"
 #include "model/model.h"
 #include "ops/staged_buffer.h"
+#include "runner/mask_mailbox.h"
 #include "runner/slot_table.h"
 #include "runner/step_layout.h"
 #include "sampling/sampler.h"
@@ -45,7 +46,9 @@ class StepExecutor {
   StepExecutor(const model::Model& model, const StepExecutorConfig& config, ops::Stream& stream);
 
   void set_kv(model::KvStorage kv) { kv_ = std::move(kv); }
-  core::StepResult run(const core::Batch& batch);
+  // The masks of the batch, if it wants some, are taken once the forward pass is under way. If the mailbox is
+  // closed, the step samples without.
+  core::StepResult run(const core::Batch& batch, MaskMailbox& masks);
   // Runs the most query tokens, the most sequences and the longest context that a step can have, on a small
   // cache of its own. All slots are free before and after.
   void run_largest_step();
@@ -69,7 +72,10 @@ class StepExecutor {
   void carve_logits(tensor::Arena& arena);
   void apply_deltas(const core::Batch& batch);
   void check_penalties(const core::Batch& batch) const;
-  void compute(const StepLayout& layout);
+  void compute(const core::Batch& batch, const StepLayout& layout, MaskMailbox& masks);
+  // Waits for the masks; returned to keep them until the rows are sampled.
+  std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
+                                            MaskMailbox& masks);
   void stage_inputs(const StepLayout& layout);
   model::ForwardBatch prepare_forward(const StepLayout& layout);
   void sample_rows(const StepLayout& layout, const tensor::Tensor& hidden);

@@ -27,6 +27,13 @@ int64_t parameter_bytes(int64_t rows, int64_t biases) {
          Staged::array_bytes<int32_t>(rows + 1) + 2 * Staged::array_bytes<int32_t>(biases);
 }
 
+int64_t mask_words(int vocab_size) { return (int64_t{vocab_size} + 63) / 64; }
+
+int64_t mask_bytes(const SamplerConfig& config) {
+  return ops::StagedBuffer::array_bytes<uint64_t>(config.max_sampled_rows *
+                                                  mask_words(config.vocab_size));
+}
+
 int64_t result_bytes(int64_t rows, int64_t max_top) {
   using Staged = ops::StagedBuffer;
   return 2 * Staged::array_bytes<int32_t>(rows) + 2 * Staged::array_bytes<int32_t>(rows * max_top) +
@@ -40,7 +47,8 @@ Sampler::Sampler(const SamplerConfig& config, const ops::Backend& backend)
       backend_(backend),
       slots_(static_cast<size_t>(config.max_slots)),
       parameter_memory_(backend, parameter_bytes(config.max_rows, kUsualBiases)),
-      result_memory_(backend, result_bytes(config.max_rows, config.max_top_logprobs)) {
+      result_memory_(backend, result_bytes(config.max_rows, config.max_top_logprobs)),
+      mask_memory_(backend, mask_bytes(config)) {
   const int64_t counts_bytes =
       int64_t{config.max_slots} * config.vocab_size * static_cast<int64_t>(sizeof(int32_t));
   std::optional<ops::DeviceBuffer> counts = ops::DeviceBuffer::allocate(backend, counts_bytes);
@@ -56,7 +64,8 @@ Sampler::Sampler(const SamplerConfig& config, const ops::Backend& backend)
 }
 
 int64_t Sampler::num_bytes() const {
-  return counts_memory_.num_bytes() + parameter_memory_.num_bytes() + result_memory_.num_bytes();
+  return counts_memory_.num_bytes() + parameter_memory_.num_bytes() + result_memory_.num_bytes() +
+         mask_memory_.num_bytes();
 }
 
 Tensor Sampler::counts() const {
@@ -140,6 +149,8 @@ void Sampler::begin_step(std::span<const SampleRow> rows, ops::Stream& stream) {
   FATHOM_CHECK(static_cast<int>(rows.size()) <= config_.max_rows,
                rows.size() << " rows, at most " << config_.max_rows);
   rows_.assign(rows.begin(), rows.end());
+  masks_.assign(rows.size(), {});
+  masks_in_use_ = false;
   lay_out(std::max<int64_t>(static_cast<int64_t>(rows.size()), 1), num_biases(rows));
   if (rows.empty()) return;
   for (size_t i = 0; i < rows.size(); ++i) fill_row(i, rows[i]);
@@ -184,6 +195,35 @@ void Sampler::fill_biases(std::span<const SampleRow> rows) {
   parameters_.bias_start.host[rows.size()] = static_cast<int32_t>(count);
 }
 
+void Sampler::set_mask(int64_t row, std::span<const uint64_t> words) {
+  FATHOM_CHECK(static_cast<int64_t>(words.size()) == mask_words(config_.vocab_size),
+               words.size() << " mask words for " << config_.vocab_size << " tokens");
+  masks_.at(static_cast<size_t>(row)) = words;
+}
+
+Tensor Sampler::send_masks(int64_t first_row, int64_t end, ops::Stream& stream) {
+  const auto begin_mask = masks_.begin() + first_row, end_mask = masks_.begin() + end;
+  const auto is_set = [](std::span<const uint64_t> mask) { return !mask.empty(); };
+  if (std::none_of(begin_mask, end_mask, is_set)) return {};
+  FATHOM_CHECK(end - first_row <= config_.max_sampled_rows,
+               end - first_row << " rows at once, at most " << config_.max_sampled_rows);
+  if (masks_in_use_) stream.synchronize();
+  masks_in_use_ = true;
+  mask_memory_.clear();
+  const int64_t words = mask_words(config_.vocab_size);
+  const Array<uint64_t> staged = mask_memory_.add<uint64_t>({end - first_row, words});
+  auto* row = staged.host.data();
+  for (auto mask = begin_mask; mask != end_mask; ++mask, row += words) {
+    if (is_set(*mask)) {
+      std::copy(mask->begin(), mask->end(), row);
+    } else {
+      std::fill_n(row, words, ~uint64_t{0});
+    }
+  }
+  mask_memory_.upload(stream);
+  return staged.device;
+}
+
 void Sampler::sample(int64_t first_row, const Tensor& logits, ops::Stream& stream) {
   const int64_t end = first_row + logits.dim(0);
   const auto rows = [&](const auto& array) { return array.device.slice(0, first_row, end); };
@@ -203,7 +243,7 @@ void Sampler::sample(int64_t first_row, const Tensor& logits, ops::Stream& strea
                .bias_start = p.bias_start.device.slice(0, first_row, end + 1),
                .bias_ids = p.bias_ids.device,
                .bias_values = p.bias_values.device,
-               .mask = {},
+               .mask = send_masks(first_row, end, stream),
                .num_top = rows(p.num_top),
                .forced = rows(p.forced),
                .tokens = rows(results_.tokens),
@@ -226,7 +266,9 @@ Result<core::SampledToken> Sampler::result(int64_t row) const {
     return Error{ErrorCode::kNumeric, "the logits" + where + " are not finite"};
   if (results_.failed.host[index] != 0)
     return Error{ErrorCode::kNumeric,
-                 "logit_bias and stop tokens leave no token to choose" + where};
+                 (masks_.at(index).empty() ? "logit_bias and stop tokens leave"
+                                           : "grammar, logit_bias and stop tokens leave") +
+                     std::string(" no token to choose") + where};
   core::SampledToken token{.token = results_.tokens.host[index],
                            .logprob = results_.logprobs.host[index]};
   const size_t max_top = static_cast<size_t>(config_.max_top_logprobs);

@@ -6,6 +6,7 @@
 //   Sampler sampler({.vocab_size = 129280, .max_slots = 64, .max_rows = 2048}, backend);
 //   sampler.admit(admission, stream);
 //   sampler.begin_step(rows, stream);                        // all rows of the step
+//   sampler.set_mask(0, words);                              // rows that a grammar limits
 //   sampler.sample(0, logits, stream);                       // rows [0, logits.dim(0)), then further ones
 //   ops::commit_tokens({..., .sampled = sampler.tokens(), .counts = sampler.counts()}, stream);
 //   sampler.fetch(stream);  stream.synchronize();
@@ -28,7 +29,8 @@ namespace fathom::sampling {
 
 struct SamplerConfig {
   int vocab_size = 0, max_slots = 0;
-  int max_rows = 0;  // of one step
+  int max_rows = 0;           // of one step
+  int max_sampled_rows = 64;  // of one sample(); their masks have room
   int max_top_logprobs = 20;
 };
 
@@ -55,6 +57,9 @@ class Sampler {
 
   // Sends the parameters of a step. REQUIRES: the step before has been synchronised.
   void begin_step(std::span<const SampleRow> rows, ops::Stream& stream);
+  // Limits a row of the step to the tokens whose bit is set: u64[ceil(vocab_size / 64)], which stay as they
+  // are until the row has been sampled. REQUIRES: begin_step() before, sample() of the row after.
+  void set_mask(int64_t row, std::span<const uint64_t> words);
   // Samples rows [first_row, first_row + logits.dim(0)) of the step.  logits  f32[.., vocab_size]
   void sample(int64_t first_row, const tensor::Tensor& logits, ops::Stream& stream);
   // i32[rows of the step], on the device; -1 = failed. At least one element.
@@ -95,6 +100,8 @@ class Sampler {
   void lay_out(int64_t rows, int64_t biases);
   void fill_row(size_t row_idx, const SampleRow& row);
   void fill_biases(std::span<const SampleRow> rows);
+  // u64[end - first_row, words of a row] on the device; null when no row has a mask.
+  tensor::Tensor send_masks(int64_t first_row, int64_t end, ops::Stream& stream);
 
   SamplerConfig config_;
   const ops::Backend& backend_;
@@ -102,10 +109,12 @@ class Sampler {
   ops::DeviceBuffer counts_memory_;
   std::vector<int32_t> free_penalty_rows_;
   std::vector<int32_t> staged_counts_;  // one row on its way to the device
-  ops::StagedBuffer parameter_memory_, result_memory_;
+  ops::StagedBuffer parameter_memory_, result_memory_, mask_memory_;
   Parameters parameters_;
   Results results_;
   std::vector<SampleRow> rows_;
+  std::vector<std::span<const uint64_t>> masks_;  // per row of the step; empty = all tokens
+  bool masks_in_use_ = false;  // an earlier sample() of this step may still read mask_memory_
 };
 
 }  // namespace fathom::sampling

@@ -22,6 +22,7 @@ class Recorder : public runner::Runner {
     results.push_back(inner_.wait());
     return results.back();
   }
+  void set_masks(core::StepMasks masks) override { inner_.set_masks(std::move(masks)); }
   int in_flight() const override { return inner_.in_flight(); }
   int64_t next_step_id() const override { return inner_.next_step_id(); }
 

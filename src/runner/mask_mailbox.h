@@ -1,0 +1,45 @@
+#pragma once
+// MaskMailbox: where the masks of submitted steps wait for the sampling of their step (late masks).
+//
+//   mailbox.put(std::move(masks));                              // any thread
+//   std::optional<core::StepMasks> masks = mailbox.take(7);     // the runner's; blocks until they are there
+//   SliceMaskWords words = masks_of_slices(batch, *masks, vocab_size);
+//   words[i]                                                    // empty: slice i has no mask
+//
+// Thread-safe. close() ends every wait with none, now and from then on.
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/batch.h"
+
+namespace fathom::runner {
+
+class MaskMailbox {
+ public:
+  // REQUIRES: the masks of this step have not been put before.
+  void put(core::StepMasks masks);
+  std::optional<core::StepMasks> take(int64_t step_id);
+  void close();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<core::StepMasks> waiting_;  // guarded by mutex_; at most one per step in flight
+  int64_t last_taken_ = -1;               // guarded by mutex_
+  bool closed_ = false;                   // guarded by mutex_
+};
+
+bool wants_masks(const core::Batch& batch);
+
+// u64[sampled rows, ceil(vocab_size / 64)] of each slice; views into the StepMasks.
+using SliceMaskWords = std::vector<std::span<const uint64_t>>;
+
+// REQUIRES: the masks are those that the batch wants, in size and number (checked).
+SliceMaskWords masks_of_slices(const core::Batch& batch, const core::StepMasks& masks,
+                               int vocab_size);
+
+}  // namespace fathom::runner
