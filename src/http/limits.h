@@ -1,0 +1,46 @@
+#pragma once
+// What one connection, one request and the whole transport may take. Each limit is checked before memory is
+// allocated for what it bounds; the status in the comment is the answer to what exceeds it.
+//
+//   ServerConfig config;
+//   config.limits.max_body_bytes = int64_t{8} << 20;
+//   config.timeouts.header = std::chrono::seconds(1);
+//
+// Plain data.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace fathom::http {
+
+struct Limits {
+  size_t max_request_line_bytes = 8 << 10;      // 414, without the line end
+  size_t max_header_line_bytes = 16 << 10;      // 431, without the line end
+  size_t max_head_bytes = 64 << 10;             // 431, request line, headers and their line ends
+  size_t max_headers = 100;                     // 431
+  int64_t max_body_bytes = 64 << 20;            // 413
+  size_t max_chunks = 65'536;                   // 413, chunks of one body
+  int64_t max_bodies_bytes = int64_t{2} << 30;  // 503, bodies of all requests in work
+  int max_connections = 20'000;                 // 503 and close
+  // Requests sent ahead of the answer: beyond this the socket is not read until the answer is out.
+  size_t max_pipelined_bytes = 64 << 10;
+  // A stream whose unsent bytes stay above the first for Timeouts::write_stall is cut; above the second, at
+  // once. Handlers stop writing while Exchange::backlog_bytes() is above the first.
+  size_t max_backlog_bytes = 256 << 10;
+  size_t hard_backlog_bytes = 4 << 20;
+};
+
+struct Timeouts {
+  using Duration = std::chrono::milliseconds;
+  Duration header{10'000};      // first byte of a request to the end of its headers: 408
+  Duration body_idle{30'000};   // between two pieces of a body: 408
+  Duration keep_alive{75'000};  // an idle connection is closed
+  Duration write_stall{
+      30'000};  // the client takes nothing, or too little (Limits::max_backlog_bytes)
+  Duration stream_comment{15'000};  // ": keep-alive" after this silence of a stream
+  Duration linger{
+      2'000};  // reading what a client still sends after the last answer, so that it gets it
+};
+
+}  // namespace fathom::http
