@@ -14,7 +14,7 @@ FATHOM := build/release/apps/fathom
 DEMO := models/demo
 
 # Modules that start threads or hand data between them.
-TSAN_MODULES := base weights cpu runner engine
+TSAN_MODULES := base metrics weights cpu runner engine
 TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
 
 .PHONY: all build serve test check sanitize asan tsan fuzz clean packages check-packages

@@ -9,6 +9,7 @@ set -euo pipefail
 packages=(
   build-essential cmake ninja-build ccache git python3
   nlohmann-json3-dev libspdlog-dev libcli11-dev libboost-dev libssl-dev
+  prometheus-cpp-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 if [ "${1:-}" = check ]; then

@@ -1,0 +1,91 @@
+#pragma once
+// trace: a profiler for the program itself. While recording is on, spans and instants of all threads go to
+// buffers of bounded size; stop() gives them as Chrome trace JSON (chrome://tracing, ui.perfetto.dev). While
+// it is off a span costs one relaxed load.
+//
+//   trace::set_thread_name("engine");
+//   { trace::Span span("sched", "plan");  ...  span.arg("slices", num_slices); }
+//   trace::instant("sched", "retract");
+//   Status started = trace::start({.max_events_per_thread = 65536});
+//   ...
+//   std::string json = trace::stop();
+//
+// Categories, names and argument keys are string literals: only the pointers are kept. No prompt or output
+// text goes into a trace. A span is recorded when it ends, if recording was on since it began.
+// Thread-safe. A buffer belongs to the registry of threads and outlives its thread until the next start().
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace fathom::trace {
+
+struct TraceOptions {
+  int64_t max_events_per_thread = 1 << 16;  // >= 1; what comes after is dropped and counted
+  int64_t max_events = 1 << 20;             // of all threads; an event takes 72 bytes
+};
+
+namespace detail {
+
+extern std::atomic<int64_t> recording_id;  // 0 = off
+
+struct Arg {
+  const char* key = nullptr;
+  int64_t value = 0;
+};
+
+struct Event {
+  const char* category = nullptr;
+  const char* name = nullptr;
+  std::chrono::steady_clock::time_point begin{};
+  int64_t duration_ns = -1;  // -1 = an instant
+  Arg args[2];
+};
+
+void record(int64_t recording, const Event& event);
+
+}  // namespace detail
+
+inline bool recording() { return detail::recording_id.load(std::memory_order_relaxed) != 0; }
+
+// The name of the calling thread in traces; "thread" without one.
+void set_thread_name(std::string name);
+
+// From construction to destruction.
+class Span {
+ public:
+  Span(const char* category, const char* name)
+      : recording_(detail::recording_id.load(std::memory_order_relaxed)) {
+    if (recording_ == 0) return;
+    event_.category = category;
+    event_.name = name;
+    event_.begin = std::chrono::steady_clock::now();
+  }
+  ~Span() {
+    if (recording_ != 0) finish();
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+  // Up to two numbers that the viewer shows with the span; more are ignored.
+  void arg(const char* key, int64_t value);
+
+ private:
+  void finish();
+  const int64_t recording_;
+  detail::Event event_;
+};
+
+// A moment without length.
+void instant(const char* category, const char* name);
+
+// Error kResourceEmpty when a recording is on already; kInvalidArgument when an option is out of range.
+Status start(const TraceOptions& options);
+// Ends the recording and returns it; events that were dropped are counted in "otherData". An empty trace when
+// none was on.
+std::string stop();
+
+}  // namespace fathom::trace
