@@ -17,12 +17,14 @@ DEMO := models/demo
 TSAN_MODULES := base metrics weights cpu runner engine
 TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
 
-.PHONY: all build serve test check sanitize asan tsan fuzz clean packages check-packages
+.PHONY: all build serve test check sanitize asan tsan fuzz clean packages test-packages check-packages
 .DEFAULT_GOAL := build
 all: build
 
 packages:
 	@tools/install_packages.sh
+test-packages:
+	@tools/install_packages.sh test
 check-packages:
 	@tools/install_packages.sh check
 
@@ -36,7 +38,7 @@ serve: build
 	$(FATHOM) generate --model-path $(DEMO) --chat --temperature 0 \
 	  --prompt "Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?"
 
-test: packages
+test: test-packages
 	@cmake --preset release --log-level=WARNING >/dev/null
 	@cmake --build --preset release -j $(JOBS)
 	@ctest --preset release -L cpu -j $(JOBS)
@@ -47,12 +49,12 @@ check: check-packages
 
 sanitize: asan tsan
 
-asan: packages
+asan: test-packages
 	@cmake --preset asan --log-level=WARNING >/dev/null
 	@cmake --build --preset asan -j $(JOBS)
 	@ctest --preset asan -L cpu -j $(JOBS)
 
-tsan: packages
+tsan: test-packages
 	@cmake --preset tsan --log-level=WARNING >/dev/null
 	@cmake --build --preset tsan -j $(JOBS) $(addprefix --target test_,$(TSAN_MODULES))
 	@ctest --preset tsan -R '$(TSAN_PATTERN)' -j $(JOBS)

@@ -2,7 +2,8 @@
 # Installs the Debian or Ubuntu packages that the build needs and that are not there yet.
 # Says nothing and takes no time when everything is there.
 #
-#   tools/install_packages.sh            what build, serve and test need
+#   tools/install_packages.sh            what building and serving needs
+#   tools/install_packages.sh test       and what the tests need: a browser, Python environments, openssl
 #   tools/install_packages.sh check      and what the style checks and fuzzers need (clang)
 set -euo pipefail
 
@@ -12,9 +13,10 @@ packages=(
   prometheus-cpp-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
-if [ "${1:-}" = check ]; then
-  packages+=(clang clang-format clang-tidy libclang-rt-dev)
-fi
+case "${1:-}" in
+  test) packages+=(chromium chromium-driver python3-venv openssl) ;;
+  check) packages+=(clang clang-format clang-tidy libclang-rt-dev) ;;
+esac
 
 die() {
   echo "install_packages: $*" >&2
@@ -27,8 +29,16 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   die "this is not a Debian or Ubuntu system; install the equivalents of: ${packages[*]}"
 fi
 
+# Where the browser is no real package (Ubuntu ships a snap), the page's tests skip and say so.
+if [[ " ${packages[*]} " == *" chromium "* ]] && ! apt-cache show chromium-driver >/dev/null 2>&1 &&
+   apt-cache show openssl >/dev/null 2>&1; then
+  packages=("${packages[@]/chromium-driver/}")
+  packages=("${packages[@]/chromium/}")
+fi
+
 missing=()
 for package in "${packages[@]}"; do
+  [ -n "$package" ] || continue
   status=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | head -n 1 || true)
   [ "$status" = installed ] || missing+=("$package")
 done
