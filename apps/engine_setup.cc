@@ -163,7 +163,7 @@ ReadyModel make_ready_model(const EngineFlags& flags) {
   return ready;
 }
 
-engine::EngineConfig engine_config(const EngineFlags& flags, const ReadyModel& ready) {
+engine::StepLoopConfig step_loop_config(const EngineFlags& flags, const ReadyModel& ready) {
   std::random_device entropy;
   return {.chunked_prefill_size = flags.memory.chunked_prefill_size,
           .max_running_requests = flags.memory.max_running_requests,

@@ -3,7 +3,7 @@
 // memory plan -> runner. Logs every effective setting and the time of each phase.
 //
 //   ReadyModel ready = make_ready_model(flags);
-//   engine::OfflineEngine engine(*ready.runner, engine_config(flags, ready));
+//   engine::StepLoop loop(*ready.runner, step_loop_config(flags, ready));
 //
 // Throws StartupError. The struct owns everything; the runner is destroyed before the model.
 
@@ -12,7 +12,7 @@
 
 #include "apps/flags.h"
 #include "config/model_config.h"
-#include "engine/offline_engine.h"
+#include "engine/step_loop.h"
 #include "model/model.h"
 #include "ops/backend.h"
 #include "runner/runner.h"
@@ -35,7 +35,7 @@ model::ModelOptions model_options(const ModelFlags& flags);
 // Loads or fills the parameters, with a progress bar.
 void load_weights(const EngineFlags& flags, model::Model& model);
 
-engine::EngineConfig engine_config(const EngineFlags& flags, const ReadyModel& ready);
+engine::StepLoopConfig step_loop_config(const EngineFlags& flags, const ReadyModel& ready);
 
 // Names that the checkpoint may hold and the model does not use: what --num-layers cuts away.
 std::vector<std::string> ignored_prefixes(const ModelFlags& flags, const model::Model& model);

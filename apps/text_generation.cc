@@ -16,14 +16,14 @@ bool contains(const std::vector<int32_t>& ids, int32_t id) {
 }  // namespace
 
 TextGeneration::TextGeneration(runner::Runner& runner, const text::Tokenizer& tokenizer,
-                               engine::EngineConfig config)
+                               engine::StepLoopConfig config)
     : tokenizer_(tokenizer),
       eos_token_ids_(config.eos_token_ids),
-      engine_(runner, std::move(config)) {
-  engine_.on_tokens = [this](core::RequestId id, std::span<const core::SampledToken> tokens) {
+      loop_(runner, std::move(config)) {
+  collector_.on_tokens = [this](core::RequestId id, std::span<const core::SampledToken> tokens) {
     take_tokens(id, tokens);
   };
-  engine_.on_finish = [this](core::RequestOutput output) { take_output(std::move(output)); };
+  collector_.on_finish = [this](core::RequestOutput output) { take_output(std::move(output)); };
 }
 
 std::vector<Completion> TextGeneration::run(std::vector<core::Request> requests) {
@@ -32,10 +32,10 @@ std::vector<Completion> TextGeneration::run(std::vector<core::Request> requests)
   watch_.restart();
   for (core::Request& request : requests) add(std::move(request));
   bool cancelled = false;
-  while (engine_.step()) {
+  while (collector_.step(loop_)) {
     if (!interrupted() || cancelled) continue;
     for (size_t i = 0; i < progress_.size(); ++i) {
-      engine_.cancel(first_id_ + static_cast<core::RequestId>(i));
+      loop_.cancel(first_id_ + static_cast<core::RequestId>(i));
     }
     cancelled = true;
   }
@@ -60,7 +60,7 @@ void TextGeneration::add(core::Request request) {
     progress.stop_ids.insert(progress.stop_ids.end(), eos_token_ids_.begin(), eos_token_ids_.end());
   }
   progress_.push_back(std::move(progress));
-  const Status added = engine_.add(std::move(request));
+  const Status added = loop_.add(std::move(request));
   if (!added) {
     throw StartupError("prompt " + std::to_string(index) + ": " + added.error().message);
   }
@@ -93,7 +93,7 @@ void TextGeneration::take_text(core::RequestId id, const std::string& text) {
   completion.text += text;
   if (on_text && !on_text(static_cast<size_t>(id - first_id_), text)) {
     completion.stopped_by_reader = true;
-    engine_.cancel(id);
+    loop_.cancel(id);
   }
 }
 

@@ -16,7 +16,8 @@
 
 #include "base/clock.h"
 #include "core/request.h"
-#include "engine/offline_engine.h"
+#include "engine/output_collector.h"
+#include "engine/step_loop.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 
@@ -42,7 +43,7 @@ struct GenerationStats {
 class TextGeneration {
  public:
   TextGeneration(runner::Runner& runner, const text::Tokenizer& tokenizer,
-                 engine::EngineConfig config);
+                 engine::StepLoopConfig config);
 
   // New text of request `index`, whole characters; false = that is enough of it.
   std::function<bool(size_t index, std::string_view text)> on_text;
@@ -72,8 +73,9 @@ class TextGeneration {
 
   const text::Tokenizer& tokenizer_;
   std::vector<int32_t> eos_token_ids_;
-  // One engine for all runs: a runner wants the steps of its life numbered in one row.
-  engine::OfflineEngine engine_;
+  // One loop for all runs: a runner wants the steps of its life numbered in one row.
+  engine::StepLoop loop_;
+  engine::OutputCollector collector_;
   core::RequestId first_id_ = 0;  // of the current run
   std::vector<Progress> progress_;
   Stopwatch watch_;

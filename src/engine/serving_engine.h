@@ -22,13 +22,14 @@
 
 #include "base/result.h"
 #include "core/request.h"
+#include "engine/step_loop.h"
 #include "engine/updates.h"
 #include "runner/runner.h"
 
 namespace fathom::engine {
 
 struct ServingConfig {
-  // StepLoopConfig step;   // scheduler, overlap, eos ids (step_loop.h)
+  StepLoopConfig step{};           // scheduler, overlap, eos ids
   int max_queued_requests = 256;   // waiting ones; more are refused with kResourceEmpty
   double max_queue_seconds = 600;  // a request that waits longer ends with kFailed
   int num_mask_workers = 2;

@@ -22,11 +22,11 @@ struct RequestTimes {
 struct RequestEnd {
   core::FinishReason reason = core::FinishReason::kNone;
   int32_t matched_stop_token = -1;
-  std::string error;  // kFailed
+  std::string error{};  // kFailed
   int num_cached_tokens = 0, num_retractions = 0, num_output_tokens = 0;
   uint64_t seed = 0;
-  std::vector<core::SampledToken> prompt_logprobs;
-  RequestTimes times;
+  std::vector<core::SampledToken> prompt_logprobs{};
+  RequestTimes times{};
 };
 
 struct RequestUpdate {
@@ -34,12 +34,12 @@ struct RequestUpdate {
   uint32_t client_tag = 0;                   // as submitted: which I/O thread it belongs to
   int32_t tokens_begin = 0, tokens_end = 0;  // in StepUpdates::tokens
   int32_t num_cached_tokens = 0;
-  std::unique_ptr<RequestEnd> end;  // null = goes on. The last update of a request
+  std::unique_ptr<RequestEnd> end{};  // null = goes on. The last update of a request
 };
 
 struct StepUpdates {
-  std::vector<core::SampledToken> tokens;
-  std::vector<RequestUpdate> requests;
+  std::vector<core::SampledToken> tokens{};
+  std::vector<RequestUpdate> requests{};
 };
 
 // Called on the engine's thread, in order; returns quickly and does not throw.

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/failpoint.h"
-#include "engine/offline_engine.h"
+#include "engine/step_loop.h"
 #include "tests/engine/sim_scenario.h"
 #include "tests/runner/demo_model.h"
 
@@ -41,7 +41,7 @@ class DemoEngine : public ::testing::Test {
   }
   void TearDown() override { disarm_failpoints(); }
 
-  static EngineConfig config(int chunked_prefill_size = 256, bool overlap = true) {
+  static StepLoopConfig config(int chunked_prefill_size = 256, bool overlap = true) {
     return {.chunked_prefill_size = chunked_prefill_size,
             .overlap = overlap,
             .eos_token_ids = {kDemoEos}};
@@ -49,17 +49,17 @@ class DemoEngine : public ::testing::Test {
 
   // Runs the requests together; their outputs in the order of `requests`.
   static std::vector<core::RequestOutput> run(const std::vector<core::Request>& requests,
-                                              const EngineConfig& config,
+                                              const StepLoopConfig& config,
                                               runner::Runner* runner = runner_) {
-    OfflineEngine engine(*runner, config);
-    Recorder recorder(engine);
+    StepLoop loop(*runner, config);
+    Recorder recorder(loop);
     for (const core::Request& request : requests) {
-      const Status added = engine.add(request);
+      const Status added = loop.add(request);
       EXPECT_TRUE(added) << added.error().message;
     }
-    while (engine.step()) EXPECT_EQ(engine.planner().check_integrity(), "");
-    testing::expect_everything_returned(engine, runner->info());
-    last_stats_ = engine.stats();
+    while (recorder.step()) EXPECT_EQ(loop.check_integrity(), "");
+    testing::expect_everything_returned(loop, runner->info());
+    last_stats_ = loop.stats();
     std::vector<core::RequestOutput> outputs;
     for (const core::Request& request : requests)
       outputs.push_back(std::move(recorder.finished.at(request.id)));
@@ -89,11 +89,11 @@ class DemoEngine : public ::testing::Test {
   }
 
   static ModelRunner* runner_;
-  static EngineStats last_stats_;
+  static StepLoopStats last_stats_;
 };
 
 ModelRunner* DemoEngine::runner_ = nullptr;
-EngineStats DemoEngine::last_stats_;
+StepLoopStats DemoEngine::last_stats_;
 
 TEST_F(DemoEngine, answers_every_golden_prompt_alone) {
   const auto golden = load_golden();

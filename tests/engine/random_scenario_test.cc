@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "engine/offline_engine.h"
+#include "engine/step_loop.h"
 #include "tests/engine/sim_scenario.h"
 
 namespace fathom::engine {
@@ -35,25 +35,25 @@ class Scenario {
   // Runs to the end; returns the number of steps.
   int64_t run() {
     runner::SimRunner runner(sim_);
-    OfflineEngine engine(runner, config_);
-    Recorder recorder(engine);
+    StepLoop loop(runner, config_);
+    Recorder recorder(loop);
     const int num_requests = pick(1, 120);
     const int arrival_gap = pick(0, 6);
     int num_added = 0;
     bool busy = true;
     while (busy || num_added < num_requests) {
       while (num_added < num_requests && (arrival_gap == 0 || pick(0, arrival_gap) == 0 || !busy))
-        add(engine, num_added++), busy = true;
-      if (pick(0, 150) == 0 && num_added > 0) engine.cancel(pick(0, num_added - 1));
-      busy = engine.step();
-      const std::string problem = engine.planner().check_integrity();
+        add(loop, num_added++), busy = true;
+      if (pick(0, 150) == 0 && num_added > 0) loop.cancel(pick(0, num_added - 1));
+      busy = recorder.step();
+      const std::string problem = loop.check_integrity();
       EXPECT_EQ(problem, "");
-      if (!problem.empty()) return engine.stats().num_steps;
+      if (!problem.empty()) return loop.stats().num_steps;
     }
     check(recorder);
-    testing::expect_everything_returned(engine, runner.info());
-    retractions_ = engine.stats().num_retractions;
-    return engine.stats().num_steps;
+    testing::expect_everything_returned(loop, runner.info());
+    retractions_ = loop.stats().num_retractions;
+    return loop.stats().num_steps;
   }
 
   int64_t retractions() const { return retractions_; }
@@ -61,7 +61,7 @@ class Scenario {
  private:
   int pick(int min, int max) { return std::uniform_int_distribution<int>(min, max)(random_); }
 
-  void add(OfflineEngine& engine, core::RequestId id) {
+  void add(StepLoop& loop, core::RequestId id) {
     const int capacity = sim_.num_blocks * sim_.block_tokens;
     const int prompt_tokens = pick(1, std::min(capacity, 60));
     core::Request request{.id = id};
@@ -74,7 +74,7 @@ class Scenario {
     if (pick(0, 3) == 0) sampling.stop_token_ids = {pick(0, sim_.vocab_size - 1)};
     if (pick(0, 2) == 0) sampling.seed = static_cast<uint64_t>(pick(0, 1000));
     sampling.return_prompt_logprobs = pick(0, 5) == 0;
-    const Status added = engine.add(request);
+    const Status added = loop.add(request);
     ASSERT_TRUE(added) << added.error().message;
     requests_.push_back(std::move(request));
   }
@@ -100,7 +100,7 @@ class Scenario {
 
   std::mt19937_64 random_;
   runner::SimConfig sim_;
-  EngineConfig config_;
+  StepLoopConfig config_;
   std::vector<core::Request> requests_;
   int64_t retractions_ = 0;
 };

@@ -1,12 +1,13 @@
 #pragma once
-// What an engine over SimRunner must answer, computed without engine, cache or runner: the chain of
+// What a step loop over SimRunner must answer, computed without loop, cache or runner: the chain of
 // expected_next over the tokens so far, ended by the same rules.
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "engine/offline_engine.h"
+#include "engine/output_collector.h"
+#include "engine/step_loop.h"
 #include "runner/sim_runner.h"
 
 namespace fathom::engine::testing {
@@ -43,32 +44,38 @@ inline std::vector<int32_t> ids_of(const std::vector<core::SampledToken>& tokens
   return ids;
 }
 
-// Collects what an engine calls back and fails on what may not happen.
+// Runs a loop, collects what comes out and fails on what may not happen.
 class Recorder {
  public:
-  explicit Recorder(OfflineEngine& engine) {
-    engine.on_tokens = [this](core::RequestId id, std::span<const core::SampledToken> tokens) {
+  explicit Recorder(StepLoop& loop) : loop_(loop) {
+    collector_.on_tokens = [this](core::RequestId id, std::span<const core::SampledToken> tokens) {
       EXPECT_EQ(finished.count(id), 0u) << "request " << id << ": tokens after the end";
       for (const core::SampledToken& token : tokens) streamed[id].push_back(token.token);
     };
-    engine.on_finish = [this](core::RequestOutput output) {
+    collector_.on_finish = [this](core::RequestOutput output) {
       EXPECT_EQ(streamed[output.id], ids_of(output.tokens)) << "request " << output.id;
       const core::RequestId id = output.id;
       EXPECT_TRUE(finished.emplace(id, std::move(output)).second) << id << " finished twice";
     };
   }
+  bool step() { return collector_.step(loop_); }
+  void run() { collector_.run(loop_); }
+
   std::map<core::RequestId, std::vector<int32_t>> streamed;
   std::map<core::RequestId, core::RequestOutput> finished;
+
+ private:
+  StepLoop& loop_;
+  OutputCollector collector_;
 };
 
 // Pool, slots and sequences are as they were before the first request.
-inline void expect_everything_returned(const OfflineEngine& engine,
-                                       const runner::RunnerInfo& info) {
-  EXPECT_EQ(engine.num_running(), 0);
-  EXPECT_EQ(engine.num_waiting(), 0);
-  EXPECT_EQ(engine.planner().num_free_slots(), info.max_slots);
+inline void expect_everything_returned(const StepLoop& loop, const runner::RunnerInfo& info) {
+  EXPECT_EQ(loop.num_running(), 0);
+  EXPECT_EQ(loop.num_waiting(), 0);
+  EXPECT_EQ(loop.scheduler().num_free_slots(), info.max_slots);
   for (size_t i = 0; i < info.kv_groups.size(); ++i)
-    EXPECT_EQ(engine.planner().pool(static_cast<int>(i)).num_free(), info.kv_groups[i].num_blocks);
+    EXPECT_EQ(loop.scheduler().pool(static_cast<int>(i)).num_free(), info.kv_groups[i].num_blocks);
 }
 
 }  // namespace fathom::engine::testing

@@ -1,4 +1,4 @@
-#include "engine/offline_engine.h"
+#include "engine/step_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,13 +36,13 @@ class SimEngine : public ::testing::Test {
   ~SimEngine() override { disarm_failpoints(); }
 
   // Runs the requests and compares each with the oracle.
-  void expect_all_as_alone(const runner::SimConfig& sim, const EngineConfig& config,
+  void expect_all_as_alone(const runner::SimConfig& sim, const StepLoopConfig& config,
                            const std::vector<core::Request>& requests) {
     runner::SimRunner runner(sim);
-    OfflineEngine engine(runner, config);
-    Recorder recorder(engine);
-    for (const core::Request& request : requests) ASSERT_TRUE(engine.add(request));
-    while (engine.step()) ASSERT_EQ(engine.planner().check_integrity(), "");
+    StepLoop loop(runner, config);
+    Recorder recorder(loop);
+    for (const core::Request& request : requests) ASSERT_TRUE(loop.add(request));
+    while (recorder.step()) ASSERT_EQ(loop.check_integrity(), "");
     for (const core::Request& request : requests) {
       const core::RequestOutput& got = recorder.finished.at(request.id);
       const core::RequestOutput want =
@@ -50,11 +50,11 @@ class SimEngine : public ::testing::Test {
       EXPECT_EQ(ids_of(got.tokens), ids_of(want.tokens)) << "request " << request.id;
       EXPECT_EQ(got.finish_reason, want.finish_reason) << "request " << request.id;
     }
-    testing::expect_everything_returned(engine, runner.info());
-    stats_ = engine.stats();
+    testing::expect_everything_returned(loop, runner.info());
+    stats_ = loop.stats();
   }
 
-  EngineStats stats_;
+  StepLoopStats stats_;
 };
 
 TEST_F(SimEngine, answers_the_same_for_every_chunk_size_and_block_boundary) {
@@ -121,13 +121,13 @@ TEST_F(SimEngine, honours_stop_ids_min_new_tokens_and_ignore_eos) {
   ignoring.ignore_eos = true;
 
   runner::SimRunner runner({.vocab_size = kVocabSize});
-  OfflineEngine engine(runner, {.eos_token_ids = {first}});
-  Recorder recorder(engine);
-  ASSERT_TRUE(engine.add({.id = 1, .prompt = prompt, .sampling = stops}));
-  ASSERT_TRUE(engine.add({.id = 2, .prompt = prompt, .sampling = later}));
-  ASSERT_TRUE(engine.add({.id = 3, .prompt = prompt, .sampling = ignoring}));
-  ASSERT_TRUE(engine.add({.id = 4, .prompt = prompt, .sampling = greedy(5)}));
-  engine.run();
+  StepLoop loop(runner, {.eos_token_ids = {first}});
+  Recorder recorder(loop);
+  ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt, .sampling = stops}));
+  ASSERT_TRUE(loop.add({.id = 2, .prompt = prompt, .sampling = later}));
+  ASSERT_TRUE(loop.add({.id = 3, .prompt = prompt, .sampling = ignoring}));
+  ASSERT_TRUE(loop.add({.id = 4, .prompt = prompt, .sampling = greedy(5)}));
+  recorder.run();
   EXPECT_EQ(recorder.finished[1].finish_reason, core::FinishReason::kStop);
   EXPECT_EQ(recorder.finished[1].matched_stop_token, first);
   EXPECT_EQ(ids_of(recorder.finished[1].tokens), std::vector<int32_t>{first});
@@ -148,12 +148,12 @@ TEST_F(SimEngine, returns_prompt_logprobs_once_for_every_prompt_token_but_the_fi
     for (const int chunk : {3, 1000}) {
       runner::SimRunner runner(
           {.vocab_size = kVocabSize, .num_blocks = num_blocks, .block_tokens = 4});
-      OfflineEngine engine(runner, {.chunked_prefill_size = chunk});
-      Recorder recorder(engine);
+      StepLoop loop(runner, {.chunked_prefill_size = chunk});
+      Recorder recorder(loop);
       for (int i = 0; i < 4; ++i)
-        ASSERT_TRUE(engine.add({.id = i, .prompt = prompt_of(8, i), .sampling = params}));
-      engine.run();
-      EXPECT_EQ(engine.stats().num_retractions > 0, num_blocks == 12);
+        ASSERT_TRUE(loop.add({.id = i, .prompt = prompt_of(8, i), .sampling = params}));
+      recorder.run();
+      EXPECT_EQ(loop.stats().num_retractions > 0, num_blocks == 12);
       for (int i = 0; i < 4; ++i) {
         const auto& got = recorder.finished[i].prompt_logprobs;
         const std::vector<int32_t> prompt = prompt_of(8, i);
@@ -170,10 +170,10 @@ TEST_F(SimEngine, scores_a_prompt_without_generating) {
   core::SamplingParams params = greedy(0);
   params.return_prompt_logprobs = true;
   runner::SimRunner runner({.vocab_size = kVocabSize});
-  OfflineEngine engine(runner, {.chunked_prefill_size = 4});
-  Recorder recorder(engine);
-  ASSERT_TRUE(engine.add({.id = 1, .prompt = prompt_of(10), .sampling = params}));
-  engine.run();
+  StepLoop loop(runner, {.chunked_prefill_size = 4});
+  Recorder recorder(loop);
+  ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(10), .sampling = params}));
+  recorder.run();
   EXPECT_TRUE(recorder.finished[1].tokens.empty());
   EXPECT_EQ(recorder.finished[1].prompt_logprobs.size(), 9u);
   EXPECT_EQ(recorder.finished[1].finish_reason, core::FinishReason::kLength);
@@ -181,58 +181,59 @@ TEST_F(SimEngine, scores_a_prompt_without_generating) {
 
 TEST_F(SimEngine, fails_the_request_whose_step_failed_and_no_other) {
   runner::SimRunner runner({.vocab_size = kVocabSize});
-  OfflineEngine engine(runner, {});
-  Recorder recorder(engine);
+  StepLoop loop(runner, {});
+  Recorder recorder(loop);
   std::vector<core::Request> requests;
   for (int i = 0; i < 3; ++i)
     requests.push_back({.id = i, .prompt = prompt_of(8, i), .sampling = greedy(10)});
-  for (const core::Request& request : requests) ASSERT_TRUE(engine.add(request));
+  for (const core::Request& request : requests) ASSERT_TRUE(loop.add(request));
   arm_failpoint("sim_runner.slice", 5);  // three slices per step: request 1 in the second
-  engine.run();
+  recorder.run();
   EXPECT_EQ(recorder.finished[1].finish_reason, core::FinishReason::kFailed);
   EXPECT_THAT(recorder.finished[1].error, HasSubstr("not finite"));
   EXPECT_EQ(recorder.finished[1].tokens.size(), 1u);
   for (const int i : {0, 2})
     EXPECT_EQ(ids_of(recorder.finished[i].tokens),
               ids_of(expected_output(requests[static_cast<size_t>(i)], 0, {}, kVocabSize).tokens));
-  testing::expect_everything_returned(engine, runner.info());
+  testing::expect_everything_returned(loop, runner.info());
 }
 
 TEST_F(SimEngine, cancels_waiting_and_running_requests_and_ignores_unknown_ids) {
   runner::SimRunner runner({.vocab_size = kVocabSize, .max_slots = 1});
-  OfflineEngine engine(runner, {});
-  Recorder recorder(engine);
+  StepLoop loop(runner, {});
+  Recorder recorder(loop);
   for (int i = 0; i < 3; ++i)
-    ASSERT_TRUE(engine.add({.id = i, .prompt = prompt_of(8, i), .sampling = greedy(10)}));
-  for (int i = 0; i < 4; ++i) engine.step();
-  engine.cancel(0);
-  engine.cancel(1);
-  engine.cancel(77);
-  engine.cancel(0);
-  engine.run();
+    ASSERT_TRUE(loop.add({.id = i, .prompt = prompt_of(8, i), .sampling = greedy(10)}));
+  for (int i = 0; i < 4; ++i) recorder.step();
+  loop.cancel(0);
+  loop.cancel(1);
+  loop.cancel(77);
+  loop.cancel(0);
+  recorder.run();
   EXPECT_EQ(recorder.finished[0].finish_reason, core::FinishReason::kCancelled);
   EXPECT_EQ(recorder.finished[0].tokens.size(), 3u);
   EXPECT_EQ(recorder.finished[1].finish_reason, core::FinishReason::kCancelled);
   EXPECT_TRUE(recorder.finished[1].tokens.empty());
   EXPECT_EQ(recorder.finished[2].finish_reason, core::FinishReason::kLength);
-  testing::expect_everything_returned(engine, runner.info());
+  testing::expect_everything_returned(loop, runner.info());
 }
 
 TEST_F(SimEngine, lets_callbacks_add_and_cancel) {
   runner::SimRunner runner({.vocab_size = kVocabSize});
-  OfflineEngine engine(runner, {});
+  StepLoop loop(runner, {});
+  OutputCollector collector;
   std::vector<core::RequestOutput> outputs;
-  engine.on_tokens = [&](core::RequestId id, std::span<const core::SampledToken>) {
-    if (id == 2) engine.cancel(2);
+  collector.on_tokens = [&](core::RequestId id, std::span<const core::SampledToken>) {
+    if (id == 2) loop.cancel(2);
   };
-  engine.on_finish = [&](core::RequestOutput output) {
+  collector.on_finish = [&](core::RequestOutput output) {
     if (output.id == 1) {
-      EXPECT_TRUE(engine.add({.id = 2, .prompt = prompt_of(4), .sampling = greedy(50)}));
+      EXPECT_TRUE(loop.add({.id = 2, .prompt = prompt_of(4), .sampling = greedy(50)}));
     }
     outputs.push_back(std::move(output));
   };
-  ASSERT_TRUE(engine.add({.id = 1, .prompt = prompt_of(4), .sampling = greedy(3)}));
-  engine.run();
+  ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(4), .sampling = greedy(3)}));
+  collector.run(loop);
   ASSERT_EQ(outputs.size(), 2u);
   EXPECT_EQ(outputs[1].finish_reason, core::FinishReason::kCancelled);
   EXPECT_EQ(outputs[1].tokens.size(), 1u);
@@ -241,22 +242,23 @@ TEST_F(SimEngine, lets_callbacks_add_and_cancel) {
 TEST_F(SimEngine, hands_the_runner_back_when_it_is_destroyed) {
   runner::SimRunner runner({.vocab_size = kVocabSize});
   {
-    OfflineEngine engine(runner, {});
-    ASSERT_TRUE(engine.add({.id = 1, .prompt = prompt_of(4), .sampling = greedy(30)}));
-    engine.step();
-    engine.step();
+    StepLoop loop(runner, {});
+    ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(4), .sampling = greedy(30)}));
+    StepUpdates updates;
+    loop.step(updates);
+    loop.step(updates);
     EXPECT_EQ(runner.in_flight(), 1);
   }
   EXPECT_EQ(runner.in_flight(), 0);
-  OfflineEngine engine(runner, {});
-  Recorder recorder(engine);
+  StepLoop loop(runner, {});
+  Recorder recorder(loop);
   const core::Request request{.id = 1, .prompt = prompt_of(4), .sampling = greedy(5)};
   for (core::RequestId id = 0; id < 9; ++id) {
     core::Request copy = request;
     copy.id = id;
-    ASSERT_TRUE(engine.add(std::move(copy)));
+    ASSERT_TRUE(loop.add(std::move(copy)));
   }
-  engine.run();
+  recorder.run();
   EXPECT_EQ(ids_of(recorder.finished[8].tokens),
             ids_of(expected_output(request, 0, {}, kVocabSize).tokens));
 }
@@ -265,25 +267,26 @@ TEST_F(SimEngine, draws_a_seed_and_reports_it) {
   core::SamplingParams params = greedy(8);
   params.temperature = 1;
   runner::SimRunner runner({.vocab_size = kVocabSize});
-  OfflineEngine engine(runner, {.random_seed = 9});
-  Recorder recorder(engine);
+  StepLoop loop(runner, {.random_seed = 9});
+  Recorder recorder(loop);
   for (int i = 1; i <= 2; ++i)
-    ASSERT_TRUE(engine.add({.id = i, .prompt = prompt_of(4), .sampling = params}));
-  engine.run();
+    ASSERT_TRUE(loop.add({.id = i, .prompt = prompt_of(4), .sampling = params}));
+  recorder.run();
   EXPECT_NE(recorder.finished[1].seed, recorder.finished[2].seed);
   EXPECT_NE(ids_of(recorder.finished[1].tokens), ids_of(recorder.finished[2].tokens));
   params.seed = recorder.finished[1].seed;
-  ASSERT_TRUE(engine.add({.id = 3, .prompt = prompt_of(4), .sampling = params}));
-  engine.run();
+  ASSERT_TRUE(loop.add({.id = 3, .prompt = prompt_of(4), .sampling = params}));
+  recorder.run();
   EXPECT_EQ(ids_of(recorder.finished[3].tokens), ids_of(recorder.finished[1].tokens));
 }
 
 TEST_F(SimEngine, refuses_what_cannot_run_and_says_why) {
   runner::SimRunner runner(
       {.vocab_size = kVocabSize, .num_blocks = 4, .block_tokens = 16, .max_context_tokens = 60});
-  OfflineEngine engine(runner, {});
+  StepLoop loop(runner, {});
+  Recorder recorder(loop);
   const auto message = [&](core::Request request) {
-    const Status status = engine.add(std::move(request));
+    const Status status = loop.add(std::move(request));
     return status ? std::string("accepted") : status.error().message;
   };
   EXPECT_EQ(message({.id = 1, .prompt = {}, .sampling = greedy(1)}),
@@ -299,14 +302,14 @@ TEST_F(SimEngine, refuses_what_cannot_run_and_says_why) {
   EXPECT_EQ(message({.id = 1, .prompt = {1}, .sampling = bad}), "top_p is 0, must be in (0, 1]");
   EXPECT_EQ(message({.id = 1, .prompt = prompt_of(50), .sampling = greedy(10)}), "accepted");
   EXPECT_EQ(message({.id = 1, .prompt = {1}, .sampling = greedy(1)}), "request id 1 is in use");
-  engine.run();
+  recorder.run();
 }
 
 TEST_F(SimEngine, refuses_settings_out_of_range) {
   runner::SimRunner runner({.vocab_size = kVocabSize, .max_slots = 4});
-  const auto message = [&](const EngineConfig& config) -> std::string {
+  const auto message = [&](const StepLoopConfig& config) -> std::string {
     try {
-      OfflineEngine engine(runner, config);
+      StepLoop loop(runner, config);
     } catch (const StartupError& error) {
       return error.what();
     }

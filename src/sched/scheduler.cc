@@ -1,34 +1,33 @@
-#include "engine/step_planner.h"
+#include "sched/scheduler.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 
-namespace fathom::engine {
+namespace fathom::sched {
 
-StepPlanner::StepPlanner(const runner::RunnerInfo& info, const PlannerConfig& config)
-    : config_(config), max_batch_tokens_(info.max_batch_tokens), num_slots_(info.max_slots) {
+Scheduler::Scheduler(const SchedulerConfig& config) : config_(config) {
   FATHOM_CHECK(config.chunked_prefill_size >= 1 && config.max_running_requests >= 1,
                "chunks of " << config.chunked_prefill_size << ", " << config.max_running_requests
                             << " running requests");
-  for (const runner::KvGroupInfo& group : info.kv_groups)
+  for (const KvGroupConfig& group : config.kv_groups)
     groups_.push_back(
         {std::make_unique<cache::BlockPool>(cache::BlockPoolConfig{.num_blocks = group.num_blocks}),
          group.block_tokens});
-  for (int32_t slot = info.max_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+  for (int32_t slot = config.num_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
 }
 
-void StepPlanner::enqueue(SequencePtr sequence) {
+void Scheduler::enqueue(SequencePtr sequence) {
   const auto later = std::find_if(waiting_.begin(), waiting_.end(), [&](const SequencePtr& other) {
     return other->arrival > sequence->arrival;
   });
   waiting_.insert(later, std::move(sequence));
 }
 
-PlannedStep StepPlanner::plan(int64_t step_id) {
+PlannedStep Scheduler::plan(int64_t step_id) {
   PlannedStep step;
   step.batch.step_id = step_id;
-  step_tokens_left_ = max_batch_tokens_;
+  step_tokens_left_ = config_.max_batch_tokens;
   retracted_in_this_plan_ = false;
   plan_decodes(step);
   prefill_tokens_left_ = std::min(step_tokens_left_, config_.chunked_prefill_size);
@@ -42,7 +41,7 @@ PlannedStep StepPlanner::plan(int64_t step_id) {
   return step;
 }
 
-void StepPlanner::plan_decodes(PlannedStep& step) {
+void Scheduler::plan_decodes(PlannedStep& step) {
   // running_ shrinks at its end when a sequence is retracted.
   for (size_t i = 0; i < running_.size() && step_tokens_left_ > 0; ++i) {
     const SequencePtr sequence = running_[i];
@@ -56,14 +55,14 @@ void StepPlanner::plan_decodes(PlannedStep& step) {
   }
 }
 
-void StepPlanner::plan_prefills(PlannedStep& step) {
+void Scheduler::plan_prefills(PlannedStep& step) {
   for (const SequencePtr& sequence : running_) {
     if (prefill_tokens_left_ == 0) return;
     if (sequence->in_prefill()) plan_chunk(sequence, step);
   }
 }
 
-void StepPlanner::plan_admissions(PlannedStep& step) {
+void Scheduler::plan_admissions(PlannedStep& step) {
   while (!waiting_.empty() && !free_slots_.empty() && prefill_tokens_left_ > 0 &&
          num_running() < config_.max_running_requests) {
     const SequencePtr sequence = waiting_.front();
@@ -79,36 +78,30 @@ void StepPlanner::plan_admissions(PlannedStep& step) {
     running_.push_back(sequence);
     sequence->num_rows = 0;
     sequence->num_prefill_tokens = num_tokens;
-    sequence->num_planned_outputs = static_cast<int>(sequence->output.tokens.size());
+    sequence->num_planned_outputs = sequence->num_output_tokens();
 
     core::SlotAdmission admission{.slot = sequence->slot,
-                                  .prompt = sequence->request.prompt,
+                                  .prompt = sequence->tokens,
                                   .num_generated_tokens = sequence->num_planned_outputs,
-                                  .sampling = sequence->request.sampling,
+                                  .sampling = sequence->sampling,
                                   .stop_token_ids = sequence->stop_token_ids,
-                                  .seed = sequence->output.seed};
-    for (const core::SampledToken& token : sequence->output.tokens)
-      admission.prompt.push_back(token.token);
+                                  .seed = sequence->seed};
     step.batch.admissions.push_back(std::move(admission));
     plan_chunk(sequence, step);
   }
 }
 
-void StepPlanner::plan_chunk(const SequencePtr& sequence, PlannedStep& step) {
+void Scheduler::plan_chunk(const SequencePtr& sequence, PlannedStep& step) {
   const int begin = sequence->num_rows;
   const int num_tokens = std::min(prefill_tokens_left_, sequence->num_prefill_tokens - begin);
   const bool ends_prefill = begin + num_tokens == sequence->num_prefill_tokens;
-  const bool samples = ends_prefill && sequence->request.sampling.max_new_tokens > 0;
+  const bool samples = ends_prefill && sequence->sampling.max_new_tokens > 0;
 
   core::SequenceSlice slice{.slot = sequence->slot,
                             .num_tokens = num_tokens,
                             .outputs = samples ? core::Outputs::kLast : core::Outputs::kNone};
-  for (int i = begin; i < begin + num_tokens; ++i) {
-    const int output_idx = i - sequence->num_prompt_tokens();
-    slice.tokens.push_back(output_idx < 0
-                               ? sequence->request.prompt[static_cast<size_t>(i)]
-                               : sequence->output.tokens[static_cast<size_t>(output_idx)].token);
-  }
+  slice.tokens.assign(sequence->tokens.begin() + begin,
+                      sequence->tokens.begin() + begin + num_tokens);
   step.batch.slices.push_back(std::move(slice));
   step.slices.push_back(
       {.sequence = sequence, .first_position = begin, .ends_prefill = ends_prefill});
@@ -117,7 +110,7 @@ void StepPlanner::plan_chunk(const SequencePtr& sequence, PlannedStep& step) {
   prefill_tokens_left_ -= num_tokens;
 }
 
-StepPlanner::Blocks StepPlanner::provide_blocks(Sequence& sequence, int rows, core::Batch& batch) {
+Scheduler::Blocks Scheduler::provide_blocks(Sequence& sequence, int rows, core::Batch& batch) {
   while (!lease_blocks(sequence, rows, batch)) {
     if (any_fenced()) return Blocks::kWait;
     const SequencePtr victim = running_.back();
@@ -128,7 +121,7 @@ StepPlanner::Blocks StepPlanner::provide_blocks(Sequence& sequence, int rows, co
   return Blocks::kReady;
 }
 
-bool StepPlanner::lease_blocks(Sequence& sequence, int rows, core::Batch& batch) {
+bool Scheduler::lease_blocks(Sequence& sequence, int rows, core::Batch& batch) {
   std::vector<cache::BlockPool::Lease> extra(groups_.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
     const int wanted = (rows + groups_[i].block_tokens - 1) / groups_[i].block_tokens;
@@ -147,26 +140,27 @@ bool StepPlanner::lease_blocks(Sequence& sequence, int rows, core::Batch& batch)
   return true;
 }
 
-bool StepPlanner::any_fenced() const {
+bool Scheduler::any_fenced() const {
   return std::any_of(groups_.begin(), groups_.end(),
                      [](const KvGroup& group) { return group.pool->num_fenced() > 0; });
 }
 
-void StepPlanner::retract(const SequencePtr& sequence) {
+void Scheduler::retract(const SequencePtr& sequence) {
   running_.pop_back();
   release_resources(*sequence);
   enqueue(sequence);
   retracted_in_this_plan_ = true;
+  ++sequence->num_retractions;
   ++num_retractions_;
 }
 
-void StepPlanner::release_resources(Sequence& sequence) {
+void Scheduler::release_resources(Sequence& sequence) {
   pending_releases_.push_back(sequence.slot);
   sequence.slot = -1;
   sequence.leases.clear();
 }
 
-void StepPlanner::remove(Sequence& sequence) {
+void Scheduler::remove(Sequence& sequence) {
   const auto is_it = [&](const SequencePtr& other) { return other.get() == &sequence; };
   if (sequence.slot >= 0) {
     release_resources(sequence);
@@ -176,15 +170,15 @@ void StepPlanner::remove(Sequence& sequence) {
   }
 }
 
-void StepPlanner::step_submitted(int64_t step_id) {
+void Scheduler::step_submitted(int64_t step_id) {
   for (KvGroup& group : groups_) group.pool->step_submitted(step_id);
 }
 
-void StepPlanner::step_done(int64_t step_id) {
+void Scheduler::step_done(int64_t step_id) {
   for (KvGroup& group : groups_) group.pool->step_done(step_id);
 }
 
-std::string StepPlanner::check_integrity() const {
+std::string Scheduler::check_integrity() const {
   for (size_t i = 0; i < groups_.size(); ++i) {
     if (std::string problem = groups_[i].pool->check_integrity(); !problem.empty()) return problem;
     int num_leased = 0;
@@ -198,8 +192,9 @@ std::string StepPlanner::check_integrity() const {
       return std::to_string(groups_[i].pool->num_owned()) + " blocks owned, " +
              std::to_string(num_leased) + " leased by running sequences";
   }
-  if (num_running() + num_free_slots() + static_cast<int>(pending_releases_.size()) != num_slots_)
-    return std::to_string(num_slots_) + " slots, but " + std::to_string(num_running()) +
+  if (num_running() + num_free_slots() + static_cast<int>(pending_releases_.size()) !=
+      config_.num_slots)
+    return std::to_string(config_.num_slots) + " slots, but " + std::to_string(num_running()) +
            " running, " + std::to_string(num_free_slots()) + " free, " +
            std::to_string(pending_releases_.size()) + " to release";
   const auto by_arrival = [](const SequencePtr& a, const SequencePtr& b) {
@@ -211,4 +206,4 @@ std::string StepPlanner::check_integrity() const {
   return "";
 }
 
-}  // namespace fathom::engine
+}  // namespace fathom::sched

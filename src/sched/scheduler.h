@@ -1,29 +1,35 @@
 #pragma once
-// StepPlanner: decides what the next step computes and who owns which slot and which blocks.
+// Scheduler: decides what the next step computes and who owns which slot and which blocks.
 //
-//   StepPlanner planner(runner.info(), {.chunked_prefill_size = 2048, .max_running_requests = 64});
-//   planner.enqueue(sequence);
-//   PlannedStep step = planner.plan(step_id);      // may be empty: everything waits
-//   if (!step.batch.empty()) { runner.submit(step.batch); planner.step_submitted(step_id); }
-//   ...  planner.step_done(step_id);
+//   Scheduler scheduler({.num_slots = 64, .max_batch_tokens = 8192, .kv_groups = {{.num_blocks = 1024}}});
+//   scheduler.enqueue(sequence);
+//   PlannedStep step = scheduler.plan(step_id);      // may be empty: everything waits
+//   if (!step.batch.empty()) { runner.submit(step.batch); scheduler.step_submitted(step_id); }
+//   ...  scheduler.step_done(step_id);
 //
 // First come, first served. One step holds a decode of every sequence that can, oldest first, then chunks
 // of prompts. Admission leases the blocks of all tokens known plus one, so a prefill never stops halfway.
 // A decode that finds no block waits when blocks are fenced (they are free one step later) and otherwise
 // retracts the youngest running sequence: its blocks go back and it is computed again later, to the same
 // tokens. The oldest sequence always gets its blocks, so every step makes progress.
-// One thread uses it; the runner's info outlives nothing here.
+// One thread uses it.
 
 #include <deque>
 #include <memory>
 
 #include "core/batch.h"
-#include "engine/sequence.h"
-#include "runner/runner.h"
+#include "sched/sequence.h"
 
-namespace fathom::engine {
+namespace fathom::sched {
 
-struct PlannerConfig {
+struct KvGroupConfig {
+  int num_blocks = 0, block_tokens = 64;
+};
+
+struct SchedulerConfig {
+  int num_slots = 1;
+  int max_batch_tokens = 1;  // query tokens of one step
+  std::vector<KvGroupConfig> kv_groups{};
   int chunked_prefill_size = 2048;  // prompt tokens of one step, >= 1
   int max_running_requests = 1;     // >= 1
 };
@@ -40,9 +46,9 @@ struct PlannedStep {
   std::vector<PlannedSlice> slices;
 };
 
-class StepPlanner {
+class Scheduler {
  public:
-  StepPlanner(const runner::RunnerInfo& info, const PlannerConfig& config);
+  explicit Scheduler(const SchedulerConfig& config);
 
   void enqueue(SequencePtr sequence);
   PlannedStep plan(int64_t step_id);
@@ -84,9 +90,7 @@ class StepPlanner {
   void retract(const SequencePtr& sequence);
   void release_resources(Sequence& sequence);
 
-  PlannerConfig config_;
-  int max_batch_tokens_;
-  int num_slots_;
+  SchedulerConfig config_;
   // Pools outlive the leases in the sequences below.
   std::vector<KvGroup> groups_;
   std::deque<SequencePtr> waiting_;   // by arrival
@@ -98,4 +102,4 @@ class StepPlanner {
   int64_t num_retractions_ = 0;
 };
 
-}  // namespace fathom::engine
+}  // namespace fathom::sched

@@ -1,0 +1,112 @@
+#pragma once
+// StepLoop: requests in, tokens out, over one runner, in the caller's thread. `generate` and `eval` run on it
+// directly, ServingEngine runs it on a thread of its own.
+//
+//   StepLoop loop(runner, {.eos_token_ids = config.eos_token_ids});
+//   if (Status added = loop.add({.id = 1, .prompt = ids, .sampling = params}); !added) ...
+//   StepUpdates updates;
+//   while (loop.step(updates)) { hand_on(std::move(updates)); updates = {}; }
+//   hand_on(std::move(updates));
+//
+// With overlap a step is submitted before the tokens of the one before are known: the host's work hides
+// behind the device's, and at most one token per finished request is computed in vain and dropped.
+// Every request that add() accepted gets exactly one update with `end`, its last. OutputCollector turns
+// updates into callbacks and whole outputs.
+// One thread uses a loop; add(), cancel() and stop() are for between steps. The runner outlives the loop,
+// serves one at a time, and is handed back with no step in flight and all slots free.
+
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "core/request.h"
+#include "engine/request_state.h"
+#include "engine/updates.h"
+#include "runner/runner.h"
+#include "sched/scheduler.h"
+
+namespace fathom::engine {
+
+struct StepLoopConfig {
+  // Prompt tokens of one step, cut to the runner's max_batch_tokens.
+  int chunked_prefill_size = 2048;
+  int max_running_requests = 0;  // 0 = as many as the runner has slots
+  bool overlap = true;
+  std::vector<int32_t> eos_token_ids{};
+  uint64_t random_seed = 0;  // of requests without a seed: theirs are drawn from this and their id
+  const Clock* clock = &system_clock();  // outlives the loop
+};
+
+struct StepLoopStats {
+  int64_t num_steps = 0;
+  int64_t num_prefill_tokens = 0;  // computed, those of retracted sequences again
+  int64_t num_output_tokens = 0;
+  int64_t num_wasted_tokens = 0;  // sampled after their request had ended
+  int64_t num_retractions = 0;
+  double device_seconds = 0;
+  double last_plan_us = 0, last_commit_us = 0;  // the host's time for the last step of each kind
+};
+
+class StepLoop {
+ public:
+  // Throws StartupError when a setting is out of range.
+  StepLoop(runner::Runner& runner, StepLoopConfig config);
+  // Hands the runner back; requests that have not finished are dropped without an update.
+  ~StepLoop();
+  StepLoop(const StepLoop&) = delete;
+  StepLoop& operator=(const StepLoop&) = delete;
+
+  // Queues a request, or says what is wrong with it. Ids of requests that have not ended are distinct. The
+  // tag comes back in every update of the request.
+  Status add(core::Request request, uint32_t client_tag = 0);
+  // The request ends with kCancelled (cancel) or kStop (stop: a stop string was found in its text) at the
+  // next step() unless it has ended; unknown ids are ignored. Slot and blocks are free within two steps.
+  void cancel(core::RequestId id) { ends_wanted_.push_back({id, core::FinishReason::kCancelled}); }
+  void stop(core::RequestId id) { ends_wanted_.push_back({id, core::FinishReason::kStop}); }
+
+  // Submits the next step, commits the oldest one when that is due and appends what came of it. False =
+  // idle: every request has ended.
+  bool step(StepUpdates& updates);
+
+  int num_waiting() const { return scheduler_.num_waiting(); }
+  int num_running() const { return scheduler_.num_running(); }
+  StepLoopStats stats() const;
+  const sched::Scheduler& scheduler() const { return scheduler_; }
+  // Empty = pools, slots and sequences agree; else what is wrong. For tests after every step, and for the
+  // metric in production now and then.
+  std::string check_integrity() const;
+
+ private:
+  struct InFlight {
+    int64_t step_id;
+    std::vector<sched::PlannedSlice> slices;
+  };
+  struct EndWanted {
+    core::RequestId id;
+    core::FinishReason reason;
+  };
+
+  Status check_fits(const core::Request& request) const;
+  void apply_ends(StepUpdates& updates);
+  bool submit_next();
+  void commit_oldest(StepUpdates& updates);
+  void commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
+                    StepUpdates& updates);
+  void take_token(RequestState& state, core::SampledToken token, StepUpdates& updates);
+  void finish(RequestState& state, RequestEnd end, StepUpdates& updates);
+  double seconds_since(const RequestState& state) const;
+
+  runner::Runner& runner_;
+  StepLoopConfig config_;
+  sched::Scheduler scheduler_;
+  std::unordered_map<core::RequestId, RequestStatePtr> live_;
+  std::vector<EndWanted> ends_wanted_;
+  std::deque<InFlight> in_flight_;
+  int64_t next_arrival_ = 0, next_step_id_;
+  StepLoopStats stats_;
+};
+
+}  // namespace fathom::engine
