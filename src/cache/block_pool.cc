@@ -32,6 +32,23 @@ void BlockPool::Lease::merge(Lease other) {
   other.ids_.clear();
 }
 
+BlockPool::Lease BlockPool::Lease::take_front(int num_blocks) {
+  FATHOM_CHECK(num_blocks >= 0 && static_cast<size_t>(num_blocks) <= ids_.size(),
+               num_blocks << " blocks to take from a lease of " << ids_.size());
+  const auto end = ids_.begin() + num_blocks;
+  Lease front(pool_, std::vector<int32_t>(ids_.begin(), end));
+  ids_.erase(ids_.begin(), end);
+  return front;
+}
+
+std::vector<BlockPool::Lease> BlockPool::Lease::split() {
+  std::vector<Lease> leases;
+  leases.reserve(ids_.size());
+  for (const int32_t block_id : ids_) leases.push_back(Lease(pool_, {block_id}));
+  ids_.clear();
+  return leases;
+}
+
 BlockPool::BlockPool(const BlockPoolConfig& config) {
   FATHOM_CHECK(config.num_blocks >= 0, "num_blocks is " << config.num_blocks);
   states_.assign(static_cast<size_t>(config.num_blocks), State::kFree);

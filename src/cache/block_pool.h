@@ -38,6 +38,10 @@ class BlockPool {
     const std::vector<int32_t>& ids() const { return ids_; }
     // Takes over the blocks of another lease of the same pool.
     void merge(Lease other);
+    // The first num_blocks blocks leave this lease. REQUIRES: it has as many.
+    Lease take_front(int num_blocks);
+    // One lease per block, in order; this one is empty afterwards.
+    std::vector<Lease> split();
 
    private:
     friend class BlockPool;
@@ -63,6 +67,12 @@ class BlockPool {
   int num_free() const { return static_cast<int>(free_.size()); }
   int num_fenced() const { return static_cast<int>(fenced_.size()); }
   int num_owned() const { return num_blocks() - num_free() - num_fenced(); }
+
+  // Whether a lease has the block.
+  bool is_owned(int32_t block_id) const {
+    return block_id >= 0 && block_id < num_blocks() &&
+           states_[static_cast<size_t>(block_id)] == State::kOwned;
+  }
 
   // Empty = every block is in exactly one state and the lists agree; else what is wrong.
   std::string check_integrity() const;

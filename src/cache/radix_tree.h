@@ -10,17 +10,21 @@
 //   ...  the sequence computes the rest into leased blocks ...
 //   tree.publish(pin, salt, tokens, leases);        // whole blocks go over to the tree, pin grows
 //
-// A Pin keeps its path from being evicted; it is move-only and unpins in its destructor. Unpinned leaves
-// are evicted in least-recently-used order; an evicted block goes back to its pool (FENCED while steps are
-// in flight). Costs O(blocks of the path); eviction O(log leaves) per block.
+// A Pin keeps its path from being evicted; it is move-only and unpins in its destructor. What is not pinned
+// is evicted from the leaves up, least recently used first: a prefix counts as used until it is unpinned. An
+// evicted block goes back to its pool (FENCED while steps are in flight). Costs O(blocks of the path);
+// eviction O(1) per block.
 // One thread (the scheduler's) uses a tree, its pins and pools. The pools outlive the tree, the tree its
 // pins.
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "cache/block_pool.h"
@@ -29,6 +33,8 @@ namespace fathom::cache {
 
 struct RadixTreeConfig {
   int block_tokens = 64;  // of every KV group
+  // The bits of a block's hash that are used. A test that takes some away sees what colliding hashes do.
+  uint64_t hash_mask = ~uint64_t{0};
 };
 
 class RadixTree {
@@ -60,27 +66,28 @@ class RadixTree {
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
-  // The longest cached prefix of tokens in whole blocks, at most max_tokens long, pinned and made the most
-  // recently used.
+  // The longest cached prefix of tokens in whole blocks, at most max_tokens long, pinned.
   Pin match(std::string_view salt, std::span<const int32_t> tokens, int64_t max_tokens);
-  // As match() but without pinning or touching: how many tokens would hit.
+  // As match() with max_tokens = tokens.size(), but without pinning or touching: how many tokens would hit.
   int64_t match_length(std::string_view salt, std::span<const int32_t> tokens) const;
 
-  // Gives the whole blocks of `tokens` that follow the pinned path to the tree. leases[g] holds the blocks
-  // of group g after the path, in order; those that enter the tree leave the front of the lease. A block
-  // whose tokens the tree already has elsewhere stays in the lease, with all blocks after it: the sequence
-  // goes on using its own copy. `pin` grows by the nodes added. Rows of `tokens` are computed.
-  // Returns the number of blocks added.
+  // Gives the whole blocks of `tokens` that follow the pinned path to the tree. `pin` is the sequence's own,
+  // from match() of the same salt and a prefix of the same tokens, or default-made. leases[g] holds the
+  // blocks of group g after the path, in order (all of `tokens`' whole blocks, more may follow); those that
+  // enter the tree leave the front of the lease. A block whose tokens the tree already has elsewhere stays in
+  // the lease, with all blocks after it: the sequence goes on using its own copy. `pin` grows by the nodes
+  // added, so a later publish() of the longer sequence costs its new blocks only. REQUIRES: the rows of
+  // `tokens` are computed, or will be by steps submitted before any step that reads them through a match;
+  // those of a sequence that failed are not. Returns the number of blocks added.
   int publish(Pin& pin, std::string_view salt, std::span<const int32_t> tokens,
               std::vector<BlockPool::Lease>& leases);
 
-  // Gives at least num_blocks blocks of every group back to the pools if unpinned leaves suffice; returns
-  // how many.
+  // Gives num_blocks blocks of every group back to the pools, or as many as are not pinned; returns how many.
   int evict(int num_blocks);
   // Evicts everything that is not pinned.
   void clear();
 
-  int num_blocks() const { return num_blocks_; }         // per group
+  int num_blocks() const { return static_cast<int>(nodes_.size()); }  // per group
   int num_pinned_blocks() const { return num_pinned_; }  // per group; the rest could be evicted
   int64_t num_evicted_blocks() const { return num_evicted_; }
 
@@ -88,9 +95,38 @@ class RadixTree {
   std::string check_integrity() const;
 
  private:
+  // By the hash of the whole prefix.
+  using Nodes = std::unordered_multimap<uint64_t, std::unique_ptr<Node>>;
+
+  uint64_t hash_of(uint64_t parent_hash, std::span<const int32_t> tokens) const;
+  const Node* root_of(std::string_view salt) const;
+  Node* child_of(const Node& parent, std::span<const int32_t> tokens) const;
+  // The nodes of the longest cached prefix of at most max_blocks blocks.
+  std::vector<Node*> find_path(std::string_view salt, std::span<const int32_t> tokens,
+                               int64_t max_blocks) const;
+  Node& root_for(std::string_view salt);  // made if there is none
+  Node& add_node(Node& parent, std::span<const int32_t> tokens,
+                 std::vector<BlockPool::Lease> blocks);
+  void remove_leaf(Node& node);
+  void pin_node(Node& node);
+  void unpin(const std::vector<Node*>& path);
+  void link_as_newest(Node& node);
+  static void unlink(Node& node);
+  std::string check_nodes() const;
+  std::string check_node(const Node& node) const;
+  std::string check_children() const;
+  std::string check_order() const;
+
   RadixTreeConfig config_;
   std::vector<BlockPool*> pools_;
-  int num_blocks_ = 0, num_pinned_ = 0;
+  uint64_t hash_seed_;
+  Nodes nodes_;
+  std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;  // each has children
+  // Circular list of all nodes without pins, the first to evict first. Descendants of a node come before it:
+  // a path is pinned and unpinned as a whole, and its nodes enter the list from the end of the path up.
+  std::unique_ptr<Node> unpinned_;
+  int num_pinned_ = 0;    // nodes with pins
+  int64_t num_pins_ = 0;  // with a path
   int64_t num_evicted_ = 0;
 };
 
