@@ -64,7 +64,12 @@ int32_t SimRunner::expected_next(std::span<const int32_t> tokens, const NextToke
   return pick(hash, options);
 }
 
-SimRunner::SimRunner(const SimConfig& config) : config_(config) {
+SimRunner::SimRunner(const SimConfig& config)
+    : config_(config),
+      ledger_({.num_kv_groups = config.num_kv_groups,
+               .num_blocks = config.num_blocks,
+               .block_tokens = config.block_tokens,
+               .max_slots = config.max_slots}) {
   info_.vocab_size = config.vocab_size;
   info_.max_slots = config.max_slots;
   info_.max_batch_tokens = config.max_batch_tokens;
@@ -79,60 +84,18 @@ SimRunner::SimRunner(const SimConfig& config) : config_(config) {
     KvGroup group;
     group.rows.resize(static_cast<size_t>(config.num_blocks) *
                       static_cast<size_t>(config.block_tokens));
-    group.owner.assign(static_cast<size_t>(config.num_blocks), -1);
-    group.last_writer_step.assign(static_cast<size_t>(config.num_blocks), -1);
     groups_.push_back(std::move(group));
   }
   slots_.resize(static_cast<size_t>(config.max_slots));
-  last_slice_step_.assign(slots_.size(), -1);
-  blocks_of_slot_.resize(slots_.size());
 }
 
 void SimRunner::submit(const core::Batch& batch) {
   FATHOM_CHECK(in_flight() < kMaxInFlight, in_flight() << " steps in flight");
   FATHOM_CHECK(batch.step_id == next_step_id_,
                "step " << batch.step_id << ", expected " << next_step_id_);
-  check_and_claim_blocks(batch);
+  ledger_.submit(batch);
   ++next_step_id_;
   queue_.push_back({batch, system_clock().now()});
-}
-
-void SimRunner::check_and_claim_blocks(const core::Batch& batch) {
-  for (const core::SequenceSlice& slice : batch.slices)
-    last_slice_step_[static_cast<size_t>(slice.slot)] = batch.step_id;
-  // A slot that is released without a slice in this batch writes nothing any more, so another slot
-  // may get its blocks in the same batch; the others keep theirs until after the appends.
-  const auto has_slice = [&](int32_t slot) {
-    return last_slice_step_[static_cast<size_t>(slot)] == batch.step_id;
-  };
-  for (int32_t slot : batch.releases)
-    if (!has_slice(slot)) disown_blocks(slot);
-  for (const core::BlockAppend& append : batch.block_appends) {
-    KvGroup& group = groups_.at(static_cast<size_t>(append.kv_group));
-    for (int32_t block : append.block_ids) {
-      const size_t index = static_cast<size_t>(block);
-      FATHOM_CHECK(block >= 0 && index < group.owner.size(), "block " << block);
-      FATHOM_CHECK(group.owner[index] == -1, "block " << block << " is given to slot "
-                                                      << append.slot << ", slot "
-                                                      << group.owner[index] << " has it");
-      FATHOM_CHECK(group.last_writer_step[index] <= last_done_step_,
-                   "block " << block << " is given to slot " << append.slot << ", step "
-                            << group.last_writer_step[index] << " may still write it");
-      group.owner[index] = append.slot;
-      blocks_of_slot_[static_cast<size_t>(append.slot)].emplace_back(append.kv_group, block);
-    }
-  }
-  for (int32_t slot : batch.releases)
-    if (has_slice(slot)) disown_blocks(slot);
-}
-
-void SimRunner::disown_blocks(int32_t slot) {
-  for (const auto& [group, block] : blocks_of_slot_[static_cast<size_t>(slot)]) {
-    groups_[static_cast<size_t>(group)].owner[static_cast<size_t>(block)] = -1;
-    groups_[static_cast<size_t>(group)].last_writer_step[static_cast<size_t>(block)] =
-        last_slice_step_[static_cast<size_t>(slot)];
-  }
-  blocks_of_slot_[static_cast<size_t>(slot)].clear();
 }
 
 core::StepResult SimRunner::wait() {
@@ -142,13 +105,7 @@ core::StepResult SimRunner::wait() {
   const core::Batch& batch = pending.batch;
 
   core::StepResult result{.step_id = batch.step_id};
-  for (const core::SlotAdmission& admission : batch.admissions) admit(admission);
-  for (const core::BlockAppend& append : batch.block_appends) {
-    Slot& slot = slots_.at(static_cast<size_t>(append.slot));
-    FATHOM_CHECK(slot.active, "blocks for slot " << append.slot << ", which is free");
-    auto& table = slot.block_tables.at(static_cast<size_t>(append.kv_group));
-    table.insert(table.end(), append.block_ids.begin(), append.block_ids.end());
-  }
+  apply_deltas(batch);
   std::optional<core::StepMasks> step_masks;
   SliceMaskWords masks(batch.slices.size());
   if (wants_masks(batch)) {
@@ -166,13 +123,39 @@ core::StepResult SimRunner::wait() {
     FATHOM_CHECK(slots_.at(static_cast<size_t>(slot)).active, "slot " << slot << " released twice");
     slots_[static_cast<size_t>(slot)] = Slot{};
   }
-  last_done_step_ = batch.step_id;
+  ledger_.step_done(batch.step_id);
   if (config_.step_delay.count() > 0) {
     device_free_ = std::max(device_free_, pending.submitted) + config_.step_delay;
     std::this_thread::sleep_until(device_free_);
     result.seconds = std::chrono::duration<double>(config_.step_delay).count();
   }
   return result;
+}
+
+void SimRunner::apply_deltas(const core::Batch& batch) {
+  for (const core::SlotAdmission& admission : batch.admissions) admit(admission);
+  for (const core::BlockAppend& append : batch.block_appends) {
+    Slot& slot = slots_.at(static_cast<size_t>(append.slot));
+    FATHOM_CHECK(slot.active, "blocks for slot " << append.slot << ", which is free");
+    auto& table = slot.block_tables.at(static_cast<size_t>(append.kv_group));
+    table.insert(table.end(), append.block_ids.begin(), append.block_ids.end());
+  }
+  for (const core::SlotAdmission& admission : batch.admissions) check_cached_rows(admission);
+}
+
+// A model would go on from wrong rows without a word.
+void SimRunner::check_cached_rows(const core::SlotAdmission& admission) const {
+  const Slot& slot = slots_[static_cast<size_t>(admission.slot)];
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    for (int32_t i = 0; i < admission.num_cached_tokens; ++i) {
+      const Row& row = groups_[group].rows[row_index(group, slot, i)];
+      const int32_t token = admission.prompt[static_cast<size_t>(i)];
+      FATHOM_CHECK(row.token == token && row.position == i,
+                   "cached row " << i << " of slot " << admission.slot << " holds token "
+                                 << row.token << " at position " << row.position << ", not "
+                                 << token);
+    }
+  }
 }
 
 void SimRunner::admit(const core::SlotAdmission& admission) {

@@ -1,7 +1,8 @@
 #pragma once
 // SimRunner: the runner without a model. Its KV storage holds (token, position) per row, written
 // and read through the real block tables, and the next token is a hash of every row the query token
-// can see. A block that is mixed up, freed too early or missing changes the output, so scheduler,
+// can see. A block that is mixed up, freed too early or missing changes the output or aborts
+// (block_ledger.h), and so does a cached prefix whose rows are not those of the prompt. Scheduler,
 // cache and server are tested on it exactly, at full speed, without a model.
 //
 //   SimRunner runner({.num_blocks = 32, .max_slots = 8});
@@ -28,6 +29,7 @@
 
 #include "base/clock.h"
 
+#include "runner/block_ledger.h"
 #include "runner/mask_mailbox.h"
 #include "runner/runner.h"
 
@@ -69,9 +71,6 @@ class SimRunner : public Runner {
   };
   struct KvGroup {
     std::vector<Row> rows;  // [num_blocks * block_tokens]
-    // Submission side: who may write a block, and the last step that may.
-    std::vector<int32_t> owner;
-    std::vector<int64_t> last_writer_step;
   };
   struct Slot {
     bool active = false;
@@ -84,11 +83,10 @@ class SimRunner : public Runner {
     Clock::time_point submitted;
   };
 
-  // Submission side: refuses blocks that a step in flight may still write.
-  void check_and_claim_blocks(const core::Batch& batch);
-  void disown_blocks(int32_t slot);
   // Device side.
+  void apply_deltas(const core::Batch& batch);
   void admit(const core::SlotAdmission& admission);
+  void check_cached_rows(const core::SlotAdmission& admission) const;
   core::SliceResult run_slice(const core::SequenceSlice& slice, std::span<const uint64_t> mask);
   void write_rows(const Slot& slot, const core::SequenceSlice& slice);
   uint64_t hash_visible(const Slot& slot, const core::SequenceSlice& slice, int query_idx) const;
@@ -101,12 +99,10 @@ class SimRunner : public Runner {
   RunnerInfo info_;
   std::vector<KvGroup> groups_;
   std::vector<Slot> slots_;
-  // Submission side: the last step with a slice of the slot, and the blocks it was given.
-  std::vector<int64_t> last_slice_step_;
-  std::vector<std::vector<std::pair<int32_t, int32_t>>> blocks_of_slot_;  // (group, block)
+  BlockLedger ledger_;  // submission side
   std::deque<Pending> queue_;
   MaskMailbox masks_;
-  int64_t next_step_id_ = 0, last_done_step_ = -1;
+  int64_t next_step_id_ = 0;
   Clock::time_point device_free_{};
 };
 
