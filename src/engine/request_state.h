@@ -15,7 +15,7 @@ namespace fathom::engine {
 
 struct RequestState : sched::Sequence {
   uint32_t client_tag = 0;
-  Clock::time_point arrived{};
+  Clock::time_point arrived{}, last_token{};
   RequestTimes times{};
   std::vector<core::SampledToken> prompt_logprobs{};
 };

@@ -36,6 +36,10 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
                                       : std::min(most, config.max_running_requests)};
 }
 
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -67,10 +71,15 @@ StepLoop::~StepLoop() {
   if (submit_next()) runner_.wait();  // the releases
 }
 
-Status StepLoop::add(core::Request request, uint32_t client_tag) {
+Status StepLoop::check(const core::Request& request) const {
   if (Status status = core::validate(request.sampling, runner_.info().vocab_size); !status)
     return status;
-  if (Status status = check_fits(request); !status) return status;
+  return check_fits(request);
+}
+
+Status StepLoop::add(core::Request request, uint32_t client_tag,
+                     std::optional<Clock::time_point> arrived) {
+  if (Status status = check(request); !status) return status;
   if (live_.count(request.id) > 0)
     return invalid_argument("request id " + std::to_string(request.id) + " is in use");
 
@@ -78,7 +87,7 @@ Status StepLoop::add(core::Request request, uint32_t client_tag) {
   state->id = request.id;
   state->arrival = next_arrival_++;
   state->client_tag = client_tag;
-  state->arrived = config_.clock->now();
+  state->arrived = arrived.value_or(config_.clock->now());
   state->seed = request.sampling.seed.value_or(draw_seed(config_.random_seed, request.id));
   state->stop_token_ids = request.sampling.stop_token_ids;
   if (!request.sampling.ignore_eos)
@@ -117,12 +126,20 @@ Status StepLoop::check_fits(const core::Request& request) const {
   return {};
 }
 
+void StepLoop::cancel_all() {
+  for (const auto& [id, state] : live_) cancel(id);
+}
+
 void StepLoop::apply_ends(StepUpdates& updates) {
-  for (const EndWanted& wanted : ends_wanted_) {
+  if (ends_wanted_.empty()) return;
+  commit_time_ = config_.clock->now();
+  for (EndWanted& wanted : ends_wanted_) {
     const auto it = live_.find(wanted.id);
     if (it == live_.end()) continue;
     const RequestStatePtr state = it->second;
-    finish(*state, {.reason = wanted.reason}, updates);
+    const bool expires = wanted.reason == core::FinishReason::kFailed;
+    if (expires && state->times.admitted_seconds >= 0) continue;
+    finish(*state, {.reason = wanted.reason, .error = std::move(wanted.error)}, updates);
   }
   ends_wanted_.clear();
 }
@@ -145,6 +162,7 @@ bool StepLoop::submit_next() {
   sched::PlannedStep step = scheduler_.plan(next_step_id_);
   stats_.last_plan_us = watch.seconds() * 1e6;
   if (step.batch.empty()) return false;
+  note_admissions(step);
   for (const core::SequenceSlice& slice : step.batch.slices)
     stats_.num_prefill_tokens += static_cast<int64_t>(slice.tokens.size());
   runner_.submit(step.batch);
@@ -155,6 +173,17 @@ bool StepLoop::submit_next() {
   return true;
 }
 
+void StepLoop::note_admissions(const sched::PlannedStep& step) {
+  if (step.batch.admissions.empty()) return;
+  const Clock::time_point now = config_.clock->now();
+  for (const sched::PlannedSlice& slice : step.slices) {
+    auto& state = static_cast<RequestState&>(*slice.sequence);
+    if (state.times.admitted_seconds >= 0) continue;
+    state.times.admitted_seconds = seconds_between(state.arrived, now);
+    stats_.num_prompt_tokens += state.num_prompt_tokens;
+  }
+}
+
 void StepLoop::commit_oldest(StepUpdates& updates) {
   const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
@@ -162,12 +191,12 @@ void StepLoop::commit_oldest(StepUpdates& updates) {
   FATHOM_CHECK(result.step_id == step.step_id && result.slices.size() == step.slices.size(),
                "step " << step.step_id << " of " << step.slices.size() << " slices, got step "
                        << result.step_id << " of " << result.slices.size());
-  const Stopwatch watch(*config_.clock);
+  commit_time_ = config_.clock->now();
   scheduler_.step_done(step.step_id);
   stats_.device_seconds += result.seconds;
   for (size_t i = 0; i < step.slices.size(); ++i)
     commit_slice(step.slices[i], result.slices[i], updates);
-  stats_.last_commit_us = watch.seconds() * 1e6;
+  stats_.last_commit_us = seconds_between(commit_time_, config_.clock->now()) * 1e6;
 }
 
 void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
@@ -195,22 +224,24 @@ void StepLoop::take_token(RequestState& state, core::SampledToken token, StepUpd
   const int32_t id = token.token;
   state.tokens.push_back(id);
   ++stats_.num_output_tokens;
-  if (state.times.first_token_seconds < 0) state.times.first_token_seconds = seconds_since(state);
   const auto begin = static_cast<int32_t>(updates.tokens.size());
   updates.tokens.push_back(std::move(token));
   updates.requests.push_back({.id = state.id,
                               .client_tag = state.client_tag,
                               .tokens_begin = begin,
                               .tokens_end = begin + 1});
+  if (state.times.first_token_seconds < 0) {
+    state.times.first_token_seconds = seconds_between(state.arrived, commit_time_);
+    updates.requests.back().first_token_seconds = state.times.first_token_seconds;
+  } else {
+    updates.requests.back().token_gap_seconds = seconds_between(state.last_token, commit_time_);
+  }
+  state.last_token = commit_time_;
   if (contains(state.stop_token_ids, id)) {
     finish(state, {.reason = core::FinishReason::kStop, .matched_stop_token = id}, updates);
   } else if (state.num_output_tokens() == state.sampling.max_new_tokens) {
     finish(state, {.reason = core::FinishReason::kLength}, updates);
   }
-}
-
-double StepLoop::seconds_since(const RequestState& state) const {
-  return std::chrono::duration<double>(config_.clock->now() - state.arrived).count();
 }
 
 void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates) {
@@ -221,7 +252,7 @@ void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates)
   end.seed = state.seed;
   end.prompt_logprobs = std::move(state.prompt_logprobs);
   end.times = state.times;
-  end.times.finished_seconds = seconds_since(state);
+  end.times.finished_seconds = seconds_between(state.arrived, commit_time_);
   const auto num_tokens = static_cast<int32_t>(updates.tokens.size());
   // The token that ended it has just opened an update.
   if (updates.requests.empty() || updates.requests.back().id != state.id)

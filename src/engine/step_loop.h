@@ -16,6 +16,7 @@
 // serves one at a time, and is handed back with no step in flight and all slots free.
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -42,6 +43,7 @@ struct StepLoopConfig {
 
 struct StepLoopStats {
   int64_t num_steps = 0;
+  int64_t num_prompt_tokens = 0;   // of requests admitted, each once
   int64_t num_prefill_tokens = 0;  // computed, those of retracted sequences again
   int64_t num_output_tokens = 0;
   int64_t num_wasted_tokens = 0;  // sampled after their request had ended
@@ -59,13 +61,21 @@ class StepLoop {
   StepLoop(const StepLoop&) = delete;
   StepLoop& operator=(const StepLoop&) = delete;
 
+  // What is wrong with a request, if anything. Thread-safe: depends on nothing that changes.
+  Status check(const core::Request& request) const;
   // Queues a request, or says what is wrong with it. Ids of requests that have not ended are distinct. The
-  // tag comes back in every update of the request.
-  Status add(core::Request request, uint32_t client_tag = 0);
+  // tag comes back in every update of the request. Its times count from `arrived`, by default from now.
+  Status add(core::Request request, uint32_t client_tag = 0,
+             std::optional<Clock::time_point> arrived = {});
   // The request ends with kCancelled (cancel) or kStop (stop: a stop string was found in its text) at the
   // next step() unless it has ended; unknown ids are ignored. Slot and blocks are free within two steps.
   void cancel(core::RequestId id) { ends_wanted_.push_back({id, core::FinishReason::kCancelled}); }
   void stop(core::RequestId id) { ends_wanted_.push_back({id, core::FinishReason::kStop}); }
+  void cancel_all();
+  // The request ends with kFailed and this error at the next step() unless it was ever admitted.
+  void expire(core::RequestId id, std::string error) {
+    ends_wanted_.push_back({id, core::FinishReason::kFailed, std::move(error)});
+  }
 
   // Submits the next step, commits the oldest one when that is due and appends what came of it. False =
   // idle: every request has ended.
@@ -73,6 +83,7 @@ class StepLoop {
 
   int num_waiting() const { return scheduler_.num_waiting(); }
   int num_running() const { return scheduler_.num_running(); }
+  int num_live() const { return static_cast<int>(live_.size()); }  // accepted and not ended
   StepLoopStats stats() const;
   const sched::Scheduler& scheduler() const { return scheduler_; }
   // Empty = pools, slots and sequences agree; else what is wrong. For tests after every step, and for the
@@ -87,6 +98,7 @@ class StepLoop {
   struct EndWanted {
     core::RequestId id;
     core::FinishReason reason;
+    std::string error{};  // kFailed: of a request that is still in the queue
   };
 
   Status check_fits(const core::Request& request) const;
@@ -97,7 +109,8 @@ class StepLoop {
                     StepUpdates& updates);
   void take_token(RequestState& state, core::SampledToken token, StepUpdates& updates);
   void finish(RequestState& state, RequestEnd end, StepUpdates& updates);
-  double seconds_since(const RequestState& state) const;
+  // Counts the requests whose first slice is in this step as admitted.
+  void note_admissions(const sched::PlannedStep& step);
 
   runner::Runner& runner_;
   StepLoopConfig config_;
@@ -106,6 +119,8 @@ class StepLoop {
   std::vector<EndWanted> ends_wanted_;
   std::deque<InFlight> in_flight_;
   int64_t next_arrival_ = 0, next_step_id_;
+  // One reading for everything that is committed together.
+  Clock::time_point commit_time_{};
   StepLoopStats stats_;
 };
 

@@ -34,6 +34,8 @@ struct RequestUpdate {
   uint32_t client_tag = 0;                   // as submitted: which I/O thread it belongs to
   int32_t tokens_begin = 0, tokens_end = 0;  // in StepUpdates::tokens
   int32_t num_cached_tokens = 0;
+  double first_token_seconds = -1;    // since it was submitted, when its first token is in here
+  double token_gap_seconds = -1;      // since its tokens before, when there were some and are some
   std::unique_ptr<RequestEnd> end{};  // null = goes on. The last update of a request
 };
 
