@@ -14,24 +14,6 @@ double at_most_decimals(double value, int decimals) {
   return std::round(value * scale) / scale;
 }
 
-// Where the `fraction` quantile of the counted values lies.
-double quantile_seconds(const std::vector<double>& bounds, const std::vector<int64_t>& counts,
-                        double fraction) {
-  int64_t total = 0;
-  for (const int64_t count : counts) total += count;
-  const double rank = fraction * static_cast<double>(total);
-  double below = 0;
-  for (size_t i = 0; i < bounds.size(); ++i) {
-    const auto count = static_cast<double>(counts[i]);
-    if (count > 0 && below + count >= rank) {
-      const double low = i == 0 ? 0 : bounds[i - 1];
-      return low + (bounds[i] - low) * std::max(0.0, rank - below) / count;
-    }
-    below += count;
-  }
-  return bounds.empty() ? 0 : bounds.back();
-}
-
 json::Value to_json(const std::optional<LatencyPercentiles>& percentiles) {
   if (!percentiles) return nullptr;
   return {{"p50", at_most_decimals(percentiles->p50_ms, 3)},
@@ -51,21 +33,13 @@ double kv_usage(const engine::EngineSnapshot& engine) {
 
 }  // namespace
 
-std::optional<LatencyPercentiles> percentiles_between(const LatencyCounts& before,
-                                                      const LatencyCounts& after) {
-  if (after.counts.size() != after.bounds_seconds.size() + 1) return std::nullopt;
-  std::vector<int64_t> counts = after.counts;
-  int64_t total = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    if (i < before.counts.size()) counts[i] = std::max<int64_t>(0, counts[i] - before.counts[i]);
-    total += counts[i];
-  }
-  if (total == 0) return std::nullopt;
-  const auto quantile_ms = [&](double fraction) {
-    return kMsPerSecond * quantile_seconds(after.bounds_seconds, counts, fraction);
-  };
-  return LatencyPercentiles{
-      .p50_ms = quantile_ms(0.5), .p90_ms = quantile_ms(0.9), .p99_ms = quantile_ms(0.99)};
+std::optional<LatencyPercentiles> percentiles_between(const metrics::HistogramSnapshot& before,
+                                                      const metrics::HistogramSnapshot& after) {
+  const metrics::HistogramSnapshot observed = after.since(before);
+  if (observed.num_observations() == 0) return std::nullopt;
+  return LatencyPercentiles{.p50_ms = kMsPerSecond * observed.quantile(0.5),
+                            .p90_ms = kMsPerSecond * observed.quantile(0.9),
+                            .p99_ms = kMsPerSecond * observed.quantile(0.99)};
 }
 
 double unix_seconds() {
@@ -112,8 +86,8 @@ StatsHistory::Sample StatsHistory::sample_of(const StatsReading& reading) const 
     sample.cache_hit_rate = fraction_of(
         reading.engine.num_cached_tokens - base.engine.num_cached_tokens, prompt_tokens);
   }
-  sample.first_token = percentiles_between(base.first_token, reading.first_token);
-  sample.inter_token = percentiles_between(base.inter_token, reading.inter_token);
+  sample.first_token = percentiles_between(base.first_token_seconds, reading.first_token_seconds);
+  sample.inter_token = percentiles_between(base.inter_token_seconds, reading.inter_token_seconds);
   return sample;
 }
 

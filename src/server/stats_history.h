@@ -17,34 +17,26 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "base/json.h"
 #include "engine/serving_engine.h"
+#include "metrics/metric.h"
 
 namespace fathom::server {
-
-// A latency histogram since the start. counts[i] are the values in (bounds[i-1], bounds[i]]; the last count,
-// one more than there are bounds, holds those above all bounds.
-struct LatencyCounts {
-  std::vector<double> bounds_seconds;
-  std::vector<int64_t> counts;
-};
 
 struct StatsReading {
   double unix_seconds = 0;
   engine::EngineSnapshot engine;
-  LatencyCounts first_token, inter_token;
+  metrics::HistogramSnapshot first_token_seconds, inter_token_seconds;
 };
 
 struct LatencyPercentiles {
   double p50_ms = 0, p90_ms = 0, p99_ms = 0;
 };
 
-// The values between two readings of one histogram, linear within a bucket; none when there were none.
-// Values above all bounds are reported as the last bound.
-std::optional<LatencyPercentiles> percentiles_between(const LatencyCounts& before,
-                                                      const LatencyCounts& after);
+// Of what was observed between two snapshots of one histogram; none when nothing was.
+std::optional<LatencyPercentiles> percentiles_between(const metrics::HistogramSnapshot& before,
+                                                      const metrics::HistogramSnapshot& after);
 
 // Seconds since 1970 with a fraction.
 double unix_seconds();

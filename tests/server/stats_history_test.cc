@@ -14,8 +14,8 @@ StatsReading reading_at(double unix_seconds) {
   reading.unix_seconds = unix_seconds;
   reading.engine.num_blocks = 100;
   reading.engine.num_free_blocks = 100;
-  reading.first_token = {kBounds, {0, 0, 0, 0, 0}};
-  reading.inter_token = {kBounds, {0, 0, 0, 0, 0}};
+  reading.first_token_seconds = {kBounds, {0, 0, 0, 0, 0}};
+  reading.inter_token_seconds = {kBounds, {0, 0, 0, 0, 0}};
   return reading;
 }
 
@@ -105,32 +105,20 @@ TEST(StatsHistory, a_clock_that_was_set_back_starts_the_history_anew) {
   EXPECT_EQ(samples[0]["t"], 501);
 }
 
-TEST(Percentiles, are_linear_within_a_bucket) {
-  const LatencyCounts before{kBounds, {0, 0, 0, 0, 0}};
-  const LatencyCounts after{kBounds, {0, 10, 0, 0, 0}};
-  const std::optional<LatencyPercentiles> found = percentiles_between(before, after);
-  ASSERT_TRUE(found);
-  EXPECT_NEAR(found->p50_ms, 15, 1e-9);
-  EXPECT_NEAR(found->p90_ms, 19, 1e-9);
-  EXPECT_NEAR(found->p99_ms, 19.9, 1e-9);
-}
-
-TEST(Percentiles, count_what_came_between_the_readings_only) {
-  const LatencyCounts before{kBounds, {100, 0, 0, 0, 0}};
-  const LatencyCounts after{kBounds, {100, 0, 0, 4, 0}};
-  const std::optional<LatencyPercentiles> found = percentiles_between(before, after);
-  ASSERT_TRUE(found);
-  EXPECT_GT(found->p50_ms, 50);
-}
-
-TEST(Percentiles, none_when_nothing_came_and_the_last_bound_for_what_is_above) {
-  const LatencyCounts empty{kBounds, {3, 0, 0, 0, 1}};
-  EXPECT_FALSE(percentiles_between(empty, empty));
-  EXPECT_FALSE(percentiles_between({}, {}));
-  const std::optional<LatencyPercentiles> above =
-      percentiles_between({}, {kBounds, {0, 0, 0, 0, 2}});
-  ASSERT_TRUE(above);
-  EXPECT_EQ(above->p50_ms, 100);
+TEST(StatsHistory, percentiles_are_of_what_came_within_the_window) {
+  StatsHistory history({.model = "demo", .window_samples = 2});
+  StatsReading reading = reading_at(1);
+  reading.first_token_seconds.counts = {100, 0, 0, 0, 0};  // before the window: not counted
+  history.add(reading);
+  reading.unix_seconds = 2;
+  reading.first_token_seconds.counts = {100, 10, 0, 0, 0};
+  history.add(reading);
+  const json::Value samples = samples_of(history);
+  ASSERT_EQ(samples.size(), 1);
+  EXPECT_NEAR(samples[0]["ttft_ms"]["p50"].get<double>(), 15, 0.01);
+  EXPECT_NEAR(samples[0]["ttft_ms"]["p90"].get<double>(), 19, 0.01);
+  EXPECT_NEAR(samples[0]["ttft_ms"]["p99"].get<double>(), 19.9, 0.01);
+  EXPECT_TRUE(samples[0]["itl_ms"].is_null()) << "nothing came";
 }
 
 TEST(StatsTimer, reads_until_it_is_destroyed) {

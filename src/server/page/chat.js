@@ -1,0 +1,235 @@
+// The chat: sends the conversation, shows the answer as it streams, stops it.
+//
+//   startChat({model: () => 'deepseek-v3', announce: (text) => ...});
+
+import {ApiFailure, streamChat} from './api.js';
+import {Answer, Conversation} from './conversation.js';
+import {byId, el} from './dom.js';
+import {AnswerView, toolResultView, userView} from './message_view.js';
+import {Settings} from './settings.js';
+
+const kWideEnough = '(min-width: 1100px)';
+const kSuggestions = [
+  'What can you do?',
+  'Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?',
+  'Give me a JSON record for Ada, age 36, from London, whose favorite color is blue.',
+];
+
+export function startChat({model, announce}) {
+  return new Chat(model, announce);
+}
+
+class Chat {
+  constructor(model, announce) {
+    this.model = model;
+    this.announce = announce;
+    this.conversation = new Conversation();
+    this.log = byId('log');
+    this.list = byId('messages');
+    this.prompt = byId('prompt');
+    this.settings = this.#makeSettings();
+    this.#connect();
+    this.#showAll();
+  }
+
+  #makeSettings() {
+    const settings = new Settings(byId('settings'), {
+      onChange: () => this.#showSettingsCount(),
+      onClose: () => this.#openSettings(false),
+    });
+    byId('settings-toggle').addEventListener('click', () => this.#openSettings(byId('settings').hidden));
+    byId('settings').addEventListener('keydown', (event) => {
+      if (event.key === 'Escape' && !matchMedia(kWideEnough).matches) this.#openSettings(false);
+    });
+    byId('settings').hidden = !matchMedia(kWideEnough).matches;
+    byId('settings-toggle').setAttribute('aria-expanded', String(!byId('settings').hidden));
+    return settings;
+  }
+
+  #openSettings(open) {
+    byId('settings').hidden = !open;
+    byId('settings-toggle').setAttribute('aria-expanded', String(open));
+    if (open && !matchMedia(kWideEnough).matches) byId('settings-close').focus();
+    if (!open) byId('settings-toggle').focus();
+  }
+
+  #showSettingsCount() {
+    const count = byId('settings-count');
+    count.hidden = this.settings.numSet === 0;
+    count.textContent = this.settings.numSet;
+    count.setAttribute('aria-label', `${this.settings.numSet} changed`);
+  }
+
+  #connect() {
+    byId('composer').addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#send();
+    });
+    this.prompt.addEventListener('keydown', (event) => {
+      // Enter also ends the input of composed characters; then it is not meant for us.
+      if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.#send();
+    });
+    this.prompt.addEventListener('input', () => this.#fitPrompt());
+    document.addEventListener('keydown', (event) => {
+      if (event.key === 'Escape') this.abort?.abort();
+    });
+    byId('stop').addEventListener('click', () => {
+      this.abort?.abort();
+      this.prompt.focus();
+    });
+    byId('new-chat').addEventListener('click', () => this.#newChat());
+    this.#showSettingsCount();
+  }
+
+  #fitPrompt() {
+    this.prompt.style.height = 'auto';
+    this.prompt.style.height = `${this.prompt.scrollHeight}px`;
+  }
+
+  #newChat() {
+    this.abort?.abort();
+    this.conversation.clear();
+    this.#showAll();
+    this.prompt.focus();
+    this.announce('New chat');
+  }
+
+  #send() {
+    const text = this.prompt.value.trim();
+    if (!text || this.abort) return;
+    const fields = this.#requestFields();
+    if (!fields) return;
+    this.prompt.value = '';
+    this.#fitPrompt();
+    this.conversation.add({role: 'user', content: text});
+    this.#showAll();
+    this.#answer(fields);
+  }
+
+  #again() {
+    const fields = this.abort ? null : this.#requestFields();
+    if (!fields) return;
+    this.conversation.dropAnswer();
+    this.#showAll();
+    this.#answer(fields);
+  }
+
+  #sendToolResults(results) {
+    const fields = this.abort ? null : this.#requestFields();
+    if (!fields) return;
+    for (const result of results) this.conversation.add(result);
+    // The model is meant to use the results now, not to call once more.
+    if (fields.tool_choice === 'required') delete fields.tool_choice;
+    this.#showAll();
+    this.#answer(fields);
+  }
+
+  #requestFields() {
+    const fields = this.settings.requestFields();
+    if (!fields) {
+      byId('settings').hidden = false;
+      this.settings.requestFields();  // now that it can be seen: moves the focus to the wrong field
+      this.announce('A setting is not valid');
+    }
+    return fields;
+  }
+
+  async #answer(fields) {
+    const conversation = this.conversation;
+    const turns = conversation.turns;
+    const body = {
+      model: this.model(),
+      messages: conversation.messages(this.settings.system),
+      stream: true,
+      stream_options: {include_usage: true},
+      ...fields,
+    };
+    const answer = new Answer();
+    const view = this.#addAnswerView();
+    this.#running(new AbortController());
+    const abort = this.abort;
+    try {
+      for await (const chunk of streamChat(body, abort.signal)) {
+        answer.take(chunk);
+        this.#showSoon(view, answer.turn);
+      }
+    } catch (error) {
+      if (abort.signal.aborted) answer.turn.finish = 'stopped';
+      else answer.turn.problem = problemOf(error);
+    }
+    this.#running(null);
+    answer.end();
+    // A new chat was begun meanwhile: this answer belongs to nothing any more.
+    if (conversation.turns !== turns) return;
+    conversation.add(answer.turn);
+    view.show(answer.turn, {isLast: true});
+    this.#follow();
+    this.announce(answer.turn.problem ? answer.turn.problem.title : 'Answer complete');
+  }
+
+  #running(abort) {
+    this.abort = abort;
+    const hadFocus = document.activeElement === byId('stop');
+    byId('send').hidden = Boolean(abort);
+    byId('stop').hidden = !abort;
+    if (!abort && hadFocus) this.prompt.focus();
+    if (abort) this.announce('Answering');
+  }
+
+  // At most once per frame, however fast the chunks come.
+  #showSoon(view, turn) {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = null;
+      if (!this.abort) return;
+      const atEnd = this.#isAtEnd();
+      view.show(turn, {running: true});
+      if (atEnd) this.#follow();
+    });
+  }
+
+  #showAll() {
+    this.list.replaceChildren();
+    if (this.conversation.isEmpty) this.list.append(this.#welcome());
+    this.conversation.turns.forEach((turn, i) => {
+      const isLast = i === this.conversation.turns.length - 1;
+      if (turn.role === 'assistant') this.#addAnswerView().show(turn, {isLast});
+      else this.list.append(turn.role === 'tool' ? toolResultView(turn) : userView(turn));
+    });
+    this.#follow();
+  }
+
+  #addAnswerView() {
+    const view = new AnswerView({onRetry: () => this.#again(), onToolResults: (results) => this.#sendToolResults(results)});
+    this.list.append(view.node);
+    view.show({content: '', reasoning: '', toolCalls: [], timing: {}}, {running: true});
+    this.#follow();
+    return view;
+  }
+
+  #welcome() {
+    const suggestion = (text) => el('button', {type: 'button', class: 'suggestion', onclick: () => {
+      this.prompt.value = text;
+      this.#send();
+    }}, text);
+    return el('div', {class: 'welcome'},
+      el('h3', {}, 'How can I help?'),
+      el('p', {}, 'Everything stays between this browser and the server. The conversation is forgotten when the tab is closed.'),
+      el('div', {class: 'suggestions'}, ...kSuggestions.map(suggestion)));
+  }
+
+  #isAtEnd() {
+    return this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 60;
+  }
+
+  #follow() {
+    this.log.scrollTop = this.log.scrollHeight;
+  }
+}
+
+function problemOf(error) {
+  if (error instanceof ApiFailure) return {title: error.message, detail: error.detail, canRetry: error.canRetry};
+  return {title: 'The answer could not be read.', detail: String(error.message ?? error), canRetry: true};
+}

@@ -1,0 +1,105 @@
+// The conversation: its turns, the messages that are sent for them, and keeping both for the session.
+//
+//   conversation.add({role: 'user', content: 'Hello'});
+//   const body = {messages: conversation.messages(system), ...};
+//
+// Turns: {role: 'user', content} | {role: 'tool', id, name, content} |
+//        {role: 'assistant', content, reasoning, toolCalls: [{id, name, arguments}], usage, timing, finish, problem}
+
+import {storage} from './dom.js';
+
+const kKey = 'fathom.conversation';
+
+export class Conversation {
+  constructor() {
+    this.turns = storage.read(kKey, []);
+  }
+
+  get isEmpty() {
+    return this.turns.length === 0;
+  }
+
+  add(turn) {
+    this.turns.push(turn);
+    this.save();
+    return turn;
+  }
+
+  // Takes the last answer away, for a new one.
+  dropAnswer() {
+    if (this.turns.at(-1)?.role === 'assistant') this.turns.pop();
+    this.save();
+  }
+
+  clear() {
+    this.turns = [];
+    this.save();
+  }
+
+  save() {
+    storage.write(kKey, this.turns);
+  }
+
+  // As the API wants them. An answer that failed before its first word is not part of the conversation.
+  messages(system) {
+    const messages = system ? [{role: 'system', content: system}] : [];
+    for (const turn of this.turns) {
+      if (turn.role === 'assistant') {
+        if (turn.content || turn.toolCalls.length) messages.push(assistantMessage(turn));
+      } else if (turn.role === 'tool') {
+        messages.push({role: 'tool', tool_call_id: turn.id, content: turn.content});
+      } else {
+        messages.push({role: turn.role, content: turn.content});
+      }
+    }
+    return messages;
+  }
+}
+
+function assistantMessage({content, toolCalls}) {
+  const message = {role: 'assistant', content};
+  if (toolCalls.length) {
+    message.tool_calls = toolCalls.map(({id, name, arguments: text}) =>
+      ({id, type: 'function', function: {name, arguments: text}}));
+  }
+  return message;
+}
+
+// One answer while it arrives: takes the chunks of the stream, keeps times.
+export class Answer {
+  constructor(now = performance.now()) {
+    this.turn = {role: 'assistant', content: '', reasoning: '', toolCalls: [], usage: null, timing: {}, finish: null, problem: null};
+    this.start = now;
+  }
+
+  take(chunk, now = performance.now()) {
+    const {turn} = this;
+    if (chunk.usage) turn.usage = chunk.usage;
+    const choice = chunk.choices?.[0];
+    if (!choice) return;
+    const {content, reasoning_content: reasoning, tool_calls: calls} = choice.delta ?? {};
+    if (content || reasoning || calls) {
+      turn.timing.first ??= now - this.start;
+      turn.timing.last = now - this.start;
+    }
+    if (reasoning) turn.reasoning += reasoning;
+    if (!reasoning && (content || calls) && turn.reasoning) turn.timing.thought ??= now - this.start - turn.timing.first;
+    if (content) turn.content += content;
+    for (const call of calls ?? []) this.#takeCall(call);
+    if (choice.finish_reason) turn.finish = choice.finish_reason;
+  }
+
+  #takeCall({index, id, function: part}) {
+    const call = (this.turn.toolCalls[index] ??= {id: '', name: '', arguments: ''});
+    if (id) call.id = id;
+    if (part?.name) call.name = part.name;
+    if (part?.arguments) call.arguments += part.arguments;
+  }
+
+  end(now = performance.now()) {
+    this.turn.timing.total = now - this.start;
+    // A call that was announced out of order leaves no hole behind.
+    this.turn.toolCalls = this.turn.toolCalls.filter(Boolean);
+    return this.turn;
+  }
+}

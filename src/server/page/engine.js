@@ -1,0 +1,64 @@
+// The live view of the engine: figures of now, and the last five minutes as plots.
+//
+//   startEngineView(feed);
+
+import {LineChart, formatNumber} from './chart.js';
+import {byId, el} from './dom.js';
+
+const kSeconds = 300;
+const percent = (value) => (value === null || value === undefined ? null : 100 * value);
+const formatPercent = (value) => (value > 0 && value < 10 ? value.toFixed(1) : String(Math.round(value)));
+const percentiles = (key) => ['p50', 'p90', 'p99'].map((name) => ({name, value: (sample) => sample[key]?.[name] ?? null}));
+
+const kCharts = [
+  {title: 'Throughput', unit: 'tokens/s', series: [
+    {name: 'Generation', value: (sample) => sample.generation_tokens_per_s},
+    {name: 'Prompt', value: (sample) => sample.prompt_tokens_per_s}]},
+  {title: 'Requests', unit: 'requests', series: [
+    {name: 'Running', value: (sample) => sample.running},
+    {name: 'Queued', value: (sample) => sample.queued}]},
+  {title: 'Time to first token', unit: 'ms', series: percentiles('ttft_ms')},
+  {title: 'Inter-token latency', unit: 'ms', series: percentiles('itl_ms')},
+  {title: 'KV cache in use', unit: '%', max: 100, format: formatPercent, series: [
+    {name: 'Running sequences', value: (sample) => percent(sample.kv_usage)}]},
+  {title: 'Prefix cache hits', unit: '% of prompt tokens', max: 100, format: formatPercent, series: [
+    {name: 'Hit rate', value: (sample) => percent(sample.cache_hit_rate)}]},
+];
+
+const kTiles = [
+  {label: 'Running', note: () => 'requests', value: ({current}) => formatNumber(current.running ?? 0)},
+  {label: 'Queued', note: () => 'requests', value: ({current}) => formatNumber(current.queued ?? 0)},
+  {label: 'Generation', note: () => 'tokens/s', value: ({current}) => formatNumber(current.generation_tokens_per_s ?? 0)},
+  {label: 'Prompt', note: () => 'tokens/s', value: ({current}) => formatNumber(current.prompt_tokens_per_s ?? 0)},
+  {label: 'KV cache', note: kvNote, value: ({current}) => `${formatPercent(percent(current.kv_usage ?? 0))}%`},
+  {label: 'Tokens made', note: () => 'since the start', value: ({current}) => formatNumber(current.output_tokens ?? 0)},
+];
+
+function kvNote({current: {kv_blocks: blocks, block_tokens: tokens}}) {
+  return blocks ? `of ${formatNumber(blocks * tokens)} tokens` : 'in use';
+}
+
+export function startEngineView(feed) {
+  const tiles = kTiles.map(({label}) => {
+    const value = el('span', {class: 'tile-value'}, '–');
+    const note = el('span', {class: 'tile-note'});
+    byId('tiles').append(el('div', {class: 'tile'}, el('dt', {}, label),
+      el('dd', {}, value, note)));
+    return {value, note};
+  });
+  const charts = kCharts.map((options) => new LineChart({...options, seconds: kSeconds}));
+  byId('charts').append(...charts.map((chart) => chart.node));
+
+  const show = () => {
+    if (byId('view-engine').hidden) return;
+    byId('engine-note').textContent = feed.error || 'The last five minutes, one sample a second';
+    byId('engine-note').classList.toggle('bad', Boolean(feed.error));
+    kTiles.forEach(({value, note}, i) => {
+      tiles[i].value.textContent = value(feed);
+      tiles[i].note.textContent = note(feed);
+    });
+    for (const chart of charts) chart.show(feed.samples, feed.now ?? 0);
+  };
+  feed.listen(show);
+  return {show};
+}

@@ -1,0 +1,192 @@
+// The part of Markdown that models write, as DOM nodes: paragraphs, headings, lists, quotes, rules, tables,
+// fenced code; bold, italic, code and links. Text only ever becomes text nodes, and links open http and https
+// alone, so an answer cannot bring markup or script with it.
+//
+//   const view = new MarkdownView(container);
+//   view.show(text);   // again with more text: only the blocks that changed are made anew
+
+import {copyButton, el} from './dom.js';
+
+export class MarkdownView {
+  constructor(container) {
+    this.container = container;
+    this.sources = [];  // of the blocks that are shown
+  }
+
+  show(text) {
+    const blocks = splitBlocks(text);
+    let same = 0;
+    while (same < blocks.length && blocks[same].source === this.sources[same]) ++same;
+    while (this.container.childNodes.length > same) this.container.lastChild.remove();
+    for (const block of blocks.slice(same)) this.container.append(renderBlock(block));
+    this.sources = blocks.map((block) => block.source);
+  }
+}
+
+const kFence = /^ {0,3}(`{3,}|~{3,})\s*([^`\s]*)[^`]*$/;
+const kHeading = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
+const kRule = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
+const kItem = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+const kQuote = /^ {0,3}> ?/;
+const kTableRule = /^ {0,3}\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+
+// [{kind, lines, source, ...}] in order; an open fence at the end is a block like a closed one.
+function splitBlocks(text) {
+  const lines = text.split('\n');
+  const blocks = [];
+  let i = 0;
+  const take = (kind, begin, end, more = {}) => {
+    const part = lines.slice(begin, end);
+    blocks.push({kind, lines: part, source: `${kind}\n${part.join('\n')}`, ...more});
+    i = end;
+  };
+  while (i < lines.length) {
+    const line = lines[i];
+    const fence = kFence.exec(line);
+    if (line.trim() === '') {
+      ++i;
+    } else if (fence) {
+      const close = new RegExp(`^ {0,3}${fence[1][0]}{${fence[1].length},}\\s*$`);
+      let end = i + 1;
+      while (end < lines.length && !close.test(lines[end])) ++end;
+      take('code', i, Math.min(end + 1, lines.length), {language: fence[2], code: lines.slice(i + 1, end).join('\n')});
+    } else if (kHeading.test(line)) {
+      take('heading', i, i + 1);
+    } else if (kRule.test(line)) {
+      take('rule', i, i + 1);
+    } else if (kQuote.test(line)) {
+      take('quote', i, runEnd(lines, i, (next) => kQuote.test(next)));
+    } else if (kItem.test(line)) {
+      take('list', i, listEnd(lines, i));
+    } else if (line.includes('|') && i + 1 < lines.length && kTableRule.test(lines[i + 1]) && lines[i + 1].includes('-')) {
+      take('table', i, runEnd(lines, i, (next) => next.includes('|')));
+    } else {
+      take('paragraph', i, runEnd(lines, i, (next) => !startsBlock(next)));
+    }
+  }
+  return blocks;
+}
+
+function runEnd(lines, begin, belongs) {
+  let end = begin + 1;
+  while (end < lines.length && belongs(lines[end])) ++end;
+  return end;
+}
+
+const startsBlock = (line) =>
+  line.trim() === '' || kFence.test(line) || kHeading.test(line) || kQuote.test(line) || kItem.test(line) || kRule.test(line);
+
+// A list goes on over blank lines when another item or an indented line follows.
+function listEnd(lines, begin) {
+  let end = begin + 1;
+  while (end < lines.length) {
+    if (kItem.test(lines[end]) || /^\s+\S/.test(lines[end])) {
+      ++end;
+    } else if (lines[end].trim() === '' && end + 1 < lines.length &&
+               (kItem.test(lines[end + 1]) || /^\s{2,}\S/.test(lines[end + 1]))) {
+      end += 2;
+    } else {
+      break;
+    }
+  }
+  return end;
+}
+
+function renderBlock(block) {
+  switch (block.kind) {
+    case 'code':
+      return renderCode(block);
+    case 'heading': {
+      const [, marks, title] = kHeading.exec(block.lines[0]);
+      // The page's own headings are h1 and h2.
+      return el(`h${Math.min(6, marks.length + 2)}`, {}, ...inline(title));
+    }
+    case 'rule':
+      return el('hr');
+    case 'quote': {
+      const quote = el('blockquote');
+      new MarkdownView(quote).show(block.lines.map((line) => line.replace(kQuote, '')).join('\n'));
+      return quote;
+    }
+    case 'list':
+      return renderList(block.lines);
+    case 'table':
+      return renderTable(block.lines);
+    default:
+      return el('p', {}, ...inline(block.lines.join('\n')));
+  }
+}
+
+function renderCode({language, code}) {
+  return el('figure', {class: 'code'},
+    el('figcaption', {}, el('span', {}, language || 'text'), copyButton('Copy code', () => code)),
+    el('pre', {tabindex: '0'}, el('code', {}, code)));
+}
+
+function renderList(lines) {
+  const first = kItem.exec(lines[0]);
+  const ordered = /\d/.test(first[2]);
+  const start = ordered ? parseInt(first[2], 10) : 1;
+  const list = el(ordered ? 'ol' : 'ul', start !== 1 ? {start} : {});
+  const indent = first[1].length;
+  let i = 0;
+  while (i < lines.length) {
+    const item = kItem.exec(lines[i]);
+    const body = [item ? item[3] : lines[i].trim()];
+    let end = i + 1;
+    while (end < lines.length) {
+      const next = kItem.exec(lines[end]);
+      if (next && next[1].length <= indent + 1) break;
+      body.push(lines[end].slice(Math.min(indent + 2, lines[end].search(/\S|$/))));
+      ++end;
+    }
+    const node = el('li');
+    // One line is shown without a paragraph around it.
+    if (body.length === 1) node.append(...inline(body[0]));
+    else new MarkdownView(node).show(body.join('\n'));
+    list.append(node);
+    i = end;
+  }
+  return list;
+}
+
+function renderTable(lines) {
+  const cells = (line) => line.trim().replace(/^\||\|$/g, '').split('|').map((cell) => cell.trim());
+  const row = (line, tag) => el('tr', {}, ...cells(line).map((cell) => el(tag, {}, ...inline(cell))));
+  return el('div', {class: 'table-scroll', tabindex: '0', role: 'region', 'aria-label': 'Table'},
+    el('table', {},
+      el('thead', {}, row(lines[0], 'th')),
+      el('tbody', {}, ...lines.slice(2).map((line) => row(line, 'td')))));
+}
+
+const kInline = new RegExp([
+  '(`+)(?<code>[^`](?:.*?[^`])?)\\1(?!`)',
+  '\\*\\*(?<bold>\\S(?:.*?\\S)?)\\*\\*',
+  '(?<![\\w*])\\*(?<italic>[^\\s*](?:[^*]*[^\\s*])?)\\*(?![\\w*])',
+  '\\[(?<label>[^\\]\\n]{1,200})\\]\\((?<target>https?:\\/\\/[^\\s)]{1,2000})\\)',
+].join('|'), 's');
+const kMaxDepth = 4;
+// A longer paragraph is shown as it is: the search for spans is not linear in the worst case.
+const kMaxInlineLength = 10000;
+
+function inline(text, depth = 0) {
+  if (text.length > kMaxInlineLength) return [text];
+  const nodes = [];
+  let rest = text;
+  while (rest) {
+    const match = depth < kMaxDepth ? kInline.exec(rest) : null;
+    if (!match) break;
+    if (match.index) nodes.push(rest.slice(0, match.index));
+    nodes.push(inlineNode(match.groups, depth + 1));
+    rest = rest.slice(match.index + match[0].length);
+  }
+  if (rest) nodes.push(rest);
+  return nodes;
+}
+
+function inlineNode({code, bold, italic, label, target}, depth) {
+  if (code !== undefined) return el('code', {}, code);
+  if (bold !== undefined) return el('strong', {}, ...inline(bold, depth));
+  if (italic !== undefined) return el('em', {}, ...inline(italic, depth));
+  return el('a', {href: target, target: '_blank', rel: 'noopener noreferrer'}, ...inline(label, depth));
+}

@@ -1,0 +1,149 @@
+// How one turn looks. An answer's view is updated while the answer arrives.
+//
+//   const view = new AnswerView({onRetry});
+//   log.append(view.node);
+//   view.show(turn, {running: true});  ...  view.show(turn, {running: false, isLast: true});
+
+import {copyButton, el, icon} from './dom.js';
+import {MarkdownView} from './markdown.js';
+import {jsonNodes, prettyJson} from './json_view.js';
+
+export function userView(turn) {
+  return el('article', {class: 'message user', 'aria-label': 'You'}, el('div', {class: 'bubble'}, turn.content));
+}
+
+export function toolResultView(turn) {
+  return el('article', {class: 'message tool-result', 'aria-label': `Result of ${turn.name}`},
+    el('span', {class: 'tool-result-name'}, icon('tool'), `Result of ${turn.name}`),
+    el('pre', {tabindex: '0'}, el('code', {}, ...jsonNodes(prettyJson(turn.content)))));
+}
+
+export class AnswerView {
+  constructor({onRetry, onToolResults}) {
+    this.onRetry = onRetry;
+    this.onToolResults = onToolResults;
+    this.reasoningText = el('div', {class: 'reasoning-text'});
+    this.reasoningTitle = el('span', {});
+    this.reasoning = el('details', {class: 'reasoning', hidden: true},
+      el('summary', {}, icon('chevron'), this.reasoningTitle), this.reasoningText);
+    this.text = el('div', {class: 'prose'});
+    this.markdown = new MarkdownView(this.text);
+    this.calls = el('div', {class: 'tool-calls'});
+    this.problem = el('div', {class: 'problem', role: 'alert', hidden: true});
+    this.foot = el('footer', {class: 'message-foot', hidden: true});
+    this.waiting = el('div', {class: 'waiting', 'aria-hidden': 'true'}, el('span'), el('span'), el('span'));
+    this.node = el('article', {class: 'message assistant', 'aria-label': 'Answer'},
+      this.waiting, this.reasoning, this.text, this.calls, this.problem, this.foot);
+    // Opened and closed by the page until somebody does it by hand.
+    this.reasoning.querySelector('summary').addEventListener('click', () => (this.reasoningByHand = true));
+  }
+
+  show(turn, {running = false, isLast = false} = {}) {
+    this.node.setAttribute('aria-busy', String(running));
+    this.node.classList.toggle('running', running);
+    this.waiting.hidden = !running || Boolean(turn.content || turn.reasoning || turn.toolCalls.length);
+    this.#showReasoning(turn, running);
+    this.markdown.show(turn.content);
+    this.#showCalls(turn, running);
+    this.#showProblem(turn, isLast);
+    this.foot.hidden = running;
+    if (!running) this.#showFoot(turn, isLast);
+  }
+
+  #showReasoning(turn, running) {
+    this.reasoning.hidden = !turn.reasoning;
+    if (!turn.reasoning) return;
+    const thinking = running && !turn.content && !turn.toolCalls.length;
+    this.reasoning.classList.toggle('thinking', thinking);
+    if (!this.reasoningByHand) this.reasoning.open = thinking;
+    const seconds = (turn.timing.thought ?? turn.timing.last - turn.timing.first) / 1000;
+    this.reasoningTitle.textContent = thinking ? 'Thinking' : `Thought for ${formatSeconds(seconds)}`;
+    if (this.reasoningText.textContent !== turn.reasoning) this.reasoningText.textContent = turn.reasoning;
+  }
+
+  #showCalls(turn, running) {
+    const source = JSON.stringify(turn.toolCalls) + running;
+    if (source === this.callsSource) return;
+    this.callsSource = source;
+    this.calls.replaceChildren(...turn.toolCalls.filter(Boolean).map((call) => callCard(call, running)));
+  }
+
+  #showProblem({problem}, isLast) {
+    this.problem.hidden = !problem;
+    if (!problem) return;
+    this.problem.replaceChildren(el('strong', {}, problem.title));
+    if (problem.detail) this.problem.append(el('p', {}, problem.detail));
+    if (isLast && problem.canRetry) {
+      this.problem.append(el('button', {type: 'button', class: 'quiet-button retry', onclick: this.onRetry}, icon('again'), 'Try again'));
+    }
+  }
+
+  #showFoot(turn, isLast) {
+    this.foot.replaceChildren(el('p', {class: 'figures'}, ...figures(turn)));
+    const buttons = el('div', {class: 'foot-buttons'});
+    if (turn.content) buttons.append(copyButton('Copy answer', () => turn.content));
+    if (isLast && !turn.problem) {
+      buttons.append(el('button', {type: 'button', class: 'icon-button small', 'aria-label': 'Answer again', title: 'Answer again', onclick: this.onRetry}, icon('again')));
+    }
+    this.foot.append(buttons);
+    this.resultForm?.remove();
+    if (isLast && turn.finish === 'tool_calls') {
+      this.resultForm = toolResultForm(turn.toolCalls, this.onToolResults);
+      this.foot.before(this.resultForm);
+    }
+  }
+}
+
+function callCard(call, running) {
+  return el('section', {class: 'tool-call', 'aria-label': `Tool call ${call.name}`},
+    el('header', {}, icon('tool'), el('code', {class: 'tool-name'}, call.name), el('span', {class: 'tag'}, 'tool call'),
+      running ? null : copyButton('Copy arguments', () => call.arguments)),
+    el('pre', {tabindex: '0'}, el('code', {}, ...jsonNodes(prettyJson(call.arguments)))));
+}
+
+// What the tools answered: typed by hand, as this page runs no tools.
+function toolResultForm(calls, onResults) {
+  const form = el('form', {class: 'result-form'});
+  const areas = calls.map((call, i) => {
+    const area = el('textarea', {id: `result-${i}`, rows: 2, class: 'mono', placeholder: '{"celsius": 21}', spellcheck: 'false', required: true});
+    form.append(el('label', {for: area.id}, 'Result of ', el('code', {}, call.name)), area);
+    return area;
+  });
+  form.append(el('button', {type: 'submit', class: 'quiet-button'}, calls.length > 1 ? 'Send the results' : 'Send the result'));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    onResults(calls.map((call, i) => ({role: 'tool', id: call.id, name: call.name, content: areas[i].value})));
+  });
+  return form;
+}
+
+const kEnds = {
+  length: 'reached the token limit',
+  abort: 'ended by the server',
+  stopped: 'stopped by you',
+};
+
+// Tokens, speed and times of an answer, each as a small element.
+function figures({usage, timing, finish}) {
+  const parts = [];
+  const add = (value, title) => parts.push(el('span', {title}, value));
+  if (kEnds[finish]) parts.push(el('span', {class: 'ended'}, kEnds[finish]));
+  if (usage) {
+    const made = usage.completion_tokens;
+    add(`${formatCount(made)} ${made === 1 ? 'token' : 'tokens'}`, 'Tokens of the answer, reasoning included');
+    const seconds = (timing.last - timing.first) / 1000;
+    if (made > 1 && seconds > 0) add(`${formatRate((made - 1) / seconds)} tokens/s`, 'After the first token');
+  }
+  if (timing.first !== undefined) add(`first after ${formatMs(timing.first)}`, 'Time to the first token');
+  if (timing.total !== undefined) add(`${formatSeconds(timing.total / 1000)} in all`, 'From sending to the end');
+  if (usage) {
+    const cached = usage.prompt_tokens_details?.cached_tokens;
+    add(`prompt ${formatCount(usage.prompt_tokens)}${cached ? ` (${formatCount(cached)} cached)` : ''}`, 'Tokens of the prompt');
+  }
+  return parts;
+}
+
+const formatCount = (count) => Number(count).toLocaleString('en');
+const formatRate = (rate) => (rate < 10 ? rate.toFixed(1) : formatCount(Math.round(rate)));
+const formatMs = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : formatSeconds(ms / 1000));
+const formatSeconds = (seconds) => `${seconds < 10 ? Math.max(0, seconds).toFixed(1) : Math.round(seconds)} s`;

@@ -1,0 +1,204 @@
+// The settings: what is sent beside the messages. A field left empty is not sent, so the model's own default
+// holds. Kept for the session.
+//
+//   const settings = new Settings(byId('settings'), {onChange});
+//   const fields = settings.requestFields();     // {temperature: 0.6, tools: [...], ...} or null: a field is wrong
+
+import {el, icon, storage} from './dom.js';
+
+const kKey = 'fathom.settings';
+
+const kNumbers = [
+  {name: 'temperature', label: 'Temperature', min: 0, max: 2, step: 0.05, hint: '0 always takes the likeliest token'},
+  {name: 'top_p', label: 'Top p', min: 0, max: 1, step: 0.05, above: true, hint: 'above 0, at most 1'},
+  {name: 'top_k', label: 'Top k', min: -1, step: 1, integer: true, hint: '-1 keeps all tokens'},
+  {name: 'max_tokens', label: 'Max tokens', min: 1, step: 1, integer: true, hint: 'longest answer'},
+  {name: 'seed', label: 'Seed', min: 0, step: 1, integer: true, hint: 'same seed, same answer'},
+  {name: 'presence_penalty', label: 'Presence penalty', min: -2, max: 2, step: 0.1, hint: 'against tokens that came before'},
+  {name: 'frequency_penalty', label: 'Frequency penalty', min: -2, max: 2, step: 0.1, hint: 'the more often, the stronger'},
+  {name: 'repetition_penalty', label: 'Repetition penalty', min: 0, max: 2, step: 0.05, above: true, hint: '1 does nothing'},
+];
+
+const kExampleTools = [['get_weather', 'Get the weather of a city'], ['get_time', 'Get the local time of a city']]
+  .map(([name, description]) => ({
+    type: 'function',
+    function: {
+      name,
+      description,
+      parameters: {type: 'object', properties: {city: {type: 'string'}}, required: ['city']},
+    },
+  }));
+
+export class Settings {
+  constructor(container, {onChange = () => {}, onClose = () => {}} = {}) {
+    this.values = storage.read(kKey, {});
+    this.onChange = onChange;
+    this.inputs = new Map();
+    container.append(this.#head(onClose), this.#form());
+    this.#fillIn();
+  }
+
+  // How many settings differ from the defaults.
+  get numSet() {
+    return Object.values(this.values).filter((value) => value !== '').length;
+  }
+
+  get system() {
+    return (this.values.system ?? '').trim();
+  }
+
+  requestFields() {
+    const fields = {};
+    for (const {input, error} of this.inputs.values()) {
+      if (error(input.value)) {
+        input.focus();
+        return null;
+      }
+    }
+    for (const {name} of kNumbers) {
+      if (this.values[name]) fields[name] = Number(this.values[name]);
+    }
+    if (this.values.thinking) fields.chat_template_kwargs = {thinking: this.values.thinking === 'on'};
+    const tools = (this.values.tools ?? '').trim();
+    if (tools) {
+      fields.tools = JSON.parse(tools);
+      if (this.values.tool_choice) fields.tool_choice = this.values.tool_choice;
+    }
+    return fields;
+  }
+
+  #head(onClose) {
+    const close = el('button', {type: 'button', class: 'icon-button', id: 'settings-close', 'aria-label': 'Close settings', onclick: onClose}, icon('close'));
+    return el('div', {class: 'settings-head'}, el('h3', {}, 'Settings'),
+      el('button', {type: 'button', class: 'text-button', id: 'settings-reset', onclick: () => this.#reset()}, 'Reset'), close);
+  }
+
+  #form() {
+    const grid = el('div', {class: 'number-grid'}, ...kNumbers.map((spec) => this.#numberField(spec)));
+    return el('form', {class: 'settings-form', onsubmit: (event) => event.preventDefault()},
+      this.#areaField({name: 'system', label: 'System prompt', rows: 3, placeholder: 'None', error: () => ''}),
+      this.#thinkingField(),
+      el('fieldset', {}, el('legend', {}, 'Sampling'), grid),
+      el('fieldset', {}, el('legend', {}, 'Tools'),
+        this.#areaField({name: 'tools', label: 'Functions, as a JSON array', rows: 5, placeholder: '[{"type": "function", "function": {…}}]', error: toolsError, code: true}),
+        el('div', {class: 'tool-row'},
+          el('label', {for: 'set-tool_choice'}, 'Use'), this.#toolChoice(),
+          el('button', {type: 'button', class: 'text-button', id: 'tools-example', onclick: () => this.#insertExample()}, 'Insert an example'))));
+  }
+
+  #numberField(spec) {
+    const id = `set-${spec.name}`;
+    const input = el('input', {id, type: 'text', inputmode: spec.integer ? 'numeric' : 'decimal', placeholder: 'default', autocomplete: 'off', 'aria-describedby': `${id}-hint`});
+    const hint = el('span', {id: `${id}-hint`, class: 'field-hint'}, spec.hint);
+    input.addEventListener('keydown', (event) => this.#stepByArrow(event, spec));
+    this.#connect(spec.name, input, hint, (text) => numberError(text, spec));
+    return el('div', {class: 'field'}, el('label', {for: id}, spec.label), input, hint);
+  }
+
+  #areaField({name, label, rows, placeholder, error, code}) {
+    const id = `set-${name}`;
+    const input = el('textarea', {id, rows, placeholder, spellcheck: code ? 'false' : null, class: code ? 'mono' : null, 'aria-describedby': `${id}-hint`});
+    const hint = el('span', {id: `${id}-hint`, class: 'field-hint'});
+    this.#connect(name, input, hint, error);
+    return el('div', {class: 'field'}, el('label', {for: id}, label), input, hint);
+  }
+
+  #thinkingField() {
+    const choices = [['', 'Default'], ['on', 'On'], ['off', 'Off']];
+    const group = el('fieldset', {class: 'segmented'}, el('legend', {}, 'Thinking'));
+    const row = el('div', {class: 'segments'});
+    for (const [value, label] of choices) {
+      const input = el('input', {type: 'radio', name: 'thinking', value, id: `thinking-${value || 'default'}`});
+      input.addEventListener('change', () => this.#set('thinking', value));
+      row.append(input, el('label', {for: input.id}, label));
+    }
+    group.append(row);
+    this.thinking = row;
+    return group;
+  }
+
+  #toolChoice() {
+    const options = [['', 'when the model wants'], ['required', 'always'], ['none', 'never']];
+    const select = el('select', {id: 'set-tool_choice'}, ...options.map(([value, label]) => el('option', {value}, label)));
+    select.addEventListener('change', () => this.#set('tool_choice', select.value));
+    this.toolChoice = select;
+    return select;
+  }
+
+  #connect(name, input, hint, error) {
+    const usual = hint.textContent;
+    const check = () => {
+      const problem = error(input.value);
+      input.setAttribute('aria-invalid', problem ? 'true' : 'false');
+      hint.textContent = problem || usual;
+    };
+    input.addEventListener('input', () => {
+      check();
+      this.#set(name, input.value.trim() === '' ? '' : input.value);
+    });
+    this.inputs.set(name, {input, error, check});
+  }
+
+  #stepByArrow(event, spec) {
+    if (event.key !== 'ArrowUp' && event.key !== 'ArrowDown') return;
+    event.preventDefault();
+    const start = {temperature: 1, top_p: 1, repetition_penalty: 1}[spec.name] ?? 0;
+    const now = event.target.value.trim() === '' ? start : Number(event.target.value);
+    if (Number.isNaN(now)) return;
+    const low = spec.above ? spec.step : spec.min;
+    const next = Math.min(spec.max ?? Infinity, Math.max(low, now + (event.key === 'ArrowUp' ? spec.step : -spec.step)));
+    event.target.value = String(Math.round(next * 1000) / 1000);
+    event.target.dispatchEvent(new Event('input', {bubbles: true}));
+  }
+
+  #insertExample() {
+    const {input} = this.inputs.get('tools');
+    input.value = JSON.stringify(kExampleTools, null, 2);
+    input.dispatchEvent(new Event('input', {bubbles: true}));
+    input.focus();
+  }
+
+  #reset() {
+    this.values = {};
+    this.#fillIn();
+    storage.write(kKey, this.values);
+    this.onChange();
+  }
+
+  #fillIn() {
+    for (const [name, {input, check}] of this.inputs) {
+      input.value = this.values[name] ?? '';
+      check();
+    }
+    this.thinking.querySelector(`#thinking-${this.values.thinking || 'default'}`).checked = true;
+    this.toolChoice.value = this.values.tool_choice ?? '';
+  }
+
+  #set(name, value) {
+    this.values[name] = value;
+    storage.write(kKey, this.values);
+    this.onChange();
+  }
+}
+
+function numberError(text, {min, max, integer, above}) {
+  if (text.trim() === '') return '';
+  const value = Number(text);
+  if (!Number.isFinite(value)) return 'not a number';
+  if (integer && !Number.isSafeInteger(value)) return 'a whole number, please';
+  if (value < min || (above && value === min)) return above ? `must be above ${min}` : `at least ${min}`;
+  if (max !== undefined && value > max) return `at most ${max}`;
+  return '';
+}
+
+function toolsError(text) {
+  if (text.trim() === '') return '';
+  try {
+    const tools = JSON.parse(text);
+    if (!Array.isArray(tools)) return 'must be an array: [ … ]';
+    const at = tools.findIndex((tool) => tool?.type !== 'function' || typeof tool?.function?.name !== 'string');
+    return at < 0 ? '' : `tool ${at + 1} needs "type": "function" and a function with a name`;
+  } catch (error) {
+    return `not valid JSON: ${error.message}`;
+  }
+}

@@ -1,0 +1,145 @@
+"""Serves the page's files and plays back answers, as slowly or as brokenly as a test wants.
+
+    server = FakeServer()
+    server.answer = [reasoning("Let me see. "), content("**19**"), ending("stop")]
+    driver.get(server.url)
+    server.requests[-1]["temperature"]
+"""
+import http.server
+import json
+import math
+import pathlib
+import threading
+import time
+
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "src" / "server" / "page"
+TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+         ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+
+
+def delta(**fields):
+    return {"choices": [{"index": 0, "delta": {"reasoning_content": None, **fields}, "finish_reason": None}]}
+
+
+def content(text):
+    return delta(content=text)
+
+
+def reasoning(text):
+    return delta(reasoning_content=text)
+
+
+def tool_call(index, name=None, arguments=""):
+    call = {"index": index, "function": {"name": name, "arguments": arguments}}
+    if name:
+        call |= {"id": f"call_{index}", "type": "function"}
+    return delta(tool_calls=[call])
+
+
+def ending(reason):
+    return {"choices": [{"index": 0, "delta": {"reasoning_content": None}, "finish_reason": reason, "matched_stop": None}]}
+
+
+def usage(prompt, completion, cached=0):
+    return {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion,
+                                     "total_tokens": prompt + completion,
+                                     "prompt_tokens_details": {"cached_tokens": cached} if cached else None}}
+
+
+def busy_samples(now, count=300):
+    """A load that comes in waves, with a pause in it."""
+    samples = []
+    for i in range(count):
+        wave = max(0.0, math.sin(i / 23) + 0.35 * math.sin(i / 5))
+        latency = None if wave == 0 else {"p50": 18 + 9 * wave, "p90": 26 + 20 * wave, "p99": 44 + 50 * wave}
+        samples.append({
+            "t": round(now - count + i, 3), "running": round(28 * wave), "queued": max(0, round(14 * wave - 9)),
+            "prompt_tokens_per_s": round(5200 * wave * (1 + 0.3 * math.sin(i)), 1),
+            "generation_tokens_per_s": round(1900 * wave * (1 + 0.08 * math.sin(3 * i)), 1),
+            "kv_usage": round(min(1, 0.62 * wave), 4), "cache_hit_rate": None if wave == 0 else round(0.4 + 0.3 * wave, 4),
+            "ttft_ms": latency and {k: round(4 * v, 1) for k, v in latency.items()},
+            "itl_ms": latency and {k: round(v / 2, 2) for k, v in latency.items()}})
+    return samples
+
+
+class FakeServer:
+    def __init__(self):
+        self.answer = [content("Hello!"), ending("stop"), usage(5, 2)]
+        self.event_seconds = 0.01
+        self.error = None           # (status, body) instead of an answer
+        self.complete = True        # false: the stream ends without [DONE]
+        self.requests = []          # bodies of chat requests
+        self.paths = []             # of all requests
+        self.cut_off = threading.Event()   # the client closed a stream
+        self.stats = lambda now: busy_samples(now)
+        handler = type("Handler", (Handler,), {"owner": self})
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    owner: FakeServer
+
+    def log_message(self, *args):
+        pass
+
+    def reply(self, status, body, content_type="application/json", headers=()):
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        path = self.path.split("?")[0]
+        self.owner.paths.append(path)
+        file = PAGE / ("index.html" if path == "/" else pathlib.PurePosixPath(path).name)
+        if (path == "/" or path.startswith("/page/")) and file.suffix in TYPES and file.is_file():
+            return self.reply(200, file.read_bytes(), TYPES[file.suffix], [("Content-Security-Policy", POLICY)])
+        if path == "/v1/models":
+            return self.reply(200, {"object": "list", "data": [{"id": "deepseek-ai/DeepSeek-V3.1", "object": "model"}]})
+        if path == "/stats":
+            return self.reply(200, self.stats_body())
+        return self.reply(404, {"error": {"message": "no such path"}})
+
+    def stats_body(self):
+        now = time.time()
+        since = float(self.path.split("since=")[1]) if "since=" in self.path else 0
+        samples = [s for s in self.owner.stats(now) if s["t"] > since]
+        current = dict(samples[-1]) if samples else {"running": 0, "queued": 0}
+        current |= {"kv_blocks": 7812, "block_tokens": 64, "output_tokens": 1843211}
+        return {"now": now, "interval_s": 1, "model": "deepseek-ai/DeepSeek-V3.1", "current": current, "samples": samples}
+
+    def do_POST(self):
+        self.owner.paths.append(self.path)
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.owner.requests.append(body)
+        if self.owner.error:
+            status, error = self.owner.error
+            return self.reply(status, error, headers=[("Retry-After", "7")] if status == 429 else ())
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        try:
+            self.wfile.write(b": keep-alive\n\n")
+            first = delta(role="assistant", content="")
+            for event in [first, *self.owner.answer]:
+                self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+                time.sleep(self.owner.event_seconds)
+            if self.owner.complete:
+                self.wfile.write(b"data: [DONE]\n\n")
+        except OSError:
+            self.owner.cut_off.set()
