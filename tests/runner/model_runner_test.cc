@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include "base/failpoint.h"
 #include "tests/runner/demo_model.h"
@@ -273,6 +274,154 @@ TEST_F(DemoRunner, biases_and_penalises_what_it_was_asked_to) {
   const std::vector<int32_t> tokens = generate(2, prompt, once);
   EXPECT_EQ(tokens.at(0), 123);
   EXPECT_LT(std::count(tokens.begin(), tokens.end(), 123), 30);
+}
+
+// The mask that allows these tokens only.
+std::vector<uint64_t> mask_of(const std::vector<int32_t>& allowed) {
+  std::vector<uint64_t> words(
+      (static_cast<size_t>(fast_demo_model().config().vocab_size) + 63) / 64, 0);
+  for (const int32_t token : allowed)
+    words[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+  return words;
+}
+
+TEST_F(DemoRunner, follows_late_masks_and_leaves_the_others_alone) {
+  const auto golden = load_golden();
+  Batch batch = next_batch();
+  for (const int32_t slot : {0, 1, 2}) {
+    const auto& prompt = golden[slot == 1 ? 1 : 0].prompt_ids;
+    admit(batch, slot, prompt, greedy(8));
+    batch.slices.push_back({.slot = slot,
+                            .num_tokens = static_cast<int>(prompt.size()),
+                            .tokens = prompt,
+                            .wants_mask = slot != 1});
+  }
+  runner_->submit(batch);
+  // The step after it decodes from the masked tokens and is submitted before the masks are known.
+  Batch decode = next_batch();
+  decode.slices = {{.slot = 2}, {.slot = 1}, {.slot = 0, .wants_mask = true}};
+  runner_->submit(decode);
+  std::thread grammar([&] {
+    runner_->set_masks(
+        {.step_id = decode.step_id, .masks = {{.slice_idx = 2, .words = mask_of({77})}}});
+    runner_->set_masks({.step_id = batch.step_id,
+                        .masks = {{.slice_idx = 2, .words = mask_of({123, 124})},
+                                  {.slice_idx = 0, .words = mask_of({55})}}});
+  });
+  const core::StepResult first = runner_->wait(), second = runner_->wait();
+  grammar.join();
+  EXPECT_EQ(first.slices.at(0).tokens.at(0).token, 55);
+  EXPECT_EQ(first.slices.at(1).tokens.at(0).token, golden[1].greedy_ids.at(0));
+  const int32_t chosen = first.slices.at(2).tokens.at(0).token;
+  EXPECT_TRUE(chosen == 123 || chosen == 124) << chosen;
+  EXPECT_EQ(second.slices.at(1).tokens.at(0).token, golden[1].greedy_ids.at(1));
+  EXPECT_EQ(second.slices.at(2).tokens.at(0).token, 77);
+}
+
+TEST_F(DemoRunner, masks_every_row_of_a_verification_and_no_prompt_logprob) {
+  const auto golden = load_golden();
+  const auto& prompt = golden[6].prompt_ids;
+  core::SamplingParams params = greedy(8);
+  params.return_prompt_logprobs = true;
+  Batch batch = next_batch();
+  admit(batch, 0, prompt, params);
+  batch.slices.push_back({.slot = 0,
+                          .num_tokens = static_cast<int>(prompt.size()),
+                          .tokens = prompt,
+                          .outputs = Outputs::kAll,
+                          .wants_mask = true});
+  std::vector<uint64_t> words;
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const std::vector<uint64_t> row = mask_of({static_cast<int32_t>(200 + i)});
+    words.insert(words.end(), row.begin(), row.end());
+  }
+  runner_->submit(batch);
+  runner_->set_masks({.step_id = batch.step_id, .masks = {{.slice_idx = 0, .words = words}}});
+  const core::SliceResult slice = runner_->wait().slices.at(0);
+  ASSERT_EQ(slice.tokens.size(), prompt.size());
+  for (size_t i = 0; i < prompt.size(); ++i)
+    EXPECT_EQ(slice.tokens[i].token, static_cast<int32_t>(200 + i));
+  ASSERT_EQ(slice.prompt_logprobs.size(), prompt.size() - 1);
+  EXPECT_EQ(slice.prompt_logprobs[0].token, prompt[1]);
+}
+
+TEST_F(DemoRunner, fails_only_the_slice_whose_mask_leaves_no_token) {
+  const auto golden = load_golden();
+  Batch batch = next_batch();
+  for (const int32_t slot : {0, 1}) {
+    const auto& prompt = golden[static_cast<size_t>(slot)].prompt_ids;
+    admit(batch, slot, prompt, greedy(8));
+    batch.slices.push_back({.slot = slot,
+                            .num_tokens = static_cast<int>(prompt.size()),
+                            .tokens = prompt,
+                            .wants_mask = slot == 0});
+  }
+  runner_->submit(batch);
+  runner_->set_masks({.step_id = batch.step_id, .masks = {{.slice_idx = 0, .words = mask_of({})}}});
+  const core::StepResult result = runner_->wait();
+  EXPECT_THAT(result.slices.at(0).error, ::testing::HasSubstr("grammar"));
+  EXPECT_EQ(result.slices.at(1).tokens.at(0).token, golden[1].greedy_ids.at(0));
+}
+
+// A prefix that another slot computed, at every edge of its blocks and up to all but one token.
+TEST_F(DemoRunner, continues_from_blocks_that_another_slot_computed) {
+  std::vector<int32_t> text;
+  for (const auto& golden : load_golden()) {
+    text.insert(text.end(), golden.prompt_ids.begin(), golden.prompt_ids.end());
+    text.insert(text.end(), golden.greedy_ids.begin(), golden.greedy_ids.end());
+  }
+  ASSERT_GE(text.size(), 193u);
+  for (const int length : {65, 128, 129, 193}) {
+    const std::vector<int32_t> prompt(text.begin(), text.begin() + length);
+    // Slot 0 computes it, in chunks that fit a step, and slot 1 takes its whole blocks.
+    Batch batch = next_batch();
+    admit(batch, 0, prompt, greedy(1));
+    int32_t expected = -1;
+    for (int begin = 0; begin < length; begin += 64) {
+      const int end = std::min(begin + 64, length);
+      batch.slices.push_back({.slot = 0,
+                              .num_tokens = end - begin,
+                              .tokens = {prompt.begin() + begin, prompt.begin() + end}});
+      expected = run(batch).slices.at(0).tokens.at(0).token;
+      batch = next_batch();
+    }
+    const int num_cached = (length - 1) / 64 * 64;
+    admit(batch, 1, prompt, greedy(1));
+    batch.admissions.back().num_cached_tokens = num_cached;
+    for (int i = 0; i < num_cached / 64; ++i)
+      batch.block_appends.back().block_ids[static_cast<size_t>(i)] = i;
+    batch.slices.push_back({.slot = 1,
+                            .num_tokens = length - num_cached,
+                            .tokens = {prompt.begin() + num_cached, prompt.end()}});
+    if (length - num_cached < 64) batch.slices.push_back({.slot = 0});  // the writer goes on
+    EXPECT_EQ(run(batch).slices.at(0).tokens.at(0).token, expected) << length;
+    Batch release = next_batch();
+    release.releases = {0, 1};
+    run(release);
+    taken_slots_.clear();
+  }
+}
+
+TEST(ModelRunner, is_destroyed_while_a_step_waits_for_masks) {
+  const auto golden = load_golden();
+  const auto& prompt = golden[0].prompt_ids;
+  auto runner =
+      ModelRunner::create(fast_demo_model(), {.max_slots = 1,
+                                              .max_batch_tokens = 64,
+                                              .context_length = 64,
+                                              .num_threads = fathom::testing::kNumThreads});
+  Batch batch{.step_id = 0};
+  batch.admissions.push_back({.slot = 0, .prompt = prompt, .sampling = greedy(64)});
+  batch.block_appends.push_back({.slot = 0, .kv_group = 0, .block_ids = {0}});
+  batch.slices.push_back({.slot = 0,
+                          .num_tokens = static_cast<int>(prompt.size()),
+                          .tokens = prompt,
+                          .wants_mask = true});
+  runner->submit(batch);
+  Batch decode{.step_id = 1};
+  decode.slices.push_back({.slot = 0, .wants_mask = true});
+  runner->submit(decode);
+  runner.reset();  // ends
 }
 
 TEST(ModelRunner, follows_the_golden_tokens_on_the_reference_backend) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/rng.h"
 #include "cpu/reference/reference_backend.h"
@@ -26,7 +27,7 @@ class SamplerTest : public ::testing::Test {
  protected:
   SamplerTest()
       : stream_(cpu::reference_backend().make_stream({})),
-        sampler_({.vocab_size = kVocabSize, .max_slots = 3, .max_rows = 16},
+        sampler_({.vocab_size = kVocabSize, .max_slots = 3, .max_rows = 16, .max_sampled_rows = 5},
                  cpu::reference_backend()) {}
 
   void admit(int32_t slot, const core::SamplingParams& params,
@@ -46,6 +47,7 @@ class SamplerTest : public ::testing::Test {
                                                  std::vector<std::vector<float>> logits,
                                                  size_t piece = 100) {
     sampler_.begin_step(rows, *stream_);
+    for (const auto& [row, mask] : masks_) sampler_.set_mask(row, {&mask, 1});
     for (size_t begin = 0; begin < rows.size(); begin += piece) {
       std::vector<float> values;
       size_t end = begin;
@@ -64,6 +66,7 @@ class SamplerTest : public ::testing::Test {
     return results;
   }
 
+  std::map<int64_t, uint64_t> masks_;  // of the next step: row -> allowed tokens
   std::unique_ptr<ops::Stream> stream_;
   Sampler sampler_;
 };
@@ -191,6 +194,49 @@ TEST_F(SamplerTest, says_why_a_row_has_no_token) {
   EXPECT_EQ(results[1].error().code, ErrorCode::kNumeric);
   EXPECT_EQ(results[1].error().message, "the logits for token 2 of the sequence are not finite");
   EXPECT_EQ(results[2]->token, 7);
+}
+
+TEST_F(SamplerTest, limits_masked_rows_and_no_others_in_any_pieces) {
+  core::SamplingParams params = greedy();
+  params.num_top_logprobs = 1;
+  admit(0, params);
+  for (const size_t piece : {1u, 2u, 3u, 5u}) {
+    masks_ = {{1, 0b00001011}, {3, 0b00000001}, {4, 0b11111111}};
+    std::vector<SampleRow> rows(5, {.slot = 0, .position = 2});
+    rows[2].forced = 6;
+    const auto results = sample(rows, std::vector<std::vector<float>>(5, kRising), piece);
+    EXPECT_EQ(results[0]->token, 7) << piece;
+    EXPECT_EQ(results[1]->token, 3) << piece;
+    EXPECT_EQ(results[2]->token, 6) << piece;
+    EXPECT_EQ(results[3]->token, 0) << piece;
+    EXPECT_EQ(results[4]->token, 7) << piece;
+    // Log-probabilities are of the raw logits: no mask changes them.
+    EXPECT_FLOAT_EQ(results[0]->logprob - results[1]->logprob, 4);
+    EXPECT_EQ(results[1]->top_logprobs.at(0).first, 7);
+  }
+  masks_.clear();  // the next step starts without
+  const auto results =
+      sample({{.slot = 0, .position = 2}, {.slot = 0, .position = 2}}, {kRising, kRising});
+  EXPECT_EQ(results[1]->token, 7);
+}
+
+TEST_F(SamplerTest, draws_from_what_mask_bans_and_bias_leave) {
+  core::SamplingParams params;
+  params.min_new_tokens = 10;  // bans 7
+  params.logit_bias = {{5, -std::numeric_limits<float>::infinity()}};
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    admit(0, params, {0, 1}, 0, seed);
+    masks_ = {{0, 0b10110010}};
+    const auto results = sample({{.slot = 0, .position = 2}}, {kFlat});
+    ASSERT_TRUE(results[0]);
+    EXPECT_TRUE(results[0]->token == 1 || results[0]->token == 4) << results[0]->token;
+  }
+  masks_ = {{0, 0b10100000}};
+  const auto results = sample({{.slot = 0, .position = 2}}, {kFlat});
+  ASSERT_FALSE(results[0]);
+  EXPECT_EQ(
+      results[0].error().message,
+      "grammar, logit_bias and stop tokens leave no token to choose for token 2 of the sequence");
 }
 
 TEST_F(SamplerTest, grows_for_more_biases_than_usual) {

@@ -13,15 +13,24 @@ namespace fathom::cpu::fast {
 
 namespace {
 
+// A batch with one masked row has a mask for each; those of the others allow everything.
+bool allows_all(const ops::SampleArgs& args, int64_t row) {
+  if (args.mask.is_null()) return true;
+  const uint64_t* const words = args.mask.row<uint64_t>(row);
+  const int64_t vocab_size = args.logits.dim(1), num_whole = vocab_size / 64;
+  const uint64_t rest = (uint64_t{1} << (vocab_size % 64)) - 1;
+  return (rest == 0 || (words[num_whole] & rest) == rest) &&
+         std::all_of(words, words + num_whole, [](uint64_t word) { return ~word == 0; });
+}
+
 // Whether the row's token is the largest raw logit and nothing but its log-probability is wanted.
 bool is_plain_greedy(const ops::SampleArgs& args, int64_t row) {
   const auto int_at = [row](const tensor::Tensor& t, int64_t i = 0) {
     return *t.row<int32_t>(row + i);
   };
   return (*args.temperature.row<float>(row) == 0 || int_at(args.top_k) == 1) &&
-         args.mask.is_null() && int_at(args.penalty_row) < 0 &&
-         int_at(args.bias_start) == int_at(args.bias_start, 1) && int_at(args.num_top) <= 0 &&
-         int_at(args.forced) < 0;
+         int_at(args.penalty_row) < 0 && int_at(args.bias_start) == int_at(args.bias_start, 1) &&
+         int_at(args.num_top) <= 0 && int_at(args.forced) < 0 && allows_all(args, row);
 }
 
 // False when a logit is not finite; nothing has been written then.
