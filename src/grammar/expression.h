@@ -1,0 +1,106 @@
+#pragma once
+// Expression: what an output may look like, as a small immutable tree. The combinators build it, compile()
+// (grammar/grammar.h) turns it into something that masks tokens. Front ends (JSON schema, regex, EBNF) are
+// leaves that hold their source; mistakes in it are reported by compile().
+//
+//   // free thinking, then JSON
+//   Expression answer = sequence({text_until({.text = "</think>", .token = think_end}),
+//                                 json_schema(schema_text)});
+//   // one of two words
+//   Expression yes_no = choice({literal("yes"), literal("no")});
+//
+// Cheap to copy (a shared pointer); thread-safe (immutable).
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fathom::grammar {
+
+// Characters by Unicode number, both ends included.
+struct CodePointRange {
+  char32_t first = 0;
+  char32_t last = 0;
+};
+
+// A string that stands in the text as one special token. token -1: as plain bytes.
+struct Marker {
+  std::string text;
+  int32_t token = -1;
+};
+
+class Expression {
+ public:
+  struct Node;
+  explicit Expression(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
+  const Node& node() const { return *node_; }
+  const Node* operator->() const { return node_.get(); }
+
+ private:
+  std::shared_ptr<const Node> node_;
+};
+
+constexpr int kUnbounded = std::numeric_limits<int>::max();
+
+// A part of an object's text: members() writes those present with a separator between.
+struct Member {
+  Expression expression;
+  bool required = true;
+};
+
+Expression literal(std::string bytes);  // exactly these bytes; empty = the empty text
+// One character out of (negated: none of) the ranges, as UTF-8. Surrogates are never characters.
+Expression character(std::vector<CodePointRange> ranges, bool negated = false);
+Expression sequence(std::vector<Expression> parts);
+Expression choice(std::vector<Expression> parts);  // no part = nothing fits
+// REQUIRES: 0 <= min <= max; max may be kUnbounded.
+Expression repeat(Expression part, int min, int max);
+Expression optional(Expression part);
+// The members in this order, those not required perhaps left out, `separator` between any two present.
+Expression members(std::vector<Member> parts, std::string separator);
+// A special token, by id.
+Expression token(int32_t id);
+// The marker as its token, or as bytes when it has none.
+Expression marker(const Marker& marker);
+// Any bytes of ordinary tokens, perhaps none, in which `forbidden` never occurs (empty: no such rule).
+Expression any_text(std::string forbidden = {});
+// Any bytes up to and including the first occurrence of the marker.
+Expression text_until(const Marker& marker);
+// Another rule of the same set (front ends only; see grammar/rule_set.h).
+Expression rule(int rule_idx);
+
+// Front ends. docs/grammars.md says what they take and refuse.
+Expression json_object();                    // any JSON object, at most 32 levels deep
+Expression json_schema(std::string schema);  // JSON text of the schema
+Expression regex(std::string pattern);       // the whole output matches
+Expression ebnf(std::string rules);          // starts at the rule "root"
+
+struct Expression::Node {
+  enum class Kind : uint8_t {
+    kLiteral,     // text
+    kCharacter,   // ranges (already positive, sorted, disjoint)
+    kSequence,    // parts
+    kChoice,      // parts
+    kRepeat,      // parts[0], min, max
+    kMembers,     // parts, required, text = separator
+    kToken,       // number
+    kAnyText,     // text = forbidden
+    kUntilText,   // text, its first occurrence included
+    kRule,        // number
+    kJsonObject,  //
+    kJsonSchema,  // text
+    kRegex,       // text
+    kEbnf,        // text
+  };
+  Kind kind;
+  std::string text = {};
+  std::vector<Expression> parts = {};
+  std::vector<CodePointRange> ranges = {};
+  std::vector<bool> required = {};
+  int min = 0, max = 0;
+  int32_t number = 0;
+};
+
+}  // namespace fathom::grammar

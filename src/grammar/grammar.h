@@ -1,0 +1,47 @@
+#pragma once
+// compile(): an expression becomes a CompiledGrammar within fixed bounds of size and time, and a grammar
+// makes constraints that mask the tokens of one sequence.
+//
+//   Result<std::shared_ptr<const CompiledGrammar>> grammar = compile(json_schema(text));
+//   if (!grammar) return grammar.error();          // "schema at #/properties/age: \"multipleOf\" is not supported"
+//   request.constraint = (*grammar)->new_constraint(vocabulary);
+//
+// A compiled grammar is immutable but for a cache of masks behind a lock: thread-safe. Constraints keep
+// grammar and vocabulary alive; one thread at a time uses a constraint, clones are independent.
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "core/token_constraint.h"
+#include "grammar/expression.h"
+#include "grammar/vocabulary.h"
+
+namespace fathom::grammar {
+
+struct Limits {
+  int64_t max_source_bytes = 64 << 10;  // of schemas, patterns and rules together
+  int max_depth = 32;                   // groups in patterns and rules, schemas in schemas
+  int max_states = 100'000;
+  int max_properties = 5'000;  // of all objects of a schema together
+  int64_t max_memory_bytes = int64_t{64} << 20;
+  double max_cpu_seconds = 1.0;                      // of the compiling thread
+  int64_t max_mask_cache_bytes = int64_t{32} << 20;  // per grammar and vocabulary
+};
+
+class CompiledGrammar {
+ public:
+  virtual ~CompiledGrammar() = default;
+  // A constraint at the start of the text.
+  virtual std::unique_ptr<core::TokenConstraint> new_constraint(
+      std::shared_ptr<const Vocabulary> vocabulary) const = 0;
+  virtual int num_states() const = 0;
+  // For a cache of grammars that is bounded by bytes. Without cached masks.
+  virtual int64_t memory_bytes() const = 0;
+};
+
+// kInvalidArgument with one sentence: where, the keyword or position, and the rule. kTooLong beyond a limit.
+Result<std::shared_ptr<const CompiledGrammar>> compile(const Expression& expression,
+                                                       const Limits& limits = {});
+
+}  // namespace fathom::grammar

@@ -1,0 +1,58 @@
+#pragma once
+// Vocabulary: the bytes of every token, arranged so that masks are computed for common prefixes once. Made
+// once per tokenizer, shared by all grammars.
+//
+//   std::vector<VocabularyToken> tokens;       // index = token id
+//   for (int id = 0; id < tokenizer.vocab_size(); ++id)
+//     tokens.push_back({.bytes = tokenizer.token_bytes(id), .is_special = is_marker(id)});
+//   auto vocabulary = std::make_shared<const Vocabulary>(tokens, std::vector<int32_t>{eos_id});
+//
+// Immutable, thread-safe. Owns its bytes.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace fathom::grammar {
+
+struct VocabularyToken {
+  std::string_view bytes;   // empty: the id has no text and is never allowed as text
+  bool is_special = false;  // not text: allowed only where the grammar names the id
+};
+
+class Vocabulary {
+ public:
+  // REQUIRES: eos_ids is not empty and its ids are below tokens.size().
+  Vocabulary(std::span<const VocabularyToken> tokens, std::vector<int32_t> eos_ids);
+
+  int size() const { return static_cast<int>(bytes_begin_.size()) - 1; }
+  std::span<const int32_t> eos_ids() const { return eos_ids_; }
+  bool is_eos(int32_t token) const;
+  // Empty for special tokens: they are not text.
+  std::string_view text_bytes(int32_t token) const;
+
+  // The tokens' bytes as a tree in preorder; node 0 is the root and stands for no bytes.
+  struct Node {
+    uint8_t byte = 0;         // the last byte of the prefix
+    uint16_t depth = 0;       // bytes in the prefix
+    int32_t subtree_end = 0;  // the first node behind this one's descendants
+    int32_t first_token = 0;  // tokens whose text is exactly the prefix: node_tokens()
+    int32_t num_tokens = 0;
+  };
+  std::span<const Node> nodes() const { return nodes_; }
+  std::span<const int32_t> node_tokens(const Node& node) const {
+    return {node_tokens_.data() + node.first_token, static_cast<size_t>(node.num_tokens)};
+  }
+
+ private:
+  void build_tree(std::vector<int32_t> text_ids);
+
+  std::vector<char> bytes_;           // of all text tokens, one after the other
+  std::vector<int64_t> bytes_begin_;  // [size + 1]
+  std::vector<int32_t> eos_ids_;
+  std::vector<Node> nodes_;
+  std::vector<int32_t> node_tokens_;
+};
+
+}  // namespace fathom::grammar
