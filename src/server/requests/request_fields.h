@@ -1,0 +1,44 @@
+#pragma once
+// Fields that more than one endpoint has: the body itself, the model's name, the stream, the cache salt, and
+// the fields that name a feature which is not here.
+//
+//   Parsed<json::Value> parsed = parse_body(body);
+//   read_model(reader, model, request);
+//   refuse_unsupported(reader, unsupported_everywhere());
+//
+// Pure, thread-safe.
+
+#include <span>
+#include <string_view>
+
+#include "server/generation_request.h"
+#include "server/requests/field_reader.h"
+#include "server/served_model.h"
+
+namespace fathom::server {
+
+// One JSON object, at most 64 levels deep, without duplicate keys.
+Parsed<json::Value> parse_body(std::string_view body);
+
+// `model`: another one than ours is a 404.
+void read_model(FieldReader& reader, const ServedModel& model, GenerationRequest& request);
+// stream, stream_options.
+void read_stream(FieldReader& reader, GenerationRequest& request);
+// priority, cache_salt, extra_key.
+void read_placement(FieldReader& reader, const ServedModel& model, GenerationRequest& request);
+// A client's own id: 1 to 128 bytes without control characters.
+std::optional<std::string> read_request_id(const json::Value& value, const std::string& path,
+                                           const ServedModel& model, FieldProblem& problem);
+void read_rid(FieldReader& reader, const ServedModel& model, GenerationRequest& request);
+
+// A field that would change the answer if the server had the feature.
+struct UnsupportedField {
+  std::string_view name;
+  std::string_view feature;  // "LoRA adapters"
+};
+// null, false, "", [] and {} are accepted: clients send them for what they do not use.
+void refuse_unsupported(FieldReader& reader, std::span<const UnsupportedField> fields);
+// On every endpoint that generates.
+std::span<const UnsupportedField> unsupported_everywhere();
+
+}  // namespace fathom::server

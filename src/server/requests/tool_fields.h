@@ -1,0 +1,26 @@
+#pragma once
+// tool_choice and parallel_tool_calls: which tools the prompt shows and what calls the output may or must
+// hold.
+//
+//   chat.tools = read_tools(reader, model);
+//   ToolUse use = read_tool_use(reader, model, chat.tools);
+//   if (!use.shows_tools) chat.tools = json::Value::array();
+//
+// Pure, thread-safe.
+
+#include "server/generation_request.h"
+#include "server/requests/field_reader.h"
+#include "server/served_model.h"
+
+namespace fathom::server {
+
+struct ToolUse {
+  bool shows_tools = false;  // in the prompt; the output is searched for calls
+  ToolConstraint constraint;
+};
+
+// Calls are constrained when tool_choice is required or a function; otherwise, to allow but not force them,
+// when the server is started so, a tool says "strict": true, or parallel_tool_calls is false.
+ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools);
+
+}  // namespace fathom::server
