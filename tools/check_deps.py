@@ -20,6 +20,7 @@ THIRD_PARTY = {
     "CLI/": {"apps"},
     "boost/": {"http", "tests"},
     "openssl/": {"http", "tests"},
+    "prometheus/": {"metrics"},
     "gtest/": {"tests"},
     "gmock/": {"tests"},
     "benchmark/": {"bench"},
