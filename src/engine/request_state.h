@@ -1,13 +1,14 @@
 #pragma once
-// RequestState: a sequence with what only the step loop keeps of its request. Plain data of the engine's
-// thread.
+// RequestState: a sequence with what only the step loop keeps of its request. Owned by the step loop, until no
+// step in flight names it. Plain data of the engine's thread, but for the constraint's part, which the jobs of
+// late_masks.h use while a step with a mask for it is in flight.
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "core/request.h"
+#include "core/token_constraint.h"
 #include "engine/updates.h"
 #include "sched/sequence.h"
 
@@ -18,8 +19,10 @@ struct RequestState : sched::Sequence {
   Clock::time_point arrived{}, last_token{};
   RequestTimes times{};
   std::vector<core::SampledToken> prompt_logprobs{};
-};
 
-using RequestStatePtr = std::shared_ptr<RequestState>;
+  std::shared_ptr<core::TokenConstraint> constraint{};
+  int num_constrained_tokens = 0;  // of `tokens`: the prompt, and what the constraint has accepted
+  bool constraint_failed = false;  // it refused a token that was sampled
+};
 
 }  // namespace fathom::engine

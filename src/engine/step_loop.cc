@@ -22,6 +22,11 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
     if (token < 0 || token >= info.vocab_size)
       throw StartupError("eos token id is " + std::to_string(token) + ", must be in [0, " +
                          std::to_string(info.vocab_size) + ")");
+  for (const runner::KvGroupInfo& group : info.kv_groups)
+    if (config.radix_cache && group.block_tokens != info.kv_groups.front().block_tokens)
+      throw StartupError("radix_cache wants blocks of one size, those of " + group.name + " have " +
+                         std::to_string(group.block_tokens) + " tokens, others " +
+                         std::to_string(info.kv_groups.front().block_tokens));
   // Every running sequence must be able to decode in the same step.
   const int most = std::min(info.max_slots, info.max_batch_tokens);
   std::vector<sched::KvGroupConfig> groups;
@@ -31,17 +36,18 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
           .max_batch_tokens = info.max_batch_tokens,
           .kv_groups = std::move(groups),
           .chunked_prefill_size = config.chunked_prefill_size,
-          .max_running_requests = config.max_running_requests == 0
-                                      ? most
-                                      : std::min(most, config.max_running_requests)};
-}
-
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
+          .max_running_requests =
+              config.max_running_requests == 0 ? most : std::min(most, config.max_running_requests),
+          .policy = config.schedule_policy,
+          .radix_cache = config.radix_cache};
 }
 
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
 }
 
 // A seed of its own for every request that brings none. The counter's high half keeps these apart from
@@ -57,17 +63,19 @@ StepLoop::StepLoop(runner::Runner& runner, StepLoopConfig config)
     : runner_(runner),
       config_(std::move(config)),
       scheduler_(scheduler_config(runner.info(), config_)),
+      masks_(runner, config_.mask_executor),
       next_step_id_(runner.next_step_id()) {
   FATHOM_CHECK(runner.in_flight() == 0, runner.in_flight() << " steps of somebody else in flight");
 }
 
 StepLoop::~StepLoop() {
-  while (!in_flight_.empty()) {
+  for (const auto& [id, state] : live_) state->ended = true;
+  for (; !in_flight_.empty(); in_flight_.pop_front()) {
+    start_masks();
     runner_.wait();
-    scheduler_.step_done(in_flight_.front().step_id);
-    in_flight_.pop_front();
+    scheduler_.step_done(in_flight_.front().batch.step_id);
   }
-  for (const auto& [id, state] : live_) scheduler_.remove(*state);
+  for (const auto& [id, state] : live_) scheduler_.remove(*state, sched::Scheduler::Rows::kValid);
   if (submit_next()) runner_.wait();  // the releases
 }
 
@@ -82,23 +90,34 @@ Status StepLoop::add(core::Request request, uint32_t client_tag,
   if (Status status = check(request); !status) return status;
   if (live_.count(request.id) > 0)
     return invalid_argument("request id " + std::to_string(request.id) + " is in use");
-
-  auto state = std::make_shared<RequestState>();
-  state->id = request.id;
+  std::unique_ptr<RequestState> state = make_state(std::move(request));
   state->arrival = next_arrival_++;
   state->client_tag = client_tag;
   state->arrived = arrived.value_or(config_.clock->now());
+  scheduler_.enqueue(*state);
+  live_.emplace(state->id, std::move(state));
+  return {};
+}
+
+std::unique_ptr<RequestState> StepLoop::make_state(core::Request request) const {
+  auto state = std::make_unique<RequestState>();
+  state->id = request.id;
+  state->priority = request.priority;
+  state->cache_salt = std::move(request.cache_salt);
+  state->reads_cache = !request.sampling.return_prompt_logprobs;
   state->seed = request.sampling.seed.value_or(draw_seed(config_.random_seed, request.id));
   state->stop_token_ids = request.sampling.stop_token_ids;
-  if (!request.sampling.ignore_eos)
+  // Nothing can follow the end of a constrained text.
+  if (!request.sampling.ignore_eos || request.constraint != nullptr)
     state->stop_token_ids.insert(state->stop_token_ids.end(), config_.eos_token_ids.begin(),
                                  config_.eos_token_ids.end());
   state->sampling = std::move(request.sampling);
   state->num_prompt_tokens = static_cast<int>(request.prompt.size());
   state->tokens = std::move(request.prompt);
-  live_.emplace(state->id, state);
-  scheduler_.enqueue(std::move(state));
-  return {};
+  state->is_masked = request.constraint != nullptr;
+  state->constraint = std::move(request.constraint);
+  state->num_constrained_tokens = state->num_prompt_tokens;
+  return state;
 }
 
 Status StepLoop::check_fits(const core::Request& request) const {
@@ -126,6 +145,14 @@ Status StepLoop::check_fits(const core::Request& request) const {
   return {};
 }
 
+Status StepLoop::flush_cache() {
+  if (!live_.empty())
+    return Error{ErrorCode::kResourceEmpty,
+                 "the cache is in use by " + std::to_string(live_.size()) + " requests"};
+  scheduler_.clear_cache();
+  return {};
+}
+
 void StepLoop::cancel_all() {
   for (const auto& [id, state] : live_) cancel(id);
 }
@@ -136,10 +163,9 @@ void StepLoop::apply_ends(StepUpdates& updates) {
   for (EndWanted& wanted : ends_wanted_) {
     const auto it = live_.find(wanted.id);
     if (it == live_.end()) continue;
-    const RequestStatePtr state = it->second;
     const bool expires = wanted.reason == core::FinishReason::kFailed;
-    if (expires && state->times.admitted_seconds >= 0) continue;
-    finish(*state, {.reason = wanted.reason, .error = std::move(wanted.error)}, updates);
+    if (expires && it->second->num_admissions > 0) continue;
+    finish(*it->second, {.reason = wanted.reason, .error = std::move(wanted.error)}, updates);
   }
   ends_wanted_.clear();
 }
@@ -154,48 +180,54 @@ bool StepLoop::step(StepUpdates& updates) {
   const size_t keep_in_flight = config_.overlap && submitted ? 1 : 0;
   // At most two are in flight, so this is at most one commit.
   if (in_flight_.size() > keep_in_flight) commit_oldest(updates);
+  start_masks();
   return !in_flight_.empty() || scheduler_.has_work();
 }
 
 bool StepLoop::submit_next() {
-  const Stopwatch watch(*config_.clock);
-  sched::PlannedStep step = scheduler_.plan(next_step_id_);
-  stats_.last_plan_us = watch.seconds() * 1e6;
+  const Clock::time_point start = config_.clock->now();
+  if (spare_steps_.empty()) spare_steps_.emplace_back();
+  sched::PlannedStep& step = spare_steps_.back();
+  scheduler_.plan(next_step_id_, step);
+  const Clock::time_point now = config_.clock->now();
+  stats_.last_plan_us = seconds_between(start, now) * 1e6;
   if (step.batch.empty()) return false;
-  note_admissions(step);
-  for (const core::SequenceSlice& slice : step.batch.slices)
-    stats_.num_prefill_tokens += static_cast<int64_t>(slice.tokens.size());
+  for (sched::Sequence* sequence : step.first_admissions) {
+    auto& state = static_cast<RequestState&>(*sequence);
+    state.times.admitted_seconds = seconds_between(state.arrived, now);
+  }
   runner_.submit(step.batch);
   scheduler_.step_submitted(next_step_id_);
-  in_flight_.push_back({next_step_id_, std::move(step.slices)});
+  in_flight_.push_back(std::move(step));
+  spare_steps_.pop_back();
   ++next_step_id_;
   ++stats_.num_steps;
   return true;
 }
 
-void StepLoop::note_admissions(const sched::PlannedStep& step) {
-  if (step.batch.admissions.empty()) return;
-  const Clock::time_point now = config_.clock->now();
-  for (const sched::PlannedSlice& slice : step.slices) {
-    auto& state = static_cast<RequestState&>(*slice.sequence);
-    if (state.times.admitted_seconds >= 0) continue;
-    state.times.admitted_seconds = seconds_between(state.arrived, now);
-    stats_.num_prompt_tokens += state.num_prompt_tokens;
-  }
+// The masks of the oldest step depend on steps that are all committed.
+void StepLoop::start_masks() {
+  if (in_flight_.empty() || in_flight_.front().batch.step_id <= last_masked_step_id_) return;
+  last_masked_step_id_ = in_flight_.front().batch.step_id;
+  masks_.start(in_flight_.front());
 }
 
 void StepLoop::commit_oldest(StepUpdates& updates) {
-  const InFlight step = std::move(in_flight_.front());
+  start_masks();
+  sched::PlannedStep step = std::move(in_flight_.front());
   in_flight_.pop_front();
   core::StepResult result = runner_.wait();
-  FATHOM_CHECK(result.step_id == step.step_id && result.slices.size() == step.slices.size(),
-               "step " << step.step_id << " of " << step.slices.size() << " slices, got step "
+  const int64_t step_id = step.batch.step_id;
+  FATHOM_CHECK(result.step_id == step_id && result.slices.size() == step.slices.size(),
+               "step " << step_id << " of " << step.slices.size() << " slices, got step "
                        << result.step_id << " of " << result.slices.size());
   commit_time_ = config_.clock->now();
-  scheduler_.step_done(step.step_id);
+  scheduler_.step_done(step_id);
   stats_.device_seconds += result.seconds;
   for (size_t i = 0; i < step.slices.size(); ++i)
     commit_slice(step.slices[i], result.slices[i], updates);
+  while (!ended_.empty() && ended_.front().last_step_id <= step_id) ended_.pop_front();
+  spare_steps_.push_back(std::move(step));
   stats_.last_commit_us = seconds_between(commit_time_, config_.clock->now()) * 1e6;
 }
 
@@ -206,15 +238,21 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
     stats_.num_wasted_tokens += static_cast<int64_t>(result.tokens.size());
     return;
   }
+  if (result.error.empty() && state.constraint_failed)
+    result.error = "the grammar refused the token that its mask allowed";
   if (!result.error.empty()) {
     finish(state, {.reason = core::FinishReason::kFailed, .error = std::move(result.error)},
            updates);
     return;
   }
+  scheduler_.rows_computed(planned);
   // A retracted sequence computes its prompt again; what is known already stays.
   size_t index = static_cast<size_t>(planned.first_position);
   for (core::SampledToken& token : result.prompt_logprobs)
     if (index++ == state.prompt_logprobs.size()) state.prompt_logprobs.push_back(std::move(token));
+  if (!state.reads_cache)
+    state.reads_cache =
+        static_cast<int>(state.prompt_logprobs.size()) + 1 >= state.num_prompt_tokens;
   for (core::SampledToken& token : result.tokens) take_token(state, std::move(token), updates);
   if (planned.ends_prefill && state.sampling.max_new_tokens == 0)
     finish(state, {.reason = core::FinishReason::kLength}, updates);
@@ -229,7 +267,8 @@ void StepLoop::take_token(RequestState& state, core::SampledToken token, StepUpd
   updates.requests.push_back({.id = state.id,
                               .client_tag = state.client_tag,
                               .tokens_begin = begin,
-                              .tokens_end = begin + 1});
+                              .tokens_end = begin + 1,
+                              .num_cached_tokens = state.num_cached_tokens});
   if (state.times.first_token_seconds < 0) {
     state.times.first_token_seconds = seconds_between(state.arrived, commit_time_);
     updates.requests.back().first_token_seconds = state.times.first_token_seconds;
@@ -245,8 +284,12 @@ void StepLoop::take_token(RequestState& state, core::SampledToken token, StepUpd
 }
 
 void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates) {
-  scheduler_.remove(state);
+  using Rows = sched::Scheduler::Rows;
+  const bool failed_numerically =
+      end.reason == core::FinishReason::kFailed && state.num_admissions > 0;
+  scheduler_.remove(state, failed_numerically ? Rows::kInvalid : Rows::kValid);
   state.ended = true;
+  end.num_cached_tokens = std::max(0, state.num_cached_tokens);
   end.num_retractions = state.num_retractions;
   end.num_output_tokens = state.num_output_tokens();
   end.seed = state.seed;
@@ -255,21 +298,36 @@ void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates)
   end.times.finished_seconds = seconds_between(state.arrived, commit_time_);
   const auto num_tokens = static_cast<int32_t>(updates.tokens.size());
   // The token that ended it has just opened an update.
-  if (updates.requests.empty() || updates.requests.back().id != state.id)
+  if (updates.requests.empty() || updates.requests.back().id != state.id ||
+      updates.requests.back().end != nullptr)
     updates.requests.push_back({.id = state.id,
                                 .client_tag = state.client_tag,
                                 .tokens_begin = num_tokens,
-                                .tokens_end = num_tokens});
+                                .tokens_end = num_tokens,
+                                .num_cached_tokens = end.num_cached_tokens});
   updates.requests.back().end = std::make_unique<RequestEnd>(std::move(end));
-  live_.erase(state.id);
+  const auto it = live_.find(state.id);
+  ended_.push_back({.last_step_id = next_step_id_ - 1, .state = std::move(it->second)});
+  live_.erase(it);
 }
 
 StepLoopStats StepLoop::stats() const {
   StepLoopStats stats = stats_;
-  stats.num_retractions = scheduler_.num_retractions();
+  const sched::SchedulerStats scheduled = scheduler_.stats();
+  stats.num_prompt_tokens = scheduled.num_prompt_tokens;
+  stats.num_cached_tokens = scheduled.num_cached_tokens;
+  stats.num_prefill_tokens = scheduled.num_prefill_tokens;
+  stats.num_retractions = scheduled.num_retractions;
+  stats.num_evicted_blocks = scheduled.num_evicted_blocks;
   return stats;
 }
 
-std::string StepLoop::check_integrity() const { return scheduler_.check_integrity(); }
+std::string StepLoop::check_integrity() const {
+  if (std::string problem = scheduler_.check_integrity(); !problem.empty()) return problem;
+  if (static_cast<int>(live_.size()) != num_waiting() + num_running())
+    return std::to_string(live_.size()) + " requests live, " + std::to_string(num_waiting()) +
+           " wait, " + std::to_string(num_running()) + " run";
+  return "";
+}
 
 }  // namespace fathom::engine

@@ -16,14 +16,17 @@
 // serves one at a time, and is handed back with no step in flight and all slots free.
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "core/request.h"
+#include "engine/late_masks.h"
 #include "engine/request_state.h"
 #include "engine/updates.h"
 #include "runner/runner.h"
@@ -35,19 +38,25 @@ struct StepLoopConfig {
   // Prompt tokens of one step, cut to the runner's max_batch_tokens.
   int chunked_prefill_size = 2048;
   int max_running_requests = 0;  // 0 = as many as the runner has slots
+  sched::SchedulePolicy schedule_policy = sched::SchedulePolicy::kLpm;
+  bool radix_cache = true;
   bool overlap = true;
   std::vector<int32_t> eos_token_ids{};
   uint64_t random_seed = 0;  // of requests without a seed: theirs are drawn from this and their id
+  // Computes the masks of constrained requests; none = step() does. It runs every job before it ends, and
+  // outlives the loop.
+  MaskExecutor mask_executor{};
   const Clock* clock = &system_clock();  // outlives the loop
 };
 
 struct StepLoopStats {
   int64_t num_steps = 0;
-  int64_t num_prompt_tokens = 0;   // of requests admitted, each once
+  // Of requests admitted, each once: its prompt, and how much of it the prefix cache had.
+  int64_t num_prompt_tokens = 0, num_cached_tokens = 0;
   int64_t num_prefill_tokens = 0;  // computed, those of retracted sequences again
   int64_t num_output_tokens = 0;
   int64_t num_wasted_tokens = 0;  // sampled after their request had ended
-  int64_t num_retractions = 0;
+  int64_t num_retractions = 0, num_evicted_blocks = 0;
   double device_seconds = 0;
   double last_plan_us = 0, last_commit_us = 0;  // the host's time for the last step of each kind
 };
@@ -76,6 +85,8 @@ class StepLoop {
   void expire(core::RequestId id, std::string error) {
     ends_wanted_.push_back({id, core::FinishReason::kFailed, std::move(error)});
   }
+  // Forgets the prefix cache. Error kResourceEmpty while requests run or wait.
+  Status flush_cache();
 
   // Submits the next step, commits the oldest one when that is due and appends what came of it. False =
   // idle: every request has ended.
@@ -91,33 +102,38 @@ class StepLoop {
   std::string check_integrity() const;
 
  private:
-  struct InFlight {
-    int64_t step_id;
-    std::vector<sched::PlannedSlice> slices;
-  };
   struct EndWanted {
     core::RequestId id;
     core::FinishReason reason;
     std::string error{};  // kFailed: of a request that is still in the queue
   };
+  // A request that ended while steps that name it were in flight.
+  struct Ended {
+    int64_t last_step_id;
+    std::unique_ptr<RequestState> state;
+  };
 
   Status check_fits(const core::Request& request) const;
+  std::unique_ptr<RequestState> make_state(core::Request request) const;
   void apply_ends(StepUpdates& updates);
   bool submit_next();
+  void start_masks();
   void commit_oldest(StepUpdates& updates);
   void commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
                     StepUpdates& updates);
   void take_token(RequestState& state, core::SampledToken token, StepUpdates& updates);
   void finish(RequestState& state, RequestEnd end, StepUpdates& updates);
-  // Counts the requests whose first slice is in this step as admitted.
-  void note_admissions(const sched::PlannedStep& step);
 
   runner::Runner& runner_;
   StepLoopConfig config_;
   sched::Scheduler scheduler_;
-  std::unordered_map<core::RequestId, RequestStatePtr> live_;
+  LateMasks masks_;
+  std::unordered_map<core::RequestId, std::unique_ptr<RequestState>> live_;
+  std::deque<Ended> ended_;
   std::vector<EndWanted> ends_wanted_;
-  std::deque<InFlight> in_flight_;
+  std::deque<sched::PlannedStep> in_flight_;
+  std::vector<sched::PlannedStep> spare_steps_;  // keep their memory
+  int64_t last_masked_step_id_ = -1;             // masks_ was told of the steps up to it
   int64_t next_arrival_ = 0, next_step_id_;
   // One reading for everything that is committed together.
   Clock::time_point commit_time_{};

@@ -1,105 +1,134 @@
 #pragma once
-// Scheduler: decides what the next step computes and who owns which slot and which blocks.
+// Scheduler: decides what the next step computes and who owns which slot and which blocks. The rules are in
+// docs/contracts/scheduler.md.
 //
 //   Scheduler scheduler({.num_slots = 64, .max_batch_tokens = 8192, .kv_groups = {{.num_blocks = 1024}}});
 //   scheduler.enqueue(sequence);
-//   PlannedStep step = scheduler.plan(step_id);      // may be empty: everything waits
+//   scheduler.plan(step_id, step);                 // may be empty: everything waits
 //   if (!step.batch.empty()) { runner.submit(step.batch); scheduler.step_submitted(step_id); }
-//   ...  scheduler.step_done(step_id);
+//   ...  scheduler.step_done(step_id);  for (slice : step.slices) scheduler.rows_computed(slice);
 //
-// First come, first served. One step holds a decode of every sequence that can, oldest first, then chunks
-// of prompts. Admission leases the blocks of all tokens known plus one, so a prefill never stops halfway.
-// A decode that finds no block waits when blocks are fenced (they are free one step later) and otherwise
-// retracts the youngest running sequence: its blocks go back and it is computed again later, to the same
-// tokens. The oldest sequence always gets its blocks, so every step makes progress.
-// One thread uses it.
+// One step holds a decode of every sequence that can, then chunks of prompts. Admission takes the cached
+// prefix and leases the blocks of all tokens known plus one, so a prefill never stops halfway. A decode that
+// finds no block waits when fenced ones come and otherwise retracts the sequence that ranks last. The first
+// one always gets its blocks, so every step makes progress.
+// One thread uses it. Sequences belong to the caller (sequence.h).
 
-#include <deque>
-#include <memory>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/batch.h"
+#include "sched/kv_blocks.h"
 #include "sched/sequence.h"
+#include "sched/waiting_queue.h"
 
 namespace fathom::sched {
-
-struct KvGroupConfig {
-  int num_blocks = 0, block_tokens = 64;
-};
 
 struct SchedulerConfig {
   int num_slots = 1;
   int max_batch_tokens = 1;  // query tokens of one step
   std::vector<KvGroupConfig> kv_groups{};
   int chunked_prefill_size = 2048;  // prompt tokens of one step, >= 1
-  int max_running_requests = 1;     // >= 1
+  int max_running_requests = 1;     // in [1, min(num_slots, max_batch_tokens)]
+  SchedulePolicy policy = SchedulePolicy::kLpm;
+  bool radix_cache = true;  // REQUIRES: all groups have the same block_tokens
 };
 
 // What a slice of the batch was planned for; same order as Batch::slices.
 struct PlannedSlice {
-  SequencePtr sequence;
-  int first_position = 0;
+  Sequence* sequence = nullptr;
+  int first_position = 0, num_tokens = 1;
+  int admission = 0;  // Sequence::num_admissions when it was planned
   bool ends_prefill = false;
 };
 
 struct PlannedStep {
   core::Batch batch;
   std::vector<PlannedSlice> slices;
+  std::vector<Sequence*> first_admissions;  // that left the queue for the first time
+  void clear();                             // keeps the memory
+};
+
+struct SchedulerStats {
+  int64_t num_prompt_tokens = 0, num_cached_tokens = 0;  // of first admissions
+  int64_t num_prefill_tokens = 0;
+  int64_t num_retractions = 0, num_evicted_blocks = 0;
 };
 
 class Scheduler {
  public:
+  // kInvalid: the sequence failed; what it computed is not to be used by others.
+  enum class Rows { kValid, kInvalid };
+
   explicit Scheduler(const SchedulerConfig& config);
 
-  void enqueue(SequencePtr sequence);
-  PlannedStep plan(int64_t step_id);
-  // Ends a sequence, waiting or running: its blocks go back (fenced while steps are in flight) and its slot
-  // is released by the next step.
-  void remove(Sequence& sequence);
+  void enqueue(Sequence& sequence) { waiting_.add(sequence); }
+  // Fills `step`, whose former content is dropped.
+  void plan(int64_t step_id, PlannedStep& step);
+  // Ends a sequence, waiting or running: its valid blocks stay in the cache, the others go back (fenced while
+  // steps are in flight), and its slot is released by the next step.
+  void remove(Sequence& sequence, Rows rows);
 
-  void step_submitted(int64_t step_id);
-  void step_done(int64_t step_id);
+  void step_submitted(int64_t step_id) { blocks_.step_submitted(step_id); }
+  void step_done(int64_t step_id) { blocks_.step_done(step_id); }
+  // For every slice of a step that is done and did not fail.
+  void rows_computed(const PlannedSlice& slice);
+
+  // Forgets every prefix that is not in use.
+  void clear_cache() { blocks_.clear(); }
 
   bool has_work() const {
     return !waiting_.empty() || !running_.empty() || !pending_releases_.empty();
   }
-  int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  int num_waiting() const { return waiting_.size(); }
+  const WaitingQueue& waiting() const { return waiting_; }
   int num_running() const { return static_cast<int>(running_.size()); }
-  int64_t num_retractions() const { return num_retractions_; }
   int num_free_slots() const { return static_cast<int>(free_slots_.size()); }
-  const cache::BlockPool& pool(int kv_group) const {
-    return *groups_.at(static_cast<size_t>(kv_group)).pool;
-  }
-  // Empty = pools, slots and sequences agree; else what is wrong.
+  SchedulerStats stats() const;
+  KvUsage kv_usage() const { return blocks_.usage(); }
+  const cache::BlockPool& pool(int kv_group) const { return blocks_.pool(kv_group); }
+  // Empty = pools, cache, slots and sequences agree; else what is wrong. O(blocks).
   std::string check_integrity() const;
 
  private:
-  struct KvGroup {
-    std::unique_ptr<cache::BlockPool> pool;
-    int block_tokens = 0;
+  struct Chunk {
+    Sequence* sequence = nullptr;
+    int num_tokens = 0;
   };
-  enum class Blocks { kReady, kWait, kRetracted };
 
   void plan_decodes(PlannedStep& step);
-  void plan_prefills(PlannedStep& step);
-  void plan_admissions(PlannedStep& step);
-  void plan_chunk(const SequencePtr& sequence, PlannedStep& step);
-  // Makes room for `rows` rows, by retracting younger sequences (or this one) if it must.
-  Blocks provide_blocks(Sequence& sequence, int rows, core::Batch& batch);
-  bool lease_blocks(Sequence& sequence, int rows, core::Batch& batch);
-  bool any_fenced() const;
-  void retract(const SequencePtr& sequence);
-  void release_resources(Sequence& sequence);
+  // False: the sequence cannot decode in this step, and may have been retracted.
+  bool make_room(Sequence& sequence, core::Batch& batch);
+  void share_out_prefill();
+  void plan_admissions(int64_t step_id, PlannedStep& step);
+  bool admit(Sequence& sequence, PlannedStep& step);
+  void start_chunk(Sequence& sequence, int min_tokens);
+  void emit_chunks(PlannedStep& step);
+  void emit_chunk(const Chunk& chunk, PlannedStep& step);
+  void retract(Sequence& sequence);
+  void release_resources(Sequence& sequence, Rows rows);
+  std::vector<Sequence*>::iterator position_in_running(const Sequence& sequence);
 
   SchedulerConfig config_;
-  // Pools outlive the leases in the sequences below.
-  std::vector<KvGroup> groups_;
-  std::deque<SequencePtr> waiting_;   // by arrival
-  std::vector<SequencePtr> running_;  // by arrival
+  KvBlocks blocks_;
+  WaitingQueue waiting_;
+  std::vector<Sequence*> running_;  // by priority, then arrival: the first is never retracted
   std::vector<int32_t> free_slots_;
   std::vector<int32_t> pending_releases_;
-  int step_tokens_left_ = 0, prefill_tokens_left_ = 0;
+  SchedulerStats stats_;
+
+  // Of the plan being made; members to keep their memory.
+  int step_tokens_left_ = 0;
+  int prefill_tokens_ = 0, prefill_tokens_left_ = 0, long_tokens_left_ = 0;
+  int num_growing_ = 0;  // running sequences that may need another block
   bool retracted_in_this_plan_ = false;
-  int64_t num_retractions_ = 0;
+  std::vector<Chunk> chunks_;
+  std::vector<Sequence*> publishing_;
+  // An admission that failed is tried again when more blocks are available, or after a few steps.
+  const Sequence* blocked_ = nullptr;
+  int blocked_at_available_ = 0;
+  int64_t blocked_until_step_ = 0;
 };
 
 }  // namespace fathom::sched

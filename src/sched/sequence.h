@@ -1,41 +1,56 @@
 #pragma once
-// Sequence: what the engine knows of one request from its arrival to its end.
+// Sequence: what scheduler and step loop know of one request from its arrival to its end.
 //
-//   auto sequence = std::make_shared<Sequence>();
-//   sequence->id = 7;  sequence->tokens = prompt;  sequence->num_prompt_tokens = 5;
+//   Sequence sequence{.id = 7, .tokens = prompt, .num_prompt_tokens = 5, .sampling = params};
 //   scheduler.enqueue(sequence);
+//   ...  scheduler.remove(sequence, Scheduler::Rows::kValid);
 //
-// The scheduler moves it between waiting and running and owns its blocks; the step loop appends tokens and
-// ends it. Steps in flight share ownership, so a sequence that ended early outlives them and their results
-// for it are dropped. Plain data of the engine's thread.
+// Whoever made it owns it and keeps it until no step in flight names it: results of a sequence that ended
+// early still come. The scheduler moves it between waiting and running and fills the second half; the step
+// loop appends tokens. Plain data of the engine's thread.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "cache/block_pool.h"
+#include "cache/radix_tree.h"
 #include "core/request.h"
 
 namespace fathom::sched {
 
 struct Sequence {
   core::RequestId id = 0;
-  int64_t arrival = 0;            // counts up; the order of admission
+  int64_t arrival = 0;  // counts up; distinct
+  int priority = 0;
   std::vector<int32_t> tokens{};  // the prompt, then what was sampled
   int num_prompt_tokens = 0;
   core::SamplingParams sampling{};
   std::vector<int32_t> stop_token_ids{};  // eos included unless ignored
   uint64_t seed = 0;
-  bool ended = false;  // no result is taken any more
-  int num_retractions = 0;
+  std::string cache_salt{};
+  bool reads_cache = true;  // false: every prompt token must be computed, for its log-probability
+  bool is_masked = false;   // a constraint limits its tokens
+  bool ended = false;       // no result is taken any more
 
+  // The scheduler's.
+  int num_cached_tokens = -1;  // of the prompt, at the first admission; -1 = never admitted
+  int num_retractions = 0;
+  int num_overtaken = 0;       // admissions of later arrivals since it waits
+  int num_deferred_steps = 0;  // passed over because a running sequence was computing its prefix
+  int64_t last_deferral = -1;  // step id
+  int64_t hint_version = -1;   // of the cache when hint_tokens was looked up
+  int64_t hint_tokens = 0;     // cached prefix, whole blocks
   // While running; reset by every admission.
-  int32_t slot = -1;                              // -1 = waiting
+  int32_t slot = -1;       // -1 = waiting
+  int num_admissions = 0;  // results of slices planned before the last one say nothing about rows
   int num_prefill_tokens = 0;                     // tokens known at admission, computed in chunks
   int num_rows = 0;                               // rows in the cache after every step submitted
+  int num_computed_rows = 0;                      // after every step committed
+  int num_row_capacity = 0;                       // what its blocks hold
   int num_planned_outputs = 0;                    // tokens out or being sampled by a step in flight
-  std::vector<cache::BlockPool::Lease> leases{};  // one per KV group
+  cache::RadixTree::Pin pin{};                    // the blocks at the front, which the cache owns
+  std::vector<cache::BlockPool::Lease> leases{};  // the blocks behind them, one lease per KV group
 
   int num_known_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output_tokens() const { return num_known_tokens() - num_prompt_tokens; }
@@ -49,7 +64,5 @@ struct Sequence {
     return !in_prefill() && num_planned_outputs < sampling.max_new_tokens;
   }
 };
-
-using SequencePtr = std::shared_ptr<Sequence>;
 
 }  // namespace fathom::sched

@@ -69,13 +69,17 @@ class Recorder {
   OutputCollector collector_;
 };
 
-// Pool, slots and sequences are as they were before the first request.
+// Slots and blocks are as they were before the first request, but for what the prefix cache keeps.
 inline void expect_everything_returned(const StepLoop& loop, const runner::RunnerInfo& info) {
   EXPECT_EQ(loop.num_running(), 0);
   EXPECT_EQ(loop.num_waiting(), 0);
   EXPECT_EQ(loop.scheduler().num_free_slots(), info.max_slots);
+  const sched::KvUsage usage = loop.scheduler().kv_usage();
+  EXPECT_EQ(usage.num_leased, 0);
+  EXPECT_EQ(usage.num_evictable, usage.num_cached);
   for (size_t i = 0; i < info.kv_groups.size(); ++i)
-    EXPECT_EQ(loop.scheduler().pool(static_cast<int>(i)).num_free(), info.kv_groups[i].num_blocks);
+    EXPECT_EQ(loop.scheduler().pool(static_cast<int>(i)).num_free() + usage.num_cached,
+              info.kv_groups[i].num_blocks);
 }
 
 }  // namespace fathom::engine::testing

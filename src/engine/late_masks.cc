@@ -1,0 +1,83 @@
+#include "engine/late_masks.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/request_state.h"
+
+namespace fathom::engine {
+namespace {
+
+// A mask takes microseconds to milliseconds; a handful of jobs keeps any pool busy.
+constexpr size_t kMaxJobs = 16;
+
+// The masks of one step under way.
+struct MaskWork {
+  struct Task {
+    RequestState* state = nullptr;  // null: its request has ended, everything is allowed
+    size_t mask_idx = 0;
+  };
+  std::vector<Task> tasks;
+  core::StepMasks masks;
+  std::atomic<size_t> num_jobs_left{0};
+};
+
+void fill(RequestState& state, std::vector<uint64_t>& words) {
+  core::TokenConstraint& constraint = *state.constraint;
+  while (!state.constraint_failed && state.num_constrained_tokens < state.num_known_tokens()) {
+    const auto index = static_cast<size_t>(state.num_constrained_tokens++);
+    state.constraint_failed = !constraint.accept(state.tokens[index]);
+  }
+  // The request ends with the commit of this step; its token is dropped.
+  if (state.constraint_failed) return;
+  std::fill(words.begin(), words.end(), uint64_t{0});
+  constraint.fill_mask(words);
+}
+
+void run_job(MaskWork& work, size_t first, size_t stride) {
+  for (size_t i = first; i < work.tasks.size(); i += stride) {
+    const MaskWork::Task& task = work.tasks[i];
+    if (task.state != nullptr) fill(*task.state, work.masks.masks[task.mask_idx].words);
+  }
+}
+
+}  // namespace
+
+LateMasks::LateMasks(runner::Runner& runner, MaskExecutor executor)
+    : runner_(runner), executor_(std::move(executor)) {}
+
+void LateMasks::start(const sched::PlannedStep& step) {
+  std::shared_ptr<MaskWork> work;
+  const size_t num_words = (static_cast<size_t>(runner_.info().vocab_size) + 63) / 64;
+  for (size_t i = 0; i < step.slices.size(); ++i) {
+    if (!step.batch.slices[i].wants_mask) continue;
+    if (work == nullptr) {
+      work = std::make_shared<MaskWork>();
+      work->masks.step_id = step.batch.step_id;
+    }
+    auto* const state = static_cast<RequestState*>(step.slices[i].sequence);
+    if (!state->ended)
+      work->tasks.push_back({.state = state, .mask_idx = work->masks.masks.size()});
+    work->masks.masks.push_back({.slice_idx = static_cast<int32_t>(i),
+                                 .words = std::vector<uint64_t>(num_words, ~uint64_t{0})});
+  }
+  if (work == nullptr) return;
+  const size_t num_jobs = executor_ ? std::clamp<size_t>(work->tasks.size(), 1, kMaxJobs) : 1;
+  work->num_jobs_left = num_jobs;
+  for (size_t job = 0; job < num_jobs; ++job) {
+    auto run = [runner = &runner_, work, job, num_jobs] {
+      run_job(*work, job, num_jobs);
+      if (--work->num_jobs_left == 0) runner->set_masks(std::move(work->masks));
+    };
+    if (executor_) {
+      executor_(std::move(run));
+    } else {
+      run();
+    }
+  }
+}
+
+}  // namespace fathom::engine

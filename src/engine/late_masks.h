@@ -1,0 +1,37 @@
+#pragma once
+// LateMasks: brings a step's masks once every step before it is committed, while it already runs.
+//
+//   LateMasks masks(runner, executor);
+//   runner.submit(step.batch);
+//   ...  the steps before are committed ...
+//   masks.start(step);                    // exactly once for every step; returns at once with an executor
+//   runner.wait();                        // of this step: the masks have come
+//
+// A job lets the constraint accept the tokens that were committed since its last mask, then fills the mask.
+// The next job for the same constraint comes after wait(), so one thread at a time uses it. Meanwhile the
+// engine's thread appends no tokens to the sequences of the step and keeps them alive until it is done.
+
+#include <cstdint>
+#include <functional>
+
+#include "runner/runner.h"
+#include "sched/scheduler.h"
+
+namespace fathom::engine {
+
+// Runs a job, now or later, on any thread. Jobs are independent of each other and never wait.
+using MaskExecutor = std::function<void(std::function<void()>)>;
+
+class LateMasks {
+ public:
+  // Without an executor start() computes the masks itself. The runner outlives the jobs.
+  LateMasks(runner::Runner& runner, MaskExecutor executor);
+  // Every sequence of the step is a RequestState.
+  void start(const sched::PlannedStep& step);
+
+ private:
+  runner::Runner& runner_;
+  MaskExecutor executor_;
+};
+
+}  // namespace fathom::engine

@@ -1,0 +1,62 @@
+#include "sched/waiting_queue.h"
+
+#include <algorithm>
+
+namespace fathom::sched {
+
+bool WaitingQueue::GoesBefore::operator()(const Sequence* a, const Sequence* b) const {
+  if (a->priority != b->priority) return a->priority > b->priority;
+  const bool a_retracted = a->num_retractions > 0, b_retracted = b->num_retractions > 0;
+  if (a_retracted != b_retracted) return a_retracted;
+  return a->arrival < b->arrival;
+}
+
+void WaitingQueue::look_up(Sequence& sequence) const {
+  if (sequence.hint_version == blocks_.version()) return;
+  sequence.hint_tokens = blocks_.cached_prefix(sequence);
+  sequence.hint_version = blocks_.version();
+}
+
+Sequence* WaitingQueue::next(int64_t step_id, std::span<Sequence* const> publishing) {
+  Sequence* best = nullptr;
+  int num_seen = 0;
+  for (Sequence* const sequence : waiting_) {
+    if (best != nullptr && sequence->priority != best->priority) break;
+    if (++num_seen > kWindow) break;
+    if (policy_ == SchedulePolicy::kLpm || !publishing.empty()) look_up(*sequence);
+    if (is_deferred(*sequence, step_id, publishing)) continue;
+    const bool is_due = sequence->num_retractions > 0 || sequence->num_overtaken >= kMaxOvertaken;
+    if (best == nullptr && (policy_ == SchedulePolicy::kFcfs || is_due)) return sequence;
+    if (best == nullptr || sequence->hint_tokens > best->hint_tokens) best = sequence;
+  }
+  return best;
+}
+
+bool WaitingQueue::is_deferred(Sequence& sequence, int64_t step_id,
+                               std::span<Sequence* const> publishing) const {
+  if (!sequence.reads_cache || sequence.num_deferred_steps > kMaxDeferredSteps) return false;
+  const auto helps = [&](const Sequence* running) { return gains_from(sequence, *running); };
+  if (std::none_of(publishing.begin(), publishing.end(), helps)) return false;
+  if (sequence.last_deferral != step_id) ++sequence.num_deferred_steps;
+  sequence.last_deferral = step_id;
+  return sequence.num_deferred_steps <= kMaxDeferredSteps;
+}
+
+// Whether `running` will publish at least one more block that `sequence` can use.
+bool WaitingQueue::gains_from(const Sequence& sequence, const Sequence& running) const {
+  const auto cached = static_cast<std::ptrdiff_t>(sequence.hint_tokens);
+  const std::ptrdiff_t end = cached + blocks_.block_tokens();
+  if (end >= sequence.num_known_tokens() || end > running.num_prefill_tokens) return false;
+  const auto ours = sequence.tokens.begin(), theirs = running.tokens.begin();
+  // The block that would be gained differs first, most of the time.
+  return std::equal(ours + cached, ours + end, theirs + cached) &&
+         sequence.cache_salt == running.cache_salt && std::equal(ours, ours + cached, theirs);
+}
+
+void WaitingQueue::admitted(Sequence& sequence) {
+  for (auto it = waiting_.begin(); it != waiting_.end() && *it != &sequence; ++it)
+    if ((*it)->priority == sequence.priority) ++(*it)->num_overtaken;
+  waiting_.erase(&sequence);
+}
+
+}  // namespace fathom::sched

@@ -1,0 +1,60 @@
+#pragma once
+// WaitingQueue: the requests that wait for admission, and which of them is next.
+//
+//   WaitingQueue queue(SchedulePolicy::kLpm, blocks);
+//   queue.add(sequence);
+//   Sequence* next = queue.next(step_id, prefilling);     // null: none waits, or all are deferred
+//   queue.admitted(*next);
+//
+// Higher priorities first. Within one: retracted sequences, then by arrival (kFcfs), or the longest cached
+// prefix first (kLpm) of the kWindow oldest. Two bounds keep both fair:
+//  - a request that kMaxOvertaken later ones have gone before is next (of its priority);
+//  - a request is deferred while a running sequence computes a prefix that it can use, at most
+//    kMaxDeferredSteps steps. Others go before it meanwhile.
+// One thread uses it. The sequences belong to the caller.
+
+#include <set>
+#include <span>
+
+#include "sched/kv_blocks.h"
+#include "sched/sequence.h"
+
+namespace fathom::sched {
+
+enum class SchedulePolicy : uint8_t { kLpm, kFcfs };
+
+class WaitingQueue {
+ public:
+  static constexpr int kWindow = 32;
+  static constexpr int kMaxOvertaken = 64;
+  static constexpr int kMaxDeferredSteps = 64;
+
+  WaitingQueue(SchedulePolicy policy, const KvBlocks& blocks) : policy_(policy), blocks_(blocks) {}
+
+  void add(Sequence& sequence) { waiting_.insert(&sequence); }
+  void remove(Sequence& sequence) { waiting_.erase(&sequence); }
+  // `publishing` are the running sequences whose prompts are not all computed.
+  Sequence* next(int64_t step_id, std::span<Sequence* const> publishing);
+  // It leaves the queue; those that it overtook remember.
+  void admitted(Sequence& sequence);
+
+  bool empty() const { return waiting_.empty(); }
+  int size() const { return static_cast<int>(waiting_.size()); }
+  auto begin() const { return waiting_.begin(); }
+  auto end() const { return waiting_.end(); }
+
+ private:
+  struct GoesBefore {
+    bool operator()(const Sequence* a, const Sequence* b) const;
+  };
+  void look_up(Sequence& sequence) const;
+  bool is_deferred(Sequence& sequence, int64_t step_id,
+                   std::span<Sequence* const> publishing) const;
+  bool gains_from(const Sequence& sequence, const Sequence& running) const;
+
+  SchedulePolicy policy_;
+  const KvBlocks& blocks_;
+  std::set<Sequence*, GoesBefore> waiting_;
+};
+
+}  // namespace fathom::sched
