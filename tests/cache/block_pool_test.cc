@@ -76,6 +76,30 @@ TEST(BlockPool, frees_at_once_when_no_step_is_in_flight) {
   EXPECT_EQ(pool.num_free(), 1);
 }
 
+TEST(BlockPool, a_lease_gives_up_blocks_from_its_front) {
+  BlockPool pool({.num_blocks = 5});
+  BlockPool::Lease lease = *pool.lease(5);
+  const std::vector<int32_t> ids = lease.ids();
+  {
+    const BlockPool::Lease front = lease.take_front(2);
+    EXPECT_EQ(front.ids(), std::vector<int32_t>(ids.begin(), ids.begin() + 2));
+    EXPECT_EQ(lease.ids(), std::vector<int32_t>(ids.begin() + 2, ids.end()));
+    EXPECT_EQ(pool.num_owned(), 5);
+  }
+  EXPECT_EQ(pool.num_free(), 2);
+  EXPECT_TRUE(pool.is_owned(ids[2]));
+  EXPECT_FALSE(pool.is_owned(ids[0]));
+  EXPECT_FALSE(pool.is_owned(5));
+  std::vector<BlockPool::Lease> each = lease.split();
+  ASSERT_EQ(each.size(), 3u);
+  EXPECT_TRUE(lease.ids().empty());
+  EXPECT_EQ(each[1].ids(), std::vector<int32_t>{ids[3]});
+  each.erase(each.begin());
+  EXPECT_EQ(pool.num_owned(), 2);
+  EXPECT_TRUE(BlockPool::Lease().take_front(0).ids().empty());
+  EXPECT_DEATH(each[0].take_front(2), "2 blocks to take from a lease of 1");
+}
+
 TEST(BlockPool, aborts_on_steps_out_of_order) {
   BlockPool pool({.num_blocks = 1});
   pool.step_submitted(3);
