@@ -6,6 +6,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=build/venv requirements=tests/clients/requirements.txt
 
+mkdir -p build
+exec 9>build/venv.lock
+flock 9  # tests start this side by side
+
 if ! cmp -s "$requirements" "$venv/installed.txt"; then
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT

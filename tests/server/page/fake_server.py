@@ -72,14 +72,16 @@ class FakeServer:
         self.requests = []          # bodies of chat requests
         self.paths = []             # of all requests
         self.cut_off = threading.Event()   # the client closed a stream
+        self.closed = False
         self.stats = lambda now: busy_samples(now)
         handler = type("Handler", (Handler,), {"owner": self})
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self):
+        self.closed = True
         self.server.shutdown()
         self.server.server_close()
 
@@ -90,6 +92,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args):
         pass
+
+    def parse_request(self):
+        # Connections that were kept open end with the server.
+        parsed = super().parse_request()
+        if self.owner.closed:
+            self.close_connection = True
+        return parsed and not self.owner.closed
 
     def reply(self, status, body, content_type="application/json", headers=()):
         body = body if isinstance(body, bytes) else json.dumps(body).encode()

@@ -1,0 +1,112 @@
+"""Headless Chromium on the page, and the steps that the tests share."""
+import json
+import pathlib
+import shutil
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients"))
+import venv_python  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMEDRIVER = shutil.which("chromedriver")
+if not CHROMIUM or not CHROMEDRIVER:
+    venv_python.skip("no chromium or no chromedriver; tools/install_packages.sh test installs them")
+venv_python.enter()
+
+from selenium import webdriver  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.common.keys import Keys  # noqa: E402
+
+DESKTOP, PHONE = (1280, 800), (360, 740)
+PATIENCE_SECONDS = 30  # a busy machine with two processors
+
+
+def start_chromium():
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                     "--disable-background-networking", "--disable-component-update"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(CHROMEDRIVER))
+    driver.set_script_timeout(PATIENCE_SECONDS)
+    return driver
+
+
+class PageTest(unittest.TestCase):
+    """One browser per class; url() says where the page is."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.driver = start_chromium()
+        cls.addClassCleanup(cls.driver.quit)
+
+    def url(self):
+        raise NotImplementedError
+
+    def open(self, size=DESKTOP, scheme="light", motion="no-preference", keep=False, view=""):
+        driver = self.driver
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE})
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
+            {"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": motion}]})
+        driver.get_log("browser")
+        if not keep and driver.current_url.startswith(self.url()):
+            driver.execute_script("sessionStorage.clear(); localStorage.clear()")
+        driver.get("about:blank")
+        driver.get(self.url() + view)
+        self.until(lambda: self.id("pulse-text").get_attribute("textContent") != "Connecting")
+
+    def id(self, name):
+        return self.driver.find_element(By.ID, name)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def script(self, text, *arguments):
+        return self.driver.execute_script(text, *arguments)
+
+    def until(self, condition, message="nothing happened", seconds=PATIENCE_SECONDS):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.03)
+        self.fail(message)
+
+    def type(self, text):
+        self.id("prompt").send_keys(text)
+
+    def send(self, text):
+        self.type(text + Keys.ENTER)
+
+    def wait_for_answer(self):
+        self.until(lambda: self.id("send").is_displayed() and self.all(".message.assistant[aria-busy=false]"),
+                   "the answer did not end")
+
+    def ask(self, text):
+        self.send(text)
+        self.wait_for_answer()
+
+    def set(self, name, value):
+        field = self.id(f"set-{name}")
+        field.clear()
+        field.send_keys(value)
+
+    def requested_urls(self):
+        """Of everything that the browser asked for since the last call."""
+        urls = []
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                urls.append(message["params"]["request"]["url"])
+        return urls
+
+    def console_errors(self):
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]

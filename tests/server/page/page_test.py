@@ -1,0 +1,467 @@
+"""The page in headless Chromium against a server that plays back answers: what is shown, sent and stopped."""
+import time
+import unittest
+
+import browser
+from browser import PHONE, Keys
+from fake_server import FakeServer, content, ending, reasoning, tool_call, usage
+
+ALL_SETTINGS = {"temperature": 0.25, "top_p": 0.9, "top_k": 40, "max_tokens": 77, "seed": 5, "presence_penalty": -0.5,
+                "frequency_penalty": 0.5, "repetition_penalty": 1.1}
+WEATHER_CALL = [tool_call(0, "get_weather"), tool_call(0, None, '{"city": "Os'), tool_call(0, None, 'lo", "days": 3}'),
+                ending("tool_calls"), usage(90, 20)]
+
+
+class FakeServerTest(browser.PageTest):
+    def setUp(self):
+        self.server = FakeServer()
+        self.addCleanup(self.server.close)
+
+    def url(self):
+        return self.server.url
+
+
+class ChatTest(FakeServerTest):
+    def test_text_appears_while_the_answer_is_still_coming(self):
+        self.server.answer = [content(f"word{i} ") for i in range(60)] + [ending("stop"), usage(9, 60)]
+        self.server.event_seconds = 0.05
+        self.open()
+        self.send("Count")
+        self.until(lambda: "word2" in self.one(".prose").text)
+        self.assertNotIn("word59", self.one(".prose").text)
+        self.assertTrue(self.id("stop").is_displayed())
+        self.wait_for_answer()
+        self.assertEqual(self.one(".prose").text.split(), [f"word{i}" for i in range(60)])
+        self.assertEqual(self.one(".bubble").text, "Count")
+
+    def test_the_request_is_a_streamed_chat_with_usage_and_no_setting_that_was_not_made(self):
+        self.open()
+        self.ask("Hi")
+        self.assertEqual(self.server.requests, [{
+            "model": "deepseek-ai/DeepSeek-V3.1", "messages": [{"role": "user", "content": "Hi"}], "stream": True,
+            "stream_options": {"include_usage": True}}])
+
+    def test_reasoning_stands_apart_and_folds_when_the_answer_begins(self):
+        self.server.answer = ([reasoning("Let me "), reasoning("add them. ")] + [content("It is 19. ")] * 20 +
+                              [ending("stop"), usage(9, 30)])
+        self.server.event_seconds = 0.05
+        self.open()
+        self.send("12 + 7?")
+        self.until(lambda: self.one(".reasoning").get_attribute("open") is not None)
+        self.wait_for_answer()
+        details = self.one(".reasoning")
+        self.assertIsNone(details.get_attribute("open"))
+        self.assertRegex(details.text, r"^Thought for \d+\.\d s$")
+        self.assertNotIn("Let me", self.one(".prose").text)
+        details.find_element("tag name", "summary").click()
+        self.assertIn("Let me add them.", details.text)
+
+    def test_a_tool_call_shows_its_name_and_indented_arguments(self):
+        self.server.answer = WEATHER_CALL
+        self.open()
+        self.ask("Weather in Oslo?")
+        call = self.one(".tool-call")
+        self.assertEqual(call.find_element("class name", "tool-name").text, "get_weather")
+        self.assertEqual(call.find_element("css selector", "pre").text, '{\n  "city": "Oslo",\n  "days": 3\n}')
+
+    def test_results_of_tool_calls_go_back_with_their_ids(self):
+        self.server.answer = WEATHER_CALL
+        self.open()
+        self.ask("Weather in Oslo?")
+        self.server.answer = [content("It is sunny."), ending("stop"), usage(120, 4)]
+        self.id("result-0").send_keys('{"sky": "sunny"}')
+        self.one(".result-form button").click()
+        self.until(lambda: len(self.server.requests) == 2)
+        self.wait_for_answer()
+        call = {"id": "call_0", "type": "function",
+                "function": {"name": "get_weather", "arguments": '{"city": "Oslo", "days": 3}'}}
+        self.assertEqual(self.server.requests[1]["messages"][1:], [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_0", "content": '{"sky": "sunny"}'}])
+        self.assertIn("It is sunny.", self.id("messages").text)
+
+    def stop_with(self, action):
+        self.server.answer = [content("again ")] * 2000
+        self.server.event_seconds = 0.02
+        self.open()
+        self.send("Go on")
+        self.until(lambda: "again" in self.one(".prose").text)
+        action()
+        self.wait_for_answer()
+        self.assertTrue(self.server.cut_off.wait(browser.PATIENCE_SECONDS), "the stream was not closed")
+        self.assertIn("stopped by you", self.one(".figures").text)
+        self.assertIn("again", self.one(".prose").text)
+        self.assertEqual(self.script("return document.activeElement.id"), "prompt")
+
+    def test_the_stop_button_ends_the_stream_and_keeps_what_came(self):
+        self.stop_with(lambda: self.id("stop").click())
+
+    def test_escape_ends_the_stream(self):
+        self.stop_with(lambda: self.type(Keys.ESCAPE))
+
+    def test_usage_and_speed_are_shown_after_the_answer(self):
+        self.server.answer = [content("a "), content("b "), ending("stop"), usage(1234, 56, cached=1200)]
+        self.open()
+        self.ask("Hi")
+        text = self.one(".figures").text
+        for expected in ("56 tokens", "tokens/s", "first after", "in all", "prompt 1,234 (1,200 cached)"):
+            self.assertIn(expected, text)
+
+    def test_an_answer_that_met_the_token_limit_says_so(self):
+        self.server.answer = [content("cut"), ending("length"), usage(1, 1)]
+        self.open()
+        self.ask("Hi")
+        self.assertIn("reached the token limit", self.one(".figures").text)
+
+    def test_the_conversation_is_sent_whole_and_survives_a_reload(self):
+        self.open()
+        self.ask("One")
+        self.open(keep=True)
+        self.assertEqual([bubble.text for bubble in self.all(".bubble")], ["One"])
+        self.ask("Two")
+        self.assertEqual([message["content"] for message in self.server.requests[1]["messages"]], ["One", "Hello!", "Two"])
+        self.id("new-chat").click()
+        self.assertEqual(self.all(".bubble"), [])
+        self.ask("Three")
+        self.assertEqual(len(self.server.requests[2]["messages"]), 1)
+
+    def test_answering_again_replaces_the_last_answer(self):
+        self.open()
+        self.ask("Hi")
+        self.server.answer = [content("Something else"), ending("stop"), usage(5, 2)]
+        self.one("[aria-label='Answer again']").click()
+        self.until(lambda: "Something else" in self.id("messages").text)
+        self.wait_for_answer()
+        self.assertEqual(len(self.all(".message.assistant")), 1)
+        self.assertEqual(self.server.requests[1]["messages"], self.server.requests[0]["messages"])
+
+
+class MarkdownTest(FakeServerTest):
+    def show(self, text):
+        self.server.answer = [content(text[i:i + 3]) for i in range(0, len(text), 3)] + [ending("stop"), usage(1, 1)]
+        self.server.event_seconds = 0
+        self.open()
+        self.ask("Show")
+
+    def texts(self, selector):
+        return [node.text for node in self.all(".prose " + selector)]
+
+    def test_blocks_and_spans_become_elements(self):
+        self.show("# Title\n\nSome **bold** and *slanted* `code`.\n\n- one\n- two\n  1. inner\n\n> said\n\n"
+                  "| a | b |\n|---|---|\n| 1 | 2 |\n\n```py\nx = '**no**'\n```\n\n[site](https://example.org/a)")
+        self.assertEqual(self.texts("h3"), ["Title"])
+        self.assertEqual(self.texts("strong"), ["bold"])
+        self.assertEqual(self.texts("em"), ["slanted"])
+        self.assertEqual(self.texts("p > code"), ["code"])
+        self.assertEqual(self.texts("ul > li ol > li"), ["inner"])
+        self.assertEqual(self.texts("blockquote"), ["said"])
+        self.assertEqual(self.texts("td"), ["1", "2"])
+        self.assertEqual(self.texts("figure.code pre"), ["x = '**no**'"])
+        self.assertEqual(self.one(".prose a").get_attribute("href"), "https://example.org/a")
+        self.assertIn("noopener", self.one(".prose a").get_attribute("rel"))
+
+    def test_markup_in_an_answer_stays_text(self):
+        hostile = ("<img src=x onerror=\"window.hit=1\"> <script>window.hit=1</script> [x](javascript:window.hit=1) "
+                   "**<b onclick=1>**\n\n```html\n</code></pre><iframe srcdoc=x>\n```")
+        self.show(hostile)
+        self.assertEqual(self.all(".prose img, .prose script, .prose iframe, .prose b, .prose a"), [])
+        self.assertIsNone(self.script("return window.hit ?? null"))
+        self.assertIn("<img src=x onerror=", self.one(".prose").text)
+
+    def test_markup_in_tool_calls_and_reasoning_stays_text(self):
+        self.server.answer = [reasoning("<img src=x>"), tool_call(0, "<img src=y>", '{"a": "<img src=z>"}'),
+                              ending("tool_calls")]
+        self.open()
+        self.ask("Show")
+        self.assertEqual(self.all("#messages img"), [])
+        self.assertIn("<img src=z>", self.one(".tool-call").text)
+
+    def test_a_long_answer_with_many_stars_is_shown_in_time(self):
+        self.show("**a " * 3000)
+        self.assertIn("**a", self.one(".prose").text)
+
+
+class SettingsTest(FakeServerTest):
+    def test_settings_are_sent(self):
+        self.open()
+        for name, value in ALL_SETTINGS.items():
+            self.set(name, str(value))
+        self.set("system", "Be brief.")
+        self.one("label[for=thinking-on]").click()
+        self.id("tools-example").click()
+        self.script("const s = document.getElementById('set-tool_choice'); s.value = 'required';"
+                    "s.dispatchEvent(new Event('change'))")
+        self.ask("Hi")
+        request = self.server.requests[0]
+        for name, value in ALL_SETTINGS.items():
+            self.assertEqual(request[name], value, name)
+        self.assertEqual(request["messages"][0], {"role": "system", "content": "Be brief."})
+        self.assertEqual(request["chat_template_kwargs"], {"thinking": True})
+        self.assertEqual(request["tools"][0]["function"]["name"], "get_weather")
+        self.assertEqual(request["tool_choice"], "required")
+        self.open(keep=True)
+        self.assertEqual(self.id("set-top_k").get_attribute("value"), "40")
+        self.id("settings-reset").click()
+        self.ask("Again")
+        self.assertNotIn("top_k", self.server.requests[1])
+        self.assertNotIn("tools", self.server.requests[1])
+
+    def test_a_wrong_setting_is_named_and_nothing_is_sent(self):
+        self.open()
+        for name, value, words in (("temperature", "hot", "not a number"), ("temperature", "3", "at most 2"),
+                                   ("top_p", "0", "must be above 0"), ("top_k", "1.5", "whole number"),
+                                   ("tools", "{", "not valid JSON"), ("tools", "{}", "must be an array")):
+            with self.subTest(name=name, value=value):
+                self.set(name, value)
+                self.assertIn(words, self.id(f"set-{name}-hint").text)
+                self.send("Hi")
+                self.assertEqual(self.script("return document.activeElement.id"), f"set-{name}")
+                self.assertEqual(self.server.requests, [])
+                self.id("prompt").clear()
+                self.set(name, "1" + Keys.BACKSPACE)
+
+    def test_arrow_keys_step_a_number(self):
+        self.open()
+        self.id("set-temperature").send_keys(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.ARROW_UP)
+        self.assertEqual(self.id("set-temperature").get_attribute("value"), "0.95")
+
+
+class ErrorTest(FakeServerTest):
+    def problem(self):
+        self.open()
+        self.ask("Hi")
+        return self.one(".problem").text
+
+    def test_refusals_are_told_in_plain_words(self):
+        error = {"message": "temperature is 9, must be in [0, 2]", "type": "invalid_request_error", "param": "temperature"}
+        cases = [(400, error, ["because of “temperature”", "must be in [0, 2]"]),
+                 (400, {**error, "param": None, "code": "context_length_exceeded"}, ["too long for this model"]),
+                 (401, {}, ["asks for an API key"]), (429, {}, ["queue is full", "Try again in 7 s"]),
+                 (503, {}, ["not taking requests"]), (500, {"message": "the request failed"}, ["failed (status 500)"])]
+        for status, body, words in cases:
+            with self.subTest(status=status):
+                self.server.error = (status, {"error": body})
+                text = self.problem()
+                for word in words:
+                    self.assertIn(word, text)
+
+    def test_a_stream_that_breaks_off_keeps_its_text_and_can_be_tried_again(self):
+        self.server.answer, self.server.complete = [content("half ")], False
+        self.assertIn("ended before the answer was complete", self.problem())
+        self.assertIn("half", self.one(".prose").text)
+        self.server.answer, self.server.complete = [content("whole"), ending("stop"), usage(1, 1)], True
+        self.one(".retry").click()
+        self.until(lambda: self.one(".prose").text == "whole")
+        self.wait_for_answer()
+        self.assertFalse(self.one(".problem").is_displayed())
+
+    def test_an_error_within_the_stream_is_shown(self):
+        self.server.answer = [content("a"), {"error": {"message": "numeric error"}}]
+        self.assertIn("numeric error", self.problem())
+
+    def test_a_server_that_has_gone_is_named(self):
+        self.open()
+        self.server.close()
+        self.ask("Hi")
+        self.assertIn("cannot be reached", self.one(".problem").text)
+        self.until(lambda: self.id("pulse").get_attribute("data-state") == "down")
+
+
+class EngineTest(FakeServerTest):
+    def test_plots_have_lines_axes_units_and_a_legend(self):
+        self.open(view="#engine")
+        self.until(lambda: len(self.all(".chart path.line[d^=M]")) > 10)
+        charts = self.all(".chart")
+        self.assertEqual(len(charts), 6)
+        for chart in charts:
+            self.assertTrue(chart.find_element("css selector", ".unit").text)
+            self.assertTrue(chart.find_elements("css selector", ".plot path.line"))
+            self.assertIn("now", chart.text)
+            self.assertGreaterEqual(len(chart.find_elements("css selector", ".plot text.tick")), 6)
+        self.assertIn("p99", charts[2].text)
+
+    def test_the_values_under_the_pointer_and_the_arrow_keys_are_read_out(self):
+        self.open(view="#engine")
+        self.until(lambda: self.all(".chart path.line"))
+        plot = self.one(".plot")
+        browser.webdriver.ActionChains(self.driver).move_to_element(plot).perform()
+        self.until(lambda: self.one(".when").text, "no time is read out")
+        self.assertTrue(self.all(".plot .cursor"))
+        browser.webdriver.ActionChains(self.driver).move_to_element(self.id("tab-engine")).perform()
+        self.until(lambda: not self.one(".when").text)
+        self.script("document.querySelector('.plot').focus()")
+        self.driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+        self.until(lambda: self.one(".when").text)
+        self.assertIn("Latest: Generation", plot.get_attribute("aria-label"))
+
+    def test_the_same_figures_stand_in_a_table(self):
+        self.open(view="#engine")
+        self.until(lambda: self.all(".chart path.line"))
+        self.one(".as-table summary").click()
+        self.until(lambda: len(self.all(".as-table tbody tr")) >= 19)
+        self.assertEqual(self.all(".as-table thead th")[1].text, "Generation, tokens/s")
+
+    def test_without_samples_the_plots_say_so(self):
+        self.server.stats = lambda now: []
+        self.open(view="#engine")
+        self.until(lambda: "No data yet" in self.one(".chart").text)
+
+    def test_a_hidden_page_asks_for_nothing(self):
+        self.open()
+        page = self.driver.current_window_handle
+        self.driver.switch_to.new_window("tab")
+        time.sleep(1.2)  # a request may be under way
+        before = self.server.paths.count("/stats")
+        time.sleep(2.5)
+        self.assertEqual(self.server.paths.count("/stats"), before)
+        self.driver.close()
+        self.driver.switch_to.window(page)
+        self.until(lambda: self.server.paths.count("/stats") > before)
+
+
+class AccessTest(FakeServerTest):
+    def test_nothing_scrolls_sideways_at_phone_width(self):
+        self.server.answer = [reasoning("thinking " * 30), content("x" * 300 + "\n\n```\n" + "y" * 300 + "\n```\n\n" +
+                              "| aaaaaaaaaaaaaaaaaaaa " * 6 + "|\n" + "|---" * 6 + "|\n"), *WEATHER_CALL]
+        for view in ("", "#engine"):
+            self.open(PHONE, view=view)
+            if not view:
+                self.ask("A" * 200)
+            self.assertEqual(self.script("return document.documentElement.scrollWidth"), PHONE[0])
+            outside = self.script("""
+              return [...document.querySelectorAll('button, textarea, h1, h2, h3, svg.plot')]
+                .filter((node) => node.offsetParent !== null || node.getClientRects().length)
+                .filter((node) => node.getBoundingClientRect().right > innerWidth + 1)
+                .filter((node) => !node.closest('.only-read'))
+                .map((node) => node.outerHTML.slice(0, 80))""")
+            self.assertEqual(outside, [])
+        self.open(PHONE)
+        self.assertFalse(self.id("settings").is_displayed())
+        self.id("settings-toggle").click()
+        self.assertLessEqual(self.id("settings").rect["width"], PHONE[0])
+        self.driver.switch_to.active_element.send_keys(Keys.ESCAPE)
+        self.assertFalse(self.id("settings").is_displayed())
+
+    def test_everything_works_with_the_keyboard_alone(self):
+        self.open()
+        self.script("document.activeElement.blur()")
+        body = self.one("body")
+        body.send_keys(Keys.TAB)
+        self.assertEqual(self.driver.switch_to.active_element.text, "Skip to the message box")
+        self.driver.switch_to.active_element.send_keys(Keys.ENTER)
+        focus = self.driver.switch_to.active_element
+        self.assertEqual(focus.get_attribute("id"), "prompt")
+        focus.send_keys("one", Keys.SHIFT + Keys.ENTER, Keys.NULL, "two", Keys.ENTER)
+        self.wait_for_answer()
+        self.assertEqual(self.server.requests[0]["messages"][0]["content"], "one\ntwo")
+        self.script("document.getElementById('tab-chat').focus()")
+        self.driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+        self.assertTrue(self.id("view-engine").is_displayed())
+        self.assertEqual(self.driver.switch_to.active_element.get_attribute("id"), "tab-engine")
+        self.driver.switch_to.active_element.send_keys(Keys.HOME)
+        self.assertTrue(self.id("view-chat").is_displayed())
+
+    def test_every_stop_of_the_tab_key_shows_where_it_is(self):
+        self.open()
+        self.script("document.activeElement.blur()")
+        num_seen = 0
+        while True:
+            self.driver.switch_to.active_element.send_keys(Keys.TAB)
+            name, is_new, outline, around = self.script("""
+              const node = document.activeElement;
+              const isNew = node !== document.body && !node.dataset.seen;
+              node.dataset.seen = 'yes';
+              const shown = node.type === 'radio' ? node.nextElementSibling : node;
+              return [node.id || node.outerHTML.slice(0, 60), isNew, getComputedStyle(shown).outlineStyle,
+                      getComputedStyle(node.closest('.composer') ?? node).boxShadow]""")
+            if not is_new:
+                break
+            num_seen += 1
+            self.assertTrue(outline != "none" or (name == "prompt" and around != "none"), name)
+        self.assertGreater(num_seen, 20)
+
+    def test_every_control_has_a_name(self):
+        self.open()
+        self.ask("Hi")
+        nameless = self.script("""
+          return [...document.querySelectorAll('button, input, textarea, select')].filter((node) =>
+            !(node.getAttribute('aria-label') || node.textContent.trim() || node.labels?.length))
+            .map((node) => node.outerHTML)""")
+        self.assertEqual(nameless, [])
+
+    CONTRAST = """
+      const channel = (c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+      const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+      const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+      const backgroundOf = (node) => {
+        for (; node; node = node.parentElement) {
+          const c = parse(getComputedStyle(node).backgroundColor);
+          if (c.length === 3 || c[3] === 1) return c;
+        }
+        return [255, 255, 255];
+      };
+      const bad = [];
+      const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+      while (walker.nextNode()) {
+        const node = walker.currentNode.parentElement;
+        if (!walker.currentNode.textContent.trim() || !node.getClientRects().length) continue;
+        const style = getComputedStyle(node);
+        const colour = parse(node.namespaceURI.endsWith('svg') ? style.fill : style.color);
+        const [a, b] = [luminance(colour), luminance(backgroundOf(node))].sort((x, y) => y - x);
+        const ratio = (a + 0.05) / (b + 0.05);
+        if (ratio < 4.5) bad.push(`${ratio.toFixed(2)} ${node.className?.baseVal ?? node.className} ${walker.currentNode.textContent.slice(0, 30)}`);
+      }
+      return bad"""
+
+    def test_text_has_enough_contrast_in_light_and_dark(self):
+        self.server.answer = [reasoning("Let me see."), content("**b** `c` [l](https://a.b)\n\n> q\n\n```\nx\n```\n"), *WEATHER_CALL]
+        for scheme in ("light", "dark"):
+            with self.subTest(scheme=scheme):
+                self.open(scheme=scheme)
+                self.set("temperature", "9")
+                self.id("set-temperature").clear()
+                self.ask("Hi")
+                self.one(".reasoning summary").click()
+                self.assertEqual(self.script(self.CONTRAST), [])
+                self.server.error, error = (400, {"error": {"message": "m"}}), self.server.error
+                self.ask("No")
+                self.server.error = error
+                self.assertEqual(self.script(self.CONTRAST), [])
+                self.id("tab-engine").click()
+                self.until(lambda: self.all(".chart path.line"))
+                self.assertEqual(self.script(self.CONTRAST), [])
+
+    def test_dark_and_light_follow_the_system_or_the_button(self):
+        paper = "return getComputedStyle(document.body).backgroundColor"
+        self.open(scheme="light")
+        light = self.script(paper)
+        self.open(scheme="dark")
+        dark = self.script(paper)
+        self.assertNotEqual(light, dark)
+        self.id("theme").click()  # light, chosen
+        self.assertEqual(self.script(paper), light)
+        self.id("theme").click()  # dark, chosen
+        self.open(scheme="light", keep=True)
+        self.assertEqual(self.script(paper), dark)
+        self.assertEqual(self.id("theme").get_attribute("aria-label"), "Colours: dark")
+
+    def test_reduced_motion_is_respected(self):
+        for motion, expected in (("no-preference", "pulse"), ("reduce", "none")):
+            self.open(motion=motion)
+            self.assertEqual(self.script(
+                "return getComputedStyle(document.querySelector('.pulse[data-state=busy] .dot')).animationName"), expected)
+
+    def test_no_request_leaves_the_origin_and_the_console_is_quiet(self):
+        self.open()
+        self.server.answer = [content("![x](https://example.org/x.png) https://example.org"), ending("stop"), usage(1, 1)]
+        self.ask("Hi")
+        self.id("tab-engine").click()
+        self.until(lambda: self.all(".chart path.line"))
+        urls = [url for url in self.requested_urls() if not url.startswith(("about:", "chrome:"))]
+        self.assertGreater(len(urls), 10)
+        self.assertEqual([url for url in urls if not url.startswith("http://127.0.0.1:")], [])
+        self.assertEqual(self.console_errors(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
