@@ -1,9 +1,10 @@
 #pragma once
-// What a step loop over SimRunner must answer, computed without loop, cache or runner: the chain of
+// What a step loop over SimRunner must answer, computed without step loop, cache or runner: the chain of
 // expected_next over the tokens so far, ended by the same rules.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "engine/output_collector.h"
@@ -12,21 +13,34 @@
 
 namespace fathom::engine::testing {
 
+// The constraint of the request, if any, must not have accepted anything yet.
 inline core::RequestOutput expected_output(const core::Request& request, uint64_t seed,
                                            const std::vector<int32_t>& eos_token_ids,
                                            int vocab_size) {
   const core::SamplingParams& sampling = request.sampling;
+  const auto constraint = request.constraint == nullptr ? nullptr : request.constraint->clone();
   std::vector<int32_t> stops = sampling.stop_token_ids;
-  if (!sampling.ignore_eos) stops.insert(stops.end(), eos_token_ids.begin(), eos_token_ids.end());
+  if (!sampling.ignore_eos || constraint != nullptr)
+    stops.insert(stops.end(), eos_token_ids.begin(), eos_token_ids.end());
   const bool sampled = sampling.temperature > 0 && sampling.top_k != 1;
   std::vector<int32_t> tokens = request.prompt;
+  std::vector<uint64_t> mask;
   core::RequestOutput output{.id = request.id, .finish_reason = core::FinishReason::kLength};
   for (int i = 0; i < sampling.max_new_tokens; ++i) {
     const bool ban = i < sampling.min_new_tokens;
+    if (constraint != nullptr) {
+      mask.resize((static_cast<size_t>(vocab_size) + 63) / 64);
+      constraint->fill_mask(mask);
+    }
     const int32_t token = runner::SimRunner::expected_next(
         tokens, {.vocab_size = vocab_size,
                  .seed = sampled ? seed : 0,
-                 .banned = ban ? std::span<const int32_t>(stops) : std::span<const int32_t>()});
+                 .banned = ban ? std::span<const int32_t>(stops) : std::span<const int32_t>(),
+                 .mask = mask});
+    if (token < 0) {
+      output.finish_reason = core::FinishReason::kFailed;
+      break;
+    }
     tokens.push_back(token);
     output.tokens.push_back({.token = token});
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
@@ -34,6 +48,8 @@ inline core::RequestOutput expected_output(const core::Request& request, uint64_
       output.matched_stop_token = token;
       break;
     }
+    if (constraint == nullptr) continue;
+    EXPECT_TRUE(constraint->accept(token));
   }
   return output;
 }

@@ -1,0 +1,221 @@
+#include "tests/engine/simulation.h"
+
+#include "base/failpoint.h"
+#include "tests/engine/toy_constraint.h"
+
+namespace fathom::engine::testing {
+namespace {
+
+// Steps in a row without a prompt token, an output token or an end: a fence, then the release.
+constexpr int kMaxIdleSteps = 3;
+// A retraction computes a prompt again and a chunk may be one token, so a request may cost several steps per
+// token, but not more than this.
+constexpr int kMaxStepsPerToken = 40;
+
+}  // namespace
+
+void Coverage::add(const Coverage& other) {
+  num_steps += other.num_steps;
+  num_requests += other.num_requests;
+  num_retractions += other.num_retractions;
+  num_evicted_blocks += other.num_evicted_blocks;
+  num_cached_tokens += other.num_cached_tokens;
+  num_wasted_tokens += other.num_wasted_tokens;
+  num_cancelled += other.num_cancelled;
+  num_stopped += other.num_stopped;
+  num_failed += other.num_failed;
+  num_masked += other.num_masked;
+}
+
+Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed) {
+  sim_.vocab_size = pick(5, 300);
+  sim_.block_tokens = pick(1, 9);
+  sim_.num_blocks = chance(4) ? pick(60, 120) : pick(4, 40);
+  sim_.max_slots = pick(1, 12);
+  sim_.max_batch_tokens = pick(1, 48);
+  sim_.num_kv_groups = pick(1, 2);
+  config_.chunked_prefill_size = pick(1, 32);
+  config_.overlap = pick(0, 3) > 0;
+  config_.radix_cache = pick(0, 4) > 0;
+  config_.schedule_policy = chance(3) ? sched::SchedulePolicy::kFcfs : sched::SchedulePolicy::kLpm;
+  config_.random_seed = seed;
+  if (chance(2)) config_.eos_token_ids = {pick(0, sim_.vocab_size - 1)};
+  injects_failures_ = chance(4);
+  retract_one_in_ = chance(3) ? pick(3, 30) : 0;
+  arrival_gap_ = pick(0, 8);
+  for (int i = pick(1, 4); i > 0; --i)
+    prefixes_.push_back(random_tokens(std::max(1, pick(0, 6) * sim_.block_tokens + pick(-1, 1))));
+}
+
+std::vector<int32_t> Simulation::random_tokens(int count) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(pick(0, sim_.vocab_size - 1));
+  return tokens;
+}
+
+std::vector<int32_t> Simulation::random_prompt(int max_tokens) {
+  // The text of an earlier request again, cut or not, is a partial or a full hit.
+  if (!requests_.empty() && chance(4)) {
+    std::vector<int32_t> prompt =
+        requests_[static_cast<size_t>(pick(0, static_cast<int>(requests_.size()) - 1))].prompt;
+    prompt.resize(static_cast<size_t>(pick(1, static_cast<int>(prompt.size()))));
+    return prompt;
+  }
+  std::vector<int32_t> prompt;
+  if (!chance(3))
+    prompt = prefixes_[static_cast<size_t>(pick(0, static_cast<int>(prefixes_.size()) - 1))];
+  const std::vector<int32_t> rest = random_tokens(
+      chance(2) ? pick(1, 24) : std::max(1, pick(0, 4) * sim_.block_tokens + pick(-1, 1)));
+  prompt.insert(prompt.end(), rest.begin(), rest.end());
+  if (static_cast<int>(prompt.size()) > max_tokens) prompt.resize(static_cast<size_t>(max_tokens));
+  return prompt;
+}
+
+core::Request Simulation::random_request(core::RequestId id) {
+  const int capacity = sim_.num_blocks * sim_.block_tokens;
+  core::Request request{.id = id, .prompt = random_prompt(std::min(capacity, 80))};
+  core::SamplingParams& sampling = request.sampling;
+  const int room = capacity - static_cast<int>(request.prompt.size());
+  sampling.max_new_tokens = pick(0, std::min(room, chance(4) ? 90 : 25));
+  sampling.min_new_tokens = chance(4) ? pick(0, sampling.max_new_tokens) : 0;
+  sampling.temperature = chance(2) ? 0.0f : 0.7f;
+  sampling.ignore_eos = chance(5);
+  if (chance(4)) sampling.stop_token_ids = random_tokens(1);
+  if (chance(3)) sampling.seed = static_cast<uint64_t>(pick(0, 1000));
+  sampling.return_prompt_logprobs = chance(8);
+  request.priority = chance(4) ? pick(-1, 1) : 0;
+  if (chance(5)) request.cache_salt = chance(2) ? "a" : "b";
+  if (chance(6))
+    request.constraint = std::make_shared<ToyConstraint>(
+        ToyConstraint::Rule{.vocab_size = sim_.vocab_size,
+                            .divisor = pick(2, 4),
+                            .min_tokens = pick(0, 4),
+                            .eos_token_ids = config_.eos_token_ids});
+  return request;
+}
+
+void Simulation::add_request(StepLoop& loop) {
+  core::Request request = random_request(static_cast<core::RequestId>(requests_.size()));
+  requests_.push_back(request);
+  work_tokens_ += static_cast<int64_t>(request.prompt.size()) + request.sampling.max_new_tokens + 1;
+  if (request.constraint != nullptr) {
+    request.constraint = request.constraint->clone();
+    ++coverage_.num_masked;
+  }
+  const Status added = loop.add(std::move(request));
+  ASSERT_TRUE(added) << added.error().message;
+}
+
+void Simulation::disturb(StepLoop& loop) {
+  if (retract_one_in_ > 0 && chance(retract_one_in_)) arm_failpoint("scheduler.retract", 1);
+  if (injects_failures_ && chance(200)) arm_failpoint("sim_runner.slice", pick(1, 10));
+  if (requests_.empty() || !chance(60)) return;
+  const auto id = static_cast<core::RequestId>(pick(0, static_cast<int>(requests_.size()) - 1));
+  const bool stop = chance(2);
+  const auto reason = stop ? core::FinishReason::kStop : core::FinishReason::kCancelled;
+  // The first call counts; a request that has ended does not notice.
+  ended_from_outside_.emplace(id, reason);
+  if (stop) {
+    loop.stop(id);
+  } else {
+    loop.cancel(id);
+  }
+}
+
+void Simulation::run() {
+  SCOPED_TRACE("replay: FATHOM_SIMULATION_SEED=" + std::to_string(seed_) +
+               " build/release/tests/test_engine --gtest_filter='*replays_the_seed*'");
+  disarm_failpoints();
+  runner::SimRunner runner(sim_);
+  StepLoop loop(runner, config_);
+  Recorder recorder(loop);
+  const int num_requests = pick(1, 150);
+  bool busy = false;
+  while (busy || static_cast<int>(requests_.size()) < num_requests) {
+    while (static_cast<int>(requests_.size()) < num_requests &&
+           (!busy || arrival_gap_ == 0 || pick(0, arrival_gap_) == 0)) {
+      add_request(loop);
+      busy = true;
+    }
+    disturb(loop);
+    busy = recorder.step();
+    ++coverage_.num_steps;
+    if (!check_step(loop, recorder)) return;
+  }
+  disarm_failpoints();
+  check_outputs(recorder);
+  expect_everything_returned(loop, runner.info());
+  check_end(loop);
+}
+
+bool Simulation::check_step(const StepLoop& loop, const Recorder& recorder) {
+  const std::string problem = loop.check_integrity();
+  EXPECT_EQ(problem, "") << "after step " << coverage_.num_steps;
+  const StepLoopStats stats = loop.stats();
+  const int64_t progress = stats.num_prefill_tokens + stats.num_output_tokens +
+                           static_cast<int64_t>(recorder.finished.size());
+  num_idle_steps_ = progress > last_progress_ || loop.num_live() == 0 ? 0 : num_idle_steps_ + 1;
+  last_progress_ = progress;
+  EXPECT_LE(num_idle_steps_, kMaxIdleSteps)
+      << "step " << coverage_.num_steps << ": " << loop.num_running() << " running, "
+      << loop.num_waiting() << " waiting";
+  EXPECT_LE(coverage_.num_steps, kMaxStepsPerToken * work_tokens_) << "requests do not end";
+  return !::testing::Test::HasFailure();
+}
+
+void Simulation::check_outputs(const Recorder& recorder) {
+  ASSERT_EQ(recorder.finished.size(), requests_.size());
+  int64_t num_cached_tokens = 0;
+  for (const core::Request& request : requests_) {
+    const core::RequestOutput& got = recorder.finished.at(request.id);
+    SCOPED_TRACE("request " + std::to_string(request.id));
+    check_output(request, got);
+    num_cached_tokens += got.num_cached_tokens;
+    coverage_.num_retractions += got.num_retractions;
+    coverage_.num_failed += got.finish_reason == core::FinishReason::kFailed ? 1 : 0;
+  }
+  coverage_.num_requests = static_cast<int64_t>(requests_.size());
+  coverage_.num_cached_tokens = num_cached_tokens;
+}
+
+void Simulation::check_output(const core::Request& request, const core::RequestOutput& got) {
+  const core::RequestOutput want =
+      expected_output(request, got.seed, config_.eos_token_ids, sim_.vocab_size);
+  std::vector<int32_t> tokens = ids_of(want.tokens);
+  const bool injected = got.finish_reason == core::FinishReason::kFailed && injects_failures_ &&
+                        got.error.find("injected") != std::string::npos;
+  const auto outside = ended_from_outside_.find(request.id);
+  const bool cut = outside != ended_from_outside_.end() && got.matched_stop_token < 0 &&
+                   got.finish_reason == outside->second;
+  if (injected || cut) {
+    ASSERT_LE(got.tokens.size(), tokens.size());
+    tokens.resize(got.tokens.size());
+    (got.finish_reason == core::FinishReason::kStop ? coverage_.num_stopped
+                                                    : coverage_.num_cancelled) += cut ? 1 : 0;
+  } else {
+    EXPECT_EQ(got.finish_reason, want.finish_reason);
+    if (want.finish_reason != core::FinishReason::kFailed) {
+      EXPECT_EQ(got.prompt_logprobs.size(),
+                request.sampling.return_prompt_logprobs ? request.prompt.size() - 1 : 0u);
+    }
+  }
+  EXPECT_EQ(ids_of(got.tokens), tokens);
+  EXPECT_EQ(got.num_cached_tokens % sim_.block_tokens, 0);
+  EXPECT_LT(got.num_cached_tokens, static_cast<int>(request.prompt.size()));
+  if (!config_.radix_cache || request.sampling.return_prompt_logprobs) {
+    EXPECT_EQ(got.num_cached_tokens, 0);
+  }
+}
+
+void Simulation::check_end(StepLoop& loop) {
+  const StepLoopStats stats = loop.stats();
+  EXPECT_EQ(stats.num_cached_tokens, coverage_.num_cached_tokens);
+  EXPECT_EQ(stats.num_retractions, coverage_.num_retractions);
+  coverage_.num_evicted_blocks = stats.num_evicted_blocks;
+  coverage_.num_wasted_tokens = stats.num_wasted_tokens;
+  EXPECT_TRUE(loop.flush_cache());
+  EXPECT_EQ(loop.scheduler().pool(0).num_free(), sim_.num_blocks);
+  EXPECT_EQ(loop.check_integrity(), "");
+}
+
+}  // namespace fathom::engine::testing

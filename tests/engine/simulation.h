@@ -1,0 +1,62 @@
+#pragma once
+// One seeded run of random traffic over the simulated runner, with every invariant checked after every step.
+//
+//   Simulation simulation(seed);
+//   simulation.run();                       // GoogleTest failures carry the seed and how to replay it
+//   total_steps += simulation.coverage().num_steps;
+//
+// The seed decides everything: pool, blocks, chunks, policy, radix, overlap; arrivals, shared prefixes whose
+// lengths lie at block edges, priorities, salts, constraints, cancellations, stops, failpoints.
+
+#include <map>
+#include <random>
+#include <vector>
+
+#include "tests/engine/sim_scenario.h"
+
+namespace fathom::engine::testing {
+
+// What a run has met; a suite of runs checks that nothing is missing.
+struct Coverage {
+  int64_t num_steps = 0, num_requests = 0;
+  int64_t num_retractions = 0, num_evicted_blocks = 0, num_cached_tokens = 0, num_wasted_tokens = 0;
+  int64_t num_cancelled = 0, num_stopped = 0, num_failed = 0, num_masked = 0;
+  void add(const Coverage& other);
+};
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed);
+  void run();
+  const Coverage& coverage() const { return coverage_; }
+
+ private:
+  int pick(int min, int max) { return std::uniform_int_distribution<int>(min, max)(random_); }
+  bool chance(int one_in) { return pick(1, one_in) == 1; }
+  std::vector<int32_t> random_tokens(int count);
+  std::vector<int32_t> random_prompt(int max_tokens);
+  core::Request random_request(core::RequestId id);
+  void add_request(StepLoop& loop);
+  void disturb(StepLoop& loop);
+  bool check_step(const StepLoop& loop, const Recorder& recorder);
+  void check_outputs(const Recorder& recorder);
+  void check_output(const core::Request& request, const core::RequestOutput& got);
+  void check_end(StepLoop& loop);
+
+  uint64_t seed_;
+  std::mt19937_64 random_;
+  runner::SimConfig sim_;
+  StepLoopConfig config_;
+  std::vector<std::vector<int32_t>> prefixes_;
+  bool injects_failures_ = false;
+  int retract_one_in_ = 0;  // plans; 0 = never
+  int arrival_gap_ = 0;
+  std::vector<core::Request> requests_;  // by id; with constraints that nobody uses
+  std::map<core::RequestId, core::FinishReason> ended_from_outside_;
+  int64_t work_tokens_ = 0;  // of all requests
+  int64_t last_progress_ = 0;
+  int num_idle_steps_ = 0;
+  Coverage coverage_;
+};
+
+}  // namespace fathom::engine::testing

@@ -1,0 +1,62 @@
+// A million steps of random traffic over the simulated runner, integrity checked after each: every output
+// must be the chain of hashes that the request has alone. The shards let ctest spread them over the cores.
+
+#include "tests/engine/simulation.h"
+
+#include <cstdlib>
+
+namespace fathom::engine {
+namespace {
+
+using testing::Coverage;
+using testing::Simulation;
+
+constexpr int kNumShards = 10;
+constexpr int64_t kSeedsPerShard = 1'000'000;  // apart
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kStepsPerShard = 10'000;
+#else
+constexpr int64_t kStepsPerShard = 101'000;
+#endif
+
+class SimulationShard : public ::testing::TestWithParam<int> {};
+
+TEST_P(SimulationShard, gives_every_request_the_tokens_it_gets_alone) {
+  Coverage total;
+  int64_t seed = GetParam() * kSeedsPerShard + 1;
+  for (; total.num_steps < kStepsPerShard; ++seed) {
+    Simulation simulation(static_cast<uint64_t>(seed));
+    simulation.run();
+    ASSERT_FALSE(HasFailure());
+    total.add(simulation.coverage());
+  }
+  EXPECT_GT(total.num_retractions, 100);
+  EXPECT_GT(total.num_evicted_blocks, 1000);
+  EXPECT_GT(total.num_cached_tokens, 1000);
+  EXPECT_GT(total.num_wasted_tokens, 100);
+  EXPECT_GT(total.num_cancelled, 10);
+  EXPECT_GT(total.num_stopped, 10);
+  EXPECT_GT(total.num_failed, 10);
+  EXPECT_GT(total.num_masked, 100);
+  std::printf(
+      "%d seeds, %d steps, %d requests: %d retractions, %d blocks evicted, %d tokens cached, %d "
+      "wasted, %d cancelled, %d stopped, %d failed, %d masked\n",
+      static_cast<int>(seed - GetParam() * kSeedsPerShard - 1), static_cast<int>(total.num_steps),
+      static_cast<int>(total.num_requests), static_cast<int>(total.num_retractions),
+      static_cast<int>(total.num_evicted_blocks), static_cast<int>(total.num_cached_tokens),
+      static_cast<int>(total.num_wasted_tokens), static_cast<int>(total.num_cancelled),
+      static_cast<int>(total.num_stopped), static_cast<int>(total.num_failed),
+      static_cast<int>(total.num_masked));
+}
+
+INSTANTIATE_TEST_SUITE_P(Million, SimulationShard, ::testing::Range(0, kNumShards));
+
+TEST(SimulationSeed, replays_the_seed_given) {
+  const char* const seed = std::getenv("FATHOM_SIMULATION_SEED");
+  if (seed == nullptr) GTEST_SKIP() << "FATHOM_SIMULATION_SEED is not set";
+  Simulation simulation(std::strtoull(seed, nullptr, 10));
+  simulation.run();
+}
+
+}  // namespace
+}  // namespace fathom::engine
