@@ -213,9 +213,12 @@ StepHistograms::StepHistograms(Registry& registry)
                      {},
                      "Host time to hand one step's updates to the server and to count them."},
                     kHostBuckets)),
-      mask_seconds(histogram(registry,
-                             {"fathom:mask_seconds", {}, "A worker's time for one grammar mask."},
-                             kHostBuckets)) {}
+      mask_seconds(
+          histogram(registry,
+                    {"fathom:mask_seconds",
+                     {},
+                     "A worker's time for one job of grammar masks, of one request or a few."},
+                    kHostBuckets)) {}
 
 EngineMetrics::EngineMetrics(Registry& registry, const EngineDimensions& dimensions)
     : registry_(registry), load(registry), totals(registry), requests(registry), steps(registry) {

@@ -8,52 +8,77 @@
 //   ... sink gets the updates; the last one of each request has `end` ...
 //   engine.stop(*id);  engine.cancel(*id);
 //
-// Every accepted request gets exactly one update with `end`. The runner and the sink outlive the engine.
-// All functions are thread-safe.
+// Every accepted request gets exactly one update with `end`. An update can reach the sink before submit() has
+// returned the id. The runner, the sink and the registry outlive the engine.
+// All functions are thread-safe; none of them waits for a step, but flush_cache() may.
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "core/request.h"
+#include "engine/engine_metrics.h"
+#include "engine/mask_workers.h"
+#include "engine/rate_window.h"
 #include "engine/step_loop.h"
 #include "engine/updates.h"
+#include "metrics/registry.h"
 #include "runner/runner.h"
 
 namespace fathom::engine {
 
 struct ServingConfig {
-  StepLoopConfig step{};           // scheduler, overlap, eos ids
-  int max_queued_requests = 256;   // waiting ones; more are refused with kResourceEmpty
+  StepLoopConfig step{};  // scheduler, overlap, eos ids, clock; mask_executor stays empty
+  // Requests beyond those that can run at once; more are refused with kResourceEmpty.
+  int max_queued_requests = 256;
   double max_queue_seconds = 600;  // a request that waits longer ends with kFailed
   int num_mask_workers = 2;
+  // How often the engine checks its own state while it works; what it finds is logged and counted
+  // (fathom:invariant_violations_total), it goes on. 0 = after every step, for tests.
+  double integrity_interval_seconds = 10;
+  metrics::Registry* registry = nullptr;  // null = one of its own
 };
 
 // One consistent look at the engine, for /server_info, /stats and /metrics.
 struct EngineSnapshot {
   int num_running = 0, num_waiting = 0;
-  int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0,
-          num_fenced_blocks = 0;  // KV group 0
+  // KV group 0. Cached blocks are those of prefixes that no request uses now.
+  int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0, num_fenced_blocks = 0;
   int block_tokens = 64;
   int64_t num_steps = 0, num_prompt_tokens = 0, num_cached_tokens = 0, num_output_tokens = 0;
+  int64_t num_prefill_tokens = 0, num_wasted_tokens = 0, num_evicted_tokens = 0;
   int64_t num_retractions = 0;
+  int64_t num_received = 0, num_ended = 0;  // requests
+  int64_t num_violations = 0;               // of invariants, since the start
+  double generation_tokens_per_second = 0;  // over the last second of work; kept when idle
+  double cache_hit_rate = 0;                // over the last second of work that admitted requests
   double seconds_since_progress = 0;  // while there is work: since a step last ended; 0 when idle
-  bool has_work = false;
+  bool has_work = false, draining = false;
+
+  int64_t num_used_blocks() const {
+    return num_blocks - num_free_blocks - num_cached_blocks - num_fenced_blocks;
+  }
 };
 
 class ServingEngine {
  public:
+  // Throws StartupError when a setting is out of range.
   ServingEngine(runner::Runner& runner, ServingConfig config, UpdateSink& sink);
   // Ends what still runs (kCancelled, without updates) and joins the thread.
   ~ServingEngine();
+  ServingEngine(const ServingEngine&) = delete;
+  ServingEngine& operator=(const ServingEngine&) = delete;
 
-  // Errors: kInvalidArgument, kTooLong: the request; kResourceEmpty: the queue is full; kCancelled: draining.
+  // Gives the request its id. Errors: kInvalidArgument, kTooLong: the request; kResourceEmpty: the queue is
+  // full; kCancelled: draining.
   Result<core::RequestId> submit(core::Request request, uint32_t client_tag);
   // The request ends with kStop (a stop string matched) or kCancelled before the next step is planned. Its
   // slot and blocks are free within two steps. Unknown ids are ignored.
@@ -64,10 +89,82 @@ class ServingEngine {
   // Forgets the prefix cache. Error kResourceEmpty when requests are running or waiting.
   Status flush_cache();
 
-  // From now on submit() refuses. Returns at once; has_work() turns false when the last request ended.
+  // From now on submit() refuses. Returns at once; has_work turns false when the last request ended.
   void begin_drain();
 
   EngineSnapshot snapshot() const;
+  EngineMetrics& metrics() { return *metrics_; }
+  // Requests that can run at once.
+  int max_running_requests() const { return loop_->max_running_requests(); }
+
+ private:
+  struct Submission {
+    core::Request request;
+    uint32_t client_tag;
+    Clock::time_point arrived;
+  };
+  struct EndCommand {
+    core::RequestId id;
+    core::FinishReason reason;
+  };
+  struct Commands {
+    std::vector<Submission> submissions{};
+    std::vector<EndCommand> ends{};
+    bool cancel_all = false, flush = false;
+    bool empty() const { return submissions.empty() && ends.empty() && !cancel_all && !flush; }
+  };
+  struct Deadline {
+    Clock::time_point at;
+    core::RequestId id;
+  };
+
+  void command_end(core::RequestId id, core::FinishReason reason);
+
+  // The engine's thread.
+  void run();
+  bool take_commands(bool has_work, Commands& commands);
+  void apply(Commands commands, StepUpdates& updates);
+  void add(Submission submission, StepUpdates& updates);
+  void flush();
+  void expire_queued();
+  void finish_step(StepUpdates updates, bool has_work);
+  void observe(const StepUpdates& updates);
+  void observe_step(const StepLoopStats& stats);
+  void check_invariants();
+  void publish(const StepUpdates& updates, bool has_work);
+  // A scrape.
+  void refresh_metrics();
+
+  const ServingConfig config_;
+  const Clock& clock_;
+  UpdateSink& sink_;
+  const runner::KvGroupInfo kv_group_;
+  std::unique_ptr<metrics::Registry> own_registry_;
+  std::unique_ptr<EngineMetrics> metrics_;
+  std::unique_ptr<MaskWorkers> mask_workers_;  // outlives the loop, whose last steps may want masks
+  std::unique_ptr<StepLoop> loop_;
+
+  // Shared by all threads.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_, flushed_;
+  Commands commands_;
+  bool stopping_ = false, draining_ = false;
+  core::RequestId next_id_ = 1;
+  int64_t num_accepted_ = 0, num_live_ = 0;
+  int64_t num_flushes_wanted_ = 0, num_flushes_done_ = 0;
+  Clock::time_point last_progress_{};
+  EngineSnapshot published_;
+
+  // The engine's thread's own.
+  std::deque<Deadline> deadlines_;  // of requests in the queue, and some that left it
+  StepLoopStats last_stats_;
+  RateWindow rates_;
+  bool had_work_ = false;
+  Clock::time_point next_check_{};
+  int64_t num_added_ = 0, num_ended_ = 0, num_violations_ = 0;
+
+  metrics::Registry::Collector collector_;
+  std::thread thread_;
 };
 
 }  // namespace fathom::engine

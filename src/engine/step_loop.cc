@@ -9,6 +9,12 @@
 namespace fathom::engine {
 namespace {
 
+// Every running sequence must be able to decode in the same step.
+int max_running_requests(const runner::RunnerInfo& info, const StepLoopConfig& config) {
+  const int most = std::min(info.max_slots, info.max_batch_tokens);
+  return config.max_running_requests == 0 ? most : std::min(most, config.max_running_requests);
+}
+
 sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
                                         const StepLoopConfig& config) {
   if (config.chunked_prefill_size < 1)
@@ -27,8 +33,6 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
       throw StartupError("radix_cache wants blocks of one size, those of " + group.name + " have " +
                          std::to_string(group.block_tokens) + " tokens, others " +
                          std::to_string(info.kv_groups.front().block_tokens));
-  // Every running sequence must be able to decode in the same step.
-  const int most = std::min(info.max_slots, info.max_batch_tokens);
   std::vector<sched::KvGroupConfig> groups;
   for (const runner::KvGroupInfo& group : info.kv_groups)
     groups.push_back({.num_blocks = group.num_blocks, .block_tokens = group.block_tokens});
@@ -36,8 +40,7 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
           .max_batch_tokens = info.max_batch_tokens,
           .kv_groups = std::move(groups),
           .chunked_prefill_size = config.chunked_prefill_size,
-          .max_running_requests =
-              config.max_running_requests == 0 ? most : std::min(most, config.max_running_requests),
+          .max_running_requests = max_running_requests(info, config),
           .policy = config.schedule_policy,
           .radix_cache = config.radix_cache};
 }
@@ -62,6 +65,7 @@ uint64_t draw_seed(uint64_t random_seed, core::RequestId id) {
 StepLoop::StepLoop(runner::Runner& runner, StepLoopConfig config)
     : runner_(runner),
       config_(std::move(config)),
+      max_running_requests_(engine::max_running_requests(runner.info(), config_)),
       scheduler_(scheduler_config(runner.info(), config_)),
       masks_(runner, config_.mask_executor),
       next_step_id_(runner.next_step_id()) {
@@ -157,6 +161,11 @@ void StepLoop::cancel_all() {
   for (const auto& [id, state] : live_) cancel(id);
 }
 
+bool StepLoop::is_queued(core::RequestId id) const {
+  const auto it = live_.find(id);
+  return it != live_.end() && it->second->times.admitted_seconds < 0;
+}
+
 void StepLoop::apply_ends(StepUpdates& updates) {
   if (ends_wanted_.empty()) return;
   commit_time_ = config_.clock->now();
@@ -223,6 +232,7 @@ void StepLoop::commit_oldest(StepUpdates& updates) {
                        << result.step_id << " of " << result.slices.size());
   commit_time_ = config_.clock->now();
   scheduler_.step_done(step_id);
+  ++stats_.num_committed_steps;
   stats_.device_seconds += result.seconds;
   for (size_t i = 0; i < step.slices.size(); ++i)
     commit_slice(step.slices[i], result.slices[i], updates);

@@ -50,7 +50,8 @@ struct StepLoopConfig {
 };
 
 struct StepLoopStats {
-  int64_t num_steps = 0;
+  int64_t num_steps = 0;            // submitted
+  int64_t num_committed_steps = 0;  // and their results taken
   // Of requests admitted, each once: its prompt, and how much of it the prefix cache had.
   int64_t num_prompt_tokens = 0, num_cached_tokens = 0;
   int64_t num_prefill_tokens = 0;  // computed, those of retracted sequences again
@@ -94,6 +95,9 @@ class StepLoop {
 
   int num_waiting() const { return scheduler_.num_waiting(); }
   int num_running() const { return scheduler_.num_running(); }
+  // Accepted, not ended and never admitted.
+  bool is_queued(core::RequestId id) const;
+  int max_running_requests() const { return max_running_requests_; }
   int num_live() const { return static_cast<int>(live_.size()); }  // accepted and not ended
   StepLoopStats stats() const;
   const sched::Scheduler& scheduler() const { return scheduler_; }
@@ -126,6 +130,7 @@ class StepLoop {
 
   runner::Runner& runner_;
   StepLoopConfig config_;
+  int max_running_requests_;
   sched::Scheduler scheduler_;
   LateMasks masks_;
   std::unordered_map<core::RequestId, std::unique_ptr<RequestState>> live_;

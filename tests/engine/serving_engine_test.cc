@@ -1,0 +1,448 @@
+#include "engine/serving_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/failpoint.h"
+#include "base/rng.h"
+#include "base/startup_error.h"
+#include "base/trace.h"
+#include "tests/engine/serving_scenario.h"
+
+namespace fathom::engine {
+namespace {
+
+using core::FinishReason;
+using testing::Answer;
+using testing::CollectingSink;
+using testing::eventually;
+using testing::expect_right_tokens;
+using ::testing::HasSubstr;
+using testing::ManualClock;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kRequestsPerClient = 25;
+#else
+constexpr int kRequestsPerClient = 100;
+#endif
+
+core::Request make_request(int num_prompt_tokens, int max_new_tokens, int32_t first_token = 1) {
+  core::Request request;
+  for (int i = 0; i < num_prompt_tokens; ++i) request.prompt.push_back((first_token + i) % 1000);
+  request.sampling.max_new_tokens = max_new_tokens;
+  request.sampling.temperature = 0;
+  return request;
+}
+
+// Never ends by itself within a test.
+core::Request endless_request() { return make_request(5, 200'000); }
+
+runner::SimConfig roomy() { return {.num_blocks = 8192, .max_slots = 4}; }
+
+TEST(ServingEngine, AnswersARequestWithTheRightTokensAndItsTag) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  const core::Request request = make_request(70, 20);
+  const Result<core::RequestId> id = engine.submit(request, 7);
+  ASSERT_TRUE(id);
+  ASSERT_TRUE(sink.wait_for_end(*id));
+  const Answer answer = sink.answer(*id);
+  EXPECT_EQ(answer.reason, FinishReason::kLength);
+  EXPECT_EQ(answer.client_tag, 7u);
+  expect_right_tokens(request, answer, 1000);
+  EXPECT_GE(answer.times.admitted_seconds, 0);
+  EXPECT_GE(answer.times.first_token_seconds, answer.times.admitted_seconds);
+  EXPECT_GE(answer.times.finished_seconds, answer.times.first_token_seconds);
+}
+
+struct Mode {
+  const char* name;
+  bool overlap;
+  int num_blocks;  // few make the engine retract
+};
+void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
+
+class ServingEngineClients : public ::testing::TestWithParam<Mode> {};
+
+// One client: submits, sometimes refused; then lets its requests run, stops or cancels them.
+void run_client(ServingEngine& engine, CollectingSink& sink, uint64_t seed,
+                std::map<core::RequestId, core::Request>& accepted) {
+  uint64_t draw = 0;
+  const auto random = [&](uint32_t below) { return philox(seed, 0, draw++)[0] % below; };
+  for (int i = 0; i < kRequestsPerClient; ++i) {
+    core::Request request =
+        make_request(1 + static_cast<int>(random(150)), static_cast<int>(random(60)),
+                     static_cast<int32_t>(random(1000)));
+    request.priority = static_cast<int>(random(3));
+    if (random(3) == 0) {
+      request.sampling.temperature = 1;
+      request.sampling.seed = random(1000);
+    }
+    const Result<core::RequestId> id = engine.submit(request, static_cast<uint32_t>(seed));
+    if (!id) {
+      EXPECT_EQ(id.error().code, ErrorCode::kResourceEmpty) << id.error().message;
+      std::this_thread::yield();
+      continue;
+    }
+    accepted.emplace(*id, request);
+    switch (random(6)) {
+      case 0:
+        engine.cancel(*id);
+        break;
+      case 1:
+        engine.stop(*id);
+        break;
+      case 2:
+        if (request.sampling.max_new_tokens > 3) sink.wait_for_tokens(*id, 2);
+        engine.cancel(*id);
+        break;
+      case 3:
+        EXPECT_TRUE(sink.wait_for_end(*id));
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+TEST_P(ServingEngineClients, EveryAcceptedRequestGetsItsTokensInOrderAndOneEnd) {
+  constexpr int kClients = 6;
+  runner::SimRunner runner({.num_blocks = GetParam().num_blocks, .max_slots = 6});
+  CollectingSink sink;
+  ServingEngine engine(runner,
+                       {.step = {.chunked_prefill_size = 96, .overlap = GetParam().overlap},
+                        .max_queued_requests = 20,
+                        .integrity_interval_seconds = 0},
+                       sink);
+  std::vector<std::map<core::RequestId, core::Request>> accepted(kClients);
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < kClients; ++i)
+    clients.emplace_back([&, i] { run_client(engine, sink, 100 + i, accepted[i]); });
+  for (std::thread& client : clients) client.join();
+  size_t num_accepted = 0;
+  for (const auto& requests : accepted) num_accepted += requests.size();
+  ASSERT_TRUE(sink.wait_for_ends(num_accepted));
+  for (size_t i = 0; i < kClients; ++i) {
+    for (const auto& [id, request] : accepted[i]) {
+      SCOPED_TRACE(id);
+      const Answer answer = sink.answer(id);
+      EXPECT_EQ(answer.num_ends, 1);
+      EXPECT_EQ(answer.client_tag, 100 + i);
+      EXPECT_NE(answer.reason, FinishReason::kFailed) << answer.error;
+      expect_right_tokens(request, answer, 1000);
+    }
+  }
+  EXPECT_EQ(sink.num_answers(), num_accepted) << "updates of requests that nobody submitted";
+  // The slots of the last requests are released by steps of their own.
+  ASSERT_TRUE(eventually([&] { return engine.snapshot().num_used_blocks() == 0; }));
+  const EngineSnapshot end = engine.snapshot();
+  EXPECT_EQ(end.num_violations, 0);
+  EXPECT_EQ(end.num_received, static_cast<int64_t>(num_accepted));
+  EXPECT_EQ(end.num_ended, static_cast<int64_t>(num_accepted));
+  EXPECT_FALSE(end.has_work);
+  EXPECT_EQ(end.num_retractions > 0, GetParam().num_blocks < 10);
+  EXPECT_EQ(end.num_running + end.num_waiting, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ServingEngineClients,
+                         ::testing::Values(Mode{"overlap", true, 512}, Mode{"plain", false, 512},
+                                           Mode{"retracting", true, 7}),
+                         [](const auto& mode) { return mode.param.name; });
+
+TEST(ServingEngine, EndsARequestAsStoppedOrCancelledOnDemand) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  const Result<core::RequestId> stopped = engine.submit(endless_request(), 0);
+  const Result<core::RequestId> cancelled = engine.submit(endless_request(), 0);
+  ASSERT_TRUE(stopped && cancelled);
+  ASSERT_TRUE(sink.wait_for_tokens(*stopped, 3) && sink.wait_for_tokens(*cancelled, 3));
+  engine.stop(*stopped);
+  engine.cancel(*cancelled);
+  engine.cancel(12345);  // unknown
+  ASSERT_TRUE(sink.wait_for_ends(2));
+  EXPECT_EQ(sink.answer(*stopped).reason, FinishReason::kStop);
+  EXPECT_EQ(sink.answer(*cancelled).reason, FinishReason::kCancelled);
+  EXPECT_TRUE(eventually([&] { return engine.snapshot().num_used_blocks() == 0; }));
+}
+
+TEST(ServingEngine, CancelsEverythingAtOnce) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(engine.submit(endless_request(), 0));
+  engine.cancel_all();
+  ASSERT_TRUE(sink.wait_for_ends(10));
+  for (core::RequestId id = 1; id <= 10; ++id)
+    EXPECT_EQ(sink.answer(id).reason, FinishReason::kCancelled);
+}
+
+TEST(ServingEngine, RefusesBadRequestsInTheCallersThread) {
+  runner::SimRunner runner({.num_blocks = 4, .max_slots = 2});
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  core::Request foreign_token = make_request(3, 4);
+  foreign_token.prompt[1] = 1000;
+  core::Request bad_sampling = make_request(3, 4);
+  bad_sampling.sampling.top_p = 2;
+  EXPECT_EQ(engine.submit(make_request(0, 4), 0).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(engine.submit(foreign_token, 0).error().message, HasSubstr("prompt token 1 is 1000"));
+  EXPECT_EQ(engine.submit(bad_sampling, 0).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(engine.submit(make_request(4 * 64, 1), 0).error().code, ErrorCode::kTooLong);
+  EXPECT_EQ(engine.snapshot().num_received, 0);
+  EXPECT_EQ(engine.metrics().totals.rejected_invalid.value(), 4);
+}
+
+TEST(ServingEngine, RefusesWhatExceedsTheQueueAndAcceptsAgainLater) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {.step = {.max_running_requests = 2}, .max_queued_requests = 3},
+                       sink);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(engine.submit(endless_request(), 0));
+  const Result<core::RequestId> refused = engine.submit(endless_request(), 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceEmpty);
+  EXPECT_EQ(refused.error().message,
+            "the queue is full: 5 requests of at most 5 are running or waiting");
+  ASSERT_TRUE(eventually([&] { return engine.snapshot().num_running == 2; }));
+  EXPECT_EQ(engine.snapshot().num_waiting, 3);
+  engine.cancel(1);
+  ASSERT_TRUE(sink.wait_for_end(1));
+  EXPECT_TRUE(engine.submit(endless_request(), 0)) << "room again once an end was handed over";
+  EXPECT_EQ(engine.metrics().totals.rejected_queue_full.value(), 1);
+}
+
+TEST(ServingEngine, FailsARequestThatWaitsTooLongAndLeavesTheRunningOneAlone) {
+  ManualClock clock;
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(
+      runner, {.step = {.max_running_requests = 1, .clock = &clock}, .max_queue_seconds = 600},
+      sink);
+  const Result<core::RequestId> running = engine.submit(endless_request(), 0);
+  ASSERT_TRUE(running && sink.wait_for_tokens(*running, 1));
+  const Result<core::RequestId> waiting = engine.submit(endless_request(), 0);
+  ASSERT_TRUE(waiting);
+  clock.advance(std::chrono::seconds(599));
+  ASSERT_TRUE(sink.wait_for_tokens(*running, sink.answer(*running).tokens.size() + 10));
+  EXPECT_EQ(sink.answer(*waiting).num_ends, 0);
+  clock.advance(std::chrono::seconds(1));
+  ASSERT_TRUE(sink.wait_for_end(*waiting));
+  EXPECT_EQ(sink.answer(*waiting).reason, FinishReason::kFailed);
+  EXPECT_EQ(sink.answer(*waiting).error, "waited more than 600 seconds in the queue, the limit");
+  EXPECT_EQ(sink.answer(*running).num_ends, 0);
+  EXPECT_EQ(engine.metrics().totals.queue_timeouts.value(), 1);
+}
+
+TEST(ServingEngine, FlushesTheCacheOnlyWithoutRequests) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  EXPECT_TRUE(engine.flush_cache()) << "an idle engine";
+  const Result<core::RequestId> id = engine.submit(endless_request(), 0);
+  ASSERT_TRUE(id);
+  EXPECT_EQ(engine.flush_cache().error().code, ErrorCode::kResourceEmpty);
+  ASSERT_TRUE(sink.wait_for_tokens(*id, 200));
+  engine.cancel(*id);
+  ASSERT_TRUE(sink.wait_for_end(*id));
+  EXPECT_TRUE(engine.flush_cache());
+  EXPECT_TRUE(eventually([&] {
+    const EngineSnapshot now = engine.snapshot();
+    return now.num_free_blocks == now.num_blocks;
+  }));
+}
+
+TEST(ServingEngine, DrainsByRefusingNewRequestsAndFinishingTheOthers) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(engine.submit(make_request(30, 50, i), 0));
+  engine.begin_drain();
+  EXPECT_EQ(engine.submit(make_request(3, 4), 0).error().code, ErrorCode::kCancelled);
+  ASSERT_TRUE(sink.wait_for_ends(20));
+  for (core::RequestId id = 1; id <= 20; ++id)
+    EXPECT_EQ(sink.answer(id).reason, FinishReason::kLength);
+  EXPECT_TRUE(eventually([&] { return !engine.snapshot().has_work; }));
+  EXPECT_TRUE(engine.snapshot().draining);
+}
+
+TEST(ServingEngine, IsDestroyedInTheMiddleOfWorkAndHandsTheRunnerBack) {
+  runner::SimRunner runner(roomy());
+  for (int round = 0; round < 5; ++round) {
+    CollectingSink sink;
+    {
+      ServingEngine engine(runner, {}, sink);
+      for (int i = 0; i < 10; ++i) ASSERT_TRUE(engine.submit(endless_request(), 0));
+      ASSERT_TRUE(sink.wait_for_tokens(1, static_cast<size_t>(round)));
+    }
+    EXPECT_EQ(runner.in_flight(), 0);
+    EXPECT_EQ(sink.answer(1).num_ends, 0);
+  }
+}
+
+TEST(ServingEngine, ARequestThatFailsInTheEngineFailsAlone) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {.integrity_interval_seconds = 0}, sink);
+  arm_failpoint("serving_engine.add", 2);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine.submit(make_request(10, 30), 3));
+  ASSERT_TRUE(sink.wait_for_ends(3));
+  disarm_failpoints();
+  EXPECT_EQ(sink.answer(1).reason, FinishReason::kLength);
+  EXPECT_EQ(sink.answer(2).reason, FinishReason::kFailed);
+  EXPECT_EQ(sink.answer(2).client_tag, 3u);
+  EXPECT_EQ(sink.answer(2).error, "internal error");
+  EXPECT_EQ(sink.answer(3).reason, FinishReason::kLength);
+  EXPECT_TRUE(eventually([&] { return !engine.snapshot().has_work; }));
+  EXPECT_EQ(engine.snapshot().num_violations, 0);
+}
+
+TEST(ServingEngine, ASliceWithoutFiniteLogitsFailsAlone) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  arm_failpoint("sim_runner.slice", 20);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(engine.submit(make_request(10, 30), 0));
+  ASSERT_TRUE(sink.wait_for_ends(4));
+  disarm_failpoints();
+  int num_failed = 0;
+  for (core::RequestId id = 1; id <= 4; ++id)
+    num_failed += sink.answer(id).reason == FinishReason::kFailed ? 1 : 0;
+  EXPECT_EQ(num_failed, 1);
+}
+
+// Lets the engine's thread in on_updates() wait for the test.
+class BlockingSink : public CollectingSink {
+ public:
+  void on_updates(std::shared_ptr<const StepUpdates> updates) override {
+    CollectingSink::on_updates(std::move(updates));
+    const std::lock_guard lock(gate_);
+  }
+  std::mutex gate_;
+};
+
+TEST(ServingEngine, TellsHowLongNothingMovedWhileThereIsWorkOnly) {
+  ManualClock clock;
+  runner::SimRunner runner(roomy());
+  BlockingSink sink;
+  ServingEngine engine(runner, {.step = {.clock = &clock}}, sink);
+  clock.advance(std::chrono::hours(24));
+  EXPECT_EQ(engine.snapshot().seconds_since_progress, 0) << "idle";
+  Result<core::RequestId> id = core::RequestId{0};
+  {
+    const std::lock_guard lock(sink.gate_);
+    id = engine.submit(endless_request(), 0);
+    ASSERT_TRUE(id && sink.wait_for_tokens(*id, 1));
+    clock.advance(std::chrono::seconds(30));
+    EXPECT_EQ(engine.snapshot().seconds_since_progress, 30);
+    EXPECT_TRUE(engine.snapshot().has_work);
+  }
+  EXPECT_TRUE(eventually([&] { return engine.snapshot().seconds_since_progress == 0; }));
+  engine.cancel(*id);
+  ASSERT_TRUE(sink.wait_for_end(*id));
+  clock.advance(std::chrono::hours(1));
+  EXPECT_EQ(engine.snapshot().seconds_since_progress, 0);
+}
+
+TEST(ServingEngine, ASlowStepShowsInTheWatchdogsDataAndHarmsNothing) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  arm_failpoint("serving_engine.slow_step", 3);
+  const core::Request request = make_request(10, 2000);
+  const Result<core::RequestId> id = engine.submit(request, 0);
+  ASSERT_TRUE(id);
+  EXPECT_TRUE(eventually([&] { return engine.snapshot().seconds_since_progress > 0.05; }));
+  ASSERT_TRUE(sink.wait_for_end(*id));
+  disarm_failpoints();
+  expect_right_tokens(request, sink.answer(*id), 1000);
+}
+
+TEST(ServingEngine, ExportsWhatItCountedUnderAllNames) {
+  metrics::Registry registry(metrics::Labels{{"model_name", "demo"}});
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {.registry = &registry}, sink);
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(engine.submit(make_request(100, 20, 100 * i), 0));
+  ASSERT_TRUE(sink.wait_for_ends(5));
+  engine.cancel(*engine.submit(endless_request(), 0));
+  ASSERT_TRUE(sink.wait_for_ends(6));
+  const std::string text = registry.expose();
+  const auto expect_line = [&](const std::string& name, const std::string& rest) {
+    EXPECT_THAT(text, HasSubstr("\n" + name + "{model_name=\"demo\"" + rest));
+  };
+  expect_line("fathom:requests_received_total", "} 6\n");
+  expect_line("sglang:num_requests_total", "} 6\n");
+  expect_line("vllm:request_success_total", ",finished_reason=\"length\"} 5\n");
+  expect_line("fathom:requests_total", ",finish_reason=\"abort\"} 1\n");
+  expect_line("sglang:num_aborted_requests_total", "} 1\n");
+  expect_line("vllm:time_to_first_token_seconds_count", "} ");
+  expect_line("sglang:num_running_reqs", "} 0\n");
+  expect_line("sglang:max_total_num_tokens", "} 524288\n");
+  expect_line("sglang:page_size", "} 64\n");
+  expect_line("fathom:invariant_violations_total", ",invariant=\"integrity\"} 0\n");
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("startup"))) << "nobody measured it";
+  engine.metrics().add_startup({.total_seconds = 3, .load_weights_seconds = 2});
+  EXPECT_THAT(registry.expose(),
+              HasSubstr("sglang:engine_load_weights_time{model_name=\"demo\"} 2\n"));
+
+  const EngineSnapshot now = engine.snapshot();
+  const metrics::HistogramSnapshot gaps =
+      engine.metrics().requests.inter_token_latency_seconds.snapshot();
+  const metrics::HistogramSnapshot firsts =
+      engine.metrics().requests.time_to_first_token_seconds.snapshot();
+  EXPECT_EQ(firsts.num_observations() + gaps.num_observations(),
+            static_cast<uint64_t>(now.num_output_tokens));
+  EXPECT_EQ(engine.metrics().requests.e2e_latency_seconds.snapshot().num_observations(), 6u);
+  EXPECT_GT(engine.metrics().steps.plan_seconds.snapshot().num_observations(), 20u);
+  EXPECT_GT(now.generation_tokens_per_second, 0);
+}
+
+TEST(ServingEngine, CanBeScrapedWhileItComesGoesAndWorks) {
+  metrics::Registry registry;
+  std::atomic<bool> done = false;
+  std::thread scraper([&] {
+    while (!done) registry.expose();
+  });
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  {
+    ServingEngine engine(runner, {.registry = &registry}, sink);
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(engine.submit(make_request(30, 50, i), 0));
+    ASSERT_TRUE(sink.wait_for_ends(20));
+  }
+  done = true;
+  scraper.join();
+  EXPECT_THAT(registry.expose(), HasSubstr("fathom:requests_finished_total 20\n"));
+}
+
+TEST(ServingEngine, RecordsItsStepsInATrace) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  ASSERT_TRUE(trace::start({}));
+  const Result<core::RequestId> id = engine.submit(make_request(10, 5), 0);
+  ASSERT_TRUE(id && sink.wait_for_end(*id));
+  const std::string json = trace::stop();
+  EXPECT_THAT(json, HasSubstr(R"("args":{"name":"engine"})"));
+  EXPECT_THAT(json, HasSubstr(R"("cat":"engine","name":"hand over")"));
+}
+
+TEST(ServingEngine, RefusesSettingsOutOfRange) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  const auto construct = [&](const ServingConfig& config) {
+    const ServingEngine engine(runner, config, sink);
+  };
+  EXPECT_THROW(construct({.max_queued_requests = -1}), StartupError);
+  EXPECT_THROW(construct({.max_queue_seconds = 0}), StartupError);
+  EXPECT_THROW(construct({.num_mask_workers = 0}), StartupError);
+  EXPECT_THROW(construct({.integrity_interval_seconds = -1}), StartupError);
+  EXPECT_THROW(construct({.step = {.chunked_prefill_size = 0}}), StartupError);
+}
+
+}  // namespace
+}  // namespace fathom::engine

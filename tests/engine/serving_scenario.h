@@ -1,0 +1,117 @@
+#pragma once
+// What the tests of ServingEngine share: a sink that keeps everything and checks the order of updates, and a
+// clock that stands still until a test moves it.
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "engine/serving_engine.h"
+#include "tests/engine/sim_scenario.h"
+
+namespace fathom::engine::testing {
+
+// Tests that sleep in between use it for waits that must not fail on a busy machine.
+constexpr std::chrono::seconds kPatience{120};
+
+class ManualClock : public Clock {
+ public:
+  time_point now() const override {
+    return time_point(std::chrono::nanoseconds(nanoseconds_.load()));
+  }
+  void advance(std::chrono::nanoseconds by) { nanoseconds_ += by.count(); }
+
+ private:
+  std::atomic<int64_t> nanoseconds_{1'000'000'000};
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  uint32_t client_tag = 0;
+  int num_ends = 0;
+  core::FinishReason reason = core::FinishReason::kNone;
+  std::string error;
+  uint64_t seed = 0;
+  RequestTimes times;
+};
+
+class CollectingSink : public UpdateSink {
+ public:
+  void on_updates(std::shared_ptr<const StepUpdates> updates) override {
+    const std::lock_guard lock(mutex_);
+    for (const RequestUpdate& update : updates->requests) {
+      Answer& answer = answers_[update.id];
+      EXPECT_EQ(answer.num_ends, 0) << "request " << update.id << ": an update after its end";
+      answer.client_tag = update.client_tag;
+      for (int32_t i = update.tokens_begin; i < update.tokens_end; ++i)
+        answer.tokens.push_back(updates->tokens.at(static_cast<size_t>(i)).token);
+      if (!update.end) continue;
+      ++answer.num_ends;
+      ++num_ends_;
+      answer.reason = update.end->reason;
+      answer.error = update.end->error;
+      answer.seed = update.end->seed;
+      answer.times = update.end->times;
+      EXPECT_EQ(update.end->num_output_tokens, static_cast<int>(answer.tokens.size()));
+    }
+    changed_.notify_all();
+  }
+
+  bool wait_for_end(core::RequestId id) {
+    return wait([&] { return answers_[id].num_ends > 0; });
+  }
+  bool wait_for_tokens(core::RequestId id, size_t num_tokens) {
+    return wait([&] { return answers_[id].tokens.size() >= num_tokens; });
+  }
+  bool wait_for_ends(size_t num_ends) {
+    return wait([&] { return num_ends_ >= num_ends; });
+  }
+  Answer answer(core::RequestId id) {
+    const std::lock_guard lock(mutex_);
+    return answers_[id];
+  }
+  size_t num_answers() {
+    const std::lock_guard lock(mutex_);
+    return answers_.size();
+  }
+
+ private:
+  template <class Condition>
+  bool wait(Condition condition) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, condition);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<core::RequestId, Answer> answers_;
+  size_t num_ends_ = 0;
+};
+
+// Polls: the engine publishes its state once per step.
+template <class Condition>
+bool eventually(Condition condition) {
+  const Stopwatch watch;
+  while (watch.seconds() < static_cast<double>(kPatience.count())) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+// The tokens are those that the request must get, as far as they go; all of them when it ran to its end.
+inline void expect_right_tokens(const core::Request& request, const Answer& answer,
+                                int vocab_size) {
+  const core::RequestOutput expected = expected_output(request, answer.seed, {}, vocab_size);
+  const std::vector<int32_t> all = ids_of(expected.tokens);
+  ASSERT_LE(answer.tokens.size(), all.size());
+  EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), all.begin()));
+  if (answer.reason == core::FinishReason::kLength) {
+    EXPECT_EQ(answer.tokens.size(), all.size());
+  }
+}
+
+}  // namespace fathom::engine::testing
