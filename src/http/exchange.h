@@ -9,7 +9,7 @@
 //     });
 //   }});
 //
-// Everything but post(), thread_idx() and request() is called on the I/O thread of the connection
+// Everything but post(), thread_idx(), request() and take_body() is called on the I/O thread of the connection
 // (thread_idx()). After the answer is complete, or the client has gone, every call is a no-op. The answer is
 // complete with send() or finish_stream(); an exchange that is dropped without one is answered with 500.
 
@@ -27,6 +27,9 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
+  // Moves the body out of the request, so that a long stream does not keep it. On whichever one thread is
+  // reading the request.
+  virtual std::string take_body() { return request().body; }
   virtual int thread_idx() const = 0;
   // Runs a task on the connection's I/O thread, in order. Any thread; never runs it inside the call.
   virtual void post(std::function<void()> task) = 0;
@@ -45,7 +48,8 @@ class Exchange {
 
   // The client has gone (also when it stalled too long), for streams and for answers not yet sent alike.
   virtual bool is_closed() const = 0;
-  // Called once, on the I/O thread, when the client goes before the answer is complete.
+  // Called once, on the I/O thread, when the client goes before the answer is complete; in a later turn when it
+  // has already gone. Dropped with everything it holds once the answer is complete.
   virtual void on_close(std::function<void()> callback) = 0;
 };
 

@@ -11,8 +11,9 @@ namespace fathom::http {
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
 struct Request {
-  std::string method;  // "GET"; HEAD arrives as GET, its body is not sent
-  std::string path;    // of the matched route: decoded once, normalised, no query
+  std::string method;          // "GET"; HEAD arrives as GET, its body is not sent
+  std::string path;            // of the matched route: decoded once, normalised, no query
+  std::string path_parameter;  // what "{name}" of the route stands for
   std::vector<std::pair<std::string, std::string>> query;  // decoded
   Headers headers;                                         // names in lower case
   std::string body;

@@ -50,7 +50,7 @@ struct ServerConfig {
   Timeouts timeouts = {};
   std::string
       tls_certificate_path;  // PEM chain; with the key's path: TLS 1.2 or later instead of plain HTTP
-  std::string tls_key_path;
+  std::string tls_key_path = {};
   KeyStore keys = {};  // empty: nobody is asked for a key
   std::string
       cors_origin;  // "*" or one origin that browsers may call from; empty: the server's own only

@@ -1,0 +1,104 @@
+#include "http/access_control.h"
+
+#include <cstdint>
+#include <string_view>
+
+#include "http/header_syntax.h"
+
+namespace fathom::http {
+namespace {
+
+int base64_digit(char c) {
+  if (c >= 'A' && c <= 'Z') return c - 'A';
+  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+  if (c >= '0' && c <= '9') return c - '0' + 52;
+  if (c == '+') return 62;
+  if (c == '/') return 63;
+  return -1;
+}
+
+// Standard alphabet, padded or not.
+std::optional<std::string> decode_base64(std::string_view text) {
+  while (!text.empty() && text.back() == '=') text.remove_suffix(1);
+  std::string bytes;
+  uint32_t bits = 0;
+  int num_bits = 0;
+  for (const char c : text) {
+    const int digit = base64_digit(c);
+    if (digit < 0) return std::nullopt;
+    bits = (bits << 6 | static_cast<uint32_t>(digit)) & 0xffff;
+    num_bits += 6;
+    if (num_bits < 8) continue;
+    num_bits -= 8;
+    bytes.push_back(static_cast<char>(bits >> num_bits & 0xff));
+  }
+  return bytes;
+}
+
+// The key in "Bearer KEY" or in "Basic base64(USER:KEY)".
+std::optional<std::string> presented_key(std::string_view authorization) {
+  const size_t space = authorization.find(' ');
+  if (space == std::string_view::npos) return std::nullopt;
+  const std::string_view scheme = authorization.substr(0, space);
+  const std::string_view credentials = trim(authorization.substr(space + 1));
+  if (equals_ignoring_case(scheme, "bearer")) return std::string(credentials);
+  if (!equals_ignoring_case(scheme, "basic")) return std::nullopt;
+  const std::optional<std::string> user_and_key = decode_base64(credentials);
+  if (!user_and_key) return std::nullopt;
+  const size_t colon = user_and_key->find(':');
+  if (colon == std::string::npos) return std::nullopt;
+  return user_and_key->substr(colon + 1);
+}
+
+std::string_view value_of(const Headers& headers, std::string_view name) {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+int count_of(const Headers& headers, std::string_view name) {
+  int count = 0;
+  for (const auto& header : headers) count += header.first == name ? 1 : 0;
+  return count;
+}
+
+// An inference key opens everything but what an admin key guards; an admin key opens everything.
+bool may_call(const KeyStore& keys, const KeyStore::Key& key, Access access) {
+  if (key.role == KeyRole::kAdmin) return true;
+  return access != Access::kAdmin || !keys.has_role(KeyRole::kAdmin);
+}
+
+bool needs_key(const KeyStore& keys, Access access) {
+  if (access == Access::kOpen || keys.empty()) return false;
+  // With an admin key alone, only what is the administrator's is guarded.
+  return access == Access::kAdmin || keys.has_role(KeyRole::kInference);
+}
+
+}  // namespace
+
+AccessDecision decide_access(const KeyStore& keys, const Route* route, const Headers& headers) {
+  if (count_of(headers, "authorization") > 1)
+    return {.error = TransportError::kRepeatedAuthorization};
+  const Access access = route != nullptr ? route->access : Access::kInference;
+  if (!needs_key(keys, access)) return {};
+  const std::optional<std::string> presented = presented_key(value_of(headers, "authorization"));
+  const KeyStore::Key* key = presented ? keys.find(*presented) : nullptr;
+  if (key == nullptr || !may_call(keys, *key, access))
+    return {.error = TransportError::kUnauthorized};
+  return {.error = std::nullopt, .key = key};
+}
+
+bool is_cross_site_call(const Route* route, const Headers& headers) {
+  if (route != nullptr && (route->access == Access::kPage || route->access == Access::kOpen))
+    return false;
+  return equals_ignoring_case(value_of(headers, "sec-fetch-site"), "cross-site");
+}
+
+std::string challenge_for(const Route* route) {
+  return route != nullptr && route->access == Access::kPage
+             ? R"(Basic realm="fathom: any user name, the API key as password", charset="UTF-8")"
+             : R"(Bearer realm="fathom")";
+}
+
+}  // namespace fathom::http

@@ -1,0 +1,35 @@
+#pragma once
+// Who may call which route: decided on the matched route object, never on a string of the request.
+//
+//   const AccessDecision decision = decide_access(keys, found.route, head.headers);
+//   if (decision.error) answer(*decision.error);
+//
+// Pure functions, thread-safe.
+
+#include <optional>
+#include <string>
+
+#include "http/key_store.h"
+#include "http/message.h"
+#include "http/router.h"
+#include "http/transport_error.h"
+
+namespace fathom::http {
+
+struct AccessDecision {
+  std::optional<TransportError> error;
+  const KeyStore::Key* key = nullptr;  // of the store; null: none was needed
+};
+
+// route null (no such path or method): as a route that any key may call, so that without a key nothing shows
+// which routes there are.
+AccessDecision decide_access(const KeyStore& keys, const Route* route, const Headers& headers);
+
+// Whether a browser says that a page of another site makes this call. Pages (Access::kPage) may be linked to.
+bool is_cross_site_call(const Route* route, const Headers& headers);
+
+// The challenge of a 401. Browsers ask their user for a key only on a page's own route: the answers to a
+// page's calls go to its scripts.
+std::string challenge_for(const Route* route);
+
+}  // namespace fathom::http

@@ -1,0 +1,107 @@
+#include "http/chunk_decoder.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "http/header_syntax.h"
+
+namespace fathom::http {
+namespace {
+
+// Hex digits, then nothing or ";" and an extension of visible characters, spaces and tabs.
+std::optional<uint64_t> parse_size_line(std::string_view line) {
+  const size_t digits_end = std::min(line.find(';'), line.size());
+  uint64_t size = 0;
+  const char* end = line.data() + digits_end;
+  const auto [stop, error] = std::from_chars(line.data(), end, size, 16);
+  if (error != std::errc() || stop != end || digits_end > 16) return std::nullopt;
+  for (const char c : line.substr(digits_end)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c != '\t' && (byte < 0x20 || byte >= 0x7f)) return std::nullopt;
+  }
+  return size;
+}
+
+}  // namespace
+
+size_t ChunkDecoder::feed(std::string_view bytes, std::string* body) {
+  size_t taken = 0;
+  while (!error_ && state_ != State::kDone && taken < bytes.size()) {
+    const std::string_view rest = bytes.substr(taken);
+    if (state_ == State::kData) {
+      taken += take_data(rest, body);
+      continue;
+    }
+    const size_t max_line_bytes = state_ == State::kSizeLine  ? kMaxSizeLineBytes
+                                  : state_ == State::kDataEnd ? 0
+                                                              : limits_->max_header_line_bytes;
+    bool complete = false;
+    taken += take_line(rest, max_line_bytes, &complete);
+    if (error_ || !complete) continue;
+    if (state_ == State::kSizeLine) {
+      on_size_line(body->size());
+    } else if (state_ == State::kDataEnd) {
+      state_ = State::kSizeLine;
+    } else {
+      on_trailer_line();
+    }
+    line_.clear();
+  }
+  return taken;
+}
+
+size_t ChunkDecoder::take_line(std::string_view bytes, size_t max_line_bytes, bool* complete) {
+  const auto too_long = [&] {
+    fail(state_ == State::kTrailer ? TransportError::kHeadTooLarge : TransportError::kBadChunk);
+  };
+  const size_t line_feed = bytes.find('\n');
+  const size_t num = std::min(line_feed, bytes.size());
+  // One byte more: the CR of the line end.
+  if (line_.size() + num > max_line_bytes + 1) return too_long(), bytes.size();
+  line_.append(bytes.substr(0, num));
+  if (line_feed == std::string_view::npos) {
+    // The line can only become longer; what cannot be its CR is one too many.
+    if (line_.size() > max_line_bytes && line_.back() != '\r') too_long();
+    return num;
+  }
+  if (line_.empty() || line_.back() != '\r') return fail(TransportError::kBadChunk), num;
+  line_.pop_back();
+  *complete = true;
+  return num + 1;
+}
+
+size_t ChunkDecoder::take_data(std::string_view bytes, std::string* body) {
+  const auto num = static_cast<size_t>(std::min<uint64_t>(left_in_chunk_, bytes.size()));
+  body->append(bytes.substr(0, num));
+  left_in_chunk_ -= num;
+  if (left_in_chunk_ == 0) state_ = State::kDataEnd;
+  return num;
+}
+
+void ChunkDecoder::on_size_line(size_t body_bytes) {
+  const std::optional<uint64_t> size = parse_size_line(line_);
+  if (!size) return fail(TransportError::kBadChunk);
+  if (*size == 0) {
+    state_ = State::kTrailer;
+    return;
+  }
+  if (++num_chunks_ > limits_->max_chunks) return fail(TransportError::kTooManyChunks);
+  const auto max_body_bytes = static_cast<uint64_t>(limits_->max_body_bytes);
+  if (*size > max_body_bytes || body_bytes + *size > max_body_bytes)
+    return fail(TransportError::kBodyTooLarge);
+  left_in_chunk_ = *size;
+  state_ = State::kData;
+}
+
+void ChunkDecoder::on_trailer_line() {
+  if (line_.empty()) {
+    state_ = State::kDone;
+    return;
+  }
+  trailer_bytes_ += line_.size() + 2;
+  if (++num_trailers_ > limits_->max_headers || trailer_bytes_ > limits_->max_head_bytes)
+    return fail(TransportError::kHeadTooLarge);
+  if (!parse_header_line(line_)) fail(TransportError::kBadChunk);
+}
+
+}  // namespace fathom::http

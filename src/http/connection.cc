@@ -1,0 +1,215 @@
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "http/access_control.h"
+#include "http/connection_internal.h"
+#include "http/header_syntax.h"
+
+namespace fathom::http {
+namespace {
+
+// Enough for a head; bodies are read in larger pieces, and the buffer shrinks again before the next read.
+constexpr size_t kHeadReadBytes = 4 << 10, kBodyReadBytes = 64 << 10;
+
+std::string_view value_of(const Headers& headers, std::string_view name) {
+  for (const auto& [key, value] : headers) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+}  // namespace
+
+Connection::Connection(std::shared_ptr<IoThread> thread, std::shared_ptr<ServerShared> shared,
+                       std::unique_ptr<Socket> socket)
+    : thread_(std::move(thread)),
+      shared_(std::move(shared)),
+      socket_(std::move(socket)),
+      phase_since_(system_clock().now()),
+      reader_(shared_->config.limits) {}
+
+Connection::~Connection() = default;
+
+void Connection::start() {
+  thread_->add(shared_from_this());
+  request_id_ = thread_->draw_request_id();
+  error_code ignored;
+  socket_->tcp_socket().set_option(tcp::no_delay(true), ignored);
+  socket_->handshake([self = shared_from_this()](error_code error) {
+    if (self->phase_ != Phase::kHandshake) return;
+    if (error) return self->close();
+    self->phase_ = Phase::kReading;
+    self->phase_since_ = system_clock().now();
+    self->read_more();
+  });
+}
+
+void Connection::read_more() {
+  if (is_reading_ || phase_ == Phase::kClosed || has_input_ended_) return;
+  if (phase_ == Phase::kAnswering && pipelined_.size() > limits().max_pipelined_bytes) return;
+  const bool in_body = reader_.state() == RequestReader::State::kBody;
+  const size_t want = in_body ? kBodyReadBytes : kHeadReadBytes;
+  if (read_buffer_.size() != want) std::vector<char>(want).swap(read_buffer_);
+  is_reading_ = true;
+  socket_->read_some(asio::buffer(read_buffer_),
+                     [self = shared_from_this()](error_code error, size_t num_bytes) {
+                       self->is_reading_ = false;
+                       self->on_read(error, num_bytes);
+                     });
+}
+
+void Connection::on_read(const error_code& error, size_t num_bytes) {
+  if (phase_ == Phase::kClosed) return;
+  if (error) {
+    if (error != asio::error::eof) return cut(false);
+    return on_end_of_input();
+  }
+  counters().received_bytes.fetch_add(static_cast<int64_t>(num_bytes), std::memory_order_relaxed);
+  const std::string_view bytes(read_buffer_.data(), num_bytes);
+  if (phase_ == Phase::kReading) {
+    take_input(bytes);
+  } else if (phase_ == Phase::kAnswering && keeps_alive_) {
+    pipelined_.append(bytes);
+  }
+  read_more();
+}
+
+// A half-closed connection counts as gone: a client that still wants its answer keeps its side open. An answer
+// that is complete is still written.
+void Connection::on_end_of_input() {
+  has_input_ended_ = true;
+  if (phase_ == Phase::kAnswering && answer_ == Answer::kComplete) return;
+  cut(false);
+}
+
+void Connection::watch_for_end() {
+  pollfd entry = {.fd = socket_->tcp_socket().native_handle(), .events = POLLRDHUP, .revents = 0};
+  if (::poll(&entry, 1, 0) > 0) on_end_of_input();
+}
+
+void Connection::take_input(std::string_view bytes) {
+  while (!bytes.empty() && phase_ == Phase::kReading) {
+    if (!reader_.has_begun() || reader_.state() == RequestReader::State::kBody)
+      phase_since_ = system_clock().now();
+    bytes.remove_prefix(reader_.feed(bytes));
+    if (reader_.state() == RequestReader::State::kHeadComplete) {
+      on_head_complete();
+    } else if (reader_.state() == RequestReader::State::kFailed) {
+      reject(reader_.error());
+    } else if (!take_body_lease()) {
+      reject(TransportError::kTooManyBodies);
+    } else if (reader_.state() == RequestReader::State::kComplete) {
+      dispatch();
+    }
+  }
+  if (phase_ == Phase::kAnswering && keeps_alive_) pipelined_.append(bytes);
+}
+
+void Connection::on_head_complete() {
+  const RequestHead& head = reader_.head();
+  counters().requests.fetch_add(1, std::memory_order_relaxed);
+  head_complete_ = system_clock().now();
+  method_ = head.method;
+  version_minor_ = head.version_minor;
+  is_head_ = head.method == "HEAD";
+  keeps_alive_ = head.keeps_alive;
+  if (const std::string_view id = value_of(head.headers, "x-request-id"); is_valid_request_id(id))
+    request_id_ = id;
+  std::optional<Target> target = parse_target(head.target);
+  if (!target) return reject(TransportError::kBadTarget);
+  const Router::Found found = shared_->router.find(is_head_ ? "GET" : head.method, target->path);
+  route_ = found.route;
+  if (!shared_->config.cors_origin.empty()) {
+    if (head.method == "OPTIONS" && !found.allowed_methods.empty() &&
+        !value_of(head.headers, "access-control-request-method").empty())
+      return answer_preflight(found);
+  } else if (is_cross_site_call(route_, head.headers)) {
+    return reject(TransportError::kCrossSite);
+  }
+  const AccessDecision access = decide_access(*thread_->keys(), route_, head.headers);
+  if (access.error == TransportError::kUnauthorized)
+    return reject(*access.error, {{"WWW-Authenticate", challenge_for(route_)}});
+  if (access.error) return reject(*access.error);
+  if (access.key != nullptr) key_name_ = access.key->name;
+  if (route_ == nullptr) return answer_unrouted(found);
+  begin_request(found, std::move(*target));
+}
+
+void Connection::answer_unrouted(const Router::Found& found) {
+  if (found.allowed_methods.empty()) return reject(TransportError::kNotFound);
+  Headers allow = {{"Allow", found.allowed_methods + ", OPTIONS"}};
+  if (method_ != "OPTIONS") return reject(TransportError::kMethodNotAllowed, std::move(allow));
+  Response response;
+  response.status = 204;
+  response.headers = std::move(allow);
+  answer_directly(response);
+}
+
+void Connection::answer_preflight(const Router::Found& found) {
+  Response response;
+  response.status = 204;
+  response.headers = {{"Access-Control-Allow-Methods", found.allowed_methods},
+                      {"Access-Control-Allow-Headers", "authorization, content-type, x-request-id"},
+                      {"Access-Control-Max-Age", "600"}};
+  answer_directly(response);
+}
+
+void Connection::begin_request(const Router::Found& found, Target target) {
+  RequestHead& head = reader_.head();
+  request_.method = is_head_ ? "GET" : head.method;
+  request_.path = std::move(target.path);
+  request_.path_parameter = found.parameter;
+  request_.query = std::move(target.query);
+  request_.headers = std::move(head.headers);
+  request_.request_id = request_id_;
+  request_.key_name = key_name_;
+  if (head.expects_continue && head.has_body()) {
+    framed_.append("HTTP/1.1 100 Continue\r\n\r\n");
+    flush();
+  }
+  phase_since_ = head_complete_;
+  reader_.begin_body();
+  if (reader_.state() == RequestReader::State::kComplete) dispatch();
+}
+
+// Counts what has come of the body; false when all bodies together are too much.
+bool Connection::take_body_lease() {
+  const int64_t added = static_cast<int64_t>(reader_.body_bytes()) - body_lease_bytes_;
+  if (added <= 0) return true;
+  body_lease_bytes_ += added;
+  return counters().bodies_bytes.fetch_add(added, std::memory_order_relaxed) + added <=
+         limits().max_bodies_bytes;
+}
+
+void Connection::dispatch() {
+  request_body_bytes_ = std::exchange(body_lease_bytes_, 0);
+  request_.body = reader_.take_body();
+  begin_exchange();
+  answer_ = Answer::kDue;
+  ++serial_;
+  const auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), serial_,
+                                                             std::exchange(request_, Request{}));
+  route_->handler(exchange);
+}
+
+void Connection::next_request() {
+  reader_.reset();
+  route_ = nullptr;
+  method_.clear();
+  request_id_ = thread_->draw_request_id();
+  key_name_.clear();
+  version_minor_ = 1;
+  is_head_ = false;
+  keeps_alive_ = true;
+  request_body_bytes_ = sent_bytes_ = 0;
+  status_ = 0;
+  phase_ = Phase::kReading;
+  phase_since_ = system_clock().now();
+  const std::string input = std::exchange(pipelined_, std::string());
+  take_input(input);
+  read_more();
+}
+
+}  // namespace fathom::http

@@ -1,0 +1,361 @@
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "http/connection_internal.h"
+
+namespace fathom::http {
+namespace {
+
+constexpr std::string_view kStreamComment = ": keep-alive\n\n";
+// Buffers of ordinary events stay; what a large answer took goes back.
+constexpr size_t kKeptBufferBytes = 4 << 10;
+
+void clear_buffer(std::string& buffer) {
+  if (buffer.capacity() > kKeptBufferBytes) {
+    std::string().swap(buffer);
+  } else {
+    buffer.clear();
+  }
+}
+
+void append(std::string&& bytes, std::string* queue) {
+  if (queue->empty()) {
+    *queue = std::move(bytes);
+  } else {
+    queue->append(bytes);
+  }
+}
+
+double milliseconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
+}  // namespace
+
+bool Connection::is_current(uint64_t serial) const {
+  return serial == serial_ && phase_ == Phase::kAnswering && answer_ != Answer::kComplete;
+}
+
+AnswerContext Connection::answer_context() const {
+  return {.version_minor = version_minor_,
+          .keeps_alive = keeps_alive_,
+          .is_head = is_head_,
+          .request_id = request_id_,
+          .cors_origin = shared_->config.cors_origin,
+          .date = thread_->date()};
+}
+
+void Connection::begin_exchange() {
+  phase_ = Phase::kAnswering;
+  is_exchange_open_ = true;
+  last_event_ = system_clock().now();
+  counters().active_exchanges.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Connection::end_exchange(bool client_gone) {
+  if (!std::exchange(is_exchange_open_, false)) return;
+  if (answer_ == Answer::kStreaming)
+    counters().open_streams.fetch_sub(1, std::memory_order_relaxed);
+  if (status_ > 0)
+    counters().responses[static_cast<size_t>(status_) / 100].fetch_add(1,
+                                                                       std::memory_order_relaxed);
+  if (client_gone) counters().client_disconnects.fetch_add(1, std::memory_order_relaxed);
+  if (shared_->config.on_access) {
+    shared_->config.on_access(
+        {.method = method_,
+         .route_path = route_ != nullptr ? std::string_view(route_->path) : std::string_view(),
+         .request_id = request_id_,
+         .key_name = key_name_,
+         .status = status_,
+         .request_body_bytes = request_body_bytes_,
+         .response_bytes = sent_bytes_,
+         .milliseconds = milliseconds_between(head_complete_, system_clock().now()),
+         .client_gone = client_gone});
+  }
+  // Last: whoever waits for no active exchange finds everything else counted.
+  counters().active_exchanges.fetch_sub(1, std::memory_order_release);
+}
+
+void Connection::reject(TransportError error, Headers headers) {
+  if (const Rejection reason = rejection_of(error); reason != Rejection::kCount)
+    counters().rejected_for(reason).fetch_add(1, std::memory_order_relaxed);
+  Response response = to_response(error);
+  for (auto& header : headers) response.headers.push_back(std::move(header));
+  answer_directly(response);
+}
+
+void Connection::answer_directly(const Response& response) {
+  // Whatever of the request is still to come will not be read as one.
+  if (reader_.state() != RequestReader::State::kHeadComplete || reader_.head().has_body())
+    keeps_alive_ = false;
+  if (reader_.state() == RequestReader::State::kHead ||
+      reader_.state() == RequestReader::State::kFailed)
+    head_complete_ = system_clock().now();
+  request_ = Request{};
+  begin_exchange();
+  queue_whole(response);
+  flush();
+}
+
+void Connection::queue_whole(const Response& response) {
+  FATHOM_CHECK(response.status >= 200 && response.status < 600, "status " << response.status);
+  status_ = response.status;
+  keeps_alive_ = keeps_alive_ && !is_draining();
+  append(whole_answer(response, answer_context()), &framed_);
+  answer_ = Answer::kComplete;
+  on_close_ = nullptr;
+}
+
+void Connection::send(uint64_t serial, Response response) {
+  if (!is_current(serial) || answer_ != Answer::kDue) return;
+  queue_whole(response);
+  flush();
+}
+
+void Connection::begin_stream(uint64_t serial) {
+  if (!is_current(serial) || answer_ != Answer::kDue) return;
+  status_ = 200;
+  // Without chunks only the close tells HTTP/1.0 where the answer ends.
+  keeps_alive_ = keeps_alive_ && !is_draining() && version_minor_ == 1;
+  append(stream_head(answer_context()), &framed_);
+  answer_ = Answer::kStreaming;
+  last_event_ = system_clock().now();
+  counters().open_streams.fetch_add(1, std::memory_order_relaxed);
+  queue_flush();
+}
+
+void Connection::write(uint64_t serial, std::string_view bytes) {
+  if (!is_current(serial) || answer_ != Answer::kStreaming || is_head_ || bytes.empty()) return;
+  payload_.append(bytes);
+  last_event_ = system_clock().now();
+  if (queued_bytes() > limits().hard_backlog_bytes) return cut(true);
+  queue_flush();
+}
+
+void Connection::finish_stream(uint64_t serial, bool complete) {
+  if (!is_current(serial) || answer_ != Answer::kStreaming) return;
+  ends_stream_ = complete && version_minor_ == 1 && !is_head_;
+  if (!complete) keeps_alive_ = false;
+  counters().open_streams.fetch_sub(1, std::memory_order_relaxed);
+  answer_ = Answer::kComplete;
+  on_close_ = nullptr;
+  queue_flush();
+}
+
+void Connection::drop(uint64_t serial) {
+  if (!is_current(serial)) return;
+  if (answer_ == Answer::kStreaming) return finish_stream(serial, false);
+  send(serial, to_response(TransportError::kDropped));
+}
+
+void Connection::set_on_close(uint64_t serial, std::function<void()> callback) {
+  if (is_current(serial)) {
+    on_close_ = std::move(callback);
+  } else if (serial == serial_ && phase_ == Phase::kClosed && answer_ != Answer::kComplete) {
+    thread_->post(std::move(callback));
+  }
+}
+
+size_t Connection::backlog_bytes(uint64_t serial) const {
+  return is_current(serial) ? queued_bytes() : 0;
+}
+
+size_t Connection::queued_bytes() const {
+  return framed_.size() + payload_.size() + writing_.size() - written_;
+}
+
+void Connection::count_backlog() {
+  const size_t queued = phase_ == Phase::kClosed ? 0 : queued_bytes();
+  const int64_t change = static_cast<int64_t>(queued) - counted_backlog_;
+  counted_backlog_ += change;
+  if (change != 0) counters().backlog_bytes.fetch_add(change, std::memory_order_relaxed);
+  const bool is_over = answer_ == Answer::kStreaming && queued > limits().max_backlog_bytes;
+  if (is_over && !is_over_backlog_) over_backlog_since_ = system_clock().now();
+  is_over_backlog_ = is_over;
+}
+
+void Connection::queue_flush() {
+  count_backlog();
+  if (!std::exchange(is_flush_due_, true)) thread_->flush_later(shared_from_this());
+}
+
+void Connection::flush() {
+  is_flush_due_ = false;
+  if (is_writing_ || phase_ == Phase::kClosed) return;
+  if (!payload_.empty()) {
+    if (version_minor_ == 1) {
+      append_chunk(payload_, &framed_);
+    } else {
+      framed_.append(payload_);
+    }
+    clear_buffer(payload_);
+  }
+  if (std::exchange(ends_stream_, false)) framed_.append(kLastChunk);
+  if (framed_.empty()) return on_all_written();
+  writing_.swap(framed_);
+  last_progress_ = system_clock().now();
+  write_rest();
+}
+
+void Connection::write_rest() {
+  is_writing_ = true;
+  count_backlog();
+  socket_->write_some(asio::buffer(writing_) + written_,
+                      [self = shared_from_this()](error_code error, size_t num_bytes) {
+                        self->is_writing_ = false;
+                        self->on_written(error, num_bytes);
+                      });
+}
+
+void Connection::on_written(const error_code& error, size_t num_bytes) {
+  if (phase_ == Phase::kClosed) return;
+  if (error) return cut(false);
+  written_ += num_bytes;
+  sent_bytes_ += static_cast<int64_t>(num_bytes);
+  counters().sent_bytes.fetch_add(static_cast<int64_t>(num_bytes), std::memory_order_relaxed);
+  last_progress_ = system_clock().now();
+  if (written_ < writing_.size()) return write_rest();
+  clear_buffer(writing_);
+  written_ = 0;
+  count_backlog();
+  flush();
+}
+
+// Nothing is queued: when the answer is complete, the connection goes on or ends.
+void Connection::on_all_written() {
+  if (phase_ != Phase::kAnswering || answer_ != Answer::kComplete) return;
+  end_exchange(false);
+  if (!keeps_alive_ || has_input_ended_ || is_draining()) return linger();
+  next_request();
+}
+
+// Closing with unread input would reset the connection, and the client might never see the answer.
+void Connection::linger() {
+  phase_ = Phase::kLinger;
+  phase_since_ = system_clock().now();
+  if (has_input_ended_) return close();
+  std::string().swap(pipelined_);
+  socket_->shutdown_send([self = shared_from_this()](error_code error) {
+    if (self->phase_ == Phase::kLinger && (error || self->shared_->tls != nullptr)) self->close();
+  });
+  read_more();
+}
+
+void Connection::cut(bool stalled) {
+  if (phase_ == Phase::kClosed) return;
+  if (stalled) counters().rejected_for(Rejection::kStalled).fetch_add(1, std::memory_order_relaxed);
+  if (is_exchange_open_) {
+    // What the kernel still holds for a client that does not take it goes at once.
+    error_code ignored;
+    socket_->tcp_socket().set_option(asio::socket_base::linger(true, 0), ignored);
+  }
+  const std::function<void()> callback = std::exchange(on_close_, nullptr);
+  close();
+  if (callback) callback();
+}
+
+void Connection::close() {
+  if (phase_ == Phase::kClosed) return;
+  const auto self = shared_from_this();
+  end_exchange(true);
+  phase_ = Phase::kClosed;
+  socket_->close();
+  counters().bodies_bytes.fetch_sub(std::exchange(body_lease_bytes_, 0), std::memory_order_relaxed);
+  count_backlog();
+  // A slow handler may keep the connection's memory for long: only the bytes with the socket stay.
+  std::string().swap(framed_);
+  std::string().swap(payload_);
+  std::string().swap(pipelined_);
+  reader_.reset();
+  counters().open_connections.fetch_sub(1, std::memory_order_relaxed);
+  thread_->remove(self);
+}
+
+void Connection::abort() { cut(false); }
+
+void Connection::close_if_idle() {
+  if (phase_ == Phase::kReading && !reader_.has_begun()) linger();
+}
+
+void Connection::check_time(Clock::time_point now) {
+  const auto elapsed = now - phase_since_;
+  switch (phase_) {
+    case Phase::kHandshake:
+      if (elapsed > timeouts().header) close();
+      break;
+    case Phase::kReading:
+      if (!reader_.has_begun()) {
+        if (elapsed > timeouts().keep_alive) linger();
+      } else if (elapsed > (reader_.state() == RequestReader::State::kBody ? timeouts().body_idle
+                                                                           : timeouts().header)) {
+        reject(TransportError::kRequestTimeout);
+      }
+      break;
+    case Phase::kAnswering:
+      check_answer_time(now);
+      break;
+    case Phase::kLinger:
+      if (elapsed > timeouts().linger) close();
+      break;
+    case Phase::kClosed:
+      break;
+  }
+}
+
+void Connection::check_answer_time(Clock::time_point now) {
+  if ((is_writing_ && now - last_progress_ > timeouts().write_stall) ||
+      (is_over_backlog_ && now - over_backlog_since_ > timeouts().write_stall))
+    return cut(true);
+  if (!is_reading_ && !has_input_ended_) {
+    watch_for_end();
+    if (phase_ == Phase::kClosed) return;
+  }
+  if (answer_ == Answer::kStreaming && !is_head_ && queued_bytes() == 0 &&
+      now - last_event_ > timeouts().stream_comment) {
+    payload_.append(kStreamComment);
+    last_event_ = now;
+    flush();
+  }
+}
+
+ConnectionExchange::ConnectionExchange(std::shared_ptr<Connection> connection, uint64_t serial,
+                                       Request request)
+    : connection_(std::move(connection)),
+      serial_(serial),
+      request_(std::move(request)),
+      body_lease_bytes_(static_cast<int64_t>(request_.body.size())) {}
+
+ConnectionExchange::~ConnectionExchange() {
+  connection_->counters().bodies_bytes.fetch_sub(body_lease_bytes_, std::memory_order_relaxed);
+  IoThread& thread = connection_->thread();
+  thread.post(
+      [connection = std::move(connection_), serial = serial_] { connection->drop(serial); });
+}
+
+std::string ConnectionExchange::take_body() {
+  connection_->counters().bodies_bytes.fetch_sub(std::exchange(body_lease_bytes_, 0),
+                                                 std::memory_order_relaxed);
+  return std::exchange(request_.body, std::string());
+}
+
+int ConnectionExchange::thread_idx() const { return connection_->thread().thread_idx(); }
+void ConnectionExchange::post(std::function<void()> task) {
+  connection_->thread().post(std::move(task));
+}
+void ConnectionExchange::send(Response response) {
+  connection_->send(serial_, std::move(response));
+}
+void ConnectionExchange::begin_stream() { connection_->begin_stream(serial_); }
+void ConnectionExchange::write(std::string_view bytes) { connection_->write(serial_, bytes); }
+void ConnectionExchange::finish_stream(bool complete) {
+  connection_->finish_stream(serial_, complete);
+}
+size_t ConnectionExchange::backlog_bytes() const { return connection_->backlog_bytes(serial_); }
+bool ConnectionExchange::is_closed() const { return connection_->is_closed(); }
+void ConnectionExchange::on_close(std::function<void()> callback) {
+  connection_->set_on_close(serial_, std::move(callback));
+}
+
+}  // namespace fathom::http

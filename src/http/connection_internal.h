@@ -1,0 +1,168 @@
+#pragma once
+// Connection: reads requests, hands them to their routes, writes the answers; and the Exchange that a handler
+// holds. Only .cc files of this module include it (it brings Asio).
+//
+//   auto connection = std::make_shared<Connection>(io_thread, shared, std::move(socket));
+//   connection->start();                         // on io_thread
+//
+// A read is always pending, also while an answer is due, so that a client that goes is noticed. What arrives
+// then is the next request: kept up to Limits::max_pipelined_bytes, after which the socket is only watched for
+// the end. One request is in work at a time; the serial tells an exchange whether it still is that one.
+//
+// Everything runs on the I/O thread. Held by its pending operations, its thread's set and its exchanges.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "http/exchange.h"
+#include "http/io_thread_internal.h"
+#include "http/request_reader.h"
+#include "http/response_writer.h"
+#include "http/socket_internal.h"
+#include "http/target.h"
+
+namespace fathom::http {
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<IoThread> thread, std::shared_ptr<ServerShared> shared,
+             std::unique_ptr<Socket> socket);
+  ~Connection();
+
+  void start();
+  void abort();          // closes now; an answer that is due is cut
+  void close_if_idle();  // when no byte of a request has come
+  void check_time(Clock::time_point now);
+  void flush();
+
+  // For exchanges: each does nothing unless `serial` is the request in work.
+  void send(uint64_t serial, Response response);
+  void begin_stream(uint64_t serial);
+  void write(uint64_t serial, std::string_view bytes);
+  void finish_stream(uint64_t serial, bool complete);
+  void set_on_close(uint64_t serial, std::function<void()> callback);
+  size_t backlog_bytes(uint64_t serial) const;
+  void drop(uint64_t serial);  // the handler let go of it
+  bool is_closed() const { return phase_ == Phase::kClosed; }
+  IoThread& thread() const { return *thread_; }
+  ServerCounters& counters() const { return shared_->counters; }
+
+ private:
+  enum class Phase {
+    kHandshake,
+    kReading,    // idle, or head or body of a request are coming
+    kAnswering,  // a request is in work, or its answer not yet with the socket
+    kLinger,     // the last answer is out; what the client still sends is dropped
+    kClosed,
+  };
+  enum class Answer { kDue, kStreaming, kComplete };
+
+  // connection.cc: reading and dispatch.
+  void read_more();
+  void on_read(const error_code& error, size_t num_bytes);
+  void on_end_of_input();
+  void take_input(std::string_view bytes);
+  void on_head_complete();
+  void begin_request(const Router::Found& found, Target target);
+  void answer_unrouted(const Router::Found& found);
+  void answer_preflight(const Router::Found& found);
+  bool take_body_lease();
+  void dispatch();
+  void next_request();
+  void watch_for_end();
+
+  // connection_answer.cc: writing, the end, time.
+  bool is_current(uint64_t serial) const;
+  // The transport's own answer: an error, or what needs no handler.
+  void reject(TransportError error, Headers headers = {});
+  void answer_directly(const Response& response);
+  void begin_exchange();
+  void end_exchange(bool client_gone);
+  void queue_whole(const Response& response);
+  AnswerContext answer_context() const;
+  void queue_flush();
+  void write_rest();
+  void on_written(const error_code& error, size_t num_bytes);
+  void on_all_written();
+  void linger();
+  void cut(bool stalled);
+  void close();
+  void check_answer_time(Clock::time_point now);
+  void count_backlog();
+  size_t queued_bytes() const;
+
+  const Timeouts& timeouts() const { return shared_->config.timeouts; }
+  const Limits& limits() const { return shared_->config.limits; }
+  bool is_draining() const { return shared_->is_draining.load(std::memory_order_relaxed); }
+
+  std::shared_ptr<IoThread> thread_;
+  std::shared_ptr<ServerShared> shared_;
+  std::unique_ptr<Socket> socket_;
+  Phase phase_ = Phase::kHandshake;
+  Clock::time_point
+      phase_since_;  // of kReading: since the last byte of a body or the start of the head
+
+  // Reading.
+  RequestReader reader_;
+  std::vector<char> read_buffer_;
+  std::string pipelined_;
+  bool is_reading_ = false, has_input_ended_ = false;
+
+  // The request in work.
+  uint64_t serial_ = 0;
+  const Route* route_ = nullptr;
+  Request request_;                             // until it is dispatched
+  std::string method_, request_id_, key_name_;  // for the answer and the access record
+  int version_minor_ = 1;
+  bool is_head_ = false, keeps_alive_ = true;
+  int64_t body_lease_bytes_ = 0, request_body_bytes_ = 0;
+  Clock::time_point head_complete_;
+  bool is_exchange_open_ = false;  // counted as active, its access record is due
+  std::function<void()> on_close_;
+
+  // The answer.
+  Answer answer_ = Answer::kComplete;
+  int status_ = 0;
+  std::string framed_;   // bytes as they go out, before payload_
+  std::string payload_;  // of a stream, framed when it is flushed
+  std::string writing_;  // with the socket
+  size_t written_ = 0;   // of writing_
+  bool is_writing_ = false, is_flush_due_ = false, ends_stream_ = false;
+  int64_t sent_bytes_ = 0;       // of this answer
+  int64_t counted_backlog_ = 0;  // our share of ServerCounters::backlog_bytes
+  Clock::time_point last_progress_, last_event_, over_backlog_since_;
+  bool is_over_backlog_ = false;
+};
+
+// What a handler holds. Keeps the connection's memory, not its socket.
+class ConnectionExchange final : public Exchange {
+ public:
+  // Takes over the request's share of ServerCounters::bodies_bytes.
+  ConnectionExchange(std::shared_ptr<Connection> connection, uint64_t serial, Request request);
+  ~ConnectionExchange() override;
+
+  const Request& request() const override { return request_; }
+  std::string take_body() override;
+  int thread_idx() const override;
+  void post(std::function<void()> task) override;
+  void send(Response response) override;
+  void begin_stream() override;
+  void write(std::string_view bytes) override;
+  void finish_stream(bool complete) override;
+  size_t backlog_bytes() const override;
+  bool is_closed() const override;
+  void on_close(std::function<void()> callback) override;
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  uint64_t serial_;
+  Request request_;
+  int64_t body_lease_bytes_;
+};
+
+}  // namespace fathom::http

@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <ctime>
+#include <future>
+#include <random>
+#include <utility>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "http/connection_internal.h"
+#include "http/io_thread_internal.h"
+#include "http/response_writer.h"
+
+namespace fathom::http {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Often enough for the shortest timeout, seldom enough to cost nothing.
+milliseconds tick_interval(const Timeouts& timeouts) {
+  const auto shortest = std::min({timeouts.header, timeouts.body_idle, timeouts.keep_alive,
+                                  timeouts.write_stall, timeouts.stream_comment, timeouts.linger});
+  return std::clamp(shortest / 8, milliseconds(5), milliseconds(250));
+}
+
+uint64_t random_seed() {
+  std::random_device device;
+  return static_cast<uint64_t>(device()) << 32 | device();
+}
+
+}  // namespace
+
+IoThread::IoThread(std::shared_ptr<ServerShared> shared, int thread_idx)
+    : shared_(std::move(shared)),
+      thread_idx_(thread_idx),
+      work_(boost::asio::make_work_guard(io_)),
+      tick_timer_(io_),
+      keys_(std::make_shared<const KeyStore>(shared_->config.keys)),
+      date_(http_date_now()),
+      id_seed_(random_seed()) {}
+
+IoThread::~IoThread() { FATHOM_CHECK(!thread_.joinable(), "an I/O thread was not stopped"); }
+
+void IoThread::run() {
+  arm_tick();
+  thread_ = std::thread([this] { io_.run(); });
+}
+
+void IoThread::stop() {
+  if (!thread_.joinable()) return;
+  std::promise<void> closed;
+  post([this, &closed] {
+    const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
+    for (const auto& connection : all) connection->abort();
+    to_flush_.clear();
+    tick_timer_.cancel();
+    closed.set_value();
+  });
+  closed.get_future().wait();
+  {
+    const std::lock_guard lock(mail_mutex_);
+    is_stopped_ = true;
+  }
+  // The loop ends by itself once the closed sockets' operations have completed: stopping it would leave them,
+  // and the connections they hold, in a loop that they hold themselves.
+  work_.reset();
+  thread_.join();
+  // Tasks may hold the last reference to exchanges, and those post from their destructors.
+  std::vector<std::function<void()>> rest;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    rest.swap(mail_);
+  }
+}
+
+void IoThread::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mail_mutex_);
+    if (is_stopped_) return;
+    mail_.push_back(std::move(task));
+    if (mail_.size() > 1) return;  // the wake-up is under way
+  }
+  boost::asio::post(io_, [this] { take_mail(); });
+}
+
+void IoThread::take_mail() {
+  std::vector<std::function<void()>> tasks;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    tasks.swap(mail_);
+  }
+  for (auto& task : tasks) {
+    task();
+    task = nullptr;
+  }
+}
+
+void IoThread::add(std::shared_ptr<Connection> connection) {
+  connections_.insert(std::move(connection));
+}
+
+void IoThread::flush_later(std::shared_ptr<Connection> connection) {
+  to_flush_.push_back(std::move(connection));
+  if (to_flush_.size() == 1) boost::asio::post(io_, [this] { flush_all(); });
+}
+
+void IoThread::flush_all() {
+  std::vector<std::shared_ptr<Connection>> connections;
+  connections.swap(to_flush_);
+  for (const auto& connection : connections) connection->flush();
+}
+
+void IoThread::close_idle_connections() {
+  const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
+  for (const auto& connection : all) connection->close_if_idle();
+}
+
+void IoThread::arm_tick() {
+  tick_timer_.expires_after(tick_interval(shared_->config.timeouts));
+  tick_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) tick();
+  });
+}
+
+void IoThread::tick() {
+  if (const auto second = static_cast<int64_t>(std::time(nullptr)); second != date_second_) {
+    date_second_ = second;
+    date_ = http_date_now();
+  }
+  // A copy: what is closed leaves the set.
+  const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
+  const auto now = system_clock().now();
+  for (const auto& connection : all) connection->check_time(now);
+  arm_tick();
+}
+
+std::string IoThread::draw_request_id() {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string id;
+  for (const uint32_t word : philox(id_seed_, static_cast<uint64_t>(thread_idx_), num_ids_++)) {
+    for (int shift = 28; shift >= 0; shift -= 4) id.push_back(kDigits[word >> shift & 15]);
+  }
+  return id;
+}
+
+}  // namespace fathom::http

@@ -1,0 +1,238 @@
+#include "http/server.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <csignal>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/startup_error.h"
+#include "http/connection_internal.h"
+#include "http/io_thread_internal.h"
+#include "http/transport_error.h"
+
+namespace fathom::http {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+bool is_exhausted(const error_code& error) {
+  return error == asio::error::no_descriptors || error == asio::error::no_memory ||
+         error == asio::error::no_buffer_space ||
+         error == boost::system::errc::too_many_files_open_in_system;
+}
+
+tcp::endpoint resolve(const ServerConfig& config, asio::io_context& io) {
+  error_code error;
+  const std::string where = config.host + ":" + std::to_string(config.port);
+  if (config.port < 0 || config.port > 65'535)
+    throw StartupError("cannot listen on " + where + ": the port must be in [0, 65535]");
+  if (const auto address = asio::ip::make_address(config.host, error); !error)
+    return {address, static_cast<uint16_t>(config.port)};
+  tcp::resolver resolver(io);
+  const auto results =
+      resolver.resolve(config.host, std::to_string(config.port), tcp::resolver::passive, error);
+  if (error || results.empty())
+    throw StartupError("cannot listen on " + where + ": " + error.message());
+  return *results.begin();
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(ServerConfig config, Router router);
+  ~Impl() { stop(); }
+
+  void start();
+  void stop_accepting();
+  void stop();
+
+  std::shared_ptr<ServerShared> shared_ = std::make_shared<ServerShared>();
+  std::vector<std::shared_ptr<IoThread>> threads_;
+  int port_ = 0;
+
+ private:
+  void listen();
+  void close_acceptor();
+  void accept_next();
+  void on_accepted(const error_code& error, tcp::socket socket, IoThread& thread);
+  void refuse(tcp::socket socket);
+
+  // On the first thread only, once it runs.
+  std::unique_ptr<tcp::acceptor> acceptor_;
+  std::unique_ptr<asio::steady_timer> pause_timer_;
+  size_t next_thread_ = 0;
+  bool is_accepting_ = false;
+  // Guards the end: nobody waits for a thread that has gone.
+  std::mutex stop_mutex_;
+  bool is_stopped_ = false;
+};
+
+Server::Impl::Impl(ServerConfig config, Router router) {
+  if (config.num_threads < 1 || config.num_threads > 256)
+    throw StartupError("the number of I/O threads is " + std::to_string(config.num_threads) +
+                       ", must be in [1, 256]");
+  if (config.tls_certificate_path.empty() != config.tls_key_path.empty())
+    throw StartupError("TLS needs both a certificate file and a key file");
+  // A client that goes while it is written to is an error of that write, not the end of the program.
+  std::signal(SIGPIPE, SIG_IGN);
+  shared_->config = std::move(config);
+  shared_->router = std::move(router);
+  if (!shared_->config.tls_key_path.empty())
+    shared_->tls =
+        make_server_tls(shared_->config.tls_certificate_path, shared_->config.tls_key_path);
+  for (int i = 0; i < shared_->config.num_threads; ++i)
+    threads_.push_back(std::make_shared<IoThread>(shared_, i));
+  listen();
+  for (const auto& thread : threads_) thread->run();
+}
+
+void Server::Impl::listen() {
+  const ServerConfig& config = shared_->config;
+  const tcp::endpoint endpoint = resolve(config, threads_.front()->io());
+  acceptor_ = std::make_unique<tcp::acceptor>(threads_.front()->io());
+  pause_timer_ = std::make_unique<asio::steady_timer>(threads_.front()->io());
+  error_code error;
+  acceptor_->open(endpoint.protocol(), error);
+  if (!error) acceptor_->set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor_->bind(endpoint, error);
+  if (!error) acceptor_->listen(kBacklog, error);
+  if (error)
+    throw StartupError("cannot listen on " + config.host + ":" + std::to_string(config.port) +
+                       ": " + error.message());
+  port_ = acceptor_->local_endpoint().port();
+}
+
+void Server::Impl::start() {
+  threads_.front()->post([this] {
+    if (!acceptor_->is_open() || std::exchange(is_accepting_, true)) return;
+    accept_next();
+  });
+}
+
+void Server::Impl::accept_next() {
+  if (!acceptor_->is_open()) return;
+  IoThread& thread = *threads_[next_thread_];
+  next_thread_ = (next_thread_ + 1) % threads_.size();
+  acceptor_->async_accept(thread.io(), [this, &thread](error_code error, tcp::socket socket) {
+    on_accepted(error, std::move(socket), thread);
+  });
+}
+
+void Server::Impl::on_accepted(const error_code& error, tcp::socket socket, IoThread& thread) {
+  if (error == asio::error::operation_aborted || !acceptor_->is_open()) return;
+  ServerCounters& counters = shared_->counters;
+  if (is_exhausted(error)) {
+    counters.accept_pauses.fetch_add(1, std::memory_order_relaxed);
+    pause_timer_->expires_after(kAcceptPause);
+    pause_timer_->async_wait([this](error_code cancelled) {
+      if (!cancelled) accept_next();
+    });
+    return;
+  }
+  // Other errors belong to a connection that died in the queue.
+  if (!error) {
+    counters.accepted_connections.fetch_add(1, std::memory_order_relaxed);
+    if (counters.open_connections.load(std::memory_order_relaxed) >=
+        shared_->config.limits.max_connections) {
+      refuse(std::move(socket));
+    } else {
+      counters.open_connections.fetch_add(1, std::memory_order_relaxed);
+      auto handle = std::make_shared<tcp::socket>(std::move(socket));
+      thread.post([this_thread = thread.shared_from_this(), shared = shared_, handle] {
+        auto wrapped = shared->tls != nullptr
+                           ? make_tls_server_socket(std::move(*handle), *shared->tls)
+                           : make_plain_socket(std::move(*handle));
+        std::make_shared<Connection>(this_thread, shared, std::move(wrapped))->start();
+      });
+    }
+  }
+  accept_next();
+}
+
+// What fits the empty send buffer of a new socket goes out without waiting; then it is closed.
+void Server::Impl::refuse(tcp::socket socket) {
+  shared_->counters.rejected_for(Rejection::kOverloaded).fetch_add(1, std::memory_order_relaxed);
+  if (shared_->tls != nullptr) return;
+  const std::string date = http_date_now();
+  const std::string answer = whole_answer(to_response(TransportError::kTooManyConnections),
+                                          {.keeps_alive = false, .date = date});
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(answer), ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+void Server::Impl::close_acceptor() {
+  std::promise<void> closed;
+  threads_.front()->post([this, &closed] {
+    error_code ignored;
+    acceptor_->close(ignored);
+    pause_timer_->cancel();
+    closed.set_value();
+  });
+  closed.get_future().wait();
+}
+
+void Server::Impl::stop_accepting() {
+  const std::lock_guard lock(stop_mutex_);
+  if (!is_stopped_) close_acceptor();
+}
+
+void Server::Impl::stop() {
+  const std::lock_guard lock(stop_mutex_);
+  if (std::exchange(is_stopped_, true)) return;
+  close_acceptor();
+  for (const auto& thread : threads_) thread->stop();
+}
+
+Server::Server(ServerConfig config, Router router)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(router))) {}
+Server::~Server() = default;
+
+void Server::start() { impl_->start(); }
+int Server::port() const { return impl_->port_; }
+int Server::num_threads() const { return static_cast<int>(impl_->threads_.size()); }
+
+void Server::post(int thread_idx, std::function<void()> task) {
+  FATHOM_CHECK(thread_idx >= 0 && thread_idx < num_threads(), "thread_idx " << thread_idx);
+  impl_->threads_[static_cast<size_t>(thread_idx)]->post(std::move(task));
+}
+
+void Server::replace_keys(KeyStore keys) {
+  const auto shared = std::make_shared<const KeyStore>(std::move(keys));
+  for (const auto& thread : impl_->threads_)
+    thread->post([thread = thread.get(), shared] { thread->set_keys(shared); });
+}
+
+void Server::begin_drain() {
+  impl_->shared_->is_draining = true;
+  for (const auto& thread : impl_->threads_)
+    thread->post([thread = thread.get()] { thread->close_idle_connections(); });
+}
+
+void Server::stop_accepting() { impl_->stop_accepting(); }
+
+bool Server::wait_idle(std::chrono::milliseconds timeout) {
+  const auto deadline = system_clock().now() + timeout;
+  while (counters().active_exchanges.load(std::memory_order_acquire) > 0) {
+    if (system_clock().now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+void Server::stop() { impl_->stop(); }
+const ServerCounters& Server::counters() const { return impl_->shared_->counters; }
+
+}  // namespace fathom::http

@@ -1,0 +1,114 @@
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <utility>
+
+#include "base/startup_error.h"
+#include "http/socket_internal.h"
+
+namespace fathom::http {
+namespace {
+
+void close_tcp(tcp::socket& socket) {
+  error_code ignored;
+  socket.close(ignored);
+}
+
+class PlainSocket final : public Socket {
+ public:
+  explicit PlainSocket(tcp::socket socket) : socket_(std::move(socket)) {}
+
+  void handshake(DoneHandler done) override {
+    asio::post(socket_.get_executor(), [done = std::move(done)] { done({}); });
+  }
+  void read_some(asio::mutable_buffer buffer, IoHandler done) override {
+    socket_.async_read_some(buffer, std::move(done));
+  }
+  void write_some(asio::const_buffer buffer, IoHandler done) override {
+    socket_.async_write_some(buffer, std::move(done));
+  }
+  void shutdown_send(DoneHandler done) override {
+    error_code error;
+    socket_.shutdown(tcp::socket::shutdown_send, error);
+    asio::post(socket_.get_executor(), [done = std::move(done), error] { done(error); });
+  }
+  void close() override { close_tcp(socket_); }
+  tcp::socket& tcp_socket() override { return socket_; }
+
+ private:
+  tcp::socket socket_;
+};
+
+class TlsSocket final : public Socket {
+ public:
+  TlsSocket(tcp::socket socket, asio::ssl::context& context,
+            asio::ssl::stream_base::handshake_type side)
+      : stream_(std::move(socket), context), side_(side) {}
+
+  void handshake(DoneHandler done) override { stream_.async_handshake(side_, std::move(done)); }
+  void read_some(asio::mutable_buffer buffer, IoHandler done) override {
+    stream_.async_read_some(buffer, std::move(done));
+  }
+  void write_some(asio::const_buffer buffer, IoHandler done) override {
+    stream_.async_write_some(buffer, std::move(done));
+  }
+  void shutdown_send(DoneHandler done) override { stream_.async_shutdown(std::move(done)); }
+  void close() override { close_tcp(stream_.next_layer()); }
+  tcp::socket& tcp_socket() override { return stream_.next_layer(); }
+  asio::ssl::stream<tcp::socket>& stream() { return stream_; }
+
+ private:
+  asio::ssl::stream<tcp::socket> stream_;
+  asio::ssl::stream_base::handshake_type side_;
+};
+
+}  // namespace
+
+std::unique_ptr<Socket> make_plain_socket(tcp::socket socket) {
+  return std::make_unique<PlainSocket>(std::move(socket));
+}
+
+std::unique_ptr<Socket> make_tls_server_socket(tcp::socket socket, asio::ssl::context& context) {
+  return std::make_unique<TlsSocket>(std::move(socket), context,
+                                     asio::ssl::stream_base::handshake_type::server);
+}
+
+std::unique_ptr<Socket> make_tls_client_socket(tcp::socket socket, asio::ssl::context& context,
+                                               const std::string& host_name, bool verify) {
+  auto result = std::make_unique<TlsSocket>(std::move(socket), context,
+                                            asio::ssl::stream_base::handshake_type::client);
+  SSL_set_tlsext_host_name(result->stream().native_handle(), host_name.c_str());
+  error_code ignored;
+  if (verify) {
+    result->stream().set_verify_mode(asio::ssl::verify_peer, ignored);
+    result->stream().set_verify_callback(asio::ssl::host_name_verification(host_name), ignored);
+  } else {
+    result->stream().set_verify_mode(asio::ssl::verify_none, ignored);
+  }
+  return result;
+}
+
+std::unique_ptr<asio::ssl::context> make_server_tls(const std::string& certificate_path,
+                                                    const std::string& key_path) {
+  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
+  SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+  // Renegotiation is an attacker's way to make the server work; released buffers keep idle streams small.
+  SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
+  error_code error;
+  context->use_certificate_chain_file(certificate_path, error);
+  if (error)
+    throw StartupError("cannot use the TLS certificate " + certificate_path + ": " +
+                       error.message());
+  context->use_private_key_file(key_path, asio::ssl::context::pem, error);
+  if (error) throw StartupError("cannot use the TLS key " + key_path + ": " + error.message());
+  if (SSL_CTX_check_private_key(context->native_handle()) != 1)
+    throw StartupError("the TLS key " + key_path + " does not belong to the certificate " +
+                       certificate_path);
+  return context;
+}
+
+}  // namespace fathom::http

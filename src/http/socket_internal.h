@@ -1,0 +1,49 @@
+#pragma once
+// Socket: a TCP connection, plain or TLS, behind one small interface, so that Connection is written once. Only
+// .cc files of this module include it (it brings Asio).
+//
+//   auto socket = make_plain_socket(std::move(tcp_socket));
+//   socket->read_some(asio::buffer(bytes), [self](error_code error, size_t num) { ... });
+//
+// One read and one write may be in flight at a time. Not thread-safe: used on its event loop's thread.
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace fathom::http {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+class Socket {
+ public:
+  using DoneHandler = std::function<void(error_code)>;
+  using IoHandler = std::function<void(error_code, size_t)>;
+
+  virtual ~Socket() = default;
+  // Server or client side of the TLS handshake; plain sockets are done at once (in a later turn).
+  virtual void handshake(DoneHandler done) = 0;
+  virtual void read_some(asio::mutable_buffer buffer, IoHandler done) = 0;
+  virtual void write_some(asio::const_buffer buffer, IoHandler done) = 0;
+  // Says that nothing more will be written.
+  virtual void shutdown_send(DoneHandler done) = 0;
+  virtual void close() = 0;
+  virtual tcp::socket& tcp_socket() = 0;
+};
+
+std::unique_ptr<Socket> make_plain_socket(tcp::socket socket);
+std::unique_ptr<Socket> make_tls_server_socket(tcp::socket socket, asio::ssl::context& context);
+// host_name: sent to the server, and what its certificate must name when verify is set.
+std::unique_ptr<Socket> make_tls_client_socket(tcp::socket socket, asio::ssl::context& context,
+                                               const std::string& host_name, bool verify);
+
+// TLS 1.2 or later with the given PEM files. Throws StartupError naming the file.
+std::unique_ptr<asio::ssl::context> make_server_tls(const std::string& certificate_path,
+                                                    const std::string& key_path);
+
+}  // namespace fathom::http
