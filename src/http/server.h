@@ -48,12 +48,12 @@ struct ServerConfig {
   int num_threads = 2;
   Limits limits = {};
   Timeouts timeouts = {};
-  std::string
-      tls_certificate_path;  // PEM chain; with the key's path: TLS 1.2 or later instead of plain HTTP
+  // PEM chain; with the key's path: TLS 1.2 or later instead of plain HTTP.
+  std::string tls_certificate_path = {};
   std::string tls_key_path = {};
   KeyStore keys = {};  // empty: nobody is asked for a key
-  std::string
-      cors_origin;  // "*" or one origin that browsers may call from; empty: the server's own only
+  // "*" or one origin that browsers may call from; empty: the server's own only.
+  std::string cors_origin = {};
   // Called on the I/O thread after each exchange; must be quick and may not call the server.
   std::function<void(const AccessRecord&)> on_access = {};
 };
