@@ -1,0 +1,130 @@
+// Host time per step: what planning and committing cost the engine's thread, over the simulated runner.
+//
+//   taskset -c 2 build/release/bench/bench_engine_host_time
+//
+// One JSON line per case. "decode": every sequence decodes in every step. "churn": requests of random length
+// come and go, half of their prompts share a prefix, so steps admit, prefill, publish and evict as well.
+// Times are those that the step loop reports itself: without the runner's own work.
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/step_loop.h"
+#include "runner/sim_runner.h"
+
+namespace fathom::engine {
+namespace {
+
+constexpr int kWarmupSteps = 200;
+constexpr int kMeasuredSteps = 2000;
+constexpr int kVocabSize = 32'000;
+
+struct Case {
+  const char* name;
+  int num_running;
+  bool churn;
+};
+
+class Traffic {
+ public:
+  explicit Traffic(const Case& bench) : churn_(bench.churn), num_running_(bench.num_running) {
+    for (int32_t& token : prefix_) token = pick(0, kVocabSize - 1);
+  }
+
+  // Keeps the running set full, with a few requests waiting when they come and go.
+  void refill(StepLoop& loop) {
+    const int wanted = churn_ ? num_running_ + std::max(1, num_running_ / 16) : num_running_;
+    while (loop.num_live() < wanted) {
+      const Status added = loop.add(next());
+      if (!added) {
+        std::fprintf(stderr, "%s\n", added.error().message.c_str());
+        std::exit(1);
+      }
+    }
+  }
+
+ private:
+  int pick(int min, int max) { return std::uniform_int_distribution<int>(min, max)(random_); }
+
+  core::Request next() {
+    core::Request request{.id = next_id_++};
+    if (churn_ && pick(0, 1) == 0) request.prompt = prefix_;
+    for (int i = churn_ ? pick(16, 256) : 16; i > 0; --i)
+      request.prompt.push_back(pick(0, kVocabSize - 1));
+    request.sampling.temperature = 0;
+    request.sampling.max_new_tokens = churn_ ? pick(32, 512) : kWarmupSteps + kMeasuredSteps + 100;
+    return request;
+  }
+
+  std::mt19937 random_{42};
+  bool churn_;
+  int num_running_;
+  core::RequestId next_id_ = 0;
+  std::vector<int32_t> prefix_ = std::vector<int32_t>(256);
+};
+
+double percentile(std::vector<double> values, double fraction) {
+  std::sort(values.begin(), values.end());
+  return values.at(static_cast<size_t>(fraction * static_cast<double>(values.size() - 1)));
+}
+
+nlohmann::json summary(const std::vector<double>& values) {
+  return {{"p50", percentile(values, 0.5)},
+          {"p90", percentile(values, 0.9)},
+          {"p99", percentile(values, 0.99)}};
+}
+
+void run(const Case& bench) {
+  // Decoding sequences need no more than 40 blocks each; with churn the cache fills up and evicts.
+  const int blocks_each = bench.churn ? 10 : 40;
+  runner::SimRunner runner({.vocab_size = kVocabSize,
+                            .num_blocks = bench.num_running * blocks_each,
+                            .block_tokens = 64,
+                            .max_slots = bench.num_running,
+                            .max_batch_tokens = 8192});
+  StepLoop loop(runner, {.chunked_prefill_size = 2048});
+  Traffic traffic(bench);
+  std::vector<double> plan_us, commit_us, sum_us;
+  StepUpdates updates;
+  int64_t num_running = 0;
+  for (int step = 0; step < kWarmupSteps + kMeasuredSteps; ++step) {
+    traffic.refill(loop);
+    updates.tokens.clear();
+    updates.requests.clear();
+    loop.step(updates);
+    if (step < kWarmupSteps) continue;
+    const StepLoopStats stats = loop.stats();
+    plan_us.push_back(stats.last_plan_us);
+    commit_us.push_back(stats.last_commit_us);
+    sum_us.push_back(stats.last_plan_us + stats.last_commit_us);
+    num_running += loop.num_running();
+  }
+  const StepLoopStats stats = loop.stats();
+  const nlohmann::json line = {{"bench", "engine_host_time"},
+                               {"case", bench.name},
+                               {"max_running", bench.num_running},
+                               {"mean_running", num_running / kMeasuredSteps},
+                               {"steps", kMeasuredSteps},
+                               {"plan_us", summary(plan_us)},
+                               {"commit_us", summary(commit_us)},
+                               {"sum_us", summary(sum_us)},
+                               {"retractions", stats.num_retractions},
+                               {"evicted_blocks", stats.num_evicted_blocks},
+                               {"cached_tokens", stats.num_cached_tokens}};
+  std::printf("%s\n", line.dump().c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace fathom::engine
+
+int main() {
+  for (const int num_running : {32, 256, 1024}) {
+    fathom::engine::run({.name = "decode", .num_running = num_running, .churn = false});
+    fathom::engine::run({.name = "churn", .num_running = num_running, .churn = true});
+  }
+  return 0;
+}
