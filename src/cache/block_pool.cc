@@ -18,7 +18,11 @@ BlockPool::Lease& BlockPool::Lease::operator=(Lease&& other) noexcept {
 BlockPool::Lease::~Lease() { release(); }
 
 void BlockPool::Lease::release() {
-  if (pool_ != nullptr) pool_->give_back(ids_);
+  if (pool_ != nullptr) release_as_of(pool_->last_submitted_);
+}
+
+void BlockPool::Lease::release_as_of(int64_t step_id) {
+  if (pool_ != nullptr) pool_->give_back(ids_, step_id);
   pool_ = nullptr;
   ids_.clear();
 }
@@ -76,8 +80,8 @@ Result<BlockPool::Lease> BlockPool::lease(int num_blocks) {
   return Lease(this, std::move(ids));
 }
 
-void BlockPool::give_back(const std::vector<int32_t>& ids) {
-  const bool fence = last_submitted_ > last_done_;
+void BlockPool::give_back(const std::vector<int32_t>& ids, int64_t last_step) {
+  const bool fence = last_step > last_done_;
   for (int32_t block_id : ids) {
     State& state = states_[static_cast<size_t>(block_id)];
     FATHOM_CHECK(state == State::kOwned, "block " << block_id << " given back, not owned");

@@ -40,6 +40,8 @@ class BlockPool {
     void merge(Lease other);
     // The first num_blocks blocks leave this lease. REQUIRES: it has as many.
     Lease take_front(int num_blocks);
+    // Ends the lease of blocks that no step after `step_id` uses: FREE at once if that step is done.
+    void release_as_of(int64_t step_id);
     // One lease per block, in order; this one is empty afterwards.
     std::vector<Lease> split();
 
@@ -62,6 +64,7 @@ class BlockPool {
   // flight stays FENCED until the last step submitted by then is done.
   void step_submitted(int64_t step_id);
   void step_done(int64_t step_id);
+  int64_t last_submitted() const { return last_submitted_; }
 
   int num_blocks() const { return static_cast<int>(states_.size()); }
   int num_free() const { return static_cast<int>(free_.size()); }
@@ -83,7 +86,8 @@ class BlockPool {
     int32_t block_id;
     int64_t step_id;
   };
-  void give_back(const std::vector<int32_t>& ids);
+  // last_step: the last one that may use the blocks.
+  void give_back(const std::vector<int32_t>& ids, int64_t last_step);
 
   std::vector<State> states_;
   std::vector<int32_t> free_;

@@ -28,6 +28,8 @@ struct RadixTree::Node {
   std::vector<BlockPool::Lease> blocks;  // one block per KV group
   int num_children = 0;
   int num_pins = 0;
+  int64_t last_step =
+      -1;  // the last one submitted when it was unpinned: none after it reads the blocks
   Node *older = nullptr, *newer = nullptr;  // in unpinned_
 };
 
@@ -186,6 +188,7 @@ void RadixTree::remove_leaf(Node& node) {
       node.num_pins == 0 && node.num_children == 0,
       "evicting a node with " << node.num_pins << " pins and " << node.num_children << " children");
   unlink(node);
+  for (BlockPool::Lease& block : node.blocks) block.release_as_of(node.last_step);
   Node* const parent = node.parent;
   --parent->num_children;
   const auto [begin, end] = nodes_.equal_range(node.hash);
@@ -216,6 +219,7 @@ void RadixTree::unpin(const std::vector<Node*>& path) {
   --num_pins_;
   for (auto node = path.rbegin(); node != path.rend(); ++node) {
     if (--(*node)->num_pins > 0) continue;
+    (*node)->last_step = pools_.front()->last_submitted();
     link_as_newest(**node);
     --num_pinned_;
   }

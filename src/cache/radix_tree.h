@@ -12,7 +12,8 @@
 //
 // A Pin keeps its path from being evicted; it is move-only and unpins in its destructor. What is not pinned
 // is evicted from the leaves up, least recently used first: a prefix counts as used until it is unpinned. An
-// evicted block goes back to its pool (FENCED while steps are in flight). Costs O(blocks of the path);
+// evicted block goes back to its pool (FENCED while a step that was submitted before it was unpinned is in
+// flight). Costs O(blocks of the path);
 // eviction O(1) per block.
 // One thread (the scheduler's) uses a tree, its pins and pools. The pools outlive the tree, the tree its
 // pins.

@@ -102,14 +102,6 @@ void KvBlocks::evict(int num_blocks) {
   if (tree_ != nullptr && tree_->evict(num_blocks) > 0) ++version_;
 }
 
-void KvBlocks::evict_ahead(int num_blocks) {
-  if (tree_ == nullptr || num_blocks == 0) return;
-  int shortage = 0;
-  for (const Group& group : groups_)
-    shortage = std::max(shortage, num_blocks - group.pool->num_free() - group.pool->num_fenced());
-  if (shortage > 0) evict(shortage);
-}
-
 void KvBlocks::publish(Sequence& sequence) {
   if (tree_ == nullptr) return;
   const int num_whole = sequence.num_computed_rows / block_tokens();

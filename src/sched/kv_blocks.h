@@ -54,8 +54,6 @@ class KvBlocks {
   bool can_provide(const Sequence& sequence, int rows, int num_spare) const;
   // Makes room for `rows` rows, evicting what nobody uses if it must; all or nothing.
   Provided provide(Sequence& sequence, int rows, core::Batch& batch);
-  // Evicts so that num_blocks blocks of every group are free when the steps in flight are done.
-  void evict_ahead(int num_blocks);
   // Hands the whole blocks of the computed rows to the cache; others can match them from now on.
   void publish(Sequence& sequence);
   void release(Sequence& sequence);

@@ -59,7 +59,6 @@ void Scheduler::plan(int64_t step_id, PlannedStep& step) {
 
 void Scheduler::plan_decodes(PlannedStep& step) {
   num_growing_ = 0;
-  int num_growing_next_step = 0;
   // running_ shrinks at its end when a sequence is retracted.
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
@@ -72,13 +71,9 @@ void Scheduler::plan_decodes(PlannedStep& step) {
       ++sequence.num_planned_outputs;
       --step_tokens_left_;
     }
-    if (sequence.max_rows() <= sequence.num_row_capacity) continue;
-    ++num_growing_;
-    if (sequence.num_rows == sequence.num_row_capacity) ++num_growing_next_step;
+    if (sequence.max_rows() > sequence.num_row_capacity) ++num_growing_;
   }
   FATHOM_CHECK(step_tokens_left_ >= 0, "more running sequences than tokens in a step");
-  // What is evicted now is free in the next step; then nobody has to wait for it.
-  blocks_.evict_ahead(num_growing_next_step);
 }
 
 bool Scheduler::make_room(Sequence& sequence, core::Batch& batch) {

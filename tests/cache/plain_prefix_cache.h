@@ -29,6 +29,7 @@ class PlainPrefixCache {
     std::vector<int32_t> block_ids;  // per KV group
     int num_pins = 0;
     int64_t last_used = 0;
+    int64_t last_step = -1;  // submitted when it was unpinned
   };
 
   PlainPrefixCache(int num_groups, int num_blocks) : pools_(static_cast<size_t>(num_groups)) {
@@ -74,6 +75,7 @@ class PlainPrefixCache {
       Entry& entry = entries_.at(prefix);
       --entry.num_pins;
       entry.last_used = time_;
+      entry.last_step = last_submitted_;
     }
   }
   // leases[group] are the block ids after the path.
@@ -108,7 +110,7 @@ class PlainPrefixCache {
       }
       if (oldest == entries_.end()) break;
       for (size_t group = 0; group < pools_.size(); ++group)
-        give_back(group, {oldest->second.block_ids[group]});
+        give_back(group, {oldest->second.block_ids[group]}, oldest->second.last_step);
       entries_.erase(oldest);
     }
     return num_evicted;
@@ -121,8 +123,11 @@ class PlainPrefixCache {
     return true;
   }
   void give_back(size_t group, const std::vector<int32_t>& ids) {
+    give_back(group, ids, last_submitted_);
+  }
+  void give_back(size_t group, const std::vector<int32_t>& ids, int64_t last_step) {
     for (const int32_t id : ids) {
-      if (last_submitted_ > last_done_) {
+      if (last_step > last_done_) {
         pools_[group].fenced.emplace(last_submitted_, id);
       } else {
         pools_[group].free.insert(id);

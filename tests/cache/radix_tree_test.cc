@@ -196,10 +196,12 @@ TEST_F(RadixTreeTest, what_a_sequence_published_is_pinned_by_it) {
   EXPECT_EQ(tree_.evict(2), 2);
 }
 
-TEST_F(RadixTreeTest, evicted_blocks_are_fenced_while_steps_are_in_flight) {
+TEST_F(RadixTreeTest, evicted_blocks_are_fenced_while_a_step_that_may_read_them_is_in_flight) {
   remember(prompt(64));
   EXPECT_EQ(pool_.num_free(), 0);
+  RadixTree::Pin pin = tree_.match("", prompt(64), 64);
   pool_.step_submitted(0);
+  pin = {};
   EXPECT_EQ(tree_.evict(3), 3);
   EXPECT_EQ(pool_.num_fenced(), 3);
   EXPECT_FALSE(pool_.lease(1));
@@ -209,6 +211,14 @@ TEST_F(RadixTreeTest, evicted_blocks_are_fenced_while_steps_are_in_flight) {
   EXPECT_EQ(pool_.num_free(), 3);
   pool_.step_done(1);
   EXPECT_EQ(pool_.num_free(), kNumBlocks);
+}
+
+TEST_F(RadixTreeTest, blocks_that_no_step_in_flight_can_read_are_free_once_evicted) {
+  remember(prompt(64));
+  pool_.step_submitted(0);
+  EXPECT_EQ(tree_.evict(3), 3);
+  EXPECT_EQ(pool_.num_free(), 3);
+  EXPECT_TRUE(pool_.lease(3));
 }
 
 TEST_F(RadixTreeTest, the_destructor_gives_everything_back) {
