@@ -1,7 +1,7 @@
 #include "base/json.h"
 
 #include <algorithm>
-#include <unordered_set>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -9,6 +9,36 @@ namespace fathom::json {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 160;
+
+// Two members of one name, or null. n log n whatever the keys are: a hash table of keys that were made to
+// collide would be quadratic.
+const std::string* duplicate_key(const Value::object_t& members) {
+  constexpr size_t kMaxPairwise = 8;
+  if (members.size() <= kMaxPairwise) {
+    for (auto later = members.begin(); later != members.end(); ++later) {
+      for (auto earlier = members.begin(); earlier != later; ++earlier) {
+        if (earlier->first == later->first) return &later->first;
+      }
+    }
+    return nullptr;
+  }
+  struct Entry {
+    size_t hash;
+    const std::string* key;
+  };
+  std::vector<Entry> entries;
+  entries.reserve(members.size());
+  for (const auto& member : members) {
+    entries.push_back({std::hash<std::string>()(member.first), &member.first});
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return a.hash != b.hash ? a.hash < b.hash : *a.key < *b.key;
+  });
+  const auto twice = std::adjacent_find(
+      entries.begin(), entries.end(),
+      [](const Entry& a, const Entry& b) { return a.hash == b.hash && *a.key == *b.key; });
+  return twice == entries.end() ? nullptr : twice->key;
+}
 
 // Builds the value and stops at the first broken rule. nlohmann's own DOM builder keeps the last of
 // two duplicate keys, has no depth limit, and searches an ordered object for every key that it
@@ -30,10 +60,7 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
   bool end_object() override { return leave(); }
 
   bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second) {
-      return fail("duplicate key \"" + name.substr(0, 64) + "\"");
-    }
-    // The vector under the ordered map: keys_ has already refused a duplicate.
+    // The vector under the ordered map: leave() refuses duplicates.
     auto& members = open_.back()->get_ref<Value::object_t&>();
     members.emplace_back(std::move(name), nullptr);
     slot_ = &members.back().second;
@@ -43,8 +70,10 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
                    const nlohmann::detail::exception& error) override {
     position_ = position;
     std::string what = error.what();
-    // Drop the library's prefix "[json.exception.parse_error.101] parse error at line 1, column 2:
-    // ".
+    // Drop the library's prefixes "[json.exception.parse_error.101] " and "parse error at line 1,
+    // column 2: ".
+    const size_t name_end = what.starts_with('[') ? what.find("] ") : std::string::npos;
+    if (name_end != std::string::npos) what.erase(0, name_end + 2);
     const size_t column = what.find("column ");
     const size_t colon = column == std::string::npos ? column : what.find(": ", column);
     if (colon != std::string::npos) what.erase(0, colon + 2);
@@ -73,16 +102,17 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
   bool enter(Value container) {
     add(std::move(container));
     open_.push_back(slot_);
-    keys_.emplace_back();
-    if (static_cast<int>(keys_.size()) > max_depth_) {
+    if (static_cast<int>(open_.size()) > max_depth_) {
       return fail("nesting deeper than " + std::to_string(max_depth_));
     }
     return true;
   }
   bool leave() {
+    const Value& ended = *open_.back();
     open_.pop_back();
-    keys_.pop_back();
-    return true;
+    if (!ended.is_object()) return true;
+    const std::string* key = duplicate_key(ended.get_ref<const Value::object_t&>());
+    return key == nullptr || fail("duplicate key \"" + key->substr(0, 64) + "\"");
   }
   bool fail(std::string message) {
     if (message_.empty()) message_ = std::move(message);
@@ -92,7 +122,6 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
   Value& root_;
   std::vector<Value*> open_;  // containers that have not ended, outermost first
   Value* slot_ = nullptr;     // where the next value of an object goes
-  std::vector<std::unordered_set<std::string>> keys_;
   int max_depth_;
   std::string message_;
   std::size_t position_ = 0;
@@ -114,6 +143,10 @@ Result<Value> parse(std::string_view text, const Limits& limits) {
     return Error{ErrorCode::kTooLong, "JSON of " + std::to_string(text.size()) +
                                           " bytes, the limit is " +
                                           std::to_string(limits.max_bytes)};
+  }
+  // The library takes a NUL for the end of the text and would not look at what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return invalid_argument("not valid JSON: " + place(text, nul) + "a NUL byte");
   }
   Value root;
   LimitedBuilder builder(root, limits.max_depth);

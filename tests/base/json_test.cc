@@ -37,6 +37,31 @@ TEST(Json, names_line_and_column_of_broken_text) {
   }
 }
 
+TEST(Json, a_nul_byte_does_not_end_the_text) {
+  using namespace std::string_view_literals;  // NOLINT(google-build-using-namespace)
+  for (const std::string_view text : {"{}\0"sv, "{}\0x"sv, "[1\0]"sv, "\0"sv, "\"a\0b\""sv}) {
+    EXPECT_FALSE(parse(text)) << text;
+  }
+  EXPECT_TRUE(parse(R"("a\u0000b")"));
+}
+
+TEST(Json, finds_duplicates_in_objects_of_any_size) {
+  for (const int num_keys : {2, 8, 9, 10'000}) {
+    std::string keys;
+    for (int i = 0; i < num_keys; ++i) keys += "\"k" + std::to_string(i) + "\":" + "{},";
+    EXPECT_TRUE(parse("{" + keys + "\"k\":0}")) << num_keys;
+    const Result<Value> twice = parse("[{" + keys + "\"k1\":0}]");
+    ASSERT_FALSE(twice) << num_keys;
+    EXPECT_NE(twice.error().message.find("duplicate key \"k1\""), std::string::npos);
+  }
+}
+
+TEST(Json, messages_do_not_name_the_library) {
+  for (const char* text : {"1e999", "{", "\"\xff\"", "[1,]"}) {
+    EXPECT_EQ(parse(text).error().message.find("json.exception"), std::string::npos) << text;
+  }
+}
+
 TEST(Json, a_long_broken_token_makes_no_long_message) {
   const Result<Value> value = parse("{\"" + std::string(100'000, 'x') + "\n");
   ASSERT_FALSE(value);

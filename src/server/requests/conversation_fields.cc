@@ -162,7 +162,6 @@ void set_switch(FieldReader& reader, std::string_view key, std::optional<bool> o
 void read_template_kwargs(FieldReader& reader, ThinkingSwitch& state) {
   const json::Value* kwargs = reader.object("chat_template_kwargs");
   if (kwargs == nullptr) return;
-  FieldReader inner(*kwargs, reader.path_of("chat_template_kwargs"), reader.problem());
   for (const auto& member : kwargs->get_ref<const json::Value::object_t&>()) {
     if (member.first == "thinking" || member.first == "enable_thinking") continue;
     reader.fail_with("chat_template_kwargs", reader.path_of("chat_template_kwargs") +
@@ -171,6 +170,7 @@ void read_template_kwargs(FieldReader& reader, ThinkingSwitch& state) {
                                                  ", must be thinking or enable_thinking");
     return;
   }
+  FieldReader inner(*kwargs, reader.path_of("chat_template_kwargs"), reader.problem());
   set_switch(inner, "thinking", inner.boolean("thinking"), state);
   set_switch(inner, "enable_thinking", inner.boolean("enable_thinking"), state);
 }

@@ -1,5 +1,6 @@
 #include "server/requests/field_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -9,8 +10,8 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 64;
 
-// 2^63 and 2^64 as doubles; both are exact.
-constexpr double kTwoTo63 = 9223372036854775808.0;
+// Up to here every integer is a double, and a double without a fraction is the integer that was written.
+constexpr double kMaxExactInteger = 9007199254740992.0;  // 2^53
 
 std::string shown_text(const std::string& text) {
   const std::string quoted = json::dump(json::Value(text.substr(0, kMaxShownBytes)));
@@ -21,7 +22,7 @@ std::string shown_text(const std::string& text) {
 std::string shown_number(double value) { return json::dump(json::Value(value)); }
 
 std::string shown_bound(double value) {
-  const bool is_whole = std::abs(value) < kTwoTo63 && std::trunc(value) == value;
+  const bool is_whole = std::abs(value) <= kMaxExactInteger && std::trunc(value) == value;
   return is_whole ? std::to_string(static_cast<int64_t>(value)) : shown_number(value);
 }
 
@@ -38,7 +39,7 @@ std::optional<int64_t> integer_in(const json::Value& value, IntRange range) {
     whole = value.get<int64_t>();
   } else if (value.is_number_float()) {
     const auto number = value.get<double>();
-    if (number >= -kTwoTo63 && number < kTwoTo63 && std::trunc(number) == number) {
+    if (std::abs(number) <= kMaxExactInteger && std::trunc(number) == number) {
       whole = static_cast<int64_t>(number);
     }
   }
@@ -77,14 +78,16 @@ FieldReader::FieldReader(const json::Value& object, std::string path, FieldProbl
   const auto& members = object.get_ref<const json::Value::object_t&>();
   if (members.size() <= kMaxLinearKeys) return;
   members_.reserve(members.size());
-  for (const auto& [key, value] : members) members_.emplace(key, &value);
+  for (const auto& [key, value] : members) members_.emplace_back(key, &value);
+  std::sort(members_.begin(), members_.end(), has_lower_key);
 }
 
 const json::Value* FieldReader::find(std::string_view key) const {
   const json::Value* value = nullptr;
   if (!members_.empty()) {
-    const auto found = members_.find(key);
-    if (found != members_.end()) value = found->second;
+    const auto found =
+        std::lower_bound(members_.begin(), members_.end(), Member{key, nullptr}, has_lower_key);
+    if (found != members_.end() && found->first == key) value = found->second;
   } else {
     for (const auto& member : object_.get_ref<const json::Value::object_t&>()) {
       if (member.first == key) value = &member.second;

@@ -16,7 +16,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "server/api_error.h"
@@ -88,12 +89,14 @@ class FieldReader {
 
  private:
   static constexpr size_t kMaxLinearKeys = 32;
+  using Member = std::pair<std::string_view, const json::Value*>;
+  static bool has_lower_key(const Member& a, const Member& b) { return a.first < b.first; }
 
   const json::Value& object_;
   std::string path_;
   FieldProblem& problem_;
-  // Only for objects with many keys, so that reading stays linear in the body.
-  std::unordered_map<std::string_view, const json::Value*> members_;
+  // By key, and only for objects with many: n log n whatever the keys are, which hashing is not.
+  std::vector<Member> members_;
 };
 
 }  // namespace fathom::server
