@@ -218,6 +218,98 @@ TEST_F(SimEngine, cancels_waiting_and_running_requests_and_ignores_unknown_ids) 
   testing::expect_everything_returned(loop, runner.info());
 }
 
+TEST_F(SimEngine, cancelling_and_stopping_at_any_phase_frees_slot_and_blocks_within_two_steps) {
+  for (const bool overlap : {false, true})
+    for (const bool stop : {false, true})
+      for (int num_steps = 0; num_steps < 9; ++num_steps) {
+        runner::SimRunner runner({.vocab_size = kVocabSize, .block_tokens = 4});
+        StepLoop loop(runner,
+                      {.chunked_prefill_size = 5, .radix_cache = false, .overlap = overlap});
+        Recorder recorder(loop);
+        // Alone, and with another request that goes on: the fence of its steps must not hold the blocks.
+        ASSERT_TRUE(loop.add({.id = 0, .prompt = prompt_of(4), .sampling = greedy(100)}));
+        ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(18, 3), .sampling = greedy(100)}));
+        for (int i = 0; i < num_steps; ++i) recorder.step();
+        if (stop) {
+          loop.stop(1);
+        } else {
+          loop.cancel(1);
+        }
+        recorder.step();
+        EXPECT_EQ(recorder.finished.count(1), 1u);
+        recorder.step();
+        EXPECT_EQ(loop.num_live(), 1);
+        const sched::KvUsage usage = loop.scheduler().kv_usage();
+        EXPECT_EQ(usage.num_fenced, 0) << "after " << num_steps << " steps";
+        EXPECT_EQ(loop.scheduler().num_free_slots(), runner.info().max_slots - 1);
+        EXPECT_EQ(recorder.finished[1].finish_reason,
+                  stop ? core::FinishReason::kStop : core::FinishReason::kCancelled);
+        EXPECT_EQ(recorder.finished[1].matched_stop_token, -1);
+      }
+}
+
+TEST_F(SimEngine, scores_and_repeats_a_prompt_with_and_without_the_cache_to_the_same_tokens) {
+  for (const int length : {15, 16, 17, 32, 33})
+    for (const bool radix_cache : {false, true}) {
+      runner::SimRunner runner({.vocab_size = kVocabSize, .block_tokens = 16});
+      StepLoop loop(runner, {.radix_cache = radix_cache});
+      Recorder recorder(loop);
+      core::Request request{.prompt = prompt_of(length), .sampling = greedy(20)};
+      for (core::RequestId id = 0; id < 3; ++id) {
+        request.id = id;
+        request.sampling.return_prompt_logprobs = id == 2;
+        ASSERT_TRUE(loop.add(request));
+        recorder.run();
+        EXPECT_EQ(ids_of(recorder.finished[id].tokens),
+                  ids_of(expected_output(request, 0, {}, kVocabSize).tokens));
+      }
+      EXPECT_EQ(recorder.finished[1].num_cached_tokens, radix_cache ? (length - 1) / 16 * 16 : 0);
+      EXPECT_EQ(recorder.finished[2].num_cached_tokens, 0);
+      EXPECT_EQ(recorder.finished[2].prompt_logprobs.size(), static_cast<size_t>(length) - 1);
+    }
+}
+
+TEST_F(SimEngine, flushes_the_cache_when_it_is_idle_and_refuses_otherwise) {
+  runner::SimRunner runner({.vocab_size = kVocabSize, .block_tokens = 4});
+  StepLoop loop(runner, {});
+  Recorder recorder(loop);
+  ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(9), .sampling = greedy(3)}));
+  const Status refused = loop.flush_cache();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "the cache is in use by 1 requests");
+  recorder.run();
+  EXPECT_GT(loop.scheduler().kv_usage().num_cached, 0);
+  EXPECT_TRUE(loop.flush_cache());
+  EXPECT_EQ(loop.scheduler().kv_usage().num_cached, 0);
+}
+
+TEST_F(SimEngine, tells_when_a_request_was_admitted_got_its_first_token_and_ended) {
+  class StepClock : public Clock {
+   public:
+    time_point now() const override { return time; }
+    time_point time{};
+  } clock;
+  runner::SimRunner runner({.vocab_size = kVocabSize, .max_slots = 1});
+  StepLoop loop(runner, {.overlap = false, .clock = &clock});
+  for (core::RequestId id = 0; id < 2; ++id)
+    ASSERT_TRUE(loop.add({.id = id, .prompt = prompt_of(4), .sampling = greedy(3)}));
+  std::vector<RequestTimes> times;
+  bool busy = true;
+  while (busy) {
+    StepUpdates updates;
+    busy = loop.step(updates);
+    clock.time += std::chrono::seconds(1);
+    for (const RequestUpdate& update : updates.requests)
+      if (update.end != nullptr) times.push_back(update.end->times);
+  }
+  ASSERT_EQ(times.size(), 2u);
+  EXPECT_EQ(times[0].admitted_seconds, 0);
+  EXPECT_EQ(times[0].first_token_seconds, 0);
+  EXPECT_EQ(times[0].finished_seconds, 2);
+  EXPECT_EQ(times[1].admitted_seconds, 4);  // the slot is released by step 3
+  EXPECT_EQ(times[1].finished_seconds, 6);
+}
+
 TEST_F(SimEngine, lets_callbacks_add_and_cancel) {
   runner::SimRunner runner({.vocab_size = kVocabSize});
   StepLoop loop(runner, {});
