@@ -14,7 +14,8 @@ FATHOM := build/release/apps/fathom
 DEMO := models/demo
 
 # Modules that start threads or hand data between them.
-TSAN_MODULES := base metrics weights cpu runner engine
+TSAN_CANDIDATES := base metrics sched grammar weights cpu runner engine http server
+TSAN_MODULES := $(shell for m in $(TSAN_CANDIDATES); do ls tests/$$m/*.cc >/dev/null 2>&1 && echo $$m; done)
 TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
 
 .PHONY: all build serve test check sanitize asan tsan fuzz clean packages test-packages check-packages
