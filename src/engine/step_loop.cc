@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/startup_error.h"
+#include "base/trace.h"
 
 namespace fathom::engine {
 namespace {
@@ -197,7 +198,12 @@ bool StepLoop::submit_next() {
   const Clock::time_point start = config_.clock->now();
   if (spare_steps_.empty()) spare_steps_.emplace_back();
   sched::PlannedStep& step = spare_steps_.back();
-  scheduler_.plan(next_step_id_, step);
+  {
+    trace::Span span("sched", "plan");
+    scheduler_.plan(next_step_id_, step);
+    span.arg("slices", static_cast<int64_t>(step.slices.size()));
+    span.arg("waiting", scheduler_.num_waiting());
+  }
   const Clock::time_point now = config_.clock->now();
   stats_.last_plan_us = seconds_between(start, now) * 1e6;
   if (step.batch.empty()) return false;
@@ -205,7 +211,11 @@ bool StepLoop::submit_next() {
     auto& state = static_cast<RequestState&>(*sequence);
     state.times.admitted_seconds = seconds_between(state.arrived, now);
   }
-  runner_.submit(step.batch);
+  {
+    trace::Span span("runner", "submit");
+    span.arg("step", next_step_id_);
+    runner_.submit(step.batch);
+  }
   scheduler_.step_submitted(next_step_id_);
   in_flight_.push_back(std::move(step));
   spare_steps_.pop_back();
@@ -221,15 +231,22 @@ void StepLoop::start_masks() {
   masks_.start(in_flight_.front());
 }
 
+core::StepResult StepLoop::wait_for_step() {
+  const trace::Span span("runner", "wait");
+  return runner_.wait();
+}
+
 void StepLoop::commit_oldest(StepUpdates& updates) {
   start_masks();
   sched::PlannedStep step = std::move(in_flight_.front());
   in_flight_.pop_front();
-  core::StepResult result = runner_.wait();
+  core::StepResult result = wait_for_step();
   const int64_t step_id = step.batch.step_id;
   FATHOM_CHECK(result.step_id == step_id && result.slices.size() == step.slices.size(),
                "step " << step_id << " of " << step.slices.size() << " slices, got step "
                        << result.step_id << " of " << result.slices.size());
+  trace::Span span("engine", "commit");
+  span.arg("step", step_id);
   commit_time_ = config_.clock->now();
   scheduler_.step_done(step_id);
   ++stats_.num_committed_steps;

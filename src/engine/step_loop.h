@@ -122,6 +122,7 @@ class StepLoop {
   void apply_ends(StepUpdates& updates);
   bool submit_next();
   void start_masks();
+  core::StepResult wait_for_step();
   void commit_oldest(StepUpdates& updates);
   void commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
                     StepUpdates& updates);

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/startup_error.h"
+#include "base/trace.h"
 
 namespace fathom::runner {
 namespace {
@@ -109,6 +110,7 @@ core::StepResult ModelRunner::wait() {
 }
 
 void ModelRunner::work() {
+  trace::set_thread_name("runner");
   std::unique_lock lock(mutex_);
   while (true) {
     submitted_.wait(lock, [&] { return stopping_ || !batches_.empty(); });

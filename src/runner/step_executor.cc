@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/startup_error.h"
+#include "base/trace.h"
 #include "ops/gather_rows.h"
 #include "ops/step.h"
 
@@ -106,6 +107,9 @@ StepMemory StepExecutor::memory() const {
 }
 
 core::StepResult StepExecutor::run(const core::Batch& batch, MaskMailbox& masks) {
+  trace::Span span("runner", "step");
+  span.arg("step", batch.step_id);
+  span.arg("slices", static_cast<int64_t>(batch.slices.size()));
   const Stopwatch watch;
   core::StepResult result{.step_id = batch.step_id};
   apply_deltas(batch);
@@ -153,8 +157,13 @@ void StepExecutor::apply_deltas(const core::Batch& batch) {
 void StepExecutor::compute(const core::Batch& batch, const StepLayout& layout, MaskMailbox& masks) {
   stage_inputs(layout);
   const model::ForwardBatch forward = prepare_forward(layout);
-  const Tensor hidden = model_.forward(forward, *kv_, workspace_, stream_);
+  const Tensor hidden = [&] {
+    trace::Span span("model", "forward");
+    span.arg("tokens", layout.num_tokens());
+    return model_.forward(forward, *kv_, workspace_, stream_);
+  }();
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
+  const trace::Span span("sampling", "sample");
   sample_rows(layout, hidden);
   commit();
   sampler_.fetch(stream_);
@@ -165,7 +174,10 @@ std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch
                                                         const StepLayout& layout,
                                                         MaskMailbox& masks) {
   if (!wants_masks(batch)) return std::nullopt;
-  std::optional<core::StepMasks> step_masks = masks.take(batch.step_id);
+  std::optional<core::StepMasks> step_masks = [&] {
+    const trace::Span span("sampling", "wait for masks");
+    return masks.take(batch.step_id);
+  }();
   if (!step_masks) return std::nullopt;
   const int vocab_size = model_.config().vocab_size;
   SliceMaskWords words = masks_of_slices(batch, *step_masks, vocab_size);

@@ -10,6 +10,7 @@
 #include "base/startup_error.h"
 #include "base/trace.h"
 #include "tests/engine/serving_scenario.h"
+#include "tests/engine/toy_constraint.h"
 
 namespace fathom::engine {
 namespace {
@@ -419,6 +420,50 @@ TEST(ServingEngine, CanBeScrapedWhileItComesGoesAndWorks) {
   EXPECT_THAT(registry.expose(), HasSubstr("fathom:requests_finished_total 20\n"));
 }
 
+TEST(ServingEngine, LimitsTokensByMasksThatItsWorkersCompute) {
+  constexpr int kVocabSize = 200;
+  runner::SimRunner runner({.vocab_size = kVocabSize, .num_blocks = 64, .max_slots = 8});
+  CollectingSink sink;
+  ServingEngine engine(runner, {.num_mask_workers = 3, .integrity_interval_seconds = 0}, sink);
+  std::map<core::RequestId, core::Request> accepted;
+  for (int i = 0; i < 40; ++i) {
+    core::Request request;
+    request.prompt.assign(static_cast<size_t>(10 + i), i);
+    request.sampling.temperature = 0;
+    request.sampling.max_new_tokens = 30;
+    const testing::ToyConstraint constraint({.vocab_size = kVocabSize, .divisor = 7});
+    if (i % 4 != 0) request.constraint = constraint.clone();
+    const Result<core::RequestId> id = engine.submit(request, 0);
+    ASSERT_TRUE(id);
+    // The engine moves the constraint on; the expectation starts from a fresh one.
+    if (request.constraint) request.constraint = constraint.clone();
+    accepted.emplace(*id, request);
+  }
+  ASSERT_TRUE(sink.wait_for_ends(40));
+  for (const auto& [id, request] : accepted) {
+    EXPECT_EQ(sink.answer(id).reason, FinishReason::kLength) << sink.answer(id).error;
+    expect_right_tokens(request, sink.answer(id), kVocabSize);
+  }
+  EXPECT_GT(engine.metrics().steps.mask_seconds.snapshot().num_observations(), 30u);
+}
+
+TEST(ServingEngine, CountsPromptTokensFoundInTheCache) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  for (core::RequestId id = 1; id <= 2; ++id) {
+    ASSERT_TRUE(engine.submit(make_request(200, 5), 0));
+    ASSERT_TRUE(sink.wait_for_end(id));
+  }
+  const EngineSnapshot now = engine.snapshot();
+  EXPECT_EQ(now.num_prompt_tokens, 400);
+  EXPECT_EQ(now.num_cached_tokens, 192) << "three whole blocks";
+  EXPECT_EQ(now.num_prefill_tokens, 208);
+  EXPECT_TRUE(eventually([&] { return engine.snapshot().num_cached_blocks == 3; }));
+  EXPECT_TRUE(engine.flush_cache());
+  EXPECT_TRUE(eventually([&] { return engine.snapshot().num_cached_blocks == 0; }));
+}
+
 TEST(ServingEngine, RecordsItsStepsInATrace) {
   runner::SimRunner runner(roomy());
   CollectingSink sink;
@@ -428,7 +473,10 @@ TEST(ServingEngine, RecordsItsStepsInATrace) {
   ASSERT_TRUE(id && sink.wait_for_end(*id));
   const std::string json = trace::stop();
   EXPECT_THAT(json, HasSubstr(R"("args":{"name":"engine"})"));
-  EXPECT_THAT(json, HasSubstr(R"("cat":"engine","name":"hand over")"));
+  for (const char* span : {R"("cat":"sched","name":"plan")", R"("cat":"runner","name":"submit")",
+                           R"("cat":"runner","name":"wait")", R"("cat":"engine","name":"commit")",
+                           R"("cat":"engine","name":"hand over")"})
+    EXPECT_THAT(json, HasSubstr(span));
 }
 
 TEST(ServingEngine, RefusesSettingsOutOfRange) {
