@@ -1,0 +1,19 @@
+#pragma once
+// How an answer says why it ended.
+//
+//   append_openai_finish(out, choice, has_tool_calls);   // "finish_reason":"stop","matched_stop":"\n\n"
+//   append_native_finish(out, choice);                   // {"type":"length","length":8} or null
+//
+// Pure functions, thread-safe.
+
+#include <string>
+
+#include "server/generation/choice.h"
+
+namespace fathom::server {
+
+// The two keys; null and null while the choice goes on.
+void append_openai_finish(std::string& out, const Choice& choice, bool has_tool_calls);
+void append_native_finish(std::string& out, const Choice& choice);
+
+}  // namespace fathom::server
