@@ -52,13 +52,13 @@ struct ChoiceSetup {
   std::string id;  // native API: meta_info.id
   int prompt_tokens = 0;
   int logprob_start_len = -1;
-  std::vector<int32_t> prompt;  // only kept when its log-probabilities are shown
+  std::vector<int32_t> prompt{};  // only kept when its log-probabilities are shown
   bool return_logprobs = false, return_prompt_logprobs = false;
-  std::shared_ptr<const text::StopStrings> stop;  // null: none
+  std::shared_ptr<const text::StopStrings> stop{};  // null: none
   bool no_stop_trim = false, skip_special_tokens = true;
   // Chat: how the output is told apart, and the special tokens whose text the parser reads.
-  std::optional<text::OutputParser> parser;
-  std::shared_ptr<const std::vector<int32_t>> marker_ids;
+  std::optional<text::OutputParser> parser{};
+  std::shared_ptr<const std::vector<int32_t>> marker_ids{};
   int32_t think_end_id = -1;
   bool starts_in_reasoning = false;
 };
