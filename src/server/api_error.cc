@@ -57,6 +57,15 @@ ApiError overloaded() {
           .retry_after_seconds = 1};
 }
 
+ApiError loading() {
+  return {.status = 503,
+          .message = "the model is still loading; GET /readyz says how far it is",
+          .type = "server_error",
+          .param = "",
+          .code = "service_unavailable",
+          .retry_after_seconds = 5};
+}
+
 ApiError draining() {
   return {.status = 503,
           .message = "the server is shutting down and takes no new requests",

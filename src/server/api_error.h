@@ -24,7 +24,8 @@ ApiError invalid_parameter(std::string param, std::string message);  // 400 inva
 ApiError context_too_long(std::string param, std::string message);   // 400 context_length_exceeded
 ApiError model_not_found(const std::string& model);                  // 404
 ApiError overloaded();                                               // 429: the queue is full
-ApiError draining();                                                 // 503
+ApiError loading();         // 503: the weights are not there yet
+ApiError draining();        // 503
 ApiError internal_error();  // 500: "the request failed; see the server's log"
 // The engine's refusals. Texts of kInvalidArgument and kTooLong are ours and are passed on, no others.
 ApiError from_engine(const Error& error);

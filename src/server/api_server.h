@@ -6,34 +6,51 @@
 //   ApiServer api({.model = model, .settings = settings});
 //   http::Router router;
 //   api.register_routes(router);
-//   http::Server http(http_config, router);              // listening from here on
-//   api.set_transport(...);
+//   http::Server http(http_config, std::move(router));
+//   api.set_transport(http);
+//   http.start();                                        // /livez answers from here on
 //   ... load the weights, api.set_loading("weights", 0.4) ...
+//   engine::EngineMetrics metrics(api.registry(), dimensions);
 //   engine::ServingEngine engine(runner, config, api.update_sink());
-//   api.set_ready(engine, facts);
-//   ... a signal: api.begin_drain(); wait for num_open_requests() == 0; api.fail_open_requests() ...
+//   api.set_ready(engine, metrics, facts);
+//   ... a signal: api.begin_drain(); http.wait_idle(timeout); api.fail_open_requests() ...
+//   http.stop();  api.detach_engine();
 //
-// Order of destruction: http server, engine, api. Thread-safe.
+// Public functions are thread-safe. Outlives the transport and the engine.
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "base/json.h"
+#include "engine/engine_metrics.h"
 #include "engine/serving_engine.h"
 #include "http/router.h"
+#include "http/server.h"
+#include "metrics/registry.h"
 #include "server/served_model.h"
 
 namespace fathom::server {
 
 struct ApiConfig {
-  ServedModel model;
-  bool constrain_tool_calls = false;
+  ServedModel model;                     // max_context_tokens is set by set_ready()
+  std::string model_type, architecture;  // of config.json
   int num_workers = 2;
   int max_queued_jobs = 1024;  // requests waiting for a worker; more are refused with 429
+  bool salt_by_key = false;    // requests of different API keys share no cached prefix
+  bool log_requests = true;    // an access line for each answer
   std::string profile_dir;     // where /stop_profile writes; empty = profiling is refused
   json::Value settings = json::Value::object();  // every effective setting, flat, no secrets
 };
+
+// What is known once the memory plan is made.
+struct EngineFacts {
+  int max_context_tokens = 0;    // longest sequence, prompt and answer
+  int64_t max_total_tokens = 0;  // rows of the KV pool
+  int max_running_requests = 0;
+  int64_t weight_bytes = 0, kv_cache_bytes = 0;
+};
+
+struct ServerState;
 
 class ApiServer {
  public:
@@ -42,17 +59,19 @@ class ApiServer {
   ApiServer(const ApiServer&) = delete;
   ApiServer& operator=(const ApiServer&) = delete;
 
-  // Called once, before the transport starts.
+  // Called once, before the transport exists.
   void register_routes(http::Router& router);
-  // How to run a task on one of the transport's I/O threads. Called once, before set_ready().
-  using PostToThread = std::function<void(int thread_idx, std::function<void()> task)>;
-  void set_transport(int num_io_threads, PostToThread post);
+  // Called once, before the transport starts; it stays until stop() was called on it.
+  void set_transport(http::Server& http);
 
   // What /readyz says until set_ready(): the phase and how far it is, 0 to 1.
   void set_loading(const std::string& phase, double fraction);
+  metrics::Registry& registry();
   // The sink to build the engine with.
   engine::UpdateSink& update_sink();
-  void set_ready(engine::ServingEngine& engine, const EngineFacts& facts);
+  // From here on requests are taken.
+  void set_ready(engine::ServingEngine& engine, engine::EngineMetrics& metrics,
+                 const EngineFacts& facts);
 
   // Readiness turns 503 and new requests are refused; admitted ones go on.
   void begin_drain();
@@ -60,10 +79,11 @@ class ApiServer {
   int num_open_requests() const;
   // Every open request ends with an error: a 503, or an error event in a stream.
   void fail_open_requests();
+  // Nothing reads engine and metrics after this. Called when the transport has stopped.
+  void detach_engine();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<ServerState> state_;
 };
 
 }  // namespace fathom::server

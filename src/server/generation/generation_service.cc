@@ -272,6 +272,7 @@ void GenerationService::abort(const std::string& rid) {
     }
   }
   engine::ServingEngine* const engine = engine_.load();
+  if (engine == nullptr) return;
   for (const core::RequestId id : ids) engine->cancel(id);
 }
 

@@ -1,0 +1,18 @@
+#pragma once
+// The transport's counters and the open requests under metric names.
+//
+//   metrics::Registry::Collector collector = add_http_metrics(registry, http.counters(), generation);
+//
+// The collector is destroyed before the counters and the service.
+
+#include "http/server_counters.h"
+#include "metrics/registry.h"
+#include "server/generation/generation_service.h"
+
+namespace fathom::server {
+
+metrics::Registry::Collector add_http_metrics(metrics::Registry& registry,
+                                              const http::ServerCounters& counters,
+                                              const GenerationService& generation);
+
+}  // namespace fathom::server

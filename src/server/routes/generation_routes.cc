@@ -1,0 +1,96 @@
+// The routes that need the tokenizer, on the workers: chat, completions, generate, tokenize, detokenize.
+
+#include <utility>
+
+#include "base/clock.h"
+#include "server/requests/chat_request.h"
+#include "server/requests/completion_request.h"
+#include "server/requests/generate_request.h"
+#include "server/requests/tokenize_request.h"
+#include "server/server_state.h"
+
+namespace fathom::server {
+namespace {
+
+using ParseGeneration = Parsed<GenerationRequest> (*)(std::string_view, const ServedModel&);
+
+http::Route generation_route(const char* method, const char* path, ParseGeneration parse,
+                             ServerState& state) {
+  auto handler = [&state, parse](http::ExchangePtr exchange) {
+    if (const std::optional<ApiError> refusal = state.refusal()) {
+      return exchange->send(to_response(*refusal));
+    }
+    const Stopwatch since_arrival;
+    state.run_on_worker(exchange, [&state, parse, exchange, since_arrival] {
+      Parsed<GenerationRequest> parsed = parse(exchange->request().body, state.config.model);
+      if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
+        return send_later(exchange, to_response(*error));
+      }
+      state.generation.start(std::move(std::get<GenerationRequest>(parsed)), exchange,
+                             since_arrival);
+    });
+  };
+  return {.method = method,
+          .path = path,
+          .access = http::Access::kInference,
+          .handler = std::move(handler)};
+}
+
+http::Response tokenize(std::string_view body, const ServedModel& model) {
+  const Parsed<TokenizeRequest> parsed = parse_tokenize_request(body, model);
+  if (const ApiError* error = std::get_if<ApiError>(&parsed)) return to_response(*error);
+  const auto& request = std::get<TokenizeRequest>(parsed);
+  json::Value tokens = json::Value::array(), counts = json::Value::array();
+  for (const std::vector<int32_t>& ids : request.tokens) {
+    tokens.push_back(ids);
+    counts.push_back(ids.size());
+  }
+  return json_response({{"tokens", request.is_batch ? tokens : tokens.at(0)},
+                        {"count", request.is_batch ? counts : counts.at(0)},
+                        {"max_model_len", model.max_context_tokens}});
+}
+
+http::Response detokenize(std::string_view body, const ServedModel& model) {
+  const Parsed<DetokenizeRequest> parsed = parse_detokenize_request(body, model);
+  if (const ApiError* error = std::get_if<ApiError>(&parsed)) return to_response(*error);
+  const auto& request = std::get<DetokenizeRequest>(parsed);
+  json::Value texts = json::Value::array();
+  for (const std::vector<int32_t>& ids : request.tokens) {
+    texts.push_back(model.tokenizer->decode(ids, request.skip_special_tokens));
+  }
+  return json_response({{"text", request.is_batch ? texts : texts.at(0)}});
+}
+
+using AnswerBody = http::Response (*)(std::string_view, const ServedModel&);
+
+http::Route text_route(const char* path, AnswerBody answer, ServerState& state) {
+  auto handler = [&state, answer](http::ExchangePtr exchange) {
+    if (const std::optional<ApiError> refusal = state.refusal()) {
+      return exchange->send(to_response(*refusal));
+    }
+    state.run_on_worker(exchange, [&state, answer, exchange] {
+      send_later(exchange, answer(exchange->request().body, state.config.model));
+    });
+  };
+  return {.method = "POST",
+          .path = path,
+          .access = http::Access::kInference,
+          .handler = std::move(handler)};
+}
+
+}  // namespace
+
+void add_generation_routes(http::Router& router, ServerState& state) {
+  router.add(generation_route("POST", "/v1/chat/completions", parse_chat_request, state));
+  router.add(generation_route("POST", "/v1/completions", parse_completion_request, state));
+  router.add(generation_route("POST", "/generate", parse_generate_request, state));
+  router.add(generation_route("PUT", "/generate", parse_generate_request, state));
+  for (const char* path : {"/tokenize", "/v1/tokenize"}) {
+    router.add(text_route(path, tokenize, state));
+  }
+  for (const char* path : {"/detokenize", "/v1/detokenize"}) {
+    router.add(text_route(path, detokenize, state));
+  }
+}
+
+}  // namespace fathom::server

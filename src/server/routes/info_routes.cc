@@ -1,0 +1,121 @@
+// What is served and how: /v1/models, /model_info, /server_info, /metrics.
+
+#include <utility>
+
+#include "server/server_state.h"
+
+namespace fathom::server {
+namespace {
+
+constexpr std::string_view kModelsPath = "/v1/models/";
+constexpr double kGigabyte = 1e9;
+
+json::Value model_card(const ServerState& state, const std::string& name) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", state.created},
+          {"owned_by", "fathom"},
+          {"root", name},
+          {"parent", nullptr},
+          {"max_model_len", state.config.model.max_context_tokens}};
+}
+
+void list_models(const ServerState& state, const http::ExchangePtr& exchange) {
+  json::Value data = json::Value::array();
+  for (const std::string& name : state.config.model.names) data.push_back(model_card(state, name));
+  exchange->send(json_response({{"object", "list"}, {"data", std::move(data)}}));
+}
+
+void show_model(const ServerState& state, const http::ExchangePtr& exchange) {
+  const std::string name = exchange->request().path.substr(kModelsPath.size());
+  for (const std::string& known : state.config.model.names) {
+    if (known == name) return exchange->send(json_response(model_card(state, name)));
+  }
+  exchange->send(to_response(model_not_found(name)));
+}
+
+void model_info(const ServerState& state, const http::ExchangePtr& exchange) {
+  const std::string& path = state.config.model.model_path;
+  exchange->send(json_response({{"model_path", path},
+                                {"tokenizer_path", path},
+                                {"is_generation", true},
+                                {"preferred_sampling_params", nullptr},
+                                {"weight_version", "default"},
+                                {"has_image_understanding", false},
+                                {"has_audio_understanding", false},
+                                {"model_type", state.config.model_type},
+                                {"architectures", {state.config.architecture}}}));
+}
+
+// What SGLang's benchmark clients read of a server's state.
+json::Value internal_state(const ServerState& state) {
+  const EngineFacts& facts = state.facts;
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  return {{"dp_size", 1},
+          {"last_gen_throughput", state.engine_metrics->load.generation_tokens_per_second.value()},
+          {"effective_max_running_requests_per_dp", facts.max_running_requests},
+          {"memory_usage",
+           {{"weight", static_cast<double>(facts.weight_bytes) / kGigabyte},
+            {"kvcache", static_cast<double>(facts.kv_cache_bytes) / kGigabyte},
+            {"token_capacity", facts.max_total_tokens},
+            {"graph", 0.0}}},
+          {"num_running_reqs", snapshot.num_running},
+          {"num_waiting_reqs", snapshot.num_waiting},
+          {"num_steps", snapshot.num_steps},
+          {"num_retractions", snapshot.num_retractions}};
+}
+
+void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
+  json::Value info = state.config.settings;
+  info["model_path"] = state.config.model.model_path;
+  info["tokenizer_path"] = state.config.model.model_path;
+  info["served_model_name"] = state.config.model.name();
+  for (const char* size : {"tp_size", "dp_size", "ep_size", "pp_size"}) info[size] = 1;
+  info["page_size"] = state.engine->snapshot().block_tokens;
+  info["status"] = "ready";
+  info["max_total_num_tokens"] = state.facts.max_total_tokens;
+  info["max_req_input_len"] = state.facts.max_context_tokens - 1;
+  info["kv_events"] = nullptr;
+  info["internal_states"] = json::Value::array({internal_state(state)});
+  exchange->send(json_response(info));
+}
+
+void show_metrics(ServerState& state, const http::ExchangePtr& exchange) {
+  http::Response response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = state.registry.expose();
+  exchange->send(std::move(response));
+}
+
+// Only once the model is there; also while draining.
+http::Route loaded_route(const char* path,
+                         void (*answer)(const ServerState&, const http::ExchangePtr&),
+                         ServerState& state) {
+  return {.method = "GET",
+          .path = path,
+          .access = http::Access::kInference,
+          .handler = [&state, answer](const http::ExchangePtr& exchange) {
+            if (state.phase.load() == Phase::kLoading || state.engine == nullptr) {
+              return exchange->send(to_response(loading()));
+            }
+            answer(state, exchange);
+          }};
+}
+
+}  // namespace
+
+void add_info_routes(http::Router& router, ServerState& state) {
+  router.add(loaded_route("/v1/models", list_models, state));
+  router.add(loaded_route("/v1/models/{id}", show_model, state));
+  router.add(loaded_route("/model_info", model_info, state));
+  router.add(loaded_route("/get_model_info", model_info, state));
+  router.add(loaded_route("/server_info", server_info, state));
+  router.add(loaded_route("/get_server_info", server_info, state));
+  router.add(
+      {.method = "GET",
+       .path = "/metrics",
+       .access = http::Access::kInference,
+       .handler = [&state](const http::ExchangePtr& exchange) { show_metrics(state, exchange); }});
+}
+
+}  // namespace fathom::server

@@ -1,0 +1,64 @@
+#pragma once
+// ServerState: what the handlers of all routes share. Internal to the server; ApiServer owns it.
+//
+//   void add_health_routes(http::Router& router, ServerState& state);
+//
+// `phase` guards what becomes known late: `engine`, `facts` and model.max_context_tokens are written before
+// it turns kReady and read only by those who saw that.
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "server/api_error.h"
+#include "server/api_server.h"
+#include "server/deadline_timer.h"
+#include "server/generation/generation_service.h"
+#include "server/stats_history.h"
+#include "server/worker_pool.h"
+
+namespace fathom::server {
+
+enum class Phase { kLoading, kReady, kDraining };
+
+struct ServerState {
+  explicit ServerState(ApiConfig api_config);
+
+  // Why no request can be taken now; nothing = one can.
+  std::optional<ApiError> refusal() const;
+  // Runs a job on a worker, or answers 429.
+  void run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job);
+
+  ApiConfig config;
+  const int64_t created;  // unix seconds
+  std::atomic<Phase> phase{Phase::kLoading};
+  engine::ServingEngine* engine = nullptr;
+  engine::EngineMetrics* engine_metrics = nullptr;
+  EngineFacts facts;
+
+  std::mutex loading_mutex;
+  std::string loading_phase = "starting";
+  double loading_fraction = 0;
+
+  metrics::Registry registry;
+  StatsHistory history;
+  GenerationService generation;
+  DeadlineTimer timer;
+  metrics::Registry::Collector collector;
+  std::optional<StatsTimer> stats_timer;
+  WorkerPool workers;  // last: its jobs use everything above
+};
+
+// Answers on the exchange's own thread, from wherever the caller is.
+void send_later(const http::ExchangePtr& exchange, http::Response response);
+http::Response text_response(std::string text);
+http::Response json_response(const json::Value& value);
+
+void add_health_routes(http::Router& router, ServerState& state);
+void add_generation_routes(http::Router& router, ServerState& state);
+void add_info_routes(http::Router& router, ServerState& state);
+void add_admin_routes(http::Router& router, ServerState& state);
+
+}  // namespace fathom::server
