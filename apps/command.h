@@ -15,6 +15,7 @@ struct Command {
   std::function<int()> run;
 };
 
+Command add_serve(CLI::App& parent);
 Command add_generate(CLI::App& parent);
 Command add_eval_gsm8k(CLI::App& eval);
 Command add_bench_one_batch(CLI::App& bench);

@@ -32,6 +32,11 @@ int num_threads(const DeviceFlags& flags) {
   return flags.cpu_threads > 0 ? flags.cpu_threads : cpu::num_physical_cores();
 }
 
+double fraction(const weights::LoadProgress& progress) {
+  if (progress.bytes_total <= 0) return 0;
+  return static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
+}
+
 void log_model(const ModelFlags& flags, const model::Model& model) {
   const config::ModelConfig& config = model.config();
   const bool fp8 = config.quantization_config.has_value() && !flags.dequantize;
@@ -120,13 +125,16 @@ std::vector<std::string> ignored_prefixes(const ModelFlags& flags, const model::
   return prefixes;
 }
 
-void load_weights(const EngineFlags& flags, model::Model& model) {
+void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer) {
   LoadProgressBar bar(flags.model.dummy() ? "Filling weights" : "Loading weights");
-  weights::LoadOptions options{
-      .num_threads = num_threads(flags.device),
-      .dummy_seed = flags.model.random_seed,
-      .on_progress = [&bar](const weights::LoadProgress& progress) { bar.update(progress); },
-      .ignored_prefixes = ignored_prefixes(flags.model, model)};
+  weights::LoadOptions options{.num_threads = num_threads(flags.device),
+                               .dummy_seed = flags.model.random_seed,
+                               .on_progress =
+                                   [&bar, &observer](const weights::LoadProgress& progress) {
+                                     bar.update(progress);
+                                     if (observer) observer("weights", fraction(progress));
+                                   },
+                               .ignored_prefixes = ignored_prefixes(flags.model, model)};
   if (flags.model.dummy()) {
     throw_on_error(weights::fill_dummy(model.parameters(), options));
   } else {
@@ -140,7 +148,7 @@ void load_weights(const EngineFlags& flags, model::Model& model) {
   model.finish_loading(*stream);
 }
 
-ReadyModel make_ready_model(const EngineFlags& flags) {
+ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observer) {
   apply_log_flags(flags.log);
   const Stopwatch total;
   ReadyModel ready;
@@ -150,8 +158,9 @@ ReadyModel make_ready_model(const EngineFlags& flags) {
   ready.model = model::Model::create(ready.config, model_options(flags.model), *ready.backend);
   log_model(flags.model, *ready.model);
   const double create_seconds = total.seconds();
-  load_weights(flags, *ready.model);
+  load_weights(flags, *ready.model, observer);
   const double load_seconds = total.seconds() - create_seconds;
+  if (observer) observer("memory plan", 0);
   std::unique_ptr<runner::ModelRunner> runner = make_runner(flags, *ready.model);
   log_runner(flags, *runner);
   ready.runner = std::move(runner);

@@ -7,6 +7,7 @@
 //
 // Throws StartupError. The struct owns everything; the runner is destroyed before the model.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,14 +27,18 @@ struct ReadyModel {
   std::unique_ptr<runner::Runner> runner;
 };
 
-ReadyModel make_ready_model(const EngineFlags& flags);
+// Told how far the start is: the phase and the part of it that is done, 0 to 1. May be called by several
+// threads, one at a time.
+using LoadObserver = std::function<void(const std::string& phase, double fraction)>;
+
+ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observer = {});
 
 // The parts, for subcommands that stop half-way (inspect).
 config::ModelConfig load_config(const ModelFlags& flags);
 const ops::Backend& choose_backend(const DeviceFlags& flags);
 model::ModelOptions model_options(const ModelFlags& flags);
 // Loads or fills the parameters, with a progress bar.
-void load_weights(const EngineFlags& flags, model::Model& model);
+void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer = {});
 
 engine::StepLoopConfig step_loop_config(const EngineFlags& flags, const ReadyModel& ready);
 

@@ -23,6 +23,7 @@ struct Program {
     use_help_style(app);
     app.set_version_flag("--version", std::string("fathom ") + FATHOM_VERSION, "Show the version");
     app.require_subcommand(1);
+    commands.push_back(add_serve(app));
     commands.push_back(add_generate(app));
     CLI::App* eval = app.add_subcommand("eval", "Measure a model's accuracy");
     eval->require_subcommand(1);
@@ -32,7 +33,8 @@ struct Program {
     commands.push_back(add_bench_one_batch(*bench));
     commands.push_back(add_inspect(app));
     commands.push_back(add_tokenize(app));
-    set_examples(app, {"fathom generate --model-path models/demo --chat --prompt \"Hello!\"",
+    set_examples(app, {"fathom serve --model-path models/demo",
+                       "fathom generate --model-path models/demo --chat --prompt \"Hello!\"",
                        "fathom inspect --model-path models/demo", "fathom generate --help"});
   }
 };

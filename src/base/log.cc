@@ -4,13 +4,20 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <memory>
+
+#include "base/json.h"
 
 namespace fathom {
 namespace {
 
+constexpr const char* kTextPattern = "%Y-%m-%dT%H:%M:%S.%e %^level=%l%$ %v";
+constexpr const char* kJsonPattern = "{\"time\":\"%Y-%m-%dT%H:%M:%S.%e%z\",\"level\":\"%l\",%v}";
+
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
+std::atomic<LogFormat> g_format{LogFormat::kText};
 thread_local int t_rank = -1;
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
@@ -31,7 +38,7 @@ spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto created = std::make_shared<spdlog::logger>(
         "fathom", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    created->set_pattern("%Y-%m-%dT%H:%M:%S.%e %^level=%l%$ %v");
+    created->set_pattern(kTextPattern);
     created->set_level(spdlog::level::debug);
     return created;
   }();
@@ -62,20 +69,8 @@ void append_value(std::string& line, std::string_view value) {
   line += '"';
 }
 
-}  // namespace
-
-LogField::LogField(std::string_view k, double v) : key(k) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", v);
-  value = text;
-}
-
-void set_log_level(LogLevel level) { g_level = level; }
-LogLevel log_level() { return g_level; }
-void set_log_rank(int rank) { t_rank = rank; }
-
-void write_log(LogLevel level, std::string_view module, std::string_view event,
-               std::initializer_list<LogField> fields) {
+std::string text_line(std::string_view module, std::string_view event,
+                      std::span<const LogField> fields) {
   std::string line = "module=";
   line += module;
   if (t_rank >= 0) line += " rank=" + std::to_string(t_rank);
@@ -87,6 +82,48 @@ void write_log(LogLevel level, std::string_view module, std::string_view event,
     line += '=';
     append_value(line, field.value);
   }
+  return line;
+}
+
+// The members that follow time and level.
+std::string json_line(std::string_view module, std::string_view event,
+                      std::span<const LogField> fields) {
+  const auto text = [](std::string_view value) { return json::dump(json::Value(value)); };
+  std::string line = "\"module\":" + text(module);
+  if (t_rank >= 0) line += ",\"rank\":" + std::to_string(t_rank);
+  line += ",\"event\":" + text(event);
+  for (const LogField& field : fields) {
+    line += ',' + text(field.key) + ':' + (field.is_literal ? field.value : text(field.value));
+  }
+  return line;
+}
+
+}  // namespace
+
+LogField::LogField(std::string_view k, double v) : key(k), is_literal(std::isfinite(v)) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", v);
+  value = text;
+}
+
+void set_log_level(LogLevel level) { g_level = level; }
+LogLevel log_level() { return g_level; }
+void set_log_rank(int rank) { t_rank = rank; }
+
+void set_log_format(LogFormat format) {
+  g_format = format;
+  logger().set_pattern(format == LogFormat::kJson ? kJsonPattern : kTextPattern);
+}
+
+void write_log(LogLevel level, std::string_view module, std::string_view event,
+               std::initializer_list<LogField> fields) {
+  write_log(level, module, event, std::span(fields.begin(), fields.size()));
+}
+
+void write_log(LogLevel level, std::string_view module, std::string_view event,
+               std::span<const LogField> fields) {
+  const std::string line = g_format.load() == LogFormat::kJson ? json_line(module, event, fields)
+                                                               : text_line(module, event, fields);
   logger().log(to_spdlog(level), spdlog::string_view_t(line));
 }
 

@@ -4,11 +4,12 @@
 //
 //   FATHOM_LOG(kInfo, "weights", "checkpoint loaded", {{"bytes", bytes}, {"seconds", seconds}});
 //
-// Thread-safe. set_log_level() and set_log_rank() are called once by main() or a rank's thread.
+// Thread-safe. set_log_level(), set_log_format() and set_log_rank() are called once by main() or a rank's thread.
 
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,20 +20,30 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 // One fact of a log line.
 struct LogField {
   std::string key, value;
+  bool is_literal = false;  // a number or a truth value: not quoted in JSON
   LogField(std::string_view k, std::string_view v) : key(k), value(v) {}
   LogField(std::string_view k, const char* v) : key(k), value(v) {}
   LogField(std::string_view k, const std::string& v) : key(k), value(v) {}
-  LogField(std::string_view k, bool v) : key(k), value(v ? "true" : "false") {}
-  LogField(std::string_view k, std::integral auto v) : key(k), value(std::to_string(v)) {}
+  LogField(std::string_view k, bool v) : key(k), value(v ? "true" : "false"), is_literal(true) {}
+  LogField(std::string_view k, std::integral auto v)
+      : key(k), value(std::to_string(v)), is_literal(true) {}
   LogField(std::string_view k, double v);
+};
+
+enum class LogFormat {
+  kText,  // time level=info module=... event=... key=value
+  kJson,  // one object per line: {"time", "level", "module", "event", ...}
 };
 
 void set_log_level(LogLevel level);
 LogLevel log_level();
+void set_log_format(LogFormat format);
 // The rank that this thread's lines carry; -1 (default) writes none.
 void set_log_rank(int rank);
 void write_log(LogLevel level, std::string_view module, std::string_view event,
                std::initializer_list<LogField> fields);
+void write_log(LogLevel level, std::string_view module, std::string_view event,
+               std::span<const LogField> fields);
 
 }  // namespace fathom
 

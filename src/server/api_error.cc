@@ -41,8 +41,7 @@ ApiError context_too_long(std::string param, std::string message) {
 
 ApiError model_not_found(const std::string& model) {
   return {.status = 404,
-          .message = "the model " + json::dump(model.substr(0, 128)) +
-                     " is not served here",
+          .message = "the model " + json::dump(model.substr(0, 128)) + " is not served here",
           .type = kInvalidRequest,
           .param = "model",
           .code = "model_not_found"};

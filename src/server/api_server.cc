@@ -40,6 +40,7 @@ GenerationService::Config generation_config(const ApiConfig& config) {
   GenerationService::Config generation{.tokenizer = config.model.tokenizer,
                                        .vocab_size = config.model.vocab_size,
                                        .eos_token_ids = config.model.eos_token_ids,
+                                       .chat_format = config.model.chat_format,
                                        .salt_by_key = config.salt_by_key};
   if (config.log_requests) generation.on_answer = log_answer;
   return generation;
@@ -47,12 +48,6 @@ GenerationService::Config generation_config(const ApiConfig& config) {
 
 metrics::Labels labels(const ApiConfig& config) {
   return {{"model_name", config.model.name()}, {"engine_type", "unified"}};
-}
-
-LatencyCounts latency_counts(const metrics::Histogram& histogram) {
-  const metrics::HistogramSnapshot snapshot = histogram.snapshot();
-  return {.bounds_seconds = snapshot.upper_bounds,
-          .counts = {snapshot.counts.begin(), snapshot.counts.end()}};
 }
 
 }  // namespace
@@ -127,19 +122,17 @@ void ApiServer::set_loading(const std::string& phase, double fraction) {
 metrics::Registry& ApiServer::registry() { return state_->registry; }
 engine::UpdateSink& ApiServer::update_sink() { return state_->generation; }
 
-void ApiServer::set_ready(engine::ServingEngine& engine, engine::EngineMetrics& metrics,
-                          const EngineFacts& facts) {
+void ApiServer::set_ready(engine::ServingEngine& engine, const EngineFacts& facts) {
   state_->engine = &engine;
-  state_->engine_metrics = &metrics;
   state_->facts = facts;
   state_->config.model.max_context_tokens = facts.max_context_tokens;
   state_->generation.set_engine(&engine);
-  state_->stats_timer.emplace(state_->history, [&engine, &metrics] {
-    return StatsReading{
-        .unix_seconds = unix_seconds(),
-        .engine = engine.snapshot(),
-        .first_token = latency_counts(metrics.requests.time_to_first_token_seconds),
-        .inter_token = latency_counts(metrics.requests.inter_token_latency_seconds)};
+  state_->stats_timer.emplace(state_->history, [&engine] {
+    const engine::RequestHistograms& requests = engine.metrics().requests;
+    return StatsReading{.unix_seconds = unix_seconds(),
+                        .engine = engine.snapshot(),
+                        .first_token_seconds = requests.time_to_first_token_seconds.snapshot(),
+                        .inter_token_seconds = requests.inter_token_latency_seconds.snapshot()};
   });
   Phase loading = Phase::kLoading;
   state_->phase.compare_exchange_strong(loading, Phase::kReady);

@@ -10,9 +10,8 @@
 //   api.set_transport(http);
 //   http.start();                                        // /livez answers from here on
 //   ... load the weights, api.set_loading("weights", 0.4) ...
-//   engine::EngineMetrics metrics(api.registry(), dimensions);
-//   engine::ServingEngine engine(runner, config, api.update_sink());
-//   api.set_ready(engine, metrics, facts);
+//   engine::ServingEngine engine(runner, {.registry = &api.registry(), ...}, api.update_sink());
+//   api.set_ready(engine, facts);
 //   ... a signal: api.begin_drain(); http.wait_idle(timeout); api.fail_open_requests() ...
 //   http.stop();  api.detach_engine();
 //
@@ -22,7 +21,6 @@
 #include <string>
 
 #include "base/json.h"
-#include "engine/engine_metrics.h"
 #include "engine/serving_engine.h"
 #include "http/router.h"
 #include "http/server.h"
@@ -70,8 +68,7 @@ class ApiServer {
   // The sink to build the engine with.
   engine::UpdateSink& update_sink();
   // From here on requests are taken.
-  void set_ready(engine::ServingEngine& engine, engine::EngineMetrics& metrics,
-                 const EngineFacts& facts);
+  void set_ready(engine::ServingEngine& engine, const EngineFacts& facts);
 
   // Readiness turns 503 and new requests are refused; admitted ones go on.
   void begin_drain();
@@ -79,7 +76,7 @@ class ApiServer {
   int num_open_requests() const;
   // Every open request ends with an error: a 503, or an error event in a stream.
   void fail_open_requests();
-  // Nothing reads engine and metrics after this. Called when the transport has stopped.
+  // Nothing uses the engine after this. Called when the transport has stopped.
   void detach_engine();
 
  private:

@@ -35,7 +35,6 @@ struct ServerState {
   const int64_t created;  // unix seconds
   std::atomic<Phase> phase{Phase::kLoading};
   engine::ServingEngine* engine = nullptr;
-  engine::EngineMetrics* engine_metrics = nullptr;
   EngineFacts facts;
 
   std::mutex loading_mutex;

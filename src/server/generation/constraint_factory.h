@@ -1,18 +1,26 @@
 #pragma once
-// ConstraintFactory: the grammar of a request -> the constraint that the engine samples under. Compiled
-// grammars are kept, least recently used out first, by their source.
+// ConstraintFactory: what a request says about the form of its output -> the constraint that the engine
+// samples under. Compiled grammars are kept by their source.
 //
-//   ConstraintFactory factory({.tokenizer = tokenizer, .vocab_size = 129280, ...});
+//   ConstraintFactory factory({.tokenizer = tokenizer, .vocab_size = 129280, .eos_token_ids = {1}});
 //   Parsed<ConstraintPtr> constraint = factory.make(request, item);
 //
-// Thread-safe; compiling runs in the caller's thread.
+// Where the output begins with reasoning, that is free and the form holds for what follows it. Tool calls
+// that are required take the place of a response format; calls that are only allowed give way to one.
+// Thread-safe; compiling runs in the caller's thread, bounded in time and memory.
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/token_constraint.h"
+#include "grammar/expression.h"
+#include "grammar/tool_calls.h"
+#include "grammar/vocabulary.h"
 #include "server/api_error.h"
+#include "server/generation/grammar_cache.h"
 #include "server/generation_request.h"
 #include "text/tokenizer.h"
 
@@ -25,15 +33,29 @@ class ConstraintFactory {
  public:
   struct Config {
     std::shared_ptr<const text::Tokenizer> tokenizer;
-    int vocab_size = 0;
+    int vocab_size = 0;  // of the logits
     std::vector<int32_t> eos_token_ids;
+    std::optional<text::ChatFormat> chat_format;  // its markers are never text
+    int64_t max_cache_bytes = int64_t{256} << 20;
   };
-  explicit ConstraintFactory(Config config) : config_(std::move(config)) {}
+  explicit ConstraintFactory(Config config);
 
   Parsed<ConstraintPtr> make(const GenerationRequest& request, const GenerationItem& item);
 
  private:
-  Config config_;
+  // The form with its key in the cache and the parameter that errors name.
+  struct Form {
+    grammar::Expression expression;
+    std::string key, param;
+  };
+  Form tool_form(const GenerationRequest& request) const;
+  Form output_form(const GenerationRequest& request, const GrammarSource& source) const;
+  grammar::Marker marker(std::string_view text) const;
+  grammar::ToolCallSyntax tool_syntax(text::ChatFormat format) const;
+
+  const Config config_;
+  std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // null: no eos token, so no grammar
+  GrammarCache cache_;
 };
 
 }  // namespace fathom::server

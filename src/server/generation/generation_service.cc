@@ -6,11 +6,12 @@
 
 #include "base/check.h"
 #include "server/draw_id.h"
+#include "text/chat_markup.h"
 
 namespace fathom::server {
 namespace {
 
-constexpr std::string_view kThinkBegin = "<think>", kThinkEnd = "</think>";
+using text::markup::kThinkBegin, text::markup::kThinkEnd;
 
 std::string_view id_prefix(Endpoint endpoint) {
   switch (endpoint) {
@@ -68,7 +69,8 @@ GenerationService::GenerationService(Config config)
     : config_(std::move(config)),
       constraints_({.tokenizer = config_.tokenizer,
                     .vocab_size = config_.vocab_size,
-                    .eos_token_ids = config_.eos_token_ids}) {}
+                    .eos_token_ids = config_.eos_token_ids,
+                    .chat_format = config_.chat_format}) {}
 
 GenerationService::~GenerationService() = default;
 
@@ -126,6 +128,7 @@ Parsed<GenerationService::Prepared> GenerationService::prepare(GenerationRequest
 ChoiceSetup GenerationService::choice_setup(const GenerationRequest& request,
                                             const GenerationItem& item, int choice_idx) const {
   ChoiceSetup setup{.tokenizer = config_.tokenizer.get(),
+                    .id = "",
                     .prompt_tokens = static_cast<int>(item.prompt.size()),
                     .logprob_start_len = item.logprob_start_len,
                     .return_logprobs = item.sampling.return_logprobs,

@@ -41,6 +41,7 @@ class GenerationService : public engine::UpdateSink {
     std::shared_ptr<const text::Tokenizer> tokenizer;
     int vocab_size = 0;  // of the logits
     std::vector<int32_t> eos_token_ids;
+    std::optional<text::ChatFormat> chat_format = {};
     // Requests of different API keys share no cached prefix.
     bool salt_by_key = false;
     // Called on an I/O thread when an answer is over.

@@ -52,7 +52,7 @@ json::Value internal_state(const ServerState& state) {
   const EngineFacts& facts = state.facts;
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
   return {{"dp_size", 1},
-          {"last_gen_throughput", state.engine_metrics->load.generation_tokens_per_second.value()},
+          {"last_gen_throughput", snapshot.generation_tokens_per_second},
           {"effective_max_running_requests_per_dp", facts.max_running_requests},
           {"memory_usage",
            {{"weight", static_cast<double>(facts.weight_bytes) / kGigabyte},

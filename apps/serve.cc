@@ -1,0 +1,250 @@
+// fathom serve: a checkpoint directory in, the OpenAI API out.
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "apps/command.h"
+#include "apps/engine_setup.h"
+#include "apps/serve_flags.h"
+#include "apps/shutdown_signals.h"
+#include "apps/text_setup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/startup_error.h"
+#include "runner/sim_runner.h"
+#include "server/api_server.h"
+
+namespace fathom::apps {
+namespace {
+
+// How long the last answers may take to leave once every request has ended.
+constexpr std::chrono::milliseconds kFlushTime{2000};
+constexpr int64_t kSimulatedTokens = int64_t{1} << 20;
+
+// What `runner` runs, and what the server says about it.
+struct Backend {
+  ReadyModel model;  // empty in a simulation
+  std::unique_ptr<runner::SimRunner> simulation;
+  int64_t weight_bytes = 0;
+
+  runner::Runner& runner() { return simulation ? *simulation : *model.runner; }
+};
+
+std::vector<std::string> model_names(const ServeFlags& flags) {
+  if (!flags.service.served_model_names.empty()) return flags.service.served_model_names;
+  const std::string& path = flags.engine.model.model_path;
+  std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
+  if (folder.filename().empty()) folder = folder.parent_path();
+  std::vector<std::string> names{folder.filename().string()};
+  if (names.front() != path) names.push_back(path);
+  return names;
+}
+
+server::SamplingDefaults sampling_defaults(const ServeFlags& flags) {
+  const std::filesystem::path path =
+      std::filesystem::path(flags.engine.model.model_path) / "generation_config.json";
+  if (flags.service.sampling_defaults != "model" || !std::filesystem::exists(path)) return {};
+  Result<server::SamplingDefaults> defaults =
+      server::sampling_defaults_from_model(read_text_file(path.string()));
+  if (!defaults) throw StartupError(path.string() + ": " + defaults.error().message);
+  return *defaults;
+}
+
+server::ServedModel served_model(const ServeFlags& flags, const config::ModelConfig& config) {
+  TextSetup text = load_text(flags.engine.model.model_path, flags.service.chat_format);
+  server::ServedModel model;
+  model.names = model_names(flags);
+  model.model_path = flags.engine.model.model_path;
+  model.chat_format = text.chat_format;
+  model.chat_format_problem = text.chat_format_problem;
+  model.tokenizer = std::make_shared<const text::Tokenizer>(std::move(text.tokenizer));
+  model.vocab_size = config.vocab_size;
+  model.eos_token_ids = config.eos_token_ids;
+  model.longest_token_bytes = server::longest_token_bytes(*model.tokenizer);
+  model.sampling_defaults = sampling_defaults(flags);
+  model.thinks_by_default = flags.service.thinking;
+  model.constrain_tool_calls = flags.service.constrain_tool_calls;
+  return model;
+}
+
+server::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& config,
+                             const http::KeyStore& keys) {
+  server::ApiConfig api{.model = served_model(flags, config),
+                        .model_type = config.model_type,
+                        .architecture = config.architecture_name,
+                        .num_workers = flags.service.num_workers,
+                        .max_queued_jobs = flags.scheduling.max_queued_requests,
+                        .salt_by_key = keys.size() > 1,
+                        .log_requests = flags.log_requests,
+                        .profile_dir = flags.service.profile_dir,
+                        .settings = settings_json(flags)};
+  api.settings["version"] = FATHOM_VERSION;
+  api.settings["num_api_keys"] = keys.size();
+  if (api.model.chat_format) {
+    api.settings["chat_format"] = text::chat_format_name(*api.model.chat_format);
+  } else {
+    FATHOM_LOG(kWarning, "apps", "no chat format, /v1/chat/completions is refused",
+               {{"why", api.model.chat_format_problem}});
+  }
+  return api;
+}
+
+void log_settings(const server::ApiConfig& api) {
+  std::vector<LogField> fields{{"model_path", api.model.model_path},
+                               {"served_model_name", api.model.name()}};
+  for (const auto& [name, value] : api.settings.items()) {
+    fields.emplace_back(name, value.is_string() ? value.get<std::string>() : json::dump(value));
+  }
+  write_log(LogLevel::kInfo, "apps", "settings", std::span<const LogField>(fields));
+}
+
+std::unique_ptr<runner::SimRunner> make_simulation(const ServeFlags& flags,
+                                                   const config::ModelConfig& config) {
+  const MemoryFlags& memory = flags.engine.memory;
+  const int block_tokens = runner::SimConfig{}.block_tokens;
+  const int64_t tokens = memory.max_total_tokens.value_or(kSimulatedTokens);
+  const int64_t context =
+      flags.engine.model.context_length.value_or(config.max_position_embeddings);
+  const int num_blocks = static_cast<int>((tokens + block_tokens - 1) / block_tokens);
+  return std::make_unique<runner::SimRunner>(runner::SimConfig{
+      .vocab_size = config.vocab_size,
+      .num_blocks = num_blocks,
+      .block_tokens = block_tokens,
+      .max_context_tokens = context,
+      .max_slots = memory.max_running_requests,
+      .max_batch_tokens = std::max(memory.chunked_prefill_size, memory.max_running_requests),
+      .step_delay = std::chrono::microseconds(flags.simulation.step_us)});
+}
+
+Backend make_backend(const ServeFlags& flags, const config::ModelConfig& config,
+                     server::ApiServer& api) {
+  Backend backend;
+  if (flags.is_simulation()) {
+    backend.simulation = make_simulation(flags, config);
+    return backend;
+  }
+  backend.model = make_ready_model(flags.engine, [&api](const std::string& phase, double done) {
+    api.set_loading(phase, done);
+  });
+  backend.weight_bytes = backend.model.model->weight_bytes();
+  return backend;
+}
+
+engine::ServingConfig serving_config(const ServeFlags& flags, const config::ModelConfig& config,
+                                     metrics::Registry& registry) {
+  std::random_device entropy;
+  engine::ServingConfig serving;
+  serving.step = {.chunked_prefill_size = flags.engine.memory.chunked_prefill_size,
+                  .max_running_requests = flags.engine.memory.max_running_requests,
+                  .schedule_policy = flags.scheduling.schedule_policy == "lpm"
+                                         ? sched::SchedulePolicy::kLpm
+                                         : sched::SchedulePolicy::kFcfs,
+                  .radix_cache = !flags.scheduling.disable_radix_cache,
+                  .overlap = !flags.scheduling.disable_overlap_schedule,
+                  .eos_token_ids = config.eos_token_ids,
+                  .random_seed = (uint64_t{entropy()} << 32) | entropy()};
+  serving.max_queued_requests = flags.scheduling.max_queued_requests;
+  serving.max_queue_seconds = flags.scheduling.max_queue_seconds;
+  serving.num_mask_workers = flags.scheduling.num_mask_workers;
+  serving.registry = &registry;
+  return serving;
+}
+
+server::EngineFacts engine_facts(Backend& backend, const engine::ServingEngine& engine) {
+  const runner::RunnerInfo& info = backend.runner().info();
+  const runner::KvGroupInfo& group = info.kv_groups.front();
+  return {.max_context_tokens = static_cast<int>(info.max_context_tokens),
+          .max_total_tokens = int64_t{group.num_blocks} * group.block_tokens,
+          .max_running_requests = engine.max_running_requests(),
+          .weight_bytes = backend.weight_bytes,
+          .kv_cache_bytes = group.num_blocks * group.block_bytes};
+}
+
+void reload_keys(const ServeFlags& flags, http::Server& http) {
+  try {
+    http::KeyStore keys = read_keys(flags.access);
+    FATHOM_LOG(kInfo, "apps", "keys read again", {{"num_api_keys", keys.size()}});
+    http.replace_keys(std::move(keys));
+  } catch (const StartupError& error) {
+    FATHOM_LOG(kError, "apps", "keys not read again, the old ones stay", {{"why", error.what()}});
+  }
+}
+
+// Admitted requests finish within the time; what is left then ends with an error.
+void drain(const ServeFlags& flags, server::ApiServer& api, http::Server& http) {
+  FATHOM_LOG(kInfo, "apps", "draining", {{"open_requests", api.num_open_requests()}});
+  const Stopwatch watch;
+  api.begin_drain();
+  http.begin_drain();
+  const auto timeout =
+      std::chrono::milliseconds(static_cast<int64_t>(flags.service.drain_timeout_seconds * 1e3));
+  const bool done = http.wait_idle(timeout);
+  const int num_failed = done ? 0 : api.num_open_requests();
+  if (!done) {
+    api.fail_open_requests();
+    http.wait_idle(kFlushTime);
+  }
+  FATHOM_LOG(kInfo, "apps", "drained", {{"seconds", watch.seconds()}, {"failed", num_failed}});
+}
+
+void serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server::ApiServer& api,
+                        http::Server& http) {
+  signals.serving_begins();
+  std::printf("Fathom is ready: %s\n", base_url(flags, http.port()).c_str());
+  std::fflush(stdout);
+  while (signals.wait() == ShutdownSignals::Kind::kReload) reload_keys(flags, http);
+  drain(flags, api, http);
+}
+
+int run(const ServeFlags& flags) {
+  set_log_format(flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  apply_log_flags(flags.engine.log);
+  ShutdownSignals signals;
+  const Stopwatch total;
+  http::KeyStore keys = read_keys(flags.access);
+  check_address(flags, keys);
+  const config::ModelConfig config = load_config(flags.engine.model);
+  server::ApiConfig configured = api_config(flags, config, keys);
+  log_settings(configured);
+  server::ApiServer api(std::move(configured));
+  http::Router router;
+  api.register_routes(router);
+  http::Server http(http_config(flags, std::move(keys)), std::move(router));
+  api.set_transport(http);
+  http.start();
+  FATHOM_LOG(kInfo, "apps", "listening",
+             {{"url", base_url(flags, http.port())}, {"seconds", total.seconds()}});
+  Backend backend = make_backend(flags, config, api);
+  const double loaded_seconds = total.seconds();
+  {
+    engine::ServingEngine engine(backend.runner(), serving_config(flags, config, api.registry()),
+                                 api.update_sink());
+    engine.metrics().add_startup(
+        {.total_seconds = total.seconds(), .load_weights_seconds = loaded_seconds});
+    api.set_ready(engine, engine_facts(backend, engine));
+    FATHOM_LOG(kInfo, "apps", "serving", {{"startup_s", total.seconds()}});
+    serve_until_signal(flags, signals, api, http);
+    http.stop();
+    api.detach_engine();
+  }
+  return 0;
+}
+
+}  // namespace
+
+Command add_serve(CLI::App& parent) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* app =
+      parent.add_subcommand("serve", "Serve a model over HTTP: the OpenAI API and SGLang's own");
+  add_serve_flags(*app, *flags);
+  set_examples(*app, {"fathom serve --model-path models/demo",
+                      "fathom serve --model-path /models/DeepSeek-V2-Lite --host 0.0.0.0 \\",
+                      "    --api-key-file /etc/fathom/keys --served-model-name deepseek-v2-lite",
+                      "fathom serve --model-path models/demo --engine sim --sim-step-us 10000"});
+  return {.app = app, .run = [flags] { return run(*flags); }};
+}
+
+}  // namespace fathom::apps

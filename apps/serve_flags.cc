@@ -1,0 +1,303 @@
+#include "apps/serve_flags.h"
+
+#include <chrono>
+#include <cstdlib>
+
+#include "base/startup_error.h"
+#include "text/chat_format.h"
+
+namespace fathom::apps {
+namespace {
+
+void add_address_flags(CLI::App& app, AddressFlags& flags) {
+  const std::string group = "Address";
+  app.add_option("--host", flags.host, "Address to listen on; others than loopback need a key")
+      ->type_name("ADDRESS")
+      ->group(group);
+  app.add_option("--port", flags.port, "Port to listen on; 0 lets the system choose")
+      ->check(CLI::Range(0, 65535))
+      ->type_name("PORT")
+      ->group(group);
+  app.add_option("--num-io-threads", flags.num_io_threads, "Threads that serve connections")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N")
+      ->group(group);
+  CLI::Option* certificate =
+      app.add_option("--ssl-certfile", flags.ssl_certfile, "PEM certificate chain: serve HTTPS")
+          ->type_name("FILE")
+          ->group(group);
+  CLI::Option* key = app.add_option("--ssl-keyfile", flags.ssl_keyfile, "Its PEM private key")
+                         ->type_name("FILE")
+                         ->group(group);
+  certificate->needs(key);
+  key->needs(certificate);
+  app.add_option("--cors-origin", flags.cors_origin,
+                 "Origin that browsers may call the API from, or *")
+      ->type_name("ORIGIN")
+      ->default_str("the server's own")
+      ->group(group);
+}
+
+void add_access_flags(CLI::App& app, AccessFlags& flags) {
+  const std::string group = "Access";
+  app.add_option(
+         "--api-key", flags.api_keys,
+         "KEY or NAME:KEY that clients must send; repeatable. Better: --api-key-file or the "
+         "environment variable FATHOM_API_KEY, which `ps` does not show")
+      ->type_name("KEY")
+      ->group(group);
+  app.add_option("--api-key-file", flags.api_key_file,
+                 "File with one KEY or NAME:KEY per line; read again on SIGHUP")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option(
+         "--admin-api-key", flags.admin_api_keys,
+         "Key for /flush_cache, /abort_request and the profiler; also FATHOM_ADMIN_API_KEY. "
+         "Without one any key may")
+      ->type_name("KEY")
+      ->group(group);
+  app.add_flag("--insecure", flags.insecure,
+               "Listen on other addresses than loopback without any key")
+      ->group(group);
+}
+
+void add_scheduling_flags(CLI::App& app, SchedulingFlags& flags) {
+  const std::string group = "Scheduling";
+  app.add_option("--schedule-policy", flags.schedule_policy,
+                 "lpm admits the request with the longest cached prefix first, fcfs the oldest")
+      ->check(CLI::IsMember({"lpm", "fcfs"}))
+      ->type_name("lpm|fcfs")
+      ->group(group);
+  app.add_flag("--disable-radix-cache", flags.disable_radix_cache,
+               "Compute every prompt from its first token")
+      ->group(group);
+  app.add_flag("--disable-overlap-schedule", flags.disable_overlap_schedule,
+               "Plan a step only when the one before has ended")
+      ->group(group);
+  app.add_option("--max-queued-requests", flags.max_queued_requests,
+                 "Requests that may wait; more are refused with 429")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--max-queue-seconds", flags.max_queue_seconds,
+                 "A request that waits longer is given up")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->type_name("SECONDS")
+      ->group(group);
+  app.add_option("--num-mask-workers", flags.num_mask_workers,
+                 "Threads that compute the masks of constrained requests")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N")
+      ->group(group);
+}
+
+void add_service_flags(CLI::App& app, ServiceFlags& flags) {
+  const std::string group = "Service";
+  app.add_option("--served-model-name", flags.served_model_names,
+                 "Name that clients ask for; repeatable, the first is shown")
+      ->type_name("NAME")
+      ->default_str("the directory's name and its path")
+      ->group(group);
+  app.add_option("--chat-format", flags.chat_format,
+                 "auto chooses by the checkpoint; else one of " + text::chat_format_names())
+      ->type_name("NAME")
+      ->group(group);
+  app.add_option("--sampling-defaults", flags.sampling_defaults,
+                 "What the OpenAI endpoints use where a request says nothing: the API's documented "
+                 "values, or those of generation_config.json")
+      ->check(CLI::IsMember({"openai", "model"}))
+      ->type_name("openai|model")
+      ->group(group);
+  app.add_flag("--thinking", flags.thinking,
+               "Formats that can switch reasoning (v3.1) have it on by default")
+      ->group(group);
+  app.add_flag("--constrain-tool-calls", flags.constrain_tool_calls,
+               "Hold the arguments of every tool call to the tool's schema")
+      ->group(group);
+  app.add_option("--drain-timeout", flags.drain_timeout_seconds,
+                 "After SIGTERM, how long admitted requests may take to finish")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->type_name("SECONDS")
+      ->group(group);
+  app.add_option("--num-workers", flags.num_workers,
+                 "Threads that read, tokenise and compile requests")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--profile-dir", flags.profile_dir,
+                 "Directory for the traces of /start_profile and /stop_profile")
+      ->check(CLI::ExistingDirectory)
+      ->type_name("DIR")
+      ->default_str("profiling is off")
+      ->group(group);
+}
+
+void add_limit_flags(CLI::App& app, LimitFlags& flags) {
+  const std::string group = "Limits";
+  app.add_option("--max-body-bytes", flags.max_body_bytes, "Largest request body")
+      ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 30))
+      ->type_name("BYTES")
+      ->group(group);
+  app.add_option("--max-connections", flags.max_connections, "Connections open at the same time")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  const auto seconds = [&](const char* name, double& value, const char* help) {
+    app.add_option(name, value, help)
+        ->check(CLI::Range(0.01, 86400.0))
+        ->type_name("SECONDS")
+        ->group(group);
+  };
+  seconds("--header-timeout", flags.header_timeout_seconds, "To receive a request's headers");
+  seconds("--body-timeout", flags.body_timeout_seconds, "Between two pieces of a body");
+  seconds("--keep-alive-timeout", flags.keep_alive_seconds, "For which a connection may idle");
+  seconds("--write-timeout", flags.write_stall_seconds,
+          "After which a client that takes nothing is cut off");
+  seconds("--stream-comment-interval", flags.stream_comment_seconds,
+          "A silent stream gets a comment line this often");
+}
+
+void add_simulation_flags(CLI::App& app, SimulationFlags& flags) {
+  const std::string group = "Simulation";
+  app.add_option("--engine", flags.engine,
+                 "sim runs without weights: tokens are hashes of what came before. For load tests "
+                 "of everything around the model; needs config.json and the tokenizer")
+      ->check(CLI::IsMember({"model", "sim"}))
+      ->type_name("model|sim")
+      ->group(group);
+  app.add_option("--sim-step-us", flags.step_us, "How long a simulated step takes")
+      ->check(CLI::Range(0, 10'000'000))
+      ->type_name("MICROSECONDS")
+      ->group(group);
+}
+
+void add_key_of_environment(http::KeyStore& keys, const char* name, http::KeyRole role) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return;
+  const Status added = keys.add(value, role);
+  if (!added) throw StartupError(std::string(name) + ": " + added.error().message);
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+}
+
+}  // namespace
+
+void add_serve_flags(CLI::App& app, ServeFlags& flags) {
+  add_address_flags(app, flags.address);
+  add_access_flags(app, flags.access);
+  add_model_flags(app, flags.engine.model);
+  add_service_flags(app, flags.service);
+  add_memory_flags(app, flags.engine.memory);
+  add_scheduling_flags(app, flags.scheduling);
+  add_limit_flags(app, flags.limits);
+  add_device_flags(app, flags.engine.device);
+  add_simulation_flags(app, flags.simulation);
+  add_log_flags(app, flags.engine.log);
+  app.add_option("--log-format", flags.log_format, "Log lines as key=value text or JSON objects")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->type_name("text|json")
+      ->group("Logging");
+  app.add_flag("--log-requests,!--no-log-requests", flags.log_requests,
+               "A line for each answer, without any text of it")
+      ->group("Logging");
+}
+
+http::KeyStore read_keys(const AccessFlags& flags) {
+  http::KeyStore keys;
+  for (const std::string& key : flags.api_keys) {
+    throw_on_error(keys.add(key, http::KeyRole::kInference));
+  }
+  add_key_of_environment(keys, "FATHOM_API_KEY", http::KeyRole::kInference);
+  if (!flags.api_key_file.empty()) {
+    throw_on_error(keys.add_file(flags.api_key_file, http::KeyRole::kInference));
+  }
+  for (const std::string& key : flags.admin_api_keys) {
+    throw_on_error(keys.add(key, http::KeyRole::kAdmin));
+  }
+  add_key_of_environment(keys, "FATHOM_ADMIN_API_KEY", http::KeyRole::kAdmin);
+  return keys;
+}
+
+void check_address(const ServeFlags& flags, const http::KeyStore& keys) {
+  if (is_loopback(flags.address.host) || !keys.empty() || flags.access.insecure) return;
+  throw StartupError("--host " + flags.address.host +
+                     " lets other machines in and no API key is set; set --api-key-file (or "
+                     "--api-key, FATHOM_API_KEY), or say --insecure");
+}
+
+http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys) {
+  http::ServerConfig config;
+  config.host = flags.address.host;
+  config.port = flags.address.port;
+  config.num_threads = flags.address.num_io_threads;
+  config.limits.max_body_bytes = flags.limits.max_body_bytes;
+  config.limits.max_connections = flags.limits.max_connections;
+  config.timeouts.header = milliseconds(flags.limits.header_timeout_seconds);
+  config.timeouts.body_idle = milliseconds(flags.limits.body_timeout_seconds);
+  config.timeouts.keep_alive = milliseconds(flags.limits.keep_alive_seconds);
+  config.timeouts.write_stall = milliseconds(flags.limits.write_stall_seconds);
+  config.timeouts.stream_comment = milliseconds(flags.limits.stream_comment_seconds);
+  config.tls_certificate_path = flags.address.ssl_certfile;
+  config.tls_key_path = flags.address.ssl_keyfile;
+  config.cors_origin = flags.address.cors_origin;
+  config.keys = std::move(keys);
+  return config;
+}
+
+json::Value settings_json(const ServeFlags& flags) {
+  const ModelFlags& model = flags.engine.model;
+  const MemoryFlags& memory = flags.engine.memory;
+  return {{"host", flags.address.host},
+          {"port", flags.address.port},
+          {"num_io_threads", flags.address.num_io_threads},
+          {"tls", flags.tls()},
+          {"cors_origin", flags.address.cors_origin},
+          {"insecure", flags.access.insecure},
+          {"load_format", model.load_format},
+          {"dtype", model.dtype},
+          {"kv_cache_dtype", model.kv_cache_dtype},
+          {"dequantize", model.dequantize},
+          {"chat_format", flags.service.chat_format},
+          {"sampling_defaults", flags.service.sampling_defaults},
+          {"thinking", flags.service.thinking},
+          {"constrain_tool_calls", flags.service.constrain_tool_calls},
+          {"drain_timeout", flags.service.drain_timeout_seconds},
+          {"num_workers", flags.service.num_workers},
+          {"profiling", !flags.service.profile_dir.empty()},
+          {"chunked_prefill_size", memory.chunked_prefill_size},
+          {"max_running_requests", memory.max_running_requests},
+          {"schedule_policy", flags.scheduling.schedule_policy},
+          {"disable_radix_cache", flags.scheduling.disable_radix_cache},
+          {"disable_overlap_schedule", flags.scheduling.disable_overlap_schedule},
+          {"max_queued_requests", flags.scheduling.max_queued_requests},
+          {"max_queue_seconds", flags.scheduling.max_queue_seconds},
+          {"num_mask_workers", flags.scheduling.num_mask_workers},
+          {"max_body_bytes", flags.limits.max_body_bytes},
+          {"max_connections", flags.limits.max_connections},
+          {"header_timeout", flags.limits.header_timeout_seconds},
+          {"body_timeout", flags.limits.body_timeout_seconds},
+          {"keep_alive_timeout", flags.limits.keep_alive_seconds},
+          {"write_timeout", flags.limits.write_stall_seconds},
+          {"stream_comment_interval", flags.limits.stream_comment_seconds},
+          {"device", flags.engine.device.device},
+          {"cpu_backend", flags.engine.device.cpu_backend},
+          {"engine", flags.simulation.engine},
+          {"sim_step_us", flags.simulation.step_us},
+          {"log_level", flags.engine.log.log_level},
+          {"log_format", flags.log_format},
+          {"log_requests", flags.log_requests}};
+}
+
+std::string base_url(const ServeFlags& flags, int port) {
+  const bool is_v6 = flags.address.host.find(':') != std::string::npos;
+  return std::string(flags.tls() ? "https://" : "http://") + (is_v6 ? "[" : "") +
+         flags.address.host + (is_v6 ? "]" : "") + ":" + std::to_string(port);
+}
+
+}  // namespace fathom::apps

@@ -1,0 +1,81 @@
+#include "apps/shutdown_signals.h"
+
+#include <csignal>
+#include <cstdlib>
+
+#include "base/log.h"
+
+namespace fathom::apps {
+namespace {
+
+// Wakes run() when the object goes.
+constexpr int kWakeSignal = SIGUSR2;
+
+sigset_t handled_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, kWakeSignal}) sigaddset(&set, signal);
+  return set;
+}
+
+}  // namespace
+
+ShutdownSignals::ShutdownSignals() {
+  // Threads inherit the mask, so the signals come to sigwait() and nowhere else.
+  const sigset_t set = handled_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::thread([this] { run(); });
+}
+
+ShutdownSignals::~ShutdownSignals() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  pthread_kill(thread_.native_handle(), kWakeSignal);
+  thread_.join();
+}
+
+void ShutdownSignals::serving_begins() {
+  const std::lock_guard lock(mutex_);
+  serving_ = true;
+}
+
+ShutdownSignals::Kind ShutdownSignals::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return shutdown_ || reload_; });
+  if (shutdown_) return Kind::kShutdown;
+  reload_ = false;
+  return Kind::kReload;
+}
+
+void ShutdownSignals::run() {
+  const sigset_t set = handled_signals();
+  while (true) {
+    int signal = 0;
+    if (sigwait(&set, &signal) != 0) continue;
+    take(signal);
+    const std::lock_guard lock(mutex_);
+    if (ending_) return;
+  }
+}
+
+void ShutdownSignals::take(int signal) {
+  const std::lock_guard lock(mutex_);
+  if (signal == SIGHUP) {
+    reload_ = true;
+  } else if (signal != kWakeSignal) {
+    if (shutdown_) {
+      FATHOM_LOG(kWarning, "apps", "second signal, ending at once", {{"signal", signal}});
+      std::_Exit(1);
+    }
+    if (!serving_) {
+      FATHOM_LOG(kInfo, "apps", "signal while loading, ending", {{"signal", signal}});
+      std::_Exit(0);
+    }
+    shutdown_ = true;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace fathom::apps

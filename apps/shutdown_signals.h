@@ -1,0 +1,42 @@
+#pragma once
+// SIGTERM, SIGINT and SIGHUP for a server. The first SIGTERM or SIGINT is a request to drain, the second ends
+// the process at once with status 1. Before serving begins, the first one ends it, with status 0.
+//
+//   ShutdownSignals signals;                    // before any thread is started
+//   ... load ...
+//   signals.serving_begins();
+//   while (signals.wait() == ShutdownSignals::Kind::kReload) reload_keys();
+//   ... drain ...
+//
+// One object per process; wait() is for one thread.
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace fathom::apps {
+
+class ShutdownSignals {
+ public:
+  enum class Kind { kShutdown, kReload };
+
+  ShutdownSignals();
+  ~ShutdownSignals();
+  ShutdownSignals(const ShutdownSignals&) = delete;
+  ShutdownSignals& operator=(const ShutdownSignals&) = delete;
+
+  void serving_begins();
+  // Blocks until one comes. After kShutdown it is not called again.
+  Kind wait();
+
+ private:
+  void run();
+  void take(int signal);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool serving_ = false, shutdown_ = false, reload_ = false, ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace fathom::apps
