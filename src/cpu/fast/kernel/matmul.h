@@ -4,8 +4,9 @@
 // Few rows of x: memory-bound. Every weight row is read once, straight from memory, and widened in the
 // registers; the second group of x rows finds it in the first-level cache.
 // Many rows: compute-bound. Blocks of [kTileRows, kDepth] weights are widened to float once and used by
-// all rows; the accumulator vectors wait in the workspace between blocks of k, so the order of sums is
-// the one of the first form.
+// all rows. A product that needs only one block keeps its accumulators in registers; otherwise the
+// accumulator vectors wait in the workspace between blocks of k. The order of sums is always the one of
+// the first form.
 
 #include <cstdint>
 
@@ -18,6 +19,8 @@ namespace fathom::cpu {
 inline constexpr float kF8LoadFactor = 256.0f;
 // Depth of a widened block: [kTileRows, kDepth] floats are 64 KiB.
 inline constexpr int64_t kDepth = 512;
+// Between the rows of a widened block, so that rows of a power of two do not share their cache sets.
+inline constexpr int64_t kRowGap = 16;
 
 template <class V>
 struct Matmul {
@@ -121,20 +124,43 @@ struct Matmul {
 
   // A widened block of k and where it lies.
   struct Block {
-    const float* w = nullptr;  // [num_w, kDepth]
-    float* acc = nullptr;      // [num_x, kTileRows, kLanes]
+    const float* w = nullptr;  // [num_w, end - begin], rows w_stride elements apart
+    int64_t w_stride = 0;
+    float* acc = nullptr;  // [num_x, kTileRows, kLanes]; null when this block is the only one
     int64_t begin = 0, end = 0;
   };
+
+  // Where one block of k is all there is.
+  template <int kRows, int kColumns>
+  [[gnu::always_inline]] static void finish_tile(const MatmulTile& t, int64_t row, int64_t column,
+                                                 DotTile<V, kRows, kColumns>& tile) {
+    if (t.kind == WeightKind::kF8) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) {
+        const V scale = V::set1(t.x_scale[row + i][0] * t.w_scale[0] * kF8LoadFactor);
+#pragma GCC unroll 8
+        for (int j = 0; j < kColumns; ++j)
+          tile.acc[i][j] = V::fma(tile.acc[i][j], scale, V::zero());
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) put_sums<kColumns>(t, row + i, column, tile.acc[i]);
+  }
 
   template <int kRows, int kColumns>
   static void wide_tile(const MatmulTile& t, const Block& b, int64_t row, int64_t column) {
     const float* x[kRows];
     const float* w[kColumns];
     for (int i = 0; i < kRows; ++i) x[i] = t.x[row + i] + b.begin;
-    for (int j = 0; j < kColumns; ++j) w[j] = b.w + (column + j) * kDepth;
+    for (int j = 0; j < kColumns; ++j) w[j] = b.w + (column + j) * b.w_stride;
+    DotTile<V, kRows, kColumns> tile;
+    if (b.acc == nullptr) {
+      tile.clear();
+      tile.add(x, w, 0, b.end, 0);
+      return finish_tile(t, row, column, tile);
+    }
     float* acc = b.acc + (row * kTileRows + column) * V::kLanes;
     const auto at = [acc](int i, int j) { return acc + (i * kTileRows + j) * V::kLanes; };
-    DotTile<V, kRows, kColumns> tile;
     if (t.kind != WeightKind::kF8) {
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i)
@@ -172,12 +198,12 @@ struct Matmul {
     for (; column < end; ++column) wide_tile<kRows, 1>(t, b, row, column);
   }
 
-  // Floats of elements [begin, end) of every weight row, rows kDepth apart.
+  // Floats of elements [begin, end) of every weight row.
   template <class W>
-  static void widen(const MatmulTile& t, int64_t begin, int64_t end, float* out) {
+  static void widen(const MatmulTile& t, int64_t begin, int64_t end, int64_t stride, float* out) {
     for (int64_t j = 0; j < t.num_w; ++j) {
       const W* w = static_cast<const W*>(t.w) + j * t.w_stride + begin;
-      float* row = out + j * kDepth;
+      float* row = out + j * stride;
       int64_t k = 0;
       for (; k + V::kLanes <= end - begin; k += V::kLanes) V::load(w + k).store(row + k);
       if (k < end - begin) V::load_partial(w + k, end - begin - k).store(row + k);
@@ -189,24 +215,44 @@ struct Matmul {
     }
   }
 
+  // All tiles of one widened block. The x rows of a tile stay in the first-level cache while all weight
+  // rows pass by.
+  static void wide_block(const MatmulTile& t, const Block& block) {
+    for (int64_t row = 0; row < t.num_x;)
+      row += with_rows(t.num_x - row, [&](auto rows) {
+        wide_rows<decltype(rows)::kValue>(t, block, row, 0, t.num_w);
+      });
+  }
+
   template <class W>
   static void wide(const MatmulTile& t) {
     float* const widened = static_cast<float*>(t.workspace);
-    float* const acc = widened + kTileRows * kDepth;
+    const int64_t one_block = t.kind == WeightKind::kF8 ? kScaleBlock : kDepth;
+    if (t.in <= one_block) {
+      const int64_t stride = (t.in + V::kLanes - 1) / V::kLanes * V::kLanes + kRowGap;
+      widen<W>(t, 0, t.in, stride, widened);
+      return wide_block(t, {.w = widened, .w_stride = stride, .begin = 0, .end = t.in});
+    }
+    constexpr int64_t kStride = kDepth + kRowGap;
+    float* const acc = widened + kTileRows * kStride;
     for (int64_t i = 0; i < t.num_x * kTileRows; ++i) V::zero().store(acc + i * V::kLanes);
     for (int64_t begin = 0; begin < t.in; begin += kDepth) {
       const int64_t end = begin + kDepth < t.in ? begin + kDepth : t.in;
-      widen<W>(t, begin, end, widened);
-      const Block block{widened, acc, begin, end};
-      // The x rows of a tile stay in the first-level cache while all weight rows pass by.
-      for (int64_t row = 0; row < t.num_x;)
-        row += with_rows(t.num_x - row, [&](auto rows) {
-          wide_rows<decltype(rows)::kValue>(t, block, row, 0, t.num_w);
-        });
+      widen<W>(t, begin, end, kStride, widened);
+      wide_block(t, {.w = widened, .w_stride = kStride, .acc = acc, .begin = begin, .end = end});
     }
-    for (int64_t i = 0; i < t.num_x; ++i)
-      for (int64_t j = 0; j < t.num_w; ++j)
-        put(t, i, j, V::load(acc + (i * kTileRows + j) * V::kLanes).reduce_add());
+    for (int64_t i = 0; i < t.num_x; ++i) put_row(t, i, acc + i * kTileRows * V::kLanes);
+  }
+
+  // put() of all weight rows for one row of x, from accumulators in memory.
+  static void put_row(const MatmulTile& t, int64_t row, const float* acc) {
+    int64_t j = 0;
+    for (; j + 4 <= t.num_w; j += 4) {
+      V four[4];
+      for (int i = 0; i < 4; ++i) four[i] = V::load(acc + (j + i) * V::kLanes);
+      put_sums<4>(t, row, j, four);
+    }
+    for (; j < t.num_w; ++j) put(t, row, j, V::load(acc + j * V::kLanes).reduce_add());
   }
 
   template <int kRows>
