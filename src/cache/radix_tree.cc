@@ -17,6 +17,12 @@ constexpr uint64_t mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
+// Both halves of the product: every bit of either factor reaches the result.
+uint64_t fold(uint64_t a, uint64_t b) {
+  const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
 }  // namespace
 
 // A root has no tokens and no blocks and is in no list.
@@ -74,9 +80,16 @@ RadixTree::RadixTree(std::vector<BlockPool*> pools, const RadixTreeConfig& confi
 RadixTree::~RadixTree() { FATHOM_CHECK(num_pins_ == 0, num_pins_ << " pins outlive their tree"); }
 
 uint64_t RadixTree::hash_of(uint64_t parent_hash, std::span<const int32_t> tokens) const {
-  uint64_t hash = parent_hash ^ hash_seed_;
-  for (const int32_t token : tokens) hash = mix(hash ^ static_cast<uint32_t>(token));
-  return hash & config_.hash_mask;
+  const auto pair_at = [&](size_t i) {
+    const auto token_at = [&](size_t j) {
+      return j < tokens.size() ? uint64_t{static_cast<uint32_t>(tokens[j])} : 0;
+    };
+    return token_at(i) | token_at(i + 1) << 32;
+  };
+  uint64_t hash = parent_hash;
+  for (size_t i = 0; i < tokens.size(); i += 4)
+    hash = fold(hash ^ pair_at(i), hash_seed_ ^ pair_at(i + 2));
+  return mix(hash ^ hash_seed_) & config_.hash_mask;
 }
 
 const RadixTree::Node* RadixTree::root_of(std::string_view salt) const {
