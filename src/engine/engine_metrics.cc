@@ -91,9 +91,9 @@ EngineLoad::EngineLoad(Registry& registry)
       cache_hit_rate(gauge(registry, "fathom:cache_hit_rate", {"sglang:cache_hit_rate"},
                            "Cached part of the prompt tokens admitted in the last interval of a "
                            "second that admitted any, 0 to 1.")),
-      generation_tokens_per_second(gauge(registry, "fathom:generation_tokens_per_second",
-                                         {"sglang:gen_throughput"},
-                                         "Tokens generated per second over the last second.")),
+      generation_tokens_per_second(
+          gauge(registry, "fathom:generation_tokens_per_second", {"sglang:gen_throughput"},
+                "Tokens generated per second over the last second of work; 0 when idle.")),
       seconds_since_progress(gauge(registry, "fathom:seconds_since_progress", {},
                                    "While there is work: time since a step last ended; else 0.")) {}
 
@@ -202,8 +202,7 @@ StepHistograms::StepHistograms(Registry& registry)
     : step_seconds(histogram(
           registry, {"fathom:step_seconds", {}, "The runner's time for one step."}, kStepBuckets)),
       plan_seconds(histogram(
-          registry, {"fathom:step_plan_seconds", {}, "Host time to plan and submit one step."},
-          kHostBuckets)),
+          registry, {"fathom:step_plan_seconds", {}, "Host time to plan one step."}, kHostBuckets)),
       commit_seconds(histogram(
           registry, {"fathom:step_commit_seconds", {}, "Host time to commit one step's results."},
           kHostBuckets)),

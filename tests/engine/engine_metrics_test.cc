@@ -1,0 +1,62 @@
+#include "engine/engine_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+namespace fathom::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(EngineMetrics, AreAllListedInTheDocumentation) {
+  std::ifstream file(FATHOM_SOURCE_DIR "/docs/metrics.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  metrics::Registry registry;
+  EngineMetrics metrics(registry, {});
+  metrics.add_startup({});
+  std::istringstream text(registry.expose());
+  int num_names = 0;
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    std::string hash, keyword, name;
+    words >> hash >> keyword >> name;
+    if (keyword != "TYPE") continue;
+    ++num_names;
+    EXPECT_THAT(page.str(),
+                ::testing::AnyOf(HasSubstr("`" + name + "`"), HasSubstr("`" + name + "{")));
+  }
+  EXPECT_GT(num_names, 70);
+}
+
+TEST(EngineMetrics, ExportStartUpTimesOnlyOnceTheyWereMeasured) {
+  metrics::Registry registry;
+  EngineMetrics metrics(registry, {});
+  EXPECT_THAT(registry.expose(), Not(HasSubstr("startup")));
+  metrics.add_startup({.total_seconds = 2.5, .load_weights_seconds = 1.5});
+  EXPECT_THAT(registry.expose(), HasSubstr("sglang:engine_startup_time 2.5\n"));
+  EXPECT_THAT(registry.expose(), HasSubstr("sglang:engine_load_weights_time 1.5\n"));
+}
+
+TEST(EngineMetrics, CountEveryEndOnceByItsReason) {
+  metrics::Registry registry;
+  EngineMetrics metrics(registry, {});
+  for (const core::FinishReason reason :
+       {core::FinishReason::kStop, core::FinishReason::kLength, core::FinishReason::kCancelled,
+        core::FinishReason::kFailed, core::FinishReason::kFailed})
+    metrics.totals.count_end(reason);
+  EXPECT_EQ(metrics.totals.requests_finished.value(), 5);
+  EXPECT_EQ(metrics.totals.requests_aborted.value(), 1);
+  const std::string text = registry.expose();
+  EXPECT_THAT(text, HasSubstr("vllm:request_success_total{finished_reason=\"stop\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("vllm:request_success_total{finished_reason=\"length\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("fathom:requests_total{finish_reason=\"abort\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("fathom:requests_total{finish_reason=\"error\"} 2\n"));
+}
+
+}  // namespace
+}  // namespace fathom::engine
