@@ -1,0 +1,56 @@
+#include <mutex>
+#include <utility>
+
+#include "grammar/constraint.h"
+#include "grammar/grammar.h"
+#include "grammar/network.h"
+
+namespace fathom::grammar {
+namespace {
+
+class Grammar : public CompiledGrammar, public std::enable_shared_from_this<Grammar> {
+ public:
+  Grammar(Automaton automaton, int64_t max_mask_cache_bytes)
+      : automaton_(std::move(automaton)), max_mask_cache_bytes_(max_mask_cache_bytes) {}
+
+  std::unique_ptr<core::TokenConstraint> new_constraint(
+      std::shared_ptr<const Vocabulary> vocabulary) const override {
+    return std::make_unique<GrammarConstraint>(shared_from_this(), automaton_,
+                                               masks_for(std::move(vocabulary)));
+  }
+  int num_states() const override { return automaton_.num_states(); }
+  int64_t memory_bytes() const override { return automaton_.memory_bytes(); }
+
+ private:
+  // A process has one vocabulary; should there be another, the masks of the last one are kept.
+  std::shared_ptr<LocalMaskCache> masks_for(std::shared_ptr<const Vocabulary> vocabulary) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (masks_ == nullptr || masks_->vocabulary() != vocabulary) {
+      masks_ = std::make_shared<LocalMaskCache>(automaton_, std::move(vocabulary),
+                                                max_mask_cache_bytes_);
+    }
+    return masks_;
+  }
+
+  const Automaton automaton_;
+  const int64_t max_mask_cache_bytes_;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<LocalMaskCache> masks_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const CompiledGrammar>> compile(const Expression& expression,
+                                                       const Limits& limits) {
+  Budget budget(limits);
+  RuleSet rules(budget);
+  Network network = build_network(expression, rules);
+  if (budget.ok()) prune(network, budget);
+  if (!budget.ok()) return budget.error();
+  Automaton automaton = determinize(network, budget);
+  if (!budget.ok()) return budget.error();
+  return std::shared_ptr<const CompiledGrammar>(
+      std::make_shared<Grammar>(std::move(automaton), limits.max_mask_cache_bytes));
+}
+
+}  // namespace fathom::grammar

@@ -1,0 +1,73 @@
+#pragma once
+// PatternReader: what patterns and EBNF rules have in common: escapes, character classes, quantifiers, and
+// errors that name the position.
+//
+//   PatternReader reader("regex", pattern, budget);
+//   if (reader.peek() == '[') CharacterClass chars = reader.read_class();
+//   if (!budget.ok()) ...                      // "regex at 7: ..."
+//
+// Used by one thread. The text must outlive it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/budget.h"
+#include "grammar/expression.h"
+
+namespace fathom::grammar {
+
+struct Quantifier {
+  int min = 1, max = 1;
+};
+
+class PatternReader {
+ public:
+  PatternReader(std::string_view name, std::string_view text, Budget& budget)
+      : name_(name), text_(text), budget_(budget) {}
+
+  bool at_end() const { return pos_ >= text_.size(); }
+  // '\0' at the end.
+  char peek(size_t ahead = 0) const {
+    return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0';
+  }
+  bool starts_with(std::string_view prefix) const {
+    return text_.substr(pos_).substr(0, prefix.size()) == prefix;
+  }
+  bool skip(std::string_view prefix);
+  void advance(size_t num_bytes) { pos_ += num_bytes; }
+  size_t position() const { return pos_; }
+  void set_position(size_t position) { pos_ = position; }
+  // Fails the budget with name, position and the sentence; returns false.
+  bool fail(const std::string& what);
+
+  // One character of valid UTF-8.
+  char32_t read_character();
+  // [...] with ranges, escapes and ^.
+  std::vector<CodePointRange> read_class();
+  // An escape outside classes, behind the backslash.
+  std::vector<CodePointRange> read_escape();
+  // ? * + {m} {m,} {m,n}; nullopt: there is none.
+  std::optional<Quantifier> read_quantifier();
+
+ private:
+  // A class as it is, and as it is when negated: \s has more characters in some dialects than in others.
+  struct Escape {
+    std::vector<CodePointRange> narrow, wide;
+    bool is_set = false;
+  };
+  Escape read_any_escape(bool in_class);
+  std::optional<Escape> named_set(char letter) const;
+  char32_t read_hex(int num_digits);
+  char32_t read_unicode_escape();
+  int read_count();
+
+  std::string_view name_;
+  std::string_view text_;
+  Budget& budget_;
+  size_t pos_ = 0;
+};
+
+}  // namespace fathom::grammar

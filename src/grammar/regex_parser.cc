@@ -1,0 +1,168 @@
+#include "grammar/regex_parser.h"
+
+#include <string>
+#include <utility>
+
+#include "grammar/code_points.h"
+#include "grammar/front_ends.h"
+#include "grammar/pattern_reader.h"
+
+namespace fathom::grammar {
+namespace {
+
+class RegexParser {
+ public:
+  RegexParser(std::string_view pattern, const RegexOptions& options, Budget& budget)
+      : options_(options), budget_(budget), reader_("regex", pattern, budget) {}
+
+  Expression parse() {
+    Expression result = alternatives();
+    if (budget_.ok() && !reader_.at_end()) reader_.fail(") without (");
+    return result;
+  }
+
+ private:
+  Expression alternatives() {
+    std::vector<Expression> branches;
+    do {
+      branches.push_back(branch());
+    } while (budget_.charge(4) && reader_.skip("|"));
+    return choice(std::move(branches));
+  }
+
+  Expression branch() {
+    std::vector<Expression> parts;
+    const bool is_outermost = depth_ == 0;
+    bool from_start = !options_.search, to_end = !options_.search;
+    while (is_outermost && reader_.skip("^")) from_start = true;
+    while (budget_.charge(4) && !reader_.at_end() && reader_.peek() != '|' &&
+           reader_.peek() != ')') {
+      if (is_outermost && is_end_anchor()) {
+        while (reader_.skip("$")) to_end = true;
+        break;
+      }
+      parts.push_back(repeated());
+    }
+    if (is_outermost) {
+      if (!from_start) parts.insert(parts.begin(), anything());
+      if (!to_end) parts.push_back(anything());
+    }
+    return parts.empty() ? literal("") : sequence(std::move(parts));
+  }
+
+  bool is_end_anchor() const {
+    size_t ahead = 0;
+    while (reader_.peek(ahead) == '$') ++ahead;
+    const char next = reader_.peek(ahead);
+    return ahead > 0 && (next == '\0' || next == '|');
+  }
+
+  Expression repeated() {
+    Expression part = atom();
+    if (!budget_.ok()) return part;
+    const std::optional<Quantifier> quantifier = reader_.read_quantifier();
+    if (!quantifier) return part;
+    reader_.skip("?");  // lazy: the same texts
+    const char next = reader_.peek();
+    if (next == '*' || next == '+' || next == '?' || next == '{') {
+      reader_.fail("a repetition of a repetition needs a group");
+    }
+    return repeat(std::move(part), quantifier->min, quantifier->max);
+  }
+
+  Expression atom() {
+    switch (reader_.peek()) {
+      case '(':
+        return group();
+      case '[':
+        return one_of(reader_.read_class());
+      case '.':
+        reader_.advance(1);
+        // No line terminator of ECMAScript: stricter than other dialects.
+        return one_of(complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}));
+      case '\\':
+        reader_.advance(1);
+        if (reader_.at_end()) reader_.fail("it ends with a backslash");
+        return one_of(reader_.read_escape());
+      case '^':
+      case '$':
+        reader_.fail("^ and $ are supported only at the two ends of the pattern");
+        return literal("");
+      case '*':
+      case '+':
+      case '?':
+      case '{':
+        reader_.fail("nothing to repeat");
+        return literal("");
+      default: {
+        const char32_t c = reader_.read_character();
+        return one_of({{c, c}});
+      }
+    }
+  }
+
+  Expression group() {
+    reader_.advance(1);
+    if (reader_.skip("?")) skip_group_name();
+    if (++depth_ > budget_.limits().max_depth) {
+      reader_.fail("groups nested deeper than " + std::to_string(budget_.limits().max_depth));
+    }
+    Expression inner = budget_.ok() ? alternatives() : literal("");
+    --depth_;
+    if (budget_.ok() && !reader_.skip(")")) reader_.fail("( without )");
+    return inner;
+  }
+
+  void skip_group_name() {
+    if (reader_.skip(":")) return;
+    reader_.skip("P");
+    const bool is_lookbehind = reader_.starts_with("<=") || reader_.starts_with("<!");
+    if (is_lookbehind || !reader_.skip("<")) {
+      reader_.fail("of the groups that begin with (? only (?:...) and named groups are supported");
+      return;
+    }
+    while (!reader_.at_end() && reader_.peek() != '>') reader_.advance(1);
+    if (!reader_.skip(">")) reader_.fail("a group's name needs >");
+  }
+
+  Expression one_of(const std::vector<CodePointRange>& ranges) const {
+    return options_.in_json_string ? json_string_character(ranges) : character(ranges);
+  }
+  Expression anything() const { return repeat(one_of({{0, kMaxCodePoint}}), 0, kUnbounded); }
+
+  const RegexOptions options_;
+  Budget& budget_;
+  PatternReader reader_;
+  int depth_ = 0;
+};
+
+std::string json_escape(char32_t c) {
+  constexpr std::string_view kControls = "\b\t\n\f\r", kLetters = "btnfr";
+  const size_t known = c < 0x80 ? kControls.find(static_cast<char>(c)) : kControls.npos;
+  if (known != kControls.npos) return std::string("\\") + kLetters[known];
+  if (c >= 0x20) return std::string("\\") + static_cast<char>(c);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  return std::string("\\u00") + kDigits[c >> 4] + kDigits[c & 15];
+}
+
+}  // namespace
+
+Expression json_string_character(const std::vector<CodePointRange>& ranges) {
+  const std::vector<CodePointRange> escaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+  std::vector<Expression> forms = {character(intersection(ranges, complement(escaped)))};
+  for (const CodePointRange& range : intersection(ranges, escaped)) {
+    for (char32_t c = range.first; c <= range.last; ++c) forms.push_back(literal(json_escape(c)));
+  }
+  return choice(std::move(forms));
+}
+
+Expression parse_regex(std::string_view pattern, const RegexOptions& options, Budget& budget) {
+  if (!budget.charge_source(static_cast<int64_t>(pattern.size()))) return literal("");
+  return RegexParser(pattern, options, budget).parse();
+}
+
+Expression lower_regex(std::string_view pattern, RuleSet& rules) {
+  return parse_regex(pattern, {}, rules.budget());
+}
+
+}  // namespace fathom::grammar

@@ -1,0 +1,78 @@
+#pragma once
+// TokenWalk: which tokens fit after a set of items, by walking the vocabulary's tree and the automaton
+// together. A prefix that fits nowhere cuts off all tokens that begin with it.
+//
+//   TokenWalk walk(automaton, vocabulary);
+//   walk.from_state(state, ...)          // see LocalMask
+//
+// Used by one thread. Automaton and vocabulary must outlive it.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/stepper.h"
+#include "grammar/vocabulary.h"
+
+namespace fathom::grammar {
+
+// The mask of one state as far as its own rule decides it; the same wherever the rule was called from.
+struct LocalMask {
+  std::vector<uint64_t> words;  // bit per token; empty where `tokens` is shorter
+  std::vector<int32_t> tokens;  // the same as ids
+  std::vector<int32_t>
+      end_nodes;         // prefixes (nodes of the vocabulary's tree, not the root) after which
+                         // the rule may end, and that longer tokens begin with
+  bool may_end = false;  // the rule may end before anything is read
+
+  int64_t memory_bytes() const {
+    return static_cast<int64_t>(sizeof(LocalMask) + words.size() * 8 +
+                                (tokens.size() + end_nodes.size()) * 4);
+  }
+};
+
+class TokenWalk {
+ public:
+  TokenWalk(const Automaton& automaton, const Vocabulary& vocabulary)
+      : automaton_(automaton), vocabulary_(vocabulary) {}
+
+  LocalMask local_mask(int32_t state) const;
+
+  // Sets the bits of the tokens that begin with the prefix of one of `tree_nodes` and go on with what fits
+  // after `frame`, whose items start behind the prefix. Stops early once the stepper's work passes max_work.
+  void continue_from(Stepper& stepper, Stepper::Frame frame, std::span<const int32_t> tree_nodes,
+                     int64_t max_work, std::span<uint64_t> words) const;
+
+ private:
+  template <class OnTokens, class OnEnd>
+  void walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int32_t tree_node,
+            int64_t max_work, const OnTokens& on_tokens, const OnEnd& on_end) const;
+
+  const Automaton& automaton_;
+  const Vocabulary& vocabulary_;
+};
+
+// Local masks of one grammar and one vocabulary, computed on first use. Thread-safe; bounded by bytes.
+class LocalMaskCache {
+ public:
+  LocalMaskCache(const Automaton& automaton, std::shared_ptr<const Vocabulary> vocabulary,
+                 int64_t max_bytes)
+      : vocabulary_(std::move(vocabulary)), walk_(automaton, *vocabulary_), max_bytes_(max_bytes) {}
+
+  std::shared_ptr<const LocalMask> get(int32_t state);
+  const std::shared_ptr<const Vocabulary>& vocabulary() const { return vocabulary_; }
+  const TokenWalk& walk() const { return walk_; }
+
+ private:
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const TokenWalk walk_;
+  const int64_t max_bytes_;
+  std::mutex mutex_;
+  std::unordered_map<int32_t, std::shared_ptr<const LocalMask>> masks_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace fathom::grammar

@@ -1,0 +1,63 @@
+#include "grammar/tool_calls.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace fathom::grammar {
+namespace {
+
+Expression space() { return optional(choice({literal(" "), literal("\n")})); }
+
+Expression call_of(const ToolCallSyntax& syntax, const Tool& tool) {
+  std::vector<Expression> parts = {marker(syntax.call_begin)};
+  for (const ToolCallStep& step : syntax.steps) {
+    switch (step.kind) {
+      case ToolCallStep::Kind::kLiteral:
+        parts.push_back(marker(step.literal));
+        break;
+      case ToolCallStep::Kind::kSpace:
+        parts.push_back(space());
+        break;
+      case ToolCallStep::Kind::kName:
+        parts.push_back(literal(tool.name));
+        break;
+      case ToolCallStep::Kind::kCallId:
+        parts.push_back(literal("functions." + tool.name + ":"));
+        parts.push_back(choice({literal("0"), sequence({character({{'1', '9'}}),
+                                                        repeat(character({{'0', '9'}}), 0, 2)})}));
+        break;
+      case ToolCallStep::Kind::kObject:
+        parts.push_back(tool.parameters_schema.empty() ? json_object()
+                                                       : json_schema(tool.parameters_schema));
+        break;
+    }
+  }
+  return sequence(std::move(parts));
+}
+
+}  // namespace
+
+Expression tool_calls(const ToolCallSyntax& syntax, const std::vector<Tool>& tools,
+                      const ToolCallOptions& options) {
+  FATHOM_CHECK(!tools.empty(), "tool calls without a tool");
+  std::vector<Expression> calls;
+  for (const Tool& tool : tools) calls.push_back(call_of(syntax, tool));
+  const Expression call = choice(std::move(calls));
+  const Expression more = repeat(sequence({space(), call}), 0, options.parallel ? kUnbounded : 0);
+  // The section's begin is read by `before`.
+  const Expression section = sequence({space(), call, more, space(), marker(syntax.section_end)});
+  std::vector<Expression> parts;
+  if (options.reasoning_end) parts.push_back(text_until(*options.reasoning_end));
+  if (options.required) {
+    if (options.reasoning_end) parts.push_back(repeat(literal("\n"), 0, 2));
+    parts.push_back(marker(syntax.section_begin));
+    parts.push_back(section);
+  } else {
+    parts.push_back(choice({any_text(syntax.section_begin.text),
+                            sequence({text_until(syntax.section_begin), section})}));
+  }
+  return sequence(std::move(parts));
+}
+
+}  // namespace fathom::grammar

@@ -1,0 +1,214 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/grammar/random_walk.h"
+#include "tests/grammar/schema_validator.h"
+#include "text/tokenizer.h"
+
+namespace fathom::grammar::tests {
+namespace {
+
+constexpr int kWalks = 40;
+constexpr int kWalksOfSlowBuilds = 4;
+
+int num_walks() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return kWalksOfSlowBuilds;
+#else
+  return kWalks;
+#endif
+}
+
+const TestVocabulary& demo_vocabulary() {
+  static const TestVocabulary vocabulary = [] {
+    const auto tokenizer =
+        text::Tokenizer::load(std::string(FATHOM_SOURCE_DIR) + "/models/demo").value();
+    std::vector<std::string> texts;
+    for (int id = 0; id < tokenizer.vocab_size(); ++id) {
+      texts.emplace_back(tokenizer.is_special(id) ? "" : tokenizer.token_bytes(id));
+    }
+    return make_vocabulary(std::move(texts));
+  }();
+  return vocabulary;
+}
+
+std::shared_ptr<const CompiledGrammar> compiled(const Expression& expression) {
+  auto grammar = compile(expression);
+  FATHOM_CHECK(grammar, grammar.error().message);
+  return *grammar;
+}
+
+bool accepts(const std::string& schema, const std::string& text) {
+  static const TestVocabulary bytes = make_vocabulary(byte_tokens());
+  const auto constraint = compiled(json_schema(schema))->new_constraint(bytes.vocabulary);
+  for (const char c : text) {
+    if (!constraint->accept(static_cast<uint8_t>(c))) return false;
+  }
+  return constraint->accept(bytes.eos);
+}
+
+std::string refusal(const std::string& schema) {
+  const auto grammar = compile(json_schema(schema));
+  return grammar ? "" : grammar.error().message;
+}
+
+const std::vector<std::string>& schemas() {
+  static const std::vector<std::string> all = {
+      R"({})",
+      R"(true)",
+      R"({"type":"object"})",
+      R"({"type":"string"})",
+      R"({"type":["string","null","integer"]})",
+      R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name","age"],"additionalProperties":false})",
+      R"({"type":"object","properties":{"a":{"type":"string"},"b":{"type":"number"},"c":{"type":"boolean"}}})",
+      R"({"type":"object","properties":{"a":{"type":"string"},"ab":{"type":"null"}},"required":["ab"],"additionalProperties":{"type":"integer"}})",
+      R"({"type":"object","required":["x","y"],"properties":{"y":{"const":[1,{"k":"v"}]}}})",
+      R"({"type":"array","items":{"type":"integer","minimum":-7,"maximum":130},"minItems":2,"maxItems":5})",
+      R"({"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}],"items":{"type":"boolean"},"minItems":1})",
+      R"({"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}],"minItems":3})",
+      R"({"type":"array","maxItems":0})",
+      R"({"type":"string","minLength":2,"maxLength":5})",
+      R"({"type":"string","minLength":70,"maxLength":90})",
+      R"({"type":"string","pattern":"^[a-z]{2,4}(-[0-9]+)?$"})",
+      R"({"type":"string","pattern":"\\d\\d"})",
+      R"({"type":"string","pattern":"^\"|\\\\$"})",
+      R"({"type":"number","minimum":0.25,"exclusiveMaximum":12.5})",
+      R"({"type":"number","exclusiveMinimum":-1,"maximum":0})",
+      R"({"type":"integer","exclusiveMinimum":99,"maximum":12345678901})",
+      R"({"type":"integer","minimum":-1200,"maximum":-30})",
+      R"({"enum":["red","green",3,null,{"a":[1,2]},"é\n\""]})",
+      R"({"type":"string","enum":["red","green",3]})",
+      R"({"anyOf":[{"type":"string","maxLength":3},{"type":"object","properties":{"k":{"const":1}},"required":["k"]}]})",
+      R"({"type":"object","properties":{"kind":{"type":"string"}},"required":["kind"],"oneOf":[{"properties":{"kind":{"const":"a"}}},{"properties":{"kind":{"const":"b"},"n":{"type":"integer"}},"required":["n"]}]})",
+      R"({"allOf":[{"type":"object","properties":{"a":{"type":"integer","minimum":3}},"required":["a"]},{"properties":{"b":{"type":"string"},"a":{"maximum":9}},"required":["b"]}]})",
+      R"({"$defs":{"node":{"type":"object","properties":{"value":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},"required":["value","next"],"additionalProperties":false}},"$ref":"#/$defs/node"})",
+      R"({"type":"object","properties":{"tags":{"type":"array","items":{"$ref":"#/definitions/tag"}},"nested":{"type":"object","properties":{"deep":{"type":"array","items":{"type":"array","items":{"type":"boolean"}}}},"required":["deep"]}},"required":["tags","nested"],"definitions":{"tag":{"enum":["x","y"]}}})",
+      R"({"type":"array","items":{"$ref":"#"},"maxItems":2})",
+      R"({"type":"string","nullable":true,"maxLength":2})",
+      R"({"type":"object","properties":{"when":{"type":"string","format":"date-time"},"id":{"type":"string","format":"uuid"},"mail":{"type":"string","format":"email"}},"required":["when","id","mail"]})",
+      R"({"title":"T","description":"d","default":1,"examples":[1],"$schema":"s","type":"integer"})"};
+  return all;
+}
+
+TEST(JsonSchema, random_outputs_satisfy_their_schema) {
+  int num_complete = 0;
+  for (const std::string& schema_text : schemas()) {
+    SCOPED_TRACE(schema_text);
+    const json::Value schema = json::Value::parse(schema_text);
+    const auto grammar = compiled(json_schema(schema_text));
+    for (int seed = 0; seed < num_walks(); ++seed) {
+      const auto constraint = grammar->new_constraint(demo_vocabulary().vocabulary);
+      const Walk walk =
+          random_walk(*constraint, demo_vocabulary(), static_cast<uint64_t>(seed), 400, 20);
+      if (!walk.is_complete) continue;
+      ++num_complete;
+      const json::Value value = json::Value::parse(walk.text, nullptr, false);
+      ASSERT_FALSE(value.is_discarded()) << "seed " << seed << ": " << walk.text;
+      ASSERT_EQ(violation(schema, schema, value), "") << "seed " << seed << ": " << walk.text;
+    }
+  }
+  EXPECT_GT(num_complete, static_cast<int>(schemas().size()) * num_walks() / 2);
+}
+
+TEST(JsonSchema, json_object_gives_objects) {
+  const auto grammar = compiled(json_object());
+  int num_complete = 0;
+  for (int seed = 0; seed < num_walks(); ++seed) {
+    const auto constraint = grammar->new_constraint(demo_vocabulary().vocabulary);
+    const Walk walk =
+        random_walk(*constraint, demo_vocabulary(), static_cast<uint64_t>(seed), 400, 20);
+    if (!walk.is_complete) continue;
+    ++num_complete;
+    EXPECT_TRUE(json::Value::parse(walk.text, nullptr, false).is_object()) << walk.text;
+  }
+  EXPECT_GT(num_complete, 0);
+}
+
+TEST(JsonSchema, takes_the_texts_that_models_write) {
+  const std::string person =
+      R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"}},"required":["name"]})";
+  EXPECT_TRUE(accepts(person, R"({"name":"Ann","age":3})"));
+  EXPECT_TRUE(accepts(person, R"({"name": "Ann", "age": 3})"));
+  EXPECT_TRUE(accepts(person, "{\n  \"name\": \"Ann\",\n  \"age\": 3\n}"));
+  EXPECT_TRUE(accepts(person, R"({"name":"A\u00e9\ud83d\ude00\n"})"));
+  EXPECT_FALSE(accepts(person, R"({"name":"A\ud83d"})"));
+  EXPECT_FALSE(accepts(person, R"({"age":3})"));
+  EXPECT_FALSE(accepts(person, R"({"age":3,"name":"Ann"})"));
+  EXPECT_FALSE(accepts(person, R"({"name":"Ann","x":1})"));
+  EXPECT_FALSE(accepts(person, R"({"name":"Ann",})"));
+  EXPECT_FALSE(accepts(person, R"({"name":  "Ann"})"));
+}
+
+TEST(JsonSchema, free_members_cannot_take_a_listed_name) {
+  const std::string schema =
+      R"({"type":"object","properties":{"ab":{"type":"null"}},"additionalProperties":{"type":"integer"}})";
+  EXPECT_TRUE(accepts(schema, R"({"a":1,"abc":2,"":3})"));
+  EXPECT_TRUE(accepts(schema, R"({"ab":null,"b":2})"));
+  EXPECT_FALSE(accepts(schema, R"({"ab":1})"));
+  EXPECT_FALSE(accepts(schema, R"({"\u0061b":1})"));
+}
+
+TEST(JsonSchema, integer_bounds_are_exact) {
+  for (const auto& [low, high] : std::vector<std::pair<int, int>>{
+           {0, 0}, {-1, 1}, {7, 7}, {-120, 95}, {99, 101}, {10, 2000}, {-1000, -999}}) {
+    const std::string schema = R"({"type":"integer","minimum":)" + std::to_string(low) +
+                               R"(,"maximum":)" + std::to_string(high) + "}";
+    const auto grammar = compiled(json_schema(schema));
+    const TestVocabulary bytes = make_vocabulary(byte_tokens());
+    for (int value = -2100; value <= 2100; ++value) {
+      const auto constraint = grammar->new_constraint(bytes.vocabulary);
+      bool fits = true;
+      for (const char c : std::to_string(value))
+        fits = fits && constraint->accept(static_cast<uint8_t>(c));
+      EXPECT_EQ(fits && constraint->accept(bytes.eos), low <= value && value <= high)
+          << schema << " " << value;
+    }
+  }
+}
+
+TEST(JsonSchema, decimal_bounds_are_exact) {
+  const std::string schema = R"({"type":"number","minimum":-0.5,"exclusiveMaximum":2.25})";
+  for (const char* text :
+       {"-0.5", "0", "0.0", "2", "2.2", "2.249999", "1.999999", "-0.499999", "-0.50"}) {
+    EXPECT_TRUE(accepts(schema, text)) << text;
+  }
+  for (const char* text :
+       {"-0.500001", "2.25", "2.3", "3", "-1", "-0", "1.", ".5", "01", "2.250000"}) {
+    EXPECT_FALSE(accepts(schema, text)) << text;
+  }
+}
+
+TEST(JsonSchema, refuses_by_name_what_it_cannot_keep) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"type":"integer","multipleOf":3})", "multipleOf"},
+      {R"({"type":"object","patternProperties":{"^a":{}}})", "patternProperties"},
+      {R"({"type":"array","uniqueItems":true})", "uniqueItems"},
+      {R"({"not":{"type":"null"}})", "not"},
+      {R"({"if":{},"then":{}})", "if"},
+      {R"({"type":"string","format":"ipv6"})", "ipv6"},
+      {R"({"type":"string","maxLenght":3})", "maxLenght"},
+      {R"({"type":"string","pattern":"(?=a)b"})", "(?"},
+      {R"({"type":"string","pattern":"a","minLength":3})", "pattern"},
+      {R"({"$ref":"http://example.com/schema"})", "$ref"},
+      {R"({"$ref":"#/$defs/missing"})", "does not exist"},
+      {R"({"type":"text"})", "type"},
+      {R"({"type":"integer","minimum":5,"maximum":4})", "within the bounds"},
+      {R"({"type":"number","minimum":0.1234567})", "decimals"},
+      {R"({"properties":{"a":{"minItems":-1,"type":"array"}}})", "minItems"},
+      {R"({"type":"object","properties":{"a":{}},"required":["b"],"additionalProperties":false})",
+       "no finite"},
+      {R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})", "pattern"},
+      {R"([1])", "a schema is"},
+      {R"({"a")", "not valid JSON"},
+      {R"({"$defs":{"a":{"type":"object","properties":{"n":{"$ref":"#/$defs/a"}},"required":["n"]}},"$ref":"#/$defs/a"})",
+       "no finite"},
+      {R"({"$defs":{"a":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"})", "no finite"}};
+  for (const auto& [schema, word] : cases) {
+    EXPECT_NE(refusal(schema).find(word), std::string::npos) << schema << " -> " << refusal(schema);
+  }
+}
+
+}  // namespace
+}  // namespace fathom::grammar::tests
