@@ -47,7 +47,14 @@ void run_job(MaskWork& work, size_t first, size_t stride) {
 }  // namespace
 
 LateMasks::LateMasks(runner::Runner& runner, MaskExecutor executor)
-    : runner_(runner), executor_(std::move(executor)) {}
+    : runner_(runner),
+      executor_(std::move(executor)),
+      num_pending_steps_(std::make_shared<std::atomic<int>>(0)) {}
+
+LateMasks::~LateMasks() {
+  for (int pending = *num_pending_steps_; pending > 0; pending = *num_pending_steps_)
+    num_pending_steps_->wait(pending);
+}
 
 void LateMasks::start(const sched::PlannedStep& step) {
   std::shared_ptr<MaskWork> work;
@@ -67,10 +74,14 @@ void LateMasks::start(const sched::PlannedStep& step) {
   if (work == nullptr) return;
   const size_t num_jobs = executor_ ? std::clamp<size_t>(work->tasks.size(), 1, kMaxJobs) : 1;
   work->num_jobs_left = num_jobs;
+  ++*num_pending_steps_;
   for (size_t job = 0; job < num_jobs; ++job) {
-    auto run = [runner = &runner_, work, job, num_jobs] {
+    auto run = [runner = &runner_, pending = num_pending_steps_, work, job, num_jobs] {
       run_job(*work, job, num_jobs);
-      if (--work->num_jobs_left == 0) runner->set_masks(std::move(work->masks));
+      if (--work->num_jobs_left > 0) return;
+      runner->set_masks(std::move(work->masks));
+      --*pending;
+      pending->notify_all();
     };
     if (executor_) {
       executor_(std::move(run));

@@ -11,8 +11,9 @@
 // The next job for the same constraint comes after wait(), so one thread at a time uses it. Meanwhile the
 // engine's thread appends no tokens to the sequences of the step and keeps them alive until it is done.
 
-#include <cstdint>
+#include <atomic>
 #include <functional>
+#include <memory>
 
 #include "runner/runner.h"
 #include "sched/scheduler.h"
@@ -24,14 +25,20 @@ using MaskExecutor = std::function<void(std::function<void()>)>;
 
 class LateMasks {
  public:
-  // Without an executor start() computes the masks itself. The runner outlives the jobs.
+  // Without an executor start() computes the masks itself.
   LateMasks(runner::Runner& runner, MaskExecutor executor);
+  // Waits until no job uses the runner any more.
+  ~LateMasks();
+  LateMasks(const LateMasks&) = delete;
+  LateMasks& operator=(const LateMasks&) = delete;
   // Every sequence of the step is a RequestState.
   void start(const sched::PlannedStep& step);
 
  private:
   runner::Runner& runner_;
   MaskExecutor executor_;
+  // Steps whose set_masks() has not returned. Shared with the jobs: the last one still touches it.
+  std::shared_ptr<std::atomic<int>> num_pending_steps_;
 };
 
 }  // namespace fathom::engine

@@ -15,9 +15,22 @@ constexpr int kNumShards = 10;
 constexpr int64_t kSeedsPerShard = 1'000'000;  // apart
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kStepsPerShard = 10'000;
+constexpr bool kMeetsEverything = false;
 #else
 constexpr int64_t kStepsPerShard = 101'000;
+constexpr bool kMeetsEverything = true;  // enough steps for every rare case
 #endif
+
+void expect_everything_met(const Coverage& total) {
+  EXPECT_GT(total.num_retractions, 100);
+  EXPECT_GT(total.num_evicted_blocks, 1000);
+  EXPECT_GT(total.num_cached_tokens, 1000);
+  EXPECT_GT(total.num_wasted_tokens, 100);
+  EXPECT_GT(total.num_cancelled, 10);
+  EXPECT_GT(total.num_stopped, 10);
+  EXPECT_GT(total.num_failed, 10);
+  EXPECT_GT(total.num_masked, 100);
+}
 
 class SimulationShard : public ::testing::TestWithParam<int> {};
 
@@ -30,14 +43,10 @@ TEST_P(SimulationShard, gives_every_request_the_tokens_it_gets_alone) {
     ASSERT_FALSE(HasFailure());
     total.add(simulation.coverage());
   }
-  EXPECT_GT(total.num_retractions, 100);
-  EXPECT_GT(total.num_evicted_blocks, 1000);
-  EXPECT_GT(total.num_cached_tokens, 1000);
-  EXPECT_GT(total.num_wasted_tokens, 100);
-  EXPECT_GT(total.num_cancelled, 10);
-  EXPECT_GT(total.num_stopped, 10);
-  EXPECT_GT(total.num_failed, 10);
-  EXPECT_GT(total.num_masked, 100);
+  EXPECT_GT(total.num_retractions, 0);
+  EXPECT_GT(total.num_evicted_blocks, 0);
+  EXPECT_GT(total.num_cached_tokens, 0);
+  if (kMeetsEverything) expect_everything_met(total);
   std::printf(
       "%d seeds, %d steps, %d requests: %d retractions, %d blocks evicted, %d tokens cached, %d "
       "wasted, %d cancelled, %d stopped, %d failed, %d masked\n",
