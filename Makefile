@@ -33,11 +33,9 @@ build: packages
 	@cmake --preset release --log-level=WARNING >/dev/null
 	@cmake --build --preset release --target fathom -j $(JOBS)
 
-# The HTTP server comes with the next release; until then this answers one chat prompt on the command line.
+# The demo model on http://127.0.0.1:30000; open it in a browser. Ctrl-C ends it.
 serve: build
-	@echo "This release has no HTTP server yet: answering one prompt with \`fathom generate\` instead." >&2
-	$(FATHOM) generate --model-path $(DEMO) --chat --temperature 0 \
-	  --prompt "Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?"
+	$(FATHOM) serve --model-path $(DEMO)
 
 test: test-packages
 	@cmake --preset release --log-level=WARNING >/dev/null
