@@ -1,0 +1,287 @@
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "grammar/tool_calls.h"
+#include "tests/grammar/backtracking_matcher.h"
+#include "tests/grammar/random_walk.h"
+
+namespace fathom::grammar::tests {
+namespace {
+
+std::shared_ptr<const CompiledGrammar> compiled(const Expression& expression) {
+  auto grammar = compile(expression);
+  FATHOM_CHECK(grammar, grammar.error().message);
+  return *grammar;
+}
+
+const TestVocabulary& byte_vocabulary() {
+  static const TestVocabulary vocabulary = make_vocabulary(byte_tokens());
+  return vocabulary;
+}
+
+// Single bytes, and pieces that span several parts of JSON, words and rules.
+TestVocabulary mixed_vocabulary() {
+  std::vector<std::string> texts = byte_tokens();
+  for (const char* text :
+       {"{\"",    "\":", "\": ", "\",",  "\"}",       "\"},", "},{",   "\", \"", "tr",       "true",
+        "rue}",   "[[",  "]]",   "]}",   "12",        "3,",   "-0",    ".5",     "e1",       "\\u",
+        "\\\"",   "ab",  "aab",  "ba",   "bb",        "((",   "))",    ")(",     "\xC3\xA9", "\xC3",
+        "\xA9\"", "  ",  "\n  ", "name", "name\":\"", "ull",  "null]", "a\"}",   "a,b"}) {
+    texts.emplace_back(text);
+  }
+  return make_vocabulary(std::move(texts), {"<think>", "<call>", "<end>"});
+}
+
+const std::vector<Expression>& grammars() {
+  static const std::vector<Expression> all = {
+      json_object(),
+      json_schema(
+          R"({"type":"object","properties":{"name":{"type":"string"},"t":{"type":"boolean"},"n":{"type":"array","items":{"type":["integer","null"]}}},"required":["name"]})"),
+      json_schema(
+          R"({"type":"array","items":{"type":"array","items":{"type":"number","minimum":-2,"maximum":31.5}}})"),
+      json_schema(
+          R"({"type":"object","properties":{"ab":{}},"additionalProperties":{"$ref":"#"}})"),
+      regex("(a|b)*abb(ab|aab)?"), regex("[^b]+b.{2,3}"), regex("(.*a){3}"),
+      ebnf("root ::= \"\" | \"(\" root \")\" root | \"ab\""),
+      // Left recursive and ambiguous.
+      ebnf("root ::= root root | root \"b\" | \"a\" | [ab] \"b\"? "),
+      ebnf("root ::= item (\",\" item)*\nitem ::= \"a\" item \"b\" | \"a\" item \")\" | "
+           "empty\nempty ::= \"\""),
+      sequence({text_until({"<think>", 256 + 39}), choice({literal("ab"), token(256 + 40)})}),
+      sequence({text_until({"ab\"}", -1}), literal("ba")}),
+      sequence({any_text("ab"), token(256 + 41)})};
+  return all;
+}
+
+TEST(Constraint, mask_is_what_accept_takes) {
+  const TestVocabulary vocabulary = mixed_vocabulary();
+  ASSERT_EQ(vocabulary.texts[256 + 39], "<think>");
+  std::vector<uint64_t> words(vocabulary.num_words());
+  for (size_t idx = 0; idx < grammars().size(); ++idx) {
+    const auto grammar = compiled(grammars()[idx]);
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      std::mt19937_64 random(seed);
+      const auto constraint = grammar->new_constraint(vocabulary.vocabulary);
+      std::string text;
+      for (int step = 0; step < 40; ++step) {
+        constraint->fill_mask(words);
+        std::vector<int32_t> allowed;
+        for (int32_t id = 0; id < static_cast<int32_t>(vocabulary.texts.size()); ++id) {
+          const bool is_taken = constraint->clone()->accept(id);
+          ASSERT_EQ(bit(words, id), is_taken)
+              << "grammar " << idx << " seed " << seed << " token "
+              << vocabulary.texts[static_cast<size_t>(id)] << " after " << text;
+          if (is_taken && id != vocabulary.eos) allowed.push_back(id);
+        }
+        if (allowed.empty()) break;
+        const int32_t token = allowed[random() % allowed.size()];
+        ASSERT_TRUE(constraint->accept(token));
+        text += vocabulary.texts[static_cast<size_t>(token)];
+      }
+    }
+  }
+}
+
+TEST(Constraint, a_refused_token_changes_nothing) {
+  const auto constraint = compiled(regex("abc"))->new_constraint(byte_vocabulary().vocabulary);
+  EXPECT_FALSE(constraint->accept('b'));
+  EXPECT_FALSE(constraint->accept(-1));
+  EXPECT_FALSE(constraint->accept(1'000'000));
+  EXPECT_FALSE(constraint->accept(byte_vocabulary().eos));
+  for (const char c : {'a', 'b', 'c'}) EXPECT_TRUE(constraint->accept(c));
+  EXPECT_FALSE(constraint->accept('c'));
+  EXPECT_TRUE(constraint->accept(byte_vocabulary().eos));
+}
+
+TEST(Constraint, clones_are_independent) {
+  const auto constraint = compiled(regex("ab|ac"))->new_constraint(byte_vocabulary().vocabulary);
+  ASSERT_TRUE(constraint->accept('a'));
+  const auto other = constraint->clone();
+  EXPECT_TRUE(constraint->accept('b'));
+  EXPECT_TRUE(other->accept('c'));
+  EXPECT_FALSE(other->accept('b'));
+}
+
+TEST(Constraint, after_the_end_only_the_end_is_allowed) {
+  const auto constraint = compiled(literal("a"))->new_constraint(byte_vocabulary().vocabulary);
+  ASSERT_TRUE(constraint->accept('a'));
+  std::vector<uint64_t> words(byte_vocabulary().num_words());
+  for (int step = 0; step < 2; ++step) {
+    constraint->fill_mask(words);
+    for (int32_t id = 0; id <= byte_vocabulary().eos; ++id) {
+      EXPECT_EQ(bit(words, id), id == byte_vocabulary().eos);
+    }
+    EXPECT_TRUE(constraint->accept(byte_vocabulary().eos));
+  }
+}
+
+TEST(Constraint, deep_nesting_and_long_texts_stay_right) {
+  const auto grammar = compiled(ebnf("root ::= \"(\" root \")\" | \"\""));
+  const auto constraint = grammar->new_constraint(byte_vocabulary().vocabulary);
+  constexpr int kDepth = 3000;
+  for (int i = 0; i < kDepth; ++i) ASSERT_TRUE(constraint->accept('('));
+  for (int i = 0; i < kDepth; ++i) {
+    ASSERT_FALSE(constraint->clone()->accept(byte_vocabulary().eos));
+    ASSERT_TRUE(constraint->accept(')'));
+  }
+  EXPECT_FALSE(constraint->accept(')'));
+  EXPECT_TRUE(constraint->accept(byte_vocabulary().eos));
+}
+
+TEST(Regex, agrees_with_a_backtracking_matcher) {
+  const std::vector<std::string> patterns = {
+      "a*b",      "(a|b)*abb", "a{2,4}", "(ab?){1,3}c",  "[a-c]+d?", "[^a]b",       "^ab$",
+      "a+?b*?",   "(?:a|)b",   ".b.",    "(a(b(c)?)?)?", "",         "\\d?a",       "(a|ab)(c|bcd)",
+      "(?<x>a)b", "[\\w]c",    "a{0}b",  "a{3}",         "(a*)*b",   "\\x61\\u0062"};
+  std::mt19937_64 random(7);
+  for (const std::string& pattern : patterns) {
+    const auto grammar = compiled(regex(pattern));
+    for (int i = 0; i < 400; ++i) {
+      std::string text;
+      for (auto length = random() % 7; length > 0; --length) text += "abcd1\n"[random() % 6];
+      const auto constraint = grammar->new_constraint(byte_vocabulary().vocabulary);
+      bool fits = true;
+      for (const char c : text) fits = fits && constraint->accept(c);
+      fits = fits && constraint->accept(byte_vocabulary().eos);
+      EXPECT_EQ(fits, matches_whole(pattern, text)) << pattern << " on " << text;
+    }
+  }
+}
+
+TEST(Regex, names_what_is_wrong_and_where) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"a(b", "( without )"},       {"a)b", ") without ("},   {"[a", "[ without ]"},
+      {"*a", "nothing to repeat"},  {"a**", "needs a group"}, {"a\\b", "\\b is not supported"},
+      {"(a)\\1", "backreferences"}, {"(?!a)", "(?"},          {"a^b", "two ends"},
+      {"a{3,2}", "least count"},    {"[z-a]", "wrong order"}, {"\xff", "UTF-8"},
+      {"a\\", "backslash"},         {"\\ud800", "Unicode"},   {"[\\d-z]", "range"}};
+  for (const auto& [pattern, word] : cases) {
+    const auto grammar = compile(regex(pattern));
+    ASSERT_FALSE(grammar) << pattern;
+    EXPECT_NE(grammar.error().message.find(word), std::string::npos)
+        << pattern << " -> " << grammar.error().message;
+    EXPECT_EQ(grammar.error().code, ErrorCode::kInvalidArgument);
+  }
+}
+
+TEST(Ebnf, names_what_is_wrong) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "no rule \"root\""},
+      {"root ::= x", "\"x\" is not defined"},
+      {"root ::= \"a", "closing quote"},
+      {"root ::= (\"a\"", "( without )"},
+      {"root \"a\"", "::="},
+      {"root ::= \"a\"\nroot ::= \"b\"", "twice"},
+      {"root ::= root", "no finite text"},
+      {"root ::= \"a\" )", ""},
+      {"root ::= \"\\d\"", "set of characters"}};
+  for (const auto& [text, word] : cases) {
+    const auto grammar = compile(ebnf(text));
+    ASSERT_FALSE(grammar) << text;
+    EXPECT_NE(grammar.error().message.find(word), std::string::npos)
+        << text << " -> " << grammar.error().message;
+  }
+}
+
+TEST(Ebnf, reads_rules_comments_and_repetitions) {
+  const auto grammar =
+      compiled(ebnf("# a list\nroot ::= item (\", \" item){1,2} # two or three\nitem ::= [a-c]+\n  "
+                    "| \"\\\"\" [^\"]* \"\\\"\"\n"));
+  const auto fits = [&](const std::string& text) {
+    const auto constraint = grammar->new_constraint(byte_vocabulary().vocabulary);
+    for (const char c : text) {
+      if (!constraint->accept(static_cast<uint8_t>(c))) return false;
+    }
+    return constraint->accept(byte_vocabulary().eos);
+  };
+  EXPECT_TRUE(fits("a, bc"));
+  EXPECT_TRUE(fits("a, \"x, y\", c"));
+  EXPECT_FALSE(fits("a"));
+  EXPECT_FALSE(fits("a, b, c, a"));
+}
+
+class ToolCalls : public testing::Test {
+ protected:
+  TestVocabulary vocabulary = make_vocabulary(
+      byte_tokens(), {"</think>", "<calls>", "</calls>", "<call>", "<sep>", "</call>"});
+  Marker special(const std::string& text) const {
+    for (size_t i = 256; i < vocabulary.texts.size(); ++i) {
+      if (vocabulary.texts[i] == text) return {text, static_cast<int32_t>(i)};
+    }
+    return {text, -1};
+  }
+  ToolCallSyntax syntax() const {
+    using Kind = ToolCallStep::Kind;
+    return {special("<calls>"),
+            special("</calls>"),
+            special("<call>"),
+            {{Kind::kName},
+             {Kind::kLiteral, special("<sep>")},
+             {Kind::kSpace},
+             {Kind::kObject},
+             {Kind::kSpace},
+             {Kind::kLiteral, special("</call>")}}};
+  }
+  const std::vector<Tool> tools = {
+      {"add", R"({"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]})"},
+      {"any", ""}};
+
+  // <...> that is a special token is fed as one, everything else byte by byte.
+  bool fits(const ToolCallOptions& options, const std::string& text) const {
+    const auto constraint =
+        compiled(tool_calls(syntax(), tools, options))->new_constraint(vocabulary.vocabulary);
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = text[at] == '<' ? text.find('>', at) : text.npos;
+      const Marker marker = end == text.npos ? Marker{} : special(text.substr(at, end + 1 - at));
+      const int32_t token = marker.token >= 0 ? marker.token : static_cast<uint8_t>(text[at]);
+      if (!constraint->accept(token)) return false;
+      at = marker.token >= 0 ? end + 1 : at + 1;
+    }
+    return constraint->accept(vocabulary.eos);
+  }
+};
+
+TEST_F(ToolCalls, required_calls_follow_the_schemas) {
+  const ToolCallOptions options = {.required = true};
+  EXPECT_TRUE(fits(options, "<calls><call>add<sep>{\"x\": 3}</call></calls>"));
+  EXPECT_TRUE(
+      fits(options,
+           "<calls><call>any<sep>{\"y\": []}\n</call>\n<call>add<sep>{\"x\":3}</call></calls>"));
+  EXPECT_FALSE(fits(options, "<calls><call>add<sep>{\"y\": 3}</call></calls>"));
+  EXPECT_FALSE(fits(options, "<calls><call>sub<sep>{}</call></calls>"));
+  EXPECT_FALSE(fits(options, "<calls></calls>"));
+  EXPECT_FALSE(fits(options, "hello"));
+  EXPECT_FALSE(fits({.required = true, .parallel = false},
+                    "<calls><call>any<sep>{}</call><call>any<sep>{}</call></calls>"));
+}
+
+TEST_F(ToolCalls, optional_calls_follow_free_text) {
+  const ToolCallOptions options = {};
+  EXPECT_TRUE(fits(options, "hello < world"));
+  EXPECT_TRUE(fits(options, ""));
+  EXPECT_TRUE(fits(options, "I look.<calls><call>any<sep>{}</call></calls>"));
+  EXPECT_FALSE(fits(options, "I look.<calls>"));
+  EXPECT_FALSE(fits(options, "I look.<calls><call>add<sep>{}</call></calls>"));
+  EXPECT_FALSE(fits(options, "<call>"));
+}
+
+TEST_F(ToolCalls, reasoning_comes_first_where_the_prompt_opened_it) {
+  const ToolCallOptions options = {.required = true, .reasoning_end = special("</think>")};
+  EXPECT_TRUE(fits(options, "hm {\"</think>\n\n<calls><call>any<sep>{}</call></calls>"));
+  EXPECT_FALSE(fits(options, "<calls><call>any<sep>{}</call></calls>"));
+  EXPECT_TRUE(fits({.reasoning_end = special("</think>")}, "hm</think>fine"));
+  EXPECT_FALSE(fits({.reasoning_end = special("</think>")}, "hm"));
+}
+
+TEST_F(ToolCalls, a_marker_cannot_be_spelled_out) {
+  const auto constraint =
+      compiled(tool_calls(syntax(), tools, {}))->new_constraint(vocabulary.vocabulary);
+  for (const char c : std::string("<calls")) ASSERT_TRUE(constraint->accept(c));
+  EXPECT_FALSE(constraint->accept('>'));
+}
+
+}  // namespace
+}  // namespace fathom::grammar::tests
