@@ -26,7 +26,8 @@ struct Automaton {
   struct State {
     int32_t byte_begin = 0, call_begin = 0, token_begin = 0, free_begin = 0;
     bool accepting = false;  // its rule may end here
-    bool simple = false;     // nothing but byte edges that exclude each other
+    bool plain = false;      // no edges but byte edges, which exclude each other
+    bool simple = false;     // the same, and not accepting
   };
 
   std::vector<State> states;  // one more than there are, as the end of the last
@@ -51,6 +52,19 @@ struct Automaton {
   }
   std::span<const int32_t> free_edges(int32_t s) const {
     return part(frees, state(s).free_begin, state(s + 1).free_begin);
+  }
+  // REQUIRES: the state is plain. -1: the byte does not fit.
+  int32_t plain_target(int32_t s, uint8_t byte) const {
+    const std::span<const ByteEdge> edges = byte_edges(s);
+    size_t begin = 0, count = edges.size();
+    // The first edge that ends at the byte or behind it.
+    while (count > 0) {
+      const size_t half = count / 2;
+      const bool is_before = edges[begin + half].last < byte;
+      begin = is_before ? begin + half + 1 : begin;
+      count = is_before ? count - half - 1 : half;
+    }
+    return begin < edges.size() && edges[begin].first <= byte ? edges[begin].target : -1;
   }
   int64_t memory_bytes() const {
     return static_cast<int64_t>(states.size() * sizeof(State) + bytes.size() * sizeof(ByteEdge) +

@@ -236,9 +236,10 @@ class Determinizer {
         }
       }
       const auto overlaps = [](const auto& a, const auto& b) { return a.last >= b.first; };
-      state.simple =
-          !draft.accepting && draft.calls.empty() && draft.tokens.empty() && draft.frees.empty() &&
+      state.plain =
+          draft.calls.empty() && draft.tokens.empty() && draft.frees.empty() &&
           std::adjacent_find(draft.bytes.begin(), draft.bytes.end(), overlaps) == draft.bytes.end();
+      state.simple = state.plain && !draft.accepting;
       automaton.states.push_back(state);
     }
     automaton.states.push_back({.byte_begin = size(automaton.bytes),

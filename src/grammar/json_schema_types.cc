@@ -19,7 +19,7 @@ using Value = json::Value;
 
 // Longer counts are cut to this: a text within it satisfies them too.
 constexpr int kMaxCount = 20'000;
-constexpr int kMaxInlineCharacters = 64;
+constexpr int kMaxInlineCharacters = 256;
 constexpr int kMaxPrefixItems = 256;
 constexpr int kDecimals = 6;
 constexpr int64_t kDecimalUnit = 1'000'000;

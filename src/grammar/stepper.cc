@@ -49,6 +49,12 @@ void Stepper::rewind(const Frame& frame) {
   links_.resize(static_cast<size_t>(frame.num_links));
 }
 
+void Stepper::pop(const Frame& frame) {
+  items_.resize(static_cast<size_t>(frame.begin));
+  node_links_.resize(static_cast<size_t>(frame.num_nodes));
+  links_.resize(static_cast<size_t>(frame.num_links));
+}
+
 void Stepper::add(int32_t begin, Item item) {
   const auto count = static_cast<int>(items_.size()) - begin;
   if (count < kHashedFrom) {

@@ -57,6 +57,8 @@ class Stepper {
   Frame read(const Frame& frame, uint8_t byte);
   Frame read_token(const Frame& frame, int32_t token);
   void rewind(const Frame& frame);
+  // Removes the frame itself too.
+  void pop(const Frame& frame);
 
   std::span<const Item> items(const Frame& frame) const {
     return {items_.data() + frame.begin, static_cast<size_t>(frame.end - frame.begin)};
@@ -72,6 +74,7 @@ class Stepper {
 
   // Items looked at so far: the measure of work.
   int64_t work() const { return work_; }
+  void add_work(int64_t work) { work_ += work; }
 
  private:
   // Adds to the items from `begin` on, once.

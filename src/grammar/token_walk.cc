@@ -20,6 +20,43 @@ void set_bit(std::span<uint64_t> words, int32_t token) {
 
 }  // namespace
 
+// Plain: nothing but byte edges that exclude each other; it may end its rule.
+template <class OnTokens, class OnEnd>
+void TokenWalk::walk_plain(Stepper& stepper, Stepper::Item item, int32_t tree_node,
+                           int64_t max_work, const OnTokens& on_tokens, const OnEnd& on_end) const {
+  const std::span<const Vocabulary::Node> nodes = vocabulary_.nodes();
+  const Vocabulary::Node& root = nodes[static_cast<size_t>(tree_node)];
+  std::vector<int32_t> states(1, item.state);  // by depth below the root
+  if (automaton_.state(item.state).accepting) on_end(tree_node);
+  int32_t at = tree_node + 1;
+  while (at < root.subtree_end && stepper.work() <= max_work) {
+    const Vocabulary::Node& node = nodes[static_cast<size_t>(at)];
+    const auto depth = static_cast<size_t>(node.depth - root.depth);
+    stepper.add_work(1);
+    const int32_t target = automaton_.plain_target(states[depth - 1], node.byte);
+    if (target < 0) {
+      at = node.subtree_end;
+      continue;
+    }
+    if (node.num_tokens > 0) on_tokens(vocabulary_.node_tokens(node));
+    if (node.subtree_end == at + 1) {
+      ++at;
+    } else if (follows_plainly({target, item.node})) {
+      states.resize(depth);
+      states.push_back(target);
+      if (automaton_.state(target).accepting) on_end(at);
+      ++at;
+    } else {
+      const Stepper::Item next = {target, item.node};
+      std::vector<Stepper::Frame> frames = {stepper.push({&next, 1})};
+      const Stepper::Frame bottom = frames[0];
+      walk(stepper, frames, at, max_work, on_tokens, on_end);
+      stepper.pop(bottom);
+      at = node.subtree_end;
+    }
+  }
+}
+
 // frames[d] stands for the prefix that is d bytes longer than tree_node's; frames.size() == 1 at the start.
 template <class OnTokens, class OnEnd>
 void TokenWalk::walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int32_t tree_node,
@@ -44,6 +81,16 @@ void TokenWalk::walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int3
     }
     if (node.num_tokens > 0) on_tokens(vocabulary_.node_tokens(node));
     if (stepper.work() > max_work) return;
+    if (node.subtree_end == at + 1) {
+      ++at;
+      continue;
+    }
+    const std::span<const Stepper::Item> items = stepper.items(frame);
+    if (items.size() == 1 && follows_plainly(items[0])) {
+      walk_plain(stepper, items[0], at, max_work, on_tokens, on_end);
+      at = node.subtree_end;
+      continue;
+    }
     frames.push_back(frame);
     ++at;
   }
@@ -55,18 +102,23 @@ LocalMask TokenWalk::local_mask(int32_t state) const {
   const Stepper::Item start = {state, Stepper::kBottom};
   std::vector<Stepper::Frame> frames = {stepper.begin({&start, 1})};
   stepper.expand(frames[0]);
+  const auto on_tokens = [&](std::span<const int32_t> tokens) {
+    mask.tokens.insert(mask.tokens.end(), tokens.begin(), tokens.end());
+  };
+  const auto on_end = [&](int32_t tree_node) {
+    if (tree_node != 0) mask.end_nodes.push_back(tree_node);
+  };
   mask.may_end = frames[0].reaches_bottom;
   for (const Stepper::Item& item : stepper.expanded(frames[0])) {
     for (const Automaton::TokenEdge& edge : automaton_.token_edges(item.state)) {
       if (edge.token < vocabulary_.size()) mask.tokens.push_back(edge.token);
     }
   }
-  walk(
-      stepper, frames, 0, kMaxLocalWork,
-      [&](std::span<const int32_t> tokens) {
-        mask.tokens.insert(mask.tokens.end(), tokens.begin(), tokens.end());
-      },
-      [&](int32_t tree_node) { mask.end_nodes.push_back(tree_node); });
+  if (follows_plainly(start)) {
+    walk_plain(stepper, start, 0, kMaxLocalWork, on_tokens, on_end);
+  } else {
+    walk(stepper, frames, 0, kMaxLocalWork, on_tokens, on_end);
+  }
   if (mask.tokens.size() > 2 * num_words(vocabulary_)) {
     mask.words.resize(num_words(vocabulary_));
     for (const int32_t token : mask.tokens) set_bit(mask.words, token);

@@ -47,9 +47,20 @@ class TokenWalk {
                      int64_t max_work, std::span<uint64_t> words) const;
 
  private:
+  // The part of the tree below a node, as long as one plain state is all there is to follow; the rest is
+  // handed to walk(). Much faster, and most of the work.
+  template <class OnTokens, class OnEnd>
+  void walk_plain(Stepper& stepper, Stepper::Item item, int32_t tree_node, int64_t max_work,
+                  const OnTokens& on_tokens, const OnEnd& on_end) const;
   template <class OnTokens, class OnEnd>
   void walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int32_t tree_node,
             int64_t max_work, const OnTokens& on_tokens, const OnEnd& on_end) const;
+
+  // Only the bottom node may be left: its end is noted, not followed.
+  bool follows_plainly(const Stepper::Item& item) const {
+    const Automaton::State& state = automaton_.state(item.state);
+    return state.plain && (!state.accepting || item.node == Stepper::kBottom);
+  }
 
   const Automaton& automaton_;
   const Vocabulary& vocabulary_;
