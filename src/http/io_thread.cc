@@ -55,6 +55,8 @@ void IoThread::stop() {
     const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
     for (const auto& connection : all) connection->abort();
     to_flush_.clear();
+    // A tick that is due already runs in spite of the cancel: it must not arm the next.
+    is_closing_ = true;
     tick_timer_.cancel();
     closed.set_value();
   });
@@ -118,6 +120,7 @@ void IoThread::close_idle_connections() {
 }
 
 void IoThread::arm_tick() {
+  if (is_closing_) return;
   tick_timer_.expires_after(tick_interval(shared_->config.timeouts));
   tick_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) tick();

@@ -87,6 +87,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   std::string date_;
   int64_t date_second_ = -1;
   uint64_t id_seed_ = 0, num_ids_ = 0;
+  bool is_closing_ = false;
 };
 
 }  // namespace fathom::http
