@@ -96,12 +96,12 @@ class GenerateRequestParser {
   }
 
   Settings read_settings(const json::Value* params, const std::string& path) {
-    static const json::Value kNone = json::Value::object();
+    static const json::Value no_settings = json::Value::object();
     if (params != nullptr && !params->is_object()) {
       problem_.set(broken_rule(path, *params, "an object"));
       return {};
     }
-    FieldReader reader(params == nullptr ? kNone : *params, path, problem_);
+    FieldReader reader(params == nullptr ? no_settings : *params, path, problem_);
     Settings settings;
     GenerationItem& item = settings.item;
     read_sampling(reader, model_, item);
