@@ -22,7 +22,8 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
     }
     const Stopwatch since_arrival;
     state.run_on_worker(exchange, [&state, parse, exchange, since_arrival] {
-      Parsed<GenerationRequest> parsed = parse(exchange->request().body, state.config.model);
+      // The body goes as soon as it is read: a long stream must not keep it.
+      Parsed<GenerationRequest> parsed = parse(exchange->take_body(), state.config.model);
       if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
         return send_later(exchange, to_response(*error));
       }

@@ -4,6 +4,7 @@
 
 #include <future>
 #include <random>
+#include <utility>
 
 #include "tests/server/sim_server.h"
 
@@ -95,7 +96,7 @@ TEST(GenerationService, token_ids_and_counts_end_with_the_token_that_completed_t
   // whose last token ends at a whole character.
   size_t num_tokens = 0;
   std::string text, shorter;
-  while (num_tokens < 4 || text == shorter || text.find("\xef\xbf\xbd") != std::string::npos) {
+  while (num_tokens < 4 || text == shorter || text.ends_with("\xef\xbf\xbd")) {
     ASSERT_LT(num_tokens, ids.size());
     ++num_tokens;
     const json::Value first(

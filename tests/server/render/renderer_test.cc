@@ -1,0 +1,130 @@
+#include "server/render/renderer.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "server/render/json_text.h"
+#include "tests/server/demo_served_model.h"
+
+namespace fathom::server {
+namespace {
+
+// Choices and a renderer for one prompt of 5 tokens, fed by hand.
+struct Rendered {
+  explicit Rendered(AnswerHead head, std::optional<text::OutputParser> parser = {})
+      : renderer(make_renderer(std::move(head), *tests::demo_tokenizer())) {
+    ChoiceSetup setup;
+    setup.tokenizer = tests::demo_tokenizer().get();
+    setup.id = "rid";
+    setup.prompt_tokens = 5;
+    setup.parser = std::move(parser);
+    setup.marker_ids = std::make_shared<const std::vector<int32_t>>(
+        1, tests::demo_tokenizer()->token_id("</think>").value());
+    choices.emplace_back(std::move(setup));
+  }
+
+  // The text's tokens, one by one as steps; the events of all.
+  std::string stream(std::string_view text) {
+    std::string events;
+    for (const int32_t id : tests::demo_tokenizer()->encode(text)) {
+      const core::SampledToken token{.token = id};
+      choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
+      renderer->write_news(choices[0], events);
+    }
+    return events;
+  }
+  std::string end(core::FinishReason reason) {
+    engine::RequestEnd request_end;
+    request_end.reason = reason;
+    choices[0].end(request_end);
+    std::string events;
+    renderer->write_news(choices[0], events);
+    renderer->write_end(choices, events);
+    return events;
+  }
+
+  std::vector<Choice> choices;
+  std::unique_ptr<Renderer> renderer;
+};
+
+AnswerHead head_of(Endpoint endpoint) {
+  return {.endpoint = endpoint,
+          .id = "id",
+          .model = "demo",
+          .created = 7,
+          .stream = true,
+          .prompt_texts = {},
+          .stream_intervals = {1}};
+}
+
+TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
+  Rendered chat(head_of(Endpoint::kChat),
+                text::OutputParser(text::ChatFormat::kV31, {.starts_in_reasoning = true}));
+  const std::string start = R"(data: {"id":"id","object":"chat.completion.chunk","created":7,)"
+                            R"("model":"demo","choices":[{"index":0,"delta":)";
+  const std::string open = R"(,"logprobs":null,"finish_reason":null,"matched_stop":null}]})"
+                           "\n\n";
+  std::string events = chat.stream("a");
+  EXPECT_EQ(events, start + R"({"reasoning_content":null,"role":"assistant","content":""})" + open +
+                        start + R"({"reasoning_content":"a"})" + open);
+  events = chat.stream("</think>");
+  events += chat.stream("b");
+  EXPECT_EQ(events, start + R"({"reasoning_content":null,"content":"b"})" + open);
+  EXPECT_EQ(chat.end(core::FinishReason::kLength),
+            start + R"({"reasoning_content":null},"logprobs":null,"finish_reason":"length",)"
+                    R"("matched_stop":null}]})"
+                    "\n\ndata: [DONE]\n\n");
+}
+
+TEST(Renderer, streams_completions_with_usage_last_and_never_an_empty_choice_before) {
+  AnswerHead head = head_of(Endpoint::kCompletions);
+  head.include_usage = true;
+  Rendered completion(head);
+  const std::string start = R"(data: {"id":"id","object":"text_completion","created":7,)"
+                            R"("model":"demo","choices":[)";
+  EXPECT_EQ(completion.stream("a"),
+            start + R"({"index":0,"text":"a","logprobs":null,"finish_reason":null,)"
+                    R"("matched_stop":null}],"usage":null})"
+                    "\n\n");
+  EXPECT_EQ(completion.end(core::FinishReason::kLength),
+            start +
+                R"({"index":0,"text":"","logprobs":null,"finish_reason":"length",)"
+                R"("matched_stop":null}],"usage":null})"
+                "\n\n" +
+                start +
+                R"(],"usage":{"prompt_tokens":5,"total_tokens":6,"completion_tokens":1,)"
+                R"("prompt_tokens_details":{"cached_tokens":0},)"
+                R"("completion_tokens_details":{"reasoning_tokens":0},"reasoning_tokens":0}})"
+                "\n\ndata: [DONE]\n\n");
+}
+
+TEST(Renderer, a_native_event_repeats_the_whole_text_and_ids) {
+  Rendered native(head_of(Endpoint::kGenerate));
+  const std::vector<int32_t> ids = tests::demo_tokenizer()->encode("a");
+  ASSERT_EQ(ids.size(), 1u);
+  const std::string id = std::to_string(ids[0]);
+  native.stream("a");
+  EXPECT_EQ(native.stream("a"),
+            R"(data: {"text":"aa","output_ids":[)" + id + "," + id +
+                R"(],"meta_info":{"id":"rid","finish_reason":null,"prompt_tokens":5,)"
+                R"("weight_version":"default","num_retractions":0,"reasoning_tokens":0,)"
+                R"("completion_tokens":2,"cached_tokens":0,"cached_tokens_details":null,)"
+                R"("dp_rank":null}})"
+                "\n\n");
+}
+
+TEST(JsonText, escapes_what_json_wants_escaped_and_nothing_else) {
+  std::string out;
+  append_json(out, std::string_view("a\"\\\n\x01\x7f/\xc3\xa9"));
+  EXPECT_EQ(out, "\"a\\\"\\\\\\n\\u0001\\u007f/\xc3\xa9\"");
+}
+
+TEST(JsonText, writes_an_infinite_log_probability_as_openai_does) {
+  std::string out;
+  append_json(out, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(out, "-9999");
+}
+
+}  // namespace
+}  // namespace fathom::server
