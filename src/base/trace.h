@@ -25,7 +25,7 @@ namespace fathom::trace {
 
 struct TraceOptions {
   int64_t max_events_per_thread = 1 << 16;  // >= 1; what comes after is dropped and counted
-  int64_t max_events = 1 << 20;             // of all threads; an event takes 72 bytes
+  int64_t max_events = 1 << 20;             // of all threads; an event takes 64 bytes
 };
 
 namespace detail {

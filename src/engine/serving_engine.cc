@@ -336,7 +336,10 @@ void ServingEngine::observe(const StepUpdates& updates) {
 
 void ServingEngine::check_invariants() {
   const trace::Span span("engine", "check integrity");
-  if (const std::string wrong = loop_->check_integrity(); !wrong.empty()) {
+  const std::string wrong = failpoint("serving_engine.integrity")
+                                ? "failpoint serving_engine.integrity"
+                                : loop_->check_integrity();
+  if (!wrong.empty()) {
     ++num_violations_;
     metrics_->totals.integrity_violations.add();
     FATHOM_LOG(kError, "engine", "integrity violated", {{"what", wrong}});

@@ -69,31 +69,31 @@ Registry::Registry(Labels labels) : labels_(std::move(labels)) {
 
 Registry::~Registry() = default;
 
-Counter& Registry::counter(MetricOptions options) {
+Counter& Registry::counter(const MetricOptions& options) {
   auto series = std::make_shared<Series>();
   series->counter = std::make_unique<Counter>();
   Counter& handle = *series->counter;
-  add(Kind::kCounter, options, std::move(series));
+  add(Kind::kCounter, options, series);
   return handle;
 }
 
-Gauge& Registry::gauge(MetricOptions options) {
+Gauge& Registry::gauge(const MetricOptions& options) {
   auto series = std::make_shared<Series>();
   series->gauge = std::make_unique<Gauge>();
   Gauge& handle = *series->gauge;
-  add(Kind::kGauge, options, std::move(series));
+  add(Kind::kGauge, options, series);
   return handle;
 }
 
-Histogram& Registry::histogram(MetricOptions options, std::vector<double> upper_bounds) {
+Histogram& Registry::histogram(const MetricOptions& options, std::vector<double> upper_bounds) {
   auto series = std::make_shared<Series>();
   series->histogram = std::make_unique<Histogram>(std::move(upper_bounds));
   Histogram& handle = *series->histogram;
-  add(Kind::kHistogram, options, std::move(series));
+  add(Kind::kHistogram, options, series);
   return handle;
 }
 
-void Registry::add(Kind kind, const MetricOptions& options, std::shared_ptr<Series> series) {
+void Registry::add(Kind kind, const MetricOptions& options, const std::shared_ptr<Series>& series) {
   const std::lock_guard lock(mutex_);
   add_name(kind, options, {.name = options.name, .labels = options.labels}, series);
   for (const Alias& alias : options.aliases) add_name(kind, options, alias, series);

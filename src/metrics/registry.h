@@ -52,9 +52,9 @@ class Registry {
   Registry& operator=(const Registry&) = delete;
 
   // REQUIRES: valid names and labels; a name is used with one kind only, and with distinct labels.
-  Counter& counter(MetricOptions options);
-  Gauge& gauge(MetricOptions options);
-  Histogram& histogram(MetricOptions options, std::vector<double> upper_bounds);
+  Counter& counter(const MetricOptions& options);
+  Gauge& gauge(const MetricOptions& options);
+  Histogram& histogram(const MetricOptions& options, std::vector<double> upper_bounds);
 
   // Calls `refresh` at the start of every expose(), for values that are read and not counted. The destructor
   // of the returned object ends that, waiting for an expose() under way. `refresh` may not call the registry.
@@ -84,7 +84,7 @@ class Registry {
   struct Family;
   enum class Kind;
 
-  void add(Kind kind, const MetricOptions& options, std::shared_ptr<Series> series);
+  void add(Kind kind, const MetricOptions& options, const std::shared_ptr<Series>& series);
   void add_name(Kind kind, const MetricOptions& options, const Alias& alias,
                 const std::shared_ptr<Series>& series);
   void remove_collector(int64_t id);

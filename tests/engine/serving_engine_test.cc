@@ -315,6 +315,20 @@ TEST(ServingEngine, ASliceWithoutFiniteLogitsFailsAlone) {
   EXPECT_EQ(num_failed, 1);
 }
 
+TEST(ServingEngine, CountsAViolatedInvariantAndGoesOn) {
+  runner::SimRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {.integrity_interval_seconds = 0}, sink);
+  arm_failpoint("serving_engine.integrity", 5);
+  const core::Request request = make_request(10, 30);
+  const Result<core::RequestId> id = engine.submit(request, 0);
+  ASSERT_TRUE(id && sink.wait_for_end(*id));
+  disarm_failpoints();
+  expect_right_tokens(request, sink.answer(*id), 1000);
+  EXPECT_EQ(engine.snapshot().num_violations, 1);
+  EXPECT_EQ(engine.metrics().totals.integrity_violations.value(), 1);
+}
+
 // Lets the engine's thread in on_updates() wait for the test.
 class BlockingSink : public CollectingSink {
  public:
