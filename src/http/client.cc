@@ -118,7 +118,10 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
 void Client::Impl::stop() {
   asio::post(io_, [this] {
     is_stopping_ = true;
-    while (!calls_.empty()) end(calls_.begin()->second, "cancelled");
+    while (!calls_.empty()) {
+      const std::shared_ptr<ClientCall> call = calls_.begin()->second;
+      end(call, "cancelled");
+    }
     for (const auto& [key, connections] : idle_) {
       for (const auto& connection : connections) connection->socket().close();
     }
