@@ -38,9 +38,7 @@ std::vector<std::string> model_names(const ServeFlags& flags) {
   const std::string& path = flags.engine.model.model_path;
   std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
   if (folder.filename().empty()) folder = folder.parent_path();
-  std::vector<std::string> names{folder.filename().string()};
-  if (names.front() != path) names.push_back(path);
-  return names;
+  return {folder.filename().string()};
 }
 
 server::SamplingDefaults sampling_defaults(const ServeFlags& flags) {
@@ -77,7 +75,6 @@ server::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig&
                         .architecture = config.architecture_name,
                         .num_workers = flags.service.num_workers,
                         .max_queued_jobs = flags.scheduling.max_queued_requests,
-                        .salt_by_key = keys.size() > 1,
                         .log_requests = flags.log_requests,
                         .profile_dir = flags.service.profile_dir,
                         .settings = settings_json(flags)};
@@ -92,12 +89,13 @@ server::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig&
   return api;
 }
 
-void log_settings(const server::ApiConfig& api) {
+void log_settings(const ServeFlags& flags, const server::ApiConfig& api) {
   std::vector<LogField> fields{{"model_path", api.model.model_path},
-                               {"served_model_name", api.model.name()}};
+                               {"served_model_name", json::dump(json::Value(api.model.names))}};
   for (const auto& [name, value] : api.settings.items()) {
     fields.emplace_back(name, value.is_string() ? value.get<std::string>() : json::dump(value));
   }
+  for (LogField& field : access_settings(flags)) fields.push_back(std::move(field));
   write_log(LogLevel::kInfo, "apps", "settings", std::span<const LogField>(fields));
 }
 
@@ -208,11 +206,13 @@ int run(const ServeFlags& flags) {
   check_address(flags, keys);
   const config::ModelConfig config = load_config(flags.engine.model);
   server::ApiConfig configured = api_config(flags, config, keys);
-  log_settings(configured);
+  log_settings(flags, configured);
   server::ApiServer api(std::move(configured));
   http::Router router;
   api.register_routes(router);
-  http::Server http(http_config(flags, std::move(keys)), std::move(router));
+  http::ServerConfig http_settings = http_config(flags, std::move(keys));
+  if (flags.log_requests) http_settings.on_access = server::log_access;
+  http::Server http(std::move(http_settings), std::move(router));
   api.set_transport(http);
   http.start();
   FATHOM_LOG(kInfo, "apps", "listening",

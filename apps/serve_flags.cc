@@ -96,7 +96,7 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_option("--served-model-name", flags.served_model_names,
                  "Name that clients ask for; repeatable, the first is shown")
       ->type_name("NAME")
-      ->default_str("the directory's name and its path")
+      ->default_str("the directory's name")
       ->group(group);
   app.add_option("--chat-format", flags.chat_format,
                  "auto chooses by the checkpoint; else one of " + text::chat_format_names())
@@ -204,7 +204,8 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
       ->type_name("text|json")
       ->group("Logging");
   app.add_flag("--log-requests,!--no-log-requests", flags.log_requests,
-               "A line for each answer, without any text of it")
+               "A line for each request, without any text of it; what needs no model and went well "
+               "is logged at level debug")
       ->group("Logging");
 }
 
@@ -253,6 +254,9 @@ http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys) {
 json::Value settings_json(const ServeFlags& flags) {
   const ModelFlags& model = flags.engine.model;
   const MemoryFlags& memory = flags.engine.memory;
+  const auto or_automatic = [](const auto& value) {
+    return value ? json::Value(*value) : json::Value("auto");
+  };
   return {{"host", flags.address.host},
           {"port", flags.address.port},
           {"num_io_threads", flags.address.num_io_threads},
@@ -260,6 +264,9 @@ json::Value settings_json(const ServeFlags& flags) {
           {"cors_origin", flags.address.cors_origin},
           {"insecure", flags.access.insecure},
           {"load_format", model.load_format},
+          {"num_layers", or_automatic(model.num_layers)},
+          {"context_length", or_automatic(model.context_length)},
+          {"random_seed", model.random_seed},
           {"dtype", model.dtype},
           {"kv_cache_dtype", model.kv_cache_dtype},
           {"dequantize", model.dequantize},
@@ -272,6 +279,8 @@ json::Value settings_json(const ServeFlags& flags) {
           {"profiling", !flags.service.profile_dir.empty()},
           {"chunked_prefill_size", memory.chunked_prefill_size},
           {"max_running_requests", memory.max_running_requests},
+          {"mem_fraction_static", or_automatic(memory.mem_fraction_static)},
+          {"max_total_tokens", or_automatic(memory.max_total_tokens)},
           {"schedule_policy", flags.scheduling.schedule_policy},
           {"disable_radix_cache", flags.scheduling.disable_radix_cache},
           {"disable_overlap_schedule", flags.scheduling.disable_overlap_schedule},
@@ -287,11 +296,21 @@ json::Value settings_json(const ServeFlags& flags) {
           {"stream_comment_interval", flags.limits.stream_comment_seconds},
           {"device", flags.engine.device.device},
           {"cpu_backend", flags.engine.device.cpu_backend},
+          {"cpu_threads", flags.engine.device.cpu_threads},
           {"engine", flags.simulation.engine},
           {"sim_step_us", flags.simulation.step_us},
           {"log_level", flags.engine.log.log_level},
           {"log_format", flags.log_format},
           {"log_requests", flags.log_requests}};
+}
+
+std::vector<LogField> access_settings(const ServeFlags& flags) {
+  return {{"ssl_certfile", flags.address.ssl_certfile},
+          {"ssl_keyfile", flags.address.ssl_keyfile},
+          {"api_key", flags.access.api_keys.size()},
+          {"admin_api_key", flags.access.admin_api_keys.size()},
+          {"api_key_file", flags.access.api_key_file},
+          {"profile_dir", flags.service.profile_dir}};
 }
 
 std::string base_url(const ServeFlags& flags, int port) {

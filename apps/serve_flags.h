@@ -15,6 +15,7 @@
 
 #include "apps/flags.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "engine/serving_engine.h"
 #include "http/key_store.h"
 #include "http/server.h"
@@ -89,8 +90,10 @@ http::KeyStore read_keys(const AccessFlags& flags);
 // Another address than loopback needs a key or --insecure.
 void check_address(const ServeFlags& flags, const http::KeyStore& keys);
 http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys);
-// Every setting under the name of its flag, nothing secret.
+// Every setting under the name of its flag, but for what access_settings() has. Clients may see it.
 json::Value settings_json(const ServeFlags& flags);
+// What only the log shows: files of the host, and how many keys came by flag, never a key.
+std::vector<LogField> access_settings(const ServeFlags& flags);
 // "http://127.0.0.1:30000"
 std::string base_url(const ServeFlags& flags, int port);
 

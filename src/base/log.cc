@@ -3,6 +3,7 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -47,8 +48,9 @@ spdlog::logger& logger() {
 
 // Quotes a value when it holds anything but plain characters, and escapes controls: one event, one line.
 void append_value(std::string& line, std::string_view value) {
-  const bool plain = !value.empty() && value.find_first_of(" =\"\\") == std::string_view::npos &&
-                     value.find_first_of(std::string_view("\n\r\t\0", 4)) == std::string_view::npos;
+  const bool plain = !value.empty() && std::ranges::none_of(value, [](unsigned char c) {
+    return c <= 0x20 || c == 0x7f || c == '=' || c == '"' || c == '\\';
+  });
   if (plain) {
     line += value;
     return;

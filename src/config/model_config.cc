@@ -174,6 +174,7 @@ Result<ModelConfig> parse(const json::Value& object, JsonReader* generation) {
   if (reader.ok()) read_quantization(reader, config);
   if (reader.ok()) read_special_tokens(reader, generation, config);
   if (!reader.ok()) return reader.error();
+  config.names_code = reader.find("auto_map") != nullptr;
   for (const std::string_view key : kHarmlessKeys) reader.find(key);
   config.unused_keys = reader.unread_keys();
   return config;
@@ -243,6 +244,10 @@ Result<ModelConfig> load_model_config(const std::string& model_path) {
   Result<ModelConfig> config = parse_model_config(*config_json, *generation_json);
   if (!config) {
     return Error{config.error().code, model_path + "/" + config.error().message};
+  }
+  if (config->names_code) {
+    FATHOM_LOG(kWarning, "config", "the checkpoint names code of its own, which is never run",
+               {{"file", config_path}, {"key", "auto_map"}});
   }
   log_unused_keys(*config);
   return config;

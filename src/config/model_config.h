@@ -68,6 +68,7 @@ struct ModelConfig {
   int32_t bos_token_id = 0;
   std::vector<int32_t> eos_token_ids;  // config.json, or generation_config.json where it says more
 
+  bool names_code = false;               // auto_map: Python of the checkpoint, never run here
   std::vector<std::string> unused_keys;  // of config.json, that nothing here knows
 
   // Derived.

@@ -50,6 +50,7 @@ AnswerContext Connection::answer_context() const {
 void Connection::begin_exchange() {
   phase_ = Phase::kAnswering;
   is_exchange_open_ = true;
+  has_own_line_ = false;
   last_event_ = system_clock().now();
   counters().active_exchanges.fetch_add(1, std::memory_order_relaxed);
 }
@@ -72,7 +73,8 @@ void Connection::end_exchange(bool client_gone) {
          .request_body_bytes = request_body_bytes_,
          .response_bytes = sent_bytes_,
          .milliseconds = milliseconds_between(head_complete_, system_clock().now()),
-         .client_gone = client_gone});
+         .client_gone = client_gone,
+         .has_own_line = has_own_line_});
   }
   // Last: whoever waits for no active exchange finds everything else counted.
   counters().active_exchanges.fetch_sub(1, std::memory_order_release);
@@ -156,6 +158,10 @@ void Connection::set_on_close(uint64_t serial, std::function<void()> callback) {
   } else if (serial == serial_ && phase_ == Phase::kClosed && answer_ != Answer::kComplete) {
     thread_->post(std::move(callback));
   }
+}
+
+void Connection::claim_log_line(uint64_t serial) {
+  if (is_current(serial)) has_own_line_ = true;
 }
 
 size_t Connection::backlog_bytes(uint64_t serial) const {
@@ -357,5 +363,6 @@ bool ConnectionExchange::is_closed() const { return connection_->is_closed(); }
 void ConnectionExchange::on_close(std::function<void()> callback) {
   connection_->set_on_close(serial_, std::move(callback));
 }
+void ConnectionExchange::claim_log_line() { connection_->claim_log_line(serial_); }
 
 }  // namespace fathom::http

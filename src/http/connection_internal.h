@@ -47,6 +47,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void finish_stream(uint64_t serial, bool complete);
   void set_on_close(uint64_t serial, std::function<void()> callback);
   size_t backlog_bytes(uint64_t serial) const;
+  void claim_log_line(uint64_t serial);
   void drop(uint64_t serial);  // the handler let go of it
   bool is_closed() const { return phase_ == Phase::kClosed; }
   IoThread& thread() const { return *thread_; }
@@ -123,6 +124,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int64_t body_lease_bytes_ = 0, request_body_bytes_ = 0;
   Clock::time_point head_complete_;
   bool is_exchange_open_ = false;  // counted as active, its access record is due
+  bool has_own_line_ = false;      // see Exchange::claim_log_line
   std::function<void()> on_close_;
 
   // The answer.
@@ -157,6 +159,7 @@ class ConnectionExchange final : public Exchange {
   size_t backlog_bytes() const override;
   bool is_closed() const override;
   void on_close(std::function<void()> callback) override;
+  void claim_log_line() override;
 
  private:
   std::shared_ptr<Connection> connection_;

@@ -51,6 +51,8 @@ class Exchange {
   // Called once, on the I/O thread, when the client goes before the answer is complete; in a later turn when it
   // has already gone. Dropped with everything it holds once the answer is complete.
   virtual void on_close(std::function<void()> callback) = 0;
+  // The handler writes a log line of its own for this exchange: AccessRecord::has_own_line.
+  virtual void claim_log_line() {}
 };
 
 using ExchangePtr = std::shared_ptr<Exchange>;

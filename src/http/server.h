@@ -40,6 +40,7 @@ struct AccessRecord {
   int64_t response_bytes = 0;  // as sent, head and framing included
   double milliseconds = 0;     // head complete to answer handed to the socket
   bool client_gone = false;    // before the answer was complete
+  bool has_own_line = false;   // the handler logs this one itself (Exchange::claim_log_line)
 };
 
 struct ServerConfig {

@@ -15,33 +15,36 @@ double milliseconds(double seconds) { return seconds < 0 ? -1 : seconds * 1e3; }
 
 // The access line of an answer: numbers and names, never text of prompts or answers.
 void log_answer(const AnswerRecord& record) {
-  FATHOM_LOG(kInfo, "server", "request",
-             {{"id", record.request_id},
-              {"key_name", record.key_name},
-              {"model", record.model},
-              {"endpoint", record.endpoint},
-              {"stream", record.stream},
-              {"choices", record.num_choices},
-              {"prompt_tokens", record.counts.prompt_tokens},
-              {"cached_tokens", record.counts.cached_tokens},
-              {"completion_tokens", record.counts.completion_tokens},
-              {"reasoning_tokens", record.counts.reasoning_tokens},
-              {"queue_ms", milliseconds(record.queue_seconds)},
-              {"ttft_ms", milliseconds(record.first_token_seconds)},
-              {"itl_p50_ms", milliseconds(record.gap_p50_seconds)},
-              {"total_ms", milliseconds(record.total_seconds)},
-              {"finish", record.finish},
-              {"status", record.status},
-              {"client_gone", record.client_gone},
-              {"retractions", record.counts.retractions}});
+  // A probe that went well is no event.
+  const bool is_probe = record.endpoint == "/health_generate" && record.status < 400;
+  const LogLevel level = is_probe ? LogLevel::kDebug : LogLevel::kInfo;
+  if (level < log_level()) return;
+  write_log(level, "server", "request",
+            {{"id", record.request_id},
+             {"key_name", record.key_name},
+             {"model", record.model},
+             {"endpoint", record.endpoint},
+             {"stream", record.stream},
+             {"choices", record.num_choices},
+             {"prompt_tokens", record.counts.prompt_tokens},
+             {"cached_tokens", record.counts.cached_tokens},
+             {"completion_tokens", record.counts.completion_tokens},
+             {"reasoning_tokens", record.counts.reasoning_tokens},
+             {"queue_ms", milliseconds(record.queue_seconds)},
+             {"ttft_ms", milliseconds(record.first_token_seconds)},
+             {"itl_p50_ms", milliseconds(record.gap_p50_seconds)},
+             {"total_ms", milliseconds(record.total_seconds)},
+             {"finish", record.finish},
+             {"status", record.status},
+             {"client_gone", record.client_gone},
+             {"retractions", record.counts.retractions}});
 }
 
 GenerationService::Config generation_config(const ApiConfig& config) {
   GenerationService::Config generation{.tokenizer = config.model.tokenizer,
                                        .vocab_size = config.model.vocab_size,
                                        .eos_token_ids = config.model.eos_token_ids,
-                                       .chat_format = config.model.chat_format,
-                                       .salt_by_key = config.salt_by_key};
+                                       .chat_format = config.model.chat_format};
   if (config.log_requests) generation.on_answer = log_answer;
   return generation;
 }
@@ -93,6 +96,23 @@ http::Response json_response(const json::Value& value) {
   http::Response response;
   response.body = json::dump(value);
   return response;
+}
+
+void log_access(const http::AccessRecord& record) {
+  if (record.has_own_line) return;
+  const bool is_refused = record.status >= 400 || record.client_gone;
+  const LogLevel level = is_refused ? LogLevel::kInfo : LogLevel::kDebug;
+  if (level < log_level()) return;
+  write_log(level, "server", "request",
+            {{"id", record.request_id},
+             {"key_name", record.key_name},
+             {"method", record.method},
+             {"endpoint", record.route_path},
+             {"status", record.status},
+             {"total_ms", record.milliseconds},
+             {"request_bytes", record.request_body_bytes},
+             {"response_bytes", record.response_bytes},
+             {"client_gone", record.client_gone}});
 }
 
 ApiServer::ApiServer(ApiConfig config) : state_(std::make_unique<ServerState>(std::move(config))) {}

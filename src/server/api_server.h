@@ -34,8 +34,7 @@ struct ApiConfig {
   std::string model_type, architecture;  // of config.json
   int num_workers = 2;
   int max_queued_jobs = 1024;  // requests waiting for a worker; more are refused with 429
-  bool salt_by_key = false;    // requests of different API keys share no cached prefix
-  bool log_requests = true;    // an access line for each answer
+  bool log_requests = true;    // an access line for each request: on_answer and log_access()
   std::string profile_dir;     // where /stop_profile writes; empty = profiling is refused
   json::Value settings = json::Value::object();  // every effective setting, flat, no secrets
 };
@@ -49,6 +48,10 @@ struct EngineFacts {
 };
 
 struct ServerState;
+
+// The access line of an exchange that the API does not log itself: at level info when it was refused or its
+// client went, at level debug when all was well (pages, probes, metrics). For http::ServerConfig::on_access.
+void log_access(const http::AccessRecord& record);
 
 class ApiServer {
  public:

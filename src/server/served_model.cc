@@ -5,7 +5,8 @@
 namespace fathom::server {
 
 bool ServedModel::answers_to(std::string_view name) const {
-  return name.empty() || name == "default" || std::ranges::find(names, name) != names.end();
+  return name.empty() || name == "default" || name == model_path ||
+         std::ranges::find(names, name) != names.end();
 }
 
 size_t longest_token_bytes(const text::Tokenizer& tokenizer) {

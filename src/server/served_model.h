@@ -39,9 +39,9 @@ struct RequestLimits {
 };
 
 struct ServedModel {
-  // What `model` may say, besides "default"; the first is shown. At least one.
+  // What `model` may say, besides "default" and the path; /v1/models lists them. At least one.
   std::vector<std::string> names;
-  std::string model_path;  // as started, for /model_info
+  std::string model_path;  // as started, for /model_info; clients of SGLang ask for it as the model
   std::shared_ptr<const text::Tokenizer> tokenizer;
   // None: /v1/chat/completions and messages in /tokenize are refused with `chat_format_problem`.
   std::optional<text::ChatFormat> chat_format;

@@ -52,5 +52,20 @@ TEST(Log, escapes_values_into_one_line) {
       << line;
 }
 
+TEST(Log, lets_no_value_reach_the_terminal_as_a_control) {
+  for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
+    set_log_format(format);
+    for (int c = 0; c < 0x20; ++c) {
+      testing::internal::CaptureStderr();
+      FATHOM_LOG(kInfo, "test", "e",
+                 {{"id", "a" + std::string(1, static_cast<char>(c)) + "[31mb"}});
+      const std::string line = testing::internal::GetCapturedStderr();
+      EXPECT_EQ(line.find(static_cast<char>(c)), c == '\n' ? line.size() - 1 : std::string::npos)
+          << "control " << c << ": " << line;
+    }
+  }
+  set_log_format(LogFormat::kText);
+}
+
 }  // namespace
 }  // namespace fathom

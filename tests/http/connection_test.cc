@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -342,7 +343,8 @@ TEST(Server, reports_each_exchange_once) {
   config.on_access = [&](const AccessRecord& record) {
     const std::lock_guard lock(mutex);
     lines.push_back(std::string(record.method) + " " + std::string(record.route_path) + " " +
-                    std::to_string(record.status) + (record.client_gone ? " gone" : ""));
+                    std::to_string(record.status) + (record.client_gone ? " gone" : "") +
+                    (record.has_own_line ? " own" : ""));
   };
   Fixture fixture(std::move(config));
   const auto num_lines = [&] {
@@ -352,10 +354,16 @@ TEST(Server, reports_each_exchange_once) {
   RawConnection connection(fixture.server->port());
   connection.send(get("/v1/models/x") + get("/nothing") + get("/hold"));
   const ExchangePtr held = fixture.take_held();
+  std::atomic<bool> is_claimed = false;
+  held->post([&] {
+    held->claim_log_line();
+    is_claimed = true;
+  });
+  EXPECT_TRUE(eventually([&] { return is_claimed.load(); }));
   connection.close();
   EXPECT_TRUE(eventually([&] { return num_lines() == 3; }));
-  EXPECT_EQ(lines,
-            (std::vector<std::string>{"GET /v1/models/{id} 200", "GET  404", "GET /hold 0 gone"}));
+  EXPECT_EQ(lines, (std::vector<std::string>{"GET /v1/models/{id} 200", "GET  404",
+                                             "GET /hold 0 gone own"}));
 }
 
 }  // namespace

@@ -43,11 +43,12 @@ TEST(ApiServer, says_how_far_loading_is_and_refuses_requests_until_it_is_ready) 
   EXPECT_EQ(server.post("/generate", native(1)).status, 200);
 }
 
-TEST(ApiServer, lists_its_model_under_every_name) {
+TEST(ApiServer, lists_its_model_once_under_each_name_and_not_under_its_path) {
   SimServer server;
   const json::Value models = json::parse(server.get("/v1/models").body).value();
   const std::string id = models["data"][0]["id"];
   EXPECT_EQ(models["object"], "list");
+  EXPECT_EQ(models["data"].size(), tests::demo_served_model().names.size());
   EXPECT_GT(models["data"][0]["max_model_len"].get<int>(), 0);
   EXPECT_EQ(json::parse(server.get("/v1/models/" + id).body).value()["id"], id);
   const http::ClientResponse unknown = server.get("/v1/models/other");

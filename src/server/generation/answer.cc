@@ -8,18 +8,6 @@
 namespace fathom::server {
 namespace {
 
-std::string_view endpoint_name(Endpoint endpoint) {
-  switch (endpoint) {
-    case Endpoint::kChat:
-      return "/v1/chat/completions";
-    case Endpoint::kCompletions:
-      return "/v1/completions";
-    case Endpoint::kGenerate:
-      break;
-  }
-  return "/generate";
-}
-
 std::string_view finish_name(const Choice& choice) {
   switch (choice.finish()) {
     case Finish::kLength:
@@ -138,7 +126,7 @@ AnswerRecord Answer::record() const {
   AnswerRecord record{.request_id = exchange_->request().request_id,
                       .key_name = exchange_->request().key_name,
                       .model = head_.model,
-                      .endpoint = endpoint_name(head_.endpoint)};
+                      .endpoint = exchange_->request().path};
   record.counts = total_usage(choices_, head_.choices_per_item);
   for (const Choice& choice : choices_) record.counts.retractions += choice.counts().retractions;
   record.num_choices = static_cast<int>(choices_.size());

@@ -160,8 +160,9 @@ core::Request GenerationService::core_request(const GenerationRequest& request,
   submitted.prompt = item.prompt;
   submitted.sampling = item.sampling;
   submitted.priority = request.priority;
-  submitted.cache_salt =
-      config_.salt_by_key ? key_name + '\n' + request.cache_salt : request.cache_salt;
+  // Always, also while there is one key: the keys may be read again, and prefixes cached before that must not
+  // be shared with those who come then.
+  submitted.cache_salt = key_name + '\n' + request.cache_salt;
   return submitted;
 }
 
@@ -171,11 +172,10 @@ void GenerationService::submit(Prepared& prepared) {
   IoThread& thread = *threads_[static_cast<size_t>(thread_idx)];
   engine::ServingEngine* const engine = engine_.load();
   FATHOM_CHECK(engine != nullptr, "a request before set_engine()");
+  // Nothing was begun for a client that has gone; the transport has reported it.
+  if (answer->exchange()->is_closed()) return;
   ++num_open_;
-  if (answer->exchange()->is_closed()) {
-    answer->client_gone();
-    return close(thread_idx, answer);
-  }
+  if (config_.on_answer) answer->exchange()->claim_log_line();
   std::vector<core::RequestId> ids;
   for (core::Request& request : prepared.requests) {
     const Result<core::RequestId> id =

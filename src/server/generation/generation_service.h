@@ -42,8 +42,6 @@ class GenerationService : public engine::UpdateSink {
     int vocab_size = 0;  // of the logits
     std::vector<int32_t> eos_token_ids;
     std::optional<text::ChatFormat> chat_format = {};
-    // Requests of different API keys share no cached prefix.
-    bool salt_by_key = false;
     // Called on an I/O thread when an answer is over.
     std::function<void(const AnswerRecord&)> on_answer = {};
   };
