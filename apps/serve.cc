@@ -1,5 +1,8 @@
 // fathom serve: a checkpoint directory in, the OpenAI API out.
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -20,8 +23,12 @@
 namespace fathom::apps {
 namespace {
 
+// Files that the program has open besides connections, generously.
+constexpr rlim_t kOtherFiles = 256;
 // How long the last answers may take to leave once every request has ended.
 constexpr std::chrono::milliseconds kFlushTime{2000};
+// How soon a second signal is seen while draining.
+constexpr std::chrono::milliseconds kSignalPoll{20};
 constexpr int64_t kSimulatedTokens = int64_t{1} << 20;
 
 // What `runner` runs, and what the server says about it.
@@ -87,6 +94,18 @@ server::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig&
                {{"why", api.model.chat_format_problem}});
   }
   return api;
+}
+
+// Each connection takes a file: the soft limit of many systems is 1024.
+void raise_file_limit(const ServeFlags& flags) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = static_cast<rlim_t>(flags.limits.max_connections) + kOtherFiles;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
+  FATHOM_LOG(kWarning, "apps", "the limit on open files is below --max-connections",
+             {{"open_files", limit.rlim_cur}, {"max_connections", flags.limits.max_connections}});
 }
 
 void log_settings(const ServeFlags& flags, const server::ApiConfig& api) {
@@ -171,36 +190,42 @@ void reload_keys(const ServeFlags& flags, http::Server& http) {
   }
 }
 
-// Admitted requests finish within the time; what is left then ends with an error.
-void drain(const ServeFlags& flags, server::ApiServer& api, http::Server& http) {
+// Admitted requests finish within the time, unless a second signal comes; what is left then ends with an
+// error. False when the signal came.
+bool drain(const ServeFlags& flags, const ShutdownSignals& signals, server::ApiServer& api,
+           http::Server& http) {
   FATHOM_LOG(kInfo, "apps", "draining", {{"open_requests", api.num_open_requests()}});
   const Stopwatch watch;
   api.begin_drain();
   http.begin_drain();
-  const auto timeout =
-      std::chrono::milliseconds(static_cast<int64_t>(flags.service.drain_timeout_seconds * 1e3));
-  const bool done = http.wait_idle(timeout);
+  bool done = http.wait_idle(kSignalPoll);
+  while (!done && !signals.is_urgent() && watch.seconds() < flags.service.drain_timeout_seconds) {
+    done = http.wait_idle(kSignalPoll);
+  }
   const int num_failed = done ? 0 : api.num_open_requests();
   if (!done) {
     api.fail_open_requests();
     http.wait_idle(kFlushTime);
   }
   FATHOM_LOG(kInfo, "apps", "drained", {{"seconds", watch.seconds()}, {"failed", num_failed}});
+  return done || !signals.is_urgent();
 }
 
-void serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server::ApiServer& api,
-                        http::Server& http) {
+// The exit status.
+int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server::ApiServer& api,
+                       http::Server& http) {
   signals.serving_begins();
   std::printf("Fathom is ready: %s\n", base_url(flags, http.port()).c_str());
   std::fflush(stdout);
   while (signals.wait() == ShutdownSignals::Kind::kReload) reload_keys(flags, http);
-  drain(flags, api, http);
+  return drain(flags, signals, api, http) ? 0 : 1;
 }
 
 int run(const ServeFlags& flags) {
   set_log_format(flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   apply_log_flags(flags.engine.log);
   ShutdownSignals signals;
+  raise_file_limit(flags);
   const Stopwatch total;
   http::KeyStore keys = read_keys(flags.access);
   check_address(flags, keys);
@@ -219,6 +244,7 @@ int run(const ServeFlags& flags) {
              {{"url", base_url(flags, http.port())}, {"seconds", total.seconds()}});
   Backend backend = make_backend(flags, config, api);
   const double loaded_seconds = total.seconds();
+  int status = 0;
   {
     engine::ServingEngine engine(backend.runner(), serving_config(flags, config, api.registry()),
                                  api.update_sink());
@@ -226,11 +252,11 @@ int run(const ServeFlags& flags) {
         {.total_seconds = total.seconds(), .load_weights_seconds = loaded_seconds});
     api.set_ready(engine, engine_facts(backend, engine));
     FATHOM_LOG(kInfo, "apps", "serving", {{"startup_s", total.seconds()}});
-    serve_until_signal(flags, signals, api, http);
+    status = serve_until_signal(flags, signals, api, http);
     http.stop();
     api.detach_engine();
   }
-  return 0;
+  return status;
 }
 
 }  // namespace

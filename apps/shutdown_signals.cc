@@ -65,9 +65,13 @@ void ShutdownSignals::take(int signal) {
   if (signal == SIGHUP) {
     reload_ = true;
   } else if (signal != kWakeSignal) {
+    if (urgent_) {
+      FATHOM_LOG(kWarning, "apps", "third signal, ending here", {{"signal", signal}});
+      std::_Exit(1);
+    }
     if (shutdown_) {
       FATHOM_LOG(kWarning, "apps", "second signal, ending at once", {{"signal", signal}});
-      std::_Exit(1);
+      urgent_ = true;
     }
     if (!serving_) {
       FATHOM_LOG(kInfo, "apps", "signal while loading, ending", {{"signal", signal}});

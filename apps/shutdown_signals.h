@@ -1,15 +1,17 @@
 #pragma once
-// SIGTERM, SIGINT and SIGHUP for a server. The first SIGTERM or SIGINT is a request to drain, the second ends
-// the process at once with status 1. Before serving begins, the first one ends it, with status 0.
+// SIGTERM, SIGINT and SIGHUP for a server. The first SIGTERM or SIGINT is a request to drain, the second a
+// request to stop draining, and the third ends the process where it is, with status 1. Before serving begins,
+// the first one ends it, with status 0.
 //
 //   ShutdownSignals signals;                    // before any thread is started
 //   ... load ...
 //   signals.serving_begins();
 //   while (signals.wait() == ShutdownSignals::Kind::kReload) reload_keys();
-//   ... drain ...
+//   ... drain while (!signals.is_urgent()) ...
 //
 // One object per process; wait() is for one thread.
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -28,6 +30,8 @@ class ShutdownSignals {
   void serving_begins();
   // Blocks until one comes. After kShutdown it is not called again.
   Kind wait();
+  // A second SIGTERM or SIGINT has come.
+  bool is_urgent() const { return urgent_; }
 
  private:
   void run();
@@ -36,6 +40,7 @@ class ShutdownSignals {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool serving_ = false, shutdown_ = false, reload_ = false, ending_ = false;
+  std::atomic<bool> urgent_ = false;
   std::thread thread_;
 };
 

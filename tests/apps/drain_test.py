@@ -1,0 +1,181 @@
+"""SIGTERM against the built server on the simulation backend: what is in flight finishes, what comes then is
+refused, a second signal and the drain's timeout end the rest with an error."""
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PROGRAM = os.environ["FATHOM_PROGRAM"]
+IN_FLIGHT = 200
+# Generous: a sanitizer's build on a busy machine.
+PATIENCE_S = 120
+
+
+class Server:
+    def __init__(self, *args):
+        self.process = subprocess.Popen(
+            [PROGRAM, "serve", "--model-path", str(ROOT / "models" / "demo"), "--engine", "sim", "--port", "0",
+             "--max-running-requests", "256", "--max-total-tokens", "262144", "--no-log-requests",
+             *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        match = None
+        while match is None:
+            line = self.process.stdout.readline()
+            if not line:
+                raise AssertionError(f"the server ended with status {self.process.wait()}")
+            match = re.match(r"Fathom is ready: http://127\.0\.0\.1:(\d+)", line)
+        self.port = int(match[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def call(self, method, path, body=None):
+        """(status, headers, body); raises when the server closes without an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None)
+            response = connection.getresponse()
+            try:
+                received = response.read()
+            except http.client.IncompleteRead as error:  # a stream that failed has no end
+                received = error.partial
+            return response.status, response.headers, received.decode()
+        finally:
+            connection.close()
+
+    def generate(self, index, num_tokens, stream):
+        return self.call("POST", "/generate", {
+            "input_ids": [16 + index % 1000, 17, 18], "stream": stream,
+            "sampling_params": {"temperature": 0, "max_new_tokens": num_tokens, "ignore_eos": True}})
+
+    def wait_running(self, count):
+        """Until the engine runs that many."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            ready = json.loads(self.call("GET", "/readyz")[2])
+            if ready["running"] >= count:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{count} requests did not come to run")
+
+    def terminate(self):
+        self.process.send_signal(signal.SIGTERM)
+
+    def status(self):
+        return self.process.wait(PATIENCE_S)
+
+
+def events(body):
+    return [line[6:] for line in body.split("\n") if line.startswith("data: ")]
+
+
+class DrainTest(unittest.TestCase):
+    def in_flight(self, server, count, num_tokens):
+        """Futures of requests, every second one a stream, once all of them run."""
+        pool = concurrent.futures.ThreadPoolExecutor(count)
+        self.addCleanup(pool.shutdown)
+        futures = [pool.submit(server.generate, i, num_tokens, i % 2 == 0) for i in range(count)]
+        server.wait_running(count)
+        return futures
+
+    def wait_draining(self, server):
+        """Until the signal has been taken; returns the time that took and the first answer."""
+        begin = time.monotonic()
+        while time.monotonic() < begin + PATIENCE_S:
+            status, headers, body = server.call("GET", "/readyz")
+            if status != 200:
+                return time.monotonic() - begin, status, headers, json.loads(body)
+            time.sleep(0.005)
+        self.fail("readiness stays")
+
+    def check_whole(self, index, num_tokens, answer):
+        status, _, body = answer
+        self.assertEqual(status, 200, body)
+        if index % 2 == 0:
+            stream = events(body)
+            self.assertEqual(stream[-1], "[DONE]")
+            self.assertEqual(len(stream), num_tokens + 1)
+            body = stream[-2]
+        last = json.loads(body)
+        self.assertEqual(len(last["output_ids"]), num_tokens)
+        self.assertEqual(last["meta_info"]["finish_reason"]["type"], "length")
+
+    def check_failed(self, index, answer):
+        """An error in its own event and no [DONE], or a 503."""
+        status, _, body = answer
+        if index % 2 == 0:
+            self.assertEqual(status, 200)
+            stream = events(body)
+            self.assertGreater(len(stream), 1)
+            self.assertIn("error", json.loads(stream[-1]))
+        else:
+            self.assertEqual(status, 503)
+            self.assertIn("error", json.loads(body))
+
+    def test_requests_in_flight_finish_and_new_ones_are_refused(self):
+        num_tokens = 100
+        with Server("--sim-step-us", 40000) as server:
+            futures = self.in_flight(server, IN_FLIGHT, num_tokens)
+            server.terminate()
+            seconds, status, headers, body = self.wait_draining(server)
+            self.assertLess(seconds, 2)
+            self.assertEqual((status, body["status"]), (503, "draining"))
+            self.assertEqual(body["open_requests"], IN_FLIGHT)
+            self.assertEqual(server.call("GET", "/livez")[0], 200)
+            for stream in (False, True):
+                status, headers, body = server.generate(0, 1, stream)
+                self.assertEqual(status, 503, body)
+                self.assertGreater(int(headers["Retry-After"]), 0)
+                self.assertEqual(headers["Connection"], "close")
+                self.assertIn("error", json.loads(body))
+            for index, future in enumerate(futures):
+                self.check_whole(index, num_tokens, future.result(PATIENCE_S))
+            self.assertEqual(server.status(), 0)
+
+    def test_a_second_signal_ends_at_once_with_an_error_for_the_rest(self):
+        with Server("--sim-step-us", 20000) as server:
+            futures = self.in_flight(server, 20, 8000)
+            server.terminate()
+            self.wait_draining(server)
+            begin = time.monotonic()
+            server.terminate()
+            for index, future in enumerate(futures):
+                self.check_failed(index, future.result(PATIENCE_S))
+            self.assertEqual(server.status(), 1)
+            self.assertLess(time.monotonic() - begin, 10)  # the answers would have taken 160 s
+
+    def test_what_is_left_at_the_timeout_ends_with_an_error(self):
+        with Server("--sim-step-us", 20000, "--drain-timeout", "0.5") as server:
+            futures = self.in_flight(server, 20, 8000)
+            begin = time.monotonic()
+            server.terminate()
+            for index, future in enumerate(futures):
+                self.check_failed(index, future.result(PATIENCE_S))
+            self.assertGreaterEqual(time.monotonic() - begin, 0.5)
+            self.assertEqual(server.status(), 0)
+            self.assertLess(time.monotonic() - begin, 10)
+
+    def test_an_idle_server_ends_at_once(self):
+        with Server() as server:
+            idle = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE_S)
+            self.addCleanup(idle.close)
+            idle.request("GET", "/livez")
+            self.assertEqual(idle.getresponse().read(), b'{"status":"alive"}')
+            server.terminate()
+            self.assertEqual(server.status(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
