@@ -27,6 +27,7 @@ namespace fathom::server::tests {
 
 struct SimServerOptions {
   int num_blocks = 256, max_slots = 16, max_queued_requests = 64;
+  int max_context_tokens = 0;  // 0: what the blocks hold
   std::chrono::microseconds step_delay{0};
   std::string profile_dir = {};
   bool ready = true;  // false: the engine is not there yet
@@ -43,6 +44,8 @@ class SimServer {
               .settings = {{"chunked_prefill_size", 2048}}}),
         runner_({.vocab_size = demo_served_model().vocab_size,
                  .num_blocks = options.num_blocks,
+                 .max_context_tokens =
+                     options.max_context_tokens > 0 ? options.max_context_tokens : 1 << 20,
                  .max_slots = options.max_slots,
                  .step_delay = options.step_delay}) {
     http::Router router;
