@@ -19,7 +19,7 @@ namespace fathom::bench {
 namespace {
 
 constexpr int kNumTokens = 2000;  // none gets to its end
-constexpr double kPatienceSeconds = 60;
+constexpr double kPatienceSeconds = 60, kIdlePatienceSeconds = 5;
 
 // A blocking connection without any manners.
 class RawClient {
@@ -79,6 +79,9 @@ struct Levels {
   bool operator==(const Levels&) const = default;
 };
 
+constexpr Levels kIdle{
+    .used_tokens = 0, .fenced_tokens = 0, .running = 0, .open_requests = 0, .ghosts = 0};
+
 double value_of(const std::string& metrics, const std::string& name) {
   const size_t at = metrics.find("\n" + name + "{");
   if (at == std::string::npos) return -1;
@@ -94,6 +97,24 @@ Levels levels(http::Client& client, const std::string& url) {
           .ghosts = value_of(metrics, "fathom:ghost_requests")};
 }
 
+std::string described(const Levels& now) {
+  return "used_tokens " + std::to_string(now.used_tokens) + ", fenced_tokens " +
+         std::to_string(now.fenced_tokens) + ", running " + std::to_string(now.running) +
+         ", open_requests " + std::to_string(now.open_requests) + ", ghosts " +
+         std::to_string(now.ghosts);
+}
+
+// Until nothing of earlier requests is left; what the levels are then, or at last.
+Levels wait_idle(http::Client& client, const std::string& url, double patience_seconds) {
+  const Stopwatch watch;
+  Levels now = levels(client, url);
+  while (now != kIdle && watch.seconds() < patience_seconds) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    now = levels(client, url);
+  }
+  return now;
+}
+
 std::string request_bytes(const VanishOptions& options, int index) {
   const CheckedStream stream(
       {.index = 2'000'000 + index, .num_tokens = kNumTokens, .vocab_size = options.vocab_size});
@@ -107,9 +128,8 @@ std::string request_bytes(const VanishOptions& options, int index) {
 VanishOutcome run_vanishing_clients(const VanishOptions& options) {
   http::Client watcher;
   const int port = std::stoi(options.url.substr(options.url.rfind(':') + 1));
-  const Levels before = levels(watcher, options.url);
-  if (before.running != 0 || before.used_tokens != 0)
-    return {.seconds = 0, .problem = "the server is not idle"};
+  const Levels before = wait_idle(watcher, options.url, kIdlePatienceSeconds);
+  if (before != kIdle) return {.seconds = 0, .problem = "not idle before: " + described(before)};
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < options.num_clients; ++i) {
     clients.push_back(std::make_unique<RawClient>(port));
@@ -123,12 +143,9 @@ VanishOutcome run_vanishing_clients(const VanishOptions& options) {
     return {.seconds = 0, .problem = "not all are running at the same time"};
   const Stopwatch watch;
   for (size_t i = 0; i < clients.size(); ++i) clients[i]->vanish(i % 2 == 0);
-  while (levels(watcher, options.url) != before) {
-    if (watch.seconds() > kPatienceSeconds)
-      return {.seconds = watch.seconds(), .problem = "what they used does not come back"};
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return {.seconds = watch.seconds(), .problem = ""};
+  const Levels after = wait_idle(watcher, options.url, kPatienceSeconds);
+  return {.seconds = watch.seconds(),
+          .problem = after == kIdle ? "" : "not back to idle: " + described(after)};
 }
 
 }  // namespace fathom::bench

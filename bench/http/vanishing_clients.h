@@ -1,7 +1,7 @@
 #pragma once
 // Clients that vanish in the middle of their streams, half of them with FIN and half with RST, all at once;
-// and how long the server takes until nothing of them is left: no open request, no running sequence, no block
-// in use beyond what was in use before they came.
+// and how long the server, idle before, takes until nothing of them is left: no open request, no running
+// sequence, no block in use or fenced.
 //
 //   VanishOutcome outcome = run_vanishing_clients({.url = url, .num_clients = 1000, .vocab_size = 2048});
 //   outcome.problem.empty() && outcome.seconds <= 1
