@@ -17,7 +17,7 @@ import sys
 THIRD_PARTY = {
     "nlohmann/": {"base"},
     "spdlog/": {"base"},
-    "CLI/": {"apps"},
+    "CLI/": {"apps", "bench"},
     "boost/": {"http", "tests"},
     "openssl/": {"http", "tests"},
     "prometheus/": {"metrics"},

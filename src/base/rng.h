@@ -4,6 +4,8 @@
 //
 //   float u = uniform(philox(seed, 0, position)[0]);      // [0, 1)
 //
+// And the mixing step that hashes of ids are built from.
+//
 // Pure functions, thread-safe.
 
 #include <array>
@@ -25,6 +27,14 @@ constexpr std::array<uint32_t, 4> philox(uint64_t seed, uint64_t counter_high,
     k1 += 0xBB67AE85u;
   }
   return c;
+}
+
+// One round of splitmix64 (Steele et al., OOPSLA 2014): every input bit reaches every output bit.
+constexpr uint64_t mix64(uint64_t value) {
+  value += 0x9E3779B97F4A7C15u;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
 }
 
 // Uniform in [0, 1) with 24 bits, exact in float32 on every device.

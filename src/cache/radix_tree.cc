@@ -5,17 +5,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/rng.h"
 
 namespace fathom::cache {
 namespace {
-
-// One round of splitmix64 (Steele et al., OOPSLA 2014): every input bit reaches every output bit.
-constexpr uint64_t mix(uint64_t value) {
-  value += 0x9E3779B97F4A7C15u;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-  return value ^ (value >> 31);
-}
 
 // Both halves of the product: every bit of either factor reaches the result.
 uint64_t fold(uint64_t a, uint64_t b) {
@@ -89,7 +82,7 @@ uint64_t RadixTree::hash_of(uint64_t parent_hash, std::span<const int32_t> token
   uint64_t hash = parent_hash;
   for (size_t i = 0; i < tokens.size(); i += 4)
     hash = fold(hash ^ pair_at(i), hash_seed_ ^ pair_at(i + 2));
-  return mix(hash ^ hash_seed_) & config_.hash_mask;
+  return mix64(hash ^ hash_seed_) & config_.hash_mask;
 }
 
 const RadixTree::Node* RadixTree::root_of(std::string_view salt) const {
@@ -177,7 +170,7 @@ RadixTree::Node& RadixTree::root_for(std::string_view salt) {
   auto root = std::make_unique<Node>();
   root->salt = salt;
   root->hash = hash_seed_;
-  for (const char byte : salt) root->hash = mix(root->hash ^ static_cast<uint8_t>(byte));
+  for (const char byte : salt) root->hash = mix64(root->hash ^ static_cast<uint8_t>(byte));
   return *roots_.emplace(salt, std::move(root)).first->second;
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/startup_error.h"
@@ -54,15 +56,28 @@ ServingEngine::ServingEngine(runner::Runner& runner, ServingConfig config, Updat
       registry, EngineDimensions{.block_tokens = kv_group_.block_tokens,
                                  .num_blocks = kv_group_.num_blocks,
                                  .max_context_tokens = runner.info().max_context_tokens});
-  mask_workers_ = std::make_unique<MaskWorkers>(MaskWorkersConfig{
-      .num_threads = config_.num_mask_workers, .job_seconds = &metrics_->steps.mask_seconds});
+  // At most two jobs a step in flight: their number needs no bound.
+  mask_workers_ = std::make_unique<WorkerPool>(
+      WorkerPoolConfig{.name = "mask worker",
+                       .num_threads = config_.num_mask_workers,
+                       .max_queued_jobs = std::numeric_limits<int>::max()});
   StepLoopConfig step = config_.step;
-  step.mask_executor = mask_workers_->executor();
+  step.mask_executor = [this](std::function<void()> job) { compute_masks(std::move(job)); };
   loop_ = std::make_unique<StepLoop>(runner, std::move(step));
   publish({}, false);
   next_check_ = after(clock_.now(), config_.integrity_interval_seconds);
   collector_ = registry.add_collector([this] { refresh_metrics(); });
   thread_ = std::thread([this] { run(); });
+}
+
+void ServingEngine::compute_masks(std::function<void()> job) {
+  const bool posted = mask_workers_->post([this, job = std::move(job)] {
+    const trace::Span span("mask", "fill");
+    const Stopwatch watch;
+    job();
+    metrics_->steps.mask_seconds.observe(watch.seconds());
+  });
+  FATHOM_CHECK(posted, "a mask job was refused");
 }
 
 ServingEngine::~ServingEngine() {

@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/worker_pool.h"
 #include "core/request.h"
 #include "engine/engine_metrics.h"
-#include "engine/mask_workers.h"
 #include "engine/rate_window.h"
 #include "engine/step_loop.h"
 #include "engine/updates.h"
@@ -132,6 +132,8 @@ class ServingEngine {
   void observe_step(const StepLoopStats& stats);
   void check_invariants();
   void publish(const StepUpdates& updates, bool has_work);
+  // A job for mask_workers_, timed.
+  void compute_masks(std::function<void()> job);
   // A scrape.
   void refresh_metrics();
 
@@ -141,7 +143,7 @@ class ServingEngine {
   const runner::KvGroupInfo kv_group_;
   std::unique_ptr<metrics::Registry> own_registry_;
   std::unique_ptr<EngineMetrics> metrics_;
-  std::unique_ptr<MaskWorkers> mask_workers_;  // outlives the loop, whose last steps may want masks
+  std::unique_ptr<WorkerPool> mask_workers_;  // outlives the loop, whose last steps may want masks
   std::unique_ptr<StepLoop> loop_;
 
   // Shared by all threads.

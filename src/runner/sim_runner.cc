@@ -5,28 +5,21 @@
 
 #include "base/check.h"
 #include "base/failpoint.h"
+#include "base/rng.h"
 
 namespace fathom::runner {
 namespace {
 
-// One round of splitmix64 (Steele et al., OOPSLA 2014): every input bit reaches every output bit.
-constexpr uint64_t mix(uint64_t value) {
-  value += 0x9E3779B97F4A7C15u;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-  return value ^ (value >> 31);
-}
-
 constexpr uint64_t kHashStart = 0x46617468'6f6d0001u;
 
 constexpr uint64_t extend(uint64_t hash, int32_t token, int32_t position) {
-  return mix(hash ^ (uint64_t{static_cast<uint32_t>(token)} << 32 |
-                     uint64_t{static_cast<uint32_t>(position)}));
+  return mix64(hash ^ (uint64_t{static_cast<uint32_t>(token)} << 32 |
+                       uint64_t{static_cast<uint32_t>(position)}));
 }
 
 int32_t pick(uint64_t hash, const SimRunner::NextToken& options) {
   const auto vocab_size = static_cast<uint64_t>(options.vocab_size);
-  uint64_t token = mix(hash ^ mix(options.seed)) % vocab_size;
+  uint64_t token = mix64(hash ^ mix64(options.seed)) % vocab_size;
   const auto is_allowed = [&] {
     if (!options.mask.empty() && (options.mask[token / 64] >> (token % 64) & 1) == 0) return false;
     return std::find(options.banned.begin(), options.banned.end(), static_cast<int32_t>(token)) ==
@@ -275,7 +268,7 @@ SimRunner::NextToken SimRunner::options_of(const Slot& slot, int position) const
 
 core::SampledToken SimRunner::describe(const Slot& slot, uint64_t hash, int32_t token) const {
   core::SampledToken sampled{.token = token};
-  sampled.logprob = -static_cast<float>(mix(hash + 1) % 1024) / 1024.0f;
+  sampled.logprob = -static_cast<float>(mix64(hash + 1) % 1024) / 1024.0f;
   const int num_top = std::min(slot.admission.sampling.num_top_logprobs, config_.vocab_size);
   for (int i = 0; i < num_top; ++i)
     sampled.top_logprobs.emplace_back((token + i) % config_.vocab_size,

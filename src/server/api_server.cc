@@ -61,7 +61,9 @@ ServerState::ServerState(ApiConfig api_config)
       registry(labels(config)),
       history({.model = config.model.name()}),
       generation(generation_config(config)),
-      workers({.num_threads = config.num_workers, .max_queued_jobs = config.max_queued_jobs}) {}
+      workers({.name = "parser",
+               .num_threads = config.num_workers,
+               .max_queued_jobs = config.max_queued_jobs}) {}
 
 std::optional<ApiError> ServerState::refusal() const {
   switch (phase.load()) {

@@ -12,12 +12,12 @@
 #include <optional>
 #include <string>
 
+#include "base/worker_pool.h"
 #include "server/api_error.h"
 #include "server/api_server.h"
 #include "server/deadline_timer.h"
 #include "server/generation/generation_service.h"
 #include "server/stats_history.h"
-#include "server/worker_pool.h"
 
 namespace fathom::server {
 

@@ -25,15 +25,7 @@ class ChatRenderer : public Renderer {
       : head_(std::move(head)),
         tokenizer_(tokenizer),
         progress_(static_cast<size_t>(head_.num_choices)) {
-    constant_ = R"({"id":)";
-    append_json(constant_, head_.id);
-    constant_ += R"(,"object":)";
-    constant_ += head_.stream ? R"("chat.completion.chunk")" : R"("chat.completion")";
-    constant_ += R"(,"created":)";
-    append_json(constant_, head_.created);
-    constant_ += R"(,"model":)";
-    append_json(constant_, head_.model);
-    constant_ += R"(,"choices":[)";
+    constant_ = chunk_prefix(head_, head_.stream ? "chat.completion.chunk" : "chat.completion");
   }
 
   void write_news(Choice& choice, std::string& events) override;

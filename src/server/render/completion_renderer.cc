@@ -18,13 +18,7 @@ class CompletionRenderer : public Renderer {
       progress_.push_back(
           {.started = false, .logprobs = CompletionLogprobs(tokenizer, head_.top_logprobs)});
     }
-    constant_ = R"({"id":)";
-    append_json(constant_, head_.id);
-    constant_ += R"(,"object":"text_completion","created":)";
-    append_json(constant_, head_.created);
-    constant_ += R"(,"model":)";
-    append_json(constant_, head_.model);
-    constant_ += R"(,"choices":[)";
+    constant_ = chunk_prefix(head_, "text_completion");
   }
 
   void write_news(Choice& choice, std::string& events) override;

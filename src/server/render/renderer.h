@@ -44,6 +44,9 @@ struct AnswerHead {
   std::vector<int> stream_intervals;      // per item, native API
 };
 
+// What all chunks of an OpenAI answer begin with, up to the list of choices.
+std::string chunk_prefix(const AnswerHead& head, std::string_view object);
+
 std::unique_ptr<Renderer> make_renderer(AnswerHead head, const text::Tokenizer& tokenizer);
 
 }  // namespace fathom::server

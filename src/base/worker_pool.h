@@ -1,8 +1,9 @@
 #pragma once
-// WorkerPool: a few threads for work that is too long for an I/O thread: parsing a large body, tokenising,
-// compiling a grammar. The queue is bounded, so that a flood is refused at once instead of waiting.
+// WorkerPool: a few threads for work that is too long for the thread that asks for it: parsing a large body
+// beside an I/O thread, grammar masks beside the engine's. Jobs start in the order of arrival. The queue is
+// bounded, so that a flood is refused at once instead of waiting.
 //
-//   WorkerPool workers({.num_threads = 2, .max_queued_jobs = 256});
+//   WorkerPool workers({.name = "parser", .num_threads = 2, .max_queued_jobs = 256});
 //   if (!workers.post([exchange] { ... })) exchange->send(to_response(overloaded()));
 //
 // Thread-safe. The destructor runs what is queued and joins; jobs must not throw.
@@ -11,12 +12,14 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
-namespace fathom::server {
+namespace fathom {
 
 struct WorkerPoolConfig {
+  std::string name = "worker";  // of its threads, in traces
   int num_threads = 2;
   int max_queued_jobs = 1024;  // waiting, not running
 };
@@ -33,7 +36,7 @@ class WorkerPool {
   int num_queued() const;
 
  private:
-  void run();
+  void run(const std::string& thread_name);
 
   const size_t max_queued_jobs_;
   mutable std::mutex mutex_;
@@ -43,4 +46,4 @@ class WorkerPool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace fathom::server
+}  // namespace fathom

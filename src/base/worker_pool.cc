@@ -1,16 +1,18 @@
-#include "server/worker_pool.h"
+#include "base/worker_pool.h"
 
 #include <utility>
 
 #include "base/check.h"
+#include "base/trace.h"
 
-namespace fathom::server {
+namespace fathom {
 
 WorkerPool::WorkerPool(const WorkerPoolConfig& config)
     : max_queued_jobs_(static_cast<size_t>(config.max_queued_jobs)) {
   FATHOM_CHECK(config.num_threads >= 1, "num_threads is " << config.num_threads);
   threads_.reserve(static_cast<size_t>(config.num_threads));
-  for (int i = 0; i < config.num_threads; ++i) threads_.emplace_back([this] { run(); });
+  for (int i = 0; i < config.num_threads; ++i)
+    threads_.emplace_back([this, name = config.name + ' ' + std::to_string(i)] { run(name); });
 }
 
 WorkerPool::~WorkerPool() {
@@ -37,7 +39,8 @@ int WorkerPool::num_queued() const {
   return static_cast<int>(jobs_.size());
 }
 
-void WorkerPool::run() {
+void WorkerPool::run(const std::string& thread_name) {
+  trace::set_thread_name(thread_name);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
@@ -50,4 +53,4 @@ void WorkerPool::run() {
   }
 }
 
-}  // namespace fathom::server
+}  // namespace fathom
