@@ -26,51 +26,19 @@ struct Gsm8kFlags {
   int num_shots = -1, num_questions = -1, parallel = 64, max_new_tokens = 512;
 };
 
-struct Gsm8kScore {
-  int num_questions = 0, num_correct = 0, num_invalid = 0;
-  double accuracy() const { return static_cast<double>(num_correct) / num_questions; }
-  double invalid() const { return static_cast<double>(num_invalid) / num_questions; }
-};
-
-std::vector<Gsm8kProblem> load_problems(const std::string& path, int count) {
-  Result<std::vector<Gsm8kProblem>> problems = parse_gsm8k(read_text_file(path));
-  if (!problems) throw StartupError(path + ": " + problems.error().message);
-  if (count >= 0 && static_cast<size_t>(count) < problems->size()) {
-    problems->resize(static_cast<size_t>(count));
-  }
-  return std::move(*problems);
-}
-
 std::vector<core::Request> make_requests(const Gsm8kFlags& flags, const text::Tokenizer& tokenizer,
                                          const std::vector<Gsm8kProblem>& questions) {
   std::string preamble;
-  if (!flags.shots.empty()) {
-    for (const Gsm8kProblem& shot : load_problems(flags.shots, flags.num_shots)) {
-      preamble += "Question: " + shot.question + "\nAnswer: " + shot.answer + "\n\n";
-    }
-  }
+  if (!flags.shots.empty()) preamble = gsm8k_preamble(load_gsm8k(flags.shots, -1), flags.num_shots);
   std::vector<core::Request> requests;
   for (const Gsm8kProblem& problem : questions) {
     core::Request request;
-    request.prompt =
-        encode_prompt(tokenizer, preamble + "Question: " + problem.question + "\nAnswer:");
+    request.prompt = encode_prompt(tokenizer, gsm8k_prompt(preamble, problem));
     request.sampling.temperature = 0;
     request.sampling.max_new_tokens = flags.max_new_tokens;
     requests.push_back(std::move(request));
   }
   return requests;
-}
-
-Gsm8kScore score(const std::vector<Gsm8kProblem>& questions,
-                 const std::vector<Completion>& completions) {
-  Gsm8kScore score{.num_questions = static_cast<int>(questions.size())};
-  for (size_t i = 0; i < questions.size(); ++i) {
-    const std::optional<double> want = gsm8k_answer(questions[i].answer);
-    const std::optional<double> got = gsm8k_answer(before_next_question(completions[i].text));
-    if (!got) ++score.num_invalid;
-    if (got && want && *got == *want) ++score.num_correct;
-  }
-  return score;
 }
 
 void write_json(const Gsm8kFlags& flags, const Gsm8kScore& score, const GenerationStats& stats) {
@@ -94,7 +62,7 @@ void write_json(const Gsm8kFlags& flags, const Gsm8kScore& score, const Generati
 
 int run(Gsm8kFlags& flags) {
   const TextSetup text = load_text(flags.engine.model.model_path, "auto");
-  const std::vector<Gsm8kProblem> questions = load_problems(flags.data, flags.num_questions);
+  const std::vector<Gsm8kProblem> questions = load_gsm8k(flags.data, flags.num_questions);
   if (questions.empty()) throw StartupError(flags.data + ": no questions");
   std::vector<core::Request> requests = make_requests(flags, text.tokenizer, questions);
 
@@ -113,7 +81,9 @@ int run(Gsm8kFlags& flags) {
     if (!completion.output.error.empty()) throw StartupError(completion.output.error);
   }
 
-  const Gsm8kScore result = score(questions, completions);
+  std::vector<std::string> answers;
+  for (const Completion& completion : completions) answers.push_back(completion.text);
+  const Gsm8kScore result = gsm8k_score(questions, answers);
   std::printf("Accuracy: %.3f\nInvalid: %.3f\nLatency: %.3f s\nOutput throughput: %.3f token/s\n",
               result.accuracy(), result.invalid(), generation.stats().seconds,
               generation.stats().tokens_per_second());

@@ -4,7 +4,10 @@
 #include <charconv>
 #include <utility>
 
+#include "apps/text_setup.h"
+#include "base/check.h"
 #include "base/json.h"
+#include "base/startup_error.h"
 
 namespace fathom::apps {
 namespace {
@@ -81,6 +84,15 @@ Result<std::vector<Gsm8kProblem>> parse_gsm8k(const std::string& text) {
   return parse_lines(text);
 }
 
+std::vector<Gsm8kProblem> load_gsm8k(const std::string& path, int count) {
+  Result<std::vector<Gsm8kProblem>> problems = parse_gsm8k(read_text_file(path));
+  if (!problems) throw StartupError(path + ": " + problems.error().message);
+  if (count >= 0 && static_cast<size_t>(count) < problems->size()) {
+    problems->resize(static_cast<size_t>(count));
+  }
+  return std::move(*problems);
+}
+
 std::optional<double> gsm8k_answer(std::string_view text) {
   const size_t mark = text.rfind("####");
   std::string_view rest = mark == std::string_view::npos ? text : text.substr(mark);
@@ -98,6 +110,36 @@ std::optional<double> gsm8k_answer(std::string_view text) {
 
 std::string_view before_next_question(std::string_view text) {
   return text.substr(0, text.find("Question"));
+}
+
+std::string gsm8k_preamble(const std::vector<Gsm8kProblem>& shots, int num_shots) {
+  const size_t count = num_shots < 0 ? shots.size() : static_cast<size_t>(num_shots);
+  std::string preamble;
+  for (size_t i = 0; i < std::min(count, shots.size()); ++i) {
+    preamble += "Question: " + shots[i].question + "\nAnswer: " + shots[i].answer + "\n\n";
+  }
+  return preamble;
+}
+
+std::string gsm8k_prompt(const std::string& preamble, const Gsm8kProblem& problem) {
+  return preamble + "Question: " + problem.question + "\nAnswer:";
+}
+
+double Gsm8kScore::accuracy() const { return static_cast<double>(num_correct) / num_questions; }
+double Gsm8kScore::invalid() const { return static_cast<double>(num_invalid) / num_questions; }
+
+Gsm8kScore gsm8k_score(const std::vector<Gsm8kProblem>& questions,
+                       const std::vector<std::string>& texts) {
+  FATHOM_CHECK(questions.size() == texts.size(),
+               questions.size() << " questions, " << texts.size() << " answers");
+  Gsm8kScore score{.num_questions = static_cast<int>(questions.size())};
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const std::optional<double> want = gsm8k_answer(questions[i].answer);
+    const std::optional<double> got = gsm8k_answer(before_next_question(texts[i]));
+    if (!got) ++score.num_invalid;
+    if (got && want && *got == *want) ++score.num_correct;
+  }
+  return score;
 }
 
 }  // namespace fathom::apps

@@ -31,6 +31,8 @@ struct Program {
     CLI::App* bench = app.add_subcommand("bench", "Measure speed");
     bench->require_subcommand(1);
     commands.push_back(add_bench_one_batch(*bench));
+    commands.push_back(add_bench_serving(*bench));
+    commands.push_back(add_bench_gsm8k(*bench));
     commands.push_back(add_inspect(app));
     commands.push_back(add_tokenize(app));
     set_examples(app, {"fathom serve --model-path models/demo",

@@ -1,0 +1,190 @@
+// fathom bench gsm8k: word problems over HTTP, with the calls and the output of SGLang's
+// benchmark/gsm8k/bench_sglang.py.
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/bench_serving/wire.h"
+#include "apps/command.h"
+#include "apps/gsm8k.h"
+#include "apps/http_target.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/startup_error.h"
+
+namespace fathom::apps {
+namespace {
+
+constexpr std::chrono::hours kRequestTimeout{6};
+
+struct BenchGsm8kFlags {
+  HttpTargetFlags target;
+  std::string data, shots, result_file;
+  int num_shots = -1, num_questions = 200, parallel = 64, max_new_tokens = 512;
+  double ready_check_timeout = 60;
+};
+
+struct Gsm8kAnswers {
+  std::vector<std::string> texts;
+  int64_t output_tokens = 0;
+  double seconds = 0;
+  std::string error;  // of the first request that failed
+};
+
+std::string generate_body(const std::string& prompt, int max_new_tokens) {
+  return json::dump({{"text", prompt},
+                     {"sampling_params",
+                      {{"temperature", 0},
+                       {"max_new_tokens", max_new_tokens},
+                       {"stop", {"Question", "Assistant:", "<|separator|>"}}}}});
+}
+
+// Keeps `parallel` requests in flight. Everything runs on the client's thread.
+class Gsm8kRun {
+ public:
+  Gsm8kRun(http::Client& client, const HttpTarget& target, std::vector<std::string> bodies)
+      : client_(client), target_(target), bodies_(std::move(bodies)) {
+    answers_.texts.resize(bodies_.size());
+  }
+
+  Gsm8kAnswers run(int parallel) {
+    std::future<void> all_done = all_done_->get_future();
+    const Stopwatch watch;
+    client_.run_after(std::chrono::microseconds(0), [this, parallel] {
+      for (int i = 0; i < parallel; ++i) start_next();
+    });
+    all_done.wait();
+    answers_.seconds = watch.seconds();
+    return std::move(answers_);
+  }
+
+ private:
+  void start_next() {
+    if (next_ >= bodies_.size()) return;
+    const size_t index = next_++;
+    client_.send({.method = "POST",
+                  .url = target_.url("/generate"),
+                  .headers = target_.headers(),
+                  .body = std::move(bodies_[index]),
+                  .timeout = kRequestTimeout},
+                 {.on_done = [this, index](const http::ClientResponse& response) {
+                   take(index, response);
+                   if (++num_ended_ < bodies_.size()) return start_next();
+                   // The waiting thread may destroy this object while set_value() still runs.
+                   const std::shared_ptr<std::promise<void>> all_done = all_done_;
+                   all_done->set_value();
+                 }});
+  }
+
+  void take(size_t index, const http::ClientResponse& response) {
+    const Result<json::Value> body = json::parse(response.body);
+    if (response.ok() && body && body->is_object() && body->contains("meta_info")) {
+      answers_.texts[index] = body->value("text", std::string());
+      answers_.output_tokens += (*body)["meta_info"].value("completion_tokens", 0);
+    } else if (answers_.error.empty()) {
+      answers_.error = !response.error.empty() ? response.error
+                                               : "HTTP " + std::to_string(response.status) + ": " +
+                                                     error_message(response.body);
+    }
+  }
+
+  http::Client& client_;
+  const HttpTarget& target_;
+  std::vector<std::string> bodies_;
+  Gsm8kAnswers answers_;
+  size_t next_ = 0, num_ended_ = 0;
+  std::shared_ptr<std::promise<void>> all_done_ = std::make_shared<std::promise<void>>();
+};
+
+void write_result(const BenchGsm8kFlags& flags, const std::string& model, const Gsm8kScore& score,
+                  const Gsm8kAnswers& answers) {
+  const json::Value line = {
+      {"task", "gsm8k"},
+      {"backend", "fathom"},
+      {"model_path", model},
+      {"latency", answers.seconds},
+      {"accuracy", score.accuracy()},
+      {"invalid", score.invalid()},
+      {"output_throughput", static_cast<double>(answers.output_tokens) / answers.seconds},
+      {"num_requests", score.num_questions},
+      {"other", {{"num_questions", score.num_questions}, {"parallel", flags.parallel}}}};
+  std::ofstream file(flags.result_file, std::ios::app);
+  file << json::dump(line) << "\n";
+  file.flush();
+  if (!file) throw StartupError(flags.result_file + ": cannot write the result");
+}
+
+int run(const BenchGsm8kFlags& flags) {
+  const std::vector<Gsm8kProblem> questions = load_gsm8k(flags.data, flags.num_questions);
+  if (questions.empty()) throw StartupError(flags.data + ": no questions");
+  std::string preamble;
+  if (!flags.shots.empty()) preamble = gsm8k_preamble(load_gsm8k(flags.shots, -1), flags.num_shots);
+  std::vector<std::string> bodies;
+  for (const Gsm8kProblem& problem : questions) {
+    bodies.push_back(generate_body(gsm8k_prompt(preamble, problem), flags.max_new_tokens));
+  }
+
+  http::Client client;
+  HttpTarget target(client, flags.target);
+  target.wait_until_ready(flags.ready_check_timeout);
+  const std::string model = target.get("/get_model_info").value("model_path", std::string());
+  const Gsm8kAnswers answers = Gsm8kRun(client, target, std::move(bodies)).run(flags.parallel);
+  // An unanswered question would count as a wrong answer of the model.
+  if (!answers.error.empty()) throw StartupError("a request failed: " + answers.error);
+
+  const Gsm8kScore score = gsm8k_score(questions, answers.texts);
+  std::printf("Accuracy: %.3f\nInvalid: %.3f\nLatency: %.3f s\nOutput throughput: %.3f token/s\n",
+              score.accuracy(), score.invalid(), answers.seconds,
+              static_cast<double>(answers.output_tokens) / answers.seconds);
+  if (!flags.result_file.empty()) write_result(flags, model, score, answers);
+  return 0;
+}
+
+}  // namespace
+
+Command add_bench_gsm8k(CLI::App& bench) {
+  auto flags = std::make_shared<BenchGsm8kFlags>();
+  CLI::App* app =
+      bench.add_subcommand("gsm8k", "Accuracy and speed of a running server on word problems");
+  add_http_target_flags(*app, flags->target);
+  const std::string group = "Evaluation";
+  app->add_option("--data,--data-path", flags->data,
+                  "Problems: a JSON array or JSON lines of {\"question\", \"answer\"}, the answer "
+                  "ending in \"#### NUMBER\"")
+      ->required()
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--shots", flags->shots, "Worked examples put before each problem, same form")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--num-shots", flags->num_shots, "Use only the first N examples")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->default_str("all")
+      ->group(group);
+  const auto count = [&](const char* name, int& value, const char* help) {
+    app->add_option(name, value, help)->check(CLI::Range(1, 1 << 24))->type_name("N")->group(group);
+  };
+  count("--num-questions", flags->num_questions, "Ask only the first N problems");
+  count("--parallel", flags->parallel, "Requests in flight at the same time");
+  count("--max-new-tokens", flags->max_new_tokens, "Longest answer");
+  app->add_option("--ready-check-timeout", flags->ready_check_timeout,
+                  "How long to wait for the server")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->type_name("SECONDS")
+      ->group(group);
+  app->add_option("--result-file", flags->result_file, "Append the result as a JSON line")
+      ->type_name("FILE")
+      ->group(group);
+  set_examples(*app, {"fathom bench gsm8k --data models/demo/eval.json \\",
+                      "    --shots models/demo/shots.json --num-questions 500 --parallel 64"});
+  return {.app = app, .run = [flags] { return run(*flags); }};
+}
+
+}  // namespace fathom::apps

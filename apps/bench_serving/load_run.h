@@ -1,0 +1,42 @@
+#pragma once
+// Sends requests at a rate or a concurrency and times each answer's tokens.
+//
+//   http::Client client;
+//   LoadResult result = run_load(client, {.url = base + "/generate", .requests = requests, .max_concurrency = 32});
+//
+// Blocks until every request has ended. All bookkeeping runs on the client's thread, so there are no locks.
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "apps/bench_serving/wire.h"
+#include "http/client.h"
+
+namespace fathom::apps {
+
+struct LoadRequest {
+  std::string body;
+  int prompt_tokens = 0, output_tokens = 0;  // expected
+};
+
+struct LoadPlan {
+  BenchApi api = BenchApi::kNative;
+  std::string url;
+  http::Headers headers = {};
+  std::vector<LoadRequest> requests = {};
+  // Poisson arrivals per second; infinite: all at once.
+  double request_rate = std::numeric_limits<double>::infinity();
+  int max_concurrency = 0;  // 0 = no bound; time is taken from when a request goes out
+  uint64_t seed = 1;
+};
+
+struct LoadResult {
+  std::vector<RequestRecord> records;  // in the plan's order
+  double duration_seconds = 0;
+};
+
+LoadResult run_load(http::Client& client, const LoadPlan& plan);
+
+}  // namespace fathom::apps
