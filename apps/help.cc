@@ -4,6 +4,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "apps/command.h"
 
@@ -34,7 +35,8 @@ std::string wrap(const std::string& text) {
 
 // The type without the rule that a validator appends to it: "N:INT in [1 - 8]" -> "N".
 std::string plain_type(std::string type) {
-  for (const char* rule : {":{", ":INT in", ":UINT in", ":FLOAT in", ":NONNEGATIVE", ":POSITIVE"}) {
+  for (const char* rule :
+       {":{", ":INT in", ":UINT in", ":FLOAT in", ":NONNEGATIVE", ":POSITIVE", ":DIR"}) {
     type.resize(std::min(type.size(), type.find(rule)));
   }
   return type;
@@ -62,6 +64,14 @@ class HelpFormatter : public CLI::Formatter {
       text += " (default: " + fallback + ")";
     }
     return text;
+  }
+
+  // A switch and its negation, without what the parser notes behind the latter: "--no-x{false}".
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string name = CLI::Formatter::make_option_name(option, is_positional);
+    constexpr std::string_view kNote = "{false}";
+    if (name.ends_with(kNote)) name.resize(name.size() - kNote.size());
+    return name;
   }
 
   std::string make_option(const CLI::Option* option, bool is_positional) const override {

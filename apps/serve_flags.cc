@@ -226,7 +226,9 @@ http::KeyStore read_keys(const AccessFlags& flags) {
 }
 
 void check_address(const ServeFlags& flags, const http::KeyStore& keys) {
-  if (is_loopback(flags.address.host) || !keys.empty() || flags.access.insecure) return;
+  // An admin key alone guards only what is the administrator's.
+  const bool asks_for_key = keys.has_role(http::KeyRole::kInference);
+  if (is_loopback(flags.address.host) || asks_for_key || flags.access.insecure) return;
   throw StartupError("--host " + flags.address.host +
                      " lets other machines in and no API key is set; set --api-key-file (or "
                      "--api-key, FATHOM_API_KEY), or say --insecure");

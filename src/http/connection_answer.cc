@@ -130,9 +130,11 @@ void Connection::begin_stream(uint64_t serial) {
 
 void Connection::write(uint64_t serial, std::string_view bytes) {
   if (!is_current(serial) || answer_ != Answer::kStreaming || is_head_ || bytes.empty()) return;
+  // What was there before counts, not this write: one event may be large (the rest of an answer whose text was
+  // held back, the log-probabilities of a prompt), and a client that takes it must get it.
+  if (queued_bytes() > limits().hard_backlog_bytes) return cut(true);
   payload_.append(bytes);
   last_event_ = system_clock().now();
-  if (queued_bytes() > limits().hard_backlog_bytes) return cut(true);
   queue_flush();
 }
 

@@ -25,8 +25,8 @@ struct Limits {
   int max_connections = 20'000;                 // 503 and close
   // Requests sent ahead of the answer: beyond this the socket is not read until the answer is out.
   size_t max_pipelined_bytes = 64 << 10;
-  // A stream whose unsent bytes stay above the first for Timeouts::write_stall is cut; above the second, at
-  // once. Handlers stop writing while Exchange::backlog_bytes() is above the first.
+  // A stream whose unsent bytes stay above the first for Timeouts::write_stall is cut; one that is written to
+  // while they are above the second, at once. Handlers stop writing well before (Exchange::backlog_bytes()).
   size_t max_backlog_bytes = 256 << 10;
   size_t hard_backlog_bytes = 4 << 20;
 };

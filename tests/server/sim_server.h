@@ -30,6 +30,7 @@ struct SimServerOptions {
   int max_context_tokens = 0;  // 0: what the blocks hold
   std::chrono::microseconds step_delay{0};
   std::string profile_dir = {};
+  http::Timeouts timeouts = {};
   bool ready = true;  // false: the engine is not there yet
 };
 
@@ -50,7 +51,9 @@ class SimServer {
                  .step_delay = options.step_delay}) {
     http::Router router;
     api_.register_routes(router);
-    http_.emplace(http::ServerConfig{}, std::move(router));
+    http::ServerConfig config;
+    config.timeouts = options.timeouts;
+    http_.emplace(std::move(config), std::move(router));
     api_.set_transport(*http_);
     http_->start();
     max_queued_requests_ = options.max_queued_requests;

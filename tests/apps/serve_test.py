@@ -1,0 +1,393 @@
+"""`fathom serve` as an operator meets it: flags, keys, TLS, salts, admin routes, metrics, logs, exact counts."""
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from serving_process import (DEMO, PROGRAM, ROOT, ServingProcess, eventually, events_of, in_background,
+                             occupied_port, run_serve)
+
+SIM = ["--engine", "sim", "--cpu-threads", 2, "--max-total-tokens", 16384]
+SMALL = ["--max-total-tokens", 8192, "--chunked-prefill-size", 256, "--max-running-requests", 16, "--cpu-threads", 2]
+
+
+def native(max_new_tokens, text="How many apples are left?", **fields):
+    return {"text": text, "sampling_params": {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True},
+            **fields}
+
+
+# Longer than a block of the cache, so that a second request finds some of it.
+LONG = "One fish, two fish, and then a fox. " * 20
+
+
+class StartTest(unittest.TestCase):
+    def refused(self, status, part, *args):
+        code, error = run_serve("--port", 0, *SIM, *args)
+        self.assertEqual(code, status, error)
+        lines = [line for line in error.splitlines() if line.startswith("fathom: ")]
+        self.assertEqual(len(lines), 1, error)
+        self.assertIn(part, lines[0])
+
+    def test_another_address_needs_a_key_or_to_be_told_insecure(self):
+        self.refused(1, "lets other machines in and no API key is set", "--host", "0.0.0.0")
+        # It guards the admin routes only.
+        self.refused(1, "no API key is set", "--host", "0.0.0.0", "--admin-api-key", "sk-admin-12345")
+        with ServingProcess(*SIM, "--host", "0.0.0.0", "--insecure") as server:
+            self.assertEqual(server.get("/readyz")[0], 200)
+        with ServingProcess(*SIM, "--host", "0.0.0.0", "--api-key", "sk-12345678") as server:
+            self.assertEqual(server.get("/v1/models")[0], 401)
+
+    def test_what_cannot_be_used_is_one_clear_line(self):
+        self.refused(2, "--nope", "--nope")
+        self.refused(2, "--ssl-keyfile", "--ssl-certfile", "cert.pem")
+        self.refused(2, "--schedule-policy", "--schedule-policy", "random")
+        self.refused(1, "cannot read the API key file /gone", "--api-key-file", "/gone")
+        self.refused(1, "8 to 512", "--api-key", "short")
+        self.refused(1, "cert.pem", "--ssl-certfile", "cert.pem", "--ssl-keyfile", "key.pem")
+        listener, port = occupied_port()
+        with listener:
+            code, error = run_serve("--port", port, *SIM)
+        self.assertEqual(code, 1)
+        self.assertIn(f"cannot listen on 127.0.0.1:{port}: Address already in use", error)
+
+    def test_every_flag_of_the_help_is_in_the_settings_and_in_the_manual(self):
+        text = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+        flags = set(re.findall(r"^ +(?:-\w,)?--([a-z][a-z-]*)", text, re.MULTILINE)) - {"help"}
+        self.assertGreater(len(flags), 40)
+        with ServingProcess(*SIM) as server:
+            settings = server.log_lines("settings")
+        self.assertEqual(len(settings), 1)
+        self.assertEqual({flag for flag in flags if flag.replace("-", "_") not in settings[0]}, set())
+        manual = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+        self.assertEqual({flag for flag in flags if f"`--{flag}" not in manual}, set())
+
+    def test_deploy_files_use_flags_that_exist(self):
+        text = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
+        for name in ("Dockerfile", "fathom.service", "kubernetes.yaml"):
+            lines = (ROOT / "deploy" / name).read_text(encoding="utf-8").splitlines()
+            ours = [line for line in lines if re.search(r"fathom serve|\"fathom\", \"serve\"|FATHOM_FLAGS=|^ +- --", line)]
+            self.assertTrue(ours, name)
+            for flag in re.findall(r"--[a-z][a-z-]+", "\n".join(ours)):
+                self.assertRegex(text, rf"(?m)^ +{flag}\b", name)
+
+    def test_code_in_a_checkpoint_is_not_run_and_the_log_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for file in DEMO.iterdir():
+                pathlib.Path(folder, file.name).symlink_to(file)
+            config = json.loads((DEMO / "config.json").read_text())
+            config["auto_map"] = {"AutoConfig": "evil.Config"}
+            pathlib.Path(folder, "config.json").unlink()
+            pathlib.Path(folder, "config.json").write_text(json.dumps(config))
+            pathlib.Path(folder, "evil.py").write_text("raise SystemExit('ran')\n")
+            with ServingProcess(*SIM, model=folder) as server:
+                self.assertEqual(server.post("/generate", native(1))[0], 200)
+                warnings = [line for line in server.log_lines() if (line["level"], line["module"]) == ("warning", "config")]
+        self.assertEqual([line["key"] for line in warnings], ["auto_map"])
+
+    def test_readiness_says_why_until_the_weights_are_there(self):
+        # A large step to measure keeps the start busy for a second: long enough to ask.
+        server = ServingProcess("--load-format", "dummy", "--cpu-threads", 1, "--max-total-tokens", 16384,
+                                "--chunked-prefill-size", 4096)
+        seen = []
+        try:
+            server.wait_listening()
+
+            def ready():
+                self.assertEqual(server.get("/livez")[0], 200)
+                status, answer = server.get("/readyz")
+                seen.append((status, answer["status"]))
+                if status == 503:
+                    self.assertEqual(set(answer), {"status", "phase", "progress"})
+                    self.assertTrue(0 <= answer["progress"] <= 1)
+                    self.assertIn(server.get("/v1/models")[0], (200, 503))
+                return status == 200
+            self.assertTrue(eventually(ready, 60))
+        finally:
+            self.assertEqual(server.end(), 0)
+        self.assertEqual(seen[0], (503, "loading"))
+        self.assertEqual(seen[-1], (200, "ready"))
+
+
+class AccessTest(unittest.TestCase):
+    def test_tls_serves_a_client_that_verifies_and_no_plain_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert, key = pathlib.Path(folder, "cert.pem"), pathlib.Path(folder, "key.pem")
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                            "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1", "-addext",
+                            "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+                           check=True, capture_output=True)
+            with ServingProcess(*SIM, "--ssl-certfile", cert, "--ssl-keyfile", key, tls=str(cert)) as server:
+                status, answer = server.post("/generate", native(5))
+                self.assertEqual((status, len(answer["output_ids"])), (200, 5))
+                self.assertEqual(server.read_stream(native(5))[-1], "[DONE]")
+                server.tls = None
+                with self.assertRaises(OSError):
+                    server.get("/livez")
+
+    def test_keys_are_read_again_on_sighup_and_stay_when_the_file_is_bad(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "keys")
+            file.write_text("# tenants\nann:sk-ann-12345\n")
+            with ServingProcess(*SIM, "--api-key-file", file, env={"FATHOM_API_KEY": "sk-env-12345"}) as server:
+                def status(key):
+                    return server.get("/v1/models", key=key)[0]
+
+                def reload(event):
+                    num_before = len(server.log_lines(event))
+                    server.process.send_signal(signal.SIGHUP)
+                    self.assertTrue(eventually(lambda: len(server.log_lines(event)) > num_before))
+                self.assertEqual([status(k) for k in (None, "sk-ann-12345", "sk-env-12345", "sk-bob-12345")],
+                                 [401, 200, 200, 401])
+                file.write_text("bob:sk-bob-12345\n")
+                reload("keys read again")
+                self.assertTrue(eventually(lambda: status("sk-bob-12345") == 200))
+                self.assertTrue(eventually(lambda: status("sk-ann-12345") == 401))
+                file.write_text("x\n")
+                reload("keys not read again, the old ones stay")
+                self.assertEqual(status("sk-bob-12345"), 200)
+                self.assertEqual(server.get("/livez")[0], 200)
+                log = server.log_text()
+        for secret in ("sk-ann-12345", "sk-bob-12345", "sk-env-12345"):
+            self.assertNotIn(secret, log)
+
+    def test_admin_routes_ask_for_the_admin_key_where_there_is_one(self):
+        with ServingProcess(*SIM, "--api-key", "web:sk-web-12345", "--admin-api-key", "ops:sk-ops-12345") as server:
+            for path in ("/flush_cache", "/abort_request", "/start_profile", "/stop_profile"):
+                self.assertEqual(server.post(path)[0], 401, path)
+                self.assertEqual(server.post(path, key="sk-web-12345")[0], 401, path)
+            self.assertEqual(server.post("/flush_cache", key="sk-ops-12345")[0], 200)
+            self.assertEqual(server.post("/abort_request", {"rid": "none"}, key="sk-ops-12345")[0], 200)
+            self.assertEqual(server.post("/generate", native(1), key="sk-web-12345")[0], 200)
+
+    def test_tenants_share_no_cached_prefix(self):
+        with ServingProcess(*SIM, "--api-key", "ann:sk-ann-12345", "--api-key", "bob:sk-bob-12345") as server:
+            def cached(key, **fields):
+                status, answer = server.post("/generate", native(2, LONG, **fields), key=key)
+                self.assertEqual(status, 200, answer)
+                return answer["meta_info"]["cached_tokens"]
+            self.assertEqual(cached("sk-ann-12345"), 0)
+            self.assertGreaterEqual(cached("sk-ann-12345"), 64)
+            self.assertEqual(cached("sk-bob-12345"), 0)
+            self.assertGreaterEqual(cached("sk-bob-12345"), 64)
+            self.assertEqual(cached("sk-ann-12345", cache_salt="a"), 0)
+            self.assertGreaterEqual(cached("sk-ann-12345", cache_salt="a"), 64)
+            self.assertEqual(cached("sk-bob-12345", cache_salt="a"), 0)
+
+
+class OperatorTest(unittest.TestCase):
+    """One server with steps of 5 ms; what is read of its counters is read as differences."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.server = ServingProcess(*SIM, "--sim-step-us", 5000, "--profile-dir", cls.folder.name,
+                                    "--served-model-name", "first", "--served-model-name", "second").__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        status = cls.server.end()
+        cls.folder.cleanup()
+        assert status == 0, cls.server.log_text()
+
+    def running(self):
+        return self.server.get("/readyz")[1]["running"]
+
+    def idle(self):
+        self.assertTrue(eventually(lambda: self.running() == 0))
+
+    def test_models_are_the_served_names_and_the_path_is_an_alias(self):
+        listed = self.server.get("/v1/models")[1]["data"]
+        self.assertEqual([model["id"] for model in listed], ["first", "second"])
+        self.assertEqual(self.server.get("/v1/models/second")[1]["id"], "second")
+        self.assertEqual(self.server.get("/v1/models/third")[0], 404)
+        for name, status in (("first", 200), ("second", 200), (str(DEMO), 200), ("default", 200), ("third", 404)):
+            body = {"model": name, "prompt": "Hi", "max_tokens": 1}
+            self.assertEqual(self.server.post("/v1/completions", body)[0], status, name)
+
+    def test_a_flush_is_refused_while_a_request_runs_and_an_abort_ends_it(self):
+        waiting = in_background(lambda: self.server.read_stream(native(5000, rid="long-one")))
+        self.assertTrue(eventually(lambda: self.running() == 1))
+        self.assertEqual(self.server.post("/flush_cache")[0], 400)
+        self.assertEqual(self.server.post("/abort_request", {"rid": "long-one"})[0], 200)
+        events = waiting()
+        self.assertEqual(events[-1], "[DONE]")
+        self.assertEqual(events[-2]["meta_info"]["finish_reason"]["type"], "abort")
+        self.assertEqual(events[-2]["meta_info"]["completion_tokens"], len(events[-2]["output_ids"]))
+        self.idle()
+        self.assertEqual(self.server.post("/flush_cache")[0], 200)
+
+    def test_abort_all_ends_every_stream(self):
+        waiting = [in_background(lambda: self.server.read_stream(native(5000))) for _ in range(3)]
+        waiting.append(in_background(lambda: self.server.post("/generate", native(5000))))
+        self.assertTrue(eventually(lambda: self.running() == 4))
+        self.assertEqual(self.server.post("/abort_request", {"abort_all": True})[0], 200)
+        ends = [wait()[-2] for wait in waiting[:3]] + [waiting[3]()[1]]
+        self.assertEqual([end["meta_info"]["finish_reason"]["type"] for end in ends], ["abort"] * 4)
+        self.idle()
+
+    def test_a_profile_is_a_chrome_trace_with_the_spans_of_a_step(self):
+        self.assertEqual(self.server.post("/start_profile")[0], 200)
+        self.assertEqual(self.server.post("/generate", native(5))[0], 200)
+        self.assertEqual(self.server.post("/stop_profile")[0], 200)
+        files = list(pathlib.Path(self.folder.name).glob("*.trace.json"))
+        self.assertEqual(len(files), 1)
+        events = json.loads(files[0].read_text())["traceEvents"]
+        spans = {f'{event.get("cat", "")}/{event["name"]}' for event in events}
+        self.assertLessEqual({"sched/plan", "runner/submit", "runner/wait", "engine/commit"}, spans)
+        self.assertTrue(all(event["dur"] >= 0 for event in events if event["ph"] == "X"))
+
+    def test_probes_answer(self):
+        for path in ("/livez", "/readyz", "/health", "/health_generate"):
+            self.assertEqual(self.server.get(path)[0], 200, path)
+
+    def test_metrics_parse_have_every_documented_name_and_agree_with_the_client(self):
+        before = self.server.metrics()
+        prompt = completion = 0
+        for i in range(6):
+            status, answer = self.server.post("/generate", native(3 + i, f"Apples {i}"))
+            self.assertEqual(status, 200)
+            prompt += answer["meta_info"]["prompt_tokens"]
+            completion += answer["meta_info"]["completion_tokens"]
+        self.idle()
+        after = self.server.metrics()
+
+        def grown(name):
+            return after[name] - before.get(name, 0)
+        for prefix in ("fathom:", "sglang:", "vllm:"):
+            self.assertEqual(grown(prefix + "prompt_tokens_total"), prompt)
+            self.assertEqual(grown(prefix + "generation_tokens_total"), completion)
+            self.assertEqual(grown(prefix + "e2e_request_latency_seconds_count"), 6)
+            self.assertEqual(grown(prefix + "inter_token_latency_seconds_count"), completion - 6)
+        self.assertEqual(grown("fathom:requests_total{finish_reason=length}"), 6)
+        self.assertEqual(grown("sglang:num_requests_total"), 6)
+        self.assertEqual(after["fathom:num_running_requests"], 0)
+        self.assertEqual(after["fathom:kv_used_tokens"], 0)
+        self.assertEqual(sum(after[f"fathom:kv_{kind}_tokens"] for kind in ("used", "available", "evictable", "fenced")),
+                         after["fathom:max_total_tokens"])
+        names = {re.sub(r"(_bucket|_sum|_count)?(\{.*)?$", "", name) for name in after}
+        manual = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+        documented = {re.sub(r"\{.*", "", name) for name in re.findall(r"`((?:fathom|sglang|vllm):[^`]+)`", manual)}
+        self.assertGreater(len(documented), 60)
+        self.assertEqual(documented - names, set())
+        self.assertEqual(names - documented, set())
+
+
+class LogTest(unittest.TestCase):
+    def lines(self, server, count):
+        self.assertTrue(eventually(lambda: len(server.log_lines("request")) >= count), server.log_text())
+        time.sleep(0.1)  # one too many would come now
+        return server.log_lines("request")
+
+    def test_each_request_has_one_line(self):
+        with ServingProcess(*SIM, "--log-level", "debug", "--sim-step-us", 2000) as server:
+            server.post("/generate", native(5), headers={"x-request-id": "mine-1"})
+            server.read_stream(native(5))
+            server.post("/v1/completions", {"prompt": "Hi", "max_tokens": -1})
+            server.get("/nowhere")
+            server.get("/livez")
+            server.get("/health_generate")
+            connection, response = server.open("POST", "/generate", native(5000, stream=True))
+            response.read(10)
+            response.close()
+            connection.close()
+            lines = self.lines(server, 7)
+        shown = [(line["level"], line["endpoint"], line["status"], line["client_gone"]) for line in lines]
+        self.assertEqual(shown, [("info", "/generate", 200, False), ("info", "/generate", 200, False),
+                                 ("info", "/v1/completions", 400, False), ("info", "", 404, False),
+                                 ("debug", "/livez", 200, False), ("debug", "/health_generate", 200, False),
+                                 ("info", "/generate", 200, True)])
+        self.assertEqual((lines[0]["id"], lines[0]["completion_tokens"], lines[0]["finish"]), ("mine-1", 5, "length"))
+        for field in ("queue_ms", "ttft_ms", "itl_p50_ms", "total_ms", "prompt_tokens", "cached_tokens", "key_name"):
+            self.assertIn(field, lines[1])
+        self.assertEqual(lines[6]["finish"], "client_gone")
+
+    def test_what_went_well_without_the_model_is_quiet_and_lines_can_be_off(self):
+        with ServingProcess(*SIM) as server:
+            for path in ("/livez", "/readyz", "/metrics", "/", "/stats", "/v1/models"):
+                server.get(path)
+            server.get("/nowhere")
+            self.assertEqual([line["status"] for line in self.lines(server, 1)], [404])
+        with ServingProcess(*SIM, "--no-log-requests", "--log-level", "debug") as server:
+            server.post("/generate", native(2))
+            server.get("/nowhere")
+            server.get("/livez")
+            time.sleep(0.2)
+            self.assertEqual(server.log_lines("request"), [])
+
+    def test_nothing_a_client_sends_breaks_a_line_or_shows_its_text(self):
+        attack = 'x\n{"level":"error"}\r\t\x1b[31m"\\\u2028'
+        secret = "the prompt nobody may read"
+        with ServingProcess(*SIM) as server:
+            server.post("/generate", native(2, secret, rid="r-1"))
+            server.post("/v1/completions", {"model": attack, "prompt": secret})
+            server.post("/generate", native(2, secret, rid=attack))
+            server.get("/v1/models/" + "%0a%1b%5b31m")
+            for bad in ("a b", 'a"b', "a\tb", "x" * 200):
+                server.get("/nowhere", headers={"x-request-id": bad})
+            lines = self.lines(server, 8)
+            text = server.log_text()
+        self.assertEqual(len(lines), 8)
+        self.assertNotIn("error", [line["level"] for line in lines])
+        self.assertNotIn(secret, text)
+        self.assertNotIn("31m", text)
+        for line in text.splitlines():
+            self.assertFalse(re.search(r"[\x00-\x1f\x7f]", line), line)
+        for line in lines[4:]:
+            self.assertRegex(line["id"], r"^[A-Za-z0-9_.:-]{1,128}$")
+
+
+class CountTest(unittest.TestCase):
+    """The demo model: what usage says is what came."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = ServingProcess(*SMALL).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.end()
+
+    def test_completion_tokens_are_the_output_ids(self):
+        ask = {"text": "Question: Tom has 3 apples and buys 4. How many?\nAnswer:"}
+        for sampling in ({"max_new_tokens": 1}, {"max_new_tokens": 40}, {"max_new_tokens": 40, "ignore_eos": True},
+                         {"max_new_tokens": 40, "stop": ["."]}, {"max_new_tokens": 40, "stop": ["e"], "n": 3},
+                         {"max_new_tokens": 0}):
+            body = {**ask, "sampling_params": {"temperature": 0.8, "sampling_seed": 3, **sampling}}
+            status, answers = self.server.post("/generate", body)
+            self.assertEqual(status, 200, answers)
+            events = self.server.read_stream(body)
+            for i, answer in enumerate(answers if isinstance(answers, list) else [answers]):
+                ids, info = answer["output_ids"], answer["meta_info"]
+                self.assertEqual(info["completion_tokens"], len(ids), sampling)
+                mine = [event for event in events[:-1] if event.get("index", 0) == i]
+                self.assertEqual((mine[-1]["text"], mine[-1]["output_ids"]), (answer["text"], ids), sampling)
+                self.assertEqual(mine[-1]["meta_info"]["completion_tokens"], len(ids))
+                if info["finish_reason"]["type"] == "length":
+                    self.assertEqual(len(ids), sampling["max_new_tokens"])
+                for stop in sampling.get("stop", ()):
+                    self.assertNotIn(stop, answer["text"])
+
+    def test_usage_of_the_openai_endpoints_is_what_the_native_one_counts(self):
+        prompt = "Question: Tom has 3 apples and buys 4. How many?\nAnswer:"
+        for extra in ({}, {"stop": ["."]}, {"n": 3}):
+            body = {"prompt": prompt, "max_tokens": 30, "temperature": 0.8, "seed": 3, **extra}
+            usage = self.server.post("/v1/completions", body)[1]["usage"]
+            sampling = {"max_new_tokens": 30, "temperature": 0.8, "sampling_seed": 3, **extra}
+            answers = self.server.post("/generate", {"text": prompt, "sampling_params": sampling})[1]
+            answers = answers if isinstance(answers, list) else [answers]
+            self.assertEqual(usage["completion_tokens"], sum(len(a["output_ids"]) for a in answers), extra)
+            self.assertEqual(usage["prompt_tokens"], answers[0]["meta_info"]["prompt_tokens"])
+            self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
+            connection, response = self.server.open("POST", "/v1/completions",
+                                                    {**body, "stream": True, "stream_options": {"include_usage": True}})
+            streamed = events_of(response.read().decode())
+            connection.close()
+            self.assertEqual(streamed[-2]["usage"]["completion_tokens"], usage["completion_tokens"])
+
+
+if __name__ == "__main__":
+    unittest.main()
