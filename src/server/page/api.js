@@ -79,6 +79,10 @@ export async function* serverSentEvents(stream) {
 const unreachable = () =>
   new ApiFailure('The server cannot be reached.', {detail: 'It may have been stopped, or the network is down.'});
 
+const tooLong = (param) => (String(param).startsWith('max_')
+  ? 'So long an answer does not fit. Lower “Max tokens” or leave it empty.'
+  : 'The conversation is too long for this model.');
+
 async function failureOf(response) {
   let error = {};
   try {
@@ -95,8 +99,7 @@ async function failureOf(response) {
     case 404:
     case 413:
     case 422: {
-      const title = error.code === 'context_length_exceeded'
-        ? 'The conversation is too long for this model.'
+      const title = error.code === 'context_length_exceeded' ? tooLong(error.param)
         : `The server refused the request${error.param ? ` because of “${error.param}”` : ''}.`;
       return new ApiFailure(title, {detail});
     }

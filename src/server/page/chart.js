@@ -1,7 +1,7 @@
 // A small line chart over the last minutes: axes with units, a legend that reads out the values under the
 // pointer (or the arrow keys), and the same figures as a table.
 //
-//   const chart = new LineChart({title: 'Throughput', unit: 'tokens/s', seconds: 300,
+//   const chart = new LineChart({title: 'Throughput', unit: 'tokens/s',
 //     series: [{name: 'Generation', value: (sample) => sample.generation_tokens_per_s}]});
 //   grid.append(chart.node);
 //   chart.show(samples, now);      // samples: [{t: unix seconds, ...}], value() may give null: a gap
@@ -11,10 +11,14 @@ import {el, svg} from './dom.js';
 const kHeight = 190;
 const kMargin = {top: 10, right: 12, bottom: 26, left: 46};
 const kTableStepSeconds = 15;
+// How far back a plot reaches and how far apart its times stand: as short as holds all that was measured, so
+// that a server that has just started shows more than a thin strip.
+const kSpans = [{seconds: 60, step: 15}, {seconds: 120, step: 30}, {seconds: 300, step: 60}];
+const kTimeLabelWidth = 72;
 
 export class LineChart {
-  constructor({title, unit, seconds, series, max = null, format = formatNumber}) {
-    Object.assign(this, {title, unit, seconds, series, max, format});
+  constructor({title, unit, series, max = null, format = formatNumber}) {
+    Object.assign(this, {title, unit, series, max, format, span: kSpans[0]});
     this.samples = [];
     this.now = 0;
     this.cursor = null;  // index of the sample that is read out
@@ -34,6 +38,7 @@ export class LineChart {
     const at = this.cursor === null ? null : this.samples[this.cursor]?.t;
     this.samples = samples;
     this.now = now;
+    this.span = kSpans.find(({seconds}) => now - (samples[0]?.t ?? now) <= seconds) ?? kSpans.at(-1);
     if (at !== null) {
       const index = samples.findIndex((sample) => sample.t >= at);
       this.cursor = index < 0 ? null : index;
@@ -69,7 +74,7 @@ export class LineChart {
   #indexAt(event) {
     if (!this.samples.length) return null;
     const x = event.clientX - this.plot.getBoundingClientRect().left;
-    const t = this.now - this.seconds + ((x - kMargin.left) / this.innerWidth) * this.seconds;
+    const t = this.now + ((x - kMargin.left) / this.innerWidth - 1) * this.span.seconds;
     let best = 0;
     this.samples.forEach((sample, i) => {
       if (Math.abs(sample.t - t) < Math.abs(this.samples[best].t - t)) best = i;
@@ -88,7 +93,7 @@ export class LineChart {
     if (!width) return;  // the view is hidden
     this.innerWidth = width - kMargin.left - kMargin.right;
     const top = this.#axisTop();
-    const x = (t) => kMargin.left + (1 - (this.now - t) / this.seconds) * this.innerWidth;
+    const x = (t) => kMargin.left + (1 - (this.now - t) / this.span.seconds) * this.innerWidth;
     const y = (value) => kMargin.top + (1 - Math.min(value, top.max) / top.max) * (kHeight - kMargin.top - kMargin.bottom);
     this.plot.setAttribute('viewBox', `0 0 ${width} ${kHeight}`);
     this.plot.replaceChildren(...this.#grid(top, y, width), ...this.#timeAxis(x), ...this.#lines(x, y), ...this.#cursorMarks(x, y));
@@ -118,12 +123,15 @@ export class LineChart {
   }
 
   #timeAxis(x) {
-    const stepMinutes = this.innerWidth < 260 ? 2.5 : 1;
+    const {seconds, step} = this.span;
+    const stride = this.innerWidth * step / seconds < kTimeLabelWidth ? 2 * step : step;
     const nodes = [];
-    for (let minutes = 0; minutes <= this.seconds / 60; minutes += stepMinutes) {
-      const label = minutes === 0 ? 'now' : `−${minutes} min`;
-      const anchor = minutes === 0 ? 'end' : minutes === this.seconds / 60 ? 'start' : 'middle';
-      nodes.push(svg('text', {class: 'tick', x: x(this.now - 60 * minutes), y: kHeight - 7, 'text-anchor': anchor}, label));
+    for (let ago = 0; ago <= seconds; ago += stride) {
+      const at = x(this.now - ago);
+      const label = ago === 0 ? 'now' : seconds > 120 ? `−${ago / 60} min` : `−${ago} s`;
+      const anchor = ago === 0 ? 'end' : ago === seconds ? 'start' : 'middle';
+      nodes.push(svg('line', {class: 'axis', x1: at, x2: at, y1: kHeight - kMargin.bottom, y2: kHeight - kMargin.bottom + 4}));
+      nodes.push(svg('text', {class: 'tick', x: at, y: kHeight - 6, 'text-anchor': anchor}, label));
     }
     return nodes;
   }
@@ -157,7 +165,7 @@ export class LineChart {
         runs.push(run);
         run = [];
       }
-      if (now !== null && sample.t >= this.now - this.seconds) run.push({t: sample.t, value: now});
+      if (now !== null && sample.t >= this.now - this.span.seconds) run.push({t: sample.t, value: now});
       before = sample.t;
     }
     if (run.length) runs.push(run);
@@ -181,7 +189,7 @@ export class LineChart {
     this.series.forEach(({value}, i) => (this.values[i].textContent = sample ? text(value(sample)) : '–'));
     this.when.textContent = this.cursor === null || !sample ? '' : clockTime(sample.t);
     const figures = sample ? this.series.map(({name, value}) => `${name} ${text(value(sample))}`).join(', ') : 'no data yet';
-    this.plot.setAttribute('aria-label', `${this.title} in ${this.unit} over the last ${this.seconds / 60} minutes. Latest: ${figures}. Arrow keys read out earlier values.`);
+    this.plot.setAttribute('aria-label', `${this.title} in ${this.unit} over the last ${this.span.seconds} seconds. Latest: ${figures}. Arrow keys read out earlier values.`);
   }
 
   #showTable() {
@@ -213,7 +221,7 @@ export function formatNumber(value) {
   if (value === 0) return '0';
   if (value >= 1e6) return `${trim(value / 1e6)}M`;
   if (value >= 1e4) return `${trim(value / 1e3)}k`;
-  if (value >= 100) return String(Math.round(value));
+  if (value >= 100) return Math.round(value).toLocaleString('en');
   return trim(value);
 }
 

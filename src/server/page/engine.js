@@ -5,7 +5,6 @@
 import {LineChart, formatNumber} from './chart.js';
 import {byId, el} from './dom.js';
 
-const kSeconds = 300;
 const percent = (value) => (value === null || value === undefined ? null : 100 * value);
 const formatPercent = (value) => (value > 0 && value < 10 ? value.toFixed(1) : String(Math.round(value)));
 const percentiles = (key) => ['p50', 'p90', 'p99'].map((name) => ({name, value: (sample) => sample[key]?.[name] ?? null}));
@@ -14,11 +13,11 @@ const kCharts = [
   {title: 'Throughput', unit: 'tokens/s', series: [
     {name: 'Generation', value: (sample) => sample.generation_tokens_per_s},
     {name: 'Prompt', value: (sample) => sample.prompt_tokens_per_s}]},
-  {title: 'Requests', unit: 'requests', series: [
-    {name: 'Running', value: (sample) => sample.running},
-    {name: 'Queued', value: (sample) => sample.queued}]},
   {title: 'Time to first token', unit: 'ms', series: percentiles('ttft_ms')},
   {title: 'Inter-token latency', unit: 'ms', series: percentiles('itl_ms')},
+  {title: 'Load', unit: 'requests', series: [
+    {name: 'Running', value: (sample) => sample.running},
+    {name: 'Queued', value: (sample) => sample.queued}]},
   {title: 'KV cache in use', unit: '%', max: 100, format: formatPercent, series: [
     {name: 'Running sequences', value: (sample) => percent(sample.kv_usage)}]},
   {title: 'Prefix cache hits', unit: '% of prompt tokens', max: 100, format: formatPercent, series: [
@@ -46,12 +45,12 @@ export function startEngineView(feed) {
       el('dd', {}, value, note)));
     return {value, note};
   });
-  const charts = kCharts.map((options) => new LineChart({...options, seconds: kSeconds}));
+  const charts = kCharts.map((options) => new LineChart(options));
   byId('charts').append(...charts.map((chart) => chart.node));
 
   const show = () => {
     if (byId('view-engine').hidden) return;
-    byId('engine-note').textContent = feed.error || 'The last five minutes, one sample a second';
+    byId('engine-note').textContent = feed.error || 'Live, one sample a second, up to five minutes back';
     byId('engine-note').classList.toggle('bad', Boolean(feed.error));
     kTiles.forEach(({value, note}, i) => {
       tiles[i].value.textContent = value(feed);

@@ -56,8 +56,8 @@ export class AnswerView {
     const thinking = running && !turn.content && !turn.toolCalls.length;
     this.reasoning.classList.toggle('thinking', thinking);
     if (!this.reasoningByHand) this.reasoning.open = thinking;
-    const seconds = (turn.timing.thought ?? turn.timing.last - turn.timing.first) / 1000;
-    this.reasoningTitle.textContent = thinking ? 'Thinking' : `Thought for ${formatSeconds(seconds)}`;
+    const thoughtMs = turn.timing.thought ?? turn.timing.last - turn.timing.first;
+    this.reasoningTitle.textContent = thinking ? 'Thinking' : `Thought for ${formatMs(thoughtMs)}`;
     if (this.reasoningText.textContent !== turn.reasoning) this.reasoningText.textContent = turn.reasoning;
   }
 
@@ -117,6 +117,8 @@ function toolResultForm(calls, onResults) {
   return form;
 }
 
+const kBurstMs = 20;
+
 const kEnds = {
   length: 'reached the token limit',
   abort: 'ended by the server',
@@ -131,11 +133,10 @@ function figures({usage, timing, finish}) {
   if (usage) {
     const made = usage.completion_tokens;
     add(`${formatCount(made)} ${made === 1 ? 'token' : 'tokens'}`, 'Tokens of the answer, reasoning included');
-    const seconds = (timing.last - timing.first) / 1000;
-    if (made > 1 && seconds > 0) add(`${formatRate((made - 1) / seconds)} tokens/s`, 'After the first token');
+    addSpeed(add, made, timing);
   }
   if (timing.first !== undefined) add(`first after ${formatMs(timing.first)}`, 'Time to the first token');
-  if (timing.total !== undefined) add(`${formatSeconds(timing.total / 1000)} in all`, 'From sending to the end');
+  if (timing.total !== undefined && timing.first !== undefined) add(`${formatMs(timing.total)} in all`, 'From sending to the end');
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens;
     add(`prompt ${formatCount(usage.prompt_tokens)}${cached ? ` (${formatCount(cached)} cached)` : ''}`, 'Tokens of the prompt');
@@ -143,7 +144,14 @@ function figures({usage, timing, finish}) {
   return parts;
 }
 
+// Tool calls may come in one burst at the end; then only the whole time says something about the speed.
+function addSpeed(add, made, {first, last, total}) {
+  const streamedMs = last - first;
+  if (made > 1 && streamedMs > kBurstMs) add(`${formatRate(1000 * (made - 1) / streamedMs)} tokens/s`, 'After the first token');
+  else if (made > 0 && total > 0) add(`${formatRate(1000 * made / total)} tokens/s`, 'From sending to the end');
+}
+
 const formatCount = (count) => Number(count).toLocaleString('en');
 const formatRate = (rate) => (rate < 10 ? rate.toFixed(1) : formatCount(Math.round(rate)));
-const formatMs = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : formatSeconds(ms / 1000));
-const formatSeconds = (seconds) => `${seconds < 10 ? Math.max(0, seconds).toFixed(1) : Math.round(seconds)} s`;
+const formatMs = (ms) => (ms < 1000 ? `${Math.max(1, Math.round(ms))} ms` : formatSeconds(ms / 1000));
+const formatSeconds = (seconds) => `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;

@@ -79,11 +79,11 @@ export class Settings {
       this.#areaField({name: 'system', label: 'System prompt', rows: 3, placeholder: 'None', error: () => ''}),
       this.#thinkingField(),
       el('fieldset', {}, el('legend', {}, 'Sampling'), grid),
-      el('fieldset', {}, el('legend', {}, 'Tools'),
+      el('fieldset', {class: 'tools'}, el('legend', {}, 'Tools'),
+        el('button', {type: 'button', class: 'text-button', id: 'tools-example', onclick: () => this.#insertExample()}, 'Insert an example'),
         this.#areaField({name: 'tools', label: 'Functions, as a JSON array', rows: 5, placeholder: '[{"type": "function", "function": {…}}]', error: toolsError, code: true}),
         el('div', {class: 'tool-row'},
-          el('label', {for: 'set-tool_choice'}, 'Use'), this.#toolChoice(),
-          el('button', {type: 'button', class: 'text-button', id: 'tools-example', onclick: () => this.#insertExample()}, 'Insert an example'))));
+          el('label', {for: 'set-tool_choice'}, 'Use'), this.#toolChoice())));
   }
 
   #numberField(spec) {

@@ -1,4 +1,6 @@
 """Headless Chromium on the page, and the steps that the tests share."""
+import atexit
+import functools
 import json
 import pathlib
 import shutil
@@ -23,7 +25,9 @@ DESKTOP, PHONE = (1280, 800), (360, 740)
 PATIENCE_SECONDS = 30  # a busy machine with two processors
 
 
-def start_chromium():
+@functools.cache
+def chromium():
+    """The browser of all tests of this process; it ends with the process."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -32,16 +36,16 @@ def start_chromium():
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(CHROMEDRIVER))
     driver.set_script_timeout(PATIENCE_SECONDS)
+    atexit.register(driver.quit)
     return driver
 
 
 class PageTest(unittest.TestCase):
-    """One browser per class; url() says where the page is."""
+    """url() says where the page is."""
 
     @classmethod
     def setUpClass(cls):
-        cls.driver = start_chromium()
-        cls.addClassCleanup(cls.driver.quit)
+        cls.driver = chromium()
 
     def url(self):
         raise NotImplementedError
@@ -52,12 +56,13 @@ class PageTest(unittest.TestCase):
             "width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE})
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
             {"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": motion}]})
+        if driver.current_url.startswith(self.url()):
+            if not keep:
+                driver.execute_script("sessionStorage.clear(); localStorage.clear()")
+            driver.get("about:blank")  # or an address with # would not load the page again
         driver.get_log("browser")
-        if not keep and driver.current_url.startswith(self.url()):
-            driver.execute_script("sessionStorage.clear(); localStorage.clear()")
-        driver.get("about:blank")
         driver.get(self.url() + view)
-        self.until(lambda: self.id("pulse-text").get_attribute("textContent") != "Connecting")
+        self.wait_for_script("document.getElementById('pulse-text').textContent !== 'Connecting'")
 
     def id(self, name):
         return self.driver.find_element(By.ID, name)
@@ -80,6 +85,13 @@ class PageTest(unittest.TestCase):
             time.sleep(0.03)
         self.fail(message)
 
+    def wait_for_script(self, condition, message="nothing happened"):
+        """Looked at by the page itself, in one round trip to it."""
+        self.assertTrue(self.driver.execute_async_script(f"""
+          const done = arguments[0], end = performance.now() + {900 * PATIENCE_SECONDS};
+          const look = () => ({condition}) ? done(true) : performance.now() > end ? done(false) : setTimeout(look, 10);
+          look()"""), message)
+
     def type(self, text):
         self.id("prompt").send_keys(text)
 
@@ -87,8 +99,8 @@ class PageTest(unittest.TestCase):
         self.type(text + Keys.ENTER)
 
     def wait_for_answer(self):
-        self.until(lambda: self.id("send").is_displayed() and self.all(".message.assistant[aria-busy=false]"),
-                   "the answer did not end")
+        self.wait_for_script("!document.getElementById('send').hidden && "
+                             "document.querySelector('.message.assistant[aria-busy=false]')", "the answer did not end")
 
     def ask(self, text):
         self.send(text)

@@ -4,6 +4,8 @@
     server.answer = [reasoning("Let me see. "), content("**19**"), ending("stop")]
     driver.get(server.url)
     server.requests[-1]["temperature"]
+
+An answer may also hold a threading.Event: what follows waits until it is set.
 """
 import http.server
 import json
@@ -15,6 +17,7 @@ import time
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "src" / "server" / "page"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
          ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+PATIENCE_SECONDS = 60
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
 
@@ -66,7 +69,7 @@ def busy_samples(now, count=300):
 class FakeServer:
     def __init__(self):
         self.answer = [content("Hello!"), ending("stop"), usage(5, 2)]
-        self.event_seconds = 0.01
+        self.event_seconds = 0.002
         self.error = None           # (status, body) instead of an answer
         self.complete = True        # false: the stream ends without [DONE]
         self.requests = []          # bodies of chat requests
@@ -146,6 +149,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b": keep-alive\n\n")
             first = delta(role="assistant", content="")
             for event in [first, *self.owner.answer]:
+                if isinstance(event, threading.Event):
+                    event.wait(PATIENCE_SECONDS)
+                    continue
                 self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
                 time.sleep(self.owner.event_seconds)
             if self.owner.complete:

@@ -1,10 +1,11 @@
 """The page in headless Chromium against a server that plays back answers: what is shown, sent and stopped."""
+import threading
 import time
 import unittest
 
 import browser
 from browser import PHONE, Keys
-from fake_server import FakeServer, content, ending, reasoning, tool_call, usage
+from fake_server import FakeServer, busy_samples, content, ending, reasoning, tool_call, usage
 
 ALL_SETTINGS = {"temperature": 0.25, "top_p": 0.9, "top_k": 40, "max_tokens": 77, "seed": 5, "presence_penalty": -0.5,
                 "frequency_penalty": 0.5, "repetition_penalty": 1.1}
@@ -23,13 +24,15 @@ class FakeServerTest(browser.PageTest):
 
 class ChatTest(FakeServerTest):
     def test_text_appears_while_the_answer_is_still_coming(self):
-        self.server.answer = [content(f"word{i} ") for i in range(60)] + [ending("stop"), usage(9, 60)]
-        self.server.event_seconds = 0.05
+        go_on = threading.Event()
+        words = [content(f"word{i} ") for i in range(60)]
+        self.server.answer = words[:10] + [go_on] + words[10:] + [ending("stop"), usage(9, 60)]
         self.open()
         self.send("Count")
         self.until(lambda: "word2" in self.one(".prose").text)
         self.assertNotIn("word59", self.one(".prose").text)
         self.assertTrue(self.id("stop").is_displayed())
+        go_on.set()
         self.wait_for_answer()
         self.assertEqual(self.one(".prose").text.split(), [f"word{i}" for i in range(60)])
         self.assertEqual(self.one(".bubble").text, "Count")
@@ -42,16 +45,17 @@ class ChatTest(FakeServerTest):
             "stream_options": {"include_usage": True}}])
 
     def test_reasoning_stands_apart_and_folds_when_the_answer_begins(self):
-        self.server.answer = ([reasoning("Let me "), reasoning("add them. ")] + [content("It is 19. ")] * 20 +
-                              [ending("stop"), usage(9, 30)])
-        self.server.event_seconds = 0.05
+        go_on = threading.Event()
+        self.server.answer = [reasoning("Let me "), reasoning("add them. "), go_on, content("It is 19. "),
+                              ending("stop"), usage(9, 30)]
         self.open()
         self.send("12 + 7?")
         self.until(lambda: self.one(".reasoning").get_attribute("open") is not None)
+        go_on.set()
         self.wait_for_answer()
         details = self.one(".reasoning")
         self.assertIsNone(details.get_attribute("open"))
-        self.assertRegex(details.text, r"^Thought for \d+\.\d s$")
+        self.assertRegex(details.text, r"^Thought for [\d.]+ m?s$")
         self.assertNotIn("Let me", self.one(".prose").text)
         details.find_element("tag name", "summary").click()
         self.assertIn("Let me add them.", details.text)
@@ -227,8 +231,12 @@ class SettingsTest(FakeServerTest):
 
 
 class ErrorTest(FakeServerTest):
-    def problem(self):
+    def setUp(self):
+        super().setUp()
         self.open()
+
+    def problem(self):
+        self.id("new-chat").click()
         self.ask("Hi")
         return self.one(".problem").text
 
@@ -236,6 +244,7 @@ class ErrorTest(FakeServerTest):
         error = {"message": "temperature is 9, must be in [0, 2]", "type": "invalid_request_error", "param": "temperature"}
         cases = [(400, error, ["because of “temperature”", "must be in [0, 2]"]),
                  (400, {**error, "param": None, "code": "context_length_exceeded"}, ["too long for this model"]),
+                 (400, {**error, "param": "max_tokens", "code": "context_length_exceeded"}, ["Lower “Max tokens”"]),
                  (401, {}, ["asks for an API key"]), (429, {}, ["queue is full", "Try again in 7 s"]),
                  (503, {}, ["not taking requests"]), (500, {"message": "the request failed"}, ["failed (status 500)"])]
         for status, body, words in cases:
@@ -260,7 +269,6 @@ class ErrorTest(FakeServerTest):
         self.assertIn("numeric error", self.problem())
 
     def test_a_server_that_has_gone_is_named(self):
-        self.open()
         self.server.close()
         self.ask("Hi")
         self.assertIn("cannot be reached", self.one(".problem").text)
@@ -279,6 +287,25 @@ class EngineTest(FakeServerTest):
             self.assertIn("now", chart.text)
             self.assertGreaterEqual(len(chart.find_elements("css selector", ".plot text.tick")), 6)
         self.assertIn("p99", charts[2].text)
+        self.assertIn("−4 min", charts[0].text)
+
+    def test_a_server_that_has_just_started_fills_the_plots_with_its_first_minute(self):
+        self.server.stats = lambda now: busy_samples(now, 20)
+        self.open(view="#engine")
+        self.until(lambda: self.all(".chart path.line[d^=M]"))
+        self.assertIn("−30 s", self.one(".plot").text)
+        self.assertNotIn("min", self.one(".plot").text)
+
+    def test_times_below_a_plot_do_not_overlap(self):
+        for size in (browser.DESKTOP, PHONE):
+            self.open(size, view="#engine")
+            self.until(lambda: self.all(".chart path.line[d^=M]"))
+            overlaps = self.script("""
+              const boxes = [...document.querySelectorAll('.plot')[0].querySelectorAll('.tick')]
+                .filter((node) => /now|min/.test(node.textContent)).map((node) => node.getBoundingClientRect())
+                .sort((a, b) => a.left - b.left);
+              return boxes.length < 3 || boxes.some((box, i) => i > 0 && box.left < boxes[i - 1].right + 4)""")
+            self.assertFalse(overlaps, size)
 
     def test_the_values_under_the_pointer_and_the_arrow_keys_are_read_out(self):
         self.open(view="#engine")
@@ -310,9 +337,9 @@ class EngineTest(FakeServerTest):
         self.open()
         page = self.driver.current_window_handle
         self.driver.switch_to.new_window("tab")
-        time.sleep(1.2)  # a request may be under way
+        time.sleep(0.3)  # a request may be under way
         before = self.server.paths.count("/stats")
-        time.sleep(2.5)
+        time.sleep(1.5)  # a page that can be seen asks once a second
         self.assertEqual(self.server.paths.count("/stats"), before)
         self.driver.close()
         self.driver.switch_to.window(page)
