@@ -25,10 +25,9 @@ double fraction_of(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-// Blocks that running sequences hold: not free and not only kept for reuse.
+// Of the blocks that running sequences hold: not free, not only kept for reuse, not waiting for a step to end.
 double kv_usage(const engine::EngineSnapshot& engine) {
-  const int64_t in_use = engine.num_blocks - engine.num_free_blocks - engine.num_cached_blocks;
-  return std::clamp(fraction_of(in_use, engine.num_blocks), 0.0, 1.0);
+  return std::clamp(fraction_of(engine.num_used_blocks(), engine.num_blocks), 0.0, 1.0);
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ TEST(StatsHistory, rates_are_differences_over_the_time_between_two_readings) {
   next.engine.num_running = 7;
   next.engine.num_waiting = 3;
   next.engine.num_free_blocks = 40;
-  next.engine.num_cached_blocks = 35;
+  next.engine.num_cached_blocks = 30;
+  next.engine.num_fenced_blocks = 5;  // wait for a step to end; no sequence holds them
   history.add(next);
   const json::Value samples = samples_of(history);
   ASSERT_EQ(samples.size(), 1);

@@ -1,0 +1,128 @@
+#include "server/page/page_routes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+namespace fathom::server {
+namespace {
+
+std::string header_of(const http::Response& response, std::string_view name) {
+  for (const auto& [key, value] : response.headers) {
+    if (key == name) return value;
+  }
+  return "";
+}
+
+const PageFile& file_at(std::string_view path) {
+  const auto files = page_files();
+  const auto found = std::find_if(files.begin(), files.end(),
+                                  [&](const PageFile& file) { return file.path == path; });
+  EXPECT_NE(found, files.end()) << path;
+  return *found;
+}
+
+TEST(PageResponse, a_file_comes_whole_with_its_type_and_etag) {
+  const PageFile& file = file_at("/page/index.html");
+  const http::Response response = page_response(file, "");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.content_type, "text/html; charset=utf-8");
+  EXPECT_EQ(response.body, file.bytes);
+  EXPECT_EQ(response.body.rfind("<!doctype html>", 0), 0);
+  EXPECT_EQ(header_of(response, "ETag"), file.etag);
+  EXPECT_EQ(header_of(response, "Cache-Control"), "no-cache");
+}
+
+TEST(PageResponse, every_kind_of_file_has_its_content_type) {
+  EXPECT_EQ(page_response(file_at("/page/app.js"), "").content_type,
+            "text/javascript; charset=utf-8");
+  EXPECT_EQ(page_response(file_at("/page/base.css"), "").content_type, "text/css; charset=utf-8");
+  EXPECT_EQ(page_response(file_at("/page/icon.svg"), "").content_type, "image/svg+xml");
+}
+
+TEST(PageResponse, an_etag_that_the_browser_has_gives_304_without_a_body) {
+  const PageFile& file = file_at("/page/app.js");
+  const std::string etag(file.etag);
+  for (const std::string& known : {etag, "W/" + etag, "\"other\", " + etag, std::string("*")}) {
+    const http::Response response = page_response(file, known);
+    EXPECT_EQ(response.status, 304) << known;
+    EXPECT_TRUE(response.body.empty()) << known;
+    EXPECT_EQ(header_of(response, "ETag"), file.etag) << known;
+  }
+  for (const std::string& other : {std::string("\"other\""), etag.substr(1, etag.size() - 2)}) {
+    EXPECT_EQ(page_response(file, other).status, 200) << other;
+  }
+}
+
+TEST(PageResponse, etags_are_quoted_and_differ_between_files) {
+  std::set<std::string_view> etags;
+  for (const PageFile& file : page_files()) {
+    EXPECT_EQ(file.etag.front(), '"');
+    EXPECT_EQ(file.etag.back(), '"');
+    EXPECT_TRUE(etags.insert(file.etag).second) << file.path;
+  }
+  EXPECT_GT(etags.size(), 10);
+}
+
+TEST(PageResponse, the_policy_lets_nothing_in_from_elsewhere_and_no_inline_script) {
+  for (const PageFile& file : page_files()) {
+    for (const char* known : {"", "*"}) {  // a 304 renews the policy of the cached file too
+      const http::Response response = page_response(file, known);
+      const std::string policy = header_of(response, "Content-Security-Policy");
+      EXPECT_EQ(policy.rfind("default-src 'self';", 0), 0) << file.path;
+      EXPECT_EQ(policy.find("unsafe-"), std::string::npos);
+      for (const char* rule : {"base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+                               "object-src 'none'"}) {
+        EXPECT_NE(policy.find(rule), std::string::npos) << rule;
+      }
+      EXPECT_EQ(header_of(response, "X-Content-Type-Options"), "nosniff");
+      EXPECT_EQ(header_of(response, "Referrer-Policy"), "no-referrer");
+    }
+  }
+}
+
+TEST(PageResponse, no_file_names_another_origin) {
+  for (const PageFile& file : page_files()) {
+    for (size_t at = file.bytes.find("://"); at != std::string_view::npos;
+         at = file.bytes.find("://", at + 1)) {
+      // XML namespaces are names, not addresses that are fetched.
+      const size_t begin = file.bytes.rfind("http", at);
+      EXPECT_EQ(file.bytes.substr(begin, 18), "http://www.w3.org/") << file.path;
+    }
+  }
+}
+
+StatsReading reading_at(double unix_seconds) {
+  StatsReading reading;
+  reading.unix_seconds = unix_seconds;
+  return reading;
+}
+
+TEST(StatsResponse, since_leaves_out_what_the_client_has) {
+  StatsHistory history({.model = "demo"});
+  for (const double second : {10.0, 11.25, 12.5}) history.add(reading_at(second));
+  const auto num_samples = [&](std::string_view since) {
+    const http::Response response = stats_response(history, since);
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(header_of(response, "Cache-Control"), "no-store");
+    return json::parse(response.body)->at("samples").size();
+  };
+  EXPECT_EQ(num_samples(""), 2);
+  EXPECT_EQ(num_samples("0"), 2);
+  EXPECT_EQ(num_samples("11.25"), 1);
+  EXPECT_EQ(num_samples("12.5"), 0);
+}
+
+TEST(StatsResponse, since_that_is_no_number_is_refused_by_name) {
+  const StatsHistory history({.model = "demo"});
+  for (const char* since : {"yesterday", "1.5x", " 1", "0x10", "--1"}) {
+    const http::Response response = stats_response(history, since);
+    EXPECT_EQ(response.status, 400) << since;
+    EXPECT_EQ(json::parse(response.body)->at("error").at("param"), "since") << since;
+  }
+}
+
+}  // namespace
+}  // namespace fathom::server
