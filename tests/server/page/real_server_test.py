@@ -1,0 +1,82 @@
+"""The page on the real server with the demo model behind an API key: chat, stop, plots, and that nothing leaves it."""
+import unittest
+import urllib.error
+import urllib.request
+
+import browser
+from serving import Serving
+
+KEY = "page-test-key"
+
+
+class RealServerTest(browser.PageTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server = Serving("--api-key", KEY)
+        cls.addClassCleanup(cls.server.close)
+        # What typing the key into the browser's dialog does: it is kept for the origin and sent as Basic.
+        cls.driver.get(cls.server.url.replace("://", f"://any:{KEY}@") + "/page/icon.svg")
+
+    def url(self):
+        return self.server.url + "/"
+
+    def test_without_the_key_the_page_is_refused_with_a_basic_challenge(self):
+        with self.assertRaises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(self.url(), timeout=browser.PATIENCE_SECONDS)
+        self.assertEqual(caught.exception.code, 401)
+        self.assertTrue(caught.exception.headers["WWW-Authenticate"].startswith("Basic"))
+
+    def test_an_answer_streams_and_the_engine_view_shows_it(self):
+        self.requested_urls()
+        self.open()
+        self.assertEqual(self.id("model-name").get_attribute("textContent"), "demo")
+        self.set("temperature", "0")
+        # How the text grows, as the page shows it.
+        self.script("""
+          window.lengths = [];
+          new MutationObserver(() => lengths.push(document.querySelector('.prose')?.textContent.length ?? 0))
+            .observe(document.getElementById('messages'), {childList: true, characterData: true, subtree: true})""")
+        self.ask("Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?")
+        self.assertIn("19", self.one(".prose").text)
+        self.assertRegex(self.one(".figures").text, r"(?s)\d+ tokens.*tokens/s.*first after .*prompt \d+")
+        sizes = self.script("return [...new Set(lengths)].filter((n) => n > 0)")
+        self.assertGreater(len(sizes), 1, "the text came in one piece")
+        self.id("tab-engine").click()
+        self.wait_for_script("[...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('path.line, circle.dot'))",
+                             "a plot has no data")
+        self.wait_for_script("document.querySelectorAll('.tile-value')[5].textContent !== '0'", "no token was counted")
+        urls = [url for url in self.requested_urls() if not url.startswith(("about:", "chrome:", "data:"))]
+        self.assertTrue(any("/v1/chat/completions" in url for url in urls))
+        self.assertEqual([url for url in urls if not url.startswith(self.url())], [])
+        self.assertEqual(self.console_errors(), [])
+
+    def test_stop_ends_the_request_in_the_engine(self):
+        self.open()
+        # Without an end by itself: the model would go on to the limit of the context.
+        self.script("""
+          const send = window.fetch;
+          window.fetch = (path, options = {}) => send(path, options.body
+            ? {...options, body: JSON.stringify({...JSON.parse(options.body), ignore_eos: true})} : options)""")
+        self.send("Hello!")
+        self.wait_for_script("document.querySelector('.prose')?.textContent.length > 20", "no text came")
+        self.id("stop").click()
+        self.wait_for_answer()
+        self.assertIn("stopped by you", self.one(".figures").text)
+        self.assertGreater(len(self.one(".prose").text), 20)
+        self.wait_for_script("document.getElementById('pulse').dataset.state === 'idle'", "the engine goes on")
+        self.assertEqual(self.console_errors(), [])
+
+    def test_a_refused_setting_is_explained(self):
+        self.open()
+        self.set("max_tokens", "99999999")
+        self.ask("Hello!")
+        self.assertIn("Lower “Max tokens”", self.one(".problem").text)
+        self.set("max_tokens", "8")
+        self.one(".retry").click()
+        self.until(lambda: self.one(".prose").text)
+        self.wait_for_answer()
+
+
+if __name__ == "__main__":
+    unittest.main()
