@@ -15,7 +15,7 @@ namespace fathom::apps {
 
 // What was asked for.
 struct ServingSetup {
-  std::string backend, dataset_name, tag;
+  std::string backend = {}, dataset_name = {}, tag = {};
   double request_rate = 0;  // infinite: all at once
   int max_concurrency = 0;  // 0 = not set
   int64_t output_tokens_retokenized = 0;

@@ -51,5 +51,22 @@ TEST(Gsm8kFile, names_the_broken_entry) {
   EXPECT_NE(lines.error().message.find("line 2"), std::string::npos) << lines.error().message;
 }
 
+TEST(Gsm8kScore, counts_right_wrong_and_missing_answers) {
+  const std::vector<Gsm8kProblem> questions(4, {.question = "q", .answer = "1+2. #### 3"});
+  const Gsm8kScore score =
+      gsm8k_score(questions, {" #### 3\n\nQuestion: next #### 9", " #### 4", " no idea", " 3"});
+  EXPECT_EQ(score.num_correct, 2);
+  EXPECT_EQ(score.num_invalid, 1);
+  EXPECT_DOUBLE_EQ(score.accuracy(), 0.5);
+  EXPECT_DOUBLE_EQ(score.invalid(), 0.25);
+}
+
+TEST(Gsm8kPrompt, is_the_first_examples_and_the_question) {
+  const std::vector<Gsm8kProblem> shots = {{"a", "1"}, {"b", "2"}};
+  EXPECT_EQ(gsm8k_prompt(gsm8k_preamble(shots, 1), {"c", "3"}),
+            "Question: a\nAnswer: 1\n\nQuestion: c\nAnswer:");
+  EXPECT_EQ(gsm8k_preamble(shots, -1), "Question: a\nAnswer: 1\n\nQuestion: b\nAnswer: 2\n\n");
+}
+
 }  // namespace
 }  // namespace fathom::apps

@@ -1,0 +1,102 @@
+"""`fathom bench serving` and `fathom bench gsm8k` against a real `fathom serve` on the demo model."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+from serving import Serving  # noqa: E402
+
+DEMO = ROOT / "models" / "demo"
+KEY = "bench-key"
+
+
+def bench(*args, key=KEY):
+    return subprocess.run([os.environ["FATHOM_PROGRAM"], "bench", *map(str, args)], capture_output=True, text=True,
+                          check=False, timeout=300, env={**os.environ, "FATHOM_API_KEY": key})
+
+
+class BenchServingTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Serving("--api-key", KEY)
+        cls.addClassCleanup(cls.server.close)
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+
+    def serving(self, *args):
+        """The JSON line of a run of 6 requests, whose report is looked at."""
+        path = pathlib.Path(self.folder.name) / f"{self.id()}.jsonl"
+        path.unlink(missing_ok=True)
+        done = bench("serving", "--base-url", self.server.url + "/", "--num-prompts", 6, "--random-input-len", 24,
+                     "--random-output-len", 8, "--random-range-ratio", 1, "--output-file", path, *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"Successful requests: +6 ")
+        return json.loads(path.read_text())
+
+    def test_each_backend_gets_every_token(self):
+        for backend in ("fathom", "sglang", "sglang-oai", "sglang-oai-chat"):
+            with self.subTest(backend=backend):
+                line = self.serving("--backend", backend, "--max-concurrency", 2)
+                self.assertEqual((line["completed"], line["failed"]), (6, 0))
+                self.assertEqual(line["total_input_tokens"], 6 * 24)
+                self.assertEqual(line["total_output_tokens"], 6 * 8)
+                self.assertEqual(line["max_concurrent_requests"], 2)
+                self.assertGreater(line["mean_ttft_ms"], 0)
+                self.assertLessEqual(line["mean_ttft_ms"], line["mean_e2e_latency_ms"])
+                self.assertEqual(line["server_info"]["status"], "ready")
+
+    def test_shared_prefixes_come_from_the_cache_and_are_drawn(self):
+        plot = pathlib.Path(self.folder.name) / "shared.svg"
+        line = self.serving("--dataset-name", "generated-shared-prefix", "--gsp-num-groups", 2,
+                            "--gsp-prompts-per-group", 3, "--gsp-system-prompt-len", 128, "--gsp-question-len", 8,
+                            "--gsp-output-len", 4, "--max-concurrency", 1, "--flush-cache", "--output-details",
+                            "--plot", plot, "--request-rate", 200)
+        self.assertEqual(line["total_input_tokens"], 6 * 136)
+        self.assertEqual(len(line["ttfts"]), 6)
+        texts = [node.text for node in xml.etree.ElementTree.parse(plot).iter() if node.tag.endswith("text")]
+        self.assertIn("Time to first token", texts)
+
+    def test_failed_requests_are_counted_with_their_reason(self):
+        done = bench("serving", "--base-url", self.server.url, "--num-prompts", 3, "--random-input-len", 16,
+                     "--random-output-len", 200000, "--random-range-ratio", 1, "--warmup-requests", 0)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"Failed requests: +3 ")
+        self.assertIn("  3 x HTTP 400: ", done.stdout)
+
+    def test_a_refusal_ends_the_wait_at_once(self):
+        done = bench("serving", "--base-url", self.server.url, "--num-prompts", 1, key="wrong")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("HTTP 401", done.stderr)
+        done = bench("serving", "--base-url", self.server.url, "--request-rate", "fast")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn('--request-rate is "fast"', done.stderr)
+
+    def test_help_has_groups_defaults_and_an_example(self):
+        for name in ("serving", "gsm8k"):
+            text = bench(name, "--help").stdout
+            self.assertIn("\nServer:\n", text)
+            self.assertIn("(default: ", text)
+            self.assertIn("Examples:\n  fathom bench " + name, text)
+            self.assertLessEqual(max(len(line) for line in text.splitlines()), 120)
+
+    def test_gsm8k_prints_what_sglangs_does(self):
+        path = pathlib.Path(self.folder.name) / "gsm8k.jsonl"
+        done = bench("gsm8k", "--base-url", self.server.url, "--data", DEMO / "eval.json", "--shots",
+                     DEMO / "shots.json", "--num-shots", 1, "--num-questions", 6, "--parallel", 4, "--result-file", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^Accuracy: \d\.\d{3}\nInvalid: \d\.\d{3}\nLatency: [\d.]+ s\n"
+                                      r"Output throughput: [\d.]+ token/s\n$")
+        line = json.loads(path.read_text())
+        self.assertEqual(line["num_requests"], 6)
+        self.assertGreaterEqual(line["accuracy"], 0.5)  # one shot instead of five, yet most answers are right
+        self.assertGreater(line["output_throughput"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
