@@ -98,6 +98,16 @@ ApiError from_engine(const Error& error) {
   return internal_error();
 }
 
+ApiError from_runner(std::string_view why) {
+  // The words are part of the runner's contract.
+  if (why.find("no token to choose") == std::string_view::npos)
+    return from_engine({ErrorCode::kNumeric, std::string(why)});
+  ApiError error = invalid_parameter(
+      "", "grammar, min_tokens, stop tokens and logit_bias together leave no token to choose");
+  error.code = "no_token_allowed";
+  return error;
+}
+
 std::string to_json(const ApiError& error) {
   const json::Value body = {{"error",
                              {{"message", error.message},

@@ -7,6 +7,7 @@
 // Thread-safe (no state).
 
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "base/result.h"
@@ -29,6 +30,8 @@ ApiError draining();        // 503
 ApiError internal_error();  // 500: "the request failed; see the server's log"
 // The engine's refusals. Texts of kInvalidArgument and kTooLong are ours and are passed on, no others.
 ApiError from_engine(const Error& error);
+// Why a request failed while it ran. 400: its own parts allow no token; else 500, without the text.
+ApiError from_runner(std::string_view why);
 
 http::Response to_response(const ApiError& error);
 // {"error": {...}} as one line, for an error inside a stream.

@@ -31,6 +31,7 @@ struct SimServerOptions {
   std::chrono::microseconds step_delay{0};
   std::string profile_dir = {};
   http::Timeouts timeouts = {};
+  bool radix_cache = true, overlap = true;
   bool ready = true;  // false: the engine is not there yet
 };
 
@@ -56,7 +57,7 @@ class SimServer {
     http_.emplace(std::move(config), std::move(router));
     api_.set_transport(*http_);
     http_->start();
-    max_queued_requests_ = options.max_queued_requests;
+    options_ = options;
     if (options.ready) make_ready();
   }
   ~SimServer() {
@@ -66,7 +67,9 @@ class SimServer {
 
   void make_ready() {
     engine::ServingConfig config;
-    config.max_queued_requests = max_queued_requests_;
+    config.max_queued_requests = options_.max_queued_requests;
+    config.step.radix_cache = options_.radix_cache;
+    config.step.overlap = options_.overlap;
     config.integrity_interval_seconds = 0;
     config.step.eos_token_ids = demo_served_model().eos_token_ids;
     config.registry = &api_.registry();
@@ -144,7 +147,7 @@ class SimServer {
   runner::SimRunner runner_;
   std::optional<http::Server> http_;
   std::optional<engine::ServingEngine> engine_;
-  int max_queued_requests_ = 64;
+  SimServerOptions options_;
   http::Client client_;
 };
 

@@ -51,7 +51,7 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
   if (queue_seconds_ < 0) queue_seconds_ = update.end->times.admitted_seconds;
   if (update.end->reason == core::FinishReason::kFailed && !choice.stop_string_found()) {
     const bool never_ran = update.end->times.admitted_seconds < 0;
-    fail(never_ran ? overloaded() : from_engine({ErrorCode::kNumeric, update.end->error}));
+    fail(never_ran ? overloaded() : from_runner(update.end->error));
     return false;
   }
   choice.end(*update.end);
