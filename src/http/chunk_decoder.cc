@@ -2,24 +2,65 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "http/header_syntax.h"
 
 namespace fathom::http {
 namespace {
 
-// Hex digits, then nothing or ";" and an extension of visible characters, spaces and tabs.
+// Length of the quoted string at the front, 0 if there is none. Escapes are refused: no client needs them, and
+// readers differ on them.
+size_t quoted_length(std::string_view text) {
+  const size_t end = text.find('"', 1);
+  if (text.empty() || text.front() != '"' || end == std::string_view::npos) return 0;
+  for (const char c : text.substr(1, end - 1)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\\' || (c != '\t' && (byte < 0x20 || byte >= 0x7f))) return 0;
+  }
+  return end + 1;
+}
+
+size_t token_length(std::string_view text) {
+  return static_cast<size_t>(std::find_if_not(text.begin(), text.end(), is_token_char) -
+                             text.begin());
+}
+
+// ;name or ;name=token or ;name="text", any number of them; white space only after the semicolon.
+bool are_extensions(std::string_view text) {
+  while (!text.empty()) {
+    if (text.front() != ';') return false;
+    text.remove_prefix(std::min(text.find_first_not_of(" \t", 1), text.size()));
+    const size_t name_length = token_length(text);
+    if (name_length == 0) return false;
+    text.remove_prefix(name_length);
+    if (text.empty() || text.front() != '=') continue;
+    text.remove_prefix(1);
+    const size_t length = std::max(token_length(text), quoted_length(text));
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+// Hex digits, then extensions.
 std::optional<uint64_t> parse_size_line(std::string_view line) {
   const size_t digits_end = std::min(line.find(';'), line.size());
   uint64_t size = 0;
   const char* end = line.data() + digits_end;
   const auto [stop, error] = std::from_chars(line.data(), end, size, 16);
   if (error != std::errc() || stop != end || digits_end > 16) return std::nullopt;
-  for (const char c : line.substr(digits_end)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c != '\t' && (byte < 0x20 || byte >= 0x7f)) return std::nullopt;
-  }
+  if (!are_extensions(line.substr(digits_end))) return std::nullopt;
   return size;
+}
+
+// What frames, routes or authorises a message must stand in its head (RFC 9110, 6.5.1): a reader that merged it
+// from a trailer would see another request.
+bool may_be_trailer(std::string_view name) {
+  constexpr std::string_view kForbidden[] = {
+      "transfer-encoding", "content-length",  "host", "connection", "expect", "proxy-connection",
+      "authorization",     "content-encoding"};
+  return std::find(std::begin(kForbidden), std::end(kForbidden), name) == std::end(kForbidden);
 }
 
 }  // namespace
@@ -101,7 +142,8 @@ void ChunkDecoder::on_trailer_line() {
   trailer_bytes_ += line_.size() + 2;
   if (++num_trailers_ > limits_->max_headers || trailer_bytes_ > limits_->max_head_bytes)
     return fail(TransportError::kHeadTooLarge);
-  if (!parse_header_line(line_)) fail(TransportError::kBadChunk);
+  const std::optional<HeaderLine> line = parse_header_line(line_);
+  if (!line || !may_be_trailer(line->name)) fail(TransportError::kBadChunk);
 }
 
 }  // namespace fathom::http

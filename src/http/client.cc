@@ -32,6 +32,15 @@ bool has_header(const Headers& headers, std::string_view name) {
   return false;
 }
 
+// A line end in a method, name or value would begin another header, or another request.
+bool is_well_formed(const ClientRequest& request) {
+  if (!is_token(request.method)) return false;
+  for (const auto& [name, value] : request.headers) {
+    if (!is_token(name) || !parse_header_line(name + ":" + value)) return false;
+  }
+  return true;
+}
+
 std::string request_bytes(const ClientRequest& request, const Url& url) {
   std::string bytes = request.method + " " + url.target + " HTTP/1.1\r\n";
   if (!has_header(request.headers, "host")) bytes += "Host: " + url.host_header + "\r\n";
@@ -138,6 +147,8 @@ void Client::Impl::start_call(const std::shared_ptr<ClientCall>& call) {
   calls_[call->id] = call;
   if (is_stopping_) return finish(call, "cancelled");
   if (!url) return finish(call, url.error().message);
+  if (!is_well_formed(call->request))
+    return finish(call, "the method or a header is not as HTTP writes it");
   call->bytes = request_bytes(call->request, *url);
   call->pool_key = (url->is_tls ? "s" : "p") + url->host + ":" + url->port;
   call->max_body_bytes = config_.max_body_bytes;

@@ -61,7 +61,7 @@ void Connection::read_more() {
 }
 
 void Connection::on_read(const error_code& error, size_t num_bytes) {
-  if (phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kClosed) return std::vector<char>().swap(read_buffer_);
   if (error) {
     if (error != asio::error::eof) return cut(false);
     return on_end_of_input();

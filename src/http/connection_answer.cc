@@ -218,7 +218,7 @@ void Connection::write_rest() {
 }
 
 void Connection::on_written(const error_code& error, size_t num_bytes) {
-  if (phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kClosed) return std::string().swap(writing_);
   if (error) return cut(false);
   written_ += num_bytes;
   sent_bytes_ += static_cast<int64_t>(num_bytes);
@@ -246,7 +246,8 @@ void Connection::linger() {
   if (has_input_ended_) return close();
   std::string().swap(pipelined_);
   socket_->shutdown_send([self = shared_from_this()](error_code error) {
-    if (self->phase_ == Phase::kLinger && (error || self->shared_->tls != nullptr)) self->close();
+    const bool is_tls = self->shared_->tls != nullptr;
+    if (self->phase_ == Phase::kLinger && static_cast<bool>(error) != is_tls) self->close();
   });
   read_more();
 }
@@ -269,6 +270,7 @@ void Connection::close() {
   const auto self = shared_from_this();
   end_exchange(true);
   phase_ = Phase::kClosed;
+  route_ = nullptr;  // handlers may go before the last exchange does
   socket_->close();
   counters().bodies_bytes.fetch_sub(std::exchange(body_lease_bytes_, 0), std::memory_order_relaxed);
   count_backlog();

@@ -91,6 +91,16 @@ bool list_has_token(std::string_view list, std::string_view token) {
   return false;
 }
 
+bool is_token_list(std::string_view list) {
+  while (!list.empty()) {
+    const size_t comma = std::min(list.find(','), list.size());
+    const std::string_view element = trim(list.substr(0, comma));
+    if (!element.empty() && !is_token(element)) return false;
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  return true;
+}
+
 bool is_valid_request_id(std::string_view text) {
   return !text.empty() && text.size() <= 128 && all_in(text, kRequestIdChars);
 }

@@ -28,6 +28,8 @@ std::optional<HeaderLine> parse_header_line(std::string_view line);
 bool is_valid_host(std::string_view text);
 // Whether a comma-separated list holds the (lower-case) token.
 bool list_has_token(std::string_view list, std::string_view token);
+// Whether each element of a comma-separated list is a token or empty.
+bool is_token_list(std::string_view list);
 // x-request-id: 1 to 128 of [A-Za-z0-9_-].
 bool is_valid_request_id(std::string_view text);
 

@@ -129,11 +129,13 @@ void RequestReader::on_header_line() {
     // HTTP/1.0 has no interim answers.
     head_.expects_continue = head_.version_minor == 1;
   } else if (name == "connection") {
-    if (list_has_token(value, "close")) {
-      head_.keeps_alive = false;
-    } else if (head_.version_minor == 0 && list_has_token(value, "keep-alive")) {
-      head_.keeps_alive = true;
-    }
+    if (!is_token_list(value)) return fail(TransportError::kBadHeader);
+    // Whichever of several comes first.
+    says_close_ = says_close_ || list_has_token(value, "close");
+    if (head_.version_minor == 0 && list_has_token(value, "keep-alive")) head_.keeps_alive = true;
+    if (says_close_) head_.keeps_alive = false;
+  } else if (name == "proxy-connection") {
+    if (!is_token_list(value)) return fail(TransportError::kBadHeader);
   }
   head_.headers.emplace_back(std::move(line->name), std::move(line->value));
 }

@@ -71,7 +71,7 @@ class RequestReader {
   RequestHead head_;
   std::string line_;  // of the head; without its end once complete
   size_t num_lines_ = 0, head_bytes_ = 0;
-  bool skipped_empty_line_ = false;
+  bool skipped_empty_line_ = false, says_close_ = false;
   int num_hosts_ = 0, num_lengths_ = 0, num_codings_ = 0;
   ChunkDecoder chunks_;
   std::string body_;

@@ -5,9 +5,13 @@
 #include <charconv>
 #include <ctime>
 
+#include "base/check.h"
+#include "http/header_syntax.h"
+
 namespace fathom::http {
 namespace {
 
+// A line end in a value would begin another header, or another answer.
 void append_header(std::string_view name, std::string_view value, std::string* out) {
   out->append(name).append(": ");
   std::transform(value.begin(), value.end(), std::back_inserter(*out), [](char c) {
@@ -51,7 +55,10 @@ std::string whole_answer(const Response& response, const AnswerContext& context)
     append_header("Content-Length", std::to_string(response.body.size()), &out);
   }
   append_common(context, &out);
-  for (const auto& [name, value] : response.headers) append_header(name, value, &out);
+  for (const auto& [name, value] : response.headers) {
+    FATHOM_CHECK(is_token(name), "a header's name is not a token");
+    append_header(name, value, &out);
+  }
   out.append("\r\n");
   if (!context.is_head && !has_no_body(response.status)) out.append(response.body);
   return out;

@@ -194,6 +194,10 @@ void Server::Impl::stop() {
   if (std::exchange(is_stopped_, true)) return;
   close_acceptor();
   for (const auto& thread : threads_) thread->stop();
+  // Exchanges may outlive the server and keep what is shared; a handler's state may keep exchanges. Without
+  // the handlers neither keeps the other.
+  shared_->router = Router();
+  shared_->config.on_access = nullptr;
 }
 
 Server::Server(ServerConfig config, Router router)

@@ -80,6 +80,7 @@ class Server {
   void stop_accepting();
   // Whether every dispatched request was answered, or its client went, within the time.
   bool wait_idle(std::chrono::milliseconds timeout);
+  // Handlers and on_access are destroyed before it returns, and with them what they hold.
   void stop();
 
   const ServerCounters& counters() const;

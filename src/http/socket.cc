@@ -1,3 +1,4 @@
+#include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -98,16 +99,23 @@ std::unique_ptr<asio::ssl::context> make_server_tls(const std::string& certifica
   // Renegotiation is an attacker's way to make the server work; released buffers keep idle streams small.
   SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
+  // Clients resume with tickets; what a cache held would only be memory for them to fill.
+  SSL_CTX_set_session_cache_mode(context->native_handle(), SSL_SESS_CACHE_OFF);
   error_code error;
   context->use_certificate_chain_file(certificate_path, error);
   if (error)
     throw StartupError("cannot use the TLS certificate " + certificate_path + ": " +
-                       error.message());
+                       error.message() + " (must be a readable PEM file of a certificate chain)");
+  // OpenSSL would ask at the terminal.
+  SSL_CTX_set_default_passwd_cb(context->native_handle(), [](char*, int, int, void*) { return 0; });
   context->use_private_key_file(key_path, asio::ssl::context::pem, error);
-  if (error) throw StartupError("cannot use the TLS key " + key_path + ": " + error.message());
-  if (SSL_CTX_check_private_key(context->native_handle()) != 1)
+  if (error &&
+      ERR_GET_REASON(static_cast<unsigned long>(error.value())) == X509_R_KEY_VALUES_MISMATCH)
     throw StartupError("the TLS key " + key_path + " does not belong to the certificate " +
                        certificate_path);
+  if (error)
+    throw StartupError("cannot use the TLS key " + key_path + ": " + error.message() +
+                       " (must be a readable PEM file of a private key without a passphrase)");
   return context;
 }
 

@@ -30,7 +30,8 @@ class Socket {
   virtual void handshake(DoneHandler done) = 0;
   virtual void read_some(asio::mutable_buffer buffer, IoHandler done) = 0;
   virtual void write_some(asio::const_buffer buffer, IoHandler done) = 0;
-  // Says that nothing more will be written.
+  // Says that nothing more will be written. TLS: done without an error once the peer has said so too; data of
+  // the peer that is still to be read makes it an error.
   virtual void shutdown_send(DoneHandler done) = 0;
   virtual void close() = 0;
   virtual tcp::socket& tcp_socket() = 0;

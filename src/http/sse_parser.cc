@@ -40,6 +40,10 @@ void SseParser::take_line(std::string_view line) {
   if (line.substr(0, 4) != "data" || (line.size() > 4 && line[4] != ':')) return;
   std::string_view value = line.substr(line.size() > 4 ? 5 : 4);
   if (!value.empty() && value.front() == ' ') value.remove_prefix(1);
+  if (data_.size() + value.size() >= kMaxLineBytes) {
+    failed_ = true;
+    return;
+  }
   if (has_data_) data_.push_back('\n');
   data_.append(value);
   has_data_ = true;

@@ -5,7 +5,7 @@
 //   SseParser parser([&](std::string_view data) { ... });   // "[DONE]" is data like any other
 //   parser.feed(bytes);
 //
-// Line ends are LF or CRLF. Lines longer than kMaxLineBytes end the parse (failed()). Not thread-safe.
+// Line ends are LF or CRLF. Lines and events longer than kMaxLineBytes end the parse (failed()). Not thread-safe.
 
 #include <cstddef>
 #include <cstdint>

@@ -92,9 +92,17 @@ void RawConnection::reset() {
 
 void RawConnection::half_close() { ::shutdown(fd_, SHUT_WR); }
 
+ssize_t RawConnection::send_some(const char* bytes, size_t num_bytes) {
+  return ::send(fd_, bytes, num_bytes, MSG_NOSIGNAL);
+}
+
+ssize_t RawConnection::receive_some(char* bytes, size_t num_bytes) {
+  return ::recv(fd_, bytes, num_bytes, 0);
+}
+
 bool RawConnection::send(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t num = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t num = send_some(bytes.data(), bytes.size());
     if (num <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(num));
   }
@@ -105,9 +113,12 @@ bool RawConnection::fill(steady_clock::time_point deadline) {
   if (has_ended_) return false;
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
   pollfd entry = {.fd = fd_, .events = POLLIN, .revents = 0};
-  if (left.count() < 0 || ::poll(&entry, 1, static_cast<int>(left.count())) <= 0) return false;
+  if (!has_buffered() &&
+      (left.count() < 0 || ::poll(&entry, 1, static_cast<int>(left.count())) <= 0))
+    return false;
   std::array<char, 65536> buffer;
-  const ssize_t num = ::recv(fd_, buffer.data(), buffer.size(), 0);
+  const ssize_t num = receive_some(buffer.data(), buffer.size());
+  if (num == kNothingYet) return true;
   if (num <= 0) {
     has_ended_ = true;
     return false;

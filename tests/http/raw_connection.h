@@ -8,6 +8,8 @@
 //
 // Every read gives up after its timeout. Not thread-safe. Owns its socket.
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <map>
 #include <string>
@@ -29,7 +31,7 @@ class RawConnection {
 
   // receive_buffer_bytes: of the socket, for slow readers; 0 = the system's.
   explicit RawConnection(int port, int receive_buffer_bytes = 0);
-  ~RawConnection();
+  virtual ~RawConnection();
   RawConnection(const RawConnection&) = delete;
   RawConnection& operator=(const RawConnection&) = delete;
 
@@ -46,6 +48,15 @@ class RawConnection {
   void reset();  // closes with RST
   void close();
   const std::string& unread() const { return unread_; }
+
+ protected:
+  static constexpr ssize_t kNothingYet = -2;
+  int fd() const { return fd_; }
+  // As send() and recv(); receive_some may also say kNothingYet.
+  virtual ssize_t send_some(const char* bytes, size_t num_bytes);
+  virtual ssize_t receive_some(char* bytes, size_t num_bytes);
+  // Whether something was read from the socket and not yet handed out.
+  virtual bool has_buffered() const { return false; }
 
  private:
   bool fill(std::chrono::steady_clock::time_point deadline);

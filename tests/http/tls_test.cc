@@ -1,0 +1,141 @@
+// TLS: what works in plain works here, old versions and plain text are refused, bad files stop the start.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <vector>
+
+#include "base/startup_error.h"
+#include "tests/http/sample_server.h"
+#include "tests/http/tls_connection.h"
+
+namespace fathom::http::tests {
+namespace {
+
+std::string get(const std::string& target) {
+  return "GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n";
+}
+
+struct TlsFixture {
+  TlsFixture() {
+    ServerConfig config = sample_config();
+    config.tls_certificate_path = certificate.certificate_path();
+    config.tls_key_path = certificate.key_path();
+    config.timeouts.header = std::chrono::milliseconds(3000);
+    server = sample_server(std::move(config), events);
+  }
+  std::string answer() const {
+    TlsConnection connection(server->port());
+    if (!connection.handshake()) return connection.error();
+    connection.send(get("/hello"));
+    return connection.read_answer().body;
+  }
+
+  TestCertificate certificate;
+  std::shared_ptr<SampleEvents> events = std::make_shared<SampleEvents>();
+  std::unique_ptr<Server> server;
+};
+
+TEST(Tls, carries_requests_over_a_kept_connection_and_streams) {
+  TlsFixture fixture;
+  TlsConnection connection(fixture.server->port());
+  ASSERT_TRUE(connection.handshake()) << connection.error();
+  EXPECT_EQ(connection.version(), "TLSv1.3");
+  for (int i = 0; i < 3; ++i) {
+    connection.send(get("/hello"));
+    EXPECT_EQ(connection.read_answer().body, "hello");
+  }
+  const std::string body(300'000, 'b');
+  connection.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n" + body);
+  EXPECT_TRUE(connection.read_answer().body == body);
+  connection.send(get("/stream"));
+  EXPECT_EQ(connection.read_answer().body, "data: 0\n\ndata: 1\n\ndata: 2\n\n");
+  EXPECT_EQ(fixture.server->counters().accepted_connections.load(), 1);
+}
+
+TEST(Tls, delivers_a_refusal_while_the_client_still_sends) {
+  TlsFixture fixture;
+  for (int i = 0; i < 10; ++i) {
+    TlsConnection connection(fixture.server->port());
+    ASSERT_TRUE(connection.handshake()) << connection.error();
+    connection.send("POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 400000\r\n\r\n" +
+                    std::string(400'000, 'x'));
+    EXPECT_EQ(connection.read_answer().status, 404);
+  }
+}
+
+TEST(Tls, notices_clients_that_go_with_and_without_a_word) {
+  TlsFixture fixture;
+  int num_closed = 0;
+  for (const std::string& target : {std::string("/hold"), std::string("/stream/hold")}) {
+    for (int way = 0; way < 3; ++way) {
+      TlsConnection connection(fixture.server->port());
+      ASSERT_TRUE(connection.handshake()) << connection.error();
+      connection.send(get(target));
+      ASSERT_TRUE(eventually([&] { return fixture.events->num_held == 1; }));
+      if (way == 0) connection.close_notify();
+      if (way == 1) connection.close();
+      if (way == 2) connection.reset();
+      ++num_closed;
+      EXPECT_TRUE(eventually([&] { return fixture.events->num_closed == num_closed; })) << way;
+    }
+  }
+}
+
+TEST(Tls, refuses_old_versions_and_takes_1_2) {
+  TlsFixture fixture;
+  TlsConnection old(fixture.server->port(), TLS1_1_VERSION);
+  EXPECT_FALSE(old.handshake());
+  EXPECT_NE(old.error().find("alert protocol version"), std::string::npos) << old.error();
+  TlsConnection current(fixture.server->port(), TLS1_2_VERSION);
+  EXPECT_TRUE(current.handshake()) << current.error();
+  EXPECT_EQ(fixture.answer(), "hello");
+}
+
+TEST(Tls, closes_on_plain_text_and_on_silence) {
+  TlsFixture fixture;
+  RawConnection plain(fixture.server->port()), silent(fixture.server->port());
+  plain.send(get("/hello"));
+  EXPECT_TRUE(plain.wait_closed());
+  EXPECT_EQ(fixture.answer(), "hello");
+  EXPECT_TRUE(silent.wait_closed());
+  EXPECT_TRUE(eventually([&] { return fixture.server->counters().open_connections == 0; }));
+}
+
+// What the server says when it cannot start with these files.
+std::string refusal(const std::string& certificate_path, const std::string& key_path) {
+  ServerConfig config = sample_config();
+  config.tls_certificate_path = certificate_path;
+  config.tls_key_path = key_path;
+  try {
+    const Server server(std::move(config), sample_router());
+  } catch (const StartupError& error) {
+    return error.what();
+  }
+  return "started";
+}
+
+TEST(Tls, names_the_file_that_it_cannot_use) {
+  const TestCertificate one, other;
+  const std::string missing = one.key_path() + ".missing";
+  struct Case {
+    std::string certificate_path, key_path, named, rule;
+  };
+  const std::vector<Case> cases = {
+      {missing, one.key_path(), missing, "must be a readable PEM file of a certificate chain"},
+      {one.key_path(), one.key_path(), one.key_path(), "certificate chain"},
+      {one.certificate_path(), missing, missing, "private key without a passphrase"},
+      {one.certificate_path(), one.encrypted_key_path(), one.encrypted_key_path(),
+       "without a passphrase"},
+      {one.certificate_path(), other.key_path(), other.key_path(), "does not belong to"},
+      {one.certificate_path(), "", "", "both"},
+  };
+  for (const Case& bad : cases) {
+    const std::string message = refusal(bad.certificate_path, bad.key_path);
+    EXPECT_NE(message.find(bad.named), std::string::npos) << message;
+    EXPECT_NE(message.find(bad.rule), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace fathom::http::tests
