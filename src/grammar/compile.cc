@@ -4,6 +4,7 @@
 #include "grammar/constraint.h"
 #include "grammar/grammar.h"
 #include "grammar/network.h"
+#include "grammar/state_classes.h"
 
 namespace fathom::grammar {
 namespace {
@@ -48,6 +49,9 @@ Result<std::shared_ptr<const CompiledGrammar>> compile(const Expression& express
   if (budget.ok()) prune(network, budget);
   if (!budget.ok()) return budget.error();
   Automaton automaton = determinize(network, budget);
+  if (budget.ok()) {
+    automaton.class_of = state_classes(automaton, kMaxShortTokenBytes, budget);
+  }
   if (!budget.ok()) return budget.error();
   return std::shared_ptr<const CompiledGrammar>(
       std::make_shared<Grammar>(std::move(automaton), limits.max_mask_cache_bytes));

@@ -44,24 +44,22 @@ void GrammarConstraint::fill_mask(std::span<uint64_t> words) {
     std::vector<Stepper::Item> todo(items.begin(), items.end()), callers;
     for (size_t i = 0; i < todo.size(); ++i) {
       const Stepper::Item item = todo[i];
-      const std::shared_ptr<const LocalMask> mask = masks_->get(item.state);
-      merge(*mask, words);
+      const std::shared_ptr<const StateMask> mask = masks_->get(item.state);
+      const bool may_end = mask->short_tokens->may_end;
+      merge(*mask->short_tokens, words);
+      merge(mask->long_tokens, words);
       if (item.node == Stepper::kBottom) {
-        ends |= mask->may_end;
+        ends |= may_end;
         continue;
       }
-      if (!mask->end_nodes.empty()) {
-        add_continuations(item.node, mask->end_nodes, max_work, words);
-      }
-      if (!mask->may_end) continue;
+      add_continuations(item.node, *mask, max_work, words);
+      if (!may_end) continue;
       callers.clear();
       stepper_.callers(item.node, callers);
       for (const Stepper::Item& caller : callers) add_item(caller, todo);
     }
   }
-  const bool is_empty = std::all_of(words.begin(), words.end(), [](uint64_t w) { return w == 0; });
-  // Nothing fits only where the vocabulary lacks a byte that the grammar needs: then the text ends.
-  if (ends || is_empty) {
+  if (ends) {
     for (const int32_t eos : masks_->vocabulary()->eos_ids()) set_bit(words, eos);
   }
 }
@@ -71,23 +69,31 @@ void GrammarConstraint::add_item(Stepper::Item item, std::vector<Stepper::Item>&
   if (std::find(todo.begin(), todo.end(), item) == todo.end()) todo.push_back(item);
 }
 
-void GrammarConstraint::add_continuations(int32_t node, std::span<const int32_t> end_nodes,
-                                          int64_t max_work, std::span<uint64_t> words) {
+void GrammarConstraint::add_continuations(int32_t node, const StateMask& mask, int64_t max_work,
+                                          std::span<uint64_t> words) {
+  const std::vector<int32_t>& short_ends = mask.short_tokens->end_nodes;
+  const std::vector<int32_t>& long_ends = mask.long_tokens.end_nodes;
+  if (short_ends.empty() && long_ends.empty()) return;
   std::vector<Stepper::Item> callers;
   stepper_.callers(node, callers);
   const Stepper::Frame frame = stepper_.push(callers);
-  masks_->walk().continue_from(stepper_, frame, end_nodes, max_work, words);
+  const Vocabulary& vocabulary = *masks_->vocabulary();
+  const TokenWalk& walk = masks_->walk();
+  walk.continue_from(stepper_, frame, {vocabulary.tree(), short_ends, max_work}, words);
+  walk.continue_from(stepper_, frame, {vocabulary.long_tree(), long_ends, max_work}, words);
   stepper_.rewind(frame_);
 }
 
 bool GrammarConstraint::may_end() const {
   Stepper stepper = stepper_;
+  stepper.set_max_items(Stepper::kMaxReadItems);
   Stepper::Frame frame = frame_;
   stepper.expand(frame);
   return frame.reaches_bottom;
 }
 
 bool GrammarConstraint::accept_frame(const Stepper::Frame& next) {
+  stepper_.set_max_items(Stepper::kMaxItems);
   if (next.empty()) {
     stepper_.rewind(frame_);
     return false;
@@ -100,14 +106,13 @@ bool GrammarConstraint::accept(int32_t token) {
   const Vocabulary& vocabulary = *masks_->vocabulary();
   if (token < 0 || token >= vocabulary.size()) return false;
   if (vocabulary.is_eos(token)) {
-    if (finished_ || may_end()) return finished_ = true;
-    // As in fill_mask: the end is also allowed where nothing else is.
-    std::vector<uint64_t> words((static_cast<size_t>(vocabulary.size()) + 63) / 64);
-    fill_mask(words);
-    const auto idx = static_cast<size_t>(token);
-    return finished_ = (words[idx / 64] >> (idx % 64) & 1) != 0;
+    finished_ = finished_ || may_end();
+    return finished_;
   }
   if (finished_) return false;
+  // Masks follow every way on its own. All of them together may be many in the middle of a token: the set is
+  // cut only between tokens, so that what a mask allows is accepted.
+  stepper_.set_max_items(Stepper::kMaxReadItems);
   Stepper::Frame frame = frame_;
   stepper_.expand(frame);
   const std::string_view bytes = vocabulary.text_bytes(token);

@@ -29,7 +29,7 @@ class GrammarConstraint : public core::TokenConstraint {
   bool may_end() const;
   bool accept_frame(const Stepper::Frame& next);
   void add_item(Stepper::Item item, std::vector<Stepper::Item>& todo);
-  void add_continuations(int32_t node, std::span<const int32_t> end_nodes, int64_t max_work,
+  void add_continuations(int32_t node, const StateMask& mask, int64_t max_work,
                          std::span<uint64_t> words);
 
   std::shared_ptr<const void> owner_;

@@ -6,12 +6,12 @@ namespace fathom::grammar {
 namespace {
 
 constexpr int kHashedFrom = 12;  // smaller sets are searched one by one
-constexpr size_t kHashSlots = 2048;
+constexpr size_t kHashSlots = 4 * Stepper::kMaxItems;
 
-size_t hash_of(const Stepper::Item& item) {
+uint64_t hash_of(const Stepper::Item& item) {
   const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(item.state)) << 32 |
                        static_cast<uint32_t>(item.node);
-  return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> 40) & (kHashSlots - 1);
+  return (key * 0x9E3779B97F4A7C15u) >> 40;
 }
 
 }  // namespace
@@ -63,21 +63,30 @@ void Stepper::add(int32_t begin, Item item) {
     }
     return;
   }
-  if (count >= kMaxItems) return;
-  if (hash_.empty()) hash_.resize(kHashSlots);
-  const auto insert = [this](Item candidate) {
-    size_t slot = hash_of(candidate);
-    while (hash_[slot].epoch == epoch_) {
-      if (hash_[slot].item == candidate) return false;
-      slot = (slot + 1) & (kHashSlots - 1);
-    }
-    hash_[slot] = {candidate, epoch_};
-    return true;
-  };
-  if (count == kHashedFrom) {
-    for (int i = 0; i < count; ++i) insert(items_[static_cast<size_t>(begin + i)]);
+  if (count >= max_items_) return;
+  const bool is_full = hash_.size() < 2 * static_cast<size_t>(count);
+  if (count == kHashedFrom || is_full) grow_hash(begin);
+  if (insert_hash(item)) items_.push_back(item);
+}
+
+bool Stepper::insert_hash(Item item) {
+  const size_t last_slot = hash_.size() - 1;
+  size_t slot = static_cast<size_t>(hash_of(item)) & last_slot;
+  while (hash_[slot].epoch == epoch_) {
+    if (hash_[slot].item == item) return false;
+    slot = (slot + 1) & last_slot;
   }
-  if (insert(item)) items_.push_back(item);
+  hash_[slot] = {item, epoch_};
+  return true;
+}
+
+// For the items from `begin` on and as many again.
+void Stepper::grow_hash(int32_t begin) {
+  const size_t count = items_.size() - static_cast<size_t>(begin);
+  if (hash_.size() < 2 * count || hash_.empty()) {
+    hash_.assign(std::max(kHashSlots, 2 * hash_.size()), HashSlot{});
+  }
+  for (size_t i = static_cast<size_t>(begin); i < items_.size(); ++i) insert_hash(items_[i]);
 }
 
 void Stepper::push_call(int32_t begin, const Automaton::CallEdge& call, int32_t caller_node) {
@@ -161,6 +170,8 @@ void Stepper::callers(int32_t node, std::vector<Item>& out) const {
 
 Stepper::Frame Stepper::settle(const Frame& frame) {
   std::vector<Item> kept(items_.begin() + frame.begin, items_.begin() + frame.end);
+  if (kept.size() > kMaxItems) kept.resize(kMaxItems);
+  if (hash_.size() > kHashSlots) hash_ = {};
   rewind(frame);
   if (node_links_.size() > garbage_mark_) {
     collect_garbage(kept);

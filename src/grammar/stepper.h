@@ -10,7 +10,7 @@
 //   stepper.rewind(frame);                            // as before read(); frames are a stack
 //
 // An item always can be finished (prune() saw to that), so a set may be cut to a bounded size: fewer texts
-// then remain possible, never a wrong one.
+// then remain possible, never a wrong one. settle() keeps at most kMaxItems.
 //
 // Owns its nodes. The automaton must outlive it. Used by one thread; copies are independent.
 
@@ -44,7 +44,8 @@ class Stepper {
     bool empty() const { return begin == end; }
   };
   static constexpr int32_t kBottom = 0;  // the node without callers
-  static constexpr int kMaxItems = 512;
+  static constexpr int kMaxItems = 512;  // in a set, unless more are asked for
+  static constexpr int kMaxReadItems = 1 << 16;
 
   explicit Stepper(const Automaton& automaton);
 
@@ -72,6 +73,8 @@ class Stepper {
   // The frame becomes the lowest one; nodes that none of its items needs are dropped when they are many.
   Frame settle(const Frame& frame);
 
+  void set_max_items(int max_items) { max_items_ = max_items; }
+
   // Items looked at so far: the measure of work.
   int64_t work() const { return work_; }
   void add_work(int64_t work) { work_ += work; }
@@ -81,6 +84,8 @@ class Stepper {
   void add(int32_t begin, Item item);
   void start_set() { ++epoch_; }
   Frame finish(int32_t begin);
+  bool insert_hash(Item item);
+  void grow_hash(int32_t begin);
   void push_call(int32_t begin, const Automaton::CallEdge& call, int32_t caller_node);
   void collect_garbage(std::vector<Item>& items);
 
@@ -103,6 +108,7 @@ class Stepper {
   };
   std::vector<RuleNode> rule_nodes_;  // [rules] the node of this place
   int64_t work_ = 0;
+  int max_items_ = kMaxItems;
 };
 
 }  // namespace fathom::grammar

@@ -10,7 +10,6 @@ namespace fathom::grammar {
 Vocabulary::Vocabulary(std::span<const VocabularyToken> tokens, std::vector<int32_t> eos_ids)
     : eos_ids_(std::move(eos_ids)) {
   FATHOM_CHECK(!eos_ids_.empty(), "a vocabulary needs an end-of-sequence token");
-  std::vector<int32_t> text_ids;
   bytes_begin_.reserve(tokens.size() + 1);
   for (size_t id = 0; id < tokens.size(); ++id) {
     bytes_begin_.push_back(static_cast<int64_t>(bytes_.size()));
@@ -18,13 +17,13 @@ Vocabulary::Vocabulary(std::span<const VocabularyToken> tokens, std::vector<int3
                          !is_eos(static_cast<int32_t>(id)) && tokens[id].bytes.size() < 65536;
     if (!is_text) continue;
     bytes_.insert(bytes_.end(), tokens[id].bytes.begin(), tokens[id].bytes.end());
-    text_ids.push_back(static_cast<int32_t>(id));
   }
   bytes_begin_.push_back(static_cast<int64_t>(bytes_.size()));
   for (const int32_t id : eos_ids_) {
     FATHOM_CHECK(id >= 0 && id < size(), "end-of-sequence token " << id << " of " << size());
   }
-  build_tree(std::move(text_ids));
+  tree_ = TokenTree(texts(0));
+  long_tree_ = TokenTree(texts(kMaxShortTokenBytes));
 }
 
 bool Vocabulary::is_eos(int32_t token) const {
@@ -38,9 +37,18 @@ std::string_view Vocabulary::text_bytes(int32_t token) const {
           static_cast<size_t>(bytes_begin_[idx + 1] - bytes_begin_[idx])};
 }
 
-void Vocabulary::build_tree(std::vector<int32_t> text_ids) {
-  std::stable_sort(text_ids.begin(), text_ids.end(),
-                   [this](int32_t a, int32_t b) { return text_bytes(a) < text_bytes(b); });
+std::vector<TokenTree::Text> Vocabulary::texts(size_t more_bytes_than) const {
+  std::vector<TokenTree::Text> found;
+  for (int32_t id = 0; id < size(); ++id) {
+    const std::string_view bytes = text_bytes(id);
+    if (bytes.size() > more_bytes_than) found.push_back({bytes, id});
+  }
+  return found;
+}
+
+TokenTree::TokenTree(std::vector<Text> texts) {
+  std::stable_sort(texts.begin(), texts.end(),
+                   [](const Text& a, const Text& b) { return a.bytes < b.bytes; });
   nodes_.push_back(Node{});
   std::vector<int32_t> path = {0};  // the nodes from the root to the last token's node
   const auto close_to = [&](size_t depth) {
@@ -50,21 +58,20 @@ void Vocabulary::build_tree(std::vector<int32_t> text_ids) {
     }
   };
   std::string_view previous;
-  for (const int32_t id : text_ids) {
-    const std::string_view text = text_bytes(id);
+  for (const auto& [bytes, id] : texts) {
     const auto [mismatch, unused] =
-        std::mismatch(text.begin(), text.end(), previous.begin(), previous.end());
-    close_to(static_cast<size_t>(mismatch - text.begin()));
-    while (path.size() <= text.size()) {
+        std::mismatch(bytes.begin(), bytes.end(), previous.begin(), previous.end());
+    close_to(static_cast<size_t>(mismatch - bytes.begin()));
+    while (path.size() <= bytes.size()) {
       const size_t depth = path.size();
       path.push_back(static_cast<int32_t>(nodes_.size()));
-      nodes_.push_back({.byte = static_cast<uint8_t>(text[depth - 1]),
+      nodes_.push_back({.byte = static_cast<uint8_t>(bytes[depth - 1]),
                         .depth = static_cast<uint16_t>(depth),
                         .first_token = static_cast<int32_t>(node_tokens_.size())});
     }
     node_tokens_.push_back(id);
     ++nodes_[static_cast<size_t>(path.back())].num_tokens;
-    previous = text;
+    previous = bytes;
   }
   close_to(0);
   nodes_[0].subtree_end = static_cast<int32_t>(nodes_.size());

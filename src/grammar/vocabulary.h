@@ -21,6 +21,37 @@ struct VocabularyToken {
   bool is_special = false;  // not text: allowed only where the grammar names the id
 };
 
+// The bytes of some tokens as a tree in preorder; node 0 is the root and stands for no bytes.
+class TokenTree {
+ public:
+  struct Node {
+    uint8_t byte = 0;         // the last byte of the prefix
+    uint16_t depth = 0;       // bytes in the prefix
+    int32_t subtree_end = 0;  // the first node behind this one's descendants
+    int32_t first_token = 0;  // tokens whose text is exactly the prefix: node_tokens()
+    int32_t num_tokens = 0;
+  };
+  struct Text {
+    std::string_view bytes;
+    int32_t id;
+  };
+  // REQUIRES: no text is empty or longer than 65,535 bytes.
+  explicit TokenTree(std::vector<Text> texts);
+
+  std::span<const Node> nodes() const { return nodes_; }
+  std::span<const int32_t> node_tokens(const Node& node) const {
+    return {node_tokens_.data() + node.first_token, static_cast<size_t>(node.num_tokens)};
+  }
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<int32_t> node_tokens_;
+};
+
+// Tokens of at most so many bytes are short. Most are, and what they may do in a state is shared by all
+// states that look alike for so many bytes (grammar/state_classes.h).
+constexpr int kMaxShortTokenBytes = 12;
+
 class Vocabulary {
  public:
   // REQUIRES: eos_ids is not empty and its ids are below tokens.size().
@@ -32,27 +63,17 @@ class Vocabulary {
   // Empty for special tokens: they are not text.
   std::string_view text_bytes(int32_t token) const;
 
-  // The tokens' bytes as a tree in preorder; node 0 is the root and stands for no bytes.
-  struct Node {
-    uint8_t byte = 0;         // the last byte of the prefix
-    uint16_t depth = 0;       // bytes in the prefix
-    int32_t subtree_end = 0;  // the first node behind this one's descendants
-    int32_t first_token = 0;  // tokens whose text is exactly the prefix: node_tokens()
-    int32_t num_tokens = 0;
-  };
-  std::span<const Node> nodes() const { return nodes_; }
-  std::span<const int32_t> node_tokens(const Node& node) const {
-    return {node_tokens_.data() + node.first_token, static_cast<size_t>(node.num_tokens)};
-  }
+  const TokenTree& tree() const { return tree_; }            // of all text tokens
+  const TokenTree& long_tree() const { return long_tree_; }  // of those that are not short
 
  private:
-  void build_tree(std::vector<int32_t> text_ids);
+  // Of the text tokens with more bytes than that.
+  std::vector<TokenTree::Text> texts(size_t more_bytes_than) const;
 
   std::vector<char> bytes_;           // of all text tokens, one after the other
   std::vector<int64_t> bytes_begin_;  // [size + 1]
   std::vector<int32_t> eos_ids_;
-  std::vector<Node> nodes_;
-  std::vector<int32_t> node_tokens_;
+  TokenTree tree_{{}}, long_tree_{{}};
 };
 
 }  // namespace fathom::grammar
