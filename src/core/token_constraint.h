@@ -17,8 +17,9 @@ namespace fathom::core {
 class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
-  // Sets bit t of words[t / 64] for every token t that may come next, clears all others. At least one bit
-  // is set. When the text may end here, the end-of-sequence tokens are among them.
+  // Sets bit t of words[t / 64] for every token t that may come next, clears all others. When the text may
+  // end here, the end-of-sequence tokens are among them. No bit at all: no token can go on from here, as the
+  // vocabulary lacks what the text needs; the request fails.
   virtual void fill_mask(std::span<uint64_t> words) = 0;
   // Moves on. False = the token was not allowed (the state stays as it is).
   virtual bool accept(int32_t token) = 0;

@@ -27,14 +27,19 @@ struct MaskWork {
 
 void fill(RequestState& state, std::vector<uint64_t>& words) {
   core::TokenConstraint& constraint = *state.constraint;
-  while (!state.constraint_failed && state.num_constrained_tokens < state.num_known_tokens()) {
+  while (state.constraint_error.empty() &&
+         state.num_constrained_tokens < state.num_known_tokens()) {
     const auto index = static_cast<size_t>(state.num_constrained_tokens++);
-    state.constraint_failed = !constraint.accept(state.tokens[index]);
+    if (!constraint.accept(state.tokens[index]))
+      state.constraint_error = "the grammar refused the token that its mask allowed";
   }
   // The request ends with the commit of this step; its token is dropped.
-  if (state.constraint_failed) return;
+  if (!state.constraint_error.empty()) return;
   std::fill(words.begin(), words.end(), uint64_t{0});
   constraint.fill_mask(words);
+  if (std::any_of(words.begin(), words.end(), [](uint64_t word) { return word != 0; })) return;
+  state.constraint_error = "no token of the vocabulary can go on as the grammar asks";
+  std::fill(words.begin(), words.end(), ~uint64_t{0});
 }
 
 void run_job(MaskWork& work, size_t first, size_t stride) {

@@ -4,6 +4,7 @@
 // late_masks.h use while a step with a mask for it is in flight.
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -22,7 +23,8 @@ struct RequestState : sched::Sequence {
 
   std::shared_ptr<core::TokenConstraint> constraint{};
   int num_constrained_tokens = 0;  // of `tokens`: the prompt, and what the constraint has accepted
-  bool constraint_failed = false;  // it refused a token that was sampled
+  // Why the request cannot go on: it refused a token that was sampled, or allows none. Empty: it can.
+  std::string_view constraint_error{};
 };
 
 }  // namespace fathom::engine

@@ -265,8 +265,7 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
     stats_.num_wasted_tokens += static_cast<int64_t>(result.tokens.size());
     return;
   }
-  if (result.error.empty() && state.constraint_failed)
-    result.error = "the grammar refused the token that its mask allowed";
+  if (result.error.empty()) result.error = state.constraint_error;
   if (!result.error.empty()) {
     finish(state, {.reason = core::FinishReason::kFailed, .error = std::move(result.error)},
            updates);

@@ -6,6 +6,7 @@
 
 #include "grammar/front_ends.h"
 #include "grammar/json_values.h"
+#include "grammar/schema_overlap.h"
 
 namespace fathom::grammar {
 namespace {
@@ -275,12 +276,29 @@ Expression SchemaCompiler::build_alternatives(const Value& schema, std::string_v
     return fail(path, "\"" + std::string(keyword) + "\" is a list of schemas");
   }
   const Value siblings = without(schema, {keyword});
+  if (keyword == "oneOf") check_branches(siblings, branches, path);
   std::vector<Expression> ways;
   for (size_t i = 0; i < branches.size() && budget_.ok(); ++i) {
     const std::string place = path + "/" + std::string(keyword) + "/" + std::to_string(i);
     ways.push_back(subschema(siblings.empty() ? branches[i] : both(siblings, branches[i]), place));
   }
   return choice(std::move(ways));
+}
+
+void SchemaCompiler::check_branches(const Value& siblings, const Value& branches,
+                                    const std::string& path) {
+  SchemaOverlap overlap(budget_, [&](const Value& schema) { return resolve(schema, path); });
+  for (size_t i = 0; i < branches.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (overlap.are_disjoint({&siblings, &branches[j]}, {&siblings, &branches[i]})) continue;
+      if (!budget_.ok()) return;
+      fail(path, "\"oneOf\": a value may fit both branch " + std::to_string(j) + " and branch " +
+                     std::to_string(i) +
+                     "; use \"anyOf\", or tell them apart by type or by the const of a required "
+                     "property");
+      return;
+    }
+  }
 }
 
 // A reference is built as a rule of its own once, so that schemas may refer to themselves.

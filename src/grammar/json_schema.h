@@ -35,6 +35,8 @@ class SchemaCompiler {
   Expression build_type(std::string_view type, const Value& schema, const std::string& path);
   Expression build_alternatives(const Value& schema, std::string_view keyword,
                                 const std::string& path);
+  // oneOf: a value that fits two of the branches would be wrong.
+  void check_branches(const Value& siblings, const Value& branches, const std::string& path);
   Expression build_reference(const Value& schema, const std::string& path);
   Expression build_all_of(const Value& schema, const std::string& path);
   Expression build_enum(const Value& schema, const Value& values, const std::string& path);

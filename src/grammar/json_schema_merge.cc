@@ -45,6 +45,21 @@ bool closes(const Value& schema) {
   return found != schema.end() && *found != Value(true);
 }
 
+bool speaks_of_items(const Value& schema) {
+  return schema.contains("items") || schema.contains("prefixItems");
+}
+
+// "items" speaks about the items behind the prefix of its own schema, which differ between the two.
+bool has_other_prefix(const Value& a, const Value& b) {
+  if (!speaks_of_items(a) || !speaks_of_items(b)) return false;
+  const auto prefix = [](const Value& schema) {
+    if (schema.contains("prefixItems")) return schema["prefixItems"];
+    const auto items = schema.find("items");
+    return items != schema.end() && items->is_array() ? *items : Value::array();
+  };
+  return prefix(a) != prefix(b);
+}
+
 }  // namespace
 
 void SchemaCompiler::merge(Value& all, const Value& more, const std::string& path) {
@@ -55,8 +70,14 @@ void SchemaCompiler::merge(Value& all, const Value& more, const std::string& pat
     refuse("additionalProperties");
     return;
   }
+  if (has_other_prefix(all, more)) {
+    refuse("prefixItems");
+    return;
+  }
   for (const auto& [key, value] : more.items()) {
     if (!budget_.charge(16)) return;
+    // Null would have to be allowed by every part: it is not written.
+    if (key == "nullable") continue;
     const auto found = all.find(key);
     if (found == all.end()) {
       all[key] = value;

@@ -26,7 +26,8 @@ enum class Endpoint { kChat, kCompletions, kGenerate };
 struct GrammarSource {
   enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf };
   Kind kind = Kind::kNone;
-  std::string text;  // the schema as JSON text, the pattern, the rules
+  std::string text;   // the schema as JSON text, the pattern, the rules
+  std::string field{};  // of the request, for errors: "response_format", "sampling_params.regex"
 };
 
 // Tool calls that the output must hold (tool_choice required or a named function) or may hold

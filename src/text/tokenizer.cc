@@ -72,8 +72,10 @@ Tokenizer::Tokenizer(TokenizerSpec spec)
     byte_ends_.push_back(bytes_.size());
   }
   special_.resize(texts_.size());
+  added_.resize(texts_.size());
   for (const AddedToken& token : spec.added_tokens) {
     special_[static_cast<size_t>(token.id)] = token.special;
+    added_[static_cast<size_t>(token.id)] = true;
   }
   ids_by_text_.resize(texts_.size());
   std::iota(ids_by_text_.begin(), ids_by_text_.end(), 0);
@@ -233,6 +235,10 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
 
 bool Tokenizer::is_special(int32_t id) const {
   return id >= 0 && id < vocab_size() && special_[static_cast<size_t>(id)];
+}
+
+bool Tokenizer::is_added(int32_t id) const {
+  return id >= 0 && id < vocab_size() && added_[static_cast<size_t>(id)];
 }
 
 std::optional<int32_t> Tokenizer::token_id(std::string_view content) const {

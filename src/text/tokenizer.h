@@ -52,6 +52,8 @@ class Tokenizer {
   std::string_view token_bytes(int32_t id) const;
   // Whether decode() passes over the id when told to skip special tokens: the file's flag "special".
   bool is_special(int32_t id) const;
+  // In the file's list of added tokens, special or not.
+  bool is_added(int32_t id) const;
   // The id of an added token's content or of a vocabulary entry as the file spells it.
   std::optional<int32_t> token_id(std::string_view content) const;
 
@@ -84,6 +86,7 @@ class Tokenizer {
   std::string bytes_;                   // of all tokens, one after the other
   std::vector<size_t> byte_ends_;       // [vocab_size]
   std::vector<bool> special_;           // [vocab_size]
+  std::vector<bool> added_;             // [ids]
   int32_t bos_id_ = -1;
   int32_t eos_id_ = -1;
   bool add_bos_token_ = false;

@@ -172,6 +172,40 @@ TEST(LateMasks, a_constraint_that_refuses_what_it_allowed_fails_its_request_alon
             ids_of(expected_output(good, 0, {}, kVocabSize).tokens));
 }
 
+// Allows three tokens, then nothing.
+class DeadEnd : public core::TokenConstraint {
+ public:
+  void fill_mask(std::span<uint64_t> words) override {
+    for (uint64_t& word : words) word = num_tokens_ < 3 ? ~uint64_t{0} : 0;
+  }
+  bool accept(int32_t) override { return ++num_tokens_ <= 3; }
+  std::unique_ptr<core::TokenConstraint> clone() const override {
+    return std::make_unique<DeadEnd>(*this);
+  }
+
+ private:
+  int num_tokens_ = 0;
+};
+
+TEST(LateMasks, a_constraint_that_allows_no_token_fails_its_request_alone) {
+  for (const bool overlap : {false, true}) {
+    runner::SimRunner runner({.vocab_size = kVocabSize});
+    StepLoop loop(runner, {.overlap = overlap});
+    Recorder recorder(loop);
+    core::Request bad = constrained(1, 10);
+    bad.constraint = std::make_shared<DeadEnd>();
+    ASSERT_TRUE(loop.add(std::move(bad)));
+    const core::Request good = constrained(2, 10);
+    ASSERT_TRUE(loop.add(copy_of(good)));
+    recorder.run();
+    EXPECT_EQ(recorder.finished.at(1).finish_reason, core::FinishReason::kFailed);
+    EXPECT_THAT(recorder.finished.at(1).error, ::testing::HasSubstr("no token of the vocabulary"));
+    EXPECT_EQ(recorder.finished.at(1).tokens.size(), 3u);
+    EXPECT_EQ(ids_of(recorder.finished.at(2).tokens),
+              ids_of(expected_output(good, 0, {}, kVocabSize).tokens));
+  }
+}
+
 TEST(LateMasks, masks_come_for_cancelled_requests_and_when_the_loop_is_destroyed) {
   Workers workers(1);
   for (const bool threads : {false, true}) {

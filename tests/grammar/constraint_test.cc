@@ -85,6 +85,84 @@ TEST(Constraint, mask_is_what_accept_takes) {
   }
 }
 
+// Tokens of more bytes than the states of one class are the same for, over all kinds of states that count.
+TEST(Constraint, masks_of_counted_states_hold_for_long_tokens_too) {
+  std::vector<std::string> texts = byte_tokens();
+  for (int length : {2, 3, 5, 11, 12, 13, 14, 17, 24, 40}) {
+    const auto size = static_cast<size_t>(length);
+    texts.push_back(std::string(size, 'a'));
+    texts.push_back(std::string(size - 1, 'a') + "\"");
+    texts.push_back(std::string(size - 1, 'b') + "]");
+    texts.push_back(std::string(size - 2, 'a') + "\",");
+    texts.push_back("\"" + std::string(size - 1, 'a'));
+    texts.push_back(std::string(size - 2, 'b') + "\xC3\xA9");
+  }
+  texts.emplace_back("a\",\"bbbbbbbbbbbbb\",\"");
+  texts.emplace_back("\\u00e9\\u00e9\\u00e9\\u00e9");
+  const TestVocabulary vocabulary = make_vocabulary(std::move(texts));
+  const std::vector<Expression> counted = {
+      regex("[ab ]{1,60}"),
+      regex("(a{20}|b{30}){2}"),
+      regex("[ab]{30,}"),
+      json_schema(R"({"type":"string","minLength":20,"maxLength":50})"),
+      json_schema(R"({"type":"string","minLength":20,"maxLength":300})"),
+      json_schema(R"({"type":"array","items":{"type":"string","maxLength":16},"maxItems":3})"),
+      ebnf("root ::= \"[\" item{1,20} \"]\"\nitem ::= \"a\" | \"b\" item")};
+  std::vector<uint64_t> words(vocabulary.num_words());
+  for (size_t idx = 0; idx < counted.size(); ++idx) {
+    const auto grammar = compiled(counted[idx]);
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+      std::mt19937_64 random(seed);
+      const auto constraint = grammar->new_constraint(vocabulary.vocabulary);
+      for (int step = 0; step < 50; ++step) {
+        constraint->fill_mask(words);
+        std::vector<int32_t> allowed;
+        for (int32_t id = 0; id < vocabulary.eos; ++id) {
+          ASSERT_EQ(bit(words, id), constraint->clone()->accept(id))
+              << "grammar " << idx << " seed " << seed << " step " << step << " token "
+              << vocabulary.texts[static_cast<size_t>(id)];
+          const bool is_word =
+              vocabulary.texts[static_cast<size_t>(id)].find('a') != std::string::npos;
+          if (bit(words, id) && (allowed.empty() || is_word || random() % 8 == 0))
+            allowed.push_back(id);
+        }
+        if (allowed.empty()) break;
+        ASSERT_TRUE(constraint->accept(allowed[random() % allowed.size()]));
+      }
+    }
+  }
+}
+
+// The last 701st byte is an a: as many ways as bytes are followed, more than are kept between tokens.
+TEST(Constraint, more_ways_than_are_kept_never_make_mask_and_accept_disagree) {
+  std::vector<std::string> texts = byte_tokens();
+  for (const char* text : {"ab", "ba", "aaaa", "bbbb", "abababab", "aaaaaaaaaaaaaaaaaaaa"}) {
+    texts.emplace_back(text);
+  }
+  const TestVocabulary vocabulary = make_vocabulary(std::move(texts));
+  const auto grammar = compiled(regex("(a|b)*a(a|b){700}"));
+  int num_complete = 0;
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const auto constraint = grammar->new_constraint(vocabulary.vocabulary);
+    const Walk walk = random_walk(*constraint, vocabulary, seed, 2000, 300);
+    if (!walk.is_complete) continue;
+    ++num_complete;
+    ASSERT_GT(walk.text.size(), 700u);
+    EXPECT_EQ(walk.text[walk.text.size() - 701], 'a') << "seed " << seed;
+  }
+  EXPECT_GT(num_complete, 0);
+}
+
+TEST(Constraint, where_the_vocabulary_lacks_a_byte_nothing_is_allowed) {
+  const TestVocabulary vocabulary = make_vocabulary({"a", "c"});
+  const auto constraint = compiled(regex("ab|cc"))->new_constraint(vocabulary.vocabulary);
+  std::vector<uint64_t> words(vocabulary.num_words());
+  ASSERT_TRUE(constraint->accept(0));
+  constraint->fill_mask(words);
+  EXPECT_EQ(words[0], 0u) << "the text is incomplete: it must not look finished";
+  EXPECT_FALSE(constraint->accept(vocabulary.eos));
+}
+
 TEST(Constraint, a_refused_token_changes_nothing) {
   const auto constraint = compiled(regex("abc"))->new_constraint(byte_vocabulary().vocabulary);
   EXPECT_FALSE(constraint->accept('b'));

@@ -82,6 +82,13 @@ const std::vector<std::string>& schemas() {
       R"({"type":"string","enum":["red","green",3]})",
       R"({"anyOf":[{"type":"string","maxLength":3},{"type":"object","properties":{"k":{"const":1}},"required":["k"]}]})",
       R"({"type":"object","properties":{"kind":{"type":"string"}},"required":["kind"],"oneOf":[{"properties":{"kind":{"const":"a"}}},{"properties":{"kind":{"const":"b"},"n":{"type":"integer"}},"required":["n"]}]})",
+      R"({"oneOf":[{"type":"string","maxLength":3},{"type":"integer"},{"type":"null"},{"type":"array","items":{"type":"boolean"}}]})",
+      R"({"oneOf":[{"$ref":"#/$defs/cat"},{"$ref":"#/$defs/dog"}],"discriminator":{"propertyName":"pet"},"$defs":{"cat":{"type":"object","properties":{"pet":{"const":"cat"},"lives":{"type":"integer"}},"required":["pet"]},"dog":{"type":"object","properties":{"pet":{"enum":["dog","wolf"]},"lives":{"type":"integer"}},"required":["pet","lives"]}}})",
+      R"({"oneOf":[{"properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false},{"properties":{"b":{"type":"integer"}},"required":["b"],"additionalProperties":false}]})",
+      R"({"oneOf":[{"type":"object","properties":{"at":{"type":"object","properties":{"k":{"const":1}},"required":["k"]}},"required":["at"]},{"type":"object","properties":{"at":{"type":"object","properties":{"k":{"const":2}},"required":["k"]}},"required":["at"]}]})",
+      R"({"type":"array","items":{"oneOf":[{"const":1},{"enum":["x",2.5]},{"type":"boolean"}]},"maxItems":4})",
+      R"({"allOf":[{"type":"string","nullable":true,"maxLength":3},{"type":["string"]}]})",
+      R"({"type":"object","additionalProperties":{"type":"integer","minimum":3}})",
       R"({"allOf":[{"type":"object","properties":{"a":{"type":"integer","minimum":3}},"required":["a"]},{"properties":{"b":{"type":"string"},"a":{"maximum":9}},"required":["b"]}]})",
       R"({"$defs":{"node":{"type":"object","properties":{"value":{"type":"integer"},"next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},"required":["value","next"],"additionalProperties":false}},"$ref":"#/$defs/node"})",
       R"({"type":"object","properties":{"tags":{"type":"array","items":{"$ref":"#/definitions/tag"}},"nested":{"type":"object","properties":{"deep":{"type":"array","items":{"type":"array","items":{"type":"boolean"}}}},"required":["deep"]}},"required":["tags","nested"],"definitions":{"tag":{"enum":["x","y"]}}})",
@@ -148,6 +155,62 @@ TEST(JsonSchema, free_members_cannot_take_a_listed_name) {
   EXPECT_TRUE(accepts(schema, R"({"ab":null,"b":2})"));
   EXPECT_FALSE(accepts(schema, R"({"ab":1})"));
   EXPECT_FALSE(accepts(schema, R"({"\u0061b":1})"));
+}
+
+TEST(JsonSchema, one_of_is_taken_only_where_no_value_fits_two_branches) {
+  const std::vector<std::string> overlapping = {
+      R"({"oneOf":[{"type":"string"},{"type":"string","maxLength":3}]})",
+      R"({"oneOf":[{"type":"integer"},{"type":"number"}]})",
+      R"({"oneOf":[{"const":1},{"type":"number"}]})",
+      R"({"oneOf":[{"const":1.0},{"enum":[2,1]}]})",
+      R"({"oneOf":[{},{"type":"null"}]})",
+      R"({"oneOf":[{"type":"null"},true]})",
+      R"({"oneOf":[{"type":"string","nullable":true},{"type":"integer","nullable":true}]})",
+      R"({"oneOf":[{"type":["string","null"]},{"type":["integer","null"]}]})",
+      R"({"oneOf":[{"type":"object","properties":{"k":{"const":"a"}}},{"type":"object","properties":{"k":{"const":"b"}}}]})",
+      R"({"oneOf":[{"type":"object","properties":{"a":{}},"required":["a"]},{"type":"object","properties":{"b":{}}}]})",
+      R"({"oneOf":[{"properties":{"k":{"const":"a"}},"required":["k"]},{"type":["object","array"],"properties":{"k":{"const":"a"}}}]})",
+      R"({"oneOf":[{"type":"array","items":{"const":1}},{"type":"array","items":{"const":2}}]})",
+      R"({"oneOf":[{"anyOf":[{"type":"string"},{"type":"null"}]},{"type":"null"}]})",
+      R"({"oneOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"}],"$defs":{"a":{"type":"string"}}})"};
+  for (const std::string& schema : overlapping) {
+    const std::string why = refusal(schema);
+    EXPECT_NE(why.find("\"oneOf\""), std::string::npos) << schema << " -> " << why;
+    EXPECT_NE(why.find("use \"anyOf\""), std::string::npos) << schema << " -> " << why;
+  }
+  // Behind references that never end, and in many branches.
+  EXPECT_NE(refusal(R"({"$defs":{"a":{"$ref":"#/$defs/a"}},"oneOf":[{"$ref":"#/$defs/a"},{}]})"),
+            "");
+  std::string many = R"({"oneOf":[)";
+  for (int i = 0; i < 300; ++i)
+    many += (i > 0 ? "," : "") + (R"({"const":)" + std::to_string(i) + "}");
+  EXPECT_EQ(refusal(many + "]}"), "");
+}
+
+TEST(JsonSchema, all_of_keeps_every_part) {
+  // Items of the one part are the prefix of the other.
+  EXPECT_NE(
+      refusal(
+          R"({"allOf":[{"type":"array","prefixItems":[{"type":"string"}]},{"items":{"type":"integer"}}]})")
+          .find("prefixItems"),
+      std::string::npos);
+  const std::string nullable = R"({"allOf":[{"type":"string","nullable":true},{"type":"string"}]})";
+  EXPECT_FALSE(accepts(nullable, "null"));
+  EXPECT_TRUE(accepts(nullable, "\"a\""));
+}
+
+TEST(JsonSchema, further_members_follow_their_schema_however_often_they_come) {
+  const std::string schema = R"({"type":"object","additionalProperties":{"type":"integer"}})";
+  EXPECT_TRUE(accepts(schema, R"({"a":1,"a":2})"));
+  EXPECT_FALSE(accepts(schema, R"({"a":1,"a":"x"})"));
+  EXPECT_FALSE(accepts(schema, R"({"a":"x","a":1})"));
+  // Names that are required, but not described, are written once.
+  const std::string required =
+      R"({"type":"object","required":["x"],"additionalProperties":{"type":"integer"}})";
+  EXPECT_TRUE(accepts(required, R"({"x":1,"y":2})"));
+  EXPECT_FALSE(accepts(required, R"({"x":1,"x":2})"));
+  EXPECT_NE(refusal(R"({"patternProperties":{"^a":{}}})").find("patternProperties"),
+            std::string::npos);
 }
 
 TEST(JsonSchema, integer_bounds_are_exact) {

@@ -100,9 +100,9 @@ std::string check_combined(const Value& root, const Value& schema, const Value& 
   }
   for (const char* keyword : {"anyOf", "oneOf"}) {
     if (!schema.contains(keyword)) continue;
-    bool fits = false;
-    for (const Value& part : schema[keyword]) fits |= violation(root, part, value).empty();
-    if (!fits) return keyword;
+    int num_fitting = 0;
+    for (const Value& part : schema[keyword]) num_fitting += violation(root, part, value).empty();
+    if (num_fitting == 0 || (keyword == std::string("oneOf") && num_fitting > 1)) return keyword;
   }
   return "";
 }

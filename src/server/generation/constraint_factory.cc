@@ -14,11 +14,12 @@ using grammar::Expression;
 std::shared_ptr<const grammar::Vocabulary> make_vocabulary(
     const ConstraintFactory::Config& config) {
   if (config.eos_token_ids.empty()) return nullptr;
+  // Added tokens are no text, whether the file calls them special or not.
   const text::Tokenizer& tokenizer = *config.tokenizer;
   std::vector<grammar::VocabularyToken> tokens(static_cast<size_t>(config.vocab_size));
   for (int id = 0; id < std::min(config.vocab_size, tokenizer.vocab_size()); ++id) {
     tokens[static_cast<size_t>(id)] = {.bytes = tokenizer.token_bytes(id),
-                                       .is_special = tokenizer.is_special(id)};
+                                       .is_special = tokenizer.is_added(id)};
   }
   if (config.chat_format) {
     for (const std::string_view text : text::output_markers(*config.chat_format)) {
@@ -39,17 +40,6 @@ Expression source_expression(const GrammarSource& source) {
       return grammar::ebnf(source.text);
     default:
       return grammar::json_object();
-  }
-}
-
-std::string param_of(const GrammarSource& source) {
-  switch (source.kind) {
-    case GrammarSource::Kind::kRegex:
-      return "regex";
-    case GrammarSource::Kind::kEbnf:
-      return "ebnf";
-    default:
-      return "response_format";
   }
 }
 
@@ -125,7 +115,7 @@ ConstraintFactory::Form ConstraintFactory::output_form(const GenerationRequest& 
                                                        const GrammarSource& source) const {
   Form form{.expression = source_expression(source),
             .key = std::to_string(static_cast<int>(source.kind)),
-            .param = param_of(source)};
+            .param = source.field};
   const bool is_chat = request.endpoint == Endpoint::kChat;
   // Up to two line breaks after </think> belong to it, as the output parser has it.
   const Expression breaks = grammar::repeat(grammar::literal("\n"), 0, 2);
@@ -154,7 +144,7 @@ Parsed<ConstraintPtr> ConstraintFactory::make(const GenerationRequest& request,
   const bool has_form = item.grammar.kind != GrammarSource::Kind::kNone;
   if (!has_form && tools == Tools::kNone) return ConstraintPtr();
   if (vocabulary_ == nullptr) {
-    return invalid_parameter("response_format",
+    return invalid_parameter(has_form ? item.grammar.field : "tools",
                              "this model has no end-of-sequence token, so its output cannot be "
                              "held to a grammar");
   }

@@ -90,6 +90,9 @@ class GrammarReader {
       return reader.fail_with(
           key, path + " and " + fields_.field + " are both set, must be at most one of them");
     }
+    // OpenAI's errors name the parameter, not the place in it.
+    const bool is_format = path.starts_with("response_format");
+    source.field = is_format ? "response_format" : path;
     fields_ = {.source = std::move(source), .field = path};
   }
 
