@@ -11,6 +11,15 @@
 namespace fathom::grammar::tests {
 namespace {
 
+// Sanitizers make these tests some thirty times slower.
+uint64_t num_seeds([[maybe_unused]] uint64_t usual) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 1;
+#else
+  return usual;
+#endif
+}
+
 std::shared_ptr<const CompiledGrammar> compiled(const Expression& expression) {
   auto grammar = compile(expression);
   FATHOM_CHECK(grammar, grammar.error().message);
@@ -62,7 +71,7 @@ TEST(Constraint, mask_is_what_accept_takes) {
   std::vector<uint64_t> words(vocabulary.num_words());
   for (size_t idx = 0; idx < grammars().size(); ++idx) {
     const auto grammar = compiled(grammars()[idx]);
-    for (uint64_t seed = 0; seed < 6; ++seed) {
+    for (uint64_t seed = 0; seed < num_seeds(6); ++seed) {
       std::mt19937_64 random(seed);
       const auto constraint = grammar->new_constraint(vocabulary.vocabulary);
       std::string text;
@@ -111,7 +120,7 @@ TEST(Constraint, masks_of_counted_states_hold_for_long_tokens_too) {
   std::vector<uint64_t> words(vocabulary.num_words());
   for (size_t idx = 0; idx < counted.size(); ++idx) {
     const auto grammar = compiled(counted[idx]);
-    for (uint64_t seed = 0; seed < 4; ++seed) {
+    for (uint64_t seed = 0; seed < num_seeds(4); ++seed) {
       std::mt19937_64 random(seed);
       const auto constraint = grammar->new_constraint(vocabulary.vocabulary);
       for (int step = 0; step < 50; ++step) {
