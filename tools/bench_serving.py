@@ -21,9 +21,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = "models/demo"
 SHORT = ["--random-input-len", "32", "--random-output-len", "128", "--random-range-ratio", "1"]
-SHARED = ["--dataset-name", "generated-shared-prefix", "--gsp-num-groups", "16", "--gsp-prompts-per-group", "8",
+SHARED = ["--dataset-name", "generated-shared-prefix", "--gsp-num-groups", "8", "--gsp-prompts-per-group", "16",
           "--gsp-system-prompt-len", "1024", "--gsp-question-len", "64", "--gsp-output-len", "16",
-          "--max-concurrency", "8", "--flush-cache"]
+          "--max-concurrency", "4", "--flush-cache"]
 # name, title, flags of the server, flags of the bench
 WORKLOADS = [
     ("1-client", "1 client", [], ["--num-prompts", "32", "--max-concurrency", "1", *SHORT]),

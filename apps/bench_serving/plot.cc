@@ -95,6 +95,15 @@ std::string rate_over_time(const SvgArea& area, const ServingMetrics& metrics,
   return panel.finish();
 }
 
+// "random_input_len" -> "input len": the dataset's name stands beside it.
+std::string setting_name(std::string key) {
+  for (const std::string_view prefix : {"random_", "gsp_"}) {
+    if (key.starts_with(prefix)) key.erase(0, prefix.size());
+  }
+  std::replace(key.begin(), key.end(), '_', ' ');
+  return key;
+}
+
 std::string workload(const ServingSetup& setup, const ServingMetrics& metrics) {
   std::string text = setup.backend + ", " + setup.dataset_name + ", " +
                      std::to_string(metrics.completed) + " requests";
@@ -103,8 +112,9 @@ std::string workload(const ServingSetup& setup, const ServingMetrics& metrics) {
   if (setup.max_concurrency > 0) {
     text += ", at most " + std::to_string(setup.max_concurrency) + " at a time";
   }
-  for (const auto& item : setup.dataset.items())
-    text += ", " + item.key() + " " + json::dump(item.value());
+  for (const auto& item : setup.dataset.items()) {
+    text += ", " + setting_name(item.key()) + " " + json::dump(item.value());
+  }
   return text;
 }
 
