@@ -57,7 +57,7 @@ std::string tokenizer_path(const BenchServingFlags& flags, HttpTarget& target) {
   if (!flags.model_path.empty()) return flags.model_path;
   const json::Value info = target.get("/model_info");
   for (const char* key : {"tokenizer_path", "model_path"}) {
-    const std::string path = info.value(key, std::string());
+    std::string path = info.value(key, std::string());
     if (!path.empty() && std::filesystem::exists(path)) return path;
   }
   throw StartupError("the server's model path does not exist here; set --model-path");

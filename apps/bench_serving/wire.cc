@@ -84,10 +84,9 @@ json::Value request_body(const WireOptions& options, const BenchPrompt& prompt) 
 std::string error_message(std::string_view body) {
   const Result<json::Value> value = json::parse(body);
   if (value && value->is_object()) {
-    const std::string nested =
-        value->contains("error") ? string_field((*value)["error"], "message") : "";
+    std::string nested = value->contains("error") ? string_field((*value)["error"], "message") : "";
     if (!nested.empty()) return nested;
-    const std::string flat = string_field(*value, "message");
+    std::string flat = string_field(*value, "message");
     if (!flat.empty()) return flat;
   }
   return std::string(body.substr(0, kShownBodyBytes));

@@ -32,7 +32,7 @@ class Builder {
   int32_t new_state() {
     network_.edges.emplace_back();
     budget_.charge(8);
-    budget_.charge_memory(sizeof(network_.edges[0]));
+    budget_.charge_memory(sizeof(decltype(network_.edges)::value_type));
     const int max_states = budget_.limits().max_states;
     if (network_.edges.size() > static_cast<size_t>(max_states)) {
       budget_.fail({ErrorCode::kTooLong, "the grammar needs more than " +
@@ -232,7 +232,7 @@ Network build_network(const Expression& root, RuleSet& rules) {
   network.root = rules.add(root);
   // Front ends add rules while rules are built. A copy: the set may move its rules meanwhile.
   for (int idx = 0; idx < rules.size() && rules.budget().ok(); ++idx) {
-    const std::optional<Expression> expression = rules[idx];
+    std::optional<Expression> expression = rules[idx];
     builder.add_rule(expression.has_value() ? &*expression : nullptr);
   }
   return network;

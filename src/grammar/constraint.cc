@@ -24,10 +24,7 @@ void merge(const LocalMask& mask, std::span<uint64_t> words) {
 
 GrammarConstraint::GrammarConstraint(std::shared_ptr<const void> owner, const Automaton& automaton,
                                      std::shared_ptr<LocalMaskCache> masks)
-    : owner_(std::move(owner)),
-      automaton_(&automaton),
-      masks_(std::move(masks)),
-      stepper_(automaton) {
+    : owner_(std::move(owner)), masks_(std::move(masks)), stepper_(automaton) {
   const Stepper::Item start = {automaton.root_start, Stepper::kBottom};
   frame_ = stepper_.begin({&start, 1});
 }

@@ -33,7 +33,6 @@ class GrammarConstraint : public core::TokenConstraint {
                          std::span<uint64_t> words);
 
   std::shared_ptr<const void> owner_;
-  const Automaton* automaton_;
   std::shared_ptr<LocalMaskCache> masks_;
   Stepper stepper_;
   Stepper::Frame frame_;   // where the text is; not expanded

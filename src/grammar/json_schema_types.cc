@@ -210,9 +210,9 @@ Expression SchemaCompiler::build_array(const Value& schema, const std::string& p
 }
 
 std::vector<Member> SchemaCompiler::object_members(const Value& schema, const std::string& path) {
-  static const Value kNone = Value::object();
+  static const Value no_properties = Value::object();
   const auto found = schema.find("properties");
-  const Value& properties = found == schema.end() ? kNone : *found;
+  const Value& properties = found == schema.end() ? no_properties : *found;
   std::vector<std::string> required;
   if (const auto list = schema.find("required"); list != schema.end()) {
     for (const Value& name : *list) {

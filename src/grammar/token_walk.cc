@@ -21,17 +21,25 @@ void set_bit(std::span<uint64_t> words, int32_t token) {
   if (idx / 64 < words.size()) words[idx / 64] |= uint64_t{1} << (idx % 64);
 }
 
+// What a walk calls: on_tokens(ids) for tokens that fit, on_end(tree node) where the rule may end.
+template <class OnTokens, class OnEnd>
+struct Report {
+  const OnTokens& on_tokens;
+  const OnEnd& on_end;
+};
+template <class OnTokens, class OnEnd>
+Report(const OnTokens&, const OnEnd&) -> Report<OnTokens, OnEnd>;
+
 }  // namespace
 
 // Plain: nothing but byte edges that exclude each other; it may end its rule.
-template <class OnTokens, class OnEnd>
+template <class Report>
 void TokenWalk::walk_plain(Stepper& stepper, Stepper::Item item, int32_t tree_node,
-                           const Scope& scope, const OnTokens& on_tokens,
-                           const OnEnd& on_end) const {
+                           const Scope& scope, const Report& report) const {
   const std::span<const TokenTree::Node> nodes = scope.tree.nodes();
   const TokenTree::Node& root = nodes[static_cast<size_t>(tree_node)];
   std::vector<int32_t> states(1, item.state);  // by depth below the root
-  if (automaton_.state(item.state).accepting) on_end(tree_node);
+  if (automaton_.state(item.state).accepting) report.on_end(tree_node);
   int32_t at = tree_node + 1;
   while (at < root.subtree_end && stepper.work() <= scope.max_work) {
     const TokenTree::Node& node = nodes[static_cast<size_t>(at)];
@@ -46,19 +54,19 @@ void TokenWalk::walk_plain(Stepper& stepper, Stepper::Item item, int32_t tree_no
       at = node.subtree_end;
       continue;
     }
-    if (node.num_tokens > 0) on_tokens(scope.tree.node_tokens(node));
+    if (node.num_tokens > 0) report.on_tokens(scope.tree.node_tokens(node));
     if (node.subtree_end == at + 1) {
       ++at;
     } else if (follows_plainly({target, item.node})) {
       states.resize(depth);
       states.push_back(target);
-      if (automaton_.state(target).accepting) on_end(at);
+      if (automaton_.state(target).accepting) report.on_end(at);
       ++at;
     } else {
       const Stepper::Item next = {target, item.node};
       std::vector<Stepper::Frame> frames = {stepper.push({&next, 1})};
       const Stepper::Frame bottom = frames[0];
-      walk(stepper, frames, at, scope, on_tokens, on_end);
+      walk(stepper, frames, at, scope, report);
       stepper.pop(bottom);
       at = node.subtree_end;
     }
@@ -66,9 +74,9 @@ void TokenWalk::walk_plain(Stepper& stepper, Stepper::Item item, int32_t tree_no
 }
 
 // frames[d] stands for the prefix that is d bytes longer than tree_node's; frames.size() == 1 at the start.
-template <class OnTokens, class OnEnd>
+template <class Report>
 void TokenWalk::walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int32_t tree_node,
-                     const Scope& scope, const OnTokens& on_tokens, const OnEnd& on_end) const {
+                     const Scope& scope, const Report& report) const {
   const std::span<const TokenTree::Node> nodes = scope.tree.nodes();
   const TokenTree::Node& root = nodes[static_cast<size_t>(tree_node)];
   int32_t at = tree_node + 1;
@@ -80,7 +88,7 @@ void TokenWalk::walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int3
     if (!above.is_expanded) {
       stepper.expand(above);
       // Preorder: the node before a first child is its parent.
-      if (above.reaches_bottom) on_end(at - 1);
+      if (above.reaches_bottom) report.on_end(at - 1);
     }
     if (node.depth > scope.max_depth) {
       at = node.subtree_end;
@@ -91,7 +99,7 @@ void TokenWalk::walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int3
       at = node.subtree_end;
       continue;
     }
-    if (node.num_tokens > 0) on_tokens(scope.tree.node_tokens(node));
+    if (node.num_tokens > 0) report.on_tokens(scope.tree.node_tokens(node));
     if (stepper.work() > scope.max_work) return;
     if (node.subtree_end == at + 1) {
       ++at;
@@ -99,7 +107,7 @@ void TokenWalk::walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int3
     }
     const std::span<const Stepper::Item> items = stepper.items(frame);
     if (items.size() == 1 && follows_plainly(items[0])) {
-      walk_plain(stepper, items[0], at, scope, on_tokens, on_end);
+      walk_plain(stepper, items[0], at, scope, report);
       at = node.subtree_end;
       continue;
     }
@@ -128,9 +136,9 @@ LocalMask TokenWalk::local_mask(int32_t state, const Scope& scope) const {
     }
   }
   if (follows_plainly(start)) {
-    walk_plain(stepper, start, 0, scope, on_tokens, on_end);
+    walk_plain(stepper, start, 0, scope, Report{on_tokens, on_end});
   } else {
-    walk(stepper, frames, 0, scope, on_tokens, on_end);
+    walk(stepper, frames, 0, scope, Report{on_tokens, on_end});
   }
   if (mask.tokens.size() > 2 * num_words(vocabulary_)) {
     mask.words.resize(num_words(vocabulary_));
@@ -162,17 +170,16 @@ void TokenWalk::continue_from(Stepper& stepper, Stepper::Frame frame,
                        .min_end_depth = 1,
                        .max_depth = kAnyDepth,
                        .max_work = continuation.max_work};
+  const auto on_tokens = [&](std::span<const int32_t> tokens) {
+    for (const int32_t token : tokens) set_bit(words, token);
+  };
+  const auto on_end = [](int32_t) {};
   stepper.expand(frame);
   std::vector<Stepper::Frame> frames;
   for (const int32_t tree_node : continuation.tree_nodes) {
     if (stepper.work() > scope.max_work) return;
     frames.assign(1, frame);
-    walk(
-        stepper, frames, tree_node, scope,
-        [&](std::span<const int32_t> tokens) {
-          for (const int32_t token : tokens) set_bit(words, token);
-        },
-        [](int32_t) {});
+    walk(stepper, frames, tree_node, scope, Report{on_tokens, on_end});
   }
   stepper.rewind(frame);
 }
@@ -184,7 +191,7 @@ std::shared_ptr<const StateMask> LocalMaskCache::get(int32_t state) {
     const auto found = masks_.find(state);
     if (found != masks_.end()) return found->second;
   }
-  const auto mask = std::make_shared<const StateMask>(
+  auto mask = std::make_shared<const StateMask>(
       StateMask{.short_tokens = short_mask(state), .long_tokens = walk_.long_mask(state)});
   const std::lock_guard<std::mutex> lock(mutex_);
   make_room(mask->own_bytes());

@@ -72,12 +72,12 @@ class TokenWalk {
   LocalMask local_mask(int32_t state, const Scope& scope) const;
   // The part of the tree below a node, as long as one plain state is all there is to follow; the rest is
   // handed to walk(). Much faster, and most of the work.
-  template <class OnTokens, class OnEnd>
+  template <class Report>
   void walk_plain(Stepper& stepper, Stepper::Item item, int32_t tree_node, const Scope& scope,
-                  const OnTokens& on_tokens, const OnEnd& on_end) const;
-  template <class OnTokens, class OnEnd>
+                  const Report& report) const;
+  template <class Report>
   void walk(Stepper& stepper, std::vector<Stepper::Frame>& frames, int32_t tree_node,
-            const Scope& scope, const OnTokens& on_tokens, const OnEnd& on_end) const;
+            const Scope& scope, const Report& report) const;
 
   // Only the bottom node may be left: its end is noted, not followed.
   bool follows_plainly(const Stepper::Item& item) const {

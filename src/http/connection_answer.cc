@@ -110,7 +110,7 @@ void Connection::queue_whole(const Response& response) {
   on_close_ = nullptr;
 }
 
-void Connection::send(uint64_t serial, Response response) {
+void Connection::send(uint64_t serial, const Response& response) {
   if (!is_current(serial) || answer_ != Answer::kDue) return;
   queue_whole(response);
   flush();
@@ -355,7 +355,7 @@ void ConnectionExchange::post(std::function<void()> task) {
   connection_->thread().post(std::move(task));
 }
 void ConnectionExchange::send(Response response) {
-  connection_->send(serial_, std::move(response));
+  connection_->send(serial_, response);
 }
 void ConnectionExchange::begin_stream() { connection_->begin_stream(serial_); }
 void ConnectionExchange::write(std::string_view bytes) { connection_->write(serial_, bytes); }

@@ -41,7 +41,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void flush();
 
   // For exchanges: each does nothing unless `serial` is the request in work.
-  void send(uint64_t serial, Response response);
+  void send(uint64_t serial, const Response& response);
   void begin_stream(uint64_t serial);
   void write(uint64_t serial, std::string_view bytes);
   void finish_stream(uint64_t serial, bool complete);

@@ -57,9 +57,9 @@ class Server::Impl {
   void stop_accepting();
   void stop();
 
-  std::shared_ptr<ServerShared> shared_ = std::make_shared<ServerShared>();
-  std::vector<std::shared_ptr<IoThread>> threads_;
-  int port_ = 0;
+  std::shared_ptr<ServerShared> shared = std::make_shared<ServerShared>();
+  std::vector<std::shared_ptr<IoThread>> threads;
+  int port = 0;
 
  private:
   void listen();
@@ -86,22 +86,21 @@ Server::Impl::Impl(ServerConfig config, Router router) {
     throw StartupError("TLS needs both a certificate file and a key file");
   // A client that goes while it is written to is an error of that write, not the end of the program.
   std::signal(SIGPIPE, SIG_IGN);
-  shared_->config = std::move(config);
-  shared_->router = std::move(router);
-  if (!shared_->config.tls_key_path.empty())
-    shared_->tls =
-        make_server_tls(shared_->config.tls_certificate_path, shared_->config.tls_key_path);
-  for (int i = 0; i < shared_->config.num_threads; ++i)
-    threads_.push_back(std::make_shared<IoThread>(shared_, i));
+  shared->config = std::move(config);
+  shared->router = std::move(router);
+  if (!shared->config.tls_key_path.empty())
+    shared->tls = make_server_tls(shared->config.tls_certificate_path, shared->config.tls_key_path);
+  for (int i = 0; i < shared->config.num_threads; ++i)
+    threads.push_back(std::make_shared<IoThread>(shared, i));
   listen();
-  for (const auto& thread : threads_) thread->run();
+  for (const auto& thread : threads) thread->run();
 }
 
 void Server::Impl::listen() {
-  const ServerConfig& config = shared_->config;
-  const tcp::endpoint endpoint = resolve(config, threads_.front()->io());
-  acceptor_ = std::make_unique<tcp::acceptor>(threads_.front()->io());
-  pause_timer_ = std::make_unique<asio::steady_timer>(threads_.front()->io());
+  const ServerConfig& config = shared->config;
+  const tcp::endpoint endpoint = resolve(config, threads.front()->io());
+  acceptor_ = std::make_unique<tcp::acceptor>(threads.front()->io());
+  pause_timer_ = std::make_unique<asio::steady_timer>(threads.front()->io());
   error_code error;
   acceptor_->open(endpoint.protocol(), error);
   if (!error) acceptor_->set_option(tcp::acceptor::reuse_address(true), error);
@@ -110,11 +109,11 @@ void Server::Impl::listen() {
   if (error)
     throw StartupError("cannot listen on " + config.host + ":" + std::to_string(config.port) +
                        ": " + error.message());
-  port_ = acceptor_->local_endpoint().port();
+  port = acceptor_->local_endpoint().port();
 }
 
 void Server::Impl::start() {
-  threads_.front()->post([this] {
+  threads.front()->post([this] {
     if (!acceptor_->is_open() || std::exchange(is_accepting_, true)) return;
     accept_next();
   });
@@ -122,8 +121,8 @@ void Server::Impl::start() {
 
 void Server::Impl::accept_next() {
   if (!acceptor_->is_open()) return;
-  IoThread& thread = *threads_[next_thread_];
-  next_thread_ = (next_thread_ + 1) % threads_.size();
+  IoThread& thread = *threads[next_thread_];
+  next_thread_ = (next_thread_ + 1) % threads.size();
   acceptor_->async_accept(thread.io(), [this, &thread](error_code error, tcp::socket socket) {
     on_accepted(error, std::move(socket), thread);
   });
@@ -131,7 +130,7 @@ void Server::Impl::accept_next() {
 
 void Server::Impl::on_accepted(const error_code& error, tcp::socket socket, IoThread& thread) {
   if (error == asio::error::operation_aborted || !acceptor_->is_open()) return;
-  ServerCounters& counters = shared_->counters;
+  ServerCounters& counters = shared->counters;
   if (is_exhausted(error)) {
     counters.accept_pauses.fetch_add(1, std::memory_order_relaxed);
     pause_timer_->expires_after(kAcceptPause);
@@ -144,12 +143,12 @@ void Server::Impl::on_accepted(const error_code& error, tcp::socket socket, IoTh
   if (!error) {
     counters.accepted_connections.fetch_add(1, std::memory_order_relaxed);
     if (counters.open_connections.load(std::memory_order_relaxed) >=
-        shared_->config.limits.max_connections) {
+        shared->config.limits.max_connections) {
       refuse(std::move(socket));
     } else {
       counters.open_connections.fetch_add(1, std::memory_order_relaxed);
       auto handle = std::make_shared<tcp::socket>(std::move(socket));
-      thread.post([this_thread = thread.shared_from_this(), shared = shared_, handle] {
+      thread.post([this_thread = thread.shared_from_this(), shared = shared, handle] {
         auto wrapped = shared->tls != nullptr
                            ? make_tls_server_socket(std::move(*handle), *shared->tls)
                            : make_plain_socket(std::move(*handle));
@@ -162,8 +161,8 @@ void Server::Impl::on_accepted(const error_code& error, tcp::socket socket, IoTh
 
 // What fits the empty send buffer of a new socket goes out without waiting; then it is closed.
 void Server::Impl::refuse(tcp::socket socket) {
-  shared_->counters.rejected_for(Rejection::kOverloaded).fetch_add(1, std::memory_order_relaxed);
-  if (shared_->tls != nullptr) return;
+  shared->counters.rejected_for(Rejection::kOverloaded).fetch_add(1, std::memory_order_relaxed);
+  if (shared->tls != nullptr) return;
   const std::string date = http_date_now();
   const std::string answer = whole_answer(to_response(TransportError::kTooManyConnections),
                                           {.keeps_alive = false, .date = date});
@@ -175,7 +174,7 @@ void Server::Impl::refuse(tcp::socket socket) {
 
 void Server::Impl::close_acceptor() {
   std::promise<void> closed;
-  threads_.front()->post([this, &closed] {
+  threads.front()->post([this, &closed] {
     error_code ignored;
     acceptor_->close(ignored);
     pause_timer_->cancel();
@@ -193,11 +192,11 @@ void Server::Impl::stop() {
   const std::lock_guard lock(stop_mutex_);
   if (std::exchange(is_stopped_, true)) return;
   close_acceptor();
-  for (const auto& thread : threads_) thread->stop();
+  for (const auto& thread : threads) thread->stop();
   // Exchanges may outlive the server and keep what is shared; a handler's state may keep exchanges. Without
   // the handlers neither keeps the other.
-  shared_->router = Router();
-  shared_->config.on_access = nullptr;
+  shared->router = Router();
+  shared->config.on_access = nullptr;
 }
 
 Server::Server(ServerConfig config, Router router)
@@ -205,23 +204,23 @@ Server::Server(ServerConfig config, Router router)
 Server::~Server() = default;
 
 void Server::start() { impl_->start(); }
-int Server::port() const { return impl_->port_; }
-int Server::num_threads() const { return static_cast<int>(impl_->threads_.size()); }
+int Server::port() const { return impl_->port; }
+int Server::num_threads() const { return static_cast<int>(impl_->threads.size()); }
 
 void Server::post(int thread_idx, std::function<void()> task) {
   FATHOM_CHECK(thread_idx >= 0 && thread_idx < num_threads(), "thread_idx " << thread_idx);
-  impl_->threads_[static_cast<size_t>(thread_idx)]->post(std::move(task));
+  impl_->threads[static_cast<size_t>(thread_idx)]->post(std::move(task));
 }
 
 void Server::replace_keys(KeyStore keys) {
   const auto shared = std::make_shared<const KeyStore>(std::move(keys));
-  for (const auto& thread : impl_->threads_)
+  for (const auto& thread : impl_->threads)
     thread->post([thread = thread.get(), shared] { thread->set_keys(shared); });
 }
 
 void Server::begin_drain() {
-  impl_->shared_->is_draining = true;
-  for (const auto& thread : impl_->threads_)
+  impl_->shared->is_draining = true;
+  for (const auto& thread : impl_->threads)
     thread->post([thread = thread.get()] { thread->close_idle_connections(); });
 }
 
@@ -237,6 +236,6 @@ bool Server::wait_idle(std::chrono::milliseconds timeout) {
 }
 
 void Server::stop() { impl_->stop(); }
-const ServerCounters& Server::counters() const { return impl_->shared_->counters; }
+const ServerCounters& Server::counters() const { return impl_->shared->counters; }
 
 }  // namespace fathom::http

@@ -42,9 +42,8 @@ bool decode(std::string_view text, Part part, std::string* out) {
       i += 2;
     } else if (c == '+' && part == Part::kQuery) {
       out->push_back(' ');
-    } else if (is_control(c) || c == ' ' || c == '#' || static_cast<unsigned char>(c) >= 0x80) {
-      return false;
-    } else if (c == '\\' && part == Part::kPath) {
+    } else if (is_control(c) || c == ' ' || c == '#' || static_cast<unsigned char>(c) >= 0x80 ||
+               (c == '\\' && part == Part::kPath)) {
       return false;
     } else {
       out->push_back(c);

@@ -26,7 +26,7 @@ enum class Endpoint { kChat, kCompletions, kGenerate };
 struct GrammarSource {
   enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf };
   Kind kind = Kind::kNone;
-  std::string text;   // the schema as JSON text, the pattern, the rules
+  std::string text;     // the schema as JSON text, the pattern, the rules
   std::string field{};  // of the request, for errors: "response_format", "sampling_params.regex"
 };
 

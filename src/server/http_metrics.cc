@@ -38,8 +38,8 @@ void add_gauges(metrics::Registry& registry, const http::ServerCounters& http, G
 }
 
 void add_counters(metrics::Registry& registry, const http::ServerCounters& http, Gauges& out) {
-  const auto add = [&](metrics::MetricOptions options, const Value& value) {
-    out.counters.emplace_back(&registry.counter(std::move(options)), &value);
+  const auto add = [&](const metrics::MetricOptions& options, const Value& value) {
+    out.counters.emplace_back(&registry.counter(options), &value);
   };
   add({.name = "fathom:http_requests_total",
        .aliases = {{"sglang:http_requests_total"}},

@@ -81,7 +81,7 @@ void GenerationService::set_transport(int num_io_threads, PostToThread post) {
 
 void GenerationService::set_engine(engine::ServingEngine* engine) { engine_ = engine; }
 
-void GenerationService::start(GenerationRequest request, http::ExchangePtr exchange,
+void GenerationService::start(GenerationRequest request, const http::ExchangePtr& exchange,
                               Stopwatch since_arrival) {
   if (request.id.empty()) request.id = draw_id(id_prefix(request.endpoint));
   request.created = static_cast<int64_t>(std::time(nullptr));

@@ -54,7 +54,7 @@ class GenerationService : public engine::UpdateSink {
   void set_engine(engine::ServingEngine* engine);
 
   // Answers the exchange, sooner or later. On a worker thread: compiling a grammar takes its time.
-  void start(GenerationRequest request, http::ExchangePtr exchange, Stopwatch since_arrival);
+  void start(GenerationRequest request, const http::ExchangePtr& exchange, Stopwatch since_arrival);
 
   void on_updates(std::shared_ptr<const engine::StepUpdates> updates) override;
 

@@ -16,7 +16,7 @@ using ParseGeneration = Parsed<GenerationRequest> (*)(std::string_view, const Se
 
 http::Route generation_route(const char* method, const char* path, ParseGeneration parse,
                              ServerState& state) {
-  auto handler = [&state, parse](http::ExchangePtr exchange) {
+  auto handler = [&state, parse](const http::ExchangePtr& exchange) {
     if (const std::optional<ApiError> refusal = state.refusal()) {
       return exchange->send(to_response(*refusal));
     }
@@ -65,7 +65,7 @@ http::Response detokenize(std::string_view body, const ServedModel& model) {
 using AnswerBody = http::Response (*)(std::string_view, const ServedModel&);
 
 http::Route text_route(const char* path, AnswerBody answer, ServerState& state) {
-  auto handler = [&state, answer](http::ExchangePtr exchange) {
+  auto handler = [&state, answer](const http::ExchangePtr& exchange) {
     if (const std::optional<ApiError> refusal = state.refusal()) {
       return exchange->send(to_response(*refusal));
     }

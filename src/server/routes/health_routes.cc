@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kProbeTimeout{20};
 // A busy engine that ended a step this recently needs no probe of its own.
 constexpr double kRecentSeconds = 5;
 
-http::Response not_ready(json::Value body) {
+http::Response not_ready(const json::Value& body) {
   http::Response response = json_response(body);
   response.status = 503;
   return response;
