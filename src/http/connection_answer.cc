@@ -354,9 +354,7 @@ int ConnectionExchange::thread_idx() const { return connection_->thread().thread
 void ConnectionExchange::post(std::function<void()> task) {
   connection_->thread().post(std::move(task));
 }
-void ConnectionExchange::send(Response response) {
-  connection_->send(serial_, response);
-}
+void ConnectionExchange::send(Response response) { connection_->send(serial_, response); }
 void ConnectionExchange::begin_stream() { connection_->begin_stream(serial_); }
 void ConnectionExchange::write(std::string_view bytes) { connection_->write(serial_, bytes); }
 void ConnectionExchange::finish_stream(bool complete) {
