@@ -64,13 +64,14 @@ function(fathom_test name)
     set(arg_LABELS cpu)
   endif()
   include(GoogleTest)
-  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_TIMEOUT 60
+  # A parameter is named by its name generator: printed values change with addresses and hold any character.
+  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600)
 endfunction()
 
-# fathom_python_tests(FOLDER [PROGRAM target]): one ctest per tests/FOLDER/*_test.py, run by unittest. With
-# PROGRAM the path of that program is in the environment variable FATHOM_PROGRAM. A
-# test that exits with 77 was skipped; it says why.
+# fathom_python_tests(FOLDER [PROGRAM target]): one ctest per tests/FOLDER/*_test.py, run by unittest. The
+# environment variable FATHOM_BUILD_DIR names the build, and with PROGRAM, FATHOM_PROGRAM that program. A test
+# that exits with 77 was skipped; it says why (tools/run_tests.py).
 function(fathom_python_tests folder)
   cmake_parse_arguments(arg "" "PROGRAM" "" ${ARGN})
   file(GLOB scripts CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.py")
@@ -79,10 +80,11 @@ function(fathom_python_tests folder)
     string(REGEX REPLACE "_test$" "" name "${name}")
     string(REPLACE "/" "." prefix "${folder}")
     add_test(NAME ${prefix}.${name} COMMAND ${Python3_EXECUTABLE} -B "${script}")
-    set_tests_properties(${prefix}.${name} PROPERTIES LABELS cpu TIMEOUT 600 SKIP_RETURN_CODE 77)
+    set(environment "FATHOM_BUILD_DIR=${CMAKE_BINARY_DIR}")
     if(arg_PROGRAM)
-      set_tests_properties(${prefix}.${name} PROPERTIES
-        ENVIRONMENT "FATHOM_PROGRAM=$<TARGET_FILE:${arg_PROGRAM}>")
+      list(APPEND environment "FATHOM_PROGRAM=$<TARGET_FILE:${arg_PROGRAM}>")
     endif()
+    set_tests_properties(${prefix}.${name} PROPERTIES LABELS cpu TIMEOUT 600 SKIP_RETURN_CODE 77
+      ENVIRONMENT "${environment}")
   endforeach()
 endfunction()

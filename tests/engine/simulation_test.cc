@@ -58,7 +58,8 @@ TEST_P(SimulationShard, gives_every_request_the_tokens_it_gets_alone) {
       static_cast<int>(total.num_masked));
 }
 
-INSTANTIATE_TEST_SUITE_P(Million, SimulationShard, ::testing::Range(0, kNumShards));
+INSTANTIATE_TEST_SUITE_P(Million, SimulationShard, ::testing::Range(0, kNumShards),
+                         [](const auto& info) { return "shard_" + std::to_string(info.param); });
 
 TEST(SimulationSeed, replays_the_seed_given) {
   const char* const seed = std::getenv("FATHOM_SIMULATION_SEED");

@@ -91,7 +91,8 @@ TEST_P(FfnTest, equals_its_three_products_for_whole_and_partial_scale_blocks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Widths, FfnTest, testing::Values(128, 160, 256, 1));
+INSTANTIATE_TEST_SUITE_P(Widths, FfnTest, testing::Values(128, 160, 256, 1),
+                         [](const auto& info) { return "width_" + std::to_string(info.param); });
 
 TEST(Moe, adds_routed_experts_to_the_shared_ones_and_overwrites_the_output) {
   const int64_t tokens = 5;
