@@ -16,13 +16,17 @@ DEMO := models/demo
 # Modules that start threads or hand data between them.
 TSAN_CANDIDATES := base metrics sched weights cpu runner engine http server
 TSAN_MODULES := $(shell for m in $(TSAN_CANDIDATES); do ls tests/$$m/*.cc >/dev/null 2>&1 && echo $$m; done)
-# Left out where it costs minutes and shows nothing new: the command line starts the program a hundred times,
-# the page's own tests run against a server in Python, and under ThreadSanitizer no program is built.
-ASAN_LEFT_OUT := ^apps\.command_line$$|^server\.page\.page$$
 TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
-TSAN_LEFT_OUT := ^server\.page\.
+# What the sanitizer runs leave out, and why: patterns of test names for tools/run_tests.py, which lists them.
+ASAN_LEFT_OUT := \
+  --leave-out '^apps\.command_line$$' 'starts the program a hundred times, for minutes; to run it: make test' \
+  --leave-out '^server\.page\.page$$' 'runs against a server in Python; to run it: make test'
+TSAN_LEFT_OUT := \
+  --leave-out '^server\.page\.' 'needs the program, which is not built here; to run it: make test' \
+  --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'
 
 .PHONY: all build serve test check sanitize asan tsan fuzz clean packages test-packages check-packages
+.PHONY: build-test build-asan build-tsan
 .DEFAULT_GOAL := build
 all: build
 
@@ -41,10 +45,12 @@ build: packages
 serve: build
 	$(FATHOM) serve --model-path $(DEMO)
 
-test: test-packages
+test: build-test
+	@tools/run_tests.py --preset release --report build/release/test_report.txt -- -L cpu -j $(JOBS)
+
+build-test: test-packages
 	@cmake --preset release --log-level=WARNING >/dev/null
 	@cmake --build --preset release -j $(JOBS)
-	@ctest --preset release -L cpu -j $(JOBS)
 
 check: check-packages
 	@cmake --preset release --log-level=WARNING >/dev/null
@@ -52,15 +58,19 @@ check: check-packages
 
 sanitize: asan tsan
 
-asan: test-packages
+asan: build-asan
+	@tools/run_tests.py --preset asan $(ASAN_LEFT_OUT) --report build/asan/test_report.txt -- -L cpu -j $(JOBS)
+
+build-asan: test-packages
 	@cmake --preset asan --log-level=WARNING >/dev/null
 	@cmake --build --preset asan -j $(JOBS)
-	@ctest --preset asan -L cpu -E '$(ASAN_LEFT_OUT)' -j $(JOBS)
 
-tsan: test-packages
+tsan: build-tsan
+	@tools/run_tests.py --preset tsan $(TSAN_LEFT_OUT) --report build/tsan/test_report.txt -- -L cpu -j $(JOBS)
+
+build-tsan: test-packages
 	@cmake --preset tsan --log-level=WARNING >/dev/null
 	@cmake --build --preset tsan -j $(JOBS) $(addprefix --target test_,$(TSAN_MODULES))
-	@ctest --preset tsan -R '$(TSAN_PATTERN)' -E '$(TSAN_LEFT_OUT)' -j $(JOBS)
 
 fuzz: check-packages
 	@cmake --preset fuzz --log-level=WARNING >/dev/null

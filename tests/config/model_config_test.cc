@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/config/edited_config.h"
+#include "tests/shared_files.h"
 
 namespace fathom::config {
 namespace {
@@ -93,10 +94,9 @@ TEST(ModelConfig, reads_the_demo_model_with_its_generation_config) {
 }
 
 TEST(ModelConfig, reads_the_fixtures) {  // in ../shared
-  const std::string fixtures = std::string(FATHOM_SHARED_DIR) + "/fixtures";
-  if (!std::filesystem::exists(fixtures)) GTEST_SKIP() << fixtures << " is missing";
-  for (const char* name : {"v2", "v2-lite", "v3-fp8", "v3-one-group"}) {
-    const Result<ModelConfig> config = load_model_config(fixtures + "/" + name);
+  if (!is_shared("fixtures")) GTEST_SKIP() << not_shared("fixtures");
+  for (const std::string name : {"v2", "v2-lite", "v3-fp8", "v3-one-group"}) {
+    const Result<ModelConfig> config = load_model_config(shared_path("fixtures/" + name));
     ASSERT_TRUE(config) << config.error().message;
     EXPECT_THAT(config->unused_keys, IsEmpty());
   }

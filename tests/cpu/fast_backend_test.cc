@@ -19,7 +19,8 @@ class FastBackendTest : public testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
     if (!isa_supported(GetParam()))
-      GTEST_SKIP() << "this processor cannot run " << isa_name(GetParam());
+      GTEST_SKIP() << "this processor has no " << isa_name(GetParam())
+                   << "; to run it: a processor that has it";
   }
   std::unique_ptr<ops::Stream> stream(int num_threads) {
     return fast_backend(GetParam()).make_stream({.num_threads = num_threads});

@@ -11,6 +11,7 @@
 #include "tests/model/error_table.h"
 #include "tests/model/golden.h"
 #include "tests/model/step_harness.h"
+#include "tests/shared_files.h"
 
 namespace fathom::model {
 namespace {
@@ -28,8 +29,8 @@ struct Prompt {
 
 struct Fixture {
   explicit Fixture(const std::string& variant)
-      : directory(std::string(FATHOM_SHARED_DIR) + "/fixtures/" + variant) {}
-  bool exists() const { return file_exists(directory + "/golden.safetensors"); }
+      : name("fixtures/" + variant + "/golden.safetensors"),
+        directory(shared_path("fixtures/" + variant)) {}
 
   std::vector<Prompt> prompts() const {
     std::vector<Prompt> list;
@@ -43,7 +44,7 @@ struct Fixture {
   }
   GoldenTensors tensors() const { return GoldenTensors(directory + "/golden.safetensors"); }
 
-  std::string directory;
+  std::string name, directory;
 };
 
 struct Case {
@@ -55,7 +56,7 @@ struct Case {
 class FixturesTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    if (!fixture_.exists()) GTEST_SKIP() << "no fixtures at " << fixture_.directory;
+    if (!is_shared(fixture_.name)) GTEST_SKIP() << not_shared(fixture_.name);
   }
   Fixture fixture_{GetParam().variant};
 };
@@ -110,7 +111,7 @@ TEST_P(FixturesTest, float32_logits_hidden_states_and_greedy_tokens_equal_the_re
 TEST(Fixtures, bf16_weights_give_the_reference_logits_where_the_checkpoint_is_bf16) {
   for (const char* variant : {"v2-lite", "v2", "v3-one-group"}) {
     const Fixture fixture(variant);
-    if (!fixture.exists()) GTEST_SKIP() << "no fixtures at " << fixture.directory;
+    if (!is_shared(fixture.name)) GTEST_SKIP() << not_shared(fixture.name);
     const LoadedModel loaded(fixture.directory, {}, kFast.backend());
     const Prompt prompt = fixture.prompts()[2];
     StepHarness harness(loaded, {});

@@ -1,6 +1,5 @@
 #include "tests/model/golden.h"
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -39,7 +38,5 @@ json::Value read_json(const std::string& path) {
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   return value_or_throw(json::parse(text));
 }
-
-bool file_exists(const std::string& path) { return std::filesystem::exists(path); }
 
 }  // namespace fathom::model

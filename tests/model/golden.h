@@ -26,6 +26,5 @@ class GoldenTensors {
 };
 
 json::Value read_json(const std::string& path);
-bool file_exists(const std::string& path);
 
 }  // namespace fathom::model

@@ -13,6 +13,7 @@
 #include "tests/model/backends.h"
 #include "tests/model/golden.h"
 #include "tests/model/step_harness.h"
+#include "tests/shared_files.h"
 
 namespace fathom::model {
 namespace {
@@ -119,7 +120,7 @@ TEST(Precision, demo_model_stays_close_to_float32_in_cheaper_formats) {
 class Fp8FixturePrecision : public testing::Test {
  protected:
   void SetUp() override {
-    if (!file_exists(fixture_)) GTEST_SKIP() << "no fixture at " << fixture_;
+    if (!is_shared(kFixture)) GTEST_SKIP() << not_shared(kFixture);
     for (const json::Value& entry : read_json(fixture_ + "/golden.json")) {
       prompts_.push_back(entry["ids"].get<std::vector<int32_t>>());
     }
@@ -130,7 +131,8 @@ class Fp8FixturePrecision : public testing::Test {
     return harness.step({{.sequence = harness.add_sequence(), .tokens = prompt}})[0].logits.back();
   }
 
-  const std::string fixture_ = std::string(FATHOM_SHARED_DIR) + "/fixtures/v3-fp8";
+  static constexpr const char* kFixture = "fixtures/v3-fp8";
+  const std::string fixture_ = shared_path(kFixture);
   std::vector<std::vector<int32_t>> prompts_;
 };
 

@@ -13,6 +13,11 @@ namespace {
 
 class LinearTest : public OpsTest {
  protected:
+  // Why a test is skipped.
+  std::string lacks(const std::string& what) const {
+    return GetParam().name + " has no " + what + "; to run it: a backend that has it";
+  }
+
   struct DeviceWeight {
     DeviceTensor data;
     std::unique_ptr<DeviceTensor> scale;
@@ -87,7 +92,7 @@ TEST_P(LinearTest, writes_float32_logits) {
   ref::Random random(12);
   const HostTensor x = random.normal(act(), {3, 512});
   const ref::HostWeight weight = ref::random_weight(random, DType::kBf16, {2046, 512});
-  if (!backend().supports("linear", DType::kBf16)) GTEST_SKIP() << "no bf16 weights";
+  if (!backend().supports("linear", DType::kBf16)) GTEST_SKIP() << lacks("bf16 weights");
   const DeviceTensor device_x = upload(x), logits = empty(DType::kF32, {3, 2046});
   const DeviceWeight device_weight = upload_weight(weight);
   ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = logits.view()},
@@ -181,7 +186,7 @@ TEST_P(LinearTest, head_linear_rows_do_not_depend_on_the_batch) {
 }
 
 TEST_P(LinearTest, quantize_fp8_gives_exactly_the_values_and_scales_of_the_rule) {
-  if (backend().quantize_fp8 == nullptr) GTEST_SKIP() << "no quantize_fp8";
+  if (backend().quantize_fp8 == nullptr) GTEST_SKIP() << lacks("quantize_fp8");
   for (const int64_t dim : {1, 61, 127, 128, 129, 576, 2046, 7168}) {
     for (const int64_t tokens : {0, 1, 69}) {
       SCOPED_TRACE(testing::Message() << tokens << "x" << dim);
@@ -202,7 +207,7 @@ TEST_P(LinearTest, quantize_fp8_gives_exactly_the_values_and_scales_of_the_rule)
 }
 
 TEST_P(LinearTest, quantize_fp8_keeps_nan_and_infinity_visible) {
-  if (backend().quantize_fp8 == nullptr) GTEST_SKIP() << "no quantize_fp8";
+  if (backend().quantize_fp8 == nullptr) GTEST_SKIP() << lacks("quantize_fp8");
   HostTensor x(act(), {2, 130}, 1.0);
   x.at(0, 3) = std::nan("");
   x.at(1, 129) = INFINITY;

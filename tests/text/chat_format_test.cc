@@ -9,6 +9,7 @@
 #include <iterator>
 #include <set>
 
+#include "tests/shared_files.h"
 #include "text/tool_schema.h"
 
 namespace fathom::text {
@@ -32,7 +33,7 @@ std::string read_or_empty(const std::string& path) {
 }
 
 TEST(ChatFormats, ThePublishedTemplatesAreRecognised) {
-  const std::string folder = FATHOM_SHARED_DIR "/reference-data/chat-templates/";
+  const std::string folder = "reference-data/chat-templates/";
   const std::pair<const char*, ChatFormat> kTemplates[] = {
       {"deepseek-v3.jinja", ChatFormat::kV3},
       {"deepseek-v3-tools.jinja", ChatFormat::kV3Tools},
@@ -40,8 +41,8 @@ TEST(ChatFormats, ThePublishedTemplatesAreRecognised) {
       {"deepseek-r1-tools.jinja", ChatFormat::kR1Tools},
       {"deepseek-v31.jinja", ChatFormat::kV31}};
   for (const auto& [file, format] : kTemplates) {
-    const std::string source = read_or_empty(folder + file);
-    if (source.empty()) GTEST_SKIP() << folder << " is missing";
+    if (!is_shared(folder + file)) GTEST_SKIP() << not_shared(folder + file);
+    const std::string source = read_or_empty(shared_path(folder + file));
     const auto detected =
         detect_chat_format({.model_type = "deepseek_v3", .chat_template = source});
     ASSERT_TRUE(detected) << detected.error().message;

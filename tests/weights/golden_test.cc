@@ -4,12 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <string>
 
 #include "base/json.h"
+#include "tests/shared_files.h"
 #include "weights/loader.h"
 
 namespace fathom::weights {
@@ -89,11 +90,10 @@ TEST(GoldenWeights, demo_model) {
 }
 
 TEST(GoldenWeights, fixtures) {  // in ../shared
-  const std::string fixtures = std::string(FATHOM_SHARED_DIR) + "/fixtures/";
-  if (!std::filesystem::exists(fixtures)) GTEST_SKIP() << fixtures << " is missing";
-  for (const char* name : {"v2", "v2-lite", "v3-fp8", "v3-one-group"}) {
+  if (!is_shared("fixtures")) GTEST_SKIP() << not_shared("fixtures");
+  for (const std::string name : {"v2", "v2-lite", "v3-fp8", "v3-one-group"}) {
     SCOPED_TRACE(name);
-    expect_golden(fixtures + name, name);
+    expect_golden(shared_path("fixtures/" + name), name);
   }
 }
 
