@@ -2,14 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
 #include "http/key_store.h"
 #include "tests/http/raw_connection.h"
 #include "tests/http/sample_server.h"
+#include "tests/scratch_directory.h"
 
 namespace fathom::http::tests {
 namespace {
@@ -171,8 +170,8 @@ TEST(KeyStore, takes_named_and_unnamed_keys_and_refuses_others) {
 }
 
 TEST(KeyStore, reads_a_file_and_names_its_bad_line) {
-  const auto path =
-      std::filesystem::temp_directory_path() / ("fathom_keys_" + std::to_string(::getpid()));
+  const ScratchDirectory directory;
+  const std::string path = directory / "keys";
   std::ofstream(path) << "# comment\n\nalice:abcdefgh1\r\nabcdefgh2\n";
   KeyStore keys;
   EXPECT_TRUE(keys.add_file(path, KeyRole::kInference));

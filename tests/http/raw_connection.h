@@ -27,7 +27,7 @@ struct RawAnswer {
 
 class RawConnection {
  public:
-  static constexpr std::chrono::milliseconds kTimeout{10'000};
+  static constexpr std::chrono::milliseconds kTimeout{60'000};  // for busy machines
 
   // receive_buffer_bytes: of the socket, for slow readers; 0 = the system's.
   explicit RawConnection(int port, int receive_buffer_bytes = 0);

@@ -27,7 +27,7 @@ ServerConfig sample_config();
 std::unique_ptr<Server> sample_server(ServerConfig config = sample_config(),
                                       const std::shared_ptr<SampleEvents>& events = nullptr);
 
-// Polls until the condition holds or ten seconds have passed.
+// Polls until the condition holds or, for busy machines, sixty seconds have passed.
 bool eventually(const std::function<bool()>& condition);
 
 }  // namespace fathom::http::tests

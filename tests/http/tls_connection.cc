@@ -6,11 +6,8 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <cstdio>
-#include <filesystem>
 
 #include "base/check.h"
 
@@ -49,10 +46,6 @@ X509* self_signed(EVP_PKEY* key) {
 }  // namespace
 
 TestCertificate::TestCertificate() {
-  static std::atomic<int> num_made{0};
-  folder_ = std::filesystem::temp_directory_path() /
-            ("fathom_tls_" + std::to_string(::getpid()) + "_" + std::to_string(++num_made));
-  std::filesystem::create_directory(folder_);
   EVP_PKEY* key = EVP_EC_gen("P-256");
   FATHOM_CHECK(key != nullptr, "EVP_EC_gen");
   X509* certificate = self_signed(key);
@@ -64,8 +57,6 @@ TestCertificate::TestCertificate() {
   X509_free(certificate);
   EVP_PKEY_free(key);
 }
-
-TestCertificate::~TestCertificate() { std::filesystem::remove_all(folder_); }
 
 TlsConnection::TlsConnection(int port, int version)
     : RawConnection(port), context_(SSL_CTX_new(TLS_client_method())) {

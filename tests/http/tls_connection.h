@@ -14,22 +14,20 @@
 #include <string>
 
 #include "tests/http/raw_connection.h"
+#include "tests/scratch_directory.h"
 
 namespace fathom::http::tests {
 
 class TestCertificate {
  public:
   TestCertificate();
-  ~TestCertificate();
-  TestCertificate(const TestCertificate&) = delete;
-  TestCertificate& operator=(const TestCertificate&) = delete;
 
-  std::string certificate_path() const { return folder_ + "/cert.pem"; }
-  std::string key_path() const { return folder_ + "/key.pem"; }
-  std::string encrypted_key_path() const { return folder_ + "/encrypted_key.pem"; }
+  std::string certificate_path() const { return folder_ / "cert.pem"; }
+  std::string key_path() const { return folder_ / "key.pem"; }
+  std::string encrypted_key_path() const { return folder_ / "encrypted_key.pem"; }
 
  private:
-  std::string folder_;
+  ScratchDirectory folder_;
 };
 
 class TlsConnection : public RawConnection {

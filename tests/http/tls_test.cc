@@ -17,11 +17,11 @@ std::string get(const std::string& target) {
 }
 
 struct TlsFixture {
-  TlsFixture() {
+  explicit TlsFixture(std::chrono::milliseconds header_timeout = Timeouts().header) {
     ServerConfig config = sample_config();
     config.tls_certificate_path = certificate.certificate_path();
     config.tls_key_path = certificate.key_path();
-    config.timeouts.header = std::chrono::milliseconds(3000);
+    config.timeouts.header = header_timeout;
     server = sample_server(std::move(config), events);
   }
   std::string answer() const {
@@ -94,12 +94,15 @@ TEST(Tls, refuses_old_versions_and_takes_1_2) {
 
 TEST(Tls, closes_on_plain_text_and_on_silence) {
   TlsFixture fixture;
-  RawConnection plain(fixture.server->port()), silent(fixture.server->port());
+  RawConnection plain(fixture.server->port());
   plain.send(get("/hello"));
   EXPECT_TRUE(plain.wait_closed());
   EXPECT_EQ(fixture.answer(), "hello");
-  EXPECT_TRUE(silent.wait_closed());
   EXPECT_TRUE(eventually([&] { return fixture.server->counters().open_connections == 0; }));
+  const TlsFixture impatient(std::chrono::milliseconds(100));
+  RawConnection silent(impatient.server->port());
+  EXPECT_TRUE(silent.wait_closed());
+  EXPECT_TRUE(eventually([&] { return impatient.server->counters().open_connections == 0; }));
 }
 
 // What the server says when it cannot start with these files.
