@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
+#include "tests/cpu_time.h"
 
 namespace fathom::json {
 namespace {
@@ -84,7 +84,7 @@ TEST(Json, reads_an_object_of_many_keys_in_linear_time) {
   std::string text = "{";
   for (int i = 0; i < 200'000; ++i) text += "\"tensor." + std::to_string(i) + "\":1,";
   text.back() = '}';
-  const Stopwatch watch;
+  const CpuStopwatch watch;
   const Result<Value> value = parse(text);
   ASSERT_TRUE(value) << value.error().message;
   EXPECT_EQ(value->size(), 200'000u);
