@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <random>
 
-#include "base/clock.h"
+#include "tests/cpu_time.h"
 #include "tests/weights/scratch_files.h"
 #include "weights/checkpoint.h"
 #include "weights/safetensors.h"
@@ -290,7 +290,7 @@ TEST(HostileSafetensors, damaged_headers_are_refused_or_sound_and_never_take_lon
   int accepted = 0;
   for (int i = 0; i < 4000; ++i) {
     const std::string hostile = damaged(header, random);
-    const Stopwatch watch;
+    const CpuStopwatch watch;
     const auto read = parse_safetensors_header(hostile, 100, kValidDataBytes, "x.safetensors");
     EXPECT_LT(watch.seconds(), 2.0) << hostile;
     if (read) {
@@ -334,7 +334,7 @@ TEST(HostileSafetensors, a_header_of_many_tensors_is_read_in_linear_time) {
               std::to_string(kCount - i - 1) + "," + std::to_string(kCount - i) + "]},";
   }
   header.back() = '}';
-  const Stopwatch watch;
+  const CpuStopwatch watch;
   const auto read = parse_safetensors_header(header, 8, kCount, "x");
   ASSERT_TRUE(read) << read.error().message;
   // 0.3 s, 8 s under ThreadSanitizer; quadratic would take minutes, there hours.

@@ -1,25 +1,11 @@
 #include "tests/weights/scratch_files.h"
 
-#include <stdlib.h>
-
-#include <filesystem>
 #include <fstream>
 #include <random>
 
 #include "base/check.h"
 
 namespace fathom::weights {
-
-ScratchDirectory::ScratchDirectory() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "fathom_XXXXXX").string();
-  FATHOM_CHECK(::mkdtemp(pattern.data()) != nullptr, pattern);
-  path_ = pattern;
-}
-
-ScratchDirectory::~ScratchDirectory() {
-  std::error_code error;
-  std::filesystem::remove_all(path_, error);
-}
 
 void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);

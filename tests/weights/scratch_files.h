@@ -1,6 +1,6 @@
 #pragma once
-// Files for the loader's tests: a directory that is removed again, and safetensors files written from
-// scratch (not through the reader's code), well-formed or with any header.
+// Files for the loader's tests: safetensors files written from scratch (not through the reader's code),
+// well-formed or with any header.
 //
 //   ScratchDirectory directory;
 //   write_file(directory / "model.safetensors", safetensors_file({{"a", "F32", {2, 2}, bytes}}));
@@ -9,20 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/scratch_directory.h"
+
 namespace fathom::weights {
-
-class ScratchDirectory {
- public:
-  ScratchDirectory();
-  ~ScratchDirectory();
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 void write_file(const std::string& path, const std::string& bytes);
 
