@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "config/model_config.h"
 #include "config/rope.h"
 #include "tests/config/edited_config.h"
+#include "tests/cpu_time.h"
 
 namespace fathom::config {
 namespace {
@@ -297,7 +297,7 @@ TEST(HostileConfig, damaged_configurations_never_crash_and_never_take_long) {
     const std::string text = config_text(base);
     for (int i = 0; i < 1000; ++i) {
       const std::string hostile = damaged(text, random);
-      const Stopwatch watch;
+      const CpuStopwatch watch;
       const Result<ModelConfig> config = parse_model_config(hostile, "");
       EXPECT_LT(watch.seconds(), 2.0) << hostile;
       if (!config) continue;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/config/edited_config.h"
+#include "tests/scratch_directory.h"
 #include "tests/shared_files.h"
 
 namespace fathom::config {
@@ -187,9 +188,8 @@ TEST(ModelConfig, cuts_layers_for_benches) {
 }
 
 TEST(ModelConfig, names_the_file_that_is_missing_or_not_a_file) {
-  const std::string directory = testing::TempDir() + "/fathom_config";
-  std::filesystem::remove_all(directory);
-  std::filesystem::create_directories(directory);
+  const ScratchDirectory scratch;
+  const std::string& directory = scratch.path();
   EXPECT_EQ(load_model_config(directory).error().code, ErrorCode::kNotFound);
   std::filesystem::create_directories(directory + "/config.json");
   EXPECT_EQ(load_model_config(directory).error().message,

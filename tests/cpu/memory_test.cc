@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/scratch_directory.h"
+
 namespace fathom::cpu {
 namespace {
 
@@ -14,10 +16,8 @@ namespace fs = std::filesystem;
 class FreeMemoryTest : public testing::Test {
  protected:
   void SetUp() override {
-    fs::remove_all(root_);
     write("proc/meminfo", "MemTotal: 4000 kB\nMemFree: 10 kB\nMemAvailable:    2000 kB\n");
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void write(const std::string& path, const std::string& text) {
     fs::create_directories((root_ / path).parent_path());
@@ -27,9 +27,8 @@ class FreeMemoryTest : public testing::Test {
     return free_memory_bytes((root_ / "proc").string(), (root_ / "cgroup").string());
   }
 
-  fs::path root_ = fs::path(testing::TempDir()) /
-                   ("fathom_memory_" +
-                    std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+  ScratchDirectory scratch_;
+  fs::path root_ = scratch_.path();
 };
 
 TEST_F(FreeMemoryTest, is_what_the_machine_has_available_without_a_cgroup) {
