@@ -125,13 +125,15 @@ TEST(BackPressure, deltas_that_were_held_back_join_to_the_whole_answer) {
 }
 
 TEST(BackPressure, other_streams_of_the_same_thread_go_on) {
-  SimServer server;
+  // Slow enough that none of the long answers ends before the test does.
+  SimServer server({.step_delay = std::chrono::milliseconds(1)});
   std::vector<std::unique_ptr<RawConnection>> stalled;
   for (int i = 0; i < 8; ++i) {
     stalled.push_back(std::make_unique<RawConnection>(server.http().port(), kReceiveBufferBytes));
     ASSERT_NO_FATAL_FAILURE(send_stream(*stalled.back(), "/generate", native(12'000)));
   }
   ASSERT_TRUE(server.eventually([&] { return server.api().num_open_requests() == 8; }));
+  ASSERT_TRUE(server.eventually([&] { return server.http().counters().backlog_bytes > 0; }));
   const json::Value whole = server.post_json("/generate", native(50));
   for (int i = 0; i < 4; ++i) {  // both I/O threads get some
     const std::vector<json::Value> events = server.post_stream("/generate", native(50));

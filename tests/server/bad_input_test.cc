@@ -21,8 +21,9 @@ namespace {
 // Small, so that a body which asks for all the model can give is soon done; the cases need as much.
 constexpr int kMaxContextTokens = 1024;
 constexpr size_t kCasesPerCanary = 100;
-// A refusal takes far less than a second of an idle machine; the margin is for a busy one.
-constexpr double kMaxRefusalSeconds = 5;
+// A hundred at a time, on a busy machine. What one costs is bounded in time of the processor by
+// tests/server/requests/parameter_table_test.cc.
+constexpr double kMaxRefusalSeconds = 60;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kEveryNth = 8;  // sanitizers slow the server down tenfold
 #else
@@ -95,7 +96,7 @@ bool is_grammar(std::string_view param) {
 
 void check_refusal(const ParameterCase& c, const TimedResponse& answer) {
   const std::string where = described(c) + "\n" + answer.response.body.substr(0, 1000);
-  EXPECT_LT(answer.seconds, kMaxRefusalSeconds * static_cast<double>(kEveryNth)) << where;
+  EXPECT_LT(answer.seconds, kMaxRefusalSeconds) << where;
   const Result<json::Value> body = json::parse(answer.response.body);
   ASSERT_TRUE(body.has_value() && body->contains("error")) << where;
   const json::Value& named = (*body)["error"]["param"];

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <ctime>
 #include <functional>
 #include <map>
 
@@ -12,6 +11,7 @@
 #include "server/requests/completion_request.h"
 #include "server/requests/generate_request.h"
 #include "server/requests/tokenize_request.h"
+#include "tests/cpu_time.h"
 #include "tests/server/demo_served_model.h"
 #include "tests/server/parameter_cases.h"
 
@@ -27,12 +27,6 @@ constexpr double kSlowdown = 20;
 #else
 constexpr double kSlowdown = 1;
 #endif
-
-double thread_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 struct Outcome {
   std::optional<ApiError> error;
@@ -100,9 +94,9 @@ TEST(ParameterTable, every_case_gets_its_documented_answer_within_a_second) {
   const ServedModel model = demo_served_model(kCaseModel.max_context_tokens);
   double longest_seconds = 0;
   for (const ParameterCase& c : parameter_cases(kCaseModel)) {
-    const double begin_seconds = thread_seconds();
+    const CpuStopwatch watch;
     const Outcome outcome = parse(c, model);
-    const double seconds = thread_seconds() - begin_seconds;
+    const double seconds = watch.seconds();
     longest_seconds = std::max(longest_seconds, seconds);
     EXPECT_LT(seconds, kMaxSeconds * kSlowdown) << described(c);
     if (outcome.error) {

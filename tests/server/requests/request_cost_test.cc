@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "server/requests/chat_request.h"
 #include "server/requests/completion_request.h"
 #include "server/requests/generate_request.h"
+#include "tests/cpu_time.h"
 #include "tests/server/demo_served_model.h"
 
 namespace fathom::server::tests {
@@ -24,13 +24,6 @@ constexpr int kItems = 10'000;
 constexpr double kSlowdown = 1;
 constexpr int kItems = 100'000;
 #endif
-
-// Of this thread: other tests on the machine do not count.
-double thread_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 std::string repeated(const std::string& text, int count) {
   std::string list;
@@ -157,9 +150,9 @@ double seconds_of(const Shape& shape, const std::string& body, const ServedModel
                   bool is_good) {
   double least = 1e9;
   for (int round = 0; round < 3; ++round) {
-    const double begin = thread_seconds();
+    const CpuStopwatch watch;
     const bool is_accepted = shape.parse(body, model);
-    least = std::min(least, thread_seconds() - begin);
+    least = std::min(least, watch.seconds());
     EXPECT_EQ(is_accepted, is_good) << shape.name;
   }
   return least;
