@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <string>
 
+#include "tests/cpu_time.h"
 #include "tests/grammar/random_walk.h"
 
 namespace fathom::grammar::tests {
@@ -14,27 +14,20 @@ std::string repeated(const std::string& text, int count) {
   return all;
 }
 
-// CPU time of this thread, so that a busy machine does not matter.
-double cpu_seconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 void expect_error_in_time(const Expression& expression, const std::string& what) {
-  const double start = cpu_seconds();
+  const CpuStopwatch watch;
   const auto grammar = compile(expression);
   EXPECT_FALSE(grammar) << what;
-  EXPECT_LT(cpu_seconds() - start, 1.5) << what;
+  EXPECT_LT(watch.seconds(), 1.5) << what;
   if (grammar) return;
   EXPECT_LT(grammar.error().message.size(), 400u) << what;
 }
 
 // Either outcome is fine, within the time; a compiled one gives a mask.
 void expect_end_in_time(const Expression& expression, const std::string& what) {
-  const double start = cpu_seconds();
+  const CpuStopwatch watch;
   const auto grammar = compile(expression);
-  EXPECT_LT(cpu_seconds() - start, 1.5) << what;
+  EXPECT_LT(watch.seconds(), 1.5) << what;
   if (!grammar) return;
   const TestVocabulary bytes = make_vocabulary(byte_tokens());
   const auto constraint = (*grammar)->new_constraint(bytes.vocabulary);
