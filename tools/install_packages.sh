@@ -50,15 +50,48 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-echo "Installing ${missing[*]}" >&2
-log=$(mktemp)
+# apt's own words go to a log; its progress becomes a line for every fifth of the way.
+log=$(mktemp) || die "cannot write to ${TMPDIR:-/tmp}, where the log of apt-get goes"
 trap 'rm -f "$log"' EXIT
-install() {
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -y --no-install-recommends "${missing[@]}" </dev/null >"$log" 2>&1
+show_progress() {
+  local line percent what fifth last='' shown=0
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$log"
+    case "$line" in
+      dlstatus:*) what=downloading ;;
+      pmstatus:*) what='unpacking and setting up' ;;
+      Waiting\ for\ cache\ lock*)  # a fresh cloud image updates itself after its first start
+        [ "$last" = waiting ] || echo "  waiting for another program that installs packages" >&2
+        last=waiting
+        continue ;;
+      *) continue ;;
+    esac
+    IFS=: read -r _ _ percent _ <<<"$line"
+    fifth=$((${percent%%.*} / 20))
+    if [ "$what" != "$last" ] || [ "$fifth" -gt "$shown" ]; then
+      echo "  $what: ${percent%%.*}%" >&2
+    fi
+    last=$what shown=$fifth
+  done
 }
+apt_get() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get "$@" </dev/null 2>&1
+}
+install() {
+  : >"$log"
+  apt_get install -y --no-install-recommends -o APT::Status-Fd=1 -o DPkg::Lock::Timeout=600 "${missing[@]}" | show_progress
+}
+
+echo "Installing ${#missing[@]} packages and what they need, some minutes on a fresh system: ${missing[*]}" >&2
+# sudo asks now, where its question is seen, and not in the middle.
+[ ${#as_root[@]} -eq 0 ] || sudo true || die "sudo refused; these packages are missing: ${missing[*]}"
 # The package lists of a fresh image are empty or old: refresh them only when the first try fails.
 if ! install; then
-  "${as_root[@]}" apt-get update </dev/null >"$log" 2>&1 || { tail -n 5 "$log" >&2; die "apt-get update failed"; }
-  install || { tail -n 15 "$log" >&2; die "apt-get could not install: ${missing[*]}"; }
+  echo "  refreshing apt's package lists" >&2
+  update_errors=$(apt_get update -o APT::Update::Error-Mode=any | grep -E '^(E|W|Err)' || true)
+  if ! install; then
+    [ -z "$update_errors" ] || printf 'apt-get update:\n%s\n' "$(tail -n 5 <<<"$update_errors")" >&2
+    printf 'apt-get install:\n%s\n' "$(grep -vE '^(dl|pm)status' "$log" | tail -n 15)" >&2
+    die "apt-get could not install: ${missing[*]}"
+  fi
 fi
