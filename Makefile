@@ -1,7 +1,7 @@
 # Set-up commands. Each installs what is missing (tools/install_packages.sh), configures and builds.
 #
 #   make build      the release program: build/release/apps/fathom
-#   make serve      run it on the demo model
+#   make serve      run it on the demo model; PORT=30001 takes another port
 #   make test       build everything and run the tests
 #   make check      style: format, module dependencies, sizes, self-contained headers, clang-tidy
 #   make sanitize   the tests under AddressSanitizer + UBSan, and the threaded modules under ThreadSanitizer
@@ -10,6 +10,7 @@
 
 JOBS ?= $(shell tools/build_jobs.sh)
 FUZZ_SECONDS ?= 60
+PORT := 30000
 FATHOM := build/release/apps/fathom
 DEMO := models/demo
 
@@ -25,9 +26,14 @@ TSAN_LEFT_OUT := \
   --leave-out '^server\.page\.' 'needs the program, which is not built here; to run it: make test' \
   --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'
 
+configure = @[ -e build/$(1)/build.ninja ] || echo "Configuring build/$(1)"; \
+	cmake --preset $(1) --log-level=WARNING >/dev/null
+
 .PHONY: all build serve test check sanitize asan tsan fuzz clean packages test-packages check-packages
 .PHONY: build-test build-asan build-tsan
 .DEFAULT_GOAL := build
+# The steps of one goal come in order and Ninja spreads the work; under `make -j` two goals would build at once.
+.NOTPARALLEL:
 all: build
 
 packages:
@@ -38,22 +44,22 @@ check-packages:
 	@tools/install_packages.sh check
 
 build: packages
-	@cmake --preset release --log-level=WARNING >/dev/null
+	$(call configure,release)
 	@cmake --build --preset release --target fathom -j $(JOBS)
 
 # The demo model on http://127.0.0.1:30000; open it in a browser. Ctrl-C ends it.
 serve: build
-	$(FATHOM) serve --model-path $(DEMO)
+	$(FATHOM) serve --model-path $(DEMO) --port $(PORT)
 
 test: build-test
 	@tools/run_tests.py --preset release --report build/release/test_report.txt -- -L cpu -j $(JOBS)
 
 build-test: test-packages
-	@cmake --preset release --log-level=WARNING >/dev/null
+	$(call configure,release)
 	@cmake --build --preset release -j $(JOBS)
 
 check: check-packages
-	@cmake --preset release --log-level=WARNING >/dev/null
+	$(call configure,release)
 	@tools/check_style.sh
 
 sanitize: asan tsan
@@ -62,18 +68,18 @@ asan: build-asan
 	@tools/run_tests.py --preset asan $(ASAN_LEFT_OUT) --report build/asan/test_report.txt -- -L cpu -j $(JOBS)
 
 build-asan: test-packages
-	@cmake --preset asan --log-level=WARNING >/dev/null
+	$(call configure,asan)
 	@cmake --build --preset asan -j $(JOBS)
 
 tsan: build-tsan
 	@tools/run_tests.py --preset tsan $(TSAN_LEFT_OUT) --report build/tsan/test_report.txt -- -L cpu -j $(JOBS)
 
 build-tsan: test-packages
-	@cmake --preset tsan --log-level=WARNING >/dev/null
+	$(call configure,tsan)
 	@cmake --build --preset tsan -j $(JOBS) $(addprefix --target test_,$(TSAN_MODULES))
 
 fuzz: check-packages
-	@cmake --preset fuzz --log-level=WARNING >/dev/null
+	$(call configure,fuzz)
 	@cmake --build --preset fuzz -j $(JOBS) --target fuzzers
 	@tools/run_fuzzers.sh build/fuzz/tests/fuzz $(FUZZ_SECONDS) $(JOBS)
 
