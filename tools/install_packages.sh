@@ -29,19 +29,22 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   die "this is not a Debian or Ubuntu system; install the equivalents of: ${packages[*]}"
 fi
 
-# Where the browser is no real package (Ubuntu ships a snap), the page's tests skip and say so.
-if [[ " ${packages[*]} " == *" chromium "* ]] && ! apt-cache show chromium-driver >/dev/null 2>&1 &&
-   apt-cache show openssl >/dev/null 2>&1; then
-  packages=("${packages[@]/chromium-driver/}")
-  packages=("${packages[@]/chromium/}")
-fi
-
-missing=()
-for package in "${packages[@]}"; do
-  [ -n "$package" ] || continue
-  status=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | head -n 1 || true)
-  [ "$status" = installed ] || missing+=("$package")
-done
+# What is not installed yet. Where the browser is no real package (Ubuntu ships a snap), the page's tests skip
+# and say so; apt knows that only once it has package lists.
+find_missing() {
+  local package status skip=' '
+  if [[ " ${packages[*]} " == *" chromium "* ]] && ! apt-cache show chromium-driver >/dev/null 2>&1 &&
+     apt-cache show openssl >/dev/null 2>&1; then
+    skip=' chromium chromium-driver '
+  fi
+  missing=()
+  for package in "${packages[@]}"; do
+    [[ "$skip" != *" $package "* ]] || continue
+    status=$(dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | head -n 1 || true)
+    [ "$status" = installed ] || missing+=("$package")
+  done
+}
+find_missing
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 as_root=()
@@ -49,6 +52,8 @@ if [ "$(id -u)" -ne 0 ]; then
   command -v sudo >/dev/null || die "run as root, or install sudo, to install: ${missing[*]}"
   as_root=(sudo)
 fi
+# What packages write under /etc and /var is for every user, whatever the caller keeps private.
+umask 022
 
 # apt's own words go to a log; its progress becomes a line for every fifth of the way.
 log=$(mktemp) || die "cannot write to ${TMPDIR:-/tmp}, where the log of apt-get goes"
@@ -58,6 +63,7 @@ show_progress() {
   while IFS= read -r line; do
     printf '%s\n' "$line" >>"$log"
     case "$line" in
+      "Need to get "*) echo "  ${line,}" >&2; continue ;;
       dlstatus:*) what=downloading ;;
       pmstatus:*) what='unpacking and setting up' ;;
       Waiting\ for\ cache\ lock*)  # a fresh cloud image updates itself after its first start
@@ -74,12 +80,18 @@ show_progress() {
     last=$what shown=$fifth
   done
 }
+# sudo drops the settings of a proxy, by which alone apt may reach its mirrors.
+settings=(DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8)
+for name in http_proxy https_proxy no_proxy; do
+  [ -z "${!name:-}" ] || settings+=("$name=${!name}")
+done
 apt_get() {
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get "$@" </dev/null 2>&1
+  "${as_root[@]}" env "${settings[@]}" apt-get "$@" </dev/null 2>&1
 }
 install() {
   : >"$log"
-  apt_get install -y --no-install-recommends -o APT::Status-Fd=1 -o DPkg::Lock::Timeout=600 "${missing[@]}" | show_progress
+  apt_get install -y --no-install-recommends -o APT::Status-Fd=1 -o DPkg::Lock::Timeout=600 "${missing[@]}" |
+    show_progress
 }
 
 echo "Installing ${#missing[@]} packages and what they need, some minutes on a fresh system: ${missing[*]}" >&2
@@ -89,6 +101,7 @@ echo "Installing ${#missing[@]} packages and what they need, some minutes on a f
 if ! install; then
   echo "  refreshing apt's package lists" >&2
   update_errors=$(apt_get update -o APT::Update::Error-Mode=any | grep -E '^(E|W|Err)' || true)
+  find_missing
   if ! install; then
     [ -z "$update_errors" ] || printf 'apt-get update:\n%s\n' "$(tail -n 5 <<<"$update_errors")" >&2
     printf 'apt-get install:\n%s\n' "$(grep -vE '^(dl|pm)status' "$log" | tail -n 15)" >&2
