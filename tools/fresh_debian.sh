@@ -1,0 +1,225 @@
+#!/usr/bin/env bash
+# Proves the README's two commands on a fresh Debian 12: bootstraps one (variant minbase), puts a clone of this
+# tree's HEAD in it, and runs there first `make serve`, asks the server, presses Ctrl-C, then `make test`.
+# Needs root, debootstrap and curl. The mirror and its proxy are those of this machine's apt.
+#
+#   tools/fresh_debian.sh                       as root, with the Python package index
+#   tools/fresh_debian.sh --user sudo           as an ordinary user whose sudo asks for no password
+#   tools/fresh_debian.sh --user password       as one whose sudo asks
+#   tools/fresh_debian.sh --no-pypi             the Python package index unreachable
+#   tools/fresh_debian.sh --cuda /usr/local/cuda-13.0   this CUDA toolkit in it, nvcc on PATH
+#   tools/fresh_debian.sh --clone "/srv/my work/fathom"  where the clone lies (default ~/fathom)
+#   tools/fresh_debian.sh --ccache DIR          compile through this ccache of this machine
+#   tools/fresh_debian.sh --work DIR            where systems and transcripts go (default /var/tmp/fresh-debian)
+#   tools/fresh_debian.sh --keep                leave the system there afterwards, to look around in
+#   tools/fresh_debian.sh --run 'make build'    these commands instead of the two
+#
+# Everything runs in namespaces of its own: mounts and processes are gone when this ends, however it ends. The
+# network is this machine's, so nothing else may listen on port 30000.
+set -euo pipefail
+suite=bookworm port=30000 python3=$(command -v python3 || true)
+repository=$(cd "$(dirname "$0")/.." && pwd)
+
+die() { echo "fresh_debian: $*" >&2; exit 1; }
+say() { echo "fresh_debian: $*"; }
+
+parse() {
+  user=root pypi=yes cuda='' clone='' ccache='' work=/var/tmp/fresh-debian keep='' run=''
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --no-pypi) pypi=no ;;
+      --keep) keep=yes ;;
+      --user | --cuda | --clone | --ccache | --work | --run)
+        [ $# -ge 2 ] || die "$1 needs a value"
+        printf -v "${1#--}" %s "$2"
+        shift ;;
+      *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; die "unknown argument '$1'" ;;
+    esac
+    shift
+  done
+  case "$user" in root | sudo | password) ;; *) die "--user is root, sudo or password, not '$user'" ;; esac
+  [ "$user" = root ] && home=/root || home=/home/dev
+  clone=${clone:-$home/fathom}
+  [[ "$clone" = /* ]] || die "--clone is a path from /, not '$clone'"
+  [ -z "$cuda" ] || [ -x "$cuda/bin/nvcc" ] || die "--cuda: no bin/nvcc in '$cuda'"
+  [ -z "$ccache" ] || [ -d "$ccache" ] || die "--ccache: no directory '$ccache'"
+  [ "$(id -u)" -eq 0 ] || die "needs root: it makes a system and mounts"
+  command -v debootstrap >/dev/null || die "install debootstrap"
+  command -v curl >/dev/null || die "install curl"
+  [ -n "$python3" ] || die "install python3"
+}
+
+# What this machine's apt uses: the mirrors of the suite as lines of sources.list.
+sources() {
+  apt-get indextargets --format '$(CREATED_BY) $(REPO_URI) $(RELEASE) $(COMPONENT)' |
+    awk -v suite="$suite" '$1 == "Packages" && $3 ~ "^" suite && $4 == "main" {print "deb", $2, $3, $4}' | sort -u
+}
+
+bootstrap() {
+  pristine=$work/pristine
+  [ -e "$pristine.done" ] && return
+  local mirror
+  mirror=$(sources | awk -v suite="$suite" '$3 == suite {print $2; exit}')
+  [ -n "$mirror" ] || die "this machine's apt knows no mirror of Debian $suite"
+  say "bootstrapping $suite into $pristine (once; the log is $pristine.log)"
+  rm -rf "$pristine"
+  debootstrap --variant=minbase "$suite" "$pristine" "$mirror" >"$pristine.log" 2>&1 ||
+    die "debootstrap failed: $(tail -n 1 "$pristine.log")"
+  touch "$pristine.done"
+}
+
+# A copy of the pristine system, with the way to this machine's mirrors and nothing more.
+make_system() {
+  rm -rf --one-file-system "$system"
+  cp -a "$pristine" "$system"
+  sources >"$system/etc/apt/sources.list"
+  apt-config dump | grep -E '^Acquire::(https?|Check)[-:A-Za-z]* ' >"$system/etc/apt/apt.conf.d/90mirror" || true
+  # Certificates that this machine trusts besides the public ones; ca-certificates picks them up when it comes.
+  [ ! -d /usr/local/share/ca-certificates ] ||
+    cp -r /usr/local/share/ca-certificates "$system/usr/local/share/"
+  cp -L /etc/resolv.conf "$system/etc/resolv.conf"
+  echo fresh >"$system/etc/hostname"
+  echo "127.0.0.1 localhost $(hostname)" >"$system/etc/hosts"
+  mount --rbind /dev "$system/dev"
+  mount -t proc proc "$system/proc"
+  mount -t sysfs -o ro sysfs "$system/sys"
+  mount -t tmpfs tmpfs "$system/tmp"
+  chmod 1777 "$system/tmp"
+  [ -z "$cuda" ] || add_cuda
+  [ -z "$ccache" ] || { mkdir -p "$system/var/ccache" && mount --bind "$ccache" "$system/var/ccache"; }
+  add_user_and_clone
+}
+
+add_cuda() {
+  cuda=$(realpath "$cuda")
+  mkdir -p "$system$cuda"
+  mount --bind "$cuda" "$system$cuda"
+  mount -o remount,bind,ro "$system$cuda"
+  [ "$cuda" = /usr/local/cuda ] || ln -s "$cuda" "$system/usr/local/cuda"
+}
+
+# What the README asks for beforehand: make, and sudo for an ordinary user.
+add_user_and_clone() {
+  local first=(make)
+  [ "$user" = root ] || first+=(sudo)
+  say "installing what must be there first: ${first[*]}"
+  { in_system root apt-get update && in_system root apt-get install -y --no-install-recommends "${first[@]}"; } \
+    >"$logs/first.log" 2>&1 </dev/null || die "apt-get failed: $(tail -n 1 "$logs/first.log")"
+  # As an image comes: no package lists, nothing fetched.
+  rm -rf "$system"/var/lib/apt/lists/* "$system"/var/cache/apt/*
+  if [ "$user" != root ]; then
+    in_system root useradd --create-home --shell /bin/bash --groups sudo dev
+    in_system root chpasswd <<<"dev:fresh"
+    [ "$user" != sudo ] || echo "dev ALL=(ALL) NOPASSWD: ALL" >"$system/etc/sudoers.d/dev"
+  fi
+  mkdir -p "$system$(dirname "$clone")"
+  git clone --quiet --no-local "$repository" "$system$clone"
+  [ "$user" = root ] || in_system root chown -R dev: "$clone"
+  touch "$logs/stamp"
+}
+
+# in_system USER COMMAND...: with a login's environment, in the clone when it is there.
+in_system() {
+  local who=$1 home=/root ids=0:0
+  shift
+  [ "$who" = root ] || { home=/home/dev ids=$(in_system root sh -c 'echo $(id -u dev):$(id -g dev)'); }
+  local settings=(HOME="$home" USER="$who" LANG=C.UTF-8 TERM=dumb
+    PATH="${cuda:+$cuda/bin:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+  [ -z "$ccache" ] || settings+=(
+    CCACHE_DIR=/var/ccache CCACHE_UMASK=000 CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content)
+  if [ "$pypi" = yes ]; then
+    settings+=(${PIP_CERT:+PIP_CERT="$PIP_CERT"} ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"})
+  else
+    settings+=(PIP_INDEX_URL=http://127.0.0.1:9/)  # nothing listens on the discard port
+  fi
+  local groups=()
+  [ "$who" = root ] || groups=(--groups "$(in_system root id -G dev | tr ' ' ,)")
+  env -i "${settings[@]}" chroot --userspec "$ids" "${groups[@]}" "$system" \
+    /bin/sh -c 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"' sh "$clone" "$@"
+}
+
+# The two commands, in a terminal: sudo asks there for a password, Ctrl-C comes from there.
+in_terminal() {
+  export -f in_system
+  export cuda ccache pypi system clone
+  "$python3" "$repository/tools/fresh_debian_terminal.py" "$logs/$1.log" "fresh" bash -c 'in_system "$@"' bash "$who" make "$1"
+}
+
+run_serve() {
+  ! curl -s -o /dev/null "http://127.0.0.1:$port/" || die "something listens on port $port already"
+  local start=$SECONDS
+  in_terminal serve &
+  local server=$!
+  until curl -sf -o /dev/null "http://127.0.0.1:$port/readyz"; do
+    kill -0 $server 2>/dev/null || { tail -n 20 "$logs/serve.log"; die "make serve ended before it was ready"; }
+    sleep 1
+  done
+  echo "make serve: ready after $((SECONDS - start)) s"
+  curl -sf "http://127.0.0.1:$port/" | grep -q '<title>' || die "the page has no title"
+  echo "page: $(curl -sf "http://127.0.0.1:$port/" | grep -o '<title>.*</title>')"
+  local body='{"messages": [{"role": "user", "content": "Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?"}], "temperature": 0}'
+  curl -sf "http://127.0.0.1:$port/v1/chat/completions" -d "$body" >"$logs/answer.json" || die "the chat request failed"
+  grep -q 19 "$logs/answer.json" || die "the answer is not 19: $(cat "$logs/answer.json")"
+  echo "answer: $("$python3" -c 'import json, sys; print(json.load(sys.stdin)["choices"][0]["message"]["content"])' <"$logs/answer.json" | tail -n 1)"
+  kill -INT $server
+  wait $server && status=0 || status=$?
+  echo "make serve: ended with $status after Ctrl-C"
+}
+
+run_test() {
+  local start=$SECONDS status=0
+  in_terminal test || status=$?
+  tail -n 40 "$logs/test.log"
+  echo "make test: exit status $status after $((SECONDS - start)) s"
+  return $status
+}
+
+# Files that the two commands left outside of the clone and of what packages own.
+list_strays() {
+  echo "written outside of the clone and the packages:"
+  (cd "$system" && find home root tmp opt srv var/tmp usr/local -xdev -newer "$logs/stamp" ! -type d \
+    ! -path "${clone#/}/*" ! -path 'usr/local/lib/python3*' ! -path 'usr/local/share/fonts*') 2>/dev/null |
+    sed 's/^/  \//' | awk -F/ '{key = $0; if (NF > 5) key = "  /" $2 "/" $3 "/" $4 "/" $5 "/..."; n[key]++} END {for (k in n) print k, n[k]}' | sort
+}
+
+inside() {
+  make_system
+  if [ -n "$run" ]; then
+    in_system "$who" bash -c "$run"
+    return
+  fi
+  run_serve
+  run_test && status=0 || status=$?
+  list_strays
+  return $status
+}
+
+# The mounts are in the namespace of the part that runs inside, so here is only its copy to remove.
+clean_up() {
+  [ -z "$inside_pid" ] || { kill -KILL "$inside_pid" 2>/dev/null; wait "$inside_pid" 2>/dev/null; } || true
+  [ -n "$keep" ] || rm -rf --one-file-system "$system"
+}
+
+main() {
+  parse "$@"
+  name=$user-pypi-$pypi${cuda:+-cuda}
+  logs=$work/logs.$name system=$work/system.$name
+  [ "$user" = root ] && who=root || who=dev
+  if [ -n "${FRESH_DEBIAN_INSIDE:-}" ]; then
+    inside
+    return
+  fi
+  mkdir -p "$logs"
+  exec 9>"$work/lock"
+  flock -n 9 || die "another run in $work is under way"
+  bootstrap
+  inside_pid=''
+  trap clean_up EXIT
+  trap 'exit 130' INT TERM HUP
+  say "$name, clone in '$clone', commit $(git -C "$repository" rev-parse --short HEAD)"
+  FRESH_DEBIAN_INSIDE=1 unshare --mount --pid --fork --kill-child --mount-proc -- "$0" "$@" &
+  inside_pid=$!
+  wait $inside_pid
+}
+
+main "$@"; exit
