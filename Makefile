@@ -26,7 +26,8 @@ TSAN_LEFT_OUT := \
   --leave-out '^server\.page\.' 'needs the program, which is not built here; to run it: make test' \
   --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'
 
-configure = @[ -e build/$(1)/build.ninja ] || echo "Configuring build/$(1)"; \
+configure = @mkdir -p build/$(1) && [ -w build/$(1) ] || { echo "$$(id -un) cannot write to $(CURDIR)/build/$(1)"; exit 1; }; \
+	[ -e build/$(1)/build.ninja ] || echo "Configuring build/$(1)"; \
 	cmake --preset $(1) --log-level=WARNING >/dev/null
 
 .PHONY: all build serve test check sanitize asan tsan fuzz clean packages test-packages check-packages
