@@ -13,7 +13,7 @@ flock 9  # tests start this side by side
 if ! cmp -s "$requirements" "$venv/installed.txt"; then
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
-  if ! { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check \
+  if ! { python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --no-cache-dir --disable-pip-version-check \
     --retries 1 --timeout 20 -r "$requirements"; } >"$log" 2>&1; then
     echo "python_venv: cannot install $requirements: $(tail -n 1 "$log")" >&2
     exit 1
