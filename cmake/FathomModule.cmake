@@ -71,7 +71,8 @@ endfunction()
 
 # fathom_python_tests(FOLDER [PROGRAM target]): one ctest per tests/FOLDER/*_test.py, run by unittest. The
 # environment variable FATHOM_BUILD_DIR names the build, and with PROGRAM, FATHOM_PROGRAM that program. A test
-# that exits with 77 was skipped; it says why (tools/run_tests.py).
+# that exits with 77 was skipped; it says why (tools/run_tests.py). The time is for one processor that others keep
+# busy.
 function(fathom_python_tests folder)
   cmake_parse_arguments(arg "" "PROGRAM" "" ${ARGN})
   file(GLOB scripts CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${folder}/*_test.py")
@@ -84,7 +85,7 @@ function(fathom_python_tests folder)
     if(arg_PROGRAM)
       list(APPEND environment "FATHOM_PROGRAM=$<TARGET_FILE:${arg_PROGRAM}>")
     endif()
-    set_tests_properties(${prefix}.${name} PROPERTIES LABELS cpu TIMEOUT 600 SKIP_RETURN_CODE 77
+    set_tests_properties(${prefix}.${name} PROPERTIES LABELS cpu TIMEOUT 1800 SKIP_RETURN_CODE 77
       ENVIRONMENT "${environment}")
   endforeach()
 endfunction()

@@ -9,12 +9,13 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients"))
+import skipping  # noqa: E402
 import venv_python  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
 if not CHROMIUM or not CHROMEDRIVER:
-    venv_python.skip("no chromium or no chromedriver; tools/install_packages.sh test installs them")
+    skipping.skip("no chromium or no chromedriver", "tools/install_packages.sh test")
 venv_python.enter()
 
 from selenium import webdriver  # noqa: E402
