@@ -21,7 +21,7 @@ TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
 # What the sanitizer runs leave out, and why: patterns of test names for tools/run_tests.py, which lists them.
 ASAN_LEFT_OUT := \
   --leave-out '^apps\.command_line$$' 'starts the program a hundred times, for minutes; to run it: make test' \
-  --leave-out '^server\.page\.page$$' 'runs against a server in Python; to run it: make test'
+  --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test'
 TSAN_LEFT_OUT := \
   --leave-out '^server\.page\.' 'needs the program, which is not built here; to run it: make test' \
   --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'

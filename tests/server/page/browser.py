@@ -3,7 +3,10 @@ import atexit
 import functools
 import json
 import pathlib
+import re
 import shutil
+import socket
+import subprocess
 import sys
 import time
 import unittest
@@ -12,18 +15,40 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients"))
 import skipping  # noqa: E402
 import venv_python  # noqa: E402
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-CHROMEDRIVER = shutil.which("chromedriver")
-if not CHROMIUM or not CHROMEDRIVER:
-    skipping.skip("no chromium or no chromedriver", "tools/install_packages.sh test")
+# A machine with one processor that others keep busy. A wait ends when its condition holds; this is for what never comes.
+PATIENCE_SECONDS = 120
+START_SECONDS = 300  # until Chromium answers its driver
+
+
+def found(*names):
+    """(path, major version) of the first of them that runs."""
+    for path in filter(None, map(shutil.which, names)):
+        try:
+            done = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=START_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        version = re.search(r"(\d+)\.\d+\.\d+", done.stdout)
+        if done.returncode == 0 and version:
+            return path, int(version[1])
+    return skipping.skip(f"no {names[0]} runs on this machine",
+                         "tools/install_packages.sh test, or install Chromium and its chromedriver")
+
+
+CHROMIUM, CHROMIUM_VERSION = found("chromium", "chromium-browser", "google-chrome")
+CHROMEDRIVER, CHROMEDRIVER_VERSION = found("chromedriver")
+if CHROMIUM_VERSION != CHROMEDRIVER_VERSION:
+    skipping.skip(f"chromium has version {CHROMIUM_VERSION} and chromedriver {CHROMEDRIVER_VERSION}",
+                  "install both from one source")
 venv_python.enter()
 
 from selenium import webdriver  # noqa: E402
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
+from fake_server import FakeServer  # noqa: E402
+
 DESKTOP, PHONE = (1280, 800), (360, 740)
-PATIENCE_SECONDS = 30  # a busy machine with two processors
 
 
 @functools.cache
@@ -35,9 +60,13 @@ def chromium():
                      "--disable-background-networking", "--disable-component-update"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(CHROMEDRIVER))
-    driver.set_script_timeout(PATIENCE_SECONDS)
+    socket.setdefaulttimeout(START_SECONDS)  # Selenium takes it for its commands to the driver
+    try:
+        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(CHROMEDRIVER))
+    finally:
+        socket.setdefaulttimeout(None)
     atexit.register(driver.quit)
+    driver.set_script_timeout(PATIENCE_SECONDS)
     return driver
 
 
@@ -51,19 +80,27 @@ class PageTest(unittest.TestCase):
     def url(self):
         raise NotImplementedError
 
-    def open(self, size=DESKTOP, scheme="light", motion="no-preference", keep=False, view=""):
+    def leave(self):
+        """No page is left that asks a server or writes into the storage."""
+        self.driver.get("about:blank")
+
+    def open(self, size=DESKTOP, scheme="light", motion="no-preference", keep=False, view="", answered=True):
+        """The page; answered: once it knows how the engine is. keep: with what it had stored."""
         driver = self.driver
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE})
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [
             {"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": motion}]})
-        if driver.current_url.startswith(self.url()):
-            if not keep:
-                driver.execute_script("sessionStorage.clear(); localStorage.clear()")
-            driver.get("about:blank")  # or an address with # would not load the page again
+        if keep:
+            self.leave()  # or an address with # would not load the page again
+        else:
+            driver.get(self.url() + "page/icon.svg")  # the page's origin without the page
+            driver.execute_script("sessionStorage.clear(); localStorage.clear()")
         driver.get_log("browser")
         driver.get(self.url() + view)
-        self.wait_for_script("document.getElementById('pulse-text').textContent !== 'Connecting'")
+        if answered:
+            self.wait_for_script("document.getElementById('pulse-text').textContent !== 'Connecting'",
+                                 "the page's first answer from /stats")
 
     def id(self, name):
         return self.driver.find_element(By.ID, name)
@@ -77,21 +114,27 @@ class PageTest(unittest.TestCase):
     def script(self, text, *arguments):
         return self.driver.execute_script(text, *arguments)
 
-    def until(self, condition, message="nothing happened", seconds=PATIENCE_SECONDS):
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            value = condition()
+    def until(self, condition, what):
+        """Waits until the condition holds and returns its value. An element that is not there yet, or was just
+        replaced, is one that does not fulfil it yet."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                value = condition()
+            except (NoSuchElementException, StaleElementReferenceException):
+                value = None
             if value:
                 return value
+            if time.monotonic() > end:
+                self.fail(f"waited {PATIENCE_SECONDS} s for {what}")
             time.sleep(0.03)
-        self.fail(message)
 
-    def wait_for_script(self, condition, message="nothing happened"):
-        """Looked at by the page itself, in one round trip to it."""
-        self.assertTrue(self.driver.execute_async_script(f"""
-          const done = arguments[0], end = performance.now() + {900 * PATIENCE_SECONDS};
+    def wait_for_script(self, condition, what):
+        """Looked at by the page itself, in few round trips to it."""
+        self.until(lambda: self.driver.execute_async_script(f"""
+          const done = arguments[0], end = performance.now() + 5000;
           const look = () => ({condition}) ? done(true) : performance.now() > end ? done(false) : setTimeout(look, 10);
-          look()"""), message)
+          look()"""), what)
 
     def type(self, text):
         self.id("prompt").send_keys(text)
@@ -101,7 +144,7 @@ class PageTest(unittest.TestCase):
 
     def wait_for_answer(self):
         self.wait_for_script("!document.getElementById('send').hidden && "
-                             "document.querySelector('.message.assistant[aria-busy=false]')", "the answer did not end")
+                             "document.querySelector('.message.assistant[aria-busy=false]')", "the end of the answer")
 
     def ask(self, text):
         self.send(text)
@@ -123,3 +166,15 @@ class PageTest(unittest.TestCase):
 
     def console_errors(self):
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+
+
+class FakeServerTest(PageTest):
+    """On a server of its own that plays back answers."""
+
+    def setUp(self):
+        self.server = FakeServer()
+        self.addCleanup(self.server.close)
+        self.addCleanup(self.leave)  # before the server goes, or the page would note errors for the next test
+
+    def url(self):
+        return self.server.url

@@ -5,9 +5,11 @@
     driver.get(server.url)
     server.requests[-1]["temperature"]
 
-An answer may also hold a threading.Event: what follows waits until it is set.
+An answer may also hold a threading.Event: what follows waits until it is set. It may be endless (itertools.repeat).
 """
+import html
 import http.server
+import itertools
 import json
 import math
 import pathlib
@@ -17,7 +19,6 @@ import time
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "src" / "server" / "page"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
          ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
-PATIENCE_SECONDS = 60
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
 
@@ -50,6 +51,10 @@ def usage(prompt, completion, cached=0):
                                      "prompt_tokens_details": {"cached_tokens": cached} if cached else None}}
 
 
+WEATHER_CALL = [tool_call(0, "get_weather"), tool_call(0, None, '{"city": "Os'), tool_call(0, None, 'lo", "days": 3}'),
+                ending("tool_calls"), usage(90, 20)]
+
+
 def busy_samples(now, count=300):
     """A load that comes in waves, with a pause in it."""
     samples = []
@@ -66,8 +71,14 @@ def busy_samples(now, count=300):
     return samples
 
 
+class Listener(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # of a browser that connects faster than a busy machine accepts
+
+
 class FakeServer:
     def __init__(self):
+        self.model = "deepseek-ai/DeepSeek-V3.1"
         self.answer = [content("Hello!"), ending("stop"), usage(5, 2)]
         self.event_seconds = 0.002
         self.error = None           # (status, body) instead of an answer
@@ -76,12 +87,22 @@ class FakeServer:
         self.paths = []             # of all requests
         self.cut_off = threading.Event()   # the client closed a stream
         self.closed = False
-        self.stats = lambda now: busy_samples(now)
+        self.held = {}              # path: the event that its answers wait for
+        self.stats = busy_samples
         handler = type("Handler", (Handler,), {"owner": self})
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.daemon_threads = True
+        self.server = Listener(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def hold(self, *paths):
+        """Answers to GET wait until the event that is returned is set, or the server closes."""
+        event = threading.Event()
+        self.held |= {path: event for path in paths}
+        return event
+
+    def wait(self, event):
+        while not event.wait(0.1) and not self.closed:
+            pass
 
     def close(self):
         self.closed = True
@@ -116,11 +137,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         path = self.path.split("?")[0]
         self.owner.paths.append(path)
+        if path in self.owner.held:
+            self.owner.wait(self.owner.held[path])
         file = PAGE / ("index.html" if path == "/" else pathlib.PurePosixPath(path).name)
         if (path == "/" or path.startswith("/page/")) and file.suffix in TYPES and file.is_file():
-            return self.reply(200, file.read_bytes(), TYPES[file.suffix], [("Content-Security-Policy", POLICY)])
+            text = file.read_text(encoding="utf-8").replace("{{served_model}}", html.escape(self.owner.model))
+            return self.reply(200, text.encode(), TYPES[file.suffix], [("Content-Security-Policy", POLICY)])
         if path == "/v1/models":
-            return self.reply(200, {"object": "list", "data": [{"id": "deepseek-ai/DeepSeek-V3.1", "object": "model"}]})
+            return self.reply(200, {"object": "list", "data": [{"id": self.owner.model, "object": "model"}]})
         if path == "/stats":
             return self.reply(200, self.stats_body())
         return self.reply(404, {"error": {"message": "no such path"}})
@@ -128,10 +152,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def stats_body(self):
         now = time.time()
         since = float(self.path.split("since=")[1]) if "since=" in self.path else 0
-        samples = [s for s in self.owner.stats(now) if s["t"] > since]
+        samples = self.owner.stats(now)
         current = dict(samples[-1]) if samples else {"running": 0, "queued": 0}
         current |= {"kv_blocks": 7812, "block_tokens": 64, "output_tokens": 1843211}
-        return {"now": now, "interval_s": 1, "model": "deepseek-ai/DeepSeek-V3.1", "current": current, "samples": samples}
+        return {"now": now, "interval_s": 1, "model": self.owner.model, "current": current,
+                "samples": [sample for sample in samples if sample["t"] > since]}
 
     def do_POST(self):
         self.owner.paths.append(self.path)
@@ -148,9 +173,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             self.wfile.write(b": keep-alive\n\n")
             first = delta(role="assistant", content="")
-            for event in [first, *self.owner.answer]:
+            for event in itertools.chain([first], self.owner.answer):
                 if isinstance(event, threading.Event):
-                    event.wait(PATIENCE_SECONDS)
+                    self.owner.wait(event)
                     continue
                 self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
                 time.sleep(self.owner.event_seconds)
