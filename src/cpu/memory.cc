@@ -80,6 +80,13 @@ void* allocate(int64_t bytes) {
 
 void deallocate(void* data) { std::free(data); }
 
+void touch_pages(void* data, int64_t bytes) {
+  constexpr int64_t kSmallestPageBytes = 4096;
+  volatile char* const pages = static_cast<char*>(data);
+  for (int64_t at = 0; at < bytes; at += kSmallestPageBytes) pages[at] = 0;
+  if (bytes > 0) pages[bytes - 1] = 0;
+}
+
 int64_t free_memory_bytes() { return free_memory_bytes("/proc", "/sys/fs/cgroup"); }
 
 int64_t free_memory_bytes(const std::string& proc_path, const std::string& cgroup_path) {

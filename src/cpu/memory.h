@@ -16,6 +16,8 @@ namespace fathom::cpu {
 // bytes give a valid pointer.
 void* allocate(int64_t bytes);
 void deallocate(void* data);
+// Writes to every page, so that the kernel has handed it out. Destroys the contents.
+void touch_pages(void* data, int64_t bytes);
 
 // What may be allocated without swapping: MemAvailable, less where a cgroup limits this process.
 int64_t free_memory_bytes();

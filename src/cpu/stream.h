@@ -4,7 +4,7 @@
 //
 //   std::unique_ptr<ops::Stream> stream = std::make_unique<CpuStream>(reference_backend());
 //
-// Owns its scratch memory, which only grows. One thread at a time.
+// Owns its scratch memory. One thread at a time.
 
 #include "ops/stream.h"
 
@@ -16,37 +16,44 @@ class CpuStream : public ops::Stream {
   ~CpuStream() override;
 
   void synchronize() override {}
-  // Growing does not keep the contents. Aborts when there is no memory.
-  void* scratch(int64_t bytes) override;
-  int64_t scratch_bytes() const override { return scratch_bytes_; }
+  void touch(void* data, int64_t bytes) override;
+
+ protected:
+  void* allocate_scratch(int64_t bytes) override;
 
  private:
-  void* scratch_ = nullptr;
-  int64_t scratch_bytes_ = 0;
+  void* memory_ = nullptr;
 };
 
-// Cuts one scratch allocation into typed, 64-byte aligned pieces.
+// Cuts the scratch of an operator into typed, 64-byte aligned pieces. Without memory it measures: the same
+// code says what the operator needs and finds its pieces, so the two cannot differ.
 //
-//   ScratchPlan plan;
-//   const int64_t values = plan.add<float>(n), ids = plan.add<int32_t>(n);
-//   char* base = static_cast<char*>(stream.scratch(plan.bytes()));
-//   float* v = ScratchPlan::at<float>(base, values);
-class ScratchPlan {
+//   struct Rows { float* values; int32_t* ids; };
+//   Rows carve(const Args& args, ScratchArena& arena) {
+//     return {.values = arena.take<float>(n), .ids = arena.take<int32_t>(n)};
+//   }
+//   int64_t some_operator_scratch(const Args& args, const ops::Stream&) {
+//     ScratchArena arena;
+//     carve(args, arena);
+//     return arena.bytes();
+//   }
+//   ... ScratchArena arena(stream.scratch());  const Rows rows = carve(args, arena);
+class ScratchArena {
  public:
-  // Returns the offset of the piece.
+  ScratchArena() = default;
+  explicit ScratchArena(void* data) : data_(static_cast<char*>(data)) {}
+
+  // Null when measuring.
   template <class T>
-  int64_t add(int64_t count) {
-    const int64_t offset = bytes_;
+  T* take(int64_t count) {
+    char* const piece = data_ == nullptr ? nullptr : data_ + bytes_;
     bytes_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
-    return offset;
+    return reinterpret_cast<T*>(piece);
   }
   int64_t bytes() const { return bytes_; }
-  template <class T>
-  static T* at(void* base, int64_t offset) {
-    return reinterpret_cast<T*>(static_cast<char*>(base) + offset);
-  }
 
  private:
+  char* data_ = nullptr;
   int64_t bytes_ = 0;
 };
 

@@ -13,7 +13,7 @@ struct Entry {
 
 template <auto Member>
 bool has(const Backend& backend) {
-  return backend.*Member != nullptr;
+  return (backend.*Member).run != nullptr;
 }
 
 constexpr std::array kEntries = {

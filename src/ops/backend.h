@@ -1,7 +1,7 @@
 #pragma once
-// The backend table: one function pointer per operator, filled by cpu/ or cuda/ and chosen by apps/.
+// The backend table: what each operator needs and does, filled by cpu/ or cuda/ and chosen by apps/.
 // Callers use the functions in ops/<operator>.h, which check shapes by name and then go through the table
-// of the stream they are given. A null entry means "not provided"; missing_operators() turns that into a
+// of the stream they are given. An empty entry means "not provided"; missing_operators() turns that into a
 // start-up error that names operator, dtype and device.
 //
 //   const ops::Backend& backend = cpu::fast_backend();
@@ -42,6 +42,15 @@ struct SampleArgs;
 struct StepInputsArgs;
 struct CommitTokensArgs;
 
+// What a backend has for an operator. Calls go through ops::dispatch (ops/boundary.h).
+template <class Args>
+struct Operator {
+  void (*run)(const Args&, Stream&) = nullptr;  // null = not provided
+  // The scratch of a call, a function of shapes alone: it reads no tensor's data and does not look at the
+  // number of blocks of a cache, which is chosen afterwards. Never less for more tokens. Null = none.
+  int64_t (*scratch_bytes)(const Args&, const Stream&) = nullptr;
+};
+
 struct StreamConfig {
   int num_threads = 0;  // CPU: 0 = one per physical core of the process's affinity mask
 };
@@ -65,25 +74,25 @@ struct Backend {
   // this type.
   bool (*supports)(std::string_view op, tensor::DType dtype) = nullptr;
 
-  void (*embedding)(const EmbeddingArgs&, Stream&) = nullptr;
-  void (*gather_rows)(const GatherRowsArgs&, Stream&) = nullptr;
-  void (*rms_norm)(const RmsNormArgs&, Stream&) = nullptr;
-  void (*linear)(const LinearArgs&, Stream&) = nullptr;
-  void (*head_linear)(const HeadLinearArgs&, Stream&) = nullptr;
-  void (*rope_table)(const RopeTableArgs&, Stream&) = nullptr;
-  void (*rope)(const RopeArgs&, Stream&) = nullptr;
-  void (*kv_append)(const KvAppendArgs&, Stream&) = nullptr;
-  void (*kv_gather)(const KvGatherArgs&, Stream&) = nullptr;
-  void (*mla_absorbed)(const MlaAbsorbedArgs&, Stream&) = nullptr;
-  void (*mla_expanded)(const MlaExpandedArgs&, Stream&) = nullptr;
-  void (*mla_finish)(const MlaFinishArgs&, Stream&) = nullptr;
-  void (*silu_mul)(const SiluMulArgs&, Stream&) = nullptr;
-  void (*moe_gate)(const MoeGateArgs&, Stream&) = nullptr;
-  void (*moe_experts)(const MoeExpertsArgs&, Stream&) = nullptr;
-  void (*quantize_fp8)(const QuantizeFp8Args&, Stream&) = nullptr;
-  void (*sample)(const SampleArgs&, Stream&) = nullptr;
-  void (*step_inputs)(const StepInputsArgs&, Stream&) = nullptr;
-  void (*commit_tokens)(const CommitTokensArgs&, Stream&) = nullptr;
+  Operator<EmbeddingArgs> embedding;
+  Operator<GatherRowsArgs> gather_rows;
+  Operator<RmsNormArgs> rms_norm;
+  Operator<LinearArgs> linear;
+  Operator<HeadLinearArgs> head_linear;
+  Operator<RopeTableArgs> rope_table;
+  Operator<RopeArgs> rope;
+  Operator<KvAppendArgs> kv_append;
+  Operator<KvGatherArgs> kv_gather;
+  Operator<MlaAbsorbedArgs> mla_absorbed;
+  Operator<MlaExpandedArgs> mla_expanded;
+  Operator<MlaFinishArgs> mla_finish;
+  Operator<SiluMulArgs> silu_mul;
+  Operator<MoeGateArgs> moe_gate;
+  Operator<MoeExpertsArgs> moe_experts;
+  Operator<QuantizeFp8Args> quantize_fp8;
+  Operator<SampleArgs> sample;
+  Operator<StepInputsArgs> step_inputs;
+  Operator<CommitTokensArgs> commit_tokens;
 };
 
 // What a model needs: an operator and, where it reads weights or cache rows, their type.

@@ -20,11 +20,13 @@ inline void expect_contiguous(std::string_view name, const tensor::Tensor& tenso
                name << " is a strided " << tensor.describe() << ", must be contiguous");
 }
 
+// The only way to an operator of a backend: what it needs is there, or counted and nothing else, before it runs.
 template <class Args>
-void dispatch(std::string_view op, void (*entry)(const Args&, Stream&), const Args& args,
-              Stream& stream) {
-  FATHOM_CHECK(entry != nullptr, stream.backend().name << " has no operator " << op);
-  entry(args, stream);
+void dispatch(std::string_view op, const Operator<Args>& entry, const Args& args, Stream& stream) {
+  FATHOM_CHECK(entry.run != nullptr, stream.backend().name << " has no operator " << op);
+  const int64_t bytes =
+      entry.scratch_bytes == nullptr ? Stream::kNoScratch : entry.scratch_bytes(args, stream);
+  if (stream.begin_operator(op, bytes)) entry.run(args, stream);
 }
 
 }  // namespace fathom::ops

@@ -2,10 +2,19 @@
 // Stream: an ordered queue of work on one device, handed to every operator. A CPU stream runs each
 // operator to its end before it returns; a CUDA stream enqueues it.
 //
-// One thread submits to a stream at a time. The stream owns its scratch memory; scratch() hands it to the
-// operator that is being enqueued and may only grow while the engine warms up (largest step once).
+// The stream owns the scratch memory of its operators. An operator says how much it needs beside its entry in
+// the backend table (Operator::scratch_bytes), the call through the table provides it, and the operator
+// takes it with scratch(): there is no other way to it. So the same calls can be measured first:
+//
+//   stream->begin_measuring();
+//   model.forward(largest_step, ...);    // every operator says what it needs; none runs
+//   stream->seal_scratch();              // allocated and touched once: needing more is an error from here on
+//
+// A stream that is not sealed lets its scratch grow, which is what loading and tests want.
+// One thread submits to a stream at a time.
 
 #include <cstdint>
+#include <string_view>
 
 namespace fathom::ops {
 
@@ -21,14 +30,42 @@ class Stream {
   const Backend& backend() const { return *backend_; }
   // Waits until everything enqueued has been done.
   virtual void synchronize() = 0;
-  // At least `bytes` bytes aligned to 256, valid until the operator that asked has been done. An operator
-  // asks once: a second call may hand out the same memory, or move it without keeping its contents.
-  virtual void* scratch(int64_t bytes) = 0;
-  // The largest scratch() so far, for the memory plan.
-  virtual int64_t scratch_bytes() const = 0;
+  // Gives memory of the backend the pages that an operating system hands out at first use, so that no step
+  // waits for them. Leaves the contents undefined.
+  virtual void touch(void* data, int64_t bytes);
+
+  // Of the operator that is being enqueued: the bytes it said it needs, aligned to 256, undefined, valid until
+  // it has been done. Null for 0 bytes. REQUIRES: it said so (checked).
+  void* scratch() const;
+  // The most that one operator needed so far, measured or run.
+  int64_t scratch_bytes() const { return scratch_bytes_; }
+
+  // From here on operators are not run, so tensors may lie nowhere. REQUIRES: not sealed.
+  void begin_measuring();
+  // Ends measuring. Throws StartupError when there is no room.
+  void seal_scratch();
+
+  static constexpr int64_t kNoScratch = -1;
+  // For the call through the table (ops/boundary.h). Whether `op`, which needs this much, is to run now.
+  bool begin_operator(std::string_view op, int64_t bytes);
+
+ protected:
+  // At least `bytes` bytes aligned to 256, or null when there is no room. What it returned before is not
+  // used any more; its contents need not be kept. The stream owns both.
+  virtual void* allocate_scratch(int64_t bytes) = 0;
 
  private:
+  enum class Phase { kGrowing, kMeasuring, kSealed };
+
+  void grow_scratch(std::string_view op, int64_t bytes);
+
   const Backend* backend_;
+  Phase phase_ = Phase::kGrowing;
+  void* scratch_ = nullptr;
+  int64_t scratch_bytes_ = 0;
+  // Of the operator that is being enqueued.
+  std::string_view op_{};
+  int64_t op_bytes_ = kNoScratch;
 };
 
 }  // namespace fathom::ops

@@ -4,6 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <vector>
+
+#include "cpu/fast/fast_backend.h"
+#include "cpu/reference/reference_backend.h"
 
 #include "tests/scratch_directory.h"
 
@@ -61,6 +65,25 @@ TEST_F(FreeMemoryTest, understands_the_first_version_of_cgroups) {
 }
 
 TEST_F(FreeMemoryTest, of_this_machine_is_positive) { EXPECT_GT(free_memory_bytes(), 0); }
+
+TEST(TouchMemory, writes_to_every_page_and_nothing_beyond) {
+  constexpr int64_t kPage = 4096;
+  const std::unique_ptr<ops::Stream> streams[] = {reference_backend().make_stream({}),
+                                                  fast_backend().make_stream({.num_threads = 3})};
+  for (const std::unique_ptr<ops::Stream>& stream : streams) {
+    std::vector<char> memory(10'000'001, 7);
+    stream->touch(memory.data() + 1, static_cast<int64_t>(memory.size()) - 2);
+    EXPECT_EQ(memory.front(), 7);
+    EXPECT_EQ(memory.back(), 7);
+    int64_t untouched = 0;  // in a row
+    for (const char byte : memory) {
+      untouched = byte == 7 ? untouched + 1 : 0;
+      ASSERT_LE(untouched, kPage);
+    }
+    stream->touch(memory.data(), 0);
+    EXPECT_EQ(memory.front(), 7);
+  }
+}
 
 }  // namespace
 }  // namespace fathom::cpu

@@ -130,7 +130,7 @@ TEST(Model, picks_the_cheaper_attention_form_by_the_slice_alone) {
 
 TEST(Model, refuses_to_start_without_an_operator_and_names_it) {
   ops::Backend backend = cpu::reference_backend();
-  backend.moe_experts = nullptr;
+  backend.moe_experts = {};
   EXPECT_THAT(startup_error(demo_config(), backend), HasSubstr("moe_experts"));
   config::ModelConfig dense = demo_config();
   dense.n_routed_experts = 0;

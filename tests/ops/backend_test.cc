@@ -36,7 +36,7 @@ TEST_P(BackendTest, a_missing_operator_type_or_name_is_one_sentence_each) {
   ops::Backend reduced = backend();
   reduced.name = "cut";
   reduced.device = "a test";
-  reduced.linear = nullptr;
+  reduced.linear = {};
   EXPECT_THAT(ops::missing_operators(reduced, kDeepSeekV3),
               testing::ElementsAre("cut has no operator linear for f8_e4m3 on a test"));
   EXPECT_THAT(ops::missing_operators(reduced, {{"kv_append", DType::kI32}, {"nothing", act()}}),
@@ -65,20 +65,6 @@ TEST_P(BackendTest, copies_bring_back_what_was_sent) {
   stream().synchronize();
 }
 
-TEST_P(BackendTest, scratch_is_aligned_grows_and_reports_its_size) {
-  const std::unique_ptr<ops::Stream> fresh = backend().make_stream(GetParam().stream);
-  EXPECT_EQ(&fresh->backend(), &backend());
-  EXPECT_EQ(fresh->scratch_bytes(), 0);
-  void* first = fresh->scratch(1000);
-  ASSERT_NE(first, nullptr);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 256, 0u);
-  EXPECT_GE(fresh->scratch_bytes(), 1000);
-  EXPECT_NE(fresh->scratch(10), nullptr);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(fresh->scratch(1 << 20)) % 256, 0u);
-  EXPECT_GE(fresh->scratch_bytes(), 1 << 20);
-  EXPECT_NE(fresh->scratch(0), nullptr);
-}
-
 TEST(BackendDeathTest, calling_a_missing_operator_names_it) {
   static const ops::Backend empty = [] {
     ops::Backend backend;
@@ -89,8 +75,7 @@ TEST(BackendDeathTest, calling_a_missing_operator_names_it) {
    public:
     BareStream() : ops::Stream(empty) {}
     void synchronize() override {}
-    void* scratch(int64_t) override { return nullptr; }
-    int64_t scratch_bytes() const override { return 0; }
+    void* allocate_scratch(int64_t) override { return nullptr; }
   };
   BareStream stream;
   const Tensor gate_up = Tensor::contiguous(nullptr, DType::kF32, {1, 2, 4});

@@ -186,7 +186,7 @@ TEST_P(LinearTest, head_linear_rows_do_not_depend_on_the_batch) {
 }
 
 TEST_P(LinearTest, quantize_fp8_gives_exactly_the_values_and_scales_of_the_rule) {
-  if (backend().quantize_fp8 == nullptr) GTEST_SKIP() << lacks("quantize_fp8");
+  if (backend().quantize_fp8.run == nullptr) GTEST_SKIP() << lacks("quantize_fp8");
   for (const int64_t dim : {1, 61, 127, 128, 129, 576, 2046, 7168}) {
     for (const int64_t tokens : {0, 1, 69}) {
       SCOPED_TRACE(testing::Message() << tokens << "x" << dim);
@@ -207,7 +207,7 @@ TEST_P(LinearTest, quantize_fp8_gives_exactly_the_values_and_scales_of_the_rule)
 }
 
 TEST_P(LinearTest, quantize_fp8_keeps_nan_and_infinity_visible) {
-  if (backend().quantize_fp8 == nullptr) GTEST_SKIP() << lacks("quantize_fp8");
+  if (backend().quantize_fp8.run == nullptr) GTEST_SKIP() << lacks("quantize_fp8");
   HostTensor x(act(), {2, 130}, 1.0);
   x.at(0, 3) = std::nan("");
   x.at(1, 129) = INFINITY;

@@ -76,6 +76,10 @@ void rope(const ops::RopeArgs& args, ops::Stream& ops_stream) {
   });
 }
 
+int64_t kv_append_scratch(const ops::KvAppendArgs& args, const ops::Stream& stream) {
+  return fast_stream(stream).num_threads() * args.kv_a.dim(1) * int64_t{sizeof(float)};
+}
+
 void kv_append(const ops::KvAppendArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   const KernelTable& kernels = stream.kernels();
@@ -83,8 +87,7 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& ops_stream) {
   const int64_t kv_lora_rank = args.weight.dim(0);
   const int64_t num_slots = args.cache.dim(0) * args.cache.dim(1);
   const bool narrow = args.cache.dtype() == tensor::DType::kBf16;
-  auto* const rows =
-      static_cast<float*>(stream.scratch(stream.num_threads() * kv_dim * int64_t{sizeof(float)}));
+  auto* const rows = static_cast<float*>(stream.scratch());
   stream.run(tokens, tokens * kv_dim, [&](int64_t token, int worker) {
     const int64_t slot = *args.slots.row<int64_t>(token);
     if (slot == -1) return;  // padding

@@ -32,22 +32,22 @@ ops::Backend make_backend() {
   backend.name = "cpu";
   backend.device = device;
   backend.make_stream = make_stream<kIsa>;
-  backend.embedding = fast::embedding;
-  backend.gather_rows = fast::gather_rows;
-  backend.rms_norm = fast::rms_norm;
-  backend.linear = fast::linear;
-  backend.head_linear = fast::head_linear;
-  backend.rope = fast::rope;
-  backend.kv_append = fast::kv_append;
-  backend.kv_gather = fast::kv_gather;
-  backend.mla_absorbed = fast::mla_absorbed;
-  backend.mla_expanded = fast::mla_expanded;
-  backend.mla_finish = fast::mla_finish;
-  backend.silu_mul = fast::silu_mul;
-  backend.moe_gate = fast::moe_gate;
-  backend.moe_experts = fast::moe_experts;
-  backend.quantize_fp8 = fast::quantize_fp8;
-  backend.sample = fast::sample;
+  backend.embedding = {fast::embedding};
+  backend.gather_rows = {fast::gather_rows};
+  backend.rms_norm = {fast::rms_norm};
+  backend.linear = {fast::linear, fast::linear_scratch};
+  backend.head_linear = {fast::head_linear, fast::head_linear_scratch};
+  backend.rope = {fast::rope};
+  backend.kv_append = {fast::kv_append, fast::kv_append_scratch};
+  backend.kv_gather = {fast::kv_gather};
+  backend.mla_absorbed = {fast::mla_absorbed, fast::mla_absorbed_scratch};
+  backend.mla_expanded = {fast::mla_expanded, fast::mla_expanded_scratch};
+  backend.mla_finish = {fast::mla_finish};
+  backend.silu_mul = {fast::silu_mul};
+  backend.moe_gate = {fast::moe_gate, fast::moe_gate_scratch};
+  backend.moe_experts = {fast::moe_experts, fast::moe_experts_scratch};
+  backend.quantize_fp8 = {fast::quantize_fp8};
+  backend.sample = {fast::sample, fast::sample_scratch};
   return backend;
 }
 

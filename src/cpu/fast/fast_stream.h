@@ -23,6 +23,8 @@ class FastStream : public CpuStream {
 
   const KernelTable& kernels() const { return *kernels_; }
   int num_threads() const { return pool_.num_threads(); }
+  // In parallel: clearing pages takes the kernel as long as writing them.
+  void touch(void* data, int64_t bytes) override;
   // kWorkspaceBytes for each worker, 64-byte aligned.
   void* workspace(int worker) const;
 
@@ -47,5 +49,8 @@ class FastStream : public CpuStream {
 
 // REQUIRES: the stream was made by a fast backend.
 inline FastStream& fast_stream(ops::Stream& stream) { return static_cast<FastStream&>(stream); }
+inline const FastStream& fast_stream(const ops::Stream& stream) {
+  return static_cast<const FastStream&>(stream);
+}
 
 }  // namespace fathom::cpu

@@ -17,47 +17,79 @@ namespace {
 // Row pointers of a product and, for f8, the quantised rows behind them, all in scratch.
 struct PreparedRows {
   const float** values = nullptr;
-  const float** scales = nullptr;
+  const float** scales = nullptr;  // null without f8
   float** out = nullptr;
+  float* q = nullptr;        // f8: [tokens, q_stride(in)]
+  float* q_scale = nullptr;  // f8: [tokens, ceil(in / 128)]
 };
 
-PreparedRows prepare(const ops::LinearArgs& args, const WeightRows& weight, FastStream& stream) {
-  const int64_t tokens = args.x.dim(0), blocks = num_scale_blocks(weight.in);
-  const bool quantised = weight.kind == WeightKind::kF8;
-  // Quantised rows start on a vector boundary.
-  const int64_t q_stride = (weight.in + 15) / 16 * 16;
-  ScratchPlan plan;
-  const int64_t values = plan.add<const float*>(tokens), scales = plan.add<const float*>(tokens);
-  const int64_t out = plan.add<float*>(tokens);
-  const int64_t q = plan.add<float>(quantised ? tokens * q_stride : 0);
-  const int64_t q_scale = plan.add<float>(quantised ? tokens * blocks : 0);
-  void* const base = stream.scratch(plan.bytes());
-  PreparedRows rows{.values = ScratchPlan::at<const float*>(base, values),
-                    .scales = quantised ? ScratchPlan::at<const float*>(base, scales) : nullptr,
-                    .out = ScratchPlan::at<float*>(base, out)};
-  float* const q_data = ScratchPlan::at<float>(base, q);
-  float* const scale_data = ScratchPlan::at<float>(base, q_scale);
+// Quantised rows start on a vector boundary.
+int64_t q_stride(int64_t in) { return (in + 15) / 16 * 16; }
+
+PreparedRows carve(const ops::LinearArgs& args, ScratchArena& arena) {
+  const int64_t tokens = args.x.dim(0), in = args.x.dim(1);
+  PreparedRows rows{.values = arena.take<const float*>(tokens), .out = arena.take<float*>(tokens)};
+  if (args.weight.data.dtype() == tensor::DType::kF8E4M3) {
+    rows.scales = arena.take<const float*>(tokens);
+    rows.q = arena.take<float>(tokens * q_stride(in));
+    rows.q_scale = arena.take<float>(tokens * num_scale_blocks(in));
+  }
+  return rows;
+}
+
+PreparedRows prepare(const ops::LinearArgs& args, FastStream& stream) {
+  const int64_t tokens = args.x.dim(0), in = args.x.dim(1);
+  const int64_t stride = q_stride(in), blocks = num_scale_blocks(in);
+  ScratchArena arena(stream.scratch());
+  const PreparedRows rows = carve(args, arena);
+  const bool quantised = rows.scales != nullptr;
   for (int64_t i = 0; i < tokens; ++i) {
     rows.out[i] = args.out.row<float>(i);
-    rows.values[i] = quantised ? q_data + i * q_stride : args.x.row<float>(i);
-    if (quantised) rows.scales[i] = scale_data + i * blocks;
+    rows.values[i] = quantised ? rows.q + i * stride : args.x.row<float>(i);
+    if (quantised) rows.scales[i] = rows.q_scale + i * blocks;
   }
   if (quantised) {
-    stream.run(tokens, tokens * weight.in, [&](int64_t i, int) {
-      stream.kernels().quantize_row(args.x.row<float>(i), weight.in, q_data + i * q_stride,
-                                    scale_data + i * blocks);
+    stream.run(tokens, tokens * in, [&](int64_t i, int) {
+      stream.kernels().quantize_row(args.x.row<float>(i), in, rows.q + i * stride,
+                                    rows.q_scale + i * blocks);
     });
   }
   return rows;
 }
 
+// Row pointers of every head: [heads, tokens].
+struct HeadRows {
+  const float** x = nullptr;
+  float** out = nullptr;
+};
+
+HeadRows carve(const ops::HeadLinearArgs& args, ScratchArena& arena) {
+  const int64_t rows = args.x.dim(0) * args.x.dim(1);
+  return {.x = arena.take<const float*>(rows), .out = arena.take<float*>(rows)};
+}
+
+template <class Args>
+int64_t carved_bytes(const Args& args) {
+  ScratchArena arena;
+  carve(args, arena);
+  return arena.bytes();
+}
+
 }  // namespace
+
+int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream&) {
+  return carved_bytes(args);
+}
+
+int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
+  return carved_bytes(args);
+}
 
 void linear(const ops::LinearArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   const WeightRows weight = WeightRows::of(args.weight);
   const int64_t tokens = args.x.dim(0);
-  const PreparedRows rows = prepare(args, weight, stream);
+  const PreparedRows rows = prepare(args, stream);
   const bool direct = tokens <= stream.kernels().direct_tokens;
   const int64_t step =
       direct ? rows_per_task(weight.rows, weight.in, tokens, stream.num_threads()) : kTileRows;
@@ -81,16 +113,12 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1);
   const int64_t out_dim = args.weight.dim(1), in_dim = args.weight.dim(2);
-  ScratchPlan plan;
-  const int64_t values = plan.add<const float*>(heads * tokens);
-  const int64_t outs = plan.add<float*>(heads * tokens);
-  void* const base = stream.scratch(plan.bytes());
-  const float** const x = ScratchPlan::at<const float*>(base, values);
-  float** const out = ScratchPlan::at<float*>(base, outs);
+  ScratchArena arena(stream.scratch());
+  const HeadRows rows = carve(args, arena);
   for (int64_t head = 0; head < heads; ++head) {
     for (int64_t token = 0; token < tokens; ++token) {
-      x[head * tokens + token] = args.x.row<float>(token, head);
-      out[head * tokens + token] = args.out.row<float>(token, head);
+      rows.x[head * tokens + token] = args.x.row<float>(token, head);
+      rows.out[head * tokens + token] = args.out.row<float>(token, head);
     }
   }
   const TokenGroups groups(tokens);
@@ -100,8 +128,8 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& ops_stream) {
                const int64_t end = groups.begin(task % groups.count + 1), at = head * tokens + row;
                const WeightRows weight = WeightRows::of({.data = args.weight[head], .scale = {}});
                multiply(stream.kernels(), weight,
-                        {.x = {x + at, nullptr, end - row},
-                         .out = out + at,
+                        {.x = {rows.x + at, nullptr, end - row},
+                         .out = rows.out + at,
                          .workspace = stream.workspace(worker)},
                         0, out_dim);
              });

@@ -59,6 +59,36 @@ class HeadStates {
   float* acc_[kHeads];
 };
 
+int64_t num_head_groups(const ops::MlaAbsorbedArgs& args) {
+  return (args.out.dim(1) + kHeads - 1) / kHeads;
+}
+
+// With more units than this every thread has enough of its own.
+int64_t max_spread_units(const FastStream& stream) { return 2 * stream.num_threads() - 1; }
+
+// Widened rows, packed queries, scores and two states.
+int64_t floats_of_worker(const ops::MlaAbsorbedArgs& args) {
+  const int64_t kv_dim = args.cache.dim(2);
+  return kKeyBlock * kv_dim + kHeads * kv_dim + kQueryBlock * kKeyBlock +
+         2 * HeadStates::num_floats(args.out.dim(2));
+}
+
+struct AbsorbedScratch {
+  Unit* units = nullptr;
+  float* workers = nullptr;
+  float* parts = nullptr;  // states of the chunks of units that are spread
+};
+
+AbsorbedScratch carve(const ops::MlaAbsorbedArgs& args, const FastStream& stream,
+                      ScratchArena& arena) {
+  const int64_t max_units = args.out.dim(0) * num_head_groups(args);
+  // A tree's rows after the token's own may reach into one more chunk.
+  const int64_t max_parts = std::min(max_units, max_spread_units(stream)) * (kChunks + 1);
+  return {.units = arena.take<Unit>(max_units),
+          .workers = arena.take<float>(stream.num_threads() * floats_of_worker(args)),
+          .parts = arena.take<float>(max_parts * HeadStates::num_floats(args.out.dim(2)))};
+}
+
 class MlaAbsorbed {
  public:
   MlaAbsorbed(const ops::MlaAbsorbedArgs& args, FastStream& stream)
@@ -69,15 +99,21 @@ class MlaAbsorbed {
         rank_(args.out.dim(2)),
         rope_(args.q_rope.dim(2)),
         kv_dim_(args.cache.dim(2)),
-        state_floats_(HeadStates::num_floats(rank_)) {}
+        state_floats_(HeadStates::num_floats(rank_)),
+        worker_floats_(floats_of_worker(args)) {
+    ScratchArena arena(stream.scratch());
+    const AbsorbedScratch scratch = carve(args, stream, arena);
+    units_ = scratch.units;
+    workers_ = scratch.workers;
+    parts_ = scratch.parts;
+  }
 
   void run() {
-    allocate();
     for (int32_t seq = 0; seq < args_.kv_len.dim(0); ++seq) add_sequence(seq);
     int64_t rows = 0;
     for (int64_t u = 0; u < num_units_; ++u) rows += units_[u].end;
     const int64_t work = rows * kHeads * kv_dim_;
-    if (num_units_ > max_spread_units() || num_chunks_ == num_units_) {
+    if (num_units_ > max_spread_units(stream_) || num_chunks_ == num_units_) {
       stream_.run(num_units_, work, [&](int64_t u, int worker) { run_unit(units_[u], worker); });
       return;
     }
@@ -92,28 +128,6 @@ class MlaAbsorbed {
   }
 
  private:
-  int64_t groups() const { return (heads_ + kHeads - 1) / kHeads; }
-
-  // With more units than this every thread has enough of its own.
-  int64_t max_spread_units() const { return 2 * stream_.num_threads() - 1; }
-
-  // A function of shapes alone, and never less for more tokens.
-  void allocate() {
-    const int64_t max_units = args_.out.dim(0) * groups();
-    worker_floats_ =
-        kKeyBlock * kv_dim_ + kHeads * kv_dim_ + kQueryBlock * kKeyBlock + 2 * state_floats_;
-    ScratchPlan plan;
-    const int64_t units = plan.add<Unit>(max_units);
-    const int64_t workers = plan.add<float>(stream_.num_threads() * worker_floats_);
-    // A tree's rows after the token's own may reach into one more chunk.
-    const int64_t parts =
-        plan.add<float>(std::min(max_units, max_spread_units()) * (kChunks + 1) * state_floats_);
-    void* const base = stream_.scratch(plan.bytes());
-    units_ = ScratchPlan::at<Unit>(base, units);
-    workers_ = ScratchPlan::at<float>(base, workers);
-    parts_ = ScratchPlan::at<float>(base, parts);
-  }
-
   void add_sequence(int32_t seq) {
     const int32_t begin = *args_.query_start.row<int32_t>(seq);
     const int32_t end = *args_.query_start.row<int32_t>(seq + 1);
@@ -137,7 +151,7 @@ class MlaAbsorbed {
       const int64_t end_row = visible.end(kv_len);
       const int64_t chunk_rows = chunk_rows_at(kv_len - end + token);
       const auto chunks = static_cast<int32_t>((end_row + chunk_rows - 1) / chunk_rows);
-      for (int64_t g = 0; g < groups(); ++g) {
+      for (int64_t g = 0; g < num_head_groups(args_); ++g) {
         units_[num_units_++] = {
             .seq = seq,
             .token = token,
@@ -248,8 +262,7 @@ class MlaAbsorbed {
   const ops::MlaAbsorbedArgs& args_;
   FastStream& stream_;
   const KernelTable& kernels_;
-  const int64_t heads_, rank_, rope_, kv_dim_, state_floats_;
-  int64_t worker_floats_ = 0;
+  const int64_t heads_, rank_, rope_, kv_dim_, state_floats_, worker_floats_;
   Unit* units_ = nullptr;
   int64_t num_units_ = 0, num_chunks_ = 0;
   float* workers_ = nullptr;
@@ -257,6 +270,12 @@ class MlaAbsorbed {
 };
 
 }  // namespace
+
+int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
+  ScratchArena arena;
+  carve(args, fast_stream(stream), arena);
+  return arena.bytes();
+}
 
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   MlaAbsorbed(args, fast_stream(stream)).run();

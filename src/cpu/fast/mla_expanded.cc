@@ -15,6 +15,11 @@ namespace fathom::cpu::fast {
 
 namespace {
 
+// Keys and values of a block, and its scores.
+int64_t floats_of_worker(const ops::MlaExpandedArgs& args) {
+  return kKeyBlock * (args.q.dim(2) + args.state_acc.dim(2)) + kQueryBlock * kKeyBlock;
+}
+
 class MlaExpanded {
  public:
   MlaExpanded(const ops::MlaExpandedArgs& args, FastStream& stream)
@@ -25,13 +30,12 @@ class MlaExpanded {
         key_dim_(args.q.dim(2)),
         rope_(args.k_rope.dim(1)),
         v_head_dim_(args.state_acc.dim(2)),
-        key_end_(args.key_begin + args.kv.dim(0)) {}
+        key_end_(args.key_begin + args.kv.dim(0)),
+        worker_floats_(floats_of_worker(args)),
+        workers_(static_cast<float*>(stream.scratch())) {}
 
   void run() {
     const int64_t blocks = (queries_ + kQueryBlock - 1) / kQueryBlock;
-    worker_floats_ = kKeyBlock * (key_dim_ + v_head_dim_) + kQueryBlock * kKeyBlock;
-    workers_ = static_cast<float*>(
-        stream_.scratch(stream_.num_threads() * worker_floats_ * int64_t{sizeof(float)}));
     stream_.run(blocks * heads_, queries_ * heads_ * args_.kv.dim(0) * (key_dim_ + v_head_dim_),
                 [&](int64_t task, int worker) {
                   // Late queries see the most keys: they go first, so no long task is left for last.
@@ -115,11 +119,15 @@ class MlaExpanded {
   const ops::MlaExpandedArgs& args_;
   FastStream& stream_;
   const int64_t queries_, heads_, key_dim_, rope_, v_head_dim_, key_end_;
-  int64_t worker_floats_ = 0;
-  float* workers_ = nullptr;
+  const int64_t worker_floats_;
+  float* const workers_;
 };
 
 }  // namespace
+
+int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream& stream) {
+  return fast_stream(stream).num_threads() * floats_of_worker(args) * int64_t{sizeof(float)};
+}
 
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
   MlaExpanded(args, fast_stream(stream)).run();

@@ -29,6 +29,57 @@ struct Routing {
   int32_t* place = nullptr;   // [tokens * num_experts_per_tok] where a pair went, -1 = skipped
 };
 
+bool is_quantised(const ops::MoeExpertsArgs& args) {
+  return args.down.data.dtype() == tensor::DType::kF8E4M3;
+}
+
+int64_t padded(int64_t dim) { return (dim + 15) / 16 * 16; }
+
+struct ExpertScratch {
+  int32_t* count = nullptr;  // [n_routed_experts + 1]
+  Routing routing;
+  const float** x_rows = nullptr;    // per pair, as the next three
+  const float** x_scales = nullptr;  // f8 only, as all scales and x_quantised
+  float** h_rows = nullptr;
+  const float** h_scales = nullptr;
+  float* x_quantised = nullptr;   // [tokens, padded(hidden_size)]
+  float* x_scale_data = nullptr;  // [tokens, ceil(hidden_size / 128)]
+  float* h_data = nullptr;        // [pairs, padded(moe_intermediate_size)]
+  float* h_scale_data = nullptr;  // [pairs, ceil(moe_intermediate_size / 128)]
+  // Per worker: gate and up of a group of tokens, or the outputs of a task's columns; row pointers.
+  float* worker_data = nullptr;
+  int64_t worker_floats = 0;
+  float** worker_rows = nullptr;
+  int64_t num_worker_rows = 0;
+};
+
+// As if every pair had an expert: which have is not known here.
+ExpertScratch carve(const ops::MoeExpertsArgs& args, int64_t threads, ScratchArena& arena) {
+  const int64_t tokens = args.x.dim(0), pairs = tokens * args.ids.dim(1);
+  const int64_t experts = args.down.data.dim(0);
+  const int64_t hidden = args.x.dim(1), inter = args.down.data.dim(2);
+  const bool quantised = is_quantised(args);
+  ExpertScratch s;
+  s.count = arena.take<int32_t>(experts + 1);
+  s.routing.active = arena.take<int32_t>(experts);
+  s.routing.start = arena.take<int32_t>(experts + 1);
+  s.routing.pair = arena.take<int32_t>(pairs);
+  s.routing.place = arena.take<int32_t>(pairs);
+  s.x_rows = arena.take<const float*>(pairs);
+  s.x_scales = arena.take<const float*>(pairs);
+  s.h_rows = arena.take<float*>(pairs);
+  s.h_scales = arena.take<const float*>(pairs);
+  s.x_quantised = arena.take<float>(quantised ? tokens * padded(hidden) : 0);
+  s.x_scale_data = arena.take<float>(quantised ? tokens * num_scale_blocks(hidden) : 0);
+  s.h_data = arena.take<float>(pairs * padded(inter));
+  s.h_scale_data = arena.take<float>(quantised ? pairs * num_scale_blocks(inter) : 0);
+  s.worker_floats = std::max(2 * kTileTokens * kTileRows, pairs * kDownRows);
+  s.worker_data = arena.take<float>(threads * s.worker_floats);
+  s.num_worker_rows = std::max(pairs, 2 * kTileTokens);
+  s.worker_rows = arena.take<float*>(threads * s.num_worker_rows);
+  return s;
+}
+
 class MoeExperts {
  public:
   MoeExperts(const ops::MoeExpertsArgs& args, FastStream& stream)
@@ -40,11 +91,14 @@ class MoeExperts {
         inter_(args.down.data.dim(2)),
         experts_(args.down.data.dim(0)),
         per_token_(args.ids.dim(1)),
-        quantised_(args.down.data.dtype() == tensor::DType::kF8E4M3) {}
+        quantised_(is_quantised(args)) {
+    ScratchArena arena(stream.scratch());
+    scratch_ = carve(args, stream.num_threads(), arena);
+    routing_ = scratch_.routing;
+  }
 
   void run() {
     if (tokens_ == 0) return;
-    allocate();
     sort_pairs();
     prepare_x();
     compute_gate_up();
@@ -53,56 +107,19 @@ class MoeExperts {
   }
 
  private:
-  static int64_t padded(int64_t dim) { return (dim + 15) / 16 * 16; }
-
-  void allocate() {
-    const int64_t pairs = tokens_ * per_token_;
-    ScratchPlan plan;
-    const int64_t count = plan.add<int32_t>(experts_ + 1), active = plan.add<int32_t>(experts_);
-    const int64_t start = plan.add<int32_t>(experts_ + 1), pair = plan.add<int32_t>(pairs);
-    const int64_t place = plan.add<int32_t>(pairs), x_rows = plan.add<const float*>(pairs);
-    const int64_t x_scales = plan.add<const float*>(pairs), h_rows = plan.add<float*>(pairs);
-    const int64_t h_scales = plan.add<const float*>(pairs);
-    const int64_t xq = plan.add<float>(quantised_ ? tokens_ * padded(hidden_) : 0);
-    const int64_t xs = plan.add<float>(quantised_ ? tokens_ * num_scale_blocks(hidden_) : 0);
-    const int64_t h = plan.add<float>(pairs * padded(inter_));
-    const int64_t hs = plan.add<float>(quantised_ ? pairs * num_scale_blocks(inter_) : 0);
-    // Per worker: gate and up of a group of tokens, the outputs of a task's columns, row pointers.
-    worker_floats_ = std::max(2 * kTileTokens * kTileRows, pairs * kDownRows);
-    const int64_t worker_data = plan.add<float>(stream_.num_threads() * worker_floats_);
-    const int64_t worker_rows =
-        plan.add<float*>(stream_.num_threads() * std::max(pairs, 2 * kTileTokens));
-    void* const base = stream_.scratch(plan.bytes());
-    count_ = ScratchPlan::at<int32_t>(base, count);
-    routing_.active = ScratchPlan::at<int32_t>(base, active);
-    routing_.start = ScratchPlan::at<int32_t>(base, start);
-    routing_.pair = ScratchPlan::at<int32_t>(base, pair);
-    routing_.place = ScratchPlan::at<int32_t>(base, place);
-    x_rows_ = ScratchPlan::at<const float*>(base, x_rows);
-    x_scales_ = ScratchPlan::at<const float*>(base, x_scales);
-    h_rows_ = ScratchPlan::at<float*>(base, h_rows);
-    h_scales_ = ScratchPlan::at<const float*>(base, h_scales);
-    x_quantised_ = ScratchPlan::at<float>(base, xq);
-    x_scale_data_ = ScratchPlan::at<float>(base, xs);
-    h_data_ = ScratchPlan::at<float>(base, h);
-    h_scale_data_ = ScratchPlan::at<float>(base, hs);
-    worker_data_ = ScratchPlan::at<float>(base, worker_data);
-    worker_rows_ = ScratchPlan::at<float*>(base, worker_rows);
-  }
-
   // Counting sort by expert, stable in (token, j).
   void sort_pairs() {
-    std::fill_n(count_, experts_ + 1, 0);
+    std::fill_n(scratch_.count, experts_ + 1, 0);
     const int64_t pairs = tokens_ * per_token_;
     for (int64_t p = 0; p < pairs; ++p) {
       const int32_t id = args_.ids.row<int32_t>(p / per_token_)[p % per_token_];
       FATHOM_CHECK(id >= -1 && id < experts_, "ids[" << p << "] is " << id << " of " << experts_);
-      if (id >= 0) ++count_[id];
+      if (id >= 0) ++scratch_.count[id];
     }
     int32_t position = 0;
     for (int32_t e = 0; e < experts_; ++e) {
-      const int32_t n = count_[e];
-      count_[e] = position;
+      const int32_t n = scratch_.count[e];
+      scratch_.count[e] = position;
       if (n == 0) continue;
       routing_.active[routing_.num_active] = e;
       routing_.start[routing_.num_active++] = position;
@@ -112,7 +129,7 @@ class MoeExperts {
     routing_.num_pairs = position;
     for (int64_t p = 0; p < pairs; ++p) {
       const int32_t id = args_.ids.row<int32_t>(p / per_token_)[p % per_token_];
-      routing_.place[p] = id < 0 ? -1 : count_[id]++;
+      routing_.place[p] = id < 0 ? -1 : scratch_.count[id]++;
       if (id >= 0) routing_.pair[routing_.place[p]] = static_cast<int32_t>(p);
     }
   }
@@ -121,24 +138,25 @@ class MoeExperts {
     const int64_t blocks = num_scale_blocks(hidden_), stride = padded(hidden_);
     if (quantised_) {
       stream_.run(tokens_, tokens_ * hidden_, [&](int64_t t, int) {
-        kernels_.quantize_row(args_.x.row<float>(t), hidden_, x_quantised_ + t * stride,
-                              x_scale_data_ + t * blocks);
+        kernels_.quantize_row(args_.x.row<float>(t), hidden_, scratch_.x_quantised + t * stride,
+                              scratch_.x_scale_data + t * blocks);
       });
     }
     for (int64_t i = 0; i < routing_.num_pairs; ++i) {
       const int64_t token = routing_.pair[i] / per_token_;
-      x_rows_[i] = quantised_ ? x_quantised_ + token * stride : args_.x.row<float>(token);
-      x_scales_[i] = x_scale_data_ + token * blocks;
-      h_rows_[i] = h_data_ + i * padded(inter_);
-      h_scales_[i] = h_scale_data_ + i * num_scale_blocks(inter_);
+      scratch_.x_rows[i] =
+          quantised_ ? scratch_.x_quantised + token * stride : args_.x.row<float>(token);
+      scratch_.x_scales[i] = scratch_.x_scale_data + token * blocks;
+      scratch_.h_rows[i] = scratch_.h_data + i * padded(inter_);
+      scratch_.h_scales[i] = scratch_.h_scale_data + i * num_scale_blocks(inter_);
     }
   }
 
   XRows x_of(int64_t begin, int64_t end) const {
-    return {x_rows_ + begin, quantised_ ? x_scales_ + begin : nullptr, end - begin};
+    return {scratch_.x_rows + begin, quantised_ ? scratch_.x_scales + begin : nullptr, end - begin};
   }
   XRows h_of(int64_t begin, int64_t end) const {
-    return {h_rows_ + begin, quantised_ ? h_scales_ + begin : nullptr, end - begin};
+    return {scratch_.h_rows + begin, quantised_ ? scratch_.h_scales + begin : nullptr, end - begin};
   }
 
   // h = silu(gate) * up for rows [begin, end) of one expert's intermediate dimension.
@@ -146,8 +164,8 @@ class MoeExperts {
     const int64_t expert = routing_.active[slot];
     const WeightRows gate = WeightRows::of(args_.gate_up, 2 * expert);
     const WeightRows up = WeightRows::of(args_.gate_up, 2 * expert + 1);
-    float* const data = worker_data_ + worker * worker_floats_;
-    float** const rows = worker_rows_ + worker * std::max(tokens_ * per_token_, 2 * kTileTokens);
+    float* const data = scratch_.worker_data + worker * scratch_.worker_floats;
+    float** const rows = scratch_.worker_rows + worker * scratch_.num_worker_rows;
     for (int64_t i = 0; i < 2 * kTileTokens; ++i) rows[i] = data + i * kTileRows;
     for (int64_t i = routing_.start[slot]; i < routing_.start[slot + 1]; i += kTileTokens) {
       const int64_t stop = std::min<int64_t>(i + kTileTokens, routing_.start[slot + 1]);
@@ -160,7 +178,7 @@ class MoeExperts {
       multiply(kernels_, up, product, begin, end);
       for (int64_t r = i; r < stop; ++r)
         kernels_.silu_mul_row(rows[r - i], rows[kTileTokens + r - i], end - begin,
-                              h_rows_[r] + begin);
+                              scratch_.h_rows[r] + begin);
     }
   }
 
@@ -178,15 +196,15 @@ class MoeExperts {
     if (!quantised_) return;
     stream_.run(routing_.num_pairs, routing_.num_pairs * inter_, [&](int64_t i, int) {
       // Block by block, so a row can be quantised where it lies.
-      kernels_.quantize_row(h_rows_[i], inter_, h_rows_[i],
-                            h_scale_data_ + i * num_scale_blocks(inter_));
+      kernels_.quantize_row(scratch_.h_rows[i], inter_, scratch_.h_rows[i],
+                            scratch_.h_scale_data + i * num_scale_blocks(inter_));
     });
   }
 
   // Columns [begin, end) of the output: all experts, then the sum per token.
   void down_tile(int64_t begin, int64_t end, int worker) {
-    float* const data = worker_data_ + worker * worker_floats_;
-    float** const rows = worker_rows_ + worker * std::max(tokens_ * per_token_, 2 * kTileTokens);
+    float* const data = scratch_.worker_data + worker * scratch_.worker_floats;
+    float** const rows = scratch_.worker_rows + worker * scratch_.num_worker_rows;
     for (int64_t i = 0; i < routing_.num_pairs; ++i) rows[i] = data + i * kDownRows;
     for (int32_t slot = 0; slot < routing_.num_active; ++slot) {
       const int64_t first = routing_.start[slot];
@@ -223,22 +241,17 @@ class MoeExperts {
   const KernelTable& kernels_;
   const int64_t tokens_, hidden_, inter_, experts_, per_token_;
   const bool quantised_;
+  ExpertScratch scratch_;
   Routing routing_;
-  int32_t* count_ = nullptr;
-  const float** x_rows_ = nullptr;
-  const float** x_scales_ = nullptr;
-  float** h_rows_ = nullptr;
-  const float** h_scales_ = nullptr;
-  float* x_quantised_ = nullptr;
-  float* x_scale_data_ = nullptr;
-  float* h_data_ = nullptr;
-  float* h_scale_data_ = nullptr;
-  float* worker_data_ = nullptr;
-  float** worker_rows_ = nullptr;
-  int64_t worker_floats_ = 0;
 };
 
 }  // namespace
+
+int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
+  ScratchArena arena;
+  carve(args, fast_stream(stream).num_threads(), arena);
+  return arena.bytes();
+}
 
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
   MoeExperts(args, fast_stream(stream)).run();

@@ -20,6 +20,29 @@ struct Choices {
   bool* taken = nullptr;     // [n_routed_experts + n_group]
 };
 
+struct GateScratch {
+  const float** x = nullptr;  // [tokens]
+  float** out = nullptr;      // [tokens] rows of scores
+  float* scores = nullptr;    // [tokens, n_routed_experts]
+  Choices choices;            // of the first worker; those of the others follow
+
+  Choices of_worker(int64_t worker, int64_t experts, int64_t n_group) const {
+    return {.choices = choices.choices + worker * experts,
+            .groups = choices.groups + worker * n_group,
+            .taken = choices.taken + worker * (experts + n_group)};
+  }
+};
+
+GateScratch carve(const ops::MoeGateArgs& args, int64_t threads, ScratchArena& arena) {
+  const int64_t tokens = args.x.dim(0), experts = args.weight.dim(0);
+  return {.x = arena.take<const float*>(tokens),
+          .out = arena.take<float*>(tokens),
+          .scores = arena.take<float>(tokens * experts),
+          .choices = {.choices = arena.take<float>(threads * experts),
+                      .groups = arena.take<float>(threads * args.n_group),
+                      .taken = arena.take<bool>(threads * (experts + args.n_group))}};
+}
+
 // The largest value not taken, ties to the lower index; never a NaN unless nothing else is left.
 int64_t take_largest(const float* values, int64_t n, bool* taken) {
   int64_t best = -1;
@@ -95,42 +118,38 @@ void choose(const ops::MoeGateArgs& args, int64_t token, const float* scores,
 
 }  // namespace
 
+int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream) {
+  ScratchArena arena;
+  carve(args, fast_stream(stream).num_threads(), arena);
+  return arena.bytes();
+}
+
 void moe_gate(const ops::MoeGateArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   const int64_t tokens = args.x.dim(0), experts = args.weight.dim(0);
-  const int64_t threads = stream.num_threads(), flags = experts + args.n_group;
   const WeightRows weight = WeightRows::of({.data = args.weight, .scale = {}});
-  ScratchPlan plan;
-  const int64_t x_at = plan.add<const float*>(tokens), out_at = plan.add<float*>(tokens);
-  const int64_t scores_at = plan.add<float>(tokens * experts);
-  const int64_t choices_at = plan.add<float>(threads * experts);
-  const int64_t groups_at = plan.add<float>(threads * args.n_group);
-  const int64_t taken_at = plan.add<bool>(threads * flags);
-  void* const base = stream.scratch(plan.bytes());
-  const float** const x = ScratchPlan::at<const float*>(base, x_at);
-  float** const out = ScratchPlan::at<float*>(base, out_at);
+  ScratchArena arena(stream.scratch());
+  const GateScratch scratch = carve(args, stream.num_threads(), arena);
   for (int64_t t = 0; t < tokens; ++t) {
-    x[t] = args.x.row<float>(t);
-    out[t] = ScratchPlan::at<float>(base, scores_at) + t * experts;
+    scratch.x[t] = args.x.row<float>(t);
+    scratch.out[t] = scratch.scores + t * experts;
   }
   const TokenGroups groups(tokens);
   const int64_t step =
-      rows_per_task(experts, weight.in, std::min(tokens, kTileTokens), static_cast<int>(threads));
+      rows_per_task(experts, weight.in, std::min(tokens, kTileTokens), stream.num_threads());
   const int64_t columns = (experts + step - 1) / step;
   stream.run(groups.count * columns, tokens * experts * weight.in, [&](int64_t task, int worker) {
     const int64_t row = groups.begin(task / columns), begin = task % columns * step;
     multiply(stream.kernels(), weight,
-             {.x = {x + row, nullptr, groups.begin(task / columns + 1) - row},
-              .out = out + row,
+             {.x = {scratch.x + row, nullptr, groups.begin(task / columns + 1) - row},
+              .out = scratch.out + row,
               .workspace = stream.workspace(worker)},
              begin, std::min(begin + step, experts));
   });
   stream.run(tokens, tokens * experts * args.ids.dim(1), [&](int64_t t, int worker) {
-    const Choices scratch{.choices = ScratchPlan::at<float>(base, choices_at) + worker * experts,
-                          .groups = ScratchPlan::at<float>(base, groups_at) + worker * args.n_group,
-                          .taken = ScratchPlan::at<bool>(base, taken_at) + worker * flags};
-    score(args, stream.kernels(), out[t], scratch);
-    choose(args, t, out[t], scratch);
+    const Choices choices = scratch.of_worker(worker, experts, args.n_group);
+    score(args, stream.kernels(), scratch.out[t], choices);
+    choose(args, t, scratch.out[t], choices);
   });
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The operators of the fast backend, one file per family. Contracts: ops/<operator>.h; shapes were
-// checked at the boundary. The stream must be a FastStream.
+// The operators of the fast backend, one file per family, and the scratch that they need. Contracts:
+// ops/<operator>.h; shapes were checked at the boundary. The stream must be a FastStream.
 //
 // Thread-safe for distinct streams.
 
@@ -24,5 +24,14 @@ void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
 void quantize_fp8(const ops::QuantizeFp8Args& args, ops::Stream& stream);
 void sample(const ops::SampleArgs& args, ops::Stream& stream);
+
+int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream);
+int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream& stream);
+int64_t kv_append_scratch(const ops::KvAppendArgs& args, const ops::Stream& stream);
+int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
+int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream& stream);
+int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream);
+int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream);
+int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream);
 
 }  // namespace fathom::cpu::fast

@@ -54,10 +54,14 @@ bool sample_greedy(const ops::SampleArgs& args, int64_t row, const KernelTable& 
 
 }  // namespace
 
+int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream) {
+  return fast_stream(stream).num_threads() * reference::sample_scratch(args, stream);
+}
+
 void sample(const ops::SampleArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
-  const int64_t rows = args.logits.dim(0), bytes = reference::sample_scratch_bytes(args);
-  auto* const scratch = static_cast<char*>(stream.scratch(stream.num_threads() * bytes));
+  const int64_t rows = args.logits.dim(0), bytes = reference::sample_scratch(args, stream);
+  auto* const scratch = static_cast<char*>(stream.scratch());
   stream.run(rows, rows * args.logits.dim(1), [&](int64_t row, int worker) {
     if (is_plain_greedy(args, row) && sample_greedy(args, row, stream.kernels())) return;
     reference::sample_row(args, row, scratch + worker * bytes);

@@ -9,15 +9,38 @@
 
 namespace fathom::cpu::reference {
 
+namespace {
+
+struct AppendScratch {
+  float* weight;  // [kv_lora_rank]
+  float* row;     // [kv_dim]
+};
+
+AppendScratch carve(const ops::KvAppendArgs& args, ScratchArena& arena) {
+  return {.weight = arena.take<float>(args.weight.dim(0)),
+          .row = arena.take<float>(args.kv_a.dim(1))};
+}
+
+}  // namespace
+
+int64_t kv_append_scratch(const ops::KvAppendArgs& args, const ops::Stream&) {
+  ScratchArena arena;
+  carve(args, arena);
+  return arena.bytes();
+}
+
+int64_t kv_gather_scratch(const ops::KvGatherArgs& args, const ops::Stream&) {
+  return args.cache.dim(2) * int64_t{sizeof(float)};
+}
+
 void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream) {
   const int64_t kv_dim = args.kv_a.dim(1), kv_lora_rank = args.weight.dim(0);
   const int64_t num_slots = args.cache.dim(0) * args.cache.dim(1);
-  ScratchPlan plan;
-  const int64_t weight_at = plan.add<float>(kv_lora_rank), row_at = plan.add<float>(kv_dim);
-  void* base = stream.scratch(plan.bytes());
-  auto* row = ScratchPlan::at<float>(base, row_at);
-  const float* weight = as_floats(args.weight.data(), args.weight.dtype(), kv_lora_rank,
-                                  ScratchPlan::at<float>(base, weight_at));
+  ScratchArena arena(stream.scratch());
+  const AppendScratch scratch = carve(args, arena);
+  float* const row = scratch.row;
+  const float* weight =
+      as_floats(args.weight.data(), args.weight.dtype(), kv_lora_rank, scratch.weight);
   for (int64_t token = 0; token < args.kv_a.dim(0); ++token) {
     const int64_t slot = *args.slots.row<int64_t>(token);
     if (slot == -1) continue;  // padding
@@ -36,7 +59,7 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream) {
 void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream) {
   const int64_t num_blocks = args.cache.dim(0), block_tokens = args.cache.dim(1);
   const int64_t kv_dim = args.cache.dim(2), kv_lora_rank = args.latent.dim(1);
-  auto* row = static_cast<float*>(stream.scratch(kv_dim * int64_t{sizeof(float)}));
+  auto* row = static_cast<float*>(stream.scratch());
   for (int64_t i = args.begin; i < args.end; ++i) {
     const int32_t block_id = *args.block_table.row<int32_t>(i / block_tokens);
     FATHOM_CHECK(block_id >= 0 && block_id < num_blocks,

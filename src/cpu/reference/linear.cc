@@ -11,33 +11,60 @@ namespace fathom::cpu::reference {
 
 using tensor::DType, tensor::Tensor;
 
+namespace {
+
+struct LinearScratch {
+  float* weight_row;  // [in]
+  float* q;           // f8: [kTileTokens, in]
+  float* q_scale;     // f8: [kTileTokens, ceil(in / 128)]
+};
+
+bool is_f8(const ops::LinearArgs& args) { return args.weight.data.dtype() == DType::kF8E4M3; }
+
+int64_t num_scale_blocks(int64_t in) { return (in + ops::kScaleBlock - 1) / ops::kScaleBlock; }
+
+LinearScratch carve(const ops::LinearArgs& args, ScratchArena& arena) {
+  const int64_t in = args.x.dim(1), quantised_rows = is_f8(args) ? kTileTokens : 0;
+  return {.weight_row = arena.take<float>(in),
+          .q = arena.take<float>(quantised_rows * in),
+          .q_scale = arena.take<float>(quantised_rows * num_scale_blocks(in))};
+}
+
+}  // namespace
+
+int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream&) {
+  ScratchArena arena;
+  carve(args, arena);
+  return arena.bytes();
+}
+
+int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
+  return args.x.dim(2) * int64_t{sizeof(float)};
+}
+
 void linear(const ops::LinearArgs& args, ops::Stream& stream) {
   const Tensor& weight = args.weight.data;
   const int64_t tokens = args.x.dim(0), in = args.x.dim(1), out = weight.dim(0);
-  const int64_t in_blocks = (in + ops::kScaleBlock - 1) / ops::kScaleBlock;
-  const bool is_f8 = weight.dtype() == DType::kF8E4M3;
-  ScratchPlan plan;
-  const int64_t row_at = plan.add<float>(in), q_at = plan.add<float>(is_f8 ? kTileTokens * in : 0);
-  const int64_t scale_at = plan.add<float>(is_f8 ? kTileTokens * in_blocks : 0);
-  void* base = stream.scratch(plan.bytes());
-  auto* q = ScratchPlan::at<float>(base, q_at);
-  auto* q_scale = ScratchPlan::at<float>(base, scale_at);
+  const int64_t in_blocks = num_scale_blocks(in);
+  const bool quantised = is_f8(args);
+  ScratchArena arena(stream.scratch());
+  const LinearScratch scratch = carve(args, arena);
   for (int64_t begin = 0; begin < tokens; begin += kTileTokens) {
     const int64_t rows = std::min(kTileTokens, tokens - begin);
-    for (int64_t row = 0; is_f8 && row < rows; ++row) {
-      quantize_row_to_floats(args.x.row<float>(begin + row), in, q + row * in,
-                             q_scale + row * in_blocks);
+    for (int64_t row = 0; quantised && row < rows; ++row) {
+      quantize_row_to_floats(args.x.row<float>(begin + row), in, scratch.q + row * in,
+                             scratch.q_scale + row * in_blocks);
     }
-    matmul({.x = is_f8 ? q : args.x.row<float>(begin),
-            .x_stride = is_f8 ? in : args.x.stride(0),
-            .x_scale = q_scale,
+    matmul({.x = quantised ? scratch.q : args.x.row<float>(begin),
+            .x_stride = quantised ? in : args.x.stride(0),
+            .x_scale = scratch.q_scale,
             .rows = rows,
             .weight = weight.data(),
             .dtype = weight.dtype(),
-            .scale = is_f8 ? args.weight.scale.as<float>() : nullptr,
+            .scale = quantised ? args.weight.scale.as<float>() : nullptr,
             .in = in,
             .out = out,
-            .weight_row = ScratchPlan::at<float>(base, row_at),
+            .weight_row = scratch.weight_row,
             .y = args.out.row<float>(begin),
             .y_stride = args.out.stride(0),
             .accumulate = args.accumulate});
@@ -46,7 +73,7 @@ void linear(const ops::LinearArgs& args, ops::Stream& stream) {
 
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1), in = args.x.dim(2);
-  auto* weight_row = static_cast<float*>(stream.scratch(in * int64_t{sizeof(float)}));
+  auto* weight_row = static_cast<float*>(stream.scratch());
   for (int64_t head = 0; head < heads; ++head) {
     const Tensor weight = args.weight[head];
     for (int64_t begin = 0; begin < tokens; begin += kTileTokens) {

@@ -13,6 +13,21 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
+struct AbsorbedScratch {
+  float* row;     // [kv_dim]
+  float* scores;  // [heads, max_rows]
+};
+
+// Of a sequence. How many it has is not known before it runs.
+int64_t max_rows(const ops::MlaAbsorbedArgs& args) {
+  return args.block_tables.dim(1) * args.cache.dim(1);
+}
+
+AbsorbedScratch carve(const ops::MlaAbsorbedArgs& args, ScratchArena& arena) {
+  return {.row = arena.take<float>(args.cache.dim(2)),
+          .scores = arena.take<float>(args.out.dim(1) * max_rows(args))};
+}
+
 // The cache rows of one sequence as float32, one at a time.
 class LatentRows {
  public:
@@ -84,16 +99,16 @@ void attend(const ops::MlaAbsorbedArgs& args, int64_t token, const LatentRows& r
 
 }  // namespace
 
+int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream&) {
+  ScratchArena arena;
+  carve(args, arena);
+  return arena.bytes();
+}
+
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
-  const int64_t seqs = args.kv_len.dim(0), heads = args.out.dim(1), kv_dim = args.cache.dim(2);
-  int64_t max_kv_len = 0;
-  for (int64_t seq = 0; seq < seqs; ++seq) {
-    max_kv_len = std::max<int64_t>(max_kv_len, *args.kv_len.row<int32_t>(seq));
-  }
-  ScratchPlan plan;
-  const int64_t row_at = plan.add<float>(kv_dim), scores_at = plan.add<float>(heads * max_kv_len);
-  void* base = stream.scratch(plan.bytes());
-  for (int64_t seq = 0; seq < seqs; ++seq) {
+  ScratchArena arena(stream.scratch());
+  const AbsorbedScratch scratch = carve(args, arena);
+  for (int64_t seq = 0; seq < args.kv_len.dim(0); ++seq) {
     const int32_t begin = *args.query_start.row<int32_t>(seq);
     const int32_t end = *args.query_start.row<int32_t>(seq + 1);
     const int32_t kv_len = *args.kv_len.row<int32_t>(seq);
@@ -101,7 +116,10 @@ void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
                  "query tokens [" << begin << ", " << end << ") of " << args.out.dim(0));
     FATHOM_CHECK(kv_len == 0 || kv_len >= end - begin,
                  "kv_len[" << seq << "] is " << kv_len << " with " << end - begin << " queries");
-    const LatentRows rows(args, seq, ScratchPlan::at<float>(base, row_at));
+    FATHOM_CHECK(kv_len <= max_rows(args), "kv_len[" << seq << "] is " << kv_len << " with "
+                                                     << args.block_tables.dim(1) << " blocks of "
+                                                     << args.cache.dim(1));
+    const LatentRows rows(args, seq, scratch.row);
     for (int32_t token = begin; token < end; ++token) {
       if (kv_len == 0) {  // padding
         std::fill_n(args.out.row<float>(token), args.out.stride(0), 0.0f);
@@ -111,7 +129,7 @@ void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
           .first_query_row = kv_len - (end - begin),
           .query = token - begin,
           .tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.row<uint64_t>(token)};
-      attend(args, token, rows, visible, ScratchPlan::at<float>(base, scores_at));
+      attend(args, token, rows, visible, scratch.scores);
     }
   }
 }

@@ -52,6 +52,11 @@ void attend(const ops::MlaExpandedArgs& args, int64_t query, int64_t head, float
 
 }  // namespace
 
+// Scores of one query and head.
+int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream&) {
+  return args.kv.dim(0) * int64_t{sizeof(float)};
+}
+
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
   const int64_t queries = args.q.dim(0), heads = args.q.dim(1);
   if (args.first) {
@@ -59,7 +64,7 @@ void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
     std::fill_n(args.state_sum.as<float>(), args.state_sum.num_elements(), 0.0f);
     std::fill_n(args.state_acc.as<float>(), args.state_acc.num_elements(), 0.0f);
   }
-  auto* scores = static_cast<float*>(stream.scratch(args.kv.dim(0) * int64_t{sizeof(float)}));
+  auto* scores = static_cast<float*>(stream.scratch());
   for (int64_t head = 0; head < heads; ++head) {
     for (int64_t query = 0; query < queries; ++query) attend(args, query, head, scores);
   }

@@ -44,29 +44,18 @@ Sizes sizes_of(const ops::MoeExpertsArgs& args) {
           .is_f8 = args.down.data.dtype() == DType::kF8E4M3};
 }
 
-ExpertScratch make_scratch(const Sizes& s, ops::Stream& stream) {
+ExpertScratch carve(const Sizes& s, ScratchArena& arena) {
   // An expert may be named by every (token, j) of a tile.
   const int64_t rows = kTileTokens * s.num_experts_per_tok;
-  ScratchPlan plan;
-  const int64_t x = plan.add<float>(rows * s.hidden_size);
-  const int64_t x_scale = plan.add<float>(rows * s.hidden_blocks);
-  const int64_t gate_up = plan.add<float>(rows * 2 * s.inter);
-  const int64_t h = plan.add<float>(rows * s.inter);
-  const int64_t h_scale = plan.add<float>(rows * s.inter_blocks);
-  const int64_t y = plan.add<float>(rows * s.hidden_size);
-  const int64_t weight_row = plan.add<float>(std::max(s.hidden_size, s.inter));
-  const int64_t results = plan.add<float>(rows * s.hidden_size);
-  const int64_t members = plan.add<int64_t>(rows);
-  void* base = stream.scratch(plan.bytes());
-  return {.x = ScratchPlan::at<float>(base, x),
-          .x_scale = ScratchPlan::at<float>(base, x_scale),
-          .gate_up = ScratchPlan::at<float>(base, gate_up),
-          .h = ScratchPlan::at<float>(base, h),
-          .h_scale = ScratchPlan::at<float>(base, h_scale),
-          .y = ScratchPlan::at<float>(base, y),
-          .weight_row = ScratchPlan::at<float>(base, weight_row),
-          .results = ScratchPlan::at<float>(base, results),
-          .members = ScratchPlan::at<int64_t>(base, members)};
+  return {.x = arena.take<float>(rows * s.hidden_size),
+          .x_scale = arena.take<float>(rows * s.hidden_blocks),
+          .gate_up = arena.take<float>(rows * 2 * s.inter),
+          .h = arena.take<float>(rows * s.inter),
+          .h_scale = arena.take<float>(rows * s.inter_blocks),
+          .y = arena.take<float>(rows * s.hidden_size),
+          .weight_row = arena.take<float>(std::max(s.hidden_size, s.inter)),
+          .results = arena.take<float>(rows * s.hidden_size),
+          .members = arena.take<int64_t>(rows)};
 }
 
 // The (token, j) pairs of the tile that name this expert, and their inputs side by side.
@@ -166,10 +155,17 @@ void check_ids(const ops::MoeExpertsArgs& args, int64_t experts) {
 
 }  // namespace
 
+int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream&) {
+  ScratchArena arena;
+  carve(sizes_of(args), arena);
+  return arena.bytes();
+}
+
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
   const Sizes s = sizes_of(args);
   check_ids(args, s.experts);
-  const ExpertScratch scratch = make_scratch(s, stream);
+  ScratchArena arena(stream.scratch());
+  const ExpertScratch scratch = carve(s, arena);
   for (int64_t begin = 0; begin < args.x.dim(0); begin += kTileTokens) {
     const int64_t end = std::min(begin + kTileTokens, args.x.dim(0));
     for (int64_t expert = 0; expert < s.experts; ++expert) {

@@ -19,6 +19,15 @@ struct GateScratch {
   bool* taken;          // [n_routed_experts + n_group]  experts, then groups
 };
 
+GateScratch carve(const ops::MoeGateArgs& args, ScratchArena& arena) {
+  const int64_t experts = args.weight.dim(0);
+  return {.weight_row = arena.take<float>(args.weight.dim(1)),
+          .scores = arena.take<float>(experts),
+          .choices = arena.take<float>(experts),
+          .group_scores = arena.take<float>(args.n_group),
+          .taken = arena.take<bool>(experts + args.n_group)};
+}
+
 // Index of the largest value not taken; ties go to the lower index. A NaN is never larger, so the
 // result is always a valid index. REQUIRES: one is not taken.
 int64_t take_largest(const float* values, int64_t n, bool* taken) {
@@ -106,18 +115,15 @@ void score_experts(const ops::MoeGateArgs& args, int64_t token, const GateScratc
 
 }  // namespace
 
+int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream&) {
+  ScratchArena arena;
+  carve(args, arena);
+  return arena.bytes();
+}
+
 void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream) {
-  const int64_t experts = args.weight.dim(0);
-  ScratchPlan plan;
-  const int64_t row_at = plan.add<float>(args.weight.dim(1)), scores_at = plan.add<float>(experts);
-  const int64_t choices_at = plan.add<float>(experts), groups_at = plan.add<float>(args.n_group);
-  const int64_t taken_at = plan.add<bool>(experts + args.n_group);
-  void* base = stream.scratch(plan.bytes());
-  const GateScratch scratch{.weight_row = ScratchPlan::at<float>(base, row_at),
-                            .scores = ScratchPlan::at<float>(base, scores_at),
-                            .choices = ScratchPlan::at<float>(base, choices_at),
-                            .group_scores = ScratchPlan::at<float>(base, groups_at),
-                            .taken = ScratchPlan::at<bool>(base, taken_at)};
+  ScratchArena arena(stream.scratch());
+  const GateScratch scratch = carve(args, arena);
   for (int64_t token = 0; token < args.x.dim(0); ++token) {
     score_experts(args, token, scratch);
     select_experts(args, token, scratch);

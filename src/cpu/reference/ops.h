@@ -1,6 +1,6 @@
 #pragma once
-// The operators of the reference backend, one file per family. Contracts: ops/<operator>.h. Shapes
-// were checked at the boundary. Another CPU backend may put those that need no speed into its own
+// The operators of the reference backend, one file per family, and the scratch that they need. Contracts:
+// ops/<operator>.h. Shapes were checked at the boundary. Another CPU backend may put those that need no speed into its own
 // table.
 //
 //   backend.step_inputs = reference::step_inputs;
@@ -31,9 +31,19 @@ void sample(const ops::SampleArgs& args, ops::Stream& stream);
 void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream);
 void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream& stream);
 
+int64_t rms_norm_scratch(const ops::RmsNormArgs& args, const ops::Stream& stream);
+int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream);
+int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream& stream);
+int64_t kv_append_scratch(const ops::KvAppendArgs& args, const ops::Stream& stream);
+int64_t kv_gather_scratch(const ops::KvGatherArgs& args, const ops::Stream& stream);
+int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
+int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream& stream);
+int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream);
+int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream);
+int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream);
+
 // One row of sample(), so that a threaded backend can spread rows. `candidates` is scratch of
-// sample_scratch_bytes(args), one per thread.
-int64_t sample_scratch_bytes(const ops::SampleArgs& args);
+// sample_scratch(), one per thread.
 void sample_row(const ops::SampleArgs& args, int64_t row, void* candidates);
 
 }  // namespace fathom::cpu::reference

@@ -5,9 +5,13 @@
 
 namespace fathom::cpu::reference {
 
+int64_t rms_norm_scratch(const ops::RmsNormArgs& args, const ops::Stream&) {
+  return args.x.dim(1) * int64_t{sizeof(float)};
+}
+
 void rms_norm(const ops::RmsNormArgs& args, ops::Stream& stream) {
   const int64_t rows = args.x.dim(0), dim = args.x.dim(1);
-  auto* weight_row = static_cast<float*>(stream.scratch(dim * int64_t{sizeof(float)}));
+  auto* weight_row = static_cast<float*>(stream.scratch());
   const float* weight = as_floats(args.weight.data(), args.weight.dtype(), dim, weight_row);
   for (int64_t row = 0; row < rows; ++row) {
     const float* v = args.x.row<float>(row);

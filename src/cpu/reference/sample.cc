@@ -199,7 +199,7 @@ Choice choose(const ops::SampleArgs& args, int64_t row, Candidate* candidates) {
 
 }  // namespace
 
-int64_t sample_scratch_bytes(const ops::SampleArgs& args) {
+int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream&) {
   return args.logits.dim(1) * static_cast<int64_t>(sizeof(Candidate));
 }
 
@@ -221,7 +221,7 @@ void sample_row(const ops::SampleArgs& args, int64_t row, void* candidates) {
 }
 
 void sample(const ops::SampleArgs& args, ops::Stream& stream) {
-  void* candidates = stream.scratch(sample_scratch_bytes(args));
+  void* candidates = stream.scratch();
   for (int64_t row = 0; row < args.logits.dim(0); ++row) sample_row(args, row, candidates);
 }
 

@@ -1,0 +1,52 @@
+#include "ops/stream.h"
+
+#include <string>
+
+#include "base/check.h"
+#include "base/startup_error.h"
+#include "ops/backend.h"
+
+namespace fathom::ops {
+
+void Stream::touch(void*, int64_t) {}
+
+void* Stream::scratch() const {
+  FATHOM_CHECK(op_bytes_ != kNoScratch, op_ << " takes scratch without saying how much it needs");
+  return scratch_;
+}
+
+void Stream::begin_measuring() {
+  FATHOM_CHECK(phase_ == Phase::kGrowing, "the scratch has been measured before");
+  phase_ = Phase::kMeasuring;
+}
+
+void Stream::seal_scratch() {
+  FATHOM_CHECK(phase_ == Phase::kMeasuring, "the scratch is not being measured");
+  phase_ = Phase::kSealed;
+  if (scratch_bytes_ == 0) return;
+  scratch_ = allocate_scratch(scratch_bytes_);
+  if (scratch_ == nullptr)
+    throw StartupError("the scratch of a step needs " + std::to_string(scratch_bytes_) +
+                       " bytes, " + std::string(backend().device) + " has " +
+                       std::to_string(backend().free_memory_bytes()) +
+                       " free: lower the number of running requests or the tokens of a step");
+  touch(scratch_, scratch_bytes_);
+}
+
+bool Stream::begin_operator(std::string_view op, int64_t bytes) {
+  op_ = op;
+  op_bytes_ = bytes;
+  if (bytes > scratch_bytes_) grow_scratch(op, bytes);
+  return phase_ != Phase::kMeasuring;
+}
+
+void Stream::grow_scratch(std::string_view op, int64_t bytes) {
+  FATHOM_CHECK(phase_ != Phase::kSealed,
+               op << " needs " << bytes << " bytes of scratch, planned are " << scratch_bytes_);
+  scratch_bytes_ = bytes;
+  if (phase_ == Phase::kMeasuring) return;
+  scratch_ = allocate_scratch(bytes);
+  FATHOM_CHECK(scratch_ != nullptr, "no memory for the " << bytes << " bytes of scratch of " << op);
+}
+
+}  // namespace fathom::ops
