@@ -21,4 +21,12 @@ KvStorage KvStorage::allocate(const KvGroupSpec& spec, int num_blocks,
   return kv;
 }
 
+KvStorage KvStorage::unbacked(const KvGroupSpec& spec) {
+  KvStorage kv;
+  kv.spec_ = spec;
+  tensor::Arena nowhere;
+  kv.rows_ = nowhere.allocate(spec.dtype, {spec.num_layers, 1, spec.block_tokens, spec.kv_dim});
+  return kv;
+}
+
 }  // namespace fathom::model

@@ -35,6 +35,9 @@ class KvStorage {
   // is read.
   static KvStorage allocate(const KvGroupSpec& spec, int num_blocks, const ops::Backend& backend);
 
+  // One block that lies nowhere, for a stream that measures (ops/stream.h).
+  static KvStorage unbacked(const KvGroupSpec& spec);
+
   const KvGroupSpec& spec() const { return spec_; }
   int num_blocks() const { return static_cast<int>(rows_.dim(1)); }
   // f32|bf16[num_blocks, block_tokens, kv_dim]

@@ -137,6 +137,18 @@ AttentionForm Model::attention_form(int64_t num_tokens, int64_t kv_begin) const 
   return absorbed < expanded ? AttentionForm::kAbsorbed : AttentionForm::kExpanded;
 }
 
+int64_t Model::max_absorbed_tokens() const {
+  switch (options_.attention_form) {
+    case AttentionForm::kAuto:
+      return kMaxAbsorbedTokens;
+    case AttentionForm::kAbsorbed:
+      return config_.max_position_embeddings;
+    case AttentionForm::kExpanded:
+      return 0;
+  }
+  FATHOM_CHECK(false, "attention_form " << static_cast<int>(options_.attention_form));
+}
+
 int64_t Model::workspace_bytes(const WorkspaceLimits& limits) const {
   tensor::Arena measure;
   layers::StepBuffers::carve(measure, buffer_sizes(limits));

@@ -89,6 +89,8 @@ class Model {
   // nothing else, so a sequence computes the same bits whatever it is batched with. NOTE: auto
   // never calls slices of more than 64 tokens absorbed, so a tree mask always fits.
   AttentionForm attention_form(int64_t num_tokens, int64_t kv_begin) const;
+  // The longest slice that attention_form() may call absorbed; 0 = none.
+  int64_t max_absorbed_tokens() const;
 
   int64_t workspace_bytes(const WorkspaceLimits& limits) const;
   // Throws StartupError when there is no room.

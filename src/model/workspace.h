@@ -21,6 +21,8 @@ struct WorkspaceLimits {
 class Workspace {
  public:
   int64_t num_bytes() const { return memory_.num_bytes(); }
+  // Stream::touch for all of it.
+  void touch(ops::Stream& stream) const { stream.touch(memory_.data(), memory_.num_bytes()); }
   int64_t max_batch_tokens() const { return limits_.max_batch_tokens; }
 
  private:

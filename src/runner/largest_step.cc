@@ -1,88 +1,98 @@
-// The largest step: what StepExecutor runs once before the memory plan is made.
+// The largest steps, measured instead of run: what StepExecutor does before the memory plan is made.
 
 #include <algorithm>
-#include <numeric>
 
 #include "runner/step_executor.h"
 
 namespace fathom::runner {
 namespace {
 
-// Exercises the sampler's whole path.
+using model::AttentionForm;
+
+// The whole path of the sampler, with two rows of logits for every query token.
 core::SamplingParams measured_sampling() {
   core::SamplingParams params;
   params.top_p = 0.9f;
   params.top_k = 50;
   params.num_top_logprobs = 20;
+  params.return_prompt_logprobs = true;
   return params;
 }
 
-// A sequence in `slot` with num_cached rows and num_tokens query tokens. Its blocks are those of a region
-// of its own, or all the same one: what is computed does not matter, and where is not checked.
-void add_sequence(core::Batch& batch, int32_t slot, int64_t num_cached, int num_tokens,
-                  std::vector<int32_t> block_ids) {
-  batch.admissions.push_back(
-      {.slot = slot,
-       .num_cached_tokens = static_cast<int32_t>(num_cached),
-       .prompt = std::vector<int32_t>(static_cast<size_t>(num_cached + num_tokens), 0),
-       .sampling = measured_sampling()});
-  batch.block_appends.push_back({.slot = slot, .kv_group = 0, .block_ids = std::move(block_ids)});
-  batch.slices.push_back({.slot = slot,
-                          .num_tokens = num_tokens,
-                          .tokens = std::vector<int32_t>(static_cast<size_t>(num_tokens), 0)});
-  batch.releases.push_back(slot);
+struct Sequence {
+  int32_t slot = 0;
+  int64_t num_cached = 0, num_tokens = 0;
+  int block_tokens = 0;
+};
+
+// Nothing is read or written where the blocks are, so one will do for all. The prompt is one token longer than
+// the rows, so that every query token has a successor and with it a row of logits.
+void add_sequence(core::Batch& batch, const Sequence& sequence) {
+  const int64_t rows = sequence.num_cached + sequence.num_tokens;
+  batch.admissions.push_back({.slot = sequence.slot,
+                              .num_cached_tokens = static_cast<int32_t>(sequence.num_cached),
+                              .prompt = std::vector<int32_t>(static_cast<size_t>(rows + 1)),
+                              .sampling = measured_sampling()});
+  const int64_t num_blocks = (rows + sequence.block_tokens - 1) / sequence.block_tokens;
+  batch.block_appends.push_back(
+      {.slot = sequence.slot,
+       .kv_group = 0,
+       .block_ids = std::vector<int32_t>(static_cast<size_t>(num_blocks))});
+  batch.slices.push_back({.slot = sequence.slot,
+                          .num_tokens = static_cast<int>(sequence.num_tokens),
+                          .tokens = std::vector<int32_t>(static_cast<size_t>(sequence.num_tokens)),
+                          .outputs = core::Outputs::kAll});
+  batch.releases.push_back(sequence.slot);
+}
+
+AttentionFormOf always(AttentionForm form) {
+  return [form](int64_t, int64_t) { return form; };
 }
 
 }  // namespace
 
-core::Batch StepExecutor::largest_prefill() const {
+core::Batch StepExecutor::most_tokens(int64_t tokens_of_sequence, bool at_end_of_context) const {
   core::Batch batch;
   int64_t tokens_left = config_.max_batch_tokens;
-  int32_t next_block = 0;
   for (int32_t slot = 0; slot < config_.max_slots && tokens_left > 0; ++slot) {
-    const int64_t num_tokens = std::min(tokens_left, config_.max_context_tokens);
-    std::vector<int32_t> blocks(
-        static_cast<size_t>((num_tokens + block_tokens_ - 1) / block_tokens_));
-    std::iota(blocks.begin(), blocks.end(), next_block);
-    next_block += static_cast<int32_t>(blocks.size());
-    add_sequence(batch, slot, 0, static_cast<int>(num_tokens), std::move(blocks));
+    const int64_t num_tokens =
+        std::min({tokens_left, tokens_of_sequence, config_.max_context_tokens});
+    add_sequence(batch,
+                 {.slot = slot,
+                  .num_cached = at_end_of_context ? config_.max_context_tokens - num_tokens : 0,
+                  .num_tokens = num_tokens,
+                  .block_tokens = block_tokens_});
     tokens_left -= num_tokens;
   }
   return batch;
 }
 
-core::Batch StepExecutor::widest_decode() const {
-  core::Batch batch;
-  const int num_sequences = std::min(config_.max_slots, config_.max_batch_tokens);
-  for (int32_t slot = 0; slot < num_sequences; ++slot) add_sequence(batch, slot, 0, 1, {slot});
-  return batch;
+void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form_of) {
+  apply_deltas(batch);
+  const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of);
+  stage_inputs(layout);
+  sample_rows(layout, forward(layout));
+  commit();
+  release_slots(batch);
 }
 
-core::Batch StepExecutor::longest_decode() const {
-  core::Batch batch;
-  const int64_t rows = config_.max_context_tokens;
-  add_sequence(
-      batch, 0, rows - 1, 1,
-      std::vector<int32_t>(static_cast<size_t>((rows + block_tokens_ - 1) / block_tokens_)));
-  return batch;
-}
-
-void StepExecutor::run_largest_step() {
-  const core::Batch prefill = largest_prefill();
-  size_t num_blocks = static_cast<size_t>(config_.max_slots);
-  size_t prefill_blocks = 0;
-  for (const core::BlockAppend& append : prefill.block_appends)
-    prefill_blocks += append.block_ids.size();
-  num_blocks = std::max(num_blocks, prefill_blocks);
-  kv_ = model::KvStorage::allocate(model_.kv_groups().at(0), static_cast<int>(num_blocks),
-                                   model_.backend());
-  MaskMailbox no_masks;
-  run(prefill, no_masks);
-  run(widest_decode(), no_masks);
-  run(longest_decode(), no_masks);
-  model_.logits(row_hidden_, logits_, stream_);
-  stream_.synchronize();
+// Scratch never shrinks with more tokens and is a function of shapes (ops/backend.h), so no step needs more
+// than these: the two forms of attention with all the tokens that they can have, the expanded one over the
+// longest context, and the decode of every slot.
+void StepExecutor::plan_scratch() {
+  kv_ = model::KvStorage::unbacked(model_.kv_groups().at(0));
+  stream_.begin_measuring();
+  measure(most_tokens(config_.max_batch_tokens, true), always(AttentionForm::kExpanded));
+  if (const int64_t absorbed = model_.max_absorbed_tokens(); absorbed > 0)
+    measure(most_tokens(absorbed, false), always(AttentionForm::kAbsorbed));
+  measure(most_tokens(1, false), [this](int64_t num_tokens, int64_t kv_begin) {
+    return model_.attention_form(num_tokens, kv_begin);
+  });
+  stream_.seal_scratch();
   kv_.reset();
+  workspace_.touch(stream_);
+  stream_.touch(device_input_memory_.data(), device_input_memory_.num_bytes());
+  stream_.touch(logits_memory_.data(), logits_memory_.num_bytes());
 }
 
 }  // namespace fathom::runner

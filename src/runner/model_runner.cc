@@ -50,7 +50,7 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
                                                         .max_batch_tokens = config.max_batch_tokens,
                                                         .max_context_tokens = context},
                                      *runner->stream_);
-  runner->executor_->run_largest_step();
+  runner->executor_->plan_scratch();
   runner->plan_ = plan_kv_pool(
       {.weight_bytes = model.weight_bytes(),
        .step = runner->executor_->memory(),

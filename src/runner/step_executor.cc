@@ -128,12 +128,16 @@ core::StepResult StepExecutor::run(const core::Batch& batch, MaskMailbox& masks)
     for (const core::SequenceSlice& slice : batch.slices)
       slots_.advance(slice.slot, slice.num_tokens);
   }
+  release_slots(batch);
+  result.seconds = watch.seconds();
+  return result;
+}
+
+void StepExecutor::release_slots(const core::Batch& batch) {
   for (int32_t slot : batch.releases) {
     slots_.release(slot);
     sampler_.release(slot);
   }
-  result.seconds = watch.seconds();
-  return result;
 }
 
 // The counts on the device do not hold the tokens that a slice verifies, so rows after the first would be
@@ -156,18 +160,20 @@ void StepExecutor::apply_deltas(const core::Batch& batch) {
 
 void StepExecutor::compute(const core::Batch& batch, const StepLayout& layout, MaskMailbox& masks) {
   stage_inputs(layout);
-  const model::ForwardBatch forward = prepare_forward(layout);
-  const Tensor hidden = [&] {
-    trace::Span span("model", "forward");
-    span.arg("tokens", layout.num_tokens());
-    return model_.forward(forward, *kv_, workspace_, stream_);
-  }();
+  const Tensor hidden = forward(layout);
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
   const trace::Span span("sampling", "sample");
   sample_rows(layout, hidden);
   commit();
   sampler_.fetch(stream_);
   stream_.synchronize();
+}
+
+Tensor StepExecutor::forward(const StepLayout& layout) {
+  const model::ForwardBatch batch = prepare_forward(layout);
+  trace::Span span("model", "forward");
+  span.arg("tokens", layout.num_tokens());
+  return model_.forward(batch, *kv_, workspace_, stream_);
 }
 
 std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch,

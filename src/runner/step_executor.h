@@ -3,7 +3,7 @@
 // device is allocated in the constructor, for the largest step.
 //
 //   StepExecutor executor(model, {.max_slots = 64, .max_batch_tokens = 2048}, *stream);
-//   executor.run_largest_step();                       // grows the stream's scratch to its final size
+//   executor.plan_scratch();                           // the stream's scratch gets its final size
 //   executor.set_kv(KvStorage::allocate(...));
 //   core::StepResult result = executor.run(batch, masks);  // waits for the stream, and for masks if wanted
 //
@@ -49,9 +49,10 @@ class StepExecutor {
   // The masks of the batch, if it wants some, are taken once the forward pass is under way. If the mailbox is
   // closed, the step samples without.
   core::StepResult run(const core::Batch& batch, MaskMailbox& masks);
-  // Runs the most query tokens, the most sequences and the longest context that a step can have, on a small
-  // cache of its own. All slots are free before and after.
-  void run_largest_step();
+  // Measures the largest steps without computing them, then allocates the scratch that they need: from here
+  // on nothing grows it, and the memory of a step has its pages. REQUIRES: all slots are free, as they are
+  // afterwards. Throws StartupError when there is no room.
+  void plan_scratch();
   StepMemory memory() const;
 
  private:
@@ -77,13 +78,16 @@ class StepExecutor {
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
                                             MaskMailbox& masks);
   void stage_inputs(const StepLayout& layout);
+  // act[tokens, hidden_size]
+  tensor::Tensor forward(const StepLayout& layout);
   model::ForwardBatch prepare_forward(const StepLayout& layout);
   void sample_rows(const StepLayout& layout, const tensor::Tensor& hidden);
   void commit();
+  void release_slots(const core::Batch& batch);
   void collect(const StepLayout& layout, core::StepResult& result) const;
-  core::Batch largest_prefill() const;
-  core::Batch widest_decode() const;
-  core::Batch longest_decode() const;
+  void measure(const core::Batch& batch, const AttentionFormOf& form_of);
+  // As many sequences of so many query tokens (or what the context holds) as fit a step.
+  core::Batch most_tokens(int64_t tokens_of_sequence, bool at_end_of_context) const;
 
   const model::Model& model_;
   StepExecutorConfig config_;
