@@ -125,7 +125,7 @@ void ApiServer::register_routes(http::Router& router) {
   add_generation_routes(router, *state_);
   add_info_routes(router, *state_);
   add_admin_routes(router, *state_);
-  add_page_routes(router, state_->history);
+  add_page_routes(router, state_->config.model.name(), state_->history);
 }
 
 void ApiServer::set_transport(http::Server& http) {

@@ -1,6 +1,5 @@
 // Puts the page together: the chat, the view of the engine, and the state in the top bar.
 
-import {fetchJson} from './api.js';
 import {startChat} from './chat.js';
 import {formatNumber} from './chart.js';
 import {byId} from './dom.js';
@@ -8,7 +7,7 @@ import {startEngineView} from './engine.js';
 import {StatsFeed} from './stats_feed.js';
 import {startTabs} from './tabs.js';
 
-let model = 'default';
+let model = '';
 
 const announce = (text) => (byId('announcer').textContent = text);
 
@@ -22,16 +21,15 @@ function showPulse({current, error}) {
     : 'Idle';
 }
 
-async function showModel() {
-  try {
-    const {data} = await fetchJson('/v1/models');
-    model = data[0].id;
-    byId('model-name').textContent = model.split('/').at(-1);
-    byId('model-name').title = `Served model: ${model}`;
-    document.title = `Fathom · ${model.split('/').at(-1)}`;
-  } catch {
-    // The chat says what is wrong when it is used; "default" is answered by any server.
-  }
+// The name to send: the page brings it along, so the first message waits for nothing. The feed brings it anew
+// when the server was started again with another model.
+function showModel(name) {
+  if (name === model) return;
+  model = name;
+  const shortName = name.split('/').at(-1);
+  byId('model-name').textContent = shortName;
+  byId('model-name').title = `Served model: ${name}`;
+  document.title = `Fathom · ${shortName}`;
 }
 
 const feed = new StatsFeed();
@@ -39,8 +37,9 @@ const engineView = startEngineView(feed);
 startTabs({onShow: (name) => {
   if (name === 'engine') engineView.show();
 }});
+showModel(document.querySelector('meta[name="served-model"]').content);
 startChat({model: () => model, announce});
 feed.listen(showPulse);
+feed.listen(({model: served}) => served && showModel(served));
 feed.start();
-showModel();
 if (matchMedia('(pointer: fine)').matches) byId('prompt').focus();

@@ -2,12 +2,13 @@
 // The page at "/" and its live figures: the chat and the view of the engine. The files in this folder are
 // compiled into the program; nothing is read from disk or from another origin.
 //
-//   add_page_routes(router, history);      // GET /, /page/app.js, ..., /stats
+//   add_page_routes(router, "deepseek-v3", history);      // GET /, /page/app.js, ..., /stats
 //
 // Called once while the router is built; the history outlives the router. The handlers are thread-safe.
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "http/router.h"
@@ -15,7 +16,7 @@
 
 namespace fathom::server {
 
-// One embedded file; all views have static storage.
+// One file; those of page_files() have static storage.
 struct PageFile {
   std::string_view path;          // "/page/app.js"
   std::string_view content_type;  // "text/javascript; charset=utf-8"
@@ -24,7 +25,20 @@ struct PageFile {
 };
 std::span<const PageFile> page_files();
 
-void add_page_routes(http::Router& router, const StatsHistory& history);
+// What is at "/": index.html with the served model's name in it, so that a message can be sent before any other
+// answer has come. It names the model to those only who may ask for it: the page is behind the key.
+class IndexPage {
+ public:
+  explicit IndexPage(std::string_view model_name);
+  // Its etag tells models apart; the views live as long as this.
+  PageFile file() const;
+
+ private:
+  std::string bytes_, etag_;
+};
+
+void add_page_routes(http::Router& router, std::string_view model_name,
+                     const StatsHistory& history);
 
 // The whole answer for a file, or 304 when `if_none_match` names its etag.
 http::Response page_response(const PageFile& file, std::string_view if_none_match);

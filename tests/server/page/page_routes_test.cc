@@ -25,12 +25,11 @@ const PageFile& file_at(std::string_view path) {
 }
 
 TEST(PageResponse, a_file_comes_whole_with_its_type_and_etag) {
-  const PageFile& file = file_at("/page/index.html");
+  const PageFile& file = file_at("/page/app.js");
   const http::Response response = page_response(file, "");
   EXPECT_EQ(response.status, 200);
-  EXPECT_EQ(response.content_type, "text/html; charset=utf-8");
   EXPECT_EQ(response.body, file.bytes);
-  EXPECT_EQ(response.body.rfind("<!doctype html>", 0), 0);
+  EXPECT_EQ(response.body.rfind("// Puts the page together", 0), 0);
   EXPECT_EQ(header_of(response, "ETag"), file.etag);
   EXPECT_EQ(header_of(response, "Cache-Control"), "no-cache");
 }
@@ -92,6 +91,41 @@ TEST(PageResponse, no_file_names_another_origin) {
       EXPECT_EQ(file.bytes.substr(begin, 18), "http://www.w3.org/") << file.path;
     }
   }
+}
+
+// What the attribute of the served model says, before a browser decodes it.
+std::string served_model_in(const IndexPage& page) {
+  constexpr std::string_view kBegin = "<meta name=\"served-model\" content=\"";
+  const std::string_view bytes = page.file().bytes;
+  const size_t begin = bytes.find(kBegin) + kBegin.size();
+  EXPECT_GT(bytes.find(kBegin), 0);
+  return std::string(bytes.substr(begin, bytes.find('"', begin) - begin));
+}
+
+TEST(IndexPage, it_is_index_html_with_the_name_of_the_served_model) {
+  const IndexPage page("deepseek-ai/DeepSeek-V3.1");
+  const http::Response response = page_response(page.file(), "");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.content_type, "text/html; charset=utf-8");
+  EXPECT_EQ(header_of(response, "ETag"), page.file().etag);
+  EXPECT_EQ(response.body.rfind("<!doctype html>", 0), 0);
+  EXPECT_EQ(served_model_in(page), "deepseek-ai/DeepSeek-V3.1");
+  EXPECT_EQ(response.body.find("{{"), std::string::npos);
+  EXPECT_NE(response.body.find("</html>"), std::string::npos);
+}
+
+TEST(IndexPage, markup_in_the_name_stays_the_value_of_the_attribute) {
+  EXPECT_EQ(served_model_in(IndexPage("a\"><script src='/x'>&amp;\r")),
+            "a&#34;&#62;&#60;script src=&#39;/x&#39;&#62;&#38;amp;&#13;");
+  EXPECT_EQ(served_model_in(IndexPage("小鲸 {{served_model}}")), "小鲸 {{served_model}}");
+}
+
+TEST(IndexPage, its_etag_is_the_models_and_the_same_in_every_run) {
+  const IndexPage page("demo"), again("demo"), other("other");
+  EXPECT_EQ(page.file().etag, again.file().etag);
+  EXPECT_NE(page.file().etag, other.file().etag);
+  EXPECT_EQ(page_response(page.file(), again.file().etag).status, 304);
+  EXPECT_EQ(page_response(page.file(), other.file().etag).status, 200);
 }
 
 StatsReading reading_at(double unix_seconds) {

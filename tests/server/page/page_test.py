@@ -33,6 +33,20 @@ class ChatTest(FakeServerTest):
             "model": "deepseek-ai/DeepSeek-V3.1", "messages": [{"role": "user", "content": "Hi"}], "stream": True,
             "stream_options": {"include_usage": True}}])
 
+    def test_a_message_that_is_sent_before_any_other_answer_names_the_model(self):
+        self.server.hold("/v1/models", "/stats")
+        self.open(answered=False)
+        self.ask("Hi")
+        self.assertEqual(self.server.requests[0]["model"], "deepseek-ai/DeepSeek-V3.1")
+        self.assertEqual(self.id("model-name").text, "DeepSeek-V3.1")
+
+    def test_the_model_of_a_server_that_was_started_anew_is_the_one_that_is_asked(self):
+        self.open()
+        self.server.model = "other/Model"
+        self.until(lambda: self.id("model-name").text == "Model", "the other model's name")
+        self.ask("Hi")
+        self.assertEqual(self.server.requests[0]["model"], "other/Model")
+
     def test_reasoning_stands_apart_and_folds_when_the_answer_begins(self):
         go_on = threading.Event()
         self.server.answer = [reasoning("Let me "), reasoning("add them. "), go_on, content("It is 19. "),
