@@ -18,7 +18,7 @@ KEY = "bench-key"
 
 def bench(*args, key=KEY):
     return subprocess.run([os.environ["FATHOM_PROGRAM"], "bench", *map(str, args)], capture_output=True, text=True,
-                          check=False, timeout=300, env={**os.environ, "FATHOM_API_KEY": key})
+                          check=False, timeout=900, env={**os.environ, "FATHOM_API_KEY": key})
 
 
 class BenchServingTest(unittest.TestCase):

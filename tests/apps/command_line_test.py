@@ -16,7 +16,7 @@ SMALL = ["--max-total-tokens", "8192", "--chunked-prefill-size", "256", "--max-r
 
 def fathom(*args, stdin=""):
     return subprocess.run([PROGRAM, *map(str, args)], input=stdin, capture_output=True, text=True, check=False,
-                          timeout=500, encoding="utf-8")
+                          timeout=900, encoding="utf-8")
 
 
 class CommandLineTest(unittest.TestCase):

@@ -70,18 +70,22 @@ class Server:
 
     def close(self):
         self.process.terminate()
-        self.process.communicate(timeout=120)
+        try:
+            self.process.communicate(timeout=300)
+        finally:
+            self.process.kill()  # no-op once it has ended
+            self.process.wait()
         return self.process.returncode
 
     def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=300) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=900) as answer:
             return answer.read().decode()
 
     def send(self, path, body):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=500) as answer:
+            with urllib.request.urlopen(request, timeout=900) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -14,7 +14,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEMO = ROOT / "models" / "demo"
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300  # one busy processor, a sanitizer's build
 
 
 class Serving:
@@ -33,7 +33,7 @@ class Serving:
                 return found.group(0)
             time.sleep(0.1)
         self.close()
-        raise RuntimeError("fathom serve did not get ready:\n" + self.output())
+        raise RuntimeError(f"fathom serve was not ready within {PATIENCE_SECONDS} s, or ended:\n" + self.output())
 
     @staticmethod
     def _is_ready(port):
@@ -52,4 +52,8 @@ class Serving:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(timeout=PATIENCE_SECONDS)
+        try:
+            self.process.wait(timeout=PATIENCE_SECONDS)
+        finally:
+            self.process.kill()  # no-op once it has ended
+            self.process.wait()
