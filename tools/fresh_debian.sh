@@ -9,7 +9,7 @@
 #   tools/fresh_debian.sh --no-pypi             the Python package index unreachable
 #   tools/fresh_debian.sh --cuda /usr/local/cuda-13.0   this CUDA toolkit in it, nvcc on PATH
 #   tools/fresh_debian.sh --clone "/srv/my work/fathom"  where the clone lies (default ~/fathom)
-#   tools/fresh_debian.sh --ccache DIR          compile through this ccache of this machine
+#   tools/fresh_debian.sh --ccache DIR          compile through a ccache in DIR, which every user may write to
 #   tools/fresh_debian.sh --work DIR            where systems and transcripts go (default /var/tmp/fresh-debian)
 #   tools/fresh_debian.sh --keep                leave the system there afterwards, to look around in
 #   tools/fresh_debian.sh --run 'make build'    these commands instead of the two
@@ -17,7 +17,7 @@
 # Everything runs in namespaces of its own: mounts and processes are gone when this ends, however it ends. The
 # network is this machine's, so nothing else may listen on port 30000.
 set -euo pipefail
-suite=bookworm port=30000 python3=$(command -v python3 || true)
+suite=bookworm password=fresh port=30000 url=http://127.0.0.1:30000 python3=$(command -v python3 || true)
 repository=$(cd "$(dirname "$0")/.." && pwd)
 
 die() { echo "fresh_debian: $*" >&2; exit 1; }
@@ -56,7 +56,6 @@ sources() {
 }
 
 bootstrap() {
-  pristine=$work/pristine
   [ -e "$pristine.done" ] && return
   local mirror
   mirror=$(sources | awk -v suite="$suite" '$3 == suite {print $2; exit}')
@@ -109,7 +108,7 @@ add_user_and_clone() {
   rm -rf "$system"/var/lib/apt/lists/* "$system"/var/cache/apt/*
   if [ "$user" != root ]; then
     in_system root useradd --create-home --shell /bin/bash --groups sudo dev
-    in_system root chpasswd <<<"dev:fresh"
+    in_system root chpasswd <<<"dev:$password"
     [ "$user" != sudo ] || echo "dev ALL=(ALL) NOPASSWD: ALL" >"$system/etc/sudoers.d/dev"
   fi
   mkdir -p "$system$(dirname "$clone")"
@@ -138,37 +137,45 @@ in_system() {
     /bin/sh -c 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"' sh "$clone" "$@"
 }
 
-# The two commands, in a terminal: sudo asks there for a password, Ctrl-C comes from there.
+# One of the two commands, in a terminal: sudo asks there for a password, Ctrl-C comes from there. Takes the
+# place of the subshell that calls it, so that the signal which presses Ctrl-C reaches it.
 in_terminal() {
   export -f in_system
   export cuda ccache pypi system clone
-  "$python3" "$repository/tools/fresh_debian_terminal.py" "$logs/$1.log" "fresh" bash -c 'in_system "$@"' bash "$who" make "$1"
+  exec "$python3" "$repository/tools/fresh_debian_terminal.py" "$logs/$1.log" "$password" \
+    bash -c 'in_system "$@"' bash "$who" make "$1"
 }
 
 run_serve() {
-  ! curl -s -o /dev/null "http://127.0.0.1:$port/" || die "something listens on port $port already"
-  local start=$SECONDS
+  ! curl -s -o /dev/null "$url" || die "something listens on port $port already"
+  local start=$SECONDS status=0
+  : >"$logs/serve.log"
   in_terminal serve &
   local server=$!
-  until curl -sf -o /dev/null "http://127.0.0.1:$port/readyz"; do
+  until grep -q 'Fathom is ready' "$logs/serve.log"; do
     kill -0 $server 2>/dev/null || { tail -n 20 "$logs/serve.log"; die "make serve ended before it was ready"; }
     sleep 1
   done
   echo "make serve: ready after $((SECONDS - start)) s"
-  curl -sf "http://127.0.0.1:$port/" | grep -q '<title>' || die "the page has no title"
-  echo "page: $(curl -sf "http://127.0.0.1:$port/" | grep -o '<title>.*</title>')"
-  local body='{"messages": [{"role": "user", "content": "Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?"}], "temperature": 0}'
-  curl -sf "http://127.0.0.1:$port/v1/chat/completions" -d "$body" >"$logs/answer.json" || die "the chat request failed"
-  grep -q 19 "$logs/answer.json" || die "the answer is not 19: $(cat "$logs/answer.json")"
-  echo "answer: $("$python3" -c 'import json, sys; print(json.load(sys.stdin)["choices"][0]["message"]["content"])' <"$logs/answer.json" | tail -n 1)"
+  ask_server
   kill -INT $server
-  wait $server && status=0 || status=$?
-  echo "make serve: ended with $status after Ctrl-C"
+  wait $server || status=$?
+  tail -n 3 "$logs/serve.log"
+  echo "make serve: exit status $status after Ctrl-C"
+}
+
+ask_server() {
+  curl -sf "$url" -o "$logs/page.html" || die "the page does not come"
+  echo "page: $(grep -o '<title>.*</title>' "$logs/page.html" || die "the page has no title")"
+  local question='Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?'
+  curl -sf "$url/v1/chat/completions" -o "$logs/answer.json" -d \
+    '{"messages": [{"role": "user", "content": "'"$question"'"}], "temperature": 0}' || die "the chat request failed"
+  echo "answer: $(grep -o '"content": *"[^"]*19[^"]*"' "$logs/answer.json" || die "no 19 in $(cat "$logs/answer.json")")"
 }
 
 run_test() {
   local start=$SECONDS status=0
-  in_terminal test || status=$?
+  (in_terminal test) || status=$?
   tail -n 40 "$logs/test.log"
   echo "make test: exit status $status after $((SECONDS - start)) s"
   return $status
@@ -203,7 +210,8 @@ clean_up() {
 main() {
   parse "$@"
   name=$user-pypi-$pypi${cuda:+-cuda}
-  logs=$work/logs.$name system=$work/system.$name
+  # Inside the namespace it is a new process of this script, with the same arguments.
+  pristine=$work/pristine logs=$work/logs.$name system=$work/system.$name
   [ "$user" = root ] && who=root || who=dev
   if [ -n "${FRESH_DEBIAN_INSIDE:-}" ]; then
     inside

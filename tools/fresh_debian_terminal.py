@@ -17,6 +17,7 @@ def main():
     log_path, password, *command = sys.argv[1:]
     child, terminal = pty.fork()
     if child == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job starts with it ignored
         os.execvp(command[0], command)
     signal.signal(signal.SIGINT, lambda *_: os.write(terminal, b"\x03"))
     start = time.monotonic()
@@ -42,7 +43,8 @@ def main():
                 log.write(f"{time.monotonic() - start:7.1f}  {line.decode(errors='replace')}(typed)\n")
                 line = b""
     _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status) % 256
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code  # what a shell shows for a signal
 
 
 if __name__ == "__main__":
