@@ -24,13 +24,13 @@ tokens=$(( (streams + vanish) * 64 * 8 ))
 server=$!
 trap 'kill "$server" 2> /dev/null || true; wait "$server" 2> /dev/null || true; rm -f "$log"' EXIT
 url=""
-for _ in $(seq 300); do
+for _ in $(seq 3000); do
   url=$(sed -n 's/^Fathom is ready: //p' "$log")
   [ -n "$url" ] && break
   kill -0 "$server" 2> /dev/null || break
   sleep 0.1
 done
-[ -n "$url" ] || { cat "$log" >&2; echo "load_test: the server did not start" >&2; exit 1; }
+[ -n "$url" ] || { cat "$log" >&2; echo "load_test: the server was not ready within five minutes, or ended" >&2; exit 1; }
 
 "$build/bench/load_streams" --url "$url" --pid "$server" --step-us "$step_us" --streams "$streams" \
   --seconds "$seconds" --vanish "$vanish" "$@"

@@ -19,7 +19,7 @@ namespace fathom::bench {
 namespace {
 
 constexpr int kNumTokens = 2000;  // none gets to its end
-constexpr double kPatienceSeconds = 60, kIdlePatienceSeconds = 5;
+constexpr double kPatienceSeconds = 60, kIdlePatienceSeconds = 60;
 
 // A blocking connection without any manners.
 class RawClient {
