@@ -21,9 +21,9 @@ uint64_t fold(uint64_t a, uint64_t b) {
 // A root has no tokens and no blocks and is in no list.
 struct RadixTree::Node {
   Node* parent = nullptr;
-  uint64_t hash = 0;  // of the salt and all tokens from the root to here
-  std::string salt;   // of a root
-  std::vector<int32_t> tokens;
+  uint64_t hash = 0;                     // of the salt and all keys from the root to here
+  std::string salt;                      // of a root
+  std::vector<int32_t> tokens;           // its key: the block's, and the lookahead
   std::vector<BlockPool::Lease> blocks;  // one block per KV group
   int num_children = 0;
   int num_pins = 0;
@@ -65,12 +65,26 @@ RadixTree::RadixTree(std::vector<BlockPool*> pools, const RadixTreeConfig& confi
       pools_(std::move(pools)),
       hash_seed_(uint64_t{std::random_device{}()} << 32 | std::random_device{}()),
       unpinned_(std::make_unique<Node>()) {
-  FATHOM_CHECK(config.block_tokens >= 1 && !pools_.empty(),
-               config.block_tokens << " tokens in a block, " << pools_.size() << " KV groups");
+  FATHOM_CHECK(config.block_tokens >= 1 && config.lookahead_tokens >= 0 && !pools_.empty(),
+               config.block_tokens << " tokens in a block, lookahead of " << config.lookahead_tokens
+                                   << ", " << pools_.size() << " KV groups");
   unpinned_->older = unpinned_->newer = unpinned_.get();
 }
 
 RadixTree::~RadixTree() { FATHOM_CHECK(num_pins_ == 0, num_pins_ << " pins outlive their tree"); }
+
+std::span<const int32_t> RadixTree::key_of(std::span<const int32_t> tokens,
+                                           size_t block_idx) const {
+  const auto block_tokens = static_cast<size_t>(config_.block_tokens);
+  return tokens.subspan(block_idx * block_tokens,
+                        block_tokens + static_cast<size_t>(config_.lookahead_tokens));
+}
+
+int64_t RadixTree::num_whole_blocks(std::span<const int32_t> tokens, int64_t max_tokens) const {
+  const int64_t num_usable =
+      std::min<int64_t>(max_tokens, std::ssize(tokens) - config_.lookahead_tokens);
+  return std::max<int64_t>(0, num_usable) / config_.block_tokens;
+}
 
 uint64_t RadixTree::hash_of(uint64_t parent_hash, std::span<const int32_t> tokens) const {
   const auto pair_at = [&](size_t i) {
@@ -106,9 +120,8 @@ std::vector<RadixTree::Node*> RadixTree::find_path(std::string_view salt,
                                                    int64_t max_blocks) const {
   std::vector<Node*> path;
   const Node* parent = root_of(salt);
-  const auto block_tokens = static_cast<size_t>(config_.block_tokens);
   while (parent != nullptr && static_cast<int64_t>(path.size()) < max_blocks) {
-    Node* const node = child_of(*parent, tokens.subspan(path.size() * block_tokens, block_tokens));
+    Node* const node = child_of(*parent, key_of(tokens, path.size()));
     if (node != nullptr) path.push_back(node);
     parent = node;
   }
@@ -117,18 +130,18 @@ std::vector<RadixTree::Node*> RadixTree::find_path(std::string_view salt,
 
 RadixTree::Pin RadixTree::match(std::string_view salt, std::span<const int32_t> tokens,
                                 int64_t max_tokens) {
-  const int64_t num_tokens = std::clamp<int64_t>(max_tokens, 0, std::ssize(tokens));
   Pin pin;
   pin.tree_ = this;
-  pin.path_ = find_path(salt, tokens, num_tokens / config_.block_tokens);
+  pin.path_ = find_path(salt, tokens, num_whole_blocks(tokens, max_tokens));
   for (Node* node : pin.path_) pin_node(*node);
   if (!pin.path_.empty()) ++num_pins_;
   return pin;
 }
 
-int64_t RadixTree::match_length(std::string_view salt, std::span<const int32_t> tokens) const {
-  const int64_t max_blocks = std::ssize(tokens) / config_.block_tokens;
-  return std::ssize(find_path(salt, tokens, max_blocks)) * config_.block_tokens;
+int64_t RadixTree::match_length(std::string_view salt, std::span<const int32_t> tokens,
+                                int64_t max_tokens) const {
+  return std::ssize(find_path(salt, tokens, num_whole_blocks(tokens, max_tokens))) *
+         config_.block_tokens;
 }
 
 int RadixTree::publish(Pin& pin, std::string_view salt, std::span<const int32_t> tokens,
@@ -136,17 +149,14 @@ int RadixTree::publish(Pin& pin, std::string_view salt, std::span<const int32_t>
   FATHOM_CHECK(pin.tree_ == nullptr || pin.tree_ == this, "a pin of another tree");
   FATHOM_CHECK(leases.size() == pools_.size(),
                leases.size() << " leases for " << pools_.size() << " KV groups");
-  const auto block_tokens = static_cast<size_t>(config_.block_tokens);
-  const size_t num_known = pin.path_.size(), num_whole = tokens.size() / block_tokens;
+  const size_t num_known = pin.path_.size();
+  const auto num_whole = static_cast<size_t>(num_whole_blocks(tokens, std::ssize(tokens)));
   if (num_whole <= num_known) return 0;
-  const auto block = [&](size_t index) {
-    return tokens.subspan(index * block_tokens, block_tokens);
-  };
   const Node* const found_root = root_of(salt);
   FATHOM_CHECK(num_known == 0 || pin.path_.front()->parent == found_root, "a pin of another salt");
   const Node* const last = num_known == 0 ? found_root : pin.path_.back();
   // Below a new node everything is new, so only the first block can be there already.
-  if (last != nullptr && child_of(*last, block(num_known)) != nullptr) return 0;
+  if (last != nullptr && child_of(*last, key_of(tokens, num_known)) != nullptr) return 0;
 
   std::vector<std::vector<BlockPool::Lease>> entering;  // [KV group][block]
   for (BlockPool::Lease& lease : leases)
@@ -157,7 +167,7 @@ int RadixTree::publish(Pin& pin, std::string_view salt, std::span<const int32_t>
     std::vector<BlockPool::Lease> blocks;
     for (std::vector<BlockPool::Lease>& group : entering)
       blocks.push_back(std::move(group[i - num_known]));
-    parent = &add_node(*parent, block(i), std::move(blocks));
+    parent = &add_node(*parent, key_of(tokens, i), std::move(blocks));
     pin.path_.push_back(parent);
   }
   pin.tree_ = this;
@@ -252,7 +262,7 @@ std::string RadixTree::check_integrity() const {
 std::string RadixTree::check_node(const Node& node) const {
   if (node.parent == nullptr || node.num_children < 0 || node.num_pins < 0)
     return "a node without a parent or with a negative count";
-  if (static_cast<int>(node.tokens.size()) != config_.block_tokens)
+  if (static_cast<int>(node.tokens.size()) != config_.block_tokens + config_.lookahead_tokens)
     return "a node of " + std::to_string(node.tokens.size()) + " tokens";
   if (child_of(*node.parent, node.tokens) != &node)
     return "a node is not found by its tokens, or twice";

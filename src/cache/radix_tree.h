@@ -3,6 +3,8 @@
 // block_tokens tokens below its parent, with one block id per KV group; it owns these blocks. Prefixes of
 // different salts never meet: each salt has a root of its own. Lookup compares token ids, a hash only finds
 // the candidates.
+// Rows may depend on tokens that follow (a drafter's row on the next one): with lookahead_tokens a block is
+// found by its own tokens and as many behind it, so what it holds is right for whoever finds it.
 //
 //   RadixTree tree({&pool}, {.block_tokens = 64});
 //   RadixTree::Pin pin = tree.match(salt, prompt, /*max_tokens=*/prompt.size() - 1);
@@ -20,6 +22,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -34,6 +37,8 @@ namespace fathom::cache {
 
 struct RadixTreeConfig {
   int block_tokens = 64;  // of every KV group
+  int lookahead_tokens =
+      0;  // tokens behind a block that its rows depend on, of the group with most
   // The bits of a block's hash that are used. A test that takes some away sees what colliding hashes do.
   uint64_t hash_mask = ~uint64_t{0};
 };
@@ -67,14 +72,17 @@ class RadixTree {
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
-  // The longest cached prefix of tokens in whole blocks, at most max_tokens long, pinned.
+  // The longest cached prefix of tokens in whole blocks, at most max_tokens long, pinned. The lookahead of its
+  // last block lies within `tokens`.
   Pin match(std::string_view salt, std::span<const int32_t> tokens, int64_t max_tokens);
-  // As match() with max_tokens = tokens.size(), but without pinning or touching: how many tokens would hit.
-  int64_t match_length(std::string_view salt, std::span<const int32_t> tokens) const;
+  // As match(), but without pinning or touching: how many tokens would hit.
+  int64_t match_length(std::string_view salt, std::span<const int32_t> tokens,
+                       int64_t max_tokens = std::numeric_limits<int64_t>::max()) const;
 
-  // Gives the whole blocks of `tokens` that follow the pinned path to the tree. `pin` is the sequence's own,
+  // Gives the whole blocks of `tokens` that follow the pinned path, and whose lookahead lies within `tokens`,
+  // to the tree. `pin` is the sequence's own,
   // from match() of the same salt and a prefix of the same tokens, or default-made. leases[g] holds the
-  // blocks of group g after the path, in order (all of `tokens`' whole blocks, more may follow); those that
+  // blocks of group g after the path, in order (all of these whole blocks, more may follow); those that
   // enter the tree leave the front of the lease. A block whose tokens the tree already has elsewhere stays in
   // the lease, with all blocks after it: the sequence goes on using its own copy. `pin` grows by the nodes
   // added, so a later publish() of the longer sequence costs its new blocks only. REQUIRES: the rows of
@@ -99,6 +107,10 @@ class RadixTree {
   // By the hash of the whole prefix.
   using Nodes = std::unordered_multimap<uint64_t, std::unique_ptr<Node>>;
 
+  // What block `block_idx` of these tokens is found by.
+  std::span<const int32_t> key_of(std::span<const int32_t> tokens, size_t block_idx) const;
+  // Whole blocks of at most max_tokens tokens whose lookahead is known.
+  int64_t num_whole_blocks(std::span<const int32_t> tokens, int64_t max_tokens) const;
   uint64_t hash_of(uint64_t parent_hash, std::span<const int32_t> tokens) const;
   const Node* root_of(std::string_view salt) const;
   Node* child_of(const Node& parent, std::span<const int32_t> tokens) const;

@@ -49,6 +49,37 @@ class RadixTreeTest : public ::testing::Test {
   RadixTree tree_{{&pool_}, {.block_tokens = kBlockTokens}};
 };
 
+TEST(RadixTreeLookahead, finds_a_block_only_with_the_tokens_behind_it) {
+  BlockPool pool({.num_blocks = kNumBlocks});
+  RadixTree tree({&pool}, {.block_tokens = kBlockTokens, .lookahead_tokens = 1});
+  const auto publish = [&](const Tokens& tokens) {
+    RadixTree::Pin pin = tree.match("", tokens, std::ssize(tokens));
+    Leases leases;
+    leases.push_back(
+        pool.lease(static_cast<int>(tokens.size()) / kBlockTokens - pin.num_blocks()).value());
+    return tree.publish(pin, "", tokens, leases);
+  };
+  // The token behind the second block is not known.
+  EXPECT_EQ(publish(prompt(8)), 1);
+  EXPECT_EQ(publish(prompt(9)), 1);
+  EXPECT_EQ(tree.match_length("", prompt(4)), 0);
+  EXPECT_EQ(tree.match_length("", prompt(5)), 4);
+  EXPECT_EQ(tree.match_length("", prompt(8)), 4);
+  EXPECT_EQ(tree.match_length("", prompt(9)), 8);
+  EXPECT_EQ(tree.match_length("", prompt(9), 7), 4);
+  Tokens other = prompt(9);
+  other[8] = 77;
+  EXPECT_EQ(tree.match_length("", other), 4);
+  // The same block before another token is another entry with rows of its own.
+  EXPECT_EQ(publish(other), 1);
+  EXPECT_EQ(tree.num_blocks(), 3);
+  EXPECT_NE(tree.match("", other, 8).block_ids(0).at(1),
+            tree.match("", prompt(9), 8).block_ids(0).at(1));
+  EXPECT_EQ(tree.check_integrity(), "");
+  tree.clear();
+  EXPECT_EQ(pool.num_free(), kNumBlocks);
+}
+
 TEST_F(RadixTreeTest, an_empty_tree_matches_nothing) {
   EXPECT_EQ(tree_.match_length("", prompt(8)), 0);
   const RadixTree::Pin pin = tree_.match("", prompt(8), 8);
