@@ -31,9 +31,33 @@ void BlockLedger::submit(const core::Batch& batch) {
     if (!has_slice(slot)) release(slot);
   for (const core::SlotAdmission& admission : batch.admissions) admit(admission);
   for (const core::BlockAppend& blocks : batch.block_appends) append(blocks);
+  in_flight_.emplace_back();
   for (const core::SequenceSlice& slice : batch.slices) write(slice);
   for (const int32_t slot : batch.releases)
     if (has_slice(slot)) release(slot);
+}
+
+void BlockLedger::step_done(int64_t step_id, std::span<const int32_t> lengths) {
+  last_done_step_ = step_id;
+  const std::vector<Advance> advances = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  FATHOM_CHECK(lengths.size() == advances.size(),
+               lengths.size() << " lengths of " << advances.size() << " slices");
+  for (size_t i = 0; i < advances.size(); ++i) {
+    Slot& slot = slot_at(advances[i].slot);
+    if (slot.num_admissions != advances[i].admission) continue;
+    slot.min_advance -= advances[i].min;
+    slot.max_advance -= advances[i].max;
+    slot.length = lengths[i];
+  }
+}
+
+int32_t BlockLedger::min_length(const Slot& slot) const {
+  return std::min(slot.max_rows, slot.length + slot.min_advance);
+}
+
+int32_t BlockLedger::max_length(const Slot& slot) const {
+  return std::min(slot.max_rows, slot.length + slot.max_advance);
 }
 
 void BlockLedger::admit(const core::SlotAdmission& admission) {
@@ -41,7 +65,9 @@ void BlockLedger::admit(const core::SlotAdmission& admission) {
   FATHOM_CHECK(
       admission.num_cached_tokens % config_.block_tokens == 0,
       admission.num_cached_tokens << " cached tokens, blocks hold " << config_.block_tokens);
+  ++slot.num_admissions;
   slot.length = admission.num_cached_tokens;
+  slot.max_rows = admission.max_rows;
   slot.num_shared = admission.num_cached_tokens / config_.block_tokens;
 }
 
@@ -65,7 +91,7 @@ void BlockLedger::share(Block& block, int32_t block_id, int32_t slot) {
   if (block.owner >= 0) {
     // Slices of the step that fills a block do not let others of the same step see it.
     const int32_t rows_to_fill = (block.index_in_owner + 1) * config_.block_tokens;
-    FATHOM_CHECK(slot_at(block.owner).length >= rows_to_fill,
+    FATHOM_CHECK(min_length(slot_at(block.owner)) >= rows_to_fill,
                  "block " << block_id << " is shared with slot " << slot << ", slot " << block.owner
                           << " still writes it");
   }
@@ -86,15 +112,27 @@ void BlockLedger::claim(Block& block, int32_t block_id, int32_t slot) {
   block.owner = slot;
 }
 
-// A row without a block is found when the step runs.
+// A row of given tokens that has no block is found when the step runs; of drafts only some are accepted.
 void BlockLedger::write(const core::SequenceSlice& slice) {
   Slot& slot = slot_at(slice.slot);
-  const int32_t end = slot.length + slice.num_tokens;
+  const bool is_given = slice.kind() == core::SliceKind::kPrefill;
+  const int32_t begin = min_length(slot);
+  const Advance advance{.slot = slice.slot,
+                        .admission = slot.num_admissions,
+                        .min = is_given ? slice.num_tokens : 1,
+                        .max = slice.num_tokens};
+  slot.min_advance += advance.min;
+  slot.max_advance += advance.max;
+  in_flight_.back().push_back(advance);
+  const int32_t end = max_length(slot);
   for (size_t kv_group = 0; kv_group < blocks_.size(); ++kv_group) {
     const std::vector<int32_t>& table = slot.tables[kv_group];
     const auto end_block =
         static_cast<size_t>((end + config_.block_tokens - 1) / config_.block_tokens);
-    for (auto i = static_cast<size_t>(slot.length / config_.block_tokens);
+    FATHOM_CHECK(is_given || end_block <= table.size(),
+                 "slot " << slice.slot << " may grow to " << end << " rows in " << table.size()
+                         << " blocks of " << config_.block_tokens);
+    for (auto i = static_cast<size_t>(begin / config_.block_tokens);
          i < std::min(end_block, table.size()); ++i) {
       const Block& block = block_at(kv_group, table[i]);
       FATHOM_CHECK(block.owner == slice.slot && block.num_readers == 0,
@@ -102,7 +140,6 @@ void BlockLedger::write(const core::SequenceSlice& slice) {
                            << block.owner << ", " << block.num_readers << " slots read it");
     }
   }
-  slot.length = end;
 }
 
 void BlockLedger::release(int32_t slot_idx) {
@@ -120,7 +157,8 @@ void BlockLedger::release(int32_t slot_idx) {
     }
     slot.tables[kv_group].clear();
   }
-  slot.length = slot.num_shared = 0;
+  slot.length = slot.min_advance = slot.max_advance = slot.num_shared = 0;
+  ++slot.num_admissions;  // its slices in flight say nothing about whoever comes next
 }
 
 }  // namespace fathom::runner

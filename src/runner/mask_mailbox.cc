@@ -5,22 +5,6 @@
 #include "base/check.h"
 
 namespace fathom::runner {
-namespace {
-
-size_t num_sampled_rows(const core::SequenceSlice& slice) {
-  switch (slice.outputs) {
-    case core::Outputs::kNone:
-      return 0;
-    case core::Outputs::kLast:
-      return 1;
-    case core::Outputs::kAll:
-      break;
-  }
-  return static_cast<size_t>(slice.num_tokens);
-}
-
-}  // namespace
-
 void MaskMailbox::put(core::StepMasks masks) {
   {
     const std::lock_guard lock(mutex_);
@@ -73,7 +57,7 @@ SliceMaskWords masks_of_slices(const core::Batch& batch, const core::StepMasks& 
                      batch.slices[index].wants_mask && !has_mask[index],
                  "a mask for slice " << mask.slice_idx << " of step " << batch.step_id
                                      << ", which wants none");
-    const size_t rows = num_sampled_rows(batch.slices[index]);
+    const auto rows = static_cast<size_t>(batch.slices[index].num_sampled_rows());
     FATHOM_CHECK(mask.words.size() == rows * row_words,
                  "the mask of slice " << mask.slice_idx << " has " << mask.words.size()
                                       << " words, " << rows << " rows of " << row_words

@@ -29,6 +29,17 @@ struct KvGroupInfo {
   std::string name{};  // "mla"
   int num_blocks = 0, block_tokens = 64;
   int64_t block_bytes = 0;  // all layers of the group
+  // How many tokens behind its own a row depends on: 1 for a drafter that reads the next token with the row's
+  // hidden state. Whoever shares such a row must have the same tokens there.
+  int lookahead_tokens = 0;
+};
+
+// What proposes drafts. num_steps 0: nothing does. top_k 1 is a chain of num_steps drafts, num_draft_tokens =
+// num_steps + 1. More is a tree: in each step the top_k best continuations of the top_k best nodes, and of all
+// these the num_draft_tokens - 1 best with what lies above them. The last token, its root, counts as one.
+struct DrafterInfo {
+  int num_steps = 0, top_k = 1, num_draft_tokens = 0;
+  int max_drafts() const { return num_steps == 0 ? 0 : num_draft_tokens - 1; }  // of a slot
 };
 
 struct RunnerInfo {
@@ -38,6 +49,7 @@ struct RunnerInfo {
   int max_batch_tokens = 0;        // query tokens of one step
   int max_top_logprobs = 20;
   std::vector<KvGroupInfo> kv_groups{};
+  DrafterInfo drafter{};
 };
 
 class Runner {

@@ -6,16 +6,12 @@
 #include "base/check.h"
 #include "base/failpoint.h"
 #include "base/rng.h"
+#include "runner/sim_hash.h"
 
 namespace fathom::runner {
 namespace {
 
-constexpr uint64_t kHashStart = 0x46617468'6f6d0001u;
-
-constexpr uint64_t extend(uint64_t hash, int32_t token, int32_t position) {
-  return mix64(hash ^ (uint64_t{static_cast<uint32_t>(token)} << 32 |
-                       uint64_t{static_cast<uint32_t>(position)}));
-}
+constexpr const char* kNoToken = "bans and mask leave no token to choose";
 
 int32_t pick(uint64_t hash, const SimRunner::NextToken& options) {
   const auto vocab_size = static_cast<uint64_t>(options.vocab_size);
@@ -51,15 +47,33 @@ bool sees(const core::SequenceSlice& slice, int query_idx, int other_idx) {
 }  // namespace
 
 int32_t SimRunner::expected_next(std::span<const int32_t> tokens, const NextToken& options) {
-  uint64_t hash = kHashStart;
+  uint64_t hash = kSimHashStart;
   for (size_t i = 0; i < tokens.size(); ++i)
-    hash = extend(hash, tokens[i], static_cast<int32_t>(i));
+    hash = sim_extend(hash, tokens[i], static_cast<int32_t>(i));
   return pick(hash, options);
+}
+
+int32_t SimRunner::Tree::child_of(int32_t node, int32_t token) const {
+  const auto child =
+      std::find(drafts.begin(), drafts.end(), core::Draft{.token = token, .parent = node - 1});
+  return child == drafts.end() ? -1 : static_cast<int32_t>(child - drafts.begin()) + 1;
+}
+
+int32_t SimRunner::Tree::first_child_of(int32_t node) const {
+  const auto child = std::find_if(drafts.begin(), drafts.end(), [&](const core::Draft& draft) {
+    return draft.parent == node - 1;
+  });
+  return child == drafts.end() ? -1 : static_cast<int32_t>(child - drafts.begin()) + 1;
 }
 
 SimRunner::SimRunner(const SimConfig& config)
     : config_(config),
-      ledger_({.num_kv_groups = config.num_kv_groups,
+      drafter_(config.drafter, config.vocab_size),
+      storage_({.num_target_groups = config.num_kv_groups,
+                .has_drafter = config.drafter.shape.num_steps > 0,
+                .num_blocks = config.num_blocks,
+                .block_tokens = config.block_tokens}),
+      ledger_({.num_kv_groups = storage_.num_groups(),
                .num_blocks = config.num_blocks,
                .block_tokens = config.block_tokens,
                .max_slots = config.max_slots}) {
@@ -68,16 +82,15 @@ SimRunner::SimRunner(const SimConfig& config)
   info_.max_batch_tokens = config.max_batch_tokens;
   info_.max_context_tokens = std::min<int64_t>(config.max_context_tokens,
                                                int64_t{config.num_blocks} * config.block_tokens);
-  for (int i = 0; i < config.num_kv_groups; ++i) {
-    info_.kv_groups.push_back(
-        {.name = "sim" + std::to_string(i),
-         .num_blocks = config.num_blocks,
-         .block_tokens = config.block_tokens,
-         .block_bytes = int64_t{config.block_tokens} * static_cast<int64_t>(sizeof(Row))});
-    KvGroup group;
-    group.rows.resize(static_cast<size_t>(config.num_blocks) *
-                      static_cast<size_t>(config.block_tokens));
-    groups_.push_back(std::move(group));
+  info_.drafter = config.drafter.shape;
+  for (int i = 0; i < storage_.num_groups(); ++i) {
+    const bool is_drafters = i >= config.num_kv_groups;
+    info_.kv_groups.push_back({.name = is_drafters ? "drafter" : "sim" + std::to_string(i),
+                               .num_blocks = config.num_blocks,
+                               .block_tokens = config.block_tokens,
+                               .block_bytes = int64_t{config.block_tokens} *
+                                              static_cast<int64_t>(sizeof(SimStorage::Row)),
+                               .lookahead_tokens = is_drafters ? 1 : 0});
   }
   slots_.resize(static_cast<size_t>(config.max_slots));
 }
@@ -106,9 +119,12 @@ core::StepResult SimRunner::wait() {
     masks = masks_of_slices(batch, step_masks.value(), config_.vocab_size);
   }
   int num_tokens = 0;
+  std::vector<int32_t> lengths;
   for (size_t i = 0; i < batch.slices.size(); ++i) {
-    result.slices.push_back(run_slice(batch.slices[i], masks[i]));
-    num_tokens += batch.slices[i].num_tokens;
+    const core::SequenceSlice& slice = batch.slices[i];
+    result.slices.push_back(run_slice(slice, masks[i]));
+    lengths.push_back(slots_[static_cast<size_t>(slice.slot)].length);
+    num_tokens += slice.num_tokens;
   }
   FATHOM_CHECK(num_tokens <= info_.max_batch_tokens,
                num_tokens << " query tokens, at most " << info_.max_batch_tokens);
@@ -116,7 +132,7 @@ core::StepResult SimRunner::wait() {
     FATHOM_CHECK(slots_.at(static_cast<size_t>(slot)).active, "slot " << slot << " released twice");
     slots_[static_cast<size_t>(slot)] = Slot{};
   }
-  ledger_.step_done(batch.step_id);
+  ledger_.step_done(batch.step_id, lengths);
   if (config_.step_delay.count() > 0) {
     device_free_ = std::max(device_free_, pending.submitted) + config_.step_delay;
     std::this_thread::sleep_until(device_free_);
@@ -130,25 +146,13 @@ void SimRunner::apply_deltas(const core::Batch& batch) {
   for (const core::BlockAppend& append : batch.block_appends) {
     Slot& slot = slots_.at(static_cast<size_t>(append.slot));
     FATHOM_CHECK(slot.active, "blocks for slot " << append.slot << ", which is free");
-    auto& table = slot.block_tables.at(static_cast<size_t>(append.kv_group));
-    table.insert(table.end(), append.block_ids.begin(), append.block_ids.end());
+    auto& blocks = slot.table.groups.at(static_cast<size_t>(append.kv_group));
+    blocks.insert(blocks.end(), append.block_ids.begin(), append.block_ids.end());
   }
-  for (const core::SlotAdmission& admission : batch.admissions) check_cached_rows(admission);
-}
-
-// A model would go on from wrong rows without a word.
-void SimRunner::check_cached_rows(const core::SlotAdmission& admission) const {
-  const Slot& slot = slots_[static_cast<size_t>(admission.slot)];
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    for (int32_t i = 0; i < admission.num_cached_tokens; ++i) {
-      const Row& row = groups_[group].rows[row_index(group, slot, i)];
-      const int32_t token = admission.prompt[static_cast<size_t>(i)];
-      FATHOM_CHECK(row.token == token && row.position == i,
-                   "cached row " << i << " of slot " << admission.slot << " holds token "
-                                 << row.token << " at position " << row.position << ", not "
-                                 << token);
-    }
-  }
+  // A model would go on from wrong rows without a word.
+  for (const core::SlotAdmission& admission : batch.admissions)
+    storage_.check_prefix(slots_[static_cast<size_t>(admission.slot)].table,
+                          admission.num_cached_tokens, admission.prompt);
 }
 
 void SimRunner::admit(const core::SlotAdmission& admission) {
@@ -156,66 +160,64 @@ void SimRunner::admit(const core::SlotAdmission& admission) {
   FATHOM_CHECK(!slot.active, "slot " << admission.slot << " is taken");
   FATHOM_CHECK(admission.num_cached_tokens < static_cast<int32_t>(admission.prompt.size()),
                admission.num_cached_tokens << " cached tokens of " << admission.prompt.size());
-  slot.active = true;
-  slot.admission = admission;
-  slot.length = admission.num_cached_tokens;
-  slot.last_token = -1;
-  slot.block_tables.assign(groups_.size(), {});
-}
-
-size_t SimRunner::row_index(size_t kv_group, const Slot& slot, int32_t row_idx) const {
-  const std::vector<int32_t>& table = slot.block_tables[kv_group];
-  const auto block_tokens = static_cast<size_t>(config_.block_tokens);
-  const size_t block_idx = static_cast<size_t>(row_idx) / block_tokens;
-  FATHOM_CHECK(block_idx < table.size(), "row " << row_idx << " of slot " << slot.admission.slot
-                                                << ", which has " << table.size() << " blocks");
-  return static_cast<size_t>(table[block_idx]) * block_tokens +
-         static_cast<size_t>(row_idx) % block_tokens;
-}
-
-void SimRunner::write_rows(const Slot& slot, const core::SequenceSlice& slice) {
-  for (size_t group = 0; group < groups_.size(); ++group) {
-    for (int i = 0; i < slice.num_tokens; ++i) {
-      const int32_t token =
-          slice.tokens.empty() ? slot.last_token : slice.tokens[static_cast<size_t>(i)];
-      FATHOM_CHECK(token >= 0 && token < config_.vocab_size, "token " << token);
-      groups_[group].rows[row_index(group, slot, slot.length + i)] = {
-          token, slot.length + relative_position(slice, i)};
-    }
-  }
-}
-
-uint64_t SimRunner::hash_visible(const Slot& slot, const core::SequenceSlice& slice,
-                                 int query_idx) const {
-  uint64_t hash = kHashStart;
-  for (int32_t row_idx = 0; row_idx < slot.length + slice.num_tokens; ++row_idx) {
-    const int slice_idx = row_idx - slot.length;
-    if (slice_idx >= 0 && !sees(slice, query_idx, slice_idx)) continue;
-    const Row& first = groups_[0].rows[row_index(0, slot, row_idx)];
-    for (size_t group = 1; group < groups_.size(); ++group) {
-      const Row& other = groups_[group].rows[row_index(group, slot, row_idx)];
-      FATHOM_CHECK(other.token == first.token && other.position == first.position,
-                   "row " << row_idx << " differs between KV groups 0 and " << group);
-    }
-    hash = extend(hash, first.token, first.position);
-  }
-  return hash;
+  slot = Slot{.active = true, .admission = admission, .length = admission.num_cached_tokens};
+  slot.table = {.slot = admission.slot};
+  slot.table.groups.resize(static_cast<size_t>(storage_.num_groups()));
 }
 
 core::SliceResult SimRunner::run_slice(const core::SequenceSlice& slice,
                                        std::span<const uint64_t> mask) {
   Slot& slot = slots_.at(static_cast<size_t>(slice.slot));
   FATHOM_CHECK(slot.active, "slice of slot " << slice.slot << ", which is free");
-  FATHOM_CHECK(slice.tokens.empty() ? slice.num_tokens == 1
-                                    : slice.tokens.size() == static_cast<size_t>(slice.num_tokens),
-               slice.num_tokens << " tokens, " << slice.tokens.size() << " given");
-  write_rows(slot, slice);
+  core::SliceResult result = slice.kind() == core::SliceKind::kPrefill
+                                 ? run_prefill(slot, slice, mask)
+                                 : run_advance(slot, slice, mask);
+  result.slot = slice.slot;
+  if (failpoint("sim_runner.slice")) result.error = "the logits are not finite (injected)";
+  if (!result.error.empty()) {
+    result.tokens.clear();
+    result.prompt_logprobs.clear();
+  }
+  return result;
+}
 
-  core::SliceResult result{.slot = slice.slot};
+void SimRunner::write_given_rows(const Slot& slot, const core::SequenceSlice& slice) {
+  FATHOM_CHECK(slice.tokens.size() == static_cast<size_t>(slice.num_tokens),
+               slice.num_tokens << " tokens, " << slice.tokens.size() << " given");
+  FATHOM_CHECK(slot.length + slice.num_tokens <= slot.admission.max_rows,
+               "slot " << slice.slot << " gets " << slot.length + slice.num_tokens
+                       << " rows, may have " << slot.admission.max_rows);
+  FATHOM_CHECK(slice.relative_positions.empty() || config_.drafter.shape.num_steps == 0,
+               "a tree of given tokens with a drafter, which has trees of its own");
+  for (int i = 0; i < slice.num_tokens; ++i) {
+    const int32_t token = slice.tokens[static_cast<size_t>(i)];
+    FATHOM_CHECK(token >= 0 && token < config_.vocab_size, "token " << token);
+    storage_.write(slot.table, slot.length + i,
+                   {.token = token, .position = slot.length + relative_position(slice, i)});
+  }
+}
+
+uint64_t SimRunner::hash_visible(const Slot& slot, const core::SequenceSlice& slice, int query_idx,
+                                 uint64_t prefix_hash) const {
+  uint64_t hash = prefix_hash;
+  for (int i = 0; i < slice.num_tokens; ++i) {
+    if (!sees(slice, query_idx, i)) continue;
+    const SimStorage::Row row = storage_.read(slot.table, slot.length + i);
+    hash = sim_extend(hash, row.token, row.position);
+  }
+  return hash;
+}
+
+core::SliceResult SimRunner::run_prefill(Slot& slot, const core::SequenceSlice& slice,
+                                         std::span<const uint64_t> mask) {
+  write_given_rows(slot, slice);
+  core::SliceResult result;
   const core::SlotAdmission& admission = slot.admission;
-  const int32_t num_known = static_cast<int32_t>(admission.prompt.size());
-  const int32_t num_prompt = num_known - admission.num_generated_tokens;
-  // Incremental for causal prefixes would be faster; hashing each query token afresh keeps the
+  const int32_t num_prompt =
+      static_cast<int32_t>(admission.prompt.size()) - admission.num_generated_tokens;
+  const uint64_t prefix_hash = storage_.hash_prefix(slot.table, slot.length, slice.tokens[0]);
+  uint64_t hash = 0;
+  // Incremental for causal slices would be faster; hashing each query token afresh keeps the
   // oracle plain.
   for (int i = 0; i < slice.num_tokens; ++i) {
     const bool wants_output = slice.outputs == core::Outputs::kAll ||
@@ -224,35 +226,129 @@ core::SliceResult SimRunner::run_slice(const core::SequenceSlice& slice,
     const bool wants_prompt_logprob =
         admission.sampling.return_prompt_logprobs && position + 1 < num_prompt;
     if (!wants_output && !wants_prompt_logprob) continue;
-    const uint64_t hash = hash_visible(slot, slice, i);
+    hash = hash_visible(slot, slice, i, prefix_hash);
     if (wants_prompt_logprob)
       result.prompt_logprobs.push_back(
           describe(slot, hash, admission.prompt[static_cast<size_t>(position) + 1]));
     if (!wants_output) continue;
     NextToken options = options_of(slot, position + 1);
-    const size_t row_words = (static_cast<size_t>(config_.vocab_size) + 63) / 64;
-    if (!mask.empty()) options.mask = mask.subspan(result.tokens.size() * row_words, row_words);
+    options.mask = mask_row(mask, result.tokens.size());
     const int32_t token = pick(hash, options);
-    if (token < 0 && result.error.empty()) result.error = "bans and mask leave no token to choose";
+    if (token < 0) result.error = kNoToken;
     result.tokens.push_back(describe(slot, hash, token));
   }
-  slot.length += slice.num_tokens;
   if (!result.tokens.empty() && result.tokens.back().token >= 0) {
     slot.last_token = result.tokens.back().token;
   } else if (!result.tokens.empty() && slot.last_token < 0) {
     // A failed row leaves what was there before, which the step in flight must be able to read.
     slot.last_token = admission.prompt.back();
   }
-  if (!result.error.empty()) {
-    result.tokens.clear();
-    result.prompt_logprobs.clear();
-  }
-  if (failpoint("sim_runner.slice")) {
-    result.tokens.clear();
-    result.prompt_logprobs.clear();
-    result.error = "the logits are not finite (injected)";
-  }
+  const int32_t first_row = slot.length;
+  slot.length += slice.num_tokens;
+  draft(slot, first_row, result.tokens.empty() ? 0 : slice.num_drafts_to_propose, hash);
+  result.drafts = slot.drafts;
   return result;
+}
+
+core::SliceResult SimRunner::run_advance(Slot& slot, const core::SequenceSlice& slice,
+                                         std::span<const uint64_t> mask) {
+  FATHOM_CHECK(slice.kind() == core::SliceKind::kDecode || slice.outputs == core::Outputs::kAll,
+               "a verify slice of slot " << slice.slot << " wants some of its outputs only");
+  FATHOM_CHECK(slot.last_token >= 0,
+               "slot " << slice.slot << " goes on from a token that it does not have");
+  core::SliceResult result;
+  if (slot.length >= slot.admission.max_rows) return result;  // inert
+  const Tree tree = write_draft_rows(slot, slice.num_tokens - 1);
+  result.num_verified_drafts = tree.num_nodes() - 1;
+  Path path = confirm(slot, tree, mask);
+  if (path.nodes.empty()) {
+    // As if it had chosen the token that it goes on from: the step in flight must be able to read one.
+    result.error = kNoToken;
+    path.nodes = {0};
+  } else {
+    slot.last_token = path.tokens.back().token;
+  }
+  const int32_t first_row = slot.length;
+  for (int32_t i = 1; i < static_cast<int32_t>(path.nodes.size()); ++i) {
+    const int32_t node = path.nodes[static_cast<size_t>(i)];
+    if (node != i && !failpoint("sim_runner.compact"))
+      storage_.move(slot.table, first_row + node, first_row + i);
+  }
+  slot.length += static_cast<int32_t>(path.nodes.size());
+  draft(slot, first_row, result.error.empty() ? slice.num_drafts_to_propose : 0, path.hash);
+  result.tokens = std::move(path.tokens);
+  result.drafts = slot.drafts;
+  return result;
+}
+
+SimRunner::Tree SimRunner::write_draft_rows(const Slot& slot, int max_drafts) {
+  const int32_t room = slot.admission.max_rows - slot.length - 1;
+  const auto num_drafts = static_cast<size_t>(
+      std::min<int64_t>({max_drafts, room, static_cast<int64_t>(slot.drafts.size())}));
+  Tree tree{.drafts = {slot.drafts.begin(), slot.drafts.begin() + static_cast<int64_t>(num_drafts)},
+            .depths = {0}};
+  storage_.write(slot.table, slot.length, {.token = slot.last_token, .position = slot.length});
+  for (const core::Draft& draft : tree.drafts) {
+    const int32_t row_idx = slot.length + tree.num_nodes();
+    tree.depths.push_back(tree.depths[static_cast<size_t>(draft.parent + 1)] + 1);
+    storage_.write(slot.table, row_idx,
+                   {.token = draft.token, .position = slot.length + tree.depths.back()});
+  }
+  return tree;
+}
+
+SimRunner::Path SimRunner::confirm(const Slot& slot, const Tree& tree,
+                                   std::span<const uint64_t> mask) const {
+  Path path{.nodes = {0}, .hash = storage_.hash_prefix(slot.table, slot.length, slot.last_token)};
+  while (true) {
+    const int32_t node = path.nodes.back();
+    const SimStorage::Row row = storage_.read(slot.table, slot.length + node);
+    const uint64_t hash = sim_extend(path.hash, row.token, row.position);
+    NextToken options = options_of(slot, row.position + 1);
+    options.mask = mask_row(mask, static_cast<size_t>(node));
+    int32_t token = pick(hash, options);
+    if (token < 0) {
+      // A draft after which nothing can be chosen is not accepted: it fails as the last token of the next step.
+      path.nodes.pop_back();
+      return path;
+    }
+    path.hash = hash;
+    int32_t next = tree.child_of(node, token);
+    if (next < 0 && tree.first_child_of(node) >= 0 && failpoint("sim_runner.accept")) {
+      next = tree.first_child_of(node);
+      token = tree.drafts[static_cast<size_t>(next) - 1].token;
+    }
+    path.tokens.push_back(describe(slot, hash, token));
+    if (next < 0) return path;
+    path.nodes.push_back(next);
+  }
+}
+
+void SimRunner::draft(Slot& slot, int32_t first_row, int num_drafts, uint64_t hash) {
+  slot.drafts.clear();
+  if (config_.drafter.shape.num_steps == 0) {
+    FATHOM_CHECK(num_drafts == 0, "drafts of slot " << slot.table.slot << " without a drafter");
+    return;
+  }
+  const std::vector<int32_t>& prompt = slot.admission.prompt;
+  for (int32_t row_idx = first_row; row_idx < slot.length; ++row_idx) {
+    const bool is_last = row_idx + 1 == slot.length;
+    const int32_t next_token = !is_last ? storage_.read(slot.table, row_idx + 1).token
+                               : slot.length < static_cast<int32_t>(prompt.size())
+                                   ? prompt[static_cast<size_t>(slot.length)]
+                                   : slot.last_token;
+    storage_.complete(slot.table, row_idx, next_token);
+  }
+  if (num_drafts == 0) return;
+  slot.drafts = drafter_.propose(num_drafts, sim_extend(hash, slot.last_token, slot.length),
+                                 slot.length, [&](uint64_t draft_hash, int32_t position) {
+                                   return pick(draft_hash, options_of(slot, position));
+                                 });
+}
+
+std::span<const uint64_t> SimRunner::mask_row(std::span<const uint64_t> mask, size_t row) const {
+  const size_t row_words = (static_cast<size_t>(config_.vocab_size) + 63) / 64;
+  return mask.empty() ? mask : mask.subspan(row * row_words, row_words);
 }
 
 SimRunner::NextToken SimRunner::options_of(const Slot& slot, int position) const {

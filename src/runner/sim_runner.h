@@ -1,9 +1,12 @@
 #pragma once
-// SimRunner: the runner without a model. Its KV storage holds (token, position) per row, written
-// and read through the real block tables, and the next token is a hash of every row the query token
-// can see. A block that is mixed up, freed too early or missing changes the output or aborts
+// SimRunner: the runner without a model. Its KV storage (sim_storage.h) holds (token, position) per row,
+// written and read through the real block tables, and the next token is a hash of every row the query
+// token can see. A block that is mixed up, freed too early or missing changes the output or aborts
 // (block_ledger.h), and so does a cached prefix whose rows are not those of the prompt. Scheduler,
 // cache and server are tested on it exactly, at full speed, without a model.
+// With a drafter (sim_drafter.h) it verifies what that proposed: a draft is accepted when it is the token
+// that the target draws in its place, so the output is that of plain decoding, token by token. Accepted
+// rows of a tree are moved together; rejected ones are overwritten.
 //
 //   SimRunner runner({.num_blocks = 32, .max_slots = 8});
 //   runner.submit(batch);
@@ -18,7 +21,9 @@
 //
 // Of the sampling parameters it follows seed (when temperature > 0 and top_k != 1), min_new_tokens
 // with the stop ids, and the log-probability requests, whose values are made up from the hash.
-// Failpoint "sim_runner.slice": the slice fails as if its logits were not finite.
+// Failpoints. "sim_runner.slice": the slice fails as if its logits were not finite. Faults that a test must
+// notice: "sim_runner.accept" accepts a draft that is not the target's draw, "sim_runner.compact" leaves the
+// accepted rows of a tree where they are.
 // A mask moves the token that the hash chose to the next allowed one (upwards, from the last to 0), as a
 // ban does. When bans and mask leave none, the slice fails.
 // One thread uses a SimRunner, any thread sets masks.
@@ -32,6 +37,8 @@
 #include "runner/block_ledger.h"
 #include "runner/mask_mailbox.h"
 #include "runner/runner.h"
+#include "runner/sim_drafter.h"
+#include "runner/sim_storage.h"
 
 namespace fathom::runner {
 
@@ -40,7 +47,8 @@ struct SimConfig {
   int num_blocks = 64, block_tokens = 64;
   int64_t max_context_tokens = 1 << 20;  // cut to what the pool holds
   int max_slots = 8, max_batch_tokens = 8192;
-  int num_kv_groups = 1;  // each with num_blocks; every group must tell the same rows
+  int num_kv_groups = 1;       // each with num_blocks; every group must tell the same rows
+  SimDrafterConfig drafter{};  // with one there is a KV group more, the drafter's
   std::chrono::microseconds step_delay{0};
 };
 
@@ -66,38 +74,57 @@ class SimRunner : public Runner {
   static int32_t expected_next(std::span<const int32_t> tokens, const NextToken& options);
 
  private:
-  struct Row {
-    int32_t token = -1, position = -1;
-  };
-  struct KvGroup {
-    std::vector<Row> rows;  // [num_blocks * block_tokens]
-  };
   struct Slot {
     bool active = false;
-    core::SlotAdmission admission;
+    core::SlotAdmission admission{};
     int32_t length = 0, last_token = -1;
-    std::vector<std::vector<int32_t>> block_tables;  // per KV group
+    std::vector<core::Draft> drafts{};
+    SimTable table{};
   };
   struct Pending {
     core::Batch batch;
     Clock::time_point submitted;
   };
+  // The rows of a verify slice while it runs: node 0 is the last token, node i + 1 is draft i.
+  struct Tree {
+    std::vector<core::Draft> drafts;
+    std::vector<int32_t> depths;  // [nodes]
+    int num_nodes() const { return static_cast<int>(depths.size()); }
+    int32_t child_of(int32_t node, int32_t token) const;  // -1 = none
+    int32_t first_child_of(int32_t node) const;           // -1 = none
+  };
+  // What is confirmed of it: a path from node 0, and the token that the target draws after each of its nodes.
+  struct Path {
+    std::vector<int32_t> nodes{};
+    std::vector<core::SampledToken> tokens{};
+    uint64_t hash = 0;  // of all rows up to the last node
+  };
 
   // Device side.
   void apply_deltas(const core::Batch& batch);
   void admit(const core::SlotAdmission& admission);
-  void check_cached_rows(const core::SlotAdmission& admission) const;
   core::SliceResult run_slice(const core::SequenceSlice& slice, std::span<const uint64_t> mask);
-  void write_rows(const Slot& slot, const core::SequenceSlice& slice);
-  uint64_t hash_visible(const Slot& slot, const core::SequenceSlice& slice, int query_idx) const;
+  core::SliceResult run_prefill(Slot& slot, const core::SequenceSlice& slice,
+                                std::span<const uint64_t> mask);
+  // Decode and verify.
+  core::SliceResult run_advance(Slot& slot, const core::SequenceSlice& slice,
+                                std::span<const uint64_t> mask);
+  void write_given_rows(const Slot& slot, const core::SequenceSlice& slice);
+  Tree write_draft_rows(const Slot& slot, int max_drafts);
+  // Empty: nothing can be chosen after the last token.
+  Path confirm(const Slot& slot, const Tree& tree, std::span<const uint64_t> mask) const;
+  uint64_t hash_visible(const Slot& slot, const core::SequenceSlice& slice, int query_idx,
+                        uint64_t prefix_hash) const;
+  // The drafter's rows of what the slot has grown by, then its drafts.
+  void draft(Slot& slot, int32_t first_row, int num_drafts, uint64_t hash);
   NextToken options_of(const Slot& slot, int position) const;
+  std::span<const uint64_t> mask_row(std::span<const uint64_t> mask, size_t row) const;
   core::SampledToken describe(const Slot& slot, uint64_t hash, int32_t token) const;
-  // Where row row_idx of the sequence lies, through its block table.
-  size_t row_index(size_t kv_group, const Slot& slot, int32_t row_idx) const;
 
   SimConfig config_;
   RunnerInfo info_;
-  std::vector<KvGroup> groups_;
+  SimDrafter drafter_;
+  SimStorage storage_;
   std::vector<Slot> slots_;
   BlockLedger ledger_;  // submission side
   std::deque<Pending> queue_;

@@ -20,6 +20,9 @@ void check_slice(const SequenceSlice& slice, const SlotState& state, int block_t
   FATHOM_CHECK(slice.num_tokens >= 1 &&
                    (slice.tokens.empty() ? slice.num_tokens == 1 : slice.tokens.size() == size),
                slice.num_tokens << " query tokens, " << slice.tokens.size() << " given");
+  FATHOM_CHECK(slice.num_drafts_to_propose == 0, slice.num_drafts_to_propose
+                                                     << " drafts of slot " << slice.slot
+                                                     << " wanted, there is no drafter");
   FATHOM_CHECK(slice.relative_positions.empty() || slice.relative_positions.size() == size,
                slice.relative_positions.size() << " positions for " << size << " query tokens");
   FATHOM_CHECK(slice.tree_mask.empty() ||

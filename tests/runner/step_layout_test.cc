@@ -144,6 +144,10 @@ TEST_F(StepLayoutTest, aborts_on_what_the_contract_forbids) {
   EXPECT_DEATH(lay_out(batch), "2 masks for 1 query tokens");
   batch.slices[0] = {.slot = 3};
   EXPECT_DEATH(lay_out(batch), "slice of slot 3, which is free");
+  batch.slices[0] = {.slot = 0, .num_tokens = 4, .outputs = Outputs::kAll};
+  EXPECT_DEATH(lay_out(batch), "4 query tokens, 0 given");
+  batch.slices[0] = {.slot = 0, .num_drafts_to_propose = 3};
+  EXPECT_DEATH(lay_out(batch), "3 drafts of slot 0 wanted, there is no drafter");
 }
 
 }  // namespace
