@@ -28,6 +28,19 @@ struct Request {
 // Every request reaches exactly one of these.
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kFailed };
 
+// What speculative decoding did for one request. Tokens behind its end are not counted.
+struct SpeculationCounts {
+  int64_t num_verify_steps = 0;  // steps that verified drafts of it: SGLang's spec_verify_ct
+  int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
+  std::vector<int64_t> accept_histogram{};  // [n]: steps that accepted n drafts
+  // Tokens that a verifying step yields, on average: SGLang's spec_accept_length.
+  double accept_length() const {
+    return num_verify_steps == 0 ? 0
+                                 : 1 + static_cast<double>(num_drafts_accepted) /
+                                           static_cast<double>(num_verify_steps);
+  }
+};
+
 struct RequestOutput {
   RequestId id = 0;
   std::vector<SampledToken> tokens{};
@@ -37,6 +50,7 @@ struct RequestOutput {
   uint64_t seed = 0;                // the one used
   int num_cached_tokens = 0;  // of the prompt, found in the prefix cache at the first admission
   int num_retractions = 0;
+  SpeculationCounts speculation{};
   std::string error{};  // kFailed: why
 };
 

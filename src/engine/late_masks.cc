@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,11 +22,43 @@ struct MaskWork {
     size_t mask_idx = 0;
   };
   std::vector<Task> tasks;
+  size_t row_words = 0;
   core::StepMasks masks;
   std::atomic<size_t> num_jobs_left{0};
 };
 
-void fill(RequestState& state, std::vector<uint64_t>& words) {
+bool is_allowed(std::span<const uint64_t> words, int32_t token) {
+  const auto bit = static_cast<size_t>(token);
+  return (words[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+// Rows 1 and up: what may follow each draft after those above it. A draft that its parent's mask forbids is never
+// accepted, so its row and those below stay as they are. Nor is one that allows nothing after it: the runner
+// leaves that to the next step, where it is a request's end.
+void fill_draft_rows(const RequestState& state, size_t row_words, std::span<uint64_t> words) {
+  const size_t num_drafts = std::min(state.drafts.size(), words.size() / row_words - 1);
+  const auto row = [&](size_t idx) { return words.subspan(idx * row_words, row_words); };
+  // The last child goes on with its parent's state, so a chain needs one copy.
+  std::vector<size_t> last_child(num_drafts + 1, 0);
+  for (size_t i = 0; i < num_drafts; ++i)
+    last_child[static_cast<size_t>(state.drafts[i].parent + 1)] = i + 1;
+  std::vector<std::unique_ptr<core::TokenConstraint>> states(num_drafts + 1);
+  for (size_t i = 0; i < num_drafts; ++i) {
+    const core::Draft& draft = state.drafts[i];
+    const auto parent = static_cast<size_t>(draft.parent + 1);
+    if (parent > 0 && states[parent] == nullptr) continue;
+    if (!is_allowed(row(parent), draft.token)) continue;
+    const core::TokenConstraint& above = parent == 0 ? *state.constraint : *states[parent];
+    std::unique_ptr<core::TokenConstraint> next =
+        parent > 0 && last_child[parent] == i + 1 ? std::move(states[parent]) : above.clone();
+    if (!next->accept(draft.token)) continue;
+    std::fill(row(i + 1).begin(), row(i + 1).end(), uint64_t{0});
+    next->fill_mask(row(i + 1));
+    states[i + 1] = std::move(next);
+  }
+}
+
+void fill(RequestState& state, size_t row_words, std::span<uint64_t> words) {
   core::TokenConstraint& constraint = *state.constraint;
   while (state.constraint_error.empty() &&
          state.num_constrained_tokens < state.num_known_tokens()) {
@@ -35,17 +68,22 @@ void fill(RequestState& state, std::vector<uint64_t>& words) {
   }
   // The request ends with the commit of this step; its token is dropped.
   if (!state.constraint_error.empty()) return;
-  std::fill(words.begin(), words.end(), uint64_t{0});
-  constraint.fill_mask(words);
-  if (std::any_of(words.begin(), words.end(), [](uint64_t word) { return word != 0; })) return;
+  const std::span<uint64_t> first = words.first(row_words);
+  std::fill(first.begin(), first.end(), uint64_t{0});
+  constraint.fill_mask(first);
+  if (std::any_of(first.begin(), first.end(), [](uint64_t word) { return word != 0; })) {
+    if (words.size() > row_words) fill_draft_rows(state, row_words, words);
+    return;
+  }
   state.constraint_error = "no token of the vocabulary can go on as the grammar asks";
-  std::fill(words.begin(), words.end(), ~uint64_t{0});
+  std::fill(first.begin(), first.end(), ~uint64_t{0});
 }
 
 void run_job(MaskWork& work, size_t first, size_t stride) {
   for (size_t i = first; i < work.tasks.size(); i += stride) {
     const MaskWork::Task& task = work.tasks[i];
-    if (task.state != nullptr) fill(*task.state, work.masks.masks[task.mask_idx].words);
+    if (task.state != nullptr)
+      fill(*task.state, work.row_words, work.masks.masks[task.mask_idx].words);
   }
 }
 
@@ -63,18 +101,21 @@ LateMasks::~LateMasks() {
 
 void LateMasks::start(const sched::PlannedStep& step) {
   std::shared_ptr<MaskWork> work;
-  const size_t num_words = (static_cast<size_t>(runner_.info().vocab_size) + 63) / 64;
+  const size_t row_words = (static_cast<size_t>(runner_.info().vocab_size) + 63) / 64;
   for (size_t i = 0; i < step.slices.size(); ++i) {
     if (!step.batch.slices[i].wants_mask) continue;
     if (work == nullptr) {
       work = std::make_shared<MaskWork>();
       work->masks.step_id = step.batch.step_id;
+      work->row_words = row_words;
     }
     auto* const state = static_cast<RequestState*>(step.slices[i].sequence);
     if (!state->ended)
       work->tasks.push_back({.state = state, .mask_idx = work->masks.masks.size()});
-    work->masks.masks.push_back({.slice_idx = static_cast<int32_t>(i),
-                                 .words = std::vector<uint64_t>(num_words, ~uint64_t{0})});
+    const auto num_rows = static_cast<size_t>(step.batch.slices[i].num_sampled_rows());
+    work->masks.masks.push_back(
+        {.slice_idx = static_cast<int32_t>(i),
+         .words = std::vector<uint64_t>(num_rows * row_words, ~uint64_t{0})});
   }
   if (work == nullptr) return;
   const size_t num_jobs = executor_ ? std::clamp<size_t>(work->tasks.size(), 1, kMaxJobs) : 1;

@@ -7,7 +7,8 @@
 //   masks.start(step);                    // exactly once for every step; returns at once with an executor
 //   runner.wait();                        // of this step: the masks have come
 //
-// A job lets the constraint accept the tokens that were committed since its last mask, then fills the mask.
+// A job lets the constraint accept the tokens that were committed since its last mask, then fills the mask. When
+// drafts are verified it goes on from copies of the constraint, one per branch: a row for each draft.
 // The next job for the same constraint comes after wait(), so one thread at a time uses it. Meanwhile the
 // engine's thread appends no tokens to the sequences of the step and keeps them alive until it is done.
 

@@ -20,6 +20,7 @@ void OutputCollector::take(StepUpdates updates) {
                                .seed = update.end->seed,
                                .num_cached_tokens = update.end->num_cached_tokens,
                                .num_retractions = update.end->num_retractions,
+                               .speculation = std::move(update.end->speculation),
                                .error = std::move(update.end->error)};
     tokens_.erase(update.id);
     if (on_finish) on_finish(std::move(output));

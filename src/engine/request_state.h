@@ -20,9 +20,12 @@ struct RequestState : sched::Sequence {
   Clock::time_point arrived{}, last_token{};
   RequestTimes times{};
   std::vector<core::SampledToken> prompt_logprobs{};
+  core::SpeculationCounts speculation{};
 
   std::shared_ptr<core::TokenConstraint> constraint{};
   int num_constrained_tokens = 0;  // of `tokens`: the prompt, and what the constraint has accepted
+  // Constrained: what the slot verifies in the step whose masks come next, or can.
+  std::vector<core::Draft> drafts{};
   // Why the request cannot go on: it refused a token that was sampled, or allows none. Empty: it can.
   std::string_view constraint_error{};
 };

@@ -326,17 +326,20 @@ void ServingEngine::observe_step(const StepLoopStats& stats) {
 
 void ServingEngine::observe(const StepUpdates& updates) {
   RequestHistograms& requests = metrics_->requests;
-  // Requests that decode together have the same gap: one observation for all of them.
+  // Requests that decode together have the same gap: one observation for all of them. Tokens that came together
+  // share theirs.
   double gap = -1;
   uint64_t count = 0;
   for (const RequestUpdate& update : updates.requests) {
     if (update.first_token_seconds >= 0)
       requests.time_to_first_token_seconds.observe(update.first_token_seconds);
     if (update.token_gap_seconds >= 0) {
-      if (update.token_gap_seconds != gap && count > 0)
+      const int32_t num_tokens = update.tokens_end - update.tokens_begin;
+      const double token_gap = update.token_gap_seconds / num_tokens;
+      if (token_gap != gap && count > 0)
         requests.inter_token_latency_seconds.observe(gap, std::exchange(count, 0));
-      gap = update.token_gap_seconds;
-      ++count;
+      gap = token_gap;
+      count += static_cast<uint64_t>(num_tokens);
     }
     if (!update.end) continue;
     const RequestEnd& end = *update.end;

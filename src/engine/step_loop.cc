@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/failpoint.h"
 #include "base/rng.h"
 #include "base/startup_error.h"
 #include "base/trace.h"
+#include "engine/request_check.h"
 
 namespace fathom::engine {
 namespace {
@@ -36,14 +38,17 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
                          std::to_string(info.kv_groups.front().block_tokens));
   std::vector<sched::KvGroupConfig> groups;
   for (const runner::KvGroupInfo& group : info.kv_groups)
-    groups.push_back({.num_blocks = group.num_blocks, .block_tokens = group.block_tokens});
+    groups.push_back({.num_blocks = group.num_blocks,
+                      .block_tokens = group.block_tokens,
+                      .lookahead_tokens = group.lookahead_tokens});
   return {.num_slots = info.max_slots,
           .max_batch_tokens = info.max_batch_tokens,
           .kv_groups = std::move(groups),
           .chunked_prefill_size = config.chunked_prefill_size,
           .max_running_requests = max_running_requests(info, config),
           .policy = config.schedule_policy,
-          .radix_cache = config.radix_cache};
+          .radix_cache = config.radix_cache,
+          .num_drafts = num_drafts_of(config.speculation, info)};
 }
 
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
@@ -67,6 +72,7 @@ StepLoop::StepLoop(runner::Runner& runner, StepLoopConfig config)
     : runner_(runner),
       config_(std::move(config)),
       max_running_requests_(engine::max_running_requests(runner.info(), config_)),
+      max_drafts_(num_drafts_of(config_.speculation, runner.info())),
       scheduler_(scheduler_config(runner.info(), config_)),
       masks_(runner, config_.mask_executor),
       next_step_id_(runner.next_step_id()) {
@@ -85,9 +91,7 @@ StepLoop::~StepLoop() {
 }
 
 Status StepLoop::check(const core::Request& request) const {
-  if (Status status = core::validate(request.sampling, runner_.info().vocab_size); !status)
-    return status;
-  return check_fits(request);
+  return check_request(request, runner_.info());
 }
 
 Status StepLoop::add(core::Request request, uint32_t client_tag,
@@ -125,37 +129,18 @@ std::unique_ptr<RequestState> StepLoop::make_state(core::Request request) const 
   return state;
 }
 
-Status StepLoop::check_fits(const core::Request& request) const {
-  const runner::RunnerInfo& info = runner_.info();
-  if (request.prompt.empty()) return invalid_argument("the prompt has no tokens, must have one");
-  for (size_t i = 0; i < request.prompt.size(); ++i)
-    if (request.prompt[i] < 0 || request.prompt[i] >= info.vocab_size)
-      return invalid_argument("prompt token " + std::to_string(i) + " is " +
-                              std::to_string(request.prompt[i]) + ", must be in [0, " +
-                              std::to_string(info.vocab_size) + "), the vocabulary");
-  const int64_t num_prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t needed = num_prompt + request.sampling.max_new_tokens;
-  const std::string what = "prompt of " + std::to_string(num_prompt) +
-                           " tokens plus max_new_tokens " +
-                           std::to_string(request.sampling.max_new_tokens) + " needs ";
-  if (needed > info.max_context_tokens)
-    return Error{ErrorCode::kTooLong, what + std::to_string(needed) + " tokens, the context is " +
-                                          std::to_string(info.max_context_tokens)};
-  for (const runner::KvGroupInfo& group : info.kv_groups) {
-    const int64_t blocks = (needed + group.block_tokens - 1) / group.block_tokens;
-    if (blocks > group.num_blocks)
-      return Error{ErrorCode::kTooLong, what + std::to_string(blocks) + " blocks of the cache, " +
-                                            std::to_string(group.num_blocks) + " exist"};
-  }
-  return {};
-}
-
 Status StepLoop::flush_cache() {
   if (!live_.empty())
     return Error{ErrorCode::kResourceEmpty,
                  "the cache is in use by " + std::to_string(live_.size()) + " requests"};
   scheduler_.clear_cache();
   return {};
+}
+
+void StepLoop::set_num_drafts(int num_drafts) {
+  FATHOM_CHECK(num_drafts >= 0 && num_drafts <= max_drafts_,
+               num_drafts << " drafts, at most " << max_drafts_);
+  scheduler_.set_num_drafts(num_drafts);
 }
 
 void StepLoop::cancel_all() {
@@ -271,7 +256,6 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
            updates);
     return;
   }
-  scheduler_.rows_computed(planned);
   // A retracted sequence computes its prompt again; what is known already stays.
   size_t index = static_cast<size_t>(planned.first_position);
   for (core::SampledToken& token : result.prompt_logprobs)
@@ -279,21 +263,65 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
   if (!state.reads_cache)
     state.reads_cache =
         static_cast<int>(state.prompt_logprobs.size()) + 1 >= state.num_prompt_tokens;
-  for (core::SampledToken& token : result.tokens) take_token(state, std::move(token), updates);
-  if (planned.ends_prefill && state.sampling.max_new_tokens == 0)
+  const Cut cut = cut_at_end(state, result.tokens);
+  for (size_t i = 0; i < cut.num_tokens; ++i) state.tokens.push_back(result.tokens[i].token);
+  stats_.num_wasted_tokens += static_cast<int64_t>(result.tokens.size() - cut.num_tokens);
+  take_drafts(state, result, cut);
+  // Chunks and decodes add what was planned, a verify slice a row per token.
+  const bool is_known = planned.min_advance == planned.num_tokens;
+  scheduler_.rows_computed(planned,
+                           is_known ? planned.num_tokens : static_cast<int>(result.tokens.size()));
+  give_out(state, result.tokens, cut.num_tokens, updates);
+  if (cut.reason != core::FinishReason::kNone) {
+    finish(state, {.reason = cut.reason, .matched_stop_token = cut.stop_token}, updates);
+  } else if (planned.ends_prefill && state.sampling.max_new_tokens == 0) {
     finish(state, {.reason = core::FinishReason::kLength}, updates);
+  }
 }
 
-void StepLoop::take_token(RequestState& state, core::SampledToken token, StepUpdates& updates) {
-  const int32_t id = token.token;
-  state.tokens.push_back(id);
-  ++stats_.num_output_tokens;
+StepLoop::Cut StepLoop::cut_at_end(const RequestState& state,
+                                   const std::vector<core::SampledToken>& tokens) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_stop = contains(state.stop_token_ids, tokens[i].token);
+    const bool is_last =
+        state.num_output_tokens() + static_cast<int>(i) + 1 == state.sampling.max_new_tokens;
+    if (!is_stop && !is_last) continue;
+    const bool shows_all = i + 1 < tokens.size() && failpoint("step_loop.behind_end");
+    return {.num_tokens = shows_all ? tokens.size() : i + 1,
+            .reason = is_stop ? core::FinishReason::kStop : core::FinishReason::kLength,
+            .stop_token = is_stop ? tokens[i].token : -1};
+  }
+  return {.num_tokens = tokens.size()};
+}
+
+void StepLoop::take_drafts(RequestState& state, core::SliceResult& result, const Cut& cut) {
+  if (max_drafts_ == 0) return;
+  core::SpeculationCounts& counts = state.speculation;
+  if (result.num_verified_drafts > 0) {
+    const int num_accepted = count_verified(counts, result.num_verified_drafts,
+                                            static_cast<int>(result.tokens.size()) - 1,
+                                            static_cast<int>(cut.num_tokens));
+    ++stats_.num_verify_slices;
+    stats_.num_drafts_verified += result.num_verified_drafts;
+    stats_.num_drafts_accepted += num_accepted;
+  }
+  if (cut.reason != core::FinishReason::kNone) return;
+  const auto num_proposed = static_cast<int64_t>(result.drafts.size());
+  counts.num_drafts_proposed += num_proposed;
+  stats_.num_drafts_proposed += num_proposed;
+  if (state.is_masked) state.drafts = std::move(result.drafts);
+}
+
+void StepLoop::give_out(RequestState& state, std::vector<core::SampledToken>& tokens,
+                        size_t num_tokens, StepUpdates& updates) {
+  if (num_tokens == 0) return;
+  stats_.num_output_tokens += static_cast<int64_t>(num_tokens);
   const auto begin = static_cast<int32_t>(updates.tokens.size());
-  updates.tokens.push_back(std::move(token));
+  for (size_t i = 0; i < num_tokens; ++i) updates.tokens.push_back(std::move(tokens[i]));
   updates.requests.push_back({.id = state.id,
                               .client_tag = state.client_tag,
                               .tokens_begin = begin,
-                              .tokens_end = begin + 1,
+                              .tokens_end = static_cast<int32_t>(updates.tokens.size()),
                               .num_cached_tokens = state.num_cached_tokens});
   if (state.times.first_token_seconds < 0) {
     state.times.first_token_seconds = seconds_between(state.arrived, commit_time_);
@@ -302,11 +330,6 @@ void StepLoop::take_token(RequestState& state, core::SampledToken token, StepUpd
     updates.requests.back().token_gap_seconds = seconds_between(state.last_token, commit_time_);
   }
   state.last_token = commit_time_;
-  if (contains(state.stop_token_ids, id)) {
-    finish(state, {.reason = core::FinishReason::kStop, .matched_stop_token = id}, updates);
-  } else if (state.num_output_tokens() == state.sampling.max_new_tokens) {
-    finish(state, {.reason = core::FinishReason::kLength}, updates);
-  }
 }
 
 void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates) {
@@ -320,10 +343,11 @@ void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates)
   end.num_output_tokens = state.num_output_tokens();
   end.seed = state.seed;
   end.prompt_logprobs = std::move(state.prompt_logprobs);
+  end.speculation = std::move(state.speculation);
   end.times = state.times;
   end.times.finished_seconds = seconds_between(state.arrived, commit_time_);
   const auto num_tokens = static_cast<int32_t>(updates.tokens.size());
-  // The token that ended it has just opened an update.
+  // The tokens that ended it have just opened an update.
   if (updates.requests.empty() || updates.requests.back().id != state.id ||
       updates.requests.back().end != nullptr)
     updates.requests.push_back({.id = state.id,

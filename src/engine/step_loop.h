@@ -9,9 +9,11 @@
 //   hand_on(std::move(updates));
 //
 // With overlap a step is submitted before the tokens of the one before are known: the host's work hides
-// behind the device's, and at most one token per finished request is computed in vain and dropped.
+// behind the device's, and what a step computes for a request that the step before ended is dropped.
+// With speculation a step may yield several tokens of a request; its output is the same.
 // Every request that add() accepted gets exactly one update with `end`, its last. OutputCollector turns
 // updates into callbacks and whole outputs.
+// Failpoint "step_loop.behind_end": tokens behind an end are given out, a fault that a test must notice.
 // One thread uses a loop; add(), cancel() and stop() are for between steps. The runner outlives the loop,
 // serves one at a time, and is handed back with no step in flight and all slots free.
 
@@ -28,6 +30,7 @@
 #include "core/request.h"
 #include "engine/late_masks.h"
 #include "engine/request_state.h"
+#include "engine/speculation.h"
 #include "engine/updates.h"
 #include "runner/runner.h"
 #include "sched/scheduler.h"
@@ -41,6 +44,7 @@ struct StepLoopConfig {
   sched::SchedulePolicy schedule_policy = sched::SchedulePolicy::kLpm;
   bool radix_cache = true;
   bool overlap = true;
+  SpeculationConfig speculation{};
   std::vector<int32_t> eos_token_ids{};
   uint64_t random_seed = 0;  // of requests without a seed: theirs are drawn from this and their id
   // Computes the masks of constrained requests; none = step() does. It runs every job before it ends, and
@@ -56,7 +60,10 @@ struct StepLoopStats {
   int64_t num_prompt_tokens = 0, num_cached_tokens = 0;
   int64_t num_prefill_tokens = 0;  // computed, those of retracted sequences again
   int64_t num_output_tokens = 0;
-  int64_t num_wasted_tokens = 0;  // sampled after their request had ended
+  int64_t num_wasted_tokens = 0;  // sampled behind the end of their request
+  // Of requests that had not ended, tokens behind an end left out; a step verifies one slice per request.
+  int64_t num_verify_slices = 0;
+  int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
   int64_t num_retractions = 0, num_evicted_blocks = 0;
   double device_seconds = 0;
   double last_plan_us = 0, last_commit_us = 0;  // the host's time for the last step of each kind
@@ -93,6 +100,10 @@ class StepLoop {
   // idle: every request has ended.
   bool step(StepUpdates& updates);
 
+  // How many drafts to ask for after each token from the next step on. REQUIRES: in [0, max_drafts()].
+  void set_num_drafts(int num_drafts);
+  int max_drafts() const { return max_drafts_; }  // 0 = no speculation
+
   int num_waiting() const { return scheduler_.num_waiting(); }
   int num_running() const { return scheduler_.num_running(); }
   // Accepted, not ended and never admitted.
@@ -117,7 +128,6 @@ class StepLoop {
     std::unique_ptr<RequestState> state;
   };
 
-  Status check_fits(const core::Request& request) const;
   std::unique_ptr<RequestState> make_state(core::Request request) const;
   void apply_ends(StepUpdates& updates);
   bool submit_next();
@@ -126,12 +136,22 @@ class StepLoop {
   void commit_oldest(StepUpdates& updates);
   void commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
                     StepUpdates& updates);
-  void take_token(RequestState& state, core::SampledToken token, StepUpdates& updates);
+  // How many of the tokens belong to the request, and why it ends with the last of them, if it does.
+  struct Cut {
+    size_t num_tokens = 0;
+    core::FinishReason reason = core::FinishReason::kNone;
+    int32_t stop_token = -1;
+  };
+  Cut cut_at_end(const RequestState& state, const std::vector<core::SampledToken>& tokens) const;
+  void take_drafts(RequestState& state, core::SliceResult& result, const Cut& cut);
+  void give_out(RequestState& state, std::vector<core::SampledToken>& tokens, size_t num_tokens,
+                StepUpdates& updates);
   void finish(RequestState& state, RequestEnd end, StepUpdates& updates);
 
   runner::Runner& runner_;
   StepLoopConfig config_;
   int max_running_requests_;
+  int max_drafts_;
   sched::Scheduler scheduler_;
   LateMasks masks_;
   std::unordered_map<core::RequestId, std::unique_ptr<RequestState>> live_;

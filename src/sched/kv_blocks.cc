@@ -17,19 +17,20 @@ KvBlocks::KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache) {
         {std::make_unique<cache::BlockPool>(cache::BlockPoolConfig{.num_blocks = group.num_blocks}),
          group.block_tokens});
     pools.push_back(groups_.back().pool.get());
+    lookahead_tokens_ = std::max(lookahead_tokens_, group.lookahead_tokens);
     FATHOM_CHECK(!radix_cache || group.block_tokens == groups.front().block_tokens,
                  "a prefix cache over blocks of " << group.block_tokens << " and "
                                                   << groups.front().block_tokens << " tokens");
   }
   if (radix_cache)
     tree_ = std::make_unique<cache::RadixTree>(
-        std::move(pools), cache::RadixTreeConfig{.block_tokens = block_tokens()});
+        std::move(pools), cache::RadixTreeConfig{.block_tokens = block_tokens(),
+                                                 .lookahead_tokens = lookahead_tokens_});
 }
 
 int64_t KvBlocks::cached_prefix(const Sequence& sequence) const {
   if (tree_ == nullptr || !sequence.reads_cache) return 0;
-  return tree_->match_length(sequence.cache_salt,
-                             std::span(sequence.tokens).first(sequence.tokens.size() - 1));
+  return tree_->match_length(sequence.cache_salt, sequence.tokens, sequence.num_known_tokens() - 1);
 }
 
 void KvBlocks::pin_prefix(Sequence& sequence, int max_tokens) {
@@ -104,11 +105,14 @@ void KvBlocks::evict(int num_blocks) {
 
 void KvBlocks::publish(Sequence& sequence) {
   if (tree_ == nullptr) return;
-  const int num_whole = sequence.num_computed_rows / block_tokens();
+  // What was computed behind the end of a request has rows whose tokens nobody knows.
+  const int num_rows =
+      std::min(sequence.num_computed_rows, sequence.num_known_tokens() - lookahead_tokens_);
+  const int num_whole = num_rows / block_tokens();
   if (num_whole <= sequence.pin.num_blocks()) return;
   const auto tokens =
       std::span<const int32_t>(sequence.tokens)
-          .first(static_cast<size_t>(num_whole) * static_cast<size_t>(block_tokens()));
+          .first(static_cast<size_t>(num_whole * block_tokens() + lookahead_tokens_));
   if (tree_->publish(sequence.pin, sequence.cache_salt, tokens, sequence.leases) > 0) ++version_;
 }
 
@@ -147,9 +151,11 @@ std::string KvBlocks::check_holder(const Sequence& sequence) const {
   for (size_t i = 0; i < groups_.size(); ++i) {
     const int num_held =
         sequence.pin.num_blocks() + static_cast<int>(sequence.leases[i].ids().size());
-    if (num_held * groups_[i].block_tokens < std::max(sequence.num_rows, sequence.num_row_capacity))
-      return "slot " + std::to_string(sequence.slot) + " has " + std::to_string(sequence.num_rows) +
-             " rows, more than its " + std::to_string(num_held) + " blocks hold";
+    if (num_held * groups_[i].block_tokens <
+        std::max(sequence.max_rows(), sequence.num_row_capacity))
+      return "slot " + std::to_string(sequence.slot) + " may have " +
+             std::to_string(sequence.max_rows()) + " rows, more than its " +
+             std::to_string(num_held) + " blocks hold";
   }
   // A row that a step in flight may write is never shared.
   if (sequence.pin.num_tokens() > sequence.num_computed_rows)

@@ -24,6 +24,7 @@ namespace fathom::sched {
 
 struct KvGroupConfig {
   int num_blocks = 0, block_tokens = 64;
+  int lookahead_tokens = 0;  // tokens behind its own that a row depends on
 };
 
 // Blocks of KV group 0, each in exactly one state.
@@ -44,6 +45,7 @@ class KvBlocks {
 
   bool has_cache() const { return tree_ != nullptr; }
   int block_tokens() const { return groups_.front().block_tokens; }  // of group 0
+  int lookahead_tokens() const { return lookahead_tokens_; }         // of the group with most
   // Changes whenever a lookup may find something else than before.
   int64_t version() const { return version_; }
   int64_t cached_prefix(const Sequence& sequence) const;
@@ -54,7 +56,8 @@ class KvBlocks {
   bool can_provide(const Sequence& sequence, int rows, int num_spare) const;
   // Makes room for `rows` rows, evicting what nobody uses if it must; all or nothing.
   Provided provide(Sequence& sequence, int rows, core::Batch& batch);
-  // Hands the whole blocks of the computed rows to the cache; others can match them from now on.
+  // Hands the whole blocks of the computed rows to the cache, as far as the tokens are known that their rows
+  // depend on in any group; others can match them from now on.
   void publish(Sequence& sequence);
   void release(Sequence& sequence);
   // Forgets every prefix that is not in use.
@@ -84,6 +87,7 @@ class KvBlocks {
 
   std::vector<Group> groups_;  // outlive the tree
   std::unique_ptr<cache::RadixTree> tree_;
+  int lookahead_tokens_ = 0;
   int64_t version_ = 0;
 };
 

@@ -31,7 +31,8 @@ void PlannedStep::clear() {
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config),
       blocks_(config.kv_groups, config.radix_cache),
-      waiting_(config.policy, blocks_) {
+      waiting_(config.policy, blocks_),
+      num_drafts_(config.num_drafts) {
   FATHOM_CHECK(
       config.chunked_prefill_size >= 1 && config.max_running_requests >= 1 &&
           config.max_running_requests <= std::min(config.num_slots, config.max_batch_tokens),
@@ -59,33 +60,63 @@ void Scheduler::plan(int64_t step_id, PlannedStep& step) {
 
 void Scheduler::plan_decodes(PlannedStep& step) {
   num_growing_ = 0;
+  draft_budget_.start({.max_batch_tokens = config_.max_batch_tokens,
+                       .num_running = num_running(),
+                       .prompts_wait = prompts_wait()});
   // running_ shrinks at its end when a sequence is retracted.
   for (size_t i = 0; i < running_.size(); ++i) {
     Sequence& sequence = *running_[i];
-    if (sequence.wants_decode() && make_room(sequence, step.batch)) {
-      step.batch.slices.push_back({.slot = sequence.slot, .wants_mask = sequence.is_masked});
-      step.slices.push_back({.sequence = &sequence,
-                             .first_position = sequence.num_rows,
-                             .admission = sequence.num_admissions});
-      ++sequence.num_rows;
-      ++sequence.num_planned_outputs;
-      --step_tokens_left_;
+    if (sequence.wants_decode()) {
+      // A draft at the limit of its rows would be inert.
+      const int num_usable =
+          std::min(sequence.num_drafts, sequence.row_limit() - sequence.min_rows() - 1);
+      const int num_drafts = draft_budget_.take(num_usable);
+      const int num_tokens = make_room(sequence, 1 + num_drafts, step.batch);
+      draft_budget_.give_back(1 + num_drafts - std::max(1, num_tokens));
+      if (num_tokens > 0) emit_decode(sequence, num_tokens, step);
     }
-    if (sequence.max_rows() > sequence.num_row_capacity) ++num_growing_;
+    if (sequence.row_limit() > sequence.num_row_capacity) ++num_growing_;
   }
   FATHOM_CHECK(step_tokens_left_ >= 0, "more running sequences than tokens in a step");
 }
 
-bool Scheduler::make_room(Sequence& sequence, core::Batch& batch) {
-  const int rows = sequence.num_rows + 1;
+bool Scheduler::prompts_wait() const {
+  return !waiting_.empty() || std::any_of(running_.begin(), running_.end(),
+                                          [](const Sequence* s) { return s->in_prefill(); });
+}
+
+void Scheduler::emit_decode(Sequence& sequence, int num_tokens, PlannedStep& step) {
+  sequence.num_drafts = num_drafts_to_propose(sequence, sequence.min_rows() + 1);
+  step.batch.slices.push_back(
+      {.slot = sequence.slot,
+       .num_tokens = num_tokens,
+       .outputs = num_tokens == 1 ? core::Outputs::kLast : core::Outputs::kAll,
+       .wants_mask = sequence.is_masked,
+       .num_drafts_to_propose = sequence.num_drafts});
+  step.slices.push_back(
+      {.sequence = &sequence, .num_tokens = num_tokens, .admission = sequence.num_admissions});
+  ++sequence.min_advance;
+  sequence.max_advance += num_tokens;
+  step_tokens_left_ -= num_tokens;
+}
+
+int Scheduler::make_room(Sequence& sequence, int num_tokens, core::Batch& batch) {
+  const auto provide = [&](int num_more) {
+    const int rows = std::min(sequence.row_limit(),
+                              sequence.num_computed_rows + sequence.max_advance + num_more);
+    return blocks_.provide(sequence, rows, batch);
+  };
+  // Nobody waits or is retracted for drafts.
+  if (num_tokens > 1 && provide(num_tokens) == KvBlocks::Provided::kReady) return num_tokens;
   while (true) {
-    const KvBlocks::Provided provided = blocks_.provide(sequence, rows, batch);
-    if (provided == KvBlocks::Provided::kReady) return true;
-    if (provided == KvBlocks::Provided::kWait) return false;
-    FATHOM_CHECK(running_.size() > 1, "one sequence of " << rows << " rows exceeds the pool");
+    const KvBlocks::Provided provided = provide(1);
+    if (provided == KvBlocks::Provided::kReady) return 1;
+    if (provided == KvBlocks::Provided::kWait) return 0;
+    FATHOM_CHECK(running_.size() > 1,
+                 "one sequence of " << sequence.max_rows() << " rows and more exceeds the pool");
     Sequence& victim = *running_.back();
     retract(victim);
-    if (&victim == &sequence) return false;
+    if (&victim == &sequence) return 0;
   }
 }
 
@@ -104,7 +135,7 @@ void Scheduler::share_out_prefill() {
 }
 
 void Scheduler::start_chunk(Sequence& sequence, int min_tokens) {
-  const int remaining = sequence.num_prefill_tokens - sequence.num_rows;
+  const int remaining = sequence.num_prefill_tokens - sequence.min_rows();
   int num_tokens = std::min(remaining, prefill_tokens_left_);
   if (remaining > prefill_tokens_) {
     num_tokens = std::min(num_tokens, std::max(long_tokens_left_, min_tokens));
@@ -133,7 +164,7 @@ void Scheduler::plan_admissions(int64_t step_id, PlannedStep& step) {
 
 bool Scheduler::admit(Sequence& sequence, PlannedStep& step) {
   const int num_tokens = sequence.num_known_tokens();
-  const int rows = std::min(num_tokens + 1, sequence.max_rows());
+  const int rows = std::min(num_tokens + 1, sequence.row_limit());
   sequence.slot = free_slots_.back();
   blocks_.pin_prefix(sequence, sequence.reads_cache ? num_tokens - 1 : 0);
   const int num_cached = sequence.num_row_capacity;
@@ -164,14 +195,15 @@ bool Scheduler::admit(Sequence& sequence, PlannedStep& step) {
     step.first_admissions.push_back(&sequence);
   }
   ++sequence.num_admissions;
-  sequence.num_rows = sequence.num_computed_rows = num_cached;
+  sequence.num_computed_rows = num_cached;
+  sequence.min_advance = sequence.max_advance = sequence.num_drafts = 0;
   sequence.num_prefill_tokens = num_tokens;
-  sequence.num_planned_outputs = sequence.num_output_tokens();
-  if (sequence.max_rows() > sequence.num_row_capacity) ++num_growing_;
+  if (sequence.row_limit() > sequence.num_row_capacity) ++num_growing_;
   step.batch.admissions.push_back({.slot = sequence.slot,
                                    .num_cached_tokens = num_cached,
                                    .prompt = sequence.tokens,
                                    .num_generated_tokens = sequence.num_output_tokens(),
+                                   .max_rows = sequence.row_limit(),
                                    .sampling = sequence.sampling,
                                    .stop_token_ids = sequence.stop_token_ids,
                                    .seed = sequence.seed});
@@ -181,7 +213,7 @@ bool Scheduler::admit(Sequence& sequence, PlannedStep& step) {
 void Scheduler::emit_chunks(PlannedStep& step) {
   for (Chunk& chunk : chunks_) {
     const Sequence& sequence = *chunk.sequence;
-    const int remaining = sequence.num_prefill_tokens - sequence.num_rows - chunk.num_tokens;
+    const int remaining = sequence.num_prefill_tokens - sequence.min_rows() - chunk.num_tokens;
     const int extra = std::min(remaining, prefill_tokens_left_);
     chunk.num_tokens += extra;
     prefill_tokens_left_ -= extra;
@@ -191,29 +223,42 @@ void Scheduler::emit_chunks(PlannedStep& step) {
 
 void Scheduler::emit_chunk(const Chunk& chunk, PlannedStep& step) {
   Sequence& sequence = *chunk.sequence;
-  const int begin = sequence.num_rows, end = begin + chunk.num_tokens;
+  const int begin = sequence.min_rows(), end = begin + chunk.num_tokens;
   const bool ends_prefill = end == sequence.num_prefill_tokens;
   const bool samples = ends_prefill && sequence.sampling.max_new_tokens > 0;
   const auto first = sequence.tokens.begin();
+  if (samples) sequence.num_drafts = num_drafts_to_propose(sequence, end);
   step.batch.slices.push_back({.slot = sequence.slot,
                                .num_tokens = chunk.num_tokens,
                                .tokens = {first + begin, first + end},
                                .outputs = samples ? core::Outputs::kLast : core::Outputs::kNone,
-                               .wants_mask = samples && sequence.is_masked});
+                               .wants_mask = samples && sequence.is_masked,
+                               .num_drafts_to_propose = sequence.num_drafts});
   step.slices.push_back({.sequence = &sequence,
                          .first_position = begin,
                          .num_tokens = chunk.num_tokens,
+                         .min_advance = chunk.num_tokens,
                          .admission = sequence.num_admissions,
                          .ends_prefill = ends_prefill});
   stats_.num_prefill_tokens += chunk.num_tokens;
-  sequence.num_rows = end;
-  sequence.num_planned_outputs += samples ? 1 : 0;
+  sequence.min_advance += chunk.num_tokens;
+  sequence.max_advance += chunk.num_tokens;
 }
 
-void Scheduler::rows_computed(const PlannedSlice& slice) {
+// Drafts are for the slice after the one that leaves `num_rows` rows or more: none if that is inert.
+int Scheduler::num_drafts_to_propose(const Sequence& sequence, int num_rows) const {
+  return std::clamp(sequence.row_limit() - num_rows - 1, 0, num_drafts_);
+}
+
+void Scheduler::rows_computed(const PlannedSlice& slice, int num_rows) {
   Sequence& sequence = *slice.sequence;
   if (sequence.slot < 0 || sequence.num_admissions != slice.admission) return;
-  sequence.num_computed_rows = slice.first_position + slice.num_tokens;
+  FATHOM_CHECK(num_rows >= slice.min_advance && num_rows <= slice.num_tokens,
+               "a slice of " << slice.num_tokens << " tokens added " << num_rows
+                             << " rows, at least " << slice.min_advance << " wanted");
+  sequence.num_computed_rows += num_rows;
+  sequence.min_advance -= slice.min_advance;
+  sequence.max_advance -= slice.num_tokens;
   // Others may have the same prompt; what is generated is published in one go at the end.
   if (sequence.num_computed_rows <= sequence.num_prefill_tokens) blocks_.publish(sequence);
 }
@@ -271,11 +316,14 @@ std::string Scheduler::check_integrity() const {
         sequence->pin.num_blocks() != 0)
       return "request " + std::to_string(sequence->id) + " waits and holds a slot or blocks";
   for (const Sequence* sequence : running_)
-    if (sequence->ended || sequence->num_computed_rows > sequence->num_rows ||
-        sequence->num_rows > sequence->max_rows())
+    if (sequence->ended || sequence->min_advance < 0 ||
+        sequence->max_advance < sequence->min_advance ||
+        sequence->min_rows() > sequence->row_limit())
       return "request " + std::to_string(sequence->id) + " runs with " +
-             std::to_string(sequence->num_rows) + " rows, " +
-             std::to_string(sequence->num_computed_rows) + " computed";
+             std::to_string(sequence->num_computed_rows) + " rows computed, " +
+             std::to_string(sequence->min_advance) + " to " +
+             std::to_string(sequence->max_advance) + " under way and at most " +
+             std::to_string(sequence->row_limit());
   if (!std::is_sorted(running_.begin(), running_.end(), ranks_before))
     return "running sequences are not in the order of their rank";
   return "";

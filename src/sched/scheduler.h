@@ -6,12 +6,14 @@
 //   scheduler.enqueue(sequence);
 //   scheduler.plan(step_id, step);                 // may be empty: everything waits
 //   if (!step.batch.empty()) { runner.submit(step.batch); scheduler.step_submitted(step_id); }
-//   ...  scheduler.step_done(step_id);  for (slice : step.slices) scheduler.rows_computed(slice);
+//   ...  scheduler.step_done(step_id);  for (slice : step.slices) scheduler.rows_computed(slice, num_rows);
 //
 // One step holds a decode of every sequence that can, then chunks of prompts. Admission takes the cached
 // prefix and leases the blocks of all tokens known plus one, so a prefill never stops halfway. A decode that
 // finds no block waits when fenced ones come and otherwise retracts the sequence that ranks last. The first
 // one always gets its blocks, so every step makes progress.
+// With drafts a decode verifies those that the step before proposed. How many it accepts comes out when it is
+// committed, so a sequence has bounds meanwhile: blocks are leased for the upper one (sequence.h).
 // One thread uses it. Sequences belong to the caller (sequence.h).
 
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include <vector>
 
 #include "core/batch.h"
+#include "sched/draft_budget.h"
 #include "sched/kv_blocks.h"
 #include "sched/sequence.h"
 #include "sched/waiting_queue.h"
@@ -33,13 +36,16 @@ struct SchedulerConfig {
   int max_running_requests = 1;     // in [1, min(num_slots, max_batch_tokens)]
   SchedulePolicy policy = SchedulePolicy::kLpm;
   bool radix_cache = true;  // REQUIRES: all groups have the same block_tokens
+  int num_drafts = 0;       // that the drafter proposes after each token, until set_num_drafts()
 };
 
 // What a slice of the batch was planned for; same order as Batch::slices.
 struct PlannedSlice {
   Sequence* sequence = nullptr;
-  int first_position = 0, num_tokens = 1;
-  int admission = 0;  // Sequence::num_admissions when it was planned
+  int first_position = 0,
+      num_tokens = 1;   // of a prefill; the position of a decode is not known yet
+  int min_advance = 1;  // rows it adds at least; at most num_tokens
+  int admission = 0;    // Sequence::num_admissions when it was planned
   bool ends_prefill = false;
 };
 
@@ -72,8 +78,12 @@ class Scheduler {
 
   void step_submitted(int64_t step_id) { blocks_.step_submitted(step_id); }
   void step_done(int64_t step_id) { blocks_.step_done(step_id); }
-  // For every slice of a step that is done and did not fail.
-  void rows_computed(const PlannedSlice& slice);
+  // For every slice of a step that is done and did not fail: it added num_rows rows. REQUIRES: the tokens it
+  // yielded are appended to the sequence, up to its end.
+  void rows_computed(const PlannedSlice& slice, int num_rows);
+
+  // How many drafts to ask for after each token from the next plan on, in [0, what the drafter can].
+  void set_num_drafts(int num_drafts) { num_drafts_ = num_drafts; }
 
   // Forgets every prefix that is not in use.
   void clear_cache() { blocks_.clear(); }
@@ -98,14 +108,18 @@ class Scheduler {
   };
 
   void plan_decodes(PlannedStep& step);
-  // False: the sequence cannot decode in this step, and may have been retracted.
-  bool make_room(Sequence& sequence, core::Batch& batch);
+  bool prompts_wait() const;
+  void emit_decode(Sequence& sequence, int num_tokens, PlannedStep& step);
+  // Query tokens that there is room for, at most num_tokens. 0: the sequence cannot decode in this step, and
+  // may have been retracted.
+  int make_room(Sequence& sequence, int num_tokens, core::Batch& batch);
   void share_out_prefill();
   void plan_admissions(int64_t step_id, PlannedStep& step);
   bool admit(Sequence& sequence, PlannedStep& step);
   void start_chunk(Sequence& sequence, int min_tokens);
   void emit_chunks(PlannedStep& step);
   void emit_chunk(const Chunk& chunk, PlannedStep& step);
+  int num_drafts_to_propose(const Sequence& sequence, int num_rows) const;
   void retract(Sequence& sequence);
   void release_resources(Sequence& sequence, Rows rows);
   std::vector<Sequence*>::iterator position_in_running(const Sequence& sequence);
@@ -118,7 +132,10 @@ class Scheduler {
   std::vector<int32_t> pending_releases_;
   SchedulerStats stats_;
 
+  int num_drafts_;
+
   // Of the plan being made; members to keep their memory.
+  DraftBudget draft_budget_;
   int step_tokens_left_ = 0;
   int prefill_tokens_ = 0, prefill_tokens_left_ = 0, long_tokens_left_ = 0;
   int num_growing_ = 0;  // running sequences that may need another block

@@ -9,6 +9,7 @@
 // early still come. The scheduler moves it between waiting and running and fills the second half; the step
 // loop appends tokens. Plain data of the engine's thread.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -44,25 +45,28 @@ struct Sequence {
   // While running; reset by every admission.
   int32_t slot = -1;       // -1 = waiting
   int num_admissions = 0;  // results of slices planned before the last one say nothing about rows
-  int num_prefill_tokens = 0;                     // tokens known at admission, computed in chunks
-  int num_rows = 0;                               // rows in the cache after every step submitted
-  int num_computed_rows = 0;                      // after every step committed
-  int num_row_capacity = 0;                       // what its blocks hold
-  int num_planned_outputs = 0;                    // tokens out or being sampled by a step in flight
-  cache::RadixTree::Pin pin{};                    // the blocks at the front, which the cache owns
+  int num_prefill_tokens = 0;            // tokens known at admission, computed in chunks
+  int num_computed_rows = 0;             // rows in the cache after every step committed
+  int min_advance = 0, max_advance = 0;  // rows that its slices in flight add, together
+  int num_drafts = 0;                    // its slot has at most, after every step submitted
+  int num_row_capacity = 0;              // what its blocks hold
+  cache::RadixTree::Pin pin{};           // the blocks at the front, which the cache owns
   std::vector<cache::BlockPool::Lease> leases{};  // the blocks behind them, one lease per KV group
 
   int num_known_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output_tokens() const { return num_known_tokens() - num_prompt_tokens; }
   // The last token sampled is never fed back, so it needs no row.
-  int max_rows() const {
+  int row_limit() const {
     const int max_new_tokens = sampling.max_new_tokens;
     return num_prompt_tokens + (max_new_tokens > 0 ? max_new_tokens - 1 : 0);
   }
-  bool in_prefill() const { return num_rows < num_prefill_tokens; }
-  bool wants_decode() const {
-    return !in_prefill() && num_planned_outputs < sampling.max_new_tokens;
-  }
+  // After every step submitted it has at least and at most so many rows. How many drafts a step accepts is known
+  // when it is committed; the device lets nothing pass the limit.
+  int min_rows() const { return num_computed_rows + min_advance; }
+  int max_rows() const { return std::min(row_limit(), num_computed_rows + max_advance); }
+  // Chunks add what was planned, so both bounds are the same.
+  bool in_prefill() const { return min_rows() < num_prefill_tokens; }
+  bool wants_decode() const { return !in_prefill() && min_rows() < row_limit(); }
 };
 
 }  // namespace fathom::sched

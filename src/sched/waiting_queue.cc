@@ -46,10 +46,14 @@ bool WaitingQueue::is_deferred(Sequence& sequence, int64_t step_id,
 bool WaitingQueue::gains_from(const Sequence& sequence, const Sequence& running) const {
   const auto cached = static_cast<std::ptrdiff_t>(sequence.hint_tokens);
   const std::ptrdiff_t end = cached + blocks_.block_tokens();
-  if (end >= sequence.num_known_tokens() || end > running.num_prefill_tokens) return false;
+  // A block is found with the tokens behind it; those that `running` has yet to sample are nobody's guess.
+  const std::ptrdiff_t key_end = end + blocks_.lookahead_tokens();
+  if (end >= sequence.num_known_tokens() || key_end > sequence.num_known_tokens() ||
+      key_end > running.num_prefill_tokens)
+    return false;
   const auto ours = sequence.tokens.begin(), theirs = running.tokens.begin();
   // The block that would be gained differs first, most of the time.
-  return std::equal(ours + cached, ours + end, theirs + cached) &&
+  return std::equal(ours + cached, ours + key_end, theirs + cached) &&
          sequence.cache_salt == running.cache_salt && std::equal(ours, ours + cached, theirs);
 }
 

@@ -63,7 +63,12 @@ struct Mode {
   const char* name;
   bool overlap;
   int num_blocks;  // few make the engine retract
+  bool speculates = false;
 };
+
+runner::SimDrafterConfig chain_of_three(double agreement) {
+  return {.shape = {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}, .agreement = agreement};
+}
 void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }
 
 class ServingEngineClients : public ::testing::TestWithParam<Mode> {};
@@ -111,10 +116,16 @@ void run_client(ServingEngine& engine, CollectingSink& sink, uint64_t seed,
 
 TEST_P(ServingEngineClients, EveryAcceptedRequestGetsItsTokensInOrderAndOneEnd) {
   constexpr int kClients = 6;
-  runner::SimRunner runner({.num_blocks = GetParam().num_blocks, .max_slots = 6});
+  const Mode mode = GetParam();
+  runner::SimRunner runner(
+      {.num_blocks = mode.num_blocks,
+       .max_slots = 6,
+       .drafter = mode.speculates ? chain_of_three(0.7) : runner::SimDrafterConfig{}});
   CollectingSink sink;
   ServingEngine engine(runner,
-                       {.step = {.chunked_prefill_size = 96, .overlap = GetParam().overlap},
+                       {.step = {.chunked_prefill_size = 96,
+                                 .overlap = mode.overlap,
+                                 .speculation = {.enabled = mode.speculates}},
                         .max_queued_requests = 20,
                         .integrity_interval_seconds = 0},
                        sink);
@@ -154,7 +165,8 @@ TEST_P(ServingEngineClients, EveryAcceptedRequestGetsItsTokensInOrderAndOneEnd) 
 
 INSTANTIATE_TEST_SUITE_P(Modes, ServingEngineClients,
                          ::testing::Values(Mode{"overlap", true, 512}, Mode{"plain", false, 512},
-                                           Mode{"retracting", true, 7}),
+                                           Mode{"retracting", true, 7},
+                                           Mode{"speculating", true, 512, true}),
                          [](const auto& mode) { return mode.param.name; });
 
 // Lets the engine's thread in on_updates() wait for the test.
@@ -413,6 +425,17 @@ TEST(ServingEngine, ASlowStepShowsInTheWatchdogsDataAndHarmsNothing) {
   const Answer answer = sink.answer(*id);
   request.sampling.max_new_tokens = static_cast<int>(answer.tokens.size());
   expect_right_tokens(request, answer, 1000);
+}
+
+TEST(ServingEngine, CountsAGapForEveryTokenOfAStepThatYieldsSeveral) {
+  runner::SimRunner runner({.drafter = chain_of_three(1)});
+  CollectingSink sink;
+  ServingEngine engine(runner, {.step = {.speculation = {.enabled = true}}}, sink);
+  ASSERT_TRUE(engine.submit(make_request(10, 41, 3), 0));
+  ASSERT_TRUE(sink.wait_for_ends(1));
+  // The prefill's token and ten times four: each of these took a quarter of its step.
+  EXPECT_EQ(engine.metrics().requests.inter_token_latency_seconds.snapshot().num_observations(),
+            40u);
 }
 
 TEST(ServingEngine, ExportsWhatItCountedUnderAllNames) {

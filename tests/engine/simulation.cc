@@ -25,6 +25,13 @@ void Coverage::add(const Coverage& other) {
   num_stopped += other.num_stopped;
   num_failed += other.num_failed;
   num_masked += other.num_masked;
+  num_speculative_steps += other.num_speculative_steps;
+  num_verified_in_chains += other.num_verified_in_chains;
+  num_accepted_in_chains += other.num_accepted_in_chains;
+  num_verified_in_trees += other.num_verified_in_trees;
+  num_accepted_in_trees += other.num_accepted_in_trees;
+  num_accepted_under_masks += other.num_accepted_under_masks;
+  num_behind_end += other.num_behind_end;
 }
 
 Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed) {
@@ -45,6 +52,21 @@ Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed) {
   arrival_gap_ = pick(0, 8);
   for (int i = pick(1, 4); i > 0; --i)
     prefixes_.push_back(random_tokens(std::max(1, pick(0, 6) * sim_.block_tokens + pick(-1, 1))));
+  if (chance(2)) choose_drafter();
+}
+
+void Simulation::choose_drafter() {
+  const bool is_tree = chance(2);
+  const int num_steps = pick(1, 5);
+  sim_.drafter.shape = {.num_steps = num_steps,
+                        .top_k = is_tree ? pick(2, std::min(4, sim_.vocab_size - 1)) : 1,
+                        .num_draft_tokens = is_tree ? pick(2, 12) : num_steps + 1};
+  constexpr double kAgreements[] = {0, 0.3, 0.7, 0.94, 1};
+  sim_.drafter.agreement = kAgreements[pick(0, 4)];
+  sim_.drafter.seed = seed_;
+  // A drafter that nobody asks still keeps its rows.
+  config_.speculation.enabled = !chance(8);
+  varies_depth_ = config_.speculation.enabled && chance(3);
 }
 
 std::vector<int32_t> Simulation::random_tokens(int count) {
@@ -54,6 +76,8 @@ std::vector<int32_t> Simulation::random_tokens(int count) {
 }
 
 std::vector<int32_t> Simulation::random_prompt(int max_tokens) {
+  // As the choices of one request: the same prompt, at the same time or a little later.
+  if (!requests_.empty() && chance(12)) return requests_.back().prompt;
   // The text of an earlier request again, cut or not, is a partial or a full hit.
   if (!requests_.empty() && chance(4)) {
     std::vector<int32_t> prompt =
@@ -109,6 +133,7 @@ void Simulation::add_request(StepLoop& loop) {
 void Simulation::disturb(StepLoop& loop) {
   if (retract_one_in_ > 0 && chance(retract_one_in_)) arm_failpoint("scheduler.retract", 1);
   if (injects_failures_ && chance(200)) arm_failpoint("sim_runner.slice", pick(1, 10));
+  if (varies_depth_ && chance(5)) loop.set_num_drafts(pick(0, loop.max_drafts()));
   if (requests_.empty() || !chance(60)) return;
   const auto id = static_cast<core::RequestId>(pick(0, static_cast<int>(requests_.size()) - 1));
   const bool stop = chance(2);
@@ -200,11 +225,35 @@ void Simulation::check_output(const core::Request& request, const core::RequestO
     }
   }
   EXPECT_EQ(ids_of(got.tokens), tokens);
+  check_counts(request, got);
   EXPECT_EQ(got.num_cached_tokens % sim_.block_tokens, 0);
   EXPECT_LT(got.num_cached_tokens, static_cast<int>(request.prompt.size()));
   if (!config_.radix_cache || request.sampling.return_prompt_logprobs) {
     EXPECT_EQ(got.num_cached_tokens, 0);
   }
+}
+
+void Simulation::check_counts(const core::Request& request, const core::RequestOutput& got) {
+  const core::SpeculationCounts& counts = got.speculation;
+  int64_t num_steps = 0, num_accepted = 0;
+  for (size_t n = 0; n < counts.accept_histogram.size(); ++n) {
+    num_steps += counts.accept_histogram[n];
+    num_accepted += static_cast<int64_t>(n) * counts.accept_histogram[n];
+  }
+  EXPECT_EQ(num_steps, counts.num_verify_steps);
+  EXPECT_EQ(num_accepted, counts.num_drafts_accepted);
+  EXPECT_LE(counts.num_drafts_accepted, counts.num_drafts_verified);
+  EXPECT_LE(counts.num_drafts_verified, counts.num_drafts_proposed);
+  // A prefill's token is no draft, nor is the one after the accepted ones.
+  EXPECT_LE(counts.num_drafts_accepted, static_cast<int64_t>(got.tokens.size()));
+  if (!config_.speculation.enabled) {
+    EXPECT_EQ(counts.num_drafts_proposed, 0);
+  }
+  const bool is_tree = sim_.drafter.shape.top_k > 1;
+  (is_tree ? coverage_.num_verified_in_trees : coverage_.num_verified_in_chains) +=
+      counts.num_drafts_verified;
+  (is_tree ? coverage_.num_accepted_in_trees : coverage_.num_accepted_in_chains) += num_accepted;
+  if (request.constraint != nullptr) coverage_.num_accepted_under_masks += num_accepted;
 }
 
 void Simulation::check_end(StepLoop& loop) {
@@ -213,6 +262,12 @@ void Simulation::check_end(StepLoop& loop) {
   EXPECT_EQ(stats.num_retractions, coverage_.num_retractions);
   coverage_.num_evicted_blocks = stats.num_evicted_blocks;
   coverage_.num_wasted_tokens = stats.num_wasted_tokens;
+  if (!config_.overlap) coverage_.num_behind_end = stats.num_wasted_tokens;
+  if (config_.speculation.enabled) coverage_.num_speculative_steps = coverage_.num_steps;
+  EXPECT_EQ(stats.num_drafts_accepted,
+            coverage_.num_accepted_in_chains + coverage_.num_accepted_in_trees);
+  EXPECT_EQ(stats.num_drafts_verified,
+            coverage_.num_verified_in_chains + coverage_.num_verified_in_trees);
   EXPECT_TRUE(loop.flush_cache());
   EXPECT_EQ(loop.scheduler().pool(0).num_free(), sim_.num_blocks);
   EXPECT_EQ(loop.check_integrity(), "");

@@ -5,8 +5,9 @@
 //   simulation.run();                       // GoogleTest failures carry the seed and how to replay it
 //   total_steps += simulation.coverage().num_steps;
 //
-// The seed decides everything: pool, blocks, chunks, policy, radix, overlap; arrivals, shared prefixes whose
-// lengths lie at block edges, priorities, salts, constraints, cancellations, stops, failpoints.
+// The seed decides everything: pool, blocks, chunks, policy, radix, overlap, speculation; arrivals, shared
+// prefixes whose lengths lie at block edges, priorities, salts, constraints, cancellations, stops, failpoints,
+// how deep to draft.
 
 #include <map>
 #include <random>
@@ -21,6 +22,11 @@ struct Coverage {
   int64_t num_steps = 0, num_requests = 0;
   int64_t num_retractions = 0, num_evicted_blocks = 0, num_cached_tokens = 0, num_wasted_tokens = 0;
   int64_t num_cancelled = 0, num_stopped = 0, num_failed = 0, num_masked = 0;
+  int64_t num_speculative_steps = 0;
+  int64_t num_verified_in_chains = 0, num_accepted_in_chains = 0;
+  int64_t num_verified_in_trees = 0, num_accepted_in_trees = 0;
+  int64_t num_accepted_under_masks = 0;
+  int64_t num_behind_end = 0;  // tokens dropped; counted without overlap only
   void add(const Coverage& other);
 };
 
@@ -33,6 +39,7 @@ class Simulation {
  private:
   int pick(int min, int max) { return std::uniform_int_distribution<int>(min, max)(random_); }
   bool chance(int one_in) { return pick(1, one_in) == 1; }
+  void choose_drafter();
   std::vector<int32_t> random_tokens(int count);
   std::vector<int32_t> random_prompt(int max_tokens);
   core::Request random_request(core::RequestId id);
@@ -41,6 +48,7 @@ class Simulation {
   bool check_step(const StepLoop& loop, const Recorder& recorder);
   void check_outputs(const Recorder& recorder);
   void check_output(const core::Request& request, const core::RequestOutput& got);
+  void check_counts(const core::Request& request, const core::RequestOutput& got);
   void check_end(StepLoop& loop);
 
   uint64_t seed_;
@@ -48,7 +56,7 @@ class Simulation {
   runner::SimConfig sim_;
   StepLoopConfig config_;
   std::vector<std::vector<int32_t>> prefixes_;
-  bool injects_failures_ = false;
+  bool injects_failures_ = false, varies_depth_ = false;
   int retract_one_in_ = 0;  // plans; 0 = never
   int arrival_gap_ = 0;
   std::vector<core::Request> requests_;  // by id; with constraints that nobody uses

@@ -4,6 +4,7 @@
 #include "tests/engine/simulation.h"
 
 #include <cstdlib>
+#include <iostream>
 
 namespace fathom::engine {
 namespace {
@@ -30,6 +31,14 @@ void expect_everything_met(const Coverage& total) {
   EXPECT_GT(total.num_stopped, 10);
   EXPECT_GT(total.num_failed, 10);
   EXPECT_GT(total.num_masked, 100);
+  EXPECT_GT(total.num_speculative_steps, total.num_steps / 5);
+  EXPECT_LT(total.num_speculative_steps, total.num_steps * 4 / 5);
+  EXPECT_GT(total.num_accepted_in_chains, 1000);
+  EXPECT_GT(total.num_accepted_in_trees, 1000);
+  EXPECT_GT(total.num_verified_in_chains, total.num_accepted_in_chains);
+  EXPECT_GT(total.num_verified_in_trees, total.num_accepted_in_trees);
+  EXPECT_GT(total.num_accepted_under_masks, 100);
+  EXPECT_GT(total.num_behind_end, 0);
 }
 
 class SimulationShard : public ::testing::TestWithParam<int> {};
@@ -47,15 +56,17 @@ TEST_P(SimulationShard, gives_every_request_the_tokens_it_gets_alone) {
   EXPECT_GT(total.num_evicted_blocks, 0);
   EXPECT_GT(total.num_cached_tokens, 0);
   if (kMeetsEverything) expect_everything_met(total);
-  std::printf(
-      "%d seeds, %d steps, %d requests: %d retractions, %d blocks evicted, %d tokens cached, %d "
-      "wasted, %d cancelled, %d stopped, %d failed, %d masked\n",
-      static_cast<int>(seed - GetParam() * kSeedsPerShard - 1), static_cast<int>(total.num_steps),
-      static_cast<int>(total.num_requests), static_cast<int>(total.num_retractions),
-      static_cast<int>(total.num_evicted_blocks), static_cast<int>(total.num_cached_tokens),
-      static_cast<int>(total.num_wasted_tokens), static_cast<int>(total.num_cancelled),
-      static_cast<int>(total.num_stopped), static_cast<int>(total.num_failed),
-      static_cast<int>(total.num_masked));
+  std::cout << seed - GetParam() * kSeedsPerShard - 1 << " seeds, " << total.num_steps << " steps ("
+            << total.num_speculative_steps << " speculative), " << total.num_requests
+            << " requests: " << total.num_retractions << " retractions, "
+            << total.num_evicted_blocks << " blocks evicted, " << total.num_cached_tokens
+            << " tokens cached, " << total.num_wasted_tokens << " wasted, " << total.num_behind_end
+            << " of them behind an end for sure, " << total.num_cancelled << " cancelled, "
+            << total.num_stopped << " stopped, " << total.num_failed << " failed, "
+            << total.num_masked << " masked; drafts accepted: " << total.num_accepted_in_chains
+            << " of " << total.num_verified_in_chains << " in chains, "
+            << total.num_accepted_in_trees << " of " << total.num_verified_in_trees << " in trees, "
+            << total.num_accepted_under_masks << " under masks\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Million, SimulationShard, ::testing::Range(0, kNumShards),

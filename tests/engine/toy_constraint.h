@@ -1,11 +1,13 @@
 #pragma once
-// A TokenConstraint whose rule can be written down in one line: after n tokens that add up to s, token t may
-// come when (t + s + n) is a multiple of `divisor`, or is an eos token and n >= min_tokens. Some token is
-// always allowed when the vocabulary is larger than the divisor. It aborts when two threads use it at once.
+// A TokenConstraint whose rule can be written down in one line: after n tokens with hash h, token t may come when
+// (t + h) is a multiple of `divisor`, or is an eos token and n >= min_tokens. So every token before decides what
+// may come. Some token is always allowed when the vocabulary is larger than the divisor. It aborts when two
+// threads use it at once.
 
 #include <atomic>
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "core/token_constraint.h"
 
 namespace fathom::engine::testing {
@@ -18,7 +20,7 @@ class ToyConstraint : public core::TokenConstraint {
   };
   explicit ToyConstraint(Rule rule) : rule_(std::move(rule)) {}
   ToyConstraint(const ToyConstraint& other)
-      : rule_(other.rule_), num_tokens_(other.num_tokens_), sum_(other.sum_) {}
+      : rule_(other.rule_), num_tokens_(other.num_tokens_), hash_(other.hash_) {}
 
   void fill_mask(std::span<uint64_t> words) override {
     const Use use(*this);
@@ -30,7 +32,7 @@ class ToyConstraint : public core::TokenConstraint {
     const Use use(*this);
     if (!is_allowed(token)) return false;
     ++num_tokens_;
-    sum_ += token;
+    hash_ = mix64(hash_ ^ static_cast<uint64_t>(token));
     return true;
   }
   std::unique_ptr<core::TokenConstraint> clone() const override {
@@ -48,11 +50,13 @@ class ToyConstraint : public core::TokenConstraint {
   bool is_allowed(int32_t token) const {
     for (const int32_t eos : rule_.eos_token_ids)
       if (token == eos) return num_tokens_ >= rule_.min_tokens;
-    return (token + sum_ + num_tokens_) % rule_.divisor == 0;
+    return (static_cast<uint64_t>(token) + hash_ % 1000) % static_cast<uint64_t>(rule_.divisor) ==
+           0;
   }
 
   Rule rule_;
-  int64_t num_tokens_ = 0, sum_ = 0;
+  int64_t num_tokens_ = 0;
+  uint64_t hash_ = 0x70795469u;
   std::atomic<bool> in_use_{false};
 };
 

@@ -182,6 +182,84 @@ TEST(Retraction, every_step_of_a_crowded_pool_makes_progress) {
   }
 }
 
+SchedulerConfig speculating(int num_blocks, int num_drafts) {
+  SchedulerConfig drafting = config(num_blocks);
+  drafting.num_drafts = num_drafts;
+  drafting.kv_groups.push_back(
+      {.num_blocks = num_blocks, .block_tokens = kBlockTokens, .lookahead_tokens = 1});
+  return drafting;
+}
+
+TEST(Drafts, are_verified_one_step_after_they_were_asked_for) {
+  StepDriver driver(speculating(64, 3));
+  driver.accept(3);
+  const Sequence& sequence = driver.add({.prompt = text(5, 1), .max_new_tokens = 10});
+  // Of 14 rows 5 are the prompt's: a token, four, four, and the last one alone.
+  const std::vector<int> num_tokens = {5, 4, 4, 1}, num_asked = {3, 3, 3, 0};
+  for (size_t i = 0; i < num_tokens.size(); ++i) {
+    const core::Batch& batch = driver.step().batch;
+    ASSERT_EQ(batch.slices.size(), 1u);
+    EXPECT_EQ(batch.slices[0].num_tokens, num_tokens[i]) << i;
+    EXPECT_EQ(batch.slices[0].num_drafts_to_propose, num_asked[i]) << i;
+    if (i == 0) {
+      EXPECT_EQ(batch.admissions.at(0).max_rows, 14);
+    }
+  }
+  EXPECT_TRUE(sequence.ended);
+  driver.run();
+}
+
+TEST(Drafts, leave_prompts_half_of_the_step_and_every_decode_its_token) {
+  SchedulerConfig narrow = speculating(64, 7);
+  narrow.max_batch_tokens = 12;
+  StepDriver driver(narrow);
+  for (int i = 0; i < 2; ++i) driver.add({.prompt = text(3, 1 + i), .max_new_tokens = 60});
+  driver.step();
+  const auto num_query_tokens = [](const PlannedStep& step) {
+    std::vector<int> counts;
+    for (const core::SequenceSlice& slice : step.batch.slices) counts.push_back(slice.num_tokens);
+    return counts;
+  };
+  EXPECT_EQ(num_query_tokens(driver.step()), (std::vector<int>{8, 4}));
+  // Ten tokens are left besides the two decodes; the prompt wants all it can get.
+  driver.add({.prompt = text(40, 3), .max_new_tokens = 1});
+  EXPECT_EQ(num_query_tokens(driver.step()), (std::vector<int>{6, 1, 5}));
+  driver.run();
+}
+
+TEST(Drafts, are_given_up_before_anybody_waits_or_is_retracted) {
+  StepDriver driver(speculating(5, 3));
+  const Sequence& first = driver.add({.prompt = text(7, 1), .max_new_tokens = 9});
+  const Sequence& second = driver.add({.prompt = text(5, 2), .max_new_tokens = 4});
+  // Nothing is accepted. The first one has three blocks, the second one two, and there are no others.
+  for (int i = 0; i < 3; ++i) driver.step();
+  EXPECT_EQ(driver.tokens_of(first), 4);
+  // Its drafts would need a fourth block: rows 9 to 12.
+  driver.step();
+  EXPECT_EQ(driver.tokens_of(first), 1);
+  EXPECT_TRUE(second.ended);
+  driver.step();
+  EXPECT_GT(driver.tokens_of(first), 0);
+  EXPECT_EQ(driver.scheduler().stats().num_retractions, 0);
+  driver.run();
+}
+
+TEST(Drafts, a_block_is_published_once_the_token_after_it_is_known) {
+  for (const int num_drafts : {0, 3}) {
+    StepDriver driver(speculating(64, num_drafts));
+    driver.accept(2);
+    Sequence& scored = driver.add({.prompt = text(8, 1), .max_new_tokens = 0});
+    driver.step();
+    EXPECT_EQ(driver.scheduler().kv_usage().num_cached, 1);
+    driver.end(scored);
+    driver.add({.prompt = text(8, 2), .max_new_tokens = 2});
+    driver.step();
+    EXPECT_EQ(driver.scheduler().kv_usage().num_cached, 1 + 2);
+    driver.run();
+    EXPECT_EQ(driver.scheduler().kv_usage().num_cached, 1 + 2);
+  }
+}
+
 TEST(SchedulerDeathTest, refuses_a_prefix_cache_over_blocks_of_two_sizes) {
   SchedulerConfig mixed = config(8);
   mixed.kv_groups.push_back({.num_blocks = 8, .block_tokens = 8});

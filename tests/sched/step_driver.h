@@ -1,5 +1,5 @@
 #pragma once
-// Runs a scheduler without a runner: every step is done before the next is planned, and the token sampled is
+// Runs a scheduler without a runner: every step is done before the next is planned, and the tokens sampled are
 // always 1. Checks integrity after each step.
 
 #include <gtest/gtest.h>
@@ -72,6 +72,8 @@ class StepDriver {
       if (slice.sequence == &sequence) return slice.num_tokens;
     return 0;
   }
+  // Of the drafts that a slice verifies, from now on.
+  void accept(int num_drafts) { num_accepted_ = num_drafts; }
   Scheduler& scheduler() { return scheduler_; }
   const std::vector<core::RequestId>& order_of_admission() const { return admitted_; }
   int64_t num_steps() const { return next_step_id_; }
@@ -82,9 +84,13 @@ class StepDriver {
     if (planned.first_position == sequence.num_computed_rows && sequence.num_output_tokens() == 0 &&
         std::find(admitted_.begin(), admitted_.end(), sequence.id) == admitted_.end())
       admitted_.push_back(sequence.id);
-    scheduler_.rows_computed(planned);
-    if (slice.outputs != core::Outputs::kLast) return;
-    sequence.tokens.push_back(1);
+    // Drafts: as many are accepted as the test says, of those that its rows leave room for.
+    const bool is_verify = slice.kind() == core::SliceKind::kVerify;
+    const int num_accepted = is_verify ? std::min(num_accepted_, slice.num_tokens - 1) : 0;
+    const int num_tokens = slice.outputs == core::Outputs::kNone ? 0 : 1 + num_accepted;
+    sequence.tokens.insert(sequence.tokens.end(), static_cast<size_t>(num_tokens), 1);
+    scheduler_.rows_computed(planned, is_verify ? num_tokens : slice.num_tokens);
+    if (num_tokens == 0) return;
     if (sequence.num_output_tokens() == sequence.sampling.max_new_tokens) end(sequence);
   }
 
@@ -93,6 +99,7 @@ class StepDriver {
   PlannedStep step_;
   std::vector<core::RequestId> admitted_;
   int64_t next_step_id_ = 0;
+  int num_accepted_ = 0;
 };
 
 }  // namespace fathom::sched::testing

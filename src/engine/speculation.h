@@ -1,0 +1,27 @@
+#pragma once
+// Speculation: whether and how far the step loop drafts, checked against what the runner's drafter can.
+//
+//   StepLoop loop(runner, {.speculation = {.enabled = true}});           // all that the drafter offers
+//   int num_drafts = num_drafts_of(config.speculation, runner.info());   // 0 = off
+
+#include "core/request.h"
+#include "runner/runner.h"
+
+namespace fathom::engine {
+
+struct SpeculationConfig {
+  bool enabled = false;
+  // As runner::DrafterInfo; 0 = the drafter's. A chain may be shorter than the drafter's. A tree has its steps and
+  // its top_k, since the device cuts its best num_draft_tokens out of the same tree.
+  int num_steps = 0, top_k = 0, num_draft_tokens = 0;
+};
+
+// Drafts of one slot at a time. Throws StartupError when the runner has no such drafter.
+int num_drafts_of(const SpeculationConfig& config, const runner::RunnerInfo& info);
+
+// Adds what a verified slice did: num_shown of its tokens reach the client, the others lie behind its end.
+// Returns how many accepted drafts are among these.
+int count_verified(core::SpeculationCounts& counts, int num_verified_drafts,
+                   int num_accepted_drafts, int num_shown);
+
+}  // namespace fathom::engine
