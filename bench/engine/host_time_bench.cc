@@ -4,6 +4,7 @@
 //
 // One JSON line per case. "decode": every sequence decodes in every step. "churn": requests of random length
 // come and go, half of their prompts share a prefix, so steps admit, prefill, publish and evict as well.
+// "speculate": as churn, and every decode verifies a chain of three drafts, 70% of which are right.
 // Times are those that the step loop reports itself: without the runner's own work.
 
 #include <algorithm>
@@ -26,6 +27,7 @@ struct Case {
   const char* name;
   int num_running;
   bool churn;
+  bool speculate = false;
 };
 
 class Traffic {
@@ -77,15 +79,22 @@ nlohmann::json summary(const std::vector<double>& values) {
           {"p99", percentile(values, 0.99)}};
 }
 
+runner::SimDrafterConfig chain_of_three() {
+  return {.shape = {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}, .agreement = 0.7};
+}
+
 void run(const Case& bench) {
   // Decoding sequences need no more than 40 blocks each; with churn the cache fills up and evicts.
   const int blocks_each = bench.churn ? 10 : 40;
-  runner::SimRunner runner({.vocab_size = kVocabSize,
-                            .num_blocks = bench.num_running * blocks_each,
-                            .block_tokens = 64,
-                            .max_slots = bench.num_running,
-                            .max_batch_tokens = 8192});
-  StepLoop loop(runner, {.chunked_prefill_size = 2048});
+  runner::SimRunner runner(
+      {.vocab_size = kVocabSize,
+       .num_blocks = bench.num_running * blocks_each,
+       .block_tokens = 64,
+       .max_slots = bench.num_running,
+       .max_batch_tokens = 8192,
+       .drafter = bench.speculate ? chain_of_three() : runner::SimDrafterConfig{}});
+  StepLoop loop(runner,
+                {.chunked_prefill_size = 2048, .speculation = {.enabled = bench.speculate}});
   Traffic traffic(bench);
   std::vector<double> plan_us, commit_us, sum_us;
   StepUpdates updates;
@@ -113,7 +122,10 @@ void run(const Case& bench) {
                                {"sum_us", summary(sum_us)},
                                {"retractions", stats.num_retractions},
                                {"evicted_blocks", stats.num_evicted_blocks},
-                               {"cached_tokens", stats.num_cached_tokens}};
+                               {"cached_tokens", stats.num_cached_tokens},
+                               {"output_tokens", stats.num_output_tokens},
+                               {"drafts_verified", stats.num_drafts_verified},
+                               {"drafts_accepted", stats.num_drafts_accepted}};
   std::printf("%s\n", line.dump().c_str());
   std::fflush(stdout);
 }
@@ -125,6 +137,8 @@ int main() {
   for (const int num_running : {32, 256, 1024}) {
     fathom::engine::run({.name = "decode", .num_running = num_running, .churn = false});
     fathom::engine::run({.name = "churn", .num_running = num_running, .churn = true});
+    fathom::engine::run(
+        {.name = "speculate", .num_running = num_running, .churn = true, .speculate = true});
   }
   return 0;
 }
