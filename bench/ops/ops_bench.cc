@@ -114,7 +114,7 @@ class OpsBench {
       for (const int64_t kv_len : {256, 4096})
         for (const DType dtype : {DType::kF32, DType::kBf16}) absorbed(dtype, batch, 16, kv_len);
     for (const int64_t tokens : {64, 512, 2048}) expanded(tokens);
-    for (const float temperature : {0.0f, 0.8f}) sample(8, 129280, temperature);
+    sampling();
     tiny_linear();
     gemm_tile();
   }
@@ -295,7 +295,33 @@ class OpsBench {
             }});
   }
 
-  void sample(int64_t rows, int64_t vocab_size, float temperature) {
+  struct SampleCase {
+    std::string name;
+    float temperature = 1, top_p = 1;
+    int32_t top_k = 0;
+  };
+
+  void sampling() {
+    const SampleCase cases[] = {{.name = "greedy", .temperature = 0},
+                                {.name = "unrestricted"},
+                                {.name = "top_k 50", .top_k = 50},
+                                {.name = "top_p 0.9", .top_p = 0.9f},
+                                {.name = "top_k 50 top_p 0.9", .top_p = 0.9f, .top_k = 50}};
+    for (const int64_t rows : {1, 32})
+      for (const bool flat : {false, true})
+        for (const SampleCase& c : cases) sample(rows, 129280, c, flat);
+  }
+
+  // Logits as language models give them: most far below a few.
+  Tensor steep_logits(int64_t rows, int64_t vocab_size) {
+    const Tensor logits = memory_.tensor(DType::kF32, {rows, vocab_size});
+    float* const values = logits.as<float>();
+    for (int64_t i = 0; i < logits.num_elements(); ++i)
+      values[i] = 14.0f * values[i] * values[i] * values[i] * values[i] - 4.0f * values[i];
+    return logits;
+  }
+
+  void sample(int64_t rows, int64_t vocab_size, const SampleCase& c, bool flat) {
     if (!wanted("sample")) return;
     const auto filled = [&](float value) {
       const Tensor t = memory_.tensor(DType::kF32, {rows});
@@ -305,15 +331,16 @@ class OpsBench {
     const auto filled_ints = [&](int32_t value) {
       return memory_.ints(std::vector<int32_t>(static_cast<size_t>(rows), value));
     };
-    const Tensor logits = memory_.tensor(DType::kF32, {rows, vocab_size});
+    const Tensor logits =
+        flat ? memory_.tensor(DType::kF32, {rows, vocab_size}) : steep_logits(rows, vocab_size);
     const Tensor seed = memory_.tensor(DType::kU64, {rows}),
                  failed = memory_.tensor(DType::kU8, {rows});
     std::fill_n(seed.as<uint64_t>(), rows, 7);
     ops::SampleArgs args{
         .logits = logits,
-        .temperature = filled(temperature),
-        .top_k = filled_ints(0),
-        .top_p = filled(0.95f),
+        .temperature = filled(c.temperature),
+        .top_k = filled_ints(c.top_k),
+        .top_p = filled(c.top_p),
         .min_p = filled(0.0f),
         .repetition = filled(1.0f),
         .frequency = filled(0.0f),
@@ -334,8 +361,8 @@ class OpsBench {
         .top_logprobs = memory_.tensor(DType::kF32, {rows, 1}),
         .failed = failed};
     report({"sample",
-            std::to_string(rows) + "x" + std::to_string(vocab_size) +
-                (temperature > 0 ? " top_p 0.95" : " greedy"),
+            std::to_string(rows) + "x" + std::to_string(vocab_size) + " " + c.name +
+                (flat ? ", flat" : ", steep"),
             static_cast<double>(logits.num_bytes()), 0, 1,
             [&](int) { ops::sample(args, *stream_); }});
   }

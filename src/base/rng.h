@@ -37,6 +37,20 @@ constexpr uint64_t mix64(uint64_t value) {
   return value ^ (value >> 31);
 }
 
+// The first two words as one number, uniform over all of 64 bits.
+constexpr uint64_t random_bits(const std::array<uint32_t, 4>& words) {
+  return uint64_t{words[0]} << 32 | words[1];
+}
+
+// floor(bits * n / 2^64): uniform in [0, n) where bits are uniform (n far below 2^64).
+constexpr uint64_t scale_bits(uint64_t bits, uint64_t n) {
+  const uint64_t high = bits >> 32, low = bits & 0xFFFFFFFFu;
+  const uint64_t n_high = n >> 32, n_low = n & 0xFFFFFFFFu;
+  const uint64_t middle = high * n_low + (low * n_low >> 32);
+  const uint64_t other = low * n_high + (middle & 0xFFFFFFFFu);
+  return high * n_high + (middle >> 32) + (other >> 32);
+}
+
 // Uniform in [0, 1) with 24 bits, exact in float32 on every device.
 constexpr float uniform(uint32_t bits) { return static_cast<float>(bits >> 8) * 0x1p-24f; }
 

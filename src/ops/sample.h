@@ -6,11 +6,18 @@
 //     - frequency * count - presence * (count > 0) over output tokens
 //   4 bias, then bans (bias -inf) and mask
 //   5 temperature 0 or top_k 1: the largest logit, ties by lower id
-//     else / temperature, softmax, top_k largest, then the smallest set with sum >= top_p (the token that
-//     crosses it included, at least one), then p >= min_p * max p; p is not renormalised between these.
-//     Drawn by inverse CDF in order of falling p (ties by lower id): the first token whose running sum
-//     exceeds u * sum of what is left, u = uniform(philox(seed, 0, position)[0]) (base/rng.h)
-//   A row where bans and mask leave no token fails too.
+//     else each token gets a weight, its probability at this temperature relative to the largest (exact rule:
+//     ops/sample_weight.h). In the order of falling logit, ties by lower id, top_k keeps the first k tokens;
+//     top_p the shortest beginning whose weights sum to at least top_p times the sum of all weights (the token
+//     that crosses it is in; at least one); of what both keep, min_p drops weights below min_p. Probabilities
+//     are not renormalised between these.
+//     The order need not be computed: what is kept is all tokens above one logit, the level, and the lowest
+//     ids among those that equal it. Counting into a histogram finds both.
+//   6 the draw, in order of id: the first kept token whose running sum exceeds floor(bits * sum / 2^64), bits =
+//     random_bits(philox(seed, 0, position)) (base/rng.h)
+//   Sums of weights are sums of the integers floor(weight * 2^40). They are exact, so blocks of any size in any
+//   order give the same tokens on every backend. A token below 2^-40 of the best is never drawn.
+//   A row where bans and mask leave no token fails too, and one that penalties make NaN or +inf (failed 1).
 //
 // logits             f32[rows, vocab_size]   may be overwritten (scratch)
 // temperature        f32[rows]

@@ -20,9 +20,12 @@ struct TestedBackend {
 // What GoogleTest prints for GetParam().
 inline void PrintTo(const TestedBackend& tested, std::ostream* out) { *out << tested.name; }
 
+inline TestedBackend reference_backend() {
+  return {.name = "reference", .backend = &cpu::reference_backend(), .stream = {}};
+}
+
 inline std::vector<TestedBackend> tested_backends() {
-  std::vector<TestedBackend> backends = {
-      {.name = "reference", .backend = &cpu::reference_backend(), .stream = {}}};
+  std::vector<TestedBackend> backends = {reference_backend()};
   // Every instruction set that this machine can run; thread counts that do and do not divide the work.
   for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
     if (!cpu::isa_supported(isa)) continue;

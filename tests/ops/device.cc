@@ -99,6 +99,11 @@ DeviceTensor::~DeviceTensor() {
   if (!view_.is_null()) backend_->deallocate(view_.data());
 }
 
+void OpsTest::run_on(const TestedBackend& tested) {
+  tested_ = tested;
+  stream_ = backend().make_stream(tested_.stream);
+}
+
 DeviceTensor OpsTest::empty(DType dtype, std::vector<int64_t> shape) {
   return DeviceTensor(backend(), stream(), dtype, std::move(shape));
 }

@@ -55,9 +55,12 @@ struct Bounds {
 
 class OpsTest : public testing::TestWithParam<TestedBackend> {
  protected:
-  const ops::Backend& backend() const { return *GetParam().backend; }
+  const ops::Backend& backend() const { return *tested_.backend; }
   ops::Stream& stream() { return *stream_; }
   DType act() const { return backend().act; }
+
+  // From now on another backend. REQUIRES: no DeviceTensor is left.
+  void run_on(const TestedBackend& tested);
 
   DeviceTensor empty(DType dtype, std::vector<int64_t> shape);
   DeviceTensor upload(const HostTensor& host);
@@ -83,7 +86,8 @@ class OpsTest : public testing::TestWithParam<TestedBackend> {
   void copy_in(const Tensor& view, const void* from, size_t bytes);
   void copy_out(void* to, const Tensor& view, size_t bytes);
 
-  std::unique_ptr<ops::Stream> stream_ = backend().make_stream(GetParam().stream);
+  TestedBackend tested_ = GetParam();
+  std::unique_ptr<ops::Stream> stream_ = backend().make_stream(tested_.stream);
 };
 
 std::string backend_name(const testing::TestParamInfo<TestedBackend>& info);

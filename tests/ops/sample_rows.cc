@@ -116,6 +116,13 @@ std::vector<SampleOutcome> SampleTest::sample(const std::vector<SampleRow>& rows
   return out;
 }
 
+std::vector<SampleOutcome> SampleTest::sample_on_reference(const std::vector<SampleRow>& rows) {
+  run_on(reference_backend());
+  std::vector<SampleOutcome> out = sample(rows);
+  run_on(GetParam());
+  return out;
+}
+
 std::vector<double> random_logits(ref::Random& random, int64_t vocab_size, double deviation) {
   return random.normal(DType::kF32, {vocab_size}, deviation).values;
 }

@@ -30,6 +30,8 @@ class SampleTest : public OpsTest {
  protected:
   static constexpr int64_t kMaxTop = 5;
   std::vector<SampleOutcome> sample(const std::vector<SampleRow>& rows);
+  // The same on the reference backend.
+  std::vector<SampleOutcome> sample_on_reference(const std::vector<SampleRow>& rows);
 };
 
 // Logits that float32 holds exactly.

@@ -52,23 +52,28 @@ std::vector<double> adjusted_logits(const SamplerRow& row) {
 
 Distribution restricted(const SamplerRow& row) {
   std::vector<double> logits = adjusted_logits(row);
-  Distribution out;
   const std::vector<int32_t> order = ranking(logits);
   if (row.temperature == 0 || row.top_k == 1) return {.ids = {order[0]}, .probabilities = {1.0}};
   for (double& logit : logits) logit /= row.temperature;
   const std::vector<double> log_probabilities = log_softmax(logits);
-  double sum = 0, best = 0;
+  const auto p_of = [&](int32_t id) {
+    return std::exp(log_probabilities[static_cast<size_t>(id)]);
+  };
+  const double best = p_of(order[0]);
+  Distribution out;
+  double sum = 0;
   for (const int32_t id : order) {
-    const double p = std::exp(log_probabilities[static_cast<size_t>(id)]);
-    if (out.ids.empty()) best = p;
-    const bool ends = (row.top_k > 0 && static_cast<int32_t>(out.ids.size()) == row.top_k) ||
-                      (row.top_p < 1 && sum >= row.top_p) || p < row.min_p * best || p == 0;
-    if (!out.ids.empty() && ends) break;
+    const double p = p_of(id);
+    const auto taken = static_cast<int32_t>(out.ids.size());
+    if (taken > 0 && row.top_k > 0 && taken == row.top_k) break;
+    if (taken > 0 && row.top_p < 1) out.margin = std::min(out.margin, std::fabs(sum - row.top_p));
+    if (row.min_p > 0) out.margin = std::min(out.margin, std::fabs(p - row.min_p * best));
+    if (taken > 0 && ((row.top_p < 1 && sum >= row.top_p) || p < row.min_p * best || p == 0)) break;
     out.ids.push_back(id);
-    out.probabilities.push_back(p);
     sum += p;
   }
-  for (double& p : out.probabilities) p /= sum;
+  std::sort(out.ids.begin(), out.ids.end());
+  for (const int32_t id : out.ids) out.probabilities.push_back(p_of(id) / sum);
   return out;
 }
 
@@ -82,6 +87,7 @@ int32_t Distribution::draw(double u) const {
 }
 
 bool Distribution::is_near_border(double u, double tolerance) const {
+  if (margin < tolerance) return true;
   double running = 0;
   for (const double p : probabilities) {
     running += p;

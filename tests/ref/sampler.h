@@ -22,12 +22,14 @@ struct SamplerRow {
   std::vector<bool> allowed = {};                     // empty = all
 };
 
-// What is left to draw from, best first; weights sum to 1.
+// What is left to draw from, by rising id; probabilities sum to 1.
 struct Distribution {
   std::vector<int32_t> ids;
   std::vector<double> probabilities;
-  // The token that inverse CDF picks for u in [0, 1), and whether u is so close to a border that float32
-  // may pick the neighbour.
+  // How close top_p and min_p came to another choice of tokens, as a probability.
+  double margin = 1;
+  // The token that inverse CDF picks for u in [0, 1), and whether that or the choice of tokens is so close
+  // to a border that float32 may fall on its other side.
   int32_t draw(double u) const;
   bool is_near_border(double u, double tolerance) const;
 };

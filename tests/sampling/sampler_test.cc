@@ -103,8 +103,9 @@ TEST_F(SamplerTest, draws_by_seed_and_position_in_any_row_of_any_piece) {
     for (size_t i = 0; i < rows.size(); ++i) {
       if (rows[i].slot == 1) continue;
       // Equal probabilities: the draw cuts [0, 1) into equal parts in order of ids.
-      const float u = uniform(philox(kSeed, 0, static_cast<uint64_t>(rows[i].position))[0]);
-      EXPECT_EQ(results[i]->token, static_cast<int32_t>(u * kVocabSize)) << "row " << i;
+      const uint64_t bits = random_bits(philox(kSeed, 0, static_cast<uint64_t>(rows[i].position)));
+      EXPECT_EQ(results[i]->token, static_cast<int32_t>(scale_bits(bits, kVocabSize)))
+          << "row " << i;
     }
   }
 }

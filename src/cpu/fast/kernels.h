@@ -78,6 +78,17 @@ struct RmsNormRow {
   int64_t dim = 0;
 };
 
+// A block of a row of logits to sample from.
+inline constexpr int64_t kSampleBlock = 1024;
+struct SampleTile {
+  const float* logits = nullptr;
+  int64_t num = 0;                // at most kSampleBlock
+  float largest = 0, factor = 0;  // of ops::sample_weight()
+  float* weights = nullptr;       // [num]
+};
+// Bins of falling weight, as many to each factor of two; one more holds what weighs nothing.
+inline constexpr int32_t kSampleBinsPerOctave = 32, kNumSampleBins = 40 * kSampleBinsPerOctave;
+
 struct KernelTable {
   // Up to this many rows of x a weight row is read straight from memory; above, tiles are widened first.
   int64_t direct_tokens = 0;
@@ -97,10 +108,16 @@ struct KernelTable {
   void (*widen_row)(const void* x, WeightKind kind, int64_t dim, float* out) = nullptr;
   void (*narrow_row)(const float* x, int64_t dim,
                      uint16_t* out) = nullptr;  // to bf16, nearest even
-  // Largest element and whether all are below +inf and none is NaN.
-  bool (*max_row)(const float* x, int64_t dim, float* max) = nullptr;
+  // Smallest and largest element, and whether all are below +inf and none is NaN.
+  bool (*range_row)(const float* x, int64_t dim, float* min, float* max) = nullptr;
   // Sum of exp(scale * (x - shift)).
   float (*sum_exp_row)(const float* x, float shift, float scale, int64_t dim) = nullptr;
+  // Writes the weights and returns the sum of their shares (ops/sample_weight.h).
+  uint64_t (*sample_weights)(const SampleTile& tile) = nullptr;
+  // bins[i] = the bin of token i, rising as the logit falls; kNumSampleBins for a weight of 0.
+  void (*sample_bins)(const SampleTile& tile, int32_t* bins) = nullptr;
+  // Sets weights of logits below `level`, and weights below `min_weight`, to 0; returns the sum of shares.
+  uint64_t (*keep_weights)(const SampleTile& tile, float level, float min_weight) = nullptr;
   // Reads floats and returns their sum: nothing but loads, for measuring bandwidth. The count is
   // a multiple of 128.
   float (*read_floats)(const float* data, int64_t count) = nullptr;

@@ -89,8 +89,8 @@ void score(const ops::MoeGateArgs& args, const KernelTable& kernels, float* scor
     }
     return;
   }
-  float max = 0;
-  kernels.max_row(scores, experts, &max);
+  float min = 0, max = 0;
+  kernels.range_row(scores, experts, &min, &max);
   for (int64_t e = 0; e < experts; ++e) scores[e] = std::exp(scores[e] - max);
   float total = 0;
   for (int64_t e = 0; e < experts; ++e) total += scores[e];

@@ -42,8 +42,4 @@ int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream
 int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream);
 int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream);
 
-// One row of sample(), so that a threaded backend can spread rows. `candidates` is scratch of
-// sample_scratch(), one per thread.
-void sample_row(const ops::SampleArgs& args, int64_t row, void* candidates);
-
 }  // namespace fathom::cpu::reference

@@ -11,6 +11,8 @@ namespace fathom::cpu {
 namespace {
 
 struct Vec {
+  typedef float Floats __attribute__((vector_size(32)));
+  typedef int32_t Ints __attribute__((vector_size(32)));
   static constexpr int kLanes = 8;
   static constexpr int kRegisters = 16;
   static constexpr int kMaxRows = 3;

@@ -10,6 +10,8 @@ namespace fathom::cpu {
 namespace {
 
 struct Vec {
+  typedef float Floats __attribute__((vector_size(64)));
+  typedef int32_t Ints __attribute__((vector_size(64)));
   static constexpr int kLanes = 16;
   static constexpr int kRegisters = 32;
   static constexpr int kMaxRows = 6;

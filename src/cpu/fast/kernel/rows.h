@@ -145,17 +145,22 @@ struct Rows {
     });
   }
 
-  static bool max(const float* x, int64_t dim, float* max_out) {
-    V m = V::set1(-__builtin_inff());
+  static bool range(const float* x, int64_t dim, float* min_out, float* max_out) {
+    V low = V::set1(__builtin_inff()), high = V::set1(-__builtin_inff());
     bool good = true;
     each(dim, [&](int64_t k, int64_t n) {
       // A partial load pads with zeros, which must not count as elements.
-      const V v = n == kLanes ? V::load(x + k)
-                              : V::select((uint64_t{1} << n) - 1, V::load_partial(x + k, n), m);
+      const auto padded = [&](V pad) {
+        return n == kLanes ? V::load(x + k)
+                           : V::select((uint64_t{1} << n) - 1, V::load_partial(x + k, n), pad);
+      };
+      const V v = padded(high);
       good &= V::all_below_infinity(v);
-      m = V::max(m, v);
+      high = V::max(high, v);
+      low = V::min(low, padded(low));
     });
-    *max_out = m.reduce_max();
+    *max_out = high.reduce_max();
+    *min_out = -V::sub(V::zero(), low).reduce_max();
     return good;
   }
 

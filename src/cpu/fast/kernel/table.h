@@ -4,6 +4,7 @@
 #include "cpu/fast/kernel/attention.h"
 #include "cpu/fast/kernel/matmul.h"
 #include "cpu/fast/kernel/rows.h"
+#include "cpu/fast/kernel/sampling.h"
 #include "cpu/fast/kernels.h"
 
 namespace fathom::cpu {
@@ -22,8 +23,11 @@ constexpr KernelTable make_kernel_table() {
   table.add_scaled_row = &Rows<V>::add_scaled;
   table.widen_row = &Rows<V>::widen;
   table.narrow_row = &Rows<V>::narrow;
-  table.max_row = &Rows<V>::max;
+  table.range_row = &Rows<V>::range;
   table.sum_exp_row = &Rows<V>::sum_exp;
+  table.sample_weights = &Sampling<V>::weights;
+  table.sample_bins = &Sampling<V>::bins;
+  table.keep_weights = &Sampling<V>::keep;
   table.read_floats = &Rows<V>::read;
   return table;
 }

@@ -1,0 +1,124 @@
+#include "cpu/sample_row.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace fathom::cpu {
+namespace {
+
+constexpr int32_t kCountBits = 0x7fffffff;
+
+}  // namespace
+
+int64_t SampleRow::top_k() const {
+  const auto k = at<int32_t>(args_.top_k);
+  return k > 0 ? std::min<int64_t>(k, vocab_size()) : vocab_size();
+}
+
+uint64_t SampleRow::bits() const {
+  const auto position = static_cast<uint64_t>(at<int32_t>(args_.position));
+  return random_bits(philox(at<uint64_t>(args_.seed), 0, position));
+}
+
+bool SampleRow::is_allowed(int64_t id) const {
+  return args_.mask.is_null() || ((args_.mask.row<uint64_t>(row_)[id / 64] >> (id % 64)) & 1) != 0;
+}
+
+// A batch with one masked row has a mask for each; those of the others allow everything.
+bool SampleRow::allows_all() const {
+  if (args_.mask.is_null()) return true;
+  const uint64_t* const words = args_.mask.row<uint64_t>(row_);
+  const int64_t num_whole = vocab_size() / 64;
+  const uint64_t rest = (uint64_t{1} << (vocab_size() % 64)) - 1;
+  return (rest == 0 || (words[num_whole] & rest) == rest) &&
+         std::all_of(words, words + num_whole, [](uint64_t word) { return ~word == 0; });
+}
+
+bool SampleRow::is_plain() const {
+  return at<int32_t>(args_.penalty_row) < 0 &&
+         at<int32_t>(args_.bias_start) == at<int32_t>(args_.bias_start, 1) && allows_all();
+}
+
+void SampleRow::add_penalties(float* adjusted) const {
+  const auto penalty_row = at<int32_t>(args_.penalty_row);
+  if (penalty_row < 0) return;
+  const int32_t* counts = args_.counts.row<int32_t>(penalty_row);
+  const auto repetition = at<float>(args_.repetition), frequency = at<float>(args_.frequency);
+  const auto presence = at<float>(args_.presence);
+  for (int64_t id = 0; id < vocab_size(); ++id) {
+    if (counts[id] == 0) continue;
+    float& logit = adjusted[id];
+    logit = logit > 0 ? logit / repetition : logit * repetition;
+    const int32_t times = counts[id] & kCountBits;
+    logit = logit - frequency * static_cast<float>(times) - (times > 0 ? presence : 0.0f);
+  }
+}
+
+void SampleRow::adjust(float* adjusted) const {
+  std::copy_n(logits(), vocab_size(), adjusted);
+  add_penalties(adjusted);
+  for (auto i = at<int32_t>(args_.bias_start); i < at<int32_t>(args_.bias_start, 1); ++i) {
+    const int32_t id = *args_.bias_ids.row<int32_t>(i);
+    FATHOM_CHECK(id >= 0 && id < vocab_size(),
+                 "bias_ids[" << i << "] is " << id << " of " << vocab_size());
+    adjusted[id] += *args_.bias_values.row<float>(i);
+  }
+  if (allows_all()) return;
+  const uint64_t* const words = args_.mask.row<uint64_t>(row_);
+  for (int64_t begin = 0; begin < vocab_size(); begin += 64) {
+    const int64_t end = std::min(begin + 64, vocab_size());
+    if (words[begin / 64] == ~uint64_t{0}) continue;
+    for (int64_t id = begin; id < end; ++id)
+      if (!is_allowed(id)) adjusted[id] = -HUGE_VALF;
+  }
+}
+
+bool SampleRow::mask_explains_minus_infinity() const {
+  const float* const values = logits();
+  for (int64_t id = 0; id < vocab_size(); ++id)
+    if (values[id] == -HUGE_VALF && is_allowed(id)) return false;
+  return true;
+}
+
+int64_t SampleRow::num_top() const {
+  return std::clamp<int64_t>(at<int32_t>(args_.num_top), 0, args_.top_ids.dim(1));
+}
+
+void SampleRow::write(int64_t token, float logprob) const {
+  const int64_t max_top = args_.top_ids.dim(1);
+  std::fill_n(top_ids(), max_top, -1);
+  std::fill_n(top_logprobs(), max_top, 0.0f);
+  *args_.tokens.row<int32_t>(row_) = static_cast<int32_t>(token);
+  *args_.logprobs.row<float>(row_) = logprob;
+  *args_.failed.row<uint8_t>(row_) = 0;
+}
+
+void SampleRow::write_failure(uint8_t failed) const {
+  write(-1, 0);
+  *args_.failed.row<uint8_t>(row_) = failed;
+}
+
+int64_t add_top(const SampleRow& row, float log_total, int64_t begin, int64_t end, int64_t count) {
+  const float* const logits = row.logits();
+  int32_t* const ids = row.top_ids();
+  float* const logprobs = row.top_logprobs();
+  const int64_t wanted = row.num_top();
+  for (int64_t id = begin; id < end && wanted > 0; ++id) {
+    const float logprob = logits[id] - log_total;
+    if (count == wanted && logprob <= logprobs[count - 1]) continue;
+    if (count < wanted) ++count;
+    int64_t place = count - 1;
+    for (; place > 0 && logprobs[place - 1] < logprob; --place) {
+      logprobs[place] = logprobs[place - 1];
+      ids[place] = ids[place - 1];
+    }
+    logprobs[place] = logprob;
+    ids[place] = static_cast<int32_t>(id);
+  }
+  return count;
+}
+
+}  // namespace fathom::cpu

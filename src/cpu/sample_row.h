@@ -1,0 +1,67 @@
+#pragma once
+// What both CPU backends do the same way for one row of sample() (ops/sample.h): its parameters, the logits
+// after penalties, bias and mask, and the marks of a row that failed.
+//
+//   const SampleRow row(args, 3);
+//   row.adjust(adjusted);                       // f32[vocab_size]
+//   if (row.wants_draw()) token = draw(adjusted, row);
+//
+// Views of the caller's tensors; nothing is owned. Thread-safe.
+
+#include <cstdint>
+
+#include "ops/sample.h"
+
+namespace fathom::cpu {
+
+class SampleRow {
+ public:
+  static constexpr uint8_t kNonFinite = 1, kNothingLeft = 2;
+
+  SampleRow(const ops::SampleArgs& args, int64_t row) : args_(args), row_(row) {}
+
+  const float* logits() const { return args_.logits.row<float>(row_); }
+  int64_t vocab_size() const { return args_.logits.dim(1); }
+  int64_t forced() const { return at<int32_t>(args_.forced); }
+  float temperature() const { return at<float>(args_.temperature); }
+  float top_p() const { return at<float>(args_.top_p); }
+  float min_p() const { return at<float>(args_.min_p); }
+  // Tokens that top_k keeps, at most vocab_size.
+  int64_t top_k() const;
+  bool is_greedy() const { return temperature() == 0 || at<int32_t>(args_.top_k) == 1; }
+  // The randomness of the draw: 64 bits that depend on seed and position alone.
+  uint64_t bits() const;
+
+  // Whether adjust() would change nothing.
+  bool is_plain() const;
+  // Steps 3 and 4: `adjusted` f32[vocab_size] = logits after penalties, bias, bans and mask.
+  void adjust(float* adjusted) const;
+  // Whether every logit of -inf is of a token that the mask forbids.
+  bool mask_explains_minus_infinity() const;
+
+  // Writes a row without top log-probabilities.
+  void write(int64_t token, float logprob) const;
+  void write_failure(uint8_t failed) const;
+  // How many top log-probabilities are wanted and have room, and where they go.
+  int64_t num_top() const;
+  int32_t* top_ids() const { return args_.top_ids.row<int32_t>(row_); }
+  float* top_logprobs() const { return args_.top_logprobs.row<float>(row_); }
+
+ private:
+  template <class T>
+  T at(const tensor::Tensor& parameter, int64_t next = 0) const {
+    return *parameter.row<T>(row_ + next);
+  }
+  bool is_allowed(int64_t id) const;
+  bool allows_all() const;
+  void add_penalties(float* adjusted) const;
+
+  const ops::SampleArgs& args_;
+  int64_t row_;
+};
+
+// The num_top largest log-probabilities of ids [begin, end) joined to those that are already there: best
+// first, ties by lower id, `count` of them so far. Returns how many there are then.
+int64_t add_top(const SampleRow& row, float log_total, int64_t begin, int64_t end, int64_t count);
+
+}  // namespace fathom::cpu
