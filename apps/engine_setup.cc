@@ -47,6 +47,7 @@ void log_model(const ModelFlags& flags, const model::Model& model) {
               {"load_format", flags.load_format},
               {"random_seed", flags.random_seed},
               {"dequantize", flags.dequantize},
+              {"deterministic", flags.deterministic},
               {"matrices", fp8 ? "f8_e4m3" : "as other weights"},
               {"dtype", flags.dtype == "auto" ? "auto (" + config.torch_dtype + ")" : flags.dtype},
               {"kv_cache_dtype", tensor::dtype_name(model.options().kv_cache_dtype)},
@@ -111,7 +112,9 @@ model::ModelOptions model_options(const ModelFlags& flags) {
   return {.dequantize = flags.dequantize,
           .weight_dtype = dtype_flag(flags.dtype),
           .kv_cache_dtype = dtype_flag(flags.kv_cache_dtype).value_or(DType::kF32),
-          .load_mtp = false};
+          .load_mtp = false,
+          .attention_form =
+              flags.deterministic ? model::AttentionForm::kAbsorbed : model::AttentionForm::kAuto};
 }
 
 std::vector<std::string> ignored_prefixes(const ModelFlags& flags, const model::Model& model) {

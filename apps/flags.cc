@@ -71,6 +71,15 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
       ->group(group);
 }
 
+void add_deterministic_flag(CLI::App& app, ModelFlags& flags) {
+  app.add_flag(
+         "--deterministic", flags.deterministic,
+         "Compute every token of a request the same way, so that its tokens depend on the "
+         "request alone: not on the prefix cache, the chunk size or retractions. Prompts take "
+         "longer")
+      ->group("Model");
+}
+
 void add_memory_flags(CLI::App& app, MemoryFlags& flags) {
   const std::string group = "Memory";
   app.add_option("--mem-fraction-static", flags.mem_fraction_static,
@@ -127,6 +136,7 @@ void add_log_flags(CLI::App& app, LogFlags& flags) {
 
 void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   add_model_flags(app, flags.model);
+  add_deterministic_flag(app, flags.model);
   add_memory_flags(app, flags.memory);
   add_device_flags(app, flags.device);
   add_log_flags(app, flags.log);
@@ -156,7 +166,8 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--logit-bias", flags.logit_bias, "Added to a token's logit; repeatable")
       ->type_name("ID:BIAS")
       ->group(group);
-  count("--seed", params.seed, "Same seed, same request, same tokens")->default_str("random");
+  count("--seed", params.seed, "Of the draws; the same one gives the same draws")
+      ->default_str("random");
   app.add_option("--stop-token-ids", params.stop_token_ids,
                  "Token ids that end the output, besides the model's own")
       ->type_name("ID")

@@ -23,6 +23,7 @@ struct ModelFlags {
   std::string load_format = "auto";  // auto, dummy
   std::optional<int> num_layers;
   bool dequantize = false;
+  bool deterministic = false;
   std::string dtype = "auto";           // auto, float32, bfloat16
   std::string kv_cache_dtype = "auto";  // auto, float32, bfloat16
   std::optional<int64_t> context_length;
@@ -63,6 +64,8 @@ struct SamplingFlags {
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags);
+// --deterministic, for subcommands that compute tokens.
+void add_deterministic_flag(CLI::App& app, ModelFlags& flags);
 void add_memory_flags(CLI::App& app, MemoryFlags& flags);
 void add_device_flags(CLI::App& app, DeviceFlags& flags);
 void add_log_flags(CLI::App& app, LogFlags& flags);

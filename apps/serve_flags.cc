@@ -192,6 +192,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_address_flags(app, flags.address);
   add_access_flags(app, flags.access);
   add_model_flags(app, flags.engine.model);
+  add_deterministic_flag(app, flags.engine.model);
   add_service_flags(app, flags.service);
   add_memory_flags(app, flags.engine.memory);
   add_scheduling_flags(app, flags.scheduling);
@@ -272,6 +273,7 @@ json::Value settings_json(const ServeFlags& flags) {
           {"dtype", model.dtype},
           {"kv_cache_dtype", model.kv_cache_dtype},
           {"dequantize", model.dequantize},
+          {"deterministic", model.deterministic},
           {"chat_format", flags.service.chat_format},
           {"sampling_defaults", flags.service.sampling_defaults},
           {"thinking", flags.service.thinking},

@@ -4,9 +4,9 @@
 // values of the rows chunk by chunk. ForwardBatch says which sequences use which.
 //
 // kv_b_proj is held in the plain weight type even in FP8 models, and W_UK and W_UV are parts of it:
-// the two forms then use the same weights and differ by rounding alone, so the tokens of a request
-// do not depend on how its prompt is cut into chunks. (With FP8 activations in one form only they
-// would.)
+// the two forms then use the same weights and differ by rounding alone. (With FP8 activations in one
+// form only they would differ visibly, and every prefix hit or chunk that changes the form would show
+// in the tokens.)
 
 #include <string>
 

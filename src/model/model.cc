@@ -12,7 +12,7 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-// A tree mask has one bit per query token.
+// Longer slices are not weighed: expanding is cheaper for all published shapes.
 constexpr int64_t kMaxAbsorbedTokens = 64;
 
 layers::WeightTypes weight_types(const config::ModelConfig& config, const ModelOptions& options) {

@@ -32,7 +32,9 @@ namespace fathom::model {
 using layers::ExpandedSequence;
 using layers::ForwardBatch;
 
-// How a slice's attention runs; both forms are equal up to rounding (ops/mla.h).
+// How a slice's attention runs; both forms are equal up to rounding (ops/mla.h). kAuto lets a slice's
+// length choose, so chunks, prefix hits and retractions can change the last bits of a request. With kAbsorbed
+// every row is computed the same way wherever it comes from: a request's bits depend on the request alone.
 enum class AttentionForm { kAuto, kAbsorbed, kExpanded };
 
 struct ModelOptions {
@@ -86,8 +88,7 @@ class Model {
 
   // The form for a slice of num_tokens query tokens with kv_begin rows before it, kAbsorbed or
   // kExpanded: the one with fewer multiply-adds, and absorbed for a single token. It depends on
-  // nothing else, so a sequence computes the same bits whatever it is batched with. NOTE: auto
-  // never calls slices of more than 64 tokens absorbed, so a tree mask always fits.
+  // nothing else, so a sequence computes the same bits whatever it is batched with.
   AttentionForm attention_form(int64_t num_tokens, int64_t kv_begin) const;
   // The longest slice that attention_form() may call absorbed; 0 = none.
   int64_t max_absorbed_tokens() const;

@@ -8,8 +8,8 @@
 //   std::unique_ptr<ops::Stream> stream = backend.make_stream({.num_threads = 4});
 //   ops::rms_norm({.x = x, .weight = w, .eps = 1e-6f, .out = y}, *stream);
 //
-// Batch invariance is part of every contract: an output row depends on its own inputs only, bit for bit,
-// whatever other rows the call holds, and attention does not depend on how a prompt is cut into chunks.
+// Batch invariance is part of every contract (docs/contracts/ops.md, section 4): an output row depends on
+// its own inputs only, whatever other rows the call holds, and a form of attention not on prompt chunks.
 
 #include <cstdint>
 #include <memory>

@@ -53,8 +53,8 @@ void mla_expanded(const MlaExpandedArgs& args, Stream& stream) {
                    << qk_nope_head_dim + v_head_dim.value() << ", got " << kv_dim.value());
   FATHOM_CHECK(args.query_begin >= 0 && args.key_begin >= 0,
                "query_begin " << args.query_begin << ", key_begin " << args.key_begin);
-  FATHOM_CHECK(args.tree_mask.is_null() || queries.value() <= 64,
-               "tree_mask with " << queries.value() << " queries, at most 64");
+  FATHOM_CHECK(args.tree_mask.is_null() || queries.value() <= kMaxTreeTokens,
+               "tree_mask with " << queries.value() << " queries, at most " << kMaxTreeTokens);
   for (const std::pair<const char*, const tensor::Tensor*>& entry :
        {std::pair{"q", &args.q}, std::pair{"kv", &args.kv}, std::pair{"k_rope", &args.k_rope},
         std::pair{"state_max", &args.state_max}, std::pair{"state_sum", &args.state_sum},

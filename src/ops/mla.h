@@ -4,7 +4,8 @@
 //
 // Visibility, both forms: query token i of a sequence sees all rows before the sequence's first query
 // token of this step, and, of this step's tokens, j <= i (causal) or, with tree_mask, those whose bit j is
-// set in tree_mask[i], and always itself. REQUIRES with tree_mask: at most 64 query tokens per sequence.
+// set in tree_mask[i], and always itself. A sequence with more than kMaxTreeTokens query tokens is causal; its
+// masks are not read. REQUIRES of mla_expanded with tree_mask: at most that many queries.
 //
 // mla_absorbed (decode): every head reads the latent rows themselves
 //   score = (q_latent . c + q_rope . k_rope) * scale;  out = softmax(score) . c
@@ -38,6 +39,8 @@
 #include "tensor/tensor.h"
 
 namespace fathom::ops {
+
+inline constexpr int64_t kMaxTreeTokens = 64;  // bits of a mask
 
 struct MlaAbsorbedArgs {
   tensor::Tensor q_latent, q_rope, cache, query_start, kv_len, block_tables, tree_mask;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "ops/mla.h"
 
 namespace fathom::runner {
 namespace {
@@ -12,7 +13,7 @@ using core::Outputs;
 using core::SequenceSlice;
 using model::AttentionForm;
 
-constexpr int kMaxTreeTokens = 64;  // bits of a mask
+using ops::kMaxTreeTokens;
 
 void check_slice(const SequenceSlice& slice, const SlotState& state, int block_tokens) {
   const auto size = static_cast<size_t>(slice.num_tokens);
@@ -38,10 +39,11 @@ int32_t relative_of(const SequenceSlice& slice, int token) {
                                           : slice.relative_positions[static_cast<size_t>(token)];
 }
 
-// A masked batch tells every query token's view in bits, causal ones included.
+// A masked batch tells every query token's view in bits, causal ones included. Of a slice that is too long
+// for that no mask is read: attention takes it as causal.
 uint64_t mask_of(const SequenceSlice& slice, int token) {
   if (!slice.tree_mask.empty()) return slice.tree_mask[static_cast<size_t>(token)];
-  return token < kMaxTreeTokens ? ~uint64_t{0} >> (63 - token) : 0;  // 0: expanded, not read
+  return token < kMaxTreeTokens ? ~uint64_t{0} >> (63 - token) : 0;
 }
 
 class Builder {
@@ -53,8 +55,8 @@ class Builder {
   }
 
   bool is_absorbed(const SequenceSlice& slice, const AttentionFormOf& form_of) const {
-    // A mask has one bit per query token.
-    if (masked_ && slice.num_tokens > kMaxTreeTokens) return false;
+    // Verified tokens are computed as decodes are, so that a verified token is the one a decode would give.
+    if (slice.outputs == Outputs::kAll && slice.num_tokens <= kMaxTreeTokens) return true;
     return form_of(slice.num_tokens, slots_[slice.slot].length) == AttentionForm::kAbsorbed;
   }
 

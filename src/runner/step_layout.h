@@ -43,7 +43,8 @@ struct StepLayout {
   int64_t num_tokens() const { return static_cast<int64_t>(given_token.size()); }
 };
 
-// Model::attention_form.
+// Model::attention_form, for the slices whose form is free: those that sample after each of at most 64 tokens
+// are absorbed like decodes.
 using AttentionFormOf = std::function<model::AttentionForm(int64_t num_tokens, int64_t kv_begin)>;
 
 // REQUIRES: every slice's slot is active and has blocks for its tokens (checked).

@@ -136,6 +136,23 @@ class GenerateTest(CommandLineTest):
                    "--max-new-tokens", 24, "--prompt", "Tell me a short story about a fox."]
         self.assertEqual(self.run_ok(*sampled).stdout, self.run_ok(*sampled).stdout)
 
+    def test_deterministic_answers_do_not_depend_on_the_chunk_size(self):
+        prompt = "Ada has 4 pens. Ben gives Ada 3 more pens at school. How many pens does Ada have now? " * 6
+
+        def answers(*flags):
+            """Of two chunk sizes: ids, and every log-probability with all its digits."""
+            generate = ["generate", "--model-path", DEMO, "--max-total-tokens", 8192, "--cpu-threads", 2, "--log-level",
+                        "warning", "--max-running-requests", 8, "--temperature", 1, "--seed", 3, "--max-new-tokens", 12,
+                        "--prompt", prompt, "--json", "--return-logprob", "--return-prompt-logprob", *flags]
+            metas = [json.loads(self.run_ok(*generate, "--chunked-prefill-size", chunk).stdout)["meta_info"]
+                     for chunk in (8, 512)]
+            return [(meta["input_token_logprobs"], meta["output_token_logprobs"]) for meta in metas]
+
+        small, large = answers("--deterministic")
+        self.assertEqual(small, large)
+        small, large = answers()
+        self.assertNotEqual(small, large)  # what the flag is for
+
     def test_length_ends_the_output(self):
         done = self.run_ok(*self.GENERATE, "--json", "--max-new-tokens", 5, "--ignore-eos", "--prompt", "Question:")
         value = json.loads(done.stdout)
@@ -145,8 +162,9 @@ class GenerateTest(CommandLineTest):
     def test_every_setting_is_logged_at_the_start(self):
         flags = [flag for flag in SMALL if flag not in ("--log-level", "warning")]
         done = self.run_ok("generate", "--model-path", DEMO, *flags, "--chat", "--prompt", "Hello!")
-        for part in ("cpu_threads=2", "load_format=auto", "dequantize=false", "kv_cache_dtype=f32",
-                     "chunked_prefill_size=256", "max_running_requests=16", "event=ready", "percent=100"):
+        for part in ("cpu_threads=2", "load_format=auto", "dequantize=false", "deterministic=false",
+                     "kv_cache_dtype=f32", "chunked_prefill_size=256", "max_running_requests=16", "event=ready",
+                     "percent=100"):
             self.assertIn(part, done.stderr)
 
 

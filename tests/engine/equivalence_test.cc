@@ -1,4 +1,5 @@
-// The same greedy tokens from the demo model whatever the engine does: prefix cache on or off, hits at every
+// The same greedy tokens from the demo model in float32, on these prompts, whatever the engine does (bits may differ
+// with the form of attention; deterministic_test.cc compares those): prefix cache on or off, hits at every
 // edge of a block, overlap, chunks, forced retractions, batch sizes, copies of a prompt, cancelled neighbours.
 // The yardstick is each request alone, without cache and overlap, its prompt in one chunk.
 

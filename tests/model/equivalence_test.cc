@@ -167,6 +167,7 @@ TEST_P(LongEquivalenceTest, strangers_in_the_batch_do_not_change_a_bit) {
       {.dequantize = true, .weight_dtype = DType::kF32},
       {.kv_cache_dtype = DType::kBf16},  // FP8 weights and activations
       {.dequantize = true, .weight_dtype = DType::kBf16},
+      {.attention_form = AttentionForm::kAbsorbed},
   };
   for (const ModelOptions& options : all_options) {
     if (kIsSanitized && options.dequantize) continue;

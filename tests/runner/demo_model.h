@@ -52,10 +52,10 @@ inline std::vector<GoldenPrompt> load_golden() {
   return prompts;
 }
 
-inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend) {
+inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend,
+                                               const model::ModelOptions& model_options) {
   const config::ModelConfig config = value_or_throw(config::load_model_config(demo_path()));
-  std::unique_ptr<model::Model> model = model::Model::create(
-      config, {.dequantize = true, .weight_dtype = tensor::DType::kF32}, backend);
+  std::unique_ptr<model::Model> model = model::Model::create(config, model_options, backend);
   const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(demo_path()));
   weights::LoadOptions options;
   options.ignored_prefixes = model->ignored_prefixes();
@@ -63,6 +63,10 @@ inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend) {
   std::unique_ptr<ops::Stream> stream = backend.make_stream({.num_threads = 1});
   model->finish_loading(*stream);
   return model;
+}
+
+inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend) {
+  return load_demo(backend, {.dequantize = true, .weight_dtype = tensor::DType::kF32});
 }
 
 // On the reference backend.

@@ -124,6 +124,18 @@ TEST_F(DemoRunner, verifies_several_tokens_as_sequential_decodes_would) {
   ASSERT_EQ(result.slices.at(0).tokens.size(), 7u);
   for (size_t i = 0; i < 7; ++i)
     EXPECT_EQ(result.slices[0].tokens[i].token, tokens[i + 1]) << "token " << i;
+  Batch again = next_batch();
+  admit(again, 1, prompt, greedy(64));
+  again.slices.push_back(
+      {.slot = 1, .num_tokens = static_cast<int>(prompt.size()), .tokens = prompt});
+  run(again);
+  for (size_t i = 0; i < 7; ++i) {
+    Batch one = next_batch();
+    one.slices.push_back({.slot = 1});
+    // The same bits, not only the same token.
+    EXPECT_EQ(run(one).slices.at(0).tokens.at(0).logprob, result.slices[0].tokens[i].logprob)
+        << "token " << i;
+  }
   Batch decode = next_batch();
   decode.slices.push_back({.slot = 0});
   EXPECT_EQ(run(decode).slices.at(0).tokens.at(0).token, tokens.at(8));

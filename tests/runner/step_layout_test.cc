@@ -111,17 +111,18 @@ TEST_F(StepLayoutTest, writes_causal_views_as_bits_beside_a_tree) {
                           .relative_positions = {0, 1, 1},
                           .outputs = Outputs::kAll});
   const StepLayout layout = lay_out(batch);
-  EXPECT_THAT(layout.order, ElementsAre(1, 0, 2));
-  EXPECT_THAT(layout.tree_mask, ElementsAre(0b1, 0b11, 0b1, 0b11, 0b111, 0b001, 0b011, 0b101));
+  // The tree is verified, so absorbed.
+  EXPECT_THAT(layout.order, ElementsAre(1, 2, 0));
+  EXPECT_EQ(layout.num_absorbed_sequences, 2);
+  EXPECT_THAT(layout.tree_mask, ElementsAre(0b1, 0b11, 0b001, 0b011, 0b101, 0b1, 0b11, 0b111));
   EXPECT_FALSE(layout.expanded.at(0).has_tree_mask);
-  EXPECT_TRUE(layout.expanded.at(1).has_tree_mask);
-  EXPECT_THAT(layout.relative, ElementsAre(0, 1, 0, 1, 2, 0, 1, 1));
+  EXPECT_THAT(layout.relative, ElementsAre(0, 1, 0, 1, 1, 0, 1, 2));
   EXPECT_EQ(layout.rows.size(), 5u);
+  EXPECT_EQ(layout.rows[2].sample.position, 6);
   EXPECT_EQ(layout.rows[3].sample.position, 6);
-  EXPECT_EQ(layout.rows[4].sample.position, 6);
 }
 
-TEST_F(StepLayoutTest, keeps_long_slices_expanded_beside_a_tree) {
+TEST_F(StepLayoutTest, lets_no_tree_choose_the_form_of_a_long_slice_beside_it) {
   admit(0, {1}, 4);
   admit(1, std::vector<int32_t>(70, 2), 0);
   core::Batch batch;
@@ -129,8 +130,10 @@ TEST_F(StepLayoutTest, keeps_long_slices_expanded_beside_a_tree) {
   batch.slices.push_back({.slot = 0, .num_tokens = 1, .tokens = {7}, .tree_mask = {1}});
   const StepLayout layout = lay_out_step(batch, slots_, kBlockTokens,
                                          [](int64_t, int64_t) { return AttentionForm::kAbsorbed; });
-  EXPECT_EQ(layout.num_absorbed_sequences, 1);
-  EXPECT_EQ(layout.expanded.at(0).num_tokens, 70);
+  EXPECT_EQ(layout.num_absorbed_sequences, 2);
+  EXPECT_TRUE(layout.expanded.empty());
+  EXPECT_EQ(layout.tree_mask.size(), 71u);
+  EXPECT_EQ(layout.tree_mask[70], 1u);
 }
 
 TEST_F(StepLayoutTest, aborts_on_what_the_contract_forbids) {

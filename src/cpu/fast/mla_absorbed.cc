@@ -139,15 +139,15 @@ class MlaAbsorbed {
     FATHOM_CHECK(kv_len <= args_.block_tables.dim(1) * args_.cache.dim(1),
                  "kv_len[" << seq << "] is " << kv_len << " with " << args_.block_tables.dim(1)
                            << " blocks of " << args_.cache.dim(1));
+    const bool is_causal = args_.tree_mask.is_null() || end - begin > ops::kMaxTreeTokens;
     for (int32_t token = begin; token < end; ++token) {
       if (kv_len == 0) {  // padding
         for (int64_t h = 0; h < heads_; ++h)
           std::fill_n(args_.out.row<float>(token, h), rank_, 0.0f);
         continue;
       }
-      const VisibleRows visible(
-          kv_len - (end - begin), token - begin,
-          args_.tree_mask.is_null() ? nullptr : args_.tree_mask.row<uint64_t>(token));
+      const VisibleRows visible(kv_len - (end - begin), token - begin,
+                                is_causal ? nullptr : args_.tree_mask.row<uint64_t>(token));
       const int64_t end_row = visible.end(kv_len);
       const int64_t chunk_rows = chunk_rows_at(kv_len - end + token);
       const auto chunks = static_cast<int32_t>((end_row + chunk_rows - 1) / chunk_rows);

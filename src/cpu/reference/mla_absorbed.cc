@@ -120,6 +120,7 @@ void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
                                                      << args.block_tables.dim(1) << " blocks of "
                                                      << args.cache.dim(1));
     const LatentRows rows(args, seq, scratch.row);
+    const bool is_causal = args.tree_mask.is_null() || end - begin > ops::kMaxTreeTokens;
     for (int32_t token = begin; token < end; ++token) {
       if (kv_len == 0) {  // padding
         std::fill_n(args.out.row<float>(token), args.out.stride(0), 0.0f);
@@ -128,7 +129,7 @@ void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
       const Visibility visible{
           .first_query_row = kv_len - (end - begin),
           .query = token - begin,
-          .tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.row<uint64_t>(token)};
+          .tree_mask = is_causal ? nullptr : args.tree_mask.row<uint64_t>(token)};
       attend(args, token, rows, visible, scratch.scores);
     }
   }
