@@ -38,14 +38,17 @@ bool is_allowed(std::span<const uint64_t> words, int32_t token) {
 void fill_draft_rows(const RequestState& state, size_t row_words, std::span<uint64_t> words) {
   const size_t num_drafts = std::min(state.drafts.size(), words.size() / row_words - 1);
   const auto row = [&](size_t idx) { return words.subspan(idx * row_words, row_words); };
+  const auto parent_row = [&](size_t draft_idx) -> size_t {
+    const int32_t parent = state.drafts[draft_idx].parent;
+    return parent < 0 ? 0 : static_cast<size_t>(parent) + 1;
+  };
   // The last child goes on with its parent's state, so a chain needs one copy.
   std::vector<size_t> last_child(num_drafts + 1, 0);
-  for (size_t i = 0; i < num_drafts; ++i)
-    last_child[static_cast<size_t>(state.drafts[i].parent + 1)] = i + 1;
+  for (size_t i = 0; i < num_drafts; ++i) last_child[parent_row(i)] = i + 1;
   std::vector<std::unique_ptr<core::TokenConstraint>> states(num_drafts + 1);
   for (size_t i = 0; i < num_drafts; ++i) {
     const core::Draft& draft = state.drafts[i];
-    const auto parent = static_cast<size_t>(draft.parent + 1);
+    const size_t parent = parent_row(i);
     if (parent > 0 && states[parent] == nullptr) continue;
     if (!is_allowed(row(parent), draft.token)) continue;
     const core::TokenConstraint& above = parent == 0 ? *state.constraint : *states[parent];

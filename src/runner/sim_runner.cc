@@ -290,7 +290,8 @@ SimRunner::Tree SimRunner::write_draft_rows(const Slot& slot, int max_drafts) {
   storage_.write(slot.table, slot.length, {.token = slot.last_token, .position = slot.length});
   for (const core::Draft& draft : tree.drafts) {
     const int32_t row_idx = slot.length + tree.num_nodes();
-    tree.depths.push_back(tree.depths[static_cast<size_t>(draft.parent + 1)] + 1);
+    const int32_t parent_node = draft.parent + 1;
+    tree.depths.push_back(tree.depths[static_cast<size_t>(parent_node)] + 1);
     storage_.write(slot.table, row_idx,
                    {.token = draft.token, .position = slot.length + tree.depths.back()});
   }

@@ -110,9 +110,9 @@ void KvBlocks::publish(Sequence& sequence) {
       std::min(sequence.num_computed_rows, sequence.num_known_tokens() - lookahead_tokens_);
   const int num_whole = num_rows / block_tokens();
   if (num_whole <= sequence.pin.num_blocks()) return;
+  const int num_tokens = num_whole * block_tokens() + lookahead_tokens_;
   const auto tokens =
-      std::span<const int32_t>(sequence.tokens)
-          .first(static_cast<size_t>(num_whole * block_tokens() + lookahead_tokens_));
+      std::span<const int32_t>(sequence.tokens).first(static_cast<size_t>(num_tokens));
   if (tree_->publish(sequence.pin, sequence.cache_salt, tokens, sequence.leases) > 0) ++version_;
 }
 
