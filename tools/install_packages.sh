@@ -94,7 +94,7 @@ install() {
     show_progress
 }
 
-echo "Installing ${#missing[@]} packages and what they need, some minutes on a fresh system: ${missing[*]}" >&2
+echo "Installing, which takes minutes on a fresh system: ${missing[*]}" >&2
 # sudo asks now, where its question is seen, and not in the middle.
 [ ${#as_root[@]} -eq 0 ] || sudo true || die "sudo refused; these packages are missing: ${missing[*]}"
 # The package lists of a fresh image are empty or old: refresh them only when the first try fails.
