@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Proves the README's two commands on a fresh Debian 12: bootstraps one (variant minbase), puts a clone of this
 # tree's HEAD in it, and runs there first `make serve`, asks the server, presses Ctrl-C, then `make test`.
-# Needs root, debootstrap and curl. The mirror and its proxy are those of this machine's apt.
+# Needs root, debootstrap, curl and python3. The mirror and its proxy are those of this machine's apt.
 #
 #   tools/fresh_debian.sh                       as root, with the Python package index
 #   tools/fresh_debian.sh --user sudo           as an ordinary user whose sudo asks for no password
@@ -10,6 +10,7 @@
 #   tools/fresh_debian.sh --cuda /usr/local/cuda-13.0   this CUDA toolkit in it, nvcc on PATH
 #   tools/fresh_debian.sh --clone "/srv/my work/fathom"  where the clone lies (default ~/fathom)
 #   tools/fresh_debian.sh --ccache DIR          compile through a ccache in DIR, which every user may write to
+#   tools/fresh_debian.sh --mirror URL          a mirror of Debian, where this machine's apt uses none of bookworm
 #   tools/fresh_debian.sh --work DIR            where systems and transcripts go (default /var/tmp/fresh-debian)
 #   tools/fresh_debian.sh --keep                leave the system there afterwards, to look around in
 #   tools/fresh_debian.sh --run 'make build'    these commands instead of the two
@@ -24,12 +25,12 @@ die() { echo "fresh_debian: $*" >&2; exit 1; }
 say() { echo "fresh_debian: $*"; }
 
 parse() {
-  user=root pypi=yes cuda='' clone='' ccache='' work=/var/tmp/fresh-debian keep='' run=''
+  user=root pypi=yes cuda='' clone='' ccache='' mirror='' work=/var/tmp/fresh-debian keep='' run=''
   while [ $# -gt 0 ]; do
     case "$1" in
       --no-pypi) pypi=no ;;
       --keep) keep=yes ;;
-      --user | --cuda | --clone | --ccache | --work | --run)
+      --user | --cuda | --clone | --ccache | --mirror | --work | --run)
         [ $# -ge 2 ] || die "$1 needs a value"
         printf -v "${1#--}" %s "$2"
         shift ;;
@@ -51,18 +52,19 @@ parse() {
 
 # What this machine's apt uses: the mirrors of the suite as lines of sources.list.
 sources() {
+  [ -z "$mirror" ] || { echo "deb $mirror $suite main"; return; }
   apt-get indextargets --format '$(CREATED_BY) $(REPO_URI) $(RELEASE) $(COMPONENT)' |
     awk -v suite="$suite" '$1 == "Packages" && $3 ~ "^" suite && $4 == "main" {print "deb", $2, $3, $4}' | sort -u
 }
 
 bootstrap() {
   [ -e "$pristine.done" ] && return
-  local mirror
-  mirror=$(sources | awk -v suite="$suite" '$3 == suite {print $2; exit}')
-  [ -n "$mirror" ] || die "this machine's apt knows no mirror of Debian $suite"
+  local from
+  from=$(sources | awk -v suite="$suite" '$3 == suite {print $2; exit}')
+  [ -n "$from" ] || die "this machine's apt uses no mirror of Debian $suite: name one with --mirror"
   say "bootstrapping $suite into $pristine (once; the log is $pristine.log)"
   rm -rf "$pristine"
-  debootstrap --variant=minbase "$suite" "$pristine" "$mirror" >"$pristine.log" 2>&1 ||
+  debootstrap --variant=minbase "$suite" "$pristine" "$from" >"$pristine.log" 2>&1 ||
     die "debootstrap failed: $(tail -n 1 "$pristine.log")"
   touch "$pristine.done"
 }
@@ -166,11 +168,11 @@ run_serve() {
 
 ask_server() {
   curl -sf "$url" -o "$logs/page.html" || die "the page does not come"
-  echo "page: $(grep -o '<title>.*</title>' "$logs/page.html" || die "the page has no title")"
+  grep -o '<title>.*</title>' "$logs/page.html" || die "the page has no title"
   local question='Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?'
   curl -sf "$url/v1/chat/completions" -o "$logs/answer.json" -d \
     '{"messages": [{"role": "user", "content": "'"$question"'"}], "temperature": 0}' || die "the chat request failed"
-  echo "answer: $(grep -o '"content": *"[^"]*19[^"]*"' "$logs/answer.json" || die "no 19 in $(cat "$logs/answer.json")")"
+  grep -o '"content": *"[^"]*19[^"]*"' "$logs/answer.json" || die "no 19 in $(cat "$logs/answer.json")"
 }
 
 run_test() {
@@ -178,15 +180,16 @@ run_test() {
   (in_terminal test) || status=$?
   tail -n 40 "$logs/test.log"
   echo "make test: exit status $status after $((SECONDS - start)) s"
-  return $status
+  return "$status"
 }
 
 # Files that the two commands left outside of the clone and of what packages own.
 list_strays() {
   echo "written outside of the clone and the packages:"
   (cd "$system" && find home root tmp opt srv var/tmp usr/local -xdev -newer "$logs/stamp" ! -type d \
-    ! -path "${clone#/}/*" ! -path 'usr/local/lib/python3*' ! -path 'usr/local/share/fonts*') 2>/dev/null |
-    sed 's/^/  \//' | awk -F/ '{key = $0; if (NF > 5) key = "  /" $2 "/" $3 "/" $4 "/" $5 "/..."; n[key]++} END {for (k in n) print k, n[k]}' | sort
+    ! -path "${clone#/}/*" ! -path 'usr/local/lib/python3*' ! -path 'usr/local/share/fonts*') |
+    awk -F/ '{key = "/" $0; if (NF > 4) key = "/" $1 "/" $2 "/" $3 "/" $4 "/..."; files[key]++}
+             END {for (key in files) print "  " key ": " files[key]}' | sort
 }
 
 inside() {
@@ -198,7 +201,7 @@ inside() {
   run_serve
   run_test && status=0 || status=$?
   list_strays
-  return $status
+  return "$status"
 }
 
 # The mounts are in the namespace of the part that runs inside, so here is only its copy to remove.
