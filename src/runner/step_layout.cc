@@ -56,8 +56,9 @@ class Builder {
 
   bool is_absorbed(const SequenceSlice& slice, const AttentionFormOf& form_of) const {
     // Verified tokens are computed as decodes are, so that a verified token is the one a decode would give.
-    if (slice.outputs == Outputs::kAll && slice.num_tokens <= kMaxTreeTokens) return true;
-    return form_of(slice.num_tokens, slots_[slice.slot].length) == AttentionForm::kAbsorbed;
+    const bool is_verified = slice.outputs == Outputs::kAll && slice.num_tokens <= kMaxTreeTokens;
+    return form_of(is_verified ? 1 : slice.num_tokens, slots_[slice.slot].length) ==
+           AttentionForm::kAbsorbed;
   }
 
   void add(int32_t slice_idx, bool absorbed) {
