@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/source_tree.h"
+
 namespace fathom {
 
-inline std::string shared_path(const std::string& name) {
-  return std::string(FATHOM_SHARED_DIR) + "/" + name;
-}
+inline std::string shared_path(const std::string& name) { return source_path("../shared/" + name); }
 
 inline bool is_shared(const std::string& name) {
   return std::filesystem::exists(shared_path(name));

@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "grammar/grammar.h"
+#include "tests/source_tree.h"
 #include "text/tokenizer.h"
 
 namespace fathom::grammar {
@@ -41,9 +42,7 @@ NamedVocabulary from_texts(const std::string& name, const std::vector<std::strin
 NamedVocabulary model_vocabulary() {
   const char* const path = std::getenv("FATHOM_BENCH_MODEL");
   const auto tokenizer =
-      text::Tokenizer::load(path != nullptr ? path
-                                            : std::string(FATHOM_SOURCE_DIR) + "/models/demo")
-          .value();
+      text::Tokenizer::load(path != nullptr ? path : source_path("models/demo")).value();
   std::vector<std::string> texts;
   for (int id = 0; id < tokenizer.vocab_size(); ++id) {
     texts.emplace_back(tokenizer.is_special(id) ? "" : tokenizer.token_bytes(id));

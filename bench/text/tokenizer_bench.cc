@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "tests/source_tree.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 
@@ -26,9 +27,7 @@ std::string setting(const char* name, const std::string& fallback) {
 
 const Tokenizer& model_tokenizer() {
   static const Tokenizer tokenizer = [] {
-    return Tokenizer::load(
-               setting("FATHOM_BENCH_MODEL", std::string(FATHOM_SOURCE_DIR) + "/models/demo"))
-        .value();
+    return Tokenizer::load(setting("FATHOM_BENCH_MODEL", source_path("models/demo"))).value();
   }();
   return tokenizer;
 }
@@ -114,8 +113,7 @@ void detokenize_english(benchmark::State& state) {
 BENCHMARK(detokenize_english)->Unit(benchmark::kMillisecond);
 
 void load_tokenizer(benchmark::State& state) {
-  const std::string path =
-      setting("FATHOM_BENCH_MODEL", std::string(FATHOM_SOURCE_DIR) + "/models/demo");
+  const std::string path = setting("FATHOM_BENCH_MODEL", source_path("models/demo"));
   for (auto _ : state) benchmark::DoNotOptimize(Tokenizer::load(path));
 }
 BENCHMARK(load_tokenizer)->Unit(benchmark::kMillisecond);

@@ -4,11 +4,12 @@
 #include <iterator>
 
 #include "base/json.h"
+#include "tests/source_tree.h"
 
 namespace fathom::config {
 
 std::string config_text(const std::string& base) {
-  std::ifstream file(std::string(FATHOM_SOURCE_DIR) + "/models/configs/" + base + "/config.json");
+  std::ifstream file(source_path("models/configs/") + base + "/config.json");
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   FATHOM_CHECK(!text.empty(), "no configuration " << base);
   return text;

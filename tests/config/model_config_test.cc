@@ -11,6 +11,7 @@
 #include "tests/config/edited_config.h"
 #include "tests/scratch_directory.h"
 #include "tests/shared_files.h"
+#include "tests/source_tree.h"
 
 namespace fathom::config {
 namespace {
@@ -19,10 +20,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-const std::string kSource = FATHOM_SOURCE_DIR;
-
 ModelConfig published(const std::string& name) {
-  Result<ModelConfig> config = load_model_config(kSource + "/models/configs/" + name);
+  Result<ModelConfig> config = load_model_config(source_path("models/configs/" + name));
   EXPECT_TRUE(config) << config.error().message;
   return config ? *config : ModelConfig{};
 }
@@ -87,7 +86,7 @@ TEST(ModelConfig, reads_moonlight_and_kimi_k2) {
 }
 
 TEST(ModelConfig, reads_the_demo_model_with_its_generation_config) {
-  const Result<ModelConfig> config = load_model_config(kSource + "/models/demo");
+  const Result<ModelConfig> config = load_model_config(source_path("models/demo"));
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->num_hidden_layers, 4);
   EXPECT_EQ(config->num_nextn_predict_layers, 1);

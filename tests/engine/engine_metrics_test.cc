@@ -1,4 +1,5 @@
 #include "engine/engine_metrics.h"
+#include "tests/source_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(EngineMetrics, AreAllListedInTheDocumentation) {
-  std::ifstream file(FATHOM_SOURCE_DIR "/docs/metrics.md");
+  std::ifstream file(source_path("docs/metrics.md"));
   std::stringstream page;
   page << file.rdbuf();
   metrics::Registry registry;

@@ -12,6 +12,7 @@
 #include "server/requests/completion_request.h"
 #include "server/requests/generate_request.h"
 #include "server/requests/tokenize_request.h"
+#include "tests/source_tree.h"
 
 namespace {
 
@@ -22,7 +23,7 @@ constexpr int kMaxContextTokens = 4096;
 
 ServedModel make_model(size_t format_idx) {
   static const auto tokenizer = std::make_shared<const fathom::text::Tokenizer>(
-      std::move(*fathom::text::Tokenizer::load(FATHOM_SOURCE_DIR "/models/demo")));
+      std::move(*fathom::text::Tokenizer::load(fathom::source_path("models/demo"))));
   ServedModel model;
   model.names = {"demo"};
   model.tokenizer = tokenizer;

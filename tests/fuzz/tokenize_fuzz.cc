@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "tests/source_tree.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
@@ -18,14 +19,14 @@ using fathom::text::Detokenizer;
 using fathom::text::Tokenizer;
 
 std::string read(const char* path) {
-  std::ifstream file(std::string(FATHOM_SOURCE_DIR) + path, std::ios::binary);
+  std::ifstream file(fathom::source_path(path), std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
 const Tokenizer& tokenizer_of(bool is_v2) {
-  static const Tokenizer v3 = Tokenizer::parse(read("/models/demo/tokenizer.json"), "").value();
+  static const Tokenizer v3 = Tokenizer::parse(read("models/demo/tokenizer.json"), "").value();
   static const Tokenizer v2 =
-      Tokenizer::parse(read("/tests/data/tokenizer/v2_tokenizer.json"), "").value();
+      Tokenizer::parse(read("tests/data/tokenizer/v2_tokenizer.json"), "").value();
   return is_v2 ? v2 : v3;
 }
 

@@ -5,6 +5,7 @@
 
 #include "tests/grammar/random_walk.h"
 #include "tests/grammar/schema_validator.h"
+#include "tests/source_tree.h"
 #include "text/tokenizer.h"
 
 namespace fathom::grammar::tests {
@@ -23,8 +24,7 @@ int num_walks() {
 
 const TestVocabulary& demo_vocabulary() {
   static const TestVocabulary vocabulary = [] {
-    const auto tokenizer =
-        text::Tokenizer::load(std::string(FATHOM_SOURCE_DIR) + "/models/demo").value();
+    const auto tokenizer = text::Tokenizer::load(source_path("models/demo")).value();
     std::vector<std::string> texts;
     for (int id = 0; id < tokenizer.vocab_size(); ++id) {
       texts.emplace_back(tokenizer.is_special(id) ? "" : tokenizer.token_bytes(id));

@@ -11,6 +11,7 @@
 #include "tests/model/error_table.h"
 #include "tests/model/golden.h"
 #include "tests/model/step_harness.h"
+#include "tests/source_tree.h"
 
 namespace fathom::model {
 namespace {
@@ -18,8 +19,8 @@ namespace {
 using tensor::DType;
 
 constexpr double kMaxError = 1e-3;
-const std::string kDemo = std::string(FATHOM_SOURCE_DIR) + "/models/demo";
-const std::string kGolden = std::string(FATHOM_SOURCE_DIR) + "/tests/data/demo/golden";
+const std::string kDemo = source_path("models/demo");
+const std::string kGolden = source_path("tests/data/demo/golden");
 
 struct Prompt {
   std::vector<int32_t> ids, greedy, mtp_argmax;

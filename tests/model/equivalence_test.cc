@@ -9,6 +9,7 @@
 #include "tests/model/backends.h"
 #include "tests/model/golden.h"
 #include "tests/model/step_harness.h"
+#include "tests/source_tree.h"
 
 namespace fathom::model {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using tensor::DType;
 
 constexpr double kRounding = 1e-4;  // of logits, between forms and groupings in float32
-const std::string kDemo = std::string(FATHOM_SOURCE_DIR) + "/models/demo";
+const std::string kDemo = source_path("models/demo");
 
 using Rows = std::vector<std::vector<float>>;
 
@@ -34,8 +35,7 @@ class LongEquivalenceTest : public EquivalenceTest {};
 
 // The first tokens of the longest demo prompt.
 std::vector<int32_t> text(size_t num_tokens) {
-  const json::Value golden =
-      read_json(std::string(FATHOM_SOURCE_DIR) + "/tests/data/demo/golden.json");
+  const json::Value golden = read_json(source_path("tests/data/demo/golden.json"));
   auto ids = golden[2]["prompt_ids"].get<std::vector<int32_t>>();
   FATHOM_CHECK(num_tokens <= ids.size(), num_tokens << " of " << ids.size());
   ids.resize(num_tokens);

@@ -9,6 +9,7 @@
 
 #include "base/startup_error.h"
 #include "cpu/reference/reference_backend.h"
+#include "tests/source_tree.h"
 #include "weights/loader.h"
 
 namespace fathom::model {
@@ -20,7 +21,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 config::ModelConfig demo_config() {
-  return value_or_throw(config::load_model_config(std::string(FATHOM_SOURCE_DIR) + "/models/demo"));
+  return value_or_throw(config::load_model_config(source_path("models/demo")));
 }
 
 std::map<std::string, weights::Parameter> by_name(const Model& model) {

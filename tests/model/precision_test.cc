@@ -14,6 +14,7 @@
 #include "tests/model/golden.h"
 #include "tests/model/step_harness.h"
 #include "tests/shared_files.h"
+#include "tests/source_tree.h"
 
 namespace fathom::model {
 namespace {
@@ -96,14 +97,13 @@ constexpr ModelOptions kFloat32Bf16Cache = {
     .dequantize = true, .weight_dtype = DType::kF32, .kv_cache_dtype = DType::kBf16};
 
 TEST(Precision, demo_model_stays_close_to_float32_in_cheaper_formats) {
-  const std::string root = FATHOM_SOURCE_DIR;
   std::vector<std::vector<int32_t>> texts;
-  for (const json::Value& entry : read_json(root + "/tests/data/demo/golden.json")) {
+  for (const json::Value& entry : read_json(source_path("tests/data/demo/golden.json"))) {
     texts.push_back(entry["prompt_ids"].get<std::vector<int32_t>>());
     const auto greedy = entry["greedy_ids"].get<std::vector<int32_t>>();
     texts.back().insert(texts.back().end(), greedy.begin(), greedy.end());
   }
-  const std::string demo = root + "/models/demo";
+  const std::string demo = source_path("models/demo");
   const Rows expected = all_logits(demo, kFloat32, texts);
   print_header();
   for (const Bound& bound : {
@@ -139,8 +139,7 @@ class Fp8FixturePrecision : public testing::Test {
 // tools/accuracy/emulate_fp8.py: another program, float64 but for the quantised activations. Measured: below
 // 1e-3; the bound leaves room for one activation that rounds the other way on another machine.
 TEST_F(Fp8FixturePrecision, fp8_logits_equal_an_emulation_of_the_quantised_activations) {
-  const GoldenTensors emulated(std::string(FATHOM_SOURCE_DIR) +
-                               "/tests/data/fp8/v3_fp8_logits.safetensors");
+  const GoldenTensors emulated(source_path("tests/data/fp8/v3_fp8_logits.safetensors"));
   for (const BackendCase& backend : {kReference, kFast}) {
     for (size_t k = 0; k < 2; ++k) {
       const Rows got = all_logits(fixture_, kFp8, {prompts_[k]}, backend);

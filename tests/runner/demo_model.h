@@ -16,6 +16,7 @@
 #include "cpu/reference/reference_backend.h"
 #include "model/model.h"
 #include "runner/model_runner.h"
+#include "tests/source_tree.h"
 #include "weights/checkpoint.h"
 #include "weights/loader.h"
 
@@ -32,7 +33,7 @@ inline constexpr bool kThreadSanitizer = false;
 #endif
 inline constexpr int kNumThreads = kThreadSanitizer ? 1 : 2;
 
-inline std::string demo_path() { return std::string(FATHOM_SOURCE_DIR) + "/models/demo"; }
+inline std::string demo_path() { return source_path("models/demo"); }
 
 struct GoldenPrompt {
   std::vector<int32_t> prompt_ids, greedy_ids;
@@ -40,7 +41,7 @@ struct GoldenPrompt {
 };
 
 inline std::vector<GoldenPrompt> load_golden() {
-  std::ifstream file(std::string(FATHOM_SOURCE_DIR) + "/tests/data/demo/golden.json");
+  std::ifstream file(source_path("tests/data/demo/golden.json"));
   std::stringstream text;
   text << file.rdbuf();
   const json::Value golden = value_or_throw(json::parse(text.str()));

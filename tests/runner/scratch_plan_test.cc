@@ -15,6 +15,8 @@
 #include "model/model.h"
 #include "runner/step_executor.h"
 #include "tests/model/backends.h"
+#include "tests/shared_files.h"
+#include "tests/source_tree.h"
 #include "weights/loader.h"
 
 namespace fathom::runner {
@@ -25,7 +27,7 @@ using model::AttentionForm;
 
 config::ModelConfig demo_config() {
   config::ModelConfig config =
-      value_or_throw(config::load_model_config(std::string(FATHOM_SOURCE_DIR) + "/models/demo"));
+      value_or_throw(config::load_model_config(source_path("models/demo")));
   return value_or_throw(config::with_num_layers(std::move(config), 2));
 }
 
@@ -44,7 +46,7 @@ config::ModelConfig dense_config() {
 }
 
 config::ModelConfig fixture_config(const std::string& variant) {
-  const std::string directory = std::string(FATHOM_SHARED_DIR) + "/fixtures/" + variant;
+  const std::string directory = shared_path("fixtures/" + variant);
   if (!std::filesystem::exists(directory)) return {};
   return value_or_throw(config::load_model_config(directory));
 }

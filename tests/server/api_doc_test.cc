@@ -14,12 +14,13 @@
 
 #include "server/served_model.h"
 #include "tests/server/parameter_cases.h"
+#include "tests/source_tree.h"
 
 namespace fathom::server::tests {
 namespace {
 
 std::string api_doc() {
-  std::ifstream file(FATHOM_SOURCE_DIR "/docs/api.md");
+  std::ifstream file(source_path("docs/api.md"));
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 

@@ -15,12 +15,13 @@
 
 #include "server/api_error.h"
 #include "server/served_model.h"
+#include "tests/source_tree.h"
 
 namespace fathom::server::tests {
 
 inline std::shared_ptr<const text::Tokenizer> demo_tokenizer() {
   static const auto tokenizer = std::make_shared<const text::Tokenizer>(
-      std::move(*text::Tokenizer::load(FATHOM_SOURCE_DIR "/models/demo")));
+      std::move(*text::Tokenizer::load(source_path("models/demo"))));
   return tokenizer;
 }
 

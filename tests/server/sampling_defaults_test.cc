@@ -1,4 +1,5 @@
 #include "server/sampling_defaults.h"
+#include "tests/source_tree.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ TEST(SamplingDefaults, takes_what_the_checkpoint_recommends) {
 }
 
 TEST(SamplingDefaults, silence_keeps_openais_values) {
-  std::ifstream file(FATHOM_SOURCE_DIR "/models/demo/generation_config.json");
+  std::ifstream file(source_path("models/demo/generation_config.json"));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const Result<SamplingDefaults> defaults = sampling_defaults_from_model(text);
   ASSERT_TRUE(defaults) << defaults.error().message;

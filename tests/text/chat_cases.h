@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "tests/source_tree.h"
 #include "text/conversation.h"
 
 namespace fathom::text::tests {
@@ -46,8 +47,7 @@ inline Conversation conversation_from_json(const json::Value& request) {
 }
 
 inline ChatCases load_chat_cases(const std::string& file_name) {
-  const std::string path =
-      std::string(FATHOM_SOURCE_DIR) + "/tests/data/chat-templates/" + file_name;
+  const std::string path = source_path("tests/data/chat-templates/") + file_name;
   std::ifstream file(path, std::ios::binary);
   FATHOM_CHECK(file.good(), "cannot read " << path);
   std::stringstream text;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "tests/shared_files.h"
+#include "tests/source_tree.h"
 #include "text/tool_schema.h"
 
 namespace fathom::text {
@@ -51,8 +52,7 @@ TEST(ChatFormats, ThePublishedTemplatesAreRecognised) {
 }
 
 TEST(ChatFormats, TheDemoCheckpointIsV31) {
-  const auto config =
-      json::parse(read_or_empty(FATHOM_SOURCE_DIR "/models/demo/tokenizer_config.json"));
+  const auto config = json::parse(read_or_empty(source_path("models/demo/tokenizer_config.json")));
   ASSERT_TRUE(config);
   const auto detected =
       detect_chat_format({.chat_template = (*config)["chat_template"].get<std::string>()});

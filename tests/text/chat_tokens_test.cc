@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/source_tree.h"
 #include "tests/text/chat_cases.h"
 #include "text/chat_encoder.h"
 #include "text/chat_markup.h"
@@ -13,7 +14,7 @@ namespace fathom::text {
 namespace {
 
 const Tokenizer& demo_tokenizer() {
-  static const Result<Tokenizer> tokenizer = Tokenizer::load(FATHOM_SOURCE_DIR "/models/demo");
+  static const Result<Tokenizer> tokenizer = Tokenizer::load(source_path("models/demo"));
   FATHOM_CHECK(tokenizer.has_value(), tokenizer.error().message);
   return *tokenizer;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "tests/source_tree.h"
 #include "text/tokenizer.h"
 
 namespace fathom::text {
@@ -97,7 +98,7 @@ inline std::string read_bytes(const std::string& path) {
 }
 
 inline std::string test_data_path(const std::string& name) {
-  return std::string(FATHOM_SOURCE_DIR) + "/tests/data/tokenizer/" + name;
+  return source_path("tests/data/tokenizer/") + name;
 }
 
 inline GoldenFile read_golden_file(const std::string& name) {
@@ -105,9 +106,7 @@ inline GoldenFile read_golden_file(const std::string& name) {
 }
 
 // The tokenizers that the golden files were made with.
-inline Tokenizer v3_tokenizer() {
-  return Tokenizer::load(std::string(FATHOM_SOURCE_DIR) + "/models/demo").value();
-}
+inline Tokenizer v3_tokenizer() { return Tokenizer::load(source_path("models/demo")).value(); }
 inline Tokenizer v2_tokenizer() {
   return Tokenizer::parse(read_bytes(test_data_path("v2_tokenizer.json")), "").value();
 }

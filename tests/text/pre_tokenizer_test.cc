@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tests/source_tree.h"
 #include "tests/text/golden_file.h"
 
 namespace fathom::text {
@@ -29,9 +30,7 @@ using Pieces = std::vector<std::string>;
 json::Value pre_tokenizer_of(const std::string& path) {
   return json::parse(read_bytes(path)).value()["pre_tokenizer"];
 }
-json::Value v3_json() {
-  return pre_tokenizer_of(std::string(FATHOM_SOURCE_DIR) + "/models/demo/tokenizer.json");
-}
+json::Value v3_json() { return pre_tokenizer_of(source_path("models/demo/tokenizer.json")); }
 json::Value v2_json() { return pre_tokenizer_of(test_data_path("v2_tokenizer.json")); }
 
 TEST(PreTokenizer, cuts_nothing_from_nothing) {

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "tests/source_tree.h"
 #include "tests/text/golden_file.h"
 
 namespace fathom::text {
@@ -17,7 +18,7 @@ struct HostileFile {
 };
 
 std::string model_file(const std::string& name) {
-  return read_bytes(std::string(FATHOM_SOURCE_DIR) + "/models/demo/" + name);
+  return read_bytes(source_path("models/demo/") + name);
 }
 
 void expect_one_clear_line(const Result<Tokenizer>& tokenizer, const std::string& name) {

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "tests/shared_files.h"
+#include "tests/source_tree.h"
 #include "weights/loader.h"
 
 namespace fathom::weights {
@@ -36,7 +37,7 @@ uint32_t crc32(const void* data, size_t num_bytes) {
 }
 
 json::Value golden_hashes(const std::string& name) {
-  std::ifstream file(std::string(FATHOM_SOURCE_DIR) + "/tests/data/weights/" + name + ".json");
+  std::ifstream file(source_path("tests/data/weights/") + name + ".json");
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Result<json::Value> hashes = json::parse(text);
   EXPECT_TRUE(hashes) << hashes.error().message;
@@ -85,9 +86,7 @@ void expect_golden(const std::string& directory, const std::string& name) {
   }
 }
 
-TEST(GoldenWeights, demo_model) {
-  expect_golden(std::string(FATHOM_SOURCE_DIR) + "/models/demo", "demo");
-}
+TEST(GoldenWeights, demo_model) { expect_golden(source_path("models/demo"), "demo"); }
 
 TEST(GoldenWeights, fixtures) {  // in ../shared
   if (!is_shared("fixtures")) GTEST_SKIP() << not_shared("fixtures");

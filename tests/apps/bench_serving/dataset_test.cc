@@ -1,4 +1,5 @@
 #include "apps/bench_serving/dataset.h"
+#include "tests/source_tree.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +11,7 @@ namespace {
 
 const text::Tokenizer& demo_tokenizer() {
   static const text::Tokenizer tokenizer = [] {
-    Result<text::Tokenizer> loaded =
-        text::Tokenizer::load(std::string(FATHOM_SOURCE_DIR) + "/models/demo");
+    Result<text::Tokenizer> loaded = text::Tokenizer::load(source_path("models/demo"));
     FATHOM_CHECK(loaded, "the demo model's tokenizer");
     return std::move(*loaded);
   }();

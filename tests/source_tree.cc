@@ -1,0 +1,7 @@
+#include "tests/source_tree.h"
+
+namespace fathom {
+
+std::string source_path(const std::string& name) { return FATHOM_SOURCE_DIR "/" + name; }
+
+}  // namespace fathom
