@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles each header of src/ and apps/ alone, so that every header includes what it uses.
+"""Compiles each header of src/ and apps/ alone, so that every header includes what it uses. A header that its own
+.cc includes before anything else is left out: the build has compiled it alone already.
 
     tools/check_headers.py [--root DIR] [--jobs N] [--compiler c++]
 """
@@ -7,6 +8,7 @@ import argparse
 import concurrent.futures
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -14,11 +16,22 @@ import sys
 FLAGS = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wconversion", "-Wno-psabi", "-Werror", "-x", "c++", "-"]
 
 
+FIRST_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+
+
+def is_first_in_its_source(header):
+    source = header.with_suffix(".cc")
+    if not source.is_file():
+        return False
+    first = FIRST_INCLUDE.search(source.read_text(encoding="utf-8"))
+    return first is not None and header.as_posix().endswith("/" + first[1])
+
+
 def headers_below(root):
     for folder in ("src", "apps"):
         base = root / folder
         if base.is_dir():
-            yield from sorted(base.rglob("*.h"))
+            yield from (header for header in sorted(base.rglob("*.h")) if not is_first_in_its_source(header))
 
 
 def compile_alone(root, compiler, header):

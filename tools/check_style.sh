@@ -21,18 +21,7 @@ format() { git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs -r clang-format --dr
 dependencies() { python3 tools/check_deps.py; }
 sizes() { python3 tools/check_size.py; }
 headers() { python3 tools/check_headers.py; }
-tidy() {
-  local log
-  log=$(mktemp)
-  run-clang-tidy -quiet -p build/release -j "$(tools/build_jobs.sh)" \
-    -extra-arg=-Wno-unknown-warning-option "^$PWD/(src|apps)/" \
-    >"$log" 2>/dev/null
-  local rc=$?
-  # A finding in a header comes once per file that includes it: show it once.
-  [ $rc -eq 0 ] || sed 's/\x1b\[[0-9;]*m//g' "$log" | grep -E '(error|warning):' | sort -u | head -n 100
-  rm -f "$log"
-  return $rc
-}
+tidy() { python3 tools/run_tidy.py --jobs "$(tools/build_jobs.sh)"; }
 
 run format format
 run dependencies dependencies

@@ -16,6 +16,13 @@ class CheckHeadersTest(TreeTest):
         self.write("src/a/a.h", "#pragma once\nstd::string f();\n")
         self.assert_refused(TOOL, "src/a/a.h does not compile alone")
 
+    def test_a_header_that_its_source_includes_first_is_left_to_the_build(self):
+        self.write("src/a/a.h", "#pragma once\nstd::string f();\n")
+        self.write("src/a/a.cc", '#include "a/a.h"\n')
+        self.assert_passes(TOOL)
+        self.write("src/a/a.cc", '#include <string>\n#include "a/a.h"\n')
+        self.assert_refused(TOOL, "src/a/a.h does not compile alone")
+
     def test_warnings_count(self):
         self.write("apps/a.h", "#pragma once\ninline int f(long x) { return x; }\n")
         self.assert_refused(TOOL, "apps/a.h does not compile alone")
