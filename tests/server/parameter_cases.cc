@@ -428,9 +428,9 @@ std::vector<ParameterCase> parameter_cases(const CaseModel& model) {
 
 bool leaks_internals(std::string_view body) {
   static const std::string root = source_path("");
-  for (const std::string_view part :
-       {std::string_view(root), "/home", "/usr", "/tmp", "/root", "/proc", "/opt", "src/",
-        ".cc:", ".h:", "json.exception", "std::"}) {
+  for (const std::string_view part : std::initializer_list<std::string_view>{
+           root, "/home", "/usr", "/tmp", "/root", "/proc", "/opt", "src/",
+           ".cc:", ".h:", "json.exception", "std::"}) {
     if (body.find(part) != std::string_view::npos) return true;
   }
   const auto is_hex = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
