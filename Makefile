@@ -19,10 +19,17 @@ TSAN_CANDIDATES := base metrics sched weights cpu runner engine http server
 TSAN_MODULES := $(shell for m in $(TSAN_CANDIDATES); do ls tests/$$m/*.cc >/dev/null 2>&1 && echo $$m; done)
 TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
 # What the sanitizer runs leave out, and why: patterns of test names for tools/run_tests.py, which lists them.
-ASAN_LEFT_OUT := \
-  --leave-out '^apps\.command_line$$' 'starts the program a hundred times, for minutes; to run it: make test' \
-  --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test'
-TSAN_LEFT_OUT := \
+# With ASAN_LEFT_OUT= or TSAN_LEFT_OUT= on the command line they leave out nothing that was built.
+MODEL_LEFT_OUT := \
+  --leave-out '^engine\.Deterministic\.' 'computes the demo model for minutes, in the same code as engine.DemoEngine; to run it: make test'
+ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
+  --leave-out '^apps\.(command_line|constrained_output|bench_serving)$$' 'starts the program over and over, for minutes; to run it: make test' \
+  --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
+  --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test' \
+  --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
+  --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
+  --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512)$$' 'runs with 3 threads too; to run it: make test'
+TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^server\.page\.' 'needs the program, which is not built here; to run it: make test' \
   --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'
 
