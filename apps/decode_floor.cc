@@ -47,8 +47,8 @@ DecodeBytes decode_bytes(const model::Model& model, int batch_size, int64_t cont
       other_bytes += stored_bytes(parameter);
     }
   }
-  const int64_t row_bytes = int64_t{config.num_hidden_layers} * config.kv_dim() *
-                            tensor::dtype_bytes(model.options().kv_cache_dtype);
+  // The draft layer has rows too, which a plain decode step does not read.
+  const int64_t row_bytes = config.num_hidden_layers * model.kv_groups()[0].format.row_bytes;
   return {.weight_bytes = other_bytes + static_cast<int64_t>(expert_bytes),
           .cache_bytes = int64_t{batch_size} * context_tokens * row_bytes};
 }

@@ -242,7 +242,10 @@ class OpsBench {
   void absorbed(DType dtype, int64_t batch, int64_t heads, int64_t kv_len) {
     if (!wanted("mla_absorbed")) return;
     const int64_t rank = 512, rope = 64, block_tokens = 64, per_seq = kv_len / block_tokens;
-    const Tensor cache = memory_.tensor(dtype, {batch * per_seq, block_tokens, rank + rope});
+    const ops::KvFormat format = ops::KvFormat::of(dtype, rank, rope);
+    const Tensor values = memory_.tensor(dtype, {batch * per_seq, block_tokens, rank + rope});
+    const Tensor cache = Tensor::contiguous(values.data(), DType::kU8,
+                                            {batch * per_seq, block_tokens, format.row_bytes});
     const Tensor q = memory_.tensor(DType::kF32, {batch, heads, rank});
     const Tensor q_rope = memory_.tensor(DType::kF32, {batch, heads, rope});
     const Tensor out = memory_.tensor(DType::kF32, {batch, heads, rank});
@@ -259,7 +262,7 @@ class OpsBench {
             2.0 * static_cast<double>(batch * heads * kv_len * (2 * rank + rope)), 1, [&](int) {
               ops::mla_absorbed({.q_latent = q,
                                  .q_rope = q_rope,
-                                 .cache = cache,
+                                 .cache = {.rows = cache, .format = format},
                                  .query_start = start,
                                  .kv_len = len,
                                  .block_tables = tables,

@@ -6,6 +6,7 @@
 
 #include "layers/forward_batch.h"
 #include "layers/step_buffers.h"
+#include "ops/kv_format.h"
 #include "ops/stream.h"
 #include "tensor/tensor.h"
 
@@ -15,7 +16,7 @@ namespace fathom::layers {
 struct LayerStep {
   const ForwardBatch& batch;
   const StepBuffers& buffers;  // cut to the step's tokens
-  tensor::Tensor cache;        // [blocks, block_tokens, kv_dim] of this layer
+  ops::KvCache cache;          // of this layer
   ops::Stream& stream;
 };
 

@@ -16,7 +16,8 @@ KvStorage KvStorage::allocate(const KvGroupSpec& spec, int num_blocks,
   KvStorage kv;
   kv.spec_ = spec;
   kv.rows_ = tensor::Tensor::contiguous(
-      buffer->data(), spec.dtype, {spec.num_layers, num_blocks, spec.block_tokens, spec.kv_dim});
+      buffer->data(), tensor::DType::kU8,
+      {spec.num_layers, num_blocks, spec.block_tokens, spec.format.row_bytes});
   kv.buffer_ = std::move(*buffer);
   return kv;
 }
@@ -25,7 +26,8 @@ KvStorage KvStorage::unbacked(const KvGroupSpec& spec) {
   KvStorage kv;
   kv.spec_ = spec;
   tensor::Arena nowhere;
-  kv.rows_ = nowhere.allocate(spec.dtype, {spec.num_layers, 1, spec.block_tokens, spec.kv_dim});
+  kv.rows_ = nowhere.allocate(tensor::DType::kU8,
+                              {spec.num_layers, 1, spec.block_tokens, spec.format.row_bytes});
   return kv;
 }
 

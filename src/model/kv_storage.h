@@ -12,6 +12,7 @@
 #include <string>
 
 #include "ops/device_buffer.h"
+#include "ops/kv_format.h"
 #include "tensor/tensor.h"
 
 namespace fathom::model {
@@ -19,14 +20,11 @@ namespace fathom::model {
 struct KvGroupSpec {
   std::string name;
   int num_layers = 0;
-  int kv_dim = 0;  // values of one token's row in one layer
-  tensor::DType dtype = tensor::DType::kF32;
+  ops::KvFormat format;  // of one token's row in one layer
   int block_tokens = 64;
 
   // One block of all layers.
-  int64_t block_bytes() const {
-    return int64_t{num_layers} * block_tokens * kv_dim * tensor::dtype_bytes(dtype);
-  }
+  int64_t block_bytes() const { return num_layers * block_tokens * format.row_bytes; }
 };
 
 class KvStorage {
@@ -40,14 +38,16 @@ class KvStorage {
 
   const KvGroupSpec& spec() const { return spec_; }
   int num_blocks() const { return static_cast<int>(rows_.dim(1)); }
-  // f32|bf16[num_blocks, block_tokens, kv_dim]
-  tensor::Tensor layer(int layer_idx) const { return rows_[layer_idx]; }
+  // rows: u8[num_blocks, block_tokens, row_bytes]
+  ops::KvCache layer(int layer_idx) const {
+    return {.rows = rows_[layer_idx], .format = spec_.format};
+  }
 
  private:
   KvStorage() = default;
   KvGroupSpec spec_;
   ops::DeviceBuffer buffer_;
-  tensor::Tensor rows_;  // [num_layers, num_blocks, block_tokens, kv_dim]
+  tensor::Tensor rows_;  // u8[num_layers, num_blocks, block_tokens, row_bytes]
 };
 
 }  // namespace fathom::model

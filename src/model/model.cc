@@ -33,7 +33,7 @@ Model::Model(const config::ModelConfig& config, const ModelOptions& options,
              const ops::Backend& backend)
     : config_(config), options_(options), backend_(backend) {
   const auto is_plain = [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kBf16; };
-  FATHOM_CHECK(is_plain(options.kv_cache_dtype),
+  FATHOM_CHECK(ops::KvFormat::is_known(options.kv_cache_dtype),
                "kv_cache_dtype " << tensor::dtype_name(options.kv_cache_dtype));
   FATHOM_CHECK(!options.weight_dtype || is_plain(*options.weight_dtype),
                "weight_dtype " << tensor::dtype_name(*options.weight_dtype));
@@ -114,8 +114,8 @@ void Model::finish_loading(ops::Stream& stream) { network_->finish_loading(strea
 std::vector<KvGroupSpec> Model::kv_groups() const {
   return {{.name = "mla",
            .num_layers = config_.num_hidden_layers + (has_mtp() ? 1 : 0),
-           .kv_dim = config_.kv_dim(),
-           .dtype = options_.kv_cache_dtype,
+           .format = ops::KvFormat::of(options_.kv_cache_dtype, config_.kv_lora_rank,
+                                       config_.qk_rope_head_dim),
            .block_tokens = 64}};
 }
 
@@ -185,10 +185,10 @@ void Model::check_batch(const ForwardBatch& batch, const KvStorage& kv,
     covered += sequence.num_tokens;
   }
   FATHOM_CHECK(covered == tokens, "sequences cover " << covered << " of " << tokens << " tokens");
-  FATHOM_CHECK(kv.spec().num_layers == kv_groups()[0].num_layers &&
-                   kv.spec().dtype == options_.kv_cache_dtype,
+  const KvGroupSpec group = kv_groups()[0];
+  FATHOM_CHECK(kv.spec().num_layers == group.num_layers && kv.spec().format == group.format,
                "the cache is not of this model: " << kv.spec().num_layers << " layers of "
-                                                  << tensor::dtype_name(kv.spec().dtype));
+                                                  << tensor::dtype_name(kv.spec().format.latent));
 }
 
 Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,

@@ -44,8 +44,9 @@ struct ModelOptions {
   // Type of all weights that are not FP8: f32 or bf16. Empty = f32 where torch_dtype is float32,
   // else bf16.
   std::optional<tensor::DType> weight_dtype = {};
-  tensor::DType kv_cache_dtype = tensor::DType::kF32;  // f32 or bf16
-  bool load_mtp = true;                                // when the checkpoint has the layer
+  // Type of the cache's latent values: f32, bf16 or f8_e4m3 (ops/kv_format.h).
+  tensor::DType kv_cache_dtype = tensor::DType::kF32;
+  bool load_mtp = true;  // when the checkpoint has the layer
   AttentionForm attention_form = AttentionForm::kAuto;
   // Expanded attention expands the cache in chunks that start at multiples of this.
   int expand_chunk_tokens = 1024;

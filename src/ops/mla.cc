@@ -1,20 +1,19 @@
 #include "ops/mla.h"
 
 #include "ops/boundary.h"
+#include "ops/kv_cache.h"
 
 namespace fathom::ops {
 
-using tensor::Dim, tensor::DType, tensor::expect, tensor::expect_one_of, tensor::expect_or_null;
+using tensor::Dim, tensor::DType, tensor::expect, tensor::expect_or_null;
 
 void mla_absorbed(const MlaAbsorbedArgs& args, Stream& stream) {
   const DType act = stream.backend().act;
   Dim tokens("tokens"), heads("heads"), kv_lora_rank("kv_lora_rank");
-  Dim qk_rope_head_dim("qk_rope_head_dim"), blocks("blocks"), block_tokens("block_tokens");
-  Dim kv_dim("kv_dim"), starts("seqs + 1"), seqs("seqs"), max_blocks("max_blocks");
+  Dim qk_rope_head_dim("qk_rope_head_dim");
+  Dim starts("seqs + 1"), seqs("seqs"), max_blocks("max_blocks");
   expect("q_latent", args.q_latent, act, {&tokens, &heads, &kv_lora_rank});
   expect("q_rope", args.q_rope, act, {&tokens, &heads, &qk_rope_head_dim});
-  expect_one_of("cache", args.cache, {DType::kF32, DType::kBf16},
-                {&blocks, &block_tokens, &kv_dim});
   expect("kv_len", args.kv_len, DType::kI32, {&seqs});
   expect("query_start", args.query_start, DType::kI32, {&starts});
   expect("block_tables", args.block_tables, DType::kI32, {&seqs, &max_blocks});
@@ -23,11 +22,8 @@ void mla_absorbed(const MlaAbsorbedArgs& args, Stream& stream) {
   FATHOM_CHECK(starts.value() == seqs.value() + 1, "query_start axis 0: seqs + 1 is "
                                                        << seqs.value() + 1 << ", got "
                                                        << starts.value());
-  FATHOM_CHECK(kv_dim.value() == kv_lora_rank.value() + qk_rope_head_dim.value(),
-               "kv_dim is " << kv_dim.value() << ", kv_lora_rank " << kv_lora_rank.value()
-                            << " + qk_rope_head_dim " << qk_rope_head_dim.value());
+  expect_kv_cache(args.cache, kv_lora_rank.value(), qk_rope_head_dim.value());
   expect_contiguous("q_latent", args.q_latent);
-  expect_contiguous("cache", args.cache);
   expect_contiguous("block_tables", args.block_tables);
   expect_contiguous("out", args.out);
   dispatch("mla_absorbed", stream.backend().mla_absorbed, args, stream);

@@ -11,7 +11,8 @@
 //   score = (q_latent . c + q_rope . k_rope) * scale;  out = softmax(score) . c
 //   q_latent      act[tokens, heads, kv_lora_rank]        q_nope absorbed through W_UK
 //   q_rope        act[tokens, heads, qk_rope_head_dim]    rotated; may be strided
-//   cache         f32|bf16[blocks, block_tokens, kv_dim]  holds this step's rows already
+//   cache         u8[blocks, block_tokens, row_bytes] of a format (ops/kv_format.h); holds this step's rows
+//                 already. c and k_rope are the stored values, f8 ones times their scale
 //   query_start   i32[seqs + 1]     query tokens of sequence s: [query_start[s], query_start[s+1])
 //   kv_len        i32[seqs]         rows of the sequence, this step's included, so >= its query tokens;
 //                                   0 = padding, the out rows of its query tokens become 0
@@ -36,6 +37,7 @@
 //   out      act[queries, heads, v_head_dim]
 
 #include "ops/backend.h"
+#include "ops/kv_format.h"
 #include "tensor/tensor.h"
 
 namespace fathom::ops {
@@ -43,7 +45,9 @@ namespace fathom::ops {
 inline constexpr int64_t kMaxTreeTokens = 64;  // bits of a mask
 
 struct MlaAbsorbedArgs {
-  tensor::Tensor q_latent, q_rope, cache, query_start, kv_len, block_tables, tree_mask;
+  tensor::Tensor q_latent, q_rope;
+  KvCache cache;
+  tensor::Tensor query_start, kv_len, block_tables, tree_mask;
   float scale = 1.0f;
   tensor::Tensor out;
 };

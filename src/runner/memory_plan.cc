@@ -98,9 +98,10 @@ std::string MemoryPlan::describe() const {
          " sampler=" + format_bytes(step.sampler_bytes) +
          " scratch=" + format_bytes(step.scratch_bytes) +
          ") free=" + format_bytes(measured.free_bytes) + " cache=" + format_bytes(pool_bytes) +
-         " (" + std::to_string(pool_tokens) + " tokens in " + std::to_string(num_blocks) +
-         " blocks of " + format_bytes(measured.block_bytes) + ", set by " + reason +
-         ") max_context_tokens=" + std::to_string(max_context_tokens);
+         " (" + std::to_string(pool_tokens) + " tokens of " +
+         std::to_string(measured.block_bytes / measured.block_tokens) + " bytes in " +
+         std::to_string(num_blocks) + " blocks of " + format_bytes(measured.block_bytes) +
+         ", set by " + reason + ") max_context_tokens=" + std::to_string(max_context_tokens);
 }
 
 }  // namespace fathom::runner

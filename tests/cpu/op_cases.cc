@@ -206,12 +206,26 @@ constexpr int64_t kRank = 144, kRope = 24, kBlockTokens = 48;
 
 // Cache and block table of one sequence of `rows` rows in shuffled blocks.
 struct CacheValues {
-  Values cache, table;
+  Values rows, table;
+  ops::KvFormat format;
 };
 CacheValues random_cache(Random& random, DType dtype, int64_t rows) {
   const int64_t num = (rows + kBlockTokens - 1) / kBlockTokens;
-  CacheValues c{random.fill(dtype, {num, kBlockTokens, kRank + kRope}, 0.5f),
-                zeros(DType::kI32, {1, num})};
+  const ops::KvFormat format = ops::KvFormat::of(dtype, kRank, kRope);
+  CacheValues c{zeros(DType::kU8, {num, kBlockTokens, format.row_bytes}),
+                zeros(DType::kI32, {1, num}), format};
+  const float scale = 0x1p-10f;
+  for (int64_t row = 0; row < num * kBlockTokens; ++row) {
+    char* const to = c.rows.bytes->data() + row * format.row_bytes;
+    const Values latent =
+        random.fill(format.latent, {kRank}, dtype == DType::kF8E4M3 ? 0.5f / scale : 0.5f);
+    const Values rope = random.fill(format.rope, {kRope}, 0.5f);
+    std::memcpy(to, latent.view.data(), static_cast<size_t>(latent.view.num_bytes()));
+    for (int64_t i = 0; i < format.num_scales; ++i)
+      std::memcpy(to + format.scale_offset + i * 4, &scale, sizeof(scale));
+    std::memcpy(to + format.rope_offset, rope.view.data(),
+                static_cast<size_t>(rope.view.num_bytes()));
+  }
   for (int64_t i = 0; i < num; ++i)
     c.table.view.as<int32_t>()[i] = static_cast<int32_t>((i * 5 + 3) % num);
   return c;
@@ -231,7 +245,7 @@ OpCase mla_absorbed_case(DType dtype, int64_t first_row) {
             const Values y = zeros(DType::kF32, {end - begin, kNumHeads, kRank});
             ops::mla_absorbed({.q_latent = q.view.slice(0, begin, end),
                                .q_rope = q_rope.view.slice(0, begin, end),
-                               .cache = c.cache.view,
+                               .cache = {.rows = c.rows.view, .format = c.format},
                                .query_start = ints({0, static_cast<int32_t>(end - begin)}).view,
                                .kv_len = ints({static_cast<int32_t>(first_row + end)}).view,
                                .block_tables = c.table.view,
@@ -290,6 +304,7 @@ std::vector<OpCase> op_cases() {
     cases.push_back(mla_absorbed_case(dtype, 741));
   }
   // The chunks grow at row 8192.
+  cases.push_back(mla_absorbed_case(DType::kF8E4M3, 741));
   cases.push_back(mla_absorbed_case(DType::kBf16, 8180));
   cases.push_back(mla_expanded_case());
   cases.push_back(rms_norm_case());

@@ -78,7 +78,8 @@ StepHarness::StepHarness(const LoadedModel& loaded, const HarnessConfig& config)
                               loaded.model().backend())) {
   // A row that is read before it was written shows up as NaN.
   for (int layer = 0; layer < kv_.spec().num_layers; ++layer) {
-    std::memset(kv_.layer(layer).data(), 0xff, static_cast<size_t>(kv_.layer(layer).num_bytes()));
+    const tensor::Tensor rows = kv_.layer(layer).rows;
+    std::memset(rows.data(), 0xff, static_cast<size_t>(rows.num_bytes()));
   }
   for (int32_t id = 0; id < config.num_blocks; ++id) free_blocks_.push_back(id);
   for (size_t i = free_blocks_.size(); i > 1; --i) {

@@ -91,7 +91,8 @@ TEST_P(BoundaryDeathTest, strided_memory_is_refused_where_the_contract_wants_con
 }
 
 TEST_P(BoundaryDeathTest, rows_beyond_the_block_table_are_refused) {
-  EXPECT_DEATH(ops::kv_gather({.cache = shape(kF32, {9, 64, 72}),
+  const ops::KvFormat format = ops::KvFormat::of(kF32, 64, 8);
+  EXPECT_DEATH(ops::kv_gather({.cache = {.rows = shape(DType::kU8, {9, 64, 288}), .format = format},
                                .block_table = shape(kI32, {2}),
                                .begin = 100,
                                .end = 129,
@@ -99,6 +100,23 @@ TEST_P(BoundaryDeathTest, rows_beyond_the_block_table_are_refused) {
                                .k_rope = shape(kF32, {29, 8})},
                               stream()),
                "rows \\[100, 129\\) of 2 blocks of 64");
+}
+
+TEST_P(BoundaryDeathTest, cache_rows_of_another_width_or_format_are_refused) {
+  const auto gather = [&](const ops::KvFormat& format, int64_t row_bytes) {
+    ops::kv_gather({.cache = {.rows = shape(DType::kU8, {9, 64, row_bytes}), .format = format},
+                    .block_table = shape(kI32, {2}),
+                    .begin = 0,
+                    .end = 1,
+                    .latent = shape(kF32, {1, 64}),
+                    .k_rope = shape(kF32, {1, 8})},
+                   stream());
+  };
+  EXPECT_DEATH(gather(ops::KvFormat::of(DType::kF8E4M3, 64, 8), 288),
+               "cache axis 2: row_bytes is 96, got 288");
+  EXPECT_DEATH(
+      gather(ops::KvFormat::of(kF32, 60, 12), 288),
+      "cache rows are of 60 \\+ 12 values, must be kv_lora_rank 64 \\+ qk_rope_head_dim 8");
 }
 
 TEST_P(BoundaryDeathTest, impossible_gates_are_refused) {

@@ -6,6 +6,7 @@
 #include "ops/kv_cache.h"
 #include "ops/step.h"
 #include "tests/ops/device.h"
+#include "tests/ops/kv_rows.h"
 #include "tests/ref/oracle.h"
 
 namespace fathom::ops_test {
@@ -17,81 +18,152 @@ INSTANTIATE_TEST_SUITE_P(backends, KvCacheTest, testing::ValuesIn(tested_backend
 constexpr int64_t kBlocks = 7, kBlockTokens = 16;
 constexpr Bounds kExact{};
 
-// What is stored is rounded once more when the cache is bf16.
+// What is stored is rounded once more: bf16 by one part in 256, e4m3 by one in 16 or, below the smallest
+// normal value, by half a step of 2^-9 times the scale (kv_rows below are near 10 at most, so 2^-5).
 Bounds cache_bounds(DType cache) {
   const Bound bf16{.abs = 1e-3, .rel = 8e-3, .one_minus_cosine = 1e-5};
+  const Bound f8{.abs = 1e-3, .rel = 0.066, .one_minus_cosine = 1e-3};
+  if (cache == DType::kF8E4M3) return {.f32 = f8, .bf16 = f8};
   return {.f32 = cache == DType::kF32 ? Bound{.abs = 1e-6, .rel = 2e-6, .one_minus_cosine = 1e-11}
                                       : bf16,
           .bf16 = bf16};
 }
 
-TEST_P(KvCacheTest, kv_append_writes_normalised_and_rotated_rows_to_their_slots_only) {
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+class KvRowsTest : public OpsTest {
+ protected:
+  struct Step {
+    HostTensor kv_a, weight, table;
+    HostTensor slots;
+  };
+  static constexpr int64_t kRope = 64;
+
+  // Every fifth token is padding; the others go to any row.
+  Step make_step(int64_t rank, int64_t tokens, uint64_t seed) const {
+    ref::Random random(seed);
+    Step step{.kv_a = random.normal(act(), {tokens, rank + kRope}, 2.0),
+              .weight = random.normal(act(), {rank}),
+              .table = random.uniform(DType::kF32, {tokens, kRope}, -1, 1),
+              .slots = HostTensor(DType::kI64, {tokens})};
+    const std::vector<int32_t> order = random.permutation(kBlocks * kBlockTokens);
+    for (int64_t t = 0; t < tokens; ++t)
+      step.slots.at(t) = t % 5 == 4 ? -1 : order[static_cast<size_t>(t)];
+    return step;
+  }
+
+  // The bytes of a cache that was `before` and got the rows of the step.
+  std::vector<uint8_t> append(const Step& step, const ops::KvFormat& format,
+                              const std::vector<uint8_t>& before) {
+    const DeviceTensor kv_a = upload(step.kv_a), weight = upload(step.weight);
+    const DeviceTensor table = upload(step.table), slots = upload(step.slots);
+    const DeviceTensor cache = upload({kBlocks, kBlockTokens, format.row_bytes}, before);
+    ops::kv_append({.kv_a = kv_a.view(),
+                    .weight = weight.view(),
+                    .eps = 1e-6f,
+                    .table = table.view(),
+                    .slots = slots.view(),
+                    .cache = {.rows = cache.view(), .format = format}},
+                   stream());
+    return bytes(cache.view());
+  }
+  static std::vector<uint8_t> zeros(const ops::KvFormat& format) {
+    return std::vector<uint8_t>(static_cast<size_t>(kBlocks * kBlockTokens * format.row_bytes));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, KvRowsTest, testing::ValuesIn(tested_backends()), backend_name);
+
+TEST_P(KvRowsTest, kv_append_writes_normalised_and_rotated_rows_to_their_slots_only) {
+  for (const DType dtype : kCacheTypes) {
     if (!backend().supports("kv_append", dtype)) continue;
-    for (const int64_t rank : {512, 69}) {
-      for (const int64_t tokens : {0, 1, 61}) {
-        SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " rank " << rank);
-        ref::Random random(static_cast<uint64_t>(rank + tokens));
-        const int64_t kv_dim = rank + 64;
-        const HostTensor kv_a = random.normal(act(), {tokens, kv_dim}, 2.0);
-        const HostTensor weight = random.normal(act(), {rank});
-        const HostTensor table = random.uniform(DType::kF32, {tokens, 64}, -1, 1);
-        HostTensor slots(DType::kI64, {tokens}), cache(dtype, {kBlocks, kBlockTokens, kv_dim}, 7);
-        const std::vector<int32_t> order = random.permutation(kBlocks * kBlockTokens);
-        const HostTensor rows = ref::kv_rows(kv_a, weight, 1e-6, table);
-        HostTensor expected = cache;
-        for (int64_t t = 0; t < tokens; ++t) {
-          const bool is_padding = t % 5 == 4;
-          slots.at(t) = is_padding ? -1 : order[static_cast<size_t>(t)];
-          for (int64_t i = 0; i < kv_dim && !is_padding; ++i) {
-            expected.at(static_cast<int64_t>(slots.at(t)) * kv_dim + i) = rows.at(t, i);
-          }
-        }
-        const DeviceTensor device_kv_a = upload(kv_a), device_weight = upload(weight);
-        const DeviceTensor device_table = upload(table), device_slots = upload(slots);
-        const DeviceTensor device_cache = upload(cache);
-        ops::kv_append({.kv_a = device_kv_a.view(),
-                        .weight = device_weight.view(),
-                        .eps = 1e-6f,
-                        .table = device_table.view(),
-                        .slots = device_slots.view(),
-                        .cache = device_cache.view()},
-                       stream());
-        expect_close(download(device_cache.view()), expected, cache_bounds(dtype));
+    for (const int64_t rank : {512, 69, 200}) {
+      for (const int64_t tokens : {0, 1, 61, 64, 65}) {
+        SCOPED_TRACE(testing::Message()
+                     << tensor::dtype_name(dtype) << " rank " << rank << " tokens " << tokens);
+        const ops::KvFormat format = ops::KvFormat::of(dtype, rank, kRope);
+        const Step step = make_step(rank, tokens, static_cast<uint64_t>(rank + tokens));
+        const HostTensor rows = ref::kv_rows(step.kv_a, step.weight, 1e-6, step.table);
+        HostTensor expected(DType::kF32, {kBlocks * kBlockTokens, format.dim()}, 7);
+        const std::vector<uint8_t> before = encode_rows(expected, format);
+        for (int64_t t = 0; t < tokens; ++t)
+          for (int64_t i = 0; i < format.dim() && step.slots.at(t) >= 0; ++i)
+            expected.at(static_cast<int64_t>(step.slots.at(t)), i) = rows.at(t, i);
+        const std::vector<uint8_t> after = append(step, format, before);
+        expect_close(decode_rows(after, format), expected, cache_bounds(dtype));
       }
     }
   }
 }
 
-TEST_P(KvCacheTest, kv_gather_follows_the_block_table_across_block_boundaries) {
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+// The rule of the format to the bit: what a float32 cache got, quantised on the host.
+TEST_P(KvRowsTest, kv_append_quantises_by_the_smallest_power_of_two_that_fits) {
+  for (const int64_t rank : {512, 69, 200}) {
+    const ops::KvFormat exact = ops::KvFormat::of(DType::kF32, rank, kRope);
+    const ops::KvFormat format = ops::KvFormat::of(DType::kF8E4M3, rank, kRope);
+    Step step = make_step(rank, 61, static_cast<uint64_t>(rank));
+    // Groups of other magnitudes, one of zeros, one whose largest value is 448 times a power of two.
+    for (int64_t i = 0; i < rank; ++i) step.weight.at(i) *= i < 64 ? 1 : i < 128 ? 1e-4 : 3e4;
+    for (int64_t i = 384; i < rank; ++i) step.weight.at(i) = 0;
+    for (double& value : step.weight.values) value = ref::round_to(act(), value);
+    const HostTensor values = decode_rows(append(step, exact, zeros(exact)), exact);
+    EXPECT_EQ(append(step, format, encode_rows(HostTensor(DType::kF32, values.shape), format)),
+              encode_rows(values, format))
+        << "rank " << rank;
+  }
+}
+
+TEST_P(KvRowsTest, a_non_finite_row_stays_non_finite_in_every_format) {
+  for (const DType dtype : kCacheTypes) {
+    const ops::KvFormat format = ops::KvFormat::of(dtype, 200, kRope);
+    for (const double bad : {std::nan(""), static_cast<double>(HUGE_VALF)}) {
+      Step step = make_step(200, 3, 9);
+      step.kv_a.at(1, 150) = bad;
+      const HostTensor rows = decode_rows(append(step, format, zeros(format)), format);
+      int64_t non_finite = 0, elsewhere = 0;
+      for (int64_t row = 0; row < rows.dim(0); ++row)
+        for (int64_t i = 0; i < 200; ++i) {
+          if (std::isfinite(rows.at(row, i))) continue;
+          ++(static_cast<double>(row) == step.slots.at(1) ? non_finite : elsewhere);
+        }
+      EXPECT_GE(non_finite, 1) << tensor::dtype_name(dtype) << " " << bad;
+      EXPECT_EQ(elsewhere, 0) << tensor::dtype_name(dtype) << " " << bad;
+    }
+  }
+}
+
+TEST_P(KvRowsTest, kv_gather_follows_the_block_table_across_block_boundaries) {
+  for (const DType dtype : kCacheTypes) {
     if (!backend().supports("kv_gather", dtype)) continue;
+    const ops::KvFormat format = ops::KvFormat::of(dtype, 139, 6);
     ref::Random random(31);
-    const HostTensor cache = random.normal(dtype, {kBlocks, kBlockTokens, 69 + 6});
+    std::vector<uint8_t> encoded =
+        encode_rows(random.normal(DType::kF32, {kBlocks * kBlockTokens, 145}), format);
+    if (dtype == DType::kF8E4M3)
+      encoded[static_cast<size_t>(5 * kBlockTokens * format.row_bytes)] = 0x7f;
+    const HostTensor cache = decode_rows(encoded, format);
     const std::vector<int32_t> block_table = {5, 0, 3, 6};
-    const DeviceTensor device_cache = upload(cache), device_table = upload({4}, block_table);
+    const DeviceTensor device_cache = upload({kBlocks, kBlockTokens, format.row_bytes}, encoded);
+    const DeviceTensor device_table = upload({4}, block_table);
     const std::vector<std::pair<int64_t, int64_t>> ranges = {{0, 0},   {0, 64},  {15, 17},
                                                              {16, 32}, {31, 64}, {63, 64}};
     for (const std::pair<int64_t, int64_t>& range : ranges) {
       const int64_t rows = range.second - range.first;
-      const DeviceTensor latent = empty(act(), {rows, 69}), k_rope = empty(act(), {rows, 6});
-      ops::kv_gather({.cache = device_cache.view(),
+      const DeviceTensor latent = empty(act(), {rows, 139}), k_rope = empty(act(), {rows, 6});
+      ops::kv_gather({.cache = {.rows = device_cache.view(), .format = format},
                       .block_table = device_table.view(),
                       .begin = range.first,
                       .end = range.second,
                       .latent = latent.view(),
                       .k_rope = k_rope.view()},
                      stream());
-      HostTensor expected(act(), {rows, 75});
+      HostTensor expected(act(), {rows, 145});
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t row = range.first + i;
         const int64_t block = block_table[static_cast<size_t>(row / kBlockTokens)];
-        for (int64_t k = 0; k < 75; ++k) {
-          expected.at(i, k) = ref::round_to(act(), cache.at(block, row % kBlockTokens, k));
-        }
+        for (int64_t k = 0; k < 145; ++k)
+          expected.at(i, k) =
+              ref::round_to(act(), cache.at(block * kBlockTokens + row % kBlockTokens, k));
       }
-      expect_close(download(latent.view()), expected.columns(0, 69), kExact);
-      expect_close(download(k_rope.view()), expected.columns(69, 75), kExact);
+      expect_close(download(latent.view()), expected.columns(0, 139), kExact);
+      expect_close(download(k_rope.view()), expected.columns(139, 145), kExact);
     }
   }
 }

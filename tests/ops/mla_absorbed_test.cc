@@ -5,6 +5,7 @@
 
 #include "ops/mla.h"
 #include "tests/ops/attention_cases.h"
+#include "tests/ops/kv_rows.h"
 
 namespace fathom::ops_test {
 namespace {
@@ -25,14 +26,16 @@ struct Case {
 
 // One call on the host. Rows that belong to nobody are NaN, so reading one shows.
 struct Inputs {
-  HostTensor q_latent, q_rope, cache, block_tables;
+  ops::KvFormat format;
+  HostTensor q_latent, q_rope, block_tables;
+  std::vector<uint8_t> cache;
   std::vector<HostTensor> rows;  // per sequence [kv_len, 1, kv_dim]
   std::vector<int32_t> query_start = {0}, kv_len;
   std::vector<uint64_t> tree_mask;  // all tokens
   float scale = 1;
 };
 
-// Scatters the sequences' rows over shuffled blocks.
+// Scatters the sequences' rows over shuffled blocks, and replaces them by what is stored of them.
 void lay_out_cache(const Case& c, ref::Random& random, Inputs& in) {
   int64_t max_blocks = 1, num_blocks = 1;
   for (const Sequence& s : c.sequences) {
@@ -41,19 +44,22 @@ void lay_out_cache(const Case& c, ref::Random& random, Inputs& in) {
     num_blocks += blocks;
   }
   const int64_t seqs = static_cast<int64_t>(c.sequences.size());
-  const int64_t kv_dim = c.dims.rank + c.dims.rope;
   const std::vector<int32_t> order = random.permutation(static_cast<int>(num_blocks));
-  in.cache = HostTensor(c.cache_dtype, {num_blocks, kBlockTokens, kv_dim}, std::nan(""));
+  const auto row_bytes = static_cast<size_t>(in.format.row_bytes);
+  in.cache.assign(static_cast<size_t>(num_blocks * kBlockTokens) * row_bytes, 0xff);
   in.block_tables = HostTensor(DType::kI32, {seqs, max_blocks}, -1);
   size_t next_block = 0;
   for (int64_t s = 0; s < seqs; ++s) {
-    const HostTensor& rows = in.rows[static_cast<size_t>(s)];
+    HostTensor& rows = in.rows[static_cast<size_t>(s)];
+    const std::vector<uint8_t> bytes = encode_rows(rows, in.format);
+    rows.values = decode_rows(bytes, in.format).values;
     for (int64_t row = 0; row < rows.dim(0); ++row) {
       double& block = in.block_tables.at(s, row / kBlockTokens);
       if (row % kBlockTokens == 0) block = order[next_block++];
-      for (int64_t i = 0; i < kv_dim; ++i) {
-        in.cache.at(static_cast<int64_t>(block), row % kBlockTokens, i) = rows.at(row, 0, i);
-      }
+      const size_t to =
+          static_cast<size_t>(block) * kBlockTokens + static_cast<size_t>(row % kBlockTokens);
+      std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(row) * row_bytes),
+                  row_bytes, in.cache.begin() + static_cast<std::ptrdiff_t>(to * row_bytes));
     }
   }
 }
@@ -62,10 +68,11 @@ Inputs make_inputs(const Case& c, DType act) {
   ref::Random random(c.seed);
   Inputs in;
   const int64_t kv_dim = c.dims.rank + c.dims.rope;
+  in.format = ops::KvFormat::of(c.cache_dtype, c.dims.rank, c.dims.rope);
   for (const Sequence& s : c.sequences) {
     in.query_start.push_back(in.query_start.back() + static_cast<int32_t>(s.queries));
     in.kv_len.push_back(static_cast<int32_t>(s.kv_len));
-    in.rows.push_back(random.normal(c.cache_dtype, {s.kv_len, 1, kv_dim}));
+    in.rows.push_back(random.normal(DType::kF32, {s.kv_len, 1, kv_dim}));
     const bool is_tree = c.with_tree && s.queries <= ops::kMaxTreeTokens;
     std::vector<uint64_t> tree = random_tree(random, is_tree ? s.queries : 0);
     // Longer sequences are causal, whatever stands here.
@@ -125,7 +132,10 @@ class MlaAbsorbedTest : public OpsTest {
     // q_rope is the tail of a wider query, as in the model.
     const HostTensor padding(act(), {end - begin, c.dims.heads, 3}, 1.0);
     const DeviceTensor q = upload(concatenated(padding, in.q_rope.rows(begin, end)));
-    const DeviceTensor cache = upload(in.cache), query_start = upload({seqs + 1}, start);
+    const auto num_rows = static_cast<int64_t>(in.cache.size()) / in.format.row_bytes;
+    const DeviceTensor cache =
+        upload({num_rows / kBlockTokens, kBlockTokens, in.format.row_bytes}, in.cache);
+    const DeviceTensor query_start = upload({seqs + 1}, start);
     const DeviceTensor kv_len =
         upload({seqs}, std::vector<int32_t>(in.kv_len.begin() + static_cast<std::ptrdiff_t>(first),
                                             in.kv_len.begin() + static_cast<std::ptrdiff_t>(last)));
@@ -135,7 +145,7 @@ class MlaAbsorbedTest : public OpsTest {
     const DeviceTensor out = empty(act(), {end - begin, c.dims.heads, c.dims.rank});
     ops::mla_absorbed({.q_latent = q_latent.view(),
                        .q_rope = q.view().slice(2, 3, 3 + c.dims.rope),
-                       .cache = cache.view(),
+                       .cache = {.rows = cache.view(), .format = in.format},
                        .query_start = query_start.view(),
                        .kv_len = kv_len.view(),
                        .block_tables = tables.view(),
@@ -158,12 +168,12 @@ INSTANTIATE_TEST_SUITE_P(backends, MlaAbsorbedTest, testing::ValuesIn(tested_bac
                          backend_name);
 
 TEST_P(MlaAbsorbedTest, matches_float64_around_block_boundaries) {
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+  for (const DType dtype : kCacheTypes) {
     if (!backend().supports("mla_absorbed", dtype)) continue;
     for (const AttentionDims& dims : kAttentionDims) {
       SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " rank " << dims.rank);
       expect_matches_oracle({.dims = dims,
-                             .sequences = {{1, 1}, {1, 63}, {1, 64}, {1, 65}, {1, 257}},
+                             .sequences = {{1, 1}, {1, 61}, {1, 64}, {1, 65}, {1, 257}},
                              .cache_dtype = dtype});
     }
   }
@@ -190,16 +200,19 @@ TEST_P(MlaAbsorbedTest, padding_sequences_give_zeros_and_no_sequence_gives_nothi
 }
 
 TEST_P(MlaAbsorbedTest, a_sequence_does_not_depend_on_the_others) {
-  const Case c{.dims = kAttentionDims[0],
-               .sequences = {{1, 513}, {3, 64}, {1, 1}, {1, 130}, {2, 700}},
-               .seed = 5};
-  const Inputs in = make_inputs(c, act());
-  std::vector<uint8_t> alone;
-  for (size_t s = 0; s < c.sequences.size(); ++s) {
-    const std::vector<uint8_t> part = run(c, in, s, s + 1);
-    alone.insert(alone.end(), part.begin(), part.end());
+  for (const DType dtype : {DType::kF32, DType::kF8E4M3}) {
+    const Case c{.dims = kAttentionDims[0],
+                 .sequences = {{1, 513}, {3, 64}, {1, 1}, {1, 130}, {2, 700}},
+                 .cache_dtype = dtype,
+                 .seed = 5};
+    const Inputs in = make_inputs(c, act());
+    std::vector<uint8_t> alone;
+    for (size_t s = 0; s < c.sequences.size(); ++s) {
+      const std::vector<uint8_t> part = run(c, in, s, s + 1);
+      alone.insert(alone.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(run(c, in, 0, c.sequences.size()), alone) << tensor::dtype_name(dtype);
   }
-  EXPECT_EQ(run(c, in, 0, c.sequences.size()), alone);
 }
 
 TEST_P(MlaAbsorbedTest, large_scores_do_not_overflow) {

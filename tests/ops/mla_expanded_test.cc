@@ -5,6 +5,7 @@
 
 #include "ops/mla.h"
 #include "tests/ops/attention_cases.h"
+#include "tests/ops/kv_rows.h"
 
 namespace fathom::ops_test {
 namespace {
@@ -188,13 +189,14 @@ TEST_P(MlaExpandedTest, equals_the_absorbed_form_up_to_rounding) {
   }
   p.k_rope = rows.columns(d.rank, d.rank + d.rope);
   const DeviceTensor device_q_latent = upload(q_latent), device_q = upload(p.q);
-  const DeviceTensor cache = upload(rows.reshaped({1, kRows, d.rank + d.rope}));
+  const ops::KvFormat format = ops::KvFormat::of(DType::kF32, d.rank, d.rope);
+  const DeviceTensor cache = upload({1, kRows, format.row_bytes}, encode_rows(rows, format));
   const DeviceTensor start = upload<int32_t>({2}, {0, kQueries});
   const DeviceTensor kv_len = upload<int32_t>({1}, {kRows}), table = upload<int32_t>({1, 1}, {0});
   const DeviceTensor out = empty(act(), {kQueries, d.heads, d.rank});
   ops::mla_absorbed({.q_latent = device_q_latent.view(),
                      .q_rope = device_q.view().slice(2, d.nope, d.nope + d.rope),
-                     .cache = cache.view(),
+                     .cache = {.rows = cache.view(), .format = format},
                      .query_start = start.view(),
                      .kv_len = kv_len.view(),
                      .block_tables = table.view(),

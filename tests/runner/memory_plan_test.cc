@@ -38,8 +38,8 @@ TEST(MemoryPlan, gives_the_fraction_of_what_is_left) {
   EXPECT_EQ(plan.pool_bytes, 32 * kMiB);
   EXPECT_EQ(plan.pool_tokens, 2048);
   EXPECT_EQ(plan.max_context_tokens, 2048);
-  EXPECT_THAT(plan.describe(), HasSubstr("cache=32.0 MiB (2048 tokens in 32 blocks of 1.0 MiB, "
-                                         "set by mem_fraction_static)"));
+  EXPECT_THAT(plan.describe(), HasSubstr("cache=32.0 MiB (2048 tokens of 16384 bytes in 32 "
+                                         "blocks of 1.0 MiB, set by mem_fraction_static)"));
   EXPECT_THAT(plan.describe(), HasSubstr("weights=100.0 MiB largest_step=10.0 MiB"));
 }
 

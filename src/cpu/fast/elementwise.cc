@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cpu/fast/fast_stream.h"
+#include "cpu/fast/kv_rows.h"
 #include "cpu/fast/ops.h"
 #include "cpu/fast/weight_rows.h"
 #include "cpu/reference/matmul.h"
@@ -85,8 +86,8 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& ops_stream) {
   const KernelTable& kernels = stream.kernels();
   const int64_t tokens = args.kv_a.dim(0), kv_dim = args.kv_a.dim(1);
   const int64_t kv_lora_rank = args.weight.dim(0);
-  const int64_t num_slots = args.cache.dim(0) * args.cache.dim(1);
-  const bool narrow = args.cache.dtype() == tensor::DType::kBf16;
+  const int64_t num_slots = args.cache.num_blocks() * args.cache.block_tokens();
+  const bool narrow = args.cache.format.latent != tensor::DType::kF32;
   auto* const rows = static_cast<float*>(stream.scratch());
   stream.run(tokens, tokens * kv_dim, [&](int64_t token, int worker) {
     const int64_t slot = *args.slots.row<int64_t>(token);
@@ -94,7 +95,8 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& ops_stream) {
     FATHOM_CHECK(slot >= 0 && slot < num_slots,
                  "slots[" << token << "] is " << slot << " of " << num_slots);
     const float* const kv_a = args.kv_a.row<float>(token);
-    float* const out = narrow ? rows + worker * kv_dim : args.cache.as<float>() + slot * kv_dim;
+    float* const out =
+        narrow ? rows + worker * kv_dim : reinterpret_cast<float*>(args.cache.row(slot));
     kernels.rms_norm_row({.x = kv_a,
                           .weight = args.weight.data(),
                           .weight_kind = weight_kind(args.weight.dtype()),
@@ -103,28 +105,26 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& ops_stream) {
                           .dim = kv_lora_rank});
     reference::rotate(kv_a + kv_lora_rank, args.table.row<float>(token), kv_dim - kv_lora_rank,
                       out + kv_lora_rank);
-    if (narrow)
-      kernels.narrow_row(out, kv_dim, &(args.cache.as<tensor::Bf16>() + slot * kv_dim)->bits);
+    if (narrow) narrow_kv_row(kernels, out, args.cache, slot);
   });
 }
 
 void kv_gather(const ops::KvGatherArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   const KernelTable& kernels = stream.kernels();
-  const int64_t num_blocks = args.cache.dim(0), block_tokens = args.cache.dim(1);
-  const int64_t kv_dim = args.cache.dim(2), kv_lora_rank = args.latent.dim(1);
+  const ops::KvFormat& format = args.cache.format;
+  const int64_t num_blocks = args.cache.num_blocks(), block_tokens = args.cache.block_tokens();
   const int64_t rows = args.end - args.begin;
-  const WeightKind kind = weight_kind(args.cache.dtype());
-  stream.run(rows, rows * kv_dim, [&](int64_t i, int) {
+  stream.run(rows, rows * format.dim(), [&](int64_t i, int) {
     const int64_t row = args.begin + i;
     const int32_t block_id = *args.block_table.row<int32_t>(row / block_tokens);
     FATHOM_CHECK(block_id >= 0 && block_id < num_blocks, "block_table[" << row / block_tokens
                                                                         << "] is " << block_id
                                                                         << " of " << num_blocks);
-    const int64_t at = (block_id * block_tokens + row % block_tokens) * kv_dim;
-    kernels.widen_row(element(args.cache, at), kind, kv_lora_rank, args.latent.row<float>(i));
-    kernels.widen_row(element(args.cache, at + kv_lora_rank), kind, kv_dim - kv_lora_rank,
-                      args.k_rope.row<float>(i));
+    const std::byte* const data =
+        args.cache.row(int64_t{block_id} * block_tokens + row % block_tokens);
+    widen_kv_latent(kernels, format, data, args.latent.row<float>(i));
+    widen_kv_rope(kernels, format, data, args.k_rope.row<float>(i));
   });
 }
 

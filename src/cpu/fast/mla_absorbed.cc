@@ -11,9 +11,9 @@
 
 #include "base/check.h"
 #include "cpu/fast/fast_stream.h"
+#include "cpu/fast/kv_rows.h"
 #include "cpu/fast/ops.h"
 #include "cpu/fast/visible_rows.h"
-#include "cpu/fast/weight_rows.h"
 #include "ops/mla.h"
 
 namespace fathom::cpu::fast {
@@ -68,7 +68,7 @@ int64_t max_spread_units(const FastStream& stream) { return 2 * stream.num_threa
 
 // Widened rows, packed queries, scores and two states.
 int64_t floats_of_worker(const ops::MlaAbsorbedArgs& args) {
-  const int64_t kv_dim = args.cache.dim(2);
+  const int64_t kv_dim = args.cache.format.dim();
   return kKeyBlock * kv_dim + kHeads * kv_dim + kQueryBlock * kKeyBlock +
          2 * HeadStates::num_floats(args.out.dim(2));
 }
@@ -98,7 +98,7 @@ class MlaAbsorbed {
         heads_(args.out.dim(1)),
         rank_(args.out.dim(2)),
         rope_(args.q_rope.dim(2)),
-        kv_dim_(args.cache.dim(2)),
+        kv_dim_(args.cache.format.dim()),
         state_floats_(HeadStates::num_floats(rank_)),
         worker_floats_(floats_of_worker(args)) {
     ScratchArena arena(stream.scratch());
@@ -136,9 +136,9 @@ class MlaAbsorbed {
                  "query tokens [" << begin << ", " << end << ") of " << args_.out.dim(0));
     FATHOM_CHECK(kv_len == 0 || kv_len >= end - begin,
                  "kv_len[" << seq << "] is " << kv_len << " with " << end - begin << " queries");
-    FATHOM_CHECK(kv_len <= args_.block_tables.dim(1) * args_.cache.dim(1),
+    FATHOM_CHECK(kv_len <= args_.block_tables.dim(1) * args_.cache.block_tokens(),
                  "kv_len[" << seq << "] is " << kv_len << " with " << args_.block_tables.dim(1)
-                           << " blocks of " << args_.cache.dim(1));
+                           << " blocks of " << args_.cache.block_tokens());
     const bool is_causal = args_.tree_mask.is_null() || end - begin > ops::kMaxTreeTokens;
     for (int32_t token = begin; token < end; ++token) {
       if (kv_len == 0) {  // padding
@@ -187,22 +187,16 @@ class MlaAbsorbed {
 
   // Pointers to cache rows [begin, end) of a sequence as floats.
   void find_rows(const Unit& unit, int64_t begin, int64_t end, int w, const float** rows) const {
-    const int64_t block_tokens = args_.cache.dim(1);
+    const int64_t block_tokens = args_.cache.block_tokens();
     const int32_t* const table = args_.block_tables.row<int32_t>(unit.seq);
-    const bool narrow = args_.cache.dtype() == tensor::DType::kBf16;
     for (int64_t row = begin; row < end; ++row) {
       const int32_t block_id = table[row / block_tokens];
-      FATHOM_CHECK(block_id >= 0 && block_id < args_.cache.dim(0),
+      FATHOM_CHECK(block_id >= 0 && block_id < args_.cache.num_blocks(),
                    "block table entry " << row / block_tokens << " is " << block_id << " of "
-                                        << args_.cache.dim(0));
-      const int64_t at = (block_id * block_tokens + row % block_tokens) * kv_dim_;
-      if (narrow) {
-        float* const out = widened(w) + (row - begin) * kv_dim_;
-        kernels_.widen_row(args_.cache.as<tensor::Bf16>() + at, WeightKind::kBf16, kv_dim_, out);
-        rows[row - begin] = out;
-      } else {
-        rows[row - begin] = args_.cache.as<float>() + at;
-      }
+                                        << args_.cache.num_blocks());
+      rows[row - begin] =
+          read_kv_row(kernels_, args_.cache, int64_t{block_id} * block_tokens + row % block_tokens,
+                      widened(w) + (row - begin) * kv_dim_);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpu/reference/kv_row.h"
 #include "cpu/reference/ops.h"
 #include "cpu/reference/rope.h"
 #include "cpu/reference/vector_math.h"
@@ -30,12 +31,12 @@ int64_t kv_append_scratch(const ops::KvAppendArgs& args, const ops::Stream&) {
 }
 
 int64_t kv_gather_scratch(const ops::KvGatherArgs& args, const ops::Stream&) {
-  return args.cache.dim(2) * int64_t{sizeof(float)};
+  return args.cache.format.dim() * int64_t{sizeof(float)};
 }
 
 void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream) {
   const int64_t kv_dim = args.kv_a.dim(1), kv_lora_rank = args.weight.dim(0);
-  const int64_t num_slots = args.cache.dim(0) * args.cache.dim(1);
+  const int64_t num_slots = args.cache.num_blocks() * args.cache.block_tokens();
   ScratchArena arena(stream.scratch());
   const AppendScratch scratch = carve(args, arena);
   float* const row = scratch.row;
@@ -51,25 +52,22 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream) {
     for (int64_t i = 0; i < kv_lora_rank; ++i) row[i] = kv_a[i] * factor * weight[i];
     rotate(kv_a + kv_lora_rank, args.table.row<float>(token), kv_dim - kv_lora_rank,
            row + kv_lora_rank);
-    store_floats(row, element(args.cache.data(), args.cache.dtype(), slot * kv_dim),
-                 args.cache.dtype(), kv_dim);
+    store_kv_row(row, args.cache, slot);
   }
 }
 
 void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream) {
-  const int64_t num_blocks = args.cache.dim(0), block_tokens = args.cache.dim(1);
-  const int64_t kv_dim = args.cache.dim(2), kv_lora_rank = args.latent.dim(1);
+  const int64_t num_blocks = args.cache.num_blocks(), block_tokens = args.cache.block_tokens();
+  const int64_t kv_lora_rank = args.latent.dim(1), qk_rope_head_dim = args.k_rope.dim(1);
   auto* row = static_cast<float*>(stream.scratch());
   for (int64_t i = args.begin; i < args.end; ++i) {
     const int32_t block_id = *args.block_table.row<int32_t>(i / block_tokens);
     FATHOM_CHECK(block_id >= 0 && block_id < num_blocks,
                  "block_table[" << i / block_tokens << "] is " << block_id << " of " << num_blocks);
-    const int64_t slot = int64_t{block_id} * block_tokens + i % block_tokens;
-    const float* values = as_floats(element(args.cache.data(), args.cache.dtype(), slot * kv_dim),
-                                    args.cache.dtype(), kv_dim, row);
+    const float* values =
+        load_kv_row(args.cache, int64_t{block_id} * block_tokens + i % block_tokens, row);
     std::copy_n(values, kv_lora_rank, args.latent.row<float>(i - args.begin));
-    std::copy_n(values + kv_lora_rank, kv_dim - kv_lora_rank,
-                args.k_rope.row<float>(i - args.begin));
+    std::copy_n(values + kv_lora_rank, qk_rope_head_dim, args.k_rope.row<float>(i - args.begin));
   }
 }
 

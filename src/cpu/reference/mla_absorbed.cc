@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "cpu/reference/kv_row.h"
 #include "cpu/reference/ops.h"
 #include "cpu/reference/vector_math.h"
 #include "cpu/reference/visibility.h"
@@ -20,11 +21,11 @@ struct AbsorbedScratch {
 
 // Of a sequence. How many it has is not known before it runs.
 int64_t max_rows(const ops::MlaAbsorbedArgs& args) {
-  return args.block_tables.dim(1) * args.cache.dim(1);
+  return args.block_tables.dim(1) * args.cache.block_tokens();
 }
 
 AbsorbedScratch carve(const ops::MlaAbsorbedArgs& args, ScratchArena& arena) {
-  return {.row = arena.take<float>(args.cache.dim(2)),
+  return {.row = arena.take<float>(args.cache.format.dim()),
           .scores = arena.take<float>(args.out.dim(1) * max_rows(args))};
 }
 
@@ -40,19 +41,16 @@ class LatentRows {
   int64_t count() const { return count_; }
 
   const float* row(int64_t row_idx) const {
-    const int64_t block_tokens = cache_.dim(1), kv_dim = cache_.dim(2);
+    const int64_t block_tokens = cache_.block_tokens();
     const int32_t block_id = block_table_[row_idx / block_tokens];
-    FATHOM_CHECK(block_id >= 0 && block_id < cache_.dim(0),
+    FATHOM_CHECK(block_id >= 0 && block_id < cache_.num_blocks(),
                  "block table entry " << row_idx / block_tokens << " is " << block_id << " of "
-                                      << cache_.dim(0));
-    const int64_t slot = int64_t{block_id} * block_tokens + row_idx % block_tokens;
-    return as_floats(
-        element(static_cast<const void*>(cache_.data()), cache_.dtype(), slot * kv_dim),
-        cache_.dtype(), kv_dim, row_);
+                                      << cache_.num_blocks());
+    return load_kv_row(cache_, int64_t{block_id} * block_tokens + row_idx % block_tokens, row_);
   }
 
  private:
-  const tensor::Tensor& cache_;
+  const ops::KvCache& cache_;
   const int32_t* block_table_;
   int64_t count_;
   float* row_;
@@ -118,7 +116,7 @@ void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
                  "kv_len[" << seq << "] is " << kv_len << " with " << end - begin << " queries");
     FATHOM_CHECK(kv_len <= max_rows(args), "kv_len[" << seq << "] is " << kv_len << " with "
                                                      << args.block_tables.dim(1) << " blocks of "
-                                                     << args.cache.dim(1));
+                                                     << args.cache.block_tokens());
     const LatentRows rows(args, seq, scratch.row);
     const bool is_causal = args.tree_mask.is_null() || end - begin > ops::kMaxTreeTokens;
     for (int32_t token = begin; token < end; ++token) {

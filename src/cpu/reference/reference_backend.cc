@@ -3,6 +3,7 @@
 #include "cpu/memory.h"
 #include "cpu/reference/ops.h"
 #include "cpu/stream.h"
+#include "ops/kv_format.h"
 
 namespace fathom::cpu {
 namespace {
@@ -13,9 +14,11 @@ bool supports(std::string_view op, DType dtype) {
   if (op == "linear" || op == "moe_experts") {
     return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF8E4M3;
   }
-  for (const std::string_view takes_bf16 : {"embedding", "rms_norm", "head_linear", "kv_append",
-                                            "kv_gather", "mla_absorbed", "moe_gate"}) {
+  for (const std::string_view takes_bf16 : {"embedding", "rms_norm", "head_linear", "moe_gate"}) {
     if (op == takes_bf16) return dtype == DType::kF32 || dtype == DType::kBf16;
+  }
+  for (const std::string_view of_cache : {"kv_append", "kv_gather", "mla_absorbed"}) {
+    if (op == of_cache) return ops::KvFormat::is_known(dtype);
   }
   return dtype == DType::kF32;
 }

@@ -145,6 +145,50 @@ struct Rows {
     });
   }
 
+  // The e4m3 byte of a value on its grid: 2^-120 moves the exponent's bias from 127 to 7, exactly for
+  // subnormals too, and the byte is the upper bits. The sign comes from `sign`: the grid has lost that of 0.
+  [[gnu::always_inline]] static uint8_t f8_bits(float value, float sign) {
+    const float moved = value * 0x1p-120f;
+    uint32_t bits, sign_bits;
+    __builtin_memcpy(&bits, &moved, sizeof(bits));
+    __builtin_memcpy(&sign_bits, &sign, sizeof(sign_bits));
+    const uint32_t magnitude = value != value ? 0x7Fu : bits >> 20 & 0x7Fu;
+    return static_cast<uint8_t>((sign_bits >> 24 & 0x80u) | magnitude);
+  }
+
+  static void narrow_f8(const float* x, float factor, int64_t dim, uint8_t* out) {
+    const V limit = V::set1(448.0f), low = V::set1(-448.0f);
+    float grid[kScaleBlock];
+    for (int64_t begin = 0; begin < dim; begin += kScaleBlock) {
+      const int64_t size = begin + kScaleBlock < dim ? kScaleBlock : dim - begin;
+      each(size, [&](int64_t k, int64_t n) {
+        const V scaled = V::mul(load(x + begin + k, n), V::set1(factor));
+        store(V::round_e4m3(V::min(limit, V::max(low, scaled))), grid + k, n);
+      });
+      for (int64_t i = 0; i < size; ++i) out[begin + i] = f8_bits(grid[i], x[begin + i]);
+    }
+  }
+
+  static void widen_f8(const uint8_t* x, const float* scale, int64_t dim, float* out) {
+    for (int64_t begin = 0, b = 0; begin < dim; begin += kScaleBlock, ++b) {
+      const int64_t size = begin + kScaleBlock < dim ? kScaleBlock : dim - begin;
+      // Two factors: their product may overflow. Each is a power of two, so the order does not matter.
+      const V load_factor = V::set1(256.0f), factor = V::set1(scale[b]);
+      each(size, [&](int64_t k, int64_t n) {
+        store(V::mul(V::mul(load(x + begin + k, n), load_factor), factor), out + begin + k, n);
+      });
+      if (V::any_nan_f8(x + begin, size)) [[unlikely]]
+        for (int64_t i = begin; i < begin + size; ++i)
+          if ((x[i] & 0x7F) == 0x7F) out[i] = __builtin_nanf("");
+    }
+  }
+
+  static float largest_magnitude(const float* x, int64_t dim) {
+    V largest = V::zero();
+    each(dim, [&](int64_t k, int64_t n) { largest = V::max(V::abs(load(x + k, n)), largest); });
+    return largest.reduce_max();
+  }
+
   static bool range(const float* x, int64_t dim, float* min_out, float* max_out) {
     V low = V::set1(__builtin_inff()), high = V::set1(-__builtin_inff());
     bool good = true;

@@ -23,6 +23,9 @@ constexpr KernelTable make_kernel_table() {
   table.add_scaled_row = &Rows<V>::add_scaled;
   table.widen_row = &Rows<V>::widen;
   table.narrow_row = &Rows<V>::narrow;
+  table.narrow_f8_row = &Rows<V>::narrow_f8;
+  table.widen_f8_row = &Rows<V>::widen_f8;
+  table.largest_magnitude = &Rows<V>::largest_magnitude;
   table.range_row = &Rows<V>::range;
   table.sum_exp_row = &Rows<V>::sum_exp;
   table.sample_weights = &Sampling<V>::weights;
