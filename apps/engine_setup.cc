@@ -28,6 +28,12 @@ std::optional<DType> dtype_flag(const std::string& name) {
   return std::nullopt;
 }
 
+DType kv_cache_dtype(const std::string& name) {
+  if (name == "fp8_e4m3") return DType::kF8E4M3;
+  if (name == "bf16") return DType::kBf16;
+  return dtype_flag(name).value_or(DType::kF32);
+}
+
 int num_threads(const DeviceFlags& flags) {
   return flags.cpu_threads > 0 ? flags.cpu_threads : cpu::num_physical_cores();
 }
@@ -111,7 +117,7 @@ model::ModelOptions model_options(const ModelFlags& flags) {
   // Nothing drafts tokens yet, so the draft layer would only take memory.
   return {.dequantize = flags.dequantize,
           .weight_dtype = dtype_flag(flags.dtype),
-          .kv_cache_dtype = dtype_flag(flags.kv_cache_dtype).value_or(DType::kF32),
+          .kv_cache_dtype = kv_cache_dtype(flags.kv_cache_dtype),
           .load_mtp = false,
           .attention_form =
               flags.deterministic ? model::AttentionForm::kAbsorbed : model::AttentionForm::kAuto};

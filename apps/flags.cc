@@ -56,9 +56,10 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
       ->type_name("auto|float32|bfloat16")
       ->group(group);
   app.add_option("--kv-cache-dtype", flags.kv_cache_dtype,
-                 "Type of the cache rows; auto takes float32 on the CPU")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
-      ->type_name("auto|float32|bfloat16")
+                 "Type of the cache rows; auto takes float32 on the CPU. fp8_e4m3 keeps the latent "
+                 "part in FP8 with a scale per 128 channels and the rotary part in bfloat16")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16", "bf16", "fp8_e4m3"}))
+      ->type_name("auto|float32|bfloat16|fp8_e4m3")
       ->group(group);
   app.add_option("--context-length", flags.context_length,
                  "Longest sequence, prompt and output together")

@@ -93,7 +93,8 @@ class GenerateTest(CommandLineTest):
         self.assertRegex(done.stderr, r"6 prompt tokens, first token after .* tokens/s")
 
     def test_both_backends_and_both_weight_forms_give_the_same_answer(self):
-        for flags in (["--cpu-backend", "reference"], ["--dequantize"], ["--kv-cache-dtype", "bfloat16"]):
+        for flags in (["--cpu-backend", "reference"], ["--dequantize"], ["--kv-cache-dtype", "bf16"],
+                      ["--kv-cache-dtype", "fp8_e4m3"]):
             with self.subTest(flags=flags):
                 done = self.run_ok(*self.GENERATE, *flags, "--chat", "--prompt", "Hello!")
                 self.assertEqual(done.stdout, "Hello! How can I help you today?\n")

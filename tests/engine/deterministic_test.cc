@@ -41,9 +41,11 @@ constexpr int kNumKinds = 8;
 constexpr int kMatrixRequests = kIsSanitized ? kNumKinds : 2 * kNumKinds;
 constexpr int kGroup = 120;  // requests of one loop in the large run
 
-std::unique_ptr<model::Model> load(AttentionForm form) {
-  return fathom::testing::load_demo(cpu::fast_backend(),
-                                    {.load_mtp = false, .attention_form = form});
+std::unique_ptr<model::Model> load(AttentionForm form,
+                                   tensor::DType kv_cache_dtype = tensor::DType::kF32) {
+  return fathom::testing::load_demo(
+      cpu::fast_backend(),
+      {.kv_cache_dtype = kv_cache_dtype, .load_mtp = false, .attention_form = form});
 }
 
 std::unique_ptr<ModelRunner> make_runner(const model::Model& model, int num_threads) {
@@ -280,6 +282,24 @@ TEST_F(Deterministic, batches_from_one_to_sixty_four) {
     if (kIsSanitized && size > 9) break;
     expect_alone(0, size, {.config = {.radix_cache = false}});
   }
+}
+
+TEST_F(Deterministic, with_an_fp8_cache_too) {
+  const std::unique_ptr<model::Model> model =
+      load(AttentionForm::kAbsorbed, tensor::DType::kF8E4M3);
+  const std::unique_ptr<ModelRunner> threaded = make_runner(*model, kNumThreads);
+  const std::unique_ptr<ModelRunner> solo = make_runner(*model, 1);
+  std::map<int, std::string> expected;
+  for (int number = 0; number < kNumKinds; ++number)
+    expected[number] =
+        run(*solo, number, number + 1, {.config = {.radix_cache = false, .overlap = false}})
+            .by_number.at(number);
+  for (const int chunk : {16, 2048})
+    EXPECT_EQ(run(*threaded, 0, kNumKinds,
+                  {.config = {.chunked_prefill_size = chunk}, .retract = chunk == 16})
+                  .by_number,
+              expected)
+        << "chunks of " << chunk;
 }
 
 // What the flag is for: the usual choice of the form by a slice's length shows in the bits.

@@ -91,20 +91,23 @@ TEST_P(EquivalenceTest, any_chunk_size_gives_the_same_answers) {
   }
 }
 
-// Also with FP8 activations, which turn a rounding difference into a visible one.
+// Also with FP8 activations and an FP8 cache, which turn a rounding difference into a visible one.
 TEST_P(LongEquivalenceTest, one_form_gives_the_same_bits_for_any_chunk_size) {
   const std::vector<int32_t> ids = text(100);
   for (const bool dequantize : {true, false}) {
     for (const AttentionForm form : {AttentionForm::kAbsorbed, AttentionForm::kExpanded}) {
-      const LoadedModel loaded(
-          kDemo, {.dequantize = dequantize, .attention_form = form, .expand_chunk_tokens = 32},
-          GetParam().backend());
+      const LoadedModel loaded(kDemo,
+                               {.dequantize = dequantize,
+                                .kv_cache_dtype = dequantize ? DType::kF32 : DType::kF8E4M3,
+                                .attention_form = form,
+                                .expand_chunk_tokens = 32},
+                               GetParam().backend());
       StepHarness harness(loaded, {});
       const Rows expected = chunked_logits(harness, ids, 100);
       for (const size_t chunk_tokens : {1, 7, 33}) {
         EXPECT_EQ(chunked_logits(harness, ids, chunk_tokens), expected)
             << "form " << static_cast<int>(form) << ", chunks of " << chunk_tokens
-            << (dequantize ? "" : ", FP8");
+            << (dequantize ? "" : ", FP8 activations and cache");
       }
     }
   }
@@ -166,6 +169,7 @@ TEST_P(LongEquivalenceTest, strangers_in_the_batch_do_not_change_a_bit) {
   const ModelOptions all_options[] = {
       {.dequantize = true, .weight_dtype = DType::kF32},
       {.kv_cache_dtype = DType::kBf16},  // FP8 weights and activations
+      {.kv_cache_dtype = DType::kF8E4M3},
       {.dequantize = true, .weight_dtype = DType::kBf16},
       {.attention_form = AttentionForm::kAbsorbed},
   };

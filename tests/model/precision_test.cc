@@ -1,4 +1,4 @@
-// What the cheaper number formats cost: FP8 activations, bf16 weights and a bf16 cache against our own
+// What the cheaper number formats cost: FP8 activations, bf16 weights, a bf16 or FP8 cache against our own
 // float32 path, at every position of the demo prompts with their greedy continuations. The bounds are
 // measured errors with some room; docs/accuracy.md holds the tables that this prints.
 
@@ -92,6 +92,9 @@ void check(const Bound& bound, const Rows& got, const Rows& expected) {
 
 constexpr ModelOptions kFp8 = {};
 constexpr ModelOptions kFp8Bf16Cache = {.kv_cache_dtype = DType::kBf16};
+constexpr ModelOptions kFp8Fp8Cache = {.kv_cache_dtype = DType::kF8E4M3};
+constexpr ModelOptions kFloat32Fp8Cache = {
+    .dequantize = true, .weight_dtype = DType::kF32, .kv_cache_dtype = DType::kF8E4M3};
 constexpr ModelOptions kBf16 = {.dequantize = true, .weight_dtype = DType::kBf16};
 constexpr ModelOptions kFloat32Bf16Cache = {
     .dequantize = true, .weight_dtype = DType::kF32, .kv_cache_dtype = DType::kBf16};
@@ -109,8 +112,10 @@ TEST(Precision, demo_model_stays_close_to_float32_in_cheaper_formats) {
   for (const Bound& bound : {
            Bound{"demo, FP8 weights and activations", kFp8, 0.12, 0.98},
            Bound{"demo, FP8, bf16 cache", kFp8Bf16Cache, 0.12, 0.98},
+           Bound{"demo, FP8, FP8 cache", kFp8Fp8Cache, 0.12, 0.98},
            Bound{"demo, bf16 weights", kBf16, 0.006, 0.99},
            Bound{"demo, float32 weights, bf16 cache", kFloat32Bf16Cache, 0.006, 0.99},
+           Bound{"demo, float32 weights, FP8 cache", kFloat32Fp8Cache, 0.05, 0.99},
        }) {
     check(bound, all_logits(demo, bound.options, texts), expected);
   }
@@ -162,6 +167,7 @@ TEST_F(Fp8FixturePrecision, every_position_stays_close_to_float32) {
            Bound{"v3-fp8 fixture, FP8 weights and activations", kFp8, 0.9, 0.35},
            Bound{"v3-fp8 fixture, bf16 weights", kBf16, 0.1, 0.9},
            Bound{"v3-fp8 fixture, float32 weights, bf16 cache", kFloat32Bf16Cache, 0.08, 0.9},
+           Bound{"v3-fp8 fixture, float32 weights, FP8 cache", kFloat32Fp8Cache, 0.6, 0.55},
        }) {
     check(bound, all_logits(fixture_, bound.options, prompts_), expected);
   }
