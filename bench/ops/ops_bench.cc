@@ -267,6 +267,7 @@ class OpsBench {
                                  .kv_len = len,
                                  .block_tables = tables,
                                  .tree_mask = {},
+                                 .plan = {},
                                  .scale = 0.07f,
                                  .out = out},
                                 *stream_);
@@ -282,15 +283,16 @@ class OpsBench {
     const Tensor max = memory_.tensor(DType::kF32, {tokens, heads});
     const Tensor sum = memory_.tensor(DType::kF32, {tokens, heads});
     const Tensor acc = memory_.tensor(DType::kF32, {tokens, heads, value});
+    const ops::ExpandedSegment segment{.num_rows = tokens, .num_tokens = tokens, .first = true};
     report({"mla_expanded", std::to_string(tokens) + "x16 heads, causal",
             static_cast<double>(kv.num_bytes()),
             static_cast<double>(tokens * tokens * heads * (nope + rope + value)), 1, [&](int) {
               ops::mla_expanded({.q = q,
                                  .kv = kv,
                                  .k_rope = k_rope,
+                                 .segments = {&segment, 1},
                                  .tree_mask = {},
                                  .scale = 0.07f,
-                                 .first = true,
                                  .state_max = max,
                                  .state_sum = sum,
                                  .state_acc = acc},

@@ -4,8 +4,10 @@
 //
 // Immutable after finish_loading(), thread-safe.
 
+#include "layers/attention_plan.h"
 #include "layers/forward_batch.h"
 #include "layers/step_buffers.h"
+#include "ops/activation.h"
 #include "ops/kv_format.h"
 #include "ops/stream.h"
 #include "tensor/tensor.h"
@@ -16,6 +18,7 @@ namespace fathom::layers {
 struct LayerStep {
   const ForwardBatch& batch;
   const StepBuffers& buffers;  // cut to the step's tokens
+  const AttentionPlan& plan;   // of the step
   ops::KvCache cache;          // of this layer
   ops::Stream& stream;
 };
@@ -23,8 +26,8 @@ struct LayerStep {
 class Attention {
  public:
   virtual ~Attention() = default;
-  // x, out  act[tokens, hidden_size]. Writes this step's rows of the cache.
-  virtual void forward(const tensor::Tensor& x, const LayerStep& step,
+  // x, out  [tokens, hidden_size]. Writes this step's rows of the cache.
+  virtual void forward(const ops::Activation& x, const LayerStep& step,
                        const tensor::Tensor& out) const = 0;
   // Derives weights from loaded parameters. Waits for the stream.
   virtual void finish_loading(ops::Stream& stream) = 0;

@@ -27,13 +27,17 @@ DecoderLayer::DecoderLayer(int layer_idx, const config::ModelConfig& config, Wei
           make_rms_norm(layer_prefix(layer_idx) + "post_attention_layernorm.weight",
                         config.hidden_size, config, builder)),
       attention_(std::make_unique<Mla>(layer_prefix(layer_idx) + "self_attn.", config, builder)),
-      mlp_(make_mlp(layer_idx, config, builder)) {}
+      mlp_(make_mlp(layer_idx, config, builder)),
+      quantises_rows_(builder.fused().rms_norm_quantize) {}
 
 void DecoderLayer::forward(ResidualStream& residual_stream, const LayerStep& step) const {
-  const tensor::Tensor& normed = step.buffers.normed;
+  NormedRows normed{.values = step.buffers.normed, .quantised = {}};
+  if (quantises_rows_) normed = {.values = {}, .quantised = step.buffers.normed_f8};
   residual_stream.normalise(input_layernorm_, normed, step.stream);
-  attention_->forward(normed, step, residual_stream.branch());
+  attention_->forward(normed.input(), step, residual_stream.branch());
   residual_stream.set_pending();
+  // The gate reads the rows as they are.
+  if (std::holds_alternative<Moe>(mlp_)) normed.values = step.buffers.normed;
   residual_stream.normalise(post_attention_layernorm_, normed, step.stream);
   std::visit([&](const auto& mlp) { mlp.forward(normed, step, residual_stream.branch()); }, mlp_);
   residual_stream.set_pending();

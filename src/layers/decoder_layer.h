@@ -28,6 +28,7 @@ class DecoderLayer {
   RmsNorm input_layernorm_, post_attention_layernorm_;
   std::unique_ptr<Attention> attention_;
   std::variant<Ffn, Moe> mlp_;
+  bool quantises_rows_;  // in the normalisations, for all matrices
 };
 
 // "model.layers.3."

@@ -1,5 +1,6 @@
 #include "layers/ffn.h"
 
+#include "layers/linear_pair.h"
 #include "ops/linear.h"
 #include "ops/silu_mul.h"
 
@@ -9,42 +10,56 @@ using tensor::Tensor;
 
 Ffn::Ffn(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder)
     : shape_(shape),
+      fused_(builder.fused()),
       gate_up_(builder.stacked({prefix + "gate_proj.weight", prefix + "up_proj.weight"},
                                shape.intermediate_size, shape.hidden_size)),
       down_(builder.matrix(prefix + "down_proj.weight", shape.hidden_size,
                            shape.intermediate_size)) {}
 
-void Ffn::forward(const Tensor& x, const LayerStep& step, const Tensor& out) const {
-  const int64_t tokens = x.dim(0), inter = shape_.intermediate_size;
+void Ffn::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
+  const int64_t tokens = out.dim(0), inter = shape_.intermediate_size;
   const Tensor gate_up =
       step.buffers.ffn.gate_up.slice(0, 0, tokens * 2 * inter).reshape({tokens, 2, inter});
-  const Tensor gated = step.buffers.ffn.gated.slice(0, 0, tokens * inter).reshape({tokens, inter});
-  project_up(x, gate_up, step.stream);
-  ops::silu_mul({.gate_up = gate_up, .out = gated}, step.stream);
-  ops::linear({.x = gated, .weight = down_, .out = out}, step.stream);
+  project_up(x.input(), gate_up, step.stream);
+  ops::linear({.x = activate(gate_up, step), .weight = down_, .out = out}, step.stream);
 }
 
-void Ffn::project_up(const Tensor& x, const Tensor& gate_up, ops::Stream& stream) const {
-  const int64_t tokens = x.dim(0), inter = shape_.intermediate_size;
+ops::Activation Ffn::activate(const Tensor& gate_up, const LayerStep& step) const {
+  const int64_t tokens = gate_up.dim(0), inter = shape_.intermediate_size;
+  const FfnBuffers& buffers = step.buffers.ffn;
+  if (!fused_.silu_mul_quantize) {
+    const Tensor gated = buffers.gated.slice(0, 0, tokens * inter).reshape({tokens, inter});
+    ops::silu_mul({.gate_up = gate_up, .out = gated}, step.stream);
+    return gated;
+  }
+  const int64_t blocks = ops::num_scale_blocks(inter);
+  const ops::Activation gated(
+      buffers.gated_f8.slice(0, 0, tokens * inter).reshape({tokens, inter}),
+      buffers.gated_scale.slice(0, 0, tokens * blocks).reshape({tokens, blocks}));
+  ops::silu_mul_quantize({.gate_up = gate_up, .quantised = gated}, step.stream);
+  return gated;
+}
+
+void Ffn::project_up(const ops::Activation& x, const Tensor& gate_up, ops::Stream& stream) const {
+  const int64_t tokens = gate_up.dim(0), inter = shape_.intermediate_size;
   const Tensor rows = gate_up.reshape({tokens, 2 * inter});
   const bool is_fp8 = !gate_up_.scale.is_null();
-  if (is_fp8 && inter % 128 != 0) {
+  if (is_fp8 && inter % ops::kScaleBlock != 0) {
     // The last scale block of the gate is partial, so the two are no single matrix with 128x128
     // blocks.
-    for (int64_t i = 0; i < 2; ++i) {
-      ops::linear({.x = x,
-                   .weight = {.data = gate_up_.data[i], .scale = gate_up_.scale[i]},
-                   .out = rows.slice(1, i * inter, (i + 1) * inter)},
-                  stream);
-    }
-    return;
+    const auto half = [&](int64_t i) {
+      return ops::LinearPairArgs::Product{
+          .weight = {.data = gate_up_.data[i], .scale = gate_up_.scale[i]},
+          .out = rows.slice(1, i * inter, (i + 1) * inter)};
+    };
+    return linear_pair(fused_, {.x = x, .a = half(0), .b = half(1)}, stream);
   }
-  ops::Weight fused{.data = gate_up_.data.reshape({2 * inter, shape_.hidden_size}), .scale = {}};
+  ops::Weight whole{.data = gate_up_.data.reshape({2 * inter, shape_.hidden_size}), .scale = {}};
   if (is_fp8) {
     const Tensor& scale = gate_up_.scale;
-    fused.scale = scale.reshape({2 * scale.dim(1), scale.dim(2)});
+    whole.scale = scale.reshape({2 * scale.dim(1), scale.dim(2)});
   }
-  ops::linear({.x = x, .weight = fused, .out = rows}, stream);
+  ops::linear({.x = x, .weight = whole, .out = rows}, stream);
 }
 
 }  // namespace fathom::layers

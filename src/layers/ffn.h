@@ -8,6 +8,7 @@
 #include <string>
 
 #include "layers/attention.h"
+#include "layers/rms_norm.h"
 #include "layers/weight_builder.h"
 
 namespace fathom::layers {
@@ -20,14 +21,21 @@ class Ffn {
  public:
   Ffn(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder);
 
-  // x, out  act[tokens, hidden_size]
-  void forward(const tensor::Tensor& x, const LayerStep& step, const tensor::Tensor& out) const;
+  // x, out  [tokens, hidden_size]
+  void forward(const NormedRows& x, const LayerStep& step, const tensor::Tensor& out) const;
+
+  // [2, intermediate_size, hidden_size] and [hidden_size, intermediate_size]
+  const ops::Weight& gate_up() const { return gate_up_; }
+  const ops::Weight& down() const { return down_; }
 
  private:
-  void project_up(const tensor::Tensor& x, const tensor::Tensor& gate_up,
+  void project_up(const ops::Activation& x, const tensor::Tensor& gate_up,
                   ops::Stream& stream) const;
+  // silu(gate) * up, quantised where the backend does both at once.
+  ops::Activation activate(const tensor::Tensor& gate_up, const LayerStep& step) const;
 
   FfnShape shape_;
+  FusedOps fused_;
   ops::Weight gate_up_;  // [2, intermediate_size, hidden_size], gate first
   ops::Weight down_;
 };

@@ -1,8 +1,8 @@
 #include "layers/mla.h"
 
-#include <algorithm>
 #include <vector>
 
+#include "layers/linear_pair.h"
 #include "ops/head_linear.h"
 #include "ops/kv_cache.h"
 #include "ops/linear.h"
@@ -49,7 +49,8 @@ Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBui
       v_head_dim_(config.v_head_dim),
       kv_lora_rank_(config.kv_lora_rank),
       softmax_scale_(config::make_rope_params(config).softmax_scale),
-      has_q_lora_(config.q_lora_rank.has_value()) {
+      has_q_lora_(config.q_lora_rank.has_value()),
+      fused_(builder.fused()) {
   const int64_t hidden_size = config.hidden_size;
   const int64_t q_dim = num_heads_ * config.qk_head_dim();
   if (has_q_lora_) {
@@ -79,33 +80,36 @@ void Mla::finish_loading(ops::Stream& stream) {
   }
 }
 
-void Mla::forward(const Tensor& x, const LayerStep& step, const Tensor& out) const {
-  project_queries(x, step);
-  append_cache(x, step);
+void Mla::forward(const ops::Activation& x, const LayerStep& step, const Tensor& out) const {
+  project(x, step);
+  append_cache(step);
   if (step.batch.num_absorbed_tokens > 0) attend_absorbed(step);
-  for (const ExpandedSequence& sequence : step.batch.expanded) attend_expanded(step, sequence);
-  const Tensor heads_out = step.buffers.mla.out.reshape({x.dim(0), num_heads_ * v_head_dim_});
+  if (!step.plan.expanded_calls.empty()) attend_expanded(step);
+  const Tensor heads_out = step.buffers.mla.out.reshape({out.dim(0), num_heads_ * v_head_dim_});
   ops::linear({.x = heads_out, .weight = o_proj_, .out = out}, step.stream);
 }
 
-void Mla::project_queries(const Tensor& x, const LayerStep& step) const {
+void Mla::project(const ops::Activation& x, const LayerStep& step) const {
   const MlaBuffers& buffers = step.buffers.mla;
-  const Tensor q = buffers.q.reshape({x.dim(0), num_heads_ * buffers.q.dim(2)});
+  const Tensor q = buffers.q.reshape({buffers.q.dim(0), num_heads_ * buffers.q.dim(2)});
+  linear_pair(
+      fused_,
+      {.x = x,
+       .a = {.weight = has_q_lora_ ? q_a_proj_ : q_proj_, .out = has_q_lora_ ? buffers.q_a : q},
+       .b = {.weight = kv_a_proj_, .out = buffers.kv_a}},
+      step.stream);
   if (has_q_lora_) {
-    ops::linear({.x = x, .weight = q_a_proj_, .out = buffers.q_a}, step.stream);
-    q_a_layernorm_.forward(buffers.q_a, buffers.q_a, step.stream);
-    ops::linear({.x = buffers.q_a, .weight = q_proj_, .out = q}, step.stream);
-  } else {
-    ops::linear({.x = x, .weight = q_proj_, .out = q}, step.stream);
+    NormedRows normed{.values = buffers.q_a, .quantised = {}};
+    if (fused_.rms_norm_quantize) normed = {.values = {}, .quantised = buffers.q_a_f8};
+    q_a_layernorm_.forward(buffers.q_a, {}, normed, step.stream);
+    ops::linear({.x = normed.input(), .weight = q_proj_, .out = q}, step.stream);
   }
   const Tensor q_rope = buffers.q.slice(2, qk_nope_head_dim_, buffers.q.dim(2));
   ops::rope({.x = q_rope, .table = step.buffers.rope_table}, step.stream);
 }
 
-void Mla::append_cache(const Tensor& x, const LayerStep& step) const {
-  const Tensor& kv_a = step.buffers.mla.kv_a;
-  ops::linear({.x = x, .weight = kv_a_proj_, .out = kv_a}, step.stream);
-  ops::kv_append({.kv_a = kv_a,
+void Mla::append_cache(const LayerStep& step) const {
+  ops::kv_append({.kv_a = step.buffers.mla.kv_a,
                   .weight = kv_a_layernorm_.weight,
                   .eps = kv_a_layernorm_.eps,
                   .table = step.buffers.rope_table,
@@ -123,37 +127,31 @@ void Mla::attend_absorbed(const LayerStep& step) const {
   const Tensor out_latent = buffers.out_latent.slice(0, 0, tokens);
   ops::head_linear({.x = q.slice(2, 0, qk_nope_head_dim_), .weight = w_uk_, .out = q_latent},
                    step.stream);
-  ops::mla_absorbed(
-      {.q_latent = q_latent,
-       .q_rope = q.slice(2, qk_nope_head_dim_, q.dim(2)),
-       .cache = step.cache,
-       .query_start = batch.query_start.slice(0, 0, sequences + 1),
-       .kv_len = batch.kv_len.slice(0, 0, sequences),
-       .block_tables = batch.block_tables.slice(0, 0, sequences),
-       .tree_mask = batch.tree_mask.is_null() ? Tensor() : batch.tree_mask.slice(0, 0, tokens),
-       .scale = softmax_scale_,
-       .out = out_latent},
-      step.stream);
+  ops::mla_absorbed({.q_latent = q_latent,
+                     .q_rope = q.slice(2, qk_nope_head_dim_, q.dim(2)),
+                     .cache = step.cache,
+                     .query_start = batch.query_start.slice(0, 0, sequences + 1),
+                     .kv_len = batch.kv_len.slice(0, 0, sequences),
+                     .block_tables = batch.block_tables.slice(0, 0, sequences),
+                     .tree_mask = absorbed_tree_mask(batch),
+                     .plan = step.plan.absorbed,
+                     .scale = softmax_scale_,
+                     .out = out_latent},
+                    step.stream);
   ops::head_linear({.x = out_latent, .weight = w_uv_, .out = buffers.out.slice(0, 0, tokens)},
                    step.stream);
 }
 
-void Mla::attend_expanded(const LayerStep& step, const ExpandedSequence& sequence) const {
+void Mla::attend_expanded(const LayerStep& step) const {
   const MlaBuffers& buffers = step.buffers.mla;
-  const int64_t token_begin = sequence.token_begin;
-  const int64_t token_end = token_begin + sequence.num_tokens;
-  const int64_t num_rows = sequence.kv_begin + sequence.num_tokens;
-  const int64_t chunk_rows = buffers.kv.dim(0);
-  const auto of_sequence = [&](const Tensor& t) { return t.slice(0, token_begin, token_end); };
-  for (int64_t begin = 0; begin < num_rows; begin += chunk_rows) {
-    const int64_t rows = std::min(num_rows - begin, chunk_rows);
+  for (const std::vector<ops::ExpandedSegment>& segments : step.plan.expanded_calls) {
+    const int64_t rows = segments.back().buffer_begin + segments.back().num_rows;
     const Tensor latent = buffers.latent.slice(0, 0, rows);
     const Tensor k_rope = buffers.k_rope.slice(0, 0, rows);
     const Tensor kv = buffers.kv.slice(0, 0, rows);
     ops::kv_gather({.cache = step.cache,
-                    .block_table = step.batch.block_tables[sequence.sequence_idx],
-                    .begin = begin,
-                    .end = begin + rows,
+                    .block_tables = step.batch.block_tables,
+                    .segments = segments,
                     .latent = latent,
                     .k_rope = k_rope},
                    step.stream);
@@ -161,23 +159,23 @@ void Mla::attend_expanded(const LayerStep& step, const ExpandedSequence& sequenc
                  .weight = {.data = kv_b_proj_, .scale = {}},
                  .out = kv.reshape({rows, kv_b_proj_.dim(0)})},
                 step.stream);
-    ops::mla_expanded(
-        {.q = of_sequence(buffers.q),
-         .kv = kv,
-         .k_rope = k_rope,
-         .query_begin = sequence.kv_begin,
-         .key_begin = begin,
-         .tree_mask = sequence.has_tree_mask ? of_sequence(step.batch.tree_mask) : Tensor(),
-         .scale = softmax_scale_,
-         .first = begin == 0,
-         .state_max = of_sequence(buffers.state_max),
-         .state_sum = of_sequence(buffers.state_sum),
-         .state_acc = of_sequence(buffers.state_acc)},
-        step.stream);
+    ops::mla_expanded({.q = buffers.q,
+                       .kv = kv,
+                       .k_rope = k_rope,
+                       .segments = segments,
+                       .tree_mask = step.batch.tree_mask,
+                       .scale = softmax_scale_,
+                       .state_max = buffers.state_max,
+                       .state_sum = buffers.state_sum,
+                       .state_acc = buffers.state_acc},
+                      step.stream);
   }
-  ops::mla_finish({.state_sum = of_sequence(buffers.state_sum),
-                   .state_acc = of_sequence(buffers.state_acc),
-                   .out = of_sequence(buffers.out)},
+  const auto expanded = [&](const Tensor& t) {
+    return t.slice(0, step.plan.expanded_begin, step.plan.expanded_end);
+  };
+  ops::mla_finish({.state_sum = expanded(buffers.state_sum),
+                   .state_acc = expanded(buffers.state_acc),
+                   .out = expanded(buffers.out)},
                   step.stream);
 }
 

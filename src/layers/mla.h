@@ -23,19 +23,21 @@ class Mla : public Attention {
   // prefix: "model.layers.3.self_attn."
   Mla(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
 
-  void forward(const tensor::Tensor& x, const LayerStep& step,
+  void forward(const ops::Activation& x, const LayerStep& step,
                const tensor::Tensor& out) const override;
   void finish_loading(ops::Stream& stream) override;
 
  private:
-  void project_queries(const tensor::Tensor& x, const LayerStep& step) const;
-  void append_cache(const tensor::Tensor& x, const LayerStep& step) const;
+  // q, rotated, and kv_a.
+  void project(const ops::Activation& x, const LayerStep& step) const;
+  void append_cache(const LayerStep& step) const;
   void attend_absorbed(const LayerStep& step) const;
-  void attend_expanded(const LayerStep& step, const ExpandedSequence& sequence) const;
+  void attend_expanded(const LayerStep& step) const;
 
   int64_t num_heads_, qk_nope_head_dim_, v_head_dim_, kv_lora_rank_;
   float softmax_scale_;
   bool has_q_lora_;
+  FusedOps fused_;
 
   ops::Weight q_a_proj_;  // null without q_lora_rank
   RmsNorm q_a_layernorm_;

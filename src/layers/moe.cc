@@ -55,25 +55,33 @@ Moe::Moe(const std::string& prefix, const config::ModelConfig& config, WeightBui
         prefix + "shared_experts.",
         FfnShape{.hidden_size = hidden_size, .intermediate_size = inter * config.n_shared_experts},
         builder);
+    shares_call_ = builder.fused().moe_experts_shared;
   }
 }
 
-void Moe::forward(const Tensor& x, const LayerStep& step, const Tensor& out) const {
+void Moe::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
   const FfnBuffers& buffers = step.buffers.ffn;
   ops::MoeGateArgs gate = gate_;
-  gate.x = x;
+  gate.x = x.values;
+  gate.slots = step.batch.kv_slots;
   gate.ids = buffers.ids;
   gate.weights = buffers.weights;
   ops::moe_gate(gate, step.stream);
+  ops::MoeExpertsArgs routed{.x = x.input(),
+                             .ids = buffers.ids,
+                             .weights = buffers.weights,
+                             .gate_up = gate_up_,
+                             .down = down_,
+                             .out = out};
+  if (shares_call_) {
+    return ops::moe_experts_shared({.experts = routed,
+                                    .shared_gate_up = shared_experts_->gate_up(),
+                                    .shared_down = shared_experts_->down()},
+                                   step.stream);
+  }
   if (shared_experts_) shared_experts_->forward(x, step, out);
-  ops::moe_experts({.x = x,
-                    .ids = buffers.ids,
-                    .weights = buffers.weights,
-                    .gate_up = gate_up_,
-                    .down = down_,
-                    .accumulate = shared_experts_.has_value(),
-                    .out = out},
-                   step.stream);
+  routed.accumulate = shared_experts_.has_value();
+  ops::moe_experts(routed, step.stream);
 }
 
 }  // namespace fathom::layers

@@ -19,14 +19,15 @@ class Moe {
   // prefix: "model.layers.3.mlp."
   Moe(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
 
-  // x, out  act[tokens, hidden_size]
-  void forward(const tensor::Tensor& x, const LayerStep& step, const tensor::Tensor& out) const;
+  // x, out  [tokens, hidden_size]. REQUIRES: x has values, which the gate reads.
+  void forward(const NormedRows& x, const LayerStep& step, const tensor::Tensor& out) const;
 
  private:
   ops::MoeGateArgs gate_;  // everything but x and the outputs
   ops::Weight gate_up_;    // [n_routed_experts, 2, moe_intermediate_size, hidden_size]
   ops::Weight down_;       // [n_routed_experts, hidden_size, moe_intermediate_size]
   std::optional<Ffn> shared_experts_;
+  bool shares_call_ = false;  // shared and routed experts in one call
 };
 
 }  // namespace fathom::layers

@@ -27,7 +27,7 @@ void MtpLayer::forward(const Tensor& hidden, const Tensor& embedding, const Laye
   ResidualStream residual_stream(step.buffers.residual, step.buffers.branch);
   ops::linear({.x = input, .weight = eh_proj_, .out = residual_stream.residual()}, step.stream);
   block_.forward(residual_stream, step);
-  residual_stream.normalise(norm_, out, step.stream);
+  residual_stream.normalise(norm_, {.values = out, .quantised = {}}, step.stream);
 }
 
 }  // namespace fathom::layers

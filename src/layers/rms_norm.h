@@ -4,8 +4,8 @@
 // next normalisation in the same pass over memory.
 //
 //   ResidualStream stream_of_tokens(buffers.residual, buffers.branch);
-//   stream_of_tokens.normalise(input_layernorm, normed, stream);     // folds the branch in
-//   attention.forward(normed, step, stream_of_tokens.branch());      // the new branch
+//   stream_of_tokens.normalise(input_layernorm, {.values = normed}, stream);     // folds the branch in
+//   attention.forward(normed, step, stream_of_tokens.branch());                  // the new branch
 //   stream_of_tokens.set_pending();
 //
 // Views; the buffers must outlive them.
@@ -18,12 +18,32 @@
 
 namespace fathom::layers {
 
+// Where normed rows go. Quantised ones are made where their place is not null: the backend then has the fused
+// operator, and matrices read them instead of quantising each for itself.
+struct NormedRows {
+  tensor::Tensor values;      // act[rows, dim]; null = nobody wants them, REQUIRES quantised
+  ops::Activation quantised;  // f8_e4m3[rows, dim] with scales, or null
+
+  // What FP8 or other matrices read.
+  ops::Activation input() const {
+    return quantised.is_null() ? ops::Activation(values) : quantised;
+  }
+};
+
 struct RmsNorm {
   tensor::Tensor weight;
   float eps = 1e-6f;
 
   void forward(const tensor::Tensor& x, const tensor::Tensor& out, ops::Stream& stream) const {
     ops::rms_norm({.x = x, .weight = weight, .eps = eps, .residual = {}, .out = out}, stream);
+  }
+  // residual may be null.
+  void forward(const tensor::Tensor& x, const tensor::Tensor& residual, const NormedRows& out,
+               ops::Stream& stream) const {
+    const ops::RmsNormArgs norm{
+        .x = x, .weight = weight, .eps = eps, .residual = residual, .out = out.values};
+    if (out.quantised.is_null()) return ops::rms_norm(norm, stream);
+    ops::rms_norm_quantize({.norm = norm, .quantised = out.quantised}, stream);
   }
 };
 
@@ -39,11 +59,9 @@ class ResidualStream {
       : residual_(residual), branch_(branch) {}
 
   // out = norm(residual + branch); afterwards `residual` holds the sum and the branch is free.
-  void normalise(const RmsNorm& norm, const tensor::Tensor& out, ops::Stream& stream) {
-    if (!pending_) return norm.forward(residual_, out, stream);
-    ops::rms_norm(
-        {.x = branch_, .weight = norm.weight, .eps = norm.eps, .residual = residual_, .out = out},
-        stream);
+  void normalise(const RmsNorm& norm, const NormedRows& out, ops::Stream& stream) {
+    if (!pending_) return norm.forward(residual_, {}, out, stream);
+    norm.forward(branch_, residual_, out, stream);
     pending_ = false;
   }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "ops/mla.h"
+#include "tensor/scale_block.h"
+
 namespace fathom::layers {
 namespace {
 
@@ -9,23 +12,33 @@ using tensor::Arena;
 using tensor::DType;
 using tensor::Tensor;
 
+// Quantised rows with their scales.
+ops::Activation carve_f8(Arena& arena, int64_t rows, int64_t dim) {
+  const Tensor q = arena.allocate(DType::kF8E4M3, {rows, dim});
+  return {q, arena.allocate(DType::kF32, {rows, tensor::num_scale_blocks(dim)})};
+}
+
 MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes) {
   const config::ModelConfig& config = *sizes.config;
   const int64_t tokens = sizes.max_batch_tokens, heads = config.num_attention_heads;
   const int64_t chunk = sizes.expand_chunk_tokens;
   MlaBuffers mla;
-  if (config.q_lora_rank) mla.q_a = arena.allocate(sizes.act, {tokens, *config.q_lora_rank});
-  mla.q = arena.allocate(sizes.act, {tokens, heads, config.qk_head_dim()});
-  mla.kv_a = arena.allocate(sizes.act, {tokens, config.kv_dim()});
-  mla.out = arena.allocate(sizes.act, {tokens, heads, config.v_head_dim});
+  if (config.q_lora_rank) {
+    mla.q_a = arena.allocate(sizes.backend->act, {tokens, *config.q_lora_rank});
+    if (sizes.fused.rms_norm_quantize) mla.q_a_f8 = carve_f8(arena, tokens, *config.q_lora_rank);
+  }
+  mla.q = arena.allocate(sizes.backend->act, {tokens, heads, config.qk_head_dim()});
+  mla.kv_a = arena.allocate(sizes.backend->act, {tokens, config.kv_dim()});
+  mla.out = arena.allocate(sizes.backend->act, {tokens, heads, config.v_head_dim});
 
   const int64_t forms = arena.mark();
-  mla.q_latent = arena.allocate(sizes.act, {tokens, heads, config.kv_lora_rank});
-  mla.out_latent = arena.allocate(sizes.act, {tokens, heads, config.kv_lora_rank});
+  mla.q_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
+  mla.out_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
   arena.rewind(forms);
-  mla.latent = arena.allocate(sizes.act, {chunk, config.kv_lora_rank});
-  mla.k_rope = arena.allocate(sizes.act, {chunk, config.qk_rope_head_dim});
-  mla.kv = arena.allocate(sizes.act, {chunk, heads, config.qk_nope_head_dim + config.v_head_dim});
+  mla.latent = arena.allocate(sizes.backend->act, {chunk, config.kv_lora_rank});
+  mla.k_rope = arena.allocate(sizes.backend->act, {chunk, config.qk_rope_head_dim});
+  mla.kv = arena.allocate(sizes.backend->act,
+                          {chunk, heads, config.qk_nope_head_dim + config.v_head_dim});
   mla.state_max = arena.allocate(DType::kF32, {tokens, heads});
   mla.state_sum = arena.allocate(DType::kF32, {tokens, heads});
   mla.state_acc = arena.allocate(DType::kF32, {tokens, heads, config.v_head_dim});
@@ -38,8 +51,12 @@ FfnBuffers carve_ffn(Arena& arena, const StepBufferSizes& sizes) {
   const int64_t shared = int64_t{config.moe_intermediate_size} * config.n_shared_experts;
   const int64_t widest = std::max<int64_t>(config.intermediate_size, shared);
   FfnBuffers ffn;
-  ffn.gate_up = arena.allocate(sizes.act, {tokens * 2 * widest});
-  ffn.gated = arena.allocate(sizes.act, {tokens * widest});
+  ffn.gate_up = arena.allocate(sizes.backend->act, {tokens * 2 * widest});
+  ffn.gated = arena.allocate(sizes.backend->act, {tokens * widest});
+  if (sizes.fused.silu_mul_quantize) {
+    ffn.gated_f8 = arena.allocate(DType::kF8E4M3, {tokens * widest});
+    ffn.gated_scale = arena.allocate(DType::kF32, {tokens * tensor::num_scale_blocks(widest)});
+  }
   if (config.n_routed_experts > 0) {
     ffn.ids = arena.allocate(DType::kI32, {tokens, config.num_experts_per_tok});
     ffn.weights = arena.allocate(DType::kF32, {tokens, config.num_experts_per_tok});
@@ -53,13 +70,20 @@ StepBuffers StepBuffers::carve(Arena& arena, const StepBufferSizes& sizes) {
   const int64_t tokens = sizes.max_batch_tokens, hidden_size = sizes.config->hidden_size;
   StepBuffers buffers;
   buffers.rope_table = arena.allocate(DType::kF32, {tokens, sizes.config->qk_rope_head_dim});
-  buffers.residual = arena.allocate(sizes.act, {tokens, hidden_size});
-  buffers.branch = arena.allocate(sizes.act, {tokens, hidden_size});
-  buffers.normed = arena.allocate(sizes.act, {tokens, hidden_size});
-  buffers.hidden = arena.allocate(sizes.act, {tokens, hidden_size});
+  buffers.residual = arena.allocate(sizes.backend->act, {tokens, hidden_size});
+  buffers.branch = arena.allocate(sizes.backend->act, {tokens, hidden_size});
+  buffers.normed = arena.allocate(sizes.backend->act, {tokens, hidden_size});
+  if (sizes.fused.rms_norm_quantize) buffers.normed_f8 = carve_f8(arena, tokens, hidden_size);
+  buffers.hidden = arena.allocate(sizes.backend->act, {tokens, hidden_size});
+  // A sequence has a token at least.
+  if (sizes.fused.mla_plan)
+    buffers.plan = arena.allocate(
+        DType::kU8,
+        {sizes.backend->mla_plan_bytes(
+            {.tokens = tokens, .sequences = tokens, .heads = sizes.config->num_attention_heads})});
   if (sizes.has_mtp) {
-    buffers.mtp_input = arena.allocate(sizes.act, {tokens, 2 * hidden_size});
-    buffers.mtp_hidden = arena.allocate(sizes.act, {tokens, hidden_size});
+    buffers.mtp_input = arena.allocate(sizes.backend->act, {tokens, 2 * hidden_size});
+    buffers.mtp_hidden = arena.allocate(sizes.backend->act, {tokens, hidden_size});
   }
   const int64_t phases = arena.mark();
   buffers.mla = carve_mla(arena, sizes);
@@ -76,6 +100,8 @@ StepBuffers StepBuffers::for_tokens(int64_t tokens) const {
                     &cut.mla.state_sum, &cut.mla.state_acc, &cut.ffn.ids, &cut.ffn.weights}) {
     if (!t->is_null()) *t = t->slice(0, 0, tokens);
   }
+  for (ops::Activation* rows : {&cut.normed_f8, &cut.mla.q_a_f8})
+    if (!rows->is_null()) *rows = rows->rows(0, tokens);
   return cut;
 }
 

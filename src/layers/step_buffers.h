@@ -10,16 +10,20 @@
 // Views only; the arena's memory must outlive them.
 
 #include "config/model_config.h"
+#include "layers/fused_ops.h"
+#include "ops/activation.h"
 #include "tensor/arena.h"
 #include "tensor/tensor.h"
 
 namespace fathom::layers {
 
 struct MlaBuffers {
-  tensor::Tensor q_a;   // act[tokens, q_lora_rank]                       null without q_lora_rank
-  tensor::Tensor q;     // act[tokens, heads, qk_head_dim]
-  tensor::Tensor kv_a;  // act[tokens, kv_dim]
-  tensor::Tensor out;   // act[tokens, heads, v_head_dim]
+  tensor::Tensor q_a;  // act[tokens, q_lora_rank]                       null without q_lora_rank
+  ops::Activation
+      q_a_f8;  // the same quantised           null where nothing is quantised ahead of its use
+  tensor::Tensor q;                     // act[tokens, heads, qk_head_dim]
+  tensor::Tensor kv_a;                  // act[tokens, kv_dim]
+  tensor::Tensor out;                   // act[tokens, heads, v_head_dim]
   tensor::Tensor q_latent, out_latent;  // act[tokens, heads, kv_lora_rank]  absorbed
   tensor::Tensor latent;  // act[expand_chunk_tokens, kv_lora_rank]         expanded, as the rest
   tensor::Tensor k_rope;  // act[expand_chunk_tokens, qk_rope_head_dim]
@@ -29,15 +33,18 @@ struct MlaBuffers {
 };
 
 struct FfnBuffers {
-  tensor::Tensor gate_up;  // act[2 * tokens * widest FFN]  one row, shaped by each FFN
-  tensor::Tensor gated;    // act[tokens * widest FFN]
-  tensor::Tensor ids;      // i32[tokens, num_experts_per_tok]   null in dense models
-  tensor::Tensor weights;  // f32[tokens, num_experts_per_tok]
+  tensor::Tensor gate_up;      // act[2 * tokens * widest FFN]  one row, shaped by each FFN
+  tensor::Tensor gated;        // act[tokens * widest FFN]
+  tensor::Tensor gated_f8;     // f8_e4m3[tokens * widest FFN]  null like q_a_f8
+  tensor::Tensor gated_scale;  // f32[tokens * scale blocks of the widest FFN]
+  tensor::Tensor ids;          // i32[tokens, num_experts_per_tok]   null in dense models
+  tensor::Tensor weights;      // f32[tokens, num_experts_per_tok]
 };
 
 struct StepBufferSizes {
   const config::ModelConfig* config = nullptr;
-  tensor::DType act = tensor::DType::kF32;
+  const ops::Backend* backend = nullptr;
+  FusedOps fused{};
   int64_t max_batch_tokens = 0;
   int64_t expand_chunk_tokens = 0;
   bool has_mtp = false;
@@ -47,9 +54,11 @@ struct StepBuffers {
   tensor::Tensor rope_table;        // f32[tokens, qk_rope_head_dim]
   tensor::Tensor residual, branch;  // act[tokens, hidden_size]  the residual stream is their sum
   tensor::Tensor normed;            // act[tokens, hidden_size]
+  ops::Activation normed_f8;        // the same quantised, null like q_a_f8
   tensor::Tensor hidden;            // act[tokens, hidden_size]  after the final norm
   tensor::Tensor mtp_input;         // act[tokens, 2 * hidden_size]  null without MTP
   tensor::Tensor mtp_hidden;        // act[tokens, hidden_size]
+  tensor::Tensor plan;  // u8[bytes] of ops::mla_plan, null where the backend has no such plan
   MlaBuffers mla;
   FfnBuffers ffn;
 

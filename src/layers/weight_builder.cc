@@ -4,11 +4,8 @@ namespace fathom::layers {
 namespace {
 
 using tensor::DType;
+using tensor::num_scale_blocks;
 using tensor::Tensor;
-
-constexpr int64_t kScaleBlock = 128;
-
-int64_t num_scale_blocks(int64_t n) { return (n + kScaleBlock - 1) / kScaleBlock; }
 
 }  // namespace
 

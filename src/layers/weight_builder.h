@@ -1,9 +1,9 @@
 #pragma once
 // WeightBuilder: takes memory for weights from an arena and lists them as parameters to load.
 // Layers use it in their constructors, so a layer's shapes, names and memory are written down in
-// one place. Building a network against a measuring arena gives the bytes that its weights need.
+// one place; they also ask it which fused operators to run. Building a network against a measuring arena gives the bytes that its weights need.
 //
-//   WeightBuilder builder(arena, {.plain = DType::kBf16, .fp8 = true}, parameters);
+//   WeightBuilder builder(arena, {.plain = DType::kBf16, .fp8 = true}, backend, parameters);
 //   ops::Weight o_proj = builder.matrix(prefix + "o_proj.weight", hidden_size, heads * v_head_dim);
 //
 // Keeps references to arena and parameters. Not synchronised.
@@ -12,22 +12,21 @@
 #include <string>
 #include <vector>
 
+#include "layers/fused_ops.h"
 #include "ops/linear.h"
 #include "tensor/arena.h"
 #include "weights/parameter.h"
 
 namespace fathom::layers {
 
-struct WeightTypes {
-  tensor::DType plain = tensor::DType::kBf16;  // of everything that is not FP8: f32 or bf16
-  bool fp8 = false;                            // matrices that the checkpoint quantises stay FP8
-};
-
 class WeightBuilder {
  public:
-  WeightBuilder(tensor::Arena& arena, const WeightTypes& types,
+  WeightBuilder(tensor::Arena& arena, const WeightTypes& types, const ops::Backend& backend,
                 std::vector<weights::Parameter>& parameters)
-      : arena_(arena), types_(types), parameters_(parameters) {}
+      : arena_(arena),
+        types_(types),
+        fused_(FusedOps::of(backend, types)),
+        parameters_(parameters) {}
 
   // [dim], of ones when dummy weights are asked for.
   tensor::Tensor norm(const std::string& name, int64_t dim);
@@ -44,10 +43,12 @@ class WeightBuilder {
   tensor::Tensor derived(tensor::DType dtype, std::initializer_list<int64_t> shape);
 
   const WeightTypes& types() const { return types_; }
+  const FusedOps& fused() const { return fused_; }
 
  private:
   tensor::Arena& arena_;
   WeightTypes types_;
+  FusedOps fused_;
   std::vector<weights::Parameter>& parameters_;
 };
 

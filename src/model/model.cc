@@ -51,7 +51,7 @@ std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const Mo
   tensor::Arena measure;
   {
     std::vector<weights::Parameter> unused;
-    layers::WeightBuilder builder(measure, types, unused);
+    layers::WeightBuilder builder(measure, types, backend, unused);
     const Network measured(config, model->has_mtp(), builder);
   }
   std::optional<ops::DeviceBuffer> memory =
@@ -59,14 +59,14 @@ std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const Mo
   if (!memory) throw_no_room("the model's weights", measure.peak_bytes(), backend);
   model->weight_memory_ = std::move(*memory);
   tensor::Arena arena = model->weight_memory_.arena();
-  layers::WeightBuilder builder(arena, types, model->parameters_);
+  layers::WeightBuilder builder(arena, types, backend, model->parameters_);
   model->network_ = std::make_unique<Network>(config, model->has_mtp(), builder);
   return model;
 }
 
 void Model::check_operators() const {
   const layers::WeightTypes types = weight_types(config_, options_);
-  const DType matrix = types.fp8 ? DType::kF8E4M3 : types.plain;
+  const DType matrix = types.matrix();
   std::vector<ops::Requirement> needs = {{"embedding", types.plain},
                                          {"gather_rows", backend_.act},
                                          {"rms_norm", types.plain},
@@ -167,7 +167,8 @@ Workspace Model::make_workspace(const WorkspaceLimits& limits) const {
 layers::StepBufferSizes Model::buffer_sizes(const WorkspaceLimits& limits) const {
   FATHOM_CHECK(limits.max_batch_tokens > 0, "max_batch_tokens " << limits.max_batch_tokens);
   return {.config = &config_,
-          .act = backend_.act,
+          .backend = &backend_,
+          .fused = layers::FusedOps::of(backend_, weight_types(config_, options_)),
           .max_batch_tokens = limits.max_batch_tokens,
           .expand_chunk_tokens = options_.expand_chunk_tokens,
           .has_mtp = has_mtp()};
@@ -196,19 +197,23 @@ Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace&
   check_batch(batch, kv, workspace);
   const layers::StepBuffers buffers = workspace.buffers_.for_tokens(batch.num_tokens());
   compute_rope_table(batch, buffers, stream);
+  const layers::AttentionPlan plan = plan_attention(batch, buffers, kv, stream);
   layers::ResidualStream residual_stream(buffers.residual, buffers.branch);
   ops::embedding({.ids = batch.token_ids, .table = network_->embed_tokens, .out = buffers.residual},
                  stream);
   if (tap != nullptr) tap->on_layer(0, buffers.residual, Tensor(), stream);
   for (int layer_idx = 0; layer_idx < config_.num_hidden_layers; ++layer_idx) {
-    const layers::LayerStep step{
-        .batch = batch, .buffers = buffers, .cache = kv.layer(layer_idx), .stream = stream};
+    const layers::LayerStep step{.batch = batch,
+                                 .buffers = buffers,
+                                 .plan = plan,
+                                 .cache = kv.layer(layer_idx),
+                                 .stream = stream};
     network_->layers[static_cast<size_t>(layer_idx)].forward(residual_stream, step);
     if (tap != nullptr) {
       tap->on_layer(layer_idx + 1, buffers.residual, buffers.branch, stream);
     }
   }
-  residual_stream.normalise(network_->norm, buffers.hidden, stream);
+  residual_stream.normalise(network_->norm, {.values = buffers.hidden, .quantised = {}}, stream);
   return buffers.hidden;
 }
 
@@ -227,12 +232,25 @@ Tensor Model::mtp_forward(const Tensor& hidden, const Tensor& next_token_ids,
   compute_rope_table(batch, buffers, stream);
   ops::embedding({.ids = next_token_ids, .table = network_->embed_tokens, .out = buffers.normed},
                  stream);
+  const layers::AttentionPlan plan = plan_attention(batch, buffers, kv, stream);
   const layers::LayerStep step{.batch = batch,
                                .buffers = buffers,
+                               .plan = plan,
                                .cache = kv.layer(config_.num_hidden_layers),
                                .stream = stream};
   network_->mtp->forward(hidden, buffers.normed, step, buffers.mtp_hidden);
   return buffers.mtp_hidden;
+}
+
+layers::AttentionPlan Model::plan_attention(const ForwardBatch& batch,
+                                            const layers::StepBuffers& buffers, const KvStorage& kv,
+                                            ops::Stream& stream) const {
+  return layers::plan_attention(batch,
+                                {.heads = config_.num_attention_heads,
+                                 .chunk_rows = buffers.mla.kv.dim(0),
+                                 .plan_buffer = buffers.plan,
+                                 .max_rows = batch.block_tables.dim(1) * kv.spec().block_tokens},
+                                stream);
 }
 
 void Model::compute_rope_table(const ForwardBatch& batch, const layers::StepBuffers& buffers,

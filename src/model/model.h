@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "layers/attention_plan.h"
 #include "layers/forward_batch.h"
 #include "model/kv_storage.h"
 #include "model/workspace.h"
@@ -122,6 +123,9 @@ class Model {
   void check_batch(const ForwardBatch& batch, const KvStorage& kv,
                    const Workspace& workspace) const;
   layers::StepBufferSizes buffer_sizes(const WorkspaceLimits& limits) const;
+  layers::AttentionPlan plan_attention(const ForwardBatch& batch,
+                                       const layers::StepBuffers& buffers, const KvStorage& kv,
+                                       ops::Stream& stream) const;
   void compute_rope_table(const ForwardBatch& batch, const layers::StepBuffers& buffers,
                           ops::Stream& stream) const;
 

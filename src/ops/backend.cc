@@ -33,10 +33,17 @@ constexpr std::array kEntries = {
     Entry{"moe_gate", has<&Backend::moe_gate>},
     Entry{"moe_experts", has<&Backend::moe_experts>},
     Entry{"quantize_fp8", has<&Backend::quantize_fp8>},
+    Entry{"rms_norm_quantize", has<&Backend::rms_norm_quantize>},
+    Entry{"silu_mul_quantize", has<&Backend::silu_mul_quantize>},
+    Entry{"linear_pair", has<&Backend::linear_pair>},
+    Entry{"moe_experts_shared", has<&Backend::moe_experts_shared>},
+    Entry{"mla_plan", has<&Backend::mla_plan>},
     Entry{"sample", has<&Backend::sample>},
     Entry{"step_inputs", has<&Backend::step_inputs>},
     Entry{"commit_tokens", has<&Backend::commit_tokens>},
 };
+
+}  // namespace
 
 bool provides(const Backend& backend, const Requirement& requirement) {
   const auto* entry = std::find_if(kEntries.begin(), kEntries.end(),
@@ -45,7 +52,16 @@ bool provides(const Backend& backend, const Requirement& requirement) {
          backend.supports(requirement.op, requirement.dtype);
 }
 
-}  // namespace
+const std::vector<FusedOperator>& fused_operators() {
+  static const std::vector<FusedOperator> operators = {
+      {"rms_norm_quantize", {"rms_norm", "quantize_fp8"}},
+      {"silu_mul_quantize", {"silu_mul", "quantize_fp8"}},
+      {"linear_pair", {"linear", "linear"}},
+      {"moe_experts_shared", {"linear", "silu_mul", "linear", "moe_experts"}},
+      {"mla_plan", {"mla_absorbed"}},
+  };
+  return operators;
+}
 
 std::vector<std::string> missing_operators(const Backend& backend,
                                            const std::vector<Requirement>& requirements) {

@@ -25,18 +25,24 @@ namespace fathom::ops {
 struct EmbeddingArgs;
 struct GatherRowsArgs;
 struct RmsNormArgs;
+struct RmsNormQuantizeArgs;
 struct LinearArgs;
+struct LinearPairArgs;
 struct HeadLinearArgs;
 struct RopeTableArgs;
 struct RopeArgs;
 struct KvAppendArgs;
 struct KvGatherArgs;
+struct MlaPlanShape;
+struct MlaPlanArgs;
 struct MlaAbsorbedArgs;
 struct MlaExpandedArgs;
 struct MlaFinishArgs;
 struct SiluMulArgs;
+struct SiluMulQuantizeArgs;
 struct MoeGateArgs;
 struct MoeExpertsArgs;
+struct MoeExpertsSharedArgs;
 struct QuantizeFp8Args;
 struct SampleArgs;
 struct StepInputsArgs;
@@ -90,6 +96,17 @@ struct Backend {
   Operator<MoeGateArgs> moe_gate;
   Operator<MoeExpertsArgs> moe_experts;
   Operator<QuantizeFp8Args> quantize_fp8;
+
+  // Fused operators, each the equal of its parts (fused_operators()): what a backend has of them, the layers
+  // run instead of the parts. Every backend has the parts.
+  Operator<RmsNormQuantizeArgs> rms_norm_quantize;
+  Operator<SiluMulQuantizeArgs> silu_mul_quantize;
+  Operator<LinearPairArgs> linear_pair;
+  Operator<MoeExpertsSharedArgs> moe_experts_shared;
+  // What absorbed attention decides once per step instead of in every layer. Both entries or none.
+  Operator<MlaPlanArgs> mla_plan;
+  int64_t (*mla_plan_bytes)(const MlaPlanShape& shape) = nullptr;
+
   Operator<SampleArgs> sample;
   Operator<StepInputsArgs> step_inputs;
   Operator<CommitTokensArgs> commit_tokens;
@@ -100,6 +117,16 @@ struct Requirement {
   std::string_view op;
   tensor::DType dtype;
 };
+
+bool provides(const Backend& backend, const Requirement& requirement);
+
+// A fused operator and what it stands for, in order. Parts whose work an operator does anyway (the
+// quantisation inside a linear with f8 weights) are named too.
+struct FusedOperator {
+  std::string_view op;
+  std::vector<std::string_view> parts;
+};
+const std::vector<FusedOperator>& fused_operators();
 
 // One sentence per requirement that the backend lacks: "cpu has no operator linear for f8_e4m3 on ...".
 std::vector<std::string> missing_operators(const Backend& backend,

@@ -2,7 +2,7 @@
 // Shared by the operator functions: contiguity checks and the call through the stream's table.
 //
 //   expect_contiguous("q", args.q);
-//   dispatch("rms_norm", stream.backend().rms_norm, args, stream);
+//   dispatch("rms_norm", act, stream.backend().rms_norm, args, stream);
 //
 // Internal to ops/. Pure functions, thread-safe.
 
@@ -21,12 +21,14 @@ inline void expect_contiguous(std::string_view name, const tensor::Tensor& tenso
 }
 
 // The only way to an operator of a backend: what it needs is there, or counted and nothing else, before it runs.
+// dtype: the one that Backend::supports was asked for.
 template <class Args>
-void dispatch(std::string_view op, const Operator<Args>& entry, const Args& args, Stream& stream) {
+void dispatch(std::string_view op, tensor::DType dtype, const Operator<Args>& entry,
+              const Args& args, Stream& stream) {
   FATHOM_CHECK(entry.run != nullptr, stream.backend().name << " has no operator " << op);
   const int64_t bytes =
       entry.scratch_bytes == nullptr ? Stream::kNoScratch : entry.scratch_bytes(args, stream);
-  if (stream.begin_operator(op, bytes)) entry.run(args, stream);
+  if (stream.begin_operator({.op = op, .dtype = dtype}, bytes)) entry.run(args, stream);
 }
 
 }  // namespace fathom::ops

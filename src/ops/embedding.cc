@@ -12,7 +12,7 @@ void embedding(const EmbeddingArgs& args, Stream& stream) {
   expect_one_of("table", args.table, {DType::kF32, DType::kBf16}, {&vocab_size, &hidden_size});
   expect("out", args.out, stream.backend().act, {&tokens, &hidden_size});
   expect_contiguous("table", args.table);
-  dispatch("embedding", stream.backend().embedding, args, stream);
+  dispatch("embedding", args.table.dtype(), stream.backend().embedding, args, stream);
 }
 
 }  // namespace fathom::ops

@@ -12,7 +12,7 @@ void gather_rows(const GatherRowsArgs& args, Stream& stream) {
   expect("rows", args.rows, DType::kI32, {&outputs});
   expect("out", args.out, stream.backend().act, {&outputs, &dim});
   expect_contiguous("out", args.out);
-  dispatch("gather_rows", stream.backend().gather_rows, args, stream);
+  dispatch("gather_rows", stream.backend().act, stream.backend().gather_rows, args, stream);
 }
 
 }  // namespace fathom::ops

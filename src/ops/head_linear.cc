@@ -15,7 +15,7 @@ void head_linear(const HeadLinearArgs& args, Stream& stream) {
   // Only the heads: W_UV is a part of every head of kv_b_proj.
   FATHOM_CHECK(args.weight.stride(1) == in.value(),
                "weight rows have stride " << args.weight.stride(1) << ", must be " << in.value());
-  dispatch("head_linear", stream.backend().head_linear, args, stream);
+  dispatch("head_linear", args.weight.dtype(), stream.backend().head_linear, args, stream);
 }
 
 }  // namespace fathom::ops

@@ -33,25 +33,44 @@ void kv_append(const KvAppendArgs& args, Stream& stream) {
                "qk_rope_head_dim is " << qk_rope_head_dim.value() << ", must be even");
   expect_kv_cache(args.cache, kv_lora_rank.value(), qk_rope_head_dim.value());
   expect_contiguous("table", args.table);
-  dispatch("kv_append", stream.backend().kv_append, args, stream);
+  dispatch("kv_append", args.cache.format.latent, stream.backend().kv_append, args, stream);
+}
+
+void expect_segments(std::span<const ExpandedSegment> segments, int64_t buffer_rows) {
+  int64_t rows = 0;
+  for (const ExpandedSegment& segment : segments) {
+    FATHOM_CHECK(segment.buffer_begin == rows && segment.num_rows >= 0,
+                 "segment of " << segment.num_rows << " rows at " << segment.buffer_begin
+                               << " of the buffer, expected at " << rows);
+    FATHOM_CHECK(segment.row_begin >= 0, "segment begins at row " << segment.row_begin);
+    rows += segment.num_rows;
+  }
+  FATHOM_CHECK(rows == buffer_rows,
+               "segments have " << rows << " rows, the buffer " << buffer_rows);
 }
 
 void kv_gather(const KvGatherArgs& args, Stream& stream) {
   const DType act = stream.backend().act;
-  Dim max_blocks("max_blocks"), rows("end - begin", args.end - args.begin);
+  Dim seqs("seqs"), max_blocks("max_blocks"), rows("rows");
   Dim kv_lora_rank("kv_lora_rank"), qk_rope_head_dim("qk_rope_head_dim");
-  expect("block_table", args.block_table, DType::kI32, {&max_blocks});
+  expect("block_tables", args.block_tables, DType::kI32, {&seqs, &max_blocks});
   expect("latent", args.latent, act, {&rows, &kv_lora_rank});
   expect("k_rope", args.k_rope, act, {&rows, &qk_rope_head_dim});
   expect_kv_cache(args.cache, kv_lora_rank.value(), qk_rope_head_dim.value());
+  expect_segments(args.segments, rows.value());
   const int64_t block_tokens = args.cache.block_tokens();
-  FATHOM_CHECK(
-      args.begin >= 0 && args.begin <= args.end && args.end <= max_blocks.value() * block_tokens,
-      "rows [" << args.begin << ", " << args.end << ") of " << max_blocks.value() << " blocks of "
-               << block_tokens);
+  for (const ExpandedSegment& segment : args.segments) {
+    FATHOM_CHECK(segment.sequence_idx >= 0 && segment.sequence_idx < seqs.value(),
+                 "sequence_idx is " << segment.sequence_idx << " of " << seqs.value());
+    const int64_t end = segment.row_begin + segment.num_rows;
+    FATHOM_CHECK(end <= max_blocks.value() * block_tokens,
+                 "rows [" << segment.row_begin << ", " << end << ") of " << max_blocks.value()
+                          << " blocks of " << block_tokens);
+  }
+  expect_contiguous("block_tables", args.block_tables);
   expect_contiguous("latent", args.latent);
   expect_contiguous("k_rope", args.k_rope);
-  dispatch("kv_gather", stream.backend().kv_gather, args, stream);
+  dispatch("kv_gather", args.cache.format.latent, stream.backend().kv_gather, args, stream);
 }
 
 }  // namespace fathom::ops

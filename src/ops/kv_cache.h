@@ -11,10 +11,15 @@
 //   cache   u8[blocks, block_tokens, row_bytes] of a format (ops/kv_format.h)   written in place
 //   REQUIRES: slots pairwise distinct except for -1.
 //
-// kv_gather: reads rows [begin, end) of one sequence for expanded attention; f8 values times their scale
-//   block_table  i32[max_blocks]    of that sequence
-//   latent       act[end - begin, kv_lora_rank]
-//   k_rope       act[end - begin, qk_rope_head_dim]
+// kv_gather: reads rows of many sequences side by side for expanded attention; f8 values times their scale
+//   block_tables  i32[seqs, max_blocks]
+//   segments      in rising order of buffer_begin, which follow each other without gaps from 0 on (checked)
+//   latent        act[rows, kv_lora_rank]         rows = what the segments have together
+//   k_rope        act[rows, qk_rope_head_dim]
+//
+// Segments are numbers of the host, read before the call returns.
+
+#include <span>
 
 #include "ops/backend.h"
 #include "ops/kv_format.h"
@@ -30,10 +35,22 @@ struct KvAppendArgs {
 };
 void kv_append(const KvAppendArgs& args, Stream& stream);
 
+// One sequence's share of a call of kv_gather and mla_expanded: some of its rows, and the queries that see them.
+struct ExpandedSegment {
+  int64_t sequence_idx = 0;             // row of block_tables
+  int64_t row_begin = 0, num_rows = 0;  // rows of the sequence: the keys
+  int64_t buffer_begin = 0;             // where they stand in latent, k_rope and kv
+  int64_t token_begin = 0;              // its queries in q and in the state
+  int64_t num_tokens = 0;
+  int64_t query_begin = 0;     // row number of query 0; query i's own row is query_begin + i
+  bool first = false;          // the state starts afresh
+  bool has_tree_mask = false;  // else causal; REQUIRES num_tokens <= kMaxTreeTokens
+};
+
 struct KvGatherArgs {
   KvCache cache;
-  tensor::Tensor block_table;
-  int64_t begin = 0, end = 0;
+  tensor::Tensor block_tables;
+  std::span<const ExpandedSegment> segments{};
   tensor::Tensor latent, k_rope;
 };
 void kv_gather(const KvGatherArgs& args, Stream& stream);
@@ -41,5 +58,7 @@ void kv_gather(const KvGatherArgs& args, Stream& stream);
 // For the boundary checks of operators that read or write a cache: rows of its format, whose values are
 // kv_lora_rank + qk_rope_head_dim.
 void expect_kv_cache(const KvCache& cache, int64_t kv_lora_rank, int64_t qk_rope_head_dim);
+// Segments side by side in a buffer of so many rows.
+void expect_segments(std::span<const ExpandedSegment> segments, int64_t buffer_rows);
 
 }  // namespace fathom::ops

@@ -33,7 +33,7 @@ KvFormat KvFormat::of(DType cache, int64_t latent_dim, int64_t rope_dim) {
     return format;
   }
   format.rope = DType::kBf16;
-  format.num_scales = (latent_dim + kKvScaleBlock - 1) / kKvScaleBlock;
+  format.num_scales = tensor::num_scale_blocks(latent_dim);
   format.scale_offset = aligned(latent_dim);
   format.rope_offset = format.scale_offset + aligned(format.num_scales * int64_t{sizeof(float)});
   format.row_bytes = format.rope_offset + aligned(rope_dim * tensor::dtype_bytes(format.rope));

@@ -28,12 +28,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/scale_block.h"
 #include "tensor/tensor.h"
 
 namespace fathom::ops {
-
-// Channels of the latent part that share one scale.
-inline constexpr int64_t kKvScaleBlock = 128;
 
 struct KvFormat {
   tensor::DType latent = tensor::DType::kF32, rope = tensor::DType::kF32;

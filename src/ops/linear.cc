@@ -6,16 +6,38 @@ namespace fathom::ops {
 
 using tensor::Dim, tensor::DType, tensor::expect, tensor::expect_one_of;
 
+namespace {
+
+// Of one product; the rows of x fix `tokens` and `in`.
+void expect_product(const Weight& weight, const tensor::Tensor& out_rows, DType act, Dim& tokens,
+                    Dim& in) {
+  Dim out("out");
+  expect_one_of("weight", weight.data, {DType::kF32, DType::kBf16, DType::kF8E4M3}, {&out, &in});
+  expect_one_of("out", out_rows, {act, DType::kF32}, {&tokens, &out});
+  expect_contiguous("weight", weight.data);
+  expect_block_scale("scale", weight, in.value(), out.value());
+}
+
+}  // namespace
+
 void linear(const LinearArgs& args, Stream& stream) {
-  const DType act = stream.backend().act;
-  const tensor::Tensor& weight = args.weight.data;
-  Dim tokens("tokens"), in("in"), out("out");
-  expect("x", args.x, act, {&tokens, &in});
-  expect_one_of("weight", weight, {DType::kF32, DType::kBf16, DType::kF8E4M3}, {&out, &in});
-  expect_one_of("out", args.out, {act, DType::kF32}, {&tokens, &out});
-  expect_contiguous("weight", weight);
-  expect_block_scale("scale", args.weight, in.value(), out.value());
-  dispatch("linear", stream.backend().linear, args, stream);
+  const DType act = stream.backend().act, dtype = args.weight.data.dtype();
+  Dim tokens("tokens"), in("in");
+  expect_activation("x", args.x, act, dtype, {&tokens, &in});
+  expect_product(args.weight, args.out, act, tokens, in);
+  dispatch("linear", dtype, stream.backend().linear, args, stream);
+}
+
+void linear_pair(const LinearPairArgs& args, Stream& stream) {
+  const DType act = stream.backend().act, dtype = args.a.weight.data.dtype();
+  Dim tokens("tokens"), in("in");
+  expect_activation("x", args.x, act, dtype, {&tokens, &in});
+  expect_product(args.a.weight, args.a.out, act, tokens, in);
+  expect_product(args.b.weight, args.b.out, act, tokens, in);
+  FATHOM_CHECK(args.b.weight.data.dtype() == dtype,
+               "weights are " << args.a.weight.data.describe() << " and "
+                              << args.b.weight.data.describe() << ", must have one type");
+  dispatch("linear_pair", dtype, stream.backend().linear_pair, args, stream);
 }
 
 void expect_block_scale(std::string_view name, const Weight& weight, int64_t in, int64_t out) {
@@ -31,8 +53,8 @@ void expect_block_scale(std::string_view name, const Weight& weight, int64_t in,
                name << " is " << weight.scale.describe() << ", must be f32");
   for (int axis = 0; axis < rank; ++axis) {
     int64_t expected = weight.data.dim(axis);
-    if (axis == rank - 2) expected = (out + kScaleBlock - 1) / kScaleBlock;
-    if (axis == rank - 1) expected = (in + kScaleBlock - 1) / kScaleBlock;
+    if (axis == rank - 2) expected = num_scale_blocks(out);
+    if (axis == rank - 1) expected = num_scale_blocks(in);
     FATHOM_CHECK(weight.scale.dim(axis) == expected, name << " axis " << axis << ": must be "
                                                           << expected << ", got "
                                                           << weight.scale.dim(axis));

@@ -5,7 +5,7 @@
 // Visibility, both forms: query token i of a sequence sees all rows before the sequence's first query
 // token of this step, and, of this step's tokens, j <= i (causal) or, with tree_mask, those whose bit j is
 // set in tree_mask[i], and always itself. A sequence with more than kMaxTreeTokens query tokens is causal; its
-// masks are not read. REQUIRES of mla_expanded with tree_mask: at most that many queries.
+// masks are not read.
 //
 // mla_absorbed (decode): every head reads the latent rows themselves
 //   score = (q_latent . c + q_rope . k_rope) * scale;  out = softmax(score) . c
@@ -20,34 +20,52 @@
 //   tree_mask     u64[tokens]       null = causal
 //   out           act[tokens, heads, kv_lora_rank]
 //
-// mla_expanded (prefill): one sequence, keys and values of rows [key_begin, key_begin + keys), which the
-// caller expanded through kv_b_proj. Call it for consecutive chunks of rows; the running softmax state is
-// kept between calls, then mla_finish writes the output. For chunk-invariant results the caller cuts
-// chunks at absolute multiples of one size.
-//   q        act[queries, heads, qk_nope_head_dim + qk_rope_head_dim]   rotated
-//   kv       act[keys, heads, qk_nope_head_dim + v_head_dim]            k_nope ++ v of each row
-//   k_rope   act[keys, qk_rope_head_dim]
-//   query_begin  position index (row number) of query 0; row query_begin + i is query i's own
-//   tree_mask    u64[queries]; null = causal
-//   state_max    f32[queries, heads]             running maximum;  first = true starts afresh
-//   state_sum    f32[queries, heads]             running sum of exponentials
-//   state_acc    f32[queries, heads, v_head_dim] running weighted values
-//   A chunk may be invisible to some queries: their state stays as it is.
+//   plan          null, or what mla_plan made of the same query_start, kv_len and tree_mask
+//
+// mla_plan, fused: what mla_absorbed decides by the lengths alone (how rows are split, what goes where), once per
+// step instead of once per layer. A call with the plan gives the bits of one without.
+//   query_start, kv_len, tree_mask   as in mla_absorbed; they stay as they are while the plan is used
+//   plan          u8[at least mla_plan_bytes of these tokens, sequences and heads]
+//
+// mla_expanded (prefill): keys and values of rows of many sequences, which the caller gathered (kv_gather) and
+// expanded through kv_b_proj. Call it for consecutive chunks of a sequence's rows, one segment of a sequence in a
+// call; the running softmax state is kept between calls, then mla_finish writes the output. For chunk-invariant
+// results the caller cuts a sequence's rows at absolute multiples of one size.
+//   q            act[tokens, heads, qk_nope_head_dim + qk_rope_head_dim]   rotated
+//   kv           act[rows, heads, qk_nope_head_dim + v_head_dim]           k_nope ++ v of each row
+//   k_rope       act[rows, qk_rope_head_dim]
+//   segments     as in kv_gather (ops/kv_cache.h); their queries are distinct tokens (checked)
+//   tree_mask    u64[tokens]   read for segments that say so; null = none does
+//   state_max    f32[tokens, heads]              running maximum
+//   state_sum    f32[tokens, heads]              running sum of exponentials
+//   state_acc    f32[tokens, heads, v_head_dim]  running weighted values
+//   A chunk may be invisible to some queries: their state stays as it is. Tokens of no segment keep theirs.
 // mla_finish: out = state_acc / state_sum
-//   out      act[queries, heads, v_head_dim]
+//   out      act[tokens, heads, v_head_dim]
 
 #include "ops/backend.h"
-#include "ops/kv_format.h"
+#include "ops/kv_cache.h"
 #include "tensor/tensor.h"
 
 namespace fathom::ops {
 
 inline constexpr int64_t kMaxTreeTokens = 64;  // bits of a mask
 
+struct MlaPlanShape {
+  int64_t tokens = 0, sequences = 0, heads = 0;
+};
+struct MlaPlanArgs {
+  tensor::Tensor query_start, kv_len, tree_mask;
+  int64_t tokens = 0, heads = 0;
+  int64_t max_rows = 0;  // that a sequence's block table has room for
+  tensor::Tensor plan;
+};
+void mla_plan(const MlaPlanArgs& args, Stream& stream);
+
 struct MlaAbsorbedArgs {
   tensor::Tensor q_latent, q_rope;
   KvCache cache;
-  tensor::Tensor query_start, kv_len, block_tables, tree_mask;
+  tensor::Tensor query_start, kv_len, block_tables, tree_mask, plan;
   float scale = 1.0f;
   tensor::Tensor out;
 };
@@ -55,10 +73,9 @@ void mla_absorbed(const MlaAbsorbedArgs& args, Stream& stream);
 
 struct MlaExpandedArgs {
   tensor::Tensor q, kv, k_rope;
-  int64_t query_begin = 0, key_begin = 0;
+  std::span<const ExpandedSegment> segments{};
   tensor::Tensor tree_mask;
   float scale = 1.0f;
-  bool first = false;
   tensor::Tensor state_max, state_sum, state_acc;
 };
 void mla_expanded(const MlaExpandedArgs& args, Stream& stream);

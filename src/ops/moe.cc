@@ -4,7 +4,7 @@
 
 namespace fathom::ops {
 
-using tensor::Dim, tensor::DType, tensor::expect, tensor::expect_one_of;
+using tensor::Dim, tensor::DType, tensor::expect, tensor::expect_one_of, tensor::expect_or_null;
 
 namespace {
 
@@ -34,26 +34,28 @@ void moe_gate(const MoeGateArgs& args, Stream& stream) {
   } else {
     FATHOM_CHECK(args.bias.is_null(), "bias is " << args.bias.describe() << ", must be null");
   }
+  expect_or_null("slots", args.slots, DType::kI64, {&tokens});
   expect("ids", args.ids, DType::kI32, {&tokens, &num_experts_per_tok});
   expect("weights", args.weights, DType::kF32, {&tokens, &num_experts_per_tok});
   expect_groups(args, n_routed_experts.value(), num_experts_per_tok.value());
   expect_contiguous("weight", args.weight);
   expect_contiguous("ids", args.ids);
   expect_contiguous("weights", args.weights);
-  dispatch("moe_gate", stream.backend().moe_gate, args, stream);
+  dispatch("moe_gate", args.weight.dtype(), stream.backend().moe_gate, args, stream);
 }
 
-void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
-  const DType act = stream.backend().act;
+namespace {
+
+void expect_experts(const MoeExpertsArgs& args, DType act) {
   Dim tokens("tokens"), hidden_size("hidden_size"), num_experts_per_tok("num_experts_per_tok");
   Dim n_routed_experts("n_routed_experts"), two("gate and up", 2), inter("moe_intermediate_size");
-  const DType weight_dtype = args.gate_up.data.dtype();
-  expect("x", args.x, act, {&tokens, &hidden_size});
+  const DType dtype = args.gate_up.data.dtype();
+  expect_activation("x", args.x, act, dtype, {&tokens, &hidden_size});
   expect("ids", args.ids, DType::kI32, {&tokens, &num_experts_per_tok});
   expect("weights", args.weights, DType::kF32, {&tokens, &num_experts_per_tok});
   expect_one_of("gate_up", args.gate_up.data, {DType::kF32, DType::kBf16, DType::kF8E4M3},
                 {&n_routed_experts, &two, &inter, &hidden_size});
-  expect("down", args.down.data, weight_dtype, {&n_routed_experts, &hidden_size, &inter});
+  expect("down", args.down.data, dtype, {&n_routed_experts, &hidden_size, &inter});
   expect("out", args.out, act, {&tokens, &hidden_size});
   expect_block_scale("gate_up_scale", args.gate_up, hidden_size.value(), inter.value());
   expect_block_scale("down_scale", args.down, inter.value(), hidden_size.value());
@@ -61,7 +63,29 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   expect_contiguous("weights", args.weights);
   expect_contiguous("gate_up", args.gate_up.data);
   expect_contiguous("down", args.down.data);
-  dispatch("moe_experts", stream.backend().moe_experts, args, stream);
+}
+
+}  // namespace
+
+void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
+  expect_experts(args, stream.backend().act);
+  dispatch("moe_experts", args.gate_up.data.dtype(), stream.backend().moe_experts, args, stream);
+}
+
+void moe_experts_shared(const MoeExpertsSharedArgs& args, Stream& stream) {
+  expect_experts(args.experts, stream.backend().act);
+  const DType dtype = args.experts.gate_up.data.dtype();
+  Dim hidden_size("hidden_size", args.experts.out.dim(1)), two("gate and up", 2);
+  Dim inter("width of the shared experts");
+  FATHOM_CHECK(!args.experts.accumulate, "accumulate must be false: the shared part is written");
+  expect("shared_gate_up", args.shared_gate_up.data, dtype, {&two, &inter, &hidden_size});
+  expect("shared_down", args.shared_down.data, dtype, {&hidden_size, &inter});
+  expect_block_scale("shared_gate_up_scale", args.shared_gate_up, hidden_size.value(),
+                     inter.value());
+  expect_block_scale("shared_down_scale", args.shared_down, inter.value(), hidden_size.value());
+  expect_contiguous("shared_gate_up", args.shared_gate_up.data);
+  expect_contiguous("shared_down", args.shared_down.data);
+  dispatch("moe_experts_shared", dtype, stream.backend().moe_experts_shared, args, stream);
 }
 
 }  // namespace fathom::ops

@@ -11,19 +11,27 @@
 //   x        act[tokens, hidden_size]
 //   weight   f32|bf16[n_routed_experts, hidden_size]
 //   bias     f32[n_routed_experts]                kSigmoidNoAux only, else null
-//   ids      i32[tokens, num_experts_per_tok]     best first
-//   weights  f32[tokens, num_experts_per_tok]
+//   slots    i64[tokens]                          null, or as in kv_append: a row with -1 is padding
+//   ids      i32[tokens, num_experts_per_tok]     best first; -1 in a padding row
+//   weights  f32[tokens, num_experts_per_tok]     0 in a padding row
 //
 // moe_experts: out = sum_j weights[t, j] * expert ids[t, j](x[t]) (+ out when accumulate), summed in
 // float32 in the order of j, then added to out once; expert(x) = down(silu(gate(x)) * up(x)), each matrix
 // as in ops/linear.h
-//   x              act[tokens, hidden_size]
+//   x              act[tokens, hidden_size], or quantised rows of f8 experts (ops/activation.h)
 //   ids, weights   as above; id -1 = skip (padding)
 //   gate_up        f32|bf16|f8[n_routed_experts, 2, moe_intermediate_size, hidden_size]
 //   gate_up_scale  f32[n_routed_experts, 2, ceil(inter/128), ceil(hidden_size/128)]   f8 only
 //   down           f32|bf16|f8[n_routed_experts, hidden_size, moe_intermediate_size]
 //   down_scale     f32[n_routed_experts, ceil(hidden_size/128), ceil(inter/128)]      f8 only
 //   out            act[tokens, hidden_size]
+//
+// moe_experts_shared, fused: the shared experts, one FFN that every token passes, in the same call, to the bit
+//   out = shared_down(silu(shared_gate(x)) * shared_up(x)), each product as in ops/linear.h
+//   moe_experts(..., accumulate = true, out)
+// A padding row gets its shared part, which nobody reads. experts.accumulate must be false.
+//   shared_gate_up  as gate_up without its first axis, of the width of the shared experts together
+//   shared_down     as down without its first axis
 
 #include "ops/backend.h"
 #include "ops/linear.h"
@@ -34,7 +42,7 @@ namespace fathom::ops {
 enum class GateKind : uint8_t { kSoftmaxGreedy, kSoftmaxGroups, kSigmoidNoAux };
 
 struct MoeGateArgs {
-  tensor::Tensor x, weight, bias;
+  tensor::Tensor x, weight, bias, slots;
   GateKind kind = GateKind::kSigmoidNoAux;
   int n_group = 1, topk_group = 1;
   bool norm_topk_prob = false;
@@ -44,11 +52,18 @@ struct MoeGateArgs {
 void moe_gate(const MoeGateArgs& args, Stream& stream);
 
 struct MoeExpertsArgs {
-  tensor::Tensor x, ids, weights;
+  Activation x;
+  tensor::Tensor ids, weights;
   Weight gate_up, down;
   bool accumulate = false;
   tensor::Tensor out;
 };
 void moe_experts(const MoeExpertsArgs& args, Stream& stream);
+
+struct MoeExpertsSharedArgs {
+  MoeExpertsArgs experts;
+  Weight shared_gate_up, shared_down;
+};
+void moe_experts_shared(const MoeExpertsSharedArgs& args, Stream& stream);
 
 }  // namespace fathom::ops

@@ -1,7 +1,7 @@
 #include "ops/quantize_fp8.h"
 
 #include "ops/boundary.h"
-#include "ops/linear.h"
+#include "tensor/scale_block.h"
 
 namespace fathom::ops {
 
@@ -12,12 +12,12 @@ void quantize_fp8(const QuantizeFp8Args& args, Stream& stream) {
   expect("x", args.x, stream.backend().act, {&tokens, &dim});
   expect("q", args.q, DType::kF8E4M3, {&tokens, &dim});
   expect("scale", args.scale, DType::kF32, {&tokens, &scale_blocks});
-  const int64_t expected = (dim.value() + kScaleBlock - 1) / kScaleBlock;
+  const int64_t expected = tensor::num_scale_blocks(dim.value());
   FATHOM_CHECK(scale_blocks.value() == expected,
                "scale axis 1: ceil(dim / 128) is " << expected << ", got " << scale_blocks.value());
   expect_contiguous("q", args.q);
   expect_contiguous("scale", args.scale);
-  dispatch("quantize_fp8", stream.backend().quantize_fp8, args, stream);
+  dispatch("quantize_fp8", stream.backend().act, stream.backend().quantize_fp8, args, stream);
 }
 
 }  // namespace fathom::ops

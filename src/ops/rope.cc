@@ -14,7 +14,7 @@ void rope_table(const RopeTableArgs& args, Stream& stream) {
   FATHOM_CHECK(dim.value() == 2 * pairs.value(),
                "table axis 1: dim is " << 2 * pairs.value() << ", got " << dim.value());
   expect_contiguous("table", args.table);
-  dispatch("rope_table", stream.backend().rope_table, args, stream);
+  dispatch("rope_table", stream.backend().act, stream.backend().rope_table, args, stream);
 }
 
 void rope(const RopeArgs& args, Stream& stream) {
@@ -23,7 +23,7 @@ void rope(const RopeArgs& args, Stream& stream) {
   expect("table", args.table, DType::kF32, {&tokens, &dim});
   FATHOM_CHECK(dim.value() % 2 == 0, "dim is " << dim.value() << ", must be even");
   expect_contiguous("table", args.table);
-  dispatch("rope", stream.backend().rope, args, stream);
+  dispatch("rope", stream.backend().act, stream.backend().rope, args, stream);
 }
 
 }  // namespace fathom::ops

@@ -46,7 +46,7 @@ void sample(const SampleArgs& args, Stream& stream) {
   expect_contiguous("mask", args.mask);
   expect_contiguous("top_ids", args.top_ids);
   expect_contiguous("top_logprobs", args.top_logprobs);
-  dispatch("sample", stream.backend().sample, args, stream);
+  dispatch("sample", stream.backend().act, stream.backend().sample, args, stream);
 }
 
 }  // namespace fathom::ops

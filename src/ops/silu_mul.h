@@ -3,7 +3,12 @@
 //
 // gate_up  act[tokens, 2, inter]   gate at 0, up at 1
 // out      act[tokens, inter]
+//
+// silu_mul_quantize, fused: the rows quantised for the matrix that reads them, to the bit
+//   silu_mul(..., out);  quantize_fp8(out, quantised.values, quantised.scale);
+// quantised  f8_e4m3[tokens, inter] with f32[tokens, ceil(inter / 128)]
 
+#include "ops/activation.h"
 #include "ops/backend.h"
 #include "tensor/tensor.h"
 
@@ -13,5 +18,11 @@ struct SiluMulArgs {
   tensor::Tensor gate_up, out;
 };
 void silu_mul(const SiluMulArgs& args, Stream& stream);
+
+struct SiluMulQuantizeArgs {
+  tensor::Tensor gate_up;
+  Activation quantised;
+};
+void silu_mul_quantize(const SiluMulQuantizeArgs& args, Stream& stream);
 
 }  // namespace fathom::ops

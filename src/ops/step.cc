@@ -24,7 +24,7 @@ void step_inputs(const StepInputsArgs& args, Stream& stream) {
   FATHOM_CHECK(args.block_tokens > 0, "block_tokens is " << args.block_tokens);
   expect_contiguous("block_tables", args.block_tables);
   expect_contiguous("tables", args.tables);
-  dispatch("step_inputs", stream.backend().step_inputs, args, stream);
+  dispatch("step_inputs", stream.backend().act, stream.backend().step_inputs, args, stream);
 }
 
 void commit_tokens(const CommitTokensArgs& args, Stream& stream) {
@@ -40,7 +40,7 @@ void commit_tokens(const CommitTokensArgs& args, Stream& stream) {
   expect("penalty_row", args.penalty_row, DType::kI32, {&slices});
   expect_or_null("counts", args.counts, DType::kI32, {&penalty_rows, &vocab_size});
   expect_contiguous("counts", args.counts);
-  dispatch("commit_tokens", stream.backend().commit_tokens, args, stream);
+  dispatch("commit_tokens", stream.backend().act, stream.backend().commit_tokens, args, stream);
 }
 
 }  // namespace fathom::ops

@@ -33,10 +33,11 @@ void Stream::seal_scratch() {
   touch(scratch_, scratch_bytes_);
 }
 
-bool Stream::begin_operator(std::string_view op, int64_t bytes) {
-  op_ = op;
+bool Stream::begin_operator(const OperatorCall& call, int64_t bytes) {
+  op_ = call.op;
   op_bytes_ = bytes;
-  if (bytes > scratch_bytes_) grow_scratch(op, bytes);
+  if (recorded_ != nullptr) recorded_->push_back(call);
+  if (bytes > scratch_bytes_) grow_scratch(call.op, bytes);
   return phase_ != Phase::kMeasuring;
 }
 

@@ -15,10 +15,21 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
+
+#include "tensor/dtype.h"
 
 namespace fathom::ops {
 
 struct Backend;
+
+// An operator as it was called: its name in the backend table and the type it was chosen by, of its weights or
+// cache rows, or of activations where it has neither.
+struct OperatorCall {
+  std::string_view op;
+  tensor::DType dtype = tensor::DType::kF32;
+  bool operator==(const OperatorCall&) const = default;
+};
 
 class Stream {
  public:
@@ -45,9 +56,12 @@ class Stream {
   // Ends measuring. Throws StartupError when there is no room.
   void seal_scratch();
 
+  // From here on every call is appended to `calls`, measured or run; null ends it. `calls` must stay until then.
+  void record_operators(std::vector<OperatorCall>* calls) { recorded_ = calls; }
+
   static constexpr int64_t kNoScratch = -1;
-  // For the call through the table (ops/boundary.h). Whether `op`, which needs this much, is to run now.
-  bool begin_operator(std::string_view op, int64_t bytes);
+  // For the call through the table (ops/boundary.h). Whether it, which needs this much, is to run now.
+  bool begin_operator(const OperatorCall& call, int64_t bytes);
 
  protected:
   // At least `bytes` bytes aligned to 256, or null when there is no room. What it returned before is not
@@ -66,6 +80,7 @@ class Stream {
   // Of the operator that is being enqueued.
   std::string_view op_{};
   int64_t op_bytes_ = kNoScratch;
+  std::vector<OperatorCall>* recorded_ = nullptr;
 };
 
 }  // namespace fathom::ops

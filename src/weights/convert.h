@@ -10,13 +10,11 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/scale_block.h"
 
 namespace fathom::weights {
 
-// Columns and rows of an FP8 weight that share a scale.
-constexpr int64_t kScaleBlock = 128;
-
-constexpr int64_t num_scale_blocks(int64_t size) { return (size + kScaleBlock - 1) / kScaleBlock; }
+using tensor::kScaleBlock, tensor::num_scale_blocks;
 
 // f32, bf16 or f16 to f32 or bf16.
 bool can_convert(tensor::DType from, tensor::DType to);

@@ -144,6 +144,7 @@ OpCase moe_gate_case(ops::GateKind kind, const std::string& name) {
             ops::moe_gate({.x = x.view.slice(0, begin, end),
                            .weight = w.view,
                            .bias = kind == ops::GateKind::kSigmoidNoAux ? bias.view : Tensor(),
+                           .slots = {},
                            .kind = kind,
                            .n_group = 8,
                            .topk_group = 3,
@@ -250,6 +251,7 @@ OpCase mla_absorbed_case(DType dtype, int64_t first_row) {
                                .kv_len = ints({static_cast<int32_t>(first_row + end)}).view,
                                .block_tables = c.table.view,
                                .tree_mask = {},
+                               .plan = {},
                                .scale = 0.3f,
                                .out = y.view},
                               stream);
@@ -272,14 +274,17 @@ OpCase mla_expanded_case() {
             const Values y = zeros(DType::kF32, {queries, kNumHeads, kValue});
             for (int64_t key = 0; key < end; key += kChunk) {
               const int64_t key_end = std::min(key + kChunk, end);
+              const ops::ExpandedSegment segment{.row_begin = key,
+                                                 .num_rows = key_end - key,
+                                                 .num_tokens = queries,
+                                                 .query_begin = begin,
+                                                 .first = key == 0};
               ops::mla_expanded({.q = q.view.slice(0, begin, end),
                                  .kv = kv.view.slice(0, key, key_end),
                                  .k_rope = k_rope.view.slice(0, key, key_end),
-                                 .query_begin = begin,
-                                 .key_begin = key,
+                                 .segments = {&segment, 1},
                                  .tree_mask = {},
                                  .scale = 0.3f,
-                                 .first = key == 0,
                                  .state_max = max.view,
                                  .state_sum = sum.view,
                                  .state_acc = acc.view},
@@ -303,8 +308,8 @@ std::vector<OpCase> op_cases() {
     cases.push_back(head_linear_case(dtype));
     cases.push_back(mla_absorbed_case(dtype, 741));
   }
-  // The chunks grow at row 8192.
   cases.push_back(mla_absorbed_case(DType::kF8E4M3, 741));
+  // The chunks grow at row 8192.
   cases.push_back(mla_absorbed_case(DType::kBf16, 8180));
   cases.push_back(mla_expanded_case());
   cases.push_back(rms_norm_case());

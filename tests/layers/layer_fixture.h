@@ -1,7 +1,7 @@
 #pragma once
 // A layer on its own: weights filled with seeded random values, buffers for a step, the reference backend.
 //
-//   LayerFixture fixture(config, {.plain = DType::kF32, .fp8 = true});
+//   LayerFixture fixture(config, {.plain = DType::kF32, .fp8 = true});            // or with another backend
 //   Ffn ffn("mlp.", shape, fixture.builder());
 //   fixture.fill();
 //   ffn.forward(x, fixture.step(tokens), out);
@@ -47,11 +47,14 @@ class LayerFixture {
  public:
   static constexpr int64_t kMaxTokens = 8;
 
-  LayerFixture(const config::ModelConfig& config, const WeightTypes& types)
+  // backend: the table that the layers are built by; they run on the reference backend.
+  LayerFixture(const config::ModelConfig& config, const WeightTypes& types,
+               const ops::Backend& backend = cpu::reference_backend())
       : config_(config),
+        backend_(backend),
         memory_(*ops::DeviceBuffer::allocate(cpu::reference_backend(), int64_t{16} << 20)),
         arena_(memory_.arena()),
-        builder_(arena_, types, parameters_),
+        builder_(arena_, types, backend_, parameters_),
         stream_(cpu::reference_backend().make_stream({.num_threads = 1})) {}
 
   WeightBuilder& builder() { return builder_; }
@@ -70,22 +73,25 @@ class LayerFixture {
 
   LayerStep step(int64_t tokens) {
     buffers_ = StepBuffers::carve(arena_, {.config = &config_,
-                                           .act = tensor::DType::kF32,
+                                           .backend = &backend_,
+                                           .fused = builder_.fused(),
                                            .max_batch_tokens = kMaxTokens,
                                            .expand_chunk_tokens = 16,
                                            .has_mtp = true})
                    .for_tokens(tokens);
-    return {.batch = batch_, .buffers = buffers_, .cache = {}, .stream = *stream_};
+    return {.batch = batch_, .buffers = buffers_, .plan = plan_, .cache = {}, .stream = *stream_};
   }
 
  private:
   config::ModelConfig config_;
+  const ops::Backend backend_;
   ops::DeviceBuffer memory_;
   tensor::Arena arena_;
   std::vector<weights::Parameter> parameters_;
   WeightBuilder builder_;
   std::unique_ptr<ops::Stream> stream_;
   ForwardBatch batch_;
+  AttentionPlan plan_;
   StepBuffers buffers_;
 };
 

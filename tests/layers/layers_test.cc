@@ -70,7 +70,7 @@ TEST_P(FfnTest, equals_its_three_products_for_whole_and_partial_scale_blocks) {
                   fixture.builder());
     fixture.fill();
     const Tensor x = fixture.values(tokens, hidden_size), out = fixture.values(tokens, hidden_size);
-    ffn.forward(x, fixture.step(tokens), out);
+    ffn.forward({.values = x, .quantised = {}}, fixture.step(tokens), out);
 
     const auto weight = [&](size_t i) {
       return ops::Weight{.data = fixture.parameters()[i].data,
@@ -106,7 +106,7 @@ TEST(Moe, adds_routed_experts_to_the_shared_ones_and_overwrites_the_output) {
     const Tensor x = fixture.values(tokens, config.hidden_size);
     const Tensor out = fixture.values(tokens, config.hidden_size);
     std::fill_n(out.as<float>(), out.num_elements(), std::numeric_limits<float>::quiet_NaN());
-    moe.forward(x, fixture.step(tokens), out);
+    moe.forward({.values = x, .quantised = {}}, fixture.step(tokens), out);
     (n_shared_experts == 0 ? routed : both) = to_vector(out);
     if (n_shared_experts == 0) continue;
     // The shared experts alone: the same weights as one FFN of twice the width.
@@ -119,7 +119,7 @@ TEST(Moe, adds_routed_experts_to_the_shared_ones_and_overwrites_the_output) {
         std::copy_n(q.data.as<float>(), q.data.num_elements(), p.data.as<float>());
       }
     }
-    ffn.forward(x, alone.step(tokens), out);
+    ffn.forward({.values = x, .quantised = {}}, alone.step(tokens), out);
     shared = to_vector(out);
   }
   ASSERT_EQ(both.size(), routed.size());
@@ -127,6 +127,79 @@ TEST(Moe, adds_routed_experts_to_the_shared_ones_and_overwrites_the_output) {
     EXPECT_NEAR(both[i], routed[i] + shared[i], 1e-6) << i;
     EXPECT_NE(routed[i], 0.0f);
   }
+}
+
+// A table without fused operators.
+ops::Backend parts_only() {
+  ops::Backend backend = cpu::reference_backend();
+  backend.rms_norm_quantize = {};
+  backend.silu_mul_quantize = {};
+  backend.linear_pair = {};
+  backend.moe_experts_shared = {};
+  return backend;
+}
+
+TEST(FusedOps, are_those_that_the_backend_has_for_the_types_of_the_model) {
+  const FusedOps all = FusedOps::of(cpu::reference_backend(), kFp8);
+  EXPECT_TRUE(all.rms_norm_quantize && all.silu_mul_quantize && all.linear_pair &&
+              all.moe_experts_shared);
+  const FusedOps plain = FusedOps::of(cpu::reference_backend(), kPlain);
+  EXPECT_FALSE(plain.rms_norm_quantize || plain.silu_mul_quantize);
+  EXPECT_TRUE(plain.linear_pair && plain.moe_experts_shared);
+  const FusedOps none = FusedOps::of(parts_only(), kFp8);
+  EXPECT_FALSE(none.rms_norm_quantize || none.silu_mul_quantize || none.linear_pair ||
+               none.moe_experts_shared || none.mla_plan);
+}
+
+TEST(Moe, gives_the_same_bits_fused_and_in_parts_and_runs_what_it_says) {
+  const config::ModelConfig config = small_config();
+  const int64_t tokens = 5;
+  for (const WeightTypes& types : {kFp8, kPlain}) {
+    std::vector<std::vector<float>> outputs;
+    for (const bool fused : {true, false}) {
+      LayerFixture fixture(config, types, fused ? cpu::reference_backend() : parts_only());
+      const Moe moe("mlp.", config, fixture.builder());
+      fixture.fill();
+      const Tensor x = fixture.values(tokens, config.hidden_size);
+      const Tensor out = fixture.values(tokens, config.hidden_size);
+      std::vector<ops::OperatorCall> calls;
+      fixture.stream().record_operators(&calls);
+      moe.forward({.values = x, .quantised = {}}, fixture.step(tokens), out);
+      fixture.stream().record_operators(nullptr);
+      const DType matrix = types.matrix();
+      EXPECT_EQ(calls.size(), fused ? 2u : types.fp8 ? 6u : 5u);
+      EXPECT_EQ(calls.back(),
+                (ops::OperatorCall{fused ? "moe_experts_shared" : "moe_experts", matrix}));
+      outputs.push_back(to_vector(out));
+    }
+    EXPECT_EQ(outputs[0], outputs[1]) << (types.fp8 ? "fp8" : "f32");
+  }
+}
+
+// Which rows of which sequences a call takes.
+TEST(AttentionPlan, cuts_rows_at_multiples_of_the_chunk_and_fills_calls_with_several_sequences) {
+  LayerFixture fixture(small_config(), kPlain);
+  ForwardBatch batch;
+  batch.num_absorbed_tokens = 3;
+  batch.expanded = {{.token_begin = 3, .num_tokens = 5, .kv_begin = 0, .sequence_idx = 3},
+                    {.token_begin = 8, .num_tokens = 20, .kv_begin = 30, .sequence_idx = 4},
+                    {.token_begin = 28, .num_tokens = 7, .kv_begin = 0, .sequence_idx = 5}};
+  const AttentionPlan plan =
+      plan_attention(batch, {.heads = 2, .chunk_rows = 16, .plan_buffer = {}}, fixture.stream());
+  std::vector<std::string> calls;
+  for (const std::vector<ops::ExpandedSegment>& call : plan.expanded_calls) {
+    std::string text;
+    for (const ops::ExpandedSegment& s : call)
+      text += std::to_string(s.sequence_idx) + ":" + std::to_string(s.row_begin) + "+" +
+              std::to_string(s.num_rows) + "@" + std::to_string(s.buffer_begin) +
+              (s.first ? " first; " : "; ");
+    calls.push_back(text);
+  }
+  EXPECT_THAT(calls, testing::ElementsAre("3:0+5@0 first; ", "4:0+16@0 first; ", "4:16+16@0; ",
+                                          "4:32+16@0; ", "4:48+2@0; 5:0+7@2 first; "));
+  EXPECT_EQ(plan.expanded_begin, 3);
+  EXPECT_EQ(plan.expanded_end, 35);
+  EXPECT_TRUE(plan.absorbed.is_null());
 }
 
 TEST(ResidualStream, adds_each_branch_once) {
@@ -140,13 +213,13 @@ TEST(ResidualStream, adds_each_branch_once) {
     branch.as<float>()[i] = static_cast<float>(i);
   }
   ResidualStream residual_stream(residual, branch);
-  residual_stream.normalise(norm, out, fixture.stream());
+  residual_stream.normalise(norm, {.values = out, .quantised = {}}, fixture.stream());
   EXPECT_THAT(to_vector(out), testing::ElementsAre(1, 1, 1, 1));
   residual_stream.set_pending();
-  residual_stream.normalise(norm, out, fixture.stream());
+  residual_stream.normalise(norm, {.values = out, .quantised = {}}, fixture.stream());
   EXPECT_THAT(to_vector(residual), testing::ElementsAre(1, 2, 3, 4));
   EXPECT_FALSE(residual_stream.is_pending());
-  residual_stream.normalise(norm, out, fixture.stream());
+  residual_stream.normalise(norm, {.values = out, .quantised = {}}, fixture.stream());
   EXPECT_THAT(to_vector(residual), testing::ElementsAre(1, 2, 3, 4));
   EXPECT_NEAR(to_vector(out)[3], 4 / std::sqrt(7.5), 1e-6);
 }

@@ -189,6 +189,25 @@ TEST_P(LongEquivalenceTest, strangers_in_the_batch_do_not_change_a_bit) {
   }
 }
 
+// The layers take fused operators where the backend has them: the same bits as their parts.
+TEST_P(EquivalenceTest, fused_operators_and_their_parts_give_the_same_bits) {
+  const ops::Backend& full = GetParam().backend();
+  static ops::Backend parts;  // a model keeps a reference
+  parts = full;
+  parts.rms_norm_quantize = {};
+  parts.silu_mul_quantize = {};
+  parts.linear_pair = {};
+  parts.moe_experts_shared = {};
+  parts.mla_plan = {};
+  parts.mla_plan_bytes = nullptr;
+  const LoadedModel fused_model(kDemo, {}, full), parts_model(kDemo, {}, parts);
+  const std::vector<Work> work = mixed_work(true);
+  const std::vector<SliceOutput> fused = run_together(fused_model, work);
+  const std::vector<SliceOutput> in_parts = run_together(parts_model, work);
+  for (size_t i = 0; i < work.size(); ++i)
+    EXPECT_EQ(fused[i].logits, in_parts[i].logits) << "request " << i;
+}
+
 TEST_P(LongEquivalenceTest, verifying_several_tokens_equals_decoding_them_one_by_one) {
   const std::vector<int32_t> ids = text(80);
   for (const AttentionForm form :

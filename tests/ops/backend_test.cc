@@ -32,6 +32,23 @@ TEST_P(BackendTest, has_every_operator_that_takes_activations_only) {
   }
 }
 
+TEST_P(BackendTest, every_fused_operator_is_in_the_table_and_so_are_its_parts) {
+  ops::Backend full = backend();  // with entries for all: the names are what is tested
+  full.supports = [](std::string_view, DType) { return true; };
+  full.rms_norm_quantize.run = [](const ops::RmsNormQuantizeArgs&, ops::Stream&) {};
+  full.silu_mul_quantize.run = [](const ops::SiluMulQuantizeArgs&, ops::Stream&) {};
+  full.linear_pair.run = [](const ops::LinearPairArgs&, ops::Stream&) {};
+  full.moe_experts_shared.run = [](const ops::MoeExpertsSharedArgs&, ops::Stream&) {};
+  full.mla_plan.run = [](const ops::MlaPlanArgs&, ops::Stream&) {};
+  for (const ops::FusedOperator& fused : ops::fused_operators()) {
+    EXPECT_TRUE(ops::provides(full, {fused.op, act()})) << fused.op;
+    EXPECT_FALSE(fused.parts.empty()) << fused.op;
+    for (const std::string_view part : fused.parts)
+      EXPECT_TRUE(ops::provides(backend(), {part, act()})) << part;
+  }
+  EXPECT_EQ(backend().mla_plan.run == nullptr, backend().mla_plan_bytes == nullptr);
+}
+
 TEST_P(BackendTest, a_missing_operator_type_or_name_is_one_sentence_each) {
   ops::Backend reduced = backend();
   reduced.name = "cut";

@@ -92,10 +92,10 @@ TEST_P(BoundaryDeathTest, strided_memory_is_refused_where_the_contract_wants_con
 
 TEST_P(BoundaryDeathTest, rows_beyond_the_block_table_are_refused) {
   const ops::KvFormat format = ops::KvFormat::of(kF32, 64, 8);
+  const ops::ExpandedSegment segment{.row_begin = 100, .num_rows = 29};
   EXPECT_DEATH(ops::kv_gather({.cache = {.rows = shape(DType::kU8, {9, 64, 288}), .format = format},
-                               .block_table = shape(kI32, {2}),
-                               .begin = 100,
-                               .end = 129,
+                               .block_tables = shape(kI32, {1, 2}),
+                               .segments = {&segment, 1},
                                .latent = shape(kF32, {29, 64}),
                                .k_rope = shape(kF32, {29, 8})},
                               stream()),
@@ -103,11 +103,11 @@ TEST_P(BoundaryDeathTest, rows_beyond_the_block_table_are_refused) {
 }
 
 TEST_P(BoundaryDeathTest, cache_rows_of_another_width_or_format_are_refused) {
+  const ops::ExpandedSegment segment{.num_rows = 1};
   const auto gather = [&](const ops::KvFormat& format, int64_t row_bytes) {
     ops::kv_gather({.cache = {.rows = shape(DType::kU8, {9, 64, row_bytes}), .format = format},
-                    .block_table = shape(kI32, {2}),
-                    .begin = 0,
-                    .end = 1,
+                    .block_tables = shape(kI32, {1, 2}),
+                    .segments = {&segment, 1},
                     .latent = shape(kF32, {1, 64}),
                     .k_rope = shape(kF32, {1, 8})},
                    stream());
@@ -123,6 +123,7 @@ TEST_P(BoundaryDeathTest, impossible_gates_are_refused) {
   ops::MoeGateArgs args{.x = shape(kF32, {3, 8}),
                         .weight = shape(kF32, {12, 8}),
                         .bias = shape(kF32, {12}),
+                        .slots = {},
                         .n_group = 3,
                         .topk_group = 1,
                         .ids = shape(kI32, {3, 5}),
@@ -134,10 +135,47 @@ TEST_P(BoundaryDeathTest, impossible_gates_are_refused) {
   EXPECT_DEATH(ops::moe_gate(args, stream()), "bias is f32\\[12\\], must be null");
 }
 
+TEST_P(BoundaryDeathTest, quantised_rows_are_refused_for_weights_that_are_not_f8) {
+  const ops::Activation x(shape(DType::kF8E4M3, {3, 200}), shape(kF32, {3, 2}));
+  EXPECT_DEATH(ops::linear({.x = x,
+                            .weight = {.data = shape(kF32, {8, 200}), .scale = {}},
+                            .out = shape(kF32, {3, 8})},
+                           stream()),
+               "x is quantised, must not be for weights of f32");
+  EXPECT_DEATH(ops::linear({.x = {x.values, shape(kF32, {3, 1})},
+                            .weight = {.data = shape(DType::kF8E4M3, {8, 200}),
+                                       .scale = shape(kF32, {1, 2})},
+                            .out = shape(kF32, {3, 8})},
+                           stream()),
+               "x scale axis 1: ceil\\(dim / 128\\) is 2, got 1");
+}
+
+TEST_P(BoundaryDeathTest, segments_that_overlap_or_leave_gaps_are_refused) {
+  const auto expanded = [&](const std::vector<ops::ExpandedSegment>& segments) {
+    ops::mla_expanded({.q = shape(kF32, {9, 1, 6}),
+                       .kv = shape(kF32, {9, 1, 8}),
+                       .k_rope = shape(kF32, {9, 2}),
+                       .segments = segments,
+                       .tree_mask = {},
+                       .state_max = shape(kF32, {9, 1}),
+                       .state_sum = shape(kF32, {9, 1}),
+                       .state_acc = shape(kF32, {9, 1, 4})},
+                      stream());
+  };
+  const ops::ExpandedSegment first{.num_rows = 4, .num_tokens = 4};
+  EXPECT_DEATH(expanded({first, {.num_rows = 5, .buffer_begin = 3}}),
+               "segment of 5 rows at 3 of the buffer, expected at 4");
+  EXPECT_DEATH(expanded({first}), "segments have 4 rows, the buffer 9");
+  EXPECT_DEATH(expanded({first, {.num_rows = 5, .buffer_begin = 4, .token_begin = 3}}),
+               "queries begin at token 3, must follow token 4");
+}
+
 TEST_P(BoundaryDeathTest, a_tree_of_more_than_64_queries_is_refused) {
+  const ops::ExpandedSegment segment{.num_rows = 65, .num_tokens = 65, .has_tree_mask = true};
   EXPECT_DEATH(ops::mla_expanded({.q = shape(kF32, {65, 1, 6}),
                                   .kv = shape(kF32, {65, 1, 8}),
                                   .k_rope = shape(kF32, {65, 2}),
+                                  .segments = {&segment, 1},
                                   .tree_mask = shape(DType::kU64, {65}),
                                   .state_max = shape(kF32, {65, 1}),
                                   .state_sum = shape(kF32, {65, 1}),

@@ -141,16 +141,18 @@ TEST_P(KvRowsTest, kv_gather_follows_the_block_table_across_block_boundaries) {
     const HostTensor cache = decode_rows(encoded, format);
     const std::vector<int32_t> block_table = {5, 0, 3, 6};
     const DeviceTensor device_cache = upload({kBlocks, kBlockTokens, format.row_bytes}, encoded);
-    const DeviceTensor device_table = upload({4}, block_table);
+    // The second of two sequences; the first has none of these blocks.
+    const DeviceTensor device_table = upload<int32_t>({2, 4}, {1, 1, 1, 1, 5, 0, 3, 6});
     const std::vector<std::pair<int64_t, int64_t>> ranges = {{0, 0},   {0, 64},  {15, 17},
                                                              {16, 32}, {31, 64}, {63, 64}};
     for (const std::pair<int64_t, int64_t>& range : ranges) {
       const int64_t rows = range.second - range.first;
       const DeviceTensor latent = empty(act(), {rows, 139}), k_rope = empty(act(), {rows, 6});
+      const ops::ExpandedSegment segment{
+          .sequence_idx = 1, .row_begin = range.first, .num_rows = rows};
       ops::kv_gather({.cache = {.rows = device_cache.view(), .format = format},
-                      .block_table = device_table.view(),
-                      .begin = range.first,
-                      .end = range.second,
+                      .block_tables = device_table.view(),
+                      .segments = {&segment, 1},
                       .latent = latent.view(),
                       .k_rope = k_rope.view()},
                      stream());
@@ -166,6 +168,40 @@ TEST_P(KvRowsTest, kv_gather_follows_the_block_table_across_block_boundaries) {
       expect_close(download(k_rope.view()), expected.columns(139, 145), kExact);
     }
   }
+}
+
+TEST_P(KvRowsTest, kv_gather_puts_the_rows_of_several_sequences_side_by_side) {
+  const ops::KvFormat format = ops::KvFormat::of(DType::kF8E4M3, 139, 6);
+  ref::Random random(32);
+  const std::vector<uint8_t> encoded =
+      encode_rows(random.normal(DType::kF32, {kBlocks * kBlockTokens, 145}), format);
+  const HostTensor cache = decode_rows(encoded, format);
+  const std::vector<int32_t> tables = {5, 0, 3, 6, 2, 1, 4, 4};
+  const DeviceTensor device_cache = upload({kBlocks, kBlockTokens, format.row_bytes}, encoded);
+  const DeviceTensor device_tables = upload({2, 4}, tables);
+  const std::vector<ops::ExpandedSegment> segments = {
+      {.sequence_idx = 1, .row_begin = 30, .num_rows = 5},
+      {.sequence_idx = 0, .row_begin = 0, .num_rows = 0, .buffer_begin = 5},
+      {.sequence_idx = 0, .row_begin = 60, .num_rows = 4, .buffer_begin = 5},
+      {.sequence_idx = 1, .row_begin = 0, .num_rows = 17, .buffer_begin = 9}};
+  const DeviceTensor latent = empty(act(), {26, 139}), k_rope = empty(act(), {26, 6});
+  ops::kv_gather({.cache = {.rows = device_cache.view(), .format = format},
+                  .block_tables = device_tables.view(),
+                  .segments = segments,
+                  .latent = latent.view(),
+                  .k_rope = k_rope.view()},
+                 stream());
+  HostTensor expected(act(), {26, 145});
+  for (const ops::ExpandedSegment& s : segments)
+    for (int64_t i = 0; i < s.num_rows; ++i) {
+      const int64_t row = s.row_begin + i;
+      const int64_t block = tables[static_cast<size_t>(s.sequence_idx * 4 + row / kBlockTokens)];
+      for (int64_t k = 0; k < 145; ++k)
+        expected.at(s.buffer_begin + i, k) =
+            ref::round_to(act(), cache.at(block * kBlockTokens + row % kBlockTokens, k));
+    }
+  expect_close(download(latent.view()), expected.columns(0, 139), kExact);
+  expect_close(download(k_rope.view()), expected.columns(139, 145), kExact);
 }
 
 // Five slots of which three take part, in another order.

@@ -30,7 +30,7 @@ TEST(KvFormat, parts_of_f8_rows_are_aligned_and_do_not_overlap_for_any_size) {
       EXPECT_GE(f.scale_offset, latent);
       EXPECT_GE(f.rope_offset, f.scale_offset + 4 * f.num_scales);
       EXPECT_GE(f.row_bytes, f.rope_offset + 2 * rope);
-      EXPECT_GE(f.num_scales * kKvScaleBlock, latent);
+      EXPECT_GE(f.num_scales * tensor::kScaleBlock, latent);
       for (const int64_t offset : {f.scale_offset, f.rope_offset, f.row_bytes})
         EXPECT_EQ(offset % 16, 0) << latent << " + " << rope;
     }

@@ -47,12 +47,12 @@ double smallest_scale(const double* values, int64_t n) {
 }
 
 void encode_row(const double* values, const ops::KvFormat& format, uint8_t* row) {
-  for (int64_t begin = 0; begin < format.latent_dim; begin += ops::kKvScaleBlock) {
-    const int64_t size = std::min(ops::kKvScaleBlock, format.latent_dim - begin);
+  for (int64_t begin = 0; begin < format.latent_dim; begin += tensor::kScaleBlock) {
+    const int64_t size = std::min(tensor::kScaleBlock, format.latent_dim - begin);
     double scale = 1;
     if (format.num_scales > 0) {
       scale = smallest_scale(values + begin, size);
-      put<float>(scale, row + format.scale_offset + begin / ops::kKvScaleBlock * 4);
+      put<float>(scale, row + format.scale_offset + begin / tensor::kScaleBlock * 4);
     }
     for (int64_t i = begin; i < begin + size; ++i)
       put_as(format.latent, values[i] / scale, row + i * tensor::dtype_bytes(format.latent));
@@ -81,7 +81,7 @@ HostTensor decode_rows(const std::vector<uint8_t>& bytes, const ops::KvFormat& f
     for (int64_t i = 0; i < format.latent_dim; ++i) {
       double scale = 1;
       if (format.num_scales > 0)
-        scale = get<float>(row + format.scale_offset + i / ops::kKvScaleBlock * 4);
+        scale = get<float>(row + format.scale_offset + i / tensor::kScaleBlock * 4);
       values.at(r, i) = scale * get_as(format.latent, row + i * tensor::dtype_bytes(format.latent));
     }
     for (int64_t i = 0; i < format.rope_dim; ++i)

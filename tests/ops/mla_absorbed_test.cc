@@ -143,19 +143,35 @@ class MlaAbsorbedTest : public OpsTest {
         upload(in.block_tables.rows(static_cast<int64_t>(first), static_cast<int64_t>(last)));
     const DeviceTensor mask = upload({static_cast<int64_t>(in.tree_mask.size())}, in.tree_mask);
     const DeviceTensor out = empty(act(), {end - begin, c.dims.heads, c.dims.rank});
+    const Tensor tree_mask = c.with_tree ? mask.view().slice(0, begin, end) : Tensor();
+    const ops::MlaPlanShape shape{.tokens = end - begin, .sequences = seqs, .heads = c.dims.heads};
+    const DeviceTensor plan =
+        empty(DType::kU8, {wants_plan_ ? backend().mla_plan_bytes(shape) : 1});
+    if (wants_plan_)
+      ops::mla_plan({.query_start = query_start.view(),
+                     .kv_len = kv_len.view(),
+                     .tree_mask = tree_mask,
+                     .tokens = end - begin,
+                     .heads = c.dims.heads,
+                     .max_rows = in.block_tables.dim(1) * kBlockTokens,
+                     .plan = plan.view()},
+                    stream());
     ops::mla_absorbed({.q_latent = q_latent.view(),
                        .q_rope = q.view().slice(2, 3, 3 + c.dims.rope),
                        .cache = {.rows = cache.view(), .format = in.format},
                        .query_start = query_start.view(),
                        .kv_len = kv_len.view(),
                        .block_tables = tables.view(),
-                       .tree_mask = c.with_tree ? mask.view().slice(0, begin, end) : Tensor(),
+                       .tree_mask = tree_mask,
+                       .plan = wants_plan_ ? plan.view() : Tensor(),
                        .scale = in.scale,
                        .out = out.view()},
                       stream());
     if (out_values != nullptr) *out_values = download(out.view());
     return bytes(out.view());
   }
+
+  bool wants_plan_ = false;
 
   void expect_matches_oracle(const Case& c) {
     const Inputs in = make_inputs(c, act());
@@ -212,6 +228,24 @@ TEST_P(MlaAbsorbedTest, a_sequence_does_not_depend_on_the_others) {
       alone.insert(alone.end(), part.begin(), part.end());
     }
     EXPECT_EQ(run(c, in, 0, c.sequences.size()), alone) << tensor::dtype_name(dtype);
+  }
+}
+
+TEST_P(MlaAbsorbedTest, a_plan_of_the_step_changes_no_bit) {
+  if (backend().mla_plan.run == nullptr)
+    GTEST_SKIP() << GetParam().name << " has no mla_plan; to run it: a backend that has it";
+  for (const bool with_tree : {false, true}) {
+    const Case c{.dims = kAttentionDims[0],
+                 .sequences = {{1, 513}, {3, 64}, {2, 0}, {1, 1}, {66, 130}, {7, 700}, {1, 0}},
+                 .with_tree = with_tree,
+                 .seed = 7};
+    const Inputs in = make_inputs(c, act());
+    for (const size_t first : {size_t{0}, size_t{5}}) {
+      wants_plan_ = false;
+      const std::vector<uint8_t> without = run(c, in, first, c.sequences.size());
+      wants_plan_ = true;
+      EXPECT_EQ(run(c, in, first, c.sequences.size()), without) << "from sequence " << first;
+    }
   }
 }
 

@@ -63,14 +63,18 @@ class MlaExpandedTest : public OpsTest {
     const DeviceTensor state_acc = empty(DType::kF32, {queries, heads, p.dims.v});
     for (int64_t key = 0; key < rows; key += chunk_rows) {
       const int64_t key_end = std::min(key + chunk_rows, rows);
+      const ops::ExpandedSegment segment{.row_begin = key,
+                                         .num_rows = key_end - key,
+                                         .num_tokens = queries,
+                                         .query_begin = p.query_begin + begin,
+                                         .first = key == 0,
+                                         .has_tree_mask = !p.tree_mask.empty()};
       ops::mla_expanded({.q = q.view(),
                          .kv = kv.view().slice(0, key, key_end),
                          .k_rope = k_rope.view().slice(0, key, key_end),
-                         .query_begin = p.query_begin + begin,
-                         .key_begin = key,
+                         .segments = {&segment, 1},
                          .tree_mask = p.tree_mask.empty() ? Tensor() : mask.view(),
                          .scale = p.scale,
-                         .first = key == 0,
                          .state_max = state_max.view(),
                          .state_sum = state_sum.view(),
                          .state_acc = state_acc.view()},
@@ -162,6 +166,77 @@ TEST_P(MlaExpandedTest, a_nan_value_reaches_only_the_queries_that_see_it) {
   }
 }
 
+// Sequences of several lengths in one call, their rows side by side, against each alone; tokens of no segment in
+// front of, between and behind them are left as they are.
+TEST_P(MlaExpandedTest, many_sequences_in_one_call_get_the_bits_of_each_alone) {
+  const AttentionDims& d = kAttentionDims[1];
+  struct One {
+    int64_t rows, queries;
+    bool tree;
+  };
+  const std::vector<One> ones = {{70, 70, false}, {1, 1, false}, {130, 5, true}, {64, 49, false}};
+  std::vector<Prompt> prompts;
+  std::vector<ops::ExpandedSegment> segments;
+  int64_t tokens = 1, rows = 0;
+  for (const One& one : ones) {
+    Prompt p = make_prompt(d, one.rows, one.queries, act(), static_cast<uint64_t>(one.rows));
+    ref::Random random(11);
+    if (one.tree) p.tree_mask = random_tree(random, one.queries);
+    segments.push_back({.num_rows = one.rows,
+                        .buffer_begin = rows,
+                        .token_begin = tokens,
+                        .num_tokens = one.queries,
+                        .query_begin = p.query_begin,
+                        .first = true,
+                        .has_tree_mask = one.tree});
+    prompts.push_back(std::move(p));
+    tokens += one.queries + 1;
+    rows += one.rows;
+  }
+  HostTensor q(act(), {tokens, d.heads, d.nope + d.rope});
+  HostTensor kv(act(), {rows, d.heads, d.nope + d.v}), k_rope(act(), {rows, d.rope});
+  std::vector<uint64_t> masks(static_cast<size_t>(tokens), 0);
+  const auto put = [](const HostTensor& from, int64_t row, HostTensor& to) {
+    const auto width = to.values.size() / static_cast<size_t>(to.dim(0));
+    std::copy(from.values.begin(), from.values.end(),
+              to.values.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(row) * width));
+  };
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    put(prompts[i].q, segments[i].token_begin, q);
+    put(prompts[i].kv, segments[i].buffer_begin, kv);
+    put(prompts[i].k_rope, segments[i].buffer_begin, k_rope);
+    std::copy(prompts[i].tree_mask.begin(), prompts[i].tree_mask.end(),
+              masks.begin() + segments[i].token_begin);
+  }
+  const DeviceTensor device_q = upload(q), device_kv = upload(kv), device_k_rope = upload(k_rope);
+  const DeviceTensor device_masks = upload({tokens}, masks);
+  const DeviceTensor state_max = upload(HostTensor(DType::kF32, {tokens, d.heads}, 7));
+  const DeviceTensor state_sum = upload(HostTensor(DType::kF32, {tokens, d.heads}, 2));
+  const DeviceTensor state_acc = upload(HostTensor(DType::kF32, {tokens, d.heads, d.v}, 6));
+  ops::mla_expanded({.q = device_q.view(),
+                     .kv = device_kv.view(),
+                     .k_rope = device_k_rope.view(),
+                     .segments = segments,
+                     .tree_mask = device_masks.view(),
+                     .scale = prompts[0].scale,
+                     .state_max = state_max.view(),
+                     .state_sum = state_sum.view(),
+                     .state_acc = state_acc.view()},
+                    stream());
+  const DeviceTensor out = empty(act(), {tokens, d.heads, d.v});
+  ops::mla_finish({.state_sum = state_sum.view(), .state_acc = state_acc.view(), .out = out.view()},
+                  stream());
+  EXPECT_EQ(download(out.view()).at(0, 0, 0), 3.0);
+  EXPECT_EQ(download(out.view()).at(tokens - 1, d.heads - 1, d.v - 1), 3.0);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const int64_t begin = segments[i].token_begin, end = begin + segments[i].num_tokens;
+    const int64_t num_rows = prompts[i].rows();
+    EXPECT_EQ(bytes(out.view().slice(0, begin, end)),
+              run(prompts[i], 0, prompts[i].queries(), num_rows, num_rows).bytes)
+        << "sequence " << i;
+  }
+}
+
 // Both forms on the same cache rows: W_UK and W_UV move between query, key and value.
 TEST_P(MlaExpandedTest, equals_the_absorbed_form_up_to_rounding) {
   const AttentionDims& d = kAttentionDims[1];
@@ -201,6 +276,7 @@ TEST_P(MlaExpandedTest, equals_the_absorbed_form_up_to_rounding) {
                      .kv_len = kv_len.view(),
                      .block_tables = table.view(),
                      .tree_mask = {},
+                     .plan = {},
                      .scale = p.scale,
                      .out = out.view()},
                     stream());

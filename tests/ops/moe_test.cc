@@ -144,6 +144,34 @@ TEST_P(MoeTest, moe_gate_of_a_nan_row_still_names_distinct_experts) {
   }
 }
 
+TEST_P(MoeTest, moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alone) {
+  ref::Random random(4);
+  const DeviceTensor x = upload(random.normal(act(), {5, 64}));
+  const DeviceTensor weight = upload(random.normal(DType::kF32, {16, 64}));
+  const DeviceTensor bias = upload(random.normal(DType::kF32, {16}, 0.1));
+  const DeviceTensor slots = upload<int64_t>({5}, {7, -1, 0, 3, -1});
+  const auto run = [&](const Tensor& rows) {
+    const DeviceTensor ids = empty(DType::kI32, {5, 4}), weights = empty(DType::kF32, {5, 4});
+    ops::moe_gate({.x = x.view(),
+                   .weight = weight.view(),
+                   .bias = bias.view(),
+                   .slots = rows,
+                   .n_group = 4,
+                   .topk_group = 2,
+                   .ids = ids.view(),
+                   .weights = weights.view()},
+                  stream());
+    return ref::GateChoice{.ids = download(ids.view()), .weights = download(weights.view())};
+  };
+  const ref::GateChoice all = run({}), padded = run(slots.view());
+  for (int64_t t = 0; t < 5; ++t)
+    for (int64_t j = 0; j < 4; ++j) {
+      const bool is_padding = t == 1 || t == 4;
+      EXPECT_EQ(padded.ids.at(t, j), is_padding ? -1 : all.ids.at(t, j));
+      EXPECT_EQ(padded.weights.at(t, j), is_padding ? 0 : all.weights.at(t, j));
+    }
+}
+
 struct ExpertsCase {
   int64_t tokens, hidden_size, inter, experts, num_experts_per_tok;
 };

@@ -39,12 +39,30 @@ TEST_P(StreamTest, scratch_is_aligned_grows_and_reports_its_size) {
   EXPECT_EQ(&stream->backend(), &backend());
   EXPECT_EQ(stream->scratch_bytes(), 0);
   for (const int64_t bytes : {1000, 10, 1 << 20, 5000}) {
-    EXPECT_TRUE(stream->begin_operator("test", bytes));
+    EXPECT_TRUE(stream->begin_operator({.op = "test"}, bytes));
     ASSERT_NE(stream->scratch(), nullptr);
     EXPECT_TRUE(is_aligned(stream->scratch()));
     std::memset(stream->scratch(), 1, static_cast<size_t>(bytes));
   }
   EXPECT_EQ(stream->scratch_bytes(), 1 << 20);
+}
+
+TEST_P(StreamTest, calls_are_recorded_in_order_with_the_type_they_were_chosen_by) {
+  const std::unique_ptr<ops::Stream> stream = fresh();
+  stream->begin_measuring();
+  linear_of_shapes(7, act(), *stream);
+  std::vector<ops::OperatorCall> calls;
+  stream->record_operators(&calls);
+  linear_of_shapes(7, act(), *stream);
+  tensor::Arena nowhere;
+  ops::silu_mul(
+      {.gate_up = nowhere.allocate(act(), {5, 2, 4}), .out = nowhere.allocate(act(), {5, 4})},
+      *stream);
+  stream->record_operators(nullptr);
+  linear_of_shapes(7, act(), *stream);
+  EXPECT_THAT(calls,
+              testing::ElementsAre(ops::OperatorCall{.op = "linear", .dtype = DType::kF8E4M3},
+                                   ops::OperatorCall{.op = "silu_mul", .dtype = act()}));
 }
 
 TEST_P(StreamTest, measuring_runs_nothing_and_sealing_gives_what_was_measured) {
@@ -61,10 +79,10 @@ TEST_P(StreamTest, measuring_runs_nothing_and_sealing_gives_what_was_measured) {
   EXPECT_EQ(stream->scratch_bytes(), measured);
   stream->seal_scratch();
   EXPECT_EQ(stream->scratch_bytes(), measured);
-  EXPECT_TRUE(stream->begin_operator("test", measured));
+  EXPECT_TRUE(stream->begin_operator({.op = "test"}, measured));
   const void* const first = stream->scratch();
   EXPECT_TRUE(is_aligned(first));
-  EXPECT_TRUE(stream->begin_operator("test", 1));
+  EXPECT_TRUE(stream->begin_operator({.op = "test"}, 1));
   EXPECT_EQ(stream->scratch(), first);
 }
 
@@ -72,14 +90,14 @@ TEST_P(StreamTest, a_stream_that_needs_no_scratch_can_be_sealed) {
   const std::unique_ptr<ops::Stream> stream = fresh();
   stream->begin_measuring();
   stream->seal_scratch();
-  EXPECT_TRUE(stream->begin_operator("test", 0));
+  EXPECT_TRUE(stream->begin_operator({.op = "test"}, 0));
   EXPECT_EQ(stream->scratch_bytes(), 0);
 }
 
 TEST_P(StreamTest, an_impossible_size_is_a_start_up_error_that_says_what_to_change) {
   const std::unique_ptr<ops::Stream> stream = fresh();
   stream->begin_measuring();
-  EXPECT_FALSE(stream->begin_operator("test", int64_t{1} << 50));
+  EXPECT_FALSE(stream->begin_operator({.op = "test"}, int64_t{1} << 50));
   std::string message;
   try {
     stream->seal_scratch();
@@ -97,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(backends, StreamDeathTest, testing::ValuesIn(tested_bac
 TEST_P(StreamDeathTest, more_than_was_planned_names_operator_and_bytes) {
   const std::unique_ptr<ops::Stream> stream = fresh();
   stream->begin_measuring();
-  stream->begin_operator("small", 100);
+  stream->begin_operator({.op = "small"}, 100);
   stream->seal_scratch();
   EXPECT_DEATH(linear_of_shapes(70, act(), *stream),
                "linear needs [0-9]+ bytes of scratch, planned are 100");
@@ -108,8 +126,8 @@ TEST_P(StreamDeathTest, an_operator_that_does_not_say_what_it_needs_gets_none) {
   const ops::Operator<Args> silent = {
       .run = [](const Args&, ops::Stream& stream) { stream.scratch(); }};
   const std::unique_ptr<ops::Stream> stream = fresh();
-  stream->begin_operator("other", 100);
-  EXPECT_DEATH(ops::dispatch("silent", silent, Args{}, *stream),
+  stream->begin_operator({.op = "other"}, 100);
+  EXPECT_DEATH(ops::dispatch("silent", DType::kF32, silent, Args{}, *stream),
                "silent takes scratch without saying how much it needs");
 }
 

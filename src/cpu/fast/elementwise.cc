@@ -114,13 +114,16 @@ void kv_gather(const ops::KvGatherArgs& args, ops::Stream& ops_stream) {
   const KernelTable& kernels = stream.kernels();
   const ops::KvFormat& format = args.cache.format;
   const int64_t num_blocks = args.cache.num_blocks(), block_tokens = args.cache.block_tokens();
-  const int64_t rows = args.end - args.begin;
+  const int64_t rows = args.latent.dim(0);
   stream.run(rows, rows * format.dim(), [&](int64_t i, int) {
-    const int64_t row = args.begin + i;
-    const int32_t block_id = *args.block_table.row<int32_t>(row / block_tokens);
-    FATHOM_CHECK(block_id >= 0 && block_id < num_blocks, "block_table[" << row / block_tokens
-                                                                        << "] is " << block_id
-                                                                        << " of " << num_blocks);
+    const ops::ExpandedSegment* segment = args.segments.data();
+    while (i >= segment->buffer_begin + segment->num_rows) ++segment;
+    const int64_t row = segment->row_begin + i - segment->buffer_begin;
+    const int32_t block_id =
+        args.block_tables.row<int32_t>(segment->sequence_idx)[row / block_tokens];
+    FATHOM_CHECK(block_id >= 0 && block_id < num_blocks, "block table entry "
+                                                             << row / block_tokens << " is "
+                                                             << block_id << " of " << num_blocks);
     const std::byte* const data =
         args.cache.row(int64_t{block_id} * block_tokens + row % block_tokens);
     widen_kv_latent(kernels, format, data, args.latent.row<float>(i));

@@ -6,7 +6,7 @@
 #include "cpu/fast/cpu_topology.h"
 #include "cpu/fast/fast_stream.h"
 #include "cpu/fast/ops.h"
-#include "cpu/reference/ops.h"
+#include "cpu/memory.h"
 #include "cpu/reference/reference_backend.h"
 
 namespace fathom::cpu {
@@ -24,14 +24,25 @@ std::string describe(Isa isa) {
          (cores == 1 ? " core" : " cores");
 }
 
-// What stays with the reference is a few table lookups per token: nothing to gain.
 template <Isa kIsa>
 ops::Backend make_backend() {
   static const std::string device = describe(kIsa);
-  ops::Backend backend = reference_backend();
+  const ops::Backend& reference = reference_backend();
+  ops::Backend backend;
   backend.name = "cpu";
   backend.device = device;
+  backend.allocate = allocate;
+  backend.deallocate = deallocate;
+  backend.free_memory_bytes = free_memory_bytes;
+  backend.copy_to_device = copy_to_device;
+  backend.copy_to_host = copy_to_host;
   backend.make_stream = make_stream<kIsa>;
+  backend.act = reference.act;
+  backend.supports = reference.supports;
+  // A few table lookups per token: nothing to gain over the reference.
+  backend.rope_table = reference.rope_table;
+  backend.step_inputs = reference.step_inputs;
+  backend.commit_tokens = reference.commit_tokens;
   backend.embedding = {fast::embedding};
   backend.gather_rows = {fast::gather_rows};
   backend.rms_norm = {fast::rms_norm};
@@ -48,6 +59,11 @@ ops::Backend make_backend() {
   backend.moe_experts = {fast::moe_experts, fast::moe_experts_scratch};
   backend.quantize_fp8 = {fast::quantize_fp8};
   backend.sample = {fast::sample, fast::sample_scratch};
+  // Of the fused operators those that save work here. The kernels widen what they read, so rows quantised
+  // ahead would be widened again.
+  backend.linear_pair = {fast::linear_pair, fast::linear_pair_scratch};
+  backend.mla_plan = {fast::mla_plan};
+  backend.mla_plan_bytes = fast::mla_plan_bytes;
   return backend;
 }
 

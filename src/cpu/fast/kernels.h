@@ -14,12 +14,13 @@
 
 #include <cstdint>
 
+#include "tensor/scale_block.h"
+
 namespace fathom::cpu {
 
 enum class WeightKind : uint8_t { kF32, kBf16, kF8 };
 
-// FP8 scales cover this many channels, and this many rows of a weight.
-inline constexpr int64_t kScaleBlock = 128;
+using tensor::kScaleBlock;
 // Rows of x that one tile may have, and weight rows; they bound the workspace.
 inline constexpr int64_t kTileTokens = 96;
 inline constexpr int64_t kTileRows = 32;
@@ -110,7 +111,7 @@ struct KernelTable {
                      uint16_t* out) = nullptr;  // to bf16, nearest even
   // x * factor to e4m3, saturating, nearest even. REQUIRES: factor is a power of two or 0.
   void (*narrow_f8_row)(const float* x, float factor, int64_t dim, uint8_t* out) = nullptr;
-  // e4m3 values times the scale of their 128 channels.
+  // e4m3 values times the scale of their 128 channels; null = 1.
   void (*widen_f8_row)(const uint8_t* x, const float* scale, int64_t dim, float* out) = nullptr;
   // Of a row; NaN does not count.
   float (*largest_magnitude)(const float* x, int64_t dim) = nullptr;

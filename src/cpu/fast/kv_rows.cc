@@ -11,8 +11,6 @@ namespace {
 using ops::KvFormat;
 using tensor::DType;
 
-static_assert(ops::kKvScaleBlock == kScaleBlock, "the kernels know one size of block");
-
 void narrow_latent_f8(const KernelTable& kernels, const float* values, const KvFormat& format,
                       std::byte* row) {
   auto* const scales = reinterpret_cast<float*>(row + format.scale_offset);

@@ -4,6 +4,7 @@
 #include "ops/linear.h"
 
 #include <algorithm>
+#include <span>
 
 #include "cpu/fast/fast_stream.h"
 #include "cpu/fast/ops.h"
@@ -14,22 +15,21 @@ namespace fathom::cpu::fast {
 
 namespace {
 
-// Row pointers of a product and, for f8, the quantised rows behind them, all in scratch.
+// Rows of x as the kernels read them and, for f8, the quantised rows behind them, all in scratch.
 struct PreparedRows {
   const float** values = nullptr;
   const float** scales = nullptr;  // null without f8
-  float** out = nullptr;
-  float* q = nullptr;        // f8: [tokens, q_stride(in)]
-  float* q_scale = nullptr;  // f8: [tokens, ceil(in / 128)]
+  float* q = nullptr;              // f8: [tokens, q_stride(in)]
+  float* q_scale = nullptr;        // f8: [tokens, ceil(in / 128)]
 };
 
 // Quantised rows start on a vector boundary.
 int64_t q_stride(int64_t in) { return (in + 15) / 16 * 16; }
 
-PreparedRows carve(const ops::LinearArgs& args, ScratchArena& arena) {
-  const int64_t tokens = args.x.dim(0), in = args.x.dim(1);
-  PreparedRows rows{.values = arena.take<const float*>(tokens), .out = arena.take<float*>(tokens)};
-  if (args.weight.data.dtype() == tensor::DType::kF8E4M3) {
+PreparedRows carve(const ops::Activation& x, tensor::DType weight, ScratchArena& arena) {
+  const int64_t tokens = x.dim(0), in = x.dim(1);
+  PreparedRows rows{.values = arena.take<const float*>(tokens)};
+  if (weight == tensor::DType::kF8E4M3) {
     rows.scales = arena.take<const float*>(tokens);
     rows.q = arena.take<float>(tokens * q_stride(in));
     rows.q_scale = arena.take<float>(tokens * num_scale_blocks(in));
@@ -37,24 +37,58 @@ PreparedRows carve(const ops::LinearArgs& args, ScratchArena& arena) {
   return rows;
 }
 
-PreparedRows prepare(const ops::LinearArgs& args, FastStream& stream) {
-  const int64_t tokens = args.x.dim(0), in = args.x.dim(1);
+XRows prepare(const ops::Activation& x, const PreparedRows& rows, FastStream& stream) {
+  const int64_t tokens = x.dim(0), in = x.dim(1);
   const int64_t stride = q_stride(in), blocks = num_scale_blocks(in);
-  ScratchArena arena(stream.scratch());
-  const PreparedRows rows = carve(args, arena);
   const bool quantised = rows.scales != nullptr;
   for (int64_t i = 0; i < tokens; ++i) {
-    rows.out[i] = args.out.row<float>(i);
-    rows.values[i] = quantised ? rows.q + i * stride : args.x.row<float>(i);
-    if (quantised) rows.scales[i] = rows.q_scale + i * blocks;
+    rows.values[i] = quantised ? rows.q + i * stride : x.values.row<float>(i);
+    if (quantised)
+      rows.scales[i] = x.is_quantised() ? x.scale.row<float>(i) : rows.q_scale + i * blocks;
   }
   if (quantised) {
     stream.run(tokens, tokens * in, [&](int64_t i, int) {
-      stream.kernels().quantize_row(args.x.row<float>(i), in, rows.q + i * stride,
-                                    rows.q_scale + i * blocks);
+      quantised_row(stream.kernels(), x, i, rows.q + i * stride, rows.q_scale + i * blocks);
     });
   }
-  return rows;
+  return {rows.values, rows.scales, tokens};
+}
+
+// One product of the prepared rows.
+struct Target {
+  WeightRows weight;
+  float** out = nullptr;  // [tokens]
+};
+
+Target make_target(const ops::Weight& weight, const tensor::Tensor& out, float** rows) {
+  for (int64_t i = 0; i < out.dim(0); ++i) rows[i] = out.row<float>(i);
+  return {.weight = WeightRows::of(weight), .out = rows};
+}
+
+// Tasks over columns of all targets and groups of tokens.
+void run_products(const XRows& x, std::span<const Target> targets, bool accumulate,
+                  FastStream& stream) {
+  const int64_t tokens = x.count, in = targets[0].weight.in;
+  const bool direct = tokens <= stream.kernels().direct_tokens;
+  int64_t rows = 0;
+  for (const Target& target : targets) rows += target.weight.rows;
+  const int64_t step = direct ? rows_per_task(rows, in, tokens, stream.num_threads()) : kTileRows;
+  const auto columns_of = [&](const Target& t) { return (t.weight.rows + step - 1) / step; };
+  int64_t num_columns = 0;
+  for (const Target& target : targets) num_columns += columns_of(target);
+  const TokenGroups groups(tokens);
+  stream.run(num_columns * groups.count, tokens * rows * in, [&](int64_t task, int worker) {
+    int64_t column = task % num_columns;
+    const Target* target = targets.data();
+    while (column >= columns_of(*target)) column -= columns_of(*target++);
+    const int64_t begin = column * step, row = groups.begin(task / num_columns);
+    multiply(stream.kernels(), target->weight,
+             {.x = x.slice(row, groups.begin(task / num_columns + 1)),
+              .out = target->out + row,
+              .accumulate = accumulate,
+              .workspace = stream.workspace(worker)},
+             begin, std::min(begin + step, target->weight.rows));
+  });
 }
 
 // Row pointers of every head: [heads, tokens].
@@ -68,45 +102,45 @@ HeadRows carve(const ops::HeadLinearArgs& args, ScratchArena& arena) {
   return {.x = arena.take<const float*>(rows), .out = arena.take<float*>(rows)};
 }
 
-template <class Args>
-int64_t carved_bytes(const Args& args) {
+}  // namespace
+
+int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream&) {
+  ScratchArena arena;
+  carve(args.x, args.weight.data.dtype(), arena);
+  arena.take<float*>(args.x.dim(0));
+  return arena.bytes();
+}
+
+int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream&) {
+  ScratchArena arena;
+  carve(args.x, args.a.weight.data.dtype(), arena);
+  arena.take<float*>(args.x.dim(0));
+  arena.take<float*>(args.x.dim(0));
+  return arena.bytes();
+}
+
+int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
   ScratchArena arena;
   carve(args, arena);
   return arena.bytes();
 }
 
-}  // namespace
-
-int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream&) {
-  return carved_bytes(args);
-}
-
-int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
-  return carved_bytes(args);
-}
-
 void linear(const ops::LinearArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
-  const WeightRows weight = WeightRows::of(args.weight);
-  const int64_t tokens = args.x.dim(0);
-  const PreparedRows rows = prepare(args, stream);
-  const bool direct = tokens <= stream.kernels().direct_tokens;
-  const int64_t step =
-      direct ? rows_per_task(weight.rows, weight.in, tokens, stream.num_threads()) : kTileRows;
-  const int64_t num_columns = (weight.rows + step - 1) / step;
-  const TokenGroups groups(tokens);
-  stream.run(num_columns * groups.count, tokens * weight.rows * weight.in,
-             [&](int64_t task, int worker) {
-               const int64_t begin = task % num_columns * step;
-               const int64_t row = groups.begin(task / num_columns);
-               const XRows x{rows.values, rows.scales, tokens};
-               multiply(stream.kernels(), weight,
-                        {.x = x.slice(row, groups.begin(task / num_columns + 1)),
-                         .out = rows.out + row,
-                         .accumulate = args.accumulate,
-                         .workspace = stream.workspace(worker)},
-                        begin, std::min(begin + step, weight.rows));
-             });
+  ScratchArena arena(stream.scratch());
+  const PreparedRows rows = carve(args.x, args.weight.data.dtype(), arena);
+  const Target target = make_target(args.weight, args.out, arena.take<float*>(args.x.dim(0)));
+  run_products(prepare(args.x, rows, stream), {&target, 1}, args.accumulate, stream);
+}
+
+void linear_pair(const ops::LinearPairArgs& args, ops::Stream& ops_stream) {
+  FastStream& stream = fast_stream(ops_stream);
+  ScratchArena arena(stream.scratch());
+  const PreparedRows rows = carve(args.x, args.a.weight.data.dtype(), arena);
+  const Target targets[] = {
+      make_target(args.a.weight, args.a.out, arena.take<float*>(args.x.dim(0))),
+      make_target(args.b.weight, args.b.out, arena.take<float*>(args.x.dim(0)))};
+  run_products(prepare(args.x, rows, stream), targets, /*accumulate=*/false, stream);
 }
 
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& ops_stream) {

@@ -10,36 +10,18 @@
 #include <limits>
 
 #include "base/check.h"
+#include "cpu/fast/absorbed_plan.h"
 #include "cpu/fast/fast_stream.h"
 #include "cpu/fast/kv_rows.h"
 #include "cpu/fast/ops.h"
-#include "cpu/fast/visible_rows.h"
 #include "ops/mla.h"
 
 namespace fathom::cpu::fast {
 
 namespace {
 
-// Rows of a chunk, and from kChunkRows * kChunks rows on a multiple of it: the states of the chunks of one
-// unit, which are kept when chunks are spread over threads, must not grow with the context.
-constexpr int64_t kChunkRows = 256;
-constexpr int64_t kChunks = 32;
-constexpr int64_t kHeads = 16;
-
-int64_t chunk_rows_at(int64_t position) {
-  return (position / (kChunkRows * kChunks) + 1) * kChunkRows;
-}
-
-// A token with up to kHeads heads.
-struct Unit {
-  int32_t seq = 0;
-  int32_t token = 0;
-  int32_t head_begin = 0, head_end = 0;
-  int32_t first_chunk = 0, num_chunks = 0;  // chunks are numbered over all units
-  int64_t chunk_rows = 0;
-  int64_t end = 0;  // one past the last row that it may see
-  VisibleRows visible;
-};
+constexpr int64_t kHeads = kUnitHeads;
+using Unit = AbsorbedUnit;
 
 // Softmax state of kHeads heads in a flat piece of floats.
 class HeadStates {
@@ -59,8 +41,8 @@ class HeadStates {
   float* acc_[kHeads];
 };
 
-int64_t num_head_groups(const ops::MlaAbsorbedArgs& args) {
-  return (args.out.dim(1) + kHeads - 1) / kHeads;
+ops::MlaPlanShape shape_of(const ops::MlaAbsorbedArgs& args) {
+  return {.tokens = args.out.dim(0), .sequences = args.kv_len.dim(0), .heads = args.out.dim(1)};
 }
 
 // With more units than this every thread has enough of its own.
@@ -74,19 +56,21 @@ int64_t floats_of_worker(const ops::MlaAbsorbedArgs& args) {
 }
 
 struct AbsorbedScratch {
-  Unit* units = nullptr;
+  std::byte* plan = nullptr;  // where the call brings none
   float* workers = nullptr;
   float* parts = nullptr;  // states of the chunks of units that are spread
 };
 
 AbsorbedScratch carve(const ops::MlaAbsorbedArgs& args, const FastStream& stream,
                       ScratchArena& arena) {
-  const int64_t max_units = args.out.dim(0) * num_head_groups(args);
   // A tree's rows after the token's own may reach into one more chunk.
-  const int64_t max_parts = std::min(max_units, max_spread_units(stream)) * (kChunks + 1);
-  return {.units = arena.take<Unit>(max_units),
-          .workers = arena.take<float>(stream.num_threads() * floats_of_worker(args)),
-          .parts = arena.take<float>(max_parts * HeadStates::num_floats(args.out.dim(2)))};
+  const int64_t max_parts =
+      std::min(AbsorbedPlan::max_units(shape_of(args)), max_spread_units(stream)) *
+      (AbsorbedPlan::kChunks + 1);
+  return {
+      .plan = arena.take<std::byte>(args.plan.is_null() ? AbsorbedPlan::bytes(shape_of(args)) : 0),
+      .workers = arena.take<float>(stream.num_threads() * floats_of_worker(args)),
+      .parts = arena.take<float>(max_parts * HeadStates::num_floats(args.out.dim(2)))};
 }
 
 class MlaAbsorbed {
@@ -95,7 +79,6 @@ class MlaAbsorbed {
       : args_(args),
         stream_(stream),
         kernels_(stream.kernels()),
-        heads_(args.out.dim(1)),
         rank_(args.out.dim(2)),
         rope_(args.q_rope.dim(2)),
         kv_dim_(args.cache.format.dim()),
@@ -103,70 +86,39 @@ class MlaAbsorbed {
         worker_floats_(floats_of_worker(args)) {
     ScratchArena arena(stream.scratch());
     const AbsorbedScratch scratch = carve(args, stream, arena);
-    units_ = scratch.units;
     workers_ = scratch.workers;
     parts_ = scratch.parts;
+    if (!args.plan.is_null()) {
+      plan_ = AbsorbedPlan::at(args.plan.data(), shape_of(args));
+      return;
+    }
+    plan_ = AbsorbedPlan::at(scratch.plan, shape_of(args));
+    plan_.build({.query_start = args.query_start,
+                 .kv_len = args.kv_len,
+                 .tree_mask = args.tree_mask,
+                 .tokens = args.out.dim(0),
+                 .heads = args.out.dim(1),
+                 .max_rows = args.block_tables.dim(1) * args.cache.block_tokens(),
+                 .plan = {}});
   }
 
   void run() {
-    for (int32_t seq = 0; seq < args_.kv_len.dim(0); ++seq) add_sequence(seq);
-    int64_t rows = 0;
-    for (int64_t u = 0; u < num_units_; ++u) rows += units_[u].end;
-    const int64_t work = rows * kHeads * kv_dim_;
-    if (num_units_ > max_spread_units(stream_) || num_chunks_ == num_units_) {
-      stream_.run(num_units_, work, [&](int64_t u, int worker) { run_unit(units_[u], worker); });
+    const int64_t num_units = plan_.num_units(), num_chunks = plan_.num_chunks();
+    const int64_t work = plan_.num_rows() * kHeads * kv_dim_;
+    if (num_units > max_spread_units(stream_) || num_chunks <= num_units) {
+      stream_.run(num_units, work, [&](int64_t u, int w) { run_unit(plan_.unit(u), w); });
       return;
     }
-    stream_.run(num_chunks_, work, [&](int64_t c, int worker) {
-      int64_t u = 0;
-      while (u + 1 < num_units_ && units_[u + 1].first_chunk <= c) ++u;
+    stream_.run(num_chunks, work, [&](int64_t c, int w) {
+      const Unit& unit = plan_.unit_of_chunk(c);
       HeadStates part(parts_ + c * state_floats_, rank_);
-      run_chunk(units_[u], c - units_[u].first_chunk, part, worker);
+      run_chunk(unit, c - unit.first_chunk, part, w);
     });
-    stream_.run(num_units_, num_chunks_ * state_floats_,
-                [&](int64_t u, int worker) { merge_unit(units_[u], worker); });
+    stream_.run(num_units, num_chunks * state_floats_,
+                [&](int64_t u, int w) { merge_unit(plan_.unit(u), w); });
   }
 
  private:
-  void add_sequence(int32_t seq) {
-    const int32_t begin = *args_.query_start.row<int32_t>(seq);
-    const int32_t end = *args_.query_start.row<int32_t>(seq + 1);
-    const int32_t kv_len = *args_.kv_len.row<int32_t>(seq);
-    FATHOM_CHECK(begin >= 0 && begin <= end && end <= args_.out.dim(0),
-                 "query tokens [" << begin << ", " << end << ") of " << args_.out.dim(0));
-    FATHOM_CHECK(kv_len == 0 || kv_len >= end - begin,
-                 "kv_len[" << seq << "] is " << kv_len << " with " << end - begin << " queries");
-    FATHOM_CHECK(kv_len <= args_.block_tables.dim(1) * args_.cache.block_tokens(),
-                 "kv_len[" << seq << "] is " << kv_len << " with " << args_.block_tables.dim(1)
-                           << " blocks of " << args_.cache.block_tokens());
-    const bool is_causal = args_.tree_mask.is_null() || end - begin > ops::kMaxTreeTokens;
-    for (int32_t token = begin; token < end; ++token) {
-      if (kv_len == 0) {  // padding
-        for (int64_t h = 0; h < heads_; ++h)
-          std::fill_n(args_.out.row<float>(token, h), rank_, 0.0f);
-        continue;
-      }
-      const VisibleRows visible(kv_len - (end - begin), token - begin,
-                                is_causal ? nullptr : args_.tree_mask.row<uint64_t>(token));
-      const int64_t end_row = visible.end(kv_len);
-      const int64_t chunk_rows = chunk_rows_at(kv_len - end + token);
-      const auto chunks = static_cast<int32_t>((end_row + chunk_rows - 1) / chunk_rows);
-      for (int64_t g = 0; g < num_head_groups(args_); ++g) {
-        units_[num_units_++] = {
-            .seq = seq,
-            .token = token,
-            .head_begin = static_cast<int32_t>(g * kHeads),
-            .head_end = static_cast<int32_t>(std::min((g + 1) * kHeads, heads_)),
-            .first_chunk = static_cast<int32_t>(num_chunks_),
-            .num_chunks = chunks,
-            .chunk_rows = chunk_rows,
-            .end = end_row,
-            .visible = visible};
-        num_chunks_ += chunks;
-      }
-    }
-  }
-
   // Pieces of a worker's memory.
   float* worker(int w) const { return workers_ + w * worker_floats_; }
   float* widened(int w) const { return worker(w); }
@@ -226,6 +178,11 @@ class MlaAbsorbed {
   }
 
   void finish(const Unit& unit, HeadStates& total) const {
+    if (unit.end == 0) {  // padding
+      for (int32_t h = unit.head_begin; h < unit.head_end; ++h)
+        std::fill_n(args_.out.row<float>(unit.token, h), rank_, 0.0f);
+      return;
+    }
     const SoftmaxState state = total.view();
     for (int32_t h = unit.head_begin; h < unit.head_end; ++h) {
       const int32_t i = h - unit.head_begin;
@@ -256,9 +213,8 @@ class MlaAbsorbed {
   const ops::MlaAbsorbedArgs& args_;
   FastStream& stream_;
   const KernelTable& kernels_;
-  const int64_t heads_, rank_, rope_, kv_dim_, state_floats_, worker_floats_;
-  Unit* units_ = nullptr;
-  int64_t num_units_ = 0, num_chunks_ = 0;
+  const int64_t rank_, rope_, kv_dim_, state_floats_, worker_floats_;
+  AbsorbedPlan plan_;
   float* workers_ = nullptr;
   float* parts_ = nullptr;
 };
@@ -269,6 +225,14 @@ int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream
   ScratchArena arena;
   carve(args, fast_stream(stream), arena);
   return arena.bytes();
+}
+
+int64_t mla_plan_bytes(const ops::MlaPlanShape& shape) { return AbsorbedPlan::bytes(shape); }
+
+void mla_plan(const ops::MlaPlanArgs& args, ops::Stream&) {
+  AbsorbedPlan::at(args.plan.data(),
+                   {.tokens = args.tokens, .sequences = args.kv_len.dim(0), .heads = args.heads})
+      .build(args);
 }
 
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {

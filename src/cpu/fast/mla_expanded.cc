@@ -1,4 +1,4 @@
-// Expanded attention: tasks over (head, block of queries), keys in blocks of kKeyBlock at absolute
+// Expanded attention: tasks over (segment, head, block of queries), keys in blocks of kKeyBlock at absolute
 // multiples, so that a query's bits do not depend on where its prompt was cut.
 //
 // Bound: 2 * (qk_nope_head_dim + qk_rope_head_dim + v_head_dim) floating-point operations per head, query
@@ -25,29 +25,40 @@ class MlaExpanded {
   MlaExpanded(const ops::MlaExpandedArgs& args, FastStream& stream)
       : args_(args),
         stream_(stream),
-        queries_(args.q.dim(0)),
         heads_(args.q.dim(1)),
         key_dim_(args.q.dim(2)),
         rope_(args.k_rope.dim(1)),
         v_head_dim_(args.state_acc.dim(2)),
-        key_end_(args.key_begin + args.kv.dim(0)),
         worker_floats_(floats_of_worker(args)),
         workers_(static_cast<float*>(stream.scratch())) {}
 
   void run() {
-    const int64_t blocks = (queries_ + kQueryBlock - 1) / kQueryBlock;
-    stream_.run(blocks * heads_, queries_ * heads_ * args_.kv.dim(0) * (key_dim_ + v_head_dim_),
-                [&](int64_t task, int worker) {
-                  // Late queries see the most keys: they go first, so no long task is left for last.
-                  const int64_t block = blocks - 1 - task / heads_;
-                  run_block(task % heads_, block * kQueryBlock, worker);
-                });
+    int64_t tasks = 0, pairs = 0;
+    for (const ops::ExpandedSegment& segment : args_.segments) {
+      tasks += num_tasks(segment);
+      pairs += segment.num_tokens * segment.num_rows;
+    }
+    stream_.run(tasks, pairs * heads_ * (key_dim_ + v_head_dim_), [&](int64_t task, int worker) {
+      const ops::ExpandedSegment* segment = args_.segments.data();
+      while (task >= num_tasks(*segment)) task -= num_tasks(*segment++);
+      // Late queries see the most keys: they go first, so no long task is left for last.
+      const int64_t block = num_tasks(*segment) / heads_ - 1 - task / heads_;
+      run_block(*segment, task % heads_, block * kQueryBlock, worker);
+    });
   }
 
  private:
-  VisibleRows visible(int64_t query) const {
-    return VisibleRows(args_.query_begin, query,
-                       args_.tree_mask.is_null() ? nullptr : args_.tree_mask.row<uint64_t>(query));
+  using Segment = ops::ExpandedSegment;
+
+  int64_t num_tasks(const Segment& segment) const {
+    return (segment.num_tokens + kQueryBlock - 1) / kQueryBlock * heads_;
+  }
+
+  VisibleRows visible(const Segment& segment, int64_t query) const {
+    return VisibleRows(segment.query_begin, query,
+                       segment.has_tree_mask
+                           ? args_.tree_mask.row<uint64_t>(segment.token_begin + query)
+                           : nullptr);
   }
 
   // Keys and values of one block of rows for one head.
@@ -59,10 +70,11 @@ class MlaExpanded {
 
   // Keys are k_nope ++ k_rope of rows [begin, end). Values are copied too: in kv the rows of one head lie a
   // power of two apart, so they would all compete for the same few sets of the cache.
-  void pack_keys(int64_t head, int64_t begin, int64_t end, KeyBlock& block) const {
+  void pack_keys(const Segment& segment, int64_t head, int64_t begin, int64_t end,
+                 KeyBlock& block) const {
     const int64_t nope = key_dim_ - rope_;
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t i = row - args_.key_begin;
+      const int64_t i = segment.buffer_begin + row - segment.row_begin;
       const float* const kv = args_.kv.row<float>(i, head);
       float* const key = block.packed + (row - begin) * key_dim_;
       std::copy_n(kv, nope, key);
@@ -74,28 +86,31 @@ class MlaExpanded {
     }
   }
 
-  void run_block(int64_t head, int64_t query_begin, int worker) const {
-    const int64_t num = std::min(kQueryBlock, queries_ - query_begin);
+  void run_block(const Segment& segment, int64_t head, int64_t query_begin, int worker) const {
+    const int64_t num = std::min(kQueryBlock, segment.num_tokens - query_begin);
+    const int64_t token_begin = segment.token_begin + query_begin;
+    const int64_t rows_end = segment.row_begin + segment.num_rows;
     const float* q[kQueryBlock];
     float* acc[kQueryBlock];
     float max[kQueryBlock], sum[kQueryBlock];
     int64_t key_end = 0;
     for (int64_t i = 0; i < num; ++i) {
-      const int64_t query = query_begin + i;
-      q[i] = args_.q.row<float>(query, head);
-      acc[i] = args_.state_acc.row<float>(query, head);
-      max[i] = args_.first ? -std::numeric_limits<float>::infinity()
-                           : args_.state_max.row<float>(query)[head];
-      sum[i] = args_.first ? 0.0f : args_.state_sum.row<float>(query)[head];
-      if (args_.first) std::fill_n(acc[i], v_head_dim_, 0.0f);
-      key_end = std::max(key_end, visible(query).end(key_end_));
+      const int64_t token = token_begin + i;
+      q[i] = args_.q.row<float>(token, head);
+      acc[i] = args_.state_acc.row<float>(token, head);
+      max[i] = segment.first ? -std::numeric_limits<float>::infinity()
+                             : args_.state_max.row<float>(token)[head];
+      sum[i] = segment.first ? 0.0f : args_.state_sum.row<float>(token)[head];
+      if (segment.first) std::fill_n(acc[i], v_head_dim_, 0.0f);
+      key_end = std::max(key_end, visible(segment, query_begin + i).end(rows_end));
     }
     KeyBlock block{.packed = workers_ + worker * worker_floats_, .keys = {}, .values = {}};
     uint64_t masks[kQueryBlock];
-    for (int64_t begin = args_.key_begin; begin < key_end;) {
+    for (int64_t begin = segment.row_begin; begin < key_end;) {
       const int64_t end = std::min((begin / kKeyBlock + 1) * kKeyBlock, key_end);
-      pack_keys(head, begin, end, block);
-      for (int64_t i = 0; i < num; ++i) masks[i] = visible(query_begin + i).mask(begin, end);
+      pack_keys(segment, head, begin, end, block);
+      for (int64_t i = 0; i < num; ++i)
+        masks[i] = visible(segment, query_begin + i).mask(begin, end);
       stream_.kernels().attention_block(
           {.q = q,
            .num_queries = num,
@@ -111,14 +126,14 @@ class MlaExpanded {
       begin = end;
     }
     for (int64_t i = 0; i < num; ++i) {
-      args_.state_max.row<float>(query_begin + i)[head] = max[i];
-      args_.state_sum.row<float>(query_begin + i)[head] = sum[i];
+      args_.state_max.row<float>(token_begin + i)[head] = max[i];
+      args_.state_sum.row<float>(token_begin + i)[head] = sum[i];
     }
   }
 
   const ops::MlaExpandedArgs& args_;
   FastStream& stream_;
-  const int64_t queries_, heads_, key_dim_, rope_, v_head_dim_, key_end_;
+  const int64_t heads_, key_dim_, rope_, v_head_dim_;
   const int64_t worker_floats_;
   float* const workers_;
 };

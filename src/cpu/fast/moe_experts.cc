@@ -138,15 +138,16 @@ class MoeExperts {
     const int64_t blocks = num_scale_blocks(hidden_), stride = padded(hidden_);
     if (quantised_) {
       stream_.run(tokens_, tokens_ * hidden_, [&](int64_t t, int) {
-        kernels_.quantize_row(args_.x.row<float>(t), hidden_, scratch_.x_quantised + t * stride,
-                              scratch_.x_scale_data + t * blocks);
+        quantised_row(kernels_, args_.x, t, scratch_.x_quantised + t * stride,
+                      scratch_.x_scale_data + t * blocks);
       });
     }
     for (int64_t i = 0; i < routing_.num_pairs; ++i) {
       const int64_t token = routing_.pair[i] / per_token_;
       scratch_.x_rows[i] =
-          quantised_ ? scratch_.x_quantised + token * stride : args_.x.row<float>(token);
-      scratch_.x_scales[i] = scratch_.x_scale_data + token * blocks;
+          quantised_ ? scratch_.x_quantised + token * stride : args_.x.values.row<float>(token);
+      scratch_.x_scales[i] = args_.x.is_quantised() ? args_.x.scale.row<float>(token)
+                                                    : scratch_.x_scale_data + token * blocks;
       scratch_.h_rows[i] = scratch_.h_data + i * padded(inter_);
       scratch_.h_scales[i] = scratch_.h_scale_data + i * num_scale_blocks(inter_);
     }

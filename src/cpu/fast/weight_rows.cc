@@ -25,6 +25,13 @@ WeightKind weight_kind(tensor::DType dtype) {
   }
 }
 
+void quantised_row(const KernelTable& kernels, const ops::Activation& x, int64_t row, float* q,
+                   float* scale) {
+  const int64_t dim = x.dim(1);
+  if (!x.is_quantised()) return kernels.quantize_row(x.values.row<float>(row), dim, q, scale);
+  kernels.widen_f8_row(&x.values.row<tensor::F8E4M3>(row)->bits, nullptr, dim, q);
+}
+
 WeightRows WeightRows::of(const ops::Weight& weight, int64_t index) {
   const tensor::Tensor& data = weight.data;
   WeightRows w;

@@ -15,7 +15,7 @@
 
 namespace fathom::cpu {
 
-inline int64_t num_scale_blocks(int64_t dim) { return (dim + kScaleBlock - 1) / kScaleBlock; }
+using tensor::num_scale_blocks;
 
 WeightKind weight_kind(tensor::DType dtype);
 
@@ -41,6 +41,11 @@ struct XRows {
     return {values + begin, scales == nullptr ? nullptr : scales + begin, end - begin};
   }
 };
+
+// Row of x on the e4m3 grid with its scales, whether x came quantised (then the scales are x's own and `scale` stays
+// as it is) or is quantised now.
+void quantised_row(const KernelTable& kernels, const ops::Activation& x, int64_t row, float* q,
+                   float* scale);
 
 // out[i][out_offset + r] (+)= dot(x[i], weight row r) for r in [begin, end), on this thread.
 struct Product {

@@ -60,14 +60,19 @@ void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream) {
   const int64_t num_blocks = args.cache.num_blocks(), block_tokens = args.cache.block_tokens();
   const int64_t kv_lora_rank = args.latent.dim(1), qk_rope_head_dim = args.k_rope.dim(1);
   auto* row = static_cast<float*>(stream.scratch());
-  for (int64_t i = args.begin; i < args.end; ++i) {
-    const int32_t block_id = *args.block_table.row<int32_t>(i / block_tokens);
-    FATHOM_CHECK(block_id >= 0 && block_id < num_blocks,
-                 "block_table[" << i / block_tokens << "] is " << block_id << " of " << num_blocks);
-    const float* values =
-        load_kv_row(args.cache, int64_t{block_id} * block_tokens + i % block_tokens, row);
-    std::copy_n(values, kv_lora_rank, args.latent.row<float>(i - args.begin));
-    std::copy_n(values + kv_lora_rank, qk_rope_head_dim, args.k_rope.row<float>(i - args.begin));
+  for (const ops::ExpandedSegment& segment : args.segments) {
+    const int32_t* table = args.block_tables.row<int32_t>(segment.sequence_idx);
+    for (int64_t i = 0; i < segment.num_rows; ++i) {
+      const int64_t block = (segment.row_begin + i) / block_tokens;
+      FATHOM_CHECK(table[block] >= 0 && table[block] < num_blocks,
+                   "block table entry " << block << " is " << table[block] << " of " << num_blocks);
+      const int64_t slot =
+          int64_t{table[block]} * block_tokens + (segment.row_begin + i) % block_tokens;
+      const float* values = load_kv_row(args.cache, slot, row);
+      const int64_t to = segment.buffer_begin + i;
+      std::copy_n(values, kv_lora_rank, args.latent.row<float>(to));
+      std::copy_n(values + kv_lora_rank, qk_rope_head_dim, args.k_rope.row<float>(to));
+    }
   }
 }
 

@@ -9,24 +9,24 @@
 namespace fathom::cpu::reference {
 namespace {
 
-using ops::kKvScaleBlock, ops::KvFormat;
-using tensor::DType, tensor::F8E4M3;
+using ops::KvFormat;
+using tensor::DType, tensor::F8E4M3, tensor::kScaleBlock;
 
 void load_latent_f8(const KvFormat& format, const std::byte* row, float* out) {
   const auto* scales = reinterpret_cast<const float*>(row + format.scale_offset);
   as_floats(row, DType::kF8E4M3, format.latent_dim, out);
-  for (int64_t i = 0; i < format.latent_dim; ++i) out[i] *= scales[i / kKvScaleBlock];
+  for (int64_t i = 0; i < format.latent_dim; ++i) out[i] *= scales[i / kScaleBlock];
 }
 
 void store_latent_f8(const float* values, const KvFormat& format, std::byte* row) {
   auto* scales = reinterpret_cast<float*>(row + format.scale_offset);
   auto* q = reinterpret_cast<F8E4M3*>(row);
-  for (int64_t begin = 0; begin < format.latent_dim; begin += kKvScaleBlock) {
-    const int64_t end = std::min(begin + kKvScaleBlock, format.latent_dim);
+  for (int64_t begin = 0; begin < format.latent_dim; begin += kScaleBlock) {
+    const int64_t end = std::min(begin + kScaleBlock, format.latent_dim);
     float amax = 0.0f;
     for (int64_t i = begin; i < end; ++i) amax = std::max(amax, std::fabs(values[i]));
     const float scale = ops::kv_scale(amax);
-    scales[begin / kKvScaleBlock] = scale;
+    scales[begin / kScaleBlock] = scale;
     for (int64_t i = begin; i < end; ++i) q[i] = tensor::from_float<F8E4M3>(values[i] / scale);
   }
 }

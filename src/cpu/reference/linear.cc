@@ -9,7 +9,7 @@
 
 namespace fathom::cpu::reference {
 
-using tensor::DType, tensor::Tensor;
+using tensor::DType, tensor::num_scale_blocks, tensor::Tensor;
 
 namespace {
 
@@ -20,8 +20,6 @@ struct LinearScratch {
 };
 
 bool is_f8(const ops::LinearArgs& args) { return args.weight.data.dtype() == DType::kF8E4M3; }
-
-int64_t num_scale_blocks(int64_t in) { return (in + ops::kScaleBlock - 1) / ops::kScaleBlock; }
 
 LinearScratch carve(const ops::LinearArgs& args, ScratchArena& arena) {
   const int64_t in = args.x.dim(1), quantised_rows = is_f8(args) ? kTileTokens : 0;
@@ -38,6 +36,13 @@ int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream&) {
   return arena.bytes();
 }
 
+// Of the products one after the other.
+int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream) {
+  return std::max(
+      linear_scratch({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream),
+      linear_scratch({.x = args.x, .weight = args.b.weight, .out = args.b.out}, stream));
+}
+
 int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
   return args.x.dim(2) * int64_t{sizeof(float)};
 }
@@ -52,11 +57,11 @@ void linear(const ops::LinearArgs& args, ops::Stream& stream) {
   for (int64_t begin = 0; begin < tokens; begin += kTileTokens) {
     const int64_t rows = std::min(kTileTokens, tokens - begin);
     for (int64_t row = 0; quantised && row < rows; ++row) {
-      quantize_row_to_floats(args.x.row<float>(begin + row), in, scratch.q + row * in,
-                             scratch.q_scale + row * in_blocks);
+      quantised_floats(args.x, begin + row, scratch.q + row * in,
+                       scratch.q_scale + row * in_blocks);
     }
-    matmul({.x = quantised ? scratch.q : args.x.row<float>(begin),
-            .x_stride = quantised ? in : args.x.stride(0),
+    matmul({.x = quantised ? scratch.q : args.x.values.row<float>(begin),
+            .x_stride = quantised ? in : args.x.values.stride(0),
             .x_scale = scratch.q_scale,
             .rows = rows,
             .weight = weight.data(),
@@ -69,6 +74,11 @@ void linear(const ops::LinearArgs& args, ops::Stream& stream) {
             .y_stride = args.out.stride(0),
             .accumulate = args.accumulate});
   }
+}
+
+void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
+  reference::linear({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream);
+  reference::linear({.x = args.x, .weight = args.b.weight, .out = args.b.out}, stream);
 }
 
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {

@@ -4,13 +4,12 @@
 #include <cmath>
 
 #include "cpu/reference/vector_math.h"
-#include "ops/linear.h"
+#include "tensor/scale_block.h"
 
 namespace fathom::cpu::reference {
 namespace {
 
-using ops::kScaleBlock;
-using tensor::DType, tensor::F8E4M3;
+using tensor::DType, tensor::F8E4M3, tensor::kScaleBlock;
 
 constexpr float kMaxF8 = 448.0f, kMinAmax = 1e-10f;
 
@@ -40,7 +39,7 @@ void quantize_blocks(const float* x, int64_t dim, float* scale, Store store) {
 }  // namespace
 
 void matmul(const MatmulArgs& args) {
-  const int64_t in_blocks = (args.in + kScaleBlock - 1) / kScaleBlock;
+  const int64_t in_blocks = tensor::num_scale_blocks(args.in);
   for (int64_t o = 0; o < args.out; ++o) {
     const float* w = as_floats(element(args.weight, args.dtype, o * args.in), args.dtype, args.in,
                                args.weight_row);
@@ -62,6 +61,13 @@ void quantize_row(const float* x, int64_t dim, F8E4M3* q, float* scale) {
 
 void quantize_row_to_floats(const float* x, int64_t dim, float* q, float* scale) {
   quantize_blocks(x, dim, scale, [q](int64_t i, F8E4M3 value) { q[i] = tensor::to_float(value); });
+}
+
+void quantised_floats(const ops::Activation& x, int64_t row, float* q, float* scale) {
+  const int64_t dim = x.dim(1);
+  if (!x.is_quantised()) return quantize_row_to_floats(x.values.row<float>(row), dim, q, scale);
+  as_floats(x.values.row<F8E4M3>(row), DType::kF8E4M3, dim, q);
+  std::copy_n(x.scale.row<float>(row), tensor::num_scale_blocks(dim), scale);
 }
 
 }  // namespace fathom::cpu::reference

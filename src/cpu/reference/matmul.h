@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "ops/activation.h"
 #include "tensor/tensor.h"
 
 namespace fathom::cpu::reference {
@@ -35,5 +36,7 @@ void matmul(const MatmulArgs& args);
 void quantize_row(const float* x, int64_t dim, tensor::F8E4M3* q, float* scale);
 // The same with q as float32 values, ready for matmul().
 void quantize_row_to_floats(const float* x, int64_t dim, float* q, float* scale);
+// Row of x with q as float32 values, whether x came quantised or is quantised now.
+void quantised_floats(const ops::Activation& x, int64_t row, float* q, float* scale);
 
 }  // namespace fathom::cpu::reference

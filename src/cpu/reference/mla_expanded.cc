@@ -14,27 +14,30 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Online softmax over one chunk of keys for one query and head (Milakov & Gimelshein 2018): rescale
 // what was summed under the old maximum, then add the chunk.
-void attend(const ops::MlaExpandedArgs& args, int64_t query, int64_t head, float* scores) {
+void attend(const ops::MlaExpandedArgs& args, const ops::ExpandedSegment& segment, int64_t query,
+            int64_t head, float* scores) {
+  const int64_t token = segment.token_begin + query;
   const int64_t v_head_dim = args.state_acc.dim(2), qk_rope_head_dim = args.k_rope.dim(1);
   const int64_t qk_nope_head_dim = args.q.dim(2) - qk_rope_head_dim;
   const Visibility visible{
-      .first_query_row = args.query_begin,
+      .first_query_row = segment.query_begin,
       .query = query,
-      .tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.row<uint64_t>(query)};
-  const int64_t keys = visible.end(args.key_begin + args.kv.dim(0)) - args.key_begin;
-  const float* q = args.q.row<float>(query, head);
+      .tree_mask = segment.has_tree_mask ? args.tree_mask.row<uint64_t>(token) : nullptr};
+  const int64_t keys = visible.end(segment.row_begin + segment.num_rows) - segment.row_begin;
+  const float* q = args.q.row<float>(token, head);
   float chunk_max = -kInfinity;
   for (int64_t key = 0; key < keys; ++key) {
     scores[key] = -kInfinity;
-    if (!visible.sees(args.key_begin + key)) continue;
-    scores[key] = (dot(q, args.kv.row<float>(key, head), qk_nope_head_dim) +
-                   dot(q + qk_nope_head_dim, args.k_rope.row<float>(key), qk_rope_head_dim)) *
+    if (!visible.sees(segment.row_begin + key)) continue;
+    const int64_t at = segment.buffer_begin + key;
+    scores[key] = (dot(q, args.kv.row<float>(at, head), qk_nope_head_dim) +
+                   dot(q + qk_nope_head_dim, args.k_rope.row<float>(at), qk_rope_head_dim)) *
                   args.scale;
     chunk_max = std::max(chunk_max, scores[key]);
   }
-  float& max = args.state_max.row<float>(query)[head];
-  float& total = args.state_sum.row<float>(query)[head];
-  float* acc = args.state_acc.row<float>(query, head);
+  float& max = args.state_max.row<float>(token)[head];
+  float& total = args.state_sum.row<float>(token)[head];
+  float* acc = args.state_acc.row<float>(token, head);
   const bool all_hidden = std::none_of(scores, scores + std::max<int64_t>(keys, 0),
                                        [](float score) { return score != -kInfinity; });
   if (all_hidden) return;
@@ -46,7 +49,8 @@ void attend(const ops::MlaExpandedArgs& args, int64_t query, int64_t head, float
   for (int64_t i = 0; i < v_head_dim; ++i) acc[i] *= rescale;
   for (int64_t key = 0; key < keys; ++key) {
     if (scores[key] == 0.0f) continue;  // hidden
-    add_scaled(acc, scores[key], args.kv.row<float>(key, head) + qk_nope_head_dim, v_head_dim);
+    add_scaled(acc, scores[key],
+               args.kv.row<float>(segment.buffer_begin + key, head) + qk_nope_head_dim, v_head_dim);
   }
 }
 
@@ -58,15 +62,19 @@ int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream
 }
 
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
-  const int64_t queries = args.q.dim(0), heads = args.q.dim(1);
-  if (args.first) {
-    std::fill_n(args.state_max.as<float>(), args.state_max.num_elements(), -kInfinity);
-    std::fill_n(args.state_sum.as<float>(), args.state_sum.num_elements(), 0.0f);
-    std::fill_n(args.state_acc.as<float>(), args.state_acc.num_elements(), 0.0f);
-  }
+  const int64_t heads = args.q.dim(1);
   auto* scores = static_cast<float*>(stream.scratch());
-  for (int64_t head = 0; head < heads; ++head) {
-    for (int64_t query = 0; query < queries; ++query) attend(args, query, head, scores);
+  for (const ops::ExpandedSegment& segment : args.segments) {
+    const int64_t begin = segment.token_begin, end = begin + segment.num_tokens;
+    for (int64_t token = begin; token < end && segment.first; ++token) {
+      std::fill_n(args.state_max.row<float>(token), heads, -kInfinity);
+      std::fill_n(args.state_sum.row<float>(token), heads, 0.0f);
+      std::fill_n(args.state_acc.row<float>(token), args.state_acc.stride(0), 0.0f);
+    }
+    for (int64_t head = 0; head < heads; ++head) {
+      for (int64_t query = 0; query < segment.num_tokens; ++query)
+        attend(args, segment, query, head, scores);
+    }
   }
 }
 

@@ -37,8 +37,8 @@ Sizes sizes_of(const ops::MoeExpertsArgs& args) {
   const int64_t hidden_size = args.x.dim(1), inter = args.down.data.dim(2);
   return {.hidden_size = hidden_size,
           .inter = inter,
-          .hidden_blocks = (hidden_size + ops::kScaleBlock - 1) / ops::kScaleBlock,
-          .inter_blocks = (inter + ops::kScaleBlock - 1) / ops::kScaleBlock,
+          .hidden_blocks = tensor::num_scale_blocks(hidden_size),
+          .inter_blocks = tensor::num_scale_blocks(inter),
           .num_experts_per_tok = args.ids.dim(1),
           .experts = args.down.data.dim(0),
           .is_f8 = args.down.data.dtype() == DType::kF8E4M3};
@@ -68,10 +68,9 @@ int64_t gather_members(const ops::MoeExpertsArgs& args, int64_t expert, int64_t 
       if (args.ids.row<int32_t>(token)[j] != expert) continue;
       float* x = scratch.x + rows * s.hidden_size;
       if (s.is_f8) {
-        quantize_row_to_floats(args.x.row<float>(token), s.hidden_size, x,
-                               scratch.x_scale + rows * s.hidden_blocks);
+        quantised_floats(args.x, token, x, scratch.x_scale + rows * s.hidden_blocks);
       } else {
-        std::copy_n(args.x.row<float>(token), s.hidden_size, x);
+        std::copy_n(args.x.values.row<float>(token), s.hidden_size, x);
       }
       scratch.members[rows++] = (token - begin) * s.num_experts_per_tok + j;
     }

@@ -11,10 +11,13 @@ namespace {
 using tensor::DType;
 
 bool supports(std::string_view op, DType dtype) {
-  if (op == "linear" || op == "moe_experts") {
-    return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF8E4M3;
+  for (const std::string_view matrix :
+       {"linear", "linear_pair", "moe_experts", "moe_experts_shared"}) {
+    if (op == matrix)
+      return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF8E4M3;
   }
-  for (const std::string_view takes_bf16 : {"embedding", "rms_norm", "head_linear", "moe_gate"}) {
+  for (const std::string_view takes_bf16 :
+       {"embedding", "rms_norm", "rms_norm_quantize", "head_linear", "moe_gate"}) {
     if (op == takes_bf16) return dtype == DType::kF32 || dtype == DType::kBf16;
   }
   for (const std::string_view of_cache : {"kv_append", "kv_gather", "mla_absorbed"}) {
@@ -55,6 +58,11 @@ ops::Backend make_backend() {
   backend.moe_gate = {reference::moe_gate, reference::moe_gate_scratch};
   backend.moe_experts = {reference::moe_experts, reference::moe_experts_scratch};
   backend.quantize_fp8 = {reference::quantize_fp8};
+  backend.rms_norm_quantize = {reference::rms_norm_quantize, reference::rms_norm_quantize_scratch};
+  backend.silu_mul_quantize = {reference::silu_mul_quantize, reference::silu_mul_quantize_scratch};
+  backend.linear_pair = {reference::linear_pair, reference::linear_pair_scratch};
+  backend.moe_experts_shared = {reference::moe_experts_shared,
+                                reference::moe_experts_shared_scratch};
   backend.sample = {reference::sample, reference::sample_scratch};
   backend.step_inputs = {reference::step_inputs};
   backend.commit_tokens = {reference::commit_tokens};

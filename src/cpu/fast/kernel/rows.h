@@ -173,7 +173,7 @@ struct Rows {
     for (int64_t begin = 0, b = 0; begin < dim; begin += kScaleBlock, ++b) {
       const int64_t size = begin + kScaleBlock < dim ? kScaleBlock : dim - begin;
       // Two factors: their product may overflow. Each is a power of two, so the order does not matter.
-      const V load_factor = V::set1(256.0f), factor = V::set1(scale[b]);
+      const V load_factor = V::set1(256.0f), factor = V::set1(scale == nullptr ? 1.0f : scale[b]);
       each(size, [&](int64_t k, int64_t n) {
         store(V::mul(V::mul(load(x + begin + k, n), load_factor), factor), out + begin + k, n);
       });

@@ -1,0 +1,63 @@
+#pragma once
+// AbsorbedPlan: the units of work of absorbed attention and how the rows of each are cut, which follows from
+// the lengths of the sequences alone. Made for one call in its scratch, or once per step (ops::mla_plan).
+//
+//   AbsorbedPlan plan = AbsorbedPlan::at(memory, shape);    // AbsorbedPlan::bytes(shape) of it
+//   plan.build(lengths);
+//
+// A view of memory that somebody else owns. The units point into the masks that they were built from.
+
+#include <cstdint>
+
+#include "cpu/fast/visible_rows.h"
+#include "ops/mla.h"
+
+namespace fathom::cpu {
+
+inline constexpr int64_t kUnitHeads = 16;
+
+// A token with up to kUnitHeads heads.
+struct AbsorbedUnit {
+  int32_t seq = 0;
+  int32_t token = 0;
+  int32_t head_begin = 0, head_end = 0;
+  int32_t first_chunk = 0, num_chunks = 0;  // chunks are numbered over all units
+  int64_t chunk_rows = 0;
+  int64_t end = 0;  // one past the last row that it may see; 0 = padding
+  VisibleRows visible{};
+};
+
+class AbsorbedPlan {
+ public:
+  // From kRowsOfChunk * kChunks rows on a chunk is a multiple of kRowsOfChunk: the states of the chunks of one
+  // unit, which are kept when chunks are spread over threads, must not grow with the context.
+  static constexpr int64_t kRowsOfChunk = 256, kChunks = 32;
+
+  AbsorbedPlan() = default;
+  static AbsorbedPlan at(void* memory, const ops::MlaPlanShape& shape);
+  static int64_t bytes(const ops::MlaPlanShape& shape);
+  static int64_t max_units(const ops::MlaPlanShape& shape);
+
+  // Aborts where a length does not fit (the rules of ops/mla.h).
+  void build(const ops::MlaPlanArgs& lengths);
+
+  int64_t num_units() const { return header_->num_units; }
+  int64_t num_chunks() const { return header_->num_chunks; }
+  // Rows that all units together may see.
+  int64_t num_rows() const { return header_->num_rows; }
+  const AbsorbedUnit& unit(int64_t u) const { return units_[u]; }
+  // The unit of a chunk.
+  const AbsorbedUnit& unit_of_chunk(int64_t chunk) const;
+
+ private:
+  struct Header {
+    int64_t num_units = 0, num_chunks = 0, num_rows = 0;
+  };
+
+  void add_token(const ops::MlaPlanArgs& lengths, int32_t seq, int32_t token);
+
+  Header* header_ = nullptr;
+  AbsorbedUnit* units_ = nullptr;
+};
+
+}  // namespace fathom::cpu

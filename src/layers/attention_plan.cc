@@ -1,0 +1,73 @@
+#include "layers/attention_plan.h"
+
+#include <algorithm>
+
+#include "ops/mla.h"
+
+namespace fathom::layers {
+namespace {
+
+using ops::ExpandedSegment;
+
+// Rows from row_begin on up to the next multiple of chunk_rows.
+ExpandedSegment segment_of(const ExpandedSequence& sequence, int64_t row_begin,
+                           int64_t chunk_rows) {
+  const int64_t rows = sequence.kv_begin + sequence.num_tokens;
+  return {.sequence_idx = sequence.sequence_idx,
+          .row_begin = row_begin,
+          .num_rows = std::min(rows - row_begin, chunk_rows),
+          .token_begin = sequence.token_begin,
+          .num_tokens = sequence.num_tokens,
+          .query_begin = sequence.kv_begin,
+          .first = row_begin == 0,
+          .has_tree_mask = sequence.has_tree_mask};
+}
+
+// Into the call that is being filled, or a new one where the rows do not fit or the sequence is in it already.
+void append(std::vector<std::vector<ExpandedSegment>>& calls, ExpandedSegment segment,
+            int64_t chunk_rows) {
+  if (!calls.empty()) {
+    const ExpandedSegment& last = calls.back().back();
+    const int64_t used = last.buffer_begin + last.num_rows;
+    if (last.sequence_idx != segment.sequence_idx && used + segment.num_rows <= chunk_rows) {
+      segment.buffer_begin = used;
+      calls.back().push_back(segment);
+      return;
+    }
+  }
+  calls.push_back({segment});
+}
+
+}  // namespace
+
+tensor::Tensor absorbed_tree_mask(const ForwardBatch& batch) {
+  if (batch.tree_mask.is_null()) return {};
+  return batch.tree_mask.slice(0, 0, batch.num_absorbed_tokens);
+}
+
+AttentionPlan plan_attention(const ForwardBatch& batch, const AttentionPlanConfig& config,
+                             ops::Stream& stream) {
+  AttentionPlan plan;
+  plan.expanded_begin = plan.expanded_end = batch.num_absorbed_tokens;
+  for (const ExpandedSequence& sequence : batch.expanded) {
+    const int64_t rows = sequence.kv_begin + sequence.num_tokens;
+    for (int64_t begin = 0; begin < rows; begin += config.chunk_rows)
+      append(plan.expanded_calls, segment_of(sequence, begin, config.chunk_rows),
+             config.chunk_rows);
+    plan.expanded_end = sequence.token_begin + sequence.num_tokens;
+  }
+  if (config.plan_buffer.is_null() || batch.num_absorbed_tokens == 0) return plan;
+  plan.absorbed = config.plan_buffer;
+  const int64_t sequences = batch.num_absorbed_sequences;
+  ops::mla_plan({.query_start = batch.query_start.slice(0, 0, sequences + 1),
+                 .kv_len = batch.kv_len.slice(0, 0, sequences),
+                 .tree_mask = absorbed_tree_mask(batch),
+                 .tokens = batch.num_absorbed_tokens,
+                 .heads = config.heads,
+                 .max_rows = config.max_rows,
+                 .plan = plan.absorbed},
+                stream);
+  return plan;
+}
+
+}  // namespace fathom::layers

@@ -1,0 +1,41 @@
+#pragma once
+// AttentionPlan: what attention decides once per step for all layers: which rows of which sequences each call
+// of expanded attention takes, and the backend's own plan of absorbed attention where it has one.
+//
+//   const AttentionPlan plan = plan_attention(batch, {.heads = 16, .chunk_rows = 1024, .plan_buffer = buffer,
+//                                                     .max_rows = max_blocks * 64}, stream);
+//   for (const auto& call : plan.expanded_calls) ...
+//
+// The batch and the buffer must stay as they are while the plan is used.
+
+#include <vector>
+
+#include "layers/forward_batch.h"
+#include "ops/kv_cache.h"
+#include "ops/stream.h"
+
+namespace fathom::layers {
+
+struct AttentionPlan {
+  tensor::Tensor absorbed;  // for ops::mla_absorbed; null = none
+  // The segments of each call, at most one of a sequence and chunk_rows rows together. A sequence's rows are
+  // cut at multiples of chunk_rows whatever else is in the step, so that its bits depend on it alone.
+  std::vector<std::vector<ops::ExpandedSegment>> expanded_calls;
+  // Tokens whose attention is expanded.
+  int64_t expanded_begin = 0, expanded_end = 0;
+};
+
+struct AttentionPlanConfig {
+  int64_t heads = 0;
+  int64_t chunk_rows = 0;      // rows of the buffers of expanded attention
+  tensor::Tensor plan_buffer;  // u8[bytes] of ops::mla_plan; null = the backend has no plan
+  int64_t max_rows = 0;        // that a block table has room for
+};
+
+AttentionPlan plan_attention(const ForwardBatch& batch, const AttentionPlanConfig& config,
+                             ops::Stream& stream);
+
+// The masks of the absorbed tokens, null when the batch has none.
+tensor::Tensor absorbed_tree_mask(const ForwardBatch& batch);
+
+}  // namespace fathom::layers

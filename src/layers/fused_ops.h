@@ -1,0 +1,41 @@
+#pragma once
+// FusedOps: which fused operators the layers of a model run instead of their parts: those that the backend has
+// for the model's types. Decided once, when the model is built; `fathom inspect --operators` shows what runs.
+//
+//   const FusedOps fused = FusedOps::of(backend, {.plain = DType::kBf16, .fp8 = true});
+//
+// Plain data.
+
+#include "ops/backend.h"
+
+namespace fathom::layers {
+
+struct WeightTypes {
+  tensor::DType plain = tensor::DType::kBf16;  // of everything that is not FP8: f32 or bf16
+  bool fp8 = false;                            // matrices that the checkpoint quantises stay FP8
+
+  // Of the matrices that the checkpoint quantises.
+  tensor::DType matrix() const { return fp8 ? tensor::DType::kF8E4M3 : plain; }
+};
+
+struct FusedOps {
+  // Rows are quantised where they are made, once for all matrices; FP8 models only. Otherwise every
+  // matrix product quantises its rows itself.
+  bool rms_norm_quantize = false, silu_mul_quantize = false;
+  bool linear_pair = false;         // else two products
+  bool moe_experts_shared = false;  // else the shared experts' FFN, then the routed ones
+  bool mla_plan = false;            // else absorbed attention plans in every layer
+
+  static FusedOps of(const ops::Backend& backend, const WeightTypes& types) {
+    const auto has = [&](std::string_view op, tensor::DType dtype) {
+      return ops::provides(backend, {op, dtype});
+    };
+    return {.rms_norm_quantize = types.fp8 && has("rms_norm_quantize", types.plain),
+            .silu_mul_quantize = types.fp8 && has("silu_mul_quantize", backend.act),
+            .linear_pair = has("linear_pair", types.matrix()),
+            .moe_experts_shared = has("moe_experts_shared", types.matrix()),
+            .mla_plan = has("mla_plan", backend.act)};
+  }
+};
+
+}  // namespace fathom::layers

@@ -1,0 +1,234 @@
+// Fused operators, and rows that were quantised ahead: the bits of their parts.
+
+#include <cmath>
+
+#include "ops/linear.h"
+#include "ops/moe.h"
+#include "ops/quantize_fp8.h"
+#include "ops/rms_norm.h"
+#include "ops/silu_mul.h"
+#include "tests/ops/device.h"
+#include "tests/ref/oracle.h"
+
+namespace fathom::ops_test {
+namespace {
+
+constexpr int64_t kTokens[] = {0, 1, 61, 65};
+
+class FusedTest : public OpsTest {
+ protected:
+  struct Rows {
+    DeviceTensor q, scale;
+    ops::Activation view() const { return {q.view(), scale.view()}; }
+  };
+  Rows empty_rows(int64_t tokens, int64_t dim) {
+    return {.q = empty(DType::kF8E4M3, {tokens, dim}),
+            .scale = empty(DType::kF32, {tokens, (dim + 127) / 128})};
+  }
+  Rows quantised(const Tensor& x) {
+    Rows rows = empty_rows(x.dim(0), x.dim(1));
+    ops::quantize_fp8({.x = x, .q = rows.q.view(), .scale = rows.scale.view()}, stream());
+    return rows;
+  }
+  void expect_equal(const Rows& actual, const Rows& expected) {
+    EXPECT_EQ(bytes(actual.q.view()), bytes(expected.q.view()));
+    EXPECT_EQ(bytes(actual.scale.view()), bytes(expected.scale.view()));
+  }
+  // Why a test is skipped.
+  std::string lacks(const char* op) const {
+    return GetParam().name + " has no " + op + "; to run it: a backend that has it";
+  }
+
+  struct DeviceWeight {
+    DeviceTensor data, scale;
+    bool is_f8 = false;
+    ops::Weight view() const {
+      return {.data = data.view(), .scale = is_f8 ? scale.view() : Tensor()};
+    }
+  };
+  DeviceWeight upload_weight(ref::Random& random, DType dtype, std::vector<int64_t> shape) {
+    const ref::HostWeight weight = ref::random_weight(random, dtype, std::move(shape));
+    const bool is_f8 = dtype == DType::kF8E4M3;
+    return {.data = upload(weight.data),
+            .scale = is_f8 ? upload(weight.scale) : empty(DType::kF32, {1}),
+            .is_f8 = is_f8};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, FusedTest, testing::ValuesIn(tested_backends()), backend_name);
+
+TEST_P(FusedTest, rms_norm_quantize_equals_the_norm_and_the_quantisation) {
+  if (backend().rms_norm_quantize.run == nullptr) GTEST_SKIP() << lacks("rms_norm_quantize");
+  for (const int64_t tokens : kTokens)
+    for (const int64_t dim : {576, 61}) {
+      ref::Random random(static_cast<uint64_t>(tokens + dim));
+      const DeviceTensor x = upload(random.normal(act(), {tokens, dim + 3}, 2.0));
+      const DeviceTensor weight = upload(random.normal(DType::kBf16, {dim}));
+      const HostTensor before = random.normal(act(), {tokens, dim});
+      const DeviceTensor residual = upload(before), expected_residual = upload(before);
+      const DeviceTensor out = empty(act(), {tokens, dim}), expected = empty(act(), {tokens, dim});
+      const auto norm = [&](const Tensor& sum, const Tensor& to) {
+        return ops::RmsNormArgs{.x = x.view().slice(1, 2, dim + 2),
+                                .weight = weight.view(),
+                                .residual = sum,
+                                .out = to};
+      };
+      ops::rms_norm(norm(expected_residual.view(), expected.view()), stream());
+      const Rows rows = empty_rows(tokens, dim), alone = empty_rows(tokens, dim);
+      ops::rms_norm_quantize({.norm = norm(residual.view(), out.view()), .quantised = rows.view()},
+                             stream());
+      EXPECT_EQ(bytes(residual.view()), bytes(expected_residual.view()));
+      EXPECT_EQ(bytes(out.view()), bytes(expected.view()));
+      expect_equal(rows, quantised(expected.view()));
+      ops::rms_norm(norm({}, expected.view()), stream());
+      ops::rms_norm_quantize({.norm = norm({}, {}), .quantised = alone.view()}, stream());
+      expect_equal(alone, quantised(expected.view()));
+    }
+}
+
+TEST_P(FusedTest, silu_mul_quantize_equals_the_activation_and_the_quantisation) {
+  if (backend().silu_mul_quantize.run == nullptr) GTEST_SKIP() << lacks("silu_mul_quantize");
+  for (const int64_t tokens : kTokens)
+    for (const int64_t inter : {256, 72}) {
+      ref::Random random(static_cast<uint64_t>(tokens + inter));
+      const DeviceTensor gate_up = upload(random.normal(act(), {tokens, 2, inter}, 2.0));
+      const DeviceTensor expected = empty(act(), {tokens, inter});
+      ops::silu_mul({.gate_up = gate_up.view(), .out = expected.view()}, stream());
+      const Rows rows = empty_rows(tokens, inter);
+      ops::silu_mul_quantize({.gate_up = gate_up.view(), .quantised = rows.view()}, stream());
+      expect_equal(rows, quantised(expected.view()));
+    }
+}
+
+TEST_P(FusedTest, linear_of_quantised_rows_equals_the_quantisation_inside_it) {
+  for (const int64_t tokens : kTokens)
+    for (const int64_t in : {512, 200}) {
+      ref::Random random(static_cast<uint64_t>(tokens + in));
+      HostTensor rows = random.normal(act(), {tokens, in});
+      if (tokens > 2) rows.at(2, 7) = std::nan("");
+      const DeviceTensor x = upload(rows);
+      const DeviceWeight weight = upload_weight(random, DType::kF8E4M3, {133, in});
+      const HostTensor before = random.normal(act(), {tokens, 133});
+      const DeviceTensor out = upload(before), expected = upload(before);
+      const Rows q = quantised(x.view());
+      const auto run = [&](const ops::Activation& input, const Tensor& to) {
+        ops::linear({.x = input, .weight = weight.view(), .accumulate = true, .out = to}, stream());
+      };
+      run(x.view(), expected.view());
+      run(q.view(), out.view());
+      // A NaN has more than one pattern of bits.
+      const HostTensor a = download(out.view()), e = download(expected.view());
+      for (size_t i = 0; i < a.values.size(); ++i)
+        EXPECT_TRUE(a.values[i] == e.values[i] ||
+                    (std::isnan(a.values[i]) && std::isnan(e.values[i])))
+            << i;
+    }
+}
+
+TEST_P(FusedTest, linear_pair_equals_two_products) {
+  if (backend().linear_pair.run == nullptr) GTEST_SKIP() << lacks("linear_pair");
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
+    if (!backend().supports("linear_pair", dtype)) continue;
+    for (const int64_t tokens : kTokens) {
+      ref::Random random(static_cast<uint64_t>(tokens));
+      const DeviceTensor x = upload(random.normal(act(), {tokens, 300}));
+      const DeviceWeight a = upload_weight(random, dtype, {192, 300});
+      const DeviceWeight b = upload_weight(random, dtype, {75, 300});
+      const DeviceTensor out_a = empty(act(), {tokens, 192}),
+                         expected_a = empty(act(), {tokens, 192});
+      const DeviceTensor out_b = empty(act(), {tokens, 80}),
+                         expected_b = empty(act(), {tokens, 80});
+      const auto part = [](const DeviceTensor& t) { return t.view().slice(1, 2, 77); };
+      ops::linear({.x = x.view(), .weight = a.view(), .out = expected_a.view()}, stream());
+      ops::linear({.x = x.view(), .weight = b.view(), .out = part(expected_b)}, stream());
+      ops::linear_pair({.x = x.view(),
+                        .a = {.weight = a.view(), .out = out_a.view()},
+                        .b = {.weight = b.view(), .out = part(out_b)}},
+                       stream());
+      EXPECT_EQ(bytes(out_a.view()), bytes(expected_a.view())) << tensor::dtype_name(dtype);
+      EXPECT_EQ(bytes(out_b.view()), bytes(expected_b.view())) << tensor::dtype_name(dtype);
+    }
+  }
+}
+
+class FusedExpertsTest : public FusedTest {
+ protected:
+  static constexpr int64_t kHidden = 200, kInter = 72, kExperts = 7, kPerToken = 3;
+
+  struct Inputs {
+    DeviceTensor x, ids, weights;
+    DeviceWeight gate_up, down;
+    ops::MoeExpertsArgs args(const Tensor& out) const {
+      return {.x = x.view(),
+              .ids = ids.view(),
+              .weights = weights.view(),
+              .gate_up = gate_up.view(),
+              .down = down.view(),
+              .out = out};
+    }
+  };
+  Inputs make_inputs(ref::Random& random, DType dtype, int64_t tokens) {
+    HostTensor ids = random.integers(DType::kI32, {tokens, kPerToken}, 0, kExperts);
+    for (int64_t t = 3; t < tokens; t += 5) ids.at(t, 1) = -1;
+    return {.x = upload(random.normal(act(), {tokens, kHidden})),
+            .ids = upload(ids),
+            .weights = upload(random.uniform(DType::kF32, {tokens, kPerToken}, 0.1, 1)),
+            .gate_up = upload_weight(random, dtype, {kExperts, 2, kInter, kHidden}),
+            .down = upload_weight(random, dtype, {kExperts, kHidden, kInter})};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, FusedExpertsTest, testing::ValuesIn(tested_backends()),
+                         backend_name);
+
+TEST_P(FusedExpertsTest, experts_of_quantised_rows_equal_the_quantisation_inside_them) {
+  for (const int64_t tokens : kTokens) {
+    ref::Random random(static_cast<uint64_t>(tokens));
+    const Inputs in = make_inputs(random, DType::kF8E4M3, tokens);
+    const DeviceTensor out = empty(act(), {tokens, kHidden});
+    const DeviceTensor expected = empty(act(), {tokens, kHidden});
+    const Rows q = quantised(in.x.view());
+    ops::MoeExpertsArgs args = in.args(out.view());
+    args.x = q.view();
+    ops::moe_experts(args, stream());
+    ops::moe_experts(in.args(expected.view()), stream());
+    EXPECT_EQ(bytes(out.view()), bytes(expected.view())) << tokens << " tokens";
+  }
+}
+
+TEST_P(FusedExpertsTest, moe_experts_shared_equals_the_shared_ffn_and_the_routed_experts) {
+  if (backend().moe_experts_shared.run == nullptr) GTEST_SKIP() << lacks("moe_experts_shared");
+  constexpr int64_t kShared = 2 * kInter;
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
+    for (const int64_t tokens : kTokens) {
+      ref::Random random(static_cast<uint64_t>(tokens));
+      const Inputs in = make_inputs(random, dtype, tokens);
+      const DeviceWeight up = upload_weight(random, dtype, {2, kShared, kHidden});
+      const DeviceWeight down = upload_weight(random, dtype, {kHidden, kShared});
+      const DeviceTensor out = empty(act(), {tokens, kHidden});
+      const DeviceTensor expected = empty(act(), {tokens, kHidden});
+      const DeviceTensor gate_up = empty(act(), {tokens, 2, kShared});
+      const DeviceTensor gated = empty(act(), {tokens, kShared});
+      for (int64_t half = 0; half < 2; ++half) {
+        const ops::Weight w = up.view();
+        ops::linear({.x = in.x.view(),
+                     .weight = {.data = w.data[half],
+                                .scale = w.scale.is_null() ? Tensor() : w.scale[half]},
+                     .out = gate_up.view()
+                                .reshape({tokens, 2 * kShared})
+                                .slice(1, half * kShared, (half + 1) * kShared)},
+                    stream());
+      }
+      ops::silu_mul({.gate_up = gate_up.view(), .out = gated.view()}, stream());
+      ops::linear({.x = gated.view(), .weight = down.view(), .out = expected.view()}, stream());
+      ops::MoeExpertsArgs routed = in.args(expected.view());
+      routed.accumulate = true;
+      ops::moe_experts(routed, stream());
+      ops::moe_experts_shared(
+          {.experts = in.args(out.view()), .shared_gate_up = up.view(), .shared_down = down.view()},
+          stream());
+      EXPECT_EQ(bytes(out.view()), bytes(expected.view()))
+          << tensor::dtype_name(dtype) << ", " << tokens << " tokens";
+    }
+}
+
+}  // namespace
+}  // namespace fathom::ops_test
