@@ -113,6 +113,10 @@ const ops::Backend& choose_backend(const DeviceFlags& flags) {
   return flags.cpu_backend == "reference" ? cpu::reference_backend() : cpu::fast_backend();
 }
 
+std::vector<const ops::Backend*> compiled_backends() {
+  return {&cpu::fast_backend(), &cpu::reference_backend()};
+}
+
 model::ModelOptions model_options(const ModelFlags& flags) {
   // Nothing drafts tokens yet, so the draft layer would only take memory.
   return {.dequantize = flags.dequantize,

@@ -36,6 +36,8 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
 // The parts, for subcommands that stop half-way (inspect).
 config::ModelConfig load_config(const ModelFlags& flags);
 const ops::Backend& choose_backend(const DeviceFlags& flags);
+// The one list of backends: all that --device and --cpu-backend can choose here.
+std::vector<const ops::Backend*> compiled_backends();
 model::ModelOptions model_options(const ModelFlags& flags);
 // Loads or fills the parameters, with a progress bar.
 void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer = {});

@@ -1,8 +1,6 @@
 // fathom inspect: what a checkpoint is, what it costs, and whether this program would load it, without
 // reading weights and without taking memory for them.
 
-#include <sys/mman.h>
-
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -10,10 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "apps/address_only.h"
 #include "apps/checkpoint_summary.h"
 #include "apps/command.h"
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
+#include "apps/operator_listing.h"
 #include "apps/progress.h"
 #include "apps/text_setup.h"
 #include "base/json.h"
@@ -25,7 +25,7 @@ namespace {
 
 struct InspectFlags {
   EngineFlags engine;
-  bool tensors = false, json = false;
+  bool tensors = false, operators = false, json = false;
 };
 
 // Everything that inspect found out. `problems` is what would make a command fail on this checkpoint.
@@ -36,43 +36,9 @@ struct Findings {
   int64_t weight_bytes = 0;  // in memory, with the flags given
   int64_t kv_bytes_per_token = 0;
   std::string tokenizer, chat_format;  // for people
+  std::vector<BackendOperators> operators;
   std::vector<std::string> problems;
 };
-
-// The sizes of the two buffers that the address-only backend can hand out are needed to unmap them.
-struct Reservation {
-  void* address = nullptr;
-  int64_t bytes = 0;
-};
-std::vector<Reservation>& reservations() {
-  static std::vector<Reservation> list;
-  return list;
-}
-
-// Address space without memory behind it: the model can lay out its weights, and a checkpoint of any size
-// can be compared with it on any machine.
-void* reserve_addresses(int64_t bytes) {
-  void* address = mmap(nullptr, static_cast<size_t>(bytes), PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (address == MAP_FAILED) return nullptr;
-  reservations().push_back({address, bytes});
-  return address;
-}
-
-void release_addresses(void* address) {
-  std::erase_if(reservations(), [address](const Reservation& reservation) {
-    if (reservation.address != address) return false;
-    munmap(address, static_cast<size_t>(reservation.bytes));
-    return true;
-  });
-}
-
-ops::Backend address_only(const ops::Backend& backend) {
-  ops::Backend copy = backend;
-  copy.allocate = &reserve_addresses;
-  copy.deallocate = &release_addresses;
-  return copy;
-}
 
 // With the draft layer, which other subcommands leave out: its tensors are checked too.
 void check_tensors(const InspectFlags& flags, const ops::Backend& backend, Findings& findings) {
@@ -99,6 +65,19 @@ void inspect_model(const InspectFlags& flags, Findings& findings) {
     check_tensors(flags, backend, findings);
   } catch (const StartupError& error) {
     findings.problems.push_back(error.what());
+  }
+}
+
+// Of every backend that was compiled in.
+void inspect_operators(const InspectFlags& flags, Findings& findings) {
+  if (!flags.operators) return;
+  for (const ops::Backend* backend : compiled_backends()) {
+    try {
+      findings.operators.push_back(
+          list_operators(findings.config, model_options(flags.engine.model), *backend));
+    } catch (const StartupError& error) {
+      findings.problems.push_back(error.what());
+    }
   }
 }
 
@@ -264,6 +243,8 @@ void print_json(const InspectFlags& flags, const Findings& findings) {
     value["bytes_by_dtype"] = bytes_by_dtype(*findings.checkpoint);
     if (flags.tensors) value["tensors"] = tensors_json(*findings.checkpoint);
   }
+  for (const BackendOperators& listing : findings.operators)
+    value["operators"].push_back(operators_json(listing));
   value["problems"] = findings.problems;
   std::printf("%s\n", json::dump(value).c_str());
 }
@@ -274,11 +255,14 @@ int run(const InspectFlags& flags) {
   inspect_checkpoint(flags, findings);
   inspect_model(flags, findings);
   inspect_text(flags, findings);
+  inspect_operators(flags, findings);
   if (flags.json) {
     print_json(flags, findings);
   } else {
     print_text(flags, findings);
     if (flags.tensors && findings.checkpoint) print_tensors(*findings.checkpoint);
+    for (const BackendOperators& listing : findings.operators)
+      std::printf("\n%s", operators_text(listing).c_str());
   }
   return findings.problems.empty() ? 0 : 1;
 }
@@ -290,11 +274,17 @@ Command add_inspect(CLI::App& parent) {
   CLI::App* app =
       parent.add_subcommand("inspect", "Describe a checkpoint and check that it would load");
   add_model_flags(*app, flags->engine.model);
+  add_deterministic_flag(*app, flags->engine.model);
   add_device_flags(*app, flags->engine.device);
   app->add_flag("--tensors", flags->tensors, "List every tensor")->group("Output");
+  app->add_flag("--operators", flags->operators,
+                "List the operators that steps run, layer by layer, for every backend: fused or in "
+                "parts, and the type each was chosen by")
+      ->group("Output");
   app->add_flag("--json", flags->json, "Print one JSON object")->group("Output");
   set_examples(*app, {"fathom inspect --model-path models/demo",
                       "fathom inspect --model-path DIR --tensors | less",
+                      "fathom inspect --model-path DIR --operators",
                       "fathom inspect --model-path DIR --load-format dummy    # config.json only"});
   return {.app = app, .run = [flags] { return run(*flags); }};
 }

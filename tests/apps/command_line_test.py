@@ -226,6 +226,43 @@ class InspectTest(CommandLineTest):
         self.assertEqual(value["kv_bytes_per_token"], 4 * 576 * 4)
         self.assertEqual((value["chat_format"], value["problems"]), ("v3.1", []))
 
+    def operators(self, *flags):
+        """{backend: {step: {where: {op: (dtype, count)}}}} and {backend: names of what runs fused}."""
+        value = json.loads(self.run_ok("inspect", "--model-path", DEMO, "--json", "--operators", *flags).stdout)
+        steps = {listing["backend"]: {step["step"].split()[0]: {
+            group["where"]: {op["op"]: (op["dtype"], op["count"]) for op in group["operators"]}
+            for group in step["groups"]} for step in listing["steps"]} for listing in value["operators"]}
+        fused = {listing["backend"]: {text.split()[0] for text in listing["fused"]} for listing in value["operators"]}
+        return steps, fused
+
+    def test_the_operators_of_every_backend_are_listed_by_layer(self):
+        steps, fused = self.operators("--kv-cache-dtype", "fp8_e4m3")
+        self.assertEqual(set(steps), {"cpu", "cpu-reference"})
+        self.assertEqual(fused["cpu"], {"linear_pair", "mla_plan"})
+        self.assertEqual(fused["cpu-reference"], {"linear_pair", "rms_norm_quantize", "silu_mul_quantize",
+                                                  "moe_experts_shared"})
+        for backend in steps.values():
+            decode, prefill = backend["decode"], backend["prefill"]
+            self.assertEqual(list(decode), ["before the layers", "layer 0", "layers 1-3", "behind the layers"])
+            self.assertEqual(decode["layer 0"]["mla_absorbed"], ("f8_e4m3", 1))
+            self.assertNotIn("mla_expanded", decode["layer 0"])
+            self.assertNotIn("mla_absorbed", prefill["layers 1-3"])
+            # Two prompts, one call.
+            self.assertEqual(prefill["layers 1-3"]["mla_expanded"], ("f32", 1))
+            self.assertEqual(prefill["layers 1-3"]["kv_gather"], ("f8_e4m3", 1))
+        self.assertIn("moe_experts_shared", steps["cpu-reference"]["decode"]["layers 1-3"])
+        self.assertIn("moe_experts", steps["cpu"]["decode"]["layers 1-3"])
+        self.assertIn("mla_plan", steps["cpu"]["decode"]["before the layers"])
+
+    def test_the_listing_follows_the_flags(self):
+        steps, fused = self.operators("--dequantize", "--deterministic")
+        self.assertIn("mla_absorbed", steps["cpu"]["prefill"]["layer 0"])
+        self.assertNotIn("rms_norm_quantize", fused["cpu-reference"])
+        self.assertEqual(steps["cpu"]["decode"]["layer 0"]["linear"][0], "bf16")
+        text = self.run_ok("inspect", "--model-path", DEMO, "--operators").stdout
+        self.assertIn("linear_pair f8_e4m3 (fused)", text)
+        self.assertRegex(text, r"in parts +.*moe_experts_shared \(linear, silu_mul, linear, moe_experts\)")
+
     def test_what_would_fail_is_said(self):
         with tempfile.TemporaryDirectory() as folder:
             for file in DEMO.iterdir():
