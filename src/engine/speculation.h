@@ -14,6 +14,8 @@ struct SpeculationConfig {
   // As runner::DrafterInfo; 0 = the drafter's. A chain may be shorter than the drafter's. A tree has its steps and
   // its top_k, since the device cuts its best num_draft_tokens out of the same tree.
   int num_steps = 0, top_k = 0, num_draft_tokens = 0;
+  // Choose in every step how many drafts pay (draft_depth.h); otherwise always as many as there may be.
+  bool adaptive = false;
 };
 
 // Drafts of one slot at a time. Throws StartupError when the runner has no such drafter.

@@ -51,6 +51,14 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
           .num_drafts = num_drafts_of(config.speculation, info)};
 }
 
+// A chain may have been asked to be shorter than the drafter's.
+DraftDepthConfig depth_config(const runner::DrafterInfo& drafter, int max_drafts) {
+  const bool is_chain = drafter.top_k == 1;
+  return {.max_drafts = max_drafts,
+          .num_positions = is_chain ? max_drafts : std::min(drafter.num_steps, max_drafts),
+          .is_chain = is_chain};
+}
+
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -76,6 +84,9 @@ StepLoop::StepLoop(runner::Runner& runner, StepLoopConfig config)
       scheduler_(scheduler_config(runner.info(), config_)),
       masks_(runner, config_.mask_executor),
       next_step_id_(runner.next_step_id()) {
+  const runner::DrafterInfo& drafter = runner.info().drafter;
+  if (config_.speculation.adaptive && max_drafts_ > 0)
+    draft_depth_.emplace(depth_config(drafter, max_drafts_));
   FATHOM_CHECK(runner.in_flight() == 0, runner.in_flight() << " steps of somebody else in flight");
 }
 
@@ -138,8 +149,8 @@ Status StepLoop::flush_cache() {
 }
 
 void StepLoop::set_num_drafts(int num_drafts) {
-  FATHOM_CHECK(num_drafts >= 0 && num_drafts <= max_drafts_,
-               num_drafts << " drafts, at most " << max_drafts_);
+  FATHOM_CHECK(num_drafts >= 0 && num_drafts <= max_drafts_ && !draft_depth_,
+               num_drafts << " drafts, at most " << max_drafts_ << ", or the loop chooses itself");
   scheduler_.set_num_drafts(num_drafts);
 }
 
@@ -185,6 +196,7 @@ bool StepLoop::submit_next() {
   sched::PlannedStep& step = spare_steps_.back();
   {
     trace::Span span("sched", "plan");
+    if (draft_depth_) scheduler_.set_num_drafts(draft_depth_->choose(scheduler_.num_running()));
     scheduler_.plan(next_step_id_, step);
     span.arg("slices", static_cast<int64_t>(step.slices.size()));
     span.arg("waiting", scheduler_.num_waiting());
@@ -236,11 +248,28 @@ void StepLoop::commit_oldest(StepUpdates& updates) {
   scheduler_.step_done(step_id);
   ++stats_.num_committed_steps;
   stats_.device_seconds += result.seconds;
+  if (draft_depth_) observe_drafts(step.batch, result);
   for (size_t i = 0; i < step.slices.size(); ++i)
     commit_slice(step.slices[i], result.slices[i], updates);
   while (!ended_.empty() && ended_.front().last_step_id <= step_id) ended_.pop_front();
   spare_steps_.push_back(std::move(step));
   stats_.last_commit_us = seconds_between(commit_time_, config_.clock->now()) * 1e6;
+}
+
+void StepLoop::observe_drafts(const core::Batch& batch, const core::StepResult& result) {
+  draft_outcome_.clear(max_drafts_);
+  draft_outcome_.seconds = result.seconds;
+  for (size_t i = 0; i < result.slices.size(); ++i) {
+    const core::SequenceSlice& slice = batch.slices[i];
+    const core::SliceResult& slice_result = result.slices[i];
+    if (slice.kind() == core::SliceKind::kPrefill) {
+      draft_outcome_.has_prompts = true;
+    } else if (!slice_result.tokens.empty()) {
+      draft_outcome_.add(slice_result.num_verified_drafts, slice.num_drafts_to_propose,
+                         static_cast<int>(slice_result.tokens.size()) - 1);
+    }
+  }
+  draft_depth_->observe(draft_outcome_);
 }
 
 void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,

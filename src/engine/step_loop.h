@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "core/request.h"
+#include "engine/draft_depth.h"
 #include "engine/late_masks.h"
 #include "engine/request_state.h"
 #include "engine/speculation.h"
@@ -100,9 +101,11 @@ class StepLoop {
   // idle: every request has ended.
   bool step(StepUpdates& updates);
 
-  // How many drafts to ask for after each token from the next step on. REQUIRES: in [0, max_drafts()].
+  // How many drafts to ask for after each token from the next step on. REQUIRES: in [0, max_drafts()], and the
+  // loop does not choose itself (SpeculationConfig::adaptive).
   void set_num_drafts(int num_drafts);
-  int max_drafts() const { return max_drafts_; }  // 0 = no speculation
+  int num_drafts() const { return scheduler_.num_drafts(); }  // asked for now
+  int max_drafts() const { return max_drafts_; }              // 0 = no speculation
 
   int num_waiting() const { return scheduler_.num_waiting(); }
   int num_running() const { return scheduler_.num_running(); }
@@ -134,6 +137,7 @@ class StepLoop {
   void start_masks();
   core::StepResult wait_for_step();
   void commit_oldest(StepUpdates& updates);
+  void observe_drafts(const core::Batch& batch, const core::StepResult& result);
   void commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
                     StepUpdates& updates);
   // How many of the tokens belong to the request, and why it ends with the last of them, if it does.
@@ -152,6 +156,8 @@ class StepLoop {
   StepLoopConfig config_;
   int max_running_requests_;
   int max_drafts_;
+  std::optional<DraftDepth> draft_depth_;  // with SpeculationConfig::adaptive
+  DraftOutcome draft_outcome_;             // of the step being committed
   sched::Scheduler scheduler_;
   LateMasks masks_;
   std::unordered_map<core::RequestId, std::unique_ptr<RequestState>> live_;

@@ -84,6 +84,7 @@ class Scheduler {
 
   // How many drafts to ask for after each token from the next plan on, in [0, what the drafter can].
   void set_num_drafts(int num_drafts) { num_drafts_ = num_drafts; }
+  int num_drafts() const { return num_drafts_; }
 
   // Forgets every prefix that is not in use.
   void clear_cache() { blocks_.clear(); }

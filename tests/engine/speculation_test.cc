@@ -281,6 +281,23 @@ TEST(Speculation, depth_changes_from_step_to_step) {
   EXPECT_EQ(gains.at(16), 3);
 }
 
+TEST(Speculation, an_adaptive_depth_changes_steps_but_no_token) {
+  std::vector<core::Request> requests;
+  for (int id = 0; id < 40; ++id) requests.push_back(request_of(id, 60));
+  StepLoopConfig config = speculating(true);
+  config.speculation.adaptive = true;
+  // Nothing is measured here, so the rows of a step decide: few sequences draft deep, 40 not at all.
+  for (const runner::SimDrafterConfig& drafter : {chain(3, 0.9), tree(0.9)}) {
+    runner::SimConfig sim = sim_with(drafter);
+    sim.num_blocks = 2000;
+    sim.max_slots = 40;
+    const Outcome few = run_as_alone({requests[0], requests[1]}, sim, config);
+    EXPECT_GT(few.stats.num_drafts_accepted, few.stats.num_verify_slices);
+    const Outcome many = run_as_alone(requests, sim, config);
+    EXPECT_LT(many.stats.num_verify_slices, 40);
+  }
+}
+
 TEST(Speculation, retracts_for_blocks_but_not_for_drafts) {
   std::vector<core::Request> requests;
   for (int i = 0; i < 5; ++i) requests.push_back(request_of(i, 30));
