@@ -1,22 +1,16 @@
 #include "config/model_config.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
-#include <system_error>
 #include <utility>
-
-#include <filesystem>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "config/config_file.h"
 #include "config/json_reader.h"
 #include "config/parse_sections.h"
 
 namespace fathom::config {
 namespace {
-
-constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 // Keys that describe training, saving or other programs: they don't change what is computed.
 constexpr std::string_view kHarmlessKeys[] = {"_attn_implementation",
@@ -180,29 +174,6 @@ Result<ModelConfig> parse(const json::Value& object, JsonReader* generation) {
   return config;
 }
 
-// A whole small text file. A directory, a device or a pipe is refused instead of read.
-Result<std::string> read_text_file(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    return Error{ErrorCode::kNotFound, path + ": no such file"};
-  }
-  if (!std::filesystem::is_regular_file(status)) {
-    return invalid_argument(path + ": must be a regular file");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return invalid_argument(path + ": can't be opened for reading");
-  std::string text(static_cast<size_t>(kMaxConfigBytes) + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad()) return invalid_argument(path + ": can't be read");
-  if (static_cast<int64_t>(text.size()) > kMaxConfigBytes) {
-    return invalid_argument(path + ": longer than " + std::to_string(kMaxConfigBytes) +
-                            " bytes, the limit for a configuration");
-  }
-  return text;
-}
-
 void log_unused_keys(const ModelConfig& config) {
   if (config.unused_keys.empty()) return;
   std::string keys;
@@ -234,9 +205,9 @@ Result<ModelConfig> parse_model_config(std::string_view config_json,
 
 Result<ModelConfig> load_model_config(const std::string& model_path) {
   const std::string config_path = model_path + "/config.json";
-  const Result<std::string> config_json = read_text_file(config_path);
+  const Result<std::string> config_json = read_config_file(config_path);
   if (!config_json) return config_json.error();
-  Result<std::string> generation_json = read_text_file(model_path + "/generation_config.json");
+  Result<std::string> generation_json = read_config_file(model_path + "/generation_config.json");
   if (!generation_json) {
     if (generation_json.error().code != ErrorCode::kNotFound) return generation_json.error();
     generation_json = std::string();

@@ -7,6 +7,8 @@
 
 #include "base/rng.h"
 #include "base/startup_error.h"
+#include "config/draft_config.h"
+#include "model/draft_checkpoint.h"
 #include "weights/loader.h"
 
 namespace fathom::model {
@@ -32,7 +34,7 @@ std::vector<std::vector<float>> rows_of(const Tensor& t, int64_t begin, int64_t 
 }  // namespace
 
 LoadedModel::LoadedModel(const std::string& directory, const ModelOptions& options,
-                         const ops::Backend& backend)
+                         const ops::Backend& backend, const std::string& draft_directory)
     : stream_(backend.make_stream({.num_threads = 2})) {
   const config::ModelConfig config = value_or_throw(config::load_model_config(directory));
   const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(directory));
@@ -40,7 +42,14 @@ LoadedModel::LoadedModel(const std::string& directory, const ModelOptions& optio
   weights::LoadOptions load_options;
   load_options.num_threads = 2;
   load_options.ignored_prefixes = model_->ignored_prefixes();
-  throw_on_error(weights::load_parameters(checkpoint, model_->parameters(), load_options));
+  if (draft_directory.empty()) {
+    throw_on_error(weights::load_parameters(checkpoint, model_->parameters(), load_options));
+  } else {
+    const auto draft_config = value_or_throw(config::load_draft_config(draft_directory, config));
+    const auto draft = value_or_throw(weights::Checkpoint::open(draft_directory));
+    throw_on_error(
+        load_with_draft_layer(checkpoint, {&draft, draft_config.layer_idx}, *model_, load_options));
+  }
   model_->finish_loading(*stream_);
 }
 

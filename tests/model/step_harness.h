@@ -21,8 +21,9 @@ namespace fathom::model {
 // A checkpoint on a backend with its stream.
 class LoadedModel {
  public:
+  // draft_directory: a checkpoint with the MTP layer, in place of the one in `directory`; empty = none.
   LoadedModel(const std::string& directory, const ModelOptions& options,
-              const ops::Backend& backend);
+              const ops::Backend& backend, const std::string& draft_directory = "");
 
   const Model& model() const { return *model_; }
   ops::Stream& stream() const { return *stream_; }
