@@ -162,6 +162,25 @@ void EngineTotals::count_end(core::FinishReason reason) {
   }
 }
 
+SpeculationMetrics::SpeculationMetrics(Registry& registry)
+    : num_drafts(gauge(registry, "fathom:spec_num_drafts", {},
+                       "Drafts asked for after each token now; 0 = plain decoding.")),
+      accept_length(gauge(registry, "fathom:spec_accept_length", {"sglang:spec_accept_length"},
+                          "Tokens that a verifying step of a request yielded on average over the "
+                          "last second of work; 0 when none verified.")),
+      accept_rate(gauge(registry, "fathom:spec_accept_rate", {"sglang:spec_accept_rate"},
+                        "Accepted part of the drafts verified over the last second of work.")),
+      verify_slices(counter(registry, "fathom:spec_verify_total",
+                            {"sglang:spec_verify_calls_total", "vllm:spec_decode_num_drafts_total"},
+                            "Steps that verified drafts, each counted once per request.")),
+      proposed_drafts(
+          counter(registry, "fathom:spec_proposed_drafts_total", {}, "Drafts proposed.")),
+      verified_drafts(counter(registry, "fathom:spec_verified_drafts_total",
+                              {"vllm:spec_decode_num_draft_tokens_total"}, "Drafts verified.")),
+      accepted_drafts(counter(registry, "fathom:spec_accepted_drafts_total",
+                              {"vllm:spec_decode_num_accepted_tokens_total"},
+                              "Drafts accepted, those behind the end of a request left out.")) {}
+
 RequestHistograms::RequestHistograms(Registry& registry)
     : time_to_first_token_seconds(
           histogram(registry,
@@ -220,7 +239,12 @@ StepHistograms::StepHistograms(Registry& registry)
                     kHostBuckets)) {}
 
 EngineMetrics::EngineMetrics(Registry& registry, const EngineDimensions& dimensions)
-    : registry_(registry), load(registry), totals(registry), requests(registry), steps(registry) {
+    : registry_(registry),
+      load(registry),
+      totals(registry),
+      speculation(registry),
+      requests(registry),
+      steps(registry) {
   const auto constant = [&](const char* name, const char* alias, const char* help, int64_t value) {
     gauge(registry, name, {alias}, help).set(static_cast<double>(value));
   };

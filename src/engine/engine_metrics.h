@@ -54,6 +54,13 @@ struct EngineTotals {
   std::array<metrics::Counter*, 4> requests_by_reason;  // stop, length, abort, error
 };
 
+// Drafts; all 0 without speculation.
+struct SpeculationMetrics {
+  explicit SpeculationMetrics(metrics::Registry& registry);
+  metrics::Gauge &num_drafts, &accept_length, &accept_rate;
+  metrics::Counter &verify_slices, &proposed_drafts, &verified_drafts, &accepted_drafts;
+};
+
 // Of requests, from submit(), and their sizes.
 struct RequestHistograms {
   explicit RequestHistograms(metrics::Registry& registry);
@@ -84,6 +91,7 @@ class EngineMetrics {
  public:
   EngineLoad load;
   EngineTotals totals;
+  SpeculationMetrics speculation;
   RequestHistograms requests;
   StepHistograms steps;
 };

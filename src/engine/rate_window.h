@@ -1,5 +1,5 @@
 #pragma once
-// RateWindow: tokens per second and cache hit rate over the last second of work, for gauges.
+// RateWindow: tokens per second, cache hit rate and acceptance of drafts over the last second of work, for gauges.
 //
 //   RateWindow window;
 //   window.open(now, totals);                         // work begins
@@ -19,6 +19,7 @@ class RateWindow {
   using TimePoint = std::chrono::steady_clock::time_point;
   struct Totals {
     int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
+    int64_t verify_slices = 0, verified_drafts = 0, accepted_drafts = 0;
   };
 
   void open(TimePoint now, const Totals& totals) {
@@ -36,16 +37,24 @@ class RateWindow {
     if (prompt > 0)
       hit_rate_ = static_cast<double>(totals.cached_tokens - at_begin_.cached_tokens) /
                   static_cast<double>(prompt);
+    const auto slices = static_cast<double>(totals.verify_slices - at_begin_.verify_slices);
+    const auto verified = static_cast<double>(totals.verified_drafts - at_begin_.verified_drafts);
+    const auto accepted = static_cast<double>(totals.accepted_drafts - at_begin_.accepted_drafts);
+    accept_length_ = slices > 0 ? 1 + accepted / slices : 0;
+    accept_rate_ = verified > 0 ? accepted / verified : 0;
     open(now, totals);
   }
 
   double tokens_per_second() const { return tokens_per_second_; }
   double hit_rate() const { return hit_rate_; }
+  // Tokens of a verifying step of one sequence, and the part of its drafts that held; 0 when none verified.
+  double accept_length() const { return accept_length_; }
+  double accept_rate() const { return accept_rate_; }
 
  private:
   TimePoint begin_{};
   Totals at_begin_{};
-  double tokens_per_second_ = 0, hit_rate_ = 0;
+  double tokens_per_second_ = 0, hit_rate_ = 0, accept_length_ = 0, accept_rate_ = 0;
 };
 
 }  // namespace fathom::engine

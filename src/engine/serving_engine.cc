@@ -202,6 +202,21 @@ void ServingEngine::refresh_metrics() {
   set(totals.steps, now.num_steps);
   set(totals.retractions, now.num_retractions);
   set(totals.requests_received, now.num_received);
+  refresh_speculation_metrics(now.speculation);
+}
+
+void ServingEngine::refresh_speculation_metrics(const SpeculationSnapshot& now) {
+  SpeculationMetrics& metrics = metrics_->speculation;
+  metrics.num_drafts.set(now.num_drafts);
+  metrics.accept_length.set(now.accept_length);
+  metrics.accept_rate.set(now.accept_rate);
+  const auto set = [](metrics::Counter& counter, int64_t total) {
+    counter.set_total(static_cast<double>(total));
+  };
+  set(metrics.verify_slices, now.num_verify_slices);
+  set(metrics.proposed_drafts, now.num_drafts_proposed);
+  set(metrics.verified_drafts, now.num_drafts_verified);
+  set(metrics.accepted_drafts, now.num_drafts_accepted);
 }
 
 // ---- the engine's thread ----
@@ -233,9 +248,7 @@ void ServingEngine::apply(Commands commands, StepUpdates& updates) {
   // Before the submissions: a flush is accepted only while there is no request.
   if (commands.flush) flush();
   if (!commands.submissions.empty() && !had_work_) {
-    rates_.open(clock_.now(), {.prompt_tokens = last_stats_.num_prompt_tokens,
-                               .cached_tokens = last_stats_.num_cached_tokens,
-                               .output_tokens = last_stats_.num_output_tokens});
+    rates_.open(clock_.now(), rate_totals());
     had_work_ = true;
   }
   for (Submission& submission : commands.submissions) add(std::move(submission), updates);
@@ -370,12 +383,31 @@ void ServingEngine::check_invariants() {
   }
 }
 
+RateWindow::Totals ServingEngine::rate_totals() const {
+  return {.prompt_tokens = last_stats_.num_prompt_tokens,
+          .cached_tokens = last_stats_.num_cached_tokens,
+          .output_tokens = last_stats_.num_output_tokens,
+          .verify_slices = last_stats_.num_verify_slices,
+          .verified_drafts = last_stats_.num_drafts_verified,
+          .accepted_drafts = last_stats_.num_drafts_accepted};
+}
+
+SpeculationSnapshot ServingEngine::speculation() const {
+  if (loop_->max_drafts() == 0) return {};
+  return {.max_drafts = loop_->max_drafts(),
+          .num_drafts = loop_->num_drafts(),
+          .num_verify_slices = last_stats_.num_verify_slices,
+          .num_drafts_proposed = last_stats_.num_drafts_proposed,
+          .num_drafts_verified = last_stats_.num_drafts_verified,
+          .num_drafts_accepted = last_stats_.num_drafts_accepted,
+          .accept_length = rates_.accept_length(),
+          .accept_rate = rates_.accept_rate()};
+}
+
 void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
   const Clock::time_point now = clock_.now();
   const StepLoopStats& stats = last_stats_;
-  const RateWindow::Totals totals{.prompt_tokens = stats.num_prompt_tokens,
-                                  .cached_tokens = stats.num_cached_tokens,
-                                  .output_tokens = stats.num_output_tokens};
+  const RateWindow::Totals totals = rate_totals();
   if (had_work_) has_work ? rates_.advance(now, totals) : rates_.close(now, totals);
   had_work_ = has_work;
 
@@ -398,7 +430,8 @@ void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
                       .num_ended = num_ended_,
                       .num_violations = num_violations_,
                       .generation_tokens_per_second = rates_.tokens_per_second(),
-                      .cache_hit_rate = rates_.hit_rate()};
+                      .cache_hit_rate = rates_.hit_rate(),
+                      .speculation = speculation()};
   const int64_t num_ends =
       std::count_if(updates.requests.begin(), updates.requests.end(),
                     [](const RequestUpdate& update) { return update.end != nullptr; });

@@ -47,6 +47,23 @@ struct ServingConfig {
   metrics::Registry* registry = nullptr;  // null = one of its own
 };
 
+// What drafts do for the engine. Counts since the start, of requests that had not ended.
+struct SpeculationSnapshot {
+  int max_drafts = 0;             // of a sequence; 0 = no speculation, and all else is 0
+  int num_drafts = 0;             // asked for after each token now
+  int64_t num_verify_slices = 0;  // a step that verifies drafts of k sequences counts k times
+  int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
+  // Over the last second of work; 0 when nothing was verified in it.
+  double accept_length = 0, accept_rate = 0;
+
+  // Tokens of a verifying step of one sequence since the start; 0 = none verified yet.
+  double average_accept_length() const {
+    return num_verify_slices == 0 ? 0
+                                  : 1 + static_cast<double>(num_drafts_accepted) /
+                                            static_cast<double>(num_verify_slices);
+  }
+};
+
 // One consistent look at the engine, for /server_info, /stats and /metrics.
 struct EngineSnapshot {
   int num_running = 0, num_waiting = 0;
@@ -60,6 +77,7 @@ struct EngineSnapshot {
   int64_t num_violations = 0;               // of invariants, since the start
   double generation_tokens_per_second = 0;  // over the last second of work; kept when idle
   double cache_hit_rate = 0;                // over the last second of work that admitted requests
+  SpeculationSnapshot speculation{};
   double seconds_since_progress = 0;  // while there is work: since a step last ended; 0 when idle
   bool has_work = false, draining = false;
 
@@ -132,10 +150,13 @@ class ServingEngine {
   void observe_step(const StepLoopStats& stats);
   void check_invariants();
   void publish(const StepUpdates& updates, bool has_work);
+  RateWindow::Totals rate_totals() const;
+  SpeculationSnapshot speculation() const;
   // A job for mask_workers_, timed.
   void compute_masks(std::function<void()> job);
   // A scrape.
   void refresh_metrics();
+  void refresh_speculation_metrics(const SpeculationSnapshot& now);
 
   const ServingConfig config_;
   const Clock& clock_;

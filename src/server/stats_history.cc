@@ -87,21 +87,48 @@ StatsHistory::Sample StatsHistory::sample_of(const StatsReading& reading) const 
   }
   sample.first_token = percentiles_between(base.first_token_seconds, reading.first_token_seconds);
   sample.inter_token = percentiles_between(base.inter_token_seconds, reading.inter_token_seconds);
+  add_speculation(reading, sample);
   return sample;
+}
+
+void StatsHistory::add_speculation(const StatsReading& reading, Sample& sample) const {
+  const engine::SpeculationSnapshot& now = reading.engine.speculation;
+  const engine::SpeculationSnapshot& previous = window_.back().engine.speculation;
+  const engine::SpeculationSnapshot& base = window_.front().engine.speculation;
+  const double seconds = reading.unix_seconds - window_.back().unix_seconds;
+  sample.speculates = now.max_drafts > 0;
+  sample.num_drafts = now.num_drafts;
+  sample.drafted_tokens_per_s =
+      static_cast<double>(now.num_drafts_verified - previous.num_drafts_verified) / seconds;
+  sample.accepted_tokens_per_s =
+      static_cast<double>(now.num_drafts_accepted - previous.num_drafts_accepted) / seconds;
+  const int64_t num_slices = now.num_verify_slices - base.num_verify_slices;
+  if (num_slices > 0) {
+    sample.accept_length =
+        1 + fraction_of(now.num_drafts_accepted - base.num_drafts_accepted, num_slices);
+  }
 }
 
 json::Value StatsHistory::to_json(const Sample& sample) {
   json::Value hit_rate = nullptr;
   if (sample.cache_hit_rate) hit_rate = at_most_decimals(*sample.cache_hit_rate, 4);
-  return {{"t", at_most_decimals(sample.unix_seconds, 3)},
-          {"running", sample.running},
-          {"queued", sample.queued},
-          {"prompt_tokens_per_s", at_most_decimals(sample.prompt_tokens_per_s, 1)},
-          {"generation_tokens_per_s", at_most_decimals(sample.generation_tokens_per_s, 1)},
-          {"kv_usage", at_most_decimals(sample.kv_usage, 4)},
-          {"cache_hit_rate", std::move(hit_rate)},
-          {"ttft_ms", server::to_json(sample.first_token)},
-          {"itl_ms", server::to_json(sample.inter_token)}};
+  json::Value value = {
+      {"t", at_most_decimals(sample.unix_seconds, 3)},
+      {"running", sample.running},
+      {"queued", sample.queued},
+      {"prompt_tokens_per_s", at_most_decimals(sample.prompt_tokens_per_s, 1)},
+      {"generation_tokens_per_s", at_most_decimals(sample.generation_tokens_per_s, 1)},
+      {"kv_usage", at_most_decimals(sample.kv_usage, 4)},
+      {"cache_hit_rate", std::move(hit_rate)},
+      {"ttft_ms", server::to_json(sample.first_token)},
+      {"itl_ms", server::to_json(sample.inter_token)}};
+  if (!sample.speculates) return value;
+  value["num_drafts"] = sample.num_drafts;
+  value["drafted_tokens_per_s"] = at_most_decimals(sample.drafted_tokens_per_s, 1);
+  value["accepted_tokens_per_s"] = at_most_decimals(sample.accepted_tokens_per_s, 1);
+  value["accept_length"] = nullptr;
+  if (sample.accept_length) value["accept_length"] = at_most_decimals(*sample.accept_length, 3);
+  return value;
 }
 
 json::Value StatsHistory::current() const {
@@ -119,6 +146,7 @@ json::Value StatsHistory::current() const {
   value["cached_tokens"] = engine.num_cached_tokens;
   value["output_tokens"] = engine.num_output_tokens;
   value["retractions"] = engine.num_retractions;
+  value["max_drafts"] = engine.speculation.max_drafts;
   return value;
 }
 

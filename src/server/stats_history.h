@@ -65,9 +65,14 @@ class StatsHistory {
     double prompt_tokens_per_s = 0, generation_tokens_per_s = 0, kv_usage = 0;
     std::optional<double> cache_hit_rate;
     std::optional<LatencyPercentiles> first_token, inter_token;
+    bool speculates = false;
+    int num_drafts = 0;
+    double drafted_tokens_per_s = 0, accepted_tokens_per_s = 0;
+    std::optional<double> accept_length;
   };
 
   Sample sample_of(const StatsReading& reading) const;
+  void add_speculation(const StatsReading& reading, Sample& sample) const;
   json::Value current() const;
   static json::Value to_json(const Sample& sample);
 

@@ -32,7 +32,8 @@ struct SimServerOptions {
   std::string profile_dir = {};
   http::Timeouts timeouts = {};
   bool radix_cache = true, overlap = true;
-  bool ready = true;  // false: the engine is not there yet
+  runner::SimDrafterConfig drafter = {};  // with one the engine speculates
+  bool ready = true;                      // false: the engine is not there yet
 };
 
 class SimServer {
@@ -49,6 +50,7 @@ class SimServer {
                  .max_context_tokens =
                      options.max_context_tokens > 0 ? options.max_context_tokens : 1 << 20,
                  .max_slots = options.max_slots,
+                 .drafter = options.drafter,
                  .step_delay = options.step_delay}) {
     http::Router router;
     api_.register_routes(router);
@@ -70,6 +72,7 @@ class SimServer {
     config.max_queued_requests = options_.max_queued_requests;
     config.step.radix_cache = options_.radix_cache;
     config.step.overlap = options_.overlap;
+    config.step.speculation.enabled = options_.drafter.shape.num_steps > 0;
     config.integrity_interval_seconds = 0;
     config.step.eos_token_ids = demo_served_model().eos_token_ids;
     config.registry = &api_.registry();
@@ -89,6 +92,11 @@ class SimServer {
   }
   json::Value post_json(const std::string& path, const json::Value& body) {
     const http::ClientResponse response = post(path, body);
+    EXPECT_EQ(response.status, 200) << response.body << response.error;
+    return json::parse(response.body).value();
+  }
+  json::Value get_json(const std::string& path) {
+    const http::ClientResponse response = get(path);
     EXPECT_EQ(response.status, 200) << response.body << response.error;
     return json::parse(response.body).value();
   }

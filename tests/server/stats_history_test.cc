@@ -76,6 +76,31 @@ TEST(StatsHistory, the_hit_rate_is_null_without_prompts_and_covers_the_window) {
   EXPECT_TRUE(samples[3]["cache_hit_rate"].is_null()) << "the prompts left the window";
 }
 
+TEST(StatsHistory, drafts_are_told_only_where_there_are_any) {
+  StatsHistory history({.model = "demo", .window_samples = 2});
+  history.add(reading_at(1));
+  history.add(reading_at(2));
+  EXPECT_FALSE(samples_of(history)[0].contains("accept_length"));
+  EXPECT_EQ(history.to_json(3, 0)["current"]["max_drafts"], 0);
+
+  StatsReading reading = reading_at(3);
+  reading.engine.speculation = {.max_drafts = 3, .num_drafts = 3};
+  history.add(reading);
+  reading.unix_seconds = 5;
+  reading.engine.speculation.num_drafts = 1;
+  reading.engine.speculation.num_verify_slices = 20;
+  reading.engine.speculation.num_drafts_verified = 60;
+  reading.engine.speculation.num_drafts_accepted = 30;
+  history.add(reading);
+  const json::Value samples = samples_of(history);
+  EXPECT_TRUE(samples[1]["accept_length"].is_null());
+  EXPECT_EQ(samples[2]["accept_length"], 2.5);
+  EXPECT_EQ(samples[2]["drafted_tokens_per_s"], 30);
+  EXPECT_EQ(samples[2]["accepted_tokens_per_s"], 15);
+  EXPECT_EQ(samples[2]["num_drafts"], 1);
+  EXPECT_EQ(history.to_json(6, 0)["current"]["max_drafts"], 3);
+}
+
 TEST(StatsHistory, keeps_only_the_last_samples_and_answers_since) {
   StatsHistory history({.model = "demo", .capacity_samples = 5});
   for (int second = 1; second <= 20; ++second) history.add(reading_at(second));

@@ -113,6 +113,7 @@ void Choice::end(const engine::RequestEnd& end) {
   if (!stop_string_found_) flush();
   counts_.cached_tokens = end.num_cached_tokens;
   counts_.retractions = end.num_retractions;
+  counts_.speculation = end.speculation;
   prompt_logprobs_ = end.prompt_logprobs;
   if (stop_string_found_) {
     finish_ = Finish::kStop;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/batch.h"
+#include "core/request.h"
 #include "engine/updates.h"
 #include "server/generation_request.h"
 #include "text/detokenizer.h"
@@ -44,6 +45,7 @@ struct ChoiceCounts {
   int completion_tokens = 0;  // the token that ended it included
   int reasoning_tokens = 0;   // of the completion
   int retractions = 0;
+  core::SpeculationCounts speculation{};  // once it has ended
 };
 
 struct ChoiceSetup {

@@ -24,6 +24,16 @@ const kCharts = [
     {name: 'Hit rate', value: (sample) => percent(sample.cache_hit_rate)}]},
 ];
 
+// Only there when the server speculates.
+const kDraftCharts = [
+  {title: 'Acceptance', unit: 'per verifying step', series: [
+    {name: 'Tokens', value: (sample) => sample.accept_length},
+    {name: 'Drafts asked for', value: (sample) => sample.num_drafts}]},
+  {title: 'Drafts', unit: 'tokens/s', series: [
+    {name: 'Verified', value: (sample) => sample.drafted_tokens_per_s},
+    {name: 'Accepted', value: (sample) => sample.accepted_tokens_per_s}]},
+];
+
 const kTiles = [
   {label: 'Running', note: () => 'requests', value: ({current}) => formatNumber(current.running ?? 0)},
   {label: 'Queued', note: () => 'requests', value: ({current}) => formatNumber(current.queued ?? 0)},
@@ -33,29 +43,46 @@ const kTiles = [
   {label: 'Tokens made', note: () => 'since the start', value: ({current}) => formatNumber(current.output_tokens ?? 0)},
 ];
 
+const kDraftTiles = [
+  {label: 'Draft depth', note: ({current}) => `of ${current.max_drafts} drafts`, value: ({current}) => formatNumber(current.num_drafts ?? 0)},
+  {label: 'Accept length', note: () => 'tokens per step', value: ({current}) => (current.accept_length ? formatNumber(current.accept_length) : '–')},
+];
+
 function kvNote({current: {kv_blocks: blocks, block_tokens: tokens}}) {
   return blocks ? `of ${formatNumber(blocks * tokens)} tokens` : 'in use';
 }
 
 export function startEngineView(feed) {
-  const tiles = kTiles.map(({label}) => {
-    const value = el('span', {class: 'tile-value'}, '–');
-    const note = el('span', {class: 'tile-note'});
-    byId('tiles').append(el('div', {class: 'tile'}, el('dt', {}, label),
-      el('dd', {}, value, note)));
-    return {value, note};
-  });
-  const charts = kCharts.map((options) => new LineChart(options));
-  byId('charts').append(...charts.map((chart) => chart.node));
+  const tiles = [];
+  const charts = [];
+  const add = (newTiles, newCharts) => {
+    for (const {label, value, note} of newTiles) {
+      const valueNode = el('span', {class: 'tile-value'}, '–');
+      const noteNode = el('span', {class: 'tile-note'});
+      byId('tiles').append(el('div', {class: 'tile'}, el('dt', {}, label), el('dd', {}, valueNode, noteNode)));
+      tiles.push({value, note, valueNode, noteNode});
+    }
+    for (const options of newCharts) {
+      charts.push(new LineChart(options));
+      byId('charts').append(charts.at(-1).node);
+    }
+  };
+  add(kTiles, kCharts);
+  let showsDrafts = false;
 
   const show = () => {
     if (byId('view-engine').hidden) return;
     byId('engine-note').textContent = feed.error || 'Live, one sample a second, up to five minutes back';
     byId('engine-note').classList.toggle('bad', Boolean(feed.error));
-    kTiles.forEach(({value, note}, i) => {
-      tiles[i].value.textContent = value(feed);
-      tiles[i].note.textContent = note(feed);
-    });
+    if (feed.current.max_drafts > 0 && !showsDrafts) {
+      showsDrafts = true;
+      byId('tiles').classList.add('with-drafts');
+      add(kDraftTiles, kDraftCharts);
+    }
+    for (const {value, note, valueNode, noteNode} of tiles) {
+      valueNode.textContent = value(feed);
+      noteNode.textContent = note(feed);
+    }
     for (const chart of charts) chart.show(feed.samples, feed.now ?? 0);
   };
   feed.listen(show);

@@ -1,5 +1,6 @@
 #include "server/render/generate_renderer.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,7 @@ class GenerateRenderer : public Renderer {
   void append_object(std::string& out, const Choice& choice);
   void append_meta_info(std::string& out, const Choice& choice);
   void append_logprobs(std::string& out, const Choice& choice);
+  static void append_speculation(std::string& out, const core::SpeculationCounts& counts);
   void append_input_logprobs(std::string& out, const Choice& choice);
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
@@ -103,6 +105,35 @@ void GenerateRenderer::append_logprobs(std::string& out, const Choice& choice) {
   out += ',';
 }
 
+// Releases of SGLang have called the same figures by different names.
+void GenerateRenderer::append_speculation(std::string& out, const core::SpeculationCounts& counts) {
+  if (counts.num_verify_steps == 0) return;
+  const auto number = [&out](std::string_view name, auto value) {
+    out += ",\"";
+    out += name;
+    out += "\":";
+    append_json(out, value);
+  };
+  const auto verified = static_cast<float>(std::max<int64_t>(counts.num_drafts_verified, 1));
+  number("spec_accept_rate", static_cast<float>(counts.num_drafts_accepted) / verified);
+  number("spec_accept_length", static_cast<float>(counts.accept_length()));
+  number("spec_verify_ct", counts.num_verify_steps);
+  for (const char* name : {"spec_accept_token_num", "spec_num_correct_drafts"}) {
+    number(name, counts.num_drafts_accepted);
+  }
+  for (const char* name : {"spec_draft_token_num", "spec_num_proposed_drafts"}) {
+    number(name, counts.num_drafts_verified);
+  }
+  for (const char* name : {"spec_accept_histogram", "spec_correct_drafts_histogram"}) {
+    out += std::string(",\"") + name + "\":[";
+    for (size_t i = 0; i < counts.accept_histogram.size(); ++i) {
+      if (i > 0) out += ',';
+      append_json(out, counts.accept_histogram[i]);
+    }
+    out += ']';
+  }
+}
+
 void GenerateRenderer::append_meta_info(std::string& out, const Choice& choice) {
   const ChoiceCounts& counts = choice.counts();
   out += R"({"id":)";
@@ -125,6 +156,7 @@ void GenerateRenderer::append_meta_info(std::string& out, const Choice& choice) 
   if (choice.finished()) {
     out += R"(,"e2e_latency":)";
     append_json(out, static_cast<float>(since_arrival_.seconds()));
+    append_speculation(out, counts.speculation);
   }
   out += '}';
 }

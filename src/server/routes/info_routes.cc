@@ -47,22 +47,36 @@ void model_info(const ServerState& state, const http::ExchangePtr& exchange) {
                                 {"architectures", {state.config.architecture}}}));
 }
 
+// Without speculation nothing: clients take the presence of the length for it.
+void add_speculation(json::Value& state, const engine::SpeculationSnapshot& snapshot) {
+  if (snapshot.max_drafts == 0) return;
+  if (snapshot.num_verify_slices > 0) {
+    state["avg_spec_accept_length"] = snapshot.average_accept_length();
+  }
+  state["spec_num_drafts"] = snapshot.num_drafts;
+  state["spec_verify_ct"] = snapshot.num_verify_slices;
+  state["spec_num_verified_drafts"] = snapshot.num_drafts_verified;
+  state["spec_num_accepted_drafts"] = snapshot.num_drafts_accepted;
+}
+
 // What SGLang's benchmark clients read of a server's state.
 json::Value internal_state(const ServerState& state) {
   const EngineFacts& facts = state.facts;
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
-  return {{"dp_size", 1},
-          {"last_gen_throughput", snapshot.generation_tokens_per_second},
-          {"effective_max_running_requests_per_dp", facts.max_running_requests},
-          {"memory_usage",
-           {{"weight", static_cast<double>(facts.weight_bytes) / kGigabyte},
-            {"kvcache", static_cast<double>(facts.kv_cache_bytes) / kGigabyte},
-            {"token_capacity", facts.max_total_tokens},
-            {"graph", 0.0}}},
-          {"num_running_reqs", snapshot.num_running},
-          {"num_waiting_reqs", snapshot.num_waiting},
-          {"num_steps", snapshot.num_steps},
-          {"num_retractions", snapshot.num_retractions}};
+  json::Value value = {{"dp_size", 1},
+                       {"last_gen_throughput", snapshot.generation_tokens_per_second},
+                       {"effective_max_running_requests_per_dp", facts.max_running_requests},
+                       {"memory_usage",
+                        {{"weight", static_cast<double>(facts.weight_bytes) / kGigabyte},
+                         {"kvcache", static_cast<double>(facts.kv_cache_bytes) / kGigabyte},
+                         {"token_capacity", facts.max_total_tokens},
+                         {"graph", 0.0}}},
+                       {"num_running_reqs", snapshot.num_running},
+                       {"num_waiting_reqs", snapshot.num_waiting},
+                       {"num_steps", snapshot.num_steps},
+                       {"num_retractions", snapshot.num_retractions}};
+  add_speculation(value, snapshot.speculation);
+  return value;
 }
 
 void server_info(const ServerState& state, const http::ExchangePtr& exchange) {

@@ -71,6 +71,18 @@ def busy_samples(now, count=300):
     return samples
 
 
+def speculating_samples(now, count=300):
+    """The same load on a server that drafts, and drafts less where more runs."""
+    samples = busy_samples(now, count)
+    for sample in samples:
+        busy = sample["generation_tokens_per_s"] > 0
+        depth = 3 if sample["running"] < 12 else 1
+        sample |= {"num_drafts": depth, "accept_length": round(1 + 0.8 * depth ** 0.9, 3) if busy else None,
+                   "drafted_tokens_per_s": round(0.6 * depth * sample["generation_tokens_per_s"], 1),
+                   "accepted_tokens_per_s": round(0.5 * depth * sample["generation_tokens_per_s"], 1)}
+    return samples
+
+
 class Listener(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # of a browser that connects faster than a busy machine accepts
@@ -154,7 +166,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         since = float(self.path.split("since=")[1]) if "since=" in self.path else 0
         samples = self.owner.stats(now)
         current = dict(samples[-1]) if samples else {"running": 0, "queued": 0}
-        current |= {"kv_blocks": 7812, "block_tokens": 64, "output_tokens": 1843211}
+        current |= {"kv_blocks": 7812, "block_tokens": 64, "output_tokens": 1843211,
+                    "max_drafts": 3 if "num_drafts" in current else 0}
         return {"now": now, "interval_s": 1, "model": self.owner.model, "current": current,
                 "samples": [sample for sample in samples if sample["t"] > since]}
 

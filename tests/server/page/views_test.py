@@ -2,7 +2,7 @@
 import browser
 import skipping
 from browser import PHONE, FakeServerTest, Keys
-from fake_server import WEATHER_CALL, busy_samples, content, ending, reasoning, usage
+from fake_server import WEATHER_CALL, busy_samples, content, ending, reasoning, speculating_samples, usage
 
 
 class EngineTest(FakeServerTest):
@@ -18,6 +18,18 @@ class EngineTest(FakeServerTest):
             self.assertGreaterEqual(len(chart.find_elements("css selector", ".plot text.tick")), 6)
         self.assertIn("p99", charts[2].text)
         self.assertIn("−4 min", charts[0].text)
+
+    def test_drafts_are_shown_only_by_a_server_that_speculates(self):
+        self.open(view="#engine")
+        self.until(lambda: self.all(".plot path.line"), "the plots' lines")
+        self.assertEqual((len(self.all(".tile")), len(self.all(".chart"))), (6, 6))
+        self.server.stats = lambda now: speculating_samples(now)
+        self.open(view="#engine")
+        self.until(lambda: len(self.all(".chart")) == 8, "the plots of the drafts")
+        self.until(lambda: self.all(".chart")[7].find_elements("css selector", ".plot path.line"), "their lines")
+        self.assertIn("of 3 drafts", self.one("#tiles").text)
+        self.assertIn("Drafts asked for", self.all(".chart")[6].text)
+        self.assertEqual([self.one("#tiles").text.count(label) for label in ("Draft depth", "Accept length")], [1, 1])
 
     def test_a_server_that_has_just_started_fills_the_plots_with_its_first_minute(self):
         self.server.stats = lambda now: busy_samples(now, 20)

@@ -114,6 +114,28 @@ TEST(Renderer, a_native_event_repeats_the_whole_text_and_ids) {
                 "\n\n");
 }
 
+TEST(Renderer, a_native_answer_says_at_its_end_what_drafts_did) {
+  Rendered native(head_of(Endpoint::kGenerate));
+  EXPECT_EQ(native.stream("How are").find("spec_"), std::string::npos);
+  engine::RequestEnd end;
+  end.reason = core::FinishReason::kLength;
+  end.speculation = {.num_verify_steps = 4,
+                     .num_drafts_proposed = 12,
+                     .num_drafts_verified = 10,
+                     .num_drafts_accepted = 5,
+                     .accept_histogram = {1, 2, 0, 1}};
+  native.choices[0].end(end);
+  std::string events;
+  native.renderer->write_news(native.choices[0], events);
+  EXPECT_NE(events.find(R"("spec_accept_rate":0.5,"spec_accept_length":2.25,"spec_verify_ct":4,)"
+                        R"("spec_accept_token_num":5,"spec_num_correct_drafts":5,)"
+                        R"("spec_draft_token_num":10,"spec_num_proposed_drafts":10,)"
+                        R"("spec_accept_histogram":[1,2,0,1],)"
+                        R"("spec_correct_drafts_histogram":[1,2,0,1]})"),
+            std::string::npos)
+      << events;
+}
+
 TEST(JsonText, escapes_what_json_wants_escaped_and_nothing_else) {
   std::string out;
   append_json(out, std::string_view("a\"\\\n\x01\x7f/\xc3\xa9"));
