@@ -1,5 +1,6 @@
 // fathom bench one-batch: one static batch through the runner, without engine or scheduler: a prefill, then
-// decode steps, each waited for. Lines and JSON keys are those of SGLang's bench_one_batch.
+// decode steps, each waited for. Lines and JSON keys are those of SGLang's bench_one_batch; with speculation every
+// step verifies drafts and there are figures of these, too.
 
 #include <algorithm>
 #include <cstdio>
@@ -34,6 +35,8 @@ struct OneBatchFlags {
 struct Timing {
   double prefill_seconds = 0, total_seconds = 0;
   std::vector<double> decode_seconds;
+  std::vector<double> decode_throughputs;  // tokens per second of each step
+  core::SpeculationCounts speculation;
 };
 
 double median(std::vector<double> values) {
@@ -50,10 +53,14 @@ Timing time_batch(runner::Runner& runner, const StaticBatchShape& shape) {
   Timing timing;
   timing.prefill_seconds = batch.prefill();
   timing.total_seconds = timing.prefill_seconds;
-  for (int i = 1; i < shape.output_len; ++i) {
-    timing.decode_seconds.push_back(batch.decode());
-    timing.total_seconds += timing.decode_seconds.back();
+  while (!batch.done()) {
+    const StaticStep step = batch.decode();
+    timing.decode_seconds.push_back(step.seconds);
+    timing.decode_throughputs.push_back(
+        per_second(static_cast<double>(step.num_tokens), step.seconds));
+    timing.total_seconds += step.seconds;
   }
+  timing.speculation = batch.speculation();
   return timing;
 }
 
@@ -66,13 +73,16 @@ void print_timing(const OneBatchFlags& flags, const StaticBatchShape& shape, con
         flags.log_decode_step > 0 && i % static_cast<size_t>(flags.log_decode_step) == 0;
     if (i >= kShownDecodeSteps && !logged) continue;
     std::printf("Decode %zu. Batch size: %d, latency: %6.5f s, throughput: %9.2f token/s\n", i,
-                shape.batch_size, timing.decode_seconds[i],
-                per_second(shape.batch_size, timing.decode_seconds[i]));
+                shape.batch_size, timing.decode_seconds[i], timing.decode_throughputs[i]);
   }
   if (!timing.decode_seconds.empty()) {
-    const double middle = median(timing.decode_seconds);
-    std::printf("Decode.  median latency: %6.5f s, median throughput: %9.2f token/s\n", middle,
-                per_second(shape.batch_size, middle));
+    std::printf("Decode.  median latency: %6.5f s, median throughput: %9.2f token/s\n",
+                median(timing.decode_seconds), median(timing.decode_throughputs));
+  }
+  if (timing.speculation.num_verify_steps > 0) {
+    std::printf("Accept length: %.3f, verify steps: %zu%s\n", timing.speculation.accept_length(),
+                timing.decode_seconds.size(),
+                flags.engine.speculation.simulate_accept_length ? ", acceptance is simulated" : "");
   }
   const double tokens =
       static_cast<double>(shape.batch_size) * (shape.input_len + shape.output_len);
@@ -94,7 +104,6 @@ double print_floor(const DecodeBytes& bytes, double gb_per_s, double median_seco
 
 json::Value result_line(const OneBatchFlags& flags, const StaticBatchShape& shape,
                         const Timing& timing) {
-  const double middle = median(timing.decode_seconds);
   const double prompt_tokens = static_cast<double>(shape.batch_size) * shape.input_len;
   const double tokens =
       static_cast<double>(shape.batch_size) * (shape.input_len + shape.output_len);
@@ -105,8 +114,14 @@ json::Value result_line(const OneBatchFlags& flags, const StaticBatchShape& shap
                       {"prefill_latency", timing.prefill_seconds},
                       {"prefill_throughput", per_second(prompt_tokens, timing.prefill_seconds)}};
   if (!timing.decode_seconds.empty()) {
-    line["median_decode_latency"] = middle;
-    line["median_decode_throughput"] = per_second(shape.batch_size, middle);
+    line["median_decode_latency"] = median(timing.decode_seconds);
+    line["median_decode_throughput"] = median(timing.decode_throughputs);
+  }
+  if (timing.speculation.num_verify_steps > 0) {
+    line["num_drafts"] = shape.num_drafts;
+    line["accept_length"] = timing.speculation.accept_length();
+    line["num_decode_steps"] = timing.decode_seconds.size();
+    line["accept_simulated"] = flags.engine.speculation.simulate_accept_length.has_value();
   }
   line["total_latency"] = timing.total_seconds;
   line["overall_throughput"] = per_second(tokens, timing.total_seconds);
@@ -128,7 +143,8 @@ std::vector<StaticBatchShape> shapes_of(const OneBatchFlags& flags) {
         shapes.push_back({.batch_size = batch_size,
                           .input_len = input_len,
                           .output_len = output_len,
-                          .seed = flags.engine.model.random_seed});
+                          .seed = flags.engine.model.random_seed,
+                          .num_drafts = drafter_shape(flags.engine.speculation).max_drafts()});
       }
     }
   }
@@ -167,7 +183,8 @@ int run(OneBatchFlags& flags) {
     const Timing timing = time_batch(*ready.runner, shape);
     print_timing(flags, shape, timing);
     json::Value line = result_line(flags, shape, timing);
-    if (!timing.decode_seconds.empty()) {
+    // How many experts the rows of drafts reach is not known beforehand.
+    if (!timing.decode_seconds.empty() && shape.num_drafts == 0) {
       const DecodeBytes bytes =
           decode_bytes(*ready.model, shape.batch_size, shape.input_len + shape.output_len / 2);
       const double percent = print_floor(bytes, gb_per_s, median(timing.decode_seconds));
@@ -211,6 +228,8 @@ Command add_bench_one_batch(CLI::App& bench) {
       ->type_name("N")
       ->group(group);
   add_engine_flags(*app, flags->engine);
+  // Every step drafts to the full depth: that is what is timed.
+  app->remove_option(app->get_option("--speculative-adaptive"));
   set_examples(*app,
                {"fathom bench one-batch --model-path models/demo --batch-size 1 64 "
                 "--input-len 512 --output-len 64",

@@ -171,11 +171,13 @@ int run(const BenchServingFlags& flags) {
 
   warm_up(flags, wire, plan, prompts.front(), client);
   if (flags.flush_cache) target.flush_cache();
+  const json::Value info_before = target.get("/server_info");
   const LoadResult result = run_load(client, plan);
 
   const ServingMetrics metrics = serving_metrics(result.records, result.duration_seconds);
   ServingSetup setup = setup_of(flags, tokenizer, result);
   setup.server_info = target.get("/server_info");
+  setup.drafts = acceptance(info_before, setup.server_info);
   std::fputs(report_text(setup, metrics).c_str(), stdout);
   std::fflush(stdout);
   write_results(flags, setup, metrics, result);

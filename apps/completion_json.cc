@@ -64,6 +64,13 @@ json::Value completion_json(const Completion& completion, const text::Tokenizer&
     meta["input_token_logprobs"] = entries(output.prompt_logprobs, tokenizer);
     meta["input_top_logprobs"] = top_entries(output.prompt_logprobs, tokenizer);
   }
+  if (const core::SpeculationCounts& drafts = output.speculation; drafts.num_verify_steps > 0) {
+    meta["spec_verify_ct"] = drafts.num_verify_steps;
+    meta["spec_accept_length"] = drafts.accept_length();
+    meta["spec_accept_token_num"] = drafts.num_drafts_accepted;
+    meta["spec_draft_token_num"] = drafts.num_drafts_verified;
+    meta["spec_accept_histogram"] = drafts.accept_histogram;
+  }
   return {
       {"text", completion.text}, {"output_ids", std::move(ids)}, {"meta_info", std::move(meta)}};
 }

@@ -10,9 +10,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/startup_error.h"
+#include "config/draft_config.h"
 #include "cpu/fast/cpu_topology.h"
 #include "cpu/fast/fast_backend.h"
 #include "cpu/reference/reference_backend.h"
+#include "model/draft_checkpoint.h"
 #include "runner/model_runner.h"
 #include "weights/checkpoint.h"
 #include "weights/loader.h"
@@ -68,6 +70,15 @@ void log_device(const DeviceFlags& flags, const ops::Backend& backend) {
               {"runs_on", backend.device}});
 }
 
+void log_speculation(const SpeculationFlags& flags) {
+  if (!flags.enabled()) return;
+  const json::Value settings = speculation_settings(flags);
+  std::vector<LogField> fields;
+  for (const auto& [name, value] : settings.items())
+    fields.emplace_back(name, value.is_string() ? value.get<std::string>() : json::dump(value));
+  write_log(LogLevel::kInfo, "apps", "speculation", std::span<const LogField>(fields));
+}
+
 void log_runner(const EngineFlags& flags, const runner::ModelRunner& runner) {
   const runner::RunnerInfo& info = runner.info();
   FATHOM_LOG(kInfo, "apps", "runner",
@@ -77,18 +88,35 @@ void log_runner(const EngineFlags& flags, const runner::ModelRunner& runner) {
               {"max_batch_tokens", info.max_batch_tokens}});
 }
 
-std::unique_ptr<runner::ModelRunner> make_runner(const EngineFlags& flags,
-                                                 const model::Model& model) {
+runner::RunnerConfig runner_config(const EngineFlags& flags) {
   const int slots = flags.memory.max_running_requests;
-  // A step must hold a decode of every running request.
-  const int batch_tokens = std::max(flags.memory.chunked_prefill_size, slots);
-  return runner::ModelRunner::create(model,
-                                     {.max_slots = slots,
-                                      .max_batch_tokens = batch_tokens,
-                                      .context_length = flags.model.context_length,
-                                      .mem_fraction_static = flags.memory.mem_fraction_static,
-                                      .max_total_tokens = flags.memory.max_total_tokens,
-                                      .num_threads = num_threads(flags.device)});
+  return {.max_slots = slots,
+          // A step must hold a decode of every running request.
+          .max_batch_tokens = std::max(flags.memory.chunked_prefill_size, slots),
+          .context_length = flags.model.context_length,
+          .mem_fraction_static = flags.memory.mem_fraction_static,
+          .max_total_tokens = flags.memory.max_total_tokens,
+          .num_threads = num_threads(flags.device)};
+}
+
+// Before the weights are read, since nothing of it depends on them.
+void refuse_to_draft(const SpeculationFlags& flags) {
+  if (!flags.enabled()) return;
+  throw StartupError("--speculative-algorithm " + flags.algorithm +
+                     " needs a runner that drafts, the model's has no drafter yet");
+}
+
+void load_checkpoint(const EngineFlags& flags, const weights::Checkpoint& checkpoint,
+                     const model::Model& model, const weights::LoadOptions& options) {
+  const std::string& draft_path = flags.speculation.draft_model_path;
+  if (draft_path.empty()) {
+    throw_on_error(weights::load_parameters(checkpoint, model.parameters(), options));
+    return;
+  }
+  const auto draft_config = value_or_throw(config::load_draft_config(draft_path, model.config()));
+  const auto draft = value_or_throw(weights::Checkpoint::open(draft_path));
+  throw_on_error(
+      model::load_with_draft_layer(checkpoint, {&draft, draft_config.layer_idx}, model, options));
 }
 
 }  // namespace
@@ -117,14 +145,46 @@ std::vector<const ops::Backend*> compiled_backends() {
   return {&cpu::fast_backend(), &cpu::reference_backend()};
 }
 
-model::ModelOptions model_options(const ModelFlags& flags) {
-  // Nothing drafts tokens yet, so the draft layer would only take memory.
-  return {.dequantize = flags.dequantize,
-          .weight_dtype = dtype_flag(flags.dtype),
-          .kv_cache_dtype = kv_cache_dtype(flags.kv_cache_dtype),
-          .load_mtp = false,
-          .attention_form =
-              flags.deterministic ? model::AttentionForm::kAbsorbed : model::AttentionForm::kAuto};
+config::ModelConfig load_config(const EngineFlags& flags) {
+  config::ModelConfig config = load_config(flags.model);
+  const SpeculationFlags& speculation = flags.speculation;
+  if (!speculation.enabled()) return config;
+  if (!speculation.draft_model_path.empty()) {
+    if (flags.model.dummy()) {
+      throw StartupError("--speculative-draft-model-path needs --load-format auto, is dummy");
+    }
+    value_or_throw(config::load_draft_config(speculation.draft_model_path, config));
+    config.num_nextn_predict_layers = 1;
+    return config;
+  }
+  const bool has_layer =
+      value_or_throw(config::load_model_config(flags.model.model_path)).num_nextn_predict_layers >
+      0;
+  if (!has_layer) {
+    throw StartupError("--speculative-algorithm " + speculation.algorithm +
+                       " needs a draft layer: num_nextn_predict_layers is 0 in " +
+                       flags.model.model_path +
+                       "/config.json, and there is no "
+                       "--speculative-draft-model-path");
+  }
+  // Random weights fit any number of layers.
+  if (flags.model.dummy()) config.num_nextn_predict_layers = 1;
+  if (config.num_nextn_predict_layers == 0) {
+    throw StartupError("--speculative-algorithm " + speculation.algorithm +
+                       " with --num-layers needs --load-format dummy: the draft layer was made for "
+                       "the whole model");
+  }
+  return config;
+}
+
+model::ModelOptions model_options(const EngineFlags& flags) {
+  return {.dequantize = flags.model.dequantize,
+          .weight_dtype = dtype_flag(flags.model.dtype),
+          .kv_cache_dtype = kv_cache_dtype(flags.model.kv_cache_dtype),
+          // When nothing drafts, the draft layer would only take memory.
+          .load_mtp = flags.speculation.enabled(),
+          .attention_form = flags.model.deterministic ? model::AttentionForm::kAbsorbed
+                                                      : model::AttentionForm::kAuto};
 }
 
 std::vector<std::string> ignored_prefixes(const ModelFlags& flags, const model::Model& model) {
@@ -153,7 +213,7 @@ void load_weights(const EngineFlags& flags, model::Model& model, const LoadObser
   } else {
     const weights::Checkpoint checkpoint =
         value_or_throw(weights::Checkpoint::open(flags.model.model_path));
-    throw_on_error(weights::load_parameters(checkpoint, model.parameters(), options));
+    load_checkpoint(flags, checkpoint, model, options);
   }
   bar.finish();
   const std::unique_ptr<ops::Stream> stream =
@@ -163,19 +223,23 @@ void load_weights(const EngineFlags& flags, model::Model& model, const LoadObser
 
 ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observer) {
   apply_log_flags(flags.log);
+  drafter_shape(flags.speculation);  // refuses what contradicts itself
   const Stopwatch total;
   ReadyModel ready;
-  ready.config = load_config(flags.model);
+  ready.config = load_config(flags);
+  refuse_to_draft(flags.speculation);
   ready.backend = &choose_backend(flags.device);
   log_device(flags.device, *ready.backend);
-  ready.model = model::Model::create(ready.config, model_options(flags.model), *ready.backend);
+  ready.model = model::Model::create(ready.config, model_options(flags), *ready.backend);
   log_model(flags.model, *ready.model);
   const double create_seconds = total.seconds();
   load_weights(flags, *ready.model, observer);
   const double load_seconds = total.seconds() - create_seconds;
   if (observer) observer("memory plan", 0);
-  std::unique_ptr<runner::ModelRunner> runner = make_runner(flags, *ready.model);
+  std::unique_ptr<runner::ModelRunner> runner =
+      runner::ModelRunner::create(*ready.model, runner_config(flags));
   log_runner(flags, *runner);
+  log_speculation(flags.speculation);
   ready.runner = std::move(runner);
   FATHOM_LOG(kInfo, "apps", "ready",
              {{"create_s", create_seconds},
@@ -189,6 +253,7 @@ engine::StepLoopConfig step_loop_config(const EngineFlags& flags, const ReadyMod
   std::random_device entropy;
   return {.chunked_prefill_size = flags.memory.chunked_prefill_size,
           .max_running_requests = flags.memory.max_running_requests,
+          .speculation = speculation_config(flags.speculation),
           .eos_token_ids = ready.config.eos_token_ids,
           .random_seed = (uint64_t{entropy()} << 32) | entropy()};
 }

@@ -35,10 +35,13 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
 
 // The parts, for subcommands that stop half-way (inspect).
 config::ModelConfig load_config(const ModelFlags& flags);
+// The same with the draft layer that speculation wants: the model's own, or one from a checkpoint of its own, which
+// is checked. Throws where there is none.
+config::ModelConfig load_config(const EngineFlags& flags);
 const ops::Backend& choose_backend(const DeviceFlags& flags);
 // The one list of backends: all that --device and --cpu-backend can choose here.
 std::vector<const ops::Backend*> compiled_backends();
-model::ModelOptions model_options(const ModelFlags& flags);
+model::ModelOptions model_options(const EngineFlags& flags);
 // Loads or fills the parameters, with a progress bar.
 void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer = {});
 

@@ -53,6 +53,9 @@ void write_json(const Gsm8kFlags& flags, const Gsm8kScore& score, const Generati
       {"output_throughput", stats.tokens_per_second()},
       {"output_tokens", stats.num_output_tokens},
       {"num_requests", score.num_questions},
+      {"accept_length", stats.speculation.num_verify_steps > 0
+                            ? json::Value(stats.speculation.accept_length())
+                            : json::Value(nullptr)},
       {"other", {{"num_questions", score.num_questions}, {"parallel", flags.parallel}}}};
   std::ofstream file(flags.json_filename, std::ios::app);
   file << json::dump(result) << "\n";
@@ -87,6 +90,8 @@ int run(Gsm8kFlags& flags) {
   std::printf("Accuracy: %.3f\nInvalid: %.3f\nLatency: %.3f s\nOutput throughput: %.3f token/s\n",
               result.accuracy(), result.invalid(), generation.stats().seconds,
               generation.stats().tokens_per_second());
+  const core::SpeculationCounts& drafts = generation.stats().speculation;
+  if (drafts.num_verify_steps > 0) std::printf("Accept length: %.3f\n", drafts.accept_length());
   if (!flags.json_filename.empty()) write_json(flags, result, generation.stats());
   return 0;
 }

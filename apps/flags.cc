@@ -139,6 +139,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   add_model_flags(app, flags.model);
   add_deterministic_flag(app, flags.model);
   add_memory_flags(app, flags.memory);
+  add_speculation_flags(app, flags.speculation);
   add_device_flags(app, flags.device);
   add_log_flags(app, flags.log);
 }

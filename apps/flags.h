@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/speculation_flags.h"
 #include "core/sampling_params.h"
 
 namespace fathom::apps {
@@ -54,6 +55,7 @@ struct EngineFlags {
   ModelFlags model;
   MemoryFlags memory;
   DeviceFlags device;
+  SpeculationFlags speculation;
   LogFlags log;
 };
 

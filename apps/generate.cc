@@ -48,6 +48,11 @@ void print_stats(const std::vector<Completion>& completions, const GenerationSta
                static_cast<long long>(stats.num_prompt_tokens), first_token_seconds,
                static_cast<long long>(stats.num_output_tokens), stats.seconds,
                stats.tokens_per_second());
+  if (stats.speculation.num_verify_steps > 0) {
+    std::fprintf(stderr, "accept length %.3f over %lld verifying steps\n",
+                 stats.speculation.accept_length(),
+                 static_cast<long long>(stats.speculation.num_verify_steps));
+  }
 }
 
 void throw_on_failure(const std::vector<Completion>& completions) {

@@ -42,7 +42,7 @@ struct Findings {
 
 // With the draft layer, which other subcommands leave out: its tensors are checked too.
 void check_tensors(const InspectFlags& flags, const ops::Backend& backend, Findings& findings) {
-  model::ModelOptions options = model_options(flags.engine.model);
+  model::ModelOptions options = model_options(flags.engine);
   options.load_mtp = true;
   const auto model = model::Model::create(findings.config, options, backend);
   findings.parameters = count_parameters(findings.config, model->parameters());
@@ -56,8 +56,7 @@ void check_tensors(const InspectFlags& flags, const ops::Backend& backend, Findi
 void inspect_model(const InspectFlags& flags, Findings& findings) {
   const ops::Backend backend = address_only(choose_backend(flags.engine.device));
   try {
-    const auto model =
-        model::Model::create(findings.config, model_options(flags.engine.model), backend);
+    const auto model = model::Model::create(findings.config, model_options(flags.engine), backend);
     findings.weight_bytes = model->weight_bytes();
     for (const model::KvGroupSpec& group : model->kv_groups()) {
       findings.kv_bytes_per_token += group.block_bytes() / group.block_tokens;
@@ -74,7 +73,7 @@ void inspect_operators(const InspectFlags& flags, Findings& findings) {
   for (const ops::Backend* backend : compiled_backends()) {
     try {
       findings.operators.push_back(
-          list_operators(findings.config, model_options(flags.engine.model), *backend));
+          list_operators(findings.config, model_options(flags.engine), *backend));
     } catch (const StartupError& error) {
       findings.problems.push_back(error.what());
     }

@@ -118,6 +118,23 @@ void log_settings(const ServeFlags& flags, const server::ApiConfig& api) {
   write_log(LogLevel::kInfo, "apps", "settings", std::span<const LogField>(fields));
 }
 
+// A simulated drafter knows what the simulated model will say, so how often it is right is a setting.
+runner::SimDrafterConfig simulated_drafter(const SpeculationFlags& flags) {
+  runner::SimDrafterConfig drafter{.shape = drafter_shape(flags)};
+  if (!flags.draft_model_path.empty()) {
+    throw StartupError(
+        "--speculative-draft-model-path needs --engine model, a simulation reads no weights");
+  }
+  if (!flags.simulate_accept_length) return drafter;
+  if (drafter.shape.top_k > 1) {
+    throw StartupError(
+        "--simulate-accept-length with --engine sim needs --speculative-eagle-topk 1, is " +
+        std::to_string(drafter.shape.top_k));
+  }
+  drafter.agreement = agreement_for(*flags.simulate_accept_length, drafter.shape.num_steps);
+  return drafter;
+}
+
 std::unique_ptr<runner::SimRunner> make_simulation(const ServeFlags& flags,
                                                    const config::ModelConfig& config) {
   const MemoryFlags& memory = flags.engine.memory;
@@ -133,6 +150,7 @@ std::unique_ptr<runner::SimRunner> make_simulation(const ServeFlags& flags,
       .max_context_tokens = context,
       .max_slots = memory.max_running_requests,
       .max_batch_tokens = std::max(memory.chunked_prefill_size, memory.max_running_requests),
+      .drafter = simulated_drafter(flags.engine.speculation),
       .step_delay = std::chrono::microseconds(flags.simulation.step_us)});
 }
 
@@ -161,6 +179,7 @@ engine::ServingConfig serving_config(const ServeFlags& flags, const config::Mode
                                          : sched::SchedulePolicy::kFcfs,
                   .radix_cache = !flags.scheduling.disable_radix_cache,
                   .overlap = !flags.scheduling.disable_overlap_schedule,
+                  .speculation = speculation_config(flags.engine.speculation),
                   .eos_token_ids = config.eos_token_ids,
                   .random_seed = (uint64_t{entropy()} << 32) | entropy()};
   serving.max_queued_requests = flags.scheduling.max_queued_requests;

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/startup_error.h"
+#include "engine/speculation.h"
 
 namespace fathom::apps {
 namespace {
@@ -29,10 +30,11 @@ void check_fits(const StaticBatchShape& shape, const runner::RunnerInfo& info) {
   if (shape.batch_size > info.max_slots) {
     throw StartupError(size + ": --max-running-requests is " + std::to_string(info.max_slots));
   }
-  if (shape.batch_size > info.max_batch_tokens) {
+  const int64_t step_tokens = int64_t{shape.batch_size} * (1 + shape.num_drafts);
+  if (step_tokens > info.max_batch_tokens) {
     throw StartupError(size + ": --chunked-prefill-size is " +
                        std::to_string(info.max_batch_tokens) + ", a decode step needs " +
-                       std::to_string(shape.batch_size));
+                       std::to_string(step_tokens));
   }
   if (shape.input_len + shape.output_len > info.max_context_tokens) {
     throw StartupError(size + ": a sequence holds at most " +
@@ -58,7 +60,7 @@ StaticBatch::StaticBatch(runner::Runner& runner, const StaticBatchShape& shape)
           philox(shape.seed, static_cast<uint64_t>(slot), static_cast<uint64_t>(i))[0];
       prompt.push_back(static_cast<int32_t>(bits % static_cast<uint32_t>(limit)));
     }
-    prompts_.push_back(std::move(prompt));
+    sequences_.push_back({.prompt = std::move(prompt)});
   }
 }
 
@@ -72,35 +74,55 @@ StaticBatch::~StaticBatch() {
 
 double StaticBatch::prefill() {
   double seconds = 0;
-  std::vector<int> done(prompts_.size(), 0);
+  std::vector<int> done(sequences_.size(), 0);
   size_t first = 0;
   bool admitted = false;
-  while (first < prompts_.size()) {
+  while (first < sequences_.size()) {
     core::Batch batch{.step_id = runner_.next_step_id()};
     if (!admitted) admit(batch);
     admitted = true;
     int room = runner_.info().max_batch_tokens;
-    for (size_t s = first; s < prompts_.size() && room > 0; ++s) {
+    for (size_t s = first; s < sequences_.size() && room > 0; ++s) {
       const int tokens = std::min(room, shape_.input_len - done[s]);
-      const auto begin = prompts_[s].begin() + done[s];
+      const auto begin = sequences_[s].prompt.begin() + done[s];
       done[s] += tokens;
       room -= tokens;
       const bool last = done[s] == shape_.input_len;
-      batch.slices.push_back({.slot = static_cast<int32_t>(s),
-                              .num_tokens = tokens,
-                              .tokens = std::vector<int32_t>(begin, begin + tokens),
-                              .outputs = last ? core::Outputs::kLast : core::Outputs::kNone});
+      batch.slices.push_back(
+          {.slot = static_cast<int32_t>(s),
+           .num_tokens = tokens,
+           .tokens = std::vector<int32_t>(begin, begin + tokens),
+           .outputs = last ? core::Outputs::kLast : core::Outputs::kNone,
+           .num_drafts_to_propose = last ? num_drafts_to_ask(shape_.output_len - 1) : 0});
       if (last) ++first;
     }
-    seconds += run_step(batch);
+    seconds += run_step(batch).seconds;
   }
   return seconds;
 }
 
-double StaticBatch::decode() {
+StaticStep StaticBatch::decode() {
   core::Batch batch{.step_id = runner_.next_step_id()};
-  for (int slot = 0; slot < shape_.batch_size; ++slot) batch.slices.push_back({.slot = slot});
+  for (int slot = 0; slot < shape_.batch_size; ++slot) {
+    const Sequence& sequence = sequences_[static_cast<size_t>(slot)];
+    if (num_wanted(sequence) <= 0) continue;
+    const int num_tokens = std::min(1 + sequence.num_drafts, num_wanted(sequence));
+    batch.slices.push_back({.slot = slot,
+                            .num_tokens = num_tokens,
+                            .outputs = num_tokens > 1 ? core::Outputs::kAll : core::Outputs::kLast,
+                            .num_drafts_to_propose = num_drafts_to_ask(num_wanted(sequence) - 1)});
+  }
   return run_step(batch);
+}
+
+bool StaticBatch::done() const {
+  return std::all_of(sequences_.begin(), sequences_.end(),
+                     [this](const Sequence& sequence) { return num_wanted(sequence) <= 0; });
+}
+
+// The last token wanted needs no draft.
+int StaticBatch::num_drafts_to_ask(int num_wanted_after) const {
+  return std::clamp(num_wanted_after - 1, 0, shape_.num_drafts);
 }
 
 void StaticBatch::admit(core::Batch& batch) const {
@@ -110,8 +132,11 @@ void StaticBatch::admit(core::Batch& batch) const {
   greedy.ignore_eos = true;
   const std::vector<runner::KvGroupInfo>& groups = runner_.info().kv_groups;
   for (int slot = 0; slot < shape_.batch_size; ++slot) {
-    batch.admissions.push_back(
-        {.slot = slot, .prompt = prompts_[static_cast<size_t>(slot)], .sampling = greedy});
+    batch.admissions.push_back({.slot = slot,
+                                .prompt = sequences_[static_cast<size_t>(slot)].prompt,
+                                // A verified row behind the last token wanted has no block.
+                                .max_rows = shape_.input_len + shape_.output_len - 1,
+                                .sampling = greedy});
     for (size_t g = 0; g < groups.size(); ++g) {
       const int count = blocks_of(shape_, groups[g].block_tokens);
       core::BlockAppend append{.slot = slot, .kv_group = static_cast<int32_t>(g)};
@@ -121,17 +146,32 @@ void StaticBatch::admit(core::Batch& batch) const {
   }
 }
 
-double StaticBatch::run_step(const core::Batch& batch) {
+StaticStep StaticBatch::run_step(const core::Batch& batch) {
   const Stopwatch watch;
   runner_.submit(batch);
   const core::StepResult result = runner_.wait();
+  StaticStep step{.seconds = watch.seconds()};
   for (const core::SliceResult& slice : result.slices) {
     if (!slice.error.empty()) {
       throw StartupError("step " + std::to_string(result.step_id) + ", slot " +
                          std::to_string(slice.slot) + ": " + slice.error);
     }
+    take(slice, step);
   }
-  return watch.seconds();
+  return step;
+}
+
+void StaticBatch::take(const core::SliceResult& slice, StaticStep& step) {
+  Sequence& sequence = sequences_[static_cast<size_t>(slice.slot)];
+  const auto num_tokens = static_cast<int>(slice.tokens.size());
+  ++step.num_sequences;
+  step.num_tokens += num_tokens;
+  sequence.num_tokens += num_tokens;
+  sequence.num_drafts = static_cast<int>(slice.drafts.size());
+  speculation_.num_drafts_proposed += sequence.num_drafts;
+  if (slice.num_verified_drafts > 0) {
+    engine::count_verified(speculation_, slice.num_verified_drafts, num_tokens - 1, num_tokens);
+  }
 }
 
 }  // namespace fathom::apps

@@ -4,23 +4,34 @@
 //
 //   StaticBatch batch(runner, {.batch_size = 8, .input_len = 1024, .output_len = 16});
 //   double prefill_seconds = batch.prefill();
-//   double step_seconds = batch.decode();          // output_len - 1 times
+//   while (!batch.done()) { StaticStep step = batch.decode();  ... }        // output_len - 1 times
 //
+// With drafts every step asks for as many and verifies those of the step before, so sequences get several tokens
+// in a step and reach their length at different times.
 // Takes all slots from 0 on and gives them back when it is destroyed: one StaticBatch at a time.
 
 #include <cstdint>
 #include <vector>
 
+#include "core/request.h"
 #include "runner/runner.h"
 
 namespace fathom::apps {
 
 struct StaticBatchShape {
   int batch_size = 1, input_len = 1, output_len = 1;
-  uint64_t seed = 1;  // of the prompts
+  uint64_t seed = 1;   // of the prompts
+  int num_drafts = 0;  // of a sequence in every step, at most what the runner's drafter has
 
   // Rows of the cache that the batch needs, in whole blocks of 64.
   int64_t cache_tokens() const;
+};
+
+// What a step of the whole batch took and brought.
+struct StaticStep {
+  double seconds = 0;
+  int num_sequences = 0;  // that had not reached their length
+  int64_t num_tokens = 0;
 };
 
 // Throws StartupError that names the flag to change.
@@ -35,16 +46,29 @@ class StaticBatch {
 
   // All prompts, in as many steps as the runner's max_batch_tokens asks for; ends with one token each.
   double prefill();
-  // One more token for each sequence.
-  double decode();
+  // One more token for each sequence that wants one, and its accepted drafts.
+  StaticStep decode();
+  bool done() const;  // every sequence has output_len tokens
+  const core::SpeculationCounts& speculation() const { return speculation_; }
 
  private:
+  struct Sequence {
+    std::vector<int32_t> prompt;
+    int num_tokens = 0;  // generated
+    int num_drafts = 0;  // that its slot has
+  };
+
   void admit(core::Batch& batch) const;
-  double run_step(const core::Batch& batch);
+  // Tokens that a sequence may still get.
+  int num_wanted(const Sequence& sequence) const { return shape_.output_len - sequence.num_tokens; }
+  int num_drafts_to_ask(int num_wanted_after) const;
+  StaticStep run_step(const core::Batch& batch);
+  void take(const core::SliceResult& slice, StaticStep& step);
 
   runner::Runner& runner_;
   StaticBatchShape shape_;
-  std::vector<std::vector<int32_t>> prompts_;
+  std::vector<Sequence> sequences_;  // by slot
+  core::SpeculationCounts speculation_;
 };
 
 }  // namespace fathom::apps

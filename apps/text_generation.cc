@@ -39,11 +39,17 @@ std::vector<Completion> TextGeneration::run(std::vector<core::Request> requests)
     }
     cancelled = true;
   }
-  stats_ = {.seconds = watch_.seconds()};
+  stats_ = GenerationStats();
+  stats_.seconds = watch_.seconds();
   std::vector<Completion> completions;
   for (Progress& progress : progress_) {
     stats_.num_prompt_tokens += progress.completion.num_prompt_tokens;
     stats_.num_output_tokens += static_cast<int64_t>(progress.completion.output.tokens.size());
+    const core::SpeculationCounts& counts = progress.completion.output.speculation;
+    stats_.speculation.num_verify_steps += counts.num_verify_steps;
+    stats_.speculation.num_drafts_proposed += counts.num_drafts_proposed;
+    stats_.speculation.num_drafts_verified += counts.num_drafts_verified;
+    stats_.speculation.num_drafts_accepted += counts.num_drafts_accepted;
     completions.push_back(std::move(progress.completion));
   }
   return completions;

@@ -34,6 +34,7 @@ struct Completion {
 // Tokens of all completions over the time that run() took.
 struct GenerationStats {
   int64_t num_prompt_tokens = 0, num_output_tokens = 0;
+  core::SpeculationCounts speculation{};  // of all; without a histogram
   double seconds = 0;
   double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(num_output_tokens) / seconds : 0;

@@ -76,12 +76,24 @@ void add_distribution(json::Value& result, const std::string& name, const Distri
   result["p99_" + name + "_ms"] = times.p99;
 }
 
-// A number that a speculating server reports; null otherwise.
-json::Value accept_length(const json::Value& server_info) {
-  if (!server_info.is_object() || !server_info.contains("internal_states")) return nullptr;
-  const json::Value& states = server_info["internal_states"];
-  if (!states.is_array() || states.empty() || !states[0].is_object()) return nullptr;
-  return states[0].value("avg_spec_accept_length", json::Value());
+std::string drafts_section(const Acceptance& drafts) {
+  if (!drafts.length) return "";
+  std::string text = line("Accept length:", *drafts.length);
+  if (drafts.rate) text += line("Accept rate:", *drafts.rate);
+  if (drafts.num_verify_steps) text += line("Verify steps:", *drafts.num_verify_steps);
+  if (drafts.simulated) text += line("Acceptance:", std::string("simulated"));
+  return text;
+}
+
+// Null where the server does not speculate.
+void add_drafts(json::Value& result, const Acceptance& drafts) {
+  const auto or_null = [](const auto& value) {
+    return value ? json::Value(*value) : json::Value(nullptr);
+  };
+  result["accept_length"] = or_null(drafts.length);
+  result["accept_rate"] = or_null(drafts.rate);
+  result["spec_verify_ct"] = or_null(drafts.num_verify_steps);
+  result["accept_simulated"] = drafts.length ? json::Value(drafts.simulated) : json::Value(nullptr);
 }
 
 }  // namespace
@@ -100,8 +112,7 @@ std::string report_text(const ServingSetup& setup, const ServingMetrics& metrics
   text += line("Total generated tokens:", metrics.total_output_tokens);
   text += line("Total generated tokens (retokenized):", setup.output_tokens_retokenized);
   text += rates_section(metrics);
-  const json::Value accepted = accept_length(setup.server_info);
-  if (accepted.is_number()) text += line("Accept length:", accepted.get<double>());
+  text += drafts_section(setup.drafts);
   text += latency_section("End-to-End Latency", "E2E Latency", metrics.e2e_latency_ms);
   text += latency_section("Time to First Token", "TTFT", metrics.ttft_ms);
   text += latency_section("Time per Output Token (excl. 1st token)", "TPOT", metrics.tpot_ms);
@@ -137,7 +148,7 @@ json::Value report_json(const ServingSetup& setup, const ServingMetrics& metrics
   add_distribution(result, "itl", metrics.itl_ms);
   result["max_itl_ms"] = metrics.itl_ms.max;
   result["concurrency"] = metrics.concurrency;
-  result["accept_length"] = accept_length(setup.server_info);
+  add_drafts(result, setup.drafts);
   result["max_output_tokens_per_s"] = metrics.max_output_tokens_per_s;
   result["max_concurrent_requests"] = metrics.max_concurrent_requests;
   return result;

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "apps/bench_serving/acceptance.h"
 #include "apps/bench_serving/statistics.h"
 #include "base/json.h"
 
@@ -21,6 +22,7 @@ struct ServingSetup {
   int64_t output_tokens_retokenized = 0;
   json::Value dataset = json::Value::object();      // its settings, as flat keys
   json::Value server_info = json::Value::object();  // as the server told it after the run
+  Acceptance drafts = {};                           // of a server that speculates
 };
 
 std::string report_text(const ServingSetup& setup, const ServingMetrics& metrics);

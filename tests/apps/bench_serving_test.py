@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,22 @@ class BenchServingTest(unittest.TestCase):
                 self.assertGreater(line["mean_ttft_ms"], 0)
                 self.assertLessEqual(line["mean_ttft_ms"], line["mean_e2e_latency_ms"])
                 self.assertEqual(line["server_info"]["status"], "ready")
+
+    def test_a_speculating_server_is_asked_what_its_drafts_did(self):
+        line = self.serving()
+        self.assertEqual([line[key] for key in ("accept_length", "accept_rate", "spec_verify_ct", "accept_simulated")],
+                         [None] * 4)
+        server = Serving("--engine", "sim", "--speculative-algorithm", "NEXTN",
+                         "--speculative-num-steps", "3", "--simulate-accept-length", "3", "--no-speculative-adaptive")
+        self.addCleanup(server.close)
+        done = bench("serving", "--base-url", server.url, "--num-prompts", 4, "--random-input-len", 16,
+                     "--random-output-len", 400, "--random-range-ratio", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        length = re.search(r"Accept length: +(\d\.\d+)", done.stdout)
+        self.assertIsNotNone(length, done.stdout)
+        self.assertAlmostEqual(float(length[1]), 3, delta=0.25)
+        self.assertRegex(done.stdout, r"Verify steps: +\d+")
+        self.assertRegex(done.stdout, r"Acceptance: +simulated")
 
     def test_shared_prefixes_come_from_the_cache_and_are_drawn(self):
         plot = pathlib.Path(self.folder.name) / "shared.svg"

@@ -51,6 +51,8 @@ class HelpTest(CommandLineTest):
                 text = self.run_ok(*names, "--help").stdout
                 self.assertIn("\nModel:\n", text)
                 self.assertIn("--model-path DIR", text)
+                if names[0] in ("generate", "eval", "bench"):
+                    self.assertIn("\nSpeculation:\n", text)
                 self.assertIn("(default: ", text)
                 self.assertIn("Examples:\n  fathom " + " ".join(names), text)
                 self.assertNotIn(" in [", text)  # no raw validator text
@@ -75,6 +77,34 @@ class ErrorTest(CommandLineTest):
         self.assertIn("num_layers is 9", self.refused(1, *generate, "--num-layers", 9))
         self.assertIn("--context-length", self.refused(1, *generate, "--context-length", 200000))
         self.assertIn("must be auto or one of", self.refused(1, *generate, "--chat", "--chat-format", "v9"))
+
+    def test_a_flag_of_speculation_is_never_accepted_in_vain(self):
+        generate = ["generate", "--model-path", DEMO, "--prompt", "x", *SMALL]
+        nextn = [*generate, "--speculative-algorithm", "NEXTN"]
+        self.assertIn("--speculative-num-steps does nothing without --speculative-algorithm",
+                      self.refused(1, *generate, "--speculative-num-steps", 2))
+        self.assertIn("--speculative-num-draft-tokens is 4, must be 2",
+                      self.refused(1, *nextn, "--speculative-num-draft-tokens", 4))
+        self.assertIn("gone/config.json: no such file", self.refused(1, *nextn, "--speculative-draft-model-path", "gone"))
+        self.assertIn("with --num-layers needs --load-format dummy", self.refused(1, *nextn, "--num-layers", 2))
+        self.assertIn("--speculative-algorithm", self.refused(2, *generate, "--speculative-algorithm", "NGRAM"))
+        self.assertIn("--speculative-adaptive",
+                      self.refused(2, "bench", "one-batch", "--model-path", DEMO, "--speculative-adaptive"))
+        # The model's runner does not draft.
+        for command in (nextn, ["bench", "one-batch", "--model-path", DEMO, "--speculative-algorithm", "EAGLE"]):
+            self.assertIn("the model's has no drafter yet", self.refused(1, *command))
+
+    def test_speculation_needs_a_draft_layer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for file in DEMO.iterdir():
+                pathlib.Path(folder, file.name).symlink_to(file)
+            config = json.loads((DEMO / "config.json").read_text())
+            config["num_nextn_predict_layers"] = 0
+            pathlib.Path(folder, "config.json").unlink()
+            pathlib.Path(folder, "config.json").write_text(json.dumps(config))
+            self.assertIn("needs a draft layer: num_nextn_predict_layers is 0",
+                          self.refused(1, "generate", "--model-path", folder, "--prompt", "x", *SMALL,
+                                       "--speculative-algorithm", "NEXTN"))
 
     def test_a_broken_config_is_named_before_weights_are_read(self):
         with tempfile.TemporaryDirectory() as folder:

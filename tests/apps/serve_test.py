@@ -57,6 +57,27 @@ class StartTest(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn(f"cannot listen on 127.0.0.1:{port}: Address already in use", error)
 
+    def test_speculation_is_checked_and_told(self):
+        self.refused(1, "--simulate-accept-length does nothing without", "--simulate-accept-length", 2)
+        nextn = ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", 3]
+        self.refused(1, "needs --speculative-eagle-topk 1, is 2", *nextn, "--speculative-eagle-topk", 2,
+                     "--simulate-accept-length", 2)
+        self.refused(1, "needs --engine model", *nextn, "--speculative-draft-model-path", DEMO)
+        with ServingProcess(*SIM, *nextn, "--simulate-accept-length", 2.5, "--no-speculative-adaptive") as server:
+            status, answer = server.post("/generate", native(2000))
+            self.assertEqual(status, 200)
+            meta = answer["meta_info"]
+            self.assertEqual(meta["completion_tokens"], 2000)
+            self.assertAlmostEqual(meta["spec_accept_length"], 2.5, delta=0.15)
+            self.assertEqual(len(meta["spec_accept_histogram"]), 4)
+            info = server.get("/server_info")[1]
+            self.assertEqual([info[key] for key in ("speculative_algorithm", "speculative_num_steps",
+                                                    "speculative_eagle_topk", "speculative_num_draft_tokens",
+                                                    "speculative_adaptive", "simulate_accept_length")],
+                             ["NEXTN", 3, 1, 4, False, 2.5])
+            self.assertAlmostEqual(info["internal_states"][0]["avg_spec_accept_length"], 2.5, delta=0.15)
+            self.assertEqual(server.log_lines("settings")[0]["speculative_num_draft_tokens"], "4")
+
     def test_every_flag_of_the_help_is_in_the_settings_and_in_the_manual(self):
         text = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
         flags = set(re.findall(r"^ +(?:-\w,)?--([a-z][a-z-]*)", text, re.MULTILINE)) - {"help"}

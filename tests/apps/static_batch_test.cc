@@ -66,12 +66,51 @@ TEST(StaticBatch, prefills_in_steps_that_fit_and_decodes_what_follows_its_prompt
   EXPECT_EQ(num_checked, 9);
 }
 
+TEST(StaticBatch, verifies_drafts_and_stops_each_sequence_at_its_length) {
+  for (const bool is_tree : {false, true}) {
+    runner::DrafterInfo shape{.num_steps = 3, .top_k = 1, .num_draft_tokens = 4};
+    if (is_tree) shape = {.num_steps = 3, .top_k = 2, .num_draft_tokens = 7};
+    runner::SimRunner sim(
+        {.num_blocks = 16, .max_slots = 3, .drafter = {.shape = shape, .agreement = 0.8}});
+    Recorder recorder(sim);
+    core::SpeculationCounts counts;
+    int64_t num_tokens = 3;  // of the prefill
+    {
+      StaticBatch batch(
+          recorder,
+          {.batch_size = 3, .input_len = 70, .output_len = 40, .num_drafts = shape.max_drafts()});
+      batch.prefill();
+      while (!batch.done()) num_tokens += batch.decode().num_tokens;
+      counts = batch.speculation();
+    }
+    EXPECT_EQ(num_tokens, 3 * 40);
+    EXPECT_GT(counts.num_drafts_accepted, counts.num_verify_steps);
+    EXPECT_LE(counts.num_drafts_accepted + counts.num_verify_steps, 3 * 39);
+    EXPECT_LT(recorder.batches.size(), 1 + 39 + 1u);
+    std::vector<std::vector<int32_t>> sequences;
+    for (const core::SlotAdmission& admission : recorder.batches[0].admissions) {
+      sequences.push_back(admission.prompt);
+    }
+    for (const core::StepResult& result : recorder.results) {
+      for (const core::SliceResult& slice : result.slices) {
+        std::vector<int32_t>& sequence = sequences[static_cast<size_t>(slice.slot)];
+        for (const core::SampledToken& token : slice.tokens) {
+          EXPECT_EQ(token.token, runner::SimRunner::expected_next(sequence, {.vocab_size = 1000}));
+          sequence.push_back(token.token);
+        }
+      }
+    }
+    for (const std::vector<int32_t>& sequence : sequences) EXPECT_EQ(sequence.size(), 110u);
+  }
+}
+
 TEST(StaticBatch, slots_and_blocks_can_be_used_again) {
   runner::SimRunner sim({.num_blocks = 4, .max_slots = 2});
   for (int i = 0; i < 3; ++i) {
     StaticBatch batch(sim, {.batch_size = 2, .input_len = 100, .output_len = 2});
     EXPECT_GE(batch.prefill(), 0.0);
-    EXPECT_GE(batch.decode(), 0.0);
+    EXPECT_GE(batch.decode().seconds, 0.0);
+    EXPECT_TRUE(batch.done());
   }
 }
 
@@ -88,6 +127,8 @@ TEST(StaticBatch, what_does_not_fit_is_refused_by_the_flag_to_change) {
   EXPECT_EQ(message({.batch_size = 2, .input_len = 100, .output_len = 28}), "");
   EXPECT_NE(message({.batch_size = 3}).find("--max-running-requests is 2"), std::string::npos);
   EXPECT_NE(message({.batch_size = 2, .input_len = 128}).find("--max-total-tokens"),
+            std::string::npos);
+  EXPECT_NE(message({.batch_size = 2, .num_drafts = 4}).find("a decode step needs 10"),
             std::string::npos);
   EXPECT_NE(message({.input_len = 1000}).find("at most 256 tokens"), std::string::npos);
 }

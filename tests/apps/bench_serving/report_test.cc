@@ -92,11 +92,14 @@ TEST(ReportJson, has_sglangs_keys) {
 
 TEST(ReportJson, tells_the_accepted_length_of_a_speculating_server) {
   ServingSetup speculating = setup();
-  speculating.server_info =
-      json::parse(R"({"internal_states":[{"avg_spec_accept_length":2.5}]})").value();
+  speculating.drafts = {.length = 2.5, .rate = 0.75, .num_verify_steps = 40, .simulated = true};
   const ServingMetrics metrics = serving_metrics(records(), 2);
   EXPECT_EQ(report_json(speculating, metrics)["accept_length"], 2.5);
-  EXPECT_NE(report_text(speculating, metrics).find("Accept length:"), std::string::npos);
+  EXPECT_EQ(report_json(speculating, metrics)["accept_simulated"], true);
+  const std::string text = report_text(speculating, metrics);
+  for (const char* part : {"Accept length:", "Accept rate:", "Verify steps:", "simulated"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
 }
 
 TEST(ReportDetails, has_an_entry_for_every_request) {

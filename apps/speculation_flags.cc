@@ -1,0 +1,176 @@
+#include "apps/speculation_flags.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/startup_error.h"
+
+namespace fathom::apps {
+namespace {
+
+// Rows of a verify slice: the bits of its tree mask (core/batch.h).
+constexpr int kMaxDraftTokens = 64;
+
+[[noreturn]] void refuse(std::string_view flag, const std::string& value, const std::string& rule) {
+  throw StartupError(std::string(flag) + " is " + value + ", must be " + rule);
+}
+
+// A flag that was given although no algorithm is.
+std::string_view flag_without_effect(const SpeculationFlags& flags) {
+  if (flags.num_steps) return "--speculative-num-steps";
+  if (flags.eagle_topk) return "--speculative-eagle-topk";
+  if (flags.num_draft_tokens) return "--speculative-num-draft-tokens";
+  if (!flags.draft_model_path.empty()) return "--speculative-draft-model-path";
+  if (flags.adaptive) {
+    return *flags.adaptive ? "--speculative-adaptive" : "--no-speculative-adaptive";
+  }
+  if (flags.simulate_accept_length) return "--simulate-accept-length";
+  return "";
+}
+
+// Nodes below the root: top_k after the root, then top_k after each of the top_k best.
+int num_reachable_drafts(int num_steps, int top_k) {
+  return top_k + (num_steps - 1) * top_k * top_k;
+}
+
+void check_draft_tokens(const runner::DrafterInfo& shape) {
+  constexpr std::string_view kFlag = "--speculative-num-draft-tokens";
+  const std::string value = std::to_string(shape.num_draft_tokens);
+  if (shape.top_k == 1) {
+    const int chain = shape.num_steps + 1;
+    if (shape.num_draft_tokens == chain) return;
+    refuse(kFlag, value,
+           std::to_string(chain) +
+               ": with --speculative-eagle-topk 1 it is --speculative-num-steps + 1");
+  }
+  const int most =
+      std::min(kMaxDraftTokens, 1 + num_reachable_drafts(shape.num_steps, shape.top_k));
+  if (shape.num_draft_tokens >= 2 && shape.num_draft_tokens <= most) return;
+  refuse(kFlag, value,
+         "in [2, " + std::to_string(most) + "]: the root and what a tree of " +
+             std::to_string(shape.num_steps) + " steps with the top " +
+             std::to_string(shape.top_k) + " reaches, at most " + std::to_string(kMaxDraftTokens));
+}
+
+std::string plain_number(double value) { return json::dump(json::Value(value)); }
+
+}  // namespace
+
+void add_speculation_flags(CLI::App& app, SpeculationFlags& flags) {
+  const std::string group = "Speculation";
+  app.add_option("--speculative-algorithm", flags.algorithm,
+                 "Draft tokens with the model's MTP layer and verify several in one step; the text "
+                 "stays the same. NEXTN and EAGLE mean the same")
+      ->check(CLI::IsMember({"NEXTN", "EAGLE"}))
+      ->type_name("NEXTN|EAGLE")
+      ->default_str("off")
+      ->group(group);
+  app.add_option("--speculative-num-steps", flags.num_steps, "Draft steps: how deep it looks ahead")
+      ->check(CLI::Range(1, kMaxDraftTokens - 1))
+      ->type_name("N")
+      ->default_str("1")
+      ->group(group);
+  app.add_option("--speculative-eagle-topk", flags.eagle_topk,
+                 "Continuations that each step keeps; 1 drafts a chain, more a tree")
+      ->check(CLI::Range(1, kMaxDraftTokens - 1))
+      ->type_name("K")
+      ->default_str("1")
+      ->group(group);
+  app.add_option("--speculative-num-draft-tokens", flags.num_draft_tokens,
+                 "Tokens that a step verifies, the last one included")
+      ->check(CLI::Range(2, kMaxDraftTokens))
+      ->type_name("D")
+      ->default_str("steps * topk + 1")
+      ->group(group);
+  app.add_option("--speculative-draft-model-path", flags.draft_model_path,
+                 "Checkpoint directory with only the MTP layer")
+      ->type_name("DIR")
+      ->default_str("the model's own layer")
+      ->group(group);
+  // The parser would set an optional switch that was not given, too.
+  const auto set_adaptive = [&flags](int64_t count) { flags.adaptive = count > 0; };
+  app.add_flag_function(
+         "--speculative-adaptive,!--no-speculative-adaptive", set_adaptive,
+         "Draft as deep as pays at the present load, down to not at all (on); or always to "
+         "the full depth")
+      ->group(group);
+  app.add_option("--simulate-accept-length", flags.simulate_accept_length,
+                 "For benches on random weights: accept drafts so that a verifying step yields A "
+                 "tokens on average, whatever the model says; the text is then meaningless")
+      ->type_name("A")
+      ->default_str("off")
+      ->group(group);
+}
+
+runner::DrafterInfo drafter_shape(const SpeculationFlags& flags) {
+  if (!flags.enabled()) {
+    const std::string_view flag = flag_without_effect(flags);
+    if (flag.empty()) return {};
+    throw StartupError(std::string(flag) +
+                       " does nothing without --speculative-algorithm NEXTN or EAGLE");
+  }
+  runner::DrafterInfo shape;
+  shape.num_steps = flags.num_steps.value_or(1);
+  shape.top_k = flags.eagle_topk.value_or(1);
+  shape.num_draft_tokens =
+      flags.num_draft_tokens.value_or(std::min(kMaxDraftTokens, shape.num_steps * shape.top_k + 1));
+  check_draft_tokens(shape);
+  if (flags.simulate_accept_length) {
+    const double most = std::min(shape.num_steps, shape.max_drafts()) + 1;
+    const double length = *flags.simulate_accept_length;
+    if (!(length >= 1 && length <= most)) {
+      refuse("--simulate-accept-length", plain_number(length),
+             "in [1, " + plain_number(most) + "]: one token and at most " + plain_number(most - 1) +
+                 " accepted drafts");
+    }
+  }
+  return shape;
+}
+
+engine::SpeculationConfig speculation_config(const SpeculationFlags& flags) {
+  const runner::DrafterInfo shape = drafter_shape(flags);
+  return {.enabled = flags.enabled(),
+          .num_steps = shape.num_steps,
+          .top_k = flags.enabled() ? shape.top_k : 0,
+          .num_draft_tokens = shape.num_draft_tokens,
+          .adaptive = flags.is_adaptive()};
+}
+
+json::Value speculation_settings(const SpeculationFlags& flags) {
+  const runner::DrafterInfo shape = drafter_shape(flags);
+  const auto if_enabled = [&](json::Value value) {
+    return flags.enabled() ? std::move(value) : json::Value(nullptr);
+  };
+  json::Value settings = {{"speculative_algorithm", if_enabled(flags.algorithm)},
+                          {"speculative_num_steps", if_enabled(shape.num_steps)},
+                          {"speculative_eagle_topk", if_enabled(shape.top_k)},
+                          {"speculative_num_draft_tokens", if_enabled(shape.num_draft_tokens)},
+                          {"speculative_draft_model_path", nullptr},
+                          {"speculative_adaptive", if_enabled(flags.is_adaptive())},
+                          {"simulate_accept_length", nullptr}};
+  if (!flags.draft_model_path.empty()) {
+    settings["speculative_draft_model_path"] = flags.draft_model_path;
+  }
+  if (flags.simulate_accept_length) {
+    settings["simulate_accept_length"] = *flags.simulate_accept_length;
+  }
+  return settings;
+}
+
+double accept_length_for(double agreement, int num_steps) {
+  double length = 1, reached = 1;
+  for (int i = 0; i < num_steps; ++i) length += reached *= agreement;
+  return length;
+}
+
+double agreement_for(double accept_length, int num_steps) {
+  double low = 0, high = 1;
+  // The length grows with the agreement; 60 halvings reach the last bit of a double.
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (accept_length_for(middle, num_steps) < accept_length ? low : high) = middle;
+  }
+  return high;
+}
+
+}  // namespace fathom::apps

@@ -1,0 +1,59 @@
+#include "apps/engine_setup.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/startup_error.h"
+#include "tests/source_tree.h"
+
+namespace fathom::apps {
+namespace {
+
+using ::testing::HasSubstr;
+
+EngineFlags demo_flags() {
+  EngineFlags flags;
+  flags.model.model_path = source_path("models/demo");
+  flags.device.cpu_threads = 2;
+  flags.speculation.algorithm = "NEXTN";
+  return flags;
+}
+
+std::string refusal(const EngineFlags& flags) {
+  try {
+    load_config(flags);
+  } catch (const StartupError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(EngineSetup, the_draft_layer_is_loaded_only_when_something_drafts) {
+  EngineFlags flags = demo_flags();
+  // A whole checkpoint will do as that of a draft layer.
+  for (const std::string& draft_path : {std::string(), flags.model.model_path}) {
+    flags.speculation.draft_model_path = draft_path;
+    const auto model = model::Model::create(load_config(flags), model_options(flags),
+                                            choose_backend(flags.device));
+    EXPECT_TRUE(model->has_mtp());
+    load_weights(flags, *model);
+  }
+  flags.speculation = {};
+  const auto plain =
+      model::Model::create(load_config(flags), model_options(flags), choose_backend(flags.device));
+  EXPECT_FALSE(plain->has_mtp());
+  load_weights(flags, *plain);
+}
+
+TEST(EngineSetup, a_model_that_lost_layers_drafts_with_random_weights_only) {
+  EngineFlags flags = demo_flags();
+  flags.model.num_layers = 2;
+  EXPECT_THAT(refusal(flags), HasSubstr("with --num-layers needs --load-format dummy"));
+  flags.model.load_format = "dummy";
+  EXPECT_EQ(load_config(flags).num_nextn_predict_layers, 1);
+  flags.speculation.draft_model_path = flags.model.model_path;
+  EXPECT_THAT(refusal(flags), HasSubstr("needs --load-format auto"));
+}
+
+}  // namespace
+}  // namespace fathom::apps
