@@ -116,9 +116,10 @@ class Tree:
         owner, allowed = module
         target = self.root / "src" / header
         if not target.is_file():
-            # apps, tests and bench include their own files, and tests those of apps, from the root.
+            # apps, tests and bench include their own files, and tests those of apps, from the root. Benches take what
+            # tests have to find their data.
             target = self.root / header
-            folders = {"apps": ("apps",), "tests": ("tests", "apps"), "bench": ("bench",)}.get(owner, ())
+            folders = {"apps": ("apps",), "tests": ("tests", "apps"), "bench": ("bench", "tests")}.get(owner, ())
             if header.split("/")[0] in folders and target.is_file():
                 return
             self.report(path, number, f'"{header}" is no file below src/')
