@@ -30,6 +30,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
   --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512)$$' 'runs with 3 threads too; to run it: make test'
 TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
+  --leave-out '^cpu\..*(agrees_with_the_reference|gives_a_row_the_same_bits)' 'computes the same kernels for minutes; to run it: make test asan' \
   --leave-out '^server\.page\.' 'needs the program, which is not built here; to run it: make test' \
   --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'
 
