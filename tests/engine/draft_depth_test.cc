@@ -129,7 +129,8 @@ TEST(DraftDepth, is_never_worse_than_plain_decoding_by_more_than_three_percent) 
   for (const StepCost& cost : {StepCost(flat_then_linear), StepCost(linear)})
     for (const double acceptance : {0.0, 0.2, 0.5, 0.9, 1.0})
       for (const int num_running : {1, 3, 7, 16, 33, 64, 256}) {
-        const Record done = run({.cost = cost, .acceptance = acceptance, .num_running = num_running});
+        const Record done =
+            run({.cost = cost, .acceptance = acceptance, .num_running = num_running});
         EXPECT_LE(done.relative(), 1.03) << acceptance << " accepted, " << num_running;
       }
 }
