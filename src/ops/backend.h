@@ -61,18 +61,38 @@ struct StreamConfig {
   int num_threads = 0;  // CPU: 0 = one per physical core of the process's affinity mask
 };
 
+// What suits a backend where nobody asked for anything else.
+struct BackendDefaults {
+  tensor::DType kv_cache_dtype = tensor::DType::kF32;
+  double mem_fraction_static = 0.25;  // a CPU's memory is used by others too
+  int chunked_prefill_size = 2048;
+  int expand_chunk_tokens = 1024;  // rows whose keys and values are expanded at once
+  int cuda_graph_max_bs = 0;       // decode steps of up to so many requests are captured; 0 = none
+};
+
 struct Backend {
   std::string_view name;    // "cpu-reference", "cpu", "cuda"
   std::string_view device;  // what it runs on, for people: "AVX-512 CPU, 4 threads"
 
+  // Whether allocate() gives memory that the host cannot touch.
+  bool device_memory = false;
   // Device memory, 256-byte aligned. allocate() returns null when there is no room.
   void* (*allocate)(int64_t bytes) = nullptr;
   void (*deallocate)(void* data) = nullptr;
   int64_t (*free_memory_bytes)() = nullptr;
+  // Measured now, in 1e9 bytes per second; the CPU's with so many threads. Null = the backend is not for speed.
+  double (*read_bandwidth_gb_s)(int num_threads) = nullptr;
+  // Host memory that copies reach without a detour; null when there is no room.
+  void* (*allocate_host)(int64_t bytes) = nullptr;
+  void (*deallocate_host)(void* data) = nullptr;
   // Host to device and back, ordered in the stream. The host memory must stay until synchronize().
   void (*copy_to_device)(void* device, const void* host, int64_t bytes, Stream& stream) = nullptr;
   void (*copy_to_host)(void* host, const void* device, int64_t bytes, Stream& stream) = nullptr;
   std::unique_ptr<Stream> (*make_stream)(const StreamConfig& config) = nullptr;
+  BackendDefaults defaults{};
+  // Whether any row's answer is independent of its call (docs/contracts/ops.md, section 4), or only those of
+  // decodes among themselves.
+  bool batch_invariant = true;
 
   // The type of activations ("act" in the contracts): f32 on the CPU, bf16 on CUDA.
   tensor::DType act = tensor::DType::kF32;

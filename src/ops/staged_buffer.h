@@ -8,15 +8,18 @@
 //   positions.host[0] = 7;                                  // fill every element
 //   staged.upload(stream);                                  // then use positions.device
 //
-// Owns both memories; arrays are views until the next clear(). REQUIRES: clear() and reserve() only when no
-// copy of the buffer is under way. Not synchronised.
+// With several host sides one can be filled while a copy of another is under way: use_host() chooses the one that
+// everything below means. The device has one side, which the stream's order guards.
+//
+// Owns the memories; arrays are views until the next clear() with the same host side. REQUIRES: clear() only when no
+// copy of the host side in use is under way, reserve() when none of any is. Not synchronised.
 
 #include <cstddef>
-#include <cstdlib>
 #include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/startup_error.h"
 #include "ops/device_buffer.h"
@@ -31,13 +34,20 @@ class StagedBuffer {
     tensor::Tensor device;
   };
 
-  StagedBuffer(const Backend& backend, int64_t capacity_bytes) : backend_(&backend) {
+  StagedBuffer(const Backend& backend, int64_t capacity_bytes, int num_hosts = 1)
+      : backend_(&backend), hosts_(static_cast<size_t>(num_hosts)) {
     if (!grow(capacity_bytes))
       throw StartupError("no room for a staging buffer of " + std::to_string(capacity_bytes) +
                          " bytes on " + std::string(backend.device));
   }
 
   int64_t num_bytes() const { return device_.num_bytes(); }
+  // Where the device side lies: changes when the buffer grows.
+  const void* device_data() const { return device_.data(); }
+  void use_host(int host) {
+    host_ = static_cast<size_t>(host);
+    clear();
+  }
   // Makes room for a layout of this size; forgets the present one.
   void reserve(int64_t bytes) {
     if (bytes > num_bytes())
@@ -45,7 +55,7 @@ class StagedBuffer {
     clear();
   }
   void clear() {
-    host_arena_ = tensor::Arena(host_.get(), num_bytes());
+    host_arena_ = tensor::Arena(hosts_.at(host_).get(), num_bytes());
     device_arena_ = device_.arena();
   }
   // Contiguous, aligned, not initialised. Running out of capacity is a programmer error.
@@ -64,32 +74,39 @@ class StagedBuffer {
   }
 
   void upload(Stream& stream) const {
-    backend_->copy_to_device(device_.data(), host_.get(), host_arena_.mark(), stream);
+    backend_->copy_to_device(device_.data(), hosts_.at(host_).get(), host_arena_.mark(), stream);
   }
   void download(Stream& stream) const {
-    backend_->copy_to_host(host_.get(), device_.data(), host_arena_.mark(), stream);
+    backend_->copy_to_host(hosts_.at(host_).get(), device_.data(), host_arena_.mark(), stream);
   }
 
  private:
   struct Free {
-    void operator()(void* data) const { std::free(data); }
+    void (*deallocate)(void* data) = nullptr;
+    void operator()(void* data) const { deallocate(data); }
   };
+
+  using Host = std::unique_ptr<void, Free>;
 
   bool grow(int64_t bytes) {
     FATHOM_CHECK(bytes >= 0, "bytes is " << bytes);
     const int64_t rounded = array_bytes<std::byte>(bytes);
     std::optional<DeviceBuffer> device = DeviceBuffer::allocate(*backend_, rounded);
-    std::unique_ptr<void, Free> host(
-        std::aligned_alloc(tensor::Arena::kAlignmentBytes, static_cast<size_t>(rounded)));
-    if (!device || host == nullptr) return false;
+    if (!device) return false;
+    std::vector<Host> hosts;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      hosts.emplace_back(backend_->allocate_host(rounded), Free{backend_->deallocate_host});
+      if (hosts.back() == nullptr) return false;
+    }
     device_ = std::move(*device);
-    host_ = std::move(host);
+    hosts_ = std::move(hosts);
     clear();
     return true;
   }
 
   const Backend* backend_;
-  std::unique_ptr<void, Free> host_;
+  std::vector<Host> hosts_;
+  size_t host_ = 0;  // the one in use
   DeviceBuffer device_;
   tensor::Arena host_arena_, device_arena_;
 };

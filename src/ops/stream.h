@@ -14,6 +14,8 @@
 // One thread submits to a stream at a time.
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +24,7 @@
 namespace fathom::ops {
 
 struct Backend;
+class Stream;
 
 // An operator as it was called: its name in the backend table and the type it was chosen by, of its weights or
 // cache rows, or of activations where it has neither.
@@ -29,6 +32,22 @@ struct OperatorCall {
   std::string_view op;
   tensor::DType dtype = tensor::DType::kF32;
   bool operator==(const OperatorCall&) const = default;
+};
+
+// Work that was captured once and is enqueued again as a whole, on the same addresses.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  // REQUIRES: the stream that captured it.
+  virtual void replay(Stream& stream) = 0;
+};
+
+// A point in a stream's work.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Returns when everything enqueued before record() has been done. Any thread.
+  virtual void wait() = 0;
 };
 
 class Stream {
@@ -41,6 +60,13 @@ class Stream {
   const Backend& backend() const { return *backend_; }
   // Waits until everything enqueued has been done.
   virtual void synchronize() = 0;
+  // Whether operators return before they are done.
+  virtual bool runs_ahead() const { return false; }
+  // What `enqueue` enqueues, to be replayed; it is not done by capturing. `enqueue` calls operators of this stream
+  // only, and copies: it does not wait, and all that it names stays where it is while the graph is used. A stream
+  // without graphs calls `enqueue` again at every replay. REQUIRES: the scratch is sealed.
+  virtual std::unique_ptr<Graph> capture(const std::function<void()>& enqueue);
+  virtual std::unique_ptr<Event> record();
   // Gives memory of the backend the pages that an operating system hands out at first use, so that no step
   // waits for them. Leaves the contents undefined.
   virtual void touch(void* data, int64_t bytes);

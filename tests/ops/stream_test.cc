@@ -4,8 +4,6 @@
 
 #include <gmock/gmock.h>
 
-#include <cstring>
-
 #include "base/startup_error.h"
 #include "ops/boundary.h"
 #include "ops/linear.h"
@@ -42,7 +40,9 @@ TEST_P(StreamTest, scratch_is_aligned_grows_and_reports_its_size) {
     EXPECT_TRUE(stream->begin_operator({.op = "test"}, bytes));
     ASSERT_NE(stream->scratch(), nullptr);
     EXPECT_TRUE(is_aligned(stream->scratch()));
-    std::memset(stream->scratch(), 1, static_cast<size_t>(bytes));
+    const std::vector<char> ones(static_cast<size_t>(bytes), 1);
+    backend().copy_to_device(stream->scratch(), ones.data(), bytes, *stream);
+    stream->synchronize();
   }
   EXPECT_EQ(stream->scratch_bytes(), 1 << 20);
 }

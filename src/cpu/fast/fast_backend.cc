@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "cpu/fast/bandwidth.h"
 #include "cpu/fast/cpu_topology.h"
 #include "cpu/fast/fast_stream.h"
 #include "cpu/fast/ops.h"
@@ -33,7 +34,10 @@ ops::Backend make_backend() {
   backend.device = device;
   backend.allocate = allocate;
   backend.deallocate = deallocate;
+  backend.allocate_host = allocate;
+  backend.deallocate_host = deallocate;
   backend.free_memory_bytes = free_memory_bytes;
+  backend.read_bandwidth_gb_s = measure_read_bandwidth_gb_s;
   backend.copy_to_device = copy_to_device;
   backend.copy_to_host = copy_to_host;
   backend.make_stream = make_stream<kIsa>;

@@ -36,6 +36,8 @@ ops::Backend make_backend() {
   backend.device = "CPU, 1 thread";
   backend.allocate = allocate;
   backend.deallocate = deallocate;
+  backend.allocate_host = allocate;
+  backend.deallocate_host = deallocate;
   backend.free_memory_bytes = free_memory_bytes;
   backend.copy_to_device = copy_to_device;
   backend.copy_to_host = copy_to_host;
