@@ -8,7 +8,7 @@
 //   block_tables  i32[slots, max_blocks]
 //
 // step_inputs: from slices to the inputs of the model
-//   slice_slot   i32[slices]
+//   slice_slot   i32[slices]          -1 = padding: its tokens are 0 at position 0 in row -1, its kv_len is 0
 //   query_start  i32[slices + 1]      prefix sums of query tokens
 //   given_token  i32[tokens]          the token id, or -1 = the slot's last_token
 //   relative     i32[tokens]          position of the query token relative to the slot's length
@@ -23,7 +23,8 @@
 // sampled[commit_row[s]] >= 0 then last_token = token, and counts (ops/sample.h) of penalty_row[s] gain it
 // when penalty_row[s] >= 0. A failed row (-1) leaves last_token as it was: the next step may already be
 // enqueued and must read a valid id.
-//   REQUIRES: slice_slot pairwise distinct, and so penalty_row except for -1.
+//   A slice of slot -1 is padding and changes nothing.
+//   REQUIRES: slice_slot pairwise distinct, and so penalty_row, except for -1.
 //   sampled      i32[rows]            -1 = failed
 //   commit_row   i32[slices]          -1 = nothing sampled
 //   penalty_row  i32[slices]          -1 = none

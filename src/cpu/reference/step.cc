@@ -15,11 +15,30 @@ int32_t checked_slot(const tensor::Tensor& slice_slot, int64_t slice, int64_t nu
   return slot;
 }
 
+bool is_padding(const tensor::Tensor& slice_slot, int64_t slice) {
+  return *slice_slot.row<int32_t>(slice) == -1;
+}
+
+void pad_slice(const ops::StepInputsArgs& args, int64_t slice) {
+  for (int32_t token = *args.query_start.row<int32_t>(slice);
+       token < *args.query_start.row<int32_t>(slice + 1); ++token) {
+    *args.token_ids.row<int32_t>(token) = 0;
+    *args.positions.row<int32_t>(token) = 0;
+    *args.kv_slots.row<int64_t>(token) = -1;
+  }
+  *args.kv_len.row<int32_t>(slice) = 0;
+  std::fill_n(args.tables.row<int32_t>(slice), args.tables.dim(1), 0);
+}
+
 }  // namespace
 
 void step_inputs(const ops::StepInputsArgs& args, ops::Stream&) {
   const int64_t max_blocks = args.tables.dim(1);
   for (int64_t slice = 0; slice < args.slice_slot.dim(0); ++slice) {
+    if (is_padding(args.slice_slot, slice)) {
+      pad_slice(args, slice);
+      continue;
+    }
     const int32_t slot = checked_slot(args.slice_slot, slice, args.length.dim(0));
     const int32_t length = *args.length.row<int32_t>(slot);
     const int32_t begin = *args.query_start.row<int32_t>(slice);
@@ -46,6 +65,7 @@ void step_inputs(const ops::StepInputsArgs& args, ops::Stream&) {
 
 void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream&) {
   for (int64_t slice = 0; slice < args.slice_slot.dim(0); ++slice) {
+    if (is_padding(args.slice_slot, slice)) continue;
     const int32_t slot = checked_slot(args.slice_slot, slice, args.length.dim(0));
     *args.length.row<int32_t>(slot) +=
         *args.query_start.row<int32_t>(slice + 1) - *args.query_start.row<int32_t>(slice);
