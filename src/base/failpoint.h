@@ -23,6 +23,11 @@ inline bool failpoint(std::string_view name) {
          detail::failpoint_hit(name);
 }
 
+// Whether a test has armed any: what must then take the path where it is planted.
+inline bool any_failpoint_armed() {
+  return detail::num_armed_failpoints.load(std::memory_order_relaxed) > 0;
+}
+
 // The nth hit from now (1 = the next) returns true, once.
 void arm_failpoint(std::string_view name, int nth);
 void disarm_failpoints();

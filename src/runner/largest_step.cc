@@ -70,7 +70,7 @@ core::Batch StepExecutor::most_tokens(int64_t tokens_of_sequence, bool at_end_of
 void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form_of) {
   apply_deltas(batch);
   const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of);
-  stage_inputs(layout);
+  stage_inputs(layout, {});
   sample_rows(layout, forward(layout));
   commit();
   release_slots(batch);

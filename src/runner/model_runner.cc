@@ -29,8 +29,13 @@ void check_config(const RunnerConfig& config, const config::ModelConfig& model) 
                 "max_position_embeddings");
 }
 
-double default_fraction(const ops::Backend& backend) {
-  return backend.name.substr(0, 3) == "cpu" ? 0.25 : 0.9;
+std::vector<int> graph_sizes(const RunnerConfig& config) {
+  std::vector<int> sizes;
+  for (const int size : config.graph_batch_sizes) {
+    const int cut = std::min(size, config.max_slots);
+    if (sizes.empty() || cut > sizes.back()) sizes.push_back(cut);
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -48,21 +53,23 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
       std::make_unique<StepExecutor>(model,
                                      StepExecutorConfig{.max_slots = config.max_slots,
                                                         .max_batch_tokens = config.max_batch_tokens,
-                                                        .max_context_tokens = context},
+                                                        .max_context_tokens = context,
+                                                        .graph_batch_sizes = graph_sizes(config)},
                                      *runner->stream_);
   runner->executor_->plan_scratch();
-  runner->plan_ = plan_kv_pool(
-      {.weight_bytes = model.weight_bytes(),
-       .step = runner->executor_->memory(),
-       .free_bytes = backend.free_memory_bytes(),
-       .block_bytes = group.block_bytes(),
-       .block_tokens = group.block_tokens},
-      {.mem_fraction_static = config.mem_fraction_static.value_or(default_fraction(backend)),
-       .max_total_tokens = config.max_total_tokens,
-       .context_tokens = context,
-       .context_required = config.context_length.has_value(),
-       .max_slots = config.max_slots});
+  runner->plan_ = plan_kv_pool({.weight_bytes = model.weight_bytes(),
+                                .step = runner->executor_->memory(),
+                                .free_bytes = backend.free_memory_bytes(),
+                                .block_bytes = group.block_bytes(),
+                                .block_tokens = group.block_tokens},
+                               {.mem_fraction_static = config.mem_fraction_static.value_or(
+                                    backend.defaults.mem_fraction_static),
+                                .max_total_tokens = config.max_total_tokens,
+                                .context_tokens = context,
+                                .context_required = config.context_length.has_value(),
+                                .max_slots = config.max_slots});
   runner->executor_->set_kv(model::KvStorage::allocate(group, runner->plan_.num_blocks, backend));
+  runner->executor_->capture_graphs();
   runner->info_ = {.vocab_size = model.config().vocab_size,
                    .max_context_tokens = runner->plan_.max_context_tokens,
                    .max_slots = config.max_slots,
@@ -73,6 +80,8 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
                                   .block_bytes = group.block_bytes()}}};
   FATHOM_LOG(kInfo, "runner", "memory planned", {{"plan", runner->plan_.describe()}});
   runner->worker_ = std::thread([self = runner.get()] { self->work(); });
+  if (runner->stream_->runs_ahead())
+    runner->collector_ = std::thread([self = runner.get()] { self->collect_results(); });
   return runner;
 }
 
@@ -84,6 +93,12 @@ ModelRunner::~ModelRunner() {
   masks_.close();
   submitted_.notify_one();
   if (worker_.joinable()) worker_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    worker_done_ = true;
+  }
+  enqueued_.notify_one();
+  if (collector_.joinable()) collector_.join();
 }
 
 void ModelRunner::submit(const core::Batch& batch) {
@@ -118,11 +133,37 @@ void ModelRunner::work() {
     const core::Batch batch = std::move(batches_.front());
     batches_.pop_front();
     lock.unlock();
-    core::StepResult result = executor_->run(batch, masks_);
+    // At most two steps are between submit() and wait(), so the frame has been collected.
+    const int frame = static_cast<int>(batch.step_id % StepExecutor::kNumFrames);
+    executor_->enqueue(batch, masks_, frame);
+    if (!stream_->runs_ahead()) publish(executor_->collect(frame));
     lock.lock();
-    results_.push_back(std::move(result));
-    finished_.notify_one();
+    if (!stream_->runs_ahead()) continue;
+    frames_.push_back(frame);
+    enqueued_.notify_one();
   }
+}
+
+void ModelRunner::collect_results() {
+  trace::set_thread_name("results");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    enqueued_.wait(lock, [&] { return worker_done_ || !frames_.empty(); });
+    if (frames_.empty()) return;
+    const int frame = frames_.front();
+    frames_.pop_front();
+    lock.unlock();
+    publish(executor_->collect(frame));
+    lock.lock();
+  }
+}
+
+void ModelRunner::publish(core::StepResult result) {
+  {
+    const std::lock_guard lock(mutex_);
+    results_.push_back(std::move(result));
+  }
+  finished_.notify_one();
 }
 
 }  // namespace fathom::runner

@@ -1,6 +1,7 @@
 #pragma once
-// ModelRunner: the runner over a model. Its worker thread owns the stream and runs submitted steps in
-// order, so the caller plans the next step while one computes.
+// ModelRunner: the runner over a model. Its worker thread owns the stream and enqueues submitted steps in order, so
+// the caller plans the next step while one computes. On a stream that runs ahead of its work a second thread
+// collects results, so a step is enqueued while the one before computes.
 //
 //   std::unique_ptr<ModelRunner> runner = ModelRunner::create(*model, {.max_slots = 64});
 //   std::puts(runner->plan().describe().c_str());
@@ -35,6 +36,9 @@ struct RunnerConfig {
   std::optional<double> mem_fraction_static{};
   std::optional<int64_t> max_total_tokens{};  // size of the cache instead of a fraction
   int num_threads = 0;                        // of a CPU backend; 0 = its default
+  // Numbers of requests for which a step of decodes is captured as a graph, rising; those above max_slots are cut
+  // to it. Empty = steps are never captured.
+  std::vector<int> graph_batch_sizes{};
 };
 
 class ModelRunner : public Runner {
@@ -55,6 +59,8 @@ class ModelRunner : public Runner {
  private:
   ModelRunner() = default;
   void work();
+  void collect_results();
+  void publish(core::StepResult result);
 
   std::unique_ptr<ops::Stream> stream_;
   std::unique_ptr<StepExecutor> executor_;  // used by the worker once it runs
@@ -65,11 +71,13 @@ class ModelRunner : public Runner {
   int64_t next_step_id_ = 0;  // caller's side
 
   std::mutex mutex_;
-  std::condition_variable submitted_, finished_;
+  std::condition_variable submitted_, enqueued_, finished_;
   std::deque<core::Batch> batches_;       // guarded by mutex_
+  std::deque<int> frames_;                // enqueued, not collected; guarded by mutex_
   std::deque<core::StepResult> results_;  // guarded by mutex_
   bool stopping_ = false;                 // guarded by mutex_
-  std::thread worker_;                    // last: it uses everything above
+  bool worker_done_ = false;              // guarded by mutex_
+  std::thread worker_, collector_;        // last: they use everything above
 };
 
 }  // namespace fathom::runner

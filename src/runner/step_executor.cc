@@ -84,7 +84,7 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
                 .max_rows = max_rows(config),
                 .max_sampled_rows = static_cast<int>(max_logit_rows_)},
                model.backend()),
-      input_memory_(model.backend(), input_bytes(config)) {
+      input_memory_(model.backend(), input_bytes(config), kNumFrames) {
   const ops::Backend& backend = model.backend();
   tensor::Arena measure_inputs, measure_logits;
   carve_inputs(measure_inputs);
@@ -106,31 +106,66 @@ StepMemory StepExecutor::memory() const {
           .scratch_bytes = stream_.scratch_bytes()};
 }
 
-core::StepResult StepExecutor::run(const core::Batch& batch, MaskMailbox& masks) {
-  trace::Span span("runner", "step");
+void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int frame_idx) {
+  trace::Span span("runner", "enqueue");
   span.arg("step", batch.step_id);
   span.arg("slices", static_cast<int64_t>(batch.slices.size()));
-  const Stopwatch watch;
-  core::StepResult result{.step_id = batch.step_id};
+  Frame& frame = frames_.at(static_cast<size_t>(frame_idx));
+  frame.enqueued = Clock::now();
+  frame.result = {.step_id = batch.step_id};
+  frame.layout = {};
+  frame.done = nullptr;
   apply_deltas(batch);
   if (!batch.slices.empty()) {
-    const StepLayout layout =
+    frame.layout =
         lay_out_step(batch, slots_, block_tokens_, [this](int64_t num_tokens, int64_t kv_begin) {
           return model_.attention_form(num_tokens, kv_begin);
         });
+    const StepLayout& layout = frame.layout;
     FATHOM_CHECK(
         layout.num_tokens() <= config_.max_batch_tokens && layout.num_slices() <= config_.max_slots,
         layout.num_tokens() << " query tokens in " << layout.num_slices() << " slices, at most "
                             << config_.max_batch_tokens << " in " << config_.max_slots);
     check_penalties(batch);
-    compute(batch, layout, masks);
-    collect(layout, result);
+    compute(batch, frame.layout, masks, frame_idx);
+    frame.done = stream_.record();
     for (const core::SequenceSlice& slice : batch.slices)
       slots_.advance(slice.slot, slice.num_tokens);
   }
   release_slots(batch);
-  result.seconds = watch.seconds();
-  return result;
+}
+
+core::StepResult StepExecutor::collect(int frame_idx) {
+  Frame& frame = frames_.at(static_cast<size_t>(frame_idx));
+  const trace::Span span("runner", "collect");
+  if (frame.done) frame.done->wait();
+  const StepLayout& layout = frame.layout;
+  core::StepResult& result = frame.result;
+  result.slices.resize(layout.order.size());
+  for (size_t i = 0; i < layout.order.size(); ++i)
+    result.slices[static_cast<size_t>(layout.order[i])].slot = layout.slice_slot[i];
+  for (size_t i = 0; i < layout.rows.size(); ++i) {
+    const OutputRow& row = layout.rows[i];
+    if (row.slice_idx < 0) continue;  // padding
+    core::SliceResult& slice = result.slices[static_cast<size_t>(row.slice_idx)];
+    if (!slice.error.empty()) continue;
+    Result<core::SampledToken> token = sampler_.result(frame_idx, static_cast<int64_t>(i));
+    if (!token) {
+      slice.error = token.error().message;
+      slice.tokens.clear();
+      slice.prompt_logprobs.clear();
+    } else if (row.sample.forced >= 0) {
+      slice.prompt_logprobs.push_back(std::move(*token));
+    } else {
+      slice.tokens.push_back(std::move(*token));
+    }
+  }
+  // Until the step before was done the device worked on that one.
+  const Clock::time_point now = Clock::now();
+  result.seconds =
+      std::chrono::duration<double>(now - std::max(frame.enqueued, last_done_)).count();
+  last_done_ = now;
+  return std::move(result);
 }
 
 void StepExecutor::release_slots(const core::Batch& batch) {
@@ -158,15 +193,28 @@ void StepExecutor::apply_deltas(const core::Batch& batch) {
   for (const core::BlockAppend& append : batch.block_appends) slots_.append_blocks(append, stream_);
 }
 
-void StepExecutor::compute(const core::Batch& batch, const StepLayout& layout, MaskMailbox& masks) {
-  stage_inputs(layout);
-  const Tensor hidden = forward(layout);
+void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks,
+                           int frame) {
+  const int graph_size = graph_batch_size(layout);
+  if (graph_size > 0) pad_decode(layout, graph_size);
+  stage_inputs(layout, {.frame = frame, .fixed_biases = graph_size > 0 ? kGraphBiases : 0});
+  DecodeGraphs* graphs = graph_size > 0 ? &decode_graphs(graph_size) : nullptr;
+  Tensor hidden;
+  if (graphs != nullptr) {
+    const trace::Span span("model", "replay");
+    graphs->forward->replay(stream_);
+  } else {
+    hidden = forward(layout);
+  }
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
   const trace::Span span("sampling", "sample");
-  sample_rows(layout, hidden);
-  commit();
+  if (graphs != nullptr) {
+    sampling_graph(layout, sampler_.send_masks(stream_), *graphs).replay(stream_);
+  } else {
+    sample_rows(layout, hidden);
+    commit();
+  }
   sampler_.fetch(stream_);
-  stream_.synchronize();
 }
 
 Tensor StepExecutor::forward(const StepLayout& layout) {
@@ -192,6 +240,7 @@ std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch
   // log-probabilities, which no mask limits.
   for (size_t i = 0; i < layout.rows.size(); ++i) {
     const OutputRow& row = layout.rows[i];
+    if (row.slice_idx < 0) continue;  // padding
     std::span<const uint64_t>& rest = words[static_cast<size_t>(row.slice_idx)];
     if (row.sample.forced >= 0 || rest.empty()) continue;
     sampler_.set_mask(static_cast<int64_t>(i), rest.first(row_words));
@@ -200,10 +249,10 @@ std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch
   return step_masks;
 }
 
-void StepExecutor::stage_inputs(const StepLayout& layout) {
+void StepExecutor::stage_inputs(const StepLayout& layout, const sampling::StepShape& shape) {
   const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
   const int64_t rows = static_cast<int64_t>(layout.rows.size());
-  input_memory_.clear();
+  input_memory_.use_host(shape.frame);
   inputs_.slice_slot = input_memory_.add<int32_t>({slices});
   inputs_.query_start = input_memory_.add<int32_t>({slices + 1});
   inputs_.commit_row = input_memory_.add<int32_t>({slices});
@@ -218,8 +267,10 @@ void StepExecutor::stage_inputs(const StepLayout& layout) {
   fill(inputs_.given_token, layout.given_token);
   fill(inputs_.relative, layout.relative);
   fill(inputs_.tree_mask, layout.tree_mask);
-  for (size_t i = 0; i < layout.slice_slot.size(); ++i)
-    inputs_.penalty_row.host[i] = sampler_.penalty_row(layout.slice_slot[i]);
+  for (size_t i = 0; i < layout.slice_slot.size(); ++i) {
+    const int32_t slot = layout.slice_slot[i];
+    inputs_.penalty_row.host[i] = slot < 0 ? -1 : sampler_.penalty_row(slot);
+  }
   std::vector<sampling::SampleRow> sample_rows;
   sample_rows.reserve(layout.rows.size());
   for (size_t i = 0; i < layout.rows.size(); ++i) {
@@ -227,7 +278,7 @@ void StepExecutor::stage_inputs(const StepLayout& layout) {
     sample_rows.push_back(layout.rows[i].sample);
   }
   input_memory_.upload(stream_);
-  sampler_.begin_step(sample_rows, stream_);
+  sampler_.begin_step(sample_rows, shape, stream_);
 }
 
 model::ForwardBatch StepExecutor::prepare_forward(const StepLayout& layout) {
@@ -265,16 +316,21 @@ model::ForwardBatch StepExecutor::prepare_forward(const StepLayout& layout) {
   return batch;
 }
 
+Tensor StepExecutor::compute_logits(int64_t begin, int64_t end, const Tensor& hidden) {
+  const Tensor row_hidden = row_hidden_.slice(0, 0, end - begin);
+  const Tensor logits = logits_.slice(0, 0, end - begin);
+  ops::gather_rows(
+      {.x = hidden, .rows = inputs_.row_tokens.device.slice(0, begin, end), .out = row_hidden},
+      stream_);
+  model_.logits(row_hidden, logits, stream_);
+  return logits;
+}
+
 void StepExecutor::sample_rows(const StepLayout& layout, const Tensor& hidden) {
   const auto num_rows = static_cast<int64_t>(layout.rows.size());
   for (int64_t begin = 0; begin < num_rows; begin += max_logit_rows_) {
-    const int64_t rows = std::min(max_logit_rows_, num_rows - begin);
-    const Tensor row_hidden = row_hidden_.slice(0, 0, rows), logits = logits_.slice(0, 0, rows);
-    ops::gather_rows({.x = hidden,
-                      .rows = inputs_.row_tokens.device.slice(0, begin, begin + rows),
-                      .out = row_hidden},
-                     stream_);
-    model_.logits(row_hidden, logits, stream_);
+    const Tensor logits =
+        compute_logits(begin, std::min(begin + max_logit_rows_, num_rows), hidden);
     if (begin == 0 && failpoint("model_runner.logits")) {
       static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
       model_.backend().copy_to_device(logits.data(), &kNan, sizeof(kNan), stream_);
@@ -293,27 +349,6 @@ void StepExecutor::commit() {
                       .penalty_row = inputs_.penalty_row.device,
                       .counts = sampler_.counts()},
                      stream_);
-}
-
-void StepExecutor::collect(const StepLayout& layout, core::StepResult& result) const {
-  result.slices.resize(layout.order.size());
-  for (size_t i = 0; i < layout.order.size(); ++i)
-    result.slices[static_cast<size_t>(layout.order[i])].slot = layout.slice_slot[i];
-  for (size_t i = 0; i < layout.rows.size(); ++i) {
-    const OutputRow& row = layout.rows[i];
-    core::SliceResult& slice = result.slices[static_cast<size_t>(row.slice_idx)];
-    if (!slice.error.empty()) continue;
-    Result<core::SampledToken> token = sampler_.result(static_cast<int64_t>(i));
-    if (!token) {
-      slice.error = token.error().message;
-      slice.tokens.clear();
-      slice.prompt_logprobs.clear();
-    } else if (row.sample.forced >= 0) {
-      slice.prompt_logprobs.push_back(std::move(*token));
-    } else {
-      slice.tokens.push_back(std::move(*token));
-    }
-  }
 }
 
 }  // namespace fathom::runner

@@ -1,16 +1,28 @@
 #pragma once
-// StepExecutor: runs one batch at a time on a stream, from deltas to results. Everything it needs on the
-// device is allocated in the constructor, for the largest step.
+// StepExecutor: runs batches on a stream, from deltas to results. Everything it needs on the device is allocated in
+// the constructor, for the largest step.
 //
 //   StepExecutor executor(model, {.max_slots = 64, .max_batch_tokens = 2048}, *stream);
 //   executor.plan_scratch();                           // the stream's scratch gets its final size
 //   executor.set_kv(KvStorage::allocate(...));
-//   core::StepResult result = executor.run(batch, masks);  // waits for the stream, and for masks if wanted
+//   executor.capture_graphs();
+//   executor.enqueue(batch, masks, 0);                 // waits for nothing but the masks, if some are wanted
+//   executor.enqueue(next_batch, masks, 1);
+//   core::StepResult result = executor.collect(0);     // waits for the step in frame 0
 //
-// Owns slots, sampler, workspace and cache; model and stream outlive it. One thread at a time.
+// A step lies in one of two frames: its host memory and what is needed to read its results. Steps of decodes alone
+// are padded to one of the sizes that were captured, and replayed.
+//
+// Owns slots, sampler, workspace and cache; model and stream outlive it. One thread enqueues; another may collect
+// at the same time, from the other frame.
 // Failpoint "model_runner.logits": the first row of logits of the step becomes NaN.
 
+#include <array>
+#include <chrono>
+#include <map>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "core/batch.h"
 #include "model/model.h"
@@ -26,6 +38,8 @@ struct StepExecutorConfig {
   int max_slots = 0;
   int max_batch_tokens = 0;  // query tokens of one step
   int64_t max_context_tokens = 0;
+  // Numbers of sequences for which a step of decodes is captured, rising; none above max_slots.
+  std::vector<int> graph_batch_sizes{};
 };
 
 // Device memory of a step, in parts.
@@ -45,10 +59,17 @@ class StepExecutor {
   // Throws StartupError when there is no room.
   StepExecutor(const model::Model& model, const StepExecutorConfig& config, ops::Stream& stream);
 
+  static constexpr int kNumFrames = sampling::Sampler::kNumFrames;
+  // Room for biases and bans in a captured step; with more a step runs without a graph.
+  static constexpr int64_t kGraphBiases = 1024;
+
   void set_kv(model::KvStorage kv) { kv_ = std::move(kv); }
+  // Captures the decodes of all sizes. REQUIRES: plan_scratch(), set_kv(), no step was enqueued.
+  void capture_graphs();
   // The masks of the batch, if it wants some, are taken once the forward pass is under way. If the mailbox is
-  // closed, the step samples without.
-  core::StepResult run(const core::Batch& batch, MaskMailbox& masks);
+  // closed, the step samples without. REQUIRES: the frame's last step has been collected.
+  void enqueue(const core::Batch& batch, MaskMailbox& masks, int frame);
+  core::StepResult collect(int frame);
   // Measures the largest steps without computing them, then allocates the scratch that they need: from here
   // on nothing grows it, and the memory of a step has its pages. REQUIRES: all slots are free, as they are
   // afterwards. Throws StartupError when there is no room.
@@ -56,6 +77,7 @@ class StepExecutor {
   StepMemory memory() const;
 
  private:
+  using Clock = std::chrono::steady_clock;
   template <class T>
   using Array = ops::StagedBuffer::Array<T>;
   // Sent with every step.
@@ -69,25 +91,47 @@ class StepExecutor {
     tensor::Tensor token_ids, positions, kv_slots, kv_len, tables;
   };
 
+  // A step that was enqueued.
+  struct Frame {
+    core::StepResult result;
+    StepLayout layout;
+    std::unique_ptr<ops::Event> done;  // null = nothing to wait for
+    Clock::time_point enqueued;
+  };
+  // A padded decode, captured in two parts between which masks may arrive. The second part depends on whether the
+  // rows have masks and on whether any slot counts tokens for penalties.
+  struct DecodeGraphs {
+    std::unique_ptr<ops::Graph> forward;
+    std::unique_ptr<ops::Graph> sample[2][2];  // [masked][counted]
+  };
+
   void carve_inputs(tensor::Arena& arena);
   void carve_logits(tensor::Arena& arena);
   void apply_deltas(const core::Batch& batch);
   void check_penalties(const core::Batch& batch) const;
-  void compute(const core::Batch& batch, const StepLayout& layout, MaskMailbox& masks);
+  void compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks, int frame);
   // Waits for the masks; returned to keep them until the rows are sampled.
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
                                             MaskMailbox& masks);
-  void stage_inputs(const StepLayout& layout);
+  void stage_inputs(const StepLayout& layout, const sampling::StepShape& shape);
   // act[tokens, hidden_size]
   tensor::Tensor forward(const StepLayout& layout);
   model::ForwardBatch prepare_forward(const StepLayout& layout);
   void sample_rows(const StepLayout& layout, const tensor::Tensor& hidden);
+  tensor::Tensor compute_logits(int64_t begin, int64_t end, const tensor::Tensor& hidden);
   void commit();
   void release_slots(const core::Batch& batch);
-  void collect(const StepLayout& layout, core::StepResult& result) const;
   void measure(const core::Batch& batch, const AttentionFormOf& form_of);
   // As many sequences of so many query tokens (or what the context holds) as fit a step.
   core::Batch most_tokens(int64_t tokens_of_sequence, bool at_end_of_context) const;
+
+  // decode_graphs.cc
+  // The captured size that a step takes; 0 = it runs without a graph.
+  int graph_batch_size(const StepLayout& layout) const;
+  DecodeGraphs& decode_graphs(int batch_size);
+  void capture_forward(const StepLayout& layout, DecodeGraphs& graphs);
+  ops::Graph& sampling_graph(const StepLayout& layout, bool masked, DecodeGraphs& graphs);
+  void forget_stale_graphs();
 
   const model::Model& model_;
   StepExecutorConfig config_;
@@ -105,6 +149,10 @@ class StepExecutor {
   tensor::Tensor row_hidden_;  // act[max_logit_rows, hidden_size]
   tensor::Tensor logits_;      // f32[max_logit_rows, vocab_size]
   std::optional<model::KvStorage> kv_;
+  std::array<Frame, kNumFrames> frames_;
+  Clock::time_point last_done_{};       // collector's side
+  std::map<int, DecodeGraphs> graphs_;  // by batch size
+  const void* captured_parameters_ = nullptr;
 };
 
 }  // namespace fathom::runner

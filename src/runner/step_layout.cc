@@ -133,4 +133,29 @@ StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int bl
   return builder.take();
 }
 
+bool is_plain_decode(const StepLayout& layout) {
+  const int64_t slices = layout.num_slices();
+  if (!layout.expanded.empty() || !layout.tree_mask.empty() || layout.num_tokens() != slices ||
+      static_cast<int64_t>(layout.rows.size()) != slices)
+    return false;
+  for (size_t i = 0; i < layout.rows.size(); ++i)
+    if (layout.rows[i].token_idx != static_cast<int32_t>(i) || layout.rows[i].sample.forced >= 0)
+      return false;
+  return true;
+}
+
+void pad_decode(StepLayout& layout, int64_t num_slices) {
+  while (layout.num_slices() < num_slices) {
+    const auto token_idx = static_cast<int32_t>(layout.num_tokens());
+    layout.slice_slot.push_back(-1);
+    layout.query_start.push_back(layout.query_start.back() + 1);
+    layout.commit_row.push_back(-1);
+    layout.given_token.push_back(0);
+    layout.relative.push_back(0);
+    layout.rows.push_back({.sample = {}, .token_idx = token_idx, .slice_idx = -1});
+    ++layout.num_absorbed_sequences;
+    ++layout.num_absorbed_tokens;
+  }
+}
+
 }  // namespace fathom::runner

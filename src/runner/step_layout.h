@@ -26,8 +26,8 @@ struct OutputRow {
 
 struct StepLayout {
   // Per sequence, in layout order.
-  std::vector<int32_t> order;  // index in Batch::slices
-  std::vector<int32_t> slice_slot;
+  std::vector<int32_t> order;        // index in Batch::slices; padding has none
+  std::vector<int32_t> slice_slot;   // -1 = padding
   std::vector<int32_t> query_start;  // one more: prefix sums of query tokens
   std::vector<int32_t> commit_row;   // row whose token the slot keeps, -1 = none
   // Per query token.
@@ -39,7 +39,7 @@ struct StepLayout {
   std::vector<model::ExpandedSequence> expanded;
   std::vector<OutputRow> rows;
 
-  int64_t num_slices() const { return static_cast<int64_t>(order.size()); }
+  int64_t num_slices() const { return static_cast<int64_t>(slice_slot.size()); }
   int64_t num_tokens() const { return static_cast<int64_t>(given_token.size()); }
 };
 
@@ -50,5 +50,12 @@ using AttentionFormOf = std::function<model::AttentionForm(int64_t num_tokens, i
 // REQUIRES: every slice's slot is active and has blocks for its tokens (checked).
 StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int block_tokens,
                         const AttentionFormOf& form_of);
+
+// Whether every sequence has one absorbed query token with one row of logits that chooses a token: what a step of
+// decodes looks like, and all of its shape is the number of sequences.
+bool is_plain_decode(const StepLayout& layout);
+
+// Fills a plain decode up to so many sequences with inert ones. REQUIRES: is_plain_decode, no more sequences.
+void pad_decode(StepLayout& layout, int64_t num_slices);
 
 }  // namespace fathom::runner

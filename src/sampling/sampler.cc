@@ -46,9 +46,9 @@ Sampler::Sampler(const SamplerConfig& config, const ops::Backend& backend)
     : config_(config),
       backend_(backend),
       slots_(static_cast<size_t>(config.max_slots)),
-      parameter_memory_(backend, parameter_bytes(config.max_rows, kUsualBiases)),
-      result_memory_(backend, result_bytes(config.max_rows, config.max_top_logprobs)),
-      mask_memory_(backend, mask_bytes(config)) {
+      parameter_memory_(backend, parameter_bytes(config.max_rows, kUsualBiases), kNumFrames),
+      result_memory_(backend, result_bytes(config.max_rows, config.max_top_logprobs), kNumFrames),
+      mask_memory_(backend, mask_bytes(config), kNumFrames) {
   const int64_t counts_bytes =
       int64_t{config.max_slots} * config.vocab_size * static_cast<int64_t>(sizeof(int32_t));
   std::optional<ops::DeviceBuffer> counts = ops::DeviceBuffer::allocate(backend, counts_bytes);
@@ -116,6 +116,7 @@ bool Sampler::bans_stops(const SampleRow& row) const {
 int64_t Sampler::num_biases(std::span<const SampleRow> rows) const {
   size_t count = 0;
   for (const SampleRow& row : rows) {
+    if (row.slot < 0) continue;
     if (row.forced < 0) count += slot_of(row).params.logit_bias.size();
     if (bans_stops(row)) count += slot_of(row).stop_token_ids.size();
   }
@@ -138,28 +139,47 @@ void Sampler::lay_out(int64_t rows, int64_t biases) {
 
   const int64_t max_top = config_.max_top_logprobs;
   result_memory_.clear();
-  results_.tokens = result_memory_.add<int32_t>({rows});
-  results_.logprobs = result_memory_.add<float>({rows});
-  results_.top_ids = result_memory_.add<int32_t>({rows, max_top});
-  results_.top_logprobs = result_memory_.add<float>({rows, max_top});
-  results_.failed = result_memory_.add<uint8_t>({rows});
+  Results& results = frames_[static_cast<size_t>(frame_)].results;
+  results.tokens = result_memory_.add<int32_t>({rows});
+  results.logprobs = result_memory_.add<float>({rows});
+  results.top_ids = result_memory_.add<int32_t>({rows, max_top});
+  results.top_logprobs = result_memory_.add<float>({rows, max_top});
+  results.failed = result_memory_.add<uint8_t>({rows});
 }
 
-void Sampler::begin_step(std::span<const SampleRow> rows, ops::Stream& stream) {
+void Sampler::begin_step(std::span<const SampleRow> rows, const StepShape& shape,
+                         ops::Stream& stream) {
   FATHOM_CHECK(static_cast<int>(rows.size()) <= config_.max_rows,
                rows.size() << " rows, at most " << config_.max_rows);
-  rows_.assign(rows.begin(), rows.end());
+  const int64_t biases = num_biases(rows);
+  FATHOM_CHECK(shape.fixed_biases == 0 || biases <= shape.fixed_biases,
+               biases << " biases, room for " << shape.fixed_biases);
+  frame_ = shape.frame;
+  for (ops::StagedBuffer* memory : {&parameter_memory_, &result_memory_, &mask_memory_})
+    memory->use_host(frame_);
   masks_.assign(rows.size(), {});
   masks_in_use_ = false;
-  lay_out(std::max<int64_t>(static_cast<int64_t>(rows.size()), 1), num_biases(rows));
+  lay_out(std::max<int64_t>(static_cast<int64_t>(rows.size()), 1),
+          std::max(biases, shape.fixed_biases));
+  std::vector<RowInfo>& infos = frames_[static_cast<size_t>(frame_)].rows;
+  infos.clear();
   if (rows.empty()) return;
-  for (size_t i = 0; i < rows.size(); ++i) fill_row(i, rows[i]);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    fill_row(i, rows[i]);
+    infos.push_back({.position = rows[i].position, .num_top = parameters_.num_top.host[i]});
+  }
   fill_biases(rows);
   parameter_memory_.upload(stream);
 }
 
 void Sampler::fill_row(size_t row_idx, const SampleRow& row) {
-  const Slot& slot = slot_of(row);
+  // A padding row takes the shortest way: the largest logit.
+  static const Slot padding = [] {
+    Slot slot;
+    slot.params.temperature = 0;
+    return slot;
+  }();
+  const Slot& slot = row.slot < 0 ? padding : slot_of(row);
   const core::SamplingParams& params = slot.params;
   const bool chooses = row.forced < 0;
   parameters_.temperature.host[row_idx] = params.temperature;
@@ -186,6 +206,7 @@ void Sampler::fill_biases(std::span<const SampleRow> rows) {
   };
   for (size_t i = 0; i < rows.size(); ++i) {
     parameters_.bias_start.host[i] = static_cast<int32_t>(count);
+    if (rows[i].slot < 0) continue;
     const Slot& slot = slot_of(rows[i]);
     if (rows[i].forced < 0)
       for (const auto& [token, bias] : slot.params.logit_bias) add(token, bias);
@@ -199,6 +220,7 @@ void Sampler::set_mask(int64_t row, std::span<const uint64_t> words) {
   FATHOM_CHECK(static_cast<int64_t>(words.size()) == mask_words(config_.vocab_size),
                words.size() << " mask words for " << config_.vocab_size << " tokens");
   masks_.at(static_cast<size_t>(row)) = words;
+  frames_[static_cast<size_t>(frame_)].rows.at(static_cast<size_t>(row)).has_mask = !words.empty();
 }
 
 Tensor Sampler::send_masks(int64_t first_row, int64_t end, ops::Stream& stream) {
@@ -226,8 +248,26 @@ Tensor Sampler::send_masks(int64_t first_row, int64_t end, ops::Stream& stream) 
 
 void Sampler::sample(int64_t first_row, const Tensor& logits, ops::Stream& stream) {
   const int64_t end = first_row + logits.dim(0);
+  sample_rows(first_row, logits, send_masks(first_row, end, stream), stream);
+}
+
+bool Sampler::send_masks(ops::Stream& stream) {
+  return !send_masks(0, static_cast<int64_t>(masks_.size()), stream).is_null();
+}
+
+void Sampler::sample_all(const Tensor& logits, bool masked, ops::Stream& stream) const {
+  // Where send_masks() puts them: the first array of their buffer.
+  const Tensor mask = Tensor::contiguous(const_cast<void*>(mask_memory_.device_data()), DType::kU64,
+                                         {logits.dim(0), mask_words(config_.vocab_size)});
+  sample_rows(0, logits, masked ? mask : Tensor(), stream);
+}
+
+void Sampler::sample_rows(int64_t first_row, const Tensor& logits, const Tensor& mask,
+                          ops::Stream& stream) const {
+  const int64_t end = first_row + logits.dim(0);
   const auto rows = [&](const auto& array) { return array.device.slice(0, first_row, end); };
   const Parameters& p = parameters_;
+  const Results& out = results();
   ops::sample({.logits = logits,
                .temperature = rows(p.temperature),
                .top_k = rows(p.top_k),
@@ -243,39 +283,39 @@ void Sampler::sample(int64_t first_row, const Tensor& logits, ops::Stream& strea
                .bias_start = p.bias_start.device.slice(0, first_row, end + 1),
                .bias_ids = p.bias_ids.device,
                .bias_values = p.bias_values.device,
-               .mask = send_masks(first_row, end, stream),
+               .mask = mask,
                .num_top = rows(p.num_top),
                .forced = rows(p.forced),
-               .tokens = rows(results_.tokens),
-               .logprobs = rows(results_.logprobs),
-               .top_ids = rows(results_.top_ids),
-               .top_logprobs = rows(results_.top_logprobs),
-               .failed = rows(results_.failed)},
+               .tokens = rows(out.tokens),
+               .logprobs = rows(out.logprobs),
+               .top_ids = rows(out.top_ids),
+               .top_logprobs = rows(out.top_logprobs),
+               .failed = rows(out.failed)},
               stream);
 }
 
 void Sampler::fetch(ops::Stream& stream) {
-  if (!rows_.empty()) result_memory_.download(stream);
+  if (!frames_[static_cast<size_t>(frame_)].rows.empty()) result_memory_.download(stream);
 }
 
-Result<core::SampledToken> Sampler::result(int64_t row) const {
+Result<core::SampledToken> Sampler::result(int frame, int64_t row) const {
   const size_t index = static_cast<size_t>(row);
-  const SampleRow& sampled = rows_.at(index);
-  const std::string where = " for token " + std::to_string(sampled.position) + " of the sequence";
-  if (results_.failed.host[index] == 1)
+  const Results& results = frames_.at(static_cast<size_t>(frame)).results;
+  const RowInfo& info = frames_.at(static_cast<size_t>(frame)).rows.at(index);
+  const std::string where = " for token " + std::to_string(info.position) + " of the sequence";
+  if (results.failed.host[index] == 1)
     return Error{ErrorCode::kNumeric, "the logits" + where + " are not finite"};
-  if (results_.failed.host[index] != 0)
-    return Error{ErrorCode::kNumeric,
-                 (masks_.at(index).empty() ? "logit_bias and stop tokens leave"
-                                           : "grammar, logit_bias and stop tokens leave") +
-                     std::string(" no token to choose") + where};
-  core::SampledToken token{.token = results_.tokens.host[index],
-                           .logprob = results_.logprobs.host[index]};
+  if (results.failed.host[index] != 0)
+    return Error{ErrorCode::kNumeric, (info.has_mask ? "grammar, logit_bias and stop tokens leave"
+                                                     : "logit_bias and stop tokens leave") +
+                                          std::string(" no token to choose") + where};
+  core::SampledToken token{.token = results.tokens.host[index],
+                           .logprob = results.logprobs.host[index]};
   const size_t max_top = static_cast<size_t>(config_.max_top_logprobs);
-  const int num_top = std::min(slot_of(sampled).params.num_top_logprobs, config_.vocab_size);
+  const int num_top = std::min(info.num_top, config_.vocab_size);
   for (size_t i = 0; i < static_cast<size_t>(num_top); ++i)
-    token.top_logprobs.emplace_back(results_.top_ids.host[index * max_top + i],
-                                    results_.top_logprobs.host[index * max_top + i]);
+    token.top_logprobs.emplace_back(results.top_ids.host[index * max_top + i],
+                                    results.top_logprobs.host[index * max_top + i]);
   return token;
 }
 

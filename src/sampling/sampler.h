@@ -5,17 +5,23 @@
 //
 //   Sampler sampler({.vocab_size = 129280, .max_slots = 64, .max_rows = 2048}, backend);
 //   sampler.admit(admission, stream);
-//   sampler.begin_step(rows, stream);                        // all rows of the step
+//   sampler.begin_step(rows, {}, stream);                    // all rows of the step
 //   sampler.set_mask(0, words);                              // rows that a grammar limits
 //   sampler.sample(0, logits, stream);                       // rows [0, logits.dim(0)), then further ones
 //   ops::commit_tokens({..., .sampled = sampler.tokens(), .counts = sampler.counts()}, stream);
 //   sampler.fetch(stream);  stream.synchronize();
-//   Result<core::SampledToken> token = sampler.result(0);    // kNumeric: why there is none
+//   Result<core::SampledToken> token = sampler.result(0, 0); // of frame 0; kNumeric: why there is none
+//
+// Two steps can be under way, one in each of kNumFrames frames: their parameters, masks and results lie apart on the
+// host, so the results of one are read while the next is enqueued. On the device they share their memory, in the
+// order of the stream. A step of a fixed layout (StepShape) has its arrays at the same addresses every time.
 //
 // Counts are kept only for slots whose request has penalties: repetition over prompt and output, frequency
 // and presence over output. Stop tokens are banned (bias -inf) in rows that come before min_new_tokens.
-// Owns its device memory. One thread, the stream's, uses a sampler.
+// Owns its device memory. One thread, the stream's, uses a sampler; another one may call result() of a frame that
+// has been fetched.
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -36,13 +42,22 @@ struct SamplerConfig {
 
 // One row of logits.
 struct SampleRow {
-  int32_t slot = -1;
+  int32_t slot = -1;     // -1 = padding: whatever comes out, nobody reads it
   int32_t position = 0;  // number of tokens before the one sampled; the counter of the draw
   int32_t forced = -1;   // >= 0: report this token's log-probability instead of choosing
 };
 
+// How a step's arrays lie.
+struct StepShape {
+  int frame = 0;
+  // Room for so many biases and bans whatever the rows need; 0 = what they need.
+  int64_t fixed_biases = 0;
+};
+
 class Sampler {
  public:
+  static constexpr int kNumFrames = 2;
+
   // Throws StartupError when there is no room.
   Sampler(const SamplerConfig& config, const ops::Backend& backend);
 
@@ -55,18 +70,26 @@ class Sampler {
   // i32[penalty rows, vocab_size]; null while no slot has penalties.
   tensor::Tensor counts() const;
 
-  // Sends the parameters of a step. REQUIRES: the step before has been synchronised.
-  void begin_step(std::span<const SampleRow> rows, ops::Stream& stream);
+  // Sends the parameters of a step. REQUIRES: the step before in this frame has been done.
+  void begin_step(std::span<const SampleRow> rows, const StepShape& shape, ops::Stream& stream);
+  // Biases and bans that the rows have together.
+  int64_t num_biases(std::span<const SampleRow> rows) const;
+  // Changes when a step needed more room than any before: what was captured with the old addresses is void.
+  const void* parameters_at() const { return parameter_memory_.device_data(); }
   // Limits a row of the step to the tokens whose bit is set: u64[ceil(vocab_size / 64)], which stay as they
   // are until the row has been sampled. REQUIRES: begin_step() before, sample() of the row after.
   void set_mask(int64_t row, std::span<const uint64_t> words);
   // Samples rows [first_row, first_row + logits.dim(0)) of the step.  logits  f32[.., vocab_size]
   void sample(int64_t first_row, const tensor::Tensor& logits, ops::Stream& stream);
+  // The same in two parts, for all rows of a step, of which the second only enqueues an operator: false = no row has
+  // a mask.
+  bool send_masks(ops::Stream& stream);
+  void sample_all(const tensor::Tensor& logits, bool masked, ops::Stream& stream) const;
   // i32[rows of the step], on the device; -1 = failed. At least one element.
-  tensor::Tensor tokens() const { return results_.tokens.device; }
+  tensor::Tensor tokens() const { return results().tokens.device; }
   // Enqueues the copy of the results; synchronize, then read them with result().
   void fetch(ops::Stream& stream);
-  Result<core::SampledToken> result(int64_t row) const;
+  Result<core::SampledToken> result(int frame, int64_t row) const;
 
   // Device memory, for the memory plan.
   int64_t num_bytes() const;
@@ -94,14 +117,26 @@ class Sampler {
     Array<uint8_t> failed;
   };
 
+  // What a result is told with, kept because the slot may be another request's when it is read.
+  struct RowInfo {
+    int32_t position = 0, num_top = 0;
+    bool has_mask = false;
+  };
+  struct Frame {
+    Results results;
+    std::vector<RowInfo> rows;
+  };
+
   const Slot& slot_of(const SampleRow& row) const { return slots_[static_cast<size_t>(row.slot)]; }
   bool bans_stops(const SampleRow& row) const;
-  int64_t num_biases(std::span<const SampleRow> rows) const;
   void lay_out(int64_t rows, int64_t biases);
   void fill_row(size_t row_idx, const SampleRow& row);
   void fill_biases(std::span<const SampleRow> rows);
   // u64[end - first_row, words of a row] on the device; null when no row has a mask.
   tensor::Tensor send_masks(int64_t first_row, int64_t end, ops::Stream& stream);
+  void sample_rows(int64_t first_row, const tensor::Tensor& logits, const tensor::Tensor& mask,
+                   ops::Stream& stream) const;
+  const Results& results() const { return frames_[static_cast<size_t>(frame_)].results; }
 
   SamplerConfig config_;
   const ops::Backend& backend_;
@@ -111,8 +146,8 @@ class Sampler {
   std::vector<int32_t> staged_counts_;  // one row on its way to the device
   ops::StagedBuffer parameter_memory_, result_memory_, mask_memory_;
   Parameters parameters_;
-  Results results_;
-  std::vector<SampleRow> rows_;
+  int frame_ = 0;  // of the step that began last
+  std::array<Frame, kNumFrames> frames_;
   std::vector<std::span<const uint64_t>> masks_;  // per row of the step; empty = all tokens
   bool masks_in_use_ = false;  // an earlier sample() of this step may still read mask_memory_
 };

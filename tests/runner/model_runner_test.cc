@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -30,16 +31,25 @@ RunnerConfig small_config() {
           .num_threads = fathom::testing::kNumThreads};
 }
 
-// A runner for the whole suite: the slots are free between tests.
-class DemoRunner : public ::testing::Test {
+// How decodes run: without graphs, with one for each number of requests, and always padded to the largest.
+struct GraphCase {
+  const char* name;
+  std::vector<int> batch_sizes;
+};
+
+// A runner for all tests of a case: the slots are free between tests.
+class DemoRunner : public ::testing::TestWithParam<GraphCase> {
  protected:
-  static void SetUpTestSuite() {
-    runner_ = ModelRunner::create(fast_demo_model(), small_config()).release();
+  void SetUp() override {
+    std::unique_ptr<ModelRunner>& runner = runners_[GetParam().name];
+    if (runner == nullptr) {
+      RunnerConfig config = small_config();
+      config.graph_batch_sizes = GetParam().batch_sizes;
+      runner = ModelRunner::create(fast_demo_model(), config);
+    }
+    runner_ = runner.get();
   }
-  static void TearDownTestSuite() {
-    delete runner_;
-    runner_ = nullptr;
-  }
+  static void TearDownTestSuite() { runners_.clear(); }
   void TearDown() override {
     disarm_failpoints();
     Batch release = next_batch();
@@ -78,13 +88,21 @@ class DemoRunner : public ::testing::Test {
     return tokens;
   }
 
+  static std::map<std::string, std::unique_ptr<ModelRunner>> runners_;
   static ModelRunner* runner_;
   std::vector<int32_t> taken_slots_;
 };
 
+std::map<std::string, std::unique_ptr<ModelRunner>> DemoRunner::runners_;
 ModelRunner* DemoRunner::runner_ = nullptr;
 
-TEST_F(DemoRunner, follows_the_golden_tokens_two_steps_ahead) {
+INSTANTIATE_TEST_SUITE_P(graphs, DemoRunner,
+                         ::testing::Values(GraphCase{"none", {}},
+                                           GraphCase{"each_size", {1, 2, 3, 4}},
+                                           GraphCase{"padded", {4}}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(DemoRunner, follows_the_golden_tokens_two_steps_ahead) {
   const auto golden = load_golden();
   const auto& prompt = golden[0].prompt_ids;
   Batch batch = next_batch();
@@ -105,7 +123,7 @@ TEST_F(DemoRunner, follows_the_golden_tokens_two_steps_ahead) {
 }
 
 // A verification slice names the tokens itself; each query token must predict what a decode predicts there.
-TEST_F(DemoRunner, verifies_several_tokens_as_sequential_decodes_would) {
+TEST_P(DemoRunner, verifies_several_tokens_as_sequential_decodes_would) {
   const auto golden = load_golden();
   const auto& prompt = golden[6].prompt_ids;
   const auto& tokens = golden[6].greedy_ids;
@@ -141,7 +159,7 @@ TEST_F(DemoRunner, verifies_several_tokens_as_sequential_decodes_would) {
   EXPECT_EQ(run(decode).slices.at(0).tokens.at(0).token, tokens.at(8));
 }
 
-TEST_F(DemoRunner, verifies_a_tree_as_its_paths_and_a_stranger_beside_it) {
+TEST_P(DemoRunner, verifies_a_tree_as_its_paths_and_a_stranger_beside_it) {
   const auto golden = load_golden();
   const auto& prompt = golden[6].prompt_ids;
   const auto& tokens = golden[6].greedy_ids;
@@ -187,7 +205,7 @@ TEST_F(DemoRunner, verifies_a_tree_as_its_paths_and_a_stranger_beside_it) {
   EXPECT_EQ(result.slices.at(1).tokens.at(0).token, golden[3].greedy_ids.at(0));
 }
 
-TEST_F(DemoRunner, returns_the_golden_prompt_logprobs_for_any_chunks) {
+TEST_P(DemoRunner, returns_the_golden_prompt_logprobs_for_any_chunks) {
   const auto golden = load_golden();
   core::SamplingParams params = greedy(1);
   params.return_prompt_logprobs = true;
@@ -219,7 +237,7 @@ TEST_F(DemoRunner, returns_the_golden_prompt_logprobs_for_any_chunks) {
   }
 }
 
-TEST_F(DemoRunner, fails_only_the_slice_whose_logits_are_not_finite) {
+TEST_P(DemoRunner, fails_only_the_slice_whose_logits_are_not_finite) {
   const auto golden = load_golden();
   Batch batch = next_batch();
   for (const int32_t slot : {0, 1}) {
@@ -244,7 +262,7 @@ TEST_F(DemoRunner, fails_only_the_slice_whose_logits_are_not_finite) {
   EXPECT_EQ(next.slices.at(fine).tokens.at(0).token, golden[fine].greedy_ids.at(1));
 }
 
-TEST_F(DemoRunner, continues_a_retracted_sequence_with_its_counts_and_bans) {
+TEST_P(DemoRunner, continues_a_retracted_sequence_with_its_counts_and_bans) {
   const auto golden = load_golden();
   const auto& prompt = golden[1].prompt_ids;
   core::SamplingParams params = greedy(12);
@@ -268,7 +286,7 @@ TEST_F(DemoRunner, continues_a_retracted_sequence_with_its_counts_and_bans) {
   EXPECT_EQ(rest, std::vector<int32_t>(whole.begin() + 5, whole.end()));
 }
 
-TEST_F(DemoRunner, biases_and_penalises_what_it_was_asked_to) {
+TEST_P(DemoRunner, biases_and_penalises_what_it_was_asked_to) {
   const auto golden = load_golden();
   const auto& prompt = golden[0].prompt_ids;
   const int32_t usual = golden[0].greedy_ids[0];
@@ -297,7 +315,7 @@ std::vector<uint64_t> mask_of(const std::vector<int32_t>& allowed) {
   return words;
 }
 
-TEST_F(DemoRunner, follows_late_masks_and_leaves_the_others_alone) {
+TEST_P(DemoRunner, follows_late_masks_and_leaves_the_others_alone) {
   const auto golden = load_golden();
   Batch batch = next_batch();
   for (const int32_t slot : {0, 1, 2}) {
@@ -330,7 +348,7 @@ TEST_F(DemoRunner, follows_late_masks_and_leaves_the_others_alone) {
   EXPECT_EQ(second.slices.at(2).tokens.at(0).token, 77);
 }
 
-TEST_F(DemoRunner, masks_every_row_of_a_verification_and_no_prompt_logprob) {
+TEST_P(DemoRunner, masks_every_row_of_a_verification_and_no_prompt_logprob) {
   const auto golden = load_golden();
   const auto& prompt = golden[6].prompt_ids;
   core::SamplingParams params = greedy(8);
@@ -357,7 +375,7 @@ TEST_F(DemoRunner, masks_every_row_of_a_verification_and_no_prompt_logprob) {
   EXPECT_EQ(slice.prompt_logprobs[0].token, prompt[1]);
 }
 
-TEST_F(DemoRunner, fails_only_the_slice_whose_mask_leaves_no_token) {
+TEST_P(DemoRunner, fails_only_the_slice_whose_mask_leaves_no_token) {
   const auto golden = load_golden();
   Batch batch = next_batch();
   for (const int32_t slot : {0, 1}) {
@@ -376,7 +394,7 @@ TEST_F(DemoRunner, fails_only_the_slice_whose_mask_leaves_no_token) {
 }
 
 // A prefix that another slot computed, at every edge of its blocks and up to all but one token.
-TEST_F(DemoRunner, continues_from_blocks_that_another_slot_computed) {
+TEST_P(DemoRunner, continues_from_blocks_that_another_slot_computed) {
   std::vector<int32_t> text;
   for (const auto& golden : load_golden()) {
     text.insert(text.end(), golden.prompt_ids.begin(), golden.prompt_ids.end());

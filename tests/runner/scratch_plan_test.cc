@@ -172,8 +172,10 @@ void run_all(StepExecutor& executor, const model::Model& model, const StepExecut
   executor.set_kv(model::KvStorage::allocate(
       model.kv_groups().at(0), config.max_slots * blocks_of(config), model.backend()));
   MaskMailbox no_masks;
-  for (const Batch& batch : batches)
-    EXPECT_EQ(executor.run(batch, no_masks).slices.size(), batch.slices.size());
+  for (const Batch& batch : batches) {
+    executor.enqueue(batch, no_masks, 0);
+    EXPECT_EQ(executor.collect(0).slices.size(), batch.slices.size());
+  }
 }
 
 TEST_P(ScratchPlan, is_what_the_largest_steps_use_and_no_step_grows_it) {

@@ -46,7 +46,7 @@ class SamplerTest : public ::testing::Test {
   std::vector<Result<core::SampledToken>> sample(const std::vector<SampleRow>& rows,
                                                  std::vector<std::vector<float>> logits,
                                                  size_t piece = 100) {
-    sampler_.begin_step(rows, *stream_);
+    sampler_.begin_step(rows, {}, *stream_);
     for (const auto& [row, mask] : masks_) sampler_.set_mask(row, {&mask, 1});
     for (size_t begin = 0; begin < rows.size(); begin += piece) {
       std::vector<float> values;
@@ -62,7 +62,7 @@ class SamplerTest : public ::testing::Test {
     stream_->synchronize();
     std::vector<Result<core::SampledToken>> results;
     for (size_t i = 0; i < rows.size(); ++i)
-      results.push_back(sampler_.result(static_cast<int64_t>(i)));
+      results.push_back(sampler_.result(0, static_cast<int64_t>(i)));
     return results;
   }
 
@@ -248,13 +248,13 @@ TEST_F(SamplerTest, grows_for_more_biases_than_usual) {
     params.logit_bias.emplace_back(token, token == 4321 ? 1.0f : -1.0f);
   sampler.admit({.slot = 0, .prompt = {0}, .sampling = params}, *stream_);
   const std::vector<SampleRow> rows = {{.slot = 0, .position = 1}, {.slot = 0, .position = 2}};
-  sampler.begin_step(rows, *stream_);
+  sampler.begin_step(rows, {}, *stream_);
   std::vector<float> logits(2 * kLarge, 0.5f);
   sampler.sample(0, tensor::Tensor::contiguous(logits.data(), tensor::DType::kF32, {2, kLarge}),
                  *stream_);
   sampler.fetch(*stream_);
-  EXPECT_EQ(sampler.result(0)->token, 4321);
-  EXPECT_EQ(sampler.result(1)->token, 4321);
+  EXPECT_EQ(sampler.result(0, 0)->token, 4321);
+  EXPECT_EQ(sampler.result(0, 1)->token, 4321);
 }
 
 }  // namespace
