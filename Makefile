@@ -36,7 +36,7 @@ TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
 
 configure = @mkdir -p build/$(1) && [ -w build/$(1) ] || { echo "$$(id -un) cannot write to $(CURDIR)/build/$(1)"; exit 1; }; \
 	[ -e build/$(1)/build.ninja ] || echo "Configuring build/$(1)"; \
-	cmake --preset $(1) --log-level=WARNING >/dev/null
+	cmake --preset $(1) --log-level=NOTICE >/dev/null
 
 .PHONY: all build serve test check sanitize asan tsan fuzz clean packages test-packages check-packages
 .PHONY: build-test build-asan build-tsan

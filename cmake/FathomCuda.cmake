@@ -1,15 +1,33 @@
-# The CUDA toolkit, only with the preset `cuda`: finds nvcc and has CMake compile a test program with it for
-# CMAKE_CUDA_ARCHITECTURES. Everything else builds as in the preset `release`.
+# The CUDA toolkit: finds nvcc where FATHOM_CUDA is ON or AUTO and sets FATHOM_HAS_CUDA. With AUTO a machine without
+# nvcc builds everything but the CUDA backend.
 
+set(FATHOM_HAS_CUDA OFF)
+if(FATHOM_CUDA STREQUAL "OFF")
+  return()
+endif()
 if(NOT CMAKE_CUDA_COMPILER)
   find_program(FATHOM_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
   if(NOT FATHOM_NVCC)
-    message(FATAL_ERROR "the preset cuda needs the CUDA toolkit: no nvcc on PATH, in CUDA_HOME or in "
-                        "/usr/local/cuda; the preset release needs none")
+    if(FATHOM_CUDA STREQUAL "AUTO")
+      message(NOTICE "Building without the CUDA backend: no nvcc on PATH, in CUDA_HOME or in /usr/local/cuda")
+      return()
+    endif()
+    message(FATAL_ERROR "FATHOM_CUDA is ON and there is no nvcc on PATH, in CUDA_HOME or in /usr/local/cuda")
   endif()
   set(CMAKE_CUDA_COMPILER "${FATHOM_NVCC}" CACHE FILEPATH "CUDA compiler")
 endif()
+# Kernels are for Hopper alone, and its own instructions need the target with an a. No PTX: no other GPU runs it.
+set(CMAKE_CUDA_ARCHITECTURES "90a-real")
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
+# CMake 3.25 does not know that nvcc has C++20.
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
 set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for sm_${CMAKE_CUDA_ARCHITECTURES}")
+if(FATHOM_CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${FATHOM_CCACHE}")
+endif()
+set(FATHOM_HAS_CUDA ON)
+message(NOTICE "Building the CUDA backend with CUDA ${CMAKE_CUDA_COMPILER_VERSION}")

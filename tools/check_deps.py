@@ -24,6 +24,8 @@ THIRD_PARTY = {
     "gtest/": {"tests"},
     "gmock/": {"tests"},
     "benchmark/": {"bench"},
+    "cuda": {"cuda"},
+    "vector_types": {"cuda"},
 }
 # System headers that are not the C++ standard library's: POSIX, Linux, and vector intrinsics.
 SYSTEM = re.compile(

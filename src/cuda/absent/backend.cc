@@ -1,0 +1,28 @@
+// Instead of the CUDA backend, where the program is built without the CUDA toolkit.
+
+#include "cuda/backend.h"
+
+#include "base/check.h"
+#include "cuda/gemm/large.h"
+
+namespace fathom::cuda {
+
+bool is_built() { return false; }
+
+Presence find_gpu() {
+  return {
+      .usable = false,
+      .why_not =
+          "this program was built without CUDA: install the CUDA toolkit (nvcc) and build again"};
+}
+
+const ops::Backend& backend() { FATHOM_CHECK(false, "this program was built without CUDA"); }
+
+const ops::Backend& batch_invariant_backend() { return backend(); }
+
+bool large_linear(const ops::LinearArgs&, ops::Stream&) { return false; }
+int64_t large_linear_scratch(const ops::LinearArgs&) { return 0; }
+bool large_moe_experts(const ops::MoeExpertsArgs&, ops::Stream&) { return false; }
+int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs&) { return 0; }
+
+}  // namespace fathom::cuda

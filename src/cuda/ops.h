@@ -1,0 +1,50 @@
+#pragma once
+// The operators of the CUDA backend, one folder per family, and the scratch that they need. Contracts:
+// ops/<operator>.h. Shapes were checked at the boundary; activations are bf16.
+//
+//   backend.linear = {cuda::linear, cuda::linear_scratch};
+//
+// Each only enqueues. Thread-safe for distinct streams.
+
+#include "ops/backend.h"
+
+namespace fathom::cuda {
+
+void embedding(const ops::EmbeddingArgs& args, ops::Stream& stream);
+void gather_rows(const ops::GatherRowsArgs& args, ops::Stream& stream);
+void rms_norm(const ops::RmsNormArgs& args, ops::Stream& stream);
+void rms_norm_quantize(const ops::RmsNormQuantizeArgs& args, ops::Stream& stream);
+void silu_mul(const ops::SiluMulArgs& args, ops::Stream& stream);
+void silu_mul_quantize(const ops::SiluMulQuantizeArgs& args, ops::Stream& stream);
+void quantize_fp8(const ops::QuantizeFp8Args& args, ops::Stream& stream);
+
+void linear(const ops::LinearArgs& args, ops::Stream& stream);
+void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream);
+void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream);
+
+void rope_table(const ops::RopeTableArgs& args, ops::Stream& stream);
+void rope(const ops::RopeArgs& args, ops::Stream& stream);
+void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream);
+void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream);
+void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
+void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream);
+void mla_finish(const ops::MlaFinishArgs& args, ops::Stream& stream);
+
+void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
+void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
+
+void sample(const ops::SampleArgs& args, ops::Stream& stream);
+void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream);
+void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream& stream);
+
+int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream);
+int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream);
+int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream& stream);
+int64_t kv_gather_scratch(const ops::KvGatherArgs& args, const ops::Stream& stream);
+int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
+int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream& stream);
+int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream);
+int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream);
+int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream);
+
+}  // namespace fathom::cuda
