@@ -1,0 +1,272 @@
+#pragma once
+// The products of the routed experts, gate and up with SiLU or down, for few tokens an expert. Bound by reading the
+// weights of the experts that have tokens. The inner loop is that of linear/line.cuh.
+//
+// Grid: blocks walk over tasks, (group of tokens of an expert, unit of rows), each over a contiguous range, because a
+// group's lists take two trips to memory; a unit is kBlockWarps / warps tiles of 16 rows, of gate and of up alike.
+// Shared memory: the warps' rings, two buffers of partial sums [warp, token, row], two of a group's pairs. How many
+// tasks there are only the device knows.
+//
+// NOTE: gate_up lets the next kernel start only after its own wait, so everything before gate_up is done when down's
+// blocks begin, and down reads the lists and starts on its weights before it waits.
+
+#include <algorithm>
+
+#include "cuda/experts/experts.h"
+#include "cuda/linear/product.cuh"
+
+namespace fathom::cuda {
+
+// Past the L1 cache, which may hold an older call's list.
+__device__ __forceinline__ ExpertGroup load_group(const ExpertLists& lists, int group) {
+  if (lists.groups == nullptr)
+    return {.expert = __ldcg(lists.ids + group), .first = group, .count = 1};
+  const int* const from = &lists.groups[group].expert;
+  return {.expert = __ldcg(from), .first = __ldcg(from + 1), .count = __ldcg(from + 2)};
+}
+__device__ __forceinline__ int load_pair(const ExpertLists& lists, int i) {
+  return lists.groups == nullptr ? i : __ldcg(lists.pairs + i);
+}
+
+__device__ __forceinline__ float silu(float v) { return v / (1.0f + __expf(-v)); }
+
+template <class W, int NT, bool kAligned, bool kGateUp>
+struct ExpertProduct {
+  static constexpr int MT = kGateUp ? 2 : 1;
+  using Lines = LineStream<W, MT, NT, kAligned>;
+  using Source = typename Lines::Source;
+  static constexpr int kTokens = kTileTokens * NT;
+  static constexpr int kPartials = kBlockWarps * kPartialFloats<MT, NT>;
+  static int shared_bytes(int stages) {
+    return kBlockWarps * stages * Lines::kStage + 2 * (kPartials + kTokens) * 4;
+  }
+
+  const ExpertProductParams& p;
+  char* ring;
+  float* partials;
+  int* pairs;
+  int begin, end, first_task = 0, end_task = 0;
+
+  __device__ __forceinline__ ExpertProduct(const ExpertProductParams& params, char* shared)
+      : p(params) {
+    const int warp = threadIdx.x / 32, mine = warp % p.warps;
+    ring = shared + warp * p.stages * Lines::kStage;
+    partials = reinterpret_cast<float*>(shared + kBlockWarps * p.stages * Lines::kStage);
+    pairs = reinterpret_cast<int*>(partials + 2 * kPartials);
+    begin = mine * p.lines / p.warps;
+    end = (mine + 1) * p.lines / p.warps;
+  }
+
+  // This block's range of tasks.
+  __device__ __forceinline__ void find_tasks() {
+    const ExpertLists& lists = p.lists;
+    const int64_t groups = lists.groups == nullptr ? lists.most_groups : __ldcg(lists.num_groups);
+    first_task = static_cast<int>(blockIdx.x * groups * p.units / gridDim.x);
+    end_task = static_cast<int>((blockIdx.x + int64_t{1}) * groups * p.units / gridDim.x);
+  }
+
+  // A task, its group, and where this lane's part of it begins.
+  struct Task {
+    int task, unit, group_idx;
+    ExpertGroup group;
+    Source from;
+  };
+  __device__ __forceinline__ int first_row(int unit) const {
+    return unit * (kBlockWarps / p.warps) * kTileRows;
+  }
+  // The rows of the unit; those of x are the group's.
+  template <bool kSources>
+  __device__ __forceinline__ void find_rows(Task& at) const {
+    if constexpr (!kSources) return;
+    const int lane = threadIdx.x % 32;
+    const int row = first_row(at.unit) + threadIdx.x / 32 / p.warps * kTileRows;
+    const int64_t row_bytes = int64_t{p.in} * sizeof(W);
+#pragma unroll
+    for (int tile = 0; tile < MT; ++tile) {
+      const char* const weight =
+          p.weight + (int64_t{at.group.expert} * MT + tile) * p.rows * row_bytes;
+      at.from.weight[tile][0] = weight + min(row + lane / 4, p.rows - 1) * row_bytes;
+      at.from.weight[tile][1] = weight + min(row + lane / 4 + 8, p.rows - 1) * row_bytes;
+    }
+    if constexpr (Lines::kScaled) {
+      const int64_t blocks = (int64_t{at.group.expert} * MT + lane) * ((p.rows + 127) / 128);
+      const int block = min(row, p.rows - 1) / 128;
+      at.from.w_scale = lane < MT ? p.w_scale + (blocks + block) * p.lines : nullptr;
+    }
+  }
+  // The group's tokens; goes on to the next group while this one has no expert.
+  template <bool kSources>
+  __device__ __forceinline__ void find_group(Task& at) const {
+    while (at.task < end_task) {
+      at.group = load_group(p.lists, at.group_idx);
+      if (at.group.expert >= 0) break;
+      at.task += p.units - at.unit;
+      at.unit = 0;
+      ++at.group_idx;
+    }
+    if (!kSources || at.task >= end_task) return;
+    const int lane = threadIdx.x % 32;
+    const auto row_of = [&](int token) {
+      return int64_t{load_pair(p.lists, at.group.first + token) / p.pairs_per_row};
+    };
+#pragma unroll
+    for (int column = 0; column < NT; ++column) {
+      const int token = column * kTileTokens + lane / 4;
+      at.from.x[column] = token < at.group.count ? p.x + row_of(token) * p.x_stride_bytes : nullptr;
+    }
+    if constexpr (Lines::kScaled)
+      at.from.x_scale =
+          lane < min(kTokens, at.group.count) ? p.x_scale + row_of(lane) * p.lines : nullptr;
+  }
+  template <bool kSources>
+  __device__ __forceinline__ Task start() const {
+    Task at{.task = first_task,
+            .unit = first_task % p.units,
+            .group_idx = first_task / p.units,
+            .group = {},
+            .from = {}};
+    find_group<kSources>(at);
+    if (at.task < end_task) find_rows<kSources>(at);
+    return at;
+  }
+  template <bool kSources>
+  __device__ __forceinline__ void advance(Task& at) const {
+    ++at.task;
+    if (++at.unit == p.units) {
+      at.unit = 0;
+      ++at.group_idx;
+      find_group<kSources>(at);
+    }
+    if (at.task < end_task) find_rows<kSources>(at);
+  }
+
+  // Walks over the lines of this warp, task after task.
+  struct Cursor {
+    Task at;
+    int line;
+  };
+  __device__ __forceinline__ void next_line(Cursor& cursor) const {
+    if (++cursor.line < end) return;
+    cursor.line = begin;
+    advance<true>(cursor.at);
+  }
+
+  __device__ __forceinline__ void store(int pair, int row, const float* sums, int token,
+                                        int tile_row) const {
+    const int64_t at = int64_t{pair} * p.rows + row;
+    const float value = add_partials<MT, NT>(sums, p.warps, token, tile_row);
+    if constexpr (!kGateUp) {
+      static_cast<float*>(p.out)[at] = value;
+    } else {
+      const float up = add_partials<MT, NT>(sums, p.warps, token, tile_row + kTileRows);
+      const float h = silu(value) * up;
+      if constexpr (Lines::kScaled) {
+        static_cast<float*>(p.out)[at] = h;
+      } else {
+        static_cast<Bf16*>(p.out)[at] = cuda::from_float<Bf16>(h);
+      }
+    }
+  }
+
+  // Both buffers alternate, so that readers of one task meet no writer of the next.
+  __device__ __forceinline__ void finish(const Task& at, const float (&sum)[MT][NT][4],
+                                         int buffer) {
+    float* const mine = partials + buffer * kPartials;
+    int* const group_pairs = pairs + buffer * kTokens;
+    store_partial<MT, NT>(mine + threadIdx.x / 32 * kPartialFloats<MT, NT>, sum);
+    if (static_cast<int>(threadIdx.x) < at.group.count)
+      group_pairs[threadIdx.x] = load_pair(p.lists, at.group.first + static_cast<int>(threadIdx.x));
+    __syncthreads();
+    const int tiles = kBlockWarps / p.warps;
+    for (int i = threadIdx.x; i < tiles * at.group.count * kTileRows; i += kProductThreads) {
+      const int row = i % kTileRows, tile = i / kTileRows % tiles, token = i / kTileRows / tiles;
+      const int out_row = first_row(at.unit) + tile * kTileRows + row;
+      if (out_row >= p.rows) continue;
+      store(group_pairs[token], out_row, mine + tile * p.warps * kPartialFloats<MT, NT>, token,
+            row);
+    }
+  }
+
+  __device__ __forceinline__ void stream() {
+    const int row_bytes = p.in * static_cast<int>(sizeof(W));
+    const int x_bytes = p.in * static_cast<int>(sizeof(typename Lines::X));
+    if constexpr (kGateUp) {
+      wait_for_previous();
+      let_next_start();
+    }
+    find_tasks();
+    Cursor load{.at = start<true>(), .line = begin};
+    {
+      Cursor early = load;
+      for (int stage = 0; stage < p.stages; ++stage) {
+        if (early.at.task < end_task) {
+          Lines::load_weights(ring + stage * Lines::kStage, early.at.from, early.line, row_bytes);
+          next_line(early);
+        }
+        commit_copies();
+      }
+    }
+    if constexpr (!kGateUp) wait_for_previous();
+    for (int stage = 0; stage < p.stages; ++stage) {
+      if (load.at.task < end_task) {
+        Lines::load_activations(ring + stage * Lines::kStage, load.at.from, load.line, x_bytes);
+        next_line(load);
+      }
+      commit_copies();
+    }
+    char* stage = ring;
+    int buffer = 0;
+    for (Task at = start<false>(); at.task < end_task; advance<false>(at), buffer ^= 1) {
+      float sum[MT][NT][4] = {};
+      for (int line = begin; line < end; ++line) {
+        Lines::wait(p.stages);
+        Lines::multiply(stage, sum);
+        if (load.at.task < end_task) {
+          Lines::load_weights(stage, load.at.from, load.line, row_bytes);
+          Lines::load_activations(stage, load.at.from, load.line, x_bytes);
+          next_line(load);
+        }
+        commit_copies();
+        stage = stage == ring + (p.stages - 1) * Lines::kStage ? ring : stage + Lines::kStage;
+      }
+      finish(at, sum, buffer);
+    }
+  }
+};
+
+template <class W, int NT, bool kAligned, bool kGateUp>
+__global__ void __launch_bounds__(kProductThreads, kAligned&& NT == 1 ? 2 : 1)
+    expert_product_kernel(const __grid_constant__ ExpertProductParams p) {
+  extern __shared__ __align__(128) char shared[];
+  if constexpr (!kGateUp) let_next_start();
+  ExpertProduct<W, NT, kAligned, kGateUp>(p, shared).stream();
+}
+
+template <class W, int NT, bool kAligned, bool kGateUp>
+void launch_expert_product(ExpertProductParams p, ops::Stream& stream) {
+  using Kernel = ExpertProduct<W, NT, kAligned, kGateUp>;
+  p.lines = static_cast<int>(num_tiles(p.in, kLineWidth<W>));
+  p.warps = warps_for(p.lines);
+  p.units = static_cast<int>(num_tiles(p.rows, kTileRows * (kBlockWarps / p.warps)));
+  const int64_t tasks = int64_t{p.lists.most_groups} * p.units;
+  const bool one_each = tasks <= num_multiprocessors();
+  p.stages = one_each && NT == 1 ? 4 : 2;
+  constexpr int kMostResident = kAligned && NT == 1 ? 2 : 1;  // registers
+  const int per_multiprocessor =
+      std::clamp((227 << 10) / (Kernel::shared_bytes(p.stages) + 1024), 1, kMostResident);
+  const int64_t resident = int64_t{num_multiprocessors()} * per_multiprocessor;
+  launch(expert_product_kernel<W, NT, kAligned, kGateUp>,
+         {.grid = static_cast<unsigned>(std::min(tasks, resident)),
+          .block = kProductThreads,
+          .shared_bytes = Kernel::shared_bytes(p.stages)},
+         stream, p);
+}
+
+template <class W, bool kGateUp>
+void launch_for_tokens(const ExpertProductParams& p, int group_tokens, ops::Stream& stream) {
+  if (!p.is_aligned) return launch_expert_product<W, 1, false, kGateUp>(p, stream);
+  if (group_tokens <= kTileTokens) return launch_expert_product<W, 1, true, kGateUp>(p, stream);
+  launch_expert_product<W, 4, true, kGateUp>(p, stream);
+}
+
+}  // namespace fathom::cuda

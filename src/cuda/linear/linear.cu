@@ -1,0 +1,144 @@
+#include "ops/linear.h"
+
+#include <algorithm>
+
+#include "cuda/device_arena.h"
+#include "cuda/gemm/large.h"
+#include "cuda/linear/product.h"
+#include "cuda/linear/quantize_rows.h"
+#include "cuda/ops.h"
+#include "ops/head_linear.h"
+
+namespace fathom::cuda {
+namespace {
+
+using tensor::DType, tensor::num_scale_blocks, tensor::Tensor;
+
+struct Scratch {
+  void* q = nullptr;
+  float* scale = nullptr;
+};
+
+bool quantises(const ops::Activation& x, DType weight) {
+  return weight == DType::kF8E4M3 && !x.is_quantised();
+}
+
+// Of rows that are quantised here.
+Scratch carve(const ops::Activation& x, DType weight, DeviceArena& arena) {
+  if (!quantises(x, weight)) return {};
+  return {.q = arena.take<char>(x.dim(0) * x.dim(1)),
+          .scale = arena.take<float>(x.dim(0) * num_scale_blocks(x.dim(1)))};
+}
+
+int64_t scratch_of(const ops::Activation& x, DType weight) {
+  DeviceArena arena;
+  carve(x, weight, arena);
+  return arena.bytes();
+}
+
+bool may_be_large(int64_t tokens, const ops::Stream& stream) {
+  return tokens > kMaxStreamedTokens && !stream.backend().batch_invariant;
+}
+
+ProductPart part_of(const ops::Weight& weight, const Tensor& out) {
+  return {.weight = static_cast<const char*>(weight.data.data()),
+          .w_scale = weight.scale.is_null() ? nullptr : weight.scale.as<float>(),
+          .out = static_cast<char*>(out.data()),
+          .out_stride = out.stride(0),
+          .rows = static_cast<int>(weight.data.dim(0)),
+          .out_is_float = out.dtype() == DType::kF32};
+}
+
+// The rows as the kernels read them, quantised if need be.
+ProductParams params_of(const ops::Activation& x, DType weight, ops::Stream& stream) {
+  const Tensor& values = x.values;
+  ProductParams params;
+  params.tokens = static_cast<int>(x.dim(0));
+  params.in = static_cast<int>(x.dim(1));
+  params.x = static_cast<const char*>(values.data());
+  params.x_stride_bytes = values.stride(0) * tensor::dtype_bytes(values.dtype());
+  if (x.is_quantised()) params.x_scale = x.scale.as<float>();
+  if (!quantises(x, weight)) return params;
+  DeviceArena arena(stream.scratch());
+  const Scratch scratch = carve(x, weight, arena);
+  quantize_rows({.x = values.data(),
+                 .stride = values.stride(0),
+                 .q = scratch.q,
+                 .scale = scratch.scale,
+                 .rows = params.tokens,
+                 .dim = params.in},
+                stream);
+  params.x = static_cast<const char*>(scratch.q);
+  params.x_scale = scratch.scale;
+  params.x_stride_bytes = params.in;
+  return params;
+}
+
+}  // namespace
+
+int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream) {
+  const int64_t mine = scratch_of(args.x, args.weight.data.dtype());
+  const bool large = may_be_large(args.x.dim(0), stream);
+  return large ? std::max(mine, large_linear_scratch(args)) : mine;
+}
+
+void linear(const ops::LinearArgs& args, ops::Stream& stream) {
+  const DType dtype = args.weight.data.dtype();
+  if (args.x.dim(0) == 0 || args.weight.data.dim(0) == 0) return;
+  if (may_be_large(args.x.dim(0), stream) && large_linear(args, stream)) return;
+  ProductParams params = params_of(args.x, dtype, stream);
+  params.a = part_of(args.weight, args.out);
+  params.accumulate = args.accumulate;
+  run_product(dtype, params, stream);
+}
+
+int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream) {
+  return std::max(
+      linear_scratch({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream),
+      linear_scratch({.x = args.x, .weight = args.b.weight, .out = args.b.out}, stream));
+}
+
+void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
+  const bool one_is_empty = args.a.weight.data.dim(0) == 0 || args.b.weight.data.dim(0) == 0;
+  if (one_is_empty || may_be_large(args.x.dim(0), stream)) {
+    cuda::linear({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream);
+    cuda::linear({.x = args.x, .weight = args.b.weight, .out = args.b.out}, stream);
+    return;
+  }
+  if (args.x.dim(0) == 0) return;
+  const DType dtype = args.a.weight.data.dtype();
+  ProductParams params = params_of(args.x, dtype, stream);
+  params.a = part_of(args.a.weight, args.a.out);
+  params.b = part_of(args.b.weight, args.b.out);
+  run_product(dtype, params, stream);
+}
+
+int64_t head_linear_scratch(const ops::HeadLinearArgs&, const ops::Stream&) { return 0; }
+
+void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
+  const DType dtype = args.weight.dtype();
+  if (args.x.dim(0) == 0 || args.x.dim(1) == 0 || args.weight.dim(1) == 0) return;
+  const int64_t x_bytes = tensor::dtype_bytes(args.x.dtype());
+  ProductParams params;
+  params.tokens = static_cast<int>(args.x.dim(0));
+  params.heads = static_cast<int>(args.x.dim(1));
+  params.in = static_cast<int>(args.x.dim(2));
+  params.x = static_cast<const char*>(args.x.data());
+  params.x_stride_bytes = args.x.stride(0) * x_bytes;
+  params.x_head_bytes = args.x.stride(1) * x_bytes;
+  params.a = {.weight = static_cast<const char*>(args.weight.data()),
+              .out = static_cast<char*>(args.out.data()),
+              .weight_head_bytes = args.weight.stride(0) * tensor::dtype_bytes(dtype),
+              .out_stride = args.out.stride(0),
+              .out_head = args.out.stride(1),
+              .rows = static_cast<int>(args.weight.dim(1))};
+  run_product(dtype, params, stream);
+}
+
+void run_product(DType weight, const ProductParams& params, ops::Stream& stream) {
+  if (weight == DType::kF8E4M3) return run_product_f8(params, stream);
+  if (weight == DType::kBf16) return run_product_bf16(params, stream);
+  run_product_f32(params, stream);
+}
+
+}  // namespace fathom::cuda

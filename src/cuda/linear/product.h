@@ -1,0 +1,47 @@
+#pragma once
+// The streaming product kernels: few rows of activations with one or two matrices, or with a matrix per head.
+//
+//   ProductParams params{...};                       // rows and parts; the launcher divides the work
+//   run_product(DType::kBf16, params, stream);
+//
+// Internal to cuda/.
+
+#include <cstdint>
+
+#include "ops/stream.h"
+#include "tensor/dtype.h"
+
+namespace fathom::cuda {
+
+// One matrix, or one per head.
+struct ProductPart {
+  const char* weight = nullptr;    // W[rows, in]; per head weight_head_bytes apart
+  const float* w_scale = nullptr;  // f32[ceil(rows / 128), ceil(in / 128)], f8 only
+  char* out = nullptr;  // bf16|f32[tokens, rows], strided; per head out_head elements apart
+  int64_t weight_head_bytes = 0, out_stride = 0, out_head = 0;
+  int rows = 0;
+  bool out_is_float = false;
+  // Set by the launcher: blocks and warps of a block that share a tile of rows, units of (tiles of rows, tile of tokens), groups of blocks.
+  int group = 1, warps = 1, units = 0, stride = 1;
+};
+
+struct ProductParams {
+  const char* x = nullptr;         // bf16 or, for f8 weights, e4m3[tokens, in]
+  const float* x_scale = nullptr;  // f32[tokens, ceil(in / 128)], f8 only
+  int64_t x_stride_bytes = 0, x_head_bytes = 0;
+  ProductPart a, b;  // b.rows 0: there is none
+  int tokens = 0, in = 0, heads = 1;
+  bool accumulate = false;
+  // Set by the launcher.
+  int blocks_a = 0, token_tiles = 1, lines = 0, stages = 2, cluster = 1;
+};
+
+// REQUIRES: tokens, heads and a.rows are not 0.
+void run_product(tensor::DType weight, const ProductParams& params, ops::Stream& stream);
+
+// One per type of weight, each in a file of its own.
+void run_product_f32(const ProductParams& params, ops::Stream& stream);
+void run_product_bf16(const ProductParams& params, ops::Stream& stream);
+void run_product_f8(const ProductParams& params, ops::Stream& stream);
+
+}  // namespace fathom::cuda

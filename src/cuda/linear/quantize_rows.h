@@ -1,0 +1,26 @@
+#pragma once
+// Rows quantised per 128 channels (ops/quantize_fp8.h) into scratch, for products that were given plain ones.
+//
+//   quantize_rows({.x = x, .stride = stride, .q = q, .scale = scale, .rows = n, .dim = k}, stream);
+//
+// Internal to cuda/.
+
+#include <cstdint>
+
+#include "ops/stream.h"
+
+namespace fathom::cuda {
+
+struct QuantizeRowsParams {
+  const void* x = nullptr;  // bf16[rows, dim], or f32 when x_is_float
+  int64_t stride = 0;       // elements
+  bool x_is_float = false;
+  void* q = nullptr;       // e4m3[rows, dim]
+  float* scale = nullptr;  // f32[rows, ceil(dim / 128)]
+  int64_t rows = 0;
+  int dim = 0;
+};
+
+void quantize_rows(const QuantizeRowsParams& params, ops::Stream& stream);
+
+}  // namespace fathom::cuda
