@@ -231,6 +231,63 @@ TEST_P(MlaAbsorbedTest, a_sequence_does_not_depend_on_the_others) {
   }
 }
 
+// V3 with the heads of one of eight ranks, and with more than a block's.
+constexpr AttentionDims kRankDims{.heads = 16, .rank = 512, .rope = 64, .nope = 128, .v = 128};
+constexpr AttentionDims kManyHeadsDims{.heads = 80, .rank = 512, .rope = 64, .nope = 128, .v = 128};
+
+TEST_P(MlaAbsorbedTest, matches_float64_for_long_sequences_and_many_heads) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+    expect_matches_oracle(
+        {.dims = kRankDims, .sequences = {{1, 1024}, {1, 2100}}, .cache_dtype = dtype, .seed = 8});
+    expect_matches_oracle({.dims = kRankDims,
+                           .sequences = {{4, 1026}, {2, 0}, {3, 70}, {1, 140}},
+                           .cache_dtype = dtype,
+                           .with_tree = true,
+                           .seed = 9});
+    expect_matches_oracle(
+        {.dims = kManyHeadsDims, .sequences = {{1, 150}}, .cache_dtype = dtype, .seed = 10});
+  }
+}
+
+TEST_P(MlaAbsorbedTest, a_long_sequence_does_not_depend_on_the_others) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+    Case c{.dims = kRankDims,
+           .sequences = {{1, 2050}, {1, 1025}, {4, 1100}},
+           .cache_dtype = dtype,
+           .seed = 11};
+    for (int64_t i = 0; i < 34; ++i) c.sequences.push_back({1, 3 + i});
+    const Inputs in = make_inputs(c, act());
+    const std::vector<uint8_t> together = run(c, in, 0, c.sequences.size());
+    std::vector<uint8_t> alone;
+    for (size_t s = 0; s < c.sequences.size(); ++s) {
+      const std::vector<uint8_t> part = run(c, in, s, s + 1);
+      alone.insert(alone.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(together, alone) << tensor::dtype_name(dtype);
+  }
+}
+
+TEST_P(MlaAbsorbedTest, a_nan_row_reaches_only_the_queries_that_see_it) {
+  for (const DType dtype : kCacheTypes) {
+    const Case c{.dims = kRankDims, .sequences = {{3, 70}}, .cache_dtype = dtype, .seed = 12};
+    Inputs in = make_inputs(c, act());
+    HostTensor clean, bad;
+    run(c, in, 0, 1, &clean);
+    const auto block = static_cast<int64_t>(in.block_tables.at(0, 1));
+    const auto row =
+        static_cast<std::ptrdiff_t>((block * kBlockTokens + 69 - 64) * in.format.row_bytes);
+    std::fill_n(in.cache.begin() + row, 8, 0xff);  // NaN in each type
+    run(c, in, 0, 1, &bad);
+    for (int64_t head = 0; head < c.dims.heads; ++head) {
+      for (int64_t i = 0; i < c.dims.rank; ++i) {
+        EXPECT_EQ(bad.at(0, head, i), clean.at(0, head, i));
+        EXPECT_EQ(bad.at(1, head, i), clean.at(1, head, i));
+      }
+      EXPECT_TRUE(std::isnan(bad.at(2, head, 0)));
+    }
+  }
+}
+
 TEST_P(MlaAbsorbedTest, a_plan_of_the_step_changes_no_bit) {
   if (backend().mla_plan.run == nullptr)
     GTEST_SKIP() << GetParam().name << " has no mla_plan; to run it: a backend that has it";

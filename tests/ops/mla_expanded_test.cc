@@ -156,20 +156,32 @@ TEST_P(MlaExpandedTest, no_queries_give_nothing) {
 }
 
 TEST_P(MlaExpandedTest, a_nan_value_reaches_only_the_queries_that_see_it) {
-  Prompt p = make_prompt(kAttentionDims[1], 40, 40, act(), 7);
-  p.kv.at(20, 0, p.dims.nope) = std::nan("");
-  const HostTensor out = run(p, 0, 40, 40, 16).values;
-  for (int64_t query = 0; query < 40; ++query) {
-    EXPECT_EQ(std::isnan(out.at(query, 0, 0)), query >= 20) << query;
-    EXPECT_FALSE(std::isnan(out.at(query, 1, 0))) << query;
-    EXPECT_FALSE(std::isnan(out.at(query, 0, 1))) << query;
+  for (const AttentionDims& dims : {kAttentionDims[0], kAttentionDims[1]}) {
+    Prompt p = make_prompt(dims, 40, 40, act(), 7);
+    const Run clean = run(p, 0, 40, 40, 16);
+    p.kv.at(20, 0, p.dims.nope) = std::nan("");
+    const Run bad = run(p, 0, 40, 40, 16);
+    for (int64_t query = 0; query < 40; ++query) {
+      EXPECT_EQ(std::isnan(bad.values.at(query, 0, 0)), query >= 20) << query;
+      EXPECT_FALSE(std::isnan(bad.values.at(query, 1, 0))) << query;
+      EXPECT_FALSE(std::isnan(bad.values.at(query, 0, 1))) << query;
+    }
+    const auto untouched = static_cast<std::ptrdiff_t>(clean.bytes.size() / 40 * 20);
+    EXPECT_TRUE(
+        std::equal(clean.bytes.begin(), clean.bytes.begin() + untouched, bad.bytes.begin()));
   }
 }
 
 // Sequences of several lengths in one call, their rows side by side, against each alone; tokens of no segment in
 // front of, between and behind them are left as they are.
-TEST_P(MlaExpandedTest, many_sequences_in_one_call_get_the_bits_of_each_alone) {
-  const AttentionDims& d = kAttentionDims[1];
+class ManyMlaExpandedTest : public MlaExpandedTest {
+ protected:
+  void expect_bits_of_each_alone(const AttentionDims& d);
+};
+INSTANTIATE_TEST_SUITE_P(backends, ManyMlaExpandedTest, testing::ValuesIn(tested_backends()),
+                         backend_name);
+
+void ManyMlaExpandedTest::expect_bits_of_each_alone(const AttentionDims& d) {
   struct One {
     int64_t rows, queries;
     bool tree;
@@ -235,6 +247,11 @@ TEST_P(MlaExpandedTest, many_sequences_in_one_call_get_the_bits_of_each_alone) {
               run(prompts[i], 0, prompts[i].queries(), num_rows, num_rows).bytes)
         << "sequence " << i;
   }
+}
+
+TEST_P(ManyMlaExpandedTest, many_sequences_in_one_call_get_the_bits_of_each_alone) {
+  expect_bits_of_each_alone(kAttentionDims[0]);
+  expect_bits_of_each_alone(kAttentionDims[1]);
 }
 
 // Both forms on the same cache rows: W_UK and W_UV move between query, key and value.

@@ -1,0 +1,184 @@
+// Absorbed attention over rows of 512 + 64 values, in bf16 or f8. Memory-bound at 16 heads: a row of 1152 (656)
+// bytes is read once for all heads of a sequence's tokens.
+//
+// A cluster of eight blocks takes 16 or 64 query rows of one sequence (an item) and a chunk of 1024 cache rows at
+// an absolute multiple of 1024, block i of it rows [128 i, 128 (i + 1)), 32 at a time: scores by tensor cores, the
+// inner dimension in four quarters over the warps; softmax in float32; values by tensor cores, 64 columns a warp.
+// Then block i merges columns [64 i, 64 (i + 1)) of all eight, in order of their rows. A cluster goes through its
+// chunks the same way; where an item has several clusters, each leaves its chunks' sums in scratch and the one that
+// comes last merges them, in the same order. So which rows are added when is fixed by their numbers, and a
+// query's bits depend on nothing but what it sees.
+//
+// Grid: 8 * items x clusters of an item. Shared memory: 103 to 108 KB (16 rows, two blocks on a
+// multiprocessor), 213 to 225 KB (64 rows).
+
+#include "cuda/attention/mla_absorbed.h"
+
+#include <algorithm>
+
+#include "cuda/attention/absorbed_merge.cuh"
+#include "cuda/device/pdl.cuh"
+#include "cuda/device_arena.h"
+#include "cuda/launch.cuh"
+#include "cuda/ops.h"
+
+namespace fathom::cuda::absorbed {
+namespace {
+
+template <int kMTiles, bool kIsF8>
+__global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
+    absorbed_kernel(const __grid_constant__ AbsorbedParams p) {
+  using Layout = BlockLayout<kMTiles, kIsF8>;
+  extern __shared__ __align__(128) char shared[];
+  let_next_start();
+  wait_for_previous();
+  const int item = blockIdx.x / kCluster, slice = blockIdx.x % kCluster;
+  const QueryGroup group = find_group(p, item, Layout::kRows);
+  if (group.seq < 0) return;
+  SliceSum<kMTiles> total;
+  total.clear();
+  if (group.kv_len == 0) {  // padding
+    if (blockIdx.y != 0) return;
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m) total.merged[m].sum = 1.0f;
+    return total.write(p, group, slice);
+  }
+  const int num_chunks = (group.end() + kChunkRows - 1) / kChunkRows;
+  const int clusters = min(static_cast<int>(gridDim.y), num_chunks);
+  if (static_cast<int>(blockIdx.y) >= clusters) return;
+  for (int chunk = blockIdx.y; chunk < num_chunks; chunk += clusters) {
+    const int first_row = chunk * kChunkRows + slice * kSplitRows;
+    if (first_row < group.end()) {
+      begin_split<Layout>(p, group, first_row, chunk == static_cast<int>(blockIdx.y), shared);
+      attend_split<kMTiles, kIsF8>(p, group, first_row, shared);
+    } else if (threadIdx.x < Layout::kRows) {
+      reinterpret_cast<float2*>(shared + Layout::kStats)[threadIdx.x] = {minus_infinity(), 0.0f};
+    }
+    cluster_arrive();
+    cluster_wait();
+    SliceSum<kMTiles> sum;
+    sum.clear();
+    merge_splits<kMTiles, Layout>(slice, shared, sum);
+    cluster_arrive();
+    if (clusters == 1) {
+#pragma unroll
+      for (int m = 0; m < kMTiles; ++m) total.add(m, sum.stats(m), sum.vector(m));
+    } else {
+      SharedItem<kMTiles>::store(p, item, chunk, slice, sum);
+    }
+    cluster_wait();  // nobody reads this block's shared memory any more
+  }
+  if (clusters > 1) {
+    auto* const flag = reinterpret_cast<uint32_t*>(shared + Layout::kFactors);
+    if (!SharedItem<kMTiles>::is_last(p, item, slice, clusters, flag)) return;
+    SharedItem<kMTiles>::merge_all(p, item, num_chunks, slice, total);
+  }
+  total.write(p, group, slice);
+}
+
+// How a call is laid out over the grid, by its shapes alone.
+struct Plan {
+  int m_tiles = 1, group_tokens = 1, head_groups = 1;
+  int64_t items = 0, clusters = 1, max_chunks = 0;
+};
+
+constexpr int64_t kSharedRows =
+    512;  // query rows of the largest call that has several clusters for an item
+
+Plan make_plan(const ops::MlaAbsorbedArgs& args) {
+  const int64_t tokens = args.out.dim(0), heads = args.out.dim(1), seqs = args.kv_len.dim(0);
+  Plan plan;
+  const int64_t max_rows = args.block_tables.dim(1) * args.cache.block_tokens();
+  plan.max_chunks = std::max<int64_t>(1, (max_rows + kChunkRows - 1) / kChunkRows);
+  if (tokens == 0 || seqs == 0) return plan;
+  const int64_t tokens_each = (tokens + seqs - 1) / seqs;
+  plan.m_tiles = heads * tokens_each > 16 ? 4 : 1;
+  const int64_t rows = 16 * plan.m_tiles;
+  plan.group_tokens = static_cast<int>(std::max<int64_t>(1, rows / heads));
+  plan.head_groups = static_cast<int>(plan.group_tokens > 1 ? 1 : (heads + rows - 1) / rows);
+  plan.items = plan.group_tokens > 1 ? (tokens + seqs * (plan.group_tokens - 1)) / plan.group_tokens
+                                     : tokens * plan.head_groups;
+  // Blocks that fit on the device at once, in clusters.
+  const int64_t room = (plan.m_tiles == 1 ? 2 : 1) * num_multiprocessors() / kCluster;
+  if (plan.items * rows <= kSharedRows)
+    plan.clusters = std::clamp<int64_t>(room / plan.items, 1, plan.max_chunks);
+  return plan;
+}
+
+// Of kSharedRows query rows at most; every item has 16 or 64, some of which may be nobody's.
+int64_t shared_rows(const ops::MlaAbsorbedArgs& args) {
+  const int64_t rows = args.out.dim(0) * args.out.dim(1) * 4 + args.kv_len.dim(0) * 64;
+  return std::min((rows + 63) / 64 * 64, kSharedRows);
+}
+
+void carve(const ops::MlaAbsorbedArgs& args, DeviceArena& arena, AbsorbedParams& p) {
+  const int64_t max_chunks = make_plan(args).max_chunks, rows = shared_rows(args);
+  p.values = arena.take<float>(rows * max_chunks * kLatent);
+  p.stats = arena.take<float2>(rows * max_chunks * kCluster);
+}
+
+template <int kMTiles, bool kIsF8>
+void start(const AbsorbedParams& p, const Plan& plan, ops::Stream& stream) {
+  launch(absorbed_kernel<kMTiles, kIsF8>,
+         {.grid = dim3(static_cast<unsigned>(plan.items * kCluster),
+                       static_cast<unsigned>(plan.clusters)),
+          .block = kThreads,
+          .shared_bytes = BlockLayout<kMTiles, kIsF8>::kBytes,
+          .cluster = kCluster},
+         stream, p);
+}
+
+bool is_aligned(const void* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+}  // namespace
+
+bool can_run(const ops::MlaAbsorbedArgs& args) {
+  const ops::KvFormat& format = args.cache.format;
+  return format.latent_dim == kLatent && format.rope_dim == kRope &&
+         format.latent != tensor::DType::kF32 && is_aligned(args.cache.rows.data(), 16) &&
+         is_aligned(args.q_latent.data(), 16) && is_aligned(args.out.data(), 8);
+}
+
+int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args) {
+  DeviceArena arena;
+  AbsorbedParams p{};
+  carve(args, arena, p);
+  return arena.bytes();
+}
+
+void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
+  const Plan plan = make_plan(args);
+  AbsorbedParams p{};
+  p.q_latent = args.q_latent.as<Bf16>();
+  p.q_rope = args.q_rope.as<Bf16>();
+  p.q_rope_token_stride = args.q_rope.stride(0);
+  p.q_rope_head_stride = args.q_rope.stride(1);
+  p.q_rope_is_aligned =
+      is_aligned(p.q_rope, 16) && p.q_rope_token_stride % 8 == 0 && p.q_rope_head_stride % 8 == 0;
+  p.cache = kv_layout(args.cache);
+  p.block_tables = args.block_tables.as<int32_t>();
+  p.max_blocks = args.block_tables.dim(1);
+  p.block_tokens = static_cast<int>(args.cache.block_tokens());
+  p.query_start = args.query_start.as<int32_t>();
+  p.kv_len = args.kv_len.as<int32_t>();
+  p.tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.as<uint64_t>();
+  p.tokens = static_cast<int>(args.out.dim(0));
+  p.seqs = static_cast<int>(args.kv_len.dim(0));
+  p.heads = static_cast<int>(args.out.dim(1));
+  p.scale = args.scale * kLog2E;
+  p.out = args.out.as<Bf16>();
+  p.group_tokens = plan.group_tokens;
+  p.head_groups = plan.head_groups;
+  p.max_chunks = static_cast<int>(plan.max_chunks);
+  p.tickets = CudaStream::of(stream).tickets();
+  DeviceArena arena(stream.scratch());
+  carve(args, arena, p);
+  const bool is_f8 = args.cache.format.latent == tensor::DType::kF8E4M3;
+  if (plan.m_tiles == 1)
+    return is_f8 ? start<1, true>(p, plan, stream) : start<1, false>(p, plan, stream);
+  is_f8 ? start<4, true>(p, plan, stream) : start<4, false>(p, plan, stream);
+}
+
+}  // namespace fathom::cuda::absorbed

@@ -1,0 +1,71 @@
+#pragma once
+// What the two kernels of expanded attention share: one for V3's heads of 128 + 64 and 128 values, one for any.
+//
+// Between calls a query's state is its maximum score in units of log2, the sum of its weights and its weighted
+// values. Rows are taken 64 (128) at a time from a segment's first one on, so what a query gets depends on where
+// segments begin but not on who else is in the call. Internal to cuda/attention/.
+
+#include "cuda/device/convert.cuh"
+#include "ops/mla.h"
+
+namespace fathom::cuda {
+
+inline constexpr int kMaxExpandedSegments = 40;
+
+struct ExpandedParams {
+  const Bf16* q;       // [tokens, heads, nope + rope]
+  const Bf16* kv;      // [rows, heads, nope + v]
+  const Bf16* k_rope;  // [rows, rope]
+  const uint64_t* tree_mask;
+  float* state_max;  // [tokens, heads]
+  float* state_sum;
+  float* state_acc;  // [tokens, heads, v]
+  int heads, nope, rope, v;
+  float scale;  // times log2(e)
+  int num_segments;
+  int tile_end[kMaxExpandedSegments];  // of the segments' query tiles, numbered through
+  ops::ExpandedSegment segments[kMaxExpandedSegments];
+};
+
+// Of one block: its segment, and its queries among the segment's.
+struct ExpandedBlock {
+  const ops::ExpandedSegment* segment;
+  int first_query;
+
+  // A key, counted from the segment's first, and one past the last that query i of the segment may see.
+  __device__ int end(int query) const {
+    const int64_t rows = segment->num_rows;
+    if (segment->has_tree_mask) return static_cast<int>(rows);
+    const int64_t own = segment->query_begin + query + 1 - segment->row_begin;
+    return static_cast<int>(own < 0 ? 0 : own < rows ? own : rows);
+  }
+  // One past the last key that all queries from `query` on see.
+  __device__ int full_end(int query) const {
+    if (!segment->has_tree_mask) return end(query);
+    const int64_t shared = segment->query_begin - segment->row_begin;
+    return static_cast<int>(shared < 0                   ? 0
+                            : shared < segment->num_rows ? shared
+                                                         : segment->num_rows);
+  }
+  __device__ bool is_visible(int query, uint64_t mask, int key) const {
+    const int64_t j = segment->row_begin + key - segment->query_begin;
+    if (!segment->has_tree_mask) return j <= query;
+    return j < 0 || j == query || (j < 64 && ((mask >> j) & 1) != 0);
+  }
+};
+
+__device__ __forceinline__ ExpandedBlock find_block(const ExpandedParams& p, int tile,
+                                                    int tile_queries) {
+  int segment = 0;
+  while (tile >= p.tile_end[segment]) ++segment;
+  const int first = segment == 0 ? 0 : p.tile_end[segment - 1];
+  return {&p.segments[segment], (tile - first) * tile_queries};
+}
+
+bool has_fast_expanded(const ops::MlaExpandedArgs& args);
+constexpr int kFastExpandedQueries = 128;
+// Segments and their tiles are filled in.
+void fast_expanded(const ExpandedParams& p, ops::Stream& stream);
+void generic_expanded(const ExpandedParams& p, ops::Stream& stream);
+
+}  // namespace fathom::cuda

@@ -1,0 +1,179 @@
+// Expanded attention for heads of any size (one block for a head of a query, 128 keys at a time; every key is read
+// by each query), the choice between it and the fast kernel, and mla_finish.
+//
+// Grid: queries x heads. Shared memory: the query as float32.
+
+#include <algorithm>
+
+#include "cuda/attention/mla_expanded.cuh"
+#include "cuda/attention/softmax.cuh"
+#include "cuda/device/pdl.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/ops.h"
+
+namespace fathom::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+__device__ float score_of(const ExpandedParams& p, const float* query, const Bf16* nope,
+                          const Bf16* rope) {
+  float sum = 0.0f;
+  for (int i = 0; i < p.nope; ++i) sum = __fmaf_rn(query[i], cuda::to_float(nope[i]), sum);
+  for (int i = 0; i < p.rope; ++i) sum = __fmaf_rn(query[p.nope + i], cuda::to_float(rope[i]), sum);
+  return sum * p.scale;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    expanded_kernel(const __grid_constant__ ExpandedParams p) {
+  extern __shared__ float query[];
+  __shared__ float weights[kThreads], reduced[kThreads / 32];
+  let_next_start();
+  wait_for_previous();
+  const ExpandedBlock block = find_block(p, blockIdx.x, 1);
+  const ops::ExpandedSegment& segment = *block.segment;
+  const int64_t at = (segment.token_begin + block.first_query) * p.heads + blockIdx.y;
+  const int dim = p.nope + p.rope, end = block.end(block.first_query);
+  const uint64_t mask =
+      segment.has_tree_mask ? p.tree_mask[segment.token_begin + block.first_query] : 0;
+  float max = segment.first ? minus_infinity() : p.state_max[at];
+  float sum = segment.first ? 0.0f : p.state_sum[at];
+  float* const acc = p.state_acc + at * p.v;
+  for (int i = threadIdx.x; i < p.v && segment.first; i += kThreads) acc[i] = 0.0f;
+  for (int i = threadIdx.x; i < dim; i += kThreads) query[i] = cuda::to_float(p.q[at * dim + i]);
+  __syncthreads();
+  for (int first = 0; first < end; first += kThreads) {
+    const int key = first + static_cast<int>(threadIdx.x);
+    const int64_t row = segment.buffer_begin + key;
+    const bool visible = key < end && block.is_visible(block.first_query, mask, key);
+    const float score =
+        visible ? score_of(p, query, p.kv + (row * p.heads + blockIdx.y) * (p.nope + p.v),
+                           p.k_rope + row * p.rope)
+                : minus_infinity();
+    const float new_max = fmaxf(max, block_max<kThreads>(score, reduced));
+    const float factor = exp2_fast(max - finite_max(new_max));
+    const float weight = exp2_fast(score - finite_max(new_max));
+    max = new_max;
+    weights[threadIdx.x] = weight;
+    sum = __fmaf_rn(sum, factor, block_sum<kThreads>(weight, reduced));
+    const int keys = min(kThreads, end - first);
+    for (int i = threadIdx.x; i < p.v; i += kThreads) {
+      float value = acc[i] * factor;
+      for (int j = 0; j < keys; ++j) {
+        if (weights[j] == 0.0f) continue;  // hidden: may be anything
+        const int64_t from = (segment.buffer_begin + first + j) * p.heads + blockIdx.y;
+        value =
+            __fmaf_rn(weights[j], cuda::to_float(p.kv[from * (p.nope + p.v) + p.nope + i]), value);
+      }
+      acc[i] = value;
+    }
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) {
+    p.state_max[at] = max;
+    p.state_sum[at] = sum;
+  }
+}
+
+struct FinishParams {
+  const float* sum;
+  const float* acc;
+  Bf16* out;
+  int64_t count;
+  int v;
+};
+
+// One thread a value.
+__global__ void __launch_bounds__(kThreads) finish_kernel(const FinishParams p) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < p.count) p.out[i] = from_float<Bf16>(p.acc[i] / p.sum[i / p.v]);
+}
+
+constexpr int kVectors = 4;  // a thread's, under way together
+
+// Four vectors of four values a thread, where a row holds a multiple of four and 32 bits count them.
+__global__ void __launch_bounds__(kThreads) finish_vectors_kernel(const FinishParams p) {
+  let_next_start();
+  wait_for_previous();
+  const uint32_t first = (blockIdx.x * kVectors * kThreads + threadIdx.x) * 4;
+  float4 acc[kVectors];
+  float sum[kVectors];
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    const uint32_t i = min(first + j * kThreads * 4, static_cast<uint32_t>(p.count) - 4);
+    acc[j] = *reinterpret_cast<const float4*>(p.acc + i);
+    sum[j] = p.sum[i / static_cast<uint32_t>(p.v)];
+  }
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    const uint32_t i = first + j * kThreads * 4;
+    if (i >= p.count) return;
+    *reinterpret_cast<uint2*>(p.out + i) = {floats_to_bf16x2(acc[j].x / sum[j], acc[j].y / sum[j]),
+                                            floats_to_bf16x2(acc[j].z / sum[j], acc[j].w / sum[j])};
+  }
+}
+
+ExpandedParams common_params(const ops::MlaExpandedArgs& args) {
+  ExpandedParams p{};
+  p.q = args.q.as<Bf16>();
+  p.kv = args.kv.as<Bf16>();
+  p.k_rope = args.k_rope.as<Bf16>();
+  p.tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.as<uint64_t>();
+  p.state_max = args.state_max.as<float>();
+  p.state_sum = args.state_sum.as<float>();
+  p.state_acc = args.state_acc.as<float>();
+  p.heads = static_cast<int>(args.q.dim(1));
+  p.rope = static_cast<int>(args.k_rope.dim(1));
+  p.nope = static_cast<int>(args.q.dim(2)) - p.rope;
+  p.v = static_cast<int>(args.state_acc.dim(2));
+  p.scale = args.scale * kLog2E;
+  return p;
+}
+
+}  // namespace
+
+void generic_expanded(const ExpandedParams& p, ops::Stream& stream) {
+  launch(expanded_kernel,
+         {.grid = dim3(static_cast<unsigned>(p.tile_end[p.num_segments - 1]),
+                       static_cast<unsigned>(p.heads)),
+          .block = kThreads,
+          .shared_bytes = (p.nope + p.rope) * int{sizeof(float)}},
+         stream, p);
+}
+
+void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
+  ExpandedParams p = common_params(args);
+  const bool fast = has_fast_expanded(args);
+  const int tile_queries = fast ? kFastExpandedQueries : 1;
+  for (size_t first = 0; first < args.segments.size(); first += kMaxExpandedSegments) {
+    const auto segments = args.segments.subspan(
+        first, std::min<size_t>(kMaxExpandedSegments, args.segments.size() - first));
+    p.num_segments = static_cast<int>(segments.size());
+    int tiles = 0;
+    for (size_t i = 0; i < segments.size(); ++i) {
+      tiles += static_cast<int>(num_tiles(segments[i].num_tokens, tile_queries));
+      p.tile_end[i] = tiles;
+      p.segments[i] = segments[i];
+    }
+    if (tiles > 0) fast ? fast_expanded(p, stream) : generic_expanded(p, stream);
+  }
+}
+
+void mla_finish(const ops::MlaFinishArgs& args, ops::Stream& stream) {
+  const FinishParams p{.sum = args.state_sum.as<float>(),
+                       .acc = args.state_acc.as<float>(),
+                       .out = args.out.as<Bf16>(),
+                       .count = args.out.num_elements(),
+                       .v = static_cast<int>(args.out.dim(2))};
+  const bool in_vectors = p.v % 4 == 0 && p.count < int64_t{1} << 31 &&
+                          reinterpret_cast<uintptr_t>(p.acc) % 16 == 0 &&
+                          reinterpret_cast<uintptr_t>(p.out) % 8 == 0;
+  const int64_t values_each = in_vectors ? kVectors * 4 : 1;
+  launch(in_vectors ? finish_vectors_kernel : finish_kernel,
+         {.grid = num_tiles(p.count, values_each * kThreads), .block = kThreads}, stream, p);
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,98 @@
+// rope_table and rope. Both are bound by the launch at decode: a few kilobytes.
+
+#include "ops/rope.h"
+
+#include "cuda/device/convert.cuh"
+#include "cuda/device/pdl.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/ops.h"
+
+namespace fathom::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct TableParams {
+  const int32_t* positions;  // [tokens], strided
+  const float* inv_freq;     // [pairs], strided
+  float* table;              // [tokens, 2 * pairs]
+  int64_t positions_stride, inv_freq_stride;
+  int64_t tokens, pairs;
+  float magnitude;
+};
+
+// One thread per pair. cosf and sinf reduce their argument in full: angles reach 10^5.
+__global__ void __launch_bounds__(kThreads) rope_table_kernel(const TableParams p) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= p.tokens * p.pairs) return;
+  const int64_t token = i / p.pairs, pair = i % p.pairs;
+  const auto position = static_cast<float>(p.positions[token * p.positions_stride]);
+  const float angle = __fmul_rn(position, p.inv_freq[pair * p.inv_freq_stride]);
+  float sine, cosine;
+  sincosf(angle, &sine, &cosine);
+  float* const row = p.table + token * 2 * p.pairs;
+  row[pair] = cosine * p.magnitude;
+  row[p.pairs + pair] = sine * p.magnitude;
+}
+
+struct RopeParams {
+  Bf16* x;             // [tokens, heads, 2 * pairs], strided
+  const float* table;  // [tokens, 2 * pairs]
+  int64_t token_stride, head_stride;
+  int heads, pairs;
+  bool is_paired;  // a pair is one word
+};
+
+// One block a token, one thread per pair of a head.
+__global__ void __launch_bounds__(kThreads) rope_kernel(const RopeParams p) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t token = blockIdx.x;
+  const float* const table = p.table + token * 2 * p.pairs;
+  for (int i = threadIdx.x; i < p.heads * p.pairs; i += kThreads) {
+    const int head = i / p.pairs, pair = i - head * p.pairs;
+    const float cosine = table[pair], sine = table[p.pairs + pair];
+    Bf16* const x = p.x + token * p.token_stride + head * p.head_stride + 2 * pair;
+    const uint32_t both =
+        p.is_paired ? *reinterpret_cast<const uint32_t*>(x) : x[0].bits | uint32_t{x[1].bits} << 16;
+    const float a = bf16x2_low(both), b = bf16x2_high(both);
+    const uint32_t out = floats_to_bf16x2(a * cosine - b * sine, b * cosine + a * sine);
+    if (p.is_paired) {
+      *reinterpret_cast<uint32_t*>(x) = out;
+    } else {
+      x[0].bits = static_cast<uint16_t>(out);
+      x[1].bits = static_cast<uint16_t>(out >> 16);
+    }
+  }
+}
+
+}  // namespace
+
+void rope_table(const ops::RopeTableArgs& args, ops::Stream& stream) {
+  const TableParams p{.positions = args.positions.as<int32_t>(),
+                      .inv_freq = args.inv_freq.as<float>(),
+                      .table = args.table.as<float>(),
+                      .positions_stride = args.positions.stride(0),
+                      .inv_freq_stride = args.inv_freq.stride(0),
+                      .tokens = args.positions.dim(0),
+                      .pairs = args.inv_freq.dim(0),
+                      .magnitude = args.magnitude};
+  launch(rope_table_kernel, {.grid = num_tiles(p.tokens * p.pairs, kThreads), .block = kThreads},
+         stream, p);
+}
+
+void rope(const ops::RopeArgs& args, ops::Stream& stream) {
+  const RopeParams p{.x = args.x.as<Bf16>(),
+                     .table = args.table.as<float>(),
+                     .token_stride = args.x.stride(0),
+                     .head_stride = args.x.stride(1),
+                     .heads = static_cast<int>(args.x.dim(1)),
+                     .pairs = static_cast<int>(args.x.dim(2) / 2),
+                     .is_paired = reinterpret_cast<uintptr_t>(args.x.data()) % 4 == 0 &&
+                                  args.x.stride(0) % 2 == 0 && args.x.stride(1) % 2 == 0};
+  launch(rope_kernel, {.grid = static_cast<unsigned>(args.x.dim(0)), .block = kThreads}, stream, p);
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,16 @@
+#include "cuda/families.h"
+#include "cuda/ops.h"
+
+namespace fathom::cuda {
+
+void add_attention(ops::Backend& backend) {
+  backend.rope_table = {rope_table};
+  backend.rope = {rope};
+  backend.kv_append = {kv_append};
+  backend.kv_gather = {kv_gather};
+  backend.mla_absorbed = {mla_absorbed, mla_absorbed_scratch};
+  backend.mla_expanded = {mla_expanded};
+  backend.mla_finish = {mla_finish};
+}
+
+}  // namespace fathom::cuda
