@@ -1,0 +1,224 @@
+// The choice of experts, one block per token: a thread per expert sums and scores, a warp per group scores groups,
+// one warp takes the best experts with its scores in registers. Bound by latency. Shared: 26 KB.
+// Scores are compared as whole numbers of the same order: NaN is 1, below -inf, and 0 is nobody.
+
+#include "base/check.h"
+#include "cuda/device/pdl.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/elementwise/gate/gate.h"
+#include "cuda/launch.cuh"
+
+namespace fathom::cuda {
+namespace {
+
+constexpr int kMaxThreads = 512, kMaxExperts = 2048;
+constexpr uint32_t kAllLanes = 0xffffffffu, kNan = 1;
+
+struct ChooseParams {
+  const float* parts;              // f32[tokens, splits, experts]
+  const float* bias = nullptr;     // f32[experts]; kSigmoidNoAux only
+  const int64_t* slots = nullptr;  // i64[tokens]; null allowed
+  int32_t* ids;                    // i32[tokens, per_token]
+  float* weights;                  // f32[tokens, per_token]
+  int splits, experts, per_token, n_group, topk_group;
+  float routed_scaling_factor;
+  ops::GateKind kind;
+  bool grouped, norm_topk_prob;
+};
+
+struct Shared {
+  float scores[kMaxExperts];   // what the weights are made of
+  uint32_t keys[kMaxExperts];  // what is compared
+  uint32_t groups[kMaxExperts];
+  float warps[kMaxThreads / 32];
+};
+
+__device__ __forceinline__ uint32_t key_of(float v) {
+  if (v != v) return kNan;
+  const uint32_t bits = __float_as_uint(v + 0.0f);  // the two zeros are one
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float value_of(uint32_t key) {
+  if (key == kNan) return __uint_as_float(0x7fffffffu);
+  return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+}
+
+__device__ __forceinline__ float block_max_of(float v, float* shared) {
+  v = warp_max(v);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  return warp_max(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : -INFINITY);
+}
+__device__ __forceinline__ float block_sum_of(float v, float* shared) {
+  v = warp_sum(v);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0.0f);
+}
+
+// In the order of the parts.
+__device__ __forceinline__ float logit_of(const ChooseParams& p, int expert) {
+  const float* const parts = p.parts + int64_t{blockIdx.x} * p.splits * p.experts + expert;
+  if (p.splits == 1) return parts[0];
+  float each[kGateSplits], sum = 0;
+#pragma unroll
+  for (int split = 0; split < kGateSplits; ++split) each[split] = parts[split * p.experts];
+#pragma unroll
+  for (int split = 0; split < kGateSplits; ++split) sum += each[split];
+  return sum;
+}
+
+__device__ __forceinline__ void score_by_sigmoid(const ChooseParams& p, Shared& shared,
+                                                 float bias) {
+  for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
+    if (expert >= kMaxThreads) bias = p.bias[expert];
+    const float score = 1.0f / (1.0f + expf(-logit_of(p, expert)));
+    shared.scores[expert] = score;
+    shared.keys[expert] = key_of(score + bias);
+  }
+}
+
+__device__ __forceinline__ void score_by_softmax(const ChooseParams& p, Shared& shared) {
+  float most = -INFINITY, sum = 0;
+  for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
+    const float logit = logit_of(p, expert);
+    shared.scores[expert] = logit;
+    most = fmaxf(most, logit);
+  }
+  most = block_max_of(most, shared.warps);
+  for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x)
+    sum += shared.scores[expert] = expf(shared.scores[expert] - most);
+  sum = block_sum_of(sum, shared.warps);
+  for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
+    const float score = shared.scores[expert] / sum;
+    shared.scores[expert] = score;
+    shared.keys[expert] = key_of(score);
+  }
+}
+
+// A warp's look at one group: its largest choice, or the sum of its two largest.
+__device__ __forceinline__ uint32_t group_key(const uint32_t* keys, int size, ops::GateKind kind) {
+  const int lane = threadIdx.x % 32;
+  uint32_t first = 0, second = 0;
+  for (int i = lane; i < size; i += 32) {
+    const uint32_t key = keys[i];
+    second = max(second, min(first, key));
+    first = max(first, key);
+  }
+  const uint32_t best = __reduce_max_sync(kAllLanes, first);
+  if (kind != ops::GateKind::kSigmoidNoAux || size == 1) return best;
+  const int owner = __ffs(static_cast<int>(__ballot_sync(kAllLanes, first == best))) - 1;
+  const uint32_t next = __reduce_max_sync(kAllLanes, lane == owner ? second : first);
+  return key_of(value_of(best) + value_of(next));
+}
+
+// Takes the experts outside the best groups out of the comparison.
+__device__ __forceinline__ void exclude_groups(const ChooseParams& p, Shared& shared) {
+  const int size = p.experts / p.n_group;
+  for (int group = threadIdx.x / 32; group < p.n_group; group += blockDim.x / 32) {
+    const uint32_t key = group_key(shared.keys + group * size, size, p.kind);
+    if (threadIdx.x % 32 == 0) shared.groups[group] = key;
+  }
+  __syncthreads();
+  for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
+    const int mine = expert / size;
+    const uint32_t key = shared.groups[mine];
+    int better = 0;
+    for (int group = 0; group < p.n_group; ++group)
+      better += shared.groups[group] > key || (shared.groups[group] == key && group < mine);
+    if (better >= p.topk_group) shared.keys[expert] = 0;
+  }
+  __syncthreads();
+}
+
+// One warp; lane l has experts l, l + 32, ...
+template <int kPerLane>
+__device__ __forceinline__ void take_best(const ChooseParams& p, const Shared& shared) {
+  const int lane = threadIdx.x % 32;
+  int32_t* const ids = p.ids + int64_t{blockIdx.x} * p.per_token;
+  float* const weights = p.weights + int64_t{blockIdx.x} * p.per_token;
+  uint32_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i)
+    keys[i] = i * 32 + lane < p.experts ? shared.keys[i * 32 + lane] : 0;
+  float total = 0;
+  for (int j = 0; j < p.per_token; ++j) {
+    uint32_t best = 0, mine = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (keys[i] > best) {
+        best = keys[i];
+        mine = static_cast<uint32_t>(i * 32 + lane);
+      }
+    const uint32_t key = __reduce_max_sync(kAllLanes, best);
+    const uint32_t taken = __reduce_min_sync(kAllLanes, best == key ? mine : ~0u);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (taken == static_cast<uint32_t>(i * 32 + lane)) keys[i] = 0;
+    total += shared.scores[taken];
+    if (lane == 0) ids[j] = static_cast<int32_t>(taken);
+  }
+  __syncwarp();  // lane 0 wrote the ids
+  const float divisor = p.norm_topk_prob ? total + 1e-20f : 1.0f;
+  for (int j = lane; j < p.per_token; j += 32)
+    weights[j] = shared.scores[ids[j]] / divisor * p.routed_scaling_factor;
+}
+
+template <int kPerLane>
+__global__ void __launch_bounds__(kMaxThreads) choose(const __grid_constant__ ChooseParams p) {
+  __shared__ Shared shared;
+  let_next_start();
+  const bool by_sigmoid = p.kind == ops::GateKind::kSigmoidNoAux;
+  const float bias =
+      by_sigmoid && threadIdx.x < static_cast<unsigned>(p.experts) ? p.bias[threadIdx.x] : 0.0f;
+  wait_for_previous();
+  if (p.slots != nullptr && p.slots[blockIdx.x] == -1) {
+    for (int j = threadIdx.x; j < p.per_token; j += blockDim.x) {
+      p.ids[int64_t{blockIdx.x} * p.per_token + j] = -1;
+      p.weights[int64_t{blockIdx.x} * p.per_token + j] = 0;
+    }
+    return;
+  }
+  if (by_sigmoid) {
+    score_by_sigmoid(p, shared, bias);
+  } else {
+    score_by_softmax(p, shared);
+  }
+  __syncthreads();
+  if (p.grouped) exclude_groups(p, shared);
+  if (threadIdx.x < 32) take_best<kPerLane>(p, shared);
+}
+
+}  // namespace
+
+void choose_experts(const ops::MoeGateArgs& args, GateTokens tokens, const GateSums& sums,
+                    ops::Stream& stream) {
+  const int64_t experts = args.weight.dim(0), per_token = args.ids.dim(1);
+  FATHOM_CHECK(experts <= kMaxExperts, "moe_gate on CUDA chooses among at most "
+                                           << kMaxExperts << " experts, got " << experts);
+  ChooseParams params{
+      .parts = sums.parts,
+      .ids = args.ids.as<int32_t>() + tokens.begin * per_token,
+      .weights = args.weights.as<float>() + tokens.begin * per_token,
+      .splits = sums.splits,
+      .experts = static_cast<int>(experts),
+      .per_token = static_cast<int>(per_token),
+      .n_group = args.n_group,
+      .topk_group = args.topk_group,
+      .routed_scaling_factor = args.routed_scaling_factor,
+      .kind = args.kind,
+      .grouped = args.kind != ops::GateKind::kSoftmaxGreedy && args.topk_group < args.n_group,
+      .norm_topk_prob = args.norm_topk_prob};
+  if (!args.bias.is_null()) params.bias = args.bias.as<float>();
+  if (!args.slots.is_null()) params.slots = args.slots.as<int64_t>() + tokens.begin;
+  const unsigned threads = std::min(num_tiles(experts, 32) * 32, unsigned{kMaxThreads});
+  const LaunchShape shape{.grid = static_cast<unsigned>(tokens.end - tokens.begin),
+                          .block = threads};
+  if (experts <= 8 * 32) return launch(choose<8>, shape, stream, params);
+  if (experts <= 16 * 32) return launch(choose<16>, shape, stream, params);
+  launch(choose<kMaxExperts / 32>, shape, stream, params);
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,193 @@
+// sample: one cluster of 8 blocks per row (16 where the vocabulary is above 131,072), the row in registers. Bound by
+// latency for some rows: one read of the row and a barrier of the cluster for a greedy one, some 15 barriers more
+// where top_k or top_p limit a draw; by reading 4 bytes a logit for many. Shared: 77 KB.
+// The layout is a function of the vocabulary alone, so a row's log-probabilities are the same in any batch; tokens
+// are exact anyway (ops/sample_weight.h). Compiled without fused multiply-add.
+
+#include "ops/sample.h"
+
+#include "base/check.h"
+#include "cuda/device/pdl.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/ops.h"
+#include "cuda/sampling/cluster.cuh"
+#include "cuda/sampling/draw.cuh"
+#include "cuda/sampling/sample_row.cuh"
+
+namespace fathom::cuda {
+namespace {
+
+constexpr uint8_t kNonFinite = 1, kNothingLeft = 2;
+// What a warp tells of its logits; the worst of the row counts.
+constexpr uint64_t kBadRaw = 2, kBadAdjusted = 1;
+
+// The largest logit of a warp's and the sum of exponentials relative to it.
+struct PartOfSum {
+  float most, sum;
+
+  __device__ __forceinline__ uint64_t packed() const {
+    return uint64_t{__float_as_uint(most)} << 32 | __float_as_uint(sum);
+  }
+  static __device__ __forceinline__ PartOfSum unpacked(uint64_t word) {
+    return {.most = __uint_as_float(static_cast<uint32_t>(word >> 32)),
+            .sum = __uint_as_float(static_cast<uint32_t>(word))};
+  }
+};
+
+__device__ __forceinline__ PartOfSum exponentials(const SampleRow& row) {
+  float most = -INFINITY, sum = 0;
+#pragma unroll
+  for (int i = 0; i < kRowGroups; ++i)
+#pragma unroll
+    for (int c = 0; c < 4; ++c) most = fmaxf(most, row.values[i][c]);
+  most = warp_max(most);
+#pragma unroll
+  for (int i = 0; i < kRowGroups; ++i)
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sum += expf(row.values[i][c] - most);
+  return {.most = most, .sum = most > -INFINITY ? warp_sum(sum) : 0.0f};
+}
+
+// log(sum(exp(logits))) from the parts of all warps, which are word 0 of their slots.
+__device__ __forceinline__ float log_total_of(const Cluster& cluster) {
+  float most = -INFINITY, sum = 0;
+  for (int i = threadIdx.x % 32; i < cluster.num_slots(); i += 32)
+    most = fmaxf(most, PartOfSum::unpacked(cluster.slot(0, i)).most);
+  most = warp_max(most);
+  for (int i = threadIdx.x % 32; i < cluster.num_slots(); i += 32) {
+    const PartOfSum part = PartOfSum::unpacked(cluster.slot(0, i));
+    sum += part.sum * expf(part.most - most);
+  }
+  return most + logf(warp_sum(sum));
+}
+
+struct Choice {
+  int token;
+  uint8_t failed;
+};
+
+__device__ __forceinline__ Choice choose(const SampleParams& p, const SampleRow& row,
+                                         Cluster& cluster, DrawValues& values, uint64_t best,
+                                         uint64_t bad) {
+  if (bad == kBadRaw) return {.token = -1, .failed = kNonFinite};
+  const int forced = p.forced[row.row()];
+  if (forced >= 0) return {.token = forced, .failed = 0};
+  if (bad == kBadAdjusted) return {.token = -1, .failed = kNonFinite};
+  if (best == 0) return {.token = -1, .failed = kNothingLeft};
+  if (p.temperature[row.row()] == 0 || p.top_k[row.row()] == 1)
+    return {.token = rank_id(best), .failed = 0};
+  return {.token = Draw(p, row, cluster, values, rank_logit(best)).run(), .failed = 0};
+}
+
+// The largest log-probabilities one after the other: a thread whose token was taken looks for its next one.
+__device__ __forceinline__ int write_top(const SampleParams& p, SampleRow& row, Cluster& cluster,
+                                         float log_total) {
+  const int wanted = min(p.num_top[row.row()], p.max_top);
+  if (wanted <= 0) return 0;
+  row.load();
+  uint64_t mine = row.best_below(~uint64_t{0});
+  for (int j = 0; j < wanted; ++j) {
+    cluster.share({warp_max_whole(mine)});
+    const uint64_t best = cluster.max(0);
+    if (best == 0) return j;  // fewer tokens than wanted
+    if (mine == best) mine = row.best_below(best);
+    if (cluster.rank() == 0 && threadIdx.x == 0) {
+      p.top_ids[int64_t{row.row()} * p.max_top + j] = rank_id(best);
+      p.top_logprobs[int64_t{row.row()} * p.max_top + j] = rank_logit(best) - log_total;
+    }
+  }
+  return wanted;
+}
+
+__global__ void __launch_bounds__(kSampleThreads, 1)
+    sample_rows(const __grid_constant__ SampleParams p) {
+  __shared__ ClusterShared shared;
+  extern __shared__ __align__(16) char dynamic[];
+  let_next_start();
+  Cluster cluster(shared);
+  SampleRow row(p, static_cast<int>(blockIdx.x / cluster.size()), static_cast<int>(cluster.rank()));
+  wait_for_previous();
+  row.load();
+  const bool bad_raw = __any_sync(kAllLanes, row.has_non_finite());
+  const PartOfSum part = exponentials(row);
+  row.adjust();
+  const bool bad_adjusted = __any_sync(kAllLanes, row.has_too_large());
+  cluster.begin();
+  cluster.share({part.packed(), warp_max_whole(row.best()),
+                 bad_raw ? kBadRaw : (bad_adjusted ? kBadAdjusted : 0)});
+  const float log_total = log_total_of(cluster);
+  const Choice choice = choose(p, row, cluster, *reinterpret_cast<DrawValues*>(dynamic),
+                               cluster.max(1), cluster.max(2));
+  const int num_top = choice.failed == 0 ? write_top(p, row, cluster, log_total) : 0;
+  if (cluster.rank() != 0) return;
+  for (int j = num_top + static_cast<int>(threadIdx.x); j < p.max_top; j += kSampleThreads) {
+    p.top_ids[int64_t{row.row()} * p.max_top + j] = -1;
+    p.top_logprobs[int64_t{row.row()} * p.max_top + j] = 0;
+  }
+  if (threadIdx.x != 0) return;
+  p.tokens[row.row()] = choice.token;
+  p.failed[row.row()] = choice.failed;
+  p.logprobs[row.row()] =
+      choice.token < 0 ? 0.0f : p.logits[row.row() * p.logits_stride + choice.token] - log_total;
+}
+
+bool rows_of_groups(const ops::SampleArgs& args) {
+  const auto at_16_bytes = [](const tensor::Tensor& x) {
+    return x.is_null() || (reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.stride(0) % 4 == 0);
+  };
+  return args.logits.dim(1) % 4 == 0 && at_16_bytes(args.logits) && at_16_bytes(args.counts);
+}
+
+SampleParams params_of(const ops::SampleArgs& args, int ranks) {
+  const int64_t vocab_size = args.logits.dim(1);
+  const auto groups = static_cast<int>(num_tiles(vocab_size, int64_t{4} * ranks));
+  return {.logits = args.logits.as<float>(),
+          .temperature = args.temperature.as<float>(),
+          .top_p = args.top_p.as<float>(),
+          .min_p = args.min_p.as<float>(),
+          .repetition = args.repetition.as<float>(),
+          .frequency = args.frequency.as<float>(),
+          .presence = args.presence.as<float>(),
+          .top_k = args.top_k.as<int32_t>(),
+          .position = args.position.as<int32_t>(),
+          .penalty_row = args.penalty_row.as<int32_t>(),
+          .num_top = args.num_top.as<int32_t>(),
+          .forced = args.forced.as<int32_t>(),
+          .seed = args.seed.as<uint64_t>(),
+          .counts = args.counts.is_null() ? nullptr : args.counts.as<int32_t>(),
+          .bias_start = args.bias_start.as<int32_t>(),
+          .bias_ids = args.bias_ids.as<int32_t>(),
+          .bias_values = args.bias_values.as<float>(),
+          .mask = args.mask.is_null() ? nullptr
+                                      : reinterpret_cast<const uint32_t*>(args.mask.as<uint64_t>()),
+          .tokens = args.tokens.as<int32_t>(),
+          .logprobs = args.logprobs.as<float>(),
+          .top_ids = args.top_ids.as<int32_t>(),
+          .top_logprobs = args.top_logprobs.as<float>(),
+          .failed = args.failed.as<uint8_t>(),
+          .logits_stride = args.logits.stride(0),
+          .mask_words = args.mask.is_null() ? 0 : 2 * args.mask.stride(0),
+          .vocab_size = static_cast<int>(vocab_size),
+          .max_top = static_cast<int>(args.top_ids.dim(1)),
+          .ids_per_block = 4 * groups,
+          .aligned = rows_of_groups(args)};
+}
+
+}  // namespace
+
+void sample(const ops::SampleArgs& args, ops::Stream& stream) {
+  const int64_t rows = args.logits.dim(0), vocab_size = args.logits.dim(1);
+  FATHOM_CHECK(vocab_size <= int64_t{kMaxRanks} * kIdsPerBlock,
+               "sample on CUDA takes vocabularies of up to " << int64_t{kMaxRanks} * kIdsPerBlock
+                                                             << " tokens, got " << vocab_size);
+  const int ranks = vocab_size <= int64_t{kRanks} * kIdsPerBlock ? kRanks : kMaxRanks;
+  launch(sample_rows,
+         {.grid = static_cast<unsigned>(rows * ranks),
+          .block = kSampleThreads,
+          .shared_bytes = static_cast<int>(sizeof(DrawValues)),
+          .cluster = ranks},
+         stream, params_of(args, ranks));
+}
+
+}  // namespace fathom::cuda
