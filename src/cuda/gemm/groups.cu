@@ -1,0 +1,143 @@
+#include "cuda/gemm/groups.cuh"
+
+#include <algorithm>
+
+#include "cuda/device/pdl.cuh"
+#include "cuda/gemm/product.cuh"
+#include "cuda/launch.cuh"
+
+// A counting sort in three small kernels, bound by latency: count per chunk of pairs, place the experts' rows, give
+// each pair its row. Where in its expert's rows a pair lands may differ between runs; no result depends on it.
+
+namespace fathom::cuda {
+namespace {
+
+constexpr int kChunk = 1024, kThreads = 256;
+
+int64_t num_chunks(const GroupSizes& sizes) { return num_tiles(sizes.pairs(), kChunk); }
+
+struct SortParams {
+  const int32_t* ids;
+  int pairs, experts, chunks;
+  Groups groups;
+};
+
+// Grid: chunks of pairs. Shared memory: a counter per expert.
+__global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
+  extern __shared__ int counts[];
+  let_next_start();
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) counts[e] = 0;
+  wait_for_previous();
+  __syncthreads();
+  const int begin = blockIdx.x * kChunk, end = min(begin + kChunk, p.pairs);
+  for (int pair = begin + threadIdx.x; pair < end; pair += kThreads) {
+    const int id = p.ids[pair];
+    if (id >= 0 && id < p.experts) atomicAdd(&counts[id], 1);
+  }
+  __syncthreads();
+  int* const out = p.groups.starts + static_cast<int64_t>(blockIdx.x) * p.experts;
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) out[e] = counts[e];
+}
+
+// The sum of `value` over the threads before this one.
+__device__ __forceinline__ int sum_before(int value, int* warp_sums) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int sum = value;
+#pragma unroll
+  for (int lanes = 1; lanes < 32; lanes *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, sum, lanes);
+    if (lane >= lanes) sum += other;
+  }
+  if (lane == 31) warp_sums[warp] = sum;
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) sum += warp_sums[w];
+  return sum - value;
+}
+
+// One block, a thread per expert: counts become the rows where the pairs of a chunk begin.
+__global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant__ SortParams p) {
+  __shared__ int warp_sums[kMaxGroups / 32];
+  let_next_start();
+  wait_for_previous();
+  const int e = static_cast<int>(threadIdx.x);
+  const bool is_expert = e < p.experts;
+  int* const counts = p.groups.starts + e;
+  int total = 0;
+  if (is_expert) {
+#pragma unroll 8
+    for (int chunk = 0; chunk < p.chunks; ++chunk)
+      total += counts[static_cast<int64_t>(chunk) * p.experts];
+  }
+  const int tiles = (total + kGroupAlignment - 1) / kGroupAlignment;
+  const int first = sum_before(tiles, warp_sums);
+  if (!is_expert) return;
+  for (int i = 0; i < tiles; ++i)
+    p.groups.tiles[first + i] = {e, min(kGroupAlignment, total - i * kGroupAlignment)};
+  if (e == p.experts - 1) *p.groups.num_tiles = first + tiles;
+  int row = first * kGroupAlignment;
+  for (int begin = 0; begin < p.chunks; begin += 8) {
+    int count[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      count[i] = begin + i < p.chunks ? counts[static_cast<int64_t>(begin + i) * p.experts] : 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (begin + i < p.chunks) counts[static_cast<int64_t>(begin + i) * p.experts] = row;
+      row += count[i];
+    }
+  }
+}
+
+// Grid: chunks of pairs. Shared memory: the next row per expert.
+__global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__ SortParams p) {
+  extern __shared__ int rows[];
+  let_next_start();
+  wait_for_previous();
+  const int* const starts = p.groups.starts + static_cast<int64_t>(blockIdx.x) * p.experts;
+  for (int e = threadIdx.x; e < p.experts; e += kThreads) rows[e] = starts[e];
+  __syncthreads();
+  const int begin = blockIdx.x * kChunk, end = min(begin + kChunk, p.pairs);
+  for (int pair = begin + threadIdx.x; pair < end; pair += kThreads) {
+    const int id = p.ids[pair];
+    int row = -1;
+    if (id >= 0 && id < p.experts) {
+      row = atomicAdd(&rows[id], 1);
+      p.groups.pair_of_row[row] = pair;
+    }
+    p.groups.row_of_pair[pair] = row;
+  }
+}
+
+}  // namespace
+
+int64_t GroupSizes::max_tiles() const {
+  return pairs() / kGroupAlignment + std::min(experts, pairs());
+}
+int64_t GroupSizes::max_rows() const { return max_tiles() * kGroupAlignment; }
+
+Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena) {
+  return {.starts = arena.take<int>(num_chunks(sizes) * sizes.experts),
+          .tiles = arena.take<int2>(sizes.max_tiles()),
+          .num_tiles = arena.take<int>(1),
+          .row_of_pair = arena.take<int>(sizes.pairs()),
+          .pair_of_row = arena.take<int>(sizes.max_rows())};
+}
+
+void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& groups,
+                ops::Stream& stream) {
+  const SortParams params{.ids = ids,
+                          .pairs = static_cast<int>(sizes.pairs()),
+                          .experts = static_cast<int>(sizes.experts),
+                          .chunks = static_cast<int>(num_chunks(sizes)),
+                          .groups = groups};
+  const auto chunks = static_cast<unsigned>(num_chunks(sizes));
+  const int shared_bytes = static_cast<int>(sizes.experts) * 4;
+  const auto plan_threads = num_tiles(sizes.experts, 32) * 32;
+  launch(count_kernel, {.grid = chunks, .block = kThreads, .shared_bytes = shared_bytes}, stream,
+         params);
+  launch(plan_kernel, {.grid = 1, .block = plan_threads}, stream, params);
+  launch(place_kernel, {.grid = chunks, .block = kThreads, .shared_bytes = shared_bytes}, stream,
+         params);
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,43 @@
+#pragma once
+// Groups: the (token, j) pairs of a call of experts, sorted by expert on the device. The rows of an expert begin at
+// a multiple of kGroupAlignment of a buffer of num_rows rows, so each tile of 128 rows belongs to one expert.
+//
+//   const Groups groups = carve_groups(sizes, arena);
+//   sort_pairs(sizes, ids, groups, stream);          // then launch over groups.tiles, *groups.num_tiles
+//
+// Views of scratch memory. Only enqueues.
+
+#include <vector_types.h>
+
+#include <cstdint>
+
+#include "cuda/device_arena.h"
+#include "ops/stream.h"
+
+namespace fathom::cuda {
+
+inline constexpr int64_t kMaxGroups = 1024;
+
+struct GroupSizes {
+  int64_t tokens = 0, num_experts_per_tok = 0, experts = 0;
+
+  int64_t pairs() const { return tokens * num_experts_per_tok; }
+  // Every expert that is named may leave one tile unfilled.
+  int64_t max_tiles() const;
+  int64_t max_rows() const;
+};
+
+struct Groups {
+  int* starts;       // i32[chunks of pairs, experts]  rows of the chunk's first pairs
+  int2* tiles;       // i32[max_tiles, 2]   expert, rows of the tile that are pairs
+  int* num_tiles;    // i32[1]
+  int* row_of_pair;  // i32[pairs]          -1: the pair names no expert
+  int* pair_of_row;  // i32[max_rows]       undefined past the pairs of a tile
+};
+
+Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena);
+// ids  i32[tokens, num_experts_per_tok]; what is not in [0, experts) is left out. REQUIRES: experts <= kMaxGroups.
+void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& groups,
+                ops::Stream& stream);
+
+}  // namespace fathom::cuda

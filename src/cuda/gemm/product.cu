@@ -1,0 +1,101 @@
+#include "cuda/gemm/product.cuh"
+
+#include <algorithm>
+
+#include "cuda/gemm/product_kernel.cuh"
+#include "cuda/launch.cuh"
+#include "tensor/scale_block.h"
+
+namespace fathom::cuda {
+namespace {
+
+using tensor::Bf16, tensor::DType, tensor::F8E4M3;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t num_pairs_of(const ProductArgs& args, int block_m, int block_n) {
+  const int64_t m = args.tiles != nullptr ? args.max_tiles : ceil_div(args.a.rows, block_m);
+  return m * ceil_div(args.n, int64_t{kClusterBlocks} * block_n);
+}
+
+int64_t num_clusters() { return num_multiprocessors() / kClusterBlocks; }
+
+// The clusters that work at once should share what they read: `raster` tiles of rows by as many columns.
+template <class C>
+TiledParams params_of(const ProductArgs& args) {
+  const Matrix b{.data = args.b,
+                 .dtype = args.a.dtype,
+                 .rows = args.groups * args.n,
+                 .columns = args.a.columns,
+                 .stride = args.a.columns};
+  TiledParams p{};
+  p.a = tensor_map(args.a, C::kBlockM / kClusterBlocks);
+  p.b = tensor_map(b, C::kBlockN / 2);
+  p.a_scale = args.a_scale;
+  p.b_scale = args.b_scale;
+  p.out = args.out;
+  p.out_scale = args.out_scale;
+  p.out_stride = args.out_stride;
+  p.rows = static_cast<int>(args.a.rows);
+  p.group_rows = static_cast<int>(args.n);
+  p.n = args.is_gated ? p.group_rows / 2 : p.group_rows;
+  p.block_columns = args.is_gated ? C::kBlockN / 2 : C::kBlockN;
+  p.pairs = static_cast<int>(ceil_div(p.n, kClusterBlocks * p.block_columns));
+  p.half_distance = args.is_gated ? p.n : C::kBlockN / 2;
+  p.is_gated = args.is_gated;
+  p.num_steps = static_cast<int>(ceil_div(args.a.columns, C::kBlockK));
+  p.m_tiles = static_cast<int>(ceil_div(args.a.rows, C::kBlockM));
+  p.raster = C::kBlockM == 256 ? 8 : 16;
+  p.out_is_f32 = args.out_dtype == DType::kF32;
+  p.accumulate = args.accumulate;
+  p.tiles = args.tiles;
+  p.num_tiles = args.num_tiles;
+  p.out_rows = args.out_rows;
+  return p;
+}
+
+template <class C>
+void start(const ProductArgs& args, ops::Stream& stream) {
+  const int64_t pairs = num_pairs_of(args, C::kBlockM, C::kBlockN);
+  const int64_t clusters = std::min(pairs, num_clusters());
+  launch(tiled_kernel<C>,
+         {.grid = static_cast<unsigned>(clusters * kClusterBlocks),
+          .block = kTiledThreads,
+          .shared_bytes = C::kSharedBytes,
+          .cluster = kClusterBlocks},
+         stream, params_of<C>(args));
+}
+
+// In units of a small tile's time: rounds of all clusters, and what a tile of each size takes.
+bool is_large_tile_faster(const ProductArgs& args, int large_m, int large_n, int small_m,
+                          int small_n) {
+  const int64_t large = ceil_div(num_pairs_of(args, large_m, large_n), num_clusters());
+  const int64_t small = ceil_div(num_pairs_of(args, small_m, small_n), num_clusters());
+  return static_cast<double>(large) * 1.85 <= static_cast<double>(small);
+}
+
+}  // namespace
+
+void tiled_product(const ProductArgs& args, ops::Stream& stream) {
+  if (args.a.rows == 0) return;
+  if (args.a.dtype == DType::kF8E4M3) {
+    if (args.is_gated) {
+      FATHOM_CHECK(args.n % (2 * tensor::kScaleBlock) == 0 && args.out_scale != nullptr,
+                   "gated f8 products of " << args.n << " columns");
+      start<Tiling<F8E4M3, 128, 256>>(args, stream);
+    } else if (args.tiles != nullptr && args.n % (4 * tensor::kScaleBlock) == 0) {
+      // Bound by what is read from the L2 cache: wide tiles read their rows half as often.
+      start<Tiling<F8E4M3, 128, 256>>(args, stream);
+    } else if (args.tiles == nullptr && is_large_tile_faster(args, 256, 128, 128, 128)) {
+      start<Tiling<F8E4M3, 256, 128>>(args, stream);
+    } else {
+      start<Tiling<F8E4M3, 128, 128>>(args, stream);
+    }
+  } else if (is_large_tile_faster(args, 128, 256, 128, 128)) {
+    start<Tiling<Bf16, 128, 256>>(args, stream);
+  } else {
+    start<Tiling<Bf16, 128, 128>>(args, stream);
+  }
+}
+
+}  // namespace fathom::cuda

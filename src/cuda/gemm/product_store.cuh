@@ -1,0 +1,216 @@
+#pragma once
+// How the kernel of product.h writes a tile: from the sums in a warpgroup's registers (wgmma.cuh says which thread has
+// which) to rows of bf16, float32 or quantised f8.
+//
+//   store(p, tile, wave, places_of(p, tile), staging, sums);
+//
+// Internal to product_kernel.cuh. All threads of a warp call them; warps need not meet.
+
+#include "cuda/device/convert.cuh"
+#include "cuda/gemm/activation.cuh"
+#include "cuda/gemm/product_tile.cuh"
+#include "cuda/gemm/quotients.cuh"
+
+namespace fathom::cuda {
+
+// Where a thread's two rows of a tile's first 128 go. Rows past the tile's have no place.
+struct Places {
+  int row[2];
+};
+__device__ __forceinline__ int first_row_of_warpgroup() {
+  return (static_cast<int>(threadIdx.x) / kWarpgroup - 1) * 64;
+}
+__device__ __forceinline__ int first_row_of_warp() {
+  return first_row_of_warpgroup() + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
+}
+__device__ __forceinline__ int local_row(int half) {
+  return first_row_of_warp() + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
+}
+__device__ __forceinline__ Places places_of(const TiledParams& p, const Tile& tile) {
+  Places places{};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int local = local_row(half);
+    if (p.out_rows != nullptr && local < tile.num_rows)
+      places.row[half] = p.out_rows[tile.row + local];
+  }
+  return places;
+}
+
+// Between four lanes: v[j] of lane t becomes v[t] of lane j.
+__device__ __forceinline__ void transpose_quad(uint32_t (&v)[4]) {
+  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+  uint32_t x = __shfl_xor_sync(0xffffffffu, odd ? v[0] : v[1], 1);
+  uint32_t y = __shfl_xor_sync(0xffffffffu, odd ? v[2] : v[3], 1);
+  v[0] = odd ? x : v[0];
+  v[1] = odd ? v[1] : x;
+  v[2] = odd ? y : v[2];
+  v[3] = odd ? v[3] : y;
+  x = __shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 2);
+  y = __shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 2);
+  v[0] = high ? x : v[0];
+  v[1] = high ? y : v[1];
+  v[2] = high ? v[2] : x;
+  v[3] = high ? v[3] : y;
+}
+
+// Row 8 * half + g of the warp's 16, n columns left, added to what lies there: 16 bytes a lane. Not by way of
+// shared memory, where the sums would be rounded before they are added.
+template <int kSums>
+__device__ __forceinline__ void add_bf16(const float (&sums)[kSums], int half, bool valid,
+                                         uint16_t* row, int n) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < kSums; i += 16) {
+    const int column = i * 2 + t * 8;
+    uint4* const place = reinterpret_cast<uint4*>(row + column);
+    const bool inside = valid && column < n;
+    const uint4 old = inside ? *place : uint4{};
+    uint32_t words[4] = {old.x, old.y, old.z, old.w};
+    transpose_quad(words);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int at = i + 4 * j + 2 * half;
+      words[j] =
+          floats_to_bf16x2(sums[at] + bf16x2_low(words[j]), sums[at + 1] + bf16x2_high(words[j]));
+    }
+    transpose_quad(words);
+    if (inside) *place = {words[0], words[1], words[2], words[3]};
+  }
+}
+
+template <bool kAccumulate, int kSums>
+__device__ __forceinline__ void store_f32(const float (&sums)[kSums], int half, bool valid,
+                                          float* row, int n) {
+  const int t = threadIdx.x % 4;
+#pragma unroll
+  for (int i = 0; i < kSums; i += 4) {
+    const int column = i * 2 + t * 2;
+    const bool inside = valid && column < n;
+    float2* const place = reinterpret_cast<float2*>(row + column);
+    float2 value = {sums[i + 2 * half], sums[i + 2 * half + 1]};
+    if constexpr (kAccumulate) {
+      const float2 old = inside ? *place : float2{};
+      value.x += old.x, value.y += old.y;
+    }
+    if (inside) *place = value;
+  }
+}
+
+// The warp's 16 rows by way of shared memory, so that a store has whole rows of up to 256 bytes. Needs no other warp.
+template <int kSums>
+__device__ __forceinline__ void store_bf16(const TiledParams& p, const Tile& tile, int wave,
+                                           const Places& places, uint32_t staging,
+                                           const float (&sums)[kSums]) {
+  constexpr int kPass = kSums < 64 ? kSums : 64, kLanes = kPass / 4, kRows = 32 / kLanes;
+  const int lane = threadIdx.x % 32, lane_row = lane / kLanes, lane_column = lane % kLanes * 8;
+  const int first = wave * 128 + first_row_of_warp();
+  uint16_t* const out = static_cast<uint16_t*>(p.out) + tile.column + lane_column;
+  const uint32_t to = staging + lane % 16 * kStagingPitch + lane / 16 * 16;
+  const uint32_t from = staging + lane_row * kStagingPitch + lane_column * 2;
+#pragma unroll
+  for (int pass = 0; pass < kSums; pass += kPass) {
+    __syncwarp();  // what was there has been read
+#pragma unroll
+    for (int i = 0; i < kPass; i += 8) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        words[j] = floats_to_bf16x2(sums[pass + i + 2 * j], sums[pass + i + 2 * j + 1]);
+      store_matrix_x4(to + i * 4, words);
+    }
+    __syncwarp();
+    const bool inside = tile.column + pass * 2 + lane_column < p.n;
+#pragma unroll
+    for (int i = 0; i < 16; i += kRows) {
+      const uint4 words = load_shared_16(from + i * kStagingPitch);
+      const int row = i + lane_row;
+      const int placed = __shfl_sync(0xffffffffu, places.row[i / 8], row % 8 * 4);
+      const int64_t out_row = p.out_rows != nullptr ? placed : tile.row + first + row;
+      if (inside && first + row < tile.num_rows)
+        *reinterpret_cast<uint4*>(out + out_row * p.out_stride + pass * 2) = words;
+    }
+  }
+}
+
+// 64 rows of the tile, of one warpgroup: those of its first 128, or of the 128 that follow.
+template <int kSums>
+__device__ __forceinline__ void store(const TiledParams& p, const Tile& tile, int wave,
+                                      const Places& places, uint32_t staging,
+                                      const float (&sums)[kSums]) {
+  if (!p.out_is_f32 && !p.accumulate) return store_bf16(p, tile, wave, places, staging, sums);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int local = wave * 128 + local_row(half);
+    const bool valid = local < tile.num_rows;
+    const int64_t row = p.out_rows != nullptr ? places.row[half] : tile.row + local;
+    const int64_t place = row * p.out_stride + tile.column;
+    const int n = p.n - tile.column;
+    if (!p.out_is_f32) {
+      add_bf16(sums, half, valid, static_cast<uint16_t*>(p.out) + place, n);
+    } else if (p.accumulate) {
+      store_f32<true>(sums, half, valid, static_cast<float*>(p.out) + place, n);
+    } else {
+      store_f32<false>(sums, half, valid, static_cast<float*>(p.out) + place, n);
+    }
+  }
+}
+
+// The first half of the sums is the gate of the second.
+template <int kSums>
+__device__ __forceinline__ void store_gated(const TiledParams& p, const Tile& tile,
+                                            const Places& places, uint32_t staging,
+                                            const float (&sums)[kSums]) {
+  float h[kSums / 2];
+#pragma unroll
+  for (int i = 0; i < kSums / 2; ++i) h[i] = silu_mul(sums[i], sums[i + kSums / 2]);
+  store(p, tile, 0, places, staging, h);
+}
+
+// 32 of a row's 128 values, columns 8 * j + 2 * t and the next one, to 32 neighbouring bytes of lane t.
+__device__ __forceinline__ void store_quantised(const uint16_t (&pairs)[16], bool valid,
+                                                uint8_t* row) {
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    uint32_t words[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      words[j] = pairs[4 * j + 2 * part] | static_cast<uint32_t>(pairs[4 * j + 2 * part + 1]) << 16;
+    transpose_quad(words);
+    constexpr uint32_t kLow = 0x5410, kHigh = 0x7632;
+    const uint4 bytes = {
+        __byte_perm(words[0], words[1], kLow), __byte_perm(words[2], words[3], kLow),
+        __byte_perm(words[0], words[1], kHigh), __byte_perm(words[2], words[3], kHigh)};
+    if (valid) *reinterpret_cast<uint4*>(row + threadIdx.x % 4 * 32 + part * 16) = bytes;
+  }
+}
+
+// silu(gate) * up of one block of 128 columns, quantised: a row lies in four lanes.
+__device__ __forceinline__ void store_gated_f8(const TiledParams& p, const Tile& tile,
+                                               const float (&gate)[64], const float (&up)[64]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float h[32], most = 0;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int at = i / 2 * 4 + half * 2 + i % 2;
+      h[i] = silu_mul(gate[at], up[at]);
+      most = fmaxf(most, fabsf(h[i]));
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    const float scale = fp8_scale(most);
+    quotients(h, scale);
+    uint16_t pairs[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) pairs[i] = floats_to_e4m3x2(h[2 * i], h[2 * i + 1]);
+    const int local = local_row(half);
+    const bool valid = local < tile.num_rows && tile.column < p.n;
+    const int64_t row = tile.row + local;
+    store_quantised(pairs, valid, static_cast<uint8_t*>(p.out) + row * p.out_stride + tile.column);
+    if (valid && threadIdx.x % 4 == 0) p.out_scale[row * (p.n / 128) + tile.column / 128] = scale;
+  }
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,57 @@
+#include "cuda/gemm/tensor_map.h"
+
+#include <cuda_runtime.h>
+
+#include "base/check.h"
+#include "cuda/stream.cuh"
+
+namespace fathom::cuda {
+namespace {
+
+// Through the runtime, so that nothing links the driver's library, which a machine without a GPU lacks.
+decltype(&cuTensorMapEncodeTiled) encode_function() {
+  static const auto function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    constexpr unsigned kVersion = 12000;
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, kVersion,
+                                           cudaEnableDefault, &result),
+          "name its encoder of tensor maps");
+    FATHOM_CHECK(result == cudaDriverEntryPointSuccess, "the driver has no tensor maps");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
+  }();
+  return function;
+}
+
+}  // namespace
+
+bool can_map(const Matrix& matrix) {
+  constexpr int64_t kAlignment = 16, kMostRows = int64_t{1} << 31;
+  const int64_t stride_bytes = matrix.stride * tensor::dtype_bytes(matrix.dtype);
+  return reinterpret_cast<uintptr_t>(matrix.data) % kAlignment == 0 &&
+         stride_bytes % kAlignment == 0 && stride_bytes > 0 && matrix.rows > 0 &&
+         matrix.rows < kMostRows && matrix.columns > 0 && matrix.columns < kMostRows;
+}
+
+CUtensorMap tensor_map(const Matrix& matrix, int box_rows) {
+  constexpr cuuint32_t kRowBytes = 128;
+  const auto element_bytes = static_cast<cuuint32_t>(tensor::dtype_bytes(matrix.dtype));
+  const bool is_f8 = matrix.dtype == tensor::DType::kF8E4M3;
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.columns),
+                               static_cast<cuuint64_t>(matrix.rows)};
+  const cuuint64_t row_bytes[1] = {static_cast<cuuint64_t>(matrix.stride) * element_bytes};
+  const cuuint32_t box[2] = {kRowBytes / element_bytes, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  CUtensorMap map;
+  const CUresult result = encode_function()(
+      &map, is_f8 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
+      const_cast<void*>(matrix.data), sizes, row_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  FATHOM_CHECK(result == CUDA_SUCCESS, "no tensor map of " << matrix.rows << " x " << matrix.columns
+                                                           << ", stride " << matrix.stride
+                                                           << ": error " << result);
+  return map;
+}
+
+}  // namespace fathom::cuda
