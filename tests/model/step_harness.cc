@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "base/rng.h"
 #include "base/startup_error.h"
 #include "config/draft_config.h"
 #include "model/draft_checkpoint.h"
+#include "ops/uploader.h"
+#include "tests/model/device_values.h"
 #include "weights/loader.h"
 
 namespace fathom::model {
@@ -16,20 +17,6 @@ namespace {
 
 using tensor::DType;
 using tensor::Tensor;
-
-template <class T>
-Tensor view(std::vector<T>& values) {
-  return Tensor::contiguous(values.data(), tensor::DTypeOf<T>::value,
-                            {static_cast<int64_t>(values.size())});
-}
-
-std::vector<std::vector<float>> rows_of(const Tensor& t, int64_t begin, int64_t count) {
-  std::vector<std::vector<float>> rows;
-  for (int64_t i = begin; i < begin + count; ++i) {
-    rows.emplace_back(t.row<float>(i), t.row<float>(i) + t.dim(1));
-  }
-  return rows;
-}
 
 }  // namespace
 
@@ -42,6 +29,10 @@ LoadedModel::LoadedModel(const std::string& directory, const ModelOptions& optio
   weights::LoadOptions load_options;
   load_options.num_threads = 2;
   load_options.ignored_prefixes = model_->ignored_prefixes();
+  ops::Uploader uploader(backend, 2);
+  load_options.copy = [&uploader](void* to, const void* from, int64_t bytes) {
+    uploader.copy(to, from, bytes);
+  };
   if (draft_directory.empty()) {
     throw_on_error(weights::load_parameters(checkpoint, model_->parameters(), load_options));
   } else {
@@ -50,10 +41,11 @@ LoadedModel::LoadedModel(const std::string& directory, const ModelOptions& optio
     throw_on_error(
         load_with_draft_layer(checkpoint, {&draft, draft_config.layer_idx}, *model_, load_options));
   }
+  uploader.finish();
   model_->finish_loading(*stream_);
 }
 
-// The memory behind a ForwardBatch; on the CPU backends the device is the host.
+// What a ForwardBatch is made of.
 struct StepHarness::HostBatch {
   std::vector<int32_t> token_ids, positions, next_tokens, query_start = {0}, kv_len, block_tables;
   std::vector<int64_t> kv_slots;
@@ -63,15 +55,15 @@ struct StepHarness::HostBatch {
   int64_t num_sequences = 0, num_absorbed_sequences = 0, num_absorbed_tokens = 0, max_blocks = 0;
   bool has_tree_mask = false;
 
-  ForwardBatch device_view() {
+  ForwardBatch send(DeviceValues& device) const {
     ForwardBatch batch;
-    batch.token_ids = view(token_ids);
-    batch.positions = view(positions);
-    batch.kv_slots = view(kv_slots);
-    if (has_tree_mask) batch.tree_mask = view(tree_mask);
-    batch.query_start = view(query_start);
-    if (!kv_len.empty()) batch.kv_len = view(kv_len);
-    batch.block_tables = view(block_tables).reshape({num_sequences, max_blocks});
+    batch.token_ids = device.send(token_ids);
+    batch.positions = device.send(positions);
+    batch.kv_slots = device.send(kv_slots);
+    if (has_tree_mask) batch.tree_mask = device.send(tree_mask);
+    batch.query_start = device.send(query_start);
+    if (!kv_len.empty()) batch.kv_len = device.send(kv_len);
+    batch.block_tables = device.send(block_tables).reshape({num_sequences, max_blocks});
     batch.num_absorbed_sequences = num_absorbed_sequences;
     batch.num_absorbed_tokens = num_absorbed_tokens;
     batch.expanded = expanded;
@@ -88,7 +80,10 @@ StepHarness::StepHarness(const LoadedModel& loaded, const HarnessConfig& config)
   // A row that is read before it was written shows up as NaN.
   for (int layer = 0; layer < kv_.spec().num_layers; ++layer) {
     const tensor::Tensor rows = kv_.layer(layer).rows;
-    std::memset(rows.data(), 0xff, static_cast<size_t>(rows.num_bytes()));
+    const std::vector<uint8_t> poison(static_cast<size_t>(rows.num_bytes()), 0xff);
+    loaded.model().backend().copy_to_device(rows.data(), poison.data(), rows.num_bytes(),
+                                            loaded.stream());
+    loaded.stream().synchronize();
   }
   for (int32_t id = 0; id < config.num_blocks; ++id) free_blocks_.push_back(id);
   for (size_t i = free_blocks_.size(); i > 1; --i) {
@@ -172,33 +167,32 @@ StepHarness::HostBatch StepHarness::build(const std::vector<Slice>& slices) {
 }
 
 std::vector<SliceOutput> StepHarness::step(const std::vector<Slice>& slices, LayerTap* tap) {
-  HostBatch host = build(slices);
-  const ForwardBatch batch = host.device_view();
+  const HostBatch host = build(slices);
   const Model& model = loaded_.model();
+  ops::Stream& stream = loaded_.stream();
+  DeviceValues device(model.backend(), stream);
+  const ForwardBatch batch = host.send(device);
   const int64_t tokens = batch.num_tokens(), vocab_size = model.config().vocab_size;
-  std::vector<float> logits(static_cast<size_t>(tokens * vocab_size)), mtp_logits;
-  const auto matrix = [&](std::vector<float>& values) {
-    return view(values).reshape({tokens, vocab_size});
-  };
+  const Tensor logits = device.empty(DType::kF32, {tokens, vocab_size});
+  const Tensor mtp_logits = device.empty(DType::kF32, {tokens, vocab_size});
 
-  const Tensor hidden = model.forward(batch, kv_, workspace_, loaded_.stream(), tap);
-  model.logits(hidden, matrix(logits), loaded_.stream());
+  const Tensor hidden = model.forward(batch, kv_, workspace_, stream, tap);
+  model.logits(hidden, logits, stream);
   if (config_.wants_mtp) {
-    mtp_logits.resize(logits.size());
     const Tensor drafts =
-        model.mtp_forward(hidden, view(host.next_tokens), batch, kv_, workspace_, loaded_.stream());
-    model.logits(drafts, matrix(mtp_logits), loaded_.stream());
+        model.mtp_forward(hidden, device.send(host.next_tokens), batch, kv_, workspace_, stream);
+    model.logits(drafts, mtp_logits, stream);
   }
-  loaded_.stream().synchronize();
+  stream.synchronize();
 
   std::vector<SliceOutput> outputs;
   for (size_t i = 0; i < slices.size(); ++i) {
     const int64_t begin = host.first_token[i];
     const int64_t count = static_cast<int64_t>(slices[i].tokens.size());
     SliceOutput out;
-    out.hidden = rows_of(hidden, begin, count);
-    out.logits = rows_of(matrix(logits), begin, count);
-    if (config_.wants_mtp) out.mtp_logits = rows_of(matrix(mtp_logits), begin, count);
+    out.hidden = device.fetch_rows(hidden, begin, count);
+    out.logits = device.fetch_rows(logits, begin, count);
+    if (config_.wants_mtp) out.mtp_logits = device.fetch_rows(mtp_logits, begin, count);
     outputs.push_back(std::move(out));
     sequences_[static_cast<size_t>(slices[i].sequence)].length += count;
   }
@@ -226,12 +220,14 @@ std::vector<int32_t> StepHarness::generate(const std::vector<int32_t>& prompt, i
 }
 
 void LastTokenTap::on_layer(int layer_idx, const Tensor& residual, const Tensor& branch,
-                            ops::Stream&) {
+                            ops::Stream& stream) {
   FATHOM_CHECK(layer_idx == static_cast<int>(rows.size()), "layer " << layer_idx);
+  DeviceValues device(stream.backend(), stream);
   const int64_t last = residual.dim(0) - 1;
-  std::vector<float> row(residual.row<float>(last), residual.row<float>(last) + residual.dim(1));
-  for (size_t i = 0; i < row.size() && !branch.is_null(); ++i) {
-    row[i] += branch.row<float>(last)[i];
+  std::vector<float> row = device.fetch_rows(residual, last, 1)[0];
+  if (!branch.is_null()) {
+    const std::vector<float> added = device.fetch_rows(branch, last, 1)[0];
+    for (size_t i = 0; i < row.size(); ++i) row[i] += added[i];
   }
   rows.push_back(std::move(row));
 }

@@ -7,6 +7,7 @@
 
 #include "cpu/fast/fast_backend.h"
 #include "cpu/reference/reference_backend.h"
+#include "cuda/backend.h"
 #include "ops/backend.h"
 
 namespace fathom::ops_test {
@@ -35,6 +36,12 @@ inline std::vector<TestedBackend> tested_backends() {
     backends.push_back({.name = name + "_3_threads",
                         .backend = &cpu::fast_backend(isa),
                         .stream = {.num_threads = 3}});
+  }
+  // Both tables of the GPU, where there is one.
+  if (cuda::find_gpu().usable) {
+    backends.push_back({.name = "cuda", .backend = &cuda::backend(), .stream = {}});
+    backends.push_back(
+        {.name = "cuda_invariant", .backend = &cuda::batch_invariant_backend(), .stream = {}});
   }
   return backends;
 }

@@ -1,0 +1,337 @@
+// The products of many rows of the CUDA backend, called directly: through the table they run only above
+// kMaxStreamedTokens tokens. Rows repeat, so that few rows of an oracle cover all tiles, and equal rows must have
+// equal bits wherever they lie.
+
+#include <algorithm>
+#include <cmath>
+
+#include "cuda/gemm/large.h"
+#include "ops/moe.h"
+#include "ops/quantize_fp8.h"
+#include "ops/rms_norm.h"
+#include "tests/ops/device.h"
+#include "tests/ref/oracle.h"
+
+namespace fathom::ops_test {
+namespace {
+
+constexpr int64_t kPeriod = 37;
+
+std::vector<TestedBackend> gpu_or_stand_in() {
+  if (!cuda::find_gpu().usable) return {reference_backend()};
+  return {{.name = "cuda", .backend = &cuda::backend(), .stream = {}}};
+}
+
+class LargeProductTest : public OpsTest {
+ protected:
+  void SetUp() override {
+    if (!cuda::find_gpu().usable) GTEST_SKIP() << "no GPU; to run it: a Hopper GPU";
+  }
+
+  struct DeviceWeight {
+    DeviceTensor data, scale;
+    ops::Weight view() const {
+      return {.data = data.view(),
+              .scale = data.view().dtype() == DType::kF8E4M3 ? scale.view() : Tensor()};
+    }
+  };
+  DeviceWeight upload_weight(const ref::HostWeight& weight) {
+    const bool is_f8 = weight.data.dtype == DType::kF8E4M3;
+    return {.data = upload(weight.data),
+            .scale = upload(is_f8 ? weight.scale : HostTensor(DType::kF32, {1}))};
+  }
+  struct DeviceRows {
+    DeviceTensor q, scale;
+    ops::Activation view() const { return {q.view(), scale.view()}; }
+  };
+  DeviceRows upload_quantised(const HostTensor& x) {
+    const ref::Quantized rows = ref::quantize_fp8(x);
+    return {.q = upload(rows.q), .scale = upload(rows.scale)};
+  }
+
+  bool linear(const ops::LinearArgs& args) {
+    stream().begin_operator({.op = "linear", .dtype = args.weight.data.dtype()},
+                            cuda::large_linear_scratch(args));
+    return cuda::large_linear(args, stream());
+  }
+  bool experts(const ops::MoeExpertsArgs& args) {
+    stream().begin_operator({.op = "moe_experts", .dtype = args.down.data.dtype()},
+                            cuda::large_moe_experts_scratch(args));
+    return cuda::large_moe_experts(args, stream());
+  }
+
+  // Row t of the result is row t % kPeriod of `rows`.
+  static HostTensor repeated(const HostTensor& rows, int64_t count) {
+    HostTensor out(rows.dtype, {count, rows.dim(1)});
+    for (int64_t t = 0; t < count; ++t)
+      for (int64_t i = 0; i < rows.dim(1); ++i) out.at(t, i) = rows.at(t % kPeriod, i);
+    return out;
+  }
+  void expect_repeated(const Tensor& actual, const HostTensor& expected, const Bounds& bounds) {
+    const HostTensor values = download(actual);
+    const int64_t period = std::min(kPeriod, values.dim(0));
+    expect_close(values.rows(0, period), expected.rows(0, period), bounds);
+    for (int64_t t = kPeriod; t < values.dim(0); ++t)
+      for (int64_t i = 0; i < values.dim(1); ++i)
+        ASSERT_EQ(values.at(t, i), values.at(t % kPeriod, i)) << "row " << t << " column " << i;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, LargeProductTest, testing::ValuesIn(gpu_or_stand_in()),
+                         backend_name);
+
+constexpr Bounds kBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
+                         .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
+
+struct Shape {
+  int64_t tokens, in, out;
+};
+// Less than a tile, tails on every side, partial scale blocks, many rounds of all multiprocessors.
+const std::vector<Shape> kShapes = {{1, 16, 8},        {129, 16, 8},     {200, 1040, 264},
+                                    {300, 2048, 576},  {700, 7168, 136}, {513, 528, 1544},
+                                    {4100, 144, 4608}, {8200, 128, 1160}};
+
+TEST_P(LargeProductTest, linear_matches_float64_wherever_a_row_lies) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
+                                      << shape.in << "x" << shape.out);
+      ref::Random random(static_cast<uint64_t>(shape.in + shape.out));
+      const ref::HostWeight weight = ref::random_weight(random, dtype, {shape.out, shape.in});
+      const HostTensor rows = random.normal(act(), {kPeriod, shape.in});
+      const DeviceWeight device_weight = upload_weight(weight);
+      const DeviceTensor x = upload(repeated(rows, shape.tokens));
+      const DeviceTensor out = empty(act(), {shape.tokens, shape.out});
+      ASSERT_TRUE(linear({.x = x.view(), .weight = device_weight.view(), .out = out.view()}));
+      expect_repeated(out.view(), ref::linear(rows, weight), kBounds);
+    }
+  }
+}
+
+TEST_P(LargeProductTest, linear_adds_to_strided_rows_and_leaves_the_rest_alone) {
+  const Shape shape{300, 272, 392};
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+    for (const DType out_dtype : {act(), DType::kF32}) {
+      SCOPED_TRACE(testing::Message()
+                   << tensor::dtype_name(dtype) << " to " << tensor::dtype_name(out_dtype));
+      ref::Random random(5);
+      const ref::HostWeight weight = ref::random_weight(random, dtype, {shape.out, shape.in});
+      const HostTensor rows = random.normal(act(), {kPeriod, shape.in + 24});
+      const HostTensor before = random.normal(out_dtype, {kPeriod, shape.out + 24});
+      const DeviceWeight device_weight = upload_weight(weight);
+      const DeviceTensor x = upload(repeated(rows, shape.tokens));
+      const DeviceTensor out = upload(repeated(before, shape.tokens));
+      ASSERT_TRUE(linear({.x = x.view().slice(1, 8, shape.in + 8),
+                          .weight = device_weight.view(),
+                          .accumulate = true,
+                          .out = out.view().slice(1, 16, shape.out + 16)}));
+      HostTensor expected = before;
+      const HostTensor product = ref::linear(rows.columns(8, shape.in + 8), weight);
+      for (int64_t t = 0; t < kPeriod; ++t)
+        for (int64_t o = 0; o < shape.out; ++o) expected.at(t, 16 + o) += product.at(t, o);
+      expect_repeated(out.view(), expected, kBounds);
+    }
+  }
+}
+
+TEST_P(LargeProductTest, linear_of_quantised_rows_has_the_bits_of_one_that_quantises) {
+  const Shape shape{259, 1040, 520};
+  ref::Random random(6);
+  const DeviceWeight weight =
+      upload_weight(ref::random_weight(random, DType::kF8E4M3, {shape.out, shape.in}));
+  const HostTensor rows = random.normal(act(), {shape.tokens, shape.in});
+  const DeviceTensor x = upload(rows), a = empty(act(), {shape.tokens, shape.out});
+  const DeviceTensor b = empty(act(), {shape.tokens, shape.out});
+  const DeviceRows quantised = upload_quantised(rows);
+  ASSERT_TRUE(linear({.x = x.view(), .weight = weight.view(), .out = a.view()}));
+  ASSERT_TRUE(linear({.x = quantised.view(), .weight = weight.view(), .out = b.view()}));
+  EXPECT_EQ(bytes(a.view()), bytes(b.view()));
+}
+
+TEST_P(LargeProductTest, a_nan_in_one_row_stays_in_that_row) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+    ref::Random random(7);
+    HostTensor rows = random.normal(act(), {300, 208});
+    rows.at(140, 200) = std::nan("");
+    const DeviceWeight weight = upload_weight(ref::random_weight(random, dtype, {264, 208}));
+    const DeviceTensor x = upload(rows), out = empty(act(), {300, 264});
+    ASSERT_TRUE(linear({.x = x.view(), .weight = weight.view(), .out = out.view()}));
+    const HostTensor actual = download(out.view());
+    for (int64_t t = 0; t < 300; ++t)
+      for (int64_t o = 0; o < 264; ++o) ASSERT_EQ(std::isnan(actual.at(t, o)), t == 140) << t;
+  }
+}
+
+TEST_P(LargeProductTest, sizes_and_strides_that_do_not_fit_are_left_to_others) {
+  const auto takes = [&](int64_t in, int64_t out, DType dtype, int64_t x_skip) {
+    const DeviceTensor x = empty(act(), {130, in + 8}), weight = empty(dtype, {out, in});
+    const DeviceTensor scale = empty(DType::kF32, {(out + 127) / 128, (in + 127) / 128});
+    const DeviceTensor y = empty(act(), {130, out});
+    const bool is_f8 = dtype == DType::kF8E4M3;
+    return linear({.x = x.view().slice(1, x_skip, in + x_skip),
+                   .weight = {.data = weight.view(), .scale = is_f8 ? scale.view() : Tensor()},
+                   .out = y.view()});
+  };
+  EXPECT_TRUE(takes(64, 64, DType::kBf16, 8));
+  EXPECT_FALSE(takes(64, 64, DType::kBf16, 1));
+  EXPECT_FALSE(takes(2046, 64, DType::kBf16, 0));
+  EXPECT_FALSE(takes(72, 64, DType::kF8E4M3, 0));
+  EXPECT_FALSE(takes(64, 61, DType::kBf16, 0));
+  EXPECT_FALSE(takes(64, 64, DType::kF32, 0));
+  const DeviceTensor weight = empty(act(), {64, 64}), none = empty(act(), {0, 64});
+  EXPECT_TRUE(linear(
+      {.x = none.view(), .weight = {.data = weight.view(), .scale = {}}, .out = none.view()}));
+}
+
+struct ExpertsCase {
+  int64_t tokens, hidden_size, inter, experts, num_experts_per_tok;
+};
+// One token; a hidden size with a partial scale block; more experts than pairs; experts with many tiles, more chunks
+// of pairs than one; a hidden size that wide tiles divide.
+const std::vector<ExpertsCase> kExperts = {{1, 128, 128, 3, 2},    {300, 208, 256, 8, 3},
+                                           {9, 64, 128, 40, 2},    {2000, 256, 384, 5, 4},
+                                           {130, 1168, 256, 4, 2}, {600, 512, 256, 9, 2}};
+constexpr Bounds kExpertBounds{.f32 = {.abs = 2e-5, .rel = 2e-5, .one_minus_cosine = 1e-10},
+                               .bf16 = {.abs = 3e-2, .rel = 2e-2, .one_minus_cosine = 1e-4}};
+// A hidden value at the edge of two FP8 neighbours may fall to either. The tensor cores sum e4m3 products in about 14
+// bits, so more of them do than where the sums are float32: a model of such sums, on these inputs, is off by up to
+// 0.072 in single elements and 1e-5 in 1 - cosine. gate_up rounded to bf16 would show as 1e-4 there.
+constexpr Bounds kFp8ExpertBounds{.f32 = {.abs = 2e-2, .rel = 1e-3, .one_minus_cosine = 1e-5},
+                                  .bf16 = {.abs = 1e-1, .rel = 5e-2, .one_minus_cosine = 4e-5}};
+
+// Distinct experts a token, some pairs and some tokens without any, the last expert named by nobody.
+HostTensor random_ids(ref::Random& random, const ExpertsCase& c) {
+  HostTensor ids(DType::kI32, {kPeriod, c.num_experts_per_tok});
+  for (int64_t t = 0; t < kPeriod; ++t) {
+    const std::vector<int32_t> order = random.permutation(static_cast<int>(c.experts - 1));
+    for (int64_t j = 0; j < c.num_experts_per_tok; ++j) {
+      const bool is_skipped = (t % 7 == 6 && j == 0) || t % 11 == 10;
+      ids.at(t, j) = is_skipped ? -1 : order[static_cast<size_t>(j)];
+    }
+  }
+  return ids;
+}
+
+TEST_P(LargeProductTest, experts_match_float64_wherever_a_row_lies) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+    for (const ExpertsCase& c : kExperts) {
+      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << c.tokens << " tokens "
+                                      << c.hidden_size << "x" << c.inter << " of " << c.experts);
+      ref::Random random(static_cast<uint64_t>(c.tokens + c.hidden_size));
+      const HostTensor rows = random.normal(act(), {kPeriod, c.hidden_size});
+      const HostTensor row_ids = random_ids(random, c);
+      const HostTensor row_weights =
+          random.uniform(DType::kF32, {kPeriod, c.num_experts_per_tok}, 0.1, 1);
+      const HostTensor before = random.normal(act(), {kPeriod, c.hidden_size});
+      const ref::HostWeight gate_up =
+          ref::random_weight(random, dtype, {c.experts, 2, c.inter, c.hidden_size});
+      const ref::HostWeight down =
+          ref::random_weight(random, dtype, {c.experts, c.hidden_size, c.inter});
+      const bool is_f8 = dtype == DType::kF8E4M3;
+      const DeviceTensor x = upload(repeated(rows, c.tokens));
+      const DeviceTensor ids = upload(repeated(row_ids, c.tokens));
+      const DeviceTensor weights = upload(repeated(row_weights, c.tokens));
+      const DeviceWeight device_gate_up = upload_weight(gate_up), device_down = upload_weight(down);
+      const DeviceRows quantised = upload_quantised(repeated(rows, c.tokens));
+      HostTensor expected = ref::moe_experts(rows, row_ids, row_weights, gate_up, down);
+      for (const bool accumulate : {false, true}) {
+        const DeviceTensor out = upload(repeated(before, c.tokens));
+        for (size_t i = 0; accumulate && i < expected.values.size(); ++i)
+          expected.values[i] += before.values[i];
+        ASSERT_TRUE(experts({.x = is_f8 && accumulate ? quantised.view() : x.view(),
+                             .ids = ids.view(),
+                             .weights = weights.view(),
+                             .gate_up = device_gate_up.view(),
+                             .down = device_down.view(),
+                             .accumulate = accumulate,
+                             .out = out.view()}));
+        expect_repeated(out.view(), expected, is_f8 ? kFp8ExpertBounds : kExpertBounds);
+      }
+    }
+  }
+}
+
+TEST_P(LargeProductTest, experts_can_be_captured_and_give_the_same_bits_again) {
+  const ExpertsCase c{700, 512, 256, 16, 4};
+  ref::Random random(8);
+  const DeviceTensor x = upload(random.normal(act(), {c.tokens, c.hidden_size}));
+  const DeviceTensor ids = upload(repeated(random_ids(random, c), c.tokens));
+  const DeviceTensor weights =
+      upload(random.uniform(DType::kF32, {c.tokens, c.num_experts_per_tok}, 0.1, 1));
+  const DeviceWeight gate_up = upload_weight(
+      ref::random_weight(random, DType::kF8E4M3, {c.experts, 2, c.inter, c.hidden_size}));
+  const DeviceWeight down = upload_weight(
+      ref::random_weight(random, DType::kF8E4M3, {c.experts, c.hidden_size, c.inter}));
+  const DeviceTensor out = empty(act(), {c.tokens, c.hidden_size});
+  const auto run = [&] {
+    ASSERT_TRUE(experts({.x = x.view(),
+                         .ids = ids.view(),
+                         .weights = weights.view(),
+                         .gate_up = gate_up.view(),
+                         .down = down.view(),
+                         .out = out.view()}));
+  };
+  run();
+  const std::vector<uint8_t> first = bytes(out.view());
+  const std::unique_ptr<ops::Graph> graph = stream().capture(run);
+  for (int i = 0; i < 3; ++i) {
+    graph->replay(stream());
+    EXPECT_EQ(bytes(out.view()), first) << i;
+  }
+}
+
+// The other kernels of a prefill's rows are here too: tests of single operators have too few rows to reach them.
+TEST_P(LargeProductTest, norms_of_many_rows_have_the_bits_of_few) {
+  const int64_t rows = 2200, dim = 7168, few = 100, blocks = dim / 128;
+  ref::Random random(9);
+  const HostTensor x = random.normal(act(), {rows, dim}),
+                   before = random.normal(act(), {rows, dim});
+  const DeviceTensor weight = upload(random.normal(act(), {dim})), device_x = upload(x);
+  const auto run = [&](int64_t step) {
+    const DeviceTensor residual = upload(before), out = empty(act(), {rows, dim});
+    const DeviceTensor q = empty(DType::kF8E4M3, {rows, dim});
+    const DeviceTensor scale = empty(DType::kF32, {rows, blocks});
+    for (int64_t begin = 0; begin < rows; begin += step) {
+      const int64_t end = std::min(begin + step, rows);
+      ops::rms_norm_quantize(
+          {.norm = {.x = device_x.view().slice(0, begin, end),
+                    .weight = weight.view(),
+                    .residual = residual.view().slice(0, begin, end),
+                    .out = out.view().slice(0, begin, end)},
+           .quantised = {q.view().slice(0, begin, end), scale.view().slice(0, begin, end)}},
+          stream());
+    }
+    return std::vector{bytes(residual.view()), bytes(out.view()), bytes(q.view()),
+                       bytes(scale.view())};
+  };
+  const auto many = run(rows), each = run(few);
+  for (size_t i = 0; i < many.size(); ++i) EXPECT_TRUE(many[i] == each[i]) << i;
+}
+
+TEST_P(LargeProductTest, the_gate_of_many_tokens_chooses_as_the_gate_of_few) {
+  const int64_t tokens = 1000, hidden_size = 1088, experts = 72, chosen = 6;
+  ref::Random random(10);
+  const HostTensor rows = random.normal(act(), {kPeriod, hidden_size});
+  const DeviceTensor weight = upload(random.normal(DType::kBf16, {experts, hidden_size}, 0.05));
+  const auto run = [&](int64_t count) {
+    const DeviceTensor x = upload(repeated(rows, count));
+    const DeviceTensor ids = empty(DType::kI32, {count, chosen});
+    const DeviceTensor weights = empty(DType::kF32, {count, chosen});
+    ops::MoeGateArgs args;
+    args.kind = ops::GateKind::kSoftmaxGreedy;
+    args.x = x.view();
+    args.weight = weight.view();
+    args.ids = ids.view();
+    args.weights = weights.view();
+    ops::moe_gate(args, stream());
+    return std::pair{download(ids.view()), download(weights.view())};
+  };
+  const auto few = run(kPeriod), many = run(tokens);
+  for (int64_t t = 0; t < tokens; ++t)
+    for (int64_t j = 0; j < chosen; ++j) {
+      ASSERT_EQ(many.first.at(t, j), few.first.at(t % kPeriod, j)) << t;
+      ASSERT_NEAR(many.second.at(t, j), few.second.at(t % kPeriod, j), 1e-5) << t;
+    }
+}
+
+}  // namespace
+}  // namespace fathom::ops_test
