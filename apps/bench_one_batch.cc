@@ -17,7 +17,7 @@
 #include "apps/static_batch.h"
 #include "base/json.h"
 #include "base/startup_error.h"
-#include "cpu/fast/bandwidth.h"
+#include "cpu/fast/fast_backend.h"
 
 namespace fathom::apps {
 namespace {
@@ -163,6 +163,14 @@ void size_for(const std::vector<StaticBatchShape>& shapes, MemoryFlags& memory) 
   memory.max_running_requests = std::max(memory.max_running_requests, max_batch_size);
 }
 
+// The reference backend is held to what the fast one could do on the same machine.
+double read_bandwidth_gb_s(const DeviceFlags& flags, const ops::Backend& backend) {
+  double (*const measure)(int) = backend.read_bandwidth_gb_s != nullptr
+                                     ? backend.read_bandwidth_gb_s
+                                     : cpu::fast_backend().read_bandwidth_gb_s;
+  return measure(flags.cpu_threads);
+}
+
 int run(OneBatchFlags& flags) {
   const std::vector<StaticBatchShape> shapes = shapes_of(flags);
   size_for(shapes, flags.engine.memory);
@@ -173,7 +181,7 @@ int run(OneBatchFlags& flags) {
   StaticBatchShape warm_up = shapes.front();
   warm_up.output_len = std::min(warm_up.output_len, kWarmUpOutputTokens);
   print_timing(flags, warm_up, time_batch(*ready.runner, warm_up));
-  const double gb_per_s = cpu::measure_read_bandwidth_gb_s(flags.engine.device.cpu_threads);
+  const double gb_per_s = read_bandwidth_gb_s(flags.engine.device, *ready.backend);
   std::printf("Benchmark ...\n");
   for (const StaticBatchShape& shape : shapes) {
     if (shapes.size() > 1) {

@@ -14,7 +14,9 @@
 #include "cpu/fast/cpu_topology.h"
 #include "cpu/fast/fast_backend.h"
 #include "cpu/reference/reference_backend.h"
+#include "cuda/backend.h"
 #include "model/draft_checkpoint.h"
+#include "ops/uploader.h"
 #include "runner/model_runner.h"
 #include "weights/checkpoint.h"
 #include "weights/loader.h"
@@ -30,10 +32,10 @@ std::optional<DType> dtype_flag(const std::string& name) {
   return std::nullopt;
 }
 
-DType kv_cache_dtype(const std::string& name) {
+DType kv_cache_dtype(const std::string& name, const ops::Backend& backend) {
   if (name == "fp8_e4m3") return DType::kF8E4M3;
   if (name == "bf16") return DType::kBf16;
-  return dtype_flag(name).value_or(DType::kF32);
+  return dtype_flag(name).value_or(backend.defaults.kv_cache_dtype);
 }
 
 int num_threads(const DeviceFlags& flags) {
@@ -65,9 +67,16 @@ void log_model(const ModelFlags& flags, const model::Model& model) {
 void log_device(const DeviceFlags& flags, const ops::Backend& backend) {
   FATHOM_LOG(kInfo, "apps", "device",
              {{"device", flags.device},
+              {"backend", backend.name},
               {"cpu_backend", flags.cpu_backend},
               {"cpu_threads", num_threads(flags)},
               {"runs_on", backend.device}});
+}
+
+std::string joined(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += (text.empty() ? "" : ",") + std::to_string(number);
+  return text.empty() ? "none" : text;
 }
 
 void log_speculation(const SpeculationFlags& flags) {
@@ -79,24 +88,27 @@ void log_speculation(const SpeculationFlags& flags) {
   write_log(LogLevel::kInfo, "apps", "speculation", std::span<const LogField>(fields));
 }
 
-void log_runner(const EngineFlags& flags, const runner::ModelRunner& runner) {
+void log_runner(const EngineFlags& flags, const ops::Backend& backend,
+                const runner::ModelRunner& runner) {
   const runner::RunnerInfo& info = runner.info();
   FATHOM_LOG(kInfo, "apps", "runner",
              {{"context_length", info.max_context_tokens},
               {"max_running_requests", info.max_slots},
-              {"chunked_prefill_size", flags.memory.chunked_prefill_size},
-              {"max_batch_tokens", info.max_batch_tokens}});
+              {"chunked_prefill_size", chunked_prefill_size(flags, backend)},
+              {"max_batch_tokens", info.max_batch_tokens},
+              {"cuda_graph_bs", joined(graph_batch_sizes(flags.device, backend))}});
 }
 
-runner::RunnerConfig runner_config(const EngineFlags& flags) {
+runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend& backend) {
   const int slots = flags.memory.max_running_requests;
   return {.max_slots = slots,
           // A step must hold a decode of every running request.
-          .max_batch_tokens = std::max(flags.memory.chunked_prefill_size, slots),
+          .max_batch_tokens = std::max(chunked_prefill_size(flags, backend), slots),
           .context_length = flags.model.context_length,
           .mem_fraction_static = flags.memory.mem_fraction_static,
           .max_total_tokens = flags.memory.max_total_tokens,
-          .num_threads = num_threads(flags.device)};
+          .num_threads = num_threads(flags.device),
+          .graph_batch_sizes = graph_batch_sizes(flags.device, backend)};
 }
 
 // Before the weights are read, since nothing of it depends on them.
@@ -137,12 +149,37 @@ config::ModelConfig load_config(const ModelFlags& flags) {
   return config;
 }
 
-const ops::Backend& choose_backend(const DeviceFlags& flags) {
-  return flags.cpu_backend == "reference" ? cpu::reference_backend() : cpu::fast_backend();
+const ops::Backend& choose_backend(const EngineFlags& flags) {
+  if (flags.device.device != "cpu") {
+    const cuda::Presence gpu = cuda::find_gpu();
+    if (gpu.usable)
+      return flags.model.deterministic ? cuda::batch_invariant_backend() : cuda::backend();
+    if (flags.device.device == "cuda") throw StartupError("--device cuda: " + gpu.why_not);
+    FATHOM_LOG(kInfo, "apps", "no GPU", {{"why", gpu.why_not}});
+  }
+  return flags.device.cpu_backend == "reference" ? cpu::reference_backend() : cpu::fast_backend();
 }
 
-std::vector<const ops::Backend*> compiled_backends() {
-  return {&cpu::fast_backend(), &cpu::reference_backend()};
+std::vector<const ops::Backend*> usable_backends() {
+  std::vector<const ops::Backend*> backends = {&cpu::fast_backend(), &cpu::reference_backend()};
+  if (cuda::find_gpu().usable) backends.push_back(&cuda::backend());
+  return backends;
+}
+
+int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend) {
+  return flags.memory.chunked_prefill_size.value_or(backend.defaults.chunked_prefill_size);
+}
+
+std::vector<int> graph_batch_sizes(const DeviceFlags& flags, const ops::Backend& backend) {
+  if (flags.disable_cuda_graph) return {};
+  std::vector<int> sizes = flags.cuda_graph_bs;
+  if (sizes.empty()) {
+    const int most = flags.cuda_graph_max_bs.value_or(backend.defaults.cuda_graph_max_bs);
+    for (int size = 1; size < most; size += size < 8 ? std::min(size, 4) : 8) sizes.push_back(size);
+    if (most > 0) sizes.push_back(most);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
 }
 
 config::ModelConfig load_config(const EngineFlags& flags) {
@@ -177,14 +214,15 @@ config::ModelConfig load_config(const EngineFlags& flags) {
   return config;
 }
 
-model::ModelOptions model_options(const EngineFlags& flags) {
+model::ModelOptions model_options(const EngineFlags& flags, const ops::Backend& backend) {
   return {.dequantize = flags.model.dequantize,
           .weight_dtype = dtype_flag(flags.model.dtype),
-          .kv_cache_dtype = kv_cache_dtype(flags.model.kv_cache_dtype),
+          .kv_cache_dtype = kv_cache_dtype(flags.model.kv_cache_dtype, backend),
           // When nothing drafts, the draft layer would only take memory.
           .load_mtp = flags.speculation.enabled(),
           .attention_form = flags.model.deterministic ? model::AttentionForm::kAbsorbed
-                                                      : model::AttentionForm::kAuto};
+                                                      : model::AttentionForm::kAuto,
+          .expand_chunk_tokens = backend.defaults.expand_chunk_tokens};
 }
 
 std::vector<std::string> ignored_prefixes(const ModelFlags& flags, const model::Model& model) {
@@ -208,6 +246,13 @@ void load_weights(const EngineFlags& flags, model::Model& model, const LoadObser
                                      if (observer) observer("weights", fraction(progress));
                                    },
                                .ignored_prefixes = ignored_prefixes(flags.model, model)};
+  std::optional<ops::Uploader> uploader;
+  if (model.backend().device_memory) {
+    uploader.emplace(model.backend(), options.num_threads);
+    options.copy = [&uploader](void* to, const void* from, int64_t bytes) {
+      uploader->copy(to, from, bytes);
+    };
+  }
   if (flags.model.dummy()) {
     throw_on_error(weights::fill_dummy(model.parameters(), options));
   } else {
@@ -215,6 +260,7 @@ void load_weights(const EngineFlags& flags, model::Model& model, const LoadObser
         value_or_throw(weights::Checkpoint::open(flags.model.model_path));
     load_checkpoint(flags, checkpoint, model, options);
   }
+  if (uploader) uploader->finish();
   bar.finish();
   const std::unique_ptr<ops::Stream> stream =
       model.backend().make_stream({.num_threads = num_threads(flags.device)});
@@ -228,17 +274,18 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ReadyModel ready;
   ready.config = load_config(flags);
   refuse_to_draft(flags.speculation);
-  ready.backend = &choose_backend(flags.device);
+  ready.backend = &choose_backend(flags);
   log_device(flags.device, *ready.backend);
-  ready.model = model::Model::create(ready.config, model_options(flags), *ready.backend);
+  ready.model =
+      model::Model::create(ready.config, model_options(flags, *ready.backend), *ready.backend);
   log_model(flags.model, *ready.model);
   const double create_seconds = total.seconds();
   load_weights(flags, *ready.model, observer);
   const double load_seconds = total.seconds() - create_seconds;
   if (observer) observer("memory plan", 0);
   std::unique_ptr<runner::ModelRunner> runner =
-      runner::ModelRunner::create(*ready.model, runner_config(flags));
-  log_runner(flags, *runner);
+      runner::ModelRunner::create(*ready.model, runner_config(flags, *ready.backend));
+  log_runner(flags, *ready.backend, *runner);
   log_speculation(flags.speculation);
   ready.runner = std::move(runner);
   FATHOM_LOG(kInfo, "apps", "ready",
@@ -251,7 +298,7 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
 
 engine::StepLoopConfig step_loop_config(const EngineFlags& flags, const ReadyModel& ready) {
   std::random_device entropy;
-  return {.chunked_prefill_size = flags.memory.chunked_prefill_size,
+  return {.chunked_prefill_size = chunked_prefill_size(flags, *ready.backend),
           .max_running_requests = flags.memory.max_running_requests,
           .speculation = speculation_config(flags.speculation),
           .eos_token_ids = ready.config.eos_token_ids,

@@ -38,10 +38,15 @@ config::ModelConfig load_config(const ModelFlags& flags);
 // The same with the draft layer that speculation wants: the model's own, or one from a checkpoint of its own, which
 // is checked. Throws where there is none.
 config::ModelConfig load_config(const EngineFlags& flags);
-const ops::Backend& choose_backend(const DeviceFlags& flags);
+// Throws where --device cuda cannot be had; auto says in the log why it is not.
+const ops::Backend& choose_backend(const EngineFlags& flags);
 // The one list of backends: all that --device and --cpu-backend can choose here.
-std::vector<const ops::Backend*> compiled_backends();
-model::ModelOptions model_options(const EngineFlags& flags);
+std::vector<const ops::Backend*> usable_backends();
+model::ModelOptions model_options(const EngineFlags& flags, const ops::Backend& backend);
+// --chunked-prefill-size, or what suits the backend.
+int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend);
+// The sizes that the flags of CUDA graphs ask for, rising; none = no step is captured.
+std::vector<int> graph_batch_sizes(const DeviceFlags& flags, const ops::Backend& backend);
 // Loads or fills the parameters, with a progress bar.
 void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer = {});
 

@@ -56,7 +56,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
       ->type_name("auto|float32|bfloat16")
       ->group(group);
   app.add_option("--kv-cache-dtype", flags.kv_cache_dtype,
-                 "Type of the cache rows; auto takes float32 on the CPU. fp8_e4m3 keeps the latent "
+                 "Type of the cache rows; auto takes float32 on a CPU and bfloat16 on a GPU. "
+                 "fp8_e4m3 keeps the latent "
                  "part in FP8 with a scale per 128 channels and the rotary part in bfloat16")
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "bf16", "fp8_e4m3"}))
       ->type_name("auto|float32|bfloat16|fp8_e4m3")
@@ -88,7 +89,7 @@ void add_memory_flags(CLI::App& app, MemoryFlags& flags) {
                  "which the KV cache may take")
       ->check(CLI::Range(0.01, 1.0))
       ->type_name("FRACTION")
-      ->default_str("0.25 on a CPU")
+      ->default_str("0.25 on a CPU, 0.9 on a GPU")
       ->group(group);
   app.add_option("--max-total-tokens", flags.max_total_tokens,
                  "Tokens that the KV cache holds, instead of what fits --mem-fraction-static")
@@ -105,14 +106,31 @@ void add_memory_flags(CLI::App& app, MemoryFlags& flags) {
                  "Prompt tokens that one step computes at most")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("TOKENS")
+      ->default_str("2048 on a CPU, 8192 on a GPU")
       ->group(group);
 }
 
 void add_device_flags(CLI::App& app, DeviceFlags& flags) {
   const std::string group = "Device";
-  app.add_option("--device", flags.device, "Where to compute")
-      ->check(CLI::IsMember({"cpu"}))
-      ->type_name("cpu")
+  app.add_option("--device", flags.device,
+                 "Where to compute; auto takes the GPU where there is a Hopper one, else the CPU")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->type_name("auto|cpu|cuda")
+      ->group(group);
+  app.add_flag("--disable-cuda-graph", flags.disable_cuda_graph,
+               "Launch every kernel of a decode step instead of replaying a captured graph")
+      ->group(group);
+  app.add_option("--cuda-graph-max-bs", flags.cuda_graph_max_bs,
+                 "Decode steps of up to so many requests are captured, in sizes that rise to it")
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N")
+      ->default_str("128 on a GPU")
+      ->group(group);
+  app.add_option("--cuda-graph-bs", flags.cuda_graph_bs,
+                 "The numbers of requests for which decode steps are captured; a step is padded to "
+                 "the next one")
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N...")
       ->group(group);
   app.add_option("--cpu-threads", flags.cpu_threads, "Threads that compute")
       ->check(CLI::Range(0, 4096))

@@ -37,13 +37,16 @@ struct MemoryFlags {
   std::optional<double> mem_fraction_static;  // none = the runner's default for the device
   std::optional<int64_t> max_total_tokens;
   int max_running_requests = 64;
-  int chunked_prefill_size = 2048;
+  std::optional<int> chunked_prefill_size;  // none = the backend's default
 };
 
 struct DeviceFlags {
-  std::string device = "cpu";
+  std::string device = "auto";       // auto, cpu, cuda
   int cpu_threads = 0;               // 0 = one per physical core
   std::string cpu_backend = "fast";  // fast, reference
+  bool disable_cuda_graph = false;
+  std::optional<int> cuda_graph_max_bs;  // none = the backend's default
+  std::vector<int> cuda_graph_bs;        // empty = up to cuda_graph_max_bs
 };
 
 struct LogFlags {

@@ -42,7 +42,7 @@ struct Findings {
 
 // With the draft layer, which other subcommands leave out: its tensors are checked too.
 void check_tensors(const InspectFlags& flags, const ops::Backend& backend, Findings& findings) {
-  model::ModelOptions options = model_options(flags.engine);
+  model::ModelOptions options = model_options(flags.engine, backend);
   options.load_mtp = true;
   const auto model = model::Model::create(findings.config, options, backend);
   findings.parameters = count_parameters(findings.config, model->parameters());
@@ -54,9 +54,10 @@ void check_tensors(const InspectFlags& flags, const ops::Backend& backend, Findi
 }
 
 void inspect_model(const InspectFlags& flags, Findings& findings) {
-  const ops::Backend backend = address_only(choose_backend(flags.engine.device));
+  const ops::Backend backend = address_only(choose_backend(flags.engine));
   try {
-    const auto model = model::Model::create(findings.config, model_options(flags.engine), backend);
+    const auto model =
+        model::Model::create(findings.config, model_options(flags.engine, backend), backend);
     findings.weight_bytes = model->weight_bytes();
     for (const model::KvGroupSpec& group : model->kv_groups()) {
       findings.kv_bytes_per_token += group.block_bytes() / group.block_tokens;
@@ -67,13 +68,13 @@ void inspect_model(const InspectFlags& flags, Findings& findings) {
   }
 }
 
-// Of every backend that was compiled in.
+// Of every backend that can be used here.
 void inspect_operators(const InspectFlags& flags, Findings& findings) {
   if (!flags.operators) return;
-  for (const ops::Backend* backend : compiled_backends()) {
+  for (const ops::Backend* backend : usable_backends()) {
     try {
       findings.operators.push_back(
-          list_operators(findings.config, model_options(flags.engine), *backend));
+          list_operators(findings.config, model_options(flags.engine, *backend), *backend));
     } catch (const StartupError& error) {
       findings.problems.push_back(error.what());
     }

@@ -30,6 +30,7 @@ constexpr std::chrono::milliseconds kFlushTime{2000};
 // How soon a second signal is seen while draining.
 constexpr std::chrono::milliseconds kSignalPoll{20};
 constexpr int64_t kSimulatedTokens = int64_t{1} << 20;
+constexpr int kSimulatedChunk = 2048;
 
 // What `runner` runs, and what the server says about it.
 struct Backend {
@@ -149,7 +150,7 @@ std::unique_ptr<runner::SimRunner> make_simulation(const ServeFlags& flags,
       .block_tokens = block_tokens,
       .max_context_tokens = context,
       .max_slots = memory.max_running_requests,
-      .max_batch_tokens = std::max(memory.chunked_prefill_size, memory.max_running_requests),
+      .max_batch_tokens = std::max(*memory.chunked_prefill_size, memory.max_running_requests),
       .drafter = simulated_drafter(flags.engine.speculation),
       .step_delay = std::chrono::microseconds(flags.simulation.step_us)});
 }
@@ -172,7 +173,7 @@ engine::ServingConfig serving_config(const ServeFlags& flags, const config::Mode
                                      metrics::Registry& registry) {
   std::random_device entropy;
   engine::ServingConfig serving;
-  serving.step = {.chunked_prefill_size = flags.engine.memory.chunked_prefill_size,
+  serving.step = {.chunked_prefill_size = *flags.engine.memory.chunked_prefill_size,
                   .max_running_requests = flags.engine.memory.max_running_requests,
                   .schedule_policy = flags.scheduling.schedule_policy == "lpm"
                                          ? sched::SchedulePolicy::kLpm
@@ -240,10 +241,25 @@ int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server
   return drain(flags, signals, api, http) ? 0 : 1;
 }
 
-int run(const ServeFlags& flags) {
-  set_log_format(flags.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
-  apply_log_flags(flags.engine.log);
+// From here on the settings that a backend decides are numbers, and are shown as such.
+ServeFlags resolved(ServeFlags flags) {
+  std::optional<int>& chunk = flags.engine.memory.chunked_prefill_size;
+  if (flags.is_simulation()) {
+    chunk = chunk.value_or(kSimulatedChunk);
+  } else {
+    const ops::Backend& backend = choose_backend(flags.engine);
+    chunk = chunked_prefill_size(flags.engine, backend);
+    flags.engine.device.cuda_graph_bs = graph_batch_sizes(flags.engine.device, backend);
+  }
+  return flags;
+}
+
+int run(const ServeFlags& asked) {
+  set_log_format(asked.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
+  apply_log_flags(asked.engine.log);
+  // Before anything starts a thread, which asking for a GPU does: a signal must find none that takes it.
   ShutdownSignals signals;
+  const ServeFlags flags = resolved(asked);
   raise_file_limit(flags);
   const Stopwatch total;
   http::KeyStore keys = read_keys(flags.access);

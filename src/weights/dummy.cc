@@ -150,15 +150,14 @@ class Filler {
 
  private:
   void fill_scales(const Parameter& parameter, std::vector<char>& staging) const {
-    const int64_t columns = parameter.scale.dim(1);
-    staging.resize(static_cast<size_t>(columns) * sizeof(float));
-    const float scale = (parameter.dummy_stddev == 0 ? 1.0f : parameter.dummy_stddev) / f8_spread();
-    for (int64_t i = 0; i < columns; ++i) {
+    const int64_t count = parameter.scale.num_elements();
+    staging.resize(static_cast<size_t>(count) * sizeof(float));
+    static const float spread = f8_spread();
+    const float scale = (parameter.dummy_stddev == 0 ? 1.0f : parameter.dummy_stddev) / spread;
+    for (int64_t i = 0; i < count; ++i) {
       std::memcpy(staging.data() + static_cast<size_t>(i) * sizeof(float), &scale, sizeof scale);
     }
-    for (int64_t row = 0; row < parameter.scale.dim(0); ++row) {
-      store(parameter.scale, row * columns, staging.data(), columns);
-    }
+    store(parameter.scale, 0, staging.data(), count);
   }
 
   // Writes `count` elements to data, starting at element `begin` in row order.

@@ -33,14 +33,14 @@ TEST(EngineSetup, the_draft_layer_is_loaded_only_when_something_drafts) {
   // A whole checkpoint will do as that of a draft layer.
   for (const std::string& draft_path : {std::string(), flags.model.model_path}) {
     flags.speculation.draft_model_path = draft_path;
-    const auto model = model::Model::create(load_config(flags), model_options(flags),
-                                            choose_backend(flags.device));
+    const auto model = model::Model::create(
+        load_config(flags), model_options(flags, choose_backend(flags)), choose_backend(flags));
     EXPECT_TRUE(model->has_mtp());
     load_weights(flags, *model);
   }
   flags.speculation = {};
-  const auto plain =
-      model::Model::create(load_config(flags), model_options(flags), choose_backend(flags.device));
+  const auto plain = model::Model::create(
+      load_config(flags), model_options(flags, choose_backend(flags)), choose_backend(flags));
   EXPECT_FALSE(plain->has_mtp());
   load_weights(flags, *plain);
 }
