@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
 #include "apps/progress.h"
+#include "apps/result_file.h"
 #include "apps/static_batch.h"
 #include "base/json.h"
 #include "base/startup_error.h"
@@ -128,13 +128,6 @@ json::Value result_line(const OneBatchFlags& flags, const StaticBatchShape& shap
   return line;
 }
 
-void append_line(const std::string& path, const json::Value& line) {
-  std::ofstream file(path, std::ios::app);
-  file << json::dump(line) << "\n";
-  file.flush();
-  if (!file) throw StartupError(path + ": cannot write the result");
-}
-
 std::vector<StaticBatchShape> shapes_of(const OneBatchFlags& flags) {
   std::vector<StaticBatchShape> shapes;
   for (const int batch_size : flags.batch_size) {
@@ -203,7 +196,7 @@ int run(OneBatchFlags& flags) {
     }
     line["device"] = std::string(ready.backend->device);
     std::fflush(stdout);
-    if (!flags.result_filename.empty()) append_line(flags.result_filename, line);
+    if (!flags.result_filename.empty()) append_result(flags.result_filename, line);
   }
   return 0;
 }

@@ -33,6 +33,7 @@ struct Program {
     commands.push_back(add_bench_one_batch(*bench));
     commands.push_back(add_bench_serving(*bench));
     commands.push_back(add_bench_gsm8k(*bench));
+    commands.push_back(add_bench_ops(*bench));
     commands.push_back(add_inspect(app));
     commands.push_back(add_tokenize(app));
     set_examples(app, {"fathom serve --model-path models/demo",

@@ -1,0 +1,249 @@
+// fathom bench ops: each operator of the backend by itself, over the shapes of a model: time, bytes against the
+// measured read bandwidth, arithmetic, and the error against the reference backend.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/bench_ops/cases.h"
+#include "apps/bench_ops/timing.h"
+#include "apps/command.h"
+#include "apps/engine_setup.h"
+#include "apps/flags.h"
+#include "apps/result_file.h"
+#include "base/json.h"
+#include "base/startup_error.h"
+#include "cpu/fast/fast_backend.h"
+
+namespace fathom::apps {
+namespace {
+
+// More than caches hold: the copies of a call take so much together, unless there would be very many.
+constexpr double kColdBytes = 256e6;
+constexpr double kMaxCopies = 128;
+constexpr double kMaxCopyBytes = 16e9;
+
+struct OpsFlags {
+  EngineFlags engine;
+  std::vector<std::string> operators;
+  std::vector<int> tokens = {1, 8, 32, 128, 4096};
+  int repeat = 15;
+  std::string result_filename;
+};
+
+struct Bench {
+  const OpShapes& shapes;
+  RandomPieces& pieces;
+  int num_threads = 0, num_samples = 0;
+  double gb_per_s = 0;
+};
+
+struct Measured {
+  int64_t tokens = 0;
+  size_t num_copies = 0;
+  double bytes = 0, flops = 0, seconds = 0, relative_error = 0;
+
+  double floor_seconds(double gb_per_s) const { return bytes / (gb_per_s * 1e9); }
+};
+
+OpShapes make_shapes(const EngineFlags& flags) {
+  OpShapes shapes{.config = load_config(flags.model), .backend = &choose_backend(flags)};
+  const model::ModelOptions options = model_options(flags, *shapes.backend);
+  using tensor::DType;
+  const DType stored = shapes.config.torch_dtype == "float32" ? DType::kF32 : DType::kBf16;
+  shapes.types = {.plain = options.weight_dtype.value_or(stored),
+                  .fp8 = shapes.config.quantization_config.has_value() && !options.dequantize};
+  shapes.fused = layers::FusedOps::of(*shapes.backend, shapes.types);
+  shapes.kv_cache_dtype = options.kv_cache_dtype;
+  return shapes;
+}
+
+// How often a call that touches so many bytes is there, each with memory of its own.
+size_t num_copies(const Operands& one, const OpCall& call) {
+  const double room =
+      std::min(kMaxCopyBytes, static_cast<double>(one.backend().free_memory_bytes()) / 2);
+  const double fit = std::max(1.0, 1 + room / static_cast<double>(one.num_bytes()));
+  const double cold = std::ceil(kColdBytes / std::max(call.bytes, 1.0));
+  return static_cast<size_t>(std::min({cold, fit, kMaxCopies}));
+}
+
+void measure_scratch(const OpCall& call, ops::Stream& stream) {
+  stream.begin_measuring();
+  if (call.prepare) call.prepare(stream);
+  call.run(stream);
+  stream.seal_scratch();
+}
+
+double check(const OpCall& call, ops::Stream& stream) {
+  OnReference on_reference(stream);
+  const std::vector<float> expected = call.expected(on_reference);
+  call.run(stream);
+  return relative_error(call.actual(on_reference), expected);
+}
+
+Measured measure(Bench& bench, const OpCase& bench_case, int64_t tokens) {
+  const ops::Backend& backend = *bench.shapes.backend;
+  const std::unique_ptr<ops::Stream> stream =
+      backend.make_stream({.num_threads = bench.num_threads});
+  Operands operands(backend, *stream, bench.pieces, /*seed=*/1);
+  std::vector<OpCall> calls = {bench_case.make(operands, tokens)};
+  measure_scratch(calls.front(), *stream);
+  const size_t copies = num_copies(operands, calls.front());
+  while (calls.size() < copies) calls.push_back(bench_case.make(operands, tokens));
+  Measured measured{.tokens = tokens, .num_copies = copies};
+  for (const OpCall& call : calls) {
+    if (call.prepare) call.prepare(*stream);
+    measured.bytes += call.bytes / static_cast<double>(copies);
+    measured.flops += call.flops / static_cast<double>(copies);
+  }
+  stream->synchronize();
+  measured.relative_error = check(calls.front(), *stream);
+  measured.seconds = seconds_per_call(calls, bench.num_samples, *stream);
+  stream->synchronize();
+  return measured;
+}
+
+void print_header(const Bench& bench) {
+  std::printf("%s on %s, reads %.1f GB/s\n", std::string(bench.shapes.backend->name).c_str(),
+              std::string(bench.shapes.backend->device).c_str(), bench.gb_per_s);
+  std::printf("%-18s %-28s %-8s %6s %12s %12s %8s %9s %10s\n", "operator", "case", "dtype",
+              "tokens", "us", "floor us", "% floor", "TFLOPS", "error");
+}
+
+void print_row(const Bench& bench, const OpCase& bench_case, const Measured& m) {
+  const double floor = m.floor_seconds(bench.gb_per_s);
+  const std::string tflops =
+      m.flops > 0 ? std::to_string(m.flops / m.seconds / 1e12).substr(0, 8) : "-";
+  std::printf("%-18s %-28s %-8s %6lld %12.2f %12.2f %8.1f %9s %10.2e\n", bench_case.op.c_str(),
+              bench_case.what.c_str(), std::string(tensor::dtype_name(bench_case.dtype)).c_str(),
+              static_cast<long long>(m.tokens), m.seconds * 1e6, floor * 1e6,
+              100 * floor / m.seconds, tflops.c_str(), m.relative_error);
+  std::fflush(stdout);
+}
+
+json::Value result_line(const Bench& bench, const OpsFlags& flags, const OpCase& bench_case,
+                        const Measured& m) {
+  const double floor = m.floor_seconds(bench.gb_per_s);
+  json::Value line = {{"backend", std::string(bench.shapes.backend->name)},
+                      {"device", std::string(bench.shapes.backend->device)},
+                      {"model_path", flags.engine.model.model_path},
+                      {"operator", bench_case.op},
+                      {"case", bench_case.what},
+                      {"dtype", std::string(tensor::dtype_name(bench_case.dtype))},
+                      {"tokens", m.tokens},
+                      {"us", m.seconds * 1e6},
+                      {"bytes", m.bytes},
+                      {"gb_per_s", m.bytes / m.seconds / 1e9},
+                      {"read_bandwidth_gb_per_s", bench.gb_per_s},
+                      {"floor_us", floor * 1e6},
+                      {"percent_of_floor", 100 * floor / m.seconds}};
+  if (m.flops > 0) {
+    line["flops"] = m.flops;
+    line["tflops"] = m.flops / m.seconds / 1e12;
+  }
+  line["relative_error"] = m.relative_error;
+  line["num_copies"] = m.num_copies;
+  line["num_samples"] = bench.num_samples;
+  return line;
+}
+
+bool is_wanted(const OpsFlags& flags, const std::string& op) {
+  return flags.operators.empty() ||
+         std::find(flags.operators.begin(), flags.operators.end(), op) != flags.operators.end();
+}
+
+void run_case(Bench& bench, const OpsFlags& flags, const OpCase& bench_case) {
+  for (const int tokens : flags.tokens) {
+    if (tokens < bench_case.min_tokens || tokens > bench_case.max_tokens) continue;
+    const Measured measured = measure(bench, bench_case, tokens);
+    print_row(bench, bench_case, measured);
+    if (!flags.result_filename.empty())
+      append_result(flags.result_filename, result_line(bench, flags, bench_case, measured));
+  }
+}
+
+// The reference backend is held to what the fast one could do on the same machine.
+double read_bandwidth_gb_s(const ops::Backend& backend, int num_threads) {
+  const auto measure = backend.read_bandwidth_gb_s != nullptr
+                           ? backend.read_bandwidth_gb_s
+                           : cpu::fast_backend().read_bandwidth_gb_s;
+  return measure(num_threads);
+}
+
+int run(const OpsFlags& flags) {
+  apply_log_flags(flags.engine.log);
+  const OpShapes shapes = make_shapes(flags.engine);
+  const int num_threads = flags.engine.device.cpu_threads;
+  RandomPieces pieces(*shapes.backend);
+  Bench bench{.shapes = shapes,
+              .pieces = pieces,
+              .num_threads = num_threads,
+              .num_samples = flags.repeat,
+              .gb_per_s = read_bandwidth_gb_s(*shapes.backend, num_threads)};
+  print_header(bench);
+  std::vector<ops::Requirement> missing;
+  const std::vector<OpCase> cases = all_op_cases(bench.shapes);
+  for (const OpCase& bench_case : cases) {
+    if (!is_wanted(flags, bench_case.op)) continue;
+    const ops::Requirement needed{.op = bench_case.op, .dtype = bench_case.dtype};
+    if (ops::provides(*shapes.backend, needed)) {
+      run_case(bench, flags, bench_case);
+    } else if (missing.empty() || missing.back().op != needed.op) {
+      missing.push_back(needed);
+    }
+  }
+  for (const std::string& sentence : ops::missing_operators(*shapes.backend, missing))
+    std::printf("%s\n", sentence.c_str());
+  return 0;
+}
+
+void add_ops_flags(CLI::App& app, OpsFlags& flags) {
+  const std::string group = "Operators";
+  app.add_option("--operators", flags.operators, "Names of operators, with commas in between")
+      ->delimiter(',')
+      ->check(CLI::IsMember(benched_operators()))
+      ->type_name("NAME,...")
+      ->default_str("all")
+      ->group(group);
+  app.add_option("--tokens", flags.tokens,
+                 "Rows of a call; operators of decodes skip numbers above 512, those of prompts "
+                 "numbers below 64")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N...")
+      ->group(group);
+  app.add_option("--repeat", flags.repeat, "Samples of a time, of which the median is shown")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--result-filename", flags.result_filename,
+                 "Append one JSON line per case to this file")
+      ->type_name("FILE")
+      ->group(group);
+}
+
+}  // namespace
+
+Command add_bench_ops(CLI::App& bench) {
+  auto flags = std::make_shared<OpsFlags>();
+  CLI::App* app = bench.add_subcommand(
+      "ops", "Time each operator over a model's shapes; needs its config.json only");
+  add_ops_flags(*app, *flags);
+  add_model_flags(*app, flags->engine.model);
+  for (const char* of_checkpoints :
+       {"--load-format", "--num-layers", "--context-length", "--random-seed"})
+    app->remove_option(app->get_option(of_checkpoints));
+  add_deterministic_flag(*app, flags->engine.model);
+  add_device_flags(*app, flags->engine.device);
+  for (const char* of_steps : {"--disable-cuda-graph", "--cuda-graph-max-bs", "--cuda-graph-bs"})
+    app->remove_option(app->get_option(of_steps));
+  add_log_flags(*app, flags->engine.log);
+  set_examples(*app, {"fathom bench ops --model-path models/configs/deepseek-v2-lite",
+                      "fathom bench ops --model-path models/demo --operators linear,moe_experts "
+                      "--tokens 1 8"});
+  return {.app = app, .run = [flags] { return run(*flags); }};
+}
+
+}  // namespace fathom::apps

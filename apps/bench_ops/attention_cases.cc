@@ -1,0 +1,184 @@
+// Both forms of attention: decodes of one token per sequence, and one prompt over its own rows.
+
+#include <algorithm>
+
+#include "apps/bench_ops/cases.h"
+#include "apps/bench_ops/paged_cache.h"
+#include "config/rope.h"
+#include "ops/mla.h"
+
+namespace fathom::apps {
+namespace {
+
+using tensor::DType, tensor::Tensor;
+
+struct Decode {
+  PagedCache paged;
+  ops::MlaAbsorbedArgs args;
+};
+
+Decode make_decode(Operands& operands, const OpShapes& shapes, int64_t tokens, int64_t context) {
+  const config::ModelConfig& c = shapes.config;
+  const DType act = operands.backend().act;
+  const int64_t heads = c.num_attention_heads;
+  const PagedCache paged = PagedCache::make(operands, shapes, tokens, context);
+  std::vector<int32_t> query_start;
+  for (int64_t t = 0; t <= tokens; ++t) query_start.push_back(static_cast<int32_t>(t));
+  const std::vector<int32_t> kv_len(static_cast<size_t>(tokens), static_cast<int32_t>(context));
+  const Tensor q = operands.random(act, {tokens, heads, c.qk_head_dim()});
+  return {.paged = paged,
+          .args = {.q_latent = operands.random(act, {tokens, heads, c.kv_lora_rank}),
+                   .q_rope = q.slice(2, c.qk_nope_head_dim, c.qk_head_dim()),
+                   .cache = paged.cache,
+                   .query_start = operands.upload(query_start, {tokens + 1}),
+                   .kv_len = operands.upload(kv_len, {tokens}),
+                   .block_tables = paged.block_tables,
+                   .tree_mask = {},
+                   .plan = {},
+                   .scale = config::make_rope_params(c).softmax_scale,
+                   .out = operands.empty(act, {tokens, heads, c.kv_lora_rank})}};
+}
+
+// The last sequence by itself.
+std::vector<float> reference_decode(OnReference& on_reference, const Decode& decode) {
+  const ops::MlaAbsorbedArgs& all = decode.args;
+  const int64_t tokens = all.out.dim(0), blocks = decode.paged.blocks_per_sequence;
+  ops::MlaAbsorbedArgs cut = all;
+  cut.q_latent = on_reference.act(all.q_latent.slice(0, tokens - 1, tokens));
+  cut.q_rope = on_reference.act(all.q_rope.slice(0, tokens - 1, tokens));
+  cut.cache = decode.paged.on_reference(on_reference, tokens - 1, 0, blocks);
+  cut.query_start = on_reference.upload(std::vector<int32_t>{0, 1}, {2});
+  cut.kv_len = on_reference.copy(all.kv_len.slice(0, tokens - 1, tokens));
+  cut.block_tables = rising_table(on_reference, blocks);
+  cut.plan = {};
+  cut.out = on_reference.empty(DType::kF32, {1, all.out.dim(1), all.out.dim(2)});
+  ops::mla_absorbed(cut, on_reference.stream());
+  return values_of(cut.out);
+}
+
+OpCall mla_absorbed_call(Operands& operands, const OpShapes& shapes, int64_t tokens,
+                         int64_t context) {
+  Decode decode = make_decode(operands, shapes, tokens, context);
+  ops::MlaAbsorbedArgs& args = decode.args;
+  const int64_t heads = args.out.dim(1);
+  const ops::Backend& backend = operands.backend();
+  // Planned once per step, not once per layer.
+  if (shapes.fused.mla_plan)
+    args.plan = operands.empty(
+        DType::kU8,
+        {std::max<int64_t>(
+            backend.mla_plan_bytes({.tokens = tokens, .sequences = tokens, .heads = heads}), 1)});
+  const auto fill = decode.paged.fill(operands, shapes);
+  const ops::KvFormat& format = args.cache.format;
+  const auto rows = static_cast<double>(tokens * context);
+  return {
+      .bytes = rows * static_cast<double>(format.row_bytes) +
+               bytes_of({args.q_latent, args.q_rope, args.block_tables, args.out}),
+      .flops = rows * static_cast<double>(heads * 2 * (format.dim() + format.latent_dim)),
+      .prepare =
+          [=](ops::Stream& stream) {
+            fill(stream);
+            if (args.plan.is_null()) return;
+            ops::mla_plan({.query_start = args.query_start,
+                           .kv_len = args.kv_len,
+                           .tree_mask = {},
+                           .tokens = tokens,
+                           .heads = heads,
+                           .max_rows = decode.paged.blocks_per_sequence * kBenchedBlockTokens,
+                           .plan = args.plan},
+                          stream);
+          },
+      .run = [=](ops::Stream& stream) { ops::mla_absorbed(args, stream); },
+      .expected = [=](OnReference& on_reference) { return reference_decode(on_reference, decode); },
+      .actual =
+          [=](OnReference& on_reference) {
+            return on_reference.values(args.out.slice(0, tokens - 1, tokens));
+          }};
+}
+
+ops::MlaExpandedArgs make_prompt(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const config::ModelConfig& c = shapes.config;
+  const DType act = operands.backend().act;
+  const int64_t heads = c.num_attention_heads;
+  return {.q = operands.random(act, {tokens, heads, c.qk_head_dim()}),
+          .kv = operands.random(act, {tokens, heads, c.qk_nope_head_dim + c.v_head_dim}),
+          .k_rope = operands.random(act, {tokens, c.qk_rope_head_dim}),
+          .segments = {},
+          .tree_mask = {},
+          .scale = config::make_rope_params(c).softmax_scale,
+          .state_max = operands.empty(DType::kF32, {tokens, heads}),
+          .state_sum = operands.empty(DType::kF32, {tokens, heads}),
+          .state_acc = operands.empty(DType::kF32, {tokens, heads, c.v_head_dim})};
+}
+
+void run_prompt(ops::MlaExpandedArgs args, const ops::ExpandedSegment& segment,
+                ops::Stream& stream) {
+  args.segments = {&segment, 1};
+  ops::mla_expanded(args, stream);
+}
+
+// state_acc / state_sum
+std::vector<float> attended(std::vector<float> acc, const std::vector<float>& sum) {
+  const size_t v_head_dim = acc.size() / sum.size();
+  for (size_t i = 0; i < acc.size(); ++i) acc[i] /= sum[i / v_head_dim];
+  return acc;
+}
+
+std::vector<float> reference_prompt(OnReference& on_reference, const ops::MlaExpandedArgs& all) {
+  const int64_t tokens = all.q.dim(0), heads = all.q.dim(1), first = first_checked(tokens);
+  ops::MlaExpandedArgs cut = all;
+  cut.q = on_reference.act(checked(all.q));
+  cut.kv = on_reference.act(all.kv);
+  cut.k_rope = on_reference.act(all.k_rope);
+  cut.state_max = on_reference.empty(DType::kF32, {tokens - first, heads});
+  cut.state_sum = on_reference.empty(DType::kF32, {tokens - first, heads});
+  cut.state_acc = on_reference.empty(DType::kF32, {tokens - first, heads, all.state_acc.dim(2)});
+  run_prompt(
+      cut, {.num_rows = tokens, .num_tokens = tokens - first, .query_begin = first, .first = true},
+      on_reference.stream());
+  return attended(values_of(cut.state_acc), values_of(cut.state_sum));
+}
+
+OpCall mla_expanded_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const ops::MlaExpandedArgs args = make_prompt(operands, shapes, tokens);
+  const ops::ExpandedSegment segment{.num_rows = tokens, .num_tokens = tokens, .first = true};
+  const double visible = static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
+  const int64_t row_flops = 2 * (args.q.dim(2) + args.state_acc.dim(2));
+  return {
+      .bytes =
+          bytes_of({args.q, args.kv, args.k_rope, args.state_max, args.state_sum, args.state_acc}),
+      .flops = visible * static_cast<double>(args.q.dim(1) * row_flops),
+      .prepare = {},
+      .run = [=](ops::Stream& stream) { run_prompt(args, segment, stream); },
+      .expected = [=](OnReference& on_reference) { return reference_prompt(on_reference, args); },
+      .actual =
+          [=](OnReference& on_reference) {
+            return attended(on_reference.values(checked(args.state_acc)),
+                            on_reference.values(checked(args.state_sum)));
+          }};
+}
+
+}  // namespace
+
+std::vector<OpCase> attention_cases(const OpShapes& shapes) {
+  std::vector<OpCase> cases;
+  for (const int64_t context : {1024, 4096})
+    cases.push_back({.op = "mla_absorbed",
+                     .what = "context " + std::to_string(context),
+                     .dtype = shapes.kv_cache_dtype,
+                     .make =
+                         [&shapes, context](Operands& operands, int64_t tokens) {
+                           return mla_absorbed_call(operands, shapes, tokens, context);
+                         },
+                     .max_tokens = kMaxDecodeTokens});
+  cases.push_back(
+      {.op = "mla_expanded",
+       .what = "one prompt",
+       .dtype = shapes.backend->act,
+       .make = [&shapes](Operands& operands,
+                         int64_t tokens) { return mla_expanded_call(operands, shapes, tokens); },
+       .min_tokens = kMinPromptTokens});
+  return cases;
+}
+
+}  // namespace fathom::apps

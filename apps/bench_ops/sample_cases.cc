@@ -1,0 +1,94 @@
+// Logits to tokens, greedy and with top_p.
+
+#include <algorithm>
+
+#include "apps/bench_ops/cases.h"
+#include "ops/sample.h"
+
+namespace fathom::apps {
+namespace {
+
+using tensor::DType, tensor::Tensor;
+
+// Everything but logits, parameters of all rows the same. `up` uploads a vector with a shape.
+template <class Upload>
+ops::SampleArgs sample_args(int64_t rows, float temperature, float top_p, Upload up) {
+  const auto all = [&](auto value) {
+    return up(std::vector<decltype(value)>(static_cast<size_t>(rows), value), {rows});
+  };
+  ops::SampleArgs args;
+  args.temperature = all(temperature);
+  args.top_k = all(int32_t{0});
+  args.top_p = all(top_p);
+  args.min_p = all(0.0f);
+  args.repetition = all(1.0f);
+  args.frequency = all(0.0f);
+  args.presence = all(0.0f);
+  args.seed = all(uint64_t{7});
+  args.position = all(int32_t{100});
+  args.penalty_row = all(int32_t{-1});
+  args.bias_start = up(std::vector<int32_t>(static_cast<size_t>(rows) + 1), {rows + 1});
+  args.bias_ids = up(std::vector<int32_t>(), {0});
+  args.bias_values = up(std::vector<float>(), {0});
+  args.num_top = all(int32_t{0});
+  args.forced = all(int32_t{-1});
+  args.tokens = all(int32_t{-1});
+  args.logprobs = all(0.0f);
+  args.top_ids = up(std::vector<int32_t>(static_cast<size_t>(rows)), {rows, 1});
+  args.top_logprobs = up(std::vector<float>(static_cast<size_t>(rows)), {rows, 1});
+  args.failed = all(uint8_t{0});
+  return args;
+}
+
+std::vector<float> joined(std::vector<float> values, const std::vector<float>& more) {
+  values.insert(values.end(), more.begin(), more.end());
+  return values;
+}
+
+OpCall sample_call(Operands& operands, int64_t vocab_size, float temperature, float top_p,
+                   int64_t tokens) {
+  ops::SampleArgs args = sample_args(tokens, temperature, top_p,
+                                     [&](const auto& values, std::initializer_list<int64_t> shape) {
+                                       return operands.upload(values, shape);
+                                     });
+  args.logits = operands.random(DType::kF32, {tokens, vocab_size}, -8, 8);
+  return {.bytes = bytes_of({args.logits}),
+          .prepare = {},
+          .run = [=](ops::Stream& stream) { ops::sample(args, stream); },
+          .expected =
+              [=](OnReference& on_reference) {
+                const Tensor logits = on_reference.copy(checked(args.logits));
+                ops::SampleArgs cut =
+                    sample_args(logits.dim(0), temperature, top_p,
+                                [&](const auto& values, std::initializer_list<int64_t> shape) {
+                                  return on_reference.upload(values, shape);
+                                });
+                cut.logits = logits;
+                ops::sample(cut, on_reference.stream());
+                return joined(values_of(cut.tokens), values_of(cut.logprobs));
+              },
+          .actual =
+              [=](OnReference& on_reference) {
+                return joined(on_reference.values(checked(args.tokens)),
+                              on_reference.values(checked(args.logprobs)));
+              }};
+}
+
+}  // namespace
+
+std::vector<OpCase> sample_cases(const OpShapes& shapes) {
+  const int64_t vocab_size = shapes.config.vocab_size;
+  const auto sample_case = [&](const char* what, float temperature, float top_p) -> OpCase {
+    return {.op = "sample",
+            .what = what,
+            .dtype = shapes.backend->act,
+            .make =
+                [=](Operands& operands, int64_t tokens) {
+                  return sample_call(operands, vocab_size, temperature, top_p, tokens);
+                },
+            .max_tokens = kMaxDecodeTokens};
+  };
+  return {sample_case("greedy", 0, 1), sample_case("top_p 0.95", 0.6f, 0.95f)};
+}
+
+}  // namespace fathom::apps

@@ -1,0 +1,14 @@
+#pragma once
+// Results of benches as a file of JSON lines, one appended per measurement.
+//
+//   append_result(flags.result_filename, line);     // StartupError when it cannot be written
+
+#include <string>
+
+#include "base/json.h"
+
+namespace fathom::apps {
+
+void append_result(const std::string& path, const json::Value& line);
+
+}  // namespace fathom::apps

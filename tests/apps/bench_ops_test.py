@@ -1,0 +1,76 @@
+"""Runs `fathom bench ops` on the demo model: what a line holds, and that the fast CPU agrees with the reference."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+DEMO = ROOT / "models" / "demo"
+PROGRAM = os.environ["FATHOM_PROGRAM"]
+OPERATORS = {"linear", "linear_pair", "head_linear", "rms_norm", "rms_norm_quantize", "silu_mul", "silu_mul_quantize",
+             "quantize_fp8", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
+             "moe_experts", "moe_experts_shared", "sample"}
+
+
+def bench_ops(*args):
+    return subprocess.run([PROGRAM, "bench", "ops", *map(str, args)], capture_output=True, text=True, check=False,
+                          timeout=900, encoding="utf-8")
+
+
+class BenchOpsTest(unittest.TestCase):
+    def run_ok(self, *args):
+        """The result lines, and what was printed."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "results.jsonl")
+            done = bench_ops("--model-path", DEMO, "--device", "cpu", "--cpu-threads", 2, "--log-level", "warning",
+                             "--repeat", 1, "--result-filename", file, *args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [json.loads(line) for line in file.read_text().splitlines()], done.stdout
+
+    def test_each_operator_agrees_with_the_reference(self):
+        lines, text = self.run_ok("--tokens", 2)
+        lines += self.run_ok("--tokens", 65, "--operators", "linear,kv_gather,mla_expanded")[0]
+        absent = {name for name in OPERATORS if f" has no operator {name} for " in text}
+        fp8_only = {"rms_norm_quantize", "silu_mul_quantize", "quantize_fp8"}
+        self.assertLessEqual(OPERATORS - absent - fp8_only, {line["operator"] for line in lines})
+        for line in lines:
+            with self.subTest(operator=line["operator"], case=line["case"], tokens=line["tokens"]):
+                self.assertLess(line["relative_error"], 1e-3)
+                self.assertGreater(line["us"], 0)
+                self.assertGreater(line["bytes"], 0)
+                self.assertAlmostEqual(line["floor_us"] * line["read_bandwidth_gb_per_s"] * 1e3 / line["bytes"], 1)
+
+    def test_a_product_counts_its_bytes_and_its_arithmetic(self):
+        lines, text = self.run_ok("--tokens", 3, "--operators", "linear", "--dtype", "float32", "--dequantize")
+        config = json.loads((DEMO / "config.json").read_text())
+        rows, inner, outer = 3, config["hidden_size"], config["vocab_size"]
+        logits = next(line for line in lines if line["case"] == "lm_head")
+        self.assertEqual(logits["bytes"], 4 * (rows * inner + inner * outer + rows * outer))
+        self.assertEqual(logits["flops"], 2 * rows * inner * outer)
+        self.assertGreater(logits["tflops"], 0)
+        self.assertIn("lm_head", text)
+
+    def test_only_the_operators_that_were_named_run_and_only_where_they_make_sense(self):
+        lines, _ = self.run_ok("--tokens", 2, 600, "--operators", "sample,kv_gather")
+        self.assertEqual({(line["operator"], line["tokens"]) for line in lines}, {("sample", 2), ("kv_gather", 600)})
+
+    def test_help_and_errors_are_those_of_the_other_commands(self):
+        text = bench_ops("--help").stdout
+        for part in ("\nModel:\n", "--model-path DIR", "(default: ", "Examples:\n  fathom bench ops", "--operators"):
+            self.assertIn(part, text)
+        self.assertLessEqual(max(len(line) for line in text.splitlines()), 120)
+        for name in ("--load-format", "--cuda-graph-bs"):
+            self.assertNotIn(name, text)
+        for status, args, what in ((2, ["--operators", "frob", "--model-path", DEMO], "--operators"),
+                                   (2, [], "--model-path is required"),
+                                   (2, ["--model-path", DEMO, "--tokens", 0], "--tokens"),
+                                   (1, ["--model-path", "gone"], "is not a directory")):
+            done = bench_ops(*args)
+            self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+            self.assertIn(what, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
