@@ -16,7 +16,6 @@
 #include "apps/result_file.h"
 #include "apps/static_batch.h"
 #include "base/json.h"
-#include "base/startup_error.h"
 #include "cpu/fast/fast_backend.h"
 
 namespace fathom::apps {

@@ -15,7 +15,6 @@
 #include "apps/flags.h"
 #include "apps/result_file.h"
 #include "base/json.h"
-#include "base/startup_error.h"
 #include "cpu/fast/fast_backend.h"
 
 namespace fathom::apps {
