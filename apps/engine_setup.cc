@@ -64,9 +64,17 @@ void log_model(const ModelFlags& flags, const model::Model& model) {
               {"weight_bytes", model.weight_bytes()}});
 }
 
+// Asking starts the driver, so a run on the CPU does not ask.
+std::string gpu_state(const DeviceFlags& flags) {
+  if (flags.device == "cpu") return "not asked for";
+  const cuda::Presence gpu = cuda::find_gpu();
+  return gpu.usable ? "usable" : gpu.why_not;
+}
+
 void log_device(const DeviceFlags& flags, const ops::Backend& backend) {
   FATHOM_LOG(kInfo, "apps", "device",
              {{"device", flags.device},
+              {"gpu", gpu_state(flags)},
               {"backend", backend.name},
               {"cpu_backend", flags.cpu_backend},
               {"cpu_threads", num_threads(flags)},
@@ -155,7 +163,6 @@ const ops::Backend& choose_backend(const EngineFlags& flags) {
     if (gpu.usable)
       return flags.model.deterministic ? cuda::batch_invariant_backend() : cuda::backend();
     if (flags.device.device == "cuda") throw StartupError("--device cuda: " + gpu.why_not);
-    FATHOM_LOG(kInfo, "apps", "no GPU", {{"why", gpu.why_not}});
   }
   return flags.device.cpu_backend == "reference" ? cpu::reference_backend() : cpu::fast_backend();
 }

@@ -38,7 +38,7 @@ config::ModelConfig load_config(const ModelFlags& flags);
 // The same with the draft layer that speculation wants: the model's own, or one from a checkpoint of its own, which
 // is checked. Throws where there is none.
 config::ModelConfig load_config(const EngineFlags& flags);
-// Throws where --device cuda cannot be had; auto says in the log why it is not.
+// Throws where --device cuda cannot be had; with auto the log of the device says why it is not.
 const ops::Backend& choose_backend(const EngineFlags& flags);
 // The one list of backends: all that --device and --cpu-backend can choose here.
 std::vector<const ops::Backend*> usable_backends();

@@ -76,6 +76,15 @@ ops::Backend make_backend(bool batch_invariant) {
   return backend;
 }
 
+// Why no device was counted. The runtime's words for a machine without a driver speak of versions.
+std::string reason(cudaError_t status) {
+  if (status == cudaSuccess || status == cudaErrorNoDevice) return "this machine has none";
+  if (status == cudaErrorInsufficientDriver)
+    return "there is no driver for it, or one older than CUDA " +
+           std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
+  return cudaGetErrorString(status);
+}
+
 }  // namespace
 
 bool is_built() { return true; }
@@ -83,10 +92,8 @@ bool is_built() { return true; }
 Presence find_gpu() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) {
-    const std::string why = status == cudaSuccess ? "there is none" : cudaGetErrorString(status);
-    return {.usable = false, .why_not = "no NVIDIA GPU can be used: " + why};
-  }
+  if (status != cudaSuccess || count == 0)
+    return {.usable = false, .why_not = "no NVIDIA GPU can be used: " + reason(status)};
   cudaDeviceProp properties{};
   if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess)
     return {.usable = false, .why_not = "the NVIDIA GPU does not say what it is"};
