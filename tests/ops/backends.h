@@ -46,4 +46,14 @@ inline std::vector<TestedBackend> tested_backends() {
   return backends;
 }
 
+// Those whose table has this operator, for the tests of a fused one: on the others there is nothing to test.
+template <class Entry>
+std::vector<TestedBackend> backends_with(Entry ops::Backend::*entry) {
+  std::vector<TestedBackend> backends = tested_backends();
+  std::erase_if(backends, [&](const TestedBackend& tested) {
+    return (tested.backend->*entry).run == nullptr;
+  });
+  return backends;
+}
+
 }  // namespace fathom::ops_test

@@ -34,10 +34,6 @@ class FusedTest : public OpsTest {
     EXPECT_EQ(bytes(actual.q.view()), bytes(expected.q.view()));
     EXPECT_EQ(bytes(actual.scale.view()), bytes(expected.scale.view()));
   }
-  // Why a test is skipped.
-  std::string lacks(const char* op) const {
-    return GetParam().name + " has no " + op + "; to run it: a backend that has it";
-  }
 
   struct DeviceWeight {
     DeviceTensor data, scale;
@@ -56,8 +52,21 @@ class FusedTest : public OpsTest {
 };
 INSTANTIATE_TEST_SUITE_P(backends, FusedTest, testing::ValuesIn(tested_backends()), backend_name);
 
-TEST_P(FusedTest, rms_norm_quantize_equals_the_norm_and_the_quantisation) {
-  if (backend().rms_norm_quantize.run == nullptr) GTEST_SKIP() << lacks("rms_norm_quantize");
+// A suite for each fused operator, on the backends that have it.
+class RmsNormQuantizeTest : public FusedTest {};
+class SiluMulQuantizeTest : public FusedTest {};
+class LinearPairTest : public FusedTest {};
+INSTANTIATE_TEST_SUITE_P(backends, RmsNormQuantizeTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::rms_norm_quantize)),
+                         backend_name);
+INSTANTIATE_TEST_SUITE_P(backends, SiluMulQuantizeTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::silu_mul_quantize)),
+                         backend_name);
+INSTANTIATE_TEST_SUITE_P(backends, LinearPairTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::linear_pair)),
+                         backend_name);
+
+TEST_P(RmsNormQuantizeTest, equals_the_norm_and_the_quantisation) {
   for (const int64_t tokens : kTokens)
     for (const int64_t dim : {576, 61}) {
       ref::Random random(static_cast<uint64_t>(tokens + dim));
@@ -85,8 +94,7 @@ TEST_P(FusedTest, rms_norm_quantize_equals_the_norm_and_the_quantisation) {
     }
 }
 
-TEST_P(FusedTest, silu_mul_quantize_equals_the_activation_and_the_quantisation) {
-  if (backend().silu_mul_quantize.run == nullptr) GTEST_SKIP() << lacks("silu_mul_quantize");
+TEST_P(SiluMulQuantizeTest, equals_the_activation_and_the_quantisation) {
   for (const int64_t tokens : kTokens)
     for (const int64_t inter : {256, 72}) {
       ref::Random random(static_cast<uint64_t>(tokens + inter));
@@ -124,8 +132,7 @@ TEST_P(FusedTest, linear_of_quantised_rows_equals_the_quantisation_inside_it) {
     }
 }
 
-TEST_P(FusedTest, linear_pair_equals_two_products) {
-  if (backend().linear_pair.run == nullptr) GTEST_SKIP() << lacks("linear_pair");
+TEST_P(LinearPairTest, equals_two_products) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     if (!backend().supports("linear_pair", dtype)) continue;
     for (const int64_t tokens : kTokens) {
@@ -178,6 +185,10 @@ class FusedExpertsTest : public FusedTest {
 };
 INSTANTIATE_TEST_SUITE_P(backends, FusedExpertsTest, testing::ValuesIn(tested_backends()),
                          backend_name);
+class SharedExpertsTest : public FusedExpertsTest {};
+INSTANTIATE_TEST_SUITE_P(backends, SharedExpertsTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::moe_experts_shared)),
+                         backend_name);
 
 TEST_P(FusedExpertsTest, experts_of_quantised_rows_equal_the_quantisation_inside_them) {
   for (const int64_t tokens : kTokens) {
@@ -194,8 +205,7 @@ TEST_P(FusedExpertsTest, experts_of_quantised_rows_equal_the_quantisation_inside
   }
 }
 
-TEST_P(FusedExpertsTest, moe_experts_shared_equals_the_shared_ffn_and_the_routed_experts) {
-  if (backend().moe_experts_shared.run == nullptr) GTEST_SKIP() << lacks("moe_experts_shared");
+TEST_P(SharedExpertsTest, equals_the_shared_ffn_and_the_routed_experts) {
   constexpr int64_t kShared = 2 * kInter;
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
     for (const int64_t tokens : kTokens) {

@@ -288,9 +288,11 @@ TEST_P(MlaAbsorbedTest, a_nan_row_reaches_only_the_queries_that_see_it) {
   }
 }
 
-TEST_P(MlaAbsorbedTest, a_plan_of_the_step_changes_no_bit) {
-  if (backend().mla_plan.run == nullptr)
-    GTEST_SKIP() << GetParam().name << " has no mla_plan; to run it: a backend that has it";
+class MlaPlanTest : public MlaAbsorbedTest {};
+INSTANTIATE_TEST_SUITE_P(backends, MlaPlanTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::mla_plan)), backend_name);
+
+TEST_P(MlaPlanTest, a_plan_of_the_step_changes_no_bit) {
   for (const bool with_tree : {false, true}) {
     const Case c{.dims = kAttentionDims[0],
                  .sequences = {{1, 513}, {3, 64}, {2, 0}, {1, 1}, {66, 130}, {7, 700}, {1, 0}},
