@@ -215,37 +215,86 @@ struct StepCase {
   std::vector<int32_t> relative = {0, 0, 1, 1, 0, 1};  // slice 1 is a tree: two tokens at depth 1
 };
 
-TEST_P(KvCacheTest, step_inputs_continue_each_slot_where_it_stands) {
-  const StepCase c;
+class StepInputsTest : public OpsTest {
+ protected:
+  struct Outputs {
+    std::vector<int32_t> token_ids, positions, kv_len, tables;
+    std::vector<int64_t> kv_slots;
+  };
+  Outputs run(const StepCase& c) {
+    const DeviceTensor last_token = upload({5}, c.last_token), length = upload({5}, c.length);
+    const DeviceTensor block_tables = upload({5, 3}, c.block_tables);
+    const DeviceTensor slice_slot = upload({3}, c.slice_slot), start = upload({4}, c.query_start);
+    const DeviceTensor given = upload({6}, c.given_token), relative = upload({6}, c.relative);
+    const DeviceTensor ids = empty(DType::kI32, {6}), positions = empty(DType::kI32, {6});
+    const DeviceTensor kv_slots = empty(DType::kI64, {6}), kv_len = empty(DType::kI32, {3});
+    const DeviceTensor tables = empty(DType::kI32, {3, 3});
+    ops::step_inputs({.last_token = last_token.view(),
+                      .length = length.view(),
+                      .block_tables = block_tables.view(),
+                      .slice_slot = slice_slot.view(),
+                      .query_start = start.view(),
+                      .given_token = given.view(),
+                      .relative = relative.view(),
+                      .block_tokens = 64,
+                      .token_ids = ids.view(),
+                      .positions = positions.view(),
+                      .kv_slots = kv_slots.view(),
+                      .kv_len = kv_len.view(),
+                      .tables = tables.view()},
+                     stream());
+    return {.token_ids = download_as<int32_t>(ids.view()),
+            .positions = download_as<int32_t>(positions.view()),
+            .kv_len = download_as<int32_t>(kv_len.view()),
+            .tables = download_as<int32_t>(tables.view()),
+            .kv_slots = download_as<int64_t>(kv_slots.view())};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, StepInputsTest, testing::ValuesIn(tested_backends()),
+                         backend_name);
+
+TEST_P(StepInputsTest, step_inputs_continue_each_slot_where_it_stands) {
+  const Outputs out = run(StepCase());
+  EXPECT_EQ(out.token_ids, (std::vector<int32_t>{104, 20, 21, 22, 101, 30}));
+  EXPECT_EQ(out.positions, (std::vector<int32_t>{129, 0, 1, 1, 63, 64}));
+  EXPECT_EQ(out.kv_slots, (std::vector<int64_t>{15 * 64 + 1, 9 * 64, 9 * 64 + 1, 9 * 64 + 2,
+                                                1 * 64 + 63, 2 * 64}));
+  EXPECT_EQ(out.kv_len, (std::vector<int32_t>{130, 3, 65}));
+  EXPECT_EQ(out.tables, (std::vector<int32_t>{13, 14, 15, 9, 8, 7, 1, 2, 3}));
+}
+
+TEST_P(StepInputsTest, step_inputs_of_a_padding_slice_are_inert_between_others) {
+  StepCase c;
+  c.slice_slot[1] = -1;
+  const Outputs out = run(c);
+  EXPECT_EQ(out.token_ids, (std::vector<int32_t>{104, 0, 0, 0, 101, 30}));
+  EXPECT_EQ(out.positions, (std::vector<int32_t>{129, 0, 0, 0, 63, 64}));
+  EXPECT_EQ(out.kv_slots, (std::vector<int64_t>{15 * 64 + 1, -1, -1, -1, 1 * 64 + 63, 2 * 64}));
+  EXPECT_EQ(out.kv_len, (std::vector<int32_t>{130, 0, 65}));
+  EXPECT_EQ(out.tables, (std::vector<int32_t>{13, 14, 15, 0, 0, 0, 1, 2, 3}));
+}
+
+TEST_P(KvCacheTest, commit_tokens_changes_nothing_for_a_padding_slice) {
+  StepCase c;
+  c.slice_slot[1] = -1;
   const DeviceTensor last_token = upload({5}, c.last_token), length = upload({5}, c.length);
-  const DeviceTensor block_tables = upload({5, 3}, c.block_tables);
   const DeviceTensor slice_slot = upload({3}, c.slice_slot), start = upload({4}, c.query_start);
-  const DeviceTensor given = upload({6}, c.given_token), relative = upload({6}, c.relative);
-  const DeviceTensor ids = empty(DType::kI32, {6}), positions = empty(DType::kI32, {6});
-  const DeviceTensor kv_slots = empty(DType::kI64, {6}), kv_len = empty(DType::kI32, {3});
-  const DeviceTensor tables = empty(DType::kI32, {3, 3});
-  ops::step_inputs({.last_token = last_token.view(),
-                    .length = length.view(),
-                    .block_tables = block_tables.view(),
-                    .slice_slot = slice_slot.view(),
-                    .query_start = start.view(),
-                    .given_token = given.view(),
-                    .relative = relative.view(),
-                    .block_tokens = 64,
-                    .token_ids = ids.view(),
-                    .positions = positions.view(),
-                    .kv_slots = kv_slots.view(),
-                    .kv_len = kv_len.view(),
-                    .tables = tables.view()},
-                   stream());
-  EXPECT_EQ(download_as<int32_t>(ids.view()), (std::vector<int32_t>{104, 20, 21, 22, 101, 30}));
-  EXPECT_EQ(download_as<int32_t>(positions.view()), (std::vector<int32_t>{129, 0, 1, 1, 63, 64}));
-  EXPECT_EQ(
-      download_as<int64_t>(kv_slots.view()),
-      (std::vector<int64_t>{15 * 64 + 1, 9 * 64, 9 * 64 + 1, 9 * 64 + 2, 1 * 64 + 63, 2 * 64}));
-  EXPECT_EQ(download_as<int32_t>(kv_len.view()), (std::vector<int32_t>{130, 3, 65}));
-  EXPECT_EQ(download_as<int32_t>(tables.view()),
-            (std::vector<int32_t>{13, 14, 15, 9, 8, 7, 1, 2, 3}));
+  const DeviceTensor sampled = upload<int32_t>({3}, {2, 1, 0});
+  const DeviceTensor commit_row = upload<int32_t>({3}, {1, 0, 2});
+  const DeviceTensor penalty_row = upload<int32_t>({3}, {-1, 0, -1});
+  const DeviceTensor counts = upload<int32_t>({1, 3}, {5, 6, 7});
+  ops::commit_tokens({.last_token = last_token.view(),
+                      .length = length.view(),
+                      .slice_slot = slice_slot.view(),
+                      .query_start = start.view(),
+                      .sampled = sampled.view(),
+                      .commit_row = commit_row.view(),
+                      .penalty_row = penalty_row.view(),
+                      .counts = counts.view()},
+                     stream());
+  EXPECT_EQ(download_as<int32_t>(length.view()), (std::vector<int32_t>{0, 65, 64, 5, 130}));
+  EXPECT_EQ(download_as<int32_t>(last_token.view()), (std::vector<int32_t>{100, 0, 102, 103, 1}));
+  EXPECT_EQ(download_as<int32_t>(counts.view()), (std::vector<int32_t>{5, 6, 7}));
 }
 
 TEST_P(KvCacheTest, commit_tokens_advances_slots_and_counts_and_skips_failed_rows) {
