@@ -12,9 +12,6 @@
 namespace fathom::ops_test {
 namespace {
 
-class KvCacheTest : public OpsTest {};
-INSTANTIATE_TEST_SUITE_P(backends, KvCacheTest, testing::ValuesIn(tested_backends()), backend_name);
-
 constexpr int64_t kBlocks = 7, kBlockTokens = 16;
 constexpr Bounds kExact{};
 
@@ -274,70 +271,69 @@ TEST_P(StepInputsTest, step_inputs_of_a_padding_slice_are_inert_between_others) 
   EXPECT_EQ(out.tables, (std::vector<int32_t>{13, 14, 15, 0, 0, 0, 1, 2, 3}));
 }
 
-TEST_P(KvCacheTest, commit_tokens_changes_nothing_for_a_padding_slice) {
+class CommitTokensTest : public OpsTest {
+ protected:
+  struct Sampled {
+    std::vector<int32_t> tokens, commit_row, penalty_row;
+    std::vector<int32_t> counts = {};  // [.., 3]; empty = null
+  };
+  struct State {
+    std::vector<int32_t> last_token, length, counts;
+  };
+  State run(const StepCase& c, const Sampled& sampled) {
+    const DeviceTensor last_token = upload({5}, c.last_token), length = upload({5}, c.length);
+    const DeviceTensor slice_slot = upload({3}, c.slice_slot), start = upload({4}, c.query_start);
+    const DeviceTensor tokens =
+        upload({static_cast<int64_t>(sampled.tokens.size())}, sampled.tokens);
+    const DeviceTensor commit_row = upload({3}, sampled.commit_row);
+    const DeviceTensor penalty_row = upload({3}, sampled.penalty_row);
+    const DeviceTensor counts =
+        upload({static_cast<int64_t>(sampled.counts.size()) / 3, 3}, sampled.counts);
+    ops::commit_tokens({.last_token = last_token.view(),
+                        .length = length.view(),
+                        .slice_slot = slice_slot.view(),
+                        .query_start = start.view(),
+                        .sampled = tokens.view(),
+                        .commit_row = commit_row.view(),
+                        .penalty_row = penalty_row.view(),
+                        .counts = sampled.counts.empty() ? Tensor() : counts.view()},
+                       stream());
+    return {.last_token = download_as<int32_t>(last_token.view()),
+            .length = download_as<int32_t>(length.view()),
+            .counts = download_as<int32_t>(counts.view())};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, CommitTokensTest, testing::ValuesIn(tested_backends()),
+                         backend_name);
+
+TEST_P(CommitTokensTest, commit_tokens_advances_slots_and_counts_and_skips_failed_rows) {
+  constexpr int32_t kInPrompt = INT32_MIN;
+  const State state = run({}, {.tokens = {2, 1, -1},
+                               .commit_row = {1, 0, 2},
+                               .penalty_row = {0, -1, 1},
+                               .counts = {0, kInPrompt + 4, 2, 5, 6, 7}});
+  EXPECT_EQ(state.length, (std::vector<int32_t>{3, 65, 64, 5, 130}));
+  EXPECT_EQ(state.last_token, (std::vector<int32_t>{2, 101, 102, 103, 1}));
+  EXPECT_EQ(state.counts, (std::vector<int32_t>{0, kInPrompt + 5, 2, 5, 6, 7}));
+}
+
+TEST_P(CommitTokensTest, commit_tokens_without_anything_sampled_only_advances) {
+  const State state =
+      run({}, {.tokens = {}, .commit_row = {-1, -1, -1}, .penalty_row = {-1, -1, -1}});
+  EXPECT_EQ(state.length, (std::vector<int32_t>{3, 65, 64, 5, 130}));
+  EXPECT_EQ(state.last_token, StepCase().last_token);
+}
+
+TEST_P(CommitTokensTest, commit_tokens_changes_nothing_for_a_padding_slice) {
   StepCase c;
   c.slice_slot[1] = -1;
-  const DeviceTensor last_token = upload({5}, c.last_token), length = upload({5}, c.length);
-  const DeviceTensor slice_slot = upload({3}, c.slice_slot), start = upload({4}, c.query_start);
-  const DeviceTensor sampled = upload<int32_t>({3}, {2, 1, 0});
-  const DeviceTensor commit_row = upload<int32_t>({3}, {1, 0, 2});
-  const DeviceTensor penalty_row = upload<int32_t>({3}, {-1, 0, -1});
-  const DeviceTensor counts = upload<int32_t>({1, 3}, {5, 6, 7});
-  ops::commit_tokens({.last_token = last_token.view(),
-                      .length = length.view(),
-                      .slice_slot = slice_slot.view(),
-                      .query_start = start.view(),
-                      .sampled = sampled.view(),
-                      .commit_row = commit_row.view(),
-                      .penalty_row = penalty_row.view(),
-                      .counts = counts.view()},
-                     stream());
-  EXPECT_EQ(download_as<int32_t>(length.view()), (std::vector<int32_t>{0, 65, 64, 5, 130}));
-  EXPECT_EQ(download_as<int32_t>(last_token.view()), (std::vector<int32_t>{100, 0, 102, 103, 1}));
-  EXPECT_EQ(download_as<int32_t>(counts.view()), (std::vector<int32_t>{5, 6, 7}));
-}
-
-TEST_P(KvCacheTest, commit_tokens_advances_slots_and_counts_and_skips_failed_rows) {
-  const StepCase c;
-  constexpr int32_t kInPrompt = INT32_MIN;
-  const DeviceTensor last_token = upload({5}, c.last_token), length = upload({5}, c.length);
-  const DeviceTensor slice_slot = upload({3}, c.slice_slot), start = upload({4}, c.query_start);
-  const DeviceTensor sampled = upload<int32_t>({3}, {2, 1, -1});
-  const DeviceTensor commit_row = upload<int32_t>({3}, {1, 0, 2});
-  const DeviceTensor penalty_row = upload<int32_t>({3}, {0, -1, 1});
-  const DeviceTensor counts = upload<int32_t>({2, 3}, {0, kInPrompt + 4, 2, 5, 6, 7});
-  ops::commit_tokens({.last_token = last_token.view(),
-                      .length = length.view(),
-                      .slice_slot = slice_slot.view(),
-                      .query_start = start.view(),
-                      .sampled = sampled.view(),
-                      .commit_row = commit_row.view(),
-                      .penalty_row = penalty_row.view(),
-                      .counts = counts.view()},
-                     stream());
-  EXPECT_EQ(download_as<int32_t>(length.view()), (std::vector<int32_t>{3, 65, 64, 5, 130}));
-  EXPECT_EQ(download_as<int32_t>(last_token.view()), (std::vector<int32_t>{2, 101, 102, 103, 1}));
-  EXPECT_EQ(download_as<int32_t>(counts.view()),
-            (std::vector<int32_t>{0, kInPrompt + 5, 2, 5, 6, 7}));
-}
-
-TEST_P(KvCacheTest, commit_tokens_without_anything_sampled_only_advances) {
-  const StepCase c;
-  const DeviceTensor last_token = upload({5}, c.last_token), length = upload({5}, c.length);
-  const DeviceTensor slice_slot = upload({3}, c.slice_slot), start = upload({4}, c.query_start);
-  const DeviceTensor sampled = empty(DType::kI32, {0});
-  const DeviceTensor none = upload<int32_t>({3}, {-1, -1, -1});
-  ops::commit_tokens({.last_token = last_token.view(),
-                      .length = length.view(),
-                      .slice_slot = slice_slot.view(),
-                      .query_start = start.view(),
-                      .sampled = sampled.view(),
-                      .commit_row = none.view(),
-                      .penalty_row = none.view(),
-                      .counts = {}},
-                     stream());
-  EXPECT_EQ(download_as<int32_t>(length.view()), (std::vector<int32_t>{3, 65, 64, 5, 130}));
-  EXPECT_EQ(download_as<int32_t>(last_token.view()), c.last_token);
+  const State state = run(c, {.tokens = {2, 1, 0},
+                              .commit_row = {1, 0, 2},
+                              .penalty_row = {-1, 0, -1},
+                              .counts = {5, 6, 7}});
+  EXPECT_EQ(state.length, (std::vector<int32_t>{0, 65, 64, 5, 130}));
+  EXPECT_EQ(state.last_token, (std::vector<int32_t>{100, 0, 102, 103, 1}));
+  EXPECT_EQ(state.counts, (std::vector<int32_t>{5, 6, 7}));
 }
 
 }  // namespace
