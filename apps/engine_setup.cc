@@ -104,7 +104,7 @@ void log_runner(const EngineFlags& flags, const ops::Backend& backend,
               {"max_running_requests", info.max_slots},
               {"chunked_prefill_size", chunked_prefill_size(flags, backend)},
               {"max_batch_tokens", info.max_batch_tokens},
-              {"cuda_graph_bs", joined(graph_batch_sizes(flags.device, backend))}});
+              {"cuda_graph_bs", joined(graph_batch_sizes(flags, backend))}});
 }
 
 runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend& backend) {
@@ -116,7 +116,7 @@ runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend&
           .mem_fraction_static = flags.memory.mem_fraction_static,
           .max_total_tokens = flags.memory.max_total_tokens,
           .num_threads = num_threads(flags.device),
-          .graph_batch_sizes = graph_batch_sizes(flags.device, backend)};
+          .graph_batch_sizes = graph_batch_sizes(flags, backend)};
 }
 
 // Before the weights are read, since nothing of it depends on them.
@@ -177,15 +177,18 @@ int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend) 
   return flags.memory.chunked_prefill_size.value_or(backend.defaults.chunked_prefill_size);
 }
 
-std::vector<int> graph_batch_sizes(const DeviceFlags& flags, const ops::Backend& backend) {
-  if (flags.disable_cuda_graph) return {};
-  std::vector<int> sizes = flags.cuda_graph_bs;
+std::vector<int> graph_batch_sizes(const EngineFlags& flags, const ops::Backend& backend) {
+  const DeviceFlags& device = flags.device;
+  if (device.disable_cuda_graph) return {};
+  std::vector<int> sizes = device.cuda_graph_bs;
   if (sizes.empty()) {
-    const int most = flags.cuda_graph_max_bs.value_or(backend.defaults.cuda_graph_max_bs);
+    const int most = device.cuda_graph_max_bs.value_or(backend.defaults.cuda_graph_max_bs);
     for (int size = 1; size < most; size += size < 8 ? std::min(size, 4) : 8) sizes.push_back(size);
     if (most > 0) sizes.push_back(most);
   }
+  for (int& size : sizes) size = std::min(size, flags.memory.max_running_requests);
   std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
 }
 

@@ -45,8 +45,9 @@ std::vector<const ops::Backend*> usable_backends();
 model::ModelOptions model_options(const EngineFlags& flags, const ops::Backend& backend);
 // --chunked-prefill-size, or what suits the backend.
 int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend);
-// The sizes that the flags of CUDA graphs ask for, rising; none = no step is captured.
-std::vector<int> graph_batch_sizes(const DeviceFlags& flags, const ops::Backend& backend);
+// The sizes that the flags of CUDA graphs ask for, rising, none above --max-running-requests; empty = no step is
+// captured.
+std::vector<int> graph_batch_sizes(const EngineFlags& flags, const ops::Backend& backend);
 // Loads or fills the parameters, with a progress bar.
 void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer = {});
 

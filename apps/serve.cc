@@ -249,7 +249,7 @@ ServeFlags resolved(ServeFlags flags) {
   } else {
     const ops::Backend& backend = choose_backend(flags.engine);
     chunk = chunked_prefill_size(flags.engine, backend);
-    flags.engine.device.cuda_graph_bs = graph_batch_sizes(flags.engine.device, backend);
+    flags.engine.device.cuda_graph_bs = graph_batch_sizes(flags.engine, backend);
   }
   return flags;
 }

@@ -21,21 +21,20 @@ void check_config(const RunnerConfig& config, const config::ModelConfig& model) 
           "max_batch_tokens is " + std::to_string(config.max_batch_tokens) +
               ", must be >= the running requests, " + std::to_string(config.max_slots) +
               ", so that all can decode in one step");
+  int before = 0;
+  for (const int size : config.graph_batch_sizes) {
+    require(size > before && size <= config.max_slots,
+            "graph_batch_sizes has " + std::to_string(size) + " after " + std::to_string(before) +
+                ", must rise and end at most at the running requests, " +
+                std::to_string(config.max_slots));
+    before = size;
+  }
   if (config.context_length.has_value())
     require(*config.context_length >= 1 && *config.context_length <= model.max_position_embeddings,
             "context_length is " + std::to_string(*config.context_length) + ", must be in [1, " +
                 std::to_string(model.max_position_embeddings) +
                 "], the model's "
                 "max_position_embeddings");
-}
-
-std::vector<int> graph_sizes(const RunnerConfig& config) {
-  std::vector<int> sizes;
-  for (const int size : config.graph_batch_sizes) {
-    const int cut = std::min(size, config.max_slots);
-    if (sizes.empty() || cut > sizes.back()) sizes.push_back(cut);
-  }
-  return sizes;
 }
 
 }  // namespace
@@ -49,13 +48,13 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
 
   std::unique_ptr<ModelRunner> runner(new ModelRunner());
   runner->stream_ = backend.make_stream({.num_threads = config.num_threads});
-  runner->executor_ =
-      std::make_unique<StepExecutor>(model,
-                                     StepExecutorConfig{.max_slots = config.max_slots,
-                                                        .max_batch_tokens = config.max_batch_tokens,
-                                                        .max_context_tokens = context,
-                                                        .graph_batch_sizes = graph_sizes(config)},
-                                     *runner->stream_);
+  runner->executor_ = std::make_unique<StepExecutor>(
+      model,
+      StepExecutorConfig{.max_slots = config.max_slots,
+                         .max_batch_tokens = config.max_batch_tokens,
+                         .max_context_tokens = context,
+                         .graph_batch_sizes = config.graph_batch_sizes},
+      *runner->stream_);
   runner->executor_->plan_scratch();
   runner->plan_ = plan_kv_pool({.weight_bytes = model.weight_bytes(),
                                 .step = runner->executor_->memory(),

@@ -36,8 +36,8 @@ struct RunnerConfig {
   std::optional<double> mem_fraction_static{};
   std::optional<int64_t> max_total_tokens{};  // size of the cache instead of a fraction
   int num_threads = 0;                        // of a CPU backend; 0 = its default
-  // Numbers of requests for which a step of decodes is captured as a graph, rising; those above max_slots are cut
-  // to it. Empty = steps are never captured.
+  // Numbers of requests for which a step of decodes is captured as a graph, rising, none above max_slots. Empty =
+  // steps are never captured.
   std::vector<int> graph_batch_sizes{};
 };
 

@@ -9,7 +9,9 @@
 namespace fathom::apps {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 EngineFlags demo_flags() {
   EngineFlags flags;
@@ -53,6 +55,20 @@ TEST(EngineSetup, a_model_that_lost_layers_drafts_with_random_weights_only) {
   EXPECT_EQ(load_config(flags).num_nextn_predict_layers, 1);
   flags.speculation.draft_model_path = flags.model.model_path;
   EXPECT_THAT(refusal(flags), HasSubstr("needs --load-format auto"));
+}
+
+TEST(EngineSetup, decodes_are_captured_for_rising_sizes_up_to_the_running_requests) {
+  EngineFlags flags;
+  flags.device.device = "cpu";
+  const ops::Backend& backend = choose_backend(flags);
+  flags.memory.max_running_requests = 20;
+  EXPECT_THAT(graph_batch_sizes(flags, backend), IsEmpty());  // a CPU gains nothing by it
+  flags.device.cuda_graph_max_bs = 64;
+  EXPECT_THAT(graph_batch_sizes(flags, backend), ElementsAre(1, 2, 4, 8, 16, 20));
+  flags.device.cuda_graph_bs = {32, 5, 5, 20};
+  EXPECT_THAT(graph_batch_sizes(flags, backend), ElementsAre(5, 20));
+  flags.device.disable_cuda_graph = true;
+  EXPECT_THAT(graph_batch_sizes(flags, backend), IsEmpty());
 }
 
 }  // namespace
