@@ -89,7 +89,9 @@ std::string reason(cudaError_t status) {
 
 bool is_built() { return true; }
 
-Presence find_gpu() {
+namespace {
+
+Presence look_for_gpu() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0)
@@ -104,6 +106,13 @@ Presence find_gpu() {
                        "; the kernels are for 9.0, Hopper (H100, H200)"};
   }
   return {.usable = true, .why_not = {}};
+}
+
+}  // namespace
+
+Presence find_gpu() {
+  static const Presence presence = look_for_gpu();
+  return presence;
 }
 
 const ops::Backend& backend() {
