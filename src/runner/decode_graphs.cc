@@ -12,9 +12,9 @@ using tensor::Tensor;
 int StepExecutor::graph_batch_size(const StepLayout& layout) const {
   const std::vector<int>& sizes = config_.graph_batch_sizes;
   if (sizes.empty() || layout.num_slices() > sizes.back() || !is_plain_decode(layout)) return 0;
-  std::vector<sampling::SampleRow> rows;
-  for (const OutputRow& row : layout.rows) rows.push_back(row.sample);
-  if (sampler_.num_biases(rows) > kGraphBiases) return 0;
+  int64_t num_biases = 0;
+  for (const OutputRow& row : layout.rows) num_biases += sampler_.num_biases({&row.sample, 1});
+  if (num_biases > kGraphBiases) return 0;
   // It is planted between the two operators that a graph holds.
   if (any_failpoint_armed()) return 0;
   return *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(layout.num_slices()));
