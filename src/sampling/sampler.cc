@@ -159,8 +159,11 @@ void Sampler::begin_step(std::span<const SampleRow> rows, const StepShape& shape
     memory->use_host(frame_);
   masks_.assign(rows.size(), {});
   masks_in_use_ = false;
-  lay_out(std::max<int64_t>(static_cast<int64_t>(rows.size()), 1),
-          std::max(biases, shape.fixed_biases));
+  const auto num_rows = std::max<int64_t>(static_cast<int64_t>(rows.size()), 1);
+  const int64_t room = std::max(biases, shape.fixed_biases);
+  // Growing moves the memory of both frames, and the step in the other one may still copy from there.
+  if (parameter_bytes(num_rows, room) > parameter_memory_.num_bytes()) stream.synchronize();
+  lay_out(num_rows, room);
   std::vector<RowInfo>& infos = frames_[static_cast<size_t>(frame_)].rows;
   infos.clear();
   if (rows.empty()) return;
