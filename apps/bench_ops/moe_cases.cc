@@ -246,11 +246,14 @@ std::vector<OpCase> moe_cases(const OpShapes& shapes) {
                                 .what = experts,
                                 .dtype = dtype,
                                 .make = with_shapes(moe_experts_call)}};
-  if (c.n_shared_experts > 0)
+  if (c.n_shared_experts > 0) {
     cases.push_back({.op = "moe_experts_shared",
                      .what = experts,
                      .dtype = dtype,
                      .make = with_shapes(moe_experts_shared_call)});
+    if (const int64_t most = shapes.backend->moe_experts_shared_max_tokens; most > 0)
+      cases.back().max_tokens = most;
+  }
   return cases;
 }
 

@@ -73,7 +73,8 @@ void Moe::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
                              .gate_up = gate_up_,
                              .down = down_,
                              .out = out};
-  if (shares_call_) {
+  const int64_t most_tokens = step.stream.backend().moe_experts_shared_max_tokens;
+  if (shares_call_ && (most_tokens == 0 || out.dim(0) <= most_tokens)) {
     return ops::moe_experts_shared({.experts = routed,
                                     .shared_gate_up = shared_experts_->gate_up(),
                                     .shared_down = shared_experts_->down()},

@@ -123,6 +123,7 @@ struct Backend {
   Operator<SiluMulQuantizeArgs> silu_mul_quantize;
   Operator<LinearPairArgs> linear_pair;
   Operator<MoeExpertsSharedArgs> moe_experts_shared;
+  int64_t moe_experts_shared_max_tokens = 0;  // more tokens take the parts; 0 = no limit
   // What absorbed attention decides once per step instead of in every layer. Both entries or none.
   Operator<MlaPlanArgs> mla_plan;
   int64_t (*mla_plan_bytes)(const MlaPlanShape& shape) = nullptr;

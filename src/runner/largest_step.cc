@@ -51,9 +51,10 @@ AttentionFormOf always(AttentionForm form) {
 
 }  // namespace
 
-core::Batch StepExecutor::most_tokens(int64_t tokens_of_sequence, bool at_end_of_context) const {
+core::Batch StepExecutor::most_tokens(int64_t tokens, int64_t tokens_of_sequence,
+                                      bool at_end_of_context) const {
   core::Batch batch;
-  int64_t tokens_left = config_.max_batch_tokens;
+  int64_t tokens_left = std::min<int64_t>(tokens, config_.max_batch_tokens);
   for (int32_t slot = 0; slot < config_.max_slots && tokens_left > 0; ++slot) {
     const int64_t num_tokens =
         std::min({tokens_left, tokens_of_sequence, config_.max_context_tokens});
@@ -78,16 +79,20 @@ void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form
 
 // Scratch never shrinks with more tokens and is a function of shapes (ops/backend.h), so no step needs more
 // than these: the two forms of attention with all the tokens that they can have, the expanded one over the
-// longest context, and the decode of every slot.
+// longest context, the decode of every slot, and the largest step that takes a fused operator with a limit.
 void StepExecutor::plan_scratch() {
   kv_ = model::KvStorage::unbacked(model_.kv_groups().at(0));
   stream_.begin_measuring();
-  measure(most_tokens(config_.max_batch_tokens, true), always(AttentionForm::kExpanded));
+  const int64_t most = config_.max_batch_tokens;
+  measure(most_tokens(most, most, true), always(AttentionForm::kExpanded));
   if (const int64_t absorbed = model_.max_absorbed_tokens(); absorbed > 0)
-    measure(most_tokens(absorbed, false), always(AttentionForm::kAbsorbed));
-  measure(most_tokens(1, false), [this](int64_t num_tokens, int64_t kv_begin) {
+    measure(most_tokens(most, absorbed, false), always(AttentionForm::kAbsorbed));
+  const AttentionFormOf form = [this](int64_t num_tokens, int64_t kv_begin) {
     return model_.attention_form(num_tokens, kv_begin);
-  });
+  };
+  measure(most_tokens(most, 1, false), form);
+  if (const int64_t fused = stream_.backend().moe_experts_shared_max_tokens; fused > 0)
+    measure(most_tokens(fused, fused, false), form);
   stream_.seal_scratch();
   kv_.reset();
   workspace_.touch(stream_);

@@ -122,8 +122,8 @@ class StepExecutor {
   void commit();
   void release_slots(const core::Batch& batch);
   void measure(const core::Batch& batch, const AttentionFormOf& form_of);
-  // As many sequences of so many query tokens (or what the context holds) as fit a step.
-  core::Batch most_tokens(int64_t tokens_of_sequence, bool at_end_of_context) const;
+  // As many sequences of so many query tokens (or what the context holds) as fit a step of `tokens`.
+  core::Batch most_tokens(int64_t tokens, int64_t tokens_of_sequence, bool at_end_of_context) const;
 
   // decode_graphs.cc
   // The captured size that a step takes; 0 = it runs without a graph.

@@ -13,7 +13,7 @@
 namespace fathom::ops_test {
 namespace {
 
-constexpr int64_t kTokens[] = {0, 1, 61, 65};
+constexpr int64_t kTokens[] = {0, 1, 2, 61, 65};
 
 class FusedTest : public OpsTest {
  protected:
@@ -173,19 +173,82 @@ class FusedExpertsTest : public FusedTest {
               .out = out};
     }
   };
-  Inputs make_inputs(ref::Random& random, DType dtype, int64_t tokens) {
+  struct Sizes {
+    int64_t hidden, inter, shared;
+  };
+  // Odd ones, some that divide into aligned experts and scale blocks, a shared width that does not divide.
+  static constexpr Sizes kSharedSizes[] = {
+      {kHidden, kInter, 2 * kInter}, {384, 256, 256}, {256, 128, 384}, {256, 128, 192}};
+
+  struct SharedInputs {
+    Inputs routed;
+    DeviceWeight up, down;
+    ops::MoeExpertsSharedArgs args(const Tensor& out) const {
+      return {.experts = routed.args(out), .shared_gate_up = up.view(), .shared_down = down.view()};
+    }
+    ops::MoeExpertsSharedArgs rows(const Tensor& out, int64_t begin, int64_t end) const {
+      ops::MoeExpertsSharedArgs all = args(out);
+      all.experts.x = all.experts.x.rows(begin, end);
+      all.experts.ids = all.experts.ids.slice(0, begin, end);
+      all.experts.weights = all.experts.weights.slice(0, begin, end);
+      all.experts.out = out.slice(0, begin, end);
+      return all;
+    }
+  };
+  SharedInputs make_shared_inputs(DType dtype, const Sizes& sizes, int64_t tokens) {
+    ref::Random random(static_cast<uint64_t>(tokens + sizes.inter));
+    return {.routed = make_inputs(random, dtype, tokens, sizes.hidden, sizes.inter),
+            .up = upload_weight(random, dtype, {2, sizes.shared, sizes.hidden}),
+            .down = upload_weight(random, dtype, {sizes.hidden, sizes.shared})};
+  }
+  void run_parts(const SharedInputs& in, const Tensor& out) {
+    const int64_t tokens = out.dim(0), width = in.down.data.view().dim(1);
+    const DeviceTensor gate_up = empty(act(), {tokens, 2, width});
+    const DeviceTensor gated = empty(act(), {tokens, width});
+    for (int64_t half = 0; half < 2; ++half) {
+      const ops::Weight w = in.up.view();
+      const Tensor rows = gate_up.view().reshape({tokens, 2 * width});
+      ops::linear(
+          {.x = in.routed.x.view(),
+           .weight = {.data = w.data[half], .scale = w.scale.is_null() ? Tensor() : w.scale[half]},
+           .out = rows.slice(1, half * width, (half + 1) * width)},
+          stream());
+    }
+    ops::silu_mul({.gate_up = gate_up.view(), .out = gated.view()}, stream());
+    ops::linear({.x = gated.view(), .weight = in.down.view(), .out = out}, stream());
+    ops::MoeExpertsArgs routed = in.routed.args(out);
+    routed.accumulate = true;
+    ops::moe_experts(routed, stream());
+  }
+
+  Inputs make_inputs(ref::Random& random, DType dtype, int64_t tokens, int64_t hidden = kHidden,
+                     int64_t inter = kInter) {
     HostTensor ids = random.integers(DType::kI32, {tokens, kPerToken}, 0, kExperts);
     for (int64_t t = 3; t < tokens; t += 5) ids.at(t, 1) = -1;
-    return {.x = upload(random.normal(act(), {tokens, kHidden})),
+    return {.x = upload(random.normal(act(), {tokens, hidden})),
             .ids = upload(ids),
             .weights = upload(random.uniform(DType::kF32, {tokens, kPerToken}, 0.1, 1)),
-            .gate_up = upload_weight(random, dtype, {kExperts, 2, kInter, kHidden}),
-            .down = upload_weight(random, dtype, {kExperts, kHidden, kInter})};
+            .gate_up = upload_weight(random, dtype, {kExperts, 2, inter, hidden}),
+            .down = upload_weight(random, dtype, {kExperts, hidden, inter})};
   }
 };
+
+// The parts round gate, up, the hidden vector and the shared sum to bf16, the fused operator need not.
+constexpr Bounds kSharedBounds{.f32 = {},
+                               .bf16 = {.abs = 6e-2, .rel = 3e-2, .one_minus_cosine = 1e-4}};
+// And a hidden value at the edge of two FP8 neighbours may fall to either.
+constexpr Bounds kSharedFp8Bounds{.f32 = {},
+                                  .bf16 = {.abs = 2.5e-1, .rel = 5e-2, .one_minus_cosine = 1e-3}};
+
 INSTANTIATE_TEST_SUITE_P(backends, FusedExpertsTest, testing::ValuesIn(tested_backends()),
                          backend_name);
-class SharedExpertsTest : public FusedExpertsTest {};
+class SharedExpertsTest : public FusedExpertsTest {
+ protected:
+  int64_t most_tokens() {
+    const int64_t most = backend().moe_experts_shared_max_tokens;
+    return most > 0 ? most : 128;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(backends, SharedExpertsTest,
                          testing::ValuesIn(backends_with(&ops::Backend::moe_experts_shared)),
                          backend_name);
@@ -206,37 +269,38 @@ TEST_P(FusedExpertsTest, experts_of_quantised_rows_equal_the_quantisation_inside
 }
 
 TEST_P(SharedExpertsTest, equals_the_shared_ffn_and_the_routed_experts) {
-  constexpr int64_t kShared = 2 * kInter;
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
-    for (const int64_t tokens : kTokens) {
-      ref::Random random(static_cast<uint64_t>(tokens));
-      const Inputs in = make_inputs(random, dtype, tokens);
-      const DeviceWeight up = upload_weight(random, dtype, {2, kShared, kHidden});
-      const DeviceWeight down = upload_weight(random, dtype, {kHidden, kShared});
-      const DeviceTensor out = empty(act(), {tokens, kHidden});
-      const DeviceTensor expected = empty(act(), {tokens, kHidden});
-      const DeviceTensor gate_up = empty(act(), {tokens, 2, kShared});
-      const DeviceTensor gated = empty(act(), {tokens, kShared});
-      for (int64_t half = 0; half < 2; ++half) {
-        const ops::Weight w = up.view();
-        ops::linear({.x = in.x.view(),
-                     .weight = {.data = w.data[half],
-                                .scale = w.scale.is_null() ? Tensor() : w.scale[half]},
-                     .out = gate_up.view()
-                                .reshape({tokens, 2 * kShared})
-                                .slice(1, half * kShared, (half + 1) * kShared)},
-                    stream());
+    for (const Sizes& sizes : kSharedSizes)
+      for (const int64_t wanted : kTokens) {
+        const int64_t tokens = std::min(wanted, most_tokens());
+        SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << tokens
+                                        << " tokens, " << sizes.hidden << "x" << sizes.inter);
+        const SharedInputs in = make_shared_inputs(dtype, sizes, tokens);
+        const DeviceTensor out = empty(act(), {tokens, sizes.hidden});
+        const DeviceTensor expected = empty(act(), {tokens, sizes.hidden});
+        run_parts(in, expected.view());
+        ops::moe_experts_shared(in.args(out.view()), stream());
+        if (act() == DType::kF32) {
+          EXPECT_EQ(bytes(out.view()), bytes(expected.view()));
+        } else {
+          expect_close(download(out.view()), download(expected.view()),
+                       dtype == DType::kF8E4M3 ? kSharedFp8Bounds : kSharedBounds);
+        }
       }
-      ops::silu_mul({.gate_up = gate_up.view(), .out = gated.view()}, stream());
-      ops::linear({.x = gated.view(), .weight = down.view(), .out = expected.view()}, stream());
-      ops::MoeExpertsArgs routed = in.args(expected.view());
-      routed.accumulate = true;
-      ops::moe_experts(routed, stream());
-      ops::moe_experts_shared(
-          {.experts = in.args(out.view()), .shared_gate_up = up.view(), .shared_down = down.view()},
-          stream());
-      EXPECT_EQ(bytes(out.view()), bytes(expected.view()))
-          << tensor::dtype_name(dtype) << ", " << tokens << " tokens";
+}
+
+TEST_P(SharedExpertsTest, rows_do_not_depend_on_the_batch) {
+  const int64_t all = most_tokens(), cuts[] = {0, 1, 3, 8, 12, all / 2 + 5, all};
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
+    for (const Sizes& sizes : kSharedSizes) {
+      const SharedInputs in = make_shared_inputs(dtype, sizes, all);
+      const DeviceTensor out = empty(act(), {all, sizes.hidden});
+      const DeviceTensor pieces = empty(act(), {all, sizes.hidden});
+      ops::moe_experts_shared(in.args(out.view()), stream());
+      for (size_t i = 0; i + 1 < std::size(cuts); ++i)
+        ops::moe_experts_shared(in.rows(pieces.view(), cuts[i], cuts[i + 1]), stream());
+      EXPECT_EQ(bytes(out.view()), bytes(pieces.view()))
+          << tensor::dtype_name(dtype) << " " << sizes.hidden << "x" << sizes.inter;
     }
 }
 
