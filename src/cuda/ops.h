@@ -32,6 +32,7 @@ void mla_finish(const ops::MlaFinishArgs& args, ops::Stream& stream);
 
 void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
+void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stream);
 
 void sample(const ops::SampleArgs& args, ops::Stream& stream);
 void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream);
@@ -45,6 +46,8 @@ int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream
 int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream& stream);
 int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream);
 int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream);
+int64_t moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args,
+                                   const ops::Stream& stream);
 int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream);
 
 }  // namespace fathom::cuda

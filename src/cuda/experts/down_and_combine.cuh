@@ -1,11 +1,13 @@
 #pragma once
-// down of a few tokens with the weighted sum over their experts: a block owns 16 rows of a token's output and streams
-// the matching rows of all its experts, so no result waits in memory. The sums are those of ExpertProduct, to the bit.
+// down of a few tokens with the weighted sum over their experts, and for f8 the quantisation of h: a block owns 16 rows
+// of a token's output and streams the matching rows of all its experts, so no result waits in memory. The sums are
+// those of ExpertProduct, to the bit.
 //
 // Grid: (tiles of 16 rows, tokens). Warp w has the part w % warps of the inner dimension, of the experts
 // j = w / warps, + kBlockWarps / warps, ... Shared memory: the warps' rings, partial sums [j, part, row], results
-// [j, row].
+// [j, row], the token's experts and their weights.
 
+#include "cuda/device/reduce.cuh"
 #include "cuda/experts/expert_product.cuh"
 
 namespace fathom::cuda {
@@ -14,14 +16,15 @@ template <class W>
 struct DownAndCombine {
   using Lines = LineStream<W, 1, 1, true>;
   using Source = typename Lines::Source;
+  static constexpr int kMostStages = 4;
   static int shared_bytes(int stages, int per_token, int warps) {
-    return kBlockWarps * stages * Lines::kStage + per_token * (warps + 1) * kTileRows * 4;
+    return kBlockWarps * stages * Lines::kStage + per_token * ((warps + 1) * kTileRows + 2) * 4;
   }
 
   const ExpertProductParams& p;
   const CombineParams& c;
   char* shared;
-  int begin, end, first_row, token;
+  int begin, end, first_row, token, per_token;
 
   __device__ __forceinline__ DownAndCombine(const ExpertProductParams& params,
                                             const CombineParams& combining, char* shared_memory)
@@ -31,37 +34,71 @@ struct DownAndCombine {
     end = (mine + 1) * p.lines / p.warps;
     first_row = static_cast<int>(blockIdx.x) * kTileRows;
     token = static_cast<int>(blockIdx.y);
+    per_token = c.of_pairs.routed + c.of_pairs.shared;
+    // Of kernels before the one before, so this needs no wait.
+    if (static_cast<int>(threadIdx.x) < per_token) {
+      experts()[threadIdx.x] = cuda::expert_of(c.of_pairs, token * per_token + threadIdx.x);
+      weights()[threadIdx.x] = weight_of(c, token, threadIdx.x);
+    }
+    __syncthreads();
   }
 
   __device__ __forceinline__ float* partials() const {
     return reinterpret_cast<float*>(shared + kBlockWarps * p.stages * Lines::kStage);
   }
   __device__ __forceinline__ float* results() const {
-    return partials() + c.per_token * p.warps * kTileRows;
+    return partials() + per_token * p.warps * kTileRows;
   }
-  __device__ __forceinline__ int expert_of(int j) const {
-    return __ldcg(c.ids + token * c.per_token + j);
+  __device__ __forceinline__ int* experts() const {
+    return reinterpret_cast<int*>(results() + per_token * kTileRows);
+  }
+  __device__ __forceinline__ float* weights() const {
+    return reinterpret_cast<float*>(experts() + per_token);
   }
   __device__ __forceinline__ int next_expert(int j) const {
-    while (j < c.per_token && expert_of(j) < 0) j += kBlockWarps / p.warps;
+    while (j < per_token && experts()[j] < 0) j += kBlockWarps / p.warps;
     return j;
   }
 
   __device__ __forceinline__ Source source_of(int j) const {
     const int lane = threadIdx.x % 32, last = p.rows - 1;
-    const int64_t expert = expert_of(j), pair = int64_t{token} * c.per_token + j;
-    const int64_t row_bytes = int64_t{p.in} * sizeof(W);
-    const char* const weight = p.weight + expert * p.rows * row_bytes;
+    const int64_t pair = int64_t{token} * per_token + j;
+    const ExpertMatrix matrix = matrix_of<W, false>(p, experts()[j], 0);
     Source from;
-    from.weight[0][0] = weight + min(first_row + lane / 4, last) * row_bytes;
-    from.weight[0][1] = weight + min(first_row + lane / 4 + 8, last) * row_bytes;
-    from.x[0] = lane < 4 ? p.x + pair * p.x_stride_bytes : nullptr;
-    if constexpr (Lines::kScaled) {
-      const int64_t block = expert * ((p.rows + 127) / 128) + first_row / 128;
-      from.w_scale = lane == 0 ? p.w_scale + block * p.lines : nullptr;
-      from.x_scale = lane == 0 ? p.x_scale + pair * p.lines : nullptr;
-    }
+    from.weight[0][0] = matrix.weight + min(first_row + lane / 4, last) * matrix.row_bytes;
+    from.weight[0][1] = matrix.weight + min(first_row + lane / 4 + 8, last) * matrix.row_bytes;
+    from.x[0] = Lines::kScaled || lane < 4 ? p.x + pair * p.x_stride_bytes : nullptr;
+    from.x_scale = nullptr;
+    if constexpr (Lines::kScaled)
+      from.w_scale = lane == 0 ? matrix.scale + first_row / 128 * matrix.scale_row : nullptr;
     return from;
+  }
+
+  // This lane's four channels of a line of h, f8 only: zeros behind the end of the row.
+  static __device__ __forceinline__ float4 load_hidden(const Source& from, int line, int in) {
+    const int channel = line * kLineWidth<W> + static_cast<int>(threadIdx.x) % 32 * 4;
+    const float* const h = reinterpret_cast<const float*>(from.x[0]) + channel;
+    return channel < in ? __ldcg(reinterpret_cast<const float4*>(h)) : float4{};
+  }
+  // As quantize_rows would, to where load_activations would have put the first token and its scale.
+  static __device__ __forceinline__ void quantize_hidden(char* stage, const float4& h) {
+    const int lane = threadIdx.x % 32;
+    const float most = fmaxf(fmaxf(fabsf(h.x), fabsf(h.y)), fmaxf(fabsf(h.z), fabsf(h.w)));
+    const float scale = fp8_scale(warp_max(most));
+    const uint32_t low = floats_to_e4m3x2(__fdiv_rn(h.x, scale), __fdiv_rn(h.y, scale));
+    const uint32_t high = floats_to_e4m3x2(__fdiv_rn(h.z, scale), __fdiv_rn(h.w, scale));
+    char* const tokens = stage + Lines::kWeights;
+    *reinterpret_cast<uint32_t*>(tokens + lane / 16 * 512 + lane % 16 * 4) = low | high << 16;
+    if (lane == 0) *reinterpret_cast<float*>(tokens + Lines::kTokens + 32) = scale;
+  }
+  __device__ __forceinline__ void load_activations(char* stage, const Source& from,
+                                                   int line) const {
+    if constexpr (Lines::kScaled) {
+      quantize_hidden(stage, load_hidden(from, line, p.in));
+    } else {
+      const int x_bytes = p.in * static_cast<int>(sizeof(typename Lines::X));
+      Lines::load_activations(stage, from, line, x_bytes);
+    }
   }
 
   struct Cursor {
@@ -70,19 +107,41 @@ struct DownAndCombine {
   };
   __device__ __forceinline__ Cursor start(int first) const {
     Cursor cursor{.j = first, .line = begin, .from = {}};
-    if (first < c.per_token) cursor.from = source_of(first);
+    if (first < per_token) cursor.from = source_of(first);
     return cursor;
   }
   __device__ __forceinline__ void advance(Cursor& cursor) const {
     if (++cursor.line < end) return;
     cursor.line = begin;
     cursor.j = next_expert(cursor.j + kBlockWarps / p.warps);
-    if (cursor.j < c.per_token) cursor.from = source_of(cursor.j);
+    if (cursor.j < per_token) cursor.from = source_of(cursor.j);
+  }
+
+  // Of all stages; the loads of f8's h do not wait for each other.
+  __device__ __forceinline__ void load_first_activations(char* ring, Cursor& load) const {
+    float4 h[kMostStages] = {};
+#pragma unroll
+    for (int stage = 0; stage < kMostStages; ++stage) {
+      if (stage == p.stages) break;
+      if (load.j < per_token) {
+        if constexpr (Lines::kScaled) {
+          h[stage] = load_hidden(load.from, load.line, p.in);
+        } else {
+          load_activations(ring + stage * Lines::kStage, load.from, load.line);
+        }
+        advance(load);
+      }
+      commit_copies();
+    }
+    if constexpr (Lines::kScaled) {
+#pragma unroll
+      for (int stage = 0; stage < kMostStages; ++stage)
+        if (stage < p.stages) quantize_hidden(ring + stage * Lines::kStage, h[stage]);
+    }
   }
 
   __device__ __forceinline__ void stream() {
     const int row_bytes = p.in * static_cast<int>(sizeof(W));
-    const int x_bytes = p.in * static_cast<int>(sizeof(typename Lines::X));
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int first = next_expert(warp / p.warps);
     char* const ring = shared + warp * p.stages * Lines::kStage;
@@ -90,7 +149,7 @@ struct DownAndCombine {
     {
       Cursor early = load;
       for (int stage = 0; stage < p.stages; ++stage) {
-        if (early.j < c.per_token) {
+        if (early.j < per_token) {
           Lines::load_weights(ring + stage * Lines::kStage, early.from, early.line, row_bytes);
           advance(early);
         }
@@ -98,22 +157,16 @@ struct DownAndCombine {
       }
     }
     wait_for_previous();
-    for (int stage = 0; stage < p.stages; ++stage) {
-      if (load.j < c.per_token) {
-        Lines::load_activations(ring + stage * Lines::kStage, load.from, load.line, x_bytes);
-        advance(load);
-      }
-      commit_copies();
-    }
+    load_first_activations(ring, load);
     char* stage = ring;
-    for (int j = first; j < c.per_token; j = next_expert(j + kBlockWarps / p.warps)) {
+    for (int j = first; j < per_token; j = next_expert(j + kBlockWarps / p.warps)) {
       float sum[1][1][4] = {};
       for (int line = begin; line < end; ++line) {
         Lines::wait(p.stages);
         Lines::multiply(stage, sum);
-        if (load.j < c.per_token) {
+        if (load.j < per_token) {
           Lines::load_weights(stage, load.from, load.line, row_bytes);
-          Lines::load_activations(stage, load.from, load.line, x_bytes);
+          load_activations(stage, load.from, load.line);
           advance(load);
         }
         commit_copies();
@@ -129,7 +182,7 @@ struct DownAndCombine {
 
   __device__ __forceinline__ void add_up() const {
     __syncthreads();
-    for (int i = threadIdx.x; i < c.per_token * kTileRows; i += kProductThreads) {
+    for (int i = threadIdx.x; i < per_token * kTileRows; i += kProductThreads) {
       const float* const from = partials() + i / kTileRows * p.warps * kTileRows + i % kTileRows;
       float sum = from[0];
       for (int part = 1; part < p.warps; ++part) sum += from[part * kTileRows];
@@ -139,10 +192,9 @@ struct DownAndCombine {
     const int row = first_row + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= kTileRows || row >= c.hidden_size) return;
     float sum = 0;
-    for (int j = 0; j < c.per_token; ++j) {
-      if (expert_of(j) < 0) continue;
-      sum = __fmaf_rn(__ldcg(c.weights + token * c.per_token + j),
-                      results()[j * kTileRows + threadIdx.x], sum);
+    for (int j = 0; j < per_token; ++j) {
+      if (experts()[j] < 0) continue;
+      sum = __fmaf_rn(weights()[j], results()[j * kTileRows + threadIdx.x], sum);
     }
     Bf16* const out = static_cast<Bf16*>(c.out) + token * c.out_stride + row;
     *out = cuda::from_float<Bf16>(c.accumulate ? cuda::to_float(*out) + sum : sum);
@@ -164,13 +216,21 @@ template <class W>
 void launch_down_and_combine(ExpertProductParams p, const CombineParams& c, ops::Stream& stream) {
   p.lines = static_cast<int>(num_tiles(p.in, kLineWidth<W>));
   p.warps = warps_for(p.lines);
+  const int per_token = c.of_pairs.per_token();
   const int64_t per_warp =
-      num_tiles(p.lines, p.warps) * num_tiles(c.per_token, kBlockWarps / p.warps);
-  p.stages = stages_for(per_warp, 4);
+      num_tiles(p.lines, p.warps) * num_tiles(per_token, kBlockWarps / p.warps);
+  const int64_t blocks = num_tiles(p.rows, kTileRows) * c.tokens;
+  const auto shared_bytes = [&] {
+    return DownAndCombine<W>::shared_bytes(p.stages, per_token, p.warps);
+  };
+  // Deep rings, but not so deep that blocks must wait for others to end.
+  p.stages = stages_for(per_warp, DownAndCombine<W>::kMostStages);
+  while (p.stages > 2 && (227 << 10) / (shared_bytes() + 1024) * num_multiprocessors() < blocks)
+    --p.stages;
   launch(down_and_combine_kernel<W>,
          {.grid = dim3(num_tiles(p.rows, kTileRows), static_cast<unsigned>(c.tokens)),
           .block = kProductThreads,
-          .shared_bytes = DownAndCombine<W>::shared_bytes(p.stages, c.per_token, p.warps)},
+          .shared_bytes = shared_bytes()},
          stream, p, c);
 }
 

@@ -1,10 +1,14 @@
 #include "cuda/experts/down_and_combine.cuh"
+#include "cuda/experts/wide_experts.cuh"
 
 namespace fathom::cuda {
 
 template <>
-void run_down_of<Bf16>(const ExpertProductParams& params, int group_tokens, ops::Stream& stream) {
-  launch_for_tokens<Bf16, false>(params, group_tokens, stream);
+void run_down_of<Bf16>(const ExpertProductParams& params, ops::Stream& stream) {
+  if (!params.is_aligned) return launch_expert_product<Bf16, false, false>(params, stream);
+  if (params.lists.group_tokens == kNarrowGroup)
+    return launch_expert_product<Bf16, true, false>(params, stream);
+  launch_wide_experts<Bf16, false>(params, stream);
 }
 
 template <>

@@ -1,6 +1,6 @@
 #pragma once
-// The products of the routed experts, gate and up with SiLU or down, for few tokens an expert. Bound by reading the
-// weights of the experts that have tokens. The inner loop is that of linear/line.cuh.
+// The products of the experts, gate and up with SiLU or down, for few tokens in all: up to eight a group. Bound by
+// reading the weights of the experts that have tokens. The inner loop is that of linear/line.cuh.
 //
 // Grid: blocks walk over tasks, (group of tokens of an expert, unit of rows), each over a contiguous range, because a
 // group's lists take two trips to memory; a unit is kBlockWarps / warps tiles of 16 rows, of gate and of up alike.
@@ -12,27 +12,45 @@
 
 #include <algorithm>
 
-#include "cuda/experts/experts.h"
+#include "cuda/experts/pairs.cuh"
 #include "cuda/linear/product.cuh"
 
 namespace fathom::cuda {
 
-// Past the L1 cache, which may hold an older call's list.
-__device__ __forceinline__ ExpertGroup load_group(const ExpertLists& lists, int group) {
-  if (lists.groups == nullptr)
-    return {.expert = __ldcg(lists.ids + group), .first = group, .count = 1};
-  const int* const from = &lists.groups[group].expert;
-  return {.expert = __ldcg(from), .first = __ldcg(from + 1), .count = __ldcg(from + 2)};
-}
-__device__ __forceinline__ int load_pair(const ExpertLists& lists, int i) {
-  return lists.groups == nullptr ? i : __ldcg(lists.pairs + i);
+// Where an expert's matrix begins; tile: 0 or, for up, 1.
+struct ExpertMatrix {
+  const char* weight;
+  const float* scale;
+  int64_t row_bytes;
+  int scale_row;  // scales from one block of rows to the next
+};
+template <class W, bool kGateUp>
+__device__ __forceinline__ ExpertMatrix matrix_of(const ExpertProductParams& p, int expert,
+                                                  int tile) {
+  constexpr bool kScaled = std::is_same_v<W, F8E4M3>;
+  const int64_t in_bytes = int64_t{p.in} * sizeof(W);
+  const int scale_rows = (p.rows + 127) / 128, shared = p.lists.of_pairs.shared;
+  const int index = expert - p.lists.of_pairs.experts;
+  if (kGateUp || index < 0) {
+    const int64_t before = index < 0 ? (kGateUp ? int64_t{expert} * 2 + tile : int64_t{expert})
+                                     : int64_t{tile} * shared + index;
+    const float* const scale = index < 0 ? p.w_scale : p.shared_w_scale;
+    return {.weight = (index < 0 ? p.weight : p.shared_weight) + before * p.rows * in_bytes,
+            .scale = kScaled ? scale + before * scale_rows * p.lines : nullptr,
+            .row_bytes = in_bytes,
+            .scale_row = p.lines};
+  }
+  return {.weight = p.shared_weight + index * in_bytes,
+          .scale = kScaled ? p.shared_w_scale + index * p.lines : nullptr,
+          .row_bytes = shared * in_bytes,
+          .scale_row = shared * p.lines};
 }
 
 __device__ __forceinline__ float silu(float v) { return v / (1.0f + __expf(-v)); }
 
-template <class W, int NT, bool kAligned, bool kGateUp>
+template <class W, bool kAligned, bool kGateUp>
 struct ExpertProduct {
-  static constexpr int MT = kGateUp ? 2 : 1;
+  static constexpr int MT = kGateUp ? 2 : 1, NT = 1;
   using Lines = LineStream<W, MT, NT, kAligned>;
   using Source = typename Lines::Source;
   static constexpr int kTokens = kTileTokens * NT;
@@ -80,18 +98,17 @@ struct ExpertProduct {
     if constexpr (!kSources) return;
     const int lane = threadIdx.x % 32;
     const int row = first_row(at.unit) + threadIdx.x / 32 / p.warps * kTileRows;
-    const int64_t row_bytes = int64_t{p.in} * sizeof(W);
 #pragma unroll
     for (int tile = 0; tile < MT; ++tile) {
-      const char* const weight =
-          p.weight + (int64_t{at.group.expert} * MT + tile) * p.rows * row_bytes;
-      at.from.weight[tile][0] = weight + min(row + lane / 4, p.rows - 1) * row_bytes;
-      at.from.weight[tile][1] = weight + min(row + lane / 4 + 8, p.rows - 1) * row_bytes;
+      const ExpertMatrix from = matrix_of<W, kGateUp>(p, at.group.expert, tile);
+      const int last = p.rows - 1;
+      at.from.weight[tile][0] = from.weight + min(row + lane / 4, last) * from.row_bytes;
+      at.from.weight[tile][1] = from.weight + min(row + lane / 4 + 8, last) * from.row_bytes;
     }
     if constexpr (Lines::kScaled) {
-      const int64_t blocks = (int64_t{at.group.expert} * MT + lane) * ((p.rows + 127) / 128);
+      const ExpertMatrix from = matrix_of<W, kGateUp>(p, at.group.expert, lane % MT);
       const int block = min(row, p.rows - 1) / 128;
-      at.from.w_scale = lane < MT ? p.w_scale + (blocks + block) * p.lines : nullptr;
+      at.from.w_scale = lane < MT ? from.scale + block * from.scale_row : nullptr;
     }
   }
   // The group's tokens; goes on to the next group while this one has no expert.
@@ -234,39 +251,31 @@ struct ExpertProduct {
   }
 };
 
-template <class W, int NT, bool kAligned, bool kGateUp>
-__global__ void __launch_bounds__(kProductThreads, kAligned&& NT == 1 ? 2 : 1)
+template <class W, bool kAligned, bool kGateUp>
+__global__ void __launch_bounds__(kProductThreads, kAligned ? 2 : 1)
     expert_product_kernel(const __grid_constant__ ExpertProductParams p) {
   extern __shared__ __align__(128) char shared[];
   if constexpr (!kGateUp) let_next_start();
-  ExpertProduct<W, NT, kAligned, kGateUp>(p, shared).stream();
+  ExpertProduct<W, kAligned, kGateUp>(p, shared).stream();
 }
 
-template <class W, int NT, bool kAligned, bool kGateUp>
+template <class W, bool kAligned, bool kGateUp>
 void launch_expert_product(ExpertProductParams p, ops::Stream& stream) {
-  using Kernel = ExpertProduct<W, NT, kAligned, kGateUp>;
+  using Kernel = ExpertProduct<W, kAligned, kGateUp>;
   p.lines = static_cast<int>(num_tiles(p.in, kLineWidth<W>));
   p.warps = warps_for(p.lines);
   p.units = static_cast<int>(num_tiles(p.rows, kTileRows * (kBlockWarps / p.warps)));
   const int64_t tasks = int64_t{p.lists.most_groups} * p.units;
-  const bool one_each = tasks <= num_multiprocessors();
-  p.stages = one_each && NT == 1 ? 4 : 2;
-  constexpr int kMostResident = kAligned && NT == 1 ? 2 : 1;  // registers
+  p.stages = Kernel::Lines::kScaled && tasks > num_multiprocessors() ? 2 : 4;
+  constexpr int kMostResident = kAligned ? 2 : 1;  // registers
   const int per_multiprocessor =
       std::clamp((227 << 10) / (Kernel::shared_bytes(p.stages) + 1024), 1, kMostResident);
   const int64_t resident = int64_t{num_multiprocessors()} * per_multiprocessor;
-  launch(expert_product_kernel<W, NT, kAligned, kGateUp>,
+  launch(expert_product_kernel<W, kAligned, kGateUp>,
          {.grid = static_cast<unsigned>(std::min(tasks, resident)),
           .block = kProductThreads,
           .shared_bytes = Kernel::shared_bytes(p.stages)},
          stream, p);
-}
-
-template <class W, bool kGateUp>
-void launch_for_tokens(const ExpertProductParams& p, int group_tokens, ops::Stream& stream) {
-  if (!p.is_aligned) return launch_expert_product<W, 1, false, kGateUp>(p, stream);
-  if (group_tokens <= kTileTokens) return launch_expert_product<W, 1, true, kGateUp>(p, stream);
-  launch_expert_product<W, 4, true, kGateUp>(p, stream);
 }
 
 }  // namespace fathom::cuda

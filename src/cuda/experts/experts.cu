@@ -15,20 +15,30 @@ namespace {
 using tensor::DType, tensor::num_scale_blocks;
 
 // Tokens that pass at once, which bounds the scratch; fewer need no sorting.
-constexpr int64_t kSlabTokens = 1024, kUnsortedTokens = 4;
+constexpr int64_t kSlabTokens = 1024, kUnsortedTokens = 2;
+// From so many on the wide kernels are faster.
+constexpr int64_t kWideTokensF8 = 8, kWideTokensBf16 = 48;
+
+// Routed experts, and shared ones where the call has them: null otherwise.
+using Call = ops::MoeExpertsSharedArgs;
 
 struct Sizes {
-  int64_t hidden_size, inter, experts, per_token;
+  int64_t hidden_size, inter, experts, routed, shared, per_token;
   DType weight;
   bool is_f8;
 };
 
-Sizes sizes_of(const ops::MoeExpertsArgs& args) {
+Sizes sizes_of(const Call& call) {
+  const ops::MoeExpertsArgs& args = call.experts;
   const DType weight = args.down.data.dtype();
+  const int64_t inter = args.down.data.dim(2), routed = args.ids.dim(1);
+  const int64_t shared = call.shared_down.data.is_null() ? 0 : call.shared_down.data.dim(1) / inter;
   return {.hidden_size = args.x.dim(1),
-          .inter = args.down.data.dim(2),
+          .inter = inter,
           .experts = args.down.data.dim(0),
-          .per_token = args.ids.dim(1),
+          .routed = routed,
+          .shared = shared,
+          .per_token = routed + shared,
           .weight = weight,
           .is_f8 = weight == DType::kF8E4M3};
 }
@@ -45,8 +55,9 @@ struct Scratch {
   int* num_groups;
 };
 
-Scratch carve(const ops::MoeExpertsArgs& args, DeviceArena& arena) {
-  const Sizes s = sizes_of(args);
+Scratch carve(const Call& call, DeviceArena& arena) {
+  const Sizes s = sizes_of(call);
+  const ops::MoeExpertsArgs& args = call.experts;
   const int64_t tokens = std::min(args.x.dim(0), kSlabTokens), pairs = tokens * s.per_token;
   const int64_t x_rows = s.is_f8 && !args.x.is_quantised() ? tokens : 0;
   const int64_t h_rows = s.is_f8 ? pairs : 0;
@@ -62,33 +73,42 @@ Scratch carve(const ops::MoeExpertsArgs& args, DeviceArena& arena) {
 }
 
 // Whether all rows can be read in pieces of 16 bytes.
-bool rows_are_aligned(const ops::MoeExpertsArgs& args) {
-  const Sizes s = sizes_of(args);
+bool rows_are_aligned(const Call& call) {
+  const Sizes s = sizes_of(call);
+  const ops::MoeExpertsArgs& args = call.experts;
   const auto aligned = [](auto value) { return value % 16 == 0; };
   const auto address = [](const ops::Weight& w) {
-    return reinterpret_cast<uintptr_t>(w.data.data());
+    return reinterpret_cast<uintptr_t>(w.data.is_null() ? nullptr : w.data.data());
   };
   const int64_t bytes = std::min<int64_t>(tensor::dtype_bytes(s.weight), 2);
   const int64_t x_stride = args.x.values.stride(0) * tensor::dtype_bytes(args.x.values.dtype());
   return aligned(s.hidden_size * bytes) && aligned(s.inter * bytes) && aligned(x_stride) &&
          aligned(reinterpret_cast<uintptr_t>(args.x.values.data())) &&
-         aligned(address(args.gate_up)) && aligned(address(args.down));
+         aligned(address(args.gate_up)) && aligned(address(args.down)) &&
+         aligned(address(call.shared_gate_up)) && aligned(address(call.shared_down));
+}
+
+void take_shared(const ops::Weight& weight, ExpertProductParams& params) {
+  if (weight.data.is_null()) return;
+  params.shared_weight = static_cast<const char*>(weight.data.data());
+  if (!weight.scale.is_null()) params.shared_w_scale = weight.scale.as<float>();
 }
 
 // gate_up's parameters without its lists; quantises the rows if need be.
-ExpertProductParams gate_up_params(const ops::MoeExpertsArgs& args, const Scratch& scratch,
-                                   ops::Stream& stream) {
-  const Sizes s = sizes_of(args);
+ExpertProductParams gate_up_params(const Call& call, const Scratch& scratch, ops::Stream& stream) {
+  const Sizes s = sizes_of(call);
+  const ops::MoeExpertsArgs& args = call.experts;
   const tensor::Tensor& values = args.x.values;
   ExpertProductParams params;
   params.x = static_cast<const char*>(values.data());
   params.x_stride_bytes = values.stride(0) * tensor::dtype_bytes(values.dtype());
   params.pairs_per_row = static_cast<int>(s.per_token);
   params.weight = static_cast<const char*>(args.gate_up.data.data());
+  take_shared(call.shared_gate_up, params);
   params.rows = static_cast<int>(s.inter);
   params.in = static_cast<int>(s.hidden_size);
   params.out = scratch.h;
-  params.is_aligned = rows_are_aligned(args);
+  params.is_aligned = rows_are_aligned(call);
   if (!s.is_f8) return params;
   params.w_scale = args.gate_up.scale.as<float>();
   params.x_scale = args.x.is_quantised() ? args.x.scale.as<float>() : scratch.x_scale;
@@ -105,81 +125,112 @@ ExpertProductParams gate_up_params(const ops::MoeExpertsArgs& args, const Scratc
   return params;
 }
 
-// down's; quantises h if need be.
-ExpertProductParams down_params(const ops::MoeExpertsArgs& args, const Scratch& scratch,
+// down's; quantises h if need be, which run_down_and_combine does itself.
+ExpertProductParams down_params(const Call& call, const Scratch& scratch,
                                 const ExpertProductParams& gate_up, ops::Stream& stream) {
-  const Sizes s = sizes_of(args);
+  const Sizes s = sizes_of(call);
+  const bool quantises = s.is_f8 && gate_up.lists.groups != nullptr;
   ExpertProductParams params;
-  params.x = s.is_f8 ? scratch.h_q : scratch.h;
-  params.x_stride_bytes = s.inter * (s.is_f8 ? 1 : 2);
-  params.weight = static_cast<const char*>(args.down.data.data());
+  params.x = quantises ? scratch.h_q : scratch.h;
+  params.x_stride_bytes = s.inter * (quantises ? 1 : s.is_f8 ? 4 : 2);
+  params.weight = static_cast<const char*>(call.experts.down.data.data());
+  take_shared(call.shared_down, params);
   params.lists = gate_up.lists;
   params.rows = static_cast<int>(s.hidden_size);
   params.in = static_cast<int>(s.inter);
   params.out = scratch.y;
   params.is_aligned = gate_up.is_aligned;
-  if (!s.is_f8) return params;
-  params.w_scale = args.down.scale.as<float>();
+  if (s.is_f8) params.w_scale = call.experts.down.scale.as<float>();
+  if (!quantises) return params;
   params.x_scale = scratch.h_scale;
   quantize_rows({.x = scratch.h,
                  .stride = s.inter,
                  .x_is_float = true,
                  .q = scratch.h_q,
                  .scale = scratch.h_scale,
-                 .rows = args.x.dim(0) * s.per_token,
+                 .rows = call.experts.x.dim(0) * s.per_token,
                  .dim = params.in},
                 stream);
   return params;
 }
 
 // Enqueues what makes them; few pairs need none.
-ExpertLists make_lists(const ops::MoeExpertsArgs& args, const Scratch& scratch, bool sorted,
-                       int group_tokens, ops::Stream& stream) {
-  const Sizes s = sizes_of(args);
-  const int64_t pairs = args.x.dim(0) * s.per_token;
+ExpertLists make_lists(const Call& call, const Scratch& scratch, bool sorted, int group_tokens,
+                       ops::Stream& stream) {
+  const Sizes s = sizes_of(call);
+  const int64_t pairs = call.experts.x.dim(0) * s.per_token;
   ExpertLists lists;
-  lists.ids = args.ids.as<int32_t>();
+  lists.of_pairs = {.ids = call.experts.ids.as<int32_t>(),
+                    .routed = static_cast<int>(s.routed),
+                    .shared = static_cast<int>(s.shared),
+                    .experts = static_cast<int>(s.experts)};
   lists.most_groups = static_cast<int>(pairs);
+  lists.group_tokens = group_tokens;
   if (!sorted) return lists;
-  sort_pairs({.ids = lists.ids,
+  sort_pairs({.of_pairs = lists.of_pairs,
               .groups = scratch.groups,
               .num_groups = scratch.num_groups,
               .pairs = scratch.pairs,
               .num_pairs = static_cast<int>(pairs),
-              .experts = static_cast<int>(s.experts),
               .group_tokens = group_tokens},
              stream);
   lists.groups = scratch.groups;
   lists.num_groups = scratch.num_groups;
   lists.pairs = scratch.pairs;
-  lists.most_groups = static_cast<int>(std::min(pairs, s.experts + pairs / group_tokens));
+  lists.most_groups =
+      static_cast<int>(std::min(pairs, s.experts + s.shared + pairs / group_tokens));
   return lists;
 }
 
-void run_slab(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
-  const Sizes s = sizes_of(args);
+void run_slab(const Call& call, ops::Stream& stream) {
+  const ops::MoeExpertsArgs& args = call.experts;
+  const Sizes s = sizes_of(call);
   DeviceArena arena(stream.scratch());
-  const Scratch scratch = carve(args, arena);
+  const Scratch scratch = carve(call, arena);
   const int64_t tokens = args.x.dim(0);
-  ExpertProductParams gate_up = gate_up_params(args, scratch, stream);
-  const bool has_wide = gate_up.is_aligned && s.weight != DType::kF32;
+  ExpertProductParams gate_up = gate_up_params(call, scratch, stream);
+  const bool has_wide = takes_wide_groups(s.weight, gate_up);
   const bool sorted = tokens > kUnsortedTokens || !has_wide;
-  // Wide groups where most experts have more than eight tokens.
-  const int group_tokens = has_wide && tokens * s.per_token > 6 * s.experts ? 32 : 8;
-  gate_up.lists = make_lists(args, scratch, sorted, group_tokens, stream);
-  run_gate_up(s.weight, gate_up, group_tokens, stream);
-  const ExpertProductParams down = down_params(args, scratch, gate_up, stream);
-  const CombineParams combining{.ids = args.ids.as<int32_t>(),
+  const bool wide = has_wide && tokens >= (s.is_f8 ? kWideTokensF8 : kWideTokensBf16);
+  gate_up.lists = make_lists(call, scratch, sorted, wide ? kWideGroup : kNarrowGroup, stream);
+  run_gate_up(s.weight, gate_up, stream);
+  const ExpertProductParams down = down_params(call, scratch, gate_up, stream);
+  const CombineParams combining{.of_pairs = gate_up.lists.of_pairs,
                                 .weights = args.weights.as<float>(),
                                 .out = args.out.data(),
                                 .out_stride = args.out.stride(0),
                                 .tokens = static_cast<int>(tokens),
-                                .per_token = static_cast<int>(s.per_token),
                                 .hidden_size = static_cast<int>(s.hidden_size),
                                 .accumulate = args.accumulate};
   if (!sorted) return run_down_and_combine(s.weight, down, combining, stream);
-  run_down(s.weight, down, group_tokens, stream);
+  run_down(s.weight, down, stream);
   combine(combining, scratch.y, stream);
+}
+
+int64_t slab_scratch(const Call& call) {
+  DeviceArena arena;
+  carve(call, arena);
+  return arena.bytes();
+}
+
+void run_slabs(const Call& call, ops::Stream& stream) {
+  const int64_t tokens = call.experts.x.dim(0);
+  for (int64_t begin = 0; begin < tokens; begin += kSlabTokens) {
+    const int64_t end = std::min(begin + kSlabTokens, tokens);
+    Call slab = call;
+    slab.experts.x = call.experts.x.rows(begin, end);
+    slab.experts.ids = call.experts.ids.slice(0, begin, end);
+    slab.experts.weights = call.experts.weights.slice(0, begin, end);
+    slab.experts.out = call.experts.out.slice(0, begin, end);
+    run_slab(slab, stream);
+  }
+}
+
+// Whether the shared FFN is some experts of the routed ones' width, each with scale blocks of its own.
+bool divides(const ops::MoeExpertsSharedArgs& args) {
+  const Sizes s = sizes_of(args);
+  return args.shared_down.data.dim(1) == s.shared * s.inter &&
+         (!s.is_f8 || s.inter % tensor::kScaleBlock == 0);
 }
 
 bool may_be_large(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
@@ -189,38 +240,36 @@ bool may_be_large(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
 }  // namespace
 
 int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
-  DeviceArena arena;
-  carve(args, arena);
   const int64_t large = may_be_large(args, stream) ? large_moe_experts_scratch(args) : 0;
-  return std::max(arena.bytes(), large);
+  return std::max(slab_scratch({.experts = args, .shared_gate_up = {}, .shared_down = {}}), large);
 }
 
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
   if (may_be_large(args, stream) && large_moe_experts(args, stream)) return;
-  const int64_t tokens = args.x.dim(0);
-  for (int64_t begin = 0; begin < tokens; begin += kSlabTokens) {
-    const int64_t end = std::min(begin + kSlabTokens, tokens);
-    ops::MoeExpertsArgs slab = args;
-    slab.x = args.x.rows(begin, end);
-    slab.ids = args.ids.slice(0, begin, end);
-    slab.weights = args.weights.slice(0, begin, end);
-    slab.out = args.out.slice(0, begin, end);
-    run_slab(slab, stream);
-  }
+  run_slabs({.experts = args, .shared_gate_up = {}, .shared_down = {}}, stream);
 }
 
-void run_gate_up(DType weight, const ExpertProductParams& params, int group_tokens,
-                 ops::Stream& stream) {
-  if (weight == DType::kF8E4M3) return run_gate_up_of<F8E4M3>(params, group_tokens, stream);
-  if (weight == DType::kBf16) return run_gate_up_of<Bf16>(params, group_tokens, stream);
-  run_gate_up_of<float>(params, group_tokens, stream);
+int64_t moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args,
+                                   const ops::Stream& stream) {
+  return divides(args) ? slab_scratch(args) : shared_in_parts_scratch(args, stream);
 }
 
-void run_down(DType weight, const ExpertProductParams& params, int group_tokens,
-              ops::Stream& stream) {
-  if (weight == DType::kF8E4M3) return run_down_of<F8E4M3>(params, group_tokens, stream);
-  if (weight == DType::kBf16) return run_down_of<Bf16>(params, group_tokens, stream);
-  run_down_of<float>(params, group_tokens, stream);
+void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stream) {
+  if (args.experts.x.dim(0) == 0) return;
+  if (!divides(args)) return shared_in_parts(args, stream);
+  run_slabs(args, stream);
+}
+
+void run_gate_up(DType weight, const ExpertProductParams& params, ops::Stream& stream) {
+  if (weight == DType::kF8E4M3) return run_gate_up_of<F8E4M3>(params, stream);
+  if (weight == DType::kBf16) return run_gate_up_of<Bf16>(params, stream);
+  run_gate_up_of<float>(params, stream);
+}
+
+void run_down(DType weight, const ExpertProductParams& params, ops::Stream& stream) {
+  if (weight == DType::kF8E4M3) return run_down_of<F8E4M3>(params, stream);
+  if (weight == DType::kBf16) return run_down_of<Bf16>(params, stream);
+  run_down_of<float>(params, stream);
 }
 
 void run_down_and_combine(DType weight, const ExpertProductParams& params,

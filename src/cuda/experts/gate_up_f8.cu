@@ -1,11 +1,13 @@
-#include "cuda/experts/expert_product.cuh"
+#include "cuda/experts/wide_experts.cuh"
 
 namespace fathom::cuda {
 
 template <>
-void run_gate_up_of<F8E4M3>(const ExpertProductParams& params, int group_tokens,
-                            ops::Stream& stream) {
-  launch_for_tokens<F8E4M3, true>(params, group_tokens, stream);
+void run_gate_up_of<F8E4M3>(const ExpertProductParams& params, ops::Stream& stream) {
+  if (!params.is_aligned) return launch_expert_product<F8E4M3, false, true>(params, stream);
+  if (params.lists.group_tokens == kNarrowGroup)
+    return launch_expert_product<F8E4M3, true, true>(params, stream);
+  launch_wide_experts<F8E4M3, true>(params, stream);
 }
 
 }  // namespace fathom::cuda

@@ -1,6 +1,6 @@
 #include "cuda/device/convert.cuh"
 #include "cuda/device/pdl.cuh"
-#include "cuda/experts/experts.h"
+#include "cuda/experts/pairs.cuh"
 #include "cuda/launch.cuh"
 
 // What stands before and after the products: which tokens an expert has, and the weighted sum of its results.
@@ -10,12 +10,17 @@ namespace {
 
 constexpr int kSortThreads = 1024, kCombineThreads = 256;
 
+__host__ __device__ int num_experts(const SortParams& p) {
+  return p.of_pairs.experts + p.of_pairs.shared;
+}
+
 // Where each expert's pairs begin, and its groups. One warp; `counts` in, `starts` out.
 __device__ void divide_into_groups(const SortParams& p, const int* counts, int* starts) {
   const int lane = static_cast<int>(threadIdx.x);
   int pairs_before = 0, groups_before = 0;
-  for (int base = 0; base < p.experts; base += 32) {
-    const int expert = base + lane, count = expert < p.experts ? counts[expert] : 0;
+  const int experts = num_experts(p);
+  for (int base = 0; base < experts; base += 32) {
+    const int expert = base + lane, count = expert < experts ? counts[expert] : 0;
     const int groups = (count + p.group_tokens - 1) / p.group_tokens;
     int pairs_to = count, groups_to = groups;
     for (int step = 1; step < 32; step *= 2) {
@@ -24,7 +29,7 @@ __device__ void divide_into_groups(const SortParams& p, const int* counts, int* 
       if (lane >= step) pairs_to += more_pairs, groups_to += more_groups;
     }
     const int first = pairs_before + pairs_to - count;
-    if (expert < p.experts) starts[expert] = first;
+    if (expert < experts) starts[expert] = first;
     ExpertGroup* const mine = p.groups + groups_before + groups_to - groups;
     for (int i = 0; i < groups; ++i)
       mine[i] = {.expert = expert,
@@ -42,20 +47,20 @@ __global__ void __launch_bounds__(kSortThreads)
     sort_pairs_kernel(const __grid_constant__ SortParams p) {
   extern __shared__ int shared_ints[];
   int* const counts = shared_ints;
-  int* const starts = shared_ints + p.experts;
+  int* const starts = shared_ints + num_experts(p);
   let_next_start();
-  for (int i = threadIdx.x; i < p.experts; i += kSortThreads) counts[i] = 0;
+  for (int i = threadIdx.x; i < num_experts(p); i += kSortThreads) counts[i] = 0;
   wait_for_previous();
   __syncthreads();
   for (int i = threadIdx.x; i < p.num_pairs; i += kSortThreads) {
-    const int expert = p.ids[i];
+    const int expert = expert_of(p.of_pairs, i);
     if (expert >= 0) atomicAdd(counts + expert, 1);
   }
   __syncthreads();
   if (threadIdx.x < 32) divide_into_groups(p, counts, starts);
   __syncthreads();
   for (int i = threadIdx.x; i < p.num_pairs; i += kSortThreads) {
-    const int expert = p.ids[i];
+    const int expert = expert_of(p.of_pairs, i);
     if (expert >= 0) p.pairs[atomicAdd(starts + expert, 1)] = i;
   }
 }
@@ -67,11 +72,12 @@ __global__ void __launch_bounds__(kCombineThreads)
   wait_for_previous();
   const int channel = static_cast<int>(blockIdx.x) * kCombineThreads + threadIdx.x;
   if (channel >= p.hidden_size) return;
-  const int64_t first = int64_t{blockIdx.y} * p.per_token;
+  const int token = static_cast<int>(blockIdx.y), per_token = p.of_pairs.routed + p.of_pairs.shared;
   float sum = 0;
-  for (int j = 0; j < p.per_token; ++j) {
-    if (p.ids[first + j] < 0) continue;
-    sum = __fmaf_rn(p.weights[first + j], y[(first + j) * p.hidden_size + channel], sum);
+  for (int j = 0; j < per_token; ++j) {
+    const int64_t pair = int64_t{token} * per_token + j;
+    if (expert_of(p.of_pairs, static_cast<int>(pair)) < 0) continue;
+    sum = __fmaf_rn(weight_of(p, token, j), y[pair * p.hidden_size + channel], sum);
   }
   Bf16* const out = static_cast<Bf16*>(p.out) + blockIdx.y * p.out_stride + channel;
   *out = cuda::from_float<Bf16>(p.accumulate ? cuda::to_float(*out) + sum : sum);
@@ -80,10 +86,10 @@ __global__ void __launch_bounds__(kCombineThreads)
 }  // namespace
 
 void sort_pairs(const SortParams& params, ops::Stream& stream) {
-  launch(
-      sort_pairs_kernel,
-      {.block = kSortThreads, .shared_bytes = 2 * params.experts * static_cast<int>(sizeof(int))},
-      stream, params);
+  launch(sort_pairs_kernel,
+         {.block = kSortThreads,
+          .shared_bytes = 2 * num_experts(params) * static_cast<int>(sizeof(int))},
+         stream, params);
 }
 
 void combine(const CombineParams& params, const float* y, ops::Stream& stream) {

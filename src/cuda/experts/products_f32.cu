@@ -5,13 +5,13 @@
 namespace fathom::cuda {
 
 template <>
-void run_gate_up_of<float>(const ExpertProductParams& params, int, ops::Stream& stream) {
-  launch_expert_product<float, 1, false, true>(params, stream);
+void run_gate_up_of<float>(const ExpertProductParams& params, ops::Stream& stream) {
+  launch_expert_product<float, false, true>(params, stream);
 }
 
 template <>
-void run_down_of<float>(const ExpertProductParams& params, int, ops::Stream& stream) {
-  launch_expert_product<float, 1, false, false>(params, stream);
+void run_down_of<float>(const ExpertProductParams& params, ops::Stream& stream) {
+  launch_expert_product<float, false, false>(params, stream);
 }
 
 }  // namespace fathom::cuda

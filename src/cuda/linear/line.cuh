@@ -161,16 +161,16 @@ struct LineStream {
     const char* const scales = stage + kWeights + kTokens;
     multiply(stage, stage + kWeights, scales, scales + 32, sum);
   }
-  // The same of parts that lie apart.
+  // The same of parts that lie apart, for the first `columns` tiles of tokens.
   static __device__ __forceinline__ void multiply(const char* weights, const char* tokens,
                                                   const char* w_scales, const char* x_scales,
-                                                  float (&sum)[MT][NT][4]) {
+                                                  float (&sum)[MT][NT][4], int columns = NT) {
     const int lane = threadIdx.x % 32;
     if constexpr (kScaled) {
-      multiply_f8(weights + lane * 16, tokens + lane * 16, w_scales, x_scales, sum);
+      multiply_f8(weights + lane * 16, tokens + lane * 16, w_scales, x_scales, sum, columns);
       __syncwarp();  // the stage may be overwritten from here on
     } else if constexpr (std::is_same_v<W, Bf16>) {
-      multiply_bf16(weights + lane * 16, tokens + lane * 16, sum);
+      multiply_bf16(weights + lane * 16, tokens + lane * 16, sum, columns);
     } else {
       multiply_f32(weights + lane * 16, tokens + lane * 16, sum);
     }
@@ -194,7 +194,7 @@ struct LineStream {
   // Two chains of four products each, for their latency.
   static __device__ __forceinline__ void multiply_f8(const char* weights, const char* tokens,
                                                      const char* w_scales, const char* x_scales,
-                                                     float (&sum)[MT][NT][4]) {
+                                                     float (&sum)[MT][NT][4], int columns) {
     const int pair = threadIdx.x % 4 * 2;
     uint32_t a[MT][8][4];
 #pragma unroll
@@ -204,6 +204,7 @@ struct LineStream {
         load_halves(a[tile], weights + tile * 2048, half);
 #pragma unroll
     for (int column = 0; column < NT; ++column) {
+      if (column >= columns) break;
       float products[MT][2][4] = {};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -236,7 +237,7 @@ struct LineStream {
   }
 
   static __device__ __forceinline__ void multiply_bf16(const char* weights, const char* tokens,
-                                                       float (&sum)[MT][NT][4]) {
+                                                       float (&sum)[MT][NT][4], int columns) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint32_t top[MT][4], bottom[MT][4];
@@ -247,6 +248,7 @@ struct LineStream {
       }
 #pragma unroll
       for (int column = 0; column < NT; ++column) {
+        if (column >= columns) break;
         uint32_t x[4];
         unpack(x, tokens + column * 1024 + half * 512);
 #pragma unroll

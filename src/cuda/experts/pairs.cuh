@@ -1,0 +1,31 @@
+#pragma once
+// Pairs of tokens and experts on the device (experts.h): who belongs to whom, and with which weight.
+//
+// Internal to cuda/.
+
+#include "cuda/experts/experts.h"
+
+namespace fathom::cuda {
+
+// Past the L1 cache, which may hold an older call's list.
+__device__ __forceinline__ int expert_of(const PairExperts& of, int pair) {
+  const int token = pair / (of.routed + of.shared), j = pair % (of.routed + of.shared);
+  return j < of.shared ? of.experts + j : __ldcg(of.ids + token * of.routed + j - of.shared);
+}
+__device__ __forceinline__ ExpertGroup load_group(const ExpertLists& lists, int group) {
+  if (lists.groups == nullptr)
+    return {.expert = expert_of(lists.of_pairs, group), .first = group, .count = 1};
+  const int* const from = &lists.groups[group].expert;
+  return {.expert = __ldcg(from), .first = __ldcg(from + 1), .count = __ldcg(from + 2)};
+}
+__device__ __forceinline__ int load_pair(const ExpertLists& lists, int i) {
+  return lists.groups == nullptr ? i : __ldcg(lists.pairs + i);
+}
+
+// Of the j-th pair of a token; 1 for shared experts.
+__device__ __forceinline__ float weight_of(const CombineParams& c, int token, int j) {
+  const PairExperts& of = c.of_pairs;
+  return j < of.shared ? 1.0f : __ldcg(c.weights + token * of.routed + j - of.shared);
+}
+
+}  // namespace fathom::cuda
