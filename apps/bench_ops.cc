@@ -29,6 +29,7 @@ struct OpsFlags {
   EngineFlags engine;
   std::vector<std::string> operators;
   std::vector<int> tokens = {1, 8, 32, 128, 4096};
+  std::vector<int> context_len = {1024, 4096};
   int repeat = 15;
   std::string result_filename;
 };
@@ -48,7 +49,8 @@ struct Measured {
   double floor_seconds(double gb_per_s) const { return bytes / (gb_per_s * 1e9); }
 };
 
-OpShapes make_shapes(const EngineFlags& flags) {
+OpShapes make_shapes(const OpsFlags& ops_flags) {
+  const EngineFlags& flags = ops_flags.engine;
   OpShapes shapes{.config = load_config(flags.model), .backend = &choose_backend(flags)};
   const model::ModelOptions options = model_options(flags, *shapes.backend);
   using tensor::DType;
@@ -57,6 +59,7 @@ OpShapes make_shapes(const EngineFlags& flags) {
                   .fp8 = shapes.config.quantization_config.has_value() && !options.dequantize};
   shapes.fused = layers::FusedOps::of(*shapes.backend, shapes.types);
   shapes.kv_cache_dtype = options.kv_cache_dtype;
+  shapes.contexts = ops_flags.context_len;
   return shapes;
 }
 
@@ -174,7 +177,7 @@ double read_bandwidth_gb_s(const ops::Backend& backend, int num_threads) {
 
 int run(const OpsFlags& flags) {
   apply_log_flags(flags.engine.log);
-  const OpShapes shapes = make_shapes(flags.engine);
+  const OpShapes shapes = make_shapes(flags);
   const int num_threads = flags.engine.device.cpu_threads;
   RandomPieces pieces(*shapes.backend);
   Bench bench{.shapes = shapes,
@@ -210,6 +213,11 @@ void add_ops_flags(CLI::App& app, OpsFlags& flags) {
   app.add_option("--tokens", flags.tokens,
                  "Rows of a call; operators of decodes skip numbers above 512, those of prompts "
                  "numbers below 64")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N...")
+      ->group(group);
+  app.add_option("--context-len", flags.context_len,
+                 "Rows of the cache that each sequence of a decode sees")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N...")
       ->group(group);

@@ -162,7 +162,7 @@ OpCall mla_expanded_call(Operands& operands, const OpShapes& shapes, int64_t tok
 
 std::vector<OpCase> attention_cases(const OpShapes& shapes) {
   std::vector<OpCase> cases;
-  for (const int64_t context : {1024, 4096})
+  for (const int64_t context : shapes.contexts)
     cases.push_back({.op = "mla_absorbed",
                      .what = "context " + std::to_string(context),
                      .dtype = shapes.kv_cache_dtype,

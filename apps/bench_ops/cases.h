@@ -27,6 +27,7 @@ struct OpShapes {
   layers::WeightTypes types{};
   layers::FusedOps fused{};  // what the layers would run
   tensor::DType kv_cache_dtype = tensor::DType::kF32;
+  std::vector<int> contexts{};  // rows of the cache that a decode's sequence sees
 };
 
 struct OpCall {

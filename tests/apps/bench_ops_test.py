@@ -56,6 +56,10 @@ class BenchOpsTest(unittest.TestCase):
         lines, _ = self.run_ok("--tokens", 2, 600, "--operators", "sample,kv_gather")
         self.assertEqual({(line["operator"], line["tokens"]) for line in lines}, {("sample", 2), ("kv_gather", 600)})
 
+    def test_decodes_see_the_contexts_that_were_asked_for(self):
+        lines, _ = self.run_ok("--tokens", 2, "--operators", "mla_absorbed", "--context-len", 3, 70)
+        self.assertEqual([line["case"] for line in lines], ["context 3", "context 70"])
+
     def test_help_and_errors_are_those_of_the_other_commands(self):
         text = bench_ops("--help").stdout
         for part in ("\nModel:\n", "--model-path DIR", "(default: ", "Examples:\n  fathom bench ops", "--operators"):
