@@ -39,8 +39,8 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__
   for (int e = threadIdx.x; e < p.experts; e += kThreads) out[e] = counts[e];
 }
 
-// The sum of `value` over the threads before this one.
-__device__ __forceinline__ int sum_before(int value, int* warp_sums) {
+// The sum of `value` over the threads before this one. `warp_sums` is used once.
+__device__ __forceinline__ int sum_before(int value, int (&warp_sums)[kMaxGroups / 32]) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int sum = value;
 #pragma unroll
@@ -56,7 +56,7 @@ __device__ __forceinline__ int sum_before(int value, int* warp_sums) {
 
 // One block, a thread per expert: counts become the rows where the pairs of a chunk begin.
 __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant__ SortParams p) {
-  __shared__ int warp_sums[kMaxGroups / 32];
+  __shared__ int tile_sums[kMaxGroups / 32], unit_sums[kMaxGroups / 32];
   let_next_start();
   wait_for_previous();
   const int e = static_cast<int>(threadIdx.x);
@@ -68,13 +68,16 @@ __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant_
     for (int chunk = 0; chunk < p.chunks; ++chunk)
       total += counts[static_cast<int64_t>(chunk) * p.experts];
   }
-  const int tiles = (total + kGroupAlignment - 1) / kGroupAlignment;
-  const int first = sum_before(tiles, warp_sums);
+  const int tiles = (total + kGroupTileRows - 1) / kGroupTileRows;
+  const int units = (total + kGroupAlignment - 1) / kGroupAlignment;
+  const int first = sum_before(tiles, tile_sums);
+  int row = sum_before(units, unit_sums) * kGroupAlignment;
   if (!is_expert) return;
   for (int i = 0; i < tiles; ++i)
-    p.groups.tiles[first + i] = {e, min(kGroupAlignment, total - i * kGroupAlignment)};
+    p.groups.tiles[first + i] = {.group = e,
+                                 .row = row + i * kGroupTileRows,
+                                 .num_rows = min(kGroupTileRows, total - i * kGroupTileRows)};
   if (e == p.experts - 1) *p.groups.num_tiles = first + tiles;
-  int row = first * kGroupAlignment;
   for (int begin = 0; begin < p.chunks; begin += 8) {
     int count[8];
 #pragma unroll
@@ -111,13 +114,15 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
 }  // namespace
 
 int64_t GroupSizes::max_tiles() const {
-  return pairs() / kGroupAlignment + std::min(experts, pairs());
+  return pairs() / kGroupTileRows + std::min(experts, pairs());
 }
-int64_t GroupSizes::max_rows() const { return max_tiles() * kGroupAlignment; }
+int64_t GroupSizes::max_rows() const {
+  return (pairs() / kGroupAlignment + std::min(experts, pairs())) * kGroupAlignment;
+}
 
 Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena) {
   return {.starts = arena.take<int>(num_chunks(sizes) * sizes.experts),
-          .tiles = arena.take<int2>(sizes.max_tiles()),
+          .tiles = arena.take<GroupTile>(sizes.max_tiles()),
           .num_tiles = arena.take<int>(1),
           .row_of_pair = arena.take<int>(sizes.pairs()),
           .pair_of_row = arena.take<int>(sizes.max_rows())};

@@ -1,17 +1,16 @@
 #pragma once
 // Groups: the (token, j) pairs of a call of experts, sorted by expert on the device. The rows of an expert begin at
-// a multiple of kGroupAlignment of a buffer of num_rows rows, so each tile of 128 rows belongs to one expert.
+// a multiple of kGroupAlignment of a buffer of max_rows() rows and are cut into tiles of at most kGroupTileRows.
 //
 //   const Groups groups = carve_groups(sizes, arena);
 //   sort_pairs(sizes, ids, groups, stream);          // then launch over groups.tiles, *groups.num_tiles
 //
 // Views of scratch memory. Only enqueues.
 
-#include <vector_types.h>
-
 #include <cstdint>
 
 #include "cuda/device_arena.h"
+#include "cuda/gemm/product.cuh"
 #include "ops/stream.h"
 
 namespace fathom::cuda {
@@ -22,14 +21,14 @@ struct GroupSizes {
   int64_t tokens = 0, num_experts_per_tok = 0, experts = 0;
 
   int64_t pairs() const { return tokens * num_experts_per_tok; }
-  // Every expert that is named may leave one tile unfilled.
+  // Every expert that is named may leave one tile, and one multiple of the alignment, unfilled.
   int64_t max_tiles() const;
   int64_t max_rows() const;
 };
 
 struct Groups {
   int* starts;       // i32[chunks of pairs, experts]  rows of the chunk's first pairs
-  int2* tiles;       // i32[max_tiles, 2]   expert, rows of the tile that are pairs
+  GroupTile* tiles;  // [max_tiles]
   int* num_tiles;    // i32[1]
   int* row_of_pair;  // i32[pairs]          -1: the pair names no expert
   int* pair_of_row;  // i32[max_rows]       undefined past the pairs of a tile

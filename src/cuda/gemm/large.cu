@@ -93,7 +93,7 @@ namespace {
 struct ExpertScratch {
   Groups groups;
   void* x;         // bf16|f8[max_rows, hidden_size], then
-  Bf16* y;         // bf16[tokens, num_experts_per_tok, hidden_size] in the same place
+  Bf16* y;         // bf16[max_rows, hidden_size] in the same place
   float* x_scale;  // f32[max_rows, ceil(hidden_size / 128)]
   void* h;         // bf16|f8[max_rows, inter]
   float* h_scale;  // f32[max_rows, ceil(inter / 128)]
@@ -127,7 +127,7 @@ ExpertScratch carve(const ExpertSizes& s, DeviceArena& arena) {
   const int64_t rows = s.groups.max_rows(), element_bytes = tensor::dtype_bytes(s.dtype);
   scratch.groups = carve_groups(s.groups, arena);
   const int64_t x_bytes = rows * s.hidden_size * element_bytes;
-  const int64_t y_bytes = s.groups.pairs() * s.hidden_size * 2;
+  const int64_t y_bytes = rows * s.hidden_size * 2;
   scratch.x = arena.take<char>(std::max(x_bytes, y_bytes));
   scratch.y = static_cast<Bf16*>(scratch.x);
   scratch.h = arena.take<char>(rows * s.inter * element_bytes);
@@ -200,7 +200,6 @@ void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const Exper
   down.a.data = scratch.h;
   down.a_scale = scratch.h_scale;
   down.out = scratch.y;
-  down.out_rows = scratch.groups.pair_of_row;
   tiled_product(down, stream);
 }
 

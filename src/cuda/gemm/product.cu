@@ -31,6 +31,13 @@ TiledParams params_of(const ProductArgs& args) {
   TiledParams p{};
   p.a = tensor_map(args.a, C::kBlockM / kClusterBlocks);
   p.b = tensor_map(b, C::kBlockN / 2);
+  if (args.out_dtype == DType::kBf16 && !args.accumulate && args.out_scale == nullptr)
+    p.out_map = tensor_map({.data = args.out,
+                            .dtype = DType::kBf16,
+                            .rows = args.a.rows,
+                            .columns = args.is_gated ? args.n / 2 : args.n,
+                            .stride = args.out_stride},
+                           kBoxRows);
   p.a_scale = args.a_scale;
   p.b_scale = args.b_scale;
   p.out = args.out;
@@ -50,7 +57,6 @@ TiledParams params_of(const ProductArgs& args) {
   p.accumulate = args.accumulate;
   p.tiles = args.tiles;
   p.num_tiles = args.num_tiles;
-  p.out_rows = args.out_rows;
   return p;
 }
 

@@ -6,8 +6,6 @@
 //
 // Internal to gemm/. Only enqueues; thread-safe for distinct streams.
 
-#include <vector_types.h>
-
 #include <cstdint>
 
 #include "cuda/gemm/tensor_map.h"
@@ -15,8 +13,16 @@
 
 namespace fathom::cuda {
 
-// Rows of a group begin at multiples of this.
-inline constexpr int kGroupAlignment = 128;
+// Rows of a group begin at multiples of this: what is stored at once.
+inline constexpr int kGroupAlignment = 16;
+// Rows of a tile of a group, at most.
+inline constexpr int kGroupTileRows = 128;
+
+// Rows [row, row + num_rows) of a and of out, of one group. Up to the next multiple of kGroupAlignment out may get
+// anything.
+struct alignas(16) GroupTile {
+  int group, row, num_rows;
+};
 
 struct ProductArgs {
   Matrix a;                        // bf16|f8[rows, k]
@@ -32,11 +38,10 @@ struct ProductArgs {
   float* out_scale = nullptr;  // f32[rows, n / 2 / 128], f8 and gated only
   tensor::DType out_dtype = tensor::DType::kBf16;
   int64_t out_stride = 0;
-  // Grouped: tile i is rows [128 * i, 128 * i + y) of group x. Null: all rows are of group 0.
-  const int2* tiles = nullptr;     // {x, y}
+  // Grouped; null: all rows are of group 0.
+  const GroupTile* tiles = nullptr;
   const int* num_tiles = nullptr;  // on the device
   int64_t max_tiles = 0;           // what the host knows of it
-  const int* out_rows = nullptr;   // the row of out that a row of a becomes; null: the same
 };
 
 // REQUIRES: can_map() of a and b; n a multiple of 8.

@@ -17,16 +17,10 @@ namespace fathom::cuda {
 // One thread. Its half of the rows goes to both blocks, so a stage must be empty in both.
 template <class C>
 __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
-  const int rank = static_cast<int>(cluster_rank()), pairs = num_pairs(p);
+  const int rank = static_cast<int>(cluster_rank());
   constexpr int kHalf = C::kBlockM / kClusterBlocks;
-  const int first = static_cast<int>(blockIdx.x) / kClusterBlocks;
-  if (first >= pairs) return;
   Ring<C> ring(shared);
-  Tile next = tile_at<C>(p, first, rank);
-  for (int index = first; index < pairs;) {
-    const Tile tile = next;
-    index += static_cast<int>(gridDim.x) / kClusterBlocks;
-    next = tile_at<C>(p, min(index, pairs - 1), rank);  // under way while this tile is fed
+  for_each_tile<C>(p, [&](const Tile& tile) {
     const int a_row = tile.row + rank * kHalf, b_row = tile.group * p.group_rows + tile.column;
     for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
       barrier_wait(ring.empty(), ring.phase ^ 1);
@@ -37,7 +31,36 @@ __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
       load_tile(&p.b, ring.b() + C::kBBytes / 2, ring.full(), k * C::kBlockK,
                 b_row + p.half_distance);
     }
-  }
+  });
+}
+
+// kScaleThreads: the scales of f8, by way of the same stages. From there a multiplying thread has them at once; from
+// memory it would wait longer than for its products.
+template <class C>
+__device__ __forceinline__ void feed_scales(const TiledParams& p, uint32_t shared, int thread) {
+  constexpr int kRows = C::kBlockM / kScaleThreads;
+  const int n_blocks = (p.group_rows + 127) / 128;
+  Ring<C> ring(shared);
+  for_each_tile<C>(p, [&](const Tile& tile) {
+    int a[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i)
+      a[i] = min(tile.row + thread + i * kScaleThreads, p.rows - 1) * p.num_steps;
+    // Of b's rows: those of a gated product are the gate's n, then as many of up.
+    const int of_group =
+        min(tile.column / 128 + thread * ((p.half_distance + 127) / 128), n_blocks - 1);
+    const float* const b =
+        p.b_scale + (static_cast<int64_t>(tile.group) * n_blocks + of_group) * p.num_steps;
+    for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
+      barrier_wait(ring.empty(), ring.phase ^ 1);
+      const uint32_t to = ring.scales() + thread * 4;
+#pragma unroll
+      for (int i = 0; i < kRows; ++i)
+        copy_async_4(to + i * kScaleThreads * 4, p.a_scale + a[i] + k);
+      if (thread < C::kWavesN) copy_async_4(to + C::kBlockM * 4, b + k);
+      barrier_arrive_after_copies(ring.full());
+    }
+  });
 }
 
 // This warp does not read the stage any more.
@@ -86,39 +109,6 @@ __device__ __forceinline__ void multiply(const TiledParams& p, Ring<C>& ring,
   release(used);
 }
 
-// What a thread needs to scale sums: the rows it has and where their scales lie.
-template <class C>
-struct Scales {
-  int offsets[C::kWavesM][2];
-  float a[C::kWavesM][2];
-  const float* b_next[C::kWavesN];
-  float b[C::kWavesN];
-};
-
-// Of a tile's first 128 of k, before they are needed.
-template <class C>
-__device__ __forceinline__ void begin_scales(const TiledParams& p, const Tile& tile,
-                                             Scales<C>& scales) {
-  const int first = tile.row + local_row(0);
-#pragma unroll
-  for (int w = 0; w < C::kWavesM; ++w) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      scales.offsets[w][h] = min(first + w * 128 + h * 8, p.rows - 1) * p.num_steps;
-      scales.a[w][h] = p.a_scale[scales.offsets[w][h]];
-    }
-  }
-  // Of b's rows: those of a gated product are the gate's n, then as many of up.
-  const int n_blocks = (p.group_rows + 127) / 128, n_block = tile.column / 128;
-#pragma unroll
-  for (int w = 0; w < C::kWavesN; ++w) {
-    const int of_group = min(n_block + w * ((p.half_distance + 127) / 128), n_blocks - 1);
-    const int64_t block = static_cast<int64_t>(tile.group) * n_blocks + of_group;
-    scales.b_next[w] = p.b_scale + block * p.num_steps;
-    scales.b[w] = *scales.b_next[w];
-  }
-}
-
 template <int kSums>
 __device__ __forceinline__ void add_scaled(float (&totals)[kSums], const float (&sums)[kSums],
                                            float upper, float lower) {
@@ -134,9 +124,8 @@ __device__ __forceinline__ void add_scaled(float (&totals)[kSums], const float (
 // f8: the sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies.
 template <class C>
 __device__ __forceinline__ void multiply_scaled(const TiledParams& p, Ring<C>& ring,
-                                                Scales<C>& scales,
                                                 float (&totals)[C::kWaves][C::kSums]) {
-  const int warpgroup = threadIdx.x / kWarpgroup - 1;
+  const int warpgroup = threadIdx.x / kWarpgroup - 1, row = local_row(0);
   float sums[C::kSums];
 #pragma unroll
   for (int w = 0; w < C::kWaves; ++w) {
@@ -144,89 +133,67 @@ __device__ __forceinline__ void multiply_scaled(const TiledParams& p, Ring<C>& r
     for (int i = 0; i < C::kSums; ++i) totals[w][i] = 0;
   }
   for (int k = 0; k < p.num_steps; ++k) {
-    const int next = min(k + 1, p.num_steps - 1);
-    float next_b[C::kWavesN];
-#pragma unroll
-    for (int w = 0; w < C::kWavesN; ++w) next_b[w] = scales.b_next[w][next];
     barrier_wait(ring.full(), ring.phase);
 #pragma unroll
     for (int w = 0; w < C::kWaves; ++w) {
       const int m = w / C::kWavesN, n = w % C::kWavesN;
       multiply_stage(ring, m * 128 + warpgroup * 64, n * 128, false, sums);
-      const float upper = scales.a[m][0] * scales.b[n], lower = scales.a[m][1] * scales.b[n];
-      if (n == C::kWavesN - 1) {
-        scales.a[m][0] = p.a_scale[scales.offsets[m][0] + next];
-        scales.a[m][1] = p.a_scale[scales.offsets[m][1] + next];
-      }
+      const uint32_t a_scale = ring.scales() + (m * 128 + row) * 4;
+      const float b_scale = load_shared(ring.scales() + (C::kBlockM + n) * 4);
+      const float upper = load_shared(a_scale) * b_scale;
+      const float lower = load_shared(a_scale + 8 * 4) * b_scale;
       mma_wait<0>(sums);
       if (w == C::kWaves - 1) release(ring.empty());
       add_scaled(totals[w], sums, upper, lower);
     }
-#pragma unroll
-    for (int w = 0; w < C::kWavesN; ++w) scales.b[w] = next_b[w];
     ring.advance();
   }
 }
 
 template <class C>
-__device__ __forceinline__ void store_tile(const TiledParams& p, const Tile& tile,
-                                           const Places& places, uint32_t staging,
+__device__ __forceinline__ void store_tile(const TiledParams& p, const Tile& tile, Boxes<C>& boxes,
                                            const float (&totals)[C::kWaves][C::kSums]) {
   if constexpr (C::kWavesN == 2) {
     if (p.is_gated) return store_gated_f8(p, tile, totals[0], totals[1]);
     Tile right = tile;
     right.column += 128;
-    store(p, tile, 0, places, staging, totals[0]);
-    store(p, right, 0, places, staging, totals[1]);
+    store(p, tile, 0, boxes, totals[0]);
+    store(p, right, 0, boxes, totals[1]);
   } else if (!C::kIsF8 && p.is_gated) {
-    store_gated(p, tile, places, staging, totals[0]);
+    store_gated(p, tile, boxes, totals[0]);
   } else {
 #pragma unroll
-    for (int w = 0; w < C::kWaves; ++w) store(p, tile, w, places, staging, totals[w]);
+    for (int w = 0; w < C::kWaves; ++w) store(p, tile, w, boxes, totals[w]);
   }
 }
 
-// What the next tile needs from memory is asked for before this tile is stored.
 template <class C>
 __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
-  const int rank = static_cast<int>(cluster_rank()), pairs = num_pairs(p);
-  const int step = static_cast<int>(gridDim.x) / kClusterBlocks;
-  int index = static_cast<int>(blockIdx.x) / kClusterBlocks;
-  if (index >= pairs) return;
   Ring<C> ring(shared);
-  const uint32_t staging = shared + C::kStagingAt + (threadIdx.x / 32 - 4) * kStagingBytes;
+  Boxes<C> boxes(shared);
   float totals[C::kWaves][C::kSums];
-  Scales<C> scales;
-  Tile tile = tile_at<C>(p, index, rank);
-  if constexpr (C::kIsF8) begin_scales(p, tile, scales);
-  while (true) {
-    index += step;
-    const Tile next = tile_at<C>(p, min(index, pairs - 1), rank);
-    const bool has_rows = first_row_of_warpgroup() < tile.num_rows;
-    Places places{};
-    if constexpr (C::kWavesM == 1) places = places_of(p, tile);
-    if (!has_rows) {
-      skip_tile(p, ring);
-    } else if constexpr (C::kIsF8) {
-      multiply_scaled(p, ring, scales, totals);
+  for_each_tile<C>(p, [&](const Tile& tile) {
+    if (first_row_of_warpgroup() >= tile.num_rows) return skip_tile(p, ring);
+    if constexpr (C::kIsF8) {
+      multiply_scaled(p, ring, totals);
     } else {
       multiply(p, ring, totals[0]);
     }
-    if constexpr (C::kIsF8) begin_scales(p, next, scales);
-    if (has_rows) store_tile<C>(p, tile, places, staging, totals);
-    if (index >= pairs) return;
-    tile = next;
-  }
+    store_tile<C>(p, tile, boxes, totals);
+  });
+  wait_stores();
 }
 
 template <class C>
 __global__ void __launch_bounds__(kTiledThreads, 1)
     tiled_kernel(const __grid_constant__ TiledParams p) {
   extern __shared__ __align__(1024) uint8_t stages[];
-  const uint32_t shared = shared_address(stages);
+  // Known to be kept in a register: the compiler would ask for it anew at every use, which takes long.
+  const uint32_t shared = kept(shared_address(stages));
   if (threadIdx.x == 0) {
     prefetch_map(&p.a);
     prefetch_map(&p.b);
+    prefetch_map(&p.out_map);
     init_barriers<C>(shared);
   }
   cluster_sync();
@@ -235,6 +202,8 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     give_registers<24>();
     if (threadIdx.x == 0) feed<C>(p, shared);
+    if (C::kIsF8 && threadIdx.x / 32 - 1 < kScaleThreads / 32)
+      feed_scales<C>(p, shared, static_cast<int>(threadIdx.x) - 32);
   } else {
     take_registers<240>();
     work<C>(p, shared);

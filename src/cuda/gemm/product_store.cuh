@@ -2,7 +2,7 @@
 // How the kernel of product.h writes a tile: from the sums in a warpgroup's registers (wgmma.cuh says which thread has
 // which) to rows of bf16, float32 or quantised f8.
 //
-//   store(p, tile, wave, places_of(p, tile), staging, sums);
+//   store(p, tile, wave, boxes, sums);
 //
 // Internal to product_kernel.cuh. All threads of a warp call them; warps need not meet.
 
@@ -13,10 +13,6 @@
 
 namespace fathom::cuda {
 
-// Where a thread's two rows of a tile's first 128 go. Rows past the tile's have no place.
-struct Places {
-  int row[2];
-};
 __device__ __forceinline__ int first_row_of_warpgroup() {
   return (static_cast<int>(threadIdx.x) / kWarpgroup - 1) * 64;
 }
@@ -26,16 +22,41 @@ __device__ __forceinline__ int first_row_of_warp() {
 __device__ __forceinline__ int local_row(int half) {
   return first_row_of_warp() + half * 8 + static_cast<int>(threadIdx.x) % 32 / 4;
 }
-__device__ __forceinline__ Places places_of(const TiledParams& p, const Tile& tile) {
-  Places places{};
+
+// A warp's shared memory on the way out. The copy engine reads a box while the next one is filled.
+template <class C>
+class Boxes {
+ public:
+  __device__ explicit Boxes(uint32_t shared)
+      : first_(shared + C::kBoxesAt + (threadIdx.x / 32 - 4) * C::kBoxes * kBoxBytes) {}
+
+  // 16 rows and 64 columns of the tile, which lie in 32 sums of each thread from `at` on; needs no other warp.
+  template <int kSums>
+  __device__ __forceinline__ void store(const TiledParams& p, int row, int column,
+                                        const float (&sums)[kSums], int at) {
+    const int lane = threadIdx.x % 32, lane_row = lane % 16;
+    const uint32_t box = first_ + turn_ * kBoxBytes;
+    if (lane == 0) wait_stores_read<C::kBoxes - 1>();
+    __syncwarp();
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int local = local_row(half);
-    if (p.out_rows != nullptr && local < tile.num_rows)
-      places.row[half] = p.out_rows[tile.row + local];
+    for (int i = 0; i < 4; ++i) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        words[j] = floats_to_bf16x2(sums[at + 8 * i + 2 * j], sums[at + 8 * i + 2 * j + 1]);
+      const int chunk = (2 * i + lane / 16) ^ lane_row % 8;  // swizzled by 128 bytes
+      store_matrix_x4(box + lane_row * 128 + chunk * 16, words);
+    }
+    show_to_copy_engine();
+    __syncwarp();
+    if (lane == 0) fathom::cuda::store_tile(&p.out_map, box, column, row);
+    turn_ = (turn_ + 1) % C::kBoxes;
   }
-  return places;
-}
+
+ private:
+  uint32_t first_;
+  int turn_ = 0;
+};
 
 // Between four lanes: v[j] of lane t becomes v[t] of lane j.
 __device__ __forceinline__ void transpose_quad(uint32_t (&v)[4]) {
@@ -97,54 +118,25 @@ __device__ __forceinline__ void store_f32(const float (&sums)[kSums], int half, 
   }
 }
 
-// The warp's 16 rows by way of shared memory, so that a store has whole rows of up to 256 bytes. Needs no other warp.
-template <int kSums>
-__device__ __forceinline__ void store_bf16(const TiledParams& p, const Tile& tile, int wave,
-                                           const Places& places, uint32_t staging,
-                                           const float (&sums)[kSums]) {
-  constexpr int kPass = kSums < 64 ? kSums : 64, kLanes = kPass / 4, kRows = 32 / kLanes;
-  const int lane = threadIdx.x % 32, lane_row = lane / kLanes, lane_column = lane % kLanes * 8;
-  const int first = wave * 128 + first_row_of_warp();
-  uint16_t* const out = static_cast<uint16_t*>(p.out) + tile.column + lane_column;
-  const uint32_t to = staging + lane % 16 * kStagingPitch + lane / 16 * 16;
-  const uint32_t from = staging + lane_row * kStagingPitch + lane_column * 2;
-#pragma unroll
-  for (int pass = 0; pass < kSums; pass += kPass) {
-    __syncwarp();  // what was there has been read
-#pragma unroll
-    for (int i = 0; i < kPass; i += 8) {
-      uint32_t words[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j)
-        words[j] = floats_to_bf16x2(sums[pass + i + 2 * j], sums[pass + i + 2 * j + 1]);
-      store_matrix_x4(to + i * 4, words);
-    }
-    __syncwarp();
-    const bool inside = tile.column + pass * 2 + lane_column < p.n;
-#pragma unroll
-    for (int i = 0; i < 16; i += kRows) {
-      const uint4 words = load_shared_16(from + i * kStagingPitch);
-      const int row = i + lane_row;
-      const int placed = __shfl_sync(0xffffffffu, places.row[i / 8], row % 8 * 4);
-      const int64_t out_row = p.out_rows != nullptr ? placed : tile.row + first + row;
-      if (inside && first + row < tile.num_rows)
-        *reinterpret_cast<uint4*>(out + out_row * p.out_stride + pass * 2) = words;
-    }
-  }
-}
-
 // 64 rows of the tile, of one warpgroup: those of its first 128, or of the 128 that follow.
-template <int kSums>
+template <class C, int kSums>
 __device__ __forceinline__ void store(const TiledParams& p, const Tile& tile, int wave,
-                                      const Places& places, uint32_t staging,
-                                      const float (&sums)[kSums]) {
-  if (!p.out_is_f32 && !p.accumulate) return store_bf16(p, tile, wave, places, staging, sums);
+                                      Boxes<C>& boxes, const float (&sums)[kSums]) {
+  if (!p.out_is_f32 && !p.accumulate) {
+    const int first = wave * 128 + first_row_of_warp();
+    if (first >= tile.num_rows) return;
+#pragma unroll
+    for (int i = 0; i < kSums; i += 32) {
+      const int column = tile.column + 2 * i;
+      if (column < p.n) boxes.store(p, tile.row + first, column, sums, i);
+    }
+    return;
+  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int local = wave * 128 + local_row(half);
     const bool valid = local < tile.num_rows;
-    const int64_t row = p.out_rows != nullptr ? places.row[half] : tile.row + local;
-    const int64_t place = row * p.out_stride + tile.column;
+    const int64_t place = (int64_t{tile.row} + local) * p.out_stride + tile.column;
     const int n = p.n - tile.column;
     if (!p.out_is_f32) {
       add_bf16(sums, half, valid, static_cast<uint16_t*>(p.out) + place, n);
@@ -157,14 +149,13 @@ __device__ __forceinline__ void store(const TiledParams& p, const Tile& tile, in
 }
 
 // The first half of the sums is the gate of the second.
-template <int kSums>
-__device__ __forceinline__ void store_gated(const TiledParams& p, const Tile& tile,
-                                            const Places& places, uint32_t staging,
+template <class C, int kSums>
+__device__ __forceinline__ void store_gated(const TiledParams& p, const Tile& tile, Boxes<C>& boxes,
                                             const float (&sums)[kSums]) {
   float h[kSums / 2];
 #pragma unroll
   for (int i = 0; i < kSums / 2; ++i) h[i] = silu_mul(sums[i], sums[i + kSums / 2]);
-  store(p, tile, 0, places, staging, h);
+  store(p, tile, 0, boxes, h);
 }
 
 // 32 of a row's 128 values, columns 8 * j + 2 * t and the next one, to 32 neighbouring bytes of lane t.

@@ -5,6 +5,7 @@
 //
 // Internal to product_kernel.cuh.
 
+#include "cuda/gemm/product.cuh"
 #include "cuda/gemm/ptx.cuh"
 #include "cuda/gemm/wgmma.cuh"
 
@@ -12,12 +13,14 @@ namespace fathom::cuda {
 
 inline constexpr int kClusterBlocks = 2, kWarpgroup = 128, kMultiplyingWarps = 8;
 inline constexpr int kTiledThreads = 3 * kWarpgroup;
-// Of a warp: 16 rows of 128 bf16 on their way out. Rows are 16 bytes apart more than they have, so that neither the
-// way in nor the way out meets a bank twice.
-inline constexpr int kStagingPitch = 256 + 16, kStagingBytes = 16 * kStagingPitch;
+// Threads that fetch the scales of f8: the second and third warp.
+inline constexpr int kScaleThreads = 64;
+// Of a warp: a box of 16 rows of 64 bf16 on their way out, swizzled as the copy engine does.
+inline constexpr int kBoxRows = 16, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
+inline constexpr int kMostSharedBytes = 227 << 10;
 
 struct TiledParams {
-  CUtensorMap a, b;
+  CUtensorMap a, b, out_map;  // out_map: of bf16 that is not added to
   const float* a_scale;
   const float* b_scale;
   void* out;
@@ -30,9 +33,8 @@ struct TiledParams {
   int half_distance;       // rows of b between the halves of a tile
   bool out_is_f32, accumulate, is_gated;
   float* out_scale;  // f8 and gated
-  const int2* tiles;
+  const GroupTile* tiles;
   const int* num_tiles;
-  const int* out_rows;
 };
 
 template <class ElementT, int kBlockMT, int kBlockNT>
@@ -46,8 +48,16 @@ struct Tiling {
   static constexpr int kRowBytes = 128, kBlockK = kRowBytes / static_cast<int>(sizeof(Element));
   static constexpr int kABytes = kBlockM * kRowBytes, kBBytes = kBlockN * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes, kStages = (192 << 10) / kStageBytes;
-  static constexpr int kStagingAt = kStages * (kStageBytes + 2 * 8);  // behind the barriers
-  static constexpr int kSharedBytes = kStagingAt + kMultiplyingWarps * kStagingBytes;
+  // Of a stage: the scales of a's rows, then of b's blocks.
+  static constexpr int kScaleBytes = kIsF8 ? (kBlockM + 4) * 4 : 0;
+  static constexpr int kBoxesAt = kStages * kStageBytes;  // boxes begin at multiples of 1024
+  static constexpr int kSmallBytes = kStages * (2 * 8 + kScaleBytes);
+  static constexpr int kBoxes =  // of a warp
+      kBoxesAt + kSmallBytes + 2 * kMultiplyingWarps * kBoxBytes <= kMostSharedBytes ? 2 : 1;
+  static constexpr int kBarriersAt = kBoxesAt + kBoxes * kMultiplyingWarps * kBoxBytes;
+  static constexpr int kScalesAt = kBarriersAt + kStages * 2 * 8;
+  static constexpr int kSharedBytes = kBarriersAt + kSmallBytes;
+  static_assert(kSharedBytes <= kMostSharedBytes);
   static constexpr int kSums = kBlockN / kWavesN / 2;  // of a thread and a wave
   static_assert(kWaves == 1 || kIsF8);
 };
@@ -61,10 +71,10 @@ template <class C>
 __device__ __forceinline__ Tile tile_at(const TiledParams& p, int index, int rank) {
   if (p.tiles != nullptr) {
     const int m = index / p.pairs;
-    const int2 tile = p.tiles[m];
-    return {.group = tile.x,
-            .row = m * C::kBlockM,
-            .num_rows = tile.y,
+    const GroupTile tile = p.tiles[m];
+    return {.group = tile.group,
+            .row = tile.row,
+            .num_rows = tile.num_rows,
             .column = ((index - m * p.pairs) * kClusterBlocks + rank) * p.block_columns};
   }
   const int stripe = index / (p.raster * p.pairs), first = stripe * p.raster;
@@ -80,6 +90,22 @@ __device__ __forceinline__ int num_pairs(const TiledParams& p) {
   return p.pairs * (p.tiles != nullptr ? *p.num_tiles : p.m_tiles);
 }
 
+// The block's tiles, in the order in which every role takes them. The next one is looked up before a tile is taken.
+template <class C, class Take>
+__device__ __forceinline__ void for_each_tile(const TiledParams& p, const Take& take) {
+  const int rank = static_cast<int>(cluster_rank()), pairs = num_pairs(p);
+  const int step = static_cast<int>(gridDim.x) / kClusterBlocks;
+  int index = static_cast<int>(blockIdx.x) / kClusterBlocks;
+  if (index >= pairs) return;
+  Tile next = tile_at<C>(p, index, rank);
+  while (index < pairs) {
+    const Tile tile = next;
+    index += step;
+    next = tile_at<C>(p, min(index, pairs - 1), rank);
+    take(tile);
+  }
+}
+
 // A role's place in the ring of stages.
 template <class C>
 struct Ring {
@@ -90,8 +116,9 @@ struct Ring {
   __device__ explicit Ring(uint32_t shared) : base(shared) {}
   __device__ uint32_t a() const { return base + stage * C::kStageBytes; }
   __device__ uint32_t b() const { return a() + C::kABytes; }
-  __device__ uint32_t full() const { return base + C::kStages * C::kStageBytes + stage * 8; }
+  __device__ uint32_t full() const { return base + C::kBarriersAt + stage * 8; }
   __device__ uint32_t empty() const { return full() + C::kStages * 8; }
+  __device__ uint32_t scales() const { return base + C::kScalesAt + stage * C::kScaleBytes; }
   __device__ void advance() {
     if (++stage < C::kStages) return;
     stage = 0;
@@ -103,7 +130,7 @@ template <class C>
 __device__ __forceinline__ void init_barriers(uint32_t shared) {
   Ring<C> ring(shared);
   for (int i = 0; i < C::kStages; ++i, ring.advance()) {
-    barrier_init(ring.full(), 1);
+    barrier_init(ring.full(), C::kIsF8 ? 1 + kScaleThreads : 1);
     barrier_init(ring.empty(), kMultiplyingWarps * kClusterBlocks);
   }
   barriers_are_ready();

@@ -137,20 +137,22 @@ __global__ void __launch_bounds__(kCombineThreads)
   for (int first = 0; first < copies; first += kPairs) {
     uint4 words[kPairs];
     float weights[kPairs];
-    bool valid[kPairs];
+    int rows[kPairs];
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
       const int64_t pair = token * copies + first + j;
-      valid[j] = first + j < copies && p.row_of_pair[pair] >= 0;
-      weights[j] = valid[j] ? p.weights[pair] : 0.0f;
-      words[j] = first + j < copies ? load_once(p.y + pair * p.dim + channel) : uint4{};
+      rows[j] = first + j < copies ? p.row_of_pair[pair] : -1;
+      weights[j] = first + j < copies ? p.weights[pair] : 0.0f;
     }
+#pragma unroll
+    for (int j = 0; j < kPairs; ++j)
+      words[j] = rows[j] >= 0 ? load_once(p.y + int64_t{rows[j]} * p.dim + channel) : uint4{};
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
       const Channels y = unpack(words[j]);
 #pragma unroll
       for (int i = 0; i < kChannels; ++i)
-        sum.v[i] = valid[j] ? sum.v[i] + weights[j] * y.v[i] : sum.v[i];
+        sum.v[i] = rows[j] >= 0 ? sum.v[i] + weights[j] * y.v[i] : sum.v[i];
     }
   }
   if (p.accumulate) {

@@ -28,9 +28,9 @@ struct RowArgs {
 void copy_rows(const RowArgs& args, ops::Stream& stream);      // x to out, or x_q to q
 void quantise_rows(const RowArgs& args, ops::Stream& stream);  // x to q
 
-// out[t] = sum over j of weights[t, j] * y[t, j] (+ out), j rising, without the pairs that have no expert.
+// out[t] = sum over j of weights[t, j] * y[row_of_pair[t, j]] (+ out), j rising, without the pairs that have no expert.
 struct CombineArgs {
-  const tensor::Bf16* y = nullptr;   // bf16[tokens, copies, dim]
+  const tensor::Bf16* y = nullptr;   // bf16[rows, dim]
   const float* weights = nullptr;    // f32[tokens, copies]
   const int* row_of_pair = nullptr;  // i32[tokens, copies]
   int64_t tokens = 0, copies = 0, dim = 0;
