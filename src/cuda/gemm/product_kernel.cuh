@@ -121,9 +121,28 @@ __device__ __forceinline__ void add_scaled(float (&totals)[kSums], const float (
   }
 }
 
+// The warpgroups start their products in turn, the first one first. Left alone they fall into step: the tensor cores
+// serve both at once, both finish together, and nothing is multiplied while both scale.
+class Turns {
+ public:
+  __device__ Turns() : warpgroup_(static_cast<int>(threadIdx.x) / kWarpgroup - 1) {
+    if (warpgroup_ == 1) pass();
+  }
+  __device__ void wait() const { named_barrier_sync(1 + warpgroup_, 2 * kWarpgroup); }
+  __device__ void pass() const { named_barrier_arrive(2 - warpgroup_, 2 * kWarpgroup); }
+  // After the last tile: no barrier is left half full.
+  __device__ void end() const {
+    if (warpgroup_ == 0) wait();
+  }
+
+ private:
+  int warpgroup_;
+};
+
 // f8: the sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies.
 template <class C>
 __device__ __forceinline__ void multiply_scaled(const TiledParams& p, Ring<C>& ring,
+                                                const Turns& turns, bool alone,
                                                 float (&totals)[C::kWaves][C::kSums]) {
   const int warpgroup = threadIdx.x / kWarpgroup - 1, row = local_row(0);
   float sums[C::kSums];
@@ -137,7 +156,9 @@ __device__ __forceinline__ void multiply_scaled(const TiledParams& p, Ring<C>& r
 #pragma unroll
     for (int w = 0; w < C::kWaves; ++w) {
       const int m = w / C::kWavesN, n = w % C::kWavesN;
+      if (!alone) turns.wait();
       multiply_stage(ring, m * 128 + warpgroup * 64, n * 128, false, sums);
+      if (!alone) turns.pass();
       const uint32_t a_scale = ring.scales() + (m * 128 + row) * 4;
       const float b_scale = load_shared(ring.scales() + (C::kBlockM + n) * 4);
       const float upper = load_shared(a_scale) * b_scale;
@@ -171,16 +192,18 @@ template <class C>
 __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
   Ring<C> ring(shared);
   Boxes<C> boxes(shared);
+  const Turns turns;
   float totals[C::kWaves][C::kSums];
   for_each_tile<C>(p, [&](const Tile& tile) {
     if (first_row_of_warpgroup() >= tile.num_rows) return skip_tile(p, ring);
     if constexpr (C::kIsF8) {
-      multiply_scaled(p, ring, totals);
+      multiply_scaled(p, ring, turns, tile.num_rows <= 64, totals);
     } else {
       multiply(p, ring, totals[0]);
     }
     store_tile<C>(p, tile, boxes, totals);
   });
+  turns.end();
   wait_stores();
 }
 
