@@ -28,6 +28,9 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 // At the barrier of this address in another block of the cluster, or in this one. Orders no writes of global memory:
 // a release for the whole cluster is a fence of the GPU, which costs half of a stage's products.
 __device__ __forceinline__ void barrier_arrive_at(uint32_t barrier, uint32_t block) {

@@ -110,6 +110,98 @@ __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, bool
       : FATHOM_D8(0), FATHOM_D8(8), FATHOM_D8(16), FATHOM_D8(24), FATHOM_D8(32), FATHOM_D8(40), FATHOM_D8(48), FATHOM_D8(56)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
+__device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, bool add,
+                                    tensor::Bf16) {
+  asm volatile(
+      "{\n"
+      ".reg .pred keep;\n"
+      "setp.ne.b32 keep, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, "
+      "%32, %33, keep, 1, 1, 0, 0;\n"
+      "}\n"
+      : FATHOM_D8(0), FATHOM_D8(8), FATHOM_D8(16), FATHOM_D8(24)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+__device__ __forceinline__ void mma(float (&d)[16], uint64_t a, uint64_t b, bool add,
+                                    tensor::Bf16) {
+  asm volatile(
+      "{\n"
+      ".reg .pred keep;\n"
+      "setp.ne.b32 keep, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+      "{"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, "
+      "%16, %17, keep, 1, 1, 0, 0;\n"
+      "}\n"
+      : FATHOM_D8(0), FATHOM_D8(8)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+__device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool add,
+                                    tensor::Bf16) {
+  asm volatile(
+      "{\n"
+      ".reg .pred keep;\n"
+      "setp.ne.b32 keep, %10, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
+      "{"
+      "%0, %1, %2, %3, %4, %5, %6, %7"
+      "}, "
+      "%8, %9, keep, 1, 1, 0, 0;\n"
+      "}\n"
+      : FATHOM_D8(0)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+__device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, bool add,
+                                    tensor::F8E4M3) {
+  asm volatile(
+      "{\n"
+      ".reg .pred keep;\n"
+      "setp.ne.b32 keep, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 "
+      "{"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, "
+      "%32, %33, keep, 1, 1;\n"
+      "}\n"
+      : FATHOM_D8(0), FATHOM_D8(8), FATHOM_D8(16), FATHOM_D8(24)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+__device__ __forceinline__ void mma(float (&d)[16], uint64_t a, uint64_t b, bool add,
+                                    tensor::F8E4M3) {
+  asm volatile(
+      "{\n"
+      ".reg .pred keep;\n"
+      "setp.ne.b32 keep, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 "
+      "{"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+      "}, "
+      "%16, %17, keep, 1, 1;\n"
+      "}\n"
+      : FATHOM_D8(0), FATHOM_D8(8)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+__device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool add,
+                                    tensor::F8E4M3) {
+  asm volatile(
+      "{\n"
+      ".reg .pred keep;\n"
+      "setp.ne.b32 keep, %10, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 "
+      "{"
+      "%0, %1, %2, %3, %4, %5, %6, %7"
+      "}, "
+      "%8, %9, keep, 1, 1;\n"
+      "}\n"
+      : FATHOM_D8(0)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
 #undef FATHOM_D8
 // clang-format on
 

@@ -1,5 +1,5 @@
 #pragma once
-// Blocks of a cluster: their ranks, barrier and shared memory.
+// Blocks of a cluster: their barrier and shared memory (cluster_rank(): gemm/ptx.cuh).
 //
 //   cluster_barrier();  float theirs = load_remote(&shared_value, rank);  cluster_barrier();
 //
@@ -7,15 +7,9 @@
 
 #include <cstdint>
 
-#include "cuda/device/mma.cuh"
+#include "cuda/gemm/ptx.cuh"
 
 namespace fathom::cuda {
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
 
 // Orders shared memory written before it.
 __device__ __forceinline__ void cluster_barrier() {
@@ -31,6 +25,19 @@ __device__ __forceinline__ float load_remote(const float* local, uint32_t rank) 
                : "r"(shared_address(local)), "r"(rank));
   asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(remote) : "memory");
   return value;
+}
+// Four of them, aligned to 16 bytes.
+__device__ __forceinline__ float4 load_remote_4(const float* local, uint32_t rank) {
+  uint32_t remote;
+  float4 v;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(remote)
+               : "r"(shared_address(local)), "r"(rank));
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(remote)
+               : "memory");
+  return v;
 }
 
 }  // namespace fathom::cuda

@@ -16,6 +16,7 @@
 #include "cuda/linear/line.cuh"
 #include "cuda/linear/plan.h"
 #include "cuda/linear/product.h"
+#include "cuda/linear/store.cuh"
 
 namespace fathom::cuda {
 
@@ -48,18 +49,6 @@ __device__ __forceinline__ float add_partials(const float* partials, int warps, 
   for (int warp = 1; warp < warps; ++warp)
     sum += partials[warp * kPartialFloats<MT, NT> + token * kStride + row];
   return sum;
-}
-
-__device__ __forceinline__ void store_product(const ProductParams& p, const ProductPart& part,
-                                              int token, int row, float value) {
-  const int64_t at = token * part.out_stride + blockIdx.z * part.out_head + row;
-  if (part.out_is_float) {
-    float* const out = reinterpret_cast<float*>(part.out) + at;
-    *out = p.accumulate ? *out + value : value;
-  } else {
-    Bf16* const out = reinterpret_cast<Bf16*>(part.out) + at;
-    *out = cuda::from_float<Bf16>(p.accumulate ? cuda::to_float(*out) + value : value);
-  }
 }
 
 template <class W, int MT, int NT, bool kAligned>
