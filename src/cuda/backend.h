@@ -4,8 +4,8 @@
 //   const cuda::Presence gpu = cuda::find_gpu();
 //   if (gpu.usable) backend = &cuda::backend();         else say(gpu.why_not);
 //
-// Two tables over the same device. backend() keeps invariance among the rows of a decode (docs/contracts/ops.md,
-// section 4), batch_invariant_backend() among all rows, which costs long prompts speed. Thread-safe: streams
+// Two tables over the same device. backend() keeps invariance among the rows of calls of one class of sizes
+// (docs/contracts/ops.md, section 4), batch_invariant_backend() among all rows, which costs batches and prompts speed. Thread-safe: streams
 // share nothing.
 
 #include <string>

@@ -90,8 +90,8 @@ struct Backend {
   void (*copy_to_host)(void* host, const void* device, int64_t bytes, Stream& stream) = nullptr;
   std::unique_ptr<Stream> (*make_stream)(const StreamConfig& config) = nullptr;
   BackendDefaults defaults{};
-  // Whether any row's answer is independent of its call (docs/contracts/ops.md, section 4), or only those of
-  // decodes among themselves.
+  // Whether any row's answer is independent of its call, or only among calls of one class of sizes
+  // (docs/contracts/ops.md, section 4).
   bool batch_invariant = true;
 
   // The type of activations ("act" in the contracts): f32 on the CPU, bf16 on CUDA.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 
+#include "cuda/linear/batch_product.h"
 #include "tests/gpu/gpu.h"
 #include "tests/runner/demo_model.h"
 
@@ -18,6 +19,8 @@ using runner::ModelRunner;
 using testing::GoldenPrompt;
 
 constexpr int kSlots = 8, kBlocksOfSlot = 8, kNewTokens = 24;
+// Larger decodes are of another class, whose rows may differ (docs/contracts/ops.md, section 4).
+static_assert(kSlots <= cuda::kMaxStreamedTokens);
 
 const model::Model& gpu_demo_model() {
   static const std::unique_ptr<model::Model> model =

@@ -16,6 +16,8 @@ using tensor::DType, tensor::num_scale_blocks;
 
 // Tokens that pass at once, which bounds the scratch; fewer need no sorting.
 constexpr int64_t kSlabTokens = 1024, kUnsortedTokens = 2;
+// Calls of so many at most run on the streaming kernels, so their rows have the same bits in any company.
+constexpr int64_t kMaxStreamedExpertTokens = 128;
 // From so many on the wide kernels are faster.
 constexpr int64_t kWideTokensF8 = 8, kWideTokensBf16 = 48;
 
@@ -234,7 +236,7 @@ bool divides(const ops::MoeExpertsSharedArgs& args) {
 }
 
 bool may_be_large(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
-  return args.x.dim(0) > kMaxStreamedTokens && !stream.backend().batch_invariant;
+  return args.x.dim(0) > kMaxStreamedExpertTokens && !stream.backend().batch_invariant;
 }
 
 }  // namespace

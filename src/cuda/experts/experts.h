@@ -30,9 +30,6 @@ struct PairExperts {
 // Tokens of a group: many where the wide kernels run.
 inline constexpr int kWideGroup = 32, kNarrowGroup = 8;
 
-// Of a call that has shared experts: each of them has all tokens, and from here on these wait for each other.
-inline constexpr int64_t kMaxSharedTokens = 16;
-
 // Null groups: pair i is group i.
 struct ExpertLists {
   PairExperts of_pairs;

@@ -1,15 +1,16 @@
-#include "cuda/experts/experts.h"
 #include "cuda/families.h"
+#include "cuda/linear/batch_product.h"
 #include "cuda/ops.h"
 
 namespace fathom::cuda {
 
 void add_experts(ops::Backend& backend) {
   backend.moe_experts = {moe_experts, moe_experts_scratch};
-  // Many tokens of one expert are faster apart, and one form must take all rows that are to be invariant.
+  // Many tokens of one expert are faster apart, and one form must take all rows that are to be invariant. The limit is
+  // that of products whose rows have the same bits.
   if (backend.batch_invariant) return;
   backend.moe_experts_shared = {moe_experts_shared, moe_experts_shared_scratch};
-  backend.moe_experts_shared_max_tokens = kMaxSharedTokens;
+  backend.moe_experts_shared_max_tokens = kMaxStreamedTokens;
 }
 
 }  // namespace fathom::cuda

@@ -1,7 +1,7 @@
 #pragma once
 // Products of many rows, on the tensor cores of whole blocks: what a prefill wants.
 //
-//   if (tokens > kMaxStreamedTokens && large_linear(args, stream)) return;      // else the streaming kernels
+//   if (tokens > kMaxBatchTokens && large_linear(args, stream)) return;      // else the kernels of few rows
 //
 // Each returns whether it takes these shapes, strides and types; if so it has enqueued the work. The bits of a row
 // differ from those of the streaming kernels. The scratch is 0 where it takes nothing.
@@ -12,9 +12,6 @@
 #include "ops/moe.h"
 
 namespace fathom::cuda {
-
-// Calls of so many rows at most run on the streaming kernels: decodes, whose rows are invariant among themselves.
-inline constexpr int64_t kMaxStreamedTokens = 128;
 
 bool large_linear(const ops::LinearArgs& args, ops::Stream& stream);
 int64_t large_linear_scratch(const ops::LinearArgs& args);

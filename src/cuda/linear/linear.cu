@@ -4,7 +4,7 @@
 
 #include "cuda/device_arena.h"
 #include "cuda/gemm/large.h"
-#include "cuda/linear/product.h"
+#include "cuda/linear/batch_product.h"
 #include "cuda/linear/quantize_rows.h"
 #include "cuda/ops.h"
 #include "ops/head_linear.h"
@@ -37,7 +37,7 @@ int64_t scratch_of(const ops::Activation& x, DType weight) {
 }
 
 bool may_be_large(int64_t tokens, const ops::Stream& stream) {
-  return tokens > kMaxStreamedTokens && !stream.backend().batch_invariant;
+  return tokens > kMaxBatchTokens && !stream.backend().batch_invariant;
 }
 
 ProductPart part_of(const ops::Weight& weight, const Tensor& out) {
@@ -136,6 +136,8 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
 }
 
 void run_product(DType weight, const ProductParams& params, ops::Stream& stream) {
+  const bool may_be_batch = params.tokens > kMaxStreamedTokens && !stream.backend().batch_invariant;
+  if (may_be_batch && run_batch_product(weight, params, stream)) return;
   if (weight == DType::kF8E4M3) return run_product_f8(params, stream);
   if (weight == DType::kBf16) return run_product_bf16(params, stream);
   run_product_f32(params, stream);

@@ -1,0 +1,26 @@
+#pragma once
+// What the kernels of batch_product.cuh are given.
+//
+// Internal to cuda/linear/.
+
+#include <cuda.h>
+
+#include "cuda/linear/product.h"
+
+namespace fathom::cuda {
+
+inline constexpr int kBatchRows = 64, kMostGroup = 8;
+
+struct BatchParams {
+  CUtensorMap x, a,
+      b;  // boxes of a line of all tokens and of kBatchRows rows; b only if there is one
+  ProductParams product;
+  int box = 128;  // columns of a block's tile, of which the tokens are some: 32, 64 or 128
+  int x_head = 0, weight_head = 0;  // columns of x and rows of the weight from one head to the next
+};
+
+// One per type of weight, each in a file of its own. `blocks`: of a head.
+void run_batch_bf16(const BatchParams& params, unsigned blocks, ops::Stream& stream);
+void run_batch_f8(const BatchParams& params, unsigned blocks, ops::Stream& stream);
+
+}  // namespace fathom::cuda

@@ -1,0 +1,108 @@
+#include "cuda/linear/batch_product.h"
+
+#include <algorithm>
+
+#include "cuda/gemm/tensor_map.h"
+#include "cuda/launch.cuh"
+#include "cuda/linear/batch_params.h"
+#include "cuda/linear/line.cuh"
+
+namespace fathom::cuda {
+namespace {
+
+using tensor::DType;
+
+struct Matrices {
+  Matrix x, a, b;
+};
+
+// Heads lie within rows of x, and one after the other in the rows of the weight.
+Matrices matrices_of(DType dtype, const ProductParams& p) {
+  const int64_t element_bytes = tensor::dtype_bytes(dtype), in = p.in;
+  const int64_t more_heads = p.heads - 1;
+  const auto weight = [&](const ProductPart& part) {
+    const int64_t head_rows = part.weight_head_bytes / (in * element_bytes);
+    return Matrix{.data = part.weight,
+                  .dtype = dtype,
+                  .rows = more_heads * head_rows + part.rows,
+                  .columns = in,
+                  .stride = in};
+  };
+  return {.x = {.data = p.x,
+                .dtype = dtype,
+                .rows = p.tokens,
+                .columns = more_heads * (p.x_head_bytes / element_bytes) + in,
+                .stride = p.x_stride_bytes / element_bytes},
+          .a = weight(p.a),
+          .b = weight(p.b)};
+}
+
+// What a line reads behind its head's part must be none of the next head's: zeros times infinity are no zeros.
+bool heads_fit(DType dtype, const ProductParams& p, const Matrices& matrices) {
+  const int64_t row_bytes = p.in * tensor::dtype_bytes(dtype);
+  return p.heads == 1 ||
+         (row_bytes % kLineBytes == 0 && p.a.weight_head_bytes % row_bytes == 0 &&
+          p.x_head_bytes % 16 == 0 && matrices.x.columns <= matrices.x.stride && p.b.rows == 0);
+}
+
+// Blocks that share a tile of rows, of the matrix's sizes alone: as many as find room at once, two on a
+// multiprocessor, with lines enough for each. Clusters of eight find less room and are for the smallest matrices; two
+// matrices of one call have clusters of one size.
+int group_of(int64_t lines, int64_t row_tiles) {
+  constexpr int64_t kMostBlocks = 224, kMostBlocksOfEights = 64, kFewestLines = 2;
+  int group = 1;
+  while (group < kMostGroup && lines >= 2 * group * kFewestLines &&
+         row_tiles * 2 * group <= (group < 4 ? kMostBlocks : kMostBlocksOfEights))
+    group *= 2;
+  return group;
+}
+
+int box_of(int tokens) { return tokens <= 32 ? 32 : tokens <= 64 ? 64 : 128; }
+
+// Returns the number of blocks of a head.
+unsigned divide(DType dtype, ProductParams& p) {
+  p.lines = static_cast<int>(num_tiles(p.in * tensor::dtype_bytes(dtype), kLineBytes));
+  unsigned blocks = 0;
+  for (ProductPart* part : {&p.a, &p.b}) {
+    if (part->rows == 0) continue;
+    part->units = static_cast<int>(num_tiles(part->rows, kBatchRows));
+    part->group = group_of(p.lines, int64_t{part->units} * p.heads);
+    p.cluster = std::max(p.cluster, part->group);
+  }
+  for (const ProductPart* part : {&p.a, &p.b}) {
+    const int64_t mine = int64_t{part->units} * part->group;
+    blocks += num_tiles(mine, p.cluster) * static_cast<unsigned>(p.cluster);
+    if (part == &p.a) p.blocks_a = static_cast<int>(blocks);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+bool run_batch_product(DType dtype, const ProductParams& params, ops::Stream& stream) {
+  if ((dtype != DType::kBf16 && dtype != DType::kF8E4M3) || params.tokens > kMaxBatchTokens ||
+      params.in == 0)
+    return false;
+  const Matrices matrices = matrices_of(dtype, params);
+  const bool has_b = params.b.rows > 0;
+  if (!can_map(matrices.x) || !can_map(matrices.a) || (has_b && !can_map(matrices.b)) ||
+      !heads_fit(dtype, params, matrices))
+    return false;
+  BatchParams batch{.x = tensor_map(matrices.x, params.tokens),
+                    .a = tensor_map(matrices.a, kBatchRows),
+                    .b = has_b ? tensor_map(matrices.b, kBatchRows) : CUtensorMap{},
+                    .product = params,
+                    .box = box_of(params.tokens)};
+  const int64_t row_bytes = params.in * tensor::dtype_bytes(dtype);
+  batch.x_head = static_cast<int>(params.x_head_bytes / tensor::dtype_bytes(dtype));
+  batch.weight_head = static_cast<int>(params.a.weight_head_bytes / row_bytes);
+  const unsigned blocks = divide(dtype, batch.product);
+  if (dtype == DType::kF8E4M3) {
+    run_batch_f8(batch, blocks, stream);
+  } else {
+    run_batch_bf16(batch, blocks, stream);
+  }
+  return true;
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,370 @@
+#pragma once
+// out[t, n] = sum over k of weight[n, k] * x[t, k] for up to 128 tokens. Bound by reading the weight once, rows * in *
+// sizeof(W) bytes; the tokens come from the L2 cache, once per block.
+//
+// A block has 64 rows of the weight and all tokens. One warp feeds a ring of stages in shared memory, each a line
+// (128 bytes) of the weight's rows and of the tokens; two warpgroups multiply on the tensor cores, each half of the
+// tokens: weights are the first operand, tokens the columns. Where a matrix has few tiles of rows a group of blocks,
+// part of a cluster, divides its lines and adds the sums in order of rank through each other's shared memory.
+//
+// Grid: x = blocks of matrix a, then of b, z = heads. Two blocks fit on a multiprocessor, so one's loads run while
+// the other starts or stores, and the next kernel's weights are under way before this one ends.
+// Shared memory: stages, scales of the next lines (f8), barriers; at the end the block's sums [token, row] in place
+// of the stages.
+// Order of sums: k rises within a block, f8 in blocks of 128 that are scaled and added in float32, then ranks rise.
+// The division depends on the matrices alone, so a row has the same bits at every number of tokens.
+
+#include <algorithm>
+#include <type_traits>
+
+#include "cuda/device/pdl.cuh"
+#include "cuda/gemm/wgmma.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/linear/batch_params.h"
+#include "cuda/linear/cluster.cuh"
+#include "cuda/linear/line.cuh"
+#include "cuda/linear/store.cuh"
+
+namespace fathom::cuda {
+
+// Lines whose scales are loaded at once, and for which there is room: where a stage is free again, so must be the room
+// of the scales that come with its line.
+inline constexpr int kMostStages = 8, kScaleStep = 4, kScaleLines = 12;
+static_assert(kMostStages + kScaleStep <= kScaleLines);
+inline constexpr int kBatchConsumers = 2 * 128, kBatchThreads = kBatchConsumers + 32;
+
+template <class WeightT, int kTokensT>
+struct BatchConfig {
+  using Weight = WeightT;
+  static constexpr bool kScaled = std::is_same_v<Weight, F8E4M3>;
+  static constexpr int kTokens = kTokensT, kColumns = kTokens / 2;  // of a block, of a warpgroup
+  static constexpr int kSums = kColumns / 2;                        // of a thread
+  // Lines that are multiplied at a time: an f8 line's sums, kept apart until they are scaled, are few then.
+  static constexpr int kAhead = kScaled && kColumns <= 32 ? 2 : 1;
+  static constexpr int kWeightBytes = kBatchRows * kLineBytes;
+  static constexpr int kTileBytes = kWeightBytes + kTokens * kLineBytes;
+  static constexpr int kScales = kScaled ? kTokens : 0;  // floats of a line
+  static constexpr int kMostShared = 112 << 10;          // of two blocks on a multiprocessor
+  static constexpr int kStages =
+      std::min(kMostStages, (kMostShared - kScaleLines * kScales * 4) / (kTileBytes + 16));
+  static constexpr int kScalesAt = kStages * kTileBytes;
+  static constexpr int kBarriersAt = kScalesAt + kScaleLines * kScales * 4;
+  static constexpr int kSharedBytes = kBarriersAt + kStages * 16;
+  static constexpr int kSumStride = kBatchRows + 4;  // keeps the banks apart
+  static_assert(kTokens * kSumStride * 4 <= kScalesAt && kStages >= 3);
+};
+
+template <class C>
+struct BatchProduct {
+  using Weight = typename C::Weight;
+  static constexpr int kWidth = kLineWidth<Weight>, kConsumerWarps = kBatchConsumers / 32;
+  static constexpr int kFillings = 2;  // of a stage: weights; tokens and scales
+
+  const BatchParams& params;
+  const ProductParams& p;
+  const ProductPart& part;
+  char* shared;
+  uint32_t base;
+  int rank, unit, begin, end;
+
+  __device__ __forceinline__ BatchProduct(const BatchParams& all, char* shared_memory)
+      : params(all),
+        p(all.product),
+        part(static_cast<int>(blockIdx.x) < p.blocks_a ? p.a : p.b),
+        shared(shared_memory),
+        base(shared_address(shared_memory)) {
+    const int block = static_cast<int>(blockIdx.x) - (&part == &p.a ? 0 : p.blocks_a);
+    rank = block % part.group;
+    unit = block / part.group;
+    begin = rank * p.lines / part.group;
+    end = (rank + 1) * p.lines / part.group;
+  }
+
+  __device__ __forceinline__ bool works() const { return unit < part.units; }
+
+  // A role's place in the ring.
+  struct Ring {
+    uint32_t base;
+    int stage = 0;
+    uint32_t phase = 0;
+    __device__ uint32_t weights() const { return base + stage * C::kTileBytes; }
+    __device__ uint32_t tokens() const { return weights() + C::kWeightBytes; }
+    __device__ uint32_t full() const { return base + C::kBarriersAt + stage * 16; }
+    __device__ uint32_t empty() const { return full() + 8; }
+    __device__ void advance() {
+      if (++stage < C::kStages) return;
+      stage = 0;
+      phase ^= 1;
+    }
+  };
+
+  // One thread, which may load weights right away; the others meet it at a barrier of the block.
+  __device__ __forceinline__ void init_barriers() const {
+    Ring ring{base};
+    for (int i = 0; i < C::kStages; ++i, ring.advance()) {
+      barrier_init(ring.full(), kFillings);
+      barrier_init(ring.empty(), kConsumerWarps);
+    }
+    barriers_are_ready();
+  }
+
+  // One thread of the feeding warp.
+  __device__ __forceinline__ void load_weights(const Ring& ring, int line) const {
+    barrier_expect(ring.full(), C::kWeightBytes + p.tokens * kLineBytes);
+    load_tile(&part == &p.a ? &params.a : &params.b, ring.weights(), ring.full(), line * kWidth,
+              static_cast<int>(blockIdx.z) * params.weight_head + unit * kBatchRows);
+  }
+  __device__ __forceinline__ void load_tokens(const Ring& ring, int line) const {
+    load_tile(&params.x, ring.tokens(), ring.full(),
+              static_cast<int>(blockIdx.z) * params.x_head + line * kWidth, 0);
+  }
+  // The stages that are free at the start.
+  __device__ __forceinline__ int first_end() const { return min(end, begin + C::kStages); }
+  __device__ __forceinline__ void feed_first_weights() const {
+    Ring ring{base};
+    for (int line = begin; line < first_end(); ++line, ring.advance()) load_weights(ring, line);
+  }
+  __device__ __forceinline__ void feed_first_tokens() const {
+    Ring ring{base};
+    for (int line = begin; line < first_end(); ++line, ring.advance()) load_tokens(ring, line);
+  }
+
+  // Of kScaleStep lines: a lane has those of one line, of every eighth token.
+  struct Scales {
+    float tokens[C::kTokens / 8], weight;
+  };
+  __device__ __forceinline__ void load_scales(int first_line, Scales& scales) const {
+    const int lane = threadIdx.x % 32, line = min(first_line + lane % kScaleStep, end - 1);
+    scales.weight = part.w_scale[int64_t{unit * kBatchRows / 128} * p.lines + line];
+#pragma unroll
+    for (int i = 0; i < C::kTokens / 8; ++i) {
+      const int token = min(i * 8 + lane / kScaleStep, p.tokens - 1);
+      scales.tokens[i] = p.x_scale[int64_t{token} * p.lines + line];
+    }
+  }
+  __device__ __forceinline__ float* scales_of(int line) const {
+    return reinterpret_cast<float*>(shared + C::kScalesAt) +
+           (line - begin) % kScaleLines * C::kScales;
+  }
+  // Products of both, which the sums are multiplied with.
+  __device__ __forceinline__ void keep_scales(int first_line, const Scales& scales) const {
+    const int lane = threadIdx.x % 32;
+    float* const to = scales_of(first_line + lane % kScaleStep);
+#pragma unroll
+    for (int i = 0; i < C::kTokens / 8; ++i)
+      to[i * 8 + lane / kScaleStep] = scales.tokens[i] * scales.weight;
+    __syncwarp();
+  }
+
+  // The feeding warp, once the kernel before is done.
+  __device__ __forceinline__ void feed() const {
+    const bool leads = threadIdx.x % 32 == 0;
+    Scales scales;
+    if constexpr (C::kScaled) load_scales(begin, scales);
+    if (leads) feed_first_tokens();
+    Ring ring{base};
+    for (int line = begin; line < end; ++line, ring.advance()) {
+      if (line >= begin + C::kStages) {
+        barrier_wait(ring.empty(), ring.phase ^ 1);
+        if (leads) {
+          load_weights(ring, line);
+          load_tokens(ring, line);
+        }
+      }
+      const bool needs_scales = C::kScaled && (line - begin) % kScaleStep == 0;
+      if constexpr (C::kScaled) {
+        if (needs_scales) keep_scales(line, scales);
+      }
+      if (leads) barrier_arrive(ring.full());
+      if constexpr (C::kScaled) {
+        if (needs_scales && line + kScaleStep < end) load_scales(line + kScaleStep, scales);
+      }
+    }
+  }
+
+  static __device__ __forceinline__ void release(uint32_t empty) {
+    if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+  }
+
+  static __device__ __forceinline__ int first_column() {
+    return static_cast<int>(threadIdx.x) / 128 * C::kColumns;  // of this thread's warpgroup
+  }
+  static __device__ __forceinline__ void multiply_stage(const Ring& ring, bool add,
+                                                        float (&sums)[C::kSums]) {
+    const uint64_t a = tile_descriptor(ring.weights());
+    const uint64_t b = tile_descriptor(ring.tokens() + first_column() * kLineBytes);
+    mma_begin(sums);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      mma(sums, a + i * kStepOfK, b + i * kStepOfK, add || i > 0, Weight{});
+    mma_commit();
+  }
+
+  // bf16: a line's products run while the next line's are started.
+  __device__ __forceinline__ void multiply(float (&sums)[C::kSums]) const {
+    Ring ring{base};
+    uint32_t used = 0;
+    for (int line = begin; line < end; ++line, ring.advance()) {
+      barrier_wait(ring.full(), ring.phase);
+      multiply_stage(ring, line > begin, sums);
+      mma_wait<1>(sums);
+      if (line > begin) release(used);
+      used = ring.empty();
+    }
+    mma_wait<0>(sums);
+  }
+
+  // f8: the sums of a line are scaled and added to the totals.
+  __device__ __forceinline__ void add_scaled(const float (&sums)[C::kSums], int line,
+                                             float (&totals)[C::kSums]) const {
+    const float* const scales = scales_of(line) + first_column() + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < C::kSums; i += 4) {
+      const float2 scale = *reinterpret_cast<const float2*>(scales + i * 2);
+      totals[i] = fmaf(sums[i], scale.x, totals[i]);
+      totals[i + 1] = fmaf(sums[i + 1], scale.y, totals[i + 1]);
+      totals[i + 2] = fmaf(sums[i + 2], scale.x, totals[i + 2]);
+      totals[i + 3] = fmaf(sums[i + 3], scale.y, totals[i + 3]);
+    }
+  }
+  // Two lines, the second multiplied while the first one's sums are scaled.
+  __device__ __forceinline__ void multiply_two(Ring& ring, int line,
+                                               float (&totals)[C::kSums]) const {
+    float first[C::kSums], second[C::kSums];
+    const uint32_t used = ring.empty();
+    barrier_wait(ring.full(), ring.phase);
+    multiply_stage(ring, false, first);
+    ring.advance();
+    barrier_wait(ring.full(), ring.phase);
+    multiply_stage(ring, false, second);
+    mma_wait<1>(first);
+    add_scaled(first, line, totals);
+    release(used);
+    mma_wait<0>(second);
+    add_scaled(second, line + 1, totals);
+    release(ring.empty());
+    ring.advance();
+  }
+  __device__ __forceinline__ void multiply_scaled(float (&totals)[C::kSums]) const {
+    Ring ring{base};
+#pragma unroll
+    for (int i = 0; i < C::kSums; ++i) totals[i] = 0;
+    int line = begin;
+    if constexpr (C::kAhead == 2) {
+      for (; line + 1 < end; line += 2) multiply_two(ring, line, totals);
+    }
+    for (; line < end; ++line, ring.advance()) {
+      float sums[C::kSums];
+      barrier_wait(ring.full(), ring.phase);
+      multiply_stage(ring, false, sums);
+      mma_wait<0>(sums);
+      add_scaled(sums, line, totals);
+      release(ring.empty());
+    }
+  }
+
+  // Into the ring, which all consumers have read to its end.
+  __device__ __forceinline__ void keep_sums(const float (&totals)[C::kSums]) const {
+    asm volatile("bar.sync 1, %0;" ::"n"(kBatchConsumers) : "memory");
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    float* const sums =
+        reinterpret_cast<float*>(shared) + first_column() * C::kSumStride + warp * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < C::kSums; ++i)
+      sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * C::kSumStride + i % 4 / 2 * 8] = totals[i];
+  }
+
+  __device__ __forceinline__ void consume() const {
+    float totals[C::kSums];
+    if constexpr (C::kScaled) {
+      multiply_scaled(totals);
+    } else {
+      multiply(totals);
+    }
+    keep_sums(totals);
+  }
+
+  // Of all blocks of the group, in order of rank. All reads are under way before the first addition.
+  __device__ __forceinline__ float4 group_sum(const float* mine, uint32_t first) const {
+    float4 parts[kMostGroup];
+#pragma unroll
+    for (int i = 0; i < kMostGroup; ++i)
+      if (i < part.group) parts[i] = load_remote_4(mine, first + static_cast<uint32_t>(i));
+    float4 sum = parts[0];
+#pragma unroll
+    for (int i = 1; i < kMostGroup; ++i) {
+      if (i >= part.group) continue;
+      sum.x += parts[i].x, sum.y += parts[i].y, sum.z += parts[i].z, sum.w += parts[i].w;
+    }
+    return sum;
+  }
+
+  // REQUIRES: the sums of all blocks of the group are there. Each stores a part of the tokens.
+  __device__ __forceinline__ void store() const {
+    const float* const sums = reinterpret_cast<const float*>(shared);
+    const uint32_t first = part.group > 1 ? cluster_rank() - static_cast<uint32_t>(rank) : 0;
+    const int begin_token = rank * p.tokens / part.group;
+    const int end_token = (rank + 1) * p.tokens / part.group;
+    constexpr int kPieces = kBatchRows / 4;  // of a token, four rows each
+    const int pieces = (end_token - begin_token) * kPieces;
+    for (int i = threadIdx.x; i < pieces; i += kBatchThreads) {
+      const int token = begin_token + i / kPieces, row = i % kPieces * 4;
+      const float* const mine = sums + token * C::kSumStride + row;
+      const float4 sum =
+          part.group > 1 ? group_sum(mine, first) : *reinterpret_cast<const float4*>(mine);
+      store_product_4(p, part, token, unit * kBatchRows + row, sum);
+    }
+  }
+};
+
+template <class C>
+__global__ void __launch_bounds__(kBatchThreads, 2)
+    batch_product_kernel(const __grid_constant__ BatchParams params) {
+  extern __shared__ __align__(1024) char shared[];
+  let_next_start();
+  const BatchProduct<C> product(params, shared);
+  const bool works = product.works(), feeds = threadIdx.x >= kBatchConsumers;
+  if (works && threadIdx.x == kBatchConsumers) {
+    product.init_barriers();
+    product.feed_first_weights();
+  }
+  __syncthreads();
+  wait_for_previous();
+  if (works) {
+    if (feeds) {
+      product.feed();
+    } else {
+      product.consume();
+    }
+  }
+  __syncthreads();
+  const bool in_cluster = params.product.cluster > 1;
+  if (in_cluster) cluster_barrier();
+  if (works) product.store();
+  if (in_cluster) cluster_barrier();  // nobody leaves while its sums are read
+}
+
+template <class Weight, int kTokens>
+void launch_batch_product(const BatchParams& params, unsigned blocks, ops::Stream& stream) {
+  using C = BatchConfig<Weight, kTokens>;
+  launch(batch_product_kernel<C>,
+         {.grid = dim3(blocks, 1, static_cast<unsigned>(params.product.heads)),
+          .block = kBatchThreads,
+          .shared_bytes = C::kSharedBytes,
+          .cluster = params.product.cluster},
+         stream, params);
+}
+
+template <class Weight>
+void launch_batch_product(const BatchParams& params, unsigned blocks, ops::Stream& stream) {
+  switch (params.box) {
+    case 32:
+      return launch_batch_product<Weight, 32>(params, blocks, stream);
+    case 64:
+      return launch_batch_product<Weight, 64>(params, blocks, stream);
+    default:
+      return launch_batch_product<Weight, 128>(params, blocks, stream);
+  }
+}
+
+}  // namespace fathom::cuda

@@ -1,0 +1,23 @@
+#pragma once
+// Products of a batch: more rows of activations than product.h streams best, fewer than gemm/large.h wants.
+//
+//   if (tokens > kMaxStreamedTokens && run_batch_product(DType::kBf16, params, stream)) return;
+//
+// Internal to cuda/.
+
+#include <cstdint>
+
+#include "cuda/linear/product.h"
+
+namespace fathom::cuda {
+
+// Calls of so many rows at most run on the streaming kernels, so their rows have the same bits in any company.
+inline constexpr int64_t kMaxStreamedTokens = 8;
+// Calls of so many at most, and more than those, run here, and theirs have. Larger ones are gemm/large.h's.
+inline constexpr int64_t kMaxBatchTokens = 128;
+
+// Whether it takes these types, sizes and strides; if so it has enqueued the product.
+// REQUIRES: tokens, heads and a.rows are not 0.
+bool run_batch_product(tensor::DType weight, const ProductParams& params, ops::Stream& stream);
+
+}  // namespace fathom::cuda
