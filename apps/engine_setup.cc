@@ -286,6 +286,7 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   refuse_to_draft(flags.speculation);
   ready.backend = &choose_backend(flags);
   log_device(flags.device, *ready.backend);
+  if (ready.backend->device_memory) cuda::join_traces();
   ready.model =
       model::Model::create(ready.config, model_options(flags, *ready.backend), *ready.backend);
   log_model(flags.model, *ready.model);

@@ -25,12 +25,14 @@ THIRD_PARTY = {
     "gmock/": {"tests"},
     "benchmark/": {"bench"},
     "cuda": {"cuda"},
+    "cupti": {"cuda"},
+    "nvtx3/": {"cuda"},
     "vector_types": {"cuda"},
 }
 # System headers that are not the C++ standard library's: POSIX, Linux, and vector intrinsics.
 SYSTEM = re.compile(
     r"^(sys/\w+|linux/\w+|netinet/\w+|arpa/inet|stdlib|fcntl|unistd|pthread|sched|signal|poll|dirent|termios|dlfcn"
-    r"|malloc|immintrin|x86intrin|cpuid|arm_neon|arm_sve)\.h$")
+    r"|cxxabi|malloc|immintrin|x86intrin|cpuid|arm_neon|arm_sve)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 ALWAYS_ALLOWED = "base"

@@ -5,12 +5,13 @@
 #include <mutex>
 #include <vector>
 
-#include "base/json.h"
+#include "base/device_trace.h"
+#include "base/trace_json.h"
 
 namespace fathom::trace {
 namespace detail {
 
-std::atomic<int64_t> recording_id{0};
+std::atomic<int64_t> listening{0};
 
 namespace {
 
@@ -72,47 +73,31 @@ Buffer& this_thread() {
   return *buffer;
 }
 
-void append_us(std::string& out, int64_t ns) {
-  const std::string fraction = std::to_string(ns % 1000);
-  out += std::to_string(ns / 1000) + '.' + std::string(3 - fraction.size(), '0') + fraction;
+// What start() and stop() share.
+struct Control {
+  std::mutex mutex;  // a start or a stop is under way
+  DeviceRecorder* device_recorder = nullptr;
+  bool device_records = false;
+  std::string device_missing;
+};
+
+Control& control() {
+  static Control& instance = *new Control;
+  return instance;
 }
 
-void append_event(std::string& out, const Event& event, int thread_id,
-                  std::chrono::steady_clock::time_point started) {
-  const int64_t begin_ns =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(event.begin - started).count();
-  out += R"({"ph":")";
-  out += event.duration_ns < 0 ? R"(i","s":"t)" : "X";
-  out += R"(","pid":1,"tid":)" + std::to_string(thread_id) + R"(,"cat":)" +
-         json::dump(event.category) + R"(,"name":)" + json::dump(event.name) + R"(,"ts":)";
-  append_us(out, std::max<int64_t>(begin_ns, 0));
-  if (event.duration_ns >= 0) {
-    out += R"(,"dur":)";
-    append_us(out, event.duration_ns);
-  }
-  const char* separator = R"(,"args":{)";
-  for (const Arg& arg : event.args) {
-    if (arg.key == nullptr) continue;
-    out += separator + json::dump(arg.key) + ':' + std::to_string(arg.value);
-    separator = ",";
-  }
-  if (event.args[0].key != nullptr) out += '}';
-  out += "},\n";
-}
-
-void append_name(std::string& out, const char* kind, int thread_id, const std::string& name) {
-  out += R"({"ph":"M","pid":1,"tid":)" + std::to_string(thread_id) + R"(,"name":")" + kind +
-         R"(","args":{"name":)" + json::dump(name) + "}},\n";
-}
+SpanListener listener;  // written before listening says so
 
 }  // namespace
+
+void begin_heard(const Event& event) { listener.begin(event.category, event.name); }
 
 void record(int64_t recording, const Event& event) {
   Buffer& buffer = this_thread();
   Threads& all = threads();
   const std::lock_guard lock(buffer.mutex);
   // Another recording, or none: the span began in one that is over.
-  if (recording_id.load(std::memory_order_relaxed) != recording) return;
+  if (listening.load(std::memory_order_relaxed) >> 1 != recording) return;
   if (buffer.recording != recording) {
     buffer.events.clear();
     buffer.num_dropped = 0;
@@ -136,7 +121,7 @@ void set_thread_name(std::string name) {
 }
 
 void Span::arg(const char* key, int64_t value) {
-  if (recording_ == 0) return;
+  if (listening_ == 0) return;
   for (detail::Arg& arg : event_.args) {
     if (arg.key != nullptr) continue;
     arg = {.key = key, .value = value};
@@ -147,11 +132,12 @@ void Span::arg(const char* key, int64_t value) {
 void Span::finish() {
   const auto duration = std::chrono::steady_clock::now() - event_.begin;
   event_.duration_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
-  detail::record(recording_, event_);
+  if (listening_ & 1) detail::listener.end();
+  if (listening_ > 1) detail::record(listening_ >> 1, event_);
 }
 
 void instant(const char* category, const char* name) {
-  const int64_t recording = detail::recording_id.load(std::memory_order_relaxed);
+  const int64_t recording = detail::listening.load(std::memory_order_relaxed) >> 1;
   if (recording == 0) return;
   detail::record(recording, {.category = category,
                              .name = name,
@@ -160,14 +146,34 @@ void instant(const char* category, const char* name) {
                              .args = {}});
 }
 
-Status start(const TraceOptions& options) {
-  if (options.max_events_per_thread < 1 || options.max_events < 1)
-    return invalid_argument("a trace of " + std::to_string(options.max_events_per_thread) +
-                            " events per thread and " + std::to_string(options.max_events) +
-                            " in all, both must be >= 1");
+void set_listener(const SpanListener& listener) {
+  detail::listener = listener;
+  if (listener.begin != nullptr)
+    detail::listening.fetch_or(1);
+  else
+    detail::listening.fetch_and(~int64_t{1});
+}
+
+void set_device_recorder(DeviceRecorder* recorder) {
+  const std::lock_guard lock(detail::control().mutex);
+  detail::control().device_recorder = recorder;
+}
+
+namespace {
+
+// Before the host's: the first time takes long.
+void start_device(detail::Control& control, int64_t max_events) {
+  control.device_records = false;
+  control.device_missing.clear();
+  if (control.device_recorder == nullptr) return;
+  const Status started = control.device_recorder->start(max_events);
+  control.device_records = started.has_value();
+  if (!started) control.device_missing = started.error().message;
+}
+
+void start_host(const TraceOptions& options) {
   detail::Threads& all = detail::threads();
   const std::lock_guard lock(all.mutex);
-  if (recording()) return Error{ErrorCode::kResourceEmpty, "a trace is being recorded already"};
   std::erase_if(all.buffers, [](const std::shared_ptr<detail::Buffer>& buffer) {
     const std::lock_guard buffer_lock(buffer->mutex);
     return buffer->thread_ended;
@@ -175,30 +181,53 @@ Status start(const TraceOptions& options) {
   all.max_events_per_thread = options.max_events_per_thread;
   all.num_events_left = options.max_events;
   all.started = std::chrono::steady_clock::now();
-  detail::recording_id = ++all.last_recording;
-  return {};
+  detail::listening.fetch_add(2 * ++all.last_recording);
 }
 
-std::string stop() {
+detail::Recording stop_host() {
   detail::Threads& all = detail::threads();
   const std::lock_guard lock(all.mutex);
-  const int64_t recording = detail::recording_id.exchange(0);
-  std::string out = "{\"traceEvents\":[\n";
-  detail::append_name(out, "process_name", 0, "fathom");
-  int64_t num_dropped = 0;
+  const int64_t recording = detail::listening.fetch_and(1) >> 1;
+  detail::Recording result;
+  result.started = all.started;
   for (const std::shared_ptr<detail::Buffer>& buffer : all.buffers) {
     const std::lock_guard buffer_lock(buffer->mutex);
     if (recording == 0 || buffer->recording != recording) continue;
-    detail::append_name(out, "thread_name", buffer->thread_id, buffer->thread_name);
-    for (const detail::Event& event : buffer->events)
-      detail::append_event(out, event, buffer->thread_id, all.started);
-    num_dropped += buffer->num_dropped;
-    std::vector<detail::Event>().swap(buffer->events);
+    result.threads.push_back({.thread_id = buffer->thread_id,
+                              .name = buffer->thread_name,
+                              .events = std::move(buffer->events)});
+    buffer->events.clear();
+    result.num_dropped += buffer->num_dropped;
   }
-  out.resize(out.size() - 2);  // the last comma and line end
-  out += "\n],\"displayTimeUnit\":\"ms\",\"otherData\":{\"dropped_events\":" +
-         std::to_string(num_dropped) + "}}\n";
-  return out;
+  return result;
+}
+
+}  // namespace
+
+Result<std::string> start(const TraceOptions& options) {
+  if (options.max_events_per_thread < 1 || options.max_events < 1 || options.max_device_events < 1)
+    return invalid_argument("a trace of " + std::to_string(options.max_events_per_thread) +
+                            " events per thread, " + std::to_string(options.max_events) +
+                            " in all and " + std::to_string(options.max_device_events) +
+                            " of a device, all must be >= 1");
+  detail::Control& control = detail::control();
+  const std::lock_guard lock(control.mutex);
+  if (recording()) return Error{ErrorCode::kResourceEmpty, "a trace is being recorded already"};
+  start_device(control, options.max_device_events);
+  start_host(options);
+  return control.device_missing;
+}
+
+std::string stop() {
+  detail::Control& control = detail::control();
+  const std::lock_guard lock(control.mutex);
+  const bool was_recording = recording();
+  detail::Recording result = stop_host();
+  if (was_recording) {
+    if (control.device_records) result.device = control.device_recorder->stop();
+    result.device_missing = control.device_missing;
+  }
+  return detail::to_json(result);
 }
 
 }  // namespace fathom::trace

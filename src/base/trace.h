@@ -12,12 +12,15 @@
 //
 // Categories, names and argument keys are string literals: only the pointers are kept. No prompt or output
 // text goes into a trace. A span is recorded when it ends, if recording was on since it began.
+// A device's kernels and copies are in it too where its backend has a recorder (base/device_trace.h); those launched
+// inside a span named kEnqueueSpan belong to the step that it has as an argument.
 // Thread-safe. A buffer belongs to the registry of threads and outlives its thread until the next start().
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -26,11 +29,22 @@ namespace fathom::trace {
 struct TraceOptions {
   int64_t max_events_per_thread = 1 << 16;  // >= 1; what comes after is dropped and counted
   int64_t max_events = 1 << 20;             // of all threads; an event takes 64 bytes
+  int64_t max_device_events = 1 << 20;      // an event takes 96 bytes, and 200 as JSON
+};
+
+inline constexpr std::string_view kEnqueueSpan = "enqueue", kStepArg = "step";
+
+// Somebody else who wants to hear of spans as they begin and end, in their threads, whether or not a trace is
+// recorded. Between the two calls of a span those inside it come in pairs.
+struct SpanListener {
+  void (*begin)(const char* category, const char* name) = nullptr;
+  void (*end)() = nullptr;
 };
 
 namespace detail {
 
-extern std::atomic<int64_t> recording_id;  // 0 = off
+// 0 = nobody listens. Else twice the number of the recording, 0 = none, and 1 where there is a SpanListener.
+extern std::atomic<int64_t> listening;
 
 struct Arg {
   const char* key = nullptr;
@@ -45,11 +59,12 @@ struct Event {
   Arg args[2];
 };
 
+void begin_heard(const Event& event);
 void record(int64_t recording, const Event& event);
 
 }  // namespace detail
 
-inline bool recording() { return detail::recording_id.load(std::memory_order_relaxed) != 0; }
+inline bool recording() { return detail::listening.load(std::memory_order_relaxed) > 1; }
 
 // The name of the calling thread in traces; "thread" without one.
 void set_thread_name(std::string name);
@@ -58,14 +73,15 @@ void set_thread_name(std::string name);
 class Span {
  public:
   Span(const char* category, const char* name)
-      : recording_(detail::recording_id.load(std::memory_order_relaxed)) {
-    if (recording_ == 0) return;
+      : listening_(detail::listening.load(std::memory_order_relaxed)) {
+    if (listening_ == 0) return;
     event_.category = category;
     event_.name = name;
     event_.begin = std::chrono::steady_clock::now();
+    if (listening_ & 1) detail::begin_heard(event_);
   }
   ~Span() {
-    if (recording_ != 0) finish();
+    if (listening_ != 0) finish();
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
@@ -75,17 +91,22 @@ class Span {
 
  private:
   void finish();
-  const int64_t recording_;
+  const int64_t listening_;
   detail::Event event_;
 };
 
 // A moment without length.
 void instant(const char* category, const char* name);
 
-// Error kResourceEmpty when a recording is on already; kInvalidArgument when an option is out of range.
-Status start(const TraceOptions& options);
-// Ends the recording and returns it; events that were dropped are counted in "otherData". An empty trace when
-// none was on.
+// One without functions ends the listening. Called while there are no spans.
+void set_listener(const SpanListener& listener);
+
+// What is missing in the trace, a sentence for people: why there is nothing of the device. Empty = nothing is.
+// Error kResourceEmpty when a recording is on already; kInvalidArgument when an option is out of range. The first
+// start with a device may take half a second.
+Result<std::string> start(const TraceOptions& options);
+// Ends the recording and returns it; "otherData" counts events that were dropped and says what is missing. An empty
+// trace when none was on.
 std::string stop();
 
 }  // namespace fathom::trace

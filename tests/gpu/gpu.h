@@ -9,7 +9,7 @@
 
 namespace fathom::gpu_test {
 
-class GpuTest : public testing::Test {
+class GpuTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const cuda::Presence gpu = cuda::find_gpu();

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <future>
 
+#include "base/device_trace.h"
 #include "tests/scratch_directory.h"
 #include "tests/server/sim_server.h"
 
@@ -127,6 +128,24 @@ TEST(ApiServer, records_a_profile_only_where_the_operator_said) {
   std::ifstream stream(file->path());
   const std::string text((std::istreambuf_iterator<char>(stream)), {});
   EXPECT_TRUE(json::parse(text).value().contains("traceEvents"));
+}
+
+class SilentDevice : public trace::DeviceRecorder {
+ public:
+  Status start(int64_t) override { return Error{ErrorCode::kNotFound, "no library"}; }
+  trace::DeviceRecording stop() override { return {}; }
+};
+
+TEST(ApiServer, says_what_a_profile_lacks) {
+  const ScratchDirectory folder;
+  SimServer server({.profile_dir = folder.path()});
+  SilentDevice device;
+  trace::set_device_recorder(&device);
+  const http::ClientResponse started = server.get("/start_profile");
+  EXPECT_EQ(started.status, 200);
+  EXPECT_EQ(started.body, "Start profiling.\nThe profile lacks kernels: no library\n");
+  EXPECT_EQ(server.get("/stop_profile").status, 200);
+  trace::set_device_recorder(nullptr);
 }
 
 TEST(ApiServer, drains_admitted_requests_and_refuses_new_ones) {

@@ -93,7 +93,7 @@ void abort_request(ServerState& state, const http::ExchangePtr& exchange) {
   exchange->send(text_response(""));
 }
 
-// Files go where the operator said at start-up, and only CPU activity is recorded here.
+// Files go where the operator said at start-up.
 std::optional<ApiError> profile_problem(const ServerState& state, const json::Value& body) {
   if (state.config.profile_dir.empty()) {
     return invalid_parameter("", "profiling is off; start the server with --profile-dir");
@@ -116,11 +116,18 @@ void start_profile(ServerState& state, const http::ExchangePtr& exchange) {
   if (const auto problem = profile_problem(state, std::get<json::Value>(parsed))) {
     return exchange->send(to_response(*problem));
   }
-  if (!trace::start({})) {
-    return exchange->send(
-        to_response(invalid_parameter("", "a profile is being recorded already")));
-  }
-  exchange->send(text_response("Start profiling.\n"));
+  // A device may take long to begin.
+  state.run_on_worker(exchange, [exchange] {
+    const Result<std::string> missing = trace::start({});
+    if (!missing) {
+      return send_later(exchange,
+                        to_response(invalid_parameter("", "a profile is being recorded already")));
+    }
+    if (missing->empty()) return send_later(exchange, text_response("Start profiling.\n"));
+    FATHOM_LOG(kWarning, "server", "the profile lacks kernels", {{"why", *missing}});
+    send_later(exchange,
+               text_response("Start profiling.\nThe profile lacks kernels: " + *missing + "\n"));
+  });
 }
 
 std::string profile_path(const std::string& folder) {
