@@ -87,9 +87,9 @@ if wanted engine; then
   FATHOM_TEST_DEVICE=cuda part runner "$bin/tests/test_runner" --gtest_brief=1 --gtest_filter='*DemoRunner*-*golden*:*a_tree_as_its_paths*'
 fi
 if wanted server; then
-  part server-drain python3 -B tests/apps/drain_test.py
-  part server-constrained python3 -B tests/apps/constrained_output_test.py
-  part server-serve python3 -B tests/apps/serve_test.py
+  for test in drain constrained_output serve; do
+    FATHOM_TEST_DEVICE=cuda part "server-$test" python3 -B "tests/apps/${test}_test.py"
+  done
 fi
 if wanted accuracy; then
   rm -f "$out/gsm8k.jsonl"

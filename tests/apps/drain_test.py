@@ -1,5 +1,8 @@
 """SIGTERM against the built server on the simulation backend: what is in flight finishes, what comes then is
-refused, a second signal and the drain's timeout end the rest with an error."""
+refused, a second signal and the drain's timeout end the rest with an error.
+
+With FATHOM_TEST_DEVICE=cuda in the environment the demo model runs on the GPU instead.
+"""
 import concurrent.futures
 import http.client
 import json
@@ -14,18 +17,28 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAM = os.environ["FATHOM_PROGRAM"]
+DEVICE = os.environ.get("FATHOM_TEST_DEVICE")
 IN_FLIGHT = 100
 # Generous: a sanitizer's build on a busy machine. Shorter than the answers of 8000 steps, so that what ends within it
 # was ended.
 PATIENCE_S = 120
 ENDLESS_TOKENS, ENDLESS_STEP_US = 8000, 20000
+# Seconds: long enough to begin all of them before the first is done, and to ask while they go on. Steps of the demo
+# model take about a millisecond.
+SLOW_TOKENS, SLOW_STEP_US = 4000 if DEVICE else 400, 40000
+
+
+def engine(step_us):
+    if DEVICE:
+        return ["--device", DEVICE, "--max-total-tokens", "524288"]
+    return ["--engine", "sim", "--max-total-tokens", "262144", "--sim-step-us", str(step_us)]
 
 
 class Server:
-    def __init__(self, *args):
+    def __init__(self, *args, step_us=0):
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--model-path", str(ROOT / "models" / "demo"), "--engine", "sim", "--port", "0",
-             "--max-running-requests", "256", "--max-total-tokens", "262144", "--no-log-requests",
+            [PROGRAM, "serve", "--model-path", str(ROOT / "models" / "demo"), "--port", "0", *engine(step_us),
+             "--max-running-requests", "256", "--no-log-requests",
              *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         match = None
         while match is None:
@@ -138,10 +151,8 @@ class DrainTest(unittest.TestCase):
             self.assertIn("error", json.loads(body))
 
     def test_requests_in_flight_finish_and_new_ones_are_refused(self):
-        # Sixteen seconds: long enough to begin all of them before the first is done, and to ask while they go on.
-        num_tokens = 400
-        with Server("--sim-step-us", 40000) as server:
-            futures = self.in_flight(server, IN_FLIGHT, num_tokens)
+        with Server(step_us=SLOW_STEP_US) as server:
+            futures = self.in_flight(server, IN_FLIGHT, SLOW_TOKENS)
             server.terminate()
             status, body = self.wait_draining(server)
             self.assertEqual((status, body["status"]), (503, "draining"))
@@ -149,7 +160,7 @@ class DrainTest(unittest.TestCase):
             self.assertLessEqual(body["open_requests"], IN_FLIGHT)
             self.check_refusals(server)
             for index, future in enumerate(futures):
-                self.check_whole(index, num_tokens, future.result(PATIENCE_S))
+                self.check_whole(index, SLOW_TOKENS, future.result(PATIENCE_S))
             self.assertEqual(server.status(), 0)
 
     def check_refusals(self, server):
@@ -162,7 +173,7 @@ class DrainTest(unittest.TestCase):
             self.assertIn("error", json.loads(body))
 
     def test_a_second_signal_ends_at_once_with_an_error_for_the_rest(self):
-        with Server("--sim-step-us", ENDLESS_STEP_US) as server:
+        with Server(step_us=ENDLESS_STEP_US) as server:
             futures = self.in_flight(server, 20, ENDLESS_TOKENS)
             server.terminate()
             self.assertEqual(self.wait_draining(server)[1]["open_requests"], 20)
@@ -172,7 +183,7 @@ class DrainTest(unittest.TestCase):
             self.assertEqual(server.status(), 1)
 
     def test_what_is_left_at_the_timeout_ends_with_an_error(self):
-        with Server("--sim-step-us", ENDLESS_STEP_US, "--drain-timeout", "0.5") as server:
+        with Server("--drain-timeout", "0.5", step_us=ENDLESS_STEP_US) as server:
             futures = self.in_flight(server, 20, ENDLESS_TOKENS)
             begin = time.monotonic()
             server.terminate()

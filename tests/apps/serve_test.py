@@ -1,5 +1,6 @@
 """`fathom serve` as an operator meets it: flags, keys, TLS, salts, admin routes, metrics, logs, exact counts."""
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -15,7 +16,16 @@ from serving_process import (DEMO, PROGRAM, ROOT, ServingProcess, eventually, ev
                              in_background, occupied_port, run_serve)
 
 SIM = ["--engine", "sim", "--cpu-threads", 2, "--max-total-tokens", 16384]
+# What runs where a test needs an engine that takes its time: with FATHOM_TEST_DEVICE=cuda in the environment, the demo
+# model on the GPU.
+DEVICE = os.environ.get("FATHOM_TEST_DEVICE")
 SMALL = ["--max-total-tokens", 8192, "--chunked-prefill-size", 256, "--max-running-requests", 16, "--cpu-threads", 2]
+
+
+def slow_engine(step_us):
+    if DEVICE:
+        return ["--device", DEVICE, "--max-total-tokens", 65536]
+    return [*SIM, "--sim-step-us", step_us]
 
 
 def native(max_new_tokens, text="How many apples are left?", **fields):
@@ -205,12 +215,12 @@ class AccessTest(unittest.TestCase):
 
 
 class OperatorTest(unittest.TestCase):
-    """One server with steps of 5 ms; what is read of its counters is read as differences."""
+    """One server with steps of 5 ms, or of the demo model on a GPU; what is read of its counters is read as differences."""
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.server = ServingProcess(*SIM, "--sim-step-us", 5000, "--profile-dir", cls.folder.name,
+        cls.server = ServingProcess(*slow_engine(5000), "--profile-dir", cls.folder.name,
                                     "--served-model-name", "first", "--served-model-name", "second").__enter__()
 
     @classmethod
@@ -265,6 +275,12 @@ class OperatorTest(unittest.TestCase):
         spans = {f'{event.get("cat", "")}/{event["name"]}' for event in events}
         self.assertLessEqual({"sched/plan", "runner/submit", "runner/wait", "engine/commit"}, spans)
         self.assertTrue(all(event["dur"] >= 0 for event in events if event["ph"] == "X"))
+        # Prompt and four decodes.
+        with_kernels = {event["args"]["step"] for event in events if event.get("cat") == "kernel"}
+        if DEVICE:
+            self.assertGreaterEqual(len(with_kernels), 5)
+        else:
+            self.assertEqual(with_kernels, set())
 
     def test_probes_answer(self):
         for path in ("/livez", "/readyz", "/health", "/health_generate"):
@@ -306,7 +322,7 @@ class LogTest(unittest.TestCase):
     """The lines are judged when the server has ended: then there is none to come any more."""
 
     def test_each_request_has_one_line(self):
-        with ServingProcess(*SIM, "--log-level", "debug", "--sim-step-us", 2000) as server:
+        with ServingProcess(*slow_engine(2000), "--log-level", "debug") as server:
             server.post("/generate", native(5), headers={"x-request-id": "mine-1"})
             server.read_stream(native(5))
             server.post("/v1/completions", {"prompt": "Hi", "max_tokens": -1})
