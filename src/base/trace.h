@@ -6,7 +6,7 @@
 //   trace::set_thread_name("engine");
 //   { trace::Span span("sched", "plan");  ...  span.arg("slices", num_slices); }
 //   trace::instant("sched", "retract");
-//   Status started = trace::start({.max_events_per_thread = 65536});
+//   Result<std::string> missing = trace::start({.max_events_per_thread = 65536});
 //   ...
 //   std::string json = trace::stop();
 //
@@ -29,7 +29,7 @@ namespace fathom::trace {
 struct TraceOptions {
   int64_t max_events_per_thread = 1 << 16;  // >= 1; what comes after is dropped and counted
   int64_t max_events = 1 << 20;             // of all threads; an event takes 64 bytes
-  int64_t max_device_events = 1 << 20;      // an event takes 96 bytes, and 200 as JSON
+  int64_t max_device_events = 1 << 20;      // an event takes 80 bytes, and 200 as JSON
 };
 
 inline constexpr std::string_view kEnqueueSpan = "enqueue", kStepArg = "step";
