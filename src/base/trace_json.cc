@@ -49,6 +49,15 @@ int64_t step_at(const std::vector<Enqueued>& steps, TimePoint launched) {
   return launched <= std::prev(after)->end ? std::prev(after)->step : kNoStep;
 }
 
+struct Head {
+  int pid = kHostPid;
+  int64_t tid = 0;
+  const char* category = nullptr;
+  const std::string& name;  // JSON already
+  TimePoint begin{};
+  int64_t duration_ns = -1;  // negative = a moment
+};
+
 class Writer {
  public:
   explicit Writer(TimePoint started) : started_(started) {}
@@ -58,17 +67,16 @@ class Writer {
             R"(,"name":")" + kind + R"(","args":{"name":)" + json::dump(name) + "}},\n";
   }
 
-  // `name` is JSON already. A negative duration is a moment.
-  void begin_event(int pid, int64_t tid, const char* category, const std::string& name,
-                   TimePoint begin, int64_t duration_ns) {
+  void begin_event(const Head& head) {
+    const bool is_moment = head.duration_ns < 0;
     out_ += R"({"ph":")";
-    out_ += duration_ns < 0 ? R"(i","s":"t)" : "X";
-    out_ += R"(","pid":)" + std::to_string(pid) + R"(,"tid":)" + std::to_string(tid) +
-            R"(,"cat":)" + json::dump(category) + R"(,"name":)" + name + R"(,"ts":)";
-    append_us(std::max<int64_t>(nanoseconds_between(started_, begin), 0));
-    if (duration_ns >= 0) {
+    out_ += is_moment ? R"(i","s":"t)" : "X";
+    out_ += R"(","pid":)" + std::to_string(head.pid) + R"(,"tid":)" + std::to_string(head.tid) +
+            R"(,"cat":)" + json::dump(head.category) + R"(,"name":)" + head.name + R"(,"ts":)";
+    append_us(std::max<int64_t>(nanoseconds_between(started_, head.begin), 0));
+    if (!is_moment) {
       out_ += R"(,"dur":)";
-      append_us(duration_ns);
+      append_us(head.duration_ns);
     }
     separator_ = R"(,"args":{)";
     has_args_ = false;
@@ -101,8 +109,12 @@ class Writer {
 void write_thread(const ThreadRecording& thread, Writer& writer) {
   writer.name("thread_name", kHostPid, thread.thread_id, thread.name);
   for (const Event& event : thread.events) {
-    writer.begin_event(kHostPid, thread.thread_id, event.category, json::dump(event.name),
-                       event.begin, event.duration_ns);
+    const std::string name = json::dump(event.name);
+    writer.begin_event({.tid = thread.thread_id,
+                        .category = event.category,
+                        .name = name,
+                        .begin = event.begin,
+                        .duration_ns = event.duration_ns});
     for (const Arg& arg : event.args)
       if (arg.key != nullptr) writer.arg(arg.key, std::to_string(arg.value));
     writer.end_event();
@@ -138,8 +150,13 @@ class DeviceWriter {
       writer_.name("thread_name", kDevicePid, stream, "stream " + std::to_string(stream));
     writer_.name("thread_name", kDevicePid, kStepLine, "steps");
     for (const auto& [step, extent] : extents_) {
-      writer_.begin_event(kDevicePid, kStepLine, "step", json::dump("step " + std::to_string(step)),
-                          extent.begin, nanoseconds_between(extent.begin, extent.end));
+      const std::string name = json::dump("step " + std::to_string(step));
+      writer_.begin_event({.pid = kDevicePid,
+                           .tid = kStepLine,
+                           .category = "step",
+                           .name = name,
+                           .begin = extent.begin,
+                           .duration_ns = nanoseconds_between(extent.begin, extent.end)});
       writer_.arg(kStepArg.data(), std::to_string(step));
       writer_.end_event();
     }
@@ -148,9 +165,13 @@ class DeviceWriter {
  private:
   void write_event(const DeviceEvent& event) {
     streams_[event.stream] = true;
-    writer_.begin_event(kDevicePid, event.stream, event.category, names_.at(event.name_idx),
-                        event.begin,
-                        std::max<int64_t>(nanoseconds_between(event.begin, event.end), 0));
+    writer_.begin_event(
+        {.pid = kDevicePid,
+         .tid = event.stream,
+         .category = event.category,
+         .name = names_.at(event.name_idx),
+         .begin = event.begin,
+         .duration_ns = std::max<int64_t>(nanoseconds_between(event.begin, event.end), 0)});
     const int64_t step = step_at(steps_, event.launched);
     if (step != kNoStep) {
       writer_.arg(kStepArg.data(), std::to_string(step));
