@@ -166,6 +166,7 @@ struct BatchProduct {
     for (int line = begin; line < end; ++line, ring.advance()) {
       if (line >= begin + C::kStages) {
         barrier_wait(ring.empty(), ring.phase ^ 1);
+        __syncwarp();  // once the stage is loaded, a lane that still waits could miss the phase
         if (leads) {
           load_weights(ring, line);
           load_tokens(ring, line);
@@ -182,7 +183,9 @@ struct BatchProduct {
     }
   }
 
+  // The warp has read the stage and its scales.
   static __device__ __forceinline__ void release(uint32_t empty) {
+    __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(empty);
   }
 
