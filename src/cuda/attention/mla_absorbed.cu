@@ -150,25 +150,7 @@ int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args) {
 
 void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   const Plan plan = make_plan(args);
-  AbsorbedParams p{};
-  p.q_latent = args.q_latent.as<Bf16>();
-  p.q_rope = args.q_rope.as<Bf16>();
-  p.q_rope_token_stride = args.q_rope.stride(0);
-  p.q_rope_head_stride = args.q_rope.stride(1);
-  p.q_rope_is_aligned =
-      is_aligned(p.q_rope, 16) && p.q_rope_token_stride % 8 == 0 && p.q_rope_head_stride % 8 == 0;
-  p.cache = kv_layout(args.cache);
-  p.block_tables = args.block_tables.as<int32_t>();
-  p.max_blocks = args.block_tables.dim(1);
-  p.block_tokens = static_cast<int>(args.cache.block_tokens());
-  p.query_start = args.query_start.as<int32_t>();
-  p.kv_len = args.kv_len.as<int32_t>();
-  p.tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.as<uint64_t>();
-  p.tokens = static_cast<int>(args.out.dim(0));
-  p.seqs = static_cast<int>(args.kv_len.dim(0));
-  p.heads = static_cast<int>(args.out.dim(1));
-  p.scale = args.scale * kLog2E;
-  p.out = args.out.as<Bf16>();
+  AbsorbedParams p = absorbed_params(args);
   p.group_tokens = plan.group_tokens;
   p.head_groups = plan.head_groups;
   p.max_chunks = static_cast<int>(plan.max_chunks);

@@ -5,6 +5,7 @@
 // Internal to cuda/attention/.
 
 #include "cuda/attention/kv_row.cuh"
+#include "ops/mla.h"
 
 namespace fathom::cuda {
 
@@ -32,6 +33,9 @@ struct AbsorbedParams {
   int max_chunks;
   uint32_t* tickets;  // [items, 8]
 };
+
+// What both kernels take as it is in the call; how tokens and heads make up items is theirs.
+AbsorbedParams absorbed_params(const ops::MlaAbsorbedArgs& args);
 
 // One block's query rows.
 struct QueryGroup {

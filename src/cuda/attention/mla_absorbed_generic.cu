@@ -92,11 +92,31 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void generic_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
+  AbsorbedParams p = absorbed_params(args);
+  p.group_tokens = 1;
+  p.head_groups = p.heads;
+  const int shared = (2 * p.cache.latent_dim + p.cache.rope_dim) * int{sizeof(float)};
+  const LaunchShape shape{.grid = static_cast<unsigned>(args.out.dim(0) * args.out.dim(1)),
+                          .block = kThreads,
+                          .shared_bytes = shared};
+  with_cache_type(args.cache.format.latent,
+                  [&]<class Latent>(Latent) { launch(absorbed_kernel<Latent>, shape, stream, p); });
+}
+
+bool is_aligned(const void* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
+}
+
+}  // namespace
+
+AbsorbedParams absorbed_params(const ops::MlaAbsorbedArgs& args) {
   AbsorbedParams p{};
   p.q_latent = args.q_latent.as<Bf16>();
   p.q_rope = args.q_rope.as<Bf16>();
   p.q_rope_token_stride = args.q_rope.stride(0);
   p.q_rope_head_stride = args.q_rope.stride(1);
+  p.q_rope_is_aligned =
+      is_aligned(p.q_rope, 16) && p.q_rope_token_stride % 8 == 0 && p.q_rope_head_stride % 8 == 0;
   p.cache = kv_layout(args.cache);
   p.block_tables = args.block_tables.as<int32_t>();
   p.max_blocks = args.block_tables.dim(1);
@@ -109,17 +129,8 @@ void generic_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   p.heads = static_cast<int>(args.out.dim(1));
   p.scale = args.scale * kLog2E;
   p.out = args.out.as<Bf16>();
-  p.group_tokens = 1;
-  p.head_groups = p.heads;
-  const int shared = (2 * p.cache.latent_dim + p.cache.rope_dim) * int{sizeof(float)};
-  const LaunchShape shape{.grid = static_cast<unsigned>(args.out.dim(0) * args.out.dim(1)),
-                          .block = kThreads,
-                          .shared_bytes = shared};
-  with_cache_type(args.cache.format.latent,
-                  [&]<class Latent>(Latent) { launch(absorbed_kernel<Latent>, shape, stream, p); });
+  return p;
 }
-
-}  // namespace
 
 int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream&) {
   return absorbed::can_run(args) ? absorbed::scratch_bytes(args) : 0;
