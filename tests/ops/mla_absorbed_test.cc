@@ -267,6 +267,36 @@ TEST_P(MlaAbsorbedTest, a_long_sequence_does_not_depend_on_the_others) {
   }
 }
 
+// Enough sequences for a backend to deal them out otherwise than few: each has the bits it has among few.
+TEST_P(MlaAbsorbedTest, many_sequences_of_all_lengths_get_the_bits_of_few) {
+  constexpr AttentionDims kFewHeads{.heads = 4, .rank = 512, .rope = 64, .nope = 128, .v = 128};
+  constexpr size_t kFew = 12;
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+    for (const bool with_tree : {false, true}) {
+      // Of 4 heads a group of query rows has up to four tokens.
+      Case c{.dims = with_tree ? kFewHeads : kRankDims,
+             .sequences = {{1, 2100}, {1, 0}, {1, 1024}, {1, 1025}, {1, 640}},
+             .cache_dtype = dtype,
+             .with_tree = with_tree,
+             .seed = 13};
+      for (int64_t i = 0; i < 67; ++i) c.sequences.push_back({1, 1 + 67 * i % 131});
+      if (with_tree) {
+        c.sequences[0].queries = 7;
+        c.sequences[3].queries = 20;
+        c.sequences[4].queries = 4;
+      }
+      const Inputs in = make_inputs(c, act());
+      const std::vector<uint8_t> together = run(c, in, 0, c.sequences.size());
+      std::vector<uint8_t> few;
+      for (size_t s = 0; s < c.sequences.size(); s += kFew) {
+        const std::vector<uint8_t> part = run(c, in, s, s + kFew);
+        few.insert(few.end(), part.begin(), part.end());
+      }
+      EXPECT_EQ(together, few) << tensor::dtype_name(dtype) << (with_tree ? ", trees" : "");
+    }
+  }
+}
+
 TEST_P(MlaAbsorbedTest, a_nan_row_reaches_only_the_queries_that_see_it) {
   for (const DType dtype : kCacheTypes) {
     const Case c{.dims = kRankDims, .sequences = {{3, 70}}, .cache_dtype = dtype, .seed = 12};

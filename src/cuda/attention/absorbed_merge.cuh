@@ -1,7 +1,7 @@
 #pragma once
 // How the weighted values of the blocks of fast absorbed attention (mla_absorbed.cu) become one: those of a cluster
-// through shared memory, those of several clusters through scratch, always in order of their rows. Internal to
-// cuda/attention/.
+// through shared memory, those of several clusters through scratch. The splits of a chunk are added by pairs, pairs of
+// pairs, and those two; chunks one by one in order of their rows. Internal to cuda/attention/.
 
 #include "cuda/attention/absorbed_tile.cuh"
 #include "cuda/attention/cluster.cuh"
@@ -23,11 +23,11 @@ struct SliceSum {
     }
   }
   __device__ __forceinline__ void add(int m, float2 stats, const float4& v) {
-    const MergeFactors f = merged[m].add(stats.x, stats.y);
-    values[m][0] = merge(values[m][0], f, v.x);
-    values[m][1] = merge(values[m][1], f, v.y);
-    values[m][2] = merge(values[m][2], f, v.z);
-    values[m][3] = merge(values[m][3], f, v.w);
+    const float4 added = merge(vector(m), merged[m].add(stats.x, stats.y), v);
+    values[m][0] = added.x;
+    values[m][1] = added.y;
+    values[m][2] = added.z;
+    values[m][3] = added.w;
   }
   __device__ __forceinline__ float2 stats(int m) const { return {merged[m].max, merged[m].sum}; }
   __device__ __forceinline__ float4 vector(int m) const {
@@ -41,16 +41,16 @@ struct SliceSum {
 #pragma unroll
     for (int m = 0; m < kMTiles; ++m) {
       if (row(m) >= group.num_rows()) continue;
-      const float sum = merged[m].sum;
-      const uint2 out = {floats_to_bf16x2(values[m][0] / sum, values[m][1] / sum),
-                         floats_to_bf16x2(values[m][2] / sum, values[m][3] / sum)};
+      const float factor = 1.0f / merged[m].sum;
+      const uint2 out = {floats_to_bf16x2(values[m][0] * factor, values[m][1] * factor),
+                         floats_to_bf16x2(values[m][2] * factor, values[m][3] * factor)};
       *reinterpret_cast<uint2*>(p.out + group.token_head(row(m), p.heads) * kLatent +
                                 slice * kSlice + column()) = out;
     }
   }
 };
 
-// Adds this block's columns of all blocks of the cluster, in order.
+// Adds this block's columns of all blocks of the cluster.
 template <int kMTiles, class Layout>
 __device__ __forceinline__ void merge_splits(int slice, char* shared, SliceSum<kMTiles>& sum) {
 #pragma unroll
@@ -60,15 +60,23 @@ __device__ __forceinline__ void merge_splits(int slice, char* shared, SliceSum<k
     const uint32_t values_at =
         shared_address(shared) +
         ((slice * Layout::kRows + row) * kSlice + swizzled(row, sum.column())) * 4;
-    float2 stats[kCluster];
+    Merged splits[kCluster];
     float4 values[kCluster];
 #pragma unroll
     for (int rank = 0; rank < kCluster; ++rank) {
-      stats[rank] = load_cluster2(stats_at, rank);
+      const float2 stats = load_cluster2(stats_at, rank);
+      splits[rank] = {stats.x, stats.y};
       values[rank] = load_cluster4(values_at, rank);
     }
 #pragma unroll
-    for (int rank = 0; rank < kCluster; ++rank) sum.add(m, stats[rank], values[rank]);
+    for (int width = 1; width < kCluster; width *= 2) {
+#pragma unroll
+      for (int rank = 0; rank < kCluster; rank += 2 * width) {
+        const MergeFactors f = splits[rank].add(splits[rank + width].max, splits[rank + width].sum);
+        values[rank] = merge(values[rank], f, values[rank + width]);
+      }
+    }
+    sum.add(m, {splits[0].max, splits[0].sum}, values[0]);
   }
 }
 

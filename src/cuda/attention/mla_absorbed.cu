@@ -4,10 +4,11 @@
 // A cluster of eight blocks takes 16 or 64 query rows of one sequence (an item) and a chunk of 1024 cache rows at
 // an absolute multiple of 1024, block i of it rows [128 i, 128 (i + 1)), 32 at a time: scores by tensor cores, the
 // inner dimension in four quarters over the warps; softmax in float32; values by tensor cores, 64 columns a warp.
-// Then block i merges columns [64 i, 64 (i + 1)) of all eight, in order of their rows. A cluster goes through its
-// chunks the same way; where an item has several clusters, each leaves its chunks' sums in scratch and the one that
-// comes last merges them, in the same order. So which rows are added when is fixed by their numbers, and a
-// query's bits depend on nothing but what it sees.
+// Then block i merges columns [64 i, 64 (i + 1)) of all eight, by pairs, pairs of pairs, and those two. A cluster goes
+// through its chunks in order; where an item has several clusters, each leaves its chunks' sums in scratch and the one
+// that comes last merges them, in the same order. So which rows are added when is fixed by their numbers, and a query's
+// bits depend on nothing but what it sees. Calls with many items of 16 query rows go to mla_absorbed_stream.cu, where
+// the same sums are taken in the same order.
 //
 // Grid: 8 * items x clusters of an item. Shared memory: 103 to 108 KB (16 rows, two blocks on a
 // multiprocessor), 213 to 225 KB (64 rows).
@@ -17,6 +18,7 @@
 #include <algorithm>
 
 #include "cuda/attention/absorbed_merge.cuh"
+#include "cuda/attention/absorbed_shares.cuh"
 #include "cuda/device/pdl.cuh"
 #include "cuda/device_arena.h"
 #include "cuda/launch.cuh"
@@ -80,10 +82,18 @@ __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
 struct Plan {
   int m_tiles = 1, group_tokens = 1, head_groups = 1;
   int64_t items = 0, clusters = 1, max_chunks = 0;
+  int64_t nodes = 0;  // of a call that streams; 0 = clusters
 };
 
-constexpr int64_t kSharedRows =
-    512;  // query rows of the largest call that has several clusters for an item
+// From so many items on blocks that stream are faster than clusters, at any length.
+constexpr int64_t kStreamItems = 64;
+// Units that a call may leave in scratch, 32 KB each. With more, items are not shared.
+int64_t max_nodes(int64_t items, int64_t max_chunks) {
+  return std::min<int64_t>(items * max_chunks * kChunkUnits, 1024);
+}
+
+// Query rows of the largest call that has several clusters for an item.
+constexpr int64_t kSharedRows = 512;
 
 Plan make_plan(const ops::MlaAbsorbedArgs& args) {
   const int64_t tokens = args.out.dim(0), heads = args.out.dim(1), seqs = args.kv_len.dim(0);
@@ -98,6 +108,10 @@ Plan make_plan(const ops::MlaAbsorbedArgs& args) {
   plan.head_groups = static_cast<int>(plan.group_tokens > 1 ? 1 : (heads + rows - 1) / rows);
   plan.items = plan.group_tokens > 1 ? (tokens + seqs * (plan.group_tokens - 1)) / plan.group_tokens
                                      : tokens * plan.head_groups;
+  if (plan.m_tiles == 1 && plan.items >= kStreamItems) {
+    plan.nodes = max_nodes(plan.items, plan.max_chunks);
+    return plan;
+  }
   // Blocks that fit on the device at once, in clusters.
   const int64_t room = (plan.m_tiles == 1 ? 2 : 1) * num_multiprocessors() / kCluster;
   if (plan.items * rows <= kSharedRows)
@@ -111,10 +125,20 @@ int64_t shared_rows(const ops::MlaAbsorbedArgs& args) {
   return std::min((rows + 63) / 64 * 64, kSharedRows);
 }
 
+// Nodes of the largest call of no more tokens that streams: every token an item, whatever this call's are.
+int64_t stream_nodes(const ops::MlaAbsorbedArgs& args, int64_t max_chunks) {
+  const int64_t tokens = args.out.dim(0), heads = args.out.dim(1);
+  if (heads > kStreamRows || tokens < kStreamItems) return 0;
+  // Behind the units' nodes each block has two of its own.
+  return max_nodes(tokens, max_chunks) + 2 * num_multiprocessors();
+}
+
 void carve(const ops::MlaAbsorbedArgs& args, DeviceArena& arena, AbsorbedParams& p) {
-  const int64_t max_chunks = make_plan(args).max_chunks, rows = shared_rows(args);
-  p.values = arena.take<float>(rows * max_chunks * kLatent);
-  p.stats = arena.take<float2>(rows * max_chunks * kCluster);
+  const int64_t max_chunks = make_plan(args).max_chunks;
+  const int64_t rows = shared_rows(args) * max_chunks;
+  const int64_t node_rows = stream_nodes(args, max_chunks) * kStreamRows;
+  p.values = arena.take<float>(std::max(rows, node_rows) * kLatent);
+  p.stats = arena.take<float2>(std::max(rows * kCluster, node_rows));
 }
 
 template <int kMTiles, bool kIsF8>
@@ -157,7 +181,9 @@ void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   p.tickets = CudaStream::of(stream).tickets();
   DeviceArena arena(stream.scratch());
   carve(args, arena, p);
+  p.max_nodes = static_cast<int>(plan.nodes);
   const bool is_f8 = args.cache.format.latent == tensor::DType::kF8E4M3;
+  if (plan.nodes > 0) return start_stream(p, is_f8, stream);
   if (plan.m_tiles == 1)
     return is_f8 ? start<1, true>(p, plan, stream) : start<1, false>(p, plan, stream);
   is_f8 ? start<4, true>(p, plan, stream) : start<4, false>(p, plan, stream);

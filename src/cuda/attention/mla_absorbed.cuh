@@ -32,6 +32,8 @@ struct AbsorbedParams {
   float2* stats;  // [items, chunks, 8, rows]: maximum, sum
   int max_chunks;
   uint32_t* tickets;  // [items, 8]
+  // Of one that streams (mla_absorbed_stream.cu): values of nodes f32[nodes, 8, 256, 4], stats [nodes, 16].
+  int max_nodes;
 };
 
 // What both kernels take as it is in the call; how tokens and heads make up items is theirs.
@@ -97,26 +99,12 @@ __device__ __forceinline__ int find_sequence(const AbsorbedParams& p, int item, 
   return found;
 }
 
-__device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int item, int rows) {
+// Item `index` of sequence `seq`, whose query tokens are [begin, end).
+__device__ __forceinline__ QueryGroup make_group(const AbsorbedParams& p, int seq, int index,
+                                                 int begin, int end, int kv_len, int rows) {
   QueryGroup group;
-  int index = 0, begin = 0, end = 0;
-  // A step that decodes one token of each sequence: the token's number is the sequence's.
-  const int guess = item / p.head_groups;
-  if (p.group_tokens == 1 && guess < p.seqs) {
-    begin = p.query_start[guess];
-    end = p.query_start[guess + 1];
-    group.kv_len = p.kv_len[guess];
-  }
-  if (p.group_tokens == 1 && guess < p.seqs && begin == guess && end == guess + 1) {
-    group.seq = guess;
-    index = item % p.head_groups;
-  } else {
-    group.seq = find_sequence(p, item, index);
-    if (group.seq < 0) return group;
-    begin = p.query_start[group.seq];
-    end = p.query_start[group.seq + 1];
-    group.kv_len = p.kv_len[group.seq];
-  }
+  group.seq = seq;
+  group.kv_len = kv_len;
   group.num_queries = end - begin;
   group.is_tree = p.tree_mask != nullptr && group.num_queries <= 64;
   group.first_query = index / p.head_groups * p.group_tokens;
@@ -125,6 +113,21 @@ __device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int it
   group.first_head = index % p.head_groups * rows;
   group.num_heads = min(p.heads - group.first_head, p.head_groups == 1 ? p.heads : rows);
   return group;
+}
+
+__device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int item, int rows) {
+  // A step that decodes one token of each sequence: the token's number is the sequence's.
+  const int guess = item / p.head_groups;
+  if (p.group_tokens == 1 && guess < p.seqs) {
+    const int begin = p.query_start[guess], end = p.query_start[guess + 1];
+    const int kv_len = p.kv_len[guess];
+    if (begin == guess && end == guess + 1)
+      return make_group(p, guess, item % p.head_groups, begin, end, kv_len, rows);
+  }
+  int index = 0;
+  const int seq = find_sequence(p, item, index);
+  if (seq < 0) return {};
+  return make_group(p, seq, index, p.query_start[seq], p.query_start[seq + 1], p.kv_len[seq], rows);
 }
 
 // The slot of a sequence's row.

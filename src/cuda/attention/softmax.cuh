@@ -5,8 +5,8 @@
 //   const MergeFactors f = total.add(max, sum);    // a set of rows: its maximum, its sum of exponentials
 //   value = merge(value, f, its_value);            // for every weighted value
 //
-// Scores are in units of log2: q . k * scale * log2(e). Sets are added in order of their rows, one by one, so who
-// computes them does not matter. Internal to cuda/attention/.
+// Scores are in units of log2: q . k * scale * log2(e). Which set is added to which is fixed by the numbers of their
+// rows, so who computes them does not matter. Internal to cuda/attention/.
 
 #include <cmath>
 
@@ -49,6 +49,12 @@ struct Merged {
 
 __device__ __forceinline__ float merge(float value, const MergeFactors& f, float set_value) {
   return f.skip ? value : __fmaf_rn(value, f.old_factor, __fmul_rn(set_value, f.new_factor));
+}
+
+__device__ __forceinline__ float4 merge(const float4& value, const MergeFactors& f,
+                                        const float4& set_value) {
+  return {merge(value.x, f, set_value.x), merge(value.y, f, set_value.y),
+          merge(value.z, f, set_value.z), merge(value.w, f, set_value.w)};
 }
 
 }  // namespace fathom::cuda

@@ -1,0 +1,168 @@
+#pragma once
+// Weighted values of a run of cache rows (a split, a unit, a chunk) in the registers of a block that streams, and how
+// runs that follow each other become one. Internal to cuda/attention/.
+
+#include "cuda/attention/absorbed_tile.cuh"
+
+namespace fathom::cuda::absorbed {
+
+// A thread's part: columns of query rows g and g + 8, as add_values() leaves them.
+struct Node {
+  Merged rows[2];
+  float values[1][8][4];
+
+  __device__ __forceinline__ void clear() {
+    rows[0] = rows[1] = Merged::none();
+    clear_values();
+  }
+  __device__ __forceinline__ void clear_values() {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values[0][n][i] = 0.0f;
+    }
+  }
+  __device__ __forceinline__ void add(const Node& next) {
+    const MergeFactors f[2] = {rows[0].add(next.rows[0].max, next.rows[0].sum),
+                               rows[1].add(next.rows[1].max, next.rows[1].sum)};
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        values[0][n][i] = merge(values[0][n][i], f[i / 2], next.values[0][n][i]);
+    }
+  }
+};
+
+// A node's values in memory, each thread its own: float4[8, 256].
+__device__ __forceinline__ void put_values(const Node& node, float4* to) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n)
+    to[n * kThreads + threadIdx.x] = {node.values[0][n][0], node.values[0][n][1],
+                                      node.values[0][n][2], node.values[0][n][3]};
+}
+
+// The node becomes what is in memory with the node added.
+__device__ __forceinline__ void add_to_values(Node& node, Merged (&rows)[2], const float4* from) {
+  const MergeFactors f[2] = {rows[0].add(node.rows[0].max, node.rows[0].sum),
+                             rows[1].add(node.rows[1].max, node.rows[1].sum)};
+  node.rows[0] = rows[0];
+  node.rows[1] = rows[1];
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    const float4 old =
+        from == nullptr ? float4{0.0f, 0.0f, 0.0f, 0.0f} : from[n * kThreads + threadIdx.x];
+    float(&v)[4] = node.values[0][n];
+    v[0] = merge(old.x, f[0], v[0]);
+    v[1] = merge(old.y, f[0], v[1]);
+    v[2] = merge(old.z, f[1], v[2]);
+    v[3] = merge(old.w, f[1], v[3]);
+  }
+}
+
+// Splits of a chunk added by pairs, pairs of pairs, and those two, while they come one by one. A split waits in
+// registers, a pair in shared memory, half a chunk in scratch.
+struct SplitTree {
+  Node split;
+  Merged pair[2], half[2];
+
+  // Number `index` of a run; the last one's node becomes the run's.
+  __device__ __forceinline__ void add(Node& node, int index, bool is_last, float4* pair_values,
+                                      float4* half_values) {
+    if (index & 1) {
+      split.add(node);
+      node = split;
+    } else if (!is_last) {
+      split = node;
+      return;
+    }
+    if (index & 2) {
+      add_to_values(node, pair, pair_values);
+    } else if (!is_last) {
+      return hold(node, pair, pair_values);
+    }
+    if (index & 4) {
+      add_to_values(node, half, half_values);
+    } else if (!is_last) {
+      hold(node, half, half_values);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static void hold(const Node& node, Merged (&rows)[2], float4* values) {
+    rows[0] = node.rows[0];
+    rows[1] = node.rows[1];
+    put_values(node, values);
+  }
+};
+
+// What an item is so far, chunk by chunk: statistics in registers, values in memory of this block.
+struct ItemSum {
+  float4* values;
+  Merged rows[2] = {Merged::none(), Merged::none()};
+
+  // The node becomes the sum.
+  __device__ __forceinline__ void add(Node& node, bool is_first, bool is_last) {
+    add_to_values(node, rows, is_first ? nullptr : values);
+    if (!is_last) put_values(node, values);
+  }
+};
+
+__device__ __forceinline__ void write_item(const AbsorbedParams& p, const QueryGroup& group,
+                                           const Node& node) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = g + half * 8;
+    if (row >= group.num_rows()) continue;
+    const float factor = 1.0f / (group.kv_len == 0 ? 1.0f : node.rows[half].sum);  // padding: zeros
+    Bf16* const to = p.out + group.token_head(row, p.heads) * kLatent + warp * kSlice + 2 * t;
+#pragma unroll
+    for (int n = 0; n < 8; ++n)
+      *reinterpret_cast<uint32_t*>(to + n * 8) = floats_to_bf16x2(
+          node.values[0][n][half * 2] * factor, node.values[0][n][half * 2 + 1] * factor);
+  }
+}
+
+// Nodes of the units of items that several blocks share, by the units' numbers.
+struct SharedNodes {
+  __device__ static float4* values(const AbsorbedParams& p, int unit) {
+    return reinterpret_cast<float4*>(p.values) + int64_t{unit} * 8 * kThreads;
+  }
+  // A block's own two, behind the units'.
+  __device__ static float4* item_sum(const AbsorbedParams& p) {
+    return values(p, p.max_nodes + static_cast<int>(blockIdx.x));
+  }
+  __device__ static float4* half_chunk(const AbsorbedParams& p) {
+    return values(p, p.max_nodes + static_cast<int>(gridDim.x + blockIdx.x));
+  }
+
+  __device__ static void store(const AbsorbedParams& p, int unit, const Node& node) {
+    const int g = threadIdx.x % 32 / 4;
+    put_values(node, values(p, unit));
+    if (threadIdx.x < 32 && threadIdx.x % 4 == 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        p.stats[int64_t{unit} * 16 + g + half * 8] = {node.rows[half].max, node.rows[half].sum};
+    }
+  }
+  __device__ static void load(const AbsorbedParams& p, int unit, Node& node) {
+    const int g = threadIdx.x % 32 / 4;
+    const float4* const from = values(p, unit);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float2 stats = __ldcg(p.stats + int64_t{unit} * 16 + g + half * 8);
+      node.rows[half] = {stats.x, stats.y};
+    }
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float4 v = __ldcg(from + n * kThreads + threadIdx.x);
+      node.values[0][n][0] = v.x;
+      node.values[0][n][1] = v.y;
+      node.values[0][n][2] = v.z;
+      node.values[0][n][3] = v.w;
+    }
+  }
+};
+
+}  // namespace fathom::cuda::absorbed

@@ -1,0 +1,342 @@
+// Absorbed attention for many items of 16 query rows: one block on each multiprocessor, through which its share of
+// all cache rows streams. Sums and bits are those of mla_absorbed.cu; see there for tiles and splits.
+//
+// Four producer warps have the copy engine fill stages with tiles of 32 rows, from one item into the next, so that
+// copies are under way while the other eight warps merge, write and load queries. Splits of a chunk are merged as they
+// come, chunks of an item through scratch. Of an item that several blocks share each unit leaves a node in scratch,
+// and the block that comes last merges them.
+//
+// Bound by memory: 1152 (656) bytes of a cache row. Grid: multiprocessors. Shared memory: 200 (209) KB.
+
+#include "cuda/attention/absorbed_node.cuh"
+#include "cuda/attention/absorbed_shares.cuh"
+#include "cuda/attention/bulk_copy.cuh"
+#include "cuda/attention/mla_absorbed.h"
+#include "cuda/attention/warpgroup.cuh"
+#include "cuda/device/pdl.cuh"
+#include "cuda/launch.cuh"
+
+namespace fathom::cuda::absorbed {
+namespace {
+
+constexpr int kProducerWarps = 4;  // registers move between whole warpgroups
+constexpr int kProducerRegisters = 40, kRegisters = 232;
+constexpr int kStreamThreads = kThreads + kProducerWarps * 32;
+
+template <bool kIsF8>
+struct StreamLayout {
+  static constexpr int kRows = kStreamRows;
+  static constexpr int kStages = 4;
+  static constexpr int kSourceRowBytes = kIsF8 ? kF8RowBytes : kDim * 2;
+  static constexpr int kStageRowBytes = kIsF8 ? kF8RowBytes : kRowBytes;
+  static constexpr int kStageBytes = kTileRows * kStageRowBytes;
+  static constexpr int kScoreStride = 40;
+  static constexpr int kScoreBytes = 4 * kRows * kScoreStride * 4;
+
+  static constexpr int kTiles = kStages * kStageBytes;  // two tiles of f8 rows: as bf16
+  static constexpr int kScores = kTiles + (kIsF8 ? 2 * kTileBytes : 0);  // of two tiles
+  static constexpr int kPair = kScores + 2 * kScoreBytes;                // SplitTree's
+  static constexpr int kQuery = kPair;  // until a warp has its own in registers
+  static constexpr int kWeights = kPair + kRows * kLatent * 4;
+  static constexpr int kStats = kWeights + kRows * kWeightStride * 2;
+  static constexpr int kFactors = kStats + kRows * 8;
+  static constexpr int kFull = kFactors + kRows * 4;  // barriers: a stage holds its tile
+  static constexpr int kEmpty = kFull + kStages * 8;  // its tile is done with
+  static constexpr int kFlag = kEmpty + kStages * 8;
+  static constexpr int kBytes = kFlag + 16;
+  static_assert(kTiles % 16 == 0 && kPair % 16 == 0 && kScores % 16 == 0 && kFull % 8 == 0);
+  static_assert(kRows * kRowBytes <= kRows * kLatent * 4);
+  static_assert(kBytes <= 227 * 1024);
+};
+
+// Of the warps that compute.
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
+// A tile's number among all of this block's, as both roles count them: its stage and which use of it that is.
+template <class Layout>
+struct StageTurn {
+  int tile = 0;
+
+  __device__ __forceinline__ int stage() const { return tile % Layout::kStages; }
+  __device__ __forceinline__ uint32_t phase() const { return tile / Layout::kStages & 1; }
+  __device__ __forceinline__ uint32_t full(uint32_t shared) const {
+    return shared + Layout::kFull + stage() * 8;
+  }
+  __device__ __forceinline__ uint32_t empty(uint32_t shared) const {
+    return shared + Layout::kEmpty + stage() * 8;
+  }
+};
+
+// Four warps, a quarter of a tile's rows each. Rows behind the end are left as they are: weights of 0 and
+// clear_non_finite() keep them out.
+template <class Layout>
+__device__ __forceinline__ void produce(const AbsorbedParams& p, const Shares& shares,
+                                        uint32_t shared) {
+  constexpr int kWarpRows = kTileRows / kProducerWarps;
+  const int lane = threadIdx.x % 32, first = (threadIdx.x - kThreads) / 32 * kWarpRows;
+  StageTurn<Layout> turn;
+  for (ItemWalk walk(p, shares); walk.is_inside(); walk.next()) {
+    const ItemPart part = walk.part();
+    const auto slot_of = [&](int row) {
+      return lane < kWarpRows && row < part.end_row ? cache_slot(p, part.group.seq, row) : -1;
+    };
+    int32_t slot = slot_of(part.begin_row + first + lane);
+    for (int row = part.begin_row; row < part.end_row; row += kTileRows, ++turn.tile) {
+      const int32_t next_slot = slot_of(row + kTileRows + first + lane);
+      barrier_wait(turn.empty(shared), turn.phase() ^ 1);
+      if (lane == 0)
+        barrier_expect(turn.full(shared), max(0, min(kWarpRows, part.end_row - row - first)) *
+                                              Layout::kSourceRowBytes);
+      __syncwarp();
+      if (slot >= 0)
+        copy_row(
+            shared + turn.stage() * Layout::kStageBytes + (first + lane) * Layout::kStageRowBytes,
+            p.cache.data + int64_t{slot} * Layout::kSourceRowBytes, Layout::kSourceRowBytes,
+            turn.full(shared));
+      slot = next_slot;
+    }
+  }
+}
+
+// The eight warps that compute.
+template <bool kIsF8>
+struct Consumer {
+  using Layout = StreamLayout<kIsF8>;
+
+  const AbsorbedParams& p;
+  char* const shared;
+  StageTurn<Layout> turn{};
+  Queries<1> queries{};
+  RowSoftmax<1, Layout> softmax{};
+
+  __device__ __forceinline__ char* stage(const StageTurn<Layout>& of) const {
+    return shared + of.stage() * Layout::kStageBytes;
+  }
+  // A tile's rows in bf16.
+  __device__ __forceinline__ char* keys(const StageTurn<Layout>& of) const {
+    return kIsF8 ? shared + Layout::kTiles + of.tile % 2 * kTileBytes : stage(of);
+  }
+  __device__ __forceinline__ float* scores(const StageTurn<Layout>& of) const {
+    return reinterpret_cast<float*>(shared + Layout::kScores + of.tile % 2 * Layout::kScoreBytes);
+  }
+  __device__ __forceinline__ void wait_full(const StageTurn<Layout>& of) const {
+    barrier_wait(of.full(shared_address(shared)), of.phase());
+  }
+  __device__ __forceinline__ void release(const StageTurn<Layout>& of) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(of.empty(shared_address(shared)));
+  }
+  __device__ __forceinline__ void convert(const StageTurn<Layout>& of) const {
+    wait_full(of);
+    dequantise_tile(stage(of), keys(of));
+    release(of);
+  }
+  __device__ __forceinline__ void score(const StageTurn<Layout>& of) const {
+    if constexpr (!kIsF8) wait_full(of);
+    score_tile<1, Layout>(queries, shared_address(keys(of)), scores(of));
+  }
+
+  // Loads queries and computes the first tile's scores.
+  __device__ __forceinline__ void begin_item(const QueryGroup& group) {
+    meet();  // nobody needs what lies in the place of queries
+    load_queries<Layout>(p, group, shared);
+    commit_copies();
+    softmax.init(p, group);
+    if constexpr (kIsF8) convert(turn);
+    wait_copies<0>();
+    meet();
+    queries.init(shared + Layout::kQuery, threadIdx.x / 64);
+    score(turn);
+  }
+
+  __device__ __forceinline__ void weigh(const QueryGroup& group, int row, bool ends_split) {
+    softmax.step(group, p.scale, row, scores(turn),
+                 reinterpret_cast<Bf16*>(shared + Layout::kWeights),
+                 reinterpret_cast<float*>(shared + Layout::kFactors));
+    if (ends_split && threadIdx.x % softmax.kRowThreads == 0)
+      reinterpret_cast<float2*>(shared + Layout::kStats)[softmax.row()] = {softmax.max,
+                                                                           softmax.sum};
+    if (row + kTileRows > group.first_partial_row()) {
+      clear_non_finite(keys(turn), max(0, group.first_partial_row() - row));
+      publish_to_products();  // and to the copy engine, which writes here next
+    }
+  }
+
+  // Adds the tile whose scores are there or on their way to `values`, scaled by what the softmax says, and computes
+  // the next one's. Softmax waits for its own results most of the time, so half of the warps begin with it and the
+  // other half with the next tile.
+  __device__ __forceinline__ void add_tile(const QueryGroup& group, int row, bool ends_split,
+                                           bool has_next, float (&values)[1][8][4]) {
+    const StageTurn<Layout> next{turn.tile + 1};
+    const int when = threadIdx.x / 128;
+    meet();
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) {
+      if (i == when) {
+        weigh(group, row, ends_split);
+      } else if (has_next) {
+        kIsF8 ? convert(next) : score(next);
+      }
+    }
+    meet();
+    add_values<1>(shared_address(keys(turn)), reinterpret_cast<Bf16*>(shared + Layout::kWeights),
+                  reinterpret_cast<float*>(shared + Layout::kFactors), values);
+    if constexpr (!kIsF8) release(turn);
+    turn = next;
+    if (kIsF8 && has_next) score(turn);
+  }
+
+  // Rows [begin, end) of an item whose rows that this block has end at part_end.
+  __device__ __forceinline__ void attend_split(const QueryGroup& group, int begin, int end,
+                                               int part_end, Node& node) {
+    softmax.max = minus_infinity();
+    softmax.sum = 0.0f;
+    node.clear_values();
+#pragma unroll 1
+    for (int row = begin; row < end; row += kTileRows)
+      add_tile(group, row, row + kTileRows >= end, row + kTileRows < part_end, node.values);
+    const auto* const stats = reinterpret_cast<const float2*>(shared + Layout::kStats);
+    const int g = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float2 s = stats[g + half * 8];
+      node.rows[half] = {s.x, s.y};
+    }
+  }
+
+  // Rows [begin, end) of one chunk; there may be none.
+  __device__ __forceinline__ void attend_run(const QueryGroup& group, int begin, int end,
+                                             int part_end, Node& node) {
+    if (begin >= end) return node.clear();
+    SplitTree tree;
+    const int splits = (end - begin + kSplitRows - 1) / kSplitRows;
+#pragma unroll 1
+    for (int split = 0; split < splits; ++split) {
+      const int first = begin + split * kSplitRows;
+      attend_split(group, first, min(first + kSplitRows, end), part_end, node);
+      tree.add(node, split, split + 1 == splits, reinterpret_cast<float4*>(shared + Layout::kPair),
+               SharedNodes::half_chunk(p));
+    }
+  }
+
+  // A chunk, or a unit of an item that several blocks share, at a time.
+  __device__ __forceinline__ void attend_item(const ItemPart& part, const Shares& shares) {
+    const int step = part.is_whole ? kChunkRows : shares.unit_rows;
+    ItemSum sum{SharedNodes::item_sum(p)};
+    Node node;
+    int unit = part.first_unit + part.part_begin;
+    bool is_last = false;
+#pragma unroll 1
+    for (int begin = part.begin_row; !is_last; begin += step, ++unit) {
+      attend_run(part.group, begin, min(begin + step, part.end_row), part.end_row, node);
+      if (part.is_whole) {
+        is_last = begin + step >= part.end_row;
+        sum.add(node, begin == 0, is_last);
+      } else {
+        is_last = unit + 1 == part.first_unit + part.part_end;
+        SharedNodes::store(p, unit, node);
+      }
+    }
+    if (part.is_whole) return write_item(p, part.group, node);
+    if (is_last_block(part, shares)) merge_units(part, shares);
+  }
+
+  // Whether all blocks of the item have stored their nodes.
+  __device__ __forceinline__ bool is_last_block(const ItemPart& part, const Shares& shares) const {
+    const int first = part.first_unit / shares.block_units;
+    const int last = (part.first_unit + part.num_units - 1) / shares.block_units;
+    auto* const flag = reinterpret_cast<uint32_t*>(shared + Layout::kFlag);
+    uint32_t* const ticket = p.tickets + first;  // of the items that a block begins it shares one
+    __threadfence();
+    meet();
+    if (threadIdx.x == 0) {
+      *flag = atomicAdd(ticket, 1) == static_cast<uint32_t>(last - first) ? 1 : 0;
+      if (*flag != 0) *ticket = 0;
+    }
+    meet();
+    const bool is_last = *flag != 0;
+    if (is_last) __threadfence();
+    return is_last;
+  }
+
+  __device__ __forceinline__ void merge_units(const ItemPart& part, const Shares& shares) {
+    const int chunk_units = kChunkUnitRows / shares.unit_rows;
+    ItemSum sum{SharedNodes::item_sum(p)};
+    Node nodes[4];
+#pragma unroll 1
+    for (int unit = 0; unit < part.num_units; unit += 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (unit + i < part.num_units)
+          SharedNodes::load(p, part.first_unit + unit + i, nodes[i]);
+        else
+          nodes[i].clear();
+      }
+      if (chunk_units > 1) {
+        nodes[0].add(nodes[1]);
+        nodes[2].add(nodes[3]);
+      }
+      if (chunk_units > 2) nodes[0].add(nodes[2]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (i % chunk_units == 0) sum.add(nodes[i], unit + i == 0, false);
+      }
+    }
+    // The sum's last state is a node of any number; in memory it is always.
+    nodes[0].clear();
+    add_to_values(nodes[0], sum.rows, sum.values);
+    write_item(p, part.group, nodes[0]);
+  }
+
+  __device__ __forceinline__ void run(const Shares& shares) {
+    for (ItemWalk walk(p, shares); walk.is_inside(); walk.next()) {
+      const ItemPart part = walk.part();
+      if (part.begin_row < part.end_row) begin_item(part.group);
+      attend_item(part, shares);
+    }
+  }
+};
+
+template <bool kIsF8>
+__global__ void __launch_bounds__(kStreamThreads, 1)
+    stream_kernel(const __grid_constant__ AbsorbedParams p) {
+  using Layout = StreamLayout<kIsF8>;
+  extern __shared__ __align__(128) char shared[];
+  let_next_start();
+  if (threadIdx.x == 0) {
+    const uint32_t at = shared_address(shared);
+#pragma unroll
+    for (int stage = 0; stage < Layout::kStages; ++stage) {
+      barrier_init(at + Layout::kFull + stage * 8, kProducerWarps);
+      barrier_init(at + Layout::kEmpty + stage * 8, kThreads / 32);
+    }
+    barriers_are_ready();
+  }
+  __syncthreads();
+  wait_for_previous();
+  if (threadIdx.x >= kThreads) {
+    give_registers<kProducerRegisters>();
+    produce<Layout>(p, make_shares(p), shared_address(shared));
+  } else {
+    take_registers<kRegisters>();
+    Consumer<kIsF8>{p, shared}.run(make_shares(p));
+  }
+}
+
+}  // namespace
+
+void start_stream(const AbsorbedParams& p, bool is_f8, ops::Stream& stream) {
+  const auto start = [&](auto kernel, int shared_bytes) {
+    launch(kernel,
+           {.grid = static_cast<unsigned>(num_multiprocessors()),
+            .block = kStreamThreads,
+            .shared_bytes = shared_bytes},
+           stream, p);
+  };
+  is_f8 ? start(stream_kernel<true>, StreamLayout<true>::kBytes)
+        : start(stream_kernel<false>, StreamLayout<false>::kBytes);
+}
+
+}  // namespace fathom::cuda::absorbed
