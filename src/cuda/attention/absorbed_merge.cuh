@@ -4,7 +4,7 @@
 // pairs, and those two; chunks one by one in order of their rows. Internal to cuda/attention/.
 
 #include "cuda/attention/absorbed_tile.cuh"
-#include "cuda/attention/cluster.cuh"
+#include "cuda/device/cluster.cuh"
 
 namespace fathom::cuda::absorbed {
 
@@ -64,9 +64,9 @@ __device__ __forceinline__ void merge_splits(int slice, char* shared, SliceSum<k
     float4 values[kCluster];
 #pragma unroll
     for (int rank = 0; rank < kCluster; ++rank) {
-      const float2 stats = load_cluster2(stats_at, rank);
+      const float2 stats = load_remote2(stats_at, rank);
       splits[rank] = {stats.x, stats.y};
-      values[rank] = load_cluster4(values_at, rank);
+      values[rank] = load_remote4(values_at, rank);
     }
 #pragma unroll
     for (int width = 1; width < kCluster; width *= 2) {

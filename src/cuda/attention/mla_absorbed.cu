@@ -56,8 +56,7 @@ __global__ void __launch_bounds__(kThreads, kMTiles == 1 ? 2 : 1)
     } else if (threadIdx.x < Layout::kRows) {
       reinterpret_cast<float2*>(shared + Layout::kStats)[threadIdx.x] = {minus_infinity(), 0.0f};
     }
-    cluster_arrive();
-    cluster_wait();
+    cluster_sync();
     SliceSum<kMTiles> sum;
     sum.clear();
     merge_splits<kMTiles, Layout>(slice, shared, sum);

@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
     prefetch_map(&p.out_map);
     init_barriers<C>(shared);
   }
-  cluster_sync();
+  cluster_sync_parted();
   let_next_start();
   wait_for_previous();
   if (threadIdx.x < kWarpgroup) {
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
     take_registers<240>();
     work<C>(p, shared);
   }
-  cluster_sync();  // the other block may still send to this one
+  cluster_sync_parted();  // the other block may still send to this one
 }
 
 }  // namespace fathom::cuda

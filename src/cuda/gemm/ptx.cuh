@@ -1,6 +1,6 @@
 #pragma once
 // What the large products use of Hopper's own instructions, one each: barriers in shared memory, the tensor copy
-// engine, clusters, registers that move between warpgroups. (The matrix instructions: wgmma.cuh.)
+// engine, registers that move between warpgroups. (The matrix instructions: wgmma.cuh.)
 //
 //   barrier_init(full, 1);                        // barriers are shared-memory addresses (shared_address())
 //   barrier_expect(full, bytes);                  // one arrival, and so many bytes to come
@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/mma.cuh"
 
 namespace fathom::cuda {
@@ -20,7 +21,7 @@ namespace fathom::cuda {
 __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Before any other thread of the cluster or the copy engine uses a barrier; a cluster_sync() follows.
+// Before any other thread of the cluster or the copy engine uses a barrier; a barrier of the cluster follows.
 __device__ __forceinline__ void barriers_are_ready() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -134,15 +135,6 @@ __device__ __forceinline__ void wait_stores() {
 __device__ __forceinline__ uint32_t kept(uint32_t value) {
   asm volatile("" : "+r"(value));
   return value;
-}
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 // All warps of a warpgroup, which starts with what __launch_bounds__ gives it.

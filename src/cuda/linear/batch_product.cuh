@@ -17,11 +17,12 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/pdl.cuh"
+#include "cuda/gemm/ptx.cuh"
 #include "cuda/gemm/wgmma.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/linear/batch_params.h"
-#include "cuda/linear/cluster.cuh"
 #include "cuda/linear/line.cuh"
 #include "cuda/linear/store.cuh"
 
@@ -292,7 +293,8 @@ struct BatchProduct {
     float4 parts[kMostGroup];
 #pragma unroll
     for (int i = 0; i < kMostGroup; ++i)
-      if (i < part.group) parts[i] = load_remote_4(mine, first + static_cast<uint32_t>(i));
+      if (i < part.group)
+        parts[i] = load_remote4(shared_address(mine), first + static_cast<uint32_t>(i));
     float4 sum = parts[0];
 #pragma unroll
     for (int i = 1; i < kMostGroup; ++i) {
@@ -342,9 +344,9 @@ __global__ void __launch_bounds__(kBatchThreads, 2)
   }
   __syncthreads();
   const bool in_cluster = params.product.cluster > 1;
-  if (in_cluster) cluster_barrier();
+  if (in_cluster) cluster_sync();
   if (works) product.store();
-  if (in_cluster) cluster_barrier();  // nobody leaves while its sums are read
+  if (in_cluster) cluster_sync();  // nobody leaves while its sums are read
 }
 
 template <class Weight, int kTokens>

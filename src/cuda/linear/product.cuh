@@ -10,9 +10,9 @@
 
 #include <algorithm>
 
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/pdl.cuh"
 #include "cuda/launch.cuh"
-#include "cuda/linear/cluster.cuh"
 #include "cuda/linear/line.cuh"
 #include "cuda/linear/plan.h"
 #include "cuda/linear/product.h"
@@ -159,9 +159,9 @@ struct Product {
     const int tokens = min(kTokens, p.tokens - first_unit % p.token_tiles * kTokens);
     for (int i = threadIdx.x; i < tokens * kRows; i += kProductThreads) {
       if (i % part.group != rank) continue;
-      float sum = load_remote(sums + i, first);
+      float sum = load_remote(shared_address(sums + i), first);
       for (int other = 1; other < part.group; ++other)
-        sum += load_remote(sums + i, first + static_cast<uint32_t>(other));
+        sum += load_remote(shared_address(sums + i), first + static_cast<uint32_t>(other));
       store(first_unit, 0, i / kRows, i % kRows, sum);
     }
   }
@@ -221,9 +221,9 @@ __global__ void __launch_bounds__(kProductThreads, kAligned&& MT* NT == 1 ? 3 : 
     wait_for_previous();
   }
   if (p.cluster == 1) return;
-  cluster_barrier();
+  cluster_sync();
   if (works && product.part.group > 1) product.finish_group();
-  cluster_barrier();  // nobody leaves while its sums are read
+  cluster_sync();  // nobody leaves while its sums are read
 }
 
 // What does not depend on a kernel's tiles of rows; rows_to_units(rows, warps) tells those. Returns a warp's most lines.

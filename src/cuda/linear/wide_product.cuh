@@ -158,9 +158,9 @@ struct WideProduct {
       const int row = first_row + i % kRows, token = first_token + i / kRows;
       if (i % part.group != rank || row >= part.rows || token >= p.tokens) continue;
       const float* const mine = sums + i / kRows * kSumStride + i % kRows;
-      float value = part.group > 1 ? load_remote(mine, first) : *mine;
+      float value = part.group > 1 ? load_remote(shared_address(mine), first) : *mine;
       for (int other = 1; other < part.group; ++other)
-        value += load_remote(mine, first + static_cast<uint32_t>(other));
+        value += load_remote(shared_address(mine), first + static_cast<uint32_t>(other));
       store_product(p, part, token, row, value);
     }
   }
@@ -179,9 +179,9 @@ __global__ void __launch_bounds__(WideProduct<W>::kThreads, 2)
     wait_for_previous();
   }
   __syncthreads();
-  if (p.cluster > 1) cluster_barrier();
+  if (p.cluster > 1) cluster_sync();
   if (works) product.store();
-  if (p.cluster > 1) cluster_barrier();  // nobody leaves while its sums are read
+  if (p.cluster > 1) cluster_sync();  // nobody leaves while its sums are read
 }
 
 // Fewer blocks than this leave too much of the machine without work; the kernel of product.cuh has more.

@@ -14,6 +14,8 @@
 
 #include <cstdint>
 
+#include "cuda/device/cluster.cuh"
+
 namespace fathom::cuda {
 
 inline constexpr int kSampleThreads = 512, kSampleWarps = kSampleThreads / 32;
@@ -26,31 +28,6 @@ struct ClusterShared {
   uint64_t warp_sums[8][kSampleWarps];  // ordered_pick's: of a warp's part of each vector row
   int32_t picked[2];                    // of one pick, and of the next
 };
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ __forceinline__ uint32_t cluster_size() {
-  uint32_t size;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
-}
-__device__ __forceinline__ void cluster_arrive() {
-  __syncwarp();  // the barrier wants whole warps
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-// The address of a block's own variable in another block of the cluster.
-template <class T>
-__device__ __forceinline__ T* in_block(T* mine, uint32_t rank) {
-  uint64_t theirs;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(theirs) : "l"(reinterpret_cast<uint64_t>(mine)), "r"(rank));
-  return reinterpret_cast<T*>(theirs);
-}
 
 // REQUIRES: the sum fits 2^57, of numbers below 2^52 each.
 __device__ __forceinline__ uint64_t warp_sum_whole(uint64_t v) {
@@ -81,11 +58,11 @@ class Cluster {
       : shared_(shared),
         rank_(cluster_rank()),
         num_slots_(static_cast<int>(cluster_size()) * kSampleWarps) {
-    cluster_arrive();
+    arrive();
   }
   __device__ __forceinline__ void begin() { cluster_wait(); }
   __device__ __forceinline__ void barrier() {
-    cluster_arrive();
+    arrive();
     cluster_wait();
   }
   __device__ __forceinline__ uint32_t rank() const { return rank_; }
@@ -130,6 +107,11 @@ class Cluster {
   __device__ __forceinline__ ClusterShared& shared() { return shared_; }
 
  private:
+  static __device__ __forceinline__ void arrive() {
+    __syncwarp();  // the barrier wants whole warps
+    cluster_arrive();
+  }
+
   ClusterShared& shared_;
   const uint32_t rank_;
   const int num_slots_;
