@@ -48,13 +48,30 @@ void SampleRow::add_penalties(float* adjusted) const {
   const int32_t* counts = args_.counts.row<int32_t>(penalty_row);
   const auto repetition = at<float>(args_.repetition), frequency = at<float>(args_.frequency);
   const auto presence = at<float>(args_.presence);
-  for (int64_t id = 0; id < vocab_size(); ++id) {
-    if (counts[id] == 0) continue;
+  const auto penalise = [&](int64_t id, int32_t seen) {
     float& logit = adjusted[id];
     logit = logit > 0 ? logit / repetition : logit * repetition;
-    const int32_t times = counts[id] & kCountBits;
+    const int32_t times = seen & kCountBits;
     logit = logit - frequency * static_cast<float>(times) - (times > 0 ? presence : 0.0f);
+  };
+  const std::span<const int32_t> on_path = path();
+  for (int64_t id = 0; id < vocab_size(); ++id)
+    if (counts[id] != 0) penalise(id, counts[id]);
+  for (size_t i = 0; i < on_path.size(); ++i) {
+    const int32_t id = on_path[i];
+    FATHOM_CHECK(id < vocab_size(), "path has " << id << " of " << vocab_size());
+    if (std::find(on_path.begin(), on_path.begin() + static_cast<int64_t>(i), id) !=
+        on_path.begin() + static_cast<int64_t>(i))
+      continue;
+    adjusted[id] = logits()[id];
+    penalise(id, counts[id] + static_cast<int32_t>(std::count(on_path.begin(), on_path.end(), id)));
   }
+}
+
+std::span<const int32_t> SampleRow::path() const {
+  if (args_.paths.is_null()) return {};
+  const int32_t* const begin = args_.paths.row<int32_t>(row_);
+  return {begin, std::find(begin, begin + args_.paths.dim(1), -1)};
 }
 
 void SampleRow::adjust(float* adjusted) const {

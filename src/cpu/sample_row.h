@@ -9,6 +9,7 @@
 // Views of the caller's tensors; nothing is owned. Thread-safe.
 
 #include <cstdint>
+#include <span>
 
 #include "ops/sample.h"
 
@@ -55,6 +56,7 @@ class SampleRow {
   bool is_allowed(int64_t id) const;
   bool allows_all() const;
   void add_penalties(float* adjusted) const;
+  std::span<const int32_t> path() const;
 
   const ops::SampleArgs& args_;
   int64_t row_;

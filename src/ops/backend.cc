@@ -41,6 +41,12 @@ constexpr std::array kEntries = {
     Entry{"sample", has<&Backend::sample>},
     Entry{"step_inputs", has<&Backend::step_inputs>},
     Entry{"commit_tokens", has<&Backend::commit_tokens>},
+    Entry{"draft_inputs", has<&Backend::draft_inputs>},
+    Entry{"draft_rows", has<&Backend::draft_rows>},
+    Entry{"accept_drafts", has<&Backend::accept_drafts>},
+    Entry{"move_rows", has<&Backend::move_rows>},
+    Entry{"grow_drafts", has<&Backend::grow_drafts>},
+    Entry{"select_rows", has<&Backend::select_rows>},
 };
 
 }  // namespace

@@ -47,6 +47,12 @@ struct QuantizeFp8Args;
 struct SampleArgs;
 struct StepInputsArgs;
 struct CommitTokensArgs;
+struct DraftInputsArgs;
+struct DraftRowsArgs;
+struct AcceptDraftsArgs;
+struct MoveRowsArgs;
+struct GrowDraftsArgs;
+struct SelectRowsArgs;
 
 // What a backend has for an operator. Calls go through ops::dispatch (ops/boundary.h).
 template <class Args>
@@ -131,6 +137,14 @@ struct Backend {
   Operator<SampleArgs> sample;
   Operator<StepInputsArgs> step_inputs;
   Operator<CommitTokensArgs> commit_tokens;
+
+  // Of a runner that speculates.
+  Operator<DraftInputsArgs> draft_inputs;
+  Operator<DraftRowsArgs> draft_rows;
+  Operator<AcceptDraftsArgs> accept_drafts;
+  Operator<MoveRowsArgs> move_rows;
+  Operator<GrowDraftsArgs> grow_drafts;
+  Operator<SelectRowsArgs> select_rows;
 };
 
 // What a model needs: an operator and, where it reads weights or cache rows, their type.

@@ -32,7 +32,9 @@ void sample(const SampleArgs& args, Stream& stream) {
   expect_parameters(args, rows);
   Dim starts("rows + 1", rows.value() + 1), max_top("max_top");
   Dim mask_words("ceil(vocab_size / 64)", (vocab_size.value() + 63) / 64);
+  Dim max_path("max_path");
   expect_or_null("counts", args.counts, DType::kI32, {&penalty_rows, &vocab_size});
+  expect_or_null("paths", args.paths, DType::kI32, {&rows, &max_path});
   expect("bias_start", args.bias_start, DType::kI32, {&starts});
   expect("bias_ids", args.bias_ids, DType::kI32, {&biases});
   expect("bias_values", args.bias_values, DType::kF32, {&biases});
@@ -43,6 +45,7 @@ void sample(const SampleArgs& args, Stream& stream) {
   expect("top_logprobs", args.top_logprobs, DType::kF32, {&rows, &max_top});
   expect("failed", args.failed, DType::kU8, {&rows});
   expect_contiguous("counts", args.counts);
+  expect_contiguous("paths", args.paths);
   expect_contiguous("mask", args.mask);
   expect_contiguous("top_ids", args.top_ids);
   expect_contiguous("top_logprobs", args.top_logprobs);

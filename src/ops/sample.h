@@ -29,6 +29,8 @@
 // penalty_row        i32[rows]     row of counts, -1 = no penalties
 // counts             i32[penalty_rows, vocab_size]   bits 0..30: times in the output, bit 31: in the prompt;
 //                                  null when no row has penalties
+// paths              i32[rows, max_path]   tokens that a row with penalties counts as output once more each: drafts on
+//                                  the way to it; -1 = the end. Null = none
 // bias_start         i32[rows + 1] prefix sums into bias_ids, bias_values
 // bias_ids           i32[biases];  bias_values f32[biases]; finite, or -inf = ban.  May be empty
 //                                  (bias_start all 0)
@@ -51,6 +53,7 @@ struct SampleArgs {
   tensor::Tensor logits, temperature, top_k, top_p, min_p, repetition, frequency, presence, seed,
       position, penalty_row, counts, bias_start, bias_ids, bias_values, mask, num_top, forced;
   tensor::Tensor tokens, logprobs, top_ids, top_logprobs, failed;
+  tensor::Tensor paths{};
 };
 void sample(const SampleArgs& args, Stream& stream);
 

@@ -43,10 +43,16 @@ ops::Backend make_backend() {
   backend.make_stream = make_stream<kIsa>;
   backend.act = reference.act;
   backend.supports = reference.supports;
-  // A few table lookups per token: nothing to gain over the reference.
+  // A few table lookups or copies per token: nothing to gain over the reference.
   backend.rope_table = reference.rope_table;
   backend.step_inputs = reference.step_inputs;
   backend.commit_tokens = reference.commit_tokens;
+  backend.draft_inputs = reference.draft_inputs;
+  backend.draft_rows = reference.draft_rows;
+  backend.accept_drafts = reference.accept_drafts;
+  backend.move_rows = reference.move_rows;
+  backend.grow_drafts = reference.grow_drafts;
+  backend.select_rows = reference.select_rows;
   backend.embedding = {fast::embedding};
   backend.gather_rows = {fast::gather_rows};
   backend.rms_norm = {fast::rms_norm};

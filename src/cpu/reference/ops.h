@@ -34,6 +34,12 @@ void quantize_fp8(const ops::QuantizeFp8Args& args, ops::Stream& stream);
 void sample(const ops::SampleArgs& args, ops::Stream& stream);
 void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream);
 void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream& stream);
+void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream& stream);
+void draft_rows(const ops::DraftRowsArgs& args, ops::Stream& stream);
+void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream);
+void move_rows(const ops::MoveRowsArgs& args, ops::Stream& stream);
+void grow_drafts(const ops::GrowDraftsArgs& args, ops::Stream& stream);
+void select_rows(const ops::SelectRowsArgs& args, ops::Stream& stream);
 
 int64_t rms_norm_scratch(const ops::RmsNormArgs& args, const ops::Stream& stream);
 int64_t rms_norm_quantize_scratch(const ops::RmsNormQuantizeArgs& args, const ops::Stream& stream);

@@ -68,6 +68,12 @@ ops::Backend make_backend() {
   backend.sample = {reference::sample, reference::sample_scratch};
   backend.step_inputs = {reference::step_inputs};
   backend.commit_tokens = {reference::commit_tokens};
+  backend.draft_inputs = {reference::draft_inputs};
+  backend.draft_rows = {reference::draft_rows};
+  backend.accept_drafts = {reference::accept_drafts};
+  backend.move_rows = {reference::move_rows};
+  backend.grow_drafts = {reference::grow_drafts};
+  backend.select_rows = {reference::select_rows};
   return backend;
 }
 

@@ -156,6 +156,7 @@ SampleParams params_of(const ops::SampleArgs& args, int ranks) {
           .forced = args.forced.as<int32_t>(),
           .seed = args.seed.as<uint64_t>(),
           .counts = args.counts.is_null() ? nullptr : args.counts.as<int32_t>(),
+          .paths = args.paths.is_null() ? nullptr : args.paths.as<int32_t>(),
           .bias_start = args.bias_start.as<int32_t>(),
           .bias_ids = args.bias_ids.as<int32_t>(),
           .bias_values = args.bias_values.as<float>(),
@@ -170,6 +171,7 @@ SampleParams params_of(const ops::SampleArgs& args, int ranks) {
           .mask_words = args.mask.is_null() ? 0 : 2 * args.mask.stride(0),
           .vocab_size = static_cast<int>(vocab_size),
           .max_top = static_cast<int>(args.top_ids.dim(1)),
+          .max_path = args.paths.is_null() ? 0 : static_cast<int>(args.paths.dim(1)),
           .ids_per_block = 4 * groups,
           .aligned = rows_of_groups(args)};
 }

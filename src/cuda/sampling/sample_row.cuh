@@ -28,6 +28,7 @@ struct SampleParams {
   const int32_t *top_k, *position, *penalty_row, *num_top, *forced;
   const uint64_t* seed;
   const int32_t* counts;  // null allowed
+  const int32_t* paths;   // i32[rows, max_path], -1 = the end; null allowed
   const int32_t *bias_start, *bias_ids;
   const float* bias_values;
   const uint32_t* mask;  // two words for each of the mask's; null allowed
@@ -37,7 +38,7 @@ struct SampleParams {
   float* top_logprobs;
   uint8_t* failed;
   int64_t logits_stride, mask_words;  // mask_words: of a row, 32 bits each
-  int vocab_size, max_top;
+  int vocab_size, max_top, max_path;
   int ids_per_block;  // a multiple of 4
   bool aligned;       // rows of logits and counts are whole groups at 16 bytes
 };
@@ -178,6 +179,7 @@ class SampleRow {
     for (int i = 0; i < kRowGroups; ++i) {
       int32_t seen[4];
       load_group(counts, i, 0, seen);
+      add_path(id(i), seen);
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         if (seen[c] == 0) continue;
@@ -188,6 +190,15 @@ class SampleRow {
             logit - frequency * static_cast<float>(times) - (times > 0 ? presence : 0.0f);
       }
     }
+  }
+
+  __device__ __forceinline__ void add_path(int first, int32_t (&seen)[4]) const {
+    if (p_.paths == nullptr) return;
+    const int32_t* const path = p_.paths + int64_t{row_} * p_.max_path;
+    for (int i = 0; i < p_.max_path && path[i] >= 0; ++i)
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        if (path[i] == first + c) ++seen[c];
   }
 
   // Each lane looks at one entry; those of the warp's ids are added one after the other, because an id may

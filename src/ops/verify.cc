@@ -1,0 +1,117 @@
+#include "ops/verify.h"
+
+#include "ops/boundary.h"
+
+namespace fathom::ops {
+
+using tensor::Dim, tensor::DType, tensor::expect, tensor::expect_or_null;
+
+namespace {
+
+struct NamedTensor {
+  const char* name;
+  const tensor::Tensor* tensor;
+};
+
+void expect_all(std::initializer_list<NamedTensor> tensors, DType dtype, Dim& dim) {
+  for (const NamedTensor& each : tensors) expect(each.name, *each.tensor, dtype, {&dim});
+}
+
+void expect_drafts(const tensor::Tensor& drafts, const tensor::Tensor& parents, Dim& slots) {
+  Dim max_drafts("max_drafts");
+  expect("drafts", drafts, DType::kI32, {&slots, &max_drafts});
+  expect("parents", parents, DType::kI32, {&slots, &max_drafts});
+  expect_contiguous("drafts", drafts);
+  expect_contiguous("parents", parents);
+}
+
+void expect_starts(const tensor::Tensor& query_start, const Dim& slices) {
+  Dim starts("slices + 1", slices.value() + 1);
+  expect("query_start", query_start, DType::kI32, {&starts});
+}
+
+}  // namespace
+
+void draft_inputs(const DraftInputsArgs& args, Stream& stream) {
+  Dim slots("slots"), slices("slices"), tokens("tokens");
+  expect_all({{"last_token", &args.last_token},
+              {"length", &args.length},
+              {"max_rows", &args.max_rows},
+              {"num_drafts", &args.num_drafts}},
+             DType::kI32, slots);
+  expect_drafts(args.drafts, args.parents, slots);
+  expect_all({{"slice_slot", &args.slice_slot}, {"num_wanted", &args.num_wanted}}, DType::kI32,
+             slices);
+  expect_starts(args.query_start, slices);
+  expect_all({{"token_ids", &args.token_ids}, {"positions", &args.positions}}, DType::kI32, tokens);
+  expect("kv_slots", args.kv_slots, DType::kI64, {&tokens});
+  expect_or_null("tree_mask", args.tree_mask, DType::kU64, {&tokens});
+  dispatch("draft_inputs", stream.backend().act, stream.backend().draft_inputs, args, stream);
+}
+
+void draft_rows(const DraftRowsArgs& args, Stream& stream) {
+  Dim slots("slots"), tokens("tokens"), rows("rows"), biases("biases"), max_path("max_path");
+  expect_drafts(args.drafts, args.parents, slots);
+  expect("positions", args.positions, DType::kI32, {&tokens});
+  expect_all({{"row_tokens", &args.row_tokens},
+              {"row_slot", &args.row_slot},
+              {"row_draft", &args.row_draft},
+              {"ban_start", &args.ban_start},
+              {"ban_until", &args.ban_until},
+              {"position", &args.position}},
+             DType::kI32, rows);
+  Dim starts("rows + 1", rows.value() + 1);
+  expect("bias_start", args.bias_start, DType::kI32, {&starts});
+  expect("bias_values", args.bias_values, DType::kF32, {&biases});
+  expect("paths", args.paths, DType::kI32, {&rows, &max_path});
+  expect_contiguous("paths", args.paths);
+  dispatch("draft_rows", stream.backend().act, stream.backend().draft_rows, args, stream);
+}
+
+void accept_drafts(const AcceptDraftsArgs& args, Stream& stream) {
+  Dim slots("slots"), slices("slices"), tokens("tokens"), rows("rows");
+  Dim penalty_rows("penalty_rows"), vocab_size("vocab_size");
+  expect_all({{"last_token", &args.last_token},
+              {"length", &args.length},
+              {"max_rows", &args.max_rows},
+              {"num_drafts", &args.num_drafts}},
+             DType::kI32, slots);
+  expect_drafts(args.drafts, args.parents, slots);
+  expect_all({{"slice_slot", &args.slice_slot},
+              {"num_wanted", &args.num_wanted},
+              {"first_row", &args.first_row},
+              {"penalty_row", &args.penalty_row},
+              {"num_out", &args.num_out},
+              {"num_verified", &args.num_verified},
+              {"first_position", &args.first_position},
+              {"draft_row", &args.draft_row}},
+             DType::kI32, slices);
+  expect_starts(args.query_start, slices);
+  expect_or_null("counts", args.counts, DType::kI32, {&penalty_rows, &vocab_size});
+  expect_contiguous("counts", args.counts);
+  expect("sampled", args.sampled, DType::kI32, {&rows});
+  expect_all({{"next_given", &args.next_given},
+              {"out_rows", &args.out_rows},
+              {"out_tokens", &args.out_tokens},
+              {"source", &args.source},
+              {"next_ids", &args.next_ids},
+              {"draft_positions", &args.draft_positions}},
+             DType::kI32, tokens);
+  expect_all({{"kv_slots", &args.kv_slots}, {"draft_kv_slots", &args.draft_kv_slots}}, DType::kI64,
+             tokens);
+  FATHOM_CHECK(args.agreement <= 1, "agreement is " << args.agreement);
+  dispatch("accept_drafts", stream.backend().act, stream.backend().accept_drafts, args, stream);
+}
+
+void move_rows(const MoveRowsArgs& args, Stream& stream) {
+  Dim layers("layers"), blocks("blocks"), block_tokens("block_tokens"), row_bytes("row_bytes");
+  Dim starts("slices + 1"), tokens("tokens");
+  expect("rows", args.rows, DType::kU8, {&layers, &blocks, &block_tokens, &row_bytes});
+  expect_contiguous("rows", args.rows);
+  expect("query_start", args.query_start, DType::kI32, {&starts});
+  expect("source", args.source, DType::kI32, {&tokens});
+  expect_all({{"from", &args.from}, {"to", &args.to}}, DType::kI64, tokens);
+  dispatch("move_rows", stream.backend().act, stream.backend().move_rows, args, stream);
+}
+
+}  // namespace fathom::ops
