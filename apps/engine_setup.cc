@@ -107,8 +107,22 @@ void log_runner(const EngineFlags& flags, const ops::Backend& backend,
               {"cuda_graph_bs", joined(graph_batch_sizes(flags, backend))}});
 }
 
+// Before the weights are read, since nothing of it depends on them.
+void check_simulated_acceptance(const SpeculationFlags& flags) {
+  // How deep the first branch of a tree goes depends on what is drafted.
+  if (flags.simulate_accept_length && drafter_shape(flags).top_k > 1)
+    throw StartupError("--simulate-accept-length needs --speculative-eagle-topk 1, is " +
+                       std::to_string(drafter_shape(flags).top_k));
+}
+
 runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend& backend) {
   const int slots = flags.memory.max_running_requests;
+  const SpeculationFlags& speculation = flags.speculation;
+  const runner::DrafterInfo drafter = drafter_shape(speculation);
+  std::optional<float> agreement;
+  if (speculation.simulate_accept_length)
+    agreement =
+        static_cast<float>(agreement_for(*speculation.simulate_accept_length, drafter.num_steps));
   return {.max_slots = slots,
           // A step must hold a decode of every running request.
           .max_batch_tokens = std::max(chunked_prefill_size(flags, backend), slots),
@@ -116,14 +130,9 @@ runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend&
           .mem_fraction_static = flags.memory.mem_fraction_static,
           .max_total_tokens = flags.memory.max_total_tokens,
           .num_threads = num_threads(flags.device),
-          .graph_batch_sizes = graph_batch_sizes(flags, backend)};
-}
-
-// Before the weights are read, since nothing of it depends on them.
-void refuse_to_draft(const SpeculationFlags& flags) {
-  if (!flags.enabled()) return;
-  throw StartupError("--speculative-algorithm " + flags.algorithm +
-                     " needs a runner that drafts, the model's has no drafter yet");
+          .graph_batch_sizes = graph_batch_sizes(flags, backend),
+          .drafter = drafter,
+          .simulated_agreement = agreement};
 }
 
 void load_checkpoint(const EngineFlags& flags, const weights::Checkpoint& checkpoint,
@@ -280,10 +289,10 @@ void load_weights(const EngineFlags& flags, model::Model& model, const LoadObser
 ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observer) {
   apply_log_flags(flags.log);
   drafter_shape(flags.speculation);  // refuses what contradicts itself
+  check_simulated_acceptance(flags.speculation);
   const Stopwatch total;
   ReadyModel ready;
   ready.config = load_config(flags);
-  refuse_to_draft(flags.speculation);
   ready.backend = &choose_backend(flags);
   log_device(flags.device, *ready.backend);
   if (ready.backend->device_memory) cuda::join_traces();

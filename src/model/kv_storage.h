@@ -31,7 +31,9 @@ class KvStorage {
  public:
   // Throws StartupError when there is no room. Blocks are not cleared: a row is written before it
   // is read.
-  static KvStorage allocate(const KvGroupSpec& spec, int num_blocks, const ops::Backend& backend);
+  // num_spare_blocks: of the last layer alone, behind the others, for rows that no sequence has leased.
+  static KvStorage allocate(const KvGroupSpec& spec, int num_blocks, const ops::Backend& backend,
+                            int num_spare_blocks = 0);
 
   // One block that lies nowhere, for a stream that measures (ops/stream.h).
   static KvStorage unbacked(const KvGroupSpec& spec);
@@ -40,14 +42,18 @@ class KvStorage {
   int num_blocks() const { return static_cast<int>(rows_.dim(1)); }
   // rows: u8[num_blocks, block_tokens, row_bytes]
   ops::KvCache layer(int layer_idx) const {
-    return {.rows = rows_[layer_idx], .format = spec_.format};
+    return {.rows = layer_idx + 1 == spec_.num_layers ? last_rows_ : rows_[layer_idx],
+            .format = spec_.format};
   }
+  // u8[end - begin, num_blocks, block_tokens, row_bytes]
+  tensor::Tensor layers(int begin, int end) const { return rows_.slice(0, begin, end); }
 
  private:
   KvStorage() = default;
   KvGroupSpec spec_;
   ops::DeviceBuffer buffer_;
-  tensor::Tensor rows_;  // u8[num_layers, num_blocks, block_tokens, row_bytes]
+  tensor::Tensor rows_;       // u8[num_layers, num_blocks, block_tokens, row_bytes]
+  tensor::Tensor last_rows_;  // of the last layer, with the spare blocks
 };
 
 }  // namespace fathom::model

@@ -11,6 +11,7 @@ using tensor::Tensor;
 
 int StepExecutor::graph_batch_size(const StepLayout& layout) const {
   const std::vector<int>& sizes = config_.graph_batch_sizes;
+  if (drafter_) return 0;
   if (sizes.empty() || layout.num_slices() > sizes.back() || !is_plain_decode(layout)) return 0;
   int64_t num_biases = 0;
   for (const OutputRow& row : layout.rows) num_biases += sampler_.num_biases({&row.sample, 1});
@@ -21,6 +22,7 @@ int StepExecutor::graph_batch_size(const StepLayout& layout) const {
 }
 
 void StepExecutor::capture_graphs() {
+  if (drafter_) return;
   for (const int batch_size : config_.graph_batch_sizes) {
     StepLayout layout;
     layout.query_start.push_back(0);
@@ -61,7 +63,7 @@ ops::Graph& StepExecutor::sampling_graph(const StepLayout& layout, bool masked,
     const int64_t rows = layout.num_slices();
     graph = stream_.capture([this, rows, masked] {
       sampler_.sample_all(logits_.slice(0, 0, rows), masked, stream_);
-      commit();
+      commit({}, {}, {});
     });
   }
   return *graph;

@@ -23,6 +23,7 @@ struct Sequence {
   int32_t slot = 0;
   int64_t num_cached = 0, num_tokens = 0;
   int block_tokens = 0;
+  int num_drafts = 0;  // to propose
 };
 
 // Nothing is read or written where the blocks are, so one will do for all. The prompt is one token longer than
@@ -41,7 +42,8 @@ void add_sequence(core::Batch& batch, const Sequence& sequence) {
   batch.slices.push_back({.slot = sequence.slot,
                           .num_tokens = static_cast<int>(sequence.num_tokens),
                           .tokens = std::vector<int32_t>(static_cast<size_t>(sequence.num_tokens)),
-                          .outputs = core::Outputs::kAll});
+                          .outputs = core::Outputs::kAll,
+                          .num_drafts_to_propose = sequence.num_drafts});
   batch.releases.push_back(sequence.slot);
 }
 
@@ -62,7 +64,8 @@ core::Batch StepExecutor::most_tokens(int64_t tokens, int64_t tokens_of_sequence
                  {.slot = slot,
                   .num_cached = at_end_of_context ? config_.max_context_tokens - num_tokens : 0,
                   .num_tokens = num_tokens,
-                  .block_tokens = block_tokens_});
+                  .block_tokens = block_tokens_,
+                  .num_drafts = drafter().max_drafts()});
     tokens_left -= num_tokens;
   }
   return batch;
@@ -70,10 +73,12 @@ core::Batch StepExecutor::most_tokens(int64_t tokens, int64_t tokens_of_sequence
 
 void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form_of) {
   apply_deltas(batch);
-  const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of);
+  const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of, drafter());
   stage_inputs(layout, {});
-  sample_rows(layout, forward(layout));
-  commit();
+  const model::ForwardBatch forward_batch = prepare_forward(layout);
+  const tensor::Tensor hidden = forward(forward_batch);
+  sample_rows(layout, hidden);
+  commit(layout, forward_batch, hidden);
   release_slots(batch);
 }
 

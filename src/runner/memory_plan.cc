@@ -96,6 +96,7 @@ std::string MemoryPlan::describe() const {
          " (activations=" + format_bytes(step.workspace_bytes) +
          " logits=" + format_bytes(step.logits_bytes) + " slots=" + format_bytes(step.slots_bytes) +
          " sampler=" + format_bytes(step.sampler_bytes) +
+         (step.drafter_bytes > 0 ? " drafter=" + format_bytes(step.drafter_bytes) : "") +
          " scratch=" + format_bytes(step.scratch_bytes) +
          ") free=" + format_bytes(measured.free_bytes) + " cache=" + format_bytes(pool_bytes) +
          " (" + std::to_string(pool_tokens) + " tokens of " +

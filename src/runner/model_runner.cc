@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/startup_error.h"
 #include "base/trace.h"
+#include "ops/mla.h"
 
 namespace fathom::runner {
 namespace {
@@ -37,11 +38,53 @@ void check_config(const RunnerConfig& config, const config::ModelConfig& model) 
                 "max_position_embeddings");
 }
 
+void check_drafting_operators(const ops::Backend& backend) {
+  std::vector<ops::Requirement> needs;
+  for (const std::string_view op : {"draft_inputs", "draft_rows", "accept_drafts", "move_rows",
+                                    "grow_drafts", "select_rows"})
+    needs.push_back({op, backend.act});
+  std::string message;
+  for (const std::string& line : ops::missing_operators(backend, needs))
+    message += (message.empty() ? "" : "\n") + line;
+  if (!message.empty()) throw StartupError(message);
+}
+
+void check_drafter(const RunnerConfig& config, const model::Model& model) {
+  const DrafterInfo& drafter = config.drafter;
+  if (drafter.num_steps == 0) return;
+  check_drafting_operators(model.backend());
+  const auto require = [&](bool ok, const std::string& what) {
+    if (!ok)
+      throw StartupError("a drafter of " + std::to_string(drafter.num_steps) + " steps, top " +
+                         std::to_string(drafter.top_k) + ", " +
+                         std::to_string(drafter.num_draft_tokens) + " draft tokens " + what);
+  };
+  require(model.has_mtp(), "needs the model's draft layer, which was not loaded");
+  require(model.options().attention_form != model::AttentionForm::kExpanded,
+          "needs absorbed attention");
+  const bool is_chain = drafter.top_k == 1;
+  require(drafter.num_steps > 0 && drafter.top_k >= 1 && drafter.num_draft_tokens >= 2 &&
+              drafter.num_draft_tokens <= ops::kMaxTreeTokens &&
+              (!is_chain || drafter.num_draft_tokens == drafter.num_steps + 1),
+          "does not make sense");
+  require(drafter.top_k < model.config().vocab_size, "has a larger top than the vocabulary");
+  // All nodes but those of the last step are query tokens of one pass.
+  require(is_chain || drafter.top_k * (drafter.num_steps - 1) <= ops::kMaxTreeTokens,
+          "looks at more than " + std::to_string(ops::kMaxTreeTokens) +
+              " nodes: lower the steps or the top");
+}
+
+// Rows that a drafter looks ahead with, behind the blocks of its layer.
+int num_spare_blocks(const RunnerConfig& config) {
+  return config.drafter.num_steps >= 2 ? config.max_slots : 0;
+}
+
 }  // namespace
 
 std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
                                                  const RunnerConfig& config) {
   check_config(config, model.config());
+  check_drafter(config, model);
   const ops::Backend& backend = model.backend();
   const int64_t context = config.context_length.value_or(model.config().max_position_embeddings);
   const model::KvGroupSpec group = model.kv_groups().at(0);
@@ -53,12 +96,16 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
       StepExecutorConfig{.max_slots = config.max_slots,
                          .max_batch_tokens = config.max_batch_tokens,
                          .max_context_tokens = context,
-                         .graph_batch_sizes = config.graph_batch_sizes},
+                         .graph_batch_sizes = config.graph_batch_sizes,
+                         .drafter = config.drafter,
+                         .simulated_agreement = config.simulated_agreement},
       *runner->stream_);
   runner->executor_->plan_scratch();
+  const int64_t spare_bytes =
+      num_spare_blocks(config) * group.block_tokens * group.format.row_bytes;
   runner->plan_ = plan_kv_pool({.weight_bytes = model.weight_bytes(),
                                 .step = runner->executor_->memory(),
-                                .free_bytes = backend.free_memory_bytes(),
+                                .free_bytes = backend.free_memory_bytes() - spare_bytes,
                                 .block_bytes = group.block_bytes(),
                                 .block_tokens = group.block_tokens},
                                {.mem_fraction_static = config.mem_fraction_static.value_or(
@@ -67,7 +114,8 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
                                 .context_tokens = context,
                                 .context_required = config.context_length.has_value(),
                                 .max_slots = config.max_slots});
-  runner->executor_->set_kv(model::KvStorage::allocate(group, runner->plan_.num_blocks, backend));
+  runner->executor_->set_kv(model::KvStorage::allocate(group, runner->plan_.num_blocks, backend,
+                                                       num_spare_blocks(config)));
   runner->executor_->capture_graphs();
   runner->info_ = {.vocab_size = model.config().vocab_size,
                    .max_context_tokens = runner->plan_.max_context_tokens,
@@ -76,7 +124,9 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
                    .kv_groups = {{.name = group.name,
                                   .num_blocks = runner->plan_.num_blocks,
                                   .block_tokens = group.block_tokens,
-                                  .block_bytes = group.block_bytes()}}};
+                                  .block_bytes = group.block_bytes(),
+                                  .lookahead_tokens = config.drafter.num_steps > 0 ? 1 : 0}},
+                   .drafter = config.drafter};
   FATHOM_LOG(kInfo, "runner", "memory planned", {{"plan", runner->plan_.describe()}});
   runner->worker_ = std::thread([self = runner.get()] { self->work(); });
   if (runner->stream_->runs_ahead())

@@ -39,6 +39,10 @@ struct RunnerConfig {
   // Numbers of requests for which a step of decodes is captured as a graph, rising, none above max_slots. Empty =
   // steps are never captured.
   std::vector<int> graph_batch_sizes{};
+  // What the model's MTP layer proposes; num_steps 0: it is not used.
+  DrafterInfo drafter{};
+  // Accept drafts with this probability each, whatever the model says: for measurements with random weights only.
+  std::optional<float> simulated_agreement{};
 };
 
 class ModelRunner : public Runner {

@@ -81,8 +81,10 @@ void SlotTable::append_blocks(const core::BlockAppend& append, ops::Stream& stre
   state.num_blocks += num_blocks;
 }
 
-void SlotTable::advance(int32_t slot, int num_tokens) {
-  states_.at(static_cast<size_t>(slot)).length += num_tokens;
+void SlotTable::advance(int32_t slot, int num_tokens, bool goes_on) {
+  SlotState& state = states_.at(static_cast<size_t>(slot));
+  state.length += num_tokens;
+  state.goes_on = state.goes_on || goes_on;
 }
 
 void SlotTable::release(int32_t slot) {

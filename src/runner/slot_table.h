@@ -6,7 +6,7 @@
 //   slots.admit(admission, stream);
 //   slots.append_blocks(append, stream);
 //   ... step_inputs, forward, commit_tokens ...  stream.synchronize();
-//   slots.advance(slot, num_tokens);            // as commit_tokens did on the device
+//   slots.advance(slot, num_tokens, /*goes_on=*/true);   // as commit_tokens did on the device
 //   slots.release(slot);
 //
 // Deltas are enqueued from host memory that stays as it is until the step has been synchronised.
@@ -28,7 +28,8 @@ struct SlotTableConfig {
 // What the host knows of a running sequence.
 struct SlotState {
   bool active = false;
-  int32_t length = 0;      // rows in the cache
+  int32_t length = 0;      // rows in the cache; once it goes on with drafts, at least so many
+  bool goes_on = false;    // it has decoded or verified
   int32_t num_blocks = 0;  // in its block table
   std::vector<int32_t> prompt{};
   int32_t num_prompt_tokens = 0;  // of `prompt`; what follows was generated before a retraction
@@ -42,7 +43,7 @@ class SlotTable {
 
   void admit(const core::SlotAdmission& admission, ops::Stream& stream);
   void append_blocks(const core::BlockAppend& append, ops::Stream& stream);
-  void advance(int32_t slot, int num_tokens);
+  void advance(int32_t slot, int num_tokens, bool goes_on);
   void release(int32_t slot);
 
   const SlotState& operator[](int32_t slot) const { return states_.at(static_cast<size_t>(slot)); }

@@ -24,6 +24,13 @@ int num_blocks_for(int64_t tokens, int block_tokens) {
   return static_cast<int>((tokens + block_tokens - 1) / block_tokens);
 }
 
+// Rows of logits of a step of decodes, which is sampled at once, drafts included as far as that stays small.
+int64_t most_logit_rows(const StepExecutorConfig& config) {
+  constexpr int64_t kMostDraftRows = 256;
+  const int64_t verified = int64_t{config.max_slots} * (1 + config.drafter.max_drafts());
+  return std::max({kLogitRows, int64_t{config.max_slots}, std::min(verified, kMostDraftRows)});
+}
+
 // A query token can have a row for its successor in the prompt and one to choose.
 int max_rows(const StepExecutorConfig& config) { return 2 * config.max_batch_tokens; }
 
@@ -73,16 +80,16 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
       config_(config),
       stream_(stream),
       block_tokens_(model.kv_groups().at(0).block_tokens),
-      max_logit_rows_(
-          std::min<int64_t>(std::max<int64_t>(kLogitRows, config.max_slots), max_rows(config))),
-      workspace_(model.make_workspace({.max_batch_tokens = config.max_batch_tokens})),
-      slots_({.max_slots = config.max_slots,
-              .max_blocks = num_blocks_for(config.max_context_tokens, block_tokens_)},
-             model.backend()),
+      max_logit_rows_(std::min<int64_t>(most_logit_rows(config), max_rows(config))),
+      workspace_(model.make_workspace(
+          {.max_batch_tokens = std::max<int64_t>(
+               config.max_batch_tokens, max_draft_tokens(config.drafter, config.max_slots))})),
+      slots_({.max_slots = config.max_slots, .max_blocks = max_blocks()}, model.backend()),
       sampler_({.vocab_size = model.config().vocab_size,
                 .max_slots = config.max_slots,
                 .max_rows = max_rows(config),
-                .max_sampled_rows = static_cast<int>(max_logit_rows_)},
+                .max_sampled_rows = static_cast<int>(max_logit_rows_),
+                .max_path = config.drafter.num_steps},
                model.backend()),
       input_memory_(model.backend(), input_bytes(config), kNumFrames) {
   const ops::Backend& backend = model.backend();
@@ -95,6 +102,21 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
   tensor::Arena inputs = device_input_memory_.arena(), logits = logits_memory_.arena();
   carve_inputs(inputs);
   carve_logits(logits);
+  if (drafter().num_steps > 0)
+    drafter_.emplace(model,
+                     DrafterConfig{.shape = drafter(),
+                                   .simulated_agreement = config.simulated_agreement,
+                                   .max_slots = config.max_slots,
+                                   .max_batch_tokens = config.max_batch_tokens,
+                                   .max_blocks = max_blocks(),
+                                   .max_logit_rows = max_logit_rows_},
+                     slots_);
+}
+
+// Query tokens that are inert may reach beyond the context; the entries of the table there are never written to.
+int StepExecutor::max_blocks() const {
+  const int64_t beyond = drafter().num_steps == 0 ? 0 : 1 + drafter().max_drafts();
+  return num_blocks_for(config_.max_context_tokens + beyond, block_tokens_);
 }
 
 StepMemory StepExecutor::memory() const {
@@ -103,7 +125,8 @@ StepMemory StepExecutor::memory() const {
           .slots_bytes =
               slots_.num_bytes() + device_input_memory_.num_bytes() + input_memory_.num_bytes(),
           .sampler_bytes = sampler_.num_bytes(),
-          .scratch_bytes = stream_.scratch_bytes()};
+          .scratch_bytes = stream_.scratch_bytes(),
+          .drafter_bytes = drafter_ ? drafter_->num_bytes() : 0};
 }
 
 void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int frame_idx) {
@@ -117,10 +140,12 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
   frame.done = nullptr;
   apply_deltas(batch);
   if (!batch.slices.empty()) {
-    frame.layout =
-        lay_out_step(batch, slots_, block_tokens_, [this](int64_t num_tokens, int64_t kv_begin) {
+    frame.layout = lay_out_step(
+        batch, slots_, block_tokens_,
+        [this](int64_t num_tokens, int64_t kv_begin) {
           return model_.attention_form(num_tokens, kv_begin);
-        });
+        },
+        drafter());
     const StepLayout& layout = frame.layout;
     FATHOM_CHECK(
         layout.num_tokens() <= config_.max_batch_tokens && layout.num_slices() <= config_.max_slots,
@@ -129,8 +154,10 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
     check_penalties(batch);
     compute(batch, frame.layout, masks, frame_idx);
     frame.done = stream_.record();
-    for (const core::SequenceSlice& slice : batch.slices)
-      slots_.advance(slice.slot, slice.num_tokens);
+    for (const core::SequenceSlice& slice : batch.slices) {
+      const bool goes_on = slice.tokens.empty();
+      slots_.advance(slice.slot, goes_on ? 1 : slice.num_tokens, goes_on);
+    }
   }
   release_slots(batch);
 }
@@ -139,6 +166,17 @@ core::StepResult StepExecutor::collect(int frame_idx) {
   Frame& frame = frames_.at(static_cast<size_t>(frame_idx));
   const trace::Span span("runner", "collect");
   if (frame.done) frame.done->wait();
+  core::StepResult result = collect_rows(frame, frame_idx);
+  if (drafter_) collect_drafts(frame.layout, frame_idx, result);
+  // Until the step before was done the device worked on that one.
+  const Clock::time_point now = Clock::now();
+  result.seconds =
+      std::chrono::duration<double>(now - std::max(frame.enqueued, last_done_)).count();
+  last_done_ = now;
+  return result;
+}
+
+core::StepResult StepExecutor::collect_rows(Frame& frame, int frame_idx) {
   const StepLayout& layout = frame.layout;
   core::StepResult& result = frame.result;
   result.slices.resize(layout.order.size());
@@ -146,7 +184,8 @@ core::StepResult StepExecutor::collect(int frame_idx) {
     result.slices[static_cast<size_t>(layout.order[i])].slot = layout.slice_slot[i];
   for (size_t i = 0; i < layout.rows.size(); ++i) {
     const OutputRow& row = layout.rows[i];
-    if (row.slice_idx < 0) continue;  // padding
+    // Padding, and rows of which the drafter knows whether they came out.
+    if (row.slice_idx < 0 || row.sample.is_bound) continue;
     core::SliceResult& slice = result.slices[static_cast<size_t>(row.slice_idx)];
     if (!slice.error.empty()) continue;
     Result<core::SampledToken> token = sampler_.result(frame_idx, static_cast<int64_t>(i));
@@ -160,12 +199,26 @@ core::StepResult StepExecutor::collect(int frame_idx) {
       slice.tokens.push_back(std::move(*token));
     }
   }
-  // Until the step before was done the device worked on that one.
-  const Clock::time_point now = Clock::now();
-  result.seconds =
-      std::chrono::duration<double>(now - std::max(frame.enqueued, last_done_)).count();
-  last_done_ = now;
   return std::move(result);
+}
+
+void StepExecutor::collect_drafts(const StepLayout& layout, int frame_idx,
+                                  core::StepResult& result) {
+  for (size_t i = 0; i < layout.order.size(); ++i) {
+    core::SliceResult& slice = result.slices[static_cast<size_t>(layout.order[i])];
+    if (layout.num_levels > 0) slice.drafts = drafter_->drafts(frame_idx, i);
+    if (layout.num_wanted[i] == 0) continue;
+    const DraftOutcome outcome = drafter_->outcome(frame_idx, layout, i);
+    slice.num_verified_drafts = outcome.num_verified;
+    if (outcome.failed)
+      slice.error = sampler_.result(frame_idx, layout.first_row[i], outcome.first_position + 1)
+                        .error()
+                        .message;
+    for (const DraftOutcome::Token& token : outcome.tokens) {
+      slice.tokens.push_back(*sampler_.result(frame_idx, token.row));
+      slice.tokens.back().token = token.token;
+    }
+  }
 }
 
 void StepExecutor::release_slots(const core::Batch& batch) {
@@ -175,12 +228,12 @@ void StepExecutor::release_slots(const core::Batch& batch) {
   }
 }
 
-// The counts on the device do not hold the tokens that a slice verifies, so rows after the first would be
-// penalised wrongly.
+// The counts on the device do not hold tokens that are given with a slice, so rows after the first would be penalised
+// wrongly.
 void StepExecutor::check_penalties(const core::Batch& batch) const {
   for (const core::SequenceSlice& slice : batch.slices)
     FATHOM_CHECK(slice.outputs != core::Outputs::kAll || slice.num_tokens == 1 ||
-                     sampler_.penalty_row(slice.slot) < 0,
+                     slice.tokens.empty() || sampler_.penalty_row(slice.slot) < 0,
                  "slot " << slice.slot << " has penalties and samples " << slice.num_tokens
                          << " tokens in one slice, at most 1");
 }
@@ -189,6 +242,7 @@ void StepExecutor::apply_deltas(const core::Batch& batch) {
   for (const core::SlotAdmission& admission : batch.admissions) {
     slots_.admit(admission, stream_);
     sampler_.admit(admission, stream_);
+    if (drafter_) drafter_->admit(admission, stream_);
   }
   for (const core::BlockAppend& append : batch.block_appends) slots_.append_blocks(append, stream_);
 }
@@ -199,12 +253,14 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   if (graph_size > 0) pad_decode(layout, graph_size);
   stage_inputs(layout, {.frame = frame, .fixed_biases = graph_size > 0 ? kGraphBiases : 0});
   DecodeGraphs* graphs = graph_size > 0 ? &decode_graphs(graph_size) : nullptr;
+  model::ForwardBatch forward_batch;
   Tensor hidden;
   if (graphs != nullptr) {
     const trace::Span span("model", "replay");
     graphs->forward->replay(stream_);
   } else {
-    hidden = forward(layout);
+    forward_batch = prepare_forward(layout);
+    hidden = forward(forward_batch);
   }
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
   const trace::Span span("sampling", "sample");
@@ -212,15 +268,15 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     sampling_graph(layout, sampler_.send_masks(stream_), *graphs).replay(stream_);
   } else {
     sample_rows(layout, hidden);
-    commit();
+    commit(layout, forward_batch, hidden);
   }
   sampler_.fetch(stream_);
+  if (drafter_) drafter_->fetch(stream_);
 }
 
-Tensor StepExecutor::forward(const StepLayout& layout) {
-  const model::ForwardBatch batch = prepare_forward(layout);
+Tensor StepExecutor::forward(const model::ForwardBatch& batch) {
   trace::Span span("model", "forward");
-  span.arg("tokens", layout.num_tokens());
+  span.arg("tokens", batch.num_tokens());
   return model_.forward(batch, *kv_, workspace_, stream_);
 }
 
@@ -279,6 +335,7 @@ void StepExecutor::stage_inputs(const StepLayout& layout, const sampling::StepSh
   }
   input_memory_.upload(stream_);
   sampler_.begin_step(sample_rows, shape, stream_);
+  if (drafter_) drafter_->stage(layout, shape.frame, stream_);
 }
 
 model::ForwardBatch StepExecutor::prepare_forward(const StepLayout& layout) {
@@ -302,6 +359,7 @@ model::ForwardBatch StepExecutor::prepare_forward(const StepLayout& layout) {
                     .kv_len = inputs.kv_len,
                     .tables = inputs.tables},
                    stream_);
+  if (drafter_) drafter_->complete_inputs(draft_step(layout), sampler_, stream_);
   model::ForwardBatch batch;
   batch.token_ids = inputs.token_ids;
   batch.positions = inputs.positions;
@@ -339,7 +397,31 @@ void StepExecutor::sample_rows(const StepLayout& layout, const Tensor& hidden) {
   }
 }
 
-void StepExecutor::commit() {
+DraftStep StepExecutor::draft_step(const StepLayout& layout) const {
+  const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
+  return {.layout = layout,
+          .slice_slot = inputs_.slice_slot.device,
+          .query_start = inputs_.query_start.device,
+          .row_tokens = inputs_.row_tokens.device,
+          .penalty_row = inputs_.penalty_row.device,
+          .token_ids = device_inputs_.token_ids.slice(0, 0, tokens),
+          .positions = device_inputs_.positions.slice(0, 0, tokens),
+          .kv_slots = device_inputs_.kv_slots.slice(0, 0, tokens),
+          .kv_len = device_inputs_.kv_len.slice(0, 0, slices),
+          .tables = device_inputs_.tables.slice(0, 0, slices),
+          .tree_mask = layout.tree_mask.empty() ? Tensor() : inputs_.tree_mask.device};
+}
+
+void StepExecutor::commit(const StepLayout& layout, const model::ForwardBatch& batch,
+                          const Tensor& hidden) {
+  if (drafter_) {
+    const DraftStep step = draft_step(layout);
+    drafter_->accept(step, sampler_, stream_);
+    return drafter_->propose(
+        step,
+        {.batch = batch, .hidden = hidden, .logits = logits_, .kv = *kv_, .workspace = workspace_},
+        stream_);
+  }
   ops::commit_tokens({.last_token = slots_.last_token(),
                       .length = slots_.length(),
                       .slice_slot = inputs_.slice_slot.device,

@@ -27,6 +27,7 @@
 #include "core/batch.h"
 #include "model/model.h"
 #include "ops/staged_buffer.h"
+#include "runner/drafter.h"
 #include "runner/mask_mailbox.h"
 #include "runner/slot_table.h"
 #include "runner/step_layout.h"
@@ -40,6 +41,8 @@ struct StepExecutorConfig {
   int64_t max_context_tokens = 0;
   // Numbers of sequences for which a step of decodes is captured, rising; none above max_slots.
   std::vector<int> graph_batch_sizes{};
+  DrafterInfo drafter{};
+  std::optional<float> simulated_agreement{};  // drafter.h
 };
 
 // Device memory of a step, in parts.
@@ -49,8 +52,10 @@ struct StepMemory {
   int64_t slots_bytes = 0;      // block tables, step inputs
   int64_t sampler_bytes = 0;    // penalty counts, parameters, results
   int64_t scratch_bytes = 0;    // the operators'
+  int64_t drafter_bytes = 0;    // drafts, and what they are made in
   int64_t total_bytes() const {
-    return workspace_bytes + logits_bytes + slots_bytes + sampler_bytes + scratch_bytes;
+    return workspace_bytes + logits_bytes + slots_bytes + sampler_bytes + scratch_bytes +
+           drafter_bytes;
   }
 };
 
@@ -109,17 +114,24 @@ class StepExecutor {
   void carve_logits(tensor::Arena& arena);
   void apply_deltas(const core::Batch& batch);
   void check_penalties(const core::Batch& batch) const;
+  const DrafterInfo& drafter() const { return config_.drafter; }
+  int max_blocks() const;
   void compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks, int frame);
   // Waits for the masks; returned to keep them until the rows are sampled.
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
                                             MaskMailbox& masks);
   void stage_inputs(const StepLayout& layout, const sampling::StepShape& shape);
   // act[tokens, hidden_size]
-  tensor::Tensor forward(const StepLayout& layout);
+  tensor::Tensor forward(const model::ForwardBatch& batch);
   model::ForwardBatch prepare_forward(const StepLayout& layout);
   void sample_rows(const StepLayout& layout, const tensor::Tensor& hidden);
   tensor::Tensor compute_logits(int64_t begin, int64_t end, const tensor::Tensor& hidden);
-  void commit();
+  // The tokens become the slots'; with a drafter its rows and drafts follow.
+  void commit(const StepLayout& layout, const model::ForwardBatch& batch,
+              const tensor::Tensor& hidden);
+  DraftStep draft_step(const StepLayout& layout) const;
+  core::StepResult collect_rows(Frame& frame, int frame_idx);
+  void collect_drafts(const StepLayout& layout, int frame_idx, core::StepResult& result);
   void release_slots(const core::Batch& batch);
   void measure(const core::Batch& batch, const AttentionFormOf& form_of);
   // As many sequences of so many query tokens (or what the context holds) as fit a step of `tokens`.
@@ -141,6 +153,7 @@ class StepExecutor {
   model::Workspace workspace_;
   SlotTable slots_;
   sampling::Sampler sampler_;
+  std::optional<Drafter> drafter_;
   ops::StagedBuffer input_memory_;
   Inputs inputs_;
   ops::DeviceBuffer device_input_memory_;

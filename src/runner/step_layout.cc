@@ -15,21 +15,45 @@ using model::AttentionForm;
 
 using ops::kMaxTreeTokens;
 
-void check_slice(const SequenceSlice& slice, const SlotState& state, int block_tokens) {
+void check_given(const SequenceSlice& slice, const DrafterInfo& drafter) {
   const auto size = static_cast<size_t>(slice.num_tokens);
-  FATHOM_CHECK(state.active, "slice of slot " << slice.slot << ", which is free");
-  FATHOM_CHECK(slice.num_tokens >= 1 &&
-                   (slice.tokens.empty() ? slice.num_tokens == 1 : slice.tokens.size() == size),
-               slice.num_tokens << " query tokens, " << slice.tokens.size() << " given");
-  FATHOM_CHECK(slice.num_drafts_to_propose == 0, slice.num_drafts_to_propose
-                                                     << " drafts of slot " << slice.slot
-                                                     << " wanted, there is no drafter");
   FATHOM_CHECK(slice.relative_positions.empty() || slice.relative_positions.size() == size,
                slice.relative_positions.size() << " positions for " << size << " query tokens");
   FATHOM_CHECK(slice.tree_mask.empty() ||
                    (slice.tree_mask.size() == size && slice.num_tokens <= kMaxTreeTokens),
                slice.tree_mask.size() << " masks for " << size << " query tokens, at most 64");
-  FATHOM_CHECK(state.length + slice.num_tokens <= state.num_blocks * block_tokens,
+  FATHOM_CHECK(
+      (slice.tree_mask.empty() && slice.relative_positions.empty()) || drafter.num_steps == 0,
+      "a tree of given tokens with a drafter, which has trees of its own");
+}
+
+void check_drafts(const SequenceSlice& slice, const DrafterInfo& drafter) {
+  FATHOM_CHECK(slice.num_drafts_to_propose <= drafter.max_drafts(),
+               slice.num_drafts_to_propose
+                   << " drafts of slot " << slice.slot << " wanted, "
+                   << (drafter.num_steps == 0 ? "there is no drafter" : "more than the drafter's"));
+  FATHOM_CHECK(slice.kind() != core::SliceKind::kVerify ||
+                   (slice.num_tokens <= 1 + drafter.max_drafts() && slice.outputs == Outputs::kAll),
+               "a slice of slot " << slice.slot << " verifies " << slice.num_tokens - 1
+                                  << " drafts, at most " << drafter.max_drafts()
+                                  << ", all with outputs");
+}
+
+void check_slice(const SequenceSlice& slice, const SlotState& state, int block_tokens,
+                 const DrafterInfo& drafter) {
+  const auto size = static_cast<size_t>(slice.num_tokens);
+  FATHOM_CHECK(state.active, "slice of slot " << slice.slot << ", which is free");
+  const bool may_verify = drafter.num_steps > 0;
+  FATHOM_CHECK(slice.num_tokens >= 1 && (slice.tokens.empty() ? slice.num_tokens == 1 || may_verify
+                                                              : slice.tokens.size() == size),
+               slice.num_tokens << " query tokens, " << slice.tokens.size() << " given");
+  check_given(slice, drafter);
+  check_drafts(slice, drafter);
+  const bool goes_on = slice.tokens.empty();
+  FATHOM_CHECK(drafter.num_steps == 0 || goes_on || !state.goes_on,
+               "slot " << slice.slot << " gets given tokens after it went on by itself");
+  FATHOM_CHECK((drafter.num_steps > 0 && goes_on) ||
+                   state.length + slice.num_tokens <= state.num_blocks * block_tokens,
                "slot " << slice.slot << " grows to " << state.length + slice.num_tokens
                        << " rows in " << state.num_blocks << " blocks");
 }
@@ -48,15 +72,20 @@ uint64_t mask_of(const SequenceSlice& slice, int token) {
 
 class Builder {
  public:
-  Builder(const core::Batch& batch, const SlotTable& slots) : batch_(batch), slots_(slots) {
-    masked_ = std::any_of(batch.slices.begin(), batch.slices.end(),
-                          [](const SequenceSlice& slice) { return !slice.tree_mask.empty(); });
+  Builder(const core::Batch& batch, const SlotTable& slots, const DrafterInfo& drafter)
+      : batch_(batch), slots_(slots), has_drafter_(drafter.num_steps > 0) {
+    masked_ =
+        std::any_of(batch.slices.begin(), batch.slices.end(), [&](const SequenceSlice& slice) {
+          return !slice.tree_mask.empty() ||
+                 (slice.kind() == core::SliceKind::kVerify && drafter.top_k > 1);
+        });
     layout_.query_start.push_back(0);
   }
 
   bool is_absorbed(const SequenceSlice& slice, const AttentionFormOf& form_of) const {
     // Verified tokens are computed as decodes are, so that a verified token is the one a decode would give.
-    const bool is_verified = slice.outputs == Outputs::kAll && slice.num_tokens <= kMaxTreeTokens;
+    const bool is_verified = slice.tokens.empty() ||
+                             (slice.outputs == Outputs::kAll && slice.num_tokens <= kMaxTreeTokens);
     return form_of(is_verified ? 1 : slice.num_tokens, slots_[slice.slot].length) ==
            AttentionForm::kAbsorbed;
   }
@@ -77,6 +106,7 @@ class Builder {
     layout_.order.push_back(slice_idx);
     layout_.slice_slot.push_back(slice.slot);
     layout_.commit_row.push_back(-1);
+    const auto first_row = static_cast<int32_t>(layout_.rows.size());
     for (int i = 0; i < slice.num_tokens; ++i) {
       layout_.given_token.push_back(slice.tokens.empty() ? -1
                                                          : slice.tokens[static_cast<size_t>(i)]);
@@ -85,16 +115,33 @@ class Builder {
       add_rows(slice_idx, i, begin + i);
     }
     layout_.query_start.push_back(begin + slice.num_tokens);
+    if (has_drafter_) add_drafts(slice, first_row);
   }
 
   StepLayout take() { return std::move(layout_); }
 
  private:
+  void add_drafts(const SequenceSlice& slice, int32_t first_row) {
+    const bool goes_on = slice.tokens.empty();
+    layout_.num_wanted.push_back(goes_on ? slice.num_tokens : 0);
+    layout_.first_row.push_back(goes_on ? first_row : layout_.commit_row.back());
+    layout_.num_asked.push_back(slice.num_drafts_to_propose);
+    const SlotState& state = slots_[slice.slot];
+    for (int i = 1; i <= slice.num_tokens; ++i) {
+      const auto next = static_cast<size_t>(state.length + i);
+      const bool is_known = !goes_on && next < state.prompt.size();
+      layout_.next_given.push_back(is_known ? state.prompt[next] : -1);
+    }
+  }
+
   void add_rows(int32_t slice_idx, int query_idx, int32_t token_idx) {
     const SequenceSlice& slice = batch_.slices[static_cast<size_t>(slice_idx)];
     const SlotState& state = slots_[slice.slot];
-    const int32_t position = state.length + relative_of(slice, query_idx) + 1;
-    if (state.return_prompt_logprobs && position < state.num_prompt_tokens)
+    // With a drafter the host knows no lengths of slots that go on, and no depths of drafts: it has lower bounds.
+    const bool goes_on = has_drafter_ && slice.tokens.empty();
+    const int32_t relative = goes_on ? std::min(query_idx, 1) : relative_of(slice, query_idx);
+    const int32_t position = state.length + relative + 1;
+    if (!goes_on && state.return_prompt_logprobs && position < state.num_prompt_tokens)
       layout_.rows.push_back({.sample = {.slot = slice.slot,
                                          .position = position,
                                          .forced = state.prompt[static_cast<size_t>(position)]},
@@ -103,13 +150,16 @@ class Builder {
     const bool is_last = query_idx + 1 == slice.num_tokens;
     if (slice.outputs == Outputs::kNone || (slice.outputs == Outputs::kLast && !is_last)) return;
     if (is_last) layout_.commit_row.back() = static_cast<int32_t>(layout_.rows.size());
-    layout_.rows.push_back({.sample = {.slot = slice.slot, .position = position},
-                            .token_idx = token_idx,
-                            .slice_idx = slice_idx});
+    layout_.rows.push_back(
+        {.sample = {.slot = slice.slot, .position = position, .is_bound = goes_on},
+         .token_idx = token_idx,
+         .slice_idx = slice_idx,
+         .draft = goes_on ? query_idx - 1 : -1});
   }
 
   const core::Batch& batch_;
   const SlotTable& slots_;
+  const bool has_drafter_;
   bool masked_ = false;
   StepLayout layout_;
 };
@@ -117,12 +167,12 @@ class Builder {
 }  // namespace
 
 StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int block_tokens,
-                        const AttentionFormOf& form_of) {
-  Builder builder(batch, slots);
+                        const AttentionFormOf& form_of, const DrafterInfo& drafter) {
+  Builder builder(batch, slots, drafter);
   std::vector<int32_t> expanded;
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const SequenceSlice& slice = batch.slices[i];
-    check_slice(slice, slots[slice.slot], block_tokens);
+    check_slice(slice, slots[slice.slot], block_tokens, drafter);
     if (builder.is_absorbed(slice, form_of)) {
       builder.add(static_cast<int32_t>(i), true);
     } else {
@@ -130,7 +180,12 @@ StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int bl
     }
   }
   for (int32_t slice_idx : expanded) builder.add(slice_idx, false);
-  return builder.take();
+  StepLayout layout = builder.take();
+  // A chain is as deep as anybody asks; a tree is always drafted whole, or not at all.
+  for (const int32_t asked : layout.num_asked)
+    layout.num_levels =
+        std::max(layout.num_levels, asked > 0 && drafter.top_k > 1 ? drafter.num_steps : asked);
+  return layout;
 }
 
 bool is_plain_decode(const StepLayout& layout) {

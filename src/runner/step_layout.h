@@ -12,6 +12,7 @@
 
 #include "core/batch.h"
 #include "model/model.h"
+#include "runner/runner.h"
 #include "runner/slot_table.h"
 #include "sampling/sampler.h"
 
@@ -22,6 +23,7 @@ struct OutputRow {
   sampling::SampleRow sample{};
   int32_t token_idx = 0;  // query token of the batch, in layout order
   int32_t slice_idx = 0;  // index in Batch::slices
+  int32_t draft = -1;     // whose row it is in a verify slice; -1 = none's
 };
 
 struct StepLayout {
@@ -30,14 +32,21 @@ struct StepLayout {
   std::vector<int32_t> slice_slot;   // -1 = padding
   std::vector<int32_t> query_start;  // one more: prefix sums of query tokens
   std::vector<int32_t> commit_row;   // row whose token the slot keeps, -1 = none
+  // The same, where there is a drafter (ops/verify.h).
+  std::vector<int32_t> num_wanted;  // 0 = tokens are given
+  std::vector<int32_t> first_row;
+  std::vector<int32_t> num_asked;  // drafts
   // Per query token.
   std::vector<int32_t> given_token;  // -1 = the slot's last token
   std::vector<int32_t> relative;
   std::vector<uint64_t> tree_mask;  // empty = every slice is causal
+  std::vector<int32_t>
+      next_given;  // with a drafter: the token after a given one; -1 = what the slot samples
 
   int64_t num_absorbed_sequences = 0, num_absorbed_tokens = 0;
   std::vector<model::ExpandedSequence> expanded;
   std::vector<OutputRow> rows;
+  int num_levels = 0;  // of drafting
 
   int64_t num_slices() const { return static_cast<int64_t>(slice_slot.size()); }
   int64_t num_tokens() const { return static_cast<int64_t>(given_token.size()); }
@@ -47,9 +56,10 @@ struct StepLayout {
 // are absorbed like decodes.
 using AttentionFormOf = std::function<model::AttentionForm(int64_t num_tokens, int64_t kv_begin)>;
 
-// REQUIRES: every slice's slot is active and has blocks for its tokens (checked).
+// REQUIRES: every slice's slot is active and has blocks for its tokens (checked). With a drafter the lengths of slots
+// that go on are known to the device alone; those of a prompt's slices are checked.
 StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int block_tokens,
-                        const AttentionFormOf& form_of);
+                        const AttentionFormOf& form_of, const DrafterInfo& drafter = {});
 
 // Whether every sequence has one absorbed query token with one row of logits that chooses a token: what a step of
 // decodes looks like, and all of its shape is the number of sequences.

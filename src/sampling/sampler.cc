@@ -23,7 +23,7 @@ bool has_penalties(const core::SamplingParams& params) {
 
 int64_t parameter_bytes(int64_t rows, int64_t biases) {
   using Staged = ops::StagedBuffer;
-  return 11 * Staged::array_bytes<int32_t>(rows) + Staged::array_bytes<uint64_t>(rows) +
+  return 13 * Staged::array_bytes<int32_t>(rows) + Staged::array_bytes<uint64_t>(rows) +
          Staged::array_bytes<int32_t>(rows + 1) + 2 * Staged::array_bytes<int32_t>(biases);
 }
 
@@ -59,13 +59,20 @@ Sampler::Sampler(const SamplerConfig& config, const ops::Backend& backend)
                        std::to_string(backend.free_memory_bytes()) +
                        " free: lower the number of running requests");
   counts_memory_ = std::move(*counts);
+  const int64_t path_bytes =
+      int64_t{config.max_rows} * config.max_path * static_cast<int64_t>(sizeof(int32_t));
+  std::optional<ops::DeviceBuffer> paths = ops::DeviceBuffer::allocate(backend, path_bytes);
+  if (!paths)
+    throw StartupError("the drafts of a step need " + std::to_string(path_bytes) + " bytes on " +
+                       std::string(backend.device) + ", there is no room for them");
+  path_memory_ = std::move(*paths);
   for (int32_t row = config.max_slots - 1; row >= 0; --row) free_penalty_rows_.push_back(row);
   lay_out(1, 0);
 }
 
 int64_t Sampler::num_bytes() const {
   return counts_memory_.num_bytes() + parameter_memory_.num_bytes() + result_memory_.num_bytes() +
-         mask_memory_.num_bytes();
+         mask_memory_.num_bytes() + path_memory_.num_bytes();
 }
 
 Tensor Sampler::counts() const {
@@ -129,8 +136,9 @@ void Sampler::lay_out(int64_t rows, int64_t biases) {
        {&parameters_.temperature, &parameters_.top_p, &parameters_.min_p, &parameters_.repetition,
         &parameters_.frequency, &parameters_.presence})
     *array = parameter_memory_.add<float>({rows});
-  for (Array<int32_t>* array : {&parameters_.top_k, &parameters_.position, &parameters_.penalty_row,
-                                &parameters_.num_top, &parameters_.forced})
+  for (Array<int32_t>* array :
+       {&parameters_.top_k, &parameters_.position, &parameters_.penalty_row, &parameters_.num_top,
+        &parameters_.forced, &parameters_.ban_start, &parameters_.ban_until})
     *array = parameter_memory_.add<int32_t>({rows});
   parameters_.seed = parameter_memory_.add<uint64_t>({rows});
   parameters_.bias_start = parameter_memory_.add<int32_t>({rows + 1});
@@ -198,6 +206,7 @@ void Sampler::fill_row(size_t row_idx, const SampleRow& row) {
   parameters_.num_top.host[row_idx] = params.num_top_logprobs;
   parameters_.forced.host[row_idx] = row.forced;
   parameters_.seed.host[row_idx] = slot.seed;
+  parameters_.ban_until.host[row_idx] = slot.num_prompt_tokens + params.min_new_tokens;
 }
 
 void Sampler::fill_biases(std::span<const SampleRow> rows) {
@@ -208,15 +217,30 @@ void Sampler::fill_biases(std::span<const SampleRow> rows) {
     ++count;
   };
   for (size_t i = 0; i < rows.size(); ++i) {
-    parameters_.bias_start.host[i] = static_cast<int32_t>(count);
+    parameters_.bias_start.host[i] = parameters_.ban_start.host[i] = static_cast<int32_t>(count);
     if (rows[i].slot < 0) continue;
     const Slot& slot = slot_of(rows[i]);
     if (rows[i].forced < 0)
       for (const auto& [token, bias] : slot.params.logit_bias) add(token, bias);
+    parameters_.ban_start.host[i] = static_cast<int32_t>(count);
     if (bans_stops(rows[i]))
       for (int32_t token : slot.stop_token_ids) add(token, -std::numeric_limits<float>::infinity());
   }
   parameters_.bias_start.host[rows.size()] = static_cast<int32_t>(count);
+}
+
+Tensor Sampler::paths(int64_t rows) const {
+  if (config_.max_path == 0) return {};
+  return Tensor::contiguous(path_memory_.data(), DType::kI32, {rows, config_.max_path});
+}
+
+DeviceRows Sampler::device_rows() const {
+  return {.position = parameters_.position.device,
+          .ban_start = parameters_.ban_start.device,
+          .ban_until = parameters_.ban_until.device,
+          .bias_start = parameters_.bias_start.device,
+          .bias_values = parameters_.bias_values.device,
+          .paths = paths(parameters_.position.device.dim(0))};
 }
 
 void Sampler::set_mask(int64_t row, std::span<const uint64_t> words) {
@@ -293,7 +317,8 @@ void Sampler::sample_rows(int64_t first_row, const Tensor& logits, const Tensor&
                .logprobs = rows(out.logprobs),
                .top_ids = rows(out.top_ids),
                .top_logprobs = rows(out.top_logprobs),
-               .failed = rows(out.failed)},
+               .failed = rows(out.failed),
+               .paths = config_.max_path == 0 ? Tensor() : paths(end).slice(0, first_row, end)},
               stream);
 }
 
@@ -301,11 +326,13 @@ void Sampler::fetch(ops::Stream& stream) {
   if (!frames_[static_cast<size_t>(frame_)].rows.empty()) result_memory_.download(stream);
 }
 
-Result<core::SampledToken> Sampler::result(int frame, int64_t row) const {
+Result<core::SampledToken> Sampler::result(int frame, int64_t row,
+                                           std::optional<int32_t> position) const {
   const size_t index = static_cast<size_t>(row);
   const Results& results = frames_.at(static_cast<size_t>(frame)).results;
   const RowInfo& info = frames_.at(static_cast<size_t>(frame)).rows.at(index);
-  const std::string where = " for token " + std::to_string(info.position) + " of the sequence";
+  const std::string where =
+      " for token " + std::to_string(position.value_or(info.position)) + " of the sequence";
   if (results.failed.host[index] == 1)
     return Error{ErrorCode::kNumeric, "the logits" + where + " are not finite"};
   if (results.failed.host[index] != 0)

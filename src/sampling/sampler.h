@@ -22,6 +22,7 @@
 // has been fetched.
 
 #include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,13 +39,15 @@ struct SamplerConfig {
   int max_rows = 0;           // of one step
   int max_sampled_rows = 64;  // of one sample(); their masks have room
   int max_top_logprobs = 20;
+  int max_path = 0;  // drafts on the way to a row; 0 = nothing drafts
 };
 
 // One row of logits.
 struct SampleRow {
-  int32_t slot = -1;     // -1 = padding: whatever comes out, nobody reads it
-  int32_t position = 0;  // number of tokens before the one sampled; the counter of the draw
-  int32_t forced = -1;   // >= 0: report this token's log-probability instead of choosing
+  int32_t slot = -1;      // -1 = padding: whatever comes out, nobody reads it
+  int32_t position = 0;   // number of tokens before the one sampled; the counter of the draw
+  int32_t forced = -1;    // >= 0: report this token's log-probability instead of choosing
+  bool is_bound = false;  // `position` is the lowest it can be; ops::draft_rows writes the true one
 };
 
 // How a step's arrays lie.
@@ -52,6 +55,11 @@ struct StepShape {
   int frame = 0;
   // Room for so many biases and bans whatever the rows need; 0 = what they need.
   int64_t fixed_biases = 0;
+};
+
+// A step's rows as ops::draft_rows completes them.
+struct DeviceRows {
+  tensor::Tensor position, ban_start, ban_until, bias_start, bias_values, paths;
 };
 
 class Sampler {
@@ -72,6 +80,8 @@ class Sampler {
 
   // Sends the parameters of a step. REQUIRES: the step before in this frame has been done.
   void begin_step(std::span<const SampleRow> rows, const StepShape& shape, ops::Stream& stream);
+  // Where the parameters of the step that began last lie. REQUIRES: max_path > 0, the step has rows.
+  DeviceRows device_rows() const;
   // Biases and bans that the rows have together.
   int64_t num_biases(std::span<const SampleRow> rows) const;
   // Changes when a step needed more room than any before: what was captured with the old addresses is void.
@@ -89,7 +99,9 @@ class Sampler {
   tensor::Tensor tokens() const { return results().tokens.device; }
   // Enqueues the copy of the results; synchronize, then read them with result().
   void fetch(ops::Stream& stream);
-  Result<core::SampledToken> result(int frame, int64_t row) const;
+  // position: what the row's turned out to be, where it was a bound.
+  Result<core::SampledToken> result(int frame, int64_t row,
+                                    std::optional<int32_t> position = {}) const;
 
   // Device memory, for the memory plan.
   int64_t num_bytes() const;
@@ -106,7 +118,7 @@ class Sampler {
   using Array = ops::StagedBuffer::Array<T>;
   struct Parameters {
     Array<float> temperature, top_p, min_p, repetition, frequency, presence;
-    Array<int32_t> top_k, position, penalty_row, num_top, forced;
+    Array<int32_t> top_k, position, penalty_row, num_top, forced, ban_start, ban_until;
     Array<uint64_t> seed;
     Array<int32_t> bias_start, bias_ids;
     Array<float> bias_values;
@@ -132,6 +144,8 @@ class Sampler {
   void lay_out(int64_t rows, int64_t biases);
   void fill_row(size_t row_idx, const SampleRow& row);
   void fill_biases(std::span<const SampleRow> rows);
+  // i32[rows of the step, max_path]; null when nothing drafts.
+  tensor::Tensor paths(int64_t rows) const;
   // u64[end - first_row, words of a row] on the device; null when no row has a mask.
   tensor::Tensor send_masks(int64_t first_row, int64_t end, ops::Stream& stream);
   void sample_rows(int64_t first_row, const tensor::Tensor& logits, const tensor::Tensor& mask,
@@ -141,7 +155,7 @@ class Sampler {
   SamplerConfig config_;
   const ops::Backend& backend_;
   std::vector<Slot> slots_;
-  ops::DeviceBuffer counts_memory_;
+  ops::DeviceBuffer counts_memory_, path_memory_;
   std::vector<int32_t> free_penalty_rows_;
   std::vector<int32_t> staged_counts_;  // one row on its way to the device
   ops::StagedBuffer parameter_memory_, result_memory_, mask_memory_;

@@ -90,9 +90,12 @@ class ErrorTest(CommandLineTest):
         self.assertIn("--speculative-algorithm", self.refused(2, *generate, "--speculative-algorithm", "NGRAM"))
         self.assertIn("--speculative-adaptive",
                       self.refused(2, "bench", "one-batch", "--model-path", DEMO, "--speculative-adaptive"))
-        # The model's runner does not draft.
-        for command in (nextn, ["bench", "one-batch", "--model-path", DEMO, "--speculative-algorithm", "EAGLE"]):
-            self.assertIn("the model's has no drafter yet", self.refused(1, *command))
+        tree = [*nextn, "--speculative-num-steps", 2, "--speculative-eagle-topk", 2]
+        self.assertIn("--simulate-accept-length needs --speculative-eagle-topk 1, is 2",
+                      self.refused(1, *tree, "--simulate-accept-length", 2))
+        self.assertIn("looks at more than 64 nodes",
+                      self.refused(1, *nextn, "--speculative-num-steps", 9, "--speculative-eagle-topk", 9,
+                                   "--speculative-num-draft-tokens", 16))
 
     def test_speculation_needs_a_draft_layer(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -35,7 +35,7 @@ class StepLayoutTest : public ::testing::Test {
         *stream_);
     slots_.append_blocks({.slot = slot, .kv_group = 0, .block_ids = std::vector<int32_t>(20, slot)},
                          *stream_);
-    slots_.advance(slot, length);
+    slots_.advance(slot, length, /*goes_on=*/false);
   }
   StepLayout lay_out(const core::Batch& batch) {
     return lay_out_step(batch, slots_, kBlockTokens, form_of);

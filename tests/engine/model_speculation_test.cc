@@ -1,0 +1,255 @@
+// Speculation with a model: whatever the drafter proposes and however steps are cut, a request gets the tokens that it
+// gets from plain decoding. The model, the demo checkpoint with its MTP layer, has one attention form, so with a chain
+// log-probabilities are the same bits. In a tree a row and those above it do not lie side by side while they are
+// verified, which moves sums by their rounding.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "base/failpoint.h"
+#include "engine/step_loop.h"
+#include "tests/engine/sim_scenario.h"
+#include "tests/engine/toy_constraint.h"
+#include "tests/runner/demo_model.h"
+
+namespace fathom::engine {
+namespace {
+
+using fathom::testing::kDemoEos;
+using fathom::testing::kNumThreads;
+using fathom::testing::kThreadSanitizer;
+using runner::DrafterInfo;
+using runner::ModelRunner;
+using testing::Recorder;
+
+using Tokens = std::vector<int32_t>;
+
+constexpr int kNumKinds = 8;
+constexpr int kNumRequests = kThreadSanitizer ? 4 : 2 * kNumKinds;
+
+const model::Model& absorbed_demo_model() {
+  if (std::getenv("FATHOM_TEST_DEVICE") != nullptr) return fathom::testing::fast_demo_model();
+  static const std::unique_ptr<model::Model> model = fathom::testing::load_demo(
+      cpu::fast_backend(), {.dequantize = true,
+                            .weight_dtype = tensor::DType::kF32,
+                            .attention_form = model::AttentionForm::kAbsorbed});
+  return *model;
+}
+
+DrafterInfo chain(int num_steps) {
+  return {.num_steps = num_steps, .top_k = 1, .num_draft_tokens = num_steps + 1};
+}
+
+std::unique_ptr<ModelRunner> make_runner(const DrafterInfo& drafter,
+                                         std::vector<int> graph_batch_sizes = {}) {
+  return ModelRunner::create(absorbed_demo_model(),
+                             {.max_slots = 8,
+                              .max_batch_tokens = 256,
+                              .context_length = 512,
+                              .max_total_tokens = 64 * 64,
+                              .num_threads = kNumThreads,
+                              .graph_batch_sizes = std::move(graph_batch_sizes),
+                              .drafter = drafter});
+}
+
+// Every second one is a problem that the model answers as its drafter expects; the others are strings of tokens.
+Tokens prompt_of(int number, std::mt19937_64& random) {
+  static const std::vector<fathom::testing::GoldenPrompt> golden = fathom::testing::load_golden();
+  if (number % 2 == 0) return golden[static_cast<size_t>(number / 2) % golden.size()].prompt_ids;
+  const Tokens& text = golden[2].prompt_ids;
+  const size_t shared = std::vector<size_t>{0, 20, 64, 70, 128}[random() % 5];
+  Tokens prompt;
+  for (size_t i = 0; i < shared; ++i) prompt.push_back(text[i % text.size()]);
+  for (size_t i = 0; i < 1 + random() % 40; ++i)
+    prompt.push_back(static_cast<int32_t>(3 + random() % 2000));
+  return prompt;
+}
+
+void choose_kind(int kind, core::Request& request) {
+  core::SamplingParams& params = request.sampling;
+  params.temperature = kind < 2 ? 0.0f : 0.7f;
+  switch (kind) {
+    case 1:
+      params.num_top_logprobs = 5;
+      params.return_prompt_logprobs = true;
+      break;
+    case 3:
+      params.repetition_penalty = 1.2f;
+      params.frequency_penalty = 0.5f;
+      params.presence_penalty = 0.3f;
+      break;
+    case 4:
+      request.constraint = std::make_shared<testing::ToyConstraint>(testing::ToyConstraint::Rule{
+          .vocab_size = 2048, .divisor = 3, .min_tokens = 9, .eos_token_ids = {kDemoEos}});
+      break;
+    case 5:
+      params.min_new_tokens = 7;
+      for (int32_t id = 0; id < 2048; id += 3) params.stop_token_ids.push_back(id);
+      break;
+    case 6:
+      params.logit_bias = {{17, 4.0f}, {300, 3.5f}, {5, -100.0f}};
+      params.top_p = 0.9f;
+      break;
+    case 7:
+      params.temperature = 0;
+      params.repetition_penalty = 1.3f;
+      params.min_new_tokens = 5;
+      break;
+    default:
+      break;
+  }
+}
+
+core::Request request_of(int number) {
+  std::mt19937_64 random(static_cast<uint64_t>(number) + 1);
+  core::Request request{.id = number, .prompt = prompt_of(number, random)};
+  request.sampling.max_new_tokens = 1 + static_cast<int>(random() % 40);
+  request.sampling.return_logprobs = true;
+  request.sampling.seed = random();
+  choose_kind(number / 2 % kNumKinds, request);
+  return request;
+}
+
+struct Answers {
+  std::map<int, core::RequestOutput> outputs{};
+  core::SpeculationCounts speculation{};
+  StepLoopStats stats{};
+};
+
+Answers run(ModelRunner& runner, StepLoopConfig config, bool retract = false) {
+  config.eos_token_ids = {kDemoEos};
+  config.speculation.enabled = runner.info().drafter.num_steps > 0;
+  StepLoop loop(runner, config);
+  Recorder recorder(loop);
+  for (int number = 0; number < kNumRequests; ++number) {
+    const Status added = loop.add(request_of(number));
+    EXPECT_TRUE(added) << added.error().message;
+  }
+  for (int step = 1; recorder.step(); ++step) {
+    EXPECT_EQ(loop.check_integrity(), "");
+    if (retract && step % 3 == 0) arm_failpoint("scheduler.retract", 1);
+  }
+  disarm_failpoints();
+  testing::expect_everything_returned(loop, runner.info());
+  Answers answers{.stats = loop.stats()};
+  for (auto& [id, output] : recorder.finished) {
+    answers.speculation.num_verify_steps += output.speculation.num_verify_steps;
+    answers.speculation.num_drafts_accepted += output.speculation.num_drafts_accepted;
+    answers.outputs[static_cast<int>(id)] = std::move(output);
+  }
+  return answers;
+}
+
+void expect_near(float actual, float expected, float tolerance) {
+  EXPECT_LE(std::abs(actual - expected), tolerance) << actual << " and " << expected;
+}
+
+void expect_same(const std::vector<core::SampledToken>& actual,
+                 const std::vector<core::SampledToken>& expected, float tolerance) {
+  ASSERT_EQ(testing::ids_of(actual), testing::ids_of(expected));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    SCOPED_TRACE("token " + std::to_string(i));
+    expect_near(actual[i].logprob, expected[i].logprob, tolerance);
+    ASSERT_EQ(actual[i].top_logprobs.size(), expected[i].top_logprobs.size());
+    for (size_t j = 0; j < actual[i].top_logprobs.size(); ++j) {
+      EXPECT_EQ(actual[i].top_logprobs[j].first, expected[i].top_logprobs[j].first);
+      expect_near(actual[i].top_logprobs[j].second, expected[i].top_logprobs[j].second, tolerance);
+    }
+  }
+}
+
+void expect_same(const Answers& actual, const Answers& expected, float tolerance) {
+  ASSERT_EQ(actual.outputs.size(), expected.outputs.size());
+  for (const auto& [number, output] : actual.outputs) {
+    SCOPED_TRACE("request " + std::to_string(number));
+    const core::RequestOutput& plain = expected.outputs.at(number);
+    expect_same(output.tokens, plain.tokens, tolerance);
+    expect_same(output.prompt_logprobs, plain.prompt_logprobs, tolerance);
+    EXPECT_EQ(output.finish_reason, plain.finish_reason);
+    EXPECT_EQ(output.error, plain.error);
+  }
+}
+
+struct DrafterCase {
+  const char* name;
+  DrafterInfo shape;
+  double least_accepted;  // tokens of a verifying step
+};
+
+class ModelSpeculation : public ::testing::TestWithParam<DrafterCase> {
+ protected:
+  static const Answers& plain() {
+    static const Answers answers = run(*make_runner({}), {.radix_cache = false, .overlap = false});
+    return answers;
+  }
+  static float tolerance() { return GetParam().shape.top_k == 1 ? 0.0f : 1e-4f; }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    drafters, ModelSpeculation,
+    ::testing::Values(DrafterCase{"chain_1", chain(1), 1.5}, DrafterCase{"chain_2", chain(2), 1.8},
+                      DrafterCase{"chain_3", chain(3), 2.0},
+                      DrafterCase{
+                          "tree", {.num_steps = 3, .top_k = 3, .num_draft_tokens = 10}, 2.0}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(ModelSpeculation, equals_plain_decoding_in_every_way_to_compute_it) {
+  const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape);
+  int64_t num_cached = 0, num_retractions = 0;
+  double best = 0;
+  for (const int chunk : {16, 256})
+    for (const bool radix : {false, true}) {
+      const bool overlap = radix == (chunk == 16);
+      SCOPED_TRACE("chunks of " + std::to_string(chunk) + ", radix " + std::to_string(radix) +
+                   ", overlap " + std::to_string(overlap));
+      const bool retract = chunk == 16;
+      const Answers answers = run(*runner,
+                                  {.chunked_prefill_size = chunk,
+                                   .max_running_requests = chunk == 16 ? 3 : 8,
+                                   .radix_cache = radix,
+                                   .overlap = overlap},
+                                  retract);
+      expect_same(answers, plain(), tolerance());
+      num_cached += answers.stats.num_cached_tokens;
+      num_retractions += answers.stats.num_retractions;
+      best = std::max(best, answers.speculation.accept_length());
+    }
+  EXPECT_GT(num_cached, 0);
+  EXPECT_GT(num_retractions, 2);
+  EXPECT_GT(best, kThreadSanitizer ? 1.0 : GetParam().least_accepted);
+}
+
+TEST_P(ModelSpeculation, an_adaptive_depth_changes_no_token) {
+  const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape);
+  expect_same(run(*runner, {.speculation = {.adaptive = true}}), plain(), tolerance());
+}
+
+TEST_P(ModelSpeculation, a_failed_row_ends_its_request_alone) {
+  const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape);
+  StepLoopConfig config{.speculation = {.enabled = true}, .eos_token_ids = {kDemoEos}};
+  StepLoop loop(*runner, config);
+  Recorder recorder(loop);
+  for (int number = 0; number < 4; ++number) ASSERT_TRUE(loop.add(request_of(number)));
+  recorder.step();
+  recorder.step();
+  arm_failpoint("model_runner.logits", 1);
+  recorder.run();
+  disarm_failpoints();
+  int num_failed = 0;
+  for (const auto& [id, output] : recorder.finished) {
+    if (output.finish_reason == core::FinishReason::kFailed) {
+      ++num_failed;
+      EXPECT_NE(output.error.find("are not finite"), std::string::npos) << output.error;
+      continue;
+    }
+    expect_same(output.tokens, plain().outputs.at(static_cast<int>(id)).tokens, tolerance());
+  }
+  EXPECT_EQ(num_failed, 1);
+  testing::expect_everything_returned(loop, runner->info());
+}
+
+}  // namespace
+}  // namespace fathom::engine
