@@ -73,6 +73,7 @@ ops::Backend make_backend(bool batch_invariant) {
   add_attention(backend);
   add_elementwise(backend);
   add_sampling(backend);
+  add_speculation(backend);
   return backend;
 }
 

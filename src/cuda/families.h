@@ -13,5 +13,6 @@ void add_attention(ops::Backend& backend);  // attention/: rope, cache, both for
 void add_elementwise(
     ops::Backend& backend);                // elementwise/: norms, activations, rows, quantisation
 void add_sampling(ops::Backend& backend);  // sampling/: gate, sample, step
+void add_speculation(ops::Backend& backend);  // speculation/: verification of drafts, drafting
 
 }  // namespace fathom::cuda

@@ -38,6 +38,13 @@ void sample(const ops::SampleArgs& args, ops::Stream& stream);
 void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream);
 void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream& stream);
 
+void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream& stream);
+void draft_rows(const ops::DraftRowsArgs& args, ops::Stream& stream);
+void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream);
+void move_rows(const ops::MoveRowsArgs& args, ops::Stream& stream);
+void grow_drafts(const ops::GrowDraftsArgs& args, ops::Stream& stream);
+void select_rows(const ops::SelectRowsArgs& args, ops::Stream& stream);
+
 int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream);
 int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream);
 int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream& stream);
