@@ -13,7 +13,8 @@ struct Columns {
                                                              forced;
   std::vector<uint64_t> seed, mask;
   int32_t penalty_rows = 0;
-  bool has_mask = false;
+  bool has_mask = false, has_path = false;
+  std::vector<int32_t> paths = {};  // [rows, max_path]
 };
 
 void append_rules(const ref::SamplerRow& rules, Columns& c) {
@@ -40,7 +41,7 @@ void append_rules(const ref::SamplerRow& rules, Columns& c) {
   c.has_mask |= !rules.allowed.empty();
 }
 
-Columns columns_of(const std::vector<SampleRow>& rows) {
+Columns columns_of(const std::vector<SampleRow>& rows, size_t max_path) {
   Columns c;
   for (const SampleRow& row : rows) {
     append_rules(row.rules, c);
@@ -48,6 +49,9 @@ Columns columns_of(const std::vector<SampleRow>& rows) {
     c.position.push_back(row.position);
     c.num_top.push_back(row.num_top);
     c.forced.push_back(row.forced);
+    c.has_path |= !row.path.empty();
+    c.paths.insert(c.paths.end(), row.path.begin(), row.path.end());
+    c.paths.resize(c.forced.size() * max_path, -1);
   }
   return c;
 }
@@ -55,7 +59,7 @@ Columns columns_of(const std::vector<SampleRow>& rows) {
 }  // namespace
 
 std::vector<SampleOutcome> SampleTest::sample(const std::vector<SampleRow>& rows) {
-  const Columns c = columns_of(rows);
+  const Columns c = columns_of(rows, kMaxPath);
   const auto n = static_cast<int64_t>(rows.size());
   const auto vocab_size = static_cast<int64_t>(rows.empty() ? 8 : rows[0].rules.logits.size());
   const auto biases = static_cast<int64_t>(c.bias_ids.size());
@@ -71,6 +75,7 @@ std::vector<SampleOutcome> SampleTest::sample(const std::vector<SampleRow>& rows
   const DeviceTensor bias_values = upload({biases}, c.bias_values);
   const DeviceTensor mask = upload({n, (vocab_size + 63) / 64}, c.mask);
   const DeviceTensor num_top = upload({n}, c.num_top), forced = upload({n}, c.forced);
+  const DeviceTensor paths = upload({n, kMaxPath}, c.paths);
   const DeviceTensor tokens = empty(DType::kI32, {n}), logprobs = empty(DType::kF32, {n});
   const DeviceTensor top_ids = empty(DType::kI32, {n, kMaxTop});
   const DeviceTensor top_logprobs = empty(DType::kF32, {n, kMaxTop});
@@ -97,7 +102,8 @@ std::vector<SampleOutcome> SampleTest::sample(const std::vector<SampleRow>& rows
                .logprobs = logprobs.view(),
                .top_ids = top_ids.view(),
                .top_logprobs = top_logprobs.view(),
-               .failed = failed.view()},
+               .failed = failed.view(),
+               .paths = c.has_path ? paths.view() : Tensor()},
               stream());
   const auto token = download_as<int32_t>(tokens.view());
   const auto logprob = download_as<float>(logprobs.view());

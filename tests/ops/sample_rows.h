@@ -16,6 +16,7 @@ struct SampleRow {
   ref::SamplerRow rules = {};
   uint64_t seed = 0;
   int32_t position = 0, num_top = 0, forced = -1;
+  std::vector<int32_t> path = {};  // at most SampleTest::kMaxPath
 };
 
 struct SampleOutcome {
@@ -28,7 +29,7 @@ struct SampleOutcome {
 
 class SampleTest : public OpsTest {
  protected:
-  static constexpr int64_t kMaxTop = 5;
+  static constexpr int64_t kMaxTop = 5, kMaxPath = 4;
   std::vector<SampleOutcome> sample(const std::vector<SampleRow>& rows);
   // The same on the reference backend.
   std::vector<SampleOutcome> sample_on_reference(const std::vector<SampleRow>& rows);

@@ -1,5 +1,6 @@
 // sample, step by step: failures, log-probabilities, penalties, bias, mask, greedy, forced.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -134,6 +135,47 @@ TEST_P(SampleRulesTest, penalties_follow_the_formula_for_prompt_and_output_token
     const auto out = sample({above, below});
     EXPECT_EQ(out[0].token, token);
     EXPECT_EQ(out[1].token, 3);
+  }
+}
+
+TEST_P(SampleRulesTest, drafts_on_the_way_to_a_row_are_penalised_as_if_they_were_counted) {
+  ref::Random random(41);
+  for (const int64_t vocab_size : {9, 2046}) {
+    std::vector<SampleRow> on_path, counted;
+    for (int i = 0; i < 24; ++i) {
+      SampleRow row;
+      row.rules.logits = random_logits(random, vocab_size, 1);
+      row.rules.temperature = i % 3 == 0 ? 0 : 1;
+      row.rules.repetition = 1.5;
+      row.rules.frequency = 0.75;
+      row.rules.presence = 0.5;
+      row.rules.counts.assign(static_cast<size_t>(vocab_size), 0);
+      row.rules.counts[3] = 2;
+      row.rules.counts[4] = kInPrompt;
+      row.seed = static_cast<uint64_t>(i);
+      const auto best =
+          static_cast<int32_t>(std::max_element(row.rules.logits.begin(), row.rules.logits.end()) -
+                               row.rules.logits.begin());
+      // Twice the best token, one that is in the prompt, one that the output has.
+      row.path = {best, 4, best, 3};
+      row.path.resize(static_cast<size_t>(i % 5));
+      on_path.push_back(row);
+      for (const int32_t id : row.path) ++row.rules.counts[static_cast<size_t>(id)];
+      row.path.clear();
+      counted.push_back(row);
+    }
+    // Without penalties a path says nothing.
+    SampleRow plain;
+    plain.rules.logits = on_path[0].rules.logits;
+    plain.rules.temperature = 0;
+    counted.push_back(plain);
+    plain.path = {0, 1, 2};
+    on_path.push_back(plain);
+    const auto out = sample(on_path), expected = sample(counted);
+    for (size_t i = 0; i < out.size(); ++i) {
+      EXPECT_EQ(out[i].token, expected[i].token) << "row " << i;
+      EXPECT_EQ(out[i].logprob, expected[i].logprob) << "row " << i;
+    }
   }
 }
 

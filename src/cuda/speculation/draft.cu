@@ -236,11 +236,12 @@ void grow_drafts(const ops::GrowDraftsArgs& args, ops::Stream& stream) {
 }
 
 void select_rows(const ops::SelectRowsArgs& args, ops::Stream& stream) {
-  const SelectParams params{.a = static_cast<const char*>(args.a.data()),
-                            .b = static_cast<const char*>(args.b.data()),
-                            .rows = args.rows.as<int32_t>(),
-                            .out = static_cast<char*>(args.out.data()),
-                            .row_bytes = static_cast<int>(args.out.dim(1) * sizeof(uint16_t))};
+  const SelectParams params{
+      .a = static_cast<const char*>(args.a.data()),
+      .b = static_cast<const char*>(args.b.data()),
+      .rows = args.rows.as<int32_t>(),
+      .out = static_cast<char*>(args.out.data()),
+      .row_bytes = static_cast<int>(args.out.dim(1) * tensor::dtype_bytes(args.out.dtype()))};
   const LaunchShape shape{.grid = static_cast<unsigned>(args.out.dim(0)), .block = kThreads};
   bool aligned = params.row_bytes % 16 == 0;
   for (const void* data : {args.a.data(), args.b.data(), args.out.data()})
