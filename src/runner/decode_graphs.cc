@@ -9,61 +9,80 @@ namespace fathom::runner {
 
 using tensor::Tensor;
 
-int StepExecutor::graph_batch_size(const StepLayout& layout) const {
+StepExecutor::GraphShape StepExecutor::graph_shape(const StepLayout& layout) const {
   const std::vector<int>& sizes = config_.graph_batch_sizes;
-  if (drafter_) return 0;
-  if (sizes.empty() || layout.num_slices() > sizes.back() || !is_plain_decode(layout)) return 0;
+  if (sizes.empty() || layout.num_slices() > sizes.back()) return {};
+  const int num_tokens = captured_tokens(layout, drafter());
+  if (num_tokens == 0) return {};
   int64_t num_biases = 0;
   for (const OutputRow& row : layout.rows) num_biases += sampler_.num_biases({&row.sample, 1});
-  if (num_biases > kGraphBiases) return 0;
+  if (num_biases > kGraphBiases) return {};
   // It is planted between the two operators that a graph holds.
-  if (any_failpoint_armed()) return 0;
-  return *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(layout.num_slices()));
+  if (any_failpoint_armed()) return {};
+  const int batch_size =
+      *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(layout.num_slices()));
+  // All rows are sampled by one operator.
+  const int64_t most = std::min<int64_t>(max_logit_rows_, config_.max_batch_tokens);
+  if (int64_t{batch_size} * num_tokens > most) return {};
+  return {.batch_size = batch_size, .num_tokens = num_tokens, .num_levels = layout.num_levels};
 }
 
+// Of a speculating runner's steps those of the full depth and those without drafts; others, which a depth that changes
+// makes, are captured when they first come.
 void StepExecutor::capture_graphs() {
-  if (drafter_) return;
   for (const int batch_size : config_.graph_batch_sizes) {
-    StepLayout layout;
-    layout.query_start.push_back(0);
-    pad_decode(layout, batch_size);
-    stage_inputs(layout, {.frame = 0, .fixed_biases = kGraphBiases});
-    DecodeGraphs& graphs = decode_graphs(batch_size);
-    capture_forward(layout, graphs);
-    sampling_graph(layout, false, graphs);
+    capture_graphs_of({.batch_size = batch_size});
+    const int num_tokens = 1 + drafter().max_drafts();
+    const bool fits = int64_t{batch_size} * num_tokens <=
+                      std::min<int64_t>(max_logit_rows_, config_.max_batch_tokens);
+    if (drafter_ && fits)
+      capture_graphs_of(
+          {.batch_size = batch_size, .num_tokens = num_tokens, .num_levels = drafter().num_steps});
   }
   stream_.synchronize();
 }
 
-StepExecutor::DecodeGraphs& StepExecutor::decode_graphs(int batch_size) {
-  forget_stale_graphs();
-  return graphs_[batch_size];
+void StepExecutor::capture_graphs_of(const GraphShape& shape) {
+  StepLayout layout;
+  layout.num_levels = shape.num_levels;
+  pad_step(layout, {shape.batch_size, shape.num_tokens, drafter()});
+  stage_inputs(layout, {.frame = 0, .fixed_biases = kGraphBiases});
+  sampling_graph(layout, false, decode_graphs(layout, shape));
 }
 
-// The sampler's parameters moved to a larger place: what samples was captured with the old one.
+StepExecutor::DecodeGraphs& StepExecutor::decode_graphs(const StepLayout& layout,
+                                                        const GraphShape& shape) {
+  forget_stale_graphs();
+  DecodeGraphs& graphs = graphs_[shape];
+  if (graphs.forward == nullptr)
+    graphs.forward = stream_.capture([this, layout, &graphs] {
+      prepare_forward(layout);
+      graphs.hidden = model_.forward(forward_batch(layout), *kv_, workspace_, stream_);
+      compute_logits(0, static_cast<int64_t>(layout.rows.size()), graphs.hidden);
+    });
+  return graphs;
+}
+
+// The sampler's parameters moved to a larger place: what was captured with the old one is void. That is what samples,
+// and with a drafter what tells the sampler its positions.
 void StepExecutor::forget_stale_graphs() {
   if (captured_parameters_ == sampler_.parameters_at()) return;
   captured_parameters_ = sampler_.parameters_at();
-  for (auto& [batch_size, graphs] : graphs_)
+  for (auto& [shape, graphs] : graphs_) {
+    if (drafter_) graphs.forward = nullptr;
     for (auto& of_mask : graphs.sample)
       for (std::unique_ptr<ops::Graph>& graph : of_mask) graph = nullptr;
-}
-
-void StepExecutor::capture_forward(const StepLayout& layout, DecodeGraphs& graphs) {
-  graphs.forward = stream_.capture([this, layout] {
-    const Tensor hidden = model_.forward(prepare_forward(layout), *kv_, workspace_, stream_);
-    compute_logits(0, layout.num_slices(), hidden);
-  });
+  }
 }
 
 ops::Graph& StepExecutor::sampling_graph(const StepLayout& layout, bool masked,
                                          DecodeGraphs& graphs) {
   std::unique_ptr<ops::Graph>& graph = graphs.sample[masked][!sampler_.counts().is_null()];
   if (graph == nullptr) {
-    const int64_t rows = layout.num_slices();
-    graph = stream_.capture([this, rows, masked] {
+    graph = stream_.capture([this, layout, masked, &graphs] {
+      const auto rows = static_cast<int64_t>(layout.rows.size());
       sampler_.sample_all(logits_.slice(0, 0, rows), masked, stream_);
-      commit({}, {}, {});
+      commit(layout, forward_batch(layout), graphs.hidden);
     });
   }
   return *graph;

@@ -75,10 +75,10 @@ void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form
   apply_deltas(batch);
   const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of, drafter());
   stage_inputs(layout, {});
-  const model::ForwardBatch forward_batch = prepare_forward(layout);
-  const tensor::Tensor hidden = forward(forward_batch);
+  prepare_forward(layout);
+  const tensor::Tensor hidden = forward(forward_batch(layout));
   sample_rows(layout, hidden);
-  commit(layout, forward_batch, hidden);
+  commit(layout, forward_batch(layout), hidden);
   release_slots(batch);
 }
 

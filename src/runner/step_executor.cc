@@ -26,7 +26,7 @@ int num_blocks_for(int64_t tokens, int block_tokens) {
 
 // Rows of logits of a step of decodes, which is sampled at once, drafts included as far as that stays small.
 int64_t most_logit_rows(const StepExecutorConfig& config) {
-  constexpr int64_t kMostDraftRows = 256;
+  constexpr int64_t kMostDraftRows = 512;
   const int64_t verified = int64_t{config.max_slots} * (1 + config.drafter.max_drafts());
   return std::max({kLogitRows, int64_t{config.max_slots}, std::min(verified, kMostDraftRows)});
 }
@@ -249,18 +249,18 @@ void StepExecutor::apply_deltas(const core::Batch& batch) {
 
 void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks,
                            int frame) {
-  const int graph_size = graph_batch_size(layout);
-  if (graph_size > 0) pad_decode(layout, graph_size);
-  stage_inputs(layout, {.frame = frame, .fixed_biases = graph_size > 0 ? kGraphBiases : 0});
-  DecodeGraphs* graphs = graph_size > 0 ? &decode_graphs(graph_size) : nullptr;
-  model::ForwardBatch forward_batch;
+  const GraphShape shape = graph_shape(layout);
+  const bool captured = shape.batch_size > 0;
+  if (captured) pad_step(layout, {shape.batch_size, shape.num_tokens, drafter()});
+  stage_inputs(layout, {.frame = frame, .fixed_biases = captured ? kGraphBiases : 0});
+  DecodeGraphs* graphs = captured ? &decode_graphs(layout, shape) : nullptr;
   Tensor hidden;
   if (graphs != nullptr) {
     const trace::Span span("model", "replay");
     graphs->forward->replay(stream_);
   } else {
-    forward_batch = prepare_forward(layout);
-    hidden = forward(forward_batch);
+    prepare_forward(layout);
+    hidden = forward(forward_batch(layout));
   }
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
   const trace::Span span("sampling", "sample");
@@ -268,7 +268,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     sampling_graph(layout, sampler_.send_masks(stream_), *graphs).replay(stream_);
   } else {
     sample_rows(layout, hidden);
-    commit(layout, forward_batch, hidden);
+    commit(layout, forward_batch(layout), hidden);
   }
   sampler_.fetch(stream_);
   if (drafter_) drafter_->fetch(stream_);
@@ -338,7 +338,7 @@ void StepExecutor::stage_inputs(const StepLayout& layout, const sampling::StepSh
   if (drafter_) drafter_->stage(layout, shape.frame, stream_);
 }
 
-model::ForwardBatch StepExecutor::prepare_forward(const StepLayout& layout) {
+void StepExecutor::prepare_forward(const StepLayout& layout) {
   const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
   const DeviceInputs inputs = {.token_ids = device_inputs_.token_ids.slice(0, 0, tokens),
                                .positions = device_inputs_.positions.slice(0, 0, tokens),
@@ -360,14 +360,18 @@ model::ForwardBatch StepExecutor::prepare_forward(const StepLayout& layout) {
                     .tables = inputs.tables},
                    stream_);
   if (drafter_) drafter_->complete_inputs(draft_step(layout), sampler_, stream_);
+}
+
+model::ForwardBatch StepExecutor::forward_batch(const StepLayout& layout) const {
+  const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
   model::ForwardBatch batch;
-  batch.token_ids = inputs.token_ids;
-  batch.positions = inputs.positions;
-  batch.kv_slots = inputs.kv_slots;
+  batch.token_ids = device_inputs_.token_ids.slice(0, 0, tokens);
+  batch.positions = device_inputs_.positions.slice(0, 0, tokens);
+  batch.kv_slots = device_inputs_.kv_slots.slice(0, 0, tokens);
   if (!layout.tree_mask.empty()) batch.tree_mask = inputs_.tree_mask.device;
   batch.query_start = inputs_.query_start.device;
-  batch.kv_len = inputs.kv_len;
-  batch.block_tables = inputs.tables;
+  batch.kv_len = device_inputs_.kv_len.slice(0, 0, slices);
+  batch.block_tables = device_inputs_.tables.slice(0, 0, slices);
   batch.num_absorbed_sequences = layout.num_absorbed_sequences;
   batch.num_absorbed_tokens = layout.num_absorbed_tokens;
   batch.expanded = layout.expanded;

@@ -103,10 +103,16 @@ class StepExecutor {
     std::unique_ptr<ops::Event> done;  // null = nothing to wait for
     Clock::time_point enqueued;
   };
-  // A padded decode, captured in two parts between which masks may arrive. The second part depends on whether the
-  // rows have masks and on whether any slot counts tokens for penalties.
+  // What the shape of a padded step depends on: sequences, query tokens of each, and how deep it drafts.
+  struct GraphShape {
+    int batch_size = 0, num_tokens = 1, num_levels = 0;
+    auto operator<=>(const GraphShape&) const = default;
+  };
+  // A padded step of decodes or verifications, captured in two parts between which masks may arrive. The second part
+  // depends on whether the rows have masks and on whether any slot counts tokens for penalties.
   struct DecodeGraphs {
     std::unique_ptr<ops::Graph> forward;
+    tensor::Tensor hidden;                     // what it ends with
     std::unique_ptr<ops::Graph> sample[2][2];  // [masked][counted]
   };
 
@@ -123,7 +129,9 @@ class StepExecutor {
   void stage_inputs(const StepLayout& layout, const sampling::StepShape& shape);
   // act[tokens, hidden_size]
   tensor::Tensor forward(const model::ForwardBatch& batch);
-  model::ForwardBatch prepare_forward(const StepLayout& layout);
+  // Enqueues what makes the inputs of the model; then they are where forward_batch() says.
+  void prepare_forward(const StepLayout& layout);
+  model::ForwardBatch forward_batch(const StepLayout& layout) const;
   void sample_rows(const StepLayout& layout, const tensor::Tensor& hidden);
   tensor::Tensor compute_logits(int64_t begin, int64_t end, const tensor::Tensor& hidden);
   // The tokens become the slots'; with a drafter its rows and drafts follow.
@@ -138,10 +146,10 @@ class StepExecutor {
   core::Batch most_tokens(int64_t tokens, int64_t tokens_of_sequence, bool at_end_of_context) const;
 
   // decode_graphs.cc
-  // The captured size that a step takes; 0 = it runs without a graph.
-  int graph_batch_size(const StepLayout& layout) const;
-  DecodeGraphs& decode_graphs(int batch_size);
-  void capture_forward(const StepLayout& layout, DecodeGraphs& graphs);
+  // The captured shape that a step takes; batch_size 0 = it runs without a graph.
+  GraphShape graph_shape(const StepLayout& layout) const;
+  void capture_graphs_of(const GraphShape& shape);
+  DecodeGraphs& decode_graphs(const StepLayout& layout, const GraphShape& shape);
   ops::Graph& sampling_graph(const StepLayout& layout, bool masked, DecodeGraphs& graphs);
   void forget_stale_graphs();
 
@@ -163,8 +171,8 @@ class StepExecutor {
   tensor::Tensor logits_;      // f32[max_logit_rows, vocab_size]
   std::optional<model::KvStorage> kv_;
   std::array<Frame, kNumFrames> frames_;
-  Clock::time_point last_done_{};       // collector's side
-  std::map<int, DecodeGraphs> graphs_;  // by batch size
+  Clock::time_point last_done_{};  // collector's side
+  std::map<GraphShape, DecodeGraphs> graphs_;
   const void* captured_parameters_ = nullptr;
 };
 

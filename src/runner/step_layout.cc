@@ -188,28 +188,78 @@ StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int bl
   return layout;
 }
 
-bool is_plain_decode(const StepLayout& layout) {
+int captured_tokens(const StepLayout& layout, const DrafterInfo& drafter) {
   const int64_t slices = layout.num_slices();
-  if (!layout.expanded.empty() || !layout.tree_mask.empty() || layout.num_tokens() != slices ||
-      static_cast<int64_t>(layout.rows.size()) != slices)
-    return false;
-  for (size_t i = 0; i < layout.rows.size(); ++i)
-    if (layout.rows[i].token_idx != static_cast<int32_t>(i) || layout.rows[i].sample.forced >= 0)
-      return false;
-  return true;
+  if (!layout.expanded.empty() || layout.rows.size() != layout.given_token.size()) return 0;
+  for (const OutputRow& row : layout.rows)
+    if (row.sample.forced >= 0) return 0;
+  if (drafter.num_steps == 0) {
+    const bool is_plain = layout.tree_mask.empty() && layout.num_tokens() == slices;
+    return is_plain ? 1 : 0;
+  }
+  int32_t most = 0;
+  for (size_t i = 0; i < layout.num_wanted.size(); ++i) {
+    if (layout.num_wanted[i] == 0) return 0;
+    most = std::max(most, layout.num_wanted[i]);
+  }
+  // A tree is verified whole, but for the last tokens of a sequence.
+  return most > 1 && drafter.top_k > 1 ? drafter.num_draft_tokens : most;
 }
 
-void pad_decode(StepLayout& layout, int64_t num_slices) {
-  while (layout.num_slices() < num_slices) {
-    const auto token_idx = static_cast<int32_t>(layout.num_tokens());
-    layout.slice_slot.push_back(-1);
-    layout.query_start.push_back(layout.query_start.back() + 1);
-    layout.commit_row.push_back(-1);
-    layout.given_token.push_back(0);
-    layout.relative.push_back(0);
-    layout.rows.push_back({.sample = {}, .token_idx = token_idx, .slice_idx = -1});
-    ++layout.num_absorbed_sequences;
-    ++layout.num_absorbed_tokens;
+namespace {
+
+// Appends inert query tokens, with rows of logits that nobody reads.
+void add_inert(StepLayout& layout, int first, const PaddedShape& shape) {
+  for (int i = first; i < shape.num_tokens; ++i) {
+    const bool goes_on = shape.drafter.num_steps > 0;
+    layout.rows.push_back({.sample = {.is_bound = goes_on},
+                           .token_idx = static_cast<int32_t>(layout.num_tokens()),
+                           .slice_idx = -1});
+    layout.given_token.push_back(goes_on ? -1 : 0);
+    layout.relative.push_back(goes_on ? i : 0);
+    if (goes_on) layout.next_given.push_back(-1);
+    if (shape.drafter.top_k > 1 && shape.num_tokens > 1) layout.tree_mask.push_back(0);
+  }
+  layout.query_start.push_back(static_cast<int32_t>(layout.num_tokens()));
+}
+
+void add_slice(StepLayout& layout, int32_t slot, const PaddedShape& shape) {
+  layout.slice_slot.push_back(slot);
+  ++layout.num_absorbed_sequences;
+  layout.num_absorbed_tokens += shape.num_tokens;
+}
+
+}  // namespace
+
+void pad_step(StepLayout& layout, const PaddedShape& shape) {
+  const StepLayout step = std::move(layout);
+  layout = {};
+  layout.order = step.order;
+  layout.num_levels = step.num_levels;
+  layout.query_start.push_back(0);
+  const bool has_drafter = shape.drafter.num_steps > 0;
+  const auto slices = static_cast<size_t>(step.num_slices());
+  for (size_t s = 0; s < static_cast<size_t>(shape.num_slices); ++s) {
+    const bool is_real = s < slices;
+    const auto first_row = static_cast<int32_t>(layout.rows.size());
+    const int begin = is_real ? step.query_start[s] : 0,
+              end = is_real ? step.query_start[s + 1] : 0;
+    for (int token = begin; token < end; ++token) {
+      const auto t = static_cast<size_t>(token);
+      layout.rows.push_back(step.rows[t]);
+      layout.rows.back().token_idx = static_cast<int32_t>(layout.num_tokens());
+      layout.given_token.push_back(step.given_token[t]);
+      layout.relative.push_back(step.relative[t]);
+      if (has_drafter) layout.next_given.push_back(step.next_given[t]);
+      if (shape.drafter.top_k > 1 && shape.num_tokens > 1) layout.tree_mask.push_back(0);
+    }
+    add_slice(layout, is_real ? step.slice_slot[s] : -1, shape);
+    add_inert(layout, end - begin, shape);
+    layout.commit_row.push_back(is_real && !has_drafter ? first_row : -1);
+    if (!has_drafter) continue;
+    layout.num_wanted.push_back(is_real ? step.num_wanted[s] : shape.num_tokens);
+    layout.first_row.push_back(first_row);
+    layout.num_asked.push_back(is_real ? step.num_asked[s] : 0);
   }
 }
 

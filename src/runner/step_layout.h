@@ -61,11 +61,18 @@ using AttentionFormOf = std::function<model::AttentionForm(int64_t num_tokens, i
 StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int block_tokens,
                         const AttentionFormOf& form_of, const DrafterInfo& drafter = {});
 
-// Whether every sequence has one absorbed query token with one row of logits that chooses a token: what a step of
-// decodes looks like, and all of its shape is the number of sequences.
-bool is_plain_decode(const StepLayout& layout);
+// The query tokens of a sequence of a step that may be captured: every sequence goes on from its slot, absorbed, with a
+// row of logits for each query token, so that all of the step's shape is numbers of sequences and tokens. Without a
+// drafter one token each; with one as many as the longest has, to which the others are filled up. 0 = another step.
+int captured_tokens(const StepLayout& layout, const DrafterInfo& drafter);
 
-// Fills a plain decode up to so many sequences with inert ones. REQUIRES: is_plain_decode, no more sequences.
-void pad_decode(StepLayout& layout, int64_t num_slices);
+struct PaddedShape {
+  int64_t num_slices = 0;
+  int num_tokens = 1;  // of a slice
+  const DrafterInfo& drafter;
+};
+// Fills such a step up with inert query tokens and inert sequences. REQUIRES: captured_tokens() > 0, no more sequences
+// and no longer ones. An empty layout is such a step.
+void pad_step(StepLayout& layout, const PaddedShape& shape);
 
 }  // namespace fathom::runner

@@ -227,6 +227,12 @@ TEST_P(ModelSpeculation, an_adaptive_depth_changes_no_token) {
   expect_same(run(*runner, {.speculation = {.adaptive = true}}), plain(), tolerance());
 }
 
+TEST_P(ModelSpeculation, captured_steps_change_no_token) {
+  const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape, {1, 2, 8});
+  for (const bool adaptive : {false, true})
+    expect_same(run(*runner, {.speculation = {.adaptive = adaptive}}), plain(), tolerance());
+}
+
 TEST_P(ModelSpeculation, a_failed_row_ends_its_request_alone) {
   const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape);
   StepLoopConfig config{.speculation = {.enabled = true}, .eos_token_ids = {kDemoEos}};
