@@ -128,7 +128,7 @@ class Builder {
     layout_.num_asked.push_back(slice.num_drafts_to_propose);
     const SlotState& state = slots_[slice.slot];
     for (int i = 1; i <= slice.num_tokens; ++i) {
-      const auto next = static_cast<size_t>(state.length + i);
+      const size_t next = static_cast<size_t>(state.length) + static_cast<size_t>(i);
       const bool is_known = !goes_on && next < state.prompt.size();
       layout_.next_given.push_back(is_known ? state.prompt[next] : -1);
     }

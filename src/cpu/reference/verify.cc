@@ -187,8 +187,9 @@ class Acceptance {
     return -1;
   }
   bool agrees(int32_t node) const {
-    const auto position = static_cast<uint64_t>(at(args_.length, slot_) + node);
-    return uniform(philox(static_cast<uint64_t>(slot_), 1, position)[0]) < args_.agreement;
+    const int64_t position = int64_t{at(args_.length, slot_)} + node;
+    return uniform(philox(static_cast<uint64_t>(slot_), 1, static_cast<uint64_t>(position))[0]) <
+           args_.agreement;
   }
 
   const ops::AcceptDraftsArgs& args_;
