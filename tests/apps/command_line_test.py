@@ -214,6 +214,31 @@ class EvalAndBenchTest(CommandLineTest):
             value = json.loads(result.read_text())
         self.assertEqual((value["accuracy"], value["num_requests"]), (1.0, 20))
 
+    def test_gsm8k_is_answered_as_well_with_drafts_most_of_which_hold(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = pathlib.Path(folder, "result.json")
+            done = self.run_ok("eval", "gsm8k", "--model-path", DEMO, "--data", DEMO / "eval.json", "--shots",
+                               DEMO / "shots.json", "--num-questions", 20, "--parallel", 8, "--max-total-tokens",
+                               16384, "--chunked-prefill-size", 256, "--log-level", "warning", "--json", result,
+                               "--speculative-algorithm", "NEXTN", "--no-speculative-adaptive")
+            value = json.loads(result.read_text())
+        self.assertRegex(done.stdout, r"Accept length: [\d.]+\n$")
+        print(done.stdout)
+        self.assertEqual(value["accuracy"], 1.0)
+        self.assertGreaterEqual(value["accept_length"], 1.85)
+
+    def test_one_batch_verifies_drafts_and_says_when_that_is_simulated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = pathlib.Path(folder, "result.jsonl")
+            done = self.run_ok("bench", "one-batch", "--model-path", DEMO, "--load-format", "dummy", "--batch-size", 2,
+                               "--input-len", 32, "--output-len", 60, "--result-filename", result, "--log-level",
+                               "warning", "--cpu-threads", 2, "--speculative-algorithm", "EAGLE",
+                               "--speculative-num-steps", 3, "--simulate-accept-length", 2.5)
+            line = json.loads(result.read_text().splitlines()[-1])
+        self.assertIn("acceptance is simulated", done.stdout)
+        self.assertTrue(line["accept_simulated"])
+        self.assertAlmostEqual(line["accept_length"], 2.5, delta=0.6)
+
     def test_one_batch_prints_sglang_lines_and_appends_json(self):
         with tempfile.TemporaryDirectory() as folder:
             result = pathlib.Path(folder, "result.jsonl")

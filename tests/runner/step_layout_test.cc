@@ -153,5 +153,54 @@ TEST_F(StepLayoutTest, aborts_on_what_the_contract_forbids) {
   EXPECT_DEATH(lay_out(batch), "3 drafts of slot 0 wanted, there is no drafter");
 }
 
+// Slices of 3 and 1 tokens in a captured step of 3 slots: each row stays its slice's, what fills up belongs to nobody.
+TEST_F(StepLayoutTest, fills_verifications_up_to_the_longest) {
+  const DrafterInfo drafter = {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4};
+  admit(0, {10, 11}, 2);
+  admit(2, {20}, 7);
+  core::Batch batch;
+  batch.slices.push_back({.slot = 2, .num_drafts_to_propose = 2});
+  batch.slices.push_back(
+      {.slot = 0, .num_tokens = 3, .outputs = Outputs::kAll, .num_drafts_to_propose = 1});
+  StepLayout layout = lay_out_step(batch, slots_, kBlockTokens, form_of, drafter);
+  EXPECT_EQ(layout.num_levels, 2);
+  ASSERT_EQ(captured_tokens(layout, drafter), 3);
+  pad_step(layout, {.num_slices = 3, .num_tokens = 3, .drafter = drafter});
+  EXPECT_THAT(layout.slice_slot, ElementsAre(2, 0, -1));
+  EXPECT_THAT(layout.query_start, ElementsAre(0, 3, 6, 9));
+  EXPECT_THAT(layout.num_wanted, ElementsAre(1, 3, 3));
+  EXPECT_THAT(layout.first_row, ElementsAre(0, 3, 6));
+  EXPECT_THAT(layout.num_asked, ElementsAre(2, 1, 0));
+  EXPECT_EQ(layout.num_levels, 2);
+  EXPECT_EQ(layout.num_absorbed_tokens, 9);
+  EXPECT_THAT(layout.next_given, ::testing::Each(-1));
+  ASSERT_EQ(layout.rows.size(), 9u);
+  const std::vector<int32_t> slices = {0, -1, -1, 1, 1, 1, -1, -1, -1};
+  const std::vector<int32_t> drafts = {-1, -1, -1, -1, 0, 1, -1, -1, -1};
+  for (size_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(layout.rows[i].token_idx, static_cast<int32_t>(i));
+    EXPECT_EQ(layout.rows[i].slice_idx, slices[i]) << "row " << i;
+    EXPECT_EQ(layout.rows[i].draft, drafts[i]) << "row " << i;
+    EXPECT_EQ(layout.rows[i].sample.slot < 0, slices[i] < 0) << "row " << i;
+    EXPECT_TRUE(layout.rows[i].sample.is_bound);
+  }
+  batch.slices.push_back({.slot = 1, .num_tokens = 2, .tokens = {30, 31}});
+  admit(1, {30, 31, 32}, 0);
+  EXPECT_EQ(captured_tokens(lay_out_step(batch, slots_, kBlockTokens, form_of, drafter), drafter),
+            0);
+}
+
+// A draft may lie less deep than its place in a tree says, so bans must be sent as if it were the first.
+TEST_F(StepLayoutTest, positions_of_drafts_are_lower_bounds) {
+  const DrafterInfo drafter = {.num_steps = 2, .top_k = 3, .num_draft_tokens = 6};
+  admit(0, {10, 11}, 2);
+  core::Batch batch;
+  batch.slices.push_back({.slot = 0, .num_tokens = 5, .outputs = Outputs::kAll});
+  const StepLayout layout = lay_out_step(batch, slots_, kBlockTokens, form_of, drafter);
+  ASSERT_EQ(layout.rows.size(), 5u);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(layout.rows[i].sample.position, i == 0 ? 3 : 4);
+  EXPECT_EQ(layout.tree_mask.size(), 5u);
+}
+
 }  // namespace
 }  // namespace fathom::runner
