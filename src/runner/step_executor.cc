@@ -210,6 +210,8 @@ void StepExecutor::collect_drafts(const StepLayout& layout, int frame_idx,
     if (layout.num_wanted[i] == 0) continue;
     const DraftOutcome outcome = drafter_->outcome(frame_idx, layout, i);
     slice.num_verified_drafts = outcome.num_verified;
+    // It has failed or is at its limit: nothing goes on from there.
+    if (outcome.tokens.empty()) slice.drafts.clear();
     if (outcome.failed)
       slice.error = sampler_.result(frame_idx, layout.first_row[i], outcome.first_position + 1)
                         .error()

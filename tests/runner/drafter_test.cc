@@ -81,6 +81,7 @@ TEST(Drafter, nothing_comes_out_at_the_limit_of_rows) {
     EXPECT_EQ(result.error, "");
     if (at_the_limit) {
       EXPECT_EQ(result.num_verified_drafts, 0);
+      EXPECT_TRUE(result.drafts.empty());
     }
   }
 }
