@@ -1,46 +1,21 @@
-// The products of a batch of the CUDA backend, called directly, so that no other kernel can take their place. Rows
-// repeat, so that few rows of an oracle cover all columns of a tile, and equal rows must have equal bits.
+// The products of a batch of the CUDA backend, called directly (tests/ops/direct_product.h).
 
 #include "cuda/linear/batch_product.h"
 
 #include "ops/linear.h"
 #include "ops/quantize_fp8.h"
-#include "tests/ops/device.h"
-#include "tests/ref/oracle.h"
+#include "tests/ops/direct_product.h"
 
 namespace fathom::ops_test {
 namespace {
 
-constexpr int64_t kPeriod = 7;
-
-std::vector<TestedBackend> gpu_or_stand_in() {
-  if (!cuda::find_gpu().usable) return {reference_backend()};
-  return {{.name = "cuda", .backend = &cuda::backend(), .stream = {}}};
-}
-
-class BatchProductTest : public OpsTest {
+class BatchProductTest : public DirectProductTest<7> {
  protected:
-  void SetUp() override {
-    if (!cuda::find_gpu().usable) GTEST_SKIP() << "no GPU; to run it: a Hopper GPU";
-  }
-
-  struct DeviceWeight {
-    DeviceTensor data, scale;
-  };
-  DeviceWeight upload_weight(const ref::HostWeight& weight) {
-    const bool is_f8 = weight.data.dtype == DType::kF8E4M3;
-    return {.data = upload(weight.data),
-            .scale = upload(is_f8 ? weight.scale : HostTensor(DType::kF32, {1}))};
-  }
-  struct DeviceRows {
-    DeviceTensor values, scale;
-  };
   // As the kernel reads them: quantised for f8 weights.
   DeviceRows upload_rows(const HostTensor& x, DType weight) {
     if (weight != DType::kF8E4M3)
       return {.values = upload(x), .scale = upload(HostTensor(DType::kF32, {1}))};
-    const ref::Quantized rows = ref::quantize_fp8(x);
-    return {.values = upload(rows.q), .scale = upload(rows.scale)};
+    return upload_quantised(x);
   }
 
   static cuda::ProductPart part_of(const DeviceWeight& weight, const Tensor& out) {
@@ -64,27 +39,10 @@ class BatchProductTest : public OpsTest {
     stream().begin_operator({.op = "linear", .dtype = weight}, 0);
     return cuda::run_batch_product(weight, params, stream());
   }
-
-  // Row t of the result is row t % kPeriod of `rows`.
-  static HostTensor repeated(const HostTensor& rows, int64_t count) {
-    HostTensor out(rows.dtype, {count, rows.dim(1)});
-    for (int64_t t = 0; t < count; ++t)
-      for (int64_t i = 0; i < rows.dim(1); ++i) out.at(t, i) = rows.at(t % kPeriod, i);
-    return out;
-  }
-  void expect_repeated(const Tensor& actual, const HostTensor& expected, const Bounds& bounds) {
-    const HostTensor values = download(actual);
-    expect_close(values.rows(0, kPeriod), expected.rows(0, kPeriod), bounds);
-    for (int64_t t = kPeriod; t < values.dim(0); ++t)
-      for (int64_t i = 0; i < values.dim(1); ++i)
-        ASSERT_EQ(values.at(t, i), values.at(t % kPeriod, i)) << "row " << t << " column " << i;
-  }
 };
 INSTANTIATE_TEST_SUITE_P(backends, BatchProductTest, testing::ValuesIn(gpu_or_stand_in()),
                          backend_name);
 
-constexpr Bounds kBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
-                         .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
 constexpr int64_t kTokens[] = {9, 32, 33, 64, 65, 127, 128};
 
 struct Shape {

@@ -1,6 +1,5 @@
-// The products of many rows of the CUDA backend, called directly: through the table they run only above
-// kMaxStreamedTokens tokens. Rows repeat, so that few rows of an oracle cover all tiles, and equal rows must have
-// equal bits wherever they lie.
+// The products of many rows of the CUDA backend, called directly (tests/ops/direct_product.h): through the table they run
+// only above kMaxBatchTokens tokens.
 
 #include <algorithm>
 #include <cmath>
@@ -9,46 +8,15 @@
 #include "ops/moe.h"
 #include "ops/quantize_fp8.h"
 #include "ops/rms_norm.h"
-#include "tests/ops/device.h"
-#include "tests/ref/oracle.h"
+#include "tests/ops/direct_product.h"
 
 namespace fathom::ops_test {
 namespace {
 
 constexpr int64_t kPeriod = 37;
 
-std::vector<TestedBackend> gpu_or_stand_in() {
-  if (!cuda::find_gpu().usable) return {reference_backend()};
-  return {{.name = "cuda", .backend = &cuda::backend(), .stream = {}}};
-}
-
-class LargeProductTest : public OpsTest {
+class LargeProductTest : public DirectProductTest<kPeriod> {
  protected:
-  void SetUp() override {
-    if (!cuda::find_gpu().usable) GTEST_SKIP() << "no GPU; to run it: a Hopper GPU";
-  }
-
-  struct DeviceWeight {
-    DeviceTensor data, scale;
-    ops::Weight view() const {
-      return {.data = data.view(),
-              .scale = data.view().dtype() == DType::kF8E4M3 ? scale.view() : Tensor()};
-    }
-  };
-  DeviceWeight upload_weight(const ref::HostWeight& weight) {
-    const bool is_f8 = weight.data.dtype == DType::kF8E4M3;
-    return {.data = upload(weight.data),
-            .scale = upload(is_f8 ? weight.scale : HostTensor(DType::kF32, {1}))};
-  }
-  struct DeviceRows {
-    DeviceTensor q, scale;
-    ops::Activation view() const { return {q.view(), scale.view()}; }
-  };
-  DeviceRows upload_quantised(const HostTensor& x) {
-    const ref::Quantized rows = ref::quantize_fp8(x);
-    return {.q = upload(rows.q), .scale = upload(rows.scale)};
-  }
-
   bool linear(const ops::LinearArgs& args) {
     stream().begin_operator({.op = "linear", .dtype = args.weight.data.dtype()},
                             cuda::large_linear_scratch(args));
@@ -59,28 +27,9 @@ class LargeProductTest : public OpsTest {
                             cuda::large_moe_experts_scratch(args));
     return cuda::large_moe_experts(args, stream());
   }
-
-  // Row t of the result is row t % kPeriod of `rows`.
-  static HostTensor repeated(const HostTensor& rows, int64_t count) {
-    HostTensor out(rows.dtype, {count, rows.dim(1)});
-    for (int64_t t = 0; t < count; ++t)
-      for (int64_t i = 0; i < rows.dim(1); ++i) out.at(t, i) = rows.at(t % kPeriod, i);
-    return out;
-  }
-  void expect_repeated(const Tensor& actual, const HostTensor& expected, const Bounds& bounds) {
-    const HostTensor values = download(actual);
-    const int64_t period = std::min(kPeriod, values.dim(0));
-    expect_close(values.rows(0, period), expected.rows(0, period), bounds);
-    for (int64_t t = kPeriod; t < values.dim(0); ++t)
-      for (int64_t i = 0; i < values.dim(1); ++i)
-        ASSERT_EQ(values.at(t, i), values.at(t % kPeriod, i)) << "row " << t << " column " << i;
-  }
 };
 INSTANTIATE_TEST_SUITE_P(backends, LargeProductTest, testing::ValuesIn(gpu_or_stand_in()),
                          backend_name);
-
-constexpr Bounds kBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
-                         .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
 
 struct Shape {
   int64_t tokens, in, out;
