@@ -52,156 +52,77 @@ __device__ __forceinline__ void mma_wait(float (&d)[kSize]) {
 #define FATHOM_D8(i)                                                                              \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),      \
       "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FATHOM_D16(i) FATHOM_D8(i), FATHOM_D8(i + 8)
+#define FATHOM_D32(i) FATHOM_D16(i), FATHOM_D16(i + 16)
+#define FATHOM_D64(i) FATHOM_D32(i), FATHOM_D32(i + 32)
+#define FATHOM_D128(i) FATHOM_D64(i), FATHOM_D64(i + 64)
+#define FATHOM_FIRST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FATHOM_FIRST_16 FATHOM_FIRST_8 \
+  ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define FATHOM_FIRST_32 FATHOM_FIRST_16 \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define FATHOM_FIRST_64 FATHOM_FIRST_32 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define FATHOM_FIRST_128 FATHOM_FIRST_64 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+// d = a * b^T, added to d if `add`: the instruction's shape and types, how many floats d has, where a, b and add come
+// among the operands, and for bf16 that both operands are K-major.
+#define FATHOM_WGMMA(instruction, floats, a_at, b_at, add_at, majors)                              \
+  asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " add_at ", 0;\n"                           \
+               "wgmma.mma_async.sync.aligned." instruction " {" FATHOM_FIRST_##floats "}, " a_at    \
+               ", " b_at ", keep, 1, 1" majors ";\n}\n"                                            \
+               : FATHOM_D##floats(0)                                                               \
+               : "l"(a), "l"(b), "r"(static_cast<int>(add)))
 __device__ __forceinline__ void mma(float (&d)[128], uint64_t a, uint64_t b, bool add,
                                     tensor::Bf16) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %130, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-      "}, "
-      "%128, %129, keep, 1, 1, 0, 0;\n"
-      "}\n"
-      : FATHOM_D8(0), FATHOM_D8(8), FATHOM_D8(16), FATHOM_D8(24), FATHOM_D8(32), FATHOM_D8(40), FATHOM_D8(48), FATHOM_D8(56), FATHOM_D8(64), FATHOM_D8(72), FATHOM_D8(80), FATHOM_D8(88), FATHOM_D8(96), FATHOM_D8(104), FATHOM_D8(112), FATHOM_D8(120)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n256k16.f32.bf16.bf16", 128, "%128", "%129", "%130", ", 0, 0");
 }
 __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, bool add,
                                     tensor::Bf16) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, "
-      "%64, %65, keep, 1, 1, 0, 0;\n"
-      "}\n"
-      : FATHOM_D8(0), FATHOM_D8(8), FATHOM_D8(16), FATHOM_D8(24), FATHOM_D8(32), FATHOM_D8(40), FATHOM_D8(48), FATHOM_D8(56)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n128k16.f32.bf16.bf16", 64, "%64", "%65", "%66", ", 0, 0");
 }
 __device__ __forceinline__ void mma(float (&d)[64], uint64_t a, uint64_t b, bool add,
                                     tensor::F8E4M3) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %66, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, "
-      "%64, %65, keep, 1, 1;\n"
-      "}\n"
-      : FATHOM_D8(0), FATHOM_D8(8), FATHOM_D8(16), FATHOM_D8(24), FATHOM_D8(32), FATHOM_D8(40), FATHOM_D8(48), FATHOM_D8(56)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n128k32.f32.e4m3.e4m3", 64, "%64", "%65", "%66", "");
 }
 __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, bool add,
                                     tensor::Bf16) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, "
-      "%32, %33, keep, 1, 1, 0, 0;\n"
-      "}\n"
-      : FATHOM_D8(0), FATHOM_D8(8), FATHOM_D8(16), FATHOM_D8(24)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n64k16.f32.bf16.bf16", 32, "%32", "%33", "%34", ", 0, 0");
 }
 __device__ __forceinline__ void mma(float (&d)[16], uint64_t a, uint64_t b, bool add,
                                     tensor::Bf16) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, "
-      "%16, %17, keep, 1, 1, 0, 0;\n"
-      "}\n"
-      : FATHOM_D8(0), FATHOM_D8(8)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n32k16.f32.bf16.bf16", 16, "%16", "%17", "%18", ", 0, 0");
 }
 __device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool add,
                                     tensor::Bf16) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %10, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7"
-      "}, "
-      "%8, %9, keep, 1, 1, 0, 0;\n"
-      "}\n"
-      : FATHOM_D8(0)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n16k16.f32.bf16.bf16", 8, "%8", "%9", "%10", ", 0, 0");
 }
 __device__ __forceinline__ void mma(float (&d)[32], uint64_t a, uint64_t b, bool add,
                                     tensor::F8E4M3) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, "
-      "%32, %33, keep, 1, 1;\n"
-      "}\n"
-      : FATHOM_D8(0), FATHOM_D8(8), FATHOM_D8(16), FATHOM_D8(24)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n64k32.f32.e4m3.e4m3", 32, "%32", "%33", "%34", "");
 }
 __device__ __forceinline__ void mma(float (&d)[16], uint64_t a, uint64_t b, bool add,
                                     tensor::F8E4M3) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %18, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, "
-      "%16, %17, keep, 1, 1;\n"
-      "}\n"
-      : FATHOM_D8(0), FATHOM_D8(8)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n32k32.f32.e4m3.e4m3", 16, "%16", "%17", "%18", "");
 }
 __device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool add,
                                     tensor::F8E4M3) {
-  asm volatile(
-      "{\n"
-      ".reg .pred keep;\n"
-      "setp.ne.b32 keep, %10, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 "
-      "{"
-      "%0, %1, %2, %3, %4, %5, %6, %7"
-      "}, "
-      "%8, %9, keep, 1, 1;\n"
-      "}\n"
-      : FATHOM_D8(0)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+  FATHOM_WGMMA("m64n16k32.f32.e4m3.e4m3", 8, "%8", "%9", "%10", "");
 }
+#undef FATHOM_WGMMA
+#undef FATHOM_FIRST_128
+#undef FATHOM_FIRST_64
+#undef FATHOM_FIRST_32
+#undef FATHOM_FIRST_16
+#undef FATHOM_FIRST_8
+#undef FATHOM_D128
+#undef FATHOM_D64
+#undef FATHOM_D32
+#undef FATHOM_D16
 #undef FATHOM_D8
 // clang-format on
 
