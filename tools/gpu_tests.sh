@@ -131,7 +131,7 @@ if wanted models; then part models "$bin/tests/test_gpu"; fi
 # Left out: what compares with float32 to a thousandth, which bf16 cannot keep; `models` does that with its own bounds.
 if wanted engine; then
   FATHOM_TEST_DEVICE=cuda part engine "$bin/tests/test_engine" --gtest_brief=1 \
-    --gtest_filter='*DemoEngine*-*golden*'
+    --gtest_filter='*DemoEngine*:*ModelSpeculation*-*golden*'
   FATHOM_TEST_DEVICE=cuda part runner "$bin/tests/test_runner" --gtest_brief=1 --gtest_filter='*DemoRunner*-*golden*:*a_tree_as_its_paths*'
 fi
 if wanted server; then
@@ -146,6 +146,7 @@ if wanted accuracy; then
   part gsm8k-fp8-cache eval_demo --kv-cache-dtype fp8_e4m3
   part gsm8k-bf16 eval_demo --dequantize --dtype bfloat16
   part gsm8k-eager eval_demo --disable-cuda-graph
+  part gsm8k-speculation eval_demo --speculative-algorithm NEXTN --speculative-num-steps 3 --no-speculative-adaptive
 fi
 if wanted memory; then
   for tool in memcheck racecheck synccheck; do part "sanitizer-$tool" sanitize $tool; done
