@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cuda/gemm/large.h"
+#include "cuda/linear/batch_product.h"
 #include "cuda/profile/profile.h"
 
 namespace fathom::cuda {
@@ -25,6 +26,7 @@ void join_traces() {}
 
 std::unique_ptr<trace::DeviceRecorder> make_recorder(std::vector<std::string>) { return nullptr; }
 
+bool run_batch_product(tensor::DType, const ProductParams&, ops::Stream&) { return false; }
 bool large_linear(const ops::LinearArgs&, ops::Stream&) { return false; }
 int64_t large_linear_scratch(const ops::LinearArgs&) { return 0; }
 bool large_moe_experts(const ops::MoeExpertsArgs&, ops::Stream&) { return false; }
