@@ -21,10 +21,15 @@ StepExecutor::GraphShape StepExecutor::graph_shape(const StepLayout& layout) con
   if (any_failpoint_armed()) return {};
   const int batch_size =
       *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(layout.num_slices()));
-  // All rows are sampled by one operator.
-  const int64_t most = std::min<int64_t>(max_logit_rows_, config_.max_batch_tokens);
-  if (int64_t{batch_size} * num_tokens > most) return {};
-  return {.batch_size = batch_size, .num_tokens = num_tokens, .num_levels = layout.num_levels};
+  const GraphShape shape{
+      .batch_size = batch_size, .num_tokens = num_tokens, .num_levels = layout.num_levels};
+  return can_capture(shape) ? shape : GraphShape{};
+}
+
+// All rows are sampled by one operator.
+bool StepExecutor::can_capture(const GraphShape& shape) const {
+  return int64_t{shape.batch_size} * shape.num_tokens <=
+         std::min<int64_t>(max_logit_rows_, config_.max_batch_tokens);
 }
 
 // Of a speculating runner's steps those of the full depth and those without drafts; others, which a depth that changes
@@ -32,12 +37,10 @@ StepExecutor::GraphShape StepExecutor::graph_shape(const StepLayout& layout) con
 void StepExecutor::capture_graphs() {
   for (const int batch_size : config_.graph_batch_sizes) {
     capture_graphs_of({.batch_size = batch_size});
-    const int num_tokens = 1 + drafter().max_drafts();
-    const bool fits = int64_t{batch_size} * num_tokens <=
-                      std::min<int64_t>(max_logit_rows_, config_.max_batch_tokens);
-    if (drafter_ && fits)
-      capture_graphs_of(
-          {.batch_size = batch_size, .num_tokens = num_tokens, .num_levels = drafter().num_steps});
+    const GraphShape full{.batch_size = batch_size,
+                          .num_tokens = 1 + drafter().max_drafts(),
+                          .num_levels = drafter().num_steps};
+    if (drafter_ && can_capture(full)) capture_graphs_of(full);
   }
   stream_.synchronize();
 }

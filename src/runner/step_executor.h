@@ -148,6 +148,7 @@ class StepExecutor {
   // decode_graphs.cc
   // The captured shape that a step takes; batch_size 0 = it runs without a graph.
   GraphShape graph_shape(const StepLayout& layout) const;
+  bool can_capture(const GraphShape& shape) const;
   void capture_graphs_of(const GraphShape& shape);
   DecodeGraphs& decode_graphs(const StepLayout& layout, const GraphShape& shape);
   ops::Graph& sampling_graph(const StepLayout& layout, bool masked, DecodeGraphs& graphs);
