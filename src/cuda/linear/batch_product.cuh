@@ -59,7 +59,8 @@ template <class C>
 struct BatchProduct {
   using Weight = typename C::Weight;
   static constexpr int kWidth = kLineWidth<Weight>, kConsumerWarps = kBatchConsumers / 32;
-  static constexpr int kFillings = 2;  // of a stage: weights; tokens and scales
+  // Arrivals that fill a stage: the loads' and each lane's that keeps scales.
+  static constexpr int kFillings = C::kScaled ? 1 + 32 : 2;
 
   const BatchParams& params;
   const ProductParams& p;
@@ -154,7 +155,6 @@ struct BatchProduct {
 #pragma unroll
     for (int i = 0; i < C::kTokens / 8; ++i)
       to[i * 8 + lane / kScaleStep] = scales.tokens[i] * scales.weight;
-    __syncwarp();
   }
 
   // The feeding warp, once the kernel before is done.
@@ -177,7 +177,7 @@ struct BatchProduct {
       if constexpr (C::kScaled) {
         if (needs_scales) keep_scales(line, scales);
       }
-      if (leads) barrier_arrive(ring.full());
+      if (C::kScaled || leads) barrier_arrive(ring.full());
       if constexpr (C::kScaled) {
         if (needs_scales && line + kScaleStep < end) load_scales(line + kScaleStep, scales);
       }
@@ -267,9 +267,8 @@ struct BatchProduct {
     }
   }
 
-  // Into the ring, which all consumers have read to its end.
+  // REQUIRES: all consumers have read the ring, in whose place the sums are kept, to its end.
   __device__ __forceinline__ void keep_sums(const float (&totals)[C::kSums]) const {
-    asm volatile("bar.sync 1, %0;" ::"n"(kBatchConsumers) : "memory");
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     float* const sums =
         reinterpret_cast<float*>(shared) + first_column() * C::kSumStride + warp * 16 + lane / 4;
@@ -278,14 +277,12 @@ struct BatchProduct {
       sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * C::kSumStride + i % 4 / 2 * 8] = totals[i];
   }
 
-  __device__ __forceinline__ void consume() const {
-    float totals[C::kSums];
+  __device__ __forceinline__ void consume(float (&totals)[C::kSums]) const {
     if constexpr (C::kScaled) {
       multiply_scaled(totals);
     } else {
       multiply(totals);
     }
-    keep_sums(totals);
   }
 
   // Of all blocks of the group, in order of rank. All reads are under way before the first addition.
@@ -335,13 +332,16 @@ __global__ void __launch_bounds__(kBatchThreads, 2)
   }
   __syncthreads();
   wait_for_previous();
+  float totals[C::kSums];
   if (works) {
     if (feeds) {
       product.feed();
     } else {
-      product.consume();
+      product.consume(totals);
     }
   }
+  __syncthreads();
+  if (works && !feeds) product.keep_sums(totals);
   __syncthreads();
   const bool in_cluster = params.product.cluster > 1;
   if (in_cluster) cluster_sync();
