@@ -69,16 +69,27 @@ __device__ __forceinline__ void release(uint32_t empty) {
   if (lane < kClusterBlocks) barrier_arrive_at(empty, lane);
 }
 
+// A warpgroup's operands in the first stage, as words of descriptors.
 template <class C>
-__device__ __forceinline__ void multiply_stage(const Ring<C>& ring, int rows_before,
-                                               int columns_before, bool add,
+struct Operands {
+  uint32_t a, b;
+
+  __device__ __forceinline__ explicit Operands(const Ring<C>& ring)
+      : a(kept(descriptor_word(ring.base + first_row_of_warpgroup() * C::kRowBytes))),
+        b(kept(descriptor_word(ring.base + C::kABytes))) {}
+};
+
+template <class C>
+__device__ __forceinline__ void multiply_stage(const Operands<C>& operands, int stage,
+                                               int rows_before, int columns_before, bool add,
                                                float (&sums)[C::kSums]) {
-  const uint64_t a = tile_descriptor(ring.a() + rows_before * C::kRowBytes);
-  const uint64_t b = tile_descriptor(ring.b() + columns_before * C::kRowBytes);
+  const uint32_t a = operands.a + (stage * C::kStageBytes + rows_before * C::kRowBytes) / 16;
+  const uint32_t b = operands.b + (stage * C::kStageBytes + columns_before * C::kRowBytes) / 16;
   mma_begin(sums);
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    mma(sums, a + i * kStepOfK, b + i * kStepOfK, add || i > 0, typename C::Element{});
+    mma(sums, descriptor(a + i * kStepOfK), descriptor(b + i * kStepOfK), add || i > 0,
+        typename C::Element{});
   mma_commit();
 }
 
@@ -95,11 +106,11 @@ __device__ __forceinline__ void skip_tile(const TiledParams& p, Ring<C>& ring) {
 template <class C>
 __device__ __forceinline__ void multiply(const TiledParams& p, Ring<C>& ring,
                                          float (&sums)[C::kSums]) {
-  const int rows_before = (static_cast<int>(threadIdx.x) / kWarpgroup - 1) * 64;
+  const Operands<C> operands(ring);
   uint32_t used = 0;
   for (int k = 0; k < p.num_steps; ++k) {
     barrier_wait(ring.full(), ring.phase);
-    multiply_stage(ring, rows_before, 0, k > 0, sums);
+    multiply_stage(operands, ring.stage, 0, 0, k > 0, sums);
     mma_wait<1>(sums);
     if (k > 0) release(used);
     used = ring.empty();
@@ -139,33 +150,38 @@ class Turns {
   int warpgroup_;
 };
 
-// f8: the sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies.
-template <class C>
-__device__ __forceinline__ void multiply_scaled(const TiledParams& p, Ring<C>& ring,
-                                                const Turns& turns, bool alone,
+// f8: the sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies, if it is not alone.
+template <class C, bool kAlone>
+__device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, const Turns& turns,
                                                 float (&totals)[C::kWaves][C::kSums]) {
-  const int warpgroup = threadIdx.x / kWarpgroup - 1, row = local_row(0);
+  const Operands<C> operands(ring);
+  const uint32_t first_scale = kept(local_row(0) * 4);
   float sums[C::kSums];
 #pragma unroll
   for (int w = 0; w < C::kWaves; ++w) {
 #pragma unroll
     for (int i = 0; i < C::kSums; ++i) totals[w][i] = 0;
   }
-  for (int k = 0; k < p.num_steps; ++k) {
+  for (int k = 0; k < num_steps; ++k) {
     barrier_wait(ring.full(), ring.phase);
+    float upper[C::kWavesM], lower[C::kWavesM], column[C::kWavesN];
+#pragma unroll
+    for (int m = 0; m < C::kWavesM; ++m) {
+      upper[m] = load_shared(ring.scales() + first_scale + m * 128 * 4);
+      lower[m] = load_shared(ring.scales() + first_scale + (m * 128 + 8) * 4);
+    }
+#pragma unroll
+    for (int n = 0; n < C::kWavesN; ++n)
+      column[n] = load_shared(ring.scales() + (C::kBlockM + n) * 4);
 #pragma unroll
     for (int w = 0; w < C::kWaves; ++w) {
       const int m = w / C::kWavesN, n = w % C::kWavesN;
-      if (!alone) turns.wait();
-      multiply_stage(ring, m * 128 + warpgroup * 64, n * 128, false, sums);
-      if (!alone) turns.pass();
-      const uint32_t a_scale = ring.scales() + (m * 128 + row) * 4;
-      const float b_scale = load_shared(ring.scales() + (C::kBlockM + n) * 4);
-      const float upper = load_shared(a_scale) * b_scale;
-      const float lower = load_shared(a_scale + 8 * 4) * b_scale;
+      if constexpr (!kAlone) turns.wait();
+      multiply_stage(operands, ring.stage, m * 128, n * 128, false, sums);
+      if constexpr (!kAlone) turns.pass();
       mma_wait<0>(sums);
       if (w == C::kWaves - 1) release(ring.empty());
-      add_scaled(totals[w], sums, upper, lower);
+      add_scaled(totals[w], sums, upper[m] * column[n], lower[m] * column[n]);
     }
     ring.advance();
   }
@@ -197,7 +213,11 @@ __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
   for_each_tile<C>(p, [&](const Tile& tile) {
     if (first_row_of_warpgroup() >= tile.num_rows) return skip_tile(p, ring);
     if constexpr (C::kIsF8) {
-      multiply_scaled(p, ring, turns, tile.num_rows <= 64, totals);
+      if (tile.num_rows <= 64) {
+        multiply_scaled<C, true>(p.num_steps, ring, turns, totals);
+      } else {
+        multiply_scaled<C, false>(p.num_steps, ring, turns, totals);
+      }
     } else {
       multiply(p, ring, totals[0]);
     }

@@ -69,10 +69,10 @@ __device__ __forceinline__ void barrier_arrive_after_copies(uint32_t barrier) {
 
 // Barriers 1 to 15 of a block, of so many threads in all: those that wait and those that do not.
 __device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
-  asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+  asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 __device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
-  asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+  asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {

@@ -3,11 +3,11 @@
 //
 //   float d[64];
 //   mma_begin(d);
-//   for (int k = 0; k < 4; ++k) mma(d, a + k * kStepOfK, b + k * kStepOfK, k != 0, Bf16{});
+//   for (int k = 0; k < 4; ++k) mma(d, descriptor(a + k * kStepOfK), ...(b + k * kStepOfK), k != 0, Bf16{});
 //   mma_commit();
 //   mma_wait<0>(d);                              // now d may be read
 //
-// a and b are descriptors (tile_descriptor) of tiles whose rows have 128 bytes, swizzled as the tensor copy engine
+// a and b are words of descriptors (descriptor_word()) of tiles whose rows have 128 bytes, swizzled as the tensor copy engine
 // does with CU_TENSOR_MAP_SWIZZLE_128B: a has 64 rows, b has 2 * size of d, and d = a * b^T. A row of a tile is 64
 // bf16 or 128 e4m3, one instruction takes 32 bytes of it. With w = warp of the warpgroup, g = lane / 4, t = lane % 4,
 // d[4 * j + i] is row 16 * w + g (i < 2) or 16 * w + g + 8, column 8 * j + 2 * t + i % 2.
@@ -19,13 +19,14 @@
 
 namespace fathom::cuda {
 
-// Of rows 1024 bytes apart per 8, the start aligned to 1024.
-__device__ __forceinline__ uint64_t tile_descriptor(uint32_t tile) {
+// The low word of a descriptor, which alone changes: of rows 1024 bytes apart per 8, the start aligned to 1024.
+__device__ __forceinline__ uint32_t descriptor_word(uint32_t tile) { return tile >> 4 | 1u << 16; }
+__device__ __forceinline__ uint64_t descriptor(uint32_t word) {
   constexpr uint64_t kSwizzle128 = 1ull << 62, kEightRows = uint64_t{1024 / 16} << 32;
-  return kSwizzle128 | kEightRows | 1ull << 16 | (tile & 0x3ffffu) >> 4;
+  return kSwizzle128 | kEightRows | word;
 }
-// 32 bytes further in every row.
-inline constexpr uint64_t kStepOfK = 32 / 16;
+// 32 bytes further in every row; of a word as well.
+inline constexpr uint32_t kStepOfK = 32 / 16;
 
 // The compiler does not know that the instructions write their registers later: none may move across.
 template <int kSize>

@@ -195,12 +195,12 @@ struct BatchProduct {
   }
   static __device__ __forceinline__ void multiply_stage(const Ring& ring, bool add,
                                                         float (&sums)[C::kSums]) {
-    const uint64_t a = tile_descriptor(ring.weights());
-    const uint64_t b = tile_descriptor(ring.tokens() + first_column() * kLineBytes);
+    const uint32_t a = descriptor_word(ring.weights());
+    const uint32_t b = descriptor_word(ring.tokens() + first_column() * kLineBytes);
     mma_begin(sums);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      mma(sums, a + i * kStepOfK, b + i * kStepOfK, add || i > 0, Weight{});
+      mma(sums, descriptor(a + i * kStepOfK), descriptor(b + i * kStepOfK), add || i > 0, Weight{});
     mma_commit();
   }
 
