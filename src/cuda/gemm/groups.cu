@@ -103,10 +103,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   for (int pair = begin + threadIdx.x; pair < end; pair += kThreads) {
     const int id = p.ids[pair];
     int row = -1;
-    if (id >= 0 && id < p.experts) {
-      row = atomicAdd(&rows[id], 1);
-      p.groups.pair_of_row[row] = pair;
-    }
+    if (id >= 0 && id < p.experts) row = atomicAdd(&rows[id], 1);
     p.groups.row_of_pair[pair] = row;
   }
 }
@@ -124,8 +121,7 @@ Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena) {
   return {.starts = arena.take<int>(num_chunks(sizes) * sizes.experts),
           .tiles = arena.take<GroupTile>(sizes.max_tiles()),
           .num_tiles = arena.take<int>(1),
-          .row_of_pair = arena.take<int>(sizes.pairs()),
-          .pair_of_row = arena.take<int>(sizes.max_rows())};
+          .row_of_pair = arena.take<int>(sizes.pairs())};
 }
 
 void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& groups,

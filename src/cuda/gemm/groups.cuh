@@ -31,7 +31,6 @@ struct Groups {
   GroupTile* tiles;  // [max_tiles]
   int* num_tiles;    // i32[1]
   int* row_of_pair;  // i32[pairs]          -1: the pair names no expert
-  int* pair_of_row;  // i32[max_rows]       undefined past the pairs of a tile
 };
 
 Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena);

@@ -2,9 +2,10 @@
 // The kernel of product.h. Bound by the tensor cores: 2 * rows * n * k operations.
 //
 // Persistent: clusters of two blocks walk over pairs of tiles that share their rows and are neighbours in n. A block
-// has one warp that feeds a ring of stages in shared memory (its half of the rows' tile goes to both blocks) and
-// two warpgroups that multiply, each 64 rows of every 128. Grid: all multiprocessors. Shared memory: 192 KB of stages,
-// each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or 128 e4m3 of k; 34 KB for rows on their way out.
+// has one thread that feeds a ring of stages in shared memory (its half of the rows' tile goes to both blocks), two
+// warps that add the scales of f8, and two warpgroups that multiply, each 64 rows of every 128. Grid: all
+// multiprocessors. Shared memory: 192 KB of stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or 128 e4m3 of k;
+// 16 or 32 KB for rows on their way out.
 // Order of sums: k rises, for f8 in blocks of 128 whose sums are scaled and added in float32. So the bits of a row
 // depend on nothing but the row and the weight.
 
@@ -150,7 +151,8 @@ class Turns {
   int warpgroup_;
 };
 
-// f8: the sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies, if it is not alone.
+// f8: the sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies, unless this one is
+// alone.
 template <class C, bool kAlone>
 __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, const Turns& turns,
                                                 float (&totals)[C::kWaves][C::kSums]) {
@@ -227,28 +229,32 @@ __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
   wait_stores();
 }
 
+// What a thread has after the roles have parted. A block starts with 168 a thread; taking more than the other role gave
+// would wait for ever.
+constexpr int kFeedingRegisters = 24, kMultiplyingRegisters = 240;
+static_assert(kFeedingRegisters + 2 * kMultiplyingRegisters <= 3 * 168);
+
 template <class C>
 __global__ void __launch_bounds__(kTiledThreads, 1)
     tiled_kernel(const __grid_constant__ TiledParams p) {
   extern __shared__ __align__(1024) uint8_t stages[];
-  // Known to be kept in a register: the compiler would ask for it anew at every use, which takes long.
+  // Kept in a register: the compiler would ask for it anew at every use, which takes long.
   const uint32_t shared = kept(shared_address(stages));
   if (threadIdx.x == 0) {
     prefetch_map(&p.a);
     prefetch_map(&p.b);
-    prefetch_map(&p.out_map);
     init_barriers<C>(shared);
   }
   cluster_sync_parted();
   let_next_start();
   wait_for_previous();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<24>();
+    give_registers<kFeedingRegisters>();
     if (threadIdx.x == 0) feed<C>(p, shared);
     if (C::kIsF8 && threadIdx.x / 32 - 1 < kScaleThreads / 32)
       feed_scales<C>(p, shared, static_cast<int>(threadIdx.x) - 32);
   } else {
-    take_registers<240>();
+    take_registers<kMultiplyingRegisters>();
     work<C>(p, shared);
   }
   cluster_sync_parted();  // the other block may still send to this one
