@@ -18,7 +18,7 @@ int64_t num_chunks(const GroupSizes& sizes) { return num_tiles(sizes.pairs(), kC
 
 struct SortParams {
   const int32_t* ids;
-  int pairs, experts, chunks;
+  int pairs, per_token, experts, chunks;
   Groups groups;
 };
 
@@ -54,9 +54,23 @@ __device__ __forceinline__ int sum_before(int value, int (&warp_sums)[kMaxGroups
   return sum - value;
 }
 
+// The tiles of an expert's rows; a thread per expert.
+template <int kTileRows>
+__device__ __forceinline__ void list_tiles(const GroupTiles& list, int expert, int experts, int row,
+                                           int num_rows) {
+  __shared__ int warp_sums[kMaxGroups / 32];
+  const int tiles = (num_rows + kTileRows - 1) / kTileRows;
+  const int first = sum_before(tiles, warp_sums);
+  for (int i = 0; i < tiles; ++i)
+    list.tiles[first + i] = {.group = expert,
+                             .row = row + i * kTileRows,
+                             .num_rows = min(kTileRows, num_rows - i * kTileRows)};
+  if (expert == experts - 1) *list.count = first + tiles;
+}
+
 // One block, a thread per expert: counts become the rows where the pairs of a chunk begin.
 __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant__ SortParams p) {
-  __shared__ int tile_sums[kMaxGroups / 32], unit_sums[kMaxGroups / 32];
+  __shared__ int warp_sums[kMaxGroups / 32];
   let_next_start();
   wait_for_previous();
   const int e = static_cast<int>(threadIdx.x);
@@ -68,16 +82,11 @@ __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant_
     for (int chunk = 0; chunk < p.chunks; ++chunk)
       total += counts[static_cast<int64_t>(chunk) * p.experts];
   }
-  const int tiles = (total + kGroupTileRows - 1) / kGroupTileRows;
   const int units = (total + kGroupAlignment - 1) / kGroupAlignment;
-  const int first = sum_before(tiles, tile_sums);
-  int row = sum_before(units, unit_sums) * kGroupAlignment;
+  int row = sum_before(units, warp_sums) * kGroupAlignment;
+  list_tiles<kGroupTileRows>(p.groups.tiles, e, p.experts, row, total);
+  list_tiles<kGatheredTileRows>(p.groups.gathered_tiles, e, p.experts, row, total);
   if (!is_expert) return;
-  for (int i = 0; i < tiles; ++i)
-    p.groups.tiles[first + i] = {.group = e,
-                                 .row = row + i * kGroupTileRows,
-                                 .num_rows = min(kGroupTileRows, total - i * kGroupTileRows)};
-  if (e == p.experts - 1) *p.groups.num_tiles = first + tiles;
   for (int begin = 0; begin < p.chunks; begin += 8) {
     int count[8];
 #pragma unroll
@@ -103,31 +112,33 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   for (int pair = begin + threadIdx.x; pair < end; pair += kThreads) {
     const int id = p.ids[pair];
     int row = -1;
-    if (id >= 0 && id < p.experts) row = atomicAdd(&rows[id], 1);
+    if (id >= 0 && id < p.experts) {
+      row = atomicAdd(&rows[id], 1);
+      p.groups.token_of_row[row] = pair / p.per_token;
+    }
     p.groups.row_of_pair[pair] = row;
   }
 }
 
 }  // namespace
 
-int64_t GroupSizes::max_tiles() const {
-  return pairs() / kGroupTileRows + std::min(experts, pairs());
-}
-int64_t GroupSizes::max_rows() const {
-  return (pairs() / kGroupAlignment + std::min(experts, pairs())) * kGroupAlignment;
+static GroupTiles carve_tiles(int64_t most, DeviceArena& arena) {
+  return {.tiles = arena.take<GroupTile>(most), .count = arena.take<int>(1)};
 }
 
 Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena) {
   return {.starts = arena.take<int>(num_chunks(sizes) * sizes.experts),
-          .tiles = arena.take<GroupTile>(sizes.max_tiles()),
-          .num_tiles = arena.take<int>(1),
-          .row_of_pair = arena.take<int>(sizes.pairs())};
+          .tiles = carve_tiles(sizes.max_tiles(), arena),
+          .gathered_tiles = carve_tiles(sizes.max_gathered_tiles(), arena),
+          .row_of_pair = arena.take<int>(sizes.pairs()),
+          .token_of_row = arena.take<int>(sizes.max_rows())};
 }
 
 void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& groups,
                 ops::Stream& stream) {
   const SortParams params{.ids = ids,
                           .pairs = static_cast<int>(sizes.pairs()),
+                          .per_token = static_cast<int>(sizes.num_experts_per_tok),
                           .experts = static_cast<int>(sizes.experts),
                           .chunks = static_cast<int>(num_chunks(sizes)),
                           .groups = groups};

@@ -7,6 +7,7 @@
 //
 // Views of scratch memory. Only enqueues.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cuda/device_arena.h"
@@ -22,15 +23,24 @@ struct GroupSizes {
 
   int64_t pairs() const { return tokens * num_experts_per_tok; }
   // Every expert that is named may leave one tile, and one multiple of the alignment, unfilled.
-  int64_t max_tiles() const;
-  int64_t max_rows() const;
+  int64_t max_tiles() const { return max_tiles_of(kGroupTileRows); }
+  int64_t max_gathered_tiles() const { return max_tiles_of(kGatheredTileRows); }
+  int64_t max_rows() const { return max_tiles_of(kGroupAlignment) * kGroupAlignment; }
+
+ private:
+  int64_t max_tiles_of(int64_t rows) const { return pairs() / rows + std::min(experts, pairs()); }
+};
+// A list of tiles on the device.
+struct GroupTiles {
+  GroupTile* tiles;  // [most]
+  int* count;        // [1]
 };
 
 struct Groups {
-  int* starts;       // i32[chunks of pairs, experts]  rows of the chunk's first pairs
-  GroupTile* tiles;  // [max_tiles]
-  int* num_tiles;    // i32[1]
-  int* row_of_pair;  // i32[pairs]          -1: the pair names no expert
+  int* starts;  // i32[chunks of pairs, experts]  rows of the chunk's first pairs
+  GroupTiles tiles, gathered_tiles;
+  int* row_of_pair;   // i32[pairs]         -1: the pair names no expert
+  int* token_of_row;  // i32[max_rows]      undefined past the pairs of a tile
 };
 
 Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena);

@@ -6,6 +6,8 @@
 #include "cuda/gemm/groups.cuh"
 #include "cuda/gemm/product.cuh"
 #include "cuda/gemm/rows.h"
+#include "cuda/ops.h"
+#include "ops/quantize_fp8.h"
 
 namespace fathom::cuda {
 namespace {
@@ -39,6 +41,29 @@ QuantisedRows carve_rows(int64_t rows, int64_t dim, DeviceArena& arena) {
   return {.q = arena.take<F8E4M3>(rows * dim),
           .scale = arena.take<float>(rows * num_scale_blocks(dim))};
 }
+// Sets the rows of the product to those of x, quantised if need be.
+void take_rows(const ops::Activation& x, const QuantisedRows& rows, ProductArgs& product,
+               ops::Stream& stream) {
+  const int64_t tokens = x.dim(0), dim = x.dim(1);
+  product.a = {.data = x.values.data(),
+               .dtype = product.a.dtype,
+               .rows = tokens,
+               .columns = dim,
+               .stride = x.values.stride(0)};
+  if (product.a.dtype != DType::kF8E4M3) return;
+  if (x.is_quantised()) {
+    product.a_scale = x.scale.as<float>();
+    return;
+  }
+  cuda::quantize_fp8(
+      {.x = x.values,
+       .q = Tensor::contiguous(rows.q, DType::kF8E4M3, {tokens, dim}),
+       .scale = Tensor::contiguous(rows.scale, DType::kF32, {tokens, num_scale_blocks(dim)})},
+      stream);
+  product.a.data = rows.q;
+  product.a.stride = dim;
+  product.a_scale = rows.scale;
+}
 
 }  // namespace
 
@@ -50,40 +75,25 @@ int64_t large_linear_scratch(const ops::LinearArgs& args) {
 }
 
 bool large_linear(const ops::LinearArgs& args, ops::Stream& stream) {
-  const int64_t tokens = args.x.dim(0), in = args.x.dim(1), out = args.weight.data.dim(0);
+  const int64_t tokens = args.x.dim(0), out = args.weight.data.dim(0);
   if (tokens == 0) return true;
   if (!takes_shape(args) || !is_aligned(args.x.values) || !is_aligned(args.out) ||
       !is_aligned(args.weight.data))
     return false;
-  ProductArgs product{.a = {.data = args.x.values.data(),
-                            .dtype = args.weight.data.dtype(),
-                            .rows = tokens,
-                            .columns = in,
-                            .stride = args.x.values.stride(0)},
+  ProductArgs product{.a = {.dtype = args.weight.data.dtype()},
                       .b = args.weight.data.data(),
                       .n = out,
                       .accumulate = args.accumulate,
                       .out = args.out.data(),
                       .out_dtype = args.out.dtype(),
                       .out_stride = args.out.stride(0)};
-  if (product.a.dtype == DType::kF8E4M3) {
-    product.b_scale = args.weight.scale.as<float>();
-    if (args.x.is_quantised()) product.a_scale = args.x.scale.as<float>();
-  }
+  if (product.a.dtype == DType::kF8E4M3) product.b_scale = args.weight.scale.as<float>();
+  QuantisedRows rows{};
   if (quantises(args.x, args.weight)) {
     DeviceArena arena(stream.scratch());
-    const QuantisedRows rows = carve_rows(tokens, in, arena);
-    quantise_rows({.x = args.x.values.as<Bf16>(),
-                   .x_stride = args.x.values.stride(0),
-                   .tokens = tokens,
-                   .dim = in,
-                   .q = rows.q,
-                   .scale = rows.scale},
-                  stream);
-    product.a.data = rows.q;
-    product.a.stride = in;
-    product.a_scale = rows.scale;
+    rows = carve_rows(tokens, args.x.dim(1), arena);
   }
+  take_rows(args.x, rows, product, stream);
   tiled_product(product, stream);
   return true;
 }
@@ -92,11 +102,10 @@ namespace {
 
 struct ExpertScratch {
   Groups groups;
-  void* x;         // bf16|f8[max_rows, hidden_size], then
-  Bf16* y;         // bf16[max_rows, hidden_size] in the same place
-  float* x_scale;  // f32[max_rows, ceil(hidden_size / 128)]
-  void* h;         // bf16|f8[max_rows, inter]
-  float* h_scale;  // f32[max_rows, ceil(inter / 128)]
+  QuantisedRows x;  // [tokens, hidden_size], of plain rows
+  void* h;          // bf16|f8[max_rows, inter]
+  float* h_scale;   // f32[max_rows, ceil(inter / 128)]
+  Bf16* y;          // bf16[max_rows, hidden_size]
 };
 
 struct ExpertSizes {
@@ -122,71 +131,40 @@ bool takes_shape(const ExpertSizes& s) {
          (!s.is_f8() || s.inter % tensor::kScaleBlock == 0);
 }
 
-ExpertScratch carve(const ExpertSizes& s, DeviceArena& arena) {
+ExpertScratch carve(const ExpertSizes& s, bool quantises_x, DeviceArena& arena) {
   ExpertScratch scratch{};
-  const int64_t rows = s.groups.max_rows(), element_bytes = tensor::dtype_bytes(s.dtype);
+  const int64_t rows = s.groups.max_rows();
   scratch.groups = carve_groups(s.groups, arena);
-  const int64_t x_bytes = rows * s.hidden_size * element_bytes;
-  const int64_t y_bytes = rows * s.hidden_size * 2;
-  scratch.x = arena.take<char>(std::max(x_bytes, y_bytes));
-  scratch.y = static_cast<Bf16*>(scratch.x);
-  scratch.h = arena.take<char>(rows * s.inter * element_bytes);
-  if (!s.is_f8()) return scratch;
-  scratch.x_scale = arena.take<float>(rows * num_scale_blocks(s.hidden_size));
-  scratch.h_scale = arena.take<float>(rows * num_scale_blocks(s.inter));
+  if (quantises_x) scratch.x = carve_rows(s.groups.tokens, s.hidden_size, arena);
+  scratch.h = arena.take<char>(rows * s.inter * tensor::dtype_bytes(s.dtype));
+  if (s.is_f8()) scratch.h_scale = arena.take<float>(rows * num_scale_blocks(s.inter));
+  scratch.y = arena.take<Bf16>(rows * s.hidden_size);
   return scratch;
 }
 
-void gather(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const ExpertScratch& scratch,
-            ops::Stream& stream) {
-  RowArgs rows{.x_stride = args.x.values.stride(0),
-               .tokens = s.groups.tokens,
-               .dim = s.hidden_size,
-               .row_of_pair = scratch.groups.row_of_pair,
-               .copies = s.groups.num_experts_per_tok,
-               .scale = scratch.x_scale};
-  if (s.is_f8()) {
-    rows.q = static_cast<F8E4M3*>(scratch.x);
-  } else {
-    rows.out = static_cast<Bf16*>(scratch.x);
-  }
-  if (args.x.is_quantised()) {
-    rows.x_q = args.x.values.as<F8E4M3>();
-    rows.x_scale = args.x.scale.as<float>();
-  } else {
-    rows.x = args.x.values.as<Bf16>();
-  }
-  if (quantises(args.x, args.gate_up)) {
-    quantise_rows(rows, stream);
-  } else {
-    copy_rows(rows, stream);
-  }
-}
-
-// Sorted rows times the experts' matrices.
-ProductArgs grouped_product(const ExpertSizes& s, const Groups& groups, const ops::Weight& weight,
-                            int64_t in, int64_t out) {
-  return {.a = {.data = nullptr,
-                .dtype = s.dtype,
-                .rows = s.groups.max_rows(),
-                .columns = in,
-                .stride = in},
+// Rows sorted by expert times the experts' matrices, without the rows.
+ProductArgs grouped_product(const ExpertSizes& s, const GroupTiles& tiles, int64_t max_tiles,
+                            const ops::Weight& weight, int64_t out) {
+  return {.a = {.dtype = s.dtype},
           .b = weight.data.data(),
           .b_scale = s.is_f8() ? weight.scale.as<float>() : nullptr,
           .groups = s.groups.experts,
           .n = out,
           .out_stride = out,
-          .tiles = groups.tiles,
-          .num_tiles = groups.num_tiles,
-          .max_tiles = s.groups.max_tiles()};
+          .tiles = tiles.tiles,
+          .num_tiles = tiles.count,
+          .max_tiles = max_tiles};
 }
 
 // h = silu(gate) * up, in the registers of the product; quantised for f8.
 void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
                  const ExpertScratch& scratch, ops::Stream& stream) {
-  ProductArgs up = grouped_product(s, scratch.groups, args.gate_up, s.hidden_size, 2 * s.inter);
-  up.a.data = scratch.x;
-  up.a_scale = scratch.x_scale;
+  const Groups& groups = scratch.groups;
+  ProductArgs up = grouped_product(s, groups.gathered_tiles, s.groups.max_gathered_tiles(),
+                                   args.gate_up, 2 * s.inter);
+  take_rows(args.x, scratch.x, up, stream);
+  up.a_rows = groups.token_of_row;
+  up.num_rows = s.groups.max_rows();
   up.is_gated = true;
   up.out = scratch.h;
   up.out_scale = scratch.h_scale;
@@ -196,8 +174,13 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
 
 void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const ExpertScratch& scratch,
               ops::Stream& stream) {
-  ProductArgs down = grouped_product(s, scratch.groups, args.down, s.inter, s.hidden_size);
-  down.a.data = scratch.h;
+  ProductArgs down =
+      grouped_product(s, scratch.groups.tiles, s.groups.max_tiles(), args.down, s.hidden_size);
+  down.a = {.data = scratch.h,
+            .dtype = s.dtype,
+            .rows = s.groups.max_rows(),
+            .columns = s.inter,
+            .stride = s.inter};
   down.a_scale = scratch.h_scale;
   down.out = scratch.y;
   tiled_product(down, stream);
@@ -209,7 +192,7 @@ int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs& args) {
   const ExpertSizes s = sizes_of(args);
   if (!takes_shape(s)) return 0;
   DeviceArena arena;
-  carve(s, arena);
+  carve(s, quantises(args.x, args.gate_up), arena);
   return arena.bytes();
 }
 
@@ -220,9 +203,8 @@ bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
       !is_aligned(args.gate_up.data) || !is_aligned(args.down.data))
     return false;
   DeviceArena arena(stream.scratch());
-  const ExpertScratch scratch = carve(s, arena);
+  const ExpertScratch scratch = carve(s, quantises(args.x, args.gate_up), arena);
   sort_pairs(s.groups, args.ids.as<int32_t>(), scratch.groups, stream);
-  gather(args, s, scratch, stream);
   run_gate_up(args, s, scratch, stream);
   run_down(args, s, scratch, stream);
   combine_rows({.y = scratch.y,

@@ -15,7 +15,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t num_pairs_of(const ProductArgs& args, int block_m, int block_n) {
   const int64_t m = args.tiles != nullptr ? args.max_tiles : ceil_div(args.a.rows, block_m);
-  return m * ceil_div(args.n, int64_t{kClusterBlocks} * block_n);
+  return m * ceil_div(args.n, args.a_rows != nullptr ? block_n : int64_t{kClusterBlocks} * block_n);
 }
 
 int64_t num_clusters() { return num_multiprocessors() / kClusterBlocks; }
@@ -29,12 +29,13 @@ TiledParams params_of(const ProductArgs& args) {
                  .columns = args.a.columns,
                  .stride = args.a.columns};
   TiledParams p{};
+  const int64_t rows = C::kGathers ? args.num_rows : args.a.rows;
   p.a = tensor_map(args.a, C::kBlockM / kClusterBlocks);
   p.b = tensor_map(b, C::kBlockN / 2);
   if (args.out_dtype == DType::kBf16 && !args.accumulate && args.out_scale == nullptr)
     p.out_map = tensor_map({.data = args.out,
                             .dtype = DType::kBf16,
-                            .rows = args.a.rows,
+                            .rows = rows,
                             .columns = args.is_gated ? args.n / 2 : args.n,
                             .stride = args.out_stride},
                            kBoxRows);
@@ -43,11 +44,12 @@ TiledParams params_of(const ProductArgs& args) {
   p.out = args.out;
   p.out_scale = args.out_scale;
   p.out_stride = args.out_stride;
-  p.rows = static_cast<int>(args.a.rows);
+  p.rows = static_cast<int>(rows);
   p.group_rows = static_cast<int>(args.n);
   p.n = args.is_gated ? p.group_rows / 2 : p.group_rows;
   p.block_columns = args.is_gated ? C::kBlockN / 2 : C::kBlockN;
-  p.pairs = static_cast<int>(ceil_div(p.n, kClusterBlocks * p.block_columns));
+  p.pairs = static_cast<int>(
+      ceil_div(p.n, C::kGathers ? p.block_columns : kClusterBlocks * p.block_columns));
   p.half_distance = args.is_gated ? p.n : C::kBlockN / 2;
   p.is_gated = args.is_gated;
   p.num_steps = static_cast<int>(ceil_div(args.a.columns, C::kBlockK));
@@ -57,6 +59,13 @@ TiledParams params_of(const ProductArgs& args) {
   p.accumulate = args.accumulate;
   p.tiles = args.tiles;
   p.num_tiles = args.num_tiles;
+  if constexpr (C::kGathers) {
+    const int64_t element_bytes = tensor::dtype_bytes(args.a.dtype);
+    p.a_data = static_cast<const char*>(args.a.data);
+    p.a_rows = args.a_rows;
+    p.a_stride_bytes = args.a.stride * element_bytes;
+    p.row_pieces = static_cast<int>(args.a.columns * element_bytes / 16);
+  }
   return p;
 }
 
@@ -84,10 +93,13 @@ bool is_large_tile_faster(const ProductArgs& args, int large_m, int large_n, int
 
 void tiled_product(const ProductArgs& args, ops::Stream& stream) {
   if (args.a.rows == 0) return;
+  if (args.a_rows != nullptr)
+    FATHOM_CHECK(args.is_gated && args.tiles != nullptr, "gathered rows want gated groups");
   if (args.a.dtype == DType::kF8E4M3) {
     if (args.is_gated) {
       FATHOM_CHECK(args.n % (2 * tensor::kScaleBlock) == 0 && args.out_scale != nullptr,
                    "gated f8 products of " << args.n << " columns");
+      if (args.a_rows != nullptr) return start<Tiling<F8E4M3, 128, 256, true>>(args, stream);
       start<Tiling<F8E4M3, 128, 256>>(args, stream);
     } else if (args.tiles != nullptr && args.n % (4 * tensor::kScaleBlock) == 0) {
       // Bound by what is read from the L2 cache: wide tiles read their rows half as often.
@@ -97,6 +109,8 @@ void tiled_product(const ProductArgs& args, ops::Stream& stream) {
     } else {
       start<Tiling<F8E4M3, 128, 128>>(args, stream);
     }
+  } else if (args.a_rows != nullptr) {
+    start<Tiling<Bf16, 128, 256, true>>(args, stream);
   } else if (is_large_tile_faster(args, 128, 256, 128, 128)) {
     start<Tiling<Bf16, 128, 256>>(args, stream);
   } else {

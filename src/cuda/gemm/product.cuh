@@ -17,6 +17,7 @@ namespace fathom::cuda {
 inline constexpr int kGroupAlignment = 16;
 // Rows of a tile of a group, at most.
 inline constexpr int kGroupTileRows = 128;
+inline constexpr int kGatheredTileRows = 2 * kGroupTileRows;
 
 // Rows [row, row + num_rows) of a and of out, of one group. Up to the next multiple of kGroupAlignment out may get
 // anything.
@@ -38,13 +39,17 @@ struct ProductArgs {
   float* out_scale = nullptr;  // f32[rows, n / 2 / 128], f8 and gated only
   tensor::DType out_dtype = tensor::DType::kBf16;
   int64_t out_stride = 0;
+  // Gathered: row i of the product is row a_rows[i] of a. Null: row i.
+  const int* a_rows = nullptr;  // i32[num_rows]
+  int64_t num_rows = 0;         // of the product, with a_rows
   // Grouped; null: all rows are of group 0.
   const GroupTile* tiles = nullptr;
   const int* num_tiles = nullptr;  // on the device
   int64_t max_tiles = 0;           // what the host knows of it
 };
 
-// REQUIRES: can_map() of a and b; n a multiple of 8.
+// REQUIRES: can_map() of a and b; n a multiple of 8. Gathered: gated and grouped, with tiles of up to
+// kGatheredTileRows.
 void tiled_product(const ProductArgs& args, ops::Stream& stream);
 
 }  // namespace fathom::cuda

@@ -1,68 +1,20 @@
 #pragma once
 // The kernel of product.h. Bound by the tensor cores: 2 * rows * n * k operations.
 //
-// Persistent: clusters of two blocks walk over pairs of tiles that share their rows and are neighbours in n. A block
-// has one thread that feeds a ring of stages in shared memory (its half of the rows' tile goes to both blocks), two
-// warps that add the scales of f8, and two warpgroups that multiply, each 64 rows of every 128. Grid: all
-// multiprocessors. Shared memory: 192 KB of stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or 128 e4m3 of k;
-// 16 or 32 KB for rows on their way out.
+// Persistent: clusters of two blocks walk over pairs of tiles that share their rows and are neighbours in n, or, where
+// rows are gathered, share their columns and are neighbours in m. A block has one warpgroup that feeds a ring of stages
+// in shared memory (half of what is shared goes to both blocks) and two that multiply, each 64 rows of every 128. Grid:
+// all multiprocessors. Shared memory: 192 KB of stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or 128 e4m3
+// of k; 16 or 32 KB for rows on their way out.
 // Order of sums: k rises, for f8 in blocks of 128 whose sums are scaled and added in float32. So the bits of a row
 // depend on nothing but the row and the weight.
 
 #include "cuda/device/pdl.cuh"
+#include "cuda/gemm/product_feed.cuh"
 #include "cuda/gemm/product_store.cuh"
 #include "cuda/gemm/product_tile.cuh"
 
 namespace fathom::cuda {
-
-// One thread. Its half of the rows goes to both blocks, so a stage must be empty in both.
-template <class C>
-__device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
-  const int rank = static_cast<int>(cluster_rank());
-  constexpr int kHalf = C::kBlockM / kClusterBlocks;
-  Ring<C> ring(shared);
-  for_each_tile<C>(p, [&](const Tile& tile) {
-    const int a_row = tile.row + rank * kHalf, b_row = tile.group * p.group_rows + tile.column;
-    for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
-      barrier_wait(ring.empty(), ring.phase ^ 1);
-      barrier_expect(ring.full(), C::kStageBytes);
-      load_tile_to(&p.a, ring.a() + rank * kHalf * C::kRowBytes, ring.full(), k * C::kBlockK, a_row,
-                   0b11);
-      load_tile(&p.b, ring.b(), ring.full(), k * C::kBlockK, b_row);
-      load_tile(&p.b, ring.b() + C::kBBytes / 2, ring.full(), k * C::kBlockK,
-                b_row + p.half_distance);
-    }
-  });
-}
-
-// kScaleThreads: the scales of f8, by way of the same stages. From there a multiplying thread has them at once; from
-// memory it would wait longer than for its products.
-template <class C>
-__device__ __forceinline__ void feed_scales(const TiledParams& p, uint32_t shared, int thread) {
-  constexpr int kRows = C::kBlockM / kScaleThreads;
-  const int n_blocks = (p.group_rows + 127) / 128;
-  Ring<C> ring(shared);
-  for_each_tile<C>(p, [&](const Tile& tile) {
-    int a[kRows];
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-      a[i] = min(tile.row + thread + i * kScaleThreads, p.rows - 1) * p.num_steps;
-    // Of b's rows: those of a gated product are the gate's n, then as many of up.
-    const int of_group =
-        min(tile.column / 128 + thread * ((p.half_distance + 127) / 128), n_blocks - 1);
-    const float* const b =
-        p.b_scale + (static_cast<int64_t>(tile.group) * n_blocks + of_group) * p.num_steps;
-    for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
-      barrier_wait(ring.empty(), ring.phase ^ 1);
-      const uint32_t to = ring.scales() + thread * 4;
-#pragma unroll
-      for (int i = 0; i < kRows; ++i)
-        copy_async_4(to + i * kScaleThreads * 4, p.a_scale + a[i] + k);
-      if (thread < C::kWavesN) copy_async_4(to + C::kBlockM * 4, b + k);
-      barrier_arrive_after_copies(ring.full());
-    }
-  });
-}
 
 // This warp does not read the stage any more.
 __device__ __forceinline__ void release(uint32_t empty) {
@@ -231,7 +183,7 @@ __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
 
 // What a thread has after the roles have parted. A block starts with 168 a thread; taking more than the other role gave
 // would wait for ever.
-constexpr int kFeedingRegisters = 24, kMultiplyingRegisters = 240;
+constexpr int kFeedingRegisters = 40, kMultiplyingRegisters = 232;
 static_assert(kFeedingRegisters + 2 * kMultiplyingRegisters <= 3 * 168);
 
 template <class C>
@@ -250,9 +202,13 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   wait_for_previous();
   if (threadIdx.x < kWarpgroup) {
     give_registers<kFeedingRegisters>();
-    if (threadIdx.x == 0) feed<C>(p, shared);
-    if (C::kIsF8 && threadIdx.x / 32 - 1 < kScaleThreads / 32)
-      feed_scales<C>(p, shared, static_cast<int>(threadIdx.x) - 32);
+    if constexpr (C::kGathers) {
+      feed_gathered<C>(p, shared);
+    } else {
+      if (threadIdx.x == 0) feed<C>(p, shared);
+      if (C::kIsF8 && threadIdx.x / 32 - 1 < kScaleThreads / 32)
+        feed_scales<C>(p, shared, static_cast<int>(threadIdx.x) - 32);
+    }
   } else {
     take_registers<kMultiplyingRegisters>();
     work<C>(p, shared);

@@ -47,7 +47,7 @@ class Boxes {
       const int chunk = (2 * i + lane / 16) ^ lane_row % 8;  // swizzled by 128 bytes
       store_matrix_x4(box + lane_row * 128 + chunk * 16, words);
     }
-    show_to_copy_engine();
+    show_to_engines();
     __syncwarp();
     if (lane == 0) fathom::cuda::store_tile(&p.out_map, box, column, row);
     turn_ = (turn_ + 1) % C::kBoxes;

@@ -33,13 +33,20 @@ struct TiledParams {
   int half_distance;       // rows of b between the halves of a tile
   bool out_is_f32, accumulate, is_gated;
   float* out_scale;  // f8 and gated
+  // Gathered rows.
+  const char* a_data;
+  const int* a_rows;
+  int64_t a_stride_bytes;
+  int row_pieces;  // of 16 bytes
   const GroupTile* tiles;
   const int* num_tiles;
 };
 
-template <class ElementT, int kBlockMT, int kBlockNT>
+// kGathers: rows of a are looked up, and a tile of groups is one of each block.
+template <class ElementT, int kBlockMT, int kBlockNT, bool kGathersT = false>
 struct Tiling {
   using Element = ElementT;
+  static constexpr bool kGathers = kGathersT;
   static constexpr bool kIsF8 = sizeof(Element) == 1;
   static constexpr int kBlockM = kBlockMT, kBlockN = kBlockNT;
   // A warpgroup multiplies 64 rows and 128 columns of f8 at a time: it holds the sums of one block of scales.
@@ -59,10 +66,14 @@ struct Tiling {
   static constexpr int kSharedBytes = kBarriersAt + kSmallBytes;
   static_assert(kSharedBytes <= kMostSharedBytes);
   static constexpr int kSums = kBlockN / kWavesN / 2;  // of a thread and a wave
+  // Arrivals that fill a stage, beside the bytes.
+  static constexpr int kFeeders = 1 + (kGathers ? kWarpgroup : (kIsF8 ? kScaleThreads : 0));
   static_assert(kWaves == 1 || kIsF8);
+  static_assert(!kGathers || (kBlockM == 128 && kBlockN == 256));
 };
 
-// A block's tile of out; the other block of its cluster has the next one of the same rows.
+// A block's tile of out; the other block of its cluster has the next one of the same rows (kGathers: columns). None of
+// its rows may be there.
 struct Tile {
   int group, row, num_rows, column;
 };
@@ -72,6 +83,11 @@ __device__ __forceinline__ Tile tile_at(const TiledParams& p, int index, int ran
   if (p.tiles != nullptr) {
     const int m = index / p.pairs;
     const GroupTile tile = p.tiles[m];
+    if constexpr (C::kGathers)
+      return {.group = tile.group,
+              .row = tile.row + rank * C::kBlockM,
+              .num_rows = tile.num_rows - rank * C::kBlockM,
+              .column = (index - m * p.pairs) * p.block_columns};
     return {.group = tile.group,
             .row = tile.row,
             .num_rows = tile.num_rows,
@@ -130,7 +146,7 @@ template <class C>
 __device__ __forceinline__ void init_barriers(uint32_t shared) {
   Ring<C> ring(shared);
   for (int i = 0; i < C::kStages; ++i, ring.advance()) {
-    barrier_init(ring.full(), C::kIsF8 ? 1 + kScaleThreads : 1);
+    barrier_init(ring.full(), C::kFeeders);
     barrier_init(ring.empty(), kMultiplyingWarps * kClusterBlocks);
   }
   barriers_are_ready();

@@ -110,8 +110,8 @@ __device__ __forceinline__ float load_shared(uint32_t address) {
   return v;
 }
 
-// What this thread wrote to shared memory may be read by the copy engine.
-__device__ __forceinline__ void show_to_copy_engine() {
+// The copy engine and the tensor cores may read what this thread wrote to shared memory.
+__device__ __forceinline__ void show_to_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 // A box of shared memory to a matrix, without what lies outside of the matrix; ends a group of this thread's stores.

@@ -1,8 +1,7 @@
 #pragma once
-// What happens to rows between large products: copied or quantised to where a product wants them, and summed over the
-// experts of a token. All bound by memory.
+// What the experts gave for a token's pairs, summed. Bound by memory.
 //
-//   quantise_rows({.x = x, .x_stride = in, .tokens = tokens, .dim = in, .q = q, .scale = scale}, stream);
+//   combine_rows({.y = y, .weights = weights, .row_of_pair = row_of_pair, ...}, stream);
 //
 // Sizes are multiples of 16, rows 16-byte aligned. Only enqueues.
 
@@ -12,21 +11,6 @@
 #include "tensor/dtype.h"
 
 namespace fathom::cuda {
-
-// Rows of tokens to rows of a product: token t to rows row_of_pair[t, 0..copies), -1 = none; null: to row t.
-struct RowArgs {
-  const tensor::Bf16* x = nullptr;      // bf16[tokens, dim], or
-  const tensor::F8E4M3* x_q = nullptr;  // f8[tokens, dim], quantised before
-  const float* x_scale = nullptr;       // f32[tokens, ceil(dim / 128)], of x_q
-  int64_t x_stride = 0, tokens = 0, dim = 0;
-  const int* row_of_pair = nullptr;  // i32[tokens, copies]
-  int64_t copies = 1;
-  tensor::Bf16* out = nullptr;  // bf16[rows, dim], or
-  tensor::F8E4M3* q = nullptr;  // f8[rows, dim]
-  float* scale = nullptr;       // f32[rows, ceil(dim / 128)], of q
-};
-void copy_rows(const RowArgs& args, ops::Stream& stream);      // x to out, or x_q to q
-void quantise_rows(const RowArgs& args, ops::Stream& stream);  // x to q
 
 // out[t] = sum over j of weights[t, j] * y[row_of_pair[t, j]] (+ out), j rising, without the pairs that have no expert.
 struct CombineArgs {
