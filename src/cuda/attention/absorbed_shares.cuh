@@ -15,11 +15,11 @@
 namespace fathom::cuda::absorbed {
 
 inline constexpr int kStreamRows = 16;  // query rows of an item
-inline constexpr int kChunkUnitRows = 1024;
-inline constexpr int kChunkUnits = 4;  // at most
+inline constexpr int kChunkShift = 10;  // of 1024 rows
+inline constexpr int kChunkUnits = 4;   // at most
 
 struct Shares {
-  int unit_rows;    // 256, 512 or 1024
+  int row_shift;    // a unit has 1 << row_shift rows: 256, 512 or 1024
   int block_units;  // of each block
   int num_units;
   // There is no scratch for so many units: an item is its first unit's block's as a whole.
@@ -30,14 +30,15 @@ struct Shares {
 struct SequenceUnits {
   int begin = 0, end = 0, kv_len = 0, items = 0, units = 0;
 
-  __device__ __forceinline__ static SequenceUnits of(const AbsorbedParams& p, int seq, int rows) {
+  __device__ __forceinline__ static SequenceUnits of(const AbsorbedParams& p, int seq, int shift) {
     SequenceUnits s;
     if (seq >= p.seqs) return s;
     s.begin = p.query_start[seq];
     s.end = p.query_start[seq + 1];
     s.kv_len = p.kv_len[seq];
-    s.items = (s.end - s.begin + p.group_tokens - 1) / p.group_tokens * p.head_groups;
-    s.units = max(1, (s.kv_len + rows - 1) / rows);
+    s.items = (s.end - s.begin) * p.head_groups;
+    if (p.group_tokens > 1) s.items = (s.end - s.begin + p.group_tokens - 1) / p.group_tokens;
+    s.units = max(1, (s.kv_len + (1 << shift) - 1) >> shift);
     return s;
   }
 };
@@ -47,7 +48,7 @@ __device__ __forceinline__ Shares make_shares(const AbsorbedParams& p) {
   int counts[3] = {};  // of units of 1024, 512, 256 rows
 #pragma unroll 4
   for (int base = 0; base < p.seqs; base += 32) {
-    const SequenceUnits s = SequenceUnits::of(p, base + lane, kChunkUnitRows / kChunkUnits);
+    const SequenceUnits s = SequenceUnits::of(p, base + lane, kChunkShift - 2);
     counts[0] += s.items * ((s.units + 3) / 4);
     counts[1] += s.items * ((s.units + 1) / 2);
     counts[2] += s.items * s.units;
@@ -56,10 +57,11 @@ __device__ __forceinline__ Shares make_shares(const AbsorbedParams& p) {
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
     const int units = __reduce_add_sync(0xffffffffu, counts[i]);
-    const int rows = kChunkUnitRows >> i, each = (units + blocks - 1) / blocks;
+    const int shift = kChunkShift - i, each = (units + blocks - 1) / blocks;
     // Smaller units leave partial sums to merge: only for an eighth of the time.
-    if (i == 0 || (units <= p.max_nodes && each * rows * 8 < best.block_units * best.unit_rows * 7))
-      best = {rows, each, units, units > p.max_nodes};
+    if (i == 0 ||
+        (units <= p.max_nodes && (each << shift) * 8 < (best.block_units << best.row_shift) * 7))
+      best = {shift, each, units, units > p.max_nodes};
   }
   return best;
 }
@@ -92,8 +94,8 @@ class ItemWalk {
     part.num_units = units_.units;
     part.part_begin = at_;
     part.part_end = shares_.whole_items ? units_.units : min(units_.units, at_ + end_ - unit_);
-    part.begin_row = at_ * shares_.unit_rows;
-    part.end_row = min(part.part_end * shares_.unit_rows, part.group.end());
+    part.begin_row = at_ << shares_.row_shift;
+    part.end_row = min(part.part_end << shares_.row_shift, part.group.end());
     part.is_whole = at_ == 0 && part.part_end == units_.units;
     return part;
   }
@@ -105,7 +107,7 @@ class ItemWalk {
     if (++index_ < units_.items) return;
     index_ = 0;
     while (unit_ < end_) {
-      units_ = SequenceUnits::of(p_, ++seq_, shares_.unit_rows);
+      units_ = SequenceUnits::of(p_, ++seq_, shares_.row_shift);
       if (units_.items > 0) return;
     }
   }
@@ -116,7 +118,7 @@ class ItemWalk {
     const int lane = threadIdx.x % 32;
     int before = 0;
     for (int base = 0;; base += 32) {
-      const SequenceUnits s = SequenceUnits::of(p_, base + lane, shares_.unit_rows);
+      const SequenceUnits s = SequenceUnits::of(p_, base + lane, shares_.row_shift);
       const int mine = s.items * s.units;
       int sum = mine;  // of this lane's sequences and those before it
 #pragma unroll
@@ -129,7 +131,7 @@ class ItemWalk {
       if (holds != 0) {
         const int owner = __ffs(static_cast<int>(holds)) - 1;
         seq_ = base + owner;
-        units_ = SequenceUnits::of(p_, seq_, shares_.unit_rows);
+        units_ = SequenceUnits::of(p_, seq_, shares_.row_shift);
         const int rest = __shfl_sync(0xffffffffu, at, owner);
         index_ = rest / units_.units;
         at_ = rest % units_.units;

@@ -72,12 +72,11 @@ struct StageTurn {
 // Four warps, a quarter of a tile's rows each. Rows behind the end are left as they are: weights of 0 and
 // clear_non_finite() keep them out.
 template <class Layout>
-__device__ __forceinline__ void produce(const AbsorbedParams& p, const Shares& shares,
-                                        uint32_t shared) {
+__device__ __forceinline__ void produce(const AbsorbedParams& p, ItemWalk walk, uint32_t shared) {
   constexpr int kWarpRows = kTileRows / kProducerWarps;
   const int lane = threadIdx.x % 32, first = (threadIdx.x - kThreads) / 32 * kWarpRows;
   StageTurn<Layout> turn;
-  for (ItemWalk walk(p, shares); walk.is_inside(); walk.next()) {
+  for (; walk.is_inside(); walk.next()) {
     const ItemPart part = walk.part();
     const auto slot_of = [&](int row) {
       return lane < kWarpRows && row < part.end_row ? cache_slot(p, part.group.seq, row) : -1;
@@ -188,12 +187,13 @@ struct Consumer {
     if (kIsF8 && has_next) score(turn);
   }
 
-  // Rows [begin, end) of an item whose rows that this block has end at part_end.
+  // Rows [begin, end), if any, of an item whose rows that this block has end at part_end.
   __device__ __forceinline__ void attend_split(const QueryGroup& group, int begin, int end,
                                                int part_end, Node& node) {
+    node.clear();
+    if (begin >= end) return;
     softmax.max = minus_infinity();
     softmax.sum = 0.0f;
-    node.clear_values();
 #pragma unroll 1
     for (int row = begin; row < end; row += kTileRows)
       add_tile(group, row, row + kTileRows >= end, row + kTileRows < part_end, node.values);
@@ -206,41 +206,47 @@ struct Consumer {
     }
   }
 
-  // Rows [begin, end) of one chunk; there may be none.
-  __device__ __forceinline__ void attend_run(const QueryGroup& group, int begin, int end,
-                                             int part_end, Node& node) {
-    if (begin >= end) return node.clear();
-    SplitTree tree;
-    const int splits = (end - begin + kSplitRows - 1) / kSplitRows;
-#pragma unroll 1
-    for (int split = 0; split < splits; ++split) {
-      const int first = begin + split * kSplitRows;
-      attend_split(group, first, min(first + kSplitRows, end), part_end, node);
-      tree.add(node, split, split + 1 == splits, reinterpret_cast<float4*>(shared + Layout::kPair),
-               SharedNodes::half_chunk(p));
-    }
-  }
-
-  // A chunk, or a unit of an item that several blocks share, at a time.
+  // Adds up leaves, runs of them by a tree: the splits of a whole item's chunks, those of the units of an item that
+  // several blocks share, or in the last of these blocks the units of its chunks.
   __device__ __forceinline__ void attend_item(const ItemPart& part, const Shares& shares) {
-    const int step = part.is_whole ? kChunkRows : shares.unit_rows;
+    constexpr int kSplitShift = 7;
+    static_assert(1 << kSplitShift == kSplitRows && 1 << kChunkShift == kChunkRows);
     ItemSum sum{SharedNodes::item_sum(p)};
+    SplitTree tree;
     Node node;
-    int unit = part.first_unit + part.part_begin;
-    bool is_last = false;
-#pragma unroll 1
-    for (int begin = part.begin_row; !is_last; begin += step, ++unit) {
-      attend_run(part.group, begin, min(begin + step, part.end_row), part.end_row, node);
-      if (part.is_whole) {
-        is_last = begin + step >= part.end_row;
-        sum.add(node, begin == 0, is_last);
-      } else {
-        is_last = unit + 1 == part.first_unit + part.part_end;
-        SharedNodes::store(p, unit, node);
-      }
+    bool merges = false;
+    int leaf = part.begin_row >> kSplitShift, end = (part.end_row + kSplitRows - 1) >> kSplitShift;
+    int shift = kChunkShift - kSplitShift;  // leaves of a run
+    if (!part.is_whole) {
+      shift = shares.row_shift - kSplitShift;
+      end = part.part_end << shift;
     }
-    if (part.is_whole) return write_item(p, part.group, node);
-    if (is_last_block(part, shares)) merge_units(part, shares);
+#pragma unroll 1
+    for (;; ++leaf) {
+      const int index = leaf & ((1 << shift) - 1);
+      const bool ends_item = leaf + 1 >= end, ends_run = ends_item || index + 1 == 1 << shift;
+      if (merges) {
+        SharedNodes::load(p, part.first_unit + leaf, node);
+      } else {
+        const int row = leaf << kSplitShift;
+        attend_split(part.group, row, min(row + kSplitRows, part.end_row), part.end_row, node);
+      }
+      tree.add(node, index, ends_run, reinterpret_cast<float4*>(shared + Layout::kPair),
+               SharedNodes::half_chunk(p));
+      if (!ends_run) continue;
+      if (part.is_whole || merges) {
+        sum.add(node, leaf >> shift == 0, ends_item);
+        if (ends_item) return write_item(p, part.group, node);
+        continue;
+      }
+      SharedNodes::store(p, part.first_unit + (leaf >> shift), node);
+      if (!ends_item) continue;
+      if (!is_last_block(part, shares)) return;
+      merges = true;
+      leaf = -1;
+      end = part.num_units;
+      shift = kChunkShift - shares.row_shift;
+    }
   }
 
   // Whether all blocks of the item have stored their nodes.
@@ -261,37 +267,8 @@ struct Consumer {
     return is_last;
   }
 
-  __device__ __forceinline__ void merge_units(const ItemPart& part, const Shares& shares) {
-    const int chunk_units = kChunkUnitRows / shares.unit_rows;
-    ItemSum sum{SharedNodes::item_sum(p)};
-    Node nodes[4];
-#pragma unroll 1
-    for (int unit = 0; unit < part.num_units; unit += 4) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (unit + i < part.num_units)
-          SharedNodes::load(p, part.first_unit + unit + i, nodes[i]);
-        else
-          nodes[i].clear();
-      }
-      if (chunk_units > 1) {
-        nodes[0].add(nodes[1]);
-        nodes[2].add(nodes[3]);
-      }
-      if (chunk_units > 2) nodes[0].add(nodes[2]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i % chunk_units == 0) sum.add(nodes[i], unit + i == 0, false);
-      }
-    }
-    // The sum's last state is a node of any number; in memory it is always.
-    nodes[0].clear();
-    add_to_values(nodes[0], sum.rows, sum.values);
-    write_item(p, part.group, nodes[0]);
-  }
-
-  __device__ __forceinline__ void run(const Shares& shares) {
-    for (ItemWalk walk(p, shares); walk.is_inside(); walk.next()) {
+  __device__ __forceinline__ void run(const Shares& shares, ItemWalk walk) {
+    for (; walk.is_inside(); walk.next()) {
       const ItemPart part = walk.part();
       if (part.begin_row < part.end_row) begin_item(part.group);
       attend_item(part, shares);
@@ -316,12 +293,14 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
   }
   __syncthreads();
   wait_for_previous();
+  const Shares shares = make_shares(p);
+  const ItemWalk walk(p, shares);
   if (threadIdx.x >= kThreads) {
     give_registers<kProducerRegisters>();
-    produce<Layout>(p, make_shares(p), shared_address(shared));
+    produce<Layout>(p, walk, shared_address(shared));
   } else {
     take_registers<kRegisters>();
-    Consumer<kIsF8>{p, shared}.run(make_shares(p));
+    Consumer<kIsF8>{p, shared}.run(shares, walk);
   }
 }
 
