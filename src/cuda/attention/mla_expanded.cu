@@ -1,56 +1,124 @@
 // Expanded attention for heads of 128 + 64 (keys) and 128 (values). Bound by the tensor cores: 640 operations for
 // two bf16 values of each of K and V, which 128 queries share.
 //
-// A block takes 128 queries of a head, 64 a warpgroup, with their values in registers, and goes through the keys 64 at a
-// time, double-buffered by asynchronous copies. Tiles behind the last visible key are left out: one that a query does
-// not see leaves its state's bits alone. Blocks with the most keys start first.
+// A block takes 128 queries of a head and goes through the keys 128 at a time. A producer warp has the copy engine
+// fill two stages each of keys and values; two warpgroups have 64 queries each, their values and weights in registers.
+// A warpgroup starts the products of the next tile's scores and of this one's values together and computes the next
+// softmax while the values are summed. Tiles behind the last visible key are left out: one that a query does not see
+// leaves its state's bits alone. Blocks with the most keys start first.
 //
-// Grid: heads x query tiles. Shared memory: 80 KB.
+// Grid: heads x query tiles. Shared memory: 208 KB.
 
+#include "cuda/attention/bulk_copy.cuh"
 #include "cuda/attention/mla_expanded.cuh"
 #include "cuda/attention/softmax.cuh"
 #include "cuda/attention/warpgroup.cuh"
 #include "cuda/device/mma.cuh"
 #include "cuda/device/pdl.cuh"
+#include "cuda/gemm/tensor_map.h"
 #include "cuda/launch.cuh"
 
 namespace fathom::cuda {
 namespace {
 
 constexpr int kNope = 128, kRope = 64, kKey = kNope + kRope, kValue = 128;
-constexpr int kThreads = 256, kTileKeys = 64;
-constexpr int kPanelBytes = kTileKeys * kPanelRowBytes;  // 64 values of each key
-constexpr int kValues = kKey / 64 * kPanelBytes;
-constexpr int kStageBytes = kValues + kValue / 64 * kPanelBytes;
-static_assert(kThreads / 32 * 16 == kFastExpandedQueries);
+constexpr int kGroups = 2, kThreads = kGroups * 128;  // of the warpgroups that compute
+constexpr int kProducerRegisters = 24, kRegisters = 240;
+constexpr int kTileKeys = 128, kStages = 2;
+constexpr int kPanelBytes = kTileKeys * kPanelRowBytes;  // 64 values of each key, or query
+constexpr int kKeyPanels = kKey / 64, kValuePanels = kValue / 64;
+constexpr int kKeyBytes = kKeyPanels * kPanelBytes, kValueBytes = kValuePanels * kPanelBytes;
+static_assert(kGroups * 64 == kFastExpandedQueries && kFastExpandedQueries == kTileKeys);
 
-__device__ __forceinline__ void load_tile(const ExpandedParams& p,
-                                          const ops::ExpandedSegment& segment, int first_key,
-                                          uint32_t stage) {
-  constexpr int kRowThreads = 8;  // one for each vector of a panel's row
-  const int row = threadIdx.x / kRowThreads, vector = threadIdx.x % kRowThreads;
+struct Shared {
+  static constexpr int kQueries = 0;
+  static constexpr int kKeys = kKeyBytes;
+  static constexpr int kValues = kKeys + kStages * kKeyBytes;
+  static constexpr int kBarriers = kValues + kStages * kValueBytes;
+  static constexpr int kBytes = kBarriers + (1 + 4 * kStages) * 8;
+};
+static_assert(Shared::kBytes <= 227 * 1024);
+
+// Addresses of what a tile of keys uses; tile t is the t-th of the block.
+struct Turn {
+  uint32_t shared;
+  int tile;
+
+  __device__ __forceinline__ int stage() const { return tile % kStages; }
+  __device__ __forceinline__ uint32_t phase() const { return tile / kStages & 1; }
+  __device__ __forceinline__ uint32_t keys() const {
+    return shared + Shared::kKeys + stage() * kKeyBytes;
+  }
+  __device__ __forceinline__ uint32_t values() const {
+    return shared + Shared::kValues + stage() * kValueBytes;
+  }
+  __device__ __forceinline__ uint32_t barrier(int kind) const {
+    return shared + Shared::kBarriers + (1 + kind * kStages + stage()) * 8;
+  }
+  __device__ __forceinline__ uint32_t keys_full() const { return barrier(0); }
+  __device__ __forceinline__ uint32_t values_full() const { return barrier(1); }
+  __device__ __forceinline__ uint32_t keys_empty() const { return barrier(2); }
+  __device__ __forceinline__ uint32_t values_empty() const { return barrier(3); }
+  __device__ __forceinline__ uint32_t queries_full() const { return shared + Shared::kBarriers; }
+};
+
+struct ExpandedMaps {
+  CUtensorMap q, kv, k_rope;  // rows of all heads side by side; boxes of 64 columns and 128 rows
+};
+
+// One thread. Rows behind the segment's end may be anything: nobody sees them, and values that are no numbers are
+// taken out before they are multiplied.
+__device__ __forceinline__ void produce(const ExpandedMaps& maps, const ExpandedBlock& block,
+                                        int end, uint32_t shared) {
+  const int head = blockIdx.x;
+  const int first_query = static_cast<int>(block.segment->token_begin) + block.first_query;
+  const int first_key = static_cast<int>(block.segment->buffer_begin);
+  const int kv_column = head * (kNope + kValue);
+  Turn turn{shared, 0};
+  barrier_expect(turn.queries_full(), kKeyBytes);
 #pragma unroll
-  for (int key = row; key < kTileKeys; key += kThreads / kRowThreads) {
-    const bool valid = first_key + key < segment.num_rows;
-    const int64_t at = segment.buffer_begin + (valid ? first_key + key : 0);
-    const Bf16* const kv = p.kv + (at * p.heads + blockIdx.x) * (kNope + kValue) + vector * 8;
-    const uint32_t to = stage + panel_offset(key, vector);
+  for (int panel = 0; panel < kKeyPanels; ++panel)
+    load_tile(&maps.q, shared + Shared::kQueries + panel * kPanelBytes, turn.queries_full(),
+              head * kKey + panel * 64, first_query);
+  for (int key = 0; key < end; key += kTileKeys, ++turn.tile) {
+    const int row = first_key + key;
+    barrier_wait(turn.keys_empty(), turn.phase() ^ 1);
+    barrier_expect(turn.keys_full(), kKeyBytes);
 #pragma unroll
     for (int panel = 0; panel < kNope / 64; ++panel)
-      copy_async_16(to + panel * kPanelBytes, kv + panel * 64, valid);
-    copy_async_16(to + kNope / 64 * kPanelBytes, p.k_rope + at * kRope + vector * 8, valid);
+      load_tile(&maps.kv, turn.keys() + panel * kPanelBytes, turn.keys_full(),
+                kv_column + panel * 64, row);
+    load_tile(&maps.k_rope, turn.keys() + kNope / 64 * kPanelBytes, turn.keys_full(), 0, row);
+    barrier_wait(turn.values_empty(), turn.phase() ^ 1);
+    barrier_expect(turn.values_full(), kValueBytes);
 #pragma unroll
-    for (int panel = 0; panel < kValue / 64; ++panel)
-      copy_async_16(to + kValues + panel * kPanelBytes, kv + kNope + panel * 64, valid);
+    for (int panel = 0; panel < kValuePanels; ++panel)
+      load_tile(&maps.kv, turn.values() + panel * kPanelBytes, turn.values_full(),
+                kv_column + kNope + panel * 64, row);
   }
+}
+
+// Of the warpgroups that compute.
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+__device__ __forceinline__ bool meet_or(bool condition) {
+  int any;
+  asm volatile(
+      "{\n.reg .pred mine, any;\nsetp.ne.b32 mine, %1, 0;\n"
+      "barrier.cta.red.or.pred any, 1, %2, mine;\nselp.b32 %0, 1, 0, any;\n}\n"
+      : "=r"(any)
+      : "r"(static_cast<int>(condition)), "n"(kThreads)
+      : "memory");
+  return any != 0;
 }
 
 // A warp's 16 queries: thread rows g and g + 8.
 struct WarpQueries {
-  uint32_t fragments[kKey / 16][4];
   float acc[kValue / 8][4];
-  float max[2], sum[2];  // sum: this thread's keys, the state's in one of four
-  int query[2];          // of the segment
+  uint32_t weights[kTileKeys / 16][4];  // as a product's operand
+  float max[2], sum[2];                 // sum: this thread's keys, the state's in one of four
+  int query[2];                         // of the segment
   uint64_t mask[2];
 
   __device__ __forceinline__ int64_t state(const ExpandedParams& p,
@@ -68,15 +136,6 @@ struct WarpQueries {
       const int64_t at = exists ? state(p, segment, half) : 0;
       mask[half] =
           exists && segment.has_tree_mask ? p.tree_mask[segment.token_begin + query[half]] : 0;
-#pragma unroll
-      for (int step = 0; step < kKey / 16; ++step) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i)
-          fragments[step][half + 2 * i] =
-              exists
-                  ? *reinterpret_cast<const uint32_t*>(p.q + at * kKey + step * 16 + i * 8 + 2 * t)
-                  : 0;
-      }
       const bool goes_on = exists && !segment.first;
       max[half] = goes_on ? p.state_max[at] : minus_infinity();
       sum[half] = goes_on && t == 0 ? p.state_sum[at] : 0.0f;
@@ -111,25 +170,34 @@ struct WarpQueries {
     }
   }
 
-  // The four warps of a warpgroup call it together, add_values() too.
-  __device__ __forceinline__ void score(uint32_t stage, float (&scores)[8][4]) const {
-    begin_products();
+  // Starts products; the four warps of a warpgroup call it together, add_values() too.
+  __device__ __forceinline__ void score(const Turn& turn, float (&scores)[16][4]) const {
+    const uint32_t queries =
+        turn.shared + Shared::kQueries + static_cast<int>(threadIdx.x) / 128 * 64 * kPanelRowBytes;
 #pragma unroll
-    for (int step = 0; step < kKey / 16; ++step)
-      score_product(scores, fragments[step],
-                    panel_operand(stage + step / 4 * kPanelBytes + step % 4 * 32, 0), step > 0);
+    for (int step = 0; step < kKey / 16; ++step) {
+      const int at = step / 4 * kPanelBytes + step % 4 * 32;
+      score_product(scores, panel_operand(queries + at, 0), panel_operand(turn.keys() + at, 0),
+                    step > 0);
+    }
     commit_products();
-    wait_products(scores);
+  }
+  __device__ __forceinline__ void add_values(const Turn& turn) {
+#pragma unroll
+    for (int step = 0; step < kTileKeys / 16; ++step)
+      value_product(acc, weights[step],
+                    panel_operand(turn.values() + step * 16 * kPanelRowBytes, kPanelBytes), true);
+    commit_products();
   }
 
   __device__ __forceinline__ bool sees(const ExpandedBlock& block, int half, int key) const {
     return key < block.end(query[half]) && block.is_visible(query[half], mask[half], key);
   }
   __device__ __forceinline__ void hide(const ExpandedBlock& block, int first_key,
-                                       float (&scores)[8][4]) const {
+                                       float (&scores)[16][4]) const {
     const int t = threadIdx.x % 4;
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
+    for (int n = 0; n < 16; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (!sees(block, i / 2, first_key + n * 8 + 2 * t + i % 2)) scores[n][i] = minus_infinity();
@@ -137,54 +205,51 @@ struct WarpQueries {
     }
   }
 
-  // Scores to weights; what was summed so far is brought to the new maximum.
-  __device__ __forceinline__ void softmax(float scale, float (&scores)[8][4]) {
+  // Scores to weights in place; `factor` brings what was summed before to the new maximum.
+  __device__ __forceinline__ void softmax(float scale, float (&scores)[16][4], float (&factor)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float most = minus_infinity();
 #pragma unroll
-      for (int n = 0; n < 8; ++n)
+      for (int n = 0; n < 16; ++n)
         most = fmaxf(most, fmaxf(scores[n][half * 2], scores[n][half * 2 + 1]));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
       const float new_max = fmaxf(max[half], most * scale), from = finite_max(new_max);
-      const float factor = exp2_fast(max[half] - from);
+      factor[half] = exp2_fast(max[half] - from);
       max[half] = new_max;
       float added = 0.0f;
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
+      for (int n = 0; n < 16; ++n) {
 #pragma unroll
         for (int i = half * 2; i < half * 2 + 2; ++i) {
           scores[n][i] = exp2_fast(__fmaf_rn(scores[n][i], scale, -from));
           added += scores[n][i];
         }
       }
-      sum[half] = __fmaf_rn(sum[half], factor, added);
-      if (__all_sync(0xffffffffu, factor == 1.0f)) continue;
-#pragma unroll
-      for (int n = 0; n < kValue / 8; ++n) {
-        acc[n][half * 2] *= factor;
-        acc[n][half * 2 + 1] *= factor;
-      }
+      sum[half] = __fmaf_rn(sum[half], factor[half], added);
     }
   }
 
-  __device__ __forceinline__ void add_values(uint32_t stage, const float (&weights)[8][4]) {
-    uint32_t a[kTileKeys / 16][4];
+  // When no product is under way.
+  __device__ __forceinline__ void take_weights(const float (&scores)[16][4],
+                                               const float (&factor)[2]) {
 #pragma unroll
     for (int step = 0; step < kTileKeys / 16; ++step) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        a[step][i] = floats_to_bf16x2(weights[2 * step + i / 2][i % 2 * 2],
-                                      weights[2 * step + i / 2][i % 2 * 2 + 1]);
+        weights[step][i] = floats_to_bf16x2(scores[2 * step + i / 2][i % 2 * 2],
+                                            scores[2 * step + i / 2][i % 2 * 2 + 1]);
     }
-    begin_products();
 #pragma unroll
-    for (int step = 0; step < kTileKeys / 16; ++step)
-      value_product(acc, a[step],
-                    panel_operand(stage + kValues + step * 16 * kPanelRowBytes, kPanelBytes), true);
-    commit_products();
-    wait_products(acc);
+    for (int half = 0; half < 2; ++half) {
+      if (__all_sync(0xffffffffu, factor[half] == 1.0f)) continue;
+#pragma unroll
+      for (int n = 0; n < kValue / 8; ++n) {
+        acc[n][half * 2] *= factor[half];
+        acc[n][half * 2 + 1] *= factor[half];
+      }
+    }
   }
 
   // Values that are no numbers: those that see them get them here, and nobody as a product with 0.
@@ -208,14 +273,15 @@ struct WarpQueries {
   }
 };
 
-// Whether a tile has values that are no numbers. All threads call it.
+// Whether a tile has values that are no numbers. All threads that compute call it.
 __device__ __forceinline__ bool has_non_finite(const char* values) {
   bool found = false;
-  for (int i = threadIdx.x; i < kTileKeys * kValue / 2; i += kThreads) {
-    const uint32_t pair = reinterpret_cast<const uint32_t*>(values)[i];
-    found |= (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u;
+  for (int i = threadIdx.x; i < kTileKeys * kValue / 8; i += kThreads) {
+    const uint4 eight = reinterpret_cast<const uint4*>(values)[i];
+    for (const uint32_t pair : {eight.x, eight.y, eight.z, eight.w})
+      found |= (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u;
   }
-  return __syncthreads_or(found) != 0;
+  return meet_or(found);
 }
 
 __device__ __forceinline__ void clear_non_finite(char* values) {
@@ -225,73 +291,154 @@ __device__ __forceinline__ void clear_non_finite(char* values) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads, 1)
-    expanded_kernel(const __grid_constant__ ExpandedParams p) {
+// One warpgroup's way through the keys. Both take the same tiles.
+struct Consumer {
+  const ExpandedParams& p;
+  const ExpandedBlock& block;
+  char* const shared;
+  int end, full_end, warp_full_end;  // full_end: of all queries of the block
+
+  // A warp is done with a stage.
+  __device__ __forceinline__ static void release(uint32_t barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+  }
+
+  // A tile's values are there, and finite.
+  __device__ __forceinline__ void prepare_values(const Turn& turn, WarpQueries& queries) const {
+    barrier_wait(turn.values_full(), turn.phase());
+    const int key = turn.tile * kTileKeys;
+    char* const values = shared + Shared::kValues + turn.stage() * kValueBytes;
+    if (key + kTileKeys <= full_end || !has_non_finite(values)) return;
+    queries.add_non_finite(block, key, values);
+    meet();
+    clear_non_finite(values);
+    publish_to_products();
+    meet();
+  }
+
+  __device__ __forceinline__ void weigh(const Turn& turn, WarpQueries& queries,
+                                        float (&scores)[16][4], float (&factor)[2]) const {
+    const int key = turn.tile * kTileKeys;
+    if (key + kTileKeys > warp_full_end) queries.hide(block, key, scores);
+    queries.softmax(p.scale, scores, factor);
+  }
+
+  __device__ __forceinline__ void run(WarpQueries& queries) const {
+    float scores[16][4], factor[2];
+    Turn turn{shared_address(shared), 0};
+    barrier_wait(turn.queries_full(), 0);
+    barrier_wait(turn.keys_full(), 0);
+    begin_products();
+    queries.score(turn, scores);
+    wait_products<0>(scores);
+    release(turn.keys_empty());
+    weigh(turn, queries, scores, factor);
+    queries.take_weights(scores, factor);
+#pragma unroll 1
+    for (const int tiles = (end + kTileKeys - 1) / kTileKeys; turn.tile + 1 < tiles;) {
+      const Turn next{turn.shared, turn.tile + 1};
+      barrier_wait(next.keys_full(), next.phase());
+      prepare_values(turn, queries);
+      begin_products();
+      queries.score(next, scores);
+      queries.add_values(turn);
+      wait_products<1>(scores);
+      release(next.keys_empty());
+      weigh(next, queries, scores, factor);
+      wait_products<0>(queries.acc);
+      keep_operand(queries.weights);
+      release(turn.values_empty());
+      queries.take_weights(scores, factor);
+      turn = next;
+    }
+    prepare_values(turn, queries);
+    begin_products();
+    queries.add_values(turn);
+    wait_products<0>(queries.acc);
+    keep_operand(queries.weights);
+  }
+};
+
+__device__ __forceinline__ void init_barriers(uint32_t shared) {
+  barrier_init(Turn{shared, 0}.queries_full(), 1);
+#pragma unroll
+  for (int stage = 0; stage < kStages; ++stage) {
+    const Turn turn{shared, stage};
+    barrier_init(turn.keys_full(), 1);
+    barrier_init(turn.values_full(), 1);
+    barrier_init(turn.keys_empty(), kThreads / 32);
+    barrier_init(turn.values_empty(), kThreads / 32);
+  }
+  barriers_are_ready();
+}
+
+__global__ void __launch_bounds__(kThreads + 128, 1)
+    expanded_kernel(const __grid_constant__ ExpandedParams p,
+                    const __grid_constant__ ExpandedMaps maps) {
   extern __shared__ __align__(1024) char shared[];
   let_next_start();
-  wait_for_previous();
   const ExpandedBlock block =
       find_block(p, static_cast<int>(gridDim.y - 1 - blockIdx.y), kFastExpandedQueries);
   const ops::ExpandedSegment& segment = *block.segment;
   const int last_query = static_cast<int>(
       min(int64_t{block.first_query} + kFastExpandedQueries, segment.num_tokens) - 1);
-  const int end = block.end(last_query), full_end = block.full_end(block.first_query);
+  const int end = block.end(last_query);
+  if (threadIdx.x == 0) init_barriers(shared_address(shared));
+  __syncthreads();
+  wait_for_previous();
   if (end == 0 && !segment.first) return;
-  if (end > 0) load_tile(p, segment, 0, shared_address(shared));
-  commit_copies();
-  WarpQueries queries;
-  queries.load(p, block);
-  // All warps of a warpgroup go through the same tiles.
-  const int group_query = block.first_query + static_cast<int>(threadIdx.x) / 128 * 64;
-  const int group_end = group_query > last_query ? 0 : block.end(min(group_query + 63, last_query));
-  const int warp_full_end =
-      block.full_end(block.first_query + static_cast<int>(threadIdx.x) / 32 * 16);
-  int stage_idx = 0;
-  for (int key = 0; key < end; key += kTileKeys, stage_idx ^= 1) {
-    char* const stage = shared + stage_idx * kStageBytes;
-    wait_copies<0>();
-    publish_to_products();
-    __syncthreads();  // the tile is there, and the one before it is done with
-    if (key + kTileKeys < end)
-      load_tile(p, segment, key + kTileKeys,
-                shared_address(shared) + (stage_idx ^ 1) * kStageBytes);
-    commit_copies();
-    if (key + kTileKeys > full_end && has_non_finite(stage + kValues)) {
-      queries.add_non_finite(block, key, stage + kValues);
-      __syncthreads();
-      clear_non_finite(stage + kValues);
-      publish_to_products();
-      __syncthreads();
-    }
-    if (key >= group_end) continue;
-    float scores[8][4];
-    queries.score(shared_address(stage), scores);
-    if (key + kTileKeys > warp_full_end) queries.hide(block, key, scores);
-    queries.softmax(p.scale, scores);
-    queries.add_values(shared_address(stage), scores);
+  if (threadIdx.x >= kThreads) {
+    give_registers<kProducerRegisters>();
+    if (threadIdx.x == kThreads) produce(maps, block, end, shared_address(shared));
+  } else {
+    take_registers<kRegisters>();
+    WarpQueries queries;
+    queries.load(p, block);
+    const int warp_query = block.first_query + static_cast<int>(threadIdx.x) / 32 * 16;
+    if (end > 0)
+      Consumer{p, block, shared, end, block.full_end(block.first_query), block.full_end(warp_query)}
+          .run(queries);
+    queries.store(p, segment);
   }
-  queries.store(p, segment);
 }
 
 bool is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+Matrix queries_of(const ops::MlaExpandedArgs& args) {
+  const int64_t columns = args.q.dim(1) * args.q.dim(2);
+  return {.data = args.q.data(), .rows = args.q.dim(0), .columns = columns, .stride = columns};
+}
+Matrix rows_of(const ops::MlaExpandedArgs& args) {
+  const int64_t columns = args.kv.dim(1) * args.kv.dim(2);
+  return {.data = args.kv.data(), .rows = args.kv.dim(0), .columns = columns, .stride = columns};
+}
+Matrix rope_of(const ops::MlaExpandedArgs& args) {
+  const int64_t columns = args.k_rope.dim(1);
+  return {
+      .data = args.k_rope.data(), .rows = args.kv.dim(0), .columns = columns, .stride = columns};
+}
+
 }  // namespace
 
 bool has_fast_expanded(const ops::MlaExpandedArgs& args) {
   return args.q.dim(2) == kKey && args.k_rope.dim(1) == kRope && args.state_acc.dim(2) == kValue &&
-         is_aligned(args.q.data(), 4) && is_aligned(args.kv.data(), 16) &&
-         is_aligned(args.k_rope.data(), 16) && is_aligned(args.state_acc.data(), 8);
+         can_map(queries_of(args)) && can_map(rows_of(args)) && can_map(rope_of(args)) &&
+         is_aligned(args.state_acc.data(), 8);
 }
 
-void fast_expanded(const ExpandedParams& p, ops::Stream& stream) {
+void fast_expanded(const ExpandedParams& p, const ops::MlaExpandedArgs& args, ops::Stream& stream) {
+  const ExpandedMaps maps = {.q = tensor_map(queries_of(args), kFastExpandedQueries),
+                             .kv = tensor_map(rows_of(args), kTileKeys),
+                             .k_rope = tensor_map(rope_of(args), kTileKeys)};
   launch(expanded_kernel,
          {.grid = dim3(static_cast<unsigned>(p.heads),
                        static_cast<unsigned>(p.tile_end[p.num_segments - 1])),
-          .block = kThreads,
-          .shared_bytes = 2 * kStageBytes},
-         stream, p);
+          .block = kThreads + 128,
+          .shared_bytes = Shared::kBytes},
+         stream, p, maps);
 }
 
 }  // namespace fathom::cuda

@@ -2,7 +2,7 @@
 // What the two kernels of expanded attention share: one for V3's heads of 128 + 64 and 128 values, one for any.
 //
 // Between calls a query's state is its maximum score in units of log2, the sum of its weights and its weighted
-// values. Rows are taken 64 (128) at a time from a segment's first one on, so what a query gets depends on where
+// values. Rows are taken 128 at a time from a segment's first one on, so what a query gets depends on where
 // segments begin but not on who else is in the call. Internal to cuda/attention/.
 
 #include "cuda/device/convert.cuh"
@@ -65,7 +65,7 @@ __device__ __forceinline__ ExpandedBlock find_block(const ExpandedParams& p, int
 bool has_fast_expanded(const ops::MlaExpandedArgs& args);
 constexpr int kFastExpandedQueries = 128;
 // Segments and their tiles are filled in.
-void fast_expanded(const ExpandedParams& p, ops::Stream& stream);
+void fast_expanded(const ExpandedParams& p, const ops::MlaExpandedArgs& args, ops::Stream& stream);
 void generic_expanded(const ExpandedParams& p, ops::Stream& stream);
 
 }  // namespace fathom::cuda

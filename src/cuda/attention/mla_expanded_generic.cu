@@ -158,7 +158,7 @@ void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
       p.tile_end[i] = tiles;
       p.segments[i] = segments[i];
     }
-    if (tiles > 0) fast ? fast_expanded(p, stream) : generic_expanded(p, stream);
+    if (tiles > 0) fast ? fast_expanded(p, args, stream) : generic_expanded(p, stream);
   }
 }
 
