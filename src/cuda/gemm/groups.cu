@@ -18,7 +18,7 @@ int64_t num_chunks(const GroupSizes& sizes) { return num_tiles(sizes.pairs(), kC
 
 struct SortParams {
   const int32_t* ids;
-  int pairs, per_token, experts, chunks;
+  int pairs, per_token, experts, chunks, gathered_columns;
   Groups groups;
 };
 
@@ -54,17 +54,24 @@ __device__ __forceinline__ int sum_before(int value, int (&warp_sums)[kMaxGroups
   return sum - value;
 }
 
-// The tiles of an expert's rows; a thread per expert.
+// The tiles of an expert's rows; a thread per expert. Few of gathered rows take two tiles of columns at a time.
 template <int kTileRows>
-__device__ __forceinline__ void list_tiles(const GroupTiles& list, int expert, int experts, int row,
-                                           int num_rows) {
+__device__ __forceinline__ void list_tiles(const GroupTiles& list, int columns, int expert,
+                                           int experts, int row, int num_rows) {
   __shared__ int warp_sums[kMaxGroups / 32];
-  const int tiles = (num_rows + kTileRows - 1) / kTileRows;
+  const auto columns_at_a_time = [](int rows) {
+    return kTileRows == kGatheredTileRows && rows <= kGroupTileRows ? 2 : 1;
+  };
+  const int full = num_rows / kTileRows, rest = num_rows - full * kTileRows;
+  const int step = columns_at_a_time(rest);
+  const int tiles = full * columns + (rest > 0 ? (columns + step - 1) / step : 0);
   const int first = sum_before(tiles, warp_sums);
-  for (int i = 0; i < tiles; ++i)
-    list.tiles[first + i] = {.group = expert,
-                             .row = row + i * kTileRows,
-                             .num_rows = min(kTileRows, num_rows - i * kTileRows)};
+  GroupTile* next = list.tiles + first;
+  for (int begin = 0; begin < num_rows; begin += kTileRows) {
+    const int rows = min(kTileRows, num_rows - begin);
+    for (int column = 0; column < columns; column += columns_at_a_time(rows))
+      *next++ = {.group = expert, .row = row + begin, .num_rows = rows, .column = column};
+  }
   if (expert == experts - 1) *list.count = first + tiles;
 }
 
@@ -84,8 +91,9 @@ __global__ void __launch_bounds__(kMaxGroups) plan_kernel(const __grid_constant_
   }
   const int units = (total + kGroupAlignment - 1) / kGroupAlignment;
   int row = sum_before(units, warp_sums) * kGroupAlignment;
-  list_tiles<kGroupTileRows>(p.groups.tiles, e, p.experts, row, total);
-  list_tiles<kGatheredTileRows>(p.groups.gathered_tiles, e, p.experts, row, total);
+  list_tiles<kGroupTileRows>(p.groups.tiles, 1, e, p.experts, row, total);
+  list_tiles<kGatheredTileRows>(p.groups.gathered_tiles, p.gathered_columns, e, p.experts, row,
+                                total);
   if (!is_expert) return;
   for (int begin = 0; begin < p.chunks; begin += 8) {
     int count[8];
@@ -141,6 +149,7 @@ void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& group
                           .per_token = static_cast<int>(sizes.num_experts_per_tok),
                           .experts = static_cast<int>(sizes.experts),
                           .chunks = static_cast<int>(num_chunks(sizes)),
+                          .gathered_columns = static_cast<int>(sizes.gathered_columns),
                           .groups = groups};
   const auto chunks = static_cast<unsigned>(num_chunks(sizes));
   const int shared_bytes = static_cast<int>(sizes.experts) * 4;

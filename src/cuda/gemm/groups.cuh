@@ -1,6 +1,6 @@
 #pragma once
 // Groups: the (token, j) pairs of a call of experts, sorted by expert on the device. The rows of an expert begin at
-// a multiple of kGroupAlignment of a buffer of max_rows() rows and are cut into tiles of at most kGroupTileRows.
+// a multiple of kGroupAlignment of a buffer of max_rows() rows and are cut into tiles (GroupTile, product.cuh).
 //
 //   const Groups groups = carve_groups(sizes, arena);
 //   sort_pairs(sizes, ids, groups, stream);          // then launch over groups.tiles, *groups.num_tiles
@@ -20,11 +20,12 @@ inline constexpr int64_t kMaxGroups = 1024;
 
 struct GroupSizes {
   int64_t tokens = 0, num_experts_per_tok = 0, experts = 0;
+  int64_t gathered_columns = 0;  // tiles of columns of the product whose rows are gathered
 
   int64_t pairs() const { return tokens * num_experts_per_tok; }
   // Every expert that is named may leave one tile, and one multiple of the alignment, unfilled.
   int64_t max_tiles() const { return max_tiles_of(kGroupTileRows); }
-  int64_t max_gathered_tiles() const { return max_tiles_of(kGatheredTileRows); }
+  int64_t max_gathered_tiles() const { return max_tiles_of(kGatheredTileRows) * gathered_columns; }
   int64_t max_rows() const { return max_tiles_of(kGroupAlignment) * kGroupAlignment; }
 
  private:

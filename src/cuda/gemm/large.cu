@@ -118,7 +118,9 @@ struct ExpertSizes {
 ExpertSizes sizes_of(const ops::MoeExpertsArgs& args) {
   return {.groups = {.tokens = args.ids.dim(0),
                      .num_experts_per_tok = args.ids.dim(1),
-                     .experts = args.down.data.dim(0)},
+                     .experts = args.down.data.dim(0),
+                     .gathered_columns =
+                         (args.down.data.dim(2) + kGatheredTileColumns - 1) / kGatheredTileColumns},
           .hidden_size = args.down.data.dim(1),
           .inter = args.down.data.dim(2),
           .dtype = args.down.data.dtype()};

@@ -14,8 +14,9 @@ using tensor::Bf16, tensor::DType, tensor::F8E4M3;
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t num_pairs_of(const ProductArgs& args, int block_m, int block_n) {
+  if (args.a_rows != nullptr) return args.max_tiles;
   const int64_t m = args.tiles != nullptr ? args.max_tiles : ceil_div(args.a.rows, block_m);
-  return m * ceil_div(args.n, args.a_rows != nullptr ? block_n : int64_t{kClusterBlocks} * block_n);
+  return m * ceil_div(args.n, int64_t{kClusterBlocks} * block_n);
 }
 
 int64_t num_clusters() { return num_multiprocessors() / kClusterBlocks; }
@@ -36,7 +37,7 @@ TiledParams params_of(const ProductArgs& args) {
     p.out_map = tensor_map({.data = args.out,
                             .dtype = DType::kBf16,
                             .rows = rows,
-                            .columns = args.is_gated ? args.n / 2 : args.n,
+                            .columns = C::kGathers ? args.n / 2 : args.n,
                             .stride = args.out_stride},
                            kBoxRows);
   p.a_scale = args.a_scale;
@@ -46,12 +47,11 @@ TiledParams params_of(const ProductArgs& args) {
   p.out_stride = args.out_stride;
   p.rows = static_cast<int>(rows);
   p.group_rows = static_cast<int>(args.n);
-  p.n = args.is_gated ? p.group_rows / 2 : p.group_rows;
-  p.block_columns = args.is_gated ? C::kBlockN / 2 : C::kBlockN;
+  p.n = C::kGathers ? p.group_rows / 2 : p.group_rows;
+  p.block_columns = C::kGathers ? kGatheredTileColumns : C::kBlockN;
   p.pairs = static_cast<int>(
       ceil_div(p.n, C::kGathers ? p.block_columns : kClusterBlocks * p.block_columns));
-  p.half_distance = args.is_gated ? p.n : C::kBlockN / 2;
-  p.is_gated = args.is_gated;
+  p.half_distance = C::kGathers ? p.n : C::kBlockN / 2;
   p.num_steps = static_cast<int>(ceil_div(args.a.columns, C::kBlockK));
   p.m_tiles = static_cast<int>(ceil_div(args.a.rows, C::kBlockM));
   p.raster = C::kBlockM == 256 ? 8 : 16;
@@ -93,14 +93,13 @@ bool is_large_tile_faster(const ProductArgs& args, int large_m, int large_n, int
 
 void tiled_product(const ProductArgs& args, ops::Stream& stream) {
   if (args.a.rows == 0) return;
-  if (args.a_rows != nullptr)
-    FATHOM_CHECK(args.is_gated && args.tiles != nullptr, "gathered rows want gated groups");
+  FATHOM_CHECK(args.is_gated == (args.a_rows != nullptr), "rows are gathered to be gated");
+  if (args.is_gated) FATHOM_CHECK(args.tiles != nullptr, "gathered rows want groups");
   if (args.a.dtype == DType::kF8E4M3) {
     if (args.is_gated) {
       FATHOM_CHECK(args.n % (2 * tensor::kScaleBlock) == 0 && args.out_scale != nullptr,
                    "gated f8 products of " << args.n << " columns");
-      if (args.a_rows != nullptr) return start<Tiling<F8E4M3, 128, 256, true>>(args, stream);
-      start<Tiling<F8E4M3, 128, 256>>(args, stream);
+      start<Tiling<F8E4M3, 128, 256, true>>(args, stream);
     } else if (args.tiles != nullptr && args.n % (4 * tensor::kScaleBlock) == 0) {
       // Bound by what is read from the L2 cache: wide tiles read their rows half as often.
       start<Tiling<F8E4M3, 128, 256>>(args, stream);

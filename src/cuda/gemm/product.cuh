@@ -18,11 +18,14 @@ inline constexpr int kGroupAlignment = 16;
 // Rows of a tile of a group, at most.
 inline constexpr int kGroupTileRows = 128;
 inline constexpr int kGatheredTileRows = 2 * kGroupTileRows;
+// Columns of out that a block makes of gathered rows.
+inline constexpr int kGatheredTileColumns = 128;
 
 // Rows [row, row + num_rows) of a and of out, of one group. Up to the next multiple of kGroupAlignment out may get
-// anything.
+// anything. Of gathered rows, two blocks': tile `column` of the columns of more than kGroupTileRows rows, half of the
+// rows each; else that tile and the next one, all rows each.
 struct alignas(16) GroupTile {
-  int group, row, num_rows;
+  int group, row, num_rows, column;
 };
 
 struct ProductArgs {
@@ -32,8 +35,8 @@ struct ProductArgs {
   const float* b_scale = nullptr;  // f32[groups, ceil(n / 128), ceil(k / 128)], f8 only
   int64_t groups = 1, n = 0;
   bool accumulate = false;
-  // n is twice the columns of out, and out = silu(first half) * second half; of f8 rows, out is f8 too and each half
-  // of n a multiple of 128.
+  // Of gathered rows alone: n is twice the columns of out, and out = silu(first half) * second half; of f8 rows, out is
+  // f8 too and each half of n a multiple of 128.
   bool is_gated = false;
   void* out = nullptr;         // bf16|f32[rows, n], 16-byte aligned rows, or what is_gated says
   float* out_scale = nullptr;  // f32[rows, n / 2 / 128], f8 and gated only
@@ -48,8 +51,7 @@ struct ProductArgs {
   int64_t max_tiles = 0;           // what the host knows of it
 };
 
-// REQUIRES: can_map() of a and b; n a multiple of 8. Gathered: gated and grouped, with tiles of up to
-// kGatheredTileRows.
+// REQUIRES: can_map() of a and b; n a multiple of 8. Gathered: gated and grouped, and the tiles name every column.
 void tiled_product(const ProductArgs& args, ops::Stream& stream);
 
 }  // namespace fathom::cuda

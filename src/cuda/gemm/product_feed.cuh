@@ -61,8 +61,24 @@ __device__ __forceinline__ void feed_scales(const TiledParams& p, uint32_t share
   });
 }
 
-// A warpgroup: rows of a from anywhere, 16 bytes a thread and copy, swizzled as the copy engine does; a block's half of
-// b's rows goes to both blocks. A stage is shown as full one step later, when its copies have had time to come.
+// One thread: both halves of b's rows; of shared columns a block's half to both blocks.
+template <class C>
+__device__ __forceinline__ void feed_b(const TiledParams& p, const Ring<C>& ring, const Tile& tile,
+                                       int rank, int k) {
+  const int row = tile.group * p.group_rows + tile.column;
+  barrier_expect(ring.full(), C::kBBytes);
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t to = ring.b() + half * (C::kBBytes / 2);
+    const int from = row + half * p.half_distance;
+    if (!tile.shares_columns) {
+      load_tile(&p.b, to, ring.full(), k * C::kBlockK, from);
+    } else if (half == rank) {
+      load_tile_to(&p.b, to, ring.full(), k * C::kBlockK, from, 0b11);
+    }
+  }
+}
+
+// A warpgroup: rows of a from anywhere, 16 bytes a thread and copy, swizzled as the copy engine does. A stage is shown as full one step later, when its copies have had time to come.
 template <class C>
 __device__ __forceinline__ void feed_gathered(const TiledParams& p, uint32_t shared) {
   constexpr int kPieces = C::kRowBytes / 16, kRowsApart = kWarpgroup / kPieces;
@@ -81,14 +97,9 @@ __device__ __forceinline__ void feed_gathered(const TiledParams& p, uint32_t sha
     for (int i = 0; i < kRows; ++i) from[i] = row_of(tile, first + i * kRowsApart);
     const int scales_from = C::kIsF8 ? max(row_of(tile, thread), 0) * p.num_steps : 0;
     const float* const b = C::kIsF8 ? b_scales(p, tile, thread % C::kWavesN) : nullptr;
-    const int b_row = tile.group * p.group_rows + tile.column;
     for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
       barrier_wait(ring.empty(), ring.phase ^ 1);
-      if (thread == 0) {
-        barrier_expect(ring.full(), C::kBBytes);
-        load_tile_to(&p.b, ring.b() + rank * (C::kBBytes / 2), ring.full(), k * C::kBlockK,
-                     b_row + rank * p.half_distance, 0b11);
-      }
+      if (thread == 0) feed_b<C>(p, ring, tile, rank, k);
       const int at = k * kPieces + piece;
       const bool inside = at < p.row_pieces;
 #pragma unroll

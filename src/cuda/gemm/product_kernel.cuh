@@ -2,7 +2,7 @@
 // The kernel of product.h. Bound by the tensor cores: 2 * rows * n * k operations.
 //
 // Persistent: clusters of two blocks walk over pairs of tiles that share their rows and are neighbours in n, or, where
-// rows are gathered, share their columns and are neighbours in m. A block has one warpgroup that feeds a ring of stages
+// many rows are gathered, share their columns and are neighbours in m. A block has one warpgroup that feeds a ring of stages
 // in shared memory (half of what is shared goes to both blocks) and two that multiply, each 64 rows of every 128. Grid:
 // all multiprocessors. Shared memory: 192 KB of stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or 128 e4m3
 // of k; 16 or 32 KB for rows on their way out.
@@ -144,14 +144,15 @@ __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, co
 template <class C>
 __device__ __forceinline__ void store_tile(const TiledParams& p, const Tile& tile, Boxes<C>& boxes,
                                            const float (&totals)[C::kWaves][C::kSums]) {
-  if constexpr (C::kWavesN == 2) {
-    if (p.is_gated) return store_gated_f8(p, tile, totals[0], totals[1]);
+  if constexpr (C::kGathers && C::kIsF8) {
+    store_gated_f8(p, tile, totals[0], totals[1]);
+  } else if constexpr (C::kGathers) {
+    store_gated(p, tile, boxes, totals[0]);
+  } else if constexpr (C::kWavesN == 2) {
     Tile right = tile;
     right.column += 128;
     store(p, tile, 0, boxes, totals[0]);
     store(p, right, 0, boxes, totals[1]);
-  } else if (!C::kIsF8 && p.is_gated) {
-    store_gated(p, tile, boxes, totals[0]);
   } else {
 #pragma unroll
     for (int w = 0; w < C::kWaves; ++w) store(p, tile, w, boxes, totals[w]);

@@ -29,9 +29,9 @@ struct TiledParams {
   int m_tiles, raster;     // without groups; tiles of rows that are taken together
   int group_rows;          // of b
   int block_columns;       // of out, of a block's tile
-  int pairs;               // of tiles, beside each other
+  int pairs;               // of tiles, beside each other; gathered: tiles of columns
   int half_distance;       // rows of b between the halves of a tile
-  bool out_is_f32, accumulate, is_gated;
+  bool out_is_f32, accumulate;
   float* out_scale;  // f8 and gated
   // Gathered rows.
   const char* a_data;
@@ -42,7 +42,7 @@ struct TiledParams {
   const int* num_tiles;
 };
 
-// kGathers: rows of a are looked up, and a tile of groups is one of each block.
+// kGathers: rows of a are looked up, and the halves of b are gate and up.
 template <class ElementT, int kBlockMT, int kBlockNT, bool kGathersT = false>
 struct Tiling {
   using Element = ElementT;
@@ -54,13 +54,18 @@ struct Tiling {
   static constexpr int kWaves = kWavesM * kWavesN;
   static constexpr int kRowBytes = 128, kBlockK = kRowBytes / static_cast<int>(sizeof(Element));
   static constexpr int kABytes = kBlockM * kRowBytes, kBBytes = kBlockN * kRowBytes;
-  static constexpr int kStageBytes = kABytes + kBBytes, kStages = (192 << 10) / kStageBytes;
+  static constexpr int kStageBytes = kABytes + kBBytes;
+  // The experts' down product has few steps a tile and is bound by what it stores: boxes are worth more than stages.
+  static constexpr bool kIsDown = kIsF8 && kBlockN == 256 && !kGathers;
+  static constexpr int kStages = kIsDown ? 3 : (192 << 10) / kStageBytes;
   // Of a stage: the scales of a's rows, then of b's blocks.
   static constexpr int kScaleBytes = kIsF8 ? (kBlockM + 4) * 4 : 0;
   static constexpr int kBoxesAt = kStages * kStageBytes;  // boxes begin at multiples of 1024
   static constexpr int kSmallBytes = kStages * (2 * 8 + kScaleBytes);
-  static constexpr int kBoxes =  // of a warp
-      kBoxesAt + kSmallBytes + 2 * kMultiplyingWarps * kBoxBytes <= kMostSharedBytes ? 2 : 1;
+  static constexpr bool fits_boxes(int boxes) {
+    return kBoxesAt + kSmallBytes + boxes * kMultiplyingWarps * kBoxBytes <= kMostSharedBytes;
+  }
+  static constexpr int kBoxes = fits_boxes(4) ? 4 : fits_boxes(2) ? 2 : 1;  // of a warp
   static constexpr int kBarriersAt = kBoxesAt + kBoxes * kMultiplyingWarps * kBoxBytes;
   static constexpr int kScalesAt = kBarriersAt + kStages * 2 * 8;
   static constexpr int kSharedBytes = kBarriersAt + kSmallBytes;
@@ -69,29 +74,41 @@ struct Tiling {
   // Arrivals that fill a stage, beside the bytes.
   static constexpr int kFeeders = 1 + (kGathers ? kWarpgroup : (kIsF8 ? kScaleThreads : 0));
   static_assert(kWaves == 1 || kIsF8);
-  static_assert(!kGathers || (kBlockM == 128 && kBlockN == 256));
+  static_assert(!kGathers || (kBlockM == kGroupTileRows && kBlockN == 2 * kGatheredTileColumns));
 };
 
-// A block's tile of out; the other block of its cluster has the next one of the same rows (kGathers: columns). None of
-// its rows may be there.
+// A block's tile of out; the other block of its cluster has the next one of the same rows or, shares_columns, of the
+// same columns. None of its rows may be there.
 struct Tile {
   int group, row, num_rows, column;
+  bool shares_columns;
 };
+
+// Gathered rows.
+template <class C>
+__device__ __forceinline__ Tile gathered_tile(const TiledParams& p, const GroupTile& tile,
+                                              int rank) {
+  const bool shares_columns = tile.num_rows > C::kBlockM;
+  const int column = tile.column + (shares_columns ? 0 : rank);
+  const int rows_before = shares_columns ? rank * C::kBlockM : 0;
+  return {.group = tile.group,
+          .row = tile.row + rows_before,
+          .num_rows = column < p.pairs ? tile.num_rows - rows_before : 0,
+          .column = column * p.block_columns,
+          .shares_columns = shares_columns};
+}
 
 template <class C>
 __device__ __forceinline__ Tile tile_at(const TiledParams& p, int index, int rank) {
+  if constexpr (C::kGathers) return gathered_tile<C>(p, p.tiles[index], rank);
   if (p.tiles != nullptr) {
     const int m = index / p.pairs;
     const GroupTile tile = p.tiles[m];
-    if constexpr (C::kGathers)
-      return {.group = tile.group,
-              .row = tile.row + rank * C::kBlockM,
-              .num_rows = tile.num_rows - rank * C::kBlockM,
-              .column = (index - m * p.pairs) * p.block_columns};
     return {.group = tile.group,
             .row = tile.row,
             .num_rows = tile.num_rows,
-            .column = ((index - m * p.pairs) * kClusterBlocks + rank) * p.block_columns};
+            .column = ((index - m * p.pairs) * kClusterBlocks + rank) * p.block_columns,
+            .shares_columns = false};
   }
   const int stripe = index / (p.raster * p.pairs), first = stripe * p.raster;
   const int height = min(p.raster, p.m_tiles - first), local = index - stripe * p.raster * p.pairs;
@@ -99,17 +116,20 @@ __device__ __forceinline__ Tile tile_at(const TiledParams& p, int index, int ran
   return {.group = 0,
           .row = row,
           .num_rows = p.rows - row,
-          .column = (local / height * kClusterBlocks + rank) * p.block_columns};
+          .column = (local / height * kClusterBlocks + rank) * p.block_columns,
+          .shares_columns = false};
 }
 
+template <class C>
 __device__ __forceinline__ int num_pairs(const TiledParams& p) {
+  if constexpr (C::kGathers) return *p.num_tiles;
   return p.pairs * (p.tiles != nullptr ? *p.num_tiles : p.m_tiles);
 }
 
 // The block's tiles, in the order in which every role takes them. The next one is looked up before a tile is taken.
 template <class C, class Take>
 __device__ __forceinline__ void for_each_tile(const TiledParams& p, const Take& take) {
-  const int rank = static_cast<int>(cluster_rank()), pairs = num_pairs(p);
+  const int rank = static_cast<int>(cluster_rank()), pairs = num_pairs<C>(p);
   const int step = static_cast<int>(gridDim.x) / kClusterBlocks;
   int index = static_cast<int>(blockIdx.x) / kClusterBlocks;
   if (index >= pairs) return;
