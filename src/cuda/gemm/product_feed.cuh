@@ -78,7 +78,7 @@ __device__ __forceinline__ void feed_b(const TiledParams& p, const Ring<C>& ring
   }
 }
 
-// A warpgroup: rows of a from anywhere, 16 bytes a thread and copy, swizzled as the copy engine does. A stage is shown as full one step later, when its copies have had time to come.
+// A warpgroup: rows of a from anywhere, 16 bytes a thread and copy, swizzled as the copy engine does.
 template <class C>
 __device__ __forceinline__ void feed_gathered(const TiledParams& p, uint32_t shared) {
   constexpr int kPieces = C::kRowBytes / 16, kRowsApart = kWarpgroup / kPieces;
@@ -90,7 +90,6 @@ __device__ __forceinline__ void feed_gathered(const TiledParams& p, uint32_t sha
     return row < tile.num_rows ? p.a_rows[tile.row + row] : -1;
   };
   Ring<C> ring(shared);
-  uint32_t under_way = 0;
   for_each_tile<C>(p, [&](const Tile& tile) {
     int from[kRows];
 #pragma unroll
@@ -112,19 +111,9 @@ __device__ __forceinline__ void feed_gathered(const TiledParams& p, uint32_t sha
         copy_async_4(ring.scales() + thread * 4, p.a_scale + scales_from + k);
         if (thread < C::kWavesN) copy_async_4(ring.scales() + (C::kBlockM + thread) * 4, b + k);
       }
-      commit_copies();
-      if (under_way != 0) {
-        wait_copies<1>();
-        show_to_engines();
-        barrier_arrive(under_way);
-      }
-      under_way = ring.full();
+      barrier_arrive_after_copies(ring.full());
     }
   });
-  if (under_way == 0) return;
-  wait_copies<0>();
-  show_to_engines();
-  barrier_arrive(under_way);
 }
 
 }  // namespace fathom::cuda

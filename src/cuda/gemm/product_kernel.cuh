@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply(const TiledParams& p, Ring<C>& ring,
   const Operands<C> operands(ring);
   uint32_t used = 0;
   for (int k = 0; k < p.num_steps; ++k) {
-    barrier_wait(ring.full(), ring.phase);
+    wait_full(ring);
     multiply_stage(operands, ring.stage, 0, 0, k > 0, sums);
     mma_wait<1>(sums);
     if (k > 0) release(used);
@@ -117,7 +117,7 @@ __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, co
     for (int i = 0; i < C::kSums; ++i) totals[w][i] = 0;
   }
   for (int k = 0; k < num_steps; ++k) {
-    barrier_wait(ring.full(), ring.phase);
+    wait_full(ring);
     float upper[C::kWavesM], lower[C::kWavesM], column[C::kWavesN];
 #pragma unroll
     for (int m = 0; m < C::kWavesM; ++m) {

@@ -162,6 +162,14 @@ struct Ring {
   }
 };
 
+// Until the stage may be multiplied.
+template <class C>
+__device__ __forceinline__ void wait_full(const Ring<C>& ring) {
+  barrier_wait(ring.full(), ring.phase);
+  // What threads copied, unlike what the copy engine did, is not seen by the tensor cores without it.
+  if constexpr (C::kGathers) show_to_engines();
+}
+
 template <class C>
 __device__ __forceinline__ void init_barriers(uint32_t shared) {
   Ring<C> ring(shared);

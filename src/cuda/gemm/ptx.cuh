@@ -110,7 +110,7 @@ __device__ __forceinline__ float load_shared(uint32_t address) {
   return v;
 }
 
-// The copy engine and the tensor cores may read what this thread wrote to shared memory.
+// The copy engine and the tensor cores may read what this thread, or one it has waited for, wrote to shared memory.
 __device__ __forceinline__ void show_to_engines() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
