@@ -197,10 +197,17 @@ struct WarpQueries {
                                        float (&scores)[16][4]) const {
     const int t = threadIdx.x % 4;
 #pragma unroll
-    for (int n = 0; n < 16; ++n) {
+    for (int four = 0; four < 4; ++four) {
+      uint32_t seen[2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (!sees(block, i / 2, first_key + n * 8 + 2 * t + i % 2)) scores[n][i] = minus_infinity();
+      for (int half = 0; half < 2; ++half)
+        seen[half] = block.visible_keys(query[half], mask[half], first_key + four * 32) >> (2 * t);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if ((seen[i / 2] >> (n * 8 + i % 2) & 1) == 0) scores[four * 4 + n][i] = minus_infinity();
+        }
       }
     }
   }

@@ -52,6 +52,22 @@ struct ExpandedBlock {
     if (!segment->has_tree_mask) return j <= query;
     return j < 0 || j == query || (j < 64 && ((mask >> j) & 1) != 0);
   }
+  // The same of 32 keys, a bit each, those from end(query) on left out.
+  __device__ uint32_t visible_keys(int query, uint64_t mask, int first_key) const {
+    const uint32_t exist = low_bits(end(query) - first_key);
+    if (!segment->has_tree_mask) return exist;
+    const int j = static_cast<int>(segment->row_begin + first_key - segment->query_begin);
+    uint32_t visible = low_bits(-j);
+    if (j >= 0 && j < 64) visible |= static_cast<uint32_t>(mask >> j);
+    if (j < 0 && j > -32) visible |= static_cast<uint32_t>(mask << -j);
+    if (query >= j && query < j + 32) visible |= 1u << (query - j);
+    return visible & exist;
+  }
+
+ private:
+  __device__ static uint32_t low_bits(int count) {
+    return count <= 0 ? 0u : (count >= 32 ? ~0u : (1u << count) - 1);
+  }
 };
 
 __device__ __forceinline__ ExpandedBlock find_block(const ExpandedParams& p, int tile,
