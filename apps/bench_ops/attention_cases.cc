@@ -108,20 +108,14 @@ ops::MlaExpandedArgs make_prompt(Operands& operands, const OpShapes& shapes, int
           .scale = config::make_rope_params(c).softmax_scale,
           .state_max = operands.empty(DType::kF32, {tokens, heads}),
           .state_sum = operands.empty(DType::kF32, {tokens, heads}),
-          .state_acc = operands.empty(DType::kF32, {tokens, heads, c.v_head_dim})};
+          .state_acc = operands.empty(DType::kF32, {tokens, heads, c.v_head_dim}),
+          .out = operands.empty(act, {tokens, heads, c.v_head_dim})};
 }
 
 void run_prompt(ops::MlaExpandedArgs args, const ops::ExpandedSegment& segment,
                 ops::Stream& stream) {
   args.segments = {&segment, 1};
   ops::mla_expanded(args, stream);
-}
-
-// state_acc / state_sum
-std::vector<float> attended(std::vector<float> acc, const std::vector<float>& sum) {
-  const size_t v_head_dim = acc.size() / sum.size();
-  for (size_t i = 0; i < acc.size(); ++i) acc[i] /= sum[i / v_head_dim];
-  return acc;
 }
 
 std::vector<float> reference_prompt(OnReference& on_reference, const ops::MlaExpandedArgs& all) {
@@ -133,29 +127,30 @@ std::vector<float> reference_prompt(OnReference& on_reference, const ops::MlaExp
   cut.state_max = on_reference.empty(DType::kF32, {tokens - first, heads});
   cut.state_sum = on_reference.empty(DType::kF32, {tokens - first, heads});
   cut.state_acc = on_reference.empty(DType::kF32, {tokens - first, heads, all.state_acc.dim(2)});
-  run_prompt(
-      cut, {.num_rows = tokens, .num_tokens = tokens - first, .query_begin = first, .first = true},
-      on_reference.stream());
-  return attended(values_of(cut.state_acc), values_of(cut.state_sum));
+  cut.out = on_reference.empty(DType::kF32, {tokens - first, heads, all.out.dim(2)});
+  run_prompt(cut,
+             {.num_rows = tokens,
+              .num_tokens = tokens - first,
+              .query_begin = first,
+              .first = true,
+              .last = true},
+             on_reference.stream());
+  return values_of(cut.out);
 }
 
 OpCall mla_expanded_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
   const ops::MlaExpandedArgs args = make_prompt(operands, shapes, tokens);
-  const ops::ExpandedSegment segment{.num_rows = tokens, .num_tokens = tokens, .first = true};
+  const ops::ExpandedSegment segment{
+      .num_rows = tokens, .num_tokens = tokens, .first = true, .last = true};
   const double visible = static_cast<double>(tokens) * static_cast<double>(tokens + 1) / 2;
-  const int64_t row_flops = 2 * (args.q.dim(2) + args.state_acc.dim(2));
+  const int64_t row_flops = 2 * (args.q.dim(2) + args.out.dim(2));
   return {
-      .bytes =
-          bytes_of({args.q, args.kv, args.k_rope, args.state_max, args.state_sum, args.state_acc}),
+      .bytes = bytes_of({args.q, args.kv, args.k_rope, args.out}),
       .flops = visible * static_cast<double>(args.q.dim(1) * row_flops),
       .prepare = {},
       .run = [=](ops::Stream& stream) { run_prompt(args, segment, stream); },
       .expected = [=](OnReference& on_reference) { return reference_prompt(on_reference, args); },
-      .actual =
-          [=](OnReference& on_reference) {
-            return attended(on_reference.values(checked(args.state_acc)),
-                            on_reference.values(checked(args.state_sum)));
-          }};
+      .actual = [=](OnReference& on_reference) { return on_reference.values(checked(args.out)); }};
 }
 
 }  // namespace

@@ -283,7 +283,9 @@ class OpsBench {
     const Tensor max = memory_.tensor(DType::kF32, {tokens, heads});
     const Tensor sum = memory_.tensor(DType::kF32, {tokens, heads});
     const Tensor acc = memory_.tensor(DType::kF32, {tokens, heads, value});
-    const ops::ExpandedSegment segment{.num_rows = tokens, .num_tokens = tokens, .first = true};
+    const Tensor out = memory_.tensor(DType::kF32, {tokens, heads, value});
+    const ops::ExpandedSegment segment{
+        .num_rows = tokens, .num_tokens = tokens, .first = true, .last = true};
     report({"mla_expanded", std::to_string(tokens) + "x16 heads, causal",
             static_cast<double>(kv.num_bytes()),
             static_cast<double>(tokens * tokens * heads * (nope + rope + value)), 1, [&](int) {
@@ -295,7 +297,8 @@ class OpsBench {
                                  .scale = 0.07f,
                                  .state_max = max,
                                  .state_sum = sum,
-                                 .state_acc = acc},
+                                 .state_acc = acc,
+                                 .out = out},
                                 *stream_);
             }});
   }

@@ -12,14 +12,15 @@ using ops::ExpandedSegment;
 // Rows from row_begin on up to the next multiple of chunk_rows.
 ExpandedSegment segment_of(const ExpandedSequence& sequence, int64_t row_begin,
                            int64_t chunk_rows) {
-  const int64_t rows = sequence.kv_begin + sequence.num_tokens;
+  const int64_t rows_left = sequence.kv_begin + sequence.num_tokens - row_begin;
   return {.sequence_idx = sequence.sequence_idx,
           .row_begin = row_begin,
-          .num_rows = std::min(rows - row_begin, chunk_rows),
+          .num_rows = std::min(rows_left, chunk_rows),
           .token_begin = sequence.token_begin,
           .num_tokens = sequence.num_tokens,
           .query_begin = sequence.kv_begin,
           .first = row_begin == 0,
+          .last = rows_left <= chunk_rows,
           .has_tree_mask = sequence.has_tree_mask};
 }
 
@@ -48,13 +49,11 @@ tensor::Tensor absorbed_tree_mask(const ForwardBatch& batch) {
 AttentionPlan plan_attention(const ForwardBatch& batch, const AttentionPlanConfig& config,
                              ops::Stream& stream) {
   AttentionPlan plan;
-  plan.expanded_begin = plan.expanded_end = batch.num_absorbed_tokens;
   for (const ExpandedSequence& sequence : batch.expanded) {
     const int64_t rows = sequence.kv_begin + sequence.num_tokens;
     for (int64_t begin = 0; begin < rows; begin += config.chunk_rows)
       append(plan.expanded_calls, segment_of(sequence, begin, config.chunk_rows),
              config.chunk_rows);
-    plan.expanded_end = sequence.token_begin + sequence.num_tokens;
   }
   if (config.plan_buffer.is_null() || batch.num_absorbed_tokens == 0) return plan;
   plan.absorbed = config.plan_buffer;

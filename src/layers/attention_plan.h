@@ -21,8 +21,6 @@ struct AttentionPlan {
   // The segments of each call, at most one of a sequence and chunk_rows rows together. A sequence's rows are
   // cut at multiples of chunk_rows whatever else is in the step, so that its bits depend on it alone.
   std::vector<std::vector<ops::ExpandedSegment>> expanded_calls;
-  // Tokens whose attention is expanded.
-  int64_t expanded_begin = 0, expanded_end = 0;
 };
 
 struct AttentionPlanConfig {

@@ -167,16 +167,10 @@ void Mla::attend_expanded(const LayerStep& step) const {
                        .scale = softmax_scale_,
                        .state_max = buffers.state_max,
                        .state_sum = buffers.state_sum,
-                       .state_acc = buffers.state_acc},
+                       .state_acc = buffers.state_acc,
+                       .out = buffers.out},
                       step.stream);
   }
-  const auto expanded = [&](const Tensor& t) {
-    return t.slice(0, step.plan.expanded_begin, step.plan.expanded_end);
-  };
-  ops::mla_finish({.state_sum = expanded(buffers.state_sum),
-                   .state_acc = expanded(buffers.state_acc),
-                   .out = expanded(buffers.out)},
-                  step.stream);
 }
 
 }  // namespace fathom::layers

@@ -79,7 +79,6 @@ void Model::check_operators() const {
                                          {"kv_gather", options_.kv_cache_dtype},
                                          {"mla_absorbed", options_.kv_cache_dtype},
                                          {"mla_expanded", backend_.act},
-                                         {"mla_finish", backend_.act},
                                          {"silu_mul", backend_.act}};
   if (config_.n_routed_experts > 0) {
     needs.push_back({"moe_gate", types.plain});

@@ -28,7 +28,6 @@ constexpr std::array kEntries = {
     Entry{"kv_gather", has<&Backend::kv_gather>},
     Entry{"mla_absorbed", has<&Backend::mla_absorbed>},
     Entry{"mla_expanded", has<&Backend::mla_expanded>},
-    Entry{"mla_finish", has<&Backend::mla_finish>},
     Entry{"silu_mul", has<&Backend::silu_mul>},
     Entry{"moe_gate", has<&Backend::moe_gate>},
     Entry{"moe_experts", has<&Backend::moe_experts>},

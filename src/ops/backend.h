@@ -37,7 +37,6 @@ struct MlaPlanShape;
 struct MlaPlanArgs;
 struct MlaAbsorbedArgs;
 struct MlaExpandedArgs;
-struct MlaFinishArgs;
 struct SiluMulArgs;
 struct SiluMulQuantizeArgs;
 struct MoeGateArgs;
@@ -117,7 +116,6 @@ struct Backend {
   Operator<KvGatherArgs> kv_gather;
   Operator<MlaAbsorbedArgs> mla_absorbed;
   Operator<MlaExpandedArgs> mla_expanded;
-  Operator<MlaFinishArgs> mla_finish;
   Operator<SiluMulArgs> silu_mul;
   Operator<MoeGateArgs> moe_gate;
   Operator<MoeExpertsArgs> moe_experts;

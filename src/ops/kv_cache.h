@@ -44,6 +44,7 @@ struct ExpandedSegment {
   int64_t num_tokens = 0;
   int64_t query_begin = 0;     // row number of query 0; query i's own row is query_begin + i
   bool first = false;          // the state starts afresh
+  bool last = false;           // the output is written; the state may be anything then
   bool has_tree_mask = false;  // else causal; REQUIRES num_tokens <= kMaxTreeTokens
 };
 

@@ -39,6 +39,7 @@ void expect_queries(const MlaExpandedArgs& args, int64_t tokens) {
     end = segment.token_begin + segment.num_tokens;
     FATHOM_CHECK(end <= tokens, "segment's queries end at token " << end << " of " << tokens);
     FATHOM_CHECK(segment.query_begin >= 0, "query_begin is " << segment.query_begin);
+    FATHOM_CHECK(!segment.last || !args.out.is_null(), "out is null, a segment is the last");
     if (!segment.has_tree_mask) continue;
     FATHOM_CHECK(!args.tree_mask.is_null(), "tree_mask is null, a segment has one");
     FATHOM_CHECK(segment.num_tokens <= kMaxTreeTokens,
@@ -90,6 +91,7 @@ void mla_expanded(const MlaExpandedArgs& args, Stream& stream) {
   expect("state_max", args.state_max, DType::kF32, {&tokens, &heads});
   expect("state_sum", args.state_sum, DType::kF32, {&tokens, &heads});
   expect("state_acc", args.state_acc, DType::kF32, {&tokens, &heads, &v_head_dim});
+  expect_or_null("out", args.out, act, {&tokens, &heads, &v_head_dim});
   const int64_t qk_nope_head_dim = q_dim.value() - qk_rope_head_dim.value();
   FATHOM_CHECK(qk_nope_head_dim > 0, "q axis 2 is " << q_dim.value() << ", qk_rope_head_dim is "
                                                     << qk_rope_head_dim.value());
@@ -101,21 +103,10 @@ void mla_expanded(const MlaExpandedArgs& args, Stream& stream) {
   for (const std::pair<const char*, const tensor::Tensor*>& entry :
        {std::pair{"q", &args.q}, std::pair{"kv", &args.kv}, std::pair{"k_rope", &args.k_rope},
         std::pair{"state_max", &args.state_max}, std::pair{"state_sum", &args.state_sum},
-        std::pair{"state_acc", &args.state_acc}}) {
+        std::pair{"state_acc", &args.state_acc}, std::pair{"out", &args.out}}) {
     expect_contiguous(entry.first, *entry.second);
   }
   dispatch("mla_expanded", act, stream.backend().mla_expanded, args, stream);
-}
-
-void mla_finish(const MlaFinishArgs& args, Stream& stream) {
-  Dim queries("queries"), heads("heads"), v_head_dim("v_head_dim");
-  expect("state_sum", args.state_sum, DType::kF32, {&queries, &heads});
-  expect("state_acc", args.state_acc, DType::kF32, {&queries, &heads, &v_head_dim});
-  expect("out", args.out, stream.backend().act, {&queries, &heads, &v_head_dim});
-  expect_contiguous("state_sum", args.state_sum);
-  expect_contiguous("state_acc", args.state_acc);
-  expect_contiguous("out", args.out);
-  dispatch("mla_finish", stream.backend().act, stream.backend().mla_finish, args, stream);
 }
 
 }  // namespace fathom::ops

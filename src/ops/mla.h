@@ -29,7 +29,7 @@
 //
 // mla_expanded (prefill): keys and values of rows of many sequences, which the caller gathered (kv_gather) and
 // expanded through kv_b_proj. Call it for consecutive chunks of a sequence's rows, one segment of a sequence in a
-// call; the running softmax state is kept between calls, then mla_finish writes the output. For chunk-invariant
+// call; the running softmax state is kept between calls, and the last one writes the output. For chunk-invariant
 // results the caller cuts a sequence's rows at absolute multiples of one size.
 //   q            act[tokens, heads, qk_nope_head_dim + qk_rope_head_dim]   rotated
 //   kv           act[rows, heads, qk_nope_head_dim + v_head_dim]           k_nope ++ v of each row
@@ -39,9 +39,8 @@
 //   state_max    f32[tokens, heads]              running maximum
 //   state_sum    f32[tokens, heads]              running sum of exponentials
 //   state_acc    f32[tokens, heads, v_head_dim]  running weighted values
-//   A chunk may be invisible to some queries: their state stays as it is. Tokens of no segment keep theirs.
-// mla_finish: out = state_acc / state_sum
-//   out      act[tokens, heads, v_head_dim]
+//   out          act[tokens, heads, v_head_dim]  state_acc / state_sum, of segments that are the last; null: none is
+//   A chunk may be invisible to some queries: their state stays as it is. Tokens of no segment keep state and output.
 
 #include "ops/backend.h"
 #include "ops/kv_cache.h"
@@ -76,13 +75,8 @@ struct MlaExpandedArgs {
   std::span<const ExpandedSegment> segments{};
   tensor::Tensor tree_mask;
   float scale = 1.0f;
-  tensor::Tensor state_max, state_sum, state_acc;
+  tensor::Tensor state_max, state_sum, state_acc, out;
 };
 void mla_expanded(const MlaExpandedArgs& args, Stream& stream);
-
-struct MlaFinishArgs {
-  tensor::Tensor state_sum, state_acc, out;
-};
-void mla_finish(const MlaFinishArgs& args, Stream& stream);
 
 }  // namespace fathom::ops

@@ -278,7 +278,8 @@ OpCase mla_expanded_case() {
                                                  .num_rows = key_end - key,
                                                  .num_tokens = queries,
                                                  .query_begin = begin,
-                                                 .first = key == 0};
+                                                 .first = key == 0,
+                                                 .last = key_end == end};
               ops::mla_expanded({.q = q.view.slice(0, begin, end),
                                  .kv = kv.view.slice(0, key, key_end),
                                  .k_rope = k_rope.view.slice(0, key, key_end),
@@ -287,10 +288,10 @@ OpCase mla_expanded_case() {
                                  .scale = 0.3f,
                                  .state_max = max.view,
                                  .state_sum = sum.view,
-                                 .state_acc = acc.view},
+                                 .state_acc = acc.view,
+                                 .out = y.view},
                                 stream);
             }
-            ops::mla_finish({.state_sum = sum.view, .state_acc = acc.view, .out = y.view}, stream);
             return floats(y.view);
           }};
 }

@@ -159,7 +159,8 @@ TEST_P(BoundaryDeathTest, segments_that_overlap_or_leave_gaps_are_refused) {
                        .tree_mask = {},
                        .state_max = shape(kF32, {9, 1}),
                        .state_sum = shape(kF32, {9, 1}),
-                       .state_acc = shape(kF32, {9, 1, 4})},
+                       .state_acc = shape(kF32, {9, 1, 4}),
+                       .out = {}},
                       stream());
   };
   const ops::ExpandedSegment first{.num_rows = 4, .num_tokens = 4};
@@ -168,6 +169,21 @@ TEST_P(BoundaryDeathTest, segments_that_overlap_or_leave_gaps_are_refused) {
   EXPECT_DEATH(expanded({first}), "segments have 4 rows, the buffer 9");
   EXPECT_DEATH(expanded({first, {.num_rows = 5, .buffer_begin = 4, .token_begin = 3}}),
                "queries begin at token 3, must follow token 4");
+}
+
+TEST_P(BoundaryDeathTest, a_last_segment_without_an_output_is_refused) {
+  const ops::ExpandedSegment segment{.num_rows = 2, .num_tokens = 2, .last = true};
+  EXPECT_DEATH(ops::mla_expanded({.q = shape(kF32, {2, 1, 6}),
+                                  .kv = shape(kF32, {2, 1, 8}),
+                                  .k_rope = shape(kF32, {2, 2}),
+                                  .segments = {&segment, 1},
+                                  .tree_mask = {},
+                                  .state_max = shape(kF32, {2, 1}),
+                                  .state_sum = shape(kF32, {2, 1}),
+                                  .state_acc = shape(kF32, {2, 1, 4}),
+                                  .out = {}},
+                                 stream()),
+               "out is null, a segment is the last");
 }
 
 TEST_P(BoundaryDeathTest, a_tree_of_more_than_64_queries_is_refused) {
@@ -179,7 +195,8 @@ TEST_P(BoundaryDeathTest, a_tree_of_more_than_64_queries_is_refused) {
                                   .tree_mask = shape(DType::kU64, {65}),
                                   .state_max = shape(kF32, {65, 1}),
                                   .state_sum = shape(kF32, {65, 1}),
-                                  .state_acc = shape(kF32, {65, 1, 4})},
+                                  .state_acc = shape(kF32, {65, 1, 4}),
+                                  .out = {}},
                                  stream()),
                "tree_mask with 65 queries, at most 64");
 }

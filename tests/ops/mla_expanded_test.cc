@@ -1,4 +1,4 @@
-// mla_expanded and mla_finish, alone and against mla_absorbed.
+// mla_expanded, alone and against mla_absorbed.
 
 #include <algorithm>
 #include <cmath>
@@ -61,6 +61,7 @@ class MlaExpandedTest : public OpsTest {
     const DeviceTensor state_max = empty(DType::kF32, {queries, heads});
     const DeviceTensor state_sum = empty(DType::kF32, {queries, heads});
     const DeviceTensor state_acc = empty(DType::kF32, {queries, heads, p.dims.v});
+    const DeviceTensor out = empty(act(), {queries, heads, p.dims.v});
     for (int64_t key = 0; key < rows; key += chunk_rows) {
       const int64_t key_end = std::min(key + chunk_rows, rows);
       const ops::ExpandedSegment segment{.row_begin = key,
@@ -68,6 +69,7 @@ class MlaExpandedTest : public OpsTest {
                                          .num_tokens = queries,
                                          .query_begin = p.query_begin + begin,
                                          .first = key == 0,
+                                         .last = key_end == rows,
                                          .has_tree_mask = !p.tree_mask.empty()};
       ops::mla_expanded({.q = q.view(),
                          .kv = kv.view().slice(0, key, key_end),
@@ -77,13 +79,10 @@ class MlaExpandedTest : public OpsTest {
                          .scale = p.scale,
                          .state_max = state_max.view(),
                          .state_sum = state_sum.view(),
-                         .state_acc = state_acc.view()},
+                         .state_acc = state_acc.view(),
+                         .out = out.view()},
                         stream());
     }
-    const DeviceTensor out = empty(act(), {queries, heads, p.dims.v});
-    ops::mla_finish(
-        {.state_sum = state_sum.view(), .state_acc = state_acc.view(), .out = out.view()},
-        stream());
     return {.values = download(out.view()), .bytes = bytes(out.view())};
   }
 };
@@ -200,6 +199,7 @@ void ManyMlaExpandedTest::expect_bits_of_each_alone(const AttentionDims& d) {
                         .num_tokens = one.queries,
                         .query_begin = p.query_begin,
                         .first = true,
+                        .last = true,
                         .has_tree_mask = one.tree});
     prompts.push_back(std::move(p));
     tokens += one.queries + 1;
@@ -225,6 +225,7 @@ void ManyMlaExpandedTest::expect_bits_of_each_alone(const AttentionDims& d) {
   const DeviceTensor state_max = upload(HostTensor(DType::kF32, {tokens, d.heads}, 7));
   const DeviceTensor state_sum = upload(HostTensor(DType::kF32, {tokens, d.heads}, 2));
   const DeviceTensor state_acc = upload(HostTensor(DType::kF32, {tokens, d.heads, d.v}, 6));
+  const DeviceTensor out = upload(HostTensor(act(), {tokens, d.heads, d.v}, 3));
   ops::mla_expanded({.q = device_q.view(),
                      .kv = device_kv.view(),
                      .k_rope = device_k_rope.view(),
@@ -233,13 +234,14 @@ void ManyMlaExpandedTest::expect_bits_of_each_alone(const AttentionDims& d) {
                      .scale = prompts[0].scale,
                      .state_max = state_max.view(),
                      .state_sum = state_sum.view(),
-                     .state_acc = state_acc.view()},
+                     .state_acc = state_acc.view(),
+                     .out = out.view()},
                     stream());
-  const DeviceTensor out = empty(act(), {tokens, d.heads, d.v});
-  ops::mla_finish({.state_sum = state_sum.view(), .state_acc = state_acc.view(), .out = out.view()},
-                  stream());
-  EXPECT_EQ(download(out.view()).at(0, 0, 0), 3.0);
-  EXPECT_EQ(download(out.view()).at(tokens - 1, d.heads - 1, d.v - 1), 3.0);
+  for (const int64_t token : {int64_t{0}, tokens - 1}) {
+    EXPECT_EQ(download(out.view()).at(token, d.heads - 1, d.v - 1), 3.0);
+    EXPECT_EQ(download(state_sum.view()).at(token, 0), 2.0);
+    EXPECT_EQ(download(state_acc.view()).at(token, d.heads - 1, d.v - 1), 6.0);
+  }
   for (size_t i = 0; i < prompts.size(); ++i) {
     const int64_t begin = segments[i].token_begin, end = begin + segments[i].num_tokens;
     const int64_t num_rows = prompts[i].rows();

@@ -63,7 +63,6 @@ ops::Backend make_backend() {
   backend.kv_gather = {fast::kv_gather};
   backend.mla_absorbed = {fast::mla_absorbed, fast::mla_absorbed_scratch};
   backend.mla_expanded = {fast::mla_expanded, fast::mla_expanded_scratch};
-  backend.mla_finish = {fast::mla_finish};
   backend.silu_mul = {fast::silu_mul};
   backend.moe_gate = {fast::moe_gate, fast::moe_gate_scratch};
   backend.moe_experts = {fast::moe_experts, fast::moe_experts_scratch};

@@ -126,6 +126,11 @@ class MlaExpanded {
       begin = end;
     }
     for (int64_t i = 0; i < num; ++i) {
+      if (segment.last) {
+        stream_.kernels().divide_row(acc[i], sum[i], v_head_dim_,
+                                     args_.out.row<float>(token_begin + i, head));
+        continue;
+      }
       args_.state_max.row<float>(token_begin + i)[head] = max[i];
       args_.state_sum.row<float>(token_begin + i)[head] = sum[i];
     }
@@ -146,17 +151,6 @@ int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream
 
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
   MlaExpanded(args, fast_stream(stream)).run();
-}
-
-void mla_finish(const ops::MlaFinishArgs& args, ops::Stream& ops_stream) {
-  FastStream& stream = fast_stream(ops_stream);
-  const int64_t queries = args.out.dim(0), heads = args.out.dim(1), dim = args.out.dim(2);
-  stream.run(queries, queries * heads * dim, [&](int64_t query, int) {
-    for (int64_t head = 0; head < heads; ++head)
-      stream.kernels().divide_row(args.state_acc.row<float>(query, head),
-                                  args.state_sum.row<float>(query)[head], dim,
-                                  args.out.row<float>(query, head));
-  });
 }
 
 }  // namespace fathom::cpu::fast

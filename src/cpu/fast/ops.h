@@ -20,7 +20,6 @@ void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream);
 void mla_plan(const ops::MlaPlanArgs& args, ops::Stream& stream);
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream);
-void mla_finish(const ops::MlaFinishArgs& args, ops::Stream& stream);
 void silu_mul(const ops::SiluMulArgs& args, ops::Stream& stream);
 void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);

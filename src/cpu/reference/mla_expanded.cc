@@ -54,6 +54,13 @@ void attend(const ops::MlaExpandedArgs& args, const ops::ExpandedSegment& segmen
   }
 }
 
+void finish(const ops::MlaExpandedArgs& args, int64_t token, int64_t head) {
+  const float total = args.state_sum.row<float>(token)[head];
+  const float* acc = args.state_acc.row<float>(token, head);
+  float* out = args.out.row<float>(token, head);
+  for (int64_t i = 0; i < args.out.dim(2); ++i) out[i] = acc[i] / total;
+}
+
 }  // namespace
 
 // Scores of one query and head.
@@ -72,20 +79,10 @@ void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
       std::fill_n(args.state_acc.row<float>(token), args.state_acc.stride(0), 0.0f);
     }
     for (int64_t head = 0; head < heads; ++head) {
-      for (int64_t query = 0; query < segment.num_tokens; ++query)
+      for (int64_t query = 0; query < segment.num_tokens; ++query) {
         attend(args, segment, query, head, scores);
-    }
-  }
-}
-
-void mla_finish(const ops::MlaFinishArgs& args, ops::Stream&) {
-  const int64_t v_head_dim = args.out.dim(2);
-  for (int64_t query = 0; query < args.out.dim(0); ++query) {
-    for (int64_t head = 0; head < args.out.dim(1); ++head) {
-      const float total = args.state_sum.row<float>(query)[head];
-      const float* acc = args.state_acc.row<float>(query, head);
-      float* out = args.out.row<float>(query, head);
-      for (int64_t i = 0; i < v_head_dim; ++i) out[i] = acc[i] / total;
+        if (segment.last) finish(args, begin + query, head);
+      }
     }
   }
 }

@@ -24,7 +24,6 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream);
 void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream);
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream);
-void mla_finish(const ops::MlaFinishArgs& args, ops::Stream& stream);
 void silu_mul(const ops::SiluMulArgs& args, ops::Stream& stream);
 void silu_mul_quantize(const ops::SiluMulQuantizeArgs& args, ops::Stream& stream);
 void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);

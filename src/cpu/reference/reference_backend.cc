@@ -55,7 +55,6 @@ ops::Backend make_backend() {
   backend.kv_gather = {reference::kv_gather, reference::kv_gather_scratch};
   backend.mla_absorbed = {reference::mla_absorbed, reference::mla_absorbed_scratch};
   backend.mla_expanded = {reference::mla_expanded, reference::mla_expanded_scratch};
-  backend.mla_finish = {reference::mla_finish};
   backend.silu_mul = {reference::silu_mul};
   backend.moe_gate = {reference::moe_gate, reference::moe_gate_scratch};
   backend.moe_experts = {reference::moe_experts, reference::moe_experts_scratch};

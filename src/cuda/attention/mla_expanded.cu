@@ -15,6 +15,7 @@
 #include "cuda/attention/warpgroup.cuh"
 #include "cuda/device/mma.cuh"
 #include "cuda/device/pdl.cuh"
+#include "cuda/device/quad.cuh"
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/launch.cuh"
 
@@ -150,6 +151,26 @@ struct WarpQueries {
     }
   }
 
+  // 16 bytes a lane. All lanes of a warp call it.
+  __device__ __forceinline__ void store_output(const ExpandedParams& p,
+                                               const ops::ExpandedSegment& segment,
+                                               int half) const {
+    const bool exists = query[half] < segment.num_tokens;
+    Bf16* const row = p.out + (exists ? state(p, segment, half) : 0) * kValue;
+#pragma unroll
+    for (int n = 0; n < kValue / 8; n += 4) {
+      uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[i] = floats_to_bf16x2(acc[n + i][half * 2] / sum[half],
+                                    acc[n + i][half * 2 + 1] / sum[half]);
+      transpose_quad(words);
+      if (exists)
+        *reinterpret_cast<uint4*>(row + (n + threadIdx.x % 4) * 8) = {words[0], words[1], words[2],
+                                                                      words[3]};
+    }
+  }
+
   __device__ __forceinline__ void store(const ExpandedParams& p,
                                         const ops::ExpandedSegment& segment) {
     const int t = threadIdx.x % 4;
@@ -157,6 +178,10 @@ struct WarpQueries {
     for (int half = 0; half < 2; ++half) {
       sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 1);
       sum[half] += __shfl_xor_sync(0xffffffffu, sum[half], 2);
+      if (segment.last) {
+        store_output(p, segment, half);
+        continue;
+      }
       if (query[half] >= segment.num_tokens) continue;
       const int64_t at = state(p, segment, half);
       if (t == 0) {
@@ -394,7 +419,7 @@ __global__ void __launch_bounds__(kThreads + 128, 1)
   if (threadIdx.x == 0) init_barriers(shared_address(shared));
   __syncthreads();
   wait_for_previous();
-  if (end == 0 && !segment.first) return;
+  if (end == 0 && !segment.first && !segment.last) return;  // nothing changes
   if (threadIdx.x >= kThreads) {
     give_registers<kProducerRegisters>();
     if (threadIdx.x == kThreads) produce(maps, block, end, shared_address(shared));
@@ -433,7 +458,7 @@ Matrix rope_of(const ops::MlaExpandedArgs& args) {
 bool has_fast_expanded(const ops::MlaExpandedArgs& args) {
   return args.q.dim(2) == kKey && args.k_rope.dim(1) == kRope && args.state_acc.dim(2) == kValue &&
          can_map(queries_of(args)) && can_map(rows_of(args)) && can_map(rope_of(args)) &&
-         is_aligned(args.state_acc.data(), 8);
+         is_aligned(args.state_acc.data(), 8) && is_aligned(args.out.data(), 16);
 }
 
 void fast_expanded(const ExpandedParams& p, const ops::MlaExpandedArgs& args, ops::Stream& stream) {

@@ -1,7 +1,7 @@
 #pragma once
 // What the two kernels of expanded attention share: one for V3's heads of 128 + 64 and 128 values, one for any.
 //
-// Between calls a query's state is its maximum score in units of log2, the sum of its weights and its weighted
+// Between calls of its segments a query's state is its maximum score in units of log2, the sum of its weights and its weighted
 // values. Rows are taken 128 at a time from a segment's first one on, so what a query gets depends on where
 // segments begin but not on who else is in the call. Internal to cuda/attention/.
 
@@ -20,6 +20,7 @@ struct ExpandedParams {
   float* state_max;  // [tokens, heads]
   float* state_sum;
   float* state_acc;  // [tokens, heads, v]
+  Bf16* out;         // [tokens, heads, v]; null: no segment is the last
   int heads, nope, rope, v;
   float scale;  // times log2(e)
   int num_segments;

@@ -1,5 +1,5 @@
 // Expanded attention for heads of any size (one block for a head of a query, 128 keys at a time; every key is read
-// by each query), the choice between it and the fast kernel, and mla_finish.
+// by each query), and the choice between it and the fast kernel.
 //
 // Grid: queries x heads. Shared memory: the query as float32.
 
@@ -70,49 +70,12 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   }
-  if (threadIdx.x == 0) {
+  if (segment.last) {
+    for (int i = threadIdx.x; i < p.v; i += kThreads)
+      p.out[at * p.v + i] = from_float<Bf16>(acc[i] / sum);
+  } else if (threadIdx.x == 0) {
     p.state_max[at] = max;
     p.state_sum[at] = sum;
-  }
-}
-
-struct FinishParams {
-  const float* sum;
-  const float* acc;
-  Bf16* out;
-  int64_t count;
-  int v;
-};
-
-// One thread a value.
-__global__ void __launch_bounds__(kThreads) finish_kernel(const FinishParams p) {
-  let_next_start();
-  wait_for_previous();
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < p.count) p.out[i] = from_float<Bf16>(p.acc[i] / p.sum[i / p.v]);
-}
-
-constexpr int kVectors = 4;  // a thread's, under way together
-
-// Four vectors of four values a thread, where a row holds a multiple of four and 32 bits count them.
-__global__ void __launch_bounds__(kThreads) finish_vectors_kernel(const FinishParams p) {
-  let_next_start();
-  wait_for_previous();
-  const uint32_t first = (blockIdx.x * kVectors * kThreads + threadIdx.x) * 4;
-  float4 acc[kVectors];
-  float sum[kVectors];
-#pragma unroll
-  for (int j = 0; j < kVectors; ++j) {
-    const uint32_t i = min(first + j * kThreads * 4, static_cast<uint32_t>(p.count) - 4);
-    acc[j] = *reinterpret_cast<const float4*>(p.acc + i);
-    sum[j] = p.sum[i / static_cast<uint32_t>(p.v)];
-  }
-#pragma unroll
-  for (int j = 0; j < kVectors; ++j) {
-    const uint32_t i = first + j * kThreads * 4;
-    if (i >= p.count) return;
-    *reinterpret_cast<uint2*>(p.out + i) = {floats_to_bf16x2(acc[j].x / sum[j], acc[j].y / sum[j]),
-                                            floats_to_bf16x2(acc[j].z / sum[j], acc[j].w / sum[j])};
   }
 }
 
@@ -125,6 +88,7 @@ ExpandedParams common_params(const ops::MlaExpandedArgs& args) {
   p.state_max = args.state_max.as<float>();
   p.state_sum = args.state_sum.as<float>();
   p.state_acc = args.state_acc.as<float>();
+  p.out = args.out.is_null() ? nullptr : args.out.as<Bf16>();
   p.heads = static_cast<int>(args.q.dim(1));
   p.rope = static_cast<int>(args.k_rope.dim(1));
   p.nope = static_cast<int>(args.q.dim(2)) - p.rope;
@@ -160,20 +124,6 @@ void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
     }
     if (tiles > 0) fast ? fast_expanded(p, args, stream) : generic_expanded(p, stream);
   }
-}
-
-void mla_finish(const ops::MlaFinishArgs& args, ops::Stream& stream) {
-  const FinishParams p{.sum = args.state_sum.as<float>(),
-                       .acc = args.state_acc.as<float>(),
-                       .out = args.out.as<Bf16>(),
-                       .count = args.out.num_elements(),
-                       .v = static_cast<int>(args.out.dim(2))};
-  const bool in_vectors = p.v % 4 == 0 && p.count < int64_t{1} << 31 &&
-                          reinterpret_cast<uintptr_t>(p.acc) % 16 == 0 &&
-                          reinterpret_cast<uintptr_t>(p.out) % 8 == 0;
-  const int64_t values_each = in_vectors ? kVectors * 4 : 1;
-  launch(in_vectors ? finish_vectors_kernel : finish_kernel,
-         {.grid = num_tiles(p.count, values_each * kThreads), .block = kThreads}, stream, p);
 }
 
 }  // namespace fathom::cuda

@@ -10,7 +10,6 @@ void add_attention(ops::Backend& backend) {
   backend.kv_gather = {kv_gather};
   backend.mla_absorbed = {mla_absorbed, mla_absorbed_scratch};
   backend.mla_expanded = {mla_expanded};
-  backend.mla_finish = {mla_finish};
 }
 
 }  // namespace fathom::cuda

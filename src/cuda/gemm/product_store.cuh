@@ -7,6 +7,7 @@
 // Internal to product_kernel.cuh. All threads of a warp call them; warps need not meet.
 
 #include "cuda/device/convert.cuh"
+#include "cuda/device/quad.cuh"
 #include "cuda/gemm/activation.cuh"
 #include "cuda/gemm/product_tile.cuh"
 #include "cuda/gemm/quotients.cuh"
@@ -57,23 +58,6 @@ class Boxes {
   uint32_t first_;
   int turn_ = 0;
 };
-
-// Between four lanes: v[j] of lane t becomes v[t] of lane j.
-__device__ __forceinline__ void transpose_quad(uint32_t (&v)[4]) {
-  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-  uint32_t x = __shfl_xor_sync(0xffffffffu, odd ? v[0] : v[1], 1);
-  uint32_t y = __shfl_xor_sync(0xffffffffu, odd ? v[2] : v[3], 1);
-  v[0] = odd ? x : v[0];
-  v[1] = odd ? v[1] : x;
-  v[2] = odd ? y : v[2];
-  v[3] = odd ? v[3] : y;
-  x = __shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 2);
-  y = __shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 2);
-  v[0] = high ? x : v[0];
-  v[1] = high ? y : v[1];
-  v[2] = high ? v[2] : x;
-  v[3] = high ? v[3] : y;
-}
 
 // Row 8 * half + g of the warp's 16, n columns left, added to what lies there: 16 bytes a lane. Not by way of
 // shared memory, where the sums would be rounded before they are added.
