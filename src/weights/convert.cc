@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -48,6 +49,18 @@ inline void encode(float v, Bf16& out) {
   out.bits = static_cast<uint16_t>(select(is_nan, (bits >> 16) | 0x40u, rounded));
 }
 
+// Saturates.
+inline void encode(float v, F8E4M3& out) {
+  const auto bits = std::bit_cast<uint32_t>(v);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const bool is_nan = magnitude > 0x7f800000u, is_subnormal = magnitude < (121u << 23);
+  // A float this large has steps of 2^-9, those of the subnormals.
+  const uint32_t steps = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) & 0xfu;
+  const uint32_t normal = ((magnitude + 0x7ffffu + ((magnitude >> 20) & 1u)) >> 20) - (120u << 3);
+  const uint32_t finite = select(is_subnormal, steps, std::min(normal, 0x7eu));
+  out.bits = static_cast<uint8_t>(select(is_nan, 0x7fu, finite) | (bits >> 24 & 0x80u));
+}
+
 template <class From, class To>
 void convert_array(const void* src, void* dst, int64_t count) {
   const auto* __restrict in = static_cast<const From*>(src);
@@ -76,6 +89,14 @@ void dequantize_array(const F8E4M3* __restrict src, const float* scales, To* __r
     for (int64_t i = 0; i < size; ++i) values[i] = table[src[begin + i].bits];
     for (int64_t i = 0; i < size; ++i) encode(values[i] * scale, dst[begin + i]);
   }
+}
+
+float block_scale(float amax, BlockScale kind) {
+  const float scale = std::max(amax, 1e-10f) / 448.0f;
+  if (kind == BlockScale::kAny || !std::isfinite(scale)) return scale;
+  int exponent = 0;
+  const float fraction = std::frexp(scale, &exponent);  // in [0.5, 1)
+  return std::ldexp(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
 }
 
 template <class To>
@@ -109,6 +130,27 @@ void dequantize(const F8E4M3* src, const float* scales, void* dst, DType to, int
   }
   FATHOM_CHECK(to == DType::kBf16, "dequantised to " << tensor::dtype_name(to));
   dequantize_array(src, scales, static_cast<Bf16*>(dst), count);
+}
+
+void quantize_blocks(const float* src, int64_t rows, int64_t columns, BlockScale kind, F8E4M3* q,
+                     float* scale) {
+  for (int64_t row = 0; row < rows; row += kScaleBlock) {
+    const int64_t end = std::min(row + kScaleBlock, rows);
+    for (int64_t column = 0; column < columns; column += kScaleBlock) {
+      const int64_t width = std::min(kScaleBlock, columns - column);
+      float amax = 0;
+      for (int64_t r = row; r < end; ++r) {
+        const float* const from = src + r * columns + column;
+        for (int64_t i = 0; i < width; ++i) amax = std::max(amax, std::fabs(from[i]));
+      }
+      const float divisor = *scale++ = block_scale(amax, kind);
+      for (int64_t r = row; r < end; ++r) {
+        const float* __restrict from = src + r * columns + column;
+        F8E4M3* __restrict to = q + r * columns + column;
+        for (int64_t i = 0; i < width; ++i) encode(from[i] / divisor, to[i]);
+      }
+    }
+  }
 }
 
 }  // namespace fathom::weights

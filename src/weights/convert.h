@@ -4,6 +4,7 @@
 //
 //   convert(src, DType::kF16, dst, DType::kBf16, count);
 //   dequantize(f8, scales, dst, DType::kF32, columns);       // one scale per 128 columns
+//   quantize_blocks(matrix, rows, columns, BlockScale::kAny, q, block_scales);
 //
 // Thread-safe (no state).
 
@@ -26,5 +27,22 @@ void convert(const void* src, tensor::DType from, void* dst, tensor::DType to, i
 // REQUIRES: to is f32 or bf16.
 void dequantize(const tensor::F8E4M3* src, const float* scales, void* dst, tensor::DType to,
                 int64_t count);
+
+// kPowerOfTwo: rounded up to one, as checkpoints of "scale_fmt": "ue8m0" have them.
+enum class BlockScale { kAny, kPowerOfTwo };
+
+// FP8 of a matrix, one scale per block of 128x128, which may be partial at the end of a side:
+//   scale = max(amax of the block, 1e-10) / 448,  q = e4m3(src / scale)
+// in float32, both divisions correctly rounded. NaN does not count for amax and stays NaN in q.
+//
+// Of e4m3 values that were multiplied with a scale and rounded to bf16 it gives back the values bit for bit, if each
+// block has one of 448; the scale comes back with the error of a bf16 (2^-9), a power of two exactly. With kPowerOfTwo
+// value times scale comes back exactly whatever the block's largest value.
+//
+// src    f32[rows, columns]
+// q      f8_e4m3[rows, columns]
+// scale  f32[ceil(rows / 128), ceil(columns / 128)]
+void quantize_blocks(const float* src, int64_t rows, int64_t columns, BlockScale kind,
+                     tensor::F8E4M3* q, float* scale);
 
 }  // namespace fathom::weights

@@ -89,6 +89,75 @@ TEST(Convert, every_f8_value_is_multiplied_by_the_scale_of_its_block) {
   }
 }
 
+// A row of blocks of 128, each of which begins with 448, so that its scale is 1.
+TEST(Convert, values_round_to_f8_as_the_scalar_code_does) {
+  std::vector<float> values;
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const float v = std::bit_cast<float>(bits << 16);
+    if (std::fabs(v) > 448.0f) continue;
+    if (values.size() % 128 == 0) values.push_back(448.0f);
+    values.push_back(v);
+    if (values.size() % 128 == 0) values.push_back(448.0f);
+    values.push_back(std::nextafter(v, v < 0 ? 0.0f : 448.0f));  // beside a tie
+  }
+  for (uint32_t bits = 0; bits < 0x7e; ++bits) {
+    const auto half_way = [](uint32_t f8) {
+      const F8E4M3 low{static_cast<uint8_t>(f8)}, high{static_cast<uint8_t>(f8 + 1)};
+      return (tensor::to_float(low) + tensor::to_float(high)) / 2;
+    };
+    if (values.size() % 128 == 0) values.push_back(448.0f);
+    values.push_back(half_way(bits));
+  }
+  const auto count = static_cast<int64_t>(values.size());
+  std::vector<F8E4M3> q(values.size());
+  std::vector<float> scale(static_cast<size_t>(num_scale_blocks(count)));
+  quantize_blocks(values.data(), 1, count, BlockScale::kAny, q.data(), scale.data());
+  for (const float s : scale) ASSERT_EQ(s, 1.0f);
+  for (size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(q[i].bits, tensor::from_float<F8E4M3>(values[i]).bits) << values[i];
+}
+
+TEST(Convert, every_block_of_a_matrix_has_its_own_scale) {
+  constexpr int64_t kRows = 130, kColumns = 300;
+  std::vector<float> matrix(kRows * kColumns);
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (float& v : matrix) v = normal(random);
+  for (int64_t c = 0; c < kColumns; ++c) matrix[static_cast<size_t>(129 * kColumns + c)] = 0;
+  matrix[5] = std::nanf("");
+  for (const BlockScale kind : {BlockScale::kAny, BlockScale::kPowerOfTwo}) {
+    std::vector<F8E4M3> q(matrix.size());
+    std::vector<float> scale(2 * 3);
+    quantize_blocks(matrix.data(), kRows, kColumns, kind, q.data(), scale.data());
+    std::vector<float> largest(scale.size(), 1e-10f);
+    const auto block_of = [](int64_t r, int64_t c) {
+      return static_cast<size_t>(r / 128 * 3 + c / 128);
+    };
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t c = 0; c < kColumns; ++c)
+        largest[block_of(r, c)] = std::fmax(
+            largest[block_of(r, c)], std::fabs(matrix[static_cast<size_t>(r * kColumns + c)]));
+    for (size_t block = 0; block < scale.size(); ++block) {
+      const float least = largest[block] / 448.0f;
+      if (kind == BlockScale::kAny) {
+        EXPECT_EQ(scale[block], least);
+      } else {
+        EXPECT_EQ(std::exp2(std::round(std::log2(scale[block]))), scale[block]);
+        EXPECT_GE(scale[block], least);
+        EXPECT_LT(scale[block] / 2, least);
+      }
+    }
+    EXPECT_TRUE(std::isnan(tensor::to_float(q[5])));
+    for (int64_t r = 0; r < kRows; ++r)
+      for (int64_t c = 0; c < kColumns; ++c) {
+        const auto i = static_cast<size_t>(r * kColumns + c);
+        if (i == 5) continue;
+        const float expected = matrix[i] / scale[block_of(r, c)];
+        ASSERT_EQ(q[i].bits, tensor::from_float<F8E4M3>(expected).bits) << r << " " << c;
+      }
+  }
+}
+
 TEST(Convert, knows_which_conversions_exist) {
   EXPECT_TRUE(can_convert(DType::kF16, DType::kBf16));
   EXPECT_TRUE(can_convert(DType::kF32, DType::kF32));
