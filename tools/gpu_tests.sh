@@ -58,9 +58,10 @@ shards() {
 small_cases=(
   LinearTest.adds_to_the_output_when_told_and_takes_strided_rows
   LinearPairTest.equals_two_products
-  LinearTest.head_linear_rows_do_not_depend_on_the_batch
+  HeadLinearTest.rows_do_not_depend_on_the_batch
   LinearTest.quantize_fp8_keeps_nan_and_infinity_visible
   LinearTest.a_nan_in_one_row_stays_in_that_row
+  HeadLinearTest.a_nan_stays_in_its_row_and_its_head
   LinearTest.writes_float32_logits
   FusedTest.linear_of_quantised_rows_equals_the_quantisation_inside_it
   LargeProductTest.a_nan_in_one_row_stays_in_that_row

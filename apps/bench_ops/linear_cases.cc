@@ -12,6 +12,8 @@ using tensor::DType, tensor::Tensor;
 
 // So many outputs of a product are computed again.
 constexpr int64_t kCheckedOutputs = 256;
+// More than a decode has: with --deterministic prompts are absorbed too.
+constexpr int64_t kMaxAbsorbedTokens = 1024;
 
 struct Matrix {
   std::string name;
@@ -96,14 +98,16 @@ OpCall linear_pair_call(Operands& operands, const Matrix& a, const Matrix& b, in
 
 // x, weight and out as parts of what they are parts of in attention.
 struct HeadLinearTensors {
-  Tensor x, weight, out;
+  Tensor x;
+  ops::Weight weight;
+  Tensor out;
 };
 
 OpCall head_linear_call(const HeadLinearTensors& t) {
   const double tokens = static_cast<double>(t.x.dim(0));
   return {
-      .bytes = bytes_of({t.x, t.weight, t.out}),
-      .flops = 2 * tokens * static_cast<double>(t.weight.num_elements()),
+      .bytes = bytes_of({t.x, t.out}) + bytes_of_weight(t.weight),
+      .flops = 2 * tokens * static_cast<double>(t.weight.data.num_elements()),
       .prepare = {},
       .run =
           [=](ops::Stream& stream) {
@@ -113,34 +117,38 @@ OpCall head_linear_call(const HeadLinearTensors& t) {
           [=](OnReference& on_reference) {
             const Tensor x = on_reference.act(checked(t.x));
             const Tensor out = on_reference.empty(DType::kF32, {x.dim(0), x.dim(1), t.out.dim(2)});
-            ops::head_linear({.x = x, .weight = on_reference.copy(t.weight), .out = out},
+            ops::head_linear({.x = x, .weight = on_reference.weight(t.weight), .out = out},
                              on_reference.stream());
             return values_of(out);
           },
       .actual = [=](OnReference& on_reference) { return on_reference.values(checked(t.out)); }};
 }
 
-OpCall w_uk_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+OpCall w_uk_call(Operands& operands, const OpShapes& shapes, DType dtype, int64_t tokens) {
   const config::ModelConfig& c = shapes.config;
   const int64_t heads = c.num_attention_heads;
   const DType act = operands.backend().act;
   const Tensor q = operands.random(act, {tokens, heads, c.qk_head_dim()});
-  const Tensor weight =
-      operands.weight(shapes.types.plain, {heads, c.kv_lora_rank, c.qk_nope_head_dim}).data;
+  const ops::Weight weight = operands.weight(dtype, {heads, c.kv_lora_rank, c.qk_nope_head_dim});
   const Tensor out = operands.empty(act, {tokens, heads, c.kv_lora_rank});
   return head_linear_call({.x = q.slice(2, 0, c.qk_nope_head_dim), .weight = weight, .out = out});
 }
 
-OpCall w_uv_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+OpCall w_uv_call(Operands& operands, const OpShapes& shapes, DType dtype, int64_t tokens) {
   const config::ModelConfig& c = shapes.config;
   const int64_t heads = c.num_attention_heads, nope = c.qk_nope_head_dim;
   const DType act = operands.backend().act;
   const Tensor latent = operands.random(act, {tokens, heads, c.kv_lora_rank});
-  const Tensor kv_b =
-      operands.weight(shapes.types.plain, {heads, nope + c.v_head_dim, c.kv_lora_rank}).data;
   const Tensor out = operands.empty(act, {tokens, heads, c.v_head_dim});
+  if (dtype == DType::kF8E4M3) {  // has memory of its own
+    const ops::Weight w_uv = operands.weight(dtype, {heads, c.v_head_dim, c.kv_lora_rank});
+    return head_linear_call({.x = latent, .weight = w_uv, .out = out});
+  }
+  const Tensor kv_b = operands.weight(dtype, {heads, nope + c.v_head_dim, c.kv_lora_rank}).data;
   return head_linear_call(
-      {.x = latent, .weight = kv_b.slice(1, nope, nope + c.v_head_dim), .out = out});
+      {.x = latent,
+       .weight = {.data = kv_b.slice(1, nope, nope + c.v_head_dim), .scale = {}},
+       .out = out});
 }
 
 // The projection that q and kv_a share their rows with: q_a_proj, or q_proj without q_lora_rank.
@@ -229,14 +237,17 @@ std::vector<OpCase> linear_cases(const OpShapes& shapes) {
                    .make = [q, kv_a](Operands& operands, int64_t tokens) {
                      return linear_pair_call(operands, q, kv_a, tokens);
                    }});
+  // In both types that --absorbed-dtype chooses from.
   const auto add_heads = [&](const char* name, auto call) {
-    cases.push_back(
-        {.op = "head_linear",
-         .what = name,
-         .dtype = shapes.types.plain,
-         .make = [&shapes, call](Operands& operands,
-                                 int64_t tokens) { return call(operands, shapes, tokens); },
-         .max_tokens = kMaxDecodeTokens});
+    for (const DType dtype : {shapes.types.plain, DType::kF8E4M3})
+      cases.push_back({.op = "head_linear",
+                       .what = name,
+                       .dtype = dtype,
+                       .make =
+                           [&shapes, call, dtype](Operands& operands, int64_t tokens) {
+                             return call(operands, shapes, dtype, tokens);
+                           },
+                       .max_tokens = kMaxAbsorbedTokens});
   };
   add_heads("w_uk", w_uk_call);
   add_heads("w_uv", w_uv_call);

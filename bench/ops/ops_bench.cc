@@ -106,7 +106,8 @@ class OpsBench {
       linear("o_proj_v3_f8", DType::kF8E4M3, tokens, 7168, 16384);
       linear("lm_head", DType::kBf16, tokens, 102400, 2048);
       linear("o_proj_f32", DType::kF32, tokens, 2048, 2048);
-      head_linear(tokens);
+      head_linear("w_uk", DType::kBf16, tokens);
+      head_linear("w_uk_f8", DType::kF8E4M3, tokens);
       moe("moe_v2_lite", DType::kBf16, tokens);
       moe("moe_v2_lite_f8", DType::kF8E4M3, tokens);
     }
@@ -183,16 +184,16 @@ class OpsBench {
     linear("gemm_f8", DType::kF8E4M3, 96, 256, 2048);
   }
 
-  void head_linear(int64_t tokens) {
-    if (!wanted("w_uk")) return;
+  void head_linear(const std::string& op, DType dtype, int64_t tokens) {
+    if (!wanted(op)) return;
     const int64_t heads = 16, out = 512, in = 128;
-    const double bytes = static_cast<double>(heads * out * in * 2);
-    std::vector<Tensor> weights;
+    const double bytes = static_cast<double>(heads * out * in * tensor::dtype_bytes(dtype));
+    std::vector<ops::Weight> weights;
     for (int i = 0; i < copies(bytes); ++i)
-      weights.push_back(memory_.tensor(DType::kBf16, {heads, out, in}));
+      weights.push_back(weight(dtype, {heads, out, in}, {heads, blocks(out), blocks(in)}));
     const Tensor x = memory_.tensor(DType::kF32, {tokens, heads, in});
     const Tensor y = memory_.tensor(DType::kF32, {tokens, heads, out});
-    report({"w_uk", std::to_string(tokens) + "x16x512x128", bytes,
+    report({op, std::to_string(tokens) + "x16x512x128", bytes,
             2.0 * static_cast<double>(tokens * heads * out * in), static_cast<int>(weights.size()),
             [&](int i) {
               ops::head_linear({.x = x, .weight = weights[static_cast<size_t>(i)], .out = y},

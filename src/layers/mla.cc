@@ -125,7 +125,9 @@ void Mla::attend_absorbed(const LayerStep& step) const {
   const Tensor q = buffers.q.slice(0, 0, tokens);
   const Tensor q_latent = buffers.q_latent.slice(0, 0, tokens);
   const Tensor out_latent = buffers.out_latent.slice(0, 0, tokens);
-  ops::head_linear({.x = q.slice(2, 0, qk_nope_head_dim_), .weight = w_uk_, .out = q_latent},
+  ops::head_linear({.x = q.slice(2, 0, qk_nope_head_dim_),
+                    .weight = {.data = w_uk_, .scale = {}},
+                    .out = q_latent},
                    step.stream);
   ops::mla_absorbed({.q_latent = q_latent,
                      .q_rope = q.slice(2, qk_nope_head_dim_, q.dim(2)),
@@ -138,7 +140,9 @@ void Mla::attend_absorbed(const LayerStep& step) const {
                      .scale = softmax_scale_,
                      .out = out_latent},
                     step.stream);
-  ops::head_linear({.x = out_latent, .weight = w_uv_, .out = buffers.out.slice(0, 0, tokens)},
+  ops::head_linear({.x = out_latent,
+                    .weight = {.data = w_uv_, .scale = {}},
+                    .out = buffers.out.slice(0, 0, tokens)},
                    step.stream);
 }
 

@@ -2,17 +2,28 @@
 // One small matrix product per attention head: out[t, h] = weight[h] * x[t, h]. The absorbed W_UK and W_UV
 // of MLA (DeepSeek-V2 report, section 2.1.2).
 //
-// x       act[tokens, heads, in]     rows and heads may be strided
-// weight  f32|bf16[heads, out, in]   heads may be strided, each [out, in] is contiguous
-// out     act[tokens, heads, out]    rows and heads may be strided
+//   ops::head_linear({.x = q_nope, .weight = {.data = w_uk, .scale = {}}, .out = q_latent}, stream);
+//
+// x       act[tokens, heads, in]                 rows and heads may be strided
+// weight  f32|bf16|f8_e4m3[heads, out, in]       heads may be strided, each [out, in] is contiguous
+// scale   f32[heads, ceil(out/128), ceil(in/128)]   only with f8 weights: w = q * scale of its 128x128 block;
+//                                                heads may be strided, the scales of each are contiguous
+// out     act[tokens, heads, out]                rows and heads may be strided
+//
+// A head is a product of ops/linear.h: with f8 weights each head's part of a row is quantised by itself, per 128
+// channels of `in`. A block of scales belongs to one head: a part of a larger matrix (W_UV in kv_b_proj) can be
+// taken as it is only where its first row in every head is a multiple of 128.
 
 #include "ops/backend.h"
+#include "ops/linear.h"
 #include "tensor/tensor.h"
 
 namespace fathom::ops {
 
 struct HeadLinearArgs {
-  tensor::Tensor x, weight, out;
+  tensor::Tensor x;
+  Weight weight;
+  tensor::Tensor out;
 };
 void head_linear(const HeadLinearArgs& args, Stream& stream);
 

@@ -52,6 +52,17 @@ class BenchOpsTest(unittest.TestCase):
         self.assertGreater(logits["tflops"], 0)
         self.assertIn("lm_head", text)
 
+    def test_the_products_of_heads_run_in_both_types(self):
+        lines, _ = self.run_ok("--tokens", 2, "--operators", "head_linear")
+        self.assertEqual([(line["case"], line["dtype"]) for line in lines],
+                         [(case, dtype) for case in ("w_uk", "w_uv") for dtype in ("bf16", "f8_e4m3")])
+        config = json.loads((DEMO / "config.json").read_text())
+        elements = config["num_attention_heads"] * 128 * 512
+        rows = 2 * config["num_attention_heads"] * (128 + 512) * 4
+        blocks = config["num_attention_heads"] * 4
+        self.assertEqual([line["bytes"] for line in lines],
+                         [rows + 2 * elements, rows + elements + 4 * blocks] * 2)
+
     def test_only_the_operators_that_were_named_run_and_only_where_they_make_sense(self):
         lines, _ = self.run_ok("--tokens", 2, 600, "--operators", "sample,kv_gather")
         self.assertEqual({(line["operator"], line["tokens"]) for line in lines}, {("sample", 2), ("kv_gather", 600)})

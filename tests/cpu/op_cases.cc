@@ -98,10 +98,12 @@ OpCase head_linear_case(DType dtype) {
   constexpr int64_t kTokens = 101, kNumHeads = 5, kIn = 72, kOut = 130;
   Random random(name);
   const Values x = random.fill(DType::kF32, {kTokens, kNumHeads, kIn});
-  const Values w = random.fill(dtype, {kNumHeads, kOut, kIn});
+  const bool f8 = dtype == DType::kF8E4M3;
+  WeightValues w{random.fill(dtype, {kNumHeads, kOut, kIn}, f8 ? 400.0f : 1.0f), {}};
+  if (f8) w.scale = random.fill(DType::kF32, {kNumHeads, blocks(kOut), blocks(kIn)}, 0.003f);
   return {name, kTokens, [=](ops::Stream& stream, int64_t begin, int64_t end) {
             const Values y = zeros(DType::kF32, {end - begin, kNumHeads, kOut});
-            ops::head_linear({.x = x.view.slice(0, begin, end), .weight = w.view, .out = y.view},
+            ops::head_linear({.x = x.view.slice(0, begin, end), .weight = w.view(), .out = y.view},
                              stream);
             return floats(y.view);
           }};
@@ -303,10 +305,10 @@ std::vector<OpCase> op_cases() {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     cases.push_back(linear_case(dtype, 131, 700, 205));
     cases.push_back(linear_case(dtype, 200, 37, 1100));
+    cases.push_back(head_linear_case(dtype));
     cases.push_back(moe_experts_case(dtype));
   }
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    cases.push_back(head_linear_case(dtype));
     cases.push_back(mla_absorbed_case(dtype, 741));
   }
   cases.push_back(mla_absorbed_case(DType::kF8E4M3, 741));

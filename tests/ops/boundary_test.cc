@@ -74,6 +74,17 @@ TEST_P(BoundaryDeathTest, f8_weights_need_the_scales_of_their_blocks_and_others_
                    .out = out},
                   stream()),
       "must be null without f8 weights");
+  const auto of_heads = [&](const Tensor& weights, const Tensor& scale) {
+    ops::head_linear({.x = shape(kF32, {3, 2, 200}),
+                      .weight = {.data = weights, .scale = scale},
+                      .out = shape(kF32, {3, 2, 130})},
+                     stream());
+  };
+  EXPECT_DEATH(of_heads(shape(DType::kF8E4M3, {2, 130, 200}), {}), "scale is null");
+  EXPECT_DEATH(of_heads(shape(DType::kF8E4M3, {2, 130, 200}), shape(kF32, {2, 1, 2})),
+               "scale axis 1: blocks of out is 2, got 1");
+  EXPECT_DEATH(of_heads(shape(kF32, {2, 130, 200}), shape(kF32, {2, 2, 2})),
+               "must be null without f8 weights");
 }
 
 TEST_P(BoundaryDeathTest, strided_memory_is_refused_where_the_contract_wants_contiguous) {
@@ -83,11 +94,17 @@ TEST_P(BoundaryDeathTest, strided_memory_is_refused_where_the_contract_wants_con
                             .out = shape(kF32, {3, 130})},
                            stream()),
                "weight is a strided f32\\[130, 200\\], must be contiguous");
-  EXPECT_DEATH(ops::head_linear({.x = shape(kF32, {3, 2, 8}),
-                                 .weight = shape(kF32, {2, 4, 16}).slice(2, 0, 8),
-                                 .out = shape(kF32, {3, 2, 4})},
-                                stream()),
+  const auto of_heads = [&](const Tensor& weight, const Tensor& scale) {
+    ops::head_linear({.x = shape(kF32, {3, 2, weight.dim(2)}),
+                      .weight = {.data = weight, .scale = scale},
+                      .out = shape(kF32, {3, 2, weight.dim(1)})},
+                     stream());
+  };
+  EXPECT_DEATH(of_heads(shape(kF32, {2, 4, 16}).slice(2, 0, 8), {}),
                "weight rows have stride 16, must be 8");
+  EXPECT_DEATH(
+      of_heads(shape(DType::kF8E4M3, {2, 200, 130}), shape(kF32, {2, 2, 3}).slice(2, 0, 2)),
+      "scale rows have stride 3, must be 2");
 }
 
 TEST_P(BoundaryDeathTest, rows_beyond_the_block_table_are_refused) {

@@ -1,53 +1,19 @@
-// linear, head_linear, quantize_fp8.
+// linear, quantize_fp8.
 
 #include <cmath>
 
-#include "cuda/linear/batch_product.h"
-#include "ops/head_linear.h"
 #include "ops/linear.h"
 #include "ops/quantize_fp8.h"
-#include "tests/ops/device.h"
-#include "tests/ref/oracle.h"
+#include "tests/ops/product_fixture.h"
 
 namespace fathom::ops_test {
 namespace {
 
-class LinearTest : public OpsTest {
+class LinearTest : public ProductTest {
  protected:
   // Why a test is skipped.
   std::string lacks(const std::string& what) const {
     return GetParam().name + " has no " + what + "; to run it: a backend that has it";
-  }
-
-  struct DeviceWeight {
-    DeviceTensor data;
-    std::unique_ptr<DeviceTensor> scale;
-    ops::Weight view() const {
-      return {.data = data.view(), .scale = scale ? scale->view() : Tensor()};
-    }
-  };
-
-  // Calls whose rows have the same bits among themselves (docs/contracts/ops.md, section 4): the largest, and parts
-  // of its rows as calls of their own.
-  struct RowClass {
-    int64_t rows = 0;
-    std::vector<std::pair<int64_t, int64_t>> parts;
-  };
-  std::vector<RowClass> row_classes() const {
-    if (backend().batch_invariant)
-      return {{200, {{0, 1}, {199, 200}, {63, 65}, {5, 12}, {20, 50}, {90, 172}, {1, 128}}}};
-    constexpr int64_t kFew = cuda::kMaxStreamedTokens, kMany = cuda::kMaxBatchTokens;
-    return {
-        {kFew, {{0, 1}, {kFew - 1, kFew}, {1, kFew}, {2, 5}}},
-        {kMany, {{0, kFew + 1}, {kMany - 17, kMany}, {20, 50}, {64, 97}, {30, 95}, {1, kMany}}}};
-  }
-
-  DeviceWeight upload_weight(const ref::HostWeight& weight) {
-    DeviceWeight out{.data = upload(weight.data), .scale = nullptr};
-    if (!weight.scale.shape.empty()) {
-      out.scale = std::make_unique<DeviceTensor>(upload(weight.scale));
-    }
-    return out;
   }
 };
 INSTANTIATE_TEST_SUITE_P(backends, LinearTest, testing::ValuesIn(tested_backends()), backend_name);
@@ -158,56 +124,6 @@ TEST_P(LinearTest, a_nan_in_one_row_stays_in_that_row) {
       for (int64_t o = 0; o < 40; ++o) EXPECT_EQ(std::isnan(actual.at(t, o)), t == 2) << t;
     }
   }
-}
-
-TEST_P(LinearTest, head_linear_multiplies_each_head_by_its_own_matrix) {
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    if (!backend().supports("head_linear", dtype)) continue;
-    for (const Shape& shape : {Shape{128, 512}, Shape{512, 128}, Shape{61, 69}, Shape{1, 3}}) {
-      for (const int64_t tokens : {0, 1, 9, 69}) {
-        ref::Random random(static_cast<uint64_t>(shape.in + tokens));
-        // Heads of x, weight and out are parts of wider ones, as q_nope and W_UV are.
-        const HostTensor x = random.normal(act(), {tokens, 3, shape.in + 7});
-        const HostTensor weight = random.normal(dtype, {3, shape.out + 5, shape.in}, 0.1);
-        HostTensor part(dtype, {3, shape.out, shape.in});
-        for (int64_t h = 0; h < 3; ++h) {
-          for (int64_t o = 0; o < shape.out; ++o) {
-            for (int64_t k = 0; k < shape.in; ++k) part.at(h, o, k) = weight.at(h, o + 5, k);
-          }
-        }
-        const DeviceTensor device_x = upload(x), device_weight = upload(weight);
-        const DeviceTensor out = empty(act(), {tokens, 3, shape.out + 2});
-        const Tensor out_part = out.view().slice(2, 1, shape.out + 1);
-        ops::head_linear({.x = device_x.view().slice(2, 0, shape.in),
-                          .weight = device_weight.view().slice(1, 5, shape.out + 5),
-                          .out = out_part},
-                         stream());
-        constexpr Bounds kHeadBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
-                                     .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
-        expect_close(download(out_part), ref::head_linear(x.columns(0, shape.in), part),
-                     kHeadBounds);
-      }
-    }
-  }
-}
-
-TEST_P(LinearTest, head_linear_rows_do_not_depend_on_the_batch) {
-  for (const RowClass& row_class : row_classes())
-    for (const auto& [in, out] : {Shape{128, 512}, Shape{512, 128}}) {
-      ref::Random random(16);
-      const DeviceTensor x = upload(random.normal(act(), {row_class.rows, 2, in}));
-      const DeviceTensor weight = upload(random.normal(act(), {2, out, in}));
-      const DeviceTensor all = empty(act(), {row_class.rows, 2, out});
-      ops::head_linear({.x = x.view(), .weight = weight.view(), .out = all.view()}, stream());
-      for (const auto& [begin, end] : row_class.parts) {
-        const DeviceTensor some = empty(act(), {end - begin, 2, out});
-        ops::head_linear(
-            {.x = x.view().slice(0, begin, end), .weight = weight.view(), .out = some.view()},
-            stream());
-        EXPECT_TRUE(bytes(some.view()) == bytes(all.view().slice(0, begin, end)))
-            << in << "x" << out << " rows " << begin << " to " << end << " of " << row_class.rows;
-      }
-    }
 }
 
 TEST_P(LinearTest, quantize_fp8_gives_exactly_the_values_and_scales_of_the_rule) {

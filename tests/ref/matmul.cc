@@ -107,22 +107,64 @@ Quantized quantize_fp8(const HostTensor& x) {
   return out;
 }
 
+HostWeight quantize_weight(const HostTensor& weight) {
+  const size_t rank = weight.shape.size();
+  const int64_t out = weight.shape[rank - 2], in = weight.shape[rank - 1];
+  const int64_t stack = static_cast<int64_t>(weight.values.size()) / (out * in);
+  const HostTensor from = weight.reshaped({stack, out, in});
+  HostTensor q(DType::kF8E4M3, {stack, out, in});
+  HostTensor scale(DType::kF32, {stack, blocks(out), blocks(in)});
+  const auto scale_at = [&](int64_t i, int64_t o, int64_t k) -> double& {
+    return scale.at(i, o / kBlock, k / kBlock);
+  };
+  for (int64_t i = 0; i < stack; ++i) {
+    for (int64_t o = 0; o < out; ++o)
+      for (int64_t k = 0; k < in; ++k)
+        scale_at(i, o, k) = std::max(scale_at(i, o, k), std::fabs(from.at(i, o, k)));
+    for (int64_t o = 0; o < blocks(out); ++o)
+      for (int64_t k = 0; k < blocks(in); ++k)
+        scale.at(i, o, k) = round_to(DType::kF32, scale.at(i, o, k) / 448.0);
+    for (int64_t o = 0; o < out; ++o)
+      for (int64_t k = 0; k < in; ++k)
+        q.at(i, o, k) = round_to(DType::kF8E4M3, from.at(i, o, k) / scale_at(i, o, k));
+  }
+  std::vector<int64_t> scale_shape = weight.shape;
+  scale_shape[rank - 2] = blocks(out);
+  scale_shape[rank - 1] = blocks(in);
+  return {.data = q.reshaped(weight.shape), .scale = scale.reshaped(scale_shape)};
+}
+
+HostTensor dequantize(const HostWeight& weight) {
+  const std::vector<HostTensor> matrices = dequantized(weight);
+  HostTensor all(DType::kF32, weight.data.shape);
+  auto to = all.values.begin();
+  for (const HostTensor& matrix : matrices)
+    to = std::copy(matrix.values.begin(), matrix.values.end(), to);
+  return all;
+}
+
 HostTensor linear(const HostTensor& x, const HostWeight& weight) {
   return product_as_stored(x, dequantized(weight)[0], weight.data.dtype);
 }
 
-HostTensor head_linear(const HostTensor& x, const HostTensor& weight) {
-  const int64_t heads = x.dim(1), in = x.dim(2), out = weight.dim(1);
-  HostTensor y(DType::kF32, {x.dim(0), heads, out});
-  for (int64_t t = 0; t < x.dim(0); ++t) {
-    for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t o = 0; o < out; ++o) {
-        y.at(t, h, o) = dot(x.values.data() + (t * heads + h) * in,
-                            weight.values.data() + (h * out + o) * in, in);
-      }
-    }
+HostTensor head_linear(const HostTensor& x, const HostWeight& weight) {
+  const int64_t tokens = x.dim(0), heads = x.dim(1), in = x.dim(2), out = weight.data.dim(1);
+  const std::vector<HostTensor> matrices = dequantized(weight);
+  HostTensor y(DType::kF32, {tokens, heads, out});
+  for (int64_t h = 0; h < heads; ++h) {
+    HostTensor rows(x.dtype, {tokens, in});
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t k = 0; k < in; ++k) rows.at(t, k) = x.at(t, h, k);
+    const HostTensor product =
+        product_as_stored(rows, matrices[static_cast<size_t>(h)], weight.data.dtype);
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t o = 0; o < out; ++o) y.at(t, h, o) = product.at(t, o);
   }
   return y;
+}
+
+HostTensor head_linear(const HostTensor& x, const HostTensor& weight) {
+  return head_linear(x, HostWeight{.data = weight, .scale = {}});
 }
 
 HostTensor silu_mul(const HostTensor& gate_up) {

@@ -27,9 +27,15 @@ struct Quantized {
   HostTensor q, scale;
 };
 Quantized quantize_fp8(const HostTensor& x);
+// A stack of matrices [..., out, in] in FP8, a scale per block of 128x128: amax / 448.
+HostWeight quantize_weight(const HostTensor& weight);
+// The values that a weight stands for, q * scale with f8.
+HostTensor dequantize(const HostWeight& weight);
 
 HostTensor linear(const HostTensor& x, const HostWeight& weight);
-HostTensor head_linear(const HostTensor& x, const HostTensor& weight);
+// A matrix per head; x [tokens, heads, in].
+HostTensor head_linear(const HostTensor& x, const HostWeight& weight);
+HostTensor head_linear(const HostTensor& x, const HostTensor& weight);  // not f8
 HostTensor rms_norm(const HostTensor& x, const HostTensor& weight, double eps);
 HostTensor silu_mul(const HostTensor& gate_up);
 // table[t, :] of ops/rope.h.

@@ -91,15 +91,43 @@ void run_products(const XRows& x, std::span<const Target> targets, bool accumula
   });
 }
 
-// Row pointers of every head: [heads, tokens].
+bool is_quantised(const ops::HeadLinearArgs& args) {
+  return args.weight.data.dtype() == tensor::DType::kF8E4M3;
+}
+
+// Row pointers of every head: [heads, tokens]. A task has rows of one head, which nobody else reads: it quantises them
+// into its worker's part of the rest.
 struct HeadRows {
   const float** x = nullptr;
   float** out = nullptr;
+  const float** scales =
+      nullptr;               // f8, as what follows: [workers, kTileTokens], pointers into q_scale
+  float* q = nullptr;        // [workers, kTileTokens, q_stride(in)]
+  float* q_scale = nullptr;  // [workers, kTileTokens, ceil(in / 128)]
 };
 
-HeadRows carve(const ops::HeadLinearArgs& args, ScratchArena& arena) {
-  const int64_t rows = args.x.dim(0) * args.x.dim(1);
-  return {.x = arena.take<const float*>(rows), .out = arena.take<float*>(rows)};
+HeadRows carve(const ops::HeadLinearArgs& args, int64_t workers, ScratchArena& arena) {
+  const int64_t rows = args.x.dim(0) * args.x.dim(1), in = args.x.dim(2);
+  const int64_t quantised = is_quantised(args) ? workers * kTileTokens : 0;
+  return {.x = arena.take<const float*>(rows),
+          .out = arena.take<float*>(rows),
+          .scales = arena.take<const float*>(quantised),
+          .q = arena.take<float>(quantised * q_stride(in)),
+          .q_scale = arena.take<float>(quantised * num_scale_blocks(in))};
+}
+
+// `count` rows from `x` on, which point to the quantised values afterwards.
+XRows quantised_rows(const KernelTable& kernels, const HeadRows& rows, const float** x,
+                     int64_t count, int64_t in, int worker) {
+  const int64_t first = worker * kTileTokens, blocks = num_scale_blocks(in);
+  for (int64_t i = 0; i < count; ++i) {
+    float* const q = rows.q + (first + i) * q_stride(in);
+    float* const scale = rows.q_scale + (first + i) * blocks;
+    kernels.quantize_row(x[i], in, q, scale);
+    x[i] = q;
+    rows.scales[first + i] = scale;
+  }
+  return {x, rows.scales + first, count};
 }
 
 }  // namespace
@@ -119,9 +147,9 @@ int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream&)
   return arena.bytes();
 }
 
-int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
+int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream& stream) {
   ScratchArena arena;
-  carve(args, arena);
+  carve(args, fast_stream(stream).num_threads(), arena);
   return arena.bytes();
 }
 
@@ -146,9 +174,10 @@ void linear_pair(const ops::LinearPairArgs& args, ops::Stream& ops_stream) {
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1);
-  const int64_t out_dim = args.weight.dim(1), in_dim = args.weight.dim(2);
+  const int64_t out_dim = args.weight.data.dim(1), in_dim = args.weight.data.dim(2);
+  const bool quantised = is_quantised(args);
   ScratchArena arena(stream.scratch());
-  const HeadRows rows = carve(args, arena);
+  const HeadRows rows = carve(args, stream.num_threads(), arena);
   for (int64_t head = 0; head < heads; ++head) {
     for (int64_t token = 0; token < tokens; ++token) {
       rows.x[head * tokens + token] = args.x.row<float>(token, head);
@@ -156,17 +185,19 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& ops_stream) {
     }
   }
   const TokenGroups groups(tokens);
-  stream.run(heads * groups.count, tokens * heads * out_dim * in_dim,
-             [&](int64_t task, int worker) {
-               const int64_t head = task / groups.count, row = groups.begin(task % groups.count);
-               const int64_t end = groups.begin(task % groups.count + 1), at = head * tokens + row;
-               const WeightRows weight = WeightRows::of({.data = args.weight[head], .scale = {}});
-               multiply(stream.kernels(), weight,
-                        {.x = {rows.x + at, nullptr, end - row},
-                         .out = rows.out + at,
-                         .workspace = stream.workspace(worker)},
-                        0, out_dim);
-             });
+  stream.run(
+      heads * groups.count, tokens * heads * out_dim * in_dim, [&](int64_t task, int worker) {
+        const int64_t head = task / groups.count, row = groups.begin(task % groups.count);
+        const int64_t end = groups.begin(task % groups.count + 1), at = head * tokens + row;
+        const WeightRows weight =
+            WeightRows::of({.data = args.weight.data[head],
+                            .scale = quantised ? args.weight.scale[head] : tensor::Tensor()});
+        const XRows x = quantised ? quantised_rows(stream.kernels(), rows, rows.x + at, end - row,
+                                                   in_dim, worker)
+                                  : XRows{rows.x + at, nullptr, end - row};
+        multiply(stream.kernels(), weight,
+                 {.x = x, .out = rows.out + at, .workspace = stream.workspace(worker)}, 0, out_dim);
+      });
 }
 
 }  // namespace fathom::cpu::fast

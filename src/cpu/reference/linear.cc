@@ -19,10 +19,10 @@ struct LinearScratch {
   float* q_scale;     // f8: [kTileTokens, ceil(in / 128)]
 };
 
-bool is_f8(const ops::LinearArgs& args) { return args.weight.data.dtype() == DType::kF8E4M3; }
+bool is_f8(const ops::Weight& weight) { return weight.data.dtype() == DType::kF8E4M3; }
 
-LinearScratch carve(const ops::LinearArgs& args, ScratchArena& arena) {
-  const int64_t in = args.x.dim(1), quantised_rows = is_f8(args) ? kTileTokens : 0;
+LinearScratch carve(const ops::Weight& weight, int64_t in, ScratchArena& arena) {
+  const int64_t quantised_rows = is_f8(weight) ? kTileTokens : 0;
   return {.weight_row = arena.take<float>(in),
           .q = arena.take<float>(quantised_rows * in),
           .q_scale = arena.take<float>(quantised_rows * num_scale_blocks(in))};
@@ -32,7 +32,7 @@ LinearScratch carve(const ops::LinearArgs& args, ScratchArena& arena) {
 
 int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream&) {
   ScratchArena arena;
-  carve(args, arena);
+  carve(args.weight, args.x.dim(1), arena);
   return arena.bytes();
 }
 
@@ -44,16 +44,18 @@ int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& 
 }
 
 int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
-  return args.x.dim(2) * int64_t{sizeof(float)};
+  ScratchArena arena;
+  carve(args.weight, args.x.dim(2), arena);
+  return arena.bytes();
 }
 
 void linear(const ops::LinearArgs& args, ops::Stream& stream) {
   const Tensor& weight = args.weight.data;
   const int64_t tokens = args.x.dim(0), in = args.x.dim(1), out = weight.dim(0);
   const int64_t in_blocks = num_scale_blocks(in);
-  const bool quantised = is_f8(args);
+  const bool quantised = is_f8(args.weight);
   ScratchArena arena(stream.scratch());
-  const LinearScratch scratch = carve(args, arena);
+  const LinearScratch scratch = carve(args.weight, in, arena);
   for (int64_t begin = 0; begin < tokens; begin += kTileTokens) {
     const int64_t rows = std::min(kTileTokens, tokens - begin);
     for (int64_t row = 0; quantised && row < rows; ++row) {
@@ -83,18 +85,28 @@ void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
 
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1), in = args.x.dim(2);
-  auto* weight_row = static_cast<float*>(stream.scratch());
+  const int64_t in_blocks = num_scale_blocks(in);
+  const bool quantised = is_f8(args.weight);
+  ScratchArena arena(stream.scratch());
+  const LinearScratch scratch = carve(args.weight, in, arena);
   for (int64_t head = 0; head < heads; ++head) {
-    const Tensor weight = args.weight[head];
+    const Tensor weight = args.weight.data[head];
     for (int64_t begin = 0; begin < tokens; begin += kTileTokens) {
-      matmul({.x = args.x.row<float>(begin, head),
-              .x_stride = args.x.stride(0),
-              .rows = std::min(kTileTokens, tokens - begin),
+      const int64_t rows = std::min(kTileTokens, tokens - begin);
+      for (int64_t row = 0; quantised && row < rows; ++row) {
+        quantize_row_to_floats(args.x.row<float>(begin + row, head), in, scratch.q + row * in,
+                               scratch.q_scale + row * in_blocks);
+      }
+      matmul({.x = quantised ? scratch.q : args.x.row<float>(begin, head),
+              .x_stride = quantised ? in : args.x.stride(0),
+              .x_scale = scratch.q_scale,
+              .rows = rows,
               .weight = weight.data(),
               .dtype = weight.dtype(),
+              .scale = quantised ? args.weight.scale.row<float>(head) : nullptr,
               .in = in,
               .out = weight.dim(0),
-              .weight_row = weight_row,
+              .weight_row = scratch.weight_row,
               .y = args.out.row<float>(begin, head),
               .y_stride = args.out.stride(0)});
     }

@@ -12,12 +12,12 @@ using tensor::DType;
 
 bool supports(std::string_view op, DType dtype) {
   for (const std::string_view matrix :
-       {"linear", "linear_pair", "moe_experts", "moe_experts_shared"}) {
+       {"linear", "linear_pair", "head_linear", "moe_experts", "moe_experts_shared"}) {
     if (op == matrix)
       return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF8E4M3;
   }
   for (const std::string_view takes_bf16 :
-       {"embedding", "rms_norm", "rms_norm_quantize", "head_linear", "moe_gate"}) {
+       {"embedding", "rms_norm", "rms_norm_quantize", "moe_gate"}) {
     if (op == takes_bf16) return dtype == DType::kF32 || dtype == DType::kBf16;
   }
   for (const std::string_view of_cache : {"kv_append", "kv_gather", "mla_absorbed"}) {

@@ -23,17 +23,29 @@ bool quantises(const ops::Activation& x, DType weight) {
   return weight == DType::kF8E4M3 && !x.is_quantised();
 }
 
-// Of rows that are quantised here.
-Scratch carve(const ops::Activation& x, DType weight, DeviceArena& arena) {
-  if (!quantises(x, weight)) return {};
-  return {.q = arena.take<char>(x.dim(0) * x.dim(1)),
-          .scale = arena.take<float>(x.dim(0) * num_scale_blocks(x.dim(1)))};
+// Of rows that are quantised here, each head's for itself.
+Scratch carve(int64_t rows, int64_t dim, DeviceArena& arena) {
+  return {.q = arena.take<char>(rows * dim),
+          .scale = arena.take<float>(rows * num_scale_blocks(dim))};
 }
 
-int64_t scratch_of(const ops::Activation& x, DType weight) {
+int64_t quantised_bytes(int64_t rows, int64_t dim) {
   DeviceArena arena;
-  carve(x, weight, arena);
+  carve(rows, dim, arena);
   return arena.bytes();
+}
+
+// From now on `params` has the rows quantised, in scratch.
+void quantise(QuantizeRowsParams rows, ProductParams& params, ops::Stream& stream) {
+  DeviceArena arena(stream.scratch());
+  const Scratch scratch = carve(rows.rows * rows.heads, rows.dim, arena);
+  rows.q = scratch.q;
+  rows.scale = scratch.scale;
+  quantize_rows(rows, stream);
+  params.x = static_cast<const char*>(scratch.q);
+  params.x_scale = scratch.scale;
+  params.x_head_bytes = rows.dim;
+  params.x_stride_bytes = int64_t{rows.heads} * rows.dim;
 }
 
 bool may_be_large(int64_t tokens, const ops::Stream& stream) {
@@ -59,25 +71,17 @@ ProductParams params_of(const ops::Activation& x, DType weight, ops::Stream& str
   params.x_stride_bytes = values.stride(0) * tensor::dtype_bytes(values.dtype());
   if (x.is_quantised()) params.x_scale = x.scale.as<float>();
   if (!quantises(x, weight)) return params;
-  DeviceArena arena(stream.scratch());
-  const Scratch scratch = carve(x, weight, arena);
-  quantize_rows({.x = values.data(),
-                 .stride = values.stride(0),
-                 .q = scratch.q,
-                 .scale = scratch.scale,
-                 .rows = params.tokens,
-                 .dim = params.in},
-                stream);
-  params.x = static_cast<const char*>(scratch.q);
-  params.x_scale = scratch.scale;
-  params.x_stride_bytes = params.in;
+  quantise(
+      {.x = values.data(), .stride = values.stride(0), .rows = params.tokens, .dim = params.in},
+      params, stream);
   return params;
 }
 
 }  // namespace
 
 int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream) {
-  const int64_t mine = scratch_of(args.x, args.weight.data.dtype());
+  const bool quantised = quantises(args.x, args.weight.data.dtype());
+  const int64_t mine = quantised ? quantised_bytes(args.x.dim(0), args.x.dim(1)) : 0;
   const bool large = may_be_large(args.x.dim(0), stream);
   return large ? std::max(mine, large_linear_scratch(args)) : mine;
 }
@@ -113,11 +117,15 @@ void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
   run_product(dtype, params, stream);
 }
 
-int64_t head_linear_scratch(const ops::HeadLinearArgs&, const ops::Stream&) { return 0; }
+int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
+  if (args.weight.data.dtype() != DType::kF8E4M3) return 0;
+  return quantised_bytes(args.x.dim(0) * args.x.dim(1), args.x.dim(2));
+}
 
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
-  const DType dtype = args.weight.dtype();
-  if (args.x.dim(0) == 0 || args.x.dim(1) == 0 || args.weight.dim(1) == 0) return;
+  const Tensor &weight = args.weight.data, &scale = args.weight.scale;
+  const DType dtype = weight.dtype();
+  if (args.x.dim(0) == 0 || args.x.dim(1) == 0 || weight.dim(1) == 0) return;
   const int64_t x_bytes = tensor::dtype_bytes(args.x.dtype());
   ProductParams params;
   params.tokens = static_cast<int>(args.x.dim(0));
@@ -126,12 +134,23 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   params.x = static_cast<const char*>(args.x.data());
   params.x_stride_bytes = args.x.stride(0) * x_bytes;
   params.x_head_bytes = args.x.stride(1) * x_bytes;
-  params.a = {.weight = static_cast<const char*>(args.weight.data()),
+  params.a = {.weight = static_cast<const char*>(weight.data()),
               .out = static_cast<char*>(args.out.data()),
-              .weight_head_bytes = args.weight.stride(0) * tensor::dtype_bytes(dtype),
+              .weight_head_bytes = weight.stride(0) * tensor::dtype_bytes(dtype),
               .out_stride = args.out.stride(0),
               .out_head = args.out.stride(1),
-              .rows = static_cast<int>(args.weight.dim(1))};
+              .rows = static_cast<int>(weight.dim(1))};
+  if (dtype == DType::kF8E4M3) {
+    params.a.w_scale = scale.as<float>();
+    params.a.w_scale_head = scale.stride(0);
+    quantise({.x = args.x.data(),
+              .stride = args.x.stride(0),
+              .head_stride = args.x.stride(1),
+              .rows = params.tokens,
+              .heads = params.heads,
+              .dim = params.in},
+             params, stream);
+  }
   run_product(dtype, params, stream);
 }
 

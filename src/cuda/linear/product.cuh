@@ -103,9 +103,12 @@ struct Product {
     if constexpr (Lines::kScaled) {
       const int block = min(first_row + lane * kTileRows, part.rows - 1) / 128;
       const int token = first_token + lane;
-      from.w_scale = lane < MT ? part.w_scale + int64_t{block} * p.lines : nullptr;
-      from.x_scale =
-          lane < kTokens && token < p.tokens ? p.x_scale + int64_t{token} * p.lines : nullptr;
+      const float* const w_scale = part.w_scale + blockIdx.z * part.w_scale_head;
+      const float* const x_scale = p.x_scale + int64_t{blockIdx.z} * p.lines;
+      from.w_scale = lane < MT ? w_scale + int64_t{block} * p.lines : nullptr;
+      from.x_scale = lane < kTokens && token < p.tokens
+                         ? x_scale + int64_t{token} * p.heads * p.lines
+                         : nullptr;
     }
     return from;
   }

@@ -15,10 +15,11 @@ namespace fathom::cuda {
 
 // One matrix, or one per head.
 struct ProductPart {
-  const char* weight = nullptr;    // W[rows, in]; per head weight_head_bytes apart
-  const float* w_scale = nullptr;  // f32[ceil(rows / 128), ceil(in / 128)], f8 only
+  const char* weight = nullptr;  // W[rows, in]; per head weight_head_bytes apart
+  const float* w_scale =
+      nullptr;          // f32[ceil(rows / 128), ceil(in / 128)], f8 only; w_scale_head apart
   char* out = nullptr;  // bf16|f32[tokens, rows], strided; per head out_head elements apart
-  int64_t weight_head_bytes = 0, out_stride = 0, out_head = 0;
+  int64_t weight_head_bytes = 0, w_scale_head = 0, out_stride = 0, out_head = 0;
   int rows = 0;
   bool out_is_float = false;
   // Set by the launcher: blocks and warps of a block that share a tile of rows, units of (tiles of rows, tile of tokens), groups of blocks.
@@ -27,7 +28,7 @@ struct ProductPart {
 
 struct ProductParams {
   const char* x = nullptr;         // bf16 or, for f8 weights, e4m3[tokens, in]
-  const float* x_scale = nullptr;  // f32[tokens, ceil(in / 128)], f8 only
+  const float* x_scale = nullptr;  // f32[tokens, heads, ceil(in / 128)], f8 only
   int64_t x_stride_bytes = 0, x_head_bytes = 0;
   ProductPart a, b;  // b.rows 0: there is none
   int tokens = 0, in = 0, heads = 1;

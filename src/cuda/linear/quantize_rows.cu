@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarps = 4, kBlock = 128;
 
-// A warp per row and 128 channels; bound by latency. The next kernel may start only after this one's wait, so that it
+// A warp per row and 128 channels, heads along y; bound by latency. The next kernel may start only after this one's wait, so that it
 // finds what the kernels two before wrote (experts/down.cuh reads lists before its own wait).
 template <class X>
 __global__ void __launch_bounds__(kWarps * 32)
@@ -19,10 +19,10 @@ __global__ void __launch_bounds__(kWarps * 32)
   let_next_start();
   const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (item >= p.rows * blocks) return;
-  const int64_t row = item / blocks;
+  const int64_t row = item / blocks, out_row = row * gridDim.y + blockIdx.y;
   const int block = static_cast<int>(item % blocks), lane = threadIdx.x % 32;
-  const X* const x = static_cast<const X*>(p.x) + row * p.stride;
-  F8E4M3* const q = static_cast<F8E4M3*>(p.q) + row * p.dim;
+  const X* const x = static_cast<const X*>(p.x) + row * p.stride + blockIdx.y * p.head_stride;
+  F8E4M3* const q = static_cast<F8E4M3*>(p.q) + out_row * p.dim;
   float values[4], most = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -36,14 +36,16 @@ __global__ void __launch_bounds__(kWarps * 32)
     const int channel = block * kBlock + i * 32 + lane;
     if (channel < p.dim) q[channel] = cuda::from_float<F8E4M3>(__fdiv_rn(values[i], scale));
   }
-  if (lane == 0) p.scale[item] = scale;
+  if (lane == 0) p.scale[out_row * blocks + block] = scale;
 }
 
 }  // namespace
 
 void quantize_rows(const QuantizeRowsParams& params, ops::Stream& stream) {
   const int blocks = static_cast<int>(num_tiles(params.dim, kBlock));
-  const LaunchShape shape{.grid = num_tiles(params.rows * blocks, kWarps), .block = kWarps * 32};
+  const LaunchShape shape{
+      .grid = dim3(num_tiles(params.rows * blocks, kWarps), static_cast<unsigned>(params.heads)),
+      .block = kWarps * 32};
   if (params.x_is_float) {
     launch(quantize_rows_kernel<float>, shape, stream, params, blocks);
   } else {

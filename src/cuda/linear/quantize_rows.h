@@ -3,6 +3,8 @@
 //
 //   quantize_rows({.x = x, .stride = stride, .q = q, .scale = scale, .rows = n, .dim = k}, stream);
 //
+// Rows may have heads, each quantised as a row of its own.
+//
 // Internal to cuda/.
 
 #include <cstdint>
@@ -12,13 +14,13 @@
 namespace fathom::cuda {
 
 struct QuantizeRowsParams {
-  const void* x = nullptr;  // bf16[rows, dim], or f32 when x_is_float
-  int64_t stride = 0;       // elements
+  const void* x = nullptr;              // bf16[rows, heads, dim], or f32 when x_is_float
+  int64_t stride = 0, head_stride = 0;  // elements
   bool x_is_float = false;
-  void* q = nullptr;       // e4m3[rows, dim]
-  float* scale = nullptr;  // f32[rows, ceil(dim / 128)]
+  void* q = nullptr;       // e4m3[rows, heads, dim]
+  float* scale = nullptr;  // f32[rows, heads, ceil(dim / 128)]
   int64_t rows = 0;
-  int dim = 0;
+  int heads = 1, dim = 0;
 };
 
 void quantize_rows(const QuantizeRowsParams& params, ops::Stream& stream);

@@ -66,8 +66,10 @@ struct WideProduct {
       const int block = min(first_row + warp * kTileRows, last) / 128;
       const int token = first_token + static_cast<int>(threadIdx.x);
       const bool loads = static_cast<int>(threadIdx.x) < kTokens && token < p.tokens;
-      from.w_scale = lane == 0 ? part.w_scale + int64_t{block} * p.lines : nullptr;
-      from.x_scale = loads ? p.x_scale + int64_t{token} * p.lines : nullptr;
+      const float* const w_scale = part.w_scale + blockIdx.z * part.w_scale_head;
+      const float* const x_scale = p.x_scale + int64_t{blockIdx.z} * p.lines;
+      from.w_scale = lane == 0 ? w_scale + int64_t{block} * p.lines : nullptr;
+      from.x_scale = loads ? x_scale + int64_t{token} * p.heads * p.lines : nullptr;
     }
     return from;
   }
