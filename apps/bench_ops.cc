@@ -239,8 +239,9 @@ Command add_bench_ops(CLI::App& bench) {
       "ops", "Time each operator over a model's shapes; needs its config.json only");
   add_ops_flags(*app, *flags);
   add_model_flags(*app, flags->engine.model);
+  // W_UK and W_UV are benched in both types.
   for (const char* of_checkpoints :
-       {"--load-format", "--num-layers", "--context-length", "--random-seed"})
+       {"--load-format", "--num-layers", "--context-length", "--random-seed", "--absorbed-dtype"})
     app->remove_option(app->get_option(of_checkpoints));
   add_deterministic_flag(*app, flags->engine.model);
   add_device_flags(*app, flags->engine.device);

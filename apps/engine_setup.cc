@@ -29,11 +29,11 @@ using tensor::DType;
 std::optional<DType> dtype_flag(const std::string& name) {
   if (name == "float32") return DType::kF32;
   if (name == "bfloat16") return DType::kBf16;
+  if (name == "fp8_e4m3") return DType::kF8E4M3;
   return std::nullopt;
 }
 
 DType kv_cache_dtype(const std::string& name, const ops::Backend& backend) {
-  if (name == "fp8_e4m3") return DType::kF8E4M3;
   if (name == "bf16") return DType::kBf16;
   return dtype_flag(name).value_or(backend.defaults.kv_cache_dtype);
 }
@@ -61,6 +61,7 @@ void log_model(const ModelFlags& flags, const model::Model& model) {
               {"matrices", fp8 ? "f8_e4m3" : "as other weights"},
               {"dtype", flags.dtype == "auto" ? "auto (" + config.torch_dtype + ")" : flags.dtype},
               {"kv_cache_dtype", tensor::dtype_name(model.options().kv_cache_dtype)},
+              {"absorbed_dtype", tensor::dtype_name(model.absorbed_dtype())},
               {"weight_bytes", model.weight_bytes()}});
 }
 
@@ -236,6 +237,7 @@ config::ModelConfig load_config(const EngineFlags& flags) {
 model::ModelOptions model_options(const EngineFlags& flags, const ops::Backend& backend) {
   return {.dequantize = flags.model.dequantize,
           .weight_dtype = dtype_flag(flags.model.dtype),
+          .absorbed_dtype = dtype_flag(flags.model.absorbed_dtype),
           .kv_cache_dtype = kv_cache_dtype(flags.model.kv_cache_dtype, backend),
           // When nothing drafts, the draft layer would only take memory.
           .load_mtp = flags.speculation.enabled(),

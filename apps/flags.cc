@@ -62,6 +62,13 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
       ->check(CLI::IsMember({"auto", "float32", "bfloat16", "bf16", "fp8_e4m3"}))
       ->type_name("auto|float32|bfloat16|fp8_e4m3")
       ->group(group);
+  app.add_option("--absorbed-dtype", flags.absorbed_dtype,
+                 "Type of W_UK and W_UV, the parts of kv_b_proj that absorbed attention multiplies "
+                 "with; auto takes that of the weights that are not FP8. fp8_e4m3 quantises them "
+                 "after loading and their rows in every step")
+      ->check(CLI::IsMember({"auto", "bfloat16", "fp8_e4m3"}))
+      ->type_name("auto|bfloat16|fp8_e4m3")
+      ->group(group);
   app.add_option("--context-length", flags.context_length,
                  "Longest sequence, prompt and output together")
       ->check(CLI::Range(int64_t{1}, int64_t{kMaxTokens}))

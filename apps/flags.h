@@ -27,6 +27,7 @@ struct ModelFlags {
   bool deterministic = false;
   std::string dtype = "auto";           // auto, float32, bfloat16
   std::string kv_cache_dtype = "auto";  // auto, float32, bfloat16 or bf16, fp8_e4m3
+  std::string absorbed_dtype = "auto";  // auto, bfloat16, fp8_e4m3
   std::optional<int64_t> context_length;
   uint64_t random_seed = 1;
 

@@ -274,6 +274,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"random_seed", model.random_seed},
       {"dtype", model.dtype},
       {"kv_cache_dtype", model.kv_cache_dtype},
+      {"absorbed_dtype", model.absorbed_dtype},
       {"dequantize", model.dequantize},
       {"deterministic", model.deterministic},
       {"chat_format", flags.service.chat_format},

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "layers/absorbed_weights.h"
 #include "layers/linear_pair.h"
 #include "ops/head_linear.h"
 #include "ops/kv_cache.h"
@@ -15,30 +16,11 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-// [heads, nope + v, rank] -> [heads, rank, nope], for elements of one size.
-template <class Word>
-std::vector<Word> transpose_keys(const std::vector<Word>& kv_b, const Tensor& w_uk,
-                                 int64_t v_head_dim) {
-  const int64_t heads = w_uk.dim(0), rank = w_uk.dim(1), nope = w_uk.dim(2);
-  std::vector<Word> out(static_cast<size_t>(w_uk.num_elements()));
-  for (int64_t head = 0; head < heads; ++head) {
-    const Word* from = kv_b.data() + head * (nope + v_head_dim) * rank;
-    Word* to = out.data() + head * rank * nope;
-    for (int64_t i = 0; i < nope; ++i) {
-      for (int64_t r = 0; r < rank; ++r) to[r * nope + i] = from[i * rank + r];
-    }
-  }
-  return out;
-}
-
-template <class Word>
-void derive_w_uk(const Tensor& kv_b, const Tensor& w_uk, int64_t v_head_dim, ops::Stream& stream) {
-  std::vector<Word> host(static_cast<size_t>(kv_b.num_elements()));
-  stream.backend().copy_to_host(host.data(), kv_b.data(), kv_b.num_bytes(), stream);
-  stream.synchronize();
-  const std::vector<Word> transposed = transpose_keys(host, w_uk, v_head_dim);
-  stream.backend().copy_to_device(w_uk.data(), transposed.data(), w_uk.num_bytes(), stream);
-  stream.synchronize();
+// Derived weights of all heads, in FP8 with their scales.
+ops::Weight derived_f8(WeightBuilder& builder, int64_t heads, int64_t out, int64_t in) {
+  return {.data = builder.derived(DType::kF8E4M3, {heads, out, in}),
+          .scale = builder.derived(DType::kF32,
+                                   {heads, ops::num_scale_blocks(out), ops::num_scale_blocks(in)})};
 }
 
 }  // namespace
@@ -50,6 +32,9 @@ Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBui
       kv_lora_rank_(config.kv_lora_rank),
       softmax_scale_(config::make_rope_params(config).softmax_scale),
       has_q_lora_(config.q_lora_rank.has_value()),
+      absorbed_scale_(config.quantization_config && config.quantization_config->scale_ue8m0
+                          ? weights::BlockScale::kPowerOfTwo
+                          : weights::BlockScale::kAny),
       fused_(builder.fused()) {
   const int64_t hidden_size = config.hidden_size;
   const int64_t q_dim = num_heads_ * config.qk_head_dim();
@@ -66,17 +51,26 @@ Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBui
   const int64_t kv_head_dim = qk_nope_head_dim_ + v_head_dim_;
   kv_b_proj_ =
       builder.plain_matrix(prefix + "kv_b_proj.weight", num_heads_ * kv_head_dim, kv_lora_rank_);
-  w_uk_ = builder.derived(builder.types().plain, {num_heads_, kv_lora_rank_, qk_nope_head_dim_});
-  w_uv_ = kv_b_proj_.reshape({num_heads_, kv_head_dim, kv_lora_rank_})
-              .slice(1, qk_nope_head_dim_, kv_head_dim);
+  if (config.fp8_absorbed) {
+    w_uk_ = derived_f8(builder, num_heads_, kv_lora_rank_, qk_nope_head_dim_);
+    w_uv_ = derived_f8(builder, num_heads_, v_head_dim_, kv_lora_rank_);
+  } else {
+    w_uk_.data =
+        builder.derived(builder.types().plain, {num_heads_, kv_lora_rank_, qk_nope_head_dim_});
+    w_uv_.data = kv_b_heads().slice(1, qk_nope_head_dim_, kv_head_dim);
+  }
   o_proj_ = builder.matrix(prefix + "o_proj.weight", hidden_size, num_heads_ * v_head_dim_);
 }
 
+Tensor Mla::kv_b_heads() const {
+  return kv_b_proj_.reshape({num_heads_, qk_nope_head_dim_ + v_head_dim_, kv_lora_rank_});
+}
+
 void Mla::finish_loading(ops::Stream& stream) {
-  if (kv_b_proj_.dtype() == DType::kF32) {
-    derive_w_uk<uint32_t>(kv_b_proj_, w_uk_, v_head_dim_, stream);
+  if (w_uk_.data.dtype() == DType::kF8E4M3) {
+    derive_absorbed_fp8(kv_b_heads(), {.w_uk = w_uk_, .w_uv = w_uv_}, absorbed_scale_, stream);
   } else {
-    derive_w_uk<uint16_t>(kv_b_proj_, w_uk_, v_head_dim_, stream);
+    derive_w_uk(kv_b_heads(), w_uk_.data, stream);
   }
 }
 
@@ -125,9 +119,7 @@ void Mla::attend_absorbed(const LayerStep& step) const {
   const Tensor q = buffers.q.slice(0, 0, tokens);
   const Tensor q_latent = buffers.q_latent.slice(0, 0, tokens);
   const Tensor out_latent = buffers.out_latent.slice(0, 0, tokens);
-  ops::head_linear({.x = q.slice(2, 0, qk_nope_head_dim_),
-                    .weight = {.data = w_uk_, .scale = {}},
-                    .out = q_latent},
+  ops::head_linear({.x = q.slice(2, 0, qk_nope_head_dim_), .weight = w_uk_, .out = q_latent},
                    step.stream);
   ops::mla_absorbed({.q_latent = q_latent,
                      .q_rope = q.slice(2, qk_nope_head_dim_, q.dim(2)),
@@ -140,9 +132,7 @@ void Mla::attend_absorbed(const LayerStep& step) const {
                      .scale = softmax_scale_,
                      .out = out_latent},
                     step.stream);
-  ops::head_linear({.x = out_latent,
-                    .weight = {.data = w_uv_, .scale = {}},
-                    .out = buffers.out.slice(0, 0, tokens)},
+  ops::head_linear({.x = out_latent, .weight = w_uv_, .out = buffers.out.slice(0, 0, tokens)},
                    step.stream);
 }
 

@@ -4,9 +4,10 @@
 // values of the rows chunk by chunk. ForwardBatch says which sequences use which.
 //
 // kv_b_proj is held in the plain weight type even in FP8 models, and W_UK and W_UV are parts of it:
-// the two forms then use the same weights and differ by rounding alone. (With FP8 activations in one
-// form only they would differ visibly, and every prefix hit or chunk that changes the form would show
-// in the tokens.)
+// the two forms then use the same weights and differ by rounding alone. With config.fp8_absorbed
+// W_UK and W_UV are quantised parts of it and their rows are quantised too, while the expanded form
+// stays as it is: then the forms differ by the error of a number format, and a prefix hit or chunk
+// that changes the form can show in the tokens (docs/adr/0006).
 
 #include <string>
 
@@ -15,6 +16,7 @@
 #include "layers/attention.h"
 #include "layers/rms_norm.h"
 #include "layers/weight_builder.h"
+#include "weights/convert.h"
 
 namespace fathom::layers {
 
@@ -28,6 +30,8 @@ class Mla : public Attention {
   void finish_loading(ops::Stream& stream) override;
 
  private:
+  // [heads, qk_nope_head_dim + v_head_dim, kv_lora_rank]
+  tensor::Tensor kv_b_heads() const;
   // q, rotated, and kv_a.
   void project(const ops::Activation& x, const LayerStep& step) const;
   void append_cache(const LayerStep& step) const;
@@ -37,6 +41,7 @@ class Mla : public Attention {
   int64_t num_heads_, qk_nope_head_dim_, v_head_dim_, kv_lora_rank_;
   float softmax_scale_;
   bool has_q_lora_;
+  weights::BlockScale absorbed_scale_;  // of W_UK and W_UV in FP8
   FusedOps fused_;
 
   ops::Weight q_a_proj_;  // null without q_lora_rank
@@ -45,8 +50,8 @@ class Mla : public Attention {
   ops::Weight kv_a_proj_;
   RmsNorm kv_a_layernorm_;
   tensor::Tensor kv_b_proj_;  // [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank]
-  tensor::Tensor w_uk_;       // [heads, kv_lora_rank, qk_nope_head_dim]  transposed, derived
-  tensor::Tensor w_uv_;       // [heads, v_head_dim, kv_lora_rank]        rows of kv_b_proj
+  ops::Weight w_uk_;          // [heads, kv_lora_rank, qk_nope_head_dim]  transposed, derived
+  ops::Weight w_uv_;  // [heads, v_head_dim, kv_lora_rank]  rows of kv_b_proj, derived in FP8
   ops::Weight o_proj_;
 };
 

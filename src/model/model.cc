@@ -21,6 +21,21 @@ layers::WeightTypes weight_types(const config::ModelConfig& config, const ModelO
           .fp8 = config.quantization_config.has_value() && !options.dequantize};
 }
 
+DType absorbed_type(const config::ModelConfig& config, const ModelOptions& options) {
+  return options.absorbed_dtype.value_or(weight_types(config, options).plain);
+}
+
+void check_absorbed_type(const config::ModelConfig& config, const ModelOptions& options) {
+  const DType plain = weight_types(config, options).plain;
+  const DType absorbed = absorbed_type(config, options);
+  const std::string what = "W_UK and W_UV in " + std::string(tensor::dtype_name(absorbed));
+  if (absorbed != plain && plain != DType::kBf16)
+    throw StartupError(what + " need bf16 weights beside them, not " +
+                       std::string(tensor::dtype_name(plain)));
+  if (absorbed == DType::kF8E4M3 && options.dequantize)
+    throw StartupError(what + " contradict a model whose FP8 weights are dequantised");
+}
+
 [[noreturn]] void throw_no_room(const char* what, int64_t bytes, const ops::Backend& backend) {
   throw StartupError(std::string(what) + ": " + std::to_string(bytes) + " bytes are needed, " +
                      std::string(backend.device) + " has " +
@@ -37,6 +52,9 @@ Model::Model(const config::ModelConfig& config, const ModelOptions& options,
                "kv_cache_dtype " << tensor::dtype_name(options.kv_cache_dtype));
   FATHOM_CHECK(!options.weight_dtype || is_plain(*options.weight_dtype),
                "weight_dtype " << tensor::dtype_name(*options.weight_dtype));
+  FATHOM_CHECK(!options.absorbed_dtype || *options.absorbed_dtype == DType::kBf16 ||
+                   *options.absorbed_dtype == DType::kF8E4M3,
+               "absorbed_dtype " << tensor::dtype_name(*options.absorbed_dtype));
   FATHOM_CHECK(options.expand_chunk_tokens > 0,
                "expand_chunk_tokens " << options.expand_chunk_tokens);
 }
@@ -45,14 +63,16 @@ Model::~Model() = default;
 
 std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const ModelOptions& options,
                                      const ops::Backend& backend) {
+  check_absorbed_type(config, options);
   std::unique_ptr<Model> model(new Model(config, options, backend));
   model->check_operators();
+  model->config_.fp8_absorbed = model->absorbed_dtype() == DType::kF8E4M3;
   const layers::WeightTypes types = weight_types(config, options);
   tensor::Arena measure;
   {
     std::vector<weights::Parameter> unused;
     layers::WeightBuilder builder(measure, types, backend, unused);
-    const Network measured(config, model->has_mtp(), builder);
+    const Network measured(model->config_, model->has_mtp(), builder);
   }
   std::optional<ops::DeviceBuffer> memory =
       ops::DeviceBuffer::allocate(backend, measure.peak_bytes());
@@ -60,7 +80,7 @@ std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const Mo
   model->weight_memory_ = std::move(*memory);
   tensor::Arena arena = model->weight_memory_.arena();
   layers::WeightBuilder builder(arena, types, backend, model->parameters_);
-  model->network_ = std::make_unique<Network>(config, model->has_mtp(), builder);
+  model->network_ = std::make_unique<Network>(model->config_, model->has_mtp(), builder);
   return model;
 }
 
@@ -72,7 +92,7 @@ void Model::check_operators() const {
                                          {"rms_norm", types.plain},
                                          {"linear", types.plain},
                                          {"linear", matrix},
-                                         {"head_linear", types.plain},
+                                         {"head_linear", absorbed_dtype()},
                                          {"rope_table", DType::kF32},
                                          {"rope", backend_.act},
                                          {"kv_append", options_.kv_cache_dtype},
@@ -92,6 +112,8 @@ void Model::check_operators() const {
 }
 
 bool Model::has_mtp() const { return options_.load_mtp && config_.num_nextn_predict_layers > 0; }
+
+DType Model::absorbed_dtype() const { return absorbed_type(config_, options_); }
 
 std::vector<std::string> Model::ignored_prefixes() const {
   if (config_.num_nextn_predict_layers == 0) return {};

@@ -45,6 +45,10 @@ struct ModelOptions {
   // Type of all weights that are not FP8: f32 or bf16. Empty = f32 where torch_dtype is float32,
   // else bf16.
   std::optional<tensor::DType> weight_dtype = {};
+  // Type of W_UK and W_UV, which absorbed attention multiplies with: f8_e4m3 or bf16. Empty = the
+  // type of the weights that are not FP8. In FP8 they are quantised when loading finishes, need bf16
+  // weights beside them and no `dequantize`; expanded attention goes on with bf16 (docs/adr/0006).
+  std::optional<tensor::DType> absorbed_dtype = {};
   // Type of the cache's latent values: f32, bf16 or f8_e4m3 (ops/kv_format.h).
   tensor::DType kv_cache_dtype = tensor::DType::kF32;
   bool load_mtp = true;  // when the checkpoint has the layer
@@ -76,6 +80,7 @@ class Model {
   const ModelOptions& options() const { return options_; }
   const ops::Backend& backend() const { return backend_; }
   bool has_mtp() const;
+  tensor::DType absorbed_dtype() const;  // of W_UK and W_UV
   int64_t weight_bytes() const { return weight_memory_.num_bytes(); }
 
   // What to load, and the names in the checkpoint that this model leaves out on purpose (an MTP

@@ -127,7 +127,7 @@ class GenerateTest(CommandLineTest):
 
     def test_both_backends_and_both_weight_forms_give_the_same_answer(self):
         for flags in (["--cpu-backend", "reference"], ["--dequantize"], ["--kv-cache-dtype", "bf16"],
-                      ["--kv-cache-dtype", "fp8_e4m3"]):
+                      ["--kv-cache-dtype", "fp8_e4m3"], ["--absorbed-dtype", "fp8_e4m3"]):
             with self.subTest(flags=flags):
                 done = self.run_ok(*self.GENERATE, *flags, "--chat", "--prompt", "Hello!")
                 self.assertEqual(done.stdout, "Hello! How can I help you today?\n")
@@ -197,7 +197,7 @@ class GenerateTest(CommandLineTest):
         flags = [flag for flag in SMALL if flag not in ("--log-level", "warning")]
         done = self.run_ok("generate", "--model-path", DEMO, *flags, "--chat", "--prompt", "Hello!")
         for part in ("cpu_threads=2", "load_format=auto", "dequantize=false", "deterministic=false",
-                     "kv_cache_dtype=f32", "chunked_prefill_size=256", "max_running_requests=16", "event=ready",
+                     "kv_cache_dtype=f32", "absorbed_dtype=bf16", "chunked_prefill_size=256", "max_running_requests=16", "event=ready",
                      "percent=100"):
             self.assertIn(part, done.stderr)
 
@@ -317,6 +317,11 @@ class InspectTest(CommandLineTest):
         self.assertIn("mla_absorbed", steps["cpu"]["prefill"]["layer 0"])
         self.assertNotIn("rms_norm_quantize", fused["cpu-reference"])
         self.assertEqual(steps["cpu"]["decode"]["layer 0"]["linear"][0], "bf16")
+        self.assertEqual(steps["cpu"]["decode"]["layer 0"]["head_linear"], ("bf16", 2))
+        steps, _ = self.operators("--absorbed-dtype", "fp8_e4m3")
+        for backend in steps.values():
+            self.assertEqual(backend["decode"]["layer 0"]["head_linear"], ("f8_e4m3", 2))
+            self.assertNotIn("head_linear", backend["prefill"]["layer 0"])
         text = self.run_ok("inspect", "--model-path", DEMO, "--operators").stdout
         self.assertIn("linear_pair f8_e4m3 (fused)", text)
         self.assertRegex(text, r"in parts +.*moe_experts_shared \(linear, silu_mul, linear, moe_experts\)")

@@ -94,6 +94,7 @@ void compare(const Comparison& c, const std::vector<Prompt>& prompts, const ops:
   exact.kv_cache_dtype = DType::kF32;
   exact.dequantize = true;
   exact.weight_dtype = DType::kF32;
+  exact.absorbed_dtype.reset();
   const LoadedModel reference(c.directory, exact, cpu::fast_backend());
   const LoadedModel loaded(c.directory, c.options, backend);
   model::ErrorTable table(c.name + ", " + std::string(backend.device));
@@ -134,6 +135,12 @@ std::vector<Comparison> demo_comparisons() {
   return {{"demo, bf16", demo, bf16, kBf16},
           {"demo, FP8", demo, fp8, kFp8},
           {"demo, FP8 with an FP8 cache", demo, {.kv_cache_dtype = DType::kF8E4M3}, kFp8},
+          {"demo, FP8, absorbed, W_UK and W_UV in FP8",
+           demo,
+           {.absorbed_dtype = DType::kF8E4M3,
+            .kv_cache_dtype = DType::kBf16,
+            .attention_form = AttentionForm::kAbsorbed},
+           kFp8},
           {"demo, bf16, absorbed", demo, with_form(bf16, AttentionForm::kAbsorbed), kBf16},
           {"demo, bf16, expanded", demo, with_form(bf16, AttentionForm::kExpanded), kBf16}};
 }

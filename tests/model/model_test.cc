@@ -32,9 +32,10 @@ std::map<std::string, weights::Parameter> by_name(const Model& model) {
   return map;
 }
 
-std::string startup_error(const config::ModelConfig& config, const ops::Backend& backend) {
+std::string startup_error(const config::ModelConfig& config, const ops::Backend& backend,
+                          const ModelOptions& options = {}) {
   try {
-    Model::create(config, {}, backend);
+    Model::create(config, options, backend);
   } catch (const StartupError& error) {
     return error.what();
   }
@@ -109,6 +110,47 @@ TEST(Model, runs_on_dummy_weights) {
                 *stream);
   for (const float logit : logits) ASSERT_TRUE(std::isfinite(logit));
   EXPECT_NE(logits[0], logits[1]);
+}
+
+TEST(Model, keeps_w_uk_and_w_uv_in_fp8_when_asked_to) {
+  const config::ModelConfig config = demo_config();
+  const ModelOptions fp8{.absorbed_dtype = DType::kF8E4M3};
+  const auto model = Model::create(config, fp8, cpu::reference_backend());
+  const auto plain = Model::create(config, {}, cpu::reference_backend());
+  EXPECT_EQ(model->absorbed_dtype(), DType::kF8E4M3);
+  EXPECT_EQ(plain->absorbed_dtype(), DType::kBf16);
+  // Expanded attention still has all of kv_b_proj.
+  EXPECT_EQ(by_name(*model).at("model.layers.0.self_attn.kv_b_proj.weight").data.describe(),
+            "bf16[2048, 512]");
+  // Five layers: W_UK and W_UV of a byte with their scales, where bf16 has W_UK alone.
+  const int64_t scales = 5 * 8 * (4 + 4) * 4;
+  EXPECT_NEAR(static_cast<double>(model->weight_bytes()),
+              static_cast<double>(plain->weight_bytes() + scales), 10000);
+
+  ops::Backend backend = cpu::reference_backend();
+  backend.supports = [](std::string_view op, DType dtype) {
+    return op != "head_linear" || dtype != DType::kF8E4M3;
+  };
+  EXPECT_THAT(startup_error(config, backend, fp8), HasSubstr("head_linear"));
+  EXPECT_THAT(startup_error(config, backend), IsEmpty());
+}
+
+TEST(Model, refuses_types_of_w_uk_and_w_uv_that_contradict_the_others) {
+  const ops::Backend& backend = cpu::reference_backend();
+  const auto error = [&](const ModelOptions& options) {
+    return startup_error(demo_config(), backend, options);
+  };
+  EXPECT_THAT(error({.weight_dtype = DType::kF32, .absorbed_dtype = DType::kF8E4M3}),
+              HasSubstr("W_UK and W_UV in f8_e4m3 need bf16 weights beside them, not f32"));
+  EXPECT_THAT(error({.weight_dtype = DType::kF32, .absorbed_dtype = DType::kBf16}),
+              HasSubstr("W_UK and W_UV in bf16 need bf16 weights"));
+  EXPECT_THAT(error({.dequantize = true, .absorbed_dtype = DType::kF8E4M3}),
+              HasSubstr("dequantised"));
+  EXPECT_THAT(error({.dequantize = true, .absorbed_dtype = DType::kBf16}), IsEmpty());
+  // A bf16 checkpoint may have them in FP8.
+  config::ModelConfig bf16 = demo_config();
+  bf16.quantization_config.reset();
+  EXPECT_THAT(startup_error(bf16, backend, {.absorbed_dtype = DType::kF8E4M3}), IsEmpty());
 }
 
 TEST(Model, picks_the_cheaper_attention_form_by_the_slice_alone) {

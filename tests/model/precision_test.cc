@@ -95,6 +95,9 @@ constexpr ModelOptions kFp8Bf16Cache = {.kv_cache_dtype = DType::kBf16};
 constexpr ModelOptions kFp8Fp8Cache = {.kv_cache_dtype = DType::kF8E4M3};
 constexpr ModelOptions kFloat32Fp8Cache = {
     .dequantize = true, .weight_dtype = DType::kF32, .kv_cache_dtype = DType::kF8E4M3};
+constexpr ModelOptions kFp8Absorbed = {.attention_form = AttentionForm::kAbsorbed};
+constexpr ModelOptions kFp8WukWuv = {.absorbed_dtype = DType::kF8E4M3,
+                                     .attention_form = AttentionForm::kAbsorbed};
 constexpr ModelOptions kBf16 = {.dequantize = true, .weight_dtype = DType::kBf16};
 constexpr ModelOptions kFloat32Bf16Cache = {
     .dequantize = true, .weight_dtype = DType::kF32, .kv_cache_dtype = DType::kBf16};
@@ -113,6 +116,8 @@ TEST(Precision, demo_model_stays_close_to_float32_in_cheaper_formats) {
            Bound{"demo, FP8 weights and activations", kFp8, 0.12, 0.98},
            Bound{"demo, FP8, bf16 cache", kFp8Bf16Cache, 0.12, 0.98},
            Bound{"demo, FP8, FP8 cache", kFp8Fp8Cache, 0.12, 0.98},
+           Bound{"demo, FP8, absorbed attention", kFp8Absorbed, 0.12, 0.98},
+           Bound{"demo, FP8, absorbed, W_UK and W_UV in FP8", kFp8WukWuv, 0.12, 0.98},
            Bound{"demo, bf16 weights", kBf16, 0.006, 0.99},
            Bound{"demo, float32 weights, bf16 cache", kFloat32Bf16Cache, 0.006, 0.99},
            Bound{"demo, float32 weights, FP8 cache", kFloat32Fp8Cache, 0.05, 0.99},
