@@ -140,9 +140,22 @@ Cost cost(const HostTensor& actual, const HostTensor& expected) {
   return {std::sqrt(difference / e_e), 1 - a_e / std::sqrt(a_a * e_e)};
 }
 
+// Each of `outer` parts of the values so many times in turn: heads are the first axis or, with rows before them, the second.
+HostTensor with_heads_repeated(const HostTensor& t, int64_t outer, int64_t times) {
+  HostTensor all = t;
+  all.shape[outer == 1 ? 0 : 1] *= times;
+  all.values.clear();
+  const int64_t size = static_cast<int64_t>(t.values.size()) / outer;
+  for (int64_t i = 0; i < outer * times; ++i) {
+    const auto from = t.values.begin() + i / times * size;
+    all.values.insert(all.values.end(), from, from + size);
+  }
+  return all;
+}
+
 class HeadLinearAccuracyTest : public HeadLinearTest {
  protected:
-  static constexpr int64_t kSampledRows = 8;  // the others repeat them
+  static constexpr int64_t kSampledRows = 8, kSampledHeads = 16;  // the others repeat them
 
   // rows [kSampledRows, heads, in]. Compared are the call's last rows, which begin with the first of `rows`.
   Cost measure(const DeviceTensor& rows, int64_t tokens, const DeviceWeight& weight,
@@ -172,25 +185,32 @@ TEST_P(HeadLinearAccuracyTest, fp8_costs_what_two_roundings_to_e4m3_cost) {
       "| %s: error, 1 - cosine | heads | rows | bf16 | FP8 of bf16 weights | FP8 weights |\n",
       GetParam().name.c_str());
   for (const auto& [name, shape] :
-       {std::pair{"W_UK", Shape{128, 512}}, std::pair{"W_UV", Shape{512, 128}}})
+       {std::pair{"W_UK", Shape{128, 512}}, std::pair{"W_UV", Shape{512, 128}}}) {
+    ref::Random random(static_cast<uint64_t>(shape.in));
+    const double deviation = 1 / std::sqrt(static_cast<double>(shape.in));
+    const HostTensor values =
+        random.normal(DType::kBf16, {kSampledHeads, shape.out, shape.in}, deviation);
+    const ref::HostWeight quantised = ref::quantize_weight(values);
+    const HostTensor x = random.normal(act(), {kSampledRows, kSampledHeads, shape.in});
+    const HostTensor of_bf16 = ref::head_linear(x, values);
+    const HostTensor of_f8 = ref::head_linear(x, ref::dequantize(quantised));
     for (const int64_t heads : {16, 128}) {
       if (heads > 16 && !all) continue;
-      ref::Random random(static_cast<uint64_t>(shape.in + heads));
-      const double deviation = 1 / std::sqrt(static_cast<double>(shape.in));
-      const HostTensor values =
-          random.normal(DType::kBf16, {heads, shape.out, shape.in}, deviation);
-      const ref::HostWeight quantised = ref::quantize_weight(values);
-      const DeviceWeight bf16 = upload_weight({.data = values, .scale = {}});
-      const DeviceWeight f8 = upload_weight(quantised);
-      const HostTensor x = random.normal(act(), {kSampledRows, heads, shape.in});
-      const DeviceTensor rows_of_x = upload(x);
-      const HostTensor of_bf16 = ref::head_linear(x, values);
-      const HostTensor of_f8 = ref::head_linear(x, ref::dequantize(quantised));
+      const int64_t times = heads / kSampledHeads;
+      const auto of_heads = [&](const HostTensor& t) { return with_heads_repeated(t, 1, times); };
+      const auto of_rows = [&](const HostTensor& t) {
+        return with_heads_repeated(t, kSampledRows, times);
+      };
+      const DeviceWeight bf16 = upload_weight({.data = of_heads(values), .scale = {}});
+      const DeviceWeight f8 =
+          upload_weight({.data = of_heads(quantised.data), .scale = of_heads(quantised.scale)});
+      const DeviceTensor rows_of_x = upload(of_rows(x));
+      const HostTensor expected_bf16 = of_rows(of_bf16), expected_f8 = of_rows(of_f8);
       for (const int64_t tokens : {1, 8, 128, 1024}) {
         if (tokens > 128 && !all) continue;
-        const Cost plain = measure(rows_of_x, tokens, bf16, of_bf16);
-        const Cost both = measure(rows_of_x, tokens, f8, of_bf16);
-        const Cost rows = measure(rows_of_x, tokens, f8, of_f8);
+        const Cost plain = measure(rows_of_x, tokens, bf16, expected_bf16);
+        const Cost both = measure(rows_of_x, tokens, f8, expected_bf16);
+        const Cost rows = measure(rows_of_x, tokens, f8, expected_f8);
         std::printf("| %s %lldx%lld | %lld | %lld | %.1e, %.1e | %.1e, %.1e | %.1e, %.1e |\n", name,
                     static_cast<long long>(shape.out), static_cast<long long>(shape.in),
                     static_cast<long long>(heads), static_cast<long long>(tokens), plain.error,
@@ -202,6 +222,7 @@ TEST_P(HeadLinearAccuracyTest, fp8_costs_what_two_roundings_to_e4m3_cost) {
         EXPECT_NEAR(both.one_minus_cosine, both.error * both.error / 2, 1e-4);
       }
     }
+  }
 }
 
 }  // namespace
