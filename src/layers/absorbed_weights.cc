@@ -52,8 +52,8 @@ class QuantisedHeads {
 
   void set(int64_t head, const float* matrix) {
     weights::quantize_blocks(matrix, device_.data.dim(1), device_.data.dim(2), kind_,
-                             q_.data() + head * device_.data.stride(0),
-                             scale_.data() + head * device_.scale.stride(0));
+                             {.q = q_.data() + head * device_.data.stride(0),
+                              .scale = scale_.data() + head * device_.scale.stride(0)});
   }
   void upload_all(ops::Stream& stream) const {
     upload(q_, device_.data, stream);

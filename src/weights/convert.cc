@@ -132,8 +132,9 @@ void dequantize(const F8E4M3* src, const float* scales, void* dst, DType to, int
   dequantize_array(src, scales, static_cast<Bf16*>(dst), count);
 }
 
-void quantize_blocks(const float* src, int64_t rows, int64_t columns, BlockScale kind, F8E4M3* q,
-                     float* scale) {
+void quantize_blocks(const float* src, int64_t rows, int64_t columns, BlockScale kind,
+                     const QuantizedBlocks& to) {
+  float* scale = to.scale;
   for (int64_t row = 0; row < rows; row += kScaleBlock) {
     const int64_t end = std::min(row + kScaleBlock, rows);
     for (int64_t column = 0; column < columns; column += kScaleBlock) {
@@ -146,8 +147,8 @@ void quantize_blocks(const float* src, int64_t rows, int64_t columns, BlockScale
       const float divisor = *scale++ = block_scale(amax, kind);
       for (int64_t r = row; r < end; ++r) {
         const float* __restrict from = src + r * columns + column;
-        F8E4M3* __restrict to = q + r * columns + column;
-        for (int64_t i = 0; i < width; ++i) encode(from[i] / divisor, to[i]);
+        F8E4M3* __restrict q = to.q + r * columns + column;
+        for (int64_t i = 0; i < width; ++i) encode(from[i] / divisor, q[i]);
       }
     }
   }

@@ -4,7 +4,7 @@
 //
 //   convert(src, DType::kF16, dst, DType::kBf16, count);
 //   dequantize(f8, scales, dst, DType::kF32, columns);       // one scale per 128 columns
-//   quantize_blocks(matrix, rows, columns, BlockScale::kAny, q, block_scales);
+//   quantize_blocks(matrix, rows, columns, BlockScale::kAny, {q, block_scales});
 //
 // Thread-safe (no state).
 
@@ -40,9 +40,11 @@ enum class BlockScale { kAny, kPowerOfTwo };
 // value times scale comes back exactly whatever the block's largest value.
 //
 // src    f32[rows, columns]
-// q      f8_e4m3[rows, columns]
-// scale  f32[ceil(rows / 128), ceil(columns / 128)]
+struct QuantizedBlocks {
+  tensor::F8E4M3* q;  // [rows, columns]
+  float* scale;       // [ceil(rows / 128), ceil(columns / 128)]
+};
 void quantize_blocks(const float* src, int64_t rows, int64_t columns, BlockScale kind,
-                     tensor::F8E4M3* q, float* scale);
+                     const QuantizedBlocks& to);
 
 }  // namespace fathom::weights

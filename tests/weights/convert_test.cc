@@ -111,7 +111,7 @@ TEST(Convert, values_round_to_f8_as_the_scalar_code_does) {
   const auto count = static_cast<int64_t>(values.size());
   std::vector<F8E4M3> q(values.size());
   std::vector<float> scale(static_cast<size_t>(num_scale_blocks(count)));
-  quantize_blocks(values.data(), 1, count, BlockScale::kAny, q.data(), scale.data());
+  quantize_blocks(values.data(), 1, count, BlockScale::kAny, {q.data(), scale.data()});
   for (const float s : scale) ASSERT_EQ(s, 1.0f);
   for (size_t i = 0; i < values.size(); ++i)
     ASSERT_EQ(q[i].bits, tensor::from_float<F8E4M3>(values[i]).bits) << values[i];
@@ -128,7 +128,7 @@ TEST(Convert, every_block_of_a_matrix_has_its_own_scale) {
   for (const BlockScale kind : {BlockScale::kAny, BlockScale::kPowerOfTwo}) {
     std::vector<F8E4M3> q(matrix.size());
     std::vector<float> scale(2 * 3);
-    quantize_blocks(matrix.data(), kRows, kColumns, kind, q.data(), scale.data());
+    quantize_blocks(matrix.data(), kRows, kColumns, kind, {q.data(), scale.data()});
     std::vector<float> largest(scale.size(), 1e-10f);
     const auto block_of = [](int64_t r, int64_t c) {
       return static_cast<size_t>(r / 128 * 3 + c / 128);

@@ -100,10 +100,24 @@ bool is_quantised(const ops::HeadLinearArgs& args) {
 struct HeadRows {
   const float** x = nullptr;
   float** out = nullptr;
-  const float** scales =
-      nullptr;               // f8, as what follows: [workers, kTileTokens], pointers into q_scale
-  float* q = nullptr;        // [workers, kTileTokens, q_stride(in)]
-  float* q_scale = nullptr;  // [workers, kTileTokens, ceil(in / 128)]
+  // f8: kTileTokens rows of each worker.
+  const float** scales = nullptr;  // into q_scale
+  float* q = nullptr;              // [workers, kTileTokens, q_stride(in)]
+  float* q_scale = nullptr;        // [workers, kTileTokens, ceil(in / 128)]
+
+  // `count` rows from `from` on, which point to the quantised values afterwards.
+  XRows quantise(const KernelTable& kernels, const float** from, int64_t count, int64_t in,
+                 int worker) const {
+    const int64_t first = worker * kTileTokens, blocks = num_scale_blocks(in);
+    for (int64_t i = 0; i < count; ++i) {
+      float* const values = q + (first + i) * q_stride(in);
+      float* const scale = q_scale + (first + i) * blocks;
+      kernels.quantize_row(from[i], in, values, scale);
+      from[i] = values;
+      scales[first + i] = scale;
+    }
+    return {from, scales + first, count};
+  }
 };
 
 HeadRows carve(const ops::HeadLinearArgs& args, int64_t workers, ScratchArena& arena) {
@@ -114,20 +128,6 @@ HeadRows carve(const ops::HeadLinearArgs& args, int64_t workers, ScratchArena& a
           .scales = arena.take<const float*>(quantised),
           .q = arena.take<float>(quantised * q_stride(in)),
           .q_scale = arena.take<float>(quantised * num_scale_blocks(in))};
-}
-
-// `count` rows from `x` on, which point to the quantised values afterwards.
-XRows quantised_rows(const KernelTable& kernels, const HeadRows& rows, const float** x,
-                     int64_t count, int64_t in, int worker) {
-  const int64_t first = worker * kTileTokens, blocks = num_scale_blocks(in);
-  for (int64_t i = 0; i < count; ++i) {
-    float* const q = rows.q + (first + i) * q_stride(in);
-    float* const scale = rows.q_scale + (first + i) * blocks;
-    kernels.quantize_row(x[i], in, q, scale);
-    x[i] = q;
-    rows.scales[first + i] = scale;
-  }
-  return {x, rows.scales + first, count};
 }
 
 }  // namespace
@@ -192,9 +192,9 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& ops_stream) {
         const WeightRows weight =
             WeightRows::of({.data = args.weight.data[head],
                             .scale = quantised ? args.weight.scale[head] : tensor::Tensor()});
-        const XRows x = quantised ? quantised_rows(stream.kernels(), rows, rows.x + at, end - row,
-                                                   in_dim, worker)
-                                  : XRows{rows.x + at, nullptr, end - row};
+        const XRows x =
+            quantised ? rows.quantise(stream.kernels(), rows.x + at, end - row, in_dim, worker)
+                      : XRows{rows.x + at, nullptr, end - row};
         multiply(stream.kernels(), weight,
                  {.x = x, .out = rows.out + at, .workspace = stream.workspace(worker)}, 0, out_dim);
       });
