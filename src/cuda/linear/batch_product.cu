@@ -37,13 +37,12 @@ Matrices matrices_of(DType dtype, const ProductParams& p) {
           .b = weight(p.b)};
 }
 
-// What a line reads behind its head's part must be none of the next head's: zeros times infinity are no zeros. Scales
-// are read as those of one head.
+// What a line reads behind its head's part must be none of the next head's: zeros times infinity are no zeros.
 bool heads_fit(DType dtype, const ProductParams& p, const Matrices& matrices) {
   const int64_t row_bytes = p.in * tensor::dtype_bytes(dtype);
-  return p.heads == 1 || (dtype == DType::kBf16 && row_bytes % kLineBytes == 0 &&
-                          p.a.weight_head_bytes % row_bytes == 0 && p.x_head_bytes % 16 == 0 &&
-                          matrices.x.columns <= matrices.x.stride && p.b.rows == 0);
+  return p.heads == 1 ||
+         (row_bytes % kLineBytes == 0 && p.a.weight_head_bytes % row_bytes == 0 &&
+          p.x_head_bytes % 16 == 0 && matrices.x.columns <= matrices.x.stride && p.b.rows == 0);
 }
 
 // Blocks that share a tile of rows, of the matrix's sizes alone: as many as find room at once, two on a
