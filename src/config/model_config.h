@@ -71,9 +71,6 @@ struct ModelConfig {
   bool names_code = false;               // auto_map: Python of the checkpoint, never run here
   std::vector<std::string> unused_keys;  // of config.json, that nothing here knows
 
-  // Not of config.json but of the program that runs it: W_UK and W_UV of MLA are kept in FP8.
-  bool fp8_absorbed = false;
-
   // Derived.
   int qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   int kv_dim() const { return kv_lora_rank + qk_rope_head_dim; }

@@ -13,6 +13,7 @@ namespace fathom::layers {
 struct WeightTypes {
   tensor::DType plain = tensor::DType::kBf16;  // of everything that is not FP8: f32 or bf16
   bool fp8 = false;                            // matrices that the checkpoint quantises stay FP8
+  bool fp8_absorbed = false;                   // W_UK and W_UV of MLA are quantised to FP8
 
   // Of the matrices that the checkpoint quantises.
   tensor::DType matrix() const { return fp8 ? tensor::DType::kF8E4M3 : plain; }

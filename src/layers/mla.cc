@@ -51,7 +51,7 @@ Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBui
   const int64_t kv_head_dim = qk_nope_head_dim_ + v_head_dim_;
   kv_b_proj_ =
       builder.plain_matrix(prefix + "kv_b_proj.weight", num_heads_ * kv_head_dim, kv_lora_rank_);
-  if (config.fp8_absorbed) {
+  if (builder.types().fp8_absorbed) {
     w_uk_ = derived_f8(builder, num_heads_, kv_lora_rank_, qk_nope_head_dim_);
     w_uv_ = derived_f8(builder, num_heads_, v_head_dim_, kv_lora_rank_);
   } else {

@@ -15,18 +15,23 @@ using tensor::Tensor;
 // Longer slices are not weighed: expanding is cheaper for all published shapes.
 constexpr int64_t kMaxAbsorbedTokens = 64;
 
-layers::WeightTypes weight_types(const config::ModelConfig& config, const ModelOptions& options) {
+DType plain_type(const config::ModelConfig& config, const ModelOptions& options) {
   const DType stored = config.torch_dtype == "float32" ? DType::kF32 : DType::kBf16;
-  return {.plain = options.weight_dtype.value_or(stored),
-          .fp8 = config.quantization_config.has_value() && !options.dequantize};
+  return options.weight_dtype.value_or(stored);
 }
 
 DType absorbed_type(const config::ModelConfig& config, const ModelOptions& options) {
-  return options.absorbed_dtype.value_or(weight_types(config, options).plain);
+  return options.absorbed_dtype.value_or(plain_type(config, options));
+}
+
+layers::WeightTypes weight_types(const config::ModelConfig& config, const ModelOptions& options) {
+  return {.plain = plain_type(config, options),
+          .fp8 = config.quantization_config.has_value() && !options.dequantize,
+          .fp8_absorbed = absorbed_type(config, options) == DType::kF8E4M3};
 }
 
 void check_absorbed_type(const config::ModelConfig& config, const ModelOptions& options) {
-  const DType plain = weight_types(config, options).plain;
+  const DType plain = plain_type(config, options);
   const DType absorbed = absorbed_type(config, options);
   const std::string what = "W_UK and W_UV in " + std::string(tensor::dtype_name(absorbed));
   if (absorbed != plain && plain != DType::kBf16)
@@ -66,13 +71,12 @@ std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const Mo
   check_absorbed_type(config, options);
   std::unique_ptr<Model> model(new Model(config, options, backend));
   model->check_operators();
-  model->config_.fp8_absorbed = model->absorbed_dtype() == DType::kF8E4M3;
   const layers::WeightTypes types = weight_types(config, options);
   tensor::Arena measure;
   {
     std::vector<weights::Parameter> unused;
     layers::WeightBuilder builder(measure, types, backend, unused);
-    const Network measured(model->config_, model->has_mtp(), builder);
+    const Network measured(config, model->has_mtp(), builder);
   }
   std::optional<ops::DeviceBuffer> memory =
       ops::DeviceBuffer::allocate(backend, measure.peak_bytes());
@@ -80,7 +84,7 @@ std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const Mo
   model->weight_memory_ = std::move(*memory);
   tensor::Arena arena = model->weight_memory_.arena();
   layers::WeightBuilder builder(arena, types, backend, model->parameters_);
-  model->network_ = std::make_unique<Network>(model->config_, model->has_mtp(), builder);
+  model->network_ = std::make_unique<Network>(config, model->has_mtp(), builder);
   return model;
 }
 
