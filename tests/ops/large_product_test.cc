@@ -261,25 +261,33 @@ TEST_P(LargeProductTest, the_gate_of_many_tokens_chooses_as_the_gate_of_few) {
   ref::Random random(10);
   const HostTensor rows = random.normal(act(), {kPeriod, hidden_size});
   const DeviceTensor weight = upload(random.normal(DType::kBf16, {experts, hidden_size}, 0.05));
-  const auto run = [&](int64_t count) {
+  const DeviceTensor bias = upload(random.normal(DType::kF32, {experts}, 0.1));
+  const auto run = [&](ops::GateKind kind, int64_t count) {
     const DeviceTensor x = upload(repeated(rows, count));
     const DeviceTensor ids = empty(DType::kI32, {count, chosen});
     const DeviceTensor weights = empty(DType::kF32, {count, chosen});
     ops::MoeGateArgs args;
-    args.kind = ops::GateKind::kSoftmaxGreedy;
+    args.kind = kind;
     args.x = x.view();
     args.weight = weight.view();
+    if (kind == ops::GateKind::kSigmoidNoAux) {
+      args.bias = bias.view();
+      args.n_group = 8;
+      args.topk_group = 3;
+    }
     args.ids = ids.view();
     args.weights = weights.view();
     ops::moe_gate(args, stream());
     return std::pair{download(ids.view()), download(weights.view())};
   };
-  const auto few = run(kPeriod), many = run(tokens);
-  for (int64_t t = 0; t < tokens; ++t)
-    for (int64_t j = 0; j < chosen; ++j) {
-      ASSERT_EQ(many.first.at(t, j), few.first.at(t % kPeriod, j)) << t;
-      ASSERT_NEAR(many.second.at(t, j), few.second.at(t % kPeriod, j), 1e-5) << t;
-    }
+  for (const ops::GateKind kind : {ops::GateKind::kSoftmaxGreedy, ops::GateKind::kSigmoidNoAux}) {
+    const auto few = run(kind, kPeriod), many = run(kind, tokens);
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t j = 0; j < chosen; ++j) {
+        ASSERT_EQ(many.first.at(t, j), few.first.at(t % kPeriod, j)) << t;
+        ASSERT_NEAR(many.second.at(t, j), few.second.at(t % kPeriod, j), 1e-5) << t;
+      }
+  }
 }
 
 }  // namespace
