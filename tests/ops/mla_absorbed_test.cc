@@ -318,6 +318,76 @@ TEST_P(MlaAbsorbedTest, a_nan_row_reaches_only_the_queries_that_see_it) {
   }
 }
 
+// A decode behind the tokens that a query token of a sequence with a tree sees: the same rows, one after the other.
+Inputs decode_of(const Inputs& tree, const std::vector<int64_t>& seen_rows, int64_t token) {
+  Inputs in;
+  in.format = tree.format;
+  in.q_latent = tree.q_latent.rows(token, token + 1);
+  in.q_rope = tree.q_rope.rows(token, token + 1);
+  in.query_start = {0, 1};
+  in.kv_len = {static_cast<int32_t>(seen_rows.size())};
+  in.scale = tree.scale;
+  const auto row_bytes = static_cast<size_t>(tree.format.row_bytes);
+  const auto num_blocks =
+      static_cast<int64_t>((seen_rows.size() + kBlockTokens - 1) / kBlockTokens);
+  in.block_tables = HostTensor(DType::kI32, {1, num_blocks});
+  for (int64_t block = 0; block < num_blocks; ++block)
+    in.block_tables.at(0, block) = static_cast<double>(block);
+  in.cache.assign(static_cast<size_t>(num_blocks * kBlockTokens) * row_bytes, 0xff);
+  for (size_t i = 0; i < seen_rows.size(); ++i) {
+    const int64_t row = seen_rows[i];
+    const auto from = static_cast<size_t>(tree.block_tables.at(0, row / kBlockTokens)) *
+                          static_cast<size_t>(kBlockTokens) +
+                      static_cast<size_t>(row % kBlockTokens);
+    std::copy_n(tree.cache.begin() + static_cast<std::ptrdiff_t>(from * row_bytes), row_bytes,
+                in.cache.begin() + static_cast<std::ptrdiff_t>(i * row_bytes));
+  }
+  return in;
+}
+
+std::vector<TestedBackend> cpu_backends() {
+  std::vector<TestedBackend> backends = tested_backends();
+  std::erase_if(backends,
+                [](const TestedBackend& tested) { return tested.backend->act != DType::kF32; });
+  return backends;
+}
+
+// What --deterministic promises of trees (docs/contracts/ops.md, section 4).
+class MlaTreeBitsTest : public MlaAbsorbedTest {};
+INSTANTIATE_TEST_SUITE_P(backends, MlaTreeBitsTest, testing::ValuesIn(cpu_backends()),
+                         backend_name);
+
+TEST_P(MlaTreeBitsTest, a_tree_token_gets_the_bits_of_a_decode_behind_the_tokens_it_sees) {
+  for (const DType dtype : kCacheTypes) {
+    for (const Sequence sequence : {Sequence{8, 68}, {20, 270}, {64, 64}, {5, 1030}}) {
+      const Case c{.dims = kAttentionDims[0],
+                   .sequences = {sequence},
+                   .cache_dtype = dtype,
+                   .with_tree = true,
+                   .seed = 17};
+      const Inputs in = make_inputs(c, act());
+      const std::vector<uint8_t> together = run(c, in, 0, 1);
+      const size_t token_bytes = together.size() / static_cast<size_t>(sequence.queries);
+      const int64_t prefix = sequence.kv_len - sequence.queries;
+      const ref::Sees sees = sees_rule(prefix, in.tree_mask);
+      for (int64_t token = 0; token < sequence.queries; ++token) {
+        std::vector<int64_t> seen_rows;
+        for (int64_t row = 0; row < sequence.kv_len; ++row)
+          if (sees(token, row)) seen_rows.push_back(row);
+        const Case decode{.dims = c.dims,
+                          .sequences = {{1, static_cast<int64_t>(seen_rows.size())}},
+                          .cache_dtype = dtype};
+        const auto at = together.begin() +
+                        static_cast<std::ptrdiff_t>(static_cast<size_t>(token) * token_bytes);
+        EXPECT_EQ(std::vector<uint8_t>(at, at + static_cast<std::ptrdiff_t>(token_bytes)),
+                  run(decode, decode_of(in, seen_rows, token), 0, 1))
+            << tensor::dtype_name(dtype) << ", token " << token << " of " << sequence.queries
+            << " behind " << prefix << " rows";
+      }
+    }
+  }
+}
+
 class MlaPlanTest : public MlaAbsorbedTest {};
 INSTANTIATE_TEST_SUITE_P(backends, MlaPlanTest,
                          testing::ValuesIn(backends_with(&ops::Backend::mla_plan)), backend_name);

@@ -10,9 +10,9 @@ namespace {
 
 int64_t num_head_groups(int64_t heads) { return (heads + kUnitHeads - 1) / kUnitHeads; }
 
-int64_t chunk_rows_at(int64_t position) {
+int64_t chunk_rows_for(int64_t num_rows) {
   constexpr int64_t kRows = AbsorbedPlan::kRowsOfChunk;
-  return (position / (kRows * AbsorbedPlan::kChunks) + 1) * kRows;
+  return ((num_rows - 1) / (kRows * AbsorbedPlan::kChunks) + 1) * kRows;
 }
 
 }  // namespace
@@ -62,16 +62,16 @@ void AbsorbedPlan::add_token(const ops::MlaPlanArgs& lengths, int32_t seq, int32
   if (kv_len > 0) {
     unit.visible = VisibleRows(kv_len - (end - begin), token - begin,
                                is_causal ? nullptr : lengths.tree_mask.row<uint64_t>(token));
-    unit.end = unit.visible.end(kv_len);
-    unit.chunk_rows = chunk_rows_at(kv_len - end + token);
-    unit.num_chunks = static_cast<int32_t>((unit.end + unit.chunk_rows - 1) / unit.chunk_rows);
+    unit.num_rows = unit.visible.count(kv_len);
+    unit.chunk_rows = chunk_rows_for(unit.num_rows);
+    unit.num_chunks = static_cast<int32_t>((unit.num_rows + unit.chunk_rows - 1) / unit.chunk_rows);
   }
   for (int64_t head = 0; head < lengths.heads; head += kUnitHeads) {
     unit.head_begin = static_cast<int32_t>(head);
     unit.head_end = static_cast<int32_t>(std::min(head + kUnitHeads, lengths.heads));
     unit.first_chunk = static_cast<int32_t>(header_->num_chunks);
     header_->num_chunks += unit.num_chunks;
-    header_->num_rows += unit.end;
+    header_->num_rows += unit.num_rows;
     units_[header_->num_units++] = unit;
   }
 }

@@ -16,14 +16,15 @@ namespace fathom::cpu {
 
 inline constexpr int64_t kUnitHeads = 16;
 
-// A token with up to kUnitHeads heads.
+// A token with up to kUnitHeads heads. Its rows are those that it sees, numbered without gaps: so what a token of a
+// tree adds up, and in which order, is what a decode behind the same tokens does, bit for bit.
 struct AbsorbedUnit {
   int32_t seq = 0;
   int32_t token = 0;
   int32_t head_begin = 0, head_end = 0;
   int32_t first_chunk = 0, num_chunks = 0;  // chunks are numbered over all units
   int64_t chunk_rows = 0;
-  int64_t end = 0;  // one past the last row that it may see; 0 = padding
+  int64_t num_rows = 0;  // 0 = padding
   VisibleRows visible{};
 };
 
@@ -43,7 +44,7 @@ class AbsorbedPlan {
 
   int64_t num_units() const { return header_->num_units; }
   int64_t num_chunks() const { return header_->num_chunks; }
-  // Rows that all units together may see.
+  // Rows that all units together see.
   int64_t num_rows() const { return header_->num_rows; }
   const AbsorbedUnit& unit(int64_t u) const { return units_[u]; }
   // The unit of a chunk.

@@ -1,5 +1,5 @@
-// Absorbed attention. One unit of work is a query token with a group of heads; the rows of its sequence
-// are cut at absolute multiples of a chunk length that follows from the token's position alone. A chunk is computed on its own (online softmax over blocks
+// Absorbed attention. One unit of work is a query token with a group of heads; the rows that it sees, numbered without
+// gaps, are cut at absolute multiples of a chunk length that follows from their number alone. A chunk is computed on its own (online softmax over blocks
 // of kKeyBlock rows, also at absolute multiples) and chunks are merged in order, so the bits depend neither
 // on threads nor on how many other tokens there are. With few units the chunks are spread over threads and
 // merged afterwards; with many, each unit goes through its chunks itself. Same functions, same bits.
@@ -63,10 +63,9 @@ struct AbsorbedScratch {
 
 AbsorbedScratch carve(const ops::MlaAbsorbedArgs& args, const FastStream& stream,
                       ScratchArena& arena) {
-  // A tree's rows after the token's own may reach into one more chunk.
   const int64_t max_parts =
       std::min(AbsorbedPlan::max_units(shape_of(args)), max_spread_units(stream)) *
-      (AbsorbedPlan::kChunks + 1);
+      AbsorbedPlan::kChunks;
   return {
       .plan = arena.take<std::byte>(args.plan.is_null() ? AbsorbedPlan::bytes(shape_of(args)) : 0),
       .workers = arena.take<float>(stream.num_threads() * floats_of_worker(args)),
@@ -137,23 +136,24 @@ class MlaAbsorbed {
     }
   }
 
-  // Pointers to cache rows [begin, end) of a sequence as floats.
+  // Pointers to rows [begin, end) of those that a unit sees, as floats.
   void find_rows(const Unit& unit, int64_t begin, int64_t end, int w, const float** rows) const {
     const int64_t block_tokens = args_.cache.block_tokens();
     const int32_t* const table = args_.block_tables.row<int32_t>(unit.seq);
-    for (int64_t row = begin; row < end; ++row) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = unit.visible.row(i);
       const int32_t block_id = table[row / block_tokens];
       FATHOM_CHECK(block_id >= 0 && block_id < args_.cache.num_blocks(),
                    "block table entry " << row / block_tokens << " is " << block_id << " of "
                                         << args_.cache.num_blocks());
-      rows[row - begin] =
+      rows[i - begin] =
           read_kv_row(kernels_, args_.cache, int64_t{block_id} * block_tokens + row % block_tokens,
-                      widened(w) + (row - begin) * kv_dim_);
+                      widened(w) + (i - begin) * kv_dim_);
     }
   }
 
   void run_chunk(const Unit& unit, int64_t chunk, HeadStates& part, int w) const {
-    const int64_t chunk_end = std::min((chunk + 1) * unit.chunk_rows, unit.end);
+    const int64_t chunk_end = std::min((chunk + 1) * unit.chunk_rows, unit.num_rows);
     const float* q[kHeads];
     const float* rows[kKeyBlock];
     uint64_t masks[kHeads];
@@ -161,7 +161,7 @@ class MlaAbsorbed {
     part.clear(rank_);
     for (int64_t begin = chunk * unit.chunk_rows; begin < chunk_end; begin += kKeyBlock) {
       const int64_t end = std::min(begin + kKeyBlock, chunk_end);
-      std::fill_n(masks, kHeads, unit.visible.mask(begin, end));
+      std::fill_n(masks, kHeads, ~uint64_t{0} >> (64 - (end - begin)));
       find_rows(unit, begin, end, w, rows);
       kernels_.attention_block({.q = q,
                                 .num_queries = unit.head_end - unit.head_begin,
@@ -178,7 +178,7 @@ class MlaAbsorbed {
   }
 
   void finish(const Unit& unit, HeadStates& total) const {
-    if (unit.end == 0) {  // padding
+    if (unit.num_rows == 0) {  // padding
       for (int32_t h = unit.head_begin; h < unit.head_end; ++h)
         std::fill_n(args_.out.row<float>(unit.token, h), rank_, 0.0f);
       return;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "cpu/reference/kv_row.h"
 #include "cpu/reference/ops.h"
@@ -11,8 +10,6 @@
 
 namespace fathom::cpu::reference {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct AbsorbedScratch {
   float* row;     // [kv_dim]
@@ -65,33 +62,33 @@ void softmax(float* scores, int64_t n) {
 }
 
 // One query token, all heads: each cache row is read twice (scores, values), whatever the number of
-// heads.
+// heads. Rows that it does not see leave no gap, so a token of a tree gets the bits of a decode behind the same tokens.
 void attend(const ops::MlaAbsorbedArgs& args, int64_t token, const LatentRows& rows,
             const Visibility& visible, float* scores) {
   const int64_t heads = args.out.dim(1), kv_lora_rank = args.out.dim(2);
   const int64_t qk_rope_head_dim = args.q_rope.dim(2), end = visible.end(rows.count());
-  for (int64_t row = 0; row < end; ++row) {
-    const float* latent = visible.sees(row) ? rows.row(row) : nullptr;
-    for (int64_t head = 0; head < heads; ++head) {
-      float& score = scores[head * end + row];
-      score = latent == nullptr
-                  ? -kInfinity
-                  : (dot(args.q_latent.row<float>(token, head), latent, kv_lora_rank) +
-                     dot(args.q_rope.row<float>(token, head), latent + kv_lora_rank,
-                         qk_rope_head_dim)) *
-                        args.scale;
-    }
-  }
-  for (int64_t head = 0; head < heads; ++head) {
-    softmax(scores + head * end, end);
-    std::fill_n(args.out.row<float>(token, head), kv_lora_rank, 0.0f);
-  }
+  int64_t num_seen = 0;
   for (int64_t row = 0; row < end; ++row) {
     if (!visible.sees(row)) continue;
     const float* latent = rows.row(row);
-    for (int64_t head = 0; head < heads; ++head) {
-      add_scaled(args.out.row<float>(token, head), scores[head * end + row], latent, kv_lora_rank);
-    }
+    for (int64_t head = 0; head < heads; ++head)
+      scores[head * end + num_seen] =
+          (dot(args.q_latent.row<float>(token, head), latent, kv_lora_rank) +
+           dot(args.q_rope.row<float>(token, head), latent + kv_lora_rank, qk_rope_head_dim)) *
+          args.scale;
+    ++num_seen;
+  }
+  for (int64_t head = 0; head < heads; ++head) {
+    softmax(scores + head * end, num_seen);
+    std::fill_n(args.out.row<float>(token, head), kv_lora_rank, 0.0f);
+  }
+  int64_t seen = 0;
+  for (int64_t row = 0; row < end; ++row) {
+    if (!visible.sees(row)) continue;
+    const float* latent = rows.row(row);
+    for (int64_t head = 0; head < heads; ++head)
+      add_scaled(args.out.row<float>(token, head), scores[head * end + seen], latent, kv_lora_rank);
+    ++seen;
   }
 }
 
