@@ -29,6 +29,8 @@ class Attention {
   // x, out  [tokens, hidden_size]. Writes this step's rows of the cache.
   virtual void forward(const ops::Activation& x, const LayerStep& step,
                        const tensor::Tensor& out) const = 0;
+  // Only the rows of the cache that forward() writes, the same bytes where sums have one order.
+  virtual void append_rows(const ops::Activation& x, const LayerStep& step) const = 0;
   // Derives weights from loaded parameters. Waits for the stream.
   virtual void finish_loading(ops::Stream& stream) = 0;
 };

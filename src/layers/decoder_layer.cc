@@ -30,10 +30,20 @@ DecoderLayer::DecoderLayer(int layer_idx, const config::ModelConfig& config, Wei
       mlp_(make_mlp(layer_idx, config, builder)),
       quantises_rows_(builder.fused().rms_norm_quantize) {}
 
-void DecoderLayer::forward(ResidualStream& residual_stream, const LayerStep& step) const {
+NormedRows DecoderLayer::normalise_input(ResidualStream& residual_stream,
+                                         const LayerStep& step) const {
   NormedRows normed{.values = step.buffers.normed, .quantised = {}};
   if (quantises_rows_) normed = {.values = {}, .quantised = step.buffers.normed_f8};
   residual_stream.normalise(input_layernorm_, normed, step.stream);
+  return normed;
+}
+
+void DecoderLayer::append_rows(ResidualStream& residual_stream, const LayerStep& step) const {
+  attention_->append_rows(normalise_input(residual_stream, step).input(), step);
+}
+
+void DecoderLayer::forward(ResidualStream& residual_stream, const LayerStep& step) const {
+  NormedRows normed = normalise_input(residual_stream, step);
   attention_->forward(normed.input(), step, residual_stream.branch());
   residual_stream.set_pending();
   // The gate reads the rows as they are.

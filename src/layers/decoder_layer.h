@@ -22,9 +22,14 @@ class DecoderLayer {
   DecoderLayer(int layer_idx, const config::ModelConfig& config, WeightBuilder& builder);
 
   void forward(ResidualStream& residual_stream, const LayerStep& step) const;
+  // Only the rows of the cache that forward() writes: neither attention nor experts.
+  void append_rows(ResidualStream& residual_stream, const LayerStep& step) const;
   void finish_loading(ops::Stream& stream) { attention_->finish_loading(stream); }
 
  private:
+  // What attention reads.
+  NormedRows normalise_input(ResidualStream& residual_stream, const LayerStep& step) const;
+
   RmsNorm input_layernorm_, post_attention_layernorm_;
   std::unique_ptr<Attention> attention_;
   std::variant<Ffn, Moe> mlp_;

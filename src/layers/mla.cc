@@ -83,6 +83,11 @@ void Mla::forward(const ops::Activation& x, const LayerStep& step, const Tensor&
   ops::linear({.x = heads_out, .weight = o_proj_, .out = out}, step.stream);
 }
 
+void Mla::append_rows(const ops::Activation& x, const LayerStep& step) const {
+  ops::linear({.x = x, .weight = kv_a_proj_, .out = step.buffers.mla.kv_a}, step.stream);
+  append_cache(step);
+}
+
 void Mla::project(const ops::Activation& x, const LayerStep& step) const {
   const MlaBuffers& buffers = step.buffers.mla;
   const Tensor q = buffers.q.reshape({buffers.q.dim(0), num_heads_ * buffers.q.dim(2)});

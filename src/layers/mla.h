@@ -27,6 +27,7 @@ class Mla : public Attention {
 
   void forward(const ops::Activation& x, const LayerStep& step,
                const tensor::Tensor& out) const override;
+  void append_rows(const ops::Activation& x, const LayerStep& step) const override;
   void finish_loading(ops::Stream& stream) override;
 
  private:

@@ -18,14 +18,26 @@ MtpLayer::MtpLayer(int layer_idx, const config::ModelConfig& config, WeightBuild
                .scale = {}},
       block_(layer_idx, config, builder) {}
 
-void MtpLayer::forward(const Tensor& hidden, const Tensor& embedding, const LayerStep& step,
-                       const Tensor& out) const {
+ResidualStream MtpLayer::join(const Tensor& hidden, const Tensor& embedding,
+                              const LayerStep& step) const {
   const Tensor& input = step.buffers.mtp_input;
   const int64_t hidden_size = hidden.dim(1);
   enorm_.forward(embedding, input.slice(1, 0, hidden_size), step.stream);
   hnorm_.forward(hidden, input.slice(1, hidden_size, 2 * hidden_size), step.stream);
   ResidualStream residual_stream(step.buffers.residual, step.buffers.branch);
   ops::linear({.x = input, .weight = eh_proj_, .out = residual_stream.residual()}, step.stream);
+  return residual_stream;
+}
+
+void MtpLayer::append_rows(const Tensor& hidden, const Tensor& embedding,
+                           const LayerStep& step) const {
+  ResidualStream residual_stream = join(hidden, embedding, step);
+  block_.append_rows(residual_stream, step);
+}
+
+void MtpLayer::forward(const Tensor& hidden, const Tensor& embedding, const LayerStep& step,
+                       const Tensor& out) const {
+  ResidualStream residual_stream = join(hidden, embedding, step);
   block_.forward(residual_stream, step);
   residual_stream.normalise(norm_, {.values = out, .quantised = {}}, step.stream);
 }

@@ -21,9 +21,16 @@ class MtpLayer {
   // out        act[tokens, hidden_size]   may be hidden
   void forward(const tensor::Tensor& hidden, const tensor::Tensor& embedding, const LayerStep& step,
                const tensor::Tensor& out) const;
+  // Only the rows of the cache that forward() writes, for steps after which nobody drafts.
+  void append_rows(const tensor::Tensor& hidden, const tensor::Tensor& embedding,
+                   const LayerStep& step) const;
   void finish_loading(ops::Stream& stream) { block_.finish_loading(stream); }
 
  private:
+  // Into the residual stream, whose beginning they are.
+  ResidualStream join(const tensor::Tensor& hidden, const tensor::Tensor& embedding,
+                      const LayerStep& step) const;
+
   RmsNorm enorm_, hnorm_, norm_;
   ops::Weight eh_proj_;  // [hidden_size, 2 * hidden_size], never FP8
   DecoderLayer block_;

@@ -246,17 +246,39 @@ void Model::logits(const Tensor& rows, const Tensor& out, ops::Stream& stream) c
   ops::linear({.x = rows, .weight = {.data = network_->lm_head, .scale = {}}, .out = out}, stream);
 }
 
-// The parameters are forward()'s and the two that a draft adds.
-// NOLINTNEXTLINE(readability-function-size)
-Tensor Model::mtp_forward(const Tensor& hidden, const Tensor& next_token_ids,
-                          const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
-                          ops::Stream& stream) const {
+// What the draft layer reads beside the hidden states: angles, and the embedding of the next tokens in `normed`.
+layers::StepBuffers Model::begin_mtp(const Tensor& next_token_ids, const ForwardBatch& batch,
+                                     const KvStorage& kv, Workspace& workspace,
+                                     ops::Stream& stream) const {
   FATHOM_CHECK(has_mtp(), "the model has no MTP layer");
   check_batch(batch, kv, workspace);
   const layers::StepBuffers buffers = workspace.buffers_.for_tokens(batch.num_tokens());
   compute_rope_table(batch, buffers, stream);
   ops::embedding({.ids = next_token_ids, .table = network_->embed_tokens, .out = buffers.normed},
                  stream);
+  return buffers;
+}
+
+// NOLINTNEXTLINE(readability-function-size)
+void Model::mtp_append_rows(const Tensor& hidden, const Tensor& next_token_ids,
+                            const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
+                            ops::Stream& stream) const {
+  const layers::StepBuffers buffers = begin_mtp(next_token_ids, batch, kv, workspace, stream);
+  const layers::AttentionPlan plan;  // nobody attends
+  network_->mtp->append_rows(hidden, buffers.normed,
+                             {.batch = batch,
+                              .buffers = buffers,
+                              .plan = plan,
+                              .cache = kv.layer(config_.num_hidden_layers),
+                              .stream = stream});
+}
+
+// The parameters are forward()'s and the two that a draft adds.
+// NOLINTNEXTLINE(readability-function-size)
+Tensor Model::mtp_forward(const Tensor& hidden, const Tensor& next_token_ids,
+                          const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
+                          ops::Stream& stream) const {
+  const layers::StepBuffers buffers = begin_mtp(next_token_ids, batch, kv, workspace, stream);
   const layers::AttentionPlan plan = plan_attention(batch, buffers, kv, stream);
   const layers::LayerStep step{.batch = batch,
                                .buffers = buffers,

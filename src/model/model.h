@@ -120,8 +120,16 @@ class Model {
   tensor::Tensor mtp_forward(const tensor::Tensor& hidden, const tensor::Tensor& next_token_ids,
                              const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
                              ops::Stream& stream) const;
+  // Only the cache rows that mtp_forward() writes, for steps after which nobody drafts: no attention and no
+  // experts.
+  void mtp_append_rows(const tensor::Tensor& hidden, const tensor::Tensor& next_token_ids,
+                       const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
+                       ops::Stream& stream) const;
 
  private:
+  layers::StepBuffers begin_mtp(const tensor::Tensor& next_token_ids, const ForwardBatch& batch,
+                                const KvStorage& kv, Workspace& workspace,
+                                ops::Stream& stream) const;
   Model(const config::ModelConfig& config, const ModelOptions& options,
         const ops::Backend& backend);
   void check_operators() const;

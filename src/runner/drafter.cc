@@ -292,10 +292,11 @@ void Drafter::propose(const DraftStep& step, const Pass& pass, ops::Stream& stre
   batch.positions = first(m_.draft_positions, tokens);
   batch.kv_slots = draft_kv_slots;
   batch.tree_mask = {};  // what stays follows each other
-  Tensor drafted = model_.mtp_forward(hidden, first(m_.next_ids, tokens), batch, pass.kv,
-                                      pass.workspace, stream);
+  const Tensor next_ids = first(m_.next_ids, tokens);
   const int num_levels = step.layout.num_levels;
-  if (num_levels == 0) return;
+  if (num_levels == 0)
+    return model_.mtp_append_rows(hidden, next_ids, batch, pass.kv, pass.workspace, stream);
+  Tensor drafted = model_.mtp_forward(hidden, next_ids, batch, pass.kv, pass.workspace, stream);
   const Tensor root = first(m_.root_hidden, slices);
   ops::gather_rows({.x = drafted, .rows = first(m_.draft_row, slices), .out = root}, stream);
   rank(root, pass.logits, stream);

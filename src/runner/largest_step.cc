@@ -47,6 +47,12 @@ void add_sequence(core::Batch& batch, const Sequence& sequence) {
   batch.releases.push_back(sequence.slot);
 }
 
+// The drafter then only writes its rows.
+core::Batch without_drafts(core::Batch batch) {
+  for (core::SequenceSlice& slice : batch.slices) slice.num_drafts_to_propose = 0;
+  return batch;
+}
+
 AttentionFormOf always(AttentionForm form) {
   return [form](int64_t, int64_t) { return form; };
 }
@@ -90,6 +96,8 @@ void StepExecutor::plan_scratch() {
   stream_.begin_measuring();
   const int64_t most = config_.max_batch_tokens;
   measure(most_tokens(most, most, true), always(AttentionForm::kExpanded));
+  if (drafter_)
+    measure(without_drafts(most_tokens(most, most, true)), always(AttentionForm::kExpanded));
   if (const int64_t absorbed = model_.max_absorbed_tokens(); absorbed > 0)
     measure(most_tokens(most, absorbed, false), always(AttentionForm::kAbsorbed));
   const AttentionFormOf form = [this](int64_t num_tokens, int64_t kv_begin) {

@@ -277,6 +277,26 @@ TEST_P(EquivalenceTest, the_mtp_layer_drafts_the_same_from_its_own_cache) {
   }
 }
 
+TEST_P(EquivalenceTest, the_mtp_layer_drafts_the_same_behind_rows_that_it_only_appended) {
+  const std::vector<int32_t> ids = text(71);
+  const LoadedModel loaded = load();
+  StepHarness harness(loaded, {.wants_mtp = true});
+  const auto feed = [&](int sequence, size_t begin, size_t end) {
+    return harness.step({{.sequence = sequence,
+                          .tokens = part(ids, begin, end),
+                          .next_tokens = part(ids, begin + 1, end + 1)}})[0];
+  };
+  const auto draft = [&](bool only_rows_before) {
+    const int sequence = harness.add_sequence();
+    harness.only_append_mtp_rows(only_rows_before);
+    feed(sequence, 0, 40);
+    feed(sequence, 40, 69);
+    harness.only_append_mtp_rows(false);
+    return feed(sequence, 69, 70).mtp_logits[0];
+  };
+  EXPECT_EQ(draft(true), draft(false));
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, EquivalenceTest, testing::ValuesIn(all_backends()),
                          backend_name);
 

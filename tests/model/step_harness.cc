@@ -178,7 +178,9 @@ std::vector<SliceOutput> StepHarness::step(const std::vector<Slice>& slices, Lay
 
   const Tensor hidden = model.forward(batch, kv_, workspace_, stream, tap);
   model.logits(hidden, logits, stream);
-  if (config_.wants_mtp) {
+  if (config_.wants_mtp && only_mtp_rows_) {
+    model.mtp_append_rows(hidden, device.send(host.next_tokens), batch, kv_, workspace_, stream);
+  } else if (config_.wants_mtp) {
     const Tensor drafts =
         model.mtp_forward(hidden, device.send(host.next_tokens), batch, kv_, workspace_, stream);
     model.logits(drafts, mtp_logits, stream);
@@ -192,7 +194,8 @@ std::vector<SliceOutput> StepHarness::step(const std::vector<Slice>& slices, Lay
     SliceOutput out;
     out.hidden = device.fetch_rows(hidden, begin, count);
     out.logits = device.fetch_rows(logits, begin, count);
-    if (config_.wants_mtp) out.mtp_logits = device.fetch_rows(mtp_logits, begin, count);
+    if (config_.wants_mtp && !only_mtp_rows_)
+      out.mtp_logits = device.fetch_rows(mtp_logits, begin, count);
     outputs.push_back(std::move(out));
     sequences_[static_cast<size_t>(slices[i].sequence)].length += count;
   }

@@ -61,6 +61,9 @@ class StepHarness {
   // Forgets rows from the end, as a rejected draft does.
   void truncate(int sequence, int64_t length);
 
+  // With wants_mtp: from here on its layer only writes its rows, and mtp_logits stay empty; or it drafts again.
+  void only_append_mtp_rows(bool only) { only_mtp_rows_ = only; }
+
   std::vector<SliceOutput> step(const std::vector<Slice>& slices, LayerTap* tap = nullptr);
 
   // Feeds the prompt in chunks, then decodes greedily; stops after eos.
@@ -80,6 +83,7 @@ class StepHarness {
 
   const LoadedModel& loaded_;
   HarnessConfig config_;
+  bool only_mtp_rows_ = false;
   Workspace workspace_;
   KvStorage kv_;
   std::vector<int32_t> free_blocks_;
