@@ -1,0 +1,179 @@
+// Decoding with drafts against plain decoding, under load and alone: all of them take turns in one process, a short
+// stretch each, so that whatever else the machine does meets them alike.
+//
+//   taskset -c 1 build/release/bench/bench_speculation --model-path models/demo --data models/demo/eval.json --clients 32
+//
+// One JSON line per kind of drafts: output tokens per second of the process's processor time, the median of its
+// stretches, and the median of what it needs for a token over what plain decoding needed in the same round. --clients
+// requests are always under way. The first round is not counted: the adaptive depth looks around in it.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+
+#include "apps/engine_setup.h"
+#include "apps/gsm8k.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "base/startup_error.h"
+#include "text/tokenizer.h"
+
+namespace fathom::apps {
+namespace {
+
+struct BenchFlags {
+  std::string model_path, data;
+  int clients = 32, rounds = 9, tokens = 2000, output_tokens = 64;
+  std::optional<double> simulate_accept_length;
+};
+
+struct Variant {
+  const char* name;
+  int num_steps = 0, top_k = 1, num_draft_tokens = 0;
+  bool adaptive = false;
+};
+constexpr Variant kVariants[] = {{.name = "plain"},
+                                 {"chain of 1, adaptive", 1, 1, 2, true},
+                                 {"chain of 3, adaptive", 3, 1, 4, true},
+                                 {"tree of 8, adaptive", 3, 3, 8, true},
+                                 {"chain of 1", 1, 1, 2, false}};
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.at(values.size() / 2);
+}
+
+EngineFlags flags_of(const BenchFlags& bench, const Variant& variant) {
+  EngineFlags flags;
+  flags.model.model_path = bench.model_path;
+  flags.memory.max_running_requests = bench.clients;
+  flags.memory.max_total_tokens = int64_t{bench.clients} * 512;
+  flags.device.device = "cpu";
+  flags.device.cpu_threads = 1;
+  if (variant.num_steps == 0) return flags;
+  flags.speculation.algorithm = "NEXTN";
+  flags.speculation.num_steps = variant.num_steps;
+  flags.speculation.eagle_topk = variant.top_k;
+  flags.speculation.num_draft_tokens = variant.num_draft_tokens;
+  flags.speculation.adaptive = variant.adaptive;
+  flags.speculation.simulate_accept_length = bench.simulate_accept_length;
+  return flags;
+}
+
+// One engine with its clients, who ask the next question as soon as they have an answer.
+class Engine {
+ public:
+  Engine(const BenchFlags& bench, const Variant& variant,
+         const std::vector<std::vector<int32_t>>& prompts)
+      : bench_(bench),
+        prompts_(prompts),
+        flags_(flags_of(bench, variant)),
+        ready_(make_ready_model(flags_)),
+        loop_(*ready_.runner, step_loop_config(flags_, ready_)) {}
+
+  // Processor seconds of an output token.
+  double run() {
+    const int64_t before = loop_.stats().num_output_tokens;
+    const double start = processor_seconds();
+    while (loop_.stats().num_output_tokens < before + bench_.tokens) {
+      while (loop_.num_live() < bench_.clients) throw_on_error(loop_.add(next()));
+      engine::StepUpdates updates;
+      loop_.step(updates);
+    }
+    const auto num_tokens = static_cast<double>(loop_.stats().num_output_tokens - before);
+    const double seconds = (processor_seconds() - start) / num_tokens;
+    seconds_of_token.push_back(seconds);
+    return seconds;
+  }
+  engine::StepLoopStats stats() const { return loop_.stats(); }
+
+  std::vector<double> seconds_of_token, over_plain;
+
+ private:
+  core::Request next() {
+    core::Request request{.id = next_id_++};
+    request.prompt = prompts_[static_cast<size_t>(request.id) % prompts_.size()];
+    request.sampling.temperature = 0;
+    request.sampling.max_new_tokens = bench_.output_tokens;
+    // With acceptance made up the text is, too: nobody ends it.
+    request.sampling.ignore_eos = bench_.simulate_accept_length.has_value();
+    return request;
+  }
+
+  const BenchFlags& bench_;
+  const std::vector<std::vector<int32_t>>& prompts_;
+  EngineFlags flags_;
+  ReadyModel ready_;
+  engine::StepLoop loop_;
+  core::RequestId next_id_ = 0;
+};
+
+std::vector<std::vector<int32_t>> load_prompts(const BenchFlags& bench) {
+  const text::Tokenizer tokenizer = value_or_throw(text::Tokenizer::load(bench.model_path));
+  std::vector<std::vector<int32_t>> prompts;
+  for (const Gsm8kProblem& problem : load_gsm8k(bench.data, -1))
+    prompts.push_back(tokenizer.encode("Question: " + problem.question + "\nAnswer:"));
+  return prompts;
+}
+
+void run(const BenchFlags& bench) {
+  const std::vector<std::vector<int32_t>> prompts = load_prompts(bench);
+  std::vector<std::unique_ptr<Engine>> engines;
+  for (const Variant& variant : kVariants)
+    engines.push_back(std::make_unique<Engine>(bench, variant, prompts));
+  for (const auto& engine : engines) engine->run();
+  for (const auto& engine : engines) engine->seconds_of_token.clear();
+  for (int round = 0; round < bench.rounds; ++round) {
+    const double plain = engines.front()->run();
+    for (size_t i = 1; i < engines.size(); ++i)
+      engines[i]->over_plain.push_back(engines[i]->run() / plain);
+    engines.front()->over_plain.push_back(1);
+  }
+  for (size_t i = 0; i < engines.size(); ++i) {
+    const engine::StepLoopStats stats = engines[i]->stats();
+    const json::Value line = {{"bench", "speculation"},
+                              {"drafts", kVariants[i].name},
+                              {"clients", bench.clients},
+                              {"rounds", bench.rounds},
+                              {"tokens_per_cpu_second", 1 / median(engines[i]->seconds_of_token)},
+                              {"over_plain", median(engines[i]->over_plain)},
+                              {"steps", stats.num_committed_steps},
+                              {"verifying_slices", stats.num_verify_slices},
+                              {"output_tokens", stats.num_output_tokens},
+                              {"drafts_verified", stats.num_drafts_verified},
+                              {"drafts_accepted", stats.num_drafts_accepted}};
+    std::printf("%s\n", json::dump(line).c_str());
+  }
+}
+
+}  // namespace
+}  // namespace fathom::apps
+
+int main(int argc, char** argv) {
+  fathom::apps::BenchFlags bench;
+  CLI::App app("Decoding with drafts against plain decoding");
+  app.add_option("--model-path", bench.model_path)->required();
+  app.add_option("--data", bench.data)->required();
+  app.add_option("--clients", bench.clients)->check(CLI::Range(1, 1024));
+  app.add_option("--rounds", bench.rounds)->check(CLI::Range(1, 1000));
+  app.add_option("--tokens", bench.tokens, "Of a stretch")->check(CLI::PositiveNumber);
+  app.add_option("--output-tokens", bench.output_tokens)->check(CLI::PositiveNumber);
+  app.add_option("--simulate-accept-length", bench.simulate_accept_length);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    fathom::apps::run(bench);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
