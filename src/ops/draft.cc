@@ -47,13 +47,11 @@ void expect_next_pass(const GrowDraftsArgs& args, Dim& slices, Dim& max_blocks) 
 void grow_drafts(const GrowDraftsArgs& args, Stream& stream) {
   FATHOM_CHECK(args.level >= 1 && args.top_k >= 1,
                "level " << args.level << " of the top " << args.top_k);
-  Dim slots("slots"), slices("slices"), max_blocks("max_blocks"), max_drafts("max_drafts");
+  Dim slots("slots"), slices("slices"), max_blocks("max_blocks");
+  Dim max_drafts("max_drafts", args.slots.drafts.dim(1));
   Dim top_k("top_k", args.top_k);
-  expect("length", args.length, DType::kI32, {&slots});
-  expect("num_drafts", args.num_drafts, DType::kI32, {&slots});
+  expect_draft_slots(args.slots, slots);
   expect("block_tables", args.block_tables, DType::kI32, {&slots, &max_blocks});
-  expect("drafts", args.drafts, DType::kI32, {&slots, &max_drafts});
-  expect("parents", args.parents, DType::kI32, {&slots, &max_drafts});
   expect("slice_slot", args.slice_slot, DType::kI32, {&slices});
   expect("num_asked", args.num_asked, DType::kI32, {&slices});
   expect_tree(args, slices, top_k);
@@ -62,8 +60,7 @@ void grow_drafts(const GrowDraftsArgs& args, Stream& stream) {
   expect("out_count", args.out_count, DType::kI32, {&slices});
   if (!args.is_last) expect_next_pass(args, slices, max_blocks);
   for (const auto& [name, tensor] :
-       {std::pair{"block_tables", &args.block_tables}, std::pair{"drafts", &args.drafts},
-        std::pair{"parents", &args.parents}, std::pair{"top_ids", &args.top_ids},
+       {std::pair{"block_tables", &args.block_tables}, std::pair{"top_ids", &args.top_ids},
         std::pair{"top_logprobs", &args.top_logprobs}, std::pair{"node_token", &args.node_token},
         std::pair{"node_parent", &args.node_parent}, std::pair{"node_score", &args.node_score},
         std::pair{"fed", &args.fed}, std::pair{"out_drafts", &args.out_drafts},

@@ -5,7 +5,7 @@
 //
 // grow_drafts: one level, with what the drafter said about the nodes of the level before, and the inputs of the pass
 // that computes the nodes of this one.
-//   length, num_drafts i32[slots];  block_tables i32[slots, max_blocks];  drafts, parents i32[slots, max_drafts]
+//   slots       DraftSlots (ops/verify.h), the drafts of the slots in place;  block_tables i32[slots, max_blocks]
 //   slice_slot  i32[slices]    -1 = padding
 //   num_asked   i32[slices]    drafts that the slot shall have, at most; 0 = none
 //   top_ids     i32[slices * fan, top_k], top_logprobs f32 the same: best first; id -1 = there is none. fan is the
@@ -34,6 +34,7 @@
 //   a act[., dim], b act[., dim];  rows i32[outputs];  out act[outputs, dim]
 
 #include "ops/backend.h"
+#include "ops/verify.h"
 #include "tensor/tensor.h"
 
 namespace fathom::ops {
@@ -41,7 +42,8 @@ namespace fathom::ops {
 struct GrowDraftsArgs {
   int level = 1, top_k = 1;
   bool is_last = true;
-  tensor::Tensor length, block_tables, drafts, parents, num_drafts;
+  DraftSlots slots;
+  tensor::Tensor block_tables;
   tensor::Tensor slice_slot, num_asked, top_ids, top_logprobs;
   tensor::Tensor node_token, node_parent, node_score, fed;
   tensor::Tensor out_drafts, out_parents, out_count;

@@ -17,14 +17,6 @@ void expect_all(std::initializer_list<NamedTensor> tensors, DType dtype, Dim& di
   for (const NamedTensor& each : tensors) expect(each.name, *each.tensor, dtype, {&dim});
 }
 
-void expect_drafts(const tensor::Tensor& drafts, const tensor::Tensor& parents, Dim& slots) {
-  Dim max_drafts("max_drafts");
-  expect("drafts", drafts, DType::kI32, {&slots, &max_drafts});
-  expect("parents", parents, DType::kI32, {&slots, &max_drafts});
-  expect_contiguous("drafts", drafts);
-  expect_contiguous("parents", parents);
-}
-
 void expect_starts(const tensor::Tensor& query_start, const Dim& slices) {
   Dim starts("slices + 1", slices.value() + 1);
   expect("query_start", query_start, DType::kI32, {&starts});
@@ -32,14 +24,22 @@ void expect_starts(const tensor::Tensor& query_start, const Dim& slices) {
 
 }  // namespace
 
+void expect_draft_slots(const DraftSlots& slots, Dim& num_slots) {
+  Dim max_drafts("max_drafts");
+  expect_all({{"last_token", &slots.last_token},
+              {"length", &slots.length},
+              {"max_rows", &slots.max_rows},
+              {"num_drafts", &slots.num_drafts}},
+             DType::kI32, num_slots);
+  expect("drafts", slots.drafts, DType::kI32, {&num_slots, &max_drafts});
+  expect("parents", slots.parents, DType::kI32, {&num_slots, &max_drafts});
+  expect_contiguous("drafts", slots.drafts);
+  expect_contiguous("parents", slots.parents);
+}
+
 void draft_inputs(const DraftInputsArgs& args, Stream& stream) {
   Dim slots("slots"), slices("slices"), tokens("tokens");
-  expect_all({{"last_token", &args.last_token},
-              {"length", &args.length},
-              {"max_rows", &args.max_rows},
-              {"num_drafts", &args.num_drafts}},
-             DType::kI32, slots);
-  expect_drafts(args.drafts, args.parents, slots);
+  expect_draft_slots(args.slots, slots);
   expect_all({{"slice_slot", &args.slice_slot}, {"num_wanted", &args.num_wanted}}, DType::kI32,
              slices);
   expect_starts(args.query_start, slices);
@@ -51,7 +51,7 @@ void draft_inputs(const DraftInputsArgs& args, Stream& stream) {
 
 void draft_rows(const DraftRowsArgs& args, Stream& stream) {
   Dim slots("slots"), tokens("tokens"), rows("rows"), biases("biases"), max_path("max_path");
-  expect_drafts(args.drafts, args.parents, slots);
+  expect_draft_slots(args.slots, slots);
   expect("positions", args.positions, DType::kI32, {&tokens});
   expect_all({{"row_tokens", &args.row_tokens},
               {"row_slot", &args.row_slot},
@@ -71,12 +71,7 @@ void draft_rows(const DraftRowsArgs& args, Stream& stream) {
 void accept_drafts(const AcceptDraftsArgs& args, Stream& stream) {
   Dim slots("slots"), slices("slices"), tokens("tokens"), rows("rows");
   Dim penalty_rows("penalty_rows"), vocab_size("vocab_size");
-  expect_all({{"last_token", &args.last_token},
-              {"length", &args.length},
-              {"max_rows", &args.max_rows},
-              {"num_drafts", &args.num_drafts}},
-             DType::kI32, slots);
-  expect_drafts(args.drafts, args.parents, slots);
+  expect_draft_slots(args.slots, slots);
   expect_all({{"slice_slot", &args.slice_slot},
               {"num_wanted", &args.num_wanted},
               {"first_row", &args.first_row},

@@ -2,7 +2,8 @@
 // Verification of drafts (docs/contracts/runner.md, section 8). A slot's drafts are a tree below its last token, a
 // chain for instance, parents before children; how many of them hold is decided here, on the device.
 //
-// Slot state beside that of ops/step.h (owned by the runner):
+// State of the slots of a speculating runner, DraftSlots (owned by the runner). last_token and length are those of
+// ops/step.h; beside them:
 //   drafts      i32[slots, max_drafts]   their tokens
 //   parents     i32[slots, max_drafts]   index of an earlier draft, -1 = the last token
 //   num_drafts  i32[slots]
@@ -63,26 +64,33 @@
 //   REQUIRES: within a slice source rises and source[t] >= t.
 
 #include "ops/backend.h"
+#include "tensor/expect.h"
 #include "tensor/tensor.h"
 
 namespace fathom::ops {
 
-struct DraftInputsArgs {
+struct DraftSlots {
   tensor::Tensor last_token, length, max_rows, drafts, parents, num_drafts;
+};
+// Aborts where a shape is not as above: for the operators that take it.
+void expect_draft_slots(const DraftSlots& slots, tensor::Dim& num_slots);
+
+struct DraftInputsArgs {
+  DraftSlots slots;
   tensor::Tensor slice_slot, query_start, num_wanted;
   tensor::Tensor token_ids, positions, kv_slots, tree_mask;
 };
 void draft_inputs(const DraftInputsArgs& args, Stream& stream);
 
 struct DraftRowsArgs {
-  tensor::Tensor drafts, parents;
+  DraftSlots slots;
   tensor::Tensor positions, row_tokens, row_slot, row_draft, ban_start, bias_start, ban_until;
   tensor::Tensor position, bias_values, paths;
 };
 void draft_rows(const DraftRowsArgs& args, Stream& stream);
 
 struct AcceptDraftsArgs {
-  tensor::Tensor last_token, length, max_rows, drafts, parents, num_drafts;
+  DraftSlots slots;
   tensor::Tensor slice_slot, query_start, num_wanted, first_row, penalty_row, counts;
   tensor::Tensor sampled, next_given, kv_slots;
   float agreement = -1;

@@ -207,14 +207,18 @@ void Drafter::stage(const StepLayout& layout, int frame, ops::Stream& stream) {
     *each = results_.add<int32_t>({tokens});
 }
 
+ops::DraftSlots Drafter::draft_slots() const {
+  return {.last_token = slots_.last_token(),
+          .length = slots_.length(),
+          .max_rows = m_.max_rows,
+          .drafts = m_.drafts,
+          .parents = m_.parents,
+          .num_drafts = m_.num_drafts};
+}
+
 void Drafter::complete_inputs(const DraftStep& step, const sampling::Sampler& sampler,
                               ops::Stream& stream) const {
-  ops::draft_inputs({.last_token = slots_.last_token(),
-                     .length = slots_.length(),
-                     .max_rows = m_.max_rows,
-                     .drafts = m_.drafts,
-                     .parents = m_.parents,
-                     .num_drafts = m_.num_drafts,
+  ops::draft_inputs({.slots = draft_slots(),
                      .slice_slot = step.slice_slot,
                      .query_start = step.query_start,
                      .num_wanted = inputs_.num_wanted.device,
@@ -225,8 +229,7 @@ void Drafter::complete_inputs(const DraftStep& step, const sampling::Sampler& sa
                     stream);
   if (step.layout.rows.empty()) return;
   const sampling::DeviceRows rows = sampler.device_rows();
-  ops::draft_rows({.drafts = m_.drafts,
-                   .parents = m_.parents,
+  ops::draft_rows({.slots = draft_slots(),
                    .positions = step.positions,
                    .row_tokens = step.row_tokens,
                    .row_slot = inputs_.row_slot.device,
@@ -244,12 +247,7 @@ void Drafter::accept(const DraftStep& step, const sampling::Sampler& sampler,
                      ops::Stream& stream) const {
   const Results& results = frames_[static_cast<size_t>(frame_)];
   const int64_t slices = step.layout.num_slices(), tokens = step.layout.num_tokens();
-  ops::accept_drafts({.last_token = slots_.last_token(),
-                      .length = slots_.length(),
-                      .max_rows = m_.max_rows,
-                      .drafts = m_.drafts,
-                      .parents = m_.parents,
-                      .num_drafts = m_.num_drafts,
+  ops::accept_drafts({.slots = draft_slots(),
                       .slice_slot = step.slice_slot,
                       .query_start = step.query_start,
                       .num_wanted = inputs_.num_wanted.device,
@@ -355,11 +353,8 @@ void Drafter::grow(const DraftStep& step, int level, int num_levels, const model
   ops::GrowDraftsArgs args{.level = level,
                            .top_k = top_k,
                            .is_last = level == num_levels,
-                           .length = slots_.length(),
+                           .slots = draft_slots(),
                            .block_tables = slots_.block_tables(),
-                           .drafts = m_.drafts,
-                           .parents = m_.parents,
-                           .num_drafts = m_.num_drafts,
                            .slice_slot = step.slice_slot,
                            .num_asked = inputs_.num_asked.device,
                            .top_ids = first(m_.top_ids, rows),

@@ -24,6 +24,7 @@
 #include "core/batch.h"
 #include "model/model.h"
 #include "ops/staged_buffer.h"
+#include "ops/verify.h"
 #include "runner/runner.h"
 #include "runner/slot_table.h"
 #include "runner/step_layout.h"
@@ -122,6 +123,7 @@ class Drafter {
 
   void carve(tensor::Arena& arena);
   void fill_constants();
+  ops::DraftSlots draft_slots() const;
   int64_t most_nodes() const;
   int64_t most_fed() const;
   // Continuations of the rows: the drafter's logits, then their best.

@@ -83,6 +83,8 @@ void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
   for (int i = 0; i < kSlots * kMaxBlocks; ++i) tables.push_back(10 + i);
   const int64_t max_nodes = top_k + (shape.num_steps - 1) * top_k * top_k;
   const DeviceTensor length = put<int32_t>({kSlots}, lengths);
+  const DeviceTensor last_token = empty(DType::kI32, {kSlots});
+  const DeviceTensor max_rows = empty(DType::kI32, {kSlots});
   const DeviceTensor block_tables = put<int32_t>({kSlots, kMaxBlocks}, tables);
   const DeviceTensor slot = put<int32_t>({kSlices}, slice_slot),
                      d_asked = put<int32_t>({kSlices}, asked);
@@ -127,11 +129,13 @@ void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
     ops::grow_drafts({.level = level,
                       .top_k = top_k,
                       .is_last = level == shape.num_steps,
-                      .length = length.view(),
+                      .slots = {.last_token = last_token.view(),
+                                .length = length.view(),
+                                .max_rows = max_rows.view(),
+                                .drafts = drafts.view(),
+                                .parents = parents.view(),
+                                .num_drafts = num_drafts.view()},
                       .block_tables = block_tables.view(),
-                      .drafts = drafts.view(),
-                      .parents = parents.view(),
-                      .num_drafts = num_drafts.view(),
                       .slice_slot = slot.view(),
                       .num_asked = d_asked.view(),
                       .top_ids = top_ids.view(),

@@ -86,8 +86,24 @@ class VerifyTest : public OpsTest {
   DeviceTensor put(const std::vector<T>& values) {
     return upload<T>({static_cast<int64_t>(values.size())}, values);
   }
-  DeviceTensor put_drafts(const std::vector<int32_t>& values) {
-    return upload<int32_t>({kSlots, kMaxDrafts}, values);
+  struct Slots {
+    DeviceTensor last_token, length, max_rows, drafts, parents, num_drafts;
+    ops::DraftSlots view() const {
+      return {.last_token = last_token.view(),
+              .length = length.view(),
+              .max_rows = max_rows.view(),
+              .drafts = drafts.view(),
+              .parents = parents.view(),
+              .num_drafts = num_drafts.view()};
+    }
+  };
+  Slots put_slots(const World& w) {
+    return {.last_token = put(w.last_token),
+            .length = put(w.length),
+            .max_rows = put(w.max_rows),
+            .drafts = upload<int32_t>({kSlots, kMaxDrafts}, w.drafts),
+            .parents = upload<int32_t>({kSlots, kMaxDrafts}, w.parents),
+            .num_drafts = put(w.num_drafts)};
   }
 };
 INSTANTIATE_TEST_SUITE_P(backends, VerifyTest, testing::ValuesIn(tested_backends()), backend_name);
@@ -100,18 +116,12 @@ TEST_P(VerifyTest, draft_inputs_place_active_drafts_and_make_the_others_inert) {
     std::vector<int32_t> ids(tokens, 777), positions(tokens, 888);
     std::vector<int64_t> kv_slots = w.kv_slots;
     std::vector<uint64_t> masks(tokens, 999);
-    const DeviceTensor last = put(w.last_token), length = put(w.length), most = put(w.max_rows);
-    const DeviceTensor drafts = put_drafts(w.drafts), parents = put_drafts(w.parents);
-    const DeviceTensor count = put(w.num_drafts), slot = put(w.slice_slot);
+    const Slots slots = put_slots(w);
+    const DeviceTensor slot = put(w.slice_slot);
     const DeviceTensor start = put(w.query_start), wanted = put(w.num_wanted);
     const DeviceTensor d_ids = put(ids), d_positions = put(positions), d_rows = put(kv_slots);
     const DeviceTensor d_masks = put(masks);
-    ops::draft_inputs({.last_token = last.view(),
-                       .length = length.view(),
-                       .max_rows = most.view(),
-                       .drafts = drafts.view(),
-                       .parents = parents.view(),
-                       .num_drafts = count.view(),
+    ops::draft_inputs({.slots = slots.view(),
                        .slice_slot = slot.view(),
                        .query_start = start.view(),
                        .num_wanted = wanted.view(),
@@ -183,14 +193,13 @@ TEST_P(VerifyTest, draft_rows_know_their_position_bans_and_path) {
     path.resize(kMaxPath, -1);
     expected_paths.insert(expected_paths.end(), path.begin(), path.end());
   }
-  const DeviceTensor drafts = put_drafts(w.drafts), parents = put_drafts(w.parents);
+  const Slots slots = put_slots(w);
   const DeviceTensor d_positions = put(positions), d_tokens = put(row_tokens);
   const DeviceTensor d_slot = put(row_slot), d_draft = put(row_draft), d_ban = put(ban_start);
   const DeviceTensor d_start = put(bias_start), d_until = put(ban_until), d_biases = put(biases);
   const DeviceTensor position = empty(DType::kI32, {kRows});
   const DeviceTensor paths = empty(DType::kI32, {kRows, kMaxPath});
-  ops::draft_rows({.drafts = drafts.view(),
-                   .parents = parents.view(),
+  ops::draft_rows({.slots = slots.view(),
                    .positions = d_positions.view(),
                    .row_tokens = d_tokens.view(),
                    .row_slot = d_slot.view(),
@@ -321,9 +330,8 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
     const World w = make_world(seed, seed % 2 == 0);
     const Expected expected(w);
     const int64_t slices = w.num_slices(), tokens = w.num_tokens();
-    const DeviceTensor last = put(w.last_token), length = put(w.length), most = put(w.max_rows);
-    const DeviceTensor drafts = put_drafts(w.drafts), parents = put_drafts(w.parents);
-    const DeviceTensor count = put(w.num_drafts), slot = put(w.slice_slot);
+    const Slots slots = put_slots(w);
+    const DeviceTensor slot = put(w.slice_slot);
     const DeviceTensor start = put(w.query_start), wanted = put(w.num_wanted);
     const DeviceTensor row = put(w.first_row), penalty = put(w.penalty_row);
     const DeviceTensor counts = upload<int32_t>(
@@ -334,12 +342,7 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
     const DeviceTensor draft_row = out(slices), out_rows = out(tokens), out_tokens = out(tokens);
     const DeviceTensor source = out(tokens), ids = out(tokens), positions = out(tokens);
     const DeviceTensor draft_slots = empty(DType::kI64, {tokens});
-    ops::accept_drafts({.last_token = last.view(),
-                        .length = length.view(),
-                        .max_rows = most.view(),
-                        .drafts = drafts.view(),
-                        .parents = parents.view(),
-                        .num_drafts = count.view(),
+    ops::accept_drafts({.slots = slots.view(),
                         .slice_slot = slot.view(),
                         .query_start = start.view(),
                         .num_wanted = wanted.view(),
@@ -363,9 +366,9 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
     const auto got = [&](const DeviceTensor& tensor) {
       return download_as<int32_t>(tensor.view());
     };
-    EXPECT_EQ(got(last), expected.after.last_token);
-    EXPECT_EQ(got(length), expected.after.length);
-    EXPECT_EQ(got(count), expected.after.num_drafts);
+    EXPECT_EQ(got(slots.last_token), expected.after.last_token);
+    EXPECT_EQ(got(slots.length), expected.after.length);
+    EXPECT_EQ(got(slots.num_drafts), expected.after.num_drafts);
     EXPECT_EQ(got(counts), expected.counts);
     EXPECT_EQ(got(num_out), expected.num_out);
     EXPECT_EQ(got(verified), expected.num_verified);

@@ -28,8 +28,8 @@ class Tree {
         parent_(args.node_parent.row<int32_t>(slice)),
         score_(args.node_score.row<float>(slice)),
         fed_(args.fed.row<int32_t>(slice)) {
-    FATHOM_CHECK(slot_ >= -1 && slot_ < args.length.dim(0),
-                 "slice_slot[" << slice << "] is " << slot_ << " of " << args.length.dim(0));
+    FATHOM_CHECK(slot_ >= -1 && slot_ < args.slots.length.dim(0),
+                 "slice_slot[" << slice << "] is " << slot_ << " of " << args.slots.length.dim(0));
   }
 
   void run() {
@@ -89,13 +89,13 @@ class Tree {
     std::fill(out_drafts + count, out_drafts + max_drafts, 0);
     std::fill(out_parents + count, out_parents + max_drafts, -1);
     if (slot_ < 0) return;
-    at(args_.num_drafts, slot_) = count;
-    std::copy_n(out_drafts, max_drafts, args_.drafts.row<int32_t>(slot_));
-    std::copy_n(out_parents, max_drafts, args_.parents.row<int32_t>(slot_));
+    at(args_.slots.num_drafts, slot_) = count;
+    std::copy_n(out_drafts, max_drafts, args_.slots.drafts.row<int32_t>(slot_));
+    std::copy_n(out_parents, max_drafts, args_.slots.parents.row<int32_t>(slot_));
   }
 
   int64_t row_at(int32_t row) const {
-    const int32_t block = row / args_.block_tokens, last = at(args_.length, slot_) - 1;
+    const int32_t block = row / args_.block_tokens, last = at(args_.slots.length, slot_) - 1;
     const int64_t block_id = block == last / args_.block_tokens
                                  ? int64_t{args_.block_tables.row<int32_t>(slot_)[block]}
                                  : args_.first_spare_block + slot_;
@@ -106,12 +106,12 @@ class Tree {
     const int64_t max_blocks = args_.tables.dim(1);
     int32_t* const table = args_.tables.row<int32_t>(slice_);
     std::copy_n(args_.block_tables.row<int32_t>(slot_), max_blocks, table);
-    const int64_t next = (at(args_.length, slot_) - 1) / args_.block_tokens + 1;
+    const int64_t next = (at(args_.slots.length, slot_) - 1) / args_.block_tokens + 1;
     if (next < max_blocks) table[next] = static_cast<int32_t>(args_.first_spare_block + slot_);
   }
 
   void write_inputs() {
-    const int32_t length = at(args_.length, slot_);
+    const int32_t length = at(args_.slots.length, slot_);
     FATHOM_CHECK(length >= 1, "slot " << slot_ << " drafts after " << length << " rows");
     write_table();
     if (top_k_ == 1) {
@@ -138,7 +138,7 @@ class Tree {
   // The place-th row behind the sequence, of a node at this depth: the root's child has depth 1 and follows the last
   // token, whose position is the length.
   void write_token(int64_t token, int32_t node, int32_t place, int32_t depth) {
-    const int32_t length = at(args_.length, slot_);
+    const int32_t length = at(args_.slots.length, slot_);
     at(args_.token_ids, token) = token_[node];
     at(args_.positions, token) = length + depth - 1;
     *args_.kv_slots.row<int64_t>(token) = row_at(length + place);

@@ -16,8 +16,9 @@ int32_t& at(const Tensor& tensor, int64_t i) { return *tensor.row<int32_t>(i); }
 // Active query tokens of a slice that goes on from its slot.
 template <class Args>
 int32_t num_active(const Args& args, int32_t slot, int32_t num_wanted) {
-  const int32_t room = at(args.max_rows, slot) - at(args.length, slot);
-  return std::clamp(std::min(num_wanted - 1, at(args.num_drafts, slot)) + 1, 0, std::max(room, 0));
+  const int32_t room = at(args.slots.max_rows, slot) - at(args.slots.length, slot);
+  return std::clamp(std::min(num_wanted - 1, at(args.slots.num_drafts, slot)) + 1, 0,
+                    std::max(room, 0));
 }
 
 // Of the draft's depth, 1 below the root, and what lies on the way: bit i + 1 for draft i, bit 0 for the root.
@@ -45,9 +46,9 @@ int32_t checked_slot(const Tensor& slice_slot, int64_t slice, int64_t num_slots)
 void place_draft(const ops::DraftInputsArgs& args, int32_t slot, int32_t begin, int32_t draft,
                  bool active) {
   const int32_t token = begin + draft + 1;
-  const Ancestry above = ancestry_of(args.parents, slot, draft);
-  at(args.token_ids, token) = active ? args.drafts.row<int32_t>(slot)[draft] : 0;
-  at(args.positions, token) = at(args.length, slot) + (active ? above.depth : 0);
+  const Ancestry above = ancestry_of(args.slots.parents, slot, draft);
+  at(args.token_ids, token) = active ? args.slots.drafts.row<int32_t>(slot)[draft] : 0;
+  at(args.positions, token) = at(args.slots.length, slot) + (active ? above.depth : 0);
   if (!active) *args.kv_slots.row<int64_t>(token) = -1;
   if (!args.tree_mask.is_null())
     *args.tree_mask.row<uint64_t>(token) = active ? above.bits : uint64_t{2} << draft;
@@ -57,7 +58,7 @@ void place_draft(const ops::DraftInputsArgs& args, int32_t slot, int32_t begin, 
 
 void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream&) {
   for (int64_t slice = 0; slice < args.slice_slot.dim(0); ++slice) {
-    const int32_t slot = checked_slot(args.slice_slot, slice, args.length.dim(0));
+    const int32_t slot = checked_slot(args.slice_slot, slice, args.slots.length.dim(0));
     const int32_t num_wanted = at(args.num_wanted, slice);
     if (slot < 0 || num_wanted == 0) continue;
     const int32_t begin = at(args.query_start, slice), end = at(args.query_start, slice + 1);
@@ -84,8 +85,8 @@ void draft_rows(const ops::DraftRowsArgs& args, ops::Stream&) {
     const int32_t slot = at(args.row_slot, row);
     // A row of a draft that the slot does not have may find any parents: its path means nothing but ends.
     for (int32_t draft = slot < 0 ? -1 : at(args.row_draft, row); draft >= 0 && length < max_path;
-         draft = args.parents.row<int32_t>(slot)[draft])
-      path[length++] = args.drafts.row<int32_t>(slot)[draft];
+         draft = args.slots.parents.row<int32_t>(slot)[draft])
+      path[length++] = args.slots.drafts.row<int32_t>(slot)[draft];
     std::fill(path + length, path + max_path, -1);
   }
 }
@@ -97,26 +98,26 @@ class Acceptance {
   Acceptance(const ops::AcceptDraftsArgs& args, int64_t slice)
       : args_(args),
         slice_(slice),
-        slot_(checked_slot(args.slice_slot, slice, args.length.dim(0))),
+        slot_(checked_slot(args.slice_slot, slice, args.slots.length.dim(0))),
         begin_(at(args.query_start, slice)),
         end_(at(args.query_start, slice + 1)) {}
 
   void run() {
     at(args_.num_out, slice_) = at(args_.num_verified, slice_) = 0;
-    at(args_.first_position, slice_) = slot_ < 0 ? 0 : at(args_.length, slot_);
+    at(args_.first_position, slice_) = slot_ < 0 ? 0 : at(args_.slots.length, slot_);
     int32_t num_rows = 0;
     if (slot_ >= 0) {
       num_rows = at(args_.num_wanted, slice_) == 0 ? take_given() : take_drafts();
-      at(args_.num_drafts, slot_) = 0;
+      at(args_.slots.num_drafts, slot_) = 0;
     }
     for (int32_t k = num_rows; k < end_ - begin_; ++k) stays_not(begin_ + k);
     at(args_.draft_row, slice_) = begin_ + std::max(num_rows, 1) - 1;
-    if (slot_ >= 0) at(args_.length, slot_) += num_rows;
+    if (slot_ >= 0) at(args_.slots.length, slot_) += num_rows;
   }
 
  private:
   void come_out(int32_t token) {
-    at(args_.last_token, slot_) = token;
+    at(args_.slots.last_token, slot_) = token;
     const int32_t penalty_row = at(args_.penalty_row, slice_);
     // Bit 31 (in the prompt) stays as it is: the count below it never reaches 2^31.
     if (penalty_row >= 0) ++args_.counts.row<int32_t>(penalty_row)[token];
@@ -127,7 +128,7 @@ class Acceptance {
     const int32_t token = begin_ + k;
     at(args_.source, token) = begin_ + from;
     at(args_.next_ids, token) = next_id;
-    at(args_.draft_positions, token) = at(args_.length, slot_) + k;
+    at(args_.draft_positions, token) = at(args_.slots.length, slot_) + k;
     *args_.draft_kv_slots.row<int64_t>(token) = *args_.kv_slots.row<int64_t>(token);
   }
   void stays_not(int32_t token) {
@@ -142,7 +143,7 @@ class Acceptance {
     if (row >= 0 && at(args_.sampled, row) >= 0) come_out(at(args_.sampled, row));
     for (int32_t k = 0; k < end_ - begin_; ++k) {
       const int32_t given = at(args_.next_given, begin_ + k);
-      stays(k, k, given >= 0 ? given : at(args_.last_token, slot_));
+      stays(k, k, given >= 0 ? given : at(args_.slots.last_token, slot_));
     }
     return end_ - begin_;
   }
@@ -165,15 +166,15 @@ class Acceptance {
     }
     at(args_.num_out, slice_) = count > 0 ? count : -1;
     if (count > 0) return count;
-    stays(0, 0, at(args_.last_token, slot_));
+    stays(0, 0, at(args_.slots.last_token, slot_));
     return 1;
   }
 
   // The draft below a node that holds, as a query token; -1 = none. With an agreement the token that comes out may be
   // the draft's.
   int32_t next_node(int32_t node, int32_t active, int32_t& token) const {
-    const int32_t* const tokens = args_.drafts.row<int32_t>(slot_);
-    const int32_t* const parents = args_.parents.row<int32_t>(slot_);
+    const int32_t* const tokens = args_.slots.drafts.row<int32_t>(slot_);
+    const int32_t* const parents = args_.slots.parents.row<int32_t>(slot_);
     for (int32_t draft = 0; draft < active - 1; ++draft) {
       if (parents[draft] != node - 1) continue;
       if (args_.agreement < 0) {
@@ -187,7 +188,7 @@ class Acceptance {
     return -1;
   }
   bool agrees(int32_t node) const {
-    const int64_t position = int64_t{at(args_.length, slot_)} + node;
+    const int64_t position = int64_t{at(args_.slots.length, slot_)} + node;
     return uniform(philox(static_cast<uint64_t>(slot_), 1, static_cast<uint64_t>(position))[0]) <
            args_.agreement;
   }

@@ -191,15 +191,15 @@ __global__ void __launch_bounds__(kThreads) select(const __grid_constant__ Selec
 
 void grow_drafts(const ops::GrowDraftsArgs& args, ops::Stream& stream) {
   GrowParams params{};
-  params.length = args.length.as<int32_t>();
+  params.length = args.slots.length.as<int32_t>();
   params.block_tables = args.block_tables.as<int32_t>();
   params.slice_slot = args.slice_slot.as<int32_t>();
   params.num_asked = args.num_asked.as<int32_t>();
   params.top_ids = args.top_ids.as<int32_t>();
   params.top_logprobs = args.top_logprobs.as<float>();
-  params.drafts = args.drafts.as<int32_t>();
-  params.parents = args.parents.as<int32_t>();
-  params.num_drafts = args.num_drafts.as<int32_t>();
+  params.drafts = args.slots.drafts.as<int32_t>();
+  params.parents = args.slots.parents.as<int32_t>();
+  params.num_drafts = args.slots.num_drafts.as<int32_t>();
   params.node_token = args.node_token.as<int32_t>();
   params.node_parent = args.node_parent.as<int32_t>();
   params.fed = args.fed.as<int32_t>();
@@ -213,7 +213,7 @@ void grow_drafts(const ops::GrowDraftsArgs& args, ops::Stream& stream) {
   params.top_k = args.top_k;
   params.max_nodes = static_cast<int>(args.node_token.dim(1));
   params.max_fed = static_cast<int>(args.fed.dim(1));
-  params.max_drafts = static_cast<int>(args.drafts.dim(1));
+  params.max_drafts = static_cast<int>(args.slots.drafts.dim(1));
   params.block_tokens = args.block_tokens;
   params.is_last = args.is_last;
   if (!args.is_last) {

@@ -22,15 +22,14 @@ struct SlotParams {
   int max_drafts;
 };
 
-template <class Args>
-SlotParams slots_of(const Args& args) {
-  return {.last_token = args.last_token.template as<int32_t>(),
-          .length = args.length.template as<int32_t>(),
-          .num_drafts = args.num_drafts.template as<int32_t>(),
-          .max_rows = args.max_rows.template as<int32_t>(),
-          .drafts = args.drafts.template as<int32_t>(),
-          .parents = args.parents.template as<int32_t>(),
-          .max_drafts = static_cast<int>(args.drafts.dim(1))};
+SlotParams params_of(const ops::DraftSlots& slots) {
+  return {.last_token = slots.last_token.as<int32_t>(),
+          .length = slots.length.as<int32_t>(),
+          .num_drafts = slots.num_drafts.as<int32_t>(),
+          .max_rows = slots.max_rows.as<int32_t>(),
+          .drafts = slots.drafts.as<int32_t>(),
+          .parents = slots.parents.as<int32_t>(),
+          .max_drafts = static_cast<int>(slots.drafts.dim(1))};
 }
 
 // Active query tokens of a slice that goes on from its slot.
@@ -258,7 +257,7 @@ __global__ void __launch_bounds__(kMoveThreads) move(const __grid_constant__ Mov
 
 void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream& stream) {
   const InputParams params{
-      .slots = slots_of(args),
+      .slots = params_of(args.slots),
       .slice_slot = args.slice_slot.as<int32_t>(),
       .query_start = args.query_start.as<int32_t>(),
       .num_wanted = args.num_wanted.as<int32_t>(),
@@ -272,8 +271,8 @@ void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream& stream) {
 }
 
 void draft_rows(const ops::DraftRowsArgs& args, ops::Stream& stream) {
-  const RowParams params{.drafts = args.drafts.as<int32_t>(),
-                         .parents = args.parents.as<int32_t>(),
+  const RowParams params{.drafts = args.slots.drafts.as<int32_t>(),
+                         .parents = args.slots.parents.as<int32_t>(),
                          .positions = args.positions.as<int32_t>(),
                          .row_tokens = args.row_tokens.as<int32_t>(),
                          .row_slot = args.row_slot.as<int32_t>(),
@@ -284,7 +283,7 @@ void draft_rows(const ops::DraftRowsArgs& args, ops::Stream& stream) {
                          .position = args.position.as<int32_t>(),
                          .paths = args.paths.as<int32_t>(),
                          .bias_values = args.bias_values.as<float>(),
-                         .max_drafts = static_cast<int>(args.drafts.dim(1)),
+                         .max_drafts = static_cast<int>(args.slots.drafts.dim(1)),
                          .max_path = static_cast<int>(args.paths.dim(1)),
                          .rows = static_cast<int>(args.position.dim(0))};
   launch(complete_rows, {.grid = num_tiles(params.rows, kThreads), .block = kThreads}, stream,
@@ -292,7 +291,7 @@ void draft_rows(const ops::DraftRowsArgs& args, ops::Stream& stream) {
 }
 
 void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream) {
-  AcceptParams params{.slots = slots_of(args),
+  AcceptParams params{.slots = params_of(args.slots),
                       .slice_slot = args.slice_slot.as<int32_t>(),
                       .query_start = args.query_start.as<int32_t>(),
                       .num_wanted = args.num_wanted.as<int32_t>(),
