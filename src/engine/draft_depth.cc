@@ -19,13 +19,16 @@ constexpr double kFlatRows = 32, kCostPerDraft = 0.05;
 constexpr double kPriorAcceptance = 0.7, kPriorTrials = 2, kHopedAcceptance = 0.9;
 
 constexpr int kMeasuredSteps = 2, kMaxPlainAttempts = 6;
-constexpr double kTimeShare = 1.0 / 8;  // of a new step in the mean
 constexpr double kMemorySequences = 64;
 // Evidence this old counts little beside what a probe sees.
 constexpr int64_t kStaleSteps = 128;
+// What a depth was found to lose is believed half as much after so many steps, and then its times are measured anew.
+constexpr int64_t kDoubtSteps = 1024;
 constexpr double kStaleTrials = 8;
 
 constexpr double kInitialCredit = 16, kMaxCredit = 32, kIncome = 0.01;
+// A debt is forgiven beyond this: a machine that stood still says nothing about drafts.
+constexpr double kMinCredit = -16;
 // Another depth must be this much better: a change of depth costs a step's drafts.
 constexpr double kWorthSwitching = 1.03;
 constexpr int kMinProbe = 4, kMaxProbe = 17, kProbedSequences = 16;
@@ -170,12 +173,8 @@ void DraftDepth::start_probe_if_due(int num_running) {
   if (step_ - last_probe_step_ < kProbeSteps) return;
   const int target = probe_target(num_running);
   if (target == current_) return;
-  const int num_steps = target == 0
-                            ? kMinProbe
-                            : std::clamp((kProbedSequences + num_running - 1) / num_running + 1,
-                                         kMinProbe, kMaxProbe);
-  const double loss = relative_cost(num_running, target) - expected_tokens(target);
-  if (target > 0 && 2 * num_steps * loss > credit_) return;
+  const int num_steps = probe_length(num_running, target);
+  if (num_steps == 0) return;
   last_probe_step_ = step_;
   probe_depth_ = target;
   probe_steps_left_ = num_steps;
@@ -184,6 +183,21 @@ void DraftDepth::start_probe_if_due(int num_running) {
     seen.hits *= kStaleTrials / seen.trials;
     seen.trials = kStaleTrials;
   }
+}
+
+// As many steps as tell something, or as the credit pays for; 0 = too few.
+int DraftDepth::probe_length(int num_running, int target) const {
+  if (target == 0) return kMinProbe;
+  const int wanted =
+      std::clamp((kProbedSequences + num_running - 1) / num_running + 1, kMinProbe, kMaxProbe);
+  const int near = measured_bucket(bucket_of(num_running), target);
+  const int64_t last_step = near < 0 ? positions_[0].last_step : cell(near, target).last_step;
+  const auto age = static_cast<double>(step_ - last_step);
+  const double loss = (relative_cost(num_running, target) - expected_tokens(target)) *
+                      std::exp2(-age / static_cast<double>(kDoubtSteps));
+  if (2 * wanted * loss <= credit_) return wanted;
+  const double affordable = credit_ / (2 * loss);
+  return affordable < kMinProbe ? 0 : static_cast<int>(affordable);
 }
 
 // Without drafts, the depth that would pay most if they were good; else the neighbour seen longest ago.
@@ -223,7 +237,7 @@ void DraftDepth::observe(const DraftOutcome& outcome) {
   if (outcome.num_verified + outcome.num_asked > 0 && plain.num_steps > 0)
     credit_ += static_cast<double>(outcome.num_tokens) / outcome.num_sequences -
                outcome.seconds / plain.seconds;
-  credit_ = std::min(credit_, kMaxCredit);
+  credit_ = std::clamp(credit_, kMinCredit, kMaxCredit);
 }
 
 void DraftDepth::observe_acceptance(const DraftOutcome& outcome) {
@@ -258,13 +272,18 @@ void DraftDepth::observe_time(const DraftOutcome& outcome) {
   const double depth = std::round(verified);
   if (std::abs(verified - depth) > 0.25 || std::abs(asked - depth) > 0.25) return;
   Cell& seen = cell(bucket_of(outcome.num_sequences), static_cast<int>(depth));
+  if (step_ - seen.last_step > kDoubtSteps) seen.num_steps = 0;
   seen.last_step = step_;
-  ++seen.num_steps;
-  // One step that the system held up says little.
-  const double seconds = seen.num_steps > 4
-                             ? std::clamp(outcome.seconds, seen.seconds / 2, seen.seconds * 2)
-                             : outcome.seconds;
-  seen.seconds += (seconds - seen.seconds) * std::max(kTimeShare, 1.0 / seen.num_steps);
+  seen.add(outcome.seconds);
+}
+
+void DraftDepth::Cell::add(double step_seconds) {
+  recent[static_cast<size_t>(num_steps++ % kRecent)] = static_cast<float>(step_seconds);
+  std::array<float, kRecent> sorted = recent;
+  const int count = std::min(num_steps, kRecent);
+  const auto middle = sorted.begin() + (count - 1) / 2;
+  std::nth_element(sorted.begin(), middle, sorted.begin() + count);
+  seconds = *middle;
 }
 
 }  // namespace fathom::engine

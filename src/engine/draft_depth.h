@@ -12,11 +12,12 @@
 // estimated: steps cost the same up to 32 rows, then by the row.
 // Every kProbeSteps it looks at another depth for some steps, so that it notices when drafts get better or
 // plain decoding gets cheaper. What looking costs against plain decoding is paid from a credit: 16 steps at the
-// start, 1% of the steps, and what drafts have gained. Without credit nothing is drafted, so a run of n steps
-// takes about n * 1.01 + 16 steps' time of plain decoding at most, as far as the measured times are right.
+// start, 1% of the steps, and what drafts have gained. A depth that was found too dear is looked at all the same once
+// that is long ago: the machine may have been busy. Without credit nothing is drafted, so a run of n steps takes about n * 1.01 + 16 steps' time of plain decoding at most, as far as the measured times are right.
 // Steps are read late: a choice shows in the outcome of the step after next. The same calls give the same
 // choices. One thread uses it.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -63,10 +64,14 @@ class DraftDepth {
   double acceptance(int position) const;
 
  private:
+  // Times of steps at one depth and number of sequences, the last few of them.
   struct Cell {
-    double seconds = 0;  // lately
-    int num_steps = 0;
+    static constexpr int kRecent = 16;
+    std::array<float, kRecent> recent{};
+    double seconds = 0;  // their median: steps that the system held up say little
+    int num_steps = 0;   // since it was measured anew
     int64_t last_step = -1;
+    void add(double step_seconds);
   };
   struct Position {
     double trials = 0, hits = 0;  // decayed
@@ -92,6 +97,7 @@ class DraftDepth {
   int best_depth(int num_running) const;
   void start_probe_if_due(int num_running);
   int probe_target(int num_running) const;
+  int probe_length(int num_running, int target) const;
 
   DraftDepthConfig config_;
   std::vector<Cell> cells_;          // [bucket][depth]
