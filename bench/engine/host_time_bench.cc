@@ -1,6 +1,6 @@
 // Host time per step: what planning and committing cost the engine's thread, over the simulated runner.
 //
-//   taskset -c 2 build/release/bench/bench_engine_host_time
+//   taskset -c 2 build/release/bench/bench_engine_host_time [256]
 //
 // One JSON line per case. "decode": every sequence decodes in every step. "churn": requests of random length
 // come and go, half of their prompts share a prefix, so steps admit, prefill, publish and evict as well.
@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <vector>
 
@@ -133,8 +134,10 @@ void run(const Case& bench) {
 }  // namespace
 }  // namespace fathom::engine
 
-int main() {
+int main(int argc, char** argv) {
+  const int only = argc > 1 ? std::atoi(argv[1]) : 0;  // 0 = all
   for (const int num_running : {32, 256, 1024}) {
+    if (only != 0 && num_running != only) continue;
     fathom::engine::run({.name = "decode", .num_running = num_running, .churn = false});
     fathom::engine::run({.name = "churn", .num_running = num_running, .churn = true});
     fathom::engine::run(

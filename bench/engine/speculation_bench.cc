@@ -80,8 +80,7 @@ class Engine {
         ready_(make_ready_model(flags_)),
         loop_(*ready_.runner, step_loop_config(flags_, ready_)) {}
 
-  // Processor seconds of an output token.
-  double run() {
+  void run() {
     const int64_t before = loop_.stats().num_output_tokens;
     const double start = processor_seconds();
     while (loop_.stats().num_output_tokens < before + bench_.tokens) {
@@ -90,9 +89,7 @@ class Engine {
       loop_.step(updates);
     }
     const auto num_tokens = static_cast<double>(loop_.stats().num_output_tokens - before);
-    const double seconds = (processor_seconds() - start) / num_tokens;
-    seconds_of_token.push_back(seconds);
-    return seconds;
+    seconds_of_token.push_back((processor_seconds() - start) / num_tokens);
   }
   engine::StepLoopStats stats() const { return loop_.stats(); }
 
@@ -128,20 +125,27 @@ std::vector<std::vector<int32_t>> load_prompts(const BenchFlags& bench) {
 void run(const BenchFlags& bench) {
   const std::vector<std::vector<int32_t>> prompts = load_prompts(bench);
   std::vector<std::unique_ptr<Engine>> engines;
-  for (const Variant& variant : kVariants)
+  std::vector<const char*> names;
+  for (const Variant& variant : kVariants) {
+    // Acceptance can be made up for chains only.
+    if (variant.top_k > 1 && bench.simulate_accept_length) continue;
     engines.push_back(std::make_unique<Engine>(bench, variant, prompts));
+    names.push_back(variant.name);
+  }
   for (const auto& engine : engines) engine->run();
   for (const auto& engine : engines) engine->seconds_of_token.clear();
   for (int round = 0; round < bench.rounds; ++round) {
-    const double plain = engines.front()->run();
-    for (size_t i = 1; i < engines.size(); ++i)
-      engines[i]->over_plain.push_back(engines[i]->run() / plain);
-    engines.front()->over_plain.push_back(1);
+    // To and fro, so that nobody always comes behind the same one.
+    for (size_t i = 0; i < engines.size(); ++i)
+      engines[round % 2 == 0 ? i : engines.size() - 1 - i]->run();
+    const double plain = engines.front()->seconds_of_token.back();
+    for (const auto& engine : engines)
+      engine->over_plain.push_back(engine->seconds_of_token.back() / plain);
   }
   for (size_t i = 0; i < engines.size(); ++i) {
     const engine::StepLoopStats stats = engines[i]->stats();
     const json::Value line = {{"bench", "speculation"},
-                              {"drafts", kVariants[i].name},
+                              {"drafts", names[i]},
                               {"clients", bench.clients},
                               {"rounds", bench.rounds},
                               {"tokens_per_cpu_second", 1 / median(engines[i]->seconds_of_token)},

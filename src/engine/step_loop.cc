@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/failpoint.h"
+#include "base/prefetch.h"
 #include "base/rng.h"
 #include "base/startup_error.h"
 #include "base/trace.h"
@@ -249,11 +250,28 @@ void StepLoop::commit_oldest(StepUpdates& updates) {
   ++stats_.num_committed_steps;
   stats_.device_seconds += result.seconds;
   if (draft_depth_) observe_drafts(step.batch, result);
-  for (size_t i = 0; i < step.slices.size(); ++i)
+  for (size_t i = 0; i < step.slices.size(); ++i) {
+    fetch_ahead(step, result, i);
     commit_slice(step.slices[i], result.slices[i], updates);
+  }
   while (!ended_.empty() && ended_.front().last_step_id <= step_id) ended_.pop_front();
   spare_steps_.push_back(std::move(step));
   stats_.last_commit_us = seconds_between(commit_time_, config_.clock->now()) * 1e6;
+}
+
+// What committing the slices after this one reads: between two steps the caches have had other uses, and waiting for
+// one line after the other is what a commit would spend most of its time with.
+void StepLoop::fetch_ahead(const sched::PlannedStep& step, const core::StepResult& result,
+                           size_t slice) {
+  constexpr size_t kObjects = 4, kContents = 2;
+  if (slice + kObjects < step.slices.size())
+    prefetch(static_cast<const RequestState&>(*step.slices[slice + kObjects].sequence));
+  if (slice + kContents >= step.slices.size()) return;
+  const auto& state = static_cast<const RequestState&>(*step.slices[slice + kContents].sequence);
+  __builtin_prefetch(state.tokens.data() + state.tokens.size());
+  __builtin_prefetch(state.stop_token_ids.data());
+  __builtin_prefetch(state.speculation.accept_histogram.data());
+  __builtin_prefetch(result.slices[slice + kContents].tokens.data());
 }
 
 void StepLoop::observe_drafts(const core::Batch& batch, const core::StepResult& result) {

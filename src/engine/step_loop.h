@@ -137,6 +137,8 @@ class StepLoop {
   void start_masks();
   core::StepResult wait_for_step();
   void commit_oldest(StepUpdates& updates);
+  static void fetch_ahead(const sched::PlannedStep& step, const core::StepResult& result,
+                          size_t slice);
   void observe_drafts(const core::Batch& batch, const core::StepResult& result);
   void commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
                     StepUpdates& updates);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/failpoint.h"
+#include "base/prefetch.h"
 
 namespace fathom::sched {
 namespace {
@@ -64,7 +65,9 @@ void Scheduler::plan_decodes(PlannedStep& step) {
                        .num_running = num_running(),
                        .prompts_wait = prompts_wait()});
   // running_ shrinks at its end when a sequence is retracted.
+  constexpr size_t kAhead = 4;
   for (size_t i = 0; i < running_.size(); ++i) {
+    if (i + kAhead < running_.size()) prefetch(*running_[i + kAhead]);
     Sequence& sequence = *running_[i];
     if (sequence.wants_decode()) {
       // A draft at the limit of its rows would be inert.
