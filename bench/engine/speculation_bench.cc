@@ -12,22 +12,28 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <optional>
+#include <sstream>
 
-#include "apps/engine_setup.h"
-#include "apps/gsm8k.h"
 #include "base/json.h"
-#include "base/log.h"
-#include "base/result.h"
 #include "base/startup_error.h"
+#include "config/model_config.h"
+#include "cpu/fast/fast_backend.h"
+#include "engine/step_loop.h"
+#include "model/model.h"
+#include "ops/uploader.h"
+#include "runner/model_runner.h"
 #include "text/tokenizer.h"
+#include "weights/checkpoint.h"
+#include "weights/loader.h"
 
-namespace fathom::apps {
+namespace fathom::engine {
 namespace {
 
 struct BenchFlags {
   std::string model_path, data;
   int clients = 32, rounds = 9, tokens = 2000, output_tokens = 64;
-  std::optional<double> simulate_accept_length;
+  std::optional<float> agreement;
 };
 
 struct Variant {
@@ -52,21 +58,43 @@ double median(std::vector<double> values) {
   return values.at(values.size() / 2);
 }
 
-EngineFlags flags_of(const BenchFlags& bench, const Variant& variant) {
-  EngineFlags flags;
-  flags.model.model_path = bench.model_path;
-  flags.memory.max_running_requests = bench.clients;
-  flags.memory.max_total_tokens = int64_t{bench.clients} * 512;
-  flags.device.device = "cpu";
-  flags.device.cpu_threads = 1;
-  if (variant.num_steps == 0) return flags;
-  flags.speculation.algorithm = "NEXTN";
-  flags.speculation.num_steps = variant.num_steps;
-  flags.speculation.eagle_topk = variant.top_k;
-  flags.speculation.num_draft_tokens = variant.num_draft_tokens;
-  flags.speculation.adaptive = variant.adaptive;
-  flags.speculation.simulate_accept_length = bench.simulate_accept_length;
-  return flags;
+std::unique_ptr<model::Model> load_model(const std::string& path) {
+  const ops::Backend& backend = cpu::fast_backend();
+  const config::ModelConfig config = value_or_throw(config::load_model_config(path));
+  std::unique_ptr<model::Model> model = model::Model::create(config, {}, backend);
+  const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(path));
+  weights::LoadOptions options;
+  options.ignored_prefixes = model->ignored_prefixes();
+  ops::Uploader uploader(backend, options.num_threads);
+  options.copy = [&uploader](void* to, const void* from, int64_t bytes) {
+    uploader.copy(to, from, bytes);
+  };
+  throw_on_error(weights::load_parameters(checkpoint, model->parameters(), options));
+  uploader.finish();
+  model->finish_loading(*backend.make_stream({.num_threads = 1}));
+  return model;
+}
+
+runner::RunnerConfig runner_config(const BenchFlags& bench, const Variant& variant) {
+  runner::RunnerConfig config{.max_slots = bench.clients,
+                              .max_total_tokens = int64_t{bench.clients} * 512,
+                              .num_threads = 1};
+  if (variant.num_steps == 0) return config;
+  config.drafter = {.num_steps = variant.num_steps,
+                    .top_k = variant.top_k,
+                    .num_draft_tokens = variant.num_draft_tokens};
+  config.simulated_agreement = bench.agreement;
+  return config;
+}
+
+StepLoopConfig loop_config(const BenchFlags& bench, const Variant& variant,
+                           const model::Model& model) {
+  StepLoopConfig config;
+  config.max_running_requests = bench.clients;
+  config.eos_token_ids = model.config().eos_token_ids;
+  config.speculation.enabled = variant.num_steps > 0;
+  config.speculation.adaptive = variant.adaptive;
+  return config;
 }
 
 // One engine with its clients, who ask the next question as soon as they have an answer.
@@ -76,22 +104,22 @@ class Engine {
          const std::vector<std::vector<int32_t>>& prompts)
       : bench_(bench),
         prompts_(prompts),
-        flags_(flags_of(bench, variant)),
-        ready_(make_ready_model(flags_)),
-        loop_(*ready_.runner, step_loop_config(flags_, ready_)) {}
+        model_(load_model(bench.model_path)),
+        runner_(runner::ModelRunner::create(*model_, runner_config(bench, variant))),
+        loop_(*runner_, loop_config(bench, variant, *model_)) {}
 
   void run() {
     const int64_t before = loop_.stats().num_output_tokens;
     const double start = processor_seconds();
     while (loop_.stats().num_output_tokens < before + bench_.tokens) {
       while (loop_.num_live() < bench_.clients) throw_on_error(loop_.add(next()));
-      engine::StepUpdates updates;
+      StepUpdates updates;
       loop_.step(updates);
     }
     const auto num_tokens = static_cast<double>(loop_.stats().num_output_tokens - before);
     seconds_of_token.push_back((processor_seconds() - start) / num_tokens);
   }
-  engine::StepLoopStats stats() const { return loop_.stats(); }
+  StepLoopStats stats() const { return loop_.stats(); }
 
   std::vector<double> seconds_of_token, over_plain;
 
@@ -102,23 +130,28 @@ class Engine {
     request.sampling.temperature = 0;
     request.sampling.max_new_tokens = bench_.output_tokens;
     // With acceptance made up the text is, too: nobody ends it.
-    request.sampling.ignore_eos = bench_.simulate_accept_length.has_value();
+    request.sampling.ignore_eos = bench_.agreement.has_value();
     return request;
   }
 
   const BenchFlags& bench_;
   const std::vector<std::vector<int32_t>>& prompts_;
-  EngineFlags flags_;
-  ReadyModel ready_;
-  engine::StepLoop loop_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<runner::ModelRunner> runner_;
+  StepLoop loop_;
   core::RequestId next_id_ = 0;
 };
 
 std::vector<std::vector<int32_t>> load_prompts(const BenchFlags& bench) {
   const text::Tokenizer tokenizer = value_or_throw(text::Tokenizer::load(bench.model_path));
+  std::ifstream file(bench.data);
+  std::stringstream text;
+  text << file.rdbuf();
   std::vector<std::vector<int32_t>> prompts;
-  for (const Gsm8kProblem& problem : load_gsm8k(bench.data, -1))
-    prompts.push_back(tokenizer.encode("Question: " + problem.question + "\nAnswer:"));
+  for (const json::Value& problem : value_or_throw(json::parse(text.str())))
+    prompts.push_back(
+        tokenizer.encode("Question: " + problem.at("question").get<std::string>() + "\nAnswer:"));
+  if (prompts.empty()) throw StartupError(bench.data + ": no problems");
   return prompts;
 }
 
@@ -128,7 +161,7 @@ void run(const BenchFlags& bench) {
   std::vector<const char*> names;
   for (const Variant& variant : kVariants) {
     // Acceptance can be made up for chains only.
-    if (variant.top_k > 1 && bench.simulate_accept_length) continue;
+    if (variant.top_k > 1 && bench.agreement) continue;
     engines.push_back(std::make_unique<Engine>(bench, variant, prompts));
     names.push_back(variant.name);
   }
@@ -143,7 +176,7 @@ void run(const BenchFlags& bench) {
       engine->over_plain.push_back(engine->seconds_of_token.back() / plain);
   }
   for (size_t i = 0; i < engines.size(); ++i) {
-    const engine::StepLoopStats stats = engines[i]->stats();
+    const StepLoopStats stats = engines[i]->stats();
     const json::Value line = {{"bench", "speculation"},
                               {"drafts", names[i]},
                               {"clients", bench.clients},
@@ -160,21 +193,22 @@ void run(const BenchFlags& bench) {
 }
 
 }  // namespace
-}  // namespace fathom::apps
+}  // namespace fathom::engine
 
 int main(int argc, char** argv) {
-  fathom::apps::BenchFlags bench;
+  fathom::engine::BenchFlags bench;
   CLI::App app("Decoding with drafts against plain decoding");
   app.add_option("--model-path", bench.model_path)->required();
-  app.add_option("--data", bench.data)->required();
+  app.add_option("--data", bench.data, "JSON array of {\"question\"}")->required();
   app.add_option("--clients", bench.clients)->check(CLI::Range(1, 1024));
   app.add_option("--rounds", bench.rounds)->check(CLI::Range(1, 1000));
   app.add_option("--tokens", bench.tokens, "Of a stretch")->check(CLI::PositiveNumber);
   app.add_option("--output-tokens", bench.output_tokens)->check(CLI::PositiveNumber);
-  app.add_option("--simulate-accept-length", bench.simulate_accept_length);
+  app.add_option("--agreement", bench.agreement,
+                 "Accept drafts of chains with this probability, whatever the model says");
   CLI11_PARSE(app, argc, argv);
   try {
-    fathom::apps::run(bench);
+    fathom::engine::run(bench);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
