@@ -36,8 +36,9 @@ Status validate_counts(const SamplingParams& params) {
     return out_of_range("min_new_tokens", params.min_new_tokens,
                         "in [0, max_new_tokens = " + std::to_string(params.max_new_tokens) + "]");
   if (params.top_k < -1) return out_of_range("top_k", params.top_k, "-1 (all) or >= 0");
-  if (params.num_top_logprobs < 0 || params.num_top_logprobs > 20)
-    return out_of_range("num_top_logprobs", params.num_top_logprobs, "in [0, 20]");
+  if (params.num_top_logprobs < 0 || params.num_top_logprobs > kMaxTopLogprobs)
+    return out_of_range("num_top_logprobs", params.num_top_logprobs,
+                        "in [0, " + std::to_string(kMaxTopLogprobs) + "]");
   return {};
 }
 

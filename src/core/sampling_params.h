@@ -11,6 +11,9 @@
 
 namespace fathom::core {
 
+// Of one token, that a client may ask for.
+inline constexpr int kMaxTopLogprobs = 20;
+
 struct SamplingParams {
   int max_new_tokens = 128;         // >= 0
   int min_new_tokens = 0;           // stop tokens are banned before this many
@@ -26,7 +29,7 @@ struct SamplingParams {
   std::vector<int32_t> stop_token_ids{};                // besides the model's eos ids
   bool ignore_eos = false;                              // stop_token_ids still stop
   bool return_logprobs = false;                         // of the chosen tokens
-  int num_top_logprobs = 0;                             // [0, 20]
+  int num_top_logprobs = 0;                             // [0, kMaxTopLogprobs]
   bool return_prompt_logprobs = false;
 };
 

@@ -1,6 +1,7 @@
 #include "ops/draft.h"
 
 #include "ops/boundary.h"
+#include "ops/mla.h"
 
 namespace fathom::ops {
 
@@ -33,7 +34,7 @@ void expect_next_pass(const GrowDraftsArgs& args, Dim& slices, Dim& max_blocks) 
   expect("kv_len", args.kv_len, DType::kI32, {&slices});
   expect("tables", args.tables, DType::kI32, {&slices, &max_blocks});
   expect_contiguous("tables", args.tables);
-  FATHOM_CHECK(width <= 64 && args.level * args.top_k <= args.block_tokens,
+  FATHOM_CHECK(width <= kMaxTreeTokens && args.level * args.top_k <= args.block_tokens,
                "level " << args.level << " of the top " << args.top_k << " in blocks of "
                         << args.block_tokens);
   if (args.top_k == 1) return;

@@ -14,7 +14,7 @@ core::SamplingParams measured_sampling() {
   core::SamplingParams params;
   params.top_p = 0.9f;
   params.top_k = 50;
-  params.num_top_logprobs = 20;
+  params.num_top_logprobs = core::kMaxTopLogprobs;
   params.return_prompt_logprobs = true;
   return params;
 }

@@ -47,7 +47,7 @@ struct RunnerInfo {
   int64_t max_context_tokens = 0;  // longest sequence: min(model, pool)
   int max_slots = 0;               // running sequences
   int max_batch_tokens = 0;        // query tokens of one step
-  int max_top_logprobs = 20;
+  int max_top_logprobs = core::kMaxTopLogprobs;
   std::vector<KvGroupInfo> kv_groups{};
   DrafterInfo drafter{};
 };

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "ops/mla.h"
 #include "runner/sim_hash.h"
 
 namespace fathom::runner {
@@ -13,7 +14,7 @@ SimDrafter::SimDrafter(const SimDrafterConfig& config, int vocab_size)
   const DrafterInfo& shape = config.shape;
   if (shape.num_steps == 0) return;
   FATHOM_CHECK(shape.num_steps > 0 && shape.top_k >= 1 && shape.top_k < vocab_size &&
-                   shape.num_draft_tokens >= 2 && shape.num_draft_tokens <= 64 &&
+                   shape.num_draft_tokens >= 2 && shape.num_draft_tokens <= ops::kMaxTreeTokens &&
                    (shape.top_k > 1 || shape.num_draft_tokens == shape.num_steps + 1),
                "a drafter of " << shape.num_steps << " steps, top " << shape.top_k << ", "
                                << shape.num_draft_tokens << " draft tokens");

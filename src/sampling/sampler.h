@@ -38,7 +38,7 @@ struct SamplerConfig {
   int vocab_size = 0, max_slots = 0;
   int max_rows = 0;           // of one step
   int max_sampled_rows = 64;  // of one sample(); their masks have room
-  int max_top_logprobs = 20;
+  int max_top_logprobs = core::kMaxTopLogprobs;
   int max_path = 0;  // drafts on the way to a row; 0 = nothing drafts
 };
 

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/sampling_params.h"
 #include "server/sampling_defaults.h"
 #include "text/chat_format.h"
 #include "text/tokenizer.h"
@@ -24,7 +25,7 @@ namespace fathom::server {
 struct RequestLimits {
   int max_n = 128;
   int max_sequences = 1024;  // prompts of one request times n
-  int max_top_logprobs = 20;
+  int max_top_logprobs = core::kMaxTopLogprobs;
   int max_stop_strings = 16;
   int max_stop_bytes = 256;  // of one stop string
   int max_stop_token_ids = 128;
