@@ -280,7 +280,7 @@ void DraftDepth::observe_time(const DraftOutcome& outcome) {
 void DraftDepth::Cell::add(double step_seconds) {
   recent[static_cast<size_t>(num_steps++ % kRecent)] = static_cast<float>(step_seconds);
   std::array<float, kRecent> sorted = recent;
-  const int count = std::min(num_steps, kRecent);
+  const int64_t count = std::min<int64_t>(num_steps, kRecent);
   const auto middle = sorted.begin() + (count - 1) / 2;
   std::nth_element(sorted.begin(), middle, sorted.begin() + count);
   seconds = *middle;

@@ -13,7 +13,8 @@
 // Every kProbeSteps it looks at another depth for some steps, so that it notices when drafts get better or
 // plain decoding gets cheaper. What looking costs against plain decoding is paid from a credit: 16 steps at the
 // start, 1% of the steps, and what drafts have gained. A depth that was found too dear is looked at all the same once
-// that is long ago: the machine may have been busy. Without credit nothing is drafted, so a run of n steps takes about n * 1.01 + 16 steps' time of plain decoding at most, as far as the measured times are right.
+// that is long ago: the machine may have been busy. Without credit nothing is drafted, so a run of n steps takes about
+// n * 1.01 + 16 steps' time of plain decoding at most, as far as the measured times are right.
 // Steps are read late: a choice shows in the outcome of the step after next. The same calls give the same
 // choices. One thread uses it.
 
@@ -68,8 +69,8 @@ class DraftDepth {
   struct Cell {
     static constexpr int kRecent = 16;
     std::array<float, kRecent> recent{};
-    double seconds = 0;  // their median: steps that the system held up say little
-    int num_steps = 0;   // since it was measured anew
+    double seconds = 0;     // their median: steps that the system held up say little
+    int64_t num_steps = 0;  // since it was measured anew
     int64_t last_step = -1;
     void add(double step_seconds);
   };
