@@ -1,6 +1,5 @@
 // The choice of experts, one block per token: a thread per expert sums and scores, a warp per group scores groups,
-// one warp takes the best experts with its scores in registers. Bound by latency: of many tokens by how many blocks
-// run at once, so they are small there where no sum depends on a block's size. Shared: 12 bytes an expert.
+// one warp takes the best experts with its scores in registers. Bound by latency. Shared: 26 KB.
 // Scores are compared as whole numbers of the same order: NaN is 1, below -inf, and 0 is nobody.
 
 #include "base/check.h"
@@ -13,8 +12,6 @@ namespace fathom::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512, kMaxExperts = 2048;
-constexpr int64_t kManyTokens = 512;
-constexpr unsigned kThreadsOfMany = 64;
 constexpr uint32_t kAllLanes = 0xffffffffu, kNan = 1;
 
 struct ChooseParams {
@@ -29,11 +26,10 @@ struct ChooseParams {
   bool grouped, norm_topk_prob;
 };
 
-template <int kMostExperts>
 struct Shared {
-  float scores[kMostExperts];   // what the weights are made of
-  uint32_t keys[kMostExperts];  // what is compared
-  uint32_t groups[kMostExperts];
+  float scores[kMaxExperts];   // what the weights are made of
+  uint32_t keys[kMaxExperts];  // what is compared
+  uint32_t groups[kMaxExperts];
   float warps[kMaxThreads / 32];
 };
 
@@ -74,21 +70,17 @@ __device__ __forceinline__ float logit_of(const ChooseParams& p, int expert) {
   return sum;
 }
 
-// bias: of the thread's first expert.
-template <int kMostExperts>
-__device__ __forceinline__ void score_by_sigmoid(const ChooseParams& p,
-                                                 Shared<kMostExperts>& shared, float bias) {
+__device__ __forceinline__ void score_by_sigmoid(const ChooseParams& p, Shared& shared,
+                                                 float bias) {
   for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
-    if (expert >= static_cast<int>(blockDim.x)) bias = p.bias[expert];
+    if (expert >= kMaxThreads) bias = p.bias[expert];
     const float score = 1.0f / (1.0f + expf(-logit_of(p, expert)));
     shared.scores[expert] = score;
     shared.keys[expert] = key_of(score + bias);
   }
 }
 
-template <int kMostExperts>
-__device__ __forceinline__ void score_by_softmax(const ChooseParams& p,
-                                                 Shared<kMostExperts>& shared) {
+__device__ __forceinline__ void score_by_softmax(const ChooseParams& p, Shared& shared) {
   float most = -INFINITY, sum = 0;
   for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
     const float logit = logit_of(p, expert);
@@ -123,9 +115,7 @@ __device__ __forceinline__ uint32_t group_key(const uint32_t* keys, int size, op
 }
 
 // Takes the experts outside the best groups out of the comparison.
-template <int kMostExperts>
-__device__ __forceinline__ void exclude_groups(const ChooseParams& p,
-                                               Shared<kMostExperts>& shared) {
+__device__ __forceinline__ void exclude_groups(const ChooseParams& p, Shared& shared) {
   const int size = p.experts / p.n_group;
   for (int group = threadIdx.x / 32; group < p.n_group; group += blockDim.x / 32) {
     const uint32_t key = group_key(shared.keys + group * size, size, p.kind);
@@ -145,8 +135,7 @@ __device__ __forceinline__ void exclude_groups(const ChooseParams& p,
 
 // One warp; lane l has experts l, l + 32, ...
 template <int kPerLane>
-__device__ __forceinline__ void take_best(const ChooseParams& p,
-                                          const Shared<kPerLane * 32>& shared) {
+__device__ __forceinline__ void take_best(const ChooseParams& p, const Shared& shared) {
   const int lane = threadIdx.x % 32;
   int32_t* const ids = p.ids + int64_t{blockIdx.x} * p.per_token;
   float* const weights = p.weights + int64_t{blockIdx.x} * p.per_token;
@@ -179,7 +168,7 @@ __device__ __forceinline__ void take_best(const ChooseParams& p,
 
 template <int kPerLane>
 __global__ void __launch_bounds__(kMaxThreads) choose(const __grid_constant__ ChooseParams p) {
-  __shared__ Shared<kPerLane * 32> shared;
+  __shared__ Shared shared;
   let_next_start();
   const bool by_sigmoid = p.kind == ops::GateKind::kSigmoidNoAux;
   const float bias =
@@ -224,11 +213,9 @@ void choose_experts(const ops::MoeGateArgs& args, GateTokens tokens, const GateS
       .norm_topk_prob = args.norm_topk_prob};
   if (!args.bias.is_null()) params.bias = args.bias.as<float>();
   if (!args.slots.is_null()) params.slots = args.slots.as<int64_t>() + tokens.begin;
-  const int64_t count = tokens.end - tokens.begin;
-  const bool small_blocks = count >= kManyTokens && args.kind == ops::GateKind::kSigmoidNoAux;
-  const unsigned threads =
-      std::min(num_tiles(experts, 32) * 32, small_blocks ? kThreadsOfMany : unsigned{kMaxThreads});
-  const LaunchShape shape{.grid = static_cast<unsigned>(count), .block = threads};
+  const unsigned threads = std::min(num_tiles(experts, 32) * 32, unsigned{kMaxThreads});
+  const LaunchShape shape{.grid = static_cast<unsigned>(tokens.end - tokens.begin),
+                          .block = threads};
   if (experts <= 8 * 32) return launch(choose<8>, shape, stream, params);
   if (experts <= 16 * 32) return launch(choose<16>, shape, stream, params);
   launch(choose<kMaxExperts / 32>, shape, stream, params);
