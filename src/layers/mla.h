@@ -6,8 +6,9 @@
 // kv_b_proj is held in the plain weight type even in FP8 models, and W_UK and W_UV are parts of it:
 // the two forms then use the same weights and differ by rounding alone. With
 // WeightTypes::fp8_absorbed W_UK and W_UV are quantised parts of it and their rows are quantised
-// too, while the expanded form stays as it is: then the forms differ by the error of a number format, and a prefix hit or chunk
-// that changes the form can show in the tokens (docs/adr/0006).
+// too, while the expanded form stays as it is: then the forms differ by the error of a number
+// format, and a prefix hit or chunk that changes the form can show in the tokens
+// (docs/adr/0006).
 
 #include <string>
 

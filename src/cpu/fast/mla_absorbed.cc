@@ -1,8 +1,8 @@
 // Absorbed attention. One unit of work is a query token with a group of heads; the rows that it sees, numbered without
-// gaps, are cut at absolute multiples of a chunk length that follows from their number alone. A chunk is computed on its own (online softmax over blocks
-// of kKeyBlock rows, also at absolute multiples) and chunks are merged in order, so the bits depend neither
-// on threads nor on how many other tokens there are. With few units the chunks are spread over threads and
-// merged afterwards; with many, each unit goes through its chunks itself. Same functions, same bits.
+// gaps, are cut at absolute multiples of a chunk length that follows from their number alone. A chunk is computed on
+// its own (online softmax over blocks of kKeyBlock rows, also at absolute multiples) and chunks are merged in order, so
+// the bits depend neither on threads nor on how many other tokens there are. With few units the chunks are spread over
+// threads and merged afterwards; with many, each unit goes through its chunks itself. Same functions, same bits.
 //
 // Bound: heads * (2 * kv_lora_rank + qk_rope_head_dim) multiply-adds per cache row of kv_dim elements; from
 // sixteen heads on that is arithmetic, not memory.
