@@ -132,6 +132,7 @@ json::Value result_line(const Bench& bench, const OpsFlags& flags, const OpCase&
   json::Value line = {{"backend", std::string(bench.shapes.backend->name)},
                       {"device", std::string(bench.shapes.backend->device)},
                       {"model_path", flags.engine.model.model_path},
+                      {"gemm_backend", flags.engine.device.gemm_backend},
                       {"operator", bench_case.op},
                       {"case", bench_case.what},
                       {"dtype", std::string(tensor::dtype_name(bench_case.dtype))},
@@ -142,6 +143,10 @@ json::Value result_line(const Bench& bench, const OpsFlags& flags, const OpCase&
                       {"read_bandwidth_gb_per_s", bench.gb_per_s},
                       {"floor_us", floor * 1e6},
                       {"percent_of_floor", 100 * floor / m.seconds}};
+  if (bench_case.out > 0) {
+    line["out"] = bench_case.out;
+    line["in"] = bench_case.in;
+  }
   if (m.flops > 0) {
     line["flops"] = m.flops;
     line["tflops"] = m.flops / m.seconds / 1e12;

@@ -77,6 +77,7 @@ void log_device(const DeviceFlags& flags, const ops::Backend& backend) {
              {{"device", flags.device},
               {"gpu", gpu_state(flags)},
               {"backend", backend.name},
+              {"gemm_backend", flags.gemm_backend},
               {"cpu_backend", flags.cpu_backend},
               {"cpu_threads", num_threads(flags)},
               {"runs_on", backend.device}});
@@ -167,13 +168,37 @@ config::ModelConfig load_config(const ModelFlags& flags) {
   return config;
 }
 
+namespace {
+
+// What was asked for and cannot be had is an error; "auto" takes what there is.
+void choose_gemm_backend(const EngineFlags& flags, bool on_gpu) {
+  const std::string& name = flags.device.gemm_backend;
+  if (name != "auto" && !on_gpu) throw StartupError("--gemm-backend " + name + " needs a GPU");
+  if (name == "cublaslt") {
+    if (flags.model.deterministic)
+      throw StartupError(
+          "--gemm-backend cublaslt does not go with --deterministic: its sums have another order "
+          "for other numbers of rows");
+    const Result<std::string> library = cuda::find_cublaslt();
+    if (!library) throw StartupError("--gemm-backend cublaslt: " + library.error().message);
+  }
+  cuda::set_gemm_backend(name == "auto"     ? cuda::GemmBackend::kAuto
+                         : name == "fathom" ? cuda::GemmBackend::kFathom
+                                            : cuda::GemmBackend::kCublasLt);
+}
+
+}  // namespace
+
 const ops::Backend& choose_backend(const EngineFlags& flags) {
   if (flags.device.device != "cpu") {
     const cuda::Presence gpu = cuda::find_gpu();
-    if (gpu.usable)
+    if (gpu.usable) {
+      choose_gemm_backend(flags, /*on_gpu=*/true);
       return flags.model.deterministic ? cuda::batch_invariant_backend() : cuda::backend();
+    }
     if (flags.device.device == "cuda") throw StartupError("--device cuda: " + gpu.why_not);
   }
+  choose_gemm_backend(flags, /*on_gpu=*/false);
   return flags.device.cpu_backend == "reference" ? cpu::reference_backend() : cpu::fast_backend();
 }
 

@@ -139,6 +139,12 @@ void add_device_flags(CLI::App& app, DeviceFlags& flags) {
       ->check(CLI::Range(1, 1 << 16))
       ->type_name("N...")
       ->group(group);
+  app.add_option("--gemm-backend", flags.gemm_backend,
+                 "Who multiplies more than 128 rows on a GPU: auto takes cuBLASLt where this "
+                 "machine has it and it was measured to be faster")
+      ->check(CLI::IsMember({"auto", "fathom", "cublaslt"}))
+      ->type_name("auto|fathom|cublaslt")
+      ->group(group);
   app.add_option("--cpu-threads", flags.cpu_threads, "Threads that compute")
       ->check(CLI::Range(0, 4096))
       ->type_name("N")

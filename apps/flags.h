@@ -48,6 +48,7 @@ struct DeviceFlags {
   bool disable_cuda_graph = false;
   std::optional<int> cuda_graph_max_bs;  // none = the backend's default
   std::vector<int> cuda_graph_bs;        // empty = up to cuda_graph_max_bs
+  std::string gemm_backend = "auto";     // auto, fathom, cublaslt
 };
 
 struct LogFlags {

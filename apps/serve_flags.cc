@@ -307,6 +307,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"disable_cuda_graph", flags.engine.device.disable_cuda_graph},
       {"cuda_graph_max_bs", or_automatic(flags.engine.device.cuda_graph_max_bs)},
       {"cuda_graph_bs", flags.engine.device.cuda_graph_bs},
+      {"gemm_backend", flags.engine.device.gemm_backend},
       {"engine", flags.simulation.engine},
       {"sim_step_us", flags.simulation.step_us},
       {"log_level", flags.engine.log.log_level},

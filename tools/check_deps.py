@@ -26,6 +26,7 @@ THIRD_PARTY = {
     "benchmark/": {"bench"},
     "cuda": {"cuda"},
     "cupti": {"cuda"},
+    "cublasLt": {"cuda"},
     "nvtx3/": {"cuda"},
     "vector_types": {"cuda"},
 }

@@ -50,6 +50,8 @@ struct OpCase {
   tensor::DType dtype = tensor::DType::kF32;  // for Backend::supports
   std::function<OpCall(Operands&, int64_t tokens)> make;
   int64_t min_tokens = 1, max_tokens = std::numeric_limits<int64_t>::max();
+  int64_t out = 0,
+          in = 0;  // of a linear product's matrix, or of both of a pair; 0: no such operator
 };
 
 // Rows of a call that are compared: its last.

@@ -229,14 +229,18 @@ std::vector<OpCase> linear_cases(const OpShapes& shapes) {
          .make = [matrix](Operands& operands,
                           int64_t tokens) { return linear_call(operands, matrix, tokens); },
          .min_tokens = matrix.min_tokens,
-         .max_tokens = matrix.max_tokens});
+         .max_tokens = matrix.max_tokens,
+         .out = matrix.out,
+         .in = matrix.in});
   const Matrix q = first_query_matrix(shapes), kv_a = kv_a_matrix(shapes);
-  cases.push_back({.op = "linear_pair",
-                   .what = q.name + ", " + kv_a.name,
-                   .dtype = q.dtype,
-                   .make = [q, kv_a](Operands& operands, int64_t tokens) {
-                     return linear_pair_call(operands, q, kv_a, tokens);
-                   }});
+  cases.push_back(
+      {.op = "linear_pair",
+       .what = q.name + ", " + kv_a.name,
+       .dtype = q.dtype,
+       .make = [q, kv_a](Operands& operands,
+                         int64_t tokens) { return linear_pair_call(operands, q, kv_a, tokens); },
+       .out = q.out + kv_a.out,
+       .in = q.in});
   // In both types that --absorbed-dtype chooses from.
   const auto add_heads = [&](const char* name, auto call) {
     for (const DType dtype : {shapes.types.plain, DType::kF8E4M3})

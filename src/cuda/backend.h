@@ -10,6 +10,7 @@
 
 #include <string>
 
+#include "base/result.h"
 #include "ops/backend.h"
 
 namespace fathom::cuda {
@@ -26,6 +27,14 @@ Presence find_gpu();
 // REQUIRES: find_gpu().usable.
 const ops::Backend& backend();
 const ops::Backend& batch_invariant_backend();
+
+// Who multiplies many rows: whichever a table of measurements says is faster, our kernels alone, or cuBLASLt wherever
+// it can. The library is opened at run time; without it all products are ours.
+enum class GemmBackend { kAuto, kFathom, kCublasLt };
+// For the rest of the process. Called before there are streams.
+void set_gemm_backend(GemmBackend backend);
+// What cuBLASLt on this machine is, "cuBLASLt 13.1.0", or why it cannot be used. Opens it, which takes 0.6 s.
+Result<std::string> find_cublaslt();
 
 // From here on traces that the program records (base/trace.h) have the GPU's kernels and copies, which costs nothing
 // while none is recorded, and profilers of NVIDIA see the host's spans. Called before there are spans.

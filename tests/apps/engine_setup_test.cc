@@ -12,6 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::ThrowsMessage;
 
 EngineFlags demo_flags() {
   EngineFlags flags;
@@ -69,6 +70,17 @@ TEST(EngineSetup, decodes_are_captured_for_rising_sizes_up_to_the_running_reques
   EXPECT_THAT(graph_batch_sizes(flags, backend), ElementsAre(5, 20));
   flags.device.disable_cuda_graph = true;
   EXPECT_THAT(graph_batch_sizes(flags, backend), IsEmpty());
+}
+
+TEST(EngineSetup, a_library_for_products_is_not_asked_for_in_vain) {
+  EngineFlags flags;
+  flags.device.device = "cpu";
+  for (const char* name : {"fathom", "cublaslt"}) {
+    flags.device.gemm_backend = name;
+    EXPECT_THAT(
+        [&] { choose_backend(flags); },
+        ThrowsMessage<StartupError>(std::string("--gemm-backend ") + name + " needs a GPU"));
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cuda/backend.h"
 #include "cuda/gemm/large.h"
 #include "ops/moe.h"
 #include "ops/quantize_fp8.h"
@@ -21,6 +22,11 @@ class LargeProductTest : public DirectProductTest<kPeriod> {
     stream().begin_operator({.op = "linear", .dtype = args.weight.data.dtype()},
                             cuda::large_linear_scratch(args));
     return cuda::large_linear(args, stream());
+  }
+  bool pair(const ops::LinearPairArgs& args) {
+    stream().begin_operator({.op = "linear_pair", .dtype = args.a.weight.data.dtype()},
+                            cuda::large_linear_pair_scratch(args));
+    return cuda::large_linear_pair(args, stream());
   }
   bool experts(const ops::MoeExpertsArgs& args) {
     stream().begin_operator({.op = "moe_experts", .dtype = args.down.data.dtype()},
@@ -96,6 +102,33 @@ TEST_P(LargeProductTest, linear_of_quantised_rows_has_the_bits_of_one_that_quant
   EXPECT_EQ(bytes(a.view()), bytes(b.view()));
 }
 
+// A second matrix that ends within a tile, one of a single scale block, rows that end within a tile of either size.
+TEST_P(LargeProductTest, a_pair_has_the_bits_of_two_products) {
+  const std::vector<std::pair<Shape, int64_t>> pairs = {
+      {{300, 272, 256}, 72}, {{1025, 1040, 1536}, 576}, {{131, 144, 512}, 520}};
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+    for (const auto& [shape, second] : pairs) {
+      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
+                                      << shape.in << "x" << shape.out << " and " << second);
+      ref::Random random(static_cast<uint64_t>(shape.in + second));
+      const DeviceTensor x = upload(random.normal(act(), {shape.tokens, shape.in}));
+      const auto weight = [&](int64_t out) {
+        return upload_weight(ref::random_weight(random, dtype, {out, shape.in}));
+      };
+      const DeviceWeight a = weight(shape.out), b = weight(second);
+      const auto outputs = [&](int64_t out) { return empty(act(), {shape.tokens, out}); };
+      const DeviceTensor first = outputs(shape.out), first_alone = outputs(shape.out);
+      const DeviceTensor last = outputs(second), last_alone = outputs(second);
+      ASSERT_TRUE(
+          pair({.x = x.view(), .a = {a.view(), first.view()}, .b = {b.view(), last.view()}}));
+      ASSERT_TRUE(linear({.x = x.view(), .weight = a.view(), .out = first_alone.view()}));
+      ASSERT_TRUE(linear({.x = x.view(), .weight = b.view(), .out = last_alone.view()}));
+      EXPECT_EQ(bytes(first.view()), bytes(first_alone.view()));
+      EXPECT_EQ(bytes(last.view()), bytes(last_alone.view()));
+    }
+  }
+}
+
 TEST_P(LargeProductTest, a_nan_in_one_row_stays_in_that_row) {
   for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
     ref::Random random(7);
@@ -129,6 +162,89 @@ TEST_P(LargeProductTest, sizes_and_strides_that_do_not_fit_are_left_to_others) {
   const DeviceTensor weight = empty(act(), {64, 64}), none = empty(act(), {0, 64});
   EXPECT_TRUE(linear(
       {.x = none.view(), .weight = {.data = weight.view(), .scale = {}}, .out = none.view()}));
+}
+
+// cuBLASLt in place of our kernels, where it takes a product.
+class LibraryProductTest : public LargeProductTest {
+ protected:
+  void SetUp() override {
+    LargeProductTest::SetUp();
+    if (IsSkipped()) return;
+    const Result<std::string> library = cuda::find_cublaslt();
+    if (!library) GTEST_SKIP() << library.error().message << "; to run it: the CUDA toolkit";
+    // So that there is scratch for it.
+    cuda::set_gemm_backend(cuda::GemmBackend::kCublasLt);
+  }
+  void TearDown() override { cuda::set_gemm_backend(cuda::GemmBackend::kAuto); }
+
+  bool by_library(const ops::LinearArgs& args) {
+    stream().begin_operator({.op = "linear", .dtype = args.weight.data.dtype()},
+                            cuda::large_linear_scratch(args));
+    return cuda::library_linear(args, stream());
+  }
+  void expect_right(DType dtype, const Shape& shape, DType out_dtype, bool accumulate) {
+    SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
+                                    << shape.in << "x" << shape.out);
+    ref::Random random(static_cast<uint64_t>(shape.in + shape.out));
+    const ref::HostWeight weight = ref::random_weight(random, dtype, {shape.out, shape.in});
+    const HostTensor rows = random.normal(act(), {kPeriod, shape.in});
+    const HostTensor before = random.normal(out_dtype, {kPeriod, shape.out});
+    const DeviceWeight device_weight = upload_weight(weight);
+    const DeviceTensor x = upload(repeated(rows, shape.tokens));
+    const DeviceTensor out = upload(repeated(before, shape.tokens));
+    ASSERT_TRUE(by_library({.x = x.view(),
+                            .weight = device_weight.view(),
+                            .accumulate = accumulate,
+                            .out = out.view()}));
+    HostTensor expected = ref::linear(rows, weight);
+    if (accumulate)
+      for (int64_t t = 0; t < kPeriod; ++t)
+        for (int64_t o = 0; o < shape.out; ++o) expected.at(t, o) += before.at(t, o);
+    expect_repeated(out.view(), expected, kBounds);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, LibraryProductTest, testing::ValuesIn(gpu_or_stand_in()),
+                         backend_name);
+
+// Scales of 1 to 9 blocks of 128 channels, whole and partial, beside each other in lines of 4.
+TEST_P(LibraryProductTest, linear_matches_float64) {
+  const std::vector<Shape> shapes = {
+      {132, 128, 256}, {256, 512, 1536}, {300, 1040, 272}, {1024, 1152, 576}, {4100, 144, 4608}};
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+    for (const Shape& shape : shapes)
+      for (const DType out_dtype : {act(), DType::kF32})
+        for (const bool accumulate : {false, true})
+          expect_right(dtype, shape, out_dtype, accumulate);
+}
+
+TEST_P(LibraryProductTest, rows_that_the_library_does_not_take_are_ours) {
+  const Shape shape{131, 256, 128};
+  const DeviceTensor x = empty(act(), {shape.tokens, shape.in});
+  const DeviceTensor out = empty(act(), {shape.tokens, shape.out});
+  ref::Random random(9);
+  const DeviceWeight weight =
+      upload_weight(ref::random_weight(random, DType::kF8E4M3, {shape.out, shape.in}));
+  const ops::LinearArgs args{.x = x.view(), .weight = weight.view(), .out = out.view()};
+  EXPECT_FALSE(by_library(args));
+  EXPECT_TRUE(linear(args));
+}
+
+TEST_P(LibraryProductTest, linear_of_quantised_rows_can_be_captured_before_it_has_run) {
+  const Shape shape{392, 640, 384};
+  ref::Random random(8);
+  const ref::HostWeight weight = ref::random_weight(random, DType::kF8E4M3, {shape.out, shape.in});
+  const HostTensor rows = random.normal(act(), {shape.tokens, shape.in});
+  const DeviceWeight device_weight = upload_weight(weight);
+  const DeviceRows x = upload_quantised(rows);
+  const DeviceTensor out = empty(act(), {shape.tokens, shape.out});
+  const ops::LinearArgs args{.x = x.view(), .weight = device_weight.view(), .out = out.view()};
+  stream().begin_measuring();
+  stream().begin_operator({.op = "linear", .dtype = DType::kF8E4M3},
+                          cuda::large_linear_scratch(args));
+  stream().seal_scratch();
+  const auto graph = stream().capture([&] { ASSERT_TRUE(cuda::library_linear(args, stream())); });
+  graph->replay(stream());
+  expect_close(download(out.view()), ref::linear(rows, weight), kBounds);
 }
 
 struct ExpertsCase {

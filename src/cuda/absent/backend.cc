@@ -22,13 +22,19 @@ const ops::Backend& backend() { FATHOM_CHECK(false, "this program was built with
 
 const ops::Backend& batch_invariant_backend() { return backend(); }
 
+void set_gemm_backend(GemmBackend) {}
+Result<std::string> find_cublaslt() { return Error{ErrorCode::kNotFound, find_gpu().why_not}; }
+
 void join_traces() {}
 
 std::unique_ptr<trace::DeviceRecorder> make_recorder(std::vector<std::string>) { return nullptr; }
 
 bool run_batch_product(tensor::DType, const ProductParams&, ops::Stream&) { return false; }
 bool large_linear(const ops::LinearArgs&, ops::Stream&) { return false; }
+bool library_linear(const ops::LinearArgs&, ops::Stream&) { return false; }
 int64_t large_linear_scratch(const ops::LinearArgs&) { return 0; }
+bool large_linear_pair(const ops::LinearPairArgs&, ops::Stream&) { return false; }
+int64_t large_linear_pair_scratch(const ops::LinearPairArgs&) { return 0; }
 bool large_moe_experts(const ops::MoeExpertsArgs&, ops::Stream&) { return false; }
 int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs&) { return 0; }
 

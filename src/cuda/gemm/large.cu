@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "cuda/device_arena.h"
+#include "cuda/gemm/choice.h"
+#include "cuda/gemm/cublaslt.h"
 #include "cuda/gemm/groups.cuh"
 #include "cuda/gemm/product.cuh"
 #include "cuda/gemm/rows.h"
@@ -65,33 +67,121 @@ void take_rows(const ops::Activation& x, const QuantisedRows& rows, ProductArgs&
   product.a_scale = rows.scale;
 }
 
+// The product without its rows.
+ProductArgs dense_product(const ops::LinearArgs& args) {
+  const ops::Weight& weight = args.weight;
+  return {.a = {.dtype = weight.data.dtype(), .rows = args.x.dim(0), .columns = args.x.dim(1)},
+          .b = weight.data.data(),
+          .b_scale = weight.scale.is_null() ? nullptr : weight.scale.as<float>(),
+          .n = weight.data.dim(0),
+          .accumulate = args.accumulate,
+          .out = args.out.data(),
+          .out_dtype = args.out.dtype(),
+          .out_stride = args.out.stride(0)};
+}
+
+struct LinearScratch {
+  QuantisedRows rows;       // of plain rows
+  CublasLtScratch library;  // of calls that it may get, or that smaller ones may
+};
+LinearScratch carve(const ops::LinearArgs& args, DeviceArena& arena) {
+  const ProductArgs product = dense_product(args);
+  const int64_t rows = product.a.rows, dim = product.a.columns;
+  LinearScratch scratch{};
+  if (quantises(args.x, args.weight)) scratch.rows = carve_rows(rows, dim, arena);
+  const std::vector<int64_t> measured = library_rows_up_to(product.a.dtype, product.n, dim, rows);
+  for (const int64_t measured_rows : measured) prepare_cublaslt(product, measured_rows);
+  if (!measured.empty()) scratch.library = carve_cublaslt(product, arena);
+  return scratch;
+}
+
 }  // namespace
 
 int64_t large_linear_scratch(const ops::LinearArgs& args) {
-  if (!takes_shape(args) || !quantises(args.x, args.weight)) return 0;
+  if (!takes_shape(args)) return 0;
+  DeviceArena arena;
+  carve(args, arena);
+  return arena.bytes();
+}
+
+namespace {
+
+// By the library if `measured_rows` says so and it can, else by our kernels unless it has to be the library.
+bool run_linear(const ops::LinearArgs& args, std::optional<int64_t> measured_rows,
+                bool has_to_be_library, ops::Stream& stream) {
+  if (!takes_shape(args) || !is_aligned(args.x.values) || !is_aligned(args.out) ||
+      !is_aligned(args.weight.data))
+    return false;
+  DeviceArena arena(stream.scratch());
+  const LinearScratch scratch = carve(args, arena);
+  ProductArgs product = dense_product(args);
+  take_rows(args.x, scratch.rows, product, stream);
+  if (measured_rows && cublaslt_takes(product) &&
+      cublaslt_product(product, *measured_rows, scratch.library, stream))
+    return true;
+  if (has_to_be_library) return false;
+  tiled_product(product, stream);
+  return true;
+}
+
+}  // namespace
+
+bool large_linear(const ops::LinearArgs& args, ops::Stream& stream) {
+  const Tensor& weight = args.weight.data;
+  const int64_t rows = args.x.dim(0);
+  if (rows == 0) return true;
+  return run_linear(args, library_rows(weight.dtype(), weight.dim(0), weight.dim(1), rows),
+                    /*has_to_be_library=*/false, stream);
+}
+
+bool library_linear(const ops::LinearArgs& args, ops::Stream& stream) {
+  return run_linear(args, args.x.dim(0), /*has_to_be_library=*/true, stream);
+}
+
+namespace {
+
+ops::LinearArgs first_of(const ops::LinearPairArgs& pair) {
+  return {.x = pair.x, .weight = pair.a.weight, .out = pair.a.out};
+}
+ops::LinearArgs second_of(const ops::LinearPairArgs& pair) {
+  return {.x = pair.x, .weight = pair.b.weight, .out = pair.b.out};
+}
+
+bool takes_shape(const ops::LinearPairArgs& pair) {
+  return takes_shape(first_of(pair)) && takes_shape(second_of(pair)) &&
+         pair.a.weight.data.dim(0) % kSecondAlignment == 0 && pair.a.out.dtype() == DType::kBf16 &&
+         pair.b.out.dtype() == DType::kBf16;
+}
+
+}  // namespace
+
+int64_t large_linear_pair_scratch(const ops::LinearPairArgs& args) {
+  if (!takes_shape(args) || !quantises(args.x, args.a.weight)) return 0;
   DeviceArena arena;
   carve_rows(args.x.dim(0), args.x.dim(1), arena);
   return arena.bytes();
 }
 
-bool large_linear(const ops::LinearArgs& args, ops::Stream& stream) {
-  const int64_t tokens = args.x.dim(0), out = args.weight.data.dim(0);
-  if (tokens == 0) return true;
-  if (!takes_shape(args) || !is_aligned(args.x.values) || !is_aligned(args.out) ||
-      !is_aligned(args.weight.data))
+bool large_linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
+  if (!takes_shape(args) || !is_aligned(args.x.values)) return false;
+  for (const ops::LinearPairArgs::Product& part : {args.a, args.b})
+    if (!is_aligned(part.weight.data) || !is_aligned(part.out)) return false;
+  ProductArgs product = dense_product(first_of(args));
+  const ProductArgs second = dense_product(second_of(args));
+  if (library_rows(product.a.dtype, product.n + second.n, product.a.columns, product.a.rows))
     return false;
-  ProductArgs product{.a = {.dtype = args.weight.data.dtype()},
-                      .b = args.weight.data.data(),
-                      .n = out,
-                      .accumulate = args.accumulate,
-                      .out = args.out.data(),
-                      .out_dtype = args.out.dtype(),
-                      .out_stride = args.out.stride(0)};
-  if (product.a.dtype == DType::kF8E4M3) product.b_scale = args.weight.scale.as<float>();
+  if (product.a.rows == 0) return true;
+  const double apart = rounds_of(product) + rounds_of(second);
+  product.second = {.b = second.b,
+                    .b_scale = second.b_scale,
+                    .n = second.n,
+                    .out = second.out,
+                    .out_stride = second.out_stride};
+  if (rounds_of(product) > apart) return false;
   QuantisedRows rows{};
-  if (quantises(args.x, args.weight)) {
+  if (quantises(args.x, args.a.weight)) {
     DeviceArena arena(stream.scratch());
-    rows = carve_rows(tokens, args.x.dim(1), arena);
+    rows = carve_rows(product.a.rows, product.a.columns, arena);
   }
   take_rows(args.x, rows, product, stream);
   tiled_product(product, stream);

@@ -13,8 +13,13 @@
 
 namespace fathom::cuda {
 
+// By cuBLASLt or our kernels, whichever is chosen (choice.h); library_linear() by cuBLASLt or not at all.
 bool large_linear(const ops::LinearArgs& args, ops::Stream& stream);
+bool library_linear(const ops::LinearArgs& args, ops::Stream& stream);
 int64_t large_linear_scratch(const ops::LinearArgs& args);
+// Both in one product, where that takes no longer than two.
+bool large_linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream);
+int64_t large_linear_pair_scratch(const ops::LinearPairArgs& args);
 bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
 int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs& args);
 

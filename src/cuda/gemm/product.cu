@@ -1,6 +1,7 @@
 #include "cuda/gemm/product.cuh"
 
 #include <algorithm>
+#include <limits>
 
 #include "cuda/gemm/product_kernel.cuh"
 #include "cuda/launch.cuh"
@@ -16,12 +17,36 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t num_pairs_of(const ProductArgs& args, int block_m, int block_n) {
   if (args.a_rows != nullptr) return args.max_tiles;
   const int64_t m = args.tiles != nullptr ? args.max_tiles : ceil_div(args.a.rows, block_m);
-  return m * ceil_div(args.n, int64_t{kClusterBlocks} * block_n);
+  return m * ceil_div(args.n + args.second.n, int64_t{kClusterBlocks} * block_n);
 }
 
 int64_t num_clusters() { return num_multiprocessors() / kClusterBlocks; }
 
 // The clusters that work at once should share what they read: `raster` tiles of rows by as many columns.
+template <class C>
+void add_second(const ProductArgs& args, TiledParams& p) {
+  const SecondMatrix& second = args.second;
+  FATHOM_CHECK(args.n % kSecondAlignment == 0 && args.tiles == nullptr && !args.accumulate &&
+                   args.out_dtype == DType::kBf16,
+               "a second matrix behind " << args.n << " columns");
+  p.second.b = tensor_map({.data = second.b,
+                           .dtype = args.a.dtype,
+                           .rows = second.n,
+                           .columns = args.a.columns,
+                           .stride = args.a.columns},
+                          C::kBlockN / 2);
+  p.second.out_map = tensor_map({.data = second.out,
+                                 .dtype = DType::kBf16,
+                                 .rows = args.a.rows,
+                                 .columns = second.n,
+                                 .stride = second.out_stride},
+                                kBoxRows);
+  p.second.b_scale = second.b_scale;
+  p.second.rows = static_cast<int>(second.n);
+  p.second.begin = p.n;
+  p.pairs = static_cast<int>(ceil_div(p.n + second.n, int64_t{kClusterBlocks} * p.block_columns));
+}
+
 template <class C>
 TiledParams params_of(const ProductArgs& args) {
   const Matrix b{.data = args.b,
@@ -51,6 +76,8 @@ TiledParams params_of(const ProductArgs& args) {
   p.block_columns = C::kGathers ? kGatheredTileColumns : C::kBlockN;
   p.pairs = static_cast<int>(
       ceil_div(p.n, C::kGathers ? p.block_columns : kClusterBlocks * p.block_columns));
+  p.second.begin = std::numeric_limits<int>::max();
+  if (args.second.b != nullptr) add_second<C>(args, p);
   p.half_distance = C::kGathers ? p.n : C::kBlockN / 2;
   p.num_steps = static_cast<int>(ceil_div(args.a.columns, C::kBlockK));
   p.m_tiles = static_cast<int>(ceil_div(args.a.rows, C::kBlockM));
@@ -81,15 +108,24 @@ void start(const ProductArgs& args, ops::Stream& stream) {
          stream, params_of<C>(args));
 }
 
-// In units of a small tile's time: rounds of all clusters, and what a tile of each size takes.
-bool is_large_tile_faster(const ProductArgs& args, int large_m, int large_n, int small_m,
-                          int small_n) {
-  const int64_t large = ceil_div(num_pairs_of(args, large_m, large_n), num_clusters());
-  const int64_t small = ceil_div(num_pairs_of(args, small_m, small_n), num_clusters());
-  return static_cast<double>(large) * 1.85 <= static_cast<double>(small);
+// A large tile takes so much longer than one of 128 x 128.
+constexpr double kLargeTile = 1.85;
+
+double large_rounds(const ProductArgs& args) {
+  const bool is_f8 = args.a.dtype == DType::kF8E4M3;
+  const int64_t pairs = num_pairs_of(args, is_f8 ? 256 : 128, is_f8 ? 128 : 256);
+  return kLargeTile * static_cast<double>(ceil_div(pairs, num_clusters()));
+}
+
+double small_rounds(const ProductArgs& args) {
+  return static_cast<double>(ceil_div(num_pairs_of(args, 128, 128), num_clusters()));
 }
 
 }  // namespace
+
+double rounds_of(const ProductArgs& args) {
+  return std::min(large_rounds(args), small_rounds(args));
+}
 
 void tiled_product(const ProductArgs& args, ops::Stream& stream) {
   if (args.a.rows == 0) return;
@@ -103,14 +139,14 @@ void tiled_product(const ProductArgs& args, ops::Stream& stream) {
     } else if (args.tiles != nullptr && args.n % (4 * tensor::kScaleBlock) == 0) {
       // Bound by what is read from the L2 cache: wide tiles read their rows half as often.
       start<Tiling<F8E4M3, 128, 256>>(args, stream);
-    } else if (args.tiles == nullptr && is_large_tile_faster(args, 256, 128, 128, 128)) {
+    } else if (args.tiles == nullptr && large_rounds(args) <= small_rounds(args)) {
       start<Tiling<F8E4M3, 256, 128>>(args, stream);
     } else {
       start<Tiling<F8E4M3, 128, 128>>(args, stream);
     }
   } else if (args.a_rows != nullptr) {
     start<Tiling<Bf16, 128, 256, true>>(args, stream);
-  } else if (is_large_tile_faster(args, 128, 256, 128, 128)) {
+  } else if (large_rounds(args) <= small_rounds(args)) {
     start<Tiling<Bf16, 128, 256>>(args, stream);
   } else {
     start<Tiling<Bf16, 128, 128>>(args, stream);

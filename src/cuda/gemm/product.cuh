@@ -18,6 +18,8 @@ inline constexpr int kGroupAlignment = 16;
 // Rows of a tile of a group, at most.
 inline constexpr int kGroupTileRows = 128;
 inline constexpr int kGatheredTileRows = 2 * kGroupTileRows;
+// Where the columns of a second matrix may begin.
+inline constexpr int kSecondAlignment = 256;
 // Columns of out that a block makes of gathered rows.
 inline constexpr int kGatheredTileColumns = 128;
 
@@ -26,6 +28,15 @@ inline constexpr int kGatheredTileColumns = 128;
 // rows each; else that tile and the next one, all rows each.
 struct alignas(16) GroupTile {
   int group, row, num_rows, column;
+};
+
+// A second matrix for the same rows.
+struct SecondMatrix {
+  const void* b = nullptr;         // type of a [n, k]; null: there is none
+  const float* b_scale = nullptr;  // f32[ceil(n / 128), ceil(k / 128)], f8 only
+  int64_t n = 0;
+  void* out = nullptr;  // bf16[rows, n]
+  int64_t out_stride = 0;
 };
 
 struct ProductArgs {
@@ -49,7 +60,12 @@ struct ProductArgs {
   const GroupTile* tiles = nullptr;
   const int* num_tiles = nullptr;  // on the device
   int64_t max_tiles = 0;           // what the host knows of it
+  // Neither gathered nor grouped, not added to, bf16 results, and n a multiple of kSecondAlignment.
+  SecondMatrix second{};
 };
+
+// What a product without groups takes, in rounds of all clusters with the smaller tiles.
+double rounds_of(const ProductArgs& args);
 
 // REQUIRES: can_map() of a and b; n a multiple of 8. Gathered: gated and grouped, and the tiles name every column.
 void tiled_product(const ProductArgs& args, ops::Stream& stream);

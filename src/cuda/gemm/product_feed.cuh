@@ -18,23 +18,24 @@ __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
   Ring<C> ring(shared);
   for_each_tile<C>(p, [&](const Tile& tile) {
     const int a_row = tile.row + rank * kHalf, b_row = tile.group * p.group_rows + tile.column;
+    const CUtensorMap* const b = tile.is_second ? &p.second.b : &p.b;
     for (int k = 0; k < p.num_steps; ++k, ring.advance()) {
       barrier_wait(ring.empty(), ring.phase ^ 1);
       barrier_expect(ring.full(), C::kStageBytes);
       load_tile_to(&p.a, ring.a() + rank * kHalf * C::kRowBytes, ring.full(), k * C::kBlockK, a_row,
                    0b11);
-      load_tile(&p.b, ring.b(), ring.full(), k * C::kBlockK, b_row);
-      load_tile(&p.b, ring.b() + C::kBBytes / 2, ring.full(), k * C::kBlockK,
-                b_row + p.half_distance);
+      load_tile(b, ring.b(), ring.full(), k * C::kBlockK, b_row);
+      load_tile(b, ring.b() + C::kBBytes / 2, ring.full(), k * C::kBlockK, b_row + p.half_distance);
     }
   });
 }
 
 // Of the tile's half of b's rows: those of a gated product are the gate's n, then as many of up.
 __device__ __forceinline__ const float* b_scales(const TiledParams& p, const Tile& tile, int half) {
-  const int blocks = (p.group_rows + 127) / 128;
+  const int blocks = ((tile.is_second ? p.second.rows : p.group_rows) + 127) / 128;
   const int block = min(tile.column / 128 + half * ((p.half_distance + 127) / 128), blocks - 1);
-  return p.b_scale + (static_cast<int64_t>(tile.group) * blocks + block) * p.num_steps;
+  const float* const first = tile.is_second ? p.second.b_scale : p.b_scale;
+  return first + (static_cast<int64_t>(tile.group) * blocks + block) * p.num_steps;
 }
 
 // kScaleThreads: the scales of f8, by way of the same stages. From there a multiplying thread has them at once; from

@@ -33,7 +33,7 @@ class Boxes {
 
   // 16 rows and 64 columns of the tile, which lie in 32 sums of each thread from `at` on; needs no other warp.
   template <int kSums>
-  __device__ __forceinline__ void store(const TiledParams& p, int row, int column,
+  __device__ __forceinline__ void store(const CUtensorMap* map, int row, int column,
                                         const float (&sums)[kSums], int at) {
     const int lane = threadIdx.x % 32, lane_row = lane % 16;
     const uint32_t box = first_ + turn_ * kBoxBytes;
@@ -50,7 +50,7 @@ class Boxes {
     }
     show_to_engines();
     __syncwarp();
-    if (lane == 0) fathom::cuda::store_tile(&p.out_map, box, column, row);
+    if (lane == 0) fathom::cuda::store_tile(map, box, column, row);
     turn_ = (turn_ + 1) % C::kBoxes;
   }
 
@@ -109,10 +109,12 @@ __device__ __forceinline__ void store(const TiledParams& p, const Tile& tile, in
   if (!p.out_is_f32 && !p.accumulate) {
     const int first = wave * 128 + first_row_of_warp();
     if (first >= tile.num_rows) return;
+    const CUtensorMap* const map = tile.is_second ? &p.second.out_map : &p.out_map;
+    const int n = tile.is_second ? p.second.rows : p.n;
 #pragma unroll
     for (int i = 0; i < kSums; i += 32) {
       const int column = tile.column + 2 * i;
-      if (column < p.n) boxes.store(p, tile.row + first, column, sums, i);
+      if (column < n) boxes.store(map, tile.row + first, column, sums, i);
     }
     return;
   }

@@ -19,8 +19,16 @@ inline constexpr int kScaleThreads = 64;
 inline constexpr int kBoxRows = 16, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
 inline constexpr int kMostSharedBytes = 227 << 10;
 
+// A second matrix for the same rows, from column `begin` on of all columns.
+struct SecondParams {
+  CUtensorMap b, out_map;
+  const float* b_scale;
+  int rows, begin;
+};
+
 struct TiledParams {
   CUtensorMap a, b, out_map;  // out_map: of bf16 that is not added to
+  SecondParams second;
   const float* a_scale;
   const float* b_scale;
   void* out;
@@ -82,6 +90,7 @@ struct Tiling {
 struct Tile {
   int group, row, num_rows, column;
   bool shares_columns;
+  bool is_second = false;  // of the second matrix, whose column it is
 };
 
 // Gathered rows.
@@ -113,11 +122,14 @@ __device__ __forceinline__ Tile tile_at(const TiledParams& p, int index, int ran
   const int stripe = index / (p.raster * p.pairs), first = stripe * p.raster;
   const int height = min(p.raster, p.m_tiles - first), local = index - stripe * p.raster * p.pairs;
   const int row = (first + local % height) * C::kBlockM;
+  const int column = (local / height * kClusterBlocks + rank) * p.block_columns;
+  const bool is_second = column >= p.second.begin;
   return {.group = 0,
           .row = row,
           .num_rows = p.rows - row,
-          .column = (local / height * kClusterBlocks + rank) * p.block_columns,
-          .shares_columns = false};
+          .column = column - (is_second ? p.second.begin : 0),
+          .shares_columns = false,
+          .is_second = is_second};
 }
 
 template <class C>

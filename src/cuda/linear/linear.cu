@@ -97,14 +97,18 @@ void linear(const ops::LinearArgs& args, ops::Stream& stream) {
 }
 
 int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream) {
+  const bool large = may_be_large(args.x.dim(0), stream);
   return std::max(
-      linear_scratch({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream),
-      linear_scratch({.x = args.x, .weight = args.b.weight, .out = args.b.out}, stream));
+      {large ? large_linear_pair_scratch(args) : 0,
+       linear_scratch({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream),
+       linear_scratch({.x = args.x, .weight = args.b.weight, .out = args.b.out}, stream)});
 }
 
 void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
   const bool one_is_empty = args.a.weight.data.dim(0) == 0 || args.b.weight.data.dim(0) == 0;
-  if (one_is_empty || may_be_large(args.x.dim(0), stream)) {
+  const bool large = may_be_large(args.x.dim(0), stream);
+  if (large && large_linear_pair(args, stream)) return;
+  if (one_is_empty || large) {
     cuda::linear({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream);
     cuda::linear({.x = args.x, .weight = args.b.weight, .out = args.b.out}, stream);
     return;

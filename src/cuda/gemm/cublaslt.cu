@@ -1,0 +1,162 @@
+#include "cuda/gemm/cublaslt.h"
+
+#include <future>
+#include <map>
+
+#include "base/log.h"
+#include "cuda/backend.h"
+#include "cuda/gemm/cublaslt_library.cuh"
+#include "cuda/gemm/scale_layout.h"
+#include "cuda/stream.cuh"
+#include "tensor/scale_block.h"
+
+namespace fathom::cuda {
+
+using tensor::DType, tensor::num_scale_blocks;
+
+namespace {
+
+bool is_f8(const ProductArgs& product) { return product.a.dtype == DType::kF8E4M3; }
+
+}  // namespace
+
+CublasLtScratch carve_cublaslt(const ProductArgs& product, DeviceArena& arena) {
+  CublasLtScratch scratch;
+  const int64_t blocks = num_scale_blocks(product.a.columns);
+  if (is_f8(product)) scratch.a_scale = arena.take<float>(blocks * product.a.rows);
+  if (is_f8(product) && blocks % kScaleLine != 0)
+    scratch.b_scale = arena.take<float>(num_scale_blocks(product.n) * (blocks + kScaleLine));
+  scratch.workspace = arena.take<char>(kCublasLtWorkspaceBytes);
+  return scratch;
+}
+
+bool cublaslt_takes(const ProductArgs& product) {
+  const Matrix& a = product.a;
+  if (product.tiles != nullptr || product.a_rows != nullptr || a.rows == 0) return false;
+  return !is_f8(product) || (a.rows % 4 == 0 && product.n % 16 == 0 && a.columns % 16 == 0);
+}
+
+#ifdef FATHOM_KNOWS_CUBLASLT
+namespace {
+
+Kind kind_of(const ProductArgs& product, int64_t measured_rows) {
+  return {.dtype = product.a.dtype,
+          .out = product.out_dtype,
+          .measured_rows = measured_rows,
+          .n = product.n,
+          .k = product.a.columns,
+          .a_stride = product.a.stride,
+          .out_stride = product.out_stride,
+          .accumulate = product.accumulate};
+}
+
+Result<std::unique_ptr<CublasLt>> open_and_tell(int device) {
+  Result<std::unique_ptr<CublasLt>> opened = CublasLt::open(device);
+  if (opened.has_value()) {
+    FATHOM_LOG(kInfo, "cuda", "product library", {{"opened", opened.value()->name()}});
+  } else {
+    FATHOM_LOG(kInfo, "cuda", "product library", {{"not_opened", opened.error().message}});
+  }
+  return opened;
+}
+
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "name its device");
+  return device;
+}
+
+// Opened once, by a thread of its own.
+const std::shared_future<Result<std::unique_ptr<CublasLt>>>& opening() {
+  static const std::shared_future future =
+      std::async(std::launch::async, open_and_tell, current_device()).share();
+  return future;
+}
+const Result<std::unique_ptr<CublasLt>>& library() { return opening().get(); }
+
+// What was asked for so far; the same for everybody. Prompts come in any number of rows, so where the library is to take
+// all of them there may be any number of kinds.
+class Plans {
+ public:
+  using Entry = std::shared_future<std::unique_ptr<Plan>>;
+
+  // At its end the process waits for plans that are being made, and the library outlives them.
+  Plans() { opening(); }
+
+  // Null in it: there is no library.
+  Entry of(const Kind& kind) {
+    constexpr size_t kMostPlans = 4096;
+    const std::lock_guard lock(mutex_);
+    const auto known = plans_.find(kind);
+    if (known != plans_.end()) return known->second;
+    if (plans_.size() >= kMostPlans) plans_.clear();
+    const auto make = [kind, device = current_device()]() -> std::unique_ptr<Plan> {
+      check(cudaSetDevice(device), "be used by another thread");
+      return library().has_value() ? library().value()->make_plan(kind) : nullptr;
+    };
+    return plans_.emplace(kind, std::async(std::launch::async, make).share()).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Kind, Entry> plans_;
+};
+
+Plans& plans() {
+  static Plans all;
+  return all;
+}
+
+}  // namespace
+
+Result<std::string> find_cublaslt() {
+  if (!library().has_value()) return library().error();
+  return library().value()->name();
+}
+
+void prepare_cublaslt(const ProductArgs& product, int64_t measured_rows) {
+  plans().of(kind_of(product, measured_rows));
+}
+
+bool cublaslt_product(const ProductArgs& product, int64_t measured_rows,
+                      const CublasLtScratch& scratch, ops::Stream& stream) {
+  const Plans::Entry entry = plans().of(kind_of(product, measured_rows));
+  const Plan* const plan = entry.get().get();
+  if (plan == nullptr || !plan->has_kernel) return false;
+  const bool has_padding = scratch.b_scale != nullptr;
+  if (is_f8(product))
+    arrange_scales({.a = product.a_scale,
+                    .a_out = scratch.a_scale,
+                    .rows = static_cast<int>(product.a.rows),
+                    .b = product.b_scale,
+                    .b_out = scratch.b_scale,
+                    .b_rows = static_cast<int>(num_scale_blocks(product.n)),
+                    .blocks = static_cast<int>(num_scale_blocks(product.a.columns))},
+                   stream);
+  return library().value()->multiply(*plan,
+                                     {.b = product.b,
+                                      .a = product.a.data,
+                                      .b_scale = has_padding ? scratch.b_scale : product.b_scale,
+                                      .a_scale = scratch.a_scale,
+                                      .out = product.out,
+                                      .workspace = scratch.workspace},
+                                     product.a.rows, product.accumulate,
+                                     CudaStream::of(stream).handle());
+}
+
+#else
+
+Result<std::string> find_cublaslt() {
+  return Error{ErrorCode::kNotFound,
+               "this program was built without the headers of cuBLASLt 12.9 or newer"};
+}
+
+void prepare_cublaslt(const ProductArgs&, int64_t) {}
+
+bool cublaslt_product(const ProductArgs&, int64_t, const CublasLtScratch&, ops::Stream&) {
+  return false;
+}
+
+#endif
+
+}  // namespace fathom::cuda

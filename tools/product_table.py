@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Writes the table by which products of many rows go to our kernels or to cuBLASLt, from measurements of both.
+
+    for backend in fathom cublaslt; do
+      for model in deepseek-v3 deepseek-v3-tp8-rank deepseek-v2-lite; do
+        fathom bench ops --device cuda --model-path models/configs/$model --gemm-backend $backend \\
+          --operators linear,linear_pair --tokens 256 512 1024 2048 4096 8192 --result-filename $backend.jsonl
+      done
+    done
+    tools/product_table.py fathom.jsonl cublaslt.jsonl > src/cuda/gemm/product_table.inc
+
+V2-Lite with --dtype bfloat16. The library must be faster by a tenth: of less nothing is left in a whole prefill, where the
+clock falls under the load. A number of rows that was not measured goes with the nearest, in ratio, that was. With --markdown it prints the times beside each other instead.
+"""
+import argparse
+import json
+import math
+import pathlib
+
+WORTH = 0.9
+DTYPES = {"f8_e4m3": "kF8E4M3", "bf16": "kBf16"}
+SMALLEST = 129  # fewer rows run on other kernels
+
+
+def load(path):
+    """(dtype, out, in) -> {rows: microseconds}; the same matrix of two models is measured once."""
+    times = {}
+    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+        line = json.loads(line)
+        if line.get("out") and line["dtype"] in DTYPES and line["tokens"] >= SMALLEST:
+            times.setdefault((line["dtype"], line["out"], line["in"]), {})[line["tokens"]] = line["us"]
+    return times
+
+
+def intervals(ours, library):
+    """([from, to), measured) of rows where the library is faster; to None: any number from there on."""
+    rows = sorted(set(ours) & set(library))
+    found = []
+    for i, count in enumerate(rows):
+        if library[count] > WORTH * ours[count]:
+            continue
+        begin = SMALLEST if i == 0 else math.ceil(math.sqrt(rows[i - 1] * count))
+        end = None if i + 1 == len(rows) else math.ceil(math.sqrt(count * rows[i + 1]))
+        found.append((begin, end, count))
+    return found
+
+
+def print_table(ours, library):
+    print("// Written by tools/product_table.py; do not edit.")
+    for matrix in sorted(set(ours) & set(library)):
+        dtype, out, inner = matrix
+        for begin, end, measured in intervals(ours[matrix], library[matrix]):
+            to = "kAnyMore" if end is None else end
+            print(f"{{DType::{DTYPES[dtype]}, {out}, {inner}, {begin}, {to}, {measured}}},")
+
+
+def print_markdown(ours, library):
+    rows = sorted({count for times in ours.values() for count in times})
+    print("| us, ours / cuBLASLt | " + " | ".join(f"{count} rows" for count in rows) + " |")
+    print("|---" * (len(rows) + 1) + "|")
+    for matrix in sorted(set(ours) & set(library)):
+        both = [(ours[matrix].get(count), library[matrix].get(count)) for count in rows]
+        cells = [f"{a:.1f} / {b:.1f}" if a and b else "" for a, b in both]
+        print(f"| {matrix[0]} ({matrix[1]}, {matrix[2]}) | " + " | ".join(cells) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("ours")
+    parser.add_argument("library")
+    args = parser.parse_args()
+    (print_markdown if args.markdown else print_table)(load(args.ours), load(args.library))
+
+
+if __name__ == "__main__":
+    main()
