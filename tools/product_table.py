@@ -9,13 +9,16 @@
     done
     tools/product_table.py fathom.jsonl cublaslt.jsonl > src/cuda/gemm/product_table.inc
 
-V2-Lite with --dtype bfloat16. The library must be faster by a tenth: of less nothing is left in a whole prefill, where the
-clock falls under the load. A number of rows that was not measured goes with the nearest, in ratio, that was. With --markdown it prints the times beside each other instead.
+V2-Lite with --dtype bfloat16; machines differ, so runs of two are better than of one. The library must be faster by a
+tenth: of less nothing is left in a whole prefill, where the clock falls under the load. A number of rows that was not
+measured goes with the nearest, in ratio, that was. With --markdown it prints the times beside each other instead, those of
+more files too (bench_cutlass). The measurements behind the table are docs/perf/gpu-operators/products-*.jsonl.
 """
 import argparse
 import json
 import math
 import pathlib
+import statistics
 
 WORTH = 0.9
 DTYPES = {"f8_e4m3": "kF8E4M3", "bf16": "kBf16"}
@@ -23,13 +26,15 @@ SMALLEST = 129  # fewer rows run on other kernels
 
 
 def load(path):
-    """(dtype, out, in) -> {rows: microseconds}; the same matrix of two models is measured once."""
-    times = {}
+    """(dtype, out, in) -> {rows: microseconds}: the mean, where several runs or models have the same matrix."""
+    samples = {}
     for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
         line = json.loads(line)
         if line.get("out") and line["dtype"] in DTYPES and line["tokens"] >= SMALLEST:
-            times.setdefault((line["dtype"], line["out"], line["in"]), {})[line["tokens"]] = line["us"]
-    return times
+            of_matrix = samples.setdefault((line["dtype"], line["out"], line["in"]), {})
+            of_matrix.setdefault(line["tokens"], []).append(line["us"])
+    return {matrix: {rows: statistics.mean(us) for rows, us in of_matrix.items()}
+            for matrix, of_matrix in samples.items()}
 
 
 def intervals(ours, library):
@@ -54,13 +59,13 @@ def print_table(ours, library):
             print(f"{{DType::{DTYPES[dtype]}, {out}, {inner}, {begin}, {to}, {measured}}},")
 
 
-def print_markdown(ours, library):
-    rows = sorted({count for times in ours.values() for count in times})
-    print("| us, ours / cuBLASLt | " + " | ".join(f"{count} rows" for count in rows) + " |")
+def print_markdown(names, measured):
+    rows = sorted({count for times in measured[0].values() for count in times})
+    print(f"| us, {' / '.join(names)} | " + " | ".join(f"{count} rows" for count in rows) + " |")
     print("|---" * (len(rows) + 1) + "|")
-    for matrix in sorted(set(ours) & set(library)):
-        both = [(ours[matrix].get(count), library[matrix].get(count)) for count in rows]
-        cells = [f"{a:.1f} / {b:.1f}" if a and b else "" for a, b in both]
+    for matrix in sorted(measured[0]):
+        times = [[of.get(matrix, {}).get(count) for of in measured] for count in rows]
+        cells = [" / ".join(f"{us:.1f}" for us in cell if us) for cell in times]
         print(f"| {matrix[0]} ({matrix[1]}, {matrix[2]}) | " + " | ".join(cells) + " |")
 
 
@@ -69,8 +74,13 @@ def main():
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("ours")
     parser.add_argument("library")
+    parser.add_argument("others", nargs="*")
     args = parser.parse_args()
-    (print_markdown if args.markdown else print_table)(load(args.ours), load(args.library))
+    paths = [args.ours, args.library, *args.others]
+    if args.markdown:
+        print_markdown([pathlib.Path(path).stem.removeprefix("products-") for path in paths], [load(path) for path in paths])
+    else:
+        print_table(load(args.ours), load(args.library))
 
 
 if __name__ == "__main__":
