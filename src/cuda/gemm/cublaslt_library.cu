@@ -2,13 +2,12 @@
 
 #ifdef FATHOM_KNOWS_CUBLASLT
 
-#include <dlfcn.h>
-
 #include <algorithm>
 
 #include "cuda/device_arena.h"
 #include "cuda/gemm/cublaslt.h"
 #include "cuda/gemm/scale_layout.h"
+#include "cuda/shared_library.h"
 #include "cuda/stream.cuh"
 #include "tensor/scale_block.h"
 
@@ -18,24 +17,21 @@ using tensor::DType, tensor::num_scale_blocks;
 
 namespace {
 
-// Null when one is missing: a library of another age.
+// False when one is missing: a library of another age.
 bool find_all(void* library, CublasLtFunctions& to) {
-  const auto find = [&](const char* name, auto& function) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    return function != nullptr;
-  };
-  return find("cublasLtCreate", to.create) && find("cublasLtGetVersion", to.version) &&
-         find("cublasLtMatmulDescCreate", to.create_product) &&
-         find("cublasLtMatmulDescDestroy", to.destroy_product) &&
-         find("cublasLtMatmulDescSetAttribute", to.set_of_product) &&
-         find("cublasLtMatrixLayoutCreate", to.create_layout) &&
-         find("cublasLtMatrixLayoutDestroy", to.destroy_layout) &&
-         find("cublasLtMatrixLayoutSetAttribute", to.set_of_layout) &&
-         find("cublasLtMatmulPreferenceCreate", to.create_preference) &&
-         find("cublasLtMatmulPreferenceDestroy", to.destroy_preference) &&
-         find("cublasLtMatmulPreferenceSetAttribute", to.set_of_preference) &&
-         find("cublasLtMatmulAlgoGetHeuristic", to.find_kernel) &&
-         find("cublasLtMatmul", to.multiply);
+  return find(library, "cublasLtCreate", to.create) &&
+         find(library, "cublasLtGetVersion", to.version) &&
+         find(library, "cublasLtMatmulDescCreate", to.create_product) &&
+         find(library, "cublasLtMatmulDescDestroy", to.destroy_product) &&
+         find(library, "cublasLtMatmulDescSetAttribute", to.set_of_product) &&
+         find(library, "cublasLtMatrixLayoutCreate", to.create_layout) &&
+         find(library, "cublasLtMatrixLayoutDestroy", to.destroy_layout) &&
+         find(library, "cublasLtMatrixLayoutSetAttribute", to.set_of_layout) &&
+         find(library, "cublasLtMatmulPreferenceCreate", to.create_preference) &&
+         find(library, "cublasLtMatmulPreferenceDestroy", to.destroy_preference) &&
+         find(library, "cublasLtMatmulPreferenceSetAttribute", to.set_of_preference) &&
+         find(library, "cublasLtMatmulAlgoGetHeuristic", to.find_kernel) &&
+         find(library, "cublasLtMatmul", to.multiply);
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -49,24 +45,18 @@ cudaDataType_t type_of(DType dtype) {
 Result<std::unique_ptr<CublasLt>> CublasLt::open(int device) {
   if (cudaSetDevice(device) != cudaSuccess)
     return Error{ErrorCode::kInternal, "the GPU cannot be used by another thread"};
+  const std::string file = "libcublasLt.so." + std::to_string(CUBLAS_VERSION / 10000);
+  const Result<CublasLtFunctions> functions = open_library<CublasLtFunctions>(
+      "cuBLASLt", {file, "/usr/local/cuda/lib64/" + file}, find_all);
+  if (!functions) return functions.error();
   auto opened = std::make_unique<CublasLt>();
-  const std::string known = std::to_string(CUBLAS_VERSION / 10000);
-  std::string tried;
-  for (const std::string& library :
-       {"libcublasLt.so." + known, "/usr/local/cuda/lib64/libcublasLt.so." + known}) {
-    tried += (tried.empty() ? "" : ", ") + library;
-    void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) continue;
-    if (find_all(handle, opened->functions_) &&
-        opened->functions_.create(&opened->handle_) == CUBLAS_STATUS_SUCCESS) {
-      const size_t version = opened->functions_.version();
-      opened->name_ = "cuBLASLt " + std::to_string(version / 10000) + "." +
-                      std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
-      return Result<std::unique_ptr<CublasLt>>(std::move(opened));
-    }
-    tried += " (does not start)";
-  }
-  return Error{ErrorCode::kNotFound, "cuBLASLt cannot be opened, tried " + tried};
+  opened->functions_ = *functions;
+  if (functions->create(&opened->handle_) != CUBLAS_STATUS_SUCCESS)
+    return Error{ErrorCode::kInternal, "cuBLASLt does not start"};
+  const size_t version = functions->version();
+  opened->name_ = "cuBLASLt " + std::to_string(version / 10000) + "." +
+                  std::to_string(version / 100 % 100) + "." + std::to_string(version % 100);
+  return Result<std::unique_ptr<CublasLt>>(std::move(opened));
 }
 
 std::unique_ptr<Plan> CublasLt::make_plan(const Kind& kind) {
