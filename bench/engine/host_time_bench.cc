@@ -1,18 +1,21 @@
 // Host time per step: what planning and committing cost the engine's thread, over the simulated runner.
 //
-//   taskset -c 2 build/release/bench/bench_engine_host_time [256]
+//   taskset -c 2 build/release/bench/bench_engine_host_time [256 [speculate]]
 //
 // One JSON line per case. "decode": every sequence decodes in every step. "churn": requests of random length
 // come and go, half of their prompts share a prefix, so steps admit, prefill, publish and evict as well.
 // "speculate": as churn, and every decode verifies a chain of three drafts, 70% of which are right.
-// Times are those that the step loop reports itself: without the runner's own work.
+// Times are those that the step loop reports itself: without the runner's own work. That takes runner_us, the same
+// work in every version: compare plan and commit of two runs where it is the same.
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "engine/step_loop.h"
 #include "runner/sim_runner.h"
@@ -27,7 +30,7 @@ constexpr int kVocabSize = 32'000;
 struct Case {
   const char* name;
   int num_running;
-  bool churn;
+  bool churn = false;
   bool speculate = false;
 };
 
@@ -97,19 +100,22 @@ void run(const Case& bench) {
   StepLoop loop(runner,
                 {.chunked_prefill_size = 2048, .speculation = {.enabled = bench.speculate}});
   Traffic traffic(bench);
-  std::vector<double> plan_us, commit_us, sum_us;
+  std::vector<double> plan_us, commit_us, sum_us, runner_us;
   StepUpdates updates;
   int64_t num_running = 0;
   for (int step = 0; step < kWarmupSteps + kMeasuredSteps; ++step) {
     traffic.refill(loop);
     updates.tokens.clear();
     updates.requests.clear();
+    const Clock::time_point start = system_clock().now();
     loop.step(updates);
+    const std::chrono::duration<double, std::micro> step_us = system_clock().now() - start;
     if (step < kWarmupSteps) continue;
     const StepLoopStats stats = loop.stats();
     plan_us.push_back(stats.last_plan_us);
     commit_us.push_back(stats.last_commit_us);
     sum_us.push_back(stats.last_plan_us + stats.last_commit_us);
+    runner_us.push_back(step_us.count() - sum_us.back());
     num_running += loop.num_running();
   }
   const StepLoopStats stats = loop.stats();
@@ -121,6 +127,7 @@ void run(const Case& bench) {
                                {"plan_us", summary(plan_us)},
                                {"commit_us", summary(commit_us)},
                                {"sum_us", summary(sum_us)},
+                               {"runner_us", summary(runner_us)},
                                {"retractions", stats.num_retractions},
                                {"evicted_blocks", stats.num_evicted_blocks},
                                {"cached_tokens", stats.num_cached_tokens},
@@ -135,13 +142,16 @@ void run(const Case& bench) {
 }  // namespace fathom::engine
 
 int main(int argc, char** argv) {
+  using fathom::engine::Case;
   const int only = argc > 1 ? std::atoi(argv[1]) : 0;  // 0 = all
+  const std::string_view name = argc > 2 ? argv[2] : "";
   for (const int num_running : {32, 256, 1024}) {
     if (only != 0 && num_running != only) continue;
-    fathom::engine::run({.name = "decode", .num_running = num_running, .churn = false});
-    fathom::engine::run({.name = "churn", .num_running = num_running, .churn = true});
-    fathom::engine::run(
-        {.name = "speculate", .num_running = num_running, .churn = true, .speculate = true});
+    for (const Case& bench :
+         {Case{.name = "decode", .num_running = num_running},
+          Case{.name = "churn", .num_running = num_running, .churn = true},
+          Case{.name = "speculate", .num_running = num_running, .churn = true, .speculate = true}})
+      if (name.empty() || name == bench.name) fathom::engine::run(bench);
   }
   return 0;
 }
