@@ -4,14 +4,16 @@
 //   taskset -c 1 build/release/bench/bench_speculation --model-path models/demo --data models/demo/eval.json --clients 32
 //
 // One JSON line per kind of drafts: output tokens per second of the process's processor time, the median of its
-// stretches, and the median of what it needs for a token over what plain decoding needed in the same round. --clients
-// requests are always under way. The first round is not counted: the adaptive depth looks around in it.
+// stretches, the median of what it needs for a token over what plain decoding needed in the same round, and the same
+// of all rounds together. The median of many short rounds is what most steps cost; looking at other depths now and then
+// is in the sum alone. --clients requests are always under way. Engines are warm when the first round begins.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <numeric>
 #include <optional>
 #include <sstream>
 
@@ -32,6 +34,7 @@ namespace {
 
 struct BenchFlags {
   std::string model_path, data;
+  std::string only;  // name of a kind to compare with plain decoding; empty = all
   int clients = 32, rounds = 9, tokens = 2000, output_tokens = 64;
   std::optional<float> agreement;
 };
@@ -40,8 +43,10 @@ struct Variant {
   const char* name;
   int num_steps = 0, top_k = 1, num_draft_tokens = 0;
   bool adaptive = false;
+  bool drafts = true;  // false: there is a drafter, and nobody asks for drafts
 };
 constexpr Variant kVariants[] = {{.name = "plain"},
+                                 {"chain of 1, never", 1, 1, 2, false, false},
                                  {"chain of 1, adaptive", 1, 1, 2, true},
                                  {"chain of 3, adaptive", 3, 1, 4, true},
                                  {"tree of 8, adaptive", 3, 3, 8, true},
@@ -106,16 +111,20 @@ class Engine {
         prompts_(prompts),
         model_(load_model(bench.model_path)),
         runner_(runner::ModelRunner::create(*model_, runner_config(bench, variant))),
-        loop_(*runner_, loop_config(bench, variant, *model_)) {}
+        loop_(*runner_, loop_config(bench, variant, *model_)) {
+    if (!variant.drafts) loop_.set_num_drafts(0);
+  }
+
+  // Until every block of the cache has been used: the first write of a page costs more than the rows in it, and the
+  // drafter's rows have pages of their own.
+  void warm_up() {
+    while (loop_.stats().num_evicted_blocks == 0) step();
+  }
 
   void run() {
     const int64_t before = loop_.stats().num_output_tokens;
     const double start = processor_seconds();
-    while (loop_.stats().num_output_tokens < before + bench_.tokens) {
-      while (loop_.num_live() < bench_.clients) throw_on_error(loop_.add(next()));
-      StepUpdates updates;
-      loop_.step(updates);
-    }
+    while (loop_.stats().num_output_tokens < before + bench_.tokens) step();
     const auto num_tokens = static_cast<double>(loop_.stats().num_output_tokens - before);
     seconds_of_token.push_back((processor_seconds() - start) / num_tokens);
   }
@@ -124,6 +133,12 @@ class Engine {
   std::vector<double> seconds_of_token, over_plain;
 
  private:
+  void step() {
+    while (loop_.num_live() < bench_.clients) throw_on_error(loop_.add(next()));
+    StepUpdates updates;
+    loop_.step(updates);
+  }
+
   core::Request next() {
     core::Request request{.id = next_id_++};
     request.prompt = prompts_[static_cast<size_t>(request.id) % prompts_.size()];
@@ -155,18 +170,25 @@ std::vector<std::vector<int32_t>> load_prompts(const BenchFlags& bench) {
   return prompts;
 }
 
+// All rounds have about the same number of tokens.
+double total(const Engine& engine) {
+  return std::accumulate(engine.seconds_of_token.begin(), engine.seconds_of_token.end(), 0.0);
+}
+
 void run(const BenchFlags& bench) {
   const std::vector<std::vector<int32_t>> prompts = load_prompts(bench);
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<const char*> names;
   for (const Variant& variant : kVariants) {
+    const bool is_wanted =
+        bench.only.empty() || variant.num_steps == 0 || bench.only == variant.name;
+    if (!is_wanted) continue;
     // Acceptance can be made up for chains only.
     if (variant.top_k > 1 && bench.agreement) continue;
     engines.push_back(std::make_unique<Engine>(bench, variant, prompts));
     names.push_back(variant.name);
   }
-  for (const auto& engine : engines) engine->run();
-  for (const auto& engine : engines) engine->seconds_of_token.clear();
+  for (const auto& engine : engines) engine->warm_up();
   for (int round = 0; round < bench.rounds; ++round) {
     // To and fro, so that nobody always comes behind the same one.
     for (size_t i = 0; i < engines.size(); ++i)
@@ -183,6 +205,7 @@ void run(const BenchFlags& bench) {
                               {"rounds", bench.rounds},
                               {"tokens_per_cpu_second", 1 / median(engines[i]->seconds_of_token)},
                               {"over_plain", median(engines[i]->over_plain)},
+                              {"over_plain_all", total(*engines[i]) / total(*engines.front())},
                               {"steps", stats.num_committed_steps},
                               {"verifying_slices", stats.num_verify_slices},
                               {"output_tokens", stats.num_output_tokens},
@@ -204,6 +227,7 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", bench.rounds)->check(CLI::Range(1, 1000));
   app.add_option("--tokens", bench.tokens, "Of a stretch")->check(CLI::PositiveNumber);
   app.add_option("--output-tokens", bench.output_tokens)->check(CLI::PositiveNumber);
+  app.add_option("--only", bench.only, "Name of the one kind of drafts to measure");
   app.add_option("--agreement", bench.agreement,
                  "Accept drafts of chains with this probability, whatever the model says");
   CLI11_PARSE(app, argc, argv);
