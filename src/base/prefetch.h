@@ -1,7 +1,7 @@
 #pragma once
-// prefetch(): asks for the cache lines of something that will be read soon, without waiting for them.
+// prefetch(): asks for cache lines that will be read soon, without waiting for them.
 //
-//   prefetch(*sequences[i + 4]);      // while sequences[i] is worked on
+//   prefetch(sequences[i + 4], Sequence::kStepLines);      // while sequences[i] is worked on
 //
 // For loops over objects that lie apart and that nobody has touched since the step before.
 
@@ -11,11 +11,13 @@ namespace fathom {
 
 inline constexpr size_t kCacheLineBytes = 64;
 
-// REQUIRES: the object exists; of what it points to nothing is asked for.
-template <class T>
-void prefetch(const T& object) {
-  const char* const bytes = reinterpret_cast<const char*>(&object);
-  for (size_t at = 0; at < sizeof(T); at += kCacheLineBytes) __builtin_prefetch(bytes + at);
+// The first lines of an object; null, as of an empty vector: nothing is asked for.
+inline void prefetch(const void* object, size_t num_lines = 1) {
+  // Looking for a page that does not exist takes longer than fetching a line.
+  if (object == nullptr) return;
+  const char* const bytes = static_cast<const char*>(object);
+  for (size_t line = 0; line < num_lines; ++line)
+    __builtin_prefetch(bytes + line * kCacheLineBytes);
 }
 
 }  // namespace fathom

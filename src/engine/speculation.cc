@@ -24,6 +24,9 @@ int num_drafts_of(const SpeculationConfig& config, const runner::RunnerInfo& inf
   if (!config.enabled) return 0;
   const runner::DrafterInfo& drafter = info.drafter;
   if (drafter.max_drafts() == 0) throw StartupError("speculation is on, the runner has no drafter");
+  if (drafter.max_drafts() > kMaxDraftsOfSlot)
+    throw StartupError("the drafter proposes " + std::to_string(drafter.max_drafts()) +
+                       " tokens, at most " + std::to_string(kMaxDraftsOfSlot) + " are possible");
   const bool is_chain = drafter.top_k == 1;
   resolve("speculative top_k", config.top_k, drafter.top_k, drafter.top_k);
   const int num_steps = resolve("speculative num_steps", config.num_steps,
@@ -34,16 +37,26 @@ int num_drafts_of(const SpeculationConfig& config, const runner::RunnerInfo& inf
   return num_draft_tokens - 1;
 }
 
-int count_verified(core::SpeculationCounts& counts, int num_verified_drafts,
-                   int num_accepted_drafts, int num_shown) {
+int RunningSpeculation::add_verified(int num_verified_drafts, int num_accepted_drafts,
+                                     int num_shown) {
   const int num_accepted = std::min(num_accepted_drafts, num_shown);
-  ++counts.num_verify_steps;
-  counts.num_drafts_verified += num_verified_drafts;
-  counts.num_drafts_accepted += num_accepted;
-  const auto index = static_cast<size_t>(num_accepted);
-  if (counts.accept_histogram.size() <= index) counts.accept_histogram.resize(index + 1);
-  ++counts.accept_histogram[index];
+  ++num_verify_steps;
+  num_drafts_verified += num_verified_drafts;
+  ++accept_histogram[static_cast<size_t>(num_accepted)];
   return num_accepted;
+}
+
+core::SpeculationCounts RunningSpeculation::counts() const {
+  core::SpeculationCounts counts{.num_verify_steps = num_verify_steps,
+                                 .num_drafts_proposed = num_drafts_proposed,
+                                 .num_drafts_verified = num_drafts_verified};
+  for (size_t n = 0; n < accept_histogram.size(); ++n) {
+    if (accept_histogram[n] == 0) continue;
+    counts.num_drafts_accepted += int64_t{accept_histogram[n]} * static_cast<int64_t>(n);
+    counts.accept_histogram.resize(n + 1);
+    counts.accept_histogram[n] = accept_histogram[n];
+  }
+  return counts;
 }
 
 }  // namespace fathom::engine

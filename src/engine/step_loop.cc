@@ -60,6 +60,9 @@ DraftDepthConfig depth_config(const runner::DrafterInfo& drafter, int max_drafts
           .is_chain = is_chain};
 }
 
+// Room for what a request generates, so that a commit does not move its tokens; most need no more.
+constexpr int kTokensAhead = 1024;
+
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -111,7 +114,7 @@ Status StepLoop::add(core::Request request, uint32_t client_tag,
   if (Status status = check(request); !status) return status;
   if (live_.count(request.id) > 0)
     return invalid_argument("request id " + std::to_string(request.id) + " is in use");
-  std::unique_ptr<RequestState> state = make_state(std::move(request));
+  RequestPool::Owner state = make_state(std::move(request));
   state->arrival = next_arrival_++;
   state->client_tag = client_tag;
   state->arrived = arrived.value_or(config_.clock->now());
@@ -120,8 +123,8 @@ Status StepLoop::add(core::Request request, uint32_t client_tag,
   return {};
 }
 
-std::unique_ptr<RequestState> StepLoop::make_state(core::Request request) const {
-  auto state = std::make_unique<RequestState>();
+RequestPool::Owner StepLoop::make_state(core::Request request) {
+  RequestPool::Owner state = states_.make();
   state->id = request.id;
   state->priority = request.priority;
   state->cache_salt = std::move(request.cache_salt);
@@ -135,6 +138,8 @@ std::unique_ptr<RequestState> StepLoop::make_state(core::Request request) const 
   state->sampling = std::move(request.sampling);
   state->num_prompt_tokens = static_cast<int>(request.prompt.size());
   state->tokens = std::move(request.prompt);
+  state->tokens.reserve(state->tokens.size() + static_cast<size_t>(std::min(
+                                                   state->sampling.max_new_tokens, kTokensAhead)));
   state->is_masked = request.constraint != nullptr;
   state->constraint = std::move(request.constraint);
   state->num_constrained_tokens = state->num_prompt_tokens;
@@ -264,14 +269,19 @@ void StepLoop::commit_oldest(StepUpdates& updates) {
 void StepLoop::fetch_ahead(const sched::PlannedStep& step, const core::StepResult& result,
                            size_t slice) {
   constexpr size_t kObjects = 4, kContents = 2;
-  if (slice + kObjects < step.slices.size())
-    prefetch(static_cast<const RequestState&>(*step.slices[slice + kObjects].sequence));
+  const auto state_of = [&](size_t of_slice) {
+    return static_cast<const RequestState*>(step.slices[of_slice].sequence);
+  };
+  if (slice + kObjects < step.slices.size()) {
+    const RequestState* const state = state_of(slice + kObjects);
+    prefetch(state, sched::Sequence::kStepLines);
+    prefetch(&state->last_token, RequestState::kCommitLines);
+  }
   if (slice + kContents >= step.slices.size()) return;
-  const auto& state = static_cast<const RequestState&>(*step.slices[slice + kContents].sequence);
-  __builtin_prefetch(state.tokens.data() + state.tokens.size());
-  __builtin_prefetch(state.stop_token_ids.data());
-  __builtin_prefetch(state.speculation.accept_histogram.data());
-  __builtin_prefetch(result.slices[slice + kContents].tokens.data());
+  const RequestState* const state = state_of(slice + kContents);
+  prefetch(state->tokens.data() + state->tokens.size());
+  prefetch(state->stop_token_ids.data());
+  prefetch(result.slices[slice + kContents].tokens.data());
 }
 
 void StepLoop::observe_drafts(const core::Batch& batch, const core::StepResult& result) {
@@ -297,7 +307,8 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
     stats_.num_wasted_tokens += static_cast<int64_t>(result.tokens.size());
     return;
   }
-  if (result.error.empty()) result.error = state.constraint_error;
+  if (result.error.empty() && !state.constraint_error.empty())
+    result.error = state.constraint_error;
   if (!result.error.empty()) {
     finish(state, {.reason = core::FinishReason::kFailed, .error = std::move(result.error)},
            updates);
@@ -343,11 +354,11 @@ StepLoop::Cut StepLoop::cut_at_end(const RequestState& state,
 
 void StepLoop::take_drafts(RequestState& state, core::SliceResult& result, const Cut& cut) {
   if (max_drafts_ == 0) return;
-  core::SpeculationCounts& counts = state.speculation;
+  RunningSpeculation& counts = state.speculation;
   if (result.num_verified_drafts > 0) {
-    const int num_accepted = count_verified(counts, result.num_verified_drafts,
-                                            static_cast<int>(result.tokens.size()) - 1,
-                                            static_cast<int>(cut.num_tokens));
+    const int num_accepted =
+        counts.add_verified(result.num_verified_drafts, static_cast<int>(result.tokens.size()) - 1,
+                            static_cast<int>(cut.num_tokens));
     ++stats_.num_verify_slices;
     stats_.num_drafts_verified += result.num_verified_drafts;
     stats_.num_drafts_accepted += num_accepted;
@@ -390,7 +401,7 @@ void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates)
   end.num_output_tokens = state.num_output_tokens();
   end.seed = state.seed;
   end.prompt_logprobs = std::move(state.prompt_logprobs);
-  end.speculation = std::move(state.speculation);
+  end.speculation = state.speculation.counts();
   end.times = state.times;
   end.times.finished_seconds = seconds_between(state.arrived, commit_time_);
   const auto num_tokens = static_cast<int32_t>(updates.tokens.size());

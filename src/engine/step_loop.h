@@ -128,10 +128,10 @@ class StepLoop {
   // A request that ended while steps that name it were in flight.
   struct Ended {
     int64_t last_step_id;
-    std::unique_ptr<RequestState> state;
+    RequestPool::Owner state;
   };
 
-  std::unique_ptr<RequestState> make_state(core::Request request) const;
+  RequestPool::Owner make_state(core::Request request);
   void apply_ends(StepUpdates& updates);
   bool submit_next();
   void start_masks();
@@ -162,7 +162,8 @@ class StepLoop {
   DraftOutcome draft_outcome_;             // of the step being committed
   sched::Scheduler scheduler_;
   LateMasks masks_;
-  std::unordered_map<core::RequestId, std::unique_ptr<RequestState>> live_;
+  RequestPool states_;  // outlives its requests
+  std::unordered_map<core::RequestId, RequestPool::Owner> live_;
   std::deque<Ended> ended_;
   std::vector<EndWanted> ends_wanted_;
   std::deque<sched::PlannedStep> in_flight_;

@@ -67,7 +67,7 @@ void Scheduler::plan_decodes(PlannedStep& step) {
   // running_ shrinks at its end when a sequence is retracted.
   constexpr size_t kAhead = 4;
   for (size_t i = 0; i < running_.size(); ++i) {
-    if (i + kAhead < running_.size()) prefetch(*running_[i + kAhead]);
+    if (i + kAhead < running_.size()) prefetch(running_[i + kAhead], Sequence::kStepLines);
     Sequence& sequence = *running_[i];
     if (sequence.wants_decode()) {
       // A draft at the limit of its rows would be inert.

@@ -10,38 +10,32 @@
 // loop appends tokens. Plain data of the engine's thread.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "cache/block_pool.h"
 #include "cache/radix_tree.h"
 #include "core/request.h"
 
 namespace fathom::sched {
 
-struct Sequence {
+// A step touches every running sequence, most of which the caches have lost since the step before: what it reads or
+// writes comes first, in kStepLines cache lines.
+struct alignas(kCacheLineBytes) Sequence {
+  static constexpr size_t kStepLines = 3;
+
   core::RequestId id = 0;
   int64_t arrival = 0;  // counts up; distinct
   int priority = 0;
-  std::vector<int32_t> tokens{};  // the prompt, then what was sampled
   int num_prompt_tokens = 0;
-  core::SamplingParams sampling{};
-  std::vector<int32_t> stop_token_ids{};  // eos included unless ignored
-  uint64_t seed = 0;
-  std::string cache_salt{};
   bool reads_cache = true;  // false: every prompt token must be computed, for its log-probability
   bool is_masked = false;   // a constraint limits its tokens
   bool ended = false;       // no result is taken any more
-
-  // The scheduler's.
+  // The scheduler's, down to its leases.
   int num_cached_tokens = -1;  // of the prompt, at the first admission; -1 = never admitted
-  int num_retractions = 0;
-  int num_overtaken = 0;       // admissions of later arrivals since it waits
-  int num_deferred_steps = 0;  // passed over because a running sequence was computing its prefix
-  int64_t last_deferral = -1;  // step id
-  int64_t hint_version = -1;   // of the cache when hint_tokens was looked up
-  int64_t hint_tokens = 0;     // cached prefix, whole blocks
   // While running; reset by every admission.
   int32_t slot = -1;       // -1 = waiting
   int num_admissions = 0;  // results of slices planned before the last one say nothing about rows
@@ -52,6 +46,21 @@ struct Sequence {
   int num_row_capacity = 0;              // what its blocks hold
   cache::RadixTree::Pin pin{};           // the blocks at the front, which the cache owns
   std::vector<cache::BlockPool::Lease> leases{};  // the blocks behind them, one lease per KV group
+  // The request's again.
+  std::vector<int32_t> tokens{};          // the prompt, then what was sampled
+  std::vector<int32_t> stop_token_ids{};  // eos included unless ignored
+  core::SamplingParams sampling{};        // of this only max_new_tokens, which comes first
+
+  // What a step rarely needs.
+  uint64_t seed = 0;
+  std::string cache_salt{};
+  // The scheduler's.
+  int num_retractions = 0;
+  int num_overtaken = 0;       // admissions of later arrivals since it waits
+  int num_deferred_steps = 0;  // passed over because a running sequence was computing its prefix
+  int64_t last_deferral = -1;  // step id
+  int64_t hint_version = -1;   // of the cache when hint_tokens was looked up
+  int64_t hint_tokens = 0;     // cached prefix, whole blocks
 
   int num_known_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output_tokens() const { return num_known_tokens() - num_prompt_tokens; }
@@ -68,5 +77,6 @@ struct Sequence {
   bool in_prefill() const { return min_rows() < num_prefill_tokens; }
   bool wants_decode() const { return !in_prefill() && min_rows() < row_limit(); }
 };
+static_assert(offsetof(Sequence, sampling) + sizeof(int) <= Sequence::kStepLines * kCacheLineBytes);
 
 }  // namespace fathom::sched
