@@ -46,6 +46,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
 void Scheduler::plan(int64_t step_id, PlannedStep& step) {
   step.clear();
   step.batch.step_id = step_id;
+  ++num_plans_;  // a plan that comes to nothing is made again for the same step
   step_tokens_left_ = config_.max_batch_tokens;
   retracted_in_this_plan_ = false;
   if (running_.size() > 1 && failpoint("scheduler.retract")) retract(*running_.back());
@@ -151,7 +152,7 @@ void Scheduler::start_chunk(Sequence& sequence, int min_tokens) {
 void Scheduler::plan_admissions(int64_t step_id, PlannedStep& step) {
   while (!waiting_.empty() && !free_slots_.empty() && prefill_tokens_left_ > 0 &&
          num_running() < config_.max_running_requests) {
-    Sequence* const next = waiting_.next(step_id, publishing_);
+    Sequence* const next = waiting_.next(num_plans_, publishing_);
     if (next == nullptr) return;
     if (next == blocked_ && step_id < blocked_until_step_ && !running_.empty() &&
         blocks_.num_available() <= blocked_at_available_)

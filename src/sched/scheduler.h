@@ -135,6 +135,8 @@ class Scheduler {
 
   int num_drafts_;
 
+  int64_t num_plans_ = 0;
+
   // Of the plan being made; members to keep their memory.
   DraftBudget draft_budget_;
   int step_tokens_left_ = 0;

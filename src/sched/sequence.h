@@ -58,8 +58,10 @@ struct alignas(kCacheLineBytes) Sequence {
   int num_retractions = 0;
   int num_overtaken = 0;       // admissions of later arrivals since it waits
   int num_deferred_steps = 0;  // passed over because a running sequence was computing its prefix
-  int64_t last_deferral = -1;  // step id
-  int64_t hint_version = -1;   // of the cache when hint_tokens was looked up
+  int64_t last_deferral = -1;  // index of the plan
+  int64_t hint_version = -1;   // of the cache when hint_tokens was looked up,
+  int64_t hint_plan = -1;      // and in which plan; there
+  size_t num_compared = 0;     // it was compared with so many that compute their prompts
   int64_t hint_tokens = 0;     // cached prefix, whole blocks
 
   int num_known_tokens() const { return static_cast<int>(tokens.size()); }

@@ -11,20 +11,24 @@ bool WaitingQueue::GoesBefore::operator()(const Sequence* a, const Sequence* b) 
   return a->arrival < b->arrival;
 }
 
-void WaitingQueue::look_up(Sequence& sequence) const {
+// Once a plan: what its admissions evict changes little about who goes next.
+void WaitingQueue::look_up(Sequence& sequence, int64_t plan_idx) const {
+  if (sequence.hint_plan == plan_idx) return;
+  sequence.hint_plan = plan_idx;
+  sequence.num_compared = 0;
   if (sequence.hint_version == blocks_.version()) return;
   sequence.hint_tokens = blocks_.cached_prefix(sequence);
   sequence.hint_version = blocks_.version();
 }
 
-Sequence* WaitingQueue::next(int64_t step_id, std::span<Sequence* const> publishing) {
+Sequence* WaitingQueue::next(int64_t plan_idx, std::span<Sequence* const> publishing) {
   Sequence* best = nullptr;
   int num_seen = 0;
   for (Sequence* const sequence : waiting_) {
     if (best != nullptr && sequence->priority != best->priority) break;
     if (++num_seen > kWindow) break;
-    if (policy_ == SchedulePolicy::kLpm || !publishing.empty()) look_up(*sequence);
-    if (is_deferred(*sequence, step_id, publishing)) continue;
+    if (policy_ == SchedulePolicy::kLpm || !publishing.empty()) look_up(*sequence, plan_idx);
+    if (is_deferred(*sequence, plan_idx, publishing)) continue;
     const bool is_due = sequence->num_retractions > 0 || sequence->num_overtaken >= kMaxOvertaken;
     if (best == nullptr && (policy_ == SchedulePolicy::kFcfs || is_due)) return sequence;
     if (best == nullptr || sequence->hint_tokens > best->hint_tokens) best = sequence;
@@ -32,13 +36,19 @@ Sequence* WaitingQueue::next(int64_t step_id, std::span<Sequence* const> publish
   return best;
 }
 
-bool WaitingQueue::is_deferred(Sequence& sequence, int64_t step_id,
+bool WaitingQueue::is_deferred(Sequence& sequence, int64_t plan_idx,
                                std::span<Sequence* const> publishing) const {
   if (!sequence.reads_cache || sequence.num_deferred_steps > kMaxDeferredSteps) return false;
-  const auto helps = [&](const Sequence* running) { return gains_from(sequence, *running); };
-  if (std::none_of(publishing.begin(), publishing.end(), helps)) return false;
-  if (sequence.last_deferral != step_id) ++sequence.num_deferred_steps;
-  sequence.last_deferral = step_id;
+  if (sequence.last_deferral != plan_idx) {
+    // Those that it was compared with before the last admission of this plan are still the same.
+    const auto helps = [&](const Sequence* running) { return gains_from(sequence, *running); };
+    const size_t num_old = std::min(sequence.num_compared, publishing.size());
+    const auto others = publishing.subspan(num_old);
+    sequence.num_compared = publishing.size();
+    if (std::none_of(others.begin(), others.end(), helps)) return false;
+    ++sequence.num_deferred_steps;
+    sequence.last_deferral = plan_idx;
+  }
   return sequence.num_deferred_steps <= kMaxDeferredSteps;
 }
 
@@ -52,8 +62,9 @@ bool WaitingQueue::gains_from(const Sequence& sequence, const Sequence& running)
       key_end > running.num_prefill_tokens)
     return false;
   const auto ours = sequence.tokens.begin(), theirs = running.tokens.begin();
-  // The block that would be gained differs first, most of the time.
-  return std::equal(ours + cached, ours + key_end, theirs + cached) &&
+  // The block that would be gained differs first, most of the time, and in its first token.
+  return ours[cached] == theirs[cached] &&
+         std::equal(ours + cached, ours + key_end, theirs + cached) &&
          sequence.cache_salt == running.cache_salt && std::equal(ours, ours + cached, theirs);
 }
 

@@ -3,7 +3,7 @@
 //
 //   WaitingQueue queue(SchedulePolicy::kLpm, blocks);
 //   queue.add(sequence);
-//   Sequence* next = queue.next(step_id, prefilling);     // null: none waits, or all are deferred
+//   Sequence* next = queue.next(plan_idx, prefilling);     // null: none waits, or all are deferred
 //   queue.admitted(*next);
 //
 // Higher priorities first. Within one: retracted sequences, then by arrival (kFcfs), or the longest cached
@@ -33,8 +33,9 @@ class WaitingQueue {
 
   void add(Sequence& sequence) { waiting_.insert(&sequence); }
   void remove(Sequence& sequence) { waiting_.erase(&sequence); }
-  // `publishing` are the running sequences whose prompts are not all computed.
-  Sequence* next(int64_t step_id, std::span<Sequence* const> publishing);
+  // `publishing` are the running sequences whose prompts are not all computed. plan_idx is another one for every plan;
+  // while it is the same, sequences only join `publishing` at its end.
+  Sequence* next(int64_t plan_idx, std::span<Sequence* const> publishing);
   // It leaves the queue; those that it overtook remember.
   void admitted(Sequence& sequence);
 
@@ -47,8 +48,8 @@ class WaitingQueue {
   struct GoesBefore {
     bool operator()(const Sequence* a, const Sequence* b) const;
   };
-  void look_up(Sequence& sequence) const;
-  bool is_deferred(Sequence& sequence, int64_t step_id,
+  void look_up(Sequence& sequence, int64_t plan_idx) const;
+  bool is_deferred(Sequence& sequence, int64_t plan_idx,
                    std::span<Sequence* const> publishing) const;
   bool gains_from(const Sequence& sequence, const Sequence& running) const;
 
