@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/check.h"
 
@@ -26,7 +27,7 @@ constexpr int64_t kStaleSteps = 128;
 constexpr int64_t kDoubtSteps = 1024;
 constexpr double kStaleTrials = 8;
 
-constexpr double kInitialCredit = 16, kMaxCredit = 32, kIncome = 0.01;
+constexpr double kInitialCredit = 16, kMaxCredit = 32, kIncome = 0.005;
 // A debt is forgiven beyond this: a machine that stood still says nothing about drafts.
 constexpr double kMinCredit = -16;
 // Another depth must be this much better: a change of depth costs a step's drafts.
@@ -170,11 +171,16 @@ int DraftDepth::best_depth(int num_running) const {
 }
 
 void DraftDepth::start_probe_if_due(int num_running) {
-  if (step_ - last_probe_step_ < kProbeSteps) return;
+  const int bucket = bucket_of(num_running);
+  const bool is_known = current_ == 0 && std::abs(bucket - probed_bucket_) <= kNearBuckets;
+  if (!is_known) probe_interval_ = kProbeSteps;
+  if (step_ - last_probe_step_ < probe_interval_) return;
   const int target = probe_target(num_running);
   if (target == current_) return;
   const int num_steps = probe_length(num_running, target);
   if (num_steps == 0) return;
+  if (is_known) probe_interval_ = std::min(2 * probe_interval_, kMaxProbeSteps);
+  probed_bucket_ = current_ == 0 ? bucket : -1;
   last_probe_step_ = step_;
   probe_depth_ = target;
   probe_steps_left_ = num_steps;

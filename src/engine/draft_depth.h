@@ -11,10 +11,11 @@
 // without prompts that verify as many drafts as they ask for. What was not measured near that number is
 // estimated: steps cost the same up to 32 rows, then by the row.
 // Every kProbeSteps it looks at another depth for some steps, so that it notices when drafts get better or
-// plain decoding gets cheaper. What looking costs against plain decoding is paid from a credit: 16 steps at the
-// start, 1% of the steps, and what drafts have gained. A depth that was found too dear is looked at all the same once
+// plain decoding gets cheaper. While nothing is drafted and looking does not change that, it waits twice as long each
+// time, up to kMaxProbeSteps, until the load is another. What looking costs against plain decoding is paid from a
+// credit: 16 steps at the start, 0.5% of the steps, and what drafts have gained. A depth that was found too dear is looked at all the same once
 // that is long ago: the machine may have been busy. Without credit nothing is drafted, so a run of n steps takes about
-// n * 1.01 + 16 steps' time of plain decoding at most, as far as the measured times are right.
+// n * 1.005 + 16 steps' time of plain decoding at most, as far as the measured times are right.
 // Steps are read late: a choice shows in the outcome of the step after next. The same calls give the same
 // choices. One thread uses it.
 
@@ -53,7 +54,7 @@ struct DraftOutcome {
 
 class DraftDepth {
  public:
-  static constexpr int kProbeSteps = 256;
+  static constexpr int kProbeSteps = 256, kMaxProbeSteps = 1024;
 
   explicit DraftDepth(const DraftDepthConfig& config);
 
@@ -105,6 +106,8 @@ class DraftDepth {
   std::vector<int> plain_attempts_;  // [bucket]: choices of 0 to have it measured
   std::vector<Position> positions_;
   int64_t step_ = 0, last_probe_step_ = 0;
+  int probe_interval_ = kProbeSteps;
+  int probed_bucket_ = -1;  // where the last look from a depth of 0 was
   int current_ = 0, probe_depth_ = 0, probe_steps_left_ = 0;
   double credit_;  // in steps of plain decoding
   bool suspended_ = false;

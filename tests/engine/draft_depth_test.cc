@@ -43,6 +43,13 @@ struct Record {
     for (size_t i = step; i < asked.size(); ++i) ++counts[static_cast<size_t>(asked[i])];
     return static_cast<int>(std::max_element(counts.begin(), counts.end()) - counts.begin());
   }
+  // How often it began to ask for drafts in steps [begin, end).
+  int num_looks(size_t begin, size_t end) const {
+    int num_looks = 0;
+    for (size_t i = std::max<size_t>(begin, 1); i < end; ++i)
+      num_looks += asked[i - 1] == 0 && asked[i] > 0 ? 1 : 0;
+    return num_looks;
+  }
   int num_asked_since(size_t step, int depth) const {
     return static_cast<int>(
         std::count(asked.begin() + static_cast<std::ptrdiff_t>(step), asked.end(), depth));
@@ -153,6 +160,32 @@ TEST(DraftDepth, goes_to_none_when_few_drafts_are_right_and_comes_back_when_they
   driver.machine().acceptance = 0.9;
   driver.steps(2000);
   EXPECT_GE(driver.run().most_asked_since(3000), 2);
+}
+
+TEST(DraftDepth, looks_more_seldom_where_drafts_have_not_paid) {
+  const Record done = run({.acceptance = 0.3, .num_running = 64}, 10'000);
+  EXPECT_GE(done.num_looks(0, 3000), 3);
+  EXPECT_GE(done.num_looks(3000, 10'000), 7000 / DraftDepth::kMaxProbeSteps - 1);
+  EXPECT_LE(done.num_looks(3000, 10'000), 7000 / DraftDepth::kMaxProbeSteps + 1);
+  EXPECT_LT(done.relative(), 1.005);
+}
+
+TEST(DraftDepth, sees_soon_that_drafts_pay_however_long_they_did_not) {
+  const int running_dry = 10'000;
+  // Better drafts at the same load: with the next look, which is at most kMaxProbeSteps away.
+  Driver better({.acceptance = 0.1, .num_running = 4});
+  better.machine().cost = linear;
+  better.steps(running_dry);
+  better.machine().cost = flat_then_linear;
+  better.machine().acceptance = 0.9;
+  better.steps(DraftDepth::kMaxProbeSteps + 300);
+  EXPECT_EQ(better.run().most_asked_since(better.run().asked.size() - 100), 3);
+  // Another load where only a look tells: as if nobody had looked before.
+  Driver fewer({.cost = linear, .acceptance = 0.3, .num_running = 128});
+  fewer.steps(running_dry);
+  fewer.machine().num_running = 24;
+  fewer.steps(3 * DraftDepth::kProbeSteps);
+  EXPECT_GE(fewer.run().num_looks(running_dry, fewer.run().asked.size()), 2);
 }
 
 TEST(DraftDepth, follows_the_number_of_running_sequences) {
