@@ -79,6 +79,7 @@ class Stream {
 
   // From here on operators are not run, so tensors may lie nowhere. REQUIRES: not sealed.
   void begin_measuring();
+  bool is_measuring() const { return phase_ == Phase::kMeasuring; }
   // Ends measuring. Throws StartupError when there is no room.
   void seal_scratch();
 

@@ -1,0 +1,25 @@
+#pragma once
+// RankContext: who a rank is. A rank is one device with the thread that drives it (docs/contracts/parallel.md).
+//
+//   const comm::RankContext rank;                            // alone
+//   auto model = Model::create(config, options, backend, rank);
+//   const int64_t heads = config.num_attention_heads / rank.tp->size();
+//
+// Plain data. The communicators outlive whatever was created with it.
+
+#include "comm/communicator.h"
+
+namespace fathom::comm {
+
+struct RankContext {
+  int device = 0;  // of the backend's devices
+  // Tensor parallelism: the ranks that compute the same tokens and hold the heads, FFN widths and vocabulary in parts.
+  Communicator* tp = &alone();
+  // Data parallelism of attention: the ranks with the same part of the weights and tokens of their own.
+  Communicator* dp = &alone();
+  // Expert parallelism: the ranks that hold the routed experts in parts, each expert as a whole. More than one: all
+  // ranks of the model, tp times dp.
+  Communicator* ep = &alone();
+};
+
+}  // namespace fathom::comm
