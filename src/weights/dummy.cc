@@ -131,24 +131,47 @@ class Filler {
     // Copies to a device are slow to start: a contiguous piece goes there at once.
     const bool staged = options_.copy && data.is_contiguous();
     if (staged) staging.resize(static_cast<size_t>((piece.end - piece.begin) * element_bytes));
-    // Pieces begin at multiples of a block, so blocks are the same however the work is divided.
-    for (int64_t begin = piece.begin; begin < piece.end; begin += kBlockElements) {
-      const int64_t count = std::min(kBlockElements, piece.end - begin);
-      const auto block = static_cast<uint64_t>(begin / kBlockElements);
-      const uint32_t random = philox(options_.dummy_seed, key, block)[0];
-      const char* from = table + random % (kTableElements - kBlockElements + 1) * element_bytes;
+    for (int64_t begin = piece.begin; begin < piece.end;) {
+      const Run run = run_at(parameter, begin);
+      const int64_t count = std::min(run.count, piece.end - begin);
+      const uint32_t random = philox(options_.dummy_seed, key, run.block)[0];
+      const char* from =
+          table + (random % (kTableElements - kBlockElements + 1) + run.in_block) * element_bytes;
       if (staged) {
         std::memcpy(staging.data() + (begin - piece.begin) * element_bytes, from,
                     static_cast<size_t>(count * element_bytes));
       } else {
         store(data, begin, from, count);
       }
+      begin += count;
     }
     if (staged) store(data, piece.begin, staging.data(), piece.end - piece.begin);
     if (piece.begin == 0 && !parameter.scale.is_null()) fill_scales(parameter, staging);
   }
 
  private:
+  // Elements side by side in one block of the whole tensor.
+  struct Run {
+    uint64_t block;
+    int64_t in_block, count;
+  };
+
+  // Blocks are counted in the whole tensor, so they are the same however ranks and threads divide it.
+  static Run run_at(const Parameter& parameter, int64_t index) {
+    const Tensor& data = parameter.data;
+    const Shard& shard = parameter.shard;
+    const int64_t columns = data.dim(data.rank() - 1);
+    const bool cuts_rows = !shard.is_whole() && shard.axis == data.rank() - 1;
+    const int64_t row_elements = cuts_rows ? columns * shard.size : columns;
+    const int64_t first = cuts_rows ? shard.rank * columns : shard.rank * data.num_elements();
+    const int64_t at = first + index / columns * row_elements + index % columns;
+    const int64_t in_block = at % kBlockElements;
+    const int64_t in_row = cuts_rows ? columns - index % columns : kBlockElements;
+    return {.block = static_cast<uint64_t>(at / kBlockElements),
+            .in_block = in_block,
+            .count = std::min(in_row, kBlockElements - in_block)};
+  }
+
   void fill_scales(const Parameter& parameter, std::vector<char>& staging) const {
     const int64_t count = parameter.scale.num_elements();
     staging.resize(static_cast<size_t>(count) * sizeof(float));
@@ -190,6 +213,7 @@ Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& o
   int64_t total_bytes = 0;
   for (const Parameter& parameter : parameters) {
     check_parameter(parameter);
+    if (parameter.held_elsewhere) continue;
     if (parameter.found != nullptr) *parameter.found = true;
     total_bytes += parameter.data.num_bytes();
     const int64_t elements = parameter.data.num_elements();

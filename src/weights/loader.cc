@@ -113,7 +113,8 @@ class Reader {
 
  private:
   static bool is_plain_copy(const ReadPiece& piece) {
-    return piece.source->dtype == piece.data.dtype() && piece.data.is_contiguous();
+    return piece.source->dtype == piece.data.dtype() && piece.data.is_contiguous() &&
+           (piece.data.dim(0) == 1 || piece.row_elements == piece.data.dim(1));
   }
 
   static Status check_values(const ReadPiece& piece, const void* bytes) {
@@ -138,7 +139,7 @@ class Reader {
   // From scratch.file_bytes (and scales) to the rows of `out`.
   static void convert_rows(const ReadPiece& piece, Scratch& scratch, const Tensor& out) {
     const int64_t rows = out.dim(0), columns = out.dim(1);
-    const int64_t source_row_bytes = columns * tensor::dtype_bytes(piece.source->dtype);
+    const int64_t source_row_bytes = piece.row_elements * tensor::dtype_bytes(piece.source->dtype);
     const int64_t out_row_bytes = out.stride(0) * tensor::dtype_bytes(out.dtype());
     const char* from = scratch.file_bytes.at_least(0);
     char* to = static_cast<char*>(out.data());
@@ -147,10 +148,25 @@ class Reader {
         convert(from, piece.source->dtype, to, out.dtype(), columns);
         continue;
       }
-      const auto* scales = reinterpret_cast<const float*>(scratch.scales.at_least(0)) +
-                           row / kScaleBlock * num_scale_blocks(columns);
-      dequantize(reinterpret_cast<const tensor::F8E4M3*>(from), scales, to, out.dtype(), columns);
+      dequantize_row(piece, row, scratch, from, to);
     }
+  }
+
+  // A rank's columns may begin inside a block of scales.
+  static void dequantize_row(const ReadPiece& piece, int64_t row, Scratch& scratch,
+                             const char* from, char* to) {
+    const auto* source = reinterpret_cast<const tensor::F8E4M3*>(from);
+    const tensor::DType dtype = piece.data.dtype();
+    const int64_t columns = piece.data.dim(1);
+    const int64_t scale_row = (piece.first_row + row) / kScaleBlock - first_scale_row(piece);
+    const float* scales = reinterpret_cast<const float*>(scratch.scales.at_least(0)) +
+                          scale_row * piece.dequantize_with->shape[1] +
+                          piece.first_column / kScaleBlock;
+    const int64_t in_first_block =
+        std::min(columns, kScaleBlock - piece.first_column % kScaleBlock);
+    dequantize(source, scales, to, dtype, in_first_block);
+    dequantize(source + in_first_block, scales + 1,
+               to + in_first_block * tensor::dtype_bytes(dtype), dtype, columns - in_first_block);
   }
 
   void copy_rows(const Tensor& staging, const Tensor& data) const {

@@ -5,6 +5,7 @@
 //
 //   parameters.push_back({.name = "model.norm.weight", .data = norm});
 //   parameters.push_back({.name = prefix + "q_a_proj.weight", .data = q_a, .scale = q_a_scale});
+//   parameters.push_back({.name = "lm_head.weight", .data = head, .shard = {.rank = 3, .size = 8}});   // an eighth
 //
 // Plain data. `data` is memory of the device (host memory on the CPU backend) that the model owns.
 
@@ -12,22 +13,30 @@
 #include <vector>
 
 #include "tensor/tensor.h"
+#include "weights/shard.h"
 
 namespace fathom::weights {
 
 struct Parameter {
-  std::string name = {};  // in the checkpoint; its shape there must be data's shape
+  std::string name = {};  // in the checkpoint; its shape there must be whole_shape(*this)
   // Destination, rank 1 or 2, rows may be strided (a slice of a fused matrix). Its dtype is what the model
   // computes with: f32 or bf16 (converted from f32, bf16, f16, or dequantised from f8 with its scales),
   // or f8_e4m3 (the checkpoint must hold f8).
   tensor::Tensor data = {};
   // f8 only: f32[ceil(rows/128), ceil(cols/128)], from scale_name(name).
   tensor::Tensor scale = {};
+  // Of which `data` and `scale` are one rank's part. Parts with scales in f8_e4m3 are cut between blocks of 128.
+  Shard shard = {};
+  // Another rank has all of it: it may be in the checkpoint and is not read. `data` is null then.
+  bool held_elsewhere = false;
   bool optional = false;  // may be missing; `found` tells
   bool* found = nullptr;
   // Spread of random values for --load-format dummy; 0 = fill with ones (norm weights).
   float dummy_stddev = 0.02f;
 };
+
+// Of the tensor that `data` is a part of. REQUIRES: not held_elsewhere.
+std::vector<int64_t> whole_shape(const Parameter& parameter);
 
 // "x.weight" -> "x.weight_scale_inv", the published name of block scales.
 std::string scale_name(const std::string& weight_name);

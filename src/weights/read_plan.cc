@@ -22,17 +22,16 @@ constexpr int64_t kPieceBytes = int64_t{4} << 20;
 // Buffers that some exporters save with the weights. They are computed from the configuration here.
 constexpr std::string_view kRecomputedSuffix = ".rotary_emb.inv_freq";
 
-bool has_shape(const TensorInfo& info, const Tensor& data) {
-  if (info.shape.size() != static_cast<size_t>(data.rank())) return false;
-  for (int axis = 0; axis < data.rank(); ++axis) {
-    if (info.shape[static_cast<size_t>(axis)] != data.dim(axis)) return false;
-  }
-  return true;
+std::string wanted_shape(const Parameter& parameter) {
+  std::string text;
+  for (const int64_t dim : whole_shape(parameter))
+    text += (text.empty() ? "[" : ", ") + std::to_string(dim);
+  return text + "]";
 }
 
-std::string wanted_shape(const Tensor& data) {
-  std::string text = data.describe();
-  return text.substr(text.find('['));
+// Where the rank's part begins along an axis of its tensor.
+int64_t first_of(const Shard& shard, int axis, const Tensor& data) {
+  return axis == shard.axis ? shard.rank * data.dim(axis) : 0;
 }
 
 class Planner {
@@ -42,11 +41,12 @@ class Planner {
 
   void add(const Parameter& parameter) {
     const TensorInfo* info = checkpoint_.find(parameter.name);
+    if (parameter.held_elsewhere) return leave_to_others(parameter);
     if (parameter.found != nullptr) *parameter.found = info != nullptr;
     if (info == nullptr) {
       if (!parameter.optional) {
         problems_.add("missing",
-                      "tensor " + quoted_name(parameter.name) + " " + wanted_shape(parameter.data));
+                      "tensor " + quoted_name(parameter.name) + " " + wanted_shape(parameter));
       }
       return;
     }
@@ -54,10 +54,11 @@ class Planner {
     const TensorInfo* scale = find_scale(parameter, *info);
     if (!check_type(parameter, *info)) return;
     if (parameter.data.dtype() == DType::kF8E4M3) {
-      cut({.source = info}, parameter.data);
-      if (scale != nullptr) cut({.source = scale, .is_scale = true}, parameter.scale);
+      cut({.source = info}, parameter.data, parameter.shard);
+      if (scale != nullptr)
+        cut({.source = scale, .is_scale = true}, parameter.scale, parameter.shard);
     } else {
-      cut({.source = info, .dequantize_with = scale}, parameter.data);
+      cut({.source = info, .dequantize_with = scale}, parameter.data, parameter.shard);
     }
   }
 
@@ -81,6 +82,13 @@ class Planner {
   }
 
  private:
+  void leave_to_others(const Parameter& parameter) {
+    for (const std::string& name : {parameter.name, scale_name(parameter.name)}) {
+      const TensorInfo* info = checkpoint_.find(name);
+      if (info != nullptr) used_.insert(info->name);
+    }
+  }
+
   bool is_ignored(const std::string& name) const {
     if (name.ends_with(kRecomputedSuffix)) return true;
     return std::any_of(options_.ignored_prefixes.begin(), options_.ignored_prefixes.end(),
@@ -89,8 +97,8 @@ class Planner {
 
   bool check_type(const Parameter& parameter, const TensorInfo& info) {
     const std::string where = "tensor " + quoted_name(info.name) + " is " + describe(info);
-    if (!has_shape(info, parameter.data)) {
-      problems_.add("wrong shape", where + ", the model needs " + wanted_shape(parameter.data));
+    if (info.shape != whole_shape(parameter)) {
+      problems_.add("wrong shape", where + ", the model needs " + wanted_shape(parameter));
       return false;
     }
     const DType to = parameter.data.dtype();
@@ -126,26 +134,41 @@ class Planner {
     return nullptr;
   }
 
-  // Cuts a tensor into pieces of about kPieceBytes: by elements where the destination is contiguous, else
-  // by rows, and by whole scale blocks where it is dequantised.
-  void cut(const ReadPiece& whole, const Tensor& data) {
-    const bool flat = whole.dequantize_with == nullptr && data.is_contiguous();
-    const Tensor view = data.rank() == 1 || flat ? data.reshape({1, data.num_elements()}) : data;
-    const int axis = view.dim(0) == 1 && whole.dequantize_with == nullptr ? 1 : 0;
+  // Cuts a rank's part into pieces of about kPieceBytes: by elements where it is one range of the file and of memory,
+  // else by rows.
+  void cut(const ReadPiece& whole, const Tensor& data, const Shard& shard) {
+    const int64_t columns = whole.source->shape.back();
+    ReadPiece part = whole;
+    part.first_row = data.rank() == 1 ? 0 : first_of(shard, 0, data);
+    part.first_column = first_of(shard, data.rank() - 1, data);
+    const bool whole_rows = data.rank() == 2 && data.dim(1) == columns;
+    const bool flat = whole.dequantize_with == nullptr && data.is_contiguous() &&
+                      (whole_rows || data.rank() == 1 || data.dim(0) == 1);
+    const Tensor view = flat ? data.reshape({1, data.num_elements()}) : data;
+    const int axis = flat ? 1 : 0;
     const int64_t element_bytes = tensor::dtype_bytes(whole.source->dtype);
-    const int64_t unit_bytes = axis == 1 ? element_bytes : element_bytes * view.dim(1);
-    int64_t step = std::max<int64_t>(1, kPieceBytes / unit_bytes);
-    if (whole.dequantize_with != nullptr) step = num_scale_blocks(step) * kScaleBlock;
+    const int64_t unit_bytes = flat ? element_bytes : element_bytes * columns;
+    const int64_t part_offset =
+        whole.source->offset + (part.first_row * columns + part.first_column) * element_bytes;
+    const int64_t step = step_of(part, unit_bytes);
     for (int64_t begin = 0; begin < view.dim(axis); begin += step) {
       const int64_t end = std::min(view.dim(axis), begin + step);
-      ReadPiece piece = whole;
-      piece.offset = whole.source->offset + begin * unit_bytes;
-      piece.num_bytes = (end - begin) * unit_bytes;
-      piece.first_row = axis == 0 ? begin : 0;
+      ReadPiece piece = part;
       piece.data = view.slice(axis, begin, end);
+      piece.offset = part_offset + begin * unit_bytes;
+      piece.row_elements = flat ? piece.data.dim(1) : columns;
+      piece.num_bytes =
+          ((piece.data.dim(0) - 1) * piece.row_elements + piece.data.dim(1)) * element_bytes;
+      if (!flat) piece.first_row += begin;
       plan_.num_bytes += file_bytes(piece);
       plan_.pieces.push_back(piece);
     }
+  }
+
+  // Units of a piece. Where rows are dequantised, whole blocks of scales, so that few rows of scales are read twice.
+  static int64_t step_of(const ReadPiece& part, int64_t unit_bytes) {
+    const int64_t step = std::max<int64_t>(1, kPieceBytes / unit_bytes);
+    return part.dequantize_with == nullptr ? step : num_scale_blocks(step) * kScaleBlock;
   }
 
   const Checkpoint& checkpoint_;
@@ -159,7 +182,9 @@ class Planner {
 
 int64_t first_scale_row(const ReadPiece& piece) { return piece.first_row / kScaleBlock; }
 
-int64_t num_scale_rows(const ReadPiece& piece) { return num_scale_blocks(piece.data.dim(0)); }
+int64_t num_scale_rows(const ReadPiece& piece) {
+  return num_scale_blocks(piece.first_row + piece.data.dim(0)) - first_scale_row(piece);
+}
 
 int64_t file_bytes(const ReadPiece& piece) {
   if (piece.dequantize_with == nullptr) return piece.num_bytes;
@@ -169,6 +194,7 @@ int64_t file_bytes(const ReadPiece& piece) {
 
 void check_parameter(const Parameter& parameter) {
   const Tensor &data = parameter.data, &scale = parameter.scale;
+  if (parameter.held_elsewhere) return;
   FATHOM_CHECK(data.rank() == 1 || data.rank() == 2,
                parameter.name << " is " << data.describe() << ", rank must be 1 or 2");
   const DType dtype = data.dtype();
@@ -181,6 +207,9 @@ void check_parameter(const Parameter& parameter) {
                    scale.dim(0) == num_scale_blocks(data.dim(0)) &&
                    scale.dim(1) == num_scale_blocks(data.dim(1)),
                parameter.name << " is " << data.describe() << " with scales " << scale.describe());
+  const Shard& shard = parameter.shard;
+  FATHOM_CHECK(shard.is_whole() || data.dim(shard.axis) % kScaleBlock == 0,
+               parameter.name << " is cut inside a block of scales: " << data.describe());
 }
 
 Result<ReadPlan> plan_reads(const Checkpoint& checkpoint, const std::vector<Parameter>& parameters,

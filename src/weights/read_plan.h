@@ -16,15 +16,17 @@
 
 namespace fathom::weights {
 
-// A contiguous range of one tensor of a file and the view that it fills.
+// A range of bytes of one tensor of a file and the view that it fills. Where a rank holds some columns of a tensor, the
+// range goes from the first of them to the last and has those of others in between: reading them at once is quicker than
+// a call for each row.
 struct ReadPiece {
   const TensorInfo* source = nullptr;
-  int64_t offset = 0, num_bytes = 0;  // in the file
-  int64_t first_row = 0;              // of the source, for messages and scales
-  tensor::Tensor data = {};           // [rows, columns], rows may be strided
-  // Set where f8 becomes f32 or bf16; first_row is then a multiple of 128.
-  const TensorInfo* dequantize_with = nullptr;
-  bool is_scale = false;  // values must be finite and > 0
+  int64_t offset = 0, num_bytes = 0;            // in the file
+  int64_t first_row = 0, first_column = 0;      // of the source, for scales
+  int64_t row_elements = 0;                     // from one row to the next in the file
+  tensor::Tensor data = {};                     // [rows, columns], rows may be strided
+  const TensorInfo* dequantize_with = nullptr;  // set where f8 becomes f32 or bf16
+  bool is_scale = false;                        // values must be finite and > 0
 };
 
 struct ReadPlan {
