@@ -46,6 +46,33 @@ TEST_P(ElementwiseTest, embedding_copies_rows_of_the_table_into_strided_rows) {
   }
 }
 
+// As ranks hold it: each has the rows of its part and zeros for the others'.
+TEST_P(ElementwiseTest, embedding_of_a_part_of_the_table_is_zero_where_the_row_is_elsewhere) {
+  ref::Random random(3);
+  const HostTensor table = random.normal(DType::kF32, {100, 69});
+  const HostTensor ids = random.integers(DType::kI32, {61}, 0, 300);
+  const DeviceTensor device_ids = upload(ids), device_table = upload(table);
+  const DeviceTensor out = empty(act(), {61, 69});
+  ops::embedding({.ids = device_ids.view(),
+                  .table = device_table.view(),
+                  .out = out.view(),
+                  .first_id = 100,
+                  .vocab_size = 300},
+                 stream());
+  HostTensor expected(act(), {61, 69});
+  int num_here = 0;
+  for (int64_t t = 0; t < 61; ++t) {
+    const auto row = static_cast<int64_t>(ids.at(t)) - 100;
+    const bool is_here = row >= 0 && row < 100;
+    num_here += is_here;
+    for (int64_t i = 0; i < 69; ++i)
+      expected.at(t, i) = is_here ? ref::round_to(act(), table.at(row, i)) : 0.0;
+  }
+  EXPECT_GT(num_here, 5);
+  EXPECT_LT(num_here, 55);
+  expect_close(download(out.view()), expected, kExact);
+}
+
 TEST_P(ElementwiseTest, gather_rows_picks_rows_in_any_order_and_repeatedly) {
   ref::Random random(2);
   const HostTensor x = random.normal(act(), {69, 61});

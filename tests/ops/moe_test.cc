@@ -144,6 +144,41 @@ TEST_P(MoeTest, moe_gate_of_a_nan_row_still_names_distinct_experts) {
   }
 }
 
+// As ranks hold experts: the choice and the weights are those of all, the ids of the rank's own count from its first.
+TEST_P(MoeTest, moe_gate_names_the_experts_that_are_held_and_leaves_out_the_others) {
+  ref::Random random(6);
+  const DeviceTensor x = upload(random.normal(act(), {21, 64}));
+  const DeviceTensor weight = upload(random.normal(DType::kF32, {16, 64}));
+  const auto run = [&](int64_t first_expert, int64_t num_held) {
+    const DeviceTensor ids = empty(DType::kI32, {21, 6}), weights = empty(DType::kF32, {21, 6});
+    ops::moe_gate({.x = x.view(),
+                   .weight = weight.view(),
+                   .bias = {},
+                   .slots = {},
+                   .kind = GateKind::kSoftmaxGreedy,
+                   .norm_topk_prob = true,
+                   .first_expert = first_expert,
+                   .num_held = num_held,
+                   .ids = ids.view(),
+                   .weights = weights.view()},
+                  stream());
+    return ref::GateChoice{.ids = download(ids.view()), .weights = download(weights.view())};
+  };
+  const ref::GateChoice all = run(0, 0);
+  for (const int64_t first : {0, 4, 12}) {
+    const ref::GateChoice held = run(first, 4);
+    int64_t num_held = 0;
+    for (int64_t t = 0; t < 21; ++t)
+      for (int64_t j = 0; j < 6; ++j) {
+        const double id = all.ids.at(t, j) - static_cast<double>(first);
+        EXPECT_EQ(held.ids.at(t, j), id >= 0 && id < 4 ? id : -1);
+        EXPECT_EQ(held.weights.at(t, j), all.weights.at(t, j));
+        num_held += held.ids.at(t, j) >= 0;
+      }
+    EXPECT_GT(num_held, 0);
+  }
+}
+
 TEST_P(MoeTest, moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alone) {
   ref::Random random(4);
   const DeviceTensor x = upload(random.normal(act(), {5, 64}));

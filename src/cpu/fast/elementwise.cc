@@ -32,12 +32,19 @@ const void* element(const tensor::Tensor& tensor, int64_t index) {
 
 void embedding(const ops::EmbeddingArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
-  const int64_t tokens = args.ids.dim(0), vocab_size = args.table.dim(0), dim = args.table.dim(1);
+  const int64_t tokens = args.ids.dim(0), rows = args.table.dim(0), dim = args.table.dim(1);
+  const int64_t vocab_size = args.vocab_size == 0 ? rows : args.vocab_size;
   stream.run(tokens, tokens * dim, [&](int64_t i, int) {
     const int32_t id = *args.ids.row<int32_t>(i);
     FATHOM_CHECK(id >= 0 && id < vocab_size, "ids[" << i << "] is " << id << " of " << vocab_size);
-    stream.kernels().widen_row(element(args.table, id * dim), weight_kind(args.table.dtype()), dim,
-                               args.out.row<float>(i));
+    const int64_t row = id - args.first_id;
+    float* const out = args.out.row<float>(i);
+    if (row < 0 || row >= rows) {
+      std::fill_n(out, dim, 0.0f);
+      return;
+    }
+    stream.kernels().widen_row(element(args.table, row * dim), weight_kind(args.table.dtype()), dim,
+                               out);
   });
 }
 

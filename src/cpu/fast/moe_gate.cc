@@ -106,8 +106,9 @@ void choose(const ops::MoeGateArgs& args, int64_t token, const float* scores,
   if (args.kind != GateKind::kSoftmaxGreedy) exclude_groups(args, experts, scratch);
   float total = 0;
   for (int64_t j = 0; j < per_token; ++j) {
-    ids[j] = static_cast<int32_t>(take_largest(scratch.choices, experts, scratch.taken));
-    weights[j] = scores[ids[j]];
+    const int64_t expert = take_largest(scratch.choices, experts, scratch.taken);
+    ids[j] = args.held_id(expert);
+    weights[j] = scores[expert];
     total += weights[j];
   }
   for (int64_t j = 0; j < per_token; ++j) {

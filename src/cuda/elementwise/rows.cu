@@ -1,4 +1,4 @@
-// embedding, gather_rows: rows picked by number. Bound by memory: each row is read and written once.
+// embedding, gather_rows: rows picked by number, zeros where there is none. Bound by memory: each row is read and written once.
 // Grid: one block per 2048 elements of a row, all of a block's loads in flight at once. No shared memory.
 
 #include "cuda/device/pdl.cuh"
@@ -15,11 +15,12 @@ constexpr int kThreads = 256;
 constexpr int kTile = kThreads * kVector;
 
 struct PickParams {
-  const void* from;      // f32|bf16[., dim], rows from_stride apart
+  const void* from;      // f32|bf16[rows, dim], rows from_stride apart
   const int32_t* which;  // i32[outputs]
   Bf16* to;              // bf16[outputs, dim], rows to_stride apart
   int64_t from_stride, to_stride;
-  int dim, tiles;  // tiles: of a row
+  int64_t first, rows;  // number of the first row
+  int dim, tiles;       // tiles: of a row
   bool aligned;
 };
 
@@ -31,13 +32,16 @@ __global__ void __launch_bounds__(kThreads) pick_rows(const __grid_constant__ Pi
   const int begin = tile * kTile + static_cast<int>(threadIdx.x) * kVector;
   wait_for_previous();
   if (begin >= p.dim) return;
-  const T* const from = static_cast<const T*>(p.from) + int64_t{p.which[row]} * p.from_stride;
-  store_vector(load_vector(from, begin, p.dim, p.aligned), p.to + row * p.to_stride, begin, p.dim,
-               p.aligned);
+  const int64_t picked = p.which[row] - p.first;
+  Vector v{};
+  if (picked >= 0 && picked < p.rows)
+    v = load_vector(static_cast<const T*>(p.from) + picked * p.from_stride, begin, p.dim,
+                    p.aligned);
+  store_vector(v, p.to + row * p.to_stride, begin, p.dim, p.aligned);
 }
 
-void pick(const tensor::Tensor& from, const tensor::Tensor& which, const tensor::Tensor& to,
-          ops::Stream& stream) {
+void pick(const tensor::Tensor& from, int64_t first, const tensor::Tensor& which,
+          const tensor::Tensor& to, ops::Stream& stream) {
   const int64_t dim = to.dim(1);
   const unsigned tiles = num_tiles(dim, kTile);
   const PickParams params{.from = from.data(),
@@ -45,6 +49,8 @@ void pick(const tensor::Tensor& from, const tensor::Tensor& which, const tensor:
                           .to = to.as<Bf16>(),
                           .from_stride = from.stride(0),
                           .to_stride = to.stride(0),
+                          .first = first,
+                          .rows = from.dim(0),
                           .dim = static_cast<int>(dim),
                           .tiles = static_cast<int>(tiles),
                           .aligned = rows_aligned(from, 16) && rows_aligned(to, 16)};
@@ -56,11 +62,11 @@ void pick(const tensor::Tensor& from, const tensor::Tensor& which, const tensor:
 }  // namespace
 
 void embedding(const ops::EmbeddingArgs& args, ops::Stream& stream) {
-  pick(args.table, args.ids, args.out, stream);
+  pick(args.table, args.first_id, args.ids, args.out, stream);
 }
 
 void gather_rows(const ops::GatherRowsArgs& args, ops::Stream& stream) {
-  pick(args.x, args.rows, args.out, stream);
+  pick(args.x, 0, args.rows, args.out, stream);
 }
 
 }  // namespace fathom::cuda
