@@ -4,6 +4,7 @@
 //
 // Immutable after finish_loading(), thread-safe.
 
+#include "comm/rank_context.h"
 #include "layers/attention_plan.h"
 #include "layers/forward_batch.h"
 #include "layers/step_buffers.h"
@@ -20,13 +21,15 @@ struct LayerStep {
   const StepBuffers& buffers;  // cut to the step's tokens
   const AttentionPlan& plan;   // of the step
   ops::KvCache cache;          // of this layer
+  const comm::RankContext& rank;
   ops::Stream& stream;
 };
 
 class Attention {
  public:
   virtual ~Attention() = default;
-  // x, out  [tokens, hidden_size]. Writes this step's rows of the cache.
+  // x, out  [tokens, hidden_size]. Writes this step's rows of the cache. `out` is what the rank's heads add: the result is
+  // the sum over the ranks of tensor parallelism.
   virtual void forward(const ops::Activation& x, const LayerStep& step,
                        const tensor::Tensor& out) const = 0;
   // Only the rows of the cache that forward() writes, the same bytes where sums have one order.

@@ -24,7 +24,7 @@ struct AttentionPlan {
 };
 
 struct AttentionPlanConfig {
-  int64_t heads = 0;
+  int64_t heads = 0;           // the rank's
   int64_t chunk_rows = 0;      // rows of the buffers of expanded attention
   tensor::Tensor plan_buffer;  // u8[bytes] of ops::mla_plan; null = the backend has no plan
   int64_t max_rows = 0;        // that a block table has room for

@@ -45,12 +45,12 @@ void DecoderLayer::append_rows(ResidualStream& residual_stream, const LayerStep&
 void DecoderLayer::forward(ResidualStream& residual_stream, const LayerStep& step) const {
   NormedRows normed = normalise_input(residual_stream, step);
   attention_->forward(normed.input(), step, residual_stream.branch());
-  residual_stream.set_pending();
+  residual_stream.set_pending(*step.rank.tp);
   // The gate reads the rows as they are.
   if (std::holds_alternative<Moe>(mlp_)) normed.values = step.buffers.normed;
   residual_stream.normalise(post_attention_layernorm_, normed, step.stream);
   std::visit([&](const auto& mlp) { mlp.forward(normed, step, residual_stream.branch()); }, mlp_);
-  residual_stream.set_pending();
+  residual_stream.set_pending(*step.rank.tp);
 }
 
 }  // namespace fathom::layers

@@ -9,15 +9,14 @@ namespace fathom::layers {
 using tensor::Tensor;
 
 Ffn::Ffn(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder)
-    : shape_(shape),
-      fused_(builder.fused()),
+    : fused_(builder.fused()),
       gate_up_(builder.stacked({prefix + "gate_proj.weight", prefix + "up_proj.weight"},
-                               shape.intermediate_size, shape.hidden_size)),
-      down_(builder.matrix(prefix + "down_proj.weight", shape.hidden_size,
-                           shape.intermediate_size)) {}
+                               shape.intermediate_size, shape.hidden_size, builder.tp_rows())),
+      down_(builder.matrix(prefix + "down_proj.weight", shape.hidden_size, shape.intermediate_size,
+                           builder.tp_columns())) {}
 
 void Ffn::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
-  const int64_t tokens = out.dim(0), inter = shape_.intermediate_size;
+  const int64_t tokens = out.dim(0), inter = intermediate_size();
   const Tensor gate_up =
       step.buffers.ffn.gate_up.slice(0, 0, tokens * 2 * inter).reshape({tokens, 2, inter});
   project_up(x.input(), gate_up, step.stream);
@@ -25,7 +24,7 @@ void Ffn::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
 }
 
 ops::Activation Ffn::activate(const Tensor& gate_up, const LayerStep& step) const {
-  const int64_t tokens = gate_up.dim(0), inter = shape_.intermediate_size;
+  const int64_t tokens = gate_up.dim(0), inter = intermediate_size();
   const FfnBuffers& buffers = step.buffers.ffn;
   if (!fused_.silu_mul_quantize) {
     const Tensor gated = buffers.gated.slice(0, 0, tokens * inter).reshape({tokens, inter});
@@ -41,7 +40,7 @@ ops::Activation Ffn::activate(const Tensor& gate_up, const LayerStep& step) cons
 }
 
 void Ffn::project_up(const ops::Activation& x, const Tensor& gate_up, ops::Stream& stream) const {
-  const int64_t tokens = gate_up.dim(0), inter = shape_.intermediate_size;
+  const int64_t tokens = gate_up.dim(0), inter = intermediate_size();
   const Tensor rows = gate_up.reshape({tokens, 2 * inter});
   const bool is_fp8 = !gate_up_.scale.is_null();
   if (is_fp8 && inter % ops::kScaleBlock != 0) {
@@ -54,7 +53,7 @@ void Ffn::project_up(const ops::Activation& x, const Tensor& gate_up, ops::Strea
     };
     return linear_pair(fused_, {.x = x, .a = half(0), .b = half(1)}, stream);
   }
-  ops::Weight whole{.data = gate_up_.data.reshape({2 * inter, shape_.hidden_size}), .scale = {}};
+  ops::Weight whole{.data = gate_up_.data.reshape({2 * inter, gate_up_.data.dim(2)}), .scale = {}};
   if (is_fp8) {
     const Tensor& scale = gate_up_.scale;
     whole.scale = scale.reshape({2 * scale.dim(1), scale.dim(2)});

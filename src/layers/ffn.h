@@ -3,6 +3,8 @@
 //
 //   Ffn ffn("model.layers.0.mlp.", {.hidden_size = 7168, .intermediate_size = 18432}, builder);
 //
+// Of several ranks each holds a part of intermediate_size, and the sum over them is the result.
+//
 // Immutable after loading, thread-safe.
 
 #include <string>
@@ -24,7 +26,7 @@ class Ffn {
   // x, out  [tokens, hidden_size]
   void forward(const NormedRows& x, const LayerStep& step, const tensor::Tensor& out) const;
 
-  // [2, intermediate_size, hidden_size] and [hidden_size, intermediate_size]
+  // [2, intermediate_size, hidden_size] and [hidden_size, intermediate_size], of the rank's part
   const ops::Weight& gate_up() const { return gate_up_; }
   const ops::Weight& down() const { return down_; }
 
@@ -34,7 +36,8 @@ class Ffn {
   // silu(gate) * up, quantised where the backend does both at once.
   ops::Activation activate(const tensor::Tensor& gate_up, const LayerStep& step) const;
 
-  FfnShape shape_;
+  int64_t intermediate_size() const { return gate_up_.data.dim(1); }
+
   FusedOps fused_;
   ops::Weight gate_up_;  // [2, intermediate_size, hidden_size], gate first
   ops::Weight down_;

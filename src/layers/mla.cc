@@ -26,7 +26,7 @@ ops::Weight derived_f8(WeightBuilder& builder, int64_t heads, int64_t out, int64
 }  // namespace
 
 Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder)
-    : num_heads_(config.num_attention_heads),
+    : num_heads_(config.num_attention_heads / builder.rank().tp->size()),
       qk_nope_head_dim_(config.qk_nope_head_dim),
       v_head_dim_(config.v_head_dim),
       kv_lora_rank_(config.kv_lora_rank),
@@ -37,20 +37,21 @@ Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBui
                           : weights::BlockScale::kAny),
       fused_(builder.fused()) {
   const int64_t hidden_size = config.hidden_size;
-  const int64_t q_dim = num_heads_ * config.qk_head_dim();
+  const int64_t all_heads = config.num_attention_heads, q_dim = all_heads * config.qk_head_dim();
+  const weights::Shard q_heads = builder.tp_rows(config.qk_head_dim());
   if (has_q_lora_) {
     const int64_t q_lora_rank = *config.q_lora_rank;
     q_a_proj_ = builder.matrix(prefix + "q_a_proj.weight", q_lora_rank, hidden_size);
     q_a_layernorm_ = make_rms_norm(prefix + "q_a_layernorm.weight", q_lora_rank, config, builder);
-    q_proj_ = builder.matrix(prefix + "q_b_proj.weight", q_dim, q_lora_rank);
+    q_proj_ = builder.matrix(prefix + "q_b_proj.weight", q_dim, q_lora_rank, q_heads);
   } else {
-    q_proj_ = builder.matrix(prefix + "q_proj.weight", q_dim, hidden_size);
+    q_proj_ = builder.matrix(prefix + "q_proj.weight", q_dim, hidden_size, q_heads);
   }
   kv_a_proj_ = builder.matrix(prefix + "kv_a_proj_with_mqa.weight", config.kv_dim(), hidden_size);
   kv_a_layernorm_ = make_rms_norm(prefix + "kv_a_layernorm.weight", kv_lora_rank_, config, builder);
   const int64_t kv_head_dim = qk_nope_head_dim_ + v_head_dim_;
-  kv_b_proj_ =
-      builder.plain_matrix(prefix + "kv_b_proj.weight", num_heads_ * kv_head_dim, kv_lora_rank_);
+  kv_b_proj_ = builder.plain_matrix(prefix + "kv_b_proj.weight", all_heads * kv_head_dim,
+                                    kv_lora_rank_, builder.tp_rows(kv_head_dim));
   if (builder.types().fp8_absorbed) {
     w_uk_ = derived_f8(builder, num_heads_, kv_lora_rank_, qk_nope_head_dim_);
     w_uv_ = derived_f8(builder, num_heads_, v_head_dim_, kv_lora_rank_);
@@ -59,7 +60,8 @@ Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBui
         builder.derived(builder.types().plain, {num_heads_, kv_lora_rank_, qk_nope_head_dim_});
     w_uv_.data = kv_b_heads().slice(1, qk_nope_head_dim_, kv_head_dim);
   }
-  o_proj_ = builder.matrix(prefix + "o_proj.weight", hidden_size, num_heads_ * v_head_dim_);
+  o_proj_ = builder.matrix(prefix + "o_proj.weight", hidden_size, all_heads * v_head_dim_,
+                           builder.tp_columns(v_head_dim_));
 }
 
 Tensor Mla::kv_b_heads() const {

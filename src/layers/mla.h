@@ -40,7 +40,8 @@ class Mla : public Attention {
   void attend_absorbed(const LayerStep& step) const;
   void attend_expanded(const LayerStep& step) const;
 
-  int64_t num_heads_, qk_nope_head_dim_, v_head_dim_, kv_lora_rank_;
+  int64_t num_heads_;  // the rank's
+  int64_t qk_nope_head_dim_, v_head_dim_, kv_lora_rank_;
   float softmax_scale_;
   bool has_q_lora_;
   weights::BlockScale absorbed_scale_;  // of W_UK and W_UV in FP8

@@ -39,24 +39,44 @@ Moe::Moe(const std::string& prefix, const config::ModelConfig& config, WeightBui
     gate_.bias = builder.bias(prefix + "gate.e_score_correction_bias", num_experts);
   }
 
+  take_experts(prefix, config, builder);
+  if (config.n_shared_experts > 0) {
+    shared_experts_.emplace(prefix + "shared_experts.",
+                            FfnShape{.hidden_size = hidden_size,
+                                     .intermediate_size = int64_t{config.moe_intermediate_size} *
+                                                          config.n_shared_experts},
+                            builder);
+    shares_call_ = builder.fused().moe_experts_shared;
+  }
+}
+
+// The experts of this rank, or its part of all. Those of others are listed without memory.
+void Moe::take_experts(const std::string& prefix, const config::ModelConfig& config,
+                       WeightBuilder& builder) {
+  const comm::Communicator& ep = *builder.rank().ep;
+  const int64_t num_experts = config.n_routed_experts;
+  gate_.num_held = weights::shard_length({.rank = ep.rank(), .size = ep.size()}, prefix + "experts",
+                                         num_experts);
+  gate_.first_expert = ep.rank() * gate_.num_held;
   std::vector<std::string> gate_up_names, down_names;
   for (int64_t expert = 0; expert < num_experts; ++expert) {
     const std::string name = prefix + "experts." + std::to_string(expert) + ".";
-    gate_up_names.push_back(name + "gate_proj.weight");
-    gate_up_names.push_back(name + "up_proj.weight");
-    down_names.push_back(name + "down_proj.weight");
+    const std::string gate = name + "gate_proj.weight", up = name + "up_proj.weight";
+    const std::string down = name + "down_proj.weight";
+    if (gate_.held_id(expert) < 0) {
+      builder.leave_to_others({gate, up, down});
+      continue;
+    }
+    gate_up_names.insert(gate_up_names.end(), {gate, up});
+    down_names.push_back(down);
   }
-  const int64_t inter = config.moe_intermediate_size;
-  const ops::Weight gate_up = builder.stacked(gate_up_names, inter, hidden_size);
+  const int64_t inter = config.moe_intermediate_size, hidden_size = config.hidden_size;
+  const bool whole_experts = ep.size() > 1;
+  const weights::Shard rows = whole_experts ? weights::Shard() : builder.tp_rows();
+  const weights::Shard columns = whole_experts ? weights::Shard() : builder.tp_columns();
+  const ops::Weight gate_up = builder.stacked(gate_up_names, inter, hidden_size, rows);
   gate_up_ = {.data = pair_up(gate_up.data), .scale = pair_up(gate_up.scale)};
-  down_ = builder.stacked(down_names, hidden_size, inter);
-  if (config.n_shared_experts > 0) {
-    shared_experts_.emplace(
-        prefix + "shared_experts.",
-        FfnShape{.hidden_size = hidden_size, .intermediate_size = inter * config.n_shared_experts},
-        builder);
-    shares_call_ = builder.fused().moe_experts_shared;
-  }
+  down_ = builder.stacked(down_names, hidden_size, inter, columns);
 }
 
 void Moe::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {

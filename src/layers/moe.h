@@ -1,7 +1,8 @@
 #pragma once
 // Moe: gate, routed experts and shared experts of one layer (DeepSeek-V2 report 2.2, V3
 // report 2.1.2). The shared experts are one FFN of width n_shared_experts * moe_intermediate_size;
-// the routed ones add to it.
+// the routed ones add to it. Of several ranks each holds whole experts where there is expert parallelism, else a part of
+// every expert's width; the sum over the ranks of tensor parallelism is the result.
 //
 // Immutable after loading, thread-safe.
 
@@ -23,9 +24,13 @@ class Moe {
   void forward(const NormedRows& x, const LayerStep& step, const tensor::Tensor& out) const;
 
  private:
+  void take_experts(const std::string& prefix, const config::ModelConfig& config,
+                    WeightBuilder& builder);
+
   ops::MoeGateArgs gate_;  // everything but x and the outputs
-  ops::Weight gate_up_;    // [n_routed_experts, 2, moe_intermediate_size, hidden_size]
-  ops::Weight down_;       // [n_routed_experts, hidden_size, moe_intermediate_size]
+  ops::Weight
+      gate_up_;       // [experts, 2, moe_intermediate_size, hidden_size]  the rank's part, as down_
+  ops::Weight down_;  // [experts, hidden_size, moe_intermediate_size]
   std::optional<Ffn> shared_experts_;
   bool shares_call_ = false;  // shared and routed experts in one call
 };

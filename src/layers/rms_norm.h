@@ -6,12 +6,15 @@
 //   ResidualStream stream_of_tokens(buffers.residual, buffers.branch);
 //   stream_of_tokens.normalise(input_layernorm, {.values = normed}, stream);     // folds the branch in
 //   attention.forward(normed, step, stream_of_tokens.branch());                  // the new branch
-//   stream_of_tokens.set_pending();
+//   stream_of_tokens.set_pending(*step.rank.tp);                                 // summed over these ranks
+//
+// Here all-reduce, residual and normalisation meet.
 //
 // Views; the buffers must outlive them.
 
 #include <string>
 
+#include "comm/communicator.h"
 #include "config/model_config.h"
 #include "layers/weight_builder.h"
 #include "ops/rms_norm.h"
@@ -58,22 +61,24 @@ class ResidualStream {
   ResidualStream(const tensor::Tensor& residual, const tensor::Tensor& branch)
       : residual_(residual), branch_(branch) {}
 
-  // out = norm(residual + branch); afterwards `residual` holds the sum and the branch is free.
+  // out = norm(residual + branch), the branch summed over its ranks; afterwards `residual` holds the sum and the branch
+  // is free.
   void normalise(const RmsNorm& norm, const NormedRows& out, ops::Stream& stream) {
-    if (!pending_) return norm.forward(residual_, {}, out, stream);
+    if (!is_pending()) return norm.forward(residual_, {}, out, stream);
+    summed_over_->all_reduce(branch_, stream);
     norm.forward(branch_, residual_, out, stream);
-    pending_ = false;
+    summed_over_ = nullptr;
   }
 
   const tensor::Tensor& residual() const { return residual_; }
   const tensor::Tensor& branch() const { return branch_; }
-  // The branch holds a block's output.
-  void set_pending() { pending_ = true; }
-  bool is_pending() const { return pending_; }
+  // The branch holds a block's output: this rank's part of a sum over the group.
+  void set_pending(comm::Communicator& group) { summed_over_ = &group; }
+  bool is_pending() const { return summed_over_ != nullptr; }
 
  private:
   tensor::Tensor residual_, branch_;
-  bool pending_ = false;
+  comm::Communicator* summed_over_ = nullptr;  // null = nothing is in the branch
 };
 
 }  // namespace fathom::layers

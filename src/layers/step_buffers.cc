@@ -20,7 +20,7 @@ ops::Activation carve_f8(Arena& arena, int64_t rows, int64_t dim) {
 
 MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes) {
   const config::ModelConfig& config = *sizes.config;
-  const int64_t tokens = sizes.max_batch_tokens, heads = config.num_attention_heads;
+  const int64_t tokens = sizes.max_batch_tokens, heads = sizes.heads();
   const int64_t chunk = sizes.expand_chunk_tokens;
   MlaBuffers mla;
   if (config.q_lora_rank) {
@@ -49,7 +49,8 @@ FfnBuffers carve_ffn(Arena& arena, const StepBufferSizes& sizes) {
   const config::ModelConfig& config = *sizes.config;
   const int64_t tokens = sizes.max_batch_tokens;
   const int64_t shared = int64_t{config.moe_intermediate_size} * config.n_shared_experts;
-  const int64_t widest = std::max<int64_t>(config.intermediate_size, shared);
+  const int64_t widest =
+      std::max<int64_t>(config.intermediate_size, shared) / sizes.rank.tp->size();
   FfnBuffers ffn;
   ffn.gate_up = arena.allocate(sizes.backend->act, {tokens * 2 * widest});
   ffn.gated = arena.allocate(sizes.backend->act, {tokens * widest});
@@ -78,9 +79,8 @@ StepBuffers StepBuffers::carve(Arena& arena, const StepBufferSizes& sizes) {
   // A sequence has a token at least.
   if (sizes.fused.mla_plan)
     buffers.plan = arena.allocate(
-        DType::kU8,
-        {sizes.backend->mla_plan_bytes(
-            {.tokens = tokens, .sequences = tokens, .heads = sizes.config->num_attention_heads})});
+        DType::kU8, {sizes.backend->mla_plan_bytes(
+                        {.tokens = tokens, .sequences = tokens, .heads = sizes.heads()})});
   if (sizes.has_mtp) {
     buffers.mtp_input = arena.allocate(sizes.backend->act, {tokens, 2 * hidden_size});
     buffers.mtp_hidden = arena.allocate(sizes.backend->act, {tokens, hidden_size});

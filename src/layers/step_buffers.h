@@ -7,8 +7,11 @@
 //   StepBuffers::carve(measure, sizes);                     // measure.peak_bytes()
 //   StepBuffers buffers = StepBuffers::carve(arena, sizes);
 //
+// Heads and FFN widths are the rank's part of the model's.
+//
 // Views only; the arena's memory must outlive them.
 
+#include "comm/rank_context.h"
 #include "config/model_config.h"
 #include "layers/fused_ops.h"
 #include "ops/activation.h"
@@ -48,6 +51,9 @@ struct StepBufferSizes {
   int64_t max_batch_tokens = 0;
   int64_t expand_chunk_tokens = 0;
   bool has_mtp = false;
+  comm::RankContext rank{};
+
+  int64_t heads() const { return config->num_attention_heads / rank.tp->size(); }
 };
 
 struct StepBuffers {

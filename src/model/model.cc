@@ -41,6 +41,18 @@ void check_absorbed_type(const config::ModelConfig& config, const ModelOptions& 
     throw StartupError(what + " contradict a model whose FP8 weights are dequantised");
 }
 
+// What the layers can be divided into.
+void check_rank(const comm::RankContext& rank) {
+  const int tp = rank.tp->size(), dp = rank.dp->size(), ep = rank.ep->size();
+  if (ep != 1 && ep != tp * dp)
+    throw StartupError("expert parallelism of " + std::to_string(ep) + " ranks needs all " +
+                       std::to_string(tp * dp) + " ranks of the model, or 1");
+  if (ep != 1 && dp != 1)
+    throw StartupError(
+        "experts are not shared among ranks with tokens of their own: " + std::to_string(ep) +
+        " ranks share them, " + std::to_string(dp) + " have tokens of their own");
+}
+
 [[noreturn]] void throw_no_room(const char* what, int64_t bytes, const ops::Backend& backend) {
   throw StartupError(std::string(what) + ": " + std::to_string(bytes) + " bytes are needed, " +
                      std::string(backend.device) + " has " +
@@ -50,8 +62,8 @@ void check_absorbed_type(const config::ModelConfig& config, const ModelOptions& 
 }  // namespace
 
 Model::Model(const config::ModelConfig& config, const ModelOptions& options,
-             const ops::Backend& backend)
-    : config_(config), options_(options), backend_(backend) {
+             const ops::Backend& backend, const comm::RankContext& rank)
+    : config_(config), options_(options), backend_(backend), rank_(rank) {
   const auto is_plain = [](DType dtype) { return dtype == DType::kF32 || dtype == DType::kBf16; };
   FATHOM_CHECK(ops::KvFormat::is_known(options.kv_cache_dtype),
                "kv_cache_dtype " << tensor::dtype_name(options.kv_cache_dtype));
@@ -67,15 +79,16 @@ Model::Model(const config::ModelConfig& config, const ModelOptions& options,
 Model::~Model() = default;
 
 std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const ModelOptions& options,
-                                     const ops::Backend& backend) {
+                                     const ops::Backend& backend, const comm::RankContext& rank) {
   check_absorbed_type(config, options);
-  std::unique_ptr<Model> model(new Model(config, options, backend));
+  check_rank(rank);
+  std::unique_ptr<Model> model(new Model(config, options, backend, rank));
   model->check_operators();
   const layers::WeightTypes types = weight_types(config, options);
   tensor::Arena measure;
   {
     std::vector<weights::Parameter> unused;
-    layers::WeightBuilder builder(measure, types, backend, unused);
+    layers::WeightBuilder builder(measure, types, backend, unused, rank);
     const Network measured(config, model->has_mtp(), builder);
   }
   std::optional<ops::DeviceBuffer> memory =
@@ -83,7 +96,7 @@ std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const Mo
   if (!memory) throw_no_room("the model's weights", measure.peak_bytes(), backend);
   model->weight_memory_ = std::move(*memory);
   tensor::Arena arena = model->weight_memory_.arena();
-  layers::WeightBuilder builder(arena, types, backend, model->parameters_);
+  layers::WeightBuilder builder(arena, types, backend, model->parameters_, rank);
   model->network_ = std::make_unique<Network>(config, model->has_mtp(), builder);
   return model;
 }
@@ -196,7 +209,8 @@ layers::StepBufferSizes Model::buffer_sizes(const WorkspaceLimits& limits) const
           .fused = layers::FusedOps::of(backend_, weight_types(config_, options_)),
           .max_batch_tokens = limits.max_batch_tokens,
           .expand_chunk_tokens = options_.expand_chunk_tokens,
-          .has_mtp = has_mtp()};
+          .has_mtp = has_mtp(),
+          .rank = rank_};
 }
 
 void Model::check_batch(const ForwardBatch& batch, const KvStorage& kv,
@@ -224,14 +238,14 @@ Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace&
   compute_rope_table(batch, buffers, stream);
   const layers::AttentionPlan plan = plan_attention(batch, buffers, kv, stream);
   layers::ResidualStream residual_stream(buffers.residual, buffers.branch);
-  ops::embedding({.ids = batch.token_ids, .table = network_->embed_tokens, .out = buffers.residual},
-                 stream);
+  embed(batch.token_ids, buffers.residual, stream);
   if (tap != nullptr) tap->on_layer(0, buffers.residual, Tensor(), stream);
   for (int layer_idx = 0; layer_idx < config_.num_hidden_layers; ++layer_idx) {
     const layers::LayerStep step{.batch = batch,
                                  .buffers = buffers,
                                  .plan = plan,
                                  .cache = kv.layer(layer_idx),
+                                 .rank = rank_,
                                  .stream = stream};
     network_->layers[static_cast<size_t>(layer_idx)].forward(residual_stream, step);
     if (tap != nullptr) {
@@ -243,7 +257,23 @@ Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace&
 }
 
 void Model::logits(const Tensor& rows, const Tensor& out, ops::Stream& stream) const {
-  ops::linear({.x = rows, .weight = {.data = network_->lm_head, .scale = {}}, .out = out}, stream);
+  const int64_t columns = network_->lm_head.dim(0), first = rank_.tp->rank() * columns;
+  ops::linear({.x = rows,
+               .weight = {.data = network_->lm_head, .scale = {}},
+               .out = out.slice(1, first, first + columns)},
+              stream);
+  rank_.tp->all_gather(out, 1, stream);
+}
+
+void Model::embed(const Tensor& ids, const Tensor& out, ops::Stream& stream) const {
+  const Tensor& table = network_->embed_tokens;
+  ops::embedding({.ids = ids,
+                  .table = table,
+                  .out = out,
+                  .first_id = rank_.tp->rank() * table.dim(0),
+                  .vocab_size = config_.vocab_size},
+                 stream);
+  rank_.tp->all_reduce(out, stream);
 }
 
 // What the draft layer reads beside the hidden states: angles, and the embedding of the next tokens in `normed`.
@@ -254,8 +284,7 @@ layers::StepBuffers Model::begin_mtp(const Tensor& next_token_ids, const Forward
   check_batch(batch, kv, workspace);
   const layers::StepBuffers buffers = workspace.buffers_.for_tokens(batch.num_tokens());
   compute_rope_table(batch, buffers, stream);
-  ops::embedding({.ids = next_token_ids, .table = network_->embed_tokens, .out = buffers.normed},
-                 stream);
+  embed(next_token_ids, buffers.normed, stream);
   return buffers;
 }
 
@@ -270,6 +299,7 @@ void Model::mtp_append_rows(const Tensor& hidden, const Tensor& next_token_ids,
                               .buffers = buffers,
                               .plan = plan,
                               .cache = kv.layer(config_.num_hidden_layers),
+                              .rank = rank_,
                               .stream = stream});
 }
 
@@ -284,6 +314,7 @@ Tensor Model::mtp_forward(const Tensor& hidden, const Tensor& next_token_ids,
                                .buffers = buffers,
                                .plan = plan,
                                .cache = kv.layer(config_.num_hidden_layers),
+                               .rank = rank_,
                                .stream = stream};
   network_->mtp->forward(hidden, buffers.normed, step, buffers.mtp_hidden);
   return buffers.mtp_hidden;
@@ -293,7 +324,7 @@ layers::AttentionPlan Model::plan_attention(const ForwardBatch& batch,
                                             const layers::StepBuffers& buffers, const KvStorage& kv,
                                             ops::Stream& stream) const {
   return layers::plan_attention(batch,
-                                {.heads = config_.num_attention_heads,
+                                {.heads = config_.num_attention_heads / rank_.tp->size(),
                                  .chunk_rows = buffers.mla.kv.dim(0),
                                  .plan_buffer = buffers.plan,
                                  .max_rows = batch.block_tables.dim(1) * kv.spec().block_tokens},

@@ -2,13 +2,16 @@
 // A DeepSeek model on a backend: config.json -> layers -> forward(). One class for V2-Lite, V2, V3
 // (with its MTP layer) and the one-group V3 kind; the config alone tells them apart.
 //
-//   std::unique_ptr<Model> model = Model::create(config, {.kv_cache_dtype = DType::kF32}, backend);
+//   std::unique_ptr<Model> model = Model::create(config, {.kv_cache_dtype = DType::kF32}, backend, rank);
 //   throw_on_error(weights::load_parameters(checkpoint, model->parameters(), load_options));
 //   model->finish_loading(*stream);
 //   Workspace workspace = model->make_workspace({.max_batch_tokens = 2048});
 //   KvStorage kv = KvStorage::allocate(model->kv_groups()[0], num_blocks, backend);
 //   Tensor hidden = model->forward(batch, kv, workspace, *stream);      // act[tokens, hidden_size]
 //   model->logits(hidden.slice(0, tokens - 1, tokens), logits, *stream);    // f32[1, vocab_size]
+//
+// Of several ranks each creates its part on its own thread, and all run the same steps: the layers sum and gather over
+// the rank's groups. Hidden states and logits are whole on every rank.
 //
 // The model owns its weights, the caller owns cache and workspace. After finish_loading() a model
 // is immutable: several streams may run it at once, each with its own workspace and cache.
@@ -20,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/rank_context.h"
 #include "config/model_config.h"
 #include "layers/attention_plan.h"
 #include "layers/forward_batch.h"
@@ -58,7 +62,8 @@ struct ModelOptions {
 };
 
 // Sees the residual stream of every token after the embedding (layer_idx 0) and after decoder layer
-// i (layer_idx i + 1): the sum of two tensors, act[tokens, hidden_size] each. For tests.
+// i (layer_idx i + 1): the sum of two tensors, act[tokens, hidden_size] each, the second before it is summed over ranks.
+// For tests.
 class LayerTap {
  public:
   virtual ~LayerTap() = default;
@@ -71,14 +76,17 @@ struct Network;  // the layers; network.h
 
 class Model {
  public:
-  // Allocates the weights. Throws StartupError when memory is short or the backend lacks operators.
+  // Allocates the rank's weights. Throws StartupError when memory is short, the backend lacks operators or ranks cannot
+  // share the model.
   static std::unique_ptr<Model> create(const config::ModelConfig& config,
-                                       const ModelOptions& options, const ops::Backend& backend);
+                                       const ModelOptions& options, const ops::Backend& backend,
+                                       const comm::RankContext& rank = {});
   ~Model();
 
   const config::ModelConfig& config() const { return config_; }
   const ModelOptions& options() const { return options_; }
   const ops::Backend& backend() const { return backend_; }
+  const comm::RankContext& rank() const { return rank_; }
   bool has_mtp() const;
   tensor::DType absorbed_dtype() const;  // of W_UK and W_UV
   int64_t weight_bytes() const { return weight_memory_.num_bytes(); }
@@ -130,8 +138,10 @@ class Model {
   layers::StepBuffers begin_mtp(const tensor::Tensor& next_token_ids, const ForwardBatch& batch,
                                 const KvStorage& kv, Workspace& workspace,
                                 ops::Stream& stream) const;
-  Model(const config::ModelConfig& config, const ModelOptions& options,
-        const ops::Backend& backend);
+  Model(const config::ModelConfig& config, const ModelOptions& options, const ops::Backend& backend,
+        const comm::RankContext& rank);
+  // The rank's rows of the table, summed over ranks.
+  void embed(const tensor::Tensor& ids, const tensor::Tensor& out, ops::Stream& stream) const;
   void check_operators() const;
   void check_batch(const ForwardBatch& batch, const KvStorage& kv,
                    const Workspace& workspace) const;
@@ -145,6 +155,7 @@ class Model {
   config::ModelConfig config_;
   ModelOptions options_;
   const ops::Backend& backend_;
+  comm::RankContext rank_;
   ops::DeviceBuffer weight_memory_;
   std::vector<weights::Parameter> parameters_;
   std::unique_ptr<Network> network_;

@@ -6,14 +6,15 @@ Network::Network(const config::ModelConfig& config, bool with_mtp, layers::Weigh
     : rope(config::make_rope_params(config)),
       inv_freq(builder.derived(tensor::DType::kF32, {config.qk_rope_head_dim / 2})),
       embed_tokens(builder.plain_matrix("model.embed_tokens.weight", config.vocab_size,
-                                        config.hidden_size)) {
+                                        config.hidden_size, builder.tp_rows())) {
   for (int layer_idx = 0; layer_idx < config.num_hidden_layers; ++layer_idx) {
     layers.emplace_back(layer_idx, config, builder);
   }
   norm = layers::make_rms_norm("model.norm.weight", config.hidden_size, config, builder);
   lm_head = config.tie_word_embeddings
                 ? embed_tokens
-                : builder.plain_matrix("lm_head.weight", config.vocab_size, config.hidden_size);
+                : builder.plain_matrix("lm_head.weight", config.vocab_size, config.hidden_size,
+                                       builder.tp_rows());
   if (with_mtp) mtp.emplace(config.num_hidden_layers, config, builder);
 }
 

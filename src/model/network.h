@@ -27,7 +27,7 @@ struct Network {
 
   config::RopeParams rope;
   tensor::Tensor inv_freq;      // f32[qk_rope_head_dim / 2]
-  tensor::Tensor embed_tokens;  // [vocab_size, hidden_size]
+  tensor::Tensor embed_tokens;  // [vocab_size, hidden_size]  the rank's rows, as lm_head's
   std::vector<layers::DecoderLayer> layers;
   layers::RmsNorm norm;
   tensor::Tensor lm_head;  // [vocab_size, hidden_size]; embed_tokens when tied

@@ -47,14 +47,16 @@ class LayerFixture {
  public:
   static constexpr int64_t kMaxTokens = 8;
 
-  // backend: the table that the layers are built by; they run on the reference backend.
+  // backend: the table that the layers are built by; they run on the reference backend. rank: whose part of them.
   LayerFixture(const config::ModelConfig& config, const WeightTypes& types,
-               const ops::Backend& backend = cpu::reference_backend())
+               const ops::Backend& backend = cpu::reference_backend(),
+               const comm::RankContext& rank = {})
       : config_(config),
         backend_(backend),
+        rank_(rank),
         memory_(*ops::DeviceBuffer::allocate(cpu::reference_backend(), int64_t{16} << 20)),
         arena_(memory_.arena()),
-        builder_(arena_, types, backend_, parameters_),
+        builder_(arena_, types, backend_, parameters_, rank_),
         stream_(cpu::reference_backend().make_stream({.num_threads = 1})) {}
 
   WeightBuilder& builder() { return builder_; }
@@ -77,14 +79,21 @@ class LayerFixture {
                                            .fused = builder_.fused(),
                                            .max_batch_tokens = kMaxTokens,
                                            .expand_chunk_tokens = 16,
-                                           .has_mtp = true})
+                                           .has_mtp = true,
+                                           .rank = rank_})
                    .for_tokens(tokens);
-    return {.batch = batch_, .buffers = buffers_, .plan = plan_, .cache = {}, .stream = *stream_};
+    return {.batch = batch_,
+            .buffers = buffers_,
+            .plan = plan_,
+            .cache = {},
+            .rank = rank_,
+            .stream = *stream_};
   }
 
  private:
   config::ModelConfig config_;
   const ops::Backend backend_;
+  const comm::RankContext rank_;
   ops::DeviceBuffer memory_;
   tensor::Arena arena_;
   std::vector<weights::Parameter> parameters_;

@@ -213,7 +213,7 @@ TEST(ResidualStream, adds_each_branch_once) {
   ResidualStream residual_stream(residual, branch);
   residual_stream.normalise(norm, {.values = out, .quantised = {}}, fixture.stream());
   EXPECT_THAT(to_vector(out), testing::ElementsAre(1, 1, 1, 1));
-  residual_stream.set_pending();
+  residual_stream.set_pending(comm::alone());
   residual_stream.normalise(norm, {.values = out, .quantised = {}}, fixture.stream());
   EXPECT_THAT(to_vector(residual), testing::ElementsAre(1, 2, 3, 4));
   EXPECT_FALSE(residual_stream.is_pending());

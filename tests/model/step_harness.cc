@@ -21,11 +21,12 @@ using tensor::Tensor;
 }  // namespace
 
 LoadedModel::LoadedModel(const std::string& directory, const ModelOptions& options,
-                         const ops::Backend& backend, const std::string& draft_directory)
+                         const ops::Backend& backend, const std::string& draft_directory,
+                         const comm::RankContext& rank)
     : stream_(backend.make_stream({.num_threads = 2})) {
   const config::ModelConfig config = value_or_throw(config::load_model_config(directory));
   const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(directory));
-  model_ = Model::create(config, options, backend);
+  model_ = Model::create(config, options, backend, rank);
   weights::LoadOptions load_options;
   load_options.num_threads = 2;
   load_options.ignored_prefixes = model_->ignored_prefixes();

@@ -21,9 +21,11 @@ namespace fathom::model {
 // A checkpoint on a backend with its stream.
 class LoadedModel {
  public:
-  // draft_directory: a checkpoint with the MTP layer, in place of the one in `directory`; empty = none.
+  // draft_directory: a checkpoint with the MTP layer, in place of the one in `directory`; empty = none. rank: whose part
+  // of the model.
   LoadedModel(const std::string& directory, const ModelOptions& options,
-              const ops::Backend& backend, const std::string& draft_directory = "");
+              const ops::Backend& backend, const std::string& draft_directory = "",
+              const comm::RankContext& rank = {});
 
   const Model& model() const { return *model_; }
   ops::Stream& stream() const { return *stream_; }
