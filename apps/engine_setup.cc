@@ -18,6 +18,7 @@
 #include "model/draft_checkpoint.h"
 #include "ops/uploader.h"
 #include "runner/model_runner.h"
+#include "runner/rank_thread.h"
 #include "weights/checkpoint.h"
 #include "weights/loader.h"
 
@@ -295,7 +296,8 @@ void load_weights(const EngineFlags& flags, model::Model& model, const LoadObser
   std::optional<ops::Uploader> uploader;
   if (model.backend().device_memory) {
     uploader.emplace(model.backend(), options.num_threads);
-    options.copy = [&uploader](void* to, const void* from, int64_t bytes) {
+    options.copy = [&uploader, &model](void* to, const void* from, int64_t bytes) {
+      runner::use_device_of(model.rank(), model.backend());
       uploader->copy(to, from, bytes);
     };
   }
@@ -323,15 +325,22 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ready.backend = &choose_backend(flags);
   log_device(flags.device, *ready.backend);
   if (ready.backend->device_memory) cuda::join_traces();
-  ready.model =
-      model::Model::create(ready.config, model_options(flags, *ready.backend), *ready.backend);
-  log_model(flags.model, *ready.model);
-  const double create_seconds = total.seconds();
-  load_weights(flags, *ready.model, observer);
+  const comm::RankContext rank;
+  auto thread = std::make_unique<runner::RankThread>(rank, *ready.backend);
+  double create_seconds = 0;
+  thread
+      ->run([&] {
+        ready.model = model::Model::create(ready.config, model_options(flags, *ready.backend),
+                                           *ready.backend, rank);
+        log_model(flags.model, *ready.model);
+        create_seconds = total.seconds();
+        load_weights(flags, *ready.model, observer);
+      })
+      .get();
   const double load_seconds = total.seconds() - create_seconds;
   if (observer) observer("memory plan", 0);
-  std::unique_ptr<runner::ModelRunner> runner =
-      runner::ModelRunner::create(*ready.model, runner_config(flags, *ready.backend));
+  std::unique_ptr<runner::ModelRunner> runner = runner::ModelRunner::create(
+      *ready.model, runner_config(flags, *ready.backend), std::move(thread));
   log_runner(flags, *ready.backend, *runner);
   log_speculation(flags.speculation);
   ready.runner = std::move(runner);

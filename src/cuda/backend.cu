@@ -35,6 +35,8 @@ std::unique_ptr<ops::Stream> make_stream(const ops::StreamConfig&) {
   return std::make_unique<CudaStream>(Self());
 }
 
+void use_device(int device) { check(cudaSetDevice(device), "be used by a thread"); }
+
 // "NVIDIA H200, 132 multiprocessors"
 std::string describe_device() {
   cudaDeviceProp properties{};
@@ -49,6 +51,7 @@ ops::Backend make_backend(bool batch_invariant) {
   ops::Backend backend;
   backend.name = "cuda";
   backend.device = device;
+  backend.use_device = use_device;
   backend.device_memory = true;
   backend.allocate = allocate;
   backend.deallocate = deallocate;

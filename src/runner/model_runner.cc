@@ -81,57 +81,83 @@ int num_spare_blocks(const RunnerConfig& config) {
 
 }  // namespace
 
+ModelRunner::ModelRunner(const model::Model& model, std::unique_ptr<RankThread> thread)
+    : model_(model), thread_(std::move(thread)) {
+  if (thread_ == nullptr) thread_ = std::make_unique<RankThread>(model.rank(), model.backend());
+}
+
 std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
-                                                 const RunnerConfig& config) {
+                                                 const RunnerConfig& config,
+                                                 std::unique_ptr<RankThread> thread) {
+  std::unique_ptr<ModelRunner> runner = allocate(model, config, std::move(thread));
+  runner->start().get();
+  return runner;
+}
+
+std::unique_ptr<ModelRunner> ModelRunner::allocate(const model::Model& model,
+                                                   const RunnerConfig& config,
+                                                   std::unique_ptr<RankThread> thread) {
   check_config(config, model.config());
   check_drafter(config, model);
-  const ops::Backend& backend = model.backend();
-  const int64_t context = config.context_length.value_or(model.config().max_position_embeddings);
-  const model::KvGroupSpec group = model.kv_groups().at(0);
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(model, std::move(thread)));
+  runner->thread_->run([&] { runner->allocate_memory(config); }).get();
+  FATHOM_LOG(kInfo, "runner", "memory planned", {{"plan", runner->plan_.describe()}});
+  return runner;
+}
 
-  std::unique_ptr<ModelRunner> runner(new ModelRunner());
-  runner->stream_ = backend.make_stream({.num_threads = config.num_threads});
-  runner->executor_ = std::make_unique<StepExecutor>(
-      model,
+void ModelRunner::allocate_memory(const RunnerConfig& config) {
+  const ops::Backend& backend = model_.backend();
+  const int64_t context = config.context_length.value_or(model_.config().max_position_embeddings);
+  const model::KvGroupSpec group = model_.kv_groups().at(0);
+  stream_ = backend.make_stream({.num_threads = config.num_threads});
+  executor_ = std::make_unique<StepExecutor>(
+      model_,
       StepExecutorConfig{.max_slots = config.max_slots,
                          .max_batch_tokens = config.max_batch_tokens,
                          .max_context_tokens = context,
                          .graph_batch_sizes = config.graph_batch_sizes,
                          .drafter = config.drafter,
                          .simulated_agreement = config.simulated_agreement},
-      *runner->stream_);
-  runner->executor_->plan_scratch();
+      *stream_);
+  executor_->plan_scratch();
   const int64_t spare_bytes =
       num_spare_blocks(config) * group.block_tokens * group.format.row_bytes;
-  runner->plan_ = plan_kv_pool({.weight_bytes = model.weight_bytes(),
-                                .step = runner->executor_->memory(),
-                                .free_bytes = backend.free_memory_bytes() - spare_bytes,
-                                .block_bytes = group.block_bytes(),
-                                .block_tokens = group.block_tokens},
-                               {.mem_fraction_static = config.mem_fraction_static.value_or(
-                                    backend.defaults.mem_fraction_static),
-                                .max_total_tokens = config.max_total_tokens,
-                                .context_tokens = context,
-                                .context_required = config.context_length.has_value(),
-                                .max_slots = config.max_slots});
-  runner->executor_->set_kv(model::KvStorage::allocate(group, runner->plan_.num_blocks, backend,
-                                                       num_spare_blocks(config)));
-  runner->executor_->capture_graphs();
-  runner->info_ = {.vocab_size = model.config().vocab_size,
-                   .max_context_tokens = runner->plan_.max_context_tokens,
-                   .max_slots = config.max_slots,
-                   .max_batch_tokens = config.max_batch_tokens,
-                   .kv_groups = {{.name = group.name,
-                                  .num_blocks = runner->plan_.num_blocks,
-                                  .block_tokens = group.block_tokens,
-                                  .block_bytes = group.block_bytes(),
-                                  .lookahead_tokens = config.drafter.num_steps > 0 ? 1 : 0}},
-                   .drafter = config.drafter};
-  FATHOM_LOG(kInfo, "runner", "memory planned", {{"plan", runner->plan_.describe()}});
-  runner->worker_ = std::thread([self = runner.get()] { self->work(); });
-  if (runner->stream_->runs_ahead())
-    runner->collector_ = std::thread([self = runner.get()] { self->collect_results(); });
-  return runner;
+  plan_ = plan_kv_pool({.weight_bytes = model_.weight_bytes(),
+                        .step = executor_->memory(),
+                        .free_bytes = backend.free_memory_bytes() - spare_bytes,
+                        .block_bytes = group.block_bytes(),
+                        .block_tokens = group.block_tokens},
+                       {.mem_fraction_static = config.mem_fraction_static.value_or(
+                            backend.defaults.mem_fraction_static),
+                        .max_total_tokens = config.max_total_tokens,
+                        .context_tokens = context,
+                        .context_required = config.context_length.has_value(),
+                        .max_slots = config.max_slots});
+  executor_->set_kv(
+      model::KvStorage::allocate(group, plan_.num_blocks, backend, num_spare_blocks(config)));
+  info_ = {.vocab_size = model_.config().vocab_size,
+           .max_context_tokens = plan_.max_context_tokens,
+           .max_slots = config.max_slots,
+           .max_batch_tokens = config.max_batch_tokens,
+           .kv_groups = {{.name = group.name,
+                          .num_blocks = plan_.num_blocks,
+                          .block_tokens = group.block_tokens,
+                          .block_bytes = group.block_bytes(),
+                          .lookahead_tokens = config.drafter.num_steps > 0 ? 1 : 0}},
+           .drafter = config.drafter};
+}
+
+std::future<void> ModelRunner::start() {
+  FATHOM_CHECK(!started_, "the runner was started before");
+  started_ = true;
+  std::future<void> started = thread_->run([this] {
+    for (comm::Communicator* group : {model_.rank().tp, model_.rank().dp, model_.rank().ep})
+      group->barrier();
+    executor_->capture_graphs();
+    if (stream_->runs_ahead()) collector_ = std::thread([this] { collect_results(); });
+  });
+  thread_->run([this] { work(); });
+  return started;
 }
 
 ModelRunner::~ModelRunner() {
@@ -141,7 +167,7 @@ ModelRunner::~ModelRunner() {
   }
   masks_.close();
   submitted_.notify_one();
-  if (worker_.joinable()) worker_.join();
+  thread_.reset();
   {
     const std::lock_guard lock(mutex_);
     worker_done_ = true;
@@ -151,6 +177,7 @@ ModelRunner::~ModelRunner() {
 }
 
 void ModelRunner::submit(const core::Batch& batch) {
+  FATHOM_CHECK(started_, "the runner was not started");
   FATHOM_CHECK(in_flight_ < kMaxInFlight, in_flight_ << " steps in flight");
   FATHOM_CHECK(batch.step_id == next_step_id_,
                "step " << batch.step_id << ", expected " << next_step_id_);
@@ -174,7 +201,6 @@ core::StepResult ModelRunner::wait() {
 }
 
 void ModelRunner::work() {
-  trace::set_thread_name("runner");
   std::unique_lock lock(mutex_);
   while (true) {
     submitted_.wait(lock, [&] { return stopping_ || !batches_.empty(); });
@@ -195,6 +221,7 @@ void ModelRunner::work() {
 
 void ModelRunner::collect_results() {
   trace::set_thread_name("results");
+  use_device_of(model_.rank(), model_.backend());
   std::unique_lock lock(mutex_);
   while (true) {
     enqueued_.wait(lock, [&] { return worker_done_ || !frames_.empty(); });

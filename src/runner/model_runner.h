@@ -1,5 +1,5 @@
 #pragma once
-// ModelRunner: the runner over a model. Its worker thread owns the stream and enqueues submitted steps in order, so
+// ModelRunner: the runner over a model. The rank's thread owns the stream and enqueues submitted steps in order, so
 // the caller plans the next step while one computes. On a stream that runs ahead of its work a second thread
 // collects results, so a step is enqueued while the one before computes.
 //
@@ -7,11 +7,19 @@
 //   std::puts(runner->plan().describe().c_str());
 //   runner->submit(batch);  core::StepResult result = runner->wait();
 //
+// It comes to be in two phases, both on the rank's thread. A collective waits for all ranks of its group, so ranks that
+// were created one after another would wait for ever:
+//
+//   for (...) runners[i] = ModelRunner::allocate(*models[i], config, std::move(threads[i]));   // one may throw
+//   for (...) started[i] = runners[i]->start();                                                // all, then
+//   for (...) started[i].get();
+//
 // The model (loaded, finish_loading() called) outlives the runner. One thread submits and waits;
 // any thread sets masks. Contract: runner.h and docs/contracts/runner.md.
 
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +28,7 @@
 #include "model/model.h"
 #include "runner/mask_mailbox.h"
 #include "runner/memory_plan.h"
+#include "runner/rank_thread.h"
 #include "runner/runner.h"
 #include "runner/step_executor.h"
 
@@ -47,8 +56,17 @@ struct RunnerConfig {
 
 class ModelRunner : public Runner {
  public:
-  // Measures and allocates. Throws StartupError when a setting is out of range or memory does not suffice.
-  static std::unique_ptr<ModelRunner> create(const model::Model& model, const RunnerConfig& config);
+  // Both phases, for a rank that waits for no other. thread: null = one of its own.
+  static std::unique_ptr<ModelRunner> create(const model::Model& model, const RunnerConfig& config,
+                                             std::unique_ptr<RankThread> thread = nullptr);
+  // The first phase: measures, and allocates everything that a step needs. Meets no other rank. Throws StartupError when
+  // a setting is out of range or memory does not suffice.
+  static std::unique_ptr<ModelRunner> allocate(const model::Model& model,
+                                               const RunnerConfig& config,
+                                               std::unique_ptr<RankThread> thread);
+  // The second phase, once: waits for the other ranks and captures, which runs collectives. Returns at once. After it
+  // steps may be submitted; the first one waits for it.
+  std::future<void> start();
   // Finishes the steps in flight; those whose masks have not come by then, without masks.
   ~ModelRunner() override;
 
@@ -61,18 +79,21 @@ class ModelRunner : public Runner {
   int64_t next_step_id() const override { return next_step_id_; }
 
  private:
-  ModelRunner() = default;
+  ModelRunner(const model::Model& model, std::unique_ptr<RankThread> thread);
+  void allocate_memory(const RunnerConfig& config);
   void work();
   void collect_results();
   void publish(core::StepResult result);
 
+  const model::Model& model_;
   std::unique_ptr<ops::Stream> stream_;
-  std::unique_ptr<StepExecutor> executor_;  // used by the worker once it runs
+  std::unique_ptr<StepExecutor> executor_;  // used by the rank's thread
   MemoryPlan plan_;
   RunnerInfo info_;
   MaskMailbox masks_;
   int in_flight_ = 0;         // caller's side
   int64_t next_step_id_ = 0;  // caller's side
+  bool started_ = false;      // caller's side
 
   std::mutex mutex_;
   std::condition_variable submitted_, enqueued_, finished_;
@@ -81,7 +102,8 @@ class ModelRunner : public Runner {
   std::deque<core::StepResult> results_;  // guarded by mutex_
   bool stopping_ = false;                 // guarded by mutex_
   bool worker_done_ = false;              // guarded by mutex_
-  std::thread worker_, collector_;        // last: they use everything above
+  std::thread collector_;                 // these last: they use everything above
+  std::unique_ptr<RankThread> thread_;
 };
 
 }  // namespace fathom::runner

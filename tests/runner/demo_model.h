@@ -58,9 +58,10 @@ inline std::vector<GoldenPrompt> load_golden() {
 }
 
 inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend,
-                                               const model::ModelOptions& model_options) {
+                                               const model::ModelOptions& model_options,
+                                               const comm::RankContext& rank = {}) {
   const config::ModelConfig config = value_or_throw(config::load_model_config(demo_path()));
-  std::unique_ptr<model::Model> model = model::Model::create(config, model_options, backend);
+  std::unique_ptr<model::Model> model = model::Model::create(config, model_options, backend, rank);
   const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(demo_path()));
   weights::LoadOptions options;
   options.ignored_prefixes = model->ignored_prefixes();

@@ -1,0 +1,48 @@
+#pragma once
+// RankThread: the thread of one rank. What belongs to the rank is made and run on it, from the weights to the last step:
+// its memory lies near that thread or on that thread's device, and a collective is always entered by the same thread.
+//
+//   RankThread thread(rank, backend);
+//   thread.run([&] { model = Model::create(config, options, backend, rank); load(*model); }).get();     // may throw
+//
+// Tasks run one after another in the order of run(). The destructor runs what was given, then ends the thread.
+// Thread-safe.
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "comm/rank_context.h"
+#include "ops/backend.h"
+
+namespace fathom::runner {
+
+class RankThread {
+ public:
+  // The thread uses the rank's device of the backend.
+  RankThread(const comm::RankContext& rank, const ops::Backend& backend);
+  ~RankThread();
+  RankThread(const RankThread&) = delete;
+  RankThread& operator=(const RankThread&) = delete;
+
+  // Ready when the task has run. get() throws what the task threw: a StartupError, which nobody throws after start-up.
+  std::future<void> run(std::function<void()> task);
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable given_;
+  std::deque<std::packaged_task<void()>> tasks_;  // guarded by mutex_
+  bool stopping_ = false;                         // guarded by mutex_
+  std::thread thread_;                            // last: it uses everything above
+};
+
+// From here on the calling thread belongs to the rank: the rank's own, and those that wait for its device.
+// REQUIRES: the backend has the device.
+void use_device_of(const comm::RankContext& rank, const ops::Backend& backend);
+
+}  // namespace fathom::runner
