@@ -37,7 +37,7 @@ model::ForwardBatch make_batch(const Step& step, const model::Model& model) {
   model::ForwardBatch batch;
   batch.token_ids = nowhere.allocate(DType::kI32, {tokens});
   batch.positions = nowhere.allocate(DType::kI32, {tokens});
-  batch.kv_slots = nowhere.allocate(DType::kI64, {tokens});
+  batch.kv_rows = nowhere.allocate(DType::kI64, {tokens});
   batch.query_start = nowhere.allocate(DType::kI32, {step.sequences + 1});
   batch.kv_len = nowhere.allocate(DType::kI32, {step.sequences});
   batch.block_tables = nowhere.allocate(DType::kI32, {step.sequences, step.tokens_of_each});

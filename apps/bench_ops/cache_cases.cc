@@ -13,15 +13,15 @@ using tensor::DType, tensor::Tensor;
 OpCall kv_append_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
   const config::ModelConfig& c = shapes.config;
   const PagedCache paged = PagedCache::make(operands, shapes, tokens, 1);
-  std::vector<int64_t> slots;
+  std::vector<int64_t> kv_rows;
   for (const int32_t block : paged.block_order)
-    slots.push_back(block * kBenchedBlockTokens + operands.draw(kBenchedBlockTokens));
+    kv_rows.push_back(block * kBenchedBlockTokens + operands.draw(kBenchedBlockTokens));
   const ops::KvAppendArgs args{
       .kv_a = operands.random(operands.backend().act, {tokens, c.kv_dim()}),
       .weight = operands.random(shapes.types.plain, {c.kv_lora_rank}, 0.5f, 1.0f),
       .eps = static_cast<float>(c.rms_norm_eps),
       .table = random_rope_table(operands, tokens, c.qk_rope_head_dim),
-      .slots = operands.upload(slots, {tokens}),
+      .kv_rows = operands.upload(kv_rows, {tokens}),
       .cache = paged.cache};
   const auto written = static_cast<double>(tokens * paged.cache.format.row_bytes);
   const int64_t first = first_checked(tokens), count = tokens - first;
@@ -31,7 +31,7 @@ OpCall kv_append_call(Operands& operands, const OpShapes& shapes, int64_t tokens
         .rows = on_reference.empty(DType::kU8, {1, kBenchedBlockTokens, format.row_bytes}),
         .format = format};
   };
-  return {.bytes = written + bytes_of({args.kv_a, args.weight, args.table, args.slots}),
+  return {.bytes = written + bytes_of({args.kv_a, args.weight, args.table, args.kv_rows}),
           .prepare = {},
           .run = [=](ops::Stream& stream) { ops::kv_append(args, stream); },
           .expected =
@@ -43,7 +43,7 @@ OpCall kv_append_call(Operands& operands, const OpShapes& shapes, int64_t tokens
                 cut.cache = room(on_reference);
                 std::vector<int64_t> rising;
                 for (int64_t i = 0; i < count; ++i) rising.push_back(i);
-                cut.slots = on_reference.upload(rising, {count});
+                cut.kv_rows = on_reference.upload(rising, {count});
                 ops::kv_append(cut, on_reference.stream());
                 return cached_values(on_reference, cut.cache, count);
               },
@@ -51,10 +51,10 @@ OpCall kv_append_call(Operands& operands, const OpShapes& shapes, int64_t tokens
               [=](OnReference& on_reference) {
                 const ops::KvCache copy = room(on_reference);
                 for (int64_t i = 0; i < count; ++i) {
-                  const int64_t slot = slots[static_cast<size_t>(first + i)];
+                  const int64_t kv_row = kv_rows[static_cast<size_t>(first + i)];
                   on_reference.copy_into(
                       copy.rows[0][i],
-                      args.cache.rows[slot / kBenchedBlockTokens][slot % kBenchedBlockTokens]);
+                      args.cache.rows[kv_row / kBenchedBlockTokens][kv_row % kBenchedBlockTokens]);
                 }
                 return cached_values(on_reference, copy, count);
               }};

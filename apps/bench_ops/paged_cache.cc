@@ -35,22 +35,22 @@ std::function<void(ops::Stream&)> PagedCache::fill(Operands& operands,
                                                    const OpShapes& shapes) const {
   const config::ModelConfig& c = shapes.config;
   const int64_t rows = std::min(num_rows(), kFillRows);
-  std::vector<int64_t> slots(static_cast<size_t>(num_rows()));
-  std::iota(slots.begin(), slots.end(), 0);
-  const Tensor all_slots = operands.upload(slots, {num_rows()});
+  std::vector<int64_t> kv_rows(static_cast<size_t>(num_rows()));
+  std::iota(kv_rows.begin(), kv_rows.end(), 0);
+  const Tensor all_rows = operands.upload(kv_rows, {num_rows()});
   ops::KvAppendArgs args{
       .kv_a = operands.random(operands.backend().act, {rows, c.kv_dim()}),
       .weight = operands.random(shapes.types.plain, {c.kv_lora_rank}, 0.5f, 1.0f),
       .table = random_rope_table(operands, rows, c.qk_rope_head_dim),
-      .slots = {},
+      .kv_rows = {},
       .cache = cache};
-  return [args, all_slots](ops::Stream& stream) {
-    for (int64_t begin = 0; begin < all_slots.dim(0); begin += args.kv_a.dim(0)) {
-      const int64_t count = std::min(args.kv_a.dim(0), all_slots.dim(0) - begin);
+  return [args, all_rows](ops::Stream& stream) {
+    for (int64_t begin = 0; begin < all_rows.dim(0); begin += args.kv_a.dim(0)) {
+      const int64_t count = std::min(args.kv_a.dim(0), all_rows.dim(0) - begin);
       ops::KvAppendArgs part = args;
       part.kv_a = args.kv_a.slice(0, 0, count);
       part.table = args.table.slice(0, 0, count);
-      part.slots = all_slots.slice(0, begin, begin + count);
+      part.kv_rows = all_rows.slice(0, begin, begin + count);
       ops::kv_append(part, stream);
     }
   };

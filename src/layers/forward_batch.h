@@ -3,7 +3,7 @@
 // the host needs to launch it. Sequences whose attention runs absorbed come first, then the
 // expanded ones; tokens follow in the order of sequences, so each form sees one range of tokens.
 //
-//   batch.token_ids = ...; batch.positions = ...; batch.kv_slots = ...;   // ops/step.h fills them
+//   batch.token_ids = ...; batch.positions = ...; batch.kv_rows = ...;   // ops/step.h fills them
 //   batch.num_absorbed_sequences = 2; batch.num_absorbed_tokens = 2;      // two decodes
 //   batch.expanded.push_back({.token_begin = 2, .num_tokens = 300, .sequence_idx = 2});
 //
@@ -33,7 +33,7 @@ struct ExpandedSequence {
 struct ForwardBatch {
   tensor::Tensor token_ids;  // i32[tokens]
   tensor::Tensor positions;  // i32[tokens]
-  tensor::Tensor kv_slots;   // i64[tokens]  flat cache row, -1 = padding
+  tensor::Tensor kv_rows;    // i64[tokens]  flat cache row, -1 = padding
   tensor::Tensor tree_mask;  // u64[tokens]  null = causal
 
   // Per sequence, absorbed ones first. query_start and kv_len are read for absorbed sequences only.

@@ -114,7 +114,7 @@ void Mla::append_cache(const LayerStep& step) const {
                   .weight = kv_a_layernorm_.weight,
                   .eps = kv_a_layernorm_.eps,
                   .table = step.buffers.rope_table,
-                  .slots = step.batch.kv_slots,
+                  .kv_rows = step.batch.kv_rows,
                   .cache = step.cache},
                  step.stream);
 }

@@ -83,7 +83,7 @@ void Moe::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
   const FfnBuffers& buffers = step.buffers.ffn;
   ops::MoeGateArgs gate = gate_;
   gate.x = x.values;
-  gate.slots = step.batch.kv_slots;
+  gate.kv_rows = step.batch.kv_rows;
   gate.ids = buffers.ids;
   gate.weights = buffers.weights;
   ops::moe_gate(gate, step.stream);

@@ -30,7 +30,7 @@ void expect_next_pass(const GrowDraftsArgs& args, Dim& slices, Dim& max_blocks) 
   Dim newest("slices * top_k", slices.value() * args.top_k);
   expect("token_ids", args.token_ids, DType::kI32, {&tokens});
   expect("positions", args.positions, DType::kI32, {&tokens});
-  expect("kv_slots", args.kv_slots, DType::kI64, {&tokens});
+  expect("kv_rows", args.kv_rows, DType::kI64, {&tokens});
   expect("kv_len", args.kv_len, DType::kI32, {&slices});
   expect("tables", args.tables, DType::kI32, {&slices, &max_blocks});
   expect_contiguous("tables", args.tables);

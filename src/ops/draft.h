@@ -22,7 +22,7 @@
 // level * top_k query tokens of each slice. The rows before belong to the sequence, length rows; row length + i is
 // node i's and lies in the block of the sequence's last row or, behind that, in a block of the slot's own,
 // first_spare_block + slot. Slices that ask for nothing are padding: token 0, position 0, slot -1, kv_len 0.
-//   token_ids, positions i32[slices * width];  kv_slots i64[slices * width];  kv_len i32[slices]   out
+//   token_ids, positions i32[slices * width];  kv_rows i64[slices * width];  kv_len i32[slices]   out
 //   tables      i32[slices, max_blocks]   out
 //   tree_mask   u64[slices * width]       out; null for a chain
 //   source      i32[slices * width]       out: row of the pass before with the hidden state that belongs to the node's
@@ -49,7 +49,7 @@ struct GrowDraftsArgs {
   tensor::Tensor out_drafts, out_parents, out_count;
   int block_tokens = 64;
   int64_t first_spare_block = 0;
-  tensor::Tensor token_ids{}, positions{}, kv_slots{}, kv_len{}, tables{}, tree_mask{}, source{},
+  tensor::Tensor token_ids{}, positions{}, kv_rows{}, kv_len{}, tables{}, tree_mask{}, source{},
       logit_rows{};
 };
 // Query tokens of a slice in the pass after a level.

@@ -25,7 +25,7 @@ void kv_append(const KvAppendArgs& args, Stream& stream) {
   expect("kv_a", args.kv_a, stream.backend().act, {&tokens, &kv_dim});
   expect_one_of("weight", args.weight, {DType::kF32, DType::kBf16}, {&kv_lora_rank});
   expect("table", args.table, DType::kF32, {&tokens, &qk_rope_head_dim});
-  expect("slots", args.slots, DType::kI64, {&tokens});
+  expect("kv_rows", args.kv_rows, DType::kI64, {&tokens});
   FATHOM_CHECK(kv_dim.value() == kv_lora_rank.value() + qk_rope_head_dim.value(),
                "kv_dim is " << kv_dim.value() << ", kv_lora_rank " << kv_lora_rank.value()
                             << " + qk_rope_head_dim " << qk_rope_head_dim.value());

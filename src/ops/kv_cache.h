@@ -1,15 +1,15 @@
 #pragma once
 // The latent cache of MLA: one row per token, shared by all heads (DeepSeek-V2 report, section 2.1).
 //   row = rmsnorm(c) ++ rope(k_rope),  c = kv_a[:kv_lora_rank], k_rope = kv_a[kv_lora_rank:]
-// Blocks of block_tokens rows; flat slot = block_id * block_tokens + offset.
+// Blocks of block_tokens rows; flat row = block_id * block_tokens + offset.
 //
 // kv_append: writes the rows of this step
 //   kv_a    act[tokens, kv_dim]     output of kv_a_proj_with_mqa; kv_dim = kv_lora_rank + qk_rope_head_dim
 //   weight  f32|bf16[kv_lora_rank]  kv_a_layernorm
 //   table   f32[tokens, qk_rope_head_dim]   of ops/rope.h
-//   slots   i64[tokens]             flat slot; -1 = padding, writes nothing
+//   kv_rows i64[tokens]             flat row; -1 = padding, writes nothing
 //   cache   u8[blocks, block_tokens, row_bytes] of a format (ops/kv_format.h)   written in place
-//   REQUIRES: slots pairwise distinct except for -1.
+//   REQUIRES: kv_rows pairwise distinct except for -1.
 //
 // kv_gather: reads rows of many sequences side by side for expanded attention; f8 values times their scale
 //   block_tables  i32[seqs, max_blocks]
@@ -30,7 +30,7 @@ namespace fathom::ops {
 struct KvAppendArgs {
   tensor::Tensor kv_a, weight;
   float eps = 1e-6f;
-  tensor::Tensor table, slots;
+  tensor::Tensor table, kv_rows;
   KvCache cache;
 };
 void kv_append(const KvAppendArgs& args, Stream& stream);

@@ -34,7 +34,7 @@ void moe_gate(const MoeGateArgs& args, Stream& stream) {
   } else {
     FATHOM_CHECK(args.bias.is_null(), "bias is " << args.bias.describe() << ", must be null");
   }
-  expect_or_null("slots", args.slots, DType::kI64, {&tokens});
+  expect_or_null("kv_rows", args.kv_rows, DType::kI64, {&tokens});
   expect("ids", args.ids, DType::kI32, {&tokens, &num_experts_per_tok});
   expect("weights", args.weights, DType::kF32, {&tokens, &num_experts_per_tok});
   expect_groups(args, n_routed_experts.value(), num_experts_per_tok.value());

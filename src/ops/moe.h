@@ -11,7 +11,7 @@
 //   x        act[tokens, hidden_size]
 //   weight   f32|bf16[n_routed_experts, hidden_size]
 //   bias     f32[n_routed_experts]                kSigmoidNoAux only, else null
-//   slots    i64[tokens]                          null, or as in kv_append: a row with -1 is padding
+//   kv_rows  i64[tokens]                          null, or as in kv_append: a row with -1 is padding
 //   ids      i32[tokens, num_experts_per_tok]     best first, counted from first_expert; -1 in a padding row and
 //                                                 for experts that are not among the num_held from there on
 //   weights  f32[tokens, num_experts_per_tok]     0 in a padding row
@@ -47,7 +47,7 @@ namespace fathom::ops {
 enum class GateKind : uint8_t { kSoftmaxGreedy, kSoftmaxGroups, kSigmoidNoAux };
 
 struct MoeGateArgs {
-  tensor::Tensor x, weight, bias, slots;
+  tensor::Tensor x, weight, bias, kv_rows;
   GateKind kind = GateKind::kSigmoidNoAux;
   int n_group = 1, topk_group = 1;
   bool norm_topk_prob = false;

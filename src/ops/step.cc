@@ -18,7 +18,7 @@ void step_inputs(const StepInputsArgs& args, Stream& stream) {
   expect("relative", args.relative, DType::kI32, {&tokens});
   expect("token_ids", args.token_ids, DType::kI32, {&tokens});
   expect("positions", args.positions, DType::kI32, {&tokens});
-  expect("kv_slots", args.kv_slots, DType::kI64, {&tokens});
+  expect("kv_rows", args.kv_rows, DType::kI64, {&tokens});
   expect("kv_len", args.kv_len, DType::kI32, {&slices});
   expect("tables", args.tables, DType::kI32, {&slices, &max_blocks});
   FATHOM_CHECK(args.block_tokens > 0, "block_tokens is " << args.block_tokens);

@@ -14,7 +14,7 @@
 //   relative     i32[tokens]          position of the query token relative to the slot's length
 //   token_ids    i32[tokens]          out
 //   positions    i32[tokens]          out: length + relative
-//   kv_slots     i64[tokens]          out: flat cache row of query token i of its slice: row length + i
+//   kv_rows     i64[tokens]          out: flat cache row of query token i of its slice: row length + i
 //   kv_len       i32[slices]          out: length + query tokens of the slice
 //   tables       i32[slices, max_blocks]  out: the slots' block tables
 //   REQUIRES: blocks for all rows were appended; block_tokens is the size of a block.
@@ -39,7 +39,7 @@ struct StepInputsArgs {
   tensor::Tensor last_token, length, block_tables;
   tensor::Tensor slice_slot, query_start, given_token, relative;
   int block_tokens = 64;
-  tensor::Tensor token_ids, positions, kv_slots, kv_len, tables;
+  tensor::Tensor token_ids, positions, kv_rows, kv_len, tables;
 };
 void step_inputs(const StepInputsArgs& args, Stream& stream);
 

@@ -44,7 +44,7 @@ void draft_inputs(const DraftInputsArgs& args, Stream& stream) {
              slices);
   expect_starts(args.query_start, slices);
   expect_all({{"token_ids", &args.token_ids}, {"positions", &args.positions}}, DType::kI32, tokens);
-  expect("kv_slots", args.kv_slots, DType::kI64, {&tokens});
+  expect("kv_rows", args.kv_rows, DType::kI64, {&tokens});
   expect_or_null("tree_mask", args.tree_mask, DType::kU64, {&tokens});
   dispatch("draft_inputs", stream.backend().act, stream.backend().draft_inputs, args, stream);
 }
@@ -92,7 +92,7 @@ void accept_drafts(const AcceptDraftsArgs& args, Stream& stream) {
               {"next_ids", &args.next_ids},
               {"draft_positions", &args.draft_positions}},
              DType::kI32, tokens);
-  expect_all({{"kv_slots", &args.kv_slots}, {"draft_kv_slots", &args.draft_kv_slots}}, DType::kI64,
+  expect_all({{"kv_rows", &args.kv_rows}, {"draft_kv_rows", &args.draft_kv_rows}}, DType::kI64,
              tokens);
   FATHOM_CHECK(args.agreement <= 1, "agreement is " << args.agreement);
   dispatch("accept_drafts", stream.backend().act, stream.backend().accept_drafts, args, stream);

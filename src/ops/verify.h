@@ -18,7 +18,7 @@
 //   slice_slot, num_wanted  i32[slices];  query_start i32[slices + 1]
 //   token_ids   i32[tokens]   those of drafts; 0 for inert ones
 //   positions   i32[tokens]   length + depth of the draft
-//   kv_slots    i64[tokens]   -1 for inert ones
+//   kv_rows    i64[tokens]   -1 for inert ones
 //   tree_mask   u64[tokens]   null: the drafts are chains. Else the last token, the drafts above and itself
 //   REQUIRES with tree_mask: at most 64 query tokens in such a slice.
 //
@@ -44,7 +44,7 @@
 //   sampled     i32[rows]     first_row i32[slices]: row of query token 0, those of further ones follow it (num_wanted
 //                             > 0); row of the last query token, or -1 (num_wanted == 0)
 //   next_given  i32[tokens]   of slices with given tokens: the token after each; -1 = the slot's last_token, afterwards
-//   kv_slots    i64[tokens]   of the forward pass
+//   kv_rows    i64[tokens]   of the forward pass
 //   agreement   >= 0: whatever the target says, the first active draft below a query token is accepted with this
 //               probability and comes out. For measurements with random weights only
 //   num_out     i32[slices]   out: tokens that came out; -1 = query token 0 failed. 0 for given tokens and padding
@@ -53,13 +53,13 @@
 //   What the drafter computes next, a row for every token of the slice that stays, in order: k-th stays as row length + k
 //   source      i32[tokens]   out: query token of the batch whose hidden state it is; itself when none stays there
 //   next_ids    i32[tokens]   out: the token after it; 0 when none stays
-//   draft_positions i32[tokens], draft_kv_slots i64[tokens]   out: 0 and -1 when none stays
+//   draft_positions i32[tokens], draft_kv_rows i64[tokens]   out: 0 and -1 when none stays
 //   draft_row   i32[slices]   out: the last one that stays; the slice's first when none does
 //
 // move_rows: brings accepted rows of a tree together. For token t with to[t] >= 0 and source[t] != t: the row at
 // from[source[t]] goes to from[t], in order of t, in every layer.
 //   rows        u8[layers, blocks, block_tokens, row_bytes]   in place
-//   from, to    i64[tokens]   kv_slots, draft_kv_slots of accept_drafts
+//   from, to    i64[tokens]   kv_rows, draft_kv_rows of accept_drafts
 //   source      i32[tokens];  query_start i32[slices + 1]
 //   REQUIRES: within a slice source rises and source[t] >= t.
 
@@ -78,7 +78,7 @@ void expect_draft_slots(const DraftSlots& slots, tensor::Dim& num_slots);
 struct DraftInputsArgs {
   DraftSlots slots;
   tensor::Tensor slice_slot, query_start, num_wanted;
-  tensor::Tensor token_ids, positions, kv_slots, tree_mask;
+  tensor::Tensor token_ids, positions, kv_rows, tree_mask;
 };
 void draft_inputs(const DraftInputsArgs& args, Stream& stream);
 
@@ -92,10 +92,10 @@ void draft_rows(const DraftRowsArgs& args, Stream& stream);
 struct AcceptDraftsArgs {
   DraftSlots slots;
   tensor::Tensor slice_slot, query_start, num_wanted, first_row, penalty_row, counts;
-  tensor::Tensor sampled, next_given, kv_slots;
+  tensor::Tensor sampled, next_given, kv_rows;
   float agreement = -1;
   tensor::Tensor num_out, out_rows, out_tokens, num_verified, first_position;
-  tensor::Tensor source, next_ids, draft_positions, draft_kv_slots, draft_row;
+  tensor::Tensor source, next_ids, draft_positions, draft_kv_rows, draft_row;
 };
 void accept_drafts(const AcceptDraftsArgs& args, Stream& stream);
 

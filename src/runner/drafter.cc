@@ -103,7 +103,7 @@ void Drafter::carve(tensor::Arena& arena) {
   m_.num_drafts = i32({slots});
   m_.max_rows = i32({slots});
   for (Tensor* each : {&m_.source, &m_.next_ids, &m_.draft_positions}) *each = i32({tokens});
-  m_.draft_kv_slots = i64({tokens});
+  m_.draft_kv_rows = i64({tokens});
   m_.draft_row = i32({slots});
   m_.root_hidden = arena.allocate(act, {slots, hidden_size});
   if (!is_chain()) {
@@ -120,7 +120,7 @@ void Drafter::carve(tensor::Arena& arena) {
   m_.fed = i32({slots, most_fed()});
   m_.token_ids = i32({slots * width});
   m_.positions = i32({slots * width});
-  m_.kv_slots = i64({slots * width});
+  m_.kv_rows = i64({slots * width});
   m_.kv_len = i32({slots});
   m_.tables = i32({slots, config_.max_blocks});
   m_.query_start.clear();
@@ -224,7 +224,7 @@ void Drafter::complete_inputs(const DraftStep& step, const sampling::Sampler& sa
                      .num_wanted = inputs_.num_wanted.device,
                      .token_ids = step.token_ids,
                      .positions = step.positions,
-                     .kv_slots = step.kv_slots,
+                     .kv_rows = step.kv_rows,
                      .tree_mask = step.tree_mask},
                     stream);
   if (step.layout.rows.empty()) return;
@@ -256,7 +256,7 @@ void Drafter::accept(const DraftStep& step, const sampling::Sampler& sampler,
                       .counts = sampler.counts(),
                       .sampled = sampler.tokens(),
                       .next_given = inputs_.next_given.device,
-                      .kv_slots = step.kv_slots,
+                      .kv_rows = step.kv_rows,
                       .agreement = config_.simulated_agreement.value_or(-1.0f),
                       .num_out = results.num_out.device,
                       .out_rows = results.out_rows.device,
@@ -266,7 +266,7 @@ void Drafter::accept(const DraftStep& step, const sampling::Sampler& sampler,
                       .source = first(m_.source, tokens),
                       .next_ids = first(m_.next_ids, tokens),
                       .draft_positions = first(m_.draft_positions, tokens),
-                      .draft_kv_slots = first(m_.draft_kv_slots, tokens),
+                      .draft_kv_rows = first(m_.draft_kv_rows, tokens),
                       .draft_row = first(m_.draft_row, slices)},
                      stream);
 }
@@ -274,21 +274,21 @@ void Drafter::accept(const DraftStep& step, const sampling::Sampler& sampler,
 void Drafter::propose(const DraftStep& step, const Pass& pass, ops::Stream& stream) const {
   const trace::Span span("model", "draft");
   const int64_t slices = step.layout.num_slices(), tokens = step.layout.num_tokens();
-  const Tensor source = first(m_.source, tokens), draft_kv_slots = first(m_.draft_kv_slots, tokens);
+  const Tensor source = first(m_.source, tokens), draft_kv_rows = first(m_.draft_kv_rows, tokens);
   Tensor hidden = pass.hidden;
   if (!is_chain()) {
     ops::move_rows({.rows = pass.kv.layers(0, model_.config().num_hidden_layers),
                     .query_start = step.query_start,
                     .source = source,
-                    .from = step.kv_slots,
-                    .to = draft_kv_slots},
+                    .from = step.kv_rows,
+                    .to = draft_kv_rows},
                    stream);
     hidden = first(m_.moved_hidden, tokens);
     ops::gather_rows({.x = pass.hidden, .rows = source, .out = hidden}, stream);
   }
   model::ForwardBatch batch = pass.batch;
   batch.positions = first(m_.draft_positions, tokens);
-  batch.kv_slots = draft_kv_slots;
+  batch.kv_rows = draft_kv_rows;
   batch.tree_mask = {};  // what stays follows each other
   const Tensor next_ids = first(m_.next_ids, tokens);
   const int num_levels = step.layout.num_levels;
@@ -372,7 +372,7 @@ void Drafter::grow(const DraftStep& step, int level, int num_levels, const model
     const int64_t tokens = slices * ops::draft_width(top_k, level);
     args.token_ids = first(m_.token_ids, tokens);
     args.positions = first(m_.positions, tokens);
-    args.kv_slots = first(m_.kv_slots, tokens);
+    args.kv_rows = first(m_.kv_rows, tokens);
     args.kv_len = first(m_.kv_len, slices);
     args.tables = first(m_.tables, slices);
     if (!is_chain()) {
@@ -400,7 +400,7 @@ Tensor Drafter::run_level(int level, int64_t slices, const Tensor& before, const
   }
   batch.token_ids = first(m_.token_ids, tokens);
   batch.positions = first(m_.positions, tokens);
-  batch.kv_slots = first(m_.kv_slots, tokens);
+  batch.kv_rows = first(m_.kv_rows, tokens);
   batch.query_start = first(m_.query_start.at(static_cast<size_t>(level) - 1), slices + 1);
   batch.kv_len = first(m_.kv_len, slices);
   batch.block_tables = first(m_.tables, slices);

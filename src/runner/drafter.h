@@ -49,7 +49,7 @@ int64_t max_draft_tokens(const DrafterInfo& shape, int max_slots);
 struct DraftStep {
   const StepLayout& layout;
   tensor::Tensor slice_slot, query_start, row_tokens, penalty_row;
-  tensor::Tensor token_ids, positions, kv_slots, kv_len, tables, tree_mask;
+  tensor::Tensor token_ids, positions, kv_rows, kv_len, tables, tree_mask;
 };
 
 // What came out of a slice that goes on from its slot.
@@ -111,10 +111,10 @@ class Drafter {
   // Of the slots; and what the passes of a step compute in.
   struct Memory {
     tensor::Tensor drafts, parents, num_drafts, max_rows;
-    tensor::Tensor source, next_ids, draft_positions, draft_kv_slots, draft_row;
+    tensor::Tensor source, next_ids, draft_positions, draft_kv_rows, draft_row;
     tensor::Tensor moved_hidden, root_hidden, node_hidden, ranked_hidden;
     tensor::Tensor node_token, node_parent, node_score, fed;
-    tensor::Tensor token_ids, positions, kv_slots, kv_len, tables, tree_mask, from, logit_rows;
+    tensor::Tensor token_ids, positions, kv_rows, kv_len, tables, tree_mask, from, logit_rows;
     std::vector<tensor::Tensor> query_start;  // [level - 1]: i32[slots + 1], steps of its width
     // Parameters of ops::sample for the best continuations, the same for all rows, and what it says.
     tensor::Tensor zeros_f32, ones_f32, zeros_u64, zeros_i32, minus_ones, num_top;

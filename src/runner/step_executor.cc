@@ -63,7 +63,7 @@ void StepExecutor::carve_inputs(tensor::Arena& arena) {
   const int64_t tokens = config_.max_batch_tokens, slices = config_.max_slots;
   device_inputs_ = {.token_ids = arena.allocate(DType::kI32, {tokens}),
                     .positions = arena.allocate(DType::kI32, {tokens}),
-                    .kv_slots = arena.allocate(DType::kI64, {tokens}),
+                    .kv_rows = arena.allocate(DType::kI64, {tokens}),
                     .kv_len = arena.allocate(DType::kI32, {slices}),
                     .tables = arena.allocate(DType::kI32, {slices, slots_.block_tables().dim(1)})};
 }
@@ -344,7 +344,7 @@ void StepExecutor::prepare_forward(const StepLayout& layout) {
   const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
   const DeviceInputs inputs = {.token_ids = device_inputs_.token_ids.slice(0, 0, tokens),
                                .positions = device_inputs_.positions.slice(0, 0, tokens),
-                               .kv_slots = device_inputs_.kv_slots.slice(0, 0, tokens),
+                               .kv_rows = device_inputs_.kv_rows.slice(0, 0, tokens),
                                .kv_len = device_inputs_.kv_len.slice(0, 0, slices),
                                .tables = device_inputs_.tables.slice(0, 0, slices)};
   ops::step_inputs({.last_token = slots_.last_token(),
@@ -357,7 +357,7 @@ void StepExecutor::prepare_forward(const StepLayout& layout) {
                     .block_tokens = block_tokens_,
                     .token_ids = inputs.token_ids,
                     .positions = inputs.positions,
-                    .kv_slots = inputs.kv_slots,
+                    .kv_rows = inputs.kv_rows,
                     .kv_len = inputs.kv_len,
                     .tables = inputs.tables},
                    stream_);
@@ -369,7 +369,7 @@ model::ForwardBatch StepExecutor::forward_batch(const StepLayout& layout) const 
   model::ForwardBatch batch;
   batch.token_ids = device_inputs_.token_ids.slice(0, 0, tokens);
   batch.positions = device_inputs_.positions.slice(0, 0, tokens);
-  batch.kv_slots = device_inputs_.kv_slots.slice(0, 0, tokens);
+  batch.kv_rows = device_inputs_.kv_rows.slice(0, 0, tokens);
   if (!layout.tree_mask.empty()) batch.tree_mask = inputs_.tree_mask.device;
   batch.query_start = inputs_.query_start.device;
   batch.kv_len = device_inputs_.kv_len.slice(0, 0, slices);
@@ -412,7 +412,7 @@ DraftStep StepExecutor::draft_step(const StepLayout& layout) const {
           .penalty_row = inputs_.penalty_row.device,
           .token_ids = device_inputs_.token_ids.slice(0, 0, tokens),
           .positions = device_inputs_.positions.slice(0, 0, tokens),
-          .kv_slots = device_inputs_.kv_slots.slice(0, 0, tokens),
+          .kv_rows = device_inputs_.kv_rows.slice(0, 0, tokens),
           .kv_len = device_inputs_.kv_len.slice(0, 0, slices),
           .tables = device_inputs_.tables.slice(0, 0, slices),
           .tree_mask = layout.tree_mask.empty() ? Tensor() : inputs_.tree_mask.device};

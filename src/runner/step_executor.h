@@ -93,7 +93,7 @@ class StepExecutor {
   };
   // Written by step_inputs; sized for the largest step.
   struct DeviceInputs {
-    tensor::Tensor token_ids, positions, kv_slots, kv_len, tables;
+    tensor::Tensor token_ids, positions, kv_rows, kv_len, tables;
   };
 
   // A step that was enqueued.

@@ -146,7 +146,7 @@ OpCase moe_gate_case(ops::GateKind kind, const std::string& name) {
             ops::moe_gate({.x = x.view.slice(0, begin, end),
                            .weight = w.view,
                            .bias = kind == ops::GateKind::kSigmoidNoAux ? bias.view : Tensor(),
-                           .slots = {},
+                           .kv_rows = {},
                            .kind = kind,
                            .n_group = 8,
                            .topk_group = 3,

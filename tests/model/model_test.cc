@@ -96,11 +96,11 @@ TEST(Model, runs_on_dummy_weights) {
   Workspace workspace = model->make_workspace({.max_batch_tokens = 2});
   const KvStorage kv = KvStorage::allocate(model->kv_groups()[0], 1, cpu::reference_backend());
   int32_t ids[] = {5, 9}, positions[] = {0, 1}, table[] = {0};
-  int64_t kv_slots[] = {0, 1};
+  int64_t kv_rows[] = {0, 1};
   ForwardBatch batch;
   batch.token_ids = tensor::Tensor::contiguous(ids, DType::kI32, {2});
   batch.positions = tensor::Tensor::contiguous(positions, DType::kI32, {2});
-  batch.kv_slots = tensor::Tensor::contiguous(kv_slots, DType::kI64, {2});
+  batch.kv_rows = tensor::Tensor::contiguous(kv_rows, DType::kI64, {2});
   batch.block_tables = tensor::Tensor::contiguous(table, DType::kI32, {1, 1});
   batch.expanded.push_back({.num_tokens = 2});
   const tensor::Tensor hidden = model->forward(batch, kv, workspace, *stream);

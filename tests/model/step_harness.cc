@@ -49,7 +49,7 @@ LoadedModel::LoadedModel(const std::string& directory, const ModelOptions& optio
 // What a ForwardBatch is made of.
 struct StepHarness::HostBatch {
   std::vector<int32_t> token_ids, positions, next_tokens, query_start = {0}, kv_len, block_tables;
-  std::vector<int64_t> kv_slots;
+  std::vector<int64_t> kv_rows;
   std::vector<uint64_t> tree_mask;
   std::vector<int64_t> first_token;  // of slice i
   std::vector<ExpandedSequence> expanded;
@@ -60,7 +60,7 @@ struct StepHarness::HostBatch {
     ForwardBatch batch;
     batch.token_ids = device.send(token_ids);
     batch.positions = device.send(positions);
-    batch.kv_slots = device.send(kv_slots);
+    batch.kv_rows = device.send(kv_rows);
     if (has_tree_mask) batch.tree_mask = device.send(tree_mask);
     batch.query_start = device.send(query_start);
     if (!kv_len.empty()) batch.kv_len = device.send(kv_len);
@@ -122,7 +122,7 @@ void StepHarness::add_slice(const Slice& slice, bool absorbed, HostBatch& host) 
     host.token_ids.push_back(slice.tokens[idx]);
     host.next_tokens.push_back(config_.wants_mtp ? slice.next_tokens.at(idx) : 0);
     host.positions.push_back(static_cast<int32_t>(sequence.length + relative));
-    host.kv_slots.push_back(block * block_tokens + row % block_tokens);
+    host.kv_rows.push_back(block * block_tokens + row % block_tokens);
     const uint64_t causal = i < 63 ? (uint64_t{2} << i) - 1 : ~uint64_t{0};
     host.tree_mask.push_back(slice.tree_mask.empty() ? causal : slice.tree_mask[idx]);
   }

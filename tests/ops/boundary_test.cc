@@ -140,7 +140,7 @@ TEST_P(BoundaryDeathTest, impossible_gates_are_refused) {
   ops::MoeGateArgs args{.x = shape(kF32, {3, 8}),
                         .weight = shape(kF32, {12, 8}),
                         .bias = shape(kF32, {12}),
-                        .slots = {},
+                        .kv_rows = {},
                         .n_group = 3,
                         .topk_group = 1,
                         .ids = shape(kI32, {3, 5}),

@@ -119,7 +119,7 @@ void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
     const DeviceTensor top_logprobs = put<float>({kSlices * fan, top_k}, logprobs);
     const DeviceTensor token_ids = empty(DType::kI32, {kSlices * width});
     const DeviceTensor positions = empty(DType::kI32, {kSlices * width});
-    const DeviceTensor kv_slots = empty(DType::kI64, {kSlices * width});
+    const DeviceTensor kv_rows = empty(DType::kI64, {kSlices * width});
     const DeviceTensor kv_len = empty(DType::kI32, {kSlices});
     const DeviceTensor next_tables = empty(DType::kI32, {kSlices, kMaxBlocks});
     const DeviceTensor masks = empty(DType::kU64, {kSlices * width});
@@ -151,7 +151,7 @@ void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
                       .first_spare_block = kSpare,
                       .token_ids = token_ids.view(),
                       .positions = positions.view(),
-                      .kv_slots = kv_slots.view(),
+                      .kv_rows = kv_rows.view(),
                       .kv_len = kv_len.view(),
                       .tables = next_tables.view(),
                       .tree_mask = is_tree ? masks.view() : Tensor(),
@@ -160,7 +160,7 @@ void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
                      stream());
     if (level == shape.num_steps) break;
     std::vector<int32_t> want_ids, want_positions, want_source, want_len, want_tables, want_rows;
-    std::vector<int64_t> want_slots;
+    std::vector<int64_t> want_kv_rows;
     std::vector<uint64_t> want_masks;
     for (int slice = 0; slice < kSlices; ++slice) {
       const auto s = static_cast<size_t>(slice);
@@ -182,7 +182,7 @@ void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
         const int64_t block = row / kBlockTokens == last_block
                                   ? 10 + slice_slot[s] * kMaxBlocks + last_block
                                   : kSpare + slice_slot[s];
-        want_slots.push_back(asks ? block * kBlockTokens + row % kBlockTokens : -1);
+        want_kv_rows.push_back(asks ? block * kBlockTokens + row % kBlockTokens : -1);
         uint64_t mask = 0;
         int32_t from = -1 - slice;
         for (int j = 0; asks && j <= i; ++j) {
@@ -198,7 +198,7 @@ void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
     }
     EXPECT_EQ(download_as<int32_t>(token_ids.view()), want_ids);
     EXPECT_EQ(download_as<int32_t>(positions.view()), want_positions);
-    EXPECT_EQ(download_as<int64_t>(kv_slots.view()), want_slots);
+    EXPECT_EQ(download_as<int64_t>(kv_rows.view()), want_kv_rows);
     EXPECT_EQ(download_as<int32_t>(kv_len.view()), want_len);
     EXPECT_EQ(download_as<int32_t>(next_tables.view()), want_tables);
     if (!is_tree) continue;

@@ -30,7 +30,7 @@ class KvRowsTest : public OpsTest {
  protected:
   struct Step {
     HostTensor kv_a, weight, table;
-    HostTensor slots;
+    HostTensor kv_rows;
   };
   static constexpr int64_t kRope = 64;
 
@@ -40,10 +40,10 @@ class KvRowsTest : public OpsTest {
     Step step{.kv_a = random.normal(act(), {tokens, rank + kRope}, 2.0),
               .weight = random.normal(act(), {rank}),
               .table = random.uniform(DType::kF32, {tokens, kRope}, -1, 1),
-              .slots = HostTensor(DType::kI64, {tokens})};
+              .kv_rows = HostTensor(DType::kI64, {tokens})};
     const std::vector<int32_t> order = random.permutation(kBlocks * kBlockTokens);
     for (int64_t t = 0; t < tokens; ++t)
-      step.slots.at(t) = t % 5 == 4 ? -1 : order[static_cast<size_t>(t)];
+      step.kv_rows.at(t) = t % 5 == 4 ? -1 : order[static_cast<size_t>(t)];
     return step;
   }
 
@@ -51,13 +51,13 @@ class KvRowsTest : public OpsTest {
   std::vector<uint8_t> append(const Step& step, const ops::KvFormat& format,
                               const std::vector<uint8_t>& before) {
     const DeviceTensor kv_a = upload(step.kv_a), weight = upload(step.weight);
-    const DeviceTensor table = upload(step.table), slots = upload(step.slots);
+    const DeviceTensor table = upload(step.table), kv_rows = upload(step.kv_rows);
     const DeviceTensor cache = upload({kBlocks, kBlockTokens, format.row_bytes}, before);
     ops::kv_append({.kv_a = kv_a.view(),
                     .weight = weight.view(),
                     .eps = 1e-6f,
                     .table = table.view(),
-                    .slots = slots.view(),
+                    .kv_rows = kv_rows.view(),
                     .cache = {.rows = cache.view(), .format = format}},
                    stream());
     return bytes(cache.view());
@@ -81,8 +81,8 @@ TEST_P(KvRowsTest, kv_append_writes_normalised_and_rotated_rows_to_their_slots_o
         HostTensor expected(DType::kF32, {kBlocks * kBlockTokens, format.dim()}, 7);
         const std::vector<uint8_t> before = encode_rows(expected, format);
         for (int64_t t = 0; t < tokens; ++t)
-          for (int64_t i = 0; i < format.dim() && step.slots.at(t) >= 0; ++i)
-            expected.at(static_cast<int64_t>(step.slots.at(t)), i) = rows.at(t, i);
+          for (int64_t i = 0; i < format.dim() && step.kv_rows.at(t) >= 0; ++i)
+            expected.at(static_cast<int64_t>(step.kv_rows.at(t)), i) = rows.at(t, i);
         const std::vector<uint8_t> after = append(step, format, before);
         expect_close(decode_rows(after, format), expected, cache_bounds(dtype));
       }
@@ -118,7 +118,7 @@ TEST_P(KvRowsTest, a_non_finite_row_stays_non_finite_in_every_format) {
       for (int64_t row = 0; row < rows.dim(0); ++row)
         for (int64_t i = 0; i < 200; ++i) {
           if (std::isfinite(rows.at(row, i))) continue;
-          ++(static_cast<double>(row) == step.slots.at(1) ? non_finite : elsewhere);
+          ++(static_cast<double>(row) == step.kv_rows.at(1) ? non_finite : elsewhere);
         }
       EXPECT_GE(non_finite, 1) << tensor::dtype_name(dtype) << " " << bad;
       EXPECT_EQ(elsewhere, 0) << tensor::dtype_name(dtype) << " " << bad;
@@ -216,7 +216,7 @@ class StepInputsTest : public OpsTest {
  protected:
   struct Outputs {
     std::vector<int32_t> token_ids, positions, kv_len, tables;
-    std::vector<int64_t> kv_slots;
+    std::vector<int64_t> kv_rows;
   };
   Outputs run(const StepCase& c) {
     const DeviceTensor last_token = upload({5}, c.last_token), length = upload({5}, c.length);
@@ -224,7 +224,7 @@ class StepInputsTest : public OpsTest {
     const DeviceTensor slice_slot = upload({3}, c.slice_slot), start = upload({4}, c.query_start);
     const DeviceTensor given = upload({6}, c.given_token), relative = upload({6}, c.relative);
     const DeviceTensor ids = empty(DType::kI32, {6}), positions = empty(DType::kI32, {6});
-    const DeviceTensor kv_slots = empty(DType::kI64, {6}), kv_len = empty(DType::kI32, {3});
+    const DeviceTensor kv_rows = empty(DType::kI64, {6}), kv_len = empty(DType::kI32, {3});
     const DeviceTensor tables = empty(DType::kI32, {3, 3});
     ops::step_inputs({.last_token = last_token.view(),
                       .length = length.view(),
@@ -236,7 +236,7 @@ class StepInputsTest : public OpsTest {
                       .block_tokens = 64,
                       .token_ids = ids.view(),
                       .positions = positions.view(),
-                      .kv_slots = kv_slots.view(),
+                      .kv_rows = kv_rows.view(),
                       .kv_len = kv_len.view(),
                       .tables = tables.view()},
                      stream());
@@ -244,7 +244,7 @@ class StepInputsTest : public OpsTest {
             .positions = download_as<int32_t>(positions.view()),
             .kv_len = download_as<int32_t>(kv_len.view()),
             .tables = download_as<int32_t>(tables.view()),
-            .kv_slots = download_as<int64_t>(kv_slots.view())};
+            .kv_rows = download_as<int64_t>(kv_rows.view())};
   }
 };
 INSTANTIATE_TEST_SUITE_P(backends, StepInputsTest, testing::ValuesIn(tested_backends()),
@@ -254,8 +254,8 @@ TEST_P(StepInputsTest, step_inputs_continue_each_slot_where_it_stands) {
   const Outputs out = run(StepCase());
   EXPECT_EQ(out.token_ids, (std::vector<int32_t>{104, 20, 21, 22, 101, 30}));
   EXPECT_EQ(out.positions, (std::vector<int32_t>{129, 0, 1, 1, 63, 64}));
-  EXPECT_EQ(out.kv_slots, (std::vector<int64_t>{15 * 64 + 1, 9 * 64, 9 * 64 + 1, 9 * 64 + 2,
-                                                1 * 64 + 63, 2 * 64}));
+  EXPECT_EQ(out.kv_rows, (std::vector<int64_t>{15 * 64 + 1, 9 * 64, 9 * 64 + 1, 9 * 64 + 2,
+                                               1 * 64 + 63, 2 * 64}));
   EXPECT_EQ(out.kv_len, (std::vector<int32_t>{130, 3, 65}));
   EXPECT_EQ(out.tables, (std::vector<int32_t>{13, 14, 15, 9, 8, 7, 1, 2, 3}));
 }
@@ -266,7 +266,7 @@ TEST_P(StepInputsTest, step_inputs_of_a_padding_slice_are_inert_between_others) 
   const Outputs out = run(c);
   EXPECT_EQ(out.token_ids, (std::vector<int32_t>{104, 0, 0, 0, 101, 30}));
   EXPECT_EQ(out.positions, (std::vector<int32_t>{129, 0, 0, 0, 63, 64}));
-  EXPECT_EQ(out.kv_slots, (std::vector<int64_t>{15 * 64 + 1, -1, -1, -1, 1 * 64 + 63, 2 * 64}));
+  EXPECT_EQ(out.kv_rows, (std::vector<int64_t>{15 * 64 + 1, -1, -1, -1, 1 * 64 + 63, 2 * 64}));
   EXPECT_EQ(out.kv_len, (std::vector<int32_t>{130, 0, 65}));
   EXPECT_EQ(out.tables, (std::vector<int32_t>{13, 14, 15, 0, 0, 0, 1, 2, 3}));
 }

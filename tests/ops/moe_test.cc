@@ -154,7 +154,7 @@ TEST_P(MoeTest, moe_gate_names_the_experts_that_are_held_and_leaves_out_the_othe
     ops::moe_gate({.x = x.view(),
                    .weight = weight.view(),
                    .bias = {},
-                   .slots = {},
+                   .kv_rows = {},
                    .kind = GateKind::kSoftmaxGreedy,
                    .norm_topk_prob = true,
                    .first_expert = first_expert,
@@ -184,13 +184,13 @@ TEST_P(MoeTest, moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alo
   const DeviceTensor x = upload(random.normal(act(), {5, 64}));
   const DeviceTensor weight = upload(random.normal(DType::kF32, {16, 64}));
   const DeviceTensor bias = upload(random.normal(DType::kF32, {16}, 0.1));
-  const DeviceTensor slots = upload<int64_t>({5}, {7, -1, 0, 3, -1});
+  const DeviceTensor kv_rows = upload<int64_t>({5}, {7, -1, 0, 3, -1});
   const auto run = [&](const Tensor& rows) {
     const DeviceTensor ids = empty(DType::kI32, {5, 4}), weights = empty(DType::kF32, {5, 4});
     ops::moe_gate({.x = x.view(),
                    .weight = weight.view(),
                    .bias = bias.view(),
-                   .slots = rows,
+                   .kv_rows = rows,
                    .n_group = 4,
                    .topk_group = 2,
                    .ids = ids.view(),
@@ -198,7 +198,7 @@ TEST_P(MoeTest, moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alo
                   stream());
     return ref::GateChoice{.ids = download(ids.view()), .weights = download(weights.view())};
   };
-  const ref::GateChoice all = run({}), padded = run(slots.view());
+  const ref::GateChoice all = run({}), padded = run(kv_rows.view());
   for (int64_t t = 0; t < 5; ++t)
     for (int64_t j = 0; j < 4; ++j) {
       const bool is_padding = t == 1 || t == 4;

@@ -19,7 +19,7 @@ struct World {
   std::vector<int32_t> last_token, length, max_rows, num_drafts, drafts, parents;
   std::vector<int32_t> slice_slot, query_start{0}, num_wanted, first_row, penalty_row;
   std::vector<int32_t> sampled, next_given;
-  std::vector<int64_t> kv_slots;
+  std::vector<int64_t> kv_rows;
 
   int num_slices() const { return static_cast<int>(slice_slot.size()); }
   int32_t num_tokens() const { return query_start.back(); }
@@ -73,7 +73,7 @@ World make_world(uint64_t seed, bool chains) {
     for (int i = 0; i < rows; ++i) w.sampled.push_back(below(20) == 0 ? -1 : below(kVocab));
     for (int i = 0; i < tokens; ++i) {
       w.next_given.push_back(!goes_on && i + 1 < tokens ? below(kVocab) : -1);
-      w.kv_slots.push_back(static_cast<int64_t>(random() % 100000));
+      w.kv_rows.push_back(static_cast<int64_t>(random() % 100000));
     }
   }
   w.sampled.push_back(0);
@@ -114,12 +114,12 @@ TEST_P(VerifyTest, draft_inputs_place_active_drafts_and_make_the_others_inert) {
     const World w = make_world(seed, seed % 2 == 0);
     const auto tokens = static_cast<size_t>(w.num_tokens());
     std::vector<int32_t> ids(tokens, 777), positions(tokens, 888);
-    std::vector<int64_t> kv_slots = w.kv_slots;
+    std::vector<int64_t> kv_rows = w.kv_rows;
     std::vector<uint64_t> masks(tokens, 999);
     const Slots slots = put_slots(w);
     const DeviceTensor slot = put(w.slice_slot);
     const DeviceTensor start = put(w.query_start), wanted = put(w.num_wanted);
-    const DeviceTensor d_ids = put(ids), d_positions = put(positions), d_rows = put(kv_slots);
+    const DeviceTensor d_ids = put(ids), d_positions = put(positions), d_rows = put(kv_rows);
     const DeviceTensor d_masks = put(masks);
     ops::draft_inputs({.slots = slots.view(),
                        .slice_slot = slot.view(),
@@ -127,7 +127,7 @@ TEST_P(VerifyTest, draft_inputs_place_active_drafts_and_make_the_others_inert) {
                        .num_wanted = wanted.view(),
                        .token_ids = d_ids.view(),
                        .positions = d_positions.view(),
-                       .kv_slots = d_rows.view(),
+                       .kv_rows = d_rows.view(),
                        .tree_mask = seed % 2 == 0 ? Tensor() : d_masks.view()},
                       stream());
     for (int slice = 0; slice < w.num_slices(); ++slice) {
@@ -139,7 +139,7 @@ TEST_P(VerifyTest, draft_inputs_place_active_drafts_and_make_the_others_inert) {
         const bool active = i < w.num_active(slice);
         if (!active) {
           ids[t] = 0;
-          kv_slots[t] = -1;
+          kv_rows[t] = -1;
           if (i > 0) positions[t] = w.length[static_cast<size_t>(slot_idx)];
           masks[t] = uint64_t{1} << i;
           continue;
@@ -154,7 +154,7 @@ TEST_P(VerifyTest, draft_inputs_place_active_drafts_and_make_the_others_inert) {
     }
     EXPECT_EQ(download_as<int32_t>(d_ids.view()), ids);
     EXPECT_EQ(download_as<int32_t>(d_positions.view()), positions);
-    EXPECT_EQ(download_as<int64_t>(d_rows.view()), kv_slots);
+    EXPECT_EQ(download_as<int64_t>(d_rows.view()), kv_rows);
     if (seed % 2 == 1) {
       EXPECT_EQ(download_as<uint64_t>(d_masks.view()), masks);
     }
@@ -222,7 +222,7 @@ struct Expected {
   World after;
   std::vector<int32_t> counts, num_out, num_verified, first_position, draft_row;
   std::vector<int32_t> out_rows, out_tokens, source, next_ids, positions;
-  std::vector<int64_t> kv_slots;
+  std::vector<int64_t> kv_rows;
 
   explicit Expected(const World& w)
       : after(w), counts(static_cast<size_t>(kSlots * kVocab), 1 << 30) {
@@ -233,7 +233,7 @@ struct Expected {
     for (auto* each : {&out_rows, &out_tokens}) each->assign(tokens, kPoison);
     for (auto* each : {&next_ids, &positions}) each->assign(tokens, 0);
     for (size_t t = 0; t < tokens; ++t) source.push_back(static_cast<int32_t>(t));
-    kv_slots.assign(tokens, -1);
+    kv_rows.assign(tokens, -1);
     for (int slice = 0; slice < w.num_slices(); ++slice) add(w, slice);
   }
 
@@ -256,7 +256,7 @@ struct Expected {
     source[t] = w.query_start[s] + from;
     next_ids[t] = next;
     positions[t] = first_position[s] + k;
-    kv_slots[t] = w.kv_slots[t];
+    kv_rows[t] = w.kv_rows[t];
   }
 
   void add(const World& w, int slice) {
@@ -336,12 +336,12 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
     const DeviceTensor row = put(w.first_row), penalty = put(w.penalty_row);
     const DeviceTensor counts = upload<int32_t>(
         {kSlots, kVocab}, std::vector<int32_t>(static_cast<size_t>(kSlots * kVocab), 1 << 30));
-    const DeviceTensor sampled = put(w.sampled), next = put(w.next_given), rows = put(w.kv_slots);
+    const DeviceTensor sampled = put(w.sampled), next = put(w.next_given), rows = put(w.kv_rows);
     const auto out = [&](int64_t size) { return empty(DType::kI32, {size}); };
     const DeviceTensor num_out = out(slices), verified = out(slices), position = out(slices);
     const DeviceTensor draft_row = out(slices), out_rows = out(tokens), out_tokens = out(tokens);
     const DeviceTensor source = out(tokens), ids = out(tokens), positions = out(tokens);
-    const DeviceTensor draft_slots = empty(DType::kI64, {tokens});
+    const DeviceTensor draft_kv_rows = empty(DType::kI64, {tokens});
     ops::accept_drafts({.slots = slots.view(),
                         .slice_slot = slot.view(),
                         .query_start = start.view(),
@@ -351,7 +351,7 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
                         .counts = counts.view(),
                         .sampled = sampled.view(),
                         .next_given = next.view(),
-                        .kv_slots = rows.view(),
+                        .kv_rows = rows.view(),
                         .num_out = num_out.view(),
                         .out_rows = out_rows.view(),
                         .out_tokens = out_tokens.view(),
@@ -360,7 +360,7 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
                         .source = source.view(),
                         .next_ids = ids.view(),
                         .draft_positions = positions.view(),
-                        .draft_kv_slots = draft_slots.view(),
+                        .draft_kv_rows = draft_kv_rows.view(),
                         .draft_row = draft_row.view()},
                        stream());
     const auto got = [&](const DeviceTensor& tensor) {
@@ -379,7 +379,7 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
     EXPECT_EQ(got(source), expected.source);
     EXPECT_EQ(got(ids), expected.next_ids);
     EXPECT_EQ(got(positions), expected.positions);
-    EXPECT_EQ(download_as<int64_t>(draft_slots.view()), expected.kv_slots);
+    EXPECT_EQ(download_as<int64_t>(draft_kv_rows.view()), expected.kv_rows);
     num_deep += static_cast<int>(std::count_if(expected.num_out.begin(), expected.num_out.end(),
                                                [](int n) { return n > 2; }));
   }

@@ -93,17 +93,17 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& ops_stream) {
   const KernelTable& kernels = stream.kernels();
   const int64_t tokens = args.kv_a.dim(0), kv_dim = args.kv_a.dim(1);
   const int64_t kv_lora_rank = args.weight.dim(0);
-  const int64_t num_slots = args.cache.num_blocks() * args.cache.block_tokens();
+  const int64_t num_rows = args.cache.num_blocks() * args.cache.block_tokens();
   const bool narrow = args.cache.format.latent != tensor::DType::kF32;
   auto* const rows = static_cast<float*>(stream.scratch());
   stream.run(tokens, tokens * kv_dim, [&](int64_t token, int worker) {
-    const int64_t slot = *args.slots.row<int64_t>(token);
-    if (slot == -1) return;  // padding
-    FATHOM_CHECK(slot >= 0 && slot < num_slots,
-                 "slots[" << token << "] is " << slot << " of " << num_slots);
+    const int64_t kv_row = *args.kv_rows.row<int64_t>(token);
+    if (kv_row == -1) return;  // padding
+    FATHOM_CHECK(kv_row >= 0 && kv_row < num_rows,
+                 "kv_rows[" << token << "] is " << kv_row << " of " << num_rows);
     const float* const kv_a = args.kv_a.row<float>(token);
     float* const out =
-        narrow ? rows + worker * kv_dim : reinterpret_cast<float*>(args.cache.row(slot));
+        narrow ? rows + worker * kv_dim : reinterpret_cast<float*>(args.cache.row(kv_row));
     kernels.rms_norm_row({.x = kv_a,
                           .weight = args.weight.data(),
                           .weight_kind = weight_kind(args.weight.dtype()),
@@ -112,7 +112,7 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& ops_stream) {
                           .dim = kv_lora_rank});
     reference::rotate(kv_a + kv_lora_rank, args.table.row<float>(token), kv_dim - kv_lora_rank,
                       out + kv_lora_rank);
-    if (narrow) narrow_kv_row(kernels, out, args.cache, slot);
+    if (narrow) narrow_kv_row(kernels, out, args.cache, kv_row);
   });
 }
 

@@ -148,7 +148,7 @@ void moe_gate(const ops::MoeGateArgs& args, ops::Stream& ops_stream) {
              begin, std::min(begin + step, experts));
   });
   stream.run(tokens, tokens * experts * args.ids.dim(1), [&](int64_t t, int worker) {
-    if (!args.slots.is_null() && *args.slots.row<int64_t>(t) == -1) {  // padding
+    if (!args.kv_rows.is_null() && *args.kv_rows.row<int64_t>(t) == -1) {  // padding
       std::fill_n(args.ids.row<int32_t>(t), args.ids.dim(1), -1);
       std::fill_n(args.weights.row<float>(t), args.ids.dim(1), 0.0f);
       return;

@@ -141,7 +141,7 @@ class Tree {
     const int32_t length = at(args_.slots.length, slot_);
     at(args_.token_ids, token) = token_[node];
     at(args_.positions, token) = length + depth - 1;
-    *args_.kv_slots.row<int64_t>(token) = row_at(length + place);
+    *args_.kv_rows.row<int64_t>(token) = row_at(length + place);
   }
 
   void write_logit_rows() {
@@ -155,7 +155,7 @@ class Tree {
     const int32_t width = ops::draft_width(top_k_, args_.level);
     for (int64_t token = slice_ * width; token < (slice_ + 1) * width; ++token) {
       at(args_.token_ids, token) = at(args_.positions, token) = 0;
-      *args_.kv_slots.row<int64_t>(token) = -1;
+      *args_.kv_rows.row<int64_t>(token) = -1;
       if (top_k_ == 1) continue;
       *args_.tree_mask.row<uint64_t>(token) = 0;
       at(args_.source, token) = static_cast<int32_t>(-1 - slice_);

@@ -36,23 +36,23 @@ int64_t kv_gather_scratch(const ops::KvGatherArgs& args, const ops::Stream&) {
 
 void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream) {
   const int64_t kv_dim = args.kv_a.dim(1), kv_lora_rank = args.weight.dim(0);
-  const int64_t num_slots = args.cache.num_blocks() * args.cache.block_tokens();
+  const int64_t num_rows = args.cache.num_blocks() * args.cache.block_tokens();
   ScratchArena arena(stream.scratch());
   const AppendScratch scratch = carve(args, arena);
   float* const row = scratch.row;
   const float* weight =
       as_floats(args.weight.data(), args.weight.dtype(), kv_lora_rank, scratch.weight);
   for (int64_t token = 0; token < args.kv_a.dim(0); ++token) {
-    const int64_t slot = *args.slots.row<int64_t>(token);
-    if (slot == -1) continue;  // padding
-    FATHOM_CHECK(slot >= 0 && slot < num_slots,
-                 "slots[" << token << "] is " << slot << " of " << num_slots);
+    const int64_t kv_row = *args.kv_rows.row<int64_t>(token);
+    if (kv_row == -1) continue;  // padding
+    FATHOM_CHECK(kv_row >= 0 && kv_row < num_rows,
+                 "kv_rows[" << token << "] is " << kv_row << " of " << num_rows);
     const float* kv_a = args.kv_a.row<float>(token);
     const float factor = inverse_rms(kv_a, kv_lora_rank, args.eps);
     for (int64_t i = 0; i < kv_lora_rank; ++i) row[i] = kv_a[i] * factor * weight[i];
     rotate(kv_a + kv_lora_rank, args.table.row<float>(token), kv_dim - kv_lora_rank,
            row + kv_lora_rank);
-    store_kv_row(row, args.cache, slot);
+    store_kv_row(row, args.cache, kv_row);
   }
 }
 
@@ -66,9 +66,9 @@ void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream) {
       const int64_t block = (segment.row_begin + i) / block_tokens;
       FATHOM_CHECK(table[block] >= 0 && table[block] < num_blocks,
                    "block table entry " << block << " is " << table[block] << " of " << num_blocks);
-      const int64_t slot =
+      const int64_t kv_row =
           int64_t{table[block]} * block_tokens + (segment.row_begin + i) % block_tokens;
-      const float* values = load_kv_row(args.cache, slot, row);
+      const float* values = load_kv_row(args.cache, kv_row, row);
       const int64_t to = segment.buffer_begin + i;
       std::copy_n(values, kv_lora_rank, args.latent.row<float>(to));
       std::copy_n(values + kv_lora_rank, qk_rope_head_dim, args.k_rope.row<float>(to));

@@ -126,7 +126,7 @@ void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream) {
   const GateScratch scratch = carve(args, arena);
   const int64_t per_token = args.ids.dim(1);
   for (int64_t token = 0; token < args.x.dim(0); ++token) {
-    if (!args.slots.is_null() && *args.slots.row<int64_t>(token) == -1) {  // padding
+    if (!args.kv_rows.is_null() && *args.kv_rows.row<int64_t>(token) == -1) {  // padding
       std::fill_n(args.ids.row<int32_t>(token), per_token, -1);
       std::fill_n(args.weights.row<float>(token), per_token, 0.0f);
       continue;

@@ -24,7 +24,7 @@ void pad_slice(const ops::StepInputsArgs& args, int64_t slice) {
        token < *args.query_start.row<int32_t>(slice + 1); ++token) {
     *args.token_ids.row<int32_t>(token) = 0;
     *args.positions.row<int32_t>(token) = 0;
-    *args.kv_slots.row<int64_t>(token) = -1;
+    *args.kv_rows.row<int64_t>(token) = -1;
   }
   *args.kv_len.row<int32_t>(slice) = 0;
   std::fill_n(args.tables.row<int32_t>(slice), args.tables.dim(1), 0);
@@ -55,7 +55,7 @@ void step_inputs(const ops::StepInputsArgs& args, ops::Stream&) {
       *args.token_ids.row<int32_t>(token) =
           given >= 0 ? given : *args.last_token.row<int32_t>(slot);
       *args.positions.row<int32_t>(token) = length + *args.relative.row<int32_t>(token);
-      *args.kv_slots.row<int64_t>(token) =
+      *args.kv_rows.row<int64_t>(token) =
           int64_t{blocks[row / args.block_tokens]} * args.block_tokens + row % args.block_tokens;
     }
     *args.kv_len.row<int32_t>(slice) = length + (end - begin);

@@ -49,7 +49,7 @@ void place_draft(const ops::DraftInputsArgs& args, int32_t slot, int32_t begin, 
   const Ancestry above = ancestry_of(args.slots.parents, slot, draft);
   at(args.token_ids, token) = active ? args.slots.drafts.row<int32_t>(slot)[draft] : 0;
   at(args.positions, token) = at(args.slots.length, slot) + (active ? above.depth : 0);
-  if (!active) *args.kv_slots.row<int64_t>(token) = -1;
+  if (!active) *args.kv_rows.row<int64_t>(token) = -1;
   if (!args.tree_mask.is_null())
     *args.tree_mask.row<uint64_t>(token) = active ? above.bits : uint64_t{2} << draft;
 }
@@ -65,7 +65,7 @@ void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream&) {
     const int32_t active = num_active(args, slot, std::min(num_wanted, end - begin));
     if (active == 0) {
       at(args.token_ids, begin) = 0;
-      *args.kv_slots.row<int64_t>(begin) = -1;
+      *args.kv_rows.row<int64_t>(begin) = -1;
     }
     if (!args.tree_mask.is_null()) *args.tree_mask.row<uint64_t>(begin) = 1;
     for (int32_t i = 1; i < end - begin; ++i) place_draft(args, slot, begin, i - 1, i < active);
@@ -129,13 +129,13 @@ class Acceptance {
     at(args_.source, token) = begin_ + from;
     at(args_.next_ids, token) = next_id;
     at(args_.draft_positions, token) = at(args_.slots.length, slot_) + k;
-    *args_.draft_kv_slots.row<int64_t>(token) = *args_.kv_slots.row<int64_t>(token);
+    *args_.draft_kv_rows.row<int64_t>(token) = *args_.kv_rows.row<int64_t>(token);
   }
   void stays_not(int32_t token) {
     at(args_.source, token) = token;
     at(args_.next_ids, token) = 0;
     at(args_.draft_positions, token) = 0;
-    *args_.draft_kv_slots.row<int64_t>(token) = -1;
+    *args_.draft_kv_rows.row<int64_t>(token) = -1;
   }
 
   int32_t take_given() {

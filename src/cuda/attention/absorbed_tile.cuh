@@ -34,8 +34,8 @@ struct BlockLayout {
   static constexpr int kScores = kTile + (kIsF8 ? kTileBytes : 0);
   static constexpr int kQuery = kScores + 4 * kRows * kScoreStride * 4;
   static constexpr int kWeights = kQuery + kRows * kRowBytes;
-  static constexpr int kSlots = kWeights + kRows * kWeightStride * 2;
-  static constexpr int kStats = kSlots + kSplitRows * 4;
+  static constexpr int kKvRows = kWeights + kRows * kWeightStride * 2;
+  static constexpr int kStats = kKvRows + kSplitRows * 4;
   static constexpr int kFactors = kStats + kRows * 8;
   static constexpr int kBytes = kFactors + kRows * 4 + 16;
   static_assert(kRows * kLatent * 4 <= kQuery && kTile % 16 == 0 && kScores % 16 == 0);
@@ -106,15 +106,15 @@ template <class Layout>
 __device__ __forceinline__ void load_tile(const AbsorbedParams& p, char* shared, int tile) {
   constexpr int kVectors = Layout::kSourceRowBytes / 16, kRowThreads = kThreads / kTileRows;
   const int row = threadIdx.x / kRowThreads, first = threadIdx.x % kRowThreads;
-  const int32_t slot =
-      reinterpret_cast<const int32_t*>(shared + Layout::kSlots)[tile * kTileRows + row];
+  const int32_t kv_row =
+      reinterpret_cast<const int32_t*>(shared + Layout::kKvRows)[tile * kTileRows + row];
   const char* const from =
-      p.cache.data + int64_t{max(slot, 0)} * Layout::kSourceRowBytes + first * 16;
+      p.cache.data + int64_t{max(kv_row, 0)} * Layout::kSourceRowBytes + first * 16;
   const uint32_t to = shared_address(shared) + tile % Layout::kStages * Layout::kStageBytes +
                       row * Layout::kStageRowBytes + first * 16;
 #pragma unroll
   for (int i = 0; i < kVectors; i += kRowThreads)
-    if (i + first < kVectors) copy_async_16(to + i * 16, from + i * 16, slot >= 0);
+    if (i + first < kVectors) copy_async_16(to + i * 16, from + i * 16, kv_row >= 0);
 }
 
 __device__ __forceinline__ uint32_t dequantised(uint16_t pair, float scale) {
@@ -327,13 +327,13 @@ __device__ __forceinline__ void store_values(const float (&values)[kMTiles][8][4
 template <class Layout>
 __device__ __forceinline__ void begin_split(const AbsorbedParams& p, const QueryGroup& group,
                                             int first_row, bool wants_queries, char* shared) {
-  auto* const slots = reinterpret_cast<int32_t*>(shared + Layout::kSlots);
+  auto* const kv_rows = reinterpret_cast<int32_t*>(shared + Layout::kKvRows);
   const int num_rows = min(kSplitRows, group.end() - first_row);
-  const int32_t slot = static_cast<int>(threadIdx.x) < num_rows
-                           ? cache_slot(p, group.seq, first_row + threadIdx.x)
-                           : -1;
+  const int32_t kv_row = static_cast<int>(threadIdx.x) < num_rows
+                             ? kv_row_at(p, group.seq, first_row + threadIdx.x)
+                             : -1;
   if (wants_queries) load_queries<Layout>(p, group, shared);
-  if (threadIdx.x < kSplitRows) slots[threadIdx.x] = slot;
+  if (threadIdx.x < kSplitRows) kv_rows[threadIdx.x] = kv_row;
   __syncthreads();
 #pragma unroll
   for (int tile = 0; tile < Layout::kStages; ++tile) {

@@ -20,9 +20,9 @@ struct AppendParams {
   const Bf16* kv_a;  // [tokens, latent_dim + rope_dim], strided
   const void* weight;
   const float* table;
-  const int64_t* slots;
+  const int64_t* kv_rows;
   KvLayout cache;
-  int64_t kv_a_stride, weight_stride, slots_stride;
+  int64_t kv_a_stride, weight_stride, kv_rows_stride;
   float eps;
   bool weight_is_f32;
 };
@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(kAppendThreads) kv_append_kernel(const AppendP
   __shared__ float reduced[kAppendThreads / 32];
   let_next_start();
   wait_for_previous();
-  const int64_t token = blockIdx.x, slot = p.slots[token * p.slots_stride];
-  if (slot < 0) return;  // padding
+  const int64_t token = blockIdx.x, kv_row = p.kv_rows[token * p.kv_rows_stride];
+  if (kv_row < 0) return;  // padding
   const int dim = p.cache.latent_dim, rope_dim = p.cache.rope_dim;
   const Bf16* const kv_a = p.kv_a + token * p.kv_a_stride;
   float squares = 0.0f;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kAppendThreads) kv_append_kernel(const AppendP
   }
   squares = block_sum<kAppendThreads>(squares, reduced);
   const float factor = __frcp_rn(__fsqrt_rn(squares / static_cast<float>(dim) + p.eps));
-  char* const row = p.cache.row(slot);
+  char* const row = p.cache.row(kv_row);
   if constexpr (kIsF8) {
     store_latent_f8(p, kv_a, factor, row);
   } else {
@@ -231,11 +231,11 @@ void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream) {
   const AppendParams p{.kv_a = args.kv_a.as<Bf16>(),
                        .weight = args.weight.data(),
                        .table = args.table.as<float>(),
-                       .slots = args.slots.as<int64_t>(),
+                       .kv_rows = args.kv_rows.as<int64_t>(),
                        .cache = kv_layout(args.cache),
                        .kv_a_stride = args.kv_a.stride(0),
                        .weight_stride = args.weight.stride(0),
-                       .slots_stride = args.slots.stride(0),
+                       .kv_rows_stride = args.kv_rows.stride(0),
                        .eps = args.eps,
                        .weight_is_f32 = args.weight.dtype() == tensor::DType::kF32};
   const LaunchShape shape{.grid = static_cast<unsigned>(args.kv_a.dim(0)), .block = kAppendThreads};

@@ -1,7 +1,7 @@
 #pragma once
 // Rows of the paged cache on the device: their format as plain numbers, and single values of a row.
 //
-//   const char* row = cache.row(slot);
+//   const char* row = cache.row(kv_row);
 //   float value = kv_value<F8E4M3>(row, layout, i);      // latent, then rope; f8 ones times their scale
 //
 // Internal to cuda/attention/.
@@ -17,7 +17,7 @@ struct KvLayout {
   int latent_dim = 0, rope_dim = 0;
   int scale_offset = 0, rope_offset = 0;
 
-  __device__ char* row(int64_t slot) const { return data + slot * row_bytes; }
+  __device__ char* row(int64_t kv_row) const { return data + kv_row * row_bytes; }
 };
 
 inline KvLayout kv_layout(const ops::KvCache& cache) {

@@ -130,8 +130,8 @@ __device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int it
   return make_group(p, seq, index, p.query_start[seq], p.query_start[seq + 1], p.kv_len[seq], rows);
 }
 
-// The slot of a sequence's row.
-__device__ __forceinline__ int32_t cache_slot(const AbsorbedParams& p, int seq, int row) {
+// The flat row of a sequence's row.
+__device__ __forceinline__ int32_t kv_row_at(const AbsorbedParams& p, int seq, int row) {
   const int block = row / p.block_tokens;
   return p.block_tables[seq * p.max_blocks + block] * p.block_tokens + row - block * p.block_tokens;
 }

@@ -38,7 +38,7 @@ __device__ void attend_tile(const AbsorbedParams& p, const QueryGroup& group, ui
                             float* values) {
   const int row = first + static_cast<int>(threadIdx.x);
   const bool visible = row < group.end() && is_visible(group, group.first_query, mask, row);
-  tile.offsets[threadIdx.x] = visible ? cache_slot(p, group.seq, row) * p.cache.row_bytes : -1;
+  tile.offsets[threadIdx.x] = visible ? kv_row_at(p, group.seq, row) * p.cache.row_bytes : -1;
   const float score =
       visible ? score_of<Latent>(p, query, tile.offsets[threadIdx.x]) : minus_infinity();
   const float max = fmaxf(total.max, block_max<kThreads>(score, tile.reduced));

@@ -78,23 +78,23 @@ __device__ __forceinline__ void produce(const AbsorbedParams& p, ItemWalk walk, 
   StageTurn<Layout> turn;
   for (; walk.is_inside(); walk.next()) {
     const ItemPart part = walk.part();
-    const auto slot_of = [&](int row) {
-      return lane < kWarpRows && row < part.end_row ? cache_slot(p, part.group.seq, row) : -1;
+    const auto kv_row_of = [&](int row) {
+      return lane < kWarpRows && row < part.end_row ? kv_row_at(p, part.group.seq, row) : -1;
     };
-    int32_t slot = slot_of(part.begin_row + first + lane);
+    int32_t kv_row = kv_row_of(part.begin_row + first + lane);
     for (int row = part.begin_row; row < part.end_row; row += kTileRows, ++turn.tile) {
-      const int32_t next_slot = slot_of(row + kTileRows + first + lane);
+      const int32_t next_kv_row = kv_row_of(row + kTileRows + first + lane);
       barrier_wait(turn.empty(shared), turn.phase() ^ 1);
       if (lane == 0)
         barrier_expect(turn.full(shared), max(0, min(kWarpRows, part.end_row - row - first)) *
                                               Layout::kSourceRowBytes);
       __syncwarp();
-      if (slot >= 0)
+      if (kv_row >= 0)
         copy_row(
             shared + turn.stage() * Layout::kStageBytes + (first + lane) * Layout::kStageRowBytes,
-            p.cache.data + int64_t{slot} * Layout::kSourceRowBytes, Layout::kSourceRowBytes,
+            p.cache.data + int64_t{kv_row} * Layout::kSourceRowBytes, Layout::kSourceRowBytes,
             turn.full(shared));
-      slot = next_slot;
+      kv_row = next_kv_row;
     }
   }
 }

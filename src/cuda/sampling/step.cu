@@ -20,7 +20,7 @@ struct InputParams {
   const int32_t* query_start;             // i32[slices + 1]
   const int32_t *given_token, *relative;  // i32[tokens]
   int32_t *token_ids, *positions;         // i32[tokens]
-  int64_t* kv_slots;                      // i64[tokens]
+  int64_t* kv_rows;                       // i64[tokens]
   int32_t* kv_len;                        // i32[slices]
   int32_t* tables;                        // i32[slices, max_blocks]
   int64_t max_blocks;
@@ -31,7 +31,7 @@ __device__ __forceinline__ void fill_padding(const InputParams& p, int slice, in
   for (int token = begin + static_cast<int>(threadIdx.x); token < end; token += kInputThreads) {
     p.token_ids[token] = 0;
     p.positions[token] = 0;
-    p.kv_slots[token] = -1;
+    p.kv_rows[token] = -1;
   }
   for (int64_t i = threadIdx.x; i < p.max_blocks; i += kInputThreads)
     p.tables[slice * p.max_blocks + i] = 0;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kInputThreads)
     const int given = p.given_token[token], row = length + (token - begin);
     p.token_ids[token] = given >= 0 ? given : last_token;
     p.positions[token] = length + p.relative[token];
-    p.kv_slots[token] =
+    p.kv_rows[token] =
         int64_t{blocks[row / p.block_tokens]} * p.block_tokens + row % p.block_tokens;
   }
   for (int64_t i = threadIdx.x; i < p.max_blocks; i += kInputThreads)
@@ -101,7 +101,7 @@ void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream) {
                            .relative = args.relative.as<int32_t>(),
                            .token_ids = args.token_ids.as<int32_t>(),
                            .positions = args.positions.as<int32_t>(),
-                           .kv_slots = args.kv_slots.as<int64_t>(),
+                           .kv_rows = args.kv_rows.as<int64_t>(),
                            .kv_len = args.kv_len.as<int32_t>(),
                            .tables = args.tables.as<int32_t>(),
                            .max_blocks = args.tables.dim(1),

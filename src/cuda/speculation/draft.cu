@@ -21,7 +21,7 @@ struct GrowParams {
   float* node_score;
   int32_t *out_drafts, *out_parents, *out_count;
   int32_t *token_ids, *positions, *kv_len, *tables, *source, *logit_rows;
-  int64_t* kv_slots;
+  int64_t* kv_rows;
   uint64_t* tree_mask;
   int64_t max_blocks, first_spare_block;
   int level, top_k, max_nodes, max_fed, max_drafts, block_tokens;
@@ -115,7 +115,7 @@ __device__ __forceinline__ void write_token(const GrowParams& p, const Tree& tre
                                : p.first_spare_block + tree.slot;
   p.token_ids[token] = tree.token[node];
   p.positions[token] = length + depth - 1;
-  p.kv_slots[token] = block_id * p.block_tokens + row % p.block_tokens;
+  p.kv_rows[token] = block_id * p.block_tokens + row % p.block_tokens;
 }
 
 // The next pass of a slice: the i-th node that was fed is query token i; a chain has the newest only.
@@ -126,7 +126,7 @@ __device__ __forceinline__ void write_inputs(const GrowParams& p, const Tree& tr
     const int place = p.top_k == 1 ? p.level - 1 : i;
     if (!asks) {
       p.token_ids[token] = p.positions[token] = 0;
-      p.kv_slots[token] = -1;
+      p.kv_rows[token] = -1;
     } else {
       write_token(p, tree, token, tree.fed[place], place, place / p.top_k + 1);
     }
@@ -221,7 +221,7 @@ void grow_drafts(const ops::GrowDraftsArgs& args, ops::Stream& stream) {
     params.positions = args.positions.as<int32_t>();
     params.kv_len = args.kv_len.as<int32_t>();
     params.tables = args.tables.as<int32_t>();
-    params.kv_slots = args.kv_slots.as<int64_t>();
+    params.kv_rows = args.kv_rows.as<int64_t>();
   }
   if (!args.is_last && args.top_k > 1) {
     params.tree_mask = args.tree_mask.as<uint64_t>();

@@ -42,7 +42,7 @@ struct InputParams {
   SlotParams slots;
   const int32_t *slice_slot, *query_start, *num_wanted;
   int32_t *token_ids, *positions;
-  int64_t* kv_slots;
+  int64_t* kv_rows;
   uint64_t* tree_mask;  // null allowed
 };
 
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) complete_inputs(const __grid_constan
     if (i > 0 || !is_active)
       p.token_ids[begin + i] =
           is_active ? p.slots.drafts[int64_t{slot} * p.slots.max_drafts + i - 1] : 0;
-    if (!is_active) p.kv_slots[begin + i] = -1;
+    if (!is_active) p.kv_rows[begin + i] = -1;
     if (p.tree_mask != nullptr)
       p.tree_mask[begin + i] = is_active || i == 0 ? above : uint64_t{1} << (i & 63);
   }
@@ -105,10 +105,10 @@ struct AcceptParams {
   const int32_t *slice_slot, *query_start, *num_wanted, *first_row, *penalty_row, *sampled,
       *next_given;
   int32_t* counts;  // null allowed
-  const int64_t* kv_slots;
+  const int64_t* kv_rows;
   int32_t *num_out, *out_rows, *out_tokens, *num_verified, *first_position, *source, *next_ids,
       *draft_positions, *draft_row;
-  int64_t* draft_kv_slots;
+  int64_t* draft_kv_rows;
   int64_t vocab_size;
   float agreement;
 };
@@ -136,7 +136,7 @@ __device__ __forceinline__ void stays(const AcceptParams& p, const SliceAt& at, 
   p.source[at.begin + k] = at.begin + from;
   p.next_ids[at.begin + k] = next_id;
   p.draft_positions[at.begin + k] = at.length + k;
-  p.draft_kv_slots[at.begin + k] = p.kv_slots[at.begin + k];
+  p.draft_kv_rows[at.begin + k] = p.kv_rows[at.begin + k];
 }
 
 __device__ int next_node(const AcceptParams& p, const SliceAt& at, const Nodes& nodes, int node,
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(kThreads) accept(const __grid_constant__ Accep
   for (int k = nodes.num_rows + thread; k < num_tokens; k += kThreads) {
     p.source[begin + k] = begin + k;
     p.next_ids[begin + k] = p.draft_positions[begin + k] = 0;
-    p.draft_kv_slots[begin + k] = -1;
+    p.draft_kv_rows[begin + k] = -1;
   }
   if (thread != 0) return;
   p.draft_row[slice] = begin + max(nodes.num_rows, 1) - 1;
@@ -263,7 +263,7 @@ void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream& stream) {
       .num_wanted = args.num_wanted.as<int32_t>(),
       .token_ids = args.token_ids.as<int32_t>(),
       .positions = args.positions.as<int32_t>(),
-      .kv_slots = args.kv_slots.as<int64_t>(),
+      .kv_rows = args.kv_rows.as<int64_t>(),
       .tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.as<uint64_t>()};
   launch(complete_inputs,
          {.grid = static_cast<unsigned>(args.slice_slot.dim(0)), .block = kThreads}, stream,
@@ -300,7 +300,7 @@ void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream) {
                       .sampled = args.sampled.as<int32_t>(),
                       .next_given = args.next_given.as<int32_t>(),
                       .counts = nullptr,
-                      .kv_slots = args.kv_slots.as<int64_t>(),
+                      .kv_rows = args.kv_rows.as<int64_t>(),
                       .num_out = args.num_out.as<int32_t>(),
                       .out_rows = args.out_rows.as<int32_t>(),
                       .out_tokens = args.out_tokens.as<int32_t>(),
@@ -310,7 +310,7 @@ void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream) {
                       .next_ids = args.next_ids.as<int32_t>(),
                       .draft_positions = args.draft_positions.as<int32_t>(),
                       .draft_row = args.draft_row.as<int32_t>(),
-                      .draft_kv_slots = args.draft_kv_slots.as<int64_t>(),
+                      .draft_kv_rows = args.draft_kv_rows.as<int64_t>(),
                       .vocab_size = 0,
                       .agreement = args.agreement};
   if (!args.counts.is_null()) {

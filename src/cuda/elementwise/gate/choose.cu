@@ -15,11 +15,11 @@ constexpr int kMaxThreads = 512, kMaxExperts = 2048;
 constexpr uint32_t kAllLanes = 0xffffffffu, kNan = 1;
 
 struct ChooseParams {
-  const float* parts;              // f32[tokens, splits, experts]
-  const float* bias = nullptr;     // f32[experts]; kSigmoidNoAux only
-  const int64_t* slots = nullptr;  // i64[tokens]; null allowed
-  int32_t* ids;                    // i32[tokens, per_token]
-  float* weights;                  // f32[tokens, per_token]
+  const float* parts;                // f32[tokens, splits, experts]
+  const float* bias = nullptr;       // f32[experts]; kSigmoidNoAux only
+  const int64_t* kv_rows = nullptr;  // i64[tokens]; null allowed
+  int32_t* ids;                      // i32[tokens, per_token]
+  float* weights;                    // f32[tokens, per_token]
   int splits, experts, per_token, n_group, topk_group;
   int first_expert, num_held;  // what ids count and hold
   float routed_scaling_factor;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kMaxThreads) choose(const __grid_constant__ Ch
   const float bias =
       by_sigmoid && threadIdx.x < static_cast<unsigned>(p.experts) ? p.bias[threadIdx.x] : 0.0f;
   wait_for_previous();
-  if (p.slots != nullptr && p.slots[blockIdx.x] == -1) {
+  if (p.kv_rows != nullptr && p.kv_rows[blockIdx.x] == -1) {
     for (int j = threadIdx.x; j < p.per_token; j += blockDim.x) {
       p.ids[int64_t{blockIdx.x} * p.per_token + j] = -1;
       p.weights[int64_t{blockIdx.x} * p.per_token + j] = 0;
@@ -218,7 +218,7 @@ void choose_experts(const ops::MoeGateArgs& args, GateTokens tokens, const GateS
       .grouped = args.kind != ops::GateKind::kSoftmaxGreedy && args.topk_group < args.n_group,
       .norm_topk_prob = args.norm_topk_prob};
   if (!args.bias.is_null()) params.bias = args.bias.as<float>();
-  if (!args.slots.is_null()) params.slots = args.slots.as<int64_t>() + tokens.begin;
+  if (!args.kv_rows.is_null()) params.kv_rows = args.kv_rows.as<int64_t>() + tokens.begin;
   const unsigned threads = std::min(num_tiles(experts, 32) * 32, unsigned{kMaxThreads});
   const LaunchShape shape{.grid = static_cast<unsigned>(tokens.end - tokens.begin),
                           .block = threads};
