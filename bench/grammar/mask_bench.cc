@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/token_mask.h"
 #include "grammar/grammar.h"
 #include "tests/source_tree.h"
 #include "text/tokenizer.h"
@@ -102,7 +103,7 @@ int32_t draw(const std::vector<uint64_t>& words, const Vocabulary& vocabulary, b
              std::mt19937_64& random) {
   std::vector<int32_t> allowed, closing;
   for (int32_t id = 0; id < vocabulary.size(); ++id) {
-    if ((words[static_cast<size_t>(id) / 64] >> (id % 64) & 1) == 0) continue;
+    if (!mask_allows(words.data(), id)) continue;
     allowed.push_back(id);
     if (vocabulary.text_bytes(id).find_first_not_of("\"}]") == std::string_view::npos) {
       closing.push_back(id);
@@ -118,7 +119,7 @@ void measure(const NamedVocabulary& vocabulary, const std::string& name,
   const double compile_start = thread_cpu_us();
   const auto grammar = compile(expression).value();
   const double compile_ms = (thread_cpu_us() - compile_start) / 1e3;
-  std::vector<uint64_t> words((static_cast<size_t>(vocabulary.vocabulary->size()) + 63) / 64);
+  std::vector<uint64_t> words(static_cast<size_t>(num_mask_words(vocabulary.vocabulary->size())));
   std::vector<double> times_us;
   std::mt19937_64 random(7);
   while (times_us.size() < kMasks) {

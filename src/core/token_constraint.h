@@ -2,7 +2,7 @@
 // TokenConstraint: which tokens may come next in one sequence, after the tokens accepted so far. A
 // grammar's matcher implements it; engine and scheduler know only this.
 //
-//   std::vector<uint64_t> words((vocab_size + 63) / 64);
+//   std::vector<uint64_t> words(num_mask_words(vocab_size));             // base/token_mask.h
 //   constraint.fill_mask(words);
 //   constraint.accept(sampled);
 //

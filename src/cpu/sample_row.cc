@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/token_mask.h"
 
 namespace fathom::cpu {
 namespace {
@@ -24,15 +25,15 @@ uint64_t SampleRow::bits() const {
 }
 
 bool SampleRow::is_allowed(int64_t id) const {
-  return args_.mask.is_null() || ((args_.mask.row<uint64_t>(row_)[id / 64] >> (id % 64)) & 1) != 0;
+  return args_.mask.is_null() || mask_allows(args_.mask.row<uint64_t>(row_), id);
 }
 
 // A batch with one masked row has a mask for each; those of the others allow everything.
 bool SampleRow::allows_all() const {
   if (args_.mask.is_null()) return true;
   const uint64_t* const words = args_.mask.row<uint64_t>(row_);
-  const int64_t num_whole = vocab_size() / 64;
-  const uint64_t rest = (uint64_t{1} << (vocab_size() % 64)) - 1;
+  const int64_t num_whole = vocab_size() / kMaskWordTokens;
+  const uint64_t rest = (uint64_t{1} << (vocab_size() % kMaskWordTokens)) - 1;
   return (rest == 0 || (words[num_whole] & rest) == rest) &&
          std::all_of(words, words + num_whole, [](uint64_t word) { return ~word == 0; });
 }
@@ -85,9 +86,9 @@ void SampleRow::adjust(float* adjusted) const {
   }
   if (allows_all()) return;
   const uint64_t* const words = args_.mask.row<uint64_t>(row_);
-  for (int64_t begin = 0; begin < vocab_size(); begin += 64) {
-    const int64_t end = std::min(begin + 64, vocab_size());
-    if (words[begin / 64] == ~uint64_t{0}) continue;
+  for (int64_t begin = 0; begin < vocab_size(); begin += kMaskWordTokens) {
+    const int64_t end = std::min(begin + kMaskWordTokens, vocab_size());
+    if (words[begin / kMaskWordTokens] == ~uint64_t{0}) continue;
     for (int64_t id = begin; id < end; ++id)
       if (!is_allowed(id)) adjusted[id] = -HUGE_VALF;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/token_mask.h"
 #include "engine/request_state.h"
 
 namespace fathom::engine {
@@ -27,11 +28,6 @@ struct MaskWork {
   std::atomic<size_t> num_jobs_left{0};
 };
 
-bool is_allowed(std::span<const uint64_t> words, int32_t token) {
-  const auto bit = static_cast<size_t>(token);
-  return (words[bit / 64] >> (bit % 64) & 1) != 0;
-}
-
 // Rows 1 and up: what may follow each draft after those above it. A draft that its parent's mask forbids is never
 // accepted, so its row and those below stay as they are. Nor is one that allows nothing after it: the runner
 // leaves that to the next step, where it is a request's end.
@@ -50,7 +46,7 @@ void fill_draft_rows(const RequestState& state, size_t row_words, std::span<uint
     const core::Draft& draft = state.drafts[i];
     const size_t parent = parent_row(i);
     if (parent > 0 && states[parent] == nullptr) continue;
-    if (!is_allowed(row(parent), draft.token)) continue;
+    if (!mask_allows(row(parent).data(), draft.token)) continue;
     const core::TokenConstraint& above = parent == 0 ? *state.constraint : *states[parent];
     std::unique_ptr<core::TokenConstraint> next =
         parent > 0 && last_child[parent] == i + 1 ? std::move(states[parent]) : above.clone();
@@ -104,7 +100,7 @@ LateMasks::~LateMasks() {
 
 void LateMasks::start(const sched::PlannedStep& step) {
   std::shared_ptr<MaskWork> work;
-  const size_t row_words = (static_cast<size_t>(runner_.info().vocab_size) + 63) / 64;
+  const auto row_words = static_cast<size_t>(num_mask_words(runner_.info().vocab_size));
   for (size_t i = 0; i < step.slices.size(); ++i) {
     if (!step.batch.slices[i].wants_mask) continue;
     if (work == nullptr) {

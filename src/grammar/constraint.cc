@@ -3,21 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/token_mask.h"
+
 namespace fathom::grammar {
 namespace {
 
 // Work on one mask beyond the cached parts, in items looked at.
 constexpr int64_t kMaxMaskWork = 20'000'000;
 
-void set_bit(std::span<uint64_t> words, int32_t token) {
-  const auto idx = static_cast<size_t>(token);
-  if (idx / 64 < words.size()) words[idx / 64] |= uint64_t{1} << (idx % 64);
-}
-
 void merge(const LocalMask& mask, std::span<uint64_t> words) {
   const size_t num_words = std::min(words.size(), mask.words.size());
   for (size_t i = 0; i < num_words; ++i) words[i] |= mask.words[i];
-  for (const int32_t token : mask.tokens) set_bit(words, token);
+  for (const int32_t token : mask.tokens) allow_token(words, token);
 }
 
 }  // namespace
@@ -57,7 +54,7 @@ void GrammarConstraint::fill_mask(std::span<uint64_t> words) {
     }
   }
   if (ends) {
-    for (const int32_t eos : masks_->vocabulary()->eos_ids()) set_bit(words, eos);
+    for (const int32_t eos : masks_->vocabulary()->eos_ids()) allow_token(words, eos);
   }
 }
 

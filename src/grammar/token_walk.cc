@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/token_mask.h"
+
 namespace fathom::grammar {
 namespace {
 
@@ -13,12 +15,7 @@ constexpr int64_t kMaxLocalWork = 20'000'000;
 constexpr int kAnyDepth = std::numeric_limits<int>::max();
 
 size_t num_words(const Vocabulary& vocabulary) {
-  return (static_cast<size_t>(vocabulary.size()) + 63) / 64;
-}
-
-void set_bit(std::span<uint64_t> words, int32_t token) {
-  const auto idx = static_cast<size_t>(token);
-  if (idx / 64 < words.size()) words[idx / 64] |= uint64_t{1} << (idx % 64);
+  return static_cast<size_t>(num_mask_words(vocabulary.size()));
 }
 
 // What a walk calls: on_tokens(ids) for tokens that fit, on_end(tree node) where the rule may end.
@@ -142,7 +139,7 @@ LocalMask TokenWalk::local_mask(int32_t state, const Scope& scope) const {
   }
   if (mask.tokens.size() > 2 * num_words(vocabulary_)) {
     mask.words.resize(num_words(vocabulary_));
-    for (const int32_t token : mask.tokens) set_bit(mask.words, token);
+    for (const int32_t token : mask.tokens) allow_token(mask.words, token);
     mask.tokens.clear();
   }
   mask.tokens.shrink_to_fit();
@@ -171,7 +168,7 @@ void TokenWalk::continue_from(Stepper& stepper, Stepper::Frame frame,
                        .max_depth = kAnyDepth,
                        .max_work = continuation.max_work};
   const auto on_tokens = [&](std::span<const int32_t> tokens) {
-    for (const int32_t token : tokens) set_bit(words, token);
+    for (const int32_t token : tokens) allow_token(words, token);
   };
   const auto on_end = [](int32_t) {};
   stepper.expand(frame);

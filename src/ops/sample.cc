@@ -1,5 +1,6 @@
 #include "ops/sample.h"
 
+#include "base/token_mask.h"
 #include "ops/boundary.h"
 
 namespace fathom::ops {
@@ -31,7 +32,7 @@ void sample(const SampleArgs& args, Stream& stream) {
   expect("logits", args.logits, DType::kF32, {&rows, &vocab_size});
   expect_parameters(args, rows);
   Dim starts("rows + 1", rows.value() + 1), max_top("max_top");
-  Dim mask_words("ceil(vocab_size / 64)", (vocab_size.value() + 63) / 64);
+  Dim mask_words("ceil(vocab_size / 64)", num_mask_words(vocab_size.value()));
   Dim max_path("max_path");
   expect_or_null("counts", args.counts, DType::kI32, {&penalty_rows, &vocab_size});
   expect_or_null("paths", args.paths, DType::kI32, {&rows, &max_path});

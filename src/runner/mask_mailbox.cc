@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/token_mask.h"
 
 namespace fathom::runner {
 void MaskMailbox::put(core::StepMasks masks) {
@@ -48,7 +49,7 @@ bool wants_masks(const core::Batch& batch) {
 
 SliceMaskWords masks_of_slices(const core::Batch& batch, const core::StepMasks& masks,
                                int vocab_size) {
-  const size_t row_words = (static_cast<size_t>(vocab_size) + 63) / 64;
+  const auto row_words = static_cast<size_t>(num_mask_words(vocab_size));
   SliceMaskWords words(batch.slices.size());
   std::vector<bool> has_mask(batch.slices.size(), false);
   for (const core::SliceMask& mask : masks.masks) {

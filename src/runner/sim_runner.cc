@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/failpoint.h"
 #include "base/rng.h"
+#include "base/token_mask.h"
 #include "runner/sim_hash.h"
 
 namespace fathom::runner {
@@ -17,7 +18,8 @@ int32_t pick(uint64_t hash, const SimRunner::NextToken& options) {
   const auto vocab_size = static_cast<uint64_t>(options.vocab_size);
   uint64_t token = mix64(hash ^ mix64(options.seed)) % vocab_size;
   const auto is_allowed = [&] {
-    if (!options.mask.empty() && (options.mask[token / 64] >> (token % 64) & 1) == 0) return false;
+    if (!options.mask.empty() && !mask_allows(options.mask.data(), static_cast<int64_t>(token)))
+      return false;
     return std::find(options.banned.begin(), options.banned.end(), static_cast<int32_t>(token)) ==
            options.banned.end();
   };
@@ -348,7 +350,7 @@ void SimRunner::draft(Slot& slot, int32_t first_row, int num_drafts, uint64_t ha
 }
 
 std::span<const uint64_t> SimRunner::mask_row(std::span<const uint64_t> mask, size_t row) const {
-  const size_t row_words = (static_cast<size_t>(config_.vocab_size) + 63) / 64;
+  const auto row_words = static_cast<size_t>(num_mask_words(config_.vocab_size));
   return mask.empty() ? mask : mask.subspan(row * row_words, row_words);
 }
 

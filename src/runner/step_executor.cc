@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/startup_error.h"
+#include "base/token_mask.h"
 #include "base/trace.h"
 #include "ops/gather_rows.h"
 #include "ops/step.h"
@@ -293,7 +294,7 @@ std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch
   if (!step_masks) return std::nullopt;
   const int vocab_size = model_.config().vocab_size;
   SliceMaskWords words = masks_of_slices(batch, *step_masks, vocab_size);
-  const size_t row_words = (static_cast<size_t>(vocab_size) + 63) / 64;
+  const auto row_words = static_cast<size_t>(num_mask_words(vocab_size));
   // The rows of a slice come in the order of its query tokens, some of them for the prompt's
   // log-probabilities, which no mask limits.
   for (size_t i = 0; i < layout.rows.size(); ++i) {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/startup_error.h"
+#include "base/token_mask.h"
 
 namespace fathom::sampling {
 namespace {
@@ -27,11 +28,9 @@ int64_t parameter_bytes(int64_t rows, int64_t biases) {
          Staged::array_bytes<int32_t>(rows + 1) + 2 * Staged::array_bytes<int32_t>(biases);
 }
 
-int64_t mask_words(int vocab_size) { return (int64_t{vocab_size} + 63) / 64; }
-
 int64_t mask_bytes(const SamplerConfig& config) {
   return ops::StagedBuffer::array_bytes<uint64_t>(config.max_sampled_rows *
-                                                  mask_words(config.vocab_size));
+                                                  num_mask_words(config.vocab_size));
 }
 
 int64_t result_bytes(int64_t rows, int64_t max_top) {
@@ -244,7 +243,7 @@ DeviceRows Sampler::device_rows() const {
 }
 
 void Sampler::set_mask(int64_t row, std::span<const uint64_t> words) {
-  FATHOM_CHECK(static_cast<int64_t>(words.size()) == mask_words(config_.vocab_size),
+  FATHOM_CHECK(static_cast<int64_t>(words.size()) == num_mask_words(config_.vocab_size),
                words.size() << " mask words for " << config_.vocab_size << " tokens");
   masks_.at(static_cast<size_t>(row)) = words;
   frames_[static_cast<size_t>(frame_)].rows.at(static_cast<size_t>(row)).has_mask = !words.empty();
@@ -259,7 +258,7 @@ Tensor Sampler::send_masks(int64_t first_row, int64_t end, ops::Stream& stream) 
   if (masks_in_use_) stream.synchronize();
   masks_in_use_ = true;
   mask_memory_.clear();
-  const int64_t words = mask_words(config_.vocab_size);
+  const int64_t words = num_mask_words(config_.vocab_size);
   const Array<uint64_t> staged = mask_memory_.add<uint64_t>({end - first_row, words});
   auto* row = staged.host.data();
   for (auto mask = begin_mask; mask != end_mask; ++mask, row += words) {
@@ -285,7 +284,7 @@ bool Sampler::send_masks(ops::Stream& stream) {
 void Sampler::sample_all(const Tensor& logits, bool masked, ops::Stream& stream) const {
   // Where send_masks() puts them: the first array of their buffer.
   const Tensor mask = Tensor::contiguous(const_cast<void*>(mask_memory_.device_data()), DType::kU64,
-                                         {logits.dim(0), mask_words(config_.vocab_size)});
+                                         {logits.dim(0), num_mask_words(config_.vocab_size)});
   sample_rows(0, logits, masked ? mask : Tensor(), stream);
 }
 
