@@ -4,12 +4,13 @@
 #include <string_view>
 
 #include "base/startup_error.h"
+#include "ops/mla.h"
 
 namespace fathom::apps {
 namespace {
 
 // Rows of a verify slice: the bits of its tree mask (core/batch.h).
-constexpr int kMaxDraftTokens = 64;
+constexpr int kMaxDraftTokens = ops::kMaxTreeTokens;
 
 [[noreturn]] void refuse(std::string_view flag, const std::string& value, const std::string& rule) {
   throw StartupError(std::string(flag) + " is " + value + ", must be " + rule);

@@ -10,7 +10,7 @@
 // Plain data. The tensors must stay until the step has run.
 //
 // Which rows a query token sees: ops/mla.h. A tree mask covers the whole batch or is null; a batch
-// with a mask writes causal sequences as bits 0..i. An absorbed sequence of more than 64 query tokens is
+// with a mask writes causal sequences as bits 0..i. An absorbed sequence of more than ops::kMaxTreeTokens query tokens is
 // causal whatever its masks say.
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct ExpandedSequence {
   int64_t num_tokens = 0;
   int64_t kv_begin = 0;        // rows in the cache before this step
   int64_t sequence_idx = 0;    // row of block_tables
-  bool has_tree_mask = false;  // read tree_mask for it; REQUIRES num_tokens <= 64
+  bool has_tree_mask = false;  // read tree_mask for it; REQUIRES num_tokens <= ops::kMaxTreeTokens
 };
 
 struct ForwardBatch {

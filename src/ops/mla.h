@@ -48,7 +48,7 @@
 
 namespace fathom::ops {
 
-inline constexpr int64_t kMaxTreeTokens = 64;  // bits of a mask
+inline constexpr int kMaxTreeTokens = 64;  // bits of a mask
 
 struct MlaPlanShape {
   int64_t tokens = 0, sequences = 0, heads = 0;

@@ -21,7 +21,8 @@ void check_given(const SequenceSlice& slice, const DrafterInfo& drafter) {
                slice.relative_positions.size() << " positions for " << size << " query tokens");
   FATHOM_CHECK(slice.tree_mask.empty() ||
                    (slice.tree_mask.size() == size && slice.num_tokens <= kMaxTreeTokens),
-               slice.tree_mask.size() << " masks for " << size << " query tokens, at most 64");
+               slice.tree_mask.size()
+                   << " masks for " << size << " query tokens, at most " << kMaxTreeTokens);
   FATHOM_CHECK(
       (slice.tree_mask.empty() && slice.relative_positions.empty()) || drafter.num_steps == 0,
       "a tree of given tokens with a drafter, which has trees of its own");
@@ -67,7 +68,7 @@ int32_t relative_of(const SequenceSlice& slice, int token) {
 // for that no mask is read: attention takes it as causal.
 uint64_t mask_of(const SequenceSlice& slice, int token) {
   if (!slice.tree_mask.empty()) return slice.tree_mask[static_cast<size_t>(token)];
-  return token < kMaxTreeTokens ? ~uint64_t{0} >> (63 - token) : 0;
+  return token < kMaxTreeTokens ? ~uint64_t{0} >> (kMaxTreeTokens - 1 - token) : 0;
 }
 
 class Builder {

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "ops/mla.h"
+
 namespace fathom::cpu::reference {
 
 struct Visibility {
@@ -24,7 +26,7 @@ struct Visibility {
   bool sees(int64_t row) const {
     const int64_t j = row - first_query_row;
     if (tree_mask == nullptr || j < 0 || j == query) return true;
-    return j < 64 && ((*tree_mask >> j) & 1) != 0;
+    return j < ops::kMaxTreeTokens && ((*tree_mask >> j) & 1) != 0;
   }
 };
 

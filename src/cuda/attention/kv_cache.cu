@@ -14,7 +14,6 @@ namespace fathom::cuda {
 namespace {
 
 constexpr int kAppendThreads = 128, kGatherThreads = 128;
-constexpr int kScaleGroup = 128;
 
 struct AppendParams {
   const Bf16* kv_a;  // [tokens, latent_dim + rope_dim], strided
@@ -64,19 +63,19 @@ __device__ __forceinline__ float normed(const AppendParams& p, const Bf16* kv_a,
 __device__ void store_latent_f8(const AppendParams& p, const Bf16* kv_a, float factor, char* row) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = p.cache.latent_dim;
   auto* const q = reinterpret_cast<F8E4M3*>(row);
-  const int groups = (dim + kScaleGroup - 1) / kScaleGroup;
+  const int groups = scale_blocks(dim);
   for (int group = warp; group < groups; group += kAppendThreads / 32) {
     float values[4], amax = 0.0f;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int i = group * kScaleGroup + j * 32 + lane;
+      const int i = group * kScaleBlock + j * 32 + lane;
       values[j] = i < dim ? normed(p, kv_a, factor, i) : 0.0f;
       amax = fmaxf(amax, fabsf(values[j]));
     }
     const float scale = kv_scale_of(warp_max(amax));
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int i = group * kScaleGroup + j * 32 + lane;
+      const int i = group * kScaleBlock + j * 32 + lane;
       if (i < dim) q[i] = from_float<F8E4M3>(__fdiv_rn(values[j], scale));
     }
     if (lane == 0) reinterpret_cast<float*>(row + p.cache.scale_offset)[group] = scale;
@@ -145,7 +144,7 @@ template <class Latent>
 __device__ __forceinline__ uint4 eight_values(const char* row, const KvLayout& cache, int i) {
   float v[8];
   if constexpr (std::is_same_v<Latent, F8E4M3>) {
-    const float scale = reinterpret_cast<const float*>(row + cache.scale_offset)[i / kScaleGroup];
+    const float scale = reinterpret_cast<const float*>(row + cache.scale_offset)[i / kScaleBlock];
     const auto raw = *reinterpret_cast<const uint2*>(row + i);
     const uint16_t pairs[4] = {static_cast<uint16_t>(raw.x), static_cast<uint16_t>(raw.x >> 16),
                                static_cast<uint16_t>(raw.y), static_cast<uint16_t>(raw.y >> 16)};

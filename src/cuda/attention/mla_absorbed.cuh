@@ -68,7 +68,7 @@ __device__ __forceinline__ bool is_visible(const QueryGroup& group, int query, u
                                            int row) {
   const int j = row - group.query_row();
   if (!group.is_tree) return j <= query;
-  return j < 0 || j == query || ((mask >> (j & 63)) & 1) != 0;
+  return j < 0 || j == query || ((mask >> (j & (ops::kMaxTreeTokens - 1))) & 1) != 0;
 }
 
 // The sequence of item `item`, and how many items are its before this one. Each warp looks at all sequences, 32
@@ -106,7 +106,7 @@ __device__ __forceinline__ QueryGroup make_group(const AbsorbedParams& p, int se
   group.seq = seq;
   group.kv_len = kv_len;
   group.num_queries = end - begin;
-  group.is_tree = p.tree_mask != nullptr && group.num_queries <= 64;
+  group.is_tree = p.tree_mask != nullptr && group.num_queries <= ops::kMaxTreeTokens;
   group.first_query = index / p.head_groups * p.group_tokens;
   group.first_token = begin + group.first_query;
   group.num_tokens = min(p.group_tokens, group.num_queries - group.first_query);

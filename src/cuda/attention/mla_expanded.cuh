@@ -51,7 +51,7 @@ struct ExpandedBlock {
   __device__ bool is_visible(int query, uint64_t mask, int key) const {
     const int64_t j = segment->row_begin + key - segment->query_begin;
     if (!segment->has_tree_mask) return j <= query;
-    return j < 0 || j == query || (j < 64 && ((mask >> j) & 1) != 0);
+    return j < 0 || j == query || (j < ops::kMaxTreeTokens && ((mask >> j) & 1) != 0);
   }
   // The same of 32 keys, a bit each, those from end(query) on left out.
   __device__ uint32_t visible_keys(int query, uint64_t mask, int first_key) const {
@@ -59,7 +59,7 @@ struct ExpandedBlock {
     if (!segment->has_tree_mask) return exist;
     const int j = static_cast<int>(segment->row_begin + first_key - segment->query_begin);
     uint32_t visible = low_bits(-j);
-    if (j >= 0 && j < 64) visible |= static_cast<uint32_t>(mask >> j);
+    if (j >= 0 && j < ops::kMaxTreeTokens) visible |= static_cast<uint32_t>(mask >> j);
     if (j < 0 && j > -32) visible |= static_cast<uint32_t>(mask << -j);
     if (query >= j && query < j + 32) visible |= 1u << (query - j);
     return visible & exist;

@@ -13,8 +13,15 @@
 #include <type_traits>
 
 #include "tensor/dtype.h"
+#include "tensor/scale_block.h"
 
 namespace fathom::cuda {
+
+// In the width of device arithmetic.
+inline constexpr int kScaleBlock = static_cast<int>(tensor::kScaleBlock);
+__device__ __forceinline__ int scale_blocks(int channels) {
+  return (channels + kScaleBlock - 1) / kScaleBlock;
+}
 
 using tensor::Bf16, tensor::F8E4M3;
 

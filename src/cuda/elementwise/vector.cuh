@@ -17,8 +17,8 @@
 namespace fathom::cuda {
 
 inline constexpr int kVector = 8;
-// Vectors of a block of 128 channels that share a scale.
-inline constexpr int kScaleVectors = 16;
+// Vectors of a block of channels that share a scale.
+inline constexpr int kScaleVectors = kScaleBlock / kVector;
 
 struct Vector {
   float at[kVector];

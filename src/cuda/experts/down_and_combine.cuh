@@ -70,7 +70,8 @@ struct DownAndCombine {
     from.x[0] = Lines::kScaled || lane < 4 ? p.x + pair * p.x_stride_bytes : nullptr;
     from.x_scale = nullptr;
     if constexpr (Lines::kScaled)
-      from.w_scale = lane == 0 ? matrix.scale + first_row / 128 * matrix.scale_row : nullptr;
+      from.w_scale =
+          lane == 0 ? matrix.scale + first_row / kScaleBlock * matrix.scale_row : nullptr;
     return from;
   }
 

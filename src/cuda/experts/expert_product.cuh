@@ -29,7 +29,7 @@ __device__ __forceinline__ ExpertMatrix matrix_of(const ExpertProductParams& p, 
                                                   int tile) {
   constexpr bool kScaled = std::is_same_v<W, F8E4M3>;
   const int64_t in_bytes = int64_t{p.in} * sizeof(W);
-  const int scale_rows = (p.rows + 127) / 128, shared = p.lists.of_pairs.shared;
+  const int scale_rows = scale_blocks(p.rows), shared = p.lists.of_pairs.shared;
   const int index = expert - p.lists.of_pairs.experts;
   if (kGateUp || index < 0) {
     const int64_t before = index < 0 ? (kGateUp ? int64_t{expert} * 2 + tile : int64_t{expert})
@@ -107,7 +107,7 @@ struct ExpertProduct {
     }
     if constexpr (Lines::kScaled) {
       const ExpertMatrix from = matrix_of<W, kGateUp>(p, at.group.expert, lane % MT);
-      const int block = min(row, p.rows - 1) / 128;
+      const int block = min(row, p.rows - 1) / kScaleBlock;
       at.from.w_scale = lane < MT ? from.scale + block * from.scale_row : nullptr;
     }
   }

@@ -86,7 +86,7 @@ struct WideExperts {
     }
     if constexpr (Lines::kScaled) {
       const ExpertMatrix from = matrix_of<W, kGateUp>(p, to.at.group.expert, lane % 2);
-      const int block = min(row + (kGateUp ? 0 : lane % 2 * kTileRows), last) / 128;
+      const int block = min(row + (kGateUp ? 0 : lane % 2 * kTileRows), last) / kScaleBlock;
       to.w_scale = lane < 2 ? from.scale + block * from.scale_row : nullptr;
     }
   }

@@ -6,6 +6,7 @@
 //
 // Internal to product_kernel.cuh.
 
+#include "cuda/device/convert.cuh"
 #include "cuda/gemm/product_tile.cuh"
 
 namespace fathom::cuda {
@@ -32,8 +33,9 @@ __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
 
 // Of the tile's half of b's rows: those of a gated product are the gate's n, then as many of up.
 __device__ __forceinline__ const float* b_scales(const TiledParams& p, const Tile& tile, int half) {
-  const int blocks = ((tile.is_second ? p.second.rows : p.group_rows) + 127) / 128;
-  const int block = min(tile.column / 128 + half * ((p.half_distance + 127) / 128), blocks - 1);
+  const int blocks = scale_blocks(tile.is_second ? p.second.rows : p.group_rows);
+  const int block =
+      min(tile.column / kScaleBlock + half * scale_blocks(p.half_distance), blocks - 1);
   const float* const first = tile.is_second ? p.second.b_scale : p.b_scale;
   return first + (static_cast<int64_t>(tile.group) * blocks + block) * p.num_steps;
 }

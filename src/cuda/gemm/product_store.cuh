@@ -186,7 +186,8 @@ __device__ __forceinline__ void store_gated_f8(const TiledParams& p, const Tile&
     const bool valid = local < tile.num_rows && tile.column < p.n;
     const int64_t row = tile.row + local;
     store_quantised(pairs, valid, static_cast<uint8_t*>(p.out) + row * p.out_stride + tile.column);
-    if (valid && threadIdx.x % 4 == 0) p.out_scale[row * (p.n / 128) + tile.column / 128] = scale;
+    if (valid && threadIdx.x % 4 == 0)
+      p.out_scale[row * (p.n / kScaleBlock) + tile.column / kScaleBlock] = scale;
   }
 }
 

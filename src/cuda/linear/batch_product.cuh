@@ -138,7 +138,7 @@ struct BatchProduct {
   __device__ __forceinline__ void load_scales(int first_line, Scales& scales) const {
     const int lane = threadIdx.x % 32, line = min(first_line + lane % kScaleStep, end - 1);
     scales.weight = part.w_scale[blockIdx.z * part.w_scale_head +
-                                 int64_t{unit * kBatchRows / 128} * p.lines + line];
+                                 int64_t{unit * kBatchRows / kScaleBlock} * p.lines + line];
 #pragma unroll
     for (int i = 0; i < C::kTokens / 8; ++i) {
       const int token = min(i * 8 + lane / kScaleStep, p.tokens - 1);

@@ -101,7 +101,7 @@ struct Product {
       from.x[column] = token < p.tokens ? x + token * p.x_stride_bytes : nullptr;
     }
     if constexpr (Lines::kScaled) {
-      const int block = min(first_row + lane * kTileRows, part.rows - 1) / 128;
+      const int block = min(first_row + lane * kTileRows, part.rows - 1) / kScaleBlock;
       const int token = first_token + lane;
       const float* const w_scale = part.w_scale + blockIdx.z * part.w_scale_head;
       const float* const x_scale = p.x_scale + int64_t{blockIdx.z} * p.lines;

@@ -8,10 +8,10 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kWarps = 4, kBlock = 128;
+constexpr int kWarps = 4;
 
 // Neighbouring channels of a lane, read and written at once where all rows begin on their boundaries.
-constexpr int kEach = kBlock / 32;
+constexpr int kEach = kScaleBlock / 32;
 template <class T>
 struct alignas(kEach * sizeof(T)) Piece {
   T values[kEach];
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (item >= p.rows * blocks) return;
   const int64_t row = item / blocks, out_row = row * gridDim.y + blockIdx.y;
   const int block = static_cast<int>(item % blocks), lane = threadIdx.x % 32;
-  const int channel = block * kBlock + lane * kEach, mine = min(kEach, p.dim - channel);
+  const int channel = block * kScaleBlock + lane * kEach, mine = min(kEach, p.dim - channel);
   const X* const x =
       static_cast<const X*>(p.x) + row * p.stride + blockIdx.y * p.head_stride + channel;
   F8E4M3* const q = static_cast<F8E4M3*>(p.q) + out_row * p.dim + channel;
@@ -61,7 +61,7 @@ bool is_aligned(const QuantizeRowsParams& p) {
 
 template <class X>
 void launch_rows(const QuantizeRowsParams& params, ops::Stream& stream) {
-  const int blocks = static_cast<int>(num_tiles(params.dim, kBlock));
+  const int blocks = static_cast<int>(num_tiles(params.dim, kScaleBlock));
   const LaunchShape shape{
       .grid = dim3(num_tiles(params.rows * blocks, kWarps), static_cast<unsigned>(params.heads)),
       .block = kWarps * 32};

@@ -63,7 +63,7 @@ struct WideProduct {
                   (lane % 4 + slot % 2 * 4) * Lines::kPieceX;
     }
     if constexpr (Lines::kScaled) {
-      const int block = min(first_row + warp * kTileRows, last) / 128;
+      const int block = min(first_row + warp * kTileRows, last) / kScaleBlock;
       const int token = first_token + static_cast<int>(threadIdx.x);
       const bool loads = static_cast<int>(threadIdx.x) < kTokens && token < p.tokens;
       const float* const w_scale = part.w_scale + blockIdx.z * part.w_scale_head;

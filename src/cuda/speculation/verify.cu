@@ -8,12 +8,13 @@
 #include "cuda/device/pdl.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "ops/mla.h"
 
 namespace fathom::cuda {
 namespace {
 
 constexpr int kThreads = 128, kMoveThreads = 64;
-constexpr int kMaxNodes = 64;  // the last token and its drafts
+constexpr int kMaxNodes = ops::kMaxTreeTokens;  // the last token and its drafts
 
 // The state of slots (ops/step.h, ops/verify.h).
 struct SlotParams {
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(kThreads) complete_inputs(const __grid_constan
           is_active ? p.slots.drafts[int64_t{slot} * p.slots.max_drafts + i - 1] : 0;
     if (!is_active) p.kv_rows[begin + i] = -1;
     if (p.tree_mask != nullptr)
-      p.tree_mask[begin + i] = is_active || i == 0 ? above : uint64_t{1} << (i & 63);
+      p.tree_mask[begin + i] = is_active || i == 0 ? above : uint64_t{1} << (i & (kMaxNodes - 1));
   }
 }
 
