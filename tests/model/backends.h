@@ -1,5 +1,5 @@
 #pragma once
-// The backends that the model's tests run on.
+// The backends that the model's tests run on, of the list in tests/backends.h.
 //
 //   INSTANTIATE_TEST_SUITE_P(Backends, DemoTest, testing::ValuesIn(all_backends()), backend_name);
 
@@ -8,18 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "cpu/fast/fast_backend.h"
-#include "cpu/reference/reference_backend.h"
+#include "tests/backends.h"
 
 namespace fathom::model {
 
-struct BackendCase {
-  const char* name;
-  const ops::Backend& (*backend)();
-};
-
-inline constexpr BackendCase kReference = {"reference", cpu::reference_backend};
-inline constexpr BackendCase kFast = {"fast", cpu::fast_backend};
+using BackendCase = tested::ProgramBackend;
+using tested::kFast;
 
 // Sanitizers slow the model down twenty times; there the tests keep their paths and drop repetitions.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -30,7 +24,7 @@ inline constexpr bool kIsSanitized = false;
 
 inline std::vector<BackendCase> all_backends() {
   if (kIsSanitized) return {kFast};
-  return {kReference, kFast};
+  return tested::float32_backends();
 }
 
 inline std::string backend_name(const testing::TestParamInfo<BackendCase>& info) {

@@ -150,7 +150,7 @@ class Fp8FixturePrecision : public testing::Test {
 // 1e-3; the bound leaves room for one activation that rounds the other way on another machine.
 TEST_F(Fp8FixturePrecision, fp8_logits_equal_an_emulation_of_the_quantised_activations) {
   const GoldenTensors emulated(source_path("tests/data/fp8/v3_fp8_logits.safetensors"));
-  for (const BackendCase& backend : {kReference, kFast}) {
+  for (const BackendCase& backend : all_backends()) {
     for (size_t k = 0; k < 2; ++k) {
       const Rows got = all_logits(fixture_, kFp8, {prompts_[k]}, backend);
       for (size_t i = 0; i < got.size(); ++i) {

@@ -1,14 +1,13 @@
 #pragma once
-// The backends that the operator suite runs on, and how: one entry per backend and stream configuration.
+// The backends that the operator suite runs on, and how: one entry per backend and stream configuration, of the list in
+// tests/backends.h.
 
 #include <ostream>
 #include <string>
 #include <vector>
 
-#include "cpu/fast/fast_backend.h"
-#include "cpu/reference/reference_backend.h"
-#include "cuda/backend.h"
 #include "ops/backend.h"
+#include "tests/backends.h"
 
 namespace fathom::ops_test {
 
@@ -25,9 +24,8 @@ inline TestedBackend reference_backend() {
   return {.name = "reference", .backend = &cpu::reference_backend(), .stream = {}};
 }
 
-inline std::vector<TestedBackend> tested_backends() {
-  std::vector<TestedBackend> backends = {reference_backend()};
-  // Every instruction set that this machine can run; thread counts that do and do not divide the work.
+// Every instruction set that this machine can run; thread counts that do and do not divide the work.
+inline void add_fast_backends(std::vector<TestedBackend>& backends) {
   for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
     if (!cpu::isa_supported(isa)) continue;
     const std::string name = "fast_" + std::string(cpu::isa_name(isa));
@@ -37,11 +35,16 @@ inline std::vector<TestedBackend> tested_backends() {
                         .backend = &cpu::fast_backend(isa),
                         .stream = {.num_threads = 3}});
   }
-  // Both tables of the GPU, where there is one.
-  if (cuda::find_gpu().usable) {
-    backends.push_back({.name = "cuda", .backend = &cuda::backend(), .stream = {}});
-    backends.push_back(
-        {.name = "cuda_invariant", .backend = &cuda::batch_invariant_backend(), .stream = {}});
+}
+
+inline std::vector<TestedBackend> tested_backends() {
+  std::vector<TestedBackend> backends;
+  for (const tested::ProgramBackend& each : tested::program_backends()) {
+    if (&each.backend() == &cpu::fast_backend()) {
+      add_fast_backends(backends);
+    } else {
+      backends.push_back({.name = each.name, .backend = &each.backend(), .stream = {}});
+    }
   }
   return backends;
 }

@@ -10,8 +10,6 @@
 
 #include "base/startup_error.h"
 #include "config/model_config.h"
-#include "cpu/fast/fast_backend.h"
-#include "cpu/reference/reference_backend.h"
 #include "model/model.h"
 #include "runner/step_executor.h"
 #include "tests/model/backends.h"
@@ -83,13 +81,17 @@ struct BackendCase {
   std::span<const StepExecutorConfig> steps;
 };
 
-// The reference takes its time, under sanitizers too much of it.
+// The reference takes its time and has one thread; under sanitizers it is left out.
 std::vector<BackendCase> backend_cases() {
   const std::span<const StepExecutorConfig> steps = kSteps;
-  std::vector<BackendCase> cases = {{"fast_3_threads", &cpu::fast_backend(), 3, steps}};
-  if (model::kIsSanitized) return cases;
-  cases.push_back({"fast_1_thread", &cpu::fast_backend(), 1, steps});
-  cases.push_back({"reference", &cpu::reference_backend(), 1, steps.first(2)});
+  std::vector<BackendCase> cases;
+  for (const model::BackendCase& each : model::all_backends()) {
+    const bool is_slow = &each.backend() == &cpu::reference_backend();
+    cases.push_back({std::string(each.name) + "_1_thread", &each.backend(), 1,
+                     is_slow ? steps.first(2) : steps});
+    if (!is_slow)
+      cases.push_back({std::string(each.name) + "_3_threads", &each.backend(), 3, steps});
+  }
   return cases;
 }
 
