@@ -35,7 +35,9 @@ HostTensor::HostTensor(DType type, std::vector<int64_t> dims, double value)
     : dtype(type), shape(std::move(dims)), values(static_cast<size_t>(count(shape)), value) {}
 
 HostTensor HostTensor::rows(int64_t begin, int64_t end) const {
-  HostTensor out = *this;
+  HostTensor out;
+  out.dtype = dtype;
+  out.shape = shape;
   out.shape[0] = end - begin;
   const int64_t row = shape[0] == 0 ? 0 : static_cast<int64_t>(values.size()) / shape[0];
   out.values.assign(values.begin() + begin * row, values.begin() + end * row);
