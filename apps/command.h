@@ -3,8 +3,11 @@
 // subcommand defines its add_...() function; main.cc calls them all.
 //
 //   Command add_inspect(CLI::App& parent);     // inspect.cc
+//
+// Headers include the parser's App.hpp and not CLI.hpp, with which every file would compile the reader of configuration
+// files and the help's formatter again: help.cc and main.cc do.
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 #include <functional>
 
 namespace fathom::apps {

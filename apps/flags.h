@@ -8,7 +8,7 @@
 // The structs must outlive the parse. Values are checked twice: form and range by the parser (exit status
 // 2), meaning by the code that uses them (exit status 1).
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -1,5 +1,6 @@
 #include "apps/help.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <sstream>

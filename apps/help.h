@@ -3,7 +3,7 @@
 //
 //   use_help_style(app);        // before subcommands are added: they inherit it
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 
 namespace fathom::apps {
 

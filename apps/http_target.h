@@ -7,7 +7,7 @@
 //
 // Failures are StartupErrors that name the call and the answer. Refers to the client. Not synchronised.
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 #include <string>
 #include <string_view>
 

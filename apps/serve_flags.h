@@ -9,7 +9,7 @@
 //
 // The struct must outlive the parse. Throws StartupError.
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 #include <string>
 #include <vector>
 

@@ -8,7 +8,7 @@
 //
 // The struct must outlive the parse. Throws StartupError.
 
-#include <CLI/CLI.hpp>
+#include <CLI/App.hpp>
 #include <optional>
 #include <string>
 

@@ -41,8 +41,8 @@ function(fathom_module name)
   endif()
 endfunction()
 
-# fathom_quick_build(TARGET): for test code, whose compile time counts for more than its run time. What a test runs
-# often is in the modules, which are optimised as the preset says.
+# fathom_quick_build(TARGET): for tests and the command line, whose compile time counts for more than their run time.
+# What runs often is in the modules, which are optimised as the preset says.
 function(fathom_quick_build target)
   if(FATHOM_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
