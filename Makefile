@@ -29,7 +29,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test' \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
-  --leave-out '^ops\.backends/MlaAbsorbedTest\.a_long_sequence_does_not_depend' 'compares the bits of what matches_float64_for_long_sequences runs too; to run it: make test' \
+  --leave-out '^ops\.backends/MlaAbsorbedTest\.a_long_sequence_does_not_depend' 'compares bits as many_sequences_of_all_lengths_get_the_bits_of_few does; to run it: make test' \
   --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test' \
   --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512)$$' 'runs with 3 threads too; to run it: make test'
 TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/startup_error.h"
-#include "engine/speculation.h"
 
 namespace fathom::apps {
 namespace {
@@ -170,7 +169,7 @@ void StaticBatch::take(const core::SliceResult& slice, StaticStep& step) {
   sequence.num_drafts = static_cast<int>(slice.drafts.size());
   speculation_.num_drafts_proposed += sequence.num_drafts;
   if (slice.num_verified_drafts > 0) {
-    engine::count_verified(speculation_, slice.num_verified_drafts, num_tokens - 1, num_tokens);
+    speculation_.add_verified(slice.num_verified_drafts, num_tokens - 1, num_tokens);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/request.h"
+#include "engine/speculation.h"
 #include "runner/runner.h"
 
 namespace fathom::apps {
@@ -49,7 +50,7 @@ class StaticBatch {
   // One more token for each sequence that wants one, and its accepted drafts.
   StaticStep decode();
   bool done() const;  // every sequence has output_len tokens
-  const core::SpeculationCounts& speculation() const { return speculation_; }
+  core::SpeculationCounts speculation() const { return speculation_.counts(); }
 
  private:
   struct Sequence {
@@ -68,7 +69,7 @@ class StaticBatch {
   runner::Runner& runner_;
   StaticBatchShape shape_;
   std::vector<Sequence> sequences_;  // by slot
-  core::SpeculationCounts speculation_;
+  engine::RunningSpeculation speculation_;
 };
 
 }  // namespace fathom::apps
