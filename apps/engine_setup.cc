@@ -325,6 +325,9 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ready.backend = &choose_backend(flags);
   log_device(flags.device, *ready.backend);
   if (ready.backend->device_memory) cuda::join_traces();
+  if (ready.backend->device_memory && !ready.backend->batch_invariant &&
+      flags.device.gemm_backend != "fathom")
+    cuda::open_cublaslt_soon();  // while the weights are read
   const comm::RankContext rank;
   auto thread = std::make_unique<runner::RankThread>(rank, *ready.backend);
   double create_seconds = 0;
@@ -341,13 +344,15 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   if (observer) observer("memory plan", 0);
   std::unique_ptr<runner::ModelRunner> runner = runner::ModelRunner::create(
       *ready.model, runner_config(flags, *ready.backend), std::move(thread));
+  const double plan_seconds = total.seconds() - create_seconds - load_seconds;
+  if (ready.backend->device_memory) cuda::wait_for_cublaslt();
   log_runner(flags, *ready.backend, *runner);
   log_speculation(flags.speculation);
   ready.runner = std::move(runner);
   FATHOM_LOG(kInfo, "apps", "ready",
              {{"create_s", create_seconds},
               {"load_s", load_seconds},
-              {"memory_plan_s", total.seconds() - create_seconds - load_seconds},
+              {"memory_plan_s", plan_seconds},
               {"total_s", total.seconds()}});
   return ready;
 }

@@ -35,6 +35,10 @@ enum class GemmBackend { kAuto, kFathom, kCublasLt };
 void set_gemm_backend(GemmBackend backend);
 // What cuBLASLt on this machine is, "cuBLASLt 13.1.0", or why it cannot be used. Opens it, which takes 0.6 s.
 Result<std::string> find_cublaslt();
+// Begins to open it, without waiting: a model that wants it has it sooner.
+void open_cublaslt_soon();
+// Returns when all of its kernels that were asked for so far are loaded: no step waits for them.
+void wait_for_cublaslt();
 
 // From here on traces that the program records (base/trace.h) have the GPU's kernels and copies, which costs nothing
 // while none is recorded, and profilers of NVIDIA see the host's spans. Called before there are spans.

@@ -24,6 +24,8 @@ const ops::Backend& batch_invariant_backend() { return backend(); }
 
 void set_gemm_backend(GemmBackend) {}
 Result<std::string> find_cublaslt() { return Error{ErrorCode::kNotFound, find_gpu().why_not}; }
+void open_cublaslt_soon() {}
+void wait_for_cublaslt() {}
 
 void join_traces() {}
 

@@ -92,9 +92,24 @@ class Plans {
     if (plans_.size() >= kMostPlans) plans_.clear();
     const auto make = [kind, device = current_device()]() -> std::unique_ptr<Plan> {
       check(cudaSetDevice(device), "be used by another thread");
-      return library().has_value() ? library().value()->make_plan(kind) : nullptr;
+      if (!library().has_value()) return nullptr;
+      std::unique_ptr<Plan> plan = library().value()->make_plan(kind);
+      FATHOM_LOG(kDebug, "cuda", "product kernel",
+                 {{"out", kind.n},
+                  {"in", kind.k},
+                  {"dtype", tensor::dtype_name(kind.dtype)},
+                  {"rows", kind.measured_rows},
+                  {"out_stride", kind.out_stride},
+                  {"in_stride", kind.a_stride},
+                  {"found", plan->has_kernel}});
+      return plan;
     };
     return plans_.emplace(kind, std::async(std::launch::async, make).share()).first->second;
+  }
+
+  void wait() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [kind, entry] : plans_) entry.wait();
   }
 
  private:
@@ -113,6 +128,9 @@ Result<std::string> find_cublaslt() {
   if (!library().has_value()) return library().error();
   return library().value()->name();
 }
+
+void open_cublaslt_soon() { opening(); }
+void wait_for_cublaslt() { plans().wait(); }
 
 void prepare_cublaslt(const ProductArgs& product, int64_t measured_rows) {
   plans().of(kind_of(product, measured_rows));
@@ -151,6 +169,8 @@ Result<std::string> find_cublaslt() {
                "this program was built without the headers of cuBLASLt 12.9 or newer"};
 }
 
+void open_cublaslt_soon() {}
+void wait_for_cublaslt() {}
 void prepare_cublaslt(const ProductArgs&, int64_t) {}
 
 bool cublaslt_product(const ProductArgs&, int64_t, const CublasLtScratch&, ops::Stream&) {

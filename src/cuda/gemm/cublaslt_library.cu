@@ -108,21 +108,20 @@ void CublasLt::find_kernel(Plan& plan) {
   plan.kernel = found.algo;
 }
 
-// The first call of a kernel loads it. This one computes a corner of zeros.
+// The first call of a kernel loads it. This one computes zeros.
 void CublasLt::load_kernel(const Kind& kind, const Plan& plan) {
-  constexpr int64_t kCorner = 256;
-  const int64_t columns = std::min(kind.n, kCorner), rows = std::min(kind.measured_rows, kCorner);
+  const int64_t rows = kind.measured_rows;
   const int64_t row_bytes = std::max(kind.a_stride, kind.k) * tensor::dtype_bytes(kind.dtype);
   DeviceArena sizes;
   const auto carve = [&](DeviceArena& arena) {
     Operands operands{
-        .b = arena.take<char>(columns * row_bytes),
+        .b = arena.take<char>(kind.n * row_bytes),
         .a = arena.take<char>(rows * row_bytes),
         .out = arena.take<char>(rows * kind.out_stride * tensor::dtype_bytes(kind.out)),
         .workspace = arena.take<char>(kCublasLtWorkspaceBytes)};
     if (kind.dtype != DType::kF8E4M3) return operands;
     const int64_t blocks = num_scale_blocks(kind.k);
-    operands.b_scale = arena.take<float>(num_scale_blocks(columns) * (blocks + kScaleLine));
+    operands.b_scale = arena.take<float>(num_scale_blocks(kind.n) * (blocks + kScaleLine));
     operands.a_scale = arena.take<float>(blocks * rows);
     return operands;
   };
@@ -135,11 +134,9 @@ void CublasLt::load_kernel(const Kind& kind, const Plan& plan) {
   }
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "create a stream");
   check(cudaMemsetAsync(memory, 0, static_cast<size_t>(sizes.bytes()), stream), "clear memory");
-  set_columns(plan.weight, columns);
   DeviceArena arena(memory);
   multiply(plan, carve(arena), rows, kind.accumulate, stream);
   check(cudaStreamSynchronize(stream), "finish the work of a stream");
-  set_columns(plan.weight, kind.n);
   check(cudaStreamDestroy(stream), "end a stream");
   check(cudaFree(memory), "free memory");
 }

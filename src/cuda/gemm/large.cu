@@ -67,10 +67,14 @@ void take_rows(const ops::Activation& x, const QuantisedRows& rows, ProductArgs&
   product.a_scale = rows.scale;
 }
 
-// The product without its rows.
+// The product without the address of its rows.
 ProductArgs dense_product(const ops::LinearArgs& args) {
   const ops::Weight& weight = args.weight;
-  return {.a = {.dtype = weight.data.dtype(), .rows = args.x.dim(0), .columns = args.x.dim(1)},
+  const int64_t dim = args.x.dim(1);
+  return {.a = {.dtype = weight.data.dtype(),
+                .rows = args.x.dim(0),
+                .columns = dim,
+                .stride = quantises(args.x, weight) ? dim : args.x.values.stride(0)},
           .b = weight.data.data(),
           .b_scale = weight.scale.is_null() ? nullptr : weight.scale.as<float>(),
           .n = weight.data.dim(0),
