@@ -110,6 +110,7 @@ void Connection::take_input(std::string_view bytes) {
 void Connection::on_head_complete() {
   const RequestHead& head = reader_.head();
   counters().requests.fetch_add(1, std::memory_order_relaxed);
+  has_brought_request_ = true;
   head_complete_ = system_clock().now();
   method_ = head.method;
   version_minor_ = head.version_minor;

@@ -286,7 +286,9 @@ void Connection::close() {
 void Connection::abort() { cut(false); }
 
 void Connection::close_if_idle() {
-  if (phase_ == Phase::kReading && !reader_.has_begun()) linger();
+  if (phase_ != Phase::kReading || reader_.has_begun() || !has_brought_request_) return;
+  error_code error;
+  if (socket_->tcp_socket().available(error) == 0) linger();  // else the next request has arrived unread
 }
 
 void Connection::check_time(Clock::time_point now) {
@@ -297,7 +299,7 @@ void Connection::check_time(Clock::time_point now) {
       break;
     case Phase::kReading:
       if (!reader_.has_begun()) {
-        if (elapsed > timeouts().keep_alive) linger();
+        if (elapsed > (is_draining() ? timeouts().header : timeouts().keep_alive)) linger();
       } else if (elapsed > (reader_.state() == RequestReader::State::kBody ? timeouts().body_idle
                                                                            : timeouts().header)) {
         reject(TransportError::kRequestTimeout);

@@ -35,8 +35,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ~Connection();
 
   void start();
-  void abort();          // closes now; an answer that is due is cut
-  void close_if_idle();  // when no byte of a request has come
+  void abort();  // closes now; an answer that is due is cut
+  // Closes a kept connection between two requests. One that has brought no request yet is spared: its client
+  // connected to ask now, and must not read an end instead of an answer.
+  void close_if_idle();
   void check_time(Clock::time_point now);
   void flush();
 
@@ -112,7 +114,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   RequestReader reader_;
   std::vector<char> read_buffer_;
   std::string pipelined_;
-  bool is_reading_ = false, has_input_ended_ = false;
+  bool is_reading_ = false, has_input_ended_ = false, has_brought_request_ = false;
 
   // The request in work.
   uint64_t serial_ = 0;

@@ -74,8 +74,9 @@ class Server {
   void post(int thread_idx, std::function<void()> task);
   void replace_keys(KeyStore keys);
 
-  // Idle connections are closed, every answer from now on closes its connection. New connections are still
-  // accepted, so that health probes and late clients get an answer from the handlers.
+  // Kept connections between two requests are closed, every answer from now on closes its connection. New
+  // connections are still accepted, and those without a request yet are kept for Timeouts::header, so that
+  // health probes and late clients get an answer from the handlers.
   void begin_drain();
   void stop_accepting();
   // Whether every dispatched request was answered, or its client went, within the time.

@@ -294,9 +294,10 @@ TEST(Connection, refuses_connections_and_bodies_beyond_the_limits) {
 TEST(Drain, closes_idle_connections_and_finishes_what_is_in_work) {
   Fixture fixture;
   RawConnection idle(fixture.server->port()), busy(fixture.server->port()),
-      stream(fixture.server->port());
+      stream(fixture.server->port()), early(fixture.server->port());
   idle.send(kGet);
   EXPECT_EQ(idle.read_answer().status, 200);
+  ASSERT_TRUE(eventually([&] { return fixture.open() == 4; }));
   busy.send(get("/hold"));
   const ExchangePtr held = fixture.take_held();
   stream.send(get("/stream/hold"));
@@ -305,8 +306,12 @@ TEST(Drain, closes_idle_connections_and_finishes_what_is_in_work) {
   EXPECT_TRUE(idle.wait_closed());
   EXPECT_FALSE(fixture.server->wait_idle(milliseconds(20)));
   RawConnection late(fixture.server->port());
-  late.send(kGet);
-  EXPECT_TRUE(late.read_answer().closes);
+  for (RawConnection* connection : {&early, &late}) {
+    connection->send(kGet);
+    const RawAnswer answer = connection->read_answer();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_TRUE(answer.closes);
+  }
   held->post([held] { held->send({}); });
   held_stream->post([held_stream] {
     held_stream->write("data: last\n\n");
@@ -318,6 +323,16 @@ TEST(Drain, closes_idle_connections_and_finishes_what_is_in_work) {
   EXPECT_EQ(stream.read_answer().body, "data: begun\n\ndata: last\n\n");
   EXPECT_TRUE(stream.wait_closed());
   EXPECT_TRUE(fixture.server->wait_idle(RawConnection::kTimeout));
+}
+
+TEST(Drain, a_connection_that_never_asks_is_closed_when_a_head_is_overdue) {
+  ServerConfig config = sample_config();
+  config.timeouts.header = milliseconds(300);
+  Fixture fixture(std::move(config));
+  RawConnection silent(fixture.server->port());
+  ASSERT_TRUE(eventually([&] { return fixture.open() == 1; }));
+  fixture.server->begin_drain();
+  EXPECT_TRUE(silent.wait_closed());
 }
 
 TEST(Server, can_stop_with_requests_in_work_and_exchanges_that_outlive_it) {
