@@ -21,7 +21,7 @@
 namespace fathom::apps {
 namespace {
 
-constexpr std::chrono::hours kRequestTimeout{6};
+constexpr std::chrono::hours kAnswerTimeout{6};
 
 struct BenchGsm8kFlags {
   HttpTargetFlags target;
@@ -72,7 +72,7 @@ class Gsm8kRun {
                   .url = target_.url("/generate"),
                   .headers = target_.headers(),
                   .body = std::move(bodies_[index]),
-                  .timeout = kRequestTimeout},
+                  .timeout = kAnswerTimeout},
                  {.on_done = [this, index](const http::ClientResponse& response) {
                    take(index, response);
                    if (++num_ended_ < bodies_.size()) return start_next();

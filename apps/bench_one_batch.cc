@@ -11,6 +11,7 @@
 #include "apps/command.h"
 #include "apps/decode_floor.h"
 #include "apps/engine_setup.h"
+#include "apps/figures.h"
 #include "apps/flags.h"
 #include "apps/progress.h"
 #include "apps/result_file.h"
@@ -37,15 +38,6 @@ struct Timing {
   std::vector<double> decode_throughputs;  // tokens per second of each step
   core::SpeculationCounts speculation;
 };
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
 Timing time_batch(runner::Runner& runner, const StaticBatchShape& shape) {
   StaticBatch batch(runner, shape);

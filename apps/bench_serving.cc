@@ -23,7 +23,7 @@
 namespace fathom::apps {
 namespace {
 
-constexpr int kWarmUpOutputTokens = 32;
+constexpr int kFirstRequestTokens = 32;
 
 struct BenchServingFlags {
   HttpTargetFlags target;
@@ -91,7 +91,7 @@ void warm_up(const BenchServingFlags& flags, const WireOptions& wire, LoadPlan p
   if (flags.warmup_requests == 0) return;
   std::printf("Starting warmup with %d requests...\n", flags.warmup_requests);
   BenchPrompt prompt = first;
-  prompt.output_len = std::min(prompt.output_len, kWarmUpOutputTokens);
+  prompt.output_len = std::min(prompt.output_len, kFirstRequestTokens);
   plan.requests.assign(static_cast<size_t>(flags.warmup_requests), load_request(wire, prompt));
   plan.request_rate = std::numeric_limits<double>::infinity();
   for (const RequestRecord& record : run_load(client, plan).records) {

@@ -43,11 +43,6 @@ int num_threads(const DeviceFlags& flags) {
   return flags.cpu_threads > 0 ? flags.cpu_threads : cpu::num_physical_cores();
 }
 
-double fraction(const weights::LoadProgress& progress) {
-  if (progress.bytes_total <= 0) return 0;
-  return static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
-}
-
 void log_model(const ModelFlags& flags, const model::Model& model) {
   const config::ModelConfig& config = model.config();
   const bool fp8 = config.quantization_config.has_value() && !flags.dequantize;
@@ -290,7 +285,7 @@ void load_weights(const EngineFlags& flags, model::Model& model, const LoadObser
                                .on_progress =
                                    [&bar, &observer](const weights::LoadProgress& progress) {
                                      bar.update(progress);
-                                     if (observer) observer("weights", fraction(progress));
+                                     if (observer) observer("weights", fraction_done(progress));
                                    },
                                .ignored_prefixes = ignored_prefixes(flags.model, model)};
   std::optional<ops::Uploader> uploader;

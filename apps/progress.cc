@@ -13,11 +13,6 @@ namespace {
 
 constexpr int kBarWidth = 24;
 
-double fraction(const weights::LoadProgress& progress) {
-  if (progress.bytes_total <= 0) return 1.0;
-  return static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
-}
-
 double bytes_per_second(const weights::LoadProgress& progress) {
   return progress.seconds > 0 ? static_cast<double>(progress.bytes_done) / progress.seconds : 0.0;
 }
@@ -49,8 +44,13 @@ std::string format_bytes(int64_t bytes) {
   return text;
 }
 
+double fraction_done(const weights::LoadProgress& progress) {
+  if (progress.bytes_total <= 0) return 1.0;
+  return static_cast<double>(progress.bytes_done) / static_cast<double>(progress.bytes_total);
+}
+
 std::string progress_line(const std::string& title, const weights::LoadProgress& progress) {
-  const double done = std::clamp(fraction(progress), 0.0, 1.0);
+  const double done = std::clamp(fraction_done(progress), 0.0, 1.0);
   const auto filled = static_cast<size_t>(done * kBarWidth);
   const double speed = bytes_per_second(progress);
   std::string line = title + "  [" + std::string(filled, '#') +
@@ -88,7 +88,7 @@ void LoadProgressBar::finish() {
 }
 
 void LoadProgressBar::log_quarter(const weights::LoadProgress& progress) {
-  const auto quarter = static_cast<int64_t>(fraction(progress) * 4);
+  const auto quarter = static_cast<int64_t>(fraction_done(progress) * 4);
   if (quarter < next_quarter_ || progress.bytes_total == 0) return;
   next_quarter_ = quarter + 1;
   FATHOM_LOG(kInfo, "apps", "loading weights",

@@ -14,6 +14,9 @@
 
 namespace fathom::apps {
 
+// Of the bytes; 1 when there are none to load.
+double fraction_done(const weights::LoadProgress& progress);
+
 // "Loading weights  [#####     ]  52%   6.8/13.1 MB   1.2 GB/s   3 s left", for a terminal.
 std::string progress_line(const std::string& title, const weights::LoadProgress& progress);
 

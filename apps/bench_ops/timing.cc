@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apps/figures.h"
 #include "base/clock.h"
 
 namespace fathom::apps {
@@ -13,12 +14,6 @@ constexpr double kSampleSeconds = 2e-3;
 // Of quick calls, so that launching a graph hides behind the one before.
 constexpr size_t kGraphCalls = 32;
 constexpr int kMaxReplays = 64;
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 template <class Work>
 double seconds_of(const Work& work, ops::Stream& stream) {

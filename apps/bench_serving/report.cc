@@ -7,10 +7,10 @@
 namespace fathom::apps {
 namespace {
 
-constexpr int kWidth = 50;
+constexpr int kReportWidth = 50;
 
 std::string centred(const std::string& title, char fill) {
-  const int room = kWidth - static_cast<int>(title.size());
+  const int room = kReportWidth - static_cast<int>(title.size());
   const int left = room > 0 ? room / 2 : 0;
   const int right = room > left ? room - left : 0;
   return std::string(static_cast<size_t>(left), fill) + title +
@@ -118,7 +118,7 @@ std::string report_text(const ServingSetup& setup, const ServingMetrics& metrics
   text += latency_section("Time per Output Token (excl. 1st token)", "TPOT", metrics.tpot_ms);
   text += latency_section("Inter-Token Latency", "ITL", metrics.itl_ms);
   text += line("Max ITL (ms):", metrics.itl_ms.max);
-  return text + std::string(kWidth, '=') + "\n";
+  return text + std::string(kReportWidth, '=') + "\n";
 }
 
 json::Value report_json(const ServingSetup& setup, const ServingMetrics& metrics) {

@@ -5,10 +5,10 @@
 #include <numeric>
 #include <utility>
 
+#include "apps/figures.h"
+
 namespace fathom::apps {
 namespace {
-
-double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
 int peak_concurrency(const std::vector<RequestRecord>& records) {
   std::vector<std::pair<double, int>> changes;

@@ -15,13 +15,17 @@ class Clock {
   virtual time_point now() const = 0;
 };
 
+inline double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
 // The machine's monotonic clock; one instance for the process, thread-safe.
 const Clock& system_clock();
 
 class Stopwatch {
  public:
   explicit Stopwatch(const Clock& clock = system_clock()) : clock_(&clock), start_(clock.now()) {}
-  double seconds() const { return std::chrono::duration<double>(clock_->now() - start_).count(); }
+  double seconds() const { return seconds_between(start_, clock_->now()); }
   void restart() { start_ = clock_->now(); }
 
  private:

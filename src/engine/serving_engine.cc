@@ -39,10 +39,6 @@ Clock::time_point after(Clock::time_point now, double seconds) {
                    std::chrono::duration<double>(seconds));
 }
 
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
 }  // namespace
 
 ServingEngine::ServingEngine(runner::Runner& runner, ServingConfig config, UpdateSink& sink)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/prefetch.h"
 #include "base/rng.h"
@@ -65,10 +66,6 @@ constexpr int kTokensAhead = 1024;
 
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
 }
 
 // A seed of its own for every request that brings none. The counter's high half keeps these apart from

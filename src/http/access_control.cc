@@ -50,13 +50,6 @@ std::optional<std::string> presented_key(std::string_view authorization) {
   return user_and_key->substr(colon + 1);
 }
 
-std::string_view value_of(const Headers& headers, std::string_view name) {
-  for (const auto& [key, value] : headers) {
-    if (key == name) return value;
-  }
-  return {};
-}
-
 int count_of(const Headers& headers, std::string_view name) {
   int count = 0;
   for (const auto& header : headers) count += header.first == name ? 1 : 0;

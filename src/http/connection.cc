@@ -13,13 +13,6 @@ namespace {
 // Enough for a head; bodies are read in larger pieces, and the buffer shrinks again before the next read.
 constexpr size_t kHeadReadBytes = 4 << 10, kBodyReadBytes = 64 << 10;
 
-std::string_view value_of(const Headers& headers, std::string_view name) {
-  for (const auto& [key, value] : headers) {
-    if (key == name) return value;
-  }
-  return {};
-}
-
 }  // namespace
 
 Connection::Connection(std::shared_ptr<IoThread> thread, std::shared_ptr<ServerShared> shared,

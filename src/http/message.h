@@ -10,6 +10,9 @@ namespace fathom::http {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
+// Value of the first header of that (lower-case) name, empty if there is none.
+std::string_view value_of(const Headers& headers, std::string_view name);
+
 struct Request {
   std::string method;          // "GET"; HEAD arrives as GET, its body is not sent
   std::string path;            // of the matched route: decoded once, normalised, no query
@@ -20,7 +23,6 @@ struct Request {
   std::string
       request_id;  // x-request-id when it is well-formed, else drawn; answered as x-request-id
   std::string key_name;  // of the API key that authorised it; empty = no keys are configured
-  // Value of the first header of that (lower-case) name, empty if there is none.
   std::string_view header(std::string_view name) const;
 };
 

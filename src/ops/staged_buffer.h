@@ -14,6 +14,7 @@
 // Owns the memories; arrays are views until the next clear() with the same host side. REQUIRES: clear() only when no
 // copy of the host side in use is under way, reserve() when none of any is. Not synchronised.
 
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/startup_error.h"
 #include "ops/device_buffer.h"
 
@@ -32,6 +34,11 @@ class StagedBuffer {
   struct Array {
     std::span<T> host;
     tensor::Tensor device;
+    // Fills the first elements of the host side. REQUIRES: no more values than elements.
+    void assign(std::span<const T> values) const {
+      FATHOM_CHECK(values.size() <= host.size(), values.size() << " values for " << host.size());
+      std::copy(values.begin(), values.end(), host.begin());
+    }
   };
 
   StagedBuffer(const Backend& backend, int64_t capacity_bytes, int num_hosts = 1)

@@ -41,11 +41,6 @@ void upload(const ops::Backend& backend, const Tensor& to, const std::vector<T>&
 
 Tensor first(const Tensor& tensor, int64_t count) { return tensor.slice(0, 0, count); }
 
-template <class T>
-void fill(const Staged::Array<T>& array, const std::vector<T>& values) {
-  std::copy(values.begin(), values.end(), array.host.begin());
-}
-
 }  // namespace
 
 int64_t max_draft_tokens(const DrafterInfo& shape, int max_slots) {
@@ -185,10 +180,10 @@ void Drafter::stage(const StepLayout& layout, int frame, ops::Stream& stream) {
   inputs_.next_given = staged_.add<int32_t>({tokens});
   inputs_.row_slot = staged_.add<int32_t>({rows});
   inputs_.row_draft = staged_.add<int32_t>({rows});
-  fill(inputs_.num_wanted, layout.num_wanted);
-  fill(inputs_.first_row, layout.first_row);
-  fill(inputs_.num_asked, layout.num_asked);
-  fill(inputs_.next_given, layout.next_given);
+  inputs_.num_wanted.assign(layout.num_wanted);
+  inputs_.first_row.assign(layout.first_row);
+  inputs_.num_asked.assign(layout.num_asked);
+  inputs_.next_given.assign(layout.next_given);
   for (size_t i = 0; i < layout.rows.size(); ++i) {
     inputs_.row_slot.host[i] = layout.rows[i].sample.slot;
     inputs_.row_draft.host[i] = layout.rows[i].draft;

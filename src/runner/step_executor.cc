@@ -53,11 +53,6 @@ ops::DeviceBuffer allocate_or_throw(const ops::Backend& backend, int64_t bytes, 
   return std::move(*memory);
 }
 
-template <class T>
-void fill(const ops::StagedBuffer::Array<T>& array, const std::vector<T>& values) {
-  std::copy(values.begin(), values.end(), array.host.begin());
-}
-
 }  // namespace
 
 void StepExecutor::carve_inputs(tensor::Arena& arena) {
@@ -320,12 +315,12 @@ void StepExecutor::stage_inputs(const StepLayout& layout, const sampling::StepSh
   inputs_.relative = input_memory_.add<int32_t>({tokens});
   inputs_.tree_mask = input_memory_.add<uint64_t>({layout.tree_mask.empty() ? 0 : tokens});
   inputs_.row_tokens = input_memory_.add<int32_t>({rows});
-  fill(inputs_.slice_slot, layout.slice_slot);
-  fill(inputs_.query_start, layout.query_start);
-  fill(inputs_.commit_row, layout.commit_row);
-  fill(inputs_.given_token, layout.given_token);
-  fill(inputs_.relative, layout.relative);
-  fill(inputs_.tree_mask, layout.tree_mask);
+  inputs_.slice_slot.assign(layout.slice_slot);
+  inputs_.query_start.assign(layout.query_start);
+  inputs_.commit_row.assign(layout.commit_row);
+  inputs_.given_token.assign(layout.given_token);
+  inputs_.relative.assign(layout.relative);
+  inputs_.tree_mask.assign(layout.tree_mask);
   for (size_t i = 0; i < layout.slice_slot.size(); ++i) {
     const int32_t slot = layout.slice_slot[i];
     inputs_.penalty_row.host[i] = slot < 0 ? -1 : sampler_.penalty_row(slot);

@@ -14,7 +14,7 @@ double at_most_decimals(double value, int decimals) {
   return std::round(value * scale) / scale;
 }
 
-json::Value to_json(const std::optional<LatencyPercentiles>& percentiles) {
+json::Value percentiles_json(const std::optional<LatencyPercentiles>& percentiles) {
   if (!percentiles) return nullptr;
   return {{"p50", at_most_decimals(percentiles->p50_ms, 3)},
           {"p90", at_most_decimals(percentiles->p90_ms, 3)},
@@ -120,8 +120,8 @@ json::Value StatsHistory::to_json(const Sample& sample) {
       {"generation_tokens_per_s", at_most_decimals(sample.generation_tokens_per_s, 1)},
       {"kv_usage", at_most_decimals(sample.kv_usage, 4)},
       {"cache_hit_rate", std::move(hit_rate)},
-      {"ttft_ms", server::to_json(sample.first_token)},
-      {"itl_ms", server::to_json(sample.inter_token)}};
+      {"ttft_ms", percentiles_json(sample.first_token)},
+      {"itl_ms", percentiles_json(sample.inter_token)}};
   if (!sample.speculates) return value;
   value["num_drafts"] = sample.num_drafts;
   value["drafted_tokens_per_s"] = at_most_decimals(sample.drafted_tokens_per_s, 1);

@@ -52,7 +52,7 @@ bool is_name_byte(char c) {
 }
 
 // Names beyond ASCII must be valid UTF-8; the JSON machine already knows how to tell.
-bool is_valid_utf8(std::string_view name) {
+bool is_valid_name(std::string_view name) {
   return is_json_object("{\"" + std::string(name) + "\":0}");
 }
 
@@ -123,7 +123,7 @@ ToolCallMatcher::Taken ToolCallMatcher::take_name(const CallStep& step, char c) 
     return read.size() <= kMaxNameBytes ? Taken::kYes : Taken::kFailed;
   }
   if (is_id && !split_call_id()) return Taken::kFailed;
-  if (name_.empty() || !is_valid_utf8(name_)) return Taken::kFailed;
+  if (name_.empty() || !is_valid_name(name_)) return Taken::kFailed;
   next_step();
   return Taken::kNo;
 }

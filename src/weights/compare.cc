@@ -8,7 +8,7 @@
 namespace fathom::weights {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{4} << 20;
+constexpr int64_t kComparedBytes = int64_t{4} << 20;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ Result<bool> same_tensor(const TensorInfo& a, const TensorInfo& b) {
   const Result<File> file_a = File::open(a.file), file_b = File::open(b.file);
   if (!file_a) return file_a.error();
   if (!file_b) return file_b.error();
-  const int64_t piece_bytes = std::min(kPieceBytes, a.num_bytes);
+  const int64_t piece_bytes = std::min(kComparedBytes, a.num_bytes);
   std::vector<char> bytes_a(static_cast<size_t>(piece_bytes));
   std::vector<char> bytes_b(static_cast<size_t>(piece_bytes));
   for (int64_t begin = 0; begin < a.num_bytes; begin += piece_bytes) {

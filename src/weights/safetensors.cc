@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLengthBytes = 8;
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
 constexpr size_t kMaxRank = 8;
-constexpr size_t kMaxNameBytes = 512;
+constexpr size_t kMaxTensorNameBytes = 512;
 
 struct DTypeName {
   std::string_view name;
@@ -165,9 +165,9 @@ Result<std::vector<TensorInfo>> parse_tensors(const json::Value& root, int64_t d
     TensorInfo tensor;
     tensor.name = member.key();
     const std::string where = "tensor " + quoted_name(tensor.name) + ": ";
-    if (tensor.name.empty() || tensor.name.size() > kMaxNameBytes) {
-      return invalid_argument(where + "the name must have 1 to " + std::to_string(kMaxNameBytes) +
-                              " bytes");
+    if (tensor.name.empty() || tensor.name.size() > kMaxTensorNameBytes) {
+      return invalid_argument(where + "the name must have 1 to " +
+                              std::to_string(kMaxTensorNameBytes) + " bytes");
     }
     Status valid = parse_type(member.value(), tensor);
     if (valid) valid = parse_range(member.value()["data_offsets"], data_bytes, tensor);

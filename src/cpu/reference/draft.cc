@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "cpu/reference/ops.h"
+#include "cpu/reference/slots.h"
 
 namespace fathom::cpu::reference {
 namespace {
 
 using tensor::Tensor;
-
-int32_t& at(const Tensor& tensor, int64_t i) { return *tensor.row<int32_t>(i); }
 
 // One slice of one level.
 class Tree {
@@ -20,17 +19,14 @@ class Tree {
   Tree(const ops::GrowDraftsArgs& args, int64_t slice)
       : args_(args),
         slice_(slice),
-        slot_(at(args.slice_slot, slice)),
+        slot_(checked_slot(args.slice_slot, slice, args.slots.length.dim(0))),
         top_k_(args.top_k),
         begin_(args.level == 1 ? 0 : top_k_ + (args.level - 2) * top_k_ * top_k_),
         end_(top_k_ + (args.level - 1) * top_k_ * top_k_),
         token_(args.node_token.row<int32_t>(slice)),
         parent_(args.node_parent.row<int32_t>(slice)),
         score_(args.node_score.row<float>(slice)),
-        fed_(args.fed.row<int32_t>(slice)) {
-    FATHOM_CHECK(slot_ >= -1 && slot_ < args.slots.length.dim(0),
-                 "slice_slot[" << slice << "] is " << slot_ << " of " << args.slots.length.dim(0));
-  }
+        fed_(args.fed.row<int32_t>(slice)) {}
 
   void run() {
     add_nodes();

@@ -53,14 +53,6 @@ class LatentRows {
   float* row_;
 };
 
-// scores[0, n) become exp(score - max) / sum.
-void softmax(float* scores, int64_t n) {
-  const float max = *std::max_element(scores, scores + n);
-  for (int64_t i = 0; i < n; ++i) scores[i] = std::exp(scores[i] - max);
-  const float total = sum(scores, n);
-  for (int64_t i = 0; i < n; ++i) scores[i] /= total;
-}
-
 // One query token, all heads: each cache row is read twice (scores, values), whatever the number of
 // heads. Rows that it does not see leave no gap, so a token of a tree gets the bits of a decode behind the same tokens.
 void attend(const ops::MlaAbsorbedArgs& args, int64_t token, const LatentRows& rows,

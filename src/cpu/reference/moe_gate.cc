@@ -39,13 +39,6 @@ int64_t take_largest(const float* values, int64_t n, bool* taken) {
   return best;
 }
 
-void softmax(float* values, int64_t n) {
-  const float max = *std::max_element(values, values + n);
-  for (int64_t i = 0; i < n; ++i) values[i] = std::exp(values[i] - max);
-  const float total = sum(values, n);
-  for (int64_t i = 0; i < n; ++i) values[i] /= total;
-}
-
 // Largest choice of a group, or the sum of its two largest.
 float group_score(const float* choices, int64_t n, GateKind kind) {
   float first = choices[0], second = 0.0f;

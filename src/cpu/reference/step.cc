@@ -3,20 +3,13 @@
 #include <algorithm>
 
 #include "cpu/reference/ops.h"
+#include "cpu/reference/slots.h"
 
 namespace fathom::cpu::reference {
 namespace {
 
-// The slot of a slice, checked: everything below is addressed through it.
-int32_t checked_slot(const tensor::Tensor& slice_slot, int64_t slice, int64_t num_slots) {
-  const int32_t slot = *slice_slot.row<int32_t>(slice);
-  FATHOM_CHECK(slot >= 0 && slot < num_slots,
-               "slice_slot[" << slice << "] is " << slot << " of " << num_slots);
-  return slot;
-}
-
 bool is_padding(const tensor::Tensor& slice_slot, int64_t slice) {
-  return *slice_slot.row<int32_t>(slice) == -1;
+  return at(slice_slot, slice) == -1;
 }
 
 void pad_slice(const ops::StepInputsArgs& args, int64_t slice) {

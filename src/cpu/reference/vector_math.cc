@@ -112,4 +112,11 @@ void* element(void* data, DType dtype, int64_t i) {
   return static_cast<char*>(data) + i * tensor::dtype_bytes(dtype);
 }
 
+void softmax(float* values, int64_t n) {
+  const float max = *std::max_element(values, values + n);
+  for (int64_t i = 0; i < n; ++i) values[i] = std::exp(values[i] - max);
+  const float total = sum(values, n);
+  for (int64_t i = 0; i < n; ++i) values[i] /= total;
+}
+
 }  // namespace fathom::cpu::reference

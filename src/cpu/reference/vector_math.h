@@ -15,6 +15,8 @@ namespace fathom::cpu::reference {
 
 float dot(const float* a, const float* b, int64_t n);
 float sum(const float* a, int64_t n);
+// values[0, n) become exp(value - max) / sum. REQUIRES: n > 0.
+void softmax(float* values, int64_t n);
 // acc += factor * a
 void add_scaled(float* acc, float factor, const float* a, int64_t n);
 // 1 / sqrt(mean(v^2) + eps)

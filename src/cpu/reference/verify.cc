@@ -5,13 +5,12 @@
 
 #include "base/rng.h"
 #include "cpu/reference/ops.h"
+#include "cpu/reference/slots.h"
 
 namespace fathom::cpu::reference {
 namespace {
 
 using tensor::Tensor;
-
-int32_t& at(const Tensor& tensor, int64_t i) { return *tensor.row<int32_t>(i); }
 
 // Active query tokens of a slice that goes on from its slot.
 template <class Args>
@@ -34,13 +33,6 @@ Ancestry ancestry_of(const Tensor& parents, int32_t slot, int32_t draft) {
     if (draft < 63) above.bits |= uint64_t{2} << draft;
   }
   return above;
-}
-
-int32_t checked_slot(const Tensor& slice_slot, int64_t slice, int64_t num_slots) {
-  const int32_t slot = at(slice_slot, slice);
-  FATHOM_CHECK(slot >= -1 && slot < num_slots,
-               "slice_slot[" << slice << "] is " << slot << " of " << num_slots);
-  return slot;
 }
 
 void place_draft(const ops::DraftInputsArgs& args, int32_t slot, int32_t begin, int32_t draft,

@@ -12,7 +12,7 @@
 namespace fathom::server {
 namespace {
 
-constexpr UnsupportedField kUnsupported[] = {
+constexpr UnsupportedField kUnsupportedByChat[] = {
     {"functions", "functions outside of tools"},
     {"function_call", "functions outside of tools"},
     {"audio", "audio answers"},
@@ -55,7 +55,7 @@ class ChatRequestParser {
     request_.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
     read_modalities();
     refuse_unsupported(reader_, unsupported_everywhere());
-    refuse_unsupported(reader_, kUnsupported);
+    refuse_unsupported(reader_, kUnsupportedByChat);
   }
 
   void read_logprobs() {

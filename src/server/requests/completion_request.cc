@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kDefaultMaxTokens = 16;  // as OpenAI's API
 
-constexpr UnsupportedField kUnsupported[] = {{"suffix", "texts to insert before"}};
+constexpr UnsupportedField kUnsupportedByCompletions[] = {{"suffix", "texts to insert before"}};
 
 class CompletionRequestParser {
  public:
@@ -49,7 +49,7 @@ class CompletionRequestParser {
     budget_.min_tokens = read_token_count(reader_, "min_tokens").value_or(0);
     budget_.min_field = "min_tokens";
     refuse_unsupported(reader_, unsupported_everywhere());
-    refuse_unsupported(reader_, kUnsupported);
+    refuse_unsupported(reader_, kUnsupportedByCompletions);
   }
 
   void read_logprobs() {

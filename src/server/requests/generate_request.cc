@@ -16,7 +16,7 @@ namespace {
 constexpr int kDefaultMaxNewTokens = 128;  // as SGLang's API
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
-constexpr UnsupportedField kUnsupported[] = {
+constexpr UnsupportedField kUnsupportedByGenerate[] = {
     {"token_ids_logprob", "log-probabilities of chosen token ids"}};
 
 class GenerateRequestParser {
@@ -31,7 +31,7 @@ class GenerateRequestParser {
     request_.return_text_in_logprobs = reader_.boolean("return_text_in_logprobs").value_or(false);
     read_placement(reader_, model_, request_);
     refuse_unsupported(reader_, unsupported_everywhere());
-    refuse_unsupported(reader_, kUnsupported);
+    refuse_unsupported(reader_, kUnsupportedByGenerate);
     if (!problem_) read_items();
     if (!problem_) read_rids();
     if (!problem_) check_num_sequences(request_, model_, prompt_field_, problem_);

@@ -5,14 +5,14 @@
 namespace fathom::server {
 namespace {
 
-using Kind = GrammarSource::Kind;
+using GrammarKind = GrammarSource::Kind;
 
 class GrammarReader {
  public:
   explicit GrammarReader(const ServedModel& model)
       : max_bytes_(static_cast<size_t>(model.limits.max_grammar_bytes)) {}
 
-  void read_pattern(FieldReader& reader, std::string_view key, Kind kind) {
+  void read_pattern(FieldReader& reader, std::string_view key, GrammarKind kind) {
     std::optional<std::string> text = reader.text(key, max_bytes_);
     if (!text) return;
     if (text->empty()) return reader.fail(key, "a string that is not empty");
@@ -45,7 +45,7 @@ class GrammarReader {
     if (reader.problem()) return;
     if (!type) return inner.fail_with("type", inner.path_of("type") + " is missing");
     if (type == "json_object") {
-      set(reader, "response_format", {.kind = Kind::kJsonObject, .text = ""});
+      set(reader, "response_format", {.kind = GrammarKind::kJsonObject, .text = ""});
     } else if (type == "json_schema") {
       read_named_schema(reader, inner);
     } else if (type != "text") {
@@ -81,7 +81,7 @@ class GrammarReader {
       return reader.fail_with(key, reader.path_of(key) + " has " + std::to_string(text.size()) +
                                        " bytes, must have at most " + std::to_string(max_bytes_));
     }
-    set(reader, key, {.kind = Kind::kJsonSchema, .text = std::move(text)});
+    set(reader, key, {.kind = GrammarKind::kJsonSchema, .text = std::move(text)});
   }
 
   void set(FieldReader& reader, std::string_view key, GrammarSource source) {
@@ -107,8 +107,8 @@ GrammarFields read_grammar(FieldReader& reader, const ServedModel& model,
   GrammarReader grammar(model);
   if (has_response_format) grammar.read_response_format(reader);
   grammar.read_schema_text(reader);
-  grammar.read_pattern(reader, "regex", Kind::kRegex);
-  grammar.read_pattern(reader, "ebnf", Kind::kEbnf);
+  grammar.read_pattern(reader, "regex", GrammarKind::kRegex);
+  grammar.read_pattern(reader, "ebnf", GrammarKind::kEbnf);
   return std::move(grammar).take();
 }
 

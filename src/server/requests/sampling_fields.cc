@@ -8,7 +8,7 @@
 namespace fathom::server {
 namespace {
 
-constexpr int kMaxInt = std::numeric_limits<int>::max();
+constexpr int kMaxInt32 = std::numeric_limits<int>::max();
 
 template <class T>
 void keep(std::optional<T> value, T& target) {
@@ -115,7 +115,7 @@ void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem
   core::SamplingParams& params = item.sampling;
   keep(reader.number("temperature", {.min = 0, .max = 100}), params.temperature);
   keep(reader.number("top_p", {.min = 0, .max = 1, .is_min_included = false}), params.top_p);
-  keep(reader.integer("top_k", {-1, kMaxInt}), params.top_k);
+  keep(reader.integer("top_k", {-1, kMaxInt32}), params.top_k);
   keep(reader.number("min_p", {.min = 0, .max = 1}), params.min_p);
   keep(reader.number("repetition_penalty", {.min = 0, .max = 2, .is_min_included = false}),
        params.repetition_penalty);
@@ -133,7 +133,7 @@ void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem
 }
 
 std::optional<int> read_token_count(FieldReader& reader, std::string_view key) {
-  return reader.integer(key, {0, kMaxInt});
+  return reader.integer(key, {0, kMaxInt32});
 }
 
 void fit_output(const OutputBudget& budget, const ServedModel& model, GenerationItem& item,

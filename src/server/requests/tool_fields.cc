@@ -7,20 +7,20 @@
 namespace fathom::server {
 namespace {
 
-using Kind = ToolConstraint::Kind;
+using ToolKind = ToolConstraint::Kind;
 
-constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxToolNameBytes = 256;
 
-enum class Choice { kAuto, kNone, kRequired, kNamed };
+enum class ToolMode { kAuto, kNone, kRequired, kNamed };
 
 struct ToolChoice {
-  Choice choice = Choice::kAuto;
+  ToolMode mode = ToolMode::kAuto;
   std::string name;
 };
 
 ToolChoice read_named(FieldReader& reader, const json::Value& value) {
   FieldReader choice(value, reader.path_of("tool_choice"), reader.problem());
-  const std::optional<std::string> type = choice.text("type", kMaxNameBytes);
+  const std::optional<std::string> type = choice.text("type", kMaxToolNameBytes);
   if (type && type != "function") choice.fail("type", "function");
   const json::Value* function = choice.object("function");
   if (function == nullptr) {
@@ -28,16 +28,16 @@ ToolChoice read_named(FieldReader& reader, const json::Value& value) {
     return {};
   }
   FieldReader inner(*function, choice.path_of("function"), reader.problem());
-  const std::optional<std::string> name = inner.text("name", kMaxNameBytes);
+  const std::optional<std::string> name = inner.text("name", kMaxToolNameBytes);
   if (!name) inner.fail_with("name", inner.path_of("name") + " is missing");
-  return {.choice = Choice::kNamed, .name = name.value_or("")};
+  return {.mode = ToolMode::kNamed, .name = name.value_or("")};
 }
 
 ToolChoice read_choice(FieldReader& reader) {
   const json::Value* value = reader.find("tool_choice");
   if (value == nullptr || *value == "auto") return {};
-  if (*value == "none") return {.choice = Choice::kNone, .name = ""};
-  if (*value == "required") return {.choice = Choice::kRequired, .name = ""};
+  if (*value == "none") return {.mode = ToolMode::kNone, .name = ""};
+  if (*value == "required") return {.mode = ToolMode::kRequired, .name = ""};
   if (value->is_object()) return read_named(reader, *value);
   reader.fail("tool_choice", "auto, none, required or {\"type\": \"function\", \"function\": ...}");
   return {};
@@ -66,22 +66,22 @@ ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json:
   const std::optional<bool> parallel = reader.boolean("parallel_tool_calls");
   const ToolChoice choice = read_choice(reader);
   if (reader.problem()) return {};
-  const bool is_forced = choice.choice == Choice::kRequired || choice.choice == Choice::kNamed;
+  const bool is_forced = choice.mode == ToolMode::kRequired || choice.mode == ToolMode::kNamed;
   if (tools.empty()) {
     if (is_forced) {
       reader.fail_with("tool_choice", "tool_choice asks for a call, but there are no tools");
     }
     return {};
   }
-  if (choice.choice == Choice::kNone) return {};
+  if (choice.mode == ToolMode::kNone) return {};
   ToolUse use{.shows_tools = true, .constraint = {}};
   const bool is_guided = model.constrain_tool_calls || !parallel.value_or(true) ||
                          std::ranges::any_of(tools, is_strict);
   if (!is_forced && !is_guided) return use;
-  use.constraint = {.kind = is_forced ? Kind::kRequired : Kind::kOptional,
+  use.constraint = {.kind = is_forced ? ToolKind::kRequired : ToolKind::kOptional,
                     .tools = functions_of(tools, choice.name),
                     // A named function is called once, as OpenAI's API does it.
-                    .parallel = parallel.value_or(true) && choice.choice != Choice::kNamed};
+                    .parallel = parallel.value_or(true) && choice.mode != ToolMode::kNamed};
   if (use.constraint.tools.empty()) {
     reader.fail_with("tool_choice", "tool_choice names " + shown(json::Value(choice.name)) +
                                         ", which is none of the tools");
