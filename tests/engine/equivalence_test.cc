@@ -31,14 +31,14 @@ constexpr int kNewTokens = 6;
 
 // Sanitizers make the model twenty to fifty times slower: every path stays, with fewer values on it.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
+constexpr bool kFewer = true;
 #else
-constexpr bool kIsSanitized = false;
+constexpr bool kFewer = false;
 #endif
 
 template <class T>
 std::vector<T> all_or_few(std::vector<T> all, std::vector<T> few) {
-  return kIsSanitized ? few : all;
+  return kFewer ? few : all;
 }
 
 // Everything the golden file has, one after the other.
@@ -74,7 +74,7 @@ core::Request request_of(core::RequestId id, Tokens prompt) {
   return {.id = id, .prompt = std::move(prompt), .sampling = params};
 }
 
-struct Way {
+struct EngineWay {
   StepLoopConfig config{};
   int retract_every = 0;     // steps; 0 = only when the cache is full
   uint64_t cancel_seed = 0;  // 0 = nobody is cancelled
@@ -123,7 +123,7 @@ class Equivalence : public ::testing::Test {
   }
 
   // Steps until idle; cancels one request in four at random times if asked to.
-  static void run(StepLoop& loop, Recorder& recorder, const Way& how,
+  static void run(StepLoop& loop, Recorder& recorder, const EngineWay& how,
                   const std::vector<core::Request>& requests) {
     std::mt19937_64 random(how.cancel_seed);
     for (int step = 0;; ++step) {
@@ -153,7 +153,8 @@ class Equivalence : public ::testing::Test {
   }
 
   // All requests at once in a fresh loop; returns what it did.
-  static StepLoopStats expect_same(const std::vector<core::Request>& requests, const Way& how) {
+  static StepLoopStats expect_same(const std::vector<core::Request>& requests,
+                                   const EngineWay& how) {
     SCOPED_TRACE(how.name());
     for (const core::Request& request : requests) alone(request);  // the runner serves one loop
     StepLoop loop(*runner_, how.config);
@@ -192,7 +193,7 @@ TEST_F(Equivalence, hits_misses_and_partial_hits_at_block_edges) {
           request_of(1, sharing(shared, shared + 7, 2)), request_of(2, piece(0, shared)),
           request_of(3, sharing(shared, shared + 10, 1)), request_of(4, piece(0, shared))};
       for (const core::Request& request : requests) alone(request);
-      const Way how{.config = {.overlap = overlap}};
+      const EngineWay how{.config = {.overlap = overlap}};
       StepLoop loop(*runner_, how.config);
       Recorder recorder(loop);
       for (const core::Request& request : requests) {
@@ -281,9 +282,9 @@ TEST_F(Equivalence, salted_copies_compute_their_own_blocks) {
 
 TEST_F(Equivalence, storms_of_cancellations) {
   std::vector<core::Request> requests = mixed_requests();
-  for (core::RequestId id = 100; id < (kIsSanitized ? 104 : 112); ++id)
+  for (core::RequestId id = 100; id < (kFewer ? 104 : 112); ++id)
     requests.push_back(request_of(id, piece(13 * static_cast<size_t>(id), 5 + id % 40)));
-  for (uint64_t seed = 1; seed <= (kIsSanitized ? 2 : 6); ++seed)
+  for (uint64_t seed = 1; seed <= (kFewer ? 2 : 6); ++seed)
     expect_same(requests, {.config = {.chunked_prefill_size = 64,
                                       .radix_cache = seed % 3 != 0,
                                       .overlap = seed % 2 == 0},
@@ -293,14 +294,14 @@ TEST_F(Equivalence, storms_of_cancellations) {
 
 TEST_F(Equivalence, everything_at_once_at_random) {
   const std::vector<core::Request> requests = mixed_requests();
-  for (uint64_t seed = 1; seed <= (kIsSanitized ? 2 : 8); ++seed) {
+  for (uint64_t seed = 1; seed <= (kFewer ? 2 : 8); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const auto pick = [&](int min, int max) {
       return min + static_cast<int>(random() % static_cast<uint64_t>(max - min + 1));
     };
     std::vector<core::Request> batch;
-    const int num_requests = pick(2, kIsSanitized ? 5 : 16);
+    const int num_requests = pick(2, kFewer ? 5 : 16);
     for (core::RequestId id = 0; id < num_requests; ++id) {
       batch.push_back(requests[random() % requests.size()]);
       batch.back().id = id;
@@ -308,7 +309,7 @@ TEST_F(Equivalence, everything_at_once_at_random) {
       batch.back().cache_salt = pick(0, 3) == 0 ? "salt" : "";
     }
     expect_same(batch,
-                {.config = {.chunked_prefill_size = pick(kIsSanitized ? 16 : 4, 300),
+                {.config = {.chunked_prefill_size = pick(kFewer ? 16 : 4, 300),
                             .max_running_requests = pick(1, 20),
                             .schedule_policy = pick(0, 1) == 0 ? sched::SchedulePolicy::kLpm
                                                                : sched::SchedulePolicy::kFcfs,

@@ -112,13 +112,13 @@ core::Request request_of(int number) {
   return request;
 }
 
-struct Answers {
+struct LoopAnswers {
   std::map<int, core::RequestOutput> outputs{};
   core::SpeculationCounts speculation{};
   StepLoopStats stats{};
 };
 
-Answers run(ModelRunner& runner, StepLoopConfig config, bool retract = false) {
+LoopAnswers run(ModelRunner& runner, StepLoopConfig config, bool retract = false) {
   config.eos_token_ids = {kDemoEos};
   config.speculation.enabled = runner.info().drafter.num_steps > 0;
   StepLoop loop(runner, config);
@@ -134,7 +134,7 @@ Answers run(ModelRunner& runner, StepLoopConfig config, bool retract = false) {
   disarm_failpoints();
   testing::expect_everything_returned(loop, runner.info());
   EXPECT_EQ(static_cast<int>(recorder.finished.size()), kNumRequests);
-  Answers answers{.stats = loop.stats()};
+  LoopAnswers answers{.stats = loop.stats()};
   for (auto& [id, output] : recorder.finished) {
     answers.speculation.num_verify_steps += output.speculation.num_verify_steps;
     answers.speculation.num_drafts_accepted += output.speculation.num_drafts_accepted;
@@ -157,7 +157,7 @@ void expect_same(const std::vector<core::SampledToken>& actual,
   }
 }
 
-void expect_same(const Answers& actual, const Answers& expected) {
+void expect_same(const LoopAnswers& actual, const LoopAnswers& expected) {
   for (const auto& [number, output] : actual.outputs) {
     SCOPED_TRACE("request " + std::to_string(number));
     const core::RequestOutput& plain = expected.outputs.at(number);
@@ -169,7 +169,7 @@ void expect_same(const Answers& actual, const Answers& expected) {
 }
 
 // Where activations are bf16 a tree's other order of sums now and then changes a token, and with it all that follow.
-void expect_mostly_same(const Answers& actual, const Answers& expected) {
+void expect_mostly_same(const LoopAnswers& actual, const LoopAnswers& expected) {
   int num_same = 0;
   for (const auto& [number, output] : actual.outputs)
     num_same +=
@@ -186,12 +186,13 @@ struct DrafterCase {
 
 class ModelSpeculation : public ::testing::TestWithParam<DrafterCase> {
  protected:
-  static const Answers& plain() {
-    static const Answers answers = run(*make_runner({}), {.radix_cache = false, .overlap = false});
+  static const LoopAnswers& plain() {
+    static const LoopAnswers answers =
+        run(*make_runner({}), {.radix_cache = false, .overlap = false});
     return answers;
   }
   static bool is_chain() { return GetParam().shape.top_k == 1; }
-  static void expect_plain(const Answers& answers) {
+  static void expect_plain(const LoopAnswers& answers) {
     const bool rounds = absorbed_demo_model().backend().act == tensor::DType::kBf16;
     if (!is_chain() && rounds) return expect_mostly_same(answers, plain());
     expect_same(answers, plain());
@@ -216,12 +217,12 @@ TEST_P(ModelSpeculation, equals_plain_decoding_in_every_way_to_compute_it) {
       SCOPED_TRACE("chunks of " + std::to_string(chunk) + ", radix " + std::to_string(radix) +
                    ", overlap " + std::to_string(overlap));
       const bool retract = chunk == 16;
-      const Answers answers = run(*runner,
-                                  {.chunked_prefill_size = chunk,
-                                   .max_running_requests = chunk == 16 ? 3 : 8,
-                                   .radix_cache = radix,
-                                   .overlap = overlap},
-                                  retract);
+      const LoopAnswers answers = run(*runner,
+                                      {.chunked_prefill_size = chunk,
+                                       .max_running_requests = chunk == 16 ? 3 : 8,
+                                       .radix_cache = radix,
+                                       .overlap = overlap},
+                                      retract);
       expect_plain(answers);
       num_cached += answers.stats.num_cached_tokens;
       num_retractions += answers.stats.num_retractions;
@@ -255,7 +256,7 @@ TEST_P(ModelSpeculation, a_failed_row_ends_its_request_alone) {
   recorder.run();
   disarm_failpoints();
   int num_failed = 0;
-  Answers answers;
+  LoopAnswers answers;
   for (const auto& [id, output] : recorder.finished) {
     if (output.finish_reason == core::FinishReason::kFailed) {
       ++num_failed;

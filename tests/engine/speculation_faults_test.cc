@@ -12,14 +12,14 @@ using testing::expected_output;
 using testing::ids_of;
 using testing::Recorder;
 
-constexpr int kVocabSize = 500;
+constexpr int kFaultsVocabSize = 500;
 
 class PlantedFault : public ::testing::Test {
  protected:
   ~PlantedFault() override { disarm_failpoints(); }
 
   static runner::SimConfig sim() {
-    return {.vocab_size = kVocabSize,
+    return {.vocab_size = kFaultsVocabSize,
             .num_blocks = 100,
             .block_tokens = 2,
             .drafter = {.shape = {.num_steps = 3, .top_k = 3, .num_draft_tokens = 9},
@@ -46,22 +46,22 @@ class PlantedFault : public ::testing::Test {
 
 TEST_F(PlantedFault, none_is_no_difference) {
   EXPECT_EQ(tokens_with("nowhere", 1, request()),
-            ids_of(expected_output(request(), 0, {}, kVocabSize).tokens));
+            ids_of(expected_output(request(), 0, {}, kFaultsVocabSize).tokens));
 }
 
 TEST_F(PlantedFault, a_draft_accepted_that_is_not_the_targets_draw_is_another_output) {
   for (const int nth : {1, 2, 5})
     EXPECT_NE(tokens_with("sim_runner.accept", nth, request()),
-              ids_of(expected_output(request(), 0, {}, kVocabSize).tokens));
+              ids_of(expected_output(request(), 0, {}, kFaultsVocabSize).tokens));
 }
 
 TEST_F(PlantedFault, a_token_shown_behind_an_end_is_another_output) {
-  const core::RequestOutput plain = expected_output(request(), 0, {}, kVocabSize);
+  const core::RequestOutput plain = expected_output(request(), 0, {}, kFaultsVocabSize);
   int num_noticed = 0;
   for (size_t end = 1; end < plain.tokens.size(); ++end) {
     core::Request stopped = request();
     stopped.sampling.stop_token_ids = {plain.tokens[end].token};
-    const core::RequestOutput want = expected_output(stopped, 0, {}, kVocabSize);
+    const core::RequestOutput want = expected_output(stopped, 0, {}, kFaultsVocabSize);
     const std::vector<int32_t> got = tokens_with("step_loop.behind_end", 1, stopped);
     // An end that no accepted token follows gives the fault no chance.
     if (got == ids_of(want.tokens)) continue;

@@ -20,7 +20,7 @@ using testing::ids_of;
 using testing::Recorder;
 using testing::ToyConstraint;
 
-constexpr int kVocabSize = 500;
+constexpr int kSpeculationVocabSize = 500;
 
 runner::SimDrafterConfig chain(int num_steps, double agreement) {
   return {.shape = {.num_steps = num_steps, .top_k = 1, .num_draft_tokens = num_steps + 1},
@@ -32,7 +32,10 @@ runner::SimDrafterConfig tree(double agreement) {
 }
 
 runner::SimConfig sim_with(const runner::SimDrafterConfig& drafter) {
-  return {.vocab_size = kVocabSize, .num_blocks = 100, .block_tokens = 4, .drafter = drafter};
+  return {.vocab_size = kSpeculationVocabSize,
+          .num_blocks = 100,
+          .block_tokens = 4,
+          .drafter = drafter};
 }
 
 StepLoopConfig speculating(bool overlap) {
@@ -47,7 +50,7 @@ core::Request request_of(core::RequestId id, int max_new_tokens) {
   return request;
 }
 
-core::Request copy_of(const core::Request& request) {
+core::Request twin_of(const core::Request& request) {
   core::Request copy = request;
   if (copy.constraint != nullptr) copy.constraint = copy.constraint->clone();
   return copy;
@@ -64,7 +67,7 @@ Outcome run_as_alone(const std::vector<core::Request>& requests, const runner::S
   runner::SimRunner runner(sim);
   StepLoop loop(runner, config);
   Recorder recorder(loop);
-  for (const core::Request& request : requests) EXPECT_TRUE(loop.add(copy_of(request)));
+  for (const core::Request& request : requests) EXPECT_TRUE(loop.add(twin_of(request)));
   bool busy = true;
   for (int i = 1; busy; ++i) {
     if (retract_every > 0 && i % retract_every == 0) arm_failpoint("scheduler.retract", 1);
@@ -76,7 +79,7 @@ Outcome run_as_alone(const std::vector<core::Request>& requests, const runner::S
   for (const core::Request& request : requests) {
     const core::RequestOutput& got = recorder.finished.at(request.id);
     const core::RequestOutput want =
-        expected_output(request, got.seed, config.eos_token_ids, kVocabSize);
+        expected_output(request, got.seed, config.eos_token_ids, kSpeculationVocabSize);
     EXPECT_EQ(ids_of(got.tokens), ids_of(want.tokens)) << "request " << request.id;
     EXPECT_EQ(got.finish_reason, want.finish_reason) << "request " << request.id;
   }
@@ -129,7 +132,7 @@ TEST(Speculation, a_stop_token_inside_an_accepted_run_ends_the_request_there) {
   for (const bool overlap : {false, true})
     for (int stop_at = 1; stop_at <= 9; ++stop_at) {
       core::Request request = request_of(0, 60);
-      const core::RequestOutput plain = expected_output(request, 0, {}, kVocabSize);
+      const core::RequestOutput plain = expected_output(request, 0, {}, kSpeculationVocabSize);
       request.sampling.stop_token_ids = {plain.tokens[static_cast<size_t>(stop_at) - 1].token};
       const Outcome run = run_as_alone({request}, sim_with(chain(3, 1)), speculating(overlap));
       const core::RequestOutput& output = run.finished.at(0);
@@ -147,7 +150,7 @@ TEST(Speculation, a_stop_token_inside_an_accepted_run_ends_the_request_there) {
 
 TEST(Speculation, what_lies_behind_an_end_is_not_published) {
   core::Request request = request_of(0, 60);
-  const core::RequestOutput plain = expected_output(request, 0, {}, kVocabSize);
+  const core::RequestOutput plain = expected_output(request, 0, {}, kSpeculationVocabSize);
   request.sampling.stop_token_ids = {plain.tokens[2].token};
   runner::SimRunner runner(sim_with(chain(5, 1)));
   StepLoop loop(runner, speculating(false));
@@ -167,10 +170,10 @@ TEST(Speculation, min_new_tokens_and_log_probabilities_are_those_of_plain_decodi
     sampling.min_new_tokens = 17;
     sampling.return_logprobs = sampling.return_prompt_logprobs = true;
     sampling.num_top_logprobs = 2;
-    for (int32_t token = i; token < kVocabSize; token += 10)
+    for (int32_t token = i; token < kSpeculationVocabSize; token += 10)
       sampling.stop_token_ids.push_back(token);
   }
-  const Outcome plain = run_as_alone(requests, {.vocab_size = kVocabSize}, {});
+  const Outcome plain = run_as_alone(requests, {.vocab_size = kSpeculationVocabSize}, {});
   for (const auto& drafter : {chain(3, 0.9), tree(0.9)}) {
     const Outcome run = run_as_alone(requests, sim_with(drafter), speculating(true));
     EXPECT_GT(run.stats.num_drafts_accepted, 0);
@@ -191,8 +194,11 @@ TEST(Speculation, constrained_requests_accept_drafts_under_the_mask_of_their_pat
   for (int i = 0; i < 8; ++i) {
     requests.push_back(request_of(i, 40));
     if (i % 4 == 0) continue;
-    requests.back().constraint = std::make_shared<ToyConstraint>(ToyConstraint::Rule{
-        .vocab_size = kVocabSize, .divisor = 1 + i % 3, .min_tokens = 3, .eos_token_ids = {7}});
+    requests.back().constraint =
+        std::make_shared<ToyConstraint>(ToyConstraint::Rule{.vocab_size = kSpeculationVocabSize,
+                                                            .divisor = 1 + i % 3,
+                                                            .min_tokens = 3,
+                                                            .eos_token_ids = {7}});
   }
   for (const auto& drafter : {chain(3, 1), tree(0.8)})
     for (const bool overlap : {false, true}) {
@@ -207,15 +213,15 @@ TEST(Speculation, constrained_requests_accept_drafts_under_the_mask_of_their_pat
 }
 
 // Allows some tokens, then nothing.
-class DeadEnd : public core::TokenConstraint {
+class OnlyDeadEnd : public core::TokenConstraint {
  public:
-  explicit DeadEnd(int length) : length_(length) {}
+  explicit OnlyDeadEnd(int length) : length_(length) {}
   void fill_mask(std::span<uint64_t> words) override {
     for (uint64_t& word : words) word = num_tokens_ < length_ ? ~uint64_t{0} : 0;
   }
   bool accept(int32_t) override { return ++num_tokens_ <= length_; }
   std::unique_ptr<core::TokenConstraint> clone() const override {
-    return std::make_unique<DeadEnd>(*this);
+    return std::make_unique<OnlyDeadEnd>(*this);
   }
 
  private:
@@ -229,8 +235,8 @@ TEST(Speculation, a_dead_end_of_a_grammar_fails_its_request_after_the_same_token
       StepLoop loop(runner, speculating(overlap));
       Recorder recorder(loop);
       core::Request request = request_of(0, 60);
-      const core::RequestOutput plain = expected_output(request, 0, {}, kVocabSize);
-      request.constraint = std::make_shared<DeadEnd>(length);
+      const core::RequestOutput plain = expected_output(request, 0, {}, kSpeculationVocabSize);
+      request.constraint = std::make_shared<OnlyDeadEnd>(length);
       ASSERT_TRUE(loop.add(std::move(request)));
       recorder.run();
       const core::RequestOutput& output = recorder.finished.at(0);
@@ -257,7 +263,7 @@ TEST(Speculation, a_cached_block_serves_only_who_goes_on_with_the_same_token) {
     recorder.run();
     EXPECT_EQ(recorder.finished.at(id).num_cached_tokens, cached[static_cast<size_t>(id)]);
     EXPECT_EQ(ids_of(recorder.finished.at(id).tokens),
-              ids_of(expected_output(request, 7 * (id % 2), {}, kVocabSize).tokens));
+              ids_of(expected_output(request, 7 * (id % 2), {}, kSpeculationVocabSize).tokens));
   }
 }
 
@@ -275,7 +281,7 @@ TEST(Speculation, depth_changes_from_step_to_step) {
     num_before = loop.stats().num_output_tokens;
   }
   EXPECT_EQ(ids_of(recorder.finished.at(0).tokens),
-            ids_of(expected_output(request, 0, {}, kVocabSize).tokens));
+            ids_of(expected_output(request, 0, {}, kSpeculationVocabSize).tokens));
   EXPECT_EQ(gains.at(3), 5);
   EXPECT_EQ(gains.at(10), 1);
   EXPECT_EQ(gains.at(16), 3);
@@ -321,7 +327,7 @@ TEST(Speculation, refuses_what_the_drafter_cannot) {
       return std::string(error.what());
     }
   };
-  const runner::SimConfig none{.vocab_size = kVocabSize};
+  const runner::SimConfig none{.vocab_size = kSpeculationVocabSize};
   EXPECT_EQ(message(none, {}), "up to 0");
   EXPECT_EQ(message(none, {.enabled = true}), "speculation is on, the runner has no drafter");
   const runner::SimConfig three = sim_with(chain(3, 1)), wide = sim_with(tree(1));

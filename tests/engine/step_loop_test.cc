@@ -15,9 +15,9 @@ using ::testing::HasSubstr;
 using testing::ids_of;
 using testing::Recorder;
 
-constexpr int kVocabSize = 1000;
+constexpr int kLoopVocabSize = 1000;
 
-core::SamplingParams greedy(int max_new_tokens) {
+core::SamplingParams greedy_request(int max_new_tokens) {
   core::SamplingParams params;
   params.temperature = 0;
   params.max_new_tokens = max_new_tokens;
@@ -26,7 +26,7 @@ core::SamplingParams greedy(int max_new_tokens) {
 
 std::vector<int32_t> prompt_of(int num_tokens, int32_t first = 10) {
   std::vector<int32_t> prompt;
-  for (int i = 0; i < num_tokens; ++i) prompt.push_back((first + 7 * i) % kVocabSize);
+  for (int i = 0; i < num_tokens; ++i) prompt.push_back((first + 7 * i) % kLoopVocabSize);
   return prompt;
 }
 
@@ -62,8 +62,9 @@ TEST_F(SimEngine, answers_the_same_for_every_chunk_size_and_block_boundary) {
     for (const bool overlap : {false, true}) {
       std::vector<core::Request> requests;
       for (const int length : {1, 63, 64, 65, 128, 200})
-        requests.push_back({.id = length, .prompt = prompt_of(length), .sampling = greedy(70)});
-      expect_all_as_alone({.vocab_size = kVocabSize, .num_blocks = 64, .block_tokens = 64},
+        requests.push_back(
+            {.id = length, .prompt = prompt_of(length), .sampling = greedy_request(70)});
+      expect_all_as_alone({.vocab_size = kLoopVocabSize, .num_blocks = 64, .block_tokens = 64},
                           {.chunked_prefill_size = chunk, .overlap = overlap}, requests);
     }
 }
@@ -72,8 +73,8 @@ TEST_F(SimEngine, answers_the_same_from_a_pool_that_forces_retraction) {
   for (const bool overlap : {false, true}) {
     std::vector<core::Request> requests;
     for (int i = 0; i < 8; ++i)
-      requests.push_back({.id = i, .prompt = prompt_of(5 + i, i), .sampling = greedy(30)});
-    expect_all_as_alone({.vocab_size = kVocabSize, .num_blocks = 12, .block_tokens = 4},
+      requests.push_back({.id = i, .prompt = prompt_of(5 + i, i), .sampling = greedy_request(30)});
+    expect_all_as_alone({.vocab_size = kLoopVocabSize, .num_blocks = 12, .block_tokens = 4},
                         {.overlap = overlap}, requests);
     EXPECT_GT(stats_.num_retractions, 0) << "the pool was too large to test anything";
   }
@@ -81,30 +82,30 @@ TEST_F(SimEngine, answers_the_same_from_a_pool_that_forces_retraction) {
 
 TEST_F(SimEngine, runs_a_request_that_needs_the_whole_pool) {
   for (const bool overlap : {false, true})
-    expect_all_as_alone({.vocab_size = kVocabSize, .num_blocks = 3, .block_tokens = 4},
+    expect_all_as_alone({.vocab_size = kLoopVocabSize, .num_blocks = 3, .block_tokens = 4},
                         {.overlap = overlap},
-                        {{.id = 1, .prompt = prompt_of(5), .sampling = greedy(7)},
-                         {.id = 2, .prompt = prompt_of(5, 3), .sampling = greedy(7)}});
+                        {{.id = 1, .prompt = prompt_of(5), .sampling = greedy_request(7)},
+                         {.id = 2, .prompt = prompt_of(5, 3), .sampling = greedy_request(7)}});
 }
 
 TEST_F(SimEngine, overlap_wastes_at_most_one_token_per_request) {
   std::vector<core::Request> requests;
   for (int i = 0; i < 20; ++i)
-    requests.push_back({.id = i, .prompt = prompt_of(9, i), .sampling = greedy(200)});
+    requests.push_back({.id = i, .prompt = prompt_of(9, i), .sampling = greedy_request(200)});
   std::vector<int32_t> many_stops;
-  for (int32_t token = 0; token < kVocabSize; token += 10) many_stops.push_back(token);
-  expect_all_as_alone({.vocab_size = kVocabSize}, {.overlap = true, .eos_token_ids = many_stops},
-                      requests);
+  for (int32_t token = 0; token < kLoopVocabSize; token += 10) many_stops.push_back(token);
+  expect_all_as_alone({.vocab_size = kLoopVocabSize},
+                      {.overlap = true, .eos_token_ids = many_stops}, requests);
   EXPECT_GT(stats_.num_wasted_tokens, 0);
   EXPECT_LE(stats_.num_wasted_tokens, 20);
-  expect_all_as_alone({.vocab_size = kVocabSize}, {.overlap = false, .eos_token_ids = many_stops},
-                      requests);
+  expect_all_as_alone({.vocab_size = kLoopVocabSize},
+                      {.overlap = false, .eos_token_ids = many_stops}, requests);
   EXPECT_EQ(stats_.num_wasted_tokens, 0);
 }
 
 TEST_F(SimEngine, needs_one_step_per_token_and_one_for_the_release) {
-  expect_all_as_alone({.vocab_size = kVocabSize}, {.overlap = false},
-                      {{.id = 1, .prompt = prompt_of(9), .sampling = greedy(10)}});
+  expect_all_as_alone({.vocab_size = kLoopVocabSize}, {.overlap = false},
+                      {{.id = 1, .prompt = prompt_of(9), .sampling = greedy_request(10)}});
   EXPECT_EQ(stats_.num_steps, 11);
   EXPECT_EQ(stats_.num_prefill_tokens, 9);
   EXPECT_EQ(stats_.num_output_tokens, 10);
@@ -112,21 +113,21 @@ TEST_F(SimEngine, needs_one_step_per_token_and_one_for_the_release) {
 
 TEST_F(SimEngine, honours_stop_ids_min_new_tokens_and_ignore_eos) {
   const std::vector<int32_t> prompt = prompt_of(6);
-  const int32_t first = runner::SimRunner::expected_next(prompt, {.vocab_size = kVocabSize});
-  core::SamplingParams stops = greedy(5);
+  const int32_t first = runner::SimRunner::expected_next(prompt, {.vocab_size = kLoopVocabSize});
+  core::SamplingParams stops = greedy_request(5);
   stops.stop_token_ids = {first};
   core::SamplingParams later = stops;
   later.min_new_tokens = 3;
-  core::SamplingParams ignoring = greedy(5);
+  core::SamplingParams ignoring = greedy_request(5);
   ignoring.ignore_eos = true;
 
-  runner::SimRunner runner({.vocab_size = kVocabSize});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize});
   StepLoop loop(runner, {.eos_token_ids = {first}});
   Recorder recorder(loop);
   ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt, .sampling = stops}));
   ASSERT_TRUE(loop.add({.id = 2, .prompt = prompt, .sampling = later}));
   ASSERT_TRUE(loop.add({.id = 3, .prompt = prompt, .sampling = ignoring}));
-  ASSERT_TRUE(loop.add({.id = 4, .prompt = prompt, .sampling = greedy(5)}));
+  ASSERT_TRUE(loop.add({.id = 4, .prompt = prompt, .sampling = greedy_request(5)}));
   recorder.run();
   EXPECT_EQ(recorder.finished[1].finish_reason, core::FinishReason::kStop);
   EXPECT_EQ(recorder.finished[1].matched_stop_token, first);
@@ -140,14 +141,14 @@ TEST_F(SimEngine, honours_stop_ids_min_new_tokens_and_ignore_eos) {
 }
 
 TEST_F(SimEngine, returns_prompt_logprobs_once_for_every_prompt_token_but_the_first) {
-  core::SamplingParams params = greedy(40);
+  core::SamplingParams params = greedy_request(40);
   params.return_prompt_logprobs = true;
   params.num_top_logprobs = 3;
   std::vector<std::vector<core::SampledToken>> seen;
   for (const int num_blocks : {64, 12})
     for (const int chunk : {3, 1000}) {
       runner::SimRunner runner(
-          {.vocab_size = kVocabSize, .num_blocks = num_blocks, .block_tokens = 4});
+          {.vocab_size = kLoopVocabSize, .num_blocks = num_blocks, .block_tokens = 4});
       StepLoop loop(runner, {.chunked_prefill_size = chunk});
       Recorder recorder(loop);
       for (int i = 0; i < 4; ++i)
@@ -167,9 +168,9 @@ TEST_F(SimEngine, returns_prompt_logprobs_once_for_every_prompt_token_but_the_fi
 }
 
 TEST_F(SimEngine, scores_a_prompt_without_generating) {
-  core::SamplingParams params = greedy(0);
+  core::SamplingParams params = greedy_request(0);
   params.return_prompt_logprobs = true;
-  runner::SimRunner runner({.vocab_size = kVocabSize});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize});
   StepLoop loop(runner, {.chunked_prefill_size = 4});
   Recorder recorder(loop);
   ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(10), .sampling = params}));
@@ -180,12 +181,12 @@ TEST_F(SimEngine, scores_a_prompt_without_generating) {
 }
 
 TEST_F(SimEngine, fails_the_request_whose_step_failed_and_no_other) {
-  runner::SimRunner runner({.vocab_size = kVocabSize});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize});
   StepLoop loop(runner, {});
   Recorder recorder(loop);
   std::vector<core::Request> requests;
   for (int i = 0; i < 3; ++i)
-    requests.push_back({.id = i, .prompt = prompt_of(8, i), .sampling = greedy(10)});
+    requests.push_back({.id = i, .prompt = prompt_of(8, i), .sampling = greedy_request(10)});
   for (const core::Request& request : requests) ASSERT_TRUE(loop.add(request));
   arm_failpoint("sim_runner.slice", 5);  // three slices per step: request 1 in the second
   recorder.run();
@@ -193,17 +194,18 @@ TEST_F(SimEngine, fails_the_request_whose_step_failed_and_no_other) {
   EXPECT_THAT(recorder.finished[1].error, HasSubstr("not finite"));
   EXPECT_EQ(recorder.finished[1].tokens.size(), 1u);
   for (const int i : {0, 2})
-    EXPECT_EQ(ids_of(recorder.finished[i].tokens),
-              ids_of(expected_output(requests[static_cast<size_t>(i)], 0, {}, kVocabSize).tokens));
+    EXPECT_EQ(
+        ids_of(recorder.finished[i].tokens),
+        ids_of(expected_output(requests[static_cast<size_t>(i)], 0, {}, kLoopVocabSize).tokens));
   testing::expect_everything_returned(loop, runner.info());
 }
 
 TEST_F(SimEngine, cancels_waiting_and_running_requests_and_ignores_unknown_ids) {
-  runner::SimRunner runner({.vocab_size = kVocabSize, .max_slots = 1});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize, .max_slots = 1});
   StepLoop loop(runner, {});
   Recorder recorder(loop);
   for (int i = 0; i < 3; ++i)
-    ASSERT_TRUE(loop.add({.id = i, .prompt = prompt_of(8, i), .sampling = greedy(10)}));
+    ASSERT_TRUE(loop.add({.id = i, .prompt = prompt_of(8, i), .sampling = greedy_request(10)}));
   for (int i = 0; i < 4; ++i) recorder.step();
   loop.cancel(0);
   loop.cancel(1);
@@ -222,13 +224,14 @@ TEST_F(SimEngine, cancelling_and_stopping_at_any_phase_frees_slot_and_blocks_wit
   for (const bool overlap : {false, true})
     for (const bool stop : {false, true})
       for (int num_steps = 0; num_steps < 9; ++num_steps) {
-        runner::SimRunner runner({.vocab_size = kVocabSize, .block_tokens = 4});
+        runner::SimRunner runner({.vocab_size = kLoopVocabSize, .block_tokens = 4});
         StepLoop loop(runner,
                       {.chunked_prefill_size = 5, .radix_cache = false, .overlap = overlap});
         Recorder recorder(loop);
         // Alone, and with another request that goes on: the fence of its steps must not hold the blocks.
-        ASSERT_TRUE(loop.add({.id = 0, .prompt = prompt_of(4), .sampling = greedy(100)}));
-        ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(18, 3), .sampling = greedy(100)}));
+        ASSERT_TRUE(loop.add({.id = 0, .prompt = prompt_of(4), .sampling = greedy_request(100)}));
+        ASSERT_TRUE(
+            loop.add({.id = 1, .prompt = prompt_of(18, 3), .sampling = greedy_request(100)}));
         for (int i = 0; i < num_steps; ++i) recorder.step();
         if (stop) {
           loop.stop(1);
@@ -251,17 +254,17 @@ TEST_F(SimEngine, cancelling_and_stopping_at_any_phase_frees_slot_and_blocks_wit
 TEST_F(SimEngine, scores_and_repeats_a_prompt_with_and_without_the_cache_to_the_same_tokens) {
   for (const int length : {15, 16, 17, 32, 33})
     for (const bool radix_cache : {false, true}) {
-      runner::SimRunner runner({.vocab_size = kVocabSize, .block_tokens = 16});
+      runner::SimRunner runner({.vocab_size = kLoopVocabSize, .block_tokens = 16});
       StepLoop loop(runner, {.radix_cache = radix_cache});
       Recorder recorder(loop);
-      core::Request request{.prompt = prompt_of(length), .sampling = greedy(20)};
+      core::Request request{.prompt = prompt_of(length), .sampling = greedy_request(20)};
       for (core::RequestId id = 0; id < 3; ++id) {
         request.id = id;
         request.sampling.return_prompt_logprobs = id == 2;
         ASSERT_TRUE(loop.add(request));
         recorder.run();
         EXPECT_EQ(ids_of(recorder.finished[id].tokens),
-                  ids_of(expected_output(request, 0, {}, kVocabSize).tokens));
+                  ids_of(expected_output(request, 0, {}, kLoopVocabSize).tokens));
       }
       EXPECT_EQ(recorder.finished[1].num_cached_tokens, radix_cache ? (length - 1) / 16 * 16 : 0);
       EXPECT_EQ(recorder.finished[2].num_cached_tokens, 0);
@@ -270,10 +273,10 @@ TEST_F(SimEngine, scores_and_repeats_a_prompt_with_and_without_the_cache_to_the_
 }
 
 TEST_F(SimEngine, flushes_the_cache_when_it_is_idle_and_refuses_otherwise) {
-  runner::SimRunner runner({.vocab_size = kVocabSize, .block_tokens = 4});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize, .block_tokens = 4});
   StepLoop loop(runner, {});
   Recorder recorder(loop);
-  ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(9), .sampling = greedy(3)}));
+  ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(9), .sampling = greedy_request(3)}));
   const Status refused = loop.flush_cache();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message, "the cache is in use by 1 requests");
@@ -289,10 +292,10 @@ TEST_F(SimEngine, tells_when_a_request_was_admitted_got_its_first_token_and_ende
     time_point now() const override { return time; }
     time_point time{};
   } clock;
-  runner::SimRunner runner({.vocab_size = kVocabSize, .max_slots = 1});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize, .max_slots = 1});
   StepLoop loop(runner, {.overlap = false, .clock = &clock});
   for (core::RequestId id = 0; id < 2; ++id)
-    ASSERT_TRUE(loop.add({.id = id, .prompt = prompt_of(4), .sampling = greedy(3)}));
+    ASSERT_TRUE(loop.add({.id = id, .prompt = prompt_of(4), .sampling = greedy_request(3)}));
   std::vector<RequestTimes> times;
   bool busy = true;
   while (busy) {
@@ -311,7 +314,7 @@ TEST_F(SimEngine, tells_when_a_request_was_admitted_got_its_first_token_and_ende
 }
 
 TEST_F(SimEngine, lets_callbacks_add_and_cancel) {
-  runner::SimRunner runner({.vocab_size = kVocabSize});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize});
   StepLoop loop(runner, {});
   OutputCollector collector;
   std::vector<core::RequestOutput> outputs;
@@ -320,11 +323,11 @@ TEST_F(SimEngine, lets_callbacks_add_and_cancel) {
   };
   collector.on_finish = [&](core::RequestOutput output) {
     if (output.id == 1) {
-      EXPECT_TRUE(loop.add({.id = 2, .prompt = prompt_of(4), .sampling = greedy(50)}));
+      EXPECT_TRUE(loop.add({.id = 2, .prompt = prompt_of(4), .sampling = greedy_request(50)}));
     }
     outputs.push_back(std::move(output));
   };
-  ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(4), .sampling = greedy(3)}));
+  ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(4), .sampling = greedy_request(3)}));
   collector.run(loop);
   ASSERT_EQ(outputs.size(), 2u);
   EXPECT_EQ(outputs[1].finish_reason, core::FinishReason::kCancelled);
@@ -332,10 +335,10 @@ TEST_F(SimEngine, lets_callbacks_add_and_cancel) {
 }
 
 TEST_F(SimEngine, hands_the_runner_back_when_it_is_destroyed) {
-  runner::SimRunner runner({.vocab_size = kVocabSize});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize});
   {
     StepLoop loop(runner, {});
-    ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(4), .sampling = greedy(30)}));
+    ASSERT_TRUE(loop.add({.id = 1, .prompt = prompt_of(4), .sampling = greedy_request(30)}));
     StepUpdates updates;
     loop.step(updates);
     loop.step(updates);
@@ -344,7 +347,7 @@ TEST_F(SimEngine, hands_the_runner_back_when_it_is_destroyed) {
   EXPECT_EQ(runner.in_flight(), 0);
   StepLoop loop(runner, {});
   Recorder recorder(loop);
-  const core::Request request{.id = 1, .prompt = prompt_of(4), .sampling = greedy(5)};
+  const core::Request request{.id = 1, .prompt = prompt_of(4), .sampling = greedy_request(5)};
   for (core::RequestId id = 0; id < 9; ++id) {
     core::Request copy = request;
     copy.id = id;
@@ -352,13 +355,13 @@ TEST_F(SimEngine, hands_the_runner_back_when_it_is_destroyed) {
   }
   recorder.run();
   EXPECT_EQ(ids_of(recorder.finished[8].tokens),
-            ids_of(expected_output(request, 0, {}, kVocabSize).tokens));
+            ids_of(expected_output(request, 0, {}, kLoopVocabSize).tokens));
 }
 
 TEST_F(SimEngine, draws_a_seed_and_reports_it) {
-  core::SamplingParams params = greedy(8);
+  core::SamplingParams params = greedy_request(8);
   params.temperature = 1;
-  runner::SimRunner runner({.vocab_size = kVocabSize});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize});
   StepLoop loop(runner, {.random_seed = 9});
   Recorder recorder(loop);
   for (int i = 1; i <= 2; ++i)
@@ -373,32 +376,36 @@ TEST_F(SimEngine, draws_a_seed_and_reports_it) {
 }
 
 TEST_F(SimEngine, refuses_what_cannot_run_and_says_why) {
-  runner::SimRunner runner(
-      {.vocab_size = kVocabSize, .num_blocks = 4, .block_tokens = 16, .max_context_tokens = 60});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize,
+                            .num_blocks = 4,
+                            .block_tokens = 16,
+                            .max_context_tokens = 60});
   StepLoop loop(runner, {});
   Recorder recorder(loop);
   const auto message = [&](core::Request request) {
     const Status status = loop.add(std::move(request));
     return status ? std::string("accepted") : status.error().message;
   };
-  EXPECT_EQ(message({.id = 1, .prompt = {}, .sampling = greedy(1)}),
+  EXPECT_EQ(message({.id = 1, .prompt = {}, .sampling = greedy_request(1)}),
             "the prompt has no tokens, must have one");
-  EXPECT_EQ(message({.id = 1, .prompt = {1, 1000}, .sampling = greedy(1)}),
+  EXPECT_EQ(message({.id = 1, .prompt = {1, 1000}, .sampling = greedy_request(1)}),
             "prompt token 1 is 1000, must be in [0, 1000), the vocabulary");
-  EXPECT_EQ(message({.id = 1, .prompt = {-1}, .sampling = greedy(1)}),
+  EXPECT_EQ(message({.id = 1, .prompt = {-1}, .sampling = greedy_request(1)}),
             "prompt token 0 is -1, must be in [0, 1000), the vocabulary");
-  EXPECT_EQ(message({.id = 1, .prompt = prompt_of(50), .sampling = greedy(11)}),
+  EXPECT_EQ(message({.id = 1, .prompt = prompt_of(50), .sampling = greedy_request(11)}),
             "prompt of 50 tokens plus max_new_tokens 11 needs 61 tokens, the context is 60");
-  core::SamplingParams bad = greedy(1);
+  core::SamplingParams bad = greedy_request(1);
   bad.top_p = 0;
   EXPECT_EQ(message({.id = 1, .prompt = {1}, .sampling = bad}), "top_p is 0, must be in (0, 1]");
-  EXPECT_EQ(message({.id = 1, .prompt = prompt_of(50), .sampling = greedy(10)}), "accepted");
-  EXPECT_EQ(message({.id = 1, .prompt = {1}, .sampling = greedy(1)}), "request id 1 is in use");
+  EXPECT_EQ(message({.id = 1, .prompt = prompt_of(50), .sampling = greedy_request(10)}),
+            "accepted");
+  EXPECT_EQ(message({.id = 1, .prompt = {1}, .sampling = greedy_request(1)}),
+            "request id 1 is in use");
   recorder.run();
 }
 
 TEST_F(SimEngine, refuses_settings_out_of_range) {
-  runner::SimRunner runner({.vocab_size = kVocabSize, .max_slots = 4});
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize, .max_slots = 4});
   const auto message = [&](const StepLoopConfig& config) -> std::string {
     try {
       StepLoop loop(runner, config);
@@ -409,7 +416,7 @@ TEST_F(SimEngine, refuses_settings_out_of_range) {
   };
   EXPECT_EQ(message({.chunked_prefill_size = 0}), "chunked_prefill_size is 0, must be >= 1");
   EXPECT_THAT(message({.max_running_requests = 5}), HasSubstr("must be in [0, 4]"));
-  EXPECT_THAT(message({.eos_token_ids = {kVocabSize}}), HasSubstr("eos token id is 1000"));
+  EXPECT_THAT(message({.eos_token_ids = {kLoopVocabSize}}), HasSubstr("eos token id is 1000"));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ const TestVocabulary& demo_vocabulary() {
   return vocabulary;
 }
 
-std::shared_ptr<const CompiledGrammar> compiled(const Expression& expression) {
+std::shared_ptr<const CompiledGrammar> compiled_schema(const Expression& expression) {
   auto grammar = compile(expression);
   FATHOM_CHECK(grammar, grammar.error().message);
   return *grammar;
@@ -42,7 +42,7 @@ std::shared_ptr<const CompiledGrammar> compiled(const Expression& expression) {
 
 bool accepts(const std::string& schema, const std::string& text) {
   static const TestVocabulary bytes = make_vocabulary(byte_tokens());
-  const auto constraint = compiled(json_schema(schema))->new_constraint(bytes.vocabulary);
+  const auto constraint = compiled_schema(json_schema(schema))->new_constraint(bytes.vocabulary);
   for (const char c : text) {
     if (!constraint->accept(static_cast<uint8_t>(c))) return false;
   }
@@ -104,7 +104,7 @@ TEST(JsonSchema, random_outputs_satisfy_their_schema) {
   for (const std::string& schema_text : schemas()) {
     SCOPED_TRACE(schema_text);
     const json::Value schema = json::Value::parse(schema_text);
-    const auto grammar = compiled(json_schema(schema_text));
+    const auto grammar = compiled_schema(json_schema(schema_text));
     for (int seed = 0; seed < num_walks(); ++seed) {
       const auto constraint = grammar->new_constraint(demo_vocabulary().vocabulary);
       const Walk walk =
@@ -120,7 +120,7 @@ TEST(JsonSchema, random_outputs_satisfy_their_schema) {
 }
 
 TEST(JsonSchema, json_object_gives_objects) {
-  const auto grammar = compiled(json_object());
+  const auto grammar = compiled_schema(json_object());
   int num_complete = 0;
   for (int seed = 0; seed < num_walks(); ++seed) {
     const auto constraint = grammar->new_constraint(demo_vocabulary().vocabulary);
@@ -218,7 +218,7 @@ TEST(JsonSchema, integer_bounds_are_exact) {
            {0, 0}, {-1, 1}, {7, 7}, {-120, 95}, {99, 101}, {10, 2000}, {-1000, -999}}) {
     const std::string schema = R"({"type":"integer","minimum":)" + std::to_string(low) +
                                R"(,"maximum":)" + std::to_string(high) + "}";
-    const auto grammar = compiled(json_schema(schema));
+    const auto grammar = compiled_schema(json_schema(schema));
     const TestVocabulary bytes = make_vocabulary(byte_tokens());
     for (int value = -2100; value <= 2100; ++value) {
       const auto constraint = grammar->new_constraint(bytes.vocabulary);

@@ -34,7 +34,7 @@ constexpr bool kIsSanitized = true;  // freed memory is kept back: resident memo
 constexpr bool kIsSanitized = false;
 #endif
 
-std::string get(const std::string& target) {
+std::string get_request(const std::string& target) {
   return "GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n";
 }
 
@@ -69,7 +69,7 @@ TEST(Exhaustion, of_descriptors_pauses_accepting_and_leaves_streams_alone) {
   const auto events = std::make_shared<SampleEvents>();
   const auto server = sample_server(sample_config(), events);
   RawConnection stream(server->port());
-  stream.send(get("/stream/hold"));
+  stream.send(get_request("/stream/hold"));
   ASSERT_TRUE(stream.wait_for("begun"));
   ASSERT_TRUE(eventually([&] { return events->num_held == 1; }));
   ExchangePtr held;
@@ -80,7 +80,7 @@ TEST(Exhaustion, of_descriptors_pauses_accepting_and_leaves_streams_alone) {
   ScarceDescriptors scarce;
   RawConnection late(
       server->port());  // takes the last descriptor; the kernel's queue holds its other end
-  late.send(get("/hello"));
+  late.send(get_request("/hello"));
   ASSERT_TRUE(eventually([&] { return server->counters().accept_pauses > 0; }));
   held->post([held] { held->write("data: still here\n\n"); });
   EXPECT_TRUE(stream.wait_for("still here"));
@@ -104,7 +104,7 @@ TEST(Exhaustion, by_half_sent_heads_ends_at_the_timeout_and_others_are_served) {
   }
   RawConnection good(server->port());
   for (int i = 0; i < 100; ++i) {
-    good.send(get("/hello"));
+    good.send(get_request("/hello"));
     ASSERT_EQ(good.read_answer().body, "hello");
   }
   EXPECT_EQ(half_sent.back()->read_answer().status, 408);
@@ -121,7 +121,7 @@ TEST(Exhaustion, by_an_answer_that_is_not_taken_ends_at_the_write_stall) {
   stalled.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: " + std::to_string(body.size()) +
                "\r\n\r\n" + body);
   RawConnection good(server->port());
-  good.send(get("/hello"));
+  good.send(get_request("/hello"));
   EXPECT_EQ(good.read_answer().body, "hello");
   const auto& num_stalled = server->counters().rejected[static_cast<size_t>(Rejection::kStalled)];
   EXPECT_TRUE(eventually([&] { return num_stalled == 1; }));
@@ -158,7 +158,7 @@ std::string repeated(const std::string& text, int num) {
 
 TEST(Exhaustion, of_memory_by_a_million_chunks_or_endless_headers_does_not_happen) {
   const auto server = sample_server();
-  growth_under(server->port(), get("/hello"), "", 0);
+  growth_under(server->port(), get_request("/hello"), "", 0);
   const std::string post = "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
   const std::string head = "GET /hello HTTP/1.1\r\nHost: a\r\n";
   const int64_t by_chunks =

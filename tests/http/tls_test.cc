@@ -12,7 +12,7 @@
 namespace fathom::http::tests {
 namespace {
 
-std::string get(const std::string& target) {
+std::string tls_get(const std::string& target) {
   return "GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n";
 }
 
@@ -27,7 +27,7 @@ struct TlsFixture {
   std::string answer() const {
     TlsConnection connection(server->port());
     if (!connection.handshake()) return connection.error();
-    connection.send(get("/hello"));
+    connection.send(tls_get("/hello"));
     return connection.read_answer().body;
   }
 
@@ -42,13 +42,13 @@ TEST(Tls, carries_requests_over_a_kept_connection_and_streams) {
   ASSERT_TRUE(connection.handshake()) << connection.error();
   EXPECT_EQ(connection.version(), "TLSv1.3");
   for (int i = 0; i < 3; ++i) {
-    connection.send(get("/hello"));
+    connection.send(tls_get("/hello"));
     EXPECT_EQ(connection.read_answer().body, "hello");
   }
   const std::string body(300'000, 'b');
   connection.send("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n" + body);
   EXPECT_TRUE(connection.read_answer().body == body);
-  connection.send(get("/stream"));
+  connection.send(tls_get("/stream"));
   EXPECT_EQ(connection.read_answer().body, "data: 0\n\ndata: 1\n\ndata: 2\n\n");
   EXPECT_EQ(fixture.server->counters().accepted_connections.load(), 1);
 }
@@ -71,7 +71,7 @@ TEST(Tls, notices_clients_that_go_with_and_without_a_word) {
     for (int way = 0; way < 3; ++way) {
       TlsConnection connection(fixture.server->port());
       ASSERT_TRUE(connection.handshake()) << connection.error();
-      connection.send(get(target));
+      connection.send(tls_get(target));
       ASSERT_TRUE(eventually([&] { return fixture.events->num_held == 1; }));
       if (way == 0) connection.close_notify();
       if (way == 1) connection.close();
@@ -95,7 +95,7 @@ TEST(Tls, refuses_old_versions_and_takes_1_2) {
 TEST(Tls, closes_on_plain_text_and_on_silence) {
   TlsFixture fixture;
   RawConnection plain(fixture.server->port());
-  plain.send(get("/hello"));
+  plain.send(tls_get("/hello"));
   EXPECT_TRUE(plain.wait_closed());
   EXPECT_EQ(fixture.answer(), "hello");
   EXPECT_TRUE(eventually([&] { return fixture.server->counters().open_connections == 0; }));

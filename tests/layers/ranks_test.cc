@@ -19,8 +19,8 @@ using tensor::DType;
 using tensor::Tensor;
 using testing::HasSubstr;
 
-constexpr WeightTypes kFp8 = {.plain = DType::kF32, .fp8 = true};
-constexpr WeightTypes kPlain = {.plain = DType::kF32, .fp8 = false};
+constexpr WeightTypes kFp8Weights = {.plain = DType::kF32, .fp8 = true};
+constexpr WeightTypes kPlainWeights = {.plain = DType::kF32, .fp8 = false};
 
 // Widths of which every part is made of whole blocks of scales.
 config::ModelConfig divisible_config() {
@@ -57,7 +57,7 @@ TEST(Ranks, add_up_to_an_ffn) {
   const config::ModelConfig config = divisible_config();
   const FfnShape shape{.hidden_size = config.hidden_size,
                        .intermediate_size = config.intermediate_size};
-  for (const WeightTypes& types : {kFp8, kPlain})
+  for (const WeightTypes& types : {kFp8Weights, kPlainWeights})
     for (const int size : {2, 4, 8}) {
       std::vector<std::vector<float>> parts;
       for (int i = 0; i < size; ++i) {
@@ -71,7 +71,7 @@ TEST(Ranks, add_up_to_an_ffn) {
 
 TEST(Ranks, add_up_to_an_moe_layer_by_width_and_by_experts) {
   const config::ModelConfig config = divisible_config();
-  for (const WeightTypes& types : {kFp8, kPlain})
+  for (const WeightTypes& types : {kFp8Weights, kPlainWeights})
     for (const int size : {2, 4})
       for (const bool by_experts : {false, true}) {
         std::vector<std::vector<float>> parts;
@@ -88,7 +88,7 @@ TEST(Ranks, add_up_to_an_moe_layer_by_width_and_by_experts) {
 TEST(Ranks, hold_whole_experts_and_know_those_of_others) {
   const config::ModelConfig config = divisible_config();
   Place tp(1, 4), ep(1, 4);
-  LayerFixture fixture(config, kFp8, cpu::reference_backend(), {.tp = &tp, .ep = &ep});
+  LayerFixture fixture(config, kFp8Weights, cpu::reference_backend(), {.tp = &tp, .ep = &ep});
   const Moe moe("mlp.", config, fixture.builder());
   for (const weights::Parameter& p : fixture.parameters()) {
     const size_t at = p.name.find("experts.");
@@ -102,7 +102,7 @@ TEST(Ranks, hold_whole_experts_and_know_those_of_others) {
 }
 
 TEST(ResidualStream, sums_a_branch_over_its_ranks_before_it_is_normalised) {
-  LayerFixture fixture(small_config(), kPlain);
+  LayerFixture fixture(small_config(), kPlainWeights);
   const RmsNorm norm{.weight = fixture.builder().norm("norm.weight", 4), .eps = 0.0f};
   fixture.fill();
   const Tensor residual = fixture.values(1, 4), branch = fixture.values(1, 4);
@@ -135,18 +135,19 @@ TEST(Ranks, that_cannot_share_a_layer_are_refused_with_the_parameter) {
   config::ModelConfig config = divisible_config();
   Place four(0, 4), two(0, 2), three(0, 3);
   // Two heads of 48 rows.
-  EXPECT_THAT(refusal(config, kPlain, {.tp = &four}),
+  EXPECT_THAT(refusal(config, kPlainWeights, {.tp = &four}),
               HasSubstr("model.layers.1.self_attn.q_b_proj.weight: dimension 0 is 96, which does "
                         "not divide among 4 ranks in multiples of 48"));
-  EXPECT_EQ(refusal(config, kPlain, {.tp = &two}), "");
+  EXPECT_EQ(refusal(config, kPlainWeights, {.tp = &two}), "");
   // In FP8 a cut between heads is one inside a block.
-  EXPECT_THAT(refusal(config, kFp8, {.tp = &two}), HasSubstr("among 2 ranks in multiples of 384"));
-  EXPECT_THAT(refusal(config, kPlain, {.ep = &three}),
+  EXPECT_THAT(refusal(config, kFp8Weights, {.tp = &two}),
+              HasSubstr("among 2 ranks in multiples of 384"));
+  EXPECT_THAT(refusal(config, kPlainWeights, {.ep = &three}),
               HasSubstr("model.layers.1.mlp.experts: dimension 0 is 8, which does not divide "
                         "among 3 ranks"));
   config.moe_intermediate_size = 72;
   config.num_attention_heads = 16;
-  EXPECT_THAT(refusal(config, kFp8, {.tp = &two}),
+  EXPECT_THAT(refusal(config, kFp8Weights, {.tp = &two}),
               HasSubstr("model.layers.1.mlp.experts.0.gate_proj.weight: dimension 0 is 72, which "
                         "does not divide among 2 ranks in multiples of 128"));
 }

@@ -27,7 +27,7 @@ inline std::vector<BackendCase> all_backends() {
   return tested::float32_backends();
 }
 
-inline std::string backend_name(const testing::TestParamInfo<BackendCase>& info) {
+inline std::string backend_name(const ::testing::TestParamInfo<BackendCase>& info) {
   return info.param.name;
 }
 

@@ -25,7 +25,7 @@ namespace {
 using ::testing::HasSubstr;
 using weights::FileTensor;
 
-const std::string kDemo = source_path("models/demo");
+const std::string kDemoFolder = source_path("models/demo");
 const std::string kModelPrefix = "model.layers.4.", kDraftPrefix = "model.layers.0.";
 
 std::string file_dtype(tensor::DType dtype) {
@@ -49,7 +49,7 @@ FileTensor read_tensor(const weights::TensorInfo& info, const std::string& name)
 
 // The draft layer of the demo model under the names of a checkpoint with one layer.
 std::vector<FileTensor> draft_tensors() {
-  const weights::Checkpoint demo = value_or_throw(weights::Checkpoint::open(kDemo));
+  const weights::Checkpoint demo = value_or_throw(weights::Checkpoint::open(kDemoFolder));
   std::vector<FileTensor> tensors;
   for (const weights::TensorInfo& info : demo.tensors()) {
     if (!info.name.starts_with(kModelPrefix)) continue;
@@ -68,7 +68,7 @@ FileTensor& named(std::vector<FileTensor>& tensors, const std::string& name) {
 }
 
 json::Value draft_config() {
-  json::Value config = read_json(kDemo + "/config.json");
+  json::Value config = read_json(kDemoFolder + "/config.json");
   config["architectures"] = {"DeepseekV3ForCausalLMNextN"};
   config["num_hidden_layers"] = 1;
   return config;
@@ -83,7 +83,7 @@ class DraftCheckpoint : public testing::Test {
 
   // MTP logits of every token of a prompt.
   std::vector<std::vector<float>> mtp_logits(const std::string& draft_directory) {
-    const LoadedModel loaded(kDemo, {}, cpu::fast_backend(), draft_directory);
+    const LoadedModel loaded(kDemoFolder, {}, cpu::fast_backend(), draft_directory);
     StepHarness harness(loaded, {.num_blocks = 4, .wants_mtp = true});
     Slice slice{.sequence = harness.add_sequence()};
     for (int32_t i = 0; i < 40; ++i) slice.tokens.push_back(100 + 7 * i);
@@ -95,7 +95,7 @@ class DraftCheckpoint : public testing::Test {
   // What loading it says.
   std::string refusal() {
     try {
-      const LoadedModel loaded(kDemo, {}, cpu::fast_backend(), directory_.path());
+      const LoadedModel loaded(kDemoFolder, {}, cpu::fast_backend(), directory_.path());
     } catch (const StartupError& error) {
       return error.what();
     }
@@ -119,10 +119,12 @@ TEST_F(DraftCheckpoint, drafts_as_the_layer_in_the_models_own_checkpoint) {
   EXPECT_NE(mtp_logits(directory_.path()), own);
 }
 
-TEST_F(DraftCheckpoint, may_be_a_whole_checkpoint) { EXPECT_EQ(mtp_logits(kDemo), mtp_logits("")); }
+TEST_F(DraftCheckpoint, may_be_a_whole_checkpoint) {
+  EXPECT_EQ(mtp_logits(kDemoFolder), mtp_logits(""));
+}
 
 TEST_F(DraftCheckpoint, may_repeat_embedding_and_head_if_they_are_the_models) {
-  const weights::Checkpoint demo = value_or_throw(weights::Checkpoint::open(kDemo));
+  const weights::Checkpoint demo = value_or_throw(weights::Checkpoint::open(kDemoFolder));
   const weights::TensorInfo* embedding = demo.find("model.embed_tokens.weight");
   ASSERT_NE(embedding, nullptr);
   std::vector<FileTensor> tensors = draft_tensors();

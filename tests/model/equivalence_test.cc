@@ -17,7 +17,7 @@ namespace {
 using tensor::DType;
 
 constexpr double kRounding = 1e-4;  // of logits, between forms and groupings in float32
-const std::string kDemo = source_path("models/demo");
+const std::string kDemoModel = source_path("models/demo");
 
 using Rows = std::vector<std::vector<float>>;
 
@@ -26,7 +26,7 @@ class EquivalenceTest : public testing::TestWithParam<BackendCase> {
   LoadedModel load(ModelOptions options = {}) const {
     options.dequantize = true;
     options.weight_dtype = DType::kF32;
-    return LoadedModel(kDemo, options, GetParam().backend());
+    return LoadedModel(kDemoModel, options, GetParam().backend());
   }
 };
 
@@ -96,7 +96,7 @@ TEST_P(LongEquivalenceTest, one_form_gives_the_same_bits_for_any_chunk_size) {
   const std::vector<int32_t> ids = text(100);
   for (const bool dequantize : {true, false}) {
     for (const AttentionForm form : {AttentionForm::kAbsorbed, AttentionForm::kExpanded}) {
-      const LoadedModel loaded(kDemo,
+      const LoadedModel loaded(kDemoModel,
                                {.dequantize = dequantize,
                                 .kv_cache_dtype = dequantize ? DType::kF32 : DType::kF8E4M3,
                                 .attention_form = form,
@@ -175,7 +175,7 @@ TEST_P(LongEquivalenceTest, strangers_in_the_batch_do_not_change_a_bit) {
   };
   for (const ModelOptions& options : all_options) {
     if (kIsSanitized && options.dequantize) continue;
-    const LoadedModel loaded(kDemo, options, GetParam().backend());
+    const LoadedModel loaded(kDemoModel, options, GetParam().backend());
     const std::vector<Work> plain = mixed_work(false), with_tree = mixed_work(true);
     const std::vector<SliceOutput> together = run_together(loaded, plain);
     const std::vector<SliceOutput> beside_tree = run_together(loaded, with_tree);
@@ -200,7 +200,7 @@ TEST_P(EquivalenceTest, fused_operators_and_their_parts_give_the_same_bits) {
   parts.moe_experts_shared = {};
   parts.mla_plan = {};
   parts.mla_plan_bytes = nullptr;
-  const LoadedModel fused_model(kDemo, {}, full), parts_model(kDemo, {}, parts);
+  const LoadedModel fused_model(kDemoModel, {}, full), parts_model(kDemoModel, {}, parts);
   const std::vector<Work> work = mixed_work(true);
   const std::vector<SliceOutput> fused = run_together(fused_model, work);
   const std::vector<SliceOutput> in_parts = run_together(parts_model, work);

@@ -18,10 +18,10 @@ namespace {
 
 using tensor::DType;
 
-constexpr double kMaxError = 1e-3;
-constexpr ModelOptions kFloat32 = {.dequantize = true, .weight_dtype = DType::kF32};
+constexpr double kMaxLogitError = 1e-3;
+constexpr ModelOptions kInFloat32 = {.dequantize = true, .weight_dtype = DType::kF32};
 
-struct Prompt {
+struct FixturePrompt {
   std::string key;
   std::vector<int32_t> ids, greedy;
   json::Value argmax;  // null for the longest
@@ -32,8 +32,8 @@ struct Fixture {
       : name("fixtures/" + variant + "/golden.safetensors"),
         directory(shared_path("fixtures/" + variant)) {}
 
-  std::vector<Prompt> prompts() const {
-    std::vector<Prompt> list;
+  std::vector<FixturePrompt> prompts() const {
+    std::vector<FixturePrompt> list;
     for (const json::Value& entry : read_json(directory + "/golden.json")) {
       list.push_back({.key = std::to_string(list.size()),
                       .ids = entry["ids"].get<std::vector<int32_t>>(),
@@ -61,31 +61,31 @@ class FixturesTest : public testing::TestWithParam<Case> {
   Fixture fixture_{GetParam().variant};
 };
 
-void expect_argmax_everywhere(const Prompt& prompt, const SliceOutput& out) {
+void expect_argmax_everywhere(const FixturePrompt& prompt, const SliceOutput& out) {
   if (prompt.argmax.is_null()) return;
   std::vector<int32_t> got;
   for (const std::vector<float>& logits : out.logits) got.push_back(argmax(logits));
   EXPECT_EQ(got, prompt.argmax.get<std::vector<int32_t>>());
 }
 
-void expect_hidden_states(const Prompt& prompt, const GoldenTensors& golden, const SliceOutput& out,
-                          const LastTokenTap& tap, ErrorTable& table) {
+void expect_hidden_states(const FixturePrompt& prompt, const GoldenTensors& golden,
+                          const SliceOutput& out, const LastTokenTap& tap, ErrorTable& table) {
   const std::string name = prompt.key + ".last_hidden";
   // The reference's last entry is the state after the final norm, in place of the last layer's output.
   const size_t num_layers = tap.rows.size() - 1;
   for (size_t i = 0; i <= num_layers; ++i) {
     const std::vector<float>& got = i == num_layers ? out.hidden.back() : tap.rows[i];
     const std::vector<float> expected = golden.read_row(name, static_cast<int64_t>(i));
-    EXPECT_LE(max_abs_difference(got, expected), kMaxError) << name << " " << i;
+    EXPECT_LE(max_abs_difference(got, expected), kMaxLogitError) << name << " " << i;
     table.add(std::to_string(prompt.ids.size()) + " tokens, hidden", got, expected);
   }
 }
 
 TEST_P(FixturesTest, float32_logits_hidden_states_and_greedy_tokens_equal_the_reference) {
-  const LoadedModel loaded(fixture_.directory, kFloat32, GetParam().backend.backend());
+  const LoadedModel loaded(fixture_.directory, kInFloat32, GetParam().backend.backend());
   const GoldenTensors golden = fixture_.tensors();
   ErrorTable table(std::string(GetParam().variant) + ", float32, " + GetParam().backend.name);
-  for (const Prompt& prompt : fixture_.prompts()) {
+  for (const FixturePrompt& prompt : fixture_.prompts()) {
     if (prompt.ids.size() > GetParam().max_prompt_tokens) continue;
     SCOPED_TRACE(std::to_string(prompt.ids.size()) + " tokens");
     StepHarness harness(loaded, {.max_batch_tokens = 4500, .num_blocks = 80});
@@ -93,7 +93,7 @@ TEST_P(FixturesTest, float32_logits_hidden_states_and_greedy_tokens_equal_the_re
     Slice slice{.sequence = harness.add_sequence(), .tokens = prompt.ids};
     const SliceOutput out = harness.step({slice}, &tap)[0];
     const std::vector<float> expected = golden.read(prompt.key + ".last_logits");
-    EXPECT_LE(max_abs_difference(out.logits.back(), expected), kMaxError);
+    EXPECT_LE(max_abs_difference(out.logits.back(), expected), kMaxLogitError);
     table.add(std::to_string(prompt.ids.size()) + " tokens, logits", out.logits.back(), expected);
     expect_hidden_states(prompt, golden, out, tap, table);
     expect_argmax_everywhere(prompt, out);
@@ -113,12 +113,12 @@ TEST(Fixtures, bf16_weights_give_the_reference_logits_where_the_checkpoint_is_bf
     const Fixture fixture(variant);
     if (!is_shared(fixture.name)) GTEST_SKIP() << not_shared(fixture.name);
     const LoadedModel loaded(fixture.directory, {}, kFast.backend());
-    const Prompt prompt = fixture.prompts()[2];
+    const FixturePrompt prompt = fixture.prompts()[2];
     StepHarness harness(loaded, {});
     const SliceOutput out =
         harness.step({{.sequence = harness.add_sequence(), .tokens = prompt.ids}})[0];
     EXPECT_LE(max_abs_difference(out.logits.back(), fixture.tensors().read("2.last_logits")),
-              kMaxError)
+              kMaxLogitError)
         << variant;
   }
 }

@@ -27,8 +27,8 @@ using tensor::DType;
 using tensor::Tensor;
 using testing::HasSubstr;
 
-const std::string kDemo = source_path("models/demo");
-constexpr ModelOptions kFloat32 = {.dequantize = true, .weight_dtype = DType::kF32};
+const std::string kSplitModel = source_path("models/demo");
+constexpr ModelOptions kRankOptions = {.dequantize = true, .weight_dtype = DType::kF32};
 
 // DeepSeek-V3 in FP8 with its MTP layer, as one rank has it. Memory is only counted.
 std::map<std::string, weights::Parameter> v3_part(const RankContext& rank) {
@@ -112,10 +112,10 @@ TEST(V3Ranks, are_refused_where_they_cannot_share) {
 }
 
 TEST(Ranks, that_do_not_fit_together_are_refused) {
-  const auto config = value_or_throw(config::load_model_config(kDemo));
+  const auto config = value_or_throw(config::load_model_config(kSplitModel));
   const auto refusal = [&](const RankContext& rank) -> std::string {
     try {
-      Model::create(config, kFloat32, cpu::reference_backend(), rank);
+      Model::create(config, kRankOptions, cpu::reference_backend(), rank);
     } catch (const StartupError& error) {
       return error.what();
     }
@@ -185,13 +185,13 @@ class DemoParts : public testing::TestWithParam<PartsCase> {};
 
 TEST_P(DemoParts, of_all_ranks_are_the_checkpoint) {
   const PartsCase& c = GetParam();
-  const LoadedModel whole(kDemo, c.options, cpu::fast_backend());
+  const LoadedModel whole(kSplitModel, c.options, cpu::fast_backend());
   int64_t elements = 0;
   for (int i = 0; i < c.size; ++i) {
     Place tp(i, c.size), ep(i, c.size);
     RankContext rank{.tp = &tp};
     if (c.by_experts) rank.ep = &ep;
-    const LoadedModel part(kDemo, c.options, cpu::fast_backend(), "", rank);
+    const LoadedModel part(kSplitModel, c.options, cpu::fast_backend(), "", rank);
     EXPECT_LT(part.model().weight_bytes(), whole.model().weight_bytes());
     elements += compare_part(whole.model(), part.model());
   }
@@ -200,15 +200,16 @@ TEST_P(DemoParts, of_all_ranks_are_the_checkpoint) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ranks, DemoParts,
-    testing::Values(PartsCase{"f32_2", kFloat32, 2, false}, PartsCase{"f32_4", kFloat32, 4, false},
-                    PartsCase{"f32_8", kFloat32, 8, false},
-                    PartsCase{"f32_4_experts", kFloat32, 4, true},
+    testing::Values(PartsCase{"f32_2", kRankOptions, 2, false},
+                    PartsCase{"f32_4", kRankOptions, 4, false},
+                    PartsCase{"f32_8", kRankOptions, 8, false},
+                    PartsCase{"f32_4_experts", kRankOptions, 4, true},
                     PartsCase{"bf16_8_experts", {.dequantize = true}, 8, true}),
     [](const testing::TestParamInfo<PartsCase>& info) { return info.param.name; });
 
 // A small checkpoint's worth of FP8 with scales: random weights of a model whose sizes are blocks.
 TEST(Fp8Parts, of_all_ranks_are_the_whole) {
-  config::ModelConfig config = value_or_throw(config::load_model_config(kDemo));
+  config::ModelConfig config = value_or_throw(config::load_model_config(kSplitModel));
   config.num_attention_heads = 16;
   config.moe_intermediate_size = 1024;
   config.intermediate_size = 2048;
@@ -255,7 +256,7 @@ std::vector<Answer> answers_of(int size, bool by_experts, const std::vector<int3
     threads.emplace_back([&, i] {
       RankContext rank{.tp = &tp.of(i)};
       if (by_experts) rank.ep = &ep.of(i);
-      const LoadedModel loaded(kDemo, kFloat32, cpu::fast_backend(), "", rank);
+      const LoadedModel loaded(kSplitModel, kRankOptions, cpu::fast_backend(), "", rank);
       answers[static_cast<size_t>(i)] = answer_of(loaded, prompt);
     });
   for (std::thread& thread : threads) thread.join();
@@ -266,7 +267,8 @@ std::vector<Answer> answers_of(int size, bool by_experts, const std::vector<int3
 TEST(DemoRanks, as_threads_give_the_logits_and_tokens_of_one) {
   const json::Value golden = read_json(source_path("tests/data/demo/golden.json"));
   const auto prompt = golden[0]["prompt_ids"].get<std::vector<int32_t>>();
-  const Answer alone = answer_of(LoadedModel(kDemo, kFloat32, cpu::fast_backend()), prompt);
+  const Answer alone =
+      answer_of(LoadedModel(kSplitModel, kRankOptions, cpu::fast_backend()), prompt);
   for (const int size : {2, 4, 8})
     for (const bool by_experts : {false, true}) {
       if (kIsSanitized && size > 2) continue;

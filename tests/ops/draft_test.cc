@@ -54,7 +54,7 @@ struct SliceTree {
   }
 };
 
-struct Shape {
+struct TreeShape {
   int num_steps, top_k, max_drafts;
 };
 
@@ -64,11 +64,11 @@ class DraftTest : public OpsTest {
   DeviceTensor put(std::vector<int64_t> shape, const std::vector<T>& values) {
     return upload<T>(std::move(shape), values);
   }
-  void grow_and_compare(const Shape& shape, uint64_t seed);
+  void grow_and_compare(const TreeShape& shape, uint64_t seed);
 };
 INSTANTIATE_TEST_SUITE_P(backends, DraftTest, testing::ValuesIn(tested_backends()), backend_name);
 
-void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
+void DraftTest::grow_and_compare(const TreeShape& shape, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int n) {
     return static_cast<int32_t>(random() % static_cast<uint64_t>(n));
@@ -244,8 +244,9 @@ void DraftTest::grow_and_compare(const Shape& shape, uint64_t seed) {
 }
 
 TEST_P(DraftTest, grow_drafts_keeps_the_best_of_each_level_and_of_the_whole_tree) {
-  for (const Shape shape : {Shape{1, 1, 1}, Shape{3, 1, 3}, Shape{7, 1, 7}, Shape{1, 5, 4},
-                            Shape{2, 2, 6}, Shape{3, 3, 9}, Shape{4, 8, 40}, Shape{2, 40, 63}})
+  for (const TreeShape shape :
+       {TreeShape{1, 1, 1}, TreeShape{3, 1, 3}, TreeShape{7, 1, 7}, TreeShape{1, 5, 4},
+        TreeShape{2, 2, 6}, TreeShape{3, 3, 9}, TreeShape{4, 8, 40}, TreeShape{2, 40, 63}})
     for (uint64_t seed = 0; seed < 6; ++seed) {
       SCOPED_TRACE(testing::Message()
                    << shape.num_steps << " steps, top " << shape.top_k << ", seed " << seed);

@@ -21,12 +21,12 @@ INSTANTIATE_TEST_SUITE_P(backends, ElementwiseTest, testing::ValuesIn(tested_bac
 constexpr Bounds kRounding{.f32 = {.abs = 1e-6, .rel = 2e-6, .one_minus_cosine = 1e-11},
                            .bf16 = {.abs = 1e-3, .rel = 8e-3, .one_minus_cosine = 1e-5}};
 constexpr Bounds kExact{};
-const std::vector<int64_t> kTokens = {0, 1, 61, 69};
+const std::vector<int64_t> kTokenCounts = {0, 1, 61, 69};
 
 TEST_P(ElementwiseTest, embedding_copies_rows_of_the_table_into_strided_rows) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     if (!backend().supports("embedding", dtype)) continue;
-    for (const int64_t tokens : kTokens) {
+    for (const int64_t tokens : kTokenCounts) {
       ref::Random random(1);
       const HostTensor table = random.normal(dtype, {301, 69});
       const HostTensor ids = random.integers(DType::kI32, {tokens}, 0, 301);
@@ -116,7 +116,7 @@ TEST_P(ElementwiseTest, rms_norm_matches_float64_for_published_and_odd_widths) {
 
 TEST_P(ElementwiseTest, rms_norm_adds_the_residual_first_and_may_write_over_its_input) {
   ref::Random random(4);
-  for (const int64_t rows : kTokens) {
+  for (const int64_t rows : kTokenCounts) {
     const HostTensor x = random.normal(act(), {rows, 2046}), weight = random.normal(act(), {2046});
     const HostTensor residual = random.normal(act(), {rows, 2046}, 5.0);
     const DeviceTensor device_x = upload(x), device_weight = upload(weight);
@@ -152,7 +152,7 @@ TEST_P(ElementwiseTest, rms_norm_of_zeros_is_zero_and_a_nan_stays_in_its_row) {
 
 TEST_P(ElementwiseTest, silu_mul_matches_float64_also_far_from_zero) {
   ref::Random random(5);
-  for (const int64_t tokens : kTokens) {
+  for (const int64_t tokens : kTokenCounts) {
     for (const int64_t inter : {1, 61, 2046}) {
       HostTensor gate_up = random.normal(act(), {tokens, 2, inter}, 4.0);
       if (tokens > 0) gate_up.at(0, 0, 0) = ref::round_to(act(), -200.0);  // exp overflows
@@ -170,7 +170,7 @@ TEST_P(ElementwiseTest, rope_table_rounds_angles_to_float32_far_into_the_context
   for (int64_t j = 0; j < 32; ++j) {
     inv_freq.at(j) = ref::round_to(DType::kF32, std::pow(10000.0, -static_cast<double>(j) / 32));
   }
-  for (const int64_t tokens : kTokens) {
+  for (const int64_t tokens : kTokenCounts) {
     const HostTensor positions = random.integers(DType::kI32, {tokens}, 0, 163840);
     const DeviceTensor device_positions = upload(positions), device_freq = upload(inv_freq);
     const DeviceTensor table = empty(DType::kF32, {tokens, 64});
@@ -187,7 +187,7 @@ TEST_P(ElementwiseTest, rope_table_rounds_angles_to_float32_far_into_the_context
 
 TEST_P(ElementwiseTest, rope_rotates_interleaved_pairs_inside_strided_heads) {
   ref::Random random(7);
-  for (const int64_t tokens : kTokens) {
+  for (const int64_t tokens : kTokenCounts) {
     const HostTensor x = random.normal(act(), {tokens, 3, 192});
     const HostTensor table = random.uniform(DType::kF32, {tokens, 64}, -1, 1);
     const DeviceTensor device_x = upload(x), device_table = upload(table);

@@ -13,7 +13,7 @@
 namespace fathom::ops_test {
 namespace {
 
-constexpr int64_t kTokens[] = {0, 1, 2, 61, 65};
+constexpr int64_t kFusedTokens[] = {0, 1, 2, 61, 65};
 
 class FusedTest : public OpsTest {
  protected:
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(backends, LinearPairTest,
                          backend_name);
 
 TEST_P(RmsNormQuantizeTest, equals_the_norm_and_the_quantisation) {
-  for (const int64_t tokens : kTokens)
+  for (const int64_t tokens : kFusedTokens)
     for (const int64_t dim : {576, 61}) {
       ref::Random random(static_cast<uint64_t>(tokens + dim));
       const DeviceTensor x = upload(random.normal(act(), {tokens, dim + 3}, 2.0));
@@ -95,7 +95,7 @@ TEST_P(RmsNormQuantizeTest, equals_the_norm_and_the_quantisation) {
 }
 
 TEST_P(SiluMulQuantizeTest, equals_the_activation_and_the_quantisation) {
-  for (const int64_t tokens : kTokens)
+  for (const int64_t tokens : kFusedTokens)
     for (const int64_t inter : {256, 72}) {
       ref::Random random(static_cast<uint64_t>(tokens + inter));
       const DeviceTensor gate_up = upload(random.normal(act(), {tokens, 2, inter}, 2.0));
@@ -108,7 +108,7 @@ TEST_P(SiluMulQuantizeTest, equals_the_activation_and_the_quantisation) {
 }
 
 TEST_P(FusedTest, linear_of_quantised_rows_equals_the_quantisation_inside_it) {
-  for (const int64_t tokens : kTokens)
+  for (const int64_t tokens : kFusedTokens)
     for (const int64_t in : {512, 200}) {
       ref::Random random(static_cast<uint64_t>(tokens + in));
       HostTensor rows = random.normal(act(), {tokens, in});
@@ -135,7 +135,7 @@ TEST_P(FusedTest, linear_of_quantised_rows_equals_the_quantisation_inside_it) {
 TEST_P(LinearPairTest, equals_two_products) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     if (!backend().supports("linear_pair", dtype)) continue;
-    for (const int64_t tokens : kTokens) {
+    for (const int64_t tokens : kFusedTokens) {
       ref::Random random(static_cast<uint64_t>(tokens));
       const DeviceTensor x = upload(random.normal(act(), {tokens, 300}));
       const DeviceWeight a = upload_weight(random, dtype, {192, 300});
@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(backends, SharedExpertsTest,
                          backend_name);
 
 TEST_P(FusedExpertsTest, experts_of_quantised_rows_equal_the_quantisation_inside_them) {
-  for (const int64_t tokens : kTokens) {
+  for (const int64_t tokens : kFusedTokens) {
     ref::Random random(static_cast<uint64_t>(tokens));
     const Inputs in = make_inputs(random, DType::kF8E4M3, tokens);
     const DeviceTensor out = empty(act(), {tokens, kHidden});
@@ -271,7 +271,7 @@ TEST_P(FusedExpertsTest, experts_of_quantised_rows_equal_the_quantisation_inside
 TEST_P(SharedExpertsTest, equals_the_shared_ffn_and_the_routed_experts) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
     for (const Sizes& sizes : kSharedSizes)
-      for (const int64_t wanted : kTokens) {
+      for (const int64_t wanted : kFusedTokens) {
         const int64_t tokens = std::min(wanted, most_tokens());
         SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << tokens
                                         << " tokens, " << sizes.hidden << "x" << sizes.inter);

@@ -26,7 +26,7 @@ constexpr DType kWeightTypes[] = {DType::kF32, DType::kBf16, DType::kF8E4M3};
 constexpr Bounds kBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
                          .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
 
-struct Shape {
+struct HeadShape {
   int64_t in, out;
 };
 
@@ -42,8 +42,8 @@ HostTensor rows_of_heads(const HostTensor& t, int64_t begin, int64_t end) {
 TEST_P(HeadLinearTest, multiplies_each_head_by_its_own_matrix) {
   for (const DType dtype : kWeightTypes) {
     ASSERT_TRUE(backend().supports("head_linear", dtype));
-    for (const Shape& shape : {Shape{128, 512}, Shape{512, 128}, Shape{61, 69}, Shape{1, 3},
-                               Shape{200, 130}, Shape{129, 16}}) {
+    for (const HeadShape& shape : {HeadShape{128, 512}, HeadShape{512, 128}, HeadShape{61, 69},
+                                   HeadShape{1, 3}, HeadShape{200, 130}, HeadShape{129, 16}}) {
       // Heads of x, weight and out are parts of wider ones, as q_nope and W_UV are; FP8 blocks begin with them.
       const bool f8 = dtype == DType::kF8E4M3;
       const int64_t before = f8 ? 128 : 5, end = before + shape.out;
@@ -69,7 +69,7 @@ TEST_P(HeadLinearTest, multiplies_each_head_by_its_own_matrix) {
 }
 
 TEST_P(HeadLinearTest, of_one_head_in_fp8_is_linear_to_the_bit) {
-  for (const auto& [in, out] : {Shape{128, 512}, Shape{300, 130}}) {
+  for (const auto& [in, out] : {HeadShape{128, 512}, HeadShape{300, 130}}) {
     for (const int64_t tokens : {1, 9, 130}) {
       ref::Random random(17);
       const DeviceTensor x = upload(random.normal(act(), {tokens, in}));
@@ -92,7 +92,7 @@ TEST_P(HeadLinearTest, of_one_head_in_fp8_is_linear_to_the_bit) {
 TEST_P(HeadLinearTest, rows_do_not_depend_on_the_batch) {
   for (const RowClass& row_class : row_classes())
     for (const DType dtype : kWeightTypes)
-      for (const auto& [in, out] : {Shape{128, 512}, Shape{512, 128}}) {
+      for (const auto& [in, out] : {HeadShape{128, 512}, HeadShape{512, 128}}) {
         ref::Random random(16);
         const DeviceTensor x = upload(random.normal(act(), {row_class.rows, 2, in}));
         const DeviceWeight weight = upload_weight(ref::random_weight(random, dtype, {2, out, in}));
@@ -185,7 +185,7 @@ TEST_P(HeadLinearAccuracyTest, fp8_costs_what_two_roundings_to_e4m3_cost) {
       "| %s: error, 1 - cosine | heads | rows | bf16 | FP8 of bf16 weights | FP8 weights |\n",
       GetParam().name.c_str());
   for (const auto& [name, shape] :
-       {std::pair{"W_UK", Shape{128, 512}}, std::pair{"W_UV", Shape{512, 128}}}) {
+       {std::pair{"W_UK", HeadShape{128, 512}}, std::pair{"W_UV", HeadShape{512, 128}}}) {
     ref::Random random(static_cast<uint64_t>(shape.in));
     const double deviation = 1 / std::sqrt(static_cast<double>(shape.in));
     const HostTensor values =

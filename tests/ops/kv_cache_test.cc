@@ -12,8 +12,8 @@
 namespace fathom::ops_test {
 namespace {
 
-constexpr int64_t kBlocks = 7, kBlockTokens = 16;
-constexpr Bounds kExact{};
+constexpr int64_t kBlocks = 7, kPoolBlockTokens = 16;
+constexpr Bounds kStored{};
 
 // What is stored is rounded once more: bf16 by one part in 256, e4m3 by one in 16 or, below the smallest
 // normal value, by half a step of 2^-9 times the scale (kv_rows below are near 10 at most, so 2^-5).
@@ -41,7 +41,7 @@ class KvRowsTest : public OpsTest {
               .weight = random.normal(act(), {rank}),
               .table = random.uniform(DType::kF32, {tokens, kRope}, -1, 1),
               .kv_rows = HostTensor(DType::kI64, {tokens})};
-    const std::vector<int32_t> order = random.permutation(kBlocks * kBlockTokens);
+    const std::vector<int32_t> order = random.permutation(kBlocks * kPoolBlockTokens);
     for (int64_t t = 0; t < tokens; ++t)
       step.kv_rows.at(t) = t % 5 == 4 ? -1 : order[static_cast<size_t>(t)];
     return step;
@@ -52,7 +52,7 @@ class KvRowsTest : public OpsTest {
                               const std::vector<uint8_t>& before) {
     const DeviceTensor kv_a = upload(step.kv_a), weight = upload(step.weight);
     const DeviceTensor table = upload(step.table), kv_rows = upload(step.kv_rows);
-    const DeviceTensor cache = upload({kBlocks, kBlockTokens, format.row_bytes}, before);
+    const DeviceTensor cache = upload({kBlocks, kPoolBlockTokens, format.row_bytes}, before);
     ops::kv_append({.kv_a = kv_a.view(),
                     .weight = weight.view(),
                     .eps = 1e-6f,
@@ -63,7 +63,7 @@ class KvRowsTest : public OpsTest {
     return bytes(cache.view());
   }
   static std::vector<uint8_t> zeros(const ops::KvFormat& format) {
-    return std::vector<uint8_t>(static_cast<size_t>(kBlocks * kBlockTokens * format.row_bytes));
+    return std::vector<uint8_t>(static_cast<size_t>(kBlocks * kPoolBlockTokens * format.row_bytes));
   }
 };
 INSTANTIATE_TEST_SUITE_P(backends, KvRowsTest, testing::ValuesIn(tested_backends()), backend_name);
@@ -78,7 +78,7 @@ TEST_P(KvRowsTest, kv_append_writes_normalised_and_rotated_rows_to_their_slots_o
         const ops::KvFormat format = ops::KvFormat::of(dtype, rank, kRope);
         const Step step = make_step(rank, tokens, static_cast<uint64_t>(rank + tokens));
         const HostTensor rows = ref::kv_rows(step.kv_a, step.weight, 1e-6, step.table);
-        HostTensor expected(DType::kF32, {kBlocks * kBlockTokens, format.dim()}, 7);
+        HostTensor expected(DType::kF32, {kBlocks * kPoolBlockTokens, format.dim()}, 7);
         const std::vector<uint8_t> before = encode_rows(expected, format);
         for (int64_t t = 0; t < tokens; ++t)
           for (int64_t i = 0; i < format.dim() && step.kv_rows.at(t) >= 0; ++i)
@@ -132,12 +132,13 @@ TEST_P(KvRowsTest, kv_gather_follows_the_block_table_across_block_boundaries) {
     const ops::KvFormat format = ops::KvFormat::of(dtype, 139, 6);
     ref::Random random(31);
     std::vector<uint8_t> encoded =
-        encode_rows(random.normal(DType::kF32, {kBlocks * kBlockTokens, 145}), format);
+        encode_rows(random.normal(DType::kF32, {kBlocks * kPoolBlockTokens, 145}), format);
     if (dtype == DType::kF8E4M3)
-      encoded[static_cast<size_t>(5 * kBlockTokens * format.row_bytes)] = 0x7f;
+      encoded[static_cast<size_t>(5 * kPoolBlockTokens * format.row_bytes)] = 0x7f;
     const HostTensor cache = decode_rows(encoded, format);
     const std::vector<int32_t> block_table = {5, 0, 3, 6};
-    const DeviceTensor device_cache = upload({kBlocks, kBlockTokens, format.row_bytes}, encoded);
+    const DeviceTensor device_cache =
+        upload({kBlocks, kPoolBlockTokens, format.row_bytes}, encoded);
     // The second of two sequences; the first has none of these blocks.
     const DeviceTensor device_table = upload<int32_t>({2, 4}, {1, 1, 1, 1, 5, 0, 3, 6});
     const std::vector<std::pair<int64_t, int64_t>> ranges = {{0, 0},   {0, 64},  {15, 17},
@@ -156,13 +157,13 @@ TEST_P(KvRowsTest, kv_gather_follows_the_block_table_across_block_boundaries) {
       HostTensor expected(act(), {rows, 145});
       for (int64_t i = 0; i < rows; ++i) {
         const int64_t row = range.first + i;
-        const int64_t block = block_table[static_cast<size_t>(row / kBlockTokens)];
+        const int64_t block = block_table[static_cast<size_t>(row / kPoolBlockTokens)];
         for (int64_t k = 0; k < 145; ++k)
           expected.at(i, k) =
-              ref::round_to(act(), cache.at(block * kBlockTokens + row % kBlockTokens, k));
+              ref::round_to(act(), cache.at(block * kPoolBlockTokens + row % kPoolBlockTokens, k));
       }
-      expect_close(download(latent.view()), expected.columns(0, 139), kExact);
-      expect_close(download(k_rope.view()), expected.columns(139, 145), kExact);
+      expect_close(download(latent.view()), expected.columns(0, 139), kStored);
+      expect_close(download(k_rope.view()), expected.columns(139, 145), kStored);
     }
   }
 }
@@ -171,10 +172,10 @@ TEST_P(KvRowsTest, kv_gather_puts_the_rows_of_several_sequences_side_by_side) {
   const ops::KvFormat format = ops::KvFormat::of(DType::kF8E4M3, 139, 6);
   ref::Random random(32);
   const std::vector<uint8_t> encoded =
-      encode_rows(random.normal(DType::kF32, {kBlocks * kBlockTokens, 145}), format);
+      encode_rows(random.normal(DType::kF32, {kBlocks * kPoolBlockTokens, 145}), format);
   const HostTensor cache = decode_rows(encoded, format);
   const std::vector<int32_t> tables = {5, 0, 3, 6, 2, 1, 4, 4};
-  const DeviceTensor device_cache = upload({kBlocks, kBlockTokens, format.row_bytes}, encoded);
+  const DeviceTensor device_cache = upload({kBlocks, kPoolBlockTokens, format.row_bytes}, encoded);
   const DeviceTensor device_tables = upload({2, 4}, tables);
   const std::vector<ops::ExpandedSegment> segments = {
       {.sequence_idx = 1, .row_begin = 30, .num_rows = 5},
@@ -192,13 +193,14 @@ TEST_P(KvRowsTest, kv_gather_puts_the_rows_of_several_sequences_side_by_side) {
   for (const ops::ExpandedSegment& s : segments)
     for (int64_t i = 0; i < s.num_rows; ++i) {
       const int64_t row = s.row_begin + i;
-      const int64_t block = tables[static_cast<size_t>(s.sequence_idx * 4 + row / kBlockTokens)];
+      const int64_t block =
+          tables[static_cast<size_t>(s.sequence_idx * 4 + row / kPoolBlockTokens)];
       for (int64_t k = 0; k < 145; ++k)
         expected.at(s.buffer_begin + i, k) =
-            ref::round_to(act(), cache.at(block * kBlockTokens + row % kBlockTokens, k));
+            ref::round_to(act(), cache.at(block * kPoolBlockTokens + row % kPoolBlockTokens, k));
     }
-  expect_close(download(latent.view()), expected.columns(0, 139), kExact);
-  expect_close(download(k_rope.view()), expected.columns(139, 145), kExact);
+  expect_close(download(latent.view()), expected.columns(0, 139), kStored);
+  expect_close(download(k_rope.view()), expected.columns(139, 145), kStored);
 }
 
 // Five slots of which three take part, in another order.

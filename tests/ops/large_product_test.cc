@@ -37,17 +37,17 @@ class LargeProductTest : public DirectProductTest<kPeriod> {
 INSTANTIATE_TEST_SUITE_P(backends, LargeProductTest, testing::ValuesIn(gpu_or_stand_in()),
                          backend_name);
 
-struct Shape {
+struct LargeShape {
   int64_t tokens, in, out;
 };
 // Less than a tile, tails on every side, partial scale blocks, many rounds of all multiprocessors.
-const std::vector<Shape> kShapes = {{1, 16, 8},        {129, 16, 8},     {200, 1040, 264},
-                                    {300, 2048, 576},  {700, 7168, 136}, {513, 528, 1544},
-                                    {4100, 144, 4608}, {8200, 128, 1160}};
+const std::vector<LargeShape> kLargeShapes = {{1, 16, 8},        {129, 16, 8},     {200, 1040, 264},
+                                              {300, 2048, 576},  {700, 7168, 136}, {513, 528, 1544},
+                                              {4100, 144, 4608}, {8200, 128, 1160}};
 
 TEST_P(LargeProductTest, linear_matches_float64_wherever_a_row_lies) {
   for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
-    for (const Shape& shape : kShapes) {
+    for (const LargeShape& shape : kLargeShapes) {
       SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
                                       << shape.in << "x" << shape.out);
       ref::Random random(static_cast<uint64_t>(shape.in + shape.out));
@@ -63,7 +63,7 @@ TEST_P(LargeProductTest, linear_matches_float64_wherever_a_row_lies) {
 }
 
 TEST_P(LargeProductTest, linear_adds_to_strided_rows_and_leaves_the_rest_alone) {
-  const Shape shape{300, 272, 392};
+  const LargeShape shape{300, 272, 392};
   for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
     for (const DType out_dtype : {act(), DType::kF32}) {
       SCOPED_TRACE(testing::Message()
@@ -89,7 +89,7 @@ TEST_P(LargeProductTest, linear_adds_to_strided_rows_and_leaves_the_rest_alone) 
 }
 
 TEST_P(LargeProductTest, linear_of_quantised_rows_has_the_bits_of_one_that_quantises) {
-  const Shape shape{259, 1040, 520};
+  const LargeShape shape{259, 1040, 520};
   ref::Random random(6);
   const DeviceWeight weight =
       upload_weight(ref::random_weight(random, DType::kF8E4M3, {shape.out, shape.in}));
@@ -104,7 +104,7 @@ TEST_P(LargeProductTest, linear_of_quantised_rows_has_the_bits_of_one_that_quant
 
 // A second matrix that ends within a tile, one of a single scale block, rows that end within a tile of either size.
 TEST_P(LargeProductTest, a_pair_has_the_bits_of_two_products) {
-  const std::vector<std::pair<Shape, int64_t>> pairs = {
+  const std::vector<std::pair<LargeShape, int64_t>> pairs = {
       {{300, 272, 256}, 72}, {{1025, 1040, 1536}, 576}, {{131, 144, 512}, 520}};
   for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
     for (const auto& [shape, second] : pairs) {
@@ -182,7 +182,7 @@ class LibraryProductTest : public LargeProductTest {
                             cuda::large_linear_scratch(args));
     return cuda::library_linear(args, stream());
   }
-  void expect_right(DType dtype, const Shape& shape, DType out_dtype, bool accumulate) {
+  void expect_right(DType dtype, const LargeShape& shape, DType out_dtype, bool accumulate) {
     SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
                                     << shape.in << "x" << shape.out);
     ref::Random random(static_cast<uint64_t>(shape.in + shape.out));
@@ -208,17 +208,17 @@ INSTANTIATE_TEST_SUITE_P(backends, LibraryProductTest, testing::ValuesIn(gpu_or_
 
 // Scales of 1 to 9 blocks of 128 channels, whole and partial, beside each other in lines of 4.
 TEST_P(LibraryProductTest, linear_matches_float64) {
-  const std::vector<Shape> shapes = {
+  const std::vector<LargeShape> shapes = {
       {132, 128, 256}, {256, 512, 1536}, {300, 1040, 272}, {1024, 1152, 576}, {4100, 144, 4608}};
   for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
-    for (const Shape& shape : shapes)
+    for (const LargeShape& shape : shapes)
       for (const DType out_dtype : {act(), DType::kF32})
         for (const bool accumulate : {false, true})
           expect_right(dtype, shape, out_dtype, accumulate);
 }
 
 TEST_P(LibraryProductTest, rows_that_the_library_does_not_take_are_ours) {
-  const Shape shape{131, 256, 128};
+  const LargeShape shape{131, 256, 128};
   const DeviceTensor x = empty(act(), {shape.tokens, shape.in});
   const DeviceTensor out = empty(act(), {shape.tokens, shape.out});
   ref::Random random(9);
@@ -230,7 +230,7 @@ TEST_P(LibraryProductTest, rows_that_the_library_does_not_take_are_ours) {
 }
 
 TEST_P(LibraryProductTest, linear_of_quantised_rows_can_be_captured_before_it_has_run) {
-  const Shape shape{392, 640, 384};
+  const LargeShape shape{392, 640, 384};
   ref::Random random(8);
   const ref::HostWeight weight = ref::random_weight(random, DType::kF8E4M3, {shape.out, shape.in});
   const HostTensor rows = random.normal(act(), {shape.tokens, shape.in});
@@ -247,24 +247,24 @@ TEST_P(LibraryProductTest, linear_of_quantised_rows_can_be_captured_before_it_ha
   expect_close(download(out.view()), ref::linear(rows, weight), kBounds);
 }
 
-struct ExpertsCase {
+struct LargeExperts {
   int64_t tokens, hidden_size, inter, experts, num_experts_per_tok;
 };
 // One token; a hidden size with a partial scale block; more experts than pairs; experts with many tiles, more chunks
 // of pairs than one; a hidden size that wide tiles divide.
-const std::vector<ExpertsCase> kExperts = {{1, 128, 128, 3, 2},    {300, 208, 256, 8, 3},
-                                           {9, 64, 128, 40, 2},    {2000, 256, 384, 5, 4},
-                                           {130, 1168, 256, 4, 2}, {600, 512, 256, 9, 2}};
-constexpr Bounds kExpertBounds{.f32 = {.abs = 2e-5, .rel = 2e-5, .one_minus_cosine = 1e-10},
-                               .bf16 = {.abs = 3e-2, .rel = 2e-2, .one_minus_cosine = 1e-4}};
+const std::vector<LargeExperts> kLargeExperts = {{1, 128, 128, 3, 2},    {300, 208, 256, 8, 3},
+                                                 {9, 64, 128, 40, 2},    {2000, 256, 384, 5, 4},
+                                                 {130, 1168, 256, 4, 2}, {600, 512, 256, 9, 2}};
+constexpr Bounds kLargeBounds{.f32 = {.abs = 2e-5, .rel = 2e-5, .one_minus_cosine = 1e-10},
+                              .bf16 = {.abs = 3e-2, .rel = 2e-2, .one_minus_cosine = 1e-4}};
 // A hidden value at the edge of two FP8 neighbours may fall to either. The tensor cores sum e4m3 products in about 14
 // bits, so more of them do than where the sums are float32: a model of such sums, on these inputs, is off by up to
 // 0.072 in single elements and 1e-5 in 1 - cosine. gate_up rounded to bf16 would show as 1e-4 there.
-constexpr Bounds kFp8ExpertBounds{.f32 = {.abs = 2e-2, .rel = 1e-3, .one_minus_cosine = 1e-5},
-                                  .bf16 = {.abs = 1e-1, .rel = 5e-2, .one_minus_cosine = 4e-5}};
+constexpr Bounds kLargeFp8Bounds{.f32 = {.abs = 2e-2, .rel = 1e-3, .one_minus_cosine = 1e-5},
+                                 .bf16 = {.abs = 1e-1, .rel = 5e-2, .one_minus_cosine = 4e-5}};
 
 // Distinct experts a token, some pairs and some tokens without any, the last expert named by nobody.
-HostTensor random_ids(ref::Random& random, const ExpertsCase& c) {
+HostTensor random_ids(ref::Random& random, const LargeExperts& c) {
   HostTensor ids(DType::kI32, {kPeriod, c.num_experts_per_tok});
   for (int64_t t = 0; t < kPeriod; ++t) {
     const std::vector<int32_t> order = random.permutation(static_cast<int>(c.experts - 1));
@@ -278,7 +278,7 @@ HostTensor random_ids(ref::Random& random, const ExpertsCase& c) {
 
 TEST_P(LargeProductTest, experts_match_float64_wherever_a_row_lies) {
   for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
-    for (const ExpertsCase& c : kExperts) {
+    for (const LargeExperts& c : kLargeExperts) {
       SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << c.tokens << " tokens "
                                       << c.hidden_size << "x" << c.inter << " of " << c.experts);
       ref::Random random(static_cast<uint64_t>(c.tokens + c.hidden_size));
@@ -309,14 +309,14 @@ TEST_P(LargeProductTest, experts_match_float64_wherever_a_row_lies) {
                              .down = device_down.view(),
                              .accumulate = accumulate,
                              .out = out.view()}));
-        expect_repeated(out.view(), expected, is_f8 ? kFp8ExpertBounds : kExpertBounds);
+        expect_repeated(out.view(), expected, is_f8 ? kLargeFp8Bounds : kLargeBounds);
       }
     }
   }
 }
 
 TEST_P(LargeProductTest, experts_can_be_captured_and_give_the_same_bits_again) {
-  const ExpertsCase c{700, 512, 256, 16, 4};
+  const LargeExperts c{700, 512, 256, 16, 4};
   ref::Random random(8);
   const DeviceTensor x = upload(random.normal(act(), {c.tokens, c.hidden_size}));
   const DeviceTensor ids = upload(repeated(random_ids(random, c), c.tokens));

@@ -19,20 +19,21 @@ class LinearTest : public ProductTest {
 INSTANTIATE_TEST_SUITE_P(backends, LinearTest, testing::ValuesIn(tested_backends()), backend_name);
 
 // Weights are scaled so that outputs are near 1.
-constexpr Bounds kBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
-                         .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
+constexpr Bounds kLinearBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
+                               .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
 
-struct Shape {
+struct LinearShape {
   int64_t in, out;
 };
 // Cuts of the published shapes (q_a + kv_a, o_proj, experts, V2-Lite's kv_a) and odd ones.
-const std::vector<Shape> kShapes = {{7168, 130}, {2048, 576}, {1536, 192}, {512, 256}, {256, 384},
-                                    {2046, 61},  {69, 69},    {61, 1},     {1, 61}};
+const std::vector<LinearShape> kLinearShapes = {{7168, 130}, {2048, 576}, {1536, 192},
+                                                {512, 256},  {256, 384},  {2046, 61},
+                                                {69, 69},    {61, 1},     {1, 61}};
 
 TEST_P(LinearTest, matches_float64_for_every_weight_type_and_number_of_tokens) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     if (!backend().supports("linear", dtype)) continue;
-    for (const Shape& shape : kShapes) {
+    for (const LinearShape& shape : kLinearShapes) {
       ref::Random random(static_cast<uint64_t>(shape.in * 1000 + shape.out));
       const ref::HostWeight weight = ref::random_weight(random, dtype, {shape.out, shape.in});
       const DeviceWeight device_weight = upload_weight(weight);
@@ -43,7 +44,7 @@ TEST_P(LinearTest, matches_float64_for_every_weight_type_and_number_of_tokens) {
         const DeviceTensor device_x = upload(x), out = empty(act(), {tokens, shape.out});
         ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = out.view()},
                     stream());
-        expect_close(download(out.view()), ref::linear(x, weight), kBounds);
+        expect_close(download(out.view()), ref::linear(x, weight), kLinearBounds);
       }
     }
   }
@@ -67,7 +68,7 @@ TEST_P(LinearTest, adds_to_the_output_when_told_and_takes_strided_rows) {
     for (int64_t t = 0; t < 69; ++t) {
       for (int64_t o = 0; o < 131; ++o) expected.at(t, 5 + o) += product.at(t, o);
     }
-    expect_close(download(device_out.view()), expected, kBounds);
+    expect_close(download(device_out.view()), expected, kLinearBounds);
   }
 }
 
@@ -80,11 +81,11 @@ TEST_P(LinearTest, writes_float32_logits) {
   const DeviceWeight device_weight = upload_weight(weight);
   ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = logits.view()},
               stream());
-  expect_close(download(logits.view()), ref::linear(x, weight), kBounds);
+  expect_close(download(logits.view()), ref::linear(x, weight), kLinearBounds);
 }
 
 TEST_P(LinearTest, rows_do_not_depend_on_the_batch) {
-  std::vector<Shape> shapes = {{1100, 333}, {2304, 344}};
+  std::vector<LinearShape> shapes = {{1100, 333}, {2304, 344}};
   // Enough rows of weights for the GPU's kernel of many tokens, too many for the plain loops of the CPU.
   if (act() == DType::kBf16) shapes.push_back({1536, 5200});
   for (const RowClass& row_class : row_classes())

@@ -10,7 +10,7 @@
 namespace fathom::ops_test {
 namespace {
 
-constexpr int64_t kBlockTokens = 64;
+constexpr int64_t kCacheBlockTokens = 64;
 
 struct Sequence {
   int64_t queries, kv_len;  // kv_len 0 = padding
@@ -39,14 +39,14 @@ struct Inputs {
 void lay_out_cache(const Case& c, ref::Random& random, Inputs& in) {
   int64_t max_blocks = 1, num_blocks = 1;
   for (const Sequence& s : c.sequences) {
-    const int64_t blocks = (s.kv_len + kBlockTokens - 1) / kBlockTokens;
+    const int64_t blocks = (s.kv_len + kCacheBlockTokens - 1) / kCacheBlockTokens;
     max_blocks = std::max(max_blocks, blocks);
     num_blocks += blocks;
   }
   const int64_t seqs = static_cast<int64_t>(c.sequences.size());
   const std::vector<int32_t> order = random.permutation(static_cast<int>(num_blocks));
   const auto row_bytes = static_cast<size_t>(in.format.row_bytes);
-  in.cache.assign(static_cast<size_t>(num_blocks * kBlockTokens) * row_bytes, 0xff);
+  in.cache.assign(static_cast<size_t>(num_blocks * kCacheBlockTokens) * row_bytes, 0xff);
   in.block_tables = HostTensor(DType::kI32, {seqs, max_blocks}, -1);
   size_t next_block = 0;
   for (int64_t s = 0; s < seqs; ++s) {
@@ -54,10 +54,10 @@ void lay_out_cache(const Case& c, ref::Random& random, Inputs& in) {
     const std::vector<uint8_t> bytes = encode_rows(rows, in.format);
     rows.values = decode_rows(bytes, in.format).values;
     for (int64_t row = 0; row < rows.dim(0); ++row) {
-      double& block = in.block_tables.at(s, row / kBlockTokens);
-      if (row % kBlockTokens == 0) block = order[next_block++];
-      const size_t to =
-          static_cast<size_t>(block) * kBlockTokens + static_cast<size_t>(row % kBlockTokens);
+      double& block = in.block_tables.at(s, row / kCacheBlockTokens);
+      if (row % kCacheBlockTokens == 0) block = order[next_block++];
+      const size_t to = static_cast<size_t>(block) * kCacheBlockTokens +
+                        static_cast<size_t>(row % kCacheBlockTokens);
       std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(row) * row_bytes),
                   row_bytes, in.cache.begin() + static_cast<std::ptrdiff_t>(to * row_bytes));
     }
@@ -134,7 +134,7 @@ class MlaAbsorbedTest : public OpsTest {
     const DeviceTensor q = upload(concatenated(padding, in.q_rope.rows(begin, end)));
     const auto num_rows = static_cast<int64_t>(in.cache.size()) / in.format.row_bytes;
     const DeviceTensor cache =
-        upload({num_rows / kBlockTokens, kBlockTokens, in.format.row_bytes}, in.cache);
+        upload({num_rows / kCacheBlockTokens, kCacheBlockTokens, in.format.row_bytes}, in.cache);
     const DeviceTensor query_start = upload({seqs + 1}, start);
     const DeviceTensor kv_len =
         upload({seqs}, std::vector<int32_t>(in.kv_len.begin() + static_cast<std::ptrdiff_t>(first),
@@ -153,7 +153,7 @@ class MlaAbsorbedTest : public OpsTest {
                      .tree_mask = tree_mask,
                      .tokens = end - begin,
                      .heads = c.dims.heads,
-                     .max_rows = in.block_tables.dim(1) * kBlockTokens,
+                     .max_rows = in.block_tables.dim(1) * kCacheBlockTokens,
                      .plan = plan.view()},
                     stream());
     ops::mla_absorbed({.q_latent = q_latent.view(),
@@ -305,7 +305,7 @@ TEST_P(MlaAbsorbedTest, a_nan_row_reaches_only_the_queries_that_see_it) {
     run(c, in, 0, 1, &clean);
     const auto block = static_cast<int64_t>(in.block_tables.at(0, 1));
     const auto row =
-        static_cast<std::ptrdiff_t>((block * kBlockTokens + 69 - 64) * in.format.row_bytes);
+        static_cast<std::ptrdiff_t>((block * kCacheBlockTokens + 69 - 64) * in.format.row_bytes);
     std::fill_n(in.cache.begin() + row, 8, 0xff);  // NaN in each type
     run(c, in, 0, 1, &bad);
     for (int64_t head = 0; head < c.dims.heads; ++head) {
@@ -329,16 +329,16 @@ Inputs decode_of(const Inputs& tree, const std::vector<int64_t>& seen_rows, int6
   in.scale = tree.scale;
   const auto row_bytes = static_cast<size_t>(tree.format.row_bytes);
   const auto num_blocks =
-      static_cast<int64_t>((seen_rows.size() + kBlockTokens - 1) / kBlockTokens);
+      static_cast<int64_t>((seen_rows.size() + kCacheBlockTokens - 1) / kCacheBlockTokens);
   in.block_tables = HostTensor(DType::kI32, {1, num_blocks});
   for (int64_t block = 0; block < num_blocks; ++block)
     in.block_tables.at(0, block) = static_cast<double>(block);
-  in.cache.assign(static_cast<size_t>(num_blocks * kBlockTokens) * row_bytes, 0xff);
+  in.cache.assign(static_cast<size_t>(num_blocks * kCacheBlockTokens) * row_bytes, 0xff);
   for (size_t i = 0; i < seen_rows.size(); ++i) {
     const int64_t row = seen_rows[i];
-    const auto from = static_cast<size_t>(tree.block_tables.at(0, row / kBlockTokens)) *
-                          static_cast<size_t>(kBlockTokens) +
-                      static_cast<size_t>(row % kBlockTokens);
+    const auto from = static_cast<size_t>(tree.block_tables.at(0, row / kCacheBlockTokens)) *
+                          static_cast<size_t>(kCacheBlockTokens) +
+                      static_cast<size_t>(row % kCacheBlockTokens);
     std::copy_n(tree.cache.begin() + static_cast<std::ptrdiff_t>(from * row_bytes), row_bytes,
                 in.cache.begin() + static_cast<std::ptrdiff_t>(i * row_bytes));
   }

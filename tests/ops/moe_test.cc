@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(backends, MoeTest, testing::ValuesIn(tested_backends())
 
 constexpr Bound kGateBound{.abs = 1e-6, .rel = 1e-5, .one_minus_cosine = 1e-11};
 constexpr Bounds kGateBounds{.f32 = kGateBound, .bf16 = kGateBound};
-constexpr Bounds kExact{};
+constexpr Bounds kSame{};
 
 struct GateCase {
   const char* name;
@@ -83,7 +83,7 @@ TEST_P(MoeTest, moe_gate_matches_float64_for_the_published_gates) {
             run_gate(x, weight, bias, rules_of(c), c.num_experts_per_tok);
         const ref::GateChoice expected =
             ref::moe_gate(x, weight, bias, rules_of(c), c.num_experts_per_tok);
-        expect_close(actual.ids, expected.ids, kExact);
+        expect_close(actual.ids, expected.ids, kSame);
         expect_close(actual.weights, expected.weights, kGateBounds);
       }
     }

@@ -12,7 +12,7 @@
 namespace fathom::ops_test {
 namespace {
 
-constexpr int kSlots = 6, kMaxDrafts = 11, kVocab = 2, kPoison = -1;
+constexpr int kNumSlots = 6, kMaxDrafts = 11, kVocab = 2, kPoison = -1;
 
 // Some slices over random slots: of drafts, of given tokens, padding.
 struct World {
@@ -48,7 +48,7 @@ World make_world(uint64_t seed, bool chains) {
     return static_cast<int32_t>(random() % static_cast<uint64_t>(n));
   };
   World w;
-  for (int slot = 0; slot < kSlots; ++slot) {
+  for (int slot = 0; slot < kNumSlots; ++slot) {
     w.last_token.push_back(below(kVocab));
     w.length.push_back(1 + below(90));
     w.max_rows.push_back(below(4) > 0 ? 1000 : w.length.back() + below(5));
@@ -58,8 +58,8 @@ World make_world(uint64_t seed, bool chains) {
       w.parents.push_back(chains ? i - 1 : below(i + 1) - 1);
     }
   }
-  std::vector<int32_t> slots(kSlots);
-  for (int i = 0; i < kSlots; ++i) slots[static_cast<size_t>(i)] = below(5) == 0 ? -1 : i;
+  std::vector<int32_t> slots(kNumSlots);
+  for (int i = 0; i < kNumSlots; ++i) slots[static_cast<size_t>(i)] = below(5) == 0 ? -1 : i;
   std::shuffle(slots.begin(), slots.end(), random);
   for (const int32_t slot : slots) {
     const bool goes_on = below(3) > 0;
@@ -101,8 +101,8 @@ class VerifyTest : public OpsTest {
     return {.last_token = put(w.last_token),
             .length = put(w.length),
             .max_rows = put(w.max_rows),
-            .drafts = upload<int32_t>({kSlots, kMaxDrafts}, w.drafts),
-            .parents = upload<int32_t>({kSlots, kMaxDrafts}, w.parents),
+            .drafts = upload<int32_t>({kNumSlots, kMaxDrafts}, w.drafts),
+            .parents = upload<int32_t>({kNumSlots, kMaxDrafts}, w.parents),
             .num_drafts = put(w.num_drafts)};
   }
 };
@@ -174,7 +174,7 @@ TEST_P(VerifyTest, draft_rows_know_their_position_bans_and_path) {
   std::vector<float> biases, expected_biases;
   for (int row = 0; row < kRows; ++row) {
     row_tokens.push_back(below(70));
-    row_slot.push_back(below(kSlots + 1) - 1);
+    row_slot.push_back(below(kNumSlots + 1) - 1);
     row_draft.push_back(below(kMaxDrafts + 1) - 1);
     expected_position.push_back(positions[static_cast<size_t>(row_tokens.back())] + 1);
     ban_until.push_back(expected_position.back() + below(3) - 1);
@@ -225,7 +225,7 @@ struct Expected {
   std::vector<int64_t> kv_rows;
 
   explicit Expected(const World& w)
-      : after(w), counts(static_cast<size_t>(kSlots * kVocab), 1 << 30) {
+      : after(w), counts(static_cast<size_t>(kNumSlots * kVocab), 1 << 30) {
     const auto slices = static_cast<size_t>(w.num_slices());
     const auto tokens = static_cast<size_t>(w.num_tokens());
     for (auto* each : {&num_out, &num_verified, &first_position, &draft_row})
@@ -334,8 +334,9 @@ TEST_P(VerifyTest, accept_drafts_takes_the_deepest_branch_that_holds) {
     const DeviceTensor slot = put(w.slice_slot);
     const DeviceTensor start = put(w.query_start), wanted = put(w.num_wanted);
     const DeviceTensor row = put(w.first_row), penalty = put(w.penalty_row);
-    const DeviceTensor counts = upload<int32_t>(
-        {kSlots, kVocab}, std::vector<int32_t>(static_cast<size_t>(kSlots * kVocab), 1 << 30));
+    const DeviceTensor counts =
+        upload<int32_t>({kNumSlots, kVocab},
+                        std::vector<int32_t>(static_cast<size_t>(kNumSlots * kVocab), 1 << 30));
     const DeviceTensor sampled = put(w.sampled), next = put(w.next_given), rows = put(w.kv_rows);
     const auto out = [&](int64_t size) { return empty(DType::kI32, {size}); };
     const DeviceTensor num_out = out(slices), verified = out(slices), position = out(slices);

@@ -12,7 +12,7 @@ using tensor::DType;
 namespace {
 
 // Indices by falling value, ties by lower index.
-std::vector<size_t> ranking(const std::vector<double>& values) {
+std::vector<size_t> ranked_experts(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -34,7 +34,7 @@ std::vector<bool> allowed_experts(const std::vector<double>& choices,
     group_scores.push_back(score);
   }
   std::vector<bool> allowed(choices.size(), false);
-  const std::vector<size_t> order = ranking(group_scores);
+  const std::vector<size_t> order = ranked_experts(group_scores);
   for (size_t i = 0; i < static_cast<size_t>(rules.topk_group); ++i) {
     for (size_t e = order[i] * size; e < (order[i] + 1) * size; ++e) allowed[e] = true;
   }
@@ -66,7 +66,7 @@ GateChoice moe_gate(const HostTensor& x, const HostTensor& weight, const HostTen
     const std::vector<bool> allowed = allowed_experts(choices, rules);
     double sum = 0;
     int64_t j = 0;
-    for (const size_t e : ranking(choices)) {
+    for (const size_t e : ranked_experts(choices)) {
       if (!allowed[e] || j == num_experts_per_tok) continue;
       out.ids.at(t, j) = static_cast<double>(e);
       out.weights.at(t, j) = scores[e];

@@ -85,7 +85,7 @@ class Witness : public comm::Place {
   std::set<std::thread::id> reducing, meeting;
 };
 
-RunnerConfig small_config() {
+RunnerConfig rank_config() {
   return {.max_slots = 2,
           .max_batch_tokens = 64,
           .context_length = 128,
@@ -114,7 +114,7 @@ TEST(ModelRunnerPhases, meet_other_ranks_in_the_second_on_the_thread_of_the_step
   const auto model = load_demo(cpu::fast_backend(), kFloat32, {.tp = &tp});
   auto thread = std::make_unique<RankThread>(model->rank(), model->backend());
   const std::thread::id rank_thread = thread_of(*thread);
-  const auto runner = ModelRunner::allocate(*model, small_config(), std::move(thread));
+  const auto runner = ModelRunner::allocate(*model, rank_config(), std::move(thread));
   EXPECT_GT(runner->info().kv_groups[0].num_blocks, 0);
   EXPECT_EQ(tp.num_barriers, 0);
   EXPECT_TRUE(tp.reducing.empty());
@@ -130,7 +130,7 @@ TEST(ModelRunnerPhases, meet_other_ranks_in_the_second_on_the_thread_of_the_step
 TEST(ModelRunnerPhases, end_with_the_error_of_the_first_before_the_second) {
   Witness tp;
   const auto model = load_demo(cpu::fast_backend(), kFloat32, {.tp = &tp});
-  RunnerConfig too_small = small_config();
+  RunnerConfig too_small = rank_config();
   too_small.max_total_tokens = 64;  // a block of two that the context needs
   for (const bool whole : {false, true}) {
     std::string error;
@@ -144,7 +144,7 @@ TEST(ModelRunnerPhases, end_with_the_error_of_the_first_before_the_second) {
     EXPECT_EQ(tp.num_barriers, 0);
   }
   // The model is as it was.
-  const auto runner = ModelRunner::create(*model, small_config());
+  const auto runner = ModelRunner::create(*model, rank_config());
   runner->submit(first_batch({0, 5}));
   EXPECT_EQ(runner->wait().slices.size(), 1u);
 }
@@ -162,8 +162,8 @@ TEST(ModelRunnerPhases, wait_for_every_rank_without_holding_the_caller) {
   std::barrier<> all_here(2);
   Meeting tp(all_here);
   const auto model = load_demo(cpu::fast_backend(), kFloat32, {.tp = &tp});
-  const auto a = ModelRunner::allocate(*model, small_config(), nullptr);
-  const auto b = ModelRunner::allocate(*model, small_config(), nullptr);
+  const auto a = ModelRunner::allocate(*model, rank_config(), nullptr);
+  const auto b = ModelRunner::allocate(*model, rank_config(), nullptr);
   std::future<void> a_started = a->start();
   EXPECT_EQ(a_started.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   std::future<void> b_started = b->start();
@@ -181,7 +181,7 @@ TEST(ModelRunnerPhases, of_two_ranks_that_share_a_model_give_the_tokens_of_one) 
     const RankContext rank{.tp = &tp.of(static_cast<int>(i))};
     auto thread = std::make_unique<RankThread>(rank, cpu::fast_backend());
     thread->run([&] { models[i] = load_demo(cpu::fast_backend(), kFloat32, rank); }).get();
-    runners[i] = ModelRunner::allocate(*models[i], small_config(), std::move(thread));
+    runners[i] = ModelRunner::allocate(*models[i], rank_config(), std::move(thread));
   }
   std::vector<std::future<void>> started;
   for (const auto& runner : runners) started.push_back(runner->start());
@@ -201,7 +201,7 @@ TEST(ModelRunnerPhasesDeathTest, abort_on_a_step_before_the_second) {
   EXPECT_DEATH(
       {
         const auto runner =
-            ModelRunner::allocate(fathom::testing::fast_demo_model(), small_config(), nullptr);
+            ModelRunner::allocate(fathom::testing::fast_demo_model(), rank_config(), nullptr);
         runner->submit(first_batch({0}));
       },
       "the runner was not started");

@@ -14,10 +14,10 @@ namespace {
 using core::Batch;
 using core::Outputs;
 
-constexpr int kVocabSize = 1000;
+constexpr int kSimVocabSize = 1000;
 
 int32_t expected(const std::vector<int32_t>& tokens, uint64_t seed = 0) {
-  return SimRunner::expected_next(tokens, {.vocab_size = kVocabSize, .seed = seed});
+  return SimRunner::expected_next(tokens, {.vocab_size = kSimVocabSize, .seed = seed});
 }
 
 // A request in slot 0 over blocks 3, 1, 2 of four tokens each.
@@ -30,7 +30,8 @@ Batch admit(const std::vector<int32_t>& prompt, const core::SamplingParams& samp
 }
 
 SimRunner make_runner() {
-  return SimRunner({.vocab_size = kVocabSize, .num_blocks = 5, .block_tokens = 4, .max_slots = 2});
+  return SimRunner(
+      {.vocab_size = kSimVocabSize, .num_blocks = 5, .block_tokens = 4, .max_slots = 2});
 }
 
 core::SamplingParams greedy() {
@@ -182,7 +183,8 @@ class SharedPrefix : public ::testing::Test {
     return result.slices.empty() ? -1 : result.slices[0].tokens.at(0).token;
   }
 
-  SimRunner runner_{{.vocab_size = kVocabSize, .num_blocks = 8, .block_tokens = 4, .max_slots = 3}};
+  SimRunner runner_{
+      {.vocab_size = kSimVocabSize, .num_blocks = 8, .block_tokens = 4, .max_slots = 3}};
   const std::vector<int32_t> first_ = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   const std::vector<int32_t> second_ = {1, 2, 3, 4, 5, 6, 7, 8, 70, 71};
 };
@@ -262,8 +264,8 @@ TEST_F(SharedPrefix, is_not_taken_twice_by_one_slot) {
 }
 
 // The mask that allows these tokens only.
-std::vector<uint64_t> mask_of(const std::vector<int32_t>& allowed) {
-  std::vector<uint64_t> words((kVocabSize + 63) / 64, 0);
+std::vector<uint64_t> mask_allowing(const std::vector<int32_t>& allowed) {
+  std::vector<uint64_t> words((kSimVocabSize + 63) / 64, 0);
   for (const int32_t token : allowed)
     words[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
   return words;
@@ -272,30 +274,30 @@ std::vector<uint64_t> mask_of(const std::vector<int32_t>& allowed) {
 TEST(SimRunner, moves_a_masked_token_to_the_next_allowed_one) {
   const std::vector<int32_t> prompt = {5, 6, 7};
   const int32_t free_choice = expected(prompt);
-  const int32_t above = (free_choice + 10) % kVocabSize, below = free_choice - 1;
+  const int32_t above = (free_choice + 10) % kSimVocabSize, below = free_choice - 1;
   ASSERT_GT(free_choice, 0);
   for (const auto& [allowed, want] : std::vector<std::pair<std::vector<int32_t>, int32_t>>{
            {{above, below, free_choice}, free_choice}, {{above, below}, above}, {{below}, below}}) {
-    SimRunner runner = SimRunner({.vocab_size = kVocabSize, .num_blocks = 5, .block_tokens = 4});
+    SimRunner runner = SimRunner({.vocab_size = kSimVocabSize, .num_blocks = 5, .block_tokens = 4});
     Batch batch = admit(prompt, greedy());
     batch.slices.push_back({.slot = 0, .num_tokens = 3, .tokens = prompt, .wants_mask = true});
     runner.submit(batch);
-    const std::vector<uint64_t> mask = mask_of(allowed);
-    EXPECT_EQ(SimRunner::expected_next(prompt, {.vocab_size = kVocabSize, .mask = mask}), want);
+    const std::vector<uint64_t> mask = mask_allowing(allowed);
+    EXPECT_EQ(SimRunner::expected_next(prompt, {.vocab_size = kSimVocabSize, .mask = mask}), want);
     runner.set_masks({.step_id = 0, .masks = {{.slice_idx = 0, .words = mask}}});
     EXPECT_EQ(runner.wait().slices[0].tokens.at(0).token, want);
   }
 }
 
 TEST(SimRunner, fails_a_slice_whose_mask_leaves_no_token_and_goes_on) {
-  SimRunner runner({.vocab_size = kVocabSize, .num_blocks = 5, .block_tokens = 4});
+  SimRunner runner({.vocab_size = kSimVocabSize, .num_blocks = 5, .block_tokens = 4});
   Batch batch = admit({5, 6, 7}, greedy());
   batch.slices.push_back({.slot = 0, .num_tokens = 3, .tokens = {5, 6, 7}, .wants_mask = true});
   runner.submit(batch);
   Batch decode{.step_id = 1};
   decode.slices.push_back({.slot = 0});
   runner.submit(decode);
-  runner.set_masks({.step_id = 0, .masks = {{.slice_idx = 0, .words = mask_of({})}}});
+  runner.set_masks({.step_id = 0, .masks = {{.slice_idx = 0, .words = mask_allowing({})}}});
   const core::SliceResult failed = runner.wait().slices[0];
   EXPECT_TRUE(failed.tokens.empty());
   EXPECT_EQ(failed.error, "bans and mask leave no token to choose");
@@ -303,13 +305,13 @@ TEST(SimRunner, fails_a_slice_whose_mask_leaves_no_token_and_goes_on) {
 }
 
 TEST(SimRunner, waits_for_masks_from_another_thread) {
-  SimRunner runner({.vocab_size = kVocabSize, .num_blocks = 5, .block_tokens = 4});
+  SimRunner runner({.vocab_size = kSimVocabSize, .num_blocks = 5, .block_tokens = 4});
   Batch batch = admit({5, 6, 7}, greedy());
   batch.slices.push_back({.slot = 0, .num_tokens = 3, .tokens = {5, 6, 7}, .wants_mask = true});
   runner.submit(batch);
   std::thread grammar([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    runner.set_masks({.step_id = 0, .masks = {{.slice_idx = 0, .words = mask_of({123})}}});
+    runner.set_masks({.step_id = 0, .masks = {{.slice_idx = 0, .words = mask_allowing({123})}}});
   });
   EXPECT_EQ(runner.wait().slices[0].tokens.at(0).token, 123);
   grammar.join();
@@ -318,7 +320,7 @@ TEST(SimRunner, waits_for_masks_from_another_thread) {
 TEST(SimRunner, aborts_on_masks_that_are_not_those_wanted) {
   const auto submitted = [] {
     auto runner = std::make_unique<SimRunner>(
-        SimConfig{.vocab_size = kVocabSize, .num_blocks = 5, .block_tokens = 4});
+        SimConfig{.vocab_size = kSimVocabSize, .num_blocks = 5, .block_tokens = 4});
     Batch batch = admit({5, 6, 7}, greedy());
     batch.slices.push_back({.slot = 0, .num_tokens = 3, .tokens = {5, 6, 7}, .wants_mask = true});
     runner->submit(batch);
@@ -330,7 +332,7 @@ TEST(SimRunner, aborts_on_masks_that_are_not_those_wanted) {
     runner->wait();
   };
   EXPECT_DEATH(wait_with({}), "slice 0 of step 0 got no mask");
-  EXPECT_DEATH(wait_with({{.slice_idx = 1, .words = mask_of({1})}}),
+  EXPECT_DEATH(wait_with({{.slice_idx = 1, .words = mask_allowing({1})}}),
                "a mask for slice 1 of step 0");
   EXPECT_DEATH(wait_with({{.slice_idx = 0, .words = {1, 2}}}), "has 2 words, 1 rows of 16 wanted");
   EXPECT_DEATH(

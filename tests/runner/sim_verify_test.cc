@@ -11,10 +11,10 @@ using core::Batch;
 using core::Outputs;
 using Tokens = std::vector<int32_t>;
 
-constexpr int kVocabSize = 400;
+constexpr int kVerifyVocabSize = 400;
 
-int32_t expected(const Tokens& tokens) {
-  return SimRunner::expected_next(tokens, {.vocab_size = kVocabSize});
+int32_t expected_run(const Tokens& tokens) {
+  return SimRunner::expected_next(tokens, {.vocab_size = kVerifyVocabSize});
 }
 
 class Verify : public ::testing::Test {
@@ -23,7 +23,7 @@ class Verify : public ::testing::Test {
     const DrafterInfo shape =
         top_k == 1 ? DrafterInfo{.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}
                    : DrafterInfo{.num_steps = 3, .top_k = top_k, .num_draft_tokens = 8};
-    return {.vocab_size = kVocabSize,
+    return {.vocab_size = kVerifyVocabSize,
             .num_blocks = 12,
             .block_tokens = 4,
             .max_slots = 3,
@@ -62,7 +62,7 @@ class Verify : public ::testing::Test {
   }
   static void expect_chain(Tokens& tokens, const core::SliceResult& result) {
     for (const core::SampledToken& token : result.tokens) {
-      EXPECT_EQ(token.token, expected(tokens));
+      EXPECT_EQ(token.token, expected_run(tokens));
       tokens.push_back(token.token);
     }
   }
@@ -149,7 +149,7 @@ TEST_F(Verify, a_mask_has_a_row_per_query_token) {
   Tokens tokens = {1, 2, 3, 4, 5};
   const core::SliceResult first = run(runner, start(runner, tokens, {0, 1, 2, 3}));
   expect_chain(tokens, first);
-  const size_t row_words = (kVocabSize + 63) / 64;
+  const size_t row_words = (kVerifyVocabSize + 63) / 64;
   std::vector<uint64_t> words(4 * row_words, ~uint64_t{0});
   // Behind the first draft its own target is forbidden.
   const int32_t forbidden = first.drafts.at(1).token;
@@ -161,14 +161,14 @@ TEST_F(Verify, a_mask_has_a_row_per_query_token) {
   const core::SliceResult result = runner.wait().slices.at(0);
   ASSERT_EQ(result.tokens.size(), 2u);
   EXPECT_EQ(result.tokens[0].token, first.drafts[0].token);
-  EXPECT_EQ(result.tokens[1].token, (forbidden + 1) % kVocabSize);
+  EXPECT_EQ(result.tokens[1].token, (forbidden + 1) % kVerifyVocabSize);
 }
 
 TEST_F(Verify, a_draft_that_allows_nothing_after_it_is_left_to_the_next_step) {
   SimRunner runner(config(1));
   Tokens tokens = {1, 2, 3, 4, 5};
   expect_chain(tokens, run(runner, start(runner, tokens, {0, 1, 2, 3})));
-  const size_t row_words = (kVocabSize + 63) / 64;
+  const size_t row_words = (kVerifyVocabSize + 63) / 64;
   std::vector<uint64_t> words(4 * row_words, ~uint64_t{0});
   std::fill_n(words.begin() + static_cast<std::ptrdiff_t>(2 * row_words), row_words, uint64_t{0});
   Batch batch = verify(runner, 3);

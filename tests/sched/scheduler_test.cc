@@ -11,12 +11,12 @@ namespace {
 using testing::StepDriver;
 using testing::text;
 
-constexpr int kBlockTokens = 4;
+constexpr int kSmallBlock = 4;
 
-SchedulerConfig config(int num_blocks, bool radix_cache = true) {
+SchedulerConfig pool_config(int num_blocks, bool radix_cache = true) {
   return {.num_slots = 8,
           .max_batch_tokens = 64,
-          .kv_groups = {{.num_blocks = num_blocks, .block_tokens = kBlockTokens}},
+          .kv_groups = {{.num_blocks = num_blocks, .block_tokens = kSmallBlock}},
           .chunked_prefill_size = 64,
           .max_running_requests = 8,
           .radix_cache = radix_cache};
@@ -24,19 +24,19 @@ SchedulerConfig config(int num_blocks, bool radix_cache = true) {
 
 TEST(PrefixCache, hits_whole_blocks_and_recomputes_at_least_one_token) {
   for (const int length : {1, 3, 4, 5, 7, 8, 9, 16}) {
-    StepDriver driver(config(64));
+    StepDriver driver(pool_config(64));
     driver.add({.prompt = text(length, 1), .max_new_tokens = 1});
     driver.run();
     const Sequence& again = driver.add({.prompt = text(length, 1), .max_new_tokens = 1});
     driver.step();
-    EXPECT_EQ(again.num_cached_tokens, (length - 1) / kBlockTokens * kBlockTokens) << length;
+    EXPECT_EQ(again.num_cached_tokens, (length - 1) / kSmallBlock * kSmallBlock) << length;
     EXPECT_EQ(driver.tokens_of(again), length - again.num_cached_tokens) << length;
     driver.run();
   }
 }
 
 TEST(PrefixCache, tells_the_runner_how_much_is_cached_and_gives_it_the_shared_blocks_first) {
-  StepDriver driver(config(64));
+  StepDriver driver(pool_config(64));
   driver.add({.prompt = text(9, 1), .max_new_tokens = 1});
   const std::vector<int32_t> first_blocks = driver.step().batch.block_appends.at(0).block_ids;
   driver.run();
@@ -52,7 +52,7 @@ TEST(PrefixCache, tells_the_runner_how_much_is_cached_and_gives_it_the_shared_bl
 }
 
 TEST(PrefixCache, shares_blocks_of_a_prompt_that_is_still_being_computed) {
-  SchedulerConfig chunks = config(64);
+  SchedulerConfig chunks = pool_config(64);
   chunks.chunked_prefill_size = 6;
   StepDriver driver(chunks);
   driver.add({.prompt = text(30, 1), .max_new_tokens = 1});
@@ -64,7 +64,7 @@ TEST(PrefixCache, shares_blocks_of_a_prompt_that_is_still_being_computed) {
 }
 
 TEST(PrefixCache, keeps_what_a_request_generated_once_it_has_ended) {
-  StepDriver driver(config(64));
+  StepDriver driver(pool_config(64));
   const Sequence& first = driver.add({.prompt = text(6, 1), .max_new_tokens = 7});
   driver.run();
   EXPECT_EQ(first.num_known_tokens(), 13);
@@ -78,7 +78,7 @@ TEST(PrefixCache, keeps_what_a_request_generated_once_it_has_ended) {
 }
 
 TEST(PrefixCache, forgets_what_nobody_uses_when_a_request_fails) {
-  StepDriver driver(config(64));
+  StepDriver driver(pool_config(64));
   Sequence& failing = driver.add({.prompt = text(9, 1)});
   driver.step();
   EXPECT_EQ(driver.scheduler().kv_usage().num_cached, 2);
@@ -88,7 +88,7 @@ TEST(PrefixCache, forgets_what_nobody_uses_when_a_request_fails) {
 }
 
 TEST(PrefixCache, keeps_salts_apart_and_can_be_cleared_or_off) {
-  StepDriver driver(config(64));
+  StepDriver driver(pool_config(64));
   driver.add({.prompt = text(9, 1), .max_new_tokens = 1, .salt = "a"});
   driver.run();
   const Sequence& other = driver.add({.prompt = text(9, 1), .max_new_tokens = 1, .salt = "b"});
@@ -100,7 +100,7 @@ TEST(PrefixCache, keeps_salts_apart_and_can_be_cleared_or_off) {
   driver.run();
   EXPECT_EQ(cleared.num_cached_tokens, 0);
 
-  StepDriver without(config(64, /*radix_cache=*/false));
+  StepDriver without(pool_config(64, /*radix_cache=*/false));
   for (int i = 0; i < 2; ++i) {
     const Sequence& sequence = without.add({.prompt = text(9, 1)});
     without.run();
@@ -111,7 +111,7 @@ TEST(PrefixCache, keeps_salts_apart_and_can_be_cleared_or_off) {
 }
 
 TEST(PrefixCache, evicts_what_nobody_uses_to_admit_a_request) {
-  StepDriver driver(config(8));
+  StepDriver driver(pool_config(8));
   driver.add({.prompt = text(24, 1), .max_new_tokens = 1});
   driver.run();
   EXPECT_EQ(driver.scheduler().kv_usage().num_evictable, 6);
@@ -123,7 +123,7 @@ TEST(PrefixCache, evicts_what_nobody_uses_to_admit_a_request) {
 }
 
 TEST(Retraction, takes_the_lowest_priority_and_of_these_the_youngest) {
-  StepDriver driver(config(12));
+  StepDriver driver(pool_config(12));
   Sequence& low = driver.add({.prompt = text(5, 1), .max_new_tokens = 30, .priority = -1});
   Sequence& old = driver.add({.prompt = text(5, 2), .max_new_tokens = 30});
   Sequence& young = driver.add({.prompt = text(5, 3), .max_new_tokens = 30});
@@ -136,7 +136,7 @@ TEST(Retraction, takes_the_lowest_priority_and_of_these_the_youngest) {
 }
 
 TEST(Retraction, counts_cached_tokens_once_and_continues_from_what_was_computed) {
-  StepDriver driver(config(64));
+  StepDriver driver(pool_config(64));
   Sequence& first = driver.add({.prompt = text(5, 1), .max_new_tokens = 20});
   Sequence& second = driver.add({.prompt = text(5, 2), .max_new_tokens = 20});
   for (int i = 0; i < 8; ++i) driver.step();
@@ -156,7 +156,7 @@ TEST(Retraction, counts_cached_tokens_once_and_continues_from_what_was_computed)
 }
 
 TEST(Retraction, never_takes_the_only_running_request) {
-  StepDriver driver(config(64));
+  StepDriver driver(pool_config(64));
   const Sequence& only = driver.add({.prompt = text(5, 1), .max_new_tokens = 20});
   for (int i = 0; i < 10; ++i) {
     arm_failpoint("scheduler.retract", 1);
@@ -169,7 +169,7 @@ TEST(Retraction, never_takes_the_only_running_request) {
 
 TEST(Retraction, every_step_of_a_crowded_pool_makes_progress) {
   for (const bool radix_cache : {false, true}) {
-    StepDriver driver(config(10, radix_cache));
+    StepDriver driver(pool_config(10, radix_cache));
     for (int i = 0; i < 20; ++i)
       driver.add({.prompt = text(3 + i % 6, 1 + i), .max_new_tokens = 30});
     int64_t num_idle = 0;
@@ -183,10 +183,10 @@ TEST(Retraction, every_step_of_a_crowded_pool_makes_progress) {
 }
 
 SchedulerConfig speculating(int num_blocks, int num_drafts) {
-  SchedulerConfig drafting = config(num_blocks);
+  SchedulerConfig drafting = pool_config(num_blocks);
   drafting.num_drafts = num_drafts;
   drafting.kv_groups.push_back(
-      {.num_blocks = num_blocks, .block_tokens = kBlockTokens, .lookahead_tokens = 1});
+      {.num_blocks = num_blocks, .block_tokens = kSmallBlock, .lookahead_tokens = 1});
   return drafting;
 }
 
@@ -261,7 +261,7 @@ TEST(Drafts, a_block_is_published_once_the_token_after_it_is_known) {
 }
 
 TEST(SchedulerDeathTest, refuses_a_prefix_cache_over_blocks_of_two_sizes) {
-  SchedulerConfig mixed = config(8);
+  SchedulerConfig mixed = pool_config(8);
   mixed.kv_groups.push_back({.num_blocks = 8, .block_tokens = 8});
   EXPECT_DEATH(Scheduler{mixed}, "a prefix cache over blocks of 8 and 4 tokens");
   mixed.radix_cache = false;

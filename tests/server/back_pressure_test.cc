@@ -28,7 +28,7 @@ constexpr bool kIsSlow = true;
 constexpr bool kIsSlow = false;
 #endif
 
-json::Value native(int max_new_tokens) {
+json::Value endless(int max_new_tokens) {
   return {{"text", "Some apples"},
           {"sampling_params",
            {{"temperature", 0}, {"max_new_tokens", max_new_tokens}, {"ignore_eos", true}}}};
@@ -62,7 +62,7 @@ TEST(BackPressure, a_reader_that_stops_gets_everything_in_order_when_it_goes_on)
   constexpr int kTokens = 3000;
   SimServer server;
   RawConnection connection(server.http().port(), kReceiveBufferBytes);
-  ASSERT_NO_FATAL_FAILURE(send_stream(connection, "/generate", native(kTokens)));
+  ASSERT_NO_FATAL_FAILURE(send_stream(connection, "/generate", endless(kTokens)));
   EXPECT_LE(most_queued_until_idle(server), kMaxQueuedBytes);
   EXPECT_TRUE(server.eventually([&] { return server.api().num_open_requests() == 0; }))
       << "the answer must not wait for its reader";
@@ -83,7 +83,7 @@ TEST(BackPressure, a_reader_that_stops_gets_everything_in_order_when_it_goes_on)
     text = events[i]["text"];
     EXPECT_EQ(events[i]["meta_info"]["completion_tokens"], num_ids);
   }
-  const json::Value whole = server.post_json("/generate", native(kTokens));
+  const json::Value whole = server.post_json("/generate", endless(kTokens));
   EXPECT_EQ(events[events.size() - 2]["output_ids"], whole["output_ids"]);
   EXPECT_EQ(text, whole["text"]);
 }
@@ -130,13 +130,13 @@ TEST(BackPressure, other_streams_of_the_same_thread_go_on) {
   std::vector<std::unique_ptr<RawConnection>> stalled;
   for (int i = 0; i < 8; ++i) {
     stalled.push_back(std::make_unique<RawConnection>(server.http().port(), kReceiveBufferBytes));
-    ASSERT_NO_FATAL_FAILURE(send_stream(*stalled.back(), "/generate", native(12'000)));
+    ASSERT_NO_FATAL_FAILURE(send_stream(*stalled.back(), "/generate", endless(12'000)));
   }
   ASSERT_TRUE(server.eventually([&] { return server.api().num_open_requests() == 8; }));
   ASSERT_TRUE(server.eventually([&] { return server.http().counters().backlog_bytes > 0; }));
-  const json::Value whole = server.post_json("/generate", native(50));
+  const json::Value whole = server.post_json("/generate", endless(50));
   for (int i = 0; i < 4; ++i) {  // both I/O threads get some
-    const std::vector<json::Value> events = server.post_stream("/generate", native(50));
+    const std::vector<json::Value> events = server.post_stream("/generate", endless(50));
     ASSERT_GE(events.size(), 2u);
     EXPECT_EQ(events[events.size() - 2]["output_ids"], whole["output_ids"]);
   }
@@ -151,7 +151,7 @@ TEST(BackPressure, a_reader_that_never_goes_on_is_cut_off_and_its_blocks_come_ba
   timeouts.write_stall = std::chrono::milliseconds(300);
   SimServer server({.step_delay = std::chrono::milliseconds(2), .timeouts = timeouts});
   RawConnection connection(server.http().port(), kReceiveBufferBytes);
-  json::Value body = native(kTokens);
+  json::Value body = endless(kTokens);
   body["return_logprob"] = true;
   body["top_logprobs_num"] = 20;
   ASSERT_NO_FATAL_FAILURE(send_stream(connection, "/generate", body));
@@ -163,7 +163,7 @@ TEST(BackPressure, a_reader_that_never_goes_on_is_cut_off_and_its_blocks_come_ba
   EXPECT_LT(server.engine().snapshot().num_output_tokens, kTokens) << "it was to be cancelled";
   EXPECT_TRUE(server.eventually([&] { return counters.backlog_bytes == 0; }));
   EXPECT_TRUE(server.eventually([&] { return server.api().num_open_requests() == 0; }));
-  EXPECT_EQ(server.post("/generate", native(3)).status, 200);
+  EXPECT_EQ(server.post("/generate", endless(3)).status, 200);
 }
 
 }  // namespace

@@ -193,14 +193,14 @@ std::ostream& operator<<(std::ostream& out, const Said& said) {
   return out << "\n  text " << said.text << "\n  ids " << said.ids << "\n  finish " << said.finish
              << "\n  logprobs " << said.logprobs.substr(0, 300);
 }
-using Answer = std::map<int, Said>;
+using ChoiceAnswers = std::map<int, Said>;
 
 void append_text(const json::Value& holder, const char* key, std::string& out) {
   if (holder.contains(key) && holder[key].is_string()) out += holder[key].get<std::string>();
 }
 
 // A choice of OpenAI's, whole or a piece of a stream.
-void take_choice(const json::Value& choice, Answer& answer) {
+void take_choice(const json::Value& choice, ChoiceAnswers& answer) {
   Said& said = answer[choice["index"].get<int>()];
   append_text(choice, "text", said.text);
   for (const char* holder : {"message", "delta"}) {
@@ -222,7 +222,7 @@ void take_choice(const json::Value& choice, Answer& answer) {
 }
 
 // A native answer, which says everything so far.
-void take_native(const json::Value& object, Answer& answer) {
+void take_native(const json::Value& object, ChoiceAnswers& answer) {
   const json::Value& meta = object["meta_info"];
   Said& said = answer[object.value("index", 0)];
   said.text = object["text"].get<std::string>();
@@ -234,13 +234,13 @@ void take_native(const json::Value& object, Answer& answer) {
 }
 
 // A request whose parts contradict each other is refused, however far its text had come.
-Answer refused_answer(const json::Value& body) {
+ChoiceAnswers refused_answer(const json::Value& body) {
   return {
       {0, {.text = "", .ids = "", .logprobs = "", .finish = json::dump(body["error"]["code"])}}};
 }
 
-Answer whole_answer(SimServer& server, const Case& made) {
-  Answer answer;
+ChoiceAnswers whole_answer(SimServer& server, const Case& made) {
+  ChoiceAnswers answer;
   const http::ClientResponse response = server.post(made.path, made.body);
   EXPECT_TRUE(response.status == 200 || response.status == 400) << response.body << response.error;
   const json::Value body = json::parse(response.body).value();
@@ -259,8 +259,8 @@ Answer whole_answer(SimServer& server, const Case& made) {
   return answer;
 }
 
-Answer streamed_answer(SimServer& server, const Case& made) {
-  Answer answer;
+ChoiceAnswers streamed_answer(SimServer& server, const Case& made) {
+  ChoiceAnswers answer;
   json::Value body = made.body;
   body["stream"] = true;
   const http::ClientResponse response = server.post(made.path, body);
@@ -290,7 +290,7 @@ bool may_contradict(const json::Value& body) {
 }
 
 // OpenAI's lists come in another order from a stream when they are of several kinds.
-void sort_logprobs(Answer& answer) {
+void sort_logprobs(ChoiceAnswers& answer) {
   for (auto& [index, said] : answer) std::sort(said.logprobs.begin(), said.logprobs.end());
 }
 
@@ -310,7 +310,7 @@ TEST(FeaturePairs, every_pair_of_features_ends_well_and_alike_in_every_form) {
   for (const Row& row : rows) {
     const Case made = case_of(row);
     SCOPED_TRACE(made.path + " " + json::dump(made.body) + "\n" + made.name);
-    Answer first = whole_answer(*servers.front(), made);
+    ChoiceAnswers first = whole_answer(*servers.front(), made);
     const size_t num_choices = row[5] == 0 ? 1 : 3;
     const bool is_refused = first[0].finish == "\"no_token_allowed\"";
     ASSERT_TRUE(!is_refused || may_contradict(made.body));
@@ -320,7 +320,7 @@ TEST(FeaturePairs, every_pair_of_features_ends_well_and_alike_in_every_form) {
     sort_logprobs(first);
     for (const auto& server : servers) {
       for (const auto& ask : {whole_answer, streamed_answer}) {
-        Answer again = ask(*server, made);
+        ChoiceAnswers again = ask(*server, made);
         ASSERT_EQ(again.size(), first.size());
         sort_logprobs(again);
         for (const auto& [index, said] : first)

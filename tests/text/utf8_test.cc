@@ -15,15 +15,16 @@ std::string lossy(const std::string& bytes) {
   return text;
 }
 
-const std::string kBad(kReplacementCharacter);
+const std::string kReplaced(kReplacementCharacter);
 
 TEST(Utf8, replaces_each_maximal_subpart_by_one_character) {
   // The example of the Unicode standard, table 3-11.
-  EXPECT_EQ(lossy("\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41"), kBad + kBad + kBad + kBad + "\x41");
-  EXPECT_EQ(lossy("\xed\xa0\x80"), kBad + kBad + kBad);
-  EXPECT_EQ(lossy("\xc0\xaf\xf5\x80"), kBad + kBad + kBad + kBad);
-  EXPECT_EQ(lossy("\xf4\x90\x80\x80"), kBad + kBad + kBad + kBad);
-  EXPECT_EQ(lossy("a\xf0\x9f\x98"), "a" + kBad);
+  EXPECT_EQ(lossy("\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41"),
+            kReplaced + kReplaced + kReplaced + kReplaced + "\x41");
+  EXPECT_EQ(lossy("\xed\xa0\x80"), kReplaced + kReplaced + kReplaced);
+  EXPECT_EQ(lossy("\xc0\xaf\xf5\x80"), kReplaced + kReplaced + kReplaced + kReplaced);
+  EXPECT_EQ(lossy("\xf4\x90\x80\x80"), kReplaced + kReplaced + kReplaced + kReplaced);
+  EXPECT_EQ(lossy("a\xf0\x9f\x98"), "a" + kReplaced);
   EXPECT_EQ(lossy("\xf4\x8f\xbf\xbf\xef\xbf\xbf"), "\xf4\x8f\xbf\xbf\xef\xbf\xbf");
 }
 

@@ -128,7 +128,7 @@ TEST(IndexPage, its_etag_is_the_models_and_the_same_in_every_run) {
   EXPECT_EQ(page_response(page.file(), other.file().etag).status, 200);
 }
 
-StatsReading reading_at(double unix_seconds) {
+StatsReading page_reading_at(double unix_seconds) {
   StatsReading reading;
   reading.unix_seconds = unix_seconds;
   return reading;
@@ -136,7 +136,7 @@ StatsReading reading_at(double unix_seconds) {
 
 TEST(StatsResponse, since_leaves_out_what_the_client_has) {
   StatsHistory history({.model = "demo"});
-  for (const double second : {10.0, 11.25, 12.5}) history.add(reading_at(second));
+  for (const double second : {10.0, 11.25, 12.5}) history.add(page_reading_at(second));
   const auto num_samples = [&](std::string_view since) {
     const http::Response response = stats_response(history, since);
     EXPECT_EQ(response.status, 200);

@@ -52,15 +52,15 @@ Outcome parse(const ParameterCase& c, const ServedModel& model) {
   return outcome_of(parse_detokenize_request(c.body, model));
 }
 
-std::string described(const ParameterCase& c) {
+std::string named(const ParameterCase& c) {
   return c.path + " " + c.field + " = " + c.value.substr(0, 100) + "\n" + c.body.substr(0, 300);
 }
 
 void check_error(const ParameterCase& c, const ApiError& error) {
-  EXPECT_EQ(error.status, c.status) << described(c) << "\n" << error.message;
-  EXPECT_EQ(error.param, c.param) << described(c) << "\n" << error.message;
-  EXPECT_FALSE(error.message.empty()) << described(c);
-  EXPECT_LT(error.message.size(), 800U) << described(c);
+  EXPECT_EQ(error.status, c.status) << named(c) << "\n" << error.message;
+  EXPECT_EQ(error.param, c.param) << named(c) << "\n" << error.message;
+  EXPECT_FALSE(error.message.empty()) << named(c);
+  EXPECT_LT(error.message.size(), 800U) << named(c);
   EXPECT_FALSE(leaks_internals(to_json(error))) << to_json(error);
   const Result<json::Value> body = json::parse(to_json(error));
   ASSERT_TRUE(body.has_value()) << to_json(error);
@@ -71,16 +71,16 @@ void check_error(const ParameterCase& c, const ApiError& error) {
 void check_request(const ParameterCase& c, const GenerationRequest& request) {
   for (const GenerationItem& item : request.items) {
     const Status status = core::validate(item.sampling, kCaseModel.vocab_size);
-    EXPECT_TRUE(status.has_value()) << described(c);
-    EXPECT_FALSE(item.prompt.empty()) << described(c);
+    EXPECT_TRUE(status.has_value()) << named(c);
+    EXPECT_FALSE(item.prompt.empty()) << named(c);
     EXPECT_LE(static_cast<int>(item.prompt.size()) + item.sampling.max_new_tokens,
               kCaseModel.max_context_tokens)
-        << described(c);
+        << named(c);
     for (const int32_t id : item.prompt) {
-      ASSERT_TRUE(id >= 0 && id < kCaseModel.vocab_size) << described(c);
+      ASSERT_TRUE(id >= 0 && id < kCaseModel.vocab_size) << named(c);
     }
   }
-  EXPECT_FALSE(request.items.empty()) << described(c);
+  EXPECT_FALSE(request.items.empty()) << named(c);
 }
 
 TEST(ParameterTable, has_at_least_3000_different_cases) {
@@ -98,11 +98,11 @@ TEST(ParameterTable, every_case_gets_its_documented_answer_within_a_second) {
     const Outcome outcome = parse(c, model);
     const double seconds = watch.seconds();
     longest_seconds = std::max(longest_seconds, seconds);
-    EXPECT_LT(seconds, kMaxSeconds * kSlowdown) << described(c);
+    EXPECT_LT(seconds, kMaxSeconds * kSlowdown) << named(c);
     if (outcome.error) {
       check_error(c, *outcome.error);
     } else {
-      EXPECT_EQ(c.status, 200) << described(c);
+      EXPECT_EQ(c.status, 200) << named(c);
       if (outcome.request) check_request(c, *outcome.request);
     }
     if (HasFatalFailure()) return;
@@ -172,7 +172,7 @@ TEST(ParameterTable, accepted_numbers_and_flags_arrive_as_they_were_sent) {
     if (!outcome.request) continue;
     const double got = getter->second(*outcome.request);
     if (*sent != 0 && std::abs(*sent) < 1e-30) continue;  // field_reader_test: stays above a bound
-    EXPECT_FLOAT_EQ(static_cast<float>(got), static_cast<float>(*sent)) << described(c);
+    EXPECT_FLOAT_EQ(static_cast<float>(got), static_cast<float>(*sent)) << named(c);
     ++num_checked;
   }
   EXPECT_GE(num_checked, 200);

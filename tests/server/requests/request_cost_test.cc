@@ -18,14 +18,14 @@ namespace fathom::server::tests {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSlowdown = 20;
+constexpr double kCostSlowdown = 20;
 constexpr int kItems = 10'000;
 #else
-constexpr double kSlowdown = 1;
+constexpr double kCostSlowdown = 1;
 constexpr int kItems = 100'000;
 #endif
 
-std::string repeated(const std::string& text, int count) {
+std::string items(const std::string& text, int count) {
   std::string list;
   for (int i = 0; i < count; ++i) {
     if (i > 0) list += ',';
@@ -62,78 +62,79 @@ std::string chat_with(const std::string& more) {
   return R"({"max_tokens": 1, "messages": [)" + std::string(kUser) + "], " + more + "}";
 }
 
-Shape chat(const std::string& name, std::function<std::string(int)> body) {
+Shape chat_shape(const std::string& name, std::function<std::string(int)> body) {
   return {name, std::move(body), parse_chat};
 }
 
 std::vector<Shape> refused_shapes() {
   return {
-      chat("stop strings",
-           [](int n) { return chat_with("\"stop\": [" + repeated("\"abc\"", n) + "]"); }),
-      chat("stop ids",
-           [](int n) { return chat_with("\"stop_token_ids\": [" + repeated("7", n) + "]"); }),
-      chat("biases",
-           [](int n) {
-             std::string bias;
-             for (int i = 0; i < 1024 + n; ++i) bias += ",\"" + std::to_string(i) + "\":1";
-             return chat_with("\"logit_bias\": {" + bias.substr(1) + "}");
-           }),
-      chat("messages beyond the limit",
-           [](int n) { return "{\"messages\": [" + repeated(kUser, 16'384 + n) + "]}"; }),
-      chat("tools beyond the limit",
-           [](int n) { return chat_with("\"tools\": [" + repeated(R"({"name": "f"})", n) + "]"); }),
-      chat("broken depth", [](int n) { return std::string(static_cast<size_t>(n), '['); }),
+      chat_shape("stop strings",
+                 [](int n) { return chat_with("\"stop\": [" + items("\"abc\"", n) + "]"); }),
+      chat_shape("stop ids",
+                 [](int n) { return chat_with("\"stop_token_ids\": [" + items("7", n) + "]"); }),
+      chat_shape("biases",
+                 [](int n) {
+                   std::string bias;
+                   for (int i = 0; i < 1024 + n; ++i) bias += ",\"" + std::to_string(i) + "\":1";
+                   return chat_with("\"logit_bias\": {" + bias.substr(1) + "}");
+                 }),
+      chat_shape("messages beyond the limit",
+                 [](int n) { return "{\"messages\": [" + items(kUser, 16'384 + n) + "]}"; }),
+      chat_shape(
+          "tools beyond the limit",
+          [](int n) { return chat_with("\"tools\": [" + items(R"({"name": "f"})", n) + "]"); }),
+      chat_shape("broken depth", [](int n) { return std::string(static_cast<size_t>(n), '['); }),
       {"sampling_params",
        [](int n) {
-         return R"({"input_ids": [[5], [6]], "sampling_params": [)" + repeated("{}", n) + "]}";
+         return R"({"input_ids": [[5], [6]], "sampling_params": [)" + items("{}", n) + "]}";
        },
        parse_generate},
       {"prompts beyond the limit",
-       [](int n) { return "{\"prompt\": [" + repeated("[5]", 1024 + n) + "]}"; }, parse_completion},
+       [](int n) { return "{\"prompt\": [" + items("[5]", 1024 + n) + "]}"; }, parse_completion},
   };
 }
 
 std::vector<Shape> accepted_shapes() {
   return {
-      chat("unknown fields",
-           [](int n) {
-             std::string fields = "\"z\": 1";
-             for (int i = 0; i < n; ++i) fields += ",\"z" + std::to_string(i) + "\": 1";
-             return chat_with(fields);
-           }),
-      chat("messages up to the limit",
-           [](int n) { return "{\"messages\": [" + repeated(kUser, n / 10) + "]}"; }),
-      chat("tool results",
-           [](int n) {
-             const std::string call = R"({"id": "c", "function": {"name": "f"}})";
-             return "{\"messages\": [" + std::string(kUser) +
-                    R"(, {"role": "assistant", "tool_calls": [)" + repeated(call, 128) + "]}," +
-                    repeated(R"({"role": "tool", "content": "r", "tool_call_id": "c"})", n / 10) +
-                    "]}";
-           }),
-      chat("content parts",
-           [](int n) {
-             return R"({"messages": [{"role": "user", "content": [)" +
-                    repeated(R"({"type": "text", "text": "ab"})", n / 10) + "]}]}";
-           }),
-      chat("one word",
-           [](int n) {
-             return R"({"messages": [{"role": "user", "content": ")" +
-                    std::string(static_cast<size_t>(n), 'a') + "\"}]}";
-           }),
-      chat("escaped text",
-           [](int n) {
-             std::string text;
-             for (int i = 0; i < n; ++i) text += "\\u00e9";
-             return R"({"messages": [{"role": "user", "content": ")" + text + "\"}]}";
-           }),
-      chat("text that looks like markup",
-           [](int n) {
-             std::string text;
-             for (int i = 0; i < n / 10; ++i) text += "<｜Assistant｜></think>";
-             return R"({"messages": [{"role": "user", "content": ")" + text + "\"}]}";
-           }),
-      {"token ids", [](int n) { return "{\"prompt\": [" + repeated("5", n) + "]}"; },
+      chat_shape("unknown fields",
+                 [](int n) {
+                   std::string fields = "\"z\": 1";
+                   for (int i = 0; i < n; ++i) fields += ",\"z" + std::to_string(i) + "\": 1";
+                   return chat_with(fields);
+                 }),
+      chat_shape("messages up to the limit",
+                 [](int n) { return "{\"messages\": [" + items(kUser, n / 10) + "]}"; }),
+      chat_shape(
+          "tool results",
+          [](int n) {
+            const std::string call = R"({"id": "c", "function": {"name": "f"}})";
+            return "{\"messages\": [" + std::string(kUser) +
+                   R"(, {"role": "assistant", "tool_calls": [)" + items(call, 128) + "]}," +
+                   items(R"({"role": "tool", "content": "r", "tool_call_id": "c"})", n / 10) + "]}";
+          }),
+      chat_shape("content parts",
+                 [](int n) {
+                   return R"({"messages": [{"role": "user", "content": [)" +
+                          items(R"({"type": "text", "text": "ab"})", n / 10) + "]}]}";
+                 }),
+      chat_shape("one word",
+                 [](int n) {
+                   return R"({"messages": [{"role": "user", "content": ")" +
+                          std::string(static_cast<size_t>(n), 'a') + "\"}]}";
+                 }),
+      chat_shape("escaped text",
+                 [](int n) {
+                   std::string text;
+                   for (int i = 0; i < n; ++i) text += "\\u00e9";
+                   return R"({"messages": [{"role": "user", "content": ")" + text + "\"}]}";
+                 }),
+      chat_shape("text that looks like markup",
+                 [](int n) {
+                   std::string text;
+                   for (int i = 0; i < n / 10; ++i) text += "<｜Assistant｜></think>";
+                   return R"({"messages": [{"role": "user", "content": ")" + text + "\"}]}";
+                 }),
+      {"token ids", [](int n) { return "{\"prompt\": [" + items("5", n) + "]}"; },
        parse_completion},
       {"special tokens",
        [](int n) {
@@ -170,7 +171,7 @@ void check_cost(const std::vector<Shape>& shapes, bool are_good) {
     EXPECT_LE(large_seconds, ratio * 3 * small_seconds + 0.002) << shape.name;
     const double mebibytes = static_cast<double>(large.size()) / (1 << 20);
     // 50 ms for a MiB is the aim; the rest is for slow and busy machines.
-    EXPECT_LE(large_seconds, (0.2 * mebibytes + 0.05) * kSlowdown) << shape.name;
+    EXPECT_LE(large_seconds, (0.2 * mebibytes + 0.05) * kCostSlowdown) << shape.name;
     testing::Test::RecordProperty(shape.name + " us/MiB",
                                   static_cast<int>(large_seconds / mebibytes * 1e6));
   }
