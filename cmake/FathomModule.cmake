@@ -53,6 +53,9 @@ endfunction()
 
 # fathom_test(NAME): one GoogleTest program from tests/NAME/**/*.cc linked against the given modules.
 #   fathom_test(text MODULES text)            -> target test_text, ctest label cpu
+# Its files are compiled FATHOM_TEST_FILES_AT_ONCE at a time, because most of a test's compile time goes to
+# headers that its neighbours read too; so names in unnamed namespaces must differ within a target. The sanitizers'
+# presets have the modules compiled so too.
 function(fathom_test name)
   cmake_parse_arguments(arg "" "" "MODULES;LIBRARIES;LABELS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${name}/*.cc")
@@ -63,6 +66,7 @@ function(fathom_test name)
   target_include_directories(test_${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   fathom_warnings(test_${name})
   fathom_quick_build(test_${name})
+  set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${FATHOM_TEST_FILES_AT_ONCE})
   foreach(module IN LISTS arg_MODULES)
     if(TARGET fathom_${module})
       target_link_libraries(test_${name} PRIVATE fathom_${module})
