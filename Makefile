@@ -24,6 +24,7 @@ MODEL_LEFT_OUT := \
   --leave-out '^engine\.Deterministic\.' 'computes the demo model for minutes, in the same code as engine.DemoEngine; to run it: make test' \
   --leave-out '^engine\.drafters/ModelSpeculation\.equals_plain_decoding_in_every_way' 'computes the demo model for minutes, in the same code as the other tests of ModelSpeculation; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
+  --leave-out '^engine\.drafters/ModelSpeculation\.(an_adaptive_depth|captured_steps)_.*/chain_[13]$$' 'runs with a chain of 2 and a tree too; to run it: make test' \
   --leave-out '^apps\.(command_line|constrained_output|bench_serving)$$' 'starts the program over and over, for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
   --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test' \

@@ -4,9 +4,9 @@ nvcc's options nor the headers of a current toolkit.
 
     tools/run_tidy.py [--build build/release] [--jobs N] [--batch N] [FILE ...]
 
-Most of clang-tidy's time goes to the headers that a file includes, so files of one folder are read as one
-translation unit that includes them all. Files that define the same name go to different units: clang says which. Every
-file is checked, whatever its neighbours. A finding is shown once.
+Most of clang-tidy's time goes to the headers that a file includes, so files of one module are read as one translation
+unit that includes them all. Files that define the same name go to different units: clang says which. Every file is
+checked, whatever its neighbours. A finding is shown once.
 """
 import argparse
 import concurrent.futures
@@ -43,12 +43,11 @@ def flags_of(entry):
 
 
 def batches_of(entries, size):
-    """Lists of files that share folder and flags, at most `size` each, with their flags."""
+    """Lists of files that share their flags, as those of a module do, at most `size` each, with these flags."""
     groups = {}
     for entry in sorted(entries, key=lambda entry: entry["file"]):
-        key = (str(pathlib.Path(entry["file"]).parent), tuple(flags_of(entry)))
-        groups.setdefault(key, []).append(entry["file"])
-    for (_, flags), files in groups.items():
+        groups.setdefault(tuple(flags_of(entry)), []).append(entry["file"])
+    for flags, files in groups.items():
         for begin in range(0, len(files), size):
             yield files[begin:begin + size], flags
 
@@ -89,10 +88,14 @@ def run_batch(files, flags):
     """What clang-tidy prints, and how many units it took."""
     output, num_units = "", 0
     while files:
-        later = conflicting(files, flags)
-        now = [file for file in files if file not in later]
+        now, later = files, []
         found = tidy(now, flags)
         num_units += 1
+        if len(now) > 1 and NOT_COMPILED in found:
+            later = conflicting(files, flags)
+            now = [file for file in files if file not in later]
+            found = tidy(now, flags)
+            num_units += 1
         if len(now) > 1 and NOT_COMPILED in found:  # what is left missed something
             found = "".join(tidy([file], flags) for file in now)
             num_units += len(now)
@@ -106,7 +109,7 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, default=ROOT)
     parser.add_argument("--build", type=pathlib.Path, help="default: build/release")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--batch", type=int, default=12, help="files read at once (default 12)")
+    parser.add_argument("--batch", type=int, default=24, help="files read at once (default 24)")
     parser.add_argument("files", nargs="*", type=pathlib.Path, help="only these")
     args = parser.parse_args()
     root = args.root.resolve()

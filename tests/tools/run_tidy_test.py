@@ -18,6 +18,9 @@ if sys.argv[0].endswith("clang++"):
     for file in same[1:]:
         print(f"{{file}}:1:5: error: redefinition of 'same'", file=sys.stderr)
     sys.exit(len(same) > 1)
+if len(same) > 1:
+    print(f"{{same[1]}}:1:5: error: redefinition of 'same' [clang-diagnostic-error]")
+    sys.exit(1)
 for file in files:
     if "bad" in pathlib.Path(file).read_text():
         print(f"{{file}}:1:5: error: bad [readability-bad]")
@@ -40,7 +43,7 @@ class RunTidyTest(TreeTest):
                               capture_output=True, text=True, check=False)
         return done.returncode, done.stdout.replace(f"{self.root.resolve()}/", "").splitlines()
 
-    def test_files_of_a_folder_are_one_unit(self):
+    def test_files_of_a_module_are_one_unit(self):
         status, lines = self.run_tidy({"src/a/a.cc": "int a;", "src/a/b.cc": "int b;", "tests/t.cc": "bad"})
         self.assertEqual((status, lines), (0, ["clang-tidy: 2 files in 1 units, 0 findings"]))
 
