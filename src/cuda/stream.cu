@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/startup_error.h"
+#include "cuda/backend.h"
 #include "ops/backend.h"
 
 namespace fathom::cuda {
@@ -64,6 +65,7 @@ CudaStream::CudaStream(const ops::Backend& backend) : ops::Stream(backend) {
 }
 
 CudaStream::~CudaStream() {
+  wait_for_cublaslt();  // its threads must be done before the process ends
   cudaStreamSynchronize(handle_);
   cudaFree(scratch_);
   cudaFree(tickets_);

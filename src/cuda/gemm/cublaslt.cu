@@ -80,9 +80,6 @@ class Plans {
  public:
   using Entry = std::shared_future<std::unique_ptr<Plan>>;
 
-  // At its end the process waits for plans that are being made, and the library outlives them.
-  Plans() { opening(); }
-
   // Null in it: there is no library.
   Entry of(const Kind& kind) {
     constexpr size_t kMostPlans = 4096;
@@ -117,8 +114,9 @@ class Plans {
   std::map<Kind, Entry> plans_;
 };
 
+// Never destroyed: at the end of the process the library may be gone before them.
 Plans& plans() {
-  static Plans all;
+  static Plans& all = *new Plans;
   return all;
 }
 
