@@ -10,27 +10,33 @@ namespace {
 
 using tensor::DType, tensor::Tensor;
 
-// Everything but logits, parameters of all rows the same. `up` uploads a vector with a shape.
+// Everything but logits; all rows are of one slot. `up` uploads a vector with a shape.
 template <class Upload>
 ops::SampleArgs sample_args(int64_t rows, float temperature, float top_p, Upload up) {
   const auto all = [&](auto value) {
     return up(std::vector<decltype(value)>(static_cast<size_t>(rows), value), {rows});
   };
+  const auto one = [&](auto value) { return up(std::vector<decltype(value)>{value}, {1}); };
   ops::SampleArgs args;
-  args.temperature = all(temperature);
-  args.top_k = all(int32_t{0});
-  args.top_p = all(top_p);
-  args.min_p = all(0.0f);
-  args.repetition = all(1.0f);
-  args.frequency = all(0.0f);
-  args.presence = all(0.0f);
-  args.seed = all(uint64_t{7});
+  args.slots = {.temperature = one(temperature),
+                .top_k = one(int32_t{0}),
+                .top_p = one(top_p),
+                .min_p = one(0.0f),
+                .repetition = one(1.0f),
+                .frequency = one(0.0f),
+                .presence = one(0.0f),
+                .seed = one(uint64_t{7}),
+                .num_top = one(int32_t{0}),
+                .penalty_row = one(int32_t{-1}),
+                .counts = {},
+                .bias_start = one(int32_t{0}),
+                .ban_start = one(int32_t{0}),
+                .ban_end = one(int32_t{0}),
+                .ban_until = one(int32_t{0}),
+                .bias_ids = up(std::vector<int32_t>(), {0}),
+                .bias_values = up(std::vector<float>(), {0})};
+  args.slot = all(int32_t{0});
   args.position = all(int32_t{100});
-  args.penalty_row = all(int32_t{-1});
-  args.bias_start = up(std::vector<int32_t>(static_cast<size_t>(rows) + 1), {rows + 1});
-  args.bias_ids = up(std::vector<int32_t>(), {0});
-  args.bias_values = up(std::vector<float>(), {0});
-  args.num_top = all(int32_t{0});
   args.forced = all(int32_t{-1});
   args.tokens = all(int32_t{-1});
   args.logprobs = all(0.0f);

@@ -62,7 +62,20 @@ Status validate_token(std::string_view field, int32_t token, int vocab_size) {
                       "in [0, " + std::to_string(vocab_size) + "), the vocabulary");
 }
 
+Status validate_count(std::string_view field, size_t count, int most) {
+  if (count <= static_cast<size_t>(most)) return {};
+  return invalid_argument(std::string(field) + " has " + std::to_string(count) +
+                          " entries, must have at most " + std::to_string(most));
+}
+
 Status validate_token_lists(const SamplingParams& params, int vocab_size) {
+  if (Status status =
+          validate_count("stop_token_ids", params.stop_token_ids.size(), kMaxStopTokenIds);
+      !status)
+    return status;
+  if (Status status = validate_count("logit_bias", params.logit_bias.size(), kMaxLogitBias);
+      !status)
+    return status;
   for (int32_t token : params.stop_token_ids)
     if (Status status = validate_token("stop_token_ids", token, vocab_size); !status) return status;
 

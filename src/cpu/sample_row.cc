@@ -14,14 +14,32 @@ constexpr int32_t kCountBits = 0x7fffffff;
 
 }  // namespace
 
+SampleRow::SampleRow(const ops::SampleArgs& args, int64_t row)
+    : args_(args), row_(row), slot_(of_row(args.slot)) {
+  FATHOM_CHECK(slot_ >= -1 && slot_ < args.slots.seed.dim(0),
+               "slot[" << row << "] is " << slot_ << " of " << args.slots.seed.dim(0));
+}
+
+int32_t SampleRow::penalty_row() const {
+  return forced() >= 0 ? -1 : of_slot<int32_t>(args_.slots.penalty_row, -1);
+}
+
+SampleRow::Biases SampleRow::biases() const {
+  if (slot_ < 0 || forced() >= 0) return {};
+  const ops::SamplingSlots& slots = args_.slots;
+  const bool has_bans = of_row(args_.position) < *slots.ban_until.row<int32_t>(slot_);
+  return {.begin = *slots.bias_start.row<int32_t>(slot_),
+          .end = *(has_bans ? slots.ban_end : slots.ban_start).row<int32_t>(slot_)};
+}
+
 int64_t SampleRow::top_k() const {
-  const auto k = at<int32_t>(args_.top_k);
+  const int32_t k = top_k_given();
   return k > 0 ? std::min<int64_t>(k, vocab_size()) : vocab_size();
 }
 
 uint64_t SampleRow::bits() const {
-  const auto position = static_cast<uint64_t>(at<int32_t>(args_.position));
-  return random_bits(philox(at<uint64_t>(args_.seed), 0, position));
+  const auto position = static_cast<uint64_t>(of_row(args_.position));
+  return random_bits(philox(of_slot<uint64_t>(args_.slots.seed, 0), 0, position));
 }
 
 bool SampleRow::is_allowed(int64_t id) const {
@@ -39,16 +57,17 @@ bool SampleRow::allows_all() const {
 }
 
 bool SampleRow::is_plain() const {
-  return at<int32_t>(args_.penalty_row) < 0 &&
-         at<int32_t>(args_.bias_start) == at<int32_t>(args_.bias_start, 1) && allows_all();
+  const Biases all = biases();
+  return penalty_row() < 0 && all.begin == all.end && allows_all();
 }
 
 void SampleRow::add_penalties(float* adjusted) const {
-  const auto penalty_row = at<int32_t>(args_.penalty_row);
-  if (penalty_row < 0) return;
-  const int32_t* counts = args_.counts.row<int32_t>(penalty_row);
-  const auto repetition = at<float>(args_.repetition), frequency = at<float>(args_.frequency);
-  const auto presence = at<float>(args_.presence);
+  if (penalty_row() < 0) return;
+  const ops::SamplingSlots& slots = args_.slots;
+  const int32_t* counts = slots.counts.row<int32_t>(penalty_row());
+  const auto repetition = of_slot<float>(slots.repetition, 1);
+  const auto frequency = of_slot<float>(slots.frequency, 0);
+  const auto presence = of_slot<float>(slots.presence, 0);
   const auto penalise = [&](int64_t id, int32_t seen) {
     float& logit = adjusted[id];
     logit = logit > 0 ? logit / repetition : logit * repetition;
@@ -78,11 +97,12 @@ std::span<const int32_t> SampleRow::path() const {
 void SampleRow::adjust(float* adjusted) const {
   std::copy_n(logits(), vocab_size(), adjusted);
   add_penalties(adjusted);
-  for (auto i = at<int32_t>(args_.bias_start); i < at<int32_t>(args_.bias_start, 1); ++i) {
-    const int32_t id = *args_.bias_ids.row<int32_t>(i);
+  const Biases all = biases();
+  for (int32_t i = all.begin; i < all.end; ++i) {
+    const int32_t id = *args_.slots.bias_ids.row<int32_t>(i);
     FATHOM_CHECK(id >= 0 && id < vocab_size(),
                  "bias_ids[" << i << "] is " << id << " of " << vocab_size());
-    adjusted[id] += *args_.bias_values.row<float>(i);
+    adjusted[id] += *args_.slots.bias_values.row<float>(i);
   }
   if (allows_all()) return;
   const uint64_t* const words = args_.mask.row<uint64_t>(row_);
@@ -102,7 +122,7 @@ bool SampleRow::mask_explains_minus_infinity() const {
 }
 
 int64_t SampleRow::num_top() const {
-  return std::clamp<int64_t>(at<int32_t>(args_.num_top), 0, args_.top_ids.dim(1));
+  return std::clamp<int64_t>(of_slot<int32_t>(args_.slots.num_top, 0), 0, args_.top_ids.dim(1));
 }
 
 void SampleRow::write(int64_t token, float logprob) const {

@@ -19,17 +19,17 @@ class SampleRow {
  public:
   static constexpr uint8_t kNonFinite = 1, kNothingLeft = 2;
 
-  SampleRow(const ops::SampleArgs& args, int64_t row) : args_(args), row_(row) {}
+  SampleRow(const ops::SampleArgs& args, int64_t row);
 
   const float* logits() const { return args_.logits.row<float>(row_); }
   int64_t vocab_size() const { return args_.logits.dim(1); }
-  int64_t forced() const { return at<int32_t>(args_.forced); }
-  float temperature() const { return at<float>(args_.temperature); }
-  float top_p() const { return at<float>(args_.top_p); }
-  float min_p() const { return at<float>(args_.min_p); }
+  int64_t forced() const { return of_row(args_.forced); }
+  float temperature() const { return of_slot<float>(args_.slots.temperature, 0); }
+  float top_p() const { return of_slot<float>(args_.slots.top_p, 1); }
+  float min_p() const { return of_slot<float>(args_.slots.min_p, 0); }
   // Tokens that top_k keeps, at most vocab_size.
   int64_t top_k() const;
-  bool is_greedy() const { return temperature() == 0 || at<int32_t>(args_.top_k) == 1; }
+  bool is_greedy() const { return temperature() == 0 || top_k_given() == 1; }
   // The randomness of the draw: 64 bits that depend on seed and position alone.
   uint64_t bits() const;
 
@@ -49,10 +49,21 @@ class SampleRow {
   float* top_logprobs() const { return args_.top_logprobs.row<float>(row_); }
 
  private:
+  // Entries [begin, end) of bias_ids and bias_values: biases, then bans that hold.
+  struct Biases {
+    int32_t begin = 0, end = 0;
+  };
+
+  int32_t of_row(const tensor::Tensor& parameter) const { return *parameter.row<int32_t>(row_); }
+  // `padding`: what a row without a slot has.
   template <class T>
-  T at(const tensor::Tensor& parameter, int64_t next = 0) const {
-    return *parameter.row<T>(row_ + next);
+  T of_slot(const tensor::Tensor& parameter, T padding) const {
+    return slot_ < 0 ? padding : *parameter.row<T>(slot_);
   }
+  int32_t top_k_given() const { return of_slot<int32_t>(args_.slots.top_k, 0); }
+  // -1 = no penalties.
+  int32_t penalty_row() const;
+  Biases biases() const;
   bool is_allowed(int64_t id) const;
   bool allows_all() const;
   void add_penalties(float* adjusted) const;
@@ -60,6 +71,7 @@ class SampleRow {
 
   const ops::SampleArgs& args_;
   int64_t row_;
+  int32_t slot_;
 };
 
 // The num_top largest log-probabilities of ids [begin, end) joined to those that are already there: best

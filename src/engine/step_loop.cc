@@ -29,6 +29,9 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
     throw StartupError("max_running_requests is " + std::to_string(config.max_running_requests) +
                        ", must be in [0, " + std::to_string(info.max_slots) +
                        "], 0 = the runner's slots");
+  if (config.eos_token_ids.size() > core::kMaxEosTokenIds)
+    throw StartupError("there are " + std::to_string(config.eos_token_ids.size()) +
+                       " eos token ids, must be at most " + std::to_string(core::kMaxEosTokenIds));
   for (int32_t token : config.eos_token_ids)
     if (token < 0 || token >= info.vocab_size)
       throw StartupError("eos token id is " + std::to_string(token) + ", must be in [0, " +

@@ -40,6 +40,8 @@ constexpr std::array kEntries = {
     Entry{"sample", has<&Backend::sample>},
     Entry{"step_inputs", has<&Backend::step_inputs>},
     Entry{"commit_tokens", has<&Backend::commit_tokens>},
+    Entry{"write_words", has<&Backend::write_words>},
+    Entry{"count_tokens", has<&Backend::count_tokens>},
     Entry{"draft_inputs", has<&Backend::draft_inputs>},
     Entry{"draft_rows", has<&Backend::draft_rows>},
     Entry{"accept_drafts", has<&Backend::accept_drafts>},

@@ -46,6 +46,8 @@ struct QuantizeFp8Args;
 struct SampleArgs;
 struct StepInputsArgs;
 struct CommitTokensArgs;
+struct WriteWordsArgs;
+struct CountTokensArgs;
 struct DraftInputsArgs;
 struct DraftRowsArgs;
 struct AcceptDraftsArgs;
@@ -138,6 +140,8 @@ struct Backend {
   Operator<SampleArgs> sample;
   Operator<StepInputsArgs> step_inputs;
   Operator<CommitTokensArgs> commit_tokens;
+  Operator<WriteWordsArgs> write_words;
+  Operator<CountTokensArgs> count_tokens;
 
   // Of a runner that speculates.
   Operator<DraftInputsArgs> draft_inputs;

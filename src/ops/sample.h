@@ -19,25 +19,30 @@
 //   order give the same tokens on every backend. A token below 2^-40 of the best is never drawn.
 //   A row where bans and mask leave no token fails too, and one that penalties make NaN or +inf (failed 1).
 //
+// SamplingSlots: how the requests of running slots sample. It lies on the device and changes when a request is admitted
+// (write_words, count_tokens in ops/step.h).
+//   temperature        f32[slots]
+//   top_k              i32[slots]    <= 0 = all
+//   top_p, min_p       f32[slots]
+//   repetition, frequency, presence  f32[slots]
+//   seed               u64[slots]
+//   num_top            i32[slots]    how many top log-probabilities the rows want, <= max_top
+//   penalty_row        i32[slots]    row of counts, -1 = no penalties
+//   counts             i32[penalty_rows, vocab_size]   bits 0..30: times in the output, bit 31: in the prompt;
+//                                    null when no slot has penalties
+//   bias_start         i32[slots];  ban_start i32[slots]   biases are the entries [bias_start, ban_start),
+//   ban_end            i32[slots]    bans [ban_start, ban_end)
+//   ban_until          i32[slots]    bans hold for rows with a position below it
+//   bias_ids           i32[entries]; bias_values f32[entries]; finite, or -inf = ban
+//
 // logits             f32[rows, vocab_size]   may be overwritten (scratch)
-// temperature        f32[rows]
-// top_k              i32[rows]     <= 0 = all
-// top_p, min_p       f32[rows]
-// repetition, frequency, presence  f32[rows]
-// seed               u64[rows]
+// slot               i32[rows]     -1 = padding: the largest logit, as a slot that asks for nothing
 // position           i32[rows]     number of tokens before the one sampled; the counter of the draw
-// penalty_row        i32[rows]     row of counts, -1 = no penalties
-// counts             i32[penalty_rows, vocab_size]   bits 0..30: times in the output, bit 31: in the prompt;
-//                                  null when no row has penalties
 // paths              i32[rows, max_path]   tokens that a row with penalties counts as output once more each: drafts on
 //                                  the way to it; -1 = the end. Null = none
-// bias_start         i32[rows + 1] prefix sums into bias_ids, bias_values
-// bias_ids           i32[biases];  bias_values f32[biases]; finite, or -inf = ban.  May be empty
-//                                  (bias_start all 0)
 // mask               u64[rows, ceil(vocab_size/64)]  bit set = allowed; null = all
-// num_top            i32[rows]     how many top log-probabilities the row wants, <= max_top
 // forced             i32[rows]     >= 0: report this token's log-probability instead of choosing (prompt
-//                                  log-probabilities); -1 = choose
+//                                  log-probabilities), whatever penalties, biases and bans say; -1 = choose
 // tokens             i32[rows]     out; -1 for a failed row
 // logprobs           f32[rows]     out, of the chosen (or forced) token; 0 for a failed row
 // top_ids, top_logprobs  i32|f32[rows, max_top]   out, best first, ties by lower id; -1 and 0 past num_top
@@ -49,11 +54,17 @@
 
 namespace fathom::ops {
 
+struct SamplingSlots {
+  tensor::Tensor temperature, top_k, top_p, min_p, repetition, frequency, presence, seed, num_top;
+  tensor::Tensor penalty_row, counts;
+  tensor::Tensor bias_start, ban_start, ban_end, ban_until, bias_ids, bias_values;
+};
+
 struct SampleArgs {
-  tensor::Tensor logits, temperature, top_k, top_p, min_p, repetition, frequency, presence, seed,
-      position, penalty_row, counts, bias_start, bias_ids, bias_values, mask, num_top, forced;
+  SamplingSlots slots;
+  tensor::Tensor logits, slot, position, forced;
+  tensor::Tensor mask{}, paths{};
   tensor::Tensor tokens, logprobs, top_ids, top_logprobs, failed;
-  tensor::Tensor paths{};
 };
 void sample(const SampleArgs& args, Stream& stream);
 

@@ -43,4 +43,20 @@ void commit_tokens(const CommitTokensArgs& args, Stream& stream) {
   dispatch("commit_tokens", stream.backend().act, stream.backend().commit_tokens, args, stream);
 }
 
+void write_words(const WriteWordsArgs& args, Stream& stream) {
+  Dim words("words");
+  expect("address", args.address, DType::kU64, {&words});
+  expect("value", args.value, DType::kI32, {&words});
+  dispatch("write_words", stream.backend().act, stream.backend().write_words, args, stream);
+}
+
+void count_tokens(const CountTokensArgs& args, Stream& stream) {
+  Dim vocab_size("vocab_size"), tokens("tokens");
+  expect("counts", args.counts, DType::kI32, {&vocab_size});
+  expect("tokens", args.tokens, DType::kI32, {&tokens});
+  FATHOM_CHECK(args.num_prompt >= 0 && args.num_prompt <= tokens.value(),
+               "num_prompt is " << args.num_prompt << " of " << tokens.value());
+  dispatch("count_tokens", stream.backend().act, stream.backend().count_tokens, args, stream);
+}
+
 }  // namespace fathom::ops

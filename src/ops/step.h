@@ -29,6 +29,16 @@
 //   commit_row   i32[slices]          -1 = nothing sampled
 //   penalty_row  i32[slices]          -1 = none
 //   counts       i32[penalty_rows, vocab_size]   null when no slice has penalties
+//
+// What an admission or an append of blocks changes, between steps:
+//
+// write_words: *address[i] = value[i]. DeviceWrites (ops/device_writes.h) collects them.
+//   address      u64[words]           of four aligned bytes on the device each, pairwise distinct
+//   value        i32[words]           the bits
+//
+// count_tokens: tokens of a request whose slot begins to count (counts of ops/sample.h).
+//   counts       i32[vocab_size]      one row, in place; begins: it is cleared first
+//   tokens       i32[tokens]          below vocab_size; the first num_prompt set bit 31, the others count as output
 
 #include "ops/backend.h"
 #include "tensor/tensor.h"
@@ -48,5 +58,17 @@ struct CommitTokensArgs {
   tensor::Tensor slice_slot, query_start, sampled, commit_row, penalty_row, counts;
 };
 void commit_tokens(const CommitTokensArgs& args, Stream& stream);
+
+struct WriteWordsArgs {
+  tensor::Tensor address, value;
+};
+void write_words(const WriteWordsArgs& args, Stream& stream);
+
+struct CountTokensArgs {
+  tensor::Tensor counts, tokens;
+  int64_t num_prompt = 0;
+  bool begins = true;
+};
+void count_tokens(const CountTokensArgs& args, Stream& stream);
 
 }  // namespace fathom::ops

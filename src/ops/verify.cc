@@ -50,19 +50,14 @@ void draft_inputs(const DraftInputsArgs& args, Stream& stream) {
 }
 
 void draft_rows(const DraftRowsArgs& args, Stream& stream) {
-  Dim slots("slots"), tokens("tokens"), rows("rows"), biases("biases"), max_path("max_path");
+  Dim slots("slots"), tokens("tokens"), rows("rows"), max_path("max_path");
   expect_draft_slots(args.slots, slots);
   expect("positions", args.positions, DType::kI32, {&tokens});
   expect_all({{"row_tokens", &args.row_tokens},
               {"row_slot", &args.row_slot},
               {"row_draft", &args.row_draft},
-              {"ban_start", &args.ban_start},
-              {"ban_until", &args.ban_until},
               {"position", &args.position}},
              DType::kI32, rows);
-  Dim starts("rows + 1", rows.value() + 1);
-  expect("bias_start", args.bias_start, DType::kI32, {&starts});
-  expect("bias_values", args.bias_values, DType::kF32, {&biases});
   expect("paths", args.paths, DType::kI32, {&rows, &max_path});
   expect_contiguous("paths", args.paths);
   dispatch("draft_rows", stream.backend().act, stream.backend().draft_rows, args, stream);

@@ -27,10 +27,7 @@
 //   row_tokens  i32[rows]                  query token of the row
 //   row_slot    i32[rows]                  -1 = padding
 //   row_draft   i32[rows]                  the draft whose row it is, -1 = none
-//   ban_start   i32[rows];  bias_start i32[rows + 1]   the bans of a row are the biases [ban_start[r], bias_start[r + 1])
-//   ban_until   i32[rows]                  they hold at positions below this
 //   position    i32[rows]                  out: positions[row_tokens[r]] + 1
-//   bias_values f32[biases]                in place: bans that do not hold become 0
 //   paths       i32[rows, max_path]        out: tokens of the row's draft and of those above it, then -1
 //
 // accept_drafts: after sampling. For a slice with num_wanted > 0: the token sampled at query token 0 comes out; while an
@@ -84,8 +81,8 @@ void draft_inputs(const DraftInputsArgs& args, Stream& stream);
 
 struct DraftRowsArgs {
   DraftSlots slots;
-  tensor::Tensor positions, row_tokens, row_slot, row_draft, ban_start, bias_start, ban_until;
-  tensor::Tensor position, bias_values, paths;
+  tensor::Tensor positions, row_tokens, row_slot, row_draft;
+  tensor::Tensor position, paths;
 };
 void draft_rows(const DraftRowsArgs& args, Stream& stream);
 

@@ -14,9 +14,6 @@ StepExecutor::GraphShape StepExecutor::graph_shape(const StepLayout& layout) con
   if (sizes.empty() || layout.num_slices() > sizes.back()) return {};
   const int num_tokens = captured_tokens(layout, drafter());
   if (num_tokens == 0) return {};
-  int64_t num_biases = 0;
-  for (const OutputRow& row : layout.rows) num_biases += sampler_.num_biases({&row.sample, 1});
-  if (num_biases > kGraphBiases) return {};
   // It is planted between the two operators that a graph holds.
   if (any_failpoint_armed()) return {};
   const int batch_size =
@@ -49,13 +46,13 @@ void StepExecutor::capture_graphs_of(const GraphShape& shape) {
   StepLayout layout;
   layout.num_levels = shape.num_levels;
   pad_step(layout, {shape.batch_size, shape.num_tokens, drafter()});
-  stage_inputs(layout, {.frame = 0, .fixed_biases = kGraphBiases});
-  sampling_graph(layout, false, decode_graphs(layout, shape));
+  stage_inputs(layout, /*frame=*/0);
+  DecodeGraphs& graphs = decode_graphs(layout, shape);
+  for (const bool masked : {false, true}) sampling_graph(layout, masked, graphs);
 }
 
 StepExecutor::DecodeGraphs& StepExecutor::decode_graphs(const StepLayout& layout,
                                                         const GraphShape& shape) {
-  forget_stale_graphs();
   DecodeGraphs& graphs = graphs_[shape];
   if (graphs.forward == nullptr)
     graphs.forward = stream_.capture([this, layout, &graphs] {
@@ -66,21 +63,9 @@ StepExecutor::DecodeGraphs& StepExecutor::decode_graphs(const StepLayout& layout
   return graphs;
 }
 
-// The sampler's parameters moved to a larger place: what was captured with the old one is void. That is what samples,
-// and with a drafter what tells the sampler its positions.
-void StepExecutor::forget_stale_graphs() {
-  if (captured_parameters_ == sampler_.parameters_at()) return;
-  captured_parameters_ = sampler_.parameters_at();
-  for (auto& [shape, graphs] : graphs_) {
-    if (drafter_) graphs.forward = nullptr;
-    for (auto& of_mask : graphs.sample)
-      for (std::unique_ptr<ops::Graph>& graph : of_mask) graph = nullptr;
-  }
-}
-
 ops::Graph& StepExecutor::sampling_graph(const StepLayout& layout, bool masked,
                                          DecodeGraphs& graphs) {
-  std::unique_ptr<ops::Graph>& graph = graphs.sample[masked][!sampler_.counts().is_null()];
+  std::unique_ptr<ops::Graph>& graph = graphs.sample[masked];
   if (graph == nullptr) {
     graph = stream_.capture([this, layout, masked, &graphs] {
       const auto rows = static_cast<int64_t>(layout.rows.size());

@@ -54,8 +54,7 @@ Drafter::Drafter(const model::Model& model, const DrafterConfig& config, const S
       slots_(slots),
       block_tokens_(model.kv_groups().at(0).block_tokens),
       staged_(model.backend(), input_bytes(config), kNumFrames),
-      results_(model.backend(), result_bytes(config), kNumFrames),
-      staged_slots_(static_cast<size_t>(config.max_slots)) {
+      results_(model.backend(), result_bytes(config), kNumFrames) {
   tensor::Arena measure;
   carve(measure);
   std::optional<ops::DeviceBuffer> memory =
@@ -122,12 +121,12 @@ void Drafter::carve(tensor::Arena& arena) {
   for (int level = 1; level < config_.shape.num_steps; ++level)
     m_.query_start.push_back(i32({slots + 1}));
   const int64_t rows = config_.max_logit_rows;
-  m_.zeros_f32 = f32({rows});
-  m_.ones_f32 = f32({rows});
-  m_.zeros_u64 = arena.allocate(DType::kU64, {rows});
-  m_.zeros_i32 = i32({rows + 1});
+  m_.zero_f32 = f32({1});
+  m_.one_f32 = f32({1});
+  m_.zero_u64 = arena.allocate(DType::kU64, {1});
+  m_.zeros_i32 = i32({rows});
   m_.minus_ones = i32({rows});
-  m_.num_top = i32({rows});
+  m_.num_top = i32({1});
   m_.tokens = i32({rows});
   m_.logprobs = f32({rows});
   m_.failed = arena.allocate(DType::kU8, {rows});
@@ -145,12 +144,12 @@ void Drafter::fill_constants() {
   upload(backend, m_.parents, std::vector<int32_t>(slots * max_drafts, -1), *stream);
   upload(backend, m_.drafts, std::vector<int32_t>(slots * max_drafts), *stream);
   upload(backend, m_.num_drafts, std::vector<int32_t>(slots), *stream);
-  upload(backend, m_.zeros_f32, std::vector<float>(rows), *stream);
-  upload(backend, m_.ones_f32, std::vector<float>(rows, 1.0f), *stream);
-  upload(backend, m_.zeros_u64, std::vector<uint64_t>(rows), *stream);
-  upload(backend, m_.zeros_i32, std::vector<int32_t>(rows + 1), *stream);
+  upload(backend, m_.zero_f32, std::vector<float>(1), *stream);
+  upload(backend, m_.one_f32, std::vector<float>(1, 1.0f), *stream);
+  upload(backend, m_.zero_u64, std::vector<uint64_t>(1), *stream);
+  upload(backend, m_.zeros_i32, std::vector<int32_t>(rows), *stream);
   upload(backend, m_.minus_ones, std::vector<int32_t>(rows, -1), *stream);
-  upload(backend, m_.num_top, std::vector<int32_t>(rows, config_.shape.top_k), *stream);
+  upload(backend, m_.num_top, std::vector<int32_t>(1, config_.shape.top_k), *stream);
   for (size_t i = 0; i < m_.query_start.size(); ++i) {
     std::vector<int32_t> starts(slots + 1);
     for (size_t s = 0; s <= slots; ++s)
@@ -160,14 +159,9 @@ void Drafter::fill_constants() {
   }
 }
 
-void Drafter::admit(const core::SlotAdmission& admission, ops::Stream& stream) {
-  const ops::Backend& backend = model_.backend();
-  std::array<int32_t, 2>& staged = staged_slots_[static_cast<size_t>(admission.slot)];
-  staged = {admission.max_rows, 0};
-  backend.copy_to_device(m_.max_rows.row<int32_t>(admission.slot), &staged[0], sizeof(int32_t),
-                         stream);
-  backend.copy_to_device(m_.num_drafts.row<int32_t>(admission.slot), &staged[1], sizeof(int32_t),
-                         stream);
+void Drafter::admit(const core::SlotAdmission& admission, ops::DeviceWrites& writes) const {
+  writes.put(m_.max_rows, admission.slot, admission.max_rows);
+  writes.put(m_.num_drafts, admission.slot, int32_t{0});
 }
 
 void Drafter::stage(const StepLayout& layout, int frame, ops::Stream& stream) {
@@ -229,11 +223,7 @@ void Drafter::complete_inputs(const DraftStep& step, const sampling::Sampler& sa
                    .row_tokens = step.row_tokens,
                    .row_slot = inputs_.row_slot.device,
                    .row_draft = inputs_.row_draft.device,
-                   .ban_start = rows.ban_start,
-                   .bias_start = rows.bias_start,
-                   .ban_until = rows.ban_until,
                    .position = rows.position,
-                   .bias_values = rows.bias_values,
                    .paths = rows.paths},
                   stream);
 }
@@ -307,28 +297,36 @@ void Drafter::propose(const DraftStep& step, const Pass& pass, ops::Stream& stre
   grow(step, num_levels, num_levels, pass.kv, stream);
 }
 
+ops::SamplingSlots Drafter::ranking_slots() const {
+  const Tensor zero = first(m_.zeros_i32, 1), none = first(m_.zeros_i32, 0);
+  return {.temperature = m_.zero_f32,
+          .top_k = zero,
+          .top_p = m_.one_f32,
+          .min_p = m_.zero_f32,
+          .repetition = m_.one_f32,
+          .frequency = m_.zero_f32,
+          .presence = m_.zero_f32,
+          .seed = m_.zero_u64,
+          .num_top = m_.num_top,
+          .penalty_row = first(m_.minus_ones, 1),
+          .counts = {},
+          .bias_start = zero,
+          .ban_start = zero,
+          .ban_end = zero,
+          .ban_until = zero,
+          .bias_ids = none,
+          .bias_values = first(m_.zero_f32, 0)};
+}
+
 void Drafter::rank(const Tensor& rows, const Tensor& logits, ops::Stream& stream) const {
   for (int64_t begin = 0; begin < rows.dim(0); begin += config_.max_logit_rows) {
     const int64_t end = std::min(begin + config_.max_logit_rows, rows.dim(0)), n = end - begin;
     const Tensor out = first(logits, n);
     model_.logits(rows.slice(0, begin, end), out, stream);
-    ops::sample({.logits = out,
-                 .temperature = first(m_.zeros_f32, n),
-                 .top_k = first(m_.zeros_i32, n),
-                 .top_p = first(m_.ones_f32, n),
-                 .min_p = first(m_.zeros_f32, n),
-                 .repetition = first(m_.ones_f32, n),
-                 .frequency = first(m_.zeros_f32, n),
-                 .presence = first(m_.zeros_f32, n),
-                 .seed = first(m_.zeros_u64, n),
+    ops::sample({.slots = ranking_slots(),
+                 .logits = out,
+                 .slot = first(m_.zeros_i32, n),
                  .position = first(m_.zeros_i32, n),
-                 .penalty_row = first(m_.minus_ones, n),
-                 .counts = {},
-                 .bias_start = first(m_.zeros_i32, n + 1),
-                 .bias_ids = first(m_.zeros_i32, 0),
-                 .bias_values = first(m_.zeros_f32, 0),
-                 .mask = {},
-                 .num_top = first(m_.num_top, n),
                  .forced = first(m_.minus_ones, n),
                  .tokens = first(m_.tokens, n),
                  .logprobs = first(m_.logprobs, n),

@@ -4,7 +4,7 @@
 // hold comes out with the results.
 //
 //   Drafter drafter(model, {.shape = {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}, ...});
-//   drafter.admit(admission, stream);
+//   drafter.admit(admission, writes);
 //   drafter.stage(layout, frame, stream);
 //   drafter.complete_inputs(step, sampler, stream);       // after step_inputs, before the forward pass
 //   ... forward, sample ...
@@ -76,7 +76,8 @@ class Drafter {
     return memory_.num_bytes() + staged_.num_bytes() + results_.num_bytes();
   }
 
-  void admit(const core::SlotAdmission& admission, ops::Stream& stream);
+  // What changes on the device is put into `writes`.
+  void admit(const core::SlotAdmission& admission, ops::DeviceWrites& writes) const;
   // REQUIRES: the frame's last step has been collected.
   void stage(const StepLayout& layout, int frame, ops::Stream& stream);
   void complete_inputs(const DraftStep& step, const sampling::Sampler& sampler,
@@ -117,13 +118,15 @@ class Drafter {
     tensor::Tensor token_ids, positions, kv_rows, kv_len, tables, tree_mask, from, logit_rows;
     std::vector<tensor::Tensor> query_start;  // [level - 1]: i32[slots + 1], steps of its width
     // Parameters of ops::sample for the best continuations, the same for all rows, and what it says.
-    tensor::Tensor zeros_f32, ones_f32, zeros_u64, zeros_i32, minus_ones, num_top;
+    tensor::Tensor zero_f32, one_f32, zero_u64, zeros_i32, minus_ones, num_top;
     tensor::Tensor tokens, logprobs, failed, top_ids, top_logprobs;
   };
 
   void carve(tensor::Arena& arena);
   void fill_constants();
   ops::DraftSlots draft_slots() const;
+  // One slot that takes the best continuations.
+  ops::SamplingSlots ranking_slots() const;
   int64_t most_nodes() const;
   int64_t most_fed() const;
   // Continuations of the rows: the drafter's logits, then their best.
@@ -143,7 +146,6 @@ class Drafter {
   Inputs inputs_;
   std::array<Results, kNumFrames> frames_;
   int frame_ = 0;
-  std::vector<std::array<int32_t, 2>> staged_slots_;  // [slots]: max_rows, num_drafts on their way
 };
 
 }  // namespace fathom::runner

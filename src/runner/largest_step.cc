@@ -78,9 +78,9 @@ core::Batch StepExecutor::most_tokens(int64_t tokens, int64_t tokens_of_sequence
 }
 
 void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form_of) {
-  apply_deltas(batch);
+  apply_deltas(batch, /*frame=*/0);
   const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of, drafter());
-  stage_inputs(layout, {});
+  stage_inputs(layout, /*frame=*/0);
   prepare_forward(layout);
   const tensor::Tensor hidden = forward(forward_batch(layout));
   sample_rows(layout, hidden);

@@ -10,8 +10,7 @@ namespace fathom::runner {
 
 using tensor::DType;
 
-SlotTable::SlotTable(const SlotTableConfig& config, const ops::Backend& backend)
-    : config_(config), backend_(backend) {
+SlotTable::SlotTable(const SlotTableConfig& config, const ops::Backend& backend) : config_(config) {
   tensor::Arena measure;
   carve(measure);
   std::optional<ops::DeviceBuffer> memory =
@@ -25,12 +24,10 @@ SlotTable::SlotTable(const SlotTableConfig& config, const ops::Backend& backend)
   tensor::Arena arena = memory_.arena();
   carve(arena);
   states_.resize(static_cast<size_t>(config.max_slots));
-  staged_tokens_.resize(states_.size());
-  host_tables_.resize(states_.size() * static_cast<size_t>(config.max_blocks));
   // Entries past a sequence's blocks are never read, but a defined value keeps what copies them quiet.
+  const std::vector<int32_t> zeros(static_cast<size_t>(block_tables_.num_elements()));
   std::unique_ptr<ops::Stream> stream = backend.make_stream({.num_threads = 1});
-  backend.copy_to_device(block_tables_.data(), host_tables_.data(), block_tables_.num_bytes(),
-                         *stream);
+  backend.copy_to_device(block_tables_.data(), zeros.data(), block_tables_.num_bytes(), *stream);
   stream->synchronize();
 }
 
@@ -40,7 +37,7 @@ void SlotTable::carve(tensor::Arena& arena) {
   block_tables_ = arena.allocate(DType::kI32, {config_.max_slots, config_.max_blocks});
 }
 
-void SlotTable::admit(const core::SlotAdmission& admission, ops::Stream& stream) {
+void SlotTable::admit(const core::SlotAdmission& admission, ops::DeviceWrites& writes) {
   SlotState& state = states_.at(static_cast<size_t>(admission.slot));
   const auto num_tokens = static_cast<int32_t>(admission.prompt.size());
   FATHOM_CHECK(!state.active, "slot " << admission.slot << " is taken");
@@ -55,15 +52,11 @@ void SlotTable::admit(const core::SlotAdmission& admission, ops::Stream& stream)
            .return_prompt_logprobs = admission.sampling.return_prompt_logprobs};
   // Any valid id: a slot decodes from its own tokens only after a prefill sampled one, but a failed row
   // leaves this one to be read.
-  int32_t& token = staged_tokens_[static_cast<size_t>(admission.slot)];
-  token = admission.prompt.back();
-  backend_.copy_to_device(last_token_.row<int32_t>(admission.slot), &token, sizeof(int32_t),
-                          stream);
-  backend_.copy_to_device(length_.row<int32_t>(admission.slot), &state.length, sizeof(int32_t),
-                          stream);
+  writes.put(last_token_, admission.slot, admission.prompt.back());
+  writes.put(length_, admission.slot, state.length);
 }
 
-void SlotTable::append_blocks(const core::BlockAppend& append, ops::Stream& stream) {
+void SlotTable::append_blocks(const core::BlockAppend& append, ops::DeviceWrites& writes) {
   SlotState& state = states_.at(static_cast<size_t>(append.slot));
   FATHOM_CHECK(state.active, "blocks for slot " << append.slot << ", which is free");
   FATHOM_CHECK(append.kv_group == 0, "kv_group " << append.kv_group << " of 1");
@@ -71,13 +64,8 @@ void SlotTable::append_blocks(const core::BlockAppend& append, ops::Stream& stre
   FATHOM_CHECK(state.num_blocks + num_blocks <= config_.max_blocks,
                "slot " << append.slot << " grows to " << state.num_blocks + num_blocks
                        << " blocks of " << config_.max_blocks);
-  const size_t offset = static_cast<size_t>(append.slot) * static_cast<size_t>(config_.max_blocks) +
-                        static_cast<size_t>(state.num_blocks);
-  std::copy(append.block_ids.begin(), append.block_ids.end(),
-            host_tables_.begin() + static_cast<int64_t>(offset));
-  backend_.copy_to_device(block_tables_.row<int32_t>(append.slot) + state.num_blocks,
-                          &host_tables_[offset], num_blocks * static_cast<int64_t>(sizeof(int32_t)),
-                          stream);
+  int64_t at = int64_t{append.slot} * config_.max_blocks + state.num_blocks;
+  for (const int32_t block : append.block_ids) writes.put(block_tables_, at++, block);
   state.num_blocks += num_blocks;
 }
 

@@ -3,19 +3,20 @@
 // the host's mirror of what it needs to plan a step without asking the device.
 //
 //   SlotTable slots({.max_slots = 64, .max_blocks = 128}, backend);
-//   slots.admit(admission, stream);
-//   slots.append_blocks(append, stream);
+//   slots.admit(admission, writes);
+//   slots.append_blocks(append, writes);
+//   writes.send(frame, stream);
 //   ... step_inputs, forward, commit_tokens ...  stream.synchronize();
 //   slots.advance(slot, num_tokens, /*goes_on=*/true);   // as commit_tokens did on the device
 //   slots.release(slot);
 //
-// Deltas are enqueued from host memory that stays as it is until the step has been synchronised.
 // Owns its device memory. One thread, the stream's, uses it.
 
 #include <vector>
 
 #include "core/batch.h"
 #include "ops/device_buffer.h"
+#include "ops/device_writes.h"
 #include "tensor/tensor.h"
 
 namespace fathom::runner {
@@ -41,8 +42,9 @@ class SlotTable {
   // Throws StartupError when there is no room.
   SlotTable(const SlotTableConfig& config, const ops::Backend& backend);
 
-  void admit(const core::SlotAdmission& admission, ops::Stream& stream);
-  void append_blocks(const core::BlockAppend& append, ops::Stream& stream);
+  // What changes on the device is put into `writes`.
+  void admit(const core::SlotAdmission& admission, ops::DeviceWrites& writes);
+  void append_blocks(const core::BlockAppend& append, ops::DeviceWrites& writes);
   void advance(int32_t slot, int num_tokens, bool goes_on);
   void release(int32_t slot);
 
@@ -56,12 +58,9 @@ class SlotTable {
   void carve(tensor::Arena& arena);
 
   SlotTableConfig config_;
-  const ops::Backend& backend_;
   ops::DeviceBuffer memory_;
   tensor::Tensor last_token_, length_, block_tables_;
   std::vector<SlotState> states_;
-  std::vector<int32_t> staged_tokens_;  // first value of last_token
-  std::vector<int32_t> host_tables_;    // [slots, max_blocks]
 };
 
 }  // namespace fathom::runner

@@ -87,6 +87,7 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
                 .max_sampled_rows = static_cast<int>(max_logit_rows_),
                 .max_path = config.drafter.num_steps},
                model.backend()),
+      writes_(model.backend(), kNumFrames),
       input_memory_(model.backend(), input_bytes(config), kNumFrames) {
   const ops::Backend& backend = model.backend();
   tensor::Arena measure_inputs, measure_logits;
@@ -118,8 +119,8 @@ int StepExecutor::max_blocks() const {
 StepMemory StepExecutor::memory() const {
   return {.workspace_bytes = workspace_.num_bytes(),
           .logits_bytes = logits_memory_.num_bytes(),
-          .slots_bytes =
-              slots_.num_bytes() + device_input_memory_.num_bytes() + input_memory_.num_bytes(),
+          .slots_bytes = slots_.num_bytes() + writes_.num_bytes() +
+                         device_input_memory_.num_bytes() + input_memory_.num_bytes(),
           .sampler_bytes = sampler_.num_bytes(),
           .scratch_bytes = stream_.scratch_bytes(),
           .drafter_bytes = drafter_ ? drafter_->num_bytes() : 0};
@@ -134,7 +135,7 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
   frame.result = {.step_id = batch.step_id};
   frame.layout = {};
   frame.done = nullptr;
-  apply_deltas(batch);
+  apply_deltas(batch, frame_idx);
   if (!batch.slices.empty()) {
     frame.layout = lay_out_step(
         batch, slots_, block_tokens_,
@@ -236,13 +237,15 @@ void StepExecutor::check_penalties(const core::Batch& batch) const {
                          << " tokens in one slice, at most 1");
 }
 
-void StepExecutor::apply_deltas(const core::Batch& batch) {
+void StepExecutor::apply_deltas(const core::Batch& batch, int frame) {
   for (const core::SlotAdmission& admission : batch.admissions) {
-    slots_.admit(admission, stream_);
-    sampler_.admit(admission, stream_);
-    if (drafter_) drafter_->admit(admission, stream_);
+    slots_.admit(admission, writes_);
+    sampler_.admit(admission, writes_);
+    if (drafter_) drafter_->admit(admission, writes_);
   }
-  for (const core::BlockAppend& append : batch.block_appends) slots_.append_blocks(append, stream_);
+  for (const core::BlockAppend& append : batch.block_appends) slots_.append_blocks(append, writes_);
+  writes_.send(frame, stream_);
+  sampler_.send_counts(frame, stream_);
 }
 
 void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks,
@@ -250,7 +253,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   const GraphShape shape = graph_shape(layout);
   const bool captured = shape.batch_size > 0;
   if (captured) pad_step(layout, {shape.batch_size, shape.num_tokens, drafter()});
-  stage_inputs(layout, {.frame = frame, .fixed_biases = captured ? kGraphBiases : 0});
+  stage_inputs(layout, frame);
   DecodeGraphs* graphs = captured ? &decode_graphs(layout, shape) : nullptr;
   Tensor hidden;
   if (graphs != nullptr) {
@@ -303,10 +306,10 @@ std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch
   return step_masks;
 }
 
-void StepExecutor::stage_inputs(const StepLayout& layout, const sampling::StepShape& shape) {
+void StepExecutor::stage_inputs(const StepLayout& layout, int frame) {
   const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
   const int64_t rows = static_cast<int64_t>(layout.rows.size());
-  input_memory_.use_host(shape.frame);
+  input_memory_.use_host(frame);
   inputs_.slice_slot = input_memory_.add<int32_t>({slices});
   inputs_.query_start = input_memory_.add<int32_t>({slices + 1});
   inputs_.commit_row = input_memory_.add<int32_t>({slices});
@@ -332,8 +335,8 @@ void StepExecutor::stage_inputs(const StepLayout& layout, const sampling::StepSh
     sample_rows.push_back(layout.rows[i].sample);
   }
   input_memory_.upload(stream_);
-  sampler_.begin_step(sample_rows, shape, stream_);
-  if (drafter_) drafter_->stage(layout, shape.frame, stream_);
+  sampler_.begin_step(sample_rows, frame, stream_);
+  if (drafter_) drafter_->stage(layout, frame, stream_);
 }
 
 void StepExecutor::prepare_forward(const StepLayout& layout) {

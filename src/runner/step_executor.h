@@ -65,8 +65,6 @@ class StepExecutor {
   StepExecutor(const model::Model& model, const StepExecutorConfig& config, ops::Stream& stream);
 
   static constexpr int kNumFrames = sampling::Sampler::kNumFrames;
-  // Room for biases and bans in a captured step; with more a step runs without a graph.
-  static constexpr int64_t kGraphBiases = 1024;
 
   void set_kv(model::KvStorage kv) { kv_ = std::move(kv); }
   // Captures the decodes of all sizes. REQUIRES: plan_scratch(), set_kv(), no step was enqueued.
@@ -108,17 +106,16 @@ class StepExecutor {
     int batch_size = 0, num_tokens = 1, num_levels = 0;
     auto operator<=>(const GraphShape&) const = default;
   };
-  // A padded step of decodes or verifications, captured in two parts between which masks may arrive. The second part
-  // depends on whether the rows have masks and on whether any slot counts tokens for penalties.
+  // A padded step of decodes or verifications, captured in two parts between which masks may arrive.
   struct DecodeGraphs {
     std::unique_ptr<ops::Graph> forward;
-    tensor::Tensor hidden;                     // what it ends with
-    std::unique_ptr<ops::Graph> sample[2][2];  // [masked][counted]
+    tensor::Tensor hidden;                  // what it ends with
+    std::unique_ptr<ops::Graph> sample[2];  // without masks, with masks
   };
 
   void carve_inputs(tensor::Arena& arena);
   void carve_logits(tensor::Arena& arena);
-  void apply_deltas(const core::Batch& batch);
+  void apply_deltas(const core::Batch& batch, int frame);
   void check_penalties(const core::Batch& batch) const;
   const DrafterInfo& drafter() const { return config_.drafter; }
   int max_blocks() const;
@@ -126,7 +123,7 @@ class StepExecutor {
   // Waits for the masks; returned to keep them until the rows are sampled.
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
                                             MaskMailbox& masks);
-  void stage_inputs(const StepLayout& layout, const sampling::StepShape& shape);
+  void stage_inputs(const StepLayout& layout, int frame);
   // act[tokens, hidden_size]
   tensor::Tensor forward(const model::ForwardBatch& batch);
   // Enqueues what makes the inputs of the model; then they are where forward_batch() says.
@@ -152,7 +149,6 @@ class StepExecutor {
   void capture_graphs_of(const GraphShape& shape);
   DecodeGraphs& decode_graphs(const StepLayout& layout, const GraphShape& shape);
   ops::Graph& sampling_graph(const StepLayout& layout, bool masked, DecodeGraphs& graphs);
-  void forget_stale_graphs();
 
   const model::Model& model_;
   StepExecutorConfig config_;
@@ -163,6 +159,7 @@ class StepExecutor {
   SlotTable slots_;
   sampling::Sampler sampler_;
   std::optional<Drafter> drafter_;
+  ops::DeviceWrites writes_;
   ops::StagedBuffer input_memory_;
   Inputs inputs_;
   ops::DeviceBuffer device_input_memory_;
@@ -174,7 +171,6 @@ class StepExecutor {
   std::array<Frame, kNumFrames> frames_;
   Clock::time_point last_done_{};  // collector's side
   std::map<GraphShape, DecodeGraphs> graphs_;
-  const void* captured_parameters_ = nullptr;
 };
 
 }  // namespace fathom::runner

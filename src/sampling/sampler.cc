@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/startup_error.h"
 #include "base/token_mask.h"
+#include "ops/step.h"
 
 namespace fathom::sampling {
 namespace {
@@ -13,19 +14,18 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
-constexpr int32_t kInPrompt = std::numeric_limits<int32_t>::min();  // bit 31
-// Room for logit biases and bans before the staging buffer has to grow.
-constexpr int64_t kUsualBiases = 4096;
-
 bool has_penalties(const core::SamplingParams& params) {
   return params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
          params.presence_penalty != 0.0f;
 }
 
-int64_t parameter_bytes(int64_t rows, int64_t biases) {
+int64_t row_bytes(int64_t rows) { return 3 * ops::StagedBuffer::array_bytes<int32_t>(rows); }
+
+// Each part may end with a gap.
+int64_t prompt_bytes(const SamplerConfig& config) {
   using Staged = ops::StagedBuffer;
-  return 13 * Staged::array_bytes<int32_t>(rows) + Staged::array_bytes<uint64_t>(rows) +
-         Staged::array_bytes<int32_t>(rows + 1) + 2 * Staged::array_bytes<int32_t>(biases);
+  return Staged::array_bytes<int32_t>(Sampler::kTokensAtOnce) +
+         (config.max_slots + 1) * Staged::array_bytes<int32_t>(0);
 }
 
 int64_t mask_bytes(const SamplerConfig& config) {
@@ -45,67 +45,155 @@ Sampler::Sampler(const SamplerConfig& config, const ops::Backend& backend)
     : config_(config),
       backend_(backend),
       slots_(static_cast<size_t>(config.max_slots)),
-      parameter_memory_(backend, parameter_bytes(config.max_rows, kUsualBiases), kNumFrames),
+      row_memory_(backend, row_bytes(config.max_rows), kNumFrames),
+      prompt_memory_(backend, prompt_bytes(config), kNumFrames),
       result_memory_(backend, result_bytes(config.max_rows, config.max_top_logprobs), kNumFrames),
       mask_memory_(backend, mask_bytes(config), kNumFrames) {
-  const int64_t counts_bytes =
-      int64_t{config.max_slots} * config.vocab_size * static_cast<int64_t>(sizeof(int32_t));
-  std::optional<ops::DeviceBuffer> counts = ops::DeviceBuffer::allocate(backend, counts_bytes);
-  if (!counts)
-    throw StartupError("the penalty counts of " + std::to_string(config.max_slots) +
-                       " running requests need " + std::to_string(counts_bytes) + " bytes, " +
-                       std::string(backend.device) + " has " +
-                       std::to_string(backend.free_memory_bytes()) +
-                       " free: lower the number of running requests");
-  counts_memory_ = std::move(*counts);
-  const int64_t path_bytes =
-      int64_t{config.max_rows} * config.max_path * static_cast<int64_t>(sizeof(int32_t));
-  std::optional<ops::DeviceBuffer> paths = ops::DeviceBuffer::allocate(backend, path_bytes);
-  if (!paths)
-    throw StartupError("the drafts of a step need " + std::to_string(path_bytes) + " bytes on " +
-                       std::string(backend.device) + ", there is no room for them");
-  path_memory_ = std::move(*paths);
+  const auto allocate = [&](int64_t bytes, const std::string& what) {
+    std::optional<ops::DeviceBuffer> memory = ops::DeviceBuffer::allocate(backend, bytes);
+    if (!memory)
+      throw StartupError(what + " need " + std::to_string(bytes) + " bytes, " +
+                         std::string(backend.device) + " has " +
+                         std::to_string(backend.free_memory_bytes()) +
+                         " free: lower the number of running requests");
+    return std::move(*memory);
+  };
+  const std::string requests = std::to_string(config.max_slots) + " running requests";
+  counts_memory_ = allocate(
+      int64_t{config.max_slots} * config.vocab_size * static_cast<int64_t>(sizeof(int32_t)),
+      "the penalty counts of " + requests);
+  path_memory_ =
+      allocate(int64_t{config.max_rows} * config.max_path * static_cast<int64_t>(sizeof(int32_t)),
+               "the drafts of a step");
+  tensor::Arena measure;
+  carve_slots(measure);
+  slot_memory_ = allocate(measure.peak_bytes(), "the sampling parameters of " + requests);
+  tensor::Arena arena = slot_memory_.arena();
+  carve_slots(arena);
   for (int32_t row = config.max_slots - 1; row >= 0; --row) free_penalty_rows_.push_back(row);
-  lay_out(1, 0);
+  lay_out(1);
+}
+
+void Sampler::carve_slots(tensor::Arena& arena) {
+  const int64_t slots = config_.max_slots;
+  for (Tensor* array : {&on_device_.temperature, &on_device_.top_p, &on_device_.min_p,
+                        &on_device_.repetition, &on_device_.frequency, &on_device_.presence})
+    *array = arena.allocate(DType::kF32, {slots});
+  for (Tensor* array :
+       {&on_device_.top_k, &on_device_.num_top, &on_device_.penalty_row, &on_device_.bias_start,
+        &on_device_.ban_start, &on_device_.ban_end, &on_device_.ban_until})
+    *array = arena.allocate(DType::kI32, {slots});
+  on_device_.seed = arena.allocate(DType::kU64, {slots});
+  on_device_.bias_ids = arena.allocate(DType::kI32, {slots * config_.max_biases});
+  on_device_.bias_values = arena.allocate(DType::kF32, {slots * config_.max_biases});
+  on_device_.counts = counts();
 }
 
 int64_t Sampler::num_bytes() const {
-  return counts_memory_.num_bytes() + parameter_memory_.num_bytes() + result_memory_.num_bytes() +
-         mask_memory_.num_bytes() + path_memory_.num_bytes();
+  return slot_memory_.num_bytes() + counts_memory_.num_bytes() + row_memory_.num_bytes() +
+         prompt_memory_.num_bytes() + result_memory_.num_bytes() + mask_memory_.num_bytes() +
+         path_memory_.num_bytes();
 }
 
 Tensor Sampler::counts() const {
-  if (free_penalty_rows_.size() == slots_.size()) return {};
   return Tensor::contiguous(counts_memory_.data(), DType::kI32,
                             {config_.max_slots, config_.vocab_size});
 }
 
-void Sampler::admit(const core::SlotAdmission& admission, ops::Stream& stream) {
+void Sampler::admit(const core::SlotAdmission& admission, ops::DeviceWrites& writes) {
+  const core::SamplingParams& params = admission.sampling;
+  FATHOM_CHECK(params.num_top_logprobs <= config_.max_top_logprobs,
+               "num_top_logprobs is " << params.num_top_logprobs);
   Slot& slot = slots_[static_cast<size_t>(admission.slot)];
-  FATHOM_CHECK(admission.sampling.num_top_logprobs <= config_.max_top_logprobs,
-               "num_top_logprobs is " << admission.sampling.num_top_logprobs);
-  slot.params = admission.sampling;
-  slot.stop_token_ids = admission.stop_token_ids;
-  slot.seed = admission.seed;
-  slot.num_prompt_tokens =
-      static_cast<int32_t>(admission.prompt.size()) - admission.num_generated_tokens;
-  slot.penalty_row = -1;
-  if (!has_penalties(slot.params)) return;
-
-  slot.penalty_row = free_penalty_rows_.back();
-  free_penalty_rows_.pop_back();
-  staged_counts_.assign(static_cast<size_t>(config_.vocab_size), 0);
-  for (size_t i = 0; i < admission.prompt.size(); ++i) {
-    int32_t& count = staged_counts_[static_cast<size_t>(admission.prompt[i])];
-    if (static_cast<int32_t>(i) < slot.num_prompt_tokens) {
-      count |= kInPrompt;
-    } else {
-      ++count;
-    }
+  slot = {.num_top = params.num_top_logprobs};
+  if (has_penalties(params)) {
+    slot.penalty_row = free_penalty_rows_.back();
+    free_penalty_rows_.pop_back();
+    note_counts(admission, slot.penalty_row);
   }
-  const Tensor row = counts()[slot.penalty_row];
-  backend_.copy_to_device(row.data(), staged_counts_.data(), row.num_bytes(), stream);
-  stream.synchronize();  // the staging vector is used by the next admission
+  const auto put = [&](const Tensor& array, auto value) {
+    writes.put(array, admission.slot, value);
+  };
+  put(on_device_.temperature, params.temperature);
+  put(on_device_.top_k, int32_t{params.top_k});
+  put(on_device_.top_p, params.top_p);
+  put(on_device_.min_p, params.min_p);
+  put(on_device_.repetition, params.repetition_penalty);
+  put(on_device_.frequency, params.frequency_penalty);
+  put(on_device_.presence, params.presence_penalty);
+  put(on_device_.seed, admission.seed);
+  put(on_device_.num_top, int32_t{params.num_top_logprobs});
+  put(on_device_.penalty_row, slot.penalty_row);
+  put_biases(admission, writes);
+}
+
+void Sampler::put_biases(const core::SlotAdmission& admission, ops::DeviceWrites& writes) const {
+  const core::SamplingParams& params = admission.sampling;
+  const bool has_bans = params.min_new_tokens > 0;
+  const size_t count = params.logit_bias.size() + (has_bans ? admission.stop_token_ids.size() : 0);
+  FATHOM_CHECK(count <= static_cast<size_t>(config_.max_biases),
+               "slot " << admission.slot << " has " << count << " biases and stop tokens, room for "
+                       << config_.max_biases);
+  const int32_t begin = admission.slot * config_.max_biases;
+  int32_t at = begin;
+  const auto add = [&](int32_t token, float bias) {
+    writes.put(on_device_.bias_ids, at, token);
+    writes.put(on_device_.bias_values, at++, bias);
+  };
+  for (const auto& [token, bias] : params.logit_bias) add(token, bias);
+  writes.put(on_device_.bias_start, admission.slot, begin);
+  writes.put(on_device_.ban_start, admission.slot, at);
+  if (has_bans)
+    for (const int32_t token : admission.stop_token_ids)
+      add(token, -std::numeric_limits<float>::infinity());
+  writes.put(on_device_.ban_end, admission.slot, at);
+  const auto num_prompt =
+      static_cast<int32_t>(admission.prompt.size()) - admission.num_generated_tokens;
+  writes.put(on_device_.ban_until, admission.slot, num_prompt + params.min_new_tokens);
+}
+
+void Sampler::note_counts(const core::SlotAdmission& admission, int32_t penalty_row) {
+  std::span<const int32_t> rest = admission.prompt;
+  int64_t num_prompt = std::ssize(rest) - admission.num_generated_tokens;
+  for (bool begins = true; begins || !rest.empty(); begins = false) {
+    const auto size = std::min(rest.size(), static_cast<size_t>(kTokensAtOnce));
+    counting_.push_back({.penalty_row = penalty_row,
+                         .tokens = rest.first(size),
+                         .num_prompt = std::min(num_prompt, static_cast<int64_t>(size)),
+                         .begins = begins});
+    num_prompt -= counting_.back().num_prompt;
+    rest = rest.subspan(size);
+  }
+}
+
+void Sampler::send_counts(int frame, ops::Stream& stream) {
+  std::span<const Counting> rest = counting_;
+  while (!rest.empty()) {
+    if (rest.size() < counting_.size()) stream.synchronize();  // the copies before may be under way
+    rest = rest.subspan(count_some(rest, frame, stream));
+  }
+  counting_.clear();
+}
+
+size_t Sampler::count_some(std::span<const Counting> parts, int frame, ops::Stream& stream) {
+  prompt_memory_.use_host(frame);
+  std::vector<Tensor> tokens;
+  int64_t room = kTokensAtOnce;
+  for (const Counting& part : parts) {
+    room -= std::ssize(part.tokens);
+    if (room < 0 || tokens.size() > slots_.size()) break;
+    const Array<int32_t> staged = prompt_memory_.add<int32_t>({std::ssize(part.tokens)});
+    staged.assign(part.tokens);
+    tokens.push_back(staged.device);
+  }
+  prompt_memory_.upload(stream);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    ops::count_tokens({.counts = counts()[parts[i].penalty_row],
+                       .tokens = tokens[i],
+                       .num_prompt = parts[i].num_prompt,
+                       .begins = parts[i].begins},
+                      stream);
+  return tokens.size();
 }
 
 void Sampler::release(int32_t slot) {
@@ -114,35 +202,10 @@ void Sampler::release(int32_t slot) {
   penalty_row = -1;
 }
 
-bool Sampler::bans_stops(const SampleRow& row) const {
-  const Slot& slot = slot_of(row);
-  return row.forced < 0 && row.position - slot.num_prompt_tokens < slot.params.min_new_tokens;
-}
-
-int64_t Sampler::num_biases(std::span<const SampleRow> rows) const {
-  size_t count = 0;
-  for (const SampleRow& row : rows) {
-    if (row.slot < 0) continue;
-    if (row.forced < 0) count += slot_of(row).params.logit_bias.size();
-    if (bans_stops(row)) count += slot_of(row).stop_token_ids.size();
-  }
-  return static_cast<int64_t>(count);
-}
-
-void Sampler::lay_out(int64_t rows, int64_t biases) {
-  parameter_memory_.reserve(parameter_bytes(rows, biases));
-  for (Array<float>* array :
-       {&parameters_.temperature, &parameters_.top_p, &parameters_.min_p, &parameters_.repetition,
-        &parameters_.frequency, &parameters_.presence})
-    *array = parameter_memory_.add<float>({rows});
-  for (Array<int32_t>* array :
-       {&parameters_.top_k, &parameters_.position, &parameters_.penalty_row, &parameters_.num_top,
-        &parameters_.forced, &parameters_.ban_start, &parameters_.ban_until})
-    *array = parameter_memory_.add<int32_t>({rows});
-  parameters_.seed = parameter_memory_.add<uint64_t>({rows});
-  parameters_.bias_start = parameter_memory_.add<int32_t>({rows + 1});
-  parameters_.bias_ids = parameter_memory_.add<int32_t>({biases});
-  parameters_.bias_values = parameter_memory_.add<float>({biases});
+void Sampler::lay_out(int64_t rows) {
+  row_memory_.clear();
+  for (Array<int32_t>* array : {&rows_.slot, &rows_.position, &rows_.forced})
+    *array = row_memory_.add<int32_t>({rows});
 
   const int64_t max_top = config_.max_top_logprobs;
   result_memory_.clear();
@@ -154,78 +217,27 @@ void Sampler::lay_out(int64_t rows, int64_t biases) {
   results.failed = result_memory_.add<uint8_t>({rows});
 }
 
-void Sampler::begin_step(std::span<const SampleRow> rows, const StepShape& shape,
-                         ops::Stream& stream) {
+void Sampler::begin_step(std::span<const SampleRow> rows, int frame, ops::Stream& stream) {
   FATHOM_CHECK(static_cast<int>(rows.size()) <= config_.max_rows,
                rows.size() << " rows, at most " << config_.max_rows);
-  const int64_t biases = num_biases(rows);
-  FATHOM_CHECK(shape.fixed_biases == 0 || biases <= shape.fixed_biases,
-               biases << " biases, room for " << shape.fixed_biases);
-  frame_ = shape.frame;
-  for (ops::StagedBuffer* memory : {&parameter_memory_, &result_memory_, &mask_memory_})
+  frame_ = frame;
+  for (ops::StagedBuffer* memory : {&row_memory_, &result_memory_, &mask_memory_})
     memory->use_host(frame_);
   masks_.assign(rows.size(), {});
   masks_in_use_ = false;
-  const auto num_rows = std::max<int64_t>(static_cast<int64_t>(rows.size()), 1);
-  const int64_t room = std::max(biases, shape.fixed_biases);
-  // Growing moves the memory of both frames, and the step in the other one may still copy from there.
-  if (parameter_bytes(num_rows, room) > parameter_memory_.num_bytes()) stream.synchronize();
-  lay_out(num_rows, room);
+  lay_out(std::max<int64_t>(std::ssize(rows), 1));
   std::vector<RowInfo>& infos = frames_[static_cast<size_t>(frame_)].rows;
   infos.clear();
   if (rows.empty()) return;
   for (size_t i = 0; i < rows.size(); ++i) {
-    fill_row(i, rows[i]);
-    infos.push_back({.position = rows[i].position, .num_top = parameters_.num_top.host[i]});
+    const int32_t slot = rows[i].slot;
+    rows_.slot.host[i] = slot;
+    rows_.position.host[i] = rows[i].position;
+    rows_.forced.host[i] = rows[i].forced;
+    infos.push_back({.position = rows[i].position,
+                     .num_top = slot < 0 ? 0 : slots_[static_cast<size_t>(slot)].num_top});
   }
-  fill_biases(rows);
-  parameter_memory_.upload(stream);
-}
-
-void Sampler::fill_row(size_t row_idx, const SampleRow& row) {
-  // A padding row takes the shortest way: the largest logit.
-  static const Slot padding = [] {
-    Slot slot;
-    slot.params.temperature = 0;
-    return slot;
-  }();
-  const Slot& slot = row.slot < 0 ? padding : slot_of(row);
-  const core::SamplingParams& params = slot.params;
-  const bool chooses = row.forced < 0;
-  parameters_.temperature.host[row_idx] = params.temperature;
-  parameters_.top_p.host[row_idx] = params.top_p;
-  parameters_.min_p.host[row_idx] = params.min_p;
-  parameters_.repetition.host[row_idx] = params.repetition_penalty;
-  parameters_.frequency.host[row_idx] = params.frequency_penalty;
-  parameters_.presence.host[row_idx] = params.presence_penalty;
-  parameters_.top_k.host[row_idx] = params.top_k;
-  parameters_.position.host[row_idx] = row.position;
-  // Log-probabilities are of the raw logits, so a forced row needs no counts.
-  parameters_.penalty_row.host[row_idx] = chooses ? slot.penalty_row : -1;
-  parameters_.num_top.host[row_idx] = params.num_top_logprobs;
-  parameters_.forced.host[row_idx] = row.forced;
-  parameters_.seed.host[row_idx] = slot.seed;
-  parameters_.ban_until.host[row_idx] = slot.num_prompt_tokens + params.min_new_tokens;
-}
-
-void Sampler::fill_biases(std::span<const SampleRow> rows) {
-  size_t count = 0;
-  const auto add = [&](int32_t token, float bias) {
-    parameters_.bias_ids.host[count] = token;
-    parameters_.bias_values.host[count] = bias;
-    ++count;
-  };
-  for (size_t i = 0; i < rows.size(); ++i) {
-    parameters_.bias_start.host[i] = parameters_.ban_start.host[i] = static_cast<int32_t>(count);
-    if (rows[i].slot < 0) continue;
-    const Slot& slot = slot_of(rows[i]);
-    if (rows[i].forced < 0)
-      for (const auto& [token, bias] : slot.params.logit_bias) add(token, bias);
-    parameters_.ban_start.host[i] = static_cast<int32_t>(count);
-    if (bans_stops(rows[i]))
-      for (int32_t token : slot.stop_token_ids) add(token, -std::numeric_limits<float>::infinity());
-  }
-  parameters_.bias_start.host[rows.size()] = static_cast<int32_t>(count);
+  row_memory_.upload(stream);
 }
 
 Tensor Sampler::paths(int64_t rows) const {
@@ -234,12 +246,8 @@ Tensor Sampler::paths(int64_t rows) const {
 }
 
 DeviceRows Sampler::device_rows() const {
-  return {.position = parameters_.position.device,
-          .ban_start = parameters_.ban_start.device,
-          .ban_until = parameters_.ban_until.device,
-          .bias_start = parameters_.bias_start.device,
-          .bias_values = parameters_.bias_values.device,
-          .paths = paths(parameters_.position.device.dim(0))};
+  const Tensor& position = rows_.position.device;
+  return {.position = position, .paths = paths(position.dim(0))};
 }
 
 void Sampler::set_mask(int64_t row, std::span<const uint64_t> words) {
@@ -292,32 +300,19 @@ void Sampler::sample_rows(int64_t first_row, const Tensor& logits, const Tensor&
                           ops::Stream& stream) const {
   const int64_t end = first_row + logits.dim(0);
   const auto rows = [&](const auto& array) { return array.device.slice(0, first_row, end); };
-  const Parameters& p = parameters_;
   const Results& out = results();
-  ops::sample({.logits = logits,
-               .temperature = rows(p.temperature),
-               .top_k = rows(p.top_k),
-               .top_p = rows(p.top_p),
-               .min_p = rows(p.min_p),
-               .repetition = rows(p.repetition),
-               .frequency = rows(p.frequency),
-               .presence = rows(p.presence),
-               .seed = rows(p.seed),
-               .position = rows(p.position),
-               .penalty_row = rows(p.penalty_row),
-               .counts = counts(),
-               .bias_start = p.bias_start.device.slice(0, first_row, end + 1),
-               .bias_ids = p.bias_ids.device,
-               .bias_values = p.bias_values.device,
+  ops::sample({.slots = on_device_,
+               .logits = logits,
+               .slot = rows(rows_.slot),
+               .position = rows(rows_.position),
+               .forced = rows(rows_.forced),
                .mask = mask,
-               .num_top = rows(p.num_top),
-               .forced = rows(p.forced),
+               .paths = config_.max_path == 0 ? Tensor() : paths(end).slice(0, first_row, end),
                .tokens = rows(out.tokens),
                .logprobs = rows(out.logprobs),
                .top_ids = rows(out.top_ids),
                .top_logprobs = rows(out.top_logprobs),
-               .failed = rows(out.failed),
-               .paths = config_.max_path == 0 ? Tensor() : paths(end).slice(0, first_row, end)},
+               .failed = rows(out.failed)},
               stream);
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 // Sampler: the sampling parameters of the running slots as the arrays that ops/sample.h reads, and what
-// comes back as SampledToken. Per-slot state that changes with every token (the counts of penalties) lives
-// on the device; the rest is sent with each step.
+// comes back as SampledToken. What belongs to a slot lies on the device from its admission on; a step sends which
+// slot each of its rows is of.
 //
 //   Sampler sampler({.vocab_size = 129280, .max_slots = 64, .max_rows = 2048}, backend);
-//   sampler.admit(admission, stream);
-//   sampler.begin_step(rows, {}, stream);                    // all rows of the step
+//   sampler.admit(admission, writes);  writes.send(0, stream);  sampler.send_counts(0, stream);
+//   sampler.begin_step(rows, /*frame=*/0, stream);           // all rows of the step
 //   sampler.set_mask(0, words);                              // rows that a grammar limits
 //   sampler.sample(0, logits, stream);                       // rows [0, logits.dim(0)), then further ones
 //   ops::commit_tokens({..., .sampled = sampler.tokens(), .counts = sampler.counts()}, stream);
@@ -14,7 +14,7 @@
 //
 // Two steps can be under way, one in each of kNumFrames frames: their parameters, masks and results lie apart on the
 // host, so the results of one are read while the next is enqueued. On the device they share their memory, in the
-// order of the stream. A step of a fixed layout (StepShape) has its arrays at the same addresses every time.
+// order of the stream. A step of as many rows has its arrays at the same addresses every time.
 //
 // Counts are kept only for slots whose request has penalties: repetition over prompt and output, frequency
 // and presence over output. Stop tokens are banned (bias -inf) in rows that come before min_new_tokens.
@@ -29,6 +29,7 @@
 #include "base/result.h"
 #include "core/batch.h"
 #include "ops/device_buffer.h"
+#include "ops/device_writes.h"
 #include "ops/sample.h"
 #include "ops/staged_buffer.h"
 
@@ -39,7 +40,8 @@ struct SamplerConfig {
   int max_rows = 0;           // of one step
   int max_sampled_rows = 64;  // of one sample(); their masks have room
   int max_top_logprobs = core::kMaxTopLogprobs;
-  int max_path = 0;  // drafts on the way to a row; 0 = nothing drafts
+  int max_path = 0;                         // drafts on the way to a row; 0 = nothing drafts
+  int max_biases = core::kMaxBiasesOfSlot;  // logit biases and stop tokens of one slot
 };
 
 // One row of logits.
@@ -50,16 +52,9 @@ struct SampleRow {
   bool is_bound = false;  // `position` is the lowest it can be; ops::draft_rows writes the true one
 };
 
-// How a step's arrays lie.
-struct StepShape {
-  int frame = 0;
-  // Room for so many biases and bans whatever the rows need; 0 = what they need.
-  int64_t fixed_biases = 0;
-};
-
 // A step's rows as ops::draft_rows completes them.
 struct DeviceRows {
-  tensor::Tensor position, ban_start, ban_until, bias_start, bias_values, paths;
+  tensor::Tensor position, paths;
 };
 
 class Sampler {
@@ -69,23 +64,24 @@ class Sampler {
   // Throws StartupError when there is no room.
   Sampler(const SamplerConfig& config, const ops::Backend& backend);
 
-  // Sends the counts of the slot, if its request has penalties (this waits for the stream).
-  void admit(const core::SlotAdmission& admission, ops::Stream& stream);
+  // What changes on the device is put into `writes`; what is counted for penalties is noted for send_counts(), until
+  // which the admission's prompt stays as it is.
+  void admit(const core::SlotAdmission& admission, ops::DeviceWrites& writes);
+  // Prompts of more than kTokensAtOnce tokens together go in several parts, between which this waits for the stream.
+  // REQUIRES: the step before in this frame has been done.
+  static constexpr int64_t kTokensAtOnce = 1 << 16;
+  void send_counts(int frame, ops::Stream& stream);
   void release(int32_t slot);
 
   // Row of counts() of a slot, -1 = no penalties.
   int32_t penalty_row(int32_t slot) const { return slots_[static_cast<size_t>(slot)].penalty_row; }
-  // i32[penalty rows, vocab_size]; null while no slot has penalties.
+  // i32[penalty rows, vocab_size]
   tensor::Tensor counts() const;
 
-  // Sends the parameters of a step. REQUIRES: the step before in this frame has been done.
-  void begin_step(std::span<const SampleRow> rows, const StepShape& shape, ops::Stream& stream);
+  // Sends the rows of a step. REQUIRES: the step before in this frame has been done.
+  void begin_step(std::span<const SampleRow> rows, int frame, ops::Stream& stream);
   // Where the parameters of the step that began last lie. REQUIRES: max_path > 0, the step has rows.
   DeviceRows device_rows() const;
-  // Biases and bans that the rows have together.
-  int64_t num_biases(std::span<const SampleRow> rows) const;
-  // Changes when a step needed more room than any before: what was captured with the old addresses is void.
-  const void* parameters_at() const { return parameter_memory_.device_data(); }
   // Limits a row of the step to the tokens whose bit is set: u64[ceil(vocab_size / 64)], which stay as they
   // are until the row has been sampled. REQUIRES: begin_step() before, sample() of the row after.
   void set_mask(int64_t row, std::span<const uint64_t> words);
@@ -107,21 +103,22 @@ class Sampler {
   int64_t num_bytes() const;
 
  private:
+  // What the host keeps of a slot.
   struct Slot {
-    core::SamplingParams params;
-    std::vector<int32_t> stop_token_ids;
-    int32_t num_prompt_tokens = 0;
-    uint64_t seed = 0;
+    int num_top = 0;
     int32_t penalty_row = -1;
+  };
+  // Tokens of an admission on their way into a row of counts.
+  struct Counting {
+    int32_t penalty_row = 0;
+    std::span<const int32_t> tokens;
+    int64_t num_prompt = 0;
+    bool begins = true;
   };
   template <class T>
   using Array = ops::StagedBuffer::Array<T>;
-  struct Parameters {
-    Array<float> temperature, top_p, min_p, repetition, frequency, presence;
-    Array<int32_t> top_k, position, penalty_row, num_top, forced, ban_start, ban_until;
-    Array<uint64_t> seed;
-    Array<int32_t> bias_start, bias_ids;
-    Array<float> bias_values;
+  struct Rows {
+    Array<int32_t> slot, position, forced;
   };
   struct Results {
     Array<int32_t> tokens, top_ids;
@@ -139,11 +136,12 @@ class Sampler {
     std::vector<RowInfo> rows;
   };
 
-  const Slot& slot_of(const SampleRow& row) const { return slots_[static_cast<size_t>(row.slot)]; }
-  bool bans_stops(const SampleRow& row) const;
-  void lay_out(int64_t rows, int64_t biases);
-  void fill_row(size_t row_idx, const SampleRow& row);
-  void fill_biases(std::span<const SampleRow> rows);
+  void carve_slots(tensor::Arena& arena);
+  void put_biases(const core::SlotAdmission& admission, ops::DeviceWrites& writes) const;
+  void note_counts(const core::SlotAdmission& admission, int32_t penalty_row);
+  // Stages and counts as many parts as have room, from the first on; returns how many those are.
+  size_t count_some(std::span<const Counting> parts, int frame, ops::Stream& stream);
+  void lay_out(int64_t rows);
   // i32[rows of the step, max_path]; null when nothing drafts.
   tensor::Tensor paths(int64_t rows) const;
   // u64[end - first_row, words of a row] on the device; null when no row has a mask.
@@ -155,11 +153,12 @@ class Sampler {
   SamplerConfig config_;
   const ops::Backend& backend_;
   std::vector<Slot> slots_;
-  ops::DeviceBuffer counts_memory_, path_memory_;
+  ops::DeviceBuffer slot_memory_, counts_memory_, path_memory_;
+  ops::SamplingSlots on_device_;
   std::vector<int32_t> free_penalty_rows_;
-  std::vector<int32_t> staged_counts_;  // one row on its way to the device
-  ops::StagedBuffer parameter_memory_, result_memory_, mask_memory_;
-  Parameters parameters_;
+  std::vector<Counting> counting_;
+  ops::StagedBuffer row_memory_, prompt_memory_, result_memory_, mask_memory_;
+  Rows rows_;
   int frame_ = 0;  // of the step that began last
   std::array<Frame, kNumFrames> frames_;
   std::vector<std::span<const uint64_t>> masks_;  // per row of the step; empty = all tokens

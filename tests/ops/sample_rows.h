@@ -17,6 +17,8 @@ struct SampleRow {
   uint64_t seed = 0;
   int32_t position = 0, num_top = 0, forced = -1;
   std::vector<int32_t> path = {};  // at most SampleTest::kMaxPath
+  bool is_padding = false;         // of no slot
+  bool is_past_bans = false;  // biases of -inf are the slot's, but hold at lower positions only
 };
 
 struct SampleOutcome {

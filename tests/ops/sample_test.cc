@@ -206,6 +206,31 @@ TEST_P(SampleRulesTest, bias_shifts_bans_and_adds_up) {
   EXPECT_EQ(out[3].token, 0);
 }
 
+TEST_P(SampleRulesTest, bans_hold_below_a_position_and_biases_always) {
+  SampleRow early = greedy_row({3, 2, 1}), late = greedy_row({3, 2, 1});
+  early.rules.bias = {{0, -kInfinity}, {2, 1.5}};
+  early.position = 7;
+  late = early;
+  late.is_past_bans = true;
+  const auto out = sample({early, late, greedy_row({3, 2, 1}), early});
+  EXPECT_EQ(out[0].token, 2);
+  EXPECT_EQ(out[1].token, 0);
+  EXPECT_EQ(out[2].token, 0);
+  EXPECT_EQ(out[3].token, 2);
+}
+
+TEST_P(SampleRulesTest, padding_takes_the_largest_logit_whatever_slots_say) {
+  SampleRow padding = greedy_row({3, 5, 1});
+  padding.rules.bias = {{1, -kInfinity}};
+  padding.rules.temperature = 2;
+  padding.num_top = 2;
+  padding.is_padding = true;
+  const auto out = sample({greedy_row({3, 5, 1}), padding});
+  EXPECT_EQ(out[1].token, 1);
+  EXPECT_EQ(out[1].failed, 0);
+  EXPECT_EQ(out[1].top_ids[0], -1);
+}
+
 TEST_P(SampleRulesTest, the_mask_wins_over_everything) {
   ref::Random random(5);
   SampleRow row = greedy_row(random_logits(random, 130, 1));
@@ -224,6 +249,9 @@ TEST_P(SampleRulesTest, a_forced_row_reports_that_tokens_log_probability) {
   SampleRow row = greedy_row({1, 5, 2});
   row.forced = 2;
   row.num_top = 1;
+  row.rules.bias = {{0, -kInfinity}, {1, -kInfinity}, {2, -kInfinity}};  // choosing would fail
+  row.rules.counts = {0, 0, 7};
+  row.rules.repetition = 2;
   const SampleOutcome out = sample({row})[0];
   EXPECT_EQ(out.token, 2);
   EXPECT_NEAR(static_cast<double>(out.logprob), ref::log_softmax({1, 5, 2})[2], 1e-6);

@@ -161,31 +161,21 @@ TEST_P(VerifyTest, draft_inputs_place_active_drafts_and_make_the_others_inert) {
   }
 }
 
-TEST_P(VerifyTest, draft_rows_know_their_position_bans_and_path) {
+TEST_P(VerifyTest, draft_rows_know_their_position_and_path) {
   const World w = make_world(5, false);
   constexpr int kRows = 150, kMaxPath = 5;
   std::mt19937_64 random(3);
   const auto below = [&](int n) {
     return static_cast<int32_t>(random() % static_cast<uint64_t>(n));
   };
-  std::vector<int32_t> positions(70), row_tokens, row_slot, row_draft, ban_start, ban_until;
-  std::vector<int32_t> bias_start = {0}, expected_position, expected_paths;
+  std::vector<int32_t> positions(70), row_tokens, row_slot, row_draft;
+  std::vector<int32_t> expected_position, expected_paths;
   for (int32_t& position : positions) position = below(100);
-  std::vector<float> biases, expected_biases;
   for (int row = 0; row < kRows; ++row) {
     row_tokens.push_back(below(70));
     row_slot.push_back(below(kNumSlots + 1) - 1);
     row_draft.push_back(below(kMaxDrafts + 1) - 1);
     expected_position.push_back(positions[static_cast<size_t>(row_tokens.back())] + 1);
-    ban_until.push_back(expected_position.back() + below(3) - 1);
-    const int num_biases = below(4), num_bans = below(4);
-    ban_start.push_back(bias_start.back() + num_biases);
-    bias_start.push_back(ban_start.back() + num_bans);
-    const bool holds = expected_position.back() < ban_until.back();
-    for (int i = 0; i < num_biases + num_bans; ++i) {
-      biases.push_back(i < num_biases ? 1.5f : -HUGE_VALF);
-      expected_biases.push_back(i < num_biases || holds ? biases.back() : 0.0f);
-    }
     std::vector<int32_t> path;
     if (row_slot.back() >= 0)
       for (const int node : w.path(row_slot.back(), row_draft.back()))
@@ -195,8 +185,7 @@ TEST_P(VerifyTest, draft_rows_know_their_position_bans_and_path) {
   }
   const Slots slots = put_slots(w);
   const DeviceTensor d_positions = put(positions), d_tokens = put(row_tokens);
-  const DeviceTensor d_slot = put(row_slot), d_draft = put(row_draft), d_ban = put(ban_start);
-  const DeviceTensor d_start = put(bias_start), d_until = put(ban_until), d_biases = put(biases);
+  const DeviceTensor d_slot = put(row_slot), d_draft = put(row_draft);
   const DeviceTensor position = empty(DType::kI32, {kRows});
   const DeviceTensor paths = empty(DType::kI32, {kRows, kMaxPath});
   ops::draft_rows({.slots = slots.view(),
@@ -204,15 +193,10 @@ TEST_P(VerifyTest, draft_rows_know_their_position_bans_and_path) {
                    .row_tokens = d_tokens.view(),
                    .row_slot = d_slot.view(),
                    .row_draft = d_draft.view(),
-                   .ban_start = d_ban.view(),
-                   .bias_start = d_start.view(),
-                   .ban_until = d_until.view(),
                    .position = position.view(),
-                   .bias_values = d_biases.view(),
                    .paths = paths.view()},
                   stream());
   EXPECT_EQ(download_as<int32_t>(position.view()), expected_position);
-  EXPECT_EQ(download_as<float>(d_biases.view()), expected_biases);
   EXPECT_EQ(download_as<int32_t>(paths.view()), expected_paths);
 }
 

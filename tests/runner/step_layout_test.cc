@@ -23,7 +23,7 @@ AttentionForm form_of(int64_t num_tokens, int64_t) {
 class StepLayoutTest : public ::testing::Test {
  protected:
   StepLayoutTest()
-      : stream_(cpu::reference_backend().make_stream({})),
+      : writes_(cpu::reference_backend(), /*num_frames=*/1),
         slots_({.max_slots = 4, .max_blocks = 20}, cpu::reference_backend()) {}
 
   void admit(int32_t slot, const std::vector<int32_t>& prompt, int32_t length,
@@ -32,16 +32,16 @@ class StepLayoutTest : public ::testing::Test {
     params.return_prompt_logprobs = prompt_logprobs;
     slots_.admit(
         {.slot = slot, .prompt = prompt, .num_generated_tokens = num_generated, .sampling = params},
-        *stream_);
+        writes_);
     slots_.append_blocks({.slot = slot, .kv_group = 0, .block_ids = std::vector<int32_t>(20, slot)},
-                         *stream_);
+                         writes_);
     slots_.advance(slot, length, /*goes_on=*/false);
   }
   StepLayout lay_out(const core::Batch& batch) {
     return lay_out_step(batch, slots_, kBlockTokens, form_of);
   }
 
-  std::unique_ptr<ops::Stream> stream_;
+  ops::DeviceWrites writes_;
   SlotTable slots_;
 };
 

@@ -27,26 +27,32 @@ class SamplerTest : public ::testing::Test {
  protected:
   SamplerTest()
       : stream_(cpu::reference_backend().make_stream({})),
+        writes_(cpu::reference_backend(), Sampler::kNumFrames),
         sampler_({.vocab_size = kVocabSize, .max_slots = 3, .max_rows = 16, .max_sampled_rows = 5},
                  cpu::reference_backend()) {}
 
   void admit(int32_t slot, const core::SamplingParams& params,
              const std::vector<int32_t>& prompt = {0, 1}, int32_t num_generated = 0,
              uint64_t seed = 0) {
-    sampler_.admit({.slot = slot,
-                    .prompt = prompt,
-                    .num_generated_tokens = num_generated,
-                    .sampling = params,
-                    .stop_token_ids = {7},
-                    .seed = seed},
-                   *stream_);
+    admit({.slot = slot,
+           .prompt = prompt,
+           .num_generated_tokens = num_generated,
+           .sampling = params,
+           .stop_token_ids = {7},
+           .seed = seed});
+  }
+
+  void admit(const core::SlotAdmission& admission) {
+    sampler_.admit(admission, writes_);
+    writes_.send(0, *stream_);
+    sampler_.send_counts(0, *stream_);
   }
 
   // One row of logits per sample row, sampled in pieces of `piece` rows.
   std::vector<Result<core::SampledToken>> sample(const std::vector<SampleRow>& rows,
                                                  std::vector<std::vector<float>> logits,
                                                  size_t piece = 100) {
-    sampler_.begin_step(rows, {}, *stream_);
+    sampler_.begin_step(rows, 0, *stream_);
     for (const auto& [row, mask] : masks_) sampler_.set_mask(row, {&mask, 1});
     for (size_t begin = 0; begin < rows.size(); begin += piece) {
       std::vector<float> values;
@@ -68,6 +74,7 @@ class SamplerTest : public ::testing::Test {
 
   std::map<int64_t, uint64_t> masks_;  // of the next step: row -> allowed tokens
   std::unique_ptr<ops::Stream> stream_;
+  ops::DeviceWrites writes_;
   Sampler sampler_;
 };
 
@@ -130,14 +137,12 @@ TEST_F(SamplerTest, penalises_output_tokens_and_repeats_of_the_prompt) {
 }
 
 TEST_F(SamplerTest, keeps_counts_only_for_requests_with_penalties_and_clears_them_on_reuse) {
-  EXPECT_TRUE(sampler_.counts().is_null());
   core::SamplingParams params = greedy();
   params.frequency_penalty = 2;
   admit(0, params, {0, 7, 7, 7}, 3);
-  EXPECT_EQ(sampler_.counts().dim(1), kVocabSize);
+  EXPECT_EQ(sampler_.penalty_row(0), 0);
   EXPECT_EQ(sample({{.slot = 0, .position = 4}}, {kRising})[0]->token, 6);
   sampler_.release(0);
-  EXPECT_TRUE(sampler_.counts().is_null());
   admit(1, params, {0, 1});
   EXPECT_EQ(sample({{.slot = 1, .position = 2}}, {kRising})[0]->token, 7);
 }
@@ -178,11 +183,10 @@ TEST_F(SamplerTest, reports_a_forced_token_whatever_would_be_chosen) {
 TEST_F(SamplerTest, says_why_a_row_has_no_token) {
   core::SamplingParams nothing_left = greedy();
   nothing_left.min_new_tokens = 5;
-  sampler_.admit({.slot = 0,
-                  .prompt = {0},
-                  .sampling = nothing_left,
-                  .stop_token_ids = {0, 1, 2, 3, 4, 5, 6, 7}},
-                 *stream_);
+  admit({.slot = 0,
+         .prompt = {0},
+         .sampling = nothing_left,
+         .stop_token_ids = {0, 1, 2, 3, 4, 5, 6, 7}});
   admit(1, greedy());
   std::vector<float> nan = kRising;
   nan[2] = std::numeric_limits<float>::quiet_NaN();
@@ -240,21 +244,56 @@ TEST_F(SamplerTest, draws_from_what_mask_bans_and_bias_leave) {
       "grammar, logit_bias and stop tokens leave no token to choose for token 2 of the sequence");
 }
 
-TEST_F(SamplerTest, grows_for_more_biases_than_usual) {
-  constexpr int kLarge = 6000;
-  Sampler sampler({.vocab_size = kLarge, .max_slots = 1, .max_rows = 2}, cpu::reference_backend());
-  core::SamplingParams params = greedy();
-  for (int32_t token = 0; token < kLarge; ++token)
-    params.logit_bias.emplace_back(token, token == 4321 ? 1.0f : -1.0f);
-  sampler.admit({.slot = 0, .prompt = {0}, .sampling = params}, *stream_);
-  const std::vector<SampleRow> rows = {{.slot = 0, .position = 1}, {.slot = 0, .position = 2}};
-  sampler.begin_step(rows, {}, *stream_);
-  std::vector<float> logits(2 * kLarge, 0.5f);
-  sampler.sample(0, tensor::Tensor::contiguous(logits.data(), tensor::DType::kF32, {2, kLarge}),
+// All slots have as many biases as there is room for: more words than are sent at once.
+TEST_F(SamplerTest, takes_the_most_biases_in_every_slot) {
+  constexpr int kLarge = 6000, kSlots = 8;
+  Sampler sampler({.vocab_size = kLarge, .max_slots = kSlots, .max_rows = kSlots},
+                  cpu::reference_backend());
+  std::vector<SampleRow> rows;
+  for (int32_t slot = 0; slot < kSlots; ++slot) {
+    core::SamplingParams params = greedy();
+    for (int32_t token = 0; token < core::kMaxBiasesOfSlot; ++token)
+      params.logit_bias.emplace_back(token, token == 100 + slot ? 1.0f : -1.0f);
+    sampler.admit({.slot = slot, .prompt = {0}, .sampling = params}, writes_);
+    rows.push_back({.slot = slot, .position = 1});
+  }
+  static_assert(kSlots * 2 * core::kMaxBiasesOfSlot > ops::DeviceWrites::kWordsAtOnce);
+  writes_.send(0, *stream_);
+  sampler.begin_step(rows, 0, *stream_);
+  std::vector<float> logits(kSlots * kLarge, 0.5f);
+  sampler.sample(0,
+                 tensor::Tensor::contiguous(logits.data(), tensor::DType::kF32, {kSlots, kLarge}),
                  *stream_);
   sampler.fetch(*stream_);
-  EXPECT_EQ(sampler.result(0, 0)->token, 4321);
-  EXPECT_EQ(sampler.result(0, 1)->token, 4321);
+  for (int32_t slot = 0; slot < kSlots; ++slot)
+    EXPECT_EQ(sampler.result(0, slot)->token, 100 + slot);
+}
+
+// Two prompts that take more than one part each, and one that shares a part with the end of the second.
+TEST_F(SamplerTest, counts_prompts_longer_than_what_is_sent_at_once) {
+  constexpr size_t kLong = Sampler::kTokensAtOnce + 5;
+  core::SamplingParams params = greedy();
+  params.frequency_penalty = 1;
+  std::vector<core::SlotAdmission> admissions;
+  for (int32_t slot = 0; slot < 3; ++slot) {
+    core::SlotAdmission admission{.slot = slot, .sampling = params};
+    admission.prompt.assign(slot == 2 ? 4 : kLong, 3);
+    // The last three were generated: 3, slot, slot.
+    admission.num_generated_tokens = 3;
+    admission.prompt.end()[-1] = admission.prompt.end()[-2] = slot;
+    admissions.push_back(std::move(admission));
+  }
+  for (const core::SlotAdmission& admission : admissions) sampler_.admit(admission, writes_);
+  writes_.send(0, *stream_);
+  sampler_.send_counts(0, *stream_);
+  constexpr int32_t kInPrompt = INT32_MIN;
+  for (int32_t slot = 0; slot < 3; ++slot) {
+    std::vector<int32_t> expected(kVocabSize, 0);
+    expected[static_cast<size_t>(slot)] = 2;
+    expected[3] = kInPrompt + 1;
+    const auto* const row = sampler_.counts().row<int32_t>(sampler_.penalty_row(slot));
+    EXPECT_EQ(std::vector<int32_t>(row, row + kVocabSize), expected) << slot;
+  }
 }
 
 }  // namespace

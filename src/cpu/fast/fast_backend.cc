@@ -47,6 +47,8 @@ ops::Backend make_backend() {
   backend.rope_table = reference.rope_table;
   backend.step_inputs = reference.step_inputs;
   backend.commit_tokens = reference.commit_tokens;
+  backend.write_words = reference.write_words;
+  backend.count_tokens = reference.count_tokens;
   backend.draft_inputs = reference.draft_inputs;
   backend.draft_rows = reference.draft_rows;
   backend.accept_drafts = reference.accept_drafts;

@@ -33,6 +33,8 @@ void quantize_fp8(const ops::QuantizeFp8Args& args, ops::Stream& stream);
 void sample(const ops::SampleArgs& args, ops::Stream& stream);
 void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream);
 void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream& stream);
+void write_words(const ops::WriteWordsArgs& args, ops::Stream& stream);
+void count_tokens(const ops::CountTokensArgs& args, ops::Stream& stream);
 void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream& stream);
 void draft_rows(const ops::DraftRowsArgs& args, ops::Stream& stream);
 void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream);

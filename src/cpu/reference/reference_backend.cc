@@ -67,6 +67,8 @@ ops::Backend make_backend() {
   backend.sample = {reference::sample, reference::sample_scratch};
   backend.step_inputs = {reference::step_inputs};
   backend.commit_tokens = {reference::commit_tokens};
+  backend.write_words = {reference::write_words};
+  backend.count_tokens = {reference::count_tokens};
   backend.draft_inputs = {reference::draft_inputs};
   backend.draft_rows = {reference::draft_rows};
   backend.accept_drafts = {reference::accept_drafts};

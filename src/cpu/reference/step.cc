@@ -1,6 +1,7 @@
 #include "ops/step.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "cpu/reference/ops.h"
 #include "cpu/reference/slots.h"
@@ -70,6 +71,26 @@ void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream&) {
     const int32_t penalty_row = *args.penalty_row.row<int32_t>(slice);
     // Bit 31 (in the prompt) stays as it is: the count below it never reaches 2^31.
     if (penalty_row >= 0) ++args.counts.row<int32_t>(penalty_row)[token];
+  }
+}
+
+void write_words(const ops::WriteWordsArgs& args, ops::Stream&) {
+  for (int64_t i = 0; i < args.value.dim(0); ++i)
+    *reinterpret_cast<int32_t*>(*args.address.row<uint64_t>(i)) = *args.value.row<int32_t>(i);
+}
+
+void count_tokens(const ops::CountTokensArgs& args, ops::Stream&) {
+  constexpr int32_t kInPrompt = std::numeric_limits<int32_t>::min();  // bit 31
+  int32_t* const counts = args.counts.row<int32_t>(0);
+  if (args.begins) std::fill_n(counts, args.counts.dim(0), 0);
+  for (int64_t i = 0; i < args.tokens.dim(0); ++i) {
+    const int32_t token = *args.tokens.row<int32_t>(i);
+    FATHOM_CHECK(token >= 0 && token < args.counts.dim(0), "token " << token << " to be counted");
+    if (i < args.num_prompt) {
+      counts[token] |= kInPrompt;
+    } else {
+      ++counts[token];
+    }
   }
 }
 

@@ -67,11 +67,7 @@ void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream&) {
 void draft_rows(const ops::DraftRowsArgs& args, ops::Stream&) {
   const int64_t max_path = args.paths.dim(1);
   for (int64_t row = 0; row < args.position.dim(0); ++row) {
-    const int32_t position = at(args.positions, at(args.row_tokens, row)) + 1;
-    at(args.position, row) = position;
-    if (position >= at(args.ban_until, row))
-      for (int32_t i = at(args.ban_start, row); i < at(args.bias_start, row + 1); ++i)
-        *args.bias_values.row<float>(i) = 0;
+    at(args.position, row) = at(args.positions, at(args.row_tokens, row)) + 1;
     int32_t* const path = args.paths.row<int32_t>(row);
     int64_t length = 0;
     const int32_t slot = at(args.row_slot, row);

@@ -47,7 +47,7 @@ class Draw {
         cluster_(cluster),
         values_(values),
         largest_(largest),
-        factor_(ops::sample_factor(p.temperature[row.row()])) {
+        factor_(ops::sample_factor(p.temperature[row.slot()])) {
 #pragma unroll
     for (int i = 0; i < kRowGroups; ++i)
       values_[i][threadIdx.x] = {row.values[i][0], row.values[i][1], row.values[i][2],
@@ -56,15 +56,15 @@ class Draw {
 
   __device__ __forceinline__ int run() {
     each([&](int i, int c, float logit) { shares_[i][c] = ops::sample_share(weight(logit)); });
-    const int top_k = p_.top_k[row_.row()];
-    const float top_p = p_.top_p[row_.row()], min_p = p_.min_p[row_.row()];
+    const int top_k = p_.top_k[row_.slot()];
+    const float top_p = p_.top_p[row_.slot()], min_p = p_.min_p[row_.slot()];
     if ((top_k > 0 && top_k < p_.vocab_size) || top_p < 1) keep_best(top_k, top_p);
     if (min_p > 0)
       each([&](int i, int c, float logit) {
         if (weight(logit) < min_p) shares_[i][c] = 0;
       });
     const auto position = static_cast<uint64_t>(p_.position[row_.row()]);
-    const uint64_t bits = random_bits(philox(p_.seed[row_.row()], 0, position));
+    const uint64_t bits = random_bits(philox(p_.seed[row_.slot()], 0, position));
     return pick([&](int i, int c) { return shares_[i][c]; },
                 [&](uint64_t total) { return scale_bits(bits, total); });
   }

@@ -75,7 +75,7 @@ __device__ __forceinline__ Choice choose(const SampleParams& p, const SampleRow&
   if (forced >= 0) return {.token = forced, .failed = 0};
   if (bad == kBadAdjusted) return {.token = -1, .failed = kNonFinite};
   if (best == 0) return {.token = -1, .failed = kNothingLeft};
-  if (p.temperature[row.row()] == 0 || p.top_k[row.row()] == 1)
+  if (row.slot() < 0 || p.temperature[row.slot()] == 0 || p.top_k[row.slot()] == 1)
     return {.token = rank_id(best), .failed = 0};
   return {.token = Draw(p, row, cluster, values, rank_logit(best)).run(), .failed = 0};
 }
@@ -83,7 +83,7 @@ __device__ __forceinline__ Choice choose(const SampleParams& p, const SampleRow&
 // The largest log-probabilities one after the other: a thread whose token was taken looks for its next one.
 __device__ __forceinline__ int write_top(const SampleParams& p, SampleRow& row, Cluster& cluster,
                                          float log_total) {
-  const int wanted = min(p.num_top[row.row()], p.max_top);
+  const int wanted = row.slot() < 0 ? 0 : min(p.num_top[row.slot()], p.max_top);
   if (wanted <= 0) return 0;
   row.load();
   uint64_t mine = row.best_below(~uint64_t{0});
@@ -136,30 +136,35 @@ bool rows_of_groups(const ops::SampleArgs& args) {
   const auto at_16_bytes = [](const tensor::Tensor& x) {
     return x.is_null() || (reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.stride(0) % 4 == 0);
   };
-  return args.logits.dim(1) % 4 == 0 && at_16_bytes(args.logits) && at_16_bytes(args.counts);
+  return args.logits.dim(1) % 4 == 0 && at_16_bytes(args.logits) && at_16_bytes(args.slots.counts);
 }
 
 SampleParams params_of(const ops::SampleArgs& args, int ranks) {
   const int64_t vocab_size = args.logits.dim(1);
   const auto groups = static_cast<int>(num_tiles(vocab_size, int64_t{4} * ranks));
-  return {.logits = args.logits.as<float>(),
-          .temperature = args.temperature.as<float>(),
-          .top_p = args.top_p.as<float>(),
-          .min_p = args.min_p.as<float>(),
-          .repetition = args.repetition.as<float>(),
-          .frequency = args.frequency.as<float>(),
-          .presence = args.presence.as<float>(),
-          .top_k = args.top_k.as<int32_t>(),
+  const ops::SamplingSlots& slots = args.slots;
+  return {.temperature = slots.temperature.as<float>(),
+          .top_p = slots.top_p.as<float>(),
+          .min_p = slots.min_p.as<float>(),
+          .repetition = slots.repetition.as<float>(),
+          .frequency = slots.frequency.as<float>(),
+          .presence = slots.presence.as<float>(),
+          .top_k = slots.top_k.as<int32_t>(),
+          .num_top = slots.num_top.as<int32_t>(),
+          .penalty_row = slots.penalty_row.as<int32_t>(),
+          .bias_start = slots.bias_start.as<int32_t>(),
+          .ban_start = slots.ban_start.as<int32_t>(),
+          .ban_end = slots.ban_end.as<int32_t>(),
+          .ban_until = slots.ban_until.as<int32_t>(),
+          .seed = slots.seed.as<uint64_t>(),
+          .counts = slots.counts.is_null() ? nullptr : slots.counts.as<int32_t>(),
+          .bias_ids = slots.bias_ids.as<int32_t>(),
+          .bias_values = slots.bias_values.as<float>(),
+          .logits = args.logits.as<float>(),
+          .slot = args.slot.as<int32_t>(),
           .position = args.position.as<int32_t>(),
-          .penalty_row = args.penalty_row.as<int32_t>(),
-          .num_top = args.num_top.as<int32_t>(),
           .forced = args.forced.as<int32_t>(),
-          .seed = args.seed.as<uint64_t>(),
-          .counts = args.counts.is_null() ? nullptr : args.counts.as<int32_t>(),
           .paths = args.paths.is_null() ? nullptr : args.paths.as<int32_t>(),
-          .bias_start = args.bias_start.as<int32_t>(),
-          .bias_ids = args.bias_ids.as<int32_t>(),
-          .bias_values = args.bias_values.as<float>(),
           .mask = args.mask.is_null() ? nullptr
                                       : reinterpret_cast<const uint32_t*>(args.mask.as<uint64_t>()),
           .tokens = args.tokens.as<int32_t>(),

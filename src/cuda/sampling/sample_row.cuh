@@ -23,14 +23,17 @@ inline constexpr int kIdsPerBlock = kSampleThreads * kRowGroups * 4;
 
 // Shapes: ops/sample.h.
 struct SampleParams {
-  const float* logits;  // rows logits_stride apart
+  // Of slots.
   const float *temperature, *top_p, *min_p, *repetition, *frequency, *presence;
-  const int32_t *top_k, *position, *penalty_row, *num_top, *forced;
+  const int32_t *top_k, *num_top, *penalty_row, *bias_start, *ban_start, *ban_end, *ban_until;
   const uint64_t* seed;
   const int32_t* counts;  // null allowed
-  const int32_t* paths;   // i32[rows, max_path], -1 = the end; null allowed
-  const int32_t *bias_start, *bias_ids;
+  const int32_t* bias_ids;
   const float* bias_values;
+  // Of rows.
+  const float* logits;  // rows logits_stride apart
+  const int32_t *slot, *position, *forced;
+  const int32_t* paths;  // i32[rows, max_path], -1 = the end; null allowed
   const uint32_t* mask;  // two words for each of the mask's; null allowed
   int32_t* tokens;
   float* logprobs;
@@ -73,11 +76,14 @@ class SampleRow {
         end_(min(begin_ + p.ids_per_block, p.vocab_size)) {}
 
   __device__ __forceinline__ int row() const { return row_; }
+  // -1 = padding. After load().
+  __device__ __forceinline__ int slot() const { return slot_; }
   __device__ __forceinline__ int id(int group) const {
     return begin_ + (group * kSampleThreads + static_cast<int>(threadIdx.x)) * 4;
   }
 
   __device__ __forceinline__ void load() {
+    slot_ = p_.slot[row_];
     const float* const logits = p_.logits + row_ * p_.logits_stride;
 #pragma unroll
     for (int i = 0; i < kRowGroups; ++i) load_group(logits, i, -INFINITY, values[i]);
@@ -113,9 +119,12 @@ class SampleRow {
   }
 
   __device__ __forceinline__ void adjust() {
-    if (p_.penalty_row[row_] >= 0 && p_.counts != nullptr) add_penalties();
-    const int bias_begin = p_.bias_start[row_], bias_end = p_.bias_start[row_ + 1];
-    for (int first = bias_begin; first < bias_end; first += 32) add_biases(first, bias_end);
+    if (slot_ >= 0 && p_.forced[row_] < 0) {
+      if (p_.penalty_row[slot_] >= 0 && p_.counts != nullptr) add_penalties();
+      const bool has_bans = p_.position[row_] < p_.ban_until[slot_];
+      const int end = has_bans ? p_.ban_end[slot_] : p_.ban_start[slot_];
+      for (int first = p_.bias_start[slot_]; first < end; first += 32) add_biases(first, end);
+    }
     if (p_.mask == nullptr) return;
 #pragma unroll
     for (int i = 0; i < kRowGroups; ++i)
@@ -172,9 +181,9 @@ class SampleRow {
 
   __device__ __forceinline__ void add_penalties() {
     constexpr int32_t kCountBits = 0x7fffffff;
-    const int32_t* const counts = p_.counts + int64_t{p_.penalty_row[row_]} * p_.vocab_size;
-    const float repetition = p_.repetition[row_], frequency = p_.frequency[row_];
-    const float presence = p_.presence[row_];
+    const int32_t* const counts = p_.counts + int64_t{p_.penalty_row[slot_]} * p_.vocab_size;
+    const float repetition = p_.repetition[slot_], frequency = p_.frequency[slot_];
+    const float presence = p_.presence[slot_];
 #pragma unroll
     for (int i = 0; i < kRowGroups; ++i) {
       int32_t seen[4];
@@ -226,6 +235,7 @@ class SampleRow {
 
   const SampleParams& p_;
   const int row_, begin_, end_;
+  int slot_ = -1;
   uint32_t allowed_ = 0;  // a bit for each of the thread's ids, 0 past the end
 };
 

@@ -1,5 +1,6 @@
 // step_inputs, commit_tokens: a few words per slice. Bound by latency. Grid: step_inputs one block per slice, whose
 // threads share its tokens and its row of block tables; commit_tokens one thread per slice. No shared memory.
+// write_words, count_tokens: one thread per word, token, or count that is cleared.
 // A slice of slot -1 is the padding of a captured graph: it reads and changes no slot.
 
 #include "ops/step.h"
@@ -11,7 +12,7 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kInputThreads = 512, kCommitThreads = 128;
+constexpr int kInputThreads = 512, kCommitThreads = 128, kWordThreads = 256;
 
 struct InputParams {
   const int32_t *last_token, *length;     // i32[slots]
@@ -89,6 +90,47 @@ __global__ void __launch_bounds__(kCommitThreads)
   if (penalty_row >= 0 && p.counts != nullptr) ++p.counts[penalty_row * p.vocab_size + token];
 }
 
+struct WriteParams {
+  const uint64_t* address;
+  const int32_t* value;
+  int64_t words;
+};
+
+__global__ void __launch_bounds__(kWordThreads) set_words(const __grid_constant__ WriteParams p) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t i = int64_t{blockIdx.x} * kWordThreads + threadIdx.x;
+  if (i < p.words) *reinterpret_cast<int32_t*>(p.address[i]) = p.value[i];
+}
+
+struct CountParams {
+  int32_t* counts;        // i32[vocab_size]
+  const int32_t* tokens;  // i32[num_tokens]
+  int64_t vocab_size, num_tokens, num_prompt;
+};
+
+__global__ void __launch_bounds__(kWordThreads)
+    clear_counts(const __grid_constant__ CountParams p) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t i = int64_t{blockIdx.x} * kWordThreads + threadIdx.x;
+  if (i < p.vocab_size) p.counts[i] = 0;
+}
+
+// Whole numbers: the order of threads does not show.
+__global__ void __launch_bounds__(kWordThreads) add_counts(const __grid_constant__ CountParams p) {
+  constexpr int32_t kInPrompt = INT32_MIN;
+  let_next_start();
+  wait_for_previous();
+  const int64_t i = int64_t{blockIdx.x} * kWordThreads + threadIdx.x;
+  if (i >= p.num_tokens) return;
+  if (i < p.num_prompt) {
+    atomicOr(&p.counts[p.tokens[i]], kInPrompt);
+  } else {
+    atomicAdd(&p.counts[p.tokens[i]], 1);
+  }
+}
+
 }  // namespace
 
 void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream) {
@@ -128,6 +170,30 @@ void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream& stream) {
   }
   launch(commit_slices, {.grid = num_tiles(params.slices, kCommitThreads), .block = kCommitThreads},
          stream, params);
+}
+
+void write_words(const ops::WriteWordsArgs& args, ops::Stream& stream) {
+  const WriteParams params{.address = args.address.as<uint64_t>(),
+                           .value = args.value.as<int32_t>(),
+                           .words = args.value.dim(0)};
+  if (params.words == 0) return;
+  launch(set_words, {.grid = num_tiles(params.words, kWordThreads), .block = kWordThreads}, stream,
+         params);
+}
+
+void count_tokens(const ops::CountTokensArgs& args, ops::Stream& stream) {
+  const CountParams params{.counts = args.counts.as<int32_t>(),
+                           .tokens = args.tokens.as<int32_t>(),
+                           .vocab_size = args.counts.dim(0),
+                           .num_tokens = args.tokens.dim(0),
+                           .num_prompt = args.num_prompt};
+  if (args.begins)
+    launch(clear_counts,
+           {.grid = num_tiles(params.vocab_size, kWordThreads), .block = kWordThreads}, stream,
+           params);
+  if (params.num_tokens > 0)
+    launch(add_counts, {.grid = num_tiles(params.num_tokens, kWordThreads), .block = kWordThreads},
+           stream, params);
 }
 
 }  // namespace fathom::cuda

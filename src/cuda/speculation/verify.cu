@@ -76,10 +76,8 @@ __global__ void __launch_bounds__(kThreads) complete_inputs(const __grid_constan
 }
 
 struct RowParams {
-  const int32_t *drafts, *parents, *positions, *row_tokens, *row_slot, *row_draft, *ban_start,
-      *bias_start, *ban_until;
+  const int32_t *drafts, *parents, *positions, *row_tokens, *row_slot, *row_draft;
   int32_t *position, *paths;
-  float* bias_values;
   int max_drafts, max_path, rows;
 };
 
@@ -88,10 +86,7 @@ __global__ void __launch_bounds__(kThreads) complete_rows(const __grid_constant_
   wait_for_previous();
   const int row = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (row >= p.rows) return;
-  const int position = p.positions[p.row_tokens[row]] + 1;
-  p.position[row] = position;
-  if (position >= p.ban_until[row])
-    for (int i = p.ban_start[row]; i < p.bias_start[row + 1]; ++i) p.bias_values[i] = 0;
+  p.position[row] = p.positions[p.row_tokens[row]] + 1;
   const int slot = p.row_slot[row];
   int length = 0;
   for (int draft = slot < 0 ? -1 : p.row_draft[row]; draft >= 0 && length < p.max_path; ++length) {
@@ -278,12 +273,8 @@ void draft_rows(const ops::DraftRowsArgs& args, ops::Stream& stream) {
                          .row_tokens = args.row_tokens.as<int32_t>(),
                          .row_slot = args.row_slot.as<int32_t>(),
                          .row_draft = args.row_draft.as<int32_t>(),
-                         .ban_start = args.ban_start.as<int32_t>(),
-                         .bias_start = args.bias_start.as<int32_t>(),
-                         .ban_until = args.ban_until.as<int32_t>(),
                          .position = args.position.as<int32_t>(),
                          .paths = args.paths.as<int32_t>(),
-                         .bias_values = args.bias_values.as<float>(),
                          .max_drafts = static_cast<int>(args.slots.drafts.dim(1)),
                          .max_path = static_cast<int>(args.paths.dim(1)),
                          .rows = static_cast<int>(args.position.dim(0))};
