@@ -14,7 +14,7 @@ namespace fathom::core {
 // Of one token, that a client may ask for.
 inline constexpr int kMaxTopLogprobs = 20;
 // Entries of a request.
-inline constexpr int kMaxLogitBias = 1024, kMaxStopTokenIds = 128;
+inline constexpr int kMaxLogitBias = 1024, kMaxStopTokenIds = 1024;
 // The end tokens of a model.
 inline constexpr int kMaxEosTokenIds = 128;
 // All of them together, beside a running request.

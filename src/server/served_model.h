@@ -28,7 +28,7 @@ struct RequestLimits {
   int max_top_logprobs = core::kMaxTopLogprobs;
   int max_stop_strings = 16;
   int max_stop_bytes = 256;  // of one stop string
-  int max_stop_token_ids = core::kMaxStopTokenIds;
+  int max_stop_token_ids = 128;
   int max_logit_bias = core::kMaxLogitBias;
   int max_messages = 16'384;
   int max_tools = 128;
