@@ -84,8 +84,8 @@ void add_deterministic_flag(CLI::App& app, ModelFlags& flags) {
   app.add_flag(
          "--deterministic", flags.deterministic,
          "Compute every token of a request the same way, so that its tokens depend on the "
-         "request alone: not on the prefix cache, the chunk size or retractions. Prompts take "
-         "longer")
+         "request alone: not on the prefix cache, the chunk size, retractions or drafts (on a GPU: "
+         "drafts in chains). Prompts take longer")
       ->group("Model");
 }
 

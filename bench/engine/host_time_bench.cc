@@ -4,7 +4,8 @@
 //
 // One JSON line per case. "decode": every sequence decodes in every step. "churn": requests of random length
 // come and go, half of their prompts share a prefix, so steps admit, prefill, publish and evict as well.
-// "speculate": as churn, and every decode verifies a chain of three drafts, 70% of which are right.
+// "verify", "speculate": as decode and as churn, and every decode verifies a chain of three drafts, 70% of which are
+// right.
 // Times are those that the step loop reports itself: without the runner's own work. That takes runner_us, the same
 // work in every version: compare plan and commit of two runs where it is the same.
 
@@ -36,7 +37,10 @@ struct Case {
 
 class Traffic {
  public:
-  explicit Traffic(const Case& bench) : churn_(bench.churn), num_running_(bench.num_running) {
+  explicit Traffic(const Case& bench)
+      : churn_(bench.churn),
+        num_running_(bench.num_running),
+        most_tokens_((kWarmupSteps + kMeasuredSteps) * (bench.speculate ? 4 : 1) + 100) {
     for (int32_t& token : prefix_) token = pick(0, kVocabSize - 1);
   }
 
@@ -61,13 +65,13 @@ class Traffic {
     for (int i = churn_ ? pick(16, 256) : 16; i > 0; --i)
       request.prompt.push_back(pick(0, kVocabSize - 1));
     request.sampling.temperature = 0;
-    request.sampling.max_new_tokens = churn_ ? pick(32, 512) : kWarmupSteps + kMeasuredSteps + 100;
+    request.sampling.max_new_tokens = churn_ ? pick(32, 512) : most_tokens_;
     return request;
   }
 
   std::mt19937 random_{42};
   bool churn_;
-  int num_running_;
+  int num_running_, most_tokens_;
   core::RequestId next_id_ = 0;
   std::vector<int32_t> prefix_ = std::vector<int32_t>(256);
 };
@@ -88,8 +92,8 @@ runner::SimDrafterConfig chain_of_three() {
 }
 
 void run(const Case& bench) {
-  // Decoding sequences need no more than 40 blocks each; with churn the cache fills up and evicts.
-  const int blocks_each = bench.churn ? 10 : 40;
+  // Decoding sequences need no more than 40 blocks each, with drafts 140; with churn the cache fills up and evicts.
+  const int blocks_each = bench.churn ? 10 : bench.speculate ? 140 : 40;
   runner::SimRunner runner(
       {.vocab_size = kVocabSize,
        .num_blocks = bench.num_running * blocks_each,
@@ -150,6 +154,7 @@ int main(int argc, char** argv) {
     for (const Case& bench :
          {Case{.name = "decode", .num_running = num_running},
           Case{.name = "churn", .num_running = num_running, .churn = true},
+          Case{.name = "verify", .num_running = num_running, .speculate = true},
           Case{.name = "speculate", .num_running = num_running, .churn = true, .speculate = true}})
       if (name.empty() || name == bench.name) fathom::engine::run(bench);
   }
