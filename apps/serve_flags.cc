@@ -31,8 +31,15 @@ void add_address_flags(CLI::App& app, AddressFlags& flags) {
                          ->group(group);
   certificate->needs(key);
   key->needs(certificate);
-  app.add_option("--cors-origin", flags.cors_origin,
-                 "Origin that browsers may call the API from, or *")
+  app.add_option("--allowed-host", flags.allowed_hosts,
+                 "Name or address besides loopback's and --host that clients may call this server "
+                 "by, or *; repeatable. Asked of every request where there is no API key")
+      ->allow_extra_args(false)
+      ->type_name("HOST")
+      ->group(group);
+  app.add_option("--cors-origin", flags.cors_origins,
+                 "Origin that browsers may call the API from, or *; repeatable")
+      ->allow_extra_args(false)
       ->type_name("ORIGIN")
       ->default_str("the server's own")
       ->group(group);
@@ -250,7 +257,8 @@ http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys) {
   config.timeouts.stream_comment = milliseconds(flags.limits.stream_comment_seconds);
   config.tls_certificate_path = flags.address.ssl_certfile;
   config.tls_key_path = flags.address.ssl_keyfile;
-  config.cors_origin = flags.address.cors_origin;
+  config.allowed_hosts = flags.address.allowed_hosts;
+  config.cors_origins = flags.address.cors_origins;
   config.keys = std::move(keys);
   return config;
 }
@@ -266,7 +274,8 @@ json::Value settings_json(const ServeFlags& flags) {
       {"port", flags.address.port},
       {"num_io_threads", flags.address.num_io_threads},
       {"tls", flags.tls()},
-      {"cors_origin", flags.address.cors_origin},
+      {"allowed_host", flags.address.allowed_hosts},
+      {"cors_origin", flags.address.cors_origins},
       {"insecure", flags.access.insecure},
       {"load_format", model.load_format},
       {"num_layers", or_automatic(model.num_layers)},

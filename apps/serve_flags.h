@@ -27,7 +27,7 @@ struct AddressFlags {
   int port = 30000;
   int num_io_threads = 2;
   std::string ssl_certfile, ssl_keyfile;
-  std::string cors_origin;
+  std::vector<std::string> allowed_hosts, cors_origins;
 };
 
 struct AccessFlags {

@@ -36,24 +36,18 @@ std::optional<std::string> decode_base64(std::string_view text) {
 }
 
 // The key in "Bearer KEY" or in "Basic base64(USER:KEY)".
-std::optional<std::string> presented_key(std::string_view authorization) {
+std::optional<std::string> presented_key(std::string_view authorization, Logins logins) {
   const size_t space = authorization.find(' ');
   if (space == std::string_view::npos) return std::nullopt;
   const std::string_view scheme = authorization.substr(0, space);
   const std::string_view credentials = trim(authorization.substr(space + 1));
   if (equals_ignoring_case(scheme, "bearer")) return std::string(credentials);
-  if (!equals_ignoring_case(scheme, "basic")) return std::nullopt;
+  if (logins == Logins::kBearerOnly || !equals_ignoring_case(scheme, "basic")) return std::nullopt;
   const std::optional<std::string> user_and_key = decode_base64(credentials);
   if (!user_and_key) return std::nullopt;
   const size_t colon = user_and_key->find(':');
   if (colon == std::string::npos) return std::nullopt;
   return user_and_key->substr(colon + 1);
-}
-
-int count_of(const Headers& headers, std::string_view name) {
-  int count = 0;
-  for (const auto& header : headers) count += header.first == name ? 1 : 0;
-  return count;
 }
 
 // An inference key opens everything but what an admin key guards; an admin key opens everything.
@@ -70,22 +64,18 @@ bool needs_key(const KeyStore& keys, Access access) {
 
 }  // namespace
 
-AccessDecision decide_access(const KeyStore& keys, const Route* route, const Headers& headers) {
+AccessDecision decide_access(const KeyStore& keys, const Route* route, const Headers& headers,
+                             Logins logins) {
   if (count_of(headers, "authorization") > 1)
     return {.error = TransportError::kRepeatedAuthorization};
   const Access access = route != nullptr ? route->access : Access::kInference;
   if (!needs_key(keys, access)) return {};
-  const std::optional<std::string> presented = presented_key(value_of(headers, "authorization"));
+  const std::optional<std::string> presented =
+      presented_key(value_of(headers, "authorization"), logins);
   const KeyStore::Key* key = presented ? keys.find(*presented) : nullptr;
   if (key == nullptr || !may_call(keys, *key, access))
     return {.error = TransportError::kUnauthorized};
   return {.error = std::nullopt, .key = key};
-}
-
-bool is_cross_site_call(const Route* route, const Headers& headers) {
-  if (route != nullptr && (route->access == Access::kPage || route->access == Access::kOpen))
-    return false;
-  return equals_ignoring_case(value_of(headers, "sec-fetch-site"), "cross-site");
 }
 
 std::string challenge_for(const Route* route) {

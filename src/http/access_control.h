@@ -1,7 +1,7 @@
 #pragma once
 // Who may call which route: decided on the matched route object, never on a string of the request.
 //
-//   const AccessDecision decision = decide_access(keys, found.route, head.headers);
+//   const AccessDecision decision = decide_access(keys, found.route, head.headers, Logins::kAll);
 //   if (decision.error) answer(*decision.error);
 //
 // Pure functions, thread-safe.
@@ -21,12 +21,14 @@ struct AccessDecision {
   const KeyStore::Key* key = nullptr;  // of the store; null: none was needed
 };
 
+// A browser keeps a Basic login and sends it with what any page asks of this server; a page of another origin has to
+// know the key itself (BrowserDecision::is_foreign).
+enum class Logins { kAll, kBearerOnly };
+
 // route null (no such path or method): as a route that any key may call, so that without a key nothing shows
 // which routes there are.
-AccessDecision decide_access(const KeyStore& keys, const Route* route, const Headers& headers);
-
-// Whether a browser says that a page of another site makes this call. Pages (Access::kPage) may be linked to.
-bool is_cross_site_call(const Route* route, const Headers& headers);
+AccessDecision decide_access(const KeyStore& keys, const Route* route, const Headers& headers,
+                             Logins logins);
 
 // The challenge of a 401. Browsers ask their user for a key only on a page's own route: the answers to a
 // page's calls go to its scripts.

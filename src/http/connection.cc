@@ -111,24 +111,33 @@ void Connection::on_head_complete() {
   keeps_alive_ = head.keeps_alive;
   if (const std::string_view id = value_of(head.headers, "x-request-id"); is_valid_request_id(id))
     request_id_ = id;
-  std::optional<Target> target = parse_target(head.target);
-  if (!target) return reject(TransportError::kBadTarget);
-  const Router::Found found = shared_->router.find(is_head_ ? "GET" : head.method, target->path);
+  if (std::optional<Target> target = parse_target(head.target)) return admit(std::move(*target));
+  reject(TransportError::kBadTarget);
+}
+
+// Who calls, and whether they may: first which page, then which key.
+void Connection::admit(Target target) {
+  const RequestHead& head = reader_.head();
+  const Router::Found found = shared_->router.find(is_head_ ? "GET" : head.method, target.path);
   route_ = found.route;
-  if (!shared_->config.cors_origin.empty()) {
-    if (head.method == "OPTIONS" && !found.allowed_methods.empty() &&
-        !value_of(head.headers, "access-control-request-method").empty())
-      return answer_preflight(found);
-  } else if (is_cross_site_call(route_, head.headers)) {
-    return reject(TransportError::kCrossSite);
-  }
-  const AccessDecision access = decide_access(*thread_->keys(), route_, head.headers);
+  const KeyStore& keys = *thread_->keys();
+  BrowserDecision page =
+      shared_->browsers->decide(head.headers, route_, keys.has_role(KeyRole::kInference));
+  if (page.error) return reject(*page.error, {}, page.named);
+  cors_origin_ = std::move(page.cors_origin);
+  if (page.is_foreign && head.method == "OPTIONS" && !found.allowed_methods.empty() &&
+      !value_of(head.headers, "access-control-request-method").empty())
+    return answer_preflight(found);
+  const AccessDecision access = decide_access(keys, route_, head.headers,
+                                              page.is_foreign ? Logins::kBearerOnly : Logins::kAll);
   if (access.error == TransportError::kUnauthorized)
     return reject(*access.error, {{"WWW-Authenticate", challenge_for(route_)}});
   if (access.error) return reject(*access.error);
   if (access.key != nullptr) key_name_ = access.key->name;
   if (route_ == nullptr) return answer_unrouted(found);
-  begin_request(found, std::move(*target));
+  if (route_->is_for_tools && is_from_browser(head.headers))
+    return reject(TransportError::kBrowserGet);
+  begin_request(found, std::move(target));
 }
 
 void Connection::answer_unrouted(const Router::Found& found) {
@@ -194,6 +203,7 @@ void Connection::next_request() {
   method_.clear();
   request_id_ = thread_->draw_request_id();
   key_name_.clear();
+  cors_origin_.clear();
   version_minor_ = 1;
   is_head_ = false;
   keeps_alive_ = true;

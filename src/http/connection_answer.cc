@@ -43,8 +43,9 @@ AnswerContext Connection::answer_context() const {
           .keeps_alive = keeps_alive_,
           .is_head = is_head_,
           .request_id = request_id_,
-          .cors_origin = shared_->config.cors_origin,
-          .date = thread_->date()};
+          .cors_origin = cors_origin_,
+          .date = thread_->date(),
+          .varies_by_origin = shared_->browsers->varies_by_origin()};
 }
 
 void Connection::begin_exchange() {
@@ -80,10 +81,10 @@ void Connection::end_exchange(bool client_gone) {
   counters().active_exchanges.fetch_sub(1, std::memory_order_release);
 }
 
-void Connection::reject(TransportError error, Headers headers) {
+void Connection::reject(TransportError error, Headers headers, std::string_view named) {
   if (const Rejection reason = rejection_of(error); reason != Rejection::kCount)
     counters().rejected_for(reason).fetch_add(1, std::memory_order_relaxed);
-  Response response = to_response(error);
+  Response response = to_response(error, named);
   for (auto& header : headers) response.headers.push_back(std::move(header));
   answer_directly(response);
 }

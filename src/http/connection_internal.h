@@ -71,6 +71,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_end_of_input();
   void take_input(std::string_view bytes);
   void on_head_complete();
+  void admit(Target target);
   void begin_request(const Router::Found& found, Target target);
   void answer_unrouted(const Router::Found& found);
   void answer_preflight(const Router::Found& found);
@@ -82,7 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // connection_answer.cc: writing, the end, time.
   bool is_current(uint64_t serial) const;
   // The transport's own answer: an error, or what needs no handler.
-  void reject(TransportError error, Headers headers = {});
+  void reject(TransportError error, Headers headers = {}, std::string_view named = {});
   void answer_directly(const Response& response);
   void begin_exchange();
   void end_exchange(bool client_gone);
@@ -121,6 +122,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const Route* route_ = nullptr;
   Request request_;                             // until it is dispatched
   std::string method_, request_id_, key_name_;  // for the answer and the access record
+  std::string cors_origin_;                     // of the answer
   int version_minor_ = 1;
   bool is_head_ = false, keeps_alive_ = true;
   int64_t body_lease_bytes_ = 0, request_body_bytes_ = 0;

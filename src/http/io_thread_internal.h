@@ -19,12 +19,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_set>
 #include <vector>
 
 #include "base/clock.h"
+#include "http/browser_policy.h"
 #include "http/server.h"
 
 namespace fathom::http {
@@ -37,6 +39,7 @@ struct ServerShared {
   Router router;
   ServerCounters counters;
   std::atomic<bool> is_draining{false};
+  std::optional<BrowserPolicy> browsers;           // there once the server is bound
   std::unique_ptr<boost::asio::ssl::context> tls;  // null: plain
 };
 

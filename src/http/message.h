@@ -12,6 +12,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 // Value of the first header of that (lower-case) name, empty if there is none.
 std::string_view value_of(const Headers& headers, std::string_view name);
+int count_of(const Headers& headers, std::string_view name);
 
 struct Request {
   std::string method;          // "GET"; HEAD arrives as GET, its body is not sent

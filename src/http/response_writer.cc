@@ -33,8 +33,8 @@ void append_common(const AnswerContext& context, std::string* out) {
   if (!context.cors_origin.empty()) {
     append_header("Access-Control-Allow-Origin", context.cors_origin, out);
     append_header("Access-Control-Expose-Headers", "x-request-id", out);
-    if (context.cors_origin != "*") append_header("Vary", "Origin", out);
   }
+  if (context.varies_by_origin) append_header("Vary", "Origin", out);
   if (!context.keeps_alive) {
     append_header("Connection", "close", out);
   } else if (context.version_minor == 0) {

@@ -18,6 +18,7 @@ struct AnswerContext {
   bool keeps_alive = true;
   bool is_head = false;  // the request was HEAD: no body follows
   std::string_view request_id = {}, cors_origin = {}, date = {};
+  bool varies_by_origin = false;  // other origins get another Access-Control-Allow-Origin
 };
 
 // Head and body, Content-Length included.

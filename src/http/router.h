@@ -30,6 +30,8 @@ struct Route {
       path;  // exact; one last segment may be "{name}": a non-empty rest, which may hold slashes
   Access access = Access::kInference;
   std::function<void(ExchangePtr)> handler;
+  // A GET that changes something. Refused to browsers: any page can make them send one.
+  bool is_for_tools = false;
 };
 
 class Router {

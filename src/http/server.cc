@@ -110,6 +110,12 @@ void Server::Impl::listen() {
     throw StartupError("cannot listen on " + config.host + ":" + std::to_string(config.port) +
                        ": " + error.message());
   port = acceptor_->local_endpoint().port();
+  shared->browsers = value_or_throw(
+      BrowserPolicy::create({.host = config.host,
+                             .bound_address = acceptor_->local_endpoint().address().to_string(),
+                             .is_tls = shared->tls != nullptr,
+                             .allowed_hosts = config.allowed_hosts,
+                             .cors_origins = config.cors_origins}));
 }
 
 void Server::Impl::start() {

@@ -21,6 +21,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "http/key_store.h"
 #include "http/limits.h"
@@ -53,8 +54,11 @@ struct ServerConfig {
   std::string tls_certificate_path = {};
   std::string tls_key_path = {};
   KeyStore keys = {};  // empty: nobody is asked for a key
-  // "*" or one origin that browsers may call from; empty: the server's own only.
-  std::string cors_origin = {};
+  // Names besides loopback's and `host` that a Host may be; "*": any. Asked of servers without keys, and of others where
+  // it is not empty (http/browser_policy.h).
+  std::vector<std::string> allowed_hosts = {};
+  // Origins besides the server's own whose pages may call; "*": any.
+  std::vector<std::string> cors_origins = {};
   // Called on the I/O thread after each exchange; must be quick and may not call the server.
   std::function<void(const AccessRecord&)> on_access = {};
 };

@@ -14,6 +14,7 @@ struct Entry {
 };
 
 constexpr std::string_view kInvalid = "invalid_request_error";
+constexpr size_t kMaxNamedBytes = 300;
 constexpr std::string_view kUnavailable = "service_unavailable_error";
 
 // In the order of the enumeration.
@@ -38,8 +39,16 @@ constexpr Entry kCatalogue[] = {
      "repeated_authorization", "there may be only one Authorization header"},
     {TransportError::kUnauthorized, 401, Rejection::kUnauthorized, "authentication_error",
      "invalid_api_key", "a valid API key is needed"},
+    {TransportError::kForeignHost, 403, Rejection::kUnauthorized, "permission_error",
+     "host_not_allowed",
+     "the Host '{}' is not a name of this server; if it is one, start it with --allowed-host"},
+    {TransportError::kForeignOrigin, 403, Rejection::kUnauthorized, "permission_error",
+     "origin_not_allowed",
+     "pages of the origin '{}' may not call this server; --cors-origin names those that may"},
     {TransportError::kCrossSite, 403, Rejection::kUnauthorized, "permission_error", "cross_site",
-     "browsers may not call this server from another site"},
+     "browsers may not call this server from another site or origin"},
+    {TransportError::kBrowserGet, 403, Rejection::kUnauthorized, "permission_error", "post_needed",
+     "a browser may call this only with POST: GET must change nothing"},
     {TransportError::kNotFound, 404, Rejection::kNotFound, kInvalid, "not_found",
      "there is no such resource"},
     {TransportError::kMethodNotAllowed, 405, Rejection::kNotFound, kInvalid, "method_not_allowed",
@@ -74,15 +83,29 @@ constexpr bool in_order() {
 }
 static_assert(in_order());
 
+// What needs no escaping inside a string of JSON, whoever reads it.
+std::string harmless(std::string_view named) {
+  std::string kept;
+  for (const char c : named.substr(0, kMaxNamedBytes)) {
+    const bool is_alphanumeric =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (is_alphanumeric || std::string_view("-._~:/[]").find(c) != std::string_view::npos)
+      kept += c;
+  }
+  return kept;
+}
+
 const Entry& entry_of(TransportError error) { return kCatalogue[static_cast<size_t>(error)]; }
 
 }  // namespace
 
-Response to_response(TransportError error) {
+Response to_response(TransportError error, std::string_view named) {
   const Entry& entry = entry_of(error);
   Response response;
   response.status = entry.status;
   response.body.append(R"({"error":{"message":")").append(entry.message);
+  if (const size_t place = response.body.find("{}"); place != std::string::npos)
+    response.body.replace(place, 2, harmless(named));
   response.body.append(R"(","type":")").append(entry.type);
   response.body.append(R"(","param":null,"code":")").append(entry.code).append("\"}}");
   if (entry.status == 503) response.headers.emplace_back("Retry-After", "1");

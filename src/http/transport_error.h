@@ -1,10 +1,14 @@
 #pragma once
 // The fixed catalogue of what the transport itself answers, in OpenAI's error shape. The bodies are constants:
-// nothing of a request, no path, no address and no exception's text can reach them.
+// nothing of a request, no path, no address and no exception's text can reach them. But for the host or the origin that
+// a browser's call is refused for: without it nobody could find the proxy or the name that is to blame.
 //
 //   Response response = to_response(TransportError::kUriTooLong);   // 414
+//   Response response = to_response(TransportError::kForeignHost, "evil.example");   // 403
 //
 // Thread-safe (no state).
+
+#include <string_view>
 
 #include "http/message.h"
 #include "http/server_counters.h"
@@ -22,7 +26,10 @@ enum class TransportError {
   kBadChunk,
   kRepeatedAuthorization,
   kUnauthorized,
+  kForeignHost,
+  kForeignOrigin,
   kCrossSite,
+  kBrowserGet,
   kNotFound,
   kMethodNotAllowed,
   kRequestTimeout,
@@ -37,7 +44,8 @@ enum class TransportError {
   kDropped,  // a handler let its exchange go without an answer
 };
 
-Response to_response(TransportError error);
+// named: of a host's or an origin's characters; others are left out.
+Response to_response(TransportError error, std::string_view named = {});
 // kCount for kDropped: that one is our fault.
 Rejection rejection_of(TransportError error);
 

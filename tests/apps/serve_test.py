@@ -60,6 +60,8 @@ class StartTest(unittest.TestCase):
         self.refused(2, "--schedule-policy", "--schedule-policy", "random")
         self.refused(1, "cannot read the API key file /gone", "--api-key-file", "/gone")
         self.refused(1, "8 to 512", "--api-key", "short")
+        self.refused(1, "'a:80' must be a name or an address without a port", "--allowed-host", "a:80")
+        self.refused(1, "'example.org' must be SCHEME://HOST", "--cors-origin", "example.org")
         self.refused(1, "cert.pem", "--ssl-certfile", "cert.pem", "--ssl-keyfile", "key.pem")
         listener, port = occupied_port()
         with listener:
@@ -198,6 +200,22 @@ class AccessTest(unittest.TestCase):
             self.assertEqual(server.post("/flush_cache", key="sk-ops-12345")[0], 200)
             self.assertEqual(server.post("/abort_request", {"rid": "none"}, key="sk-ops-12345")[0], 200)
             self.assertEqual(server.post("/generate", native(1), key="sk-web-12345")[0], 200)
+
+    def test_hosts_and_origins_are_those_of_the_flags(self):
+        with ServingProcess(*SIM, "--allowed-host", "a.example", "--allowed-host", "b.example",
+                            "--cors-origin", "https://app.example", "--cors-origin", "http://localhost:5173") as server:
+            for host, status in (("a.example", 200), ("b.example:80", 200), ("localhost", 200), ("c.example", 403)):
+                self.assertEqual(server.get("/v1/models", headers={"Host": host})[0], status, host)
+            for origin, status in (("https://app.example", 200), ("http://localhost:5173", 200), ("null", 403),
+                                   (f"http://127.0.0.1:{server.port}", 200), ("http://127.0.0.1:1", 403)):
+                self.assertEqual(server.post("/generate", native(1), headers={"Origin": origin})[0], status, origin)
+            for path in ("/flush_cache", "/start_profile", "/stop_profile"):
+                answer = server.get(path, headers={"Sec-Fetch-Site": "none"})
+                self.assertEqual((answer[0], answer[1]["error"]["code"]), (403, "post_needed"), path)
+            self.assertEqual(server.get("/flush_cache")[0], 200)
+            info = server.get("/server_info")[1]
+            self.assertEqual(info["allowed_host"], ["a.example", "b.example"])
+            self.assertEqual(info["cors_origin"], ["https://app.example", "http://localhost:5173"])
 
     def test_tenants_share_no_cached_prefix(self):
         with ServingProcess(*SIM, "--api-key", "ann:sk-ann-12345", "--api-key", "bob:sk-bob-12345") as server:

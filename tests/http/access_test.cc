@@ -121,25 +121,6 @@ TEST(Access, a_browser_is_asked_for_the_key_on_the_page_only) {
             "Bearer ");
 }
 
-TEST(Access, other_sites_may_not_call_unless_cors_is_on) {
-  const std::string cross = "Sec-Fetch-Site: cross-site\r\n";
-  {
-    const auto server = sample_server();
-    EXPECT_EQ(ask(server->port(), "GET", "/hello", cross).status, 403);
-    EXPECT_EQ(ask(server->port(), "GET", "/", cross).status, 200);
-    EXPECT_EQ(ask(server->port(), "GET", "/hello", "Sec-Fetch-Site: same-origin\r\n").status, 200);
-  }
-  ServerConfig config = config_with_keys();
-  config.cors_origin = "https://example.org";
-  const auto server = sample_server(std::move(config));
-  RawAnswer answer =
-      ask(server->port(), "OPTIONS", "/echo", cross + "Access-Control-Request-Method: POST\r\n");
-  EXPECT_EQ(answer.status, 204);
-  EXPECT_EQ(answer.headers["access-control-allow-origin"], "https://example.org");
-  EXPECT_EQ(ask(server->port(), "GET", "/hello", cross).status, 401);
-  EXPECT_EQ(ask(server->port(), "GET", "/hello", cross + bearer(kKey)).status, 200);
-}
-
 TEST(Access, keys_can_be_replaced_while_serving) {
   const auto server = sample_server(config_with_keys());
   KeyStore keys;

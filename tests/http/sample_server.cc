@@ -67,8 +67,10 @@ Router sample_router(const std::shared_ptr<SampleEvents>& events) {
               [](const ExchangePtr& exchange) { exchange->send(text("alive")); }});
   router.add({"GET", "/hello", Access::kInference,
               [](const ExchangePtr& exchange) { exchange->send(text("hello")); }});
-  router.add({"POST", "/flush", Access::kAdmin,
-              [](const ExchangePtr& exchange) { exchange->send(text("flushed")); }});
+  for (const char* method : {"POST", "GET"})
+    router.add({method, "/flush", Access::kAdmin,
+                [](const ExchangePtr& exchange) { exchange->send(text("flushed")); },
+                std::string_view(method) == "GET"});
   router.add({"GET", "/v1/models/{id}", Access::kInference, [](const ExchangePtr& exchange) {
                 exchange->send(text(exchange->request().path_parameter));
               }});
@@ -100,7 +102,7 @@ Router sample_router(const std::shared_ptr<SampleEvents>& events) {
   return router;
 }
 
-ServerConfig sample_config() { return {.num_threads = 2}; }
+ServerConfig sample_config() { return {.num_threads = 2, .allowed_hosts = {"a"}}; }
 
 std::unique_ptr<Server> sample_server(ServerConfig config,
                                       const std::shared_ptr<SampleEvents>& events) {

@@ -56,6 +56,7 @@ class SimServer {
     api_.register_routes(router);
     http::ServerConfig config;
     config.timeouts = options.timeouts;
+    config.allowed_hosts = {"a"};  // what requests in raw bytes say
     http_.emplace(std::move(config), std::move(router));
     api_.set_transport(*http_);
     http_->start();

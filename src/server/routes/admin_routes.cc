@@ -163,9 +163,10 @@ void add(http::Router& router, const char* path, ServerState& state,
     router.add({.method = method,
                 .path = path,
                 .access = http::Access::kAdmin,
-                .handler = [&state, handler](const http::ExchangePtr& exchange) {
-                  handler(state, exchange);
-                }});
+                .handler = [&state, handler](
+                               const http::ExchangePtr& exchange) { handler(state, exchange); },
+                // SGLang's tools flush and profile with GET.
+                .is_for_tools = std::string_view(method) == "GET"});
   }
 }
 

@@ -48,6 +48,8 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 from fake_server import FakeServer  # noqa: E402
 
+# A name of somebody else's that leads to this machine, as DNS rebinding makes one.
+REBOUND = "rebound.example"
 DESKTOP, PHONE = (1280, 800), (360, 740)
 
 
@@ -57,7 +59,8 @@ def chromium():
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                     "--disable-background-networking", "--disable-component-update"):
+                     "--disable-background-networking", "--disable-component-update",
+                     f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     socket.setdefaulttimeout(START_SECONDS)  # Selenium takes it for its commands to the driver
