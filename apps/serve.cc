@@ -97,16 +97,23 @@ server::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig&
   return api;
 }
 
-// Each connection takes a file: the soft limit of many systems is 1024.
-void raise_file_limit(const ServeFlags& flags) {
+// Each connection takes a file: the soft limit of many systems is 1024. Returns how many connections the limit leaves
+// room for: without a file not even a probe could be accepted.
+int raise_file_limit(int max_connections) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = static_cast<rlim_t>(flags.limits.max_connections) + kOtherFiles;
-  if (limit.rlim_cur >= wanted) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return max_connections;
+  const rlim_t others = static_cast<rlim_t>(http::Limits{}.num_probe_connections) + kOtherFiles;
+  const rlim_t wanted = static_cast<rlim_t>(max_connections) + others;
+  if (limit.rlim_cur >= wanted) return max_connections;
+  const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  if (setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur == wanted) return;
-  FATHOM_LOG(kWarning, "apps", "the limit on open files is below --max-connections",
-             {{"open_files", limit.rlim_cur}, {"max_connections", flags.limits.max_connections}});
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
+  if (limit.rlim_cur >= wanted) return max_connections;
+  const int possible = limit.rlim_cur > others ? static_cast<int>(limit.rlim_cur - others) : 1;
+  FATHOM_LOG(
+      kWarning, "apps", "the limit on open files is below --max-connections",
+      {{"open_files", limit.rlim_cur}, {"asked", max_connections}, {"max_connections", possible}});
+  return possible;
 }
 
 void log_settings(const ServeFlags& flags, const server::ApiConfig& api) {
@@ -241,8 +248,9 @@ int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server
   return drain(flags, signals, api, http) ? 0 : 1;
 }
 
-// From here on the settings that a backend decides are numbers, and are shown as such.
+// From here on the settings that a backend or the system decides are numbers, and are shown as such.
 ServeFlags resolved(ServeFlags flags) {
+  flags.limits.max_connections = raise_file_limit(flags.limits.max_connections);
   std::optional<int>& chunk = flags.engine.memory.chunked_prefill_size;
   if (flags.is_simulation()) {
     chunk = chunk.value_or(kSimulatedChunk);
@@ -260,7 +268,6 @@ int run(const ServeFlags& asked) {
   // Before anything starts a thread, which asking for a GPU does: a signal must find none that takes it.
   ShutdownSignals signals;
   const ServeFlags flags = resolved(asked);
-  raise_file_limit(flags);
   const Stopwatch total;
   http::KeyStore keys = read_keys(flags.access);
   check_address(flags, keys);

@@ -145,8 +145,18 @@ void add_limit_flags(CLI::App& app, LimitFlags& flags) {
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 30))
       ->type_name("BYTES")
       ->group(group);
-  app.add_option("--max-connections", flags.max_connections, "Connections open at the same time")
+  app.add_option(
+         "--max-connections", flags.max_connections,
+         "Connections open at the same time. Beyond it idle ones give way; when there is none, "
+         "probes are still answered and others refused")
       ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  app.add_option(
+         "--max-connections-per-address", flags.max_connections_per_address,
+         "Of these from one IPv4 address or one IPv6 /64 network; 0 is no limit. A proxy is "
+         "one address")
+      ->check(CLI::Range(0, 1 << 20))
       ->type_name("N")
       ->group(group);
   const auto seconds = [&](const char* name, double& value, const char* help) {
@@ -250,6 +260,7 @@ http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys) {
   config.num_threads = flags.address.num_io_threads;
   config.limits.max_body_bytes = flags.limits.max_body_bytes;
   config.limits.max_connections = flags.limits.max_connections;
+  config.limits.max_connections_per_address = flags.limits.max_connections_per_address;
   config.timeouts.header = milliseconds(flags.limits.header_timeout_seconds);
   config.timeouts.body_idle = milliseconds(flags.limits.body_timeout_seconds);
   config.timeouts.keep_alive = milliseconds(flags.limits.keep_alive_seconds);
@@ -305,6 +316,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"num_mask_workers", flags.scheduling.num_mask_workers},
       {"max_body_bytes", flags.limits.max_body_bytes},
       {"max_connections", flags.limits.max_connections},
+      {"max_connections_per_address", flags.limits.max_connections_per_address},
       {"header_timeout", flags.limits.header_timeout_seconds},
       {"body_timeout", flags.limits.body_timeout_seconds},
       {"keep_alive_timeout", flags.limits.keep_alive_seconds},

@@ -16,14 +16,15 @@ constexpr size_t kHeadReadBytes = 4 << 10, kBodyReadBytes = 64 << 10;
 }  // namespace
 
 Connection::Connection(std::shared_ptr<IoThread> thread, std::shared_ptr<ServerShared> shared,
-                       std::unique_ptr<Socket> socket)
+                       std::unique_ptr<Socket> socket, Admission::Place place)
     : thread_(std::move(thread)),
       shared_(std::move(shared)),
       socket_(std::move(socket)),
+      place_(place),
       phase_since_(system_clock().now()),
       reader_(shared_->config.limits) {}
 
-Connection::~Connection() = default;
+Connection::~Connection() { stop_waiting(); }
 
 void Connection::start() {
   thread_->add(shared_from_this());
@@ -38,6 +39,12 @@ void Connection::start() {
     self->read_more();
   });
 }
+
+void Connection::wait() {
+  shared_->admission->waiting(place_.is_reserve).add(shared_from_this(), &spot_);
+}
+
+void Connection::stop_waiting() { shared_->admission->waiting(place_.is_reserve).remove(&spot_); }
 
 void Connection::read_more() {
   if (is_reading_ || phase_ == Phase::kClosed || has_input_ended_) return;
@@ -83,6 +90,7 @@ void Connection::watch_for_end() {
 }
 
 void Connection::take_input(std::string_view bytes) {
+  if (!bytes.empty() && phase_ == Phase::kReading && !place_.is_reserve) stop_waiting();
   while (!bytes.empty() && phase_ == Phase::kReading) {
     if (!reader_.has_begun() || reader_.state() == RequestReader::State::kBody)
       phase_since_ = system_clock().now();
@@ -104,11 +112,12 @@ void Connection::on_head_complete() {
   const RequestHead& head = reader_.head();
   counters().requests.fetch_add(1, std::memory_order_relaxed);
   has_brought_request_ = true;
+  stop_waiting();
   head_complete_ = system_clock().now();
   method_ = head.method;
   version_minor_ = head.version_minor;
   is_head_ = head.method == "HEAD";
-  keeps_alive_ = head.keeps_alive;
+  keeps_alive_ = head.keeps_alive && !place_.is_reserve;
   if (const std::string_view id = value_of(head.headers, "x-request-id"); is_valid_request_id(id))
     request_id_ = id;
   if (std::optional<Target> target = parse_target(head.target)) return admit(std::move(*target));
@@ -120,6 +129,8 @@ void Connection::admit(Target target) {
   const RequestHead& head = reader_.head();
   const Router::Found found = shared_->router.find(is_head_ ? "GET" : head.method, target.path);
   route_ = found.route;
+  if (place_.is_reserve && (route_ == nullptr || !route_->is_probe || head.has_body()))
+    return reject(place_.refusal);
   const KeyStore& keys = *thread_->keys();
   BrowserDecision page =
       shared_->browsers->decide(head.headers, route_, keys.has_role(KeyRole::kInference));
@@ -213,6 +224,7 @@ void Connection::next_request() {
   phase_since_ = system_clock().now();
   const std::string input = std::exchange(pipelined_, std::string());
   take_input(input);
+  if (phase_ == Phase::kReading && !reader_.has_begun()) wait();
   read_more();
 }
 

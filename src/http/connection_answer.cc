@@ -245,6 +245,7 @@ void Connection::linger() {
   phase_ = Phase::kLinger;
   phase_since_ = system_clock().now();
   if (has_input_ended_) return close();
+  wait();
   std::string().swap(pipelined_);
   socket_->shutdown_send([self = shared_from_this()](error_code error) {
     const bool is_tls = self->shared_->tls != nullptr;
@@ -280,6 +281,8 @@ void Connection::close() {
   std::string().swap(payload_);
   std::string().swap(pipelined_);
   reader_.reset();
+  stop_waiting();
+  shared_->admission->leave(place_);
   counters().open_connections.fetch_sub(1, std::memory_order_relaxed);
   thread_->remove(self);
 }
@@ -293,6 +296,22 @@ void Connection::close_if_idle() {
     linger();  // else the next request has arrived unread
 }
 
+bool Connection::give_way() {
+  if (phase_ == Phase::kClosed) return true;
+  if (phase_ == Phase::kAnswering) return false;
+  if (phase_ == Phase::kReading) {
+    const bool has_begun = reader_.has_begun();
+    error_code error;
+    const bool has_unread = !has_begun && socket_->tcp_socket().available(error) > 0;
+    if (has_unread) wait();
+    if (has_unread || (has_begun && !place_.is_reserve)) return false;
+  }
+  if (!place_.is_reserve)
+    counters().closed_idle_connections.fetch_add(1, std::memory_order_relaxed);
+  close();
+  return true;
+}
+
 void Connection::check_time(Clock::time_point now) {
   const auto elapsed = now - phase_since_;
   switch (phase_) {
@@ -301,7 +320,8 @@ void Connection::check_time(Clock::time_point now) {
       break;
     case Phase::kReading:
       if (!reader_.has_begun()) {
-        if (elapsed > (is_draining() ? timeouts().header : timeouts().keep_alive)) linger();
+        const bool is_brief = is_draining() || place_.is_reserve;
+        if (elapsed > (is_brief ? timeouts().header : timeouts().keep_alive)) linger();
       } else if (elapsed > (reader_.state() == RequestReader::State::kBody ? timeouts().body_idle
                                                                            : timeouts().header)) {
         reject(TransportError::kRequestTimeout);

@@ -31,14 +31,19 @@ namespace fathom::http {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(std::shared_ptr<IoThread> thread, std::shared_ptr<ServerShared> shared,
-             std::unique_ptr<Socket> socket);
+             std::unique_ptr<Socket> socket, Admission::Place place);
   ~Connection();
 
-  void start();
+  void start();  // on its thread
   void abort();  // closes now; an answer that is due is cut
   // Closes a kept connection between two requests. One that has brought no request yet is spared: its client
   // connected to ask now, and must not read an end instead of an answer.
   void close_if_idle();
+  // Closes while nothing is lost by it: between two requests, when the last answer is out, or, in the reserve, before a
+  // request is there. False: something has just come.
+  bool give_way();
+  // From now on give_way() may be asked of this one; the last to wait is the last to be asked. Any thread.
+  void wait();
   void check_time(Clock::time_point now);
   void flush();
 
@@ -80,6 +85,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void next_request();
   void watch_for_end();
 
+  void stop_waiting();
+
   // connection_answer.cc: writing, the end, time.
   bool is_current(uint64_t serial) const;
   // The transport's own answer: an error, or what needs no handler.
@@ -107,6 +114,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<IoThread> thread_;
   std::shared_ptr<ServerShared> shared_;
   std::unique_ptr<Socket> socket_;
+  Admission::Place place_;
+  WaitingConnections::Spot spot_;
   Phase phase_ = Phase::kHandshake;
   Clock::time_point
       phase_since_;  // of kReading: since the last byte of a body or the start of the head

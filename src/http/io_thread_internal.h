@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "http/admission_internal.h"
 #include "http/browser_policy.h"
 #include "http/server.h"
 
@@ -39,7 +40,9 @@ struct ServerShared {
   Router router;
   ServerCounters counters;
   std::atomic<bool> is_draining{false};
-  std::optional<BrowserPolicy> browsers;           // there once the server is bound
+  // There once the server is bound.
+  std::optional<Admission> admission;
+  std::optional<BrowserPolicy> browsers;
   std::unique_ptr<boost::asio::ssl::context> tls;  // null: plain
 };
 

@@ -22,7 +22,10 @@ struct Limits {
   int64_t max_body_bytes = 64 << 20;            // 413
   size_t max_chunks = 65'536;                   // 413, chunks of one body
   int64_t max_bodies_bytes = int64_t{2} << 30;  // 503, bodies of all requests in work
-  int max_connections = 20'000;                 // 503 and close
+  // Beyond these the connection that idles longest gives way; when none does, only probes are answered, others with 503.
+  int max_connections = 20'000;
+  int max_connections_per_address = 0;  // of one IPv4 address or IPv6 /64 network; 0: no limit
+  int num_probe_connections = 32;       // beyond max_connections, for probes
   // Requests sent ahead of the answer: beyond this the socket is not read until the answer is out.
   size_t max_pipelined_bytes = 64 << 10;
   // A stream whose unsent bytes stay above the first for Timeouts::write_stall is cut; one that is written to
@@ -33,8 +36,8 @@ struct Limits {
 
 struct Timeouts {
   using Duration = std::chrono::milliseconds;
-  Duration header{10'000};      // first byte of a request to the end of its headers: 408
-  Duration body_idle{30'000};   // between two pieces of a body: 408
+  Duration header{10'000};     // first byte of a request to the end of its headers: 408
+  Duration body_idle{30'000};  // between two pieces of a body: 408
   Duration keep_alive{75'000};  // an idle connection is closed
   Duration write_stall{
       30'000};  // the client takes nothing, or too little (Limits::max_backlog_bytes)

@@ -32,6 +32,8 @@ struct Route {
   std::function<void(ExchangePtr)> handler;
   // A GET that changes something. Refused to browsers: any page can make them send one.
   bool is_for_tools = false;
+  // Answered also when there are too many connections: at once, without a body to read.
+  bool is_probe = false;
 };
 
 class Router {

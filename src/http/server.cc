@@ -66,7 +66,19 @@ class Server::Impl {
   void close_acceptor();
   void accept_next();
   void on_accepted(const error_code& error, tcp::socket socket, IoThread& thread);
-  void refuse(tcp::socket socket);
+
+  // A connection that was accepted and has no place yet. These run on any thread, for one newcomer at a time.
+  struct Newcomer {
+    tcp::socket socket;
+    std::shared_ptr<IoThread> thread;
+    asio::ip::address peer;
+  };
+  using NewcomerPtr = std::shared_ptr<Newcomer>;
+  // False: somebody is asked to give way first, and accept_next() comes after that.
+  bool find_place(const NewcomerPtr& newcomer);
+  void ask_to_give_way(const std::shared_ptr<Connection>& waiting, const NewcomerPtr& newcomer);
+  void begin(const NewcomerPtr& newcomer, const Admission::Place& place);
+  void refuse(const NewcomerPtr& newcomer);
 
   // On the first thread only, once it runs.
   std::unique_ptr<tcp::acceptor> acceptor_;
@@ -87,6 +99,7 @@ Server::Impl::Impl(ServerConfig config, Router router) {
   // A client that goes while it is written to is an error of that write, not the end of the program.
   std::signal(SIGPIPE, SIG_IGN);
   shared->config = std::move(config);
+  shared->admission.emplace(shared->config.limits);
   shared->router = std::move(router);
   if (!shared->config.tls_key_path.empty())
     shared->tls = make_server_tls(shared->config.tls_certificate_path, shared->config.tls_key_path);
@@ -146,27 +159,59 @@ void Server::Impl::on_accepted(const error_code& error, tcp::socket socket, IoTh
     return;
   }
   // Other errors belong to a connection that died in the queue.
-  if (!error) {
+  error_code gone = error;
+  const tcp::endpoint peer = error ? tcp::endpoint() : socket.remote_endpoint(gone);
+  if (!gone) {
     counters.accepted_connections.fetch_add(1, std::memory_order_relaxed);
-    if (counters.open_connections.load(std::memory_order_relaxed) >=
-        shared->config.limits.max_connections) {
-      refuse(std::move(socket));
-    } else {
-      counters.open_connections.fetch_add(1, std::memory_order_relaxed);
-      auto handle = std::make_shared<tcp::socket>(std::move(socket));
-      thread.post([this_thread = thread.shared_from_this(), shared = shared, handle] {
-        auto wrapped = shared->tls != nullptr
-                           ? make_tls_server_socket(std::move(*handle), *shared->tls)
-                           : make_plain_socket(std::move(*handle));
-        std::make_shared<Connection>(this_thread, shared, std::move(wrapped))->start();
-      });
-    }
+    const auto newcomer = std::make_shared<Newcomer>(
+        Newcomer{std::move(socket), thread.shared_from_this(), peer.address()});
+    if (!find_place(newcomer)) return;
   }
   accept_next();
 }
 
+bool Server::Impl::find_place(const NewcomerPtr& newcomer) {
+  Admission& admission = *shared->admission;
+  const auto entered = admission.enter(newcomer->peer);
+  if (const auto* place = std::get_if<Admission::Place>(&entered))
+    return begin(newcomer, *place), true;
+  const TransportError refusal = std::get<TransportError>(entered);
+  std::shared_ptr<Connection> waiting;
+  if (refusal == TransportError::kTooManyConnections)
+    waiting = admission.waiting(false).take_oldest();
+  if (waiting == nullptr) {
+    if (const auto place = admission.enter_reserve(refusal)) return begin(newcomer, *place), true;
+    waiting = admission.waiting(true).take_oldest();
+  }
+  if (waiting == nullptr) return refuse(newcomer), true;
+  ask_to_give_way(waiting, newcomer);
+  return false;
+}
+
+void Server::Impl::ask_to_give_way(const std::shared_ptr<Connection>& waiting,
+                                   const NewcomerPtr& newcomer) {
+  waiting->thread().post([this, waiting, newcomer] {
+    // One that has just become busy does not; then the next is asked.
+    waiting->give_way();
+    if (find_place(newcomer)) threads.front()->post([this] { accept_next(); });
+  });
+}
+
+void Server::Impl::begin(const NewcomerPtr& newcomer, const Admission::Place& place) {
+  shared->counters.open_connections.fetch_add(1, std::memory_order_relaxed);
+  auto socket = shared->tls != nullptr
+                    ? make_tls_server_socket(std::move(newcomer->socket), *shared->tls)
+                    : make_plain_socket(std::move(newcomer->socket));
+  const auto connection =
+      std::make_shared<Connection>(newcomer->thread, shared, std::move(socket), place);
+  // From here on it may be asked to give way, which comes to its thread after the start.
+  connection->wait();
+  newcomer->thread->post([connection] { connection->start(); });
+}
+
 // What fits the empty send buffer of a new socket goes out without waiting; then it is closed.
-void Server::Impl::refuse(tcp::socket socket) {
+void Server::Impl::refuse(const NewcomerPtr& newcomer) {
+  tcp::socket& socket = newcomer->socket;
   shared->counters.rejected_for(Rejection::kOverloaded).fetch_add(1, std::memory_order_relaxed);
   if (shared->tls != nullptr) return;
   const std::string date = http_date_now();

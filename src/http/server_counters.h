@@ -37,6 +37,7 @@ struct ServerCounters {
   Counter requests{0};                 // heads that were complete and well-formed
   std::array<Counter, 6> responses{};  // by class: [2] = 2xx
   Counter client_disconnects{0};       // clients that went before their answer was complete
+  Counter closed_idle_connections{0};  // to make room for others
   Counter accept_pauses{0};            // accept() ran out of descriptors
   Counter sent_bytes{0}, received_bytes{0};
   std::array<Counter, static_cast<size_t>(Rejection::kCount)> rejected{};

@@ -40,6 +40,7 @@ enum class TransportError {
   kContentEncoding,
   kExpectation,
   kTooManyConnections,
+  kTooManyFromAddress,
   kTooManyBodies,
   kDropped,  // a handler let its exchange go without an answer
 };

@@ -63,6 +63,9 @@ void add_counters(metrics::Registry& registry, const http::ServerCounters& http,
       http.client_disconnects);
   add({.name = "fathom:accepted_connections_total", .help = "Connections accepted."},
       http.accepted_connections);
+  add({.name = "fathom:closed_idle_connections_total",
+       .help = "Idle connections closed to make room for others."},
+      http.closed_idle_connections);
   add({.name = "fathom:sent_bytes_total", .help = "Bytes sent."}, http.sent_bytes);
   add({.name = "fathom:received_bytes_total", .help = "Bytes received."}, http.received_bytes);
 }

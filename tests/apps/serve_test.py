@@ -3,8 +3,10 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -230,6 +232,70 @@ class AccessTest(unittest.TestCase):
             self.assertEqual(cached("sk-ann-12345", cache_salt="a"), 0)
             self.assertGreaterEqual(cached("sk-ann-12345", cache_salt="a"), 64)
             self.assertEqual(cached("sk-bob-12345", cache_salt="a"), 0)
+
+
+class LimitTest(unittest.TestCase):
+    def crowd(self, server, num):
+        """That many connections that say nothing."""
+        sockets = []
+        for _ in range(num):
+            sockets.append(socket.create_connection(("127.0.0.1", server.port)))
+            self.addCleanup(sockets[-1].close)
+        return sockets
+
+    def assert_probes(self, server):
+        for path in ("/livez", "/readyz", "/health"):
+            self.assertEqual(server.get(path)[0], 200, path)
+
+    def test_probes_and_new_clients_get_in_past_idle_connections(self):
+        with ServingProcess(*SIM, "--max-connections", 50) as server:
+            idle = self.crowd(server, 120)
+            self.assert_probes(server)
+            self.assertEqual(server.post("/generate", native(2))[0], 200)
+            self.assertGreaterEqual(server.metrics()["fathom:closed_idle_connections_total"], 70)
+            self.assertEqual(server.metrics()["fathom:http_rejected_total{reason=overloaded}"], 0)
+            self.assertEqual(idle[0].recv(1), b"")  # the oldest gave way
+
+    def test_probes_get_in_past_busy_connections_and_nothing_else_does(self):
+        with ServingProcess(*slow_engine(5000), "--max-connections", 4, key="sk-12345678",
+                            env={"FATHOM_API_KEY": "sk-12345678"}) as server:
+            streams = [server.open("POST", "/generate", native(5000, stream=True)) for _ in range(4)]
+            for _, response in streams:
+                self.assertTrue(response.readline())
+            self.crowd(server, 100)
+            self.assert_probes(server)
+            self.assertEqual(server.get("/readyz", key="sk-12345678")[1]["running"], 4)
+            for path in ("/metrics", "/v1/models", "/health_generate"):
+                status, answer = server.get(path)
+                self.assertEqual((status, answer["error"]["code"]), (503, "too_many_connections"), path)
+            server.key = None
+            self.assertEqual(server.get("/health")[0], 401)
+            for connection, response in streams:
+                response.close()
+                connection.close()
+
+    def test_a_low_limit_on_open_files_bounds_the_connections_and_leaves_the_probes_alone(self):
+        def few_files():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (400, 400))
+        with ServingProcess(*SIM, before_start=few_files) as server:
+            self.crowd(server, 500)
+            self.assert_probes(server)
+            info = server.get("/server_info")[1]
+            self.assertLess(info["max_connections"], 400)
+            warnings = server.log_lines("the limit on open files is below --max-connections")
+            self.assertEqual([line["max_connections"] for line in warnings], [info["max_connections"]])
+
+    def test_an_address_may_have_a_limit_of_its_own(self):
+        with ServingProcess(*slow_engine(5000), "--max-connections-per-address", 2) as server:
+            streams = [server.open("POST", "/generate", native(5000, stream=True)) for _ in range(2)]
+            for _, response in streams:
+                self.assertTrue(response.readline())
+            status, answer = server.get("/v1/models")
+            self.assertEqual((status, answer["error"]["code"]), (503, "too_many_connections_from_address"))
+            self.assert_probes(server)
+            for connection, response in streams:
+                response.close()
+                connection.close()
 
 
 class OperatorTest(unittest.TestCase):

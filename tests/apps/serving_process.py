@@ -45,13 +45,13 @@ def eventually(condition, what):
 
 
 class ServingProcess:
-    def __init__(self, *args, model=DEMO, env=None, key=None, tls=None):
+    def __init__(self, *args, model=DEMO, env=None, key=None, tls=None, before_start=None):
         self.key, self.tls = key, tls
         # pylint: disable=consider-using-with
         self.log = tempfile.NamedTemporaryFile(prefix="fathom-serve-", suffix=".log")
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--model-path", str(model), "--port", "0", "--log-format", "json", *map(str, args)],
-            stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment(env))
+            stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment(env), preexec_fn=before_start)
         self.port = self.final_log = None
 
     def __enter__(self):

@@ -62,7 +62,7 @@ bool take_chunks(std::string* bytes, std::string* body) {
 
 }  // namespace
 
-RawConnection::RawConnection(int port, int receive_buffer_bytes) {
+RawConnection::RawConnection(int port, int receive_buffer_bytes, const char* source) {
   fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   FATHOM_CHECK(fd_ >= 0, "socket");
   const int on = 1;
@@ -71,6 +71,11 @@ RawConnection::RawConnection(int port, int receive_buffer_bytes) {
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof(receive_buffer_bytes));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
+  if (source != nullptr) {
+    address.sin_addr.s_addr = ::inet_addr(source);
+    const int bound = ::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    FATHOM_CHECK(bound == 0, "bind to " << source);
+  }
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int result = ::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address));

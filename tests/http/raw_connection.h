@@ -30,7 +30,8 @@ class RawConnection {
   static constexpr std::chrono::milliseconds kTimeout{60'000};  // for busy machines
 
   // receive_buffer_bytes: of the socket, for slow readers; 0 = the system's.
-  explicit RawConnection(int port, int receive_buffer_bytes = 0);
+  // source: the address to come from, one of loopback; null: the system's choice.
+  explicit RawConnection(int port, int receive_buffer_bytes = 0, const char* source = nullptr);
   virtual ~RawConnection();
   RawConnection(const RawConnection&) = delete;
   RawConnection& operator=(const RawConnection&) = delete;

@@ -63,8 +63,11 @@ Router sample_router(const std::shared_ptr<SampleEvents>& events) {
   Router router;
   router.add({"GET", "/", Access::kPage,
               [](const ExchangePtr& exchange) { exchange->send(text("page")); }});
-  router.add({"GET", "/livez", Access::kOpen,
-              [](const ExchangePtr& exchange) { exchange->send(text("alive")); }});
+  router.add({.method = "GET",
+              .path = "/livez",
+              .access = Access::kOpen,
+              .handler = [](const ExchangePtr& exchange) { exchange->send(text("alive")); },
+              .is_probe = true});
   router.add({"GET", "/hello", Access::kInference,
               [](const ExchangePtr& exchange) { exchange->send(text("hello")); }});
   for (const char* method : {"POST", "GET"})

@@ -84,17 +84,20 @@ void add_health_routes(http::Router& router, ServerState& state) {
   router.add({.method = "GET",
               .path = "/livez",
               .access = http::Access::kOpen,
-              .handler = [](const http::ExchangePtr& exchange) {
-                exchange->send(json_response({{"status", "alive"}}));
-              }});
+              .handler =
+                  [](const http::ExchangePtr& exchange) {
+                    exchange->send(json_response({{"status", "alive"}}));
+                  },
+              .is_probe = true});
   for (const char* path : {"/readyz", "/health"}) {
-    router.add({.method = "GET",
-                .path = path,
-                .access = std::string_view(path) == "/readyz" ? http::Access::kOpen
-                                                              : http::Access::kInference,
-                .handler = [&state](const http::ExchangePtr& exchange) {
-                  exchange->send(readiness(state));
-                }});
+    router.add(
+        {.method = "GET",
+         .path = path,
+         .access =
+             std::string_view(path) == "/readyz" ? http::Access::kOpen : http::Access::kInference,
+         .handler =
+             [&state](const http::ExchangePtr& exchange) { exchange->send(readiness(state)); },
+         .is_probe = true});
   }
   router.add({.method = "GET",
               .path = "/health_generate",
