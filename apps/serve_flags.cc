@@ -167,6 +167,8 @@ void add_limit_flags(CLI::App& app, LimitFlags& flags) {
   };
   seconds("--header-timeout", flags.header_timeout_seconds, "To receive a request's headers");
   seconds("--body-timeout", flags.body_timeout_seconds, "Between two pieces of a body");
+  seconds("--request-body-timeout", flags.request_body_timeout_seconds,
+          "To receive a whole body, besides a second for every 32 KiB of it that have come");
   seconds("--keep-alive-timeout", flags.keep_alive_seconds, "For which a connection may idle");
   seconds("--write-timeout", flags.write_stall_seconds,
           "After which a client that takes nothing is cut off");
@@ -263,6 +265,7 @@ http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys) {
   config.limits.max_connections_per_address = flags.limits.max_connections_per_address;
   config.timeouts.header = milliseconds(flags.limits.header_timeout_seconds);
   config.timeouts.body_idle = milliseconds(flags.limits.body_timeout_seconds);
+  config.timeouts.body = milliseconds(flags.limits.request_body_timeout_seconds);
   config.timeouts.keep_alive = milliseconds(flags.limits.keep_alive_seconds);
   config.timeouts.write_stall = milliseconds(flags.limits.write_stall_seconds);
   config.timeouts.stream_comment = milliseconds(flags.limits.stream_comment_seconds);
@@ -319,6 +322,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"max_connections_per_address", flags.limits.max_connections_per_address},
       {"header_timeout", flags.limits.header_timeout_seconds},
       {"body_timeout", flags.limits.body_timeout_seconds},
+      {"request_body_timeout", flags.limits.request_body_timeout_seconds},
       {"keep_alive_timeout", flags.limits.keep_alive_seconds},
       {"write_timeout", flags.limits.write_stall_seconds},
       {"stream_comment_interval", flags.limits.stream_comment_seconds},

@@ -60,7 +60,7 @@ struct LimitFlags {
   int64_t max_body_bytes = 64 << 20;
   int max_connections = 20'000;
   int max_connections_per_address = 0;
-  double header_timeout_seconds = 10, body_timeout_seconds = 30,
+  double header_timeout_seconds = 10, body_timeout_seconds = 30, request_body_timeout_seconds = 60,
          keep_alive_seconds = 75, write_stall_seconds = 30, stream_comment_seconds = 15;
 };
 

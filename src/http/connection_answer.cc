@@ -322,8 +322,8 @@ void Connection::check_time(Clock::time_point now) {
       if (!reader_.has_begun()) {
         const bool is_brief = is_draining() || place_.is_reserve;
         if (elapsed > (is_brief ? timeouts().header : timeouts().keep_alive)) linger();
-      } else if (elapsed > (reader_.state() == RequestReader::State::kBody ? timeouts().body_idle
-                                                                           : timeouts().header)) {
+      } else if (reader_.state() == RequestReader::State::kBody ? is_body_overdue(now)
+                                                                : elapsed > timeouts().header) {
         reject(TransportError::kRequestTimeout);
       }
       break;
@@ -336,6 +336,13 @@ void Connection::check_time(Clock::time_point now) {
     case Phase::kClosed:
       break;
   }
+}
+
+bool Connection::is_body_overdue(Clock::time_point now) const {
+  const auto earned = std::chrono::milliseconds(static_cast<int64_t>(reader_.body_bytes()) * 1000 /
+                                                kBodyBytesPerSecond);
+  return now - phase_since_ > timeouts().body_idle ||
+         now - head_complete_ > timeouts().body + earned;
 }
 
 void Connection::check_answer_time(Clock::time_point now) {

@@ -103,6 +103,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void linger();
   void cut(bool stalled);
   void close();
+  bool is_body_overdue(Clock::time_point now) const;
   void check_answer_time(Clock::time_point now);
   void count_backlog();
   size_t queued_bytes() const;

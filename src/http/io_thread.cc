@@ -20,8 +20,9 @@ using std::chrono::milliseconds;
 
 // Often enough for the shortest timeout, seldom enough to cost nothing.
 milliseconds tick_interval(const Timeouts& timeouts) {
-  const auto shortest = std::min({timeouts.header, timeouts.body_idle, timeouts.keep_alive,
-                                  timeouts.write_stall, timeouts.stream_comment, timeouts.linger});
+  const auto shortest =
+      std::min({timeouts.header, timeouts.body_idle, timeouts.body, timeouts.keep_alive,
+                timeouts.write_stall, timeouts.stream_comment, timeouts.linger});
   return std::clamp(shortest / 8, milliseconds(5), milliseconds(250));
 }
 

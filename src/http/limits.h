@@ -34,10 +34,15 @@ struct Limits {
   size_t hard_backlog_bytes = 4 << 20;
 };
 
+inline constexpr int64_t kBodyBytesPerSecond = 32 << 10;
+
 struct Timeouts {
   using Duration = std::chrono::milliseconds;
   Duration header{10'000};     // first byte of a request to the end of its headers: 408
   Duration body_idle{30'000};  // between two pieces of a body: 408
+  // From the end of the headers to the end of the body, and a second more for every kBodyBytesPerSecond that have come:
+  // 408. A slow line gets its time, a drip does not keep a connection.
+  Duration body{60'000};
   Duration keep_alive{75'000};  // an idle connection is closed
   Duration write_stall{
       30'000};  // the client takes nothing, or too little (Limits::max_backlog_bytes)

@@ -232,6 +232,32 @@ TEST(Connection, closes_what_says_nothing_or_too_little) {
   EXPECT_LT(num_sent, 1000);
 }
 
+TEST(Connection, ends_a_body_that_drips_and_lets_a_large_one_take_its_time) {
+  ServerConfig config = sample_config();
+  config.timeouts.linger = milliseconds(100);
+  config.timeouts.body = milliseconds(300);
+  const Fixture fixture(std::move(config));
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: a\r\n";
+  for (const std::string framing :
+       {"Content-Length: 100000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"}) {
+    RawConnection drip(fixture.server->port());
+    drip.send(head + framing);
+    // Each piece comes long before the pause between two of them is too long.
+    const std::string piece = framing.starts_with("C") ? "a" : "1\r\na\r\n";
+    std::string answer;
+    for (int num_sent = 0; num_sent < 2000 && answer.empty() && drip.send(piece); ++num_sent)
+      answer = drip.read_some(milliseconds(10));
+    EXPECT_EQ(answer.substr(0, 12), "HTTP/1.1 408") << framing;
+  }
+  // A second for every 32 KiB that have come: this one has earned ten and is there after one.
+  RawConnection large(fixture.server->port());
+  const std::string part(10 * kBodyBytesPerSecond, 'x');
+  large.send(head + "Content-Length: " + std::to_string(part.size() + 1) + "\r\n\r\n" + part);
+  std::this_thread::sleep_for(milliseconds(1000));
+  large.send("x");
+  EXPECT_EQ(large.read_answer().status, 200);
+}
+
 TEST(Connection, cuts_a_reader_that_does_not_read) {
   ServerConfig config = sample_config();
   config.timeouts.write_stall = milliseconds(200);
