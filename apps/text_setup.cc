@@ -2,16 +2,18 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <utility>
 
 #include "base/json.h"
 #include "base/startup_error.h"
+#include "base/whole_file.h"
 
 namespace fathom::apps {
 namespace {
+
+constexpr int64_t kMaxTextBytes = int64_t{4} << 30;  // a data set
 
 // The value of a string key of a JSON file; empty when the file or the key is not there.
 std::string json_string(const std::filesystem::path& path, const char* key) {
@@ -80,9 +82,7 @@ std::string read_text_file(const std::string& path) {
   if (path == "-") {
     return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) throw StartupError(path + ": cannot be read");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return value_or_throw(read_whole_file(path, kMaxTextBytes));
 }
 
 }  // namespace fathom::apps

@@ -4,11 +4,14 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
-#include <fstream>
+#include <sstream>
+
+#include "base/whole_file.h"
 
 namespace fathom::http {
 namespace {
 
+constexpr int64_t kMaxFileBytes = 64 << 20;
 constexpr size_t kMinKeyBytes = 8, kMaxKeyBytes = 512, kMaxNameBytes = 64;
 
 std::array<unsigned char, 32> sha256_of(std::string_view text) {
@@ -60,8 +63,9 @@ Status KeyStore::add(std::string_view entry, KeyRole role) {
 }
 
 Status KeyStore::add_file(const std::string& path, KeyRole role) {
-  std::ifstream file(path);
-  if (!file) return invalid_argument("cannot read the API key file " + path);
+  const Result<std::string> text = read_whole_file(path, kMaxFileBytes);
+  if (!text) return invalid_argument("cannot use the API key file " + text.error().message);
+  std::istringstream file(*text);
   std::string line;
   size_t num_keys = 0;
   for (int number = 1; std::getline(file, line); ++number) {

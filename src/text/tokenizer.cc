@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "base/check.h"
+#include "base/whole_file.h"
 #include "text/byte_alphabet.h"
 #include "text/piece_cache.h"
 #include "text/pieces.h"
@@ -16,7 +16,7 @@
 namespace fathom::text {
 namespace {
 
-constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
+constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 
 // The caches of all tokenizers that a thread uses; entries carry the tokenizer's instance number.
 thread_local PieceCache t_piece_cache;
@@ -24,21 +24,6 @@ thread_local PieceCache t_piece_cache;
 uint32_t next_instance() {
   static std::atomic<uint32_t> last{0};
   return ++last;
-}
-
-Result<std::string> read_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const uint64_t num_bytes = std::filesystem::file_size(path, error);
-  if (error) return Error{ErrorCode::kNotFound, path.string() + ": " + error.message()};
-  if (num_bytes > kMaxFileBytes) {
-    return invalid_argument(path.string() + " has " + std::to_string(num_bytes) +
-                            " bytes, the limit is " + std::to_string(kMaxFileBytes));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string content(num_bytes, '\0');
-  file.read(content.data(), static_cast<std::streamsize>(num_bytes));
-  if (!file) return Error{ErrorCode::kNotFound, path.string() + ": cannot be read"};
-  return content;
 }
 
 AddedTokenMatcher matcher_of(const std::vector<AddedToken>& tokens, bool normalized) {
@@ -98,12 +83,13 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json,
 
 Result<Tokenizer> Tokenizer::load(const std::string& model_path) {
   const std::filesystem::path folder(model_path);
-  const Result<std::string> tokenizer_json = read_file(folder / "tokenizer.json");
+  const Result<std::string> tokenizer_json =
+      read_whole_file(folder / "tokenizer.json", kMaxFileBytes);
   if (!tokenizer_json) return tokenizer_json.error();
   std::string config_json;
   std::error_code error;
   if (std::filesystem::exists(folder / "tokenizer_config.json", error)) {
-    Result<std::string> read = read_file(folder / "tokenizer_config.json");
+    Result<std::string> read = read_whole_file(folder / "tokenizer_config.json", kMaxFileBytes);
     if (!read) return read.error();
     if (read->empty()) {
       return invalid_argument((folder / "tokenizer_config.json").string() + " is empty");

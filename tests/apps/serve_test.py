@@ -14,7 +14,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 import skipping  # noqa: E402
-from serving_process import (DEMO, PROGRAM, ROOT, ServingProcess, eventually, events_of,  # noqa: E402
+from serving_process import (DEMO, PATIENCE_SECONDS, PROGRAM, ROOT, ServingProcess, eventually, events_of,  # noqa: E402
                              in_background, occupied_port, run_serve)
 
 SIM = ["--engine", "sim", "--cpu-threads", 2, "--max-total-tokens", 16384]
@@ -60,7 +60,7 @@ class StartTest(unittest.TestCase):
         self.refused(2, "--nope", "--nope")
         self.refused(2, "--ssl-keyfile", "--ssl-certfile", "cert.pem")
         self.refused(2, "--schedule-policy", "--schedule-policy", "random")
-        self.refused(1, "cannot read the API key file /gone", "--api-key-file", "/gone")
+        self.refused(1, "cannot use the API key file /gone: cannot be read", "--api-key-file", "/gone")
         self.refused(1, "8 to 512", "--api-key", "short")
         self.refused(1, "'a:80' must be a name or an address without a port", "--allowed-host", "a:80")
         self.refused(1, "'example.org' must be SCHEME://HOST", "--cors-origin", "example.org")
@@ -70,6 +70,32 @@ class StartTest(unittest.TestCase):
             code, error = run_serve("--port", port, *SIM)
         self.assertEqual(code, 1)
         self.assertIn(f"cannot listen on 127.0.0.1:{port}: Address already in use", error)
+
+    def test_what_is_no_regular_file_is_refused_and_not_waited_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe, model = pathlib.Path(folder, "pipe"), pathlib.Path(folder, "model")
+            os.mkfifo(pipe)
+            for path, kind in ((pipe, "a pipe"), ("/dev/zero", "a device"), (folder, "a directory")):
+                what = f"{path}: must be a regular file, is {kind}"
+                self.refused(1, what, "--api-key-file", path)
+            for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                         "chat_template.jinja"):
+                for target in (pipe, "/dev/zero", folder):
+                    shutil.rmtree(model, ignore_errors=True)
+                    model.mkdir()
+                    for file in DEMO.iterdir():
+                        if file.name != name:
+                            (model / file.name).symlink_to(file)
+                    (model / name).symlink_to(target)
+                    code, error = run_serve("--port", 0, *SIM, model=model)
+                    self.assertEqual(code, 1, error)
+                    line, = (line for line in error.splitlines() if line.startswith("fathom: "))
+                    self.assertIn(f"{name}: must be a regular file", line)
+                    done = subprocess.run([PROGRAM, "tokenize", "--model-path", model, "--chat", "--text", "Hi"], capture_output=True,
+                                          text=True, timeout=PATIENCE_SECONDS, check=False)
+                    if name != "generation_config.json":
+                        self.assertEqual(done.returncode, 1, done.stderr)
+                        self.assertIn("must be a regular file", done.stderr)
 
     def test_speculation_is_checked_and_told(self):
         self.refused(1, "--simulate-accept-length does nothing without", "--simulate-accept-length", 2)

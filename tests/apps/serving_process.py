@@ -25,9 +25,9 @@ PROGRAM = os.environ["FATHOM_PROGRAM"]
 PATIENCE_SECONDS = 300
 
 
-def run_serve(*args, timeout=PATIENCE_SECONDS):
+def run_serve(*args, timeout=PATIENCE_SECONDS, model=DEMO):
     """A start that fails: exit status and standard error."""
-    done = subprocess.run([PROGRAM, "serve", "--model-path", DEMO, *map(str, args)], capture_output=True, text=True,
+    done = subprocess.run([PROGRAM, "serve", "--model-path", str(model), *map(str, args)], capture_output=True, text=True,
                           timeout=timeout, check=False, env=environment())
     return done.returncode, done.stderr
 

@@ -1,6 +1,7 @@
 // Keys: every route of the sample router against every way of not having one.
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -166,6 +167,10 @@ TEST(KeyStore, reads_a_file_and_names_its_bad_line) {
   EXPECT_FALSE(keys.add_file(path, KeyRole::kInference));
   std::filesystem::remove(path);
   EXPECT_FALSE(keys.add_file(path, KeyRole::kInference));
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const Status of_pipe = keys.add_file(path, KeyRole::kInference);
+  ASSERT_FALSE(of_pipe);
+  EXPECT_NE(of_pipe.error().message.find("must be a regular file"), std::string::npos);
 }
 
 }  // namespace
