@@ -78,6 +78,10 @@ ApiError internal_error() {
   return failed_with("internal_error", "the request failed; see the server's log");
 }
 
+ApiError profile_not_written(const std::string& why) {
+  return failed_with("profile_not_written", "the profile could not be written and is lost: " + why);
+}
+
 ApiError from_engine(const Error& error) {
   switch (error.code) {
     case ErrorCode::kInvalidArgument:

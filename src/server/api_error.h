@@ -28,6 +28,8 @@ ApiError overloaded();                                               // 429: the
 ApiError loading();         // 503: the weights are not there yet
 ApiError draining();        // 503
 ApiError internal_error();  // 500: "the request failed; see the server's log"
+// 500: why a profile could not be written, in the system's words ("No space left on device").
+ApiError profile_not_written(const std::string& why);
 // The engine's refusals. Texts of kInvalidArgument and kTooLong are ours and are passed on, no others.
 ApiError from_engine(const Error& error);
 // Why a request failed while it ran. 400: its own parts allow no token; else 500, without the text.

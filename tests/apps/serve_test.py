@@ -392,6 +392,25 @@ class OperatorTest(unittest.TestCase):
         else:
             self.assertEqual(with_kernels, set())
 
+    def test_a_profile_that_the_disk_has_no_room_for_is_told_and_leaves_nothing(self):
+        def small_files():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+        with tempfile.TemporaryDirectory() as folder:
+            with ServingProcess(*SIM, "--profile-dir", folder, before_start=small_files) as server:
+                self.assertEqual(server.post("/start_profile")[0], 200)
+                self.assertEqual(server.post("/generate", native(3000))[0], 200)
+                status, answer = server.post("/stop_profile")
+                self.assertEqual((status, answer["error"]["code"]), (500, "profile_not_written"))
+                self.assertIn("File too large", answer["error"]["message"])
+                self.assertNotIn(folder, answer["error"]["message"])
+                self.assertEqual(os.listdir(folder), [])
+                # The next one begins anew, and fits.
+                self.assertEqual(server.post("/start_profile")[0], 200)
+                self.assertEqual(server.post("/stop_profile")[0], 200)
+                file, = pathlib.Path(folder).iterdir()
+                json.loads(file.read_text())
+            self.assertEqual(server.process.returncode, 0)
+
     def test_probes_answer(self):
         for path in ("/livez", "/readyz", "/health", "/health_generate"):
             self.assertEqual(self.server.get(path)[0], 200, path)

@@ -3,11 +3,11 @@
 #include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "base/whole_file.h"
 #include "server/server_state.h"
 
 namespace fathom::server {
@@ -145,12 +145,10 @@ void stop_profile(ServerState& state, const http::ExchangePtr& exchange) {
   }
   state.run_on_worker(exchange, [&state, exchange] {
     const std::string path = profile_path(state.config.profile_dir);
-    std::ofstream file(path, std::ios::binary);
-    file << trace::stop();
-    file.close();
-    if (!file) {
-      FATHOM_LOG(kError, "server", "profile not written", {{"path", path}});
-      return send_later(exchange, to_response(internal_error()));
+    if (const std::error_code error = write_whole_file(path, trace::stop())) {
+      FATHOM_LOG(kError, "server", "profile not written",
+                 {{"path", path}, {"why", error.message()}});
+      return send_later(exchange, to_response(profile_not_written(error.message())));
     }
     FATHOM_LOG(kInfo, "server", "profile written", {{"path", path}});
     send_later(exchange, text_response("Stop profiling. This will take some time.\n"));
