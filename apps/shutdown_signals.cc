@@ -11,6 +11,10 @@ namespace {
 // Wakes run() when the object goes.
 constexpr int kWakeSignal = SIGUSR2;
 
+// They end a program by default. SIGUSR1: log rotation and monitoring send it to programs that might know it. SIGXFSZ: a
+// file that may not grow is an error of that write.
+constexpr int kIgnoredSignals[] = {SIGUSR1, SIGXFSZ};
+
 sigset_t handled_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -24,6 +28,7 @@ ShutdownSignals::ShutdownSignals() {
   // Threads inherit the mask, so the signals come to sigwait() and nowhere else.
   const sigset_t set = handled_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  for (const int signal : kIgnoredSignals) std::signal(signal, SIG_IGN);
   thread_ = std::thread([this] { run(); });
 }
 

@@ -411,6 +411,14 @@ class OperatorTest(unittest.TestCase):
                 json.loads(file.read_text())
             self.assertEqual(server.process.returncode, 0)
 
+    def test_signals_that_mean_nothing_here_end_nothing(self):
+        with ServingProcess(*SIM) as server:
+            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
+                server.process.send_signal(number)
+                self.assertEqual(server.get("/readyz")[0], 200)
+            self.assertIsNone(server.process.poll())
+        self.assertEqual(server.process.returncode, 0)
+
     def test_probes_answer(self):
         for path in ("/livez", "/readyz", "/health", "/health_generate"):
             self.assertEqual(self.server.get(path)[0], 200, path)
