@@ -217,6 +217,17 @@ void reload_keys(const ServeFlags& flags, http::Server& http) {
   }
 }
 
+void reload_certificate(const ServeFlags& flags, http::Server& http) {
+  if (!flags.tls()) return;
+  if (const Status read = http.reload_tls(); !read) {
+    FATHOM_LOG(kError, "apps", "TLS certificate not read again, the old one stays",
+               {{"why", read.error().message}});
+  } else {
+    FATHOM_LOG(kInfo, "apps", "TLS certificate read again",
+               {{"ssl_certfile", flags.address.ssl_certfile}});
+  }
+}
+
 // Admitted requests finish within the time, unless a second signal comes; what is left then ends with an
 // error. False when the signal came.
 bool drain(const ServeFlags& flags, const ShutdownSignals& signals, server::ApiServer& api,
@@ -244,7 +255,10 @@ int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server
   signals.serving_begins();
   std::printf("Fathom is ready: %s\n", base_url(flags, http.port()).c_str());
   std::fflush(stdout);
-  while (signals.wait() == ShutdownSignals::Kind::kReload) reload_keys(flags, http);
+  while (signals.wait() == ShutdownSignals::Kind::kReload) {
+    reload_keys(flags, http);
+    reload_certificate(flags, http);
+  }
   return drain(flags, signals, api, http) ? 0 : 1;
 }
 

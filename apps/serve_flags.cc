@@ -23,7 +23,8 @@ void add_address_flags(CLI::App& app, AddressFlags& flags) {
       ->type_name("N")
       ->group(group);
   CLI::Option* certificate =
-      app.add_option("--ssl-certfile", flags.ssl_certfile, "PEM certificate chain: serve HTTPS")
+      app.add_option("--ssl-certfile", flags.ssl_certfile,
+                     "PEM certificate chain: serve HTTPS; read again on SIGHUP")
           ->type_name("FILE")
           ->group(group);
   CLI::Option* key = app.add_option("--ssl-keyfile", flags.ssl_keyfile, "Its PEM private key")

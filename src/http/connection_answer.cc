@@ -248,7 +248,7 @@ void Connection::linger() {
   wait();
   std::string().swap(pipelined_);
   socket_->shutdown_send([self = shared_from_this()](error_code error) {
-    const bool is_tls = self->shared_->tls != nullptr;
+    const bool is_tls = self->shared_->has_tls();
     if (self->phase_ == Phase::kLinger && static_cast<bool>(error) != is_tls) self->close();
   });
   read_more();

@@ -34,7 +34,7 @@ namespace fathom::http {
 
 class Connection;
 
-// Immutable after construction, besides the atomics.
+// Immutable after construction, besides the atomics and what has a mutex.
 struct ServerShared {
   ServerConfig config;
   Router router;
@@ -43,7 +43,19 @@ struct ServerShared {
   // There once the server is bound.
   std::optional<Admission> admission;
   std::optional<BrowserPolicy> browsers;
-  std::unique_ptr<boost::asio::ssl::context> tls;  // null: plain
+
+  bool has_tls() const { return !config.tls_key_path.empty(); }
+  // Of new connections; each keeps that of its start. Null: plain.
+  std::shared_ptr<boost::asio::ssl::context> tls() const {
+    const std::lock_guard lock(tls_mutex);
+    return current_tls;
+  }
+  void set_tls(std::shared_ptr<boost::asio::ssl::context> tls) {
+    const std::lock_guard lock(tls_mutex);
+    current_tls.swap(tls);
+  }
+  mutable std::mutex tls_mutex;
+  std::shared_ptr<boost::asio::ssl::context> current_tls;
 };
 
 class IoThread : public std::enable_shared_from_this<IoThread> {

@@ -56,6 +56,7 @@ class Server::Impl {
   void start();
   void stop_accepting();
   void stop();
+  Status reload_tls();
 
   std::shared_ptr<ServerShared> shared = std::make_shared<ServerShared>();
   std::vector<std::shared_ptr<IoThread>> threads;
@@ -101,12 +102,18 @@ Server::Impl::Impl(ServerConfig config, Router router) {
   shared->config = std::move(config);
   shared->admission.emplace(shared->config.limits);
   shared->router = std::move(router);
-  if (!shared->config.tls_key_path.empty())
-    shared->tls = make_server_tls(shared->config.tls_certificate_path, shared->config.tls_key_path);
+  if (!shared->config.tls_key_path.empty()) throw_on_error(reload_tls());
   for (int i = 0; i < shared->config.num_threads; ++i)
     threads.push_back(std::make_shared<IoThread>(shared, i));
   listen();
   for (const auto& thread : threads) thread->run();
+}
+
+Status Server::Impl::reload_tls() {
+  auto made = make_server_tls(shared->config.tls_certificate_path, shared->config.tls_key_path);
+  if (!made) return made.error();
+  shared->set_tls(std::move(*made));
+  return {};
 }
 
 void Server::Impl::listen() {
@@ -126,7 +133,7 @@ void Server::Impl::listen() {
   shared->browsers = value_or_throw(
       BrowserPolicy::create({.host = config.host,
                              .bound_address = acceptor_->local_endpoint().address().to_string(),
-                             .is_tls = shared->tls != nullptr,
+                             .is_tls = shared->has_tls(),
                              .allowed_hosts = config.allowed_hosts,
                              .cors_origins = config.cors_origins}));
 }
@@ -199,9 +206,9 @@ void Server::Impl::ask_to_give_way(const std::shared_ptr<Connection>& waiting,
 
 void Server::Impl::begin(const NewcomerPtr& newcomer, const Admission::Place& place) {
   shared->counters.open_connections.fetch_add(1, std::memory_order_relaxed);
-  auto socket = shared->tls != nullptr
-                    ? make_tls_server_socket(std::move(newcomer->socket), *shared->tls)
-                    : make_plain_socket(std::move(newcomer->socket));
+  const auto tls = shared->tls();
+  auto socket = tls != nullptr ? make_tls_server_socket(std::move(newcomer->socket), *tls)
+                               : make_plain_socket(std::move(newcomer->socket));
   const auto connection =
       std::make_shared<Connection>(newcomer->thread, shared, std::move(socket), place);
   // From here on it may be asked to give way, which comes to its thread after the start.
@@ -213,7 +220,7 @@ void Server::Impl::begin(const NewcomerPtr& newcomer, const Admission::Place& pl
 void Server::Impl::refuse(const NewcomerPtr& newcomer) {
   tcp::socket& socket = newcomer->socket;
   shared->counters.rejected_for(Rejection::kOverloaded).fetch_add(1, std::memory_order_relaxed);
-  if (shared->tls != nullptr) return;
+  if (shared->has_tls()) return;
   const std::string date = http_date_now();
   const std::string answer = whole_answer(to_response(TransportError::kTooManyConnections),
                                           {.keeps_alive = false, .date = date});
@@ -268,6 +275,8 @@ void Server::replace_keys(KeyStore keys) {
   for (const auto& thread : impl_->threads)
     thread->post([thread = thread.get(), shared] { thread->set_keys(shared); });
 }
+
+Status Server::reload_tls() { return impl_->reload_tls(); }
 
 void Server::begin_drain() {
   impl_->shared->is_draining = true;

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "http/key_store.h"
 #include "http/limits.h"
 #include "http/router.h"
@@ -77,6 +78,9 @@ class Server {
   // Runs a task on an I/O thread, in order per thread, never inside the call. Dropped after stop().
   void post(int thread_idx, std::function<void()> task);
   void replace_keys(KeyStore keys);
+  // Reads the certificate and its key again, for connections from now on. After an error the old pair stays.
+  // REQUIRES: the server was made with a pair.
+  Status reload_tls();
 
   // Kept connections between two requests are closed, every answer from now on closes its connection. New
   // connections are still accepted, and those without a request yet are kept for Timeouts::header, so that

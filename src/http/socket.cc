@@ -7,11 +7,24 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <utility>
 
-#include "base/startup_error.h"
+#include "base/check.h"
+#include "base/whole_file.h"
 #include "http/socket_internal.h"
 
 namespace fathom::http {
 namespace {
+
+// Of TLS 1.2: keys that nobody can compute later (ECDHE), and ciphers that authenticate what they encrypt.
+constexpr char kTls12Suites[] =
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
+    "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
+    "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305";
+constexpr char kCertificateRule[] = "must be a readable PEM file of a certificate chain";
+constexpr char kKeyRule[] = "must be a readable PEM file of a private key without a passphrase";
+
+Error unusable(const std::string& what, const std::string& why, const std::string& rule) {
+  return invalid_argument("cannot use the TLS " + what + why + " (" + rule + ")");
+}
 
 void close_tcp(tcp::socket& socket) {
   error_code ignored;
@@ -92,30 +105,34 @@ std::unique_ptr<Socket> make_tls_client_socket(tcp::socket socket, asio::ssl::co
   return result;
 }
 
-std::unique_ptr<asio::ssl::context> make_server_tls(const std::string& certificate_path,
-                                                    const std::string& key_path) {
-  auto context = std::make_unique<asio::ssl::context>(asio::ssl::context::tls_server);
+Result<std::shared_ptr<asio::ssl::context>> make_server_tls(const std::string& certificate_path,
+                                                            const std::string& key_path) {
+  auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
   SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+  FATHOM_CHECK(SSL_CTX_set_cipher_list(context->native_handle(), kTls12Suites) == 1,
+               "no suite of " << kTls12Suites);
   // Renegotiation is an attacker's way to make the server work; released buffers keep idle streams small.
   SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
   // Clients resume with tickets; what a cache held would only be memory for them to fill.
   SSL_CTX_set_session_cache_mode(context->native_handle(), SSL_SESS_CACHE_OFF);
   error_code error;
+  // OpenSSL would wait for a pipe's writer.
+  if (const Status checked = check_regular_file(certificate_path); !checked)
+    return unusable("certificate ", checked.error().message, kCertificateRule);
   context->use_certificate_chain_file(certificate_path, error);
   if (error)
-    throw StartupError("cannot use the TLS certificate " + certificate_path + ": " +
-                       error.message() + " (must be a readable PEM file of a certificate chain)");
+    return unusable("certificate ", certificate_path + ": " + error.message(), kCertificateRule);
   // OpenSSL would ask at the terminal.
   SSL_CTX_set_default_passwd_cb(context->native_handle(), [](char*, int, int, void*) { return 0; });
+  if (const Status checked = check_regular_file(key_path); !checked)
+    return unusable("key ", checked.error().message, kKeyRule);
   context->use_private_key_file(key_path, asio::ssl::context::pem, error);
   if (error &&
       ERR_GET_REASON(static_cast<unsigned long>(error.value())) == X509_R_KEY_VALUES_MISMATCH)
-    throw StartupError("the TLS key " + key_path + " does not belong to the certificate " +
-                       certificate_path);
-  if (error)
-    throw StartupError("cannot use the TLS key " + key_path + ": " + error.message() +
-                       " (must be a readable PEM file of a private key without a passphrase)");
+    return invalid_argument("the TLS key " + key_path + " does not belong to the certificate " +
+                            certificate_path);
+  if (error) return unusable("key ", key_path + ": " + error.message(), kKeyRule);
   return context;
 }
 

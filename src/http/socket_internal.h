@@ -14,6 +14,8 @@
 #include <memory>
 #include <string>
 
+#include "base/result.h"
+
 namespace fathom::http {
 
 namespace asio = boost::asio;
@@ -43,8 +45,8 @@ std::unique_ptr<Socket> make_tls_server_socket(tcp::socket socket, asio::ssl::co
 std::unique_ptr<Socket> make_tls_client_socket(tcp::socket socket, asio::ssl::context& context,
                                                const std::string& host_name, bool verify);
 
-// TLS 1.2 or later with the given PEM files. Throws StartupError naming the file.
-std::unique_ptr<asio::ssl::context> make_server_tls(const std::string& certificate_path,
-                                                    const std::string& key_path);
+// TLS 1.2 or later with the given PEM files. An error names the file.
+Result<std::shared_ptr<asio::ssl::context>> make_server_tls(const std::string& certificate_path,
+                                                            const std::string& key_path);
 
 }  // namespace fathom::http

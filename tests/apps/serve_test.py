@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,12 @@ def slow_engine(step_us):
 def native(max_new_tokens, text="How many apples are left?", **fields):
     return {"text": text, "sampling_params": {"temperature": 0, "max_new_tokens": max_new_tokens, "ignore_eos": True},
             **fields}
+
+
+def make_certificate(cert, key):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                    "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True)
 
 
 # Longer than a block of the cache, so that a second request finds some of it.
@@ -75,9 +82,11 @@ class StartTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pipe, model = pathlib.Path(folder, "pipe"), pathlib.Path(folder, "model")
             os.mkfifo(pipe)
+            good = str(DEMO / "config.json")
             for path, kind in ((pipe, "a pipe"), ("/dev/zero", "a device"), (folder, "a directory")):
                 what = f"{path}: must be a regular file, is {kind}"
                 self.refused(1, what, "--api-key-file", path)
+                self.refused(1, what, "--ssl-certfile", path, "--ssl-keyfile", good)
             for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
                          "chat_template.jinja"):
                 for target in (pipe, "/dev/zero", folder):
@@ -182,10 +191,7 @@ class AccessTest(unittest.TestCase):
     def test_tls_serves_a_client_that_verifies_and_no_plain_one(self):
         with tempfile.TemporaryDirectory() as folder:
             cert, key = pathlib.Path(folder, "cert.pem"), pathlib.Path(folder, "key.pem")
-            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-                            "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1", "-addext",
-                            "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
-                           check=True, capture_output=True)
+            make_certificate(cert, key)
             with ServingProcess(*SIM, "--ssl-certfile", cert, "--ssl-keyfile", key, tls=str(cert)) as server:
                 status, answer = server.post("/generate", native(5))
                 self.assertEqual((status, len(answer["output_ids"])), (200, 5))
@@ -219,6 +225,39 @@ class AccessTest(unittest.TestCase):
                 log = server.log_text()
         for secret in ("sk-ann-12345", "sk-bob-12345", "sk-env-12345"):
             self.assertNotIn(secret, log)
+
+    @unittest.skipUnless(shutil.which("openssl"), skipping.because(
+        "no openssl to make a certificate with", "tools/install_packages.sh test, or install openssl"))
+    def test_a_certificate_is_read_again_on_sighup_and_stays_when_the_pair_is_bad(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cert, key = pathlib.Path(folder, "cert.pem"), pathlib.Path(folder, "key.pem")
+            make_certificate(cert, key)
+            with ServingProcess(*SIM, "--ssl-certfile", cert, "--ssl-keyfile", key, tls=str(cert)) as server:
+                def shown():
+                    return ssl.get_server_certificate(("127.0.0.1", server.port))
+
+                def reload(event):
+                    num_before = len(server.log_lines(event))
+                    server.process.send_signal(signal.SIGHUP)
+                    eventually(lambda: len(server.log_lines(event)) > num_before, f"the log to say: {event}")
+                first = shown()
+                kept = server.connection()
+                kept.request("GET", "/livez")
+                self.assertEqual(kept.getresponse().read(), b'{"status":"alive"}')
+                make_certificate(cert, key)
+                self.assertEqual(shown(), first)
+                reload("TLS certificate read again")
+                renewed = shown()
+                self.assertEqual(renewed, cert.read_text())
+                self.assertNotEqual(renewed, first)
+                self.assertEqual(server.get("/livez")[0], 200)  # verified with the new one
+                kept.request("GET", "/livez")
+                self.assertEqual(kept.getresponse().status, 200)
+                kept.close()
+                make_certificate(cert, pathlib.Path(folder, "another.pem"))
+                reload("TLS certificate not read again, the old one stays")
+                self.assertIn("does not belong to", server.log_lines("TLS certificate not read again, the old one stays")[0]["why"])
+                self.assertEqual(shown(), renewed)
 
     def test_admin_routes_ask_for_the_admin_key_where_there_is_one(self):
         with ServingProcess(*SIM, "--api-key", "web:sk-web-12345", "--admin-api-key", "ops:sk-ops-12345") as server:

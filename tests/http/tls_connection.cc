@@ -58,12 +58,12 @@ TestCertificate::TestCertificate() {
   EVP_PKEY_free(key);
 }
 
-TlsConnection::TlsConnection(int port, int version)
+TlsConnection::TlsConnection(int port, int version, const char* suites)
     : RawConnection(port), context_(SSL_CTX_new(TLS_client_method())) {
   if (version != 0) {
     // Old versions are off by default on the client's side too.
     SSL_CTX_set_security_level(context_.get(), 0);
-    SSL_CTX_set_cipher_list(context_.get(), "ALL:@SECLEVEL=0");
+    SSL_CTX_set_cipher_list(context_.get(), suites);
     SSL_CTX_set_min_proto_version(context_.get(), version);
     SSL_CTX_set_max_proto_version(context_.get(), version);
   }
@@ -80,6 +80,18 @@ bool TlsConnection::handshake() {
   ERR_error_string_n(ERR_get_error(), error_.data(), error_.size());
   error_.resize(error_.find('\0'));
   return false;
+}
+
+std::string TlsConnection::fingerprint() const {
+  X509* certificate = SSL_get1_peer_certificate(ssl_.get());
+  FATHOM_CHECK(certificate != nullptr, "no certificate");
+  std::string digest(EVP_MAX_MD_SIZE, '\0');
+  unsigned int num_bytes = 0;
+  X509_digest(certificate, EVP_sha256(), reinterpret_cast<unsigned char*>(digest.data()),
+              &num_bytes);
+  X509_free(certificate);
+  digest.resize(num_bytes);
+  return digest;
 }
 
 ssize_t TlsConnection::send_some(const char* bytes, size_t num_bytes) {

@@ -32,14 +32,16 @@ class TestCertificate {
 
 class TlsConnection : public RawConnection {
  public:
-  // versions: the only one offered (TLS1_1_VERSION, ...), 0 = what OpenSSL offers. The certificate is not
-  // verified.
-  explicit TlsConnection(int port, int version = 0);
+  // versions: the only one offered (TLS1_1_VERSION, ...), 0 = what OpenSSL offers. suites: those offered for it, in
+  // OpenSSL's words. The certificate is not verified.
+  explicit TlsConnection(int port, int version = 0, const char* suites = "ALL:@SECLEVEL=0");
 
   // false: refused; error() says why.
   bool handshake();
   const std::string& error() const { return error_; }
   std::string version() const { return SSL_get_version(ssl_.get()); }
+  // SHA-256 of the server's certificate.
+  std::string fingerprint() const;
   // Says the end in TLS's own words; the socket stays open.
   void close_notify() { SSL_shutdown(ssl_.get()); }
 

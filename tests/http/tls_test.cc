@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <vector>
 
@@ -92,6 +94,60 @@ TEST(Tls, refuses_old_versions_and_takes_1_2) {
   EXPECT_EQ(fixture.answer(), "hello");
 }
 
+TEST(Tls, takes_suites_of_1_2_that_are_modern_and_no_others) {
+  TlsFixture fixture;
+  // The certificate's key is of an elliptic curve: suites that sign with RSA could not be chosen anyway.
+  for (const char* suite : {"ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384",
+                            "ECDHE-ECDSA-CHACHA20-POLY1305"}) {
+    TlsConnection modern(fixture.server->port(), TLS1_2_VERSION, suite);
+    EXPECT_TRUE(modern.handshake()) << suite << modern.error();
+  }
+  for (const char* suite :
+       {"ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384", "ECDHE-ECDSA-AES128-SHA",
+        "ECDHE-ECDSA-AES256-SHA", "ECDHE-ECDSA-CAMELLIA128-SHA256", "ECDHE-ECDSA-AES128-CCM8"}) {
+    TlsConnection old(fixture.server->port(), TLS1_2_VERSION, suite);
+    EXPECT_FALSE(old.handshake()) << suite;
+    EXPECT_NE(old.error().find("handshake failure"), std::string::npos) << suite << old.error();
+  }
+}
+
+void copy_pair(const TestCertificate& from, const TestCertificate& to) {
+  const auto replace = std::filesystem::copy_options::overwrite_existing;
+  std::filesystem::copy_file(from.certificate_path(), to.certificate_path(), replace);
+  std::filesystem::copy_file(from.key_path(), to.key_path(), replace);
+}
+
+TEST(Tls, new_connections_get_the_certificate_that_was_read_again) {
+  TlsFixture fixture;
+  const TestCertificate renewed, other;
+  const auto fingerprint = [&] {
+    TlsConnection connection(fixture.server->port());
+    EXPECT_TRUE(connection.handshake()) << connection.error();
+    return connection.fingerprint();
+  };
+  TlsConnection old(fixture.server->port());
+  ASSERT_TRUE(old.handshake());
+  const std::string before = fingerprint();
+  EXPECT_EQ(old.fingerprint(), before);
+  copy_pair(renewed, fixture.certificate);
+  EXPECT_EQ(fingerprint(), before);
+  ASSERT_TRUE(fixture.server->reload_tls());
+  const std::string after = fingerprint();
+  EXPECT_NE(after, before);
+  // Who was there goes on.
+  old.send(tls_get("/hello"));
+  EXPECT_EQ(old.read_answer().body, "hello");
+  // A pair that does not belong together.
+  std::filesystem::copy_file(other.key_path(), fixture.certificate.key_path(),
+                             std::filesystem::copy_options::overwrite_existing);
+  const Status mismatched = fixture.server->reload_tls();
+  ASSERT_FALSE(mismatched);
+  EXPECT_NE(mismatched.error().message.find("does not belong to"), std::string::npos);
+  std::filesystem::remove(fixture.certificate.certificate_path());
+  ASSERT_FALSE(fixture.server->reload_tls());
+  EXPECT_EQ(fingerprint(), after);
+}
+
 TEST(Tls, closes_on_plain_text_and_on_silence) {
   TlsFixture fixture;
   RawConnection plain(fixture.server->port());
@@ -120,7 +176,8 @@ std::string refusal(const std::string& certificate_path, const std::string& key_
 
 TEST(Tls, names_the_file_that_it_cannot_use) {
   const TestCertificate one, other;
-  const std::string missing = one.key_path() + ".missing";
+  const std::string missing = one.key_path() + ".missing", pipe = one.key_path() + ".pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   struct Case {
     std::string certificate_path, key_path, named, rule;
   };
@@ -132,6 +189,8 @@ TEST(Tls, names_the_file_that_it_cannot_use) {
        "without a passphrase"},
       {one.certificate_path(), other.key_path(), other.key_path(), "does not belong to"},
       {one.certificate_path(), "", "", "both"},
+      {"/dev/zero", one.key_path(), "/dev/zero", "must be a regular file, is a device"},
+      {one.certificate_path(), pipe, pipe, "must be a regular file, is a pipe"},
   };
   for (const Case& bad : cases) {
     const std::string message = refusal(bad.certificate_path, bad.key_path);
