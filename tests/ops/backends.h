@@ -49,6 +49,14 @@ inline std::vector<TestedBackend> tested_backends() {
   return backends;
 }
 
+// Each backend once: for cases that are there for the kernels of a GPU and take the CPU long.
+inline std::vector<TestedBackend> one_of_each_backend() {
+  std::vector<TestedBackend> backends;
+  for (const tested::ProgramBackend& each : tested::program_backends())
+    backends.push_back({.name = each.name, .backend = &each.backend(), .stream = {}});
+  return backends;
+}
+
 // Those whose table has this operator, for the tests of a fused one: on the others there is nothing to test.
 template <class Entry>
 std::vector<TestedBackend> backends_with(Entry ops::Backend::*entry) {

@@ -84,7 +84,7 @@ DeviceTensor::DeviceTensor(const ops::Backend& backend, ops::Stream& stream, DTy
       HostTensor(dtype, shape).values.size() * static_cast<size_t>(tensor::dtype_bytes(dtype));
   void* data = backend.allocate(num_bytes);
   FATHOM_CHECK(data != nullptr, "no memory for " << num_bytes << " bytes");
-  const std::vector<uint8_t> fill(static_cast<size_t>(num_bytes), 0xff);
+  const std::vector<uint8_t> fill(static_cast<size_t>(num_bytes), poison(dtype));
   backend.copy_to_device(data, fill.data(), num_bytes, stream);
   stream.synchronize();
   view_ = make_view(data, dtype, shape);

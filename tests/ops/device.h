@@ -29,9 +29,23 @@ using ref::HostTensor;
 using tensor::DType;
 using tensor::Tensor;
 
+// A byte that makes what nobody wrote stand out: NaN in floats; in integers a number that no answer is, and not the -1
+// that operators write for padding.
+constexpr uint8_t poison(DType dtype) {
+  switch (dtype) {
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kU64:
+    case DType::kU8:
+      return 0x7f;
+    default:
+      return 0xff;
+  }
+}
+
 class DeviceTensor {
  public:
-  // Filled with a byte that makes unwritten floats stand out (0xff: NaN).
+  // Filled with poison(dtype).
   DeviceTensor(const ops::Backend& backend, ops::Stream& stream, DType dtype,
                std::vector<int64_t> shape);
   DeviceTensor(DeviceTensor&& other) noexcept;

@@ -16,6 +16,10 @@ namespace {
 
 constexpr int64_t kPeriod = 37;
 
+struct LargeExperts {
+  int64_t tokens, hidden_size, inter, experts, num_experts_per_tok;
+};
+
 class LargeProductTest : public DirectProductTest<kPeriod> {
  protected:
   bool linear(const ops::LinearArgs& args) {
@@ -33,6 +37,7 @@ class LargeProductTest : public DirectProductTest<kPeriod> {
                             cuda::large_moe_experts_scratch(args));
     return cuda::large_moe_experts(args, stream());
   }
+  void expect_right_experts(DType dtype, const LargeExperts& c);
 };
 INSTANTIATE_TEST_SUITE_P(backends, LargeProductTest, testing::ValuesIn(gpu_or_stand_in()),
                          backend_name);
@@ -217,6 +222,37 @@ TEST_P(LibraryProductTest, linear_matches_float64) {
           expect_right(dtype, shape, out_dtype, accumulate);
 }
 
+// Small enough for compute-sanitizer.
+TEST_P(LibraryProductTest, a_small_product_matches_float64) {
+  expect_right(DType::kF8E4M3, {132, 128, 256}, act(), false);
+}
+
+// The library may choose among algorithms: what it chose has to stay, launch by launch and in a graph.
+TEST_P(LibraryProductTest, linear_gives_the_same_bits_again) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+    for (const LargeShape& shape : {LargeShape{256, 512, 1536}, {1024, 7168, 576}}) {
+      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
+                                      << shape.in << "x" << shape.out);
+      ref::Random random(11);
+      const DeviceWeight weight =
+          upload_weight(ref::random_weight(random, dtype, {shape.out, shape.in}));
+      const DeviceTensor x = upload(random.normal(act(), {shape.tokens, shape.in}));
+      const auto run = [&] {
+        const DeviceTensor out = empty(act(), {shape.tokens, shape.out});
+        const ops::LinearArgs args{.x = x.view(), .weight = weight.view(), .out = out.view()};
+        EXPECT_TRUE(by_library(args));
+        const std::vector<uint8_t> alone = bytes(out.view());
+        const auto graph =
+            stream().capture([&] { EXPECT_TRUE(cuda::library_linear(args, stream())); });
+        graph->replay(stream());
+        EXPECT_TRUE(bytes(out.view()) == alone) << "in a graph";
+        return alone;
+      };
+      const std::vector<uint8_t> first = run();
+      for (int i = 0; i < 4; ++i) EXPECT_TRUE(run() == first) << "run " << i;
+    }
+}
+
 TEST_P(LibraryProductTest, rows_that_the_library_does_not_take_are_ours) {
   const LargeShape shape{131, 256, 128};
   const DeviceTensor x = empty(act(), {shape.tokens, shape.in});
@@ -247,9 +283,6 @@ TEST_P(LibraryProductTest, linear_of_quantised_rows_can_be_captured_before_it_ha
   expect_close(download(out.view()), ref::linear(rows, weight), kBounds);
 }
 
-struct LargeExperts {
-  int64_t tokens, hidden_size, inter, experts, num_experts_per_tok;
-};
 // One token; a hidden size with a partial scale block; more experts than pairs; experts with many tiles, more chunks
 // of pairs than one; a hidden size that wide tiles divide.
 const std::vector<LargeExperts> kLargeExperts = {{1, 128, 128, 3, 2},    {300, 208, 256, 8, 3},
@@ -276,43 +309,50 @@ HostTensor random_ids(ref::Random& random, const LargeExperts& c) {
   return ids;
 }
 
-TEST_P(LargeProductTest, experts_match_float64_wherever_a_row_lies) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
-    for (const LargeExperts& c : kLargeExperts) {
-      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << c.tokens << " tokens "
-                                      << c.hidden_size << "x" << c.inter << " of " << c.experts);
-      ref::Random random(static_cast<uint64_t>(c.tokens + c.hidden_size));
-      const HostTensor rows = random.normal(act(), {kPeriod, c.hidden_size});
-      const HostTensor row_ids = random_ids(random, c);
-      const HostTensor row_weights =
-          random.uniform(DType::kF32, {kPeriod, c.num_experts_per_tok}, 0.1, 1);
-      const HostTensor before = random.normal(act(), {kPeriod, c.hidden_size});
-      const ref::HostWeight gate_up =
-          ref::random_weight(random, dtype, {c.experts, 2, c.inter, c.hidden_size});
-      const ref::HostWeight down =
-          ref::random_weight(random, dtype, {c.experts, c.hidden_size, c.inter});
-      const bool is_f8 = dtype == DType::kF8E4M3;
-      const DeviceTensor x = upload(repeated(rows, c.tokens));
-      const DeviceTensor ids = upload(repeated(row_ids, c.tokens));
-      const DeviceTensor weights = upload(repeated(row_weights, c.tokens));
-      const DeviceWeight device_gate_up = upload_weight(gate_up), device_down = upload_weight(down);
-      const DeviceRows quantised = upload_quantised(repeated(rows, c.tokens));
-      HostTensor expected = ref::moe_experts(rows, row_ids, row_weights, gate_up, down);
-      for (const bool accumulate : {false, true}) {
-        const DeviceTensor out = upload(repeated(before, c.tokens));
-        for (size_t i = 0; accumulate && i < expected.values.size(); ++i)
-          expected.values[i] += before.values[i];
-        ASSERT_TRUE(experts({.x = is_f8 && accumulate ? quantised.view() : x.view(),
-                             .ids = ids.view(),
-                             .weights = weights.view(),
-                             .gate_up = device_gate_up.view(),
-                             .down = device_down.view(),
-                             .accumulate = accumulate,
-                             .out = out.view()}));
-        expect_repeated(out.view(), expected, is_f8 ? kLargeFp8Bounds : kLargeBounds);
-      }
-    }
+void LargeProductTest::expect_right_experts(DType dtype, const LargeExperts& c) {
+  SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << c.tokens << " tokens "
+                                  << c.hidden_size << "x" << c.inter << " of " << c.experts);
+  ref::Random random(static_cast<uint64_t>(c.tokens + c.hidden_size));
+  const HostTensor rows = random.normal(act(), {kPeriod, c.hidden_size});
+  const HostTensor row_ids = random_ids(random, c);
+  const HostTensor row_weights =
+      random.uniform(DType::kF32, {kPeriod, c.num_experts_per_tok}, 0.1, 1);
+  const HostTensor before = random.normal(act(), {kPeriod, c.hidden_size});
+  const ref::HostWeight gate_up =
+      ref::random_weight(random, dtype, {c.experts, 2, c.inter, c.hidden_size});
+  const ref::HostWeight down =
+      ref::random_weight(random, dtype, {c.experts, c.hidden_size, c.inter});
+  const bool is_f8 = dtype == DType::kF8E4M3;
+  const DeviceTensor x = upload(repeated(rows, c.tokens));
+  const DeviceTensor ids = upload(repeated(row_ids, c.tokens));
+  const DeviceTensor weights = upload(repeated(row_weights, c.tokens));
+  const DeviceWeight device_gate_up = upload_weight(gate_up), device_down = upload_weight(down);
+  const DeviceRows quantised = upload_quantised(repeated(rows, c.tokens));
+  HostTensor expected = ref::moe_experts(rows, row_ids, row_weights, gate_up, down);
+  for (const bool accumulate : {false, true}) {
+    const DeviceTensor out = upload(repeated(before, c.tokens));
+    for (size_t i = 0; accumulate && i < expected.values.size(); ++i)
+      expected.values[i] += before.values[i];
+    ASSERT_TRUE(experts({.x = is_f8 && accumulate ? quantised.view() : x.view(),
+                         .ids = ids.view(),
+                         .weights = weights.view(),
+                         .gate_up = device_gate_up.view(),
+                         .down = device_down.view(),
+                         .accumulate = accumulate,
+                         .out = out.view()}));
+    expect_repeated(out.view(), expected, is_f8 ? kLargeFp8Bounds : kLargeBounds);
   }
+}
+
+TEST_P(LargeProductTest, experts_match_float64_wherever_a_row_lies) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+    for (const LargeExperts& c : kLargeExperts) expect_right_experts(dtype, c);
+}
+
+// Small enough for compute-sanitizer.
+TEST_P(LargeProductTest, experts_of_a_tile_each_match_float64) {
+  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+    expect_right_experts(dtype, {40, 128, 256, 3, 2});
 }
 
 TEST_P(LargeProductTest, experts_can_be_captured_and_give_the_same_bits_again) {

@@ -1,5 +1,5 @@
 // draft_inputs, draft_rows, accept_drafts, move_rows against plain oracles on random trees. What an operator does not
-// write keeps the poison of a fresh tensor: -1.
+// write keeps the poison of a fresh tensor.
 
 #include "ops/verify.h"
 
@@ -12,7 +12,8 @@
 namespace fathom::ops_test {
 namespace {
 
-constexpr int kNumSlots = 6, kMaxDrafts = 11, kVocab = 2, kPoison = -1;
+constexpr int kNumSlots = 6, kMaxDrafts = 11, kVocab = 2, kPoison = 0x7f7f7f7f;
+static_assert(poison(DType::kI32) == 0x7f);
 
 // Some slices over random slots: of drafts, of given tokens, padding.
 struct World {
