@@ -1,6 +1,7 @@
 #include "tests/ref/host_tensor.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 namespace fathom::ref {
@@ -29,6 +30,15 @@ double round_to(DType dtype, double value) {
     default:
       return value;
   }
+}
+
+uint64_t seed_of_run() {
+  static const uint64_t seed = [] {
+    const char* const text = std::getenv("FATHOM_OPS_SEED");
+    // Spread over all bits, so that neighbouring runs share no test's seed.
+    return text == nullptr ? 0 : std::strtoull(text, nullptr, 10) * 0x9e3779b97f4a7c15;
+  }();
+  return seed;
 }
 
 HostTensor::HostTensor(DType type, std::vector<int64_t> dims, double value)
