@@ -21,9 +21,9 @@ class TreeTest(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
-    def run_tool(self, tool, root=None):
+    def run_tool(self, tool, root=None, arguments=()):
         """(exit status, what it wrote to standard error)"""
-        done = subprocess.run([sys.executable, "-B", ROOT / "tools" / tool, "--root", root or self.root],
+        done = subprocess.run([sys.executable, "-B", ROOT / "tools" / tool, "--root", root or self.root, *arguments],
                               capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
 

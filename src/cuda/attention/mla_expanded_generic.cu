@@ -26,7 +26,7 @@ __device__ float score_of(const ExpandedParams& p, const float* query, const Bf1
 }
 
 __global__ void __launch_bounds__(kThreads)
-    expanded_kernel(const __grid_constant__ ExpandedParams p) {
+    expanded_generic_kernel(const __grid_constant__ ExpandedParams p) {
   extern __shared__ float query[];
   __shared__ float weights[kThreads], reduced[kThreads / 32];
   let_next_start();
@@ -100,7 +100,7 @@ ExpandedParams common_params(const ops::MlaExpandedArgs& args) {
 }  // namespace
 
 void generic_expanded(const ExpandedParams& p, ops::Stream& stream) {
-  launch(expanded_kernel,
+  launch(expanded_generic_kernel,
          {.grid = dim3(static_cast<unsigned>(p.tile_end[p.num_segments - 1]),
                        static_cast<unsigned>(p.heads)),
           .block = kThreads,

@@ -17,7 +17,8 @@ __device__ __forceinline__ Words<Bf16> load_once(const Bf16* from) {
 }
 
 // Grid: (tokens, dim / 1024). The loads of eight pairs are under way together.
-__global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant__ CombineArgs p) {
+__global__ void __launch_bounds__(kThreads)
+    combine_rows_kernel(const __grid_constant__ CombineArgs p) {
   constexpr int kPairs = 8;
   let_next_start();
   wait_for_previous();
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
 
 void combine_rows(const CombineArgs& args, ops::Stream& stream) {
   const dim3 grid{static_cast<unsigned>(args.tokens), num_tiles(args.dim, kThreads * kVector)};
-  launch(combine_kernel, {.grid = grid, .block = kThreads}, stream, args);
+  launch(combine_rows_kernel, {.grid = grid, .block = kThreads}, stream, args);
 }
 
 }  // namespace fathom::cuda
