@@ -356,6 +356,7 @@ engine::StepLoopConfig step_loop_config(const EngineFlags& flags, const ReadyMod
   std::random_device entropy;
   return {.chunked_prefill_size = chunked_prefill_size(flags, *ready.backend),
           .max_running_requests = flags.memory.max_running_requests,
+          .overlap = !flags.disable_overlap_schedule,
           .speculation = speculation_config(flags.speculation),
           .eos_token_ids = ready.config.eos_token_ids,
           .random_seed = (uint64_t{entropy()} << 32) | entropy()};

@@ -24,6 +24,7 @@ struct Gsm8kFlags {
   EngineFlags engine;
   std::string data, shots, json_filename;
   int num_shots = -1, num_questions = -1, parallel = 64, max_new_tokens = 512;
+  double min_accuracy = 0;
 };
 
 std::vector<core::Request> make_requests(const Gsm8kFlags& flags, const text::Tokenizer& tokenizer,
@@ -41,6 +42,16 @@ std::vector<core::Request> make_requests(const Gsm8kFlags& flags, const text::To
   return requests;
 }
 
+json::Value settings_of(const EngineFlags& engine) {
+  return {{"device", engine.device.device},
+          {"dtype", engine.model.dtype},
+          {"kv_cache_dtype", engine.model.kv_cache_dtype},
+          {"deterministic", engine.model.deterministic},
+          {"disable_cuda_graph", engine.device.disable_cuda_graph},
+          {"disable_overlap_schedule", engine.disable_overlap_schedule},
+          {"speculative_num_steps", drafter_shape(engine.speculation).num_steps}};
+}
+
 void write_json(const Gsm8kFlags& flags, const Gsm8kScore& score, const GenerationStats& stats) {
   const json::Value result = {
       {"task", "gsm8k"},
@@ -56,6 +67,7 @@ void write_json(const Gsm8kFlags& flags, const Gsm8kScore& score, const Generati
       {"accept_length", stats.speculation.num_verify_steps > 0
                             ? json::Value(stats.speculation.accept_length())
                             : json::Value(nullptr)},
+      {"settings", settings_of(flags.engine)},
       {"other", {{"num_questions", score.num_questions}, {"parallel", flags.parallel}}}};
   std::ofstream file(flags.json_filename, std::ios::app);
   file << json::dump(result) << "\n";
@@ -93,7 +105,10 @@ int run(Gsm8kFlags& flags) {
   const core::SpeculationCounts& drafts = generation.stats().speculation;
   if (drafts.num_verify_steps > 0) std::printf("Accept length: %.3f\n", drafts.accept_length());
   if (!flags.json_filename.empty()) write_json(flags, result, generation.stats());
-  return 0;
+  if (result.accuracy() >= flags.min_accuracy) return 0;
+  std::fprintf(stderr, "fathom: accuracy %.4f is below --min-accuracy %g\n", result.accuracy(),
+               flags.min_accuracy);
+  return 1;
 }
 
 }  // namespace
@@ -129,10 +144,16 @@ Command add_eval_gsm8k(CLI::App& eval) {
       ->check(CLI::PositiveNumber)
       ->type_name("N")
       ->group(group);
+  app->add_option("--min-accuracy", flags->min_accuracy,
+                  "Exit with 1 when fewer of the answers are right than this share")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->group(group);
   app->add_option("--json", flags->json_filename, "Append the result to this file as a JSON line")
       ->type_name("FILE")
       ->group(group);
   add_engine_flags(*app, flags->engine);
+  add_overlap_flag(*app, group, flags->engine.disable_overlap_schedule);
   app->remove_option(app->get_option("--max-running-requests"));
   set_examples(*app, {"fathom eval gsm8k --model-path models/demo \\",
                       "    --data models/demo/eval.json --shots models/demo/shots.json",

@@ -166,6 +166,12 @@ void add_log_flags(CLI::App& app, LogFlags& flags) {
       ->group("Logging");
 }
 
+void add_overlap_flag(CLI::App& app, const std::string& group, bool& disable_overlap_schedule) {
+  app.add_flag("--disable-overlap-schedule", disable_overlap_schedule,
+               "Plan a step only when the one before has ended")
+      ->group(group);
+}
+
 void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   add_model_flags(app, flags.model);
   add_deterministic_flag(app, flags.model);

@@ -62,6 +62,7 @@ struct EngineFlags {
   DeviceFlags device;
   SpeculationFlags speculation;
   LogFlags log;
+  bool disable_overlap_schedule = false;
 };
 
 // The command-line form of core::SamplingParams; logit_bias and stop_token_ids arrive as text.
@@ -75,6 +76,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags);
 void add_deterministic_flag(CLI::App& app, ModelFlags& flags);
 void add_memory_flags(CLI::App& app, MemoryFlags& flags);
 void add_device_flags(CLI::App& app, DeviceFlags& flags);
+// --disable-overlap-schedule, for subcommands that have an engine's loop.
+void add_overlap_flag(CLI::App& app, const std::string& group, bool& disable_overlap_schedule);
 void add_log_flags(CLI::App& app, LogFlags& flags);
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags);

@@ -79,9 +79,7 @@ void add_scheduling_flags(CLI::App& app, SchedulingFlags& flags) {
   app.add_flag("--disable-radix-cache", flags.disable_radix_cache,
                "Compute every prompt from its first token")
       ->group(group);
-  app.add_flag("--disable-overlap-schedule", flags.disable_overlap_schedule,
-               "Plan a step only when the one before has ended")
-      ->group(group);
+  add_overlap_flag(app, group, flags.disable_overlap_schedule);
   app.add_option("--max-queued-requests", flags.max_queued_requests,
                  "Requests that may wait; more are refused with 429")
       ->check(CLI::Range(1, 1 << 20))

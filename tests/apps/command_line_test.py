@@ -213,6 +213,20 @@ class EvalAndBenchTest(CommandLineTest):
                                           r"Output throughput: [\d.]+ token/s\n$")
             value = json.loads(result.read_text())
         self.assertEqual((value["accuracy"], value["num_requests"]), (1.0, 20))
+        self.assertFalse(value["settings"]["disable_overlap_schedule"])
+
+    def test_gsm8k_fails_below_the_accuracy_that_is_asked_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = pathlib.Path(folder, "result.json")
+            # Answers of one token are none.
+            done = fathom("eval", "gsm8k", "--model-path", DEMO, "--data", DEMO / "eval.json", "--num-questions", 2,
+                          "--max-new-tokens", 1, "--max-total-tokens", 1024, "--log-level", "warning", "--json", result,
+                          "--min-accuracy", 0.5, "--disable-overlap-schedule")
+            value = json.loads(result.read_text())
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("accuracy 0.0000 is below --min-accuracy 0.5", done.stderr)
+        self.assertEqual(value["accuracy"], 0.0)
+        self.assertTrue(value["settings"]["disable_overlap_schedule"])
 
     def test_gsm8k_is_answered_as_well_with_drafts_most_of_which_hold(self):
         with tempfile.TemporaryDirectory() as folder:
