@@ -86,6 +86,16 @@ class BenchServingTest(unittest.TestCase):
         self.assertRegex(done.stdout, r"Failed requests: +3 ")
         self.assertIn("  3 x HTTP 400: ", done.stdout)
 
+    def test_one_failed_request_fails_the_run(self):
+        server = Serving("--context-length", "64")
+        self.addCleanup(server.close)
+        # Prompts and answers of 1 to 48 tokens each: some are longer than the context together, others are not.
+        done = bench("serving", "--base-url", server.url, "--num-prompts", 24, "--random-input-len", 48,
+                     "--random-output-len", 48, "--random-range-ratio", 0, "--warmup-requests", 0)
+        self.assertRegex(done.stdout, r"Successful requests: +[1-9]")
+        self.assertRegex(done.stdout, r"Failed requests: +[1-9]")
+        self.assertEqual(done.returncode, 1)
+
     def test_a_refusal_ends_the_wait_at_once(self):
         done = bench("serving", "--base-url", self.server.url, "--num-prompts", 1, key="wrong")
         self.assertEqual(done.returncode, 1)
