@@ -15,6 +15,8 @@ const std::vector<std::string>& benched_operators() {
   static const std::vector<std::string> operators = {"linear",
                                                      "linear_pair",
                                                      "head_linear",
+                                                     "embedding",
+                                                     "gather_rows",
                                                      "rms_norm",
                                                      "rms_norm_quantize",
                                                      "silu_mul",

@@ -2,6 +2,8 @@
 
 #include "apps/bench_ops/cases.h"
 #include "apps/bench_ops/rope_angles.h"
+#include "ops/embedding.h"
+#include "ops/gather_rows.h"
 #include "ops/quantize_fp8.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -166,6 +168,51 @@ OpCall rope_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
           .actual = [=](OnReference& on_reference) { return on_reference.values(checked(x)); }};
 }
 
+// Rows of a large table, or of a step's hidden states: what is read of it is what is written.
+template <class Run>
+OpCall pick_call(Operands& operands, const Tensor& from, int64_t tokens, Run run) {
+  std::vector<int32_t> which;
+  for (int64_t t = 0; t < tokens; ++t)
+    which.push_back(static_cast<int32_t>(operands.draw(from.dim(0))));
+  const Tensor rows = operands.upload(which, {tokens});
+  const Tensor out = operands.empty(operands.backend().act, {tokens, from.dim(1)});
+  const auto read = static_cast<double>(tokens * from.dim(1) * tensor::dtype_bytes(from.dtype()));
+  return {.bytes = read + bytes_of({rows, out}),
+          .prepare = {},
+          .run = [=](ops::Stream& stream) { run(from, rows, out, stream); },
+          .expected =
+              [=](OnReference& on_reference) {
+                std::vector<float> values;
+                for (int64_t t = first_checked(tokens); t < tokens; ++t) {
+                  const int64_t row = which[static_cast<size_t>(t)];
+                  const std::vector<float> one = on_reference.values(from.slice(0, row, row + 1));
+                  values.insert(values.end(), one.begin(), one.end());
+                }
+                return values;
+              },
+          .actual = [=](OnReference& on_reference) { return on_reference.values(checked(out)); }};
+}
+
+OpCall embedding_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const Tensor table =
+      operands.random(shapes.types.plain, {shapes.config.vocab_size, shapes.config.hidden_size});
+  return pick_call(
+      operands, table, tokens,
+      [](const Tensor& from, const Tensor& ids, const Tensor& out, ops::Stream& stream) {
+        ops::embedding({.ids = ids, .table = from, .out = out}, stream);
+      });
+}
+
+OpCall gather_rows_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const Tensor hidden =
+      operands.random(operands.backend().act, {2 * tokens, shapes.config.hidden_size});
+  return pick_call(
+      operands, hidden, tokens,
+      [](const Tensor& from, const Tensor& rows, const Tensor& out, ops::Stream& stream) {
+        ops::gather_rows({.x = from, .rows = rows, .out = out}, stream);
+      });
+}
+
 void add_activations(const OpShapes& shapes, const std::string& name, int64_t inter,
                      std::vector<OpCase>& cases) {
   if (inter == 0) return;
@@ -191,6 +238,8 @@ std::vector<OpCase> row_cases(const OpShapes& shapes) {
     };
   };
   std::vector<OpCase> cases = {
+      row_case("embedding", "vocabulary", plain, with_shapes(embedding_call)),
+      row_case("gather_rows", "hidden", act, with_shapes(gather_rows_call)),
       row_case("rms_norm", "hidden + residual", plain, with_shapes(rms_norm_call))};
   if (shapes.types.fp8)
     cases.push_back(row_case("rms_norm_quantize", "hidden + residual", plain,

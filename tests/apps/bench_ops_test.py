@@ -9,8 +9,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "models" / "demo"
 PROGRAM = os.environ["FATHOM_PROGRAM"]
-OPERATORS = {"linear", "linear_pair", "head_linear", "rms_norm", "rms_norm_quantize", "silu_mul", "silu_mul_quantize",
-             "quantize_fp8", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
+OPERATORS = {"linear", "linear_pair", "head_linear", "embedding", "gather_rows", "rms_norm", "rms_norm_quantize",
+             "silu_mul", "silu_mul_quantize", "quantize_fp8", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
              "moe_experts", "moe_experts_shared", "sample"}
 
 
@@ -70,6 +70,16 @@ class BenchOpsTest(unittest.TestCase):
     def test_decodes_see_the_contexts_that_were_asked_for(self):
         lines, _ = self.run_ok("--tokens", 2, "--operators", "mla_absorbed", "--context-len", 3, 70)
         self.assertEqual([line["case"] for line in lines], ["context 3", "context 70"])
+
+    def test_verifications_of_drafts_agree_with_the_reference(self):
+        lines, _ = self.run_ok("--tokens", 16, "--operators", "mla_absorbed", "--context-len", 70)
+        self.assertEqual([line["case"] for line in lines],
+                         ["context 70", "context 70, chain of 4", "context 70, tree of 8"])
+        for line in lines:
+            self.assertLess(line["relative_error"], 1e-3)
+        # 16 tokens of one sequence each, of 4 sequences, of 2: the cache is read once for a sequence.
+        self.assertGreater(lines[0]["bytes"], 2 * lines[1]["bytes"])
+        self.assertAlmostEqual(lines[0]["flops"], lines[1]["flops"])
 
     def test_help_and_errors_are_those_of_the_other_commands(self):
         text = bench_ops("--help").stdout
