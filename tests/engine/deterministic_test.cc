@@ -58,7 +58,11 @@ constexpr size_t kNumDraftings = std::size(kDraftings);
 
 std::unique_ptr<model::Model> load(AttentionForm form,
                                    tensor::DType kv_cache_dtype = tensor::DType::kF32) {
-  return fathom::testing::load_demo(cpu::fast_backend(),
+  const ops::Backend& backend = fathom::testing::invariant_backend();
+  // A GPU has no cache of float32.
+  if (backend.device_memory && kv_cache_dtype == tensor::DType::kF32)
+    kv_cache_dtype = tensor::DType::kBf16;
+  return fathom::testing::load_demo(backend,
                                     {.kv_cache_dtype = kv_cache_dtype, .attention_form = form});
 }
 

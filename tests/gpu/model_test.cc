@@ -29,9 +29,18 @@ struct Allowed {
   double mean = 0, of_token = 0;
 };
 constexpr Allowed kBf16{.mean = 0.05, .of_token = 1.0}, kFp8{.mean = 0.15, .of_token = 4.0};
-// Random weights: the experts of a token are chosen by small margins, and so are tokens.
-constexpr Allowed kRandomBf16{.mean = 0.4, .of_token = 10.0},
-    kRandomFp8{.mean = 1.0, .of_token = 10.0};
+// Random weights: the experts of a token are chosen by small margins, and so are tokens. About one and a half times
+// what docs/accuracy.md measured.
+struct Variant {
+  const char* name;
+  Allowed allowed;
+};
+constexpr Variant kVariants[] = {{"v2-lite", {.mean = 0.07, .of_token = 1.5}},
+                                 {"v2", {.mean = 0.18, .of_token = 10.0}},
+                                 {"v3-one-group", {.mean = 0.08, .of_token = 5.5}},
+                                 {"v3-fp8", {.mean = 0.9, .of_token = 10.0}}};
+// A prompt behind the length that YaRN stretches from: angles are larger, and so is what a rounding moves.
+constexpr Allowed kLongPrompt{.mean = 0.4, .of_token = 10.0};
 
 struct Prompt {
   std::vector<int32_t> ids, greedy;
@@ -86,6 +95,7 @@ struct Comparison {
   std::string name, directory;
   ModelOptions options;
   Allowed allowed;
+  int min_held = 0;  // tokens with a margin, so that the comparison of tokens compares some
 };
 
 // Against float32 on the CPU, the same weights and tokens: every logit, and every greedy token with a margin.
@@ -121,6 +131,7 @@ void compare(const Comparison& c, const std::vector<Prompt>& prompts, const ops:
   EXPECT_LE(tally.mean(), c.allowed.mean) << c.name;
   EXPECT_LE(tally.of_token(), c.allowed.of_token) << c.name;
   EXPECT_EQ(tally.wrong, 0) << c.name;
+  EXPECT_GE(tally.held, c.min_held) << c.name;
 }
 
 std::vector<Comparison> demo_comparisons() {
@@ -148,24 +159,39 @@ std::vector<Comparison> demo_comparisons() {
 TEST_F(GpuModel, the_demo_model_agrees_with_float32_in_every_type_and_form) {
   const std::vector<Prompt> prompts =
       prompts_of(source_path("tests/data/demo/golden.json"), "prompt_ids", "greedy_ids");
-  for (const Comparison& comparison : demo_comparisons())
+  std::vector<Comparison> comparisons = demo_comparisons();
+  for (Comparison& comparison : comparisons) {
+    comparison.min_held = 700;  // of 915
     compare(comparison, prompts, cuda::backend());
-  compare(demo_comparisons()[1], prompts, cuda::batch_invariant_backend());
+  }
+  compare(comparisons[1], prompts, cuda::batch_invariant_backend());
 }
 
 TEST_F(GpuModel, the_tiny_variants_agree_with_float32) {
-  for (const char* variant : {"v2-lite", "v2", "v3-one-group", "v3-fp8"}) {
-    const std::string name = std::string("fixtures/") + variant;
+  for (const Variant& variant : kVariants) {
+    const std::string name = std::string("fixtures/") + variant.name;
     if (!is_shared(name + "/golden.json")) GTEST_SKIP() << not_shared(name + "/golden.json");
     std::vector<Prompt> prompts = prompts_of(shared_path(name + "/golden.json"), "ids", "greedy");
     std::erase_if(prompts, [](const Prompt& prompt) { return prompt.ids.size() > 400; });
-    const bool fp8 = std::string(variant) == "v3-fp8";
-    compare({variant,
-             shared_path(name),
-             {.kv_cache_dtype = DType::kBf16},
-             fp8 ? kRandomFp8 : kRandomBf16},
+    compare({.name = variant.name,
+             .directory = shared_path(name),
+             .options = {.kv_cache_dtype = DType::kBf16},
+             .allowed = variant.allowed},
             prompts, cuda::backend());
   }
+}
+
+TEST_F(GpuModel, a_prompt_of_4500_tokens_agrees_with_float32) {
+  const std::string name = "fixtures/v2-lite";
+  if (!is_shared(name + "/golden.json")) GTEST_SKIP() << not_shared(name + "/golden.json");
+  std::vector<Prompt> prompts = prompts_of(shared_path(name + "/golden.json"), "ids", "greedy");
+  std::erase_if(prompts, [](const Prompt& prompt) { return prompt.ids.size() < 4500; });
+  ASSERT_EQ(prompts.size(), 1u);
+  compare({.name = "v2-lite, 4500 tokens",
+           .directory = shared_path(name),
+           .options = {.kv_cache_dtype = DType::kBf16},
+           .allowed = kLongPrompt},
+          prompts, cuda::backend());
 }
 
 }  // namespace
