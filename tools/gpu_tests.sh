@@ -65,15 +65,29 @@ small_cases=(
   LinearTest.writes_float32_logits
   FusedTest.linear_of_quantised_rows_equals_the_quantisation_inside_it
   LargeProductTest.a_nan_in_one_row_stays_in_that_row
+  LargeProductTest.experts_of_a_tile_each_match_float64
+  LargeProductTest.norms_of_many_rows_have_the_bits_of_few
+  LibraryProductTest.a_small_product_matches_float64
+  BatchProductTest.a_pair_has_the_bits_of_two_products
+  KernelChoiceTest.linear_of_many_outputs_matches_float64/cuda_invariant
+  KernelChoiceTest.the_gate_of_a_chunk_matches_float64/cuda_invariant
+  KernelChoiceTest.experts_of_few_tokens_match_float64
+  SharedKernelChoiceTest.shared_experts_of_few_tokens_match_float64
+  KernelChoiceTest.rms_norm_of_very_wide_rows_matches_float64
+  KernelChoiceTest.a_gpus_memory_is_read_at_a_speed
   MoeExpertsTest.a_nan_in_one_row_stays_in_that_row
   MoeTest.moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alone
   MoeTest.moe_gate_of_a_nan_row_still_names_distinct_experts
+  MlaAbsorbedKernelsTest.a_few_decodes_match_float64
+  MlaAbsorbedKernelsTest.sixty_four_short_sequences_match_float64
   MlaAbsorbedTest.several_query_tokens_see_each_other_causally
   MlaAbsorbedTest.a_nan_row_reaches_only_the_queries_that_see_it
   MlaAbsorbedTest.padding_sequences_give_zeros_and_no_sequence_gives_nothing
   MlaExpandedTest.a_nan_value_reaches_only_the_queries_that_see_it
+  MlaExpandedTest.a_tree_token_sees_the_prefix_its_ancestors_and_itself
   KvRowsTest.kv_append_writes_normalised_and_rotated_rows_to_their_slots_only
   KvRowsTest.kv_gather_follows_the_block_table_across_block_boundaries
+  ElementwiseTest.rope_table_rounds_angles_to_float32_far_into_the_context
   ElementwiseTest.rope_rotates_interleaved_pairs_inside_strided_heads
   ElementwiseTest.rms_norm_of_zeros_is_zero_and_a_nan_stays_in_its_row
   ElementwiseTest.rms_norm_adds_the_residual_first_and_may_write_over_its_input
@@ -84,7 +98,15 @@ small_cases=(
   SampleRulesTest.a_forced_row_reports_that_tokens_log_probability
   SampleRulesTest.a_non_finite_row_fails_alone
   StepInputsTest.step_inputs_continue_each_slot_where_it_stands
+  SlotChangesTest.words_of_several_arrays_change_and_no_others
+  SlotChangesTest.counts_begin_with_the_prompt_and_go_on
   CommitTokensTest.commit_tokens_advances_slots_and_counts_and_skips_failed_rows
+  VerifyTest.draft_inputs_place_active_drafts_and_make_the_others_inert
+  VerifyTest.draft_rows_know_their_position_and_path
+  VerifyTest.accept_drafts_takes_the_deepest_branch_that_holds
+  VerifyTest.move_rows_brings_accepted_rows_together_in_every_layer
+  DraftTest.grow_drafts_keeps_the_best_of_each_level_and_of_the_whole_tree
+  DraftTest.select_rows_takes_each_row_from_one_of_two_tensors
 )
 # Racecheck had not done these after a minute.
 draw_cases=(
@@ -92,24 +114,64 @@ draw_cases=(
   SampleDrawTest.the_two_zeros_are_equal
 )
 
+# The tests' names for GoogleTest, a line each; a name that no test has would pass, so it ends there.
+tests_of() {
+  local case names=() found
+  for case in "$@"; do
+    [[ $case == */* ]] || case=$case/cuda
+    names+=("backends/$case")
+  done
+  found=$("$bin/tests/test_ops" --gtest_list_tests --gtest_filter="$(IFS=:; echo "${names[*]}")" | grep -c '^  ')
+  [ "$found" -eq $# ] || { echo "$found of $# cases are tests" >&2; return 1; }
+  printf '%s\n' "${names[@]}"
+}
+
+# Every kernel that there is runs in the small cases.
+launched() {
+  local names
+  names=$(tests_of "${small_cases[@]}") || return 1
+  FATHOM_KERNELS_FILE=$out/kernels.txt "$bin/tests/test_ops" --gtest_brief=1 --gtest_filter="$(tr '\n' : <<<"$names")" &&
+    tools/check_kernels.py --launched "$out/kernels.txt"
+}
+
 # sanitize TOOL: each case in a process of its own, for they are checked one launch after another.
 sanitize() {
-  local tool=$1 cases=("${small_cases[@]}") found
+  local tool=$1 cases=("${small_cases[@]}") names
   [ "$tool" = racecheck ] || cases+=("${draw_cases[@]}")
-  # A name that no test has would pass.
-  found=$("$bin/tests/test_ops" --gtest_list_tests --gtest_filter="$(printf 'backends/%s/cuda:' "${cases[@]}")" | grep -c '^  ')
-  [ "$found" -eq ${#cases[@]} ] || { echo "$found of ${#cases[@]} cases are tests"; return 1; }
-  printf '%s\n' "${cases[@]}" | xargs -P 16 -I{} compute-sanitizer --tool "$tool" --error-exitcode 9 \
-    "$bin/tests/test_ops" --gtest_brief=1 --gtest_filter='backends/{}/cuda'
+  names=$(tests_of "${cases[@]}") || return 1
+  tool=$tool xargs -P 16 -n 1 bash -c 'compute-sanitizer --tool "$tool" --error-exitcode 9 \
+    "$0" --gtest_brief=1 --gtest_filter="$1"; status=$?; echo "$SECONDS s, status $status: $1"; exit $status' \
+    "$bin/tests/test_ops" <<<"$names"
 }
 
 eval_demo() {
   "$fathom" eval gsm8k --model-path $demo --data $demo/eval.json --shots $demo/shots.json --device cuda \
-    --json "$out/gsm8k.jsonl" "$@"
+    --min-accuracy 0.995 --json "$out/gsm8k.jsonl" "$@"
 }
 
+# Every combination of types, graphs, overlap and drafts, four at a time: each with a small cache, so that they fit.
+accuracy_matrix() {
+  local types graphs overlap drafts
+  export -f eval_demo
+  export fathom demo out
+  for types in '' '--dequantize --dtype bfloat16' '--kv-cache-dtype fp8_e4m3'; do
+    for graphs in '' --disable-cuda-graph; do
+      for overlap in '' --disable-overlap-schedule; do
+        for drafts in '' '--speculative-algorithm NEXTN --speculative-num-steps 3 --no-speculative-adaptive'; do
+          echo "--max-total-tokens 65536 $types $graphs $overlap $drafts"
+        done
+      done
+    done
+  done | xargs -P 4 -I{} bash -c 'echo "== {}"; eval_demo {}' && [ "$(wc -l <"$out/gsm8k.jsonl")" -eq 24 ]
+}
+
+# one_batch NAME ARGUMENT...: fails outside the bounds of that name.
 one_batch() {
-  "$fathom" bench one-batch --load-format dummy --device cuda --input-len 1024 --result-filename "$out/one-batch.jsonl" "$@"
+  local name=$1
+  shift
+  rm -f "$out/$name.jsonl"
+  "$fathom" bench one-batch --load-format dummy --device cuda --input-len 1024 --result-filename "$out/$name.jsonl" "$@" &&
+    tools/check_bench.py "$out/$name.jsonl" "$name"
 }
 
 # Clients of 1, 32 and 256 against one server.
@@ -127,12 +189,15 @@ serving() {
 }
 
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+# Other values in every run; a failure comes again with FATHOM_OPS_SEED set to the number.
+export FATHOM_OPS_SEED=${FATHOM_OPS_SEED:-$RANDOM$RANDOM}
+echo "FATHOM_OPS_SEED=$FATHOM_OPS_SEED"
 if wanted operators; then part operators shards '*cuda*' "$bin/tests/test_ops"; fi
 if wanted models; then part models "$bin/tests/test_gpu"; fi
 # Left out: what compares with float32 to a thousandth, which bf16 cannot keep; `models` does that with its own bounds.
 if wanted engine; then
   FATHOM_TEST_DEVICE=cuda part engine "$bin/tests/test_engine" --gtest_brief=1 \
-    --gtest_filter='*DemoEngine*:*ModelSpeculation*-*golden*'
+    --gtest_filter='*DemoEngine*:*ModelSpeculation*:Equivalence.*:Deterministic.*-*golden*:*changes_bits'
   FATHOM_TEST_DEVICE=cuda part runner "$bin/tests/test_runner" --gtest_brief=1 --gtest_filter='*DemoRunner*-*golden*:*a_tree_as_its_paths*'
 fi
 if wanted server; then
@@ -142,22 +207,19 @@ if wanted server; then
 fi
 if wanted accuracy; then
   rm -f "$out/gsm8k.jsonl"
-  part gsm8k-fp8 eval_demo
-  part gsm8k-fp8-deterministic eval_demo --deterministic
-  part gsm8k-fp8-cache eval_demo --kv-cache-dtype fp8_e4m3
-  part gsm8k-bf16 eval_demo --dequantize --dtype bfloat16
-  part gsm8k-eager eval_demo --disable-cuda-graph
-  part gsm8k-speculation eval_demo --speculative-algorithm NEXTN --speculative-num-steps 3 --no-speculative-adaptive
+  part gsm8k-matrix accuracy_matrix
+  part gsm8k-deterministic eval_demo --deterministic
 fi
 if wanted memory; then
+  part launched launched
   for tool in memcheck racecheck synccheck; do part "sanitizer-$tool" sanitize $tool; done
 fi
 if wanted serving; then rm -f "$out/serving.jsonl"; part serving serving; fi
 if wanted v2-lite; then
-  part v2-lite one_batch --model-path models/configs/deepseek-v2-lite --dtype bfloat16 --batch-size 1 8 32 128 --output-len 32
+  part v2-lite one_batch v2-lite --model-path models/configs/deepseek-v2-lite --dtype bfloat16 --batch-size 1 8 32 128 --output-len 32
 fi
 if wanted v3-rank; then
-  part v3-rank one_batch --model-path models/configs/deepseek-v3-tp8-rank --batch-size 1 8 32 --output-len 32
+  part v3-rank one_batch v3-rank --model-path models/configs/deepseek-v3-tp8-rank --batch-size 1 8 32 --output-len 32
 fi
 echo "$passed passed, ${#failed[@]} failed"
 [ ${#failed[@]} -eq 0 ]
