@@ -90,6 +90,41 @@ TEST_P(MoeTest, moe_gate_matches_float64_for_the_published_gates) {
   }
 }
 
+// Of many tokens backends may choose with another kernel. The same rows over and over, every fifth of them padding.
+TEST_P(MoeTest, moe_gate_of_many_tokens_matches_float64) {
+  constexpr int64_t kTokens = 1500, kRows = 69;
+  for (const GateCase& c : kGates) {
+    SCOPED_TRACE(c.name);
+    ref::Random random(static_cast<uint64_t>(c.n_routed_experts));
+    const HostTensor rows = random.normal(act(), {kRows, c.hidden_size});
+    const double deviation = 1.5 / std::sqrt(static_cast<double>(c.hidden_size));
+    const HostTensor weight =
+        random.normal(DType::kBf16, {c.n_routed_experts, c.hidden_size}, deviation);
+    const HostTensor bias = random.normal(DType::kF32, {c.n_routed_experts}, 0.1);
+    HostTensor x(act(), {kTokens, c.hidden_size});
+    std::vector<int64_t> kv_rows(kTokens);
+    for (int64_t t = 0; t < kTokens; ++t) {
+      kv_rows[static_cast<size_t>(t)] = t % 5 == 3 ? -1 : t;
+      for (int64_t i = 0; i < c.hidden_size; ++i) x.at(t, i) = rows.at(t % kRows, i);
+    }
+    const DeviceTensor device_rows = upload<int64_t>({kTokens}, kv_rows);
+    ops::MoeGateArgs rules = rules_of(c);
+    rules.kv_rows = device_rows.view();
+    const ref::GateChoice actual = run_gate(x, weight, bias, rules, c.num_experts_per_tok);
+    const ref::GateChoice of_rows =
+        ref::moe_gate(rows, weight, bias, rules_of(c), c.num_experts_per_tok);
+    HostTensor ids(DType::kI32, {kTokens, c.num_experts_per_tok}, -1.0);
+    HostTensor weights(DType::kF32, {kTokens, c.num_experts_per_tok}, 0.0);
+    for (int64_t t = 0; t < kTokens; ++t)
+      for (int64_t j = 0; j < c.num_experts_per_tok && t % 5 != 3; ++j) {
+        ids.at(t, j) = of_rows.ids.at(t % kRows, j);
+        weights.at(t, j) = of_rows.weights.at(t % kRows, j);
+      }
+    expect_close(actual.ids, ids, kSame);
+    expect_close(actual.weights, weights, kGateBounds);
+  }
+}
+
 TEST_P(MoeTest, moe_gate_gives_ties_to_the_lower_index) {
   const HostTensor x(act(), {2, 16}, 1.0), weight(DType::kF32, {12, 16}, 0.0);
   const HostTensor bias(DType::kF32, {12}, 0.5);

@@ -1,10 +1,10 @@
 // The choice of experts, one block per token: a thread per expert sums and scores, a warp per group scores groups,
 // one warp takes the best experts with its scores in registers. Bound by latency. Shared: 26 KB.
-// Scores are compared as whole numbers of the same order: NaN is 1, below -inf, and 0 is nobody.
 
 #include "base/check.h"
 #include "cuda/device/pdl.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/elementwise/gate/choice.cuh"
 #include "cuda/elementwise/gate/gate.h"
 #include "cuda/launch.cuh"
 
@@ -12,20 +12,6 @@ namespace fathom::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512, kMaxExperts = 2048;
-constexpr uint32_t kAllLanes = 0xffffffffu, kNan = 1;
-
-struct ChooseParams {
-  const float* parts;                // f32[tokens, splits, experts]
-  const float* bias = nullptr;       // f32[experts]; kSigmoidNoAux only
-  const int64_t* kv_rows = nullptr;  // i64[tokens]; null allowed
-  int32_t* ids;                      // i32[tokens, per_token]
-  float* weights;                    // f32[tokens, per_token]
-  int splits, experts, per_token, n_group, topk_group;
-  int first_expert, num_held;  // what ids count and hold
-  float routed_scaling_factor;
-  ops::GateKind kind;
-  bool grouped, norm_topk_prob;
-};
 
 struct Shared {
   float scores[kMaxExperts];   // what the weights are made of
@@ -33,16 +19,6 @@ struct Shared {
   uint32_t groups[kMaxExperts];
   float warps[kMaxThreads / 32];
 };
-
-__device__ __forceinline__ uint32_t key_of(float v) {
-  if (v != v) return kNan;
-  const uint32_t bits = __float_as_uint(v + 0.0f);  // the two zeros are one
-  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ float value_of(uint32_t key) {
-  if (key == kNan) return __uint_as_float(0x7fffffffu);
-  return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
-}
 
 __device__ __forceinline__ float block_max_of(float v, float* shared) {
   v = warp_max(v);
@@ -219,6 +195,7 @@ void choose_experts(const ops::MoeGateArgs& args, GateTokens tokens, const GateS
       .norm_topk_prob = args.norm_topk_prob};
   if (!args.bias.is_null()) params.bias = args.bias.as<float>();
   if (!args.kv_rows.is_null()) params.kv_rows = args.kv_rows.as<int64_t>() + tokens.begin;
+  if (choose_for_many(params, tokens.end - tokens.begin, stream)) return;
   const unsigned threads = std::min(num_tiles(experts, 32) * 32, unsigned{kMaxThreads});
   const LaunchShape shape{.grid = static_cast<unsigned>(tokens.end - tokens.begin),
                           .block = threads};

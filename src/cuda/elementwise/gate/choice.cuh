@@ -1,0 +1,44 @@
+#pragma once
+// What the two kernels that choose experts share: their parameters, and how they compare scores: as whole numbers of
+// the same order, of which NaN is 1, below -inf, and 0 is nobody.
+//
+//   const uint32_t best = __reduce_max_sync(kAllLanes, key_of(score));   // value_of(best) is the score, but for NaN
+//
+// Internal to gate/.
+
+#include <cstdint>
+
+#include "ops/moe.h"
+
+namespace fathom::cuda {
+
+inline constexpr uint32_t kAllLanes = 0xffffffffu, kNan = 1;
+
+struct ChooseParams {
+  const float* parts;                // f32[tokens, splits, experts]
+  const float* bias = nullptr;       // f32[experts]; kSigmoidNoAux only
+  const int64_t* kv_rows = nullptr;  // i64[tokens]; null allowed
+  int32_t* ids;                      // i32[tokens, per_token]
+  float* weights;                    // f32[tokens, per_token]
+  int splits, experts, per_token, n_group, topk_group;
+  int first_expert, num_held;  // what ids count and hold
+  float routed_scaling_factor;
+  ops::GateKind kind;
+  bool grouped, norm_topk_prob;
+};
+
+// Whole logits of many tokens, where experts and groups suit a warp; returns whether they do and, if so, has enqueued
+// the work, with the bits of the other kernel.
+bool choose_for_many(const ChooseParams& params, int64_t tokens, ops::Stream& stream);
+
+__device__ __forceinline__ uint32_t key_of(float v) {
+  if (v != v) return kNan;
+  const uint32_t bits = __float_as_uint(v + 0.0f);  // the two zeros are one
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float value_of(uint32_t key) {
+  if (key == kNan) return __uint_as_float(0x7fffffffu);
+  return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+}
+
+}  // namespace fathom::cuda
