@@ -45,6 +45,11 @@ struct RopeParams {
   bool is_paired;  // a pair is one word
 };
 
+__device__ __forceinline__ uint32_t rotate(uint32_t pair, float cosine, float sine) {
+  const float a = bf16x2_low(pair), b = bf16x2_high(pair);
+  return floats_to_bf16x2(a * cosine - b * sine, b * cosine + a * sine);
+}
+
 // One block a token, one thread per pair of a head.
 __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeParams p) {
   let_next_start();
@@ -57,8 +62,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeParams p) {
     Bf16* const x = p.x + token * p.token_stride + head * p.head_stride + 2 * pair;
     const uint32_t both =
         p.is_paired ? *reinterpret_cast<const uint32_t*>(x) : x[0].bits | uint32_t{x[1].bits} << 16;
-    const float a = bf16x2_low(both), b = bf16x2_high(both);
-    const uint32_t out = floats_to_bf16x2(a * cosine - b * sine, b * cosine + a * sine);
+    const uint32_t out = rotate(both, cosine, sine);
     if (p.is_paired) {
       *reinterpret_cast<uint32_t*>(x) = out;
     } else {
@@ -66,6 +70,36 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeParams p) {
       x[1].bits = static_cast<uint16_t>(out >> 16);
     }
   }
+}
+
+constexpr int kPiecePairs = 4;  // 16 bytes
+
+// Rows of whole pieces, a thread each. Grid: pieces of all tokens.
+__global__ void __launch_bounds__(kThreads) rope_pieces(const RopeParams p, int64_t pieces) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= pieces) return;
+  const int of_head = p.pairs / kPiecePairs, of_token = p.heads * of_head;
+  const int64_t token = i / of_token;
+  const int rest = static_cast<int>(i - token * of_token), head = rest / of_head;
+  const int pair = (rest - head * of_head) * kPiecePairs;
+  const float* const table = p.table + token * 2 * p.pairs + pair;
+  auto* const x =
+      reinterpret_cast<uint4*>(p.x + token * p.token_stride + head * p.head_stride + 2 * pair);
+  const float4 cosine = *reinterpret_cast<const float4*>(table);
+  const float4 sine = *reinterpret_cast<const float4*>(table + p.pairs);
+  const uint4 v = *x;
+  *x = {rotate(v.x, cosine.x, sine.x), rotate(v.y, cosine.y, sine.y), rotate(v.z, cosine.z, sine.z),
+        rotate(v.w, cosine.w, sine.w)};
+}
+
+// Whether rows are whole pieces of 16 bytes, and so is the table.
+bool has_pieces(const ops::RopeArgs& args) {
+  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
+  return args.x.dim(2) % (2 * kPiecePairs) == 0 && args.x.stride(0) % (2 * kPiecePairs) == 0 &&
+         args.x.stride(1) % (2 * kPiecePairs) == 0 && aligned(args.x.data()) &&
+         aligned(args.table.data());
 }
 
 }  // namespace
@@ -92,6 +126,11 @@ void rope(const ops::RopeArgs& args, ops::Stream& stream) {
                      .pairs = static_cast<int>(args.x.dim(2) / 2),
                      .is_paired = reinterpret_cast<uintptr_t>(args.x.data()) % 4 == 0 &&
                                   args.x.stride(0) % 2 == 0 && args.x.stride(1) % 2 == 0};
+  if (has_pieces(args)) {
+    const int64_t pieces = args.x.dim(0) * p.heads * (p.pairs / kPiecePairs);
+    return launch(rope_pieces, {.grid = num_tiles(pieces, kThreads), .block = kThreads}, stream, p,
+                  pieces);
+  }
   launch(rope_kernel, {.grid = static_cast<unsigned>(args.x.dim(0)), .block = kThreads}, stream, p);
 }
 
