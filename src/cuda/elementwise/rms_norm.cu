@@ -41,6 +41,8 @@ __device__ __forceinline__ float block_total(float v, float* shared) {
   return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0.0f);
 }
 
+// kWhole: rows are aligned and each thread has whole vectors of them, so nothing is asked on the way.
+template <bool kWhole>
 class NormRow {
  public:
   __device__ __forceinline__ explicit NormRow(const NormParams& p, int64_t row = blockIdx.x)
@@ -55,9 +57,9 @@ class NormRow {
   };
   __device__ __forceinline__ Parts load_parts(int i) const {
     Parts parts;
-    parts.x = load_words(p_.x + row_ * p_.x_stride, begin(i), p_.dim, p_.aligned);
+    parts.x = load_words(p_.x + row_ * p_.x_stride, begin(i), end(i), aligned());
     if (p_.residual != nullptr)
-      parts.before = load_words(p_.residual + row_ * p_.dim, begin(i), p_.dim, p_.aligned);
+      parts.before = load_words(p_.residual + row_ * p_.dim, begin(i), end(i), aligned());
     return parts;
   }
   // The residual gets their sum.
@@ -73,28 +75,32 @@ class NormRow {
   __device__ __forceinline__ Vector load(int i) const { return add(load_parts(i)); }
   __device__ __forceinline__ void keep(const Vector& v, int i) const {
     if (p_.residual != nullptr)
-      store_vector(v, p_.residual + row_ * p_.dim, begin(i), p_.dim, p_.aligned);
+      store_vector(v, p_.residual + row_ * p_.dim, begin(i), end(i), aligned());
   }
   // What load() gave, once more from memory.
   __device__ __forceinline__ Vector reload(int i) const {
     const Bf16* const from =
         p_.residual != nullptr ? p_.residual + row_ * p_.dim : p_.x + row_ * p_.x_stride;
-    return load_vector(from, begin(i), p_.dim, p_.aligned);
+    return load_vector(from, begin(i), end(i), aligned());
   }
   __device__ __forceinline__ void finish(Vector v, const Vector& weight, float factor,
                                          int i) const {
 #pragma unroll
     for (int k = 0; k < kVector; ++k) v.at[k] = v.at[k] * factor * weight.at[k];
     if (p_.out != nullptr)
-      store_vector(v, p_.out + row_ * p_.out_stride, begin(i), p_.dim, p_.aligned);
+      store_vector(v, p_.out + row_ * p_.out_stride, begin(i), end(i), aligned());
     if (p_.q == nullptr) return;
     round_to_bf16(v);
     // Channels past the end are 0 there, not NaN: NaN * 0 of a row with a NaN would not count anyway.
-    quantize_vector(v, p_.q + row_ * p_.dim, begin(i), p_.dim, p_.aligned,
+    quantize_vector(v, p_.q + row_ * p_.dim, begin(i), end(i), aligned(),
                     p_.scale + row_ * p_.scale_blocks);
   }
 
  private:
+  // What the loads and stores of vector i take for the row's end.
+  __device__ __forceinline__ int end(int i) const { return kWhole ? begin(i) + kVector : p_.dim; }
+  __device__ __forceinline__ bool aligned() const { return kWhole || p_.aligned; }
+
   const NormParams& p_;
   const int64_t row_;
 };
@@ -116,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, kVectors <= 2 ? 2 : 1)
     norm_rows(const __grid_constant__ NormParams p) {
   __shared__ float shared[kThreads / 32];
   let_next_start();
-  const NormRow row(p);
+  const NormRow<false> row(p);
   Words<Weight> weight[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i)
@@ -138,24 +144,24 @@ __global__ void __launch_bounds__(kThreads, kVectors <= 2 ? 2 : 1)
 
 // The same for many rows: as many blocks as run at once take them in turn, and the loads of the next row are under way
 // while this one is summed and written.
-template <class Weight, int kVectors>
+template <class Weight, int kVectors, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kVectors <= 2 ? kResidentBlocks : 1)
     norm_many_rows(const __grid_constant__ NormParams p) {
   __shared__ float shared[2]
                          [kThreads / 32];  // in turn: a slow warp may still read the row before's
+  using Row = NormRow<kWhole>;
   let_next_start();
   Words<Weight> weight[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i)
-    weight[i] =
-        load_words(static_cast<const Weight*>(p.weight), NormRow(p).begin(i), p.dim, p.aligned);
+    weight[i] = load_words(static_cast<const Weight*>(p.weight), Row(p).begin(i), p.dim, p.aligned);
   wait_for_previous();
-  NormRow::Parts parts[kVectors];
+  typename Row::Parts parts[kVectors];
 #pragma unroll
-  for (int i = 0; i < kVectors; ++i) parts[i] = NormRow(p).load_parts(i);
+  for (int i = 0; i < kVectors; ++i) parts[i] = Row(p).load_parts(i);
   int turn = 0;
   for (int64_t at = blockIdx.x; at < p.rows; at += gridDim.x, turn ^= 1) {
-    const NormRow row(p, at), next(p, at + gridDim.x);
+    const Row row(p, at), next(p, at + gridDim.x);
     Words<Bf16> v[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) v[i].at[0] = pack(row.add(parts[i]));
@@ -182,7 +188,7 @@ __global__ void __launch_bounds__(kLongThreads, 1)
   __shared__ float shared[kLongThreads / 32];
   let_next_start();
   wait_for_previous();
-  const NormRow row(p);
+  const NormRow<false> row(p);
   const int rounds = (p.dim + kLongThreads * kVector - 1) / (kLongThreads * kVector);
   float sum = 0;
   for (int i = 0; i < rounds; ++i) {
@@ -208,7 +214,9 @@ void run(const NormParams& params, int64_t rows, ops::Stream& stream) {
   const int64_t resident = int64_t{kResidentBlocks} * num_multiprocessors();
   if (per_thread == 2 && rows >= 4 * resident) {
     shape.grid = static_cast<unsigned>(resident);
-    return launch(norm_many_rows<Weight, 2>, shape, stream, params);
+    const bool whole = params.aligned && params.dim == per_thread * shape.block.x * kVector;
+    const auto kernel = whole ? norm_many_rows<Weight, 2, true> : norm_many_rows<Weight, 2, false>;
+    return launch(kernel, shape, stream, params);
   }
   if (per_thread == 1) return launch(norm_rows<Weight, 1>, shape, stream, params);
   if (per_thread == 2) return launch(norm_rows<Weight, 2>, shape, stream, params);

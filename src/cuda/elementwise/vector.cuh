@@ -93,7 +93,7 @@ __device__ __forceinline__ void store_vector(const Vector& v, Bf16* row, int beg
 
 // x / scale, correctly rounded, without the instructions of a division in general: a quotient by the reciprocal and
 // one correction (Markstein 1990). Every bf16 number by the scale of every bf16 amax was checked against the
-// division; below 2^-20, which is 0 in e4m3, the bits may differ. An infinite scale leaves infinity and NaN as NaN.
+// division; below 2^-20, which is 0 in e4m3, the bits may differ.
 __device__ __forceinline__ float quotient(float x, float scale, float reciprocal) {
   const float first = x * reciprocal;
   const float left = __fmaf_rn(-first, scale, x);
@@ -113,15 +113,13 @@ __device__ __forceinline__ void quantize_vector(const Vector& v, F8E4M3* q, int 
   if (begin >= dim) return;
   const float scale = fp8_scale(amax);
   const float reciprocal = __frcp_rn(scale);
-  const bool infinite = scale == INFINITY;
+  // By infinity: the reciprocal is 0, and with 1 for the divisor the correction leaves the products with it as they are.
+  const float divisor = scale == INFINITY ? 1.0f : scale;
   uint16_t pairs[kVector / 2];
 #pragma unroll
-  for (int i = 0; i < kVector / 2; ++i) {
-    const float low = v.at[2 * i], high = v.at[2 * i + 1];
-    pairs[i] = infinite ? floats_to_e4m3x2(low * reciprocal, high * reciprocal)
-                        : floats_to_e4m3x2(quotient(low, scale, reciprocal),
-                                           quotient(high, scale, reciprocal));
-  }
+  for (int i = 0; i < kVector / 2; ++i)
+    pairs[i] = floats_to_e4m3x2(quotient(v.at[2 * i], divisor, reciprocal),
+                                quotient(v.at[2 * i + 1], divisor, reciprocal));
   if (begin % (kScaleVectors * kVector) == 0) scales[begin / (kScaleVectors * kVector)] = scale;
   if (aligned && begin + kVector <= dim) {
     *reinterpret_cast<uint2*>(q + begin) = {pairs[0] | static_cast<uint32_t>(pairs[1]) << 16,
