@@ -1,18 +1,26 @@
-// Time of one mask, along random outputs. FATHOM_BENCH_MODEL=DIR takes a model's tokenizer; without it the
-// demo's. A third vocabulary of 129,280 tokens (the size of DeepSeek-V3's) is made of words and JSON pieces.
+// Time of one mask. FATHOM_BENCH_MODEL=DIR takes a model's tokenizer (tools/tokenizer/fetch_deepseek.sh); without
+// it the demo's.
 //
-//   build/release/bench/bench_grammar
+//   build/release/bench/bench_grammar              along random outputs; the vocabularies are the model's and one of
+//                                                  129,280 made words and JSON pieces
+//   build/release/bench/bench_grammar prose        along English prose, with the model's vocabulary
 //
 // One line per grammar and vocabulary: compile time, then p50, p99 and the largest time of fill_mask in
-// microseconds, first masks (cold caches) included. CPU time of the thread: other load does not show.
+// microseconds, first masks (cold caches) included. Along prose the smallest of kRounds times of each step, every
+// round with a grammar of its own, and then those of a second text with the same grammar. CPU time of the
+// thread: other load does not show.
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -26,6 +34,20 @@ namespace fathom::grammar {
 namespace {
 
 constexpr int kMasks = 4000;
+constexpr int kRounds = 5;
+
+constexpr const char* kArticle =
+    R"({"type":"object","properties":{"title":{"type":"string","maxLength":200},"body":{"type":"string"},"tags":{"type":"array","items":{"type":"string","maxLength":20},"maxItems":8},"rating":{"type":"integer","minimum":1,"maximum":5},"author":{"type":"object","properties":{"name":{"type":"string"},"zip":{"type":"string","pattern":"^[0-9]{5}$"}},"required":["name"]}},"required":["title","body","tags","rating"]})";
+
+// Patterns whose ways through a text are many.
+constexpr std::array<const char*, 8> kAmbiguous = {"(a|a)*b",
+                                                   "(a|b)*a(a|b){12}",
+                                                   "(.*a){20}b",
+                                                   "(x{0,300}){0,300}",
+                                                   ".*.*.*.*.*.*=.*",
+                                                   "(a?){500}a{500}",
+                                                   "([ab]*a[ab]{500}|[ab]*b[ab]{500})*",
+                                                   "([a-z]*[aeiou][a-z]{40}|.*[b-d].{30})*"};
 
 struct NamedVocabulary {
   std::string name;
@@ -40,13 +62,15 @@ NamedVocabulary from_texts(const std::string& name, const std::vector<std::strin
   return {name, std::make_shared<const Vocabulary>(tokens, std::vector<int32_t>{eos}), eos};
 }
 
-NamedVocabulary model_vocabulary() {
+text::Tokenizer model_tokenizer() {
   const char* const path = std::getenv("FATHOM_BENCH_MODEL");
-  const auto tokenizer =
-      text::Tokenizer::load(path != nullptr ? path : source_path("models/demo")).value();
+  return text::Tokenizer::load(path != nullptr ? path : source_path("models/demo")).value();
+}
+
+NamedVocabulary model_vocabulary(const text::Tokenizer& tokenizer) {
   std::vector<std::string> texts;
   for (int id = 0; id < tokenizer.vocab_size(); ++id) {
-    texts.emplace_back(tokenizer.is_special(id) ? "" : tokenizer.token_bytes(id));
+    texts.emplace_back(tokenizer.is_added(id) ? "" : tokenizer.token_bytes(id));
   }
   return from_texts("model, " + std::to_string(texts.size()), texts, tokenizer.eos_id());
 }
@@ -139,13 +163,147 @@ void measure(const NamedVocabulary& vocabulary, const std::string& name,
               times_us[times_us.size() * 99 / 100], times_us.back());
 }
 
-void run() {
+// fill_mask times of each step along the text, in microseconds. accept() is part of no mask: its largest time is
+// kept on its own.
+struct TextTimes {
+  std::vector<double> masks_us;
+  double accept_us = 0;
+};
+
+TextTimes follow(const CompiledGrammar& grammar, const NamedVocabulary& vocabulary,
+                 const std::vector<int32_t>& tokens) {
+  TextTimes times;
+  std::vector<uint64_t> words(static_cast<size_t>(num_mask_words(vocabulary.vocabulary->size())));
+  const auto constraint = grammar.new_constraint(vocabulary.vocabulary);
+  for (const int32_t token : tokens) {
+    double start = thread_cpu_us();
+    constraint->fill_mask(words);
+    times.masks_us.push_back(thread_cpu_us() - start);
+    FATHOM_CHECK(mask_allows(words.data(), token),
+                 "the mask of step " << times.masks_us.size() << " lacks the text's token "
+                                     << vocabulary.vocabulary->text_bytes(token));
+    start = thread_cpu_us();
+    FATHOM_CHECK(constraint->accept(token), "token " << token);
+    times.accept_us = std::max(times.accept_us, thread_cpu_us() - start);
+  }
+  return times;
+}
+
+std::string percentiles(std::vector<double> times_us) {
+  std::sort(times_us.begin(), times_us.end());
+  std::array<char, 64> line{};
+  std::snprintf(line.data(), line.size(), "%.0f | %.0f | %.0f", times_us[times_us.size() / 2],
+                times_us[times_us.size() * 99 / 100], times_us.back());
+  return line.data();
+}
+
+void keep_smaller(TextTimes& best, const TextTimes& times) {
+  if (best.masks_us.empty()) best = times;
+  for (size_t i = 0; i < best.masks_us.size(); ++i) {
+    best.masks_us[i] = std::min(best.masks_us[i], times.masks_us[i]);
+  }
+  best.accept_us = std::min(best.accept_us, times.accept_us);
+}
+
+void measure_text(const NamedVocabulary& vocabulary, const text::Tokenizer& tokenizer,
+                  const std::string& name, const Expression& expression, const std::string& text) {
+  std::vector<int32_t> tokens = tokenizer.encode(text, {.parse_special = false});
+  tokens.push_back(vocabulary.eos);
+  TextTimes cold, warm;
+  double compile_ms = 1e9;
+  for (int round = 0; round < kRounds; ++round) {
+    const double start = thread_cpu_us();
+    const auto grammar = compile(expression);
+    if (!grammar) {
+      std::printf("| %s | refused: %s |\n", name.c_str(), grammar.error().message.c_str());
+      return;
+    }
+    compile_ms = std::min(compile_ms, (thread_cpu_us() - start) / 1e3);
+    keep_smaller(cold, follow(**grammar, vocabulary, tokens));
+    keep_smaller(warm, follow(**grammar, vocabulary, tokens));
+  }
+  std::printf("| %s | %zu | %.1f | %s | %s | %.0f |\n", name.c_str(), tokens.size(), compile_ms,
+              percentiles(cold.masks_us).c_str(), percentiles(warm.masks_us).c_str(),
+              cold.accept_us);
+  std::fflush(stdout);
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  FATHOM_CHECK(file, "cannot read " << path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Words of the license, one space apart.
+std::string prose(size_t first, size_t num_bytes) {
+  static const std::string text = [] {
+    std::istringstream words(read_text(source_path("LICENSE")));
+    std::string all;
+    for (std::string word; words >> word;) all += word + ' ';
+    std::erase(all, '"');
+    return all;
+  }();
+  FATHOM_CHECK(first + num_bytes <= text.size(), "the text has " << text.size() << " bytes");
+  return text.substr(first, num_bytes);
+}
+
+std::string bounded_strings(int count) {
+  std::string schema = R"({"type":"array","items":{"anyOf":[)";
+  for (int i = 1; i <= count; ++i) {
+    schema +=
+        (i > 1 ? "," : "") + (R"({"type":"string","maxLength":)" + std::to_string(i * 10)) + "}";
+  }
+  return schema + "]}}";
+}
+
+void run_prose(const text::Tokenizer& tokenizer, const NamedVocabulary& vocabulary) {
+  std::printf("Vocabulary: %s\n\n", vocabulary.name.c_str());
+  std::printf(
+      "| grammar | tokens | compile, ms | cold p50, us | p99 | largest | warm p50, us | p99 | "
+      "largest "
+      "| accept, largest |\n|---|---|---|---|---|---|---|---|---|---|\n");
+  const auto measure_one = [&](const std::string& name, const Expression& expression,
+                               const std::string& text) {
+    measure_text(vocabulary, tokenizer, name, expression, text);
+  };
+  const auto quoted = [](const std::string& text) { return '"' + text + '"'; };
+  const std::string counted = "a.{50}b|b.{60}c|c.{70}d";
+  const std::string list = "[" + quoted(prose(0, 390)) + ", " + quoted(prose(400, 380)) + ", " +
+                           quoted(prose(800, 100)) + "]";
+  measure_one("string, maxLength 2000", json_schema(R"({"type":"string","maxLength":2000})"),
+              quoted(prose(0, 1999)));
+  measure_one("string, maxLength 200", json_schema(R"({"type":"string","maxLength":200})"),
+              quoted(prose(0, 199)));
+  measure_one("(" + counted + ")", regex("(" + counted + ")"), "c" + prose(0, 70) + "d");
+  measure_one(".*(" + counted + ").*", regex(".*(" + counted + ").*"),
+              prose(0, 1000) + "c" + prose(0, 70) + "d" + prose(70, 500));
+  measure_one("pattern (" + counted + ")",
+              json_schema(R"s({"type":"string","pattern":"()s" + counted + R"s()"})s"),
+              quoted(prose(0, 1000) + "c" + prose(0, 70) + "d" + prose(70, 500)));
+  measure_one("array of anyOf 40 bounded strings", json_schema(bounded_strings(40)), list);
+  measure_one("json_object", json_object(),
+              R"({"title": ")" + prose(0, 200) + R"(", "lines": [)" + quoted(prose(200, 300)) +
+                  ", 12, -3.5, true, null, {\"a\": " + quoted(prose(0, 50)) + "}]}");
+  measure_one(
+      "schema of an article", json_schema(kArticle),
+      R"({"title": ")" + prose(0, 120) + R"(", "body": ")" + prose(120, 900) +
+          R"(", "tags": ["law", "license"], "rating": 4, "author": {"name": "A. Writer", "zip": "12345"}})");
+  measure_one("regex [a-zA-Z0-9 .,;:()'/%-]{1,1500}", regex("[a-zA-Z0-9 .,;:()'/%-]{1,1500}"),
+              prose(0, 1400));
+  measure_one("regex (.|\\n){0,3000}", regex("(.|\\n){0,3000}"), prose(0, 1900));
+  measure_one("ebnf of sentences",
+              ebnf("root ::= word (sep word)*\nword ::= [A-Za-z0-9'/()%-]+\nsep ::= [.,;:]* \" \""),
+              prose(0, 1200).substr(0, prose(0, 1200).rfind(' ')));
+  measure_one("free text until a marker", text_until({"</done>", -1}), prose(0, 1900) + "</done>");
+}
+
+void run_random(const text::Tokenizer& tokenizer) {
   const std::string person =
       R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0,"maximum":150},"tags":{"type":"array","items":{"enum":["red","green","blue"]}},"address":{"type":"object","properties":{"street":{"type":"string"},"zip":{"type":"string","pattern":"^[0-9]{5}$"}},"required":["street"]}},"required":["name","age","tags","address"]})";
   std::printf(
       "| vocabulary | grammar | states | compile, ms | p50, us | p99, us | largest, us |\n");
   std::printf("|---|---|---|---|---|---|---|\n");
-  for (const NamedVocabulary& vocabulary : {model_vocabulary(), large_vocabulary()}) {
+  for (const NamedVocabulary& vocabulary : {model_vocabulary(tokenizer), large_vocabulary()}) {
     measure(vocabulary, "json_object", json_object());
     measure(vocabulary, "schema of a person", json_schema(person));
     measure(vocabulary, "bounded string, 200 characters",
@@ -155,10 +313,20 @@ void run() {
     measure(vocabulary, "regex [a-z ]{1,80}", regex("[a-z ]{1,80}"));
     measure(vocabulary, "regex (.|\\n){0,300}", regex("(.|\\n){0,300}"));
     measure(vocabulary, "free text until a marker", text_until({"</done>", -1}));
+    for (const char* pattern : kAmbiguous) measure(vocabulary, pattern, regex(pattern));
+    measure(vocabulary, "ebnf root ::= root root | a | nothing",
+            ebnf("root ::= root root | \"a\" | \"\""));
   }
 }
 
 }  // namespace
 }  // namespace fathom::grammar
 
-int main() { fathom::grammar::run(); }
+int main(int argc, char** argv) {
+  const auto tokenizer = fathom::grammar::model_tokenizer();
+  if (argc > 1 && std::string(argv[1]) == "prose") {
+    fathom::grammar::run_prose(tokenizer, fathom::grammar::model_vocabulary(tokenizer));
+  } else {
+    fathom::grammar::run_random(tokenizer);
+  }
+}

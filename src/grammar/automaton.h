@@ -36,7 +36,6 @@ struct Automaton {
   std::vector<TokenEdge> tokens;
   std::vector<int32_t> frees;       // targets that are reached without reading
   std::vector<int32_t> rule_start;  // [rules]
-  std::vector<int32_t> class_of;    // [states] see state_classes.h
   int32_t root_start = 0;
 
   int num_states() const { return static_cast<int>(states.size()) - 1; }
@@ -68,10 +67,10 @@ struct Automaton {
     return begin < edges.size() && edges[begin].first <= byte ? edges[begin].target : -1;
   }
   int64_t memory_bytes() const {
-    return static_cast<int64_t>(
-        states.size() * sizeof(State) + bytes.size() * sizeof(ByteEdge) +
-        calls.size() * sizeof(CallEdge) + tokens.size() * sizeof(TokenEdge) +
-        (frees.size() + rule_start.size() + class_of.size()) * sizeof(int32_t));
+    return static_cast<int64_t>(states.size() * sizeof(State) + bytes.size() * sizeof(ByteEdge) +
+                                calls.size() * sizeof(CallEdge) +
+                                tokens.size() * sizeof(TokenEdge) +
+                                (frees.size() + rule_start.size()) * sizeof(int32_t));
   }
 
  private:

@@ -65,11 +65,8 @@ class Builder {
       case Kind::kSequence:
         return add_sequence(node, from, to);
       case Kind::kChoice:
-        for (const Expression& part : node.parts) {
-          const int32_t begin = new_state();
-          connect(from, begin);
-          add(part, begin, to);
-        }
+        // No part leads back to `from`: parts that begin alike may share it.
+        for (const Expression& part : node.parts) add(part, from, to);
         return;
       case Kind::kRepeat:
         return add_repeat(node, from, to);

@@ -4,7 +4,6 @@
 #include "grammar/constraint.h"
 #include "grammar/grammar.h"
 #include "grammar/network.h"
-#include "grammar/state_classes.h"
 
 namespace fathom::grammar {
 namespace {
@@ -16,7 +15,7 @@ class Grammar : public CompiledGrammar, public std::enable_shared_from_this<Gram
 
   std::unique_ptr<core::TokenConstraint> new_constraint(
       std::shared_ptr<const Vocabulary> vocabulary) const override {
-    return std::make_unique<GrammarConstraint>(shared_from_this(), automaton_,
+    return std::make_unique<GrammarConstraint>(shared_from_this(),
                                                masks_for(std::move(vocabulary)));
   }
   int num_states() const override { return automaton_.num_states(); }
@@ -24,11 +23,11 @@ class Grammar : public CompiledGrammar, public std::enable_shared_from_this<Gram
 
  private:
   // A process has one vocabulary; should there be another, the masks of the last one are kept.
-  std::shared_ptr<LocalMaskCache> masks_for(std::shared_ptr<const Vocabulary> vocabulary) const {
+  std::shared_ptr<MaskSource> masks_for(std::shared_ptr<const Vocabulary> vocabulary) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (masks_ == nullptr || masks_->vocabulary() != vocabulary) {
-      masks_ = std::make_shared<LocalMaskCache>(automaton_, std::move(vocabulary),
-                                                max_mask_cache_bytes_);
+      masks_ =
+          std::make_shared<MaskSource>(automaton_, std::move(vocabulary), max_mask_cache_bytes_);
     }
     return masks_;
   }
@@ -36,7 +35,7 @@ class Grammar : public CompiledGrammar, public std::enable_shared_from_this<Gram
   const Automaton automaton_;
   const int64_t max_mask_cache_bytes_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<LocalMaskCache> masks_;
+  mutable std::shared_ptr<MaskSource> masks_;
 };
 
 }  // namespace
@@ -49,9 +48,6 @@ Result<std::shared_ptr<const CompiledGrammar>> compile(const Expression& express
   if (budget.ok()) prune(network, budget);
   if (!budget.ok()) return budget.error();
   Automaton automaton = determinize(network, budget);
-  if (budget.ok()) {
-    automaton.class_of = state_classes(automaton, kMaxShortTokenBytes, budget);
-  }
   if (!budget.ok()) return budget.error();
   return std::shared_ptr<const CompiledGrammar>(
       std::make_shared<Grammar>(std::move(automaton), limits.max_mask_cache_bytes));

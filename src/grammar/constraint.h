@@ -1,41 +1,36 @@
 #pragma once
 // GrammarConstraint: one sequence's place in a grammar.
 //
-//   GrammarConstraint constraint(grammar, masks);
+//   GrammarConstraint constraint(grammar, source);
 //
-// See core::TokenConstraint. Shares the automaton and the masks.
+// See core::TokenConstraint. Shares places and masks with the grammar's other sequences.
 
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "core/token_constraint.h"
-#include "grammar/token_walk.h"
+#include "grammar/place_masks.h"
 
 namespace fathom::grammar {
 
 class GrammarConstraint : public core::TokenConstraint {
  public:
   // `owner` keeps the automaton alive.
-  GrammarConstraint(std::shared_ptr<const void> owner, const Automaton& automaton,
-                    std::shared_ptr<LocalMaskCache> masks);
+  GrammarConstraint(std::shared_ptr<const void> owner, std::shared_ptr<MaskSource> source);
 
   void fill_mask(std::span<uint64_t> words) override;
   bool accept(int32_t token) override;
   std::unique_ptr<core::TokenConstraint> clone() const override;
 
  private:
-  bool may_end() const;
-  bool accept_frame(const Stepper::Frame& next);
-  void add_item(Stepper::Item item, std::vector<Stepper::Item>& todo);
-  void add_continuations(int32_t node, const StateMask& mask, int64_t max_work,
-                         std::span<uint64_t> words);
+  // Leaves masks that are full for new ones.
+  void renew();
 
   std::shared_ptr<const void> owner_;
-  std::shared_ptr<LocalMaskCache> masks_;
-  Stepper stepper_;
-  Stepper::Frame frame_;   // where the text is; not expanded
+  std::shared_ptr<MaskSource> source_;
+  std::shared_ptr<PlaceMasks> masks_;
+  int32_t place_;
   bool finished_ = false;  // an end-of-sequence token was accepted
 };
 

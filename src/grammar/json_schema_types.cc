@@ -19,7 +19,6 @@ using Value = json::Value;
 
 // Longer counts are cut to this: a text within it satisfies them too.
 constexpr int kMaxCount = 20'000;
-constexpr int kMaxInlineCharacters = 256;
 constexpr int kMaxPrefixItems = 256;
 constexpr int kDecimals = 6;
 constexpr int64_t kDecimalUnit = 1'000'000;
@@ -124,10 +123,7 @@ Expression SchemaCompiler::build_string(const Value& schema, const std::string& 
                            schema.contains("maxLength") ? kMaxCount : kUnbounded);
   if (min > kMaxCount) return fail(path, "\"minLength\" is at most " + std::to_string(kMaxCount));
   if (min > max) return choice({});
-  if (std::max(min, max == kUnbounded ? 0 : max) <= kMaxInlineCharacters) {
-    return json_string(min, max);
-  }
-  return json_long_string(min, max, rules_);
+  return json_string(min, max, rules_);
 }
 
 Expression SchemaCompiler::build_number(const Value& schema, bool is_integer,

@@ -174,16 +174,14 @@ Expression json_space_after_colon() { return optional(literal(" ")); }
 std::string json_quoted(std::string_view text) { return json::dump(json::Value(text)); }
 
 Expression json_string(RuleSet& rules) {
-  if (rules.json.string < 0) rules.json.string = rules.add(json_string(0, kUnbounded));
+  if (rules.json.string < 0) {
+    rules.json.string = rules.add(
+        sequence({literal("\""), repeat(string_character(), 0, kUnbounded), literal("\"")}));
+  }
   return rule(rules.json.string);
 }
 
-Expression json_string(int min_characters, int max_characters) {
-  return sequence(
-      {literal("\""), repeat(string_character(), min_characters, max_characters), literal("\"")});
-}
-
-Expression json_long_string(int min_characters, int max_characters, RuleSet& rules) {
+Expression json_string(int min_characters, int max_characters, RuleSet& rules) {
   if (rules.json.character < 0) rules.json.character = rules.add(string_character());
   return sequence({literal("\""),
                    repeat(rule(rules.json.character), min_characters, max_characters),

@@ -25,10 +25,8 @@ Expression json_space_after_colon();
 std::string json_quoted(std::string_view text);
 
 Expression json_string(RuleSet& rules);
-// With a bounded number of characters.
-Expression json_string(int min_characters, int max_characters);
-// The same, with a rule per character instead of a copy.
-Expression json_long_string(int min_characters, int max_characters, RuleSet& rules);
+// With a bounded number of characters: a call of one rule for each.
+Expression json_string(int min_characters, int max_characters, RuleSet& rules);
 Expression json_number(RuleSet& rules);
 Expression json_integer(RuleSet& rules);
 Expression json_any_value(RuleSet& rules);

@@ -1,5 +1,6 @@
 #include "grammar/regex_parser.h"
 
+#include <array>
 #include <string>
 #include <utility>
 
@@ -136,24 +137,41 @@ class RegexParser {
   int depth_ = 0;
 };
 
-std::string json_escape(char32_t c) {
+// Characters that a JSON string holds as escapes, one form each: \n and the like, or \u00 and two digits. Escapes
+// that begin alike share their beginning, so that a text inside one is in one place.
+Expression escapes_of(const std::vector<CodePointRange>& ranges) {
   constexpr std::string_view kControls = "\b\t\n\f\r", kLetters = "btnfr";
-  const size_t known = c < 0x80 ? kControls.find(static_cast<char>(c)) : kControls.npos;
-  if (known != kControls.npos) return std::string("\\") + kLetters[known];
-  if (c >= 0x20) return std::string("\\") + static_cast<char>(c);
   constexpr std::string_view kDigits = "0123456789abcdef";
-  return std::string("\\u00") + kDigits[c >> 4] + kDigits[c & 15];
+  std::vector<CodePointRange> letters;
+  std::array<std::vector<CodePointRange>, 2> last_digits;  // behind \u000 and \u001
+  const auto add = [](std::vector<CodePointRange>& all, char c) {
+    all.push_back({static_cast<char32_t>(c), static_cast<char32_t>(c)});
+  };
+  for (const CodePointRange& range : ranges) {
+    for (char32_t c = range.first; c <= range.last; ++c) {
+      const size_t known = kControls.find(static_cast<char>(c));
+      if (known != kControls.npos) {
+        add(letters, kLetters[known]);
+      } else if (c >= 0x20) {
+        add(letters, static_cast<char>(c));
+      } else {
+        add(last_digits[c >> 4], kDigits[c & 15]);
+      }
+    }
+  }
+  const Expression by_number =
+      sequence({literal("u00"), choice({sequence({literal("0"), character(last_digits[0])}),
+                                        sequence({literal("1"), character(last_digits[1])})})});
+  return sequence({literal("\\"), choice({character(std::move(letters)), by_number})});
 }
 
 }  // namespace
 
 Expression json_string_character(const std::vector<CodePointRange>& ranges) {
   const std::vector<CodePointRange> escaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
-  std::vector<Expression> forms = {character(intersection(ranges, complement(escaped)))};
-  for (const CodePointRange& range : intersection(ranges, escaped)) {
-    for (char32_t c = range.first; c <= range.last; ++c) forms.push_back(literal(json_escape(c)));
-  }
-  return choice(std::move(forms));
+  const Expression plain = character(intersection(ranges, complement(escaped)));
+  const std::vector<CodePointRange> escapes = intersection(ranges, escaped);
+  return escapes.empty() ? plain : choice({plain, escapes_of(escapes)});
 }
 
 Expression parse_regex(std::string_view pattern, const RegexOptions& options, Budget& budget) {

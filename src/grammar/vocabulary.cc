@@ -1,9 +1,12 @@
 #include "grammar/vocabulary.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
+#include "base/token_mask.h"
+#include "grammar/code_points.h"
 
 namespace fathom::grammar {
 
@@ -22,8 +25,26 @@ Vocabulary::Vocabulary(std::span<const VocabularyToken> tokens, std::vector<int3
   for (const int32_t id : eos_ids_) {
     FATHOM_CHECK(id >= 0 && id < size(), "end-of-sequence token " << id << " of " << size());
   }
-  tree_ = TokenTree(texts(0));
-  long_tree_ = TokenTree(texts(kMaxShortTokenBytes));
+  sort_by_plainness();
+}
+
+void Vocabulary::sort_by_plainness() {
+  const auto num_words = static_cast<size_t>(num_mask_words(size()));
+  plain_words_.assign(num_words * (kMaxPlainCharacters + 1), 0);
+  const std::span<uint64_t> words = plain_words_;
+  std::vector<TokenTree::Text> all, unplain;
+  for (int32_t id = 0; id < size(); ++id) {
+    const std::string_view bytes = text_bytes(id);
+    if (bytes.empty()) continue;
+    all.push_back({bytes, id});
+    const uint8_t length = plain_characters(bytes);
+    if (length == kNotPlain) unplain.push_back({bytes, id});
+    for (size_t most = length; most <= kMaxPlainCharacters; ++most) {
+      allow_token(words.subspan(most * num_words, num_words), id);
+    }
+  }
+  tree_ = TokenTree(std::move(all));
+  unplain_tree_ = TokenTree(std::move(unplain));
 }
 
 bool Vocabulary::is_eos(int32_t token) const {
@@ -37,13 +58,19 @@ std::string_view Vocabulary::text_bytes(int32_t token) const {
           static_cast<size_t>(bytes_begin_[idx + 1] - bytes_begin_[idx])};
 }
 
-std::vector<TokenTree::Text> Vocabulary::texts(size_t more_bytes_than) const {
-  std::vector<TokenTree::Text> found;
-  for (int32_t id = 0; id < size(); ++id) {
-    const std::string_view bytes = text_bytes(id);
-    if (bytes.size() > more_bytes_than) found.push_back({bytes, id});
+std::vector<CodePointRange> plain_character_ranges() {
+  return complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0x2028, 0x2029}});
+}
+
+uint8_t plain_characters(std::string_view bytes) {
+  int count = 0;
+  while (!bytes.empty()) {
+    const std::optional<char32_t> c = take_utf8(bytes);
+    if (!c || *c <= 0x1F || *c == '"' || *c == '\\' || *c == 0x2028 || *c == 0x2029)
+      return kNotPlain;
+    if (++count > kMaxPlainCharacters) return kNotPlain;
   }
-  return found;
+  return static_cast<uint8_t>(count);
 }
 
 TokenTree::TokenTree(std::vector<Text> texts) {
@@ -53,8 +80,11 @@ TokenTree::TokenTree(std::vector<Text> texts) {
   std::vector<int32_t> path = {0};  // the nodes from the root to the last token's node
   const auto close_to = [&](size_t depth) {
     while (path.size() > depth + 1) {
-      nodes_[static_cast<size_t>(path.back())].subtree_end = static_cast<int32_t>(nodes_.size());
+      Node& node = nodes_[static_cast<size_t>(path.back())];
+      node.subtree_end = static_cast<int32_t>(nodes_.size());
       path.pop_back();
+      uint8_t& most_above = nodes_[static_cast<size_t>(path.back())].most_plain;
+      most_above = std::max(most_above, node.most_plain);
     }
   };
   std::string_view previous;
@@ -70,7 +100,9 @@ TokenTree::TokenTree(std::vector<Text> texts) {
                         .first_token = static_cast<int32_t>(node_tokens_.size())});
     }
     node_tokens_.push_back(id);
-    ++nodes_[static_cast<size_t>(path.back())].num_tokens;
+    Node& node = nodes_[static_cast<size_t>(path.back())];
+    ++node.num_tokens;
+    node.most_plain = plain_characters(bytes);
     previous = bytes;
   }
   close_to(0);

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/expression.h"
+
 namespace fathom::grammar {
 
 struct VocabularyToken {
@@ -21,11 +23,24 @@ struct VocabularyToken {
   bool is_special = false;  // not text: allowed only where the grammar names the id
 };
 
+// Plain text: whole characters that JSON strings hold as they are (no control characters,
+// line ends, quotes or backslashes).
+// Almost all tokens are plain. A text that takes any plain character for a while takes them all at once, and
+// only the few others are looked at one by one.
+constexpr int kMaxPlainCharacters = 32;
+constexpr uint8_t kNotPlain = 255;  // not plain text, or more characters than that
+// Characters in the text, or kNotPlain.
+uint8_t plain_characters(std::string_view bytes);
+// What may stand in plain text.
+std::vector<CodePointRange> plain_character_ranges();
+
 // The bytes of some tokens as a tree in preorder; node 0 is the root and stands for no bytes.
 class TokenTree {
  public:
   struct Node {
-    uint8_t byte = 0;         // the last byte of the prefix
+    uint8_t byte = 0;  // the last byte of the prefix
+    uint8_t most_plain =
+        0;  // characters of the longest token from here on; kNotPlain: not all are plain
     uint16_t depth = 0;       // bytes in the prefix
     int32_t subtree_end = 0;  // the first node behind this one's descendants
     int32_t first_token = 0;  // tokens whose text is exactly the prefix: node_tokens()
@@ -48,10 +63,6 @@ class TokenTree {
   std::vector<int32_t> node_tokens_;
 };
 
-// Tokens of at most so many bytes are short. Most are, and what they may do in a state is shared by all
-// states that look alike for so many bytes (grammar/state_classes.h).
-constexpr int kMaxShortTokenBytes = 12;
-
 class Vocabulary {
  public:
   // REQUIRES: eos_ids is not empty and its ids are below tokens.size().
@@ -63,17 +74,22 @@ class Vocabulary {
   // Empty for special tokens: they are not text.
   std::string_view text_bytes(int32_t token) const;
 
-  const TokenTree& tree() const { return tree_; }            // of all text tokens
-  const TokenTree& long_tree() const { return long_tree_; }  // of those that are not short
+  const TokenTree& tree() const { return tree_; }                  // of all text tokens
+  const TokenTree& unplain_tree() const { return unplain_tree_; }  // of those that are not plain
+  // A bit for every plain token of at most so many characters. REQUIRES: 0 <= most <= kMaxPlainCharacters.
+  std::span<const uint64_t> plain_tokens(int most) const {
+    const size_t num_words = plain_words_.size() / (kMaxPlainCharacters + 1);
+    return {plain_words_.data() + static_cast<size_t>(most) * num_words, num_words};
+  }
 
  private:
-  // Of the text tokens with more bytes than that.
-  std::vector<TokenTree::Text> texts(size_t more_bytes_than) const;
+  void sort_by_plainness();
 
   std::vector<char> bytes_;           // of all text tokens, one after the other
   std::vector<int64_t> bytes_begin_;  // [size + 1]
   std::vector<int32_t> eos_ids_;
-  TokenTree tree_{{}}, long_tree_{{}};
+  std::vector<uint64_t> plain_words_;  // [kMaxPlainCharacters + 1, words of a mask]
+  TokenTree tree_{{}}, unplain_tree_{{}};
 };
 
 }  // namespace fathom::grammar

@@ -1,0 +1,266 @@
+#include "grammar/place_masks.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/token_mask.h"
+
+namespace fathom::grammar {
+namespace {
+
+// Bounds on one mask, in Places::work(): the first for all of it, the second for what is done after that so
+// that single bytes are among what was found.
+constexpr int64_t kMaxMaskWork = 300'000;
+constexpr int64_t kMaxByteWork = 30'000;
+
+// Masks with fewer tokens are kept as lists.
+constexpr size_t kMaxListedTokens = 512;
+
+uint64_t hash_words(std::span<const uint64_t> words) {
+  uint64_t hash = 0x9E3779B97F4A7C15u;
+  for (const uint64_t word : words) {
+    hash = (hash ^ word) * 0xFF51AFD7ED558CCDu;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+void merge(std::span<const uint64_t> more, std::span<uint64_t> words) {
+  const size_t num_words = std::min(words.size(), more.size());
+  for (size_t i = 0; i < num_words; ++i) words[i] |= more[i];
+}
+
+}  // namespace
+
+PlaceMasks::PlaceMasks(const Automaton& automaton, std::shared_ptr<const Vocabulary> vocabulary,
+                       int64_t max_bytes)
+    : vocabulary_(std::move(vocabulary)),
+      max_bytes_(max_bytes),
+      places_(automaton),
+      plain_run_(places_),
+      start_(places_.start()) {}
+
+bool PlaceMasks::fill(int32_t place, std::span<uint64_t> words) {
+  std::fill(words.begin(), words.end(), uint64_t{0});
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Mask* mask = find(place);
+  if (mask == nullptr) {
+    Words found(static_cast<size_t>(num_mask_words(vocabulary_->size())), 0);
+    const bool is_complete = compute(place, places_.work() + kMaxMaskWork, found);
+    if (!is_complete) {
+      add_bytes(place, places_.work() + kMaxByteWork, found);
+      merge(found, words);
+      watch_memory();
+      return false;
+    }
+    mask = &store(place, found);
+    watch_memory();
+  }
+  merge(mask->words, words);
+  for (const int32_t token : mask->tokens) allow_token(words, token);
+  return true;
+}
+
+const PlaceMasks::Mask* PlaceMasks::find(int32_t place) const {
+  const auto idx = static_cast<size_t>(place);
+  if (idx >= mask_of_place_.size() || mask_of_place_[idx] < 0) return nullptr;
+  return masks_[static_cast<size_t>(mask_of_place_[idx])].get();
+}
+
+const PlaceMasks::Mask& PlaceMasks::store(int32_t place, const Words& words) {
+  size_t count = 0;
+  for (const uint64_t word : words) count += static_cast<size_t>(std::popcount(word));
+  Mask mask;
+  if (count <= kMaxListedTokens) {
+    for (size_t i = 0; i < words.size(); ++i) {
+      for (uint64_t rest = words[i]; rest != 0; rest &= rest - 1) {
+        mask.tokens.push_back(static_cast<int32_t>(i * 64) + std::countr_zero(rest));
+      }
+    }
+  } else {
+    mask.words = words;
+  }
+  const uint64_t hash = hash_words(words);
+  int32_t number = -1;
+  const auto [begin, end] = masks_by_hash_.equal_range(hash);
+  for (auto known = begin; known != end && number < 0; ++known) {
+    if (*masks_[static_cast<size_t>(known->second)] == mask) number = known->second;
+  }
+  if (number < 0) {
+    number = static_cast<int32_t>(masks_.size());
+    mask_bytes_ += static_cast<int64_t>(128 + mask.words.size() * 8 + mask.tokens.size() * 4);
+    masks_.push_back(std::make_unique<const Mask>(std::move(mask)));
+    masks_by_hash_.emplace(hash, number);
+  }
+  const auto idx = static_cast<size_t>(place);
+  if (idx >= mask_of_place_.size()) mask_of_place_.resize(static_cast<size_t>(places_.size()), -1);
+  mask_of_place_[idx] = number;
+  return *masks_[static_cast<size_t>(number)];
+}
+
+bool PlaceMasks::compute(int32_t place, int64_t max_work, Words& words) {
+  add_special_tokens(place, words);
+  return add_text_tokens(place, max_work, words);
+}
+
+void PlaceMasks::add_special_tokens(int32_t place, Words& words) {
+  if (places_.may_end(place)) {
+    for (const int32_t eos : vocabulary_->eos_ids()) allow_token(words, eos);
+  }
+  const Automaton& automaton = places_.automaton();
+  for (const Item& item : places_.items(place)) {
+    for (const Automaton::TokenEdge& edge : automaton.token_edges(item.state)) {
+      allow_token(words, edge.token);
+    }
+  }
+}
+
+bool PlaceMasks::add_text_tokens(int32_t place, int64_t max_work, Words& words) {
+  const PlainRun::Length run = plain_run_.length(place);
+  if (run.is_wide && places_.items(place).size() > 1) {
+    return add_each_item(place, max_work, words);
+  }
+  merge(vocabulary_->plain_tokens(run.characters), words);
+  const bool takes_all_plain = run.characters == kMaxPlainCharacters;
+  return walk(takes_all_plain ? vocabulary_->unplain_tree() : vocabulary_->tree(), place,
+              run.characters, max_work, words);
+}
+
+// Together the items would come to a new place with almost every byte. Alone they come to few, and those come
+// up again: the mask is what any of them allows.
+bool PlaceMasks::add_each_item(int32_t place, int64_t max_work, Words& words) {
+  const std::span<const Item> span = places_.items(place);
+  const std::vector<Item> items(span.begin(), span.end());
+  Words found(words.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    // From both ends: the first states of a rule keep many ways open, the last ones finish it.
+    const Item& item = items[i % 2 == 0 ? i / 2 : items.size() - 1 - i / 2];
+    const int32_t alone = places_.place_of({&item, 1}, false);
+    const Mask* mask = find(alone);
+    if (mask == nullptr) {
+      std::fill(found.begin(), found.end(), uint64_t{0});
+      if (!compute(alone, max_work, found)) {
+        merge(found, words);
+        return false;
+      }
+      mask = &store(alone, found);
+    }
+    places_.add_work(64);
+    merge(mask->words, words);
+    for (const int32_t token : mask->tokens) allow_token(words, token);
+  }
+  return true;
+}
+
+void PlaceMasks::add_bytes(int32_t place, int64_t max_work, Words& words) {
+  const std::span<const TokenTree::Node> nodes = vocabulary_->tree().nodes();
+  for (int32_t at = 1; at < static_cast<int32_t>(nodes.size()) && places_.work() < max_work;) {
+    const TokenTree::Node& node = nodes[static_cast<size_t>(at)];
+    at = node.subtree_end;
+    if (node.num_tokens == 0 || !places_.fits(place, node.byte)) continue;
+    for (const int32_t token : vocabulary_->tree().node_tokens(node)) allow_token(words, token);
+  }
+}
+
+bool PlaceMasks::walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work,
+                      Words& words) {
+  const std::span<const TokenTree::Node> nodes = tree.nodes();
+  const auto end = static_cast<int32_t>(nodes.size());
+  path_.assign(1, place);
+  int64_t num_visited = 0;
+  int32_t at = 1;
+  while (at < end && places_.work() + num_visited / 2 < max_work) {
+    const TokenTree::Node& node = nodes[static_cast<size_t>(at)];
+    ++num_visited;
+    // Plain tokens of so few characters are in the mask.
+    if (node.most_plain <= num_plain) {
+      at = node.subtree_end;
+      continue;
+    }
+    const size_t depth = node.depth;
+    const bool is_leaf = node.subtree_end == at + 1;
+    const int32_t next = is_leaf ? (places_.fits(path_[depth - 1], node.byte) ? 0 : -1)
+                                 : places_.next(path_[depth - 1], node.byte);
+    if (next < 0) {
+      at = node.subtree_end;
+      continue;
+    }
+    for (const int32_t token : tree.node_tokens(node)) allow_token(words, token);
+    if (path_.size() <= depth) path_.resize(2 * depth + 8);
+    path_[depth] = next;
+    ++at;
+  }
+  places_.add_work(num_visited / 2);
+  return at >= end;
+}
+
+int32_t PlaceMasks::follow(int32_t place, std::string_view bytes) {
+  for (const char byte : bytes) {
+    place = places_.next(place, static_cast<uint8_t>(byte));
+    if (place == Places::kNowhere) break;
+  }
+  return place;
+}
+
+int32_t PlaceMasks::advance(int32_t place, int32_t token) {
+  const std::string_view bytes = vocabulary_->text_bytes(token);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int32_t next = bytes.empty() ? places_.next_token(place, token) : follow(place, bytes);
+  if (next == Places::kNowhere && places_.was_cut()) next = advance_each_item(place, bytes);
+  watch_memory();
+  return next;
+}
+
+// A mask follows some items each on its own. Among the others, one of them may have been cut off within the
+// token: what a mask allows is accepted.
+int32_t PlaceMasks::advance_each_item(int32_t place, std::string_view bytes) {
+  if (bytes.empty()) return Places::kNowhere;
+  const std::span<const Item> span = places_.items(place);
+  const std::vector<Item> items(span.begin(), span.end());
+  std::vector<Item> after;
+  bool may_end = false;
+  for (const Item& item : items) {
+    const int32_t next = follow(places_.place_of({&item, 1}, false), bytes);
+    if (next == Places::kNowhere) continue;
+    may_end |= places_.may_end(next);
+    const std::span<const Item> found = places_.items(next);
+    after.insert(after.end(), found.begin(), found.end());
+  }
+  if (after.empty() && !may_end) return Places::kNowhere;
+  std::sort(after.begin(), after.end());
+  after.erase(std::unique(after.begin(), after.end()), after.end());
+  if (after.size() > Places::kMaxItems) after.resize(Places::kMaxItems);
+  return places_.place_of(after, may_end);
+}
+
+bool PlaceMasks::may_end(int32_t place) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return places_.may_end(place);
+}
+
+Places::Snapshot PlaceMasks::snapshot(int32_t place) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return places_.snapshot(place);
+}
+
+int32_t PlaceMasks::adopt(const Places::Snapshot& snapshot) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return places_.adopt(snapshot);
+}
+
+void PlaceMasks::watch_memory() {
+  const int64_t num_bytes = places_.memory_bytes() + plain_run_.memory_bytes() + mask_bytes_ +
+                            static_cast<int64_t>(mask_of_place_.capacity() * 4);
+  if (num_bytes > max_bytes_) is_full_ = true;
+}
+
+std::shared_ptr<PlaceMasks> MaskSource::current() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (current_ == nullptr || current_->is_full()) {
+    current_ = std::make_shared<PlaceMasks>(automaton_, vocabulary_, max_bytes_);
+  }
+  return current_;
+}
+
+}  // namespace fathom::grammar

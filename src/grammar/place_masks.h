@@ -1,0 +1,100 @@
+#pragma once
+// PlaceMasks: the places of one grammar with their masks over one vocabulary, shared by all sequences that follow
+// the grammar. A mask is the walk of the vocabulary's tree and the places together, less the plain tokens that
+// the place is known to take (grammar/plain_run.h).
+//
+//   const std::shared_ptr<PlaceMasks> masks = source.current();
+//   int32_t place = masks->start();
+//   masks->fill(place, words);
+//   place = masks->advance(place, token);
+//
+// Work on one mask is bounded. What is not found by then is left out: fewer texts remain possible, never a wrong
+// one, and the next mask of that place goes further. Thread-safe: one lock, held for a look-up most of the time.
+// Automaton must outlive it.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/places.h"
+#include "grammar/plain_run.h"
+#include "grammar/vocabulary.h"
+
+namespace fathom::grammar {
+
+class PlaceMasks {
+ public:
+  PlaceMasks(const Automaton& automaton, std::shared_ptr<const Vocabulary> vocabulary,
+             int64_t max_bytes);
+
+  int32_t start() const { return start_; }
+  // Sets the words to the place's mask, the end of the text included. False: the work's bound cut it.
+  bool fill(int32_t place, std::span<uint64_t> words);
+  // Places::kNowhere: the token does not fit.
+  int32_t advance(int32_t place, int32_t token);
+  bool may_end(int32_t place);
+
+  // More memory than allowed: begin anew, with a snapshot of each place in use.
+  bool is_full() const { return is_full_; }
+  Places::Snapshot snapshot(int32_t place);
+  int32_t adopt(const Places::Snapshot& snapshot);
+
+  const std::shared_ptr<const Vocabulary>& vocabulary() const { return vocabulary_; }
+
+ private:
+  struct Mask {
+    std::vector<uint64_t> words;  // bit per token; empty where `tokens` is shorter
+    std::vector<int32_t> tokens;  // the same as ids
+    bool operator==(const Mask&) const = default;
+  };
+  using Words = std::vector<uint64_t>;
+
+  const Mask* find(int32_t place) const;
+  const Mask& store(int32_t place, const Words& words);
+  // These add to the words. False: max_work was reached before all was found.
+  bool compute(int32_t place, int64_t max_work, Words& words);
+  bool add_each_item(int32_t place, int64_t max_work, Words& words);
+  bool add_text_tokens(int32_t place, int64_t max_work, Words& words);
+  void add_bytes(int32_t place, int64_t max_work, Words& words);
+  void add_special_tokens(int32_t place, Words& words);
+  bool walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work, Words& words);
+  int32_t advance_each_item(int32_t place, std::string_view bytes);
+  int32_t follow(int32_t place, std::string_view bytes);
+  void watch_memory();
+
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const int64_t max_bytes_;
+  std::mutex mutex_;
+  std::atomic<bool> is_full_ = false;
+  Places places_;
+  PlainRun plain_run_;
+  int32_t start_;
+  std::vector<int32_t> mask_of_place_;  // [places] -1: not known
+  std::vector<std::unique_ptr<const Mask>> masks_;
+  std::unordered_multimap<uint64_t, int32_t> masks_by_hash_;  // many places have the same mask
+  int64_t mask_bytes_ = 0;
+  std::vector<int32_t> path_;  // [depth] of a walk
+};
+
+// The masks in use: new ones once they are full. Thread-safe.
+class MaskSource {
+ public:
+  MaskSource(const Automaton& automaton, std::shared_ptr<const Vocabulary> vocabulary,
+             int64_t max_bytes)
+      : automaton_(automaton), vocabulary_(std::move(vocabulary)), max_bytes_(max_bytes) {}
+  std::shared_ptr<PlaceMasks> current();
+  const std::shared_ptr<const Vocabulary>& vocabulary() const { return vocabulary_; }
+
+ private:
+  const Automaton& automaton_;
+  const std::shared_ptr<const Vocabulary> vocabulary_;
+  const int64_t max_bytes_;
+  std::mutex mutex_;
+  std::shared_ptr<PlaceMasks> current_;
+};
+
+}  // namespace fathom::grammar

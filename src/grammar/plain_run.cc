@@ -1,0 +1,108 @@
+#include "grammar/plain_run.h"
+
+#include <algorithm>
+
+#include "grammar/code_points.h"
+#include "grammar/vocabulary.h"
+
+namespace fathom::grammar {
+namespace {
+
+constexpr size_t kMaxTargets = 16;
+constexpr size_t kMaxWidth = 16;  // places that the texts of one length lead to
+
+void add_once(std::vector<int32_t>& all, int32_t place) {
+  if (std::find(all.begin(), all.end(), place) == all.end()) all.push_back(place);
+}
+
+}  // namespace
+
+PlainRun::PlainRun(Places& places) : places_(places) {
+  for (const Utf8Range& range : utf8_ranges(plain_character_ranges())) {
+    BytePath path;
+    for (size_t i = 0; i < static_cast<size_t>(range.length); ++i) {
+      std::vector<uint8_t> bytes = {range.bytes[i].first};
+      for (int byte = range.bytes[i].first; byte <= range.bytes[i].last; ++byte) {
+        const auto next = static_cast<uint8_t>(byte);
+        if (!places.are_alike(bytes.back(), next)) bytes.push_back(next);
+      }
+      path.push_back(std::move(bytes));
+    }
+    paths_.push_back(std::move(path));
+  }
+}
+
+PlainRun::Targets PlainRun::targets(int32_t place) {
+  const auto idx = static_cast<size_t>(place);
+  if (targets_.size() <= idx) targets_.resize(static_cast<size_t>(places_.size()));
+  if (targets_[idx].kind == Targets::Kind::kUnknown) {
+    const Targets found = find_targets(place);  // may look at more places
+    targets_[idx] = found;
+  }
+  return targets_[idx];
+}
+
+PlainRun::Targets PlainRun::find_targets(int32_t place) {
+  std::vector<int32_t> found, from, to;
+  for (const BytePath& path : paths_) {
+    from.assign(1, place);
+    for (const std::vector<uint8_t>& bytes : path) {
+      to.clear();
+      for (const int32_t at : from) {
+        for (const uint8_t byte : bytes) {
+          const int32_t next = places_.next(at, byte);
+          if (next == Places::kNowhere) return {.kind = Targets::Kind::kNotAll};
+          add_once(to, next);
+        }
+      }
+      places_.add_work(static_cast<int64_t>(from.size() * bytes.size() / 4));
+      if (to.size() > kMaxTargets) return {.kind = Targets::Kind::kTooMany};
+      std::swap(from, to);
+    }
+    for (const int32_t target : from) add_once(found, target);
+    if (found.size() > kMaxTargets) return {.kind = Targets::Kind::kTooMany};
+  }
+  const auto begin = static_cast<uint32_t>(target_places_.size());
+  target_places_.insert(target_places_.end(), found.begin(), found.end());
+  return {Targets::Kind::kSome, static_cast<uint8_t>(found.size()), begin};
+}
+
+// What takes all that a place does which is looked at already takes at least as much.
+bool PlainRun::includes_seen(int32_t place) {
+  const std::span<const Item> items = places_.items(place);
+  return std::ranges::any_of(seen_, [&](int32_t seen) {
+    if (seen == place) return true;
+    const std::span<const Item> fewer = places_.items(seen);
+    if (fewer.size() >= items.size()) return false;
+    places_.add_work(static_cast<int64_t>(items.size() / 8));
+    return std::ranges::includes(items, fewer);
+  });
+}
+
+PlainRun::Length PlainRun::length(int32_t place) {
+  seen_.assign(1, place);
+  std::vector<int32_t> at = {place}, next;
+  for (int characters = 0; characters < kMaxPlainCharacters; ++characters) {
+    next.clear();
+    bool is_wide = false;
+    for (const int32_t from : at) {
+      const Targets after = targets(from);
+      if (after.kind == Targets::Kind::kNotAll) return {characters, false};
+      is_wide |= after.kind == Targets::Kind::kTooMany;
+      if (is_wide) break;
+      for (uint32_t i = 0; i < after.count; ++i) {
+        const int32_t target = target_places_[after.begin + i];
+        if (includes_seen(target)) continue;
+        seen_.push_back(target);
+        next.push_back(target);
+      }
+    }
+    if (is_wide) return {characters, true};
+    if (next.empty()) break;
+    if (next.size() > kMaxWidth) return {characters + 1, true};
+    std::swap(at, next);
+  }
+  return {kMaxPlainCharacters, false};
+}
+
+}  // namespace fathom::grammar

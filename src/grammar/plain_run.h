@@ -1,0 +1,54 @@
+#pragma once
+// PlainRun: how many plain characters (grammar/vocabulary.h) a place takes, whichever they are. Inside a string
+// that is all of them, so nearly the whole vocabulary is allowed without looking at it.
+//
+//   PlainRun run(places);
+//   if (run.length(place).characters == kMaxPlainCharacters) ...   // every plain token fits
+//
+// A lower bound: a place may take longer texts. Used by one thread, with the places; remembers what it saw.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "grammar/places.h"
+
+namespace fathom::grammar {
+
+class PlainRun {
+ public:
+  explicit PlainRun(Places& places);
+
+  struct Length {
+    int characters = 0;    // at most kMaxPlainCharacters
+    bool is_wide = false;  // given up: what follows depends on too many of the characters
+  };
+  Length length(int32_t place);
+  int64_t memory_bytes() const {
+    return static_cast<int64_t>(targets_.capacity() * sizeof(Targets) +
+                                target_places_.capacity() * 4);
+  }
+
+ private:
+  // Where one plain character leads.
+  struct Targets {
+    enum class Kind : uint8_t { kUnknown, kSome, kTooMany, kNotAll };  // kNotAll: one does not fit
+    Kind kind = Kind::kUnknown;
+    uint8_t count = 0;
+    uint32_t begin = 0;
+  };
+  Targets targets(int32_t place);
+  Targets find_targets(int32_t place);
+  bool includes_seen(int32_t place);
+
+  // A character's bytes: one byte of every kind that edges tell apart.
+  using BytePath = std::vector<std::vector<uint8_t>>;
+
+  Places& places_;
+  std::vector<BytePath> paths_;
+  std::vector<Targets> targets_;  // [places]
+  std::vector<int32_t> target_places_;
+  std::vector<int32_t> seen_;
+};
+
+}  // namespace fathom::grammar
