@@ -292,7 +292,7 @@ void run_prose(const text::Tokenizer& tokenizer, const NamedVocabulary& vocabula
               prose(0, 1400));
   measure_one("regex (.|\\n){0,3000}", regex("(.|\\n){0,3000}"), prose(0, 1900));
   measure_one("ebnf of sentences",
-              ebnf("root ::= word (sep word)*\nword ::= [A-Za-z0-9'/()%-]+\nsep ::= [.,;:]* \" \""),
+              ebnf("root ::= word (\" \" word)*\nword ::= [A-Za-z0-9'/()%.,;:-]+"),
               prose(0, 1200).substr(0, prose(0, 1200).rfind(' ')));
   measure_one("free text until a marker", text_until({"</done>", -1}), prose(0, 1900) + "</done>");
 }

@@ -14,6 +14,9 @@ namespace {
 constexpr int64_t kMaxMaskWork = 300'000;
 constexpr int64_t kMaxByteWork = 30'000;
 
+// Walks over the whole tree that look at more nodes are shared by places of one behaviour.
+constexpr int64_t kLargeWalk = 20'000;
+
 // Masks with fewer tokens are kept as lists.
 constexpr size_t kMaxListedTokens = 512;
 
@@ -24,6 +27,12 @@ uint64_t hash_words(std::span<const uint64_t> words) {
     hash ^= hash >> 29;
   }
   return hash;
+}
+
+// REQUIRES: the words have a bit for the token.
+void forbid_token(std::span<uint64_t> words, int32_t token) {
+  words[static_cast<size_t>(token / kMaskWordTokens)] &=
+      ~(uint64_t{1} << (token % kMaskWordTokens));
 }
 
 void merge(std::span<const uint64_t> more, std::span<uint64_t> words) {
@@ -39,22 +48,23 @@ PlaceMasks::PlaceMasks(const Automaton& automaton, std::shared_ptr<const Vocabul
       max_bytes_(max_bytes),
       places_(automaton),
       plain_run_(places_),
+      behaviours_(places_),
       start_(places_.start()) {}
 
 bool PlaceMasks::fill(int32_t place, std::span<uint64_t> words) {
   std::fill(words.begin(), words.end(), uint64_t{0});
   const std::lock_guard<std::mutex> lock(mutex_);
-  const Mask* mask = find(place);
+  const Mask* mask = find(place, Part::kAll);
   if (mask == nullptr) {
     Words found(static_cast<size_t>(num_mask_words(vocabulary_->size())), 0);
-    const bool is_complete = compute(place, places_.work() + kMaxMaskWork, found);
+    const bool is_complete = add_mask(place, Part::kAll, places_.work() + kMaxMaskWork, found);
     if (!is_complete) {
       add_bytes(place, places_.work() + kMaxByteWork, found);
       merge(found, words);
       watch_memory();
       return false;
     }
-    mask = &store(place, found);
+    mask = &store(place, Part::kAll, found);
     watch_memory();
   }
   merge(mask->words, words);
@@ -62,13 +72,13 @@ bool PlaceMasks::fill(int32_t place, std::span<uint64_t> words) {
   return true;
 }
 
-const PlaceMasks::Mask* PlaceMasks::find(int32_t place) const {
-  const auto idx = static_cast<size_t>(place);
+const PlaceMasks::Mask* PlaceMasks::find(int32_t place, Part part) const {
+  const auto idx = 2 * static_cast<size_t>(place) + static_cast<size_t>(part);
   if (idx >= mask_of_place_.size() || mask_of_place_[idx] < 0) return nullptr;
   return masks_[static_cast<size_t>(mask_of_place_[idx])].get();
 }
 
-const PlaceMasks::Mask& PlaceMasks::store(int32_t place, const Words& words) {
+const PlaceMasks::Mask& PlaceMasks::store(int32_t place, Part part, const Words& words) {
   size_t count = 0;
   for (const uint64_t word : words) count += static_cast<size_t>(std::popcount(word));
   Mask mask;
@@ -93,15 +103,18 @@ const PlaceMasks::Mask& PlaceMasks::store(int32_t place, const Words& words) {
     masks_.push_back(std::make_unique<const Mask>(std::move(mask)));
     masks_by_hash_.emplace(hash, number);
   }
-  const auto idx = static_cast<size_t>(place);
-  if (idx >= mask_of_place_.size()) mask_of_place_.resize(static_cast<size_t>(places_.size()), -1);
+  const auto idx = 2 * static_cast<size_t>(place) + static_cast<size_t>(part);
+  if (idx >= mask_of_place_.size()) {
+    mask_of_place_.resize(2 * static_cast<size_t>(places_.size()), -1);
+  }
   mask_of_place_[idx] = number;
   return *masks_[static_cast<size_t>(number)];
 }
 
-bool PlaceMasks::compute(int32_t place, int64_t max_work, Words& words) {
+bool PlaceMasks::add_mask(int32_t place, Part part, int64_t max_work, Words& words) {
   add_special_tokens(place, words);
-  return add_text_tokens(place, max_work, words);
+  if (part == Part::kAll) return add_text_tokens(place, max_work, words);
+  return walk(vocabulary_->unplain_tree(), place, 0, max_work, words);
 }
 
 void PlaceMasks::add_special_tokens(int32_t place, Words& words) {
@@ -118,13 +131,12 @@ void PlaceMasks::add_special_tokens(int32_t place, Words& words) {
 
 bool PlaceMasks::add_text_tokens(int32_t place, int64_t max_work, Words& words) {
   const PlainRun::Length run = plain_run_.length(place);
-  if (run.is_wide && places_.items(place).size() > 1) {
-    return add_each_item(place, max_work, words);
-  }
+  if (run.branches && places_.items(place).size() > 1) return add_each_item(place, max_work, words);
   merge(vocabulary_->plain_tokens(run.characters), words);
-  const bool takes_all_plain = run.characters == kMaxPlainCharacters;
-  return walk(takes_all_plain ? vocabulary_->unplain_tree() : vocabulary_->tree(), place,
-              run.characters, max_work, words);
+  if (run.characters < kMaxPlainCharacters && !run.is_exact) {
+    return add_from_all(place, run.characters, max_work, words);
+  }
+  return walk(vocabulary_->unplain_tree(), place, run.characters, max_work, words);
 }
 
 // Together the items would come to a new place with almost every byte. Alone they come to few, and those come
@@ -132,25 +144,60 @@ bool PlaceMasks::add_text_tokens(int32_t place, int64_t max_work, Words& words) 
 bool PlaceMasks::add_each_item(int32_t place, int64_t max_work, Words& words) {
   const std::span<const Item> span = places_.items(place);
   const std::vector<Item> items(span.begin(), span.end());
-  Words found(words.size());
+  std::vector<int32_t> alone;
+  Part part = Part::kAll;
   for (size_t i = 0; i < items.size(); ++i) {
     // From both ends: the first states of a rule keep many ways open, the last ones finish it.
     const Item& item = items[i % 2 == 0 ? i / 2 : items.size() - 1 - i / 2];
-    const int32_t alone = places_.place_of({&item, 1}, false);
-    const Mask* mask = find(alone);
+    alone.push_back(places_.place_of({&item, 1}, false));
+    if (plain_run_.length(alone.back()).characters == kMaxPlainCharacters) part = Part::kUnplain;
+  }
+  if (part == Part::kUnplain) merge(vocabulary_->plain_tokens(kMaxPlainCharacters), words);
+  Words found(words.size());
+  for (const int32_t one : alone) {
+    const Mask* mask = find(one, part);
     if (mask == nullptr) {
       std::fill(found.begin(), found.end(), uint64_t{0});
-      if (!compute(alone, max_work, found)) {
+      if (!add_mask(one, part, max_work, found)) {
         merge(found, words);
         return false;
       }
-      mask = &store(alone, found);
+      mask = &store(one, part, found);
     }
-    places_.add_work(64);
+    places_.add_work(32);
     merge(mask->words, words);
     for (const int32_t token : mask->tokens) allow_token(words, token);
   }
   return true;
+}
+
+// Walks the tree of all tokens, unless a place was walked before that takes the same short ones.
+bool PlaceMasks::add_from_all(int32_t place, int num_plain, int64_t max_work, Words& words) {
+  int32_t behaviour = short_tokens_.empty() ? Behaviours::kUnknown : behaviours_.of(place);
+  if (const auto known = short_tokens_.find(behaviour); known != short_tokens_.end()) {
+    merge(known->second, words);
+    add_long_tokens(place, words);
+    return true;
+  }
+  Words found(words.size());
+  merge(vocabulary_->plain_tokens(num_plain), found);
+  const int64_t before = places_.work();
+  const bool is_complete = walk(vocabulary_->tree(), place, num_plain, max_work, found);
+  merge(found, words);
+  if (!is_complete || places_.work() - before < kLargeWalk) return is_complete;
+  if (short_tokens_.empty()) behaviour = behaviours_.of(place);
+  if (behaviour == Behaviours::kUnknown) return true;
+  for (const int32_t token : vocabulary_->long_tokens()) forbid_token(found, token);
+  mask_bytes_ += static_cast<int64_t>(64 + found.size() * 8);
+  short_tokens_.emplace(behaviour, std::move(found));
+  return true;
+}
+
+void PlaceMasks::add_long_tokens(int32_t place, Words& words) {
+  for (const int32_t token : vocabulary_->long_tokens()) {
+    if (follow(place, vocabulary_->text_bytes(token)) != Places::kNowhere)
+      allow_token(words, token);
+  }
 }
 
 void PlaceMasks::add_bytes(int32_t place, int64_t max_work, Words& words) {
@@ -250,7 +297,8 @@ int32_t PlaceMasks::adopt(const Places::Snapshot& snapshot) {
 }
 
 void PlaceMasks::watch_memory() {
-  const int64_t num_bytes = places_.memory_bytes() + plain_run_.memory_bytes() + mask_bytes_ +
+  const int64_t num_bytes = places_.memory_bytes() + plain_run_.memory_bytes() +
+                            behaviours_.memory_bytes() + mask_bytes_ +
                             static_cast<int64_t>(mask_of_place_.capacity() * 4);
   if (num_bytes > max_bytes_) is_full_ = true;
 }

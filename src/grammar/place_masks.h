@@ -17,9 +17,11 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/behaviours.h"
 #include "grammar/places.h"
 #include "grammar/plain_run.h"
 #include "grammar/vocabulary.h"
@@ -52,16 +54,19 @@ class PlaceMasks {
     bool operator==(const Mask&) const = default;
   };
   using Words = std::vector<uint64_t>;
+  enum class Part : uint8_t { kAll, kUnplain };  // of a mask: all of it, or what is no plain token
 
-  const Mask* find(int32_t place) const;
-  const Mask& store(int32_t place, const Words& words);
+  const Mask* find(int32_t place, Part part) const;
+  const Mask& store(int32_t place, Part part, const Words& words);
   // These add to the words. False: max_work was reached before all was found.
-  bool compute(int32_t place, int64_t max_work, Words& words);
-  bool add_each_item(int32_t place, int64_t max_work, Words& words);
+  bool add_mask(int32_t place, Part part, int64_t max_work, Words& words);
   bool add_text_tokens(int32_t place, int64_t max_work, Words& words);
-  void add_bytes(int32_t place, int64_t max_work, Words& words);
-  void add_special_tokens(int32_t place, Words& words);
+  bool add_each_item(int32_t place, int64_t max_work, Words& words);
+  bool add_from_all(int32_t place, int num_plain, int64_t max_work, Words& words);
   bool walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work, Words& words);
+  void add_special_tokens(int32_t place, Words& words);
+  void add_long_tokens(int32_t place, Words& words);
+  void add_bytes(int32_t place, int64_t max_work, Words& words);
   int32_t advance_each_item(int32_t place, std::string_view bytes);
   int32_t follow(int32_t place, std::string_view bytes);
   void watch_memory();
@@ -72,10 +77,12 @@ class PlaceMasks {
   std::atomic<bool> is_full_ = false;
   Places places_;
   PlainRun plain_run_;
+  Behaviours behaviours_;
   int32_t start_;
-  std::vector<int32_t> mask_of_place_;  // [places] -1: not known
+  std::vector<int32_t> mask_of_place_;  // [places, parts] -1: not known
   std::vector<std::unique_ptr<const Mask>> masks_;
   std::unordered_multimap<uint64_t, int32_t> masks_by_hash_;  // many places have the same mask
+  std::unordered_map<int32_t, Words> short_tokens_;           // by behaviour
   int64_t mask_bytes_ = 0;
   std::vector<int32_t> path_;  // [depth] of a walk
 };

@@ -24,10 +24,12 @@ Places::Places(const Automaton& automaton)
   for (const Automaton::ByteEdge& edge : automaton.bytes) {
     begins[edge.first] = begins[size_t{edge.last} + 1] = true;
   }
+  class_bytes_.push_back(0);
   for (size_t byte = 1; byte < 256; ++byte) {
-    if (begins[byte]) ++num_classes_;
-    class_of_[byte] = static_cast<uint8_t>(num_classes_ - 1);
+    if (begins[byte]) class_bytes_.push_back(static_cast<uint8_t>(byte));
+    class_of_[byte] = static_cast<uint8_t>(class_bytes_.size() - 1);
   }
+  num_classes_ = class_bytes_.size();
   nodes_.add_unshared({});  // kBottom
   set_.clear();
   set_.add({automaton.root_start, kBottom});

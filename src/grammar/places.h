@@ -67,6 +67,8 @@ class Places {
   const Automaton& automaton() const { return automaton_; }
   // No edge tells the two bytes apart.
   bool are_alike(uint8_t a, uint8_t b) const { return class_of_[a] == class_of_[b]; }
+  // One byte of each kind that edges tell apart, ascending.
+  std::span<const uint8_t> class_bytes() const { return class_bytes_; }
   // As next() != kNowhere, without looking at what comes after.
   bool fits(int32_t place, uint8_t byte);
   int32_t size() const { return places_.size(); }
@@ -97,6 +99,7 @@ class Places {
 
   const Automaton& automaton_;
   std::array<uint8_t, 256> class_of_{};  // bytes that no edge tells apart
+  std::vector<uint8_t> class_bytes_;
   size_t num_classes_ = 1;
   std::vector<std::unique_ptr<int32_t[]>>
       rows_;          // [places][classes] in chunks: growing copies nothing

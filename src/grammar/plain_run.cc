@@ -44,6 +44,7 @@ PlainRun::Targets PlainRun::targets(int32_t place) {
 
 PlainRun::Targets PlainRun::find_targets(int32_t place) {
   std::vector<int32_t> found, from, to;
+  bool fits_none = true, fits_all = true;
   for (const BytePath& path : paths_) {
     from.assign(1, place);
     for (const std::vector<uint8_t>& bytes : path) {
@@ -51,58 +52,89 @@ PlainRun::Targets PlainRun::find_targets(int32_t place) {
       for (const int32_t at : from) {
         for (const uint8_t byte : bytes) {
           const int32_t next = places_.next(at, byte);
-          if (next == Places::kNowhere) return {.kind = Targets::Kind::kNotAll};
-          add_once(to, next);
+          fits_all &= next != Places::kNowhere;
+          if (next != Places::kNowhere) add_once(to, next);
         }
       }
       places_.add_work(static_cast<int64_t>(from.size() * bytes.size() / 4));
+      fits_none &= to.empty();
+      if (!fits_all && !fits_none) return {.kind = Targets::Kind::kNotAll};
+      if (to.empty()) break;
       if (to.size() > kMaxTargets) return {.kind = Targets::Kind::kTooMany};
       std::swap(from, to);
     }
+    if (fits_none) continue;
     for (const int32_t target : from) add_once(found, target);
     if (found.size() > kMaxTargets) return {.kind = Targets::Kind::kTooMany};
   }
+  if (fits_none) return {.kind = Targets::Kind::kNone};
   const auto begin = static_cast<uint32_t>(target_places_.size());
   target_places_.insert(target_places_.end(), found.begin(), found.end());
-  return {Targets::Kind::kSome, static_cast<uint8_t>(found.size()), begin};
+  return {Targets::Kind::kAll, static_cast<uint8_t>(found.size()), begin};
 }
 
 // What takes all that a place does which is looked at already takes at least as much.
-bool PlainRun::includes_seen(int32_t place) {
+PlainRun::Seen PlainRun::was_seen(int32_t place) {
+  if (std::ranges::find(seen_, place) != seen_.end()) return Seen::kItself;
   const std::span<const Item> items = places_.items(place);
-  return std::ranges::any_of(seen_, [&](int32_t seen) {
-    if (seen == place) return true;
+  const bool has_part = std::ranges::any_of(seen_, [&](int32_t seen) {
     const std::span<const Item> fewer = places_.items(seen);
     if (fewer.size() >= items.size()) return false;
     places_.add_work(static_cast<int64_t>(items.size() / 8));
     return std::ranges::includes(items, fewer);
   });
+  return has_part ? Seen::kPart : Seen::kNo;
 }
 
 PlainRun::Length PlainRun::length(int32_t place) {
+  const auto idx = static_cast<size_t>(place);
+  if (idx >= lengths_.size()) {
+    lengths_.resize(static_cast<size_t>(places_.size()), {.characters = -1});
+  }
+  if (lengths_[idx].characters < 0) lengths_[idx] = find_length(place);
+  return lengths_[idx];
+}
+
+PlainRun::Length PlainRun::find_length(int32_t place) {
   seen_.assign(1, place);
   std::vector<int32_t> at = {place}, next;
-  for (int characters = 0; characters < kMaxPlainCharacters; ++characters) {
+  Length length;
+  bool is_exact = true;
+  for (; length.characters < kMaxPlainCharacters; ++length.characters) {
     next.clear();
-    bool is_wide = false;
+    size_t num_ends = 0;
     for (const int32_t from : at) {
       const Targets after = targets(from);
-      if (after.kind == Targets::Kind::kNotAll) return {characters, false};
-      is_wide |= after.kind == Targets::Kind::kTooMany;
-      if (is_wide) break;
+      num_ends += after.kind == Targets::Kind::kNone ? 1 : 0;
+      if (after.kind == Targets::Kind::kNotAll) return length;
+      if (after.kind == Targets::Kind::kTooMany) {
+        length.branches = true;
+        return length;
+      }
       for (uint32_t i = 0; i < after.count; ++i) {
         const int32_t target = target_places_[after.begin + i];
-        if (includes_seen(target)) continue;
+        const Seen seen = was_seen(target);
+        length.branches |= seen == Seen::kPart;
+        is_exact &= seen == Seen::kNo;
+        if (seen != Seen::kNo) continue;
         seen_.push_back(target);
         next.push_back(target);
       }
     }
-    if (is_wide) return {characters, true};
+    if (num_ends > 0) {
+      length.is_exact = is_exact && num_ends == at.size();
+      return length;
+    }
+    if (next.size() > kMaxWidth) {
+      length.branches = true;
+      ++length.characters;
+      return length;
+    }
     if (next.empty()) break;
-    if (next.size() > kMaxWidth) return {characters + 1, true};
     std::swap(at, next);
   }
-  return {kMaxPlainCharacters, false};
+  length.characters = kMaxPlainCharacters;
+  return length;
 }
 
 }  // namespace fathom::grammar

@@ -20,8 +20,11 @@ class PlainRun {
   explicit PlainRun(Places& places);
 
   struct Length {
-    int characters = 0;    // at most kMaxPlainCharacters
-    bool is_wide = false;  // given up: what follows depends on too many of the characters
+    int characters = 0;     // at most kMaxPlainCharacters
+    bool is_exact = false;  // no text of more plain characters than that fits
+    // What follows depends on many of the characters: the place has ways that come and go. The length may have
+    // been given up at that.
+    bool branches = false;
   };
   Length length(int32_t place);
   int64_t memory_bytes() const {
@@ -32,14 +35,17 @@ class PlainRun {
  private:
   // Where one plain character leads.
   struct Targets {
-    enum class Kind : uint8_t { kUnknown, kSome, kTooMany, kNotAll };  // kNotAll: one does not fit
+    // kNotAll: some of them do not fit; kNone: none does.
+    enum class Kind : uint8_t { kUnknown, kAll, kTooMany, kNotAll, kNone };
     Kind kind = Kind::kUnknown;
     uint8_t count = 0;
     uint32_t begin = 0;
   };
+  Length find_length(int32_t place);
   Targets targets(int32_t place);
   Targets find_targets(int32_t place);
-  bool includes_seen(int32_t place);
+  enum class Seen : uint8_t { kNo, kItself, kPart };
+  Seen was_seen(int32_t place);
 
   // A character's bytes: one byte of every kind that edges tell apart.
   using BytePath = std::vector<std::vector<uint8_t>>;
@@ -48,6 +54,7 @@ class PlainRun {
   std::vector<BytePath> paths_;
   std::vector<Targets> targets_;  // [places]
   std::vector<int32_t> target_places_;
+  std::vector<Length> lengths_;  // [places] -1 characters: not known
   std::vector<int32_t> seen_;
 };
 

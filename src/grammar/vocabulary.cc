@@ -25,10 +25,10 @@ Vocabulary::Vocabulary(std::span<const VocabularyToken> tokens, std::vector<int3
   for (const int32_t id : eos_ids_) {
     FATHOM_CHECK(id >= 0 && id < size(), "end-of-sequence token " << id << " of " << size());
   }
-  sort_by_plainness();
+  sort_tokens();
 }
 
-void Vocabulary::sort_by_plainness() {
+void Vocabulary::sort_tokens() {
   const auto num_words = static_cast<size_t>(num_mask_words(size()));
   plain_words_.assign(num_words * (kMaxPlainCharacters + 1), 0);
   const std::span<uint64_t> words = plain_words_;
@@ -37,6 +37,7 @@ void Vocabulary::sort_by_plainness() {
     const std::string_view bytes = text_bytes(id);
     if (bytes.empty()) continue;
     all.push_back({bytes, id});
+    if (bytes.size() > kShortTokenBytes) long_tokens_.push_back(id);
     const uint8_t length = plain_characters(bytes);
     if (length == kNotPlain) unplain.push_back({bytes, id});
     for (size_t most = length; most <= kMaxPlainCharacters; ++most) {

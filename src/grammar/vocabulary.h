@@ -34,6 +34,9 @@ uint8_t plain_characters(std::string_view bytes);
 // What may stand in plain text.
 std::vector<CodePointRange> plain_character_ranges();
 
+// Tokens of at most so many bytes are short.
+constexpr int kShortTokenBytes = 32;
+
 // The bytes of some tokens as a tree in preorder; node 0 is the root and stands for no bytes.
 class TokenTree {
  public:
@@ -76,6 +79,8 @@ class Vocabulary {
 
   const TokenTree& tree() const { return tree_; }                  // of all text tokens
   const TokenTree& unplain_tree() const { return unplain_tree_; }  // of those that are not plain
+  // The text tokens that are not short.
+  std::span<const int32_t> long_tokens() const { return long_tokens_; }
   // A bit for every plain token of at most so many characters. REQUIRES: 0 <= most <= kMaxPlainCharacters.
   std::span<const uint64_t> plain_tokens(int most) const {
     const size_t num_words = plain_words_.size() / (kMaxPlainCharacters + 1);
@@ -83,12 +88,13 @@ class Vocabulary {
   }
 
  private:
-  void sort_by_plainness();
+  void sort_tokens();
 
   std::vector<char> bytes_;           // of all text tokens, one after the other
   std::vector<int64_t> bytes_begin_;  // [size + 1]
   std::vector<int32_t> eos_ids_;
   std::vector<uint64_t> plain_words_;  // [kMaxPlainCharacters + 1, words of a mask]
+  std::vector<int32_t> long_tokens_;
   TokenTree tree_{{}}, unplain_tree_{{}};
 };
 
