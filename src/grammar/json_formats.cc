@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,26 @@ std::vector<std::pair<std::string, std::string>> make_patterns() {
 }
 
 }  // namespace
+
+const IntegerFormat* find_integer_format(std::string_view format) {
+  // Integers are written with at most 18 digits (json_values.h): 64 bits hold them all.
+  constexpr int64_t kMost = 999'999'999'999'999'999;
+  static constexpr std::array<IntegerFormat, 8> kFormats = {
+      {{"int8", -128, 127},
+       {"uint8", 0, 255},
+       {"int16", -32'768, 32'767},
+       {"uint16", 0, 65'535},
+       {"int32", -2'147'483'648, 2'147'483'647},
+       {"uint32", 0, 4'294'967'295},
+       {"int64", -kMost, kMost},
+       {"uint64", 0, kMost}}};
+  const auto* const found = std::ranges::find(kFormats, format, &IntegerFormat::name);
+  return found == kFormats.end() ? nullptr : found;
+}
+
+bool is_free_number_format(std::string_view format) {
+  return format == "float" || format == "double" || format == "decimal";
+}
 
 std::string_view string_format_pattern(std::string_view format) {
   static const std::vector<std::pair<std::string, std::string>> patterns = make_patterns();

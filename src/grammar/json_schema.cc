@@ -7,6 +7,7 @@
 #include "grammar/front_ends.h"
 #include "grammar/json_values.h"
 #include "grammar/schema_overlap.h"
+#include "grammar/schema_references.h"
 
 namespace fathom::grammar {
 namespace {
@@ -151,6 +152,7 @@ Expression SchemaCompiler::build(const Value& schema, const std::string& path) {
   if (schema == Value(true)) return json_any_value(rules_);
   if (schema == Value(false)) return choice({});
   if (!schema.is_object()) return fail(path, "a schema is an object, true or false");
+  if (path != "#") check_base(schema, path);
   check_keywords(schema, path);
   if (!budget_.ok()) return choice({});
   const auto nullable = schema.find("nullable");
@@ -179,6 +181,12 @@ Expression SchemaCompiler::build_object_schema(const Value& schema, const std::s
     return build_enum(schema, Value::array({*value}), path);
   }
   return build_types(schema, path);
+}
+
+void SchemaCompiler::check_base(const Value& schema, const std::string& path) {
+  if (has_own_base(schema)) {
+    fail(path, "\"$id\" below the root is supported only as a fragment (\"#name\")");
+  }
 }
 
 void SchemaCompiler::check_keywords(const Value& schema, const std::string& path) {
@@ -317,28 +325,17 @@ Expression SchemaCompiler::build_reference(const Value& schema, const std::strin
 
 const Value* SchemaCompiler::resolve(const Value& schema, const std::string& path) {
   const Value& reference = schema["$ref"];
-  const std::string text = reference.is_string() ? reference.get<std::string>() : "";
-  const bool is_local =
-      text == "#" || text.substr(0, 8) == "#/$defs/" || text.substr(0, 14) == "#/definitions/";
-  if (!is_local) {
-    fail(path, "\"$ref\" supports only #, #/$defs/... and #/definitions/...");
+  if (!reference.is_string()) {
+    fail(path, "\"$ref\" is a string");
     return nullptr;
   }
-  const Value* at = &document_;
-  for (size_t begin = 1; begin < text.size() && at != nullptr;) {
-    const size_t end = std::min(text.find('/', begin + 1), text.size());
-    std::string key = text.substr(begin + 1, end - begin - 1);
-    for (size_t tilde = key.find('~'); tilde != key.npos; tilde = key.find('~', tilde + 1)) {
-      const char code = tilde + 1 < key.size() ? key[tilde + 1] : '\0';
-      if (code == '0' || code == '1') key.replace(tilde, 2, code == '0' ? "~" : "/");
-    }
-    const auto found = at->is_object() ? at->find(key) : at->end();
-    at = found == at->end() ? nullptr : &*found;
-    begin = end;
-    budget_.charge(16);
-  }
-  if (at == nullptr) fail(path, "\"$ref\" to " + text.substr(0, 64) + ", which does not exist");
-  return at;
+  // Names of anchors are looked for in the whole document.
+  budget_.charge(reference.get_ref<const std::string&>().starts_with("#/") ? 256 : 1 << 14);
+  const Result<const Value*> target =
+      find_reference(document_, reference.get_ref<const std::string&>());
+  if (target) return *target;
+  fail(path, target.error().message);
+  return nullptr;
 }
 
 Expression SchemaCompiler::build_all_of(const Value& schema, const std::string& path) {
@@ -359,11 +356,13 @@ Expression SchemaCompiler::build_all_of(const Value& schema, const std::string& 
     if (part.contains("$ref")) {
       const Value* const target = resolve(part, path);
       if (target == nullptr) return choice({});
+      if (target != &document_) check_base(*target, path);
       pending.push_back(*target);
       budget_.charge(static_cast<int64_t>(target->size()) * 64);
     }
     if (const auto list = part.find("allOf"); list != part.end()) {
       if (!list->is_array()) return fail(path, "\"allOf\" is a list of schemas");
+      for (const Value& one : *list) check_base(one, path);
       pending.insert(pending.end(), list->rbegin(), list->rend());
     }
     merge(merged, without(part, {"allOf", "$ref"}), path);

@@ -52,6 +52,8 @@ class SchemaCompiler {
   // Merges `more` into `all` so that both hold; fails where that cannot be written as one schema.
   void merge(Value& all, const Value& more, const std::string& path);
   const Value* resolve(const Value& schema, const std::string& path);
+  // Refuses an "$id" that makes the schema a document of its own. REQUIRES: it is not the root.
+  void check_base(const Value& schema, const std::string& path);
   void check_keywords(const Value& schema, const std::string& path);
   // A whole number of a keyword, `fallback` where it is missing.
   int count(const Value& schema, std::string_view keyword, int fallback, const std::string& path);
@@ -66,6 +68,15 @@ class SchemaCompiler {
   int num_merges_ = 0;
   int64_t num_properties_ = 0;
 };
+
+// What a format of integers allows (OpenAPI's int32 and the like).
+struct IntegerFormat {
+  std::string_view name;
+  int64_t min, max;
+};
+const IntegerFormat* find_integer_format(std::string_view format);
+// Formats of numbers that restrict nothing: float, double, decimal.
+bool is_free_number_format(std::string_view format);
 
 // The schema's text for a format that is kept exactly, as a pattern; empty: the format is not known.
 std::string_view string_format_pattern(std::string_view format);

@@ -131,6 +131,20 @@ Expression SchemaCompiler::build_number(const Value& schema, bool is_integer,
   int64_t min = is_integer ? -kMaxInteger : -kMaxDecimal;
   int64_t max = -min;
   bool is_bounded = false;
+  if (const auto format = schema.find("format"); format != schema.end()) {
+    if (!format->is_string()) return fail(path, "\"format\" is a string");
+    const std::string name = format->get<std::string>();
+    const IntegerFormat* const known = find_integer_format(name);
+    // Formats of strings say nothing about numbers.
+    if (known == nullptr && !is_free_number_format(name) && string_format_pattern(name).empty()) {
+      return fail(path, "\"format\": \"" + name.substr(0, 64) + "\" is not supported");
+    }
+    if (known != nullptr && is_integer) {
+      is_bounded = known->min > min || known->max < max;
+      min = std::max(min, known->min);
+      max = std::min(max, known->max);
+    }
+  }
   for (const std::string_view keyword :
        {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
     const auto found = schema.find(keyword);
