@@ -156,6 +156,8 @@ struct StepResult {
   int64_t step_id = 0;
   std::vector<SliceResult> slices{};  // in the order of Batch::slices
   double seconds = 0;                 // device time of the step
+  // Part of it for which the step may have done nothing but wait for masks.
+  double mask_wait_seconds = 0;
 };
 
 }  // namespace fathom::core

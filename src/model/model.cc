@@ -53,6 +53,28 @@ void check_rank(const comm::RankContext& rank) {
         " ranks share them, " + std::to_string(dp) + " have tokens of their own");
 }
 
+// Multiply-adds of a slice's attention in one head. Absorbed carries each query through W_UK and W_UV and attends in
+// kv_lora_rank dimensions; expanded carries each row of the cache through kv_b_proj and attends in head dimensions.
+int64_t kv_b_macs(const config::ModelConfig& config) {
+  return int64_t{config.kv_lora_rank} * (config.qk_nope_head_dim + config.v_head_dim);
+}
+
+int64_t visible_pairs(int64_t num_tokens, int64_t kv_begin) {
+  return num_tokens * kv_begin + num_tokens * (num_tokens + 1) / 2;
+}
+
+int64_t absorbed_macs_per_head(const config::ModelConfig& config, int64_t num_tokens,
+                               int64_t kv_begin) {
+  return num_tokens * kv_b_macs(config) +
+         visible_pairs(num_tokens, kv_begin) * (config.kv_dim() + config.kv_lora_rank);
+}
+
+int64_t expanded_macs_per_head(const config::ModelConfig& config, int64_t num_tokens,
+                               int64_t kv_begin) {
+  return (kv_begin + num_tokens) * kv_b_macs(config) +
+         visible_pairs(num_tokens, kv_begin) * (config.qk_head_dim() + config.v_head_dim);
+}
+
 [[noreturn]] void throw_no_room(const char* what, int64_t bytes, const ops::Backend& backend) {
   throw StartupError(std::string(what) + ": " + std::to_string(bytes) + " bytes are needed, " +
                      std::string(backend.device) + " has " +
@@ -161,18 +183,32 @@ AttentionForm Model::attention_form(int64_t num_tokens, int64_t kv_begin) const 
   if (options_.attention_form != AttentionForm::kAuto) return options_.attention_form;
   if (num_tokens == 1) return AttentionForm::kAbsorbed;
   if (num_tokens > kMaxAbsorbedTokens) return AttentionForm::kExpanded;
-  // Multiply-adds per head. Absorbed carries each query through W_UK and W_UV and attends in
-  // kv_lora_rank dimensions; expanded carries each row of the cache through kv_b_proj and attends
-  // in head dimensions.
-  const int64_t rows = kv_begin + num_tokens;
-  const int64_t visible_pairs = num_tokens * kv_begin + num_tokens * (num_tokens + 1) / 2;
-  const int64_t kv_b_macs =
-      int64_t{config_.kv_lora_rank} * (config_.qk_nope_head_dim + config_.v_head_dim);
-  const int64_t absorbed =
-      num_tokens * kv_b_macs + visible_pairs * (config_.kv_dim() + config_.kv_lora_rank);
-  const int64_t expanded =
-      rows * kv_b_macs + visible_pairs * (config_.qk_head_dim() + config_.v_head_dim);
-  return absorbed < expanded ? AttentionForm::kAbsorbed : AttentionForm::kExpanded;
+  return absorbed_macs_per_head(config_, num_tokens, kv_begin) <
+                 expanded_macs_per_head(config_, num_tokens, kv_begin)
+             ? AttentionForm::kAbsorbed
+             : AttentionForm::kExpanded;
+}
+
+double Model::attention_macs(AttentionForm form, int64_t num_tokens, int64_t kv_begin) const {
+  const int64_t per_head = form == AttentionForm::kAbsorbed
+                               ? absorbed_macs_per_head(config_, num_tokens, kv_begin)
+                               : expanded_macs_per_head(config_, num_tokens, kv_begin);
+  return static_cast<double>(per_head) * config_.num_attention_heads * config_.num_hidden_layers;
+}
+
+double Model::linear_macs_per_token() const {
+  const double hidden = config_.hidden_size, heads = config_.num_attention_heads;
+  const double q_dim = heads * config_.qk_head_dim();
+  const double query =
+      config_.q_lora_rank ? *config_.q_lora_rank * (hidden + q_dim) : hidden * q_dim;
+  const double attention = query + hidden * config_.kv_dim() + heads * config_.v_head_dim * hidden;
+  const double dense = 3 * hidden * config_.intermediate_size;
+  const double experts = 3 * hidden * config_.moe_intermediate_size *
+                         (config_.num_experts_per_tok + config_.n_shared_experts);
+  double macs = 0;
+  for (int layer_idx = 0; layer_idx < config_.num_hidden_layers; ++layer_idx)
+    macs += attention + (config_.is_moe_layer(layer_idx) ? experts : dense);
+  return macs;
 }
 
 int64_t Model::max_absorbed_tokens() const {

@@ -105,6 +105,10 @@ class Model {
   // kExpanded: the one with fewer multiply-adds, and absorbed for a single token. It depends on
   // nothing else, so a sequence computes the same bits whatever it is batched with.
   AttentionForm attention_form(int64_t num_tokens, int64_t kv_begin) const;
+  // Multiply-adds of a slice's attention over all layers and heads; the form is one of attention_form()'s.
+  double attention_macs(AttentionForm form, int64_t num_tokens, int64_t kv_begin) const;
+  // Of all other matrices but the head, for one token.
+  double linear_macs_per_token() const;
   // The longest slice that attention_form() may call absorbed; 0 = none.
   int64_t max_absorbed_tokens() const;
 

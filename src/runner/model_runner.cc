@@ -200,6 +200,14 @@ core::StepResult ModelRunner::wait() {
   return result;
 }
 
+core::SliceWork ModelRunner::slice_work(int num_tokens, int64_t kv_begin) const {
+  const model::AttentionForm form = model_.attention_form(num_tokens, kv_begin);
+  core::SliceWork work{.linear = num_tokens * model_.linear_macs_per_token()};
+  const double attention = model_.attention_macs(form, num_tokens, kv_begin);
+  (form == model::AttentionForm::kAbsorbed ? work.absorbed : work.expanded) = attention;
+  return work;
+}
+
 void ModelRunner::work() {
   std::unique_lock lock(mutex_);
   while (true) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/batch.h"
+#include "core/slice_work.h"
 
 namespace fathom::runner {
 
@@ -70,6 +71,8 @@ class Runner {
   // A step without such slices gets none. Every step gets its masks, also when all its requests have ended
   // meanwhile (all ones will do): wait() relies on it. A runner that is destroyed waits for no masks.
   virtual void set_masks(core::StepMasks masks) = 0;
+  // What a slice of num_tokens query tokens behind kv_begin rows makes it compute. Depends on nothing else. Any thread.
+  virtual core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const = 0;
   virtual int in_flight() const = 0;
   // What submit() expects as Batch::step_id: 0, then one more each time.
   virtual int64_t next_step_id() const = 0;

@@ -71,6 +71,7 @@ int32_t SimRunner::Tree::first_child_of(int32_t node) const {
 SimRunner::SimRunner(const SimConfig& config)
     : config_(config),
       drafter_(config.drafter, config.vocab_size),
+      cost_(config.cost),
       storage_({.num_target_groups = config.num_kv_groups,
                 .has_drafter = config.drafter.shape.num_steps > 0,
                 .num_blocks = config.num_blocks,
@@ -124,6 +125,8 @@ core::StepResult SimRunner::wait() {
   std::vector<int32_t> lengths;
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const core::SequenceSlice& slice = batch.slices[i];
+    cost_.add(slice.num_tokens, slots_.at(static_cast<size_t>(slice.slot)).length,
+              slice.kind() == core::SliceKind::kPrefill);
     result.slices.push_back(run_slice(slice, masks[i]));
     lengths.push_back(slots_[static_cast<size_t>(slice.slot)].length);
     num_tokens += slice.num_tokens;
@@ -140,6 +143,7 @@ core::StepResult SimRunner::wait() {
     std::this_thread::sleep_until(device_free_);
     result.seconds = std::chrono::duration<double>(config_.step_delay).count();
   }
+  if (cost_.is_set()) result.seconds = cost_.end_step(batch.step_id);
   return result;
 }
 

@@ -17,7 +17,7 @@
 // A step runs when it is waited for, in the caller's thread, so runs are deterministic; submit()
 // only queues, so tokens are as unknown to the caller as on a real device. With step_delay the
 // device takes that long per step, from submission or from the end of the step before: wait()
-// sleeps until then.
+// sleeps until then. With a cost (sim_cost.h) a step tells that it took as long as its work costs; nobody sleeps.
 //
 // Of the sampling parameters it follows seed (when temperature > 0 and top_k != 1), min_new_tokens
 // with the stop ids, and the log-probability requests, whose values are made up from the hash.
@@ -37,6 +37,7 @@
 #include "runner/block_ledger.h"
 #include "runner/mask_mailbox.h"
 #include "runner/runner.h"
+#include "runner/sim_cost.h"
 #include "runner/sim_drafter.h"
 #include "runner/sim_storage.h"
 
@@ -50,6 +51,7 @@ struct SimConfig {
   int num_kv_groups = 1;       // each with num_blocks; every group must tell the same rows
   SimDrafterConfig drafter{};  // with one there is a KV group more, the drafter's
   std::chrono::microseconds step_delay{0};
+  SimCostConfig cost{};  // of all 0: StepResult::seconds is the step_delay
 };
 
 class SimRunner : public Runner {
@@ -67,6 +69,9 @@ class SimRunner : public Runner {
   void submit(const core::Batch& batch) override;
   core::StepResult wait() override;
   void set_masks(core::StepMasks masks) override { masks_.put(std::move(masks)); }
+  core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const override {
+    return cost_.slice_work(num_tokens, kv_begin);
+  }
   int in_flight() const override { return static_cast<int>(queue_.size()); }
   int64_t next_step_id() const override { return next_step_id_; }
 
@@ -124,6 +129,7 @@ class SimRunner : public Runner {
   SimConfig config_;
   RunnerInfo info_;
   SimDrafter drafter_;
+  SimCost cost_;
   SimStorage storage_;
   std::vector<Slot> slots_;
   BlockLedger ledger_;  // submission side

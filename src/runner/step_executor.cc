@@ -263,7 +263,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     prepare_forward(layout);
     hidden = forward(forward_batch(layout));
   }
-  const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
+  const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks, frame);
   const trace::Span span("sampling", "sample");
   if (graphs != nullptr) {
     sampling_graph(layout, sampler_.send_masks(stream_), *graphs).replay(stream_);
@@ -283,11 +283,14 @@ Tensor StepExecutor::forward(const model::ForwardBatch& batch) {
 
 std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch,
                                                         const StepLayout& layout,
-                                                        MaskMailbox& masks) {
+                                                        MaskMailbox& masks, int frame_idx) {
   if (!wants_masks(batch)) return std::nullopt;
   std::optional<core::StepMasks> step_masks = [&] {
     const trace::Span span("sampling", "wait for masks");
-    return masks.take(batch.step_id);
+    const Stopwatch watch;
+    std::optional<core::StepMasks> taken = masks.take(batch.step_id);
+    frames_.at(static_cast<size_t>(frame_idx)).result.mask_wait_seconds = watch.seconds();
+    return taken;
   }();
   if (!step_masks) return std::nullopt;
   const int vocab_size = model_.config().vocab_size;

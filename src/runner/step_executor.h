@@ -122,7 +122,7 @@ class StepExecutor {
   void compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks, int frame);
   // Waits for the masks; returned to keep them until the rows are sampled.
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
-                                            MaskMailbox& masks);
+                                            MaskMailbox& masks, int frame_idx);
   void stage_inputs(const StepLayout& layout, int frame);
   // act[tokens, hidden_size]
   tensor::Tensor forward(const model::ForwardBatch& batch);

@@ -23,6 +23,9 @@ class Recorder : public runner::Runner {
     return results.back();
   }
   void set_masks(core::StepMasks masks) override { inner_.set_masks(std::move(masks)); }
+  core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const override {
+    return inner_.slice_work(num_tokens, kv_begin);
+  }
   int in_flight() const override { return inner_.in_flight(); }
   int64_t next_step_id() const override { return inner_.next_step_id(); }
 

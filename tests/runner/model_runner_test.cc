@@ -348,6 +348,28 @@ TEST_P(DemoRunner, follows_late_masks_and_leaves_the_others_alone) {
   EXPECT_EQ(second.slices.at(2).tokens.at(0).token, 77);
 }
 
+TEST_P(DemoRunner, tells_what_part_of_its_time_a_step_waited_for_masks) {
+  const auto& prompt = load_golden()[0].prompt_ids;
+  Batch batch = next_batch();
+  admit(batch, 0, prompt, greedy(8));
+  batch.slices.push_back({.slot = 0,
+                          .num_tokens = static_cast<int>(prompt.size()),
+                          .tokens = prompt,
+                          .wants_mask = true});
+  runner_->submit(batch);
+  // Much longer than the forward pass.
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  runner_->set_masks(
+      {.step_id = batch.step_id, .masks = {{.slice_idx = 0, .words = mask_of({55})}}});
+  const core::StepResult masked = runner_->wait();
+  EXPECT_GT(masked.mask_wait_seconds, masked.seconds / 2);
+  EXPECT_LE(masked.mask_wait_seconds, masked.seconds);
+  Batch decode = next_batch();
+  decode.slices = {{.slot = 0}};
+  runner_->submit(decode);
+  EXPECT_EQ(runner_->wait().mask_wait_seconds, 0);
+}
+
 TEST_P(DemoRunner, masks_every_row_of_a_verification_and_no_prompt_logprob) {
   const auto golden = load_golden();
   const auto& prompt = golden[6].prompt_ids;
@@ -430,6 +452,20 @@ TEST_P(DemoRunner, continues_from_blocks_that_another_slot_computed) {
     run(release);
     taken_slots_.clear();
   }
+}
+
+// Multiply-adds by hand, for the demo's 4 layers with 8 heads, the first layer dense.
+TEST(ModelRunner, counts_the_work_of_a_slice_in_the_form_of_attention_that_it_takes) {
+  const auto runner = ModelRunner::create(fast_demo_model(), small_config());
+  constexpr double kHeads = 4 * 8, kKvB = 512 * (128 + 128);
+  constexpr double kProjections = 128 * 128 + 128 * 8 * 192 + 128 * 576 + 8 * 128 * 128;
+  constexpr double kLinear = 4 * kProjections + 3 * 128 * 512 + 3 * (3 * 128 * 128 * 5);
+  EXPECT_EQ(runner->slice_work(1, 1000),
+            (core::SliceWork{.linear = kLinear, .absorbed = kHeads * (kKvB + 1001 * 1088)}));
+  EXPECT_EQ(
+      runner->slice_work(65, 1000),
+      (core::SliceWork{.linear = 65 * kLinear,
+                       .expanded = kHeads * (1065 * kKvB + (65 * 1000 + 65 * 33) * (192 + 128))}));
 }
 
 TEST(ModelRunner, is_destroyed_while_a_step_waits_for_masks) {
