@@ -181,6 +181,25 @@ SpeculationMetrics::SpeculationMetrics(Registry& registry)
                               {"vllm:spec_decode_num_accepted_tokens_total"},
                               "Drafts accepted, those behind the end of a request left out.")) {}
 
+StepTimeMetrics::StepTimeMetrics(Registry& registry)
+    : bound_seconds(gauge(registry, "fathom:max_step_seconds", {},
+                          "--max-step-ms: how long a step in which requests decode shall take "
+                          "at most; 0 = no bound.")),
+      longest_seconds(gauge(registry, "fathom:longest_step_seconds", {},
+                            "The longest step in which requests decoded, of the last second or "
+                            "two; 0 when idle or without a bound.")),
+      predicted_seconds(gauge(registry, "fathom:predicted_step_seconds", {},
+                              "What had been predicted for that step.")),
+      error(gauge(registry, "fathom:step_prediction_error_ratio", {},
+                  "Mean difference of measured and predicted time of steps, as a part of the "
+                  "prediction, lately.")),
+      steps(counter(registry, "fathom:stream_steps_total", {},
+                    "With a bound: steps in which requests decoded.")),
+      cut_steps(counter(registry, "fathom:cut_steps_total", {},
+                        "Of these, steps that computed fewer prompt tokens for the bound.")),
+      steps_over(counter(registry, "fathom:steps_over_bound_total", {},
+                         "Of these, steps that took longer than the bound.")) {}
+
 RequestHistograms::RequestHistograms(Registry& registry)
     : time_to_first_token_seconds(
           histogram(registry,
@@ -243,6 +262,7 @@ EngineMetrics::EngineMetrics(Registry& registry, const EngineDimensions& dimensi
       load(registry),
       totals(registry),
       speculation(registry),
+      step_time(registry),
       requests(registry),
       steps(registry) {
   const auto constant = [&](const char* name, const char* alias, const char* help, int64_t value) {

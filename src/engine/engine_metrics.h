@@ -61,6 +61,13 @@ struct SpeculationMetrics {
   metrics::Counter &verify_slices, &proposed_drafts, &verified_drafts, &accepted_drafts;
 };
 
+// The bound on the time of steps in which requests decode; without one all are 0.
+struct StepTimeMetrics {
+  explicit StepTimeMetrics(metrics::Registry& registry);
+  metrics::Gauge &bound_seconds, &longest_seconds, &predicted_seconds, &error;
+  metrics::Counter &steps, &cut_steps, &steps_over;
+};
+
 // Of requests, from submit(), and their sizes.
 struct RequestHistograms {
   explicit RequestHistograms(metrics::Registry& registry);
@@ -92,6 +99,7 @@ class EngineMetrics {
   EngineLoad load;
   EngineTotals totals;
   SpeculationMetrics speculation;
+  StepTimeMetrics step_time;
   RequestHistograms requests;
   StepHistograms steps;
 };

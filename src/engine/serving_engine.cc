@@ -199,6 +199,18 @@ void ServingEngine::refresh_metrics() {
   set(totals.retractions, now.num_retractions);
   set(totals.requests_received, now.num_received);
   refresh_speculation_metrics(now.speculation);
+  refresh_step_time_metrics(now.step_time);
+}
+
+void ServingEngine::refresh_step_time_metrics(const StepTimeSnapshot& now) {
+  StepTimeMetrics& metrics = metrics_->step_time;
+  metrics.bound_seconds.set(now.bound_seconds);
+  metrics.longest_seconds.set(now.longest_seconds);
+  metrics.predicted_seconds.set(now.predicted_seconds);
+  metrics.error.set(now.error);
+  metrics.steps.set_total(static_cast<double>(now.num_steps));
+  metrics.cut_steps.set_total(static_cast<double>(now.num_cut));
+  metrics.steps_over.set_total(static_cast<double>(now.num_over));
 }
 
 void ServingEngine::refresh_speculation_metrics(const SpeculationSnapshot& now) {
@@ -330,6 +342,9 @@ void ServingEngine::observe_step(const StepLoopStats& stats) {
     steps.commit_seconds.observe(stats.last_commit_us * 1e-6);
     steps.step_seconds.observe(stats.device_seconds - last_stats_.device_seconds);
   }
+  if (stats.step_time.num_steps > last_stats_.step_time.num_steps)
+    step_times_.add(clock_.now(), {.seconds = stats.step_time.last_seconds,
+                                   .predicted_seconds = stats.step_time.last_predicted_seconds});
   last_stats_ = stats;
 }
 
@@ -400,12 +415,25 @@ SpeculationSnapshot ServingEngine::speculation() const {
           .accept_rate = rates_.accept_rate()};
 }
 
+StepTimeSnapshot ServingEngine::step_time() const {
+  const StepTimeStats& stats = last_stats_.step_time;
+  const StepTimeWindow::Step& longest = step_times_.longest();
+  return {.bound_seconds = config_.step.max_step_seconds,
+          .longest_seconds = longest.seconds,
+          .predicted_seconds = longest.predicted_seconds,
+          .error = stats.error,
+          .num_steps = stats.num_steps,
+          .num_cut = stats.num_cut,
+          .num_over = stats.num_over};
+}
+
 void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
   const Clock::time_point now = clock_.now();
   const StepLoopStats& stats = last_stats_;
   const RateWindow::Totals totals = rate_totals();
   if (had_work_) has_work ? rates_.advance(now, totals) : rates_.close(now, totals);
   had_work_ = has_work;
+  if (!has_work) step_times_.clear();
 
   const sched::KvUsage blocks = loop_->scheduler().kv_usage();
   EngineSnapshot look{.num_running = loop_->num_running(),
@@ -427,7 +455,8 @@ void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
                       .num_violations = num_violations_,
                       .generation_tokens_per_second = rates_.tokens_per_second(),
                       .cache_hit_rate = rates_.hit_rate(),
-                      .speculation = speculation()};
+                      .speculation = speculation(),
+                      .step_time = step_time()};
   const int64_t num_ends =
       std::count_if(updates.requests.begin(), updates.requests.end(),
                     [](const RequestUpdate& update) { return update.end != nullptr; });

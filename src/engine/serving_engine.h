@@ -29,6 +29,7 @@
 #include "engine/engine_metrics.h"
 #include "engine/rate_window.h"
 #include "engine/step_loop.h"
+#include "engine/step_time_window.h"
 #include "engine/updates.h"
 #include "metrics/registry.h"
 #include "runner/runner.h"
@@ -64,6 +65,15 @@ struct SpeculationSnapshot {
   }
 };
 
+// The bound on the time of steps in which requests decode, and how it is kept. Without a bound all is 0.
+struct StepTimeSnapshot {
+  double bound_seconds = 0;
+  // The longest of them in the last second or two of work, and its prediction; 0 when idle.
+  double longest_seconds = 0, predicted_seconds = 0;
+  double error = 0;  // mean of |measured / predicted - 1| of all steps, lately
+  int64_t num_steps = 0, num_cut = 0, num_over = 0;  // StepTimeStats
+};
+
 // One consistent look at the engine, for /server_info, /stats and /metrics.
 struct EngineSnapshot {
   int num_running = 0, num_waiting = 0;
@@ -78,6 +88,7 @@ struct EngineSnapshot {
   double generation_tokens_per_second = 0;  // over the last second of work; kept when idle
   double cache_hit_rate = 0;                // over the last second of work that admitted requests
   SpeculationSnapshot speculation{};
+  StepTimeSnapshot step_time{};
   double seconds_since_progress = 0;  // while there is work: since a step last ended; 0 when idle
   bool has_work = false, draining = false;
 
@@ -152,11 +163,13 @@ class ServingEngine {
   void publish(const StepUpdates& updates, bool has_work);
   RateWindow::Totals rate_totals() const;
   SpeculationSnapshot speculation() const;
+  StepTimeSnapshot step_time() const;
   // A job for mask_workers_, timed.
   void compute_masks(std::function<void()> job);
   // A scrape.
   void refresh_metrics();
   void refresh_speculation_metrics(const SpeculationSnapshot& now);
+  void refresh_step_time_metrics(const StepTimeSnapshot& now);
 
   const ServingConfig config_;
   const Clock& clock_;
@@ -182,6 +195,7 @@ class ServingEngine {
   std::deque<Deadline> deadlines_;  // of requests in the queue, and some that left it
   StepLoopStats last_stats_;
   RateWindow rates_;
+  StepTimeWindow step_times_;
   bool had_work_ = false;
   Clock::time_point next_check_{};
   int64_t num_added_ = 0, num_ended_ = 0, num_violations_ = 0;

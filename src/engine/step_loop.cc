@@ -1,6 +1,7 @@
 #include "engine/step_loop.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -20,8 +21,9 @@ int max_running_requests(const runner::RunnerInfo& info, const StepLoopConfig& c
   return config.max_running_requests == 0 ? most : std::min(most, config.max_running_requests);
 }
 
-sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
+sched::SchedulerConfig scheduler_config(const runner::Runner& runner,
                                         const StepLoopConfig& config) {
+  const runner::RunnerInfo& info = runner.info();
   if (config.chunked_prefill_size < 1)
     throw StartupError("chunked_prefill_size is " + std::to_string(config.chunked_prefill_size) +
                        ", must be >= 1");
@@ -32,6 +34,9 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
   if (config.eos_token_ids.size() > core::kMaxEosTokenIds)
     throw StartupError("there are " + std::to_string(config.eos_token_ids.size()) +
                        " eos token ids, must be at most " + std::to_string(core::kMaxEosTokenIds));
+  if (!(config.max_step_seconds >= 0 && std::isfinite(config.max_step_seconds)))
+    throw StartupError("max_step_seconds is " + std::to_string(config.max_step_seconds) +
+                       ", must be >= 0, 0 = no bound");
   for (int32_t token : config.eos_token_ids)
     if (token < 0 || token >= info.vocab_size)
       throw StartupError("eos token id is " + std::to_string(token) + ", must be in [0, " +
@@ -53,7 +58,11 @@ sched::SchedulerConfig scheduler_config(const runner::RunnerInfo& info,
           .max_running_requests = max_running_requests(info, config),
           .policy = config.schedule_policy,
           .radix_cache = config.radix_cache,
-          .num_drafts = num_drafts_of(config.speculation, info)};
+          .num_drafts = num_drafts_of(config.speculation, info),
+          .max_step_seconds = config.max_step_seconds,
+          .slice_work = [&runner](int num_tokens, int64_t kv_begin) {
+            return runner.slice_work(num_tokens, kv_begin);
+          }};
 }
 
 // A chain may have been asked to be shorter than the drafter's.
@@ -66,6 +75,9 @@ DraftDepthConfig depth_config(const runner::DrafterInfo& drafter, int max_drafts
 
 // Room for what a request generates, so that a commit does not move its tokens; most need no more.
 constexpr int kTokensAhead = 1024;
+
+// A step that waited for masks for a larger part of its time says nothing about what it costs.
+constexpr double kMostMaskWait = 0.05;
 
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
@@ -85,7 +97,7 @@ StepLoop::StepLoop(runner::Runner& runner, StepLoopConfig config)
       config_(std::move(config)),
       max_running_requests_(engine::max_running_requests(runner.info(), config_)),
       max_drafts_(num_drafts_of(config_.speculation, runner.info())),
-      scheduler_(scheduler_config(runner.info(), config_)),
+      scheduler_(scheduler_config(runner, config_)),
       masks_(runner, config_.mask_executor),
       next_step_id_(runner.next_step_id()) {
   const runner::DrafterInfo& drafter = runner.info().drafter;
@@ -206,6 +218,7 @@ bool StepLoop::submit_next() {
     scheduler_.plan(next_step_id_, step);
     span.arg("slices", static_cast<int64_t>(step.slices.size()));
     span.arg("waiting", scheduler_.num_waiting());
+    span.arg("predicted_us", static_cast<int64_t>(step.predicted_seconds * 1e6));
   }
   const Clock::time_point now = config_.clock->now();
   stats_.last_plan_us = seconds_between(start, now) * 1e6;
@@ -254,6 +267,7 @@ void StepLoop::commit_oldest(StepUpdates& updates) {
   scheduler_.step_done(step_id);
   ++stats_.num_committed_steps;
   stats_.device_seconds += result.seconds;
+  if (config_.max_step_seconds > 0) observe_time(step, result);
   if (draft_depth_) observe_drafts(step.batch, result);
   for (size_t i = 0; i < step.slices.size(); ++i) {
     fetch_ahead(step, result, i);
@@ -282,6 +296,20 @@ void StepLoop::fetch_ahead(const sched::PlannedStep& step, const core::StepResul
   prefetch(state->tokens.data() + state->tokens.size());
   prefetch(state->stop_token_ids.data());
   prefetch(result.slices[slice + kContents].tokens.data());
+}
+
+void StepLoop::observe_time(const sched::PlannedStep& step, const core::StepResult& result) {
+  if (result.seconds <= 0) return;
+  // Whether the device was idle while the masks were late is not known.
+  if (result.mask_wait_seconds < kMostMaskWait * result.seconds)
+    scheduler_.step_measured(step, result.seconds);
+  if (!step.has_streams) return;
+  StepTimeStats& times = stats_.step_time;
+  ++times.num_steps;
+  times.num_cut += step.is_cut ? 1 : 0;
+  times.num_over += result.seconds > config_.max_step_seconds ? 1 : 0;
+  times.last_seconds = result.seconds;
+  times.last_predicted_seconds = step.predicted_seconds;
 }
 
 void StepLoop::observe_drafts(const core::Batch& batch, const core::StepResult& result) {
@@ -427,6 +455,8 @@ StepLoopStats StepLoop::stats() const {
   stats.num_prefill_tokens = scheduled.num_prefill_tokens;
   stats.num_retractions = scheduled.num_retractions;
   stats.num_evicted_blocks = scheduled.num_evicted_blocks;
+  stats.step_time.bound_seconds = config_.max_step_seconds;
+  stats.step_time.error = scheduled.step_cost_error;
   return stats;
 }
 

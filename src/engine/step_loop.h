@@ -41,6 +41,8 @@ namespace fathom::engine {
 struct StepLoopConfig {
   // Prompt tokens of one step, cut to the runner's max_batch_tokens.
   int chunked_prefill_size = 2048;
+  // Of a step in which requests decode: chunks of prompts are cut to what fits. 0 = no bound.
+  double max_step_seconds = 0;
   int max_running_requests = 0;  // 0 = as many as the runner has slots
   sched::SchedulePolicy schedule_policy = sched::SchedulePolicy::kLpm;
   bool radix_cache = true;
@@ -52,6 +54,16 @@ struct StepLoopConfig {
   // outlives the loop.
   MaskExecutor mask_executor{};
   const Clock* clock = &system_clock();  // outlives the loop
+};
+
+// What became of StepLoopConfig::max_step_seconds. Of steps in which requests decoded; without a bound all is 0.
+struct StepTimeStats {
+  double bound_seconds = 0;
+  int64_t num_steps = 0;  // committed
+  int64_t num_cut = 0;    // whose chunks the bound made shorter
+  int64_t num_over = 0;   // that took longer than the bound
+  double last_seconds = 0, last_predicted_seconds = 0;
+  double error = 0;  // mean of |measured / predicted - 1| of all steps, lately
 };
 
 struct StepLoopStats {
@@ -67,6 +79,7 @@ struct StepLoopStats {
   int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
   int64_t num_retractions = 0, num_evicted_blocks = 0;
   double device_seconds = 0;
+  StepTimeStats step_time{};
   double last_plan_us = 0, last_commit_us = 0;  // the host's time for the last step of each kind
 };
 
@@ -139,6 +152,7 @@ class StepLoop {
   void commit_oldest(StepUpdates& updates);
   static void fetch_ahead(const sched::PlannedStep& step, const core::StepResult& result,
                           size_t slice);
+  void observe_time(const sched::PlannedStep& step, const core::StepResult& result);
   void observe_drafts(const core::Batch& batch, const core::StepResult& result);
   void commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
                     StepUpdates& updates);

@@ -14,6 +14,9 @@ namespace {
 // not look every step.
 constexpr int kBlockedRetrySteps = 8;
 
+// Steps are planned for the bound less what predictions are usually off, some times over.
+double planned_part(double error) { return 1 - std::clamp(1.5 * error, 0.05, 0.3); }
+
 bool ranks_before(const Sequence* a, const Sequence* b) {
   return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
 }
@@ -27,13 +30,17 @@ void PlannedStep::clear() {
   batch.releases.clear();
   slices.clear();
   first_admissions.clear();
+  work = {};
+  predicted_seconds = 0;
+  has_streams = is_cut = false;
 }
 
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config),
       blocks_(config.kv_groups, config.radix_cache),
       waiting_(config.policy, blocks_),
-      num_drafts_(config.num_drafts) {
+      num_drafts_(config.num_drafts),
+      prefill_budget_(config.slice_work, blocks_.block_tokens()) {
   FATHOM_CHECK(
       config.chunked_prefill_size >= 1 && config.max_running_requests >= 1 &&
           config.max_running_requests <= std::min(config.num_slots, config.max_batch_tokens),
@@ -41,6 +48,7 @@ Scheduler::Scheduler(const SchedulerConfig& config)
                    << " running requests, " << config.num_slots << " slots, "
                    << config.max_batch_tokens << " tokens in a step");
   for (int32_t slot = config.num_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+  if (config.max_step_seconds > 0) cost_.emplace(config.slice_work(1, 0).linear);
 }
 
 void Scheduler::plan(int64_t step_id, PlannedStep& step) {
@@ -51,10 +59,11 @@ void Scheduler::plan(int64_t step_id, PlannedStep& step) {
   retracted_in_this_plan_ = false;
   if (running_.size() > 1 && failpoint("scheduler.retract")) retract(*running_.back());
   plan_decodes(step);
-  share_out_prefill();
+  share_out_prefill(step);
   // After a retraction there is no room, and its sequence may still get a token from a step in flight.
   if (!retracted_in_this_plan_) plan_admissions(step_id, step);
   emit_chunks(step);
+  if (cost_) step.predicted_seconds = cost_->seconds(step.work);
   // Released slots have no slice in this step; they can be admitted to from the next one on.
   step.batch.releases.swap(pending_releases_);
   free_slots_.insert(free_slots_.end(), step.batch.releases.begin(), step.batch.releases.end());
@@ -71,6 +80,7 @@ void Scheduler::plan_decodes(PlannedStep& step) {
     if (i + kAhead < running_.size()) prefetch(running_[i + kAhead], Sequence::kStepLines);
     Sequence& sequence = *running_[i];
     if (sequence.wants_decode()) {
+      step.has_streams = true;
       // A draft at the limit of its rows would be inert.
       const int num_usable =
           std::min(sequence.num_drafts, sequence.row_limit() - sequence.min_rows() - 1);
@@ -91,6 +101,7 @@ bool Scheduler::prompts_wait() const {
 
 void Scheduler::emit_decode(Sequence& sequence, int num_tokens, PlannedStep& step) {
   sequence.num_drafts = num_drafts_to_propose(sequence, sequence.min_rows() + 1);
+  if (cost_) step.work.add_decode(config_.slice_work(num_tokens, sequence.max_rows()));
   step.batch.slices.push_back(
       {.slot = sequence.slot,
        .num_tokens = num_tokens,
@@ -124,33 +135,44 @@ int Scheduler::make_room(Sequence& sequence, int num_tokens, core::Batch& batch)
   }
 }
 
-// Prompts that need more than this step offers share one half of it while shorter ones want the rest.
-void Scheduler::share_out_prefill() {
+void Scheduler::share_out_prefill(PlannedStep& step) {
   chunks_.clear();
   publishing_.clear();
-  prefill_tokens_ = prefill_tokens_left_ =
-      std::min(step_tokens_left_, config_.chunked_prefill_size);
-  long_tokens_left_ = std::max(1, prefill_tokens_ / 2);
+  PrefillBudget::Step limits{.num_tokens =
+                                 std::min(step_tokens_left_, config_.chunked_prefill_size)};
+  if (cost_ && step.has_streams) {
+    limits.cost = &*cost_;
+    limits.seconds = seconds_for_chunks(step.work);
+    // A first look at what prompts cost.
+    if (!cost_->knows_prompts())
+      limits.num_tokens = std::min(limits.num_tokens, blocks_.block_tokens());
+  }
+  prefill_budget_.start(limits);
   for (Sequence* const sequence : running_) {
     if (sequence->num_computed_rows >= sequence->num_prefill_tokens) continue;
     publishing_.push_back(sequence);
-    if (sequence->in_prefill()) start_chunk(*sequence, 0);
+    if (sequence->in_prefill()) start_chunk(*sequence, false);
   }
 }
 
-void Scheduler::start_chunk(Sequence& sequence, int min_tokens) {
-  const int remaining = sequence.num_prefill_tokens - sequence.min_rows();
-  int num_tokens = std::min(remaining, prefill_tokens_left_);
-  if (remaining > prefill_tokens_) {
-    num_tokens = std::min(num_tokens, std::max(long_tokens_left_, min_tokens));
-    long_tokens_left_ = std::max(0, long_tokens_left_ - num_tokens);
-  }
-  prefill_tokens_left_ -= num_tokens;
-  chunks_.push_back({&sequence, num_tokens});
+// Where decodes alone fill the bound, prompts still get a third of the step.
+double Scheduler::seconds_for_chunks(const StepWork& work) const {
+  const double anyway = cost_->decode_seconds(work) + cost_->prompt_start_seconds();
+  const double planned = planned_part(cost_->error()) * config_.max_step_seconds;
+  return std::max(planned - anyway, anyway / 2);
+}
+
+void Scheduler::start_chunk(Sequence& sequence, bool is_admitted) {
+  chunks_.push_back(
+      {&sequence,
+       prefill_budget_.take({.first_position = sequence.min_rows(),
+                             .num_wanted = sequence.num_prefill_tokens - sequence.min_rows(),
+                             .min_tokens = is_admitted ? blocks_.block_tokens() : 0,
+                             .must_advance = is_admitted})});
 }
 
 void Scheduler::plan_admissions(int64_t step_id, PlannedStep& step) {
-  while (!waiting_.empty() && !free_slots_.empty() && prefill_tokens_left_ > 0 &&
+  while (!waiting_.empty() && !free_slots_.empty() && !prefill_budget_.is_spent() &&
          num_running() < config_.max_running_requests) {
     Sequence* const next = waiting_.next(num_plans_, publishing_);
     if (next == nullptr) return;
@@ -161,7 +183,7 @@ void Scheduler::plan_admissions(int64_t step_id, PlannedStep& step) {
       blocked_until_step_ = blocked_ == next ? step_id + kBlockedRetrySteps : 0;
       return;
     }
-    start_chunk(*next, blocks_.block_tokens());
+    start_chunk(*next, true);
     publishing_.push_back(next);
   }
 }
@@ -216,37 +238,34 @@ bool Scheduler::admit(Sequence& sequence, PlannedStep& step) {
 
 void Scheduler::emit_chunks(PlannedStep& step) {
   for (Chunk& chunk : chunks_) {
-    const Sequence& sequence = *chunk.sequence;
-    const int remaining = sequence.num_prefill_tokens - sequence.min_rows() - chunk.num_tokens;
-    const int extra = std::min(remaining, prefill_tokens_left_);
-    chunk.num_tokens += extra;
-    prefill_tokens_left_ -= extra;
-    if (chunk.num_tokens > 0) emit_chunk(chunk, step);
+    prefill_budget_.take_more(chunk.share);
+    if (chunk.share.num_tokens > 0) emit_chunk(*chunk.sequence, chunk.share.num_tokens, step);
   }
+  step.is_cut = prefill_budget_.cut_by_time();
 }
 
-void Scheduler::emit_chunk(const Chunk& chunk, PlannedStep& step) {
-  Sequence& sequence = *chunk.sequence;
-  const int begin = sequence.min_rows(), end = begin + chunk.num_tokens;
+void Scheduler::emit_chunk(Sequence& sequence, int num_tokens, PlannedStep& step) {
+  const int begin = sequence.min_rows(), end = begin + num_tokens;
+  if (cost_) step.work.add_prompt(config_.slice_work(num_tokens, begin));
   const bool ends_prefill = end == sequence.num_prefill_tokens;
   const bool samples = ends_prefill && sequence.sampling.max_new_tokens > 0;
   const auto first = sequence.tokens.begin();
   if (samples) sequence.num_drafts = num_drafts_to_propose(sequence, end);
   step.batch.slices.push_back({.slot = sequence.slot,
-                               .num_tokens = chunk.num_tokens,
+                               .num_tokens = num_tokens,
                                .tokens = {first + begin, first + end},
                                .outputs = samples ? core::Outputs::kLast : core::Outputs::kNone,
                                .wants_mask = samples && sequence.is_masked,
                                .num_drafts_to_propose = sequence.num_drafts});
   step.slices.push_back({.sequence = &sequence,
                          .first_position = begin,
-                         .num_tokens = chunk.num_tokens,
-                         .min_advance = chunk.num_tokens,
+                         .num_tokens = num_tokens,
+                         .min_advance = num_tokens,
                          .admission = sequence.num_admissions,
                          .ends_prefill = ends_prefill});
-  stats_.num_prefill_tokens += chunk.num_tokens;
-  sequence.min_advance += chunk.num_tokens;
-  sequence.max_advance += chunk.num_tokens;
+  stats_.num_prefill_tokens += num_tokens;
+  sequence.min_advance += num_tokens;
+  sequence.max_advance += num_tokens;
 }
 
 // Drafts are for the slice after the one that leaves `num_rows` rows or more: none if that is inert.
@@ -302,6 +321,7 @@ std::vector<Sequence*>::iterator Scheduler::position_in_running(const Sequence& 
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = stats_;
   stats.num_evicted_blocks = blocks_.num_evicted_blocks();
+  stats.step_cost_error = cost_ ? cost_->error() : 0;
   return stats;
 }
 

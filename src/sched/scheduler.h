@@ -14,16 +14,21 @@
 // one always gets its blocks, so every step makes progress.
 // With drafts a decode verifies those that the step before proposed. How many it accepts comes out when it is
 // committed, so a sequence has bounds meanwhile: blocks are leased for the upper one (sequence.h).
+// With max_step_seconds the chunks of a step in which sequences decode are cut to what fits that time, by a cost learnt
+// from measured steps (step_cost.h): whoever measures tells step_measured().
 // One thread uses it. Sequences belong to the caller (sequence.h).
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/batch.h"
 #include "sched/draft_budget.h"
 #include "sched/kv_blocks.h"
+#include "sched/prefill_budget.h"
 #include "sched/sequence.h"
+#include "sched/step_cost.h"
 #include "sched/waiting_queue.h"
 
 namespace fathom::sched {
@@ -37,6 +42,8 @@ struct SchedulerConfig {
   SchedulePolicy policy = SchedulePolicy::kLpm;
   bool radix_cache = true;  // REQUIRES: all groups have the same block_tokens
   int num_drafts = 0;       // that the drafter proposes after each token, until set_num_drafts()
+  double max_step_seconds = 0;  // of a step in which sequences decode; 0 = no bound
+  SliceWorkOf slice_work{};     // REQUIRES with a bound: what slices compute
 };
 
 // What a slice of the batch was planned for; same order as Batch::slices.
@@ -53,13 +60,19 @@ struct PlannedStep {
   core::Batch batch;
   std::vector<PlannedSlice> slices;
   std::vector<Sequence*> first_admissions;  // that left the queue for the first time
-  void clear();                             // keeps the memory
+  // With SchedulerConfig::max_step_seconds.
+  StepWork work{};
+  double predicted_seconds = 0;  // 0 = nothing like it was measured
+  bool has_streams = false;      // sequences decode, so the step is bounded
+  bool is_cut = false;           // the bound made its chunks shorter
+  void clear();                  // keeps the memory
 };
 
 struct SchedulerStats {
   int64_t num_prompt_tokens = 0, num_cached_tokens = 0;  // of first admissions
   int64_t num_prefill_tokens = 0;
   int64_t num_retractions = 0, num_evicted_blocks = 0;
+  double step_cost_error = 0;  // StepCost::error()
 };
 
 class Scheduler {
@@ -81,6 +94,11 @@ class Scheduler {
   // For every slice of a step that is done and did not fail: it added num_rows rows. REQUIRES: the tokens it
   // yielded are appended to the sequence, up to its end.
   void rows_computed(const PlannedSlice& slice, int num_rows);
+
+  // The runner's own time for a step that is done, > 0.
+  void step_measured(const PlannedStep& step, double seconds) {
+    if (cost_) cost_->observe(step.work, seconds);
+  }
 
   // How many drafts to ask for after each token from the next plan on, in [0, what the drafter can].
   void set_num_drafts(int num_drafts) { num_drafts_ = num_drafts; }
@@ -105,7 +123,7 @@ class Scheduler {
  private:
   struct Chunk {
     Sequence* sequence = nullptr;
-    int num_tokens = 0;
+    PrefillBudget::Chunk share{};
   };
 
   void plan_decodes(PlannedStep& step);
@@ -114,12 +132,14 @@ class Scheduler {
   // Query tokens that there is room for, at most num_tokens. 0: the sequence cannot decode in this step, and
   // may have been retracted.
   int make_room(Sequence& sequence, int num_tokens, core::Batch& batch);
-  void share_out_prefill();
+  void share_out_prefill(PlannedStep& step);
+  // What chunks may take of a step with these decodes.
+  double seconds_for_chunks(const StepWork& work) const;
   void plan_admissions(int64_t step_id, PlannedStep& step);
   bool admit(Sequence& sequence, PlannedStep& step);
-  void start_chunk(Sequence& sequence, int min_tokens);
+  void start_chunk(Sequence& sequence, bool is_admitted);
   void emit_chunks(PlannedStep& step);
-  void emit_chunk(const Chunk& chunk, PlannedStep& step);
+  void emit_chunk(Sequence& sequence, int num_tokens, PlannedStep& step);
   int num_drafts_to_propose(const Sequence& sequence, int num_rows) const;
   void retract(Sequence& sequence);
   void release_resources(Sequence& sequence, Rows rows);
@@ -132,6 +152,7 @@ class Scheduler {
   std::vector<int32_t> free_slots_;
   std::vector<int32_t> pending_releases_;
   SchedulerStats stats_;
+  std::optional<StepCost> cost_;  // with a bound
 
   int num_drafts_;
 
@@ -139,8 +160,8 @@ class Scheduler {
 
   // Of the plan being made; members to keep their memory.
   DraftBudget draft_budget_;
+  PrefillBudget prefill_budget_;
   int step_tokens_left_ = 0;
-  int prefill_tokens_ = 0, prefill_tokens_left_ = 0, long_tokens_left_ = 0;
   int num_growing_ = 0;  // running sequences that may need another block
   bool retracted_in_this_plan_ = false;
   std::vector<Chunk> chunks_;

@@ -32,6 +32,8 @@ void Coverage::add(const Coverage& other) {
   num_accepted_in_trees += other.num_accepted_in_trees;
   num_accepted_under_masks += other.num_accepted_under_masks;
   num_behind_end += other.num_behind_end;
+  num_bounded_steps += other.num_bounded_steps;
+  num_cut_steps += other.num_cut_steps;
 }
 
 Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed) {
@@ -53,6 +55,18 @@ Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed) {
   for (int i = pick(1, 4); i > 0; --i)
     prefixes_.push_back(random_tokens(std::max(1, pick(0, 6) * sim_.block_tokens + pick(-1, 1))));
   if (chance(2)) choose_drafter();
+  if (chance(3)) bound_steps();
+}
+
+void Simulation::bound_steps() {
+  sim_.cost = {.step_us = 10.0 * pick(1, 50),
+               .prompt_step_us = 10.0 * pick(0, 50),
+               .noise = 0.1 * pick(0, 5),
+               .hiccup_one_in = chance(2) ? pick(5, 50) : 0,
+               .seed = seed_};
+  // From less than a token takes to more than any step.
+  constexpr double kBounds[] = {1e-6, 1e-4, 1e-3, 1e-2, 1};
+  config_.max_step_seconds = kBounds[pick(0, 4)];
 }
 
 void Simulation::choose_drafter() {
@@ -263,6 +277,8 @@ void Simulation::check_end(StepLoop& loop) {
   coverage_.num_evicted_blocks = stats.num_evicted_blocks;
   coverage_.num_wasted_tokens = stats.num_wasted_tokens;
   if (!config_.overlap) coverage_.num_behind_end = stats.num_wasted_tokens;
+  coverage_.num_bounded_steps = stats.step_time.num_steps;
+  coverage_.num_cut_steps = stats.step_time.num_cut;
   if (config_.speculation.enabled) coverage_.num_speculative_steps = coverage_.num_steps;
   EXPECT_EQ(stats.num_drafts_accepted,
             coverage_.num_accepted_in_chains + coverage_.num_accepted_in_trees);

@@ -7,7 +7,7 @@
 //
 // The seed decides everything: pool, blocks, chunks, policy, radix, overlap, speculation; arrivals, shared
 // prefixes whose lengths lie at block edges, priorities, salts, constraints, cancellations, stops, failpoints,
-// how deep to draft.
+// how deep to draft, what steps cost and the bound on their time.
 
 #include <map>
 #include <random>
@@ -27,6 +27,7 @@ struct Coverage {
   int64_t num_verified_in_trees = 0, num_accepted_in_trees = 0;
   int64_t num_accepted_under_masks = 0;
   int64_t num_behind_end = 0;  // tokens dropped; counted without overlap only
+  int64_t num_bounded_steps = 0, num_cut_steps = 0;
   void add(const Coverage& other);
 };
 
@@ -40,6 +41,7 @@ class Simulation {
   int pick(int min, int max) { return std::uniform_int_distribution<int>(min, max)(random_); }
   bool chance(int one_in) { return pick(1, one_in) == 1; }
   void choose_drafter();
+  void bound_steps();
   std::vector<int32_t> random_tokens(int count);
   std::vector<int32_t> random_prompt(int max_tokens);
   core::Request random_request(core::RequestId id);

@@ -39,6 +39,8 @@ void expect_everything_met(const Coverage& total) {
   EXPECT_GT(total.num_verified_in_trees, total.num_accepted_in_trees);
   EXPECT_GT(total.num_accepted_under_masks, 100);
   EXPECT_GT(total.num_behind_end, 0);
+  EXPECT_GT(total.num_bounded_steps, total.num_steps / 10);
+  EXPECT_GT(total.num_cut_steps, 1000);
 }
 
 class SimulationShard : public ::testing::TestWithParam<int> {};
@@ -66,7 +68,8 @@ TEST_P(SimulationShard, gives_every_request_the_tokens_it_gets_alone) {
             << total.num_masked << " masked; drafts accepted: " << total.num_accepted_in_chains
             << " of " << total.num_verified_in_chains << " in chains, "
             << total.num_accepted_in_trees << " of " << total.num_verified_in_trees << " in trees, "
-            << total.num_accepted_under_masks << " under masks\n";
+            << total.num_accepted_under_masks << " under masks; " << total.num_bounded_steps
+            << " steps bounded, " << total.num_cut_steps << " cut\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Million, SimulationShard, ::testing::Range(0, kNumShards),
