@@ -31,6 +31,8 @@ constexpr std::chrono::milliseconds kFlushTime{2000};
 constexpr std::chrono::milliseconds kSignalPoll{20};
 constexpr int64_t kSimulatedTokens = int64_t{1} << 20;
 constexpr int kSimulatedChunk = 2048;
+// Gaps between tokens that readers do not mind yet. On a CPU a chunk that takes less is so small that prompts suffer.
+constexpr double kCpuStepMs = 100, kGpuStepMs = 50;
 
 // What `runner` runs, and what the server says about it.
 struct Backend {
@@ -181,6 +183,7 @@ engine::ServingConfig serving_config(const ServeFlags& flags, const config::Mode
   std::random_device entropy;
   engine::ServingConfig serving;
   serving.step = {.chunked_prefill_size = *flags.engine.memory.chunked_prefill_size,
+                  .max_step_seconds = *flags.scheduling.max_step_ms / 1e3,
                   .max_running_requests = flags.engine.memory.max_running_requests,
                   .schedule_policy = flags.scheduling.schedule_policy == "lpm"
                                          ? sched::SchedulePolicy::kLpm
@@ -266,11 +269,15 @@ int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server
 ServeFlags resolved(ServeFlags flags) {
   flags.limits.max_connections = raise_file_limit(flags.limits.max_connections);
   std::optional<int>& chunk = flags.engine.memory.chunked_prefill_size;
+  std::optional<double>& step_ms = flags.scheduling.max_step_ms;
   if (flags.is_simulation()) {
     chunk = chunk.value_or(kSimulatedChunk);
+    // Its steps take as long whatever they compute.
+    step_ms = step_ms.value_or(0);
   } else {
     const ops::Backend& backend = choose_backend(flags.engine);
     chunk = chunked_prefill_size(flags.engine, backend);
+    step_ms = step_ms.value_or(backend.device_memory ? kGpuStepMs : kCpuStepMs);
     flags.engine.device.cuda_graph_bs = graph_batch_sizes(flags.engine, backend);
   }
   return flags;

@@ -80,6 +80,14 @@ void add_scheduling_flags(CLI::App& app, SchedulingFlags& flags) {
                "Compute every prompt from its first token")
       ->group(group);
   add_overlap_flag(app, group, flags.disable_overlap_schedule);
+  app.add_option(
+         "--max-step-ms", flags.max_step_ms,
+         "How long a step may take in which answers are being written: prompts are computed "
+         "in chunks that fit, by what steps took before. 0 is no bound")
+      ->check(CLI::Range(0.0, 600'000.0))
+      ->type_name("MILLISECONDS")
+      ->default_str("100 on a CPU, 50 on a GPU, 0 in a simulation")
+      ->group(group);
   app.add_option("--max-queued-requests", flags.max_queued_requests,
                  "Requests that may wait; more are refused with 429")
       ->check(CLI::Range(1, 1 << 20))
@@ -313,6 +321,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"schedule_policy", flags.scheduling.schedule_policy},
       {"disable_radix_cache", flags.scheduling.disable_radix_cache},
       {"disable_overlap_schedule", flags.scheduling.disable_overlap_schedule},
+      {"max_step_ms", or_automatic(flags.scheduling.max_step_ms)},
       {"max_queued_requests", flags.scheduling.max_queued_requests},
       {"max_queue_seconds", flags.scheduling.max_queue_seconds},
       {"num_mask_workers", flags.scheduling.num_mask_workers},

@@ -10,6 +10,7 @@
 // The struct must outlive the parse. Throws StartupError.
 
 #include <CLI/App.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct AccessFlags {
 struct SchedulingFlags {
   std::string schedule_policy = "lpm";
   bool disable_radix_cache = false, disable_overlap_schedule = false;
+  std::optional<double> max_step_ms;  // none = what suits the device; 0 = no bound
   int max_queued_requests = 4096;
   double max_queue_seconds = 600;
   int num_mask_workers = 2;

@@ -21,6 +21,17 @@ json::Value percentiles_json(const std::optional<LatencyPercentiles>& percentile
           {"p99", at_most_decimals(percentiles->p99_ms, 3)}};
 }
 
+// Null for a second in which nobody decoded.
+json::Value step_time_json(const engine::StepTimeSnapshot& step_time) {
+  const auto milliseconds = [](double seconds) {
+    return seconds > 0 ? json::Value(at_most_decimals(kMsPerSecond * seconds, 3))
+                       : json::Value(nullptr);
+  };
+  return {{"bound", milliseconds(step_time.bound_seconds)},
+          {"longest", milliseconds(step_time.longest_seconds)},
+          {"predicted", milliseconds(step_time.predicted_seconds)}};
+}
+
 double fraction_of(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -88,6 +99,7 @@ StatsHistory::Sample StatsHistory::sample_of(const StatsReading& reading) const 
   sample.first_token = percentiles_between(base.first_token_seconds, reading.first_token_seconds);
   sample.inter_token = percentiles_between(base.inter_token_seconds, reading.inter_token_seconds);
   add_speculation(reading, sample);
+  sample.step_time = reading.engine.step_time;
   return sample;
 }
 
@@ -122,6 +134,7 @@ json::Value StatsHistory::to_json(const Sample& sample) {
       {"cache_hit_rate", std::move(hit_rate)},
       {"ttft_ms", percentiles_json(sample.first_token)},
       {"itl_ms", percentiles_json(sample.inter_token)}};
+  if (sample.step_time.bound_seconds > 0) value["step_ms"] = step_time_json(sample.step_time);
   if (!sample.speculates) return value;
   value["num_drafts"] = sample.num_drafts;
   value["drafted_tokens_per_s"] = at_most_decimals(sample.drafted_tokens_per_s, 1);
@@ -147,6 +160,7 @@ json::Value StatsHistory::current() const {
   value["output_tokens"] = engine.num_output_tokens;
   value["retractions"] = engine.num_retractions;
   value["max_drafts"] = engine.speculation.max_drafts;
+  value["max_step_ms"] = at_most_decimals(kMsPerSecond * engine.step_time.bound_seconds, 3);
   return value;
 }
 

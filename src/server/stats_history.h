@@ -69,6 +69,7 @@ class StatsHistory {
     int num_drafts = 0;
     double drafted_tokens_per_s = 0, accepted_tokens_per_s = 0;
     std::optional<double> accept_length;
+    engine::StepTimeSnapshot step_time;
   };
 
   Sample sample_of(const StatsReading& reading) const;

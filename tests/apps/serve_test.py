@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
@@ -126,6 +127,28 @@ class StartTest(unittest.TestCase):
                              ["NEXTN", 3, 1, 4, False, 2.5])
             self.assertAlmostEqual(info["internal_states"][0]["avg_spec_accept_length"], 2.5, delta=0.15)
             self.assertEqual(server.log_lines("settings")[0]["speculative_num_draft_tokens"], "4")
+
+    def test_a_bound_on_steps_cuts_prompts_beside_answers_and_is_told(self):
+        self.refused(2, "--max-step-ms", "--max-step-ms", -1)
+        with ServingProcess(*SIM) as server:
+            self.assertEqual(server.get("/server_info")[1]["max_step_ms"], 0)
+            self.assertEqual(server.metrics()["fathom:max_step_seconds"], 0)
+        for flags, bound in ((["--max-step-ms", 4], 4), ([], 50 if DEVICE == "cuda" else 100)):
+            with ServingProcess(*SMALL, *(["--device", DEVICE] if DEVICE else []), *flags) as server:
+                self.assertEqual(server.get("/server_info")[1]["max_step_ms"], bound)
+                stream = threading.Thread(target=server.post, args=("/generate", native(2500)))
+                stream.start()
+                eventually(lambda: server.metrics()["fathom:stream_steps_total"] > 20, "the stream runs")
+                status, answer = server.post("/generate", native(2, LONG * 12))
+                self.assertEqual(status, 200)
+                self.assertGreater(answer["meta_info"]["prompt_tokens"], 2000)
+                metrics = server.metrics()
+                stream.join()
+            self.assertEqual(metrics["fathom:max_step_seconds"], bound / 1e3)
+            self.assertGreater(metrics["fathom:longest_step_seconds"], 0)
+            self.assertLess(metrics["fathom:predicted_step_seconds"], 1)
+            if bound == 4:
+                self.assertGreater(metrics["fathom:cut_steps_total"], 0)
 
     def test_every_flag_of_the_help_is_in_the_settings_and_in_the_manual(self):
         text = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout

@@ -101,6 +101,28 @@ TEST(StatsHistory, drafts_are_told_only_where_there_are_any) {
   EXPECT_EQ(history.to_json(6, 0)["current"]["max_drafts"], 3);
 }
 
+TEST(StatsHistory, times_of_steps_are_told_only_where_they_are_bounded) {
+  StatsHistory history({.model = "demo"});
+  history.add(reading_at(1));
+  history.add(reading_at(2));
+  EXPECT_FALSE(samples_of(history)[0].contains("step_ms"));
+  EXPECT_EQ(history.to_json(3, 0)["current"]["max_step_ms"], 0);
+
+  StatsReading reading = reading_at(3);
+  reading.engine.step_time = {.bound_seconds = 0.05};
+  history.add(reading);
+  reading.unix_seconds = 4;
+  reading.engine.step_time.longest_seconds = 0.0425;
+  reading.engine.step_time.predicted_seconds = 0.04;
+  history.add(reading);
+  const json::Value samples = samples_of(history);
+  EXPECT_EQ(samples[1]["step_ms"]["bound"], 50);
+  EXPECT_TRUE(samples[1]["step_ms"]["longest"].is_null()) << "nobody decoded";
+  EXPECT_EQ(samples[2]["step_ms"]["longest"], 42.5);
+  EXPECT_EQ(samples[2]["step_ms"]["predicted"], 40);
+  EXPECT_EQ(history.to_json(5, 0)["current"]["max_step_ms"], 50);
+}
+
 TEST(StatsHistory, keeps_only_the_last_samples_and_answers_since) {
   StatsHistory history({.model = "demo", .capacity_samples = 5});
   for (int second = 1; second <= 20; ++second) history.add(reading_at(second));

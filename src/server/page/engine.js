@@ -34,6 +34,14 @@ const kDraftCharts = [
     {name: 'Accepted', value: (sample) => sample.accepted_tokens_per_s}]},
 ];
 
+// Only there when the server bounds the time of its steps.
+const kStepCharts = [
+  {title: 'Longest step with answers', unit: 'ms', series: [
+    {name: 'Measured', value: (sample) => sample.step_ms?.longest ?? null},
+    {name: 'Predicted', value: (sample) => sample.step_ms?.predicted ?? null},
+    {name: 'Bound', value: (sample) => sample.step_ms?.bound ?? null}]},
+];
+
 const kTiles = [
   {label: 'Running', note: () => 'requests', value: ({current}) => formatNumber(current.running ?? 0)},
   {label: 'Queued', note: () => 'requests', value: ({current}) => formatNumber(current.queued ?? 0)},
@@ -69,11 +77,16 @@ export function startEngineView(feed) {
   };
   add(kTiles, kCharts);
   let showsDrafts = false;
+  let showsSteps = false;
 
   const show = () => {
     if (byId('view-engine').hidden) return;
     byId('engine-note').textContent = feed.error || 'Live, one sample a second, up to five minutes back';
     byId('engine-note').classList.toggle('bad', Boolean(feed.error));
+    if (feed.current.max_step_ms > 0 && !showsSteps) {
+      showsSteps = true;
+      add([], kStepCharts);
+    }
     if (feed.current.max_drafts > 0 && !showsDrafts) {
       showsDrafts = true;
       byId('tiles').classList.add('with-drafts');

@@ -83,6 +83,15 @@ def speculating_samples(now, count=300):
     return samples
 
 
+def bounded_samples(now, count=300):
+    """The same load on a server that bounds the time of its steps."""
+    samples = busy_samples(now, count)
+    for sample in samples:
+        longest = round(20 + 0.9 * sample["running"], 2) if sample["running"] else None
+        sample["step_ms"] = {"bound": 50, "longest": longest, "predicted": longest and longest - 2}
+    return samples
+
+
 class Listener(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # of a browser that connects faster than a busy machine accepts
@@ -167,7 +176,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         samples = self.owner.stats(now)
         current = dict(samples[-1]) if samples else {"running": 0, "queued": 0}
         current |= {"kv_blocks": 7812, "block_tokens": 64, "output_tokens": 1843211,
-                    "max_drafts": 3 if "num_drafts" in current else 0}
+                    "max_drafts": 3 if "num_drafts" in current else 0,
+                    "max_step_ms": 50 if "step_ms" in current else 0}
         return {"now": now, "interval_s": 1, "model": self.owner.model, "current": current,
                 "samples": [sample for sample in samples if sample["t"] > since]}
 

@@ -2,7 +2,7 @@
 import browser
 import skipping
 from browser import PHONE, FakeServerTest, Keys
-from fake_server import WEATHER_CALL, busy_samples, content, ending, reasoning, speculating_samples, usage
+from fake_server import WEATHER_CALL, bounded_samples, busy_samples, content, ending, reasoning, speculating_samples, usage
 
 
 class EngineTest(FakeServerTest):
@@ -30,6 +30,17 @@ class EngineTest(FakeServerTest):
         self.assertIn("of 3 drafts", self.one("#tiles").text)
         self.assertIn("Drafts asked for", self.all(".chart")[6].text)
         self.assertEqual([self.one("#tiles").text.count(label) for label in ("Draft depth", "Accept length")], [1, 1])
+
+    def test_times_of_steps_are_shown_only_by_a_server_that_bounds_them(self):
+        self.open(view="#engine")
+        self.until(lambda: self.all(".plot path.line"), "the plots' lines")
+        self.assertEqual(len(self.all(".chart")), 6)
+        self.server.stats = lambda now: bounded_samples(now)
+        self.open(view="#engine")
+        self.until(lambda: len(self.all(".chart")) == 7, "the plot of the steps")
+        self.until(lambda: len(self.all(".chart")[6].find_elements("css selector", ".plot path.line")) >= 3, "its lines")
+        for name in ("Measured", "Predicted", "Bound"):
+            self.assertIn(name, self.all(".chart")[6].text)
 
     def test_a_server_that_has_just_started_fills_the_plots_with_its_first_minute(self):
         self.server.stats = lambda now: busy_samples(now, 20)
