@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/json.h"
+#include "base/memory.h"
 
 namespace fathom {
 namespace {
@@ -124,6 +125,8 @@ void write_log(LogLevel level, std::string_view module, std::string_view event,
 
 void write_log(LogLevel level, std::string_view module, std::string_view event,
                std::span<const LogField> fields) {
+  // What went wrong for want of memory is told all the same.
+  const memory::MustSucceed scope;
   const std::string line = g_format.load() == LogFormat::kJson ? json_line(module, event, fields)
                                                                : text_line(module, event, fields);
   logger().log(to_spdlog(level), spdlog::string_view_t(line));

@@ -1,21 +1,47 @@
 #include "base/worker_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "base/trace.h"
 
 namespace fathom {
+namespace {
+
+void run_guarded(const std::function<void()>& job) {
+  try {
+    const memory::MayFail scope;
+    job();
+  } catch (const std::exception& error) {
+    FATHOM_LOG(kError, "base", "a job failed", {{"why", error.what()}});
+  }
+}
+
+}  // namespace
 
 WorkerPool::WorkerPool(const WorkerPoolConfig& config)
     : max_queued_jobs_(static_cast<size_t>(config.max_queued_jobs)) {
   FATHOM_CHECK(config.num_threads >= 1, "num_threads is " << config.num_threads);
   threads_.reserve(static_cast<size_t>(config.num_threads));
-  for (int i = 0; i < config.num_threads; ++i)
-    threads_.emplace_back([this, name = config.name + ' ' + std::to_string(i)] { run(name); });
+  try {
+    for (int i = 0; i < config.num_threads; ++i)
+      threads_.emplace_back([this, nice = config.nice,
+                             name = config.name + ' ' + std::to_string(i)] { run(name, nice); });
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { end(); }
+
+void WorkerPool::end() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -39,16 +65,20 @@ int WorkerPool::num_queued() const {
   return static_cast<int>(jobs_.size());
 }
 
-void WorkerPool::run(const std::string& thread_name) {
+void WorkerPool::run(const std::string& thread_name, int nice) {
+  const memory::MustSucceed besides_jobs;
+  // Of this thread alone, where the system has it so; nothing depends on it.
+  if (nice > 0) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice);
   trace::set_thread_name(thread_name);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const std::function<void()> job = std::move(jobs_.front());
+    std::function<void()> job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    job();
+    run_guarded(job);
+    job = nullptr;  // what it captured is gone before the thread waits
     lock.lock();
   }
 }

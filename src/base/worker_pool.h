@@ -6,7 +6,8 @@
 //   WorkerPool workers({.name = "parser", .num_threads = 2, .max_queued_jobs = 256});
 //   if (!workers.post([exchange] { ... })) exchange->send(to_response(overloaded()));
 //
-// Thread-safe. The destructor runs what is queued and joins; jobs must not throw.
+// A job that throws is logged and forgotten, so one that owes somebody an answer catches for itself; its allocations
+// may fail (memory.h). Thread-safe. The destructor runs what is queued and joins.
 
 #include <condition_variable>
 #include <deque>
@@ -22,6 +23,7 @@ struct WorkerPoolConfig {
   std::string name = "worker";  // of its threads, in traces
   int num_threads = 2;
   int max_queued_jobs = 1024;  // waiting, not running
+  int nice = 0;                // above 0: gives way to other threads
 };
 
 class WorkerPool {
@@ -36,7 +38,8 @@ class WorkerPool {
   int num_queued() const;
 
  private:
-  void run(const std::string& thread_name);
+  void run(const std::string& thread_name, int nice);
+  void end();
 
   const size_t max_queued_jobs_;
   mutable std::mutex mutex_;
