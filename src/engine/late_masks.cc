@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/memory.h"
 #include "base/token_mask.h"
 #include "engine/request_state.h"
 
@@ -78,11 +80,22 @@ void fill(RequestState& state, size_t row_words, std::span<uint64_t> words) {
   std::fill(first.begin(), first.end(), ~uint64_t{0});
 }
 
+// A grammar may want any amount of memory for its masks. Without it the request fails, alone.
+void fill_guarded(RequestState& state, size_t row_words, std::span<uint64_t> words) {
+  try {
+    const memory::MayFail scope;
+    fill(state, row_words, words);
+  } catch (const std::exception&) {
+    state.constraint_error = kNoMemory;
+    std::fill(words.begin(), words.end(), ~uint64_t{0});
+  }
+}
+
 void run_job(MaskWork& work, size_t first, size_t stride) {
   for (size_t i = first; i < work.tasks.size(); i += stride) {
     const MaskWork::Task& task = work.tasks[i];
     if (task.state != nullptr)
-      fill(*task.state, work.row_words, work.masks.masks[task.mask_idx].words);
+      fill_guarded(*task.state, work.row_words, work.masks.masks[task.mask_idx].words);
   }
 }
 
@@ -122,6 +135,7 @@ void LateMasks::start(const sched::PlannedStep& step) {
   ++*num_pending_steps_;
   for (size_t job = 0; job < num_jobs; ++job) {
     auto run = [runner = &runner_, pending = num_pending_steps_, work, job, num_jobs] {
+      const memory::MustSucceed scope;  // the step waits for its masks
       run_job(*work, job, num_jobs);
       if (--work->num_jobs_left > 0) return;
       runner->set_masks(std::move(work->masks));

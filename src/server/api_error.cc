@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "engine/late_masks.h"
 
 namespace fathom::server {
 namespace {
@@ -37,6 +38,14 @@ ApiError context_too_long(std::string param, std::string message) {
           .type = kInvalidRequest,
           .param = std::move(param),
           .code = "context_length_exceeded"};
+}
+
+ApiError body_too_large(std::string message) {
+  return {.status = 413,
+          .message = std::move(message),
+          .type = kInvalidRequest,
+          .param = "",
+          .code = "body_too_large"};
 }
 
 ApiError model_not_found(const std::string& model) {
@@ -74,6 +83,15 @@ ApiError draining() {
           .retry_after_seconds = 5};
 }
 
+ApiError out_of_memory() {
+  return {.status = 503,
+          .message = "the server has no memory for this request now; try again later",
+          .type = "server_error",
+          .param = "",
+          .code = "out_of_memory",
+          .retry_after_seconds = 1};
+}
+
 ApiError internal_error() {
   return failed_with("internal_error", "the request failed; see the server's log");
 }
@@ -103,6 +121,7 @@ ApiError from_engine(const Error& error) {
 }
 
 ApiError from_runner(std::string_view why) {
+  if (why == engine::kNoMemory) return out_of_memory();
   // The words are part of the runner's contract.
   if (why.find("no token to choose") == std::string_view::npos)
     return from_engine({ErrorCode::kNumeric, std::string(why)});

@@ -23,16 +23,18 @@ struct ApiError {
 
 ApiError invalid_parameter(std::string param, std::string message);  // 400 invalid_request_error
 ApiError context_too_long(std::string param, std::string message);   // 400 context_length_exceeded
+ApiError body_too_large(std::string message);                        // 413 body_too_large
 ApiError model_not_found(const std::string& model);                  // 404
 ApiError overloaded();                                               // 429: the queue is full
 ApiError loading();         // 503: the weights are not there yet
 ApiError draining();        // 503
+ApiError out_of_memory();   // 503: this request needs more than there is now
 ApiError internal_error();  // 500: "the request failed; see the server's log"
 // 500: why a profile could not be written, in the system's words ("No space left on device").
 ApiError profile_not_written(const std::string& why);
 // The engine's refusals. Texts of kInvalidArgument and kTooLong are ours and are passed on, no others.
 ApiError from_engine(const Error& error);
-// Why a request failed while it ran. 400: its own parts allow no token; else 500, without the text.
+// Why a request failed while it ran. 400: its own parts allow no token; 503: no memory for its masks; else 500, without the text.
 ApiError from_runner(std::string_view why);
 
 http::Response to_response(const ApiError& error);
