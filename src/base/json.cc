@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,14 +46,18 @@ const std::string* duplicate_key(const Value::object_t& members) {
 // adds, which is quadratic: minutes for the weight map of a large checkpoint.
 class LimitedBuilder : public nlohmann::json_sax<Value> {
  public:
-  LimitedBuilder(Value& root, int max_depth) : root_(root), max_depth_(max_depth) {}
+  // Without a root nothing is kept: the rules alone are checked.
+  LimitedBuilder(Value* root, const Limits& limits)
+      : root_(root), max_depth_(limits.max_depth), bytes_left_(limits.max_value_bytes) {}
 
   bool null() override { return add(nullptr); }
   bool boolean(bool v) override { return add(v); }
   bool number_integer(number_integer_t v) override { return add(v); }
   bool number_unsigned(number_unsigned_t v) override { return add(v); }
   bool number_float(number_float_t v, const string_t&) override { return add(v); }
-  bool string(string_t& v) override { return add(std::move(v)); }
+  bool string(string_t& v) override {
+    return charge(kStringBytes + heap_bytes(v)) && (root_ == nullptr || add(std::move(v)));
+  }
   bool binary(binary_t& v) override { return add(std::move(v)); }
   bool start_array(std::size_t) override { return enter(Value::array()); }
   bool end_array() override { return leave(); }
@@ -60,6 +65,8 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
   bool end_object() override { return leave(); }
 
   bool key(string_t& name) override {
+    if (root_ == nullptr) return true;
+    if (!charge(kMemberBytes + heap_bytes(name))) return false;
     // The vector under the ordered map: leave() refuses duplicates.
     auto& members = open_.back()->get_ref<Value::object_t&>();
     members.emplace_back(std::move(name), nullptr);
@@ -84,14 +91,30 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
 
   const std::string& message() const { return message_; }
   std::size_t position() const { return position_; }
+  int64_t bytes_left() const { return bytes_left_; }
 
  private:
+  // What values take, with what a growing container has to spare on average and what the heap adds.
+  static constexpr int64_t kElementBytes = sizeof(Value) * 3 / 2;
+  static constexpr int64_t kMemberBytes = sizeof(Value::object_t::value_type) * 3 / 2;
+  static constexpr int64_t kContainerBytes = 64, kStringBytes = 48;
+  static int64_t heap_bytes(const std::string& text) {
+    constexpr size_t kInPlace = 15;
+    return text.size() > kInPlace ? static_cast<int64_t>(text.size()) + 16 : 0;
+  }
+
+  bool charge(int64_t num_bytes) {
+    bytes_left_ -= num_bytes;
+    return bytes_left_ >= 0 || fail("");
+  }
   // Stores a value where it belongs; slot_ points to it afterwards. Pointers stay valid because
   // only the innermost open container grows.
   bool add(Value value) {
+    if (root_ == nullptr) return true;
     if (open_.empty()) {
-      slot_ = &root_;
+      slot_ = root_;
     } else if (open_.back()->is_array()) {
+      if (!charge(kElementBytes)) return false;
       auto& elements = open_.back()->get_ref<Value::array_t&>();
       elements.emplace_back();
       slot_ = &elements.back();
@@ -100,7 +123,7 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
     return true;
   }
   bool enter(Value container) {
-    add(std::move(container));
+    if (!charge(kContainerBytes) || !add(std::move(container))) return false;
     open_.push_back(slot_);
     if (static_cast<int>(open_.size()) > max_depth_) {
       return fail("nesting deeper than " + std::to_string(max_depth_));
@@ -108,9 +131,10 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
     return true;
   }
   bool leave() {
-    const Value& ended = *open_.back();
+    const Value* const ended_slot = open_.back();
     open_.pop_back();
-    if (!ended.is_object()) return true;
+    if (ended_slot == nullptr || !ended_slot->is_object()) return true;
+    const Value& ended = *ended_slot;
     const std::string* key = duplicate_key(ended.get_ref<const Value::object_t&>());
     return key == nullptr || fail("duplicate key \"" + key->substr(0, 64) + "\"");
   }
@@ -119,10 +143,11 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
     return false;
   }
 
-  Value& root_;
+  Value* root_;
   std::vector<Value*> open_;  // containers that have not ended, outermost first
   Value* slot_ = nullptr;     // where the next value of an object goes
   int max_depth_;
+  int64_t bytes_left_;
   std::string message_;
   std::size_t position_ = 0;
 };
@@ -136,6 +161,19 @@ std::string place(std::string_view text, std::size_t position) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": ";
 }
 
+Error error_of(std::string_view text, const LimitedBuilder& builder, std::size_t offset) {
+  if (builder.bytes_left() < 0) return too_many_values();
+  const std::string where = builder.position() > 0 ? place(text, offset + builder.position()) : "";
+  return invalid_argument("not valid JSON: " + where + builder.message());
+}
+
+// The library takes a NUL for the end of the text and would not look at what follows.
+std::optional<Error> nul_problem(std::string_view text) {
+  const size_t nul = text.find('\0');
+  if (nul == std::string_view::npos) return std::nullopt;
+  return invalid_argument("not valid JSON: " + place(text, nul) + "a NUL byte");
+}
+
 }  // namespace
 
 Result<Value> parse(std::string_view text, const Limits& limits) {
@@ -144,17 +182,29 @@ Result<Value> parse(std::string_view text, const Limits& limits) {
                                           " bytes, the limit is " +
                                           std::to_string(limits.max_bytes)};
   }
-  // The library takes a NUL for the end of the text and would not look at what follows.
-  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return invalid_argument("not valid JSON: " + place(text, nul) + "a NUL byte");
-  }
+  if (std::optional<Error> problem = nul_problem(text)) return *problem;
+  Limits left = limits;
+  return parse_part(text, text, left);
+}
+
+Result<Value> parse_part(std::string_view text, std::string_view part, Limits& limits) {
   Value root;
-  LimitedBuilder builder(root, limits.max_depth);
-  if (!Value::sax_parse(text, &builder)) {
-    const std::string where = builder.position() > 0 ? place(text, builder.position()) : "";
-    return invalid_argument("not valid JSON: " + where + builder.message());
-  }
+  LimitedBuilder builder(&root, limits);
+  if (!Value::sax_parse(part, &builder))
+    return error_of(text, builder, static_cast<size_t>(part.data() - text.data()));
+  limits.max_value_bytes = builder.bytes_left();
   return root;
+}
+
+Error too_many_values() {
+  return {ErrorCode::kTooLong, "JSON with more values than its length allows"};
+}
+
+Error syntax_error(std::string_view text, const Limits& limits) {
+  if (std::optional<Error> problem = nul_problem(text)) return *problem;
+  LimitedBuilder builder(nullptr, limits);
+  if (Value::sax_parse(text, &builder)) return invalid_argument("not valid JSON");
+  return error_of(text, builder, 0);
 }
 
 std::string dump(const Value& value) {

@@ -8,11 +8,36 @@
 // Thread-safe (no state).
 
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "base/result.h"
+
+// The library's own moves all values into a new list to free them: it allocates in a destructor, as much as the value
+// takes, and ends the program when there is no memory. This one frees in place; what parse() makes is not deep.
+template <>
+inline void nlohmann::ordered_json::json_value::destroy(value_t kind) {
+  const auto free_one = [](auto* value) {
+    std::destroy_at(value);
+    std::allocator<std::remove_pointer_t<decltype(value)>>().deallocate(value, 1);
+  };
+  switch (kind) {
+    case value_t::object:
+      return free_one(object);
+    case value_t::array:
+      return free_one(array);
+    case value_t::string:
+      return free_one(string);
+    case value_t::binary:
+      return free_one(binary);
+    default:
+      return;
+  }
+}
 
 namespace fathom::json {
 
@@ -21,10 +46,20 @@ using Value = nlohmann::ordered_json;
 struct Limits {
   int max_depth = 64;
   int64_t max_bytes = int64_t{256} << 20;
+  // Of memory that the values take, about: what is small as text may be large as values ("[],[],..." is 20 times its
+  // text). More is an error kTooLong.
+  int64_t max_value_bytes = std::numeric_limits<int64_t>::max();
 };
 
 // Strict RFC 8259 text in valid UTF-8. Errors name line and column and the rule.
 Result<Value> parse(std::string_view text, const Limits& limits = {});
+// One value within a text that is well-formed there; errors name its place in the whole text. Takes what the value
+// needs from limits.max_value_bytes.
+Result<Value> parse_part(std::string_view text, std::string_view part, Limits& limits);
+// Of max_value_bytes.
+Error too_many_values();
+// Why the text is not well-formed, as parse() would say it, without building anything. REQUIRES: it is not.
+Error syntax_error(std::string_view text, const Limits& limits);
 
 // Compact text; invalid UTF-8 becomes U+FFFD instead of an exception.
 std::string dump(const Value& value);

@@ -22,8 +22,8 @@ constexpr UnsupportedField kUnsupportedByChat[] = {
 
 class ChatRequestParser {
  public:
-  ChatRequestParser(const json::Value& body, const ServedModel& model)
-      : model_(model), reader_(body, "", problem_) {}
+  ChatRequestParser(json::Members& body, const ServedModel& model)
+      : model_(model), reader_(body, problem_) {}
 
   Parsed<GenerationRequest> parse() && {
     request_.endpoint = Endpoint::kChat;
@@ -137,9 +137,9 @@ class ChatRequestParser {
 }  // namespace
 
 Parsed<GenerationRequest> parse_chat_request(std::string_view body, const ServedModel& model) {
-  const Parsed<json::Value> value = parse_body(body);
-  if (const auto* error = std::get_if<ApiError>(&value)) return *error;
-  return ChatRequestParser(std::get<json::Value>(value), model).parse();
+  Parsed<json::Members> members = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&members)) return *error;
+  return ChatRequestParser(std::get<json::Members>(members), model).parse();
 }
 
 }  // namespace fathom::server

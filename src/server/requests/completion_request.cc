@@ -16,8 +16,8 @@ constexpr UnsupportedField kUnsupportedByCompletions[] = {{"suffix", "texts to i
 
 class CompletionRequestParser {
  public:
-  CompletionRequestParser(const json::Value& body, const ServedModel& model)
-      : model_(model), reader_(body, "", problem_) {}
+  CompletionRequestParser(json::Members& body, const ServedModel& model)
+      : model_(model), reader_(body, problem_) {}
 
   Parsed<GenerationRequest> parse() && {
     request_.endpoint = Endpoint::kCompletions;
@@ -101,9 +101,9 @@ class CompletionRequestParser {
 
 Parsed<GenerationRequest> parse_completion_request(std::string_view body,
                                                    const ServedModel& model) {
-  const Parsed<json::Value> value = parse_body(body);
-  if (const auto* error = std::get_if<ApiError>(&value)) return *error;
-  return CompletionRequestParser(std::get<json::Value>(value), model).parse();
+  Parsed<json::Members> members = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&members)) return *error;
+  return CompletionRequestParser(std::get<json::Members>(members), model).parse();
 }
 
 }  // namespace fathom::server

@@ -61,6 +61,11 @@ std::string shown(const json::Value& value) {
   return json::dump(value);
 }
 
+ApiError broken_body(const Error& error) {
+  if (error.code == ErrorCode::kTooLong) return body_too_large("the body is " + error.message);
+  return invalid_parameter("", "the body is " + error.message);
+}
+
 ApiError broken_rule(const std::string& path, const json::Value& value, std::string_view rule) {
   return invalid_parameter(path, path + " is " + shown(value) + ", must be " + std::string(rule));
 }
@@ -74,7 +79,7 @@ std::string element_path(const std::string& path, size_t i) {
 }
 
 FieldReader::FieldReader(const json::Value& object, std::string path, FieldProblem& problem)
-    : object_(object), path_(std::move(path)), problem_(problem) {
+    : object_(&object), path_(std::move(path)), problem_(problem) {
   const auto& members = object.get_ref<const json::Value::object_t&>();
   if (members.size() <= kMaxLinearKeys) return;
   members_.reserve(members.size());
@@ -82,14 +87,21 @@ FieldReader::FieldReader(const json::Value& object, std::string path, FieldProbl
   std::sort(members_.begin(), members_.end(), has_lower_key);
 }
 
+FieldReader::FieldReader(json::Members& body, FieldProblem& problem)
+    : body_(&body), problem_(problem) {}
+
 const json::Value* FieldReader::find(std::string_view key) const {
   const json::Value* value = nullptr;
-  if (!members_.empty()) {
+  if (body_ != nullptr) {
+    const Result<const json::Value*> built = body_->find(key);
+    if (!built) problem_.set(broken_body(built.error()));
+    value = built ? *built : nullptr;
+  } else if (!members_.empty()) {
     const auto found =
         std::lower_bound(members_.begin(), members_.end(), Member{key, nullptr}, has_lower_key);
     if (found != members_.end() && found->first == key) value = found->second;
   } else {
-    for (const auto& member : object_.get_ref<const json::Value::object_t&>()) {
+    for (const auto& member : object_->get_ref<const json::Value::object_t&>()) {
       if (member.first == key) value = &member.second;
     }
   }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/json_members.h"
 #include "server/api_error.h"
 
 namespace fathom::server {
@@ -54,6 +55,8 @@ std::optional<double> number_in(const json::Value& value, const NumberRange& ran
 
 // A value in an error line: short JSON, or "an array of 3", "an object".
 std::string shown(const json::Value& value);
+// "the body is not valid JSON: ...", or 413 for one that holds too much.
+ApiError broken_body(const Error& error);
 // "PATH is VALUE, must be RULE"
 ApiError broken_rule(const std::string& path, const json::Value& value, std::string_view rule);
 std::string rule_of(IntRange range);
@@ -64,6 +67,8 @@ class FieldReader {
  public:
   // REQUIRES: object.is_object(). `path` is the object's own: "messages[2]", "" for the body.
   FieldReader(const json::Value& object, std::string path, FieldProblem& problem);
+  // Of the body. What is asked for is built then.
+  FieldReader(json::Members& body, FieldProblem& problem);
 
   // Null for a missing key and for null.
   const json::Value* find(std::string_view key) const;
@@ -92,7 +97,8 @@ class FieldReader {
   using Member = std::pair<std::string_view, const json::Value*>;
   static bool has_lower_key(const Member& a, const Member& b) { return a.first < b.first; }
 
-  const json::Value& object_;
+  const json::Value* object_ = nullptr;  // null: the body
+  json::Members* body_ = nullptr;
   std::string path_;
   FieldProblem& problem_;
   // By key, and only for objects with many: n log n whatever the keys are, which hashing is not.

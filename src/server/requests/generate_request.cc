@@ -21,8 +21,8 @@ constexpr UnsupportedField kUnsupportedByGenerate[] = {
 
 class GenerateRequestParser {
  public:
-  GenerateRequestParser(const json::Value& body, const ServedModel& model)
-      : model_(model), reader_(body, "", problem_) {}
+  GenerateRequestParser(json::Members& body, const ServedModel& model)
+      : model_(model), reader_(body, problem_) {}
 
   Parsed<GenerationRequest> parse() && {
     request_.endpoint = Endpoint::kGenerate;
@@ -205,9 +205,9 @@ class GenerateRequestParser {
 }  // namespace
 
 Parsed<GenerationRequest> parse_generate_request(std::string_view body, const ServedModel& model) {
-  const Parsed<json::Value> value = parse_body(body);
-  if (const auto* error = std::get_if<ApiError>(&value)) return *error;
-  return GenerateRequestParser(std::get<json::Value>(value), model).parse();
+  Parsed<json::Members> members = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&members)) return *error;
+  return GenerateRequestParser(std::get<json::Members>(members), model).parse();
 }
 
 }  // namespace fathom::server

@@ -40,13 +40,12 @@ bool is_unset(const json::Value& value) {
 
 }  // namespace
 
-Parsed<json::Value> parse_body(std::string_view body) {
-  Result<json::Value> value = json::parse(body);
-  if (!value) return invalid_parameter("", "the body is " + value.error().message);
-  if (!value->is_object()) {
-    return invalid_parameter("", "the body is " + shown(*value) + ", must be a JSON object");
-  }
-  return std::move(*value);
+Parsed<json::Members> parse_body(std::string_view body) {
+  const auto num_bytes = static_cast<int64_t>(body.size());
+  Result<json::Members> members = json::Members::scan(
+      body, {.max_value_bytes = kMaxValueBytes + kMaxValueBytesPerByte * num_bytes});
+  if (!members) return broken_body(members.error());
+  return std::move(*members);
 }
 
 void read_model(FieldReader& reader, const ServedModel& model, GenerationRequest& request) {

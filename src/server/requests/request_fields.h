@@ -2,23 +2,32 @@
 // Fields that more than one endpoint has: the body itself, the model's name, the stream, the cache salt, and
 // the fields that name a feature which is not here.
 //
-//   Parsed<json::Value> parsed = parse_body(body);
+//   Parsed<json::Members> parsed = parse_body(body);
 //   read_model(reader, model, request);
 //   refuse_unsupported(reader, unsupported_everywhere());
 //
 // Pure, thread-safe.
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
+#include "base/json_members.h"
 #include "server/generation_request.h"
 #include "server/requests/field_reader.h"
 #include "server/served_model.h"
 
 namespace fathom::server {
 
-// One JSON object, at most 64 levels deep, without duplicate keys.
-Parsed<json::Value> parse_body(std::string_view body);
+// What the values of a body may take of memory: this, and so many times its length. What it costs is bounded by its
+// length (http::Limits::max_bodies_bytes bounds that of all), and ordinary bodies come nowhere near: text is as long
+// as a value as it was, and an id of five digits four times as long.
+inline constexpr int64_t kMaxValueBytes = 8 << 20;
+inline constexpr int64_t kMaxValueBytesPerByte = 6;
+
+// One JSON object, at most 64 levels deep, without duplicate keys. The body outlives its members. What they build is
+// bounded as above: 413.
+Parsed<json::Members> parse_body(std::string_view body);
 
 // `model`: another one than ours is a 404.
 void read_model(FieldReader& reader, const ServedModel& model, GenerationRequest& request);

@@ -12,8 +12,8 @@ namespace {
 
 class TokenizeRequestParser {
  public:
-  TokenizeRequestParser(const json::Value& body, const ServedModel& model)
-      : model_(model), reader_(body, "", problem_) {}
+  TokenizeRequestParser(json::Members& body, const ServedModel& model)
+      : model_(model), reader_(body, problem_) {}
 
   Parsed<TokenizeRequest> parse() && {
     GenerationRequest ignored;
@@ -89,8 +89,8 @@ class TokenizeRequestParser {
 
 class DetokenizeRequestParser {
  public:
-  DetokenizeRequestParser(const json::Value& body, const ServedModel& model)
-      : model_(model), reader_(body, "", problem_) {}
+  DetokenizeRequestParser(json::Members& body, const ServedModel& model)
+      : model_(model), reader_(body, problem_) {}
 
   Parsed<DetokenizeRequest> parse() && {
     GenerationRequest ignored;
@@ -144,16 +144,16 @@ class DetokenizeRequestParser {
 }  // namespace
 
 Parsed<TokenizeRequest> parse_tokenize_request(std::string_view body, const ServedModel& model) {
-  const Parsed<json::Value> value = parse_body(body);
-  if (const auto* error = std::get_if<ApiError>(&value)) return *error;
-  return TokenizeRequestParser(std::get<json::Value>(value), model).parse();
+  Parsed<json::Members> members = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&members)) return *error;
+  return TokenizeRequestParser(std::get<json::Members>(members), model).parse();
 }
 
 Parsed<DetokenizeRequest> parse_detokenize_request(std::string_view body,
                                                    const ServedModel& model) {
-  const Parsed<json::Value> value = parse_body(body);
-  if (const auto* error = std::get_if<ApiError>(&value)) return *error;
-  return DetokenizeRequestParser(std::get<json::Value>(value), model).parse();
+  Parsed<json::Members> members = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&members)) return *error;
+  return DetokenizeRequestParser(std::get<json::Members>(members), model).parse();
 }
 
 }  // namespace fathom::server
