@@ -16,6 +16,7 @@
 #include "apps/text_setup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/startup_error.h"
 #include "runner/sim_runner.h"
 #include "server/api_server.h"
@@ -33,6 +34,7 @@ constexpr int64_t kSimulatedTokens = int64_t{1} << 20;
 constexpr int kSimulatedChunk = 2048;
 // Gaps between tokens that readers do not mind yet. On a CPU a chunk that takes less is so small that prompts suffer.
 constexpr double kCpuStepMs = 100, kGpuStepMs = 50;
+constexpr int64_t kBodyMemoryShare = 4;
 
 // What `runner` runs, and what the server says about it.
 struct Backend {
@@ -85,6 +87,7 @@ server::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig&
                         .architecture = config.architecture_name,
                         .num_workers = flags.service.num_workers,
                         .max_queued_jobs = flags.scheduling.max_queued_requests,
+                        .max_body_memory_bytes = flags.limits.max_body_memory.value(),
                         .log_requests = flags.log_requests,
                         .profile_dir = flags.service.profile_dir,
                         .settings = settings_json(flags)};
@@ -255,6 +258,7 @@ bool drain(const ServeFlags& flags, const ShutdownSignals& signals, server::ApiS
 // The exit status.
 int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server::ApiServer& api,
                        http::Server& http) {
+  const memory::MustSucceed scope;  // this thread, too, is everybody's
   signals.serving_begins();
   std::printf("Fathom is ready: %s\n", base_url(flags, http.port()).c_str());
   std::fflush(stdout);
@@ -268,6 +272,8 @@ int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server
 // From here on the settings that a backend or the system decides are numbers, and are shown as such.
 ServeFlags resolved(ServeFlags flags) {
   flags.limits.max_connections = raise_file_limit(flags.limits.max_connections);
+  std::optional<int64_t>& body_memory = flags.limits.max_body_memory;
+  body_memory = body_memory.value_or(memory::limit_bytes() / kBodyMemoryShare);
   std::optional<int>& chunk = flags.engine.memory.chunked_prefill_size;
   std::optional<double>& step_ms = flags.scheduling.max_step_ms;
   if (flags.is_simulation()) {
@@ -284,6 +290,7 @@ ServeFlags resolved(ServeFlags flags) {
 }
 
 int run(const ServeFlags& asked) {
+  memory::configure_heap();
   set_log_format(asked.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   apply_log_flags(asked.engine.log);
   // Before anything starts a thread, which asking for a GPU does: a signal must find none that takes it.
@@ -313,6 +320,7 @@ int run(const ServeFlags& asked) {
                                  api.update_sink());
     engine.metrics().add_startup(
         {.total_seconds = total.seconds(), .load_weights_seconds = loaded_seconds});
+    memory::arm(memory::default_reserve_bytes());
     api.set_ready(engine, engine_facts(backend, engine));
     FATHOM_LOG(kInfo, "apps", "serving", {{"startup_s", total.seconds()}});
     status = serve_until_signal(flags, signals, api, http);

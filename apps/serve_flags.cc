@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/startup_error.h"
+#include "server/api_server.h"
 #include "text/chat_format.h"
 
 namespace fathom::apps {
@@ -152,6 +153,13 @@ void add_limit_flags(CLI::App& app, LimitFlags& flags) {
       ->check(CLI::Range(int64_t{1} << 10, int64_t{1} << 30))
       ->type_name("BYTES")
       ->group(group);
+  app.add_option("--max-body-memory", flags.max_body_memory,
+                 "Memory for all request bodies in work and what is made of them; a body counts "
+                 "eight times its size")
+      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
+      ->type_name("BYTES")
+      ->default_str("a quarter of the memory")
+      ->group(group);
   app.add_option(
          "--max-connections", flags.max_connections,
          "Connections open at the same time. Beyond it idle ones give way; when there is none, "
@@ -268,6 +276,8 @@ http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys) {
   config.port = flags.address.port;
   config.num_threads = flags.address.num_io_threads;
   config.limits.max_body_bytes = flags.limits.max_body_bytes;
+  config.limits.max_bodies_bytes =
+      flags.limits.max_body_memory.value() / server::kBodyMemoryPerByte;
   config.limits.max_connections = flags.limits.max_connections;
   config.limits.max_connections_per_address = flags.limits.max_connections_per_address;
   config.timeouts.header = milliseconds(flags.limits.header_timeout_seconds);
@@ -326,6 +336,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"max_queue_seconds", flags.scheduling.max_queue_seconds},
       {"num_mask_workers", flags.scheduling.num_mask_workers},
       {"max_body_bytes", flags.limits.max_body_bytes},
+      {"max_body_memory", or_automatic(flags.limits.max_body_memory)},
       {"max_connections", flags.limits.max_connections},
       {"max_connections_per_address", flags.limits.max_connections_per_address},
       {"header_timeout", flags.limits.header_timeout_seconds},

@@ -10,6 +10,7 @@
 // The struct must outlive the parse. Throws StartupError.
 
 #include <CLI/App.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,6 +61,7 @@ struct ServiceFlags {
 
 struct LimitFlags {
   int64_t max_body_bytes = 64 << 20;
+  std::optional<int64_t> max_body_memory;  // of all bodies in work; none: by the machine's memory
   int max_connections = 20'000;
   int max_connections_per_address = 0;
   double header_timeout_seconds = 10, body_timeout_seconds = 30, request_body_timeout_seconds = 60,

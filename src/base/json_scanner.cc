@@ -1,7 +1,11 @@
 #include "base/json_scanner.h"
 
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <system_error>
 
 namespace fathom::json {
 namespace {
@@ -20,6 +24,15 @@ int hex_digit(char c) {
   if (is_digit(c)) return c - '0';
   const char lower = static_cast<char>(c | 0x20);
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+// False for what is too large. What is too small is 0.
+bool is_double(std::string_view number) {
+  double value = 0;
+  const std::from_chars_result read =
+      std::from_chars(number.data(), number.data() + number.size(), value);
+  return read.ec != std::errc::result_out_of_range ||
+         std::isfinite(std::strtod(std::string(number).c_str(), nullptr));
 }
 
 // The value of "\uXXXX" at `at`; -1: there is none.
@@ -187,6 +200,7 @@ bool Scanner::skip_digits() {
 }
 
 bool Scanner::skip_number() {
+  const size_t begin = position_;
   if (peek() == '-') ++position_;
   if (peek() == '0') {
     ++position_;
@@ -202,7 +216,7 @@ bool Scanner::skip_number() {
     if (peek() == '+' || peek() == '-') ++position_;
     if (!skip_digits()) return false;
   }
-  return true;
+  return is_double(text_.substr(begin, position_ - begin));
 }
 
 bool Scanner::skip_string() {

@@ -1,8 +1,7 @@
 #pragma once
 // json::Scanner: walks over a JSON text and says where the members of its outermost object lie, and whether all of
 // it is well-formed: RFC 8259, valid UTF-8, no deeper than allowed. It builds nothing and calls nothing recursively;
-// its memory is a character for each level. What it takes json::parse() takes too, but for numbers that are no double
-// and names that come twice.
+// its memory is a character for each level. What it takes json::parse() takes too, but for names that come twice.
 //
 //   Scanner scanner(text, 64);
 //   if (!scanner.enter_object()) ...                           // no object

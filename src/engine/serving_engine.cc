@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/startup_error.h"
 #include "base/trace.h"
 
@@ -230,6 +231,8 @@ void ServingEngine::refresh_speculation_metrics(const SpeculationSnapshot& now) 
 // ---- the engine's thread ----
 
 void ServingEngine::run() {
+  // A step serves everybody and is not written to be cut anywhere.
+  const memory::MustSucceed scope;
   trace::set_thread_name("engine");
   bool has_work = false;
   Commands commands;

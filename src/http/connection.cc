@@ -1,8 +1,12 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <utility>
 
+#include "base/log.h"
+#include "base/memory.h"
 #include "http/access_control.h"
 #include "http/connection_internal.h"
 #include "http/header_syntax.h"
@@ -94,8 +98,9 @@ void Connection::take_input(std::string_view bytes) {
   while (!bytes.empty() && phase_ == Phase::kReading) {
     if (!reader_.has_begun() || reader_.state() == RequestReader::State::kBody)
       phase_since_ = system_clock().now();
-    bytes.remove_prefix(reader_.feed(bytes));
-    if (reader_.state() == RequestReader::State::kHeadComplete) {
+    if (!feed_reader(bytes)) {
+      reject(TransportError::kOutOfMemory);
+    } else if (reader_.state() == RequestReader::State::kHeadComplete) {
       on_head_complete();
     } else if (reader_.state() == RequestReader::State::kFailed) {
       reject(reader_.error());
@@ -106,6 +111,17 @@ void Connection::take_input(std::string_view bytes) {
     }
   }
   if (phase_ == Phase::kAnswering && keeps_alive_) pipelined_.append(bytes);
+}
+
+// False: there is no memory for what has come of the body.
+bool Connection::feed_reader(std::string_view& bytes) {
+  try {
+    const memory::MayFail scope;
+    bytes.remove_prefix(reader_.feed(bytes));
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 void Connection::on_head_complete() {
@@ -179,6 +195,7 @@ void Connection::begin_request(const Router::Found& found, Target target) {
   request_.headers = std::move(head.headers);
   request_.request_id = request_id_;
   request_.key_name = key_name_;
+  if (const std::optional<TransportError> problem = body_problem()) return reject(*problem);
   if (head.expects_continue && head.has_body()) {
     framed_.append("HTTP/1.1 100 Continue\r\n\r\n");
     flush();
@@ -186,6 +203,16 @@ void Connection::begin_request(const Router::Found& found, Target target) {
   phase_since_ = head_complete_;
   reader_.begin_body();
   if (reader_.state() == RequestReader::State::kComplete) dispatch();
+}
+
+// What is known before a byte of the body has come.
+std::optional<TransportError> Connection::body_problem() const {
+  const int64_t length = reader_.head().content_length;
+  const int64_t most = limits().max_bodies_bytes;
+  if (length > most) return TransportError::kBodyTooLarge;
+  const int64_t held = shared_->counters.bodies_bytes.load(std::memory_order_relaxed);
+  if (length > 0 && held + length > most) return TransportError::kTooManyBodies;
+  return std::nullopt;
 }
 
 // Counts what has come of the body; false when all bodies together are too much.
@@ -205,7 +232,19 @@ void Connection::dispatch() {
   ++serial_;
   const auto exchange = std::make_shared<ConnectionExchange>(shared_from_this(), serial_,
                                                              std::exchange(request_, Request{}));
-  route_->handler(exchange);
+  try {
+    const memory::MayFail scope;
+    route_->handler(exchange);
+  } catch (const std::exception& error) {
+    const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+    FATHOM_LOG(kError, "http", "a handler failed", {{"why", error.what()}});
+    send(serial_, to_response(is_memory ? TransportError::kOutOfMemory : TransportError::kDropped));
+  }
+}
+
+void Connection::drop_body() {
+  reader_.drop_body();
+  counters().bodies_bytes.fetch_sub(std::exchange(body_lease_bytes_, 0), std::memory_order_relaxed);
 }
 
 void Connection::next_request() {

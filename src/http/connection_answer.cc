@@ -1,8 +1,10 @@
 #include <sys/socket.h>
 
+#include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "http/connection_internal.h"
 
 namespace fathom::http {
@@ -97,6 +99,7 @@ void Connection::answer_directly(const Response& response) {
       reader_.state() == RequestReader::State::kFailed)
     head_complete_ = system_clock().now();
   request_ = Request{};
+  drop_body();
   begin_exchange();
   queue_whole(response);
   flush();
@@ -106,14 +109,23 @@ void Connection::queue_whole(const Response& response) {
   FATHOM_CHECK(response.status >= 200 && response.status < 600, "status " << response.status);
   status_ = response.status;
   keeps_alive_ = keeps_alive_ && !is_draining();
-  append(whole_answer(response, answer_context()), &framed_);
+  {
+    std::string bytes = whole_answer(response, answer_context());
+    const memory::MustSucceed scope;  // either all of it is queued, or it has thrown
+    append(std::move(bytes), &framed_);
+  }
   answer_ = Answer::kComplete;
   on_close_ = nullptr;
 }
 
 void Connection::send(uint64_t serial, const Response& response) {
   if (!is_current(serial) || answer_ != Answer::kDue) return;
-  queue_whole(response);
+  try {
+    const memory::MayFail scope;
+    queue_whole(response);
+  } catch (const std::bad_alloc&) {
+    queue_whole(to_response(TransportError::kOutOfMemory));
+  }
   flush();
 }
 
@@ -134,7 +146,7 @@ void Connection::write(uint64_t serial, std::string_view bytes) {
   // What was there before counts, not this write: one event may be large (the rest of an answer whose text was
   // held back, the log-probabilities of a prompt), and a client that takes it must get it.
   if (queued_bytes() > limits().hard_backlog_bytes) return cut(true);
-  payload_.append(bytes);
+  payload_.append(bytes);  // nothing has changed when there is no memory
   last_event_ = system_clock().now();
   queue_flush();
 }
@@ -186,11 +198,13 @@ void Connection::count_backlog() {
 }
 
 void Connection::queue_flush() {
+  const memory::MustSucceed scope;
   count_backlog();
   if (!std::exchange(is_flush_due_, true)) thread_->flush_later(shared_from_this());
 }
 
 void Connection::flush() {
+  const memory::MustSucceed scope;
   is_flush_due_ = false;
   if (is_writing_ || phase_ == Phase::kClosed) return;
   if (!payload_.empty()) {
@@ -274,7 +288,7 @@ void Connection::close() {
   phase_ = Phase::kClosed;
   route_ = nullptr;  // handlers may go before the last exchange does
   socket_->close();
-  counters().bodies_bytes.fetch_sub(std::exchange(body_lease_bytes_, 0), std::memory_order_relaxed);
+  drop_body();
   count_backlog();
   // A slow handler may keep the connection's memory for long: only the bytes with the socket stay.
   std::string().swap(framed_);
@@ -369,6 +383,7 @@ ConnectionExchange::ConnectionExchange(std::shared_ptr<Connection> connection, u
       body_lease_bytes_(static_cast<int64_t>(request_.body.size())) {}
 
 ConnectionExchange::~ConnectionExchange() {
+  const memory::MustSucceed scope;  // whoever lets go last, maybe on the way out of a bad_alloc
   connection_->counters().bodies_bytes.fetch_sub(body_lease_bytes_, std::memory_order_relaxed);
   IoThread& thread = connection_->thread();
   thread.post(

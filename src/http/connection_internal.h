@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,12 +76,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_read(const error_code& error, size_t num_bytes);
   void on_end_of_input();
   void take_input(std::string_view bytes);
+  bool feed_reader(std::string_view& bytes);
   void on_head_complete();
   void admit(Target target);
   void begin_request(const Router::Found& found, Target target);
   void answer_unrouted(const Router::Found& found);
   void answer_preflight(const Router::Found& found);
+  std::optional<TransportError> body_problem() const;
   bool take_body_lease();
+  void drop_body();
   void dispatch();
   void next_request();
   void watch_for_end();

@@ -3,11 +3,14 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <ctime>
+#include <exception>
 #include <future>
 #include <random>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "http/connection_internal.h"
 #include "http/io_thread_internal.h"
@@ -46,7 +49,22 @@ IoThread::~IoThread() { FATHOM_CHECK(!thread_.joinable(), "an I/O thread was not
 
 void IoThread::run() {
   arm_tick();
-  thread_ = std::thread([this] { io_.run(); });
+  thread_ = std::thread([this] {
+    const memory::MustSucceed scope;
+    while (!run_loop()) {
+    }
+  });
+}
+
+// False: a handler threw, which none should; its connection ends by its timeouts, the others go on.
+bool IoThread::run_loop() {
+  try {
+    io_.run();
+    return true;
+  } catch (const std::exception& error) {
+    FATHOM_LOG(kError, "http", "an event failed", {{"why", error.what()}});
+    return false;
+  }
 }
 
 void IoThread::stop() {
@@ -79,6 +97,7 @@ void IoThread::stop() {
 }
 
 void IoThread::post(std::function<void()> task) {
+  const memory::MustSucceed scope;  // a task in the box has its wake-up
   {
     const std::lock_guard lock(mail_mutex_);
     if (is_stopped_) return;
@@ -95,7 +114,11 @@ void IoThread::take_mail() {
     tasks.swap(mail_);
   }
   for (auto& task : tasks) {
-    task();
+    try {
+      task();
+    } catch (const std::exception& error) {
+      FATHOM_LOG(kError, "http", "a task failed", {{"why", error.what()}});
+    }
     task = nullptr;
   }
 }

@@ -83,6 +83,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   void set_keys(std::shared_ptr<const KeyStore> keys) { keys_ = std::move(keys); }
 
  private:
+  bool run_loop();
   void take_mail();
   void flush_all();
   void arm_tick();

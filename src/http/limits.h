@@ -15,13 +15,14 @@
 namespace fathom::http {
 
 struct Limits {
-  size_t max_request_line_bytes = 8 << 10;      // 414, without the line end
-  size_t max_header_line_bytes = 16 << 10;      // 431, without the line end
-  size_t max_head_bytes = 64 << 10;             // 431, request line, headers and their line ends
-  size_t max_headers = 100;                     // 431
-  int64_t max_body_bytes = 64 << 20;            // 413
-  size_t max_chunks = 65'536;                   // 413, chunks of one body
-  int64_t max_bodies_bytes = int64_t{2} << 30;  // 503, bodies of all requests in work
+  size_t max_request_line_bytes = 8 << 10;  // 414, without the line end
+  size_t max_header_line_bytes = 16 << 10;  // 431, without the line end
+  size_t max_head_bytes = 64 << 10;         // 431, request line, headers and their line ends
+  size_t max_headers = 100;                 // 431
+  int64_t max_body_bytes = 64 << 20;        // 413
+  size_t max_chunks = 65'536;               // 413, chunks of one body
+  // 503, bodies of all requests in work; 413 for one that is larger by itself.
+  int64_t max_bodies_bytes = int64_t{2} << 30;
   // Beyond these the connection that idles longest gives way; when none does, only probes are answered, others with 503.
   int max_connections = 20'000;
   int max_connections_per_address = 0;  // of one IPv4 address or IPv6 /64 network; 0: no limit

@@ -13,6 +13,9 @@ constexpr size_t kMaxMethodBytes = 32;
 constexpr size_t kMaxLengthDigits = 18;  // below 2^63
 // A body grows by what has come, not by what its head promises.
 constexpr size_t kMaxReservedBytes = 64 << 10;
+// Once this much has come, room is made for all of it: a long body would be moved again and again, each time for
+// milliseconds in which the thread does nothing else.
+constexpr size_t kTrustedBytes = 1 << 20;
 
 bool is_target_char(char c) {
   const auto byte = static_cast<unsigned char>(c);
@@ -166,6 +169,12 @@ void RequestReader::begin_body() {
   state_ = State::kBody;
 }
 
+void RequestReader::make_room(size_t num_bytes) {
+  const size_t needed = body_.size() + num_bytes;
+  const auto length = static_cast<size_t>(head_.content_length);
+  if (needed > body_.capacity() && needed > kTrustedBytes) body_.reserve(length);
+}
+
 size_t RequestReader::feed_body(std::string_view bytes) {
   if (head_.is_chunked) {
     const size_t taken = chunks_.feed(bytes, &body_);
@@ -178,6 +187,7 @@ size_t RequestReader::feed_body(std::string_view bytes) {
   }
   const auto length = static_cast<size_t>(head_.content_length);
   const size_t num = std::min(length - body_.size(), bytes.size());
+  make_room(num);
   body_.append(bytes.substr(0, num));
   if (body_.size() == length) state_ = State::kComplete;
   return num;

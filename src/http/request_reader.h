@@ -41,7 +41,7 @@ class RequestReader {
 
   explicit RequestReader(const Limits& limits) : limits_(&limits), chunks_(limits) {}
 
-  // Takes bytes in kHead and kBody; returns how many.
+  // Takes bytes in kHead and kBody; returns how many. Throws std::bad_alloc when there is no memory for a body.
   size_t feed(std::string_view bytes);
   void begin_body();  // REQUIRES: kHeadComplete
   void reset();       // for the next request of the connection
@@ -54,10 +54,12 @@ class RequestReader {
   RequestHead& head() { return head_; }
   size_t body_bytes() const { return body_.size(); }
   std::string take_body() { return std::move(body_); }
+  void drop_body() { std::string().swap(body_); }
 
  private:
   size_t feed_head(std::string_view bytes);
   size_t feed_body(std::string_view bytes);
+  void make_room(size_t num_bytes);
   void on_head_line();
   void on_request_line();
   void on_header_line();

@@ -74,6 +74,8 @@ constexpr Entry kCatalogue[] = {
      "the server has too many connections from this address; try again later"},
     {TransportError::kTooManyBodies, 503, Rejection::kOverloaded, kUnavailable, "overloaded",
      "the server holds too many request bodies; try again later"},
+    {TransportError::kOutOfMemory, 503, Rejection::kOverloaded, kUnavailable, "out_of_memory",
+     "the server has no memory for this request now; try again later"},
     {TransportError::kDropped, 500, Rejection::kCount, "server_error", "internal_error",
      "the request failed; see the server's log"},
 };

@@ -42,6 +42,7 @@ enum class TransportError {
   kTooManyConnections,
   kTooManyFromAddress,
   kTooManyBodies,
+  kOutOfMemory,
   kDropped,  // a handler let its exchange go without an answer
 };
 

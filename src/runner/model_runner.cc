@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/startup_error.h"
 #include "base/trace.h"
 #include "ops/mla.h"
@@ -228,6 +229,7 @@ void ModelRunner::work() {
 }
 
 void ModelRunner::collect_results() {
+  const memory::MustSucceed scope;
   trace::set_thread_name("results");
   use_device_of(model_.rank(), model_.backend());
   std::unique_lock lock(mutex_);

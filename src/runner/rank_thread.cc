@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/memory.h"
 #include "base/trace.h"
 
 namespace fathom::runner {
@@ -14,6 +15,7 @@ void use_device_of(const comm::RankContext& rank, const ops::Backend& backend) {
 
 RankThread::RankThread(const comm::RankContext& rank, const ops::Backend& backend)
     : thread_([this, rank, &backend] {
+        const memory::MustSucceed scope;
         trace::set_thread_name("runner");
         use_device_of(rank, backend);
         work();

@@ -1,9 +1,14 @@
 #include "server/api_server.h"
 
+#include <algorithm>
 #include <ctime>
+#include <exception>
+#include <new>
+#include <stdexcept>
 #include <utility>
 
 #include "base/log.h"
+#include "base/memory.h"
 #include "server/http_metrics.h"
 #include "server/page/page_routes.h"
 #include "server/server_state.h"
@@ -49,6 +54,31 @@ GenerationService::Config generation_config(const ApiConfig& config) {
   return generation;
 }
 
+// Some 60,000 tokens; a worker reads that in milliseconds.
+constexpr size_t kLongBodyBytes = 256 << 10;
+constexpr int kWorkersPerLongBodyWorker = 4;
+// About a third of the processor beside a thread that wants all of it.
+constexpr int kLongBodyNice = 5;
+constexpr size_t kGiveBackBytes = 4 << 20;
+
+// False: the job threw, and the client is told.
+bool run_guarded(const http::ExchangePtr& exchange, const std::function<void()>& job) {
+  bool lacks_memory = false;
+  try {
+    job();
+    return true;
+  } catch (const std::bad_alloc&) {
+    lacks_memory = true;
+  } catch (const std::length_error&) {
+    lacks_memory = true;  // a size beyond what there can be
+  } catch (const std::exception& error) {
+    FATHOM_LOG(kError, "server", "a request failed", {{"why", error.what()}});
+  }
+  const memory::MustSucceed scope;
+  send_later(exchange, to_response(lacks_memory ? out_of_memory() : internal_error()));
+  return false;
+}
+
 metrics::Labels labels(const ApiConfig& config) {
   return {{"model_name", config.model.name()}, {"engine_type", "unified"}};
 }
@@ -63,7 +93,11 @@ ServerState::ServerState(ApiConfig api_config)
       generation(generation_config(config)),
       workers({.name = "parser",
                .num_threads = config.num_workers,
-               .max_queued_jobs = config.max_queued_jobs}) {}
+               .max_queued_jobs = config.max_queued_jobs}),
+      long_body_workers({.name = "long body parser",
+                         .num_threads = std::max(1, config.num_workers / kWorkersPerLongBodyWorker),
+                         .max_queued_jobs = config.max_queued_jobs,
+                         .nice = kLongBodyNice}) {}
 
 std::optional<ApiError> ServerState::refusal() const {
   switch (phase.load()) {
@@ -78,7 +112,15 @@ std::optional<ApiError> ServerState::refusal() const {
 }
 
 void ServerState::run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job) {
-  if (!workers.post(std::move(job))) send_later(exchange, to_response(overloaded()));
+  const size_t num_bytes = exchange->request().body.size();
+  auto guarded = [exchange, num_bytes, job = std::move(job)] {
+    const bool done = run_guarded(exchange, job);
+    // What a long body took is a great deal, and what failed may have been anything.
+    if (num_bytes >= kGiveBackBytes || !done) memory::give_back();
+  };
+  const bool is_long = num_bytes >= kLongBodyBytes;
+  if (!(is_long ? long_body_workers : workers).post(std::move(guarded)))
+    send_later(exchange, to_response(overloaded()));
 }
 
 void send_later(const http::ExchangePtr& exchange, http::Response response) {
@@ -132,7 +174,8 @@ void ApiServer::set_transport(http::Server& http) {
   state_->generation.set_transport(http.num_threads(), [&http](int thread_idx, auto task) {
     http.post(thread_idx, std::move(task));
   });
-  state_->collector = add_http_metrics(state_->registry, http.counters(), state_->generation);
+  state_->collector = add_http_metrics(state_->registry, http.counters(), state_->generation,
+                                       state_->config.max_body_memory_bytes);
 }
 
 void ApiServer::set_loading(const std::string& phase, double fraction) {
@@ -150,6 +193,7 @@ void ApiServer::set_ready(engine::ServingEngine& engine, const EngineFacts& fact
   state_->config.model.max_context_tokens = facts.max_context_tokens;
   state_->generation.set_engine(&engine);
   state_->stats_timer.emplace(state_->history, [&engine] {
+    memory::refill();
     const engine::RequestHistograms& requests = engine.metrics().requests;
     return StatsReading{.unix_seconds = unix_seconds(),
                         .engine = engine.snapshot(),

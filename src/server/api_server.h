@@ -29,13 +29,19 @@
 
 namespace fathom::server {
 
+// What a body may cost, beside itself what is made of it: the values of its JSON (kMaxValueBytesPerByte in
+// requests/request_fields.h), its texts and its tokens. http::Limits::max_bodies_bytes times this is the most that
+// all bodies in work take together.
+inline constexpr int64_t kBodyMemoryPerByte = 8;
+
 struct ApiConfig {
   ServedModel model;                     // max_context_tokens is set by set_ready()
   std::string model_type, architecture;  // of config.json
   int num_workers = 2;
-  int max_queued_jobs = 1024;  // requests waiting for a worker; more are refused with 429
-  bool log_requests = true;    // an access line for each request: on_answer and log_access()
-  std::string profile_dir;     // where /stop_profile writes; empty = profiling is refused
+  int max_queued_jobs = 1024;         // requests waiting for a worker; more are refused with 429
+  int64_t max_body_memory_bytes = 0;  // for metrics; the transport's limit enforces it
+  bool log_requests = true;           // an access line for each request: on_answer and log_access()
+  std::string profile_dir;            // where /stop_profile writes; empty = profiling is refused
   json::Value settings = json::Value::object();  // every effective setting, flat, no secrets
 };
 

@@ -1,8 +1,24 @@
 #include "server/deadline_timer.h"
 
+#include <exception>
 #include <utility>
 
+#include "base/log.h"
+#include "base/memory.h"
+
 namespace fathom::server {
+
+namespace {
+
+void run_guarded(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    FATHOM_LOG(kError, "server", "a timed task failed", {{"why", error.what()}});
+  }
+}
+
+}  // namespace
 
 void DeadlineTimer::stop() {
   {
@@ -22,6 +38,7 @@ void DeadlineTimer::after(std::chrono::milliseconds delay, std::function<void()>
 }
 
 void DeadlineTimer::run() {
+  const memory::MustSucceed scope;
   std::unique_lock lock(mutex_);
   while (!ending_) {
     if (tasks_.empty()) {
@@ -37,7 +54,7 @@ void DeadlineTimer::run() {
     const std::function<void()> task = std::move(first->second);
     tasks_.erase(first);
     lock.unlock();
-    task();
+    run_guarded(task);
     lock.lock();
   }
 }

@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory.h"
+#include "server/api_server.h"
+
 namespace fathom::server {
 namespace {
 
@@ -20,6 +23,34 @@ struct Gauges {
   std::vector<std::pair<metrics::Counter*, const Value*>> counters;
   metrics::Gauge *open_requests = nullptr, *ghosts = nullptr;
 };
+
+// What bodies cost, and how often there was no memory.
+struct MemoryShown {
+  metrics::Gauge *body_memory = nullptr, *body_memory_limit = nullptr;
+  metrics::Counter *failures = nullptr, *reserve_uses = nullptr;
+};
+
+MemoryShown add_memory(metrics::Registry& registry) {
+  return {.body_memory = &registry.gauge(
+              {.name = "fathom:body_memory_bytes",
+               .help = "Memory that request bodies in work may take, with what is made of them."}),
+          .body_memory_limit = &registry.gauge(
+              {.name = "fathom:body_memory_limit_bytes", .help = "Its limit, --max-body-memory."}),
+          .failures = &registry.counter(
+              {.name = "fathom:allocation_failures_total",
+               .help = "Requests for memory that failed; each ended one request with 503."}),
+          .reserve_uses = &registry.counter(
+              {.name = "fathom:memory_reserve_uses_total",
+               .help = "Pieces of the reserve that the engine and the event loops needed."})};
+}
+
+void show_memory(const MemoryShown& shown, const http::ServerCounters& http, int64_t limit) {
+  const memory::Counts counts = memory::counts();
+  shown.body_memory->set(read(http.bodies_bytes) * static_cast<double>(kBodyMemoryPerByte));
+  shown.body_memory_limit->set(static_cast<double>(limit));
+  shown.failures->set_total(static_cast<double>(counts.num_failures));
+  shown.reserve_uses->set_total(static_cast<double>(counts.num_reserve_uses));
+}
 
 void add_gauges(metrics::Registry& registry, const http::ServerCounters& http, Gauges& out) {
   const auto add = [&](const char* name, const char* help, const Value& value) {
@@ -74,11 +105,14 @@ void add_counters(metrics::Registry& registry, const http::ServerCounters& http,
 
 metrics::Registry::Collector add_http_metrics(metrics::Registry& registry,
                                               const http::ServerCounters& counters,
-                                              const GenerationService& generation) {
+                                              const GenerationService& generation,
+                                              int64_t max_body_memory_bytes) {
   Gauges shown;
   add_gauges(registry, counters, shown);
   add_counters(registry, counters, shown);
-  return registry.add_collector([shown = std::move(shown), &generation] {
+  return registry.add_collector([shown = std::move(shown), memory_shown = add_memory(registry),
+                                 &counters, &generation, max_body_memory_bytes] {
+    show_memory(memory_shown, counters, max_body_memory_bytes);
     for (const auto& [gauge, value] : shown.gauges) gauge->set(read(*value));
     for (const auto& [counter, value] : shown.counters) counter->set_total(read(*value));
     shown.open_requests->set(generation.num_open());

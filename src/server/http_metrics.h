@@ -13,6 +13,7 @@ namespace fathom::server {
 
 metrics::Registry::Collector add_http_metrics(metrics::Registry& registry,
                                               const http::ServerCounters& counters,
-                                              const GenerationService& generation);
+                                              const GenerationService& generation,
+                                              int64_t max_body_memory_bytes);
 
 }  // namespace fathom::server

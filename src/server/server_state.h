@@ -28,7 +28,7 @@ struct ServerState {
 
   // Why no request can be taken now; nothing = one can.
   std::optional<ApiError> refusal() const;
-  // Runs a job on a worker, or answers 429.
+  // Runs a job on a worker, or answers 429. A job that throws is answered here: 503 when there was no memory.
   void run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job);
 
   ApiConfig config;
@@ -47,7 +47,9 @@ struct ServerState {
   DeadlineTimer timer;
   metrics::Registry::Collector collector;
   std::optional<StatsTimer> stats_timer;
-  WorkerPool workers;  // last: its jobs use everything above
+  // These last: their jobs use everything above. Long bodies have workers of their own, which give way: a short one
+  // never waits behind them.
+  WorkerPool workers, long_body_workers;
 };
 
 // Answers on the exchange's own thread, from wherever the caller is.

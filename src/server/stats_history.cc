@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/memory.h"
+
 namespace fathom::server {
 namespace {
 
@@ -192,6 +194,7 @@ StatsTimer::~StatsTimer() {
 }
 
 void StatsTimer::run(std::chrono::milliseconds interval) {
+  const memory::MustSucceed scope;
   auto next = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   while (!stopping_) {

@@ -5,6 +5,7 @@
 #endif
 
 #include "base/check.h"
+#include "base/memory.h"
 
 namespace fathom::cpu {
 
@@ -86,6 +87,7 @@ bool ThreadPool::try_enter(uint64_t& last_job) {
 }
 
 void ThreadPool::work(int worker) {
+  const memory::MustSucceed scope;
   uint64_t last_job = 0;
   int spin = 0;
   while (!stop_.load(std::memory_order_relaxed)) {

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <ctime>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "base/memory.h"
 #include "server/draw_id.h"
 #include "text/chat_markup.h"
 
@@ -61,6 +65,22 @@ std::vector<int32_t> marker_ids(const GenerationRequest& request,
     if (const std::optional<int32_t> id = tokenizer.token_id(marker)) ids.push_back(*id);
   }
   return ids;
+}
+
+// Work on one answer, which may be as large as its client likes: without memory for it that answer ends with an error,
+// and the others of the step go on. False then.
+template <class Work>
+bool answer_or_fail(Answer& answer, const Work& work) {
+  try {
+    const memory::MayFail scope;
+    return work();
+  } catch (const std::bad_alloc&) {
+    answer.fail(out_of_memory());
+  } catch (const std::exception& error) {
+    FATHOM_LOG(kError, "server", "an answer failed", {{"why", error.what()}});
+    answer.fail(internal_error());
+  }
+  return false;
 }
 
 }  // namespace
@@ -236,11 +256,16 @@ void GenerationService::apply(int thread_idx, const engine::StepUpdates& updates
     const auto tokens = std::span(updates.tokens)
                             .subspan(static_cast<size_t>(update.tokens_begin),
                                      static_cast<size_t>(update.tokens_end - update.tokens_begin));
-    if (stream.answer->take(stream.choice_idx, tokens, update)) engine_.load()->stop(update.id);
+    const bool stops = answer_or_fail(
+        *stream.answer, [&] { return stream.answer->take(stream.choice_idx, tokens, update); });
+    if (stops) engine_.load()->stop(update.id);
     if (stream.answer->touch()) touched.push_back(stream.answer);
   }
   for (const std::shared_ptr<Answer>& answer : touched) {
-    answer->flush();
+    answer_or_fail(*answer, [&] {
+      answer->flush();
+      return true;
+    });
     if (answer->done()) close(thread_idx, answer);
   }
 }

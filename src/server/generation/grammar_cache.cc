@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/memory.h"
+
 namespace fathom::server {
 
 GrammarPtr GrammarCache::find(const std::string& key) {
@@ -16,6 +18,7 @@ void GrammarCache::add(const std::string& key, GrammarPtr grammar) {
   const int64_t bytes = grammar->memory_bytes() + 2 * static_cast<int64_t>(key.size());
   const std::lock_guard lock(mutex_);
   if (bytes > max_bytes_ || by_key_.contains(key)) return;
+  const memory::MustSucceed scope;  // the list and the map agree
   entries_.push_front({.key = key, .grammar = std::move(grammar), .bytes = bytes});
   by_key_[key] = entries_.begin();
   num_bytes_ += bytes;

@@ -17,10 +17,14 @@ namespace {
 // moment even when the client asks for no timeout.
 constexpr double kFlushGraceSeconds = 0.25, kMaxFlushSeconds = 600;
 constexpr std::chrono::milliseconds kFlushInterval{20};
+constexpr int64_t kMaxBodyBytes = 64 << 10;
 
 Parsed<json::Value> parse_object(const std::string& body) {
   if (body.empty()) return json::Value::object();
-  Result<json::Value> value = json::parse(body);
+  // On the I/O thread: a few names, not megabytes.
+  Result<json::Value> value = json::parse(body, {.max_bytes = kMaxBodyBytes});
+  if (!value && value.error().code == ErrorCode::kTooLong)
+    return body_too_large("the body is " + value.error().message);
   if (!value) return invalid_parameter("", "the body is not JSON: " + value.error().message);
   if (!value->is_object()) return invalid_parameter("", "the body must be a JSON object");
   return std::move(*value);

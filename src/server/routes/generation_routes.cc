@@ -22,8 +22,9 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
     }
     const Stopwatch since_arrival;
     state.run_on_worker(exchange, [&state, parse, exchange, since_arrival] {
-      // The body goes as soon as it is read: a long stream must not keep it.
-      Parsed<GenerationRequest> parsed = parse(exchange->take_body(), state.config.model);
+      Parsed<GenerationRequest> parsed = parse(exchange->request().body, state.config.model);
+      // It goes as soon as it is read: a long stream must not keep it.
+      exchange->take_body();
       if (const ApiError* error = std::get_if<ApiError>(&parsed)) {
         return send_later(exchange, to_response(*error));
       }
@@ -37,18 +38,34 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
           .handler = std::move(handler)};
 }
 
+// "[1,2,3]"
+void append_ids(const std::vector<int32_t>& ids, std::string& out) {
+  out += '[';
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ',';
+    out += std::to_string(ids[i]);
+  }
+  out += ']';
+}
+
 http::Response tokenize(std::string_view body, const ServedModel& model) {
   const Parsed<TokenizeRequest> parsed = parse_tokenize_request(body, model);
   if (const ApiError* error = std::get_if<ApiError>(&parsed)) return to_response(*error);
   const auto& request = std::get<TokenizeRequest>(parsed);
-  json::Value tokens = json::Value::array(), counts = json::Value::array();
-  for (const std::vector<int32_t>& ids : request.tokens) {
-    tokens.push_back(ids);
-    counts.push_back(ids.size());
+  // As text at once: as values the ids of a long text would take several times the memory.
+  http::Response response;
+  std::string& out = response.body;
+  std::string counts;
+  out = R"({"tokens":)";
+  if (request.is_batch) out += '[';
+  for (size_t i = 0; i < request.tokens.size(); ++i) {
+    if (i > 0) out += ',', counts += ',';
+    append_ids(request.tokens[i], out);
+    counts += std::to_string(request.tokens[i].size());
   }
-  return json_response({{"tokens", request.is_batch ? tokens : tokens.at(0)},
-                        {"count", request.is_batch ? counts : counts.at(0)},
-                        {"max_model_len", model.max_context_tokens}});
+  out += request.is_batch ? "],\"count\":[" + counts + ']' : ",\"count\":" + counts;
+  out += ",\"max_model_len\":" + std::to_string(model.max_context_tokens) + '}';
+  return response;
 }
 
 http::Response detokenize(std::string_view body, const ServedModel& model) {
@@ -70,7 +87,9 @@ http::Route text_route(const char* path, AnswerBody answer, ServerState& state) 
       return exchange->send(to_response(*refusal));
     }
     state.run_on_worker(exchange, [&state, answer, exchange] {
-      send_later(exchange, answer(exchange->request().body, state.config.model));
+      http::Response response = answer(exchange->request().body, state.config.model);
+      exchange->take_body();
+      send_later(exchange, std::move(response));
     });
   };
   return {.method = "POST",
