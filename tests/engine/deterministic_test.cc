@@ -5,13 +5,17 @@
 // which turn a last bit into a visible difference now and then.
 //
 // FATHOM_DETERMINISTIC_REQUESTS=10000 runs that many mixed requests instead of a few hundred, and every way with every
-// kind of drafts. FATHOM_DETERMINISTIC_SEED draws others; a run prints it.
+// kind of drafts and every number of running requests. FATHOM_DETERMINISTIC_SEED draws others; a run prints it.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <random>
+#include <set>
 
 #include "base/failpoint.h"
 #include "engine/step_loop.h"
@@ -39,8 +43,10 @@ constexpr bool kIsSanitized = false;
 #endif
 
 constexpr int kMatrixRequests = kIsSanitized ? kNumMixedKinds : 16;
-constexpr int kGroup = 120;         // requests of one loop in the large run
-constexpr int kNumDifferent = 600;  // of which it draws: their answers alone are what costs
+constexpr int kLargeGroup = 120,
+              kSmallGroup = 40;  // requests of one loop in the large run and in the usual one
+constexpr int kNumDifferent =
+    600;  // of which the large run draws: their answers alone are what costs
 
 struct Drafting {
   const char* name;
@@ -78,7 +84,7 @@ std::unique_ptr<ModelRunner> make_runner(const model::Model& model, int num_thre
 
 struct Way {
   StepLoopConfig config{};
-  bool retract = false;  // every three steps
+  bool retract = false;  // every three steps, if two requests run or more
   size_t drafting = 0;   // of kDraftings
   std::string name() const {
     return std::string(kDraftings[drafting].name) + ", adaptive " +
@@ -176,6 +182,8 @@ int number_from(const char* variable, int usual) {
   return number;
 }
 
+int seed_wanted() { return number_from("FATHOM_DETERMINISTIC_SEED", 7); }
+
 bool wants_everything() { return std::getenv("FATHOM_DETERMINISTIC_REQUESTS") != nullptr; }
 
 template <class T>
@@ -189,66 +197,122 @@ std::vector<int> chunk_sizes() {
   return kIsSanitized ? std::vector<int>{16} : std::vector<int>{16, 61, 256, 2048};
 }
 
-TEST_F(Deterministic, answers_depend_on_the_request_alone_in_every_way_to_compute_them) {
-  const int running[] = {1, 5, 64};
-  const size_t draftings = wants_everything() ? kNumDraftings : 1;
-  size_t cell = 0;
-  int64_t num_cached = 0, num_retractions = 0, num_accepted = 0;
+// What a way is computed with, apart from how its steps are cut.
+struct Load {
+  size_t drafting = 0;
+  int max_running_requests = 0;
+};
+
+// Every kind of drafts with one request, a few and all of them at a time; a retraction takes two.
+std::vector<Load> every_load(bool retract) {
+  std::vector<Load> loads;
+  for (size_t drafting = 0; drafting < kNumDraftings; ++drafting)
+    for (const int running : {retract ? 2 : 1, 5, 64}) loads.push_back({drafting, running});
+  return loads;
+}
+
+// All ways there are, or each way to cut steps once, with loads from two shuffled decks, one for ways with
+// retractions: 16 of 18 of each, so every kind of drafts meets both, whatever else the way is.
+std::vector<Way> ways_of_the_matrix() {
+  std::mt19937_64 random(static_cast<uint64_t>(seed_wanted()));
+  std::array<std::vector<Load>, 2> decks = {every_load(false), every_load(true)};
+  for (std::vector<Load>& deck : decks) std::shuffle(deck.begin(), deck.end(), random);
+  std::vector<Way> ways;
   for (const int chunk : chunk_sizes())
     for (const bool radix : {false, true})
       for (const bool overlap : {false, true})
-        for (const bool retract : {false, true})
-          for (size_t drafting = 0; drafting < draftings; ++drafting, ++cell) {
-            const Answers answers = expect_alone(
-                up_to(kMatrixRequests), {.config = {.chunked_prefill_size = chunk,
-                                                    .max_running_requests = running[cell % 3],
-                                                    .radix_cache = radix,
-                                                    .overlap = overlap},
-                                         .retract = retract,
-                                         .drafting = cell % kNumDraftings});
-            num_cached += answers.stats.num_cached_tokens;
-            num_retractions += answers.stats.num_retractions;
-            num_accepted += answers.speculation.num_drafts_accepted;
+        for (const bool retract : {false, true}) {
+          std::vector<Load>& deck = decks[retract];
+          std::vector<Load> loads = deck;
+          if (!wants_everything()) {
+            loads = {deck.back()};
+            deck.pop_back();
           }
+          for (const Load& load : loads)
+            ways.push_back({.config = {.chunked_prefill_size = chunk,
+                                       .max_running_requests = load.max_running_requests,
+                                       .radix_cache = radix,
+                                       .overlap = overlap},
+                            .retract = retract,
+                            .drafting = load.drafting});
+        }
+  return ways;
+}
+
+TEST_F(Deterministic, answers_depend_on_the_request_alone_in_every_way_to_compute_them) {
+  const std::vector<Way> ways = ways_of_the_matrix();
+  int64_t num_cached = 0, num_retractions = 0;
+  std::array<int64_t, kNumDraftings> num_accepted{};
+  std::array<std::set<bool>, kNumDraftings> retracted{};
+  for (const Way& way : ways) {
+    const Answers answers = expect_alone(up_to(kMatrixRequests), way);
+    EXPECT_EQ(answers.stats.num_retractions > 0, way.retract) << way.name();
+    retracted[way.drafting].insert(way.retract);
+    num_cached += answers.stats.num_cached_tokens;
+    num_retractions += answers.stats.num_retractions;
+    num_accepted[way.drafting] += answers.speculation.num_drafts_accepted;
+  }
   EXPECT_GT(num_cached, 0);
   EXPECT_GT(num_retractions, kMatrixRequests);
-  EXPECT_GT(num_accepted, kMatrixRequests);
+  for (size_t drafting = 0; drafting < kNumDraftings; ++drafting) {
+    if (kIsSanitized) break;  // too few ways
+    EXPECT_EQ(retracted[drafting].size(), 2u) << kDraftings[drafting].name;
+    EXPECT_EQ(num_accepted[drafting] > 0, drafting > 0) << kDraftings[drafting].name;
+  }
+  std::printf("%zu ways, %lld retractions\n", ways.size(), static_cast<long long>(num_retractions));
 }
 
 TEST_F(Deterministic, mixed_requests_in_batches_of_any_size_get_their_answers_alone) {
-  const int total = number_from("FATHOM_DETERMINISTIC_REQUESTS", kIsSanitized ? 40 : 2 * kGroup);
-  const int seed = number_from("FATHOM_DETERMINISTIC_SEED", 7);
+  const int group = wants_everything() ? kLargeGroup : kSmallGroup;
+  const int total = number_from("FATHOM_DETERMINISTIC_REQUESTS",
+                                kIsSanitized ? kSmallGroup : kNumDraftings * kSmallGroup);
+  const int seed = seed_wanted();
   std::mt19937_64 random(static_cast<uint64_t>(seed));
   const int num_different = std::min(total, kNumDifferent);
-  int64_t num_accepted = 0, num_stop_strings = 0;
-  for (int done = 0; done < total; done += kGroup) {
+  std::set<int> different;
+  std::array<int64_t, kNumDraftings> num_accepted{};
+  int64_t num_stop_strings = 0, num_retractions = 0;
+  for (int done = 0; done < total; done += group) {
     const std::vector<int> chunks = chunk_sizes();
+    const bool retract = random() % 2 == 0;
     const Way way{.config = {.chunked_prefill_size = chunks[random() % chunks.size()],
-                             .max_running_requests = 1 + static_cast<int>(random() % 64),
+                             .max_running_requests =
+                                 static_cast<int>(retract ? 2 + random() % 63 : 1 + random() % 64),
                              .radix_cache = random() % 4 != 0,
                              .overlap = random() % 4 != 0,
                              .speculation = {.adaptive = random() % 4 == 0}},
-                  .retract = random() % 2 == 0,
-                  .drafting = static_cast<size_t>(done / kGroup + seed) % kNumDraftings};
-    std::vector<int> numbers(static_cast<size_t>(std::min(kGroup, total - done)));
+                  .retract = retract,
+                  .drafting = static_cast<size_t>(done / group + seed) % kNumDraftings};
+    std::vector<int> numbers(static_cast<size_t>(std::min(group, total - done)));
     for (int& number : numbers)
       number = static_cast<int>(random() % static_cast<uint64_t>(num_different));
+    different.insert(numbers.begin(), numbers.end());
     const Answers answers = expect_alone(numbers, way);
-    num_accepted += answers.speculation.num_drafts_accepted;
+    num_accepted[way.drafting] += answers.speculation.num_drafts_accepted;
     num_stop_strings += answers.num_stop_strings;
+    num_retractions += answers.stats.num_retractions;
   }
-  std::printf("%d mixed requests, seed %d: %lld drafts accepted, %lld stop strings found\n", total,
-              seed, static_cast<long long>(num_accepted), static_cast<long long>(num_stop_strings));
-  EXPECT_GT(num_accepted, 0);
+  const auto all_accepted = std::accumulate(num_accepted.begin(), num_accepted.end(), int64_t{0});
+  std::printf(
+      "%d mixed requests, %zu distinct, seed %d: %lld drafts accepted, %lld stop strings found, "
+      "%lld retractions\n",
+      total, different.size(), seed, static_cast<long long>(all_accepted),
+      static_cast<long long>(num_stop_strings), static_cast<long long>(num_retractions));
   EXPECT_GT(num_stop_strings, 0);
+  EXPECT_GT(num_retractions, 0);
+  // A group for each of them at least.
+  for (size_t drafting = 0; drafting < kNumDraftings; ++drafting) {
+    if (total < static_cast<int>(kNumDraftings) * group) break;
+    EXPECT_EQ(num_accepted[drafting] > 0, drafting > 0) << kDraftings[drafting].name;
+  }
 }
 
 TEST_F(Deterministic, batches_from_one_to_sixty_four) {
   size_t drafting = 0;
   for (const int size : {2, 3, 9, 33, 64}) {
     if (kIsSanitized && size > 9) break;
-    expect_alone(up_to(size),
-                 {.config = {.radix_cache = false}, .drafting = ++drafting % kNumDraftings});
+    for (const size_t of_size : {size_t{0}, ++drafting})
+      expect_alone(up_to(size), {.config = {.radix_cache = false}, .drafting = of_size});
   }
 }
 
@@ -288,6 +352,35 @@ TEST_F(Deterministic, without_one_form_the_chunk_size_changes_bits) {
               num_bits, num_different(small.tokens, large.tokens));
   EXPECT_EQ(in_chunks(runner(), kMatrixRequests, 16).answers,
             in_chunks(runner(), kMatrixRequests, 2048).answers);
+}
+
+// The form is chosen for prompts alone: decodes and drafts are absorbed. So drafts change nothing where prompts are
+// cut alike, as these are: all in the first step, none computed again.
+TEST_F(Deterministic, without_one_form_drafts_change_no_bit_of_prompts_cut_alike) {
+  constexpr size_t kMostPromptTokens = 2048;
+  const std::unique_ptr<model::Model> model = load(AttentionForm::kAuto);
+  std::vector<int> numbers;
+  size_t num_prompt_tokens = 0;
+  std::set<AttentionForm> forms;
+  for (const int number : up_to(kIsSanitized ? kMatrixRequests : 40)) {
+    const size_t length = mixed_request(number).request.prompt.size();
+    if (num_prompt_tokens + length > kMostPromptTokens) continue;
+    num_prompt_tokens += length;
+    numbers.push_back(number);
+    forms.insert(model->attention_form(static_cast<int64_t>(length), 0));
+  }
+  ASSERT_EQ(forms.size(), 2u);
+  for (const bool overlap : {false, true}) {
+    const Way way{.config = {.radix_cache = false, .overlap = overlap}};
+    const Answers plain = run(*make_runner(*model, kNumThreads), numbers, way);
+    EXPECT_GT(num_different(plain.answers, run(runner(), numbers, way).answers), 0);
+    for (const Drafting& drafting : kDraftings) {
+      const Answers answers = run(*make_runner(*model, kNumThreads, drafting), numbers, way);
+      EXPECT_EQ(answers.answers, plain.answers) << drafting.name << ", overlap " << overlap;
+      EXPECT_EQ(answers.stats.num_prefill_tokens, static_cast<int64_t>(num_prompt_tokens));
+      EXPECT_EQ(answers.speculation.num_drafts_accepted > 0, drafting.shape.num_steps > 0);
+    }
+  }
 }
 
 }  // namespace
