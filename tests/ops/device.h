@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,6 +63,10 @@ class DeviceTensor {
 struct Bound {
   double abs = 0, rel = 0, one_minus_cosine = 0;
 };
+// What may stand in rows that are nobody's: a step's padding computes with whatever is there.
+inline constexpr double kGarbage[] = {std::numeric_limits<double>::quiet_NaN(),
+                                      std::numeric_limits<double>::infinity(), -1e30};
+
 // The bound for each act dtype.
 struct Bounds {
   Bound f32, bf16;

@@ -107,6 +107,25 @@ TEST_P(KvRowsTest, kv_append_quantises_by_the_smallest_power_of_two_that_fits) {
   }
 }
 
+TEST_P(KvRowsTest, garbage_in_padding_rows_writes_nothing) {
+  for (const DType dtype : kCacheTypes) {
+    if (!backend().supports("kv_append", dtype)) continue;
+    const ops::KvFormat format = ops::KvFormat::of(dtype, 200, kRope);
+    Step step = make_step(200, 61, 10);
+    const std::vector<uint8_t> clean = append(step, format, zeros(format));
+    for (const double garbage : kGarbage) {
+      for (int64_t t = 4; t < 61; t += 5) {
+        ASSERT_EQ(step.kv_rows.at(t), -1);
+        for (int64_t i = 0; i < 200 + kRope; ++i)
+          step.kv_a.at(t, i) = ref::round_to(act(), garbage);
+        for (int64_t i = 0; i < kRope; ++i) step.table.at(t, i) = garbage;
+      }
+      EXPECT_TRUE(append(step, format, zeros(format)) == clean)
+          << tensor::dtype_name(dtype) << " " << garbage;
+    }
+  }
+}
+
 TEST_P(KvRowsTest, a_non_finite_row_stays_non_finite_in_every_format) {
   for (const DType dtype : kCacheTypes) {
     const ops::KvFormat format = ops::KvFormat::of(dtype, 200, kRope);

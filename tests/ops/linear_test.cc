@@ -109,6 +109,29 @@ TEST_P(LinearTest, rows_do_not_depend_on_the_batch) {
       }
 }
 
+TEST_P(LinearTest, garbage_in_other_rows_changes_no_bit) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
+    for (const int64_t rows : {2, 8, 40}) {
+      if (!backend().supports("linear", dtype)) continue;
+      ref::Random random(15);
+      HostTensor x = random.normal(act(), {rows, 300});
+      const DeviceWeight weight = upload_weight(ref::random_weight(random, dtype, {130, 300}));
+      const auto product = [&] {
+        const DeviceTensor device_x = upload(x), out = empty(act(), {rows, 130});
+        ops::linear({.x = device_x.view(), .weight = weight.view(), .out = out.view()}, stream());
+        // The last rows are the garbage.
+        return bytes(out.view().slice(0, 0, rows - rows / 2));
+      };
+      const std::vector<uint8_t> clean = product();
+      for (const double garbage : kGarbage) {
+        for (int64_t row = rows - rows / 2; row < rows; ++row)
+          for (int64_t i = 0; i < 300; ++i) x.at(row, i) = ref::round_to(act(), garbage);
+        EXPECT_TRUE(product() == clean)
+            << tensor::dtype_name(dtype) << ", " << rows << " rows, " << garbage;
+      }
+    }
+}
+
 TEST_P(LinearTest, a_nan_in_one_row_stays_in_that_row) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
     if (!backend().supports("linear", dtype)) continue;

@@ -128,6 +128,40 @@ TEST_P(MlaAbsorbedTest, many_sequences_of_all_lengths_get_the_bits_of_few) {
   }
 }
 
+// Sequences of a padded step that are nobody's: no rows, queries and masks that hold anything.
+TEST_P(MlaAbsorbedTest, garbage_in_padding_changes_no_bit_of_the_others) {
+  for (const DType dtype : kCacheTypes)
+    for (const bool with_tree : {false, true})
+      for (const bool with_plan : {false, true}) {
+        wants_plan_ = with_plan && backend().mla_plan.run != nullptr;
+        const Case c{.dims = kRankDims,
+                     .sequences = {{1, 513}, {4, 0}, {4, 70}, {1, 0}, {2, 64}, {4, 0}},
+                     .cache_dtype = dtype,
+                     .with_tree = with_tree,
+                     .seed = 18};
+        Inputs in = make_inputs(c, act());
+        const std::vector<uint8_t> clean = run(c, in, 0, c.sequences.size());
+        for (const double garbage : kGarbage) {
+          for (size_t s = 0; s < c.sequences.size(); ++s) {
+            if (c.sequences[s].kv_len > 0) continue;
+            for (int64_t token = in.query_start[s]; token < in.query_start[s + 1]; ++token) {
+              if (with_tree) in.tree_mask[static_cast<size_t>(token)] = ~uint64_t{0};
+              for (int64_t head = 0; head < c.dims.heads; ++head) {
+                for (int64_t i = 0; i < c.dims.rank; ++i)
+                  in.q_latent.at(token, head, i) = ref::round_to(act(), garbage);
+                for (int64_t i = 0; i < c.dims.rope; ++i)
+                  in.q_rope.at(token, head, i) = ref::round_to(act(), garbage);
+              }
+            }
+          }
+          // Among them the zeros of the padding.
+          EXPECT_TRUE(run(c, in, 0, c.sequences.size()) == clean)
+              << tensor::dtype_name(dtype) << ", trees " << with_tree << ", plan " << wants_plan_
+              << ", " << garbage;
+        }
+      }
+}
+
 TEST_P(MlaAbsorbedTest, a_nan_row_reaches_only_the_queries_that_see_it) {
   for (const DType dtype : kCacheTypes) {
     const Case c{.dims = kRankDims, .sequences = {{3, 70}}, .cache_dtype = dtype, .seed = 12};

@@ -216,13 +216,14 @@ TEST_P(MoeTest, moe_gate_names_the_experts_that_are_held_and_leaves_out_the_othe
 
 TEST_P(MoeTest, moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alone) {
   ref::Random random(4);
-  const DeviceTensor x = upload(random.normal(act(), {5, 64}));
+  HostTensor x = random.normal(act(), {5, 64});
   const DeviceTensor weight = upload(random.normal(DType::kF32, {16, 64}));
   const DeviceTensor bias = upload(random.normal(DType::kF32, {16}, 0.1));
   const DeviceTensor kv_rows = upload<int64_t>({5}, {7, -1, 0, 3, -1});
   const auto run = [&](const Tensor& rows) {
+    const DeviceTensor device_x = upload(x);
     const DeviceTensor ids = empty(DType::kI32, {5, 4}), weights = empty(DType::kF32, {5, 4});
-    ops::moe_gate({.x = x.view(),
+    ops::moe_gate({.x = device_x.view(),
                    .weight = weight.view(),
                    .bias = bias.view(),
                    .kv_rows = rows,
@@ -233,13 +234,23 @@ TEST_P(MoeTest, moe_gate_gives_padding_rows_no_experts_and_leaves_the_others_alo
                   stream());
     return ref::GateChoice{.ids = download(ids.view()), .weights = download(weights.view())};
   };
-  const ref::GateChoice all = run({}), padded = run(kv_rows.view());
-  for (int64_t t = 0; t < 5; ++t)
-    for (int64_t j = 0; j < 4; ++j) {
-      const bool is_padding = t == 1 || t == 4;
-      EXPECT_EQ(padded.ids.at(t, j), is_padding ? -1 : all.ids.at(t, j));
-      EXPECT_EQ(padded.weights.at(t, j), is_padding ? 0 : all.weights.at(t, j));
-    }
+  const ref::GateChoice all = run({});
+  const auto expect_no_experts_in_padding = [&] {
+    const ref::GateChoice padded = run(kv_rows.view());
+    for (int64_t t = 0; t < 5; ++t)
+      for (int64_t j = 0; j < 4; ++j) {
+        const bool is_padding = t == 1 || t == 4;
+        EXPECT_EQ(padded.ids.at(t, j), is_padding ? -1 : all.ids.at(t, j));
+        EXPECT_EQ(padded.weights.at(t, j), is_padding ? 0 : all.weights.at(t, j));
+      }
+  };
+  expect_no_experts_in_padding();
+  for (const double garbage : kGarbage) {
+    SCOPED_TRACE(testing::Message() << "padding of " << garbage);
+    for (const int64_t t : {1, 4})
+      for (int64_t i = 0; i < 64; ++i) x.at(t, i) = ref::round_to(act(), garbage);
+    expect_no_experts_in_padding();
+  }
 }
 
 struct ExpertsCase {
@@ -343,6 +354,34 @@ TEST_P(MoeExpertsTest, rows_do_not_depend_on_the_batch) {
       }
       EXPECT_EQ(pieces, all) << tensor::dtype_name(dtype) << " " << c.hidden_size;
     }
+}
+
+TEST_P(MoeExpertsTest, garbage_in_rows_without_experts_changes_no_bit_of_the_others) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
+    if (!backend().supports("moe_experts", dtype)) continue;
+    const ExpertsCase c{23, 256, 128, 6, 3};
+    ExpertsInputs in = make_inputs(c, dtype);
+    const auto is_padding = [](int64_t t) { return t % 3 == 1 || t >= 20; };
+    for (int64_t t = 0; t < c.tokens; ++t)
+      for (int64_t j = 0; is_padding(t) && j < c.num_experts_per_tok; ++j) in.ids.at(t, j) = -1;
+    for (const bool accumulate : {false, true}) {
+      ExpertsInputs padded = in;
+      std::vector<uint8_t> clean, dirty;
+      run(padded, accumulate, 0, c.tokens, &clean);
+      for (const double garbage : kGarbage) {
+        for (int64_t t = 0; t < c.tokens; ++t) {
+          for (int64_t i = 0; is_padding(t) && i < c.hidden_size; ++i)
+            padded.x.at(t, i) = ref::round_to(act(), garbage);
+          for (int64_t j = 0; is_padding(t) && j < c.num_experts_per_tok; ++j)
+            padded.weights.at(t, j) = garbage;
+        }
+        run(padded, accumulate, 0, c.tokens, &dirty);
+        // Nothing is added to the padding either: what was there, or 0.
+        EXPECT_TRUE(dirty == clean)
+            << tensor::dtype_name(dtype) << ", accumulate " << accumulate << ", " << garbage;
+      }
+    }
+  }
 }
 
 TEST_P(MoeExpertsTest, a_nan_in_one_row_stays_in_that_row) {

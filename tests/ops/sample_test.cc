@@ -87,6 +87,34 @@ TEST_P(SampleRulesTest, a_non_finite_row_fails_alone) {
   }
 }
 
+TEST_P(SampleRulesTest, garbage_in_other_rows_changes_no_bit) {
+  ref::Random random(2);
+  std::vector<SampleRow> rows(6);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].rules.logits = random_logits(random, 2046, 4);
+    rows[i].rules.temperature = i == 0 ? 0 : 0.9;
+    rows[i].rules.top_p = 0.95;
+    rows[i].rules.top_k = i == 2 ? 40 : 0;
+    rows[i].seed = 100 + i;
+    rows[i].num_top = kMaxTop;
+  }
+  rows[2].rules.counts.assign(2046, 1);
+  rows[2].rules.frequency = 0.5;
+  const std::vector<SampleOutcome> clean = sample(rows);
+  for (const double garbage : kGarbage) {
+    for (const size_t i : {size_t{1}, size_t{4}, size_t{5}})
+      rows[i].rules.logits.assign(2046, garbage);
+    const std::vector<SampleOutcome> out = sample(rows);
+    for (const size_t i : {size_t{0}, size_t{2}, size_t{3}}) {
+      EXPECT_EQ(out[i].token, clean[i].token) << garbage;
+      EXPECT_EQ(out[i].logprob, clean[i].logprob) << garbage;
+      EXPECT_EQ(out[i].failed, 0) << garbage;
+      EXPECT_EQ(out[i].top_ids, clean[i].top_ids) << garbage;
+      EXPECT_EQ(out[i].top_logprobs, clean[i].top_logprobs) << garbage;
+    }
+  }
+}
+
 TEST_P(SampleRulesTest, minus_infinity_is_accepted_where_the_mask_forbids_the_token) {
   SampleRow row = greedy_row({1, -kInfinity, 2});
   row.rules.allowed = {true, false, true};
