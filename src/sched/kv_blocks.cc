@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/failpoint.h"
 
 namespace fathom::sched {
 
@@ -106,8 +107,10 @@ void KvBlocks::evict(int num_blocks) {
 void KvBlocks::publish(Sequence& sequence) {
   if (tree_ == nullptr) return;
   // What was computed behind the end of a request has rows whose tokens nobody knows.
-  const int num_rows =
-      std::min(sequence.num_computed_rows, sequence.num_known_tokens() - lookahead_tokens_);
+  // Failpoint: rows that steps in flight may add are published too, a fault that a test must notice.
+  const int num_computed =
+      sequence.num_computed_rows + (failpoint("kv_blocks.publish") ? sequence.max_advance : 0);
+  const int num_rows = std::min(num_computed, sequence.num_known_tokens() - lookahead_tokens_);
   const int num_whole = num_rows / block_tokens();
   if (num_whole <= sequence.pin.num_blocks()) return;
   const int num_tokens = num_whole * block_tokens() + lookahead_tokens_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/token_mask.h"
 #include "engine/output_collector.h"
 #include "engine/step_loop.h"
 #include "runner/sim_runner.h"
@@ -29,7 +30,7 @@ inline core::RequestOutput expected_output(const core::Request& request, uint64_
   for (int i = 0; i < sampling.max_new_tokens; ++i) {
     const bool ban = i < sampling.min_new_tokens;
     if (constraint != nullptr) {
-      mask.resize((static_cast<size_t>(vocab_size) + 63) / 64);
+      mask.resize(static_cast<size_t>(num_mask_words(vocab_size)));
       constraint->fill_mask(mask);
     }
     const int32_t token = runner::SimRunner::expected_next(
@@ -71,6 +72,7 @@ class Recorder {
     collector_.on_finish = [this](core::RequestOutput output) {
       EXPECT_EQ(streamed[output.id], ids_of(output.tokens)) << "request " << output.id;
       const core::RequestId id = output.id;
+      if (output.matched_stop_token >= 0) ++num_stop_token_ends;
       EXPECT_TRUE(finished.emplace(id, std::move(output)).second) << id << " finished twice";
     };
   }
@@ -79,6 +81,7 @@ class Recorder {
 
   std::map<core::RequestId, std::vector<int32_t>> streamed;
   std::map<core::RequestId, core::RequestOutput> finished;
+  int64_t num_stop_token_ends = 0;  // of these, requests that a stop token ended
 
  private:
   StepLoop& loop_;

@@ -26,6 +26,10 @@ void Coverage::add(const Coverage& other) {
   num_failed += other.num_failed;
   num_masked += other.num_masked;
   num_speculative_steps += other.num_speculative_steps;
+  num_adaptive_steps += other.num_adaptive_steps;
+  num_depth_changes += other.num_depth_changes;
+  num_copies += other.num_copies;
+  num_stops_in_accepted += other.num_stops_in_accepted;
   num_verified_in_chains += other.num_verified_in_chains;
   num_accepted_in_chains += other.num_accepted_in_chains;
   num_verified_in_trees += other.num_verified_in_trees;
@@ -54,7 +58,7 @@ Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed) {
   arrival_gap_ = pick(0, 8);
   for (int i = pick(1, 4); i > 0; --i)
     prefixes_.push_back(random_tokens(std::max(1, pick(0, 6) * sim_.block_tokens + pick(-1, 1))));
-  if (chance(2)) choose_drafter();
+  if (!chance(4)) choose_drafter();
   if (chance(3)) bound_steps();
 }
 
@@ -80,7 +84,8 @@ void Simulation::choose_drafter() {
   sim_.drafter.seed = seed_;
   // A drafter that nobody asks still keeps its rows.
   config_.speculation.enabled = !chance(8);
-  varies_depth_ = config_.speculation.enabled && chance(3);
+  config_.speculation.adaptive = config_.speculation.enabled && chance(4);
+  varies_depth_ = config_.speculation.enabled && !config_.speculation.adaptive && chance(3);
 }
 
 std::vector<int32_t> Simulation::random_tokens(int count) {
@@ -91,7 +96,10 @@ std::vector<int32_t> Simulation::random_tokens(int count) {
 
 std::vector<int32_t> Simulation::random_prompt(int max_tokens) {
   // As the choices of one request: the same prompt, at the same time or a little later.
-  if (!requests_.empty() && chance(12)) return requests_.back().prompt;
+  if (!requests_.empty() && chance(12)) {
+    if (config_.speculation.enabled) ++coverage_.num_copies;
+    return requests_.back().prompt;
+  }
   // The text of an earlier request again, cut or not, is a partial or a full hit.
   if (!requests_.empty() && chance(4)) {
     std::vector<int32_t> prompt =
@@ -165,6 +173,7 @@ void Simulation::run() {
   SCOPED_TRACE("replay: FATHOM_SIMULATION_SEED=" + std::to_string(seed_) +
                " build/release/tests/test_engine --gtest_filter='*replays_the_seed*'");
   disarm_failpoints();
+  if (fault_ != nullptr) arm_failpoint(fault_, fault_chance_);
   runner::SimRunner runner(sim_);
   StepLoop loop(runner, config_);
   Recorder recorder(loop);
@@ -178,13 +187,30 @@ void Simulation::run() {
     }
     disturb(loop);
     busy = recorder.step();
-    ++coverage_.num_steps;
+    count_step(loop, recorder);
     if (!check_step(loop, recorder)) return;
   }
+  // A fault that is still armed happens now, on its first chance.
+  fault_happened_ = fault_ != nullptr && fault_chance_ == 1 && !failpoint(fault_);
   disarm_failpoints();
   check_outputs(recorder);
   expect_everything_returned(loop, runner.info());
   check_end(loop);
+}
+
+void Simulation::count_step(const StepLoop& loop, const Recorder& recorder) {
+  ++coverage_.num_steps;
+  if (config_.speculation.enabled) ++coverage_.num_speculative_steps;
+  if (config_.speculation.adaptive) {
+    ++coverage_.num_adaptive_steps;
+    if (last_depth_ >= 0 && loop.num_drafts() != last_depth_) ++coverage_.num_depth_changes;
+    last_depth_ = loop.num_drafts();
+  }
+  const int64_t num_wasted = loop.stats().num_wasted_tokens;
+  if (!config_.overlap && num_wasted > last_wasted_)
+    coverage_.num_stops_in_accepted += recorder.num_stop_token_ends - last_stop_ends_;
+  last_wasted_ = num_wasted;
+  last_stop_ends_ = recorder.num_stop_token_ends;
 }
 
 bool Simulation::check_step(const StepLoop& loop, const Recorder& recorder) {
@@ -279,7 +305,6 @@ void Simulation::check_end(StepLoop& loop) {
   if (!config_.overlap) coverage_.num_behind_end = stats.num_wasted_tokens;
   coverage_.num_bounded_steps = stats.step_time.num_steps;
   coverage_.num_cut_steps = stats.step_time.num_cut;
-  if (config_.speculation.enabled) coverage_.num_speculative_steps = coverage_.num_steps;
   EXPECT_EQ(stats.num_drafts_accepted,
             coverage_.num_accepted_in_chains + coverage_.num_accepted_in_trees);
   EXPECT_EQ(stats.num_drafts_verified,

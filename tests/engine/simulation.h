@@ -22,19 +22,30 @@ struct Coverage {
   int64_t num_steps = 0, num_requests = 0;
   int64_t num_retractions = 0, num_evicted_blocks = 0, num_cached_tokens = 0, num_wasted_tokens = 0;
   int64_t num_cancelled = 0, num_stopped = 0, num_failed = 0, num_masked = 0;
-  int64_t num_speculative_steps = 0;
+  int64_t num_speculative_steps = 0, num_adaptive_steps = 0;
+  int64_t num_depth_changes = 0;  // by the loop itself
   int64_t num_verified_in_chains = 0, num_accepted_in_chains = 0;
   int64_t num_verified_in_trees = 0, num_accepted_in_trees = 0;
   int64_t num_accepted_under_masks = 0;
-  int64_t num_behind_end = 0;  // tokens dropped; counted without overlap only
   int64_t num_bounded_steps = 0, num_cut_steps = 0;
+  // Of the traffic of loops that draft.
+  int64_t num_copies =
+      0;  // requests with the prompt of the one before, as the choices of n > 1 have
+  // Counted without overlap only, where nothing else drops a token.
+  int64_t num_behind_end = 0;  // tokens dropped
+  int64_t num_stops_in_accepted =
+      0;  // requests that a stop token ended before the last accepted one
   void add(const Coverage& other);
 };
 
 class Simulation {
  public:
   explicit Simulation(uint64_t seed);
+  // The fault, a failpoint, happens at its nth chance.
+  void plant(const char* fault, int nth) { fault_ = fault, fault_chance_ = nth; }
   void run();
+  // Whether the run got as far as the planted fault.
+  bool fault_happened() const { return fault_happened_; }
   const Coverage& coverage() const { return coverage_; }
 
  private:
@@ -47,6 +58,7 @@ class Simulation {
   core::Request random_request(core::RequestId id);
   void add_request(StepLoop& loop);
   void disturb(StepLoop& loop);
+  void count_step(const StepLoop& loop, const Recorder& recorder);
   bool check_step(const StepLoop& loop, const Recorder& recorder);
   void check_outputs(const Recorder& recorder);
   void check_output(const core::Request& request, const core::RequestOutput& got);
@@ -66,6 +78,11 @@ class Simulation {
   int64_t work_tokens_ = 0;  // of all requests
   int64_t last_progress_ = 0;
   int num_idle_steps_ = 0;
+  int last_depth_ = -1;
+  int64_t last_wasted_ = 0, last_stop_ends_ = 0;
+  const char* fault_ = nullptr;
+  int fault_chance_ = 0;
+  bool fault_happened_ = false;
   Coverage coverage_;
 };
 

@@ -1,5 +1,6 @@
-// A million steps of random traffic over the simulated runner, integrity checked after each: every output
-// must be the chain of hashes that the request has alone. The shards let ctest spread them over the cores.
+// A million steps of random traffic over the simulated runner, a million of them with drafts, integrity checked after
+// each: every output must be the chain of hashes that the request has alone. The shards let ctest spread them over the
+// cores.
 
 #include "tests/engine/simulation.h"
 
@@ -15,7 +16,7 @@ using testing::Simulation;
 constexpr int kNumShards = 10;
 constexpr int64_t kSeedsPerShard = 1'000'000;  // apart
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kStepsPerShard = 10'000;
+constexpr int64_t kStepsPerShard = 10'000;  // that speculate, and at least so many in all
 constexpr bool kMeetsEverything = false;
 #else
 constexpr int64_t kStepsPerShard = 101'000;
@@ -31,8 +32,11 @@ void expect_everything_met(const Coverage& total) {
   EXPECT_GT(total.num_stopped, 10);
   EXPECT_GT(total.num_failed, 10);
   EXPECT_GT(total.num_masked, 100);
-  EXPECT_GT(total.num_speculative_steps, total.num_steps / 5);
-  EXPECT_LT(total.num_speculative_steps, total.num_steps * 4 / 5);
+  EXPECT_GT(total.num_adaptive_steps, total.num_speculative_steps / 10);
+  EXPECT_GT(total.num_depth_changes, 100);
+  EXPECT_GT(total.num_steps - total.num_speculative_steps, total.num_steps / 5);
+  EXPECT_GT(total.num_copies, 300);
+  EXPECT_GT(total.num_stops_in_accepted, 20);
   EXPECT_GT(total.num_accepted_in_chains, 1000);
   EXPECT_GT(total.num_accepted_in_trees, 1000);
   EXPECT_GT(total.num_verified_in_chains, total.num_accepted_in_chains);
@@ -48,7 +52,7 @@ class SimulationShard : public ::testing::TestWithParam<int> {};
 TEST_P(SimulationShard, gives_every_request_the_tokens_it_gets_alone) {
   Coverage total;
   int64_t seed = GetParam() * kSeedsPerShard + 1;
-  for (; total.num_steps < kStepsPerShard; ++seed) {
+  for (; total.num_speculative_steps < kStepsPerShard; ++seed) {
     Simulation simulation(static_cast<uint64_t>(seed));
     simulation.run();
     ASSERT_FALSE(HasFailure());
@@ -59,15 +63,19 @@ TEST_P(SimulationShard, gives_every_request_the_tokens_it_gets_alone) {
   EXPECT_GT(total.num_cached_tokens, 0);
   if (kMeetsEverything) expect_everything_met(total);
   std::cout << seed - GetParam() * kSeedsPerShard - 1 << " seeds, " << total.num_steps << " steps ("
-            << total.num_speculative_steps << " speculative), " << total.num_requests
-            << " requests: " << total.num_retractions << " retractions, "
-            << total.num_evicted_blocks << " blocks evicted, " << total.num_cached_tokens
-            << " tokens cached, " << total.num_wasted_tokens << " wasted, " << total.num_behind_end
-            << " of them behind an end for sure, " << total.num_cancelled << " cancelled, "
-            << total.num_stopped << " stopped, " << total.num_failed << " failed, "
-            << total.num_masked << " masked; drafts accepted: " << total.num_accepted_in_chains
-            << " of " << total.num_verified_in_chains << " in chains, "
-            << total.num_accepted_in_trees << " of " << total.num_verified_in_trees << " in trees, "
+            << total.num_speculative_steps << " speculative, " << total.num_adaptive_steps
+            << " of them choose their depth and changed it " << total.num_depth_changes
+            << " times), " << total.num_requests << " requests: " << total.num_retractions
+            << " retractions, " << total.num_evicted_blocks << " blocks evicted, "
+            << total.num_cached_tokens << " tokens cached, " << total.num_wasted_tokens
+            << " wasted, " << total.num_behind_end << " of them behind an end for sure, "
+            << total.num_cancelled << " cancelled, " << total.num_stopped << " stopped, "
+            << total.num_stops_in_accepted << " ended by a token before the last accepted one, "
+            << total.num_copies << " copies of the request before, " << total.num_failed
+            << " failed, " << total.num_masked
+            << " masked; drafts accepted: " << total.num_accepted_in_chains << " of "
+            << total.num_verified_in_chains << " in chains, " << total.num_accepted_in_trees
+            << " of " << total.num_verified_in_trees << " in trees, "
             << total.num_accepted_under_masks << " under masks; " << total.num_bounded_steps
             << " steps bounded, " << total.num_cut_steps << " cut\n";
 }

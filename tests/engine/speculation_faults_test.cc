@@ -1,9 +1,14 @@
-// Faults planted in speculative decoding, and that the checks the simulation relies on notice each of them.
+// Faults planted in speculative decoding, and that the checks the simulation relies on notice each of them: in runs made
+// for it, and in seeds of the simulation.
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/failpoint.h"
 #include "tests/engine/sim_scenario.h"
+#include "tests/engine/simulation.h"
 
 namespace fathom::engine {
 namespace {
@@ -97,6 +102,70 @@ TEST_F(PlantedFault, a_rejected_row_that_is_published_aborts_whoever_shares_it) 
   EXPECT_DEATH(publish_a_rejected_row(sim(), request(), 1),
                "cached row .* of slot .* holds token|the drafter's row .* holds token");
   publish_a_rejected_row(sim(), request(), 1'000'000);  // without the fault nobody aborts
+}
+
+// A planner that takes a slice's upper bound for what it has added.
+TEST_F(PlantedFault, rows_published_up_to_the_upper_bound_are_noticed_at_once) {
+  for (const bool planted : {false, true}) {
+    runner::SimRunner runner(sim());
+    StepLoop loop(runner, {.chunked_prefill_size = 4, .speculation = {.enabled = true}});
+    Recorder recorder(loop);
+    core::Request longer = request();
+    longer.prompt.resize(20, 6);
+    ASSERT_TRUE(loop.add(longer));
+    if (planted) arm_failpoint("kv_blocks.publish", 1);
+    std::string problem;
+    while (problem.empty() && recorder.step()) problem = loop.check_integrity();
+    EXPECT_EQ(problem, planted ? "slot 0 shares 8 rows, computed are 4" : "");
+    disarm_failpoints();
+  }
+}
+
+// In a child, since some faults abort.
+enum class Outcome { kNotMet, kUnnoticed, kNoticed };
+Outcome simulate_with(const char* fault, uint64_t seed) {
+  const pid_t child = fork();
+  if (child == 0) {
+    // What the check says that aborts is expected.
+    alarm(60);  // a run that does not end is noticed, too
+    if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(9);
+    ::testing::TestPartResultArray failures;
+    testing::Simulation simulation(seed);
+    simulation.plant(fault, 1);
+    {
+      const ::testing::ScopedFakeTestPartResultReporter reporter(
+          ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &failures);
+      simulation.run();
+    }
+    const Outcome outcome = failures.size() > 0           ? Outcome::kNoticed
+                            : simulation.fault_happened() ? Outcome::kUnnoticed
+                                                          : Outcome::kNotMet;
+    _exit(static_cast<int>(outcome));
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  if (WIFSIGNALED(status)) return Outcome::kNoticed;
+  EXPECT_LE(WEXITSTATUS(status), 2);
+  return static_cast<Outcome>(WEXITSTATUS(status));
+}
+
+// A fault may stay without consequence: what it did was dropped, or nobody came back to the row.
+TEST_F(PlantedFault, seeds_of_the_simulation_notice_each_of_them) {
+  constexpr uint64_t kFirstSeed = 77'000'000, kNumSeeds = 60;  // no shard has them
+  for (const char* fault :
+       {"sim_runner.accept", "step_loop.behind_end", "sim_runner.compact", "kv_blocks.publish"}) {
+    int num_noticed = 0, num_unnoticed = 0;
+    for (uint64_t seed = kFirstSeed; seed < kFirstSeed + kNumSeeds; ++seed) {
+      const Outcome outcome = simulate_with(fault, seed);
+      num_noticed += outcome == Outcome::kNoticed ? 1 : 0;
+      num_unnoticed += outcome == Outcome::kUnnoticed ? 1 : 0;
+    }
+    std::printf("%s: %d seeds notice it, %d meet it and do not\n", fault, num_noticed,
+                num_unnoticed);
+    EXPECT_GE(num_noticed, 8) << fault;
+  }
+  for (uint64_t seed = kFirstSeed; seed < kFirstSeed + kNumSeeds; ++seed)
+    EXPECT_EQ(simulate_with("nowhere", seed), Outcome::kNotMet) << seed;
 }
 
 }  // namespace

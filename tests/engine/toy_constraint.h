@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "base/token_mask.h"
 #include "core/token_constraint.h"
 
 namespace fathom::engine::testing {
@@ -26,7 +27,7 @@ class ToyConstraint : public core::TokenConstraint {
     const Use use(*this);
     for (uint64_t& word : words) word = 0;
     for (int32_t token = 0; token < rule_.vocab_size; ++token)
-      if (is_allowed(token)) words[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+      if (is_allowed(token)) allow_token(words, token);
   }
   bool accept(int32_t token) override {
     const Use use(*this);
