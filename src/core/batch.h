@@ -155,8 +155,10 @@ struct SliceResult {
 struct StepResult {
   int64_t step_id = 0;
   std::vector<SliceResult> slices{};  // in the order of Batch::slices
-  double seconds = 0;                 // device time of the step
-  // Part of it for which the step may have done nothing but wait for masks.
+  // Wall time that the runner had for this step alone: from when it was enqueued, or the step before was
+  // collected if that was later, until its results were there. Waits for late masks are in it.
+  double seconds = 0;
+  // The part of it for which the step may have done nothing but wait for masks.
   double mask_wait_seconds = 0;
 };
 
