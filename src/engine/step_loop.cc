@@ -18,7 +18,11 @@ namespace {
 // Every running sequence must be able to decode in the same step.
 int max_running_requests(const runner::RunnerInfo& info, const StepLoopConfig& config) {
   const int most = std::min(info.max_slots, info.max_batch_tokens);
-  return config.max_running_requests == 0 ? most : std::min(most, config.max_running_requests);
+  if (config.max_running_requests < 0 || config.max_running_requests > most)
+    throw StartupError("max_running_requests is " + std::to_string(config.max_running_requests) +
+                       ", must be in [0, " + std::to_string(most) +
+                       "], 0 = the runner's slots, if a step has a token for each");
+  return config.max_running_requests == 0 ? most : config.max_running_requests;
 }
 
 sched::SchedulerConfig scheduler_config(const runner::Runner& runner,
@@ -27,10 +31,6 @@ sched::SchedulerConfig scheduler_config(const runner::Runner& runner,
   if (config.chunked_prefill_size < 1)
     throw StartupError("chunked_prefill_size is " + std::to_string(config.chunked_prefill_size) +
                        ", must be >= 1");
-  if (config.max_running_requests < 0 || config.max_running_requests > info.max_slots)
-    throw StartupError("max_running_requests is " + std::to_string(config.max_running_requests) +
-                       ", must be in [0, " + std::to_string(info.max_slots) +
-                       "], 0 = the runner's slots");
   if (config.eos_token_ids.size() > core::kMaxEosTokenIds)
     throw StartupError("there are " + std::to_string(config.eos_token_ids.size()) +
                        " eos token ids, must be at most " + std::to_string(core::kMaxEosTokenIds));

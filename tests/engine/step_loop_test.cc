@@ -416,6 +416,13 @@ TEST_F(SimEngine, refuses_settings_out_of_range) {
   };
   EXPECT_EQ(message({.chunked_prefill_size = 0}), "chunked_prefill_size is 0, must be >= 1");
   EXPECT_THAT(message({.max_running_requests = 5}), HasSubstr("must be in [0, 4]"));
+  // Nothing is cut to what the runner can.
+  EXPECT_EQ(message({.max_running_requests = 4}), "accepted");
+  EXPECT_EQ(StepLoop(runner, {.max_running_requests = 4}).max_running_requests(), 4);
+  runner::SimRunner small_steps(
+      {.vocab_size = kLoopVocabSize, .max_slots = 4, .max_batch_tokens = 3});
+  EXPECT_EQ(StepLoop(small_steps, {}).max_running_requests(), 3);
+  EXPECT_THROW(StepLoop(small_steps, {.max_running_requests = 4}), StartupError);
   EXPECT_THAT(message({.eos_token_ids = {kLoopVocabSize}}), HasSubstr("eos token id is 1000"));
 }
 
