@@ -1,6 +1,7 @@
 // Features that are fine alone and break together: a covering array in which every two values of any two
 // factors meet at least once, sent to the whole server. Each request is asked for whole and as a stream, with
-// the radix cache and the overlap on and off: every answer ends well and all of them are the same.
+// the radix cache and the overlap on and off, and with drafts, a chain and a tree: every answer ends well and all of
+// them are the same.
 
 #include <gtest/gtest.h>
 
@@ -294,6 +295,19 @@ void sort_logprobs(ChoiceAnswers& answer) {
   for (auto& [index, said] : answer) std::sort(said.logprobs.begin(), said.logprobs.end());
 }
 
+std::vector<SimServerOptions> server_options() {
+  std::vector<SimServerOptions> options;
+  for (const bool radix_cache : {true, false}) {
+    for (const bool overlap : {true, false})
+      options.push_back({.radix_cache = radix_cache, .overlap = overlap});
+  }
+  options.push_back({.drafter = {.shape = {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4},
+                                 .agreement = 0.8}});
+  options.push_back({.drafter = {.shape = {.num_steps = 3, .top_k = 3, .num_draft_tokens = 9},
+                                 .agreement = 0.6}});
+  return options;
+}
+
 TEST(FeaturePairs, every_pair_of_features_ends_well_and_alike_in_every_form) {
   const std::vector<Row> rows = covering_rows();
   std::set<Pair> covered;
@@ -301,11 +315,8 @@ TEST(FeaturePairs, every_pair_of_features_ends_well_and_alike_in_every_form) {
   ASSERT_EQ(covered, all_pairs());
   RecordProperty("rows", static_cast<int>(rows.size()));
   std::vector<std::unique_ptr<SimServer>> servers;
-  for (const bool radix_cache : {true, false}) {
-    for (const bool overlap : {true, false})
-      servers.push_back(std::make_unique<SimServer>(
-          SimServerOptions{.radix_cache = radix_cache, .overlap = overlap}));
-  }
+  for (const SimServerOptions& options : server_options())
+    servers.push_back(std::make_unique<SimServer>(options));
   int num_refused = 0;
   for (const Row& row : rows) {
     const Case made = case_of(row);
@@ -334,6 +345,10 @@ TEST(FeaturePairs, every_pair_of_features_ends_well_and_alike_in_every_form) {
     EXPECT_TRUE(server->eventually([&] { return server->is_idle(); }));
     EXPECT_EQ(server->engine().snapshot().num_violations, 0);
     EXPECT_EQ(server->http().counters().responses[5].load(), 0);
+    const bool drafts = server->engine().snapshot().speculation.max_drafts > 0;
+    const double num_accepted = server->metric("fathom:spec_accepted_drafts_total");
+    EXPECT_EQ(num_accepted > 0, drafts);
+    EXPECT_EQ(server->metric("fathom:spec_verified_drafts_total") > num_accepted, drafts);
   }
 }
 
