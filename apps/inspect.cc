@@ -18,6 +18,7 @@
 #include "apps/text_setup.h"
 #include "base/json.h"
 #include "base/startup_error.h"
+#include "cuda/backend.h"
 #include "weights/read_plan.h"
 
 namespace fathom::apps {
@@ -37,6 +38,10 @@ struct Findings {
   int64_t kv_bytes_per_token = 0;
   std::string tokenizer, chat_format;  // for people
   std::vector<BackendOperators> operators;
+  struct Unlisted {
+    std::string backend, why;
+  };
+  std::vector<Unlisted> unlisted;  // backends whose operators are not listed
   std::vector<std::string> problems;
 };
 
@@ -68,13 +73,23 @@ void inspect_model(const InspectFlags& flags, Findings& findings) {
   }
 }
 
-// Of every backend that can be used here.
+// The table that these flags would run on.
+const ops::Backend& table_of(const ops::Backend& backend, const ModelFlags& flags) {
+  return backend.device_memory && flags.deterministic ? cuda::batch_invariant_backend() : backend;
+}
+
+// Of every backend that can be used here; a stream of the GPU's is its driver's. Whether or not the flags ask for
+// drafts: the draft layer is a part of the model.
 void inspect_operators(const InspectFlags& flags, Findings& findings) {
   if (!flags.operators) return;
-  for (const ops::Backend* backend : usable_backends()) {
+  if (const cuda::Presence gpu = cuda::find_gpu(); !gpu.usable)
+    findings.unlisted.push_back({.backend = "cuda", .why = gpu.why_not});
+  for (const ops::Backend* usable : usable_backends()) {
+    const ops::Backend& backend = table_of(*usable, flags.engine.model);
     try {
-      findings.operators.push_back(
-          list_operators(findings.config, model_options(flags.engine, *backend), *backend));
+      model::ModelOptions options = model_options(flags.engine, backend);
+      options.load_mtp = true;
+      findings.operators.push_back(list_operators(findings.config, options, backend));
     } catch (const StartupError& error) {
       findings.problems.push_back(error.what());
     }
@@ -245,6 +260,8 @@ void print_json(const InspectFlags& flags, const Findings& findings) {
   }
   for (const BackendOperators& listing : findings.operators)
     value["operators"].push_back(operators_json(listing));
+  for (const auto& [backend, why] : findings.unlisted)
+    value["operators_unlisted"].push_back({{"backend", backend}, {"why", why}});
   value["problems"] = findings.problems;
   std::printf("%s\n", json::dump(value).c_str());
 }
@@ -263,6 +280,8 @@ int run(const InspectFlags& flags) {
     if (flags.tensors && findings.checkpoint) print_tensors(*findings.checkpoint);
     for (const BackendOperators& listing : findings.operators)
       std::printf("\n%s", operators_text(listing).c_str());
+    for (const auto& [backend, why] : findings.unlisted)
+      std::printf("\noperators of %s are not listed: %s\n", backend.c_str(), why.c_str());
   }
   return findings.problems.empty() ? 0 : 1;
 }
@@ -278,8 +297,8 @@ Command add_inspect(CLI::App& parent) {
   add_device_flags(*app, flags->engine.device);
   app->add_flag("--tensors", flags->tensors, "List every tensor")->group("Output");
   app->add_flag("--operators", flags->operators,
-                "List the operators that steps run, layer by layer, for every backend: fused or in "
-                "parts, and the type each was chosen by")
+                "List the operators that steps run, layer by layer, for every backend that this "
+                "machine has: fused or in parts, and the type each was chosen by")
       ->group("Output");
   app->add_flag("--json", flags->json, "Print one JSON object")->group("Output");
   set_examples(*app, {"fathom inspect --model-path models/demo",

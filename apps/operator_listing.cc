@@ -1,6 +1,7 @@
 #include "apps/operator_listing.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "apps/address_only.h"
 
@@ -14,9 +15,12 @@ using tensor::DType;
 struct Step {
   const char* name;
   int64_t sequences, tokens_of_each;
+  bool verifies = false;  // absorbed, whatever its length
 };
-constexpr Step kSteps[] = {{"decode of 4 sequences", 4, 1},
-                           {"prefill of 2 prompts of 200 tokens", 2, 200}};
+constexpr Step kDecode{"decode of 4 sequences", 4, 1};
+constexpr Step kPrefill{"prefill of 2 prompts of 200 tokens", 2, 200};
+constexpr Step kVerification{"verification of 3 drafts of 4 sequences", 4, 4, true};
+constexpr Step kDraft{"draft of 4 sequences", 4, 1};
 
 // Where in the list of calls each layer ends.
 class LayerEnds : public model::LayerTap {
@@ -41,7 +45,7 @@ model::ForwardBatch make_batch(const Step& step, const model::Model& model) {
   batch.query_start = nowhere.allocate(DType::kI32, {step.sequences + 1});
   batch.kv_len = nowhere.allocate(DType::kI32, {step.sequences});
   batch.block_tables = nowhere.allocate(DType::kI32, {step.sequences, step.tokens_of_each});
-  if (model.attention_form(step.tokens_of_each, 0) == AttentionForm::kAbsorbed) {
+  if (step.verifies || model.attention_form(step.tokens_of_each, 0) == AttentionForm::kAbsorbed) {
     batch.num_absorbed_sequences = step.sequences;
     batch.num_absorbed_tokens = tokens;
     return batch;
@@ -88,12 +92,19 @@ std::vector<OperatorGroup> grouped(const std::vector<ops::OperatorCall>& calls,
   return groups;
 }
 
-std::vector<ops::OperatorCall> record(const Step& step, const model::Model& model,
-                                      std::vector<size_t>& ends) {
-  const std::unique_ptr<ops::Stream> stream = model.backend().make_stream({.num_threads = 1});
-  std::vector<ops::OperatorCall> calls;
+// Records into `calls` from now on.
+std::unique_ptr<ops::Stream> recorder(const model::Model& model,
+                                      std::vector<ops::OperatorCall>& calls) {
+  std::unique_ptr<ops::Stream> stream = model.backend().make_stream({.num_threads = 1});
   stream->begin_measuring();
   stream->record_operators(&calls);
+  return stream;
+}
+
+std::vector<ops::OperatorCall> record(const Step& step, const model::Model& model,
+                                      std::vector<size_t>& ends) {
+  std::vector<ops::OperatorCall> calls;
+  const std::unique_ptr<ops::Stream> stream = recorder(model, calls);
   const model::ForwardBatch batch = make_batch(step, model);
   model::Workspace workspace = model.make_workspace({.max_batch_tokens = batch.num_tokens()});
   const model::KvStorage kv = model::KvStorage::unbacked(model.kv_groups().at(0));
@@ -104,6 +115,45 @@ std::vector<ops::OperatorCall> record(const Step& step, const model::Model& mode
                *stream);
   ends = tap.ends;
   return calls;
+}
+
+// One pass of the MTP layer and the head that ranks what it proposes.
+std::vector<ops::OperatorCall> record_draft(const model::Model& model, size_t& layer_end) {
+  std::vector<ops::OperatorCall> calls;
+  const std::unique_ptr<ops::Stream> stream = recorder(model, calls);
+  const model::ForwardBatch batch = make_batch(kDraft, model);
+  model::Workspace workspace = model.make_workspace({.max_batch_tokens = batch.num_tokens()});
+  const model::KvStorage kv = model::KvStorage::unbacked(model.kv_groups().at(0));
+  tensor::Arena nowhere;
+  const tensor::Tensor hidden = nowhere.allocate(
+      model.backend().act, {batch.num_tokens(), int64_t{model.config().hidden_size}});
+  const tensor::Tensor drafted =
+      model.mtp_forward(hidden, batch.token_ids, batch, kv, workspace, *stream);
+  layer_end = calls.size();
+  model.logits(drafted,
+               nowhere.allocate(DType::kF32, {batch.num_tokens(), model.config().vocab_size}),
+               *stream);
+  return calls;
+}
+
+// Names of those that the table has, of operators that the runner calls itself.
+template <class... Entries>
+std::vector<std::string> provided(const std::pair<const char*, Entries>&... entries) {
+  std::vector<std::string> names;
+  ((entries.second.run != nullptr ? names.push_back(entries.first) : void()), ...);
+  return names;
+}
+
+void list_runner(const ops::Backend& table, bool drafts, BackendOperators& listing) {
+  using std::pair;
+  listing.runner =
+      provided(pair{"step_inputs", table.step_inputs}, pair{"gather_rows", table.gather_rows},
+               pair{"sample", table.sample}, pair{"commit_tokens", table.commit_tokens});
+  if (!drafts) return;
+  listing.runner_drafts =
+      provided(pair{"draft_inputs", table.draft_inputs}, pair{"draft_rows", table.draft_rows},
+               pair{"accept_drafts", table.accept_drafts}, pair{"move_rows", table.move_rows},
+               pair{"grow_drafts", table.grow_drafts}, pair{"select_rows", table.select_rows});
 }
 
 bool is_fused(std::string_view op) {
@@ -135,12 +185,24 @@ BackendOperators list_operators(const config::ModelConfig& config,
                            .device = std::string(backend.device),
                            .steps = {},
                            .fused = {},
-                           .in_parts = {}};
+                           .in_parts = {},
+                           .runner = {},
+                           .runner_drafts = {}};
+  list_runner(backend, model->has_mtp(), listing);
   std::vector<ops::OperatorCall> all;
-  for (const Step& step : kSteps) {
+  for (const Step& step : {kDecode, kPrefill, kVerification}) {
+    if (step.verifies && !model->has_mtp()) continue;
     std::vector<size_t> ends;
     const std::vector<ops::OperatorCall> calls = record(step, *model, ends);
     listing.steps.push_back({step.name, grouped(calls, ends)});
+    all.insert(all.end(), calls.begin(), calls.end());
+  }
+  if (model->has_mtp()) {
+    size_t layer_end = 0;
+    const std::vector<ops::OperatorCall> calls = record_draft(*model, layer_end);
+    listing.steps.push_back({kDraft.name,
+                             {{"draft layer", counted(calls, 0, layer_end)},
+                              {"behind the layer", counted(calls, layer_end, calls.size())}}});
     all.insert(all.end(), calls.begin(), calls.end());
   }
   for (const ops::FusedOperator& fused : ops::fused_operators()) {
@@ -168,6 +230,9 @@ std::string operators_text(const BackendOperators& listing) {
       text += "\n";
     }
   }
+  text += "  around them " + joined(listing.runner) + "\n";
+  if (!listing.runner_drafts.empty())
+    text += "  with drafts " + joined(listing.runner_drafts) + "\n";
   text += "  fused       " + joined(listing.fused) + "\n";
   text += "  in parts    " + joined(listing.in_parts) + "\n";
   return text;
@@ -192,7 +257,9 @@ json::Value operators_json(const BackendOperators& listing) {
           {"device", listing.device},
           {"steps", steps},
           {"fused", listing.fused},
-          {"in_parts", listing.in_parts}};
+          {"in_parts", listing.in_parts},
+          {"runner", listing.runner},
+          {"runner_with_drafts", listing.runner_drafts}};
 }
 
 }  // namespace fathom::apps

@@ -6,7 +6,7 @@
 //   const BackendOperators listing = list_operators(config, options, cpu::fast_backend());
 //   std::fputs(operators_text(listing).c_str(), stdout);
 //
-// Sampling and the inputs of a step belong to the runner and are not listed.
+// A model with an MTP layer also verifies and drafts. What the runner calls around the model is listed by name.
 
 #include <string>
 #include <vector>
@@ -40,6 +40,9 @@ struct BackendOperators {
   std::vector<std::string> fused;  // fused operators that run in one of the steps
   std::vector<std::string>
       in_parts;  // those whose parts run instead, or that the model has no use for
+  std::vector<std::string> runner;  // of every step: its inputs, sampling, what it keeps
+  std::vector<std::string>
+      runner_drafts;  // and of one that speculates; empty = the model drafts nothing
 };
 
 // Throws StartupError when the backend cannot run the model.
