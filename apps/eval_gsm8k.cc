@@ -68,6 +68,7 @@ void write_json(const Gsm8kFlags& flags, const Gsm8kScore& score, const Generati
                             ? json::Value(stats.speculation.accept_length())
                             : json::Value(nullptr)},
       {"settings", settings_of(flags.engine)},
+      {"accept_simulated", flags.engine.speculation.simulate_accept_length.has_value()},
       {"other", {{"num_questions", score.num_questions}, {"parallel", flags.parallel}}}};
   std::ofstream file(flags.json_filename, std::ios::app);
   file << json::dump(result) << "\n";
@@ -103,7 +104,11 @@ int run(Gsm8kFlags& flags) {
               result.accuracy(), result.invalid(), generation.stats().seconds,
               generation.stats().tokens_per_second());
   const core::SpeculationCounts& drafts = generation.stats().speculation;
-  if (drafts.num_verify_steps > 0) std::printf("Accept length: %.3f\n", drafts.accept_length());
+  if (drafts.num_verify_steps > 0) {
+    const bool simulated = flags.engine.speculation.simulate_accept_length.has_value();
+    std::printf("Accept length: %.3f%s\n", drafts.accept_length(),
+                simulated ? ", acceptance is simulated" : "");
+  }
   if (!flags.json_filename.empty()) write_json(flags, result, generation.stats());
   if (result.accuracy() >= flags.min_accuracy) return 0;
   std::fprintf(stderr, "fathom: accuracy %.4f is below --min-accuracy %g\n", result.accuracy(),

@@ -37,7 +37,8 @@ void print(std::string_view text) {
   std::fflush(stdout);
 }
 
-void print_stats(const std::vector<Completion>& completions, const GenerationStats& stats) {
+void print_stats(const std::vector<Completion>& completions, const GenerationStats& stats,
+                 const SpeculationFlags& speculation) {
   double first_token_seconds = 0;
   for (const Completion& completion : completions) {
     first_token_seconds = std::max(first_token_seconds, completion.first_token_seconds);
@@ -49,9 +50,10 @@ void print_stats(const std::vector<Completion>& completions, const GenerationSta
                static_cast<long long>(stats.num_output_tokens), stats.seconds,
                stats.tokens_per_second());
   if (stats.speculation.num_verify_steps > 0) {
-    std::fprintf(stderr, "accept length %.3f over %lld verifying steps\n",
+    std::fprintf(stderr, "accept length %.3f over %lld verifying steps%s\n",
                  stats.speculation.accept_length(),
-                 static_cast<long long>(stats.speculation.num_verify_steps));
+                 static_cast<long long>(stats.speculation.num_verify_steps),
+                 speculation.simulate_accept_length ? ", acceptance is simulated" : "");
   }
 }
 
@@ -83,7 +85,7 @@ class Answers {
     };
     const std::vector<Completion> completions = generation_.run(std::move(requests));
     for (size_t i = 0; i < completions.size(); ++i) finish(i, prompts.size(), completions[i]);
-    print_stats(completions, generation_.stats());
+    print_stats(completions, generation_.stats(), flags_.engine.speculation);
     throw_on_failure(completions);
     return interrupted() ? 130 : 0;
   }
@@ -112,6 +114,8 @@ class Answers {
     if (flags_.json) {
       json::Value value = completion_json(completion, text_.tokenizer);
       value["index"] = index;
+      if (flags_.engine.speculation.simulate_accept_length)
+        value["meta_info"]["spec_accept_simulated"] = true;
       if (session_) {
         value["reasoning_content"] = chats_[index].reasoning();
         value["content"] = chats_[index].content();
@@ -155,7 +159,7 @@ int run_interactive(const GenerateFlags& flags, const TextSetup& text, TextGener
     const std::vector<Completion> completions = generation.run(std::move(requests));
     print(output.finish() + "\n");
     throw_on_failure(completions);
-    print_stats(completions, generation.stats());
+    print_stats(completions, generation.stats(), flags.engine.speculation);
     session.add_turn(message, output.content());
     clear_interrupt();
   }

@@ -213,6 +213,16 @@ server::EngineFacts engine_facts(Backend& backend, const engine::ServingEngine& 
           .kv_cache_bytes = group.num_blocks * group.block_bytes};
 }
 
+void tell_simulated_acceptance(const ServeFlags& flags, metrics::Registry& registry) {
+  const SpeculationFlags& speculation = flags.engine.speculation;
+  const bool is_simulated =
+      speculation.simulate_accept_length || (speculation.enabled() && flags.is_simulation());
+  registry
+      .gauge({.name = "fathom:spec_accept_simulated",
+              .help = "1 = whether drafts are accepted is simulated, whatever the model says."})
+      .set(is_simulated ? 1 : 0);
+}
+
 void reload_keys(const ServeFlags& flags, http::Server& http) {
   try {
     http::KeyStore keys = read_keys(flags.access);
@@ -318,6 +328,7 @@ int run(const ServeFlags& asked) {
   {
     engine::ServingEngine engine(backend.runner(), serving_config(flags, config, api.registry()),
                                  api.update_sink());
+    tell_simulated_acceptance(flags, api.registry());
     engine.metrics().add_startup(
         {.total_seconds = total.seconds(), .load_weights_seconds = loaded_seconds});
     memory::arm(memory::default_reserve_bytes());
