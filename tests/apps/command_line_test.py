@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -117,8 +118,68 @@ class ErrorTest(CommandLineTest):
             self.assertIn('"num_attention_heads" is 0', self.refused(1, "inspect", "--model-path", folder))
 
 
+def write_draft_checkpoint(folder):
+    """The demo's MTP layer as a checkpoint of its own, in the form of DeepSeek-V3-NextN."""
+    own = "model.layers.4."
+    header, data = {}, b""
+    for file in sorted(DEMO.glob("*.safetensors")):
+        content = file.read_bytes()
+        size = struct.unpack("<Q", content[:8])[0]
+        for name, tensor in json.loads(content[8:8 + size]).items():
+            if not name.startswith(own):
+                continue
+            begin, end = tensor["data_offsets"]
+            header["model.layers.0." + name[len(own):]] = {**tensor, "data_offsets": [len(data), len(data) + end - begin]}
+            data += content[8 + size + begin:8 + size + end]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pathlib.Path(folder, "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    config = json.loads((DEMO / "config.json").read_text())
+    pathlib.Path(folder, "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+
+
 class GenerateTest(CommandLineTest):
     GENERATE = ["generate", "--model-path", DEMO, "--temperature", 0, *SMALL]
+
+    def test_drafts_of_any_kind_change_no_answer(self):
+        flags = ["--json", "--deterministic", "--return-logprob", "--max-new-tokens", 40, "--prompt",
+                 "Question: Anna has 3 apples and buys 5 more. How many apples does Anna have?\nAnswer:", "--prompt",
+                 "Hello", "--ignore-eos"]
+
+        def answers(*more):
+            lines = [json.loads(line) for line in self.run_ok(*self.GENERATE, *flags, *more).stdout.splitlines()]
+            self.assertEqual([line["index"] for line in lines], [0, 1])
+            return ([(line["text"], line["output_ids"], line["meta_info"]["output_token_logprobs"]) for line in lines],
+                    [line["meta_info"] for line in lines])
+
+        plain, metas = answers()
+        for meta in metas:
+            self.assertNotIn("spec_verify_ct", meta)
+        nextn = ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", 2, "--no-speculative-adaptive"]
+        with tempfile.TemporaryDirectory() as folder:
+            write_draft_checkpoint(folder)
+            accepted = {}
+            # The same layer as a checkpoint of its own drafts the same; the whole demo has it, too.
+            for name, more in (("own", []), ("tree", ["--speculative-eagle-topk", 2]),
+                               ("alone", ["--speculative-draft-model-path", folder]),
+                               ("whole", ["--speculative-draft-model-path", DEMO])):
+                with self.subTest(name=name):
+                    drafted, metas = answers(*nextn, *more)
+                    self.assertEqual(drafted, plain)
+                    accepted[name] = [meta["spec_accept_histogram"] for meta in metas]
+                    self.assertGreater(metas[0]["spec_accept_token_num"], 10)
+                    self.assertNotIn("spec_accept_simulated", metas[0])
+        self.assertEqual(accepted["alone"], accepted["own"])
+        self.assertEqual(accepted["whole"], accepted["own"])
+
+    def test_simulated_acceptance_is_said(self):
+        flags = ["--prompt", "Hello", "--max-new-tokens", 60, "--ignore-eos", "--speculative-algorithm", "NEXTN",
+                 "--speculative-num-steps", 3, "--no-speculative-adaptive", "--simulate-accept-length", 2.5]
+        done = self.run_ok(*self.GENERATE, "--json", *flags)
+        meta = json.loads(done.stdout)["meta_info"]
+        self.assertIs(meta["spec_accept_simulated"], True)
+        self.assertGreater(meta["spec_verify_ct"], 0)
+        self.assertRegex(done.stderr, r"accept length [\d.]+ over \d+ verifying steps, acceptance is simulated")
 
     def test_a_greeting_is_answered(self):
         done = self.run_ok(*self.GENERATE, "--chat", "--prompt", "Hello!")
@@ -240,6 +301,19 @@ class EvalAndBenchTest(CommandLineTest):
         print(done.stdout)
         self.assertEqual(value["accuracy"], 1.0)
         self.assertGreaterEqual(value["accept_length"], 1.85)
+        self.assertIs(value["accept_simulated"], False)
+
+    def test_gsm8k_says_when_acceptance_is_simulated(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = pathlib.Path(folder, "result.json")
+            done = self.run_ok("eval", "gsm8k", "--model-path", DEMO, "--data", DEMO / "eval.json", "--num-questions", 2,
+                               "--parallel", 2, "--max-new-tokens", 20, "--max-total-tokens", 4096,
+                               "--chunked-prefill-size", 256, "--log-level", "warning", "--json", result,
+                               "--speculative-algorithm", "NEXTN", "--no-speculative-adaptive",
+                               "--simulate-accept-length", 1.5)
+            value = json.loads(result.read_text())
+        self.assertRegex(done.stdout, r"Accept length: [\d.]+, acceptance is simulated\n$")
+        self.assertIs(value["accept_simulated"], True)
 
     def test_one_batch_verifies_drafts_and_says_when_that_is_simulated(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -298,9 +372,18 @@ class InspectTest(CommandLineTest):
         self.assertEqual(value["kv_bytes_per_token"], 4 * 576 * 4)
         self.assertEqual((value["chat_format"], value["problems"]), ("v3.1", []))
 
-    def operators(self, *flags):
+    def operators(self, *flags, model=DEMO):
         """{backend: {step: {where: {op: (dtype, count)}}}} and {backend: names of what runs fused}."""
-        value = json.loads(self.run_ok("inspect", "--model-path", DEMO, "--json", "--operators", *flags).stdout)
+        value = json.loads(self.run_ok("inspect", "--model-path", model, "--json", "--operators", *flags).stdout)
+        # Every backend of the program, or why it is not here.
+        unlisted = {entry["backend"]: entry["why"] for entry in value.get("operators_unlisted", [])}
+        self.assertEqual(sorted([listing["backend"] for listing in value["operators"]] + list(unlisted)),
+                         ["cpu", "cpu-reference", "cuda"])
+        for backend, why in unlisted.items():
+            self.assertEqual(backend, "cuda")
+            self.assertRegex(why, r"\w+ \w+")
+        for listing in value["operators"]:
+            self.assertEqual(listing["runner"], ["step_inputs", "gather_rows", "sample", "commit_tokens"])
         steps = {listing["backend"]: {step["step"].split()[0]: {
             group["where"]: {op["op"]: (op["dtype"], op["count"]) for op in group["operators"]}
             for group in step["groups"]} for step in listing["steps"]} for listing in value["operators"]}
@@ -309,22 +392,40 @@ class InspectTest(CommandLineTest):
 
     def test_the_operators_of_every_backend_are_listed_by_layer(self):
         steps, fused = self.operators("--kv-cache-dtype", "fp8_e4m3")
-        self.assertEqual(set(steps), {"cpu", "cpu-reference"})
         self.assertEqual(fused["cpu"], {"linear_pair", "mla_plan"})
         self.assertEqual(fused["cpu-reference"], {"linear_pair", "rms_norm_quantize", "silu_mul_quantize",
                                                   "moe_experts_shared"})
-        for backend in steps.values():
+        for name, backend in steps.items():
+            act = "bf16" if name == "cuda" else "f32"
+            self.assertEqual(set(backend), {"decode", "prefill", "verification", "draft"})
             decode, prefill = backend["decode"], backend["prefill"]
             self.assertEqual(list(decode), ["before the layers", "layer 0", "layers 1-3", "behind the layers"])
+            self.assertEqual(backend["verification"]["layer 0"]["mla_absorbed"], ("f8_e4m3", 1))
+            self.assertEqual(list(backend["draft"]), ["draft layer", "behind the layer"])
+            self.assertEqual(backend["draft"]["draft layer"]["mla_absorbed"], ("f8_e4m3", 1))
+            self.assertIn("linear", backend["draft"]["behind the layer"])
             self.assertEqual(decode["layer 0"]["mla_absorbed"], ("f8_e4m3", 1))
             self.assertNotIn("mla_expanded", decode["layer 0"])
             self.assertNotIn("mla_absorbed", prefill["layers 1-3"])
             # Two prompts, one call.
-            self.assertEqual(prefill["layers 1-3"]["mla_expanded"], ("f32", 1))
+            self.assertEqual(prefill["layers 1-3"]["mla_expanded"], (act, 1))
             self.assertEqual(prefill["layers 1-3"]["kv_gather"], ("f8_e4m3", 1))
         self.assertIn("moe_experts_shared", steps["cpu-reference"]["decode"]["layers 1-3"])
         self.assertIn("moe_experts", steps["cpu"]["decode"]["layers 1-3"])
         self.assertIn("mla_plan", steps["cpu"]["decode"]["before the layers"])
+
+    def test_a_model_without_a_draft_layer_lists_no_draft(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for file in DEMO.iterdir():
+                pathlib.Path(folder, file.name).symlink_to(file)
+            config = json.loads((DEMO / "config.json").read_text())
+            pathlib.Path(folder, "config.json").unlink()
+            pathlib.Path(folder, "config.json").write_text(json.dumps({**config, "num_nextn_predict_layers": 0}))
+            text = fathom("inspect", "--model-path", folder, "--operators").stdout
+        self.assertIn("decode of 4 sequences", text)
+        self.assertNotIn("draft", text[text.index("operators of cpu"):])
+        with_layer = self.run_ok("inspect", "--model-path", DEMO, "--operators").stdout
+        self.assertRegex(with_layer, r"with drafts +draft_inputs; draft_rows; accept_drafts; move_rows; grow_drafts; select_rows")
 
     def test_the_listing_follows_the_flags(self):
         steps, fused = self.operators("--dequantize", "--deterministic")

@@ -120,6 +120,7 @@ class StartTest(unittest.TestCase):
             self.assertEqual(meta["completion_tokens"], 2000)
             self.assertAlmostEqual(meta["spec_accept_length"], 2.5, delta=0.15)
             self.assertEqual(len(meta["spec_accept_histogram"]), 4)
+            self.assertRegex(server.get("/metrics")[1], r"\nfathom:spec_accept_simulated\{[^}]*\} 1\n")
             info = server.get("/server_info")[1]
             self.assertEqual([info[key] for key in ("speculative_algorithm", "speculative_num_steps",
                                                     "speculative_eagle_topk", "speculative_num_draft_tokens",
@@ -149,6 +150,39 @@ class StartTest(unittest.TestCase):
             self.assertLess(metrics["fathom:predicted_step_seconds"], 1)
             if bound == 4:
                 self.assertGreater(metrics["fathom:cut_steps_total"], 0)
+
+    def test_a_model_that_drafts_answers_as_one_that_does_not(self):
+        small = ["--cpu-threads", 2, "--max-total-tokens", 8192, "--chunked-prefill-size", 256, "--deterministic",
+                 "--max-running-requests", 8]
+        prompt = "Question: Anna has 3 apples and buys 5 more. How many apples does Anna have?\nAnswer:"
+        requests = [
+            ("/v1/completions", {"prompt": prompt, "max_tokens": 40, "temperature": 0, "logprobs": 2}),
+            ("/v1/completions", {"prompt": prompt, "max_tokens": 24, "temperature": 1, "seed": 5, "n": 3,
+                                 "frequency_penalty": 0.4}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 30,
+                                      "temperature": 0, "stop": ["help"]}),
+            ("/v1/completions", {"prompt": prompt, "max_tokens": 24, "temperature": 0.8, "seed": 6,
+                                 "regex": "[A-Z][a-z ]{2,20}(, [a-z]+)*\\."}),
+        ]
+
+        def answers(*flags):
+            with ServingProcess(*small, *flags) as server:
+                told = []
+                for path, body in requests:
+                    status, answer = server.post(path, {"model": "default", **body})
+                    self.assertEqual(status, 200, answer)
+                    told.append(sorted(answer["choices"], key=lambda choice: choice["index"]))
+                return told, server.get("/server_info")[1]["internal_states"][0]
+
+        plain, state = answers()
+        self.assertNotIn("spec_verify_ct", state)
+        self.assertEqual(len(plain[1]), 3)
+        nextn = ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", 2, "--no-speculative-adaptive"]
+        for tree in ([], ["--speculative-eagle-topk", 2, "--speculative-num-draft-tokens", 5]):
+            with self.subTest(tree=tree):
+                drafted, state = answers(*nextn, *tree)
+                self.assertEqual(drafted, plain)
+                self.assertGreater(state["spec_num_accepted_drafts"], 10)
 
     def test_every_flag_of_the_help_is_in_the_settings_and_in_the_manual(self):
         text = subprocess.run([PROGRAM, "serve", "--help"], capture_output=True, text=True, check=True).stdout
