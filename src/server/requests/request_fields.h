@@ -22,7 +22,7 @@ namespace fathom::server {
 // What the values of a body may take of memory: this, and so many times its length. What it costs is bounded by its
 // length (http::Limits::max_bodies_bytes bounds that of all), and ordinary bodies come nowhere near: text is as long
 // as a value as it was, and an id of five digits four times as long.
-inline constexpr int64_t kMaxValueBytes = 64 << 20;
+inline constexpr int64_t kMaxValueBytes = 128 << 20;
 inline constexpr int64_t kMaxValueBytesPerByte = 6;
 
 // One JSON object, at most 64 levels deep, without duplicate keys. The body outlives its members. What they build is
