@@ -157,7 +157,7 @@ struct StepResult {
   std::vector<SliceResult> slices{};  // in the order of Batch::slices
   // Wall time that the runner had for this step alone: from when it was enqueued, or the step before was
   // collected if that was later, until its results were there. Waits for late masks are in it.
-  double seconds = 0;
+  double wall_seconds = 0;
   // The part of it for which the step may have done nothing but wait for masks.
   double mask_wait_seconds = 0;
 };

@@ -343,7 +343,7 @@ void ServingEngine::observe_step(const StepLoopStats& stats) {
     steps.plan_seconds.observe(stats.last_plan_us * 1e-6);
   if (stats.num_committed_steps > last_stats_.num_committed_steps) {
     steps.commit_seconds.observe(stats.last_commit_us * 1e-6);
-    steps.step_seconds.observe(stats.device_seconds - last_stats_.device_seconds);
+    steps.step_seconds.observe(stats.wall_seconds - last_stats_.wall_seconds);
   }
   if (stats.step_time.num_steps > last_stats_.step_time.num_steps)
     step_times_.add(clock_.now(), {.seconds = stats.step_time.last_seconds,

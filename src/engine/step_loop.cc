@@ -266,7 +266,7 @@ void StepLoop::commit_oldest(StepUpdates& updates) {
   commit_time_ = config_.clock->now();
   scheduler_.step_done(step_id);
   ++stats_.num_committed_steps;
-  stats_.device_seconds += result.seconds;
+  stats_.wall_seconds += result.wall_seconds;
   if (config_.max_step_seconds > 0) observe_time(step, result);
   if (draft_depth_) observe_drafts(step.batch, result);
   for (size_t i = 0; i < step.slices.size(); ++i) {
@@ -299,22 +299,22 @@ void StepLoop::fetch_ahead(const sched::PlannedStep& step, const core::StepResul
 }
 
 void StepLoop::observe_time(const sched::PlannedStep& step, const core::StepResult& result) {
-  if (result.seconds <= 0) return;
+  if (result.wall_seconds <= 0) return;
   // Whether the device was idle while the masks were late is not known.
-  if (result.mask_wait_seconds < kMostMaskWait * result.seconds)
-    scheduler_.step_measured(step, result.seconds);
+  if (result.mask_wait_seconds < kMostMaskWait * result.wall_seconds)
+    scheduler_.step_measured(step, result.wall_seconds);
   if (!step.has_streams) return;
   StepTimeStats& times = stats_.step_time;
   ++times.num_steps;
   times.num_cut += step.is_cut ? 1 : 0;
-  times.num_over += result.seconds > config_.max_step_seconds ? 1 : 0;
-  times.last_seconds = result.seconds;
+  times.num_over += result.wall_seconds > config_.max_step_seconds ? 1 : 0;
+  times.last_seconds = result.wall_seconds;
   times.last_predicted_seconds = step.predicted_seconds;
 }
 
 void StepLoop::observe_drafts(const core::Batch& batch, const core::StepResult& result) {
   draft_outcome_.clear(max_drafts_);
-  draft_outcome_.seconds = result.seconds;
+  draft_outcome_.seconds = result.wall_seconds;
   for (size_t i = 0; i < result.slices.size(); ++i) {
     const core::SequenceSlice& slice = batch.slices[i];
     const core::SliceResult& slice_result = result.slices[i];

@@ -78,7 +78,7 @@ struct StepLoopStats {
   int64_t num_verify_slices = 0;
   int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
   int64_t num_retractions = 0, num_evicted_blocks = 0;
-  double device_seconds = 0;
+  double wall_seconds = 0;
   StepTimeStats step_time{};
   double last_plan_us = 0, last_commit_us = 0;  // the host's time for the last step of each kind
 };

@@ -141,9 +141,9 @@ core::StepResult SimRunner::wait() {
   if (config_.step_delay.count() > 0) {
     device_free_ = std::max(device_free_, pending.submitted) + config_.step_delay;
     std::this_thread::sleep_until(device_free_);
-    result.seconds = std::chrono::duration<double>(config_.step_delay).count();
+    result.wall_seconds = std::chrono::duration<double>(config_.step_delay).count();
   }
-  if (cost_.is_set()) result.seconds = cost_.end_step(batch.step_id);
+  if (cost_.is_set()) result.wall_seconds = cost_.end_step(batch.step_id);
   return result;
 }
 

@@ -167,7 +167,7 @@ core::StepResult StepExecutor::collect(int frame_idx) {
   if (drafter_) collect_drafts(frame.layout, frame_idx, result);
   // Until the step before was done the device worked on that one.
   const Clock::time_point now = Clock::now();
-  result.seconds =
+  result.wall_seconds =
       std::chrono::duration<double>(now - std::max(frame.enqueued, last_done_)).count();
   last_done_ = now;
   return result;

@@ -4,7 +4,7 @@
 //   StepCost cost(runner.slice_work(1, 0).linear);
 //   StepWork work;  work.add_decode(...);  work.add_prefill(...);
 //   double seconds = cost.seconds(work);
-//   ...  cost.observe(work, result.seconds);           // after every step, in order
+//   ...  cost.observe(work, result.wall_seconds);           // after every step, in order
 //
 // A step costs what its decodes cost and what its chunks of prompts cost, each a constant and so much per multiply-add of
 // its kinds. Decodes are learnt from steps without prompts, prompts from what steps with prompts take longer. Both

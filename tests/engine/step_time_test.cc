@@ -76,7 +76,7 @@ TimedRun run_timed(const TimedTraffic& scenario) {
   while (outcome.order.size() < scenario.prompts.size() && last.num_steps < 200'000) {
     recorder.step();
     const StepLoopStats now = loop.stats();
-    const double seconds = now.device_seconds - last.device_seconds;
+    const double seconds = now.wall_seconds - last.wall_seconds;
     const int64_t num_tokens = now.num_output_tokens - last.num_output_tokens;
     if (num_tokens >= kTimedStreams && scenario.num_streams > 0) {
       ++outcome.num_gaps;
@@ -90,7 +90,7 @@ TimedRun run_timed(const TimedTraffic& scenario) {
         outcome.order.push_back(id);
   }
   EXPECT_EQ(outcome.order.size(), scenario.prompts.size()) << "prompts starve";
-  outcome.prompts_seconds = last.device_seconds - before.device_seconds;
+  outcome.prompts_seconds = last.wall_seconds - before.wall_seconds;
   outcome.times = last.step_time;
   outcome.num_prefill_tokens = last.num_prefill_tokens;
   EXPECT_EQ(loop.check_integrity(), "");
