@@ -20,12 +20,6 @@ uint64_t num_seeds([[maybe_unused]] uint64_t usual) {
 #endif
 }
 
-std::shared_ptr<const CompiledGrammar> compiled(const Expression& expression) {
-  auto grammar = compile(expression);
-  FATHOM_CHECK(grammar, grammar.error().message);
-  return *grammar;
-}
-
 const TestVocabulary& byte_vocabulary() {
   static const TestVocabulary vocabulary = make_vocabulary(byte_tokens());
   return vocabulary;

@@ -34,26 +34,6 @@ const TestVocabulary& demo_vocabulary() {
   return vocabulary;
 }
 
-std::shared_ptr<const CompiledGrammar> compiled_schema(const Expression& expression) {
-  auto grammar = compile(expression);
-  FATHOM_CHECK(grammar, grammar.error().message);
-  return *grammar;
-}
-
-bool accepts(const std::string& schema, const std::string& text) {
-  static const TestVocabulary bytes = make_vocabulary(byte_tokens());
-  const auto constraint = compiled_schema(json_schema(schema))->new_constraint(bytes.vocabulary);
-  for (const char c : text) {
-    if (!constraint->accept(static_cast<uint8_t>(c))) return false;
-  }
-  return constraint->accept(bytes.eos);
-}
-
-std::string refusal(const std::string& schema) {
-  const auto grammar = compile(json_schema(schema));
-  return grammar ? "" : grammar.error().message;
-}
-
 const std::vector<std::string>& schemas() {
   static const std::vector<std::string> all = {
       R"({})",
@@ -104,7 +84,7 @@ TEST(JsonSchema, random_outputs_satisfy_their_schema) {
   for (const std::string& schema_text : schemas()) {
     SCOPED_TRACE(schema_text);
     const json::Value schema = json::Value::parse(schema_text);
-    const auto grammar = compiled_schema(json_schema(schema_text));
+    const auto grammar = compiled(json_schema(schema_text));
     for (int seed = 0; seed < num_walks(); ++seed) {
       const auto constraint = grammar->new_constraint(demo_vocabulary().vocabulary);
       const Walk walk =
@@ -120,7 +100,7 @@ TEST(JsonSchema, random_outputs_satisfy_their_schema) {
 }
 
 TEST(JsonSchema, json_object_gives_objects) {
-  const auto grammar = compiled_schema(json_object());
+  const auto grammar = compiled(json_object());
   int num_complete = 0;
   for (int seed = 0; seed < num_walks(); ++seed) {
     const auto constraint = grammar->new_constraint(demo_vocabulary().vocabulary);
@@ -218,7 +198,7 @@ TEST(JsonSchema, integer_bounds_are_exact) {
            {0, 0}, {-1, 1}, {7, 7}, {-120, 95}, {99, 101}, {10, 2000}, {-1000, -999}}) {
     const std::string schema = R"({"type":"integer","minimum":)" + std::to_string(low) +
                                R"(,"maximum":)" + std::to_string(high) + "}";
-    const auto grammar = compiled_schema(json_schema(schema));
+    const auto grammar = compiled(json_schema(schema));
     const TestVocabulary bytes = make_vocabulary(byte_tokens());
     for (int value = -2100; value <= 2100; ++value) {
       const auto constraint = grammar->new_constraint(bytes.vocabulary);

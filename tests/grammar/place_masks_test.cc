@@ -10,13 +10,6 @@
 namespace fathom::grammar::tests {
 namespace {
 
-std::shared_ptr<const CompiledGrammar> compiled(const Expression& expression,
-                                                const Limits& limits = {}) {
-  auto grammar = compile(expression, limits);
-  FATHOM_CHECK(grammar, grammar.error().message);
-  return *grammar;
-}
-
 // Bytes, and words of up to 40 characters in one to four bytes each, some with a character that is not plain.
 std::vector<std::string> many_words(int count) {
   const std::vector<std::string> characters = {"a", "b",      "c",      "d",         " ",

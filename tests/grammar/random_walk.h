@@ -53,6 +53,29 @@ inline std::vector<std::string> byte_tokens() {
   return texts;
 }
 
+inline std::shared_ptr<const CompiledGrammar> compiled(const Expression& expression,
+                                                       const Limits& limits = {}) {
+  auto grammar = compile(expression, limits);
+  FATHOM_CHECK(grammar, grammar.error().message);
+  return *grammar;
+}
+
+// Why a schema is refused; empty: it is not.
+inline std::string refusal(const std::string& schema) {
+  const auto grammar = compile(json_schema(schema));
+  return grammar ? "" : grammar.error().message;
+}
+
+// Whether the text, byte by byte, and then the end fit the schema.
+inline bool accepts(const std::string& schema, const std::string& text) {
+  static const TestVocabulary bytes = make_vocabulary(byte_tokens());
+  const auto constraint = compiled(json_schema(schema))->new_constraint(bytes.vocabulary);
+  for (const char c : text) {
+    if (!constraint->accept(static_cast<uint8_t>(c))) return false;
+  }
+  return constraint->accept(bytes.eos);
+}
+
 inline bool bit(const std::vector<uint64_t>& words, int32_t token) {
   const auto idx = static_cast<size_t>(token);
   return (words[idx / 64] >> (idx % 64) & 1) != 0;

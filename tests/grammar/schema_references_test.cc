@@ -9,22 +9,6 @@
 namespace fathom::grammar::tests {
 namespace {
 
-std::string refusal(const std::string& schema) {
-  const auto grammar = compile(json_schema(schema));
-  return grammar ? "" : grammar.error().message;
-}
-
-bool accepts(const std::string& schema, const std::string& text) {
-  static const TestVocabulary bytes = make_vocabulary(byte_tokens());
-  const auto grammar = compile(json_schema(schema));
-  FATHOM_CHECK(grammar, grammar.error().message);
-  const auto constraint = (*grammar)->new_constraint(bytes.vocabulary);
-  for (const char c : text) {
-    if (!constraint->accept(static_cast<uint8_t>(c))) return false;
-  }
-  return constraint->accept(bytes.eos);
-}
-
 // The definition under that name allows 7 and nothing else; a reference must find it, and none of the others.
 void expect_leads_to(const std::string& name, const std::string& reference) {
   const std::string schema = R"({"$defs":{")" + name +

@@ -295,7 +295,7 @@ void sort_logprobs(ChoiceAnswers& answer) {
   for (auto& [index, said] : answer) std::sort(said.logprobs.begin(), said.logprobs.end());
 }
 
-std::vector<SimServerOptions> server_options() {
+std::vector<SimServerOptions> all_server_options() {
   std::vector<SimServerOptions> options;
   for (const bool radix_cache : {true, false}) {
     for (const bool overlap : {true, false})
@@ -315,7 +315,7 @@ TEST(FeaturePairs, every_pair_of_features_ends_well_and_alike_in_every_form) {
   ASSERT_EQ(covered, all_pairs());
   RecordProperty("rows", static_cast<int>(rows.size()));
   std::vector<std::unique_ptr<SimServer>> servers;
-  for (const SimServerOptions& options : server_options())
+  for (const SimServerOptions& options : all_server_options())
     servers.push_back(std::make_unique<SimServer>(options));
   int num_refused = 0;
   for (const Row& row : rows) {
