@@ -349,7 +349,7 @@ TEST_P(DemoRunner, follows_late_masks_and_leaves_the_others_alone) {
 }
 
 TEST_P(DemoRunner, tells_what_part_of_its_time_a_step_waited_for_masks) {
-  const auto& prompt = load_golden()[0].prompt_ids;
+  const std::vector<int32_t> prompt = load_golden()[0].prompt_ids;
   Batch batch = next_batch();
   admit(batch, 0, prompt, greedy(8));
   batch.slices.push_back({.slot = 0,
