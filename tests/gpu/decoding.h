@@ -53,33 +53,35 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
+// Waits for the oldest step and keeps what it gave each slot.
+inline void take_step(ModelRunner& runner, std::vector<Answer>& answers) {
+  for (const core::SliceResult& slice : runner.wait().slices) {
+    ASSERT_EQ(slice.error, "");
+    Answer& answer = answers[static_cast<size_t>(slice.slot)];
+    answer.tokens.push_back(slice.tokens.at(0).token);
+    answer.logprobs.push_back(slice.tokens.at(0).logprob);
+  }
+}
+
 // All prompts side by side, one step ahead of their results; each is prefilled in a step of its own, so that only
 // the company of decodes differs between runs.
 inline std::vector<Answer> generate(ModelRunner& runner, const std::vector<GoldenPrompt>& prompts,
                                     const core::SamplingParams& sampling) {
   std::vector<Answer> answers(prompts.size());
-  const auto take = [&] {
-    for (const core::SliceResult& slice : runner.wait().slices) {
-      ASSERT_EQ(slice.error, "");
-      Answer& answer = answers[static_cast<size_t>(slice.slot)];
-      answer.tokens.push_back(slice.tokens.at(0).token);
-      answer.logprobs.push_back(slice.tokens.at(0).logprob);
-    }
-  };
   for (size_t i = 0; i < prompts.size(); ++i) {
     Batch batch{.step_id = runner.next_step_id()};
     admit(batch, static_cast<int32_t>(i), prompts[i].prompt_ids, sampling);
     runner.submit(batch);
-    take();
+    take_step(runner, answers);
   }
   for (int step = 1; step < kNewTokens; ++step) {
     Batch batch{.step_id = runner.next_step_id()};
     for (size_t i = 0; i < prompts.size(); ++i)
       batch.slices.push_back({.slot = static_cast<int32_t>(i)});
     runner.submit(batch);
-    if (step > 1) take();
+    if (step > 1) take_step(runner, answers);
   }
-  take();
+  take_step(runner, answers);
   Batch release{.step_id = runner.next_step_id()};
   for (size_t i = 0; i < prompts.size(); ++i) release.releases.push_back(static_cast<int32_t>(i));
   runner.submit(release);

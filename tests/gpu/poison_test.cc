@@ -91,12 +91,7 @@ class GpuPoison : public GpuTest {
     const auto run = [&](const Batch& batch) {
       if (poison != nullptr) poison->fill();
       runner.submit(batch);
-      for (const core::SliceResult& slice : runner.wait().slices) {
-        ASSERT_EQ(slice.error, "");
-        Answer& answer = answers[static_cast<size_t>(slice.slot)];
-        answer.tokens.push_back(slice.tokens.at(0).token);
-        answer.logprobs.push_back(slice.tokens.at(0).logprob);
-      }
+      take_step(runner, answers);
     };
     for (size_t i = 0; i < prompts.size(); ++i) {
       Batch batch{.step_id = runner.next_step_id()};
