@@ -119,8 +119,8 @@ std::string request_bytes(const VanishOptions& options, int index) {
   const CheckedStream stream(
       {.index = 2'000'000 + index, .num_tokens = kNumTokens, .vocab_size = options.vocab_size});
   const std::string body = stream.body();
-  return "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) +
-         "\r\n\r\n" + body;
+  return "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
 }  // namespace
