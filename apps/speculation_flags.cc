@@ -11,6 +11,8 @@ namespace {
 
 // Rows of a verify slice: the bits of its tree mask (core/batch.h).
 constexpr int kMaxDraftTokens = ops::kMaxTreeTokens;
+// The engine, which knows no operators, counts accepted drafts up to its own constant.
+static_assert(engine::kMaxDraftsOfSlot == kMaxDraftTokens - 1);
 
 [[noreturn]] void refuse(std::string_view flag, const std::string& value, const std::string& rule) {
   throw StartupError(std::string(flag) + " is " + value + ", must be " + rule);
