@@ -1,9 +1,16 @@
 """Large and hostile bodies, for seconds; tests/apps/hostile_bodies.py has the long form."""
+import pathlib
 import unittest
 
 import hostile_bodies
+import serving_process
+import skipping
 from hostile_bodies import MEGABYTE
 from serving_process import ServingProcess
+
+IS_SANITIZED = b"__asan_init" in pathlib.Path(serving_process.PROGRAM).read_bytes()
+limits_memory = unittest.skipIf(IS_SANITIZED, skipping.because(
+    "a sanitizer's program needs terabytes of address space", "make test"))
 
 
 class HostileBodies(unittest.TestCase):
@@ -13,10 +20,12 @@ class HostileBodies(unittest.TestCase):
         self.assertLess(result["rss_after_mb"], result["rss_before_mb"] + 100)
         return result
 
+    @limits_memory
     def test_with_little_memory_everything_is_answered_and_streams_are_exact(self):
         result = self.besiege(300)
         self.assertGreater(result["answers"].get(413, 0), 0, "20 MB are more than a quarter of 300 allows")
 
+    @limits_memory
     def test_memory_that_runs_out_ends_requests_and_not_the_process(self):
         # Bodies are let in that the address space cannot hold: what is left is to fail well.
         result = self.besiege(300, "--max-body-memory", 1 << 40)
@@ -42,4 +51,4 @@ class HostileBodies(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    skipping.main()

@@ -38,6 +38,14 @@ void* allocate(size_t num_bytes, size_t alignment) {
   }
 }
 
+void* allocate_or_null(size_t num_bytes, size_t alignment) noexcept {
+  try {
+    return allocate(num_bytes, alignment);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 FailingAllocations::FailingAllocations(const FailureRange& range) {
   g_num_allocations = g_num_failed = 0;
   g_first = range.first;
@@ -59,11 +67,32 @@ void* operator new(size_t num_bytes, std::align_val_t alignment) {
 void* operator new[](size_t num_bytes, std::align_val_t alignment) {
   return fathom::tests::allocate(num_bytes, static_cast<size_t>(alignment));
 }
+// Sanitizers have forms of their own for these, and refuse memory of one kind that is freed as another.
+void* operator new(size_t num_bytes, const std::nothrow_t&) noexcept {
+  return fathom::tests::allocate_or_null(num_bytes, 1);
+}
+void* operator new[](size_t num_bytes, const std::nothrow_t&) noexcept {
+  return fathom::tests::allocate_or_null(num_bytes, 1);
+}
+void* operator new(size_t num_bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return fathom::tests::allocate_or_null(num_bytes, static_cast<size_t>(alignment));
+}
+void* operator new[](size_t num_bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return fathom::tests::allocate_or_null(num_bytes, static_cast<size_t>(alignment));
+}
 void operator delete(void* place) noexcept { std::free(place); }
 void operator delete[](void* place) noexcept { std::free(place); }
 void operator delete(void* place, size_t) noexcept { std::free(place); }
 void operator delete[](void* place, size_t) noexcept { std::free(place); }
 void operator delete(void* place, std::align_val_t) noexcept { std::free(place); }
 void operator delete[](void* place, std::align_val_t) noexcept { std::free(place); }
+void operator delete(void* place, const std::nothrow_t&) noexcept { std::free(place); }
+void operator delete[](void* place, const std::nothrow_t&) noexcept { std::free(place); }
+void operator delete(void* place, std::align_val_t, const std::nothrow_t&) noexcept {
+  std::free(place);
+}
+void operator delete[](void* place, std::align_val_t, const std::nothrow_t&) noexcept {
+  std::free(place);
+}
 void operator delete(void* place, size_t, std::align_val_t) noexcept { std::free(place); }
 void operator delete[](void* place, size_t, std::align_val_t) noexcept { std::free(place); }

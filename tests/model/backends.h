@@ -9,19 +9,14 @@
 #include <vector>
 
 #include "tests/backends.h"
+#include "tests/sanitized.h"
 
 namespace fathom::model {
 
 using BackendCase = tested::ProgramBackend;
 using tested::kFast;
 
-// Sanitizers slow the model down twenty times; there the tests keep their paths and drop repetitions.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kIsSanitized = true;
-#else
-inline constexpr bool kIsSanitized = false;
-#endif
-
+// Under sanitizers the tests keep their paths and drop repetitions.
 inline std::vector<BackendCase> all_backends() {
   if (kIsSanitized) return {kFast};
   return tested::float32_backends();
