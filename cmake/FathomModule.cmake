@@ -25,6 +25,8 @@ function(fathom_module name)
   endif()
   add_library(fathom_${name} STATIC ${sources})
   target_include_directories(fathom_${name} PUBLIC "${CMAKE_SOURCE_DIR}/src")
+  # What a running server may not do and a test may: base/json.h.
+  target_compile_definitions(fathom_${name} PRIVATE FATHOM_IN_MODULE)
   fathom_warnings(fathom_${name})
   foreach(row IN LISTS FATHOM_MODULE_ROWS)
     if(row MATCHES "^${name}:(.*)$")

@@ -39,6 +39,15 @@ inline void nlohmann::ordered_json::json_value::destroy(value_t kind) {
   }
 }
 
+#ifdef FATHOM_IN_MODULE
+// The library's comparisons with text make a value of it, and end the program when there is no memory for that:
+// json::is_text() instead.
+namespace nlohmann {
+bool operator==(const ordered_json&, const char*) = delete;
+bool operator!=(const ordered_json&, const char*) = delete;
+}  // namespace nlohmann
+#endif
+
 namespace fathom::json {
 
 using Value = nlohmann::ordered_json;
@@ -60,6 +69,11 @@ Result<Value> parse_part(std::string_view text, std::string_view part, Limits& l
 Error too_many_values();
 // Why the text is not well-formed, as parse() would say it, without building anything. REQUIRES: it is not.
 Error syntax_error(std::string_view text, const Limits& limits);
+
+// Whether it is a string, this one.
+inline bool is_text(const Value& value, std::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
 
 // Compact text; invalid UTF-8 becomes U+FFFD instead of an exception.
 std::string dump(const Value& value);

@@ -87,7 +87,7 @@ void read_yarn(JsonReader& outer, std::string_view key, const json::Value& secti
 bool is_default_rope(const json::Value& section) {
   for (const char* key : {"rope_type", "type"}) {
     const auto it = section.find(key);
-    if (it != section.end()) return *it == "default";
+    if (it != section.end()) return json::is_text(*it, "default");
   }
   return false;
 }

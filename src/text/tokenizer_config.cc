@@ -34,8 +34,8 @@ Result<TokenizerConfig> parse_tokenizer_config(std::string_view text) {
   // The class that the published files name adds BOS unless told otherwise.
   const auto tokenizer_class = root->find("tokenizer_class");
   const bool class_adds_bos =
-      tokenizer_class != root->end() &&
-      (*tokenizer_class == "LlamaTokenizerFast" || *tokenizer_class == "LlamaTokenizer");
+      tokenizer_class != root->end() && (json::is_text(*tokenizer_class, "LlamaTokenizerFast") ||
+                                         json::is_text(*tokenizer_class, "LlamaTokenizer"));
   const Result<bool> add_bos = bool_field(*root, "add_bos_token", class_adds_bos && !bos->empty());
   if (!add_bos) return add_bos.error();
   if (*add_bos && bos->empty()) {

@@ -113,7 +113,7 @@ Status check_model_options(const json::Value& model) {
     if (key == "dropout") neutral = value.is_null() || value == 0;
     if (key == "unk_token") neutral = value.is_null();
     if (key == "continuing_subword_prefix" || key == "end_of_word_suffix") {
-      neutral = value.is_null() || value == "";
+      neutral = value.is_null() || json::is_text(value, "");
     }
     if (key == "fuse_unk") neutral = value.is_boolean();  // concerns unk_token, which is null
     if (key == "byte_fallback" || key == "ignore_merges") neutral = value == false;

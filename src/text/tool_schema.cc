@@ -21,7 +21,7 @@ void append_spaced(const json::Value& value, std::string& out) {
 
 Status validate_tool(const json::Value& tool, const std::string& where) {
   if (!tool.is_object()) return invalid_argument(where + ": must be an object");
-  if (tool.contains("type") && tool["type"] != "function") {
+  if (tool.contains("type") && !json::is_text(tool["type"], "function")) {
     return invalid_argument(where + ".type: is " + json::dump(tool["type"]) +
                             ", the only type is \"function\"");
   }

@@ -1,12 +1,15 @@
 """Large and hostile bodies, for seconds; tests/apps/hostile_bodies.py has the long form."""
 import pathlib
+import sys
 import unittest
 
 import hostile_bodies
 import serving_process
-import skipping
 from hostile_bodies import MEGABYTE
-from serving_process import ServingProcess
+from serving_process import ROOT, ServingProcess
+
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+import skipping  # noqa: E402
 
 IS_SANITIZED = b"__asan_init" in pathlib.Path(serving_process.PROGRAM).read_bytes()
 limits_memory = unittest.skipIf(IS_SANITIZED, skipping.because(

@@ -35,9 +35,9 @@ ToolChoice read_named(FieldReader& reader, const json::Value& value) {
 
 ToolChoice read_choice(FieldReader& reader) {
   const json::Value* value = reader.find("tool_choice");
-  if (value == nullptr || *value == "auto") return {};
-  if (*value == "none") return {.mode = ToolMode::kNone, .name = ""};
-  if (*value == "required") return {.mode = ToolMode::kRequired, .name = ""};
+  if (value == nullptr || json::is_text(*value, "auto")) return {};
+  if (json::is_text(*value, "none")) return {.mode = ToolMode::kNone, .name = ""};
+  if (json::is_text(*value, "required")) return {.mode = ToolMode::kRequired, .name = ""};
   if (value->is_object()) return read_named(reader, *value);
   reader.fail("tool_choice", "auto, none, required or {\"type\": \"function\", \"function\": ...}");
   return {};
