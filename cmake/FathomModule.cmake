@@ -100,7 +100,8 @@ function(fathom_python_tests folder)
     if(arg_PROGRAM)
       list(APPEND environment "FATHOM_PROGRAM=$<TARGET_FILE:${arg_PROGRAM}>")
     endif()
-    set_tests_properties(${prefix}.${name} PROPERTIES LABELS cpu TIMEOUT 1800 SKIP_RETURN_CODE 77
+    # The longest are among them: ctest begins with them, so that none runs alone at the end.
+    set_tests_properties(${prefix}.${name} PROPERTIES LABELS cpu TIMEOUT 1800 SKIP_RETURN_CODE 77 COST 100
       ENVIRONMENT "${environment}")
   endforeach()
 endfunction()
