@@ -23,10 +23,10 @@ TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
 MODEL_LEFT_OUT := \
   --leave-out '^engine\.Deterministic\.' 'computes the demo model for minutes, in the same code as engine.DemoEngine; to run it: make test' \
   --leave-out '^engine\.drafters/ModelSpeculation\.equals_plain_decoding_in_every_way' 'computes the demo model for minutes, in the same code as the other tests of ModelSpeculation; to run it: make test' \
+  --leave-out '^engine\.drafters/ModelSpeculation\.(an_adaptive_depth|captured_steps)_.*/chain_[123]$$' 'runs with a tree too; to run it: make test' \
   --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
-  --leave-out '^engine\.drafters/ModelSpeculation\.(an_adaptive_depth|captured_steps)_.*/chain_[13]$$' 'runs with a chain of 2 and a tree too; to run it: make test' \
-  --leave-out '^apps\.(command_line|constrained_output|bench_serving)$$' 'starts the program over and over, for minutes; to run it: make test' \
+  --leave-out '^apps\.(command_line|constrained_output|bench_serving|bench_ops)$$' 'runs the program over and over, for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
   --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test' \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
@@ -36,6 +36,8 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
 TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^cpu\..*(agrees_with_the_reference|gives_a_row_the_same_bits)' 'computes the same kernels for minutes; to run it: make test asan' \
   --leave-out '^(base\.JsonScanner\.agrees|runner\.Drafter\.simulated_acceptance|engine\.PlantedFault\.seeds)' 'takes minutes in one thread; to run it: make test asan' \
+  --leave-out '^runner\.graphs/.*/(none|padded)$$' 'runs with a graph for each size too; to run it: make test asan' \
+  --leave-out '^weights\.(Types/ShardedLoadTest|GoldenWeights|HostileSafetensors)' 'reads in the threads that weights.Loader tests; to run it: make test asan' \
   --leave-out '^server\.page\.' 'needs the program, which is not built here; to run it: make test' \
   --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'
 
