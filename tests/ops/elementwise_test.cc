@@ -185,17 +185,22 @@ TEST_P(ElementwiseTest, rope_table_rounds_angles_to_float32_far_into_the_context
   }
 }
 
+// Heads that begin at whole pieces of 16 bytes, at whole pairs only, and at single values.
 TEST_P(ElementwiseTest, rope_rotates_interleaved_pairs_inside_strided_heads) {
   ref::Random random(7);
-  for (const int64_t tokens : kTokenCounts) {
-    const HostTensor x = random.normal(act(), {tokens, 3, 192});
-    const HostTensor table = random.uniform(DType::kF32, {tokens, 64}, -1, 1);
-    const DeviceTensor device_x = upload(x), device_table = upload(table);
-    ops::rope({.x = device_x.view().slice(2, 128, 192), .table = device_table.view()}, stream());
-    const HostTensor actual = download(device_x.view());
-    expect_close(actual.columns(128, 192), ref::rope(x.columns(128, 192), table), kRounding);
-    expect_close(actual.columns(0, 128), x.columns(0, 128), kExact);
-  }
+  for (const int64_t width : {192, 190, 191})
+    for (const int64_t tokens : kTokenCounts) {
+      const int64_t begin = width - 64;
+      const HostTensor x = random.normal(act(), {tokens, 3, width});
+      const HostTensor table = random.uniform(DType::kF32, {tokens, 64}, -1, 1);
+      const DeviceTensor device_x = upload(x), device_table = upload(table);
+      ops::rope({.x = device_x.view().slice(2, begin, width), .table = device_table.view()},
+                stream());
+      const HostTensor actual = download(device_x.view());
+      expect_close(actual.columns(begin, width), ref::rope(x.columns(begin, width), table),
+                   kRounding);
+      expect_close(actual.columns(0, begin), x.columns(0, begin), kExact);
+    }
 }
 
 TEST_P(ElementwiseTest, rows_do_not_depend_on_the_batch) {

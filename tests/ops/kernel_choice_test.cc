@@ -184,32 +184,41 @@ TEST_P(KernelChoiceTest, rms_norm_of_very_wide_rows_matches_float64) {
 
 // The tokens of a whole chunk: the rows repeat, and equal rows choose equally wherever they lie.
 TEST_P(KernelChoiceTest, the_gate_of_a_chunk_matches_float64) {
-  const int64_t tokens = 1450, period = 29, hidden = 128, experts = 24, chosen = 4;
-  ref::Random random(33);
-  const HostTensor rows = random.normal(act(), {period, hidden});
-  const HostTensor weight = random.normal(DType::kBf16, {experts, hidden}, 0.1);
-  HostTensor x(act(), {tokens, hidden});
-  for (int64_t t = 0; t < tokens; ++t)
-    for (int64_t i = 0; i < hidden; ++i) x.at(t, i) = rows.at(t % period, i);
-  const DeviceTensor device_x = upload(x), device_weight = upload(weight);
-  const DeviceTensor ids = empty(DType::kI32, {tokens, chosen});
-  const DeviceTensor weights = empty(DType::kF32, {tokens, chosen});
-  ops::MoeGateArgs args;
-  args.kind = ops::GateKind::kSoftmaxGreedy;
-  args.x = device_x.view();
-  args.weight = device_weight.view();
-  args.ids = ids.view();
-  args.weights = weights.view();
   if (!backend().supports("moe_gate", DType::kBf16)) GTEST_SKIP() << "no bf16 gate";
-  ops::moe_gate(args, stream());
-  const ref::GateChoice expected =
-      ref::moe_gate(rows, weight, HostTensor(DType::kF32, {experts}), args, chosen);
-  const HostTensor got_ids = download(ids.view()), got_weights = download(weights.view());
-  for (int64_t t = 0; t < tokens; ++t)
-    for (int64_t j = 0; j < chosen; ++j) {
-      ASSERT_EQ(got_ids.at(t, j), expected.ids.at(t % period, j)) << t;
-      ASSERT_NEAR(got_weights.at(t, j), expected.weights.at(t % period, j), 1e-5) << t;
-    }
+  const int64_t tokens = 1450, period = 29, hidden = 128, chosen = 4;
+  const auto choose = [&](ops::MoeGateArgs args, int64_t experts) {
+    ref::Random random(33);
+    const HostTensor rows = random.normal(act(), {period, hidden});
+    const HostTensor weight = random.normal(DType::kBf16, {experts, hidden}, 0.1);
+    const HostTensor bias = random.normal(DType::kF32, {experts}, 0.1);
+    HostTensor x(act(), {tokens, hidden});
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t i = 0; i < hidden; ++i) x.at(t, i) = rows.at(t % period, i);
+    const DeviceTensor device_x = upload(x), device_weight = upload(weight),
+                       device_bias = upload(bias);
+    const DeviceTensor ids = empty(DType::kI32, {tokens, chosen});
+    const DeviceTensor weights = empty(DType::kF32, {tokens, chosen});
+    args.x = device_x.view();
+    args.weight = device_weight.view();
+    if (args.kind == ops::GateKind::kSigmoidNoAux) args.bias = device_bias.view();
+    args.ids = ids.view();
+    args.weights = weights.view();
+    ops::moe_gate(args, stream());
+    const ref::GateChoice expected = ref::moe_gate(rows, weight, bias, args, chosen);
+    const HostTensor got_ids = download(ids.view()), got_weights = download(weights.view());
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t j = 0; j < chosen; ++j) {
+        ASSERT_EQ(got_ids.at(t, j), expected.ids.at(t % period, j)) << t;
+        ASSERT_NEAR(got_weights.at(t, j), expected.weights.at(t % period, j), 1e-5) << t;
+      }
+  };
+  ops::MoeGateArgs v2, v3;
+  v2.kind = ops::GateKind::kSoftmaxGreedy;
+  choose(v2, 24);
+  v3.kind = ops::GateKind::kSigmoidNoAux;
+  v3.n_group = 2;  // of 32 experts each
+  v3.topk_group = 1;
+  choose(v3, 64);
 }
 
 // Of a CPU, tests/cpu measures it.
