@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/cache/radix_world.h"
+#include "tests/sanitized.h"
 
 namespace fathom::cache {
 namespace {
@@ -17,12 +18,7 @@ using testing::RadixOp;
 using testing::RadixWorld;
 using testing::RadixWorldConfig;
 
-// Sanitizers run this some twenty times slower; there a part of the operations has to do.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kNumOperations = 100'000;
-#else
-constexpr int64_t kNumOperations = 1'200'000;
-#endif
+constexpr int64_t kNumOperations = kIsSanitized ? 100'000 : 1'200'000;
 constexpr size_t kOpsPerWorld = 2'000;
 constexpr int kIntegrityInterval = 16;
 constexpr uint64_t kFirstSeed = 20250311;

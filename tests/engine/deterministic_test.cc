@@ -21,6 +21,7 @@
 #include "engine/step_loop.h"
 #include "tests/engine/request_mix.h"
 #include "tests/runner/demo_model.h"
+#include "tests/sanitized.h"
 
 namespace fathom::engine {
 namespace {
@@ -35,12 +36,6 @@ using testing::kNumMixedKinds;
 using testing::mixed_request;
 
 using Tokens = std::vector<int32_t>;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 constexpr int kMatrixRequests = kIsSanitized ? kNumMixedKinds : 16;
 constexpr int kLargeGroup = 120,

@@ -12,6 +12,7 @@
 #include "engine/step_loop.h"
 #include "tests/engine/sim_scenario.h"
 #include "tests/runner/demo_model.h"
+#include "tests/sanitized.h"
 
 namespace fathom::engine {
 namespace {
@@ -29,16 +30,10 @@ using Tokens = std::vector<int32_t>;
 constexpr int kBlockTokens = 64;
 constexpr int kNewTokens = 6;
 
-// Sanitizers make the model twenty to fifty times slower: every path stays, with fewer values on it.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kFewer = true;
-#else
-constexpr bool kFewer = false;
-#endif
-
+// Of a sanitizer's build every path stays, with fewer values on it.
 template <class T>
 std::vector<T> all_or_few(std::vector<T> all, std::vector<T> few) {
-  return kFewer ? few : all;
+  return kIsSanitized ? few : all;
 }
 
 // Everything the golden file has, one after the other.
@@ -282,9 +277,9 @@ TEST_F(Equivalence, salted_copies_compute_their_own_blocks) {
 
 TEST_F(Equivalence, storms_of_cancellations) {
   std::vector<core::Request> requests = mixed_requests();
-  for (core::RequestId id = 100; id < (kFewer ? 104 : 112); ++id)
+  for (core::RequestId id = 100; id < (kIsSanitized ? 104 : 112); ++id)
     requests.push_back(request_of(id, piece(13 * static_cast<size_t>(id), 5 + id % 40)));
-  for (uint64_t seed = 1; seed <= (kFewer ? 2 : 6); ++seed)
+  for (uint64_t seed = 1; seed <= (kIsSanitized ? 2 : 6); ++seed)
     expect_same(requests, {.config = {.chunked_prefill_size = 64,
                                       .radix_cache = seed % 3 != 0,
                                       .overlap = seed % 2 == 0},
@@ -294,14 +289,14 @@ TEST_F(Equivalence, storms_of_cancellations) {
 
 TEST_F(Equivalence, everything_at_once_at_random) {
   const std::vector<core::Request> requests = mixed_requests();
-  for (uint64_t seed = 1; seed <= (kFewer ? 2 : 8); ++seed) {
+  for (uint64_t seed = 1; seed <= (kIsSanitized ? 2 : 8); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     const auto pick = [&](int min, int max) {
       return min + static_cast<int>(random() % static_cast<uint64_t>(max - min + 1));
     };
     std::vector<core::Request> batch;
-    const int num_requests = pick(2, kFewer ? 5 : 16);
+    const int num_requests = pick(2, kIsSanitized ? 5 : 16);
     for (core::RequestId id = 0; id < num_requests; ++id) {
       batch.push_back(requests[random() % requests.size()]);
       batch.back().id = id;
@@ -309,7 +304,7 @@ TEST_F(Equivalence, everything_at_once_at_random) {
       batch.back().cache_salt = pick(0, 3) == 0 ? "salt" : "";
     }
     expect_same(batch,
-                {.config = {.chunked_prefill_size = pick(kFewer ? 16 : 4, 300),
+                {.config = {.chunked_prefill_size = pick(kIsSanitized ? 16 : 4, 300),
                             .max_running_requests = pick(1, 20),
                             .schedule_policy = pick(0, 1) == 0 ? sched::SchedulePolicy::kLpm
                                                                : sched::SchedulePolicy::kFcfs,

@@ -11,6 +11,7 @@
 #include "base/trace.h"
 #include "tests/engine/serving_scenario.h"
 #include "tests/engine/toy_constraint.h"
+#include "tests/sanitized.h"
 
 namespace fathom::engine {
 namespace {
@@ -23,11 +24,7 @@ using testing::expect_right_tokens;
 using ::testing::HasSubstr;
 using testing::ManualClock;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kRequestsPerClient = 25;
-#else
-constexpr int kRequestsPerClient = 100;
-#endif
+constexpr int kRequestsPerClient = kIsSanitized ? 25 : 100;
 
 core::Request make_request(int num_prompt_tokens, int max_new_tokens, int32_t first_token = 1) {
   core::Request request;

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "tests/sanitized.h"
+
 namespace fathom::engine {
 namespace {
 
@@ -15,13 +17,8 @@ using testing::Simulation;
 
 constexpr int kNumShards = 10;
 constexpr int64_t kSeedsPerShard = 1'000'000;  // apart
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kStepsPerShard = 10'000;  // that speculate, and at least so many in all
-constexpr bool kMeetsEverything = false;
-#else
-constexpr int64_t kStepsPerShard = 101'000;
-constexpr bool kMeetsEverything = true;  // enough steps for every rare case
-#endif
+constexpr int64_t kStepsPerShard = kIsSanitized ? 10'000 : 101'000;  // that speculate, and at least so many in all
+constexpr bool kMeetsEverything = !kIsSanitized;  // enough steps for every rare case
 
 void expect_everything_met(const Coverage& total) {
   EXPECT_GT(total.num_retractions, 100);

@@ -21,18 +21,13 @@
 #include "tests/cpu_time.h"
 #include "tests/http/raw_connection.h"
 #include "tests/http/sample_server.h"
+#include "tests/sanitized.h"
 
 namespace fathom::http::tests {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;  // freed memory is kept back: resident memory says nothing
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 std::string get_request(const std::string& target) {
   return "GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n";

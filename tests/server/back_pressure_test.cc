@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/http/raw_connection.h"
+#include "tests/sanitized.h"
 #include "tests/server/sim_server.h"
 
 namespace fathom::server {
@@ -21,12 +22,6 @@ constexpr int kReceiveBufferBytes = 2048;
 // What an answer queues before it holds back, and room for the event that crossed it.
 constexpr int64_t kMaxQueuedBytes = 256 << 10;
 constexpr std::chrono::milliseconds kReadTime{60'000};
-// Sanitizers make every token some ten times slower.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSlow = true;
-#else
-constexpr bool kIsSlow = false;
-#endif
 
 json::Value endless(int max_new_tokens) {
   return {{"text", "Some apples"},
@@ -89,7 +84,7 @@ TEST(BackPressure, a_reader_that_stops_gets_everything_in_order_when_it_goes_on)
 }
 
 TEST(BackPressure, deltas_that_were_held_back_join_to_the_whole_answer) {
-  constexpr int kTokens = kIsSlow ? 2500 : 6000;
+  constexpr int kTokens = kIsSanitized ? 2500 : 6000;
   constexpr size_t kChoices = 4;
   SimServer server({.num_blocks = 512});
   json::Value body = wide_completion(kTokens);
@@ -100,7 +95,7 @@ TEST(BackPressure, deltas_that_were_held_back_join_to_the_whole_answer) {
   EXPECT_TRUE(server.eventually([&] { return server.api().num_open_requests() == 0; }));
   // More than a stream may have queued while it is written to: the end of the answer, in one piece.
   const int64_t num_queued = server.http().counters().backlog_bytes;
-  EXPECT_GT(num_queued, int64_t{4} << 20 >> (kIsSlow ? 8 : 0));
+  EXPECT_GT(num_queued, int64_t{4} << 20 >> (kIsSanitized ? 8 : 0));
 
   const http::tests::RawAnswer answer = connection.read_answer(false, kReadTime);
   ASSERT_TRUE(answer.is_whole);

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "tests/http/malformed_requests.h"
+#include "tests/sanitized.h"
 #include "tests/server/parameter_cases.h"
 #include "tests/server/sim_server.h"
 
@@ -24,11 +25,7 @@ constexpr size_t kCasesPerCanary = 100;
 // A hundred at a time, on a busy machine. What one costs is bounded in time of the processor by
 // tests/server/requests/parameter_table_test.cc.
 constexpr double kMaxRefusalSeconds = 60;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr size_t kEveryNth = 8;  // sanitizers slow the server down tenfold
-#else
-constexpr size_t kEveryNth = 1;
-#endif
+constexpr size_t kEveryNth = kIsSanitized ? 8 : 1;  // sanitizers slow the server down tenfold
 
 SimServerOptions server_options() {
   return {.num_blocks = 2048,

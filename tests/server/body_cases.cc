@@ -3,16 +3,13 @@
 
 #include <utility>
 
+#include "tests/sanitized.h"
 #include "tests/server/parameter_cases.h"
 
 namespace fathom::server::tests {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kMany = 100'000;  // time for the sanitizers
-#else
-constexpr int kMany = 1'000'000;
-#endif
+constexpr int kMany = kIsSanitized ? 100'000 : 1'000'000;
 
 struct Answer {
   int status = 200;

@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <random>
 
+#include "tests/sanitized.h"
+
 namespace fathom::text {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kRandomCases = 100'000;  // instrumented code takes some ten times as long
-#else
-constexpr int kRandomCases = 1'200'000;
-#endif
+constexpr int kRandomCases = kIsSanitized ? 100'000 : 1'200'000;
 
 struct Found {
   std::string text;

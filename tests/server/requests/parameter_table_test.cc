@@ -12,6 +12,7 @@
 #include "server/requests/generate_request.h"
 #include "server/requests/tokenize_request.h"
 #include "tests/cpu_time.h"
+#include "tests/sanitized.h"
 #include "tests/server/demo_served_model.h"
 #include "tests/server/parameter_cases.h"
 
@@ -22,11 +23,7 @@ constexpr CaseModel kCaseModel{.vocab_size = 2048, .max_context_tokens = 1024};
 // Of the processor, not of the clock: other tests on the machine do not count. Sanitizers slow the parsers
 // down five to tenfold.
 constexpr double kMaxSeconds = 1.0;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kSlowdown = 20;
-#else
-constexpr double kSlowdown = 1;
-#endif
+constexpr double kSlowdown = kIsSanitized ? 20 : 1;
 
 struct Outcome {
   std::optional<ApiError> error;

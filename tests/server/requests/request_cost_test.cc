@@ -12,18 +12,14 @@
 #include "server/requests/completion_request.h"
 #include "server/requests/generate_request.h"
 #include "tests/cpu_time.h"
+#include "tests/sanitized.h"
 #include "tests/server/demo_served_model.h"
 
 namespace fathom::server::tests {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kCostSlowdown = 20;
-constexpr int kItems = 10'000;
-#else
-constexpr double kCostSlowdown = 1;
-constexpr int kItems = 100'000;
-#endif
+constexpr double kCostSlowdown = kIsSanitized ? 20 : 1;
+constexpr int kItems = kIsSanitized ? 10'000 : 100'000;
 
 std::string items(const std::string& text, int count) {
   std::string list;
