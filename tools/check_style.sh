@@ -20,6 +20,7 @@ run() {
 format() { git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs -r clang-format --dry-run --Werror; }
 dependencies() { python3 tools/check_deps.py; }
 sizes() { python3 tools/check_size.py; }
+documents() { python3 tools/check_docs.py; }
 kernels() { python3 tools/check_kernels.py; }
 headers() { python3 tools/check_headers.py; }
 tidy() { python3 tools/run_tidy.py --jobs "$(tools/build_jobs.sh)"; }
@@ -27,6 +28,7 @@ tidy() { python3 tools/run_tidy.py --jobs "$(tools/build_jobs.sh)"; }
 run format format
 run dependencies dependencies
 run sizes sizes
+run documents documents
 run kernels kernels
 run headers headers
 run clang-tidy tidy

@@ -1,0 +1,49 @@
+"""tools/check_docs.py accepts documents that fit the tree and names what does not exist."""
+import unittest
+
+from tree import ROOT, TreeTest
+
+TOOL = "check_docs.py"
+
+
+class CheckDocsTest(TreeTest):
+    def setUp(self):
+        super().setUp()
+        self.write("src/modules.txt", "base:\ncore:\n")
+        self.write("src/core/request.h", "")
+        self.write("src/core/batch.h", "")
+        self.write("docs/architecture.md", "## Modules\n| module | |\n|---|---|\n| `base` | |\n| `core` | |\n")
+
+    def test_our_own_tree_passes(self):
+        self.assertEqual(self.run_tool(TOOL, ROOT), (0, ""))
+
+    def test_paths_of_the_tree_pass(self):
+        self.write("README.md", "`src/core/request.h`, `core/batch.h`, `core/{batch,request}.h`, `src/core/*.h`, `src/core/`\n")
+        self.assert_passes(TOOL)
+
+    def test_what_is_no_path_of_the_tree_is_left_alone(self):
+        self.write("README.md", "`/v1/models`, `build/release/x.json`, `model/forward`, `models/configs/NAME`, `a/b`\n"
+                                "```\n`src/gone.h`\n```\n")
+        self.assert_passes(TOOL)
+
+    def test_a_path_that_does_not_exist_is_named_with_its_line(self):
+        self.write("docs/page.md", "one\n\n`src/core/gone.h`\n")
+        self.assert_refused(TOOL, "docs/page.md:3: 'src/core/gone.h' does not exist")
+        self.write("docs/page.md", "run `tools/gone.sh --fast` or read `core/{batch,lost}.h`\n")
+        self.assert_refused(TOOL, "'tools/gone.sh' does not exist", "'core/lost.h' does not exist")
+
+    def test_links_lead_to_files_and_headings(self):
+        self.write("docs/page.md", "# A `page`, and more\n[up](../README.md) [here](#a-page-and-more) [web](https://a.b/c)\n")
+        self.write("README.md", "[page](docs/page.md#a-page-and-more)\n")
+        self.assert_passes(TOOL)
+        self.write("README.md", "[page](docs/other.md)\n[part](docs/page.md#less)\n")
+        self.assert_refused(TOOL, "README.md:1: the link 'docs/other.md' leads to nothing",
+                            "README.md:2: the link 'docs/page.md#less' names no heading")
+
+    def test_the_table_of_modules_has_the_rows_of_the_dependency_table(self):
+        self.write("src/modules.txt", "base:\nengine:\n")
+        self.assert_refused(TOOL, "has no row for engine", "has core, which src/modules.txt has not")
+
+
+if __name__ == "__main__":
+    unittest.main()

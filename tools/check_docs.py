@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Holds the documents to the tree: every path that a *.md names exists, every link leads somewhere, and the module
+table of docs/architecture.md has the rows of src/modules.txt.
+
+    tools/check_docs.py [--root DIR]
+
+A path is a word in backticks that begins with a folder of the tree, or ends like a source file; `src/` may be left
+out, `{a,b}` and `*` may stand in it. Not looked at: what is built (`build/...`), words with an upper-case stand-in
+(`models/configs/NAME`), and fenced blocks.
+"""
+import argparse
+import glob
+import itertools
+import pathlib
+import re
+import sys
+
+from check_deps import read_table
+
+FOLDERS = (".ci", "apps", "bench", "cmake", "deploy", "docs", "models", "src", "tests", "tools")
+SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc", ".py", ".sh", ".md", ".json", ".jsonl", ".txt", ".svg", ".cmake")
+WORD = re.compile(r"[A-Za-z0-9_.*{},/+-]+")
+STAND_IN = re.compile(r"(?<![A-Za-z])[A-Z]{2,}(?![A-Za-z.])")
+FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
+SPAN = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.M)
+TABLE_ROW = re.compile(r"^\| `([a-z_]+)` \|", re.M)
+
+
+def without_fences(text):
+    """The same lines, those of fenced blocks empty."""
+    return FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
+
+
+def expanded(word):
+    """`a/{b,c}.h` as its two words."""
+    parts = [part.split(",") for part in re.split(r"[{}]", word)]
+    if len(parts) == 1:
+        return [word]
+    fixed_and_choices = [part if i % 2 else [",".join(part)] for i, part in enumerate(parts)]
+    return ["".join(choice) for choice in itertools.product(*fixed_and_choices)]
+
+
+def is_path(word):
+    if "/" not in word.rstrip("/") or not WORD.fullmatch(word) or STAND_IN.search(word):
+        return False
+    return not word.startswith(("/", "build/")) and (word.split("/")[0] in FOLDERS or word.endswith(SUFFIXES))
+
+
+def anchor_of(heading):
+    """As GitHub makes it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+class Documents:
+    def __init__(self, root):
+        self.root = root
+        self.problems = []
+
+    def exists(self, path):
+        if re.match(r"src/|\.ci/", path) is None and self.found("src/" + path):
+            return True
+        return self.found(path)
+
+    def found(self, path):
+        return any(glob.iglob(str(self.root / path)))
+
+    def report(self, document, text, offset, what):
+        line = text.count("\n", 0, offset) + 1
+        self.problems.append(f"{document.relative_to(self.root)}:{line}: {what}")
+
+    def check_paths(self, document, text):
+        for span in SPAN.finditer(text):
+            for word in (word.strip(".,;:()'\"") if not word.startswith(".") else word for word in span[1].split()):
+                if is_path(word):
+                    for path in expanded(word):
+                        if not self.exists(path):
+                            self.report(document, text, span.start(), f"'{path}' does not exist")
+
+    def check_links(self, document, text):
+        for link in LINK.finditer(text):
+            path, _, anchor = link[1].partition("#")
+            if re.match(r"[a-z]+:", path):
+                continue
+            target = document.parent / path if path else document
+            if not target.exists():
+                self.report(document, text, link.start(), f"the link '{link[1]}' leads to nothing")
+            elif anchor and target.suffix == ".md":
+                headings = HEADING.findall(without_fences(target.read_text(encoding="utf-8")))
+                if anchor not in map(anchor_of, headings):
+                    self.report(document, text, link.start(), f"the link '{link[1]}' names no heading")
+
+    def check_module_table(self, document, text):
+        table, _ = read_table(self.root / "src" / "modules.txt")
+        rows = TABLE_ROW.findall(text.partition("## Modules")[2].partition("\n## ")[0])
+        for module in sorted(table.keys() - set(rows)):
+            self.report(document, text, 0, f"the table of modules has no row for {module}")
+        for module in sorted(set(rows) - table.keys() - {"apps"}):
+            self.report(document, text, 0, f"the table of modules has {module}, which src/modules.txt has not")
+
+    def check(self):
+        for document in sorted(self.root.rglob("*.md")):
+            if any(part == "build" or part.startswith(".") for part in document.relative_to(self.root).parts):
+                continue
+            text = without_fences(document.read_text(encoding="utf-8"))
+            self.check_paths(document, text)
+            self.check_links(document, text)
+            if document == self.root / "docs" / "architecture.md":
+                self.check_module_table(document, text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    documents = Documents(parser.parse_args().root.resolve())
+    documents.check()
+    for problem in documents.problems:
+        print(problem, file=sys.stderr)
+    return 1 if documents.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
