@@ -278,16 +278,11 @@ std::vector<std::string> ignored_prefixes(const ModelFlags& flags, const model::
   return prefixes;
 }
 
-void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer) {
-  LoadProgressBar bar(flags.model.dummy() ? "Filling weights" : "Loading weights");
-  weights::LoadOptions options{.num_threads = num_threads(flags.device),
-                               .dummy_seed = flags.model.random_seed,
-                               .on_progress =
-                                   [&bar, &observer](const weights::LoadProgress& progress) {
-                                     bar.update(progress);
-                                     if (observer) observer("weights", fraction_done(progress));
-                                   },
-                               .ignored_prefixes = ignored_prefixes(flags.model, model)};
+namespace {
+
+// To a device the bytes go through page-locked memory.
+void load_from_checkpoint(const EngineFlags& flags, const model::Model& model,
+                          weights::LoadOptions options) {
   std::optional<ops::Uploader> uploader;
   if (model.backend().device_memory) {
     uploader.emplace(model.backend(), options.num_threads);
@@ -296,17 +291,34 @@ void load_weights(const EngineFlags& flags, model::Model& model, const LoadObser
       uploader->copy(to, from, bytes);
     };
   }
-  if (flags.model.dummy()) {
-    throw_on_error(weights::fill_dummy(model.parameters(), options));
-  } else {
-    const weights::Checkpoint checkpoint =
-        value_or_throw(weights::Checkpoint::open(flags.model.model_path));
-    load_checkpoint(flags, checkpoint, model, options);
-  }
+  const auto checkpoint = value_or_throw(weights::Checkpoint::open(flags.model.model_path));
+  load_checkpoint(flags, checkpoint, model, options);
   if (uploader) uploader->finish();
-  bar.finish();
+}
+
+}  // namespace
+
+void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer) {
+  LoadProgressBar bar(flags.model.dummy() ? "Filling weights" : "Loading weights");
+  const weights::LoadOptions options{.num_threads = num_threads(flags.device),
+                                     .dummy_seed = flags.model.random_seed,
+                                     .on_progress =
+                                         [&bar, &observer](const weights::LoadProgress& progress) {
+                                           bar.update(progress);
+                                           if (observer)
+                                             observer("weights", fraction_done(progress));
+                                         },
+                                     .ignored_prefixes = ignored_prefixes(flags.model, model)};
   const std::unique_ptr<ops::Stream> stream =
       model.backend().make_stream({.num_threads = num_threads(flags.device)});
+  if (!flags.model.dummy()) {
+    load_from_checkpoint(flags, model, options);
+  } else if (model.backend().device_memory) {
+    throw_on_error(weights::fill_dummy(model.parameters(), options, *stream));
+  } else {
+    throw_on_error(weights::fill_dummy(model.parameters(), options));
+  }
+  bar.finish();
   model.finish_loading(*stream);
 }
 

@@ -63,6 +63,7 @@ small_cases=(
   LinearTest.a_nan_in_one_row_stays_in_that_row
   HeadLinearTest.a_nan_stays_in_its_row_and_its_head
   LinearTest.writes_float32_logits
+  FillFromTableTest.copies_blocks_of_the_table_to_any_place
   FusedTest.linear_of_quantised_rows_equals_the_quantisation_inside_it
   LargeProductTest.a_nan_in_one_row_stays_in_that_row
   LargeProductTest.experts_of_a_tile_each_match_float64

@@ -16,8 +16,8 @@ using tensor::DType;
 constexpr int kMajor = 9;
 
 bool supports(std::string_view op, DType dtype) {
-  for (const std::string_view matrix :
-       {"linear", "linear_pair", "head_linear", "moe_experts", "moe_experts_shared"}) {
+  for (const std::string_view matrix : {"linear", "linear_pair", "head_linear", "moe_experts",
+                                        "moe_experts_shared", "fill_from_table"}) {
     if (op == matrix)
       return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF8E4M3;
   }

@@ -12,6 +12,7 @@ namespace fathom::cuda {
 
 void embedding(const ops::EmbeddingArgs& args, ops::Stream& stream);
 void gather_rows(const ops::GatherRowsArgs& args, ops::Stream& stream);
+void fill_from_table(const ops::FillFromTableArgs& args, ops::Stream& stream);
 void rms_norm(const ops::RmsNormArgs& args, ops::Stream& stream);
 void rms_norm_quantize(const ops::RmsNormQuantizeArgs& args, ops::Stream& stream);
 void silu_mul(const ops::SiluMulArgs& args, ops::Stream& stream);

@@ -32,6 +32,7 @@ constexpr std::array kEntries = {
     Entry{"moe_gate", has<&Backend::moe_gate>},
     Entry{"moe_experts", has<&Backend::moe_experts>},
     Entry{"quantize_fp8", has<&Backend::quantize_fp8>},
+    Entry{"fill_from_table", has<&Backend::fill_from_table>},
     Entry{"rms_norm_quantize", has<&Backend::rms_norm_quantize>},
     Entry{"silu_mul_quantize", has<&Backend::silu_mul_quantize>},
     Entry{"linear_pair", has<&Backend::linear_pair>},

@@ -24,6 +24,7 @@ namespace fathom::ops {
 
 struct EmbeddingArgs;
 struct GatherRowsArgs;
+struct FillFromTableArgs;
 struct RmsNormArgs;
 struct RmsNormQuantizeArgs;
 struct LinearArgs;
@@ -125,6 +126,9 @@ struct Backend {
   Operator<MoeGateArgs> moe_gate;
   Operator<MoeExpertsArgs> moe_experts;
   Operator<QuantizeFp8Args> quantize_fp8;
+
+  // Of weights that are made instead of loaded.
+  Operator<FillFromTableArgs> fill_from_table;
 
   // Fused operators, each the equal of its parts (fused_operators()): what a backend has of them, the layers
   // run instead of the parts. Every backend has the parts.

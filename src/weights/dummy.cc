@@ -1,14 +1,12 @@
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <memory>
-#include <numbers>
+#include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
-#include "base/rng.h"
-#include "weights/convert.h"
+#include "ops/device_buffer.h"
+#include "weights/dummy_values.h"
 #include "weights/loader.h"
 #include "weights/parallel.h"
 #include "weights/progress.h"
@@ -17,221 +15,155 @@
 namespace fathom::weights {
 namespace {
 
-using tensor::DType;
+using ops::FillFromTableArgs, ops::kTableBlock;
 using tensor::Tensor;
 
-// Random values come from one table per (dtype, spread), copied in blocks from positions that depend on
-// seed, name and block alone: as fast as memory, and the same for any number of threads.
-constexpr int64_t kTableElements = 1 << 17, kBlockElements = 4096;
-constexpr int64_t kPieceElements = 256 * kBlockElements;
+constexpr int64_t kPieceElements = 256 * kTableBlock;
 
-// Normal values of standard deviation 1 (Box and Muller).
-std::vector<float> normal_table(uint64_t seed) {
-  std::vector<float> table(kTableElements);
-  for (int64_t i = 0; i < kTableElements; i += 2) {
-    const std::array<uint32_t, 4> bits = philox(seed, 0, static_cast<uint64_t>(i));
-    const double radius = std::sqrt(-2 * std::log(1.0 - uniform(bits[0])));
-    const double angle = 2 * std::numbers::pi * uniform(bits[1]);
-    table[static_cast<size_t>(i)] = static_cast<float>(radius * std::cos(angle));
-    table[static_cast<size_t>(i) + 1] = static_cast<float>(radius * std::sin(angle));
-  }
-  return table;
-}
-
-// Every finite f8 pattern is as likely as any other, which covers the whole range.
-std::vector<tensor::F8E4M3> f8_table(uint64_t seed) {
-  std::vector<tensor::F8E4M3> table(kTableElements);
-  for (int64_t i = 0; i < kTableElements; ++i) {
-    const uint32_t bits = philox(seed, 1, static_cast<uint64_t>(i))[0];
-    const uint32_t magnitude = (bits >> 8) % 0x7f;  // 0x7f is NaN
-    table[static_cast<size_t>(i)].bits = static_cast<uint8_t>((bits & 0x80u) | magnitude);
-  }
-  return table;
-}
-
-// Root mean square of the f8 table's distribution.
-float f8_spread() {
-  double sum = 0;
-  for (uint8_t magnitude = 0; magnitude < 0x7f; ++magnitude) {
-    const double value = tensor::to_float(tensor::F8E4M3{magnitude});
-    sum += value * value;
-  }
-  return static_cast<float>(std::sqrt(sum / 0x7f));
-}
-
-uint64_t name_hash(const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
-// The random source of one fill_dummy(): tables of the values that its parameters need.
-class Tables {
- public:
-  Tables(uint64_t seed, const std::vector<Parameter>& parameters)
-      : normal_(normal_table(seed)), f8_(f8_table(seed)) {
-    for (const Parameter& parameter : parameters) table(parameter.data.dtype(), stddev(parameter));
-  }
-
-  // Spread of the values that go into the table: f8 values get theirs from the scales.
-  static float stddev(const Parameter& parameter) {
-    return parameter.data.dtype() == DType::kF8E4M3 ? 1.0f : parameter.dummy_stddev;
-  }
-
-  const char* find(DType dtype, float stddev) const {
-    for (const Table& table : tables_) {
-      if (table.dtype == dtype && table.stddev == stddev) return table.bytes.data();
-    }
-    FATHOM_CHECK(false, "no table of " << tensor::dtype_name(dtype) << " " << stddev);
-  }
-
- private:
-  struct Table {
-    DType dtype;
-    float stddev;
-    std::vector<char> bytes;
-  };
-
-  void table(DType dtype, float stddev) {
-    const auto same = [&](const Table& t) { return t.dtype == dtype && t.stddev == stddev; };
-    if (std::any_of(tables_.begin(), tables_.end(), same)) return;
-    Table table{dtype, stddev, {}};
-    table.bytes.resize(static_cast<size_t>(kTableElements * tensor::dtype_bytes(dtype)));
-    if (dtype == DType::kF8E4M3) {
-      std::memcpy(table.bytes.data(), f8_.data(), table.bytes.size());
-    } else {
-      std::vector<float> values = normal_;
-      for (float& v : values) v = stddev == 0 ? 1.0f : v * stddev;
-      convert(values.data(), DType::kF32, table.bytes.data(), dtype, kTableElements);
-    }
-    tables_.push_back(std::move(table));
-  }
-
-  std::vector<float> normal_;
-  std::vector<tensor::F8E4M3> f8_;
-  std::vector<Table> tables_;
-};
-
-// Elements [begin, end) of one parameter, counted row by row.
+// Elements [begin, end) of one tensor, counted row by row.
 struct Piece {
-  const Parameter* parameter;
+  const FillFromTableArgs* fill;
   int64_t begin, end;
 };
 
+std::vector<Piece> cut(const std::vector<FillFromTableArgs>& fills) {
+  std::vector<Piece> pieces;
+  for (const FillFromTableArgs& fill : fills) {
+    const int64_t elements = fill.out.num_elements();
+    for (int64_t begin = 0; begin < elements; begin += kPieceElements)
+      pieces.push_back({&fill, begin, std::min(elements, begin + kPieceElements)});
+  }
+  return pieces;
+}
+
+// Copies runs of a table, which takes as long as memory does.
 class Filler {
  public:
-  Filler(const Tables& tables, const LoadOptions& options) : tables_(tables), options_(options) {}
+  explicit Filler(const LoadOptions& options) : options_(options) {}
 
   void fill(const Piece& piece, std::vector<char>& staging) const {
-    const Parameter& parameter = *piece.parameter;
-    const Tensor& data = parameter.data;
-    const int64_t element_bytes = tensor::dtype_bytes(data.dtype());
-    const char* table = tables_.find(data.dtype(), Tables::stddev(parameter));
-    const uint64_t key = name_hash(parameter.name);
+    const Tensor& out = piece.fill->out;
+    const int64_t columns = out.dim(1), bytes = tensor::dtype_bytes(out.dtype());
     // Copies to a device are slow to start: a contiguous piece goes there at once.
-    const bool staged = options_.copy && data.is_contiguous();
-    if (staged) staging.resize(static_cast<size_t>((piece.end - piece.begin) * element_bytes));
-    for (int64_t begin = piece.begin; begin < piece.end;) {
-      const Run run = run_at(parameter, begin);
-      const int64_t count = std::min(run.count, piece.end - begin);
-      const uint32_t random = philox(options_.dummy_seed, key, run.block)[0];
-      const char* from =
-          table + (random % (kTableElements - kBlockElements + 1) + run.in_block) * element_bytes;
-      if (staged) {
-        std::memcpy(staging.data() + (begin - piece.begin) * element_bytes, from,
-                    static_cast<size_t>(count * element_bytes));
+    const bool staged = options_.copy && out.is_contiguous();
+    if (staged) staging.resize(static_cast<size_t>((piece.end - piece.begin) * bytes));
+    for (int64_t at = piece.begin; at < piece.end;) {
+      const int64_t row = at / columns, column = at % columns;
+      const Run run = run_at(*piece.fill, row, column);
+      const int64_t count = std::min(run.count, piece.end - at);
+      char* const to =
+          staged ? staging.data() + (at - piece.begin) * bytes
+                 : static_cast<char*>(out.data()) + (row * out.stride(0) + column) * bytes;
+      if (staged || !options_.copy) {
+        std::memcpy(to, run.from, static_cast<size_t>(count * bytes));
       } else {
-        store(data, begin, from, count);
+        options_.copy(to, run.from, count * bytes);
       }
-      begin += count;
+      at += count;
     }
-    if (staged) store(data, piece.begin, staging.data(), piece.end - piece.begin);
-    if (piece.begin == 0 && !parameter.scale.is_null()) fill_scales(parameter, staging);
+    if (staged)
+      options_.copy(static_cast<char*>(out.data()) + piece.begin * bytes, staging.data(),
+                    static_cast<int64_t>(staging.size()));
   }
 
  private:
-  // Elements side by side in one block of the whole tensor.
+  // Elements of a row that lie side by side in the table.
   struct Run {
-    uint64_t block;
-    int64_t in_block, count;
+    const char* from;
+    int64_t count;
   };
 
-  // Blocks are counted in the whole tensor, so they are the same however ranks and threads divide it.
-  static Run run_at(const Parameter& parameter, int64_t index) {
-    const Tensor& data = parameter.data;
-    const Shard& shard = parameter.shard;
-    const int64_t columns = data.dim(data.rank() - 1);
-    const bool cuts_rows = !shard.is_whole() && shard.axis == data.rank() - 1;
-    const int64_t row_elements = cuts_rows ? columns * shard.size : columns;
-    const int64_t first = cuts_rows ? shard.rank * columns : shard.rank * data.num_elements();
-    const int64_t at = first + index / columns * row_elements + index % columns;
-    const int64_t in_block = at % kBlockElements;
-    const int64_t in_row = cuts_rows ? columns - index % columns : kBlockElements;
-    return {.block = static_cast<uint64_t>(at / kBlockElements),
-            .in_block = in_block,
-            .count = std::min(in_row, kBlockElements - in_block)};
+  static Run run_at(const FillFromTableArgs& fill, int64_t row, int64_t column) {
+    const int64_t at = fill.first + row * fill.row_elements + column;
+    const int64_t in_block = at % kTableBlock;
+    const int64_t place =
+        ops::table_offset(fill.seed, fill.key, at / kTableBlock, fill.table.dim(0)) + in_block;
+    return {.from = static_cast<const char*>(fill.table.data()) +
+                    place * tensor::dtype_bytes(fill.table.dtype()),
+            .count = std::min(fill.out.dim(1) - column, kTableBlock - in_block)};
   }
 
-  void fill_scales(const Parameter& parameter, std::vector<char>& staging) const {
-    const int64_t count = parameter.scale.num_elements();
-    staging.resize(static_cast<size_t>(count) * sizeof(float));
-    static const float spread = f8_spread();
-    const float scale = (parameter.dummy_stddev == 0 ? 1.0f : parameter.dummy_stddev) / spread;
-    for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(staging.data() + static_cast<size_t>(i) * sizeof(float), &scale, sizeof scale);
-    }
-    store(parameter.scale, 0, staging.data(), count);
-  }
-
-  // Writes `count` elements to data, starting at element `begin` in row order.
-  void store(const Tensor& data, int64_t begin, const char* from, int64_t count) const {
-    const int64_t element_bytes = tensor::dtype_bytes(data.dtype());
-    const bool flat = data.is_contiguous();
-    const int64_t columns = flat ? data.num_elements() : data.dim(1);
-    const int64_t row_stride = flat ? columns : data.stride(0);
-    while (count > 0) {
-      const int64_t row = begin / columns, column = begin % columns;
-      const int64_t run = std::min(count, columns - column);
-      char* to = static_cast<char*>(data.data()) + (row * row_stride + column) * element_bytes;
-      if (options_.copy) {
-        options_.copy(to, from, run * element_bytes);
-      } else {
-        std::memcpy(to, from, static_cast<size_t>(run * element_bytes));
-      }
-      begin += run, count -= run, from += run * element_bytes;
-    }
-  }
-
-  const Tables& tables_;
   const LoadOptions& options_;
 };
+
+// The tables in memory of a device, each copied there when it is first asked for.
+class DeviceTables {
+ public:
+  explicit DeviceTables(ops::Stream& stream) : stream_(stream) {}
+
+  Result<Tensor> find(const Tensor& table) {
+    const auto known = tables_.find(table.data());
+    if (known != tables_.end()) return on_device(known->second, table);
+    std::optional<ops::DeviceBuffer> room =
+        ops::DeviceBuffer::allocate(stream_.backend(), table.num_bytes());
+    if (!room)
+      return Error{ErrorCode::kResourceEmpty, "no memory for a table of " +
+                                                  std::to_string(table.num_bytes()) +
+                                                  " bytes of dummy weights"};
+    stream_.backend().copy_to_device(room->data(), table.data(), table.num_bytes(), stream_);
+    return on_device(tables_.emplace(table.data(), std::move(*room)).first->second, table);
+  }
+
+ private:
+  static Tensor on_device(const ops::DeviceBuffer& buffer, const Tensor& table) {
+    return Tensor::contiguous(buffer.data(), table.dtype(), {table.dim(0)});
+  }
+
+  ops::Stream& stream_;
+  std::map<const void*, ops::DeviceBuffer> tables_;
+};
+
+void check_and_tell_found(const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    check_parameter(parameter);
+    if (!parameter.held_elsewhere && parameter.found != nullptr) *parameter.found = true;
+  }
+}
+
+int64_t num_bytes(const std::vector<FillFromTableArgs>& fills) {
+  int64_t bytes = 0;
+  for (const FillFromTableArgs& fill : fills) bytes += fill.out.num_bytes();
+  return bytes;
+}
 
 }  // namespace
 
 Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& options) {
-  std::vector<Piece> pieces;
-  int64_t total_bytes = 0;
-  for (const Parameter& parameter : parameters) {
-    check_parameter(parameter);
-    if (parameter.held_elsewhere) continue;
-    if (parameter.found != nullptr) *parameter.found = true;
-    total_bytes += parameter.data.num_bytes();
-    const int64_t elements = parameter.data.num_elements();
-    for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
-      pieces.push_back({&parameter, begin, std::min(elements, begin + kPieceElements)});
-    }
-  }
-  const Tables tables(options.dummy_seed, parameters);
-  const Filler filler(tables, options);
-  Progress progress(options.on_progress, total_bytes);
+  check_and_tell_found(parameters);
+  const DummyValues values(options.dummy_seed, parameters);
+  const std::vector<Piece> pieces = cut(values.fills());
+  const Filler filler(options);
+  Progress progress(options.on_progress, num_bytes(values.fills()));
   std::vector<std::vector<char>> staging(static_cast<size_t>(std::max(options.num_threads, 1)));
   Status done = run_jobs(pieces.size(), options.num_threads, [&](size_t job, size_t worker) {
     const Piece& piece = pieces[job];
     filler.fill(piece, staging[worker]);
-    progress.add((piece.end - piece.begin) * tensor::dtype_bytes(piece.parameter->data.dtype()));
+    progress.add((piece.end - piece.begin) * tensor::dtype_bytes(piece.fill->out.dtype()));
     return Status();
   });
   progress.finish();
+  return done;
+}
+
+Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& options,
+                  ops::Stream& stream) {
+  check_and_tell_found(parameters);
+  const DummyValues values(options.dummy_seed, parameters);
+  DeviceTables tables(stream);
+  Progress progress(options.on_progress, num_bytes(values.fills()));
+  Status done;
+  for (FillFromTableArgs fill : values.fills()) {
+    const Result<Tensor> table = tables.find(fill.table);
+    if (!table) {
+      done = table.error();
+      break;
+    }
+    fill.table = *table;
+    ops::fill_from_table(fill, stream);
+    progress.add(fill.out.num_bytes());
+  }
+  stream.synchronize();  // nothing of the tables is needed any more
+  if (done) progress.finish();
   return done;
 }
 

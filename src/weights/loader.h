@@ -2,7 +2,8 @@
 // Fills the model's parameters from a checkpoint, or with seeded random values.
 //
 //   Status loaded = load_parameters(checkpoint, parameters, {.num_threads = 4, .on_progress = show});
-//   fill_dummy(parameters, {.dummy_seed = 1});
+//   fill_dummy(parameters, {.dummy_seed = 1});                    // by threads of the host
+//   fill_dummy(parameters, {.dummy_seed = 1}, *stream);           // by a device, whose memory it is
 //
 // load_parameters first checks everything (names, shapes, dtypes, scales) and lists all problems in one
 // error (at most 20 lines and a count), then reads with several threads in file order with pread, verifies
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ops/stream.h"
 #include "weights/checkpoint.h"
 #include "weights/parameter.h"
 
@@ -44,5 +46,9 @@ Status load_parameters(const Checkpoint& checkpoint, const std::vector<Parameter
 // Seeded, the same for any number of threads: normal values of dummy_stddev; f8 weights get values over
 // the whole range with scales that make them dummy_stddev.
 Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& options);
+// The same bits, made where the stream's operators run; what goes there from the host are tables of half a megabyte. Done
+// when it returns. REQUIRES: the backend has fill_from_table.
+Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& options,
+                  ops::Stream& stream);
 
 }  // namespace fathom::weights

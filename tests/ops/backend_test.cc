@@ -16,9 +16,11 @@ class BackendTest : public OpsTest {};
 INSTANTIATE_TEST_SUITE_P(backends, BackendTest, testing::ValuesIn(tested_backends()), backend_name);
 
 const std::vector<ops::Requirement> kDeepSeekV3 = {
-    {"embedding", DType::kBf16},   {"rms_norm", DType::kBf16},     {"linear", DType::kF8E4M3},
-    {"head_linear", DType::kBf16}, {"kv_append", DType::kBf16},    {"mla_absorbed", DType::kBf16},
-    {"moe_gate", DType::kBf16},    {"moe_experts", DType::kF8E4M3}};
+    {"embedding", DType::kBf16},        {"rms_norm", DType::kBf16},
+    {"linear", DType::kF8E4M3},         {"head_linear", DType::kBf16},
+    {"kv_append", DType::kBf16},        {"mla_absorbed", DType::kBf16},
+    {"moe_gate", DType::kBf16},         {"moe_experts", DType::kF8E4M3},
+    {"fill_from_table", DType::kF8E4M3}};
 
 TEST_P(BackendTest, has_what_deepseek_v3_needs) {
   EXPECT_THAT(ops::missing_operators(backend(), kDeepSeekV3), testing::IsEmpty());

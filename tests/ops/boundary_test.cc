@@ -1,6 +1,7 @@
 // Violations of contracts die at the boundary, before any backend runs, and the message names what is wrong.
 
 #include "ops/embedding.h"
+#include "ops/fill_from_table.h"
 #include "ops/head_linear.h"
 #include "ops/kv_cache.h"
 #include "ops/linear.h"
@@ -49,6 +50,19 @@ TEST_P(BoundaryDeathTest, a_dtype_or_rank_that_the_contract_lacks_is_refused) {
                               .out = shape(kF32, {3, 8})},
                              stream()),
                "x is f32\\[8\\], rank must be 2");
+}
+
+TEST_P(BoundaryDeathTest, a_table_must_have_the_type_of_what_it_fills_and_room_for_a_block) {
+  const Tensor out = shape(kF32, {1, 8});
+  EXPECT_DEATH(
+      ops::fill_from_table({.out = out, .table = shape(kF32, {4092}), .row_elements = 8}, stream()),
+      "table has 4092 elements, must be a multiple of 4 from 4096 on");
+  EXPECT_DEATH(ops::fill_from_table(
+                   {.out = out, .table = shape(DType::kBf16, {8192}), .row_elements = 8}, stream()),
+               "table is bf16");
+  EXPECT_DEATH(
+      ops::fill_from_table({.out = out, .table = shape(kF32, {4096}), .row_elements = 7}, stream()),
+      "rows of 8 at 0, rows of the whole are 7");
 }
 
 TEST_P(BoundaryDeathTest, a_missing_tensor_is_refused_by_name) {

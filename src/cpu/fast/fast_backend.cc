@@ -43,7 +43,8 @@ ops::Backend make_backend() {
   backend.make_stream = make_stream<kIsa>;
   backend.act = reference.act;
   backend.supports = reference.supports;
-  // A few table lookups or copies per token: nothing to gain over the reference.
+  // A few table lookups or copies per token, or not for speed: nothing to gain over the reference.
+  backend.fill_from_table = reference.fill_from_table;
   backend.rope_table = reference.rope_table;
   backend.step_inputs = reference.step_inputs;
   backend.commit_tokens = reference.commit_tokens;

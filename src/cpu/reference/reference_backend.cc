@@ -11,8 +11,8 @@ namespace {
 using tensor::DType;
 
 bool supports(std::string_view op, DType dtype) {
-  for (const std::string_view matrix :
-       {"linear", "linear_pair", "head_linear", "moe_experts", "moe_experts_shared"}) {
+  for (const std::string_view matrix : {"linear", "linear_pair", "head_linear", "moe_experts",
+                                        "moe_experts_shared", "fill_from_table"}) {
     if (op == matrix)
       return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF8E4M3;
   }
@@ -59,6 +59,7 @@ ops::Backend make_backend() {
   backend.moe_gate = {reference::moe_gate, reference::moe_gate_scratch};
   backend.moe_experts = {reference::moe_experts, reference::moe_experts_scratch};
   backend.quantize_fp8 = {reference::quantize_fp8};
+  backend.fill_from_table = {reference::fill_from_table};
   backend.rms_norm_quantize = {reference::rms_norm_quantize, reference::rms_norm_quantize_scratch};
   backend.silu_mul_quantize = {reference::silu_mul_quantize, reference::silu_mul_quantize_scratch};
   backend.linear_pair = {reference::linear_pair, reference::linear_pair_scratch};
