@@ -10,6 +10,7 @@
 
 #include "apps/command.h"
 #include "apps/help.h"
+#include "cuda/backend.h"
 
 namespace fathom::apps {
 namespace {
@@ -87,10 +88,13 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A reader that went away (fathom ... | head) is a failed write, not a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  int status = 1;
   try {
-    return fathom::apps::run(argc, argv);
+    status = fathom::apps::run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fathom: %s\n", error.what());
-    return 1;
   }
+  // A start that failed may have begun to open it.
+  fathom::cuda::wait_for_cublaslt();
+  return status;
 }

@@ -202,7 +202,7 @@ if wanted engine; then
   FATHOM_TEST_DEVICE=cuda part runner "$bin/tests/test_runner" --gtest_brief=1 --gtest_filter='*DemoRunner*-*golden*:*a_tree_as_its_paths*'
 fi
 if wanted server; then
-  for test in drain constrained_output serve_start serve_access serve_operator; do
+  for test in drain constrained_output serve_start serve_access serve_operator failing_start; do
     FATHOM_TEST_DEVICE=cuda part "server-$test" python3 -B "tests/apps/${test}_test.py"
   done
 fi

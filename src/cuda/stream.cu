@@ -65,7 +65,7 @@ CudaStream::CudaStream(const ops::Backend& backend) : ops::Stream(backend) {
 }
 
 CudaStream::~CudaStream() {
-  wait_for_cublaslt();  // its threads must be done before the process ends
+  wait_for_cublaslt();  // none of its threads may outlive the last stream
   cudaStreamSynchronize(handle_);
   cudaFree(scratch_);
   cudaFree(tickets_);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cuda/backend.h"
+#include "cuda/background.h"
 #include "cuda/gemm/cublaslt_library.cuh"
 #include "cuda/gemm/scale_layout.h"
 #include "cuda/stream.cuh"
@@ -66,10 +67,17 @@ int current_device() {
   return device;
 }
 
+// All threads that use the library without being asked to by a step. It and what they make are never destroyed: at the
+// end of the process the library may be gone before them.
+Background& background() {
+  static Background& all = *new Background;
+  return all;
+}
+
 // Opened once, by a thread of its own.
 const std::shared_future<Result<std::unique_ptr<CublasLt>>>& opening() {
-  static const std::shared_future future =
-      std::async(std::launch::async, open_and_tell, current_device()).share();
+  static const auto& future = *new std::shared_future(
+      background().start([device = current_device()] { return open_and_tell(device); }));
   return future;
 }
 const Result<std::unique_ptr<CublasLt>>& library() { return opening().get(); }
@@ -101,12 +109,7 @@ class Plans {
                   {"found", plan->has_kernel}});
       return plan;
     };
-    return plans_.emplace(kind, std::async(std::launch::async, make).share()).first->second;
-  }
-
-  void wait() {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [kind, entry] : plans_) entry.wait();
+    return plans_.emplace(kind, background().start(make)).first->second;
   }
 
  private:
@@ -114,7 +117,6 @@ class Plans {
   std::map<Kind, Entry> plans_;
 };
 
-// Never destroyed: at the end of the process the library may be gone before them.
 Plans& plans() {
   static Plans& all = *new Plans;
   return all;
@@ -128,7 +130,7 @@ Result<std::string> find_cublaslt() {
 }
 
 void open_cublaslt_soon() { opening(); }
-void wait_for_cublaslt() { plans().wait(); }
+void wait_for_cublaslt() { background().wait(); }
 
 void prepare_cublaslt(const ProductArgs& product, int64_t measured_rows) {
   plans().of(kind_of(product, measured_rows));
