@@ -5,6 +5,7 @@
 #include "cuda/bandwidth.h"
 #include "cuda/families.h"
 #include "cuda/memory.h"
+#include "cuda/presence.h"
 #include "cuda/stream.cuh"
 #include "ops/kv_format.h"
 
@@ -12,8 +13,6 @@ namespace fathom::cuda {
 namespace {
 
 using tensor::DType;
-
-constexpr int kMajor = 9;
 
 bool supports(std::string_view op, DType dtype) {
   for (const std::string_view matrix : {"linear", "linear_pair", "head_linear", "moe_experts",
@@ -79,36 +78,34 @@ ops::Backend make_backend(bool batch_invariant) {
   return backend;
 }
 
-// Why no device was counted. The runtime's words for a machine without a driver speak of versions.
-std::string reason(cudaError_t status) {
-  if (status == cudaSuccess || status == cudaErrorNoDevice) return "this machine has none";
-  if (status == cudaErrorInsufficientDriver)
-    return "there is no driver for it, or one older than CUDA " +
-           std::to_string(CUDART_VERSION / 1000) + "." + std::to_string(CUDART_VERSION % 1000 / 10);
-  return cudaGetErrorString(status);
-}
-
 }  // namespace
 
 bool is_built() { return true; }
 
 namespace {
 
-Presence look_for_gpu() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0)
-    return {.usable = false, .why_not = "no NVIDIA GPU can be used: " + reason(status)};
+GpuFacts ask_driver() {
+  GpuFacts facts{.runtime_version = CUDART_VERSION};
+  if (cudaDriverGetVersion(&facts.driver_version) != cudaSuccess) facts.driver_version = 0;
+  const cudaError_t status = cudaGetDeviceCount(&facts.num_devices);
+  facts.status = status == cudaSuccess                   ? DriverStatus::kWorks
+                 : status == cudaErrorNoDevice           ? DriverStatus::kNoDevice
+                 : status == cudaErrorInsufficientDriver ? DriverStatus::kMissingOrTooOld
+                                                         : DriverStatus::kFails;
+  if (facts.status == DriverStatus::kFails) facts.failure = cudaGetErrorString(status);
   cudaDeviceProp properties{};
-  if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess)
-    return {.usable = false, .why_not = "the NVIDIA GPU does not say what it is"};
-  if (properties.major != kMajor || properties.minor != 0) {
-    return {.usable = false,
-            .why_not = std::string(properties.name) + " has compute capability " +
-                       std::to_string(properties.major) + "." + std::to_string(properties.minor) +
-                       "; the kernels are for 9.0, Hopper (H100, H200)"};
+  if (facts.num_devices > 0 && status == cudaSuccess &&
+      cudaGetDeviceProperties(&properties, 0) == cudaSuccess) {
+    facts.name = properties.name;
+    facts.major = properties.major;
+    facts.minor = properties.minor;
   }
-  return {.usable = true, .why_not = {}};
+  return facts;
+}
+
+Presence look_for_gpu() {
+  const std::string why_not = why_gpu_is_unusable(ask_driver());
+  return {.usable = why_not.empty(), .why_not = why_not};
 }
 
 }  // namespace
