@@ -4,8 +4,8 @@ namespace fathom::apps {
 
 std::vector<OpCase> all_op_cases(const OpShapes& shapes) {
   std::vector<OpCase> cases;
-  for (const auto& family :
-       {linear_cases, row_cases, cache_cases, attention_cases, moe_cases, sample_cases}) {
+  for (const auto& family : {linear_cases, row_cases, cache_cases, attention_cases, moe_cases,
+                             sample_cases, slot_cases, verify_cases, draft_cases}) {
     for (OpCase& bench_case : family(shapes)) cases.push_back(std::move(bench_case));
   }
   return cases;
@@ -22,6 +22,7 @@ const std::vector<std::string>& benched_operators() {
                                                      "silu_mul",
                                                      "silu_mul_quantize",
                                                      "quantize_fp8",
+                                                     "rope_table",
                                                      "rope",
                                                      "kv_append",
                                                      "kv_gather",
@@ -30,7 +31,17 @@ const std::vector<std::string>& benched_operators() {
                                                      "moe_gate",
                                                      "moe_experts",
                                                      "moe_experts_shared",
-                                                     "sample"};
+                                                     "sample",
+                                                     "step_inputs",
+                                                     "commit_tokens",
+                                                     "write_words",
+                                                     "count_tokens",
+                                                     "draft_inputs",
+                                                     "draft_rows",
+                                                     "accept_drafts",
+                                                     "move_rows",
+                                                     "grow_drafts",
+                                                     "select_rows"};
   return operators;
 }
 

@@ -73,6 +73,10 @@ std::vector<OpCase> row_cases(const OpShapes& shapes);     // norms, activations
 std::vector<OpCase> cache_cases(const OpShapes& shapes);   // kv_append, kv_gather
 std::vector<OpCase> attention_cases(const OpShapes& shapes);  // both forms
 std::vector<OpCase> moe_cases(const OpShapes& shapes);        // gate and experts
+std::vector<OpCase> slot_cases(
+    const OpShapes& shapes);  // inputs of steps, sampled tokens, changes of slots
+std::vector<OpCase> verify_cases(const OpShapes& shapes);  // verification of drafts
+std::vector<OpCase> draft_cases(const OpShapes& shapes);   // drafting
 std::vector<OpCase> sample_cases(const OpShapes& shapes);
 
 std::vector<OpCase> all_op_cases(const OpShapes& shapes);

@@ -148,6 +148,32 @@ OpCall quantize_fp8_call(Operands& operands, int64_t dim, int64_t tokens) {
       .actual = [=](OnReference& on_reference) { return on_reference.dequantised(checked(q)); }};
 }
 
+// Angles of positions and frequencies, once per step.
+OpCall rope_table_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const int64_t dim = shapes.config.qk_rope_head_dim;
+  std::vector<int32_t> positions;
+  for (int64_t t = 0; t < tokens; ++t)
+    positions.push_back(static_cast<int32_t>(operands.draw(4096)));
+  const ops::RopeTableArgs args{.positions = operands.upload(positions, {tokens}),
+                                .inv_freq = operands.random(DType::kF32, {dim / 2}, 1e-4f, 1),
+                                .table = operands.empty(DType::kF32, {tokens, dim})};
+  return {
+      .bytes = bytes_of({args.positions, args.inv_freq, args.table}),
+      .prepare = {},
+      .run = [=](ops::Stream& stream) { ops::rope_table(args, stream); },
+      .expected =
+          [=](OnReference& on_reference) {
+            const Tensor cut = on_reference.copy(checked(args.positions));
+            const Tensor table = on_reference.empty(DType::kF32, {cut.dim(0), dim});
+            ops::rope_table(
+                {.positions = cut, .inv_freq = on_reference.copy(args.inv_freq), .table = table},
+                on_reference.stream());
+            return values_of(table);
+          },
+      .actual =
+          [=](OnReference& on_reference) { return on_reference.values(checked(args.table)); }};
+}
+
 // Rotated again at every run, which changes no lengths.
 OpCall rope_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
   const config::ModelConfig& c = shapes.config;
@@ -254,6 +280,8 @@ std::vector<OpCase> row_cases(const OpShapes& shapes) {
           return quantize_fp8_call(operands, dim, tokens);
         }));
   }
+  cases.push_back(
+      row_case("rope_table", "a step's positions", DType::kF32, with_shapes(rope_table_call)));
   cases.push_back(row_case("rope", "queries", act, with_shapes(rope_call)));
   return cases;
 }

@@ -1,4 +1,4 @@
-// Logits to tokens, greedy and with top_p.
+// Logits to tokens, greedy, with top_p and with top_k.
 
 #include <algorithm>
 
@@ -10,17 +10,23 @@ namespace {
 
 using tensor::DType, tensor::Tensor;
 
+struct Sampling {
+  const char* name;
+  float temperature, top_p;
+  int32_t top_k;
+};
+
 // Everything but logits; all rows are of one slot. `up` uploads a vector with a shape.
 template <class Upload>
-ops::SampleArgs sample_args(int64_t rows, float temperature, float top_p, Upload up) {
+ops::SampleArgs sample_args(int64_t rows, const Sampling& sampling, Upload up) {
   const auto all = [&](auto value) {
     return up(std::vector<decltype(value)>(static_cast<size_t>(rows), value), {rows});
   };
   const auto one = [&](auto value) { return up(std::vector<decltype(value)>{value}, {1}); };
   ops::SampleArgs args;
-  args.slots = {.temperature = one(temperature),
-                .top_k = one(int32_t{0}),
-                .top_p = one(top_p),
+  args.slots = {.temperature = one(sampling.temperature),
+                .top_k = one(sampling.top_k),
+                .top_p = one(sampling.top_p),
                 .min_p = one(0.0f),
                 .repetition = one(1.0f),
                 .frequency = one(0.0f),
@@ -51,12 +57,12 @@ std::vector<float> joined(std::vector<float> values, const std::vector<float>& m
   return values;
 }
 
-OpCall sample_call(Operands& operands, int64_t vocab_size, float temperature, float top_p,
+OpCall sample_call(Operands& operands, int64_t vocab_size, const Sampling& sampling,
                    int64_t tokens) {
-  ops::SampleArgs args = sample_args(tokens, temperature, top_p,
-                                     [&](const auto& values, std::initializer_list<int64_t> shape) {
-                                       return operands.upload(values, shape);
-                                     });
+  ops::SampleArgs args =
+      sample_args(tokens, sampling, [&](const auto& values, std::initializer_list<int64_t> shape) {
+        return operands.upload(values, shape);
+      });
   args.logits = operands.random(DType::kF32, {tokens, vocab_size}, -8, 8);
   return {.bytes = bytes_of({args.logits}),
           .prepare = {},
@@ -65,7 +71,7 @@ OpCall sample_call(Operands& operands, int64_t vocab_size, float temperature, fl
               [=](OnReference& on_reference) {
                 const Tensor logits = on_reference.copy(checked(args.logits));
                 ops::SampleArgs cut =
-                    sample_args(logits.dim(0), temperature, top_p,
+                    sample_args(logits.dim(0), sampling,
                                 [&](const auto& values, std::initializer_list<int64_t> shape) {
                                   return on_reference.upload(values, shape);
                                 });
@@ -84,17 +90,18 @@ OpCall sample_call(Operands& operands, int64_t vocab_size, float temperature, fl
 
 std::vector<OpCase> sample_cases(const OpShapes& shapes) {
   const int64_t vocab_size = shapes.config.vocab_size;
-  const auto sample_case = [&](const char* what, float temperature, float top_p) -> OpCase {
-    return {.op = "sample",
-            .what = what,
-            .dtype = shapes.backend->act,
-            .make =
-                [=](Operands& operands, int64_t tokens) {
-                  return sample_call(operands, vocab_size, temperature, top_p, tokens);
-                },
-            .max_tokens = kMaxDecodeTokens};
+  const auto sample_case = [&](const Sampling& sampling) -> OpCase {
+    return {
+        .op = "sample",
+        .what = sampling.name,
+        .dtype = shapes.backend->act,
+        .make = [=](Operands& operands,
+                    int64_t tokens) { return sample_call(operands, vocab_size, sampling, tokens); },
+        .max_tokens = kMaxDecodeTokens};
   };
-  return {sample_case("greedy", 0, 1), sample_case("top_p 0.95", 0.6f, 0.95f)};
+  return {sample_case({.name = "greedy", .temperature = 0, .top_p = 1, .top_k = 0}),
+          sample_case({.name = "top_p 0.95", .temperature = 0.6f, .top_p = 0.95f, .top_k = 0}),
+          sample_case({.name = "top_k 40", .temperature = 0.6f, .top_p = 1, .top_k = 40})};
 }
 
 }  // namespace fathom::apps

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -10,8 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "models" / "demo"
 PROGRAM = os.environ["FATHOM_PROGRAM"]
 OPERATORS = {"linear", "linear_pair", "head_linear", "embedding", "gather_rows", "rms_norm", "rms_norm_quantize",
-             "silu_mul", "silu_mul_quantize", "quantize_fp8", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
-             "moe_experts", "moe_experts_shared", "sample"}
+             "silu_mul", "silu_mul_quantize", "quantize_fp8", "rope_table", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
+             "moe_experts", "moe_experts_shared", "sample", "step_inputs", "commit_tokens", "write_words", "count_tokens",
+             "draft_inputs", "draft_rows", "accept_drafts", "move_rows", "grow_drafts", "select_rows"}
 
 
 def bench_ops(*args):
@@ -31,7 +33,8 @@ class BenchOpsTest(unittest.TestCase):
 
     def test_each_operator_agrees_with_the_reference(self):
         lines, text = self.run_ok("--tokens", 2)
-        lines += self.run_ok("--tokens", 65, "--operators", "linear,kv_gather,mla_expanded")[0]
+        lines += self.run_ok("--tokens", 65, "--operators", "linear,kv_gather,mla_expanded,step_inputs,count_tokens")[0]
+        lines += self.run_ok("--tokens", 17, "--operators", "draft_inputs,draft_rows,accept_drafts,move_rows")[0]
         absent = {name for name in OPERATORS if f" has no operator {name} for " in text}
         fp8_only = {"rms_norm_quantize", "silu_mul_quantize", "quantize_fp8"}
         self.assertLessEqual(OPERATORS - absent - fp8_only, {line["operator"] for line in lines})
@@ -41,6 +44,17 @@ class BenchOpsTest(unittest.TestCase):
                 self.assertGreater(line["us"], 0)
                 self.assertGreater(line["bytes"], 0)
                 self.assertAlmostEqual(line["floor_us"] * line["read_bandwidth_gb_per_s"] * 1e3 / line["bytes"], 1)
+
+    def test_every_operator_of_a_step_has_cases(self):
+        done = subprocess.run([PROGRAM, "inspect", "--model-path", DEMO, "--operators", "--device", "cpu"],
+                              capture_output=True, text=True, check=True, timeout=300, encoding="utf-8")
+        around = re.findall(r"^  (?:around them|with drafts) (.*)$", done.stdout, re.M)
+        layers = re.findall(r"^    (?:before|behind|layers?|draft) [\w -]*?  +(.*)$", done.stdout, re.M)
+        names = {name for line in around for name in line.split("; ")}
+        names |= {part.split()[0] for line in layers for part in line.split(", ")}
+        self.assertGreater(len(names), 20)
+        # The plan of a step is part of what its attention is prepared with.
+        self.assertLessEqual(names - {"mla_plan"}, OPERATORS)
 
     def test_a_product_counts_its_bytes_and_its_arithmetic(self):
         lines, text = self.run_ok("--tokens", 3, "--operators", "linear", "--dtype", "float32", "--dequantize")
