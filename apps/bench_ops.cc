@@ -11,6 +11,7 @@
 #include "apps/bench_ops/cases.h"
 #include "apps/bench_ops/timing.h"
 #include "apps/command.h"
+#include "apps/commit.h"
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
 #include "apps/result_file.h"
@@ -116,8 +117,9 @@ Measured measure(Bench& bench, const OpCase& bench_case, int64_t tokens) {
 }
 
 void print_header(const Bench& bench) {
-  std::printf("%s on %s, reads %.1f GB/s\n", std::string(bench.shapes.backend->name).c_str(),
-              std::string(bench.shapes.backend->device).c_str(), bench.gb_per_s);
+  std::printf("%s on %s, reads %.1f GB/s, commit %s\n",
+              std::string(bench.shapes.backend->name).c_str(),
+              std::string(bench.shapes.backend->device).c_str(), bench.gb_per_s, built_from());
   std::printf("%-18s %-28s %-8s %6s %12s %12s %8s %9s %10s\n", "operator", "case", "dtype",
               "tokens", "us", "floor us", "% floor", "TFLOPS", "error");
 }
@@ -136,7 +138,8 @@ void print_row(const Bench& bench, const OpCase& bench_case, const Measured& m) 
 json::Value result_line(const Bench& bench, const OpsFlags& flags, const OpCase& bench_case,
                         const Measured& m) {
   const double floor = m.floor_seconds(bench.gb_per_s);
-  json::Value line = {{"backend", std::string(bench.shapes.backend->name)},
+  json::Value line = {{"commit", built_from()},
+                      {"backend", std::string(bench.shapes.backend->name)},
                       {"device", std::string(bench.shapes.backend->device)},
                       {"model_path", flags.engine.model.model_path},
                       {"gemm_backend", flags.engine.device.gemm_backend},

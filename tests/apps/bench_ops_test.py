@@ -42,6 +42,8 @@ class BenchOpsTest(unittest.TestCase):
             with self.subTest(operator=line["operator"], case=line["case"], tokens=line["tokens"]):
                 self.assertLess(line["relative_error"], 1e-3)
                 self.assertGreater(line["us"], 0)
+                self.assertRegex(line["commit"], r"^(?:[0-9a-f]{12}(?: with changes)?|unknown)$")
+                self.assertIn(f", commit {line['commit']}\n", text)
                 self.assertGreater(line["bytes"], 0)
                 self.assertAlmostEqual(line["floor_us"] * line["read_bandwidth_gb_per_s"] * 1e3 / line["bytes"], 1)
 
