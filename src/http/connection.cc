@@ -136,14 +136,21 @@ void Connection::on_head_complete() {
   keeps_alive_ = head.keeps_alive && !place_.is_reserve;
   if (const std::string_view id = value_of(head.headers, "x-request-id"); is_valid_request_id(id))
     request_id_ = id;
-  if (std::optional<Target> target = parse_target(head.target)) return admit(std::move(*target));
-  reject(TransportError::kBadTarget);
+  std::optional<Target> target = parse_target(head.target);
+  if (!target) return reject(TransportError::kBadTarget);
+  // The two must be the same (RFC 9112, 3.2), so what is decided by Host holds for the target too.
+  if (!target->authority.empty() &&
+      !equals_ignoring_case(target->authority, value_of(head.headers, "host")))
+    return reject(TransportError::kBadHost);
+  admit(std::move(*target));
 }
 
 // Who calls, and whether they may: first which page, then which key.
 void Connection::admit(Target target) {
   const RequestHead& head = reader_.head();
   const Router::Found found = shared_->router.find(is_head_ ? "GET" : head.method, target.path);
+  // An encoded slash may stand in a parameter, as in a model's name, and nowhere else.
+  if (target.first_encoded_slash < found.parameter_begin) return reject(TransportError::kBadTarget);
   route_ = found.route;
   if (place_.is_reserve && (route_ == nullptr || !route_->is_probe || head.has_body()))
     return reject(place_.refusal);
@@ -161,14 +168,14 @@ void Connection::admit(Target target) {
     return reject(*access.error, {{"WWW-Authenticate", challenge_for(route_)}});
   if (access.error) return reject(*access.error);
   if (access.key != nullptr) key_name_ = access.key->name;
-  if (route_ == nullptr) return answer_unrouted(found);
+  if (route_ == nullptr) return answer_unrouted(found, target.path);
   if (route_->is_for_tools && is_from_browser(head.headers))
     return reject(TransportError::kBrowserGet);
   begin_request(found, std::move(target));
 }
 
-void Connection::answer_unrouted(const Router::Found& found) {
-  if (found.allowed_methods.empty()) return reject(TransportError::kNotFound);
+void Connection::answer_unrouted(const Router::Found& found, const std::string& path) {
+  if (found.allowed_methods.empty()) return reject(TransportError::kNotFound, {}, path);
   Headers allow = {{"Allow", found.allowed_methods + ", OPTIONS"}};
   if (method_ != "OPTIONS") return reject(TransportError::kMethodNotAllowed, std::move(allow));
   Response response;
@@ -178,11 +185,16 @@ void Connection::answer_unrouted(const Router::Found& found) {
 }
 
 void Connection::answer_preflight(const Router::Found& found) {
+  // A page that may call the server may send what headers it likes: clients bring their own (x-stainless-...).
+  const std::string_view asked = value_of(reader_.head().headers, "access-control-request-headers");
   Response response;
   response.status = 204;
-  response.headers = {{"Access-Control-Allow-Methods", found.allowed_methods},
-                      {"Access-Control-Allow-Headers", "authorization, content-type, x-request-id"},
-                      {"Access-Control-Max-Age", "600"}};
+  response.headers = {
+      {"Access-Control-Allow-Methods", found.allowed_methods},
+      {"Access-Control-Allow-Headers", !asked.empty() && is_token_list(asked)
+                                           ? std::string(asked)
+                                           : "authorization, content-type, x-request-id"},
+      {"Access-Control-Max-Age", "600"}};
   answer_directly(response);
 }
 

@@ -80,7 +80,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_head_complete();
   void admit(Target target);
   void begin_request(const Router::Found& found, Target target);
-  void answer_unrouted(const Router::Found& found);
+  void answer_unrouted(const Router::Found& found, const std::string& path);
   void answer_preflight(const Router::Found& found);
   std::optional<TransportError> body_problem() const;
   bool take_body_lease();

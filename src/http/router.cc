@@ -45,6 +45,7 @@ Router::Found Router::find(std::string_view method, std::string_view path) const
       if (route.method == "GET") found.allowed_methods += ", HEAD";
       if (route.method == method && found.route == nullptr) {
         found.route = &route;
+        if (with_parameter) found.parameter_begin = path.size() - parameter.size();
         found.parameter = std::move(parameter);
       }
     }

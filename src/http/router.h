@@ -18,7 +18,7 @@
 namespace fathom::http {
 
 enum class Access {
-  kOpen,       // nobody is asked: /livez and /readyz only
+  kOpen,       // nobody is asked: /livez, /readyz, and probes and metrics that the operator opened
   kInference,  // any API key
   kAdmin,      // the admin key; when there is none, any API key
   kPage,  // as kInference, and a browser is told to ask for the key (Basic, the key as password)
@@ -41,9 +41,10 @@ class Router {
   void add(Route route);  // aborts when method and path are taken
 
   struct Found {
-    const Route* route = nullptr;  // null: no such path, or not with this method
-    std::string parameter;         // what "{name}" stands for
-    std::string allowed_methods;   // not empty: the path exists with these ("GET, POST")
+    const Route* route = nullptr;                // null: no such path, or not with this method
+    std::string parameter;                       // what "{name}" stands for
+    size_t parameter_begin = std::string::npos;  // where in the path it begins
+    std::string allowed_methods;  // not empty: the path exists with these ("GET, POST")
   };
   Found find(std::string_view method, std::string_view path) const;
   const std::vector<Route>& routes() const { return routes_; }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "http/header_syntax.h"
+
 namespace fathom::http {
 namespace {
 
@@ -28,9 +30,34 @@ bool append_encoded(std::string_view text, size_t at, Part part, std::string* ou
   const char c = static_cast<char>(high * 16 + low);
   if (is_control(c)) return false;
   // An encoded separator would mean one thing to the router and another to whoever looks at the raw target.
-  if (part == Part::kPath && (c == '/' || c == '\\')) return false;
+  if (part == Part::kPath && c == '\\') return false;
   out->push_back(c);
   return true;
+}
+
+// Where the decoded path has the first slash that was encoded; text: the path as it came, which decodes.
+size_t find_encoded_slash(std::string_view text) {
+  size_t decoded = 0;
+  for (size_t i = 0; i < text.size(); ++i, ++decoded) {
+    if (text[i] != '%') continue;
+    if (text[i + 1] == '2' && (text[i + 2] == 'F' || text[i + 2] == 'f')) return decoded;
+    i += 2;
+  }
+  return std::string::npos;
+}
+
+// Takes "http://host:port" off the front; false when what is there is neither that nor a path.
+bool take_authority(std::string_view* target, std::string* authority) {
+  if (!target->empty() && target->front() == '/') return true;
+  const size_t colon = target->find("://");
+  if (colon == std::string_view::npos) return false;
+  const std::string scheme = to_lower(target->substr(0, colon));
+  if (scheme != "http" && scheme != "https") return false;
+  target->remove_prefix(colon + 3);
+  const size_t end = std::min(target->find_first_of("/?"), target->size());
+  *authority = target->substr(0, end);
+  target->remove_prefix(end);
+  return !authority->empty() && is_valid_host(*authority);
 }
 
 bool decode(std::string_view text, Part part, std::string* out) {
@@ -109,11 +136,13 @@ bool is_valid_utf8(std::string_view text) {
 }
 
 std::optional<Target> parse_target(std::string_view target) {
-  if (target.empty() || target.front() != '/') return std::nullopt;
-  const size_t question = std::min(target.find('?'), target.size());
   Target result;
-  if (!decode(target.substr(0, question), Part::kPath, &result.path)) return std::nullopt;
+  if (!take_authority(&target, &result.authority)) return std::nullopt;
+  const size_t question = std::min(target.find('?'), target.size());
+  const std::string_view path = question == 0 ? "/" : target.substr(0, question);
+  if (!decode(path, Part::kPath, &result.path)) return std::nullopt;
   if (!has_normal_segments(result.path)) return std::nullopt;
+  result.first_encoded_slash = find_encoded_slash(path);
   if (question < target.size() && !parse_query(target.substr(question + 1), &result.query))
     return std::nullopt;
   return result;

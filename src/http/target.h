@@ -1,12 +1,13 @@
 #pragma once
-// The request target in origin form, decoded exactly once and refused unless it is already normal: what the
-// router matches is what the client wrote.
+// The request target in origin form or, as clients of a proxy send it, in absolute form (RFC 9112, 3.2), decoded
+// exactly once and refused unless it is already normal: what the router matches is what the client wrote.
 //
 //   std::optional<Target> target = parse_target("/v1/models?limit=5");
+//   std::optional<Target> target = parse_target("http://127.0.0.1:30000/v1/models");   // authority 127.0.0.1:30000
 //
-// Refused: other forms (absolute, authority, *), empty segments ("//"), "." and "..", encoded or plain
-// backslashes, encoded slashes, control characters and NUL (encoded or not), bad percent signs, text that is
-// not UTF-8. Pure function, thread-safe.
+// Refused: other forms (authority, *), other schemes, empty segments ("//"), "." and "..", encoded or plain
+// backslashes, control characters and NUL (encoded or not), bad percent signs, text that is not UTF-8. An encoded
+// slash is decoded, and the caller has to refuse it outside of a parameter. Pure function, thread-safe.
 
 #include <optional>
 #include <string>
@@ -18,6 +19,9 @@ namespace fathom::http {
 
 struct Target {
   std::string path;
+  size_t first_encoded_slash =
+      std::string::npos;  // where the path has a slash that the client wrote as %2F
+  std::string authority;  // of the absolute form; else empty
   std::vector<std::pair<std::string, std::string>> query;  // in order, at most kMaxQueryFields
 };
 inline constexpr size_t kMaxQueryFields = 64;

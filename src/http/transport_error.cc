@@ -50,7 +50,7 @@ constexpr Entry kCatalogue[] = {
     {TransportError::kBrowserGet, 403, Rejection::kUnauthorized, "permission_error", "post_needed",
      "a browser may call this only with POST: GET must change nothing"},
     {TransportError::kNotFound, 404, Rejection::kNotFound, kInvalid, "not_found",
-     "there is no such resource"},
+     "there is no resource '{}'; docs/api.md lists all"},
     {TransportError::kMethodNotAllowed, 405, Rejection::kNotFound, kInvalid, "method_not_allowed",
      "the resource does not have this method"},
     {TransportError::kRequestTimeout, 408, Rejection::kTimeout, kInvalid, "request_timeout",

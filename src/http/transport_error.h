@@ -1,7 +1,7 @@
 #pragma once
 // The fixed catalogue of what the transport itself answers, in OpenAI's error shape. The bodies are constants:
-// nothing of a request, no path, no address and no exception's text can reach them. But for the host or the origin that
-// a browser's call is refused for: without it nobody could find the proxy or the name that is to blame.
+// nothing of a request, no address and no exception's text can reach them. But for the host or the origin that a browser's
+// call is refused for, and the path that does not exist: without them nobody could find what is to blame.
 //
 //   Response response = to_response(TransportError::kUriTooLong);   // 414
 //   Response response = to_response(TransportError::kForeignHost, "evil.example");   // 403
@@ -46,7 +46,7 @@ enum class TransportError {
   kDropped,  // a handler let its exchange go without an answer
 };
 
-// named: of a host's or an origin's characters; others are left out.
+// named: of the characters of a host, an origin or a plain path; others are left out.
 Response to_response(TransportError error, std::string_view named = {});
 // kCount for kDropped: that one is our fault.
 Rejection rejection_of(TransportError error);

@@ -75,7 +75,7 @@ TEST(Access, no_route_but_the_open_ones_answers_without_a_good_key) {
             << path << " " << headers << answer.status;
       }
     }
-    const std::string forms[] = {"http://a" + path, "//" + path.substr(1), "/livez/.." + path,
+    const std::string forms[] = {"http://b" + path, "//" + path.substr(1), "/livez/.." + path,
                                  "/%2e%2e" + path,  "/livez%2f.." + path,  "/livez/%2e%2e" + path,
                                  "/." + path,       path + "%00",          "/livez%00" + path,
                                  "/" + path,        "\\" + path,           "/livez;" + path,

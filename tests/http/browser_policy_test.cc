@@ -207,6 +207,17 @@ TEST(BrowserOrigins, listed_ones_may_call_and_are_told_so) {
     EXPECT_EQ(answer.status, 204) << origin;
     EXPECT_EQ(answer.headers["access-control-allow-origin"], origin);
     EXPECT_EQ(answer.headers["access-control-allow-methods"], "GET, HEAD");
+    EXPECT_EQ(answer.headers["access-control-allow-headers"],
+              "authorization, content-type, x-request-id");
+    // What a client brings of its own; no text that is no list of names comes back.
+    const std::string asks =
+        cross + "Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: ";
+    answer = ask("OPTIONS", asks + "authorization, x-stainless-os,x-stainless-retry-count\r\n");
+    EXPECT_EQ(answer.headers["access-control-allow-headers"],
+              "authorization, x-stainless-os,x-stainless-retry-count");
+    answer = ask("OPTIONS", asks + "x-a; <b>\r\n");
+    EXPECT_EQ(answer.headers["access-control-allow-headers"],
+              "authorization, content-type, x-request-id");
     answer = ask("POST", cross + kPageBearer);
     EXPECT_EQ(answer.status, 200);
     EXPECT_EQ(answer.headers["access-control-allow-origin"], origin);

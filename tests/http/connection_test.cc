@@ -120,6 +120,40 @@ TEST(Connection, answers_head_and_options) {
   EXPECT_EQ(connection.read_answer().body, "hello");
 }
 
+TEST(Connection, takes_an_absolute_target_of_the_host_it_names) {
+  Fixture fixture;
+  RawConnection client(fixture.server->port());
+  client.send(get("http://a/hello"));
+  EXPECT_EQ(client.read_answer().status, 200);
+  client.send(get("http://A/hello"));
+  EXPECT_EQ(client.read_answer().status, 200);
+  client.send(get("http://b/hello"));
+  EXPECT_EQ(client.read_answer().status, 400);
+}
+
+TEST(Connection, takes_an_encoded_slash_in_a_parameter_only) {
+  Fixture fixture;
+  RawConnection client(fixture.server->port());
+  client.send(get("/v1/models/deepseek-ai%2FDeepSeek-V3.1"));
+  const RawAnswer answer = client.read_answer();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, "deepseek-ai/DeepSeek-V3.1");
+  for (const char* path : {"/v1%2Fmodels/m", "/v1/models%2Fm", "/v1%2Fmodels/a%2Fb", "/%2Fhello"}) {
+    RawConnection other(fixture.server->port());
+    other.send(get(path));
+    EXPECT_EQ(other.read_answer().status, 400) << path;
+  }
+}
+
+TEST(Connection, names_the_path_that_does_not_exist) {
+  Fixture fixture;
+  RawConnection client(fixture.server->port());
+  client.send(get("/v2/%22hello%22"));
+  const RawAnswer answer = client.read_answer();
+  EXPECT_EQ(answer.status, 404);
+  EXPECT_NE(answer.body.find("there is no resource '/v2/hello'"), std::string::npos) << answer.body;
+}
+
 TEST(Connection, gives_back_a_request_id_and_draws_one_otherwise) {
   Fixture fixture;
   RawConnection connection(fixture.server->port());

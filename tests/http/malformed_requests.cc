@@ -106,10 +106,10 @@ void MalformedGenerator::request_lines() {
 }
 
 void MalformedGenerator::targets() {
-  const std::string targets[] = {"http://a/",
-                                 "http://a" + options_.get_path,
+  const std::string targets[] = {"http://b/",
+                                 "http://b" + options_.get_path,
                                  "https://a/x",
-                                 "HTTP://a/",
+                                 "HTTP://b/",
                                  "a:443",
                                  "a",
                                  "*",

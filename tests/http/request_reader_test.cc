@@ -131,9 +131,31 @@ TEST(Target, is_decoded_once_and_must_be_normal) {
   EXPECT_EQ(parse_target("/%252e%252e")->path, "/%2e%2e");
   EXPECT_EQ(parse_target("/a/")->path, "/a/");
   for (const char* bad :
-       {"",      "a",         "*",      "http://a/", "//",    "/a//b", "/.",
-        "/a/..", "/%2e%2e/a", "/a%2fb", "/a%5cb",    "/%00",  "/%0a",  "/%7f",
-        "/%",    "/%4",       "/%zz",   "/%ff",      "/a\\b", "/a#b",  "/a?b=%00"})
+       {"",     "a",      "*",         "//",          "/a//b", "/.",      "/a/..", "/%2e%2e/a",
+        "/%2f", "/a%5cb", "/a%2f%2fb", "/a%2f%2e%2e", "/%00",  "/%0a",    "/%7f",  "/%",
+        "/%4",  "/%zz",   "/%ff",      "/a\\b",       "/a#b",  "/a?b=%00"})
+    EXPECT_FALSE(parse_target(bad)) << bad;
+}
+
+TEST(Target, says_where_a_slash_was_encoded) {
+  EXPECT_EQ(parse_target("/a/b")->first_encoded_slash, std::string::npos);
+  EXPECT_EQ(parse_target("/a?b=%2F")->first_encoded_slash, std::string::npos);
+  const std::optional<Target> target = parse_target("/%41/b%2Fc%2fd");
+  ASSERT_TRUE(target);
+  EXPECT_EQ(target->path, "/A/b/c/d");
+  EXPECT_EQ(target->first_encoded_slash, 4u);
+}
+
+TEST(Target, may_be_absolute) {
+  const std::optional<Target> target = parse_target("HTTP://a.b:80/v1/models?x=1");
+  ASSERT_TRUE(target);
+  EXPECT_EQ(target->authority, "a.b:80");
+  EXPECT_EQ(target->path, "/v1/models");
+  ASSERT_EQ(target->query.size(), 1u);
+  EXPECT_EQ(parse_target("https://[::1]")->path, "/");
+  EXPECT_EQ(parse_target("http://a?x")->query[0].first, "x");
+  for (const char* bad : {"http://", "http:///a", "http://:80/a", "http://a@b/a", "ftp://a/b",
+                          "http:/a/b", "://a/b", "http://a b/", "http://a//b", "http://a/.."})
     EXPECT_FALSE(parse_target(bad)) << bad;
 }
 
