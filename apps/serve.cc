@@ -89,6 +89,8 @@ server::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig&
                         .max_queued_jobs = flags.scheduling.max_queued_requests,
                         .max_body_memory_bytes = flags.limits.max_body_memory.value(),
                         .log_requests = flags.log_requests,
+                        .has_open_health = flags.access.open_health,
+                        .has_open_metrics = flags.access.open_metrics,
                         .profile_dir = flags.service.profile_dir,
                         .settings = settings_json(flags)};
   api.settings["version"] = FATHOM_VERSION;

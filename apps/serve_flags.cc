@@ -68,6 +68,11 @@ void add_access_flags(CLI::App& app, AccessFlags& flags) {
   app.add_flag("--insecure", flags.insecure,
                "Listen on other addresses than loopback without any key")
       ->group(group);
+  app.add_flag(
+         "--open-health", flags.open_health,
+         "Answer /health, /health_generate and /ping without a key, as /livez and /readyz are")
+      ->group(group);
+  app.add_flag("--open-metrics", flags.open_metrics, "Answer /metrics without a key")->group(group);
 }
 
 void add_scheduling_flags(CLI::App& app, SchedulingFlags& flags) {
@@ -308,6 +313,8 @@ json::Value settings_json(const ServeFlags& flags) {
       {"allowed_host", flags.address.allowed_hosts},
       {"cors_origin", flags.address.cors_origins},
       {"insecure", flags.access.insecure},
+      {"open_health", flags.access.open_health},
+      {"open_metrics", flags.access.open_metrics},
       {"load_format", model.load_format},
       {"num_layers", or_automatic(model.num_layers)},
       {"context_length", or_automatic(model.context_length)},

@@ -37,6 +37,7 @@ struct AccessFlags {
   std::string api_key_file;
   std::vector<std::string> admin_api_keys;
   bool insecure = false;
+  bool open_health = false, open_metrics = false;
 };
 
 struct SchedulingFlags {

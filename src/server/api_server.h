@@ -41,7 +41,9 @@ struct ApiConfig {
   int max_queued_jobs = 1024;         // requests waiting for a worker; more are refused with 429
   int64_t max_body_memory_bytes = 0;  // for metrics; the transport's limit enforces it
   bool log_requests = true;           // an access line for each request: on_answer and log_access()
-  std::string profile_dir;            // where /stop_profile writes; empty = profiling is refused
+  // Without a key even where there are keys: /health, /health_generate and /ping; /metrics.
+  bool has_open_health = false, has_open_metrics = false;
+  std::string profile_dir;  // where /stop_profile writes; empty = profiling is refused
   json::Value settings = json::Value::object();  // every effective setting, flat, no secrets
 };
 

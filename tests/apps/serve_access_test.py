@@ -30,6 +30,15 @@ class AccessTest(unittest.TestCase):
                 with self.assertRaises(OSError):
                     server.get("/livez")
 
+    def test_probes_and_metrics_ask_for_a_key_unless_they_are_opened(self):
+        key = ["--api-key", "sk-12345678"]
+        paths = ["/health", "/health_generate", "/ping", "/metrics"]
+        for flags, opened in (([], []), (["--open-health"], paths[:3]), (["--open-metrics"], paths[3:])):
+            with ServingProcess(*SIM, *key, *flags) as server:
+                self.assertEqual([path for path in paths if server.get(path)[0] == 200], opened)
+                self.assertEqual([server.get(path)[0] for path in ("/v1/models", "/version", "/load")], [401] * 3)
+                self.assertEqual(server.get("/server_info", key="sk-12345678")[1]["open_health"], "--open-health" in flags)
+
     def test_keys_are_read_again_on_sighup_and_stay_when_the_file_is_bad(self):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "keys")

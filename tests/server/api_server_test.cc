@@ -45,6 +45,48 @@ TEST(ApiServer, says_how_far_loading_is_and_refuses_requests_until_it_is_ready) 
   EXPECT_EQ(server.post("/generate", native(1)).status, 200);
 }
 
+// DeepSeek's clients leave the version out, or say /beta.
+TEST(ApiServer, answers_under_deepseeks_paths_as_under_openais) {
+  SimServer server;
+  const auto text_of = [&](const std::string& path, const json::Value& body) {
+    const http::ClientResponse response = server.post(path, body);
+    EXPECT_EQ(response.status, 200) << path << response.body;
+    const json::Value choice = json::parse(response.body).value()["choices"][0];
+    return choice.contains("text") ? choice["text"] : choice["message"]["content"];
+  };
+  const json::Value chat = {
+      {"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 8}, {"temperature", 0}};
+  const json::Value completion = {{"prompt", "Hi"}, {"max_tokens", 8}, {"temperature", 0}};
+  for (const char* base : {"", "/beta"}) {
+    EXPECT_EQ(text_of(base + std::string("/chat/completions"), chat),
+              text_of("/v1/chat/completions", chat));
+    EXPECT_EQ(text_of(base + std::string("/completions"), completion),
+              text_of("/v1/completions", completion));
+  }
+}
+
+TEST(ApiServer, tells_its_load_as_sglang_and_vllm_do) {
+  SimServer server({.step_delay = std::chrono::milliseconds(2)});
+  const auto get = [&](const char* path) { return json::parse(server.get(path).body).value(); };
+  EXPECT_EQ(get("/load"), (json::Value{{"server_load", 0}}));
+  EXPECT_EQ(server.get("/ping").status, 200);
+  EXPECT_TRUE(get("/version").contains("version"));
+  std::thread client([&] { server.post("/generate", native(2000)); });
+  const auto is_running = [&] { return get("/load")["server_load"] == 1; };
+  while (!is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const json::Value rank = get("/get_load").at(0);
+  EXPECT_EQ(rank["num_reqs"], 1);
+  EXPECT_EQ(rank["num_waiting_reqs"].get<int>() +
+                get("/v1/loads")["aggregate"]["total_running_reqs"].get<int>(),
+            1);
+  const json::Value loads = get("/v1/loads");
+  EXPECT_EQ(loads["dp_rank_count"], 1);
+  EXPECT_EQ(loads["loads"][0]["num_total_reqs"], 1);
+  EXPECT_EQ(loads["loads"][0]["max_total_num_tokens"], get("/server_info")["max_total_num_tokens"]);
+  server.post("/abort_request", {{"abort_all", true}});
+  client.join();
+}
+
 TEST(ApiServer, lists_its_model_once_under_each_name_and_not_under_its_path) {
   SimServer server;
   const json::Value models = json::parse(server.get("/v1/models").body).value();
@@ -53,6 +95,8 @@ TEST(ApiServer, lists_its_model_once_under_each_name_and_not_under_its_path) {
   EXPECT_EQ(models["data"].size(), tests::demo_served_model().names.size());
   EXPECT_GT(models["data"][0]["max_model_len"].get<int>(), 0);
   EXPECT_EQ(json::parse(server.get("/v1/models/" + id).body).value()["id"], id);
+  EXPECT_EQ(server.get("/models").body, server.get("/v1/models").body);
+  EXPECT_EQ(server.get("/models/" + id).body, server.get("/v1/models/" + id).body);
   const http::ClientResponse unknown = server.get("/v1/models/other");
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(json::parse(unknown.body).value()["error"]["code"], "model_not_found");

@@ -101,8 +101,11 @@ http::Route text_route(const char* path, AnswerBody answer, ServerState& state) 
 }  // namespace
 
 void add_generation_routes(http::Router& router, ServerState& state) {
-  router.add(generation_route("POST", "/v1/chat/completions", parse_chat_request, state));
-  router.add(generation_route("POST", "/v1/completions", parse_completion_request, state));
+  // DeepSeek's base URLs end without a version, or in /beta.
+  for (const char* path : {"/v1/chat/completions", "/chat/completions", "/beta/chat/completions"})
+    router.add(generation_route("POST", path, parse_chat_request, state));
+  for (const char* path : {"/v1/completions", "/completions", "/beta/completions"})
+    router.add(generation_route("POST", path, parse_completion_request, state));
   router.add(generation_route("POST", "/generate", parse_generate_request, state));
   router.add(generation_route("PUT", "/generate", parse_generate_request, state));
   for (const char* path : {"/tokenize", "/v1/tokenize"}) {

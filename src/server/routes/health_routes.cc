@@ -1,4 +1,4 @@
-// Probes. /livez: the event loops turn. /readyz and /health: requests are taken and the engine moves.
+// Probes. /livez: the event loops turn. /readyz, /health and /ping: requests are taken and the engine moves.
 // /health_generate: one token really comes out.
 
 #include <limits>
@@ -89,19 +89,20 @@ void add_health_routes(http::Router& router, ServerState& state) {
                     exchange->send(json_response({{"status", "alive"}}));
                   },
               .is_probe = true});
-  for (const char* path : {"/readyz", "/health"}) {
+  const http::Access health =
+      state.config.has_open_health ? http::Access::kOpen : http::Access::kInference;
+  for (const char* path : {"/readyz", "/health", "/ping"}) {
     router.add(
         {.method = "GET",
          .path = path,
-         .access =
-             std::string_view(path) == "/readyz" ? http::Access::kOpen : http::Access::kInference,
+         .access = std::string_view(path) == "/readyz" ? http::Access::kOpen : health,
          .handler =
              [&state](const http::ExchangePtr& exchange) { exchange->send(readiness(state)); },
          .is_probe = true});
   }
   router.add({.method = "GET",
               .path = "/health_generate",
-              .access = http::Access::kInference,
+              .access = health,
               .handler = [&state](const http::ExchangePtr& exchange) { probe(state, exchange); }});
 }
 

@@ -1,5 +1,6 @@
-// What is served and how: /v1/models, /model_info, /server_info, /metrics.
+// What is served and how: /v1/models, /model_info, /server_info, /load, /version, /metrics.
 
+#include <algorithm>
 #include <utility>
 
 #include "server/server_state.h"
@@ -7,8 +8,11 @@
 namespace fathom::server {
 namespace {
 
-constexpr std::string_view kModelsPath = "/v1/models/";
 constexpr double kGigabyte = 1e9;
+
+json::Value version_of(const ServerState& state) {
+  return state.config.settings.value("version", json::Value(nullptr));
+}
 
 json::Value model_card(const ServerState& state, const std::string& name) {
   return {{"id", name},
@@ -27,7 +31,7 @@ void list_models(const ServerState& state, const http::ExchangePtr& exchange) {
 }
 
 void show_model(const ServerState& state, const http::ExchangePtr& exchange) {
-  const std::string name = exchange->request().path.substr(kModelsPath.size());
+  const std::string& name = exchange->request().path_parameter;
   for (const std::string& known : state.config.model.names) {
     if (known == name) return exchange->send(json_response(model_card(state, name)));
   }
@@ -94,6 +98,57 @@ void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
   exchange->send(json_response(info));
 }
 
+// As vLLM says it.
+void server_load(const ServerState& state, const http::ExchangePtr& exchange) {
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  exchange->send(json_response({{"server_load", snapshot.num_running + snapshot.num_waiting}}));
+}
+
+int64_t num_used_tokens(const engine::EngineSnapshot& snapshot) {
+  return snapshot.num_used_blocks() * snapshot.block_tokens;
+}
+
+// As SGLang says it, in two versions of its API: one entry for each rank of data parallelism.
+void rank_loads(const ServerState& state, const http::ExchangePtr& exchange) {
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  const json::Value rank = {{"dp_rank", 0},
+                            {"num_reqs", snapshot.num_running + snapshot.num_waiting},
+                            {"num_waiting_reqs", snapshot.num_waiting},
+                            {"num_tokens", num_used_tokens(snapshot)}};
+  exchange->send(json_response(json::Value::array({rank})));
+}
+
+void all_loads(const ServerState& state, const http::ExchangePtr& exchange) {
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  const auto num_tokens = static_cast<double>(state.facts.max_total_tokens);
+  const double usage = static_cast<double>(num_used_tokens(snapshot)) / std::max(num_tokens, 1.0);
+  const int num_all = snapshot.num_running + snapshot.num_waiting;
+  const json::Value rank = {{"dp_rank", 0},
+                            {"num_running_reqs", snapshot.num_running},
+                            {"num_waiting_reqs", snapshot.num_waiting},
+                            {"num_total_reqs", num_all},
+                            {"num_used_tokens", num_used_tokens(snapshot)},
+                            {"max_total_num_tokens", state.facts.max_total_tokens},
+                            {"max_running_requests", state.facts.max_running_requests},
+                            {"token_usage", usage},
+                            {"gen_throughput", snapshot.generation_tokens_per_second},
+                            {"cache_hit_rate", snapshot.cache_hit_rate}};
+  exchange->send(json_response({{"timestamp", unix_seconds()},
+                                {"version", version_of(state)},
+                                {"dp_rank_count", 1},
+                                {"loads", json::Value::array({rank})},
+                                {"aggregate",
+                                 {{"total_running_reqs", snapshot.num_running},
+                                  {"total_waiting_reqs", snapshot.num_waiting},
+                                  {"total_reqs", num_all},
+                                  {"avg_token_usage", usage},
+                                  {"avg_throughput", snapshot.generation_tokens_per_second}}}}));
+}
+
+void show_version(ServerState& state, const http::ExchangePtr& exchange) {
+  exchange->send(json_response({{"version", version_of(state)}}));
+}
+
 void show_metrics(ServerState& state, const http::ExchangePtr& exchange) {
   http::Response response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -116,20 +171,34 @@ http::Route loaded_route(const char* path,
           }};
 }
 
+http::Route plain_route(const char* path, http::Access access,
+                        void (*answer)(ServerState&, const http::ExchangePtr&),
+                        ServerState& state) {
+  return {
+      .method = "GET",
+      .path = path,
+      .access = access,
+      .handler = [&state, answer](const http::ExchangePtr& exchange) { answer(state, exchange); }};
+}
+
 }  // namespace
 
 void add_info_routes(http::Router& router, ServerState& state) {
-  router.add(loaded_route("/v1/models", list_models, state));
-  router.add(loaded_route("/v1/models/{id}", show_model, state));
+  for (const char* path : {"/v1/models", "/models"})  // the second is DeepSeek's
+    router.add(loaded_route(path, list_models, state));
+  for (const char* path : {"/v1/models/{id}", "/models/{id}"})
+    router.add(loaded_route(path, show_model, state));
+  router.add(loaded_route("/load", server_load, state));
+  router.add(loaded_route("/get_load", rank_loads, state));
+  router.add(loaded_route("/v1/loads", all_loads, state));
   router.add(loaded_route("/model_info", model_info, state));
   router.add(loaded_route("/get_model_info", model_info, state));
   router.add(loaded_route("/server_info", server_info, state));
   router.add(loaded_route("/get_server_info", server_info, state));
-  router.add(
-      {.method = "GET",
-       .path = "/metrics",
-       .access = http::Access::kInference,
-       .handler = [&state](const http::ExchangePtr& exchange) { show_metrics(state, exchange); }});
+  const http::Access metrics =
+      state.config.has_open_metrics ? http::Access::kOpen : http::Access::kInference;
+  router.add(plain_route("/metrics", metrics, show_metrics, state));
+  router.add(plain_route("/version", http::Access::kInference, show_version, state));
 }
 
 }  // namespace fathom::server
