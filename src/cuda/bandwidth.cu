@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cuda/device/mma.cuh"
 #include "cuda/memory.h"
+#include "cuda/ptx/copy.cuh"
 #include "cuda/stream.cuh"
 
 namespace fathom::cuda {

@@ -4,7 +4,7 @@
 //   launch(rms_norm_kernel<float>, {.grid = rows, .block = 256}, stream, params);
 //
 // A kernel that is launched this way may begin while the one before it still runs. So every kernel calls
-// wait_for_previous() (device/pdl.cuh) before it touches anything that another kernel writes or reads, scratch
+// wait_for_previous() (ptx/pdl.cuh) before it touches anything that another kernel writes or reads, scratch
 // and outputs included; before that only weights may be read. Each waits for its predecessor as a whole, so all
 // earlier ones are done too. A grid of no blocks is not launched.
 

@@ -4,7 +4,8 @@
 // pairs, and those two; chunks one by one in order of their rows. Internal to cuda/attention/.
 
 #include "cuda/attention/absorbed_tile.cuh"
-#include "cuda/device/cluster.cuh"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda::absorbed {
 

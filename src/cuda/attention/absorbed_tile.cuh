@@ -4,7 +4,9 @@
 
 #include "cuda/attention/mla_absorbed.cuh"
 #include "cuda/attention/softmax.cuh"
-#include "cuda/device/mma.cuh"
+#include "cuda/mma/warp.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda::absorbed {
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "cuda/attention/kv_row.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

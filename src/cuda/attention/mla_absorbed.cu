@@ -19,10 +19,11 @@
 
 #include "cuda/attention/absorbed_merge.cuh"
 #include "cuda/attention/absorbed_shares.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/device_arena.h"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda::absorbed {
 namespace {

@@ -6,10 +6,10 @@
 #include "cuda/attention/mla_absorbed.cuh"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/attention/softmax.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -10,11 +10,14 @@
 
 #include "cuda/attention/absorbed_node.cuh"
 #include "cuda/attention/absorbed_shares.cuh"
-#include "cuda/attention/bulk_copy.cuh"
 #include "cuda/attention/mla_absorbed.h"
-#include "cuda/attention/warpgroup.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/mma/panels.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/registers.cuh"
+#include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda::absorbed {
 namespace {

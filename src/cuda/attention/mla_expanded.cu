@@ -9,15 +9,17 @@
 //
 // Grid: heads x query tiles. Shared memory: 208 KB.
 
-#include "cuda/attention/bulk_copy.cuh"
 #include "cuda/attention/mla_expanded.cuh"
 #include "cuda/attention/softmax.cuh"
-#include "cuda/attention/warpgroup.cuh"
-#include "cuda/device/mma.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/device/quad.cuh"
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/launch.cuh"
+#include "cuda/mma/panels.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/registers.cuh"
+#include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "cuda/attention/mla_expanded.cuh"
 #include "cuda/attention/softmax.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

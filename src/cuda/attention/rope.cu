@@ -3,9 +3,9 @@
 #include "ops/rope.h"
 
 #include "cuda/device/convert.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "cuda/device/pdl.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 #include "ops/fill_from_table.h"
 
 namespace fathom::cuda {

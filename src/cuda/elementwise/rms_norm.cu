@@ -5,11 +5,11 @@
 // the kernel before still runs. Shared: one float a warp.
 // The order of the sum depends on the width alone: vectors of a thread, lanes, warps.
 
-#include "cuda/device/pdl.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/elementwise/vector.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 #include "ops/rms_norm.h"
 
 namespace fathom::cuda {

@@ -2,10 +2,10 @@
 // Bound by memory: 6 bytes a channel for silu_mul (5 quantised), 3 for quantize_fp8. The true divisions of the
 // quantisation come close to that. Grid: one block per 1024 channels of a row, 2048 where there are many rows. No shared memory.
 
-#include "cuda/device/pdl.cuh"
 #include "cuda/elementwise/vector.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 #include "ops/quantize_fp8.h"
 #include "ops/silu_mul.h"
 

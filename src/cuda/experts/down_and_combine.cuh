@@ -9,6 +9,7 @@
 
 #include "cuda/device/reduce.cuh"
 #include "cuda/experts/expert_product.cuh"
+#include "cuda/ptx/copy.cuh"
 
 namespace fathom::cuda {
 

@@ -14,6 +14,7 @@
 
 #include "cuda/experts/pairs.cuh"
 #include "cuda/linear/product.cuh"
+#include "cuda/ptx/copy.cuh"
 
 namespace fathom::cuda {
 

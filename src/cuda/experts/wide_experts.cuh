@@ -11,6 +11,8 @@
 // NOTE: gate_up lets the next kernel start only after its own wait; see expert_product.cuh.
 
 #include "cuda/experts/expert_product.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda {
 

@@ -8,6 +8,10 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/gemm/product_tile.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 
 namespace fathom::cuda {
 

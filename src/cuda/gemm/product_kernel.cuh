@@ -9,10 +9,15 @@
 // Order of sums: k rises, for f8 in blocks of 128 whose sums are scaled and added in float32. So the bits of a row
 // depend on nothing but the row and the weight.
 
-#include "cuda/device/pdl.cuh"
 #include "cuda/gemm/product_feed.cuh"
 #include "cuda/gemm/product_store.cuh"
 #include "cuda/gemm/product_tile.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/registers.cuh"
+#include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 
 namespace fathom::cuda {
 

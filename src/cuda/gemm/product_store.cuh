@@ -1,6 +1,6 @@
 #pragma once
-// How the kernel of product.h writes a tile: from the sums in a warpgroup's registers (wgmma.cuh says which thread has
-// which) to rows of bf16, float32 or quantised f8.
+// How the kernel of product.h writes a tile: from the sums in a warpgroup's registers (mma/warpgroup.cuh says which
+// thread has which) to rows of bf16, float32 or quantised f8.
 //
 //   store(p, tile, wave, boxes, sums);
 //
@@ -11,6 +11,8 @@
 #include "cuda/gemm/activation.cuh"
 #include "cuda/gemm/product_tile.cuh"
 #include "cuda/gemm/quotients.cuh"
+#include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 
 namespace fathom::cuda {
 

@@ -6,8 +6,10 @@
 // Internal to product_kernel.cuh.
 
 #include "cuda/gemm/product.cuh"
-#include "cuda/gemm/ptx.cuh"
-#include "cuda/gemm/wgmma.cuh"
+#include "cuda/mma/warpgroup.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 
 namespace fathom::cuda {
 

@@ -1,6 +1,6 @@
 #pragma once
 // Tensor maps: what the tensor copy engine needs to know of a matrix, encoded on the host and given to kernels by
-// value. Rows of a box have 128 bytes and are swizzled by 128 bytes in shared memory, what wgmma.cuh reads.
+// value. Rows of a box have 128 bytes and are swizzled by 128 bytes in shared memory, what mma/warpgroup.cuh reads.
 //
 //   const CUtensorMap map = tensor_map({.data = x, .dtype = DType::kBf16, .rows = tokens, .columns = in,
 //                                       .stride = in}, 128);

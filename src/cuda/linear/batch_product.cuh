@@ -17,14 +17,16 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "cuda/device/cluster.cuh"
-#include "cuda/device/pdl.cuh"
-#include "cuda/gemm/ptx.cuh"
-#include "cuda/gemm/wgmma.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/linear/batch_params.h"
 #include "cuda/linear/line.cuh"
 #include "cuda/linear/store.cuh"
+#include "cuda/mma/warpgroup.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/shared.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 
 namespace fathom::cuda {
 

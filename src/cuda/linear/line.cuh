@@ -21,7 +21,9 @@
 #include <type_traits>
 
 #include "cuda/device/convert.cuh"
-#include "cuda/device/mma.cuh"
+#include "cuda/mma/warp.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda {
 
@@ -33,15 +35,6 @@ inline constexpr int kLineWidth = kLineBytes / static_cast<int>(sizeof(W));
 // What the rows of activations are stored as.
 template <class W>
 using RowOf = std::conditional_t<std::is_same_v<W, F8E4M3>, F8E4M3, Bf16>;
-
-// Asynchronous copies of fewer than 16 bytes.
-template <int kBytes>
-__device__ __forceinline__ void copy_async_small(uint32_t shared, const void* global, bool valid) {
-  const int bytes = valid ? kBytes : 0;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared), "l"(global),
-               "n"(kBytes), "r"(bytes)
-               : "memory");
-}
 
 // Like wait_copies, for 2 to 4 stages of a ring whose oldest is needed.
 __device__ __forceinline__ void wait_oldest(int stages) {

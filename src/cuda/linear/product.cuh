@@ -10,13 +10,15 @@
 
 #include <algorithm>
 
-#include "cuda/device/cluster.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/linear/line.cuh"
 #include "cuda/linear/plan.h"
 #include "cuda/linear/product.h"
 #include "cuda/linear/store.cuh"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda {
 

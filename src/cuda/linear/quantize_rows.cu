@@ -1,9 +1,9 @@
 #include "cuda/linear/quantize_rows.h"
 
 #include "cuda/device/convert.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -8,6 +8,9 @@
 // pieces of weights, then the tokens' pieces, then scales; at the end the block's sums [token, row].
 
 #include "cuda/linear/product.cuh"
+#include "cuda/ptx/cluster.cuh"
+#include "cuda/ptx/copy.cuh"
+#include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda {
 

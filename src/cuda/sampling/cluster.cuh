@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "cuda/device/cluster.cuh"
+#include "cuda/ptx/cluster.cuh"
 
 namespace fathom::cuda {
 

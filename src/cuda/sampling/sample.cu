@@ -7,10 +7,10 @@
 #include "ops/sample.h"
 
 #include "base/check.h"
-#include "cuda/device/pdl.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 #include "cuda/sampling/cluster.cuh"
 #include "cuda/sampling/draw.cuh"
 #include "cuda/sampling/sample_row.cuh"

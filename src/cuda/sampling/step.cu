@@ -5,9 +5,9 @@
 
 #include "ops/step.h"
 
-#include "cuda/device/pdl.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

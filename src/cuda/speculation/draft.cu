@@ -4,9 +4,9 @@
 
 #include "ops/draft.h"
 
-#include "cuda/device/pdl.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/ops.h"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -2,11 +2,11 @@
 // one warp takes the best experts with its scores in registers. Bound by latency. Shared: 26 KB.
 
 #include "base/check.h"
-#include "cuda/device/pdl.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/elementwise/gate/choice.cuh"
 #include "cuda/elementwise/gate/gate.h"
 #include "cuda/launch.cuh"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -1,11 +1,11 @@
 #pragma once
+
+#include "cuda/mma/warp.cuh"
 // What both kernels of the gate's logits feed the tensor cores, so that their sums have the same bits. Of a step of
 // 32 channels lane l has channels 8 * (l % 4) to 8 * (l % 4) + 7 of row l / 4: 16 bytes of memory as they lie there.
 //
 //   float d[4] = {};                 // experts l / 4 and l / 4 + 8; tokens 2 * (l % 4) and the next one
 //   multiply(d, weight, weight_8_rows_on, x);
-
-#include "cuda/device/mma.cuh"
 
 namespace fathom::cuda {
 

@@ -4,12 +4,11 @@
 // No shared memory, no synchronisation: the parts are summed by who reads them.
 
 #include "cuda/device/convert.cuh"
-#include "cuda/device/mma.cuh"
-#include "cuda/device/pdl.cuh"
 #include "cuda/elementwise/gate/fragments.cuh"
 #include "cuda/elementwise/gate/gate.h"
 #include "cuda/elementwise/vector.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/ptx/pdl.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -1,13 +1,13 @@
 #pragma once
 // Products of a warpgroup (four warps) with operands in shared memory, and what orders them. A warp has 16 rows: the
-// fragments of a and d are those of device/mma.cuh.
+// fragments of a and d are those of mma/warp.cuh.
 //
 //   begin_products();                                     // registers written before are seen
 //   score_product(scores, queries, panel_operand(keys, 0), false);
 //   commit_products();  wait_products<0>(scores);         // before scores are read or operands are written
 //
 // In shared memory are panels of rows of 64 bf16 values (128 bytes), on 1024 bytes, with vector v of row r (16 bytes)
-// in place v ^ (r % 8). Internal to cuda/attention/.
+// in place v ^ (r % 8), as attention's kernels lay them out.
 
 #include <cstdint>
 
