@@ -90,13 +90,16 @@ Result<ChatFormat> detect_chat_format(const CheckpointChatHints& hints) {
                           chat_format_names());
 }
 
-ChatFormat format_for(ChatFormat format, const Conversation& conversation) {
-  const auto speaks_of_tools = [](const Message& message) {
+bool speaks_of_tools(const Conversation& conversation) {
+  const auto has_call_or_result = [](const Message& message) {
     return message.role == "tool" || !message.tool_calls.empty();
   };
-  const bool needs_tools =
-      !conversation.tools.empty() || std::ranges::any_of(conversation.messages, speaks_of_tools);
-  if (!needs_tools) return format;
+  return !conversation.tools.empty() ||
+         std::ranges::any_of(conversation.messages, has_call_or_result);
+}
+
+ChatFormat format_for(ChatFormat format, const Conversation& conversation) {
+  if (!speaks_of_tools(conversation)) return format;
   switch (format) {
     case ChatFormat::kV3:
     case ChatFormat::kV3_0324:

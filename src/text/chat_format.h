@@ -56,6 +56,9 @@ struct CheckpointChatHints {
 // format decide. Otherwise an error that names the formats.
 Result<ChatFormat> detect_chat_format(const CheckpointChatHints& hints);
 
+// Whether it has tools, calls or their results.
+bool speaks_of_tools(const Conversation& conversation);
+
 // The format for one conversation: v3 and r1 hand over to their tool-calling forms as soon as tools, calls
 // or results appear, because their plain templates drop the tools and run later calls together.
 ChatFormat format_for(ChatFormat format, const Conversation& conversation);

@@ -21,6 +21,8 @@ class JsonObjectMachine {
 
   // REQUIRES: no earlier push returned kDone or kFailed.
   State push(char c);
+  // Inside a string, where any text without quotes, backslashes and control characters may follow.
+  bool in_string() const { return expect_ == Expect::kString; }
 
  private:
   enum class Expect : uint8_t {

@@ -4,7 +4,7 @@
 // hides no other one, and each byte is looked at once.
 //
 //   MarkerScanner scanner({markup::kThinkEnd});
-//   if (scanner.push(c)) found(scanner.found());
+//   if (scanner.push(c)) found(scanner.marker());
 //
 // Not synchronised. The markers must outlive the scanner.
 
@@ -21,23 +21,24 @@ class MarkerScanner {
  public:
   MarkerScanner() = default;
   MarkerScanner(std::initializer_list<std::string_view> markers) {
-    for (const std::string_view marker : markers) {
-      FATHOM_CHECK(marker.starts_with('<') && marker.rfind('<') == 0, "marker " << marker);
-      FATHOM_CHECK(num_markers_ < markers_.size(), "more than " << markers_.size() << " markers");
-      markers_[num_markers_++] = marker;
-    }
+    for (const std::string_view marker : markers) add(marker);
+  }
+  // REQUIRES: no beginning is pending.
+  void add(std::string_view marker) {
+    FATHOM_CHECK(marker.starts_with('<') && marker.rfind('<') == 0, "marker " << marker);
+    FATHOM_CHECK(num_markers_ < markers_.size(), "more than " << markers_.size() << " markers");
+    markers_[num_markers_++] = marker;
   }
 
-  // True when this byte completes a marker, which found() then names; the scanner starts afresh.
+  // True when this byte completes a marker, which marker() then is; the scanner starts afresh.
   bool push(char c);
   // Bytes of a marker's beginning that the last bytes pushed may still turn into a marker.
   size_t num_pending() const { return num_pending_; }
-  // Index in the order of construction.
-  size_t found() const { return found_; }
+  std::string_view marker() const { return markers_[found_]; }
   void reset() { num_pending_ = 0; }
 
  private:
-  std::array<std::string_view, 4> markers_;
+  std::array<std::string_view, 6> markers_;
   size_t num_markers_ = 0;
   size_t num_pending_ = 0;
   uint32_t candidates_ = 0;  // bit per marker that begins with the pending bytes

@@ -1,5 +1,6 @@
 #include "text/output_parser.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "text/chat_markup.h"
@@ -7,8 +8,7 @@
 namespace fathom::text {
 namespace {
 
-// Markers of section_markers_, in its order.
-enum SectionMarker : size_t { kCallBegin, kSectionEnd, kSectionBegin, kCallEnd };
+using Place = ToolCallMatcher::Place;
 
 // White space before <think> that is still taken for its surroundings.
 constexpr size_t kMaxLeadingBytes = 64;
@@ -30,70 +30,90 @@ OutputParser::OutputParser(ChatFormat format, Options options)
       form_(options.tools ? tool_call_form(format) : nullptr),
       state_(options.reasoning ? State::kStart : State::kContent),
       think_begin_({markup::kThinkBegin}),
-      think_end_({markup::kThinkEnd}),
+      reasoning_markers_({markup::kThinkEnd}),
       matcher_(form_ ? form_->steps : std::span<const CallStep>()) {
   if (form_ == nullptr) return;
-  section_begin_ = MarkerScanner({form_->section_begin});
-  section_markers_ =
-      MarkerScanner({form_->call_begin, form_->section_end, form_->section_begin, form_->call_end});
+  for (const std::string_view marker : form_->markers()) {
+    reasoning_markers_.add(marker);
+    markers_.add(marker);
+    guard_.add(marker);
+  }
 }
 
 void OutputParser::push(std::string_view bytes, Events& out) {
   FATHOM_CHECK(!is_finished_, "push after finish");
   while (!bytes.empty()) {
-    if (const size_t num_plain = plain_prefix(bytes); num_plain > 0) {
-      const bool is_reasoning = state_ == State::kReasoning;
-      emit(is_reasoning ? Kind::kReasoning : Kind::kContent, bytes.substr(0, num_plain), out);
-      bytes.remove_prefix(num_plain);
+    // What cannot begin a marker is text at once.
+    const bool is_plain = reads_markers() && pending_.empty() && bytes.front() != '<';
+    const size_t num_taken = is_plain ? std::min(bytes.find('<'), bytes.size()) : 1;
+    if (is_plain) {
+      take_text(bytes.substr(0, num_taken), out);
     } else {
       step(bytes.front(), out);
-      bytes.remove_prefix(1);
     }
+    bytes.remove_prefix(num_taken);
   }
 }
 
 void OutputParser::finish(Events& out) {
   FATHOM_CHECK(!is_finished_, "finish called twice");
   is_finished_ = true;
-  const bool is_reasoning =
-      state_ == State::kReasoning || (state_ == State::kStart && options_.starts_in_reasoning);
-  // White space after the last call would have gone with the end of the section.
-  const bool is_gap =
-      state_ == State::kSection && section_has_calls_ && section_markers_.num_pending() == 0;
-  if (!is_gap) emit_held(is_reasoning ? Kind::kReasoning : Kind::kContent, 0, out);
+  if (!pending_.empty() && !drops_cut_marker()) take_text(std::exchange(pending_, {}), out);
+  switch (state_) {
+    case State::kStart:
+      return emit(options_.starts_in_reasoning ? Kind::kReasoning : Kind::kContent, held_, out);
+    case State::kReasoning:
+      return emit(Kind::kReasoning, held_, out);
+    case State::kCallHead:
+      held_.clear();  // a name that was cut off is nobody's
+      return end_head(out);
+    case State::kArguments:
+    case State::kBrokenArguments:
+      return end_call(/*is_complete=*/false, out);
+    default:
+      return;  // nothing is held but white space and markup
+  }
 }
 
-// Bytes that are text whatever follows: nothing is held and none of them can begin a marker.
-size_t OutputParser::plain_prefix(std::string_view bytes) const {
-  if (!held_.empty() || (state_ != State::kContent && state_ != State::kReasoning)) return 0;
-  const size_t end = bytes.find_first_of(state_ == State::kReasoning ? "<\n" : "<");
-  return end == std::string_view::npos ? bytes.size() : end;
+// Whether the output's last bytes, which may begin a marker, are taken for one that was cut off.
+bool OutputParser::drops_cut_marker() const {
+  if (form_ == nullptr) return false;
+  switch (state_) {
+    case State::kGap:
+    case State::kCallHead:
+    case State::kBrokenArguments:
+    case State::kCallTail:
+      return true;
+    case State::kArguments:
+      return !matcher_.in_string();
+    default:
+      break;
+  }
+  // "<" and "<|" also end texts that speak of no tools.
+  const size_t num_bracket_bytes = form_->section_begin.find("tool");
+  return pending_.size() > num_bracket_bytes &&
+         form_->section_begin.starts_with(pending_.substr(0, num_bracket_bytes + 1));
 }
 
 void OutputParser::step(char c, Events& out) {
-  switch (state_) {
-    case State::kStart:
-      return step_start(c, out);
-    case State::kThinkOpened:
-      state_ = State::kReasoning;
-      if (c != '\n') step_reasoning(c, out);
-      return;
-    case State::kReasoning:
-      return step_reasoning(c, out);
-    case State::kThinkClosed:
-      if (c == '\n' && ++num_newlines_ <= 2) return;
-      state_ = State::kContent;
-      return step_content(c, out);
-    case State::kContent:
-      return step_content(c, out);
-    case State::kSection:
-      return step_section(c, out);
-    case State::kCall:
-      return step_call(c, out);
-    case State::kSectionText:
-      held_ += c;
-      return take_section_text(section_markers_.push(c), out);
+  if (state_ == State::kStart) return step_start(c, out);
+  if (state_ == State::kThinkOpened) {
+    state_ = State::kReasoning;
+    if (c == '\n') return;
+  } else if (state_ == State::kThinkClosed) {
+    if (c == '\n' && ++num_newlines_ <= 2) return;
+    state_ = State::kContent;
   }
+  pending_ += c;
+  if (scanner().push(c)) {
+    pending_.clear();
+    return take_marker(scanner().marker(), out);
+  }
+  const size_t num_text = pending_.size() - scanner().num_pending();
+  if (num_text == 0) return;
+  const std::string text = pending_.substr(0, num_text);
+  pending_.erase(0, num_text);
+  take_text(text, out);
 }
 
 void OutputParser::step_start(char c, Events& out) {
@@ -110,105 +130,164 @@ void OutputParser::step_start(char c, Events& out) {
   }
 }
 
-void OutputParser::step_reasoning(char c, Events& out) {
-  held_ += c;
-  if (think_end_.push(c)) {
-    held_.clear();  // the marker, and the newline before it, which belongs to it
-    num_newlines_ = 0;
-    state_ = State::kThinkClosed;
-    return;
-  }
-  const size_t num_pending = think_end_.num_pending();
-  const size_t num_settled = held_.size() - num_pending;
-  const bool keeps_newline = num_settled > 0 && held_[num_settled - 1] == '\n';
-  emit_held(Kind::kReasoning, num_pending + (keeps_newline ? 1 : 0), out);
-}
-
-void OutputParser::step_content(char c, Events& out) {
-  held_ += c;
-  if (section_begin_.push(c)) return begin_section();
-  emit_held(Kind::kContent, section_begin_.num_pending(), out);
-}
-
-// REQUIRES: held_ is the section's first marker. It stays held until a call follows; without one it is text.
-void OutputParser::begin_section() {
-  section_has_calls_ = false;
-  section_markers_.reset();
-  state_ = State::kSection;
-}
-
-void OutputParser::step_section(char c, Events& out) {
-  held_ += c;
-  bool is_found = false;
-  const bool is_gap = push_into_gap(section_markers_, c, is_found) && held_.size() <= kMaxCallBytes;
-  const size_t found = section_markers_.found();
-  if (is_found && found == kCallBegin) {
-    matcher_ = ToolCallMatcher(form_->steps);
-    state_ = State::kCall;
-  } else if (is_found && found == kSectionEnd && section_has_calls_) {
-    held_.clear();
-    state_ = State::kContent;
-  } else if (is_found || !is_gap) {
-    take_section_text(is_found, out);
+void OutputParser::take_text(std::string_view text, Events& out) {
+  for (; !text.empty(); text.remove_prefix(1)) {
+    switch (state_) {
+      case State::kReasoning:
+        return take_reasoning(text, out);
+      case State::kBrokenArguments:
+        return emit(Kind::kToolCallArguments, text, out);
+      case State::kGap:
+        take_gap(text.front(), out);
+        break;
+      case State::kCallHead:
+      case State::kArguments:
+      case State::kCallTail:
+        take_call_byte(text.front(), out);
+        break;
+      default:
+        return emit(Kind::kContent, text, out);
+    }
   }
 }
 
-void OutputParser::step_call(char c, Events& out) {
+// The last newline may belong to </think>.
+void OutputParser::take_reasoning(std::string_view text, Events& out) {
+  emit(Kind::kReasoning, std::exchange(held_, {}), out);
+  if (text.ends_with('\n')) {
+    held_ = "\n";
+    text.remove_suffix(1);
+  }
+  emit(Kind::kReasoning, text, out);
+}
+
+void OutputParser::take_gap(char c, Events& out) {
   held_ += c;
-  const bool is_marker = section_markers_.push(c);
-  const ToolCallMatcher::State matched = matcher_.push(c);
-  if (matched == ToolCallMatcher::State::kMatched) {
-    report_call(out);
-    held_.clear();
-    section_markers_.reset();
-    section_has_calls_ = true;
-    state_ = State::kSection;
-  } else if (matched == ToolCallMatcher::State::kFailed || held_.size() > kMaxCallBytes) {
-    take_section_text(is_marker, out);
+  if (!is_json_space(c) || held_.size() > kMaxHeldBytes) emit_held(out);
+}
+
+void OutputParser::take_call_byte(char c, Events& out) {
+  // Around the arguments '<' only begins markers, and this one began none.
+  const bool is_stray = c == '<' && state_ != State::kArguments;
+  const Place place = is_stray ? Place::kFailed : matcher_.push(c);
+  const std::string_view byte(&c, 1);
+  if (place == Place::kArguments || place == Place::kArgumentsEnd) {
+    if (state_ == State::kCallHead) begin_call(out);
+    emit(Kind::kToolCallArguments, byte, out);
+    if (place == Place::kArgumentsEnd) {
+      end_call(/*is_complete=*/true, out);
+      state_ = State::kCallTail;
+    }
+  } else if (state_ == State::kArguments) {
+    state_ = State::kBrokenArguments;
+    emit(Kind::kToolCallArguments, byte, out);
+  } else {
+    held_ += c;
+    if (place == Place::kFailed || held_.size() > kMaxHeldBytes) emit_held(out);
   }
 }
 
-void OutputParser::take_section_text(bool is_marker, Events& out) {
-  state_ = State::kSectionText;
-  if (!is_marker) return emit_held(Kind::kContent, section_markers_.num_pending(), out);
-  const std::string_view markers[] = {form_->call_begin, form_->section_end, form_->section_begin,
-                                      form_->call_end};
-  const size_t found = section_markers_.found();
-  emit_held(Kind::kContent, markers[found].size(), out);
-  switch (found) {
-    case kCallBegin:
-      matcher_ = ToolCallMatcher(form_->steps);
-      state_ = State::kCall;
-      return;
-    case kSectionBegin:
-      return begin_section();
-    case kSectionEnd:
-      // It closes what was shown as text, unless the section's beginning went with a call.
-      if (section_has_calls_) held_.clear();
-      state_ = State::kContent;
-      break;
+void OutputParser::take_marker(std::string_view marker, Events& out) {
+  if (state_ == State::kReasoning) {
+    if (marker == markup::kThinkEnd) close_reasoning();
+  } else if (!is_part_of_call(marker, out)) {
+    enter_after(marker);
+  }
+}
+
+// The call being read takes the marker, or is over.
+bool OutputParser::is_part_of_call(std::string_view marker, Events& out) {
+  switch (state_) {
+    case State::kCallHead:
+      for (const char c : marker) {
+        if (matcher_.push(c) != Place::kFailed) continue;
+        end_head(out);
+        return false;
+      }
+      return true;
+    case State::kArguments:
+      if (matcher_.in_string()) {
+        for (const char c : marker) matcher_.push(c);
+        emit(Kind::kToolCallArguments, marker, out);
+        return true;
+      }
+      end_call(/*is_complete=*/false, out);
+      return false;
+    case State::kBrokenArguments:
+      end_call(/*is_complete=*/false, out);
+      return false;
     default:
-      state_ = State::kSection;
+      held_.clear();  // white space or markup
+      return false;
   }
-  emit_held(Kind::kContent, 0, out);
 }
 
-void OutputParser::report_call(Events& out) {
-  const int index = num_calls_++;
-  out.push_back({Kind::kToolCallBegin, matcher_.name(), index, matcher_.id()});
-  out.push_back({Kind::kToolCallArguments, matcher_.arguments(), index});
-  out.push_back({Kind::kToolCallEnd, {}, index});
+void OutputParser::enter_after(std::string_view marker) {
+  if (marker == form_->section_begin) in_section_ = options_.calls;
+  if (marker == form_->section_end) in_section_ = false;
+  state_ = State::kContent;
+  if (!in_section_) return;
+  if (marker == form_->section_begin || marker == form_->call_end) state_ = State::kGap;
+  if (marker == form_->call_begin) {
+    matcher_ = ToolCallMatcher(form_->steps);
+    state_ = State::kCallHead;
+  }
 }
 
-void OutputParser::emit_held(Kind kind, size_t num_kept, Events& out) {
-  const size_t num_shown = held_.size() - num_kept;
-  if (num_shown == 0) return;
-  emit(kind, std::string_view(held_).substr(0, num_shown), out);
-  held_.erase(0, num_shown);
+void OutputParser::close_reasoning() {
+  held_.clear();  // the newline before the marker belongs to it
+  num_newlines_ = 0;
+  guard_.reset();
+  state_ = State::kThinkClosed;
+}
+
+void OutputParser::begin_call(Events& out) {
+  held_.clear();
+  out.push_back({Kind::kToolCallBegin, matcher_.name(), num_calls_++, matcher_.id()});
+  state_ = State::kArguments;
+}
+
+// There are no arguments: a call without them if it has a name, else text.
+void OutputParser::end_head(Events& out) {
+  if (!matcher_.has_name()) return emit_held(out);
+  begin_call(out);
+  end_call(/*is_complete=*/false, out);
+}
+
+void OutputParser::end_call(bool is_complete, Events& out) {
+  out.push_back({Kind::kToolCallEnd, {}, num_calls_ - 1, {}, is_complete});
+}
+
+void OutputParser::emit_held(Events& out) {
+  state_ = State::kContent;
+  emit(Kind::kContent, std::exchange(held_, {}), out);
 }
 
 void OutputParser::emit(Kind kind, std::string_view text, Events& out) {
-  if (out.empty() || out.back().kind != kind) out.push_back({kind});
+  if (form_ != nullptr && kind != Kind::kToolCallArguments) return emit_guarded(kind, text, out);
+  append(kind, text, out);
+}
+
+// A marker that was left out may have stood between the halves of another one: the byte that would complete
+// it stays out too.
+void OutputParser::emit_guarded(Kind kind, std::string_view text, Events& out) {
+  while (!text.empty()) {
+    const bool is_plain = guard_.num_pending() == 0 && text.front() != '<';
+    const size_t num_taken = is_plain ? std::min(text.find('<'), text.size()) : 1;
+    MarkerScanner next = guard_;
+    if (is_plain || !next.push(text.front())) {
+      guard_ = next;
+      append(kind, text.substr(0, num_taken), out);
+    }
+    text.remove_prefix(num_taken);
+  }
+}
+
+void OutputParser::append(Kind kind, std::string_view text, Events& out) const {
+  if (text.empty()) return;
+  if (out.empty() || out.back().kind != kind) {
+    out.push_back({.kind = kind, .index = kind == Kind::kToolCallArguments ? num_calls_ - 1 : -1});
+  }
   out.back().text += text;
 }
 

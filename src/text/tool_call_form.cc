@@ -39,11 +39,12 @@ constexpr std::array<CallStep, 8> kKimiSteps = {{{Kind::kSpace},
                                                  {Kind::kLiteral, markup::kKimiCallEnd}}};
 
 const ToolCallForm kFenced = {markup::kCallsBegin, markup::kCallsEnd, markup::kCallBegin,
-                              markup::kCallEnd, kFencedSteps};
+                              markup::kCallEnd,    markup::kSep,      kFencedSteps};
 const ToolCallForm kBare = {markup::kCallsBegin, markup::kCallsEnd, markup::kCallBegin,
-                            markup::kCallEnd, kBareSteps};
-const ToolCallForm kKimi = {markup::kKimiSectionBegin, markup::kKimiSectionEnd,
-                            markup::kKimiCallBegin, markup::kKimiCallEnd, kKimiSteps};
+                            markup::kCallEnd,    markup::kSep,      kBareSteps};
+const ToolCallForm kKimi = {markup::kKimiSectionBegin,  markup::kKimiSectionEnd,
+                            markup::kKimiCallBegin,     markup::kKimiCallEnd,
+                            markup::kKimiArgumentBegin, kKimiSteps};
 
 bool is_name_byte(char c) {
   const bool is_alnum = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
@@ -78,12 +79,14 @@ const ToolCallForm* tool_call_form(ChatFormat format) {
   FATHOM_CHECK(false, "chat format " << static_cast<int>(format));
 }
 
-ToolCallMatcher::State ToolCallMatcher::push(char c) {
-  while (true) {
-    const Taken taken = take(steps_[step_idx_], c);
-    if (taken == Taken::kFailed) return State::kFailed;
-    if (taken == Taken::kYes) return step_idx_ == steps_.size() ? State::kMatched : State::kMore;
-  }
+ToolCallMatcher::Place ToolCallMatcher::push(char c) {
+  const bool had_ended = arguments_ended_;
+  Taken taken = Taken::kNo;
+  while (taken == Taken::kNo) taken = take(steps_[step_idx_], c);
+  if (taken == Taken::kFailed) return Place::kFailed;
+  if (step_idx_ == steps_.size()) return Place::kMatched;
+  if (arguments_ended_) return had_ended ? Place::kAfter : Place::kArgumentsEnd;
+  return has_arguments_ ? Place::kArguments : Place::kBefore;
 }
 
 void ToolCallMatcher::next_step() {
@@ -107,8 +110,9 @@ ToolCallMatcher::Taken ToolCallMatcher::take(const CallStep& step, char c) {
     case Kind::kObject: {
       const JsonObjectMachine::State state = json_.push(c);
       if (state == JsonObjectMachine::State::kFailed) return Taken::kFailed;
-      arguments_ += c;
-      if (state == JsonObjectMachine::State::kDone) next_step();
+      has_arguments_ = true;
+      arguments_ended_ = state == JsonObjectMachine::State::kDone;
+      if (arguments_ended_) next_step();
       return Taken::kYes;
     }
   }
@@ -124,6 +128,7 @@ ToolCallMatcher::Taken ToolCallMatcher::take_name(const CallStep& step, char c) 
   }
   if (is_id && !split_call_id()) return Taken::kFailed;
   if (name_.empty() || !is_valid_name(name_)) return Taken::kFailed;
+  has_name_ = true;
   next_step();
   return Taken::kNo;
 }

@@ -6,8 +6,9 @@
 //   V3.1    …<｜tool▁call▁begin｜>NAME<｜tool▁sep｜>ARGS<｜tool▁call▁end｜>…
 //   Kimi    …<|tool_call_begin|>functions.NAME:0<|tool_call_argument_begin|>ARGS<|tool_call_end|>…
 //
-// A matcher owns the name and the arguments it read. Not synchronised.
+// A matcher owns the name that it read; arguments are its caller's. Not synchronised.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -33,7 +34,12 @@ struct CallStep {
 struct ToolCallForm {
   std::string_view section_begin, section_end;
   std::string_view call_begin, call_end;
+  std::string_view separator;       // between the name and the arguments
   std::span<const CallStep> steps;  // what follows call_begin, call_end included
+
+  std::array<std::string_view, 5> markers() const {
+    return {section_begin, section_end, call_begin, call_end, separator};
+  }
 };
 
 // Null for formats without tool calls.
@@ -41,16 +47,27 @@ const ToolCallForm* tool_call_form(ChatFormat format);
 
 class ToolCallMatcher {
  public:
-  enum class State { kMore, kMatched, kFailed };
+  // Where the byte that was pushed belongs.
+  enum class Place {
+    kBefore,        // in front of the arguments
+    kArguments,     // in them
+    kArgumentsEnd,  // it ends them: they are one JSON object
+    kAfter,         // behind them, before the end of the call
+    kMatched,       // the last byte of the call
+    kFailed,        // nowhere: this is not the form of a call
+  };
   static constexpr size_t kMaxNameBytes = 256;
 
   explicit ToolCallMatcher(std::span<const CallStep> steps) : steps_(steps) {}
   // REQUIRES: no earlier push returned kMatched or kFailed.
-  State push(char c);
+  Place push(char c);
 
+  // The name is whole.
+  bool has_name() const { return has_name_; }
   const std::string& name() const { return name_; }
   const std::string& id() const { return id_; }  // empty except in Kimi's form
-  const std::string& arguments() const { return arguments_; }
+  // Inside a string of the arguments.
+  bool in_string() const { return json_.in_string(); }
 
  private:
   enum class Taken { kYes, kNo, kFailed };  // kNo: the step is over, the byte is for the next one
@@ -63,7 +80,8 @@ class ToolCallMatcher {
   size_t step_idx_ = 0;
   size_t literal_pos_ = 0;
   JsonObjectMachine json_;
-  std::string name_, id_, arguments_;
+  bool has_name_ = false, has_arguments_ = false, arguments_ended_ = false;
+  std::string name_, id_;
 };
 
 }  // namespace fathom::text

@@ -1,9 +1,11 @@
-// Any bytes as model output, cut anywhere: the events do not depend on the cuts, calls are whole, their
-// arguments are JSON, and no byte but markup is lost (tests/text/parser_oracles.h).
+// Any bytes as model output, cut anywhere: the events do not depend on the cuts, the arguments of calls that are
+// called complete are JSON, no marker of a call is text, and no byte but markup is lost
+// (tests/text/parser_oracles.h).
 //
 // Input: byte 0 chooses format and options, byte 1 seeds the cuts, the rest is the output.
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,12 +33,15 @@ std::vector<size_t> cuts_from_seed(uint8_t seed, size_t num_bytes) {
 
 // What the parser calls JSON is JSON for the reader too. Numbers beyond a double are the one difference.
 void check_arguments(const fathom::text::tests::Events& events) {
+  using Kind = fathom::text::OutputEvent::Kind;
+  std::string arguments;
   for (const fathom::text::OutputEvent& event : events) {
-    if (event.kind != fathom::text::OutputEvent::Kind::kToolCallArguments) continue;
+    if (event.kind == Kind::kToolCallBegin) arguments.clear();
+    if (event.kind == Kind::kToolCallArguments) arguments += event.text;
+    if (event.kind != Kind::kToolCallEnd || !event.is_complete) continue;
     const bool may_overflow =
-        event.text.find_first_of("eE") != event.text.npos || event.text.size() > 300;
-    FATHOM_CHECK(may_overflow || fathom::json::Value::accept(event.text),
-                 "arguments " << event.text);
+        arguments.find_first_of("eE") != arguments.npos || arguments.size() > 300;
+    FATHOM_CHECK(may_overflow || fathom::json::Value::accept(arguments), "arguments " << arguments);
   }
 }
 
@@ -47,7 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ChatFormat format = kFormats[data[0] & 3];
   const OutputParser::Options options = {.reasoning = (data[0] & 4) == 0,
                                          .starts_in_reasoning = (data[0] & 8) != 0,
-                                         .tools = (data[0] & 16) == 0};
+                                         .tools = (data[0] & 16) == 0,
+                                         .calls = (data[0] & 32) == 0};
   const std::string_view output(reinterpret_cast<const char*>(data + 2), size - 2);
   fathom::text::tests::check_output(format, options, output,
                                     cuts_from_seed(data[1], output.size()));

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <random>
 
@@ -30,6 +31,7 @@ struct Golden {
 const OutputParser::Options kPlain = {};
 const OutputParser::Options kThinking = {.starts_in_reasoning = true};
 const OutputParser::Options kNoTools = {.tools = false};
+const OutputParser::Options kNoCalls = {.calls = false};
 const OutputParser::Options kRaw = {.reasoning = false};
 
 // Writes markers short: @B@C…@S…@T@E for DeepSeek's section, call, separator, end of call, end of section;
@@ -80,7 +82,7 @@ const std::vector<Golden>& reasoning_goldens() {
        "content[  \n<thinking>]\n"},
       {"off", ChatFormat::kR1, kRaw, "<think>a</think>b", "content[<think>a</think>b]\n"},
       {"calls_in_reasoning_stay_there", ChatFormat::kV31, kThinking, "use @B?</think>ok",
-       "reasoning[use @B?]\ncontent[ok]\n"},
+       "reasoning[use ?]\ncontent[ok]\n"},
       {"call_after_reasoning", ChatFormat::kR1, kThinking,
        "look up\n</think>\n\n@B@Cfunction@Sf\n```json\n{}\n```@T@E",
        "reasoning[look up]\nbegin[f]#0\narguments[{}]#0\nend[]#0\n"}};
@@ -112,54 +114,74 @@ const std::vector<Golden>& call_goldens() {
       {"name_beyond_ascii", ChatFormat::kV31, kPlain, "@B@C天气@S{\"城\": \"奥斯陆\"}@T@E",
        "begin[天气]#0\narguments[{\"城\": \"奥斯陆\"}]#0\nend[]#0\n"},
       {"tools_off", ChatFormat::kV31, kNoTools, "@B@Cf@S{}@T@E", "content[@B@Cf@S{}@T@E]\n"},
+      {"calls_off", ChatFormat::kV31, kNoCalls, "a@B@Cf@S{}@T\n@E\n", "content[af{}\n\n]\n"},
       {"format_without_calls", ChatFormat::kV2, kPlain, "@B@Cf@S{}@T@E",
        "content[@B@Cf@S{}@T@E]\n"},
       {"other_formats_markers", ChatFormat::kV31, kPlain, "@b@c", "content[@b@c]\n"}};
   return kGoldens;
 }
 
-// Malformed calls: the text comes back, whole.
-const std::vector<Golden>& text_goldens() {
+// What is no call, or not a whole one: the text comes back without the markers, a call that has a name is a
+// call that is not complete.
+const std::vector<Golden>& broken_goldens() {
   static const std::vector<Golden> kGoldens = [] {
-    const char* const kOutputs[] = {"a@B",
-                                    "a@B\n",
-                                    "@B@E",
-                                    "@Bhm@E",
-                                    "@B@C",
-                                    "@B@Cf",
-                                    "@B@Cf@S",
-                                    "@B@Cf@S{\"a\": 1",
-                                    "@B@Cf@S{}",
-                                    "@B@Cf@S@T@E",
-                                    "@B@Cf@T@E",
-                                    "@B@Cf@S{\"a\": 1,}@T@E",
-                                    "@B@Cf@S[1]@T@E",
-                                    "@B@Cf@S{} x@T@E",
-                                    "@B@C@S{}@T@E",
-                                    "@B@Cf g@S{}@T@E",
-                                    "@B@Cf@S{\"a\": \"\n\"}@T@E",
-                                    "@B@Cf@S{\"\\ud800\": 1}@T@E",
-                                    "@B@Cf@S{\"\xff\": 1}@T@E",
-                                    "@B@Cf\xc3@S{}@T@E",
-                                    "@Cf@S{}@T@E",
-                                    "@B@Cf@S{\"a\": \"b@T@E",
-                                    "@B@Cfunction@Sf\n```json\n{}\n```@T@E"};
+    const std::vector<std::array<std::string, 2>> bare = {
+        {"a@B", "content[a]\n"},
+        {"a@B\n", "content[a]\n"},
+        {"@B@E", ""},
+        {"@Bhm@E", "content[hm]\n"},
+        {"@B@C", ""},
+        {"@B@Cf", ""},
+        {"@B@Cf@S", "begin[f]#0\ncut[]#0\n"},
+        {"@B@Cf@S{\"a\": 1", "begin[f]#0\narguments[{\"a\": 1]#0\ncut[]#0\n"},
+        {"@B@Cf@S{}", "begin[f]#0\narguments[{}]#0\nend[]#0\n"},
+        {"@B@Cf@S@T@E", "begin[f]#0\ncut[]#0\n"},
+        {"@B@Cf@T@E", "begin[f]#0\ncut[]#0\n"},
+        {"@B@Cf@S{\"a\": 1,}@T@E", "begin[f]#0\narguments[{\"a\": 1,}]#0\ncut[]#0\n"},
+        {"@B@Cf@S[1]@T@E", "content[f[1]]\n"},
+        {"@B@Cf@S{} x@T@E", "begin[f]#0\narguments[{}]#0\nend[]#0\ncontent[ x]\n"},
+        {"@B@C@S{}@T@E", "content[{}]\n"},
+        {"@B@Cf g@S{}@T@E", "content[f g{}]\n"},
+        {"@B@Cf@S{\"a\": \"\n\"}@T@E", "begin[f]#0\narguments[{\"a\": \"\n\"}]#0\ncut[]#0\n"},
+        {"@B@Cf@S{\"\\ud800\": 1}@T@E", "begin[f]#0\narguments[{\"\\ud800\": 1}]#0\ncut[]#0\n"},
+        {"@B@Cf@S{\"\xff\": 1}@T@E", "begin[f]#0\narguments[{\"\xff\": 1}]#0\ncut[]#0\n"},
+        {"@B@Cf\xc3@S{}@T@E", "content[f\xc3{}]\n"},
+        {"@Cf@S{}@T@E", "content[f{}]\n"},
+        {"@B@Cf@S{\"a\": \"b@T@E", "begin[f]#0\narguments[{\"a\": \"b@T@E]#0\ncut[]#0\n"},
+        {"@B@Cf@S{\"a\": @T@E", "begin[f]#0\narguments[{\"a\": ]#0\ncut[]#0\n"},
+        {"@B@Cfunction@Sf\n```json\n{}\n```@T@E", "content[functionf\n```json\n{}\n```]\n"},
+        {"@B@Cf<@S{}@T@E", "content[f<{}]\n"},
+        {"@B@Cf@S{} <@T@E", "begin[f]#0\narguments[{}]#0\nend[]#0\ncontent[ <]\n"},
+        {"@B@Cf@S{,<｜tool", "begin[f]#0\narguments[{,]#0\ncut[]#0\n"},
+        {"a @S b@T c", "content[a  b c]\n"},
+        {"a <", "content[a <]\n"},
+        {"a <｜tool▁ca", "content[a ]\n"},
+        // Leaving the inner marker out would make another one.
+        {"<@C｜tool▁sep｜>>x", "content[<｜tool▁sep｜x]\n"}};
+    const std::vector<std::array<std::string, 2>> kimi = {
+        {"@b@cf@a{}@t@e", "content[f{}]\n"},
+        {"@b@cfunctions.:0@a{}@t@e", "content[functions.:0{}]\n"},
+        {"@b@cfunctions.f:@a{}@t@e", "content[functions.f:{}]\n"},
+        {"@b@cfunctions.f:x@a{}@t", "content[functions.f:x{}]\n"},
+        {"@b@cfunctions.f:0@a{\"a\"", "begin[f]#0(functions.f:0)\narguments[{\"a\"]#0\ncut[]#0\n"},
+        {"a <|tool", "content[a ]\n"},
+        {"a <|", "content[a <|]\n"}};
+    const std::vector<std::array<std::string, 2>> fenced = {
+        {"@B@Cfunction@Sf\n{}@T@E", "content[functionf\n{}]\n"},
+        {"@B@Cf@S{}@T@E", "content[f{}]\n"},
+        {"@B@Cfunction@Sf\n```json\n", "begin[f]#0\ncut[]#0\n"},
+        {"@B@Cfunction@Sf\n```json\n{}\n``@T@E", "begin[f]#0\narguments[{}]#0\nend[]#0\n"},
+        {"@B@Cfunction@Sf\n```json\n{}@T@E", "begin[f]#0\narguments[{}]#0\nend[]#0\n"}};
     std::vector<Golden> goldens;
-    for (const char* output : kOutputs) {
-      goldens.push_back({"text_" + std::to_string(goldens.size()), ChatFormat::kV31, kPlain, output,
-                         "content[" + std::string(output) + "]\n"});
-    }
-    for (const char* output : {"@b@cf@a{}@t@e", "@b@cfunctions.:0@a{}@t@e",
-                               "@b@cfunctions.f:@a{}@t@e", "@b@cfunctions.f:x@a{}@t"}) {
-      goldens.push_back({"text_" + std::to_string(goldens.size()), ChatFormat::kKimiK2, kPlain,
-                         output, "content[" + std::string(output) + "]\n"});
-    }
-    for (const char* output :
-         {"@B@Cfunction@Sf\n{}@T@E", "@B@Cf@S{}@T@E", "@B@Cfunction@Sf\n```json\n{}\n``@T@E",
-          "@B@Cfunction@Sf\n```json\n{}@T@E"}) {
-      goldens.push_back({"text_" + std::to_string(goldens.size()), ChatFormat::kR1, kPlain, output,
-                         "content[" + std::string(output) + "]\n"});
-    }
+    const auto add = [&](ChatFormat format, const auto& cases) {
+      for (const auto& [output, events] : cases) {
+        goldens.push_back(
+            {"broken_" + std::to_string(goldens.size()), format, kPlain, output, events});
+      }
+    };
+    add(ChatFormat::kV31, bare);
+    add(ChatFormat::kKimiK2, kimi);
+    add(ChatFormat::kR1, fenced);
     return goldens;
   }();
   return kGoldens;
@@ -169,26 +191,29 @@ const std::vector<Golden>& text_goldens() {
 const std::vector<Golden>& mixed_goldens() {
   static const std::vector<Golden> kGoldens = {
       {"second_is_bad", ChatFormat::kV31, kPlain, "@B@Cf@S{}@T@Cg@S{x}@T@Ch@S{}@T@E!",
-       "begin[f]#0\narguments[{}]#0\nend[]#0\ncontent[@Cg@S{x}@T]\nbegin[h]#1\narguments[{}]#"
-       "1\nend[]#1\ncontent[!]\n"},
+       "begin[f]#0\narguments[{}]#0\nend[]#0\nbegin[g]#1\narguments[{x}]#1\ncut[]#1\nbegin[h]#2\n"
+       "arguments[{}]#2\nend[]#2\ncontent[!]\n"},
       {"first_is_bad", ChatFormat::kV31, kPlain, "@B@Cf@Sx@T@Cg@S{}@T@E",
-       "content[@B@Cf@Sx@T]\nbegin[g]#0\narguments[{}]#0\nend[]#0\n"},
+       "content[fx]\nbegin[g]#0\narguments[{}]#0\nend[]#0\n"},
       {"a_call_inside_the_name", ChatFormat::kV31, kPlain, "@B@Cf@Cg@S{}@T@E",
-       "content[@B@Cf]\nbegin[g]#0\narguments[{}]#0\nend[]#0\n"},
+       "begin[f]#0\ncut[]#0\nbegin[g]#1\narguments[{}]#1\nend[]#1\n"},
+      {"a_call_inside_the_arguments", ChatFormat::kV31, kPlain, "@B@Cf@S{\"a\": @Cg@S{}@T}@T@E",
+       "begin[f]#0\narguments[{\"a\": ]#0\ncut[]#0\nbegin[g]#1\narguments[{}]#1\nend[]#1\n"
+       "content[}]\n"},
       {"words_between_calls", ChatFormat::kV31, kPlain, "@B@Cf@S{}@Tthen@Cg@S{}@T@E",
        "begin[f]#0\narguments[{}]#0\nend[]#0\ncontent[then]\nbegin[g]#1\narguments[{}]#1\nend[]#"
        "1\n"},
       {"a_section_in_a_section", ChatFormat::kV31, kPlain, "@Bx@B@Cg@S{}@T@E",
-       "content[@Bx]\nbegin[g]#0\narguments[{}]#0\nend[]#0\n"},
+       "content[x]\nbegin[g]#0\narguments[{}]#0\nend[]#0\n"},
       {"cut_off_after_a_call", ChatFormat::kV31, kPlain, "@B@Cf@S{}@T@Cg@S{\"a",
-       "begin[f]#0\narguments[{}]#0\nend[]#0\ncontent[@Cg@S{\"a]\n"}};
+       "begin[f]#0\narguments[{}]#0\nend[]#0\nbegin[g]#1\narguments[{\"a]#1\ncut[]#1\n"}};
   return kGoldens;
 }
 
 std::vector<Golden> all_goldens() {
   std::vector<Golden> all;
   for (const auto* goldens :
-       {&reasoning_goldens(), &call_goldens(), &text_goldens(), &mixed_goldens()}) {
+       {&reasoning_goldens(), &call_goldens(), &broken_goldens(), &mixed_goldens()}) {
     all.insert(all.end(), goldens->begin(), goldens->end());
   }
   for (Golden& golden : all) {
@@ -204,7 +229,7 @@ TEST_P(Goldens, GiveTheseEvents) {
   const Golden& golden = GetParam();
   const Events events = parse_in_pieces(golden.format, golden.options, golden.output);
   EXPECT_EQ(describe(events), golden.events);
-  check_events(events, golden.options);
+  check_events(golden.format, events, golden.options);
   EXPECT_TRUE(accounts_for(golden.format, golden.output, events));
 }
 
@@ -221,6 +246,37 @@ TEST_P(Goldens, AreTheSameForEverySplitAtTwoPointsAndByteByByte) {
     }
   }
   EXPECT_EQ(parse_in_pieces(golden.format, golden.options, golden.output, all_cuts), whole);
+}
+
+TEST_P(Goldens, HoldForEveryPrefixInEverySplit) {
+  const Golden& golden = GetParam();
+  for (size_t length = 0; length <= golden.output.size(); ++length) {
+    const std::string_view cut = std::string_view(golden.output).substr(0, length);
+    for (size_t split = 0; split <= length; ++split) {
+      tests::check_output(golden.format, golden.options, cut, {split});
+    }
+    const Events events = parse_in_pieces(golden.format, golden.options, cut);
+    EXPECT_TRUE(accounts_for(golden.format, cut, events)) << cut << "\n" << describe(events);
+  }
+}
+
+// What a client was sent is not taken back: the arguments of a call begin alike however far its output came.
+TEST_P(Goldens, OnlyAddToTheArgumentsOfACall) {
+  const Golden& golden = GetParam();
+  std::vector<std::string> last;
+  for (size_t length = 0; length <= golden.output.size(); ++length) {
+    std::vector<std::string> arguments;
+    for (const OutputEvent& event :
+         parse_in_pieces(golden.format, golden.options, golden.output.substr(0, length))) {
+      if (event.kind == OutputEvent::Kind::kToolCallBegin) arguments.emplace_back();
+      if (event.kind == OutputEvent::Kind::kToolCallArguments) arguments.back() += event.text;
+    }
+    // Of a call that was cut off behind its name more may show that it is none.
+    while (!arguments.empty() && arguments.back().empty()) arguments.pop_back();
+    ASSERT_GE(arguments.size(), last.size());
+    for (size_t i = 0; i < last.size(); ++i) ASSERT_TRUE(arguments[i].starts_with(last[i]));
+    last = std::move(arguments);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Goldens, testing::ValuesIn(all_goldens()),
@@ -251,6 +307,8 @@ TEST(OutputParser, EventsDoNotDependOnRandomSplitsOfRandomOutputs) {
                                           "functions.f:0",
                                           "@Cf@S{\"k\": 1}@T",
                                           "｜",
+                                          "｜tool▁sep｜>",
+                                          "<|tool_call",
                                           " text "};
   const ChatFormat formats[] = {ChatFormat::kV3, ChatFormat::kV31, ChatFormat::kKimiK2,
                                 ChatFormat::kV2};
@@ -266,10 +324,12 @@ TEST(OutputParser, EventsDoNotDependOnRandomSplitsOfRandomOutputs) {
     }
     const OutputParser::Options options = {.reasoning = rng() % 2 == 0,
                                            .starts_in_reasoning = rng() % 2 == 0,
-                                           .tools = rng() % 4 != 0};
+                                           .tools = rng() % 4 != 0,
+                                           .calls = rng() % 4 != 0};
     const ChatFormat format = formats[rng() % std::size(formats)];
     tests::check_output(format, options, output, cuts);
-    EXPECT_TRUE(accounts_for(format, output, parse_in_pieces(format, options, output))) << output;
+    const Events events = parse_in_pieces(format, options, output);
+    EXPECT_TRUE(accounts_for(format, output, events)) << output << "\n" << describe(events);
   }
 }
 
@@ -298,42 +358,64 @@ TEST(OutputParser, PiecesOfWholeCharactersGiveEventsOfWholeCharacters) {
   }
 }
 
-TEST(OutputParser, CallsOfMoreThanAMebibyteAreText) {
-  const std::string fits =
-      marked("@B@Cf@S{\"a\": \"" + std::string(OutputParser::kMaxCallBytes - 200, 'x') + "\"}@T@E");
-  Events events = parse_in_pieces(ChatFormat::kV31, {}, fits);
-  ASSERT_EQ(events.size(), 3u);
-  const std::string too_long =
-      marked("@B@Cf@S{\"a\": \"" + std::string(OutputParser::kMaxCallBytes, 'x') + "\"}@T@E");
-  events = parse_in_pieces(ChatFormat::kV31, {}, too_long);
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_EQ(events[0].text, too_long);
-  const std::string blank =
-      marked("@B@Cf@S{}@T") + std::string(2 * OutputParser::kMaxCallBytes, ' ') + "x";
-  EXPECT_EQ(parse_in_pieces(ChatFormat::kV31, {}, blank).back().kind, OutputEvent::Kind::kContent);
+TEST(OutputParser, ArgumentsComeAsTheyAreWritten) {
+  OutputParser parser(ChatFormat::kV31, {});
+  const auto events_of = [&](const char* piece) {
+    Events events;
+    parser.push(marked(piece), events);
+    return describe(events);
+  };
+  EXPECT_EQ(events_of("@B@Cget_weather"), "");
+  EXPECT_EQ(events_of("@S"), "");
+  EXPECT_EQ(events_of("{\"city"), "begin[get_weather]#0\narguments[{\"city]#0\n");
+  EXPECT_EQ(events_of("\": \"Os"), "arguments[\": \"Os]#0\n");
+  EXPECT_EQ(events_of("<"), "") << "it may begin a marker";
+  EXPECT_EQ(events_of("b>"), "arguments[<b>]#0\n");
+  EXPECT_EQ(events_of("\"}"), "arguments[\"}]#0\nend[]#0\n");
+  EXPECT_EQ(events_of("@T@E"), "");
 }
 
-TEST(OutputParser, DeepArgumentsAreText) {
+TEST(OutputParser, ArgumentsMayBeOfAnyLengthButWhiteSpaceIsNotHeldForEver) {
+  const std::string text(size_t{3} << 20, 'x');
+  const Events events =
+      parse_in_pieces(ChatFormat::kV31, {}, marked("@B@Cf@S{\"a\": \"" + text + "\"}@T@E"));
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_TRUE(events[2].is_complete);
+  for (const char* before : {"@B", "@B@Cf@S", "@B@Cf@S{}", "@B@Cf@S{}@T"}) {
+    OutputParser parser(ChatFormat::kV31, {});
+    Events blank;
+    parser.push(marked(before) + std::string(OutputParser::kMaxHeldBytes + 1, ' '), blank);
+    ASSERT_FALSE(blank.empty()) << before;
+    EXPECT_EQ(blank.back().kind, OutputEvent::Kind::kContent) << before;
+  }
+}
+
+TEST(OutputParser, DeepArgumentsAreNotComplete) {
   const auto nested = [](int depth) {
     std::string arguments = "{\"a\":";
     for (int i = 1; i < depth; ++i) arguments += "[";
     for (int i = 1; i < depth; ++i) arguments += "]";
     return marked("@B@Cf@S" + arguments + "}@T@E");
   };
-  EXPECT_EQ(parse_in_pieces(ChatFormat::kV31, {}, nested(64)).size(), 3u);
-  EXPECT_EQ(parse_in_pieces(ChatFormat::kV31, {}, nested(65)).size(), 1u);
+  EXPECT_TRUE(parse_in_pieces(ChatFormat::kV31, {}, nested(64)).back().is_complete);
+  const Events too_deep = parse_in_pieces(ChatFormat::kV31, {}, nested(65));
+  ASSERT_EQ(too_deep.size(), 3u);
+  EXPECT_FALSE(too_deep.back().is_complete);
 }
 
 TEST(OutputParser, HostileOutputsTakeLinearTime) {
   // 8 MiB of beginnings each; quadratic re-reading would take minutes.
-  for (const char* part : {"<", "<｜tool▁calls▁begin", "@B", "@B@Cf@S{\"a", "\n", "</think"}) {
+  for (const char* part : {"<", "<｜tool▁calls▁begin", "@B", "@B@Cf@S{\"a", "\n", "</think",
+                           "@B@Cf", "<@C｜tool▁sep｜"}) {
     std::string output;
     while (output.size() < (size_t{8} << 20)) output += marked(part);
     for (const bool starts_in_reasoning : {false, true}) {
-      const Events events =
-          parse_in_pieces(ChatFormat::kV31, {.starts_in_reasoning = starts_in_reasoning}, output);
-      ASSERT_EQ(events.size(), 1u);
-      EXPECT_EQ(events[0].text, output);
+      const OutputParser::Options options = {.starts_in_reasoning = starts_in_reasoning};
+      const Events events = parse_in_pieces(ChatFormat::kV31, options, output);
+      check_events(ChatFormat::kV31, events, options);
+      size_t num_bytes = 0;
+      for (const OutputEvent& event : events) num_bytes += event.text.size();
+      EXPECT_LE(num_bytes, output.size());
     }
   }
 }

@@ -19,7 +19,8 @@ Finish finish_of(core::FinishReason reason) {
   }
 }
 
-bool is_text(Kind kind) { return kind == Kind::kReasoning || kind == Kind::kContent; }
+// Comes in pieces that are joined.
+bool is_text(Kind kind) { return kind != Kind::kToolCallBegin && kind != Kind::kToolCallEnd; }
 
 }  // namespace
 

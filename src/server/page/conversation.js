@@ -45,7 +45,7 @@ export class Conversation {
     const messages = system ? [{role: 'system', content: system}] : [];
     for (const turn of this.turns) {
       if (turn.role === 'assistant') {
-        if (turn.content || turn.toolCalls.length) messages.push(assistantMessage(turn));
+        if (turn.content || wholeCalls(turn).length) messages.push(assistantMessage(turn));
       } else if (turn.role === 'tool') {
         messages.push({role: 'tool', tool_call_id: turn.id, content: turn.content});
       } else {
@@ -56,10 +56,16 @@ export class Conversation {
   }
 }
 
-function assistantMessage({content, toolCalls}) {
-  const message = {role: 'assistant', content};
-  if (toolCalls.length) {
-    message.tool_calls = toolCalls.map(({id, name, arguments: text}) =>
+// An answer that was cut may end in part of a call, which the API would not take back.
+function wholeCalls({toolCalls, finish}) {
+  return finish === 'tool_calls' ? toolCalls : [];
+}
+
+function assistantMessage(turn) {
+  const message = {role: 'assistant', content: turn.content};
+  const calls = wholeCalls(turn);
+  if (calls.length) {
+    message.tool_calls = calls.map(({id, name, arguments: text}) =>
       ({id, type: 'function', function: {name, arguments: text}}));
   }
   return message;

@@ -19,6 +19,17 @@ std::string call_id(const text::OutputEvent& begin) {
   return begin.id.empty() ? draw_id("call_") : begin.id;
 }
 
+// The calls of a choice. It ends with finish reason tool_calls only when there are some and all are complete.
+struct CallTally {
+  int num_calls = 0, num_complete = 0;
+
+  void count(const text::OutputEvent& event) {
+    num_calls += event.kind == Kind::kToolCallBegin;
+    num_complete += event.kind == Kind::kToolCallEnd && event.is_complete;
+  }
+  bool all_complete() const { return num_calls > 0 && num_complete == num_calls; }
+};
+
 class ChatRenderer : public Renderer {
  public:
   ChatRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
@@ -35,7 +46,8 @@ class ChatRenderer : public Renderer {
  private:
   // What was streamed of one choice.
   struct Progress {
-    bool started = false, has_tool_calls = false;
+    bool started = false;
+    CallTally calls;
     std::string held_reasoning;  // until it is complete, without stream_reasoning
   };
 
@@ -43,7 +55,7 @@ class ChatRenderer : public Renderer {
   void write_chunk(Choice& choice, std::string_view delta, bool is_last, std::string& events);
   void write_event(Choice& choice, const text::OutputEvent& event, std::string& events);
   void write_text(Choice& choice, Kind kind, std::string_view text, std::string& events);
-  void append_message(std::string& out, const Choice& choice, bool& has_tool_calls) const;
+  static void append_message(std::string& out, const Choice& choice, CallTally& tally);
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
@@ -71,7 +83,7 @@ void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, bool is_l
   choice.news.tokens.clear();
   events += ',';
   if (is_last) {
-    append_openai_finish(events, choice, progress(choice).has_tool_calls);
+    append_openai_finish(events, choice, progress(choice).calls.all_complete());
   } else {
     events += R"("finish_reason":null,"matched_stop":null)";
   }
@@ -103,18 +115,21 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
   }
   write_text(choice, Kind::kReasoning, std::exchange(state.held_reasoning, {}), events);
   if (event.kind == Kind::kContent) return write_text(choice, event.kind, event.text, events);
+  state.calls.count(event);
   if (event.kind == Kind::kToolCallEnd) return;
-  const bool begins = event.kind == Kind::kToolCallBegin;
-  state.has_tool_calls = true;
-  std::string delta = R"({"reasoning_content":null,"tool_calls":[{"id":)";
-  append_json_or_null(delta, begins ? call_id(event) : "");
-  delta += R"(,"index":)";
+  std::string delta = R"({"reasoning_content":null,"tool_calls":[{"index":)";
   append_json(delta, event.index);
-  delta += R"(,"type":"function","function":{"name":)";
-  append_json_or_null(delta, begins ? event.text : "");
-  delta += R"(,"arguments":)";
-  append_json(delta, begins ? "" : event.text);
-  delta += "}}]}";
+  if (event.kind == Kind::kToolCallBegin) {
+    delta += R"(,"id":)";
+    append_json(delta, call_id(event));
+    delta += R"(,"type":"function","function":{"name":)";
+    append_json(delta, event.text);
+    delta += R"(,"arguments":""}}]})";
+  } else {
+    delta += R"(,"function":{"arguments":)";
+    append_json(delta, event.text);
+    delta += "}}]}";
+  }
   write_chunk(choice, delta, /*is_last=*/false, events);
 }
 
@@ -150,10 +165,10 @@ void ChatRenderer::write_end(std::span<const Choice> choices, std::string& event
   events += "data: [DONE]\n\n";
 }
 
-void ChatRenderer::append_message(std::string& out, const Choice& choice,
-                                  bool& has_tool_calls) const {
+void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTally& tally) {
   std::string content = choice.news.text, reasoning, calls;
   for (const text::OutputEvent& event : choice.news.events) {
+    tally.count(event);
     switch (event.kind) {
       case Kind::kReasoning:
         reasoning += event.text;
@@ -179,7 +194,7 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice,
         break;
     }
   }
-  has_tool_calls = !calls.empty();
+  const bool has_tool_calls = tally.num_calls > 0;
   out += R"({"role":"assistant","content":)";
   if (has_tool_calls && content.empty()) {
     out += "null";
@@ -197,11 +212,11 @@ std::string ChatRenderer::body(std::span<Choice> choices) {
   std::string out = constant_;
   for (const Choice& choice : choices) {
     if (choice.setup().index > 0) out += ',';
-    bool has_tool_calls = false;
+    CallTally tally;
     out += R"({"index":)";
     append_json(out, choice.setup().index);
     out += R"(,"message":)";
-    append_message(out, choice, has_tool_calls);
+    append_message(out, choice, tally);
     out += R"(,"logprobs":)";
     if (head_.logprobs) {
       append_chat_logprobs(out, choice.news.tokens, tokenizer_, head_.top_logprobs);
@@ -209,7 +224,7 @@ std::string ChatRenderer::body(std::span<Choice> choices) {
       out += "null";
     }
     out += ',';
-    append_openai_finish(out, choice, has_tool_calls);
+    append_openai_finish(out, choice, tally.all_complete());
     out += '}';
   }
   out += R"(],"usage":)";

@@ -16,12 +16,12 @@ void append_matched(std::string& out, const Choice& choice) {
   }
 }
 
-std::string_view openai_reason(const Choice& choice, bool has_tool_calls) {
+std::string_view openai_reason(const Choice& choice, bool calls_are_complete) {
   switch (choice.finish()) {
     case Finish::kNone:
       break;
     case Finish::kStop:
-      return has_tool_calls ? R"("tool_calls")" : R"("stop")";
+      return calls_are_complete ? R"("tool_calls")" : R"("stop")";
     case Finish::kLength:
       return R"("length")";
     case Finish::kAbort:
@@ -32,9 +32,9 @@ std::string_view openai_reason(const Choice& choice, bool has_tool_calls) {
 
 }  // namespace
 
-void append_openai_finish(std::string& out, const Choice& choice, bool has_tool_calls) {
+void append_openai_finish(std::string& out, const Choice& choice, bool calls_are_complete) {
   out += R"("finish_reason":)";
-  out += openai_reason(choice, has_tool_calls);
+  out += openai_reason(choice, calls_are_complete);
   out += R"(,"matched_stop":)";
   append_matched(out, choice);
 }

@@ -87,6 +87,15 @@ class ChatTest(FakeServerTest):
             {"role": "tool", "tool_call_id": "call_0", "content": '{"sky": "sunny"}'}])
         self.assertIn("It is sunny.", self.id("messages").text)
 
+    def test_a_call_that_was_cut_is_shown_but_not_sent_back(self):
+        self.server.answer = [tool_call(0, "get_weather", '{"ci'), ending("length")]
+        self.open()
+        self.ask("Weather in Oslo?")
+        self.assertIn('{"ci', self.one(".tool-call").text)
+        self.server.answer = [content("It is sunny."), ending("stop")]
+        self.ask("Please try again.")
+        self.assertEqual([message["role"] for message in self.server.requests[1]["messages"]], ["user", "user"])
+
     def stop_with(self, action):
         self.server.answer = itertools.repeat(content("again "))
         self.server.event_seconds = 0.02

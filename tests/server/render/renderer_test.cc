@@ -19,8 +19,11 @@ struct Rendered {
     setup.id = "rid";
     setup.prompt_tokens = 5;
     setup.parser = std::move(parser);
-    setup.marker_ids = std::make_shared<const std::vector<int32_t>>(
-        1, tests::demo_tokenizer()->token_id("</think>").value());
+    std::vector<int32_t> ids;
+    for (const std::string_view marker : text::output_markers(text::ChatFormat::kV31)) {
+      ids.push_back(tests::demo_tokenizer()->token_id(marker).value());
+    }
+    setup.marker_ids = std::make_shared<const std::vector<int32_t>>(std::move(ids));
     choices.emplace_back(std::move(setup));
   }
 
@@ -75,6 +78,86 @@ TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
             start + R"({"reasoning_content":null},"logprobs":null,"finish_reason":"length",)"
                     R"("matched_stop":null}]})"
                     "\n\ndata: [DONE]\n\n");
+}
+
+const std::string kCallStart = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>";
+const std::string kCallEnd = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+
+Rendered chat_with_calls() {
+  return Rendered(head_of(Endpoint::kChat), text::OutputParser(text::ChatFormat::kV31, {}));
+}
+
+// The finish reason, and the deltas of calls without the id that was drawn.
+std::string calls_of(const std::string& events) {
+  std::string shown;
+  for (size_t at = events.find("data: {"); at != std::string::npos;
+       at = events.find("data: {", at + 1)) {
+    const std::string line = events.substr(at + 6, events.find('\n', at) - at - 6);
+    json::Value choice = json::parse(line).value()["choices"][0];
+    if (choice["delta"].contains("tool_calls")) {
+      json::Value& call = choice["delta"]["tool_calls"][0];
+      if (call.contains("id")) call["id"] = call["id"].get<std::string>().substr(0, 5);
+      shown += json::dump(choice["delta"]["tool_calls"]) + "\n";
+    }
+    if (choice["finish_reason"].is_string()) shown += choice["finish_reason"].get<std::string>();
+  }
+  return shown;
+}
+
+TEST(Renderer, streams_the_arguments_of_a_call_as_they_come) {
+  Rendered chat = chat_with_calls();
+  EXPECT_EQ(calls_of(chat.stream(kCallStart)), "");
+  const std::string head = R"([{"index":0,"id":"call_","type":"function",)"
+                           R"("function":{"name":"f","arguments":""}}])"
+                           "\n";
+  const auto piece = [](const char* text) {
+    return R"([{"index":0,"function":{"arguments":")" + std::string(text) + "\"}}]\n";
+  };
+  EXPECT_EQ(calls_of(chat.stream("{")), head + piece("{"));
+  EXPECT_EQ(calls_of(chat.stream("}")), piece("}"));
+  EXPECT_EQ(calls_of(chat.stream(kCallEnd)), "");
+  EXPECT_EQ(calls_of(chat.end(core::FinishReason::kStop)), "tool_calls");
+}
+
+TEST(Renderer, a_call_that_was_cut_or_is_no_json_is_not_called_complete) {
+  struct Case {
+    std::string output;
+    core::FinishReason reason;
+    const char* finish;
+  };
+  const Case cases[] = {
+      {kCallStart + "{", core::FinishReason::kLength, "length"},
+      {kCallStart + "{}" + kCallEnd, core::FinishReason::kLength, "length"},
+      {kCallStart + "{", core::FinishReason::kCancelled, "abort"},
+      {kCallStart + "{", core::FinishReason::kStop, "stop"},
+      {kCallStart + "{,}" + kCallEnd, core::FinishReason::kStop, "stop"},
+      {kCallStart + "{}<｜tool▁call▁end｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{]" + kCallEnd,
+       core::FinishReason::kStop, "stop"},
+  };
+  for (const Case& made : cases) {
+    SCOPED_TRACE(made.output);
+    Rendered streamed = chat_with_calls();
+    const std::string events = streamed.stream(made.output) + streamed.end(made.reason);
+    EXPECT_TRUE(calls_of(events).ends_with(made.finish)) << calls_of(events);
+    EXPECT_EQ(events.find("<｜"), std::string::npos);
+
+    Rendered whole = chat_with_calls();
+    for (const int32_t id : tests::demo_tokenizer()->encode(made.output)) {
+      const core::SampledToken token{.token = id};
+      whole.choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
+    }
+    engine::RequestEnd end;
+    end.reason = made.reason;
+    whole.choices[0].end(end);
+    const json::Value body = json::parse(whole.renderer->body(whole.choices)).value();
+    const json::Value& choice = body["choices"][0];
+    EXPECT_EQ(choice["finish_reason"].get<std::string>(), made.finish);
+    EXPECT_TRUE(choice["message"]["content"].is_null());
+    EXPECT_FALSE(choice["message"]["tool_calls"].empty());
+    EXPECT_TRUE(
+        choice["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>().starts_with(
+            "{"));
+  }
 }
 
 TEST(Renderer, streams_completions_with_usage_last_and_never_an_empty_choice_before) {
