@@ -30,13 +30,14 @@ struct GrammarSource {
   std::string field{};  // of the request, for errors: "response_format", "sampling_params.regex"
 };
 
-// Tool calls that the output must hold (tool_choice required or a named function) or may hold
-// (--constrain-tool-calls): their arguments follow the tools' schemas.
+// Tool calls that the output must hold (tool_choice required or a named function) or may hold (in place of a
+// response format, or beside free text where calls are constrained). Only these tools are called.
 struct ToolConstraint {
   enum class Kind { kNone, kOptional, kRequired };
   Kind kind = Kind::kNone;
   json::Value tools = json::Value::array();  // those allowed, {name, parameters, ...}
   bool parallel = true;                      // more than one call
+  bool follows_schemas = true;               // false: arguments are any JSON object
 };
 
 // One prompt and how its answers are made. n answers come from the same item.
@@ -82,7 +83,9 @@ struct GenerationRequest {
   bool starts_in_reasoning = false;
   bool separate_reasoning = true;
   bool stream_reasoning = true;
-  bool parse_tools = false;
+  bool parse_tools = false;  // the output is searched for calls
+  // No call may be made, but the conversation has some: their markers are kept out of the text.
+  bool hide_tool_markers = false;
   ToolConstraint tool_constraint;
 };
 

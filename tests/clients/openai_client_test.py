@@ -67,6 +67,52 @@ class OpenAiClientTest(unittest.TestCase):
                     arguments += delta.function.arguments or ""
         self.assertEqual((name, json.loads(arguments)), ("get_weather", json.loads(call.function.arguments)))
 
+    def test_the_clients_own_stream_reads_arguments_as_they_are_made(self):
+        function = {**WEATHER["function"], "strict": True}
+        pieces = []
+        with self.client.chat.completions.stream(
+                model=self.model, messages=[{"role": "user", "content": "What is the weather in Oslo?"}], temperature=0,
+                tools=[{"type": "function", "function": function}], tool_choice="required", max_tokens=128) as stream:
+            for event in stream:
+                if event.type == "tool_calls.function.arguments.delta":
+                    pieces.append(event.arguments_delta)
+            choice = stream.get_final_completion().choices[0]
+        self.assertEqual(choice.finish_reason, "tool_calls")
+        self.assertGreater(len([piece for piece in pieces if piece]), 2)
+        self.assertEqual("".join(pieces), choice.message.tool_calls[0].function.arguments)
+        self.assertIsInstance(json.loads("".join(pieces))["city"], str)
+
+    def test_a_call_that_is_cut_is_a_partial_call(self):
+        fields = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}], "tools": [WEATHER],
+                  "tool_choice": "required"}
+        whole = self.chat(**fields, max_tokens=128).choices[0].message.tool_calls[0].function.arguments
+        for max_tokens in range(1, 12):
+            cut = self.chat(**fields, max_tokens=max_tokens).choices[0]
+            self.assertEqual(cut.finish_reason, "length")
+            self.assertFalse(cut.message.content)
+            for call in cut.message.tool_calls or []:
+                self.assertEqual(call.function.name, "get_weather")
+                self.assertTrue(whole.startswith(call.function.arguments))
+
+    def test_tools_beside_a_schema_give_calls_or_what_the_schema_wants(self):
+        record = {"type": "json_schema", "json_schema": {"name": "record", "schema": RECORD, "strict": True}}
+        for question in ("What is the weather in Oslo?", "Give me a JSON record for Mia, age 9."):
+            choice = self.chat(messages=[{"role": "user", "content": question}], tools=[WEATHER], response_format=record,
+                               max_tokens=200).choices[0]
+            if choice.message.tool_calls:
+                self.assertEqual(choice.finish_reason, "tool_calls")
+                self.assertIsInstance(json.loads(choice.message.tool_calls[0].function.arguments), dict)
+            else:
+                self.assertEqual(set(json.loads(choice.message.content)), {"name", "age"})
+
+    def test_only_allowed_tools_are_called(self):
+        tides = {"type": "function", "function": {**WEATHER["function"], "name": "get_tides"}}
+        choice = self.chat(
+            messages=[{"role": "user", "content": "What is the weather in Oslo?"}], tools=[WEATHER, tides], max_tokens=128,
+            tool_choice={"type": "allowed_tools", "allowed_tools": {
+                "mode": "required", "tools": [{"type": "function", "function": {"name": "get_tides"}}]}}).choices[0]
+        self.assertEqual({call.function.name for call in choice.message.tool_calls}, {"get_tides"})
+
     def test_log_probabilities_come_with_their_alternatives(self):
         content = self.chat(logprobs=True, top_logprobs=3, max_tokens=5).choices[0].logprobs.content
         self.assertEqual(len(content), 5)

@@ -314,12 +314,24 @@ void add_tools(CaseList& cases) {
           R"(], "tool_choice": {"type": "function", "function": {"name": "g"}})",
       refused("tool_choice"));
   add("\"tools\": [" + tool + R"(], "tool_choice": {"type": "allowed_tools"})",
-      refused("tool_choice.type"));
+      refused("tool_choice.allowed_tools"));
+  const std::string allowed =
+      "\"tools\": [" + tool + R"(], "tool_choice": {"type": "allowed_tools", "allowed_tools": )";
+  add(allowed + "{}}", refused("tool_choice.allowed_tools.mode"));
+  add(allowed + R"({"mode": 5, "tools": []}})", refused("tool_choice.allowed_tools.mode"));
+  add(allowed + R"({"mode": "auto"}})", refused("tool_choice.allowed_tools.tools"));
+  add(allowed + R"({"mode": "auto", "tools": )" + array_of(tool, 129) + "}}",
+      refused("tool_choice.allowed_tools.tools"));
+  add(allowed + R"({"mode": "auto", "tools": [null]}})",
+      refused("tool_choice.allowed_tools.tools[0]"));
+  add(allowed + R"({"mode": "auto", "tools": [{}]}})",
+      refused("tool_choice.allowed_tools.tools[0].function"));
+  add(allowed + R"({"mode": "required", "tools": )" + array_of(tool, 128) + "}}", kAccepted);
+  add(R"("tool_choice": {"type": "web_search"})", refused("tool_choice.type"));
   add("\"tools\": [" + tool + R"(], "tool_choice": {"type": "function", "function": {}})",
       refused("tool_choice.function.name"));
   add(R"("tool_choice": {"type": "function", "function": {"name": "f"}})", refused("tool_choice"));
-  add("\"tools\": [" + tool + R"(], "response_format": {"type": "json_object"})",
-      refused("response_format"));
+  add("\"tools\": [" + tool + R"(], "response_format": {"type": "json_object"})", kAccepted);
   add("\"tools\": [" + tool +
           R"(], "response_format": {"type": "json_object"}, "tool_choice": "none")",
       kAccepted);

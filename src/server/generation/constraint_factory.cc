@@ -61,11 +61,12 @@ grammar::ToolCallStep::Kind step_kind(text::CallStep::Kind kind) {
   return To::kObject;
 }
 
-grammar::Tool tool_of(const json::Value& value) {
+// Without its schema any object is an argument.
+grammar::Tool tool_of(const json::Value& value, bool has_schema) {
   const json::Value& function = value.contains("function") ? value["function"] : value;
   grammar::Tool tool{.name = function.value("name", ""), .parameters_schema = ""};
   const auto parameters = function.find("parameters");
-  if (parameters != function.end() && parameters->is_object()) {
+  if (has_schema && parameters != function.end() && parameters->is_object()) {
     tool.parameters_schema = json::dump(*parameters);
   }
   return tool;
@@ -94,66 +95,96 @@ grammar::ToolCallSyntax ConstraintFactory::tool_syntax(text::ChatFormat format) 
   return syntax;
 }
 
-ConstraintFactory::Form ConstraintFactory::tool_form(const GenerationRequest& request) const {
+// Calls, or text in which calls may follow.
+ConstraintFactory::Form ConstraintFactory::tool_form(const GenerationRequest& request,
+                                                     bool is_required) const {
   const ToolConstraint& constraint = request.tool_constraint;
   std::vector<grammar::Tool> tools;
-  for (const json::Value& value : constraint.tools) tools.push_back(tool_of(value));
-  grammar::ToolCallOptions options{.required = constraint.kind == ToolConstraint::Kind::kRequired,
-                                   .parallel = constraint.parallel};
-  if (request.starts_in_reasoning) options.reasoning_end = marker(text::markup::kThinkEnd);
+  for (const json::Value& value : constraint.tools) {
+    tools.push_back(tool_of(value, constraint.follows_schemas));
+  }
+  const grammar::ToolCallOptions options{.required = is_required, .parallel = constraint.parallel};
   std::string key = "tools";
-  key += options.required ? 'r' : 'o';
+  key += is_required ? 'r' : 'o';
   key += options.parallel ? 'p' : '1';
-  key += options.reasoning_end ? 't' : '-';
+  key += constraint.follows_schemas ? 's' : '-';
   key += std::to_string(static_cast<int>(request.chat_format)) + json::dump(constraint.tools);
   return {.expression = grammar::tool_calls(tool_syntax(request.chat_format), tools, options),
           .key = std::move(key),
           .param = "tools"};
 }
 
-ConstraintFactory::Form ConstraintFactory::output_form(const GenerationRequest& request,
-                                                       const GrammarSource& source) const {
-  Form form{.expression = source_expression(source),
-            .key = std::to_string(static_cast<int>(source.kind)),
-            .param = source.field};
-  const bool is_chat = request.endpoint == Endpoint::kChat;
+ConstraintFactory::Form ConstraintFactory::source_form(const GrammarSource& source) const {
+  return {.expression = source_expression(source),
+          .key = std::to_string(static_cast<int>(source.kind)) + source.text,
+          .param = source.field};
+}
+
+ConstraintFactory::Form ConstraintFactory::behind_reasoning(const GenerationRequest& request,
+                                                            Form form) const {
   // Up to two line breaks after </think> belong to it, as the output parser has it.
   const Expression breaks = grammar::repeat(grammar::literal("\n"), 0, 2);
   const grammar::Marker think_end = marker(text::markup::kThinkEnd);
-  if (is_chat && request.starts_in_reasoning) {
+  if (request.endpoint != Endpoint::kChat) return form;
+  if (request.starts_in_reasoning) {
     form.expression = grammar::sequence({grammar::text_until(think_end), breaks, form.expression});
-    form.key += 't';
-  } else if (is_chat && request.chat_format == text::ChatFormat::kR1_0528) {
-    // This model opens its reasoning by itself.
+    form.key = 't' + form.key;
+  } else if (request.chat_format == text::ChatFormat::kR1_0528 ||
+             request.chat_format == text::ChatFormat::kR1Tools) {
+    // These models open their reasoning themselves.
     const Expression thinking =
         grammar::sequence({grammar::marker(marker(text::markup::kThinkBegin)),
                            grammar::text_until(think_end), breaks});
     form.expression = grammar::sequence({grammar::optional(thinking), form.expression});
-    form.key += 'w';
-  } else {
-    form.key += '-';
+    form.key = 'w' + form.key;
   }
-  form.key += source.text;
   return form;
+}
+
+ConstraintFactory::Form ConstraintFactory::form_of(const GenerationRequest& request,
+                                                   const GrammarSource& source) const {
+  using Tools = ToolConstraint::Kind;
+  const Tools tools = request.tool_constraint.kind;
+  const bool has_source = source.kind != GrammarSource::Kind::kNone;
+  if (tools == Tools::kRequired || !has_source) {
+    return behind_reasoning(request, tool_form(request, tools == Tools::kRequired));
+  }
+  Form form = source_form(source);
+  if (tools == Tools::kOptional) {
+    const Form calls = tool_form(request, /*is_required=*/true);
+    form.expression = grammar::choice({calls.expression, form.expression});
+    form.key = calls.key + form.key;
+  }
+  return behind_reasoning(request, std::move(form));
+}
+
+ApiError ConstraintFactory::problem_of(const GenerationRequest& request,
+                                       const GrammarSource& source, const Form& form,
+                                       const Error& error) const {
+  const bool is_either =
+      form.param == source.field && request.tool_constraint.kind != ToolConstraint::Kind::kNone;
+  if (is_either && grammar::compile(source_form(source).expression)) {
+    return invalid_parameter("tools", error.message);
+  }
+  return invalid_parameter(form.param, error.message);
 }
 
 Parsed<ConstraintPtr> ConstraintFactory::make(const GenerationRequest& request,
                                               const GenerationItem& item) {
-  using Tools = ToolConstraint::Kind;
-  const Tools tools = request.tool_constraint.kind;
   const bool has_form = item.grammar.kind != GrammarSource::Kind::kNone;
-  if (!has_form && tools == Tools::kNone) return ConstraintPtr();
+  if (!has_form && request.tool_constraint.kind == ToolConstraint::Kind::kNone) {
+    return ConstraintPtr();
+  }
   if (vocabulary_ == nullptr) {
     return invalid_parameter(has_form ? item.grammar.field : "tools",
                              "this model has no end-of-sequence token, so its output cannot be "
                              "held to a grammar");
   }
-  const bool use_tools = tools == Tools::kRequired || !has_form;
-  const Form form = use_tools ? tool_form(request) : output_form(request, item.grammar);
+  const Form form = form_of(request, item.grammar);
   GrammarPtr grammar = cache_.find(form.key);
   if (grammar == nullptr) {
     Result<GrammarPtr> compiled = grammar::compile(form.expression);
-    if (!compiled) return invalid_parameter(form.param, compiled.error().message);
+    if (!compiled) return problem_of(request, item.grammar, form, compiled.error());
     grammar = std::move(*compiled);
     cache_.add(form.key, grammar);
   }

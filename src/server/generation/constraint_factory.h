@@ -6,7 +6,8 @@
 //   Parsed<ConstraintPtr> constraint = factory.make(request, item);
 //
 // Where the output begins with reasoning, that is free and the form holds for what follows it. Tool calls
-// that are required take the place of a response format; calls that are only allowed give way to one.
+// that are required take the place of a response format; beside calls that are only allowed the output is
+// either calls or what the format wants.
 // Thread-safe; compiling runs in the caller's thread, bounded in time and memory.
 
 #include <cstdint>
@@ -48,8 +49,14 @@ class ConstraintFactory {
     grammar::Expression expression;
     std::string key, param;
   };
-  Form tool_form(const GenerationRequest& request) const;
-  Form output_form(const GenerationRequest& request, const GrammarSource& source) const;
+  Form form_of(const GenerationRequest& request, const GrammarSource& source) const;
+  Form tool_form(const GenerationRequest& request, bool is_required) const;
+  Form source_form(const GrammarSource& source) const;
+  // The form behind the reasoning that the output may begin with.
+  Form behind_reasoning(const GenerationRequest& request, Form form) const;
+  // Why a form does not compile, with the parameter whose part of it is at fault.
+  ApiError problem_of(const GenerationRequest& request, const GrammarSource& source,
+                      const Form& form, const Error& error) const;
   grammar::Marker marker(std::string_view text) const;
   grammar::ToolCallSyntax tool_syntax(text::ChatFormat format) const;
 

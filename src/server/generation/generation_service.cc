@@ -161,11 +161,13 @@ ChoiceSetup GenerationService::choice_setup(const GenerationRequest& request,
     if (choice_idx > 0 && !item.request_id.empty()) setup.id += "-" + std::to_string(choice_idx);
   }
   if (request.endpoint != Endpoint::kChat) return setup;
-  if (!request.separate_reasoning && !request.parse_tools) return setup;
+  const bool reads_markers = request.parse_tools || request.hide_tool_markers;
+  if (!request.separate_reasoning && !reads_markers) return setup;
   setup.parser.emplace(request.chat_format, text::OutputParser::Options{
                                                 .reasoning = request.separate_reasoning,
                                                 .starts_in_reasoning = request.starts_in_reasoning,
-                                                .tools = request.parse_tools});
+                                                .tools = reads_markers,
+                                                .calls = request.parse_tools});
   setup.marker_ids =
       std::make_shared<const std::vector<int32_t>>(marker_ids(request, *config_.tokenizer));
   setup.think_end_id = config_.tokenizer->token_id(kThinkEnd).value_or(-1);

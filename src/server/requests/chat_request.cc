@@ -96,34 +96,26 @@ class ChatRequestParser {
     text::Conversation chat;
     chat.tools = read_tools(reader_, model_);
     if (problem_) return;
-    ToolUse use = read_tool_use(reader_, model_, chat.tools);
+    GrammarFields grammar = read_grammar(reader_, model_, /*has_response_format=*/true);
+    const bool has_tools = !chat.tools.empty();
+    ToolUse use = read_tool_use(reader_, model_, chat.tools, !grammar.field.empty());
     if (!use.shows_tools) chat.tools = json::Value::array();
     request_.parse_tools = use.shows_tools;
     request_.tool_constraint = std::move(use.constraint);
-    read_grammar_beside_tools();
+    item_.grammar = std::move(grammar.source);
     chat.thinking = read_thinking(reader_, model_);
     const bool continues = reader_.boolean("continue_final_message").value_or(false);
     chat.add_generation_prompt = !continues;
     chat.messages = read_messages(reader_, model_);
     if (problem_) return;
+    request_.hide_tool_markers =
+        !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));
     ChatPrompt prompt = render_chat(chat, continues, model_, problem_);
     if (problem_) return;
     request_.chat_format = prompt.format;
     request_.starts_in_reasoning = prompt.starts_in_reasoning;
     item_.prompt = std::move(prompt.ids);
     fit_output(budget_, model_, item_, problem_);
-  }
-
-  // A grammar holds from the first byte of the content on; a call could never begin.
-  void read_grammar_beside_tools() {
-    GrammarFields grammar = read_grammar(reader_, model_, /*has_response_format=*/true);
-    if (!grammar.field.empty() && request_.parse_tools) {
-      problem_.set(invalid_parameter(
-          grammar.field, grammar.field +
-                             " cannot be combined with tools: leave one out, or set tool_choice to "
-                             "none"));
-    }
-    item_.grammar = std::move(grammar.source);
   }
 
   const ServedModel& model_;

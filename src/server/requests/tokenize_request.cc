@@ -44,7 +44,7 @@ class TokenizeRequestParser {
     text::Conversation chat;
     chat.tools = read_tools(reader_, model_);
     if (problem_) return;
-    if (!read_tool_use(reader_, model_, chat.tools).shows_tools) {
+    if (!read_tool_use(reader_, model_, chat.tools, /*has_output_form=*/false).shows_tools) {
       chat.tools = json::Value::array();
     }
     chat.thinking = read_thinking(reader_, model_);

@@ -3,7 +3,7 @@
 // hold.
 //
 //   chat.tools = read_tools(reader, model);
-//   ToolUse use = read_tool_use(reader, model, chat.tools);
+//   ToolUse use = read_tool_use(reader, model, chat.tools, /*has_output_form=*/false);
 //   if (!use.shows_tools) chat.tools = json::Value::array();
 //
 // Pure, thread-safe.
@@ -20,7 +20,10 @@ struct ToolUse {
 };
 
 // Calls are constrained when tool_choice is required or a function; otherwise, to allow but not force them,
-// when the server is started so, a tool says "strict": true, or parallel_tool_calls is false.
-ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools);
+// when the server is started so, a tool says "strict": true, parallel_tool_calls is false, tool_choice allows
+// only some of the tools, or there is a form that the rest of the output has (has_output_form: response_format
+// and its like). For the last two alone arguments may be any JSON object.
+ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools,
+                      bool has_output_form);
 
 }  // namespace fathom::server

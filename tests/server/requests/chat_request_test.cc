@@ -199,6 +199,21 @@ TEST(ChatRequest, tool_choice_none_hides_the_tools) {
   EXPECT_THAT(prompt_text(request), testing::Not(HasSubstr("get_weather")));
 }
 
+TEST(ChatRequest, markers_of_calls_are_hidden_where_none_may_be_made_but_some_were) {
+  EXPECT_FALSE(accept_chat(with(R"("max_tokens": 1)")).hide_tool_markers);
+  EXPECT_FALSE(accept_chat(with(kWeatherTool)).hide_tool_markers);
+  const GenerationRequest none =
+      accept_chat(with(std::string(kWeatherTool) + R"(, "tool_choice": "none")"));
+  EXPECT_TRUE(none.hide_tool_markers);
+  const GenerationRequest later = accept_chat(R"({"messages": [
+      {"role": "user", "content": "hi"},
+      {"role": "assistant", "content": null, "tool_calls": [{"id": "c", "type": "function",
+        "function": {"name": "get_weather", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "c", "content": "rain"}]})");
+  EXPECT_TRUE(later.hide_tool_markers);
+  EXPECT_FALSE(later.parse_tools);
+}
+
 TEST(ChatRequest, tool_choice_decides_the_constraint) {
   const std::string two = R"("tools": [{"type": "function", "function": {"name": "a"}},
                                        {"name": "b", "parameters": {"type": "object"}}])";
@@ -236,6 +251,49 @@ TEST(ChatRequest, refuses_a_forced_call_without_that_tool) {
             "tool_choice");
 }
 
+TEST(ChatRequest, allowed_tools_are_a_choice_among_the_tools_shown) {
+  const std::string two = R"("tools": [{"type": "function", "function": {"name": "aa"}},
+                                       {"name": "bb", "parameters": {"type": "object"}}])";
+  const auto allowed = [&](const std::string& mode, const std::string& tools) {
+    return with(two + R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": ")" +
+                mode + R"(", "tools": [)" + tools + "]}}");
+  };
+  const std::string only_b = R"({"type": "function", "function": {"name": "bb"}})";
+  const GenerationRequest free = accept_chat(allowed("auto", only_b));
+  EXPECT_EQ(free.tool_constraint.kind, ToolConstraint::Kind::kOptional);
+  EXPECT_FALSE(free.tool_constraint.follows_schemas);
+  EXPECT_EQ(json::dump(free.tool_constraint.tools),
+            R"([{"name":"bb","parameters":{"type":"object"}}])");
+  EXPECT_THAT(prompt_text(free), HasSubstr("### aa"));
+  const ToolConstraint forced = accept_chat(allowed("required", only_b)).tool_constraint;
+  EXPECT_EQ(forced.kind, ToolConstraint::Kind::kRequired);
+  EXPECT_EQ(forced.tools.size(), 1U);
+  EXPECT_TRUE(forced.parallel && forced.follows_schemas);
+  EXPECT_EQ(refuse_chat(allowed("none", only_b)).param, "tool_choice.allowed_tools.mode");
+  EXPECT_EQ(refuse_chat(allowed("auto", "")).param, "tool_choice.allowed_tools.tools");
+  EXPECT_EQ(refuse_chat(allowed("auto", "5")).param, "tool_choice.allowed_tools.tools[0]");
+  EXPECT_EQ(refuse_chat(allowed("auto", R"({"type": "web_search"})")).param,
+            "tool_choice.allowed_tools.tools[0].type");
+  const ApiError unknown =
+      refuse_chat(allowed("auto", R"({"type": "function", "function": {"name": "cc"}})"));
+  EXPECT_EQ(unknown.param, "tool_choice");
+  EXPECT_THAT(unknown.message, HasSubstr("cc"));
+}
+
+TEST(ChatRequest, a_format_beside_tools_makes_calls_the_other_form_of_an_answer) {
+  const std::string format = R"(, "response_format": {"type": "json_object"})";
+  const GenerationRequest free = accept_chat(with(kWeatherTool + format));
+  EXPECT_EQ(free.tool_constraint.kind, ToolConstraint::Kind::kOptional);
+  EXPECT_FALSE(free.tool_constraint.follows_schemas);
+  EXPECT_EQ(free.items[0].grammar.kind, GrammarSource::Kind::kJsonObject);
+  const GenerationRequest forced =
+      accept_chat(with(kWeatherTool + format + R"(, "tool_choice": "required")"));
+  EXPECT_EQ(forced.tool_constraint.kind, ToolConstraint::Kind::kRequired);
+  const GenerationRequest none =
+      accept_chat(with(kWeatherTool + format + R"(, "tool_choice": "none")"));
+  EXPECT_EQ(none.tool_constraint.kind, ToolConstraint::Kind::kNone);
+}
+
 TEST(ChatRequest, renders_calls_and_results) {
   const GenerationRequest request = accept_chat(R"({"messages": [
       {"role": "user", "content": "w?"},
@@ -266,10 +324,6 @@ TEST(ChatRequest, reads_the_response_formats) {
             "response_format.type");
   EXPECT_EQ(refuse_chat(with(R"("response_format": {"type": "json_object"}, "regex": "a")")).param,
             "regex");
-  EXPECT_EQ(refuse_chat(
-                with(std::string(kWeatherTool) + R"(, "response_format": {"type": "json_object"})"))
-                .param,
-            "response_format");
 }
 
 TEST(ChatRequest, another_model_is_not_found) {
