@@ -67,8 +67,9 @@ inline void skip_words(std::span<const std::string_view> words, std::string_view
 inline void skip_markup(ChatFormat format, std::string_view bytes, Places& places) {
   std::vector<std::string_view> words = output_markers(format);
   for (const std::string_view word :
-       {"function", "```json", "```", "functions.", ":", " ", "\n", "\t", "\r", "0",
-        "1",        "2",       "3",   "4",          "5", "6", "7",  "8",  "9",  "`"}) {
+       {"function", "```json", "```jso", "```js", "```j", "```", "functions.", ":",
+        " ",        "\n",      "\t",     "\r",    "0",    "1",   "2",          "3",
+        "4",        "5",       "6",      "7",     "8",    "9",   "`"}) {
     words.push_back(word);
   }
   skip_words(words, bytes, places);
