@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Coverage and speed of constrained output by JSON schema, beside xgrammar and llguidance.
+
+    tools/constrained/compare.py DATA --tokenizer DIR [--engines ours,llguidance,xgrammar] [--limit N] [--report FILE]
+
+DATA is a folder of files {"schema": ..., "tests": [{"valid": true, "data": ...}]}, the form of MaskBench
+(github.com/guidance-ai/jsonschemabench, maskbench/data), or of the JSON-Schema-Test-Suite (lists of such groups).
+DIR holds a tokenizer.json (tools/tokenizer/fetch_deepseek.sh). An instance is written as MaskBench writes it,
+`json.dumps(..., ensure_ascii=False)`, and accepted where every token of it and the end are in the masks.
+
+A schema passes where it compiles, accepts every valid and rejects every invalid instance. Schemas that accept an
+invalid instance are counted apart. The others come from PyPI into a virtual environment of their own under --venv.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+PACKAGES = ["xgrammar==0.2.8", "llguidance==1.9.1", "tokenizers", "numpy"]
+ENGINES = ["ours", "llguidance", "xgrammar"]
+MAX_DEPTH = 500
+COMPILE_LIMIT_SECONDS = 60
+
+
+def schemas(folder, limit):
+    """Lines for the engines, with the expected outcomes."""
+    cases = []
+    for path in sorted(pathlib.Path(folder).rglob("*.json")):
+        content = json.loads(path.read_text())
+        groups = content if isinstance(content, list) else [content]
+        for number, group in enumerate(groups):
+            tests = group.get("tests", [])
+            cases.append({
+                "id": path.stem + (f"#{number}" if len(groups) > 1 else ""),
+                "schema": group["schema"],
+                "texts": [json.dumps(test["data"], ensure_ascii=False) for test in tests],
+                "valid": [test["valid"] for test in tests],
+            })
+    if limit and limit < len(cases):
+        step = len(cases) / limit
+        cases = [cases[int(i * step)] for i in range(limit)]
+    return cases
+
+
+class Timeout(Exception):
+    pass
+
+
+def on_alarm(signum, frame):
+    raise Timeout(f"it takes longer than {COMPILE_LIMIT_SECONDS} s")
+
+
+class LLGuidance:
+    def __init__(self, tokenizer):
+        import llguidance
+        from llguidance import numpy as masks
+        self.module, self.masks = llguidance, masks
+        self.tokenizer = llguidance.LLTokenizer(str(tokenizer / "tokenizer.json"))
+        self.mask = masks.allocate_token_bitmask(1, self.tokenizer.vocab_size)
+        self.eos = self.tokenizer.eos_token
+
+    def compile(self, schema):
+        grammar = json.dumps({"grammars": [{"json_schema": schema}]})
+        matcher = self.module.LLMatcher(self.tokenizer, grammar)
+        if matcher.is_error():
+            raise ValueError(matcher.get_error())
+        return matcher
+
+    def accepts(self, compiled, tokens, times):
+        matcher = compiled.deep_copy()
+        for token in tokens:
+            start = time.thread_time()
+            self.masks.fill_next_token_bitmask(matcher, self.mask, 0)
+            times.append((time.thread_time() - start) * 1e6)
+            if not self.mask[0, token // 32] >> (token % 32) & 1 or not matcher.consume_token(token):
+                return False
+        return matcher.is_accepting()
+
+
+class XGrammar:
+    def __init__(self, tokenizer):
+        import xgrammar
+        from tokenizers import Tokenizer
+        self.module = xgrammar
+        vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab(with_added_tokens=True)
+        size = max(vocabulary.values()) + 1
+        words = [""] * size
+        for word, number in vocabulary.items():
+            words[number] = word
+        config = json.loads((tokenizer / "tokenizer_config.json").read_text())
+        eos = config["eos_token"]
+        self.eos = vocabulary[eos["content"] if isinstance(eos, dict) else eos]
+        info = xgrammar.TokenizerInfo(words, xgrammar.VocabType.BYTE_LEVEL, vocab_size=size,
+                                      stop_token_ids=[self.eos])
+        self.mask = xgrammar.allocate_token_bitmask(1, size)
+        self.compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+
+    def compile(self, schema):
+        return self.compiler.compile_json_schema(json.dumps(schema), any_whitespace=True, strict_mode=False)
+
+    def accepts(self, compiled, tokens, times):
+        matcher = self.module.GrammarMatcher(compiled)
+        for token in tokens + [self.eos]:
+            start = time.thread_time()
+            matcher.fill_next_token_bitmask(self.mask)
+            times.append((time.thread_time() - start) * 1e6)
+            if not matcher.accept_token(token):
+                return False
+        return True
+
+
+def work(engine_name, folder):
+    """A line of results for each line of standard input, as bench/grammar/check_schemas.cc has them."""
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    engine = {"llguidance": LLGuidance, "xgrammar": XGrammar}[engine_name](folder)
+    signal.signal(signal.SIGALRM, on_alarm)
+    for line in sys.stdin:
+        case = json.loads(line)
+        result = {"id": case["id"]}
+        start = time.thread_time()
+        try:
+            signal.alarm(COMPILE_LIMIT_SECONDS)
+            compiled = engine.compile(case["schema"])
+            result["compile_ms"] = (time.thread_time() - start) * 1e3
+            result["accepted"], result["masks_us"] = [], []
+            for text in case["texts"]:
+                tokens = tokenizer.encode(text, add_special_tokens=False).ids
+                result["accepted"].append(bool(engine.accepts(compiled, tokens, result["masks_us"])))
+        except Exception as problem:  # an engine's own kinds of refusal
+            result = {"id": case["id"], "refusal": f"{type(problem).__name__}: {problem}"}
+            result["compile_ms"] = (time.thread_time() - start) * 1e3
+        finally:
+            signal.alarm(0)
+        print(json.dumps(result), flush=True)
+
+
+def environment(folder):
+    python = folder / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    done = folder / "installed"
+    if not done.exists():
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        done.write_text("\n".join(PACKAGES))
+    return python
+
+
+def run(command, cases):
+    """Results by id. A process that dies takes one schema with it: the rest go on in another."""
+    results = {}
+    waiting = list(cases)
+    while waiting:
+        lines = "".join(json.dumps({k: case[k] for k in ("id", "schema", "texts")}) + "\n" for case in waiting)
+        process = subprocess.run(command, input=lines, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for line in process.stdout.splitlines():
+            try:
+                result = json.loads(line)
+            except ValueError:
+                continue
+            results[result["id"]] = result
+        left = [case for case in waiting if case["id"] not in results]
+        if left:
+            why = process.stderr.strip().splitlines()[-1:] or ["no message"]
+            results[left[0]["id"]] = {"id": left[0]["id"], "refusal": f"crash: {why[0]}", "compile_ms": 0}
+            left = left[1:]
+        waiting = left
+    return results
+
+
+def reason(refusal):
+    """The refusal without what belongs to one schema: places, names, numbers."""
+    text = re.sub(r"json schema at \S+?: ", "", refusal)
+    text = re.sub(r'"\$ref" to \S+,', '"$ref" to PLACE,', text)
+    text = re.sub(r"regex at byte \d+", "regex", text)
+    return re.sub(r"\d+", "N", text)[:110]
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
+
+
+def judge(cases, results):
+    counts, refusals = collections.Counter(), collections.Counter()
+    lists = collections.defaultdict(list)
+    compile_ms, masks_us = [], []
+    for case in cases:
+        result = results[case["id"]]
+        if "refusal" in result:
+            refusals[reason(result["refusal"])] += 1
+            lists["refused"].append(case["id"])
+            continue
+        counts["compiles"] += 1
+        compile_ms.append(result["compile_ms"])
+        masks_us += result["masks_us"]
+        pairs = list(zip(case["valid"], result["accepted"]))
+        accepts_invalid = any(got and not valid for valid, got in pairs)
+        rejects_valid = any(valid and not got for valid, got in pairs)
+        if accepts_invalid:
+            lists["accepts invalid"].append(case["id"])
+        if rejects_valid:
+            lists["rejects valid"].append(case["id"])
+        counts["passes"] += not accepts_invalid and not rejects_valid
+    return counts, refusals, lists, compile_ms, masks_us
+
+
+def report(name, cases, results, num_reasons):
+    counts, refusals, lists, compile_ms, masks_us = judge(cases, results)
+    share = lambda n: f"{100 * n / len(cases):.1f} %"
+    print(f"\n{name}: {len(cases)} schemas, compile {share(counts['compiles'])}, pass {share(counts['passes'])}, "
+          f"accept invalid {len(lists['accepts invalid'])}, reject valid {len(lists['rejects valid'])}")
+    print("  compile ms p50 {:.2f} p99 {:.1f} max {:.0f}; mask us p50 {:.1f} p99 {:.0f} max {:.0f} ({} masks)".format(
+        *(percentile(compile_ms, q) for q in (0.5, 0.99, 1)), *(percentile(masks_us, q) for q in (0.5, 0.99, 1)),
+        len(masks_us)))
+    for text, number in refusals.most_common(num_reasons):
+        print(f"  {number:5}  {text}")
+    for kind in ("accepts invalid", "rejects valid"):
+        print(f"  {kind}: {' '.join(lists[kind][:12])}")
+    return {"counts": counts, "refusals": refusals, "lists": lists}
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parents[2]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=pathlib.Path, nargs="?")
+    parser.add_argument("--tokenizer", type=pathlib.Path, required=True)
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--limit", type=int, default=0, help="so many schemas, evenly spread")
+    parser.add_argument("--binary", type=pathlib.Path, default=here / "build/release/bench/check_schemas")
+    parser.add_argument("--venv", type=pathlib.Path, default=here / "build/constrained-venv")
+    parser.add_argument("--no-masks", action="store_true", help="of ours; whether texts are accepted is the same")
+    parser.add_argument("--reasons", type=int, default=40)
+    parser.add_argument("--report", type=pathlib.Path, help="JSON with the ids of each outcome")
+    parser.add_argument("--worker", choices=ENGINES[1:], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        return work(arguments.worker, arguments.tokenizer)
+    sys.setrecursionlimit(10 * MAX_DEPTH)
+    cases = schemas(arguments.data, arguments.limit)
+    found = {}
+    for name in arguments.engines.split(","):
+        if name == "ours":
+            command = [arguments.binary, arguments.tokenizer] + ["no-masks"] * arguments.no_masks
+        else:
+            command = [environment(arguments.venv), __file__, "--worker", name, "--tokenizer", arguments.tokenizer]
+        found[name] = report(name, cases, run(command, cases), arguments.reasons)
+        if arguments.report:
+            arguments.report.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    os.nice(10)
+    main()
