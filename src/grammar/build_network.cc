@@ -72,6 +72,8 @@ class Builder {
         return add_repeat(node, from, to);
       case Kind::kMembers:
         return add_members(node, from, to);
+      case Kind::kGraph:
+        return add_graph(node, from, to);
       case Kind::kToken:
         return add_edge(from, {.kind = Edge::Kind::kToken, .label = node.number, .target = to});
       case Kind::kAnyText:
@@ -183,6 +185,18 @@ class Builder {
     }
     if (may_be_nothing) connect(nothing, to);
     connect(something, to);
+  }
+
+  void add_graph(const Expression::Node& node, int32_t from, int32_t to) {
+    std::vector<int32_t> states(static_cast<size_t>(node.number));
+    for (size_t i = 0; i < states.size() && budget_.ok(); ++i) states[i] = new_state();
+    if (!budget_.ok() || states.empty()) return;
+    connect(from, states[0]);
+    for (size_t i = 0; i < node.parts.size() && budget_.ok(); ++i) {
+      const auto& [source, target] = node.links[i];
+      add(node.parts[i], states[static_cast<size_t>(source)], states[static_cast<size_t>(target)]);
+    }
+    for (const int end : node.ends) connect(states[static_cast<size_t>(end)], to);
   }
 
   // The search automaton of Knuth, Morris and Pratt: state k has just read k bytes of the text.

@@ -51,6 +51,17 @@ Expression members(std::vector<Member> parts, std::string separator) {
   return make(std::move(node));
 }
 
+Expression graph(std::vector<GraphEdge> edges, std::vector<int> ends, int num_states) {
+  Expression::Node node = {.kind = Kind::kGraph, .ends = std::move(ends), .number = num_states};
+  for (GraphEdge& edge : edges) {
+    FATHOM_CHECK(edge.from < num_states && edge.to < num_states,
+                 "edge from " << edge.from << " to " << edge.to << " of " << num_states);
+    node.links.emplace_back(edge.from, edge.to);
+    node.parts.push_back(std::move(edge.label));
+  }
+  return make(std::move(node));
+}
+
 Expression token(int32_t id) { return make({.kind = Kind::kToken, .number = id}); }
 
 Expression marker(const Marker& marker) {

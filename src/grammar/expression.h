@@ -15,6 +15,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fathom::grammar {
@@ -50,6 +51,13 @@ struct Member {
   bool required = true;
 };
 
+// A way between two states of a graph(), by a text that fits the label.
+struct GraphEdge {
+  int from = 0;
+  int to = 0;
+  Expression label;
+};
+
 Expression literal(std::string bytes);  // exactly these bytes; empty = the empty text
 // One character out of (negated: none of) the ranges, as UTF-8. Surrogates are never characters.
 Expression character(std::vector<CodePointRange> ranges, bool negated = false);
@@ -60,6 +68,8 @@ Expression repeat(Expression part, int min, int max);
 Expression optional(Expression part);
 // The members in this order, those not required perhaps left out, `separator` between any two present.
 Expression members(std::vector<Member> parts, std::string separator);
+// The texts along the edges from state 0 to one of the ends. REQUIRES: states are less than num_states.
+Expression graph(std::vector<GraphEdge> edges, std::vector<int> ends, int num_states);
 // A special token, by id.
 Expression token(int32_t id);
 // The marker as its token, or as bytes when it has none.
@@ -85,6 +95,7 @@ struct Expression::Node {
     kChoice,      // parts
     kRepeat,      // parts[0], min, max
     kMembers,     // parts, required, text = separator
+    kGraph,       // parts = labels, links, ends, number = num_states
     kToken,       // number
     kAnyText,     // text = forbidden
     kUntilText,   // text, its first occurrence included
@@ -99,6 +110,8 @@ struct Expression::Node {
   std::vector<Expression> parts = {};
   std::vector<CodePointRange> ranges = {};
   std::vector<bool> required = {};
+  std::vector<std::pair<int, int>> links = {};  // [parts] from, to
+  std::vector<int> ends = {};
   int min = 0, max = 0;
   int32_t number = 0;
 };

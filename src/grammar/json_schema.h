@@ -4,81 +4,87 @@
 //
 //   Expression root = SchemaCompiler(document, rules).compile();
 //
-// The document must outlive it. Used by one thread.
+// A rule stands for the schemas that hold together at some place; equal ones share it. The document must outlive the
+// compiler. Used by one thread.
 
+#include <deque>
 #include <map>
+#include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
 #include "grammar/expression.h"
 #include "grammar/rule_set.h"
+#include "grammar/schema_reader.h"
 
 namespace fathom::grammar {
+
+// Whether objects have members that their schema does not speak of, as JSON schema allows.
+constexpr bool kOpenWhereSilent = true;
 
 class SchemaCompiler {
  public:
   SchemaCompiler(const json::Value& document, RuleSet& rules)
-      : document_(document), rules_(rules), budget_(rules.budget()) {}
+      : document_(document), rules_(rules), budget_(rules.budget()), reader_(document, budget_) {}
 
-  Expression compile() { return subschema(document_, "#"); }
+  Expression compile();
 
  private:
   using Value = json::Value;
 
-  // A rule for the schema; equal schemas share one. The path is for messages.
-  Expression subschema(const Value& schema, const std::string& path);
-  Expression build(const Value& schema, const std::string& path);
-  Expression build_object_schema(const Value& schema, const std::string& path);
-  Expression build_types(const Value& schema, const std::string& path);
-  Expression build_type(std::string_view type, const Value& schema, const std::string& path);
-  Expression build_alternatives(const Value& schema, std::string_view keyword,
-                                const std::string& path);
-  // oneOf: a value that fits two of the branches would be wrong.
-  void check_branches(const Value& siblings, const Value& branches, const std::string& path);
-  Expression build_reference(const Value& schema, const std::string& path);
-  Expression build_all_of(const Value& schema, const std::string& path);
-  Expression build_enum(const Value& schema, const Value& values, const std::string& path);
+  // A rule for what satisfies all of them; it is built later. The path is for messages.
+  Expression value_of(Conjunction schemas, const std::string& path);
+  // A number for the schema; equal schemas share one.
+  int identity(const Value* schema);
+  Expression build(const Conjunction& schemas);
+  Expression build_facts(const Facts& facts);
+  Expression build_type(unsigned type, const Facts& facts);
+  Expression build_values(const Facts& facts);
+  Expression value_text(const Value& value);
 
-  Expression build_string(const Value& schema, const std::string& path);
-  Expression build_number(const Value& schema, bool is_integer, const std::string& path);
-  Expression build_array(const Value& schema, const std::string& path);
-  Expression build_object(const Value& schema, const std::string& path);
-  std::vector<Member> object_members(const Value& schema, const std::string& path);
-  // Members with names that the schema does not list; nothing else in the schema speaks about them.
-  Expression free_members(const Value& schema, const Value& value_schema, const std::string& path);
+  Expression build_string(const Facts& facts);
+  Expression build_number(const Facts& facts, unsigned types);
 
-  // Merges `more` into `all` so that both hold; fails where that cannot be written as one schema.
-  void merge(Value& all, const Value& more, const std::string& path);
-  const Value* resolve(const Value& schema, const std::string& path);
-  // Refuses an "$id" that makes the schema a document of its own. REQUIRES: it is not the root.
-  void check_base(const Value& schema, const std::string& path);
-  void check_keywords(const Value& schema, const std::string& path);
-  // A whole number of a keyword, `fallback` where it is missing.
-  int count(const Value& schema, std::string_view keyword, int fallback, const std::string& path);
-  Expression fail(const std::string& path, const std::string& what);
+  Expression build_array(const ArrayFacts& array);
+  Expression build_list(const ArrayFacts& array, int64_t max);
+  Expression build_containing(const ArrayFacts& array, int64_t max);
+  Expression build_unique(const ArrayFacts& array, int64_t max);
+  std::optional<std::vector<const Value*>> finite_values(const Conjunction& schemas);
+  Expression item_of(const ArrayFacts& array, size_t idx, const Conjunction& more = {});
+
+  // Objects, in json_schema_objects.cc.
+  struct Listed;
+  struct Counts;
+  Expression build_object(const ObjectFacts& object);
+  std::vector<Listed> listed_members(const ObjectFacts& object, bool is_open);
+  Expression free_member(const ObjectFacts& object, const std::vector<std::string>& names,
+                         bool is_open);
+  std::optional<TextSet> free_names(const ObjectFacts& object,
+                                    const std::vector<std::string>& names);
+  Expression build_members(std::vector<Listed> listed, const Expression& one, bool has_free);
+  Expression build_counted(const ObjectFacts& object, const std::vector<Listed>& listed,
+                           const Expression& one, bool has_free);
+
+  // Stops with the sentence and the place that is being built.
+  Expression fail(const std::string& what);
 
   const Value& document_;
   RuleSet& rules_;
   Budget& budget_;
-  std::map<std::string, int> rule_of_schema_;
-  std::map<std::string, int> rule_of_reference_;
-  int depth_ = 0;
-  int num_merges_ = 0;
+  SchemaReader reader_;
+  std::map<const Value*, int> identities_;
+  std::map<std::string, int> identity_of_text_;
+  std::map<std::vector<std::pair<int, bool>>, int> rule_of_;
+  struct Pending {
+    int rule;
+    Conjunction schemas;
+    std::string path;
+  };
+  std::deque<Pending> pending_;
+  std::string path_ = "#";  // of what is being built
   int64_t num_properties_ = 0;
 };
-
-// What a format of integers allows (OpenAPI's int32 and the like).
-struct IntegerFormat {
-  std::string_view name;
-  int64_t min, max;
-};
-const IntegerFormat* find_integer_format(std::string_view format);
-// Formats of numbers that restrict nothing: float, double, decimal.
-bool is_free_number_format(std::string_view format);
-
-// The schema's text for a format that is kept exactly, as a pattern; empty: the format is not known.
-std::string_view string_format_pattern(std::string_view format);
 
 }  // namespace fathom::grammar

@@ -67,10 +67,11 @@ void define_any_values(RuleSet& rules) {
   rules.json.value = value;
 }
 
-std::string digits_of(int64_t value, int num_digits) {
-  std::string digits = std::to_string(value);
-  const auto width = static_cast<size_t>(num_digits);
-  if (digits.size() < width) digits.insert(0, width - digits.size(), '0');
+std::string digits_of(NumberUnits value, int num_digits) {
+  std::string digits(static_cast<size_t>(num_digits), '0');
+  for (size_t i = digits.size(); i-- > 0; value /= 10) {
+    digits[i] = static_cast<char>('0' + static_cast<int>(value % 10));
+  }
   return digits;
 }
 
@@ -84,15 +85,13 @@ class DigitRange {
   Expression build() const { return from(0, true, true); }
 
  private:
-  bool may_stop(size_t at, bool follows_low) const {
-    return at >= num_integer_digits_ &&
-           (!follows_low || low_.find_first_not_of('0', at) == low_.npos);
-  }
-
   // What may follow the first `at` digits, which equal those of low_ / high_ so far or lie inside.
   Expression from(size_t at, bool follows_low, bool follows_high) const {
+    // The digits left cannot leave the range any more.
+    if (follows_low && low_.find_first_not_of('0', at) == low_.npos) follows_low = false;
+    if (follows_high && high_.find_first_not_of('9', at) == high_.npos) follows_high = false;
     std::vector<Expression> ways;
-    if (may_stop(at, follows_low)) ways.push_back(literal(""));
+    if (at >= num_integer_digits_ && !follows_low) ways.push_back(literal(""));
     if (at < low_.size()) {
       const Expression digits = more_digits(at, follows_low, follows_high);
       const bool begins_decimals = at == num_integer_digits_;
@@ -102,7 +101,8 @@ class DigitRange {
   }
 
   Expression more_digits(size_t at, bool follows_low, bool follows_high) const {
-    if (!follows_low && !follows_high) return free_digits(at);
+    if (!follows_low && !follows_high) return free_digits(at, '9');
+    if (!follows_low && high_.find_first_not_of('0', at) == high_.npos) return free_digits(at, '0');
     const char low = follows_low ? low_[at] : '0', high = follows_high ? high_[at] : '9';
     std::vector<Expression> ways;
     if (low == high) {
@@ -123,40 +123,63 @@ class DigitRange {
     return choice(std::move(ways));
   }
 
-  // At least one digit where digits are left, as many as the integer part needs.
-  Expression free_digits(size_t at) const {
-    const Expression digit = character({{'0', '9'}});
-    if (at < num_integer_digits_) {
-      const int missing = static_cast<int>(num_integer_digits_ - at);
-      return sequence({repeat(digit, missing, missing), from(num_integer_digits_, false, false)});
-    }
-    return repeat(digit, 1, static_cast<int>(low_.size() - at));
+  // At least one digit up to the last where digits are left, as many as the integer part needs.
+  Expression free_digits(size_t at, char last) const {
+    const Expression digit = character({{'0', static_cast<char32_t>(last)}});
+    const size_t num_decimals = low_.size() - std::max(at, num_integer_digits_);
+    if (at >= num_integer_digits_) return repeat(digit, 1, static_cast<int>(num_decimals));
+    const int missing = static_cast<int>(num_integer_digits_ - at);
+    const Expression whole = repeat(digit, missing, missing);
+    if (num_decimals == 0) return whole;
+    return sequence(
+        {whole,
+         optional(sequence({literal("."), repeat(digit, 1, static_cast<int>(num_decimals))}))});
   }
 
   std::string low_, high_;
   size_t num_integer_digits_;
 };
 
-int64_t power_of_ten(int exponent) {
-  int64_t power = 1;
+constexpr int kMaxIntegerDigits = 18;
+
+NumberUnits power_of_ten(int exponent) {
+  NumberUnits power = 1;
   while (exponent-- > 0) power *= 10;
   return power;
 }
 
+// All numbers whose integer part has between so many digits.
+Expression any_decimals(int least_digits, int most_digits, int num_decimals) {
+  const Expression digit = character({{'0', '9'}});
+  const Expression whole =
+      sequence({character({{'1', '9'}}), repeat(digit, least_digits - 1, most_digits - 1)});
+  if (num_decimals == 0) return whole;
+  return sequence({whole, optional(sequence({literal("."), repeat(digit, 1, num_decimals)}))});
+}
+
 // REQUIRES: 0 <= min <= max.
-void add_magnitudes(int64_t min, int64_t max, int num_decimals, std::string_view sign,
+void add_magnitudes(NumberUnits min, NumberUnits max, int num_decimals, std::string_view sign,
                     std::vector<Expression>& ways) {
-  const int64_t unit = power_of_ten(num_decimals);
-  for (int num_digits = 1; num_digits + num_decimals <= 18; ++num_digits) {
-    const int64_t least = num_digits == 1 ? 0 : power_of_ten(num_digits - 1) * unit;
-    const int64_t most = power_of_ten(num_digits) * unit - 1;
-    const int64_t low = std::max(min, least), high = std::min(max, most);
+  const NumberUnits unit = power_of_ten(num_decimals);
+  int first_whole = 0, last_whole = 0;  // lengths at which every number is within the bounds
+  for (int num_digits = 1; num_digits <= kMaxIntegerDigits; ++num_digits) {
+    const NumberUnits least = num_digits == 1 ? 0 : power_of_ten(num_digits - 1) * unit;
+    const NumberUnits most = power_of_ten(num_digits) * unit - 1;
+    const NumberUnits low = std::max(min, least), high = std::min(max, most);
     if (low > high) continue;
+    if (num_digits > 1 && low == least && high == most) {
+      if (first_whole == 0) first_whole = num_digits;
+      last_whole = num_digits;
+      continue;
+    }
     const int width = num_digits + num_decimals;
     const DigitRange range(digits_of(low, width), digits_of(high, width),
                            static_cast<size_t>(num_digits));
     ways.push_back(sequence({literal(std::string(sign)), range.build()}));
   }
+  if (first_whole == 0) return;
+  ways.push_back(
+      sequence({literal(std::string(sign)), any_decimals(first_whole, last_whole, num_decimals)}));
 }
 
 }  // namespace
@@ -179,6 +202,20 @@ Expression json_string(RuleSet& rules) {
         sequence({literal("\""), repeat(string_character(), 0, kUnbounded), literal("\"")}));
   }
   return rule(rules.json.string);
+}
+
+Expression json_string_content(RuleSet& rules) {
+  if (rules.json.string_content < 0) {
+    rules.json.string_content = rules.add(repeat(string_character(), 0, kUnbounded));
+  }
+  return rule(rules.json.string_content);
+}
+
+Expression json_wide_character(RuleSet& rules) {
+  if (rules.json.wide_character < 0) {
+    rules.json.wide_character = rules.add(character({{0x80, kMaxCodePoint}}));
+  }
+  return rule(rules.json.wide_character);
 }
 
 Expression json_string(int min_characters, int max_characters, RuleSet& rules) {
@@ -218,10 +255,10 @@ Expression json_any_array(RuleSet& rules) {
   return rule(rules.json.array);
 }
 
-Expression json_decimals_between(int64_t min, int64_t max, int num_decimals) {
+Expression json_decimals_between(NumberUnits min, NumberUnits max, int num_decimals) {
   std::vector<Expression> ways;
-  if (min < 0) add_magnitudes(std::max<int64_t>(-max, 1), -min, num_decimals, "-", ways);
-  if (max >= 0) add_magnitudes(std::max<int64_t>(min, 0), max, num_decimals, "", ways);
+  if (min < 0) add_magnitudes(std::max<NumberUnits>(-max, 1), -min, num_decimals, "-", ways);
+  if (max >= 0) add_magnitudes(std::max<NumberUnits>(min, 0), max, num_decimals, "", ways);
   return choice(std::move(ways));
 }
 

@@ -15,6 +15,7 @@
 
 #include "grammar/expression.h"
 #include "grammar/rule_set.h"
+#include "grammar/schema_facts.h"
 
 namespace fathom::grammar {
 
@@ -25,6 +26,9 @@ Expression json_space_after_colon();
 std::string json_quoted(std::string_view text);
 
 Expression json_string(RuleSet& rules);
+// What stands between the quotes, and one character beyond ASCII.
+Expression json_string_content(RuleSet& rules);
+Expression json_wide_character(RuleSet& rules);
 // With a bounded number of characters: a call of one rule for each.
 Expression json_string(int min_characters, int max_characters, RuleSet& rules);
 Expression json_number(RuleSet& rules);
@@ -34,7 +38,7 @@ Expression json_any_object(RuleSet& rules);
 Expression json_any_array(RuleSet& rules);
 
 // Decimal numbers between the bounds, which are counted in units of 10^-num_decimals; at most num_decimals
-// decimals are written, no exponent and no minus zero. REQUIRES: min <= max.
-Expression json_decimals_between(int64_t min, int64_t max, int num_decimals);
+// decimals and 18 digits before them are written, no exponent and no minus zero. REQUIRES: min <= max.
+Expression json_decimals_between(NumberUnits min, NumberUnits max, int num_decimals);
 
 }  // namespace fathom::grammar

@@ -158,9 +158,12 @@ PatternReader::Escape PatternReader::read_any_escape(bool in_class) {
   return {{{c, c}}, {{c, c}}, false};
 }
 
-Ranges PatternReader::read_escape() { return read_any_escape(/*in_class=*/false).narrow; }
+Ranges PatternReader::read_escape(bool generous) {
+  const Escape escape = read_any_escape(/*in_class=*/false);
+  return generous ? escape.wide : escape.narrow;
+}
 
-Ranges PatternReader::read_class() {
+Ranges PatternReader::read_class(bool generous) {
   skip("[");
   const bool is_negated = skip("^");
   Ranges narrow, wide;
@@ -191,6 +194,7 @@ Ranges PatternReader::read_class() {
     if (!budget_.charge(8)) return {};
   }
   skip("]");
+  if (generous) std::swap(narrow, wide);
   return is_negated ? complement(std::move(wide)) : normalized(std::move(narrow));
 }
 

@@ -45,10 +45,10 @@ class PatternReader {
 
   // One character of valid UTF-8.
   char32_t read_character();
-  // [...] with ranges, escapes and ^.
-  std::vector<CodePointRange> read_class();
+  // [...] with ranges, escapes and ^. generous: where dialects differ, what any of them takes.
+  std::vector<CodePointRange> read_class(bool generous = false);
   // An escape outside classes, behind the backslash.
-  std::vector<CodePointRange> read_escape();
+  std::vector<CodePointRange> read_escape(bool generous = false);
   // ? * + {m} {m,} {m,n}; nullopt: there is none.
   std::optional<Quantifier> read_quantifier();
 

@@ -76,15 +76,16 @@ class RegexParser {
       case '(':
         return group();
       case '[':
-        return one_of(reader_.read_class());
+        return one_of(reader_.read_class(options_.generous));
       case '.':
         reader_.advance(1);
         // No line terminator of ECMAScript: stricter than other dialects.
+        if (options_.generous) return one_of(complement({{'\n', '\n'}}));
         return one_of(complement({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}));
       case '\\':
         reader_.advance(1);
         if (reader_.at_end()) reader_.fail("it ends with a backslash");
-        return one_of(reader_.read_escape());
+        return one_of(reader_.read_escape(options_.generous));
       case '^':
       case '$':
         reader_.fail("^ and $ are supported only at the two ends of the pattern");

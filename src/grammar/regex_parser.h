@@ -19,6 +19,8 @@ struct RegexOptions {
   bool in_json_string = false;
   // The pattern need not match from the start to the end (JSON schema): ^ and $ say where it does.
   bool search = false;
+  // Where dialects differ, what any of them takes; else what all of them take.
+  bool generous = false;
 };
 
 Expression parse_regex(std::string_view pattern, const RegexOptions& options, Budget& budget);

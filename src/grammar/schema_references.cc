@@ -105,7 +105,8 @@ void find_anchors(const Value& value, bool is_root, const std::string& name,
 
 // The reference without the document's own name in front.
 std::string_view fragment_of(const Value& document, std::string_view reference) {
-  const auto id = document.is_object() ? document.find("$id") : document.end();
+  auto id = document.is_object() ? document.find("$id") : document.end();
+  if (document.is_object() && id == document.end()) id = document.find("id");
   if (reference.empty() || reference[0] == '#' || id == document.end() || !id->is_string()) {
     return reference;
   }

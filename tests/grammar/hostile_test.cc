@@ -41,8 +41,11 @@ TEST(HostileGrammar, nested_groups_are_refused) {
     expect_error_in_time(regex(groups), "regex");
     expect_error_in_time(regex(repeated("(?:", depth)), "open groups");
     expect_error_in_time(ebnf("root ::= " + groups), "ebnf");
-    expect_error_in_time(json_schema(repeated(R"({"items":)", depth) + "{}" + repeated("}", depth)),
-                         "schema");
+    expect_error_in_time(
+        json_schema(repeated(R"({"items":)", 4 * depth) + "{}" + repeated("}", 4 * depth)),
+        "schema");
+    expect_error_in_time(
+        json_schema(repeated(R"({"not":)", 3 * depth) + "{}" + repeated("}", 3 * depth)), "not");
     expect_error_in_time(json_schema(repeated("[", depth)), "brackets");
     expect_error_in_time(json_schema(R"({"type":"string","pattern":")" + groups + "\"}"),
                          "pattern");

@@ -120,7 +120,8 @@ TEST(IntegerFormats, are_bounds) {
   EXPECT_TRUE(accepts(R"({"type":"integer","format":"uint8"})", "255"));
   EXPECT_TRUE(accepts(R"({"type":"integer","format":"int64"})", "123456789012345678"));
   EXPECT_TRUE(accepts(R"({"type":"number","format":"double"})", "1.5e3"));
-  EXPECT_NE(refusal(R"({"type":"integer","format":"int33"})").find("int33"), std::string::npos);
+  // Names that no specification knows restrict nothing.
+  EXPECT_TRUE(accepts(R"({"type":"integer","format":"int33"})", "99999999999"));
 }
 
 }  // namespace

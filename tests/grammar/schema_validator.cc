@@ -45,6 +45,10 @@ std::string check_scalar(const Value& schema, const Value& value) {
       return "exclusiveMinimum";
     if (schema.contains("exclusiveMaximum") && number >= bound("exclusiveMaximum"))
       return "exclusiveMaximum";
+    if (schema.contains("multipleOf")) {
+      const double quotient = number / bound("multipleOf");
+      if (std::fabs(quotient - std::round(quotient)) > 1e-9) return "multipleOf";
+    }
   }
   return "";
 }
@@ -63,8 +67,45 @@ std::string check_array(const Value& root, const Value& schema, const Value& val
       why = violation(root, schema["items"], value[i]);
     }
     if (!why.empty()) return "items/" + why;
+    for (size_t j = 0; j < i && schema.value("uniqueItems", false); ++j) {
+      if (value[i] == value[j]) return "uniqueItems";
+    }
+  }
+  if (schema.contains("contains")) {
+    size_t num_found = 0;
+    for (const Value& item : value) num_found += violation(root, schema["contains"], item).empty();
+    if (num_found < schema.value("minContains", size_t{1})) return "contains";
+    if (schema.contains("maxContains") && num_found > schema["maxContains"].get<size_t>())
+      return "maxContains";
   }
   return "";
+}
+
+bool matches(const std::string& text, const std::string& pattern) {
+  return std::regex_search(text, std::regex(pattern));
+}
+
+// Members by name, pattern or neither.
+std::string check_member(const Value& root, const Value& schema, const std::string& name,
+                         const Value& member) {
+  bool is_known = false;
+  std::string why;
+  if (schema.contains("properties") && schema["properties"].contains(name)) {
+    is_known = true;
+    why = violation(root, schema["properties"][name], member);
+  }
+  const Value patterns = schema.value("patternProperties", Value::object());
+  for (const auto& [pattern, value] : patterns.items()) {
+    if (!why.empty() || !matches(name, pattern)) continue;
+    is_known = true;
+    why = violation(root, value, member);
+  }
+  if (why.empty() && !is_known && schema.contains("additionalProperties")) {
+    why = violation(root, schema["additionalProperties"], member);
+  }
+  if (why.empty() && schema.contains("propertyNames"))
+    why = violation(root, schema["propertyNames"], name);
+  return why;
 }
 
 std::string check_object(const Value& root, const Value& schema, const Value& value) {
@@ -73,13 +114,17 @@ std::string check_object(const Value& root, const Value& schema, const Value& va
       if (!value.contains(name.get<std::string>())) return "required " + name.dump();
     }
   }
+  if (value.size() < schema.value("minProperties", size_t{0})) return "minProperties";
+  if (schema.contains("maxProperties") && value.size() > schema["maxProperties"].get<size_t>())
+    return "maxProperties";
+  const Value dependents = schema.value("dependencies", Value::object());
+  for (const auto& [name, dependent] : dependents.items()) {
+    if (!value.contains(name)) continue;
+    const Value rule = dependent.is_array() ? Value{{"required", dependent}} : dependent;
+    if (!violation(root, rule, value).empty()) return "dependencies " + name;
+  }
   for (const auto& [name, member] : value.items()) {
-    std::string why;
-    if (schema.contains("properties") && schema["properties"].contains(name)) {
-      why = violation(root, schema["properties"][name], member);
-    } else if (schema.contains("additionalProperties")) {
-      why = violation(root, schema["additionalProperties"], member);
-    }
+    const std::string why = check_member(root, schema, name, member);
     if (!why.empty()) return name + "/" + why;
   }
   return "";
@@ -96,6 +141,14 @@ std::string check_combined(const Value& root, const Value& schema, const Value& 
     for (const Value& part : schema["allOf"]) {
       const std::string why = violation(root, part, value);
       if (!why.empty()) return why;
+    }
+  }
+  if (schema.contains("not") && violation(root, schema["not"], value).empty()) return "not";
+  if (schema.contains("if")) {
+    const char* const branch = violation(root, schema["if"], value).empty() ? "then" : "else";
+    if (schema.contains(branch)) {
+      const std::string why = violation(root, schema[branch], value);
+      if (!why.empty()) return branch + ("/" + why);
     }
   }
   for (const char* keyword : {"anyOf", "oneOf"}) {
