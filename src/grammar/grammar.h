@@ -20,8 +20,8 @@
 namespace fathom::grammar {
 
 struct Limits {
-  int64_t max_source_bytes = 64 << 10;  // of schemas, patterns and rules together
-  int max_depth = 32;                   // groups in patterns and rules, schemas in schemas
+  int64_t max_source_bytes = 256 << 10;  // of schemas, patterns and rules together
+  int max_depth = 32;                    // groups in patterns and rules, schemas in schemas
   int max_states = 100'000;
   int max_properties = 5'000;  // of all objects of a schema together
   int64_t max_memory_bytes = int64_t{64} << 20;

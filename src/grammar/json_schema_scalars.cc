@@ -38,24 +38,25 @@ NumberUnits rounded(NumberUnits value, NumberUnits unit, bool up) {
   return rest == 0 ? value : value - rest + (up ? unit : 0);
 }
 
-// Multiples of a step of `size` units of 10^-num_decimals, without an exponent and with no more decimals than that.
+// All ways to write a multiple of the step without an exponent.
 std::optional<TextSet> multiples(NumberUnits step) {
   int num_decimals = kUnitDecimals;
   for (; num_decimals > 0 && step % 10 == 0; --num_decimals) step /= 10;
-  if (step * (num_decimals + 2) > kMaxTextStates) return std::nullopt;
+  if (step * (num_decimals + 3) > kMaxTextStates) return std::nullopt;
   const auto size = static_cast<int32_t>(step);
   constexpr int32_t kStart = 0, kMinus = 1, kZero = 2, kFirst = 3;
   TextSet set;
-  set.states.resize(static_cast<size_t>(kFirst + size * (num_decimals + 2)));
-  // Phase 0 reads the integer part, phase 1 has read the point, and phase 1 + j has read j decimals.
+  set.states.resize(static_cast<size_t>(kFirst + size * (num_decimals + 3)));
+  // Phase 0 reads the integer part, phase 1 has read the point, phase 1 + j has read j decimals, and the last one
+  // has read zeros behind them.
+  const int last_phase = num_decimals + 2;
   const auto state = [&](int phase, int32_t rest) { return kFirst + phase * size + rest; };
   const auto add = [&](int32_t from, int32_t digit, int32_t to) {
     const auto c = static_cast<char32_t>('0' + digit);
     set.states[static_cast<size_t>(from)].edges.push_back({c, c, to});
   };
   const auto add_point = [&](int32_t from, int32_t rest) {
-    if (num_decimals > 0)
-      set.states[static_cast<size_t>(from)].edges.push_back({'.', '.', state(1, rest)});
+    set.states[static_cast<size_t>(from)].edges.push_back({'.', '.', state(1, rest)});
   };
   set.states[kStart].edges.push_back({'-', '-', kMinus});
   for (const int32_t from : {kStart, kMinus}) {
@@ -64,14 +65,17 @@ std::optional<TextSet> multiples(NumberUnits step) {
   }
   set.states[kZero].accepting = true;
   add_point(kZero, 0);
-  for (int phase = 0; phase <= num_decimals + 1; ++phase) {
-    const int num_read = std::max(0, phase - 1);
+  for (int phase = 0; phase <= last_phase; ++phase) {
+    const int num_missing = num_decimals - std::clamp(phase - 1, 0, num_decimals);
     for (int32_t rest = 0; rest < size; ++rest) {
       const int32_t from = state(phase, rest);
       set.states[static_cast<size_t>(from)].accepting =
-          phase != 1 && static_cast<NumberUnits>(rest) * tens(num_decimals - num_read) % size == 0;
+          phase != 1 && static_cast<NumberUnits>(rest) * tens(num_missing) % size == 0;
       if (phase == 0) add_point(from, rest);
-      if (phase > num_decimals) continue;
+      if (phase > num_decimals) {
+        add(from, 0, state(last_phase, rest));
+        continue;
+      }
       for (int32_t digit = 0; digit <= 9; ++digit) {
         const auto next = static_cast<int32_t>((int64_t{rest} * 10 + digit) % size);
         add(from, digit, state(phase == 0 ? 0 : phase + 1, next));
@@ -154,7 +158,8 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
     const std::optional<NumberUnits> units = value->is_number() ? units_of(*value) : std::nullopt;
     if (units) excluded.push_back(spellings(*units));
   }
-  const bool is_plain = excluded.empty() && number.multiples.empty() && types != kFraction;
+  const bool is_plain = excluded.empty() && number.multiples.empty() &&
+                        number.other_multiples.empty() && types != kFraction;
   if (is_integer) {
     min = rounded(min, tens(kUnitDecimals), true) / tens(kUnitDecimals);
     max = rounded(max, tens(kUnitDecimals), false) / tens(kUnitDecimals);
@@ -175,6 +180,9 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
   narrow(text_set_of(parse_regex(sure, {}, budget_), budget_), Combine::kBoth);
   for (const Value* const step : number.multiples)
     narrow(multiples(*units_of(*step)), Combine::kBoth);
+  for (const Value* const step : number.other_multiples) {
+    narrow(multiples(*units_of(*step)), Combine::kOnlyFirst);
+  }
   for (const std::string& one : excluded)
     narrow(text_set_of(parse_regex(one, {}, budget_), budget_), Combine::kOnlyFirst);
   if (!set) return fail("\"multipleOf\" and bounds are too large to be kept together");

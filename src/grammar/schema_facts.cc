@@ -142,6 +142,7 @@ Facts both(Facts a, const Facts& b) {
   keep_most(a.number.above, b.number.above);
   keep_least(a.number.below, b.number.below);
   append_new(a.number.multiples, b.number.multiples);
+  append_new(a.number.other_multiples, b.number.other_multiples);
   append_new(a.number.formats, b.number.formats);
   append(a.array.items, b.array.items);
   append(a.array.contains, b.array.contains);

@@ -40,9 +40,9 @@ struct StringFacts {
 };
 
 struct NumberFacts {
-  std::optional<NumberUnits> least, most;   // included
-  std::optional<NumberUnits> above, below;  // excluded
-  std::vector<const json::Value*> multiples;
+  std::optional<NumberUnits> least, most;                      // included
+  std::optional<NumberUnits> above, below;                     // excluded
+  std::vector<const json::Value*> multiples, other_multiples;  // of a step, of no step
   std::vector<std::string> formats;
 };
 

@@ -143,12 +143,13 @@ bool SchemaReader::satisfies_string(const std::string& text, const StringFacts& 
 
 bool SchemaReader::satisfies_number(const Value& value, const NumberFacts& facts, Sure sure) {
   const std::optional<NumberUnits> units = units_of(value);
-  const bool is_free =
-      !facts.least && !facts.most && !facts.above && !facts.below && facts.multiples.empty();
+  const bool is_free = !facts.least && !facts.most && !facts.above && !facts.below &&
+                       facts.multiples.empty() && facts.other_multiples.empty();
   if (!units) return is_free || sure == Sure::kPerhaps;
   if (!is_within(*units, facts)) return false;
-  return std::all_of(facts.multiples.begin(), facts.multiples.end(),
-                     [&](const Value* step) { return *units % *units_of(*step) == 0; });
+  const auto is_multiple = [&](const Value* step) { return *units % *units_of(*step) == 0; };
+  return std::all_of(facts.multiples.begin(), facts.multiples.end(), is_multiple) &&
+         std::none_of(facts.other_multiples.begin(), facts.other_multiples.end(), is_multiple);
 }
 
 bool SchemaReader::satisfies_array(const Value& value, const ArrayFacts& facts, Sure sure) {

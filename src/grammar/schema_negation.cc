@@ -111,7 +111,12 @@ bool SchemaReader::negate_bound(const std::string& key, const Value& value, cons
                     .above = held.number.most,
                     .below = held.number.least,
                     .multiples = {},
+                    .other_multiples = {},
                     .formats = {}};
+  } else if (key == "multipleOf") {
+    Facts held;
+    read_number_keyword(key, value, schema, held);
+    facts.number.other_multiples = held.number.multiples;
   } else {
     return false;
   }

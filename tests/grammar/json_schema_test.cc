@@ -82,6 +82,8 @@ const std::vector<std::string>& schemas() {
       R"({"type":"integer","multipleOf":7,"minimum":-100,"maximum":1000})",
       R"({"type":"number","multipleOf":0.25,"exclusiveMinimum":0})",
       R"({"type":"number","not":{"type":"integer"}})",
+      R"({"type":"number","not":{"multipleOf":3},"minimum":-20,"maximum":99})",
+      R"({"oneOf":[{"type":"integer","multipleOf":3},{"type":"integer","multipleOf":5}]})",
       R"({"type":"integer","not":{"enum":[0,1,-5]},"minimum":-9,"maximum":12})",
       R"({"type":"array","items":{"enum":["a","b",1]},"uniqueItems":true,"minItems":1})",
       R"({"type":"array","items":{"type":["string","null"]},"contains":{"const":"x"},"maxItems":4})",
@@ -200,7 +202,7 @@ TEST(JsonSchema, one_of_is_written_without_what_fits_two_branches) {
   // What cannot be excluded is refused.
   for (const std::string schema :
        {R"({"oneOf":[{"type":"string","format":"uri"},{"type":"string"}]})",
-        R"({"oneOf":[{"type":"integer","multipleOf":3},{"type":"integer","multipleOf":5}]})"}) {
+        R"({"oneOf":[{"type":"array","uniqueItems":true},{"type":"array","minItems":2}]})"}) {
     EXPECT_NE(refusal(schema).find("\"oneOf\""), std::string::npos)
         << schema << " -> " << refusal(schema);
     EXPECT_NE(refusal(schema).find("use \"anyOf\""), std::string::npos) << schema;
@@ -283,6 +285,17 @@ TEST(JsonSchema, decimal_bounds_are_exact) {
        {"-0.500001", "2.25", "2.3", "3", "-1", "-0", "1.", ".5", "01", "2.250000"}) {
     EXPECT_FALSE(accepts(schema, text)) << text;
   }
+}
+
+TEST(JsonSchema, multiples_are_excluded_however_they_are_written) {
+  const std::string schema = R"({"type":"number","not":{"multipleOf":0.5}})";
+  for (const char* text : {"1", "1.0", "1.50", "0", "0.0", "-2.500"})
+    EXPECT_FALSE(accepts(schema, text)) << text;
+  for (const char* text : {"1.2", "0.25", "-0.75"}) EXPECT_TRUE(accepts(schema, text)) << text;
+  const std::string steps = R"({"type":"number","multipleOf":2.5})";
+  for (const char* text : {"5", "5.0", "7.5", "7.50", "0", "-2.5"})
+    EXPECT_TRUE(accepts(steps, text)) << text;
+  for (const char* text : {"5.5", "1", "2.51", "7.5."}) EXPECT_FALSE(accepts(steps, text)) << text;
 }
 
 TEST(JsonSchema, refuses_by_name_what_it_cannot_keep) {
