@@ -17,49 +17,88 @@ class RegexParser {
       : options_(options), budget_(budget), reader_("regex", pattern, budget) {}
 
   Expression parse() {
-    Expression result = alternatives();
+    const Side side = options_.search ? Side::kOpen : Side::kAnchored;
+    Expression result = alternatives({side, side});
     if (budget_.ok() && !reader_.at_end()) reader_.fail(") without (");
     return result;
   }
 
  private:
-  Expression alternatives() {
+  // One end of a part of the pattern. Within the pattern no anchor fits. At the end of a text that is bound there, an
+  // anchor says nothing new; where it is not bound, any text stands before it unless there is an anchor.
+  enum class Side : uint8_t { kWithin, kAnchored, kOpen };
+  struct Sides {
+    Side start = Side::kWithin, end = Side::kWithin;
+  };
+
+  Expression alternatives(Sides sides) {
     std::vector<Expression> branches;
     do {
-      branches.push_back(branch());
+      branches.push_back(branch(sides));
     } while (budget_.charge(4) && reader_.skip("|"));
     return choice(std::move(branches));
   }
 
-  Expression branch() {
+  Expression branch(Sides sides) {
     std::vector<Expression> parts;
-    const bool is_outermost = depth_ == 0;
-    bool from_start = !options_.search, to_end = !options_.search;
-    while (is_outermost && reader_.skip("^")) from_start = true;
+    while (sides.start != Side::kWithin && reader_.skip("^")) sides.start = Side::kAnchored;
     while (budget_.charge(4) && !reader_.at_end() && reader_.peek() != '|' &&
            reader_.peek() != ')') {
-      if (is_outermost && is_end_anchor()) {
-        while (reader_.skip("$")) to_end = true;
+      if (sides.end != Side::kWithin && is_end_anchor(0)) {
+        while (reader_.skip("$")) sides.end = Side::kAnchored;
         break;
       }
-      parts.push_back(repeated());
+      const Sides inner = reader_.peek() == '(' ? group_sides(sides, parts.empty()) : Sides{};
+      parts.push_back(repeated(inner));
+      // What the group takes care of is done.
+      if (inner.start == Side::kOpen) sides.start = Side::kAnchored;
+      if (inner.end == Side::kOpen) sides.end = Side::kAnchored;
     }
-    if (is_outermost) {
-      if (!from_start) parts.insert(parts.begin(), anything());
-      if (!to_end) parts.push_back(anything());
-    }
+    if (sides.start == Side::kOpen) parts.insert(parts.begin(), anything());
+    if (sides.end == Side::kOpen) parts.push_back(anything());
     return parts.empty() ? literal("") : sequence(std::move(parts));
   }
 
-  bool is_end_anchor() const {
-    size_t ahead = 0;
-    while (reader_.peek(ahead) == '$') ++ahead;
+  bool is_branch_end(size_t ahead) const {
     const char next = reader_.peek(ahead);
-    return ahead > 0 && (next == '\0' || next == '|');
+    return next == '\0' || next == '|' || next == ')';
   }
 
-  Expression repeated() {
-    Expression part = atom();
+  bool is_end_anchor(size_t ahead) const {
+    const size_t first = ahead;
+    while (reader_.peek(ahead) == '$') ++ahead;
+    return ahead > first && is_branch_end(ahead);
+  }
+
+  // The sides of the group that begins here: those of its branch where it is the first or last part of it, and
+  // holds an anchor.
+  Sides group_sides(Sides sides, bool is_first) {
+    size_t ahead = 0;
+    int depth = 0;
+    bool is_class = false, has_start = false, has_end = false;
+    do {
+      const char c = reader_.peek(ahead);
+      if (c == '\0') return {};
+      if (c == '\\') ++ahead;
+      depth += is_class ? 0 : c == '(' ? 1 : c == ')' ? -1 : 0;
+      has_start = has_start || (c == '^' && !is_class);
+      has_end = has_end || (c == '$' && !is_class);
+      is_class = is_class ? c != ']' : c == '[';
+      ++ahead;
+    } while (depth > 0 && budget_.charge(1));
+    const char next = reader_.peek(ahead);
+    const bool is_repeated = next == '*' || next == '+' || next == '?' || next == '{';
+    Sides inner;
+    if (is_first && has_start && !is_repeated) inner.start = sides.start;
+    if (has_end && sides.end != Side::kWithin) {
+      if (is_branch_end(ahead)) inner.end = sides.end;
+      if (is_end_anchor(ahead)) inner.end = Side::kAnchored;
+    }
+    return inner;
+  }
+
+  Expression repeated(Sides sides) {
+    Expression part = atom(sides);
     if (!budget_.ok()) return part;
     const std::optional<Quantifier> quantifier = reader_.read_quantifier();
     if (!quantifier) return part;
@@ -71,10 +110,10 @@ class RegexParser {
     return repeat(std::move(part), quantifier->min, quantifier->max);
   }
 
-  Expression atom() {
+  Expression atom(Sides sides) {
     switch (reader_.peek()) {
       case '(':
-        return group();
+        return group(sides);
       case '[':
         return one_of(reader_.read_class(options_.generous));
       case '.':
@@ -88,7 +127,7 @@ class RegexParser {
         return one_of(reader_.read_escape(options_.generous));
       case '^':
       case '$':
-        reader_.fail("^ and $ are supported only at the two ends of the pattern");
+        reader_.fail("^ and $ are supported only at the two ends of a match");
         return literal("");
       case '*':
       case '+':
@@ -103,13 +142,13 @@ class RegexParser {
     }
   }
 
-  Expression group() {
+  Expression group(Sides sides) {
     reader_.advance(1);
     if (reader_.skip("?")) skip_group_name();
     if (++depth_ > budget_.limits().max_depth) {
       reader_.fail("groups nested deeper than " + std::to_string(budget_.limits().max_depth));
     }
-    Expression inner = budget_.ok() ? alternatives() : literal("");
+    Expression inner = budget_.ok() ? alternatives(sides) : literal("");
     --depth_;
     if (budget_.ok() && !reader_.skip(")")) reader_.fail("( without )");
     return inner;

@@ -221,7 +221,7 @@ class ConstrainedOutputTest(unittest.TestCase):
             self.assertTrue(choice["text"].startswith("{"), choice)
 
     def test_refusals_name_the_parameter(self):
-        overlapping = {"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]}
+        overlapping = {"oneOf": [{"type": "array", "uniqueItems": True}, {"type": "array", "minItems": 2}]}
         messages = [{"role": "user", "content": "x"}]
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": overlapping}}
         cases = [("/v1/chat/completions", {"messages": messages, "response_format": form}, "response_format", "oneOf"),

@@ -287,6 +287,34 @@ TEST(JsonSchema, decimal_bounds_are_exact) {
   }
 }
 
+TEST(JsonSchema, anchors_may_stand_in_groups_at_the_ends_of_a_pattern) {
+  struct Case {
+    std::string pattern;
+    std::vector<std::string> fitting, others;
+  };
+  const std::vector<Case> cases = {{"(^a|b)c", {"ac", "acx", "xbc"}, {"xac", "c"}},
+                                   {"(^a$)|(^b$)", {"a", "b"}, {"ab", "xa", ""}},
+                                   {"^(^a|b)(c$|d)$", {"ac", "bd"}, {"acx", "xac", "bdx"}},
+                                   {"x(a$|b)", {"xa", "zxa", "xbz"}, {"xaz"}},
+                                   {"((^a|b)|c)d", {"ad", "xbd", "xcdy"}, {"xad"}},
+                                   {"(^[(^]|\\\\$b)", {"(", "^z", "x$b"}, {"x(", "b"}},
+                                   {"(^|,)a(,|$)", {"a", "a,", "b,a", ",a,"}, {"ba", "ab"}}};
+  for (const Case& one : cases) {
+    const std::string schema = R"({"type":"string","pattern":")" + one.pattern + "\"}";
+    ASSERT_EQ(refusal(schema), "") << schema;
+    for (const std::string& text : one.fitting)
+      EXPECT_TRUE(accepts(schema, '"' + text + '"')) << schema << text;
+    for (const std::string& text : one.others)
+      EXPECT_FALSE(accepts(schema, '"' + text + '"')) << schema << text;
+  }
+  for (const char* pattern : {"(^a)?b", "a(^b)", "(a$)*", "(a$)b", "a^", "$a"}) {
+    EXPECT_NE(
+        refusal(std::string(R"({"type":"string","pattern":")") + pattern + "\"}").find("^ and $"),
+        std::string::npos)
+        << pattern;
+  }
+}
+
 TEST(JsonSchema, multiples_are_excluded_however_they_are_written) {
   const std::string schema = R"({"type":"number","not":{"multipleOf":0.5}})";
   for (const char* text : {"1", "1.0", "1.50", "0", "0.0", "-2.500"})
