@@ -211,6 +211,13 @@ Expression json_string_content(RuleSet& rules) {
   return rule(rules.json.string_content);
 }
 
+Expression json_escape(RuleSet& rules) {
+  if (rules.json.escape < 0) {
+    rules.json.escape = rules.add(json_string_character({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}));
+  }
+  return rule(rules.json.escape);
+}
+
 Expression json_wide_character(RuleSet& rules) {
   if (rules.json.wide_character < 0) {
     rules.json.wide_character = rules.add(character({{0x80, kMaxCodePoint}}));

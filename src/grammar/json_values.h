@@ -26,9 +26,10 @@ Expression json_space_after_colon();
 std::string json_quoted(std::string_view text);
 
 Expression json_string(RuleSet& rules);
-// What stands between the quotes, and one character beyond ASCII.
+// What stands between the quotes; one character beyond ASCII; one that is written as an escape, in one way each.
 Expression json_string_content(RuleSet& rules);
 Expression json_wide_character(RuleSet& rules);
+Expression json_escape(RuleSet& rules);
 // With a bounded number of characters: a call of one rule for each.
 Expression json_string(int min_characters, int max_characters, RuleSet& rules);
 Expression json_number(RuleSet& rules);

@@ -41,7 +41,7 @@ class RuleSet {
   // The rules for any JSON value, shared by all schemas; made by json_values.cc on first use.
   struct JsonRules {
     int space = -1, character = -1, string = -1, number = -1, integer = -1;
-    int string_content = -1, wide_character = -1;
+    int string_content = -1, wide_character = -1, escape = -1;
     int value = -1, object = -1, array = -1;
   };
   JsonRules json;

@@ -33,32 +33,40 @@ bool is_free(const TextSet& set, size_t state) {
          is_everything(ranges.begin()->second);
 }
 
-// Characters beyond ASCII are a call of a rule: their UTF-8 forms take a dozen states, and many edges have the same.
-class WideCharacters {
+// Escapes and characters beyond ASCII are calls of rules: each takes a dozen states, and many edges have the same.
+class Characters {
  public:
-  explicit WideCharacters(RuleSet& rules) : rules_(rules) {}
+  explicit Characters(RuleSet& rules) : rules_(rules) {}
 
   Expression label(const Ranges& ranges) {
-    const Ranges ascii = intersection(ranges, {{0, kLastAscii}}),
-                 wide = intersection(ranges, {{kLastAscii + 1, kMaxCodePoint}});
-    if (wide.empty()) return json_string_character(ascii);
-    const Expression beyond = wide_label(wide);
-    return ascii.empty() ? beyond : choice({json_string_character(ascii), beyond});
+    static const Ranges escaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+    static const Ranges plain = intersection(complement(escaped), {{0, kLastAscii}});
+    static const Ranges wide = complement({{0, kLastAscii}});
+    std::vector<Expression> ways;
+    if (const Ranges some = intersection(ranges, plain); !some.empty()) {
+      ways.push_back(character(some));
+    }
+    for (const Ranges& kind : {escaped, wide}) {
+      if (const Ranges some = intersection(ranges, kind); !some.empty()) {
+        ways.push_back(shared(some, kind));
+      }
+    }
+    return choice(std::move(ways));
   }
 
  private:
-  Expression wide_label(const Ranges& wide) {
-    if (wide.size() == 1 && wide[0].last - wide[0].first < 64) return character(wide);
-    static const Ranges all = complement({{0, kLastAscii}});
-    std::vector<std::pair<char32_t, char32_t>> key;
-    for (const CodePointRange& range : wide) key.emplace_back(range.first, range.last);
-    const auto [known, is_new] = rule_of_.try_emplace(key, -1);
-    if (is_new) {
-      const bool is_all = wide.size() == all.size() && wide[0].first == all[0].first &&
-                          wide[0].last == all[0].last && wide.back().last == all.back().last;
-      if (is_all) return known->second = json_wide_character(rules_)->number, rule(known->second);
-      known->second = rules_.add(character(wide));
+  Expression shared(const Ranges& ranges, const Ranges& all) {
+    if (ranges.size() == 1 && ranges[0].last - ranges[0].first < 2) {
+      return json_string_character(ranges);
     }
+    std::vector<std::pair<char32_t, char32_t>> key, whole;
+    for (const CodePointRange& range : ranges) key.emplace_back(range.first, range.last);
+    for (const CodePointRange& range : all) whole.emplace_back(range.first, range.last);
+    if (key == whole) {
+      return all[0].first == 0 ? json_escape(rules_) : json_wide_character(rules_);
+    }
+    const auto [known, is_new] = rule_of_.try_emplace(key, -1);
+    if (is_new) known->second = rules_.add(json_string_character(ranges));
     return rule(known->second);
   }
 
@@ -69,7 +77,7 @@ class WideCharacters {
 }  // namespace
 
 Expression json_text(const TextSet& set, RuleSet& rules) {
-  WideCharacters characters(rules);
+  Characters characters(rules);
   std::vector<GraphEdge> edges;
   std::vector<int> ends;
   const auto last = static_cast<int>(set.states.size());
