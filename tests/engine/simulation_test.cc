@@ -17,7 +17,8 @@ using testing::Simulation;
 
 constexpr int kNumShards = 10;
 constexpr int64_t kSeedsPerShard = 1'000'000;  // apart
-constexpr int64_t kStepsPerShard = kIsSanitized ? 10'000 : 101'000;  // that speculate, and at least so many in all
+// That speculate, and at least so many in all.
+constexpr int64_t kStepsPerShard = kIsSanitized ? 10'000 : 101'000;
 constexpr bool kMeetsEverything = !kIsSanitized;  // enough steps for every rare case
 
 void expect_everything_met(const Coverage& total) {

@@ -74,7 +74,7 @@ void CompletionRenderer::append_choice(std::string& out, Choice& choice) {
     out += "null";
   }
   out += ',';
-  append_openai_finish(out, choice, /*has_tool_calls=*/false);
+  append_openai_finish(out, choice, /*calls_are_complete=*/false);
   out += '}';
   progress(choice).started = true;
   choice.news = {};
