@@ -21,8 +21,9 @@
 
 namespace fathom::grammar {
 
-// Whether objects have members that their schema does not speak of, as JSON schema allows.
-constexpr bool kOpenWhereSilent = true;
+// Whether further members and items are written where the schema lists some and says nothing about others. JSON schema
+// allows them; models write better without (docs/grammars.md has what it costs).
+constexpr bool kOpenWhereSilent = false;
 
 class SchemaCompiler {
  public:

@@ -53,6 +53,10 @@ Expression SchemaCompiler::build_array(const ArrayFacts& array) {
 
 Expression SchemaCompiler::build_list(const ArrayFacts& array, int64_t max) {
   const auto num_prefix = static_cast<int64_t>(prefix_size(array));
+  const bool is_open =
+      kOpenWhereSilent || std::any_of(array.items.begin(), array.items.end(),
+                                      [](const auto& items) { return items.rest != nullptr; });
+  if (num_prefix > 0 && !is_open) max = std::min(max, std::max(array.min, num_prefix));
   const Expression comma = literal(","), item = item_of(array, static_cast<size_t>(num_prefix));
   const auto more = [&](int64_t written) {
     const auto least = static_cast<int>(std::max<int64_t>(array.min - written, 0));
