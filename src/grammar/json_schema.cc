@@ -27,7 +27,7 @@ Expression SchemaCompiler::fail(const std::string& what) {
 }
 
 Expression SchemaCompiler::compile() {
-  const Expression root = value_of({{&document_, false}}, "#");
+  Expression root = value_of({{&document_, false}}, "#");
   while (!pending_.empty() && budget_.ok()) {
     const Pending next = std::move(pending_.front());
     pending_.pop_front();

@@ -46,7 +46,8 @@ std::optional<TextSet> multiples(NumberUnits step) {
   const auto size = static_cast<int32_t>(step);
   constexpr int32_t kStart = 0, kMinus = 1, kZero = 2, kFirst = 3;
   TextSet set;
-  set.states.resize(static_cast<size_t>(kFirst + size * (num_decimals + 3)));
+  set.states.resize(size_t{kFirst} +
+                    static_cast<size_t>(size) * static_cast<size_t>(num_decimals + 3));
   // Phase 0 reads the integer part, phase 1 has read the point, phase 1 + j has read j decimals, and the last one
   // has read zeros behind them.
   const int last_phase = num_decimals + 2;
@@ -168,7 +169,7 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
                           max < (is_integer ? limit / tens(kUnitDecimals) : limit);
   if (is_plain && !is_bounded) return is_integer ? json_integer(rules_) : json_number(rules_);
   if (min > max) return choice({});
-  const Expression range = json_decimals_between(min, max, is_integer ? 0 : kUnitDecimals);
+  Expression range = json_decimals_between(min, max, is_integer ? 0 : kUnitDecimals);
   if (is_plain) return range;
   // Of so few digits that no reader takes one number for another.
   const std::string sure = types == kFraction ? "-?[0-9]{1,6}\\.[0-9]{0,8}[1-9]"

@@ -129,7 +129,7 @@ class DigitRange {
     const size_t num_decimals = low_.size() - std::max(at, num_integer_digits_);
     if (at >= num_integer_digits_) return repeat(digit, 1, static_cast<int>(num_decimals));
     const int missing = static_cast<int>(num_integer_digits_ - at);
-    const Expression whole = repeat(digit, missing, missing);
+    Expression whole = repeat(digit, missing, missing);
     if (num_decimals == 0) return whole;
     return sequence(
         {whole,
@@ -151,7 +151,7 @@ NumberUnits power_of_ten(int exponent) {
 // All numbers whose integer part has between so many digits.
 Expression any_decimals(int least_digits, int most_digits, int num_decimals) {
   const Expression digit = character({{'0', '9'}});
-  const Expression whole =
+  Expression whole =
       sequence({character({{'1', '9'}}), repeat(digit, least_digits - 1, most_digits - 1)});
   if (num_decimals == 0) return whole;
   return sequence({whole, optional(sequence({literal("."), repeat(digit, 1, num_decimals)}))});

@@ -58,7 +58,7 @@ Alternatives SchemaReader::read_negated(const Value& schema) {
   if (takes_null) {
     Alternatives others = {.all = {of_types(kAnyType & ~kNull)}};
     others.is_exact = ways.is_exact;
-    return all_of(std::move(others), ways);
+    return all_of(others, ways);
   }
   return ways;
 }

@@ -35,12 +35,12 @@ Alternatives SchemaReader::read(const Conjunction& schemas) {
   Alternatives all = anything();
   for (const SignedSchema& schema : schemas) {
     if (!ok()) return nothing();
-    all = all_of(std::move(all), read_one(schema));
+    all = all_of(all, read_one(schema));
   }
   return all;
 }
 
-Alternatives SchemaReader::all_of(Alternatives a, const Alternatives& b) {
+Alternatives SchemaReader::all_of(const Alternatives& a, const Alternatives& b) {
   Alternatives result = {.all = {}, .is_exact = a.is_exact && b.is_exact};
   for (const Facts& x : a.all) {
     for (const Facts& y : b.all) {
@@ -114,28 +114,28 @@ Alternatives SchemaReader::read_combined(const Value& schema, Alternatives all) 
     if (!ok()) return nothing();
     if (key == "$ref") {
       const Value* const target = resolve(schema);
-      if (target != nullptr) all = all_of(std::move(all), read_one({target, false}));
+      if (target != nullptr) all = all_of(all, read_one({target, false}));
     } else if (key == "allOf" || key == "anyOf" || key == "oneOf") {
       if (!value.is_array() || value.empty()) {
         refuse("\"" + key + "\" is a list of schemas");
       } else if (key == "allOf") {
-        for (const Value& part : value) all = all_of(std::move(all), read_one({&part, false}));
+        for (const Value& part : value) all = all_of(all, read_one({&part, false}));
       } else if (const auto names = presence_of(key, schema, /*negated=*/false, 0)) {
-        all = all_of(std::move(all), as_alternatives(*names));
+        all = all_of(all, as_alternatives(*names));
       } else if (ok()) {
-        all = all_of(std::move(all), key == "anyOf" ? any_of(value, false) : one_of(schema, value));
+        all = all_of(all, key == "anyOf" ? any_of(value, false) : one_of(schema, value));
       }
     } else if (key == "not" || key == "if") {
       const auto names = presence_of(key, schema, /*negated=*/false, 0);
       if (names) {
-        all = all_of(std::move(all), as_alternatives(*names));
+        all = all_of(all, as_alternatives(*names));
       } else if (ok()) {
-        all = all_of(std::move(all),
-                     key == "not" ? read_one({&value, true}) : read_conditional(schema, false));
+        all =
+            all_of(all, key == "not" ? read_one({&value, true}) : read_conditional(schema, false));
       }
     } else if ((key == "dependencies" || key == "dependentSchemas") && value.is_object()) {
       for (const auto& [name, dependent] : value.items()) {
-        if (!dependent.is_array()) all = all_of(std::move(all), read_dependent(name, dependent));
+        if (!dependent.is_array()) all = all_of(all, read_dependent(name, dependent));
       }
     }
   }
@@ -147,7 +147,7 @@ Alternatives SchemaReader::any_of(const Value& branches, bool negated) {
   for (const Value& branch : branches) {
     if (!ok()) return nothing();
     if (negated) {
-      all = all_of(std::move(all), read_one({&branch, true}));
+      all = all_of(all, read_one({&branch, true}));
     } else {
       add(all, read_one({&branch, false}));
     }
@@ -220,7 +220,7 @@ Alternatives SchemaReader::one_of(const Value& siblings, const Value& branches) 
     for (const size_t other : shared[i]) {
       Alternatives outside = read_one({&branches[other], true});
       const bool is_exact = outside.is_exact;
-      way = all_of(std::move(way), outside);
+      way = all_of(way, outside);
       std::erase_if(way.all, [&](const Facts& facts) { return is_impossible(facts); });
       if (ok() && is_exact) continue;
       if (budget_.ok()) {
@@ -251,9 +251,9 @@ Alternatives SchemaReader::not_one_of(const Value& branches) {
 Alternatives SchemaReader::read_conditional(const Value& schema, bool negated) {
   const auto then = schema.find("then"), otherwise = schema.find("else");
   if (then == schema.end() && otherwise == schema.end()) return negated ? nothing() : anything();
-  const auto branch = [&](bool holds, Value::const_iterator part) {
+  const auto branch = [&](bool holds, const Value::const_iterator& part) {
     Alternatives way = read_one({&schema["if"], !holds});
-    if (part != schema.end()) return all_of(std::move(way), read_one({&*part, negated}));
+    if (part != schema.end()) return all_of(way, read_one({&*part, negated}));
     return negated ? nothing() : way;
   };
   Alternatives all = branch(true, then);

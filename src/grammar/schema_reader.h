@@ -69,7 +69,7 @@ class SchemaReader {
   Alternatives read_one(const SignedSchema& schema);
   Alternatives read_schema(const Value& schema);
   Alternatives read_negated(const Value& schema);
-  Alternatives all_of(Alternatives a, const Alternatives& b);
+  Alternatives all_of(const Alternatives& a, const Alternatives& b);
   void add(Alternatives& all, Alternatives more);
   Alternatives any_of(const Value& branches, bool negated);
   Alternatives one_of(const Value& siblings, const Value& branches);
