@@ -15,22 +15,16 @@ using Value = json::Value;
 
 // Longer counts are cut to this: a text within it satisfies them too.
 constexpr int64_t kMaxLength = 20'000;
-constexpr int kMaxDigits = 18;
 // Decimals of this many digits are different numbers for every reader. Behind an exclusive bound the first number is
 // taken that differs from it so: what lies between could be read as the bound itself.
 constexpr int kSureDigits = 15;
 
-NumberUnits tens(int exponent) {
-  NumberUnits power = 1;
-  while (exponent-- > 0) power *= 10;
-  return power;
-}
-
 NumberUnits step_beside(NumberUnits bound) {
   const NumberUnits magnitude = bound < 0 ? -bound : bound;
   int num_digits = 1;
-  while (num_digits <= kMaxDigits && magnitude >= tens(num_digits + kUnitDecimals)) ++num_digits;
-  return tens(std::max(0, kUnitDecimals - kSureDigits + num_digits));
+  while (num_digits <= kMaxIntegerDigits && magnitude >= power_of_ten(num_digits + kUnitDecimals))
+    ++num_digits;
+  return power_of_ten(std::max(0, kUnitDecimals - kSureDigits + num_digits));
 }
 
 NumberUnits rounded(NumberUnits value, NumberUnits unit, bool up) {
@@ -71,7 +65,7 @@ std::optional<TextSet> multiples(NumberUnits step) {
     for (int32_t rest = 0; rest < size; ++rest) {
       const int32_t from = state(phase, rest);
       set.states[static_cast<size_t>(from)].accepting =
-          phase != 1 && static_cast<NumberUnits>(rest) * tens(num_missing) % size == 0;
+          phase != 1 && static_cast<NumberUnits>(rest) * power_of_ten(num_missing) % size == 0;
       if (phase == 0) add_point(from, rest);
       if (phase > num_decimals) {
         add(from, 0, state(last_phase, rest));
@@ -141,8 +135,8 @@ Expression SchemaCompiler::build_string(const Facts& facts) {
 Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
   const NumberFacts& number = facts.number;
   const bool is_integer = types == kWhole;
-  const NumberUnits limit =
-      tens(kMaxDigits + kUnitDecimals) - (is_integer ? tens(kUnitDecimals) : 1);
+  const NumberUnits limit = power_of_ten(kMaxIntegerDigits + kUnitDecimals) -
+                            (is_integer ? power_of_ten(kUnitDecimals) : 1);
   NumberUnits min = -limit, max = limit;
   if (number.least) min = std::max(min, *number.least);
   if (number.above) min = std::max(min, *number.above + step_beside(*number.above));
@@ -151,8 +145,8 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
   for (const std::string& format : number.formats) {
     const IntegerFormat* const known = find_integer_format(format);
     if (known == nullptr || !is_integer) continue;
-    min = std::max(min, static_cast<NumberUnits>(known->min) * tens(kUnitDecimals));
-    max = std::min(max, static_cast<NumberUnits>(known->max) * tens(kUnitDecimals));
+    min = std::max(min, static_cast<NumberUnits>(known->min) * power_of_ten(kUnitDecimals));
+    max = std::min(max, static_cast<NumberUnits>(known->max) * power_of_ten(kUnitDecimals));
   }
   std::vector<std::string> excluded;
   for (const Value* const value : facts.excluded) {
@@ -162,11 +156,11 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
   const bool is_plain = excluded.empty() && number.multiples.empty() &&
                         number.other_multiples.empty() && types != kFraction;
   if (is_integer) {
-    min = rounded(min, tens(kUnitDecimals), true) / tens(kUnitDecimals);
-    max = rounded(max, tens(kUnitDecimals), false) / tens(kUnitDecimals);
+    min = rounded(min, power_of_ten(kUnitDecimals), true) / power_of_ten(kUnitDecimals);
+    max = rounded(max, power_of_ten(kUnitDecimals), false) / power_of_ten(kUnitDecimals);
   }
-  const bool is_bounded = min > (is_integer ? -limit / tens(kUnitDecimals) : -limit) ||
-                          max < (is_integer ? limit / tens(kUnitDecimals) : limit);
+  const bool is_bounded = min > (is_integer ? -limit / power_of_ten(kUnitDecimals) : -limit) ||
+                          max < (is_integer ? limit / power_of_ten(kUnitDecimals) : limit);
   if (is_plain && !is_bounded) return is_integer ? json_integer(rules_) : json_number(rules_);
   if (min > max) return choice({});
   Expression range = json_decimals_between(min, max, is_integer ? 0 : kUnitDecimals);

@@ -140,14 +140,6 @@ class DigitRange {
   size_t num_integer_digits_;
 };
 
-constexpr int kMaxIntegerDigits = 18;
-
-NumberUnits power_of_ten(int exponent) {
-  NumberUnits power = 1;
-  while (exponent-- > 0) power *= 10;
-  return power;
-}
-
 // All numbers whose integer part has between so many digits.
 Expression any_decimals(int least_digits, int most_digits, int num_decimals) {
   const Expression digit = character({{'0', '9'}});

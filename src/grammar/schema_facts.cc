@@ -11,14 +11,6 @@ namespace {
 
 using Value = json::Value;
 
-constexpr int kMaxIntegerDigits = 18;
-
-NumberUnits power_of_ten(int exponent) {
-  NumberUnits power = 1;
-  while (exponent-- > 0) power *= 10;
-  return power;
-}
-
 template <class T>
 void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());

@@ -30,6 +30,12 @@ constexpr unsigned kObject = 1, kArray = 2, kString = 4, kWhole = 8, kFraction =
 
 // Numbers are compared in units of 10^-16, beyond 10^18 they are cut.
 __extension__ typedef __int128 NumberUnits;
+inline constexpr int kMaxIntegerDigits = 18;  // of a bound that is kept exactly
+constexpr NumberUnits power_of_ten(int exponent) {
+  NumberUnits power = 1;
+  while (exponent-- > 0) power *= 10;
+  return power;
+}
 constexpr int kUnitDecimals = 16;
 
 struct StringFacts {

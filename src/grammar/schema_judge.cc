@@ -13,7 +13,8 @@ namespace {
 
 using Value = json::Value;
 
-constexpr int kMaxDepth = 4;  // of members in members, where it is judged whether there is a value
+constexpr int kMaxMemberDepth =
+    4;  // of members in members, where it is judged whether there is a value
 
 int64_t num_characters(const std::string& text) {
   return std::count_if(text.begin(), text.end(),
@@ -230,7 +231,7 @@ bool SchemaReader::is_type_impossible(unsigned type, const Facts& facts, int dep
   if (type == kObject) return is_object_impossible(facts.object, depth);
   const ArrayFacts& array = facts.array;
   if (array.max && array.min > *array.max) return true;
-  for (int64_t i = 0; i < std::min<int64_t>(array.min, kMaxDepth); ++i) {
+  for (int64_t i = 0; i < std::min<int64_t>(array.min, kMaxMemberDepth); ++i) {
     if (are_impossible(item_schemas(array, static_cast<size_t>(i)), depth + 1)) return true;
   }
   return false;
@@ -249,7 +250,7 @@ bool SchemaReader::is_object_impossible(const ObjectFacts& object, int depth) {
 }
 
 bool SchemaReader::are_impossible(const Conjunction& schemas, int depth) {
-  if (schemas.empty() || depth > kMaxDepth || !ok()) return false;
+  if (schemas.empty() || depth > kMaxMemberDepth || !ok()) return false;
   const Alternatives ways = read(schemas);
   return ok() && ways.is_exact &&
          std::all_of(ways.all.begin(), ways.all.end(),

@@ -12,7 +12,7 @@ namespace {
 
 using Value = json::Value;
 
-constexpr int kMaxDepth = 16;
+constexpr int kMaxClauseDepth = 16;
 constexpr size_t kMaxClauses = 256;
 
 // Left out where it always holds: a name is present or absent.
@@ -115,7 +115,7 @@ std::optional<SchemaReader::Presence> SchemaReader::presence_of_one(const Value&
 
 std::optional<SchemaReader::Presence> SchemaReader::presence(const Value& schema, bool negated,
                                                              int depth) {
-  if (depth > kMaxDepth || !budget_.charge(64)) return std::nullopt;
+  if (depth > kMaxClauseDepth || !budget_.charge(64)) return std::nullopt;
   const Presence always = {}, never = {.clauses = {{}}, .others = false};
   if (schema.is_boolean()) return (schema == Value(true)) != negated ? always : never;
   if (!schema.is_object()) return std::nullopt;
