@@ -142,6 +142,7 @@ void OpsTest::expect_close(const HostTensor& actual, const HostTensor& expected,
   const Bound& bound = act() == DType::kF32 ? bounds.f32 : bounds.bf16;
   ASSERT_EQ(actual.shape, expected.shape);
   double dot = 0, actual_squares = 0, expected_squares = 0, worst = 0;
+  size_t num_rare = 0;
   for (size_t i = 0; i < actual.values.size(); ++i) {
     const double a = actual.values[i], e = expected.values[i];
     ASSERT_EQ(std::isnan(a), std::isnan(e)) << "element " << i << ": " << a << ", expected " << e;
@@ -150,14 +151,20 @@ void OpsTest::expect_close(const HostTensor& actual, const HostTensor& expected,
       ASSERT_EQ(a, e) << "element " << i;
       continue;
     }
-    ASSERT_LE(std::fabs(a - e), bound.abs + bound.rel * std::fabs(e))
+    const double limit = bound.abs + bound.rel * std::fabs(e);
+    ASSERT_LE(std::fabs(a - e), bound.rare > 0 ? kRareFactor * limit : limit)
         << "element " << i << ": " << a << ", expected " << e;
+    num_rare += std::fabs(a - e) > limit;
     worst = std::max(worst, std::fabs(a - e));
     dot += a * e;
     actual_squares += a * a;
     expected_squares += e * e;
   }
   RecordProperty("max_abs_error", std::to_string(worst));
+  const auto num_elements = static_cast<double>(actual.values.size());
+  EXPECT_LE(static_cast<double>(num_rare),
+            bound.rare > 0 ? std::max(1.0, bound.rare * num_elements) : 0.0)
+      << "elements of " << num_elements << " are beyond the bound, largest error " << worst;
   if (actual_squares == 0 || expected_squares == 0) return;
   const double one_minus_cosine = 1 - dot / std::sqrt(actual_squares * expected_squares);
   EXPECT_LE(one_minus_cosine, bound.one_minus_cosine) << "largest error " << worst;

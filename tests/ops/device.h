@@ -59,10 +59,12 @@ class DeviceTensor {
   Tensor view_;
 };
 
-// Allowed difference: |actual - expected| <= abs + rel * |expected|, and 1 - cosine of the whole.
+// Allowed difference: |actual - expected| <= abs + rel * |expected|, and 1 - cosine of the whole. Of the elements, the
+// share `rare` may be off by up to kRareFactor times as much, and a single one always where there is such a share.
 struct Bound {
-  double abs = 0, rel = 0, one_minus_cosine = 0;
+  double abs = 0, rel = 0, one_minus_cosine = 0, rare = 0;
 };
+inline constexpr double kRareFactor = 4;
 // What may stand in rows that are nobody's: a step's padding computes with whatever is there.
 inline constexpr double kGarbage[] = {std::numeric_limits<double>::quiet_NaN(),
                                       std::numeric_limits<double>::infinity(), -1e30};
