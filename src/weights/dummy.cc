@@ -36,55 +36,35 @@ std::vector<Piece> cut(const std::vector<FillFromTableArgs>& fills) {
   return pieces;
 }
 
-// Copies runs of a table, which takes as long as memory does.
-class Filler {
- public:
-  explicit Filler(const LoadOptions& options) : options_(options) {}
-
-  void fill(const Piece& piece, std::vector<char>& staging) const {
-    const Tensor& out = piece.fill->out;
-    const int64_t columns = out.dim(1), bytes = tensor::dtype_bytes(out.dtype());
-    // Copies to a device are slow to start: a contiguous piece goes there at once.
-    const bool staged = options_.copy && out.is_contiguous();
-    if (staged) staging.resize(static_cast<size_t>((piece.end - piece.begin) * bytes));
-    for (int64_t at = piece.begin; at < piece.end;) {
-      const int64_t row = at / columns, column = at % columns;
-      const Run run = run_at(*piece.fill, row, column);
-      const int64_t count = std::min(run.count, piece.end - at);
-      char* const to =
-          staged ? staging.data() + (at - piece.begin) * bytes
-                 : static_cast<char*>(out.data()) + (row * out.stride(0) + column) * bytes;
-      if (staged || !options_.copy) {
-        std::memcpy(to, run.from, static_cast<size_t>(count * bytes));
-      } else {
-        options_.copy(to, run.from, count * bytes);
-      }
-      at += count;
-    }
-    if (staged)
-      options_.copy(static_cast<char*>(out.data()) + piece.begin * bytes, staging.data(),
-                    static_cast<int64_t>(staging.size()));
-  }
-
- private:
-  // Elements of a row that lie side by side in the table.
-  struct Run {
-    const char* from;
-    int64_t count;
-  };
-
-  static Run run_at(const FillFromTableArgs& fill, int64_t row, int64_t column) {
-    const int64_t at = fill.first + row * fill.row_elements + column;
-    const int64_t in_block = at % kTableBlock;
-    const int64_t place =
-        ops::table_offset(fill.seed, fill.key, at / kTableBlock, fill.table.dim(0)) + in_block;
-    return {.from = static_cast<const char*>(fill.table.data()) +
-                    place * tensor::dtype_bytes(fill.table.dtype()),
-            .count = std::min(fill.out.dim(1) - column, kTableBlock - in_block)};
-  }
-
-  const LoadOptions& options_;
+// Elements of a row that lie side by side in the table.
+struct Run {
+  const char* from;
+  int64_t count;
 };
+
+Run run_at(const FillFromTableArgs& fill, int64_t row, int64_t column) {
+  const int64_t at = fill.first + row * fill.row_elements + column;
+  const int64_t in_block = at % kTableBlock;
+  const int64_t place =
+      ops::table_offset(fill.seed, fill.key, at / kTableBlock, fill.table.dim(0)) + in_block;
+  return {.from = static_cast<const char*>(fill.table.data()) +
+                  place * tensor::dtype_bytes(fill.table.dtype()),
+          .count = std::min(fill.out.dim(1) - column, kTableBlock - in_block)};
+}
+
+// Copies runs of a table, which takes as long as memory does.
+void fill_piece(const Piece& piece) {
+  const Tensor& out = piece.fill->out;
+  const int64_t columns = out.dim(1), bytes = tensor::dtype_bytes(out.dtype());
+  for (int64_t at = piece.begin; at < piece.end;) {
+    const int64_t row = at / columns, column = at % columns;
+    const Run run = run_at(*piece.fill, row, column);
+    const int64_t count = std::min(run.count, piece.end - at);
+    std::memcpy(static_cast<char*>(out.data()) + (row * out.stride(0) + column) * bytes, run.from,
+                static_cast<size_t>(count * bytes));
+    at += count;
+  }
+}
 
 // The tables in memory of a device, each copied there when it is first asked for.
 class DeviceTables {
@@ -132,12 +112,10 @@ Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& o
   check_and_tell_found(parameters);
   const DummyValues values(options.dummy_seed, parameters);
   const std::vector<Piece> pieces = cut(values.fills());
-  const Filler filler(options);
   Progress progress(options.on_progress, num_bytes(values.fills()));
-  std::vector<std::vector<char>> staging(static_cast<size_t>(std::max(options.num_threads, 1)));
-  Status done = run_jobs(pieces.size(), options.num_threads, [&](size_t job, size_t worker) {
+  Status done = run_jobs(pieces.size(), options.num_threads, [&](size_t job, size_t) {
     const Piece& piece = pieces[job];
-    filler.fill(piece, staging[worker]);
+    fill_piece(piece);
     progress.add((piece.end - piece.begin) * tensor::dtype_bytes(piece.fill->out.dtype()));
     return Status();
   });

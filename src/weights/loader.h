@@ -32,8 +32,8 @@ struct LoadOptions {
   int num_threads = 4;
   uint64_t dummy_seed = 1;                                    // fill_dummy() only
   std::function<void(const LoadProgress&)> on_progress = {};  // may be empty
-  // Copies host bytes to the memory that Parameter::data views. Empty = memcpy (CPU backend). Must be
-  // thread-safe and done with `src` when it returns.
+  // load_parameters() only: copies host bytes to the memory that Parameter::data views. Empty = memcpy (CPU backend). Must
+  // be thread-safe and done with `src` when it returns.
   std::function<void(void* dst, const void* src, int64_t bytes)> copy = {};
   // Names in the checkpoint that the model does not use are an error unless they start with one of these
   // (MTP layers that were not asked for, layers cut by --num-layers).

@@ -116,17 +116,6 @@ TEST(Dummy, fills_strided_rows_and_nothing_else) {
   }
 }
 
-TEST(Dummy, goes_through_the_copy_function) {
-  Weights direct, copied;
-  ASSERT_TRUE(fill_dummy(direct.parameters(), {}));
-  LoadOptions options;
-  options.copy = [](void* to, const void* from, int64_t num_bytes) {
-    std::memcpy(to, from, static_cast<size_t>(num_bytes));
-  };
-  ASSERT_TRUE(fill_dummy(copied.parameters(), options));
-  EXPECT_EQ(direct.bytes(), copied.bytes());
-}
-
 TEST(Dummy, reports_all_bytes) {
   Weights weights;
   LoadProgress last;
