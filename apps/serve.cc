@@ -19,7 +19,7 @@
 #include "base/memory.h"
 #include "base/startup_error.h"
 #include "runner/sim_runner.h"
-#include "server/api_server.h"
+#include "serve/api_server.h"
 
 namespace fathom::apps {
 namespace {
@@ -53,19 +53,19 @@ std::vector<std::string> model_names(const ServeFlags& flags) {
   return {folder.filename().string()};
 }
 
-server::SamplingDefaults sampling_defaults(const ServeFlags& flags) {
+api::SamplingDefaults sampling_defaults(const ServeFlags& flags) {
   const std::filesystem::path path =
       std::filesystem::path(flags.engine.model.model_path) / "generation_config.json";
   if (flags.service.sampling_defaults != "model" || !std::filesystem::exists(path)) return {};
-  Result<server::SamplingDefaults> defaults =
-      server::sampling_defaults_from_model(read_text_file(path.string()));
+  Result<api::SamplingDefaults> defaults =
+      api::sampling_defaults_from_model(read_text_file(path.string()));
   if (!defaults) throw StartupError(path.string() + ": " + defaults.error().message);
   return *defaults;
 }
 
-server::ServedModel served_model(const ServeFlags& flags, const config::ModelConfig& config) {
+api::ServedModel served_model(const ServeFlags& flags, const config::ModelConfig& config) {
   TextSetup text = load_text(flags.engine.model.model_path, flags.service.chat_format);
-  server::ServedModel model;
+  api::ServedModel model;
   model.names = model_names(flags);
   model.model_path = flags.engine.model.model_path;
   model.chat_format = text.chat_format;
@@ -73,26 +73,26 @@ server::ServedModel served_model(const ServeFlags& flags, const config::ModelCon
   model.tokenizer = std::make_shared<const text::Tokenizer>(std::move(text.tokenizer));
   model.vocab_size = config.vocab_size;
   model.eos_token_ids = config.eos_token_ids;
-  model.longest_token_bytes = server::longest_token_bytes(*model.tokenizer);
+  model.longest_token_bytes = api::longest_token_bytes(*model.tokenizer);
   model.sampling_defaults = sampling_defaults(flags);
   model.thinks_by_default = flags.service.thinking;
   model.constrain_tool_calls = flags.service.constrain_tool_calls;
   return model;
 }
 
-server::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& config,
-                             const http::KeyStore& keys) {
-  server::ApiConfig api{.model = served_model(flags, config),
-                        .model_type = config.model_type,
-                        .architecture = config.architecture_name,
-                        .num_workers = flags.service.num_workers,
-                        .max_queued_jobs = flags.scheduling.max_queued_requests,
-                        .max_body_memory_bytes = flags.limits.max_body_memory.value(),
-                        .log_requests = flags.log_requests,
-                        .has_open_health = flags.access.open_health,
-                        .has_open_metrics = flags.access.open_metrics,
-                        .profile_dir = flags.service.profile_dir,
-                        .settings = settings_json(flags)};
+serve::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& config,
+                            const http::KeyStore& keys) {
+  serve::ApiConfig api{.model = served_model(flags, config),
+                       .model_type = config.model_type,
+                       .architecture = config.architecture_name,
+                       .num_workers = flags.service.num_workers,
+                       .max_queued_jobs = flags.scheduling.max_queued_requests,
+                       .max_body_memory_bytes = flags.limits.max_body_memory.value(),
+                       .log_requests = flags.log_requests,
+                       .has_open_health = flags.access.open_health,
+                       .has_open_metrics = flags.access.open_metrics,
+                       .profile_dir = flags.service.profile_dir,
+                       .settings = settings_json(flags)};
   api.settings["version"] = FATHOM_VERSION;
   api.settings["num_api_keys"] = keys.size();
   if (api.model.chat_format) {
@@ -123,7 +123,7 @@ int raise_file_limit(int max_connections) {
   return possible;
 }
 
-void log_settings(const ServeFlags& flags, const server::ApiConfig& api) {
+void log_settings(const ServeFlags& flags, const serve::ApiConfig& api) {
   std::vector<LogField> fields{{"model_path", api.model.model_path},
                                {"served_model_name", json::dump(json::Value(api.model.names))}};
   for (const auto& [name, value] : api.settings.items()) {
@@ -170,7 +170,7 @@ std::unique_ptr<runner::SimRunner> make_simulation(const ServeFlags& flags,
 }
 
 Backend make_backend(const ServeFlags& flags, const config::ModelConfig& config,
-                     server::ApiServer& api) {
+                     serve::ApiServer& api) {
   Backend backend;
   if (flags.is_simulation()) {
     backend.simulation = make_simulation(flags, config);
@@ -205,7 +205,7 @@ engine::ServingConfig serving_config(const ServeFlags& flags, const config::Mode
   return serving;
 }
 
-server::EngineFacts engine_facts(Backend& backend, const engine::ServingEngine& engine) {
+serve::EngineFacts engine_facts(Backend& backend, const engine::ServingEngine& engine) {
   const runner::RunnerInfo& info = backend.runner().info();
   const runner::KvGroupInfo& group = info.kv_groups.front();
   return {.max_context_tokens = static_cast<int>(info.max_context_tokens),
@@ -248,7 +248,7 @@ void reload_certificate(const ServeFlags& flags, http::Server& http) {
 
 // Admitted requests finish within the time, unless a second signal comes; what is left then ends with an
 // error. False when the signal came.
-bool drain(const ServeFlags& flags, const ShutdownSignals& signals, server::ApiServer& api,
+bool drain(const ServeFlags& flags, const ShutdownSignals& signals, serve::ApiServer& api,
            http::Server& http) {
   FATHOM_LOG(kInfo, "apps", "draining", {{"open_requests", api.num_open_requests()}});
   const Stopwatch watch;
@@ -268,7 +268,7 @@ bool drain(const ServeFlags& flags, const ShutdownSignals& signals, server::ApiS
 }
 
 // The exit status.
-int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, server::ApiServer& api,
+int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, serve::ApiServer& api,
                        http::Server& http) {
   const memory::MustSucceed scope;  // this thread, too, is everybody's
   signals.serving_begins();
@@ -312,13 +312,13 @@ int run(const ServeFlags& asked) {
   http::KeyStore keys = read_keys(flags.access);
   check_address(flags, keys);
   const config::ModelConfig config = load_config(flags.engine.model);
-  server::ApiConfig configured = api_config(flags, config, keys);
+  serve::ApiConfig configured = api_config(flags, config, keys);
   log_settings(flags, configured);
-  server::ApiServer api(std::move(configured));
+  serve::ApiServer api(std::move(configured));
   http::Router router;
   api.register_routes(router);
   http::ServerConfig http_settings = http_config(flags, std::move(keys));
-  if (flags.log_requests) http_settings.on_access = server::log_access;
+  if (flags.log_requests) http_settings.on_access = serve::log_access;
   http::Server http(std::move(http_settings), std::move(router));
   api.set_transport(http);
   http.start();

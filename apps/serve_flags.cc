@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "base/startup_error.h"
-#include "server/api_server.h"
+#include "serve/api_server.h"
 #include "text/chat_format.h"
 
 namespace fathom::apps {
@@ -281,8 +281,7 @@ http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys) {
   config.port = flags.address.port;
   config.num_threads = flags.address.num_io_threads;
   config.limits.max_body_bytes = flags.limits.max_body_bytes;
-  config.limits.max_bodies_bytes =
-      flags.limits.max_body_memory.value() / server::kBodyMemoryPerByte;
+  config.limits.max_bodies_bytes = flags.limits.max_body_memory.value() / serve::kBodyMemoryPerByte;
   config.limits.max_connections = flags.limits.max_connections;
   config.limits.max_connections_per_address = flags.limits.max_connections_per_address;
   config.timeouts.header = milliseconds(flags.limits.header_timeout_seconds);

@@ -41,6 +41,9 @@ struct SpeculationCounts {
   }
 };
 
+// The `error` of a request for whose masks there was no memory; the server tells its client so.
+inline constexpr std::string_view kNoMemory = "there is no memory for the masks of its grammar";
+
 struct RequestOutput {
   RequestId id = 0;
   std::vector<SampledToken> tokens{};

@@ -86,7 +86,7 @@ void fill_guarded(RequestState& state, size_t row_words, std::span<uint64_t> wor
     const memory::MayFail scope;
     fill(state, row_words, words);
   } catch (const std::exception&) {
-    state.constraint_error = kNoMemory;
+    state.constraint_error = core::kNoMemory;
     std::fill(words.begin(), words.end(), ~uint64_t{0});
   }
 }

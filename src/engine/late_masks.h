@@ -15,15 +15,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <string_view>
 
 #include "runner/runner.h"
 #include "sched/scheduler.h"
 
 namespace fathom::engine {
-
-// Why a request failed for which there was no memory; the server tells its client so.
-inline constexpr std::string_view kNoMemory = "there is no memory for the masks of its grammar";
 
 // Runs a job, now or later, on any thread. Jobs are independent of each other and never wait.
 using MaskExecutor = std::function<void(std::function<void()>)>;

@@ -161,7 +161,7 @@ Client::Client(StepLoop& loop) : loop_(loop) {
     if (choices_.at(id).push(step, false)) loop_.stop(id);
   };
   collector_.on_finish = [this](const core::RequestOutput& output) {
-    server::Choice& choice = choices_.at(output.id);
+    answer::Choice& choice = choices_.at(output.id);
     choice.end({.reason = output.finish_reason, .matched_stop_token = output.matched_stop_token});
     num_stop_strings += choice.stop_string_found() ? 1 : 0;
     speculation.num_verify_steps += output.speculation.num_verify_steps;
@@ -181,11 +181,11 @@ Client::Client(StepLoop& loop) : loop_(loop) {
 
 void Client::add(MixedRequest mixed, core::RequestId id) {
   mixed.request.id = id;
-  server::ChoiceSetup setup;
+  answer::ChoiceSetup setup;
   setup.tokenizer = &tokenizer();
   setup.return_logprobs = true;
   setup.stop = mixed.stop;
-  choices_.emplace(id, server::Choice(std::move(setup)));
+  choices_.emplace(id, answer::Choice(std::move(setup)));
   const Status added = loop_.add(std::move(mixed.request));
   EXPECT_TRUE(added) << added.error().message;
 }

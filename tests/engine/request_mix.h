@@ -17,10 +17,10 @@
 #include <memory>
 #include <string>
 
+#include "answer/choice.h"
 #include "core/request.h"
 #include "engine/output_collector.h"
 #include "engine/step_loop.h"
-#include "server/generation/choice.h"
 #include "text/stop_matcher.h"
 
 namespace fathom::engine::testing {
@@ -51,7 +51,7 @@ class Client {
  private:
   StepLoop& loop_;
   OutputCollector collector_;
-  std::map<core::RequestId, server::Choice> choices_;
+  std::map<core::RequestId, answer::Choice> choices_;
 };
 
 }  // namespace fathom::engine::testing

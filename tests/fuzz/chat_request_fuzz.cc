@@ -8,10 +8,10 @@
 #include <string_view>
 #include <variant>
 
-#include "server/requests/chat_request.h"
-#include "server/requests/completion_request.h"
-#include "server/requests/generate_request.h"
-#include "server/requests/tokenize_request.h"
+#include "api/chat_request.h"
+#include "api/completion_request.h"
+#include "api/generate_request.h"
+#include "api/tokenize_request.h"
 #include "tests/source_tree.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // Web pages: which Host, Origin and Sec-Fetch-Site get in, with raw headers. What a browser makes of it is in
-// tests/server/page/foreign_page_test.py.
+// tests/page/foreign_page_test.py.
 
 #include <gtest/gtest.h>
 

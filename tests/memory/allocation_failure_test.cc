@@ -14,9 +14,9 @@
 #include "base/memory.h"
 #include "tests/http/raw_connection.h"
 #include "tests/memory/failing_allocator.h"
-#include "tests/server/sim_server.h"
+#include "tests/serve/sim_server.h"
 
-namespace fathom::server::tests {
+namespace fathom::serve::tests {
 namespace {
 
 using fathom::tests::FailingAllocations;
@@ -229,4 +229,4 @@ TEST_F(Failures, end_one_request_and_nothing_else) {
 }
 
 }  // namespace
-}  // namespace fathom::server::tests
+}  // namespace fathom::serve::tests

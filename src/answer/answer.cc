@@ -1,0 +1,147 @@
+#include "answer/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "answer/usage.h"
+
+namespace fathom::answer {
+namespace {
+
+std::string_view finish_name(const Choice& choice) {
+  switch (choice.finish()) {
+    case Finish::kLength:
+      return "length";
+    case Finish::kAbort:
+      return "abort";
+    default:
+      return "stop";
+  }
+}
+
+}  // namespace
+
+Answer::Answer(Setup setup, http::ExchangePtr exchange)
+    : head_(std::move(setup.head)),
+      renderer_(std::move(setup.renderer)),
+      since_arrival_(setup.since_arrival),
+      max_backlog_bytes_(setup.max_backlog_bytes),
+      exchange_(std::move(exchange)),
+      written_end_(setup.choices.size()),
+      num_unfinished_(setup.choices.size()) {
+  choices_.reserve(setup.choices.size());
+  for (ChoiceSetup& choice : setup.choices) choices_.emplace_back(std::move(choice));
+}
+
+void Answer::begin() {
+  if (!head_.stream || done_) return;
+  exchange_->begin_stream();
+  stream_begun_ = true;
+}
+
+bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
+                  const engine::RequestUpdate& update) {
+  if (done_) return false;
+  Choice& choice = choices_[choice_idx];
+  if (!choice.stop_string_found()) note_tokens(tokens.size());
+  choice.set_cached_tokens(update.num_cached_tokens);
+  const bool ends_with_stop_token = update.end != nullptr && update.end->matched_stop_token >= 0;
+  const bool stop = choice.push(tokens, ends_with_stop_token);
+  if (update.end == nullptr) return stop;
+  if (queue_seconds_ < 0) queue_seconds_ = update.end->times.admitted_seconds;
+  if (update.end->reason == core::FinishReason::kFailed && !choice.stop_string_found()) {
+    const bool never_ran = update.end->times.admitted_seconds < 0;
+    fail(never_ran ? api::overloaded() : api::from_runner(update.end->error));
+    return false;
+  }
+  choice.end(*update.end);
+  --num_unfinished_;
+  return false;
+}
+
+void Answer::note_tokens(size_t num_tokens) {
+  if (num_tokens == 0) return;
+  const double now = since_arrival_.seconds();
+  if (first_token_seconds_ < 0) {
+    first_token_seconds_ = now;
+  } else {
+    const auto count = static_cast<uint32_t>(num_tokens);
+    gaps_.add((now - last_token_seconds_) / count, count);
+  }
+  last_token_seconds_ = now;
+}
+
+void Answer::flush() {
+  is_touched_ = false;
+  if (done_) return;
+  if (!head_.stream) {
+    if (num_unfinished_ == 0) write_whole();
+    return;
+  }
+  const bool is_end = num_unfinished_ == 0;
+  if (!is_end && exchange_->backlog_bytes() > max_backlog_bytes_) return;
+  events_.clear();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (written_end_[i]) continue;
+    renderer_->write_news(choices_[i], events_);
+    written_end_[i] = choices_[i].finished();
+  }
+  if (is_end) renderer_->write_end(choices_, events_);
+  if (!events_.empty()) exchange_->write(events_);
+  if (!is_end) return;
+  exchange_->finish_stream(/*complete=*/true);
+  total_seconds_ = since_arrival_.seconds();
+  done_ = true;
+}
+
+void Answer::write_whole() {
+  http::Response response;
+  response.body = renderer_->body(choices_);
+  exchange_->send(std::move(response));
+  total_seconds_ = since_arrival_.seconds();
+  done_ = true;
+}
+
+void Answer::fail(const api::ApiError& error) {
+  if (done_) return;
+  status_ = error.status;
+  total_seconds_ = since_arrival_.seconds();
+  done_ = true;
+  if (!stream_begun_) {
+    exchange_->send(api::to_response(error));
+    return;
+  }
+  exchange_->write("data: " + api::to_json(error) + "\n\n");
+  exchange_->finish_stream(/*complete=*/false);
+}
+
+void Answer::client_gone() {
+  if (done_) return;
+  client_gone_ = true;
+  total_seconds_ = since_arrival_.seconds();
+  done_ = true;
+}
+
+AnswerRecord Answer::record() const {
+  AnswerRecord record{.request_id = exchange_->request().request_id,
+                      .key_name = exchange_->request().key_name,
+                      .model = head_.model,
+                      .endpoint = exchange_->request().path};
+  record.counts = total_usage(choices_, head_.choices_per_item);
+  for (const Choice& choice : choices_) record.counts.retractions += choice.counts().retractions;
+  record.num_choices = static_cast<int>(choices_.size());
+  record.queue_seconds = queue_seconds_;
+  record.first_token_seconds = first_token_seconds_;
+  record.total_seconds = total_seconds_;
+  record.gap_p50_seconds = gaps_.p50_seconds();
+  record.status = status_;
+  record.client_gone = client_gone_;
+  record.stream = head_.stream;
+  record.finish = client_gone_       ? "client_gone"
+                  : status_ >= 400   ? "error"
+                  : choices_.empty() ? "stop"
+                                     : finish_name(choices_.front());
+  return record;
+}
+
+}  // namespace fathom::answer

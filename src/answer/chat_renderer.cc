@@ -1,0 +1,242 @@
+#include "answer/chat_renderer.h"
+
+#include <utility>
+#include <vector>
+
+#include "answer/draw_id.h"
+#include "answer/finish.h"
+#include "answer/json_text.h"
+#include "answer/logprobs.h"
+#include "answer/usage.h"
+
+namespace fathom::answer {
+namespace {
+
+using Kind = text::OutputEvent::Kind;
+
+// A call's id: what the model wrote where its format has one, else a new one.
+std::string call_id(const text::OutputEvent& begin) {
+  return begin.id.empty() ? draw_id("call_") : begin.id;
+}
+
+// The calls of a choice. It ends with finish reason tool_calls only when there are some and all are complete.
+struct CallTally {
+  int num_calls = 0, num_complete = 0;
+
+  void count(const text::OutputEvent& event) {
+    num_calls += event.kind == Kind::kToolCallBegin;
+    num_complete += event.kind == Kind::kToolCallEnd && event.is_complete;
+  }
+  bool all_complete() const { return num_calls > 0 && num_complete == num_calls; }
+};
+
+class ChatRenderer : public Renderer {
+ public:
+  ChatRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
+      : head_(std::move(head)),
+        tokenizer_(tokenizer),
+        progress_(static_cast<size_t>(head_.num_choices)) {
+    constant_ = chunk_prefix(head_, head_.stream ? "chat.completion.chunk" : "chat.completion");
+  }
+
+  void write_news(Choice& choice, std::string& events) override;
+  void write_end(std::span<const Choice> choices, std::string& events) override;
+  std::string body(std::span<Choice> choices) override;
+
+ private:
+  // What was streamed of one choice.
+  struct Progress {
+    bool started = false;
+    CallTally calls;
+    std::string held_reasoning;  // until it is complete, without stream_reasoning
+  };
+
+  // One chunk around a delta. The logprobs of the news go with its first chunk.
+  void write_chunk(Choice& choice, std::string_view delta, bool is_last, std::string& events);
+  void write_event(Choice& choice, const text::OutputEvent& event, std::string& events);
+  void write_text(Choice& choice, Kind kind, std::string_view text, std::string& events);
+  static void append_message(std::string& out, const Choice& choice, CallTally& tally);
+  Progress& progress(const Choice& choice) {
+    return progress_[static_cast<size_t>(choice.setup().index)];
+  }
+
+  AnswerHead head_;
+  const text::Tokenizer& tokenizer_;
+  std::string constant_;  // of every chunk
+  std::vector<Progress> progress_;
+};
+
+void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, bool is_last,
+                               std::string& events) {
+  events += "data: ";
+  events += constant_;
+  events += R"({"index":)";
+  append_json(events, choice.setup().index);
+  events += R"(,"delta":)";
+  events += delta;
+  events += R"(,"logprobs":)";
+  if (head_.logprobs && !choice.news.tokens.empty()) {
+    append_chat_logprobs(events, choice.news.tokens, tokenizer_, head_.top_logprobs);
+  } else {
+    events += "null";
+  }
+  choice.news.tokens.clear();
+  events += ',';
+  if (is_last) {
+    append_openai_finish(events, choice, progress(choice).calls.all_complete());
+  } else {
+    events += R"("finish_reason":null,"matched_stop":null)";
+  }
+  events += "}]";
+  if (head_.continuous_usage_stats) {
+    events += R"(,"usage":)";
+    append_usage(events, choice.counts());
+  }
+  events += "}\n\n";
+}
+
+void ChatRenderer::write_text(Choice& choice, Kind kind, std::string_view text,
+                              std::string& events) {
+  if (text.empty()) return;
+  std::string delta = kind == Kind::kReasoning ? R"({"reasoning_content":)"
+                                               : R"({"reasoning_content":null,"content":)";
+  append_json(delta, text);
+  delta += '}';
+  write_chunk(choice, delta, /*is_last=*/false, events);
+}
+
+void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
+                               std::string& events) {
+  Progress& state = progress(choice);
+  if (event.kind == Kind::kReasoning) {
+    if (head_.stream_reasoning) return write_text(choice, event.kind, event.text, events);
+    state.held_reasoning += event.text;
+    return;
+  }
+  write_text(choice, Kind::kReasoning, std::exchange(state.held_reasoning, {}), events);
+  if (event.kind == Kind::kContent) return write_text(choice, event.kind, event.text, events);
+  state.calls.count(event);
+  if (event.kind == Kind::kToolCallEnd) return;
+  std::string delta = R"({"reasoning_content":null,"tool_calls":[{"index":)";
+  append_json(delta, event.index);
+  if (event.kind == Kind::kToolCallBegin) {
+    delta += R"(,"id":)";
+    append_json(delta, call_id(event));
+    delta += R"(,"type":"function","function":{"name":)";
+    append_json(delta, event.text);
+    delta += R"(,"arguments":""}}]})";
+  } else {
+    delta += R"(,"function":{"arguments":)";
+    append_json(delta, event.text);
+    delta += "}}]}";
+  }
+  write_chunk(choice, delta, /*is_last=*/false, events);
+}
+
+void ChatRenderer::write_news(Choice& choice, std::string& events) {
+  Progress& state = progress(choice);
+  ChoiceNews& news = choice.news;
+  if (!state.started && (!news.empty() || choice.finished())) {
+    state.started = true;
+    std::vector<core::SampledToken> tokens = std::move(news.tokens);
+    news.tokens.clear();
+    write_chunk(choice, R"({"reasoning_content":null,"role":"assistant","content":""})",
+                /*is_last=*/false, events);
+    news.tokens = std::move(tokens);
+  }
+  if (!head_.logprobs) news.tokens.clear();
+  for (const text::OutputEvent& event : news.events) write_event(choice, event, events);
+  write_text(choice, Kind::kContent, news.text, events);
+  news.events.clear();
+  news.text.clear();
+  if (!choice.finished()) return;
+  write_text(choice, Kind::kReasoning, std::exchange(state.held_reasoning, {}), events);
+  write_chunk(choice, R"({"reasoning_content":null})", /*is_last=*/true, events);
+}
+
+void ChatRenderer::write_end(std::span<const Choice> choices, std::string& events) {
+  if (head_.include_usage) {
+    events += "data: ";
+    events += constant_;
+    events += R"(],"usage":)";
+    append_usage(events, total_usage(choices, head_.choices_per_item));
+    events += "}\n\n";
+  }
+  events += "data: [DONE]\n\n";
+}
+
+void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTally& tally) {
+  std::string content = choice.news.text, reasoning, calls;
+  for (const text::OutputEvent& event : choice.news.events) {
+    tally.count(event);
+    switch (event.kind) {
+      case Kind::kReasoning:
+        reasoning += event.text;
+        break;
+      case Kind::kContent:
+        content += event.text;
+        break;
+      case Kind::kToolCallBegin:
+        if (!calls.empty()) calls += ',';
+        calls += R"({"id":)";
+        append_json(calls, call_id(event));
+        calls += R"(,"index":)";
+        append_json(calls, event.index);
+        calls += R"(,"type":"function","function":{"name":)";
+        append_json(calls, event.text);
+        calls += R"(,"arguments":")";
+        break;
+      case Kind::kToolCallArguments:
+        append_json_inside(calls, event.text);
+        break;
+      case Kind::kToolCallEnd:
+        calls += "\"}}";
+        break;
+    }
+  }
+  const bool has_tool_calls = tally.num_calls > 0;
+  out += R"({"role":"assistant","content":)";
+  if (has_tool_calls && content.empty()) {
+    out += "null";
+  } else {
+    append_json(out, content);
+  }
+  out += R"(,"reasoning_content":)";
+  append_json_or_null(out, reasoning);
+  out += R"(,"tool_calls":)";
+  out += has_tool_calls ? "[" + calls + "]" : "null";
+  out += '}';
+}
+
+std::string ChatRenderer::body(std::span<Choice> choices) {
+  std::string out = constant_;
+  for (const Choice& choice : choices) {
+    if (choice.setup().index > 0) out += ',';
+    CallTally tally;
+    out += R"({"index":)";
+    append_json(out, choice.setup().index);
+    out += R"(,"message":)";
+    append_message(out, choice, tally);
+    out += R"(,"logprobs":)";
+    if (head_.logprobs) {
+      append_chat_logprobs(out, choice.news.tokens, tokenizer_, head_.top_logprobs);
+    } else {
+      out += "null";
+    }
+    out += ',';
+    append_openai_finish(out, choice, tally.all_complete());
+    out += '}';
+  }
+  out += R"(],"usage":)";
+  append_usage(out, total_usage(choices, head_.choices_per_item));
+  out += R"(,"metadata":{"weight_version":"default"}})";
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Renderer> make_chat_renderer(AnswerHead head, const text::Tokenizer& tokenizer) {
+  return std::make_unique<ChatRenderer>(std::move(head), tokenizer);
+}
+
+}  // namespace fathom::answer

@@ -1,0 +1,12 @@
+#pragma once
+// The answers of /v1/chat/completions: see renderer.h and docs/contracts/streaming.md.
+
+#include <memory>
+
+#include "answer/renderer.h"
+
+namespace fathom::answer {
+
+std::unique_ptr<Renderer> make_chat_renderer(AnswerHead head, const text::Tokenizer& tokenizer);
+
+}  // namespace fathom::answer

@@ -1,0 +1,136 @@
+#include "answer/choice.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fathom::answer {
+namespace {
+
+using Kind = text::OutputEvent::Kind;
+
+Finish finish_of(core::FinishReason reason) {
+  switch (reason) {
+    case core::FinishReason::kLength:
+      return Finish::kLength;
+    case core::FinishReason::kCancelled:
+      return Finish::kAbort;
+    default:
+      return Finish::kStop;
+  }
+}
+
+// Comes in pieces that are joined.
+bool is_text(Kind kind) { return kind != Kind::kToolCallBegin && kind != Kind::kToolCallEnd; }
+
+}  // namespace
+
+Choice::Choice(ChoiceSetup setup)
+    : setup_(std::move(setup)),
+      detokenizer_(*setup_.tokenizer, setup_.skip_special_tokens),
+      matcher_(setup_.stop),
+      in_reasoning_(setup_.starts_in_reasoning) {
+  counts_.prompt_tokens = setup_.prompt_tokens;
+}
+
+bool Choice::push(std::span<const core::SampledToken> tokens, bool last_is_stop_token) {
+  if (finished() || stop_string_found_) return false;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    news.tokens.push_back(tokens[i]);
+    ++counts_.completion_tokens;
+    const bool is_hidden = last_is_stop_token && i + 1 == tokens.size() && !setup_.no_stop_trim;
+    if (!is_hidden && push_token(tokens[i].token)) return true;
+  }
+  return false;
+}
+
+bool Choice::push_token(int32_t token) {
+  std::string visible;
+  match(text_of(token), visible);
+  show(visible);
+  if (stop_string_found_ && setup_.parser) setup_.parser->finish(fresh_events_);
+  if (setup_.parser) count_reasoning(token, fresh_events_);
+  take_events();
+  return stop_string_found_;
+}
+
+void Choice::match(std::string_view text, std::string& visible) {
+  stop_string_found_ = matcher_.push(text, visible);
+  if (!stop_string_found_) return;
+  matched_string_ = setup_.stop->strings()[static_cast<size_t>(matcher_.matched())];
+  if (setup_.no_stop_trim) visible += matched_string_;
+}
+
+std::string Choice::text_of(int32_t token) {
+  const bool is_marker = setup_.marker_ids != nullptr &&
+                         std::find(setup_.marker_ids->begin(), setup_.marker_ids->end(), token) !=
+                             setup_.marker_ids->end();
+  if (is_marker && setup_.tokenizer->is_special(token)) {
+    return detokenizer_.finish() + std::string(setup_.tokenizer->token_bytes(token));
+  }
+  return detokenizer_.push(token);
+}
+
+void Choice::show(std::string_view text) {
+  if (text.empty()) return;
+  if (setup_.parser) {
+    setup_.parser->push(text, fresh_events_);
+  } else {
+    news.text += text;
+  }
+}
+
+void Choice::take_events() {
+  for (text::OutputEvent& event : fresh_events_) {
+    const bool continues =
+        !news.events.empty() && is_text(event.kind) && news.events.back().kind == event.kind;
+    if (continues) {
+      news.events.back().text += event.text;
+    } else {
+      news.events.push_back(std::move(event));
+    }
+  }
+  fresh_events_.clear();
+}
+
+// A token is reasoning when what it showed is, or when it showed nothing while the reasoning goes on: the
+// end marker counts, and so do tokens before the first reasoning (the begin marker).
+void Choice::count_reasoning(int32_t token, std::span<const text::OutputEvent> events) {
+  if (!events.empty()) {
+    const bool begins = !saw_event_ && events.front().kind == Kind::kReasoning && !in_reasoning_;
+    if (begins) counts_.reasoning_tokens = counts_.completion_tokens - 1;
+    saw_event_ = true;
+    const bool was_in_reasoning = in_reasoning_;
+    in_reasoning_ = events.back().kind == Kind::kReasoning;
+    const bool ends_it = was_in_reasoning && token == setup_.think_end_id;
+    if (in_reasoning_ || ends_it) ++counts_.reasoning_tokens;
+  } else if (in_reasoning_) {
+    ++counts_.reasoning_tokens;
+  }
+  if (token == setup_.think_end_id) in_reasoning_ = false;
+}
+
+void Choice::end(const engine::RequestEnd& end) {
+  if (finished()) return;
+  if (!stop_string_found_) flush();
+  counts_.cached_tokens = end.num_cached_tokens;
+  counts_.retractions = end.num_retractions;
+  counts_.speculation = end.speculation;
+  prompt_logprobs_ = end.prompt_logprobs;
+  if (stop_string_found_) {
+    finish_ = Finish::kStop;
+  } else {
+    finish_ = finish_of(end.reason);
+    if (finish_ == Finish::kStop) matched_token_ = end.matched_stop_token;
+  }
+}
+
+void Choice::flush() {
+  std::string visible;
+  match(detokenizer_.finish(), visible);
+  if (!stop_string_found_) matcher_.finish(visible);
+  show(visible);
+  if (setup_.parser) setup_.parser->finish(fresh_events_);
+  take_events();
+}
+
+}  // namespace fathom::answer

@@ -1,0 +1,116 @@
+#pragma once
+// Choice: one answer being made. Token ids go in, what a client may see comes out: whole characters, nothing
+// of a stop string, reasoning and tool calls told apart, and the counts for `usage`.
+//
+//   Choice choice(setup);
+//   if (choice.push(tokens, /*last_is_stop_token=*/false)) engine.stop(id);   // a stop string is complete
+//   renderer.write_news(choice, events);                                      // takes choice.news
+//   choice.end(*update.end);
+//
+// Text, token ids, log-probabilities and counts all end with the token that completed the stop string.
+// Lives on one I/O thread; borrows the tokenizer.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/generation_request.h"
+#include "core/batch.h"
+#include "core/request.h"
+#include "engine/updates.h"
+#include "text/detokenizer.h"
+#include "text/output_parser.h"
+#include "text/stop_matcher.h"
+#include "text/tokenizer.h"
+
+namespace fathom::answer {
+
+enum class Finish { kNone, kStop, kLength, kAbort };
+
+// What came since it was last taken. For chats with a parser the text is in the events.
+struct ChoiceNews {
+  std::string text;
+  std::vector<text::OutputEvent> events;
+  std::vector<core::SampledToken> tokens;
+  bool empty() const { return text.empty() && events.empty() && tokens.empty(); }
+};
+
+struct ChoiceCounts {
+  int prompt_tokens = 0;
+  int cached_tokens = 0;      // of the prompt, found in the prefix cache
+  int completion_tokens = 0;  // the token that ended it included
+  int reasoning_tokens = 0;   // of the completion
+  int retractions = 0;
+  core::SpeculationCounts speculation{};  // once it has ended
+};
+
+struct ChoiceSetup {
+  const text::Tokenizer* tokenizer = nullptr;
+  int index = 0;   // in the answer
+  std::string id;  // native API: meta_info.id
+  int prompt_tokens = 0;
+  int logprob_start_len = -1;
+  std::vector<int32_t> prompt{};  // only kept when its log-probabilities are shown
+  bool return_logprobs = false, return_prompt_logprobs = false;
+  std::shared_ptr<const text::StopStrings> stop{};  // null: none
+  bool no_stop_trim = false, skip_special_tokens = true;
+  // Chat: how the output is told apart, and the special tokens whose text the parser reads.
+  std::optional<text::OutputParser> parser{};
+  std::shared_ptr<const std::vector<int32_t>> marker_ids{};
+  int32_t think_end_id = -1;
+  bool starts_in_reasoning = false;
+};
+
+class Choice {
+ public:
+  explicit Choice(ChoiceSetup setup);
+
+  // Takes the tokens of one step. last_is_stop_token: the last one ended the request and is not text. True:
+  // a stop string is complete; later tokens are dropped.
+  bool push(std::span<const core::SampledToken> tokens, bool last_is_stop_token);
+  // The request's end: what was held back comes out.
+  void end(const engine::RequestEnd& end);
+
+  bool finished() const { return finish_ != Finish::kNone; }
+  Finish finish() const { return finish_; }
+  // What stopped it: the string (stop_string_found()) or the token (not -1).
+  const std::string& matched_string() const { return matched_string_; }
+  int32_t matched_token() const { return matched_token_; }
+  bool stop_string_found() const { return stop_string_found_; }
+
+  const ChoiceSetup& setup() const { return setup_; }
+  const ChoiceCounts& counts() const { return counts_; }
+  void set_cached_tokens(int num_tokens) { counts_.cached_tokens = num_tokens; }
+  const std::vector<core::SampledToken>& prompt_logprobs() const { return prompt_logprobs_; }
+
+  ChoiceNews news;
+
+ private:
+  bool push_token(int32_t token);
+  std::string text_of(int32_t token);
+  // Appends to `visible` what leaves the stop matcher.
+  void match(std::string_view text, std::string& visible);
+  // What has left the stop matcher, for the text or the parser.
+  void show(std::string_view text);
+  void take_events();
+  void count_reasoning(int32_t token, std::span<const text::OutputEvent> events);
+  void flush();
+
+  ChoiceSetup setup_;
+  text::Detokenizer detokenizer_;
+  text::StopMatcher matcher_;
+  ChoiceCounts counts_;
+  Finish finish_ = Finish::kNone;
+  std::string matched_string_;
+  int32_t matched_token_ = -1;
+  bool stop_string_found_ = false;
+  bool in_reasoning_ = false, saw_event_ = false;
+  std::vector<text::OutputEvent> fresh_events_;  // of the token being read
+  std::vector<core::SampledToken> prompt_logprobs_;
+};
+
+}  // namespace fathom::answer

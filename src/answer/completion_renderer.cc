@@ -1,0 +1,130 @@
+#include "answer/completion_renderer.h"
+
+#include <utility>
+#include <vector>
+
+#include "answer/finish.h"
+#include "answer/json_text.h"
+#include "answer/logprobs.h"
+#include "answer/usage.h"
+
+namespace fathom::answer {
+namespace {
+
+class CompletionRenderer : public Renderer {
+ public:
+  CompletionRenderer(AnswerHead head, const text::Tokenizer& tokenizer) : head_(std::move(head)) {
+    for (int i = 0; i < head_.num_choices; ++i) {
+      progress_.push_back(
+          {.started = false, .logprobs = CompletionLogprobs(tokenizer, head_.top_logprobs)});
+    }
+    constant_ = chunk_prefix(head_, "text_completion");
+  }
+
+  void write_news(Choice& choice, std::string& events) override;
+  void write_end(std::span<const Choice> choices, std::string& events) override;
+  std::string body(std::span<Choice> choices) override;
+
+ private:
+  struct Progress {
+    bool started = false;
+    CompletionLogprobs logprobs;
+  };
+
+  Progress& progress(const Choice& choice) {
+    return progress_[static_cast<size_t>(choice.setup().index)];
+  }
+  // The prompt before the first text, with echo.
+  std::string_view echoed_prompt(const Choice& choice);
+  void append_choice(std::string& out, Choice& choice);
+  void append_logprobs(std::string& out, Choice& choice);
+
+  AnswerHead head_;
+  std::string constant_;  // of every chunk
+  std::vector<Progress> progress_;
+};
+
+std::string_view CompletionRenderer::echoed_prompt(const Choice& choice) {
+  if (!head_.echo || progress(choice).started) return {};
+  return head_.prompt_texts[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
+}
+
+// With echo those of the prompt come first; they are known when the choice has finished.
+void CompletionRenderer::append_logprobs(std::string& out, Choice& choice) {
+  CompletionLogprobs& logprobs = progress(choice).logprobs;
+  const std::vector<core::SampledToken>& prompt = choice.prompt_logprobs();
+  if (head_.echo && !progress(choice).started && !choice.setup().prompt.empty()) {
+    logprobs.add_without_logprob(choice.setup().prompt.front());
+    for (const core::SampledToken& token : prompt) logprobs.add(token);
+  }
+  for (const core::SampledToken& token : choice.news.tokens) logprobs.add(token);
+  logprobs.append_to(out);
+}
+
+void CompletionRenderer::append_choice(std::string& out, Choice& choice) {
+  out += R"({"index":)";
+  append_json(out, choice.setup().index);
+  out += R"(,"text":")";
+  append_json_inside(out, echoed_prompt(choice));
+  append_json_inside(out, choice.news.text);
+  out += R"(","logprobs":)";
+  if (head_.logprobs) {
+    append_logprobs(out, choice);
+  } else {
+    out += "null";
+  }
+  out += ',';
+  append_openai_finish(out, choice, /*calls_are_complete=*/false);
+  out += '}';
+  progress(choice).started = true;
+  choice.news = {};
+}
+
+void CompletionRenderer::write_news(Choice& choice, std::string& events) {
+  const bool shows_text = !choice.news.text.empty() || !echoed_prompt(choice).empty();
+  // The prompt's log-probabilities come with its end, so an echoed stream that wants them waits.
+  const bool waits_for_prompt = head_.echo && head_.logprobs && !progress(choice).started;
+  if (!choice.finished() && (!shows_text || waits_for_prompt)) return;
+  events += "data: ";
+  events += constant_;
+  append_choice(events, choice);
+  events += R"(],"usage":)";
+  if (head_.continuous_usage_stats) {
+    append_usage(events, choice.counts());
+  } else {
+    events += "null";
+  }
+  events += "}\n\n";
+}
+
+void CompletionRenderer::write_end(std::span<const Choice> choices, std::string& events) {
+  if (head_.include_usage) {
+    events += "data: ";
+    events += constant_;
+    events += R"(],"usage":)";
+    append_usage(events, total_usage(choices, head_.choices_per_item));
+    events += "}\n\n";
+  }
+  events += "data: [DONE]\n\n";
+}
+
+std::string CompletionRenderer::body(std::span<Choice> choices) {
+  std::string out = constant_;
+  for (Choice& choice : choices) {
+    if (choice.setup().index > 0) out += ',';
+    append_choice(out, choice);
+  }
+  out += R"(],"usage":)";
+  append_usage(out, total_usage(choices, head_.choices_per_item));
+  out += R"(,"metadata":{"weight_version":"default"}})";
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Renderer> make_completion_renderer(AnswerHead head,
+                                                   const text::Tokenizer& tokenizer) {
+  return std::make_unique<CompletionRenderer>(std::move(head), tokenizer);
+}
+
+}  // namespace fathom::answer

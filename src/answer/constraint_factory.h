@@ -1,0 +1,69 @@
+#pragma once
+// ConstraintFactory: what a request says about the form of its output -> the constraint that the engine
+// samples under. Compiled grammars are kept by their source.
+//
+//   ConstraintFactory factory({.tokenizer = tokenizer, .vocab_size = 129280, .eos_token_ids = {1}});
+//   Parsed<ConstraintPtr> constraint = factory.make(request, item);
+//
+// Where the output begins with reasoning, that is free and the form holds for what follows it. Tool calls
+// that are required take the place of a response format; beside calls that are only allowed the output is
+// either calls or what the format wants.
+// Thread-safe; compiling runs in the caller's thread, bounded in time and memory.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answer/grammar_cache.h"
+#include "api/api_error.h"
+#include "api/generation_request.h"
+#include "core/token_constraint.h"
+#include "grammar/expression.h"
+#include "grammar/tool_calls.h"
+#include "grammar/vocabulary.h"
+#include "text/tokenizer.h"
+
+namespace fathom::answer {
+
+// Null: the output is free.
+using ConstraintPtr = std::unique_ptr<core::TokenConstraint>;
+
+class ConstraintFactory {
+ public:
+  struct Config {
+    std::shared_ptr<const text::Tokenizer> tokenizer;
+    int vocab_size = 0;  // of the logits
+    std::vector<int32_t> eos_token_ids;
+    std::optional<text::ChatFormat> chat_format;  // its markers are never text
+    int64_t max_cache_bytes = int64_t{256} << 20;
+  };
+  explicit ConstraintFactory(Config config);
+
+  api::Parsed<ConstraintPtr> make(const api::GenerationRequest& request,
+                                  const api::GenerationItem& item);
+
+ private:
+  // The form with its key in the cache and the parameter that errors name.
+  struct Form {
+    grammar::Expression expression;
+    std::string key, param;
+  };
+  Form form_of(const api::GenerationRequest& request, const api::GrammarSource& source) const;
+  Form tool_form(const api::GenerationRequest& request, bool is_required) const;
+  Form source_form(const api::GrammarSource& source) const;
+  // The form behind the reasoning that the output may begin with.
+  Form behind_reasoning(const api::GenerationRequest& request, Form form) const;
+  // Why a form does not compile, with the parameter whose part of it is at fault.
+  api::ApiError problem_of(const api::GenerationRequest& request, const api::GrammarSource& source,
+                           const Form& form, const Error& error) const;
+  grammar::Marker marker(std::string_view text) const;
+  grammar::ToolCallSyntax tool_syntax(text::ChatFormat format) const;
+
+  const Config config_;
+  std::shared_ptr<const grammar::Vocabulary> vocabulary_;  // null: no eos token, so no grammar
+  GrammarCache cache_;
+};
+
+}  // namespace fathom::answer

@@ -1,0 +1,214 @@
+#include "answer/generate_renderer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "answer/finish.h"
+#include "answer/json_text.h"
+#include "answer/logprobs.h"
+#include "base/clock.h"
+
+namespace fathom::answer {
+namespace {
+
+// The native answer repeats everything in each event. What is constant or only grows is kept as JSON, so an
+// event costs copying and not rendering again.
+class GenerateRenderer : public Renderer {
+ public:
+  GenerateRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
+      : head_(std::move(head)),
+        tokenizer_(tokenizer),
+        progress_(static_cast<size_t>(head_.num_choices)) {}
+
+  void write_news(Choice& choice, std::string& events) override;
+  void write_end(std::span<const Choice>, std::string& events) override {
+    events += "data: [DONE]\n\n";
+  }
+  std::string body(std::span<Choice> choices) override;
+
+ private:
+  // Insides of JSON strings and lists.
+  struct Progress {
+    std::string text, output_ids, logprobs, top_logprobs;
+    int num_shown_tokens = 0;
+  };
+
+  bool is_list() const { return head_.is_batch || head_.num_choices > 1; }
+  void take_news(Choice& choice);
+  void append_object(std::string& out, const Choice& choice);
+  void append_meta_info(std::string& out, const Choice& choice);
+  void append_logprobs(std::string& out, const Choice& choice);
+  static void append_speculation(std::string& out, const core::SpeculationCounts& counts);
+  void append_input_logprobs(std::string& out, const Choice& choice);
+  Progress& progress(const Choice& choice) {
+    return progress_[static_cast<size_t>(choice.setup().index)];
+  }
+
+  AnswerHead head_;
+  const text::Tokenizer& tokenizer_;
+  Stopwatch since_arrival_;
+  std::vector<Progress> progress_;
+};
+
+void GenerateRenderer::take_news(Choice& choice) {
+  Progress& shown = progress(choice);
+  const auto separate = [](std::string& list) {
+    if (!list.empty()) list += ',';
+  };
+  append_json_inside(shown.text, choice.news.text);
+  for (const core::SampledToken& token : choice.news.tokens) {
+    separate(shown.output_ids);
+    append_json(shown.output_ids, token.token);
+    if (!choice.setup().return_logprobs) continue;
+    separate(shown.logprobs);
+    append_native_entry(shown.logprobs, {token.token, token.logprob}, head_.return_text_in_logprobs,
+                        tokenizer_);
+    separate(shown.top_logprobs);
+    append_native_top(shown.top_logprobs, token, head_.return_text_in_logprobs, tokenizer_);
+  }
+  choice.news = {};
+}
+
+// Entries for the prompt from logprob_start_len on; the first has no log-probability.
+void GenerateRenderer::append_input_logprobs(std::string& out, const Choice& choice) {
+  const std::vector<int32_t>& prompt = choice.setup().prompt;
+  const std::vector<core::SampledToken>& known = choice.prompt_logprobs();
+  const int start = choice.setup().logprob_start_len;
+  std::string entries, tops;
+  for (size_t i = start < 0 ? prompt.size() : static_cast<size_t>(start); i < prompt.size(); ++i) {
+    const bool is_first = entries.empty();
+    if (!is_first) entries += ',', tops += ',';
+    if (is_first || i - 1 >= known.size()) {
+      entries += "[null,";
+      append_json(entries, prompt[i]);
+      entries += ',';
+      append_json_or_null(entries,
+                          head_.return_text_in_logprobs ? token_text(tokenizer_, prompt[i]) : "");
+      entries += ']';
+      tops += "null";
+      continue;
+    }
+    append_native_entry(entries, {known[i - 1].token, known[i - 1].logprob},
+                        head_.return_text_in_logprobs, tokenizer_);
+    append_native_top(tops, known[i - 1], head_.return_text_in_logprobs, tokenizer_);
+  }
+  out += R"("input_token_logprobs":[)" + entries + R"(],"input_top_logprobs":[)" + tops + "],";
+}
+
+void GenerateRenderer::append_logprobs(std::string& out, const Choice& choice) {
+  const Progress& shown = progress(choice);
+  append_input_logprobs(out, choice);
+  out += R"("output_token_logprobs":[)" + shown.logprobs + R"(],"output_top_logprobs":[)";
+  out += shown.top_logprobs + R"(],"output_token_logprobs_length":)";
+  append_json(out, choice.counts().completion_tokens);
+  out += ',';
+}
+
+// Releases of SGLang have called the same figures by different names.
+void GenerateRenderer::append_speculation(std::string& out, const core::SpeculationCounts& counts) {
+  if (counts.num_verify_steps == 0) return;
+  const auto number = [&out](std::string_view name, auto value) {
+    out += ",\"";
+    out += name;
+    out += "\":";
+    append_json(out, value);
+  };
+  const auto verified = static_cast<float>(std::max<int64_t>(counts.num_drafts_verified, 1));
+  number("spec_accept_rate", static_cast<float>(counts.num_drafts_accepted) / verified);
+  number("spec_accept_length", static_cast<float>(counts.accept_length()));
+  number("spec_verify_ct", counts.num_verify_steps);
+  for (const char* name : {"spec_accept_token_num", "spec_num_correct_drafts"}) {
+    number(name, counts.num_drafts_accepted);
+  }
+  for (const char* name : {"spec_draft_token_num", "spec_num_proposed_drafts"}) {
+    number(name, counts.num_drafts_verified);
+  }
+  for (const char* name : {"spec_accept_histogram", "spec_correct_drafts_histogram"}) {
+    out += std::string(",\"") + name + "\":[";
+    for (size_t i = 0; i < counts.accept_histogram.size(); ++i) {
+      if (i > 0) out += ',';
+      append_json(out, counts.accept_histogram[i]);
+    }
+    out += ']';
+  }
+}
+
+void GenerateRenderer::append_meta_info(std::string& out, const Choice& choice) {
+  const ChoiceCounts& counts = choice.counts();
+  out += R"({"id":)";
+  append_json(out, choice.setup().id);
+  out += R"(,"finish_reason":)";
+  append_native_finish(out, choice);
+  out += R"(,"prompt_tokens":)";
+  append_json(out, counts.prompt_tokens);
+  out += R"(,"weight_version":"default","num_retractions":)";
+  append_json(out, counts.retractions);
+  out += ',';
+  if (choice.setup().return_logprobs) append_logprobs(out, choice);
+  out += R"("reasoning_tokens":)";
+  append_json(out, counts.reasoning_tokens);
+  out += R"(,"completion_tokens":)";
+  append_json(out, counts.completion_tokens);
+  out += R"(,"cached_tokens":)";
+  append_json(out, counts.cached_tokens);
+  out += R"(,"cached_tokens_details":null,"dp_rank":null)";
+  if (choice.finished()) {
+    out += R"(,"e2e_latency":)";
+    append_json(out, static_cast<float>(since_arrival_.seconds()));
+    append_speculation(out, counts.speculation);
+  }
+  out += '}';
+}
+
+void GenerateRenderer::append_object(std::string& out, const Choice& choice) {
+  const Progress& shown = progress(choice);
+  out += R"({"text":")";
+  out += shown.text;
+  out += R"(","output_ids":[)";
+  out += shown.output_ids;
+  out += R"(],"meta_info":)";
+  append_meta_info(out, choice);
+}
+
+void GenerateRenderer::write_news(Choice& choice, std::string& events) {
+  Progress& shown = progress(choice);
+  const int num_tokens = choice.counts().completion_tokens;
+  const int interval =
+      head_.stream_intervals[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
+  // The first token always gets its event: clients take their time to first token from it.
+  const bool is_due =
+      shown.num_shown_tokens == 0 || num_tokens - shown.num_shown_tokens >= interval;
+  if (!choice.finished() && (choice.news.empty() || !is_due)) return;
+  take_news(choice);
+  shown.num_shown_tokens = num_tokens;
+  events += "data: ";
+  append_object(events, choice);
+  if (is_list()) {
+    events += R"(,"index":)";
+    append_json(events, choice.setup().index);
+  }
+  events += "}\n\n";
+}
+
+std::string GenerateRenderer::body(std::span<Choice> choices) {
+  std::string out;
+  if (is_list()) out += '[';
+  for (Choice& choice : choices) {
+    if (choice.setup().index > 0) out += ',';
+    take_news(choice);
+    append_object(out, choice);
+    out += '}';
+  }
+  if (is_list()) out += ']';
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Renderer> make_generate_renderer(AnswerHead head,
+                                                 const text::Tokenizer& tokenizer) {
+  return std::make_unique<GenerateRenderer>(std::move(head), tokenizer);
+}
+
+}  // namespace fathom::answer

@@ -1,0 +1,328 @@
+#include "answer/generation_service.h"
+
+#include <algorithm>
+#include <ctime>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "answer/draw_id.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "text/chat_markup.h"
+
+namespace fathom::answer {
+namespace {
+
+using text::markup::kThinkBegin, text::markup::kThinkEnd;
+
+std::string_view id_prefix(api::Endpoint endpoint) {
+  switch (endpoint) {
+    case api::Endpoint::kChat:
+      return "chatcmpl-";
+    case api::Endpoint::kCompletions:
+      return "cmpl-";
+    case api::Endpoint::kGenerate:
+      break;
+  }
+  return "";
+}
+
+AnswerHead head_of(const api::GenerationRequest& request) {
+  AnswerHead head{.endpoint = request.endpoint,
+                  .id = request.id,
+                  .model = request.model,
+                  .created = request.created,
+                  .num_choices = 0,
+                  .choices_per_item = request.items.front().n,
+                  .is_batch = request.is_batch,
+                  .stream = request.stream,
+                  .include_usage = request.include_usage,
+                  .continuous_usage_stats = request.continuous_usage_stats,
+                  .echo = request.echo,
+                  .logprobs = request.logprobs,
+                  .stream_reasoning = request.stream_reasoning,
+                  .top_logprobs = request.top_logprobs,
+                  .return_text_in_logprobs = request.return_text_in_logprobs,
+                  .prompt_texts = {},
+                  .stream_intervals = {}};
+  for (const api::GenerationItem& item : request.items) {
+    head.num_choices += item.n;
+    if (request.echo) head.prompt_texts.push_back(item.prompt_text);
+    head.stream_intervals.push_back(item.stream_interval);
+  }
+  return head;
+}
+
+// The special tokens whose text the output parser reads.
+std::vector<int32_t> marker_ids(const api::GenerationRequest& request,
+                                const text::Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string_view marker : text::output_markers(request.chat_format)) {
+    const bool is_reasoning = marker == kThinkBegin || marker == kThinkEnd;
+    if (is_reasoning ? !request.separate_reasoning : !request.parse_tools) continue;
+    if (const std::optional<int32_t> id = tokenizer.token_id(marker)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+// Work on one answer, which may be as large as its client likes: without memory for it that answer ends with an error,
+// and the others of the step go on. False then.
+template <class Work>
+bool answer_or_fail(Answer& answer, const Work& work) {
+  try {
+    const memory::MayFail scope;
+    return work();
+  } catch (const std::bad_alloc&) {
+    answer.fail(api::out_of_memory());
+  } catch (const std::exception& error) {
+    FATHOM_LOG(kError, "server", "an answer failed", {{"why", error.what()}});
+    answer.fail(api::internal_error());
+  }
+  return false;
+}
+
+}  // namespace
+
+GenerationService::GenerationService(Config config)
+    : config_(std::move(config)),
+      constraints_({.tokenizer = config_.tokenizer,
+                    .vocab_size = config_.vocab_size,
+                    .eos_token_ids = config_.eos_token_ids,
+                    .chat_format = config_.chat_format}) {}
+
+GenerationService::~GenerationService() = default;
+
+void GenerationService::set_transport(int num_io_threads, PostToThread post) {
+  post_ = std::move(post);
+  for (int i = 0; i < num_io_threads; ++i) threads_.push_back(std::make_unique<IoThread>());
+}
+
+void GenerationService::set_engine(engine::ServingEngine* engine) { engine_ = engine; }
+
+void GenerationService::start(api::GenerationRequest request, const http::ExchangePtr& exchange,
+                              Stopwatch since_arrival) {
+  if (request.id.empty()) request.id = draw_id(id_prefix(request.endpoint));
+  request.created = static_cast<int64_t>(std::time(nullptr));
+  api::Parsed<Prepared> parsed = prepare(request, exchange, since_arrival);
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
+    exchange->post([exchange, error = *error] { exchange->send(api::to_response(error)); });
+    return;
+  }
+  auto prepared = std::make_shared<Prepared>(std::move(std::get<Prepared>(parsed)));
+  exchange->post([this, prepared] { submit(*prepared); });
+}
+
+api::Parsed<GenerationService::Prepared> GenerationService::prepare(
+    api::GenerationRequest& request, const http::ExchangePtr& exchange,
+    const Stopwatch& since_arrival) {
+  Prepared prepared;
+  Answer::Setup setup{.head = head_of(request),
+                      .choices = {},
+                      .renderer = make_renderer(head_of(request), *config_.tokenizer),
+                      .since_arrival = since_arrival};
+  for (const api::GenerationItem& item : request.items) {
+    api::Parsed<ConstraintPtr> made = constraints_.make(request, item);
+    if (const api::ApiError* error = std::get_if<api::ApiError>(&made)) return *error;
+    const ConstraintPtr& constraint = std::get<ConstraintPtr>(made);
+    const auto stop =
+        item.stop.empty() ? nullptr : std::make_shared<const text::StopStrings>(item.stop);
+    for (int k = 0; k < item.n; ++k) {
+      ChoiceSetup choice = choice_setup(request, item, k);
+      choice.index = static_cast<int>(setup.choices.size());
+      choice.stop = stop;
+      core::Request submitted = core_request(request, item, exchange->request().key_name);
+      // Answers to one prompt differ, and each can be had again: choice k uses seed + k.
+      if (submitted.sampling.seed) *submitted.sampling.seed += static_cast<uint64_t>(k);
+      if (constraint != nullptr) submitted.constraint = constraint->clone();
+      prepared.rids.push_back(request.endpoint == api::Endpoint::kGenerate ? choice.id
+                                                                           : request.id);
+      prepared.requests.push_back(std::move(submitted));
+      setup.choices.push_back(std::move(choice));
+    }
+  }
+  prepared.answer = std::make_shared<Answer>(std::move(setup), exchange);
+  return prepared;
+}
+
+ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& request,
+                                            const api::GenerationItem& item, int choice_idx) const {
+  ChoiceSetup setup{.tokenizer = config_.tokenizer.get(),
+                    .id = "",
+                    .prompt_tokens = static_cast<int>(item.prompt.size()),
+                    .logprob_start_len = item.logprob_start_len,
+                    .return_logprobs = item.sampling.return_logprobs,
+                    .return_prompt_logprobs = item.sampling.return_prompt_logprobs,
+                    .no_stop_trim = item.no_stop_trim,
+                    .skip_special_tokens = item.skip_special_tokens};
+  if (setup.return_prompt_logprobs || request.echo) setup.prompt = item.prompt;
+  if (request.endpoint == api::Endpoint::kGenerate) {
+    setup.id = item.request_id.empty() ? draw_id("") : item.request_id;
+    if (choice_idx > 0 && !item.request_id.empty()) setup.id += "-" + std::to_string(choice_idx);
+  }
+  if (request.endpoint != api::Endpoint::kChat) return setup;
+  const bool reads_markers = request.parse_tools || request.hide_tool_markers;
+  if (!request.separate_reasoning && !reads_markers) return setup;
+  setup.parser.emplace(request.chat_format, text::OutputParser::Options{
+                                                .reasoning = request.separate_reasoning,
+                                                .starts_in_reasoning = request.starts_in_reasoning,
+                                                .tools = reads_markers,
+                                                .calls = request.parse_tools});
+  setup.marker_ids =
+      std::make_shared<const std::vector<int32_t>>(marker_ids(request, *config_.tokenizer));
+  setup.think_end_id = config_.tokenizer->token_id(kThinkEnd).value_or(-1);
+  setup.starts_in_reasoning = request.separate_reasoning && request.starts_in_reasoning;
+  return setup;
+}
+
+core::Request GenerationService::core_request(const api::GenerationRequest& request,
+                                              const api::GenerationItem& item,
+                                              const std::string& key_name) const {
+  core::Request submitted;
+  submitted.prompt = item.prompt;
+  submitted.sampling = item.sampling;
+  submitted.priority = request.priority;
+  // Always, also while there is one key: the keys may be read again, and prefixes cached before that must not
+  // be shared with those who come then.
+  submitted.cache_salt = key_name + '\n' + request.cache_salt;
+  return submitted;
+}
+
+void GenerationService::submit(Prepared& prepared) {
+  const std::shared_ptr<Answer>& answer = prepared.answer;
+  const int thread_idx = answer->exchange()->thread_idx();
+  IoThread& thread = *threads_[static_cast<size_t>(thread_idx)];
+  engine::ServingEngine* const engine = engine_.load();
+  FATHOM_CHECK(engine != nullptr, "a request before set_engine()");
+  // Nothing was begun for a client that has gone; the transport has reported it.
+  if (answer->exchange()->is_closed()) return;
+  ++num_open_;
+  if (config_.on_answer) answer->exchange()->claim_log_line();
+  std::vector<core::RequestId> ids;
+  for (core::Request& request : prepared.requests) {
+    const Result<core::RequestId> id =
+        engine->submit(std::move(request), static_cast<uint32_t>(thread_idx));
+    if (!id) {
+      answer->set_request_ids(std::move(ids));
+      answer->fail(api::from_engine(id.error()));
+      return close(thread_idx, answer);
+    }
+    ids.push_back(*id);
+    thread.streams.emplace(*id, Stream{.answer = answer, .choice_idx = ids.size() - 1});
+  }
+  {
+    const std::lock_guard lock(rids_mutex_);
+    for (size_t i = 0; i < ids.size(); ++i) rids_.emplace(ids[i], prepared.rids[i]);
+  }
+  answer->set_request_ids(std::move(ids));
+  answer->exchange()->on_close([this, thread_idx, weak = std::weak_ptr<Answer>(answer)] {
+    const std::shared_ptr<Answer> gone = weak.lock();
+    if (gone == nullptr || gone->done()) return;
+    gone->client_gone();
+    close(thread_idx, gone);
+  });
+  answer->begin();
+}
+
+// Called on the engine's thread: one task for each I/O thread that something happened for.
+void GenerationService::on_updates(std::shared_ptr<const engine::StepUpdates> updates) {
+  std::vector<std::vector<int32_t>> by_thread(threads_.size());
+  for (size_t i = 0; i < updates->requests.size(); ++i) {
+    by_thread.at(updates->requests[i].client_tag).push_back(static_cast<int32_t>(i));
+  }
+  for (size_t t = 0; t < by_thread.size(); ++t) {
+    if (by_thread[t].empty()) continue;
+    const int thread_idx = static_cast<int>(t);
+    post_(thread_idx, [this, thread_idx, updates, indices = std::move(by_thread[t])] {
+      apply(thread_idx, *updates, indices);
+    });
+  }
+}
+
+void GenerationService::apply(int thread_idx, const engine::StepUpdates& updates,
+                              std::span<const int32_t> indices) {
+  IoThread& thread = *threads_[static_cast<size_t>(thread_idx)];
+  std::vector<std::shared_ptr<Answer>> touched;
+  for (const int32_t index : indices) {
+    const engine::RequestUpdate& update = updates.requests[static_cast<size_t>(index)];
+    const auto found = thread.streams.find(update.id);
+    if (found == thread.streams.end()) {
+      if (update.end != nullptr && thread.ghosts.erase(update.id) > 0) --num_ghosts_;
+      continue;
+    }
+    const Stream stream = found->second;
+    if (update.end != nullptr) {
+      thread.streams.erase(found);
+      forget_rid(update.id);
+    }
+    const auto tokens = std::span(updates.tokens)
+                            .subspan(static_cast<size_t>(update.tokens_begin),
+                                     static_cast<size_t>(update.tokens_end - update.tokens_begin));
+    const bool stops = answer_or_fail(
+        *stream.answer, [&] { return stream.answer->take(stream.choice_idx, tokens, update); });
+    if (stops) engine_.load()->stop(update.id);
+    if (stream.answer->touch()) touched.push_back(stream.answer);
+  }
+  for (const std::shared_ptr<Answer>& answer : touched) {
+    answer_or_fail(*answer, [&] {
+      answer->flush();
+      return true;
+    });
+    if (answer->done()) close(thread_idx, answer);
+  }
+}
+
+// The answer is over: what the engine still does for it ends, and its line is written.
+void GenerationService::close(int thread_idx, const std::shared_ptr<Answer>& answer) {
+  if (!answer->retire()) return;
+  IoThread& thread = *threads_[static_cast<size_t>(thread_idx)];
+  for (const core::RequestId id : answer->request_ids()) {
+    if (thread.streams.erase(id) == 0) continue;
+    forget_rid(id);
+    thread.ghosts.insert(id);
+    ++num_ghosts_;
+    engine_.load()->cancel(id);
+  }
+  answer->set_request_ids({});
+  --num_open_;
+  if (config_.on_answer) config_.on_answer(answer->record());
+}
+
+void GenerationService::forget_rid(core::RequestId id) {
+  const std::lock_guard lock(rids_mutex_);
+  rids_.erase(id);
+}
+
+void GenerationService::abort(const std::string& rid) {
+  std::vector<core::RequestId> ids;
+  {
+    const std::lock_guard lock(rids_mutex_);
+    for (const auto& [id, name] : rids_) {
+      if (name.starts_with(rid)) ids.push_back(id);
+    }
+  }
+  engine::ServingEngine* const engine = engine_.load();
+  if (engine == nullptr) return;
+  for (const core::RequestId id : ids) engine->cancel(id);
+}
+
+void GenerationService::abort_all() {
+  if (engine::ServingEngine* const engine = engine_.load()) engine->cancel_all();
+}
+
+void GenerationService::fail_open(const api::ApiError& error) {
+  for (size_t t = 0; t < threads_.size(); ++t) {
+    const int thread_idx = static_cast<int>(t);
+    post_(thread_idx, [this, thread_idx, error] {
+      IoThread& thread = *threads_[static_cast<size_t>(thread_idx)];
+      while (!thread.streams.empty()) {
+        const std::shared_ptr<Answer> answer = thread.streams.begin()->second.answer;
+        answer->fail(error);
+        close(thread_idx, answer);
+      }
+    });
+  }
+}
+
+}  // namespace fathom::answer

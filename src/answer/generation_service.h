@@ -1,0 +1,113 @@
+#pragma once
+// GenerationService: parsed requests in, answers on their connections out. It stands between the engine and
+// the transport: compiles grammars, submits every item and choice, and turns the engine's updates into
+// events on the I/O thread of each connection.
+//
+//   GenerationService service({.tokenizer = tokenizer, .vocab_size = 129280, ...});
+//   service.set_transport(http.num_threads(), [&](int i, auto task) { http.post(i, std::move(task)); });
+//   engine::ServingEngine engine(runner, config, service);          // it is the engine's sink
+//   service.set_engine(&engine);
+//   service.start(std::move(request), exchange, since_arrival);     // on a worker
+//
+// What belongs to one answer lives on its connection's I/O thread, without locks: start() hands over to that
+// thread, which submits and registers in one go, so no update can come before its answer is known there.
+// A client that goes cancels its requests in the same turn. A request is taken whole or not at all.
+// Public functions are thread-safe. Destroyed after the transport and the engine have stopped.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "answer/answer.h"
+#include "answer/constraint_factory.h"
+#include "api/generation_request.h"
+#include "base/clock.h"
+#include "engine/serving_engine.h"
+#include "http/exchange.h"
+#include "text/tokenizer.h"
+
+namespace fathom::answer {
+
+class GenerationService : public engine::UpdateSink {
+ public:
+  struct Config {
+    std::shared_ptr<const text::Tokenizer> tokenizer;
+    int vocab_size = 0;  // of the logits
+    std::vector<int32_t> eos_token_ids;
+    std::optional<text::ChatFormat> chat_format = {};
+    // Called on an I/O thread when an answer is over.
+    std::function<void(const AnswerRecord&)> on_answer = {};
+  };
+  using PostToThread = std::function<void(int thread_idx, std::function<void()> task)>;
+
+  explicit GenerationService(Config config);
+  ~GenerationService() override;
+
+  void set_transport(int num_io_threads, PostToThread post);
+  void set_engine(engine::ServingEngine* engine);
+
+  // Answers the exchange, sooner or later. On a worker thread: compiling a grammar takes its time.
+  void start(api::GenerationRequest request, const http::ExchangePtr& exchange,
+             Stopwatch since_arrival);
+
+  void on_updates(std::shared_ptr<const engine::StepUpdates> updates) override;
+
+  // Native API: the requests of this rid (or those that begin with it, as in SGLang) end with "abort".
+  void abort(const std::string& rid);
+  void abort_all();
+  // Every open answer ends with this error.
+  void fail_open(const api::ApiError& error);
+
+  // Answers that were accepted and are not complete.
+  int num_open() const { return num_open_.load(std::memory_order_relaxed); }
+  // Requests that the engine still works on although their client has gone; 0 again within two steps.
+  int num_ghosts() const { return num_ghosts_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Stream {
+    std::shared_ptr<Answer> answer;
+    size_t choice_idx = 0;
+  };
+  // What one I/O thread knows; nobody else touches it.
+  struct IoThread {
+    std::unordered_map<core::RequestId, Stream> streams;
+    std::unordered_set<core::RequestId> ghosts;  // cancelled, their end has not come
+  };
+  // What the worker made of a request, on its way to the I/O thread.
+  struct Prepared {
+    std::shared_ptr<Answer> answer;
+    std::vector<core::Request> requests;
+    std::vector<std::string> rids;  // per request, native API
+  };
+
+  api::Parsed<Prepared> prepare(api::GenerationRequest& request, const http::ExchangePtr& exchange,
+                                const Stopwatch& since_arrival);
+  ChoiceSetup choice_setup(const api::GenerationRequest& request, const api::GenerationItem& item,
+                           int choice_idx) const;
+  core::Request core_request(const api::GenerationRequest& request, const api::GenerationItem& item,
+                             const std::string& key_name) const;
+  // These run on the exchange's I/O thread.
+  void submit(Prepared& prepared);
+  void apply(int thread_idx, const engine::StepUpdates& updates, std::span<const int32_t> indices);
+  void close(int thread_idx, const std::shared_ptr<Answer>& answer);
+
+  void forget_rid(core::RequestId id);
+
+  const Config config_;
+  ConstraintFactory constraints_;
+  PostToThread post_;
+  std::vector<std::unique_ptr<IoThread>> threads_;
+  std::atomic<engine::ServingEngine*> engine_{nullptr};
+  std::atomic<int> num_open_{0}, num_ghosts_{0};
+  std::mutex rids_mutex_;
+  std::unordered_map<core::RequestId, std::string> rids_;  // of running native requests
+};
+
+}  // namespace fathom::answer

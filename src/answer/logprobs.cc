@@ -1,0 +1,135 @@
+#include "answer/logprobs.h"
+
+#include <algorithm>
+
+#include "answer/json_text.h"
+#include "text/utf8.h"
+
+namespace fathom::answer {
+namespace {
+
+void append_bytes(std::string& out, std::string_view bytes) {
+  out += '[';
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i > 0) out += ',';
+    append_json(out, static_cast<int>(static_cast<unsigned char>(bytes[i])));
+  }
+  out += ']';
+}
+
+void append_chat_token(std::string& out, std::pair<int32_t, float> token,
+                       const text::Tokenizer& tokenizer) {
+  out += R"({"token":)";
+  append_json(out, token_text(tokenizer, token.first));
+  out += R"(,"bytes":)";
+  append_bytes(out, tokenizer.token_bytes(token.first));
+  out += R"(,"logprob":)";
+  append_json(out, token.second);
+}
+
+size_t num_shown(const core::SampledToken& token, int num_top) {
+  return std::min(token.top_logprobs.size(), static_cast<size_t>(std::max(num_top, 0)));
+}
+
+int64_t num_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+}  // namespace
+
+std::string token_text(const text::Tokenizer& tokenizer, int32_t token) {
+  text::Utf8Lossy lossy;
+  std::string text;
+  lossy.append(tokenizer.token_bytes(token), text);
+  lossy.finish(text);
+  return text;
+}
+
+void append_chat_logprobs(std::string& out, std::span<const core::SampledToken> tokens,
+                          const text::Tokenizer& tokenizer, int num_top) {
+  out += R"({"content":[)";
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) out += ',';
+    append_chat_token(out, {tokens[i].token, tokens[i].logprob}, tokenizer);
+    out += R"(,"top_logprobs":[)";
+    for (size_t j = 0; j < num_shown(tokens[i], num_top); ++j) {
+      if (j > 0) out += ',';
+      append_chat_token(out, tokens[i].top_logprobs[j], tokenizer);
+      out += '}';
+    }
+    out += "]}";
+  }
+  out += "]}";
+}
+
+void CompletionLogprobs::add_token(int32_t token) {
+  for (std::string* list : {&offsets_, &logprobs_, &tokens_, &tops_}) {
+    if (!list->empty()) *list += ',';
+  }
+  const std::string text = token_text(tokenizer_, token);
+  append_json(offsets_, offset_);
+  append_json(tokens_, text);
+  offset_ += num_characters(text);
+}
+
+void CompletionLogprobs::add_without_logprob(int32_t token) {
+  add_token(token);
+  logprobs_ += "null";
+  tops_ += "null";
+}
+
+void CompletionLogprobs::add(const core::SampledToken& token) {
+  add_token(token.token);
+  append_json(logprobs_, token.logprob);
+  if (num_top_ == 0) {
+    tops_ += "null";
+    return;
+  }
+  // Two tokens may have the same text (parts of characters): the likelier one keeps the key.
+  tops_ += '{';
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < num_shown(token, num_top_); ++i) {
+    std::string key = token_text(tokenizer_, token.top_logprobs[i].first);
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    if (!keys.empty()) tops_ += ',';
+    append_json(tops_, key);
+    tops_ += ':';
+    append_json(tops_, token.top_logprobs[i].second);
+    keys.push_back(std::move(key));
+  }
+  tops_ += '}';
+}
+
+void CompletionLogprobs::append_to(std::string& out) {
+  out += R"({"text_offset":[)" + offsets_ + R"(],"token_logprobs":[)" + logprobs_;
+  out += R"(],"tokens":[)" + tokens_ + R"(],"top_logprobs":[)" + tops_ + "]}";
+  for (std::string* list : {&offsets_, &logprobs_, &tokens_, &tops_}) list->clear();
+}
+
+void append_native_entry(std::string& out, std::pair<int32_t, float> token, bool with_text,
+                         const text::Tokenizer& tokenizer) {
+  out += '[';
+  append_json(out, token.second);
+  out += ',';
+  append_json(out, token.first);
+  out += ',';
+  if (with_text) {
+    append_json(out, token_text(tokenizer, token.first));
+  } else {
+    out += "null";
+  }
+  out += ']';
+}
+
+void append_native_top(std::string& out, const core::SampledToken& token, bool with_text,
+                       const text::Tokenizer& tokenizer) {
+  out += '[';
+  for (size_t i = 0; i < token.top_logprobs.size(); ++i) {
+    if (i > 0) out += ',';
+    append_native_entry(out, token.top_logprobs[i], with_text, tokenizer);
+  }
+  out += ']';
+}
+
+}  // namespace fathom::answer

@@ -1,0 +1,54 @@
+#pragma once
+// Log-probabilities in the three forms that clients know.
+//
+//   append_chat_logprobs(out, news.tokens, tokenizer, top_logprobs);     // {"content":[{"token":...}]}
+//   CompletionLogprobs logprobs; logprobs.add(token, ...);  logprobs.append_to(out);
+//   append_native_entry(out, token, with_text, tokenizer);               // [logprob, id, text|null]
+//
+// Token texts are valid UTF-8: bytes of an unfinished character are shown as U+FFFD (chat's `bytes` has them
+// as they are). Pure functions and plain values.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/batch.h"
+#include "text/tokenizer.h"
+
+namespace fathom::answer {
+
+std::string token_text(const text::Tokenizer& tokenizer, int32_t token);
+
+void append_chat_logprobs(std::string& out, std::span<const core::SampledToken> tokens,
+                          const text::Tokenizer& tokenizer, int num_top);
+
+// {"text_offset","token_logprobs","tokens","top_logprobs"} of /v1/completions, collected token by token.
+class CompletionLogprobs {
+ public:
+  CompletionLogprobs(const text::Tokenizer& tokenizer, int num_top)
+      : tokenizer_(tokenizer), num_top_(num_top) {}
+
+  void add(const core::SampledToken& token);
+  // The first token of a prompt: nothing comes before it.
+  void add_without_logprob(int32_t token);
+  // The object of what was added since the last time. Offsets go on, in characters.
+  void append_to(std::string& out);
+
+ private:
+  void add_token(int32_t token);
+
+  const text::Tokenizer& tokenizer_;
+  int num_top_;
+  int64_t offset_ = 0;
+  std::string offsets_, logprobs_, tokens_, tops_;
+};
+
+// [logprob,id,text]; text is null without `with_text`.
+void append_native_entry(std::string& out, std::pair<int32_t, float> token, bool with_text,
+                         const text::Tokenizer& tokenizer);
+// [[logprob,id,text],...], best first.
+void append_native_top(std::string& out, const core::SampledToken& token, bool with_text,
+                       const text::Tokenizer& tokenizer);
+
+}  // namespace fathom::answer

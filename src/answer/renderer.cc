@@ -1,0 +1,37 @@
+#include "answer/renderer.h"
+
+#include <utility>
+
+#include "answer/chat_renderer.h"
+#include "answer/completion_renderer.h"
+#include "answer/generate_renderer.h"
+#include "answer/json_text.h"
+
+namespace fathom::answer {
+
+std::string chunk_prefix(const AnswerHead& head, std::string_view object) {
+  std::string prefix = R"({"id":)";
+  append_json(prefix, head.id);
+  prefix += R"(,"object":)";
+  append_json(prefix, object);
+  prefix += R"(,"created":)";
+  append_json(prefix, head.created);
+  prefix += R"(,"model":)";
+  append_json(prefix, head.model);
+  prefix += R"(,"choices":[)";
+  return prefix;
+}
+
+std::unique_ptr<Renderer> make_renderer(AnswerHead head, const text::Tokenizer& tokenizer) {
+  switch (head.endpoint) {
+    case api::Endpoint::kChat:
+      return make_chat_renderer(std::move(head), tokenizer);
+    case api::Endpoint::kCompletions:
+      return make_completion_renderer(std::move(head), tokenizer);
+    case api::Endpoint::kGenerate:
+      break;
+  }
+  return make_generate_renderer(std::move(head), tokenizer);
+}
+
+}  // namespace fathom::answer

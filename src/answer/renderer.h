@@ -1,0 +1,52 @@
+#pragma once
+// Renderer: choices -> the bytes of an answer, in the form of one endpoint. One object per answer.
+//
+//   std::unique_ptr<Renderer> renderer = make_renderer(request, tokenizer);
+//   renderer->write_news(choice, events);         // a stream: what is new of a choice; takes choice.news
+//   renderer->write_end(choices, events);         // after all: usage, [DONE]
+//   std::string body = renderer->body(choices);   // or everything at once
+//
+// Lives on one I/O thread; borrows the tokenizer. docs/contracts/streaming.md has the order of events.
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "answer/choice.h"
+#include "api/generation_request.h"
+
+namespace fathom::answer {
+
+class Renderer {
+ public:
+  virtual ~Renderer() = default;
+  // Appends events for what choice.news holds and the end if it has finished. News that cannot be shown yet
+  // stays where it is. Called once more after the choice has finished, not again.
+  virtual void write_news(Choice& choice, std::string& events) = 0;
+  virtual void write_end(std::span<const Choice> choices, std::string& events) = 0;
+  // REQUIRES: all choices have finished and write_news() was never called.
+  virtual std::string body(std::span<Choice> choices) = 0;
+};
+
+// What of a request its answer shows.
+struct AnswerHead {
+  api::Endpoint endpoint = api::Endpoint::kChat;
+  std::string id, model;
+  int64_t created = 0;
+  int num_choices = 1;       // of all items
+  int choices_per_item = 1;  // n
+  bool is_batch = false, stream = false;
+  bool include_usage = false, continuous_usage_stats = false;
+  bool echo = false, logprobs = false, stream_reasoning = true;
+  int top_logprobs = 0;
+  bool return_text_in_logprobs = false;
+  std::vector<std::string> prompt_texts;  // per item, with echo
+  std::vector<int> stream_intervals;      // per item, native API
+};
+
+// What all chunks of an OpenAI answer begin with, up to the list of choices.
+std::string chunk_prefix(const AnswerHead& head, std::string_view object);
+
+std::unique_ptr<Renderer> make_renderer(AnswerHead head, const text::Tokenizer& tokenizer);
+
+}  // namespace fathom::answer

@@ -1,0 +1,19 @@
+#pragma once
+// The body of POST /v1/chat/completions -> GenerationRequest: messages rendered and encoded, every field
+// checked. docs/api.md lists the fields.
+//
+//   Parsed<GenerationRequest> parsed = parse_chat_request(exchange.request().body, model);
+//
+// Pure, thread-safe. Linear in the body.
+
+#include <string_view>
+
+#include "api/api_error.h"
+#include "api/generation_request.h"
+#include "api/served_model.h"
+
+namespace fathom::api {
+
+Parsed<GenerationRequest> parse_chat_request(std::string_view body, const ServedModel& model);
+
+}  // namespace fathom::api

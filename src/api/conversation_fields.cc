@@ -1,0 +1,276 @@
+#include "api/conversation_fields.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "api/prompt_fields.h"
+#include "api/request_fields.h"
+#include "text/chat_encoder.h"
+#include "text/chat_markup.h"
+#include "text/tool_schema.h"
+
+namespace fathom::api {
+namespace {
+
+constexpr size_t kMaxContentParts = 16'384;
+constexpr size_t kMaxRoleBytes = 64;
+constexpr size_t kMaxNameBytes = 256;  // of functions, speakers and calls
+
+// [{"type": "text", "text": "..."}, ...] joined.
+std::string read_parts(const json::Value& parts, const std::string& path, FieldProblem& problem) {
+  std::string joined;
+  for (size_t i = 0; i < parts.size() && !problem; ++i) {
+    if (!parts[i].is_object()) {
+      problem.set(broken_rule(element_path(path, i), parts[i], "an object with type and text"));
+      break;
+    }
+    FieldReader part(parts[i], element_path(path, i), problem);
+    const std::optional<std::string> type = part.text("type", kMaxRoleBytes);
+    if (type && type != "text") part.fail("type", "text: this model reads nothing else");
+    const std::optional<std::string> text = part.text("text", SIZE_MAX);
+    if (!type) part.fail_with("type", part.path_of("type") + " is missing");
+    if (!text) part.fail_with("text", part.path_of("text") + " is missing");
+    joined += text.value_or("");
+  }
+  return joined;
+}
+
+std::optional<std::string> read_content(FieldReader& message) {
+  const json::Value* content = message.find("content");
+  if (content == nullptr) return std::nullopt;
+  if (content->is_string()) return content->get<std::string>();
+  if (content->is_array() && content->size() <= kMaxContentParts) {
+    return read_parts(*content, message.path_of("content"), message.problem());
+  }
+  message.fail("content",
+               "a string or an array of at most " + std::to_string(kMaxContentParts) + " parts");
+  return std::nullopt;
+}
+
+// The text of a JSON object. Some clients send the object itself, some nothing for no arguments.
+std::string read_arguments(FieldReader& function) {
+  const json::Value* arguments = function.find("arguments");
+  if (arguments == nullptr) return "{}";
+  if (arguments->is_object()) return json::dump(*arguments);
+  std::string text = function.text("arguments", SIZE_MAX).value_or("");
+  return text.empty() ? "{}" : text;
+}
+
+text::ToolCall read_call(const json::Value& value, const std::string& path, FieldProblem& problem) {
+  if (!value.is_object()) {
+    problem.set(broken_rule(path, value, "an object"));
+    return {};
+  }
+  FieldReader call(value, path, problem);
+  const std::optional<std::string> type = call.text("type", kMaxRoleBytes);
+  if (type && type != "function") call.fail("type", "function");
+  const json::Value* inner = call.object("function");
+  if (inner == nullptr) {
+    call.fail_with("function", call.path_of("function") + " is missing");
+    return {};
+  }
+  FieldReader function(*inner, call.path_of("function"), problem);
+  return {.id = call.text("id", kMaxNameBytes).value_or(""),
+          .name = function.text("name", kMaxNameBytes).value_or(""),
+          .arguments = read_arguments(function)};
+}
+
+void check_role(FieldReader& message, const std::string& role) {
+  static constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
+  if (std::ranges::find(kRoles, role) != std::ranges::end(kRoles)) return;
+  if (message.find("role") == nullptr) {
+    message.fail_with("role", message.path_of("role") + " is missing");
+  } else {
+    message.fail("role", "system, developer, user, assistant or tool");
+  }
+}
+
+text::Message read_message(const json::Value& value, const std::string& path,
+                           const ServedModel& model, FieldProblem& problem) {
+  text::Message result;
+  if (!value.is_object()) {
+    problem.set(broken_rule(path, value, "an object with role and content"));
+    return result;
+  }
+  FieldReader message(value, path, problem);
+  result.role = message.text("role", kMaxRoleBytes).value_or("");
+  check_role(message, result.role);
+  result.content = read_content(message);
+  const auto max_calls = static_cast<size_t>(model.limits.max_tools);
+  if (const json::Value* calls = message.array("tool_calls", max_calls)) {
+    for (size_t i = 0; i < calls->size() && !problem; ++i) {
+      result.tool_calls.push_back(
+          read_call((*calls)[i], element_path(message.path_of("tool_calls"), i), problem));
+    }
+  }
+  result.tool_call_id = message.text("tool_call_id", kMaxNameBytes).value_or("");
+  result.name = message.text("name", kMaxNameBytes).value_or("");
+  message.text("reasoning_content", SIZE_MAX);
+  static constexpr UnsupportedField kUnsupported[] = {
+      {"function_call", "calls outside of tool_calls"}, {"audio", "audio answers"}};
+  refuse_unsupported(message, kUnsupported);
+  if (!result.content && result.tool_calls.empty()) {
+    message.fail_with("content", message.path_of("content") + " is missing");
+  }
+  return result;
+}
+
+// The error lines of the text module begin with the place: "messages[1].tool_calls[0]: ...".
+std::string place_of(const std::string& message) {
+  const size_t end = message.find(": ");
+  const bool has_place = message.starts_with("messages[") || message.starts_with("tools");
+  return has_place && end != std::string::npos ? message.substr(0, end) : "messages";
+}
+
+void set_text_problem(const Error& error, FieldProblem& problem) {
+  // They may quote a value of the request, which may be as long as the body.
+  constexpr size_t kMaxMessageBytes = 512;
+  problem.set(
+      invalid_parameter(place_of(error.message), error.message.substr(0, kMaxMessageBytes)));
+}
+
+// How a format's answers reason.
+enum class Reasoning { kNever, kAlways, kSwitched };
+
+Reasoning reasoning_of(text::ChatFormat format) {
+  switch (format) {
+    case text::ChatFormat::kR1:
+    case text::ChatFormat::kR1_0528:
+    case text::ChatFormat::kR1Tools:
+      return Reasoning::kAlways;
+    case text::ChatFormat::kV31:
+      return Reasoning::kSwitched;
+    default:
+      return Reasoning::kNever;
+  }
+}
+
+struct ThinkingSwitch {
+  std::string field;  // that said so
+  std::optional<bool> on;
+};
+
+void set_switch(FieldReader& reader, std::string_view key, std::optional<bool> on,
+                ThinkingSwitch& state) {
+  if (!on) return;
+  if (state.on && *state.on != *on) {
+    reader.fail_with(key, reader.path_of(key) + " and " + state.field + " contradict each other");
+  }
+  state = {.field = reader.path_of(key), .on = on};
+}
+
+void read_template_kwargs(FieldReader& reader, ThinkingSwitch& state) {
+  const json::Value* kwargs = reader.object("chat_template_kwargs");
+  if (kwargs == nullptr) return;
+  for (const auto& member : kwargs->get_ref<const json::Value::object_t&>()) {
+    if (member.first == "thinking" || member.first == "enable_thinking") continue;
+    reader.fail_with("chat_template_kwargs", reader.path_of("chat_template_kwargs") +
+                                                 " has the key " +
+                                                 shown(json::Value(member.first)) +
+                                                 ", must be thinking or enable_thinking");
+    return;
+  }
+  FieldReader inner(*kwargs, reader.path_of("chat_template_kwargs"), reader.problem());
+  set_switch(inner, "thinking", inner.boolean("thinking"), state);
+  set_switch(inner, "enable_thinking", inner.boolean("enable_thinking"), state);
+}
+
+// A level is a wish: these models have one depth of reasoning, or none.
+void read_effort(FieldReader& reader, Reasoning reasoning, ThinkingSwitch& state) {
+  static constexpr std::string_view kLevels[] = {"none", "minimal", "low", "medium",
+                                                 "high", "xhigh",   "max"};
+  const std::optional<std::string> effort = reader.text("reasoning_effort", kMaxRoleBytes);
+  if (!effort) return;
+  if (std::ranges::find(kLevels, *effort) == std::ranges::end(kLevels)) {
+    return reader.fail("reasoning_effort", "none, minimal, low, medium, high, xhigh or max");
+  }
+  if (effort == "none") {
+    set_switch(reader, "reasoning_effort", false, state);
+  } else if (reasoning == Reasoning::kSwitched) {
+    set_switch(reader, "reasoning_effort", true, state);
+  }
+}
+
+bool is_turn_end(const text::Segment& segment) {
+  return segment.is_markup &&
+         (segment.text == text::markup::kEos || segment.text == text::markup::kImEnd);
+}
+
+void check_can_continue(const text::Conversation& chat, FieldProblem& problem) {
+  const bool ends_with_answer = !chat.messages.empty() &&
+                                chat.messages.back().role == "assistant" &&
+                                chat.messages.back().tool_calls.empty();
+  if (ends_with_answer) return;
+  problem.set(invalid_parameter("continue_final_message",
+                                "continue_final_message is true, but the last message is not an "
+                                "assistant's with content and without tool_calls"));
+}
+
+}  // namespace
+
+std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel& model) {
+  std::vector<text::Message> messages;
+  const json::Value* list =
+      reader.array("messages", static_cast<size_t>(model.limits.max_messages));
+  if (reader.problem()) return messages;
+  if (list == nullptr) {
+    reader.fail_with("messages", "messages is missing");
+    return messages;
+  }
+  if (list->empty()) reader.fail("messages", "not empty");
+  for (size_t i = 0; i < list->size() && !reader.problem(); ++i) {
+    messages.push_back(read_message((*list)[i], element_path(reader.path_of("messages"), i), model,
+                                    reader.problem()));
+  }
+  return messages;
+}
+
+json::Value read_tools(FieldReader& reader, const ServedModel& model) {
+  const json::Value* tools = reader.array("tools", static_cast<size_t>(model.limits.max_tools));
+  if (tools == nullptr) return json::Value::array();
+  if (const Status status = text::validate_tools(*tools); !status) {
+    set_text_problem(status.error(), reader.problem());
+    return json::Value::array();
+  }
+  return *tools;
+}
+
+bool read_thinking(FieldReader& reader, const ServedModel& model) {
+  const Reasoning reasoning = reasoning_of(model.chat_format.value_or(text::ChatFormat::kV3));
+  ThinkingSwitch state;
+  read_template_kwargs(reader, state);
+  read_effort(reader, reasoning, state);
+  if (!state.on) return model.thinks_by_default;
+  if (*state.on && reasoning == Reasoning::kNever) {
+    reader.problem().set(invalid_parameter(
+        state.field, state.field + " asks for reasoning, but this model does not reason"));
+  }
+  if (!*state.on && reasoning == Reasoning::kAlways) {
+    reader.problem().set(invalid_parameter(
+        state.field, state.field + " asks for no reasoning, but this model always reasons"));
+  }
+  return *state.on;
+}
+
+ChatPrompt render_chat(const text::Conversation& chat, bool continue_final,
+                       const ServedModel& model, FieldProblem& problem) {
+  if (continue_final) check_can_continue(chat, problem);
+  if (problem) return {};
+  const text::ChatFormat format = text::format_for(*model.chat_format, chat);
+  Result<std::vector<text::Segment>> rendered = text::render(format, chat);
+  if (!rendered) {
+    set_text_problem(rendered.error(), problem);
+    return {};
+  }
+  std::vector<text::Segment>& segments = *rendered;
+  if (continue_final && !segments.empty() && is_turn_end(segments.back())) segments.pop_back();
+  size_t num_bytes = 0;
+  for (const text::Segment& segment : segments) num_bytes += segment.text.size();
+  check_text_fits(num_bytes, "messages", model, problem);
+  if (problem) return {};
+  return {.ids = text::encode(segments, *model.tokenizer),
+          .format = format,
+          .starts_in_reasoning = text::opens_reasoning(segments)};
+}
+
+}  // namespace fathom::api

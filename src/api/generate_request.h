@@ -1,0 +1,18 @@
+#pragma once
+// The body of POST /generate, SGLang's native API -> GenerationRequest. docs/api.md lists the fields.
+//
+//   Parsed<GenerationRequest> parsed = parse_generate_request(exchange.request().body, model);
+//
+// Pure, thread-safe. Linear in the body.
+
+#include <string_view>
+
+#include "api/api_error.h"
+#include "api/generation_request.h"
+#include "api/served_model.h"
+
+namespace fathom::api {
+
+Parsed<GenerationRequest> parse_generate_request(std::string_view body, const ServedModel& model);
+
+}  // namespace fathom::api

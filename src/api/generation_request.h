@@ -1,0 +1,92 @@
+#pragma once
+// GenerationRequest: what a body of /v1/chat/completions, /v1/completions or /generate asks for, after every
+// check that needs no engine. The parsers (requests/) write it, the generation service (generation/) runs
+// it. Plain data.
+//
+//   Parsed<GenerationRequest> parsed = parse_chat_request(body, model);
+//   if (const ApiError* error = std::get_if<ApiError>(&parsed)) return to_response(*error);
+//   GenerationRequest& request = std::get<GenerationRequest>(parsed);
+//   if (request.id.empty()) request.id = draw_id();
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "core/sampling_params.h"
+#include "text/chat_format.h"
+
+namespace fathom::api {
+
+enum class Endpoint { kChat, kCompletions, kGenerate };
+
+// What a grammar is written in; compiled by the grammar module.
+struct GrammarSource {
+  enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf };
+  Kind kind = Kind::kNone;
+  std::string text;     // the schema as JSON text, the pattern, the rules
+  std::string field{};  // of the request, for errors: "response_format", "sampling_params.regex"
+};
+
+// Tool calls that the output must hold (tool_choice required or a named function) or may hold (in place of a
+// response format, or beside free text where calls are constrained). Only these tools are called.
+struct ToolConstraint {
+  enum class Kind { kNone, kOptional, kRequired };
+  Kind kind = Kind::kNone;
+  json::Value tools = json::Value::array();  // those allowed, {name, parameters, ...}
+  bool parallel = true;                      // more than one call
+  bool follows_schemas = true;               // false: arguments are any JSON object
+};
+
+// One prompt and how its answers are made. n answers come from the same item.
+struct GenerationItem {
+  std::vector<int32_t> prompt;  // at least one; with max_new_tokens it fits the context
+  std::string prompt_text;      // completions with echo only
+  // Complete and validated. return_logprobs, num_top_logprobs and return_prompt_logprobs are set here for
+  // every endpoint. The choices of n > 1 share the seed: the service derives one for each.
+  core::SamplingParams sampling;
+  int n = 1;
+  std::vector<std::string> stop;  // stop strings
+  bool no_stop_trim = false;      // keep the stop string in the text
+  bool skip_special_tokens = true;
+  GrammarSource grammar;
+  std::string request_id;  // native API: rid of this item; empty = draw one
+  // Native API: prompt log-probabilities from this position on; -1 = none.
+  int logprob_start_len = -1;
+  int stream_interval = 1;  // native API: tokens per event
+};
+
+struct GenerationRequest {
+  Endpoint endpoint = Endpoint::kChat;
+  std::string id;       // rid; empty = the service draws "chatcmpl-…", "cmpl-…"
+  std::string model;    // as served
+  int64_t created = 0;  // unix seconds; the service sets it
+  std::vector<GenerationItem> items;
+  bool is_batch = false;  // native API: the answer is a list even for one item
+
+  bool stream = false;
+  bool include_usage = false;            // stream_options
+  bool continuous_usage_stats = false;   // stream_options
+  bool echo = false;                     // completions
+  bool logprobs = false;                 // chat and completions; the native API has it per item
+  int top_logprobs = 0;                  // chat and completions: how many alternatives are shown
+  bool return_text_in_logprobs = false;  // native API
+
+  int priority = 0;
+  std::string
+      cache_salt;  // what the client asked for (cache_salt, extra_key), the API key not in it
+
+  // Chat only.
+  text::ChatFormat chat_format = text::ChatFormat::kV3;
+  bool starts_in_reasoning = false;
+  bool separate_reasoning = true;
+  bool stream_reasoning = true;
+  bool parse_tools = false;  // the output is searched for calls
+  // No call may be made, but the conversation has some: their markers are kept out of the text.
+  bool hide_tool_markers = false;
+  ToolConstraint tool_constraint;
+};
+
+}  // namespace fathom::api

@@ -1,0 +1,121 @@
+#include "api/request_fields.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace fathom::api {
+namespace {
+
+constexpr UnsupportedField kUnsupportedEverywhere[] = {
+    {"input_embeds", "prompts of embeddings"},
+    {"image_data", "images"},
+    {"video_data", "videos"},
+    {"audio_data", "audio prompts"},
+    {"lora_path", "LoRA adapters"},
+    {"lora_id", "LoRA adapters"},
+    {"custom_logit_processor", "custom logit processors"},
+    {"custom_params", "custom logit processors"},
+    {"bootstrap_host", "separate prefill servers"},
+    {"bootstrap_port", "separate prefill servers"},
+    {"bootstrap_room", "separate prefill servers"},
+    {"session_id", "sessions"},
+    {"session_params", "sessions"},
+    {"return_hidden_states", "hidden states in answers"},
+    {"return_routed_experts", "expert choices in answers"},
+    {"return_prompt_token_ids", "prompt token ids in answers"},
+    {"return_cached_tokens_details", "details of cached tokens"},
+    {"return_meta_info", "meta_info in answers of the OpenAI endpoints"},
+    {"structural_tag", "structural tags"},
+    {"stop_regex", "regular expressions to stop at"},
+    {"background", "requests in the background"},
+};
+
+bool is_unset(const json::Value& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_string() || value.is_structured()) {
+    return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
+  }
+  return false;
+}
+
+}  // namespace
+
+Parsed<json::Members> parse_body(std::string_view body) {
+  const auto num_bytes = static_cast<int64_t>(body.size());
+  Result<json::Members> members = json::Members::scan(
+      body, {.max_value_bytes = kMaxValueBytes + kMaxValueBytesPerByte * num_bytes});
+  if (!members) return broken_body(members.error());
+  return std::move(*members);
+}
+
+void read_model(FieldReader& reader, const ServedModel& model, GenerationRequest& request) {
+  request.model = model.name();
+  const std::optional<std::string> asked =
+      reader.text("model", std::numeric_limits<uint16_t>::max());
+  if (asked && !model.answers_to(*asked)) reader.problem().set(model_not_found(*asked));
+}
+
+void read_stream(FieldReader& reader, GenerationRequest& request) {
+  request.stream = reader.boolean("stream").value_or(false);
+  const json::Value* options = reader.object("stream_options");
+  if (options == nullptr) return;
+  FieldReader inner(*options, "stream_options", reader.problem());
+  request.include_usage = inner.boolean("include_usage").value_or(false);
+  request.continuous_usage_stats = inner.boolean("continuous_usage_stats").value_or(false);
+  static constexpr UnsupportedField kUnsupported[] = {{"include_obfuscation", "padding of events"}};
+  refuse_unsupported(inner, kUnsupported);
+}
+
+void read_placement(FieldReader& reader, const ServedModel& model, GenerationRequest& request) {
+  request.priority = reader
+                         .integer("priority", {std::numeric_limits<int32_t>::min(),
+                                               std::numeric_limits<int32_t>::max()})
+                         .value_or(0);
+  const auto max_bytes = static_cast<size_t>(model.limits.max_salt_bytes);
+  request.cache_salt = reader.text("cache_salt", max_bytes).value_or("");
+  const std::string extra = reader.text("extra_key", max_bytes).value_or("");
+  // With its length in front, no two different pairs give the same salt.
+  if (!extra.empty()) {
+    request.cache_salt =
+        std::to_string(request.cache_salt.size()) + ":" + request.cache_salt + ":" + extra;
+  }
+  // One data-parallel rank: the first is the only one.
+  if (const json::Value* rank = reader.find("routed_dp_rank")) {
+    if (!integer_in(*rank, {0, 0})) reader.fail("routed_dp_rank", "0, the only rank");
+  }
+}
+
+std::optional<std::string> read_request_id(const json::Value& value, const std::string& path,
+                                           const ServedModel& model, FieldProblem& problem) {
+  const int max_bytes = model.limits.max_name_bytes;
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    const bool is_short = !text.empty() && text.size() <= static_cast<size_t>(max_bytes);
+    if (is_short && std::ranges::none_of(text, is_control)) return text;
+  }
+  problem.set(broken_rule(
+      path, value,
+      "a string of 1 to " + std::to_string(max_bytes) + " bytes without control characters"));
+  return std::nullopt;
+}
+
+void read_rid(FieldReader& reader, const ServedModel& model, GenerationRequest& request) {
+  const json::Value* rid = reader.find("rid");
+  if (rid == nullptr) return;
+  request.id = read_request_id(*rid, reader.path_of("rid"), model, reader.problem()).value_or("");
+}
+
+void refuse_unsupported(FieldReader& reader, std::span<const UnsupportedField> fields) {
+  for (const UnsupportedField& field : fields) {
+    const json::Value* value = reader.find(field.name);
+    if (value == nullptr || is_unset(*value)) continue;
+    reader.fail_with(field.name, reader.path_of(field.name) + " is " + shown(*value) + ", but " +
+                                     std::string(field.feature) +
+                                     " are not supported: leave it out");
+  }
+}
+
+std::span<const UnsupportedField> unsupported_everywhere() { return kUnsupportedEverywhere; }
+
+}  // namespace fathom::api

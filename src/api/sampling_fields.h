@@ -1,0 +1,48 @@
+#pragma once
+// How tokens are chosen and where the output ends: the fields that chat, completions and the native API
+// spell alike, and the fit of prompt and output into the context.
+//
+//   GenerationItem item;
+//   read_sampling(reader, model, item);
+//   item.prompt = encoded;
+//   fit_output({.asked = max_tokens, .fallback = 16, .max_field = "max_tokens"}, model, item, problem);
+//
+// Pure, thread-safe.
+
+#include <optional>
+#include <string>
+
+#include "api/field_reader.h"
+#include "api/generation_request.h"
+#include "api/served_model.h"
+
+namespace fathom::api {
+
+void apply(const SamplingDefaults& defaults, core::SamplingParams& params);
+
+// temperature, top_p, top_k, min_p, penalties, logit_bias, stop, stop_token_ids, ignore_eos, n,
+// skip_special_tokens, spaces_between_special_tokens, no_stop_trim. Fields that are missing keep what the
+// item has.
+void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem& item);
+
+// max_tokens or what the endpoint calls it: [0, 2^31 - 1].
+std::optional<int> read_token_count(FieldReader& reader, std::string_view key);
+
+struct OutputBudget {
+  std::optional<int> asked;  // for at most so many tokens
+  int fallback = 0;          // otherwise; less where the context has less
+  int min_tokens = 0;
+  std::string max_field, min_field;  // their paths
+  std::string prompt_field;
+};
+
+// Sets max_new_tokens and min_new_tokens of the item. Too long for the context: a 400 that names the prompt
+// when nothing fits after it, otherwise the field that asked for too much.
+void fit_output(const OutputBudget& budget, const ServedModel& model, GenerationItem& item,
+                FieldProblem& problem);
+
+// n times the number of items, which is what the engine is given.
+void check_num_sequences(const GenerationRequest& request, const ServedModel& model,
+                         const std::string& prompt_field, FieldProblem& problem);
+
+}  // namespace fathom::api

@@ -1,0 +1,20 @@
+#include "api/served_model.h"
+
+#include <algorithm>
+
+namespace fathom::api {
+
+bool ServedModel::answers_to(std::string_view name) const {
+  return name.empty() || name == "default" || name == model_path ||
+         std::ranges::find(names, name) != names.end();
+}
+
+size_t longest_token_bytes(const text::Tokenizer& tokenizer) {
+  size_t longest = 0;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.token_bytes(id).size());
+  }
+  return longest;
+}
+
+}  // namespace fathom::api

@@ -1,0 +1,136 @@
+#include "api/tool_fields.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "text/tool_schema.h"
+
+namespace fathom::api {
+namespace {
+
+using ToolKind = ToolConstraint::Kind;
+
+constexpr size_t kMaxToolNameBytes = 256;
+
+enum class ToolMode { kAuto, kNone, kRequired, kNamed };
+
+struct ToolChoice {
+  ToolMode mode = ToolMode::kAuto;
+  bool is_some = false;  // only the tools of these names may be called
+  std::vector<std::string> names;
+};
+
+// The name in {"type": "function", "function": {"name": ...}}.
+std::string read_function(FieldReader& reader) {
+  const std::optional<std::string> type = reader.text("type", kMaxToolNameBytes);
+  if (type && type != "function") reader.fail("type", "function");
+  const json::Value* function = reader.object("function");
+  if (function == nullptr) {
+    reader.fail_with("function", reader.path_of("function") + " is missing");
+    return {};
+  }
+  FieldReader inner(*function, reader.path_of("function"), reader.problem());
+  const std::optional<std::string> name = inner.text("name", kMaxToolNameBytes);
+  if (!name) inner.fail_with("name", inner.path_of("name") + " is missing");
+  return name.value_or("");
+}
+
+// {"type": "allowed_tools", "allowed_tools": {"mode": "auto" or "required", "tools": [functions]}}
+ToolChoice read_allowed(FieldReader& choice, int max_tools) {
+  const json::Value* allowed = choice.object("allowed_tools");
+  if (allowed == nullptr) {
+    choice.fail_with("allowed_tools", choice.path_of("allowed_tools") + " is missing");
+    return {};
+  }
+  FieldReader reader(*allowed, choice.path_of("allowed_tools"), choice.problem());
+  ToolChoice read{.mode = ToolMode::kAuto, .is_some = true, .names = {}};
+  const std::optional<std::string> mode = reader.text("mode", kMaxToolNameBytes);
+  if (!mode) reader.fail_with("mode", reader.path_of("mode") + " is missing");
+  if (mode && mode != "auto" && mode != "required") reader.fail("mode", "auto or required");
+  if (mode == "required") read.mode = ToolMode::kRequired;
+  const json::Value* tools = reader.array("tools", static_cast<size_t>(max_tools));
+  if (tools == nullptr || tools->empty()) {
+    reader.fail_with("tools", reader.path_of("tools") + " must name at least one of the tools");
+    return {};
+  }
+  for (size_t i = 0; i < tools->size() && !reader.problem(); ++i) {
+    const std::string path = element_path(reader.path_of("tools"), i);
+    if (!(*tools)[i].is_object()) {
+      reader.problem().set(broken_rule(path, (*tools)[i], "an object"));
+      return {};
+    }
+    FieldReader function((*tools)[i], path, reader.problem());
+    read.names.push_back(read_function(function));
+  }
+  return read;
+}
+
+ToolChoice read_choice(FieldReader& reader, const ServedModel& model) {
+  const json::Value* value = reader.find("tool_choice");
+  if (value == nullptr || json::is_text(*value, "auto")) return {};
+  if (json::is_text(*value, "none")) return {.mode = ToolMode::kNone, .names = {}};
+  if (json::is_text(*value, "required")) return {.mode = ToolMode::kRequired, .names = {}};
+  if (!value->is_object()) {
+    reader.fail("tool_choice",
+                "auto, none, required or an object of the type function or allowed_tools");
+    return {};
+  }
+  FieldReader choice(*value, reader.path_of("tool_choice"), reader.problem());
+  const std::optional<std::string> type = choice.text("type", kMaxToolNameBytes);
+  if (type == "allowed_tools") return read_allowed(choice, model.limits.max_tools);
+  if (type && type != "function") choice.fail("type", "function or allowed_tools");
+  return {.mode = ToolMode::kNamed, .is_some = true, .names = {read_function(choice)}};
+}
+
+bool is_strict(const json::Value& tool) {
+  const json::Value& function = text::tool_function(tool);
+  const auto strict = function.find("strict");
+  return strict != function.end() && strict->is_boolean() && strict->get<bool>();
+}
+
+// The inner objects of the tools that may be called. A name that none of them has is a problem.
+json::Value functions_of(FieldReader& reader, const json::Value& tools, const ToolChoice& choice) {
+  for (const std::string& name : choice.names) {
+    if (std::ranges::none_of(tools,
+                             [&](const auto& tool) { return text::tool_name(tool) == name; })) {
+      reader.fail_with("tool_choice", "tool_choice names " + shown(json::Value(name)) +
+                                          ", which is none of the tools");
+    }
+  }
+  json::Value functions = json::Value::array();
+  for (const json::Value& tool : tools) {
+    if (!choice.is_some || std::ranges::count(choice.names, text::tool_name(tool)) > 0) {
+      functions.push_back(text::tool_function(tool));
+    }
+  }
+  return functions;
+}
+
+}  // namespace
+
+ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools,
+                      bool has_output_form) {
+  const std::optional<bool> parallel = reader.boolean("parallel_tool_calls");
+  const ToolChoice choice = read_choice(reader, model);
+  if (reader.problem()) return {};
+  const bool is_forced = choice.mode == ToolMode::kRequired || choice.mode == ToolMode::kNamed;
+  if (tools.empty()) {
+    if (is_forced || choice.is_some) {
+      reader.fail_with("tool_choice", "tool_choice asks for a call, but there are no tools");
+    }
+    return {};
+  }
+  if (choice.mode == ToolMode::kNone) return {};
+  ToolUse use{.shows_tools = true, .constraint = {}};
+  const bool is_guided = model.constrain_tool_calls || !parallel.value_or(true) ||
+                         std::ranges::any_of(tools, is_strict);
+  if (!is_forced && !is_guided && !choice.is_some && !has_output_form) return use;
+  use.constraint = {.kind = is_forced ? ToolKind::kRequired : ToolKind::kOptional,
+                    .tools = functions_of(reader, tools, choice),
+                    // A named function is called once, as OpenAI's API does it.
+                    .parallel = parallel.value_or(true) && choice.mode != ToolMode::kNamed,
+                    .follows_schemas = is_forced || is_guided};
+  return use;
+}
+
+}  // namespace fathom::api

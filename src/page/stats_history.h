@@ -1,0 +1,106 @@
+#pragma once
+// The last five minutes of the engine, one sample a second: what GET /stats serves and the page plots.
+//
+//   StatsHistory history({.model = "deepseek-v3"});
+//   StatsTimer timer(history, [&] { return read_stats(engine, metrics); });
+//   std::string body = json::dump(history.to_json(unix_seconds(), /*since=*/0));
+//
+// A reading holds counters since the start; a sample holds what changed between two readings. Both classes
+// are thread-safe. What `read` captures, and the history, outlive the timer.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/json.h"
+#include "engine/serving_engine.h"
+#include "metrics/metric.h"
+
+namespace fathom::page {
+
+struct StatsReading {
+  double unix_seconds = 0;
+  engine::EngineSnapshot engine;
+  metrics::HistogramSnapshot first_token_seconds, inter_token_seconds;
+};
+
+struct LatencyPercentiles {
+  double p50_ms = 0, p90_ms = 0, p99_ms = 0;
+};
+
+// Of what was observed between two snapshots of one histogram; none when nothing was.
+std::optional<LatencyPercentiles> percentiles_between(const metrics::HistogramSnapshot& before,
+                                                      const metrics::HistogramSnapshot& after);
+
+// Seconds since 1970 with a fraction.
+double unix_seconds();
+
+class StatsHistory {
+ public:
+  struct Options {
+    std::string model;
+    int capacity_samples = 300;
+    // Percentiles and the hit rate are taken over this long, or a slow second would show nothing.
+    int window_samples = 10;
+  };
+
+  explicit StatsHistory(Options options);
+
+  // The first reading is only the base of the next one. Readings that do not move time forward are dropped.
+  void add(const StatsReading& reading);
+
+  // {"now", "interval_s", "model", "current": {...}, "samples": [...]}; samples are those with t > since.
+  json::Value to_json(double now, double since) const;
+
+ private:
+  struct Sample {
+    double unix_seconds = 0;
+    int running = 0, queued = 0;
+    double prompt_tokens_per_s = 0, generation_tokens_per_s = 0, kv_usage = 0;
+    std::optional<double> cache_hit_rate;
+    std::optional<LatencyPercentiles> first_token, inter_token;
+    bool speculates = false;
+    int num_drafts = 0;
+    double drafted_tokens_per_s = 0, accepted_tokens_per_s = 0;
+    std::optional<double> accept_length;
+    engine::StepTimeSnapshot step_time;
+  };
+
+  Sample sample_of(const StatsReading& reading) const;
+  void add_speculation(const StatsReading& reading, Sample& sample) const;
+  json::Value current() const;
+  static json::Value to_json(const Sample& sample);
+
+  const Options options_;
+  mutable std::mutex mutex_;
+  std::deque<StatsReading> window_;  // at most window_samples, oldest first
+  std::deque<Sample> samples_;       // at most capacity_samples, oldest first
+};
+
+// Takes a reading every interval, on a thread of its own, until it is destroyed.
+class StatsTimer {
+ public:
+  StatsTimer(StatsHistory& history, std::function<StatsReading()> read,
+             std::chrono::milliseconds interval = std::chrono::seconds(1));
+  ~StatsTimer();
+  StatsTimer(const StatsTimer&) = delete;
+  StatsTimer& operator=(const StatsTimer&) = delete;
+
+ private:
+  void run(std::chrono::milliseconds interval);
+
+  StatsHistory& history_;
+  std::function<StatsReading()> read_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace fathom::page

@@ -1,0 +1,224 @@
+#include "serve/api_server.h"
+
+#include <algorithm>
+#include <ctime>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "base/log.h"
+#include "base/memory.h"
+#include "page/page_routes.h"
+#include "serve/http_metrics.h"
+#include "serve/server_state.h"
+
+namespace fathom::serve {
+namespace {
+
+double milliseconds(double seconds) { return seconds < 0 ? -1 : seconds * 1e3; }
+
+// The access line of an answer: numbers and names, never text of prompts or answers.
+void log_answer(const answer::AnswerRecord& record) {
+  // A probe that went well is no event.
+  const bool is_probe = record.endpoint == "/health_generate" && record.status < 400;
+  const LogLevel level = is_probe ? LogLevel::kDebug : LogLevel::kInfo;
+  if (level < log_level()) return;
+  write_log(level, "server", "request",
+            {{"id", record.request_id},
+             {"key_name", record.key_name},
+             {"model", record.model},
+             {"endpoint", record.endpoint},
+             {"stream", record.stream},
+             {"choices", record.num_choices},
+             {"prompt_tokens", record.counts.prompt_tokens},
+             {"cached_tokens", record.counts.cached_tokens},
+             {"completion_tokens", record.counts.completion_tokens},
+             {"reasoning_tokens", record.counts.reasoning_tokens},
+             {"queue_ms", milliseconds(record.queue_seconds)},
+             {"ttft_ms", milliseconds(record.first_token_seconds)},
+             {"itl_p50_ms", milliseconds(record.gap_p50_seconds)},
+             {"total_ms", milliseconds(record.total_seconds)},
+             {"finish", record.finish},
+             {"status", record.status},
+             {"client_gone", record.client_gone},
+             {"retractions", record.counts.retractions}});
+}
+
+answer::GenerationService::Config generation_config(const ApiConfig& config) {
+  answer::GenerationService::Config generation{.tokenizer = config.model.tokenizer,
+                                               .vocab_size = config.model.vocab_size,
+                                               .eos_token_ids = config.model.eos_token_ids,
+                                               .chat_format = config.model.chat_format};
+  if (config.log_requests) generation.on_answer = log_answer;
+  return generation;
+}
+
+// Some 60,000 tokens; a worker reads that in milliseconds.
+constexpr size_t kLongBodyBytes = 256 << 10;
+constexpr int kWorkersPerLongBodyWorker = 4;
+// About a third of the processor beside a thread that wants all of it.
+constexpr int kLongBodyNice = 5;
+constexpr size_t kGiveBackBytes = 4 << 20;
+
+// False: the job threw, and the client is told.
+bool run_guarded(const http::ExchangePtr& exchange, const std::function<void()>& job) {
+  bool lacks_memory = false;
+  try {
+    job();
+    return true;
+  } catch (const std::bad_alloc&) {
+    lacks_memory = true;
+  } catch (const std::length_error&) {
+    lacks_memory = true;  // a size beyond what there can be
+  } catch (const std::exception& error) {
+    FATHOM_LOG(kError, "server", "a request failed", {{"why", error.what()}});
+  }
+  const memory::MustSucceed scope;
+  send_later(exchange,
+             api::to_response(lacks_memory ? api::out_of_memory() : api::internal_error()));
+  return false;
+}
+
+metrics::Labels labels(const ApiConfig& config) {
+  return {{"model_name", config.model.name()}, {"engine_type", "unified"}};
+}
+
+}  // namespace
+
+ServerState::ServerState(ApiConfig api_config)
+    : config(std::move(api_config)),
+      created(static_cast<int64_t>(std::time(nullptr))),
+      registry(labels(config)),
+      history({.model = config.model.name()}),
+      generation(generation_config(config)),
+      workers({.name = "parser",
+               .num_threads = config.num_workers,
+               .max_queued_jobs = config.max_queued_jobs}),
+      long_body_workers({.name = "long body parser",
+                         .num_threads = std::max(1, config.num_workers / kWorkersPerLongBodyWorker),
+                         .max_queued_jobs = config.max_queued_jobs,
+                         .nice = kLongBodyNice}) {}
+
+std::optional<api::ApiError> ServerState::refusal() const {
+  switch (phase.load()) {
+    case Phase::kLoading:
+      return api::loading();
+    case Phase::kDraining:
+      return api::draining();
+    case Phase::kReady:
+      break;
+  }
+  return std::nullopt;
+}
+
+void ServerState::run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job) {
+  const size_t num_bytes = exchange->request().body.size();
+  auto guarded = [exchange, num_bytes, job = std::move(job)] {
+    const bool done = run_guarded(exchange, job);
+    // What a long body took is a great deal, and what failed may have been anything.
+    if (num_bytes >= kGiveBackBytes || !done) memory::give_back();
+  };
+  const bool is_long = num_bytes >= kLongBodyBytes;
+  if (!(is_long ? long_body_workers : workers).post(std::move(guarded)))
+    send_later(exchange, api::to_response(api::overloaded()));
+}
+
+void send_later(const http::ExchangePtr& exchange, http::Response response) {
+  exchange->post([exchange, response = std::move(response)]() mutable {
+    exchange->send(std::move(response));
+  });
+}
+
+http::Response text_response(std::string text) {
+  http::Response response;
+  response.content_type = "text/plain; charset=utf-8";
+  response.body = std::move(text);
+  return response;
+}
+
+http::Response json_response(const json::Value& value) {
+  http::Response response;
+  response.body = json::dump(value);
+  return response;
+}
+
+void log_access(const http::AccessRecord& record) {
+  if (record.has_own_line) return;
+  const bool is_refused = record.status >= 400 || record.client_gone;
+  const LogLevel level = is_refused ? LogLevel::kInfo : LogLevel::kDebug;
+  if (level < log_level()) return;
+  write_log(level, "server", "request",
+            {{"id", record.request_id},
+             {"key_name", record.key_name},
+             {"method", record.method},
+             {"endpoint", record.route_path},
+             {"status", record.status},
+             {"total_ms", record.milliseconds},
+             {"request_bytes", record.request_body_bytes},
+             {"response_bytes", record.response_bytes},
+             {"client_gone", record.client_gone}});
+}
+
+ApiServer::ApiServer(ApiConfig config) : state_(std::make_unique<ServerState>(std::move(config))) {}
+ApiServer::~ApiServer() { detach_engine(); }
+
+void ApiServer::register_routes(http::Router& router) {
+  add_health_routes(router, *state_);
+  add_generation_routes(router, *state_);
+  add_info_routes(router, *state_);
+  add_admin_routes(router, *state_);
+  page::add_page_routes(router, state_->config.model.name(), state_->history);
+}
+
+void ApiServer::set_transport(http::Server& http) {
+  state_->generation.set_transport(http.num_threads(), [&http](int thread_idx, auto task) {
+    http.post(thread_idx, std::move(task));
+  });
+  state_->collector = add_http_metrics(state_->registry, http.counters(), state_->generation,
+                                       state_->config.max_body_memory_bytes);
+}
+
+void ApiServer::set_loading(const std::string& phase, double fraction) {
+  const std::lock_guard lock(state_->loading_mutex);
+  state_->loading_phase = phase;
+  state_->loading_fraction = fraction;
+}
+
+metrics::Registry& ApiServer::registry() { return state_->registry; }
+engine::UpdateSink& ApiServer::update_sink() { return state_->generation; }
+
+void ApiServer::set_ready(engine::ServingEngine& engine, const EngineFacts& facts) {
+  state_->engine = &engine;
+  state_->facts = facts;
+  state_->config.model.max_context_tokens = facts.max_context_tokens;
+  state_->generation.set_engine(&engine);
+  state_->stats_timer.emplace(state_->history, [&engine] {
+    memory::refill();
+    const engine::RequestHistograms& requests = engine.metrics().requests;
+    return page::StatsReading{
+        .unix_seconds = page::unix_seconds(),
+        .engine = engine.snapshot(),
+        .first_token_seconds = requests.time_to_first_token_seconds.snapshot(),
+        .inter_token_seconds = requests.inter_token_latency_seconds.snapshot()};
+  });
+  Phase loading = Phase::kLoading;
+  state_->phase.compare_exchange_strong(loading, Phase::kReady);
+}
+
+void ApiServer::begin_drain() {
+  if (state_->phase.exchange(Phase::kDraining) == Phase::kReady) state_->engine->begin_drain();
+}
+
+int ApiServer::num_open_requests() const { return state_->generation.num_open(); }
+void ApiServer::fail_open_requests() { state_->generation.fail_open(api::draining()); }
+
+void ApiServer::detach_engine() {
+  state_->phase = Phase::kDraining;
+  state_->stats_timer.reset();
+  state_->collector = {};
+  state_->timer.stop();
+  state_->generation.set_engine(nullptr);
+}
+
+}  // namespace fathom::serve

@@ -1,0 +1,190 @@
+// What operators ask for: /flush_cache, /abort_request, /start_profile, /stop_profile.
+
+#include <charconv>
+#include <ctime>
+#include <filesystem>
+#include <utility>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "base/whole_file.h"
+#include "serve/server_state.h"
+
+namespace fathom::serve {
+namespace {
+
+// A request whose answer has just gone out holds its blocks for a step more, so a flush tries again for a
+// moment even when the client asks for no timeout.
+constexpr double kFlushGraceSeconds = 0.25, kMaxFlushSeconds = 600;
+constexpr std::chrono::milliseconds kFlushInterval{20};
+constexpr int64_t kMaxBodyBytes = 64 << 10;
+
+api::Parsed<json::Value> parse_object(const std::string& body) {
+  if (body.empty()) return json::Value::object();
+  // On the I/O thread: a few names, not megabytes.
+  Result<json::Value> value = json::parse(body, {.max_bytes = kMaxBodyBytes});
+  if (!value && value.error().code == ErrorCode::kTooLong)
+    return api::body_too_large("the body is " + value.error().message);
+  if (!value) return api::invalid_parameter("", "the body is not JSON: " + value.error().message);
+  if (!value->is_object()) return api::invalid_parameter("", "the body must be a JSON object");
+  return std::move(*value);
+}
+
+// The query's timeout in seconds, or the grace.
+api::Parsed<double> flush_timeout(const http::Request& request) {
+  for (const auto& [name, value] : request.query) {
+    if (name != "timeout") continue;
+    double seconds = 0;
+    const std::from_chars_result read =
+        std::from_chars(value.data(), value.data() + value.size(), seconds);
+    const bool is_number = read.ec == std::errc() && read.ptr == value.data() + value.size();
+    if (!is_number || !(seconds >= 0 && seconds <= kMaxFlushSeconds)) {
+      return api::invalid_parameter("timeout", "timeout must be a number of seconds from 0 to 600");
+    }
+    return std::max(seconds, kFlushGraceSeconds);
+  }
+  return kFlushGraceSeconds;
+}
+
+void flush(ServerState& state, const http::ExchangePtr& exchange, double seconds_left) {
+  if (const std::optional<api::ApiError> refusal = state.refusal()) {
+    return send_later(exchange, api::to_response(*refusal));
+  }
+  if (state.engine->flush_cache()) {
+    return send_later(
+        exchange,
+        text_response("Cache flushed.\nPlease check backend logs for more details. (When there are "
+                      "running or waiting requests, the operation will not be performed.)\n"));
+  }
+  if (seconds_left <= 0) {
+    return send_later(exchange, api::to_response(api::invalid_parameter(
+                                    "", "the cache is in use: requests are running or waiting")));
+  }
+  const double interval = std::chrono::duration<double>(kFlushInterval).count();
+  state.timer.after(kFlushInterval, [&state, exchange, seconds_left, interval] {
+    flush(state, exchange, seconds_left - interval);
+  });
+}
+
+void flush_cache(ServerState& state, const http::ExchangePtr& exchange) {
+  const api::Parsed<double> timeout = flush_timeout(exchange->request());
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&timeout)) {
+    return exchange->send(api::to_response(*error));
+  }
+  flush(state, exchange, std::get<double>(timeout));
+}
+
+void abort_request(ServerState& state, const http::ExchangePtr& exchange) {
+  const api::Parsed<json::Value> parsed = parse_object(exchange->request().body);
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
+    return exchange->send(api::to_response(*error));
+  }
+  const auto& body = std::get<json::Value>(parsed);
+  const json::Value all = body.value("abort_all", json::Value(false));
+  const json::Value rid = body.value("rid", json::Value(nullptr));
+  if (!all.is_boolean()) {
+    return exchange->send(
+        api::to_response(api::invalid_parameter("abort_all", "abort_all must be true or false")));
+  }
+  if (all.get<bool>()) {
+    state.generation.abort_all();
+  } else if (rid.is_string() && !rid.get<std::string>().empty()) {
+    state.generation.abort(rid.get<std::string>());
+  } else {
+    return exchange->send(
+        api::to_response(api::invalid_parameter("rid", "rid must be a text that is not empty")));
+  }
+  exchange->send(text_response(""));
+}
+
+// Files go where the operator said at start-up.
+std::optional<api::ApiError> profile_problem(const ServerState& state, const json::Value& body) {
+  if (state.config.profile_dir.empty()) {
+    return api::invalid_parameter("", "profiling is off; start the server with --profile-dir");
+  }
+  for (const char* name : {"output_dir", "start_step", "num_steps"}) {
+    if (!body.value(name, json::Value(nullptr)).is_null()) {
+      return api::invalid_parameter(name,
+                                    std::string(name) +
+                                        " cannot be set by a request; recording begins now, ends "
+                                        "with /stop_profile and is written to --profile-dir");
+    }
+  }
+  return std::nullopt;
+}
+
+void start_profile(ServerState& state, const http::ExchangePtr& exchange) {
+  const api::Parsed<json::Value> parsed = parse_object(exchange->request().body);
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
+    return exchange->send(api::to_response(*error));
+  }
+  if (const auto problem = profile_problem(state, std::get<json::Value>(parsed))) {
+    return exchange->send(api::to_response(*problem));
+  }
+  // A device may take long to begin.
+  state.run_on_worker(exchange, [exchange] {
+    const Result<std::string> missing = trace::start({});
+    if (!missing) {
+      return send_later(exchange, api::to_response(api::invalid_parameter(
+                                      "", "a profile is being recorded already")));
+    }
+    if (missing->empty()) return send_later(exchange, text_response("Start profiling.\n"));
+    FATHOM_LOG(kWarning, "server", "the profile lacks kernels", {{"why", *missing}});
+    send_later(exchange,
+               text_response("Start profiling.\nThe profile lacks kernels: " + *missing + "\n"));
+  });
+}
+
+std::string profile_path(const std::string& folder) {
+  char name[64];
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::strftime(name, sizeof name, "fathom-%Y%m%dT%H%M%SZ.trace.json", &utc);
+  return (std::filesystem::path(folder) / name).string();
+}
+
+void stop_profile(ServerState& state, const http::ExchangePtr& exchange) {
+  if (!trace::recording()) {
+    return exchange->send(
+        api::to_response(api::invalid_parameter("", "no profile is being recorded")));
+  }
+  state.run_on_worker(exchange, [&state, exchange] {
+    const std::string path = profile_path(state.config.profile_dir);
+    if (const std::error_code error = write_whole_file(path, trace::stop())) {
+      FATHOM_LOG(kError, "server", "profile not written",
+                 {{"path", path}, {"why", error.message()}});
+      return send_later(exchange, api::to_response(api::profile_not_written(error.message())));
+    }
+    FATHOM_LOG(kInfo, "server", "profile written", {{"path", path}});
+    send_later(exchange, text_response("Stop profiling. This will take some time.\n"));
+  });
+}
+
+void add(http::Router& router, const char* path, ServerState& state,
+         void (*handler)(ServerState&, const http::ExchangePtr&)) {
+  for (const char* method : {"GET", "POST"}) {
+    router.add({.method = method,
+                .path = path,
+                .access = http::Access::kAdmin,
+                .handler = [&state, handler](
+                               const http::ExchangePtr& exchange) { handler(state, exchange); },
+                // SGLang's tools flush and profile with GET.
+                .is_for_tools = std::string_view(method) == "GET"});
+  }
+}
+
+}  // namespace
+
+void add_admin_routes(http::Router& router, ServerState& state) {
+  add(router, "/flush_cache", state, flush_cache);
+  add(router, "/start_profile", state, start_profile);
+  add(router, "/stop_profile", state, stop_profile);
+  router.add(
+      {.method = "POST",
+       .path = "/abort_request",
+       .access = http::Access::kAdmin,
+       .handler = [&state](const http::ExchangePtr& exchange) { abort_request(state, exchange); }});
+}
+
+}  // namespace fathom::serve

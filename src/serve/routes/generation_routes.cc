@@ -1,0 +1,123 @@
+// The routes that need the tokenizer, on the workers: chat, completions, generate, tokenize, detokenize.
+
+#include <utility>
+
+#include "api/chat_request.h"
+#include "api/completion_request.h"
+#include "api/generate_request.h"
+#include "api/tokenize_request.h"
+#include "base/clock.h"
+#include "serve/server_state.h"
+
+namespace fathom::serve {
+namespace {
+
+using ParseGeneration = api::Parsed<api::GenerationRequest> (*)(std::string_view,
+                                                                const api::ServedModel&);
+
+http::Route generation_route(const char* method, const char* path, ParseGeneration parse,
+                             ServerState& state) {
+  auto handler = [&state, parse](const http::ExchangePtr& exchange) {
+    if (const std::optional<api::ApiError> refusal = state.refusal()) {
+      return exchange->send(api::to_response(*refusal));
+    }
+    const Stopwatch since_arrival;
+    state.run_on_worker(exchange, [&state, parse, exchange, since_arrival] {
+      api::Parsed<api::GenerationRequest> parsed =
+          parse(exchange->request().body, state.config.model);
+      // It goes as soon as it is read: a long stream must not keep it.
+      exchange->take_body();
+      if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
+        return send_later(exchange, api::to_response(*error));
+      }
+      state.generation.start(std::move(std::get<api::GenerationRequest>(parsed)), exchange,
+                             since_arrival);
+    });
+  };
+  return {.method = method,
+          .path = path,
+          .access = http::Access::kInference,
+          .handler = std::move(handler)};
+}
+
+// "[1,2,3]"
+void append_ids(const std::vector<int32_t>& ids, std::string& out) {
+  out += '[';
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ',';
+    out += std::to_string(ids[i]);
+  }
+  out += ']';
+}
+
+http::Response tokenize(std::string_view body, const api::ServedModel& model) {
+  const api::Parsed<api::TokenizeRequest> parsed = api::parse_tokenize_request(body, model);
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
+    return api::to_response(*error);
+  const auto& request = std::get<api::TokenizeRequest>(parsed);
+  // As text at once: as values the ids of a long text would take several times the memory.
+  http::Response response;
+  std::string& out = response.body;
+  std::string counts;
+  out = R"({"tokens":)";
+  if (request.is_batch) out += '[';
+  for (size_t i = 0; i < request.tokens.size(); ++i) {
+    if (i > 0) out += ',', counts += ',';
+    append_ids(request.tokens[i], out);
+    counts += std::to_string(request.tokens[i].size());
+  }
+  out += request.is_batch ? "],\"count\":[" + counts + ']' : ",\"count\":" + counts;
+  out += ",\"max_model_len\":" + std::to_string(model.max_context_tokens) + '}';
+  return response;
+}
+
+http::Response detokenize(std::string_view body, const api::ServedModel& model) {
+  const api::Parsed<api::DetokenizeRequest> parsed = api::parse_detokenize_request(body, model);
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
+    return api::to_response(*error);
+  const auto& request = std::get<api::DetokenizeRequest>(parsed);
+  json::Value texts = json::Value::array();
+  for (const std::vector<int32_t>& ids : request.tokens) {
+    texts.push_back(model.tokenizer->decode(ids, request.skip_special_tokens));
+  }
+  return json_response({{"text", request.is_batch ? texts : texts.at(0)}});
+}
+
+using AnswerBody = http::Response (*)(std::string_view, const api::ServedModel&);
+
+http::Route text_route(const char* path, AnswerBody answer, ServerState& state) {
+  auto handler = [&state, answer](const http::ExchangePtr& exchange) {
+    if (const std::optional<api::ApiError> refusal = state.refusal()) {
+      return exchange->send(api::to_response(*refusal));
+    }
+    state.run_on_worker(exchange, [&state, answer, exchange] {
+      http::Response response = answer(exchange->request().body, state.config.model);
+      exchange->take_body();
+      send_later(exchange, std::move(response));
+    });
+  };
+  return {.method = "POST",
+          .path = path,
+          .access = http::Access::kInference,
+          .handler = std::move(handler)};
+}
+
+}  // namespace
+
+void add_generation_routes(http::Router& router, ServerState& state) {
+  // DeepSeek's base URLs end without a version, or in /beta.
+  for (const char* path : {"/v1/chat/completions", "/chat/completions", "/beta/chat/completions"})
+    router.add(generation_route("POST", path, api::parse_chat_request, state));
+  for (const char* path : {"/v1/completions", "/completions", "/beta/completions"})
+    router.add(generation_route("POST", path, api::parse_completion_request, state));
+  router.add(generation_route("POST", "/generate", api::parse_generate_request, state));
+  router.add(generation_route("PUT", "/generate", api::parse_generate_request, state));
+  for (const char* path : {"/tokenize", "/v1/tokenize"}) {
+    router.add(text_route(path, tokenize, state));
+  }
+  for (const char* path : {"/detokenize", "/v1/detokenize"}) {
+    router.add(text_route(path, detokenize, state));
+  }
+}
+
+}  // namespace fathom::serve

@@ -1,0 +1,109 @@
+// Probes. /livez: the event loops turn. /readyz, /health and /ping: requests are taken and the engine moves.
+// /health_generate: one token really comes out.
+
+#include <limits>
+#include <utility>
+
+#include "answer/draw_id.h"
+#include "serve/server_state.h"
+
+namespace fathom::serve {
+namespace {
+
+// With work to do and no step for this long, the engine counts as stuck. Long on purpose: a prefill chunk of
+// a large model takes its time on a CPU.
+constexpr double kStallSeconds = 120;
+constexpr std::chrono::seconds kProbeTimeout{20};
+// A busy engine that ended a step this recently needs no probe of its own.
+constexpr double kRecentSeconds = 5;
+
+http::Response not_ready(const json::Value& body) {
+  http::Response response = json_response(body);
+  response.status = 503;
+  return response;
+}
+
+http::Response readiness(ServerState& state) {
+  switch (state.phase.load()) {
+    case Phase::kDraining:
+      return not_ready({{"status", "draining"}, {"open_requests", state.generation.num_open()}});
+    case Phase::kLoading: {
+      const std::lock_guard lock(state.loading_mutex);
+      return not_ready({{"status", "loading"},
+                        {"phase", state.loading_phase},
+                        {"progress", state.loading_fraction}});
+    }
+    case Phase::kReady:
+      break;
+  }
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  if (snapshot.has_work && snapshot.seconds_since_progress > kStallSeconds) {
+    return not_ready(
+        {{"status", "stalled"}, {"seconds_since_progress", snapshot.seconds_since_progress}});
+  }
+  return json_response(
+      {{"status", "ready"}, {"running", snapshot.num_running}, {"waiting", snapshot.num_waiting}});
+}
+
+api::GenerationRequest one_token(const ServerState& state) {
+  api::GenerationItem item;
+  item.prompt = {std::max(state.config.model.tokenizer->bos_id(), 0)};
+  item.sampling.max_new_tokens = 1;
+  item.sampling.temperature = 0;
+  item.sampling.ignore_eos = true;
+  item.request_id = answer::draw_id("HEALTH_CHECK_");
+  api::GenerationRequest request;
+  request.endpoint = api::Endpoint::kGenerate;
+  request.id = item.request_id;
+  request.model = state.config.model.name();
+  request.priority = std::numeric_limits<int>::max();
+  request.items.push_back(std::move(item));
+  return request;
+}
+
+void probe(ServerState& state, const http::ExchangePtr& exchange) {
+  http::Response ready = readiness(state);
+  if (ready.status != 200) return exchange->send(std::move(ready));
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  if (snapshot.num_running > 0 && snapshot.seconds_since_progress < kRecentSeconds) {
+    return exchange->send(std::move(ready));
+  }
+  api::GenerationRequest request = one_token(state);
+  const std::string rid = request.id;
+  state.generation.start(std::move(request), exchange, Stopwatch());
+  // Whichever answer comes second is dropped.
+  state.timer.after(kProbeTimeout, [&state, exchange, rid] {
+    send_later(exchange, not_ready({{"status", "no token within 20 seconds"}}));
+    state.generation.abort(rid);
+  });
+}
+
+}  // namespace
+
+void add_health_routes(http::Router& router, ServerState& state) {
+  router.add({.method = "GET",
+              .path = "/livez",
+              .access = http::Access::kOpen,
+              .handler =
+                  [](const http::ExchangePtr& exchange) {
+                    exchange->send(json_response({{"status", "alive"}}));
+                  },
+              .is_probe = true});
+  const http::Access health =
+      state.config.has_open_health ? http::Access::kOpen : http::Access::kInference;
+  for (const char* path : {"/readyz", "/health", "/ping"}) {
+    router.add(
+        {.method = "GET",
+         .path = path,
+         .access = std::string_view(path) == "/readyz" ? http::Access::kOpen : health,
+         .handler =
+             [&state](const http::ExchangePtr& exchange) { exchange->send(readiness(state)); },
+         .is_probe = true});
+  }
+  router.add({.method = "GET",
+              .path = "/health_generate",
+              .access = health,
+              .handler = [&state](const http::ExchangePtr& exchange) { probe(state, exchange); }});
+}
+
+}  // namespace fathom::serve

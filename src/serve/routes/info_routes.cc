@@ -1,0 +1,204 @@
+// What is served and how: /v1/models, /model_info, /server_info, /load, /version, /metrics.
+
+#include <algorithm>
+#include <utility>
+
+#include "serve/server_state.h"
+
+namespace fathom::serve {
+namespace {
+
+constexpr double kGigabyte = 1e9;
+
+json::Value version_of(const ServerState& state) {
+  return state.config.settings.value("version", json::Value(nullptr));
+}
+
+json::Value model_card(const ServerState& state, const std::string& name) {
+  return {{"id", name},
+          {"object", "model"},
+          {"created", state.created},
+          {"owned_by", "fathom"},
+          {"root", name},
+          {"parent", nullptr},
+          {"max_model_len", state.config.model.max_context_tokens}};
+}
+
+void list_models(const ServerState& state, const http::ExchangePtr& exchange) {
+  json::Value data = json::Value::array();
+  for (const std::string& name : state.config.model.names) data.push_back(model_card(state, name));
+  exchange->send(json_response({{"object", "list"}, {"data", std::move(data)}}));
+}
+
+void show_model(const ServerState& state, const http::ExchangePtr& exchange) {
+  const std::string& name = exchange->request().path_parameter;
+  for (const std::string& known : state.config.model.names) {
+    if (known == name) return exchange->send(json_response(model_card(state, name)));
+  }
+  exchange->send(api::to_response(api::model_not_found(name)));
+}
+
+void model_info(const ServerState& state, const http::ExchangePtr& exchange) {
+  const std::string& path = state.config.model.model_path;
+  exchange->send(json_response({{"model_path", path},
+                                {"tokenizer_path", path},
+                                {"is_generation", true},
+                                {"preferred_sampling_params", nullptr},
+                                {"weight_version", "default"},
+                                {"has_image_understanding", false},
+                                {"has_audio_understanding", false},
+                                {"model_type", state.config.model_type},
+                                {"architectures", {state.config.architecture}}}));
+}
+
+// Without speculation nothing: clients take the presence of the length for it.
+void add_speculation(json::Value& state, const engine::SpeculationSnapshot& snapshot) {
+  if (snapshot.max_drafts == 0) return;
+  if (snapshot.num_verify_slices > 0) {
+    state["avg_spec_accept_length"] = snapshot.average_accept_length();
+  }
+  state["spec_num_drafts"] = snapshot.num_drafts;
+  state["spec_verify_ct"] = snapshot.num_verify_slices;
+  state["spec_num_verified_drafts"] = snapshot.num_drafts_verified;
+  state["spec_num_accepted_drafts"] = snapshot.num_drafts_accepted;
+}
+
+// What SGLang's benchmark clients read of a server's state.
+json::Value internal_state(const ServerState& state) {
+  const EngineFacts& facts = state.facts;
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  json::Value value = {{"dp_size", 1},
+                       {"last_gen_throughput", snapshot.generation_tokens_per_second},
+                       {"effective_max_running_requests_per_dp", facts.max_running_requests},
+                       {"memory_usage",
+                        {{"weight", static_cast<double>(facts.weight_bytes) / kGigabyte},
+                         {"kvcache", static_cast<double>(facts.kv_cache_bytes) / kGigabyte},
+                         {"token_capacity", facts.max_total_tokens},
+                         {"graph", 0.0}}},
+                       {"num_running_reqs", snapshot.num_running},
+                       {"num_waiting_reqs", snapshot.num_waiting},
+                       {"num_steps", snapshot.num_steps},
+                       {"num_retractions", snapshot.num_retractions}};
+  add_speculation(value, snapshot.speculation);
+  return value;
+}
+
+void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
+  json::Value info = state.config.settings;
+  info["model_path"] = state.config.model.model_path;
+  info["tokenizer_path"] = state.config.model.model_path;
+  info["served_model_name"] = state.config.model.name();
+  for (const char* size : {"tp_size", "dp_size", "ep_size", "pp_size"}) info[size] = 1;
+  info["page_size"] = state.engine->snapshot().block_tokens;
+  info["status"] = "ready";
+  info["max_total_num_tokens"] = state.facts.max_total_tokens;
+  info["max_req_input_len"] = state.facts.max_context_tokens - 1;
+  info["kv_events"] = nullptr;
+  info["internal_states"] = json::Value::array({internal_state(state)});
+  exchange->send(json_response(info));
+}
+
+// As vLLM says it.
+void server_load(const ServerState& state, const http::ExchangePtr& exchange) {
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  exchange->send(json_response({{"server_load", snapshot.num_running + snapshot.num_waiting}}));
+}
+
+int64_t num_used_tokens(const engine::EngineSnapshot& snapshot) {
+  return snapshot.num_used_blocks() * snapshot.block_tokens;
+}
+
+// As SGLang says it, in two versions of its API: one entry for each rank of data parallelism.
+void rank_loads(const ServerState& state, const http::ExchangePtr& exchange) {
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  const json::Value rank = {{"dp_rank", 0},
+                            {"num_reqs", snapshot.num_running + snapshot.num_waiting},
+                            {"num_waiting_reqs", snapshot.num_waiting},
+                            {"num_tokens", num_used_tokens(snapshot)}};
+  exchange->send(json_response(json::Value::array({rank})));
+}
+
+void all_loads(const ServerState& state, const http::ExchangePtr& exchange) {
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  const auto num_tokens = static_cast<double>(state.facts.max_total_tokens);
+  const double usage = static_cast<double>(num_used_tokens(snapshot)) / std::max(num_tokens, 1.0);
+  const int num_all = snapshot.num_running + snapshot.num_waiting;
+  const json::Value rank = {{"dp_rank", 0},
+                            {"num_running_reqs", snapshot.num_running},
+                            {"num_waiting_reqs", snapshot.num_waiting},
+                            {"num_total_reqs", num_all},
+                            {"num_used_tokens", num_used_tokens(snapshot)},
+                            {"max_total_num_tokens", state.facts.max_total_tokens},
+                            {"max_running_requests", state.facts.max_running_requests},
+                            {"token_usage", usage},
+                            {"gen_throughput", snapshot.generation_tokens_per_second},
+                            {"cache_hit_rate", snapshot.cache_hit_rate}};
+  exchange->send(json_response({{"timestamp", page::unix_seconds()},
+                                {"version", version_of(state)},
+                                {"dp_rank_count", 1},
+                                {"loads", json::Value::array({rank})},
+                                {"aggregate",
+                                 {{"total_running_reqs", snapshot.num_running},
+                                  {"total_waiting_reqs", snapshot.num_waiting},
+                                  {"total_reqs", num_all},
+                                  {"avg_token_usage", usage},
+                                  {"avg_throughput", snapshot.generation_tokens_per_second}}}}));
+}
+
+void show_version(ServerState& state, const http::ExchangePtr& exchange) {
+  exchange->send(json_response({{"version", version_of(state)}}));
+}
+
+void show_metrics(ServerState& state, const http::ExchangePtr& exchange) {
+  http::Response response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = state.registry.expose();
+  exchange->send(std::move(response));
+}
+
+// Only once the model is there; also while draining.
+http::Route loaded_route(const char* path,
+                         void (*answer)(const ServerState&, const http::ExchangePtr&),
+                         ServerState& state) {
+  return {.method = "GET",
+          .path = path,
+          .access = http::Access::kInference,
+          .handler = [&state, answer](const http::ExchangePtr& exchange) {
+            if (state.phase.load() == Phase::kLoading || state.engine == nullptr) {
+              return exchange->send(api::to_response(api::loading()));
+            }
+            answer(state, exchange);
+          }};
+}
+
+http::Route plain_route(const char* path, http::Access access,
+                        void (*answer)(ServerState&, const http::ExchangePtr&),
+                        ServerState& state) {
+  return {
+      .method = "GET",
+      .path = path,
+      .access = access,
+      .handler = [&state, answer](const http::ExchangePtr& exchange) { answer(state, exchange); }};
+}
+
+}  // namespace
+
+void add_info_routes(http::Router& router, ServerState& state) {
+  for (const char* path : {"/v1/models", "/models"})  // the second is DeepSeek's
+    router.add(loaded_route(path, list_models, state));
+  for (const char* path : {"/v1/models/{id}", "/models/{id}"})
+    router.add(loaded_route(path, show_model, state));
+  router.add(loaded_route("/load", server_load, state));
+  router.add(loaded_route("/get_load", rank_loads, state));
+  router.add(loaded_route("/v1/loads", all_loads, state));
+  router.add(loaded_route("/model_info", model_info, state));
+  router.add(loaded_route("/get_model_info", model_info, state));
+  router.add(loaded_route("/server_info", server_info, state));
+  router.add(loaded_route("/get_server_info", server_info, state));
+  const http::Access metrics =
+      state.config.has_open_metrics ? http::Access::kOpen : http::Access::kInference;
+  router.add(plain_route("/metrics", metrics, show_metrics, state));
+  router.add(plain_route("/version", http::Access::kInference, show_version, state));
+}
+
+}  // namespace fathom::serve

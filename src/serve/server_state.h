@@ -1,0 +1,65 @@
+#pragma once
+// ServerState: what the handlers of all routes share. Internal to the server; ApiServer owns it.
+//
+//   void add_health_routes(http::Router& router, ServerState& state);
+//
+// `phase` guards what becomes known late: `engine`, `facts` and model.max_context_tokens are written before
+// it turns kReady and read only by those who saw that.
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "answer/generation_service.h"
+#include "api/api_error.h"
+#include "base/worker_pool.h"
+#include "page/stats_history.h"
+#include "serve/api_server.h"
+#include "serve/deadline_timer.h"
+
+namespace fathom::serve {
+
+enum class Phase { kLoading, kReady, kDraining };
+
+struct ServerState {
+  explicit ServerState(ApiConfig api_config);
+
+  // Why no request can be taken now; nothing = one can.
+  std::optional<api::ApiError> refusal() const;
+  // Runs a job on a worker, or answers 429. A job that throws is answered here: 503 when there was no memory.
+  void run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job);
+
+  ApiConfig config;
+  const int64_t created;  // unix seconds
+  std::atomic<Phase> phase{Phase::kLoading};
+  engine::ServingEngine* engine = nullptr;
+  EngineFacts facts;
+
+  std::mutex loading_mutex;
+  std::string loading_phase = "starting";
+  double loading_fraction = 0;
+
+  metrics::Registry registry;
+  page::StatsHistory history;
+  answer::GenerationService generation;
+  DeadlineTimer timer;
+  metrics::Registry::Collector collector;
+  std::optional<page::StatsTimer> stats_timer;
+  // These last: their jobs use everything above. Long bodies have workers of their own, which give way: a short one
+  // never waits behind them.
+  WorkerPool workers, long_body_workers;
+};
+
+// Answers on the exchange's own thread, from wherever the caller is.
+void send_later(const http::ExchangePtr& exchange, http::Response response);
+http::Response text_response(std::string text);
+http::Response json_response(const json::Value& value);
+
+void add_health_routes(http::Router& router, ServerState& state);
+void add_generation_routes(http::Router& router, ServerState& state);
+void add_info_routes(http::Router& router, ServerState& state);
+void add_admin_routes(http::Router& router, ServerState& state);
+
+}  // namespace fathom::serve

@@ -1,0 +1,235 @@
+#include "answer/renderer.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "answer/json_text.h"
+#include "tests/api/demo_served_model.h"
+
+namespace fathom::answer {
+namespace {
+
+// Choices and a renderer for one prompt of 5 tokens, fed by hand.
+struct Rendered {
+  explicit Rendered(AnswerHead head, std::optional<text::OutputParser> parser = {})
+      : renderer(make_renderer(std::move(head), *api::tests::demo_tokenizer())) {
+    ChoiceSetup setup;
+    setup.tokenizer = api::tests::demo_tokenizer().get();
+    setup.id = "rid";
+    setup.prompt_tokens = 5;
+    setup.parser = std::move(parser);
+    std::vector<int32_t> ids;
+    for (const std::string_view marker : text::output_markers(text::ChatFormat::kV31)) {
+      ids.push_back(api::tests::demo_tokenizer()->token_id(marker).value());
+    }
+    setup.marker_ids = std::make_shared<const std::vector<int32_t>>(std::move(ids));
+    choices.emplace_back(std::move(setup));
+  }
+
+  // The text's tokens, one by one as steps; the events of all.
+  std::string stream(std::string_view text) {
+    std::string events;
+    for (const int32_t id : api::tests::demo_tokenizer()->encode(text)) {
+      const core::SampledToken token{.token = id};
+      choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
+      renderer->write_news(choices[0], events);
+    }
+    return events;
+  }
+  std::string end(core::FinishReason reason) {
+    engine::RequestEnd request_end;
+    request_end.reason = reason;
+    choices[0].end(request_end);
+    std::string events;
+    renderer->write_news(choices[0], events);
+    renderer->write_end(choices, events);
+    return events;
+  }
+
+  std::vector<Choice> choices;
+  std::unique_ptr<Renderer> renderer;
+};
+
+AnswerHead head_of(api::Endpoint endpoint) {
+  return {.endpoint = endpoint,
+          .id = "id",
+          .model = "demo",
+          .created = 7,
+          .stream = true,
+          .prompt_texts = {},
+          .stream_intervals = {1}};
+}
+
+TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
+  Rendered chat(head_of(api::Endpoint::kChat),
+                text::OutputParser(text::ChatFormat::kV31, {.starts_in_reasoning = true}));
+  const std::string start = R"(data: {"id":"id","object":"chat.completion.chunk","created":7,)"
+                            R"("model":"demo","choices":[{"index":0,"delta":)";
+  const std::string open = R"(,"logprobs":null,"finish_reason":null,"matched_stop":null}]})"
+                           "\n\n";
+  std::string events = chat.stream("a");
+  EXPECT_EQ(events, start + R"({"reasoning_content":null,"role":"assistant","content":""})" + open +
+                        start + R"({"reasoning_content":"a"})" + open);
+  events = chat.stream("</think>");
+  events += chat.stream("b");
+  EXPECT_EQ(events, start + R"({"reasoning_content":null,"content":"b"})" + open);
+  EXPECT_EQ(chat.end(core::FinishReason::kLength),
+            start + R"({"reasoning_content":null},"logprobs":null,"finish_reason":"length",)"
+                    R"("matched_stop":null}]})"
+                    "\n\ndata: [DONE]\n\n");
+}
+
+const std::string kCallStart = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>";
+const std::string kCallEnd = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+
+Rendered chat_with_calls() {
+  return Rendered(head_of(api::Endpoint::kChat), text::OutputParser(text::ChatFormat::kV31, {}));
+}
+
+// The finish reason, and the deltas of calls without the id that was drawn.
+std::string calls_of(const std::string& events) {
+  std::string shown;
+  for (size_t at = events.find("data: {"); at != std::string::npos;
+       at = events.find("data: {", at + 1)) {
+    const std::string line = events.substr(at + 6, events.find('\n', at) - at - 6);
+    json::Value choice = json::parse(line).value()["choices"][0];
+    if (choice["delta"].contains("tool_calls")) {
+      json::Value& call = choice["delta"]["tool_calls"][0];
+      if (call.contains("id")) call["id"] = call["id"].get<std::string>().substr(0, 5);
+      shown += json::dump(choice["delta"]["tool_calls"]) + "\n";
+    }
+    if (choice["finish_reason"].is_string()) shown += choice["finish_reason"].get<std::string>();
+  }
+  return shown;
+}
+
+TEST(Renderer, streams_the_arguments_of_a_call_as_they_come) {
+  Rendered chat = chat_with_calls();
+  EXPECT_EQ(calls_of(chat.stream(kCallStart)), "");
+  const std::string head = R"([{"index":0,"id":"call_","type":"function",)"
+                           R"("function":{"name":"f","arguments":""}}])"
+                           "\n";
+  const auto piece = [](const char* text) {
+    return R"([{"index":0,"function":{"arguments":")" + std::string(text) + "\"}}]\n";
+  };
+  EXPECT_EQ(calls_of(chat.stream("{")), head + piece("{"));
+  EXPECT_EQ(calls_of(chat.stream("}")), piece("}"));
+  EXPECT_EQ(calls_of(chat.stream(kCallEnd)), "");
+  EXPECT_EQ(calls_of(chat.end(core::FinishReason::kStop)), "tool_calls");
+}
+
+TEST(Renderer, a_call_that_was_cut_or_is_no_json_is_not_called_complete) {
+  struct Case {
+    std::string output;
+    core::FinishReason reason;
+    const char* finish;
+  };
+  const Case cases[] = {
+      {kCallStart + "{", core::FinishReason::kLength, "length"},
+      {kCallStart + "{}" + kCallEnd, core::FinishReason::kLength, "length"},
+      {kCallStart + "{", core::FinishReason::kCancelled, "abort"},
+      {kCallStart + "{", core::FinishReason::kStop, "stop"},
+      {kCallStart + "{,}" + kCallEnd, core::FinishReason::kStop, "stop"},
+      {kCallStart + "{}<｜tool▁call▁end｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{]" + kCallEnd,
+       core::FinishReason::kStop, "stop"},
+  };
+  for (const Case& made : cases) {
+    SCOPED_TRACE(made.output);
+    Rendered streamed = chat_with_calls();
+    const std::string events = streamed.stream(made.output) + streamed.end(made.reason);
+    EXPECT_TRUE(calls_of(events).ends_with(made.finish)) << calls_of(events);
+    EXPECT_EQ(events.find("<｜"), std::string::npos);
+
+    Rendered whole = chat_with_calls();
+    for (const int32_t id : api::tests::demo_tokenizer()->encode(made.output)) {
+      const core::SampledToken token{.token = id};
+      whole.choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
+    }
+    engine::RequestEnd end;
+    end.reason = made.reason;
+    whole.choices[0].end(end);
+    const json::Value body = json::parse(whole.renderer->body(whole.choices)).value();
+    const json::Value& choice = body["choices"][0];
+    EXPECT_EQ(choice["finish_reason"].get<std::string>(), made.finish);
+    EXPECT_TRUE(choice["message"]["content"].is_null());
+    EXPECT_FALSE(choice["message"]["tool_calls"].empty());
+    EXPECT_TRUE(
+        choice["message"]["tool_calls"][0]["function"]["arguments"].get<std::string>().starts_with(
+            "{"));
+  }
+}
+
+TEST(Renderer, streams_completions_with_usage_last_and_never_an_empty_choice_before) {
+  AnswerHead head = head_of(api::Endpoint::kCompletions);
+  head.include_usage = true;
+  Rendered completion(head);
+  const std::string start = R"(data: {"id":"id","object":"text_completion","created":7,)"
+                            R"("model":"demo","choices":[)";
+  EXPECT_EQ(completion.stream("a"),
+            start + R"({"index":0,"text":"a","logprobs":null,"finish_reason":null,)"
+                    R"("matched_stop":null}],"usage":null})"
+                    "\n\n");
+  EXPECT_EQ(completion.end(core::FinishReason::kLength),
+            start +
+                R"({"index":0,"text":"","logprobs":null,"finish_reason":"length",)"
+                R"("matched_stop":null}],"usage":null})"
+                "\n\n" +
+                start +
+                R"(],"usage":{"prompt_tokens":5,"total_tokens":6,"completion_tokens":1,)"
+                R"("prompt_tokens_details":{"cached_tokens":0},)"
+                R"("completion_tokens_details":{"reasoning_tokens":0},"reasoning_tokens":0}})"
+                "\n\ndata: [DONE]\n\n");
+}
+
+TEST(Renderer, a_native_event_repeats_the_whole_text_and_ids) {
+  Rendered native(head_of(api::Endpoint::kGenerate));
+  const std::vector<int32_t> ids = api::tests::demo_tokenizer()->encode("a");
+  ASSERT_EQ(ids.size(), 1u);
+  const std::string id = std::to_string(ids[0]);
+  native.stream("a");
+  EXPECT_EQ(native.stream("a"),
+            R"(data: {"text":"aa","output_ids":[)" + id + "," + id +
+                R"(],"meta_info":{"id":"rid","finish_reason":null,"prompt_tokens":5,)"
+                R"("weight_version":"default","num_retractions":0,"reasoning_tokens":0,)"
+                R"("completion_tokens":2,"cached_tokens":0,"cached_tokens_details":null,)"
+                R"("dp_rank":null}})"
+                "\n\n");
+}
+
+TEST(Renderer, a_native_answer_says_at_its_end_what_drafts_did) {
+  Rendered native(head_of(api::Endpoint::kGenerate));
+  EXPECT_EQ(native.stream("How are").find("spec_"), std::string::npos);
+  engine::RequestEnd end;
+  end.reason = core::FinishReason::kLength;
+  end.speculation = {.num_verify_steps = 4,
+                     .num_drafts_proposed = 12,
+                     .num_drafts_verified = 10,
+                     .num_drafts_accepted = 5,
+                     .accept_histogram = {1, 2, 0, 1}};
+  native.choices[0].end(end);
+  std::string events;
+  native.renderer->write_news(native.choices[0], events);
+  EXPECT_NE(events.find(R"("spec_accept_rate":0.5,"spec_accept_length":2.25,"spec_verify_ct":4,)"
+                        R"("spec_accept_token_num":5,"spec_num_correct_drafts":5,)"
+                        R"("spec_draft_token_num":10,"spec_num_proposed_drafts":10,)"
+                        R"("spec_accept_histogram":[1,2,0,1],)"
+                        R"("spec_correct_drafts_histogram":[1,2,0,1]})"),
+            std::string::npos)
+      << events;
+}
+
+TEST(JsonText, escapes_what_json_wants_escaped_and_nothing_else) {
+  std::string out;
+  append_json(out, std::string_view("a\"\\\n\x01\x7f/\xc3\xa9"));
+  EXPECT_EQ(out, "\"a\\\"\\\\\\n\\u0001\\u007f/\xc3\xa9\"");
+}
+
+TEST(JsonText, writes_an_infinite_log_probability_as_openai_does) {
+  std::string out;
+  append_json(out, -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(out, "-9999");
+}
+
+}  // namespace
+}  // namespace fathom::answer

@@ -1,0 +1,467 @@
+// Bodies that no table of values gives: text that is not JSON, depth, sizes at the limits, conversations
+// and prompts whose parts do not fit together.
+
+#include <utility>
+
+#include "tests/api/parameter_cases.h"
+#include "tests/sanitized.h"
+
+namespace fathom::api::tests {
+namespace {
+
+constexpr int kMany = kIsSanitized ? 100'000 : 1'000'000;
+
+struct Answer {
+  int status = 200;
+  std::string param = {};
+};
+const Answer kAccepted{};
+Answer refused(const std::string& param) { return {.status = 400, .param = param}; }
+
+// "x,x,x": `count` times.
+std::string repeated(const std::string& text, int count) {
+  std::string list;
+  list.reserve((text.size() + 1) * static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    if (i > 0) list += ',';
+    list += text;
+  }
+  return list;
+}
+
+std::string array_of(const std::string& text, int count) {
+  return "[" + repeated(text, count) + "]";
+}
+
+// {"0": 1, "1": 1, ...}
+std::string object_of(int count) {
+  std::string object = "{";
+  for (int i = 0; i < count; ++i) {
+    object += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
+  }
+  return object + "}";
+}
+
+std::string nested(int depth) {
+  return std::string(static_cast<size_t>(depth), '[') +
+         std::string(static_cast<size_t>(depth), ']');
+}
+
+class CaseList {
+ public:
+  void add(std::string_view path, const std::string& what, std::string body, const Answer& answer) {
+    cases_.push_back({.path = std::string(path),
+                      .field = "",
+                      .value = what,
+                      .body = std::move(body),
+                      .status = answer.status,
+                      .param = answer.param});
+  }
+  std::vector<ParameterCase> take() && { return std::move(cases_); }
+
+ private:
+  std::vector<ParameterCase> cases_;
+};
+
+// The fields of a good body, without braces.
+struct GoodBody {
+  std::string_view path;
+  std::string fields;
+};
+
+std::vector<GoodBody> good_bodies() {
+  return {{kChatPath, R"("messages": [{"role": "user", "content": "hi"}], "max_tokens": 1)"},
+          {kCompletionsPath, R"("prompt": [5, 6, 7], "max_tokens": 1)"},
+          {kGeneratePath, R"("input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 1})"},
+          {kTokenizePath, R"("prompt": "hi")"},
+          {kDetokenizePath, R"("tokens": [5])"}};
+}
+
+void add_broken_json(const GoodBody& good, CaseList& cases) {
+  const auto bad = [&](const std::string& what, const std::string& body) {
+    cases.add(good.path, what, body, refused(""));
+  };
+  const std::string whole = "{" + good.fields + "}";
+  for (const char* body : {"",
+                           " ",
+                           "{",
+                           "}",
+                           "[]",
+                           "[{}]",
+                           "null",
+                           "true",
+                           "5",
+                           "\"5\"",
+                           "{]",
+                           "{,}",
+                           "{\"a\"}",
+                           "{\"a\":}",
+                           "{\"a\": 1,}",
+                           "{'a': 1}",
+                           "{a: 1}",
+                           "{\"a\": 1}}",
+                           "{\"a\": 1} {}",
+                           "{\"a\": 1}x",
+                           "// c\n{}",
+                           "{\"a\": tru}",
+                           "{\"a\": 1e}",
+                           "{\"a\": .5}",
+                           "{\"a\": 5.}",
+                           "{\"a\": -}",
+                           "{\"a\": \"\n\"}",
+                           "{\"a\": \"\\x\"}",
+                           "{\"a\": \"\\u12\"}",
+                           "<a/>",
+                           "a=b"}) {
+    bad(body, body);
+  }
+  bad("cut off", whole.substr(0, whole.size() - 1));
+  bad("NUL inside", "{" + good.fields + std::string(1, '\0') + "}");
+  bad("NUL behind", whole + std::string(1, '\0'));
+  bad("a key twice", "{" + good.fields + R"(, "z": 1, "z": 2})");
+  bad("a known key twice", "{" + good.fields + ", " + good.fields + "}");
+  bad("invalid UTF-8", "{" + good.fields + ", \"z\": \"\xff\"}");
+  bad("overlong UTF-8", "{" + good.fields + ", \"z\": \"\xc0\xaf\"}");
+  bad("UTF-8 surrogate", "{" + good.fields + ", \"z\": \"\xed\xa0\x80\"}");
+  bad("cut UTF-8", "{" + good.fields + ", \"z\": \"\xe2\x82\"}");
+  bad("lone high surrogate", "{" + good.fields + R"(, "z": "\ud800"})");
+  bad("lone low surrogate", "{" + good.fields + R"(, "z": "\udc00"})");
+  bad("reversed surrogates", "{" + good.fields + R"(, "z": "\udc00\ud800"})");
+  bad("UTF-16", std::string("\xff\xfe{\0}\0", 6));
+  for (const int depth : {64, 65, 1000, 250'000}) {
+    // The body itself is the first level.
+    bad("depth " + std::to_string(depth + 1),
+        "{" + good.fields + ", \"z\": " + nested(depth) + "}");
+  }
+  bad("depth without an end", std::string(250'000, '['));
+  bad("objects without an end", "{\"a\":" + repeated("{\"a\":", 1000));
+}
+
+void add_odd_but_good(const GoodBody& good, CaseList& cases) {
+  const auto fine = [&](const std::string& what, const std::string& body) {
+    cases.add(good.path, what, body, kAccepted);
+  };
+  fine("as it is", "{" + good.fields + "}");
+  fine("a byte order mark", "\xef\xbb\xbf{" + good.fields + "}");
+  fine("white space", " \t\r\n{" + good.fields + "} \t\r\n");
+  fine("depth 64", "{" + good.fields + ", \"z\": " + nested(63) + "}");
+  fine("paired surrogates", "{" + good.fields + R"(, "z": "\ud83d\ude42"})");
+  fine("very many unknown numbers", "{" + good.fields + ", \"z\": " + array_of("0", kMany) + "}");
+  fine("100,000 unknown keys", "{" + good.fields + ", \"z\": " + object_of(100'000) + "}");
+  std::string many_fields;
+  for (int i = 0; i < 100'000; ++i) many_fields += ",\"z" + std::to_string(i) + "\":1";
+  fine("100,000 unknown fields", "{" + good.fields + many_fields + "}");
+  fine("a very long unknown text",
+       "{" + good.fields + ", \"z\": \"" + std::string(kMany, 'z') + "\"}");
+}
+
+// Settings at their limits, one beyond, and far beyond.
+void add_limits(std::string_view path, const std::string& before, const std::string& after,
+                const std::string& prefix, CaseList& cases) {
+  const auto add = [&](const std::string& name, const std::string& value, const Answer& answer) {
+    cases.add(path, name + " of " + std::to_string(value.size()) + " bytes",
+              before + "\"" + name + "\": " + value + after, answer);
+  };
+  for (const int count : {16, 17, 16'000, 100'000, kMany}) {
+    add("stop", array_of("\"a\"", count), count <= 16 ? kAccepted : refused(prefix + "stop"));
+  }
+  for (const size_t size : {size_t{256}, size_t{257}, size_t{kMany}}) {
+    const std::string text = "\"" + std::string(size, 'a') + "\"";
+    add("stop", text, size <= 256 ? kAccepted : refused(prefix + "stop"));
+    add("stop", "[" + text + "]", size <= 256 ? kAccepted : refused(prefix + "stop[0]"));
+  }
+  for (const int count : {128, 129, 128'000, kMany}) {
+    add("stop_token_ids", array_of("7", count),
+        count <= 128 ? kAccepted : refused(prefix + "stop_token_ids"));
+  }
+  for (const int count : {1024, 1025, kMany}) {
+    add("logit_bias", object_of(count), count <= 1024 ? kAccepted : refused(prefix + "logit_bias"));
+  }
+  for (const size_t size : {size_t{64} << 10, (size_t{64} << 10) + 1, size_t{kMany}}) {
+    const std::string text = "\"" + std::string(size, 'a') + "\"";
+    const bool fits = size <= size_t{64} << 10;
+    add("regex", text, fits ? kAccepted : refused(prefix + "regex"));
+    add("ebnf", text, fits ? kAccepted : refused(prefix + "ebnf"));
+  }
+  add("json_schema", "{\"enum\": " + array_of("1", kMany) + "}", refused(prefix + "json_schema"));
+}
+
+void add_grammar_conflicts(const GoodBody& good, CaseList& cases) {
+  const auto add = [&](const std::string& more, const Answer& answer) {
+    cases.add(good.path, more, "{" + good.fields + ", " + more + "}", answer);
+  };
+  const std::string schema =
+      R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}})";
+  add(schema, kAccepted);
+  add(R"("response_format": {"type": "json_object"})", kAccepted);
+  add(R"("response_format": {"type": "xml"})", refused("response_format.type"));
+  add(R"("response_format": {"type": 1})", refused("response_format.type"));
+  add(R"("response_format": {"type": "structural_tag"})", refused("response_format.type"));
+  add(R"("response_format": {"type": "json_schema"})", refused("response_format.json_schema"));
+  add(R"("response_format": {"type": "json_schema", "json_schema": []})",
+      refused("response_format.json_schema"));
+  add(R"("response_format": {"type": "json_schema", "json_schema": {}})",
+      refused("response_format.json_schema.schema"));
+  add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": true}})",
+      refused("response_format.json_schema.schema"));
+  add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}})",
+      refused("response_format.json_schema.strict"));
+  add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "name": 1}})",
+      refused("response_format.json_schema.name"));
+  add(schema + R"(, "regex": "a")", refused("regex"));
+  add(R"("regex": "a", "ebnf": "a")", refused("ebnf"));
+  add(R"("json_schema": {}, "ebnf": "a")", refused("ebnf"));
+}
+
+void add_conversations(const CaseModel& model, CaseList& cases) {
+  const auto add = [&](const std::string& messages, const Answer& answer,
+                       const std::string& more = "") {
+    cases.add(kChatPath, messages.substr(0, 200),
+              "{\"messages\": [" + messages + "], \"max_tokens\": 1" + more + "}", answer);
+    cases.add(kTokenizePath, messages.substr(0, 200),
+              "{\"messages\": [" + messages + "]" + more + "}", answer);
+  };
+  const std::string user = R"({"role": "user", "content": "hi"})";
+  const std::string call =
+      R"({"role": "assistant", "tool_calls": [{"id": "c1", "type": "function",
+          "function": {"name": "f", "arguments": "{}"}}]})";
+  const std::string result = R"({"role": "tool", "tool_call_id": "c1", "content": "r"})";
+  add(user, kAccepted);
+  add(user + "," + call + "," + result, kAccepted);
+  add(user + "," + call + "," + result + "," + result, kAccepted);
+  add(R"({"role": "system", "content": ""},)" + user, kAccepted);
+  add(R"({"role": "developer", "content": "d"},)" + user, kAccepted);
+  add(R"({"role": "user", "content": ""})", kAccepted);
+  add(R"({"role": "user", "content": [{"type": "text", "text": "a"}]})", kAccepted);
+  add(user + R"(,{"role": "assistant", "content": "a", "reasoning_content": "r"},)" + user,
+      kAccepted);
+  add(R"({"role": "user", "content": "<｜Assistant｜><｜end▁of▁sentence｜>\u0000"})", kAccepted);
+  add("", refused("messages"));
+  add("{}", refused("messages[0].role"));
+  add(user + ",{}", refused("messages[1].role"));
+  add(user + ",null", refused("messages[1]"));
+  add(R"({"role": "function", "content": "a"})", refused("messages[0].role"));
+  add(R"({"role": "User", "content": "a"})", refused("messages[0].role"));
+  add(R"({"role": "user"})", refused("messages[0].content"));
+  add(R"({"role": "assistant", "content": null, "tool_calls": []})",
+      refused("messages[0].content"));
+  add(result, refused("messages[0]"));
+  add(user + "," + result, refused("messages[1]"));
+  add(call + "," + user + "," + result, refused("messages[2]"));
+  add(call + R"(,{"role": "tool", "tool_call_id": "other", "content": "r"})",
+      refused("messages[1]"));
+  add(R"({"role": "user", "content": "a", "tool_calls": [{"function": {"name": "f"}}]})",
+      refused("messages[0]"));
+  const auto add_call = [&](const std::string& value, const Answer& answer) {
+    add(R"({"role": "assistant", "tool_calls": [)" + value + "]}", answer);
+  };
+  const std::string where = "messages[0].tool_calls[0]";
+  add_call(R"({"function": {"name": "f", "arguments": {"a": 1}}})", kAccepted);
+  add_call(R"({"function": {"name": "f", "arguments": ""}})", kAccepted);
+  add_call(R"({"function": {"name": "f"}})", kAccepted);
+  add_call(R"({"function": {"name": "f", "arguments": "[]"}})", refused(where));
+  add_call(R"({"function": {"name": "f", "arguments": "{"}})", refused(where));
+  add_call(R"({"function": {"name": "f", "arguments": 5}})",
+           refused(where + ".function.arguments"));
+  add_call(R"({"function": {"name": ""}})", refused(where));
+  add_call(R"({"function": {"name": 5}})", refused(where + ".function.name"));
+  add_call(R"({"function": {}})", refused(where));
+  add_call(R"({"function": []})", refused(where + ".function"));
+  add_call("{}", refused(where + ".function"));
+  add_call(R"({"type": "code", "function": {"name": "f"}})", refused(where + ".type"));
+  add_call(R"({"id": 5, "function": {"name": "f"}})", refused(where + ".id"));
+  const auto add_part = [&](const std::string& value, const std::string& param) {
+    add(R"({"role": "user", "content": [)" + value + "]}",
+        refused("messages[0].content[0]" + param));
+  };
+  add_part("{}", ".type");
+  add_part(R"({"type": "text"})", ".text");
+  add_part(R"({"type": "text", "text": 5})", ".text");
+  add_part(R"({"type": "text", "text": null})", ".text");
+  add_part(R"({"type": "image_url", "image_url": {"url": "data:"}})", ".type");
+  add_part(R"({"type": "input_audio", "input_audio": {}})", ".type");
+  add_part(R"({"text": "a"})", ".type");
+  add(repeated(user, 16'385), refused("messages"));
+  add(repeated(user, 100'000), refused("messages"));
+  add(repeated(user, 16'384), refused("messages"));  // that many tokens do not fit the context
+  const std::string long_text(static_cast<size_t>(model.max_context_tokens) * 100, '7');
+  add(R"({"role": "user", "content": ")" + long_text + "\"}", refused("messages"));
+}
+
+void add_tools(CaseList& cases) {
+  const auto add = [&](const std::string& more, const Answer& answer) {
+    cases.add(kChatPath, more.substr(0, 200),
+              R"({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, )" + more + "}",
+              answer);
+  };
+  const std::string tool = R"({"type": "function", "function": {"name": "f"}})";
+  add("\"tools\": [" + tool + "]", kAccepted);
+  add("\"tools\": [" + tool + R"(], "tool_choice": "none")", kAccepted);
+  add(R"("tools": [{"name": "f", "parameters": {}}])", kAccepted);
+  add("\"tools\": " + array_of("1", 129), refused("tools"));
+  add("\"tools\": " + array_of(tool, 129), refused("tools"));
+  add(R"("tools": [{"type": "web_search"}])", refused("tools[0].type"));
+  add(R"("tools": [{"type": ")" + std::string(kMany, 'a') + "\"}]", refused("tools[0].type"));
+  add(R"("tools": [{"type": "function", "function": 5}])", refused("tools[0].function"));
+  add(R"("tools": [{"type": "function", "function": {}}])", refused("tools[0].function.name"));
+  add(R"("tools": [{"type": "function", "function": {"name": 5}}])",
+      refused("tools[0].function.name"));
+  add(R"("tools": [{"type": "function", "function": {"name": "f", "parameters": []}}])",
+      refused("tools[0].function.parameters"));
+  add(R"("tools": [{"type": "function", "function": {"name": "f", "description": 1}}])",
+      refused("tools[0].function.description"));
+  add("\"tools\": [" + tool +
+          R"(], "tool_choice": {"type": "function", "function": {"name": "g"}})",
+      refused("tool_choice"));
+  add("\"tools\": [" + tool + R"(], "tool_choice": {"type": "allowed_tools"})",
+      refused("tool_choice.allowed_tools"));
+  const std::string allowed =
+      "\"tools\": [" + tool + R"(], "tool_choice": {"type": "allowed_tools", "allowed_tools": )";
+  add(allowed + "{}}", refused("tool_choice.allowed_tools.mode"));
+  add(allowed + R"({"mode": 5, "tools": []}})", refused("tool_choice.allowed_tools.mode"));
+  add(allowed + R"({"mode": "auto"}})", refused("tool_choice.allowed_tools.tools"));
+  add(allowed + R"({"mode": "auto", "tools": )" + array_of(tool, 129) + "}}",
+      refused("tool_choice.allowed_tools.tools"));
+  add(allowed + R"({"mode": "auto", "tools": [null]}})",
+      refused("tool_choice.allowed_tools.tools[0]"));
+  add(allowed + R"({"mode": "auto", "tools": [{}]}})",
+      refused("tool_choice.allowed_tools.tools[0].function"));
+  add(allowed + R"({"mode": "required", "tools": )" + array_of(tool, 128) + "}}", kAccepted);
+  add(R"("tool_choice": {"type": "web_search"})", refused("tool_choice.type"));
+  add("\"tools\": [" + tool + R"(], "tool_choice": {"type": "function", "function": {}})",
+      refused("tool_choice.function.name"));
+  add(R"("tool_choice": {"type": "function", "function": {"name": "f"}})", refused("tool_choice"));
+  add("\"tools\": [" + tool + R"(], "response_format": {"type": "json_object"})", kAccepted);
+  add("\"tools\": [" + tool +
+          R"(], "response_format": {"type": "json_object"}, "tool_choice": "none")",
+      kAccepted);
+  add(R"("top_logprobs": 1)", refused("top_logprobs"));
+  add(R"("max_completion_tokens": 2)", refused("max_tokens"));
+  add(R"("max_completion_tokens": 1)", kAccepted);
+  add(R"("chat_template_kwargs": {"thinking": true, "enable_thinking": false})",
+      refused("chat_template_kwargs.enable_thinking"));
+  add(R"("chat_template_kwargs": {"thinking": true, "tokenize": true})",
+      refused("chat_template_kwargs"));
+  add(R"("chat_template_kwargs": )" + object_of(kMany), refused("chat_template_kwargs"));
+}
+
+// Prompts of token ids around the length of the context, and lists of prompts.
+void add_prompts(const CaseModel& model, CaseList& cases) {
+  const auto add = [&](const std::string& prompt, const std::string& max_tokens,
+                       const Answer& answer) {
+    const std::string what = prompt.substr(0, 60) + "..., " + max_tokens;
+    const std::string limit = max_tokens == "null" ? "" : max_tokens;
+    cases.add(kCompletionsPath, what,
+              "{\"prompt\": " + prompt + (limit.empty() ? "" : ", \"max_tokens\": " + limit) + "}",
+              answer);
+    Answer native = answer;
+    if (native.param.starts_with("prompt")) native.param.replace(0, 6, "input_ids");
+    if (native.param == "max_tokens") native.param = "sampling_params.max_new_tokens";
+    cases.add(
+        kGeneratePath, what,
+        "{\"input_ids\": " + prompt +
+            (limit.empty() ? "" : ", \"sampling_params\": {\"max_new_tokens\": " + limit + "}") +
+            "}",
+        native);
+  };
+  const int context = model.max_context_tokens;
+  add(array_of("7", context - 1), "0", kAccepted);
+  add(array_of("7", context - 1), "1", kAccepted);
+  add(array_of("7", context - 1), "2", refused("max_tokens"));
+  add(array_of("7", context - 1), "null", kAccepted);  // what is left, one
+  add(array_of("7", context), "0", kAccepted);
+  add(array_of("7", context), "1", refused("prompt"));
+  add(array_of("7", context), "null", refused("prompt"));
+  add(array_of("7", context + 1), "0", refused("prompt"));
+  add(array_of("7", context + 1), "1", refused("prompt"));
+  add(array_of("7", kMany), "1", refused("prompt"));
+  add("[" + array_of("7", context + 1) + "]", "1", refused("prompt[0]"));
+  add("[" + std::to_string(model.vocab_size - 1) + "]", "1", kAccepted);
+  for (const std::string& id :
+       {std::to_string(model.vocab_size), std::string("-1"), std::string("2147483648"),
+        std::string("4294967296"), std::string("1e308"), std::string("1.5"), std::string("true"),
+        std::string("null"), std::string("{}"), std::string("\"7\"")}) {
+    add("[7, " + id + "]", "1", refused("prompt[1]"));
+    add("[[7, " + id + "]]", "1", refused("prompt[0][1]"));
+  }
+  add("[[7], 7]", "1", refused("prompt[1]"));
+  add("[[7], \"a\"]", "1", refused("prompt[1]"));
+  add("[[7], []]", "1", refused("prompt[1]"));
+  add("[[[7]]]", "1", refused("prompt[0][0]"));
+  add(array_of("[7]", 1024), "1", kAccepted);
+  add(array_of("[7]", 1025), "1", refused("prompt"));
+  add(array_of("[]", kMany), "1", refused("prompt"));
+}
+
+void add_batches(CaseList& cases) {
+  const auto add = [&](const std::string& body, const Answer& answer) {
+    cases.add(kGeneratePath, body.substr(0, 200), body, answer);
+  };
+  const std::string two = R"({"input_ids": [[5], [6]], )";
+  add(two + R"("sampling_params": [{"max_new_tokens": 1}, {"max_new_tokens": 0}]})", kAccepted);
+  add(two + R"("sampling_params": [{"max_new_tokens": 1}, null]})", kAccepted);
+  add(two + R"("sampling_params": [{"max_new_tokens": 1}]})", refused("sampling_params"));
+  add(two + R"("sampling_params": []})", refused("sampling_params"));
+  add(two + R"("sampling_params": [{}, 5]})", refused("sampling_params[1]"));
+  add(two + R"("sampling_params": [{}, {"n": 0}]})", refused("sampling_params[1].n"));
+  add(two + R"("sampling_params": [{}, {"stop": [1]}]})", refused("sampling_params[1].stop[0]"));
+  add(two + R"("sampling_params": {"max_new_tokens": 1}, "return_logprob": [true, false]})",
+      kAccepted);
+  add(two + R"("return_logprob": [true]})", refused("return_logprob"));
+  add(two + R"("return_logprob": [true, 1]})", refused("return_logprob[1]"));
+  add(two + R"("top_logprobs_num": [0, 21]})", refused("top_logprobs_num[1]"));
+  add(two + R"("logprob_start_len": [0, 1]})", refused("logprob_start_len[1]"));
+  add(two + R"("sampling_params": {"max_new_tokens": 1}, "rid": ["a", "b"]})", kAccepted);
+  add(two + R"("rid": "a"})", refused("rid"));
+  add(two + R"("rid": ["a", "a"]})", refused("rid[1]"));
+  add(two + R"("rid": ["a", 1]})", refused("rid[1]"));
+  add(two + R"("text": "a"})", refused("input_ids"));
+  add(two + R"("return_logprob": )" + array_of("true", kMany) + "}", refused("return_logprob"));
+  add(two + R"("sampling_params": )" + array_of("{}", kMany) + "}", refused("sampling_params"));
+  add("{}", refused("text"));
+  add(R"({"text": ["a", 1]})", refused("text[1]"));
+  add(R"({"input_ids": )" + array_of("[5]", 513) +
+          R"(, "sampling_params": {"n": 2, "max_new_tokens": 1}})",
+      refused("input_ids"));
+}
+
+void add_token_lists(CaseList& cases) {
+  cases.add(kDetokenizePath, "very many ids", "{\"tokens\": " + array_of("7", kMany) + "}",
+            kAccepted);
+  cases.add(kDetokenizePath, "more than 2^20 ids",
+            "{\"tokens\": " + array_of("7", (1 << 20) + 1) + "}", refused("tokens"));
+  cases.add(kDetokenizePath, "more than 2^20 empty lists",
+            "{\"tokens\": " + array_of("[]", (1 << 20) + 1) + "}", refused("tokens"));
+  cases.add(kTokenizePath, "1025 prompts", "{\"prompt\": " + array_of("\"a\"", 1025) + "}",
+            refused("prompt"));
+  cases.add(kTokenizePath, "9 MiB of text",
+            "{\"prompt\": \"" + std::string(size_t{9} << 20, 'a') + "\"}", refused("prompt"));
+  cases.add(kTokenizePath, "nothing", "{}", refused("prompt"));
+  cases.add(kTokenizePath, "both",
+            R"({"prompt": "a", "messages": [{"role": "user", "content": "a"}]})",
+            refused("prompt"));
+}
+
+}  // namespace
+
+std::vector<ParameterCase> body_cases(const CaseModel& model) {
+  CaseList cases;
+  for (const GoodBody& good : good_bodies()) {
+    add_broken_json(good, cases);
+    add_odd_but_good(good, cases);
+    if (good.path == kChatPath || good.path == kCompletionsPath) {
+      add_limits(good.path, "{" + good.fields + ", ", "}", "", cases);
+      add_grammar_conflicts(good, cases);
+    }
+  }
+  add_limits(kGeneratePath, R"({"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 1, )",
+             "}}", "sampling_params.", cases);
+  add_conversations(model, cases);
+  add_tools(cases);
+  add_prompts(model, cases);
+  add_batches(cases);
+  add_token_lists(cases);
+  return std::move(cases).take();
+}
+
+}  // namespace fathom::api::tests

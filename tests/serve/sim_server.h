@@ -1,0 +1,163 @@
+#pragma once
+// A whole server for tests: the API over a real socket and the engine on the simulation backend, with the
+// demo model's tokenizer. Tokens are hashes of what came before, so greedy answers can be compared exactly.
+//
+//   SimServer server({.step_delay = std::chrono::milliseconds(5)});
+//   http::ClientResponse response = server.post("/generate", {{"text", "Hello"}});
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "engine/serving_engine.h"
+#include "http/client.h"
+#include "http/server.h"
+#include "runner/sim_runner.h"
+#include "serve/api_server.h"
+#include "tests/api/demo_served_model.h"
+
+namespace fathom::serve::tests {
+
+struct SimServerOptions {
+  int num_blocks = 256, max_slots = 16, max_queued_requests = 64;
+  int max_context_tokens = 0;  // 0: what the blocks hold
+  std::chrono::microseconds step_delay{0};
+  std::string profile_dir = {};
+  http::Timeouts timeouts = {};
+  bool radix_cache = true, overlap = true;
+  runner::SimDrafterConfig drafter = {};  // with one the engine speculates
+  bool ready = true;                      // false: the engine is not there yet
+};
+
+class SimServer {
+ public:
+  explicit SimServer(const SimServerOptions& options = {})
+      : api_({.model = api::tests::demo_served_model(),
+              .model_type = "deepseek_v3",
+              .architecture = "DeepseekV3ForCausalLM",
+              .log_requests = false,
+              .profile_dir = options.profile_dir,
+              .settings = {{"chunked_prefill_size", 2048}}}),
+        runner_({.vocab_size = api::tests::demo_served_model().vocab_size,
+                 .num_blocks = options.num_blocks,
+                 .max_context_tokens =
+                     options.max_context_tokens > 0 ? options.max_context_tokens : 1 << 20,
+                 .max_slots = options.max_slots,
+                 .drafter = options.drafter,
+                 .step_delay = options.step_delay}) {
+    http::Router router;
+    api_.register_routes(router);
+    http::ServerConfig config;
+    config.timeouts = options.timeouts;
+    config.allowed_hosts = {"a"};  // what requests in raw bytes say
+    http_.emplace(std::move(config), std::move(router));
+    api_.set_transport(*http_);
+    http_->start();
+    options_ = options;
+    if (options.ready) make_ready();
+  }
+  ~SimServer() {
+    http_->stop();
+    api_.detach_engine();
+  }
+
+  void make_ready() {
+    engine::ServingConfig config;
+    config.max_queued_requests = options_.max_queued_requests;
+    config.step.radix_cache = options_.radix_cache;
+    config.step.overlap = options_.overlap;
+    config.step.speculation.enabled = options_.drafter.shape.num_steps > 0;
+    config.integrity_interval_seconds = 0;
+    config.step.eos_token_ids = api::tests::demo_served_model().eos_token_ids;
+    config.registry = &api_.registry();
+    engine_.emplace(runner_, config, api_.update_sink());
+    api_.set_ready(*engine_,
+                   {.max_context_tokens = static_cast<int>(runner_.info().max_context_tokens),
+                    .max_total_tokens = 256 * 64,
+                    .max_running_requests = engine_->max_running_requests()});
+  }
+
+  std::string url(const std::string& path) const {
+    return "http://127.0.0.1:" + std::to_string(http_->port()) + path;
+  }
+  http::ClientResponse get(const std::string& path) { return client_.call({.url = url(path)}); }
+  http::ClientResponse post(const std::string& path, const json::Value& body) {
+    return client_.call({.method = "POST", .url = url(path), .body = json::dump(body)});
+  }
+  json::Value post_json(const std::string& path, const json::Value& body) {
+    const http::ClientResponse response = post(path, body);
+    EXPECT_EQ(response.status, 200) << response.body << response.error;
+    return json::parse(response.body).value();
+  }
+  json::Value get_json(const std::string& path) {
+    const http::ClientResponse response = get(path);
+    EXPECT_EQ(response.status, 200) << response.body << response.error;
+    return json::parse(response.body).value();
+  }
+  // The data of the events of a stream, [DONE] included as a text.
+  std::vector<json::Value> post_stream(const std::string& path, json::Value body) {
+    body["stream"] = true;
+    const http::ClientResponse response = post(path, body);
+    EXPECT_EQ(response.status, 200) << response.body << response.error;
+    return events_of(response.body);
+  }
+  static std::vector<json::Value> events_of(const std::string& bytes) {
+    std::vector<json::Value> events;
+    for (size_t begin = 0; begin < bytes.size();) {
+      const size_t end = bytes.find("\n\n", begin);
+      EXPECT_NE(end, std::string::npos) << "an event that does not end";
+      if (end == std::string::npos) break;
+      const std::string line = bytes.substr(begin, end - begin);
+      begin = end + 2;
+      if (line.starts_with(':')) continue;
+      EXPECT_TRUE(line.starts_with("data: ")) << line;
+      const std::string data = line.substr(6);
+      events.push_back(data == "[DONE]" ? json::Value(data) : json::parse(data).value());
+    }
+    return events;
+  }
+
+  // Waits, generously, for something that the engine or the transport will bring about.
+  template <class Condition>
+  bool eventually(Condition condition) {
+    const Stopwatch watch;
+    while (watch.seconds() < 60) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  }
+  double metric(const std::string& name) {
+    const std::string text = get("/metrics").body;
+    const size_t at = text.find("\n" + name + "{");
+    if (at == std::string::npos) return -1;
+    return std::stod(text.substr(text.find('}', at) + 2));
+  }
+  bool is_idle() {
+    const engine::EngineSnapshot snapshot = engine_->snapshot();
+    return !snapshot.has_work && snapshot.num_used_blocks() == 0 &&
+           metric("fathom:ghost_requests") == 0;
+  }
+
+  ApiServer& api() { return api_; }
+  http::Server& http() { return *http_; }
+  http::Client& client() { return client_; }
+  engine::ServingEngine& engine() { return *engine_; }
+
+ private:
+  ApiServer api_;
+  runner::SimRunner runner_;
+  std::optional<http::Server> http_;
+  std::optional<engine::ServingEngine> engine_;
+  SimServerOptions options_;
+  http::Client client_;
+};
+
+}  // namespace fathom::serve::tests
