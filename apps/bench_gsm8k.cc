@@ -48,7 +48,7 @@ std::string generate_body(const std::string& prompt, int max_new_tokens) {
 // Keeps `parallel` requests in flight. Everything runs on the client's thread.
 class Gsm8kRun {
  public:
-  Gsm8kRun(http::Client& client, const HttpTarget& target, std::vector<std::string> bodies)
+  Gsm8kRun(client::Client& client, const HttpTarget& target, std::vector<std::string> bodies)
       : client_(client), target_(target), bodies_(std::move(bodies)) {
     answers_.texts.resize(bodies_.size());
   }
@@ -73,7 +73,7 @@ class Gsm8kRun {
                   .headers = target_.headers(),
                   .body = std::move(bodies_[index]),
                   .timeout = kAnswerTimeout},
-                 {.on_done = [this, index](const http::ClientResponse& response) {
+                 {.on_done = [this, index](const client::ClientResponse& response) {
                    take(index, response);
                    if (++num_ended_ < bodies_.size()) return start_next();
                    // The waiting thread may destroy this object while set_value() still runs.
@@ -82,7 +82,7 @@ class Gsm8kRun {
                  }});
   }
 
-  void take(size_t index, const http::ClientResponse& response) {
+  void take(size_t index, const client::ClientResponse& response) {
     const Result<json::Value> body = json::parse(response.body);
     if (response.ok() && body && body->is_object() && body->contains("meta_info")) {
       answers_.texts[index] = body->value("text", std::string());
@@ -94,7 +94,7 @@ class Gsm8kRun {
     }
   }
 
-  http::Client& client_;
+  client::Client& client_;
   const HttpTarget& target_;
   std::vector<std::string> bodies_;
   Gsm8kAnswers answers_;
@@ -130,7 +130,7 @@ int run(const BenchGsm8kFlags& flags) {
     bodies.push_back(generate_body(gsm8k_prompt(preamble, problem), flags.max_new_tokens));
   }
 
-  http::Client client;
+  client::Client client;
   HttpTarget target(client, flags.target);
   target.wait_until_ready(flags.ready_check_timeout);
   const std::string model = target.get("/get_model_info").value("model_path", std::string());

@@ -87,7 +87,7 @@ LoadRequest load_request(const WireOptions& wire, const BenchPrompt& prompt) {
 }
 
 void warm_up(const BenchServingFlags& flags, const WireOptions& wire, LoadPlan plan,
-             const BenchPrompt& first, http::Client& client) {
+             const BenchPrompt& first, client::Client& client) {
   if (flags.warmup_requests == 0) return;
   std::printf("Starting warmup with %d requests...\n", flags.warmup_requests);
   BenchPrompt prompt = first;
@@ -151,7 +151,7 @@ ServingSetup setup_of(const BenchServingFlags& flags, const text::Tokenizer& tok
 }
 
 int run(const BenchServingFlags& flags) {
-  http::Client client;
+  client::Client client;
   HttpTarget target(client, flags.target);
   LoadPlan plan{.api = api_of(flags.backend),
                 .url = target.url(api_path(api_of(flags.backend))),

@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::seconds kCallTimeout{60};
 constexpr std::chrono::milliseconds kPollInterval{200};
 
-std::string what_went_wrong(const http::ClientResponse& response) {
+std::string what_went_wrong(const client::ClientResponse& response) {
   if (!response.error.empty()) return response.error;
   return "HTTP " + std::to_string(response.status) + ": " + error_message(response.body);
 }
@@ -43,7 +43,7 @@ void add_http_target_flags(CLI::App& app, HttpTargetFlags& flags) {
       ->group(group);
 }
 
-HttpTarget::HttpTarget(http::Client& client, const HttpTargetFlags& flags) : client_(client) {
+HttpTarget::HttpTarget(client::Client& client, const HttpTargetFlags& flags) : client_(client) {
   base_url_ = flags.base_url;
   while (base_url_.ends_with('/')) base_url_.pop_back();
   if (base_url_.empty()) {
@@ -57,7 +57,7 @@ HttpTarget::HttpTarget(http::Client& client, const HttpTargetFlags& flags) : cli
   if (!key.empty()) headers_.emplace_back("Authorization", "Bearer " + key);
 }
 
-http::ClientResponse HttpTarget::call(const std::string& method, const std::string& path) {
+client::ClientResponse HttpTarget::call(const std::string& method, const std::string& path) {
   return client_.call(
       {.method = method, .url = url(path), .headers = headers_, .timeout = kCallTimeout});
 }
@@ -65,7 +65,7 @@ http::ClientResponse HttpTarget::call(const std::string& method, const std::stri
 void HttpTarget::wait_until_ready(double seconds) {
   const Stopwatch watch;
   while (true) {
-    const http::ClientResponse response = call("GET", "/v1/models");
+    const client::ClientResponse response = call("GET", "/v1/models");
     if (response.ok()) return;
     const bool may_come = !response.error.empty() || response.status == 503;
     if (!may_come || watch.seconds() >= seconds) {
@@ -76,7 +76,7 @@ void HttpTarget::wait_until_ready(double seconds) {
 }
 
 json::Value HttpTarget::get(const std::string& path) {
-  const http::ClientResponse response = call("GET", path);
+  const client::ClientResponse response = call("GET", path);
   if (!response.ok()) throw StartupError(url(path) + ": " + what_went_wrong(response));
   Result<json::Value> value = json::parse(response.body);
   if (!value) throw StartupError(url(path) + ": " + value.error().message);
@@ -84,7 +84,7 @@ json::Value HttpTarget::get(const std::string& path) {
 }
 
 void HttpTarget::flush_cache() {
-  const http::ClientResponse response = call("POST", "/flush_cache");
+  const client::ClientResponse response = call("POST", "/flush_cache");
   if (!response.ok()) throw StartupError(url("/flush_cache") + ": " + what_went_wrong(response));
 }
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "http/client.h"
+#include "client/client.h"
 
 namespace fathom::apps {
 
@@ -24,7 +24,7 @@ void add_http_target_flags(CLI::App& app, HttpTargetFlags& flags);
 
 class HttpTarget {
  public:
-  HttpTarget(http::Client& client, const HttpTargetFlags& flags);
+  HttpTarget(client::Client& client, const HttpTargetFlags& flags);
 
   std::string url(std::string_view path) const { return base_url_ + std::string(path); }
   const http::Headers& headers() const { return headers_; }
@@ -36,9 +36,9 @@ class HttpTarget {
   void flush_cache();
 
  private:
-  http::ClientResponse call(const std::string& method, const std::string& path);
+  client::ClientResponse call(const std::string& method, const std::string& path);
 
-  http::Client& client_;
+  client::Client& client_;
   std::string base_url_;
   http::Headers headers_;
 };

@@ -17,7 +17,7 @@ constexpr std::chrono::hours kRequestTimeout{6};
 
 class LoadRun {
  public:
-  LoadRun(http::Client& client, const LoadPlan& plan) : client_(client), plan_(plan) {
+  LoadRun(client::Client& client, const LoadPlan& plan) : client_(client), plan_(plan) {
     result_.records.resize(plan.requests.size());
   }
 
@@ -68,7 +68,7 @@ class LoadRun {
          .headers = plan_.headers,
          .body = plan_.requests[index].body,
          .timeout = kRequestTimeout},
-        {.on_head = [status](const http::ClientResponse& head) { *status = head.status; },
+        {.on_head = [status](const client::ClientResponse& head) { *status = head.status; },
          .on_body =
              [this, start, status, reader, error_body](std::string_view bytes) {
                if (*status == 200) {
@@ -78,7 +78,7 @@ class LoadRun {
                }
              },
          .on_done =
-             [this, start, index, reader, error_body](const http::ClientResponse& response) {
+             [this, start, index, reader, error_body](const client::ClientResponse& response) {
                RequestRecord record = reader->finish(plan_.requests[index].output_tokens);
                if (!response.error.empty()) {
                  record.error = response.error;
@@ -105,7 +105,7 @@ class LoadRun {
     start_waiting();
   }
 
-  http::Client& client_;
+  client::Client& client_;
   const LoadPlan& plan_;
   Stopwatch watch_;
   LoadResult result_;
@@ -117,7 +117,7 @@ class LoadRun {
 
 }  // namespace
 
-LoadResult run_load(http::Client& client, const LoadPlan& plan) {
+LoadResult run_load(client::Client& client, const LoadPlan& plan) {
   return LoadRun(client, plan).run();
 }
 

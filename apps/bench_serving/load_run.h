@@ -1,7 +1,7 @@
 #pragma once
 // Sends requests at a rate or a concurrency and times each answer's tokens.
 //
-//   http::Client client;
+//   client::Client client;
 //   LoadResult result = run_load(client, {.url = base + "/generate", .requests = requests, .max_concurrency = 32});
 //
 // Blocks until every request has ended. All bookkeeping runs on the client's thread, so there are no locks.
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "apps/bench_serving/wire.h"
-#include "http/client.h"
+#include "client/client.h"
 
 namespace fathom::apps {
 
@@ -37,6 +37,6 @@ struct LoadResult {
   double duration_seconds = 0;
 };
 
-LoadResult run_load(http::Client& client, const LoadPlan& plan);
+LoadResult run_load(client::Client& client, const LoadPlan& plan);
 
 }  // namespace fathom::apps

@@ -15,7 +15,7 @@
 
 #include "apps/bench_serving/dataset.h"
 #include "base/json.h"
-#include "http/sse_parser.h"
+#include "client/sse_parser.h"
 
 namespace fathom::apps {
 
@@ -62,7 +62,7 @@ class StreamReader {
   void tokens_arrived(int count);
 
   BenchApi api_;
-  http::SseParser parser_;
+  client::SseParser parser_;
   RequestRecord record_;
   std::string last_event_;  // native: the text so far is parsed once, at the end
   double now_ = 0, last_arrival_ = -1;

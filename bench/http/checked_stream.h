@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "http/sse_parser.h"
+#include "client/sse_parser.h"
 
 namespace fathom::bench {
 
@@ -54,7 +54,7 @@ class CheckedStream {
   std::vector<int32_t> tokens_;  // prompt and expected answer
   std::string expected_ids_;     // of the answer, "5,17,3"
   std::vector<Clock::time_point> arrivals_;
-  http::SseParser parser_;
+  client::SseParser parser_;
   bool is_done_ = false;
   int num_joined_tokens_ = 0;
   std::string problem_;

@@ -17,7 +17,7 @@
 #include "bench/http/checked_stream.h"
 #include "bench/http/step_delays.h"
 #include "bench/http/vanishing_clients.h"
-#include "http/client.h"
+#include "client/client.h"
 
 namespace fathom::bench {
 namespace {
@@ -74,7 +74,7 @@ class StreamRun {
       streams_.push_back(std::make_unique<CheckedStream>(StreamPlan{
           .index = first_index + i, .num_tokens = num_tokens, .vocab_size = options.vocab_size}));
     for (int i = 0; i < options.num_threads; ++i)
-      clients_.push_back(std::make_unique<http::Client>());
+      clients_.push_back(std::make_unique<client::Client>());
   }
 
   // Opens them evenly within the time.
@@ -95,7 +95,7 @@ class StreamRun {
   const std::vector<std::unique_ptr<CheckedStream>>& streams() const { return streams_; }
 
  private:
-  void send(CheckedStream& stream, http::Client& client) {
+  void send(CheckedStream& stream, client::Client& client) {
     client.send({.method = "POST", .url = options_.url + "/generate", .body = stream.body()},
                 {.on_body =
                      [this, &stream](std::string_view bytes) {
@@ -104,7 +104,7 @@ class StreamRun {
                        if (!had_begun && stream.has_begun()) ++num_begun_;
                      },
                  .on_done =
-                     [this, &stream](const http::ClientResponse& response) {
+                     [this, &stream](const client::ClientResponse& response) {
                        stream.finish(response.status, response.error);
                        ++num_done_;
                      }});
@@ -113,7 +113,7 @@ class StreamRun {
   const Options& options_;
   std::vector<std::unique_ptr<CheckedStream>> streams_;
   std::atomic<int> num_begun_ = 0, num_done_ = 0;
-  std::vector<std::unique_ptr<http::Client>> clients_;  // last: ends before what it calls
+  std::vector<std::unique_ptr<client::Client>> clients_;  // last: ends before what it calls
 };
 
 struct Outcome {

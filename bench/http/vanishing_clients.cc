@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "bench/http/checked_stream.h"
-#include "http/client.h"
+#include "client/client.h"
 
 namespace fathom::bench {
 namespace {
@@ -88,7 +88,7 @@ double value_of(const std::string& metrics, const std::string& name) {
   return std::stod(metrics.substr(metrics.find("} ", at) + 2, 32));
 }
 
-Levels levels(http::Client& client, const std::string& url) {
+Levels levels(client::Client& client, const std::string& url) {
   const std::string metrics = client.call({.url = url + "/metrics"}).body;
   return {.used_tokens = value_of(metrics, "fathom:kv_used_tokens"),
           .fenced_tokens = value_of(metrics, "fathom:kv_fenced_tokens"),
@@ -105,7 +105,7 @@ std::string described(const Levels& now) {
 }
 
 // Until nothing of earlier requests is left; what the levels are then, or at last.
-Levels wait_idle(http::Client& client, const std::string& url, double patience_seconds) {
+Levels wait_idle(client::Client& client, const std::string& url, double patience_seconds) {
   const Stopwatch watch;
   Levels now = levels(client, url);
   while (now != kIdle && watch.seconds() < patience_seconds) {
@@ -126,7 +126,7 @@ std::string request_bytes(const VanishOptions& options, int index) {
 }  // namespace
 
 VanishOutcome run_vanishing_clients(const VanishOptions& options) {
-  http::Client watcher;
+  client::Client watcher;
   const int port = std::stoi(options.url.substr(options.url.rfind(':') + 1));
   const Levels before = wait_idle(watcher, options.url, kIdlePatienceSeconds);
   if (before != kIdle) return {.seconds = 0, .problem = "not idle before: " + described(before)};

@@ -3,7 +3,6 @@
 #include <openssl/x509v3.h>
 
 #include <boost/asio/post.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <utility>
 
@@ -58,11 +57,12 @@ class PlainSocket final : public Socket {
 
 class TlsSocket final : public Socket {
  public:
-  TlsSocket(tcp::socket socket, asio::ssl::context& context,
-            asio::ssl::stream_base::handshake_type side)
-      : stream_(std::move(socket), context), side_(side) {}
+  TlsSocket(tcp::socket socket, asio::ssl::context& context)
+      : stream_(std::move(socket), context) {}
 
-  void handshake(DoneHandler done) override { stream_.async_handshake(side_, std::move(done)); }
+  void handshake(DoneHandler done) override {
+    stream_.async_handshake(asio::ssl::stream_base::server, std::move(done));
+  }
   void read_some(asio::mutable_buffer buffer, IoHandler done) override {
     stream_.async_read_some(buffer, std::move(done));
   }
@@ -72,11 +72,9 @@ class TlsSocket final : public Socket {
   void shutdown_send(DoneHandler done) override { stream_.async_shutdown(std::move(done)); }
   void close() override { close_tcp(stream_.next_layer()); }
   tcp::socket& tcp_socket() override { return stream_.next_layer(); }
-  asio::ssl::stream<tcp::socket>& stream() { return stream_; }
 
  private:
   asio::ssl::stream<tcp::socket> stream_;
-  asio::ssl::stream_base::handshake_type side_;
 };
 
 }  // namespace
@@ -86,23 +84,7 @@ std::unique_ptr<Socket> make_plain_socket(tcp::socket socket) {
 }
 
 std::unique_ptr<Socket> make_tls_server_socket(tcp::socket socket, asio::ssl::context& context) {
-  return std::make_unique<TlsSocket>(std::move(socket), context,
-                                     asio::ssl::stream_base::handshake_type::server);
-}
-
-std::unique_ptr<Socket> make_tls_client_socket(tcp::socket socket, asio::ssl::context& context,
-                                               const std::string& host_name, bool verify) {
-  auto result = std::make_unique<TlsSocket>(std::move(socket), context,
-                                            asio::ssl::stream_base::handshake_type::client);
-  SSL_set_tlsext_host_name(result->stream().native_handle(), host_name.c_str());
-  error_code ignored;
-  if (verify) {
-    result->stream().set_verify_mode(asio::ssl::verify_peer, ignored);
-    result->stream().set_verify_callback(asio::ssl::host_name_verification(host_name), ignored);
-  } else {
-    result->stream().set_verify_mode(asio::ssl::verify_none, ignored);
-  }
-  return result;
+  return std::make_unique<TlsSocket>(std::move(socket), context);
 }
 
 Result<std::shared_ptr<asio::ssl::context>> make_server_tls(const std::string& certificate_path,

@@ -28,7 +28,7 @@ class Socket {
   using IoHandler = std::function<void(error_code, size_t)>;
 
   virtual ~Socket() = default;
-  // Server or client side of the TLS handshake; plain sockets are done at once (in a later turn).
+  // The server's side of the TLS handshake; plain sockets are done at once (in a later turn).
   virtual void handshake(DoneHandler done) = 0;
   virtual void read_some(asio::mutable_buffer buffer, IoHandler done) = 0;
   virtual void write_some(asio::const_buffer buffer, IoHandler done) = 0;
@@ -41,9 +41,6 @@ class Socket {
 
 std::unique_ptr<Socket> make_plain_socket(tcp::socket socket);
 std::unique_ptr<Socket> make_tls_server_socket(tcp::socket socket, asio::ssl::context& context);
-// host_name: sent to the server, and what its certificate must name when verify is set.
-std::unique_ptr<Socket> make_tls_client_socket(tcp::socket socket, asio::ssl::context& context,
-                                               const std::string& host_name, bool verify);
 
 // TLS 1.2 or later with the given PEM files. An error names the file.
 Result<std::shared_ptr<asio::ssl::context>> make_server_tls(const std::string& certificate_path,

@@ -17,7 +17,6 @@
 
 #include "http/key_store.h"
 #include "http/response_writer.h"
-#include "http/sse_parser.h"
 #include "tests/cpu_time.h"
 #include "tests/http/raw_connection.h"
 #include "tests/http/sample_server.h"
@@ -231,15 +230,6 @@ TEST(Strictness, covers_connection_lists_chunk_extensions_and_trailers) {
   RawConnection both(server->port());
   both.send(head + "close\r\nConnection: keep-alive\r\n\r\n");
   EXPECT_TRUE(both.read_answer().closes);
-}
-
-TEST(SseParser, bounds_an_event_of_many_lines) {
-  int num_events = 0;
-  SseParser parser([&](std::string_view) { ++num_events; });
-  const std::string line = "data: " + std::string(1 << 20, 'x') + "\n";
-  for (int i = 0; i < 65; ++i) parser.feed(line);
-  EXPECT_TRUE(parser.failed());
-  EXPECT_EQ(num_events, 0);
 }
 
 }  // namespace

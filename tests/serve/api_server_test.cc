@@ -32,7 +32,7 @@ TEST(ApiServer, says_how_far_loading_is_and_refuses_requests_until_it_is_ready) 
   SimServer server({.ready = false});
   server.api().set_loading("weights", 0.25);
   EXPECT_EQ(server.get("/livez").status, 200);
-  const http::ClientResponse ready = server.get("/readyz");
+  const client::ClientResponse ready = server.get("/readyz");
   EXPECT_EQ(ready.status, 503);
   EXPECT_EQ(json::parse(ready.body).value(),
             (json::Value{{"status", "loading"}, {"phase", "weights"}, {"progress", 0.25}}));
@@ -49,7 +49,7 @@ TEST(ApiServer, says_how_far_loading_is_and_refuses_requests_until_it_is_ready) 
 TEST(ApiServer, answers_under_deepseeks_paths_as_under_openais) {
   SimServer server;
   const auto text_of = [&](const std::string& path, const json::Value& body) {
-    const http::ClientResponse response = server.post(path, body);
+    const client::ClientResponse response = server.post(path, body);
     EXPECT_EQ(response.status, 200) << path << response.body;
     const json::Value choice = json::parse(response.body).value()["choices"][0];
     return choice.contains("text") ? choice["text"] : choice["message"]["content"];
@@ -98,7 +98,7 @@ TEST(ApiServer, lists_its_model_once_under_each_name_and_not_under_its_path) {
   EXPECT_EQ(json::parse(server.get("/v1/models/" + id).body).value()["id"], id);
   EXPECT_EQ(server.get("/models").body, server.get("/v1/models").body);
   EXPECT_EQ(server.get("/models/" + id).body, server.get("/v1/models/" + id).body);
-  const http::ClientResponse unknown = server.get("/v1/models/other");
+  const client::ClientResponse unknown = server.get("/v1/models/other");
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(json::parse(unknown.body).value()["error"]["code"], "model_not_found");
 }
@@ -136,7 +136,7 @@ TEST(ApiServer, answers_errors_of_the_parsers_with_the_parameter) {
   SimServer server;
   json::Value body = chat(5);
   body["temperature"] = -1;
-  const http::ClientResponse response = server.post("/v1/chat/completions", body);
+  const client::ClientResponse response = server.post("/v1/chat/completions", body);
   EXPECT_EQ(response.status, 400);
   EXPECT_EQ(json::parse(response.body).value()["error"]["param"], "temperature");
 }
@@ -186,7 +186,7 @@ TEST(ApiServer, says_what_a_profile_lacks) {
   SimServer server({.profile_dir = folder.path()});
   SilentDevice device;
   trace::set_device_recorder(&device);
-  const http::ClientResponse started = server.get("/start_profile");
+  const client::ClientResponse started = server.get("/start_profile");
   EXPECT_EQ(started.status, 200);
   EXPECT_EQ(started.body, "Start profiling.\nThe profile lacks kernels: no library\n");
   EXPECT_EQ(server.get("/stop_profile").status, 200);
@@ -202,7 +202,7 @@ TEST(ApiServer, drains_admitted_requests_and_refuses_new_ones) {
     body["stream"] = true;
     server.client().send(
         {.method = "POST", .url = server.url("/generate"), .body = json::dump(body)},
-        {.on_done = [&](const http::ClientResponse& response) {
+        {.on_done = [&](const client::ClientResponse& response) {
           if (response.body.ends_with("data: [DONE]\n\n")) ++num_whole;
         }});
   }
@@ -211,7 +211,7 @@ TEST(ApiServer, drains_admitted_requests_and_refuses_new_ones) {
   server.api().begin_drain();
   EXPECT_EQ(server.get("/livez").status, 200);
   EXPECT_EQ(server.get("/readyz").status, 503);
-  const http::ClientResponse refused = server.post("/generate", native(1));
+  const client::ClientResponse refused = server.post("/generate", native(1));
   EXPECT_EQ(refused.status, 503);
   EXPECT_FALSE(refused.header("retry-after").empty());
   ASSERT_TRUE(server.eventually([&] { return num_whole == 8; }));

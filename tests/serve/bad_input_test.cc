@@ -49,7 +49,7 @@ std::string described(const api::tests::ParameterCase& c) {
 }
 
 struct TimedResponse {
-  http::ClientResponse response;
+  client::ClientResponse response;
   double seconds = 0;
 };
 
@@ -70,7 +70,7 @@ std::vector<TimedResponse> send_all(SimServer& server,
   for (size_t i = 0; i < cases.size(); ++i) {
     server.client().send(
         {.method = "POST", .url = server.url(cases[i].path), .body = cases[i].body},
-        {.on_done = [answers, watch, i](const http::ClientResponse& response) {
+        {.on_done = [answers, watch, i](const client::ClientResponse& response) {
           const std::lock_guard lock(answers->mutex);
           answers->responses[i] = {response, watch.seconds()};
           ++answers->num_done;

@@ -242,7 +242,7 @@ ChoiceAnswers refused_answer(const json::Value& body) {
 
 ChoiceAnswers whole_answer(SimServer& server, const Case& made) {
   ChoiceAnswers answer;
-  const http::ClientResponse response = server.post(made.path, made.body);
+  const client::ClientResponse response = server.post(made.path, made.body);
   EXPECT_TRUE(response.status == 200 || response.status == 400) << response.body << response.error;
   const json::Value body = json::parse(response.body).value();
   if (response.status != 200) return refused_answer(body);
@@ -264,7 +264,7 @@ ChoiceAnswers streamed_answer(SimServer& server, const Case& made) {
   ChoiceAnswers answer;
   json::Value body = made.body;
   body["stream"] = true;
-  const http::ClientResponse response = server.post(made.path, body);
+  const client::ClientResponse response = server.post(made.path, body);
   if (response.status == 400) return refused_answer(json::parse(response.body).value());
   EXPECT_EQ(response.status, 200) << response.body;
   const std::vector<json::Value> events = SimServer::events_of(response.body);

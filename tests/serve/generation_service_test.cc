@@ -206,7 +206,7 @@ TEST(GenerationService, an_aborted_request_ends_with_abort) {
 
 TEST(GenerationService, clients_that_vanish_leave_nothing_behind_streaming_or_not) {
   SimServer server({.step_delay = std::chrono::milliseconds(1)});
-  std::vector<http::Client::RequestId> ids;
+  std::vector<client::Client::RequestId> ids;
   for (int i = 0; i < 24; ++i) {  // more than there are slots: some are still queued
     json::Value body = native({{"max_new_tokens", 5000}, {"ignore_eos", true}, {"n", 1 + i % 2}});
     body["stream"] = i % 3 == 0;
@@ -224,7 +224,7 @@ TEST(GenerationService, a_batch_that_does_not_fit_the_queue_is_refused_whole) {
   SimServer server(
       {.max_slots = 2, .max_queued_requests = 4, .step_delay = std::chrono::milliseconds(5)});
   json::Value body = native({{"max_new_tokens", 50}, {"n", 32}, {"ignore_eos", true}});
-  const http::ClientResponse refused = server.post("/generate", body);
+  const client::ClientResponse refused = server.post("/generate", body);
   EXPECT_EQ(refused.status, 429) << refused.body;
   EXPECT_TRUE(server.eventually([&] { return server.is_idle(); }));
   EXPECT_EQ(server.post("/generate", native({{"max_new_tokens", 2}})).status, 200);

@@ -3,7 +3,7 @@
 // demo model's tokenizer. Tokens are hashes of what came before, so greedy answers can be compared exactly.
 //
 //   SimServer server({.step_delay = std::chrono::milliseconds(5)});
-//   http::ClientResponse response = server.post("/generate", {{"text", "Hello"}});
+//   client::ClientResponse response = server.post("/generate", {{"text", "Hello"}});
 
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "client/client.h"
 #include "engine/serving_engine.h"
-#include "http/client.h"
 #include "http/server.h"
 #include "runner/sim_runner.h"
 #include "serve/api_server.h"
@@ -87,24 +87,24 @@ class SimServer {
   std::string url(const std::string& path) const {
     return "http://127.0.0.1:" + std::to_string(http_->port()) + path;
   }
-  http::ClientResponse get(const std::string& path) { return client_.call({.url = url(path)}); }
-  http::ClientResponse post(const std::string& path, const json::Value& body) {
+  client::ClientResponse get(const std::string& path) { return client_.call({.url = url(path)}); }
+  client::ClientResponse post(const std::string& path, const json::Value& body) {
     return client_.call({.method = "POST", .url = url(path), .body = json::dump(body)});
   }
   json::Value post_json(const std::string& path, const json::Value& body) {
-    const http::ClientResponse response = post(path, body);
+    const client::ClientResponse response = post(path, body);
     EXPECT_EQ(response.status, 200) << response.body << response.error;
     return json::parse(response.body).value();
   }
   json::Value get_json(const std::string& path) {
-    const http::ClientResponse response = get(path);
+    const client::ClientResponse response = get(path);
     EXPECT_EQ(response.status, 200) << response.body << response.error;
     return json::parse(response.body).value();
   }
   // The data of the events of a stream, [DONE] included as a text.
   std::vector<json::Value> post_stream(const std::string& path, json::Value body) {
     body["stream"] = true;
-    const http::ClientResponse response = post(path, body);
+    const client::ClientResponse response = post(path, body);
     EXPECT_EQ(response.status, 200) << response.body << response.error;
     return events_of(response.body);
   }
@@ -148,7 +148,7 @@ class SimServer {
 
   ApiServer& api() { return api_; }
   http::Server& http() { return *http_; }
-  http::Client& client() { return client_; }
+  client::Client& client() { return client_; }
   engine::ServingEngine& engine() { return *engine_; }
 
  private:
@@ -157,7 +157,7 @@ class SimServer {
   std::optional<http::Server> http_;
   std::optional<engine::ServingEngine> engine_;
   SimServerOptions options_;
-  http::Client client_;
+  client::Client client_;
 };
 
 }  // namespace fathom::serve::tests

@@ -215,13 +215,13 @@ TEST(ToolCalls, a_format_beside_tools_does_not_ask_for_schemas_that_compile) {
   body["response_format"] = {{"type", "json_object"}};
   EXPECT_EQ(server.post(kChat, body).status, 200);
   body["tools"][0]["function"]["strict"] = true;
-  const http::ClientResponse refused = server.post(kChat, body);
+  const client::ClientResponse refused = server.post(kChat, body);
   EXPECT_EQ(refused.status, 400);
   EXPECT_TRUE(json::is_text(json::parse(refused.body).value()["error"]["param"], "tools"));
   body["tools"][0]["function"]["strict"] = false;
   body.erase("response_format");
   body["regex"] = "(?<=a)b";
-  const http::ClientResponse wrong_format = server.post(kChat, body);
+  const client::ClientResponse wrong_format = server.post(kChat, body);
   EXPECT_EQ(wrong_format.status, 400);
   EXPECT_TRUE(json::is_text(json::parse(wrong_format.body).value()["error"]["param"], "regex"));
 }

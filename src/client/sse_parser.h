@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-namespace fathom::http {
+namespace fathom::client {
 
 class SseParser {
  public:
@@ -37,4 +37,4 @@ class SseParser {
   int64_t num_comments_ = 0;
 };
 
-}  // namespace fathom::http
+}  // namespace fathom::client

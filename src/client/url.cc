@@ -1,10 +1,10 @@
-#include "http/url.h"
+#include "client/url.h"
 
 #include <algorithm>
 
 #include "http/header_syntax.h"
 
-namespace fathom::http {
+namespace fathom::client {
 
 Result<Url> parse_url(std::string_view text) {
   const auto bad = [&](const char* rule) {
@@ -22,7 +22,7 @@ Result<Url> parse_url(std::string_view text) {
   }
   const size_t authority_end = std::min(rest.find_first_of("/?#"), rest.size());
   const std::string_view authority = rest.substr(0, authority_end);
-  if (!is_valid_host(authority)) return bad("has no well-formed host");
+  if (!http::is_valid_host(authority)) return bad("has no well-formed host");
   const size_t bracket = authority.rfind(']');
   const size_t colon = authority.rfind(':');
   const bool has_port =
@@ -41,4 +41,4 @@ Result<Url> parse_url(std::string_view text) {
   return url;
 }
 
-}  // namespace fathom::http
+}  // namespace fathom::client

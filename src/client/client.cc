@@ -1,4 +1,4 @@
-#include "http/client.h"
+#include "client/client.h"
 
 #include <openssl/ssl.h>
 
@@ -16,27 +16,27 @@
 #include <utility>
 
 #include "base/startup_error.h"
-#include "http/client_connection_internal.h"
+#include "client/client_connection_internal.h"
+#include "client/url.h"
 #include "http/header_syntax.h"
-#include "http/url.h"
 
-namespace fathom::http {
+namespace fathom::client {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{20};
 
-bool has_header(const Headers& headers, std::string_view name) {
+bool has_header(const http::Headers& headers, std::string_view name) {
   for (const auto& header : headers) {
-    if (equals_ignoring_case(header.first, name)) return true;
+    if (http::equals_ignoring_case(header.first, name)) return true;
   }
   return false;
 }
 
 // A line end in a method, name or value would begin another header, or another request.
 bool is_well_formed(const ClientRequest& request) {
-  if (!is_token(request.method)) return false;
+  if (!http::is_token(request.method)) return false;
   for (const auto& [name, value] : request.headers) {
-    if (!is_token(name) || !parse_header_line(name + ":" + value)) return false;
+    if (!http::is_token(name) || !http::parse_header_line(name + ":" + value)) return false;
   }
   return true;
 }
@@ -132,7 +132,7 @@ void Client::Impl::stop() {
       end(call, "cancelled");
     }
     for (const auto& [key, connections] : idle_) {
-      for (const auto& connection : connections) connection->socket().close();
+      for (const auto& connection : connections) connection->stream().close();
     }
     idle_.clear();
     tick_timer_.cancel();
@@ -185,13 +185,11 @@ Result<std::vector<tcp::endpoint>> Client::Impl::resolve(const Url& url) {
 void Client::Impl::connect(const std::shared_ptr<ClientCall>& call, const Url& url) {
   const Result<std::vector<tcp::endpoint>> endpoints = resolve(url);
   if (!endpoints) return finish(call, endpoints.error().message);
-  auto socket = url.is_tls
-                    ? make_tls_client_socket(tcp::socket(io_), *tls_, url.host, config_.verify_tls)
-                    : make_plain_socket(tcp::socket(io_));
-  const auto connection = std::make_shared<ClientConnection>(std::move(socket));
+  const auto connection = std::make_shared<ClientConnection>(std::make_unique<Stream>(
+      io_, url.is_tls ? tls_.get() : nullptr, url.host, config_.verify_tls));
   call->connection = connection;
   asio::async_connect(
-      connection->socket().tcp_socket(), *endpoints,
+      connection->stream().tcp_socket(), *endpoints,
       [self = shared_from_this(), call, connection](error_code error, const tcp::endpoint&) {
         self->on_connected(call, connection, error);
       });
@@ -200,12 +198,12 @@ void Client::Impl::connect(const std::shared_ptr<ClientCall>& call, const Url& u
 void Client::Impl::on_connected(const std::shared_ptr<ClientCall>& call,
                                 const std::shared_ptr<ClientConnection>& connection,
                                 error_code error) {
-  if (calls_.count(call->id) == 0) return connection->socket().close();
+  if (calls_.count(call->id) == 0) return connection->stream().close();
   if (error) return finish(call, "cannot connect: " + error.message());
   error_code ignored;
-  connection->socket().tcp_socket().set_option(tcp::no_delay(true), ignored);
-  connection->socket().handshake([self = shared_from_this(), call, connection](error_code failed) {
-    if (self->calls_.count(call->id) == 0) return connection->socket().close();
+  connection->stream().tcp_socket().set_option(tcp::no_delay(true), ignored);
+  connection->stream().handshake([self = shared_from_this(), call, connection](error_code failed) {
+    if (self->calls_.count(call->id) == 0) return connection->stream().close();
     if (failed) return self->finish(call, "TLS handshake failed: " + failed.message());
     self->carry(call, connection);
   });
@@ -232,7 +230,7 @@ void Client::Impl::on_exchanged(const std::shared_ptr<ClientCall>& call,
     idle_[call->pool_key].push_back(connection);
     ++num_idle_;
   } else {
-    connection->socket().close();
+    connection->stream().close();
   }
   finish(call, error);
 }
@@ -248,7 +246,7 @@ void Client::Impl::end(const std::shared_ptr<ClientCall>& call, const std::strin
   const auto connection = call->connection.lock();
   finish(call, error);
   if (connection == nullptr) return;
-  connection->socket().close();
+  connection->stream().close();
   connection->abort(error);
 }
 
@@ -327,4 +325,4 @@ void Client::run_after(std::chrono::microseconds delay, std::function<void()> ta
   });
 }
 
-}  // namespace fathom::http
+}  // namespace fathom::client

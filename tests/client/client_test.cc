@@ -1,6 +1,6 @@
 // The client against the sample server: answers, streams, kept connections, timeouts, cancellation.
 
-#include "http/client.h"
+#include "client/client.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -11,18 +11,18 @@
 #include <future>
 
 #include "base/check.h"
-#include "http/sse_parser.h"
-#include "http/url.h"
+#include "client/sse_parser.h"
+#include "client/url.h"
 #include "tests/http/sample_server.h"
 
-namespace fathom::http {
+namespace fathom::client {
 namespace {
 
-using tests::eventually;
-using tests::sample_server;
-using tests::SampleEvents;
+using http::tests::eventually;
+using http::tests::sample_server;
+using http::tests::SampleEvents;
 
-std::string url(const Server& server, const std::string& target) {
+std::string url(const http::Server& server, const std::string& target) {
   return "http://127.0.0.1:" + std::to_string(server.port()) + target;
 }
 
@@ -105,7 +105,7 @@ TEST(Client, says_when_a_stream_ends_before_its_end) {
 }
 
 TEST(Client, times_out) {
-  const auto server = sample_server(tests::sample_config(), std::make_shared<SampleEvents>());
+  const auto server = sample_server(http::tests::sample_config(), std::make_shared<SampleEvents>());
   Client client;
   EXPECT_EQ(
       client.call({.url = url(*server, "/hold"), .timeout = std::chrono::milliseconds(50)}).error,
@@ -118,7 +118,7 @@ TEST(Client, times_out) {
 
 TEST(Client, cancels_what_the_server_works_on) {
   const auto events = std::make_shared<SampleEvents>();
-  const auto server = sample_server(tests::sample_config(), events);
+  const auto server = sample_server(http::tests::sample_config(), events);
   Client client;
   std::promise<std::string> error;
   const Client::RequestId id = client.send(
@@ -132,7 +132,7 @@ TEST(Client, cancels_what_the_server_works_on) {
 
 TEST(Client, ends_what_is_in_flight_when_it_goes) {
   const auto events = std::make_shared<SampleEvents>();
-  const auto server = sample_server(tests::sample_config(), events);
+  const auto server = sample_server(http::tests::sample_config(), events);
   std::atomic<int> num_done{0};
   {
     Client client;
@@ -185,5 +185,14 @@ TEST(SseParser, gives_the_same_events_for_any_cuts) {
   }
 }
 
+TEST(SseParser, bounds_an_event_of_many_lines) {
+  int num_events = 0;
+  SseParser parser([&](std::string_view) { ++num_events; });
+  const std::string line = "data: " + std::string(1 << 20, 'x') + "\n";
+  for (int i = 0; i < 65; ++i) parser.feed(line);
+  EXPECT_TRUE(parser.failed());
+  EXPECT_EQ(num_events, 0);
+}
+
 }  // namespace
-}  // namespace fathom::http
+}  // namespace fathom::client

@@ -20,12 +20,12 @@
 
 #include "http/message.h"
 
-namespace fathom::http {
+namespace fathom::client {
 
 struct ClientRequest {
   std::string method = "GET";
   std::string url;  // http:// or https://, an address or a name, a port when it is not the scheme's
-  Headers headers =
+  http::Headers headers =
       {};  // besides Host, Content-Length and, for a body without one, Content-Type: application/json
   std::string body = {};
   // From sending to the end of the answer, and between two pieces of it. 0 = none.
@@ -34,9 +34,9 @@ struct ClientRequest {
 };
 
 struct ClientResponse {
-  int status = 0;    // 0: no answer
-  Headers headers;   // names in lower case
-  std::string body;  // empty when on_body took it
+  int status = 0;         // 0: no answer
+  http::Headers headers;  // names in lower case
+  std::string body;       // empty when on_body took it
   std::string
       error;  // empty: the answer is complete; else why it is not ("timeout", "connection closed", ...)
   std::string_view header(std::string_view name) const;  // empty if there is none
@@ -79,4 +79,4 @@ class Client {
   std::shared_ptr<Impl> impl_;
 };
 
-}  // namespace fathom::http
+}  // namespace fathom::client

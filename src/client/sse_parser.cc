@@ -1,6 +1,6 @@
-#include "http/sse_parser.h"
+#include "client/sse_parser.h"
 
-namespace fathom::http {
+namespace fathom::client {
 
 void SseParser::feed(std::string_view bytes) {
   while (!failed_ && !bytes.empty()) {
@@ -49,4 +49,4 @@ void SseParser::take_line(std::string_view line) {
   has_data_ = true;
 }
 
-}  // namespace fathom::http
+}  // namespace fathom::client

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 
-namespace fathom::http {
+namespace fathom::client {
 
 struct Url {
   bool is_tls = false;
@@ -22,4 +22,4 @@ struct Url {
 
 Result<Url> parse_url(std::string_view text);
 
-}  // namespace fathom::http
+}  // namespace fathom::client

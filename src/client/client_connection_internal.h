@@ -2,7 +2,7 @@
 // ClientConnection: one connection of a Client, carrying one request at a time. Only .cc files of this module
 // include it (it brings Asio).
 //
-//   auto connection = std::make_shared<ClientConnection>(std::move(socket), key);
+//   auto connection = std::make_shared<ClientConnection>(std::move(stream));
 //   connection->exchange(call, [](Outcome outcome) { ... });     // once per call
 //
 // Used on the client's thread only. Held by its pending operations and by the client's pool.
@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "http/client.h"
-#include "http/socket_internal.h"
+#include "client/client.h"
+#include "client/stream_internal.h"
 
-namespace fathom::http {
+namespace fathom::client {
 
 class ClientConnection;
 
@@ -40,8 +40,8 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   // error empty: the answer is whole; reusable: the next request may use this connection.
   using Done = std::function<void(const std::string& error, bool reusable)>;
 
-  ClientConnection(std::unique_ptr<Socket> socket) : socket_(std::move(socket)) {}
-  Socket& socket() { return *socket_; }
+  ClientConnection(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  Stream& stream() { return *stream_; }
   bool is_used() const { return is_used_; }
   void exchange(std::shared_ptr<ClientCall> call, Done done);
   // Ends the exchange under way, if any, with this error.
@@ -55,7 +55,7 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   void on_read(error_code error, size_t num_bytes);
   void finish(const std::string& error);
 
-  std::unique_ptr<Socket> socket_;
+  std::unique_ptr<Stream> stream_;
   bool is_used_ = false;
   std::shared_ptr<ClientCall> call_;
   Done done_;
@@ -65,4 +65,4 @@ class ClientConnection : public std::enable_shared_from_this<ClientConnection> {
   size_t written_ = 0;
 };
 
-}  // namespace fathom::http
+}  // namespace fathom::client

@@ -3,10 +3,10 @@
 #include <limits>
 #include <utility>
 
-#include "http/client_connection_internal.h"
+#include "client/client_connection_internal.h"
 #include "http/header_syntax.h"
 
-namespace fathom::http {
+namespace fathom::client {
 namespace {
 
 namespace beast_http = boost::beast::http;
@@ -37,7 +37,7 @@ class ClientConnection::AnswerParser final : public beast_http::basic_parser<fal
     call_->response.status = status;
   }
   void on_field_impl(beast_http::field, string_view name, string_view value, error_code&) override {
-    call_->response.headers.emplace_back(to_lower(to_std(name)), to_std(value));
+    call_->response.headers.emplace_back(http::to_lower(to_std(name)), to_std(value));
   }
   void on_header_impl(error_code&) override {
     if (call_->response.status != 100 && call_->callbacks.on_head)
@@ -78,7 +78,7 @@ void ClientConnection::exchange(std::shared_ptr<ClientCall> call, Done done) {
 }
 
 void ClientConnection::write_rest() {
-  socket_->write_some(
+  stream_->write_some(
       asio::buffer(call_->bytes) + written_,
       [self = shared_from_this(), call = call_](error_code error, size_t num_bytes) {
         // A server may answer and close before it has read everything: the read tells.
@@ -90,7 +90,7 @@ void ClientConnection::write_rest() {
 }
 
 void ClientConnection::read_more() {
-  socket_->read_some(asio::buffer(read_buffer_),
+  stream_->read_some(asio::buffer(read_buffer_),
                      [self = shared_from_this(), call = call_](error_code error, size_t num_bytes) {
                        if (self->call_ == call) self->on_read(error, num_bytes);
                      });
@@ -134,8 +134,8 @@ void ClientConnection::finish(const std::string& error) {
   const Done done = std::exchange(done_, nullptr);
   const bool reusable = error.empty() && parser_->keep_alive() && !parser_->need_eof() &&
                         input_.empty() && written_ == call->bytes.size();
-  if (!reusable) socket_->close();
+  if (!reusable) stream_->close();
   done(error, reusable);
 }
 
-}  // namespace fathom::http
+}  // namespace fathom::client
