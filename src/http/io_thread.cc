@@ -34,6 +34,15 @@ uint64_t random_seed() {
   return static_cast<uint64_t>(device()) << 32 | device();
 }
 
+// None should throw; one that does harms nobody else.
+void run_task(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    FATHOM_LOG(kError, "http", "a task failed", {{"why", error.what()}});
+  }
+}
+
 }  // namespace
 
 IoThread::IoThread(std::shared_ptr<ServerShared> shared, int thread_idx)
@@ -77,6 +86,7 @@ void IoThread::stop() {
     // A tick that is due already runs in spite of the cancel: it must not arm the next.
     is_closing_ = true;
     tick_timer_.cancel();
+    for (auto& delay : delays_) delay.cancel();
     closed.set_value();
   });
   closed.get_future().wait();
@@ -114,13 +124,22 @@ void IoThread::take_mail() {
     tasks.swap(mail_);
   }
   for (auto& task : tasks) {
-    try {
-      task();
-    } catch (const std::exception& error) {
-      FATHOM_LOG(kError, "http", "a task failed", {{"why", error.what()}});
-    }
+    run_task(task);
     task = nullptr;
   }
+}
+
+void IoThread::post_after(std::chrono::milliseconds delay, std::function<void()> task) {
+  post([this, delay, task = std::move(task)]() mutable { run_later(delay, std::move(task)); });
+}
+
+void IoThread::run_later(std::chrono::milliseconds delay, std::function<void()> task) {
+  if (is_closing_) return;
+  const auto timer = delays_.emplace(delays_.end(), io_, delay);
+  timer->async_wait([this, timer, task = std::move(task)](const boost::system::error_code& error) {
+    delays_.erase(timer);
+    if (!error && !is_closing_) run_task(task);
+  });
 }
 
 void IoThread::add(std::shared_ptr<Connection> connection) {

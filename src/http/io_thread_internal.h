@@ -17,6 +17,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -66,6 +67,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   void run();   // starts the thread
   void stop();  // from another thread; the mailbox takes nothing more
   void post(std::function<void()> task);
+  void post_after(std::chrono::milliseconds delay, std::function<void()> task);
 
   boost::asio::io_context& io() { return io_; }
   int thread_idx() const { return thread_idx_; }
@@ -85,6 +87,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
  private:
   bool run_loop();
   void take_mail();
+  void run_later(std::chrono::milliseconds delay, std::function<void()> task);
   void flush_all();
   void arm_tick();
   void tick();
@@ -94,6 +97,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer tick_timer_;
+  std::list<boost::asio::steady_timer> delays_;  // of tasks that wait for their time
   std::thread thread_;
 
   std::mutex mail_mutex_;

@@ -270,6 +270,10 @@ void Server::post(int thread_idx, std::function<void()> task) {
   impl_->threads[static_cast<size_t>(thread_idx)]->post(std::move(task));
 }
 
+void Server::post_after(std::chrono::milliseconds delay, std::function<void()> task) {
+  impl_->threads.front()->post_after(delay, std::move(task));
+}
+
 void Server::replace_keys(KeyStore keys) {
   const auto shared = std::make_shared<const KeyStore>(std::move(keys));
   for (const auto& thread : impl_->threads)

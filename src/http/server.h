@@ -77,6 +77,8 @@ class Server {
   int num_threads() const;
   // Runs a task on an I/O thread, in order per thread, never inside the call. Dropped after stop().
   void post(int thread_idx, std::function<void()> task);
+  // Runs a task on the first I/O thread once the time is over, for limits of a few requests. Dropped after stop().
+  void post_after(std::chrono::milliseconds delay, std::function<void()> task);
   void replace_keys(KeyStore keys);
   // Reads the certificate and its key again, for connections from now on. After an error the old pair stays.
   // REQUIRES: the server was made with a pair.

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/memory.h"
-
 namespace fathom::page {
 namespace {
 
@@ -178,33 +176,6 @@ json::Value StatsHistory::to_json(double now, double since) const {
           {"model", options_.model},
           {"current", current()},
           {"samples", std::move(samples)}};
-}
-
-StatsTimer::StatsTimer(StatsHistory& history, std::function<StatsReading()> read,
-                       std::chrono::milliseconds interval)
-    : history_(history), read_(std::move(read)), thread_([this, interval] { run(interval); }) {}
-
-StatsTimer::~StatsTimer() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
-}
-
-void StatsTimer::run(std::chrono::milliseconds interval) {
-  const memory::MustSucceed scope;
-  auto next = std::chrono::steady_clock::now();
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
-    history_.add(read_());
-    lock.lock();
-    // After a suspended second the schedule starts anew instead of catching up.
-    next = std::max(next + interval, std::chrono::steady_clock::now());
-    wake_.wait_until(lock, next, [this] { return stopping_; });
-  }
 }
 
 }  // namespace fathom::page

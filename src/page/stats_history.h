@@ -2,21 +2,16 @@
 // The last five minutes of the engine, one sample a second: what GET /stats serves and the page plots.
 //
 //   StatsHistory history({.model = "deepseek-v3"});
-//   StatsTimer timer(history, [&] { return read_stats(engine, metrics); });
+//   history.add(read_stats(engine, metrics));          // once a second
 //   std::string body = json::dump(history.to_json(unix_seconds(), /*since=*/0));
 //
-// A reading holds counters since the start; a sample holds what changed between two readings. Both classes
-// are thread-safe. What `read` captures, and the history, outlive the timer.
+// A reading holds counters since the start; a sample holds what changed between two readings. Thread-safe.
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "base/json.h"
 #include "engine/serving_engine.h"
@@ -81,26 +76,6 @@ class StatsHistory {
   mutable std::mutex mutex_;
   std::deque<StatsReading> window_;  // at most window_samples, oldest first
   std::deque<Sample> samples_;       // at most capacity_samples, oldest first
-};
-
-// Takes a reading every interval, on a thread of its own, until it is destroyed.
-class StatsTimer {
- public:
-  StatsTimer(StatsHistory& history, std::function<StatsReading()> read,
-             std::chrono::milliseconds interval = std::chrono::seconds(1));
-  ~StatsTimer();
-  StatsTimer(const StatsTimer&) = delete;
-  StatsTimer& operator=(const StatsTimer&) = delete;
-
- private:
-  void run(std::chrono::milliseconds interval);
-
-  StatsHistory& history_;
-  std::function<StatsReading()> read_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;
-  std::thread thread_;
 };
 
 }  // namespace fathom::page

@@ -1,6 +1,7 @@
 #include "serve/api_server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <exception>
 #include <new>
@@ -82,6 +83,25 @@ bool run_guarded(const http::ExchangePtr& exchange, const std::function<void()>&
 
 metrics::Labels labels(const ApiConfig& config) {
   return {{"model_name", config.model.name()}, {"engine_type", "unified"}};
+}
+
+page::StatsReading read_stats(engine::ServingEngine& engine) {
+  const engine::RequestHistograms& requests = engine.metrics().requests;
+  return {.unix_seconds = page::unix_seconds(),
+          .engine = engine.snapshot(),
+          .first_token_seconds = requests.time_to_first_token_seconds.snapshot(),
+          .inter_token_seconds = requests.inter_token_latency_seconds.snapshot()};
+}
+
+// Adds a sample to the history at `due` and each second from then on, until the transport stops.
+void sample_from(ServerState& state, std::chrono::steady_clock::time_point due) {
+  const auto delay = std::max(due - std::chrono::steady_clock::now(), {});
+  state.post_after(std::chrono::ceil<std::chrono::milliseconds>(delay), [&state, due] {
+    memory::refill();
+    state.history.add(read_stats(*state.engine));
+    // After a suspended second the schedule starts anew instead of catching up.
+    sample_from(state, std::max(due + std::chrono::seconds(1), std::chrono::steady_clock::now()));
+  });
 }
 
 }  // namespace
@@ -175,6 +195,9 @@ void ApiServer::set_transport(http::Server& http) {
   state_->generation.set_transport(http.num_threads(), [&http](int thread_idx, auto task) {
     http.post(thread_idx, std::move(task));
   });
+  state_->post_after = [&http](std::chrono::milliseconds delay, std::function<void()> task) {
+    http.post_after(delay, std::move(task));
+  };
   state_->collector = add_http_metrics(state_->registry, http.counters(), state_->generation,
                                        state_->config.max_body_memory_bytes);
 }
@@ -193,15 +216,7 @@ void ApiServer::set_ready(engine::ServingEngine& engine, const EngineFacts& fact
   state_->facts = facts;
   state_->config.model.max_context_tokens = facts.max_context_tokens;
   state_->generation.set_engine(&engine);
-  state_->stats_timer.emplace(state_->history, [&engine] {
-    memory::refill();
-    const engine::RequestHistograms& requests = engine.metrics().requests;
-    return page::StatsReading{
-        .unix_seconds = page::unix_seconds(),
-        .engine = engine.snapshot(),
-        .first_token_seconds = requests.time_to_first_token_seconds.snapshot(),
-        .inter_token_seconds = requests.inter_token_latency_seconds.snapshot()};
-  });
+  sample_from(*state_, std::chrono::steady_clock::now());
   Phase loading = Phase::kLoading;
   state_->phase.compare_exchange_strong(loading, Phase::kReady);
 }
@@ -215,9 +230,7 @@ void ApiServer::fail_open_requests() { state_->generation.fail_open(api::drainin
 
 void ApiServer::detach_engine() {
   state_->phase = Phase::kDraining;
-  state_->stats_timer.reset();
   state_->collector = {};
-  state_->timer.stop();
   state_->generation.set_engine(nullptr);
 }
 

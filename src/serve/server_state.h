@@ -17,7 +17,6 @@
 #include "base/worker_pool.h"
 #include "page/stats_history.h"
 #include "serve/api_server.h"
-#include "serve/deadline_timer.h"
 
 namespace fathom::serve {
 
@@ -44,9 +43,9 @@ struct ServerState {
   metrics::Registry registry;
   page::StatsHistory history;
   answer::GenerationService generation;
-  DeadlineTimer timer;
   metrics::Registry::Collector collector;
-  std::optional<page::StatsTimer> stats_timer;
+  // Runs a task on an I/O thread once the time is over; dropped when the transport stops. Set with the transport.
+  std::function<void(std::chrono::milliseconds delay, std::function<void()> task)> post_after;
   // These last: their jobs use everything above. Long bodies have workers of their own, which give way: a short one
   // never waits behind them.
   WorkerPool workers, long_body_workers;

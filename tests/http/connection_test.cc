@@ -4,7 +4,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <mutex>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -388,6 +392,26 @@ TEST(Drain, a_connection_that_never_asks_is_closed_when_a_head_is_overdue) {
   ASSERT_TRUE(eventually([&] { return fixture.open() == 1; }));
   fixture.server->begin_drain();
   EXPECT_TRUE(silent.wait_closed());
+}
+
+TEST(PostAfter, runs_tasks_when_their_time_is_over_and_none_after_stop) {
+  Fixture fixture;
+  std::promise<std::string> all;
+  std::string order;
+  const auto begin = std::chrono::steady_clock::now();
+  fixture.server->post_after(std::chrono::milliseconds(40), [&] { all.set_value(order + "late"); });
+  fixture.server->post_after(std::chrono::milliseconds(10), [&] { order += "early "; });
+  fixture.server->post_after(std::chrono::milliseconds(20),
+                             [] { throw std::runtime_error("for the test"); });
+  EXPECT_EQ(all.get_future().get(), "early late");
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(40));
+  const auto kept = std::make_shared<int>(0);
+  fixture.server->post_after(std::chrono::hours(1),
+                             [kept] { ADD_FAILURE() << "a task ran after stop"; });
+  fixture.server->stop();
+  EXPECT_EQ(kept.use_count(), 1) << "what waited is gone";
+  fixture.server->post_after(std::chrono::milliseconds(0),
+                             [] { ADD_FAILURE() << "a task ran after stop"; });
 }
 
 TEST(Server, can_stop_with_requests_in_work_and_exchanges_that_outlive_it) {

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-
 namespace fathom::page {
 namespace {
 
@@ -167,20 +165,6 @@ TEST(StatsHistory, percentiles_are_of_what_came_within_the_window) {
   EXPECT_NEAR(samples[0]["ttft_ms"]["p90"].get<double>(), 19, 0.01);
   EXPECT_NEAR(samples[0]["ttft_ms"]["p99"].get<double>(), 19.9, 0.01);
   EXPECT_TRUE(samples[0]["itl_ms"].is_null()) << "nothing came";
-}
-
-TEST(StatsTimer, reads_until_it_is_destroyed) {
-  StatsHistory history({.model = "demo"});
-  std::atomic<int> num_reads = 0;
-  {
-    StatsTimer timer(
-        history, [&] { return reading_at(++num_reads); }, std::chrono::milliseconds(1));
-    while (num_reads < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  const int reads_at_end = num_reads;
-  EXPECT_EQ(samples_of(history).size(), static_cast<size_t>(reads_at_end - 1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(num_reads, reads_at_end);
 }
 
 }  // namespace

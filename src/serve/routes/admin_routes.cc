@@ -61,7 +61,7 @@ void flush(ServerState& state, const http::ExchangePtr& exchange, double seconds
                                     "", "the cache is in use: requests are running or waiting")));
   }
   const double interval = std::chrono::duration<double>(kFlushInterval).count();
-  state.timer.after(kFlushInterval, [&state, exchange, seconds_left, interval] {
+  state.post_after(kFlushInterval, [&state, exchange, seconds_left, interval] {
     flush(state, exchange, seconds_left - interval);
   });
 }

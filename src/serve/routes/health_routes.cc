@@ -72,7 +72,7 @@ void probe(ServerState& state, const http::ExchangePtr& exchange) {
   const std::string rid = request.id;
   state.generation.start(std::move(request), exchange, Stopwatch());
   // Whichever answer comes second is dropped.
-  state.timer.after(kProbeTimeout, [&state, exchange, rid] {
+  state.post_after(kProbeTimeout, [&state, exchange, rid] {
     send_later(exchange, not_ready({{"status", "no token within 20 seconds"}}));
     state.generation.abort(rid);
   });
