@@ -16,7 +16,7 @@
 
 namespace {
 
-using namespace fathom::server;  // NOLINT(google-build-using-namespace): the subject of the file
+using namespace fathom::api;  // NOLINT(google-build-using-namespace): the subject of the file
 
 constexpr int kNumEndpoints = 5;
 constexpr int kMaxContextTokens = 4096;
