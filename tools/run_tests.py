@@ -11,6 +11,7 @@ which no test was found fails. A test says why it was skipped, and what would ru
 """
 import argparse
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -23,7 +24,7 @@ MAX_NAMES = 3  # of the tests that one --leave-out names, before they are only c
 # ctest cuts what passing tests print down to 1 KiB, and with it the reasons of skipped cases.
 OUTPUT_BYTES = 16 << 20
 NO_WAY = "; it does not say what would run it"
-GTEST_SKIPPED = re.compile(r"^\S+:\d+: Skipped\n(.*?)(?=\n\n|\n\[|\Z)", re.M | re.S)
+GTEST_SKIPPED = re.compile(r"^.+:\d+: Skipped\n(.*?)(?=\n\n|\n\[|\Z)", re.M | re.S)
 PYTHON_SKIPPED = re.compile(r"^SKIPPED: (.*)$", re.M)
 UNITTEST_SKIPPED = re.compile(r"^(?:OK|FAILED) \(.*\bskipped=(\d+)", re.M)
 
@@ -96,10 +97,13 @@ def selection(leave_out, only):
     return args
 
 
-def run_ctest(ctest_args, junit):
+def run_ctest(ctest_args, junit, scratch):
+    """`scratch` is where the tests' temporary files go: what a killed program or browser leaves goes with it."""
+    scratch.mkdir()
     try:
         return subprocess.call(["ctest", *ctest_args, "--no-tests=error", "--output-junit", str(junit),
-                                "--test-output-size-passed", str(OUTPUT_BYTES)])
+                                "--test-output-size-passed", str(OUTPUT_BYTES)],
+                               env={**os.environ, "TMPDIR": str(scratch)})
     except KeyboardInterrupt:
         return 130
 
@@ -121,9 +125,9 @@ def main():
     ctest_args = (["--preset", args.preset] if args.preset else []) + args.ctest_args
     if args.report:
         args.report.unlink(missing_ok=True)  # a run that is cut short leaves no report of another one
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         junit = pathlib.Path(folder) / "junit.xml"
-        status = run_ctest(ctest_args + selection(args.leave_out, args.only), junit)
+        status = run_ctest(ctest_args + selection(args.leave_out, args.only), junit, pathlib.Path(folder) / "tmp")
         if not junit.is_file():
             print("run_tests: ctest wrote no results", file=sys.stderr)
             return status or 1

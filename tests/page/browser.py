@@ -2,12 +2,14 @@
 import atexit
 import functools
 import json
+import os
 import pathlib
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -63,9 +65,12 @@ def chromium():
                      f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    config = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # of the browser, which would use the person's
+    atexit.register(config.cleanup)
+    service = webdriver.ChromeService(CHROMEDRIVER, env={**os.environ, "XDG_CONFIG_HOME": config.name})
     socket.setdefaulttimeout(START_SECONDS)  # Selenium takes it for its commands to the driver
     try:
-        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(CHROMEDRIVER))
+        driver = webdriver.Chrome(options=options, service=service)
     finally:
         socket.setdefaulttimeout(None)
     atexit.register(driver.quit)

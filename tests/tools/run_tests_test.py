@@ -11,7 +11,7 @@ from tree import ROOT
 sys.path.insert(0, str(ROOT / "tools"))
 import run_tests  # noqa: E402
 
-GTEST_OUTPUT = ("[ RUN      ] Fixture.reads\\n/src/fixture_test.cc:12: Skipped\\nno fixtures\\nat <../x>"
+GTEST_OUTPUT = ("[ RUN      ] Fixture.reads\\n/a tree/src/fixture_test.cc:12: Skipped\\nno fixtures\\nat <../x>"
                 "; to run it: put them there\\n\\n[  SKIPPED ] Fixture.reads (0 ms)\\n")
 
 
@@ -48,6 +48,14 @@ class RunTestsTest(unittest.TestCase):
         self.assertNotIn("kipped", output)
         self.assertNotIn("Left out", output)
         self.assertRegex(closing, r"\nSlowest of 2 tests:\n +\d+\.\d s  (one|two)\n +\d+\.\d s  (one|two)\n\Z")
+
+    def test_what_a_test_leaves_in_the_temporary_folder_is_gone(self):
+        self.add("leaves", f"mktemp -d > {self.root}/left && test -d `cat {self.root}/left`")
+        status, _, _ = self.run_tests()
+        self.assertEqual(status, 0)
+        left = pathlib.Path((self.root / "left").read_text().strip())
+        self.assertTrue(left.is_absolute())
+        self.assertFalse(left.exists())
 
     def test_a_failure_keeps_the_exit_status_and_the_lines_of_ctest(self):
         self.add("good", "exit 0")
