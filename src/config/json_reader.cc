@@ -140,7 +140,7 @@ std::vector<std::string> JsonReader::unread_keys() const {
 }
 
 std::string JsonReader::quoted(std::string_view key) const {
-  return "\"" + prefix_ + std::string(key) + "\"";
+  return shown(json::Value(prefix_ + std::string(key)));
 }
 
 }  // namespace fathom::config
