@@ -61,15 +61,17 @@ std::vector<int32_t> ids_from(std::string_view bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  const Tokenizer& tokenizer = tokenizer_of(data[0] & 1);
   const bool parse_special = data[0] & 2, skip = data[0] & 4;
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const bool is_v2 = data[0] & 1;
+  const Tokenizer& tokenizer = tokenizer_of(is_v2);
   const std::vector<int32_t> ids = tokenizer.encode(text, {.parse_special = parse_special});
-  // The V2 vocabulary has no tokens for bytes that UTF-8 never uses.
-  if (fathom::text::is_valid_utf8(text)) {
+  // V2's vocabulary has no tokens for bytes that UTF-8 never uses, and among its added tokens letters such as "ü", which
+  // the byte-level decoder reads as such bytes, here as in Hugging Face's tokenizers.
+  if (fathom::text::is_valid_utf8(text) && !(is_v2 && parse_special)) {
     FATHOM_CHECK(tokenizer.decode(ids, false) == text, "text does not come back");
   }
-  if (!(data[0] & 1)) FATHOM_CHECK(bytes_of(tokenizer, ids) == text, "bytes do not come back");
+  if (!is_v2) FATHOM_CHECK(bytes_of(tokenizer, ids) == text, "bytes do not come back");
   if (!parse_special) {
     for (const int32_t id : ids) FATHOM_CHECK(!tokenizer.is_special(id), "special id " << id);
   }

@@ -70,7 +70,7 @@ std::vector<Kind> kinds() {
        R"({"prompt":["one","two","three"],"max_tokens":3,"temperature":0})"},
       {"generate", "POST", "/generate", generate("", R"(,"return_logprob":true)")},
       {"generate_stream", "POST", "/generate", generate("", R"(,"stream":true)"), true},
-      {"generate_regex", "POST", "/generate", generate(R"(,"regex":"[a-z]{#}x+")", ""), false,
+      {"generate_regex", "POST", "/generate", generate(R"(,"regex":"[a-z]{3}(x#)+")", ""), false,
        false},
       {"generate_ebnf", "POST", "/generate",
        generate(R"(,"ebnf":"root ::= \"a#\" | \"b\" root")", ""), false, false},
