@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "clients"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 import skipping  # noqa: E402
 import venv_python  # noqa: E402
 

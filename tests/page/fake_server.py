@@ -16,7 +16,7 @@ import pathlib
 import threading
 import time
 
-PAGE = pathlib.Path(__file__).resolve().parents[3] / "src" / "server" / "page"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "src" / "page"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
          ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
