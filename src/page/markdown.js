@@ -6,6 +6,8 @@
 //   view.show(text);   // again with more text: only the blocks that changed are made anew
 
 import {copyButton, el} from './dom.js';
+import {codeNodes} from './highlight.js';
+import {isTable, renderTable} from './markdown_table.js';
 
 export class MarkdownView {
   constructor(container) {
@@ -28,7 +30,6 @@ const kHeading = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
 const kRule = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const kItem = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const kQuote = /^ {0,3}> ?/;
-const kTableRule = /^ {0,3}\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
 
 // [{kind, lines, source, ...}] in order; an open fence at the end is a block like a closed one.
 function splitBlocks(text) {
@@ -58,10 +59,10 @@ function splitBlocks(text) {
       take('quote', i, runEnd(lines, i, (next) => kQuote.test(next)));
     } else if (kItem.test(line)) {
       take('list', i, listEnd(lines, i));
-    } else if (line.includes('|') && i + 1 < lines.length && kTableRule.test(lines[i + 1]) && lines[i + 1].includes('-')) {
-      take('table', i, runEnd(lines, i, (next) => next.includes('|')));
+    } else if (isTable(line, lines[i + 1])) {
+      take('table', i, tableEnd(lines, i));
     } else {
-      take('paragraph', i, runEnd(lines, i, (next) => !startsBlock(next)));
+      take('paragraph', i, paragraphEnd(lines, i));
     }
   }
   return blocks;
@@ -70,6 +71,15 @@ function splitBlocks(text) {
 function runEnd(lines, begin, belongs) {
   let end = begin + 1;
   while (end < lines.length && belongs(lines[end])) ++end;
+  return end;
+}
+
+// The second line is the rule whatever it looks like; a list or a quote below the rows is none of them.
+const tableEnd = (lines, begin) => runEnd(lines, begin + 1, (next) => next.includes('|') && !startsBlock(next));
+
+function paragraphEnd(lines, begin) {
+  let end = begin + 1;
+  while (end < lines.length && !startsBlock(lines[end]) && !isTable(lines[end], lines[end + 1])) ++end;
   return end;
 }
 
@@ -111,7 +121,7 @@ function renderBlock(block) {
     case 'list':
       return renderList(block.lines);
     case 'table':
-      return renderTable(block.lines);
+      return renderTable(block.lines, inline);
     default:
       return el('p', {}, ...inline(block.lines.join('\n')));
   }
@@ -120,7 +130,7 @@ function renderBlock(block) {
 function renderCode({language, code}) {
   return el('figure', {class: 'code'},
     el('figcaption', {}, el('span', {}, language || 'text'), copyButton('Copy code', () => code)),
-    el('pre', {tabindex: '0'}, el('code', {}, code)));
+    el('pre', {tabindex: '0'}, el('code', {}, ...codeNodes(code, language))));
 }
 
 function renderList(lines) {
@@ -148,15 +158,6 @@ function renderList(lines) {
     i = end;
   }
   return list;
-}
-
-function renderTable(lines) {
-  const cells = (line) => line.trim().replace(/^\||\|$/g, '').split('|').map((cell) => cell.trim());
-  const row = (line, tag) => el('tr', {}, ...cells(line).map((cell) => el(tag, {}, ...inline(cell))));
-  return el('div', {class: 'table-scroll', tabindex: '0', role: 'region', 'aria-label': 'Table'},
-    el('table', {},
-      el('thead', {}, row(lines[0], 'th')),
-      el('tbody', {}, ...lines.slice(2).map((line) => row(line, 'td')))));
 }
 
 const kInline = new RegExp([

@@ -152,51 +152,6 @@ class ChatTest(FakeServerTest):
         self.assertEqual(self.server.requests[1]["messages"], self.server.requests[0]["messages"])
 
 
-class MarkdownTest(FakeServerTest):
-    def show(self, text):
-        self.server.answer = [content(text[i:i + 3]) for i in range(0, len(text), 3)] + [ending("stop"), usage(1, 1)]
-        self.server.event_seconds = 0
-        self.open()
-        self.ask("Show")
-
-    def texts(self, selector):
-        return [node.text for node in self.all(".prose " + selector)]
-
-    def test_blocks_and_spans_become_elements(self):
-        self.show("# Title\n\nSome **bold** and *slanted* `code`.\n\n- one\n- two\n  1. inner\n\n> said\n\n"
-                  "| a | b |\n|---|---|\n| 1 | 2 |\n\n```py\nx = '**no**'\n```\n\n[site](https://example.org/a)")
-        self.assertEqual(self.texts("h3"), ["Title"])
-        self.assertEqual(self.texts("strong"), ["bold"])
-        self.assertEqual(self.texts("em"), ["slanted"])
-        self.assertEqual(self.texts("p > code"), ["code"])
-        self.assertEqual(self.texts("ul > li ol > li"), ["inner"])
-        self.assertEqual(self.texts("blockquote"), ["said"])
-        self.assertEqual(self.texts("td"), ["1", "2"])
-        self.assertEqual(self.texts("figure.code pre"), ["x = '**no**'"])
-        self.assertEqual(self.one(".prose a").get_attribute("href"), "https://example.org/a")
-        self.assertIn("noopener", self.one(".prose a").get_attribute("rel"))
-
-    def test_markup_in_an_answer_stays_text(self):
-        hostile = ("<img src=x onerror=\"window.hit=1\"> <script>window.hit=1</script> [x](javascript:window.hit=1) "
-                   "**<b onclick=1>**\n\n```html\n</code></pre><iframe srcdoc=x>\n```")
-        self.show(hostile)
-        self.assertEqual(self.all(".prose img, .prose script, .prose iframe, .prose b, .prose a"), [])
-        self.assertIsNone(self.script("return window.hit ?? null"))
-        self.assertIn("<img src=x onerror=", self.one(".prose").text)
-
-    def test_markup_in_tool_calls_and_reasoning_stays_text(self):
-        self.server.answer = [reasoning("<img src=x>"), tool_call(0, "<img src=y>", '{"a": "<img src=z>"}'),
-                              ending("tool_calls")]
-        self.open()
-        self.ask("Show")
-        self.assertEqual(self.all("#messages img"), [])
-        self.assertIn("<img src=z>", self.one(".tool-call").text)
-
-    def test_a_long_answer_with_many_stars_is_shown_in_time(self):
-        self.show("**a " * 3000)
-        self.assertIn("**a", self.one(".prose").text)
-
-
 class SettingsTest(FakeServerTest):
     def test_settings_are_sent(self):
         self.open()
