@@ -5,8 +5,9 @@
 import {ApiFailure, streamChat} from './api.js';
 import {Answer, Conversation} from './conversation.js';
 import {byId, el} from './dom.js';
-import {AnswerView, toolResultView, userView} from './message_view.js';
+import {AnswerView, toolResultView} from './message_view.js';
 import {Settings} from './settings.js';
+import {userView} from './user_view.js';
 
 const kWideEnough = '(min-width: 1100px)';
 const kSuggestions = [
@@ -108,6 +109,17 @@ class Chat {
     this.#answer(fields);
   }
 
+  // What was asked at turn `index`, asked otherwise: all that followed it goes.
+  #resend(index, text) {
+    const fields = this.abort ? null : this.#requestFields();
+    if (!fields) return;
+    this.conversation.cut(index);
+    this.conversation.add({role: 'user', content: text});
+    this.#showAll();
+    this.#answer(fields);
+    this.prompt.focus();
+  }
+
   #again() {
     const fields = this.abort ? null : this.#requestFields();
     if (!fields) return;
@@ -174,6 +186,8 @@ class Chat {
     const hadFocus = document.activeElement === byId('stop');
     byId('send').hidden = Boolean(abort);
     byId('stop').hidden = !abort;
+    // While an answer comes, what it answers stays as it is.
+    for (const edit of this.list.querySelectorAll('.edit-message')) edit.disabled = Boolean(abort);
     if (!abort && hadFocus) this.prompt.focus();
     if (abort) this.announce('Answering');
   }
@@ -196,9 +210,17 @@ class Chat {
     this.conversation.turns.forEach((turn, i) => {
       const isLast = i === this.conversation.turns.length - 1;
       if (turn.role === 'assistant') this.#addAnswerView().show(turn, {isLast});
-      else this.list.append(turn.role === 'tool' ? toolResultView(turn) : userView(turn));
+      else if (turn.role === 'tool') this.list.append(toolResultView(turn));
+      else this.list.append(this.#userView(turn, i));
     });
     this.#follow();
+  }
+
+  #userView(turn, index) {
+    return userView(turn, {
+      numFollowing: () => this.conversation.turns.length - index - 1,
+      onResend: (text) => this.#resend(index, text),
+    });
   }
 
   #addAnswerView() {

@@ -31,6 +31,12 @@ export class Conversation {
     this.save();
   }
 
+  // From `index` on nothing stays.
+  cut(index) {
+    this.turns.length = index;
+    this.save();
+  }
+
   clear() {
     this.turns = [];
     this.save();

@@ -26,7 +26,11 @@ export const byId = (id) => document.getElementById(id);
 
 // The clipboard interface exists on secure origins only; a server on the local network is none.
 export async function copyText(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  try {
+    if (navigator.clipboard) return await navigator.clipboard.writeText(text);
+  } catch {
+    // Not allowed to this page: the browser's own command may still be.
+  }
   const area = el('textarea', {class: 'only-read', readonly: true});
   area.value = text;
   document.body.append(area);

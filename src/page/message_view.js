@@ -1,4 +1,4 @@
-// How one turn looks. An answer's view is updated while the answer arrives.
+// How an answer and the result of a tool look. An answer's view is updated while the answer arrives.
 //
 //   const view = new AnswerView({onRetry});
 //   log.append(view.node);
@@ -7,10 +7,6 @@
 import {copyButton, el, icon} from './dom.js';
 import {MarkdownView} from './markdown.js';
 import {jsonNodes, prettyJson} from './json_view.js';
-
-export function userView(turn) {
-  return el('article', {class: 'message user', 'aria-label': 'You'}, el('div', {class: 'bubble'}, turn.content));
-}
 
 export function toolResultView(turn) {
   return el('article', {class: 'message tool-result', 'aria-label': `Result of ${turn.name}`},
