@@ -3,13 +3,15 @@
 //   startChat({model: () => 'deepseek-v3', announce: (text) => ...});
 
 import {ApiFailure, streamChat} from './api.js';
-import {Answer, Conversation} from './conversation.js';
+import {ChatKeeper} from './chat_keeper.js';
+import {ChatList} from './chat_list.js';
+import {Answer} from './conversation.js';
 import {byId, el} from './dom.js';
 import {AnswerView, toolResultView} from './message_view.js';
 import {Settings} from './settings.js';
+import {SidePanel} from './side_panel.js';
 import {userView} from './user_view.js';
 
-const kWideEnough = '(min-width: 1100px)';
 const kSuggestions = [
   'What can you do?',
   'Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?',
@@ -24,34 +26,36 @@ class Chat {
   constructor(model, announce) {
     this.model = model;
     this.announce = announce;
-    this.conversation = new Conversation();
+    this.keeper = new ChatKeeper();
     this.log = byId('log');
     this.list = byId('messages');
     this.prompt = byId('prompt');
-    this.settings = this.#makeSettings();
+    this.#makePanels();
     this.#connect();
     this.#showAll();
   }
 
-  #makeSettings() {
-    const settings = new Settings(byId('settings'), {
-      onChange: () => this.#showSettingsCount(),
-      onClose: () => this.#openSettings(false),
-    });
-    byId('settings-toggle').addEventListener('click', () => this.#openSettings(byId('settings').hidden));
-    byId('settings').addEventListener('keydown', (event) => {
-      if (event.key === 'Escape' && !matchMedia(kWideEnough).matches) this.#openSettings(false);
-    });
-    byId('settings').hidden = !matchMedia(kWideEnough).matches;
-    byId('settings-toggle').setAttribute('aria-expanded', String(!byId('settings').hidden));
-    return settings;
+  get conversation() {
+    return this.keeper.current;
   }
 
-  #openSettings(open) {
-    byId('settings').hidden = !open;
-    byId('settings-toggle').setAttribute('aria-expanded', String(open));
-    if (open && !matchMedia(kWideEnough).matches) byId('settings-close').focus();
-    if (!open) byId('settings-toggle').focus();
+  #makePanels() {
+    const panel = new SidePanel('settings', {openAtFirst: true});
+    this.settings = new Settings(byId('settings'), {
+      onChange: () => this.#showSettingsCount(),
+      onClose: () => panel.show(false),
+    });
+    this.settingsPanel = panel;
+    const chats = new SidePanel('chats');
+    const list = new ChatList(byId('chats'), this.keeper, {
+      onOpen: () => {
+        this.#changed('Conversation opened');
+        if (chats.isOverChat) chats.show(false);
+      },
+      onCleared: () => this.#changed('Conversation deleted'),
+      onClose: () => chats.show(false),
+    });
+    this.keeper.onChange = () => list.show();
   }
 
   #showSettingsCount() {
@@ -90,11 +94,16 @@ class Chat {
   }
 
   #newChat() {
-    this.abort?.abort();
-    this.conversation.clear();
-    this.#showAll();
+    this.keeper.begin();
+    this.#changed('New chat');
     this.prompt.focus();
-    this.announce('New chat');
+  }
+
+  // Another conversation is on screen; what was being answered in the one before ends there.
+  #changed(what) {
+    this.abort?.abort();
+    this.#showAll();
+    this.announce(what);
   }
 
   #send() {
@@ -141,7 +150,7 @@ class Chat {
   #requestFields() {
     const fields = this.settings.requestFields();
     if (!fields) {
-      byId('settings').hidden = false;
+      this.settingsPanel.show(true);
       this.settings.requestFields();  // now that it can be seen: moves the focus to the wrong field
       this.announce('A setting is not valid');
     }
@@ -150,7 +159,6 @@ class Chat {
 
   async #answer(fields) {
     const conversation = this.conversation;
-    const turns = conversation.turns;
     const body = {
       model: this.model(),
       messages: conversation.messages(this.settings.system),
@@ -173,9 +181,8 @@ class Chat {
     }
     this.#running(null);
     answer.end();
-    // A new chat was begun meanwhile: this answer belongs to nothing any more.
-    if (conversation.turns !== turns) return;
     conversation.add(answer.turn);
+    if (conversation !== this.conversation) return;
     view.show(answer.turn, {isLast: true});
     this.#follow();
     this.announce(answer.turn.problem ? answer.turn.problem.title : 'Answer complete');
@@ -197,7 +204,7 @@ class Chat {
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = null;
-      if (!this.abort) return;
+      if (!this.abort || this.abort.signal.aborted) return;
       const atEnd = this.#isAtEnd();
       view.show(turn, {running: true});
       if (atEnd) this.#follow();
@@ -238,7 +245,7 @@ class Chat {
     }}, text);
     return el('div', {class: 'welcome'},
       el('h3', {}, 'How can I help?'),
-      el('p', {}, 'Everything stays between this browser and the server. The conversation is forgotten when the tab is closed.'),
+      el('p', {}, 'Everything stays between this browser and the server. A conversation is forgotten when its tab is closed, unless you keep conversations in this browser.'),
       el('div', {class: 'suggestions'}, ...kSuggestions.map(suggestion)));
   }
 

@@ -1,18 +1,17 @@
-// The conversation: its turns, the messages that are sent for them, and keeping both for the session.
+// A conversation: its turns, and the messages that are sent for them.
 //
+//   const conversation = new Conversation();
+//   conversation.onChange = () => keep(conversation.turns);
 //   conversation.add({role: 'user', content: 'Hello'});
 //   const body = {messages: conversation.messages(system), ...};
 //
 // Turns: {role: 'user', content} | {role: 'tool', id, name, content} |
 //        {role: 'assistant', content, reasoning, toolCalls: [{id, name, arguments}], usage, timing, finish, problem}
 
-import {storage} from './dom.js';
-
-const kKey = 'fathom.conversation';
-
 export class Conversation {
-  constructor() {
-    this.turns = storage.read(kKey, []);
+  constructor(turns = []) {
+    this.turns = turns;
+    this.onChange = () => {};
   }
 
   get isEmpty() {
@@ -21,29 +20,20 @@ export class Conversation {
 
   add(turn) {
     this.turns.push(turn);
-    this.save();
+    this.onChange();
     return turn;
   }
 
   // Takes the last answer away, for a new one.
   dropAnswer() {
     if (this.turns.at(-1)?.role === 'assistant') this.turns.pop();
-    this.save();
+    this.onChange();
   }
 
   // From `index` on nothing stays.
   cut(index) {
     this.turns.length = index;
-    this.save();
-  }
-
-  clear() {
-    this.turns = [];
-    this.save();
-  }
-
-  save() {
-    storage.write(kKey, this.turns);
+    this.onChange();
   }
 
   // As the API wants them. An answer that failed before its first word is not part of the conversation.
@@ -61,6 +51,33 @@ export class Conversation {
     return messages;
   }
 }
+
+// What was stored as turns, as far as every part of it can be shown; null: it is something else. Storage is shared
+// with other versions of the page and open to everybody at this browser.
+export function checkedTurns(stored) {
+  if (!Array.isArray(stored)) return null;
+  const turns = stored.map(checkedTurn);
+  return turns.includes(null) ? null : turns;
+}
+
+function checkedTurn(turn) {
+  const isText = (value) => typeof value === 'string';
+  if (!isText(turn?.content)) return null;
+  if (turn.role === 'user') return {role: 'user', content: turn.content};
+  if (turn.role === 'tool') {
+    return isText(turn.id) && isText(turn.name) ? {role: 'tool', id: turn.id, name: turn.name, content: turn.content} : null;
+  }
+  if (turn.role !== 'assistant' || !isText(turn.reasoning) || !Array.isArray(turn.toolCalls)) return null;
+  if (!turn.toolCalls.every((call) => isText(call?.id) && isText(call.name) && isText(call.arguments))) return null;
+  const {content, reasoning, toolCalls, usage, timing, finish, problem} = turn;
+  return {role: 'assistant', content, reasoning, toolCalls, usage: checkedUsage(usage), timing: numbersOf(timing),
+    finish: isText(finish) ? finish : null, problem: isText(problem?.title) ? problem : null};
+}
+
+const checkedUsage = (usage) =>
+  (Number.isFinite(usage?.completion_tokens) && Number.isFinite(usage.prompt_tokens) ? usage : null);
+
+const numbersOf = (times) => Object.fromEntries(Object.entries(times ?? {}).filter(([, value]) => Number.isFinite(value)));
 
 // An answer that was cut may end in part of a call, which the API would not take back.
 function wholeCalls({toolCalls, finish}) {

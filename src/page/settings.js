@@ -31,7 +31,7 @@ const kExampleTools = [['get_weather', 'Get the weather of a city'], ['get_time'
 
 export class Settings {
   constructor(container, {onChange = () => {}, onClose = () => {}} = {}) {
-    this.values = storage.read(kKey, {});
+    this.values = textsOf(storage.read(kKey, {}));
     this.onChange = onChange;
     this.inputs = new Map();
     container.append(this.#head(onClose), this.#form());
@@ -180,6 +180,9 @@ export class Settings {
     this.onChange();
   }
 }
+
+// Whatever stands in the storage: fields are texts.
+const textsOf = (stored) => Object.fromEntries(Object.entries(stored).filter(([, value]) => typeof value === 'string'));
 
 function numberError(text, {min, max, integer, above}) {
   if (text.trim() === '') return '';

@@ -1,0 +1,153 @@
+// The conversations that are kept: the switch, and the list in which they are opened, renamed and deleted.
+//
+//   const list = new ChatList(byId('chats'), keeper, {onOpen: (id) => ..., onClose: () => ...});
+//   list.show();                                     // after anything changed
+
+import {el, icon} from './dom.js';
+import {kMaxChats} from './kept_chats.js';
+
+export class ChatList {
+  constructor(container, keeper, {onOpen, onCleared, onClose}) {
+    Object.assign(this, {keeper, onOpen, onCleared});
+    this.asked = null;  // what the list waits for: {kind: 'rename' | 'delete', id} | {kind: 'delete-all' | 'off'}
+    this.keep = el('input', {type: 'checkbox', role: 'switch', id: 'keep-chats', 'aria-describedby': 'keep-note', disabled: !keeper.kept.canKeep});
+    this.keep.addEventListener('change', () => this.#switch());
+    this.note = el('p', {id: 'keep-note', class: 'field-hint'});
+    this.problem = el('p', {class: 'chats-problem', role: 'status'});
+    this.items = el('ul', {class: 'chat-items'});
+    this.foot = el('div', {class: 'chats-foot'});
+    const body = el('div', {class: 'chats-body'},
+      el('label', {class: 'switch', for: 'keep-chats'}, this.keep, 'Keep conversations in this browser'),
+      this.note, this.problem, this.items, this.foot);
+    // Escape takes back what is asked; it would close the panel around it otherwise.
+    body.addEventListener('keydown', (event) => {
+      if (event.key !== 'Escape' || !this.asked) return;
+      event.stopPropagation();
+      this.#ask(null);
+    });
+    container.append(
+      el('div', {class: 'settings-head'}, el('h3', {}, 'Conversations'),
+        el('button', {type: 'button', class: 'icon-button', id: 'chats-close', 'aria-label': 'Close conversations', onclick: onClose}, icon('close'))),
+      body);
+    this.show();
+  }
+
+  // While something is being asked or typed the list stays as it is.
+  show() {
+    if (!this.asked) this.#draw();
+  }
+
+  #draw() {
+    const {kept, currentId, problem} = this.keeper;
+    this.keep.checked = kept.isOn;
+    this.note.textContent = noteOf(kept);
+    this.problem.textContent = problem;
+    const chats = kept.list();
+    this.items.replaceChildren(...chats.map((chat) => this.#item(chat, chat.id === currentId)));
+    this.foot.replaceChildren(...this.#footNodes(chats.length));
+    this.numChats = chats.length;
+  }
+
+  #item(chat, isCurrent) {
+    if (this.asked?.id !== chat.id) return el('li', {'data-id': chat.id}, ...this.#usual(chat, isCurrent));
+    if (this.asked.kind === 'rename') return el('li', {'data-id': chat.id}, this.#renameForm(chat));
+    return el('li', {'data-id': chat.id}, this.#question(`Delete “${chat.title}”?`, 'Delete', () => this.#remove(chat.id)));
+  }
+
+  #usual({id, title, at}, isCurrent) {
+    const button = (kind, name, label) => el('button', {type: 'button', class: `icon-button small chat-${kind}`, 'aria-label': `${label} “${title}”`, title: label,
+      onclick: () => this.#ask({kind, id})}, icon(name));
+    return [
+      el('button', {type: 'button', class: 'chat-open', 'aria-current': isCurrent ? 'true' : null, onclick: () => this.#open(id)},
+        el('span', {class: 'chat-title'}, title), el('span', {class: 'chat-when'}, when(at))),
+      button('rename', 'pencil', 'Rename'), button('delete', 'bin', 'Delete')];
+  }
+
+  #renameForm({id, title}) {
+    const input = el('input', {type: 'text', class: 'chat-name', 'aria-label': `New title of “${title}”`, maxlength: 80, autocomplete: 'off'});
+    input.value = title;
+    const form = el('form', {class: 'rename-form'}, input,
+      el('button', {type: 'submit', class: 'icon-button small', 'aria-label': 'Save the title', title: 'Save the title'}, icon('check')));
+    form.addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.keeper.kept.rename(id, input.value);
+      this.#ask(null);
+    });
+    return form;
+  }
+
+  #question(text, yes, onYes) {
+    return el('div', {class: 'question', role: 'group', 'aria-label': text}, el('p', {}, text),
+      el('div', {class: 'question-buttons'},
+        el('button', {type: 'button', class: 'quiet-button danger', onclick: onYes}, yes),
+        el('button', {type: 'button', class: 'quiet-button', onclick: () => this.#ask(null)}, 'Keep')));
+  }
+
+  #footNodes(numChats) {
+    const all = numChats === 1 ? 'the conversation' : `all ${numChats} conversations`;
+    if (this.asked?.kind === 'off') {
+      return [this.#question(`Stop keeping conversations, and delete ${all}?`, 'Stop and delete', () => this.#turnOff())];
+    }
+    if (this.asked?.kind === 'delete-all') return [this.#question(`Delete ${all}?`, 'Delete all', () => this.#removeAll())];
+    return numChats ? [el('button', {type: 'button', class: 'quiet-button', id: 'delete-all', onclick: () => this.#ask({kind: 'delete-all'})}, icon('bin'), 'Delete all')] : [];
+  }
+
+  // Puts a question into the list, or takes it back; the focus goes along.
+  #ask(asked) {
+    const before = this.asked;
+    this.asked = asked;
+    this.#draw();
+    if (asked?.kind === 'rename') this.items.querySelector('.chat-name').select();
+    else if (asked) this.foot.parentNode.querySelector('.question .danger').focus();
+    else if (before) this.#focusOn(before);
+  }
+
+  #focusOn({kind, id}) {
+    const at = kind === 'off' ? this.keep : kind === 'delete-all' ? this.foot.querySelector('#delete-all')
+      : this.items.querySelector(`[data-id="${CSS.escape(id)}"] .chat-${kind}`);
+    (at ?? this.items.querySelector('.chat-open') ?? this.keep).focus();
+  }
+
+  #switch() {
+    if (this.keep.checked) return this.keeper.turnOn();
+    if (!this.numChats) return this.keeper.turnOff();
+    this.keep.checked = true;  // until it is confirmed
+    this.#ask({kind: 'off'});
+  }
+
+  #open(id) {
+    if (this.keeper.open(id)) return this.onOpen();
+    this.problem.textContent = 'This conversation cannot be read. It may be damaged; it can only be deleted.';
+  }
+
+  #remove(id) {
+    const wasCurrent = id === this.keeper.currentId;
+    this.keeper.remove(id);
+    this.#ask(null);
+    if (wasCurrent) this.onCleared();
+  }
+
+  #removeAll() {
+    this.keeper.removeAll();
+    this.#ask(null);
+    this.onCleared();
+  }
+
+  #turnOff() {
+    this.keeper.turnOff();
+    this.#ask(null);
+  }
+}
+
+function noteOf(kept) {
+  if (!kept.canKeep) return 'This browser does not let the page store anything.';
+  if (!kept.isOn) return 'Off: a conversation is gone once its tab is closed.';
+  return `In this browser’s own storage, for all who use it. The newest ${kMaxChats} stay as far as there is room.`;
+}
+
+function when(at) {
+  if (at <= 0) return '';
+  const date = new Date(at);
+  return date.toDateString() === new Date().toDateString()
+    ? date.toLocaleTimeString([], {hour: '2-digit', minute: '2-digit'}) : date.toLocaleDateString([], {day: 'numeric', month: 'short', year: 'numeric'});
+}
