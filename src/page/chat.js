@@ -7,9 +7,10 @@ import {ChatKeeper} from './chat_keeper.js';
 import {ChatList} from './chat_list.js';
 import {Answer} from './conversation.js';
 import {byId, el} from './dom.js';
-import {AnswerView, toolResultView} from './message_view.js';
+import {AnswerView} from './message_view.js';
 import {Settings} from './settings.js';
 import {SidePanel} from './side_panel.js';
+import {toolResultView} from './tool_views.js';
 import {userView} from './user_view.js';
 
 const kSuggestions = [

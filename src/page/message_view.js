@@ -1,4 +1,4 @@
-// How an answer and the result of a tool look. An answer's view is updated while the answer arrives.
+// How an answer looks. Its view is updated while the answer arrives.
 //
 //   const view = new AnswerView({onRetry});
 //   log.append(view.node);
@@ -6,13 +6,7 @@
 
 import {copyButton, el, icon} from './dom.js';
 import {MarkdownView} from './markdown.js';
-import {jsonNodes, prettyJson} from './json_view.js';
-
-export function toolResultView(turn) {
-  return el('article', {class: 'message tool-result', 'aria-label': `Result of ${turn.name}`},
-    el('span', {class: 'tool-result-name'}, icon('tool'), `Result of ${turn.name}`),
-    el('pre', {tabindex: '0'}, el('code', {}, ...jsonNodes(prettyJson(turn.content)))));
-}
+import {callCard, toolResultForm} from './tool_views.js';
 
 export class AnswerView {
   constructor({onRetry, onToolResults}) {
@@ -88,29 +82,6 @@ export class AnswerView {
       this.foot.before(this.resultForm);
     }
   }
-}
-
-function callCard(call, running) {
-  return el('section', {class: 'tool-call', 'aria-label': `Tool call ${call.name}`},
-    el('header', {}, icon('tool'), el('code', {class: 'tool-name'}, call.name), el('span', {class: 'tag'}, 'tool call'),
-      running ? null : copyButton('Copy arguments', () => call.arguments)),
-    el('pre', {tabindex: '0'}, el('code', {}, ...jsonNodes(prettyJson(call.arguments)))));
-}
-
-// What the tools answered: typed by hand, as this page runs no tools.
-function toolResultForm(calls, onResults) {
-  const form = el('form', {class: 'result-form'});
-  const areas = calls.map((call, i) => {
-    const area = el('textarea', {id: `result-${i}`, rows: 2, class: 'mono', placeholder: '{"celsius": 21}', spellcheck: 'false', required: true});
-    form.append(el('label', {for: area.id}, 'Result of ', el('code', {}, call.name)), area);
-    return area;
-  });
-  form.append(el('button', {type: 'submit', class: 'quiet-button'}, calls.length > 1 ? 'Send the results' : 'Send the result'));
-  form.addEventListener('submit', (event) => {
-    event.preventDefault();
-    onResults(calls.map((call, i) => ({role: 'tool', id: call.id, name: call.name, content: areas[i].value})));
-  });
-  return form;
 }
 
 const kBurstMs = 20;

@@ -5,6 +5,7 @@
 //   const fields = settings.requestFields();     // {temperature: 0.6, tools: [...], ...} or null: a field is wrong
 
 import {el, icon, storage} from './dom.js';
+import {kExampleTools, toolsProblem} from './tool_definitions.js';
 
 const kKey = 'fathom.settings';
 
@@ -18,16 +19,6 @@ const kNumbers = [
   {name: 'frequency_penalty', label: 'Frequency penalty', min: -2, max: 2, step: 0.1, hint: 'the more often, the stronger'},
   {name: 'repetition_penalty', label: 'Repetition penalty', min: 0, max: 2, step: 0.05, above: true, hint: '1 does nothing'},
 ];
-
-const kExampleTools = [['get_weather', 'Get the weather of a city'], ['get_time', 'Get the local time of a city']]
-  .map(([name, description]) => ({
-    type: 'function',
-    function: {
-      name,
-      description,
-      parameters: {type: 'object', properties: {city: {type: 'string'}}, required: ['city']},
-    },
-  }));
 
 export class Settings {
   constructor(container, {onChange = () => {}, onClose = () => {}} = {}) {
@@ -81,7 +72,7 @@ export class Settings {
       el('fieldset', {}, el('legend', {}, 'Sampling'), grid),
       el('fieldset', {class: 'tools'}, el('legend', {}, 'Tools'),
         el('button', {type: 'button', class: 'text-button', id: 'tools-example', onclick: () => this.#insertExample()}, 'Insert an example'),
-        this.#areaField({name: 'tools', label: 'Functions, as a JSON array', rows: 5, placeholder: '[{"type": "function", "function": {…}}]', error: toolsError, code: true}),
+        this.#areaField({name: 'tools', label: 'Functions, as a JSON array', rows: 5, placeholder: '[{"type": "function", "function": {…}}]', error: toolsProblem, code: true}),
         el('div', {class: 'tool-row'},
           el('label', {for: 'set-tool_choice'}, 'Use'), this.#toolChoice())));
   }
@@ -192,16 +183,4 @@ function numberError(text, {min, max, integer, above}) {
   if (value < min || (above && value === min)) return above ? `must be above ${min}` : `at least ${min}`;
   if (max !== undefined && value > max) return `at most ${max}`;
   return '';
-}
-
-function toolsError(text) {
-  if (text.trim() === '') return '';
-  try {
-    const tools = JSON.parse(text);
-    if (!Array.isArray(tools)) return 'must be an array: [ … ]';
-    const at = tools.findIndex((tool) => tool?.type !== 'function' || typeof tool?.function?.name !== 'string');
-    return at < 0 ? '' : `tool ${at + 1} needs "type": "function" and a function with a name`;
-  } catch (error) {
-    return `not valid JSON: ${error.message}`;
-  }
 }
