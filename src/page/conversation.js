@@ -6,7 +6,8 @@
 //   const body = {messages: conversation.messages(system), ...};
 //
 // Turns: {role: 'user', content} | {role: 'tool', id, name, content} |
-//        {role: 'assistant', content, reasoning, toolCalls: [{id, name, arguments}], usage, timing, finish, problem}
+//        {role: 'assistant', content, reasoning, toolCalls: [{id, name, arguments}], usage, timing, finish, problem,
+//         tokens: [{text, p, top: [{text, p}]}], where log-probabilities were asked for; they are not stored}
 
 export class Conversation {
   constructor(turns = []) {
@@ -94,6 +95,15 @@ function assistantMessage(turn) {
   return message;
 }
 
+const likelihood = (entry) => ({...oneOf(entry), top: (entry.top_logprobs ?? []).map(oneOf)});
+const oneOf = ({token, bytes, logprob}) => ({text: readable(token, bytes), p: Math.exp(logprob)});
+
+// Part of a character has no text of its own.
+function readable(token, bytes) {
+  if (!token.includes('\ufffd') || !bytes) return token;
+  return `‹${bytes.map((byte) => byte.toString(16).toUpperCase().padStart(2, '0')).join(' ')}›`;
+}
+
 // One answer while it arrives: takes the chunks of the stream, keeps times.
 export class Answer {
   constructor(now = performance.now()) {
@@ -106,6 +116,7 @@ export class Answer {
     if (chunk.usage) turn.usage = chunk.usage;
     const choice = chunk.choices?.[0];
     if (!choice) return;
+    if (choice.logprobs?.content) (turn.tokens ??= []).push(...choice.logprobs.content.map(likelihood));
     const {content, reasoning_content: reasoning, tool_calls: calls} = choice.delta ?? {};
     if (content || reasoning || calls) {
       turn.timing.first ??= now - this.start;

@@ -6,6 +6,7 @@
 
 import {copyButton, el, icon} from './dom.js';
 import {MarkdownView} from './markdown.js';
+import {TokenView} from './token_view.js';
 import {callCard, toolResultForm} from './tool_views.js';
 
 export class AnswerView {
@@ -18,12 +19,14 @@ export class AnswerView {
       el('summary', {}, icon('chevron'), this.reasoningTitle), this.reasoningText);
     this.text = el('div', {class: 'prose'});
     this.markdown = new MarkdownView(this.text);
+    this.tokens = new TokenView();
+    this.showsTokens = true;  // where there are any
     this.calls = el('div', {class: 'tool-calls'});
     this.problem = el('div', {class: 'problem', role: 'alert', hidden: true});
     this.foot = el('footer', {class: 'message-foot', hidden: true});
     this.waiting = el('div', {class: 'waiting', 'aria-hidden': 'true'}, el('span'), el('span'), el('span'));
     this.node = el('article', {class: 'message assistant', 'aria-label': 'Answer'},
-      this.waiting, this.reasoning, this.text, this.calls, this.problem, this.foot);
+      this.waiting, this.tokens.node, this.reasoning, this.text, this.calls, this.problem, this.foot);
     // Opened and closed by the page until somebody does it by hand.
     this.reasoning.querySelector('summary').addEventListener('click', () => (this.reasoningByHand = true));
   }
@@ -34,6 +37,7 @@ export class AnswerView {
     this.waiting.hidden = !running || Boolean(turn.content || turn.reasoning || turn.toolCalls.length);
     this.#showReasoning(turn, running);
     this.markdown.show(turn.content);
+    this.#showTokens(turn);
     this.#showCalls(turn, running);
     this.#showProblem(turn, isLast);
     this.foot.hidden = running;
@@ -49,6 +53,27 @@ export class AnswerView {
     const thoughtMs = turn.timing.thought ?? turn.timing.last - turn.timing.first;
     this.reasoningTitle.textContent = thinking ? 'Thinking' : `Thought for ${formatMs(thoughtMs)}`;
     if (this.reasoningText.textContent !== turn.reasoning) this.reasoningText.textContent = turn.reasoning;
+  }
+
+  // The tokens are all that the model wrote: reasoning and marks of calls are among them.
+  #showTokens({tokens = [], reasoning}) {
+    const shown = this.showsTokens && tokens.length > 0;
+    this.tokens.show(tokens);
+    this.tokens.node.hidden = !shown;
+    this.text.hidden = shown;
+    this.reasoning.hidden = shown || !reasoning;
+  }
+
+  #tokensButton(turn) {
+    const label = () => (this.showsTokens ? 'Show as text' : 'Show tokens');
+    const button = el('button', {type: 'button', class: 'icon-button small show-tokens', 'aria-pressed': String(this.showsTokens), 'aria-label': 'Tokens', title: label()}, icon('tokens'));
+    button.addEventListener('click', () => {
+      this.showsTokens = !this.showsTokens;
+      button.setAttribute('aria-pressed', String(this.showsTokens));
+      button.title = label();
+      this.#showTokens(turn);
+    });
+    return button;
   }
 
   #showCalls(turn, running) {
@@ -71,6 +96,7 @@ export class AnswerView {
   #showFoot(turn, isLast) {
     this.foot.replaceChildren(el('p', {class: 'figures'}, ...figures(turn)));
     const buttons = el('div', {class: 'foot-buttons'});
+    if (turn.tokens?.length) buttons.append(this.#tokensButton(turn));
     if (turn.content) buttons.append(copyButton('Copy answer', () => turn.content));
     if (isLast && !turn.problem) {
       buttons.append(el('button', {type: 'button', class: 'icon-button small', 'aria-label': 'Answer again', title: 'Answer again', onclick: this.onRetry}, icon('again')));

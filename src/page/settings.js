@@ -8,6 +8,7 @@ import {el, icon, storage} from './dom.js';
 import {kExampleTools, toolsProblem} from './tool_definitions.js';
 
 const kKey = 'fathom.settings';
+const kNumAlternatives = 5;
 
 const kNumbers = [
   {name: 'temperature', label: 'Temperature', min: 0, max: 2, step: 0.05, hint: '0 always takes the likeliest token'},
@@ -50,6 +51,7 @@ export class Settings {
       if (this.values[name]) fields[name] = Number(this.values[name]);
     }
     if (this.values.thinking) fields.chat_template_kwargs = {thinking: this.values.thinking === 'on'};
+    if (this.values.logprobs) Object.assign(fields, {logprobs: true, top_logprobs: kNumAlternatives});
     const tools = (this.values.tools ?? '').trim();
     if (tools) {
       fields.tools = JSON.parse(tools);
@@ -70,6 +72,7 @@ export class Settings {
       this.#areaField({name: 'system', label: 'System prompt', rows: 3, placeholder: 'None', error: () => ''}),
       this.#thinkingField(),
       el('fieldset', {}, el('legend', {}, 'Sampling'), grid),
+      this.#logprobsField(),
       el('fieldset', {class: 'tools'}, el('legend', {}, 'Tools'),
         el('button', {type: 'button', class: 'text-button', id: 'tools-example', onclick: () => this.#insertExample()}, 'Insert an example'),
         this.#areaField({name: 'tools', label: 'Functions, as a JSON array', rows: 5, placeholder: '[{"type": "function", "function": {…}}]', error: toolsProblem, code: true}),
@@ -106,6 +109,15 @@ export class Settings {
     group.append(row);
     this.thinking = row;
     return group;
+  }
+
+  #logprobsField() {
+    this.logprobs = el('input', {type: 'checkbox', role: 'switch', id: 'set-logprobs', 'aria-describedby': 'set-logprobs-hint'});
+    this.logprobs.addEventListener('change', () => this.#set('logprobs', this.logprobs.checked ? 'on' : ''));
+    return el('fieldset', {}, el('legend', {}, 'Log-probabilities'),
+      el('label', {class: 'switch', for: 'set-logprobs'}, this.logprobs, 'Show how likely each token was'),
+      el('p', {id: 'set-logprobs-hint', class: 'field-hint'},
+        `Of the answers to come, with the ${kNumAlternatives} likeliest at each place. They are shown as the model writes them, without Markdown; a button below each switches.`));
   }
 
   #toolChoice() {
@@ -163,6 +175,7 @@ export class Settings {
     }
     this.thinking.querySelector(`#thinking-${this.values.thinking || 'default'}`).checked = true;
     this.toolChoice.value = this.values.tool_choice ?? '';
+    this.logprobs.checked = Boolean(this.values.logprobs);
   }
 
   #set(name, value) {

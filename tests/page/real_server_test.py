@@ -67,6 +67,22 @@ class RealServerTest(browser.PageTest):
         self.wait_for_script("document.getElementById('pulse').dataset.state === 'idle'", "the engine to be idle")
         self.assertEqual(self.console_errors(), [])
 
+    def test_every_token_of_an_answer_has_a_probability(self):
+        self.open()
+        self.set("temperature", "0")
+        self.one("label[for=set-logprobs]").click()
+        self.ask("Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?")
+        made = int(self.one(".figures").text.split(" token")[0].split()[-1])
+        tokens = self.script("return [...document.querySelectorAll('.token')].map((node) => node.textContent)")
+        self.assertEqual(len(tokens), made)
+        self.one(".show-tokens").click()
+        self.assertTrue("".join(tokens).startswith(self.one(".prose").text), tokens)
+        self.one(".show-tokens").click()
+        self.script("document.querySelector('.token').focus()")
+        tip = self.one(".token-tip").text.split("\n")
+        self.assertEqual(len(tip), 2 + 2 * 5)
+        self.assertEqual(tip[:2], tip[2:4], "temperature 0 takes the likeliest")
+
     def test_a_refused_setting_is_explained(self):
         self.open()
         self.set("max_tokens", "99999999")
