@@ -49,8 +49,8 @@ class Chat {
     this.settingsPanel = panel;
     const chats = new SidePanel('chats');
     const list = new ChatList(byId('chats'), this.keeper, {
-      onOpen: () => {
-        this.#changed('Conversation opened');
+      onOpen: (isOther) => {
+        if (isOther) this.#changed('Conversation opened');
         if (chats.isOverChat) chats.show(false);
       },
       onCleared: () => this.#changed('Conversation deleted'),

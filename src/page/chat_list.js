@@ -1,6 +1,6 @@
 // The conversations that are kept: the switch, and the list in which they are opened, renamed and deleted.
 //
-//   const list = new ChatList(byId('chats'), keeper, {onOpen: (id) => ..., onClose: () => ...});
+//   const list = new ChatList(byId('chats'), keeper, {onOpen: (isOther) => ..., onCleared: () => ..., onClose: () => ...});
 //   list.show();                                     // after anything changed
 
 import {el, icon} from './dom.js';
@@ -116,7 +116,9 @@ export class ChatList {
   }
 
   #open(id) {
-    if (this.keeper.open(id)) return this.onOpen();
+    // The one on screen may be getting its answer just now.
+    const isOther = id !== this.keeper.currentId;
+    if (!isOther || this.keeper.open(id)) return this.onOpen(isOther);
     this.problem.textContent = 'This conversation cannot be read. It may be damaged; it can only be deleted.';
   }
 

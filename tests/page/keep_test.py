@@ -1,10 +1,11 @@
 """The page in headless Chromium: conversations that the browser keeps, and what happens to them."""
 import json
+import threading
 
 import browser
 import skipping
 from browser import Keys
-from fake_server import content
+from fake_server import content, ending
 
 STORED = "return Object.keys(localStorage).filter((key) => key.startsWith('fathom.chat'))"
 
@@ -132,6 +133,18 @@ class KeepTest(browser.FakeServerTest):
         next(node for node in self.all(".chat-open") if "Second" in node.text).click()
         self.assertRegex(self.shown()[1], "^word")
         self.assertIn("stopped by you", self.one(".figures").text)
+
+    def test_choosing_the_conversation_on_screen_does_not_end_its_answer(self):
+        go_on = threading.Event()
+        self.start()
+        self.server.answer = [content("first "), go_on, content("last"), ending("stop")]
+        self.send("First")
+        self.until(lambda: "first" in self.id("messages").text, "the first words")
+        self.one(".chat-open").click()
+        self.assertTrue(self.id("stop").is_displayed())
+        go_on.set()
+        self.wait_for_answer()
+        self.assertEqual(self.shown(), ["First", "first last"])
 
     def test_the_oldest_give_way_when_there_are_too_many_or_they_are_too_long(self):
         self.open()
