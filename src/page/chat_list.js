@@ -1,6 +1,6 @@
 // The conversations that are kept: the switch, and the list in which they are opened, renamed and deleted.
 //
-//   const list = new ChatList(byId('chats'), keeper, {onOpen: (isOther) => ..., onCleared: () => ..., onClose: () => ...});
+//   const list = new ChatList(byId('chats'), keeper, {onOpen, onCleared, onClose});   // onOpen(isOther)
 //   list.show();                                     // after anything changed
 
 import {el, icon} from './dom.js';
@@ -10,7 +10,8 @@ export class ChatList {
   constructor(container, keeper, {onOpen, onCleared, onClose}) {
     Object.assign(this, {keeper, onOpen, onCleared});
     this.asked = null;  // what the list waits for: {kind: 'rename' | 'delete', id} | {kind: 'delete-all' | 'off'}
-    this.keep = el('input', {type: 'checkbox', role: 'switch', id: 'keep-chats', 'aria-describedby': 'keep-note', disabled: !keeper.kept.canKeep});
+    this.keep = el('input', {type: 'checkbox', role: 'switch', id: 'keep-chats', 'aria-describedby': 'keep-note',
+      disabled: !keeper.kept.canKeep});
     this.keep.addEventListener('change', () => this.#switch());
     this.note = el('p', {id: 'keep-note', class: 'field-hint'});
     this.problem = el('p', {class: 'chats-problem', role: 'status'});
@@ -27,7 +28,8 @@ export class ChatList {
     });
     container.append(
       el('div', {class: 'settings-head'}, el('h3', {}, 'Conversations'),
-        el('button', {type: 'button', class: 'icon-button', id: 'chats-close', 'aria-label': 'Close conversations', onclick: onClose}, icon('close'))),
+        el('button', {type: 'button', class: 'icon-button', id: 'chats-close', 'aria-label': 'Close conversations',
+          onclick: onClose}, icon('close'))),
       body);
     this.show();
   }
@@ -51,23 +53,27 @@ export class ChatList {
   #item(chat, isCurrent) {
     if (this.asked?.id !== chat.id) return el('li', {'data-id': chat.id}, ...this.#usual(chat, isCurrent));
     if (this.asked.kind === 'rename') return el('li', {'data-id': chat.id}, this.#renameForm(chat));
-    return el('li', {'data-id': chat.id}, this.#question(`Delete “${chat.title}”?`, 'Delete', () => this.#remove(chat.id)));
+    const question = this.#question(`Delete “${chat.title}”?`, 'Delete', () => this.#remove(chat.id));
+    return el('li', {'data-id': chat.id}, question);
   }
 
   #usual({id, title, at}, isCurrent) {
-    const button = (kind, name, label) => el('button', {type: 'button', class: `icon-button small chat-${kind}`, 'aria-label': `${label} “${title}”`, title: label,
-      onclick: () => this.#ask({kind, id})}, icon(name));
+    const button = (kind, name, label) => el('button', {type: 'button', class: `icon-button small chat-${kind}`,
+      'aria-label': `${label} “${title}”`, title: label, onclick: () => this.#ask({kind, id})}, icon(name));
     return [
-      el('button', {type: 'button', class: 'chat-open', 'aria-current': isCurrent ? 'true' : null, onclick: () => this.#open(id)},
+      el('button', {type: 'button', class: 'chat-open', 'aria-current': isCurrent ? 'true' : null,
+        onclick: () => this.#open(id)},
         el('span', {class: 'chat-title'}, title), el('span', {class: 'chat-when'}, when(at))),
       button('rename', 'pencil', 'Rename'), button('delete', 'bin', 'Delete')];
   }
 
   #renameForm({id, title}) {
-    const input = el('input', {type: 'text', class: 'chat-name', 'aria-label': `New title of “${title}”`, maxlength: 80, autocomplete: 'off'});
+    const input = el('input', {type: 'text', class: 'chat-name', 'aria-label': `New title of “${title}”`, maxlength: 80,
+      autocomplete: 'off'});
     input.value = title;
     const form = el('form', {class: 'rename-form'}, input,
-      el('button', {type: 'submit', class: 'icon-button small', 'aria-label': 'Save the title', title: 'Save the title'}, icon('check')));
+      el('button', {type: 'submit', class: 'icon-button small', 'aria-label': 'Save the title', title: 'Save the title'},
+        icon('check')));
     form.addEventListener('submit', (event) => {
       event.preventDefault();
       this.keeper.kept.rename(id, input.value);
@@ -86,10 +92,15 @@ export class ChatList {
   #footNodes(numChats) {
     const all = numChats === 1 ? 'the conversation' : `all ${numChats} conversations`;
     if (this.asked?.kind === 'off') {
-      return [this.#question(`Stop keeping conversations, and delete ${all}?`, 'Stop and delete', () => this.#turnOff())];
+      const text = `Stop keeping conversations, and delete ${all}?`;
+      return [this.#question(text, 'Stop and delete', () => this.#turnOff())];
     }
-    if (this.asked?.kind === 'delete-all') return [this.#question(`Delete ${all}?`, 'Delete all', () => this.#removeAll())];
-    return numChats ? [el('button', {type: 'button', class: 'quiet-button', id: 'delete-all', onclick: () => this.#ask({kind: 'delete-all'})}, icon('bin'), 'Delete all')] : [];
+    if (this.asked?.kind === 'delete-all') {
+      return [this.#question(`Delete ${all}?`, 'Delete all', () => this.#removeAll())];
+    }
+    if (!numChats) return [];
+    return [el('button', {type: 'button', class: 'quiet-button', id: 'delete-all',
+      onclick: () => this.#ask({kind: 'delete-all'})}, icon('bin'), 'Delete all')];
   }
 
   // Puts a question into the list, or takes it back; the focus goes along.
@@ -151,5 +162,6 @@ function when(at) {
   if (at <= 0) return '';
   const date = new Date(at);
   return date.toDateString() === new Date().toDateString()
-    ? date.toLocaleTimeString([], {hour: '2-digit', minute: '2-digit'}) : date.toLocaleDateString([], {day: 'numeric', month: 'short', year: 'numeric'});
+    ? date.toLocaleTimeString([], {hour: '2-digit', minute: '2-digit'})
+    : date.toLocaleDateString([], {day: 'numeric', month: 'short', year: 'numeric'});
 }

@@ -74,17 +74,25 @@ const kSql = {
     'when where with'),
 };
 const kJson = {comment: kSlashes, string: kDouble, keywords: words('true false null')};
-const kYaml = {comment: '(?<![^\\s])#[^\\n]*', string: `${kDouble}|(?<!\\w)'(?:[^'\\n]|'')*'?`, keywords: words('true false null yes no on off')};
+const kYaml = {
+  // don't begins no string.
+  comment: '(?<![^\\s])#[^\\n]*', string: `${kDouble}|(?<!\\w)'(?:[^'\\n]|'')*'?`,
+  keywords: words('true false null yes no on off'),
+};
 const kCss = {
   comment: String.raw`\/\*[^]*?(?:\*\/|$)`, string: `${kDouble}|${kSingle}`, start: String.raw`@[\w-]+`,
   keywords: words('auto block flex grid inherit initial none unset important solid absolute relative fixed'),
 };
 // A name after < counts as a keyword.
-const kMarkup = {comment: '<!--[^]*?(?:-->|$)', string: `(?<==)(?:${kDouble}|${kSingle})`, start: String.raw`(?<=<\/?)[A-Za-z][\w:-]*`, keywords: new Set()};
+const kMarkup = {
+  comment: '<!--[^]*?(?:-->|$)', string: `(?<==)(?:${kDouble}|${kSingle})`,
+  start: String.raw`(?<=<\/?)[A-Za-z][\w:-]*`, keywords: new Set(),
+};
 
 const kLanguages = new Map(Object.entries({
   python: kPython, py: kPython, python3: kPython,
-  javascript: kJavaScript, js: kJavaScript, jsx: kJavaScript, mjs: kJavaScript, typescript: kJavaScript, ts: kJavaScript, tsx: kJavaScript,
+  javascript: kJavaScript, js: kJavaScript, jsx: kJavaScript, mjs: kJavaScript,
+  typescript: kJavaScript, ts: kJavaScript, tsx: kJavaScript,
   c: kC, h: kC, cc: kC, cpp: kC, 'c++': kC, cxx: kC, hpp: kC, cu: kC, cuda: kC,
   java: kJava, kotlin: kJava, kt: kJava, csharp: kJava, cs: kJava, 'c#': kJava, swift: kJava,
   go: kGo, golang: kGo, rust: kRust, rs: kRust,

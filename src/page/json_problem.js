@@ -92,7 +92,9 @@ class Reader {
       const after = this.next();
       if (after === end) return void ++this.at;
       if (after === '') this.fail(`the ${open} is never closed with ${end}`, begin);
-      if (after === ']' || after === '}') this.fail(`${after} stands where ${end} should close the ${open} of line ${this.#lineOf(begin)}`);
+      if (after === ']' || after === '}') {
+        this.fail(`${after} stands where ${end} should close the ${open} of line ${this.#lineOf(begin)}`);
+      }
       if (after !== ',') this.fail(`a comma is missing before ${this.here()}`);
       ++this.at;
       if (this.next() === end) this.fail(`the comma before ${end} is too much`);
@@ -107,7 +109,9 @@ class Reader {
       if (c === '\n') break;
       if (c < ' ') this.fail('a tab within a text is written \\t');
       if (c !== '\\') continue;
-      if (!/^\\(["\\/bfnrt]|u[\da-fA-F]{4})/.test(this.text.slice(this.at, this.at + 6))) this.fail(`a backslash is written \\\\, or comes before one of " \\ / b f n r t u`);
+      if (!/^\\(["\\/bfnrt]|u[\da-fA-F]{4})/.test(this.text.slice(this.at, this.at + 6))) {
+        this.fail('a backslash is written \\\\, or comes before one of " \\ / b f n r t u');
+      }
       ++this.at;
     }
     this.fail('a text has no closing double quote on its line', begin);

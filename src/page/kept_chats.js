@@ -180,7 +180,10 @@ function parsed(text) {
 const isEntry = (entry) => typeof entry?.id === 'string' && typeof entry.title === 'string' &&
   Number.isFinite(entry.at) && entry.length >= 0;
 
-const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+const newId = () => {
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+};
 
 function titleOf(turns) {
   const text = turns.find(({role}) => role === 'user')?.content.trim().replace(/\s+/g, ' ') ?? '';

@@ -12,7 +12,8 @@ const kTints = [[0.1, 'rare'], [0.5, 'unsure'], [0.9, 'likely']];
 export class TokenView {
   constructor() {
     this.tokens = [];
-    this.list = el('div', {class: 'tokens', role: 'listbox', 'aria-label': 'Tokens of the answer', 'aria-orientation': 'horizontal'});
+    this.list = el('div', {class: 'tokens', role: 'listbox', 'aria-label': 'Tokens of the answer',
+      'aria-orientation': 'horizontal'});
     // What it says is in the name of the token that has the focus.
     this.tip = el('div', {class: 'token-tip', 'aria-hidden': 'true', hidden: true});
     this.node = el('div', {class: 'token-view'}, this.list, this.tip);
@@ -26,9 +27,9 @@ export class TokenView {
 
   show(tokens) {
     for (const token of tokens.slice(this.tokens.length)) {
-      const isFirst = this.tokens.length === 0;
-      this.list.append(el('span', {class: classOf(token), role: 'option', tabindex: isFirst ? '0' : '-1', 'aria-selected': 'false', 'data-index': this.tokens.length},
-        token.text));
+      const index = this.tokens.length;
+      this.list.append(el('span', {class: classOf(token), role: 'option', tabindex: index === 0 ? '0' : '-1',
+        'aria-selected': 'false', 'data-index': index}, token.text));
       this.tokens.push(token);
     }
   }
@@ -53,14 +54,15 @@ export class TokenView {
   #onKey(event) {
     const nodes = this.list.children;
     const now = Number(event.target.dataset.index);
-    const to = {ArrowLeft: now - 1, ArrowUp: now - 1, ArrowRight: now + 1, ArrowDown: now + 1, Home: 0, End: nodes.length - 1}[event.key];
+    const last = nodes.length - 1;
+    const to = {ArrowLeft: now - 1, ArrowUp: now - 1, ArrowRight: now + 1, ArrowDown: now + 1, Home: 0, End: last}[event.key];
     if (event.key === 'Escape' && !this.tip.hidden) {
       event.stopPropagation();
       this.#showTip(null);
     }
     if (to === undefined) return;
     event.preventDefault();
-    nodes[Math.max(0, Math.min(nodes.length - 1, to))].focus();
+    nodes[Math.max(0, Math.min(last, to))].focus();
   }
 
   #showTip(node) {
@@ -87,7 +89,8 @@ export class TokenView {
 function alternative(other, token) {
   const bar = el('span', {class: 'tip-bar'});
   bar.style.width = `${Math.round(100 * other.p)}%`;
-  return el('li', {class: other.text === token.text ? 'chosen' : null}, bar, el('code', {}, visible(other.text)), el('span', {}, percent(other.p)));
+  return el('li', {class: other.text === token.text ? 'chosen' : null}, bar,
+    el('code', {}, visible(other.text)), el('span', {}, percent(other.p)));
 }
 
 function classOf({text, p, top}) {

@@ -1,7 +1,7 @@
 // The tools that a person defines: what is wrong with them, in plain words, before the server is asked. The rules are
 // the server's (a function alone or within {"type": "function", "function": ...}), and that names differ.
 //
-//   toolsProblem('[{"type": "function", "function": {}}]')   // 'tool 1: its function needs a "name" …'; '' when all is well
+//   toolsProblem('[{"type": "function", "function": {}}]')   // 'tool 1: its function needs a "name" …'; '' = none
 
 import {jsonProblem} from './json_problem.js';
 
@@ -38,7 +38,9 @@ function toolProblem(tool) {
   if (!isObject(tool)) return 'must be an object: { … }';
   if (tool.type !== undefined && tool.type !== 'function') return 'its "type" can only be "function"';
   if (tool.function !== undefined && !isObject(tool.function)) return 'its "function" must be an object: { … }';
-  if (tool.type !== undefined && tool.function === undefined && tool.name === undefined) return 'it needs a "function": {"name": …}';
+  if (tool.type !== undefined && tool.function === undefined && tool.name === undefined) {
+    return 'it needs a "function": {"name": …}';
+  }
   const {name, description, parameters} = tool.function ?? tool;
   if (typeof name !== 'string' || name === '') return 'its function needs a "name", a text that is not empty';
   if (typeof (description ?? '') !== 'string') return `the "description" of “${name}” must be a text`;

@@ -37,9 +37,11 @@ class ResultField {
   constructor(call, index, numCalls) {
     this.call = call;
     const id = `result-${index}`;
-    this.area = el('textarea', {id, rows: 2, class: 'mono', placeholder: '{"celsius": 21}', spellcheck: 'false', 'aria-describedby': `${id}-hint`});
+    this.area = el('textarea', {id, rows: 2, class: 'mono', placeholder: '{"celsius": 21}', spellcheck: 'false',
+      'aria-describedby': `${id}-hint`});
     this.hint = el('p', {id: `${id}-hint`, class: 'field-hint'});
-    this.nodes = [el('label', {for: id}, numCalls > 1 ? `${index + 1}. ` : '', 'Result of ', el('code', {}, call.name)), this.area, this.hint];
+    const number = numCalls > 1 ? `${index + 1}. ` : '';
+    this.nodes = [el('label', {for: id}, number, 'Result of ', el('code', {}, call.name)), this.area, this.hint];
     this.area.addEventListener('input', () => this.hint.textContent && this.check());
   }
 

@@ -7,8 +7,8 @@ import {copyButton, el, icon} from './dom.js';
 // onResend(text) sends, or, where that cannot be done now, leaves the editor as it is.
 export function userView(turn, {numFollowing, onResend}) {
   const node = el('article', {class: 'message user', 'aria-label': 'You'});
-  const edit = el('button', {type: 'button', class: 'icon-button small edit-message', 'aria-label': 'Edit and send again', title: 'Edit and send again',
-    onclick: () => openEditor()}, icon('pencil'));
+  const edit = el('button', {type: 'button', class: 'icon-button small edit-message', 'aria-label': 'Edit and send again',
+    title: 'Edit and send again', onclick: () => openEditor()}, icon('pencil'));
   const closed = [el('div', {class: 'bubble'}, turn.content),
     el('div', {class: 'user-buttons'}, copyButton('Copy message', () => turn.content), edit)];
   const close = () => {
@@ -27,7 +27,8 @@ export function userView(turn, {numFollowing, onResend}) {
 }
 
 function editorOf(text, {numFollowing, onResend, onCancel}) {
-  const area = el('textarea', {id: 'edit-text', rows: Math.min(12, text.split('\n').length + 1), 'aria-describedby': 'edit-note'});
+  const rows = Math.min(12, text.split('\n').length + 1);
+  const area = el('textarea', {id: 'edit-text', rows, 'aria-describedby': 'edit-note'});
   area.value = text;
   const form = el('form', {class: 'edit-form'},
     el('label', {class: 'only-read', for: 'edit-text'}, 'Edit your message'), area,
