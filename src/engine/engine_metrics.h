@@ -79,8 +79,8 @@ struct RequestHistograms {
 // Where the time of a step goes.
 struct StepHistograms {
   explicit StepHistograms(metrics::Registry& registry);
-  metrics::Histogram &step_seconds, &plan_seconds, &commit_seconds, &hand_over_seconds,
-      &mask_seconds;
+  metrics::Histogram &step_seconds, &forward_seconds, &sampling_seconds, &mask_wait_seconds;
+  metrics::Histogram &plan_seconds, &commit_seconds, &hand_over_seconds, &mask_seconds;
 };
 
 class EngineMetrics {

@@ -344,6 +344,10 @@ void ServingEngine::observe_step(const StepLoopStats& stats) {
   if (stats.num_committed_steps > last_stats_.num_committed_steps) {
     steps.commit_seconds.observe(stats.last_commit_us * 1e-6);
     steps.step_seconds.observe(stats.wall_seconds - last_stats_.wall_seconds);
+    if (stats.last_forward_seconds >= 0) steps.forward_seconds.observe(stats.last_forward_seconds);
+    if (stats.last_sampling_seconds >= 0)
+      steps.sampling_seconds.observe(stats.last_sampling_seconds);
+    steps.mask_wait_seconds.observe(stats.last_mask_wait_seconds);
   }
   if (stats.step_time.num_steps > last_stats_.step_time.num_steps)
     step_times_.add(clock_.now(), {.seconds = stats.step_time.last_seconds,

@@ -267,6 +267,9 @@ void StepLoop::commit_oldest(StepUpdates& updates) {
   scheduler_.step_done(step_id);
   ++stats_.num_committed_steps;
   stats_.wall_seconds += result.wall_seconds;
+  stats_.last_forward_seconds = result.forward_seconds;
+  stats_.last_sampling_seconds = result.sampling_seconds;
+  stats_.last_mask_wait_seconds = result.mask_wait_seconds;
   if (config_.max_step_seconds > 0) observe_time(step, result);
   if (draft_depth_) observe_drafts(step.batch, result);
   for (size_t i = 0; i < step.slices.size(); ++i) {

@@ -81,6 +81,8 @@ struct StepLoopStats {
   double wall_seconds = 0;
   StepTimeStats step_time{};
   double last_plan_us = 0, last_commit_us = 0;  // the host's time for the last step of each kind
+  // Of the step committed last, as core::StepResult has them; negative = not measured.
+  double last_forward_seconds = -1, last_sampling_seconds = -1, last_mask_wait_seconds = 0;
 };
 
 class StepLoop {

@@ -29,6 +29,8 @@ const kDraftCharts = [
   {title: 'Acceptance', unit: 'per verifying step', series: [
     {name: 'Tokens', value: (sample) => sample.accept_length},
     {name: 'Drafts asked for', value: (sample) => sample.num_drafts}]},
+  {title: 'Accepted drafts', unit: '% of those verified', max: 100, format: formatPercent, series: [
+    {name: 'Acceptance', value: (sample) => percent(sample.accept_rate)}]},
   {title: 'Drafts', unit: 'tokens/s', series: [
     {name: 'Verified', value: (sample) => sample.drafted_tokens_per_s},
     {name: 'Accepted', value: (sample) => sample.accepted_tokens_per_s}]},
@@ -41,6 +43,31 @@ const kStepCharts = [
     {name: 'Predicted', value: (sample) => sample.step_ms?.predicted ?? null},
     {name: 'Bound', value: (sample) => sample.step_ms?.bound ?? null}]},
 ];
+
+const part = (key, scale = 1) => (sample) => {
+  const value = sample.step_parts_ms?.[key] ?? null;
+  return value === null ? null : scale * value;
+};
+
+// Where the time of a step goes, of an engine that says so.
+const kPartCharts = [
+  {title: 'Time of a step', unit: 'ms, mean', series: [
+    {name: 'Step', value: part('step')},
+    {name: 'Layers', value: part('forward')},
+    {name: 'Sampling', value: part('sampling')},
+    {name: 'Wait for masks', value: part('mask_wait')},
+    {name: 'Other', value: restOfStep}]},
+  {title: 'Host’s work on a step', unit: 'µs, mean', series: [
+    {name: 'Plan', value: part('plan', 1000)},
+    {name: 'Commit', value: part('commit', 1000)},
+    {name: 'Hand over', value: part('hand_over', 1000)}]},
+];
+
+// Inputs and the way of the results: what no part that was measured explains.
+function restOfStep({step_parts_ms: parts}) {
+  if (typeof parts?.forward !== 'number') return null;
+  return Math.max(0, parts.step - parts.forward - parts.sampling - parts.mask_wait);
+}
 
 const kTiles = [
   {label: 'Running', note: () => 'requests', value: ({current}) => formatNumber(current.running ?? 0)},
@@ -78,11 +105,16 @@ export function startEngineView(feed) {
   add(kTiles, kCharts);
   let showsDrafts = false;
   let showsSteps = false;
+  let showsParts = false;
 
   const show = () => {
     if (byId('view-engine').hidden) return;
     byId('engine-note').textContent = feed.error || 'Live, one sample a second, up to five minutes back';
     byId('engine-note').classList.toggle('bad', Boolean(feed.error));
+    if (feed.current.step_parts_ms && !showsParts) {
+      showsParts = true;
+      add([], kPartCharts);
+    }
     if (feed.current.max_step_ms > 0 && !showsSteps) {
       showsSteps = true;
       add([], kStepCharts);

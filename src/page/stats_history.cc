@@ -32,6 +32,18 @@ json::Value step_time_json(const engine::StepTimeSnapshot& step_time) {
           {"predicted", milliseconds(step_time.predicted_seconds)}};
 }
 
+std::optional<double> mean_ms_between(const metrics::HistogramSnapshot& before,
+                                      const metrics::HistogramSnapshot& after) {
+  const metrics::HistogramSnapshot observed = after.since(before);
+  if (observed.num_observations() == 0) return std::nullopt;
+  return kMsPerSecond * observed.mean();
+}
+
+// Of a figure that there may be none of.
+json::Value rounded(const std::optional<double>& value, int decimals) {
+  return value ? json::Value(at_most_decimals(*value, decimals)) : json::Value(nullptr);
+}
+
 double fraction_of(int64_t part, int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
@@ -100,6 +112,7 @@ StatsHistory::Sample StatsHistory::sample_of(const StatsReading& reading) const 
   sample.inter_token = percentiles_between(base.inter_token_seconds, reading.inter_token_seconds);
   add_speculation(reading, sample);
   sample.step_time = reading.engine.step_time;
+  sample.step_parts = step_parts(base.steps, reading.steps);
   return sample;
 }
 
@@ -119,11 +132,26 @@ void StatsHistory::add_speculation(const StatsReading& reading, Sample& sample) 
     sample.accept_length =
         1 + fraction_of(now.num_drafts_accepted - base.num_drafts_accepted, num_slices);
   }
+  const int64_t num_verified = now.num_drafts_verified - base.num_drafts_verified;
+  if (num_verified > 0) {
+    sample.accept_rate =
+        fraction_of(now.num_drafts_accepted - base.num_drafts_accepted, num_verified);
+  }
+}
+
+StatsHistory::Sample::StepParts StatsHistory::step_parts(const StepSnapshots& before,
+                                                         const StepSnapshots& after) {
+  return {.step_ms = mean_ms_between(before.step, after.step),
+          .forward_ms = mean_ms_between(before.forward, after.forward),
+          .sampling_ms = mean_ms_between(before.sampling, after.sampling),
+          .mask_wait_ms = mean_ms_between(before.mask_wait, after.mask_wait),
+          .plan_ms = mean_ms_between(before.plan, after.plan),
+          .commit_ms = mean_ms_between(before.commit, after.commit),
+          .hand_over_ms = mean_ms_between(before.hand_over, after.hand_over)};
 }
 
 json::Value StatsHistory::to_json(const Sample& sample) {
-  json::Value hit_rate = nullptr;
-  if (sample.cache_hit_rate) hit_rate = at_most_decimals(*sample.cache_hit_rate, 4);
+  const Sample::StepParts& parts = sample.step_parts;
   json::Value value = {
       {"t", at_most_decimals(sample.unix_seconds, 3)},
       {"running", sample.running},
@@ -131,16 +159,24 @@ json::Value StatsHistory::to_json(const Sample& sample) {
       {"prompt_tokens_per_s", at_most_decimals(sample.prompt_tokens_per_s, 1)},
       {"generation_tokens_per_s", at_most_decimals(sample.generation_tokens_per_s, 1)},
       {"kv_usage", at_most_decimals(sample.kv_usage, 4)},
-      {"cache_hit_rate", std::move(hit_rate)},
+      {"cache_hit_rate", rounded(sample.cache_hit_rate, 4)},
       {"ttft_ms", percentiles_json(sample.first_token)},
-      {"itl_ms", percentiles_json(sample.inter_token)}};
+      {"itl_ms", percentiles_json(sample.inter_token)},
+      {"step_parts_ms",
+       {{"step", rounded(parts.step_ms, 4)},
+        {"forward", rounded(parts.forward_ms, 4)},
+        {"sampling", rounded(parts.sampling_ms, 4)},
+        {"mask_wait", rounded(parts.mask_wait_ms, 4)},
+        {"plan", rounded(parts.plan_ms, 4)},
+        {"commit", rounded(parts.commit_ms, 4)},
+        {"hand_over", rounded(parts.hand_over_ms, 4)}}}};
   if (sample.step_time.bound_seconds > 0) value["step_ms"] = step_time_json(sample.step_time);
   if (!sample.speculates) return value;
   value["num_drafts"] = sample.num_drafts;
   value["drafted_tokens_per_s"] = at_most_decimals(sample.drafted_tokens_per_s, 1);
   value["accepted_tokens_per_s"] = at_most_decimals(sample.accepted_tokens_per_s, 1);
-  value["accept_length"] = nullptr;
-  if (sample.accept_length) value["accept_length"] = at_most_decimals(*sample.accept_length, 3);
+  value["accept_length"] = rounded(sample.accept_length, 3);
+  value["accept_rate"] = rounded(sample.accept_rate, 4);
   return value;
 }
 

@@ -19,10 +19,17 @@
 
 namespace fathom::page {
 
+// What engine::StepHistograms had counted.
+struct StepSnapshots {
+  metrics::HistogramSnapshot step, forward, sampling, mask_wait;  // the runner's
+  metrics::HistogramSnapshot plan, commit, hand_over;             // the host's
+};
+
 struct StatsReading {
   double unix_seconds = 0;
   engine::EngineSnapshot engine;
   metrics::HistogramSnapshot first_token_seconds, inter_token_seconds;
+  StepSnapshots steps;
 };
 
 struct LatencyPercentiles {
@@ -63,13 +70,19 @@ class StatsHistory {
     bool speculates = false;
     int num_drafts = 0;
     double drafted_tokens_per_s = 0, accepted_tokens_per_s = 0;
-    std::optional<double> accept_length;
+    std::optional<double> accept_length, accept_rate;
     engine::StepTimeSnapshot step_time;
+    // Means; none of what no step of the window had, or nobody measured.
+    struct StepParts {
+      std::optional<double> step_ms, forward_ms, sampling_ms, mask_wait_ms, plan_ms, commit_ms,
+          hand_over_ms;
+    } step_parts;
   };
 
   Sample sample_of(const StatsReading& reading) const;
   void add_speculation(const StatsReading& reading, Sample& sample) const;
   json::Value current() const;
+  static Sample::StepParts step_parts(const StepSnapshots& before, const StepSnapshots& after);
   static json::Value to_json(const Sample& sample);
 
   const Options options_;

@@ -133,6 +133,8 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
   Frame& frame = frames_.at(static_cast<size_t>(frame_idx));
   frame.enqueued = Clock::now();
   frame.result = {.step_id = batch.step_id};
+  // A step that only releases slots has no such parts: none is not the same as not measured.
+  if (!stream_.runs_ahead()) frame.result.forward_seconds = frame.result.sampling_seconds = 0;
   frame.layout = {};
   frame.done = nullptr;
   apply_deltas(batch, frame_idx);
@@ -255,6 +257,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   if (captured) pad_step(layout, {shape.batch_size, shape.num_tokens, drafter()});
   stage_inputs(layout, frame);
   DecodeGraphs* graphs = captured ? &decode_graphs(layout, shape) : nullptr;
+  Stopwatch watch;
   Tensor hidden;
   if (graphs != nullptr) {
     const trace::Span span("model", "replay");
@@ -263,8 +266,10 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     prepare_forward(layout);
     hidden = forward(forward_batch(layout));
   }
+  const double forward_seconds = watch.seconds();
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks, frame);
   const trace::Span span("sampling", "sample");
+  watch.restart();
   if (graphs != nullptr) {
     sampling_graph(layout, sampler_.send_masks(stream_), *graphs).replay(stream_);
   } else {
@@ -273,6 +278,11 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   }
   sampler_.fetch(stream_);
   if (drafter_) drafter_->fetch(stream_);
+  // Where the device runs behind, these would be the times of enqueueing.
+  if (stream_.runs_ahead()) return;
+  core::StepResult& result = frames_.at(static_cast<size_t>(frame)).result;
+  result.forward_seconds = forward_seconds;
+  result.sampling_seconds = watch.seconds();
 }
 
 Tensor StepExecutor::forward(const model::ForwardBatch& batch) {

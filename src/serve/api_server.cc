@@ -85,12 +85,23 @@ metrics::Labels labels(const ApiConfig& config) {
   return {{"model_name", config.model.name()}, {"engine_type", "unified"}};
 }
 
+page::StepSnapshots read_steps(const engine::StepHistograms& steps) {
+  return {.step = steps.step_seconds.snapshot(),
+          .forward = steps.forward_seconds.snapshot(),
+          .sampling = steps.sampling_seconds.snapshot(),
+          .mask_wait = steps.mask_wait_seconds.snapshot(),
+          .plan = steps.plan_seconds.snapshot(),
+          .commit = steps.commit_seconds.snapshot(),
+          .hand_over = steps.hand_over_seconds.snapshot()};
+}
+
 page::StatsReading read_stats(engine::ServingEngine& engine) {
   const engine::RequestHistograms& requests = engine.metrics().requests;
   return {.unix_seconds = page::unix_seconds(),
           .engine = engine.snapshot(),
           .first_token_seconds = requests.time_to_first_token_seconds.snapshot(),
-          .inter_token_seconds = requests.inter_token_latency_seconds.snapshot()};
+          .inter_token_seconds = requests.inter_token_latency_seconds.snapshot(),
+          .steps = read_steps(engine.metrics().steps)};
 }
 
 // Adds a sample to the history at `due` and each second from then on, until the transport stops.

@@ -518,7 +518,11 @@ TEST(ServingEngine, LimitsTokensByMasksThatItsWorkersCompute) {
     EXPECT_EQ(sink.answer(id).reason, FinishReason::kLength) << sink.answer(id).error;
     expect_right_tokens(request, sink.answer(id), kVocabSize);
   }
-  EXPECT_GT(engine.metrics().steps.mask_seconds.snapshot().num_observations(), 30u);
+  const StepHistograms& steps = engine.metrics().steps;
+  EXPECT_GT(steps.mask_seconds.snapshot().num_observations(), 30u);
+  EXPECT_EQ(steps.mask_wait_seconds.snapshot().num_observations(),
+            steps.step_seconds.snapshot().num_observations());
+  EXPECT_EQ(steps.forward_seconds.snapshot().num_observations(), 0u) << "nothing measured it";
 }
 
 TEST(ServingEngine, CountsPromptTokensFoundInTheCache) {

@@ -78,6 +78,7 @@ def speculating_samples(now, count=300):
         busy = sample["generation_tokens_per_s"] > 0
         depth = 3 if sample["running"] < 12 else 1
         sample |= {"num_drafts": depth, "accept_length": round(1 + 0.8 * depth ** 0.9, 3) if busy else None,
+                   "accept_rate": 0.83 if busy else None,
                    "drafted_tokens_per_s": round(0.6 * depth * sample["generation_tokens_per_s"], 1),
                    "accepted_tokens_per_s": round(0.5 * depth * sample["generation_tokens_per_s"], 1)}
     return samples
@@ -89,6 +90,19 @@ def bounded_samples(now, count=300):
     for sample in samples:
         longest = round(20 + 0.9 * sample["running"], 2) if sample["running"] else None
         sample["step_ms"] = {"bound": 50, "longest": longest, "predicted": longest and longest - 2}
+    return samples
+
+
+def split_samples(now, count=300, measures_layers=True):
+    """The same load on a server that says where the time of its steps goes."""
+    samples = busy_samples(now, count)
+    for sample in samples:
+        running = sample["running"]
+        parts = {"step": 8 + 0.4 * running, "forward": 6 + 0.3 * running, "sampling": 1.2 + 0.05 * running, "mask_wait": 0.3,
+                 "plan": 0.02 + 0.002 * running, "commit": 0.01 + 0.001 * running, "hand_over": 0.03 + 0.001 * running}
+        if not measures_layers:
+            parts |= {"forward": None, "sampling": None}
+        sample["step_parts_ms"] = {name: round(value, 4) if running and value is not None else None for name, value in parts.items()}
     return samples
 
 

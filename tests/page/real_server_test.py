@@ -43,6 +43,16 @@ class RealServerTest(browser.PageTest):
         self.id("tab-engine").click()
         self.wait_for_script("[...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('path.line, circle.dot'))",
                              "data in every plot")
+        parts = self.all(".chart")[6]
+        self.assertEqual(parts.find_element("tag name", "h3").text, "Time of a step")
+        self.wait_for_script("document.querySelectorAll('.plot')[6].querySelector('.s1') && document.querySelectorAll('.plot')[6].querySelector('.s4')",
+                             "the time of layers, and of what is left")
+        samples = self.driver.execute_async_script("fetch('/stats').then((answer) => answer.json()).then(arguments[0])")["samples"]
+        measured = next(sample["step_parts_ms"] for sample in samples if sample["step_parts_ms"]["step"])
+        self.assertGreater(min(measured[name] for name in ("forward", "sampling", "plan", "commit", "hand_over")), 0)
+        # Their histograms are read one after the other: another step may lie between two of them.
+        self.assertLess(measured["forward"] + measured["sampling"], 2 * measured["step"])
+        self.assertEqual(measured["mask_wait"], 0)
         self.wait_for_script("/[1-9]/.test(document.querySelectorAll('.tile-value')[5].textContent)", "the count of tokens")
         urls = [url for url in self.requested_urls() if not url.startswith(("about:", "chrome:", "data:"))]
         self.assertTrue(any("/v1/chat/completions" in url for url in urls))

@@ -14,6 +14,11 @@ StatsReading reading_at(double unix_seconds) {
   reading.engine.num_free_blocks = 100;
   reading.first_token_seconds = {kBounds, {0, 0, 0, 0, 0}};
   reading.inter_token_seconds = {kBounds, {0, 0, 0, 0, 0}};
+  StepSnapshots& steps = reading.steps;
+  for (metrics::HistogramSnapshot* part :
+       {&steps.step, &steps.forward, &steps.sampling, &steps.mask_wait, &steps.plan, &steps.commit,
+        &steps.hand_over})
+    *part = {kBounds, {0, 0, 0, 0, 0}};
   return reading;
 }
 
@@ -93,6 +98,8 @@ TEST(StatsHistory, drafts_are_told_only_where_there_are_any) {
   const json::Value samples = samples_of(history);
   EXPECT_TRUE(samples[1]["accept_length"].is_null());
   EXPECT_EQ(samples[2]["accept_length"], 2.5);
+  EXPECT_TRUE(samples[1]["accept_rate"].is_null());
+  EXPECT_EQ(samples[2]["accept_rate"], 0.5);
   EXPECT_EQ(samples[2]["drafted_tokens_per_s"], 30);
   EXPECT_EQ(samples[2]["accepted_tokens_per_s"], 15);
   EXPECT_EQ(samples[2]["num_drafts"], 1);
@@ -119,6 +126,29 @@ TEST(StatsHistory, times_of_steps_are_told_only_where_they_are_bounded) {
   EXPECT_EQ(samples[2]["step_ms"]["longest"], 42.5);
   EXPECT_EQ(samples[2]["step_ms"]["predicted"], 40);
   EXPECT_EQ(history.to_json(5, 0)["current"]["max_step_ms"], 50);
+}
+
+TEST(StatsHistory, parts_of_steps_are_means_over_the_window_and_null_where_nothing_was_measured) {
+  StatsHistory history({.model = "demo", .window_samples = 2});
+  history.add(reading_at(1));
+  StatsReading reading = reading_at(2);
+  reading.steps.step = {kBounds, {2, 0, 2, 0, 0}, 0.08};
+  reading.steps.mask_wait = {kBounds, {4, 0, 0, 0, 0}, 0};
+  reading.steps.plan = {kBounds, {4, 0, 0, 0, 0}, 0.0005};
+  history.add(reading);
+  for (int second = 3; second <= 4; ++second) {
+    reading.unix_seconds = second;
+    history.add(reading);
+  }
+  const json::Value samples = samples_of(history);
+  const json::Value& parts = samples[0]["step_parts_ms"];
+  EXPECT_EQ(parts["step"], 20);
+  EXPECT_EQ(parts["mask_wait"], 0);
+  EXPECT_EQ(parts["plan"], 0.125);
+  for (const char* name : {"forward", "sampling", "commit", "hand_over"})
+    EXPECT_TRUE(parts[name].is_null()) << name;
+  EXPECT_EQ(samples[1]["step_parts_ms"]["step"], 20) << "the steps are within the window";
+  EXPECT_TRUE(samples[2]["step_parts_ms"]["step"].is_null()) << "they left it";
 }
 
 TEST(StatsHistory, keeps_only_the_last_samples_and_answers_since) {

@@ -2,7 +2,7 @@
 import browser
 import skipping
 from browser import PHONE, FakeServerTest, Keys
-from fake_server import WEATHER_CALL, bounded_samples, busy_samples, content, ending, reasoning, speculating_samples, usage
+from fake_server import WEATHER_CALL, bounded_samples, busy_samples, content, ending, reasoning, speculating_samples, split_samples, usage
 
 
 class EngineTest(FakeServerTest):
@@ -25,8 +25,12 @@ class EngineTest(FakeServerTest):
         self.assertEqual((len(self.all(".tile")), len(self.all(".chart"))), (6, 6))
         self.server.stats = lambda now: speculating_samples(now)
         self.open(view="#engine")
-        self.until(lambda: len(self.all(".chart")) == 8, "the plots of the drafts")
-        self.until(lambda: self.all(".chart")[7].find_elements("css selector", ".plot path.line"), "their lines")
+        self.until(lambda: len(self.all(".chart")) == 9, "the plots of the drafts")
+        self.assertIn("Accepted drafts", self.all(".chart")[7].text)
+        self.script("document.querySelectorAll('.plot')[7].focus()")
+        self.driver.switch_to.active_element.send_keys(Keys.END)
+        self.assertRegex(self.all(".chart")[7].find_element("class name", "value").text, "^(83|–)$")
+        self.until(lambda: self.all(".chart")[8].find_elements("css selector", ".plot path.line"), "their lines")
         self.assertIn("of 3 drafts", self.one("#tiles").text)
         self.assertIn("Drafts asked for", self.all(".chart")[6].text)
         self.assertEqual([self.one("#tiles").text.count(label) for label in ("Draft depth", "Accept length")], [1, 1])
@@ -41,6 +45,31 @@ class EngineTest(FakeServerTest):
         self.until(lambda: len(self.all(".chart")[6].find_elements("css selector", ".plot path.line")) >= 3, "its lines")
         for name in ("Measured", "Predicted", "Bound"):
             self.assertIn(name, self.all(".chart")[6].text)
+
+    def test_where_the_time_of_a_step_goes_is_plotted_as_far_as_it_is_measured(self):
+        # The last sample is a busy one.
+        self.server.stats = lambda now: [sample | {"t": now - i} for i, sample in enumerate(s for s in split_samples(now) if s["running"] == 20)][::-1]
+        self.open(view="#engine")
+        self.until(lambda: len(self.all(".chart")) == 8, "the plots of the parts")
+        step, host = self.all(".chart")[6:8]
+        self.until(lambda: step.find_elements("css selector", ".plot path.line, .plot circle.dot"), "their lines")
+        values = lambda chart: [node.text for node in chart.find_elements("class name", "value")]
+        self.assertEqual(values(step), ["16", "12", "2.2", "0.3", "1.5"])
+        self.assertEqual(values(host), ["60", "30", "50"])
+        for name in ("Step", "Layers", "Sampling", "Wait for masks", "Other"):
+            self.assertIn(name, step.find_element("class name", "legend").text)
+        strokes = {self.script("const s = getComputedStyle(arguments[0]); return s.stroke + s.strokeDasharray", line)
+                   for line in step.find_elements("css selector", ".legend .line")}
+        self.assertEqual(len(strokes), 5, "parts look alike")
+
+    def test_parts_that_a_device_does_not_measure_are_left_out(self):
+        self.server.stats = lambda now: [sample | {"t": now - i} for i, sample in
+                                         enumerate(s for s in split_samples(now, measures_layers=False) if s["running"] == 20)][::-1]
+        self.open(view="#engine")
+        self.until(lambda: len(self.all(".chart")) == 8, "the plots of the parts")
+        self.until(lambda: self.all(".chart")[6].find_elements("css selector", ".plot .s0"), "the line of the step")
+        self.assertEqual([node.text for node in self.all(".chart")[6].find_elements("class name", "value")], ["16", "–", "–", "0.3", "–"])
+        self.assertEqual(self.all(".chart")[6].find_elements("css selector", ".plot .s1, .plot .s2, .plot .s4"), [])
 
     def test_a_server_that_has_just_started_fills_the_plots_with_its_first_minute(self):
         self.server.stats = lambda now: busy_samples(now, 20)

@@ -348,6 +348,27 @@ TEST_P(DemoRunner, follows_late_masks_and_leaves_the_others_alone) {
   EXPECT_EQ(second.slices.at(2).tokens.at(0).token, 77);
 }
 
+TEST_P(DemoRunner, tells_what_part_of_its_time_a_step_spent_in_layers_and_in_sampling) {
+  const std::vector<int32_t> prompt = load_golden()[0].prompt_ids;
+  Batch prefill = next_batch();
+  admit(prefill, 0, prompt, greedy(8));
+  prefill.slices.push_back(
+      {.slot = 0, .num_tokens = static_cast<int>(prompt.size()), .tokens = prompt});
+  Batch decode = {.step_id = prefill.step_id + 1};
+  decode.slices = {{.slot = 0}};
+  for (const Batch& batch : {prefill, decode}) {
+    runner_->submit(batch);
+    const core::StepResult result = runner_->wait();
+    EXPECT_GT(result.forward_seconds, 0);
+    EXPECT_GT(result.sampling_seconds, 0);
+    // The rest is the inputs and the way of the results.
+    EXPECT_LT(result.forward_seconds + result.sampling_seconds, result.wall_seconds);
+  }
+  const core::StepResult nothing = run(next_batch());
+  EXPECT_EQ(nothing.forward_seconds, 0);
+  EXPECT_EQ(nothing.sampling_seconds, 0);
+}
+
 TEST_P(DemoRunner, tells_what_part_of_its_time_a_step_waited_for_masks) {
   const std::vector<int32_t> prompt = load_golden()[0].prompt_ids;
   Batch batch = next_batch();
@@ -363,7 +384,8 @@ TEST_P(DemoRunner, tells_what_part_of_its_time_a_step_waited_for_masks) {
       {.step_id = batch.step_id, .masks = {{.slice_idx = 0, .words = mask_of({55})}}});
   const core::StepResult masked = runner_->wait();
   EXPECT_GT(masked.mask_wait_seconds, masked.wall_seconds / 2);
-  EXPECT_LE(masked.mask_wait_seconds, masked.wall_seconds);
+  EXPECT_LE(masked.mask_wait_seconds + masked.forward_seconds + masked.sampling_seconds,
+            masked.wall_seconds);
   Batch decode = next_batch();
   decode.slices = {{.slot = 0}};
   runner_->submit(decode);
