@@ -110,5 +110,6 @@ function percent(p) {
   const value = 100 * p;
   if (value > 0 && value < 0.01) return '< 0.01%';
   if (value > 99.99 && value < 100) return '> 99.99%';
+  if (value === 100) return '100%';
   return `${value.toFixed(value < 1 || value > 99 ? 2 : 1)}%`;
 }

@@ -26,7 +26,7 @@ PART = {"token": "\ufffd", "bytes": [0xE4, 0xBD], "logprob": math.log(0.6), "top
 ANSWER = [
     with_tokens(content("**Oslo** is"), token("**", 0.95, ("It", 0.03)), token("Oslo", 0.3, ("Bergen", 0.6), ("<b>", 0.00005)), token("**", 0.999999),
                 token(" is", 0.05, (" was", 0.04))),
-    with_tokens(content(" cold\n"), token(" cold", 0.7), token("\n", 0.9), PART), ending("stop"), usage(9, 7)]
+    with_tokens(content(" cold\n"), token(" cold", 0.7), token("\n", 1), PART), ending("stop"), usage(9, 7)]
 
 
 class LogprobsTest(browser.FakeServerTest):
@@ -89,6 +89,8 @@ class LogprobsTest(browser.FakeServerTest):
         self.assertIsNone(self.tip())
         focus.send_keys(Keys.END)
         self.assertEqual(self.tip(), ["‹E4␣BD›", "60.0%"])
+        self.driver.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+        self.assertEqual(self.tip(), ["↵", "100%", "↵", "100%"])
         self.driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT, Keys.HOME)
         self.assertEqual(self.tip()[0], "**")
         self.driver.switch_to.active_element.send_keys(Keys.TAB)
