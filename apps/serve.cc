@@ -77,6 +77,8 @@ api::ServedModel served_model(const ServeFlags& flags, const config::ModelConfig
   model.sampling_defaults = sampling_defaults(flags);
   model.thinks_by_default = flags.service.thinking;
   model.constrain_tool_calls = flags.service.constrain_tool_calls;
+  model.unknown_fields = flags.service.unknown_fields == "ignore" ? api::UnknownFields::kIgnore
+                                                                  : api::UnknownFields::kRefuse;
   return model;
 }
 

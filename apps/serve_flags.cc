@@ -134,6 +134,10 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_flag("--constrain-tool-calls", flags.constrain_tool_calls,
                "Hold the arguments of every tool call to the tool's schema")
       ->group(group);
+  app.add_option("--unknown-fields", flags.unknown_fields,
+                 "Fields of bodies that no API has: a 400 that names the nearest one, or nothing")
+      ->check(CLI::IsMember({"refuse", "ignore"}))
+      ->group(group);
   app.add_option("--drain-timeout", flags.drain_timeout_seconds,
                  "After SIGTERM, how long admitted requests may take to finish")
       ->check(CLI::Range(0.0, 86400.0))
@@ -327,6 +331,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"sampling_defaults", flags.service.sampling_defaults},
       {"thinking", flags.service.thinking},
       {"constrain_tool_calls", flags.service.constrain_tool_calls},
+      {"unknown_fields", flags.service.unknown_fields},
       {"drain_timeout", flags.service.drain_timeout_seconds},
       {"num_workers", flags.service.num_workers},
       {"profiling", !flags.service.profile_dir.empty()},

@@ -55,6 +55,7 @@ struct ServiceFlags {
   std::string sampling_defaults = "openai";
   bool thinking = false;
   bool constrain_tool_calls = false;
+  std::string unknown_fields = "refuse";
   double drain_timeout_seconds = 60;
   int num_workers = 2;
   std::string profile_dir;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
+#include "api/endpoint_fields.h"
 #include "api/grammar_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
@@ -12,18 +13,10 @@
 namespace fathom::api {
 namespace {
 
-constexpr UnsupportedField kUnsupportedByChat[] = {
-    {"functions", "functions outside of tools"},
-    {"function_call", "functions outside of tools"},
-    {"audio", "audio answers"},
-    {"web_search_options", "web searches"},
-    {"task", "task prefixes"},
-};
-
 class ChatRequestParser {
  public:
   ChatRequestParser(json::Members& body, const ServedModel& model)
-      : model_(model), reader_(body, problem_) {}
+      : model_(model), reader_(body, chat_fields(), problem_) {}
 
   Parsed<GenerationRequest> parse() && {
     request_.endpoint = Endpoint::kChat;
@@ -54,8 +47,6 @@ class ChatRequestParser {
     request_.separate_reasoning = reader_.boolean("separate_reasoning").value_or(true);
     request_.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
     read_modalities();
-    refuse_unsupported(reader_, unsupported_everywhere());
-    refuse_unsupported(reader_, kUnsupportedByChat);
   }
 
   void read_logprobs() {
@@ -119,7 +110,7 @@ class ChatRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_;
+  FieldProblem problem_{model_.unknown_fields};
   FieldReader reader_;
   GenerationRequest request_;
   GenerationItem item_;

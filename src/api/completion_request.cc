@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "api/endpoint_fields.h"
 #include "api/grammar_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
@@ -12,12 +13,10 @@ namespace {
 
 constexpr int kDefaultMaxTokens = 16;  // as OpenAI's API
 
-constexpr UnsupportedField kUnsupportedByCompletions[] = {{"suffix", "texts to insert before"}};
-
 class CompletionRequestParser {
  public:
   CompletionRequestParser(json::Members& body, const ServedModel& model)
-      : model_(model), reader_(body, problem_) {}
+      : model_(model), reader_(body, completion_fields(), problem_) {}
 
   Parsed<GenerationRequest> parse() && {
     request_.endpoint = Endpoint::kCompletions;
@@ -48,8 +47,6 @@ class CompletionRequestParser {
     budget_.max_field = "max_tokens";
     budget_.min_tokens = read_token_count(reader_, "min_tokens").value_or(0);
     budget_.min_field = "min_tokens";
-    refuse_unsupported(reader_, unsupported_everywhere());
-    refuse_unsupported(reader_, kUnsupportedByCompletions);
   }
 
   void read_logprobs() {
@@ -90,7 +87,7 @@ class CompletionRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_;
+  FieldProblem problem_{model_.unknown_fields};
   FieldReader reader_;
   GenerationRequest request_;
   GenerationItem shared_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "api/endpoint_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "text/chat_encoder.h"
@@ -24,7 +25,7 @@ std::string read_parts(const json::Value& parts, const std::string& path, FieldP
       problem.set(broken_rule(element_path(path, i), parts[i], "an object with type and text"));
       break;
     }
-    FieldReader part(parts[i], element_path(path, i), problem);
+    FieldReader part(parts[i], element_path(path, i), content_part_fields(), problem);
     const std::optional<std::string> type = part.text("type", kMaxRoleBytes);
     if (type && type != "text") part.fail("type", "text: this model reads nothing else");
     const std::optional<std::string> text = part.text("text", SIZE_MAX);
@@ -61,7 +62,7 @@ text::ToolCall read_call(const json::Value& value, const std::string& path, Fiel
     problem.set(broken_rule(path, value, "an object"));
     return {};
   }
-  FieldReader call(value, path, problem);
+  FieldReader call(value, path, call_fields(), problem);
   const std::optional<std::string> type = call.text("type", kMaxRoleBytes);
   if (type && type != "function") call.fail("type", "function");
   const json::Value* inner = call.object("function");
@@ -69,7 +70,7 @@ text::ToolCall read_call(const json::Value& value, const std::string& path, Fiel
     call.fail_with("function", call.path_of("function") + " is missing");
     return {};
   }
-  FieldReader function(*inner, call.path_of("function"), problem);
+  FieldReader function(*inner, call.path_of("function"), called_function_fields(), problem);
   return {.id = call.text("id", kMaxNameBytes).value_or(""),
           .name = function.text("name", kMaxNameBytes).value_or(""),
           .arguments = read_arguments(function)};
@@ -92,7 +93,7 @@ text::Message read_message(const json::Value& value, const std::string& path,
     problem.set(broken_rule(path, value, "an object with role and content"));
     return result;
   }
-  FieldReader message(value, path, problem);
+  FieldReader message(value, path, message_fields(), problem);
   result.role = message.text("role", kMaxRoleBytes).value_or("");
   check_role(message, result.role);
   result.content = read_content(message);
@@ -106,13 +107,20 @@ text::Message read_message(const json::Value& value, const std::string& path,
   result.tool_call_id = message.text("tool_call_id", kMaxNameBytes).value_or("");
   result.name = message.text("name", kMaxNameBytes).value_or("");
   message.text("reasoning_content", SIZE_MAX);
-  static constexpr UnsupportedField kUnsupported[] = {
-      {"function_call", "calls outside of tool_calls"}, {"audio", "audio answers"}};
-  refuse_unsupported(message, kUnsupported);
   if (!result.content && result.tool_calls.empty()) {
     message.fail_with("content", message.path_of("content") + " is missing");
   }
   return result;
+}
+
+// The names in a tool that text::validate_tools() has accepted, and what it leaves open.
+void check_tool(const json::Value& value, const std::string& path, FieldProblem& problem) {
+  FieldReader tool(value, path, tool_fields(), problem);
+  tool.boolean("strict");
+  const json::Value* wrapped = tool.object("function");
+  if (wrapped == nullptr) return;
+  FieldReader function(*wrapped, tool.path_of("function"), function_fields(), problem);
+  function.boolean("strict");
 }
 
 // The error lines of the text module begin with the place: "messages[1].tool_calls[0]: ...".
@@ -162,15 +170,8 @@ void set_switch(FieldReader& reader, std::string_view key, std::optional<bool> o
 void read_template_kwargs(FieldReader& reader, ThinkingSwitch& state) {
   const json::Value* kwargs = reader.object("chat_template_kwargs");
   if (kwargs == nullptr) return;
-  for (const auto& member : kwargs->get_ref<const json::Value::object_t&>()) {
-    if (member.first == "thinking" || member.first == "enable_thinking") continue;
-    reader.fail_with("chat_template_kwargs", reader.path_of("chat_template_kwargs") +
-                                                 " has the key " +
-                                                 shown(json::Value(member.first)) +
-                                                 ", must be thinking or enable_thinking");
-    return;
-  }
-  FieldReader inner(*kwargs, reader.path_of("chat_template_kwargs"), reader.problem());
+  FieldReader inner(*kwargs, reader.path_of("chat_template_kwargs"), template_kwargs_fields(),
+                    reader.problem());
   set_switch(inner, "thinking", inner.boolean("thinking"), state);
   set_switch(inner, "enable_thinking", inner.boolean("enable_thinking"), state);
 }
@@ -231,6 +232,9 @@ json::Value read_tools(FieldReader& reader, const ServedModel& model) {
   if (const Status status = text::validate_tools(*tools); !status) {
     set_text_problem(status.error(), reader.problem());
     return json::Value::array();
+  }
+  for (size_t i = 0; i < tools->size() && !reader.problem(); ++i) {
+    check_tool((*tools)[i], element_path(reader.path_of("tools"), i), reader.problem());
   }
   return *tools;
 }

@@ -5,6 +5,9 @@
 #include <limits>
 #include <utility>
 
+#include "api/field_check.h"
+#include "base/check.h"
+
 namespace fathom::api {
 namespace {
 
@@ -78,6 +81,13 @@ std::string element_path(const std::string& path, size_t i) {
   return path + "[" + std::to_string(i) + "]";
 }
 
+FieldReader::FieldReader(const json::Value& object, std::string path, const FieldTable& table,
+                         FieldProblem& problem)
+    : FieldReader(object, std::move(path), problem) {
+  table_ = &table;
+  check_names(object, path_, table, problem);
+}
+
 FieldReader::FieldReader(const json::Value& object, std::string path, FieldProblem& problem)
     : object_(&object), path_(std::move(path)), problem_(problem) {
   const auto& members = object.get_ref<const json::Value::object_t&>();
@@ -87,10 +97,15 @@ FieldReader::FieldReader(const json::Value& object, std::string path, FieldProbl
   std::sort(members_.begin(), members_.end(), has_lower_key);
 }
 
-FieldReader::FieldReader(json::Members& body, FieldProblem& problem)
-    : body_(&body), problem_(problem) {}
+FieldReader::FieldReader(json::Members& body, const FieldTable& table, FieldProblem& problem)
+    : body_(&body), table_(&table), problem_(problem) {
+  check_names(body, table, problem);
+}
 
 const json::Value* FieldReader::find(std::string_view key) const {
+  const FieldRule* rule = table_ != nullptr ? table_->find(key) : nullptr;
+  FATHOM_CHECK(table_ == nullptr || (rule != nullptr && rule->use == FieldUse::kHonoured),
+               key << " is read, but " << table_->name() << " does not honour it");
   const json::Value* value = nullptr;
   if (body_ != nullptr) {
     const Result<const json::Value*> built = body_->find(key);

@@ -3,11 +3,14 @@
 // number cannot be narrowed, and what breaks a rule becomes a 400 that names field, value and rule. The
 // first one counts; a parser is a plain list of reads and asks once at the end.
 //
-//   FieldProblem problem;
-//   FieldReader reader(body, "", problem);
+//   FieldProblem problem(model.unknown_fields);
+//   FieldReader reader(body, chat_fields(), problem);
 //   const int n = reader.integer("n", {1, 128}).value_or(1);
 //   const bool stream = reader.boolean("stream").value_or(false);
 //   if (problem) return problem.error();       // 400, param "n": n is 0, must be an integer in [1, 128]
+//
+// What the object may hold is in its FieldTable: names that it does not have, and refused fields that ask for
+// something, are a problem before anything is read, and only names that it honours can be read.
 //
 // A missing key and null are the same. Numbers that have no fraction are integers (1.0 is 1); "5" is none.
 // Not synchronised; the object and the problem outlive the reader.
@@ -20,22 +23,26 @@
 #include <vector>
 
 #include "api/api_error.h"
+#include "api/field_table.h"
 #include "base/json.h"
 #include "base/json_members.h"
 
 namespace fathom::api {
 
-// The first broken rule of a body.
+// The first broken rule of a body, and whether a name that nobody knows breaks one.
 class FieldProblem {
  public:
+  explicit FieldProblem(UnknownFields unknown = UnknownFields::kRefuse) : unknown_(unknown) {}
   void set(ApiError error) {
     if (!error_) error_ = std::move(error);
   }
   explicit operator bool() const { return error_.has_value(); }
   const ApiError& error() const { return *error_; }
+  bool refuses_unknown() const { return unknown_ == UnknownFields::kRefuse; }
 
  private:
   std::optional<ApiError> error_;
+  UnknownFields unknown_;
 };
 
 struct IntRange {
@@ -66,11 +73,14 @@ std::string element_path(const std::string& path, size_t i);
 class FieldReader {
  public:
   // REQUIRES: object.is_object(). `path` is the object's own: "messages[2]", "" for the body.
+  FieldReader(const json::Value& object, std::string path, const FieldTable& table,
+              FieldProblem& problem);
+  // Of an object that is not a request's and may hold whatever its makers like (generation_config.json).
   FieldReader(const json::Value& object, std::string path, FieldProblem& problem);
   // Of the body. What is asked for is built then.
-  FieldReader(json::Members& body, FieldProblem& problem);
+  FieldReader(json::Members& body, const FieldTable& table, FieldProblem& problem);
 
-  // Null for a missing key and for null.
+  // Null for a missing key and for null. REQUIRES of this and the rest: the table honours the key.
   const json::Value* find(std::string_view key) const;
   // "messages[2].content"
   std::string path_of(std::string_view key) const;
@@ -100,6 +110,7 @@ class FieldReader {
   const json::Value* object_ = nullptr;  // null: the body
   json::Members* body_ = nullptr;
   std::string path_;
+  const FieldTable* table_ = nullptr;  // null: any names
   FieldProblem& problem_;
   // By key, and only for objects with many: n log n whatever the keys are, which hashing is not.
   std::vector<Member> members_;

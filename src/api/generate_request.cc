@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "api/endpoint_fields.h"
 #include "api/grammar_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
@@ -16,22 +17,17 @@ namespace {
 constexpr int kDefaultMaxNewTokens = 128;  // as SGLang's API
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
-constexpr UnsupportedField kUnsupportedByGenerate[] = {
-    {"token_ids_logprob", "log-probabilities of chosen token ids"}};
-
 class GenerateRequestParser {
  public:
   GenerateRequestParser(json::Members& body, const ServedModel& model)
-      : model_(model), reader_(body, problem_) {}
+      : model_(model), reader_(body, generate_fields(), problem_) {}
 
   Parsed<GenerationRequest> parse() && {
     request_.endpoint = Endpoint::kGenerate;
-    request_.model = model_.name();
+    read_model(reader_, model_, request_);
     request_.stream = reader_.boolean("stream").value_or(false);
     request_.return_text_in_logprobs = reader_.boolean("return_text_in_logprobs").value_or(false);
     read_placement(reader_, model_, request_);
-    refuse_unsupported(reader_, unsupported_everywhere());
-    refuse_unsupported(reader_, kUnsupportedByGenerate);
     if (!problem_) read_items();
     if (!problem_) read_rids();
     if (!problem_) check_num_sequences(request_, model_, prompt_field_, problem_);
@@ -101,7 +97,8 @@ class GenerateRequestParser {
       problem_.set(broken_rule(path, *params, "an object"));
       return {};
     }
-    FieldReader reader(params == nullptr ? no_settings : *params, path, problem_);
+    FieldReader reader(params == nullptr ? no_settings : *params, path, sampling_params_fields(),
+                       problem_);
     Settings settings;
     GenerationItem& item = settings.item;
     read_sampling(reader, model_, item);
@@ -114,7 +111,6 @@ class GenerateRequestParser {
                        .max_field = reader.path_of("max_new_tokens"),
                        .min_field = reader.path_of("min_new_tokens"),
                        .prompt_field = ""};
-    refuse_unsupported(reader, unsupported_everywhere());
     return settings;
   }
 
@@ -195,7 +191,7 @@ class GenerateRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_;
+  FieldProblem problem_{model_.unknown_fields};
   FieldReader reader_;
   GenerationRequest request_;
   std::string prompt_field_;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "api/field_groups.h"
+
 namespace fathom::api {
 namespace {
 
@@ -40,10 +42,15 @@ class GrammarReader {
   void read_response_format(FieldReader& reader) {
     const json::Value* format = reader.object("response_format");
     if (format == nullptr) return;
-    FieldReader inner(*format, reader.path_of("response_format"), reader.problem());
+    FieldReader inner(*format, reader.path_of("response_format"), response_format_fields(),
+                      reader.problem());
     const std::optional<std::string> type = inner.text("type", 64);
     if (reader.problem()) return;
     if (!type) return inner.fail_with("type", inner.path_of("type") + " is missing");
+    if (type != "json_schema" && inner.find("json_schema") != nullptr) {
+      inner.fail_with("json_schema",
+                      inner.path_of("json_schema") + " is set, but the type is not json_schema");
+    }
     if (type == "json_object") {
       set(reader, "response_format", {.kind = GrammarKind::kJsonObject, .text = ""});
     } else if (type == "json_schema") {
@@ -63,7 +70,8 @@ class GrammarReader {
     if (named == nullptr) {
       return format.fail_with("json_schema", format.path_of("json_schema") + " is missing");
     }
-    FieldReader inner(*named, format.path_of("json_schema"), reader.problem());
+    FieldReader inner(*named, format.path_of("json_schema"), named_schema_fields(),
+                      reader.problem());
     inner.text("name", 256);
     // Read for its type only: the output always follows the schema.
     inner.boolean("strict");

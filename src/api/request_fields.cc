@@ -3,43 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "api/field_groups.h"
+
 namespace fathom::api {
-namespace {
-
-constexpr UnsupportedField kUnsupportedEverywhere[] = {
-    {"input_embeds", "prompts of embeddings"},
-    {"image_data", "images"},
-    {"video_data", "videos"},
-    {"audio_data", "audio prompts"},
-    {"lora_path", "LoRA adapters"},
-    {"lora_id", "LoRA adapters"},
-    {"custom_logit_processor", "custom logit processors"},
-    {"custom_params", "custom logit processors"},
-    {"bootstrap_host", "separate prefill servers"},
-    {"bootstrap_port", "separate prefill servers"},
-    {"bootstrap_room", "separate prefill servers"},
-    {"session_id", "sessions"},
-    {"session_params", "sessions"},
-    {"return_hidden_states", "hidden states in answers"},
-    {"return_routed_experts", "expert choices in answers"},
-    {"return_prompt_token_ids", "prompt token ids in answers"},
-    {"return_cached_tokens_details", "details of cached tokens"},
-    {"return_meta_info", "meta_info in answers of the OpenAI endpoints"},
-    {"structural_tag", "structural tags"},
-    {"stop_regex", "regular expressions to stop at"},
-    {"background", "requests in the background"},
-};
-
-bool is_unset(const json::Value& value) {
-  if (value.is_boolean()) return !value.get<bool>();
-  if (value.is_string() || value.is_structured()) {
-    return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
-  }
-  return false;
-}
-
-}  // namespace
-
 Parsed<json::Members> parse_body(std::string_view body) {
   const auto num_bytes = static_cast<int64_t>(body.size());
   Result<json::Members> members = json::Members::scan(
@@ -59,11 +25,9 @@ void read_stream(FieldReader& reader, GenerationRequest& request) {
   request.stream = reader.boolean("stream").value_or(false);
   const json::Value* options = reader.object("stream_options");
   if (options == nullptr) return;
-  FieldReader inner(*options, "stream_options", reader.problem());
+  FieldReader inner(*options, "stream_options", stream_options_fields(), reader.problem());
   request.include_usage = inner.boolean("include_usage").value_or(false);
   request.continuous_usage_stats = inner.boolean("continuous_usage_stats").value_or(false);
-  static constexpr UnsupportedField kUnsupported[] = {{"include_obfuscation", "padding of events"}};
-  refuse_unsupported(inner, kUnsupported);
 }
 
 void read_placement(FieldReader& reader, const ServedModel& model, GenerationRequest& request) {
@@ -105,17 +69,5 @@ void read_rid(FieldReader& reader, const ServedModel& model, GenerationRequest& 
   if (rid == nullptr) return;
   request.id = read_request_id(*rid, reader.path_of("rid"), model, reader.problem()).value_or("");
 }
-
-void refuse_unsupported(FieldReader& reader, std::span<const UnsupportedField> fields) {
-  for (const UnsupportedField& field : fields) {
-    const json::Value* value = reader.find(field.name);
-    if (value == nullptr || is_unset(*value)) continue;
-    reader.fail_with(field.name, reader.path_of(field.name) + " is " + shown(*value) + ", but " +
-                                     std::string(field.feature) +
-                                     " are not supported: leave it out");
-  }
-}
-
-std::span<const UnsupportedField> unsupported_everywhere() { return kUnsupportedEverywhere; }
 
 }  // namespace fathom::api

@@ -1,10 +1,9 @@
 #pragma once
-// Fields that more than one endpoint has: the body itself, the model's name, the stream, the cache salt, and
-// the fields that name a feature which is not here.
+// Fields that more than one endpoint has: the body itself, the model's name, the stream and the cache
+// salt.
 //
 //   Parsed<json::Members> parsed = parse_body(body);
 //   read_model(reader, model, request);
-//   refuse_unsupported(reader, unsupported_everywhere());
 //
 // Pure, thread-safe.
 
@@ -39,15 +38,5 @@ void read_placement(FieldReader& reader, const ServedModel& model, GenerationReq
 std::optional<std::string> read_request_id(const json::Value& value, const std::string& path,
                                            const ServedModel& model, FieldProblem& problem);
 void read_rid(FieldReader& reader, const ServedModel& model, GenerationRequest& request);
-
-// A field that would change the answer if the server had the feature.
-struct UnsupportedField {
-  std::string_view name;
-  std::string_view feature;  // "LoRA adapters"
-};
-// null, false, "", [] and {} are accepted: clients send them for what they do not use.
-void refuse_unsupported(FieldReader& reader, std::span<const UnsupportedField> fields);
-// On every endpoint that generates.
-std::span<const UnsupportedField> unsupported_everywhere();
 
 }  // namespace fathom::api

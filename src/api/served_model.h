@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/field_table.h"
 #include "api/sampling_defaults.h"
 #include "core/sampling_params.h"
 #include "text/chat_format.h"
@@ -56,8 +57,9 @@ struct ServedModel {
 
   SamplingDefaults
       sampling_defaults;  // of the OpenAI endpoints; the native API has its own, fixed ones
-  bool thinks_by_default = false;     // formats with a switch (v3.1)
-  bool constrain_tool_calls = false;  // --constrain-tool-calls
+  bool thinks_by_default = false;                         // formats with a switch (v3.1)
+  bool constrain_tool_calls = false;                      // --constrain-tool-calls
+  UnknownFields unknown_fields = UnknownFields::kRefuse;  // --unknown-fields
   RequestLimits limits;
 
   // Whether a request may ask for this model. "default" and the empty name mean whatever is served.

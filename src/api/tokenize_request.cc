@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
+#include "api/endpoint_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "api/tool_fields.h"
@@ -13,7 +14,7 @@ namespace {
 class TokenizeRequestParser {
  public:
   TokenizeRequestParser(json::Members& body, const ServedModel& model)
-      : model_(model), reader_(body, problem_) {}
+      : model_(model), reader_(body, tokenize_fields(), problem_) {}
 
   Parsed<TokenizeRequest> parse() && {
     GenerationRequest ignored;
@@ -81,7 +82,7 @@ class TokenizeRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_;
+  FieldProblem problem_{model_.unknown_fields};
   FieldReader reader_;
   TokenizeRequest request_;
   size_t num_bytes_ = 0;
@@ -90,7 +91,7 @@ class TokenizeRequestParser {
 class DetokenizeRequestParser {
  public:
   DetokenizeRequestParser(json::Members& body, const ServedModel& model)
-      : model_(model), reader_(body, problem_) {}
+      : model_(model), reader_(body, detokenize_fields(), problem_) {}
 
   Parsed<DetokenizeRequest> parse() && {
     GenerationRequest ignored;
@@ -135,7 +136,7 @@ class DetokenizeRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_;
+  FieldProblem problem_{model_.unknown_fields};
   FieldReader reader_;
   DetokenizeRequest request_;
   size_t num_ids_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "api/endpoint_fields.h"
 #include "text/tool_schema.h"
 
 namespace fathom::api {
@@ -29,7 +30,8 @@ std::string read_function(FieldReader& reader) {
     reader.fail_with("function", reader.path_of("function") + " is missing");
     return {};
   }
-  FieldReader inner(*function, reader.path_of("function"), reader.problem());
+  FieldReader inner(*function, reader.path_of("function"), chosen_function_fields(),
+                    reader.problem());
   const std::optional<std::string> name = inner.text("name", kMaxToolNameBytes);
   if (!name) inner.fail_with("name", inner.path_of("name") + " is missing");
   return name.value_or("");
@@ -42,7 +44,8 @@ ToolChoice read_allowed(FieldReader& choice, int max_tools) {
     choice.fail_with("allowed_tools", choice.path_of("allowed_tools") + " is missing");
     return {};
   }
-  FieldReader reader(*allowed, choice.path_of("allowed_tools"), choice.problem());
+  FieldReader reader(*allowed, choice.path_of("allowed_tools"), allowed_tools_fields(),
+                     choice.problem());
   ToolChoice read{.mode = ToolMode::kAuto, .is_some = true, .names = {}};
   const std::optional<std::string> mode = reader.text("mode", kMaxToolNameBytes);
   if (!mode) reader.fail_with("mode", reader.path_of("mode") + " is missing");
@@ -59,7 +62,7 @@ ToolChoice read_allowed(FieldReader& choice, int max_tools) {
       reader.problem().set(broken_rule(path, (*tools)[i], "an object"));
       return {};
     }
-    FieldReader function((*tools)[i], path, reader.problem());
+    FieldReader function((*tools)[i], path, chosen_tool_fields(), reader.problem());
     read.names.push_back(read_function(function));
   }
   return read;
@@ -75,10 +78,15 @@ ToolChoice read_choice(FieldReader& reader, const ServedModel& model) {
                 "auto, none, required or an object of the type function or allowed_tools");
     return {};
   }
-  FieldReader choice(*value, reader.path_of("tool_choice"), reader.problem());
+  FieldReader choice(*value, reader.path_of("tool_choice"), tool_choice_fields(), reader.problem());
   const std::optional<std::string> type = choice.text("type", kMaxToolNameBytes);
-  if (type == "allowed_tools") return read_allowed(choice, model.limits.max_tools);
-  if (type && type != "function") choice.fail("type", "function or allowed_tools");
+  const bool is_allowed = type == "allowed_tools";
+  if (type && !is_allowed && type != "function") choice.fail("type", "function or allowed_tools");
+  const char* const other = is_allowed ? "function" : "allowed_tools";
+  if (choice.find(other) != nullptr) {
+    choice.fail_with(other, choice.path_of(other) + " belongs to another type of tool_choice");
+  }
+  if (is_allowed) return read_allowed(choice, model.limits.max_tools);
   return {.mode = ToolMode::kNamed, .is_some = true, .names = {read_function(choice)}};
 }
 

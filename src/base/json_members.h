@@ -25,6 +25,9 @@ class Members {
   // Valid as long as this is.
   Result<const Value*> find(std::string_view name);
   size_t size() const { return members_.size(); }
+  // Of member i, by name; nothing is built. REQUIRES: i < size().
+  std::string_view name(size_t i) const { return members_[i].name; }
+  bool is_null(size_t i) const { return members_[i].text == "null"; }
 
  private:
   struct Member {

@@ -144,15 +144,33 @@ void add_odd_but_good(const GoodBody& good, CaseList& cases) {
   fine("as it is", "{" + good.fields + "}");
   fine("a byte order mark", "\xef\xbb\xbf{" + good.fields + "}");
   fine("white space", " \t\r\n{" + good.fields + "} \t\r\n");
-  fine("depth 64", "{" + good.fields + ", \"z\": " + nested(63) + "}");
-  fine("paired surrogates", "{" + good.fields + R"(, "z": "\ud83d\ude42"})");
-  fine("very many unknown numbers", "{" + good.fields + ", \"z\": " + array_of("0", kMany) + "}");
-  fine("100,000 unknown keys", "{" + good.fields + ", \"z\": " + object_of(100'000) + "}");
-  std::string many_fields;
+  // A field without effect is checked and not built, whatever it holds.
+  fine("depth 64", "{" + good.fields + ", \"user\": " + nested(63) + "}");
+  fine("paired surrogates", "{" + good.fields + R"(, "user": "\ud83d\ude42"})");
+  fine("very many numbers that nobody reads",
+       "{" + good.fields + ", \"user\": " + array_of("0", kMany) + "}");
+  fine("100,000 keys that nobody reads",
+       "{" + good.fields + ", \"user\": " + object_of(100'000) + "}");
+  fine("a very long text that nobody reads",
+       "{" + good.fields + ", \"user\": \"" + std::string(kMany, 'z') + "\"}");
+  fine("an unknown null", "{" + good.fields + ", \"z\": null}");
+}
+
+// Names that nobody knows, with values that must not be built for the refusal.
+void add_unknown_names(const GoodBody& good, CaseList& cases) {
+  const auto unknown = [&](const std::string& what, const std::string& fields,
+                           const std::string& param) {
+    cases.add(good.path, what, "{" + good.fields + ", " + fields + "}", refused(param));
+  };
+  unknown("an unknown field of very many numbers", "\"z\": " + array_of("0", kMany), "z");
+  unknown("an unknown field of 100,000 keys", "\"z\": " + object_of(100'000), "z");
+  std::string many_fields = "\"z\": 1";
   for (int i = 0; i < 100'000; ++i) many_fields += ",\"z" + std::to_string(i) + "\":1";
-  fine("100,000 unknown fields", "{" + good.fields + many_fields + "}");
-  fine("a very long unknown text",
-       "{" + good.fields + ", \"z\": \"" + std::string(kMany, 'z') + "\"}");
+  unknown("100,000 unknown fields", many_fields, "z");
+  unknown("a very long name", "\"" + std::string(kMany, 'z') + "\": 1",
+          std::string(64, 'z') + "...");
+  unknown("a name with control characters", R"("z\u0000\n\"": 1)", R"(z\u0000\n\")");
+  unknown("an empty name", R"("": 1)", "");
 }
 
 // Settings at their limits, one beyond, and far beyond.
@@ -341,8 +359,8 @@ void add_tools(CaseList& cases) {
   add(R"("chat_template_kwargs": {"thinking": true, "enable_thinking": false})",
       refused("chat_template_kwargs.enable_thinking"));
   add(R"("chat_template_kwargs": {"thinking": true, "tokenize": true})",
-      refused("chat_template_kwargs"));
-  add(R"("chat_template_kwargs": )" + object_of(kMany), refused("chat_template_kwargs"));
+      refused("chat_template_kwargs.tokenize"));
+  add(R"("chat_template_kwargs": )" + object_of(kMany), refused("chat_template_kwargs.0"));
 }
 
 // Prompts of token ids around the length of the context, and lists of prompts.
@@ -449,6 +467,7 @@ std::vector<ParameterCase> body_cases(const CaseModel& model) {
   for (const GoodBody& good : good_bodies()) {
     add_broken_json(good, cases);
     add_odd_but_good(good, cases);
+    add_unknown_names(good, cases);
     if (good.path == kChatPath || good.path == kCompletionsPath) {
       add_limits(good.path, "{" + good.fields + ", ", "}", "", cases);
       add_grammar_conflicts(good, cases);

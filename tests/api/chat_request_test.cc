@@ -172,8 +172,8 @@ TEST(ChatRequest, refuses_what_a_model_without_the_switch_cannot_do) {
 
 TEST(ChatRequest, allows_only_known_template_switches) {
   const ApiError error = refuse_chat(with(R"("chat_template_kwargs": {"tokenize": true})"));
-  EXPECT_EQ(error.param, "chat_template_kwargs");
-  EXPECT_THAT(error.message, HasSubstr("tokenize"));
+  EXPECT_EQ(error.param, "chat_template_kwargs.tokenize");
+  EXPECT_EQ(error.code, "unknown_parameter");
 }
 
 TEST(ChatRequest, continues_the_final_message) {
@@ -305,6 +305,30 @@ TEST(ChatRequest, renders_calls_and_results) {
               HasSubstr("get_weather<｜tool▁sep｜>{\"city\": \"Oslo\"}<｜tool▁call▁end｜>"
                         "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>"));
   EXPECT_THAT(prompt_text(request), HasSubstr("<｜tool▁output▁begin｜>rain<｜tool▁output▁end｜>"));
+}
+
+TEST(ChatRequest, refuses_what_belongs_to_another_type_of_choice_or_format) {
+  EXPECT_EQ(refuse_chat(with(std::string(kWeatherTool) + R"(, "tool_choice": {"type": "function",
+      "function": {"name": "get_weather"}, "allowed_tools": {}})"))
+                .param,
+            "tool_choice.allowed_tools");
+  EXPECT_EQ(refuse_chat(with(std::string(kWeatherTool) + R"(, "tool_choice": {"type":
+      "allowed_tools", "function": {"name": "get_weather"}})"))
+                .param,
+            "tool_choice.function");
+  EXPECT_EQ(
+      refuse_chat(with(R"("response_format": {"type": "json_object", "json_schema": {}})")).param,
+      "response_format.json_schema");
+}
+
+TEST(ChatRequest, the_names_in_tools_are_checked) {
+  EXPECT_EQ(refuse_chat(with(R"("tools": [{"type": "function", "function": {"name": "f",
+      "paramters": {}}}])"))
+                .message,
+            "unknown field 'tools[0].function.paramters'; did you mean 'parameters'?");
+  EXPECT_EQ(refuse_chat(with(R"("tools": [{"name": "f", "strict": 1}])")).param, "tools[0].strict");
+  EXPECT_TRUE(
+      accept_chat(with(R"("tools": [{"name": "f", "parameters": {"x-any": 1}}])")).parse_tools);
 }
 
 TEST(ChatRequest, reads_the_response_formats) {

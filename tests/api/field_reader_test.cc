@@ -29,6 +29,51 @@ TEST(FieldReader, a_missing_field_and_null_are_the_same) {
   EXPECT_FALSE(problem);
 }
 
+constexpr FieldRule kRules[] = {honoured("n", R"({"type":"integer"})", "a number"),
+                                api::refused("beams", "there are no beams", "[1]"),
+                                without_effect("user", "who asks")};
+
+const FieldTable& small_fields() {
+  static const FieldTable table("small", {kRules});
+  return table;
+}
+
+TEST(FieldReader, names_are_checked_before_anything_is_read) {
+  const auto problem_of = [](const std::string& text, UnknownFields unknown) {
+    const json::Value body = object(text);
+    FieldProblem problem(unknown);
+    FieldReader reader(body, "x", small_fields(), problem);
+    return problem ? problem.error().message : "";
+  };
+  const UnknownFields refuse = UnknownFields::kRefuse, ignore = UnknownFields::kIgnore;
+  EXPECT_EQ(problem_of(R"({"n": 1, "user": [], "beams": 1, "m": null})", refuse), "");
+  EXPECT_EQ(problem_of(R"({"beams": 2})", refuse),
+            "x.beams is 2, but there are no beams: leave it out");
+  EXPECT_EQ(problem_of(R"({"beams": 2})", ignore),
+            "x.beams is 2, but there are no beams: leave it out");
+  EXPECT_EQ(problem_of(R"({"usr": 2})", refuse), "unknown field 'x.usr'; did you mean 'user'?");
+  EXPECT_EQ(problem_of(R"({"usr": 2})", ignore), "");
+}
+
+TEST(FieldReader, of_a_body_only_refused_fields_are_built) {
+  const std::string text = R"({"user": [1, 2, 3], "beams": 1, "n": 1})";
+  // Room for names and small values, not for an array.
+  json::Members body = json::Members::scan(text, {.max_value_bytes = 400}).value();
+  FieldProblem problem;
+  FieldReader reader(body, small_fields(), problem);
+  EXPECT_FALSE(problem);
+  EXPECT_EQ(reader.integer("n", {0, 5}), 1);
+}
+
+TEST(FieldReaderDeath, reads_nothing_that_its_table_does_not_honour) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const json::Value body = object(R"({"n": 1})");
+  FieldProblem problem;
+  FieldReader reader(body, "", small_fields(), problem);
+  EXPECT_DEATH(reader.find("m"), "m is read, but small does not honour it");
+  EXPECT_DEATH(reader.find("user"), "user is read, but small does not honour it");
+}
+
 TEST(FieldReader, an_error_names_field_value_and_rule) {
   const json::Value body = object(R"({"n": 129})");
   FieldProblem problem;

@@ -103,7 +103,7 @@ std::vector<Field> sampling_fields(const CaseModel& model) {
       {.name = "no_stop_trim", .rule = booleans()},
       {.name = "regex", .rule = texts(1, 64 << 10)},
       {.name = "ebnf", .rule = texts(1, 64 << 10)},
-      {.name = "an_unknown_field", .rule = anything()},
+      {.name = "an_unknown_field", .rule = nothing()},
       json_schema_field(),
       stop_field(),
       stop_token_ids_field(model),
@@ -127,7 +127,8 @@ std::vector<Field> placement_fields() {
        .rule = texts(1, 128),
        .exceptions = {{R"("a\u0000b")", 400}, {R"("a\nb")", 400}},
        .more_values = {other(R"("a\u0000b")"), other(R"("a\nb")")}},
-      {.name = "another_unknown_field", .rule = anything()},
+      {.name = "another_unknown_field", .rule = nothing()},
+      {.name = "metadata", .rule = anything()},
   };
   append_unsupported(fields, {"input_embeds",
                               "image_data",
@@ -169,19 +170,19 @@ std::vector<Field> openai_fields(const CaseModel& model) {
   fields.push_back({.name = "seed", .rule = integers(-kTwoTo63, 2 * kTwoTo63 - 1)});
   fields.push_back({.name = "min_tokens", .rule = integers(0, 1)});
   fields.push_back({.name = "user", .rule = anything()});
-  fields.push_back(
-      {.name = "response_format",
-       .rule = nothing(),
-       .exceptions = {{"{}", 400, "response_format.type"},
-                      {R"({"a": 1})", 400, "response_format.type"},
-                      {R"({"a": {"b": [1, {"c": null}]}})", 400, "response_format.type"},
-                      {R"({"type": "text"})", 200}},
-       .more_values = {other(R"({"type": "text"})")}});
+  fields.push_back({.name = "response_format",
+                    .rule = nothing(),
+                    .exceptions = {{"{}", 400, "response_format.type"},
+                                   {R"({"a": 1})", 400, "response_format.a"},
+                                   {R"({"a": {"b": [1, {"c": null}]}})", 400, "response_format.a"},
+                                   {R"({"type": "text"})", 200}},
+                    .more_values = {other(R"({"type": "text"})")}});
   fields.push_back(
       {.name = "stream_options",
        .rule = nothing(),
-       .exceptions = {
-           {"{}", 200}, {R"({"a": 1})", 200}, {R"({"a": {"b": [1, {"c": null}]}})", 200}}});
+       .exceptions = {{"{}", 200},
+                      {R"({"a": 1})", 400, "stream_options.a"},
+                      {R"({"a": {"b": [1, {"c": null}]}})", 400, "stream_options.a"}}});
   fields.push_back(inside("stream_options", {.name = "include_usage", .rule = booleans()}));
   fields.push_back(
       inside("stream_options", {.name = "continuous_usage_stats", .rule = booleans()}));
@@ -218,7 +219,8 @@ std::vector<Field> message_fields() {
       in_message("tool_call_id", texts(0, 256)),
       in_message("reasoning_content", texts(0, 1'000'000)),
       in_message("function_call", unset()),
-      in_message("an_unknown_field", anything()),
+      in_message("an_unknown_field", nothing()),
+      in_message("annotations", anything()),
       in_message("tool_calls", nothing(),
                  {{"[]", 200},
                   {"[1]", 400, "messages[0].tool_calls[0]"},
@@ -247,8 +249,8 @@ std::vector<Field> tool_fields() {
        .exceptions = {{"\"auto\"", 200},
                       {"\"none\"", 200},
                       {"{}", 400, "tool_choice.function"},
-                      {R"({"a": 1})", 400, "tool_choice.function"},
-                      {R"({"a": {"b": [1, {"c": null}]}})", 400, "tool_choice.function"}},
+                      {R"({"a": 1})", 400, "tool_choice.a"},
+                      {R"({"a": {"b": [1, {"c": null}]}})", 400, "tool_choice.a"}},
        .more_values = {other("\"auto\""), other("\"none\""), other("\"required\"")}},
       {.name = "parallel_tool_calls", .rule = booleans()},
   };
@@ -278,7 +280,11 @@ Endpoint chat_endpoint(const CaseModel& model) {
   chat.fields.push_back(
       {.name = "continue_final_message", .rule = booleans(), .exceptions = {{"true", 400}}});
   chat.fields.push_back(
-      {.name = "chat_template_kwargs", .rule = nothing(), .exceptions = {{"{}", 200}}});
+      {.name = "chat_template_kwargs",
+       .rule = nothing(),
+       .exceptions = {{"{}", 200},
+                      {R"({"a": 1})", 400, "chat_template_kwargs.a"},
+                      {R"({"a": {"b": [1, {"c": null}]}})", 400, "chat_template_kwargs.a"}}});
   for (const char* name : {"thinking", "enable_thinking"}) {
     chat.fields.push_back(inside("chat_template_kwargs", {.name = name, .rule = booleans()}));
   }
@@ -347,14 +353,17 @@ Endpoint generate_endpoint(const CaseModel& model) {
   fields.push_back({.name = "sampling_params",
                     .rule = nothing(),
                     .exceptions = {{"{}", 200},
-                                   {R"({"a": 1})", 200},
-                                   {R"({"a": {"b": [1, {"c": null}]}})", 200}},
+                                   {R"({"a": 1})", 400, "sampling_params.a"},
+                                   {R"({"a": {"b": [1, {"c": null}]}})", 400, "sampling_params.a"}},
                     .fixed = ids});
+  fields.push_back(model_field());
   fields.push_back({.name = "return_logprob", .rule = booleans()});
   fields.push_back({.name = "return_text_in_logprobs", .rule = booleans()});
   fields.push_back({.name = "logprob_start_len", .rule = integers(-1, 2)});
   fields.push_back({.name = "top_logprobs_num", .rule = integers(0, 20)});
   append_unsupported(fields, {"token_ids_logprob"});
+  // It is always in the answer.
+  std::ranges::find(fields, "return_meta_info", &Field::name)->exceptions = {{"true", 200}};
   const std::string one_token = R"("sampling_params": {"max_new_tokens": 1}, )";
   fields.push_back(
       {.name = "text",
@@ -382,7 +391,8 @@ Endpoint tokenize_endpoint() {
                                      {"\"" + std::string(301, 'a') + "\"", 200}},
                       .fixed = " "},
                      {.name = "add_special_tokens", .rule = booleans()},
-                     {.name = "an_unknown_field", .rule = anything()},
+                     {.name = "an_unknown_field", .rule = nothing()},
+                     {.name = "user", .rule = anything()},
                      model_field()}};
 }
 

@@ -62,8 +62,24 @@ Shape chat_shape(const std::string& name, std::function<std::string(int)> body) 
   return {name, std::move(body), parse_chat};
 }
 
+// "z": 1, "z0": 1, "z1": 1, ...
+std::string members(int count) {
+  std::string text = "\"z\": 1";
+  for (int i = 0; i < count; ++i) text += ",\"z" + std::to_string(i) + "\": 1";
+  return text;
+}
+
+std::string chat_with_members(int count) { return chat_with(members(count)); }
+
 std::vector<Shape> refused_shapes() {
   return {
+      chat_shape("unknown fields", chat_with_members),
+      chat_shape("a very long name",
+                 [](int n) {
+                   return chat_with("\"" + std::string(static_cast<size_t>(n), 't') + "\": 1");
+                 }),
+      chat_shape("unknown fields of a message",
+                 [](int n) { return "{\"messages\": [{" + members(n) + "}]}"; }),
       chat_shape("stop strings",
                  [](int n) { return chat_with("\"stop\": [" + items("\"abc\"", n) + "]"); }),
       chat_shape("stop ids",
@@ -92,12 +108,8 @@ std::vector<Shape> refused_shapes() {
 
 std::vector<Shape> accepted_shapes() {
   return {
-      chat_shape("unknown fields",
-                 [](int n) {
-                   std::string fields = "\"z\": 1";
-                   for (int i = 0; i < n; ++i) fields += ",\"z" + std::to_string(i) + "\": 1";
-                   return chat_with(fields);
-                 }),
+      chat_shape("a field without effect",
+                 [](int n) { return chat_with("\"user\": {" + members(n) + "}"); }),
       chat_shape("messages up to the limit",
                  [](int n) { return "{\"messages\": [" + items(kUser, n / 10) + "]}"; }),
       chat_shape(
@@ -155,9 +167,11 @@ double seconds_of(const Shape& shape, const std::string& body, const ServedModel
   return least;
 }
 
-void check_cost(const std::vector<Shape>& shapes, bool are_good) {
+void check_cost(const std::vector<Shape>& shapes, bool are_good,
+                UnknownFields unknown_fields = UnknownFields::kRefuse) {
   // Wide enough for every shape: what is refused is refused for another reason.
-  const ServedModel model = demo_served_model(10'000'000);
+  ServedModel model = demo_served_model(10'000'000);
+  model.unknown_fields = unknown_fields;
   for (const Shape& shape : shapes) {
     const std::string small = shape.body(kItems / 10), large = shape.body(kItems);
     const double small_seconds = seconds_of(shape, small, model, are_good);
@@ -174,6 +188,10 @@ void check_cost(const std::vector<Shape>& shapes, bool are_good) {
 }
 
 TEST(RequestCost, a_refusal_costs_time_linear_in_the_body) { check_cost(refused_shapes(), false); }
+
+TEST(RequestCost, fields_that_are_skipped_cost_time_linear_in_the_body) {
+  check_cost({chat_shape("unknown fields", chat_with_members)}, true, UnknownFields::kIgnore);
+}
 
 TEST(RequestCost, an_admission_costs_time_linear_in_the_body) {
   check_cost(accepted_shapes(), true);

@@ -46,13 +46,13 @@ def nested(head, tail, num_bytes):
 # (path, function that makes the body, its arguments but for the size): each is a body that a client with a valid key
 # may send.
 HOSTILE = (
-    ("/tokenize", repeated, b'{"prompt":"x","zz":[', b"[],", b"[]]}"),
+    ("/tokenize", repeated, b'{"prompt":"x","user":[', b"[],", b"[]]}"),
     ("/v1/completions", repeated, b'{"prompt":[', b"[],", b"[]]}"),
-    ("/v1/completions", nested, b'{"prompt":"x","zz":', b"}"),
+    ("/v1/completions", nested, b'{"prompt":"x","user":', b"}"),
     ("/generate", repeated, b'{"text":"', b"a", b'"}'),
-    ("/generate", repeated, b'{"text":"x","zz":"', b"\\u00e9", b'"}'),
+    ("/generate", repeated, b'{"text":"x","user":"', b"\\u00e9", b'"}'),
     ("/tokenize", many_keys, b'{"prompt":"x",', b"}"),
-    ("/tokenize", many_keys, b'{"prompt":["x"],"zz":{', b"}}"),
+    ("/tokenize", many_keys, b'{"prompt":["x"],"user":{', b"}}"),
     ("/v1/chat/completions", many_keys, b'{"messages":[{"role":"user","content":"x"}],"tools":[{', b"}]}"),
     ("/v1/chat/completions", repeated, b'{"messages":[', b'{"role":"user","content":"x"},',
      b'{"role":"user","content":"x"}]}'),

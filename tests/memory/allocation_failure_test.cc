@@ -75,7 +75,7 @@ std::vector<Kind> kinds() {
       {"generate_ebnf", "POST", "/generate",
        generate(R"(,"ebnf":"root ::= \"a#\" | \"b\" root")", ""), false, false},
       {"tokenize", "POST", "/tokenize",
-       R"({"prompt":"Some apples and many more words","zz":[[],{"a":[1]}]})"},
+       R"({"prompt":"Some apples and many more words","user":[[],{"a":[1]}]})"},
       {"tokenize_long", "POST", "/tokenize", R"({"prompt":")" + std::string(300'000, 'a') + "\"}"},
       {"tokenize_chat", "POST", "/tokenize",
        R"({"messages":[{"role":"user","content":"Some apples"}]})"},

@@ -1,0 +1,200 @@
+#include "api/conversation_rules.h"
+
+#include "api/endpoint_fields.h"
+#include "api/field_groups.h"
+
+namespace fathom::api {
+namespace {
+
+constexpr std::string_view kName = R"({"type":"string","maxLength":256})";
+
+constexpr FieldRule kConversation[] = {
+    honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
+             "functions, wrapped as OpenAI does or bare", tool_fields),
+    honoured("tool_choice", R"({"anyOf":[{"enum":["auto","none","required"]},{"type":"object"}]})",
+             "whether and which functions are called", tool_choice_fields),
+    honoured("parallel_tool_calls", kAnyBoolean, "false: at most one call"),
+    honoured("chat_template_kwargs", kAnyObject, "the template's switch", template_kwargs_fields),
+    honoured("reasoning_effort",
+             R"({"enum":["none","minimal","low","medium","high","xhigh","max"]})",
+             "none is no reasoning, any other level is reasoning where the model has a switch"),
+    honoured("continue_final_message", kAnyBoolean,
+             "the last message, an assistant's, is left open and continued"),
+    refused("thinking", "chat_template_kwargs says it here"),
+    refused("enable_thinking", "chat_template_kwargs says it here"),
+    refused("reasoning", "reasoning_effort says it here"),
+    refused("thinking_budget", "reasoning has no budget of its own", "[-1]"),
+    refused("reasoning_budget", "reasoning has no budget of its own", "[-1]"),
+    refused("max_thinking_tokens", "reasoning has no budget of its own"),
+    refused("thinking_forced_open", "reasoning begins where the template opens it"),
+    refused("chat_template", "templates are written in the server"),
+    refused("documents", "no template here has a place for documents"),
+    refused("functions", "functions are said in tools"),
+    refused("function_call", "functions are said in tools, which of them in tool_choice"),
+    refused("task", "there are no task prefixes"),
+};
+
+constexpr FieldRule kMessage[] = {
+    required("role", R"({"enum":["system","developer","user","assistant","tool"]})", "who speaks"),
+    honoured("content",
+             R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"object"}}]})",
+             "a text or text parts, which are joined", content_part_fields),
+    honoured("name", kName, "shown where the template shows it"),
+    honoured("tool_calls", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
+             "an assistant's calls", call_fields),
+    honoured("tool_call_id", kName, "the call that a tool message answers"),
+    honoured("reasoning_content", kAnyText,
+             "of an earlier answer; left out of the prompt, as every published template does"),
+    refused("prefix", "continue_final_message says it here"),
+    refused("refusal", "no template has a place for refusals"),
+    refused("function_call", "calls are said in tool_calls"),
+    refused("audio", "there are no audio answers"),
+    refused("images", "there are no images"),
+    refused("tools", "tools are said beside the messages"),
+    without_effect("reasoning", "another name of reasoning_content"),
+    without_effect("thinking", "another name of reasoning_content"),
+    without_effect("reasoning_details", "another form of reasoning_content"),
+    without_effect("thinking_blocks", "another form of reasoning_content"),
+    without_effect("annotations", "what an earlier answer was marked with"),
+    without_effect("parsed", "the content as an object, which clients add to answers"),
+    without_effect("provider_specific_fields", "what clients add to answers"),
+    without_effect("cache_control", "prefixes are found without it"),
+    without_effect("id", "of a message that a client keeps"),
+};
+
+constexpr FieldRule kContentPart[] = {
+    required("type", R"({"const":"text"})", "the kind of part"),
+    required("text", kAnyText, "its text"),
+    without_effect("cache_control", "prefixes are found without it"),
+    without_effect("annotations", "what an earlier answer was marked with"),
+    without_effect("citations", "what an earlier answer was marked with"),
+    without_effect("image_url", "belongs to a type that is refused"),
+    without_effect("input_audio", "belongs to a type that is refused"),
+    without_effect("audio_url", "belongs to a type that is refused"),
+    without_effect("video_url", "belongs to a type that is refused"),
+    without_effect("file", "belongs to a type that is refused"),
+    without_effect("refusal", "belongs to a type that is refused"),
+    without_effect("thinking", "belongs to a type that is refused"),
+};
+
+constexpr FieldRule kCall[] = {
+    honoured("id", kName, "what the tool message names"),
+    honoured("type", R"({"const":"function"})", "the only type"),
+    required("function", kAnyObject, "the call", called_function_fields),
+    without_effect("index", "the place in a stream"),
+    without_effect("extra_content", "what clients add to answers"),
+    without_effect("provider_specific_fields", "what clients add to answers"),
+};
+
+constexpr FieldRule kCalledFunction[] = {
+    required("name", kName, "of the function"),
+    honoured("arguments", R"({"type":["string","object"]})", "an object or its text"),
+    without_effect("parsed_arguments", "the arguments as an object, which clients add to answers"),
+    without_effect("provider_specific_fields", "what clients add to answers"),
+};
+
+constexpr FieldRule kFunction[] = {
+    honoured("name", R"({"type":"string","minLength":1})", "of the function"),
+    honoured("description", kAnyText, "what it does"),
+    honoured("parameters", kAnyObject, "the schema of its arguments"),
+    honoured("strict", R"({})", "true: calls follow the schema"),
+    refused("defer_loading", "tools are all loaded"),
+    without_effect("title", "of the function, for people"),
+    without_effect("annotations", "of the function, for people"),
+    without_effect("return", "what the function gives back"),
+    without_effect("returns", "what the function gives back"),
+    without_effect("response", "what the function gives back"),
+    without_effect("outputSchema", "what the function gives back"),
+    without_effect("cache_control", "prefixes are found without it"),
+};
+
+constexpr FieldRule kTool[] = {
+    honoured("type", R"({"const":"function"})", "the only type"),
+    honoured("function", kAnyObject, "the function", function_fields),
+};
+
+constexpr FieldRule kToolChoice[] = {
+    honoured("type", R"({"enum":["function","allowed_tools"]})", "the kind of choice"),
+    honoured("function", kAnyObject, "the one to call", chosen_function_fields),
+    honoured("allowed_tools", kAnyObject, "those that may be called", allowed_tools_fields),
+};
+
+constexpr FieldRule kAllowedTools[] = {
+    required("mode", R"({"enum":["auto","required"]})", "whether one must be called"),
+    required("tools", R"({"type":"array","items":{"type":"object"},"maxItems":128})", "by name",
+             chosen_tool_fields),
+};
+
+constexpr FieldRule kChosenTool[] = {
+    honoured("type", R"({"const":"function"})", "the only type"),
+    required("function", kAnyObject, "its name", chosen_function_fields),
+};
+
+constexpr FieldRule kChosenFunction[] = {required("name", kName, "of one of the tools")};
+
+constexpr FieldRule kTemplateKwargs[] = {
+    honoured("thinking", kAnyBoolean, "whether the assistant reasons"),
+    honoured("enable_thinking", kAnyBoolean, "another name of thinking"),
+};
+
+}  // namespace
+
+std::span<const FieldRule> conversation_rules() { return kConversation; }
+
+const FieldTable& message_fields() {
+  static const FieldTable table("messages[]", {kMessage});
+  return table;
+}
+
+const FieldTable& content_part_fields() {
+  static const FieldTable table("messages[].content[]", {kContentPart});
+  return table;
+}
+
+const FieldTable& call_fields() {
+  static const FieldTable table("messages[].tool_calls[]", {kCall});
+  return table;
+}
+
+const FieldTable& called_function_fields() {
+  static const FieldTable table("messages[].tool_calls[].function", {kCalledFunction});
+  return table;
+}
+
+const FieldTable& tool_fields() {
+  // A function that is not wrapped is the tool itself.
+  static const FieldTable table("tools[]", {kTool, kFunction});
+  return table;
+}
+
+const FieldTable& function_fields() {
+  static const FieldTable table("tools[].function", {kFunction});
+  return table;
+}
+
+const FieldTable& tool_choice_fields() {
+  static const FieldTable table("tool_choice", {kToolChoice});
+  return table;
+}
+
+const FieldTable& allowed_tools_fields() {
+  static const FieldTable table("tool_choice.allowed_tools", {kAllowedTools});
+  return table;
+}
+
+const FieldTable& chosen_tool_fields() {
+  static const FieldTable table("tool_choice.allowed_tools.tools[]", {kChosenTool});
+  return table;
+}
+
+const FieldTable& chosen_function_fields() {
+  static const FieldTable table("tool_choice.function", {kChosenFunction});
+  return table;
+}
+
+const FieldTable& template_kwargs_fields() {
+  static const FieldTable table("chat_template_kwargs", {kTemplateKwargs});
+  return table;
+}
+
+}  // namespace fathom::api

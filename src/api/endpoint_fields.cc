@@ -1,0 +1,205 @@
+#include "api/endpoint_fields.h"
+
+#include "api/conversation_rules.h"
+#include "api/field_groups.h"
+
+namespace fathom::api {
+namespace {
+
+constexpr std::string_view kOneOrMany =
+    R"({"anyOf":[{"type":"string"},{"type":"array","maxItems":1024}]})";
+
+constexpr FieldRule kChat[] = {
+    required("messages",
+             R"({"type":"array","items":{"type":"object"},"minItems":1,"maxItems":16384})",
+             "the conversation", message_fields),
+    honoured("max_completion_tokens", kTokenCount,
+             "another name of max_tokens; both only if equal"),
+    honoured("logprobs", kAnyBoolean, "log-probabilities of the chosen tokens"),
+    honoured("top_logprobs", R"({"type":"integer","minimum":0,"maximum":20})",
+             "so many alternatives; needs logprobs"),
+    honoured("separate_reasoning", kAnyBoolean, "put reasoning in reasoning_content"),
+    honoured("stream_reasoning", kAnyBoolean, "false: reasoning comes in one piece"),
+    honoured("modalities", R"({"const":["text"]})", "the only one"),
+    refused("prompt", "messages say it here"),
+    refused("input", "messages say it here"),
+    refused("text", "messages say it here"),
+    refused("input_ids", "messages say it here"),
+    refused("suffix", "there are no texts to insert before"),
+    refused("max_new_tokens", "max_tokens says it here"),
+    refused("include_reasoning", "reasoning is always in the answer", "[true]"),
+    refused("reasoning_format", "separate_reasoning says it here", R"(["auto","deepseek"])"),
+    refused("parse_tool_calls", "calls are always read", "[true]"),
+    refused("add_generation_prompt", "an answer begins where the template lets one begin",
+            "[true]"),
+    refused("add_special_tokens", "the template has the special tokens"),
+    refused("best_of", "candidates that are not answers are not made", "[1]"),
+    refused("echo", "a conversation is not shown again"),
+    refused("audio", "there are no audio answers"),
+    refused("web_search_options", "there are no web searches"),
+    refused("plugins", "there are no plugins"),
+};
+
+constexpr FieldRule kCompletions[] = {
+    required("prompt", kOneOrMany, "a text, texts, token ids or lists of token ids"),
+    honoured("logprobs", R"({"type":"integer","minimum":0,"maximum":20})", "how many alternatives"),
+    honoured("echo", kAnyBoolean, "the prompt before the answer"),
+    honoured("best_of", R"({"type":"integer","minimum":1,"maximum":128})", "only as many as n"),
+    refused("messages", "prompt says it here"),
+    refused("input", "prompt says it here"),
+    refused("text", "prompt says it here"),
+    refused("input_ids", "prompt says it here"),
+    refused("suffix", "there are no texts to insert before"),
+    refused("top_logprobs", "logprobs says it here", "[0]"),
+    refused("max_completion_tokens", "max_tokens says it here"),
+    refused("max_new_tokens", "max_tokens says it here"),
+    refused("add_special_tokens", "prompt as token ids says it here", "[true]"),
+    refused("tools", "tools belong to a chat"),
+    refused("modalities", "answers are text", R"([["text"]])"),
+};
+
+constexpr FieldRule kOpenAiBodies[] = {
+    refused("guided_json", "json_schema says it here"),
+    refused("guided_choice", "regex says it here"),
+    refused("guided_regex", "regex says it here"),
+    refused("guided_grammar", "ebnf says it here"),
+    refused("guided_json_object", "response_format says it here"),
+    refused("guided_whitespace_pattern", "white space of JSON has no setting"),
+    refused("structured_outputs", "response_format says it here"),
+    refused("grammar", "ebnf says it here"),
+    refused("include_stop_str_in_output", "no_stop_trim says it here"),
+    refused("return_token_ids", "answers have no token ids"),
+    refused("return_tokens", "answers have no token ids"),
+    refused("return_tokens_as_token_ids", "tokens are shown as text"),
+    refused("prompt_logprobs", "answers have no log-probabilities of the prompt"),
+    refused("request_id", "rid says it here"),
+};
+
+constexpr FieldRule kGenerate[] = {
+    honoured("model", R"({"type":"string","maxLength":65535})", "a served name, default or empty"),
+    honoured("text", kOneOrMany, "a text or texts; this or input_ids"),
+    honoured("input_ids", R"({"type":"array","minItems":1})",
+             "token ids or lists of token ids; this or text"),
+    honoured("sampling_params",
+             R"({"anyOf":[{"type":"object"},{"type":"array","items":{"type":"object"}}]})",
+             "for all prompts, or an array with one for each", sampling_params_fields),
+    honoured("rid", R"({"type":["string","array"]})", "one for each prompt, all different"),
+    honoured("return_logprob", R"({"type":["boolean","array"]})",
+             "true or false, or an array with one for each prompt"),
+    honoured("logprob_start_len", R"({"type":["integer","array"]})",
+             "-1, or the position in the prompt to begin at; counts with return_logprob"),
+    honoured("top_logprobs_num", R"({"type":["integer","array"]})",
+             "0 to 20; counts with return_logprob"),
+    honoured("return_text_in_logprobs", kAnyBoolean, "the tokens' text too"),
+    refused("messages", "text or input_ids says it here"),
+    refused("prompt", "text or input_ids says it here"),
+    refused("stream_options", "every event has the usage", R"([{"include_usage":true}])"),
+    refused("return_prompt_token_ids", "answers have no token ids of the prompt"),
+    refused("return_flat_raw_top_logprobs", "log-probabilities are lists of [value, id, text]"),
+    refused("return_flat_raw_top_logprobs_b64", "log-probabilities are lists of [value, id, text]"),
+    refused("return_meta_info", "meta_info is always in the answer", "[true]"),
+    refused("require_reasoning", "the prompt says it here"),
+    refused("max_thinking_tokens", "reasoning has no budget of its own"),
+    refused("modalities", "prompts and answers are text", R"([["text"]])"),
+    refused("multi_item_delimiter_indices", "there is no scoring of several items"),
+    refused("need_wait_for_mm_inputs", "there are no images"),
+    without_effect("num_items_assigned", "there are no images"),
+    without_effect("encoder_urls", "there are no images"),
+};
+
+constexpr FieldRule kSamplingParams[] = {
+    honoured("max_new_tokens", kTokenCount,
+             "at most so many tokens, up to what the context has left"),
+    honoured("min_new_tokens", kTokenCount, "no end before so many tokens"),
+    honoured("sampling_seed", kSeed, "choice k of n uses the seed + k"),
+    honoured("stream_interval", R"({"type":"integer","minimum":1,"maximum":2147483647})",
+             "tokens for an event"),
+    refused("max_tokens", "max_new_tokens says it here"),
+    refused("max_completion_tokens", "max_new_tokens says it here"),
+    refused("min_tokens", "min_new_tokens says it here", "[0]"),
+    refused("seed", "sampling_seed says it here"),
+    refused("response_format", "json_schema says it here"),
+    refused("return_meta_info", "meta_info is always in the answer", "[true]"),
+    refused("return_prompt_token_ids", "answers have no token ids of the prompt"),
+};
+
+constexpr FieldRule kTokenize[] = {
+    honoured("model", R"({"type":"string","maxLength":65535})", "a served name, default or empty"),
+    honoured("prompt", kOneOrMany, "a text or texts; this or messages"),
+    honoured("messages",
+             R"({"type":"array","items":{"type":"object"},"minItems":1,"maxItems":16384})",
+             "a conversation; this or prompt", message_fields),
+    honoured("add_special_tokens", kAnyBoolean, "of a prompt"),
+    honoured("add_generation_prompt", kAnyBoolean, "end where the assistant begins to write"),
+    refused("text", "prompt says it here"),
+    refused("content", "prompt says it here"),
+    refused("input", "prompt says it here"),
+    refused("return_token_strs", "answers have no texts of tokens"),
+    refused("with_pieces", "answers have no texts of tokens"),
+    refused("parse_special", "special tokens are read as the checkpoint's tokenizer does",
+            "[true]"),
+    refused("mm_processor_kwargs", "there are no images"),
+    refused("media_io_kwargs", "there are no images"),
+    without_effect("user", "who asks"),
+};
+
+constexpr FieldRule kDetokenize[] = {
+    honoured("model", R"({"type":"string","maxLength":65535})", "a served name, default or empty"),
+    required("tokens", R"({"type":"array"})", "token ids or lists of token ids"),
+    honoured("skip_special_tokens", kAnyBoolean, "leave special tokens out of the text"),
+    refused("input_ids", "tokens says it here"),
+    without_effect("user", "who asks"),
+};
+
+}  // namespace
+
+const FieldTable& chat_fields() {
+  static const FieldTable table(
+      "chat", {kChat, kOpenAiBodies, openai_rules(), sampling_rules(), placement_rules(),
+               conversation_rules(), refused_sampling_rules(), refused_feature_rules(),
+               without_effect_rules()});
+  return table;
+}
+
+const FieldTable& completion_fields() {
+  static const FieldTable table(
+      "completions",
+      {kCompletions, kOpenAiBodies, openai_rules(), sampling_rules(), placement_rules(),
+       refused_sampling_rules(), refused_feature_rules(), without_effect_rules()});
+  return table;
+}
+
+const FieldTable& generate_fields() {
+  static const FieldTable table(
+      "/generate", {kGenerate, placement_rules(), refused_sampling_rules(), refused_feature_rules(),
+                    without_effect_rules()});
+  return table;
+}
+
+const FieldTable& sampling_params_fields() {
+  static const FieldTable table(
+      "sampling_params",
+      {kSamplingParams, sampling_rules(), refused_sampling_rules(), refused_feature_rules()});
+  return table;
+}
+
+const FieldTable& tokenize_fields() {
+  static const FieldTable table("/tokenize", {kTokenize, conversation_rules()});
+  return table;
+}
+
+const FieldTable& detokenize_fields() {
+  static const FieldTable table("/detokenize", {kDetokenize});
+  return table;
+}
+
+std::span<const EndpointFields> endpoints_with_fields() {
+  static constexpr EndpointFields kEndpoints[] = {{"/v1/chat/completions", chat_fields},
+                                                  {"/v1/completions", completion_fields},
+                                                  {"/generate", generate_fields},
+                                                  {"/tokenize", tokenize_fields},
+                                                  {"/detokenize", detokenize_fields}};
+  return kEndpoints;
+}
+
+}  // namespace fathom::api

@@ -1,0 +1,43 @@
+#pragma once
+// The fields of every endpoint that takes JSON, and of the objects within them: one FieldTable each.
+//
+//   FieldReader reader(body, chat_fields(), problem);
+//   for (const FieldRule& rule : chat_fields().rules()) ...
+//
+// Constants; thread-safe.
+
+#include <span>
+#include <string_view>
+
+#include "api/field_table.h"
+
+namespace fathom::api {
+
+const FieldTable& chat_fields();             // /v1/chat/completions
+const FieldTable& completion_fields();       // /v1/completions
+const FieldTable& generate_fields();         // /generate
+const FieldTable& sampling_params_fields();  // of /generate
+const FieldTable& tokenize_fields();         // /tokenize
+const FieldTable& detokenize_fields();       // /detokenize
+
+// Of a conversation, in chat and /tokenize.
+const FieldTable& message_fields();
+const FieldTable& content_part_fields();
+const FieldTable& call_fields();             // messages[].tool_calls[]
+const FieldTable& called_function_fields();  // messages[].tool_calls[].function
+const FieldTable& tool_fields();
+const FieldTable& function_fields();  // tools[].function
+const FieldTable& tool_choice_fields();
+const FieldTable& allowed_tools_fields();    // tool_choice.allowed_tools
+const FieldTable& chosen_tool_fields();      // tool_choice.allowed_tools.tools[]
+const FieldTable& chosen_function_fields();  // tool_choice.function and that of a chosen tool
+const FieldTable& template_kwargs_fields();
+
+// A path that takes JSON, and its fields.
+struct EndpointFields {
+  std::string_view path;
+  const FieldTable& (*fields)();
+};
+std::span<const EndpointFields> endpoints_with_fields();
+
+}  // namespace fathom::api

@@ -1,0 +1,25 @@
+#pragma once
+// The names of an object against its FieldTable: a name that nobody knows is a problem, and so is a refused field
+// with a value that asks for something. FieldReader does this for every object that it reads.
+//
+//   check_names(tool, "tools[0]", tool_fields(), problem);    // 400: unknown field 'tools[0].nam'; did you mean 'name'?
+//
+// Of a body's members only those are built that the table refuses. Pure, thread-safe.
+
+#include <string>
+
+#include "api/field_table.h"
+#include "base/json.h"
+#include "base/json_members.h"
+
+namespace fathom::api {
+
+class FieldProblem;
+
+// `path` is the object's own. REQUIRES: object.is_object().
+void check_names(const json::Value& object, const std::string& path, const FieldTable& table,
+                 FieldProblem& problem);
+// Of a body.
+void check_names(json::Members& body, const FieldTable& table, FieldProblem& problem);
+
+}  // namespace fathom::api

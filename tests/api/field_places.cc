@@ -1,0 +1,138 @@
+#include "tests/api/field_places.h"
+
+#include <variant>
+
+#include "api/chat_request.h"
+#include "api/completion_request.h"
+#include "api/endpoint_fields.h"
+#include "api/field_groups.h"
+#include "api/generate_request.h"
+#include "api/tokenize_request.h"
+
+namespace fathom::api::tests {
+namespace {
+
+template <class T>
+std::optional<ApiError> error_of(const Parsed<T>& parsed) {
+  const auto* error = std::get_if<ApiError>(&parsed);
+  return error != nullptr ? std::optional(*error) : std::nullopt;
+}
+
+std::optional<ApiError> chat(std::string_view body, const ServedModel& model) {
+  return error_of(parse_chat_request(body, model));
+}
+std::optional<ApiError> completion(std::string_view body, const ServedModel& model) {
+  return error_of(parse_completion_request(body, model));
+}
+std::optional<ApiError> generate(std::string_view body, const ServedModel& model) {
+  return error_of(parse_generate_request(body, model));
+}
+std::optional<ApiError> tokenize(std::string_view body, const ServedModel& model) {
+  return error_of(parse_tokenize_request(body, model));
+}
+std::optional<ApiError> detokenize(std::string_view body, const ServedModel& model) {
+  return error_of(parse_detokenize_request(body, model));
+}
+
+const char* const kMessages = R"([{"role": "user", "content": "hi"}])";
+const char* const kTools = R"([{"type": "function", "function": {"name": "f"}}])";
+
+// An object that is the value of a field of a chat.
+FieldPlace in_chat(const FieldTable& (*table)(), const std::string& before,
+                   std::vector<std::pair<std::string, std::string>> base, const std::string& after,
+                   const std::string& path) {
+  return {.table = table,
+          .parse = chat,
+          .before = R"({"max_tokens": 1, )" + before,
+          .after = after + "}",
+          .base = std::move(base),
+          .path = path};
+}
+
+std::vector<FieldPlace> bodies() {
+  return {{chat_fields, chat, "", "", {{"messages", kMessages}, {"max_tokens", "1"}}, ""},
+          {completion_fields, completion, "", "", {{"prompt", "[5]"}, {"max_tokens", "1"}}, ""},
+          {generate_fields, generate, "", "", {{"input_ids", "[5]"}}, ""},
+          {sampling_params_fields,
+           generate,
+           R"({"input_ids": [5], "sampling_params": )",
+           "}",
+           {{"max_new_tokens", "1"}},
+           "sampling_params"},
+          {tokenize_fields, tokenize, "", "", {{"messages", kMessages}}, ""},
+          {detokenize_fields, detokenize, "", "", {{"tokens", "[5]"}}, ""}};
+}
+
+std::vector<FieldPlace> messages() {
+  const std::string call = R"("messages": [{"role": "assistant", "tool_calls": [)";
+  return {in_chat(message_fields, R"("messages": [)",
+                  {{"role", R"("user")"}, {"content", R"("hi")"}}, "]", "messages[0]"),
+          in_chat(content_part_fields, R"("messages": [{"role": "user", "content": [)",
+                  {{"type", R"("text")"}, {"text", R"("hi")"}}, "]}]", "messages[0].content[0]"),
+          in_chat(call_fields, call, {{"function", R"({"name": "f"})"}}, "]}]",
+                  "messages[0].tool_calls[0]"),
+          in_chat(called_function_fields, call + R"({"function": )", {{"name", R"("f")"}}, "}]}]",
+                  "messages[0].tool_calls[0].function")};
+}
+
+std::vector<FieldPlace> tools() {
+  const std::string beside =
+      R"("messages": )" + std::string(kMessages) + R"(, "tools": )" + kTools + ", ";
+  const std::string allowed =
+      R"("tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [)";
+  return {in_chat(tool_fields, R"("messages": )" + std::string(kMessages) + R"(, "tools": [)",
+                  {{"name", R"("f")"}}, "]", "tools[0]"),
+          in_chat(function_fields,
+                  R"("messages": )" + std::string(kMessages) + R"(, "tools": [{"function": )",
+                  {{"name", R"("f")"}}, "}]", "tools[0].function"),
+          in_chat(tool_choice_fields, beside + R"("tool_choice": )",
+                  {{"type", R"("function")"}, {"function", R"({"name": "f"})"}}, "", "tool_choice"),
+          in_chat(allowed_tools_fields,
+                  beside + R"("tool_choice": {"type": "allowed_tools", "allowed_tools": )",
+                  {{"mode", R"("auto")"}, {"tools", kTools}}, "}", "tool_choice.allowed_tools"),
+          in_chat(chosen_tool_fields, beside + allowed, {{"function", R"({"name": "f"})"}}, "]}}",
+                  "tool_choice.allowed_tools.tools[0]"),
+          in_chat(chosen_function_fields,
+                  beside + R"("tool_choice": {"type": "function", "function": )",
+                  {{"name", R"("f")"}}, "}", "tool_choice.function")};
+}
+
+std::vector<FieldPlace> settings() {
+  const std::string beside = R"("messages": )" + std::string(kMessages) + ", ";
+  return {
+      in_chat(stream_options_fields, beside + R"("stream_options": )", {}, "", "stream_options"),
+      in_chat(response_format_fields, beside + R"("response_format": )",
+              {{"type", R"("json_schema")"}, {"json_schema", R"({"schema": {}})"}}, "",
+              "response_format"),
+      in_chat(named_schema_fields,
+              beside + R"("response_format": {"type": "json_schema", "json_schema": )",
+              {{"schema", "{}"}}, "}", "response_format.json_schema"),
+      in_chat(template_kwargs_fields, beside + R"("chat_template_kwargs": )", {}, "",
+              "chat_template_kwargs")};
+}
+
+}  // namespace
+
+std::vector<FieldPlace> field_places() {
+  std::vector<FieldPlace> places = bodies();
+  for (const auto& more : {messages(), tools(), settings()}) {
+    places.insert(places.end(), more.begin(), more.end());
+  }
+  return places;
+}
+
+std::string body_with(const FieldPlace& place, std::string_view name, std::string_view value) {
+  std::string object = "{\"" + std::string(name) + "\": " + std::string(value);
+  for (const auto& [key, text] : place.base) {
+    // Of text and input_ids one may be set; with both it would not be the field's own value that is refused.
+    if (key == name || (key == "input_ids" && name == "text")) continue;
+    object += ", \"" + key + "\": " + text;
+  }
+  return place.before + object + "}" + place.after;
+}
+
+std::string path_in(const FieldPlace& place, std::string_view name) {
+  return place.path.empty() ? std::string(name) : place.path + "." + std::string(name);
+}
+
+}  // namespace fathom::api::tests
