@@ -81,6 +81,7 @@ void Choice::show(std::string_view text) {
 
 void Choice::take_events() {
   for (text::OutputEvent& event : fresh_events_) {
+    if (event.kind == Kind::kReasoning && !setup_.shows_reasoning) continue;
     const bool continues =
         !news.events.empty() && is_text(event.kind) && news.events.back().kind == event.kind;
     if (continues) {

@@ -63,6 +63,7 @@ struct ChoiceSetup {
   std::shared_ptr<const std::vector<int32_t>> marker_ids{};
   int32_t think_end_id = -1;
   bool starts_in_reasoning = false;
+  bool shows_reasoning = true;  // false: it is counted and dropped
 };
 
 class Choice {

@@ -173,6 +173,7 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
       std::make_shared<const std::vector<int32_t>>(marker_ids(request, *config_.tokenizer));
   setup.think_end_id = config_.tokenizer->token_id(kThinkEnd).value_or(-1);
   setup.starts_in_reasoning = request.separate_reasoning && request.starts_in_reasoning;
+  setup.shows_reasoning = request.include_reasoning;
   return setup;
 }
 

@@ -13,6 +13,8 @@
 namespace fathom::api {
 namespace {
 
+constexpr size_t kMaxFormatBytes = 64;
+
 class ChatRequestParser {
  public:
   ChatRequestParser(json::Members& body, const ServedModel& model)
@@ -39,14 +41,34 @@ class ChatRequestParser {
     read_sampling(reader_, model_, item_);
     if (const auto seed = reader_.seed("seed")) item_.sampling.seed = seed;
     if (const auto seed = reader_.seed("sampling_seed")) item_.sampling.seed = seed;
+    read_stop_form(reader_, item_);
     read_stream(reader_, request_);
     read_placement(reader_, model_, request_);
     read_rid(reader_, model_, request_);
     read_logprobs();
     read_output_length();
-    request_.separate_reasoning = reader_.boolean("separate_reasoning").value_or(true);
-    request_.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
+    read_reasoning_form();
     read_modalities();
+  }
+
+  // Where the reasoning of an answer goes.
+  void read_reasoning_form() {
+    const std::optional<bool> separate = reader_.boolean("separate_reasoning");
+    request_.separate_reasoning = separate.value_or(true);
+    request_.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
+    request_.include_reasoning = reader_.boolean("include_reasoning").value_or(true);
+    const std::optional<std::string> format = reader_.text("reasoning_format", kMaxFormatBytes);
+    if (format && format != "auto" && format != "deepseek" && format != "none") {
+      reader_.fail("reasoning_format", "auto, deepseek or none");
+    } else if (format && separate.value_or(format != "none") != (format != "none")) {
+      reader_.fail_with("reasoning_format",
+                        "reasoning_format and separate_reasoning contradict each other");
+    } else if (format) {
+      request_.separate_reasoning = format != "none";
+    }
+    if (!request_.include_reasoning && !request_.separate_reasoning) {
+      reader_.fail("include_reasoning", "true where the reasoning stays in the content");
+    }
   }
 
   void read_logprobs() {
@@ -62,16 +84,19 @@ class ChatRequestParser {
   }
 
   void read_output_length() {
-    const std::optional<int> old_name = read_token_count(reader_, "max_tokens");
-    const std::optional<int> new_name = read_token_count(reader_, "max_completion_tokens");
-    if (old_name && new_name && *old_name != *new_name) {
-      reader_.fail_with("max_tokens", "max_tokens is " + std::to_string(*old_name) +
-                                          " and max_completion_tokens is " +
-                                          std::to_string(*new_name) + ", must be the same");
+    for (const char* name : {"max_tokens", "max_completion_tokens", "max_new_tokens"}) {
+      const std::optional<int> asked = read_token_count(reader_, name);
+      if (!asked) continue;
+      if (budget_.asked && *budget_.asked != *asked) {
+        reader_.fail_with(budget_.max_field,
+                          budget_.max_field + " is " + std::to_string(*budget_.asked) + " and " +
+                              name + " is " + std::to_string(*asked) + ", must be the same");
+      }
+      budget_.asked = asked;
+      budget_.max_field = name;
     }
-    budget_.asked = new_name ? new_name : old_name;
+    if (!budget_.asked) budget_.max_field = "max_tokens";
     budget_.fallback = std::numeric_limits<int>::max();
-    budget_.max_field = new_name ? "max_completion_tokens" : "max_tokens";
     budget_.min_tokens = read_token_count(reader_, "min_tokens").value_or(0);
     budget_.min_field = "min_tokens";
     budget_.prompt_field = "messages";
@@ -87,7 +112,7 @@ class ChatRequestParser {
     text::Conversation chat;
     chat.tools = read_tools(reader_, model_);
     if (problem_) return;
-    GrammarFields grammar = read_grammar(reader_, model_, /*has_response_format=*/true);
+    GrammarFields grammar = read_grammar(reader_, model_, GrammarNames::kAll);
     const bool has_tools = !chat.tools.empty();
     ToolUse use = read_tool_use(reader_, model_, chat.tools, !grammar.field.empty());
     if (!use.shows_tools) chat.tools = json::Value::array();
@@ -95,10 +120,10 @@ class ChatRequestParser {
     request_.tool_constraint = std::move(use.constraint);
     item_.grammar = std::move(grammar.source);
     chat.thinking = read_thinking(reader_, model_);
-    const bool continues = reader_.boolean("continue_final_message").value_or(false);
-    chat.add_generation_prompt = !continues;
     chat.messages = read_messages(reader_, model_);
     if (problem_) return;
+    const bool continues = read_continuation(reader_);
+    chat.add_generation_prompt = !continues;
     request_.hide_tool_markers =
         !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));
     ChatPrompt prompt = render_chat(chat, continues, model_, problem_);

@@ -35,7 +35,8 @@ class CompletionRequestParser {
     read_sampling(reader_, model_, shared_);
     if (const auto seed = reader_.seed("seed")) shared_.sampling.seed = seed;
     if (const auto seed = reader_.seed("sampling_seed")) shared_.sampling.seed = seed;
-    shared_.grammar = read_grammar(reader_, model_, /*has_response_format=*/true).source;
+    shared_.grammar = read_grammar(reader_, model_, GrammarNames::kAll).source;
+    read_stop_form(reader_, shared_);
     read_stream(reader_, request_);
     read_placement(reader_, model_, request_);
     read_rid(reader_, model_, request_);

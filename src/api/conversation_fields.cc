@@ -27,10 +27,17 @@ std::string read_parts(const json::Value& parts, const std::string& path, FieldP
     }
     FieldReader part(parts[i], element_path(path, i), content_part_fields(), problem);
     const std::optional<std::string> type = part.text("type", kMaxRoleBytes);
-    if (type && type != "text") part.fail("type", "text: this model reads nothing else");
-    const std::optional<std::string> text = part.text("text", SIZE_MAX);
+    if (type && type != "text" && type != "refusal") {
+      part.fail("type", "text: this model reads nothing else");
+    }
+    const char* const key = type == "refusal" ? "refusal" : "text";
+    const std::optional<std::string> text = part.text(key, SIZE_MAX);
     if (!type) part.fail_with("type", part.path_of("type") + " is missing");
-    if (!text) part.fail_with("text", part.path_of("text") + " is missing");
+    if (!text) part.fail_with(key, part.path_of(key) + " is missing");
+    const char* const other = type == "refusal" ? "text" : "refusal";
+    if (part.find(other) != nullptr) {
+      part.fail_with(other, part.path_of(other) + " is set, but the type is another");
+    }
     joined += text.value_or("");
   }
   return joined;
@@ -86,8 +93,30 @@ void check_role(FieldReader& message, const std::string& role) {
   }
 }
 
+// An assistant that refused has said so in place of content.
+void read_refusal(FieldReader& message, text::Message& result) {
+  const std::optional<std::string> refusal = message.text("refusal", SIZE_MAX);
+  if (!refusal || refusal->empty()) return;
+  if (result.role != "assistant" || (result.content && !result.content->empty())) {
+    return message.fail_with("refusal", message.path_of("refusal") +
+                                            " is set, must be an assistant's, in place of content");
+  }
+  result.content = *refusal;
+}
+
+// "prefix": true leaves the last message open, so it can be nowhere else, and nothing can stand before the text.
+void check_prefix(FieldReader& message, const text::Message& result, bool is_last) {
+  if (!message.boolean("prefix").value_or(false)) return;
+  if (!is_last || result.role != "assistant") {
+    message.fail("prefix", "false but in the last message, an assistant's");
+  }
+  if (!message.text("reasoning_content", SIZE_MAX).value_or("").empty()) {
+    message.fail("reasoning_content", "empty beside prefix: reasoning is not continued");
+  }
+}
+
 text::Message read_message(const json::Value& value, const std::string& path,
-                           const ServedModel& model, FieldProblem& problem) {
+                           const ServedModel& model, bool is_last, FieldProblem& problem) {
   text::Message result;
   if (!value.is_object()) {
     problem.set(broken_rule(path, value, "an object with role and content"));
@@ -107,6 +136,8 @@ text::Message read_message(const json::Value& value, const std::string& path,
   result.tool_call_id = message.text("tool_call_id", kMaxNameBytes).value_or("");
   result.name = message.text("name", kMaxNameBytes).value_or("");
   message.text("reasoning_content", SIZE_MAX);
+  read_refusal(message, result);
+  check_prefix(message, result, is_last);
   if (!result.content && result.tool_calls.empty()) {
     message.fail_with("content", message.path_of("content") + " is missing");
   }
@@ -176,20 +207,42 @@ void read_template_kwargs(FieldReader& reader, ThinkingSwitch& state) {
   set_switch(inner, "enable_thinking", inner.boolean("enable_thinking"), state);
 }
 
+// {"type": "enabled" | "disabled"}, or true or false.
+void read_thinking_object(FieldReader& reader, ThinkingSwitch& state) {
+  const json::Value* value = reader.find("thinking");
+  if (value == nullptr) return;
+  if (value->is_boolean()) return set_switch(reader, "thinking", value->get<bool>(), state);
+  if (!value->is_object()) return reader.fail("thinking", "an object with a type, true or false");
+  FieldReader inner(*value, reader.path_of("thinking"), thinking_fields(), reader.problem());
+  const std::optional<std::string> type = inner.text("type", kMaxRoleBytes);
+  if (!type) return inner.fail_with("type", inner.path_of("type") + " is missing");
+  if (type != "enabled" && type != "disabled") return inner.fail("type", "enabled or disabled");
+  set_switch(inner, "type", type == "enabled", state);
+}
+
 // A level is a wish: these models have one depth of reasoning, or none.
-void read_effort(FieldReader& reader, Reasoning reasoning, ThinkingSwitch& state) {
+void read_effort(FieldReader& reader, std::string_view key, Reasoning reasoning,
+                 ThinkingSwitch& state) {
   static constexpr std::string_view kLevels[] = {"none", "minimal", "low", "medium",
                                                  "high", "xhigh",   "max"};
-  const std::optional<std::string> effort = reader.text("reasoning_effort", kMaxRoleBytes);
+  const std::optional<std::string> effort = reader.text(key, kMaxRoleBytes);
   if (!effort) return;
   if (std::ranges::find(kLevels, *effort) == std::ranges::end(kLevels)) {
-    return reader.fail("reasoning_effort", "none, minimal, low, medium, high, xhigh or max");
+    return reader.fail(key, "none, minimal, low, medium, high, xhigh or max");
   }
   if (effort == "none") {
-    set_switch(reader, "reasoning_effort", false, state);
+    set_switch(reader, key, false, state);
   } else if (reasoning == Reasoning::kSwitched) {
-    set_switch(reader, "reasoning_effort", true, state);
+    set_switch(reader, key, true, state);
   }
+}
+
+void read_reasoning(FieldReader& reader, Reasoning reasoning, ThinkingSwitch& state) {
+  const json::Value* value = reader.object("reasoning");
+  if (value == nullptr) return;
+  FieldReader inner(*value, reader.path_of("reasoning"), reasoning_fields(), reader.problem());
+  set_switch(inner, "enabled", inner.boolean("enabled"), state);
+  read_effort(inner, "effort", reasoning, state);
 }
 
 bool is_turn_end(const text::Segment& segment) {
@@ -221,7 +274,7 @@ std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel&
   if (list->empty()) reader.fail("messages", "not empty");
   for (size_t i = 0; i < list->size() && !reader.problem(); ++i) {
     messages.push_back(read_message((*list)[i], element_path(reader.path_of("messages"), i), model,
-                                    reader.problem()));
+                                    i + 1 == list->size(), reader.problem()));
   }
   return messages;
 }
@@ -239,11 +292,23 @@ json::Value read_tools(FieldReader& reader, const ServedModel& model) {
   return *tools;
 }
 
+bool read_continuation(FieldReader& reader) {
+  const bool is_asked = reader.boolean("continue_final_message").value_or(false);
+  const json::Value* messages = reader.find("messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) return is_asked;
+  const json::Value& last = messages->back();
+  const auto prefix = last.is_object() ? last.find("prefix") : last.end();
+  return is_asked || (prefix != last.end() && prefix->is_boolean() && prefix->get<bool>());
+}
+
 bool read_thinking(FieldReader& reader, const ServedModel& model) {
   const Reasoning reasoning = reasoning_of(model.chat_format.value_or(text::ChatFormat::kV3));
   ThinkingSwitch state;
+  read_thinking_object(reader, state);
+  set_switch(reader, "enable_thinking", reader.boolean("enable_thinking"), state);
   read_template_kwargs(reader, state);
-  read_effort(reader, reasoning, state);
+  read_reasoning(reader, reasoning, state);
+  read_effort(reader, "reasoning_effort", reasoning, state);
   if (!state.on) return model.thinks_by_default;
   if (*state.on && reasoning == Reasoning::kNever) {
     reader.problem().set(invalid_parameter(

@@ -25,9 +25,13 @@ std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel&
 // Array of well-formed tools, perhaps empty.
 json::Value read_tools(FieldReader& reader, const ServedModel& model);
 
-// Whether the assistant shall reason: chat_template_kwargs {thinking | enable_thinking} and
-// reasoning_effort, else the model's default. What the model cannot do is refused.
+// Whether the assistant shall reason: thinking, enable_thinking, reasoning, chat_template_kwargs and
+// reasoning_effort, which may not contradict each other, else the model's default. What the model cannot do
+// is refused.
 bool read_thinking(FieldReader& reader, const ServedModel& model);
+
+// Whether the last message is left open: continue_final_message, or "prefix": true in it. After read_messages().
+bool read_continuation(FieldReader& reader);
 
 struct ChatPrompt {
   std::vector<int32_t> ids;

@@ -8,6 +8,9 @@ namespace {
 
 constexpr std::string_view kName = R"({"type":"string","maxLength":256})";
 
+constexpr std::string_view kEffort =
+    R"({"enum":["none","minimal","low","medium","high","xhigh","max"]})";
+
 constexpr FieldRule kConversation[] = {
     honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
              "functions, wrapped as OpenAI does or bare", tool_fields),
@@ -15,14 +18,14 @@ constexpr FieldRule kConversation[] = {
              "whether and which functions are called", tool_choice_fields),
     honoured("parallel_tool_calls", kAnyBoolean, "false: at most one call"),
     honoured("chat_template_kwargs", kAnyObject, "the template's switch", template_kwargs_fields),
-    honoured("reasoning_effort",
-             R"({"enum":["none","minimal","low","medium","high","xhigh","max"]})",
+    honoured("reasoning_effort", kEffort,
              "none is no reasoning, any other level is reasoning where the model has a switch"),
     honoured("continue_final_message", kAnyBoolean,
              "the last message, an assistant's, is left open and continued"),
-    refused("thinking", "chat_template_kwargs says it here"),
-    refused("enable_thinking", "chat_template_kwargs says it here"),
-    refused("reasoning", "reasoning_effort says it here"),
+    honoured("thinking", R"({"anyOf":[{"type":"object"},{"type":"boolean"}]})",
+             "DeepSeek's switch: an object with a type, or true or false", thinking_fields),
+    honoured("enable_thinking", kAnyBoolean, "as chat_template_kwargs.enable_thinking"),
+    honoured("reasoning", kAnyObject, "effort, or enabled", reasoning_fields),
     refused("thinking_budget", "reasoning has no budget of its own", "[-1]"),
     refused("reasoning_budget", "reasoning has no budget of its own", "[-1]"),
     refused("max_thinking_tokens", "reasoning has no budget of its own"),
@@ -42,11 +45,13 @@ constexpr FieldRule kMessage[] = {
     honoured("name", kName, "shown where the template shows it"),
     honoured("tool_calls", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
              "an assistant's calls", call_fields),
+    honoured("prefix", kAnyBoolean,
+             "true on the last message, an assistant's: it is continued, as with "
+             "continue_final_message"),
+    honoured("refusal", kAnyText, "what an assistant said in place of content"),
     honoured("tool_call_id", kName, "the call that a tool message answers"),
     honoured("reasoning_content", kAnyText,
              "of an earlier answer; left out of the prompt, as every published template does"),
-    refused("prefix", "continue_final_message says it here"),
-    refused("refusal", "no template has a place for refusals"),
     refused("function_call", "calls are said in tool_calls"),
     refused("audio", "there are no audio answers"),
     refused("images", "there are no images"),
@@ -63,8 +68,9 @@ constexpr FieldRule kMessage[] = {
 };
 
 constexpr FieldRule kContentPart[] = {
-    required("type", R"({"const":"text"})", "the kind of part"),
-    required("text", kAnyText, "its text"),
+    required("type", R"({"enum":["text","refusal"]})", "the kind of part"),
+    honoured("text", kAnyText, "its text"),
+    honoured("refusal", kAnyText, "its text, of the type refusal"),
     without_effect("cache_control", "prefixes are found without it"),
     without_effect("annotations", "what an earlier answer was marked with"),
     without_effect("citations", "what an earlier answer was marked with"),
@@ -73,7 +79,6 @@ constexpr FieldRule kContentPart[] = {
     without_effect("audio_url", "belongs to a type that is refused"),
     without_effect("video_url", "belongs to a type that is refused"),
     without_effect("file", "belongs to a type that is refused"),
-    without_effect("refusal", "belongs to a type that is refused"),
     without_effect("thinking", "belongs to a type that is refused"),
 };
 
@@ -137,6 +142,20 @@ constexpr FieldRule kTemplateKwargs[] = {
     honoured("enable_thinking", kAnyBoolean, "another name of thinking"),
 };
 
+constexpr FieldRule kThinking[] = {
+    required("type", R"({"enum":["enabled","disabled"]})", "whether the assistant reasons"),
+    refused("budget_tokens", "reasoning has no budget of its own"),
+};
+
+constexpr FieldRule kReasoning[] = {
+    honoured("effort", kEffort, "as reasoning_effort"),
+    honoured("enabled", kAnyBoolean, "whether the assistant reasons"),
+    refused("max_tokens", "reasoning has no budget of its own"),
+    refused("exclude", "include_reasoning says it here"),
+    refused("summary", "reasoning is not summed up"),
+    refused("generate_summary", "reasoning is not summed up"),
+};
+
 }  // namespace
 
 std::span<const FieldRule> conversation_rules() { return kConversation; }
@@ -194,6 +213,16 @@ const FieldTable& chosen_function_fields() {
 
 const FieldTable& template_kwargs_fields() {
   static const FieldTable table("chat_template_kwargs", {kTemplateKwargs});
+  return table;
+}
+
+const FieldTable& thinking_fields() {
+  static const FieldTable table("thinking", {kThinking});
+  return table;
+}
+
+const FieldTable& reasoning_fields() {
+  static const FieldTable table("reasoning", {kReasoning});
   return table;
 }
 

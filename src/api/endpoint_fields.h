@@ -32,6 +32,8 @@ const FieldTable& allowed_tools_fields();    // tool_choice.allowed_tools
 const FieldTable& chosen_tool_fields();      // tool_choice.allowed_tools.tools[]
 const FieldTable& chosen_function_fields();  // tool_choice.function and that of a chosen tool
 const FieldTable& template_kwargs_fields();
+const FieldTable& thinking_fields();
+const FieldTable& reasoning_fields();
 
 // A path that takes JSON, and its fields.
 struct EndpointFields {

@@ -223,6 +223,7 @@ constexpr FieldRule kResponseFormat[] = {
     required("type", R"({"enum":["text","json_object","json_schema"]})", "the kind of form"),
     honoured("json_schema", kAnyObject, "the schema and its name, of the type json_schema",
              named_schema_fields),
+    honoured("schema", kAnyObject, "the schema, of the type json_object"),
     without_effect("structures", "belongs to the type structural_tag, which is refused"),
     without_effect("triggers", "belongs to the type structural_tag, which is refused"),
 };
@@ -232,6 +233,21 @@ constexpr FieldRule kNamedSchema[] = {
     honoured("name", R"({"type":"string","maxLength":256})", "of the schema"),
     honoured("strict", kAnyBoolean, "the answer always fits"),
     without_effect("description", "of the schema, for people"),
+};
+
+constexpr FieldRule kStructuredOutputs[] = {
+    honoured("json", R"({"type":["object","string"]})", "as json_schema"),
+    honoured("regex", kGrammarText, "as regex"),
+    honoured("choice", kChoice, "the answer is one of these texts"),
+    honoured("grammar", kGrammarText, "as ebnf"),
+    honoured("json_object", kAnyBoolean, "any JSON object"),
+    refused("structural_tag", "there are no structural tags"),
+    refused("whitespace_pattern", "white space of JSON has no setting"),
+    refused("disable_any_whitespace", "white space of JSON has no setting"),
+    refused("disable_additional_properties", "the schema says it"),
+    without_effect("disable_fallback", "there is one engine for grammars"),
+    without_effect("backend", "there is one engine for grammars"),
+    without_effect("_backend", "there is one engine for grammars"),
 };
 
 }  // namespace
@@ -255,6 +271,11 @@ const FieldTable& response_format_fields() {
 
 const FieldTable& named_schema_fields() {
   static const FieldTable table("response_format.json_schema", {kNamedSchema});
+  return table;
+}
+
+const FieldTable& structured_outputs_fields() {
+  static const FieldTable table("structured_outputs", {kStructuredOutputs});
   return table;
 }
 

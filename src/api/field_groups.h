@@ -21,6 +21,8 @@ inline constexpr std::string_view kTokenCount =
 inline constexpr std::string_view kSeed =
     R"({"type":"integer","minimum":-9223372036854775808,"maximum":18446744073709551615})";
 inline constexpr std::string_view kGrammarText = R"({"type":"string","minLength":1})";
+inline constexpr std::string_view kChoice =
+    R"({"type":"array","items":{"type":"string"},"minItems":1,"maxItems":1024})";
 
 // temperature to logit_bias, n, stop and what the output is shown with; json_schema, regex, ebnf.
 std::span<const FieldRule> sampling_rules();
@@ -39,5 +41,6 @@ std::span<const FieldRule> openai_rules();
 const FieldTable& stream_options_fields();
 const FieldTable& response_format_fields();
 const FieldTable& named_schema_fields();
+const FieldTable& structured_outputs_fields();
 
 }  // namespace fathom::api

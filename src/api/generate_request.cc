@@ -103,7 +103,7 @@ class GenerateRequestParser {
     GenerationItem& item = settings.item;
     read_sampling(reader, model_, item);
     item.sampling.seed = reader.seed("sampling_seed");
-    item.grammar = read_grammar(reader, model_, /*has_response_format=*/false).source;
+    item.grammar = read_grammar(reader, model_, GrammarNames::kSglang).source;
     item.stream_interval = reader.integer("stream_interval", {1, kMaxInt}).value_or(1);
     settings.budget = {.asked = read_token_count(reader, "max_new_tokens"),
                        .fallback = kDefaultMaxNewTokens,

@@ -83,7 +83,8 @@ struct GenerationRequest {
   bool starts_in_reasoning = false;
   bool separate_reasoning = true;
   bool stream_reasoning = true;
-  bool parse_tools = false;  // the output is searched for calls
+  bool include_reasoning = true;  // false: it is counted and not shown
+  bool parse_tools = false;       // the output is searched for calls
   // No call may be made, but the conversation has some: their markers are kept out of the text.
   bool hide_tool_markers = false;
   ToolConstraint tool_constraint;

@@ -9,6 +9,28 @@ namespace {
 
 using GrammarKind = GrammarSource::Kind;
 
+constexpr size_t kMaxChoices = 1024;
+
+// A text between quotes, as rules have it.
+void append_literal(const std::string& text, std::string& rules) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  rules += '"';
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      rules += '\\';
+      rules += c;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      rules += "\\x";
+      rules += kHex[byte / 16];
+      rules += kHex[byte % 16];
+    } else {
+      rules += c;
+    }
+  }
+  rules += '"';
+}
+
 class GrammarReader {
  public:
   explicit GrammarReader(const ServedModel& model)
@@ -22,21 +44,58 @@ class GrammarReader {
   }
 
   // SGLang takes the schema as text; as an object it is one step less for the client.
-  void read_schema_text(FieldReader& reader) {
-    const json::Value* value = reader.find("json_schema");
+  void read_schema_text(FieldReader& reader, std::string_view key) {
+    const json::Value* value = reader.find(key);
     if (value == nullptr) return;
-    if (value->is_object()) return set_schema(reader, "json_schema", *value);
-    const std::optional<std::string> text = reader.text("json_schema", max_bytes_);
+    if (value->is_object()) return set_schema(reader, key, *value);
+    const std::optional<std::string> text = reader.text(key, max_bytes_);
     if (!text) return;
     const Result<json::Value> schema = json::parse(*text);
     if (!schema) {
-      return reader.fail_with("json_schema", reader.path_of("json_schema") +
-                                                 " is no schema: " + schema.error().message);
+      return reader.fail_with(key,
+                              reader.path_of(key) + " is no schema: " + schema.error().message);
     }
     if (!schema->is_object() && !schema->is_boolean()) {
-      return reader.fail("json_schema", "the text of a JSON schema, that is of an object");
+      return reader.fail(key, "the text of a JSON schema, that is of an object");
     }
-    set_schema(reader, "json_schema", *schema);
+    set_schema(reader, key, *schema);
+  }
+
+  // One of several texts, as rules.
+  void read_choice(FieldReader& reader, std::string_view key) {
+    const json::Value* texts = reader.array(key, kMaxChoices);
+    if (texts == nullptr) return;
+    if (texts->empty()) return reader.fail(key, "not empty");
+    std::string rules = "root ::= ";
+    for (size_t i = 0; i < texts->size(); ++i) {
+      const json::Value& text = (*texts)[i];
+      if (!text.is_string()) {
+        return reader.problem().set(
+            broken_rule(element_path(reader.path_of(key), i), text, "a string"));
+      }
+      if (i > 0) rules += " | ";
+      append_literal(text.get_ref<const std::string&>(), rules);
+    }
+    if (rules.size() > max_bytes_) {
+      return reader.fail_with(key, reader.path_of(key) + " is longer than " +
+                                       std::to_string(max_bytes_) + " bytes, written as rules");
+    }
+    set(reader, key, {.kind = GrammarKind::kEbnf, .text = std::move(rules)});
+  }
+
+  // vLLM's, where one of these is set.
+  void read_structured_outputs(FieldReader& reader) {
+    const json::Value* form = reader.object("structured_outputs");
+    if (form == nullptr) return;
+    FieldReader inner(*form, reader.path_of("structured_outputs"), structured_outputs_fields(),
+                      reader.problem());
+    read_schema_text(inner, "json");
+    read_choice(inner, "choice");
+    read_pattern(inner, "regex", GrammarKind::kRegex);
+    read_pattern(inner, "grammar", GrammarKind::kEbnf);
+    if (inner.boolean("json_object").value_or(false)) {
+      set(inner, "json_object", {.kind = GrammarKind::kJsonObject, .text = ""});
+    }
   }
 
   void read_response_format(FieldReader& reader) {
@@ -51,7 +110,13 @@ class GrammarReader {
       inner.fail_with("json_schema",
                       inner.path_of("json_schema") + " is set, but the type is not json_schema");
     }
-    if (type == "json_object") {
+    if (type != "json_object" && inner.find("schema") != nullptr) {
+      inner.fail_with("schema",
+                      inner.path_of("schema") + " is set, but the type is not json_object");
+    }
+    if (type == "json_object" && inner.object("schema") != nullptr) {
+      set_schema(inner, "schema", *inner.object("schema"));
+    } else if (type == "json_object") {
       set(reader, "response_format", {.kind = GrammarKind::kJsonObject, .text = ""});
     } else if (type == "json_schema") {
       read_named_schema(reader, inner);
@@ -110,11 +175,18 @@ class GrammarReader {
 
 }  // namespace
 
-GrammarFields read_grammar(FieldReader& reader, const ServedModel& model,
-                           bool has_response_format) {
+GrammarFields read_grammar(FieldReader& reader, const ServedModel& model, GrammarNames names) {
   GrammarReader grammar(model);
-  if (has_response_format) grammar.read_response_format(reader);
-  grammar.read_schema_text(reader);
+  if (names == GrammarNames::kAll) {
+    grammar.read_response_format(reader);
+    grammar.read_structured_outputs(reader);
+    grammar.read_schema_text(reader, "guided_json");
+    grammar.read_choice(reader, "guided_choice");
+    grammar.read_pattern(reader, "guided_regex", GrammarKind::kRegex);
+    grammar.read_pattern(reader, "guided_grammar", GrammarKind::kEbnf);
+    grammar.read_pattern(reader, "grammar", GrammarKind::kEbnf);
+  }
+  grammar.read_schema_text(reader, "json_schema");
   grammar.read_pattern(reader, "regex", GrammarKind::kRegex);
   grammar.read_pattern(reader, "ebnf", GrammarKind::kEbnf);
   return std::move(grammar).take();

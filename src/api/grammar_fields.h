@@ -1,8 +1,8 @@
 #pragma once
-// What the output must look like: json_schema, regex and ebnf (SGLang's), response_format (OpenAI's). At most
-// one may be set. Here only the shape is checked; the grammar module compiles and says what it cannot.
+// What the output must look like: json_schema, regex and ebnf (SGLang's), response_format (OpenAI's), guided_* and
+// structured_outputs (vLLM's), grammar (llama.cpp's). At most one may be set. Here only the shape is checked; the grammar module compiles and says what it cannot.
 //
-//   item.grammar = read_grammar(reader, model, /*has_response_format=*/true).source;
+//   item.grammar = read_grammar(reader, model, GrammarNames::kAll).source;
 //
 // Pure, thread-safe.
 
@@ -17,6 +17,9 @@ struct GrammarFields {
   std::string field;  // the one that set it; empty = none
 };
 
-GrammarFields read_grammar(FieldReader& reader, const ServedModel& model, bool has_response_format);
+// /generate knows SGLang's names, the OpenAI endpoints all of them.
+enum class GrammarNames { kSglang, kAll };
+
+GrammarFields read_grammar(FieldReader& reader, const ServedModel& model, GrammarNames names);
 
 }  // namespace fathom::api

@@ -21,6 +21,16 @@ void read_model(FieldReader& reader, const ServedModel& model, GenerationRequest
   if (asked && !model.answers_to(*asked)) reader.problem().set(model_not_found(*asked));
 }
 
+void read_stop_form(FieldReader& reader, GenerationItem& item) {
+  const std::optional<bool> shown = reader.boolean("include_stop_str_in_output");
+  const std::optional<bool> untrimmed = reader.boolean("no_stop_trim");
+  if (shown && untrimmed && *shown != *untrimmed) {
+    reader.fail_with("include_stop_str_in_output",
+                     "include_stop_str_in_output and no_stop_trim contradict each other");
+  }
+  item.no_stop_trim = shown.value_or(untrimmed.value_or(item.no_stop_trim));
+}
+
 void read_stream(FieldReader& reader, GenerationRequest& request) {
   request.stream = reader.boolean("stream").value_or(false);
   const json::Value* options = reader.object("stream_options");
@@ -65,9 +75,16 @@ std::optional<std::string> read_request_id(const json::Value& value, const std::
 }
 
 void read_rid(FieldReader& reader, const ServedModel& model, GenerationRequest& request) {
-  const json::Value* rid = reader.find("rid");
-  if (rid == nullptr) return;
-  request.id = read_request_id(*rid, reader.path_of("rid"), model, reader.problem()).value_or("");
+  for (const char* key : {"rid", "request_id"}) {
+    const json::Value* value = reader.find(key);
+    if (value == nullptr) continue;
+    std::string id =
+        read_request_id(*value, reader.path_of(key), model, reader.problem()).value_or("");
+    if (!request.id.empty() && request.id != id) {
+      reader.fail_with(key, reader.path_of(key) + " and rid are both set, must be the same");
+    }
+    request.id = std::move(id);
+  }
 }
 
 }  // namespace fathom::api

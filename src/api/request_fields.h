@@ -30,6 +30,8 @@ Parsed<json::Members> parse_body(std::string_view body);
 
 // `model`: another one than ours is a 404.
 void read_model(FieldReader& reader, const ServedModel& model, GenerationRequest& request);
+// include_stop_str_in_output, vLLM's name of no_stop_trim.
+void read_stop_form(FieldReader& reader, GenerationItem& item);
 // stream, stream_options.
 void read_stream(FieldReader& reader, GenerationRequest& request);
 // priority, cache_salt, extra_key.
@@ -37,6 +39,7 @@ void read_placement(FieldReader& reader, const ServedModel& model, GenerationReq
 // A client's own id: 1 to 128 bytes without control characters.
 std::optional<std::string> read_request_id(const json::Value& value, const std::string& path,
                                            const ServedModel& model, FieldProblem& problem);
+// rid, or vLLM's request_id.
 void read_rid(FieldReader& reader, const ServedModel& model, GenerationRequest& request);
 
 }  // namespace fathom::api

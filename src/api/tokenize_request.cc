@@ -49,10 +49,10 @@ class TokenizeRequestParser {
       chat.tools = json::Value::array();
     }
     chat.thinking = read_thinking(reader_, model_);
-    const bool continues = reader_.boolean("continue_final_message").value_or(false);
+    chat.messages = read_messages(reader_, model_);
+    const bool continues = read_continuation(reader_);
     chat.add_generation_prompt =
         reader_.boolean("add_generation_prompt").value_or(true) && !continues;
-    chat.messages = read_messages(reader_, model_);
     if (problem_) return;
     request_.tokens.push_back(render_chat(chat, continues, model_, problem_).ids);
   }

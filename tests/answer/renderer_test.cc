@@ -12,13 +12,15 @@ namespace {
 
 // Choices and a renderer for one prompt of 5 tokens, fed by hand.
 struct Rendered {
-  explicit Rendered(AnswerHead head, std::optional<text::OutputParser> parser = {})
+  explicit Rendered(AnswerHead head, std::optional<text::OutputParser> parser = {},
+                    bool shows_reasoning = true)
       : renderer(make_renderer(std::move(head), *api::tests::demo_tokenizer())) {
     ChoiceSetup setup;
     setup.tokenizer = api::tests::demo_tokenizer().get();
     setup.id = "rid";
     setup.prompt_tokens = 5;
     setup.parser = std::move(parser);
+    setup.shows_reasoning = shows_reasoning;
     std::vector<int32_t> ids;
     for (const std::string_view marker : text::output_markers(text::ChatFormat::kV31)) {
       ids.push_back(api::tests::demo_tokenizer()->token_id(marker).value());
@@ -78,6 +80,19 @@ TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
             start + R"({"reasoning_content":null},"logprobs":null,"finish_reason":"length",)"
                     R"("matched_stop":null}]})"
                     "\n\ndata: [DONE]\n\n");
+}
+
+TEST(Renderer, reasoning_that_is_not_shown_is_counted_and_left_out) {
+  Rendered chat(head_of(api::Endpoint::kChat),
+                text::OutputParser(text::ChatFormat::kV31, {.starts_in_reasoning = true}),
+                /*shows_reasoning=*/false);
+  std::string events = chat.stream("secret");
+  events += chat.stream("</think>");
+  events += chat.stream("b");
+  events += chat.end(core::FinishReason::kStop);
+  EXPECT_EQ(events.find("secret"), std::string::npos) << events;
+  EXPECT_NE(events.find(R"("content":"b")"), std::string::npos) << events;
+  EXPECT_GT(chat.choices[0].counts().reasoning_tokens, 0);
 }
 
 const std::string kCallStart = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>";

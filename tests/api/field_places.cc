@@ -107,6 +107,11 @@ std::vector<FieldPlace> settings() {
       in_chat(named_schema_fields,
               beside + R"("response_format": {"type": "json_schema", "json_schema": )",
               {{"schema", "{}"}}, "}", "response_format.json_schema"),
+      in_chat(structured_outputs_fields, beside + R"("structured_outputs": )", {}, "",
+              "structured_outputs"),
+      in_chat(thinking_fields, beside + R"("thinking": )", {{"type", R"("enabled")"}}, "",
+              "thinking"),
+      in_chat(reasoning_fields, beside + R"("reasoning": )", {}, "", "reasoning"),
       in_chat(template_kwargs_fields, beside + R"("chat_template_kwargs": )", {}, "",
               "chat_template_kwargs")};
 }

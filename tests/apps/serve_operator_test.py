@@ -45,6 +45,16 @@ class OperatorTest(unittest.TestCase):
             body = {"model": name, "prompt": "Hi", "max_tokens": 1}
             self.assertEqual(self.server.post("/v1/completions", body)[0], status, name)
 
+    def test_fields_that_no_api_has_are_refused_or_ignored_as_the_operator_says(self):
+        body = {"prompt": "Hi", "max_tokens": 1, "temprature": 0}
+        status, answer = self.server.post("/v1/completions", body)
+        self.assertEqual((status, answer["error"]["param"]), (400, "temprature"))
+        self.assertEqual(self.server.get("/server_info")[1]["unknown_fields"], "refuse")
+        with ServingProcess(*slow_engine(100), "--unknown-fields", "ignore") as server:
+            self.assertEqual(server.get("/server_info")[1]["unknown_fields"], "ignore")
+            self.assertEqual(server.post("/v1/completions", body)[0], 200)
+            self.assertEqual(server.post("/v1/completions", {**body, "use_beam_search": True})[0], 400)
+
     def test_a_flush_is_refused_while_a_request_runs_and_an_abort_ends_it(self):
         waiting = in_background(lambda: self.server.read_stream(native(5000, rid="long-one")))
         eventually(lambda: self.running() == 1, "the request to run")
