@@ -69,6 +69,8 @@ class Answer {
   const std::vector<core::RequestId>& request_ids() const { return request_ids_; }
   // True at the first call since the last flush(): the caller collects what to flush.
   bool touch() { return !std::exchange(is_touched_, true); }
+  // Something that the request has until it is over.
+  void hold(std::shared_ptr<void> lease) { lease_ = std::move(lease); }
   // True at the first call: the caller is the one who closes it.
   bool retire() { return !std::exchange(is_retired_, true); }
   const std::vector<Choice>& choices() const { return choices_; }
@@ -87,6 +89,7 @@ class Answer {
   http::ExchangePtr exchange_;
   std::vector<Choice> choices_;
   std::vector<core::RequestId> request_ids_;
+  std::shared_ptr<void> lease_;
   std::vector<bool> written_end_;  // per choice: write_news() has shown its end
   std::string events_;             // scratch
   size_t num_unfinished_;

@@ -1,5 +1,6 @@
 #include "answer/completion_renderer.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace {
 
 class CompletionRenderer : public Renderer {
  public:
-  CompletionRenderer(AnswerHead head, const text::Tokenizer& tokenizer) : head_(std::move(head)) {
+  CompletionRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
+      : head_(std::move(head)), tokenizer_(tokenizer) {
     for (int i = 0; i < head_.num_choices; ++i) {
       progress_.push_back(
           {.started = false, .logprobs = CompletionLogprobs(tokenizer, head_.top_logprobs)});
@@ -36,10 +38,12 @@ class CompletionRenderer : public Renderer {
   }
   // The prompt before the first text, with echo.
   std::string_view echoed_prompt(const Choice& choice);
+  void add_prompt_logprobs(const Choice& choice, CompletionLogprobs& logprobs);
   void append_choice(std::string& out, Choice& choice);
   void append_logprobs(std::string& out, Choice& choice);
 
   AnswerHead head_;
+  const text::Tokenizer& tokenizer_;
   std::string constant_;  // of every chunk
   std::vector<Progress> progress_;
 };
@@ -49,15 +53,33 @@ std::string_view CompletionRenderer::echoed_prompt(const Choice& choice) {
   return head_.prompt_texts[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
 }
 
+// The echoed text holds a special token of the prompt where it is spelt there: a start token that the tokenizer adds is
+// not, nor is any where ids were sent and special tokens are left out.
+void CompletionRenderer::add_prompt_logprobs(const Choice& choice, CompletionLogprobs& logprobs) {
+  std::string_view left = echoed_prompt(choice);
+  const auto is_shown = [&](int32_t token) {
+    const std::string_view bytes = tokenizer_.token_bytes(token);
+    if (tokenizer_.is_special(token) && !left.starts_with(bytes)) return false;
+    left.remove_prefix(std::min(left.size(), bytes.size()));
+    return true;
+  };
+  const int32_t first = choice.setup().prompt.front();
+  logprobs.add_without_logprob(first, is_shown(first));
+  for (const core::SampledToken& token : choice.prompt_logprobs()) {
+    logprobs.add(token, is_shown(token.token));
+  }
+}
+
 // With echo those of the prompt come first; they are known when the choice has finished.
 void CompletionRenderer::append_logprobs(std::string& out, Choice& choice) {
   CompletionLogprobs& logprobs = progress(choice).logprobs;
-  const std::vector<core::SampledToken>& prompt = choice.prompt_logprobs();
   if (head_.echo && !progress(choice).started && !choice.setup().prompt.empty()) {
-    logprobs.add_without_logprob(choice.setup().prompt.front());
-    for (const core::SampledToken& token : prompt) logprobs.add(token);
+    add_prompt_logprobs(choice, logprobs);
   }
-  for (const core::SampledToken& token : choice.news.tokens) logprobs.add(token);
+  for (const core::SampledToken& token : choice.news.tokens) {
+    const bool is_hidden = choice.setup().skip_special_tokens && tokenizer_.is_special(token.token);
+    logprobs.add(token, !is_hidden);
+  }
   logprobs.append_to(out);
 }
 

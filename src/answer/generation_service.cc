@@ -103,6 +103,13 @@ void GenerationService::set_engine(engine::ServingEngine* engine) { engine_ = en
 
 void GenerationService::start(api::GenerationRequest request, const http::ExchangePtr& exchange,
                               Stopwatch since_arrival) {
+  Claim claim = claim_rids(request);
+  if (claim.lease == nullptr) {
+    exchange->post([exchange, error = api::rid_taken(claim.taken)] {
+      exchange->send(api::to_response(error));
+    });
+    return;
+  }
   if (request.id.empty()) request.id = draw_id(id_prefix(request.endpoint));
   request.created = static_cast<int64_t>(std::time(nullptr));
   api::Parsed<Prepared> parsed = prepare(request, exchange, since_arrival);
@@ -111,6 +118,7 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
     return;
   }
   auto prepared = std::make_shared<Prepared>(std::move(std::get<Prepared>(parsed)));
+  prepared->answer->hold(std::move(claim.lease));
   exchange->post([this, prepared] { submit(*prepared); });
 }
 
@@ -277,6 +285,7 @@ void GenerationService::apply(int thread_idx, const engine::StepUpdates& updates
 // The answer is over: what the engine still does for it ends, and its line is written.
 void GenerationService::close(int thread_idx, const std::shared_ptr<Answer>& answer) {
   if (!answer->retire()) return;
+  answer->hold(nullptr);
   IoThread& thread = *threads_[static_cast<size_t>(thread_idx)];
   for (const core::RequestId id : answer->request_ids()) {
     if (thread.streams.erase(id) == 0) continue;
@@ -288,6 +297,25 @@ void GenerationService::close(int thread_idx, const std::shared_ptr<Answer>& ans
   answer->set_request_ids({});
   --num_open_;
   if (config_.on_answer) config_.on_answer(answer->record());
+}
+
+GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequest& request) {
+  std::vector<std::string> names;
+  if (!request.id.empty()) names.push_back(request.id);
+  for (const api::GenerationItem& item : request.items) {
+    // That of a single prompt is the request's.
+    if (!item.request_id.empty() && item.request_id != request.id) names.push_back(item.request_id);
+  }
+  const std::lock_guard lock(rids_mutex_);
+  for (const std::string& name : names) {
+    if (claimed_rids_.contains(name)) return {.lease = nullptr, .taken = name};
+  }
+  claimed_rids_.insert(names.begin(), names.end());
+  const auto release = [this, names](void*) {
+    const std::lock_guard release_lock(rids_mutex_);
+    for (const std::string& name : names) claimed_rids_.erase(name);
+  };
+  return {.lease = std::shared_ptr<void>(this, release), .taken = ""};
 }
 
 void GenerationService::forget_rid(core::RequestId id) {

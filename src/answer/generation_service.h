@@ -99,6 +99,13 @@ class GenerationService : public engine::UpdateSink {
   void close(int thread_idx, const std::shared_ptr<Answer>& answer);
 
   void forget_rid(core::RequestId id);
+  // The ids that the client gave are this request's until the result goes; nothing, and the one that a live request
+  // has already.
+  struct Claim {
+    std::shared_ptr<void> lease;
+    std::string taken;
+  };
+  Claim claim_rids(const api::GenerationRequest& request);
 
   const Config config_;
   ConstraintFactory constraints_;
@@ -108,6 +115,7 @@ class GenerationService : public engine::UpdateSink {
   std::atomic<int> num_open_{0}, num_ghosts_{0};
   std::mutex rids_mutex_;
   std::unordered_map<core::RequestId, std::string> rids_;  // of running native requests
+  std::unordered_set<std::string> claimed_rids_;           // given by clients, of live requests
 };
 
 }  // namespace fathom::answer

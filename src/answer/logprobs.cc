@@ -63,39 +63,44 @@ void append_chat_logprobs(std::string& out, std::span<const core::SampledToken> 
   out += "]}";
 }
 
-void CompletionLogprobs::add_token(int32_t token) {
+void CompletionLogprobs::add_token(int32_t token, bool is_shown) {
   for (std::string* list : {&offsets_, &logprobs_, &tokens_, &tops_}) {
     if (!list->empty()) *list += ',';
   }
   const std::string text = token_text(tokenizer_, token);
   append_json(offsets_, offset_);
   append_json(tokens_, text);
-  offset_ += num_characters(text);
+  if (is_shown) offset_ += num_characters(text);
 }
 
-void CompletionLogprobs::add_without_logprob(int32_t token) {
-  add_token(token);
+void CompletionLogprobs::add_without_logprob(int32_t token, bool is_shown) {
+  add_token(token, is_shown);
   logprobs_ += "null";
   tops_ += "null";
 }
 
-void CompletionLogprobs::add(const core::SampledToken& token) {
-  add_token(token.token);
+void CompletionLogprobs::add(const core::SampledToken& token, bool is_shown) {
+  add_token(token.token, is_shown);
   append_json(logprobs_, token.logprob);
-  if (num_top_ == 0) {
-    tops_ += "null";
-    return;
-  }
-  // Two tokens may have the same text (parts of characters): the likelier one keeps the key.
+  append_tops(token);
+}
+
+// The likeliest tokens, and the chosen one where it is none of them: with logprobs 0 it alone.
+void CompletionLogprobs::append_tops(const core::SampledToken& token) {
+  std::vector<std::pair<int32_t, float>> shown(
+      token.top_logprobs.begin(),
+      token.top_logprobs.begin() + static_cast<std::ptrdiff_t>(num_shown(token, num_top_)));
+  shown.emplace_back(token.token, token.logprob);
   tops_ += '{';
+  // Two tokens may have the same text (parts of characters): the likelier one keeps the key.
   std::vector<std::string> keys;
-  for (size_t i = 0; i < num_shown(token, num_top_); ++i) {
-    std::string key = token_text(tokenizer_, token.top_logprobs[i].first);
+  for (const auto& [id, logprob] : shown) {
+    std::string key = token_text(tokenizer_, id);
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     if (!keys.empty()) tops_ += ',';
     append_json(tops_, key);
     tops_ += ':';
-    append_json(tops_, token.top_logprobs[i].second);
+    append_json(tops_, logprob);
     keys.push_back(std::move(key));
   }
   tops_ += '}';

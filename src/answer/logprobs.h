@@ -29,14 +29,16 @@ class CompletionLogprobs {
   CompletionLogprobs(const text::Tokenizer& tokenizer, int num_top)
       : tokenizer_(tokenizer), num_top_(num_top) {}
 
-  void add(const core::SampledToken& token);
+  // `is_shown`: whether the text that offsets count in holds the token's.
+  void add(const core::SampledToken& token, bool is_shown = true);
   // The first token of a prompt: nothing comes before it.
-  void add_without_logprob(int32_t token);
+  void add_without_logprob(int32_t token, bool is_shown = true);
   // The object of what was added since the last time. Offsets go on, in characters.
   void append_to(std::string& out);
 
  private:
-  void add_token(int32_t token);
+  void add_token(int32_t token, bool is_shown);
+  void append_tops(const core::SampledToken& token);
 
   const text::Tokenizer& tokenizer_;
   int num_top_;

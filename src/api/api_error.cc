@@ -48,6 +48,11 @@ ApiError body_too_large(std::string message) {
           .code = "body_too_large"};
 }
 
+ApiError rid_taken(const std::string& rid) {
+  return invalid_parameter(
+      "rid", "rid is " + json::dump(rid) + ", which a request that is still being answered has");
+}
+
 ApiError model_not_found(const std::string& model) {
   return {.status = 404,
           .message = "the model " + json::dump(model.substr(0, 128)) + " is not served here",

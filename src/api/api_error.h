@@ -24,6 +24,7 @@ struct ApiError {
 ApiError invalid_parameter(std::string param, std::string message);  // 400 invalid_request_error
 ApiError context_too_long(std::string param, std::string message);   // 400 context_length_exceeded
 ApiError body_too_large(std::string message);                        // 413 body_too_large
+ApiError rid_taken(const std::string& rid);                          // 400: by a live request
 ApiError model_not_found(const std::string& model);                  // 404
 ApiError overloaded();                                               // 429: the queue is full
 ApiError loading();         // 503: the weights are not there yet

@@ -80,8 +80,9 @@ class CompletionRequestParser {
       budget_.prompt_field = raw.path;
       fit_output(budget_, model_, item, problem_);
       if (request_.echo) {
-        item.prompt_text =
-            raw.text.empty() ? model_.tokenizer->decode(item.prompt, false) : std::move(raw.text);
+        item.prompt_text = raw.text.empty()
+                               ? model_.tokenizer->decode(item.prompt, shared_.skip_special_tokens)
+                               : std::move(raw.text);
       }
       request_.items.push_back(std::move(item));
     }

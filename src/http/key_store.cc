@@ -49,8 +49,11 @@ Status KeyStore::add(std::string_view entry, KeyRole role) {
     entry.remove_prefix(colon + 1);
   }
   if (!is_key(entry))
-    return invalid_argument("API key '" + key.name +
-                            "' must be 8 to 512 visible ASCII characters without spaces");
+    return invalid_argument("the API key '" + key.name + "' has " + std::to_string(entry.size()) +
+                            " characters, must have 8 to 512, visible ASCII without spaces" +
+                            (entry.size() < kMinKeyBytes && colon != std::string_view::npos
+                                 ? " (what is before the colon is its name)"
+                                 : ""));
   key.sha256 = sha256_of(entry);
   for (const Key& other : keys_) {
     if (other.name == key.name)

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "answer/json_text.h"
+#include "answer/logprobs.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::answer {
@@ -93,6 +94,34 @@ TEST(Renderer, reasoning_that_is_not_shown_is_counted_and_left_out) {
   EXPECT_EQ(events.find("secret"), std::string::npos) << events;
   EXPECT_NE(events.find(R"("content":"b")"), std::string::npos) << events;
   EXPECT_GT(chat.choices[0].counts().reasoning_tokens, 0);
+}
+
+TEST(CompletionLogprobs, the_chosen_token_is_among_its_alternatives) {
+  const text::Tokenizer& tokenizer = *api::tests::demo_tokenizer();
+  const int32_t a = tokenizer.encode("a").at(0), b = tokenizer.encode("b").at(0);
+  const core::SampledToken unlikely{
+      .token = a, .logprob = -3, .top_logprobs = {{b, -0.5f}, {a, -3.0f}}};
+  const auto tops = [&](int num_top) {
+    CompletionLogprobs logprobs(tokenizer, num_top);
+    logprobs.add(unlikely);
+    std::string out;
+    logprobs.append_to(out);
+    return json::dump(json::parse(out).value()["top_logprobs"]);
+  };
+  EXPECT_EQ(tops(0), R"([{"a":-3}])");
+  EXPECT_EQ(tops(1), R"([{"b":-0.5,"a":-3}])");
+  EXPECT_EQ(tops(2), R"([{"b":-0.5,"a":-3}])");
+}
+
+TEST(CompletionLogprobs, offsets_count_what_is_shown) {
+  const text::Tokenizer& tokenizer = *api::tests::demo_tokenizer();
+  const int32_t a = tokenizer.encode("a").at(0);
+  CompletionLogprobs logprobs(tokenizer, 0);
+  logprobs.add_without_logprob(tokenizer.bos_id(), /*is_shown=*/false);
+  for (int i = 0; i < 2; ++i) logprobs.add({.token = a});
+  std::string out;
+  logprobs.append_to(out);
+  EXPECT_EQ(json::dump(json::parse(out).value()["text_offset"]), "[0,0,1]");
 }
 
 const std::string kCallStart = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>";

@@ -247,5 +247,59 @@ TEST(GenerationService, echo_puts_the_prompt_and_its_logprobs_first) {
   EXPECT_TRUE(logprobs["token_logprobs"][1].is_number());
 }
 
+// Every token's text stands at its offset, and what the text does not hold takes no place in it.
+void expect_offsets_in_text(const json::Value& choice) {
+  const std::string text = choice["text"];
+  const json::Value& logprobs = choice["logprobs"];
+  ASSERT_GE(logprobs["tokens"].size(), 3u);
+  for (size_t i = 0; i < logprobs["tokens"].size(); ++i) {
+    const std::string token = logprobs["tokens"][i];
+    if (token.starts_with("<｜")) continue;
+    EXPECT_TRUE(std::string_view(text).substr(logprobs["text_offset"][i]).starts_with(token))
+        << token << " at " << logprobs["text_offset"][i] << " of " << text;
+  }
+}
+
+TEST(GenerationService, an_echo_holds_no_start_token_and_offsets_do_not_count_it) {
+  SimServer server;
+  json::Value body = completion("How many apples", 0);
+  body["echo"] = true;
+  body["logprobs"] = 0;
+  const json::Value of_text = server.post_json("/v1/completions", body)["choices"][0];
+  EXPECT_EQ(of_text["text"], "How many apples");
+  EXPECT_TRUE(of_text["logprobs"]["tokens"][0].get<std::string>().starts_with("<｜begin"));
+  EXPECT_EQ(of_text["logprobs"]["text_offset"][1], 0);
+  expect_offsets_in_text(of_text);
+  body["prompt"] = server.post_json("/tokenize", {{"prompt", "How many apples"}})["tokens"];
+  const json::Value of_ids = server.post_json("/v1/completions", body)["choices"][0];
+  EXPECT_EQ(of_ids["text"], "How many apples");
+  EXPECT_EQ(of_ids["logprobs"], of_text["logprobs"]);
+  body["skip_special_tokens"] = false;
+  const json::Value with_specials = server.post_json("/v1/completions", body)["choices"][0];
+  EXPECT_EQ(with_specials["text"], "<｜begin▁of▁sentence｜>How many apples");
+  EXPECT_GT(with_specials["logprobs"]["text_offset"][1], 0);
+}
+
+TEST(GenerationService, a_rid_belongs_to_one_live_request) {
+  SimServer server({.step_delay = std::chrono::milliseconds(5)});
+  json::Value body = native({{"max_new_tokens", 400}, {"ignore_eos", true}});
+  body["rid"] = "mine";
+  auto first =
+      std::async(std::launch::async, [&] { return server.post("/generate", body).status; });
+  ASSERT_TRUE(server.eventually([&] { return !server.is_idle(); }));
+  const client::ClientResponse second = server.post("/generate", body);
+  EXPECT_EQ(second.status, 400) << second.body;
+  EXPECT_EQ(json::parse(second.body).value()["error"]["param"], "rid");
+  EXPECT_NE(second.body.find("mine"), std::string::npos);
+  json::Value chat = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"rid", "mine"}};
+  EXPECT_EQ(server.post("/v1/chat/completions", chat).status, 400);
+  EXPECT_EQ(first.get(), 200);
+  // It is free again, also after a request that was refused.
+  body["sampling_params"] = {{"max_new_tokens", 2}, {"regex", "(a"}};
+  EXPECT_EQ(server.post("/generate", body).status, 400);
+  body["sampling_params"] = {{"max_new_tokens", 2}};
+  EXPECT_EQ(server.post("/generate", body).status, 200);
+}
+
 }  // namespace
 }  // namespace fathom::serve
