@@ -200,6 +200,7 @@ void ApiServer::register_routes(http::Router& router) {
   add_info_routes(router, *state_);
   add_admin_routes(router, *state_);
   page::add_page_routes(router, state_->config.model.name(), state_->history);
+  add_doc_routes(router, *state_);  // of all the others
 }
 
 void ApiServer::set_transport(http::Server& http) {

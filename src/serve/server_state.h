@@ -60,5 +60,7 @@ void add_health_routes(http::Router& router, ServerState& state);
 void add_generation_routes(http::Router& router, ServerState& state);
 void add_info_routes(http::Router& router, ServerState& state);
 void add_admin_routes(http::Router& router, ServerState& state);
+// After all the others: it describes them.
+void add_doc_routes(http::Router& router, ServerState& state);
 
 }  // namespace fathom::serve

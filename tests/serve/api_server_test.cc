@@ -88,6 +88,37 @@ TEST(ApiServer, tells_its_load_as_sglang_and_vllm_do) {
   client.join();
 }
 
+TEST(ApiServer, describes_every_route_that_is_no_page) {
+  SimServer server;
+  const client::ClientResponse response = server.get("/openapi.json");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json::Value document = json::parse(response.body).value();
+  for (const char* path : {"/v1/chat/completions", "/generate", "/metrics", "/openapi.json",
+                           "/docs", "/abort_request", "/v1/models/{id}"}) {
+    EXPECT_TRUE(document["paths"].contains(path)) << path;
+  }
+  EXPECT_TRUE(document["paths"]["/generate"].contains("put"));
+  for (const auto& [path, methods] : document["paths"].items()) {
+    for (const auto& [method, operation] : methods.items()) {
+      EXPECT_NE(operation["summary"], "") << method << " " << path << " has no summary";
+    }
+  }
+  const client::ClientResponse page = server.get("/docs");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_NE(page.body.find("<code>temperature</code>"), std::string::npos);
+}
+
+TEST(ApiServer, a_field_that_nobody_knows_is_refused_on_the_way_in) {
+  SimServer server;
+  const client::ClientResponse response =
+      server.post("/v1/completions", {{"prompt", "a"}, {"temprature", 0}});
+  EXPECT_EQ(response.status, 400);
+  const json::Value error = json::parse(response.body).value()["error"];
+  EXPECT_EQ(error["param"], "temprature");
+  EXPECT_EQ(error["code"], "unknown_parameter");
+  EXPECT_EQ(error["message"], "unknown field 'temprature'; did you mean 'temperature'?");
+}
+
 TEST(ApiServer, lists_its_model_once_under_each_name_and_not_under_its_path) {
   SimServer server;
   const json::Value models = json::parse(server.get("/v1/models").body).value();

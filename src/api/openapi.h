@@ -1,0 +1,36 @@
+#pragma once
+// The API as an OpenAPI 3.1 document, made of the tables that the parsers refuse by: GET /openapi.json.
+//
+//   json::Value document = openapi_document({.version = "0.9.0", .operations = operations});
+//
+// Pure, thread-safe.
+
+#include <string>
+#include <vector>
+
+#include "api/field_table.h"
+#include "base/json.h"
+
+namespace fathom::api {
+
+struct OpenApiOperation {
+  std::string method;  // "POST"
+  std::string path;    // "/v1/models/{id}"
+  std::string summary;
+  bool needs_key = true;  // where there are keys
+};
+
+struct OpenApiFacts {
+  std::string version;
+  UnknownFields unknown_fields = UnknownFields::kRefuse;
+  std::vector<OpenApiOperation> operations;
+};
+
+json::Value openapi_document(const OpenApiFacts& facts);
+
+// The JSON schema of the objects of a table; objects within are references to #/components/schemas.
+json::Value schema_of(const FieldTable& table, UnknownFields unknown_fields);
+// "messages[].tool_calls[]" -> "messages.tool_calls", "/generate" -> "generate".
+std::string component_name(const FieldTable& table);
+
+}  // namespace fathom::api
