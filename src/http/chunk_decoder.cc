@@ -58,8 +58,9 @@ std::optional<uint64_t> parse_size_line(std::string_view line) {
 // from a trailer would see another request.
 bool may_be_trailer(std::string_view name) {
   constexpr std::string_view kForbidden[] = {
-      "transfer-encoding", "content-length",  "host", "connection", "expect", "proxy-connection",
-      "authorization",     "content-encoding"};
+      "transfer-encoding", "content-length",   "host",
+      "connection",        "expect",           "proxy-connection",
+      "authorization",     "content-encoding", "x-api-key"};
   return std::find(std::begin(kForbidden), std::end(kForbidden), name) == std::end(kForbidden);
 }
 

@@ -207,6 +207,7 @@ void Connection::begin_request(const Router::Found& found, Target target) {
   request_.headers = std::move(head.headers);
   request_.request_id = request_id_;
   request_.key_name = key_name_;
+  request_.form = form();
   if (const std::optional<TransportError> problem = body_problem()) return reject(*problem);
   if (head.expects_continue && head.has_body()) {
     framed_.append("HTTP/1.1 100 Continue\r\n\r\n");
@@ -250,7 +251,8 @@ void Connection::dispatch() {
   } catch (const std::exception& error) {
     const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
     FATHOM_LOG(kError, "http", "a handler failed", {{"why", error.what()}});
-    send(serial_, to_response(is_memory ? TransportError::kOutOfMemory : TransportError::kDropped));
+    send(serial_, to_response(is_memory ? TransportError::kOutOfMemory : TransportError::kDropped,
+                              {}, form()));
   }
 }
 

@@ -114,6 +114,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const Timeouts& timeouts() const { return shared_->config.timeouts; }
   const Limits& limits() const { return shared_->config.limits; }
+  ClientForm form() const { return route_ != nullptr ? route_->form : ClientForm::kOpenAi; }
   bool is_draining() const { return shared_->is_draining.load(std::memory_order_relaxed); }
 
   std::shared_ptr<IoThread> thread_;

@@ -14,6 +14,12 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 std::string_view value_of(const Headers& headers, std::string_view name);
 int count_of(const Headers& headers, std::string_view name);
 
+// Whose API a route speaks: how its errors look, also those of the transport, and where a key may be.
+enum class ClientForm {
+  kOpenAi,     // {"error": {message, type, param, code}}
+  kAnthropic,  // {"type": "error", "error": {type, message}}; the key may be in x-api-key
+};
+
 struct Request {
   std::string method;          // "GET"; HEAD arrives as GET, its body is not sent
   std::string path;            // of the matched route: decoded once, normalised, no query
@@ -24,6 +30,7 @@ struct Request {
   std::string
       request_id;  // x-request-id when it is well-formed, else drawn; answered as x-request-id
   std::string key_name;  // of the API key that authorised it; empty = no keys are configured
+  ClientForm form = ClientForm::kOpenAi;  // of the matched route
   std::string_view header(std::string_view name) const;
 };
 

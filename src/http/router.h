@@ -34,6 +34,7 @@ struct Route {
   bool is_for_tools = false;
   // Answered also when there are too many connections: at once, without a body to read.
   bool is_probe = false;
+  ClientForm form = ClientForm::kOpenAi;
 };
 
 class Router {

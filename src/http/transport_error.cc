@@ -36,7 +36,7 @@ constexpr Entry kCatalogue[] = {
     {TransportError::kBadChunk, 400, Rejection::kMalformed, kInvalid, "bad_chunk",
      "the chunked body is malformed"},
     {TransportError::kRepeatedAuthorization, 400, Rejection::kMalformed, kInvalid,
-     "repeated_authorization", "there may be only one Authorization header"},
+     "repeated_authorization", "there may be only one Authorization or x-api-key header"},
     {TransportError::kUnauthorized, 401, Rejection::kUnauthorized, "authentication_error",
      "invalid_api_key", "a valid API key is needed"},
     {TransportError::kForeignHost, 403, Rejection::kUnauthorized, "permission_error",
@@ -104,17 +104,45 @@ const Entry& entry_of(TransportError error) { return kCatalogue[static_cast<size
 
 }  // namespace
 
-Response to_response(TransportError error, std::string_view named) {
+Response to_response(TransportError error, std::string_view named, ClientForm form) {
   const Entry& entry = entry_of(error);
   Response response;
   response.status = entry.status;
-  response.body.append(R"({"error":{"message":")").append(entry.message);
-  if (const size_t place = response.body.find("{}"); place != std::string::npos)
-    response.body.replace(place, 2, harmless(named));
-  response.body.append(R"(","type":")").append(entry.type);
-  response.body.append(R"(","param":null,"code":")").append(entry.code).append("\"}}");
+  std::string message(entry.message);
+  if (const size_t place = message.find("{}"); place != std::string::npos)
+    message.replace(place, 2, harmless(named));
+  std::string& body = response.body;
+  if (form == ClientForm::kAnthropic) {
+    body.append(R"({"type":"error","error":{"type":")").append(anthropic_error_type(entry.status));
+    body.append(R"(","message":")").append(message).append("\"}}");
+  } else {
+    body.append(R"({"error":{"message":")").append(message);
+    body.append(R"(","type":")").append(entry.type);
+    body.append(R"(","param":null,"code":")").append(entry.code).append("\"}}");
+  }
   if (entry.status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
+}
+
+std::string_view anthropic_error_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 408:
+      return "timeout_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
 }
 
 Rejection rejection_of(TransportError error) { return entry_of(error).rejection; }

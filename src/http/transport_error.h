@@ -1,5 +1,5 @@
 #pragma once
-// The fixed catalogue of what the transport itself answers, in OpenAI's error shape. The bodies are constants:
+// The fixed catalogue of what the transport itself answers, in the error shape of the route's API. The bodies are constants:
 // nothing of a request, no address and no exception's text can reach them. But for the host or the origin that a browser's
 // call is refused for, and the path that does not exist: without them nobody could find what is to blame.
 //
@@ -47,7 +47,10 @@ enum class TransportError {
 };
 
 // named: of the characters of a host, an origin or a plain path; others are left out.
-Response to_response(TransportError error, std::string_view named = {});
+Response to_response(TransportError error, std::string_view named = {},
+                     ClientForm form = ClientForm::kOpenAi);
+// What Anthropic's API calls an error of this status: "rate_limit_error". Its clients go by it.
+std::string_view anthropic_error_type(int status);
 // kCount for kDropped: that one is our fault.
 Rejection rejection_of(TransportError error);
 

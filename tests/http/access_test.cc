@@ -53,7 +53,7 @@ TEST(Access, no_route_but_the_open_ones_answers_without_a_good_key) {
                                      "Authorization: Basic " + key + "\r\n",
                                      "Authorization: Basic !!!!\r\n",
                                      "Authorization: Basic YW55b25l\r\n",
-                                     "X-Api-Key: " + key + "\r\n",
+                                     "X-Api-Key: Bearer " + key + "\r\n",
                                      "Proxy-Authorization: Bearer " + key + "\r\n",
                                      bearer("sk-INFERENCE-0123456789"),
                                      bearer(std::string(4000, 'a')),
@@ -103,6 +103,38 @@ TEST(Access, good_keys_open_what_their_role_may) {
   EXPECT_EQ(ask(port, "POST", "/flush", bearer(kKey)).status, 401);
   EXPECT_EQ(ask(port, "POST", "/flush", bearer(kAdminKey)).status, 200);
   EXPECT_EQ(ask(port, "GET", "/hello", bearer(kAdminKey)).status, 200);
+}
+
+TEST(Access, a_bare_key_counts_on_routes_of_anthropics_form_where_nothing_else_is_given) {
+  const auto server = sample_server(config_with_keys());
+  const int port = server->port();
+  const std::string bare = "X-Api-Key: " + std::string(kKey) + "\r\n";
+  const auto status = [&](const std::string& headers) {
+    return ask(port, "POST", "/messages", headers).status;
+  };
+  EXPECT_EQ(status(bare), 200);
+  EXPECT_EQ(status("x-api-key:   " + std::string(kKey) + "  \r\n"), 200);
+  EXPECT_EQ(status(bearer(kKey)), 200);
+  EXPECT_EQ(status(bearer(kKey) + "X-Api-Key: wrong-key-0123456789\r\n"), 200);
+  EXPECT_EQ(status(bearer("wrong-key-0123456789") + bare), 401);
+  EXPECT_EQ(status(""), 401);
+  EXPECT_EQ(status("X-Api-Key: \r\n"), 401);
+  EXPECT_EQ(status("X-Api-Key: " + std::string(kKey) + "x\r\n"), 401);
+  EXPECT_EQ(status("X-Api-Key: Bearer " + std::string(kKey) + "\r\n"), 401);
+  EXPECT_EQ(status(bare + bare), 400);
+  EXPECT_EQ(ask(port, "POST", "/echo", bare).status, 401);
+}
+
+TEST(Access, errors_of_a_route_have_its_form) {
+  const auto server = sample_server(config_with_keys());
+  EXPECT_EQ(ask(server->port(), "POST", "/messages", "").body,
+            R"({"type":"error","error":{"type":"authentication_error",)"
+            R"("message":"a valid API key is needed"}})");
+  EXPECT_EQ(ask(server->port(), "POST", "/messages/drop", bearer(kKey)).body,
+            R"({"type":"error","error":{"type":"api_error",)"
+            R"("message":"the request failed; see the server's log"}})");
+  EXPECT_EQ(ask(server->port(), "POST", "/echo", "").body.substr(0, 21),
+            R"({"error":{"message":")");
 }
 
 TEST(Access, without_a_key_nothing_shows_which_routes_exist) {

@@ -79,6 +79,17 @@ Router sample_router(const std::shared_ptr<SampleEvents>& events) {
               }});
   router.add({"POST", "/echo", Access::kInference,
               [](const ExchangePtr& exchange) { exchange->send(text(exchange->take_body())); }});
+  // As Anthropic's clients call it.
+  router.add({.method = "POST",
+              .path = "/messages",
+              .access = Access::kInference,
+              .handler = [](const ExchangePtr& exchange) { exchange->send(text("message")); },
+              .form = ClientForm::kAnthropic});
+  router.add({.method = "POST",
+              .path = "/messages/drop",
+              .access = Access::kInference,
+              .handler = [](const ExchangePtr&) {},
+              .form = ClientForm::kAnthropic});
   // Answers from another thread.
   router.add({"POST", "/later", Access::kInference, [](ExchangePtr exchange) {
                 std::thread([exchange] {
