@@ -299,6 +299,23 @@ void GenerationService::close(int thread_idx, const std::shared_ptr<Answer>& ans
   if (config_.on_answer) config_.on_answer(answer->record());
 }
 
+// Gives the names back when it goes.
+class GenerationService::RidLease {
+ public:
+  explicit RidLease(GenerationService& service) : service_(service) {}
+  ~RidLease() {
+    const std::lock_guard lock(service_.rids_mutex_);
+    for (const std::string& name : names) service_.claimed_rids_.erase(name);
+  }
+  RidLease(const RidLease&) = delete;
+  RidLease& operator=(const RidLease&) = delete;
+
+  std::vector<std::string> names;
+
+ private:
+  GenerationService& service_;
+};
+
 GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequest& request) {
   std::vector<std::string> names;
   if (!request.id.empty()) names.push_back(request.id);
@@ -306,16 +323,15 @@ GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequ
     // That of a single prompt is the request's.
     if (!item.request_id.empty() && item.request_id != request.id) names.push_back(item.request_id);
   }
+  // Before the lock, which it takes itself when memory or a name is missing and it goes.
+  auto lease = std::make_shared<RidLease>(*this);
+  lease->names.reserve(names.size());
   const std::lock_guard lock(rids_mutex_);
-  for (const std::string& name : names) {
-    if (claimed_rids_.contains(name)) return {.lease = nullptr, .taken = name};
+  for (std::string& name : names) {
+    if (!claimed_rids_.insert(name).second) return {.lease = nullptr, .taken = std::move(name)};
+    lease->names.push_back(std::move(name));
   }
-  claimed_rids_.insert(names.begin(), names.end());
-  const auto release = [this, names](void*) {
-    const std::lock_guard release_lock(rids_mutex_);
-    for (const std::string& name : names) claimed_rids_.erase(name);
-  };
-  return {.lease = std::shared_ptr<void>(this, release), .taken = ""};
+  return {.lease = std::move(lease), .taken = ""};
 }
 
 void GenerationService::forget_rid(core::RequestId id) {

@@ -101,8 +101,9 @@ class GenerationService : public engine::UpdateSink {
   void forget_rid(core::RequestId id);
   // The ids that the client gave are this request's until the result goes; nothing, and the one that a live request
   // has already.
+  class RidLease;
   struct Claim {
-    std::shared_ptr<void> lease;
+    std::shared_ptr<RidLease> lease;
     std::string taken;
   };
   Claim claim_rids(const api::GenerationRequest& request);

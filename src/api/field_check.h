@@ -2,7 +2,8 @@
 // The names of an object against its FieldTable: a name that nobody knows is a problem, and so is a refused field
 // with a value that asks for something. FieldReader does this for every object that it reads.
 //
-//   check_names(tool, "tools[0]", tool_fields(), problem);    // 400: unknown field 'tools[0].nam'; did you mean 'name'?
+//   check_names(tool, "tools[0]", tool_fields(), problem);
+//   // 400: unknown field 'tools[0].nam'; did you mean 'name'?
 //
 // Of a body's members only those are built that the table refuses. Pure, thread-safe.
 
