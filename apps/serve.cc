@@ -90,6 +90,8 @@ serve::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& 
                        .num_workers = flags.service.num_workers,
                        .max_queued_jobs = flags.scheduling.max_queued_requests,
                        .max_body_memory_bytes = flags.limits.max_body_memory.value(),
+                       .response_store = {.max_responses = flags.service.max_stored_responses,
+                                          .max_bytes = flags.service.max_stored_bytes},
                        .log_requests = flags.log_requests,
                        .has_open_health = flags.access.open_health,
                        .has_open_metrics = flags.access.open_metrics,

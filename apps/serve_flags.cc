@@ -148,6 +148,17 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
       ->check(CLI::Range(1, 64))
       ->type_name("N")
       ->group(group);
+  app.add_option(
+         "--max-stored-responses", flags.max_stored_responses,
+         "Answers of /v1/responses that are kept for requests that go on with them; 0 keeps none")
+      ->check(CLI::Range(0, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--max-stored-bytes", flags.max_stored_bytes,
+                 "What they may take of memory together; the one used least recently goes first")
+      ->check(CLI::Range(int64_t{1} << 16, int64_t{1} << 40))
+      ->type_name("BYTES")
+      ->group(group);
   app.add_option("--profile-dir", flags.profile_dir,
                  "Directory for the traces of /start_profile and /stop_profile")
       ->check(CLI::ExistingDirectory)
@@ -334,6 +345,8 @@ json::Value settings_json(const ServeFlags& flags) {
       {"unknown_fields", flags.service.unknown_fields},
       {"drain_timeout", flags.service.drain_timeout_seconds},
       {"num_workers", flags.service.num_workers},
+      {"max_stored_responses", flags.service.max_stored_responses},
+      {"max_stored_bytes", flags.service.max_stored_bytes},
       {"profiling", !flags.service.profile_dir.empty()},
       {"chunked_prefill_size", or_automatic(memory.chunked_prefill_size)},
       {"max_running_requests", memory.max_running_requests},

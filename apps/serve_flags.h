@@ -58,6 +58,8 @@ struct ServiceFlags {
   std::string unknown_fields = "refuse";
   double drain_timeout_seconds = 60;
   int num_workers = 2;
+  int max_stored_responses = 1000;
+  int64_t max_stored_bytes = int64_t{64} << 20;
   std::string profile_dir;
 };
 

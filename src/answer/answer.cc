@@ -108,10 +108,12 @@ void Answer::fail(const api::ApiError& error) {
   total_seconds_ = since_arrival_.seconds();
   done_ = true;
   if (!stream_begun_) {
-    exchange_->send(api::to_response(error));
+    exchange_->send(api::to_response(error, exchange_->request().form));
     return;
   }
-  exchange_->write("data: " + api::to_json(error) + "\n\n");
+  events_.clear();
+  renderer_->write_error(error, events_);
+  exchange_->write(events_);
   exchange_->finish_stream(/*complete=*/false);
 }
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "answer/draw_id.h"
+#include "answer/call_tally.h"
 #include "answer/finish.h"
 #include "answer/json_text.h"
 #include "answer/logprobs.h"
@@ -14,21 +14,7 @@ namespace {
 
 using Kind = text::OutputEvent::Kind;
 
-// A call's id: what the model wrote where its format has one, else a new one.
-std::string call_id(const text::OutputEvent& begin) {
-  return begin.id.empty() ? draw_id("call_") : begin.id;
-}
-
-// The calls of a choice. It ends with finish reason tool_calls only when there are some and all are complete.
-struct CallTally {
-  int num_calls = 0, num_complete = 0;
-
-  void count(const text::OutputEvent& event) {
-    num_calls += event.kind == Kind::kToolCallBegin;
-    num_complete += event.kind == Kind::kToolCallEnd && event.is_complete;
-  }
-  bool all_complete() const { return num_calls > 0 && num_complete == num_calls; }
-};
+constexpr std::string_view kCallIdPrefix = "call_";
 
 class ChatRenderer : public Renderer {
  public:
@@ -121,7 +107,7 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
   append_json(delta, event.index);
   if (event.kind == Kind::kToolCallBegin) {
     delta += R"(,"id":)";
-    append_json(delta, call_id(event));
+    append_json(delta, call_id(event, kCallIdPrefix));
     delta += R"(,"type":"function","function":{"name":)";
     append_json(delta, event.text);
     delta += R"(,"arguments":""}}]})";
@@ -179,7 +165,7 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
       case Kind::kToolCallBegin:
         if (!calls.empty()) calls += ',';
         calls += R"({"id":)";
-        append_json(calls, call_id(event));
+        append_json(calls, call_id(event, kCallIdPrefix));
         calls += R"(,"index":)";
         append_json(calls, event.index);
         calls += R"(,"type":"function","function":{"name":)";

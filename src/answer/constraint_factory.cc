@@ -125,7 +125,7 @@ ConstraintFactory::Form ConstraintFactory::behind_reasoning(const api::Generatio
   // Up to two line breaks after </think> belong to it, as the output parser has it.
   const Expression breaks = grammar::repeat(grammar::literal("\n"), 0, 2);
   const grammar::Marker think_end = marker(text::markup::kThinkEnd);
-  if (request.endpoint != api::Endpoint::kChat) return form;
+  if (!api::is_chat(request.endpoint)) return form;
   if (request.starts_in_reasoning) {
     form.expression = grammar::sequence({grammar::text_until(think_end), breaks, form.expression});
     form.key = 't' + form.key;

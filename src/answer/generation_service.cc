@@ -23,6 +23,10 @@ std::string_view id_prefix(api::Endpoint endpoint) {
       return "chatcmpl-";
     case api::Endpoint::kCompletions:
       return "cmpl-";
+    case api::Endpoint::kMessages:
+      return "msg_";
+    case api::Endpoint::kResponses:
+      return "resp_";
     case api::Endpoint::kGenerate:
       break;
   }
@@ -46,7 +50,8 @@ AnswerHead head_of(const api::GenerationRequest& request) {
                   .top_logprobs = request.top_logprobs,
                   .return_text_in_logprobs = request.return_text_in_logprobs,
                   .prompt_texts = {},
-                  .stream_intervals = {}};
+                  .stream_intervals = {},
+                  .response = request.response};
   for (const api::GenerationItem& item : request.items) {
     head.num_choices += item.n;
     if (request.echo) head.prompt_texts.push_back(item.prompt_text);
@@ -114,7 +119,9 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
   request.created = static_cast<int64_t>(std::time(nullptr));
   api::Parsed<Prepared> parsed = prepare(request, exchange, since_arrival);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
-    exchange->post([exchange, error = *error] { exchange->send(api::to_response(error)); });
+    exchange->post([exchange, error = *error] {
+      exchange->send(api::to_response(error, exchange->request().form));
+    });
     return;
   }
   auto prepared = std::make_shared<Prepared>(std::move(std::get<Prepared>(parsed)));
@@ -169,7 +176,7 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
     setup.id = item.request_id.empty() ? draw_id("") : item.request_id;
     if (choice_idx > 0 && !item.request_id.empty()) setup.id += "-" + std::to_string(choice_idx);
   }
-  if (request.endpoint != api::Endpoint::kChat) return setup;
+  if (!api::is_chat(request.endpoint)) return setup;
   const bool reads_markers = request.parse_tools || request.hide_tool_markers;
   if (!request.separate_reasoning && !reads_markers) return setup;
   setup.parser.emplace(request.chat_format, text::OutputParser::Options{

@@ -6,6 +6,8 @@
 #include "answer/completion_renderer.h"
 #include "answer/generate_renderer.h"
 #include "answer/json_text.h"
+#include "answer/messages_renderer.h"
+#include "answer/responses_renderer.h"
 
 namespace fathom::answer {
 
@@ -22,12 +24,20 @@ std::string chunk_prefix(const AnswerHead& head, std::string_view object) {
   return prefix;
 }
 
+void Renderer::write_error(const api::ApiError& error, std::string& events) {
+  events += "data: " + api::to_json(error) + "\n\n";
+}
+
 std::unique_ptr<Renderer> make_renderer(AnswerHead head, const text::Tokenizer& tokenizer) {
   switch (head.endpoint) {
     case api::Endpoint::kChat:
       return make_chat_renderer(std::move(head), tokenizer);
     case api::Endpoint::kCompletions:
       return make_completion_renderer(std::move(head), tokenizer);
+    case api::Endpoint::kMessages:
+      return make_messages_renderer(std::move(head));
+    case api::Endpoint::kResponses:
+      return make_responses_renderer(std::move(head));
     case api::Endpoint::kGenerate:
       break;
   }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "answer/choice.h"
+#include "api/api_error.h"
 #include "api/generation_request.h"
 
 namespace fathom::answer {
@@ -24,6 +25,8 @@ class Renderer {
   // stays where it is. Called once more after the choice has finished, not again.
   virtual void write_news(Choice& choice, std::string& events) = 0;
   virtual void write_end(std::span<const Choice> choices, std::string& events) = 0;
+  // Instead of the rest of a stream.
+  virtual void write_error(const api::ApiError& error, std::string& events);
   // REQUIRES: all choices have finished and write_news() was never called.
   virtual std::string body(std::span<Choice> choices) = 0;
 };
@@ -40,8 +43,9 @@ struct AnswerHead {
   bool echo = false, logprobs = false, stream_reasoning = true;
   int top_logprobs = 0;
   bool return_text_in_logprobs = false;
-  std::vector<std::string> prompt_texts;  // per item, with echo
-  std::vector<int> stream_intervals;      // per item, native API
+  std::vector<std::string> prompt_texts;                   // per item, with echo
+  std::vector<int> stream_intervals;                       // per item, native API
+  std::shared_ptr<api::ResponseDraft> response = nullptr;  // /v1/responses, there never null
 };
 
 // What all chunks of an OpenAI answer begin with, up to the list of choices.

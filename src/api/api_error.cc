@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "core/request.h"
+#include "http/transport_error.h"
 
 namespace fathom::api {
 namespace {
@@ -59,6 +60,16 @@ ApiError model_not_found(const std::string& model) {
           .type = kInvalidRequest,
           .param = "model",
           .code = "model_not_found"};
+}
+
+ApiError response_not_found(std::string param, const std::string& id) {
+  return {
+      .status = 404,
+      .message = "there is no response " + json::dump(id.substr(0, 128)) +
+                 " in the store: it was not stored, was deleted, or had to make room for others",
+      .type = kInvalidRequest,
+      .param = std::move(param),
+      .code = "response_not_found"};
 }
 
 ApiError overloaded() {
@@ -136,7 +147,14 @@ ApiError from_runner(std::string_view why) {
   return error;
 }
 
-std::string to_json(const ApiError& error) {
+std::string to_json(const ApiError& error, http::ClientForm form) {
+  if (form == http::ClientForm::kAnthropic) {
+    const json::Value body = {
+        {"type", "error"},
+        {"error",
+         {{"type", http::anthropic_error_type(error.status)}, {"message", error.message}}}};
+    return json::dump(body);
+  }
   const json::Value body = {{"error",
                              {{"message", error.message},
                               {"type", error.type},
@@ -145,10 +163,10 @@ std::string to_json(const ApiError& error) {
   return json::dump(body);
 }
 
-http::Response to_response(const ApiError& error) {
+http::Response to_response(const ApiError& error, http::ClientForm form) {
   http::Response response;
   response.status = error.status;
-  response.body = to_json(error);
+  response.body = to_json(error, form);
   if (error.retry_after_seconds > 0) {
     response.headers.emplace_back("retry-after", std::to_string(error.retry_after_seconds));
   }

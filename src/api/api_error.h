@@ -1,5 +1,6 @@
 #pragma once
-// ApiError: an answer that is not 2xx, in OpenAI's shape {"error": {message, type, param, code}}. Made only
+// ApiError: an answer that is not 2xx, in OpenAI's shape {"error": {message, type, param, code}}, or in Anthropic's
+// {"type": "error", "error": {type, message}}, whose types follow from the status. Made only
 // by the functions below, so that no body ever holds a path, an address or an exception's text.
 //
 //   if (n > 128) return invalid_parameter("n", "n is 200, must be in [1, 128]");
@@ -26,7 +27,9 @@ ApiError context_too_long(std::string param, std::string message);   // 400 cont
 ApiError body_too_large(std::string message);                        // 413 body_too_large
 ApiError rid_taken(const std::string& rid);                          // 400: by a live request
 ApiError model_not_found(const std::string& model);                  // 404
-ApiError overloaded();                                               // 429: the queue is full
+// 404: it was not stored, was deleted, or had to make room.
+ApiError response_not_found(std::string param, const std::string& id);
+ApiError overloaded();      // 429: the queue is full
 ApiError loading();         // 503: the weights are not there yet
 ApiError draining();        // 503
 ApiError out_of_memory();   // 503: this request needs more than there is now
@@ -38,9 +41,11 @@ ApiError from_engine(const Error& error);
 // Why a request failed while it ran. 400: its own parts allow no token; 503: no memory for its masks; else 500, without the text.
 ApiError from_runner(std::string_view why);
 
-http::Response to_response(const ApiError& error);
-// {"error": {...}} as one line, for an error inside a stream.
-std::string to_json(const ApiError& error);
+// In the form of the route that it happened on: exchange.request().form.
+http::Response to_response(const ApiError& error,
+                           http::ClientForm form = http::ClientForm::kOpenAi);
+// The same as one line, for an error inside a stream.
+std::string to_json(const ApiError& error, http::ClientForm form = http::ClientForm::kOpenAi);
 
 // Result<T> with an ApiError.
 template <class T>

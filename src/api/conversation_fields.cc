@@ -1,6 +1,7 @@
 #include "api/conversation_fields.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "api/endpoint_fields.h"
@@ -154,18 +155,34 @@ void check_tool(const json::Value& value, const std::string& path, FieldProblem&
   function.boolean("strict");
 }
 
-// The error lines of the text module begin with the place: "messages[1].tool_calls[0]: ...".
-std::string place_of(const std::string& message) {
+// The error lines of the text module begin with the place: "messages[1].tool_calls[0]: ...". Without one it is `whole`.
+std::string place_of(const std::string& message, const std::string& whole) {
   const size_t end = message.find(": ");
   const bool has_place = message.starts_with("messages[") || message.starts_with("tools");
-  return has_place && end != std::string::npos ? message.substr(0, end) : "messages";
+  return has_place && end != std::string::npos ? message.substr(0, end) : whole;
 }
 
-void set_text_problem(const Error& error, FieldProblem& problem) {
+// The place in the body of what stands at "messages[7].tool_calls[0]" of the conversation.
+std::string moved(const std::string& place, const std::vector<std::string>& places) {
+  constexpr std::string_view kBegin = "messages[";
+  if (!place.starts_with(kBegin)) return place;
+  size_t message_idx = places.size();
+  std::from_chars(place.data() + kBegin.size(), place.data() + place.size(), message_idx);
+  return message_idx < places.size() ? places[message_idx] : place;
+}
+
+void set_text_problem(const Error& error, const std::string& whole,
+                      const std::vector<std::string>* places, FieldProblem& problem) {
   // They may quote a value of the request, which may be as long as the body.
   constexpr size_t kMaxMessageBytes = 512;
-  problem.set(
-      invalid_parameter(place_of(error.message), error.message.substr(0, kMaxMessageBytes)));
+  std::string place = place_of(error.message, whole);
+  std::string message = error.message.substr(0, kMaxMessageBytes);
+  if (places != nullptr && message.starts_with(place)) {
+    const std::string there = moved(place, *places);
+    message.replace(0, place.size(), there);
+    place = there;
+  }
+  problem.set(invalid_parameter(std::move(place), std::move(message)));
 }
 
 // How a format's answers reason.
@@ -183,11 +200,6 @@ Reasoning reasoning_of(text::ChatFormat format) {
       return Reasoning::kNever;
   }
 }
-
-struct ThinkingSwitch {
-  std::string field;  // that said so
-  std::optional<bool> on;
-};
 
 void set_switch(FieldReader& reader, std::string_view key, std::optional<bool> on,
                 ThinkingSwitch& state) {
@@ -220,29 +232,12 @@ void read_thinking_object(FieldReader& reader, ThinkingSwitch& state) {
   set_switch(inner, "type", type == "enabled", state);
 }
 
-// A level is a wish: these models have one depth of reasoning, or none.
-void read_effort(FieldReader& reader, std::string_view key, Reasoning reasoning,
-                 ThinkingSwitch& state) {
-  static constexpr std::string_view kLevels[] = {"none", "minimal", "low", "medium",
-                                                 "high", "xhigh",   "max"};
-  const std::optional<std::string> effort = reader.text(key, kMaxRoleBytes);
-  if (!effort) return;
-  if (std::ranges::find(kLevels, *effort) == std::ranges::end(kLevels)) {
-    return reader.fail(key, "none, minimal, low, medium, high, xhigh or max");
-  }
-  if (effort == "none") {
-    set_switch(reader, key, false, state);
-  } else if (reasoning == Reasoning::kSwitched) {
-    set_switch(reader, key, true, state);
-  }
-}
-
-void read_reasoning(FieldReader& reader, Reasoning reasoning, ThinkingSwitch& state) {
+void read_reasoning(FieldReader& reader, const ServedModel& model, ThinkingSwitch& state) {
   const json::Value* value = reader.object("reasoning");
   if (value == nullptr) return;
   FieldReader inner(*value, reader.path_of("reasoning"), reasoning_fields(), reader.problem());
   set_switch(inner, "enabled", inner.boolean("enabled"), state);
-  read_effort(inner, "effort", reasoning, state);
+  read_effort(inner, "effort", model, state);
 }
 
 bool is_turn_end(const text::Segment& segment) {
@@ -283,7 +278,7 @@ json::Value read_tools(FieldReader& reader, const ServedModel& model) {
   const json::Value* tools = reader.array("tools", static_cast<size_t>(model.limits.max_tools));
   if (tools == nullptr) return json::Value::array();
   if (const Status status = text::validate_tools(*tools); !status) {
-    set_text_problem(status.error(), reader.problem());
+    set_text_problem(status.error(), "tools", nullptr, reader.problem());
     return json::Value::array();
   }
   for (size_t i = 0; i < tools->size() && !reader.problem(); ++i) {
@@ -302,40 +297,70 @@ bool read_continuation(FieldReader& reader) {
 }
 
 bool read_thinking(FieldReader& reader, const ServedModel& model) {
-  const Reasoning reasoning = reasoning_of(model.chat_format.value_or(text::ChatFormat::kV3));
   ThinkingSwitch state;
   read_thinking_object(reader, state);
   set_switch(reader, "enable_thinking", reader.boolean("enable_thinking"), state);
   read_template_kwargs(reader, state);
-  read_reasoning(reader, reasoning, state);
-  read_effort(reader, "reasoning_effort", reasoning, state);
+  read_reasoning(reader, model, state);
+  read_effort(reader, "reasoning_effort", model, state);
+  return resolve_thinking(state, model, reader.problem());
+}
+
+bool resolve_thinking(const ThinkingSwitch& state, const ServedModel& model,
+                      FieldProblem& problem) {
+  const Reasoning reasoning = reasoning_of(model.chat_format.value_or(text::ChatFormat::kV3));
   if (!state.on) return model.thinks_by_default;
   if (*state.on && reasoning == Reasoning::kNever) {
-    reader.problem().set(invalid_parameter(
+    problem.set(invalid_parameter(
         state.field, state.field + " asks for reasoning, but this model does not reason"));
   }
   if (!*state.on && reasoning == Reasoning::kAlways) {
-    reader.problem().set(invalid_parameter(
+    problem.set(invalid_parameter(
         state.field, state.field + " asks for no reasoning, but this model always reasons"));
   }
   return *state.on;
 }
 
-ChatPrompt render_chat(const text::Conversation& chat, bool continue_final,
+bool has_thinking_switch(const ServedModel& model) {
+  return model.chat_format && reasoning_of(*model.chat_format) == Reasoning::kSwitched;
+}
+
+void read_effort(FieldReader& reader, std::string_view key, const ServedModel& model,
+                 ThinkingSwitch& state) {
+  const std::optional<std::string> effort = reader.text(key, kMaxRoleBytes);
+  if (!effort) return;
+  if (!is_reasoning_effort(*effort)) return reader.fail(key, reasoning_efforts());
+  if (effort == "none") {
+    set_switch(reader, key, false, state);
+  } else if (has_thinking_switch(model)) {
+    set_switch(reader, key, true, state);
+  }
+}
+
+bool is_reasoning_effort(std::string_view level) {
+  static constexpr std::string_view kLevels[] = {"none", "minimal", "low", "medium",
+                                                 "high", "xhigh",   "max"};
+  return std::ranges::find(kLevels, level) != std::ranges::end(kLevels);
+}
+
+std::string_view reasoning_efforts() { return "none, minimal, low, medium, high, xhigh or max"; }
+
+ChatPrompt render_chat(const text::Conversation& chat, const ChatRendering& rendering,
                        const ServedModel& model, FieldProblem& problem) {
-  if (continue_final) check_can_continue(chat, problem);
+  if (rendering.continues_final) check_can_continue(chat, problem);
   if (problem) return {};
   const text::ChatFormat format = text::format_for(*model.chat_format, chat);
   Result<std::vector<text::Segment>> rendered = text::render(format, chat);
   if (!rendered) {
-    set_text_problem(rendered.error(), problem);
+    set_text_problem(rendered.error(), rendering.prompt_field, rendering.places, problem);
     return {};
   }
   std::vector<text::Segment>& segments = *rendered;
-  if (continue_final && !segments.empty() && is_turn_end(segments.back())) segments.pop_back();
+  if (rendering.continues_final && !segments.empty() && is_turn_end(segments.back()))
+    segments.pop_back();
   size_t num_bytes = 0;
   for (const text::Segment& segment : segments) num_bytes += segment.text.size();
-  check_text_fits(num_bytes, "messages", model, problem);
+  check_text_fits(num_bytes, rendering.prompt_field, model, problem);
   if (problem) return {};
   return {.ids = text::encode(segments, *model.tokenizer),
           .format = format,

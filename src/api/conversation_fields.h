@@ -6,11 +6,14 @@
 //   text::Conversation chat;
 //   chat.messages = read_messages(reader, model);
 //   chat.tools = read_tools(reader, model);
-//   ChatPrompt prompt = render_chat(chat, {.continue_final_message = false}, model, problem);
+//   ChatPrompt prompt = render_chat(chat, {.continues_final = false}, model, problem);
 //
 // Pure, thread-safe.
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "api/field_reader.h"
@@ -32,6 +35,21 @@ bool read_thinking(FieldReader& reader, const ServedModel& model);
 
 // Whether the last message is left open: continue_final_message, or "prefix": true in it. After read_messages().
 bool read_continuation(FieldReader& reader);
+// What a body asked of reasoning; nothing: the model's default.
+struct ThinkingSwitch {
+  std::string field;  // that said so
+  std::optional<bool> on;
+};
+// What the model cannot do is refused.
+bool resolve_thinking(const ThinkingSwitch& asked, const ServedModel& model, FieldProblem& problem);
+// Whether the model's format can reason and can leave it.
+bool has_thinking_switch(const ServedModel& model);
+// A level of reasoning at `key`: none is off, any other level is on where the model can choose.
+void read_effort(FieldReader& reader, std::string_view key, const ServedModel& model,
+                 ThinkingSwitch& state);
+// Of reasoning; a level is a wish: these models have one depth of reasoning, or none.
+bool is_reasoning_effort(std::string_view level);
+std::string_view reasoning_efforts();  // "none, minimal, ...", for errors
 
 struct ChatPrompt {
   std::vector<int32_t> ids;
@@ -39,9 +57,16 @@ struct ChatPrompt {
   bool starts_in_reasoning = false;
 };
 
-// REQUIRES: model.chat_format. continue_final: the last message, an assistant's, is left open and the output
-// goes on where it ends.
-ChatPrompt render_chat(const text::Conversation& chat, bool continue_final,
+struct ChatRendering {
+  bool continues_final =
+      false;  // the last message, an assistant's, is left open and the output goes on where it ends
+  std::string prompt_field = "messages";
+  // Of each message in the body, where it does not stand at messages[i]; borrowed.
+  const std::vector<std::string>* places = nullptr;
+};
+
+// REQUIRES: model.chat_format.
+ChatPrompt render_chat(const text::Conversation& chat, const ChatRendering& rendering,
                        const ServedModel& model, FieldProblem& problem);
 
 }  // namespace fathom::api

@@ -2,6 +2,8 @@
 
 #include "api/conversation_rules.h"
 #include "api/field_groups.h"
+#include "api/messages_fields.h"
+#include "api/responses_fields.h"
 
 namespace fathom::api {
 namespace {
@@ -196,11 +198,11 @@ const FieldTable& detokenize_fields() {
 }
 
 std::span<const EndpointFields> endpoints_with_fields() {
-  static constexpr EndpointFields kEndpoints[] = {{"/v1/chat/completions", chat_fields},
-                                                  {"/v1/completions", completion_fields},
-                                                  {"/generate", generate_fields},
-                                                  {"/tokenize", tokenize_fields},
-                                                  {"/detokenize", detokenize_fields}};
+  static constexpr EndpointFields kEndpoints[] = {
+      {"/v1/chat/completions", chat_fields}, {"/v1/completions", completion_fields},
+      {"/v1/responses", responses_fields},   {"/v1/messages", messages_fields},
+      {"/generate", generate_fields},        {"/tokenize", tokenize_fields},
+      {"/detokenize", detokenize_fields}};
   return kEndpoints;
 }
 

@@ -97,8 +97,12 @@ FieldReader::FieldReader(const json::Value& object, std::string path, FieldProbl
   std::sort(members_.begin(), members_.end(), has_lower_key);
 }
 
+FieldReader::FieldReader(json::Members& body, FieldProblem& problem)
+    : body_(&body), problem_(problem) {}
+
 FieldReader::FieldReader(json::Members& body, const FieldTable& table, FieldProblem& problem)
-    : body_(&body), table_(&table), problem_(problem) {
+    : FieldReader(body, problem) {
+  table_ = &table;
   check_names(body, table, problem);
 }
 

@@ -79,6 +79,8 @@ class FieldReader {
   FieldReader(const json::Value& object, std::string path, FieldProblem& problem);
   // Of the body. What is asked for is built then.
   FieldReader(json::Members& body, const FieldTable& table, FieldProblem& problem);
+  // Of a body whose names its reader checks itself.
+  FieldReader(json::Members& body, FieldProblem& problem);
 
   // Null for a missing key and for null. REQUIRES of this and the rest: the table honours the key.
   const json::Value* find(std::string_view key) const;

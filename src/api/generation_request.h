@@ -9,6 +9,7 @@
 //   if (request.id.empty()) request.id = draw_id();
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,7 +21,15 @@
 
 namespace fathom::api {
 
-enum class Endpoint { kChat, kCompletions, kGenerate };
+struct ResponseDraft;
+
+enum class Endpoint { kChat, kCompletions, kGenerate, kMessages, kResponses };
+
+// Made of a conversation: its output has reasoning, content and calls.
+inline bool is_chat(Endpoint endpoint) {
+  return endpoint == Endpoint::kChat || endpoint == Endpoint::kMessages ||
+         endpoint == Endpoint::kResponses;
+}
 
 // What a grammar is written in; compiled by the grammar module.
 struct GrammarSource {
@@ -88,6 +97,8 @@ struct GenerationRequest {
   // No call may be made, but the conversation has some: their markers are kept out of the text.
   bool hide_tool_markers = false;
   ToolConstraint tool_constraint;
+
+  std::shared_ptr<ResponseDraft> response;  // of kResponses, there never null
 };
 
 }  // namespace fathom::api

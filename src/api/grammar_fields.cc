@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "api/field_check.h"
 #include "api/field_groups.h"
+#include "api/responses_fields.h"
 
 namespace fathom::api {
 namespace {
@@ -125,6 +127,23 @@ class GrammarReader {
     }
   }
 
+  void read_flat_format(FieldReader& reader, std::string_view key) {
+    const json::Value* format = reader.object(key);
+    if (format == nullptr) return;
+    check_names(*format, reader.path_of(key), flat_format_fields(), reader.problem());
+    FieldReader inner(*format, reader.path_of(key), reader.problem());
+    const std::optional<std::string> type = inner.text("type", 64);
+    if (!type) inner.fail_with("type", inner.path_of("type") + " is missing");
+    if (reader.problem()) return;
+    if (type == "json_object") {
+      set(reader, key, {.kind = GrammarKind::kJsonObject, .text = ""});
+    } else if (type == "json_schema") {
+      read_schema_of(reader, inner);
+    } else if (type != "text") {
+      inner.fail("type", "text, json_object or json_schema");
+    }
+  }
+
   GrammarFields take() && { return std::move(fields_); }
 
  private:
@@ -137,6 +156,11 @@ class GrammarReader {
     }
     FieldReader inner(*named, format.path_of("json_schema"), named_schema_fields(),
                       reader.problem());
+    read_schema_of(reader, inner);
+  }
+
+  // What has a schema and says things about it.
+  void read_schema_of(FieldReader& reader, FieldReader& inner) {
     inner.text("name", 256);
     // Read for its type only: the output always follows the schema.
     inner.boolean("strict");
@@ -174,6 +198,13 @@ class GrammarReader {
 };
 
 }  // namespace
+
+GrammarFields read_flat_format(FieldReader& reader, std::string_view key,
+                               const ServedModel& model) {
+  GrammarReader grammar(model);
+  grammar.read_flat_format(reader, key);
+  return std::move(grammar).take();
+}
 
 GrammarFields read_grammar(FieldReader& reader, const ServedModel& model, GrammarNames names) {
   GrammarReader grammar(model);

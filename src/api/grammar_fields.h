@@ -18,6 +18,10 @@ struct GrammarFields {
   std::string field;  // the one that set it; empty = none
 };
 
+// {"type": "text" | "json_object" | "json_schema", "schema", "name", "strict", "description"} at `key`, as newer forms
+// have it, in which the schema lies beside the type.
+GrammarFields read_flat_format(FieldReader& reader, std::string_view key, const ServedModel& model);
+
 // /generate knows SGLang's names, the OpenAI endpoints all of them.
 enum class GrammarNames { kSglang, kAll };
 

@@ -23,29 +23,6 @@ bool is_stop_text(const json::Value& value, int max_bytes) {
   return size > 0 && size <= static_cast<size_t>(max_bytes);
 }
 
-void read_stop(FieldReader& reader, const RequestLimits& limits, GenerationItem& item) {
-  const json::Value* stop = reader.find("stop");
-  if (stop == nullptr) return;
-  const std::string one = "a string of 1 to " + std::to_string(limits.max_stop_bytes) + " bytes";
-  if (is_stop_text(*stop, limits.max_stop_bytes)) {
-    item.stop = {stop->get<std::string>()};
-    return;
-  }
-  if (!stop->is_array() || stop->size() > static_cast<size_t>(limits.max_stop_strings)) {
-    reader.fail("stop",
-                one + ", or an array of at most " + std::to_string(limits.max_stop_strings));
-    return;
-  }
-  for (size_t i = 0; i < stop->size(); ++i) {
-    const json::Value& text = (*stop)[i];
-    if (!is_stop_text(text, limits.max_stop_bytes)) {
-      reader.problem().set(broken_rule(element_path(reader.path_of("stop"), i), text, one));
-      return;
-    }
-    item.stop.push_back(text.get<std::string>());
-  }
-}
-
 void read_stop_token_ids(FieldReader& reader, const ServedModel& model, GenerationItem& item) {
   const json::Value* ids =
       reader.array("stop_token_ids", static_cast<size_t>(model.limits.max_stop_token_ids));
@@ -111,11 +88,38 @@ void apply(const SamplingDefaults& defaults, core::SamplingParams& params) {
   params.repetition_penalty = defaults.repetition_penalty;
 }
 
-void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem& item) {
-  core::SamplingParams& params = item.sampling;
+void read_stop(FieldReader& reader, std::string_view key, const RequestLimits& limits,
+               GenerationItem& item) {
+  const json::Value* stop = reader.find(key);
+  if (stop == nullptr) return;
+  const std::string one = "a string of 1 to " + std::to_string(limits.max_stop_bytes) + " bytes";
+  if (is_stop_text(*stop, limits.max_stop_bytes)) {
+    item.stop = {stop->get<std::string>()};
+    return;
+  }
+  if (!stop->is_array() || stop->size() > static_cast<size_t>(limits.max_stop_strings)) {
+    reader.fail(key, one + ", or an array of at most " + std::to_string(limits.max_stop_strings));
+    return;
+  }
+  for (size_t i = 0; i < stop->size(); ++i) {
+    const json::Value& text = (*stop)[i];
+    if (!is_stop_text(text, limits.max_stop_bytes)) {
+      reader.problem().set(broken_rule(element_path(reader.path_of(key), i), text, one));
+      return;
+    }
+    item.stop.push_back(text.get<std::string>());
+  }
+}
+
+void read_common_sampling(FieldReader& reader, core::SamplingParams& params) {
   keep(reader.number("temperature", {.min = 0, .max = 100}), params.temperature);
   keep(reader.number("top_p", {.min = 0, .max = 1, .is_min_included = false}), params.top_p);
   keep(reader.integer("top_k", {-1, kMaxInt32}), params.top_k);
+}
+
+void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem& item) {
+  core::SamplingParams& params = item.sampling;
+  read_common_sampling(reader, params);
   keep(reader.number("min_p", {.min = 0, .max = 1}), params.min_p);
   keep(reader.number("repetition_penalty", {.min = 0, .max = 2, .is_min_included = false}),
        params.repetition_penalty);
@@ -127,7 +131,7 @@ void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem
   keep(reader.boolean("no_stop_trim"), item.no_stop_trim);
   // Checked, and both values mean the same: these tokenizers put nothing between tokens.
   reader.boolean("spaces_between_special_tokens");
-  read_stop(reader, model.limits, item);
+  read_stop(reader, "stop", model.limits, item);
   read_stop_token_ids(reader, model, item);
   read_logit_bias(reader, model, item);
 }

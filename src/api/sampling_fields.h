@@ -25,6 +25,12 @@ void apply(const SamplingDefaults& defaults, core::SamplingParams& params);
 // item has.
 void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem& item);
 
+// Its parts that other forms have too: temperature, top_p, top_k.
+void read_common_sampling(FieldReader& reader, core::SamplingParams& params);
+// `stop` or what the endpoint calls it: a text or texts.
+void read_stop(FieldReader& reader, std::string_view key, const RequestLimits& limits,
+               GenerationItem& item);
+
 // max_tokens or what the endpoint calls it: [0, 2^31 - 1].
 std::optional<int> read_token_count(FieldReader& reader, std::string_view key);
 

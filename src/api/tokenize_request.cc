@@ -54,7 +54,8 @@ class TokenizeRequestParser {
     chat.add_generation_prompt =
         reader_.boolean("add_generation_prompt").value_or(true) && !continues;
     if (problem_) return;
-    request_.tokens.push_back(render_chat(chat, continues, model_, problem_).ids);
+    request_.tokens.push_back(
+        render_chat(chat, {.continues_final = continues}, model_, problem_).ids);
   }
 
   void encode_prompt(const json::Value& prompt, bool add_special_tokens) {

@@ -1,7 +1,6 @@
 #include "api/tool_fields.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "api/endpoint_fields.h"
 #include "text/tool_schema.h"
@@ -12,14 +11,6 @@ namespace {
 using ToolKind = ToolConstraint::Kind;
 
 constexpr size_t kMaxToolNameBytes = 256;
-
-enum class ToolMode { kAuto, kNone, kRequired, kNamed };
-
-struct ToolChoice {
-  ToolMode mode = ToolMode::kAuto;
-  bool is_some = false;  // only the tools of these names may be called
-  std::vector<std::string> names;
-};
 
 // The name in {"type": "function", "function": {"name": ...}}.
 std::string read_function(FieldReader& reader) {
@@ -116,11 +107,8 @@ json::Value functions_of(FieldReader& reader, const json::Value& tools, const To
 
 }  // namespace
 
-ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools,
-                      bool has_output_form) {
-  const std::optional<bool> parallel = reader.boolean("parallel_tool_calls");
-  const ToolChoice choice = read_choice(reader, model);
-  if (reader.problem()) return {};
+ToolUse use_tools(FieldReader& reader, const ServedModel& model, const json::Value& tools,
+                  const ToolChoice& choice, bool has_output_form) {
   const bool is_forced = choice.mode == ToolMode::kRequired || choice.mode == ToolMode::kNamed;
   if (tools.empty()) {
     if (is_forced || choice.is_some) {
@@ -130,15 +118,25 @@ ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json:
   }
   if (choice.mode == ToolMode::kNone) return {};
   ToolUse use{.shows_tools = true, .constraint = {}};
-  const bool is_guided = model.constrain_tool_calls || !parallel.value_or(true) ||
-                         std::ranges::any_of(tools, is_strict);
+  const bool is_parallel = choice.parallel.value_or(true);
+  const bool is_guided =
+      model.constrain_tool_calls || !is_parallel || std::ranges::any_of(tools, is_strict);
   if (!is_forced && !is_guided && !choice.is_some && !has_output_form) return use;
   use.constraint = {.kind = is_forced ? ToolKind::kRequired : ToolKind::kOptional,
                     .tools = functions_of(reader, tools, choice),
                     // A named function is called once, as OpenAI's API does it.
-                    .parallel = parallel.value_or(true) && choice.mode != ToolMode::kNamed,
+                    .parallel = is_parallel && choice.mode != ToolMode::kNamed,
                     .follows_schemas = is_forced || is_guided};
   return use;
+}
+
+ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools,
+                      bool has_output_form) {
+  const std::optional<bool> parallel = reader.boolean("parallel_tool_calls");
+  ToolChoice choice = read_choice(reader, model);
+  if (reader.problem()) return {};
+  choice.parallel = parallel;
+  return use_tools(reader, model, tools, choice, has_output_form);
 }
 
 }  // namespace fathom::api

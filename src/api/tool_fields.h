@@ -8,21 +8,38 @@
 //
 // Pure, thread-safe.
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "api/field_reader.h"
 #include "api/generation_request.h"
 #include "api/served_model.h"
 
 namespace fathom::api {
 
+enum class ToolMode { kAuto, kNone, kRequired, kNamed };
+
+// What a body says about calls, in whichever form.
+struct ToolChoice {
+  ToolMode mode = ToolMode::kAuto;
+  bool is_some = false;  // only the tools of these names may be called
+  std::vector<std::string> names{};
+  std::optional<bool> parallel{};  // false: at most one call; not set: as many as the model likes
+};
+
 struct ToolUse {
   bool shows_tools = false;  // in the prompt; the output is searched for calls
   ToolConstraint constraint;
 };
 
-// Calls are constrained when tool_choice is required or a function; otherwise, to allow but not force them,
-// when the server is started so, a tool says "strict": true, parallel_tool_calls is false, tool_choice allows
-// only some of the tools, or there is a form that the rest of the output has (has_output_form: response_format
-// and its like). For the last two alone arguments may be any JSON object.
+// What a choice means for these tools. Calls are constrained when tool_choice is required or a function; otherwise, to
+// allow but not force them, when the server is started so, a tool says "strict": true, parallel_tool_calls is false,
+// tool_choice allows only some of the tools, or there is a form that the rest of the output has (has_output_form:
+// response_format and its like). For the last two alone arguments may be any JSON object.
+ToolUse use_tools(FieldReader& reader, const ServedModel& model, const json::Value& tools,
+                  const ToolChoice& choice, bool has_output_form);
+// The same for tool_choice and parallel_tool_calls of chat.
 ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools,
                       bool has_output_form);
 

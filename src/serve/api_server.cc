@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "page/page_routes.h"
 #include "serve/http_metrics.h"
+#include "serve/response_metrics.h"
 #include "serve/server_state.h"
 
 namespace fathom::serve {
@@ -76,8 +77,8 @@ bool run_guarded(const http::ExchangePtr& exchange, const std::function<void()>&
     FATHOM_LOG(kError, "server", "a request failed", {{"why", error.what()}});
   }
   const memory::MustSucceed scope;
-  send_later(exchange,
-             api::to_response(lacks_memory ? api::out_of_memory() : api::internal_error()));
+  send_later(exchange, api::to_response(lacks_memory ? api::out_of_memory() : api::internal_error(),
+                                        exchange->request().form));
   return false;
 }
 
@@ -120,6 +121,7 @@ void sample_from(ServerState& state, std::chrono::steady_clock::time_point due) 
 ServerState::ServerState(ApiConfig api_config)
     : config(std::move(api_config)),
       created(static_cast<int64_t>(std::time(nullptr))),
+      responses(config.response_store),
       registry(labels(config)),
       history({.model = config.model.name()}),
       generation(generation_config(config)),
@@ -152,7 +154,7 @@ void ServerState::run_on_worker(const http::ExchangePtr& exchange, std::function
   };
   const bool is_long = num_bytes >= kLongBodyBytes;
   if (!(is_long ? long_body_workers : workers).post(std::move(guarded)))
-    send_later(exchange, api::to_response(api::overloaded()));
+    send_later(exchange, api::to_response(api::overloaded(), exchange->request().form));
 }
 
 void send_later(const http::ExchangePtr& exchange, http::Response response) {
@@ -197,6 +199,7 @@ ApiServer::~ApiServer() { detach_engine(); }
 void ApiServer::register_routes(http::Router& router) {
   add_health_routes(router, *state_);
   add_generation_routes(router, *state_);
+  add_response_routes(router, *state_);
   add_info_routes(router, *state_);
   add_admin_routes(router, *state_);
   page::add_page_routes(router, state_->config.model.name(), state_->history);
@@ -212,6 +215,7 @@ void ApiServer::set_transport(http::Server& http) {
   };
   state_->collector = add_http_metrics(state_->registry, http.counters(), state_->generation,
                                        state_->config.max_body_memory_bytes);
+  state_->response_collector = add_response_metrics(state_->registry, state_->responses);
 }
 
 void ApiServer::set_loading(const std::string& phase, double fraction) {

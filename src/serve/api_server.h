@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 
+#include "api/response_store.h"
 #include "api/served_model.h"
 #include "base/json.h"
 #include "engine/serving_engine.h"
@@ -40,7 +41,8 @@ struct ApiConfig {
   int num_workers = 2;
   int max_queued_jobs = 1024;         // requests waiting for a worker; more are refused with 429
   int64_t max_body_memory_bytes = 0;  // for metrics; the transport's limit enforces it
-  bool log_requests = true;           // an access line for each request: on_answer and log_access()
+  api::ResponseStore::Limits response_store = {};  // no responses: nothing is kept
+  bool log_requests = true;  // an access line for each request: on_answer and log_access()
   // Without a key even where there are keys: /health, /health_generate and /ping; /metrics.
   bool has_open_health = false, has_open_metrics = false;
   std::string profile_dir;  // where /stop_profile writes; empty = profiling is refused

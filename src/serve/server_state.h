@@ -14,6 +14,7 @@
 
 #include "answer/generation_service.h"
 #include "api/api_error.h"
+#include "api/response_store.h"
 #include "base/worker_pool.h"
 #include "page/stats_history.h"
 #include "serve/api_server.h"
@@ -40,10 +41,11 @@ struct ServerState {
   std::string loading_phase = "starting";
   double loading_fraction = 0;
 
+  api::ResponseStore responses;  // of /v1/responses
   metrics::Registry registry;
   page::StatsHistory history;
   answer::GenerationService generation;
-  metrics::Registry::Collector collector;
+  metrics::Registry::Collector collector, response_collector;
   // Runs a task on an I/O thread once the time is over; dropped when the transport stops. Set with the transport.
   std::function<void(std::chrono::milliseconds delay, std::function<void()> task)> post_after;
   // These last: their jobs use everything above. Long bodies have workers of their own, which give way: a short one
@@ -58,6 +60,7 @@ http::Response json_response(const json::Value& value);
 
 void add_health_routes(http::Router& router, ServerState& state);
 void add_generation_routes(http::Router& router, ServerState& state);
+void add_response_routes(http::Router& router, ServerState& state);
 void add_info_routes(http::Router& router, ServerState& state);
 void add_admin_routes(http::Router& router, ServerState& state);
 // After all the others: it describes them.

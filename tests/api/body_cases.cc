@@ -464,6 +464,11 @@ void add_token_lists(CaseList& cases) {
 
 std::vector<ParameterCase> body_cases(const CaseModel& model) {
   CaseList cases;
+  // Here unknown names are refused: odd but good is for the others.
+  add_broken_json(
+      {kMessagesPath, R"("messages": [{"role": "user", "content": "hi"}], "max_tokens": 1)"},
+      cases);
+  add_broken_json({kResponsesPath, R"("input": "hi", "max_output_tokens": 1)"}, cases);
   for (const GoodBody& good : good_bodies()) {
     add_broken_json(good, cases);
     add_odd_but_good(good, cases);

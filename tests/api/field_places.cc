@@ -120,7 +120,7 @@ std::vector<FieldPlace> settings() {
 
 std::vector<FieldPlace> field_places() {
   std::vector<FieldPlace> places = bodies();
-  for (const auto& more : {messages(), tools(), settings()}) {
+  for (const auto& more : {messages(), tools(), settings(), form_places()}) {
     places.insert(places.end(), more.begin(), more.end());
   }
   return places;

@@ -27,6 +27,8 @@ struct FieldPlace {
 };
 
 std::vector<FieldPlace> field_places();
+// Those of them in /v1/messages and /v1/responses.
+std::vector<FieldPlace> form_places();
 
 // The body with `name` set to `value` (JSON text) in the place's object, and the rest as it must be.
 std::string body_with(const FieldPlace& place, std::string_view name, std::string_view value);

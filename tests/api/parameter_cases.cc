@@ -111,10 +111,6 @@ std::vector<Field> sampling_fields(const CaseModel& model) {
   };
 }
 
-void append_unsupported(std::vector<Field>& fields, std::initializer_list<const char*> names) {
-  for (const char* name : names) fields.push_back({.name = name, .rule = unset()});
-}
-
 // Of the body itself, on every generating endpoint.
 std::vector<Field> placement_fields() {
   std::vector<Field> fields = {
@@ -152,14 +148,6 @@ std::vector<Field> placement_fields() {
                               "stop_regex",
                               "background"});
   return fields;
-}
-
-Field model_field() {
-  const std::string long_name = "\"" + std::string(300, 'x') + "\"";
-  return {.name = "model",
-          .rule = texts(0, 0),
-          .exceptions = {{"\"5\"", 404}, {long_name, 404}, {"\"a\"", 404}, {"\"default\"", 200}},
-          .more_values = {other("\"default\"")}};
 }
 
 // Of the two OpenAI endpoints.
@@ -422,7 +410,8 @@ std::vector<ParameterCase> field_cases(const CaseModel& model) {
   std::vector<ParameterCase> cases;
   for (const Endpoint& endpoint :
        {chat_endpoint(model), completions_endpoint(model), generate_endpoint(model),
-        tokenize_endpoint(), detokenize_endpoint(model)}) {
+        messages_endpoint(model), responses_endpoint(model), tokenize_endpoint(),
+        detokenize_endpoint(model)}) {
     for (const Field& field : endpoint.fields) {
       for (const Value& value : values_of(field)) cases.push_back(case_of(endpoint, field, value));
     }

@@ -39,6 +39,9 @@ std::vector<ParameterCase> body_cases(const CaseModel& model);
 inline constexpr std::string_view kChatPath = "/v1/chat/completions";
 inline constexpr std::string_view kCompletionsPath = "/v1/completions";
 inline constexpr std::string_view kGeneratePath = "/generate";
+inline constexpr std::string_view kMessagesPath = "/v1/messages";
+inline constexpr std::string_view kCountTokensPath = "/v1/messages/count_tokens";
+inline constexpr std::string_view kResponsesPath = "/v1/responses";
 inline constexpr std::string_view kTokenizePath = "/tokenize";
 inline constexpr std::string_view kDetokenizePath = "/detokenize";
 

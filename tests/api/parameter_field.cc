@@ -132,4 +132,16 @@ ParameterCase case_of(const Endpoint& endpoint, const Field& field, const Value&
   return result;
 }
 
+Field model_field() {
+  const std::string long_name = "\"" + std::string(300, 'x') + "\"";
+  return {.name = "model",
+          .rule = texts(0, 0),
+          .exceptions = {{"\"5\"", 404}, {long_name, 404}, {"\"a\"", 404}, {"\"default\"", 200}},
+          .more_values = {other("\"default\"")}};
+}
+
+void append_unsupported(std::vector<Field>& fields, std::initializer_list<const char*> names) {
+  for (const char* name : names) fields.push_back({.name = name, .rule = unset()});
+}
+
 }  // namespace fathom::api::tests

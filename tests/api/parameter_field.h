@@ -8,6 +8,7 @@
 // Plain data and pure functions.
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -91,6 +92,14 @@ struct Endpoint {
   std::string fixed;  // the fields that every body has: "\"max_tokens\": 1, "
   std::vector<Field> fields;
 };
+
+// What several endpoints have: the model's name, and a field whose feature is not here.
+Field model_field();
+void append_unsupported(std::vector<Field>& fields, std::initializer_list<const char*> names);
+
+// The endpoints that have files of their own.
+Endpoint messages_endpoint(const CaseModel& model);
+Endpoint responses_endpoint(const CaseModel& model);
 
 // Common values of every kind, those at and beyond the bounds of the rule, and the field's own.
 std::vector<Value> values_of(const Field& field);

@@ -10,6 +10,8 @@
 #include "api/chat_request.h"
 #include "api/completion_request.h"
 #include "api/generate_request.h"
+#include "api/messages_request.h"
+#include "api/responses_request.h"
 #include "api/tokenize_request.h"
 #include "tests/api/demo_served_model.h"
 #include "tests/api/parameter_cases.h"
@@ -45,6 +47,11 @@ Outcome parse(const ParameterCase& c, const ServedModel& model) {
   if (c.path == kChatPath) return outcome_of(parse_chat_request(c.body, model));
   if (c.path == kCompletionsPath) return outcome_of(parse_completion_request(c.body, model));
   if (c.path == kGeneratePath) return outcome_of(parse_generate_request(c.body, model));
+  if (c.path == kMessagesPath) return outcome_of(parse_messages_request(c.body, model));
+  if (c.path == kResponsesPath) {
+    return outcome_of(parse_responses_request(
+        c.body, model, [](const std::string&) { return std::shared_ptr<const StoredResponse>(); }));
+  }
   if (c.path == kTokenizePath) return outcome_of(parse_tokenize_request(c.body, model));
   return outcome_of(parse_detokenize_request(c.body, model));
 }

@@ -11,6 +11,7 @@
 #include "api/chat_request.h"
 #include "api/completion_request.h"
 #include "api/generate_request.h"
+#include "api/messages_request.h"
 #include "tests/api/demo_served_model.h"
 #include "tests/cpu_time.h"
 #include "tests/sanitized.h"
@@ -50,6 +51,10 @@ bool parse_completion(const std::string& body, const ServedModel& model) {
 }
 bool parse_generate(const std::string& body, const ServedModel& model) {
   return is_accepted(parse_generate_request(body, model));
+}
+
+bool parse_messages(const std::string& body, const ServedModel& model) {
+  return is_accepted(parse_messages_request(body, model));
 }
 
 const char* const kUser = R"({"role": "user", "content": "hi there"})";
@@ -96,6 +101,13 @@ std::vector<Shape> refused_shapes() {
           "tools beyond the limit",
           [](int n) { return chat_with("\"tools\": [" + items(R"({"name": "f"})", n) + "]"); }),
       chat_shape("broken depth", [](int n) { return std::string(static_cast<size_t>(n), '['); }),
+      {"unknown names of messages",
+       [](int n) {
+         std::string fields = "\"z\": 1";
+         for (int i = 0; i < n; ++i) fields += ",\"z" + std::to_string(i) + "\": 1";
+         return R"({"max_tokens": 1, "messages": [)" + std::string(kUser) + "], " + fields + "}";
+       },
+       parse_messages},
       {"sampling_params",
        [](int n) {
          return R"({"input_ids": [[5], [6]], "sampling_params": [)" + items("{}", n) + "]}";
@@ -142,6 +154,22 @@ std::vector<Shape> accepted_shapes() {
                    for (int i = 0; i < n / 10; ++i) text += "<｜Assistant｜></think>";
                    return R"({"messages": [{"role": "user", "content": ")" + text + "\"}]}";
                  }),
+      {"blocks of text",
+       [](int n) {
+         return R"({"max_tokens": 1, "messages": [{"role": "user", "content": [)" +
+                items(R"({"type": "text", "text": "ab"})", n / 10) + "]}]}";
+       },
+       parse_messages},
+      {"blocks of results",
+       [](int n) {
+         return R"({"max_tokens": 1, "messages": [)" + std::string(kUser) +
+                R"(, {"role": "assistant", "content": [)" +
+                items(R"({"type": "tool_use", "id": "c", "name": "f", "input": {}})", 128) +
+                R"(]}, {"role": "user", "content": [)" +
+                items(R"({"type": "tool_result", "tool_use_id": "c", "content": "r"})", n / 10) +
+                "]}]}";
+       },
+       parse_messages},
       {"token ids", [](int n) { return "{\"prompt\": [" + items("5", n) + "]}"; },
        parse_completion},
       {"special tokens",

@@ -257,8 +257,8 @@ TEST(HostileConfig, a_long_or_wild_value_stays_one_readable_line) {
       parse_model_config(edited_config("deepseek-v3", "hidden_act", "\"a\\nb\\u001b[31m\""), "");
   EXPECT_THAT(config.error().message, HasSubstr("\\n"));
   EXPECT_THAT(config.error().message, Not(HasSubstr("\x1b")));
-  const Result<ModelConfig> wild_key =
-      parse_model_config(edited_config("deepseek-v3", "rope_scaling", R"({"type":"yarn","a\nb":1})"), "");
+  const Result<ModelConfig> wild_key = parse_model_config(
+      edited_config("deepseek-v3", "rope_scaling", R"({"type":"yarn","a\nb":1})"), "");
   ASSERT_FALSE(wild_key);
   EXPECT_THAT(wild_key.error().message, Not(HasSubstr("\n")));
 }

@@ -1,7 +1,8 @@
 // Any bytes as a body of any endpoint: the parsers accept it or say why not, what they accept is what the
 // engine may be given, and what they say is JSON without a word about the inside.
 //
-// Input: byte 0 chooses endpoint and model, the rest is the body.
+// Input: byte 0 chooses endpoint and model, the rest is the body. From 250 on it is an endpoint of another vendor's
+// form, and the size chooses the model.
 
 #include <cstdint>
 #include <string>
@@ -11,6 +12,8 @@
 #include "api/chat_request.h"
 #include "api/completion_request.h"
 #include "api/generate_request.h"
+#include "api/messages_request.h"
+#include "api/responses_request.h"
 #include "api/tokenize_request.h"
 #include "tests/source_tree.h"
 
@@ -19,6 +22,7 @@ namespace {
 using namespace fathom::api;  // NOLINT(google-build-using-namespace): the subject of the file
 
 constexpr int kNumEndpoints = 5;
+constexpr uint8_t kMessages = 250, kCountTokens = 251, kResponses = 252;
 constexpr int kMaxContextTokens = 4096;
 
 ServedModel make_model(size_t format_idx) {
@@ -88,12 +92,43 @@ void check_tokens(const Parsed<T>& parsed, const ServedModel& model) {
   }
 }
 
+// Any id of an even length is that of a conversation.
+std::shared_ptr<const StoredResponse> past_response(const std::string& id) {
+  if (id.size() % 2 != 0) return nullptr;
+  const StoredResponse past{
+      .messages = {{.role = "user", .content = "hi"},
+                   {.role = "assistant",
+                    .content = std::nullopt,
+                    .tool_calls = {{.id = "a", .name = "f", .arguments = "{}"}}}},
+      .body = ""};
+  return std::make_shared<const StoredResponse>(past);
+}
+
+void check_count(const Parsed<int>& parsed) {
+  if (const auto* error = std::get_if<ApiError>(&parsed)) return check_error(*error);
+  FATHOM_CHECK(std::get<int>(parsed) > 0, "a prompt without tokens");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
   const std::string_view body(reinterpret_cast<const char*>(data + 1), size - 1);
-  const ServedModel& model = model_of(data[0] / kNumEndpoints);
+  const bool is_other_form = data[0] >= kMessages;
+  const ServedModel& model =
+      model_of(static_cast<uint8_t>(is_other_form ? size % 256 : data[0] / kNumEndpoints));
+  if (data[0] == kMessages) {
+    check_generation(parse_messages_request(body, model), model);
+    return 0;
+  }
+  if (data[0] == kResponses) {
+    check_generation(parse_responses_request(body, model, past_response), model);
+    return 0;
+  }
+  if (data[0] == kCountTokens) {
+    check_count(parse_count_tokens_request(body, model));
+    return 0;
+  }
   switch (data[0] % kNumEndpoints) {
     case 0:
       check_generation(parse_chat_request(body, model), model);

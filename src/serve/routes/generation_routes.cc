@@ -1,10 +1,11 @@
-// The routes that need the tokenizer, on the workers: chat, completions, generate, tokenize, detokenize.
+// The routes that need the tokenizer, on the workers: chat, completions, messages, generate, tokenize, detokenize.
 
 #include <utility>
 
 #include "api/chat_request.h"
 #include "api/completion_request.h"
 #include "api/generate_request.h"
+#include "api/messages_request.h"
 #include "api/tokenize_request.h"
 #include "base/clock.h"
 #include "serve/server_state.h"
@@ -19,7 +20,7 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
                              ServerState& state) {
   auto handler = [&state, parse](const http::ExchangePtr& exchange) {
     if (const std::optional<api::ApiError> refusal = state.refusal()) {
-      return exchange->send(api::to_response(*refusal));
+      return exchange->send(api::to_response(*refusal, exchange->request().form));
     }
     const Stopwatch since_arrival;
     state.run_on_worker(exchange, [&state, parse, exchange, since_arrival] {
@@ -28,7 +29,7 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
       // It goes as soon as it is read: a long stream must not keep it.
       exchange->take_body();
       if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
-        return send_later(exchange, api::to_response(*error));
+        return send_later(exchange, api::to_response(*error, exchange->request().form));
       }
       state.generation.start(std::move(std::get<api::GenerationRequest>(parsed)), exchange,
                              since_arrival);
@@ -83,12 +84,19 @@ http::Response detokenize(std::string_view body, const api::ServedModel& model) 
   return json_response({{"text", request.is_batch ? texts : texts.at(0)}});
 }
 
+http::Response count_tokens(std::string_view body, const api::ServedModel& model) {
+  const api::Parsed<int> parsed = api::parse_count_tokens_request(body, model);
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
+    return api::to_response(*error, http::ClientForm::kAnthropic);
+  return json_response({{"input_tokens", std::get<int>(parsed)}});
+}
+
 using AnswerBody = http::Response (*)(std::string_view, const api::ServedModel&);
 
 http::Route text_route(const char* path, AnswerBody answer, ServerState& state) {
   auto handler = [&state, answer](const http::ExchangePtr& exchange) {
     if (const std::optional<api::ApiError> refusal = state.refusal()) {
-      return exchange->send(api::to_response(*refusal));
+      return exchange->send(api::to_response(*refusal, exchange->request().form));
     }
     state.run_on_worker(exchange, [&state, answer, exchange] {
       http::Response response = answer(exchange->request().body, state.config.model);
@@ -102,6 +110,22 @@ http::Route text_route(const char* path, AnswerBody answer, ServerState& state) 
           .handler = std::move(handler)};
 }
 
+http::Route in_anthropics_form(http::Route route) {
+  route.form = http::ClientForm::kAnthropic;
+  return route;
+}
+
+// DeepSeek has Anthropic's form below a path of its own.
+void add_messages_routes(http::Router& router, ServerState& state) {
+  for (const char* path : {"/v1/messages", "/anthropic/v1/messages"}) {
+    router.add(
+        in_anthropics_form(generation_route("POST", path, api::parse_messages_request, state)));
+  }
+  for (const char* path : {"/v1/messages/count_tokens", "/anthropic/v1/messages/count_tokens"}) {
+    router.add(in_anthropics_form(text_route(path, count_tokens, state)));
+  }
+}
+
 }  // namespace
 
 void add_generation_routes(http::Router& router, ServerState& state) {
@@ -110,6 +134,7 @@ void add_generation_routes(http::Router& router, ServerState& state) {
     router.add(generation_route("POST", path, api::parse_chat_request, state));
   for (const char* path : {"/v1/completions", "/completions", "/beta/completions"})
     router.add(generation_route("POST", path, api::parse_completion_request, state));
+  add_messages_routes(router, state);
   router.add(generation_route("POST", "/generate", api::parse_generate_request, state));
   router.add(generation_route("PUT", "/generate", api::parse_generate_request, state));
   for (const char* path : {"/tokenize", "/v1/tokenize"}) {

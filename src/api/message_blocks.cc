@@ -1,0 +1,246 @@
+#include "api/message_blocks.h"
+
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "api/field_check.h"
+#include "api/messages_fields.h"
+#include "api/request_fields.h"
+
+namespace fathom::api {
+namespace {
+
+constexpr size_t kMaxBlocks = 16'384;  // of one message
+constexpr size_t kMaxWordBytes = 64;   // of roles and types
+constexpr size_t kMaxCallNameBytes = 256;
+
+// Tool calls of a server's own programs name who called; ours are the model's.
+void check_direct(const json::Value* caller, FieldReader& block) {
+  if (caller == nullptr) return;
+  const bool is_direct =
+      caller->is_object() && caller->contains("type") && json::is_text((*caller)["type"], "direct");
+  if (!is_direct) block.fail("caller", "an object of the type direct");
+}
+
+void require(FieldReader& reader, std::string_view key) {
+  if (reader.find(key) == nullptr) reader.fail_with(key, reader.path_of(key) + " is missing");
+}
+
+// A block as its reader and type. An empty type: a problem.
+std::string read_type(FieldReader& block) {
+  require(block, "type");
+  return block.text("type", kMaxWordBytes).value_or("");
+}
+
+std::string read_text_block(FieldReader& block, const json::Value& value, const std::string& path) {
+  check_names(value, path, text_block_fields(), block.problem());
+  require(block, "text");
+  return block.text("text", SIZE_MAX).value_or("");
+}
+
+// A string, or blocks of text, which are joined.
+std::string read_texts(FieldReader& reader, std::string_view key) {
+  const json::Value* content = reader.find(key);
+  if (content == nullptr) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array() || content->size() > kMaxBlocks) {
+    reader.fail(key, "a string or an array of at most " + std::to_string(kMaxBlocks) + " blocks");
+    return "";
+  }
+  std::string joined;
+  for (size_t i = 0; i < content->size() && !reader.problem(); ++i) {
+    const json::Value& value = (*content)[i];
+    const std::string path = element_path(reader.path_of(key), i);
+    if (!value.is_object()) {
+      reader.problem().set(broken_rule(path, value, "an object with type and text"));
+      break;
+    }
+    FieldReader block(value, path, reader.problem());
+    if (read_type(block) == "text") {
+      joined += read_text_block(block, value, path);
+    } else if (!reader.problem()) {
+      block.fail("type", "text: this model reads nothing else here");
+    }
+  }
+  return joined;
+}
+
+class MessageReader {
+ public:
+  MessageReader(const ServedModel& model, FieldProblem& problem, PlacedMessages& read)
+      : model_(model), problem_(problem), read_(read) {}
+
+  void read(const json::Value& value, const std::string& path) {
+    if (!value.is_object()) {
+      return problem_.set(broken_rule(path, value, "an object with role and content"));
+    }
+    FieldReader message(value, path, problem_);
+    check_names(value, path, turn_fields(), problem_);
+    require(message, "role");
+    const std::string role = message.text("role", kMaxWordBytes).value_or("");
+    if (problem_) return;
+    if (role != "user" && role != "assistant" && role != "system") {
+      return message.fail("role", "user, assistant or system");
+    }
+    require(message, "content");
+    const json::Value* content = message.find("content");
+    if (problem_) return;
+    if (content->is_string()) {
+      return add({.role = role, .content = content->get<std::string>()}, path);
+    }
+    if (!content->is_array() || content->size() > kMaxBlocks) {
+      return message.fail(
+          "content", "a string or an array of at most " + std::to_string(kMaxBlocks) + " blocks");
+    }
+    read_blocks(*content, role, path);
+  }
+
+ private:
+  void add(text::Message message, std::string place) {
+    read_.messages.push_back(std::move(message));
+    read_.places.push_back(std::move(place));
+  }
+
+  void read_blocks(const json::Value& blocks, const std::string& role, const std::string& path) {
+    text::Message message{.role = role, .content = std::nullopt};
+    for (size_t i = 0; i < blocks.size() && !problem_; ++i) {
+      read_block(blocks[i], element_path(path + ".content", i), message);
+    }
+    const bool is_results_alone = role == "user" && !message.content && !blocks.empty();
+    if (problem_ || is_results_alone) return;
+    if (!message.content && message.tool_calls.empty()) message.content = "";
+    add(std::move(message), path);
+  }
+
+  void read_block(const json::Value& value, const std::string& path, text::Message& message) {
+    if (!value.is_object()) return problem_.set(broken_rule(path, value, "an object with a type"));
+    FieldReader block(value, path, problem_);
+    const std::string type = read_type(block);
+    if (problem_) return;
+    if (type == "text") {
+      if (!message.content) message.content.emplace();
+      *message.content += read_text_block(block, value, path);
+    } else if (message.role == "assistant" && type == "tool_use") {
+      read_tool_use(block, value, path, message);
+    } else if (message.role == "assistant" && (type == "thinking" || type == "redacted_thinking")) {
+      check_thinking(block, value, path, type == "thinking");
+    } else if (message.role == "user" && type == "tool_result") {
+      read_tool_result(block, value, path, message);
+    } else {
+      block.fail("type",
+                 message.role == "assistant" ? "text, thinking, redacted_thinking or tool_use"
+                 : message.role == "user"    ? "text or tool_result: this model reads nothing else"
+                                             : "text");
+    }
+  }
+
+  void check_thinking(FieldReader& block, const json::Value& value, const std::string& path,
+                      bool is_plain) {
+    check_names(value, path, is_plain ? thinking_block_fields() : redacted_block_fields(),
+                problem_);
+    for (const char* key : {"thinking", "signature", "data"}) {
+      const json::Value* text = block.find(key);
+      if (text != nullptr && !text->is_string()) block.fail(key, "a string");
+    }
+  }
+
+  void read_tool_use(FieldReader& block, const json::Value& value, const std::string& path,
+                     text::Message& message) {
+    check_names(value, path, tool_use_block_fields(), problem_);
+    check_direct(block.find("caller"), block);
+    for (const char* key : {"id", "name", "input"}) require(block, key);
+    const json::Value* input = block.object("input");
+    const auto max_calls = static_cast<size_t>(model_.limits.max_tools);
+    if (message.tool_calls.size() == max_calls) {
+      block.fail_with("type", path + " is one tool_use too many, a message may have at most " +
+                                  std::to_string(max_calls));
+    }
+    text::ToolCall call{.id = block.text("id", kMaxCallNameBytes).value_or(""),
+                        .name = block.text("name", kMaxCallNameBytes).value_or(""),
+                        .arguments = {}};
+    if (problem_) return;
+    call.arguments = json::dump(*input);
+    message.tool_calls.push_back(std::move(call));
+  }
+
+  void read_tool_result(FieldReader& block, const json::Value& value, const std::string& path,
+                        const text::Message& message) {
+    check_names(value, path, tool_result_block_fields(), problem_);
+    require(block, "tool_use_id");
+    if (message.content) {
+      block.fail_with("type", path + " is a tool_result after other content, must come before it");
+    }
+    text::Message result{.role = "tool", .content = read_texts(block, "content")};
+    result.tool_call_id = block.text("tool_use_id", kMaxCallNameBytes).value_or("");
+    // The templates have no mark for it: what went wrong is in the content, or this says that something did.
+    const bool is_error = block.boolean("is_error").value_or(false);
+    if (is_error && result.content->empty()) result.content = "error";
+    if (!problem_) add(std::move(result), path);
+  }
+
+  const ServedModel& model_;
+  FieldProblem& problem_;
+  PlacedMessages& read_;
+};
+
+// {name, description, input_schema} as the function that it is elsewhere.
+json::Value read_custom_tool(const json::Value& value, const std::string& path,
+                             FieldProblem& problem) {
+  if (!value.is_object()) {
+    problem.set(broken_rule(path, value, "an object with name and input_schema"));
+    return {};
+  }
+  FieldReader tool(value, path, problem);
+  const std::optional<std::string> type = tool.text("type", kMaxWordBytes);
+  if (type && type != "custom") tool.fail("type", "custom: this server runs no tools of its own");
+  check_names(value, path, message_tool_fields(), problem);
+  if (const json::Value* callers = tool.find("allowed_callers")) {
+    if (*callers != json::Value::array({"direct"})) tool.fail("allowed_callers", R"(["direct"])");
+  }
+  tool.boolean("eager_input_streaming");  // arguments are always streamed as they are made
+  const std::optional<bool> is_strict = tool.boolean("strict");
+  const std::optional<std::string> name = tool.text("name", kMaxCallNameBytes);
+  const std::optional<std::string> description = tool.text("description", SIZE_MAX);
+  const json::Value* schema = tool.object("input_schema");
+  require(tool, "name");
+  require(tool, "input_schema");
+  if (name && name->empty()) tool.fail("name", "a string that is not empty");
+  if (problem) return {};
+  json::Value function = {{"name", *name}};
+  if (description) function["description"] = *description;
+  function["parameters"] = *schema;
+  if (is_strict) function["strict"] = *is_strict;
+  return function;
+}
+
+}  // namespace
+
+PlacedMessages read_block_messages(FieldReader& reader, const ServedModel& model) {
+  PlacedMessages read;
+  if (reader.find("system") != nullptr) {
+    read.messages.push_back({.role = "system", .content = read_texts(reader, "system")});
+    read.places.emplace_back("system");
+  }
+  const auto max_messages = static_cast<size_t>(model.limits.max_messages);
+  const json::Value* list = reader.array("messages", max_messages);
+  require(reader, "messages");
+  if (reader.problem()) return read;
+  if (list->empty()) reader.fail("messages", "not empty");
+  MessageReader messages(model, reader.problem(), read);
+  for (size_t i = 0; i < list->size() && !reader.problem(); ++i) {
+    messages.read((*list)[i], element_path("messages", i));
+  }
+  return read;
+}
+
+json::Value read_custom_tools(FieldReader& reader, const ServedModel& model) {
+  json::Value functions = json::Value::array();
+  const json::Value* tools = reader.array("tools", static_cast<size_t>(model.limits.max_tools));
+  for (size_t i = 0; tools != nullptr && i < tools->size() && !reader.problem(); ++i) {
+    functions.push_back(read_custom_tool((*tools)[i], element_path("tools", i), reader.problem()));
+  }
+  return functions;
+}
+
+}  // namespace fathom::api

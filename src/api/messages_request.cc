@@ -1,0 +1,227 @@
+#include "api/messages_request.h"
+
+#include <limits>
+#include <utility>
+
+#include "api/conversation_fields.h"
+#include "api/field_check.h"
+#include "api/grammar_fields.h"
+#include "api/message_blocks.h"
+#include "api/messages_fields.h"
+#include "api/request_fields.h"
+#include "api/sampling_fields.h"
+#include "api/tool_fields.h"
+
+namespace fathom::api {
+namespace {
+
+constexpr size_t kMaxTypeBytes = 64;
+
+// In the order of docs/api.md.
+
+class MessagesParser {
+ public:
+  MessagesParser(json::Members& body, const ServedModel& model)
+      : model_(model), body_(body), reader_(body, problem_) {}
+
+  Parsed<GenerationRequest> parse() && {
+    request_.endpoint = Endpoint::kMessages;
+    read_everything(/*needs_max_tokens=*/true);
+    if (!problem_) fit_output(budget_, model_, item_, problem_);
+    if (problem_) return problem_.error();
+    request_.items.push_back(std::move(item_));
+    return std::move(request_);
+  }
+
+  // Fields that do not show in the prompt are checked all the same: clients send what they would generate with.
+  Parsed<int> count() && {
+    read_everything(/*needs_max_tokens=*/false);
+    if (problem_) return problem_.error();
+    return static_cast<int>(item_.prompt.size());
+  }
+
+ private:
+  void read_everything(bool needs_max_tokens) {
+    read_model(reader_, model_, request_);
+    if (!model_.chat_format && !problem_) {
+      reader_.fail_with("messages", "this model has no chat format: " + model_.chat_format_problem);
+    }
+    check_names(body_, messages_fields(), problem_);
+    read_sampling_fields();
+    read_output_length(needs_max_tokens);
+    read_what_changes_nothing();
+    if (!problem_) read_prompt();
+  }
+
+  void read_sampling_fields() {
+    apply(model_.sampling_defaults, item_.sampling);
+    read_common_sampling(reader_, item_.sampling);
+    read_stop(reader_, "stop_sequences", model_.limits, item_);
+    request_.stream = reader_.boolean("stream").value_or(false);
+  }
+
+  void read_output_length(bool is_required) {
+    budget_.asked = read_token_count(reader_, "max_tokens");
+    if (!budget_.asked && is_required) {
+      reader_.fail_with("max_tokens", "max_tokens is missing");
+    }
+    budget_.max_field = "max_tokens";
+    budget_.prompt_field = "messages";
+  }
+
+  // Read for their type only: who asks, what it may cost, and a cache that finds every prefix without being told.
+  void read_what_changes_nothing() {
+    if (const json::Value* metadata = reader_.object("metadata")) {
+      check_names(*metadata, "metadata", message_metadata_fields(), problem_);
+      FieldReader inner(*metadata, "metadata", problem_);
+      inner.text("user_id", std::numeric_limits<uint16_t>::max());
+    }
+    const std::optional<std::string> tier = reader_.text("service_tier", kMaxTypeBytes);
+    if (tier && tier != "auto" && tier != "standard_only") {
+      reader_.fail("service_tier", "auto or standard_only: there is one tier");
+    }
+    const std::optional<std::string> speed = reader_.text("speed", kMaxTypeBytes);
+    if (speed && speed != "standard") reader_.fail("speed", "standard: there is one speed");
+    reader_.object("cache_control");
+  }
+
+  void read_prompt() {
+    text::Conversation chat;
+    const GrammarFields grammar = read_output_config();
+    chat.tools = read_custom_tools(reader_, model_);
+    if (problem_) return;
+    const bool has_tools = !chat.tools.empty();
+    const ToolChoice choice = read_tool_choice();
+    if (problem_) return;
+    ToolUse use = use_tools(reader_, model_, chat.tools, choice, !grammar.field.empty());
+    if (!use.shows_tools) chat.tools = json::Value::array();
+    request_.parse_tools = use.shows_tools;
+    request_.tool_constraint = std::move(use.constraint);
+    item_.grammar = grammar.source;
+    const ThinkingSwitch asked = read_thinking_config();
+    chat.thinking = resolve_thinking(asked, model_, problem_);
+    PlacedMessages read = read_block_messages(reader_, model_);
+    if (problem_) return;
+    chat.messages = std::move(read.messages);
+    render(chat, read.places, asked.on.value_or(false), has_tools);
+  }
+
+  // A last message of the assistant is the beginning of the answer.
+  void render(text::Conversation& chat, const std::vector<std::string>& places, bool asks_to_think,
+              bool has_tools) {
+    const text::Message& last = chat.messages.back();
+    const bool continues = last.role == "assistant";
+    chat.add_generation_prompt = !continues;
+    if (continues && !last.tool_calls.empty()) {
+      return reader_.fail_with(
+          "messages", places.back() + " has a tool_use, must be followed by its tool_result");
+    }
+    if (continues && asks_to_think) {
+      return reader_.fail_with("thinking",
+                               "thinking is enabled, but the last message is an "
+                               "assistant's, whose text the answer would go on with");
+    }
+    request_.hide_tool_markers =
+        !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));
+    ChatPrompt prompt = render_chat(
+        chat, {.continues_final = continues, .prompt_field = "messages", .places = &places}, model_,
+        problem_);
+    if (problem_) return;
+    request_.chat_format = prompt.format;
+    request_.starts_in_reasoning = prompt.starts_in_reasoning;
+    item_.prompt = std::move(prompt.ids);
+  }
+
+  // {"effort", "format": {"type": "json_schema", "schema"}}
+  GrammarFields read_output_config() {
+    const json::Value* config = reader_.object("output_config");
+    if (config == nullptr) return {};
+    check_names(*config, "output_config", output_config_fields(), problem_);
+    FieldReader inner(*config, "output_config", problem_);
+    const std::optional<std::string> effort = inner.text("effort", kMaxTypeBytes);
+    if (effort && !is_reasoning_effort(*effort)) {
+      inner.fail("effort", reasoning_efforts());
+    }
+    return read_flat_format(inner, "format", model_);
+  }
+
+  ThinkingSwitch read_thinking_config() {
+    const json::Value* config = reader_.object("thinking");
+    if (config == nullptr) return {};
+    check_names(*config, "thinking", thinking_config_fields(), problem_);
+    FieldReader inner(*config, "thinking", problem_);
+    const std::optional<std::string> type = inner.text("type", kMaxTypeBytes);
+    const std::optional<int> budget =
+        inner.integer("budget_tokens", {1, std::numeric_limits<int>::max()});
+    const std::optional<std::string> display = inner.text("display", kMaxTypeBytes);
+    if (display && display != "summarized") {
+      inner.fail("display", "summarized: thinking is shown as it is");
+    }
+    if (budget && type != "enabled") {
+      inner.fail_with("budget_tokens",
+                      "thinking.budget_tokens is set, but thinking is not enabled");
+    }
+    if (type == "enabled") return {.field = "thinking.type", .on = true};
+    if (type == "disabled") return {.field = "thinking.type", .on = false};
+    if (!type) {
+      inner.fail_with("type", "thinking.type is missing");
+    } else if (type != "adaptive") {
+      inner.fail("type", "enabled, disabled or adaptive");
+    }
+    // A wish: where there is a switch the model thinks, others have one way to answer.
+    if (has_thinking_switch(model_)) return {.field = "thinking.type", .on = true};
+    return {};
+  }
+
+  ToolChoice read_tool_choice() {
+    const json::Value* value = reader_.object("tool_choice");
+    if (value == nullptr) return {};
+    check_names(*value, "tool_choice", chosen_message_tool_fields(), problem_);
+    FieldReader inner(*value, "tool_choice", problem_);
+    ToolChoice choice;
+    choice.parallel = !inner.boolean("disable_parallel_tool_use").value_or(false);
+    const std::optional<std::string> type = inner.text("type", kMaxTypeBytes);
+    const std::optional<std::string> name = inner.text("name", kMaxTypeBytes * 4);
+    if (type == "tool") {
+      choice.mode = ToolMode::kNamed;
+      choice.is_some = true;
+      if (!name) inner.fail_with("name", "tool_choice.name is missing");
+      choice.names = {name.value_or("")};
+    } else if (name) {
+      inner.fail_with("name", "tool_choice.name is set, but tool_choice.type is not tool");
+    } else if (type == "any") {
+      choice.mode = ToolMode::kRequired;
+    } else if (type == "none") {
+      choice.mode = ToolMode::kNone;
+    } else if (!type) {
+      inner.fail_with("type", "tool_choice.type is missing");
+    } else if (type != "auto") {
+      inner.fail("type", "auto, any, tool or none");
+    }
+    return choice;
+  }
+
+  const ServedModel& model_;
+  json::Members& body_;
+  FieldProblem problem_{model_.unknown_fields};
+  FieldReader reader_;
+  GenerationRequest request_;
+  GenerationItem item_;
+  OutputBudget budget_;
+};
+
+}  // namespace
+
+Parsed<GenerationRequest> parse_messages_request(std::string_view body, const ServedModel& model) {
+  Parsed<json::Members> members = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&members)) return *error;
+  return MessagesParser(std::get<json::Members>(members), model).parse();
+}
+
+Parsed<int> parse_count_tokens_request(std::string_view body, const ServedModel& model) {
+  Parsed<json::Members> members = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&members)) return *error;
+  return MessagesParser(std::get<json::Members>(members), model).count();
+}
+
+}  // namespace fathom::api

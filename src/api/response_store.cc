@@ -1,0 +1,75 @@
+#include "api/response_store.h"
+
+#include <utility>
+
+namespace fathom::api {
+namespace {
+
+constexpr int64_t kBytesPerEntry = 512;  // what lists and maps take for one, generously
+constexpr int64_t kBytesPerMessage = 256;
+
+// Names hold no line break.
+std::string key_of(const std::string& owner, const std::string& id) { return owner + '\n' + id; }
+
+int64_t bytes_of(const StoredResponse& response) {
+  auto num_bytes = kBytesPerEntry + static_cast<int64_t>(response.body.size());
+  for (const text::Message& message : response.messages) {
+    num_bytes += kBytesPerMessage + static_cast<int64_t>(message.content.value_or("").size() +
+                                                         message.tool_call_id.size());
+    for (const text::ToolCall& call : message.tool_calls) {
+      num_bytes += kBytesPerMessage +
+                   static_cast<int64_t>(call.id.size() + call.name.size() + call.arguments.size());
+    }
+  }
+  return num_bytes;
+}
+
+}  // namespace
+
+void ResponseStore::put(const std::string& owner, const std::string& id, StoredResponse response) {
+  Entry entry{.key = key_of(owner, id), .response = nullptr, .num_bytes = bytes_of(response)};
+  entry.response = std::make_shared<const StoredResponse>(std::move(response));
+  const std::lock_guard lock(mutex_);
+  if (const auto found = by_key_.find(entry.key); found != by_key_.end()) drop(found->second);
+  counts_.num_bytes += entry.num_bytes;
+  ++counts_.num_responses;
+  ++counts_.num_stored;
+  entries_.push_front(std::move(entry));
+  by_key_.emplace(entries_.front().key, entries_.begin());
+  while (!entries_.empty() &&
+         (counts_.num_bytes > limits_.max_bytes || counts_.num_responses > limits_.max_responses)) {
+    drop(std::prev(entries_.end()));
+    ++counts_.num_evicted;
+  }
+}
+
+std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& owner,
+                                                          const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key_of(owner, id));
+  if (found == by_key_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->response;
+}
+
+bool ResponseStore::erase(const std::string& owner, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key_of(owner, id));
+  if (found == by_key_.end()) return false;
+  drop(found->second);
+  return true;
+}
+
+ResponseStore::Counts ResponseStore::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+void ResponseStore::drop(Entries::iterator entry) {
+  counts_.num_bytes -= entry->num_bytes;
+  --counts_.num_responses;
+  by_key_.erase(entry->key);
+  entries_.erase(entry);
+}
+
+}  // namespace fathom::api

@@ -1,0 +1,28 @@
+#pragma once
+// The body of POST /v1/responses (OpenAI's Responses form) -> GenerationRequest. The prompt is the one that chat makes
+// of the same conversation. docs/api.md lists the fields.
+//
+//   Parsed<GenerationRequest> parsed = parse_responses_request(body, model, past);
+//   // std::get<GenerationRequest>(parsed).response: what its renderer and the store need
+//
+// Thread-safe. Linear in the body and the conversation that it goes on with.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "api/api_error.h"
+#include "api/generation_request.h"
+#include "api/response_store.h"
+#include "api/served_model.h"
+
+namespace fathom::api {
+
+// The caller's stored response of that id; null: there is none. Empty: nothing is ever stored.
+using FindResponse = std::function<std::shared_ptr<const StoredResponse>(const std::string& id)>;
+
+Parsed<GenerationRequest> parse_responses_request(std::string_view body, const ServedModel& model,
+                                                  const FindResponse& past);
+
+}  // namespace fathom::api

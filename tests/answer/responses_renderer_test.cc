@@ -1,0 +1,239 @@
+// Answers in the Responses form: what a stream builds up, item by item, is what its last event and the whole answer
+// say.
+
+#include "answer/responses_renderer.h"
+
+#include <gtest/gtest.h>
+
+#include "api/response_draft.h"
+#include "tests/api/demo_served_model.h"
+
+namespace fathom::answer {
+namespace {
+
+using core::FinishReason;
+
+struct FedResponse {
+  FedResponse() : draft(std::make_shared<api::ResponseDraft>()) {
+    draft->settings = R"("tools":[])";
+    draft->messages = {{.role = "user", .content = "hi"}};
+    draft->keep = [this](const std::string& id, api::StoredResponse response) {
+      EXPECT_EQ(id, "resp_1");
+      stored = std::move(response);
+    };
+    renderer = make_renderer({.endpoint = api::Endpoint::kResponses,
+                              .id = "resp_1",
+                              .model = "demo",
+                              .created = 7,
+                              .stream = true,
+                              .prompt_texts = {},
+                              .stream_intervals = {1},
+                              .response = draft},
+                             *api::tests::demo_tokenizer());
+    ChoiceSetup setup;
+    setup.tokenizer = api::tests::demo_tokenizer().get();
+    setup.prompt_tokens = 5;
+    setup.parser.emplace(text::ChatFormat::kV31,
+                         text::OutputParser::Options{.starts_in_reasoning = true});
+    std::vector<int32_t> ids;
+    for (const std::string_view marker : text::output_markers(text::ChatFormat::kV31)) {
+      ids.push_back(api::tests::demo_tokenizer()->token_id(marker).value());
+    }
+    setup.marker_ids = std::make_shared<const std::vector<int32_t>>(std::move(ids));
+    choices.emplace_back(std::move(setup));
+  }
+
+  // In steps of so many tokens; the events of a stream, and none where step_tokens is 0.
+  std::string feed(std::string_view text, size_t step_tokens) {
+    std::string events;
+    size_t num_fed = 0;
+    for (const int32_t id : api::tests::demo_tokenizer()->encode(text)) {
+      const core::SampledToken token{.token = id};
+      choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
+      if (step_tokens > 0 && ++num_fed % step_tokens == 0) renderer->write_news(choices[0], events);
+    }
+    return events;
+  }
+  void end(FinishReason reason) {
+    engine::RequestEnd request_end;
+    request_end.reason = reason;
+    choices[0].end(request_end);
+  }
+
+  std::shared_ptr<api::ResponseDraft> draft;
+  api::StoredResponse stored;
+  std::vector<Choice> choices;
+  std::unique_ptr<Renderer> renderer;
+};
+
+// Builds the output of a stream from its deltas and checks every event that repeats a part of it.
+class ResponseReader {
+ public:
+  // The response of the last event.
+  json::Value read(const std::string& bytes) {
+    for (size_t begin = 0; begin < bytes.size();) {
+      const size_t line_end = bytes.find('\n', begin), end = bytes.find("\n\n", begin);
+      const std::string name = bytes.substr(begin + 7, line_end - begin - 7);
+      const json::Value data = json::parse(bytes.substr(line_end + 7, end - line_end - 7)).value();
+      EXPECT_EQ(data["type"].get<std::string>(), name);
+      EXPECT_EQ(data["sequence_number"].get<int>(), num_events_++) << name;
+      take(name, data);
+      begin = end + 2;
+    }
+    EXPECT_EQ(last_["output"], output_);
+    return last_;
+  }
+
+ private:
+  json::Value& item(const json::Value& data) {
+    json::Value& found = output_.at(data["output_index"].get<size_t>());
+    EXPECT_EQ(data.value("item_id", found["id"]), found["id"]);
+    return found;
+  }
+  void take(const std::string& name, const json::Value& data) {
+    if (name == "response.created" || name == "response.in_progress") {
+      EXPECT_EQ(data["response"]["status"].get<std::string>(), "in_progress");
+      EXPECT_TRUE(data["response"]["output"].empty());
+    } else if (name == "response.output_item.added") {
+      EXPECT_EQ(data["output_index"].get<size_t>(), output_.size());
+      output_.push_back(data["item"]);
+    } else if (name == "response.content_part.added") {
+      item(data)["content"].push_back(data["part"]);
+    } else if (name == "response.output_text.delta" || name == "response.reasoning_text.delta") {
+      append(item(data)["content"][0]["text"], data["delta"]);
+    } else if (name == "response.output_text.done" || name == "response.reasoning_text.done") {
+      EXPECT_EQ(item(data)["content"][0]["text"], data["text"]);
+    } else if (name == "response.content_part.done") {
+      EXPECT_EQ(item(data)["content"][0], data["part"]);
+    } else if (name == "response.function_call_arguments.delta") {
+      append(item(data)["arguments"], data["delta"]);
+    } else if (name == "response.function_call_arguments.done") {
+      EXPECT_EQ(item(data)["arguments"], data["arguments"]);
+    } else if (name == "response.output_item.done") {
+      item(data)["status"] = data["item"]["status"];
+      EXPECT_EQ(item(data), data["item"]);
+    } else {
+      EXPECT_TRUE(name == "response.completed" || name == "response.incomplete") << name;
+      EXPECT_TRUE(last_.is_null());
+      last_ = data["response"];
+    }
+  }
+  static void append(json::Value& target, const json::Value& piece) {
+    target = target.get<std::string>() + piece.get<std::string>();
+  }
+
+  json::Value output_ = json::Value::array(), last_;
+  int num_events_ = 0;
+};
+
+// Ids are drawn.
+json::Value without_drawn_ids(json::Value response) {
+  for (json::Value& item : response["output"]) {
+    item["id"] = item["id"].get<std::string>().substr(0, 3);
+    if (item.contains("call_id")) item["call_id"] = item["call_id"].get<std::string>().substr(0, 5);
+  }
+  return response;
+}
+
+struct ResponseCase {
+  std::string output;
+  FinishReason reason;
+  std::string items, status, details;  // items as JSON
+};
+
+std::vector<ResponseCase> response_cases() {
+  const auto call = [](const std::string& arguments) {
+    return "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>" + arguments;
+  };
+  const std::string end = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+  const auto text_item = [](const char* text, const char* status) {
+    return R"({"id":"msg","type":"message","role":"assistant","content":[{"type":"output_text","text":")" +
+           std::string(text) + R"(","annotations":[],"logprobs":[]}],"status":")" + status + "\"}";
+  };
+  const auto thought = [](const char* status) {
+    return R"({"id":"rs_","type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"hm"}],"status":")" +
+           std::string(status) + "\"}";
+  };
+  const auto call_item = [](const char* arguments, const char* status) {
+    return R"({"id":"fc_","type":"function_call","call_id":"call_","name":"get","arguments":")" +
+           std::string(arguments) + R"(","status":")" + status + "\"}";
+  };
+  const std::string cut = R"({"reason":"max_output_tokens"})";
+  return {
+      {"hm</think>Hello", FinishReason::kStop,
+       "[" + thought("completed") + "," + text_item("Hello", "completed") + "]", "completed",
+       "null"},
+      {"hm</think>Hello", FinishReason::kLength,
+       "[" + thought("completed") + "," + text_item("Hello", "incomplete") + "]", "incomplete",
+       cut},
+      {"hm", FinishReason::kLength, "[" + thought("incomplete") + "]", "incomplete", cut},
+      {"</think>", FinishReason::kStop, "[]", "completed", "null"},
+      {"</think>I look." + call("{}") + end, FinishReason::kStop,
+       "[" + text_item("I look.", "completed") + "," + call_item("{}", "completed") + "]",
+       "completed", "null"},
+      {"</think>" + call("{\"a"), FinishReason::kLength,
+       "[" + call_item(R"({\"a)", "incomplete") + "]", "incomplete", cut},
+      {"</think>a", FinishReason::kCancelled, "[" + text_item("a", "incomplete") + "]",
+       "incomplete", R"({"reason":"abort"})"},
+  };
+}
+
+TEST(ResponsesRenderer, streams_the_items_of_the_whole_answer_however_it_is_cut) {
+  for (const ResponseCase& c : response_cases()) {
+    SCOPED_TRACE(c.output);
+    FedResponse whole;
+    whole.feed(c.output, 0);
+    whole.end(c.reason);
+    const std::string body = whole.renderer->body(whole.choices);
+    EXPECT_EQ(whole.stored.body, body);
+    const json::Value made = without_drawn_ids(json::parse(body).value());
+    EXPECT_EQ(json::dump(made["output"]), c.items);
+    EXPECT_EQ(made["status"].get<std::string>(), c.status);
+    EXPECT_EQ(json::dump(made["incomplete_details"]), c.details);
+    for (const size_t step_tokens : {1U, 2U, 5U, 1000U}) {
+      FedResponse streamed;
+      std::string events = streamed.feed(c.output, step_tokens);
+      streamed.end(c.reason);
+      streamed.renderer->write_news(streamed.choices[0], events);
+      streamed.renderer->write_end(streamed.choices, events);
+      EXPECT_EQ(without_drawn_ids(ResponseReader().read(events)), made);
+      EXPECT_EQ(events.find("<｜"), std::string::npos) << events;
+      EXPECT_EQ(events.find("think>"), std::string::npos) << events;
+    }
+  }
+}
+
+TEST(ResponsesRenderer, keeps_the_conversation_with_its_answer) {
+  FedResponse made;
+  made.feed(
+      "hm</think>I "
+      "look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>{}<｜tool▁call▁end｜><"
+      "｜tool▁calls▁end｜>",
+      0);
+  made.end(FinishReason::kStop);
+  const json::Value body = json::parse(made.renderer->body(made.choices)).value();
+  ASSERT_EQ(made.stored.messages.size(), 2U);
+  EXPECT_EQ(made.stored.messages[0].role, "user");
+  const text::Message& answer = made.stored.messages[1];
+  EXPECT_EQ(answer.role, "assistant");
+  EXPECT_EQ(answer.content, "I look.");
+  ASSERT_EQ(answer.tool_calls.size(), 1U);
+  EXPECT_EQ(answer.tool_calls[0].id, body["output"][2]["call_id"].get<std::string>());
+  EXPECT_EQ(answer.tool_calls[0].arguments, "{}");
+}
+
+TEST(ResponsesRenderer, a_failure_is_the_last_event) {
+  FedResponse made;
+  std::string events;
+  made.renderer->write_error(api::out_of_memory(), events);
+  EXPECT_EQ(events.find("event: response.created\n"), 0U);
+  const size_t at = events.rfind("\ndata: ");
+  const json::Value last = json::parse(events.substr(at + 7)).value();
+  EXPECT_EQ(last["type"].get<std::string>(), "response.failed");
+  EXPECT_EQ(last["response"]["status"].get<std::string>(), "failed");
+  EXPECT_EQ(last["response"]["error"]["code"].get<std::string>(), "out_of_memory");
+  EXPECT_TRUE(made.stored.body.empty());
+}
+
+}  // namespace
+}  // namespace fathom::answer

@@ -1,0 +1,295 @@
+// Bodies of /v1/messages: what they make of a conversation is what chat makes of the same one, and what the form has
+// that is not here is refused by name.
+
+#include "api/messages_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "api/chat_request.h"
+#include "tests/api/demo_served_model.h"
+
+namespace fathom::api {
+namespace {
+
+using tests::accepted, tests::demo_served_model, tests::refused;
+
+// Prompts of the templates are longer than the demo's context of 1024.
+ServedModel messages_model() { return demo_served_model(8192); }
+
+// {"max_tokens": 8, MORE}
+std::string messages_body(const std::string& more) { return R"({"max_tokens": 8, )" + more + "}"; }
+
+const std::string kHelloMessages = R"("messages": [{"role": "user", "content": "Hello"}])";
+
+GenerationRequest read_messages_body(const std::string& body) {
+  return accepted(parse_messages_request(body, messages_model()));
+}
+
+std::vector<int32_t> messages_prompt(const GenerationRequest& request) {
+  return request.items.empty() ? std::vector<int32_t>() : request.items[0].prompt;
+}
+
+void expect_chats_prompt(const std::string& messages_fields, const std::string& chat_fields) {
+  const GenerationRequest made = read_messages_body(messages_body(messages_fields));
+  const GenerationRequest chat =
+      accepted(parse_chat_request(messages_body(chat_fields), messages_model()));
+  EXPECT_EQ(messages_prompt(made), messages_prompt(chat)) << messages_fields;
+  EXPECT_EQ(made.starts_in_reasoning, chat.starts_in_reasoning);
+  EXPECT_EQ(made.parse_tools, chat.parse_tools);
+  EXPECT_EQ(made.hide_tool_markers, chat.hide_tool_markers);
+  EXPECT_EQ(accepted(parse_count_tokens_request("{" + messages_fields + "}", messages_model())),
+            static_cast<int>(messages_prompt(chat).size()));
+}
+
+TEST(MessagesRequest, makes_the_prompt_that_chat_makes_of_the_same_conversation) {
+  expect_chats_prompt(kHelloMessages, kHelloMessages);
+  expect_chats_prompt(R"("system": "Be brief.", )" + kHelloMessages,
+                      R"("messages": [{"role": "system", "content": "Be brief."},
+                                     {"role": "user", "content": "Hello"}])");
+  expect_chats_prompt(
+      R"("system": [{"type": "text", "text": "Be ", "cache_control": {"type": "ephemeral"}},
+                    {"type": "text", "text": "brief."}],
+         "messages": [
+           {"role": "user", "content": [{"type": "text", "text": "1"}, {"type": "text", "text": "2"}]},
+           {"role": "assistant", "content": [
+             {"type": "thinking", "thinking": "hm", "signature": "s"},
+             {"type": "redacted_thinking", "data": "x"},
+             {"type": "text", "text": "3"}]},
+           {"role": "user", "content": "4"}])",
+      R"("messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "12"},
+                      {"role": "assistant", "content": "3"}, {"role": "user", "content": "4"}])");
+}
+
+TEST(MessagesRequest, makes_the_prompt_of_calls_and_their_results) {
+  expect_chats_prompt(
+      R"("tools": [{"name": "get_weather", "description": "Of a city",
+                    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}],
+         "messages": [
+           {"role": "user", "content": "Oslo?"},
+           {"role": "assistant", "content": [
+             {"type": "text", "text": "I look."},
+             {"type": "tool_use", "id": "a", "name": "get_weather", "input": {"city": "Oslo"}},
+             {"type": "tool_use", "id": "b", "name": "get_weather", "input": {}}]},
+           {"role": "user", "content": [
+             {"type": "tool_result", "tool_use_id": "a", "content": "rain"},
+             {"type": "tool_result", "tool_use_id": "b", "is_error": true,
+              "content": [{"type": "text", "text": "no "}, {"type": "text", "text": "city"}]},
+             {"type": "text", "text": "And now?"}]}])",
+      R"("tools": [{"type": "function", "function": {"name": "get_weather", "description": "Of a city",
+                    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}],
+         "messages": [
+           {"role": "user", "content": "Oslo?"},
+           {"role": "assistant", "content": "I look.", "tool_calls": [
+             {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\":\"Oslo\"}"}},
+             {"id": "b", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]},
+           {"role": "tool", "tool_call_id": "a", "content": "rain"},
+           {"role": "tool", "tool_call_id": "b", "content": "no city"},
+           {"role": "user", "content": "And now?"}])");
+}
+
+TEST(MessagesRequest, a_failed_call_without_a_word_says_that_it_failed) {
+  const auto body = [](const std::string& result) {
+    return R"("messages": [{"role": "user", "content": "x"},
+      {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a")" +
+           result + "}]}]";
+  };
+  EXPECT_EQ(messages_prompt(read_messages_body(messages_body(body(R"(, "is_error": true)")))),
+            messages_prompt(read_messages_body(messages_body(body(R"(, "content": "error")")))));
+  EXPECT_NE(messages_prompt(read_messages_body(messages_body(body(R"(, "is_error": false)")))),
+            messages_prompt(read_messages_body(messages_body(body(R"(, "content": "error")")))));
+}
+
+TEST(MessagesRequest, a_last_message_of_the_assistant_is_continued) {
+  expect_chats_prompt(
+      R"("messages": [{"role": "user", "content": "Greek for sun?"},
+                      {"role": "assistant", "content": "The best answer is ("}])",
+      R"("messages": [{"role": "user", "content": "Greek for sun?"},
+                      {"role": "assistant", "content": "The best answer is ("}],
+         "continue_final_message": true)");
+}
+
+TEST(MessagesRequest, thinking_follows_the_switch) {
+  const std::string on = R"("chat_template_kwargs": {"thinking": true}, )" + kHelloMessages;
+  expect_chats_prompt(
+      R"("thinking": {"type": "enabled", "budget_tokens": 1024}, )" + kHelloMessages, on);
+  expect_chats_prompt(
+      R"("thinking": {"type": "adaptive", "display": "summarized"}, )" + kHelloMessages, on);
+  expect_chats_prompt(R"("thinking": {"type": "disabled"}, )" + kHelloMessages, kHelloMessages);
+  ServedModel thinks = messages_model();
+  thinks.thinks_by_default = true;
+  EXPECT_TRUE(
+      accepted(parse_messages_request(messages_body(kHelloMessages), thinks)).starts_in_reasoning);
+  ServedModel never = messages_model();
+  never.chat_format = text::ChatFormat::kV3;
+  const std::string adaptive =
+      messages_body(R"("thinking": {"type": "adaptive"}, )" + kHelloMessages);
+  EXPECT_FALSE(accepted(parse_messages_request(adaptive, never)).starts_in_reasoning);
+  const std::string enabled =
+      messages_body(R"("thinking": {"type": "enabled"}, )" + kHelloMessages);
+  EXPECT_EQ(refused(parse_messages_request(enabled, never)).param, "thinking.type");
+}
+
+TEST(MessagesRequest, sampling_arrives_as_it_was_sent) {
+  const GenerationRequest request = read_messages_body(
+      messages_body(R"("temperature": 0.25, "top_p": 0.5, "top_k": 7, "stop_sequences": ["a", "bc"],
+              "stream": true, "metadata": {"user_id": "u"}, "service_tier": "auto", "speed": "standard",
+              "output_config": {"effort": "high"}, "cache_control": {"type": "ephemeral"}, )" +
+                    kHelloMessages));
+  ASSERT_EQ(request.items.size(), 1U);
+  const GenerationItem& item = request.items[0];
+  EXPECT_EQ(item.sampling.temperature, 0.25f);
+  EXPECT_EQ(item.sampling.top_p, 0.5f);
+  EXPECT_EQ(item.sampling.top_k, 7);
+  EXPECT_EQ(item.sampling.max_new_tokens, 8);
+  EXPECT_THAT(item.stop, testing::ElementsAre("a", "bc"));
+  EXPECT_TRUE(request.stream);
+  EXPECT_EQ(request.endpoint, Endpoint::kMessages);
+  EXPECT_TRUE(request.separate_reasoning);
+}
+
+TEST(MessagesRequest, choices_of_tools_constrain_the_calls) {
+  const std::string tools = R"("tools": [{"name": "f", "input_schema": {"type": "object"}},
+                                         {"name": "g", "input_schema": {"type": "object"}}], )" +
+                            kHelloMessages;
+  using Kind = ToolConstraint::Kind;
+  const auto constraint = [&](const std::string& choice) {
+    return read_messages_body(messages_body("\"tool_choice\": " + choice + ", " + tools))
+        .tool_constraint;
+  };
+  EXPECT_EQ(read_messages_body(messages_body(tools)).tool_constraint.kind, Kind::kNone);
+  EXPECT_EQ(constraint(R"({"type": "auto"})").kind, Kind::kNone);
+  const ToolConstraint one = constraint(R"({"type": "auto", "disable_parallel_tool_use": true})");
+  EXPECT_EQ(one.kind, Kind::kOptional);
+  EXPECT_FALSE(one.parallel);
+  EXPECT_EQ(constraint(R"({"type": "any"})").kind, Kind::kRequired);
+  EXPECT_TRUE(constraint(R"({"type": "any"})").parallel);
+  EXPECT_FALSE(constraint(R"({"type": "any", "disable_parallel_tool_use": true})").parallel);
+  const ToolConstraint named = constraint(R"({"type": "tool", "name": "g"})");
+  EXPECT_EQ(named.kind, Kind::kRequired);
+  ASSERT_EQ(named.tools.size(), 1U);
+  EXPECT_EQ(named.tools[0]["name"].get<std::string>(), "g");
+  const GenerationRequest none =
+      read_messages_body(messages_body(R"("tool_choice": {"type": "none"}, )" + tools));
+  EXPECT_FALSE(none.parse_tools);
+  EXPECT_TRUE(none.hide_tool_markers);
+  EXPECT_EQ(messages_prompt(none),
+            messages_prompt(read_messages_body(messages_body(kHelloMessages))));
+}
+
+TEST(MessagesRequest, an_output_format_is_a_grammar) {
+  const GenerationRequest request = read_messages_body(messages_body(
+      R"("output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, )" +
+      kHelloMessages));
+  ASSERT_EQ(request.items.size(), 1U);
+  EXPECT_EQ(request.items[0].grammar.kind, GrammarSource::Kind::kJsonSchema);
+  EXPECT_EQ(request.items[0].grammar.text, R"({"type":"object"})");
+  EXPECT_EQ(request.items[0].grammar.field, "output_config.format.schema");
+}
+
+// What a body is refused for: the field, and a part of what is said about it.
+struct MessagesRefusal {
+  std::string fields, param, says;
+};
+
+std::string user_blocks(const std::string& blocks) {
+  return R"("messages": [{"role": "user", "content": [)" + blocks + "]}]";
+}
+
+std::vector<MessagesRefusal> messages_refusals() {
+  const std::string call =
+      R"({"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]})";
+  const std::string tool = R"("tools": [{"name": "f", "input_schema": {}}], )";
+  return {
+      {user_blocks(R"({"type": "image", "source": {}})"), "messages[0].content[0].type", "image"},
+      {user_blocks(R"({"type": "text", "text": "x"}, {"type": "document", "source": {}})"),
+       "messages[0].content[1].type", "document"},
+      {user_blocks(R"({"type": "text", "txt": "x"})"), "messages[0].content[0].txt",
+       "did you mean 'text'"},
+      {user_blocks(R"({"type": "text", "text": "x", "citations": [{}]})"),
+       "messages[0].content[0].citations", "leave it out"},
+      {user_blocks(R"({"type": "text"})"), "messages[0].content[0].text", "missing"},
+      {user_blocks(R"({"type": "tool_use", "id": "a", "name": "f", "input": {}})"),
+       "messages[0].content[0].type", "text or tool_result"},
+      {user_blocks(R"({"type": "tool_result", "tool_use_id": "a"})"), "messages[0].content[0]",
+       "no assistant message"},
+      {user_blocks(
+           R"({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]})"),
+       "messages[0].content[0].content[0].type", "image"},
+      {user_blocks(R"({"type": "text", "text": "x"}, {"type": "tool_result", "tool_use_id": "a"})"),
+       "messages[0].content[1].type", "after other content"},
+      {R"("messages": [{"role": "user", "content": "x"}, )" + call +
+           R"(, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b"}]}])",
+       "messages[2].content[0]", "names none of the calls"},
+      {R"("messages": [{"role": "user", "content": "x"}, )" + call + "]", "messages",
+       "messages[1] has a tool_use"},
+      {R"("messages": [{"role": "tool", "content": "x"}])", "messages[0].role", "user, assistant"},
+      {R"("messages": [{"role": "user", "content": "x", "name": "n"}])", "messages[0].name",
+       "unknown field"},
+      {R"("messages": [{"role": "user"}])", "messages[0].content", "missing"},
+      {R"("messages": [])", "messages", "not empty"},
+      {R"("tools": [{"type": "web_search_20260318", "name": "web_search"}], )" + kHelloMessages,
+       "tools[0].type", "web_search_20260318"},
+      {R"("tools": [{"name": "f"}], )" + kHelloMessages, "tools[0].input_schema", "missing"},
+      {R"("tools": [{"name": "f", "input_shema": {}}], )" + kHelloMessages, "tools[0].input_shema",
+       "did you mean 'input_schema'"},
+      {tool + R"("tool_choice": {"type": "tool", "name": "g"}, )" + kHelloMessages, "tool_choice",
+       "\"g\""},
+      {tool + R"("tool_choice": {"type": "required"}, )" + kHelloMessages, "tool_choice.type",
+       "auto, any, tool or none"},
+      {R"("tool_choice": {"type": "any"}, )" + kHelloMessages, "tool_choice", "no tools"},
+      {R"("thinking": {"type": "enabled", "budget_tokens": 0}, )" + kHelloMessages,
+       "thinking.budget_tokens", "[1, "},
+      {R"("thinking": {"type": "disabled", "budget_tokens": 1024}, )" + kHelloMessages,
+       "thinking.budget_tokens", "not enabled"},
+      {R"("thinking": {"type": "enabled", "display": "omitted"}, )" + kHelloMessages,
+       "thinking.display", "summarized"},
+      {R"("thinking": {"type": "enabled"}, "messages": [{"role": "user", "content": "x"},
+          {"role": "assistant", "content": "y"}])",
+       "thinking", "go on with"},
+      {R"("stop_sequence": ["a"], )" + kHelloMessages, "stop_sequence",
+       "did you mean 'stop_sequences'"},
+      {R"("container": "c", )" + kHelloMessages, "container", "leave it out"},
+      {R"("mcp_servers": [{}], )" + kHelloMessages, "mcp_servers", "leave it out"},
+      {R"("speed": "fast", )" + kHelloMessages, "speed", "standard"},
+      {R"("output_config": {"format": {"type": "json_schema"}}, )" + kHelloMessages,
+       "output_config.format.schema", "missing"},
+      {R"("output_config": {"effort": "huge"}, )" + kHelloMessages, "output_config.effort",
+       "xhigh"},
+      {R"("model": "claude", )" + kHelloMessages, "model", "not served"},
+  };
+}
+
+TEST(MessagesRequest, what_is_not_here_is_refused_by_name) {
+  for (const MessagesRefusal& refusal : messages_refusals()) {
+    const ApiError error =
+        refused(parse_messages_request(messages_body(refusal.fields), messages_model()));
+    EXPECT_EQ(error.param, refusal.param) << refusal.fields << "\n" << error.message;
+    EXPECT_THAT(error.message, testing::HasSubstr(refusal.says)) << refusal.fields;
+    const ApiError of_count =
+        refused(parse_count_tokens_request("{" + refusal.fields + "}", messages_model()));
+    EXPECT_EQ(of_count.param, refusal.param) << refusal.fields;
+  }
+}
+
+TEST(MessagesRequest, asks_for_max_tokens_and_holds_it_to_the_context) {
+  const ServedModel model = messages_model();
+  EXPECT_EQ(refused(parse_messages_request("{" + kHelloMessages + "}", model)).param, "max_tokens");
+  const std::string too_many = R"({"max_tokens": 8192, )" + kHelloMessages + "}";
+  EXPECT_EQ(refused(parse_messages_request(too_many, model)).code, "context_length_exceeded");
+  EXPECT_GT(accepted(parse_count_tokens_request(too_many, model)), 0);
+}
+
+TEST(MessagesRequest, a_model_without_a_chat_format_has_no_messages) {
+  ServedModel model = messages_model();
+  model.chat_format.reset();
+  model.chat_format_problem = "no template";
+  EXPECT_EQ(refused(parse_messages_request(messages_body(kHelloMessages), model)).param,
+            "messages");
+  EXPECT_EQ(refused(parse_count_tokens_request("{" + kHelloMessages + "}", model)).param,
+            "messages");
+}
+
+}  // namespace
+}  // namespace fathom::api

@@ -1,0 +1,223 @@
+// Bodies of /v1/responses: what they make of a conversation is what chat makes of the same one, also where it goes on
+// with a stored response, and what the form has that is not here is refused by name.
+
+#include "api/responses_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "api/chat_request.h"
+#include "api/response_draft.h"
+#include "tests/api/demo_served_model.h"
+
+namespace fathom::api {
+namespace {
+
+using tests::accepted, tests::demo_served_model, tests::refused;
+
+ServedModel responses_model() { return demo_served_model(8192); }
+
+// What is stored: one response, "resp_1".
+std::shared_ptr<const StoredResponse> past_response(const std::string& id) {
+  if (id != "resp_1") return nullptr;
+  return std::make_shared<const StoredResponse>(StoredResponse{
+      .messages = {{.role = "user", .content = "Oslo?"},
+                   {.role = "assistant",
+                    .content = std::nullopt,
+                    .tool_calls = {{.id = "c", .name = "get_weather", .arguments = "{}"}}}},
+      .body = "{}"});
+}
+
+Parsed<GenerationRequest> parse_response_body(const std::string& fields) {
+  return parse_responses_request("{" + fields + "}", responses_model(), past_response);
+}
+
+const std::string kHelloInput = R"("input": "Hello")";
+
+void expect_chat_prompt(const std::string& fields, const std::string& chat_fields) {
+  const GenerationRequest made = accepted(parse_response_body(fields));
+  const GenerationRequest chat =
+      accepted(parse_chat_request("{" + chat_fields + "}", responses_model()));
+  ASSERT_EQ(made.items.size(), 1U) << fields;
+  EXPECT_EQ(made.items[0].prompt, chat.items.at(0).prompt) << fields;
+  EXPECT_EQ(made.starts_in_reasoning, chat.starts_in_reasoning);
+  EXPECT_EQ(made.parse_tools, chat.parse_tools);
+  EXPECT_EQ(made.hide_tool_markers, chat.hide_tool_markers);
+}
+
+const std::string kFlatTool =
+    R"("tools": [{"type": "function", "name": "get_weather", "description": "Of a city",
+                  "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}], )";
+const std::string kChatTool =
+    R"("tools": [{"type": "function", "function": {"name": "get_weather", "description": "Of a city",
+                  "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}], )";
+
+TEST(ResponsesRequest, makes_the_prompt_that_chat_makes_of_the_same_conversation) {
+  expect_chat_prompt(kHelloInput, R"("messages": [{"role": "user", "content": "Hello"}])");
+  expect_chat_prompt(
+      R"("instructions": "Be brief.", "input": [
+           {"role": "user", "content": [{"type": "input_text", "text": "1"}, {"type": "input_text", "text": "2"}]},
+           {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+           {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": "3", "annotations": [], "logprobs": []}]},
+           {"type": "message", "role": "user", "content": "4"}])",
+      R"("messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "12"},
+                      {"role": "assistant", "content": "3"}, {"role": "user", "content": "4"}])");
+}
+
+TEST(ResponsesRequest, makes_the_prompt_of_calls_and_their_results) {
+  expect_chat_prompt(kFlatTool + R"("input": [
+        {"role": "user", "content": "Oslo?"},
+        {"role": "assistant", "content": "I look."},
+        {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "get_weather",
+         "arguments": "{\"city\":\"Oslo\"}", "status": "completed"},
+        {"type": "function_call", "call_id": "b", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "rain"},
+        {"type": "function_call_output", "call_id": "b", "output": [{"type": "input_text", "text": "sun"}]}])",
+                     kChatTool + R"("messages": [
+        {"role": "user", "content": "Oslo?"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [
+          {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\":\"Oslo\"}"}},
+          {"id": "b", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "a", "content": "rain"},
+        {"role": "tool", "tool_call_id": "b", "content": "sun"}])");
+}
+
+TEST(ResponsesRequest, goes_on_with_a_stored_response) {
+  const std::string next =
+      R"("previous_response_id": "resp_1", "instructions": "Be brief.",
+         "input": [{"type": "function_call_output", "call_id": "c", "output": "rain"}])";
+  expect_chat_prompt(kFlatTool + next, kChatTool + R"("messages": [
+      {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Oslo?"},
+      {"role": "assistant", "tool_calls": [
+        {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "c", "content": "rain"}])");
+  // Instructions are of one request; the conversation goes on.
+  const GenerationRequest made = accepted(parse_response_body(kFlatTool + next));
+  ASSERT_NE(made.response, nullptr);
+  ASSERT_EQ(made.response->messages.size(), 3U);
+  EXPECT_EQ(made.response->messages[2].role, "tool");
+  const ApiError gone =
+      refused(parse_response_body(R"("previous_response_id": "resp_2", )" + kHelloInput));
+  EXPECT_EQ(gone.status, 404);
+  EXPECT_EQ(gone.param, "previous_response_id");
+  EXPECT_THAT(gone.message, testing::HasSubstr("resp_2"));
+}
+
+TEST(ResponsesRequest, effort_switches_reasoning) {
+  expect_chat_prompt(
+      R"("reasoning": {"effort": "high", "summary": "auto"}, )" + kHelloInput,
+      R"("reasoning_effort": "high", "messages": [{"role": "user", "content": "Hello"}])");
+  expect_chat_prompt(R"("reasoning": {"effort": "none"}, )" + kHelloInput,
+                     R"("messages": [{"role": "user", "content": "Hello"}])");
+}
+
+TEST(ResponsesRequest, settings_arrive_and_are_repeated_in_the_response) {
+  const GenerationRequest made = accepted(parse_response_body(
+      R"("temperature": 0.25, "top_p": 0.5, "max_output_tokens": 9, "stream": true, "store": false,
+         "metadata": {"a": "b"}, "instructions": "x", "user": "u", "tool_choice": "none",
+         "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": true}}, )" +
+      kFlatTool + kHelloInput));
+  ASSERT_EQ(made.items.size(), 1U);
+  EXPECT_EQ(made.items[0].sampling.temperature, 0.25f);
+  EXPECT_EQ(made.items[0].sampling.top_p, 0.5f);
+  EXPECT_EQ(made.items[0].sampling.max_new_tokens, 9);
+  EXPECT_EQ(made.items[0].grammar.kind, GrammarSource::Kind::kJsonSchema);
+  EXPECT_EQ(made.items[0].grammar.field, "text.format.schema");
+  EXPECT_TRUE(made.stream);
+  EXPECT_FALSE(made.response->is_stored);
+  const json::Value settings = json::parse("{" + made.response->settings + "}").value();
+  EXPECT_EQ(settings["temperature"].get<double>(), 0.25);
+  EXPECT_EQ(settings["max_output_tokens"].get<int>(), 9);
+  EXPECT_FALSE(settings["store"].get<bool>());
+  EXPECT_EQ(settings["metadata"]["a"].get<std::string>(), "b");
+  EXPECT_EQ(settings["tools"][0]["name"].get<std::string>(), "get_weather");
+  EXPECT_EQ(settings["tool_choice"].get<std::string>(), "none");
+  EXPECT_EQ(settings["text"]["format"]["name"].get<std::string>(), "n");
+  EXPECT_TRUE(settings["previous_response_id"].is_null());
+  EXPECT_EQ(settings["instructions"].get<std::string>(), "x");
+}
+
+TEST(ResponsesRequest, choices_of_tools_constrain_calls) {
+  using Kind = ToolConstraint::Kind;
+  const auto constraint = [](const std::string& choice) {
+    return accepted(parse_response_body(choice + ", " + kFlatTool + kHelloInput)).tool_constraint;
+  };
+  EXPECT_EQ(constraint(R"("tool_choice": "auto")").kind, Kind::kNone);
+  EXPECT_EQ(constraint(R"("tool_choice": "required")").kind, Kind::kRequired);
+  EXPECT_EQ(constraint(R"("tool_choice": {"type": "function", "name": "get_weather"})").kind,
+            Kind::kRequired);
+  EXPECT_FALSE(constraint(R"("parallel_tool_calls": false)").parallel);
+  const ToolConstraint allowed = constraint(
+      R"("tool_choice": {"type": "allowed_tools", "mode": "auto",
+                         "tools": [{"type": "function", "name": "get_weather"}]})");
+  EXPECT_EQ(allowed.kind, Kind::kOptional);
+  EXPECT_EQ(allowed.tools.size(), 1U);
+}
+
+struct ResponsesRefusal {
+  std::string fields, param, says;
+};
+
+std::vector<ResponsesRefusal> responses_refusals() {
+  return {
+      {R"("model": "demo")", "input", "missing"},
+      {R"("input": [])", "input", "not empty"},
+      {R"("input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}])",
+       "input[0].content[0].type", "input_image"},
+      {R"("input": [{"type": "item_reference", "id": "x"}])", "input[0].type", "item_reference"},
+      {R"("input": [{"type": "web_search_call", "id": "x"}])", "input[0].type", "web_search_call"},
+      {R"("input": [{"role": "tool", "content": "x"}])", "input[0].role", "user, assistant"},
+      {R"("input": [{"role": "user", "contents": "x"}])", "input[0].contents",
+       "did you mean 'content'"},
+      {R"("input": [{"type": "function_call_output", "call_id": "a", "output": "x"}])", "input[0]",
+       "no assistant message"},
+      {R"("input": [{"role": "user", "content": "x"},
+                    {"type": "function_call", "call_id": "a", "name": "f", "arguments": "no"}])",
+       "input[1]", "JSON object"},
+      {R"("tools": [{"type": "web_search"}], )" + kHelloInput, "tools[0].type", "web_search"},
+      {R"("tools": [{"type": "function", "function": {"name": "f"}}], )" + kHelloInput,
+       "tools[0].function", "unknown field"},
+      {R"("tool_choice": {"type": "mcp", "server_label": "x"}, )" + kHelloInput,
+       "tool_choice.server_label", "unknown field"},
+      {R"("tool_choice": "required", )" + kHelloInput, "tool_choice", "no tools"},
+      {R"("background": true, )" + kHelloInput, "background", "leave it out"},
+      {R"("conversation": "conv_1", )" + kHelloInput, "conversation", "leave it out"},
+      {R"("include": ["reasoning.encrypted_content"], )" + kHelloInput, "include", "leave it out"},
+      {R"("truncation": "auto", )" + kHelloInput, "truncation", "disabled"},
+      {R"("top_logprobs": 3, )" + kHelloInput, "top_logprobs", "[0, 0]"},
+      {R"("max_tokens": 3, )" + kHelloInput, "max_tokens", "unknown field"},
+      {R"("temprature": 1, )" + kHelloInput, "temprature", "did you mean 'temperature'"},
+      {R"("text": {"format": {"type": "grammar"}}, )" + kHelloInput, "text.format.type",
+       "json_schema"},
+      {R"("text": {"verbosity": "low"}, )" + kHelloInput, "text.verbosity", "medium"},
+      {R"("reasoning": {"effort": "huge"}, )" + kHelloInput, "reasoning.effort", "xhigh"},
+      {R"("max_output_tokens": 8192, )" + kHelloInput, "max_output_tokens", "at most"},
+      {R"("metadata": {"a": 1}, )" + kHelloInput, "metadata", "texts"},
+      {R"("metadata": {"a": ")" + std::string(513, 'x') + R"("}, )" + kHelloInput, "metadata",
+       "512"},
+      {R"("tool_choice": "none", "tools": [{"type": "function", "name": "f", "description": ")" +
+           std::string(1 << 20, 'x') + R"("}], )" + kHelloInput,
+       "tools", "1048576"},
+  };
+}
+
+TEST(ResponsesRequest, what_is_not_here_is_refused_by_name) {
+  for (const ResponsesRefusal& refusal : responses_refusals()) {
+    const ApiError error = refused(parse_response_body(refusal.fields));
+    EXPECT_EQ(error.param, refusal.param) << refusal.fields << "\n" << error.message;
+    EXPECT_THAT(error.message, testing::HasSubstr(refusal.says)) << refusal.fields;
+  }
+}
+
+TEST(ResponsesRequest, without_a_store_nothing_is_kept_or_found) {
+  const auto parse = [](const std::string& fields) {
+    return parse_responses_request("{" + fields + kHelloInput + "}", responses_model(), {});
+  };
+  EXPECT_FALSE(accepted(parse("")).response->is_stored);
+  EXPECT_EQ(refused(parse(R"("store": true, )")).param, "store");
+  EXPECT_EQ(refused(parse(R"("previous_response_id": "resp_1", )")).status, 404);
+}
+
+}  // namespace
+}  // namespace fathom::api
