@@ -136,7 +136,7 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
     if (ended_slot == nullptr || !ended_slot->is_object()) return true;
     const Value& ended = *ended_slot;
     const std::string* key = duplicate_key(ended.get_ref<const Value::object_t&>());
-    return key == nullptr || fail("duplicate key \"" + key->substr(0, 64) + "\"");
+    return key == nullptr || fail("duplicate key " + shown_key(*key));
   }
   bool fail(std::string message) {
     if (message_.empty()) message_ = std::move(message);
@@ -209,6 +209,11 @@ Error syntax_error(std::string_view text, const Limits& limits) {
 
 std::string dump(const Value& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string shown_key(std::string_view key) {
+  constexpr size_t kMaxShownBytes = 64;
+  return dump(Value(key.substr(0, kMaxShownBytes)));
 }
 
 }  // namespace fathom::json

@@ -77,5 +77,7 @@ inline bool is_text(const Value& value, std::string_view text) {
 
 // Compact text; invalid UTF-8 becomes U+FFFD instead of an exception.
 std::string dump(const Value& value);
+// A key in an error: between quotes, on one line, at most 64 bytes of it.
+std::string shown_key(std::string_view key);
 
 }  // namespace fathom::json

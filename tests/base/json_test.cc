@@ -18,6 +18,10 @@ TEST(Json, refuses_duplicate_keys_at_any_depth) {
   const Result<Value> value = parse(R"({"a": {"x": 1, "x": 2}})");
   ASSERT_FALSE(value);
   EXPECT_NE(value.error().message.find("duplicate key \"x\""), std::string::npos);
+  const Result<Value> wild = parse(R"({"a\nb": 1, "a\nb": 2})");
+  ASSERT_FALSE(wild);
+  EXPECT_NE(wild.error().message.find(R"(duplicate key "a\nb")"), std::string::npos)
+      << "on one line";
 }
 
 TEST(Json, bounds_depth_and_size) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -120,12 +121,16 @@ inline bool is_cut_end(const ToolCallForm& form, std::string_view before, std::s
 inline bool accounts_for(ChatFormat format, std::string_view bytes, const Events& events) {
   const ToolCallForm* form = tool_call_form(format);
   Places places = {0};
-  std::string shown;
+  // By kind: a client joins the pieces of the content over what comes between them.
+  std::map<OutputEvent::Kind, std::string> shown;
   const auto skip_hidden = [&] {
     if (form == nullptr) return;
-    skip_markers(*form, bytes, places);
-    skip_last_bytes(*form, shown, bytes, places);
-    skip_markers(*form, bytes, places);
+    // A marker may follow a byte that was left out, and then another such byte.
+    for (size_t num_places = 0; num_places != places.size();) {
+      num_places = places.size();
+      skip_markers(*form, bytes, places);
+      for (const auto& [kind, text] : shown) skip_last_bytes(*form, text, bytes, places);
+    }
   };
   for (const OutputEvent& event : events) {
     skip_hidden();
@@ -137,7 +142,7 @@ inline bool accounts_for(ChatFormat format, std::string_view bytes, const Events
         if (place < bytes.size() && bytes[place] == c) after.insert(place + 1);
       }
       places = std::move(after);
-      shown += c;
+      shown[event.kind] += c;
     }
   }
   skip_hidden();
