@@ -33,8 +33,8 @@ std::string read_parts(const json::Value& parts, const std::string& path, FieldP
     }
     const char* const key = type == "refusal" ? "refusal" : "text";
     const std::optional<std::string> text = part.text(key, SIZE_MAX);
-    if (!type) part.fail_with("type", part.path_of("type") + " is missing");
-    if (!text) part.fail_with(key, part.path_of(key) + " is missing");
+    if (!type) part.fail_missing("type");
+    if (!text) part.fail_missing(key);
     const char* const other = type == "refusal" ? "text" : "refusal";
     if (part.find(other) != nullptr) {
       part.fail_with(other, part.path_of(other) + " is set, but the type is another");
@@ -75,7 +75,7 @@ text::ToolCall read_call(const json::Value& value, const std::string& path, Fiel
   if (type && type != "function") call.fail("type", "function");
   const json::Value* inner = call.object("function");
   if (inner == nullptr) {
-    call.fail_with("function", call.path_of("function") + " is missing");
+    call.fail_missing("function");
     return {};
   }
   FieldReader function(*inner, call.path_of("function"), called_function_fields(), problem);
@@ -88,7 +88,7 @@ void check_role(FieldReader& message, const std::string& role) {
   static constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
   if (std::ranges::find(kRoles, role) != std::ranges::end(kRoles)) return;
   if (message.find("role") == nullptr) {
-    message.fail_with("role", message.path_of("role") + " is missing");
+    message.fail_missing("role");
   } else {
     message.fail("role", "system, developer, user, assistant or tool");
   }
@@ -140,7 +140,7 @@ text::Message read_message(const json::Value& value, const std::string& path,
   read_refusal(message, result);
   check_prefix(message, result, is_last);
   if (!result.content && result.tool_calls.empty()) {
-    message.fail_with("content", message.path_of("content") + " is missing");
+    message.fail_missing("content");
   }
   return result;
 }
@@ -227,7 +227,7 @@ void read_thinking_object(FieldReader& reader, ThinkingSwitch& state) {
   if (!value->is_object()) return reader.fail("thinking", "an object with a type, true or false");
   FieldReader inner(*value, reader.path_of("thinking"), thinking_fields(), reader.problem());
   const std::optional<std::string> type = inner.text("type", kMaxRoleBytes);
-  if (!type) return inner.fail_with("type", inner.path_of("type") + " is missing");
+  if (!type) return inner.fail_missing("type");
   if (type != "enabled" && type != "disabled") return inner.fail("type", "enabled or disabled");
   set_switch(inner, "type", type == "enabled", state);
 }

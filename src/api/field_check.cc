@@ -9,10 +9,10 @@ namespace fathom::api {
 namespace {
 
 // A name from a body, in a path and between quotes: short, and without control characters.
-constexpr size_t kMaxShownNameBytes = 64;
+constexpr size_t kMaxShownNameBytes = 64;  // json::shown_key's
 std::string shown_name(std::string_view name) {
   const bool is_long = name.size() > kMaxShownNameBytes;
-  const std::string quoted = json::dump(json::Value(name.substr(0, kMaxShownNameBytes)));
+  const std::string quoted = json::shown_key(name);
   return quoted.substr(1, quoted.size() - 2) + (is_long ? "..." : "");
 }
 

@@ -214,6 +214,10 @@ void FieldReader::fail(std::string_view key, std::string_view rule) {
   problem_.set(broken_rule(path_of(key), *find(key), rule));
 }
 
+void FieldReader::fail_missing(std::string_view key) {
+  fail_with(key, path_of(key) + " is missing");
+}
+
 void FieldReader::fail_with(std::string_view key, std::string message) {
   problem_.set(invalid_parameter(path_of(key), std::move(message)));
 }

@@ -79,7 +79,8 @@ class FieldReader {
   FieldReader(const json::Value& object, std::string path, FieldProblem& problem);
   // Of the body. What is asked for is built then.
   FieldReader(json::Members& body, const FieldTable& table, FieldProblem& problem);
-  // Of a body whose names its reader checks itself.
+  // Of a body whose names its reader checks itself, because what it shares with others asks for more keys than its
+  // table honours.
   FieldReader(json::Members& body, FieldProblem& problem);
 
   // Null for a missing key and for null. REQUIRES of this and the rest: the table honours the key.
@@ -100,6 +101,12 @@ class FieldReader {
 
   // "KEY is VALUE, must be RULE". REQUIRES: find(key).
   void fail(std::string_view key, std::string_view rule);
+  // "KEY is missing"
+  void fail_missing(std::string_view key);
+  // The same where there is nothing at the key.
+  void require(std::string_view key) {
+    if (find(key) == nullptr) fail_missing(key);
+  }
   // A rule about more than one field.
   void fail_with(std::string_view key, std::string message);
   FieldProblem& problem() { return problem_; }

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "api/field_check.h"
 #include "api/field_groups.h"
 #include "api/responses_fields.h"
 
@@ -107,7 +106,7 @@ class GrammarReader {
                       reader.problem());
     const std::optional<std::string> type = inner.text("type", 64);
     if (reader.problem()) return;
-    if (!type) return inner.fail_with("type", inner.path_of("type") + " is missing");
+    if (!type) return inner.fail_missing("type");
     if (type != "json_schema" && inner.find("json_schema") != nullptr) {
       inner.fail_with("json_schema",
                       inner.path_of("json_schema") + " is set, but the type is not json_schema");
@@ -130,10 +129,9 @@ class GrammarReader {
   void read_flat_format(FieldReader& reader, std::string_view key) {
     const json::Value* format = reader.object(key);
     if (format == nullptr) return;
-    check_names(*format, reader.path_of(key), flat_format_fields(), reader.problem());
-    FieldReader inner(*format, reader.path_of(key), reader.problem());
+    FieldReader inner(*format, reader.path_of(key), flat_format_fields(), reader.problem());
     const std::optional<std::string> type = inner.text("type", 64);
-    if (!type) inner.fail_with("type", inner.path_of("type") + " is missing");
+    if (!type) inner.fail_missing("type");
     if (reader.problem()) return;
     if (type == "json_object") {
       set(reader, key, {.kind = GrammarKind::kJsonObject, .text = ""});
@@ -152,7 +150,7 @@ class GrammarReader {
     const json::Value* named = format.object("json_schema");
     if (reader.problem()) return;
     if (named == nullptr) {
-      return format.fail_with("json_schema", format.path_of("json_schema") + " is missing");
+      return format.fail_missing("json_schema");
     }
     FieldReader inner(*named, format.path_of("json_schema"), named_schema_fields(),
                       reader.problem());
@@ -167,7 +165,7 @@ class GrammarReader {
     const json::Value* schema = inner.object("schema");
     if (reader.problem()) return;
     if (schema == nullptr) {
-      return inner.fail_with("schema", inner.path_of("schema") + " is missing");
+      return inner.fail_missing("schema");
     }
     set_schema(inner, "schema", *schema);
   }

@@ -23,19 +23,15 @@ void check_direct(const json::Value* caller, FieldReader& block) {
   if (!is_direct) block.fail("caller", "an object of the type direct");
 }
 
-void require(FieldReader& reader, std::string_view key) {
-  if (reader.find(key) == nullptr) reader.fail_with(key, reader.path_of(key) + " is missing");
-}
-
 // A block as its reader and type. An empty type: a problem.
 std::string read_type(FieldReader& block) {
-  require(block, "type");
+  block.require("type");
   return block.text("type", kMaxWordBytes).value_or("");
 }
 
 std::string read_text_block(FieldReader& block, const json::Value& value, const std::string& path) {
   check_names(value, path, text_block_fields(), block.problem());
-  require(block, "text");
+  block.require("text");
   return block.text("text", SIZE_MAX).value_or("");
 }
 
@@ -75,15 +71,14 @@ class MessageReader {
     if (!value.is_object()) {
       return problem_.set(broken_rule(path, value, "an object with role and content"));
     }
-    FieldReader message(value, path, problem_);
-    check_names(value, path, turn_fields(), problem_);
-    require(message, "role");
+    FieldReader message(value, path, turn_fields(), problem_);
+    message.require("role");
     const std::string role = message.text("role", kMaxWordBytes).value_or("");
     if (problem_) return;
     if (role != "user" && role != "assistant" && role != "system") {
       return message.fail("role", "user, assistant or system");
     }
-    require(message, "content");
+    message.require("content");
     const json::Value* content = message.find("content");
     if (problem_) return;
     if (content->is_string()) {
@@ -149,7 +144,7 @@ class MessageReader {
                      text::Message& message) {
     check_names(value, path, tool_use_block_fields(), problem_);
     check_direct(block.find("caller"), block);
-    for (const char* key : {"id", "name", "input"}) require(block, key);
+    for (const char* key : {"id", "name", "input"}) block.require(key);
     const json::Value* input = block.object("input");
     const auto max_calls = static_cast<size_t>(model_.limits.max_tools);
     if (message.tool_calls.size() == max_calls) {
@@ -167,7 +162,7 @@ class MessageReader {
   void read_tool_result(FieldReader& block, const json::Value& value, const std::string& path,
                         const text::Message& message) {
     check_names(value, path, tool_result_block_fields(), problem_);
-    require(block, "tool_use_id");
+    block.require("tool_use_id");
     if (message.content) {
       block.fail_with("type", path + " is a tool_result after other content, must come before it");
     }
@@ -203,8 +198,8 @@ json::Value read_custom_tool(const json::Value& value, const std::string& path,
   const std::optional<std::string> name = tool.text("name", kMaxCallNameBytes);
   const std::optional<std::string> description = tool.text("description", SIZE_MAX);
   const json::Value* schema = tool.object("input_schema");
-  require(tool, "name");
-  require(tool, "input_schema");
+  tool.require("name");
+  tool.require("input_schema");
   if (name && name->empty()) tool.fail("name", "a string that is not empty");
   if (problem) return {};
   json::Value function = {{"name", *name}};
@@ -224,7 +219,7 @@ PlacedMessages read_block_messages(FieldReader& reader, const ServedModel& model
   }
   const auto max_messages = static_cast<size_t>(model.limits.max_messages);
   const json::Value* list = reader.array("messages", max_messages);
-  require(reader, "messages");
+  reader.require("messages");
   if (reader.problem()) return read;
   if (list->empty()) reader.fail("messages", "not empty");
   MessageReader messages(model, reader.problem(), read);

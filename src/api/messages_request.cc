@@ -72,8 +72,7 @@ class MessagesParser {
   // Read for their type only: who asks, what it may cost, and a cache that finds every prefix without being told.
   void read_what_changes_nothing() {
     if (const json::Value* metadata = reader_.object("metadata")) {
-      check_names(*metadata, "metadata", message_metadata_fields(), problem_);
-      FieldReader inner(*metadata, "metadata", problem_);
+      FieldReader inner(*metadata, "metadata", message_metadata_fields(), problem_);
       inner.text("user_id", std::numeric_limits<uint16_t>::max());
     }
     const std::optional<std::string> tier = reader_.text("service_tier", kMaxTypeBytes);
@@ -136,8 +135,7 @@ class MessagesParser {
   GrammarFields read_output_config() {
     const json::Value* config = reader_.object("output_config");
     if (config == nullptr) return {};
-    check_names(*config, "output_config", output_config_fields(), problem_);
-    FieldReader inner(*config, "output_config", problem_);
+    FieldReader inner(*config, "output_config", output_config_fields(), problem_);
     const std::optional<std::string> effort = inner.text("effort", kMaxTypeBytes);
     if (effort && !is_reasoning_effort(*effort)) {
       inner.fail("effort", reasoning_efforts());
@@ -148,8 +146,7 @@ class MessagesParser {
   ThinkingSwitch read_thinking_config() {
     const json::Value* config = reader_.object("thinking");
     if (config == nullptr) return {};
-    check_names(*config, "thinking", thinking_config_fields(), problem_);
-    FieldReader inner(*config, "thinking", problem_);
+    FieldReader inner(*config, "thinking", thinking_config_fields(), problem_);
     const std::optional<std::string> type = inner.text("type", kMaxTypeBytes);
     const std::optional<int> budget =
         inner.integer("budget_tokens", {1, std::numeric_limits<int>::max()});
@@ -176,8 +173,7 @@ class MessagesParser {
   ToolChoice read_tool_choice() {
     const json::Value* value = reader_.object("tool_choice");
     if (value == nullptr) return {};
-    check_names(*value, "tool_choice", chosen_message_tool_fields(), problem_);
-    FieldReader inner(*value, "tool_choice", problem_);
+    FieldReader inner(*value, "tool_choice", chosen_message_tool_fields(), problem_);
     ToolChoice choice;
     choice.parallel = !inner.boolean("disable_parallel_tool_use").value_or(false);
     const std::optional<std::string> type = inner.text("type", kMaxTypeBytes);

@@ -15,13 +15,9 @@ constexpr size_t kMaxItems = 16'384;  // of an input, parts of an item
 constexpr size_t kMaxItemTypeBytes = 64;
 constexpr size_t kMaxItemNameBytes = 256;
 
-void need(FieldReader& reader, std::string_view key) {
-  if (reader.find(key) == nullptr) reader.fail_with(key, reader.path_of(key) + " is missing");
-}
-
 // A string, or parts of text, which are joined.
 std::string read_part_texts(FieldReader& item, std::string_view key) {
-  need(item, key);
+  item.require(key);
   const json::Value* parts = item.find(key);
   if (parts == nullptr) return "";
   if (parts->is_string()) return parts->get<std::string>();
@@ -38,13 +34,13 @@ std::string read_part_texts(FieldReader& item, std::string_view key) {
       break;
     }
     FieldReader part(value, path, item.problem());
-    need(part, "type");
+    part.require("type");
     const std::string type = part.text("type", kMaxItemTypeBytes).value_or("");
     if (type != "input_text" && type != "output_text" && !item.problem()) {
       part.fail("type", "input_text or output_text: this model reads nothing else");
     }
     check_names(value, path, item_part_fields(), item.problem());
-    need(part, "text");
+    part.require("text");
     joined += part.text("text", SIZE_MAX).value_or("");
   }
   return joined;
@@ -87,7 +83,7 @@ class ItemReader {
 
   void read_message(FieldReader& item, const json::Value& value, const std::string& path) {
     check_names(value, path, message_item_fields(), problem_);
-    need(item, "role");
+    item.require("role");
     const std::string role = item.text("role", kMaxItemTypeBytes).value_or("");
     if (problem_) return;
     if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
@@ -105,7 +101,7 @@ class ItemReader {
 
   void read_call(FieldReader& item, const json::Value& value, const std::string& path) {
     check_names(value, path, call_item_fields(), problem_);
-    for (const char* key : {"call_id", "name", "arguments"}) need(item, key);
+    for (const char* key : {"call_id", "name", "arguments"}) item.require(key);
     text::ToolCall call{.id = item.text("call_id", kMaxItemNameBytes).value_or(""),
                         .name = item.text("name", kMaxItemNameBytes).value_or(""),
                         .arguments = item.text("arguments", SIZE_MAX).value_or("")};
@@ -123,7 +119,7 @@ class ItemReader {
 
   void read_result(FieldReader& item, const json::Value& value, const std::string& path) {
     check_names(value, path, result_item_fields(), problem_);
-    need(item, "call_id");
+    item.require("call_id");
     text::Message result{.role = "tool", .content = read_part_texts(item, "output")};
     result.tool_call_id = item.text("call_id", kMaxItemNameBytes).value_or("");
     if (!problem_) add(std::move(result), path);
@@ -141,13 +137,13 @@ json::Value read_flat_tool(const json::Value& value, const std::string& path,
     return {};
   }
   FieldReader tool(value, path, problem);
-  need(tool, "type");
+  tool.require("type");
   const std::optional<std::string> type = tool.text("type", kMaxItemTypeBytes);
   if (type && type != "function") {
     tool.fail("type", "function: this server runs no tools of its own");
   }
   check_names(value, path, flat_tool_fields(), problem);
-  need(tool, "name");
+  tool.require("name");
   const std::optional<std::string> name = tool.text("name", kMaxItemNameBytes);
   if (name && name->empty()) tool.fail("name", "a string that is not empty");
   const std::optional<std::string> description = tool.text("description", SIZE_MAX);
@@ -162,13 +158,13 @@ json::Value read_flat_tool(const json::Value& value, const std::string& path,
 }
 
 std::string read_chosen_name(FieldReader& reader) {
-  need(reader, "name");
+  reader.require("name");
   return reader.text("name", kMaxItemNameBytes).value_or("");
 }
 
 void read_allowed_names(FieldReader& choice, int max_tools, ToolChoice& read) {
   const std::optional<std::string> mode = choice.text("mode", kMaxItemTypeBytes);
-  need(choice, "mode");
+  choice.require("mode");
   if (mode && mode != "auto" && mode != "required") choice.fail("mode", "auto or required");
   if (mode == "required") read.mode = ToolMode::kRequired;
   const json::Value* tools = choice.array("tools", static_cast<size_t>(max_tools));
@@ -191,7 +187,7 @@ void read_allowed_names(FieldReader& choice, int max_tools, ToolChoice& read) {
 }  // namespace
 
 void read_items(FieldReader& reader, const ServedModel& model, PlacedMessages& read) {
-  need(reader, "input");
+  reader.require("input");
   const json::Value* input = reader.find("input");
   if (input == nullptr) return;
   if (input->is_string()) {
@@ -238,7 +234,7 @@ ToolChoice read_flat_choice(FieldReader& reader, const ServedModel& model) {
   check_names(*value, "tool_choice",
               type == "allowed_tools" ? flat_allowed_fields() : flat_choice_fields(),
               reader.problem());
-  need(choice, "type");
+  choice.require("type");
   read.is_some = true;
   if (type == "function") {
     read.mode = ToolMode::kNamed;

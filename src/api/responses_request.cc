@@ -73,7 +73,6 @@ class ResponsesParser {
     const json::Value* options = reader_.object("stream_options");
     if (options == nullptr) return;
     check_names(*options, "stream_options", response_stream_fields(), problem_);
-    FieldReader inner(*options, "stream_options", problem_);
   }
 
   void must_be(FieldReader& reader, std::string_view key, std::string_view only) {
@@ -163,8 +162,7 @@ class ResponsesParser {
   GrammarFields read_text_config() {
     const json::Value* config = reader_.object("text");
     if (config == nullptr) return {};
-    check_names(*config, "text", text_config_fields(), problem_);
-    FieldReader inner(*config, "text", problem_);
+    FieldReader inner(*config, "text", text_config_fields(), problem_);
     must_be(inner, "verbosity", "medium");
     return read_flat_format(inner, "format", model_);
   }
@@ -172,8 +170,7 @@ class ResponsesParser {
   ThinkingSwitch read_reasoning() {
     const json::Value* config = reader_.object("reasoning");
     if (config == nullptr) return {};
-    check_names(*config, "reasoning", response_reasoning_fields(), problem_);
-    FieldReader inner(*config, "reasoning", problem_);
+    FieldReader inner(*config, "reasoning", response_reasoning_fields(), problem_);
     must_be(inner, "mode", "standard");
     const std::optional<std::string> summary = inner.text("summary", kMaxSettingBytes);
     if (summary && summary != "auto" && summary != "concise" && summary != "detailed") {

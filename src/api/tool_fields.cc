@@ -18,13 +18,13 @@ std::string read_function(FieldReader& reader) {
   if (type && type != "function") reader.fail("type", "function");
   const json::Value* function = reader.object("function");
   if (function == nullptr) {
-    reader.fail_with("function", reader.path_of("function") + " is missing");
+    reader.fail_missing("function");
     return {};
   }
   FieldReader inner(*function, reader.path_of("function"), chosen_function_fields(),
                     reader.problem());
   const std::optional<std::string> name = inner.text("name", kMaxToolNameBytes);
-  if (!name) inner.fail_with("name", inner.path_of("name") + " is missing");
+  if (!name) inner.fail_missing("name");
   return name.value_or("");
 }
 
@@ -32,14 +32,14 @@ std::string read_function(FieldReader& reader) {
 ToolChoice read_allowed(FieldReader& choice, int max_tools) {
   const json::Value* allowed = choice.object("allowed_tools");
   if (allowed == nullptr) {
-    choice.fail_with("allowed_tools", choice.path_of("allowed_tools") + " is missing");
+    choice.fail_missing("allowed_tools");
     return {};
   }
   FieldReader reader(*allowed, choice.path_of("allowed_tools"), allowed_tools_fields(),
                      choice.problem());
   ToolChoice read{.mode = ToolMode::kAuto, .is_some = true, .names = {}};
   const std::optional<std::string> mode = reader.text("mode", kMaxToolNameBytes);
-  if (!mode) reader.fail_with("mode", reader.path_of("mode") + " is missing");
+  if (!mode) reader.fail_missing("mode");
   if (mode && mode != "auto" && mode != "required") reader.fail("mode", "auto or required");
   if (mode == "required") read.mode = ToolMode::kRequired;
   const json::Value* tools = reader.array("tools", static_cast<size_t>(max_tools));

@@ -11,34 +11,17 @@
 #include <vector>
 
 #include "api/served_model.h"
-#include "tests/source_tree.h"
+#include "tests/api/api_doc_text.h"
 
 namespace fathom::api::tests {
 namespace {
-
-std::string api_doc() {
-  std::ifstream file(source_path("docs/api.md"));
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-// What stands in backticks in a line.
-std::vector<std::string> quoted_names(const std::string& line) {
-  std::vector<std::string> names;
-  for (size_t begin = line.find('`'); begin != std::string::npos;) {
-    const size_t end = line.find('`', begin + 1);
-    if (end == std::string::npos) break;
-    names.push_back(line.substr(begin + 1, end - begin - 1));
-    begin = line.find('`', end + 1);
-  }
-  return names;
-}
 
 // The row whose first cell holds `field`.
 std::string row_of(const std::string& doc, const std::string& field) {
   std::istringstream lines(doc);
   for (std::string line; std::getline(lines, line);) {
     const std::vector<std::string> names = line.starts_with("| `")
-                                               ? quoted_names(line.substr(0, line.find('|', 1)))
+                                               ? in_backticks(line.substr(0, line.find('|', 1)))
                                                : std::vector<std::string>{};
     if (std::find(names.begin(), names.end(), field) != names.end()) return line;
   }
@@ -53,7 +36,7 @@ TEST(ApiDoc, states_the_limits_of_the_code) {
   EXPECT_EQ(limits.max_grammar_bytes, 64 << 10);
   EXPECT_EQ(limits.max_tokenize_bytes, 8 << 20);
   EXPECT_EQ(limits.max_detokenize_ids, 1 << 20);
-  const std::string doc = api_doc();
+  const std::string doc = api_doc_text();
   const auto says = [&](const std::string& field, const std::string& text) {
     EXPECT_THAT(row_of(doc, field), testing::HasSubstr(text)) << field;
   };

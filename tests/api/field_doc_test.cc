@@ -14,16 +14,11 @@
 
 #include "api/endpoint_fields.h"
 #include "base/json.h"
+#include "tests/api/api_doc_text.h"
 #include "tests/api/field_places.h"
-#include "tests/source_tree.h"
 
 namespace fathom::api::tests {
 namespace {
-
-std::string api_doc_text() {
-  std::ifstream file(source_path("docs/api.md"));
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
@@ -73,18 +68,6 @@ std::string doc_rows(FieldUse use) {
     text += "| " + joined(rows[row]) + " | " + row.first + " | " + row.second + " |\n";
   }
   return text;
-}
-
-// What stands in backticks in a line.
-std::vector<std::string> in_backticks(const std::string& line) {
-  std::vector<std::string> names;
-  for (size_t begin = line.find('`'); begin != std::string::npos;) {
-    const size_t end = line.find('`', begin + 1);
-    if (end == std::string::npos) break;
-    names.push_back(line.substr(begin + 1, end - begin - 1));
-    begin = line.find('`', end + 1);
-  }
-  return names;
 }
 
 // The first cells of all tables whose head begins with "field".
