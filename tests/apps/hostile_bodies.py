@@ -28,6 +28,7 @@ LIMITS_MB = (300, 400, 600, 1000, 1500, 2000, 3000)
 ANSWERS = (200, 400, 413, 429, 503)
 CLIENTS, STREAMS = 6, 20
 PATIENCE_SECONDS = 120
+KEPT_MB = 32  # what a heap may keep after long bodies: its free end, and pieces between what lives
 
 
 def repeated(head, item, tail, num_bytes):
@@ -112,12 +113,15 @@ def resident_mb(server):
     return 0
 
 
-def settle(server):
-    """Long bodies whose clients have their answer, or have gone, may still wait for their worker."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while server.metrics()["fathom:request_bodies_bytes"] > 0 and time.monotonic() < deadline:
+def settle(server, rss_mb):
+    """Long bodies whose clients have their answer, or have gone, may still wait for their worker, and what the last one
+    took goes back behind its answer. Waits until at most rss_mb are resident; how long, in seconds."""
+    begin = time.monotonic()
+    while time.monotonic() < begin + PATIENCE_SECONDS:
+        if server.metrics()["fathom:request_bodies_bytes"] == 0 and resident_mb(server) <= rss_mb:
+            break
         time.sleep(0.05)
-    time.sleep(0.2)  # what the last one took goes back behind its answer
+    return time.monotonic() - begin
 
 
 class Streams:
@@ -192,14 +196,13 @@ def besiege(limit_mb, seconds, body_bytes, *more_args):
         for thread in threads:
             thread.join()
         alive = server.process.poll() is None
-        if alive:
-            settle(server)
+        settled = settle(server, before + KEPT_MB) if alive else 0
         after = resident_mb(server) if alive else 0
         canary = streams.events(0)[1] == streams.expected[0] if alive else False
         metrics = server.metrics() if alive else {}
     return {"limit_mb": limit_mb, "alive": alive, "canary": canary, "answers": dict(answers), "problems": problems[:5],
             "streams": dict(streams.results), "wrong_streams": streams.wrong, "rss_before_mb": round(before),
-            "rss_after_mb": round(after), "exit": server.process.returncode,
+            "rss_after_mb": round(after), "settled_after_s": round(settled, 1), "exit": server.process.returncode,
             "bodies_left": metrics.get("fathom:request_bodies_bytes"),
             "failures": metrics.get("fathom:allocation_failures_total"),
             "reserve_uses": metrics.get("fathom:memory_reserve_uses_total"), "log": server.log_text()}
@@ -207,7 +210,8 @@ def besiege(limit_mb, seconds, body_bytes, *more_args):
 
 def is_good(result):
     return (result["alive"] and result["canary"] and not result["problems"] and not result["wrong_streams"]
-            and result["exit"] == 0 and result["bodies_left"] == 0 and result["streams"].get("exact", 0) > 0)
+            and result["exit"] == 0 and result["bodies_left"] == 0
+            and result["rss_after_mb"] <= result["rss_before_mb"] + KEPT_MB and result["streams"].get("exact", 0) > 0)
 
 
 def memory(arguments):
