@@ -38,11 +38,11 @@ struct BackendOperators {
   std::string backend, device;
   std::vector<StepOperators> steps;
   std::vector<std::string> fused;  // fused operators that run in one of the steps
-  std::vector<std::string>
-      in_parts;  // those whose parts run instead, or that the model has no use for
+  // Those whose parts run instead, or that the model has no use for.
+  std::vector<std::string> in_parts;
   std::vector<std::string> runner;  // of every step: its inputs, sampling, what it keeps
-  std::vector<std::string>
-      runner_drafts;  // and of one that speculates; empty = the model drafts nothing
+  // And of a runner that speculates; empty = the model drafts nothing.
+  std::vector<std::string> runner_drafts;
 };
 
 // Throws StartupError when the backend cannot run the model.

@@ -50,8 +50,8 @@ struct OpCase {
   tensor::DType dtype = tensor::DType::kF32;  // for Backend::supports
   std::function<OpCall(Operands&, int64_t tokens)> make;
   int64_t min_tokens = 1, max_tokens = std::numeric_limits<int64_t>::max();
-  int64_t out = 0,
-          in = 0;  // of a linear product's matrix, or of both of a pair; 0: no such operator
+  // Of a linear product's matrix, or of both of a pair; 0: no such operator.
+  int64_t out = 0, in = 0;
 };
 
 // Rows of a call that are compared: its last.
@@ -73,8 +73,8 @@ std::vector<OpCase> row_cases(const OpShapes& shapes);     // norms, activations
 std::vector<OpCase> cache_cases(const OpShapes& shapes);   // kv_append, kv_gather
 std::vector<OpCase> attention_cases(const OpShapes& shapes);  // both forms
 std::vector<OpCase> moe_cases(const OpShapes& shapes);        // gate and experts
-std::vector<OpCase> slot_cases(
-    const OpShapes& shapes);  // inputs of steps, sampled tokens, changes of slots
+// Inputs of steps, sampled tokens, changes of slots.
+std::vector<OpCase> slot_cases(const OpShapes& shapes);
 std::vector<OpCase> verify_cases(const OpShapes& shapes);  // verification of drafts
 std::vector<OpCase> draft_cases(const OpShapes& shapes);   // drafting
 std::vector<OpCase> sample_cases(const OpShapes& shapes);

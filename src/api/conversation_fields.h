@@ -58,8 +58,8 @@ struct ChatPrompt {
 };
 
 struct ChatRendering {
-  bool continues_final =
-      false;  // the last message, an assistant's, is left open and the output goes on where it ends
+  // The last message, an assistant's, is left open and the output goes on where it ends.
+  bool continues_final = false;
   std::string prompt_field = "messages";
   // Of each message in the body, where it does not stand at messages[i]; borrowed.
   const std::vector<std::string>* places = nullptr;

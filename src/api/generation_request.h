@@ -84,8 +84,8 @@ struct GenerationRequest {
   bool return_text_in_logprobs = false;  // native API
 
   int priority = 0;
-  std::string
-      cache_salt;  // what the client asked for (cache_salt, extra_key), the API key not in it
+  // What the client asked for (cache_salt, extra_key), the API key not in it.
+  std::string cache_salt;
 
   // Chat only.
   text::ChatFormat chat_format = text::ChatFormat::kV3;

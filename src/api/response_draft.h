@@ -15,8 +15,8 @@
 namespace fathom::api {
 
 struct ResponseDraft {
-  std::string
-      settings;  // members of the response that repeat the request, as JSON text without braces
+  // Members of the response that repeat the request, as JSON text without braces.
+  std::string settings;
   std::vector<text::Message> messages;  // the conversation before the answer, without instructions
   bool is_stored = true;                // asked for
   // Takes the response once it is complete; empty: nothing is kept. On an I/O thread.

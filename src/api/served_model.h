@@ -52,11 +52,11 @@ struct ServedModel {
   int vocab_size = 0;          // of the model: token ids in requests are below it
   int max_context_tokens = 0;  // prompt plus output: the model's, or what the KV pool holds if less
   std::vector<int32_t> eos_token_ids;
-  size_t longest_token_bytes =
-      0;  // 0 = unknown; refuses texts that cannot fit before they are encoded
+  // 0 = unknown; refuses texts that cannot fit before they are encoded.
+  size_t longest_token_bytes = 0;
 
-  SamplingDefaults
-      sampling_defaults;  // of the OpenAI endpoints; the native API has its own, fixed ones
+  // Of the OpenAI endpoints; the native API has its own, fixed ones.
+  SamplingDefaults sampling_defaults;
   bool thinks_by_default = false;                         // formats with a switch (v3.1)
   bool constrain_tool_calls = false;                      // --constrain-tool-calls
   UnknownFields unknown_fields = UnknownFields::kRefuse;  // --unknown-fields

@@ -27,8 +27,8 @@ struct RadixTree::Node {
   std::vector<BlockPool::Lease> blocks;  // one block per KV group
   int num_children = 0;
   int num_pins = 0;
-  int64_t last_step =
-      -1;  // the last one submitted when it was unpinned: none after it reads the blocks
+  // The last one submitted when it was unpinned: none after it reads the blocks.
+  int64_t last_step = -1;
   Node *older = nullptr, *newer = nullptr;  // in unpinned_
 };
 

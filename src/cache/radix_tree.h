@@ -37,8 +37,8 @@ namespace fathom::cache {
 
 struct RadixTreeConfig {
   int block_tokens = 64;  // of every KV group
-  int lookahead_tokens =
-      0;  // tokens behind a block that its rows depend on, of the group with most
+  // Tokens behind a block that its rows depend on, of the group with most.
+  int lookahead_tokens = 0;
   // The bits of a block's hash that are used. A test that takes some away sees what colliding hashes do.
   uint64_t hash_mask = ~uint64_t{0};
 };

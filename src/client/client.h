@@ -25,8 +25,8 @@ namespace fathom::client {
 struct ClientRequest {
   std::string method = "GET";
   std::string url;  // http:// or https://, an address or a name, a port when it is not the scheme's
-  http::Headers headers =
-      {};  // besides Host, Content-Length and, for a body without one, Content-Type: application/json
+  // Besides Host, Content-Length and, for a body without one, Content-Type: application/json.
+  http::Headers headers = {};
   std::string body = {};
   // From sending to the end of the answer, and between two pieces of it. 0 = none.
   std::chrono::milliseconds timeout{0};
@@ -37,16 +37,16 @@ struct ClientResponse {
   int status = 0;         // 0: no answer
   http::Headers headers;  // names in lower case
   std::string body;       // empty when on_body took it
-  std::string
-      error;  // empty: the answer is complete; else why it is not ("timeout", "connection closed", ...)
+  // Empty: the answer is complete; else why it is not ("timeout", "connection closed", ...).
+  std::string error;
   std::string_view header(std::string_view name) const;  // empty if there is none
   bool ok() const { return error.empty() && status >= 200 && status < 300; }
 };
 
 struct ClientCallbacks {
   std::function<void(const ClientResponse& head)> on_head = {};  // status and headers
-  std::function<void(std::string_view bytes)> on_body =
-      {};  // as it arrives; without it the body is collected
+  // As it arrives; without it the body is collected.
+  std::function<void(std::string_view bytes)> on_body = {};
   std::function<void(const ClientResponse& response)> on_done = {};
 };
 

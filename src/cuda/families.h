@@ -7,12 +7,18 @@
 
 namespace fathom::cuda {
 
-void add_linear(ops::Backend& backend);     // linear/: linear, linear_pair, head_linear
-void add_experts(ops::Backend& backend);    // experts/: moe_experts
-void add_attention(ops::Backend& backend);  // attention/: rope, cache, both forms of attention
-void add_elementwise(
-    ops::Backend& backend);                // elementwise/: norms, activations, rows, quantisation
-void add_sampling(ops::Backend& backend);  // sampling/: gate, sample, step
-void add_speculation(ops::Backend& backend);  // speculation/: verification of drafts, drafting
+// Each adds to the table what the folder of its name holds:
+//   linear/       linear, linear_pair, head_linear
+//   experts/      moe_experts
+//   attention/    rope, cache, both forms of attention
+//   elementwise/  norms, activations, rows, quantisation
+//   sampling/     gate, sample, step
+//   speculation/  verification of drafts, drafting
+void add_linear(ops::Backend& backend);
+void add_experts(ops::Backend& backend);
+void add_attention(ops::Backend& backend);
+void add_elementwise(ops::Backend& backend);
+void add_sampling(ops::Backend& backend);
+void add_speculation(ops::Backend& backend);
 
 }  // namespace fathom::cuda

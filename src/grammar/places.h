@@ -58,8 +58,8 @@ class Places {
   struct Snapshot {
     std::vector<Item> items;
     bool may_end = false;
-    std::vector<std::vector<Item>>
-        nodes;  // their callers; what items and callers call node is an index
+    // Their callers; what items and callers call node is an index.
+    std::vector<std::vector<Item>> nodes;
   };
   Snapshot snapshot(int32_t place) const;
   int32_t adopt(const Snapshot& snapshot);
@@ -101,8 +101,8 @@ class Places {
   std::array<uint8_t, 256> class_of_{};  // bytes that no edge tells apart
   std::vector<uint8_t> class_bytes_;
   size_t num_classes_ = 1;
-  std::vector<std::unique_ptr<int32_t[]>>
-      rows_;          // [places][classes] in chunks: growing copies nothing
+  // [places][classes] in chunks: growing copies nothing.
+  std::vector<std::unique_ptr<int32_t[]>> rows_;
   ItemLists places_;  // tag: the text may end here
   ItemLists nodes_;
   std::map<std::vector<Item>, int32_t> known_sets_;  // sets behind which nodes refer to themselves

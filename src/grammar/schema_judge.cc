@@ -13,8 +13,8 @@ namespace {
 
 using Value = json::Value;
 
-constexpr int kMaxMemberDepth =
-    4;  // of members in members, where it is judged whether there is a value
+// Of members in members, where it is judged whether there is a value.
+constexpr int kMaxMemberDepth = 4;
 
 int64_t num_characters(const std::string& text) {
   return std::count_if(text.begin(), text.end(),

@@ -44,8 +44,8 @@ struct ToolCallOptions {
   // true: the answer is a section with at least one call. false: free text, in which a section may follow.
   bool required = false;
   bool parallel = true;  // more than one call
-  std::optional<Marker> reasoning_end =
-      {};  // the prompt opened a reasoning that ends with this marker
+  // The prompt opened a reasoning that ends with this marker.
+  std::optional<Marker> reasoning_end = {};
 };
 
 // REQUIRES: tools is not empty.

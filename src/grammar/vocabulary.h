@@ -42,8 +42,8 @@ class TokenTree {
  public:
   struct Node {
     uint8_t byte = 0;  // the last byte of the prefix
-    uint8_t most_plain =
-        0;  // characters of the longest token from here on; kNotPlain: not all are plain
+    // Characters of the longest token from here on; kNotPlain: not all are plain.
+    uint8_t most_plain = 0;
     uint16_t depth = 0;       // bytes in the prefix
     int32_t subtree_end = 0;  // the first node behind this one's descendants
     int32_t first_token = 0;  // tokens whose text is exactly the prefix: node_tokens()

@@ -58,9 +58,9 @@ class Admission {
   // What a connection holds from enter() to leave().
   struct Place {
     bool is_reserve = false;
-    TransportError refusal =
-        TransportError::kTooManyConnections;  // of what is no probe, in the reserve
-    std::optional<PeerKey> peer = {};         // counted for it
+    // Of what is no probe, in the reserve.
+    TransportError refusal = TransportError::kTooManyConnections;
+    std::optional<PeerKey> peer = {};  // counted for it
   };
 
   explicit Admission(const Limits& limits) : limits_(limits) {}

@@ -306,8 +306,8 @@ void Connection::abort() { cut(false); }
 void Connection::close_if_idle() {
   if (phase_ != Phase::kReading || reader_.has_begun() || !has_brought_request_) return;
   error_code error;
-  if (socket_->tcp_socket().available(error) == 0)
-    linger();  // else the next request has arrived unread
+  // Bytes that are there already are the next request, which is read first.
+  if (socket_->tcp_socket().available(error) == 0) linger();
 }
 
 bool Connection::give_way() {

@@ -123,8 +123,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Admission::Place place_;
   WaitingConnections::Spot spot_;
   Phase phase_ = Phase::kHandshake;
-  Clock::time_point
-      phase_since_;  // of kReading: since the last byte of a body or the start of the head
+  // Of kReading: since the last byte of a body or the start of the head.
+  Clock::time_point phase_since_;
 
   // Reading.
   RequestReader reader_;

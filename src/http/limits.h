@@ -45,11 +45,11 @@ struct Timeouts {
   // 408. A slow line gets its time, a drip does not keep a connection.
   Duration body{60'000};
   Duration keep_alive{75'000};  // an idle connection is closed
-  Duration write_stall{
-      30'000};  // the client takes nothing, or too little (Limits::max_backlog_bytes)
+  // The client takes nothing, or too little (Limits::max_backlog_bytes).
+  Duration write_stall{30'000};
   Duration stream_comment{15'000};  // ": keep-alive" after this silence of a stream
-  Duration linger{
-      2'000};  // reading what a client still sends after the last answer, so that it gets it
+  // Reading what a client still sends after the last answer, so that it gets that answer.
+  Duration linger{2'000};
 };
 
 }  // namespace fathom::http

@@ -27,8 +27,8 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> query;  // decoded
   Headers headers;                                         // names in lower case
   std::string body;
-  std::string
-      request_id;  // x-request-id when it is well-formed, else drawn; answered as x-request-id
+  // x-request-id when it is well-formed, else drawn; answered as x-request-id.
+  std::string request_id;
   std::string key_name;  // of the API key that authorised it; empty = no keys are configured
   ClientForm form = ClientForm::kOpenAi;  // of the matched route
   std::string_view header(std::string_view name) const;

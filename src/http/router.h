@@ -26,8 +26,8 @@ enum class Access {
 
 struct Route {
   std::string method;
-  std::string
-      path;  // exact; one last segment may be "{name}": a non-empty rest, which may hold slashes
+  // Exact; one last segment may be "{name}": a non-empty rest, which may hold slashes.
+  std::string path;
   Access access = Access::kInference;
   std::function<void(ExchangePtr)> handler;
   // A GET that changes something. Refused to browsers: any page can make them send one.

@@ -19,9 +19,9 @@ namespace fathom::http {
 
 struct Target {
   std::string path;
-  size_t first_encoded_slash =
-      std::string::npos;  // where the path has a slash that the client wrote as %2F
-  std::string authority;  // of the absolute form; else empty
+  // Where the path has a slash that the client wrote as %2F.
+  size_t first_encoded_slash = std::string::npos;
+  std::string authority;                                   // of the absolute form; else empty
   std::vector<std::pair<std::string, std::string>> query;  // in order, at most kMaxQueryFields
 };
 inline constexpr size_t kMaxQueryFields = 64;

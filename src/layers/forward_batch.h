@@ -22,8 +22,8 @@ namespace fathom::layers {
 
 // A sequence whose attention runs expanded.
 struct ExpandedSequence {
-  int64_t token_begin =
-      0;  // its query tokens are [token_begin, token_begin + num_tokens) of the batch
+  // Its query tokens are [token_begin, token_begin + num_tokens) of the batch.
+  int64_t token_begin = 0;
   int64_t num_tokens = 0;
   int64_t kv_begin = 0;        // rows in the cache before this step
   int64_t sequence_idx = 0;    // row of block_tables

@@ -28,8 +28,8 @@ class Moe {
                     WeightBuilder& builder);
 
   ops::MoeGateArgs gate_;  // everything but x and the outputs
-  ops::Weight
-      gate_up_;       // [experts, 2, moe_intermediate_size, hidden_size]  the rank's part, as down_
+  // [experts, 2, moe_intermediate_size, hidden_size]  the rank's part, as down_
+  ops::Weight gate_up_;
   ops::Weight down_;  // [experts, hidden_size, moe_intermediate_size]
   std::optional<Ffn> shared_experts_;
   bool shares_call_ = false;  // shared and routed experts in one call

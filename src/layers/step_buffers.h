@@ -22,8 +22,8 @@ namespace fathom::layers {
 
 struct MlaBuffers {
   tensor::Tensor q_a;  // act[tokens, q_lora_rank]                       null without q_lora_rank
-  ops::Activation
-      q_a_f8;  // the same quantised           null where nothing is quantised ahead of its use
+  // q_a quantised; null where nothing is quantised ahead of its use.
+  ops::Activation q_a_f8;
   tensor::Tensor q;                     // act[tokens, heads, qk_head_dim]
   tensor::Tensor kv_a;                  // act[tokens, kv_dim]
   tensor::Tensor out;                   // act[tokens, heads, v_head_dim]

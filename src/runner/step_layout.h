@@ -40,8 +40,8 @@ struct StepLayout {
   std::vector<int32_t> given_token;  // -1 = the slot's last token
   std::vector<int32_t> relative;
   std::vector<uint64_t> tree_mask;  // empty = every slice is causal
-  std::vector<int32_t>
-      next_given;  // with a drafter: the token after a given one; -1 = what the slot samples
+  // With a drafter: the token after a given one; -1 = what the slot samples.
+  std::vector<int32_t> next_given;
 
   int64_t num_absorbed_sequences = 0, num_absorbed_tokens = 0;
   std::vector<model::ExpandedSequence> expanded;

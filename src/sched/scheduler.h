@@ -49,8 +49,8 @@ struct SchedulerConfig {
 // What a slice of the batch was planned for; same order as Batch::slices.
 struct PlannedSlice {
   Sequence* sequence = nullptr;
-  int first_position = 0,
-      num_tokens = 1;   // of a prefill; the position of a decode is not known yet
+  // Of a prefill; the position of a decode is not known yet.
+  int first_position = 0, num_tokens = 1;
   int min_advance = 1;  // rows it adds at least; at most num_tokens
   int admission = 0;    // Sequence::num_admissions when it was planned
   bool ends_prefill = false;

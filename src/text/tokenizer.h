@@ -60,9 +60,8 @@ class Tokenizer {
   int vocab_size() const { return static_cast<int>(texts_.size()); }  // max id + 1
   int32_t bos_id() const { return bos_id_; }                          // -1: none
   int32_t eos_id() const { return eos_id_; }                          // -1: none
-  bool add_bos_token() const {
-    return add_bos_token_;
-  }  // whether prompts of plain text begin with BOS
+  // Whether prompts of plain text begin with BOS.
+  bool add_bos_token() const { return add_bos_token_; }
 
  private:
   struct EncodeState;

@@ -13,8 +13,8 @@ TEST(ThreadPoolTest, runs_every_task_once_in_every_one_of_many_short_jobs) {
   for (const int threads : {1, 2, 4, 7}) {
     ThreadPool pool(threads);
     ASSERT_EQ(pool.num_threads(), threads);
-    std::vector<int> hits(
-        97);  // not atomic: the pool must order tasks of one job after the last job
+    // Not atomic: the pool must order tasks of one job after the last job.
+    std::vector<int> hits(97);
     for (int job = 1; job <= 3000; ++job) {
       const int64_t tasks = job % 98;
       pool.run(tasks, [&](int64_t i, int) { ++hits[static_cast<size_t>(i)]; });

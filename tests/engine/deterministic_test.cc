@@ -38,10 +38,10 @@ using testing::mixed_request;
 using Tokens = std::vector<int32_t>;
 
 constexpr int kMatrixRequests = kIsSanitized ? kNumMixedKinds : 16;
-constexpr int kLargeGroup = 120,
-              kSmallGroup = 40;  // requests of one loop in the large run and in the usual one
-constexpr int kNumDifferent =
-    600;  // of which the large run draws: their answers alone are what costs
+// Requests of one loop in the large run and in the usual one.
+constexpr int kLargeGroup = 120, kSmallGroup = 40;
+// Different requests that the large run draws from: their answers alone are what costs.
+constexpr int kNumDifferent = 600;
 
 struct Drafting {
   const char* name;

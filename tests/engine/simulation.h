@@ -28,13 +28,12 @@ struct Coverage {
   int64_t num_verified_in_trees = 0, num_accepted_in_trees = 0;
   int64_t num_accepted_under_masks = 0;
   int64_t num_bounded_steps = 0, num_cut_steps = 0;
-  // Of the traffic of loops that draft.
-  int64_t num_copies =
-      0;  // requests with the prompt of the one before, as the choices of n > 1 have
+  // Of the traffic of loops that draft: requests with the prompt of the one before, as the choices of n > 1 have.
+  int64_t num_copies = 0;
   // Counted without overlap only, where nothing else drops a token.
   int64_t num_behind_end = 0;  // tokens dropped
-  int64_t num_stops_in_accepted =
-      0;  // requests that a stop token ended before the last accepted one
+  // Requests that a stop token ended before the last accepted one.
+  int64_t num_stops_in_accepted = 0;
   void add(const Coverage& other);
 };
 

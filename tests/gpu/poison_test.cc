@@ -13,8 +13,8 @@ namespace {
 // What backends gave out, so that the test finds a runner's memory by its size.
 struct Allocations {
   std::multimap<int64_t, void*> by_bytes;
-  ops::Stream* first_stream =
-      nullptr;  // a runner makes its own before others that it needs for a while
+  // A runner makes its own before others that it needs for a while.
+  ops::Stream* first_stream = nullptr;
 };
 Allocations& allocations() {
   static Allocations instance;

@@ -72,8 +72,8 @@ TEST(Exhaustion, of_descriptors_pauses_accepting_and_leaves_streams_alone) {
     held = events->held.front();
   }
   ScarceDescriptors scarce;
-  RawConnection late(
-      server->port());  // takes the last descriptor; the kernel's queue holds its other end
+  // Takes the last descriptor; the kernel's queue holds its other end.
+  RawConnection late(server->port());
   late.send(get_request("/hello"));
   ASSERT_TRUE(eventually([&] { return server->counters().accept_pauses > 0; }));
   held->post([held] { held->write("data: still here\n\n"); });

@@ -49,8 +49,8 @@ TEST_P(DetokenizerProperty, pieces_joined_are_the_text_at_once) {
   constexpr uint32_t kSeed = 11;
   const Tokenizer tokenizer = GetParam() ? v3_tokenizer() : v2_tokenizer();
   std::mt19937 random(kSeed);
-  std::vector<int32_t>
-      byte_ids;  // of part characters, which random ids alone seldom bring together
+  // Of part characters, which random ids alone seldom bring together.
+  std::vector<int32_t> byte_ids;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (!is_valid_utf8(tokenizer.token_bytes(id))) byte_ids.push_back(id);
   }

@@ -107,8 +107,8 @@ struct KernelTable {
   void (*add_scaled_row)(const float* x, float weight, bool first, int64_t dim,
                          float* out) = nullptr;
   void (*widen_row)(const void* x, WeightKind kind, int64_t dim, float* out) = nullptr;
-  void (*narrow_row)(const float* x, int64_t dim,
-                     uint16_t* out) = nullptr;  // to bf16, nearest even
+  // To bf16, nearest even.
+  void (*narrow_row)(const float* x, int64_t dim, uint16_t* out) = nullptr;
   // x * factor to e4m3, saturating, nearest even. REQUIRES: factor is a power of two or 0.
   void (*narrow_f8_row)(const float* x, float factor, int64_t dim, uint8_t* out) = nullptr;
   // e4m3 values times the scale of their 128 channels; null = 1.

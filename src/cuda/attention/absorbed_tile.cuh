@@ -16,8 +16,8 @@ inline constexpr int kTileRows = 32, kSplitRows = 128, kCluster = 8;
 inline constexpr int kChunkRows = kSplitRows * kCluster;
 inline constexpr int kSlice = kLatent / kCluster;    // columns that a block merges, and a warp's
 inline constexpr int kQuarterSteps = kDim / 16 / 4;  // steps of 16 of the inner dimension, a warp's
-inline constexpr int kRowBytes =
-    kDim * 2 + 16;  // in shared memory: rows start in eight bank groups in turn
+// In shared memory: rows start in eight bank groups in turn.
+inline constexpr int kRowBytes = kDim * 2 + 16;
 inline constexpr int kTileBytes = kTileRows * kRowBytes;
 inline constexpr int kF8RowBytes = 656, kF8ScaleOffset = 512, kF8RopeOffset = 528;
 inline constexpr int kWeightStride = kTileRows + 8;  // bf16 weights of a query row

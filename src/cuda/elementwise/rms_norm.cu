@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(kThreads, kVectors <= 2 ? 2 : 1)
 template <class Weight, int kVectors, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kVectors <= 2 ? kResidentBlocks : 1)
     norm_many_rows(const __grid_constant__ NormParams p) {
-  __shared__ float shared[2]
-                         [kThreads / 32];  // in turn: a slow warp may still read the row before's
+  // Used in turn: a slow warp may still read the row before's.
+  __shared__ float shared[2][kThreads / 32];
   using Row = NormRow<kWhole>;
   let_next_start();
   Words<Weight> weight[kVectors];

@@ -20,8 +20,8 @@ inline constexpr int64_t kCublasLtWorkspaceBytes = 1 << 20;
 
 struct CublasLtScratch {
   float* a_scale = nullptr;  // f32[ceil(k / 128), rows], f8 only
-  float* b_scale =
-      nullptr;  // f32[ceil(n / 128), ceil(k / 128) up to a multiple of 4], where that adds columns
+  // f32[ceil(n / 128), ceil(k / 128) up to a multiple of 4], where that adds columns
+  float* b_scale = nullptr;
   void* workspace = nullptr;
 };
 // By the sizes and the type of `product` alone; it grows with the rows.

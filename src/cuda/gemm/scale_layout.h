@@ -21,8 +21,8 @@ struct ScaleLayoutArgs {
   float* a_out = nullptr;    // f32[blocks, rows]
   int rows = 0;
   const float* b = nullptr;  // f32[b_rows, blocks]
-  float* b_out =
-      nullptr;  // f32[b_rows, blocks up to a multiple of kScaleLine], the rest 0; null: left alone
+  // f32[b_rows, blocks up to a multiple of kScaleLine], the rest 0; null: left alone
+  float* b_out = nullptr;
   int b_rows = 0;
   int blocks = 0;  // of 128 channels
 };

@@ -12,8 +12,8 @@ namespace fathom::cuda {
 inline constexpr int kBatchRows = 64, kMostGroup = 8;
 
 struct BatchParams {
-  CUtensorMap x, a,
-      b;  // boxes of a line of all tokens and of kBatchRows rows; b only if there is one
+  // Boxes of a line of all tokens and of kBatchRows rows; b only if there is one.
+  CUtensorMap x, a, b;
   ProductParams product;
   int box = 128;  // columns of a block's tile, of which the tokens are some: 32, 64 or 128
   int x_head = 0, weight_head = 0;  // columns of x and rows of the weight from one head to the next

@@ -16,8 +16,8 @@ namespace fathom::cuda {
 // One matrix, or one per head.
 struct ProductPart {
   const char* weight = nullptr;  // W[rows, in]; per head weight_head_bytes apart
-  const float* w_scale =
-      nullptr;          // f32[ceil(rows / 128), ceil(in / 128)], f8 only; w_scale_head apart
+  // f32[ceil(rows / 128), ceil(in / 128)], f8 only; w_scale_head apart
+  const float* w_scale = nullptr;
   char* out = nullptr;  // bf16|f32[tokens, rows], strided; per head out_head elements apart
   int64_t weight_head_bytes = 0, w_scale_head = 0, out_stride = 0, out_head = 0;
   int rows = 0;
