@@ -11,8 +11,8 @@ namespace {
 // Wakes run() when the object goes.
 constexpr int kWakeSignal = SIGUSR2;
 
-// They end a program by default. SIGUSR1: log rotation and monitoring send it to programs that might know it. SIGXFSZ: a
-// file that may not grow is an error of that write.
+// They end a program by default. SIGUSR1: log rotation and monitoring send it to programs that might know it. SIGXFSZ:
+// a file that may not grow is an error of that write.
 constexpr int kIgnoredSignals[] = {SIGUSR1, SIGXFSZ};
 
 sigset_t handled_signals() {

@@ -1,5 +1,5 @@
-# Which commit a program was built from, for what it measures: fathom_commit(TARGET) gives it apps/commit.h. Asked at every
-# build; the file changes, and is compiled again, only when the answer does.
+# Which commit a program was built from, for what it measures: fathom_commit(TARGET) gives it apps/commit.h. Asked at
+# every build; the file changes, and is compiled again, only when the answer does.
 
 if(NOT FATHOM_COMMIT_FILE)
   function(fathom_commit target)

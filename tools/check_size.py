@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the length of files and functions.
+"""Checks the length of files and functions, and the width of comments.
 
     tools/check_size.py [--root DIR] [--list N]
 
 Files: host sources, scripts and kernels at most 600 lines, tests at most 800. Functions in C++ sources
-outside tests at most 80 lines (a table of test cases may be longer). tools/size_exceptions.txt holds what is longer ("path lines" or "path:function lines"); an
-entry that is no longer needed, or larger than it has to be, fails too, so the list only shrinks.
+outside tests at most 80 lines (a table of test cases may be longer). tools/size_exceptions.txt holds what is
+longer ("path lines" or "path:function lines"); an entry that is no longer needed, or larger than it has to be,
+fails too, so the list only shrinks. Comments end at column 120; code is the formatter's, which has 100.
 `--list N` prints the N longest files and functions instead.
 """
 import argparse
@@ -13,10 +14,12 @@ import pathlib
 import re
 import sys
 
-FILE_LIMIT, TEST_FILE_LIMIT, FUNCTION_LIMIT = 600, 800, 80
-FOLDERS = ("src", "apps", "tests", "bench", "tools", "tune")
+FILE_LIMIT, TEST_FILE_LIMIT, FUNCTION_LIMIT, COMMENT_LIMIT = 600, 800, 80, 120
+FOLDERS = ("src", "apps", "tests", "bench", "tools", "tune", "cmake")
 CPP_SUFFIXES = {".h", ".cc"}
-FILE_SUFFIXES = CPP_SUFFIXES | {".cu", ".cuh", ".py", ".sh"}
+CUDA_SUFFIXES = {".cu", ".cuh"}
+HASH_SUFFIXES = {".py", ".sh", ".cmake"}  # comments begin with #
+FILE_SUFFIXES = CPP_SUFFIXES | CUDA_SUFFIXES | {".py", ".sh"}
 
 # Comments and literals, in one pattern so that none starts inside another.
 NOISE = re.compile(
@@ -91,20 +94,41 @@ def functions(text):
     return found
 
 
+def sources(root, suffixes):
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in suffixes:
+                yield folder, path, path.read_text(encoding="utf-8")
+
+
+def comment_lines(suffix, text):
+    """[(line, columns up to the end of its comment)] of the comments from // or, on lines of their own, from #."""
+    if suffix in HASH_SUFFIXES:
+        return [(i, len(line)) for i, line in enumerate(text.split("\n"), 1) if line.lstrip().startswith("#")]
+    ends = [match.end() for match in NOISE.finditer(text) if match.group(0).startswith("//")]
+    return [(text.count("\n", 0, end) + 1, end - text.rfind("\n", 0, end) - 1) for end in ends]
+
+
+def wide_comments(root):
+    problems = []
+    for _, path, text in sources(root, CPP_SUFFIXES | CUDA_SUFFIXES | HASH_SUFFIXES):
+        for line, columns in comment_lines(path.suffix, text):
+            if columns > COMMENT_LIMIT:
+                problems.append(f"{path.relative_to(root).as_posix()}:{line}: a comment up to column {columns}, "
+                                f"at most {COMMENT_LIMIT}")
+    return problems
+
+
 def measure(root):
     """({path: lines}, {path:function: lines})"""
     files, bodies = {}, {}
-    for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix not in FILE_SUFFIXES:
-                continue
-            text = path.read_text(encoding="utf-8")
-            name = path.relative_to(root).as_posix()
-            files[name] = text.count("\n")
-            if path.suffix in CPP_SUFFIXES and folder != "tests":
-                for function, _, lines in functions(text):
-                    key = f"{name}:{function}"
-                    bodies[key] = max(bodies.get(key, 0), lines)
+    for folder, path, text in sources(root, FILE_SUFFIXES):
+        name = path.relative_to(root).as_posix()
+        files[name] = text.count("\n")
+        if path.suffix in CPP_SUFFIXES and folder != "tests":
+            for function, _, lines in functions(text):
+                key = f"{name}:{function}"
+                bodies[key] = max(bodies.get(key, 0), lines)
     return files, bodies
 
 
@@ -152,6 +176,7 @@ def main():
                 print(f"{sizes[key]:5} {key}")
         return 0
     problems = problems_of({**files, **bodies}, read_exceptions(args.root / "tools" / "size_exceptions.txt"))
+    problems += wide_comments(args.root)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

@@ -1,4 +1,5 @@
-// Both forms of attention: decodes of one token per sequence, verifications of drafts, and one prompt over its own rows.
+// Both forms of attention: decodes of one token per sequence, verifications of drafts, and one prompt over its own
+// rows.
 
 #include <algorithm>
 

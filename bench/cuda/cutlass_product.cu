@@ -1,12 +1,12 @@
 // What the FP8 products of NVIDIA's CUTLASS take over DeepSeek-V3's matrices, to set beside ours and cuBLASLt's:
 //
 //   cmake --preset release -DFATHOM_BENCH_CUTLASS=ON && cmake --build --preset release --target bench_cutlass
-//   bench_cutlass > cutlass.jsonl           # a JSON line for each matrix and number of rows: the fastest of three tiles
+//   bench_cutlass > cutlass.jsonl   # a JSON line for each matrix and number of rows: the fastest of three tiles
 //   tools/product_table.py --markdown fathom.jsonl cublaslt.jsonl cutlass.jsonl
 //
-// Scales are float32, one for each 128 of a row and each 128 x 128 of the matrix; those of rows lie block by block, which
-// is what CUTLASS reads. Random data, three sets of it in turn, replayed from a graph; each result is compared with sums in
-// float64 at 2048 places.
+// Scales are float32, one for each 128 of a row and each 128 x 128 of the matrix; those of rows lie block by block,
+// which is what CUTLASS reads. Random data, three sets of it in turn, replayed from a graph; each result is compared
+// with sums in float64 at 2048 places.
 
 #include <cuda_fp8.h>
 #include <cutlass/cutlass.h>

@@ -1,7 +1,8 @@
 // Decoding with drafts against plain decoding, under load and alone: all of them take turns in one process, a short
 // stretch each, so that whatever else the machine does meets them alike.
 //
-//   taskset -c 1 build/release/bench/bench_speculation --model-path models/demo --data models/demo/eval.json --clients 32
+//   taskset -c 1 build/release/bench/bench_speculation --model-path models/demo --data models/demo/eval.json
+//     --clients 32
 //
 // One JSON line per kind of drafts: output tokens per second of the process's processor time, the median of its
 // stretches, the median of what it needs for a token over what plain decoding needed in the same round, and the same

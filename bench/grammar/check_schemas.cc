@@ -3,9 +3,9 @@
 //   build/release/bench/check_schemas TOKENIZER_DIR [no-masks] < schemas.jsonl > results.jsonl
 //
 // A line in: {"id": ..., "schema": SCHEMA, "texts": ["instance as text", ...]}. A line out: {"id", "compile_ms", and
-// "refusal": sentence or "accepted": [bool, ...], "reached": [bytes of each text that were taken], "masks_us": [time of each mask along the texts]}. An instance is
-// accepted where every token of its text and the end are accepted; masks are made on the way, and may not allow what is
-// not accepted. CPU time of the thread.
+// "refusal": sentence or "accepted": [bool, ...], "reached": [bytes of each text that were taken], "masks_us": [time of
+// each mask along the texts]}. An instance is accepted where every token of its text and the end are accepted; masks
+// are made on the way, and may not allow what is not accepted. CPU time of the thread.
 
 #include <cstdio>
 #include <ctime>

@@ -38,7 +38,8 @@ ApiError internal_error();  // 500: "the request failed; see the server's log"
 ApiError profile_not_written(const std::string& why);
 // The engine's refusals. Texts of kInvalidArgument and kTooLong are ours and are passed on, no others.
 ApiError from_engine(const Error& error);
-// Why a request failed while it ran. 400: its own parts allow no token; 503: no memory for its masks; else 500, without the text.
+// Why a request failed while it ran. 400: its own parts allow no token; 503: no memory for its masks; else 500, without
+// the text.
 ApiError from_runner(std::string_view why);
 
 // In the form of the route that it happened on: exchange.request().form.

@@ -145,7 +145,8 @@ bool Scanner::open(char bracket) {
   return depth_before_ + open_.size() <= max_depth_;
 }
 
-// A value has ended, or a container has just begun and is empty: closes what ends here. has_next: another value follows.
+// A value has ended, or a container has just begun and is empty: closes what ends here. has_next: another value
+// follows.
 bool Scanner::after_value(bool& has_next) {
   while (!open_.empty()) {
     skip_space();

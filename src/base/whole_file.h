@@ -20,8 +20,8 @@ namespace fathom {
 Status check_regular_file(const std::string& path);
 Result<std::string> read_whole_file(const std::string& path, int64_t max_bytes);
 
-// Writes beside `path` and renames when all is on the disk; a file that is there already is replaced then. After an error
-// nothing is left of it.
+// Writes beside `path` and renames when all is on the disk; a file that is there already is replaced then. After an
+// error nothing is left of it.
 [[nodiscard]] std::error_code write_whole_file(const std::string& path, std::string_view bytes);
 
 }  // namespace fathom

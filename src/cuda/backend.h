@@ -5,8 +5,8 @@
 //   if (gpu.usable) backend = &cuda::backend();         else say(gpu.why_not);
 //
 // Two tables over the same device. backend() keeps invariance among the rows of calls of one class of sizes
-// (docs/contracts/ops.md, section 4), batch_invariant_backend() among all rows, which costs batches and prompts speed. Thread-safe: streams
-// share nothing.
+// (docs/contracts/ops.md, section 4), batch_invariant_backend() among all rows, which costs batches and prompts speed.
+// Thread-safe: streams share nothing.
 
 #include <string>
 
@@ -37,9 +37,9 @@ void set_gemm_backend(GemmBackend backend);
 Result<std::string> find_cublaslt();
 // Begins to open it, without waiting: a model that wants it has it sooner.
 void open_cublaslt_soon();
-// Returns when it is open, if that has begun, and all of its kernels that were asked for so far are loaded: no step waits
-// for them. main() ends with it, however it ends: exit() takes the library apart, and a thread that still opened it would
-// crash. Streams wait at their end too, for programs without such a main().
+// Returns when it is open, if that has begun, and all of its kernels that were asked for so far are loaded: no step
+// waits for them. main() ends with it, however it ends: exit() takes the library apart, and a thread that still opened
+// it would crash. Streams wait at their end too, for programs without such a main().
 void wait_for_cublaslt();
 
 // From here on traces that the program records (base/trace.h) have the GPU's kernels and copies, which costs nothing

@@ -1,6 +1,6 @@
 #pragma once
-// Background: threads beside the program that it waits for before it ends. exit() takes apart what libraries consist of in
-// an order that nobody here decides, so none may still be opened or asked for anything then.
+// Background: threads beside the program that it waits for before it ends. exit() takes apart what libraries consist of
+// in an order that nobody here decides, so none may still be opened or asked for anything then.
 //
 //   Background& background = *new Background;                            // outlives every thread
 //   const std::shared_future<Plan> plan = background.start(make_plan);   // on a thread of its own

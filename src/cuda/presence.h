@@ -1,6 +1,6 @@
 #pragma once
-// Whether a GPU can run the kernels, and the sentence that says why not: decided from what the driver tells, so that it is
-// tested without one.
+// Whether a GPU can run the kernels, and the sentence that says why not: decided from what the driver tells, so that it
+// is tested without one.
 //
 //   const std::string why_not = why_gpu_is_unusable({.runtime_version = CUDART_VERSION, .status = DriverStatus::kWorks,
 //                                                    .num_devices = 1, .name = "NVIDIA A100", .major = 8});

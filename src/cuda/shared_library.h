@@ -22,8 +22,8 @@ bool find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// The functions of the first library that can be opened and has all of them; it stays open. The error names `what` and all
-// that was tried.
+// The functions of the first library that can be opened and has all of them; it stays open. The error names `what` and
+// all that was tried.
 template <class Functions>
 Result<Functions> open_library(const std::string& what, const std::vector<std::string>& names,
                                bool (*find_all)(void* library, Functions& to)) {

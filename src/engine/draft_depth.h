@@ -13,10 +13,10 @@
 // Every kProbeSteps it looks at another depth for some steps, so that it notices when drafts get better or
 // plain decoding gets cheaper. While nothing is drafted and looking does not change that, it waits twice as long each
 // time, up to kMaxProbeSteps, until the load is another. What looking costs against plain decoding is paid from a
-// credit: 16 steps at the start, 0.5% of the steps, and what drafts have gained. A depth that was found too dear is looked at all the same once
-// that is long ago: the machine may have been busy. Without credit nothing is drafted, so a run of n steps takes about
-// n * 1.005 + 16 steps' time of plain decoding at most, as far as the measured times are right.
-// Steps are read late: a choice shows in the outcome of the step after next. The same calls give the same
+// credit: 16 steps at the start, 0.5% of the steps, and what drafts have gained. A depth that was found too dear is
+// looked at all the same once that is long ago: the machine may have been busy. Without credit nothing is drafted, so a
+// run of n steps takes about n * 1.005 + 16 steps' time of plain decoding at most, as far as the measured times are
+// right. Steps are read late: a choice shows in the outcome of the step after next. The same calls give the same
 // choices. One thread uses it.
 
 #include <array>

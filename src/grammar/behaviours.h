@@ -1,6 +1,6 @@
 #pragma once
-// Behaviours: which places take the same texts of up to kShortTokenBytes bytes. [a-z]{1,500} has a place for every count, and
-// as long as many characters are left they all allow the same tokens.
+// Behaviours: which places take the same texts of up to kShortTokenBytes bytes. [a-z]{1,500} has a place for every
+// count, and as long as many characters are left they all allow the same tokens.
 //
 //   Behaviours behaviours(places);
 //   if (behaviours.of(a) == behaviours.of(b)) ...      // and not kUnknown: the same short tokens fit

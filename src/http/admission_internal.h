@@ -1,11 +1,12 @@
 #pragma once
 // Admission: which connections there may be, and which of them give way. Within the limits everybody gets a place. At
-// the limit the connection that has waited longest for a request gives way to the new one; when all are busy, the new one
-// gets a place of a small reserve, where only probes are answered. Only .cc files of this module include it.
+// the limit the connection that has waited longest for a request gives way to the new one; when all are busy, the new
+// one gets a place of a small reserve, where only probes are answered. Only .cc files of this module include it.
 //
 //   Admission admission(limits);
 //   std::variant<Place, TransportError> entered = admission.enter(peer);
-//   std::shared_ptr<Connection> oldest = admission.waiting(is_reserve).take_oldest();   // post give_way() to its thread
+//   std::shared_ptr<Connection> oldest = admission.waiting(is_reserve).take_oldest();
+//   // ... post give_way() to its thread ...
 //   admission.leave(place);
 //
 // Thread-safe. Owned by what all threads of a server share; outlives the connections.

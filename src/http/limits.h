@@ -23,7 +23,8 @@ struct Limits {
   size_t max_chunks = 65'536;               // 413, chunks of one body
   // 503, bodies of all requests in work; 413 for one that is larger by itself.
   int64_t max_bodies_bytes = int64_t{2} << 30;
-  // Beyond these the connection that idles longest gives way; when none does, only probes are answered, others with 503.
+  // Beyond these the connection that idles longest gives way; when none does, only probes are answered, others with
+  // 503.
   int max_connections = 20'000;
   int max_connections_per_address = 0;  // of one IPv4 address or IPv6 /64 network; 0: no limit
   int num_probe_connections = 32;       // beyond max_connections, for probes

@@ -1,4 +1,5 @@
-# Boost is used header-only (Asio for sockets, timers and TLS; Beast's parser as the oracle of the tests); only .cc files and *_internal headers of this module include it.
+# Boost is used header-only (Asio for sockets, timers and TLS; Beast's parser as the oracle of the tests); only .cc
+# files and *_internal headers of this module include it.
 if(TARGET fathom_http)
   target_link_libraries(fathom_http PUBLIC OpenSSL::SSL OpenSSL::Crypto PRIVATE Boost::headers)
   # The parts of Asio that are deprecated or need a linked Boost library stay out.

@@ -55,8 +55,8 @@ struct ServerConfig {
   std::string tls_certificate_path = {};
   std::string tls_key_path = {};
   KeyStore keys = {};  // empty: nobody is asked for a key
-  // Names besides loopback's and `host` that a Host may be; "*": any. Asked of servers without keys, and of others where
-  // it is not empty (http/browser_policy.h).
+  // Names besides loopback's and `host` that a Host may be; "*": any. Asked of servers without keys, and of others
+  // where it is not empty (http/browser_policy.h).
   std::vector<std::string> allowed_hosts = {};
   // Origins besides the server's own whose pages may call; "*": any.
   std::vector<std::string> cors_origins = {};

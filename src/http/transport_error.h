@@ -1,7 +1,8 @@
 #pragma once
-// The fixed catalogue of what the transport itself answers, in the error shape of the route's API. The bodies are constants:
-// nothing of a request, no address and no exception's text can reach them. But for the host or the origin that a browser's
-// call is refused for, and the path that does not exist: without them nobody could find what is to blame.
+// The fixed catalogue of what the transport itself answers, in the error shape of the route's API. The bodies are
+// constants: nothing of a request, no address and no exception's text can reach them. But for the host or the origin
+// that a browser's call is refused for, and the path that does not exist: without them nobody could find what is to
+// blame.
 //
 //   Response response = to_response(TransportError::kUriTooLong);   // 414
 //   Response response = to_response(TransportError::kForeignHost, "evil.example");   // 403

@@ -28,8 +28,8 @@ struct LayerStep {
 class Attention {
  public:
   virtual ~Attention() = default;
-  // x, out  [tokens, hidden_size]. Writes this step's rows of the cache. `out` is what the rank's heads add: the result is
-  // the sum over the ranks of tensor parallelism.
+  // x, out  [tokens, hidden_size]. Writes this step's rows of the cache. `out` is what the rank's heads add: the result
+  // is the sum over the ranks of tensor parallelism.
   virtual void forward(const ops::Activation& x, const LayerStep& step,
                        const tensor::Tensor& out) const = 0;
   // Only the rows of the cache that forward() writes, the same bytes where sums have one order.

@@ -10,8 +10,8 @@
 // Plain data. The tensors must stay until the step has run.
 //
 // Which rows a query token sees: ops/mla.h. A tree mask covers the whole batch or is null; a batch
-// with a mask writes causal sequences as bits 0..i. An absorbed sequence of more than ops::kMaxTreeTokens query tokens is
-// causal whatever its masks say.
+// with a mask writes causal sequences as bits 0..i. An absorbed sequence of more than ops::kMaxTreeTokens query tokens
+// is causal whatever its masks say.
 
 #include <cstdint>
 #include <vector>

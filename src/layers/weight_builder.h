@@ -1,8 +1,8 @@
 #pragma once
 // WeightBuilder: takes memory for weights from an arena and lists them as parameters to load.
 // Layers use it in their constructors, so a layer's shapes, names and memory are written down in
-// one place; they also ask it which fused operators to run and what part of the model the rank holds. Building a network
-// against a measuring arena gives the bytes that its weights need.
+// one place; they also ask it which fused operators to run and what part of the model the rank holds. Building a
+// network against a measuring arena gives the bytes that its weights need.
 //
 //   WeightBuilder builder(arena, {.plain = DType::kBf16, .fp8 = true}, backend, parameters, rank);
 //   ops::Weight o_proj = builder.matrix(prefix + "o_proj.weight", hidden_size, heads * v_head_dim,

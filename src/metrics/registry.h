@@ -7,7 +7,8 @@
 //                                    .aliases = {{"sglang:num_running_reqs"}, {"vllm:num_requests_running"}},
 //                                    .help = "Sequences that own a slot."});
 //   Counter& stopped = registry.counter({.name = "fathom:requests_total",
-//                                        .aliases = {{"vllm:request_success_total", Labels{{"finished_reason", "stop"}}}},
+//                                        .aliases = {{"vllm:request_success_total",
+//                                                     Labels{{"finished_reason", "stop"}}}},
 //                                        .help = "Requests that ended.", .labels = {{"finish_reason", "stop"}}});
 //   std::string text = registry.expose();
 //

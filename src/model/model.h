@@ -62,8 +62,8 @@ struct ModelOptions {
 };
 
 // Sees the residual stream of every token after the embedding (layer_idx 0) and after decoder layer
-// i (layer_idx i + 1): the sum of two tensors, act[tokens, hidden_size] each, the second before it is summed over ranks.
-// For tests.
+// i (layer_idx i + 1): the sum of two tensors, act[tokens, hidden_size] each, the second before it is summed over
+// ranks. For tests.
 class LayerTap {
  public:
   virtual ~LayerTap() = default;

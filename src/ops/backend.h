@@ -82,8 +82,8 @@ struct Backend {
   std::string_view name;    // "cpu-reference", "cpu", "cuda"
   std::string_view device;  // what it runs on, for people: "AVX-512 CPU, 4 threads"
 
-  // From here on what the calling thread allocates, copies and runs lies on this of the backend's devices. Null = it has
-  // device 0 alone. Threads begin with device 0.
+  // From here on what the calling thread allocates, copies and runs lies on this of the backend's devices. Null = it
+  // has device 0 alone. Threads begin with device 0.
   void (*use_device)(int device) = nullptr;
   // Whether allocate() gives memory that the host cannot touch.
   bool device_memory = false;

@@ -14,8 +14,8 @@
 //   node_token, node_parent i32[slices, max_nodes], node_score f32[slices, max_nodes]   max_nodes >= top_k +
 //               (level - 1) * top_k^2
 //   fed         i32[slices, max_fed]   nodes that the drafter computes, top_k of each level; max_fed >= level * top_k
-// When `is_last`, the best nodes become the drafts: at most num_asked, by falling score, ties by the order in which they
-// were said, so that a parent comes before its children and the first n of them are a tree too.
+// When `is_last`, the best nodes become the drafts: at most num_asked, by falling score, ties by the order in which
+// they were said, so that a parent comes before its children and the first n of them are a tree too.
 //   drafts, parents, num_drafts of the slot   in place; 0 drafts where none is asked for. Padding changes nothing
 //   out_drafts, out_parents i32[slices, max_drafts], out_count i32[slices]   out: the same per slice
 // Otherwise, the next pass. A chain feeds the newest node, a tree all of them since the first level: width = 1 or

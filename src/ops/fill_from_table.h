@@ -1,10 +1,10 @@
 #pragma once
 // Values by position, for weights that nobody trained: every element of `out` is copied from a table, at a place that
-// depends on seed, key and the element's position in the whole tensor alone. So the parts of a tensor hold the same values
-// however ranks, threads and devices divide it, bit for bit.
+// depends on seed, key and the element's position in the whole tensor alone. So the parts of a tensor hold the same
+// values however ranks, threads and devices divide it, bit for bit.
 //
-// Element (r, c) has position first + r * row_elements + c. Positions are cut into blocks of kTableBlock, and block b lies
-// in the table from table_offset(seed, key, b, elements) on.
+// Element (r, c) has position first + r * row_elements + c. Positions are cut into blocks of kTableBlock, and block b
+// lies in the table from table_offset(seed, key, b, elements) on.
 //
 // out           f32|bf16|f8_e4m3[rows, columns]   rows may be strided
 // table         the type of out, [elements]       elements a multiple of 4, at least kTableBlock; 16-byte aligned

@@ -30,8 +30,8 @@
 //   position    i32[rows]                  out: positions[row_tokens[r]] + 1
 //   paths       i32[rows, max_path]        out: tokens of the row's draft and of those above it, then -1
 //
-// accept_drafts: after sampling. For a slice with num_wanted > 0: the token sampled at query token 0 comes out; while an
-// active draft below the query token just read has that token, it is accepted and the token sampled at its row comes
+// accept_drafts: after sampling. For a slice with num_wanted > 0: the token sampled at query token 0 comes out; while
+// an active draft below the query token just read has that token, it is accepted and the token sampled at its row comes
 // out too. A draft whose own row failed (-1) is not accepted. The length grows by the number of tokens that come out;
 // when query token 0 failed none does, the length grows by one and last_token stays. A slice without active query
 // tokens changes nothing.
@@ -47,7 +47,8 @@
 //   num_out     i32[slices]   out: tokens that came out; -1 = query token 0 failed. 0 for given tokens and padding
 //   out_rows, out_tokens i32[tokens]  out: of slice s at query_start[s] + k: where the k-th was sampled, and it
 //   num_verified, first_position i32[slices]   out: active drafts; position of query token 0
-//   What the drafter computes next, a row for every token of the slice that stays, in order: k-th stays as row length + k
+//   What the drafter computes next, a row for every token of the slice that stays, in order: the k-th stays as row
+//   length + k.
 //   source      i32[tokens]   out: query token of the batch whose hidden state it is; itself when none stays there
 //   next_ids    i32[tokens]   out: the token after it; 0 when none stays
 //   draft_positions i32[tokens], draft_kv_rows i64[tokens]   out: 0 and -1 when none stays

@@ -15,7 +15,8 @@
 // In a step the drafter first computes a row for every token that stays, from the target's hidden states (batch and
 // buffers are those of the forward pass), then looks ahead. Rows behind a sequence that need another block lie in one
 // of the slot's own, behind the blocks of the cache in the drafter's layer (KvStorage, num_spare_blocks).
-// Owns its device memory. One thread, the stream's, uses it; another one may call outcome() of a frame that was fetched.
+// Owns its device memory. One thread, the stream's, uses it; another one may call outcome() of a frame that was
+// fetched.
 
 #include <array>
 #include <optional>

@@ -59,8 +59,8 @@ class ModelRunner : public Runner {
   // Both phases, for a rank that waits for no other. thread: null = one of its own.
   static std::unique_ptr<ModelRunner> create(const model::Model& model, const RunnerConfig& config,
                                              std::unique_ptr<RankThread> thread = nullptr);
-  // The first phase: measures, and allocates everything that a step needs. Meets no other rank. Throws StartupError when
-  // a setting is out of range or memory does not suffice.
+  // The first phase: measures, and allocates everything that a step needs. Meets no other rank. Throws StartupError
+  // when a setting is out of range or memory does not suffice.
   static std::unique_ptr<ModelRunner> allocate(const model::Model& model,
                                                const RunnerConfig& config,
                                                std::unique_ptr<RankThread> thread);

@@ -1,6 +1,7 @@
 #pragma once
-// RankThread: the thread of one rank. What belongs to the rank is made and run on it, from the weights to the last step:
-// its memory lies near that thread or on that thread's device, and a collective is always entered by the same thread.
+// RankThread: the thread of one rank. What belongs to the rank is made and run on it, from the weights to the last
+// step: its memory lies near that thread or on that thread's device, and a collective is always entered by the same
+// thread.
 //
 //   RankThread thread(rank, backend);
 //   thread.run([&] { model = Model::create(config, options, backend, rank); load(*model); }).get();     // may throw

@@ -34,8 +34,8 @@ class CostFit {
     for (size_t i = 0; i < N; ++i) seconds += cost_[i] * work[i];
     return seconds;
   }
-  // The same, with up to kCaution times the cost for kinds of work that were hardly measured lately: for plans that must
-  // not take longer.
+  // The same, with up to kCaution times the cost for kinds of work that were hardly measured lately: for plans that
+  // must not take longer.
   double predict_at_most(const Vector& work) const {
     double seconds = 0;
     for (size_t i = 0; i < N; ++i) {

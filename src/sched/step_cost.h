@@ -6,8 +6,8 @@
 //   double seconds = cost.seconds(work);
 //   ...  cost.observe(work, result.wall_seconds);           // after every step, in order
 //
-// A step costs what its decodes cost and what its chunks of prompts cost, each a constant and so much per multiply-add of
-// its kinds. Decodes are learnt from steps without prompts, prompts from what steps with prompts take longer. Both
+// A step costs what its decodes cost and what its chunks of prompts cost, each a constant and so much per multiply-add
+// of its kinds. Decodes are learnt from steps without prompts, prompts from what steps with prompts take longer. Both
 // follow slowly; a factor on top, the median of the last steps, follows at once when the machine gets slower
 // for everything. Before prompts were measured knows_prompts() is false and they cost 0.
 // The same calls give the same answers. One thread uses it.

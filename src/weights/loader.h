@@ -32,8 +32,8 @@ struct LoadOptions {
   int num_threads = 4;
   uint64_t dummy_seed = 1;                                    // fill_dummy() only
   std::function<void(const LoadProgress&)> on_progress = {};  // may be empty
-  // load_parameters() only: copies host bytes to the memory that Parameter::data views. Empty = memcpy (CPU backend). Must
-  // be thread-safe and done with `src` when it returns.
+  // load_parameters() only: copies host bytes to the memory that Parameter::data views. Empty = memcpy (CPU backend).
+  // Must be thread-safe and done with `src` when it returns.
   std::function<void(void* dst, const void* src, int64_t bytes)> copy = {};
   // Names in the checkpoint that the model does not use are an error unless they start with one of these
   // (MTP layers that were not asked for, layers cut by --num-layers).
@@ -46,8 +46,8 @@ Status load_parameters(const Checkpoint& checkpoint, const std::vector<Parameter
 // Seeded, the same for any number of threads: normal values of dummy_stddev; f8 weights get values over
 // the whole range with scales that make them dummy_stddev.
 Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& options);
-// The same bits, made where the stream's operators run; what goes there from the host are tables of half a megabyte. Done
-// when it returns. REQUIRES: the backend has fill_from_table.
+// The same bits, made where the stream's operators run; what goes there from the host are tables of half a megabyte.
+// Done when it returns. REQUIRES: the backend has fill_from_table.
 Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& options,
                   ops::Stream& stream);
 

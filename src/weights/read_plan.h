@@ -17,8 +17,8 @@
 namespace fathom::weights {
 
 // A range of bytes of one tensor of a file and the view that it fills. Where a rank holds some columns of a tensor, the
-// range goes from the first of them to the last and has those of others in between: reading them at once is quicker than
-// a call for each row.
+// range goes from the first of them to the last and has those of others in between: reading them at once is quicker
+// than a call for each row.
 struct ReadPiece {
   const TensorInfo* source = nullptr;
   int64_t offset = 0, num_bytes = 0;            // in the file

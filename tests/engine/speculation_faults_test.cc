@@ -1,5 +1,5 @@
-// Faults planted in speculative decoding, and that the checks the simulation relies on notice each of them: in runs made
-// for it, and in seeds of the simulation.
+// Faults planted in speculative decoding, and that the checks the simulation relies on notice each of them: in runs
+// made for it, and in seeds of the simulation.
 
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>

@@ -66,8 +66,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool is_v2 = data[0] & 1;
   const Tokenizer& tokenizer = tokenizer_of(is_v2);
   const std::vector<int32_t> ids = tokenizer.encode(text, {.parse_special = parse_special});
-  // V2's vocabulary has no tokens for bytes that UTF-8 never uses, and among its added tokens letters such as "ü", which
-  // the byte-level decoder reads as such bytes, here as in Hugging Face's tokenizers.
+  // V2's vocabulary has no tokens for bytes that UTF-8 never uses, and among its added tokens letters such as "ü",
+  // which the byte-level decoder reads as such bytes, here as in Hugging Face's tokenizers.
   if (fathom::text::is_valid_utf8(text) && !(is_v2 && parse_special)) {
     FATHOM_CHECK(tokenizer.decode(ids, false) == text, "text does not come back");
   }

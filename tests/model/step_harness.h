@@ -21,8 +21,8 @@ namespace fathom::model {
 // A checkpoint on a backend with its stream.
 class LoadedModel {
  public:
-  // draft_directory: a checkpoint with the MTP layer, in place of the one in `directory`; empty = none. rank: whose part
-  // of the model.
+  // draft_directory: a checkpoint with the MTP layer, in place of the one in `directory`; empty = none. rank: whose
+  // part of the model.
   LoadedModel(const std::string& directory, const ModelOptions& options,
               const ops::Backend& backend, const std::string& draft_directory = "",
               const comm::RankContext& rank = {});

@@ -140,7 +140,8 @@ Cost cost(const HostTensor& actual, const HostTensor& expected) {
   return {std::sqrt(difference / e_e), 1 - a_e / std::sqrt(a_a * e_e)};
 }
 
-// Each of `outer` parts of the values so many times in turn: heads are the first axis or, with rows before them, the second.
+// Each of `outer` parts of the values so many times in turn: heads are the first axis or, with rows before them, the
+// second.
 HostTensor with_heads_repeated(const HostTensor& t, int64_t outer, int64_t times) {
   HostTensor all = t;
   all.shape[outer == 1 ? 0 : 1] *= times;

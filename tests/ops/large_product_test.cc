@@ -1,5 +1,5 @@
-// The products of many rows of the CUDA backend, called directly (tests/ops/direct_product.h): through the table they run
-// only above kMaxBatchTokens tokens.
+// The products of many rows of the CUDA backend, called directly (tests/ops/direct_product.h): through the table they
+// run only above kMaxBatchTokens tokens.
 
 #include <algorithm>
 #include <cmath>
@@ -290,11 +290,11 @@ const std::vector<LargeExperts> kLargeExperts = {{1, 128, 128, 3, 2},    {300, 2
                                                  {130, 1168, 256, 4, 2}, {600, 512, 256, 9, 2}};
 constexpr Bounds kLargeBounds{.f32 = {.abs = 2e-5, .rel = 2e-5, .one_minus_cosine = 1e-10},
                               .bf16 = {.abs = 3e-2, .rel = 2e-2, .one_minus_cosine = 1e-4}};
-// A hidden value at the edge of two FP8 neighbours may fall to either; the tensor cores sum e4m3 products in about 14 bits,
-// so more of them do than where the sums are float32. It moves the outputs of a row by up to a fourteenth of the largest
-// hidden value of its block (here 10 to 20) times a weight each (0.06 as a rule, 0.45 at most), few of them far: in eight
-// draws of values one by 0.12, one by 0.18, five of 4736 beyond 0.1, and 1 - cosine of few rows was 5e-5 once. gate_up
-// rounded to bf16 would show as 1e-4 there.
+// A hidden value at the edge of two FP8 neighbours may fall to either; the tensor cores sum e4m3 products in about 14
+// bits, so more of them do than where the sums are float32. It moves the outputs of a row by up to a fourteenth of the
+// largest hidden value of its block (here 10 to 20) times a weight each (0.06 as a rule, 0.45 at most), few of them
+// far: in eight draws of values one by 0.12, one by 0.18, five of 4736 beyond 0.1, and 1 - cosine of few rows was 5e-5
+// once. gate_up rounded to bf16 would show as 1e-4 there.
 constexpr Bounds kLargeFp8Bounds{
     .f32 = {.abs = 2e-2, .rel = 1e-3, .one_minus_cosine = 1e-5},
     .bf16 = {.abs = 1e-1, .rel = 5e-2, .one_minus_cosine = 8e-5, .rare = 5e-3}};

@@ -17,7 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 import skipping  # noqa: E402
 import venv_python  # noqa: E402
 
-# A machine with one processor that others keep busy. A wait ends when its condition holds; this is for what never comes.
+# A machine with one processor that others keep busy. A wait ends when its condition holds; this is for what never
+# comes.
 PATIENCE_SECONDS = 120
 START_SECONDS = 300  # until Chromium answers its driver
 

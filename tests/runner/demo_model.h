@@ -101,8 +101,8 @@ inline const model::Model& fast_demo_model() {
   return *model;
 }
 
-// What promises the same bits whatever a request's company: the fast CPU backend, or with FATHOM_TEST_DEVICE=cuda in the
-// environment the GPU's batch-invariant table.
+// What promises the same bits whatever a request's company: the fast CPU backend, or with FATHOM_TEST_DEVICE=cuda in
+// the environment the GPU's batch-invariant table.
 inline const ops::Backend& invariant_backend() {
   const char* device = std::getenv("FATHOM_TEST_DEVICE");
   if (device == nullptr || std::string(device) != "cuda") return cpu::fast_backend();

@@ -88,6 +88,24 @@ class CheckSizeTest(TreeTest):
         self.write("src/a.h", "\n" * 600)
         self.assert_refused(TOOL, "src/a.h needs no exception any more")
 
+    def test_a_comment_ends_at_column_120(self):
+        beside = "int x = 3;  // "
+        self.write("src/a.h", "// " + "c" * 117 + "\n" + beside + "c" * (120 - len(beside)) + "\n")
+        self.write("tools/a.py", "# " + "ü" * 118 + "\n")
+        self.assert_passes(TOOL)
+        self.write("src/a.h", "\n// " + "c" * 118 + "\n" + beside + "c" * (121 - len(beside)) + "\n")
+        self.write("src/a.cuh", "// " + "c" * 118 + "\n")
+        self.write("cmake/a.cmake", "  # " + "c" * 117 + "\n")
+        errors = self.assert_refused(TOOL, "src/a.h:2: a comment up to column 121, at most 120", "src/a.h:3: ",
+                                     "src/a.cuh:1: ", "cmake/a.cmake:1: ")
+        self.assertEqual(len(errors.splitlines()), 4, errors)
+
+    def test_texts_that_cannot_be_broken_are_no_comments(self):
+        url = "https://" + "u" * 130
+        self.write("src/a.cc", f'const char* kUrl = "{url}";\nconst char* kRaw = R"({url}\n// {url})";\n')
+        self.write("tools/a.sh", f"curl '{url}'\n")
+        self.assert_passes(TOOL)
+
 
 if __name__ == "__main__":
     unittest.main()

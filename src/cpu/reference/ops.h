@@ -1,7 +1,7 @@
 #pragma once
 // The operators of the reference backend, one file per family, and the scratch that they need. Contracts:
-// ops/<operator>.h. Shapes were checked at the boundary. Another CPU backend may put those that need no speed into its own
-// table.
+// ops/<operator>.h. Shapes were checked at the boundary. Another CPU backend may put those that need no speed into its
+// own table.
 //
 //   backend.step_inputs = reference::step_inputs;
 //

@@ -85,8 +85,8 @@ struct Plan {
   int64_t nodes = 0;  // of a call that streams; 0 = clusters
 };
 
-// From so many items on blocks stream. Of 32 and more they are faster at any length; 16 of 1024 rows take 19 us instead of
-// 17, but of 4096 rows 37 instead of 54. A call does not know its lengths on the host.
+// From so many items on blocks stream. Of 32 and more they are faster at any length; 16 of 1024 rows take 19 us instead
+// of 17, but of 4096 rows 37 instead of 54. A call does not know its lengths on the host.
 constexpr int64_t kStreamItems = 16;
 // Units that a call may leave in scratch, 32 KB each. With more, items are not shared.
 int64_t max_nodes(int64_t items, int64_t max_chunks) {

@@ -1,8 +1,8 @@
 #pragma once
 // What the two kernels of expanded attention share: one for V3's heads of 128 + 64 and 128 values, one for any.
 //
-// Between calls of its segments a query's state is its maximum score in units of log2, the sum of its weights and its weighted
-// values. Rows are taken 128 at a time from a segment's first one on, so what a query gets depends on where
+// Between calls of its segments a query's state is its maximum score in units of log2, the sum of its weights and its
+// weighted values. Rows are taken 128 at a time from a segment's first one on, so what a query gets depends on where
 // segments begin but not on who else is in the call. Internal to cuda/attention/.
 
 #include "cuda/device/convert.cuh"

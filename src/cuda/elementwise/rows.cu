@@ -1,5 +1,5 @@
-// embedding, gather_rows: rows picked by number, zeros where there is none. Bound by memory: each row is read and written once.
-// Grid: one block per 2048 elements of a row, all of a block's loads in flight at once. No shared memory.
+// embedding, gather_rows: rows picked by number, zeros where there is none. Bound by memory: each row is read and
+// written once. Grid: one block per 2048 elements of a row, all of a block's loads in flight at once. No shared memory.
 
 #include "cuda/elementwise/vector.cuh"
 #include "cuda/launch.cuh"

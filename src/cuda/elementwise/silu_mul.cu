@@ -1,6 +1,7 @@
 // silu_mul, silu_mul_quantize, quantize_fp8: nothing is summed, a thread has 8 channels and 16 lanes a scale.
 // Bound by memory: 6 bytes a channel for silu_mul (5 quantised), 3 for quantize_fp8. The true divisions of the
-// quantisation come close to that. Grid: one block per 1024 channels of a row, 2048 where there are many rows. No shared memory.
+// quantisation come close to that. Grid: one block per 1024 channels of a row, 2048 where there are many rows. No
+// shared memory.
 
 #include "cuda/elementwise/vector.cuh"
 #include "cuda/launch.cuh"

@@ -113,7 +113,8 @@ __device__ __forceinline__ void quantize_vector(const Vector& v, F8E4M3* q, int 
   if (begin >= dim) return;
   const float scale = fp8_scale(amax);
   const float reciprocal = __frcp_rn(scale);
-  // By infinity: the reciprocal is 0, and with 1 for the divisor the correction leaves the products with it as they are.
+  // By infinity: the reciprocal is 0, and with 1 for the divisor the correction leaves the products with it as they
+  // are.
   const float divisor = scale == INFINITY ? 1.0f : scale;
   uint16_t pairs[kVector / 2];
 #pragma unroll

@@ -4,9 +4,9 @@
 //   set_gemm_backend(GemmBackend::kFathom);                  // --gemm-backend; at the start of the program
 //   if (const auto rows = library_rows(DType::kBf16, n, k, rows)) ...;
 //
-// By itself it follows product_table.inc: for matrices that were measured, from how many rows to how many the library is
-// faster. tools/product_table.py writes that file from two runs of `fathom bench ops`. A matrix that is not in it runs on
-// our kernels. Thread-safe but for set_gemm_backend(), which comes first.
+// By itself it follows product_table.inc: for matrices that were measured, from how many rows to how many the library
+// is faster. tools/product_table.py writes that file from two runs of `fathom bench ops`. A matrix that is not in it
+// runs on our kernels. Thread-safe but for set_gemm_backend(), which comes first.
 
 #include <cstdint>
 #include <optional>
@@ -17,9 +17,9 @@
 
 namespace fathom::cuda {
 
-// Whether the library is to compute out[rows, n] = x[rows, k] * weight[n, k]^T, weight of `dtype`: the number of rows with
-// which it was measured to be faster. Of two matrices for the same rows n is the sum, and the question whether two products,
-// each by whoever is faster, take less time than one of ours.
+// Whether the library is to compute out[rows, n] = x[rows, k] * weight[n, k]^T, weight of `dtype`: the number of rows
+// with which it was measured to be faster. Of two matrices for the same rows n is the sum, and the question whether two
+// products, each by whoever is faster, take less time than one of ours.
 std::optional<int64_t> library_rows(tensor::DType dtype, int64_t n, int64_t k, int64_t rows);
 // Those of calls of up to so many rows: who reserves memory for `rows` runs smaller calls in it too.
 std::vector<int64_t> library_rows_up_to(tensor::DType dtype, int64_t n, int64_t k, int64_t rows);

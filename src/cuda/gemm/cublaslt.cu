@@ -82,8 +82,8 @@ const std::shared_future<Result<std::unique_ptr<CublasLt>>>& opening() {
 }
 const Result<std::unique_ptr<CublasLt>>& library() { return opening().get(); }
 
-// What was asked for so far; the same for everybody. Prompts come in any number of rows, so where the library is to take
-// all of them there may be any number of kinds.
+// What was asked for so far; the same for everybody. Prompts come in any number of rows, so where the library is to
+// take all of them there may be any number of kinds.
 class Plans {
  public:
   using Entry = std::shared_future<std::unique_ptr<Plan>>;

@@ -5,8 +5,9 @@
 //   prepare_cublaslt(product, 4096);                     // while the weights are read: what follows waits for it
 //   if (cublaslt_takes(product) && cublaslt_product(product, 4096, carve_cublaslt(product, arena), stream)) return;
 //
-// The kernel is the one that the library proposes for a fixed number of rows, the one that was measured, whatever the rows
-// of a call: looking for one takes the library 0.1 ms and loading it 20, and the same call has the same bits at any time.
+// The kernel is the one that the library proposes for a fixed number of rows, the one that was measured, whatever the
+// rows of a call: looking for one takes the library 0.1 ms and loading it 20, and the same call has the same bits at
+// any time.
 //
 // Internal to gemm/. Thread-safe.
 
@@ -27,8 +28,8 @@ struct CublasLtScratch {
 // By the sizes and the type of `product` alone; it grows with the rows.
 CublasLtScratch carve_cublaslt(const ProductArgs& product, DeviceArena& arena);
 
-// Opens the library and loads the kernel for so many rows on a thread of its own, once. Only sizes, types and strides of
-// `product` matter.
+// Opens the library and loads the kernel for so many rows on a thread of its own, once. Only sizes, types and strides
+// of `product` matter.
 void prepare_cublaslt(const ProductArgs& product, int64_t measured_rows);
 
 // By sizes, type and strides: one group, rows that are not gathered; of f8 a multiple of 4 rows, n and k of 16.

@@ -1,7 +1,7 @@
 #pragma once
 // The library behind cublaslt.h as it was opened: its functions, and products described as it wants them. It computes
-// columns, out^T = b * a^T, so its first matrix is the weight. Scales: one for each 128 x 128 of the weight, one for each
-// 128 of a row, which version 12.9 brought.
+// columns, out^T = b * a^T, so its first matrix is the weight. Scales: one for each 128 x 128 of the weight, one for
+// each 128 of a row, which version 12.9 brought.
 //
 //   Result<std::unique_ptr<CublasLt>> library = CublasLt::open(/*device=*/0);
 //   const std::unique_ptr<Plan> plan = (*library)->make_plan(kind);

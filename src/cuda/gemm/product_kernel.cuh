@@ -2,10 +2,10 @@
 // The kernel of product.h. Bound by the tensor cores: 2 * rows * n * k operations.
 //
 // Persistent: clusters of two blocks walk over pairs of tiles that share their rows and are neighbours in n, or, where
-// many rows are gathered, share their columns and are neighbours in m. A block has one warpgroup that feeds a ring of stages
-// in shared memory (half of what is shared goes to both blocks) and two that multiply, each 64 rows of every 128. Grid:
-// all multiprocessors. Shared memory: 192 KB of stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or 128 e4m3
-// of k; 16 or 32 KB for rows on their way out.
+// many rows are gathered, share their columns and are neighbours in m. A block has one warpgroup that feeds a ring of
+// stages in shared memory (half of what is shared goes to both blocks) and two that multiply, each 64 rows of every
+// 128. Grid: all multiprocessors. Shared memory: 192 KB of stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or
+// 128 e4m3 of k; 16 or 32 KB for rows on their way out.
 // Order of sums: k rises, for f8 in blocks of 128 whose sums are scaled and added in float32. So the bits of a row
 // depend on nothing but the row and the weight.
 

@@ -231,7 +231,8 @@ __global__ void __launch_bounds__(kProductThreads, kAligned&& MT* NT == 1 ? 3 : 
   cluster_sync();  // nobody leaves while its sums are read
 }
 
-// What does not depend on a kernel's tiles of rows; rows_to_units(rows, warps) tells those. Returns a warp's most lines.
+// What does not depend on a kernel's tiles of rows; rows_to_units(rows, warps) tells those. Returns a warp's most
+// lines.
 template <class W, class RowsToUnits>
 int64_t divide(ProductParams& p, int tile_tokens, const RowsToUnits& rows_to_units) {
   p.lines = static_cast<int>(num_tiles(p.in, kLineWidth<W>));

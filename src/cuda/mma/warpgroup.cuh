@@ -12,8 +12,8 @@
 //
 // a and b are words of descriptors (descriptor_word()) of tiles whose rows have 128 bytes, swizzled as the tensor copy
 // engine does with CU_TENSOR_MAP_SWIZZLE_128B: a has 64 rows, b has 2 * size of d, and d = a * b^T. A row of a tile is
-// 64 bf16 or 128 e4m3, one instruction takes 32 bytes of it. With w = warp of the warpgroup, g = lane / 4, t = lane % 4,
-// d[4 * j + i] is row 16 * w + g (i < 2) or 16 * w + g + 8, column 8 * j + 2 * t + i % 2.
+// 64 bf16 or 128 e4m3, one instruction takes 32 bytes of it. With w = warp of the warpgroup, g = lane / 4, t = lane %
+// 4, d[4 * j + i] is row 16 * w + g (i < 2) or 16 * w + g + 8, column 8 * j + 2 * t + i % 2.
 // All 128 threads of the warpgroup call them, and no register of d is touched between begin and wait.
 
 #include <cstdint>

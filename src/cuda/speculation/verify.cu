@@ -1,6 +1,6 @@
-// draft_inputs, draft_rows, accept_drafts, move_rows: a few words per slice or row, bound by latency; move_rows reads and
-// writes the rows that move. Grid: one block per slice (draft_rows: one thread per row; move_rows: one block per layer
-// and slice). Shared: the drafts of a slot and what was sampled at their rows. Slices of slot -1 change no slot.
+// draft_inputs, draft_rows, accept_drafts, move_rows: a few words per slice or row, bound by latency; move_rows reads
+// and writes the rows that move. Grid: one block per slice (draft_rows: one thread per row; move_rows: one block per
+// layer and slice). Shared: the drafts of a slot and what was sampled at their rows. Slices of slot -1 change no slot.
 
 #include "ops/verify.h"
 

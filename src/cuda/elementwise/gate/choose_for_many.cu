@@ -1,6 +1,6 @@
-// The choice of experts for many tokens by V3's rule: a warp per token, lane l has experts l, l + 32, ... in registers, so
-// that a group of 32 experts is one register of each lane. Bound by instructions, about 900 of a warp for 256 experts.
-// Grid: a block per kWarps tokens. No shared memory, no barrier.
+// The choice of experts for many tokens by V3's rule: a warp per token, lane l has experts l, l + 32, ... in registers,
+// so that a group of 32 experts is one register of each lane. Bound by instructions, about 900 of a warp for 256
+// experts. Grid: a block per kWarps tokens. No shared memory, no barrier.
 
 #include "cuda/elementwise/gate/choice.cuh"
 #include "cuda/launch.cuh"

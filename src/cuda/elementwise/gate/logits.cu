@@ -1,5 +1,5 @@
-// Parts of the gate's logits for few tokens. Bound by memory: the weight, 3.7 MB at 256 x 7168, once per 8 to 32 tokens.
-// Grid: one warp per 16 experts, part of the width and 8 to 32 tokens; two warps a block.
+// Parts of the gate's logits for few tokens. Bound by memory: the weight, 3.7 MB at 256 x 7168, once per 8 to 32
+// tokens. Grid: one warp per 16 experts, part of the width and 8 to 32 tokens; two warps a block.
 // A warp's piece of a bf16 weight, at most 14 KB, is in its registers before the kernel ahead has finished.
 // No shared memory, no synchronisation: the parts are summed by who reads them.
 
