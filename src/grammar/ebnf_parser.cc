@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,7 +17,7 @@ bool is_name_part(char c) { return is_name_start(c) || (c >= '0' && c <= '9') ||
 class EbnfParser {
  public:
   EbnfParser(std::string_view text, RuleSet& rules)
-      : rules_(rules), budget_(rules.budget()), reader_("ebnf", text, budget_) {}
+      : rules_(rules), budget_(rules.budget()), reader_("ebnf", text, budget_, Dialect::kRules) {}
 
   Expression parse() {
     skip_space();
@@ -94,6 +96,7 @@ class EbnfParser {
     Expression part = atom();
     // A quantifier of a quantifier is one of the repeated part.
     while (budget_.ok()) {
+      skip_space();
       const std::optional<Quantifier> quantifier = reader_.read_quantifier();
       if (!quantifier) break;
       if (++num_nested_ > budget_.limits().max_depth) reader_.fail("too many repetitions in a row");
@@ -111,7 +114,14 @@ class EbnfParser {
     if (reader_.skip(".")) return character({}, /*negated=*/true);
     if (is_name_start(c)) {
       const size_t position = reader_.position();
-      return rule(lookup(read_name(), position).idx);
+      const std::string name = read_name();
+      if (is_macro(name)) {
+        reader_.set_position(position);
+        reader_.fail(name +
+                     "(...) is not supported, write it as rules; for text with tags there is "
+                     "the structural_tag of response_format");
+      }
+      return rule(lookup(name, position).idx);
     }
     reader_.fail(std::string("expected a literal, a class, a group or a rule"));
     return literal("");
@@ -144,6 +154,11 @@ class EbnfParser {
     if (++depth_ > budget_.limits().max_depth) {
       reader_.fail("groups nested deeper than " + std::to_string(budget_.limits().max_depth));
     }
+    if (reader_.skip("=")) {
+      reader_.fail(
+          "a lookahead (=...) is not supported: what follows a rule is written where the rule is "
+          "used");
+    }
     Expression inner = budget_.ok() ? alternatives() : literal("");
     --depth_;
     if (budget_.ok() && !reader_.skip(")")) reader_.fail("( without )");
@@ -160,6 +175,13 @@ class EbnfParser {
     const bool is_rule = reader_.starts_with("::=");
     reader_.set_position(position);
     return is_rule;
+  }
+
+  // xgrammar's. A rule may have such a name all the same.
+  bool is_macro(const std::string& name) const {
+    static constexpr std::string_view kMacros[] = {
+        "TagDispatch", "TokenTagDispatch", "Token", "ExcludeToken", "Regex", "Substring"};
+    return reader_.peek() == '(' && std::ranges::find(kMacros, name) != std::end(kMacros);
   }
 
   std::string read_name() {

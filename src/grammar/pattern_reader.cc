@@ -98,11 +98,13 @@ char32_t PatternReader::read_unicode_escape() {
       value = 0x10000 + ((value - 0xD800) << 10) + (low - 0xDC00);
     }
   }
-  if (value > kMaxCodePoint || (value >= 0xD800 && value <= 0xDFFF)) {
-    fail("an escape that is no Unicode character");
-    return 0;
-  }
-  return value;
+  return checked_character(value);
+}
+
+char32_t PatternReader::checked_character(char32_t value) {
+  if (value <= kMaxCodePoint && (value < 0xD800 || value > 0xDFFF)) return value;
+  fail("an escape that is no Unicode character");
+  return 0;
 }
 
 std::optional<PatternReader::Escape> PatternReader::named_set(char letter) const {
@@ -124,6 +126,37 @@ std::optional<PatternReader::Escape> PatternReader::named_set(char letter) const
   }
 }
 
+std::optional<char32_t> PatternReader::named_character(char letter, bool in_class) {
+  const bool is_rules = dialect_ == Dialect::kRules;
+  switch (letter) {
+    case 'n':
+      return '\n';
+    case 'r':
+      return '\r';
+    case 't':
+      return '\t';
+    case 'f':
+      return '\f';
+    case 'v':
+      return '\v';
+    case 'x':
+      return read_hex(2);
+    case 'u':
+      return read_unicode_escape();
+    case 'b':
+      // Outside classes it is a word's border in patterns.
+      return in_class || is_rules ? std::optional<char32_t>('\b') : std::nullopt;
+    case 'a':
+      return is_rules ? std::optional<char32_t>('\a') : std::nullopt;
+    case 'e':
+      return is_rules ? std::optional<char32_t>(0x1B) : std::nullopt;
+    case 'U':
+      return is_rules ? std::optional<char32_t>(checked_character(read_hex(8))) : std::nullopt;
+    default:
+      return std::nullopt;
+  }
+}
+
 PatternReader::Escape PatternReader::read_any_escape(bool in_class) {
   const char letter = peek();
   if (const std::optional<Escape> set = named_set(letter)) {
@@ -133,18 +166,9 @@ PatternReader::Escape PatternReader::read_any_escape(bool in_class) {
   const bool is_letter = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
   char32_t c = 0;
   if (is_letter) {
-    constexpr std::string_view kLetters = "nrtfv";
-    constexpr std::string_view kValues = "\n\r\t\f\v";
     ++pos_;
-    const size_t known = kLetters.find(letter);
-    if (known != kLetters.npos) {
-      c = static_cast<char32_t>(kValues[known]);
-    } else if (letter == 'x') {
-      c = read_hex(2);
-    } else if (letter == 'u') {
-      c = read_unicode_escape();
-    } else if (letter == 'b' && in_class) {
-      c = '\b';
+    if (const std::optional<char32_t> named = named_character(letter, in_class)) {
+      c = *named;
     } else {
       fail(std::string("\\") + letter + " is not supported");
     }
@@ -211,14 +235,31 @@ int PatternReader::read_count() {
   return value;
 }
 
+// Behind the comma.
+int PatternReader::read_last_count() {
+  skip_blanks();
+  if (peek() == '}') return kUnbounded;
+  if (dialect_ == Dialect::kRules && skip("-1")) return kUnbounded;
+  return read_count();
+}
+
+void PatternReader::skip_blanks() {
+  if (dialect_ != Dialect::kRules) return;
+  while (budget_.charge(1) && (peek() == ' ' || peek() == '\t' || peek() == '\r' || peek() == '\n'))
+    ++pos_;
+}
+
 std::optional<Quantifier> PatternReader::read_quantifier() {
   if (skip("*")) return Quantifier{0, kUnbounded};
   if (skip("+")) return Quantifier{1, kUnbounded};
   if (skip("?")) return Quantifier{0, 1};
   if (!skip("{")) return std::nullopt;
   Quantifier quantifier;
+  skip_blanks();
   quantifier.min = quantifier.max = read_count();
-  if (skip(",")) quantifier.max = peek() == '}' ? kUnbounded : read_count();
+  skip_blanks();
+  if (skip(",")) quantifier.max = read_last_count();
+  skip_blanks();
   if (!skip("}")) fail("a repetition needs }");
   if (quantifier.min > quantifier.max) {
     fail("a repetition whose least count is above its largest");

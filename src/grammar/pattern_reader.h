@@ -23,10 +23,14 @@ struct Quantifier {
   int min = 1, max = 1;
 };
 
+// kPattern: regular expressions as ECMAScript has them. kRules: EBNF, with C's escapes and spaces in repetitions.
+enum class Dialect : uint8_t { kPattern, kRules };
+
 class PatternReader {
  public:
-  PatternReader(std::string_view name, std::string_view text, Budget& budget)
-      : name_(name), text_(text), budget_(budget) {}
+  PatternReader(std::string_view name, std::string_view text, Budget& budget,
+                Dialect dialect = Dialect::kPattern)
+      : name_(name), text_(text), budget_(budget), dialect_(dialect) {}
 
   bool at_end() const { return pos_ >= text_.size(); }
   // '\0' at the end.
@@ -49,7 +53,7 @@ class PatternReader {
   std::vector<CodePointRange> read_class(bool generous = false);
   // An escape outside classes, behind the backslash.
   std::vector<CodePointRange> read_escape(bool generous = false);
-  // ? * + {m} {m,} {m,n}; nullopt: there is none.
+  // ? * + {m} {m,} {m,n}; in rules also {m,-1} for {m,}. nullopt: there is none.
   std::optional<Quantifier> read_quantifier();
 
  private:
@@ -60,13 +64,19 @@ class PatternReader {
   };
   Escape read_any_escape(bool in_class);
   std::optional<Escape> named_set(char letter) const;
+  // What a letter stands for behind a backslash; nullopt: nothing that is known.
+  std::optional<char32_t> named_character(char letter, bool in_class);
   char32_t read_hex(int num_digits);
   char32_t read_unicode_escape();
+  char32_t checked_character(char32_t value);
   int read_count();
+  int read_last_count();
+  void skip_blanks();
 
   std::string_view name_;
   std::string_view text_;
   Budget& budget_;
+  Dialect dialect_;
   size_t pos_ = 0;
 };
 

@@ -248,42 +248,6 @@ TEST(Regex, names_what_is_wrong_and_where) {
   }
 }
 
-TEST(Ebnf, names_what_is_wrong) {
-  const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "no rule \"root\""},
-      {"root ::= x", "\"x\" is not defined"},
-      {"root ::= \"a", "closing quote"},
-      {"root ::= (\"a\"", "( without )"},
-      {"root \"a\"", "::="},
-      {"root ::= \"a\"\nroot ::= \"b\"", "twice"},
-      {"root ::= root", "no finite text"},
-      {"root ::= \"a\" )", ""},
-      {"root ::= \"\\d\"", "set of characters"}};
-  for (const auto& [text, word] : cases) {
-    const auto grammar = compile(ebnf(text));
-    ASSERT_FALSE(grammar) << text;
-    EXPECT_NE(grammar.error().message.find(word), std::string::npos)
-        << text << " -> " << grammar.error().message;
-  }
-}
-
-TEST(Ebnf, reads_rules_comments_and_repetitions) {
-  const auto grammar =
-      compiled(ebnf("# a list\nroot ::= item (\", \" item){1,2} # two or three\nitem ::= [a-c]+\n  "
-                    "| \"\\\"\" [^\"]* \"\\\"\"\n"));
-  const auto fits = [&](const std::string& text) {
-    const auto constraint = grammar->new_constraint(byte_vocabulary().vocabulary);
-    for (const char c : text) {
-      if (!constraint->accept(static_cast<uint8_t>(c))) return false;
-    }
-    return constraint->accept(byte_vocabulary().eos);
-  };
-  EXPECT_TRUE(fits("a, bc"));
-  EXPECT_TRUE(fits("a, \"x, y\", c"));
-  EXPECT_FALSE(fits("a"));
-  EXPECT_FALSE(fits("a, b, c, a"));
-}
-
 class ToolCalls : public testing::Test {
  protected:
   TestVocabulary vocabulary = make_vocabulary(
