@@ -63,12 +63,11 @@ constexpr int kWorkersPerLongBodyWorker = 4;
 constexpr int kLongBodyNice = 5;
 constexpr size_t kGiveBackBytes = 4 << 20;
 
-// False: the job threw, and the client is told.
-bool run_guarded(const http::ExchangePtr& exchange, const std::function<void()>& job) {
+// When the job throws, the client is told.
+void run_guarded(const http::ExchangePtr& exchange, const std::function<void()>& job) {
   bool lacks_memory = false;
   try {
-    job();
-    return true;
+    return job();
   } catch (const std::bad_alloc&) {
     lacks_memory = true;
   } catch (const std::length_error&) {
@@ -76,10 +75,10 @@ bool run_guarded(const http::ExchangePtr& exchange, const std::function<void()>&
   } catch (const std::exception& error) {
     FATHOM_LOG(kError, "server", "a request failed", {{"why", error.what()}});
   }
+  memory::give_back();  // what failed may have been anything
   const memory::MustSucceed scope;
   send_later(exchange, api::to_response(lacks_memory ? api::out_of_memory() : api::internal_error(),
                                         exchange->request().form));
-  return false;
 }
 
 metrics::Labels labels(const ApiConfig& config) {
@@ -147,14 +146,14 @@ std::optional<api::ApiError> ServerState::refusal() const {
 
 void ServerState::run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job) {
   const size_t num_bytes = exchange->request().body.size();
-  auto guarded = [exchange, num_bytes, job = std::move(job)] {
-    const bool done = run_guarded(exchange, job);
-    // What a long body took is a great deal, and what failed may have been anything.
-    if (num_bytes >= kGiveBackBytes || !done) memory::give_back();
-  };
+  auto guarded = [exchange, job = std::move(job)] { run_guarded(exchange, job); };
   const bool is_long = num_bytes >= kLongBodyBytes;
   if (!(is_long ? long_body_workers : workers).post(std::move(guarded)))
     send_later(exchange, api::to_response(api::overloaded(), exchange->request().form));
+}
+
+void drop_body(const http::ExchangePtr& exchange) {
+  if (exchange->take_body().size() >= kGiveBackBytes) memory::give_back();
 }
 
 void send_later(const http::ExchangePtr& exchange, http::Response response) {

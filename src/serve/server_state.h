@@ -53,6 +53,10 @@ struct ServerState {
   WorkerPool workers, long_body_workers;
 };
 
+// For a job that has read its body, before it answers or starts anything: a long stream must not keep the body, and
+// what reading a long one took goes back to the system. Not later: what a thread makes lies in a heap of its own, which
+// is locked while it gives back, and the thread that frees an answer would wait for that, and all its connections too.
+void drop_body(const http::ExchangePtr& exchange);
 // Answers on the exchange's own thread, from wherever the caller is.
 void send_later(const http::ExchangePtr& exchange, http::Response response);
 http::Response text_response(std::string text);

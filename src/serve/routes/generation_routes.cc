@@ -26,8 +26,7 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
     state.run_on_worker(exchange, [&state, parse, exchange, since_arrival] {
       api::Parsed<api::GenerationRequest> parsed =
           parse(exchange->request().body, state.config.model);
-      // It goes as soon as it is read: a long stream must not keep it.
-      exchange->take_body();
+      drop_body(exchange);
       if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
         return send_later(exchange, api::to_response(*error, exchange->request().form));
       }
@@ -100,7 +99,7 @@ http::Route text_route(const char* path, AnswerBody answer, ServerState& state) 
     }
     state.run_on_worker(exchange, [&state, answer, exchange] {
       http::Response response = answer(exchange->request().body, state.config.model);
-      exchange->take_body();
+      drop_body(exchange);
       send_later(exchange, std::move(response));
     });
   };

@@ -18,7 +18,7 @@ void create(ServerState& state, const http::ExchangePtr& exchange, const Stopwat
   }
   api::Parsed<api::GenerationRequest> parsed =
       api::parse_responses_request(exchange->request().body, state.config.model, past);
-  exchange->take_body();
+  drop_body(exchange);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
     return send_later(exchange, api::to_response(*error));
   }
