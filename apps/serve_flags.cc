@@ -61,8 +61,8 @@ void add_access_flags(CLI::App& app, AccessFlags& flags) {
       ->group(group);
   app.add_option(
          "--admin-api-key", flags.admin_api_keys,
-         "Key for /flush_cache, /abort_request and the profiler; also FATHOM_ADMIN_API_KEY. "
-         "Without one any key may")
+         "Key for /flush_cache, /abort_request, /pause_generation, /continue_generation and the "
+         "profiler; also FATHOM_ADMIN_API_KEY. Without one any key may")
       ->type_name("KEY")
       ->group(group);
   app.add_flag("--insecure", flags.insecure,

@@ -155,6 +155,15 @@ constexpr FieldRule kDetokenize[] = {
     without_effect("user", "who asks"),
 };
 
+constexpr FieldRule kPause[] = {
+    honoured("mode", R"({"enum":["abort","in_place","retract"]})",
+             "what becomes of the requests that are there"),
+};
+
+constexpr FieldRule kContinue[] = {
+    without_effect("torch_empty_cache", "there is no cache of PyTorch"),
+};
+
 }  // namespace
 
 const FieldTable& chat_fields() {
@@ -197,12 +206,23 @@ const FieldTable& detokenize_fields() {
   return table;
 }
 
+const FieldTable& pause_fields() {
+  static const FieldTable table("/pause_generation", {kPause});
+  return table;
+}
+
+const FieldTable& continue_fields() {
+  static const FieldTable table("/continue_generation", {kContinue});
+  return table;
+}
+
 std::span<const EndpointFields> endpoints_with_fields() {
   static constexpr EndpointFields kEndpoints[] = {
-      {"/v1/chat/completions", chat_fields}, {"/v1/completions", completion_fields},
-      {"/v1/responses", responses_fields},   {"/v1/messages", messages_fields},
-      {"/generate", generate_fields},        {"/tokenize", tokenize_fields},
-      {"/detokenize", detokenize_fields}};
+      {"/v1/chat/completions", chat_fields},    {"/v1/completions", completion_fields},
+      {"/v1/responses", responses_fields},      {"/v1/messages", messages_fields},
+      {"/generate", generate_fields},           {"/tokenize", tokenize_fields},
+      {"/detokenize", detokenize_fields},       {"/pause_generation", pause_fields},
+      {"/continue_generation", continue_fields}};
   return kEndpoints;
 }
 

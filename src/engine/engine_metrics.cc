@@ -95,7 +95,9 @@ EngineLoad::EngineLoad(Registry& registry)
           gauge(registry, "fathom:generation_tokens_per_second", {"sglang:gen_throughput"},
                 "Tokens generated per second over the last second of work; 0 when idle.")),
       seconds_since_progress(gauge(registry, "fathom:seconds_since_progress", {},
-                                   "While there is work: time since a step last ended; else 0.")) {}
+                                   "While there is work: time since a step last ended; else 0.")),
+      paused(gauge(registry, "fathom:paused", {},
+                   "1 while /pause_generation holds every request, else 0.")) {}
 
 EngineTotals::EngineTotals(Registry& registry)
     : prompt_tokens(counter(registry, "fathom:prompt_tokens_total",

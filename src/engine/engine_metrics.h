@@ -37,6 +37,7 @@ struct EngineLoad {
   metrics::Gauge &kv_usage_ratio, &kv_used_tokens, &kv_available_tokens, &kv_evictable_tokens,
       &kv_fenced_tokens;
   metrics::Gauge &cache_hit_rate, &generation_tokens_per_second, &seconds_since_progress;
+  metrics::Gauge& paused;
 };
 
 // Since the start.

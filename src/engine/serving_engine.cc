@@ -15,6 +15,8 @@
 namespace fathom::engine {
 namespace {
 
+// How often requests that wait in a pause are looked through for those that have waited too long.
+constexpr std::chrono::milliseconds kDeadlineInterval{100};
 constexpr std::chrono::milliseconds kSlowStep{250};  // failpoint serving_engine.slow_step
 
 ServingConfig checked(ServingConfig config) {
@@ -128,19 +130,23 @@ void ServingEngine::stop(core::RequestId id) { command_end(id, core::FinishReaso
 void ServingEngine::cancel(core::RequestId id) { command_end(id, core::FinishReason::kCancelled); }
 
 void ServingEngine::command_end(core::RequestId id, core::FinishReason reason) {
-  // No wake-up: while the id lives the engine's thread is awake.
   const std::lock_guard lock(mutex_);
-  if (num_live_ > 0) commands_.ends.push_back({id, reason});
+  if (num_live_ == 0) return;
+  commands_.ends.push_back({id, reason});
+  // While the id lives the engine's thread is awake, but for a pause.
+  if (is_paused_) wake_.notify_one();
 }
 
 void ServingEngine::cancel_all() {
   const std::lock_guard lock(mutex_);
   commands_.cancel_all = num_live_ > 0;
+  if (is_paused_) wake_.notify_one();
 }
 
 Status ServingEngine::flush_cache() {
   std::unique_lock lock(mutex_);
-  if (num_live_ > 0)
+  const bool is_in_use = is_halted_ ? published_.num_running > 0 : num_live_ > 0;
+  if (is_in_use)
     return Error{ErrorCode::kResourceEmpty, std::to_string(num_live_) +
                                                 " requests are running or waiting, the cache is "
                                                 "flushed only without any"};
@@ -153,9 +159,40 @@ Status ServingEngine::flush_cache() {
   return {};
 }
 
+Status ServingEngine::pause(PauseMode mode) {
+  using Pause = Commands::Pause;
+  std::unique_lock lock(mutex_);
+  if (!draining_ && !stopping_) {
+    commands_.pause = mode == PauseMode::kRetract ? Pause::kRetract : Pause::kInPlace;
+    commands_.cancel_all = commands_.cancel_all || mode == PauseMode::kAbort;
+    is_paused_ = true;
+    is_halted_ = false;
+    wake_.notify_one();
+    halted_.wait(lock, [&] { return is_halted_ || !is_paused_ || stopping_; });
+    if (is_halted_) return {};
+  }
+  if (draining_ || stopping_) return Error{ErrorCode::kCancelled, "the server is shutting down"};
+  return Error{ErrorCode::kCancelled, "the pause was ended before the engine had come to a halt"};
+}
+
+void ServingEngine::resume() {
+  const std::lock_guard lock(mutex_);
+  resume_locked();
+}
+
+void ServingEngine::resume_locked() {
+  if (!is_paused_) return;
+  commands_.pause = Commands::Pause::kResume;
+  is_paused_ = is_halted_ = false;
+  last_progress_ = clock_.now();
+  wake_.notify_one();
+  halted_.notify_all();
+}
+
 void ServingEngine::begin_drain() {
   const std::lock_guard lock(mutex_);
   draining_ = true;
+  resume_locked();
 }
 
 EngineSnapshot ServingEngine::snapshot() const {
@@ -165,7 +202,8 @@ EngineSnapshot ServingEngine::snapshot() const {
   snapshot.num_received = num_accepted_;
   snapshot.has_work = num_live_ > 0;
   snapshot.draining = draining_;
-  if (snapshot.has_work)
+  snapshot.paused = is_paused_;
+  if (snapshot.has_work && !is_paused_)
     snapshot.seconds_since_progress = std::max(seconds_between(last_progress_, clock_.now()), 0.0);
   return snapshot;
 }
@@ -185,6 +223,7 @@ void ServingEngine::refresh_metrics() {
   load.cache_hit_rate.set(now.cache_hit_rate);
   load.generation_tokens_per_second.set(now.has_work ? now.generation_tokens_per_second : 0);
   load.seconds_since_progress.set(now.seconds_since_progress);
+  load.paused.set(now.paused ? 1 : 0);
 
   EngineTotals& totals = metrics_->totals;
   const auto set = [](metrics::Counter& counter, int64_t total) {
@@ -243,22 +282,34 @@ void ServingEngine::run() {
     if (failpoint("serving_engine.slow_step")) std::this_thread::sleep_for(kSlowStep);
     has_work = loop_->step(updates);
     finish_step(std::move(updates), has_work);
+    publish_halt(has_work);
   }
 }
 
 // Sleeps while there is neither work nor a command. False = the end.
 bool ServingEngine::take_commands(bool has_work, Commands& commands) {
   std::unique_lock lock(mutex_);
-  if (!has_work) wake_.wait(lock, [&] { return stopping_ || !commands_.empty(); });
+  const auto is_wanted = [&] { return stopping_ || !commands_.empty(); };
+  if (!has_work) {
+    if (loop_->is_paused() && !deadlines_.empty())
+      wake_.wait_for(lock, kDeadlineInterval, is_wanted);
+    else
+      wake_.wait(lock, is_wanted);
+  }
   std::swap(commands, commands_);
-  if (stopping_) flushed_.notify_all();
+  if (stopping_) {
+    flushed_.notify_all();
+    halted_.notify_all();
+  }
   return !stopping_;
 }
 
 void ServingEngine::apply(Commands commands, StepUpdates& updates) {
   // Before the submissions: a flush is accepted only while there is no request.
   if (commands.flush) flush();
-  if (!commands.submissions.empty() && !had_work_) {
+  apply_pause(commands.pause);
+  const bool may_work = !commands.submissions.empty() || loop_->num_live() > 0;
+  if (may_work && !loop_->is_paused() && !had_work_) {
     rates_.open(clock_.now(), rate_totals());
     had_work_ = true;
   }
@@ -266,6 +317,20 @@ void ServingEngine::apply(Commands commands, StepUpdates& updates) {
   for (const EndCommand& end : commands.ends)
     end.reason == core::FinishReason::kStop ? loop_->stop(end.id) : loop_->cancel(end.id);
   if (commands.cancel_all) loop_->cancel_all();
+}
+
+void ServingEngine::apply_pause(Commands::Pause pause) {
+  using Pause = sched::Scheduler::Pause;
+  switch (pause) {
+    case Commands::Pause::kUnchanged:
+      return;
+    case Commands::Pause::kResume:
+      return loop_->resume();
+    case Commands::Pause::kInPlace:
+      return loop_->pause(Pause::kKeepRunning);
+    case Commands::Pause::kRetract:
+      return loop_->pause(Pause::kRetract);
+  }
 }
 
 void ServingEngine::add(Submission submission, StepUpdates& updates) {
@@ -471,6 +536,15 @@ void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
   published_ = look;
   num_live_ -= num_ends;
   last_progress_ = now;
+}
+
+// Once the updates are out: whoever paused sees what came before.
+void ServingEngine::publish_halt(bool has_work) {
+  if (has_work || !loop_->is_paused()) return;
+  const std::lock_guard lock(mutex_);
+  if (commands_.pause != Commands::Pause::kUnchanged || is_halted_) return;
+  is_halted_ = true;
+  halted_.notify_all();
 }
 
 }  // namespace fathom::engine

@@ -10,7 +10,7 @@
 //
 // Every accepted request gets exactly one update with `end`. An update can reach the sink before submit() has
 // returned the id. The runner, the sink and the registry outlive the engine.
-// All functions are thread-safe; none of them waits for a step, but flush_cache() may.
+// All functions are thread-safe; none of them waits for a step, but flush_cache() and pause() may.
 
 #include <condition_variable>
 #include <cstdint>
@@ -90,11 +90,18 @@ struct EngineSnapshot {
   SpeculationSnapshot speculation{};
   StepTimeSnapshot step_time{};
   double seconds_since_progress = 0;  // while there is work: since a step last ended; 0 when idle
-  bool has_work = false, draining = false;
+  bool has_work = false, draining = false, paused = false;
 
   int64_t num_used_blocks() const {
     return num_blocks - num_free_blocks - num_cached_blocks - num_fenced_blocks;
   }
+};
+
+// What becomes of the requests that a pause finds.
+enum class PauseMode {
+  kAbort,    // those accepted so far end with kCancelled
+  kInPlace,  // they keep their slots and rows and go on as if nothing had been
+  kRetract,  // they give both back and are computed again: the cache may be flushed meanwhile
 };
 
 class ServingEngine {
@@ -115,10 +122,17 @@ class ServingEngine {
   void cancel(core::RequestId id);
   void cancel_all();
 
-  // Forgets the prefix cache. Error kResourceEmpty when requests are running or waiting.
+  // Forgets the prefix cache. Error kResourceEmpty when requests are running or waiting; in a pause, when some have
+  // slots.
   Status flush_cache();
 
-  // From now on submit() refuses. Returns at once; has_work turns false when the last request ended.
+  // Nothing is admitted or computed until resume(). Requests are taken and wait meanwhile, with the queue's limits, and
+  // may end. Returns once no step is in flight and every token that came is out. Error kCancelled: resume() or a drain
+  // came first. Pausing again sets another mode.
+  Status pause(PauseMode mode);
+  void resume();
+
+  // From now on submit() refuses, and a pause is over. Returns at once; has_work turns false with the last end.
   void begin_drain();
 
   EngineSnapshot snapshot() const;
@@ -140,7 +154,11 @@ class ServingEngine {
     std::vector<Submission> submissions{};
     std::vector<EndCommand> ends{};
     bool cancel_all = false, flush = false;
-    bool empty() const { return submissions.empty() && ends.empty() && !cancel_all && !flush; }
+    enum class Pause { kUnchanged, kResume, kInPlace, kRetract } pause = Pause::kUnchanged;
+    bool empty() const {
+      return submissions.empty() && ends.empty() && !cancel_all && !flush &&
+             pause == Pause::kUnchanged;
+    }
   };
   struct Deadline {
     Clock::time_point at;
@@ -148,11 +166,13 @@ class ServingEngine {
   };
 
   void command_end(core::RequestId id, core::FinishReason reason);
+  void resume_locked();
 
   // The engine's thread.
   void run();
   bool take_commands(bool has_work, Commands& commands);
   void apply(Commands commands, StepUpdates& updates);
+  void apply_pause(Commands::Pause pause);
   void add(Submission submission, StepUpdates& updates);
   void flush();
   void expire_queued();
@@ -161,6 +181,7 @@ class ServingEngine {
   void observe_step(const StepLoopStats& stats);
   void check_invariants();
   void publish(const StepUpdates& updates, bool has_work);
+  void publish_halt(bool has_work);
   RateWindow::Totals rate_totals() const;
   SpeculationSnapshot speculation() const;
   StepTimeSnapshot step_time() const;
@@ -182,9 +203,11 @@ class ServingEngine {
 
   // Shared by all threads.
   mutable std::mutex mutex_;
-  std::condition_variable wake_, flushed_;
+  std::condition_variable wake_, flushed_, halted_;
   Commands commands_;
   bool stopping_ = false, draining_ = false;
+  bool is_paused_ = false;  // or about to be
+  bool is_halted_ = false;  // and no step is in flight
   core::RequestId next_id_ = 1;
   int64_t num_accepted_ = 0, num_live_ = 0;
   int64_t num_flushes_wanted_ = 0, num_flushes_done_ = 0;

@@ -159,7 +159,7 @@ RequestPool::Owner StepLoop::make_state(core::Request request) {
 }
 
 Status StepLoop::flush_cache() {
-  if (!live_.empty())
+  if (is_paused() ? num_running() > 0 : !live_.empty())
     return Error{ErrorCode::kResourceEmpty,
                  "the cache is in use by " + std::to_string(live_.size()) + " requests"};
   scheduler_.clear_cache();

@@ -109,11 +109,17 @@ class StepLoop {
   void expire(core::RequestId id, std::string error) {
     ends_wanted_.push_back({id, core::FinishReason::kFailed, std::move(error)});
   }
-  // Forgets the prefix cache. Error kResourceEmpty while requests run or wait.
+  // Forgets the prefix cache. Error kResourceEmpty while requests run or wait; those that wait in a pause do not count.
   Status flush_cache();
 
+  // From the next step() on nothing is admitted or computed until resume(); steps in flight are committed, requests are
+  // taken and may end. With kRetract those that run give their slots and rows back, and are computed again.
+  void pause(sched::Scheduler::Pause pause) { scheduler_.pause(pause); }
+  void resume() { scheduler_.resume(); }
+  bool is_paused() const { return scheduler_.is_paused(); }
+
   // Submits the next step, commits the oldest one when that is due and appends what came of it. False =
-  // idle: every request has ended.
+  // idle: every request has ended, or the pause has come to a halt.
   bool step(StepUpdates& updates);
 
   // How many drafts to ask for after each token from the next step on. REQUIRES: in [0, max_drafts()], and the

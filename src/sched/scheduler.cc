@@ -57,6 +57,10 @@ void Scheduler::plan(int64_t step_id, PlannedStep& step) {
   ++num_plans_;  // a plan that comes to nothing is made again for the same step
   step_tokens_left_ = config_.max_batch_tokens;
   retracted_in_this_plan_ = false;
+  if (is_paused()) {
+    while (pause_ == Pause::kRetract && !running_.empty()) retract(*running_.back());
+    return plan_releases(step);
+  }
   if (running_.size() > 1 && failpoint("scheduler.retract")) retract(*running_.back());
   plan_decodes(step);
   share_out_prefill(step);
@@ -64,7 +68,11 @@ void Scheduler::plan(int64_t step_id, PlannedStep& step) {
   if (!retracted_in_this_plan_) plan_admissions(step_id, step);
   emit_chunks(step);
   if (cost_) step.predicted_seconds = cost_->seconds(step.work);
-  // Released slots have no slice in this step; they can be admitted to from the next one on.
+  plan_releases(step);
+}
+
+// Released slots have no slice in this step; they can be admitted to from the next one on.
+void Scheduler::plan_releases(PlannedStep& step) {
   step.batch.releases.swap(pending_releases_);
   free_slots_.insert(free_slots_.end(), step.batch.releases.begin(), step.batch.releases.end());
 }

@@ -107,8 +107,18 @@ class Scheduler {
   // Forgets every prefix that is not in use.
   void clear_cache() { blocks_.clear(); }
 
+  // Until resume() plans hold releases alone: nothing is admitted and nothing computed. With kRetract the next plan
+  // retracts whatever runs.
+  enum class Pause { kKeepRunning, kRetract };
+  void pause(Pause pause) { pause_ = pause; }
+  void resume() { pause_.reset(); }
+  bool is_paused() const { return pause_.has_value(); }
+
+  // Whether a plan may come to something.
   bool has_work() const {
-    return !waiting_.empty() || !running_.empty() || !pending_releases_.empty();
+    if (!pending_releases_.empty()) return true;
+    if (is_paused()) return pause_ == Pause::kRetract && !running_.empty();
+    return !waiting_.empty() || !running_.empty();
   }
   int num_waiting() const { return waiting_.size(); }
   const WaitingQueue& waiting() const { return waiting_; }
@@ -141,6 +151,7 @@ class Scheduler {
   void emit_chunks(PlannedStep& step);
   void emit_chunk(Sequence& sequence, int num_tokens, PlannedStep& step);
   int num_drafts_to_propose(const Sequence& sequence, int num_rows) const;
+  void plan_releases(PlannedStep& step);
   void retract(Sequence& sequence);
   void release_resources(Sequence& sequence, Rows rows);
   std::vector<Sequence*>::iterator position_in_running(const Sequence& sequence);
@@ -155,6 +166,7 @@ class Scheduler {
   std::optional<StepCost> cost_;  // with a bound
 
   int num_drafts_;
+  std::optional<Pause> pause_;
 
   int64_t num_plans_ = 0;
 

@@ -7,6 +7,7 @@
 #include "api/endpoint_fields.h"
 #include "api/field_groups.h"
 #include "api/generate_request.h"
+#include "api/pause_request.h"
 #include "api/tokenize_request.h"
 
 namespace fathom::api::tests {
@@ -32,6 +33,10 @@ std::optional<ApiError> tokenize(std::string_view body, const ServedModel& model
 }
 std::optional<ApiError> detokenize(std::string_view body, const ServedModel& model) {
   return error_of(parse_detokenize_request(body, model));
+}
+
+std::optional<ApiError> pause(std::string_view body, const ServedModel& model) {
+  return error_of(parse_pause_request(body, model));
 }
 
 const char* const kMessages = R"([{"role": "user", "content": "hi"}])";
@@ -60,7 +65,9 @@ std::vector<FieldPlace> bodies() {
            {{"max_new_tokens", "1"}},
            "sampling_params"},
           {tokenize_fields, tokenize, "", "", {{"messages", kMessages}}, ""},
-          {detokenize_fields, detokenize, "", "", {{"tokens", "[5]"}}, ""}};
+          {detokenize_fields, detokenize, "", "", {{"tokens", "[5]"}}, ""},
+          {pause_fields, pause, "", "", {}, ""},
+          {continue_fields, check_continue_request, "", "", {}, ""}};
 }
 
 std::vector<FieldPlace> messages() {

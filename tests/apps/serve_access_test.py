@@ -100,7 +100,8 @@ class AccessTest(unittest.TestCase):
 
     def test_admin_routes_ask_for_the_admin_key_where_there_is_one(self):
         with ServingProcess(*SIM, "--api-key", "web:sk-web-12345", "--admin-api-key", "ops:sk-ops-12345") as server:
-            for path in ("/flush_cache", "/abort_request", "/start_profile", "/stop_profile"):
+            for path in ("/flush_cache", "/abort_request", "/pause_generation", "/continue_generation", "/start_profile",
+                         "/stop_profile"):
                 self.assertEqual(server.post(path)[0], 401, path)
                 self.assertEqual(server.post(path, key="sk-web-12345")[0], 401, path)
             self.assertEqual(server.post("/flush_cache", key="sk-ops-12345")[0], 200)

@@ -56,14 +56,14 @@ core::Request twin_of(const core::Request& request) {
   return copy;
 }
 
-struct Outcome {
+struct RunOutcome {
   std::map<core::RequestId, core::RequestOutput> finished;
   StepLoopStats stats;
 };
 
 // Runs the requests to their ends and compares each with the oracle.
-Outcome run_as_alone(const std::vector<core::Request>& requests, const runner::SimConfig& sim,
-                     const StepLoopConfig& config, int retract_every = 0) {
+RunOutcome run_as_alone(const std::vector<core::Request>& requests, const runner::SimConfig& sim,
+                        const StepLoopConfig& config, int retract_every = 0) {
   runner::SimRunner runner(sim);
   StepLoop loop(runner, config);
   Recorder recorder(loop);
@@ -94,7 +94,7 @@ TEST(Speculation, gives_the_tokens_of_plain_decoding_at_every_agreement) {
     for (const auto& drafter : {chain(3, agreement), tree(agreement)})
       for (const bool overlap : {false, true})
         for (const int retract_every : {0, 3}) {
-          const Outcome run =
+          const RunOutcome run =
               run_as_alone(requests, sim_with(drafter), speculating(overlap), retract_every);
           EXPECT_EQ(run.stats.num_drafts_accepted > 0, agreement > 0);
           EXPECT_EQ(run.stats.num_retractions > 0, retract_every > 0);
@@ -104,7 +104,8 @@ TEST(Speculation, gives_the_tokens_of_plain_decoding_at_every_agreement) {
 
 TEST(Speculation, a_drafter_that_is_always_right_saves_its_share_of_the_steps) {
   // One token from the prefill, then four a step; the last step is the release.
-  const Outcome run = run_as_alone({request_of(0, 13)}, sim_with(chain(3, 1)), speculating(false));
+  const RunOutcome run =
+      run_as_alone({request_of(0, 13)}, sim_with(chain(3, 1)), speculating(false));
   EXPECT_EQ(run.stats.num_steps, 1 + 3 + 1);
   EXPECT_EQ(run.stats.num_wasted_tokens, 0);
   const core::SpeculationCounts& counts = run.finished.at(0).speculation;
@@ -122,7 +123,7 @@ TEST(Speculation, never_passes_max_new_tokens_nor_computes_in_vain_for_it) {
     for (int max_new_tokens = 0; max_new_tokens < 15; ++max_new_tokens)
       for (const auto& drafter : {chain(4, 1), tree(1)}) {
         // The device drops what lies behind the limit of the rows, also in a step that nobody needed.
-        const Outcome run =
+        const RunOutcome run =
             run_as_alone({request_of(0, max_new_tokens)}, sim_with(drafter), speculating(overlap));
         EXPECT_EQ(run.stats.num_wasted_tokens, 0) << max_new_tokens;
       }
@@ -134,7 +135,7 @@ TEST(Speculation, a_stop_token_inside_an_accepted_run_ends_the_request_there) {
       core::Request request = request_of(0, 60);
       const core::RequestOutput plain = expected_output(request, 0, {}, kSpeculationVocabSize);
       request.sampling.stop_token_ids = {plain.tokens[static_cast<size_t>(stop_at) - 1].token};
-      const Outcome run = run_as_alone({request}, sim_with(chain(3, 1)), speculating(overlap));
+      const RunOutcome run = run_as_alone({request}, sim_with(chain(3, 1)), speculating(overlap));
       const core::RequestOutput& output = run.finished.at(0);
       ASSERT_LE(output.tokens.size(), static_cast<size_t>(stop_at));
       EXPECT_EQ(output.matched_stop_token, request.sampling.stop_token_ids[0]);
@@ -173,9 +174,9 @@ TEST(Speculation, min_new_tokens_and_log_probabilities_are_those_of_plain_decodi
     for (int32_t token = i; token < kSpeculationVocabSize; token += 10)
       sampling.stop_token_ids.push_back(token);
   }
-  const Outcome plain = run_as_alone(requests, {.vocab_size = kSpeculationVocabSize}, {});
+  const RunOutcome plain = run_as_alone(requests, {.vocab_size = kSpeculationVocabSize}, {});
   for (const auto& drafter : {chain(3, 0.9), tree(0.9)}) {
-    const Outcome run = run_as_alone(requests, sim_with(drafter), speculating(true));
+    const RunOutcome run = run_as_alone(requests, sim_with(drafter), speculating(true));
     EXPECT_GT(run.stats.num_drafts_accepted, 0);
     for (const auto& [id, output] : run.finished) {
       const core::RequestOutput& want = plain.finished.at(id);
@@ -204,7 +205,7 @@ TEST(Speculation, constrained_requests_accept_drafts_under_the_mask_of_their_pat
     for (const bool overlap : {false, true}) {
       StepLoopConfig config = speculating(overlap);
       config.eos_token_ids = {7};
-      const Outcome run = run_as_alone(requests, sim_with(drafter), config, 5);
+      const RunOutcome run = run_as_alone(requests, sim_with(drafter), config, 5);
       int64_t num_accepted = 0;
       for (const auto& [id, output] : run.finished)
         if (id % 3 == 2) num_accepted += output.speculation.num_drafts_accepted;
@@ -297,9 +298,9 @@ TEST(Speculation, an_adaptive_depth_changes_steps_but_no_token) {
     runner::SimConfig sim = sim_with(drafter);
     sim.num_blocks = 2000;
     sim.max_slots = 40;
-    const Outcome few = run_as_alone({requests[0], requests[1]}, sim, config);
+    const RunOutcome few = run_as_alone({requests[0], requests[1]}, sim, config);
     EXPECT_GT(few.stats.num_drafts_accepted, few.stats.num_verify_slices);
-    const Outcome many = run_as_alone(requests, sim, config);
+    const RunOutcome many = run_as_alone(requests, sim, config);
     EXPECT_LT(many.stats.num_verify_slices, 40);
   }
 }
@@ -309,11 +310,11 @@ TEST(Speculation, retracts_for_blocks_but_not_for_drafts) {
   for (int i = 0; i < 5; ++i) requests.push_back(request_of(i, 30));
   runner::SimConfig sim = sim_with(tree(0.7));
   sim.num_blocks = 20;
-  const Outcome run = run_as_alone(requests, sim, speculating(true));
+  const RunOutcome run = run_as_alone(requests, sim, speculating(true));
   EXPECT_GT(run.stats.num_retractions, 0);
   // One alone fills the pool with its last row.
   sim.num_blocks = 9;
-  const Outcome alone = run_as_alone({request_of(0, 31)}, sim, speculating(true));
+  const RunOutcome alone = run_as_alone({request_of(0, 31)}, sim, speculating(true));
   EXPECT_EQ(alone.stats.num_retractions, 0);
 }
 

@@ -1,10 +1,12 @@
-// What operators ask for: /flush_cache, /abort_request, /start_profile, /stop_profile.
+// What operators ask for: /flush_cache, /abort_request, /pause_generation, /continue_generation, /start_profile,
+// /stop_profile.
 
 #include <charconv>
 #include <ctime>
 #include <filesystem>
 #include <utility>
 
+#include "api/pause_request.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "base/whole_file.h"
@@ -97,6 +99,62 @@ void abort_request(ServerState& state, const http::ExchangePtr& exchange) {
   exchange->send(text_response(""));
 }
 
+engine::PauseMode mode_of(const api::PauseRequest& request) {
+  switch (request.mode) {
+    case api::PauseRequest::Mode::kAbort:
+      break;
+    case api::PauseRequest::Mode::kInPlace:
+      return engine::PauseMode::kInPlace;
+    case api::PauseRequest::Mode::kRetract:
+      return engine::PauseMode::kRetract;
+  }
+  return engine::PauseMode::kAbort;
+}
+
+http::Response control_answer(const char* message) {
+  return json_response({{"message", message}, {"status", "ok"}});
+}
+
+void pause_generation(ServerState& state, const http::ExchangePtr& exchange) {
+  if (const std::optional<api::ApiError> refusal = state.refusal()) {
+    return exchange->send(api::to_response(*refusal));
+  }
+  // It waits for the step that runs.
+  state.run_on_worker(exchange, [&state, exchange] {
+    const api::Parsed<api::PauseRequest> parsed =
+        api::parse_pause_request(exchange->request().body, state.config.model);
+    if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
+      return send_later(exchange, api::to_response(*error));
+    }
+    const Status paused = state.engine->pause(mode_of(std::get<api::PauseRequest>(parsed)));
+    if (!paused && state.refusal()) {
+      return send_later(exchange, api::to_response(api::draining()));
+    }
+    if (!paused) {
+      return send_later(exchange,
+                        api::to_response(api::invalid_parameter("", paused.error().message)));
+    }
+    FATHOM_LOG(kInfo, "server", "paused", {});
+    send_later(exchange, control_answer("Generation paused successfully."));
+  });
+}
+
+void continue_generation(ServerState& state, const http::ExchangePtr& exchange) {
+  if (const std::optional<api::ApiError> refusal = state.refusal()) {
+    return exchange->send(api::to_response(*refusal));
+  }
+  if (exchange->request().body.size() > static_cast<size_t>(kMaxBodyBytes)) {
+    return exchange->send(api::to_response(api::body_too_large("the body is above 64 KiB")));
+  }
+  if (const auto problem =
+          api::check_continue_request(exchange->request().body, state.config.model)) {
+    return exchange->send(api::to_response(*problem));
+  }
+  state.engine->resume();
+  FATHOM_LOG(kInfo, "server", "continued", {});
+  exchange->send(control_answer("Generation continued successfully."));
+}
+
 // Files go where the operator said at start-up.
 std::optional<api::ApiError> profile_problem(const ServerState& state, const json::Value& body) {
   if (state.config.profile_dir.empty()) {
@@ -161,8 +219,18 @@ void stop_profile(ServerState& state, const http::ExchangePtr& exchange) {
   });
 }
 
-void add(http::Router& router, const char* path, ServerState& state,
-         void (*handler)(ServerState&, const http::ExchangePtr&)) {
+using Handler = void (*)(ServerState&, const http::ExchangePtr&);
+
+void add_post(http::Router& router, const char* path, ServerState& state, Handler handler) {
+  router.add({.method = "POST",
+              .path = path,
+              .access = http::Access::kAdmin,
+              .handler = [&state, handler](const http::ExchangePtr& exchange) {
+                handler(state, exchange);
+              }});
+}
+
+void add(http::Router& router, const char* path, ServerState& state, Handler handler) {
   for (const char* method : {"GET", "POST"}) {
     router.add({.method = method,
                 .path = path,
@@ -180,11 +248,9 @@ void add_admin_routes(http::Router& router, ServerState& state) {
   add(router, "/flush_cache", state, flush_cache);
   add(router, "/start_profile", state, start_profile);
   add(router, "/stop_profile", state, stop_profile);
-  router.add(
-      {.method = "POST",
-       .path = "/abort_request",
-       .access = http::Access::kAdmin,
-       .handler = [&state](const http::ExchangePtr& exchange) { abort_request(state, exchange); }});
+  add_post(router, "/abort_request", state, abort_request);
+  add_post(router, "/pause_generation", state, pause_generation);
+  add_post(router, "/continue_generation", state, continue_generation);
 }
 
 }  // namespace fathom::serve

@@ -56,6 +56,8 @@ constexpr Summary kSummaries[] = {
     {"/start_profile", "begins a trace"},
     {"/stop_profile", "ends and writes a trace"},
     {"/abort_request", "ends requests by their rid"},
+    {"/pause_generation", "holds every request until /continue_generation"},
+    {"/continue_generation", "ends a pause"},
     {"/openapi.json", "this description"},
     {"/docs", "this description as a page"},
 };

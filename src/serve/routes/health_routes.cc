@@ -41,8 +41,9 @@ http::Response readiness(ServerState& state) {
     return not_ready(
         {{"status", "stalled"}, {"seconds_since_progress", snapshot.seconds_since_progress}});
   }
-  return json_response(
-      {{"status", "ready"}, {"running", snapshot.num_running}, {"waiting", snapshot.num_waiting}});
+  return json_response({{"status", snapshot.paused ? "paused" : "ready"},
+                        {"running", snapshot.num_running},
+                        {"waiting", snapshot.num_waiting}});
 }
 
 api::GenerationRequest one_token(const ServerState& state) {
@@ -65,7 +66,9 @@ void probe(ServerState& state, const http::ExchangePtr& exchange) {
   http::Response ready = readiness(state);
   if (ready.status != 200) return exchange->send(std::move(ready));
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
-  if (snapshot.num_running > 0 && snapshot.seconds_since_progress < kRecentSeconds) {
+  // An operator's pause is no fault, and a token would come after it only.
+  const bool moves = snapshot.num_running > 0 && snapshot.seconds_since_progress < kRecentSeconds;
+  if (moves || snapshot.paused) {
     return exchange->send(std::move(ready));
   }
   api::GenerationRequest request = one_token(state);

@@ -75,6 +75,7 @@ json::Value internal_state(const ServerState& state) {
                          {"kvcache", static_cast<double>(facts.kv_cache_bytes) / kGigabyte},
                          {"token_capacity", facts.max_total_tokens},
                          {"graph", 0.0}}},
+                       {"is_paused", snapshot.paused},
                        {"num_running_reqs", snapshot.num_running},
                        {"num_waiting_reqs", snapshot.num_waiting},
                        {"num_steps", snapshot.num_steps},

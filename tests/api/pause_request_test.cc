@@ -1,0 +1,48 @@
+#include "api/pause_request.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/api/demo_served_model.h"
+
+namespace fathom::api {
+namespace {
+
+using tests::accepted;
+using tests::demo_served_model;
+using tests::refused;
+
+using PauseMode = PauseRequest::Mode;
+
+TEST(PauseRequest, knows_sglangs_modes) {
+  const auto mode_of = [](const std::string& body) {
+    return accepted(parse_pause_request(body, demo_served_model())).mode;
+  };
+  EXPECT_EQ(mode_of(""), PauseMode::kAbort);
+  EXPECT_EQ(mode_of("{}"), PauseMode::kAbort);
+  EXPECT_EQ(mode_of(R"({"mode": null})"), PauseMode::kAbort);
+  EXPECT_EQ(mode_of(R"({"mode": "abort"})"), PauseMode::kAbort);
+  EXPECT_EQ(mode_of(R"({"mode": "in_place"})"), PauseMode::kInPlace);
+  EXPECT_EQ(mode_of(R"({"mode": "retract"})"), PauseMode::kRetract);
+}
+
+TEST(PauseRequest, refuses_what_it_does_not_know) {
+  const auto error_of = [](const std::string& body) {
+    return refused(parse_pause_request(body, demo_served_model()));
+  };
+  EXPECT_EQ(error_of(R"({"mode": "drain"})").message,
+            "mode is \"drain\", must be abort, in_place or retract");
+  EXPECT_EQ(error_of(R"({"mode": ["abort"]})").param, "mode");
+  EXPECT_EQ(error_of(R"({"wait": true})").param, "wait");
+  EXPECT_EQ(error_of("[]").status, 400);
+}
+
+TEST(PauseRequest, continuing_asks_for_nothing) {
+  const ServedModel model = demo_served_model();
+  EXPECT_FALSE(check_continue_request("", model));
+  EXPECT_FALSE(check_continue_request(R"({"torch_empty_cache": false})", model));
+  EXPECT_EQ(check_continue_request(R"({"mode": "abort"})", model)->param, "mode");
+  EXPECT_EQ(check_continue_request("{", model)->status, 400);
+}
+
+}  // namespace
+}  // namespace fathom::api
