@@ -155,6 +155,20 @@ constexpr FieldRule kDetokenize[] = {
     without_effect("user", "who asks"),
 };
 
+constexpr FieldRule kCallText[] = {
+    required("text", kAnyText, "what a model wrote"),
+    honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
+             "only calls of these are shown; none: of all", tool_fields),
+    honoured("tool_call_parser", kAnyText, "SGLang's name of the model's chat format"),
+};
+
+constexpr FieldRule kReasoningText[] = {
+    required("text", kAnyText, "what a model wrote"),
+    required("reasoning_parser", R"({"enum":["deepseek-r1","deepseek-v3"]})",
+             "whether the text goes on behind <think>, or reasoning is what <think> opens"),
+    refused("return_blocks", "the reasoning is one text"),
+};
+
 constexpr FieldRule kPause[] = {
     honoured("mode", R"({"enum":["abort","in_place","retract"]})",
              "what becomes of the requests that are there"),
@@ -206,6 +220,16 @@ const FieldTable& detokenize_fields() {
   return table;
 }
 
+const FieldTable& call_text_fields() {
+  static const FieldTable table("/parse_function_call", {kCallText});
+  return table;
+}
+
+const FieldTable& reasoning_text_fields() {
+  static const FieldTable table("/separate_reasoning", {kReasoningText});
+  return table;
+}
+
 const FieldTable& pause_fields() {
   static const FieldTable table("/pause_generation", {kPause});
   return table;
@@ -217,12 +241,17 @@ const FieldTable& continue_fields() {
 }
 
 std::span<const EndpointFields> endpoints_with_fields() {
-  static constexpr EndpointFields kEndpoints[] = {
-      {"/v1/chat/completions", chat_fields},    {"/v1/completions", completion_fields},
-      {"/v1/responses", responses_fields},      {"/v1/messages", messages_fields},
-      {"/generate", generate_fields},           {"/tokenize", tokenize_fields},
-      {"/detokenize", detokenize_fields},       {"/pause_generation", pause_fields},
-      {"/continue_generation", continue_fields}};
+  static constexpr EndpointFields kEndpoints[] = {{"/v1/chat/completions", chat_fields},
+                                                  {"/v1/completions", completion_fields},
+                                                  {"/v1/responses", responses_fields},
+                                                  {"/v1/messages", messages_fields},
+                                                  {"/generate", generate_fields},
+                                                  {"/tokenize", tokenize_fields},
+                                                  {"/detokenize", detokenize_fields},
+                                                  {"/pause_generation", pause_fields},
+                                                  {"/continue_generation", continue_fields},
+                                                  {"/parse_function_call", call_text_fields},
+                                                  {"/separate_reasoning", reasoning_text_fields}};
   return kEndpoints;
 }
 

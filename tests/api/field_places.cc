@@ -7,6 +7,7 @@
 #include "api/endpoint_fields.h"
 #include "api/field_groups.h"
 #include "api/generate_request.h"
+#include "api/output_text_request.h"
 #include "api/pause_request.h"
 #include "api/tokenize_request.h"
 
@@ -39,6 +40,13 @@ std::optional<ApiError> pause(std::string_view body, const ServedModel& model) {
   return error_of(parse_pause_request(body, model));
 }
 
+std::optional<ApiError> call_text(std::string_view body, const ServedModel& model) {
+  return error_of(parse_call_text_request(body, model));
+}
+std::optional<ApiError> reasoning_text(std::string_view body, const ServedModel& model) {
+  return error_of(parse_reasoning_text_request(body, model));
+}
+
 const char* const kMessages = R"([{"role": "user", "content": "hi"}])";
 const char* const kTools = R"([{"type": "function", "function": {"name": "f"}}])";
 
@@ -66,6 +74,13 @@ std::vector<FieldPlace> bodies() {
            "sampling_params"},
           {tokenize_fields, tokenize, "", "", {{"messages", kMessages}}, ""},
           {detokenize_fields, detokenize, "", "", {{"tokens", "[5]"}}, ""},
+          {call_text_fields, call_text, "", "", {{"text", R"("hi")"}}, ""},
+          {reasoning_text_fields,
+           reasoning_text,
+           "",
+           "",
+           {{"text", R"("hi")"}, {"reasoning_parser", R"("deepseek-r1")"}},
+           ""},
           {pause_fields, pause, "", "", {}, ""},
           {continue_fields, check_continue_request, "", "", {}, ""}};
 }

@@ -404,6 +404,48 @@ Endpoint detokenize_endpoint(const CaseModel& model) {
                      model_field()}};
 }
 
+// The demo model's format is v3.1.
+Endpoint call_text_endpoint() {
+  const std::string long_text = "\"" + std::string(301, 'a') + "\"";
+  return {.path = kCallTextPath,
+          .fixed = R"("text": "hi", )",
+          .fields = {{.name = "text",
+                      .rule = texts(0, 300),
+                      .exceptions = {{"null", 400}, {long_text, 200}},
+                      .fixed = " "},
+                     {.name = "tool_call_parser",
+                      .rule = nothing(),
+                      .exceptions = {{R"("deepseekv31")", 200}},
+                      .more_values = {other(R"("deepseekv31")"), other(R"("deepseekv3")")}},
+                     {.name = "tools",
+                      .rule = nothing(),
+                      .exceptions = {{"[]", 200},
+                                     {"[1]", 400, "tools[0]"},
+                                     {"[[]]", 400, "tools[0]"},
+                                     {"[\"5\"]", 400, "tools[0]"}}},
+                     {.name = "an_unknown_field", .rule = nothing()}}};
+}
+
+Endpoint reasoning_text_endpoint() {
+  const std::string parser = R"("reasoning_parser": "deepseek-r1", )";
+  const std::string long_text = "\"" + std::string(301, 'a') + "\"";
+  return {.path = kReasoningTextPath,
+          .fixed = R"("text": "hi", )" + parser,
+          .fields = {
+              {.name = "text",
+               .rule = texts(0, 300),
+               .exceptions = {{"null", 400}, {long_text, 200}},
+               .fixed = parser},
+              {.name = "reasoning_parser",
+               .rule = nothing(),
+               .exceptions = {{"null", 400}, {R"("deepseek-r1")", 200}, {R"("deepseek-v3")", 200}},
+               .more_values = {other(R"("deepseek-r1")"), other(R"("deepseek-v3")"),
+                               other(R"("qwen3")")},
+               .fixed = R"("text": "hi", )"},
+              {.name = "return_blocks", .rule = unset()},
+              {.name = "an_unknown_field", .rule = nothing()}}};
+}
+
 }  // namespace
 
 std::vector<ParameterCase> field_cases(const CaseModel& model) {
@@ -411,7 +453,7 @@ std::vector<ParameterCase> field_cases(const CaseModel& model) {
   for (const Endpoint& endpoint :
        {chat_endpoint(model), completions_endpoint(model), generate_endpoint(model),
         messages_endpoint(model), responses_endpoint(model), tokenize_endpoint(),
-        detokenize_endpoint(model)}) {
+        detokenize_endpoint(model), call_text_endpoint(), reasoning_text_endpoint()}) {
     for (const Field& field : endpoint.fields) {
       for (const Value& value : values_of(field)) cases.push_back(case_of(endpoint, field, value));
     }

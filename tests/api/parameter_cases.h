@@ -44,6 +44,8 @@ inline constexpr std::string_view kCountTokensPath = "/v1/messages/count_tokens"
 inline constexpr std::string_view kResponsesPath = "/v1/responses";
 inline constexpr std::string_view kTokenizePath = "/tokenize";
 inline constexpr std::string_view kDetokenizePath = "/detokenize";
+inline constexpr std::string_view kCallTextPath = "/parse_function_call";
+inline constexpr std::string_view kReasoningTextPath = "/separate_reasoning";
 
 // Whether a body that is not ours to write holds what only the inside of the server knows: an address, or
 // the path of a file.

@@ -11,6 +11,7 @@
 #include "api/completion_request.h"
 #include "api/generate_request.h"
 #include "api/messages_request.h"
+#include "api/output_text_request.h"
 #include "api/responses_request.h"
 #include "api/tokenize_request.h"
 #include "tests/api/demo_served_model.h"
@@ -53,6 +54,8 @@ Outcome parse(const ParameterCase& c, const ServedModel& model) {
         c.body, model, [](const std::string&) { return std::shared_ptr<const StoredResponse>(); }));
   }
   if (c.path == kTokenizePath) return outcome_of(parse_tokenize_request(c.body, model));
+  if (c.path == kCallTextPath) return outcome_of(parse_call_text_request(c.body, model));
+  if (c.path == kReasoningTextPath) return outcome_of(parse_reasoning_text_request(c.body, model));
   return outcome_of(parse_detokenize_request(c.body, model));
 }
 

@@ -34,6 +34,8 @@ constexpr Summary kSummaries[] = {
     {"/v1/tokenize", "as /tokenize"},
     {"/detokenize", "token ids to text"},
     {"/v1/detokenize", "as /detokenize"},
+    {"/parse_function_call", "text of a model to its tool calls"},
+    {"/separate_reasoning", "text of a model to its reasoning and the rest"},
     {"/v1/models", "what is served"},
     {"/models", "as /v1/models"},
     {"/v1/models/{id}", "one served model"},

@@ -1,11 +1,14 @@
-// The routes that need the tokenizer, on the workers: chat, completions, messages, generate, tokenize, detokenize.
+// The routes that need the tokenizer or read much text, on the workers: chat, completions, messages, generate, tokenize,
+// detokenize, parse_function_call, separate_reasoning.
 
 #include <utility>
 
+#include "answer/output_text.h"
 #include "api/chat_request.h"
 #include "api/completion_request.h"
 #include "api/generate_request.h"
 #include "api/messages_request.h"
+#include "api/output_text_request.h"
 #include "api/tokenize_request.h"
 #include "base/clock.h"
 #include "serve/server_state.h"
@@ -90,6 +93,27 @@ http::Response count_tokens(std::string_view body, const api::ServedModel& model
   return json_response({{"input_tokens", std::get<int>(parsed)}});
 }
 
+http::Response body_response(std::string body) {
+  http::Response response;
+  response.body = std::move(body);
+  return response;
+}
+
+http::Response parse_function_call(std::string_view body, const api::ServedModel& model) {
+  const api::Parsed<api::CallTextRequest> parsed = api::parse_call_text_request(body, model);
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
+    return api::to_response(*error);
+  return body_response(answer::call_text_answer(std::get<api::CallTextRequest>(parsed)));
+}
+
+http::Response separate_reasoning(std::string_view body, const api::ServedModel& model) {
+  const api::Parsed<api::ReasoningTextRequest> parsed =
+      api::parse_reasoning_text_request(body, model);
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
+    return api::to_response(*error);
+  return body_response(answer::reasoning_text_answer(std::get<api::ReasoningTextRequest>(parsed)));
+}
+
 using AnswerBody = http::Response (*)(std::string_view, const api::ServedModel&);
 
 http::Route text_route(const char* path, AnswerBody answer, ServerState& state) {
@@ -142,6 +166,8 @@ void add_generation_routes(http::Router& router, ServerState& state) {
   for (const char* path : {"/detokenize", "/v1/detokenize"}) {
     router.add(text_route(path, detokenize, state));
   }
+  router.add(text_route("/parse_function_call", parse_function_call, state));
+  router.add(text_route("/separate_reasoning", separate_reasoning, state));
 }
 
 }  // namespace fathom::serve
