@@ -37,10 +37,14 @@ class ChatRenderer : public Renderer {
     std::string held_reasoning;  // until it is complete, without stream_reasoning
   };
 
-  // One chunk around a delta. The logprobs of the news go with its first chunk.
-  void write_chunk(Choice& choice, std::string_view delta, bool is_last, std::string& events);
+  // Of the chunks of a choice.
+  enum class Place { kFirst, kBetween, kLast };
+  // One chunk around a delta. The tokens of the news go with its first chunk.
+  void write_chunk(Choice& choice, std::string_view delta, Place place, std::string& events);
+  bool shows_tokens() const { return head_.logprobs || head_.return_token_ids; }
   void write_event(Choice& choice, const text::OutputEvent& event, std::string& events);
   void write_text(Choice& choice, Kind kind, std::string_view text, std::string& events);
+  void append_prompt(std::string& out, const Choice& choice) const;
   static void append_message(std::string& out, const Choice& choice, CallTally& tally);
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
@@ -52,7 +56,7 @@ class ChatRenderer : public Renderer {
   std::vector<Progress> progress_;
 };
 
-void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, bool is_last,
+void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, Place place,
                                std::string& events) {
   events += "data: ";
   events += constant_;
@@ -62,18 +66,27 @@ void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, bool is_l
   events += delta;
   events += R"(,"logprobs":)";
   if (head_.logprobs && !choice.news.tokens.empty()) {
-    append_chat_logprobs(events, choice.news.tokens, tokenizer_, head_.top_logprobs);
+    append_chat_logprobs(events, choice.news.tokens, {tokenizer_, head_.tokens_as_ids},
+                         head_.top_logprobs);
   } else {
     events += "null";
   }
+  if (head_.return_token_ids) {
+    events += R"(,"token_ids":)";
+    append_token_ids(events, std::span<const core::SampledToken>(choice.news.tokens));
+  }
   choice.news.tokens.clear();
   events += ',';
-  if (is_last) {
+  if (place == Place::kLast) {
     append_openai_finish(events, choice, progress(choice).calls.all_complete());
   } else {
     events += R"("finish_reason":null,"matched_stop":null)";
   }
   events += "}]";
+  if (head_.return_token_ids && place == Place::kFirst) {
+    events += R"(,"prompt_token_ids":)";
+    append_token_ids(events, choice.setup().prompt);
+  }
   if (head_.continuous_usage_stats) {
     events += R"(,"usage":)";
     append_usage(events, choice.counts());
@@ -88,7 +101,7 @@ void ChatRenderer::write_text(Choice& choice, Kind kind, std::string_view text,
                                                : R"({"reasoning_content":null,"content":)";
   append_json(delta, text);
   delta += '}';
-  write_chunk(choice, delta, /*is_last=*/false, events);
+  write_chunk(choice, delta, Place::kBetween, events);
 }
 
 void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
@@ -116,7 +129,7 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
     append_json(delta, event.text);
     delta += "}}]}";
   }
-  write_chunk(choice, delta, /*is_last=*/false, events);
+  write_chunk(choice, delta, Place::kBetween, events);
 }
 
 void ChatRenderer::write_news(Choice& choice, std::string& events) {
@@ -127,17 +140,17 @@ void ChatRenderer::write_news(Choice& choice, std::string& events) {
     std::vector<core::SampledToken> tokens = std::move(news.tokens);
     news.tokens.clear();
     write_chunk(choice, R"({"reasoning_content":null,"role":"assistant","content":""})",
-                /*is_last=*/false, events);
+                Place::kFirst, events);
     news.tokens = std::move(tokens);
   }
-  if (!head_.logprobs) news.tokens.clear();
+  if (!shows_tokens()) news.tokens.clear();
   for (const text::OutputEvent& event : news.events) write_event(choice, event, events);
   write_text(choice, Kind::kContent, news.text, events);
   news.events.clear();
   news.text.clear();
   if (!choice.finished()) return;
   write_text(choice, Kind::kReasoning, std::exchange(state.held_reasoning, {}), events);
-  write_chunk(choice, R"({"reasoning_content":null})", /*is_last=*/true, events);
+  write_chunk(choice, R"({"reasoning_content":null})", Place::kLast, events);
 }
 
 void ChatRenderer::write_end(std::span<const Choice> choices, std::string& events) {
@@ -194,6 +207,18 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
   out += '}';
 }
 
+// All choices have the same one.
+void ChatRenderer::append_prompt(std::string& out, const Choice& choice) const {
+  if (head_.return_token_ids) {
+    out += R"(,"prompt_token_ids":)";
+    append_token_ids(out, choice.setup().prompt);
+  }
+  if (head_.prompt_logprobs) {
+    out += R"(,"prompt_logprobs":)";
+    append_prompt_logprobs(out, choice.prompt_logprobs(), tokenizer_, *head_.prompt_logprobs);
+  }
+}
+
 std::string ChatRenderer::body(std::span<Choice> choices) {
   std::string out = constant_;
   for (const Choice& choice : choices) {
@@ -205,15 +230,22 @@ std::string ChatRenderer::body(std::span<Choice> choices) {
     append_message(out, choice, tally);
     out += R"(,"logprobs":)";
     if (head_.logprobs) {
-      append_chat_logprobs(out, choice.news.tokens, tokenizer_, head_.top_logprobs);
+      append_chat_logprobs(out, choice.news.tokens, {tokenizer_, head_.tokens_as_ids},
+                           head_.top_logprobs);
     } else {
       out += "null";
+    }
+    if (head_.return_token_ids) {
+      out += R"(,"token_ids":)";
+      append_token_ids(out, std::span<const core::SampledToken>(choice.news.tokens));
     }
     out += ',';
     append_openai_finish(out, choice, tally.all_complete());
     out += '}';
   }
-  out += R"(],"usage":)";
+  out += ']';
+  append_prompt(out, choices.front());
+  out += R"(,"usage":)";
   append_usage(out, total_usage(choices, head_.choices_per_item));
   out += R"(,"metadata":{"weight_version":"default"}})";
   return out;

@@ -54,7 +54,7 @@ struct ChoiceSetup {
   std::string id;  // native API: meta_info.id
   int prompt_tokens = 0;
   int logprob_start_len = -1;
-  std::vector<int32_t> prompt{};  // only kept when its log-probabilities are shown
+  std::vector<int32_t> prompt{};  // only kept when it or its log-probabilities are shown
   bool return_logprobs = false, return_prompt_logprobs = false;
   std::shared_ptr<const text::StopStrings> stop{};  // null: none
   bool no_stop_trim = false, skip_special_tokens = true;

@@ -18,7 +18,8 @@ class CompletionRenderer : public Renderer {
       : head_(std::move(head)), tokenizer_(tokenizer) {
     for (int i = 0; i < head_.num_choices; ++i) {
       progress_.push_back(
-          {.started = false, .logprobs = CompletionLogprobs(tokenizer, head_.top_logprobs)});
+          {.started = false,
+           .logprobs = CompletionLogprobs({tokenizer, head_.tokens_as_ids}, head_.top_logprobs)});
     }
     constant_ = chunk_prefix(head_, "text_completion");
   }
@@ -41,6 +42,7 @@ class CompletionRenderer : public Renderer {
   void add_prompt_logprobs(const Choice& choice, CompletionLogprobs& logprobs);
   void append_choice(std::string& out, Choice& choice);
   void append_logprobs(std::string& out, Choice& choice);
+  void append_tokens(std::string& out, const Choice& choice);
 
   AnswerHead head_;
   const text::Tokenizer& tokenizer_;
@@ -83,6 +85,25 @@ void CompletionRenderer::append_logprobs(std::string& out, Choice& choice) {
   logprobs.append_to(out);
 }
 
+// The prompt's come once.
+void CompletionRenderer::append_tokens(std::string& out, const Choice& choice) {
+  const std::vector<int32_t>& prompt = choice.setup().prompt;
+  if (head_.return_token_ids) {
+    out += R"(,"prompt_token_ids":)";
+    if (progress(choice).started) {
+      out += "null";
+    } else {
+      append_token_ids(out, prompt);
+    }
+    out += R"(,"token_ids":)";
+    append_token_ids(out, std::span<const core::SampledToken>(choice.news.tokens));
+  }
+  if (head_.prompt_logprobs) {
+    out += R"(,"prompt_logprobs":)";
+    append_prompt_logprobs(out, choice.prompt_logprobs(), tokenizer_, *head_.prompt_logprobs);
+  }
+}
+
 void CompletionRenderer::append_choice(std::string& out, Choice& choice) {
   out += R"({"index":)";
   append_json(out, choice.setup().index);
@@ -95,6 +116,7 @@ void CompletionRenderer::append_choice(std::string& out, Choice& choice) {
   } else {
     out += "null";
   }
+  append_tokens(out, choice);
   out += ',';
   append_openai_finish(out, choice, /*calls_are_complete=*/false);
   out += '}';

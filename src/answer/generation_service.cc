@@ -49,6 +49,9 @@ AnswerHead head_of(const api::GenerationRequest& request) {
                   .stream_reasoning = request.stream_reasoning,
                   .top_logprobs = request.top_logprobs,
                   .return_text_in_logprobs = request.return_text_in_logprobs,
+                  .return_token_ids = request.return_token_ids,
+                  .tokens_as_ids = request.tokens_as_ids,
+                  .prompt_logprobs = request.prompt_logprobs,
                   .prompt_texts = {},
                   .stream_intervals = {},
                   .response = request.response};
@@ -171,7 +174,9 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
                     .return_prompt_logprobs = item.sampling.return_prompt_logprobs,
                     .no_stop_trim = item.no_stop_trim,
                     .skip_special_tokens = item.skip_special_tokens};
-  if (setup.return_prompt_logprobs || request.echo) setup.prompt = item.prompt;
+  if (setup.return_prompt_logprobs || request.echo || request.return_token_ids) {
+    setup.prompt = item.prompt;
+  }
   if (request.endpoint == api::Endpoint::kGenerate) {
     setup.id = item.request_id.empty() ? draw_id("") : item.request_id;
     if (choice_idx > 0 && !item.request_id.empty()) setup.id += "-" + std::to_string(choice_idx);

@@ -17,12 +17,11 @@ void append_bytes(std::string& out, std::string_view bytes) {
   out += ']';
 }
 
-void append_chat_token(std::string& out, std::pair<int32_t, float> token,
-                       const text::Tokenizer& tokenizer) {
+void append_chat_token(std::string& out, std::pair<int32_t, float> token, const TokenNames& names) {
   out += R"({"token":)";
-  append_json(out, token_text(tokenizer, token.first));
+  append_json(out, names(token.first));
   out += R"(,"bytes":)";
-  append_bytes(out, tokenizer.token_bytes(token.first));
+  append_bytes(out, names.tokenizer.token_bytes(token.first));
   out += R"(,"logprob":)";
   append_json(out, token.second);
 }
@@ -36,7 +35,61 @@ int64_t num_characters(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
+void append_vllm_token(std::string& out, std::pair<int32_t, float> token, size_t rank,
+                       const text::Tokenizer& tokenizer) {
+  out += '"' + std::to_string(token.first) + R"(":{"logprob":)";
+  append_json(out, token.second);
+  out += R"(,"rank":)" + (rank > 0 ? std::to_string(rank) : std::string("null"));
+  out += R"(,"decoded_token":)";
+  append_json(out, token_text(tokenizer, token.first));
+  out += '}';
+}
+
 }  // namespace
+
+std::string TokenNames::operator()(int32_t token) const {
+  return as_ids ? "token_id:" + std::to_string(token) : token_text(tokenizer, token);
+}
+
+void append_token_ids(std::string& out, std::span<const int32_t> ids) {
+  out += '[';
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ',';
+    append_json(out, ids[i]);
+  }
+  out += ']';
+}
+
+void append_token_ids(std::string& out, std::span<const core::SampledToken> tokens) {
+  out += '[';
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) out += ',';
+    append_json(out, tokens[i].token);
+  }
+  out += ']';
+}
+
+void append_prompt_logprobs(std::string& out, std::span<const core::SampledToken> tokens,
+                            const text::Tokenizer& tokenizer, int num_top) {
+  out += "[null";
+  for (const core::SampledToken& token : tokens) {
+    const auto is_it = [&](const std::pair<int32_t, float>& top) {
+      return top.first == token.token;
+    };
+    const auto& tops = token.top_logprobs;
+    const auto place = std::find_if(tops.begin(), tops.end(), is_it);
+    const size_t rank = place == tops.end() ? 0 : static_cast<size_t>(place - tops.begin()) + 1;
+    out += ",{";
+    append_vllm_token(out, {token.token, token.logprob}, rank, tokenizer);
+    for (size_t i = 0; i < num_shown(token, num_top); ++i) {
+      if (is_it(tops[i])) continue;
+      out += ',';
+      append_vllm_token(out, tops[i], i + 1, tokenizer);
+    }
+    out += '}';
+  }
+  out += ']';
+}
 
 std::string token_text(const text::Tokenizer& tokenizer, int32_t token) {
   text::Utf8Lossy lossy;
@@ -47,15 +100,15 @@ std::string token_text(const text::Tokenizer& tokenizer, int32_t token) {
 }
 
 void append_chat_logprobs(std::string& out, std::span<const core::SampledToken> tokens,
-                          const text::Tokenizer& tokenizer, int num_top) {
+                          const TokenNames& names, int num_top) {
   out += R"({"content":[)";
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (i > 0) out += ',';
-    append_chat_token(out, {tokens[i].token, tokens[i].logprob}, tokenizer);
+    append_chat_token(out, {tokens[i].token, tokens[i].logprob}, names);
     out += R"(,"top_logprobs":[)";
     for (size_t j = 0; j < num_shown(tokens[i], num_top); ++j) {
       if (j > 0) out += ',';
-      append_chat_token(out, tokens[i].top_logprobs[j], tokenizer);
+      append_chat_token(out, tokens[i].top_logprobs[j], names);
       out += '}';
     }
     out += "]}";
@@ -67,10 +120,9 @@ void CompletionLogprobs::add_token(int32_t token, bool is_shown) {
   for (std::string* list : {&offsets_, &logprobs_, &tokens_, &tops_}) {
     if (!list->empty()) *list += ',';
   }
-  const std::string text = token_text(tokenizer_, token);
   append_json(offsets_, offset_);
-  append_json(tokens_, text);
-  if (is_shown) offset_ += num_characters(text);
+  append_json(tokens_, names_(token));
+  if (is_shown) offset_ += num_characters(token_text(names_.tokenizer, token));
 }
 
 void CompletionLogprobs::add_without_logprob(int32_t token, bool is_shown) {
@@ -95,7 +147,7 @@ void CompletionLogprobs::append_tops(const core::SampledToken& token) {
   // Two tokens may have the same text (parts of characters): the likelier one keeps the key.
   std::vector<std::string> keys;
   for (const auto& [id, logprob] : shown) {
-    std::string key = token_text(tokenizer_, id);
+    std::string key = names_(id);
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     if (!keys.empty()) tops_ += ',';
     append_json(tops_, key);

@@ -1,7 +1,7 @@
 #pragma once
 // Log-probabilities in the three forms that clients know.
 //
-//   append_chat_logprobs(out, news.tokens, tokenizer, top_logprobs);     // {"content":[{"token":...}]}
+//   append_chat_logprobs(out, news.tokens, {tokenizer}, top_logprobs);   // {"content":[{"token":...}]}
 //   CompletionLogprobs logprobs; logprobs.add(token, ...);  logprobs.append_to(out);
 //   append_native_entry(out, token, with_text, tokenizer);               // [logprob, id, text|null]
 //
@@ -20,14 +20,30 @@ namespace fathom::answer {
 
 std::string token_text(const text::Tokenizer& tokenizer, int32_t token);
 
+// How log-probabilities call a token: by its text, or "token_id:7", which tells tokens of one text apart.
+struct TokenNames {
+  const text::Tokenizer& tokenizer;
+  bool as_ids = false;
+  std::string operator()(int32_t token) const;
+};
+
 void append_chat_logprobs(std::string& out, std::span<const core::SampledToken> tokens,
-                          const text::Tokenizer& tokenizer, int num_top);
+                          const TokenNames& names, int num_top);
+
+// [7,8,9]
+void append_token_ids(std::string& out, std::span<const int32_t> ids);
+void append_token_ids(std::string& out, std::span<const core::SampledToken> tokens);
+
+// vLLM's form: [null,{"7":{"logprob":..,"rank":..,"decoded_token":..},..},..], one for each token of the prompt, of
+// which the first has none. Each holds the token itself and num_top likeliest ones; the rank of a token that is none
+// of the known likeliest ones is null.
+void append_prompt_logprobs(std::string& out, std::span<const core::SampledToken> tokens,
+                            const text::Tokenizer& tokenizer, int num_top);
 
 // {"text_offset","token_logprobs","tokens","top_logprobs"} of /v1/completions, collected token by token.
 class CompletionLogprobs {
  public:
-  CompletionLogprobs(const text::Tokenizer& tokenizer, int num_top)
-      : tokenizer_(tokenizer), num_top_(num_top) {}
+  CompletionLogprobs(const TokenNames& names, int num_top) : names_(names), num_top_(num_top) {}
 
   // `is_shown`: whether the text that offsets count in holds the token's.
   void add(const core::SampledToken& token, bool is_shown = true);
@@ -40,7 +56,7 @@ class CompletionLogprobs {
   void add_token(int32_t token, bool is_shown);
   void append_tops(const core::SampledToken& token);
 
-  const text::Tokenizer& tokenizer_;
+  TokenNames names_;
   int num_top_;
   int64_t offset_ = 0;
   std::string offsets_, logprobs_, tokens_, tops_;

@@ -9,6 +9,7 @@
 // Lives on one I/O thread; borrows the tokenizer. docs/contracts/streaming.md has the order of events.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -43,6 +44,9 @@ struct AnswerHead {
   bool echo = false, logprobs = false, stream_reasoning = true;
   int top_logprobs = 0;
   bool return_text_in_logprobs = false;
+  bool return_token_ids = false, tokens_as_ids = false;
+  std::optional<int>
+      prompt_logprobs{};  // alternatives to each token of the prompt; none: not shown
   std::vector<std::string> prompt_texts;                   // per item, with echo
   std::vector<int> stream_intervals;                       // per item, native API
   std::shared_ptr<api::ResponseDraft> response = nullptr;  // /v1/responses, there never null

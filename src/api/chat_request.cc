@@ -8,6 +8,7 @@
 #include "api/grammar_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
+#include "api/token_fields.h"
 #include "api/tool_fields.h"
 
 namespace fathom::api {
@@ -46,6 +47,7 @@ class ChatRequestParser {
     read_placement(reader_, model_, request_);
     read_rid(reader_, model_, request_);
     read_logprobs();
+    read_token_fields(reader_, model_, request_, item_.sampling);
     read_output_length();
     read_reasoning_form();
     read_modalities();

@@ -7,6 +7,7 @@
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
+#include "api/token_fields.h"
 
 namespace fathom::api {
 namespace {
@@ -42,6 +43,7 @@ class CompletionRequestParser {
     read_rid(reader_, model_, request_);
     request_.echo = reader_.boolean("echo").value_or(false);
     read_logprobs();
+    read_token_fields(reader_, model_, request_, shared_.sampling);
     check_best_of();
     budget_.asked = read_token_count(reader_, "max_tokens");
     budget_.fallback = kDefaultMaxTokens;

@@ -73,10 +73,12 @@ constexpr FieldRule kOpenAiBodies[] = {
     honoured("request_id", R"({"type":"string","minLength":1,"maxLength":128})", "as rid"),
     refused("guided_json_object", "response_format says it here"),
     refused("guided_whitespace_pattern", "white space of JSON has no setting"),
-    refused("return_token_ids", "answers have no token ids"),
-    refused("return_tokens", "answers have no token ids"),
-    refused("return_tokens_as_token_ids", "tokens are shown as text"),
-    refused("prompt_logprobs", "answers have no log-probabilities of the prompt"),
+    honoured("return_token_ids", kAnyBoolean, "the token ids of prompt and answer"),
+    honoured("return_tokens_as_token_ids", kAnyBoolean,
+             "log-probabilities name tokens token_id:7 instead of by their text"),
+    honoured("prompt_logprobs", R"({"type":"integer","minimum":0,"maximum":20})",
+             "log-probabilities of the prompt with so many alternatives; not in streams"),
+    refused("return_tokens", "return_token_ids says it here"),
 };
 
 constexpr FieldRule kGenerate[] = {
@@ -138,8 +140,8 @@ constexpr FieldRule kTokenize[] = {
     refused("text", "prompt says it here"),
     refused("content", "prompt says it here"),
     refused("input", "prompt says it here"),
-    refused("return_token_strs", "answers have no texts of tokens"),
-    refused("with_pieces", "answers have no texts of tokens"),
+    honoured("return_token_strs", kAnyBoolean, "the tokens as the tokenizer's file spells them"),
+    refused("with_pieces", "return_token_strs says it here"),
     refused("parse_special", "special tokens are read as the checkpoint's tokenizer does",
             "[true]"),
     refused("mm_processor_kwargs", "there are no images"),

@@ -209,7 +209,7 @@ constexpr FieldRule kOpenAi[] = {
     refused("min_new_tokens", "min_tokens says it here", "[0]"),
     refused("sampling_params", "the fields of the body say it here"),
     refused("return_logprob", "logprobs says it here"),
-    refused("return_prompt_token_ids", "answers have no token ids of the prompt"),
+    refused("return_prompt_token_ids", "return_token_ids says it here"),
     refused("return_meta_info", "there is no meta_info in answers of this endpoint"),
 };
 

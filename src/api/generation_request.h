@@ -82,6 +82,10 @@ struct GenerationRequest {
   bool logprobs = false;                 // chat and completions; the native API has it per item
   int top_logprobs = 0;                  // chat and completions: how many alternatives are shown
   bool return_text_in_logprobs = false;  // native API
+  bool return_token_ids = false;         // chat and completions: of prompt and answer
+  bool tokens_as_ids = false;  // chat and completions: log-probabilities name tokens by id
+  // Chat and completions: alternatives shown to each token of the prompt; none: no log-probabilities of it.
+  std::optional<int> prompt_logprobs{};
 
   int priority = 0;
   // What the client asked for (cache_salt, extra_key), the API key not in it.

@@ -20,6 +20,7 @@ class TokenizeRequestParser {
     GenerationRequest ignored;
     read_model(reader_, model_, ignored);
     const bool add_special_tokens = reader_.boolean("add_special_tokens").value_or(true);
+    request_.return_token_strs = reader_.boolean("return_token_strs").value_or(false);
     const json::Value* prompt = reader_.find("prompt");
     const json::Value* messages = reader_.find("messages");
     if ((prompt == nullptr) == (messages == nullptr)) {

@@ -17,7 +17,8 @@ namespace fathom::api {
 
 struct TokenizeRequest {
   std::vector<std::vector<int32_t>> tokens;  // one list per prompt
-  bool is_batch = false;  // prompt was a list: so are the answer's tokens and count
+  bool is_batch = false;  // prompt was a list: so are the answer's tokens, count and texts
+  bool return_token_strs = false;
 };
 
 struct DetokenizeRequest {

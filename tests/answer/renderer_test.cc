@@ -102,7 +102,7 @@ TEST(CompletionLogprobs, the_chosen_token_is_among_its_alternatives) {
   const core::SampledToken unlikely{
       .token = a, .logprob = -3, .top_logprobs = {{b, -0.5f}, {a, -3.0f}}};
   const auto tops = [&](int num_top) {
-    CompletionLogprobs logprobs(tokenizer, num_top);
+    CompletionLogprobs logprobs({tokenizer}, num_top);
     logprobs.add(unlikely);
     std::string out;
     logprobs.append_to(out);
@@ -116,7 +116,7 @@ TEST(CompletionLogprobs, the_chosen_token_is_among_its_alternatives) {
 TEST(CompletionLogprobs, offsets_count_what_is_shown) {
   const text::Tokenizer& tokenizer = *api::tests::demo_tokenizer();
   const int32_t a = tokenizer.encode("a").at(0);
-  CompletionLogprobs logprobs(tokenizer, 0);
+  CompletionLogprobs logprobs({tokenizer}, 0);
   logprobs.add_without_logprob(tokenizer.bos_id(), /*is_shown=*/false);
   for (int i = 0; i < 2; ++i) logprobs.add({.token = a});
   std::string out;

@@ -157,6 +157,9 @@ std::vector<Field> openai_fields(const CaseModel& model) {
   fields.push_back(model_field());
   fields.push_back({.name = "seed", .rule = integers(-kTwoTo63, 2 * kTwoTo63 - 1)});
   fields.push_back({.name = "min_tokens", .rule = integers(0, 1)});
+  fields.push_back({.name = "return_token_ids", .rule = booleans()});
+  fields.push_back({.name = "return_tokens_as_token_ids", .rule = booleans()});
+  fields.push_back({.name = "prompt_logprobs", .rule = integers(0, 20)});
   fields.push_back({.name = "user", .rule = anything()});
   fields.push_back({.name = "response_format",
                     .rule = nothing(),
@@ -379,6 +382,7 @@ Endpoint tokenize_endpoint() {
                                      {"\"" + std::string(301, 'a') + "\"", 200}},
                       .fixed = " "},
                      {.name = "add_special_tokens", .rule = booleans()},
+                     {.name = "return_token_strs", .rule = booleans()},
                      {.name = "an_unknown_field", .rule = nothing()},
                      {.name = "user", .rule = anything()},
                      model_field()}};

@@ -147,6 +147,11 @@ std::map<std::string, Getter> getters() {
   };
   const std::map<std::string, Getter> of_request = {
       {"stream", [](const GenerationRequest& r) { return double(r.stream); }},
+      {"return_token_ids", [](const GenerationRequest& r) { return double(r.return_token_ids); }},
+      {"return_tokens_as_token_ids",
+       [](const GenerationRequest& r) { return double(r.tokens_as_ids); }},
+      {"prompt_logprobs",
+       [](const GenerationRequest& r) { return double(r.prompt_logprobs.value_or(-1)); }},
       {"priority", [](const GenerationRequest& r) { return double(r.priority); }},
       {"echo", [](const GenerationRequest& r) { return double(r.echo); }},
       {"separate_reasoning",

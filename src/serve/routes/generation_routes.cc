@@ -12,6 +12,7 @@
 #include "api/tokenize_request.h"
 #include "base/clock.h"
 #include "serve/server_state.h"
+#include "text/byte_alphabet.h"
 
 namespace fathom::serve {
 namespace {
@@ -53,6 +54,26 @@ void append_ids(const std::vector<int32_t>& ids, std::string& out) {
   out += ']';
 }
 
+// As the tokenizer's file spells it.
+std::string spelling_of(int32_t id, const text::Tokenizer& tokenizer) {
+  const std::string_view bytes = tokenizer.token_bytes(id);
+  if (tokenizer.is_added(id)) return std::string(bytes);
+  std::string spelling;
+  for (const char byte : bytes) spelling += text::spelling_of_byte(static_cast<uint8_t>(byte));
+  return spelling;
+}
+
+// ["Ġa","b"]
+void append_spellings(const std::vector<int32_t>& ids, const text::Tokenizer& tokenizer,
+                      std::string& out) {
+  out += '[';
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ',';
+    out += json::dump(json::Value(spelling_of(ids[i], tokenizer)));
+  }
+  out += ']';
+}
+
 http::Response tokenize(std::string_view body, const api::ServedModel& model) {
   const api::Parsed<api::TokenizeRequest> parsed = api::parse_tokenize_request(body, model);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
@@ -61,15 +82,21 @@ http::Response tokenize(std::string_view body, const api::ServedModel& model) {
   // As text at once: as values the ids of a long text would take several times the memory.
   http::Response response;
   std::string& out = response.body;
-  std::string counts;
+  std::string counts, spellings;
   out = R"({"tokens":)";
   if (request.is_batch) out += '[';
   for (size_t i = 0; i < request.tokens.size(); ++i) {
-    if (i > 0) out += ',', counts += ',';
+    if (i > 0) out += ',', counts += ',', spellings += ',';
     append_ids(request.tokens[i], out);
+    if (request.return_token_strs) {
+      append_spellings(request.tokens[i], *model.tokenizer, spellings);
+    }
     counts += std::to_string(request.tokens[i].size());
   }
   out += request.is_batch ? "],\"count\":[" + counts + ']' : ",\"count\":" + counts;
+  if (request.return_token_strs) {
+    out += ",\"token_strs\":" + (request.is_batch ? '[' + spellings + ']' : spellings);
+  }
   out += ",\"max_model_len\":" + std::to_string(model.max_context_tokens) + '}';
   return response;
 }
