@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/endpoint_fields.h"
+#include "api/gap_prompt.h"
 #include "api/grammar_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
@@ -45,6 +46,7 @@ class CompletionRequestParser {
     read_logprobs();
     read_token_fields(reader_, model_, request_, shared_.sampling);
     check_best_of();
+    read_suffix();
     budget_.asked = read_token_count(reader_, "max_tokens");
     budget_.fallback = kDefaultMaxTokens;
     budget_.max_field = "max_tokens";
@@ -70,13 +72,30 @@ class CompletionRequestParser {
     reader_.fail("best_of", "n, which is " + std::to_string(shared_.n));
   }
 
+  // An empty one asks for nothing: the answer is the end of the text.
+  void read_suffix() {
+    const auto max_bytes = static_cast<size_t>(model_.limits.max_tokenize_bytes);
+    suffix_ = reader_.text("suffix", max_bytes).value_or("");
+    if (suffix_.empty()) return;
+    if (!can_fill_gaps(model_)) return reader_.fail_with("suffix", no_gaps_message());
+    if (request_.echo) reader_.fail_with("echo", "echo and suffix exclude each other");
+  }
+
   void read_items() {
     const json::Value* prompt = reader_.find("prompt");
     if (prompt == nullptr) return reader_.fail_with("prompt", "prompt is missing");
+    const bool is_text = prompt->is_string() ||
+                         (prompt->is_array() && !prompt->empty() && prompt->front().is_string());
+    if (!suffix_.empty() && !is_text) {
+      return reader_.fail_with("prompt", "with suffix prompt must be a text or texts");
+    }
     RawPrompts prompts = read_prompts(*prompt, "prompt", model_, problem_);
     request_.is_batch = prompts.is_batch;
     for (RawPrompt& raw : prompts.prompts) {
       if (problem_) return;
+      if (!suffix_.empty()) {
+        raw.ids = encode_around_gap(raw.text, suffix_, raw.path, model_, problem_);
+      }
       GenerationItem item = shared_;
       item.prompt = std::move(raw.ids);
       budget_.prompt_field = raw.path;
@@ -95,6 +114,7 @@ class CompletionRequestParser {
   FieldReader reader_;
   GenerationRequest request_;
   GenerationItem shared_;
+  std::string suffix_;  // empty: no gap
   OutputBudget budget_;
 };
 
