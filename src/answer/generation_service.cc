@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "answer/draw_id.h"
+#include "answer/forced_token.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -27,6 +28,8 @@ std::string_view id_prefix(api::Endpoint endpoint) {
       return "msg_";
     case api::Endpoint::kResponses:
       return "resp_";
+    case api::Endpoint::kScore:
+      return "score-";
     case api::Endpoint::kGenerate:
       break;
   }
@@ -52,6 +55,7 @@ AnswerHead head_of(const api::GenerationRequest& request) {
                   .return_token_ids = request.return_token_ids,
                   .tokens_as_ids = request.tokens_as_ids,
                   .prompt_logprobs = request.prompt_logprobs,
+                  .apply_softmax = request.apply_softmax,
                   .prompt_texts = {},
                   .stream_intervals = {},
                   .response = request.response};
@@ -154,6 +158,10 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
       // Answers to one prompt differ, and each can be had again: choice k uses seed + k.
       if (submitted.sampling.seed) *submitted.sampling.seed += static_cast<uint64_t>(k);
       if (constraint != nullptr) submitted.constraint = constraint->clone();
+      if (!item.forced_tokens.empty()) {
+        const int32_t token = item.forced_tokens[static_cast<size_t>(k)];
+        submitted.constraint = std::make_unique<ForcedToken>(token);
+      }
       prepared.rids.push_back(request.endpoint == api::Endpoint::kGenerate ? choice.id
                                                                            : request.id);
       prepared.requests.push_back(std::move(submitted));

@@ -8,6 +8,7 @@
 #include "answer/json_text.h"
 #include "answer/messages_renderer.h"
 #include "answer/responses_renderer.h"
+#include "answer/score_renderer.h"
 
 namespace fathom::answer {
 
@@ -38,6 +39,8 @@ std::unique_ptr<Renderer> make_renderer(AnswerHead head, const text::Tokenizer& 
       return make_messages_renderer(std::move(head));
     case api::Endpoint::kResponses:
       return make_responses_renderer(std::move(head));
+    case api::Endpoint::kScore:
+      return make_score_renderer(std::move(head));
     case api::Endpoint::kGenerate:
       break;
   }

@@ -157,6 +157,22 @@ constexpr FieldRule kDetokenize[] = {
     without_effect("user", "who asks"),
 };
 
+constexpr FieldRule kScore[] = {
+    honoured("model", R"({"type":"string","maxLength":65535})", "a served name, default or empty"),
+    required("query", R"({"type":["string","array"]})", "a text or token ids"),
+    required("items", R"({"type":["string","array"],"minItems":1,"maxItems":1024})",
+             "a text, texts or lists of token ids, each put behind the query"),
+    required("label_token_ids", R"({"type":"array","minItems":1,"maxItems":1024})",
+             "the tokens whose probabilities are asked for"),
+    honoured("apply_softmax", kAnyBoolean, "shares of the labels among each other"),
+    honoured("item_first", kAnyBoolean, "each item is put before the query"),
+    refused("text_1", "query says it here"),
+    refused("text_2", "items says it here"),
+    refused("queries", "query says it here"),
+    refused("documents", "items says it here"),
+    without_effect("user", "who asks"),
+};
+
 constexpr FieldRule kCallText[] = {
     required("text", kAnyText, "what a model wrote"),
     honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
@@ -222,6 +238,11 @@ const FieldTable& detokenize_fields() {
   return table;
 }
 
+const FieldTable& score_fields() {
+  static const FieldTable table("/v1/score", {kScore});
+  return table;
+}
+
 const FieldTable& call_text_fields() {
   static const FieldTable table("/parse_function_call", {kCallText});
   return table;
@@ -253,7 +274,8 @@ std::span<const EndpointFields> endpoints_with_fields() {
                                                   {"/pause_generation", pause_fields},
                                                   {"/continue_generation", continue_fields},
                                                   {"/parse_function_call", call_text_fields},
-                                                  {"/separate_reasoning", reasoning_text_fields}};
+                                                  {"/separate_reasoning", reasoning_text_fields},
+                                                  {"/v1/score", score_fields}};
   return kEndpoints;
 }
 

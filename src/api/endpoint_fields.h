@@ -19,6 +19,7 @@ const FieldTable& generate_fields();         // /generate
 const FieldTable& sampling_params_fields();  // of /generate
 const FieldTable& tokenize_fields();         // /tokenize
 const FieldTable& detokenize_fields();       // /detokenize
+const FieldTable& score_fields();            // /v1/score
 const FieldTable& call_text_fields();        // /parse_function_call
 const FieldTable& reasoning_text_fields();   // /separate_reasoning
 const FieldTable& pause_fields();            // /pause_generation

@@ -23,7 +23,7 @@ namespace fathom::api {
 
 struct ResponseDraft;
 
-enum class Endpoint { kChat, kCompletions, kGenerate, kMessages, kResponses };
+enum class Endpoint { kChat, kCompletions, kGenerate, kMessages, kResponses, kScore };
 
 // Made of a conversation: its output has reasoning, content and calls.
 inline bool is_chat(Endpoint endpoint) {
@@ -65,6 +65,8 @@ struct GenerationItem {
   // Native API: prompt log-probabilities from this position on; -1 = none.
   int logprob_start_len = -1;
   int stream_interval = 1;  // native API: tokens per event
+  // Scores: answer k is this token, whatever the model thinks of it; n of them. Empty: answers are the model's.
+  std::vector<int32_t> forced_tokens{};
 };
 
 struct GenerationRequest {
@@ -86,6 +88,8 @@ struct GenerationRequest {
   bool tokens_as_ids = false;  // chat and completions: log-probabilities name tokens by id
   // Chat and completions: alternatives shown to each token of the prompt; none: no log-probabilities of it.
   std::optional<int> prompt_logprobs{};
+
+  bool apply_softmax = false;  // scores
 
   int priority = 0;
   // What the client asked for (cache_salt, extra_key), the API key not in it.

@@ -9,6 +9,7 @@
 #include "api/generate_request.h"
 #include "api/output_text_request.h"
 #include "api/pause_request.h"
+#include "api/score_request.h"
 #include "api/tokenize_request.h"
 
 namespace fathom::api::tests {
@@ -40,6 +41,9 @@ std::optional<ApiError> pause(std::string_view body, const ServedModel& model) {
   return error_of(parse_pause_request(body, model));
 }
 
+std::optional<ApiError> score(std::string_view body, const ServedModel& model) {
+  return error_of(parse_score_request(body, model));
+}
 std::optional<ApiError> call_text(std::string_view body, const ServedModel& model) {
   return error_of(parse_call_text_request(body, model));
 }
@@ -74,6 +78,12 @@ std::vector<FieldPlace> bodies() {
            "sampling_params"},
           {tokenize_fields, tokenize, "", "", {{"messages", kMessages}}, ""},
           {detokenize_fields, detokenize, "", "", {{"tokens", "[5]"}}, ""},
+          {score_fields,
+           score,
+           "",
+           "",
+           {{"query", R"("a")"}, {"items", R"(["b"])"}, {"label_token_ids", "[5]"}},
+           ""},
           {call_text_fields, call_text, "", "", {{"text", R"("hi")"}}, ""},
           {reasoning_text_fields,
            reasoning_text,

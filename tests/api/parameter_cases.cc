@@ -409,6 +409,47 @@ Endpoint detokenize_endpoint(const CaseModel& model) {
                      model_field()}};
 }
 
+Endpoint score_endpoint(const CaseModel& model) {
+  const std::string query = R"("query": "is it", )", items = R"("items": ["hot", "cold"], )",
+                    labels = R"("label_token_ids": [5, 6], )";
+  const std::string long_text = "\"" + std::string(301, 'a') + "\"";
+  const std::string beyond = "[1, " + std::to_string(model.vocab_size) + "]";
+  return {.path = kScorePath,
+          .fixed = query + items + labels,
+          .fields = {{.name = "query",
+                      .rule = texts(0, 300),
+                      .exceptions = {{"null", 400},
+                                     {long_text, 200},
+                                     {"[]", 400, "items[0]"},
+                                     {"[1]", 400, "items[0]"},
+                                     {"[[]]", 400, "query[0]"},
+                                     {"[\"5\"]", 400, "query[0]"}},
+                      .fixed = items + labels},
+                     {.name = "items",
+                      .rule = texts(0, 300),
+                      .exceptions = {{"null", 400},
+                                     {long_text, 200},
+                                     {"[\"5\"]", 200},
+                                     {"[1]", 400, "items[0]"},
+                                     {"[[]]", 400, "items[0]"}},
+                      .fixed = query + labels},
+                     {.name = "label_token_ids",
+                      .rule = nothing(),
+                      .exceptions = {{"null", 400},
+                                     {"[1]", 200},
+                                     {"[[]]", 400, "label_token_ids[0]"},
+                                     {"[\"5\"]", 400, "label_token_ids[0]"},
+                                     {beyond, 400, "label_token_ids[1]"}},
+                      .more_values = {other(beyond)},
+                      .fixed = query + items},
+                     {.name = "apply_softmax", .rule = booleans()},
+                     {.name = "item_first", .rule = booleans()},
+                     {.name = "text_1", .rule = unset()},
+                     {.name = "an_unknown_field", .rule = nothing()},
+                     {.name = "user", .rule = anything()},
+                     model_field()}};
+}
+
 // The demo model's format is v3.1.
 Endpoint call_text_endpoint() {
   const std::string long_text = "\"" + std::string(301, 'a') + "\"";
@@ -458,7 +499,8 @@ std::vector<ParameterCase> field_cases(const CaseModel& model) {
   for (const Endpoint& endpoint :
        {chat_endpoint(model), completions_endpoint(model), generate_endpoint(model),
         messages_endpoint(model), responses_endpoint(model), tokenize_endpoint(),
-        detokenize_endpoint(model), call_text_endpoint(), reasoning_text_endpoint()}) {
+        detokenize_endpoint(model), score_endpoint(model), call_text_endpoint(),
+        reasoning_text_endpoint()}) {
     for (const Field& field : endpoint.fields) {
       for (const Value& value : values_of(field)) cases.push_back(case_of(endpoint, field, value));
     }

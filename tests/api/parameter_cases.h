@@ -44,6 +44,7 @@ inline constexpr std::string_view kCountTokensPath = "/v1/messages/count_tokens"
 inline constexpr std::string_view kResponsesPath = "/v1/responses";
 inline constexpr std::string_view kTokenizePath = "/tokenize";
 inline constexpr std::string_view kDetokenizePath = "/detokenize";
+inline constexpr std::string_view kScorePath = "/v1/score";
 inline constexpr std::string_view kCallTextPath = "/parse_function_call";
 inline constexpr std::string_view kReasoningTextPath = "/separate_reasoning";
 

@@ -13,6 +13,7 @@
 #include "api/messages_request.h"
 #include "api/output_text_request.h"
 #include "api/responses_request.h"
+#include "api/score_request.h"
 #include "api/tokenize_request.h"
 #include "tests/api/demo_served_model.h"
 #include "tests/api/parameter_cases.h"
@@ -54,6 +55,7 @@ Outcome parse(const ParameterCase& c, const ServedModel& model) {
         c.body, model, [](const std::string&) { return std::shared_ptr<const StoredResponse>(); }));
   }
   if (c.path == kTokenizePath) return outcome_of(parse_tokenize_request(c.body, model));
+  if (c.path == kScorePath) return outcome_of(parse_score_request(c.body, model));
   if (c.path == kCallTextPath) return outcome_of(parse_call_text_request(c.body, model));
   if (c.path == kReasoningTextPath) return outcome_of(parse_reasoning_text_request(c.body, model));
   return outcome_of(parse_detokenize_request(c.body, model));

@@ -34,6 +34,7 @@ constexpr Summary kSummaries[] = {
     {"/v1/tokenize", "as /tokenize"},
     {"/detokenize", "token ids to text"},
     {"/v1/detokenize", "as /detokenize"},
+    {"/v1/score", "how likely tokens are behind a query and each of some items"},
     {"/parse_function_call", "text of a model to its tool calls"},
     {"/separate_reasoning", "text of a model to its reasoning and the rest"},
     {"/v1/models", "what is served"},

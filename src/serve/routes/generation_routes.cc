@@ -1,5 +1,5 @@
-// The routes that need the tokenizer or read much text, on the workers: chat, completions, messages, generate, tokenize,
-// detokenize, parse_function_call, separate_reasoning.
+// The routes that need the tokenizer or read much text, on the workers: chat, completions, messages, generate, score,
+// tokenize, detokenize, parse_function_call, separate_reasoning.
 
 #include <utility>
 
@@ -9,6 +9,7 @@
 #include "api/generate_request.h"
 #include "api/messages_request.h"
 #include "api/output_text_request.h"
+#include "api/score_request.h"
 #include "api/tokenize_request.h"
 #include "base/clock.h"
 #include "serve/server_state.h"
@@ -187,6 +188,7 @@ void add_generation_routes(http::Router& router, ServerState& state) {
   add_messages_routes(router, state);
   router.add(generation_route("POST", "/generate", api::parse_generate_request, state));
   router.add(generation_route("PUT", "/generate", api::parse_generate_request, state));
+  router.add(generation_route("POST", "/v1/score", api::parse_score_request, state));
   for (const char* path : {"/tokenize", "/v1/tokenize"}) {
     router.add(text_route(path, tokenize, state));
   }
