@@ -6,6 +6,7 @@
 
 #include "answer/call_tally.h"
 #include "answer/json_text.h"
+#include "api/message_blocks.h"
 
 namespace fathom::answer {
 namespace {
@@ -205,7 +206,9 @@ void append_input(std::string& out, std::string_view arguments, bool is_complete
   if (is_complete) {
     out += arguments;
   } else {
-    out += R"({"INVALID_JSON":)";
+    out += '{';
+    append_json(out, api::kInvalidJsonKey);
+    out += ':';
     append_json(out, arguments);
     out += '}';
   }

@@ -56,7 +56,7 @@ std::optional<std::string> read_content(FieldReader& message) {
   return std::nullopt;
 }
 
-// The text of a JSON object. Some clients send the object itself, some nothing for no arguments.
+// Text, a JSON object as a rule. Some clients send the object itself, some nothing for no arguments.
 std::string read_arguments(FieldReader& function) {
   const json::Value* arguments = function.find("arguments");
   if (arguments == nullptr) return "{}";

@@ -35,6 +35,14 @@ std::string read_text_block(FieldReader& block, const json::Value& value, const 
   return block.text("text", SIZE_MAX).value_or("");
 }
 
+// An answer's arguments that were no JSON object came as text under a name of their own, and come back so.
+std::string arguments_of(const json::Value& input) {
+  if (input.size() == 1 && input.contains(kInvalidJsonKey) && input[kInvalidJsonKey].is_string()) {
+    return input[kInvalidJsonKey].get<std::string>();
+  }
+  return json::dump(input);
+}
+
 // A string, or blocks of text, which are joined.
 std::string read_texts(FieldReader& reader, std::string_view key) {
   const json::Value* content = reader.find(key);
@@ -155,7 +163,7 @@ class MessageReader {
                         .name = block.text("name", kMaxCallNameBytes).value_or(""),
                         .arguments = {}};
     if (problem_) return;
-    call.arguments = json::dump(*input);
+    call.arguments = arguments_of(*input);
     message.tool_calls.push_back(std::move(call));
   }
 

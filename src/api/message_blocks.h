@@ -19,6 +19,9 @@
 
 namespace fathom::api {
 
+// The one key of a tool_use's `input` where the arguments are no JSON object, in answers and in what clients send back.
+inline constexpr const char* kInvalidJsonKey = "INVALID_JSON";
+
 struct PlacedMessages {
   std::vector<text::Message> messages;
   std::vector<std::string> places;  // of each in the body: "system", "messages[2].content[0]"

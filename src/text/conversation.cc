@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "text/json_object_machine.h"
 #include "text/tool_schema.h"
 
 namespace fathom::text {
@@ -19,10 +18,6 @@ Status validate_calls(const Message& message, const std::string& where) {
     const ToolCall& call = message.tool_calls[i];
     const std::string place = where + ".tool_calls[" + std::to_string(i) + "]";
     if (call.name.empty()) return invalid_argument(place + ": the function has no name");
-    if (!is_json_object(call.arguments)) {
-      return invalid_argument(place + ": arguments " + in_quotes(call.arguments) +
-                              " must be the text of a JSON object");
-    }
   }
   return {};
 }

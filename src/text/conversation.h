@@ -19,9 +19,11 @@
 namespace fathom::text {
 
 struct ToolCall {
-  std::string id;         // as the client or the model wrote it; empty when there is none
-  std::string name;       // of the function
-  std::string arguments;  // text of one JSON object
+  std::string id;    // as the client or the model wrote it; empty when there is none
+  std::string name;  // of the function
+  // As the model wrote them: one JSON object, or the beginning of one where its answer was cut. Any text will do,
+  // since the templates print it as it is and no text of a client becomes markup.
+  std::string arguments;
 };
 
 struct Message {
@@ -41,8 +43,8 @@ struct Conversation {
   bool thinking = false;  // v3.1 alone chooses by it; the other templates do not look at it
 };
 
-// Every rule that does not depend on the chat format: known roles, content where it is needed, arguments
-// that are a JSON object, tool results only after the calls they answer, well-formed tools.
+// Every rule that does not depend on the chat format: known roles, content where it is needed, calls with
+// a name, tool results only after the calls they answer, well-formed tools.
 // Errors name the message by its index.
 Status validate(const Conversation& conversation);
 

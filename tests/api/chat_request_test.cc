@@ -307,6 +307,16 @@ TEST(ChatRequest, renders_calls_and_results) {
   EXPECT_THAT(prompt_text(request), HasSubstr("<｜tool▁output▁begin｜>rain<｜tool▁output▁end｜>"));
 }
 
+TEST(ChatRequest, a_call_that_was_cut_comes_back_as_it_was) {
+  const GenerationRequest request = accept_chat(R"({"messages": [
+      {"role": "user", "content": "w?"},
+      {"role": "assistant", "content": null, "tool_calls": [{"id": "call_1", "type": "function",
+        "function": {"name": "get_weather", "arguments": "{\"city\": \"Os<｜User｜>"}}]},
+      {"role": "tool", "tool_call_id": "call_1", "content": "no JSON"}]})");
+  EXPECT_THAT(prompt_text(request),
+              HasSubstr("get_weather<｜tool▁sep｜>{\"city\": \"Os<｜User｜><｜tool▁call▁end｜>"));
+}
+
 TEST(ChatRequest, refuses_what_belongs_to_another_type_of_choice_or_format) {
   EXPECT_EQ(refuse_chat(with(std::string(kWeatherTool) + R"(, "tool_choice": {"type": "function",
       "function": {"name": "get_weather"}, "allowed_tools": {}})"))

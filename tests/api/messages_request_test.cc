@@ -88,6 +88,22 @@ TEST(MessagesRequest, makes_the_prompt_of_calls_and_their_results) {
            {"role": "user", "content": "And now?"}])");
 }
 
+TEST(MessagesRequest, arguments_that_are_no_json_come_back_as_the_text_that_they_were) {
+  const auto prompt_of = [](const std::string& input, const std::string& arguments) {
+    expect_chats_prompt(
+        R"("messages": [{"role": "user", "content": "Oslo?"},
+           {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": )" +
+            input +
+            R"(}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}])",
+        R"("messages": [{"role": "user", "content": "Oslo?"}, {"role": "assistant", "tool_calls": [
+             {"id": "a", "type": "function", "function": {"name": "f", "arguments": )" +
+            arguments + R"(}}]}, {"role": "tool", "tool_call_id": "a", "content": "x"}])");
+  };
+  prompt_of(R"({"INVALID_JSON": "{\"city\": \"Os"})", R"("{\"city\": \"Os")");
+  prompt_of(R"({"INVALID_JSON": 1})", R"("{\"INVALID_JSON\":1}")");
+  prompt_of(R"({"INVALID_JSON": "x", "a": 1})", R"("{\"INVALID_JSON\":\"x\",\"a\":1}")");
+}
+
 TEST(MessagesRequest, a_failed_call_without_a_word_says_that_it_failed) {
   const auto body = [](const std::string& result) {
     return R"("messages": [{"role": "user", "content": "x"},
