@@ -16,6 +16,7 @@ constexpr FieldRule kResponses[] = {
     honoured("max_output_tokens", kTokenCount, "at most so many"),
     honoured("temperature", R"({"type":"number","minimum":0,"maximum":100})", "0: greedy"),
     honoured("top_p", R"({"type":"number","minimum":0,"maximum":1})", "nucleus"),
+    honoured("ignore_eos", kAnyBoolean, "do not stop at the end token"),
     honoured("stream", kAnyBoolean, "events"),
     honoured("stream_options", kAnyObject, "of the events", response_stream_fields),
     honoured("tools", R"({"type":"array","items":{"type":"object"}})", "functions",

@@ -43,6 +43,7 @@ class ResponsesParser {
     check_names(body_, responses_fields(), problem_);
     apply(model_.sampling_defaults, item_.sampling);
     read_common_sampling(reader_, item_.sampling);
+    item_.sampling.ignore_eos = reader_.boolean("ignore_eos").value_or(false);
     read_streaming();
     read_what_changes_nothing();
     read_store();

@@ -70,7 +70,7 @@ Endpoint responses_endpoint(const CaseModel& model) {
                     .fixed = input});
   fields.push_back({.name = "temperature", .rule = numbers(0, 100)});
   fields.push_back({.name = "top_p", .rule = numbers(0, 1, false)});
-  for (const char* name : {"stream", "store", "parallel_tool_calls"}) {
+  for (const char* name : {"stream", "store", "parallel_tool_calls", "ignore_eos"}) {
     fields.push_back({.name = name, .rule = booleans()});
   }
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key"}) {

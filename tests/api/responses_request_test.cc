@@ -127,7 +127,7 @@ TEST(ResponsesRequest, effort_switches_reasoning) {
 
 TEST(ResponsesRequest, settings_arrive_and_are_repeated_in_the_response) {
   const GenerationRequest made = accepted(parse_response_body(
-      R"("temperature": 0.25, "top_p": 0.5, "max_output_tokens": 9, "stream": true, "store": false,
+      R"("temperature": 0.25, "top_p": 0.5, "max_output_tokens": 9, "stream": true, "store": false, "ignore_eos": true,
          "metadata": {"a": "b"}, "instructions": "x", "user": "u", "tool_choice": "none",
          "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": true}}, )" +
       kFlatTool + kHelloInput));
@@ -135,6 +135,7 @@ TEST(ResponsesRequest, settings_arrive_and_are_repeated_in_the_response) {
   EXPECT_EQ(made.items[0].sampling.temperature, 0.25f);
   EXPECT_EQ(made.items[0].sampling.top_p, 0.5f);
   EXPECT_EQ(made.items[0].sampling.max_new_tokens, 9);
+  EXPECT_TRUE(made.items[0].sampling.ignore_eos);
   EXPECT_EQ(made.items[0].grammar.kind, GrammarSource::Kind::kJsonSchema);
   EXPECT_EQ(made.items[0].grammar.field, "text.format.schema");
   EXPECT_TRUE(made.stream);
