@@ -27,6 +27,7 @@ MODEL_LEFT_OUT := \
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^apps\.(command_line|constrained_output|bench_serving|bench_ops)$$' 'runs the program over and over, for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
+  --leave-out '^clients\.(langchain|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
   --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test' \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
