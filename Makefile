@@ -3,6 +3,7 @@
 #   make build      the release program: build/release/apps/fathom
 #   make serve      run it on the demo model; PORT=30001 takes another port
 #   make test       build everything and run the tests
+#   make clients    the tests of all third-party clients, also those whose packages are too large for `make test`
 #   make check      style: format, module dependencies, sizes, self-contained headers, clang-tidy
 #   make sanitize   the tests under AddressSanitizer + UBSan, and the threaded modules under ThreadSanitizer
 #   make fuzz       every libFuzzer target for FUZZ_SECONDS (default 60)
@@ -27,7 +28,7 @@ MODEL_LEFT_OUT := \
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^apps\.(command_line|constrained_output|bench_serving|bench_ops)$$' 'runs the program over and over, for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
-  --leave-out '^clients\.(langchain|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
+  --leave-out '^clients\.(langchain|pydantic_ai|litellm|instructor|llama_index)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
   --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test' \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
@@ -45,7 +46,7 @@ configure = @mkdir -p build/$(1) && [ -w build/$(1) ] || { echo "$$(id -un) cann
 	[ -e build/$(1)/build.ninja ] || echo "Configuring build/$(1)"; \
 	cmake --preset $(1) --log-level=NOTICE >/dev/null
 
-.PHONY: all build serve test check sanitize asan tsan fuzz clean packages test-packages check-packages
+.PHONY: all build serve test clients check sanitize asan tsan fuzz clean packages test-packages check-packages
 .PHONY: build-test build-asan build-tsan
 .DEFAULT_GOAL := build
 # The steps of one goal come in order and Ninja spreads the work; under `make -j` two goals would build at once.
@@ -69,6 +70,9 @@ serve: build
 
 test: build-test
 	@tools/run_tests.py --preset release --report build/release/test_report.txt -- -L cpu -j $(JOBS)
+
+clients: test-packages build
+	@FATHOM_ALL_CLIENTS=1 VENV_LIMIT_SECONDS=1800 tools/run_tests.py --preset release -- -R '^clients\.' -j $(JOBS)
 
 build-test: test-packages
 	$(call configure,release)
