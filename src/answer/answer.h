@@ -45,7 +45,7 @@ class Answer {
     std::vector<ChoiceSetup> choices;
     std::unique_ptr<Renderer> renderer;
     Stopwatch since_arrival;
-    // Text is held back, and nothing lost, while the client has this much to take.
+    // While this much waits for a slow client, new text is collected instead of written; nothing is lost.
     size_t max_backlog_bytes = 64 << 10;
   };
 
@@ -53,10 +53,11 @@ class Answer {
 
   // The engine took the request: a stream's head goes out.
   void begin();
-  // True: a stop string is complete, the engine may stop.
+  // The tokens of one choice. Returns true when they complete a stop string: the engine may stop this choice.
   bool take(size_t choice_idx, std::span<const core::SampledToken> tokens,
             const engine::RequestUpdate& update);
-  // Writes what is new, or the whole answer when all choices have finished. done() then.
+  // Streams: writes what is new. Others: writes the whole answer once all choices have finished. done() is true
+  // when nothing more will be written.
   void flush();
   // Ends it with an error: the whole answer, or an event in the stream and no [DONE].
   void fail(const api::ApiError& error);
@@ -67,11 +68,11 @@ class Answer {
   // The engine's requests, one per choice, once they were submitted.
   void set_request_ids(std::vector<core::RequestId> ids) { request_ids_ = std::move(ids); }
   const std::vector<core::RequestId>& request_ids() const { return request_ids_; }
-  // True at the first call since the last flush(): the caller collects what to flush.
+  // Marks it for flush(). Returns true at the first call since the last flush(), so that the caller lists it once.
   bool touch() { return !std::exchange(is_touched_, true); }
-  // Something that the request has until it is over.
+  // Keeps `lease` until the answer is over (the request's claim to its rids); null lets go of it.
   void hold(std::shared_ptr<void> lease) { lease_ = std::move(lease); }
-  // True at the first call: the caller is the one who closes it.
+  // Returns true at the first call only: whoever gets it does the closing, once.
   bool retire() { return !std::exchange(is_retired_, true); }
   const std::vector<Choice>& choices() const { return choices_; }
   const http::ExchangePtr& exchange() const { return exchange_; }

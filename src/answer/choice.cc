@@ -19,7 +19,7 @@ Finish finish_of(core::FinishReason reason) {
   }
 }
 
-// Comes in pieces that are joined.
+// Reasoning, content and arguments: several events of one kind in a row are pieces of one text.
 bool is_text(Kind kind) { return kind != Kind::kToolCallBegin && kind != Kind::kToolCallEnd; }
 
 }  // namespace

@@ -31,7 +31,8 @@ namespace fathom::answer {
 
 enum class Finish { kNone, kStop, kLength, kAbort };
 
-// What came since it was last taken. For chats with a parser the text is in the events.
+// What a choice has produced since its renderer last looked. Where an output parser runs (chats), the text is in the
+// events and `text` stays empty.
 struct ChoiceNews {
   std::string text;
   std::vector<text::OutputEvent> events;
@@ -78,7 +79,7 @@ class Choice {
 
   bool finished() const { return finish_ != Finish::kNone; }
   Finish finish() const { return finish_; }
-  // What stopped it: the string (stop_string_found()) or the token (not -1).
+  // What ended the choice: a stop string, if stop_string_found(), or a stop token, if not -1.
   const std::string& matched_string() const { return matched_string_; }
   int32_t matched_token() const { return matched_token_; }
   bool stop_string_found() const { return stop_string_found_; }

@@ -55,8 +55,8 @@ std::string_view CompletionRenderer::echoed_prompt(const Choice& choice) {
   return head_.prompt_texts[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
 }
 
-// The echoed text holds a special token of the prompt where it is spelt there: a start token that the tokenizer adds is
-// not, nor is any where ids were sent and special tokens are left out.
+// text_offset counts characters of the echoed text, so each token of the prompt must be known to be in that text or
+// not. A start token that the tokenizer added is not in it, nor, where the prompt came as ids, are special tokens.
 void CompletionRenderer::add_prompt_logprobs(const Choice& choice, CompletionLogprobs& logprobs) {
   std::string_view left = echoed_prompt(choice);
   const auto is_shown = [&](int32_t token) {
@@ -72,7 +72,7 @@ void CompletionRenderer::add_prompt_logprobs(const Choice& choice, CompletionLog
   }
 }
 
-// With echo those of the prompt come first; they are known when the choice has finished.
+// With echo the prompt's log-probabilities come first; the engine reports them when the choice has finished.
 void CompletionRenderer::append_logprobs(std::string& out, Choice& choice) {
   CompletionLogprobs& logprobs = progress(choice).logprobs;
   if (head_.echo && !progress(choice).started && !choice.setup().prompt.empty()) {
@@ -126,7 +126,8 @@ void CompletionRenderer::append_choice(std::string& out, Choice& choice) {
 
 void CompletionRenderer::write_news(Choice& choice, std::string& events) {
   const bool shows_text = !choice.news.text.empty() || !echoed_prompt(choice).empty();
-  // The prompt's log-probabilities come with its end, so an echoed stream that wants them waits.
+  // A stream with echo and logprobs writes nothing before the choice has finished: its first event must hold the
+  // prompt's log-probabilities, and the engine reports them only then.
   const bool waits_for_prompt = head_.echo && head_.logprobs && !progress(choice).started;
   if (!choice.finished() && (!shows_text || waits_for_prompt)) return;
   events += "data: ";

@@ -14,7 +14,7 @@ using grammar::Expression;
 std::shared_ptr<const grammar::Vocabulary> make_vocabulary(
     const ConstraintFactory::Config& config) {
   if (config.eos_token_ids.empty()) return nullptr;
-  // Added tokens are no text, whether the file calls them special or not.
+  // No grammar lets added tokens through as text, whether tokenizer.json calls them special or not.
   const text::Tokenizer& tokenizer = *config.tokenizer;
   std::vector<grammar::VocabularyToken> tokens(static_cast<size_t>(config.vocab_size));
   for (int id = 0; id < std::min(config.vocab_size, tokenizer.vocab_size()); ++id) {
@@ -61,7 +61,8 @@ grammar::ToolCallStep::Kind step_kind(text::CallStep::Kind kind) {
   return To::kObject;
 }
 
-// Without its schema any object is an argument.
+// The tool as the grammar module wants it. Without has_schema, or where the tool has none, its arguments may be any
+// JSON object.
 grammar::Tool tool_of(const json::Value& value, bool has_schema) {
   const json::Value& function = value.contains("function") ? value["function"] : value;
   grammar::Tool tool{.name = function.value("name", ""), .parameters_schema = ""};
@@ -95,7 +96,7 @@ grammar::ToolCallSyntax ConstraintFactory::tool_syntax(text::ChatFormat format) 
   return syntax;
 }
 
-// Calls, or text in which calls may follow.
+// An output that is tool calls (is_required), or text that calls may follow.
 ConstraintFactory::Form ConstraintFactory::tool_form(const api::GenerationRequest& request,
                                                      bool is_required) const {
   const api::ToolConstraint& constraint = request.tool_constraint;
@@ -122,7 +123,7 @@ ConstraintFactory::Form ConstraintFactory::source_form(const api::GrammarSource&
 
 ConstraintFactory::Form ConstraintFactory::behind_reasoning(const api::GenerationRequest& request,
                                                             Form form) const {
-  // Up to two line breaks after </think> belong to it, as the output parser has it.
+  // The output parser takes up to two line breaks after </think> as part of it, so the grammar must allow them.
   const Expression breaks = grammar::repeat(grammar::literal("\n"), 0, 2);
   const grammar::Marker think_end = marker(text::markup::kThinkEnd);
   if (!api::is_chat(request.endpoint)) return form;
@@ -131,7 +132,7 @@ ConstraintFactory::Form ConstraintFactory::behind_reasoning(const api::Generatio
     form.key = 't' + form.key;
   } else if (request.chat_format == text::ChatFormat::kR1_0528 ||
              request.chat_format == text::ChatFormat::kR1Tools) {
-    // These models open their reasoning themselves.
+    // Prompts of these formats do not open the reasoning: the model writes <think> itself, or does not reason.
     const Expression thinking =
         grammar::sequence({grammar::marker(marker(text::markup::kThinkBegin)),
                            grammar::text_until(think_end), breaks});

@@ -79,8 +79,8 @@ std::vector<int32_t> marker_ids(const api::GenerationRequest& request,
   return ids;
 }
 
-// Work on one answer, which may be as large as its client likes: without memory for it that answer ends with an error,
-// and the others of the step go on. False then.
+// Does work for one answer. How much memory it needs is up to the client, so where there is not enough this answer
+// alone ends with an error; the other answers of the step go on. Returns whether the work was done.
 template <class Work>
 bool answer_or_fail(Answer& answer, const Work& work) {
   try {
@@ -155,7 +155,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
       choice.index = static_cast<int>(setup.choices.size());
       choice.stop = stop;
       core::Request submitted = core_request(request, item, exchange->request().key_name);
-      // Answers to one prompt differ, and each can be had again: choice k uses seed + k.
+      // Choice k uses seed + k: the n answers to one prompt differ, and the same request gives the same n again.
       if (submitted.sampling.seed) *submitted.sampling.seed += static_cast<uint64_t>(k);
       if (constraint != nullptr) submitted.constraint = constraint->clone();
       if (!item.forced_tokens.empty()) {
@@ -212,8 +212,8 @@ core::Request GenerationService::core_request(const api::GenerationRequest& requ
   submitted.prompt = item.prompt;
   submitted.sampling = item.sampling;
   submitted.priority = request.priority;
-  // Always, also while there is one key: the keys may be read again, and prefixes cached before that must not
-  // be shared with those who come then.
+  // The key's name is in the salt even while there is only one key: keys may be read again (SIGHUP), and holders of
+  // new ones must not share prefixes that were cached before.
   submitted.cache_salt = key_name + '\n' + request.cache_salt;
   return submitted;
 }
@@ -224,7 +224,7 @@ void GenerationService::submit(Prepared& prepared) {
   IoThread& thread = *threads_[static_cast<size_t>(thread_idx)];
   engine::ServingEngine* const engine = engine_.load();
   FATHOM_CHECK(engine != nullptr, "a request before set_engine()");
-  // Nothing was begun for a client that has gone; the transport has reported it.
+  // The client has gone meanwhile: nothing has begun, and the transport has written the access line.
   if (answer->exchange()->is_closed()) return;
   ++num_open_;
   if (config_.on_answer) answer->exchange()->claim_log_line();
@@ -302,7 +302,7 @@ void GenerationService::apply(int thread_idx, const engine::StepUpdates& updates
   }
 }
 
-// The answer is over: what the engine still does for it ends, and its line is written.
+// Once, when an answer is over: cancels its requests that still run and writes the access line.
 void GenerationService::close(int thread_idx, const std::shared_ptr<Answer>& answer) {
   if (!answer->retire()) return;
   answer->hold(nullptr);
@@ -319,7 +319,7 @@ void GenerationService::close(int thread_idx, const std::shared_ptr<Answer>& ans
   if (config_.on_answer) config_.on_answer(answer->record());
 }
 
-// Gives the names back when it goes.
+// The rids that a request has reserved; its destructor gives them back.
 class GenerationService::RidLease {
  public:
   explicit RidLease(GenerationService& service) : service_(service) {}
@@ -340,10 +340,11 @@ GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequ
   std::vector<std::string> names;
   if (!request.id.empty()) names.push_back(request.id);
   for (const api::GenerationItem& item : request.items) {
-    // That of a single prompt is the request's.
+    // The rid of a single prompt is the request's own, which is in the list already.
     if (!item.request_id.empty() && item.request_id != request.id) names.push_back(item.request_id);
   }
-  // Before the lock, which it takes itself when memory or a name is missing and it goes.
+  // Made before the lock is taken: its destructor takes the same lock, and runs on the way out of this function when
+  // memory runs out or a rid is taken.
   auto lease = std::make_shared<RidLease>(*this);
   lease->names.reserve(names.size());
   const std::lock_guard lock(rids_mutex_);

@@ -78,7 +78,8 @@ class GenerationService : public engine::UpdateSink {
   // What one I/O thread knows; nobody else touches it.
   struct IoThread {
     std::unordered_map<core::RequestId, Stream> streams;
-    std::unordered_set<core::RequestId> ghosts;  // cancelled, their end has not come
+    // Requests that were cancelled here and whose end the engine has not reported yet.
+    std::unordered_set<core::RequestId> ghosts;
   };
   // What the worker made of a request, on its way to the I/O thread.
   struct Prepared {
@@ -99,8 +100,8 @@ class GenerationService : public engine::UpdateSink {
   void close(int thread_idx, const std::shared_ptr<Answer>& answer);
 
   void forget_rid(core::RequestId id);
-  // The ids that the client gave are this request's until the result goes; nothing, and the one that a live request
-  // has already.
+  // Reserves the rids that the client gave: no other request can have them while the lease lives. When a live request
+  // has one of them already, the lease is null and `taken` names that rid.
   class RidLease;
   struct Claim {
     std::shared_ptr<RidLease> lease;

@@ -18,7 +18,7 @@ void GrammarCache::add(const std::string& key, GrammarPtr grammar) {
   const int64_t bytes = grammar->memory_bytes() + 2 * static_cast<int64_t>(key.size());
   const std::lock_guard lock(mutex_);
   if (bytes > max_bytes_ || by_key_.contains(key)) return;
-  const memory::MustSucceed scope;  // the list and the map agree
+  const memory::MustSucceed scope;  // an entry must be in the list and in the map, or in neither
   entries_.push_front({.key = key, .grammar = std::move(grammar), .bytes = bytes});
   by_key_[key] = entries_.begin();
   num_bytes_ += bytes;

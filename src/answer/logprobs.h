@@ -45,7 +45,7 @@ class CompletionLogprobs {
  public:
   CompletionLogprobs(const TokenNames& names, int num_top) : names_(names), num_top_(num_top) {}
 
-  // `is_shown`: whether the text that offsets count in holds the token's.
+  // `is_shown`: whether the token's text is part of the text that text_offset counts in.
   void add(const core::SampledToken& token, bool is_shown = true);
   // The first token of a prompt: nothing comes before it.
   void add_without_logprob(int32_t token, bool is_shown = true);

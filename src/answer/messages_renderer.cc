@@ -21,7 +21,7 @@ void append_event(std::string& events, std::string_view name, std::string_view d
   events += "\n\n";
 }
 
-// What of the prompt was in the cache is not in input_tokens.
+// Anthropic's input_tokens do not count the part of the prompt that was found in the cache.
 void append_message_usage(std::string& out, const ChoiceCounts& counts) {
   const int cached = std::min(counts.cached_tokens, counts.prompt_tokens);
   out += R"({"input_tokens":)";
@@ -88,7 +88,7 @@ class MessagesRenderer : public Renderer {
  private:
   void write_start(const Choice& choice, std::string& events) const;
   void write_event(const text::OutputEvent& event, std::string& events);
-  // A text goes on in the open block where that is of its kind.
+  // Appends to the open block if it is of that kind, else closes it and opens one.
   void write_text(Kind kind, std::string_view text, std::string& events);
   void open_block(Kind kind, std::string_view block, std::string& events);
   void close_block(std::string& events);
@@ -126,7 +126,7 @@ void MessagesRenderer::open_block(Kind kind, std::string_view block, std::string
 
 void MessagesRenderer::close_block(std::string& events) {
   if (!open_) return;
-  // Nobody checks it here, but clients keep no thinking without one.
+  // This server never checks signatures, but Anthropic's clients drop thinking blocks that have none.
   if (open_ == Kind::kReasoning) write_delta("signature_delta", "signature", head_.id, events);
   open_.reset();
   append_event(events, "content_block_stop",

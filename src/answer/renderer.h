@@ -22,8 +22,8 @@ namespace fathom::answer {
 class Renderer {
  public:
   virtual ~Renderer() = default;
-  // Appends events for what choice.news holds and the end if it has finished. News that cannot be shown yet
-  // stays where it is. Called once more after the choice has finished, not again.
+  // Appends events for what choice.news holds, and the choice's end if it has finished. News that cannot be shown yet
+  // stays in choice.news. After the choice has finished this is called exactly once more.
   virtual void write_news(Choice& choice, std::string& events) = 0;
   virtual void write_end(std::span<const Choice> choices, std::string& events) = 0;
   // Instead of the rest of a stream.

@@ -46,7 +46,7 @@ struct OutputItem {
            R"(,"annotations":[],"logprobs":[]})";
   }
 
-  // With its text, or as it begins.
+  // The item with its text, or, with is_begin, as it is announced: empty.
   std::string json(std::string_view status, bool is_begin) const {
     std::string out = R"({"id":)" + json_text_of(id);
     if (is_call()) {
@@ -87,7 +87,7 @@ class ResponsesRenderer : public Renderer {
   void open_item(OutputItem item, std::string& events);
   void close_item(std::string_view status, std::string& events);
   void keep_of(const OutputItem& item);
-  // The last item and what there is to keep. What the response is then.
+  // Closes the last item and stores the response if it is to be kept. Returns the finished response as JSON.
   std::string end(const Choice& choice, std::string& events);
   std::string response(std::string_view status, std::string_view details,
                        const ChoiceCounts* counts) const;
@@ -267,7 +267,7 @@ void ResponsesRenderer::write_end(std::span<const Choice> choices, std::string& 
         R"("response":)" + made, events);
 }
 
-// Short, whatever the request was: this may be what there is left of memory.
+// Without the request's settings, so that it is short: the error may be that memory has run out.
 void ResponsesRenderer::write_error(const api::ApiError& error, std::string& events) {
   const auto failed = [&](std::string_view status, const std::string& why) {
     return R"("response":{"id":)" + json_text_of(head_.id) +
@@ -287,7 +287,7 @@ void ResponsesRenderer::write_error(const api::ApiError& error, std::string& eve
 }
 
 std::string ResponsesRenderer::body(std::span<Choice> choices) {
-  // What a stream would say is made and dropped: the items come from the same lines.
+  // The output items are collected while events are written, so the events are written here too and dropped.
   std::string events;
   for (const text::OutputEvent& event : choices.front().news.events) {
     write_output(event, events);

@@ -37,7 +37,7 @@ bool read_thinking(FieldReader& reader, const ServedModel& model);
 bool read_continuation(FieldReader& reader);
 // What a body asked of reasoning; nothing: the model's default.
 struct ThinkingSwitch {
-  std::string field;  // that said so
+  std::string field;  // the field that asked for it
   std::optional<bool> on;
 };
 // What the model cannot do is refused.
@@ -53,7 +53,8 @@ std::string_view reasoning_efforts();  // "none, minimal, ...", for errors
 
 struct ChatPrompt {
   std::vector<int32_t> ids;
-  text::ChatFormat format = text::ChatFormat::kV3;  // that of this conversation
+  // The model's, or its variant for this conversation.
+  text::ChatFormat format = text::ChatFormat::kV3;
   bool starts_in_reasoning = false;
 };
 
@@ -61,7 +62,7 @@ struct ChatRendering {
   // The last message, an assistant's, is left open and the output goes on where it ends.
   bool continues_final = false;
   std::string prompt_field = "messages";
-  // Of each message in the body, where it does not stand at messages[i]; borrowed.
+  // Where each message stands in the body, for errors; null: message i at messages[i]. Borrowed.
   const std::vector<std::string>* places = nullptr;
 };
 

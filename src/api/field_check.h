@@ -5,7 +5,7 @@
 //   check_names(tool, "tools[0]", tool_fields(), problem);
 //   // 400: unknown field 'tools[0].nam'; did you mean 'name'?
 //
-// Of a body's members only those are built that the table refuses. Pure, thread-safe.
+// Of a body only the members that the table refuses are parsed for it. Pure, thread-safe.
 
 #include <string>
 
@@ -17,7 +17,7 @@ namespace fathom::api {
 
 class FieldProblem;
 
-// `path` is the object's own. REQUIRES: object.is_object().
+// `path` is where the object stands: "tools[0]". REQUIRES: object.is_object().
 void check_names(const json::Value& object, const std::string& path, const FieldTable& table,
                  FieldProblem& problem);
 // Of a body.

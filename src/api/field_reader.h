@@ -77,10 +77,10 @@ class FieldReader {
               FieldProblem& problem);
   // Of an object that is not a request's and may hold whatever its makers like (generation_config.json).
   FieldReader(const json::Value& object, std::string path, FieldProblem& problem);
-  // Of the body. What is asked for is built then.
+  // Of the body, whose values are built when they are asked for.
   FieldReader(json::Members& body, const FieldTable& table, FieldProblem& problem);
-  // Of a body whose names its reader checks itself, because what it shares with others asks for more keys than its
-  // table honours.
+  // Of a body whose names the caller checks itself (check_names): code that it shares with other endpoints looks for
+  // more keys than this endpoint's table honours.
   FieldReader(json::Members& body, FieldProblem& problem);
 
   // Null for a missing key and for null. REQUIRES of this and the rest: the table honours the key.
@@ -121,7 +121,7 @@ class FieldReader {
   std::string path_;
   const FieldTable* table_ = nullptr;  // null: any names
   FieldProblem& problem_;
-  // By key, and only for objects with many: n log n whatever the keys are, which hashing is not.
+  // Sorted by key, for objects with many members only. Sorted and not hashed, because a client chooses the keys.
   std::vector<Member> members_;
 };
 

@@ -1,7 +1,6 @@
 #pragma once
-// GenerationRequest: what a body of /v1/chat/completions, /v1/completions or /generate asks for, after every
-// check that needs no engine. The parsers (requests/) write it, the generation service (generation/) runs
-// it. Plain data.
+// GenerationRequest: what the body of a generating endpoint asks for, after every check that needs no engine. The
+// parsers here make it, answer::GenerationService runs it. Plain data.
 //
 //   Parsed<GenerationRequest> parsed = parse_chat_request(body, model);
 //   if (const ApiError* error = std::get_if<ApiError>(&parsed)) return to_response(*error);

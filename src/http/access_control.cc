@@ -55,7 +55,7 @@ bool may_be_bare(const Route* route) {
   return route != nullptr && route->form == ClientForm::kAnthropic;
 }
 
-// The bare one counts where nothing is in the usual header.
+// x-api-key, which holds a key without "Bearer", counts only on routes that may have it and without Authorization.
 std::optional<std::string> key_in(const Headers& headers, const Route* route, Logins logins) {
   const bool is_bare = count_of(headers, "authorization") == 0 && may_be_bare(route) &&
                        count_of(headers, "x-api-key") > 0;
@@ -71,7 +71,7 @@ bool may_call(const KeyStore& keys, const KeyStore::Key& key, Access access) {
 
 bool needs_key(const KeyStore& keys, Access access) {
   if (access == Access::kOpen || keys.empty()) return false;
-  // With an admin key alone, only what is the administrator's is guarded.
+  // Where the only keys are admin keys, only admin routes ask for one.
   return access == Access::kAdmin || keys.has_role(KeyRole::kInference);
 }
 

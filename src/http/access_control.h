@@ -21,12 +21,13 @@ struct AccessDecision {
   const KeyStore::Key* key = nullptr;  // of the store; null: none was needed
 };
 
-// A browser keeps a Basic login and sends it with what any page asks of this server; a page of another origin has to
-// know the key itself (BrowserDecision::is_foreign).
+// Which forms of the Authorization header count. A browser that has a Basic login for this server sends it with the
+// calls of any page, so for a page of another origin (BrowserDecision::is_foreign) it proves nothing: only a bearer
+// key, which the page must know itself, counts.
 enum class Logins { kAll, kBearerOnly };
 
-// route null (no such path or method): as a route that any key may call, so that without a key nothing shows
-// which routes there are.
+// route null (no such path or method): decided as for a route that any key may call, so that who has no key cannot find
+// out which routes there are.
 AccessDecision decide_access(const KeyStore& keys, const Route* route, const Headers& headers,
                              Logins logins);
 

@@ -36,7 +36,7 @@ std::shared_ptr<Connection> WaitingConnections::take_oldest() {
   const std::lock_guard lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     std::shared_ptr<Connection> connection = entry->connection.lock();
-    // One that is being destroyed takes itself out.
+    // It is being destroyed and takes itself out of the list.
     if (connection == nullptr) continue;
     entry->spot->is_listed = false;
     entries_.erase(entry);

@@ -40,7 +40,7 @@ class WaitingConnections {
     bool is_listed = false;
   };
 
-  // At the end, also when it is there already.
+  // Puts it at the end of the list, also when it is in the list already.
   void add(const std::shared_ptr<Connection>& connection, Spot* spot);
   void remove(Spot* spot);
   // Taken out of the list; null when nobody waits.
@@ -53,19 +53,20 @@ class WaitingConnections {
 
 class Admission {
  public:
-  // An IPv4 address mapped into IPv6, or the network (/64) of an IPv6 one: who has one has all of it.
+  // An IPv4 address mapped into IPv6, or the /64 network of an IPv6 address: who has one address of it has them all.
   using PeerKey = boost::asio::ip::address_v6::bytes_type;
 
   // What a connection holds from enter() to leave().
   struct Place {
     bool is_reserve = false;
-    // Of what is no probe, in the reserve.
+    // In the reserve: the answer to requests that are no probes.
     TransportError refusal = TransportError::kTooManyConnections;
-    std::optional<PeerKey> peer = {};  // counted for it
+    // Whose connections it counts among; none: connections are not counted by address.
+    std::optional<PeerKey> peer = {};
   };
 
   explicit Admission(const Limits& limits) : limits_(limits) {}
-  // Or why there is none.
+  // A place within the limits, or the error that says why there is none.
   std::variant<Place, TransportError> enter(const boost::asio::ip::address& peer);
   std::optional<Place> enter_reserve(TransportError refusal);
   void leave(const Place& place);

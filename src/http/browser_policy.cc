@@ -67,7 +67,8 @@ bool is_navigation(const Headers& headers) {
          (destination.empty() || equals_ignoring_case(destination, "document"));
 }
 
-// Whether another site may cause it without an Origin: pages may be linked to, probes say nothing of anybody.
+// Whether other sites' pages may cause this request by a link, an image or the like, which send no Origin: the page may
+// be linked to, and open routes tell nothing about anybody.
 bool may_be_linked_to(const Route* route, const Headers& headers) {
   if (route == nullptr) return false;
   return route->access == Access::kOpen ||
@@ -88,8 +89,8 @@ Result<BrowserPolicy> BrowserPolicy::create(const BrowserPolicyConfig& config) {
   policy.names_hosts_ = !config.allowed_hosts.empty();
   policy.hosts_ = {comparable(config.host), comparable(config.bound_address)};
   if (const std::optional<address> bound = parse_address(config.bound_address)) {
-    // Whoever listens everywhere cannot know under which address it is reached. An address is none that a
-    // name server could point elsewhere.
+    // A server that listens on all addresses cannot know by which one it is reached, so any address will do as Host.
+    // That is safe: DNS rebinding needs a name.
     policy.takes_any_address_ = bound->is_unspecified();
   }
   for (const std::string& host : config.allowed_hosts) {
@@ -123,8 +124,8 @@ bool BrowserPolicy::is_own_host(std::string_view host_and_port) const {
   return hosts_.count(comparable(host)) > 0 || (takes_any_address_ && parse_address(host));
 }
 
-// A page's origin is what its address begins with, so that of this server's own pages is what Host says. The port
-// there is the client's (a tunnel may change it).
+// The origin of this server's own pages is scheme and authority as the browser sees them, and so what Host says, port
+// included: through a tunnel that is another port than ours.
 bool BrowserPolicy::is_own_origin(std::string_view origin, std::string_view host) const {
   const std::optional<std::string> plain = plain_origin(origin);
   if (!plain || host.empty()) return false;

@@ -37,7 +37,8 @@ struct BrowserDecision {
   std::optional<TransportError> error = {};
   std::string named = {};        // what the error is about; empty when it has no plain form
   std::string cors_origin = {};  // for Access-Control-Allow-Origin; empty: no such header
-  // Another origin that is let in. What the browser keeps for this server (a Basic login) is its user's, not its own.
+  // The call comes from a page of another origin that is let in. A login that the browser keeps for this server is the
+  // user's and not that page's, so it does not count.
   bool is_foreign = false;
 };
 

@@ -102,7 +102,7 @@ size_t ChunkDecoder::take_line(std::string_view bytes, size_t max_line_bytes, bo
   if (line_.size() + num > max_line_bytes + 1) return too_long(), bytes.size();
   line_.append(bytes.substr(0, num));
   if (line_feed == std::string_view::npos) {
-    // The line can only become longer; what cannot be its CR is one too many.
+    // Its end has not come. One byte above the limit may be the CR before it; anything else is too long.
     if (line_.size() > max_line_bytes && line_.back() != '\r') too_long();
     return num;
   }

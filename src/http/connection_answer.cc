@@ -11,7 +11,7 @@ namespace fathom::http {
 namespace {
 
 constexpr std::string_view kStreamComment = ": keep-alive\n\n";
-// Buffers of ordinary events stay; what a large answer took goes back.
+// Buffers up to this size, enough for ordinary events, are kept for reuse; larger ones are freed.
 constexpr size_t kKeptBufferBytes = 4 << 10;
 
 void clear_buffer(std::string& buffer) {
@@ -79,7 +79,7 @@ void Connection::end_exchange(bool client_gone) {
          .client_gone = client_gone,
          .has_own_line = has_own_line_});
   }
-  // Last: whoever waits for no active exchange finds everything else counted.
+  // Counted last: who waits until no exchange is active (wait_idle) then finds all other counts complete.
   counters().active_exchanges.fetch_sub(1, std::memory_order_release);
 }
 
@@ -92,7 +92,7 @@ void Connection::reject(TransportError error, Headers headers, std::string_view 
 }
 
 void Connection::answer_directly(const Response& response) {
-  // Whatever of the request is still to come will not be read as one.
+  // The rest of the request, its body, is not read, so the connection cannot go on to a next request.
   if (reader_.state() != RequestReader::State::kHeadComplete || reader_.head().has_body())
     keeps_alive_ = false;
   if (reader_.state() == RequestReader::State::kHead ||
@@ -111,7 +111,7 @@ void Connection::queue_whole(const Response& response) {
   keeps_alive_ = keeps_alive_ && !is_draining();
   {
     std::string bytes = whole_answer(response, answer_context());
-    const memory::MustSucceed scope;  // either all of it is queued, or it has thrown
+    const memory::MustSucceed scope;  // from here on nothing throws: the answer is queued whole
     append(std::move(bytes), &framed_);
   }
   answer_ = Answer::kComplete;
@@ -143,10 +143,10 @@ void Connection::begin_stream(uint64_t serial) {
 
 void Connection::write(uint64_t serial, std::string_view bytes) {
   if (!is_current(serial) || answer_ != Answer::kStreaming || is_head_ || bytes.empty()) return;
-  // What was there before counts, not this write: one event may be large (the rest of an answer whose text was
-  // held back, the log-probabilities of a prompt), and a client that takes it must get it.
+  // The bound is on what was queued before this write. A single event may be larger than the bound (an answer whose
+  // text was held back, the log-probabilities of a prompt), and a client that keeps up must get it.
   if (queued_bytes() > limits().hard_backlog_bytes) return cut(true);
-  payload_.append(bytes);  // nothing has changed when there is no memory
+  payload_.append(bytes);  // first: if it throws for want of memory, nothing has changed
   last_event_ = system_clock().now();
   queue_flush();
 }
@@ -272,7 +272,7 @@ void Connection::cut(bool stalled) {
   if (phase_ == Phase::kClosed) return;
   if (stalled) counters().rejected_for(Rejection::kStalled).fetch_add(1, std::memory_order_relaxed);
   if (is_exchange_open_) {
-    // What the kernel still holds for a client that does not take it goes at once.
+    // The client does not take its answer: a reset instead of an orderly close frees the kernel's send buffer at once.
     error_code ignored;
     socket_->tcp_socket().set_option(asio::socket_base::linger(true, 0), ignored);
   }
@@ -286,11 +286,12 @@ void Connection::close() {
   const auto self = shared_from_this();
   end_exchange(true);
   phase_ = Phase::kClosed;
-  route_ = nullptr;  // handlers may go before the last exchange does
+  route_ = nullptr;  // the router may be destroyed before the last exchange
   socket_->close();
   drop_body();
   count_backlog();
-  // A slow handler may keep the connection's memory for long: only the bytes with the socket stay.
+  // A slow handler's exchange may keep this object alive for long, so its buffers are freed now, all but the one that
+  // the socket is still reading from.
   std::string().swap(framed_);
   std::string().swap(payload_);
   std::string().swap(pipelined_);
@@ -383,7 +384,7 @@ ConnectionExchange::ConnectionExchange(std::shared_ptr<Connection> connection, u
       body_lease_bytes_(static_cast<int64_t>(request_.body.size())) {}
 
 ConnectionExchange::~ConnectionExchange() {
-  const memory::MustSucceed scope;  // whoever lets go last, maybe on the way out of a bad_alloc
+  const memory::MustSucceed scope;  // a destructor, perhaps run because memory ran out
   connection_->counters().bodies_bytes.fetch_sub(body_lease_bytes_, std::memory_order_relaxed);
   IoThread& thread = connection_->thread();
   thread.post(

@@ -37,13 +37,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void start();  // on its thread
   void abort();  // closes now; an answer that is due is cut
-  // Closes a kept connection between two requests. One that has brought no request yet is spared: its client
-  // connected to ask now, and must not read an end instead of an answer.
+  // Closes a kept connection between two requests. One that has brought no request yet stays open: its client has just
+  // connected to send one and must get an answer.
   void close_if_idle();
-  // Closes while nothing is lost by it: between two requests, when the last answer is out, or, in the reserve, before a
-  // request is there. False: something has just come.
+  // Closes to make room for another connection, if nothing is lost by it: between two requests, when the last answer is
+  // out, or, in the reserve, before a request is there. Returns false when a request has just begun to come.
   bool give_way();
-  // From now on give_way() may be asked of this one; the last to wait is the last to be asked. Any thread.
+  // Puts the connection at the end of those that may be asked to give way. Any thread.
   void wait();
   void check_time(Clock::time_point now);
   void flush();

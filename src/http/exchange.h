@@ -27,8 +27,9 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
-  // Moves the body out of the request, so that a long stream does not keep it, and out of the count of bodies
-  // (Limits::max_bodies_bytes): once what was made of it is gone. On whichever one thread is reading the request.
+  // Moves the body out of the request, so that a long stream does not hold it, and stops counting it towards
+  // Limits::max_bodies_bytes. Call it once what was parsed from the body has been freed or handed on. Any one thread,
+  // as long as no other reads the request.
   virtual std::string take_body() { return request().body; }
   virtual int thread_idx() const = 0;
   // Runs a task on the connection's I/O thread, in order. Any thread; never runs it inside the call.

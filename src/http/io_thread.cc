@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Often enough for the shortest timeout, seldom enough to cost nothing.
+// How often timeouts are checked: an eighth of the shortest one, within bounds that cost next to nothing.
 milliseconds tick_interval(const Timeouts& timeouts) {
   const auto shortest =
       std::min({timeouts.header, timeouts.body_idle, timeouts.body, timeouts.keep_alive,
@@ -34,7 +34,7 @@ uint64_t random_seed() {
   return static_cast<uint64_t>(device()) << 32 | device();
 }
 
-// None should throw; one that does harms nobody else.
+// Tasks should not throw. If one does, it is logged and the loop goes on.
 void run_task(const std::function<void()>& task) {
   try {
     task();
@@ -65,7 +65,8 @@ void IoThread::run() {
   });
 }
 
-// False: a handler threw, which none should; its connection ends by its timeouts, the others go on.
+// Runs the event loop. Returns false if a handler threw, which none should: the caller runs the loop again, so the
+// other connections go on, and the handler's own ends by its timeouts.
 bool IoThread::run_loop() {
   try {
     io_.run();
@@ -94,8 +95,8 @@ void IoThread::stop() {
     const std::lock_guard lock(mail_mutex_);
     is_stopped_ = true;
   }
-  // The loop ends by itself once the closed sockets' operations have completed: stopping it would leave them,
-  // and the connections they hold, in a loop that they hold themselves.
+  // The loop ends by itself once the operations of the closed sockets have completed. io_.stop() would leave them
+  // pending: they hold their connections, which hold this loop, and none of it would ever be freed.
   work_.reset();
   thread_.join();
   // Tasks may hold the last reference to exchanges, and those post from their destructors.
@@ -107,7 +108,7 @@ void IoThread::stop() {
 }
 
 void IoThread::post(std::function<void()> task) {
-  const memory::MustSucceed scope;  // a task in the box has its wake-up
+  const memory::MustSucceed scope;  // a task must not be in the mailbox without a wake-up under way
   {
     const std::lock_guard lock(mail_mutex_);
     if (is_stopped_) return;
@@ -175,7 +176,7 @@ void IoThread::tick() {
     date_second_ = second;
     date_ = http_date_now();
   }
-  // A copy: what is closed leaves the set.
+  // A copy, because connections that check_time() closes leave the set.
   const std::vector<std::shared_ptr<Connection>> all(connections_.begin(), connections_.end());
   const auto now = system_clock().now();
   for (const auto& connection : all) connection->check_time(now);

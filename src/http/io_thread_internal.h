@@ -46,7 +46,7 @@ struct ServerShared {
   std::optional<BrowserPolicy> browsers;
 
   bool has_tls() const { return !config.tls_key_path.empty(); }
-  // Of new connections; each keeps that of its start. Null: plain.
+  // For new connections; each keeps the context that it began with. Null: no TLS.
   std::shared_ptr<boost::asio::ssl::context> tls() const {
     const std::lock_guard lock(tls_mutex);
     return current_tls;

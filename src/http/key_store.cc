@@ -83,7 +83,7 @@ Status KeyStore::add_file(const std::string& path, KeyRole role) {
 }
 
 const KeyStore::Key* KeyStore::find(std::string_view presented) const {
-  // Longer than any key: hashing it would only be work for an attacker's sake.
+  // No key is that long; hashing it would let an attacker make the server work.
   if (presented.size() > kMaxKeyBytes) return nullptr;
   const std::array<unsigned char, 32> digest = sha256_of(presented);
   // All keys are compared, so that the time does not tell which one matches or how much of it.

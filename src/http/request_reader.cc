@@ -45,7 +45,7 @@ size_t RequestReader::feed_head(std::string_view bytes) {
   while (state_ == State::kHead && taken < bytes.size()) {
     const std::string_view rest = bytes.substr(taken);
     const bool is_request_line = num_lines_ == 0;
-    // Something that is no HTTP at all (a TLS hello) need not send a whole line to be told.
+    // What begins like no HTTP request (a TLS hello, for example) is refused at its first byte.
     if (is_request_line && line_.empty() && !is_token_char(rest[0]) && rest[0] != '\r')
       return fail(TransportError::kBadRequestLine), bytes.size();
     const size_t max_line_bytes =
@@ -54,7 +54,7 @@ size_t RequestReader::feed_head(std::string_view bytes) {
     const size_t num = std::min(line_feed, rest.size());
     const size_t line_bytes = line_.size() + num;
     const bool has_end = line_feed != std::string_view::npos;
-    // One byte more than the limit may be the CR of the line end; it counts for the head.
+    // A line may be one byte above its limit if that byte is the CR of its end; the head's limit counts line ends too.
     const bool may_end = num > 0 ? rest[num - 1] == '\r' : line_bytes > 0 && line_.back() == '\r';
     if (line_bytes > max_line_bytes + (may_end ? 1 : 0))
       return fail(is_request_line ? TransportError::kUriTooLong : TransportError::kHeadTooLarge),

@@ -23,7 +23,7 @@ struct AnswerContext {
 
 // Head and body, Content-Length included.
 std::string whole_answer(const Response& response, const AnswerContext& context);
-// The head of a stream of events: chunked for HTTP/1.1, up to the close of the connection for 1.0.
+// The head of a stream of events: chunked for HTTP/1.1; for 1.0 the stream ends when the connection closes.
 std::string stream_head(const AnswerContext& context);
 void append_chunk(std::string_view data, std::string* out);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";

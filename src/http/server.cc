@@ -68,14 +68,15 @@ class Server::Impl {
   void accept_next();
   void on_accepted(const error_code& error, tcp::socket socket, IoThread& thread);
 
-  // A connection that was accepted and has no place yet. These run on any thread, for one newcomer at a time.
+  // A connection that was accepted and has no place yet. The functions below run on any thread, for one newcomer at a
+  // time.
   struct Newcomer {
     tcp::socket socket;
     std::shared_ptr<IoThread> thread;
     asio::ip::address peer;
   };
   using NewcomerPtr = std::shared_ptr<Newcomer>;
-  // False: somebody is asked to give way first, and accept_next() comes after that.
+  // Returns false when a connection has to give way first; accept_next() is then called once that is settled.
   bool find_place(const NewcomerPtr& newcomer);
   void ask_to_give_way(const std::shared_ptr<Connection>& waiting, const NewcomerPtr& newcomer);
   void begin(const NewcomerPtr& newcomer, const Admission::Place& place);
@@ -198,7 +199,7 @@ bool Server::Impl::find_place(const NewcomerPtr& newcomer) {
 void Server::Impl::ask_to_give_way(const std::shared_ptr<Connection>& waiting,
                                    const NewcomerPtr& newcomer) {
   waiting->thread().post([this, waiting, newcomer] {
-    // One that has just become busy does not; then the next is asked.
+    // It does not if it has just become busy; find_place() then asks the next one.
     waiting->give_way();
     if (find_place(newcomer)) threads.front()->post([this] { accept_next(); });
   });
@@ -216,7 +217,7 @@ void Server::Impl::begin(const NewcomerPtr& newcomer, const Admission::Place& pl
   newcomer->thread->post([connection] { connection->start(); });
 }
 
-// What fits the empty send buffer of a new socket goes out without waiting; then it is closed.
+// Answers with an error and closes. The answer fits the empty send buffer of a new socket, so nothing waits.
 void Server::Impl::refuse(const NewcomerPtr& newcomer) {
   tcp::socket& socket = newcomer->socket;
   shared->counters.rejected_for(Rejection::kOverloaded).fetch_add(1, std::memory_order_relaxed);
@@ -251,8 +252,8 @@ void Server::Impl::stop() {
   if (std::exchange(is_stopped_, true)) return;
   close_acceptor();
   for (const auto& thread : threads) thread->stop();
-  // Exchanges may outlive the server and keep what is shared; a handler's state may keep exchanges. Without
-  // the handlers neither keeps the other.
+  // Exchanges may outlive the server and hold `shared`, and what handlers hold may in turn hold exchanges. Destroying
+  // the handlers here breaks that circle.
   shared->router = Router();
   shared->config.on_access = nullptr;
 }

@@ -55,8 +55,8 @@ struct ServerConfig {
   std::string tls_certificate_path = {};
   std::string tls_key_path = {};
   KeyStore keys = {};  // empty: nobody is asked for a key
-  // Names besides loopback's and `host` that a Host may be; "*": any. Asked of servers without keys, and of others
-  // where it is not empty (http/browser_policy.h).
+  // Names that the Host header may have besides those of loopback and `host`; "*": any. Checked by servers without
+  // keys, and by others if the list is not empty (http/browser_policy.h).
   std::vector<std::string> allowed_hosts = {};
   // Origins besides the server's own whose pages may call; "*": any.
   std::vector<std::string> cors_origins = {};
@@ -77,7 +77,7 @@ class Server {
   int num_threads() const;
   // Runs a task on an I/O thread, in order per thread, never inside the call. Dropped after stop().
   void post(int thread_idx, std::function<void()> task);
-  // Runs a task on the first I/O thread once the time is over, for limits of a few requests. Dropped after stop().
+  // Runs a task on the first I/O thread after a delay. Meant for few tasks: each has a timer. Dropped after stop().
   void post_after(std::chrono::milliseconds delay, std::function<void()> task);
   void replace_keys(KeyStore keys);
   // Reads the certificate and its key again, for connections from now on. After an error the old pair stays.

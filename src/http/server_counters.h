@@ -3,7 +3,7 @@
 //
 //   metrics.set("open_connections", server.counters().open_connections.load(std::memory_order_relaxed));
 //
-// Thread-safe. Owned by the Server; outlived by nothing that reads it.
+// Thread-safe. Owned by the Server, which outlives everything that reads them.
 
 #include <array>
 #include <atomic>

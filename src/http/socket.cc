@@ -13,7 +13,7 @@
 namespace fathom::http {
 namespace {
 
-// Of TLS 1.2: keys that nobody can compute later (ECDHE), and ciphers that authenticate what they encrypt.
+// For TLS 1.2: only forward secrecy (ECDHE) and authenticated ciphers (AEAD).
 constexpr char kTls12Suites[] =
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"
     "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
@@ -93,19 +93,19 @@ Result<std::shared_ptr<asio::ssl::context>> make_server_tls(const std::string& c
   SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
   FATHOM_CHECK(SSL_CTX_set_cipher_list(context->native_handle(), kTls12Suites) == 1,
                "no suite of " << kTls12Suites);
-  // Renegotiation is an attacker's way to make the server work; released buffers keep idle streams small.
+  // Without renegotiation, by which a client can make the server compute; with buffers released while a stream is idle.
   SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(context->native_handle(), SSL_MODE_RELEASE_BUFFERS);
-  // Clients resume with tickets; what a cache held would only be memory for them to fill.
+  // Clients resume sessions with tickets; a session cache would only be memory that they can fill.
   SSL_CTX_set_session_cache_mode(context->native_handle(), SSL_SESS_CACHE_OFF);
   error_code error;
-  // OpenSSL would wait for a pipe's writer.
+  // OpenSSL would open a named pipe too, and wait until somebody writes to it.
   if (const Status checked = check_regular_file(certificate_path); !checked)
     return unusable("certificate ", checked.error().message, kCertificateRule);
   context->use_certificate_chain_file(certificate_path, error);
   if (error)
     return unusable("certificate ", certificate_path + ": " + error.message(), kCertificateRule);
-  // OpenSSL would ask at the terminal.
+  // OpenSSL would ask for an encrypted key's passphrase at the terminal.
   SSL_CTX_set_default_passwd_cb(context->native_handle(), [](char*, int, int, void*) { return 0; });
   if (const Status checked = check_regular_file(key_path); !checked)
     return unusable("key ", checked.error().message, kKeyRule);

@@ -35,7 +35,8 @@ bool append_encoded(std::string_view text, size_t at, Part part, std::string* ou
   return true;
 }
 
-// Where the decoded path has the first slash that was encoded; text: the path as it came, which decodes.
+// The position in the decoded path of the first slash that was written as %2F. REQUIRES: `text`, the path as it came,
+// can be decoded.
 size_t find_encoded_slash(std::string_view text) {
   size_t decoded = 0;
   for (size_t i = 0; i < text.size(); ++i, ++decoded) {

@@ -47,12 +47,13 @@ enum class TransportError {
   kDropped,  // a handler let its exchange go without an answer
 };
 
-// named: of the characters of a host, an origin or a plain path; others are left out.
+// named: what the error is about (a host, an origin or a path); characters that those
+// cannot have are left out.
 Response to_response(TransportError error, std::string_view named = {},
                      ClientForm form = ClientForm::kOpenAi);
-// What Anthropic's API calls an error of this status: "rate_limit_error". Its clients go by it.
+// The error type that Anthropic's API has for a status (429: "rate_limit_error"); its clients decide by it.
 std::string_view anthropic_error_type(int status);
-// kCount for kDropped: that one is our fault.
+// The label under which an error is counted; kCount, none, for kDropped, which is a fault of this program.
 Rejection rejection_of(TransportError error);
 
 }  // namespace fathom::http

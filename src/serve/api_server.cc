@@ -22,7 +22,7 @@ double milliseconds(double seconds) { return seconds < 0 ? -1 : seconds * 1e3; }
 
 // The access line of an answer: numbers and names, never text of prompts or answers.
 void log_answer(const answer::AnswerRecord& record) {
-  // A probe that went well is no event.
+  // Probes come every few seconds: one that succeeded is logged at debug level only.
   const bool is_probe = record.endpoint == "/health_generate" && record.status < 400;
   const LogLevel level = is_probe ? LogLevel::kDebug : LogLevel::kInfo;
   if (level < log_level()) return;
@@ -56,14 +56,16 @@ answer::GenerationService::Config generation_config(const ApiConfig& config) {
   return generation;
 }
 
-// Some 60,000 tokens; a worker reads that in milliseconds.
+// From this size on (some 60,000 tokens of text) a body goes to the workers for long bodies; a worker is done with a
+// shorter one in milliseconds.
 constexpr size_t kLongBodyBytes = 256 << 10;
 constexpr int kWorkersPerLongBodyWorker = 4;
-// About a third of the processor beside a thread that wants all of it.
+// The nice value of those workers: beside a busy thread on the same core they get about a third of its time.
 constexpr int kLongBodyNice = 5;
+// After a body of this size freed memory is returned to the system.
 constexpr size_t kGiveBackBytes = 4 << 20;
 
-// When the job throws, the client is told.
+// Runs the job; if it throws, answers with an error.
 void run_guarded(const http::ExchangePtr& exchange, const std::function<void()>& job) {
   bool lacks_memory = false;
   try {
@@ -71,7 +73,7 @@ void run_guarded(const http::ExchangePtr& exchange, const std::function<void()>&
   } catch (const std::bad_alloc&) {
     lacks_memory = true;
   } catch (const std::length_error&) {
-    lacks_memory = true;  // a size beyond what there can be
+    lacks_memory = true;  // a container was asked for more elements than it can ever hold
   } catch (const std::exception& error) {
     FATHOM_LOG(kError, "server", "a request failed", {{"why", error.what()}});
   }
@@ -202,7 +204,7 @@ void ApiServer::register_routes(http::Router& router) {
   add_info_routes(router, *state_);
   add_admin_routes(router, *state_);
   page::add_page_routes(router, state_->config.model.name(), state_->history);
-  add_doc_routes(router, *state_);  // of all the others
+  add_doc_routes(router, *state_);  // last: it describes the routes that are there
 }
 
 void ApiServer::set_transport(http::Server& http) {

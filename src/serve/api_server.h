@@ -30,9 +30,9 @@
 
 namespace fathom::serve {
 
-// What a body may cost, beside itself what is made of it: the values of its JSON (kMaxValueBytesPerByte in
-// requests/request_fields.h), its texts and its tokens. http::Limits::max_bodies_bytes times this is the most that
-// all bodies in work take together.
+// Bytes of memory that a byte of a body may cost: the body itself, the values of its JSON (kMaxValueBytesPerByte in
+// api/request_fields.h), its texts and its tokens. http::Limits::max_bodies_bytes times this bounds what all bodies in
+// work take together.
 inline constexpr int64_t kBodyMemoryPerByte = 8;
 
 struct ApiConfig {

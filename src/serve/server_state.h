@@ -26,7 +26,7 @@ enum class Phase { kLoading, kReady, kDraining };
 struct ServerState {
   explicit ServerState(ApiConfig api_config);
 
-  // Why no request can be taken now; nothing = one can.
+  // Why requests are refused now; empty when they are taken.
   std::optional<api::ApiError> refusal() const;
   // Runs a job on a worker, or answers 429. A job that throws is answered here: 503 when there was no memory.
   void run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job);
@@ -48,8 +48,8 @@ struct ServerState {
   metrics::Registry::Collector collector, response_collector;
   // Runs a task on an I/O thread once the time is over; dropped when the transport stops. Set with the transport.
   std::function<void(std::chrono::milliseconds delay, std::function<void()> task)> post_after;
-  // These last: their jobs use everything above. Long bodies have workers of their own, which give way: a short one
-  // never waits behind them.
+  // Declared last, so that they end before what their jobs use. Long bodies have workers of their own, with a lower
+  // priority, so that a short body never waits behind a long one.
   WorkerPool workers, long_body_workers;
 };
 

@@ -23,7 +23,7 @@ constexpr int64_t kMaxBodyBytes = 64 << 10;
 
 api::Parsed<json::Value> parse_object(const std::string& body) {
   if (body.empty()) return json::Value::object();
-  // On the I/O thread: a few names, not megabytes.
+  // Parsed on the I/O thread, which must not be kept busy; these bodies hold a few names.
   Result<json::Value> value = json::parse(body, {.max_bytes = kMaxBodyBytes});
   if (!value && value.error().code == ErrorCode::kTooLong)
     return api::body_too_large("the body is " + value.error().message);
@@ -155,7 +155,8 @@ void continue_generation(ServerState& state, const http::ExchangePtr& exchange) 
   exchange->send(control_answer("Generation continued successfully."));
 }
 
-// Files go where the operator said at start-up.
+// Why a profile cannot be recorded as asked: where it is written is the operator's to say (--profile-dir), not a
+// request's.
 std::optional<api::ApiError> profile_problem(const ServerState& state, const json::Value& body) {
   if (state.config.profile_dir.empty()) {
     return api::invalid_parameter("", "profiling is off; start the server with --profile-dir");
@@ -179,7 +180,7 @@ void start_profile(ServerState& state, const http::ExchangePtr& exchange) {
   if (const auto problem = profile_problem(state, std::get<json::Value>(parsed))) {
     return exchange->send(api::to_response(*problem));
   }
-  // A device may take long to begin.
+  // On a worker, because a device may take long to begin tracing.
   state.run_on_worker(exchange, [exchange] {
     const Result<std::string> missing = trace::start({});
     if (!missing) {

@@ -80,7 +80,7 @@ http::Response tokenize(std::string_view body, const api::ServedModel& model) {
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
     return api::to_response(*error);
   const auto& request = std::get<api::TokenizeRequest>(parsed);
-  // As text at once: as values the ids of a long text would take several times the memory.
+  // Written as text directly: as json::Value the ids of a long text would take several times the memory.
   http::Response response;
   std::string& out = response.body;
   std::string counts, spellings;

@@ -14,7 +14,7 @@ namespace {
 // a large model takes its time on a CPU.
 constexpr double kStallSeconds = 120;
 constexpr std::chrono::seconds kProbeTimeout{20};
-// A busy engine that ended a step this recently needs no probe of its own.
+// An engine that is busy and ended a step this recently is healthy: no token is generated to find out.
 constexpr double kRecentSeconds = 5;
 
 http::Response not_ready(const json::Value& body) {
@@ -74,7 +74,7 @@ void probe(ServerState& state, const http::ExchangePtr& exchange) {
   api::GenerationRequest request = one_token(state);
   const std::string rid = request.id;
   state.generation.start(std::move(request), exchange, Stopwatch());
-  // Whichever answer comes second is dropped.
+  // If the token has come by then, this second answer to the exchange does nothing.
   state.post_after(kProbeTimeout, [&state, exchange, rid] {
     send_later(exchange, not_ready({{"status", "no token within 20 seconds"}}));
     state.generation.abort(rid);

@@ -51,7 +51,7 @@ void model_info(const ServerState& state, const http::ExchangePtr& exchange) {
                                 {"architectures", {state.config.architecture}}}));
 }
 
-// Without speculation nothing: clients take the presence of the length for it.
+// Adds nothing without speculation: clients take it for on when avg_spec_accept_length is there.
 void add_speculation(json::Value& state, const engine::SpeculationSnapshot& snapshot) {
   if (snapshot.max_drafts == 0) return;
   if (snapshot.num_verify_slices > 0) {
