@@ -1,6 +1,6 @@
 # Set-up commands. Each installs what is missing (tools/install_packages.sh), configures and builds.
 #
-#   make build      the release program: build/release/apps/fathom
+#   make build      the release programs: build/release/apps/fathom and fathom-bench
 #   make serve      run it on the demo model; PORT=30001 takes another port
 #   make test       build everything and run the tests
 #   make clients    the tests of all third-party clients, also those whose packages are too large for `make test`
@@ -26,7 +26,7 @@ MODEL_LEFT_OUT := \
   --leave-out '^engine\.drafters/ModelSpeculation\.(an_adaptive_depth|captured_steps)_.*/chain_[123]$$' 'runs with a tree too; to run it: make test' \
   --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
-  --leave-out '^apps\.(command_line|constrained_output|bench_serving|bench_ops)$$' 'runs the program over and over, for minutes; to run it: make test' \
+  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops)$$' 'runs the program over and over, for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
   --leave-out '^clients\.(langchain|pydantic_ai|litellm|instructor|llama_index)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
   --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test' \
@@ -62,7 +62,7 @@ check-packages:
 
 build: packages
 	$(call configure,release)
-	@cmake --build --preset release --target fathom -j $(JOBS)
+	@cmake --build --preset release --target fathom fathom-bench -j $(JOBS)
 
 # The demo model on http://127.0.0.1:30000; open it in a browser. Ctrl-C ends it.
 serve: build

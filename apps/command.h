@@ -1,11 +1,11 @@
 #pragma once
-// A subcommand of the program: its flags in the parser and what to run when it was named. One file per
-// subcommand defines its add_...() function; main.cc calls them all.
+// A subcommand of a program: its flags in the parser and what to run when it was named. One file per
+// subcommand defines its add_...() function; the program's main.cc calls them all.
 //
 //   Command add_inspect(CLI::App& parent);     // inspect.cc
 //
 // Headers include the parser's App.hpp and not CLI.hpp, with which every file would compile the reader of configuration
-// files and the help's formatter again: help.cc and main.cc do.
+// files and the help's formatter again: help.cc and command_line.cc do.
 
 #include <CLI/App.hpp>
 #include <functional>
@@ -22,11 +22,12 @@ Command add_serve(CLI::App& parent);
 Command add_generate(CLI::App& parent);
 Command add_eval_gsm8k(CLI::App& eval);
 Command add_bench_one_batch(CLI::App& bench);
-Command add_bench_serving(CLI::App& bench);
 Command add_bench_ops(CLI::App& bench);
-Command add_bench_gsm8k(CLI::App& bench);
 Command add_inspect(CLI::App& parent);
 Command add_tokenize(CLI::App& parent);
+// Of fathom-bench.
+Command add_bench_serving(CLI::App& parent);
+Command add_bench_gsm8k(CLI::App& parent);
 
 // "Examples:" below a subcommand's help, one command per line.
 void set_examples(CLI::App& app, std::initializer_list<const char*> lines);

@@ -4,7 +4,7 @@
     tools/bench_serving.py                          # about three minutes; rewrites docs/perf/serving.md's table
     tools/bench_serving.py --rounds 1 --out /tmp    # a quick look elsewhere
 
-Starts `fathom serve` with its defaults, runs `fathom bench serving` against it and prints the two ratios. Writes the
+Starts `fathom serve` with its defaults, runs `fathom-bench serving` against it and prints the two ratios. Writes the
 figures between the marks of serving.md, the runs as serving.jsonl and a picture of each workload's last run.
 Run it on a quiet machine: client and server share the cores.
 """
@@ -58,8 +58,8 @@ def run_bench(program, url, workload, out):
     name, title, _, flags = workload
     with tempfile.TemporaryDirectory() as folder:
         result = pathlib.Path(folder) / "result.jsonl"
-        subprocess.run([program, "bench", "serving", "--base-url", url, "--tag", title, "--output-file", result,
-                        "--plot", out / f"serving-{name}.svg", *flags], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([program.with_name("fathom-bench"), "serving", "--base-url", url, "--tag", title,
+                        "--output-file", result, "--plot", out / f"serving-{name}.svg", *flags], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         line = json.loads(result.read_text())
     if line["failed"]:
         sys.exit(f"{title}: {line['failed']} requests failed")
@@ -134,7 +134,8 @@ def write_results(out, lines, text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default=ROOT / "build/release/apps/fathom", type=pathlib.Path)
+    parser.add_argument("--program", default=ROOT / "build/release/apps/fathom", type=pathlib.Path,
+                        help="fathom; fathom-bench is beside it")
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--out", default=ROOT / "docs/perf", type=pathlib.Path)
     parser.add_argument("--serve-flag", action="append", default=[], help="one more flag of fathom serve; repeatable")

@@ -181,7 +181,7 @@ serving() {
   "$fathom" serve --model-path $demo --device cuda --port $port --max-running-requests 256 &
   server=$!
   for clients in 1 32 256; do
-    "$fathom" bench serving --port $port --num-prompts $((clients * 4 + 16)) --random-input-len 64 \
+    "$bin/apps/fathom-bench" serving --port $port --num-prompts $((clients * 4 + 16)) --random-input-len 64 \
       --random-output-len 128 --max-concurrency "$clients" --output-file "$out/serving.jsonl" || status=1
   done
   kill -TERM $server

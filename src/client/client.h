@@ -1,5 +1,5 @@
 #pragma once
-// Client: a small HTTP/1.1 client for benches, tests and health checks. All requests run on one thread of its
+// Client: a small HTTP/1.1 client for benches and tests. All requests run on one thread of its
 // own, thousands at a time, over kept-alive connections.
 //
 //   Client client;

@@ -1,4 +1,4 @@
-#include "apps/bench_serving/statistics.h"
+#include "apps/fathom_bench/statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "apps/bench_serving/acceptance.h"
+#include "apps/fathom_bench/acceptance.h"
 
 #include <gtest/gtest.h>
 

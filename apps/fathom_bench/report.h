@@ -8,8 +8,8 @@
 
 #include <string>
 
-#include "apps/bench_serving/acceptance.h"
-#include "apps/bench_serving/statistics.h"
+#include "apps/fathom_bench/acceptance.h"
+#include "apps/fathom_bench/statistics.h"
 #include "base/json.h"
 
 namespace fathom::apps {

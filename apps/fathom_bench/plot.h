@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench_serving/report.h"
+#include "apps/fathom_bench/report.h"
 
 namespace fathom::apps {
 

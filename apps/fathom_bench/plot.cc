@@ -1,4 +1,4 @@
-#include "apps/bench_serving/plot.h"
+#include "apps/fathom_bench/plot.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "apps/bench_serving/svg_panel.h"
+#include "apps/fathom_bench/svg_panel.h"
 
 namespace fathom::apps {
 namespace {

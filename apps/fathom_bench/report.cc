@@ -1,4 +1,4 @@
-#include "apps/bench_serving/report.h"
+#include "apps/fathom_bench/report.h"
 
 #include <cmath>
 #include <cstdio>

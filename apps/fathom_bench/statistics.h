@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench_serving/wire.h"
+#include "apps/fathom_bench/wire.h"
 
 namespace fathom::apps {
 

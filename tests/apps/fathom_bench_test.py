@@ -1,4 +1,4 @@
-"""`fathom bench serving` and `fathom bench gsm8k` against a real `fathom serve` on the demo model."""
+"""`fathom-bench` against a real `fathom serve` on the demo model, and what each of the two programs is made of."""
 import json
 import os
 import pathlib
@@ -15,14 +15,16 @@ from serving import Serving  # noqa: E402
 
 DEMO = ROOT / "models" / "demo"
 KEY = "bench-key"
+SERVER = pathlib.Path(os.environ["FATHOM_PROGRAM"])
+PROGRAM = SERVER.with_name("fathom-bench")
 
 
 def bench(*args, key=KEY):
-    return subprocess.run([os.environ["FATHOM_PROGRAM"], "bench", *map(str, args)], capture_output=True, text=True,
+    return subprocess.run([PROGRAM, *map(str, args)], capture_output=True, text=True,
                           check=False, timeout=900, env={**os.environ, "FATHOM_API_KEY": key})
 
 
-class BenchServingTest(unittest.TestCase):
+class AgainstAServer(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.server = Serving("--api-key", KEY)
@@ -109,7 +111,7 @@ class BenchServingTest(unittest.TestCase):
             text = bench(name, "--help").stdout
             self.assertIn("\nServer:\n", text)
             self.assertIn("(default: ", text)
-            self.assertIn("Examples:\n  fathom bench " + name, text)
+            self.assertIn("Examples:\n  fathom-bench " + name, text)
             self.assertLessEqual(max(len(line) for line in text.splitlines()), 120)
 
     def test_gsm8k_prints_what_sglangs_does(self):
@@ -123,6 +125,34 @@ class BenchServingTest(unittest.TestCase):
         self.assertEqual(line["num_requests"], 6)
         self.assertGreaterEqual(line["accuracy"], 0.5)  # one shot instead of five, yet most answers are right
         self.assertGreater(line["output_throughput"], 0)
+
+
+class ProgramsTest(unittest.TestCase):
+    def test_the_commands_are_found_from_both_programs(self):
+        self.assertRegex(bench("--version").stdout, r"^fathom-bench \d+\.\d+\.\d+\n$")
+        text = bench("--help").stdout
+        for name in ("serving", "gsm8k"):
+            self.assertIn(f"\n  {name} ", text)
+            old = subprocess.run([SERVER, "bench", name, "--help"], capture_output=True, text=True, check=False)
+            self.assertEqual((old.returncode, old.stdout), (2, ""))
+            self.assertEqual(old.stderr, f"fathom: bench {name} measures a running server and is a command of "
+                                         f"fathom-bench\nTry: fathom-bench {name} --help\n")
+        done = bench("frob")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, 'fathom-bench: no subcommand "frob"\nTry: fathom-bench --help\n')
+
+    def test_only_the_bench_has_the_client_and_only_the_server_has_the_engine(self):
+        def functions(program):
+            done = subprocess.run(["nm", "--demangle", program], capture_output=True, text=True, check=True)
+            return done.stdout
+
+        server, outside = functions(SERVER), functions(PROGRAM)
+        for name in ("fathom::client::", "fathom::apps::HttpTarget::"):
+            self.assertIn(name, outside)
+            self.assertNotIn(name, server)
+        for name in ("fathom::engine::", "fathom::runner::", "fathom::serve::"):
+            self.assertIn(name, server)
+            self.assertNotIn(name, outside)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// fathom bench serving: load over HTTP against a running server, measured and reported as SGLang's
+// fathom-bench serving: load over HTTP against a running server, measured and reported as SGLang's
 // bench_serving does it, so that figures of both can be put side by side.
 
 #include <cmath>
@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench_serving/dataset.h"
-#include "apps/bench_serving/load_run.h"
-#include "apps/bench_serving/plot.h"
-#include "apps/bench_serving/report.h"
-#include "apps/bench_serving/statistics.h"
 #include "apps/command.h"
-#include "apps/http_target.h"
+#include "apps/fathom_bench/dataset.h"
+#include "apps/fathom_bench/http_target.h"
+#include "apps/fathom_bench/load_run.h"
+#include "apps/fathom_bench/plot.h"
+#include "apps/fathom_bench/report.h"
+#include "apps/fathom_bench/statistics.h"
 #include "base/startup_error.h"
 #include "text/tokenizer.h"
 
@@ -128,7 +128,7 @@ void write_results(const BenchServingFlags& flags, const ServingSetup& setup,
     write_file(flags.output_file, json::dump(line) + "\n", std::ios::app);
   }
   if (!flags.plot_file.empty()) {
-    const std::string title = setup.tag.empty() ? "fathom bench serving" : setup.tag;
+    const std::string title = setup.tag.empty() ? "fathom-bench serving" : setup.tag;
     write_file(flags.plot_file, serving_plot(title, setup, metrics, result.records),
                std::ios::trunc);
   }
@@ -284,17 +284,17 @@ void add_output_flags(CLI::App& app, BenchServingFlags& flags) {
 
 }  // namespace
 
-Command add_bench_serving(CLI::App& bench) {
+Command add_bench_serving(CLI::App& parent) {
   auto flags = std::make_shared<BenchServingFlags>();
-  CLI::App* app = bench.add_subcommand("serving", "Load a running server over HTTP");
+  CLI::App* app = parent.add_subcommand("serving", "Load a running server over HTTP");
   add_http_target_flags(*app, flags->target);
   add_traffic_flags(*app, *flags);
   add_dataset_flags(*app, *flags);
   add_output_flags(*app, *flags);
   set_examples(
-      *app, {"fathom bench serving --num-prompts 256 --max-concurrency 32 \\",
+      *app, {"fathom-bench serving --num-prompts 256 --max-concurrency 32 \\",
              "    --random-input-len 32 --random-output-len 128 --random-range-ratio 1",
-             "fathom bench serving --dataset-name generated-shared-prefix --gsp-num-groups 16 \\",
+             "fathom-bench serving --dataset-name generated-shared-prefix --gsp-num-groups 16 \\",
              "    --flush-cache --max-concurrency 8 --plot shared-prefix.svg"});
   return {.app = app, .run = [flags] { return run(*flags); }};
 }

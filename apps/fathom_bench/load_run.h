@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/bench_serving/wire.h"
+#include "apps/fathom_bench/wire.h"
 #include "client/client.h"
 
 namespace fathom::apps {

@@ -1,4 +1,4 @@
-#include "apps/bench_serving/load_run.h"
+#include "apps/fathom_bench/load_run.h"
 
 #include <chrono>
 #include <cmath>

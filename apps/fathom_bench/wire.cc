@@ -1,4 +1,4 @@
-#include "apps/bench_serving/wire.h"
+#include "apps/fathom_bench/wire.h"
 
 #include <charconv>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "apps/bench_serving/dataset.h"
+#include "apps/fathom_bench/dataset.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// fathom bench gsm8k: word problems over HTTP, with the calls and the output of SGLang's
+// fathom-bench gsm8k: word problems over HTTP, with the calls and the output of SGLang's
 // benchmark/gsm8k/bench_sglang.py.
 
 #include <chrono>
@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "apps/bench_serving/wire.h"
 #include "apps/command.h"
+#include "apps/fathom_bench/http_target.h"
+#include "apps/fathom_bench/wire.h"
 #include "apps/gsm8k.h"
-#include "apps/http_target.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/startup_error.h"
@@ -148,10 +148,10 @@ int run(const BenchGsm8kFlags& flags) {
 
 }  // namespace
 
-Command add_bench_gsm8k(CLI::App& bench) {
+Command add_bench_gsm8k(CLI::App& parent) {
   auto flags = std::make_shared<BenchGsm8kFlags>();
   CLI::App* app =
-      bench.add_subcommand("gsm8k", "Accuracy and speed of a running server on word problems");
+      parent.add_subcommand("gsm8k", "Accuracy and speed of a running server on word problems");
   add_http_target_flags(*app, flags->target);
   const std::string group = "Evaluation";
   app->add_option("--data,--data-path", flags->data,
@@ -182,7 +182,7 @@ Command add_bench_gsm8k(CLI::App& bench) {
   app->add_option("--result-file", flags->result_file, "Append the result as a JSON line")
       ->type_name("FILE")
       ->group(group);
-  set_examples(*app, {"fathom bench gsm8k --data models/demo/eval.json \\",
+  set_examples(*app, {"fathom-bench gsm8k --data models/demo/eval.json \\",
                       "    --shots models/demo/shots.json --num-questions 500 --parallel 64"});
   return {.app = app, .run = [flags] { return run(*flags); }};
 }

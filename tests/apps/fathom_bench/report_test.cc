@@ -1,11 +1,11 @@
-#include "apps/bench_serving/report.h"
+#include "apps/fathom_bench/report.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "apps/bench_serving/plot.h"
-#include "apps/bench_serving/svg_panel.h"
+#include "apps/fathom_bench/plot.h"
+#include "apps/fathom_bench/svg_panel.h"
 
 namespace fathom::apps {
 namespace {

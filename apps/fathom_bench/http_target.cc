@@ -1,11 +1,11 @@
-#include "apps/http_target.h"
+#include "apps/fathom_bench/http_target.h"
 
 #include <chrono>
 #include <cstdlib>
 #include <thread>
 #include <utility>
 
-#include "apps/bench_serving/wire.h"
+#include "apps/fathom_bench/wire.h"
 #include "base/clock.h"
 #include "base/startup_error.h"
 

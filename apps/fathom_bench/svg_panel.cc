@@ -1,4 +1,4 @@
-#include "apps/bench_serving/svg_panel.h"
+#include "apps/fathom_bench/svg_panel.h"
 
 #include <algorithm>
 #include <cmath>

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/bench_serving/dataset.h"
+#include "apps/fathom_bench/dataset.h"
 #include "base/json.h"
 #include "client/sse_parser.h"
 
