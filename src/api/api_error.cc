@@ -56,7 +56,7 @@ ApiError rid_taken(const std::string& rid) {
 
 ApiError model_not_found(const std::string& model) {
   return {.status = 404,
-          .message = "the model " + json::dump(model.substr(0, 128)) + " is not served here",
+          .message = "the model " + json::shown_text(model) + " is not served here",
           .type = kInvalidRequest,
           .param = "model",
           .code = "model_not_found"};
@@ -65,7 +65,7 @@ ApiError model_not_found(const std::string& model) {
 ApiError response_not_found(std::string param, const std::string& id) {
   return {
       .status = 404,
-      .message = "there is no response " + json::dump(id.substr(0, 128)) +
+      .message = "there is no response " + json::shown_text(id) +
                  " in the store: it was not stored, was deleted, or had to make room for others",
       .type = kInvalidRequest,
       .param = std::move(param),

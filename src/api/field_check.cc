@@ -9,11 +9,10 @@ namespace fathom::api {
 namespace {
 
 // A name from a body, in a path and between quotes: short, and without control characters.
-constexpr size_t kMaxShownNameBytes = 64;  // json::shown_key's
 std::string shown_name(std::string_view name) {
-  const bool is_long = name.size() > kMaxShownNameBytes;
-  const std::string quoted = json::shown_key(name);
-  return quoted.substr(1, quoted.size() - 2) + (is_long ? "..." : "");
+  std::string shown = json::shown_text(name);
+  shown.erase(shown.rfind('"'), 1);
+  return shown.substr(1);
 }
 
 std::string path_to(const std::string& path, std::string_view name) {

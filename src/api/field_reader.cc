@@ -11,15 +11,8 @@
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxShownBytes = 64;
-
 // Up to here every integer is a double, and a double without a fraction is the integer that was written.
 constexpr double kMaxExactInteger = 9007199254740992.0;  // 2^53
-
-std::string shown_text(const std::string& text) {
-  const std::string quoted = json::dump(json::Value(text.substr(0, kMaxShownBytes)));
-  return text.size() > kMaxShownBytes ? quoted + "..." : quoted;
-}
 
 // 2 and not 2.0, 0.5 and not 0.500000.
 std::string shown_number(double value) { return json::dump(json::Value(value)); }
@@ -59,9 +52,7 @@ std::optional<double> number_in(const json::Value& value, const NumberRange& ran
 
 std::string shown(const json::Value& value) {
   if (value.is_array()) return "an array of " + std::to_string(value.size());
-  if (value.is_object()) return "an object";
-  if (value.is_string()) return shown_text(value.get_ref<const std::string&>());
-  return json::dump(value);
+  return json::shown(value);
 }
 
 ApiError broken_body(const Error& error) {

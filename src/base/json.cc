@@ -136,7 +136,7 @@ class LimitedBuilder : public nlohmann::json_sax<Value> {
     if (ended_slot == nullptr || !ended_slot->is_object()) return true;
     const Value& ended = *ended_slot;
     const std::string* key = duplicate_key(ended.get_ref<const Value::object_t&>());
-    return key == nullptr || fail("duplicate key " + shown_key(*key));
+    return key == nullptr || fail("duplicate key " + shown_text(*key));
   }
   bool fail(std::string message) {
     if (message_.empty()) message_ = std::move(message);
@@ -211,9 +211,25 @@ std::string dump(const Value& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-std::string shown_key(std::string_view key) {
-  constexpr size_t kMaxShownBytes = 64;
-  return dump(Value(key.substr(0, kMaxShownBytes)));
+std::string shown_text(std::string_view text) {
+  if (text.size() <= kMaxShownBytes) return dump(Value(text));
+  size_t cut = kMaxShownBytes;
+  // Back to the begin of a character, of which at most three bytes lie before the cut.
+  while (cut > kMaxShownBytes - 3 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+  return dump(Value(text.substr(0, cut))) + "...";
+}
+
+std::string shown(const Value& value) {
+  constexpr size_t kMaxListed =
+      16;  // looked at, so that a list as large as a file is not written out
+  if (value.is_string()) return shown_text(value.get_ref<const std::string&>());
+  if (value.is_object()) return value.empty() ? "{}" : "an object";
+  if (!value.is_array()) return dump(value);
+  std::string list;
+  const size_t num_listed = std::min(value.size(), kMaxListed);
+  for (size_t i = 0; i < num_listed; ++i) list += (i == 0 ? "" : ",") + shown(value[i]);
+  if (value.size() <= kMaxListed && list.size() <= kMaxShownBytes) return "[" + list + "]";
+  return "a list of " + std::to_string(value.size()) + " values";
 }
 
 }  // namespace fathom::json

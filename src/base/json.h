@@ -77,7 +77,12 @@ inline bool is_text(const Value& value, std::string_view text) {
 
 // Compact text; invalid UTF-8 becomes U+FFFD instead of an exception.
 std::string dump(const Value& value);
-// A key in an error: between quotes, on one line, at most 64 bytes of it.
-std::string shown_key(std::string_view key);
+// A text from outside in an error: between quotes, on one line, control characters escaped, whole characters of at most
+// kMaxShownBytes; of a longer one "..." stands behind the quotes.
+inline constexpr size_t kMaxShownBytes = 64;
+std::string shown_text(std::string_view text);
+// A value in an error, as short: JSON text, or for what can be as large as its file what it is ("an object", "a list of
+// 9 values").
+std::string shown(const Value& value);
 
 }  // namespace fathom::json

@@ -48,7 +48,7 @@ Status Members::sort() {
       std::adjacent_find(members_.begin(), members_.end(),
                          [](const Member& a, const Member& b) { return a.name == b.name; });
   if (twice == members_.end()) return {};
-  return invalid_argument("not valid JSON: duplicate key " + shown_key(twice->name));
+  return invalid_argument("not valid JSON: duplicate key " + shown_text(twice->name));
 }
 
 Result<const Value*> Members::find(std::string_view name) {

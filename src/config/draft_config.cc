@@ -53,8 +53,8 @@ Status check_settings(const ModelConfig& draft, const ModelConfig& model) {
   const json::Value ours = layer_settings(draft), theirs = layer_settings(model);
   for (const auto& [key, value] : ours.items()) {
     if (value == theirs[key]) continue;
-    return invalid_argument("config.json: \"" + key + "\" is " + shown(value) +
-                            ", the model's is " + shown(theirs[key]) +
+    return invalid_argument("config.json: \"" + key + "\" is " + json::shown(value) +
+                            ", the model's is " + json::shown(theirs[key]) +
                             ": the draft layer was not made for this model");
   }
   return {};

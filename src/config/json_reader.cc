@@ -7,8 +7,6 @@
 namespace fathom::config {
 namespace {
 
-constexpr size_t kMaxShownBytes = 60;
-
 std::string range_text(double min, double max) {
   std::ostringstream text;
   text << "[" << min << ", " << max << "]";
@@ -29,25 +27,6 @@ std::optional<int64_t> as_integer(const json::Value& value) {
 }
 
 }  // namespace
-
-std::string shown(const json::Value& value) {
-  // A container is described, not printed: it can be as large as the file.
-  if (value.is_object()) return value.empty() ? "{}" : "an object";
-  if (value.is_array() && value.size() > 8) {
-    return "a list of " + std::to_string(value.size()) + " values";
-  }
-  if (value.is_string() && value.get_ref<const std::string&>().size() > kMaxShownBytes) {
-    return json::dump(json::Value(value.get_ref<const std::string&>().substr(0, kMaxShownBytes))) +
-           "...";
-  }
-  std::string text = json::dump(value);
-  if (text.size() > kMaxShownBytes) {
-    text.resize(kMaxShownBytes);
-    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0x80) != 0) text.pop_back();
-    text += "...";
-  }
-  return text;
-}
 
 JsonReader::JsonReader(const json::Value& object, std::string prefix)
     : object_(object), prefix_(std::move(prefix)) {
@@ -123,7 +102,7 @@ int JsonReader::choice(std::string_view key, std::initializer_list<std::string_v
 void JsonReader::require(bool condition, std::string_view key, std::string_view rule) {
   if (condition || error_) return;
   const auto it = members_.find(key);
-  const std::string found = it == members_.end() ? "missing" : shown(*it->second);
+  const std::string found = it == members_.end() ? "missing" : json::shown(*it->second);
   fail(quoted(key) + " is " + found + ", must be " + std::string(rule));
 }
 
@@ -140,7 +119,7 @@ std::vector<std::string> JsonReader::unread_keys() const {
 }
 
 std::string JsonReader::quoted(std::string_view key) const {
-  return shown(json::Value(prefix_ + std::string(key)));
+  return json::shown_text(prefix_ + std::string(key));
 }
 
 }  // namespace fathom::config

@@ -24,9 +24,6 @@
 
 namespace fathom::config {
 
-// A value as it is shown in an error: JSON text, cut to a readable length.
-std::string shown(const json::Value& value);
-
 class JsonReader {
  public:
   struct IntRule {

@@ -91,7 +91,7 @@ void read_token_ids(JsonReader& reader, std::string_view key, int vocab_size,
   for (const json::Value& id : *value) {
     if (!reader.ok()) return;
     if (!add(id)) {
-      reader.fail("\"" + std::string(key) + "\" holds " + shown(id) + ", must be " + rule);
+      reader.fail("\"" + std::string(key) + "\" holds " + json::shown(id) + ", must be " + rule);
     }
   }
 }
@@ -147,7 +147,7 @@ void read_special_tokens(JsonReader& reader, JsonReader* generation, ModelConfig
 Result<json::Value> parse_object(std::string_view text) {
   Result<json::Value> value = json::parse(text, {.max_depth = 16, .max_bytes = kMaxConfigBytes});
   if (value && !value->is_object()) {
-    return invalid_argument("holds " + shown(*value) + ", must be a JSON object");
+    return invalid_argument("holds " + json::shown(*value) + ", must be a JSON object");
   }
   return value;
 }

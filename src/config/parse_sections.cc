@@ -114,7 +114,7 @@ void read_architecture(JsonReader& reader, ModelConfig& config) {
     }
     return reader.require(false, "model_type", rule + " for " + config.architecture_name);
   }
-  reader.fail("\"architectures\" is [" + shown((*names)[0]) +
+  reader.fail("\"architectures\" is [" + json::shown((*names)[0]) +
               "], which is not supported; supported: " + supported);
 }
 

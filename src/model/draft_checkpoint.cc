@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "layers/decoder_layer.h"
 #include "weights/compare.h"
-#include "weights/message.h"
 
 namespace fathom::model {
 namespace {
@@ -33,8 +33,8 @@ Status check_repeated(const weights::Checkpoint& checkpoint, const weights::Chec
     const Result<bool> same = weights::same_tensor(*ours, *theirs);
     if (!same) return same.error();
     if (*same) continue;
-    return invalid_argument(draft.directory() + ": tensor " + weights::quoted_name(repeated.name) +
-                            " is not the model's " + weights::quoted_name(repeated.model_name) +
+    return invalid_argument(draft.directory() + ": tensor " + json::shown_text(repeated.name) +
+                            " is not the model's " + json::shown_text(repeated.model_name) +
                             ", which the draft layer shares");
   }
   return {};

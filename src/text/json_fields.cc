@@ -1,14 +1,13 @@
 #include "text/json_fields.h"
 
-#include "text/quoted_name.h"
-
 namespace fathom::text {
 
 std::string type_name(const json::Value& value) {
   if (!value.is_object()) return "(none)";
   const auto type = value.find("type");
-  return type != value.end() && type->is_string() ? quoted_name(type->get_ref<const std::string&>())
-                                                  : "(none)";
+  return type != value.end() && type->is_string()
+             ? json::shown_text(type->get_ref<const std::string&>())
+             : "(none)";
 }
 
 Result<bool> bool_field(const json::Value& object, const char* key, bool fallback) {

@@ -2,9 +2,9 @@
 #include <array>
 #include <string>
 
+#include "base/json.h"
 #include "text/json_fields.h"
 #include "text/pre_tokenizer.h"
-#include "text/quoted_name.h"
 
 namespace fathom::text {
 namespace {
@@ -91,7 +91,7 @@ std::string describe(const json::Value& steps) {
     text += (i == 0 ? "" : ", ") + type_name(steps[i]);
     if (type_name(steps[i]) != "\"Split\"") continue;
     const auto pattern = steps[i].find("pattern");
-    if (pattern != steps[i].end()) text += " " + quoted_name(json::dump(*pattern));
+    if (pattern != steps[i].end()) text += " " + json::shown_text(json::dump(*pattern));
   }
   return steps.size() > kMaxSteps ? text + ", ..." : text;
 }

@@ -6,11 +6,11 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/whole_file.h"
 #include "text/byte_alphabet.h"
 #include "text/piece_cache.h"
 #include "text/pieces.h"
-#include "text/quoted_name.h"
 #include "text/utf8.h"
 
 namespace fathom::text {
@@ -110,7 +110,7 @@ Status Tokenizer::resolve(const TokenizerConfig& config) {
     const std::optional<int32_t> found = token_id(*content);
     if (!found) {
       return invalid_argument("tokenizer_config.json: " + std::string(key) + " " +
-                              quoted_name(*content) + " is not a token of tokenizer.json");
+                              json::shown_text(*content) + " is not a token of tokenizer.json");
     }
     *id = *found;
   }

@@ -4,10 +4,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/json.h"
 #include "text/added_tokens.h"
 #include "text/byte_alphabet.h"
 #include "text/json_fields.h"
-#include "text/quoted_name.h"
 
 namespace fathom::text {
 namespace {
@@ -18,7 +18,7 @@ Status check_vocab_id(const std::string& text, const json::Value& id) {
   if (text.empty()) return invalid_argument("model.vocab has an empty token");
   const bool in_range = id.is_number_integer() && id >= 0 && id < kMaxVocabSize;
   if (in_range) return {};
-  return invalid_argument("model.vocab: id of " + quoted_name(text) + " is " +
+  return invalid_argument("model.vocab: id of " + json::shown_text(text) + " is " +
                           json::dump(id).substr(0, 40) + ", must be an integer from 0 to " +
                           std::to_string(kMaxVocabSize - 1));
 }
@@ -32,8 +32,9 @@ Result<IdsByText> read_vocab(const json::Value& vocab, TokenizerSpec& spec) {
     const auto index = id.get<size_t>();
     if (index >= spec.texts.size()) spec.texts.resize(index + 1);
     if (!spec.texts[index].empty()) {
-      return invalid_argument("model.vocab: " + quoted_name(spec.texts[index]) + " and " +
-                              quoted_name(text) + " have the same id " + std::to_string(index));
+      return invalid_argument("model.vocab: " + json::shown_text(spec.texts[index]) + " and " +
+                              json::shown_text(text) + " have the same id " +
+                              std::to_string(index));
     }
     spec.texts[index] = text;
   }
@@ -51,7 +52,7 @@ Status read_byte_ids(const IdsByText& ids, TokenizerSpec& spec) {
     const bool in_utf8 = byte < 0xc0 || (byte >= 0xc2 && byte <= 0xf4);
     if (found == ids.end() && in_utf8) {
       return invalid_argument("model.vocab has no token for byte " + std::to_string(byte) + " (" +
-                              quoted_name(spelling) + ")");
+                              json::shown_text(spelling) + ")");
     }
   }
   return {};
@@ -92,13 +93,13 @@ Status read_merges(const json::Value& merges, const IdsByText& ids, TokenizerSpe
     for (const auto& [found, text] : {std::pair{left, pair->left}, std::pair{right, pair->right},
                                       std::pair{whole, std::string_view(merged)}}) {
       if (found == ids.end())
-        return invalid_argument(where + quoted_name(text) + " is not in model.vocab");
+        return invalid_argument(where + json::shown_text(text) + " is not in model.vocab");
     }
     const uint64_t key =
         uint64_t{static_cast<uint32_t>(left->second)} << 32 | static_cast<uint32_t>(right->second);
     if (!pairs.insert(key).second) {
-      return invalid_argument(where + quoted_name(pair->left) + " and " + quoted_name(pair->right) +
-                              " are merged by an earlier line");
+      return invalid_argument(where + json::shown_text(pair->left) + " and " +
+                              json::shown_text(pair->right) + " are merged by an earlier line");
     }
     spec.merges.push_back({left->second, right->second, whole->second});
   }
@@ -118,8 +119,8 @@ Status check_model_options(const json::Value& model) {
     if (key == "fuse_unk") neutral = value.is_boolean();  // concerns unk_token, which is null
     if (key == "byte_fallback" || key == "ignore_merges") neutral = value == false;
     if (!neutral) {
-      return invalid_argument("model." + quoted_name(key) + " = " + quoted_name(json::dump(value)) +
-                              " is not supported");
+      return invalid_argument("model." + json::shown_text(key) + " = " +
+                              json::shown_text(json::dump(value)) + " is not supported");
     }
   }
   return {};
@@ -152,7 +153,7 @@ Result<AddedToken> read_added_token(const json::Value& value, const std::string&
     return invalid_argument(where + ".content must be a string that is not empty");
   }
   AddedToken token{.content = content->get<std::string>()};
-  const std::string name = where + " " + quoted_name(token.content);
+  const std::string name = where + " " + json::shown_text(token.content);
   if (token.content.size() > kMaxAddedTokenBytes) {
     return invalid_argument(name + " has " + std::to_string(token.content.size()) +
                             " bytes, the limit is " + std::to_string(kMaxAddedTokenBytes));
@@ -182,14 +183,14 @@ Status place_added_token(const AddedToken& token, const IdsByText& ids, Tokenize
   const auto index = static_cast<size_t>(token.id);
   if (in_vocab != ids.end()) {
     if (in_vocab->second == token.id) return {};
-    return invalid_argument("added token " + quoted_name(token.content) + " has id " +
+    return invalid_argument("added token " + json::shown_text(token.content) + " has id " +
                             std::to_string(token.id) + ", in model.vocab it has " +
                             std::to_string(in_vocab->second));
   }
   if (index < spec.texts.size() && !spec.texts[index].empty()) {
-    return invalid_argument("added token " + quoted_name(token.content) + " has id " +
+    return invalid_argument("added token " + json::shown_text(token.content) + " has id " +
                             std::to_string(token.id) + ", which is that of " +
-                            quoted_name(spec.texts[index]));
+                            json::shown_text(spec.texts[index]));
   }
   return {};
 }
@@ -206,12 +207,13 @@ Status read_added_tokens(const json::Value& root, const IdsByText& ids, Tokenize
     if (!token) return token.error();
     if (Status status = place_added_token(*token, ids, spec); !status) return status;
     if (!contents.emplace(token->content, token->id).second) {
-      return invalid_argument("added token " + quoted_name(token->content) + " is listed twice");
+      return invalid_argument("added token " + json::shown_text(token->content) +
+                              " is listed twice");
     }
     const auto [owner, is_new] = owners.emplace(token->id, token->content);
     if (!is_new) {
-      return invalid_argument("added tokens " + quoted_name(owner->second) + " and " +
-                              quoted_name(token->content) + " have the same id " +
+      return invalid_argument("added tokens " + json::shown_text(owner->second) + " and " +
+                              json::shown_text(token->content) + " have the same id " +
                               std::to_string(token->id));
     }
     spec.added_tokens.push_back(std::move(*token));
@@ -268,7 +270,7 @@ Result<TokenizerSpec> parse_tokenizer_json(std::string_view text) {
       "pre_tokenizer", "post_processor", "decoder", "model"};
   for (const auto& [key, value] : root->items()) {
     if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end()) {
-      return invalid_argument("key " + quoted_name(key) + " is not known");
+      return invalid_argument("key " + json::shown_text(key) + " is not known");
     }
   }
   if (Status status = check_surroundings(*root); !status) return status.error();

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "base/json.h"
 #include "weights/file.h"
-#include "weights/message.h"
 #include "weights/parallel.h"
 #include "weights/problem_list.h"
 #include "weights/shard_index.h"
@@ -23,9 +23,10 @@ Status compare_with_index(const ShardIndex& index, const std::vector<TensorInfo>
     file_of.emplace(tensor.name, tensor.file);
     const auto it = index.weight_map.find(tensor.name);
     if (it == index.weight_map.end()) {
-      problems.add("not in the index", "tensor " + quoted_name(tensor.name) + " of " + tensor.file);
+      problems.add("not in the index",
+                   "tensor " + json::shown_text(tensor.name) + " of " + tensor.file);
     } else if (index.files[it->second] != tensor.file) {
-      problems.add("in the wrong file", "tensor " + quoted_name(tensor.name) + " is in " +
+      problems.add("in the wrong file", "tensor " + json::shown_text(tensor.name) + " is in " +
                                             tensor.file + ", the index says " +
                                             index.files[it->second]);
     }
@@ -33,7 +34,7 @@ Status compare_with_index(const ShardIndex& index, const std::vector<TensorInfo>
   for (const auto& [name, file_idx] : index.weight_map) {
     if (file_of.contains(name)) continue;
     problems.add("in no file",
-                 "tensor " + quoted_name(name) + ", the index says " + index.files[file_idx]);
+                 "tensor " + json::shown_text(name) + ", the index says " + index.files[file_idx]);
   }
   if (!problems.any()) return {};
   return problems.error(index.index_path + " does not fit the files");
@@ -81,7 +82,7 @@ Status Checkpoint::index_names() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const auto [first, added] = by_name_.emplace(tensors_[i].name, i);
     if (added) continue;
-    problems.add("in two files", "tensor " + quoted_name(tensors_[i].name) + ": " +
+    problems.add("in two files", "tensor " + json::shown_text(tensors_[i].name) + ": " +
                                      tensors_[first->second].file + " and " + tensors_[i].file);
   }
   if (problems.any()) return problems.error(directory_ + " names tensors twice");

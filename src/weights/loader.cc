@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
+#include "base/json.h"
 #include "weights/convert.h"
 #include "weights/file.h"
-#include "weights/message.h"
 #include "weights/parallel.h"
 #include "weights/progress.h"
 #include "weights/read_plan.h"
@@ -71,7 +71,7 @@ Status check_scales(const TensorInfo& source, const float* values, int64_t first
       std::find_if_not(values, values + count, [](float v) { return std::isfinite(v) && v > 0; });
   if (bad == values + count) return {};
   const int64_t position = first + (bad - values), columns = source.shape[1];
-  return invalid_argument(source.file + ": tensor " + quoted_name(source.name) + " holds " +
+  return invalid_argument(source.file + ": tensor " + json::shown_text(source.name) + " holds " +
                           std::to_string(*bad) + " at [" + std::to_string(position / columns) +
                           ", " + std::to_string(position % columns) +
                           "], FP8 scales must be finite and > 0");

@@ -5,9 +5,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/json.h"
 #include "weights/convert.h"
-#include "weights/message.h"
 #include "weights/problem_list.h"
+#include "weights/safetensors.h"
 
 namespace fathom::weights {
 namespace {
@@ -46,7 +47,7 @@ class Planner {
     if (info == nullptr) {
       if (!parameter.optional) {
         problems_.add("missing",
-                      "tensor " + quoted_name(parameter.name) + " " + wanted_shape(parameter));
+                      "tensor " + json::shown_text(parameter.name) + " " + wanted_shape(parameter));
       }
       return;
     }
@@ -65,7 +66,8 @@ class Planner {
   void refuse_unexpected() {
     for (const TensorInfo& tensor : checkpoint_.tensors()) {
       if (used_.contains(tensor.name) || is_ignored(tensor.name)) continue;
-      problems_.add("unexpected", "tensor " + quoted_name(tensor.name) + " " + describe(tensor));
+      problems_.add("unexpected",
+                    "tensor " + json::shown_text(tensor.name) + " " + describe(tensor));
     }
   }
 
@@ -96,7 +98,7 @@ class Planner {
   }
 
   bool check_type(const Parameter& parameter, const TensorInfo& info) {
-    const std::string where = "tensor " + quoted_name(info.name) + " is " + describe(info);
+    const std::string where = "tensor " + json::shown_text(info.name) + " is " + describe(info);
     if (info.shape != whole_shape(parameter)) {
       problems_.add("wrong shape", where + ", the model needs " + wanted_shape(parameter));
       return false;
@@ -115,22 +117,25 @@ class Planner {
     if (scale != nullptr) used_.insert(scale->name);
     if (info.dtype != DType::kF8E4M3 || info.shape.size() != 2) {
       if (scale != nullptr) {
-        problems_.add("extra scale", "tensor " + quoted_name(scale->name) + " for " +
-                                         quoted_name(info.name) + ", which is " + describe(info));
+        problems_.add("extra scale", "tensor " + json::shown_text(scale->name) + " for " +
+                                         json::shown_text(info.name) + ", which is " +
+                                         describe(info));
       }
       return nullptr;
     }
     if (scale == nullptr) {
-      problems_.add("missing scale", "tensor " + quoted_name(scale_name(parameter.name)) + " for " +
-                                         quoted_name(info.name) + ", which is " + describe(info));
+      problems_.add("missing scale", "tensor " + json::shown_text(scale_name(parameter.name)) +
+                                         " for " + json::shown_text(info.name) + ", which is " +
+                                         describe(info));
       return nullptr;
     }
     const std::vector<int64_t> shape = {num_scale_blocks(info.shape[0]),
                                         num_scale_blocks(info.shape[1])};
     if (scale->dtype == DType::kF32 && scale->shape == shape) return scale;
-    problems_.add("wrong scale", "tensor " + quoted_name(scale->name) + " is " + describe(*scale) +
-                                     ", must be f32[" + std::to_string(shape[0]) + ", " +
-                                     std::to_string(shape[1]) + "]");
+    problems_.add("wrong scale", "tensor " + json::shown_text(scale->name) + " is " +
+                                     describe(*scale) + ", must be f32[" +
+                                     std::to_string(shape[0]) + ", " + std::to_string(shape[1]) +
+                                     "]");
     return nullptr;
   }
 

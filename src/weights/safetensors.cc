@@ -7,7 +7,6 @@
 
 #include "base/json.h"
 #include "weights/file.h"
-#include "weights/message.h"
 
 namespace fathom::weights {
 namespace {
@@ -43,7 +42,8 @@ std::optional<int64_t> parse_size(const json::Value& value) {
 }
 
 Result<std::vector<int64_t>> parse_shape(const json::Value& value) {
-  if (!value.is_array()) return invalid_argument("shape is " + shown(value) + ", must be a list");
+  if (!value.is_array())
+    return invalid_argument("shape is " + json::shown(value) + ", must be a list");
   if (value.size() > kMaxRank) {
     return invalid_argument("shape has " + std::to_string(value.size()) + " dimensions, at most " +
                             std::to_string(kMaxRank) + " are allowed");
@@ -52,7 +52,8 @@ Result<std::vector<int64_t>> parse_shape(const json::Value& value) {
   for (const json::Value& item : value) {
     const std::optional<int64_t> dim = parse_size(item);
     if (!dim || *dim < 1) {
-      return invalid_argument("shape holds " + shown(item) + ", dimensions must be integers >= 1");
+      return invalid_argument("shape holds " + json::shown(item) +
+                              ", dimensions must be integers >= 1");
     }
     shape.push_back(*dim);
   }
@@ -70,11 +71,12 @@ std::optional<int64_t> checked_bytes(const std::vector<int64_t>& shape, tensor::
 
 // Reads dtype and shape; any other key than the format's three is refused.
 Status parse_type(const json::Value& entry, TensorInfo& tensor) {
-  if (!entry.is_object()) return invalid_argument("is " + shown(entry) + ", must be an object");
+  if (!entry.is_object())
+    return invalid_argument("is " + json::shown(entry) + ", must be an object");
   for (const auto& member : entry.items()) {
     const std::string& key = member.key();
     if (key != "dtype" && key != "shape" && key != "data_offsets") {
-      return invalid_argument("unknown key " + quoted_name(key) +
+      return invalid_argument("unknown key " + json::shown_text(key) +
                               ", must be dtype, shape or data_offsets");
     }
   }
@@ -83,7 +85,7 @@ Status parse_type(const json::Value& entry, TensorInfo& tensor) {
   }
   const std::optional<tensor::DType> dtype = parse_dtype(entry["dtype"]);
   if (!dtype) {
-    return invalid_argument("dtype is " + shown(entry["dtype"]) +
+    return invalid_argument("dtype is " + json::shown(entry["dtype"]) +
                             ", must be F32, BF16, F16, F8_E4M3, I64, I32, U8 or U64");
   }
   tensor.dtype = *dtype;
@@ -98,7 +100,7 @@ Status parse_range(const json::Value& offsets, int64_t data_bytes, TensorInfo& t
   const bool is_pair = offsets.is_array() && offsets.size() == 2;
   const std::optional<int64_t> begin = is_pair ? parse_size(offsets[0]) : std::nullopt;
   const std::optional<int64_t> end = is_pair ? parse_size(offsets[1]) : std::nullopt;
-  const std::string named = "data_offsets " + shown(offsets);
+  const std::string named = "data_offsets " + json::shown(offsets);
   if (!begin || !end) return invalid_argument(named + " must be two integers >= 0");
   if (*begin > *end) return invalid_argument(named + " must not go backwards");
   if (*end > data_bytes) {
@@ -120,13 +122,13 @@ Status parse_range(const json::Value& offsets, int64_t data_bytes, TensorInfo& t
 
 Status check_metadata(const json::Value& metadata) {
   if (!metadata.is_object()) {
-    return invalid_argument("__metadata__ is " + shown(metadata) +
+    return invalid_argument("__metadata__ is " + json::shown(metadata) +
                             ", must be an object of strings");
   }
   for (const auto& member : metadata.items()) {
     if (member.value().is_string()) continue;
-    return invalid_argument("__metadata__ holds " + shown(member.value()) + " for " +
-                            quoted_name(member.key()) + ", must be a string");
+    return invalid_argument("__metadata__ holds " + json::shown(member.value()) + " for " +
+                            json::shown_text(member.key()) + ", must be a string");
   }
   return {};
 }
@@ -138,7 +140,7 @@ Status check_tiling(const std::vector<TensorInfo>& tensors, int64_t data_bytes) 
     if (tensor.offset != position) {
       const bool overlap = tensor.offset < position;
       return invalid_argument(
-          "tensor " + quoted_name(tensor.name) + ": starts at byte " +
+          "tensor " + json::shown_text(tensor.name) + ": starts at byte " +
           std::to_string(tensor.offset) + " of the data, " +
           (overlap ? "inside the tensor before it, which ends at " : "which leaves a hole after ") +
           std::to_string(position));
@@ -154,7 +156,7 @@ Status check_tiling(const std::vector<TensorInfo>& tensors, int64_t data_bytes) 
 
 Result<std::vector<TensorInfo>> parse_tensors(const json::Value& root, int64_t data_bytes) {
   if (!root.is_object())
-    return invalid_argument("header is " + shown(root) + ", must be an object");
+    return invalid_argument("header is " + json::shown(root) + ", must be an object");
   std::vector<TensorInfo> tensors;
   tensors.reserve(root.size());
   for (const auto& member : root.items()) {
@@ -164,7 +166,7 @@ Result<std::vector<TensorInfo>> parse_tensors(const json::Value& root, int64_t d
     }
     TensorInfo tensor;
     tensor.name = member.key();
-    const std::string where = "tensor " + quoted_name(tensor.name) + ": ";
+    const std::string where = "tensor " + json::shown_text(tensor.name) + ": ";
     if (tensor.name.empty() || tensor.name.size() > kMaxTensorNameBytes) {
       return invalid_argument(where + "the name must have 1 to " +
                               std::to_string(kMaxTensorNameBytes) + " bytes");
@@ -229,6 +231,15 @@ Result<std::vector<TensorInfo>> read_safetensors_header(const File& file) {
   if (Status read = file.read_at(kLengthBytes, header.data(), length); !read) return read.error();
   const int64_t data_start = kLengthBytes + length;
   return parse_safetensors_header(header, data_start, file_bytes - data_start, path);
+}
+
+std::string describe(const TensorInfo& tensor) {
+  std::string text(tensor::dtype_name(tensor.dtype));
+  text += "[";
+  for (size_t axis = 0; axis < tensor.shape.size(); ++axis) {
+    text += (axis == 0 ? "" : ", ") + std::to_string(tensor.shape[axis]);
+  }
+  return text + "]";
 }
 
 }  // namespace fathom::weights

@@ -31,6 +31,8 @@ struct TensorInfo {
   int64_t offset = 0;  // of the first byte, from the start of the file
   int64_t num_bytes = 0;
 };
+// For errors: "bf16[4, 576]".
+std::string describe(const TensorInfo& tensor);
 
 // Checks a header (the JSON text alone) against the size of the data section that follows it. `file` is
 // for messages and TensorInfo::file; data_start is added to offsets. The part that fuzzing drives.

@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 #include "weights/file.h"
-#include "weights/message.h"
 
 namespace fathom::weights {
 namespace {
@@ -89,18 +88,18 @@ Result<ShardIndex> find_single_file(const std::string& directory) {
 }
 
 Status check_index_root(const json::Value& root) {
-  if (!root.is_object()) return invalid_argument("is " + shown(root) + ", must be an object");
+  if (!root.is_object()) return invalid_argument("is " + json::shown(root) + ", must be an object");
   const auto map = root.find("weight_map");
   if (map == root.end()) return invalid_argument("\"weight_map\" is missing");
   if (!map->is_object() || map->empty()) {
-    return invalid_argument("\"weight_map\" is " + shown(*map) +
+    return invalid_argument("\"weight_map\" is " + json::shown(*map) +
                             ", must be an object of tensor names and files");
   }
   for (const auto& member : map->items()) {
     const json::Value& file = member.value();
     if (file.is_string() && is_plain_file_name(file.get_ref<const std::string&>())) continue;
-    return invalid_argument("\"weight_map\" puts " + quoted_name(member.key()) + " into " +
-                            shown(file) +
+    return invalid_argument("\"weight_map\" puts " + json::shown_text(member.key()) + " into " +
+                            json::shown(file) +
                             ", must be the name of a .safetensors file in the same directory");
   }
   return {};

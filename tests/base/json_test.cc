@@ -73,6 +73,22 @@ TEST(Json, a_long_broken_token_makes_no_long_message) {
   EXPECT_LT(value.error().message.size(), 300u);
 }
 
+TEST(Json, shows_texts_and_values_of_errors_in_few_bytes_on_one_line) {
+  EXPECT_EQ(shown_text("a\nb\"\x1b"), R"("a\nb\"\u001b")");
+  EXPECT_EQ(shown_text(std::string(64, 'x')), '"' + std::string(64, 'x') + '"');
+  EXPECT_EQ(shown_text(std::string(65, 'x')), '"' + std::string(64, 'x') + "\"...");
+  EXPECT_EQ(shown_text(std::string(63, 'x') + "\u00e9"), '"' + std::string(63, 'x') + "\"...");
+  EXPECT_EQ(shown(Value("a")), "\"a\"");
+  EXPECT_EQ(shown(Value(7168.5)), "7168.5");
+  EXPECT_EQ(shown(Value(nullptr)), "null");
+  EXPECT_EQ(shown(Value::object()), "{}");
+  EXPECT_EQ(shown(Value{{"a", 1}}), "an object");
+  EXPECT_EQ(shown(Value::array()), "[]");
+  EXPECT_EQ(shown(Value::array({1, "b", Value{{"c", 1}}})), "[1,\"b\",an object]");
+  EXPECT_EQ(shown(Value::array({std::string(60, 'x'), "yyy"})), "a list of 2 values");
+  EXPECT_EQ(shown(Value(std::vector<int>(17))), "a list of 17 values");
+}
+
 TEST(Json, builds_what_the_library_builds) {
   for (const char* text :
        {"1", "-7", "1.5e3", "\"x\"", "null", "[]", "{}", "[[],[[]],{}]",
