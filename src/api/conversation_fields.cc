@@ -7,6 +7,7 @@
 #include "api/endpoint_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
+#include "api/text_parts.h"
 #include "text/chat_encoder.h"
 #include "text/chat_markup.h"
 #include "text/tool_schema.h"
@@ -14,46 +15,33 @@
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxContentParts = 16'384;
 constexpr size_t kMaxRoleBytes = 64;
 constexpr size_t kMaxNameBytes = 256;  // of functions, speakers and calls
 
-// [{"type": "text", "text": "..."}, ...] joined.
-std::string read_parts(const json::Value& parts, const std::string& path, FieldProblem& problem) {
-  std::string joined;
-  for (size_t i = 0; i < parts.size() && !problem; ++i) {
-    if (!parts[i].is_object()) {
-      problem.set(broken_rule(element_path(path, i), parts[i], "an object with type and text"));
-      break;
-    }
-    FieldReader part(parts[i], element_path(path, i), content_part_fields(), problem);
-    const std::optional<std::string> type = part.text("type", kMaxRoleBytes);
-    if (type && type != "text" && type != "refusal") {
-      part.fail("type", "text: this model reads nothing else");
-    }
-    const char* const key = type == "refusal" ? "refusal" : "text";
-    const std::optional<std::string> text = part.text(key, SIZE_MAX);
-    if (!type) part.fail_missing("type");
-    if (!text) part.fail_missing(key);
-    const char* const other = type == "refusal" ? "text" : "refusal";
-    if (part.find(other) != nullptr) {
-      part.fail_with(other, part.path_of(other) + " is set, but the type is another");
-    }
-    joined += text.value_or("");
+std::string read_content_part(const json::Value& value, const std::string& path,
+                              FieldProblem& problem) {
+  FieldReader part(value, path, content_part_fields(), problem);
+  const std::optional<std::string> type = part.text("type", kMaxRoleBytes);
+  if (type && type != "text" && type != "refusal") {
+    part.fail("type", "text: this model reads nothing else");
   }
-  return joined;
+  const char* const key = type == "refusal" ? "refusal" : "text";
+  const std::optional<std::string> text = part.text(key, SIZE_MAX);
+  if (!type) part.fail_missing("type");
+  if (!text) part.fail_missing(key);
+  const char* const other = type == "refusal" ? "text" : "refusal";
+  if (part.find(other) != nullptr) {
+    part.fail_with(other, part.path_of(other) + " is set, but the type is another");
+  }
+  return text.value_or("");
 }
 
 std::optional<std::string> read_content(FieldReader& message) {
-  const json::Value* content = message.find("content");
-  if (content == nullptr) return std::nullopt;
-  if (content->is_string()) return content->get<std::string>();
-  if (content->is_array() && content->size() <= kMaxContentParts) {
-    return read_parts(*content, message.path_of("content"), message.problem());
-  }
-  message.fail("content",
-               "a string or an array of at most " + std::to_string(kMaxContentParts) + " parts");
-  return std::nullopt;
+  if (message.find("content") == nullptr) return std::nullopt;
+  return read_text_parts(message, "content", "parts",
+                         [&](const json::Value& part, const std::string& path) {
+                           return read_content_part(part, path, message.problem());
+                         });
 }
 
 // Text, a JSON object as a rule. Some clients send the object itself, some nothing for no arguments.

@@ -1,18 +1,17 @@
 #include "api/message_blocks.h"
 
-#include <span>
 #include <string_view>
 #include <utility>
 
 #include "api/field_check.h"
 #include "api/messages_fields.h"
 #include "api/request_fields.h"
+#include "api/text_parts.h"
 
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxBlocks = 16'384;  // of one message
-constexpr size_t kMaxWordBytes = 64;   // of roles and types
+constexpr size_t kMaxWordBytes = 64;  // of roles and types
 constexpr size_t kMaxCallNameBytes = 256;
 
 // Tool calls of a server's own programs name who called; ours are the model's.
@@ -29,12 +28,6 @@ std::string read_type(FieldReader& block) {
   return block.text("type", kMaxWordBytes).value_or("");
 }
 
-std::string read_text_block(FieldReader& block, const json::Value& value, const std::string& path) {
-  check_names(value, path, text_block_fields(), block.problem());
-  block.require("text");
-  return block.text("text", SIZE_MAX).value_or("");
-}
-
 // An answer's arguments that were no JSON object came as text under a name of their own, and come back so.
 std::string arguments_of(const json::Value& input) {
   if (input.size() == 1 && input.contains(kInvalidJsonKey) && input[kInvalidJsonKey].is_string()) {
@@ -45,29 +38,11 @@ std::string arguments_of(const json::Value& input) {
 
 // A string, or blocks of text, which are joined.
 std::string read_texts(FieldReader& reader, std::string_view key) {
-  const json::Value* content = reader.find(key);
-  if (content == nullptr) return "";
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array() || content->size() > kMaxBlocks) {
-    reader.fail(key, "a string or an array of at most " + std::to_string(kMaxBlocks) + " blocks");
-    return "";
-  }
-  std::string joined;
-  for (size_t i = 0; i < content->size() && !reader.problem(); ++i) {
-    const json::Value& value = (*content)[i];
-    const std::string path = element_path(reader.path_of(key), i);
-    if (!value.is_object()) {
-      reader.problem().set(broken_rule(path, value, "an object with type and text"));
-      break;
-    }
-    FieldReader block(value, path, reader.problem());
-    if (read_type(block) == "text") {
-      joined += read_text_block(block, value, path);
-    } else if (!reader.problem()) {
-      block.fail("type", "text: this model reads nothing else here");
-    }
-  }
-  return joined;
+  static constexpr std::string_view kTypes[] = {"text"};
+  return read_text_parts(
+      reader, key, "blocks", [&](const json::Value& block, const std::string& path) {
+        return read_typed_part(block, path, kTypes, text_block_fields(), reader.problem());
+      });
 }
 
 class MessageReader {
@@ -92,9 +67,9 @@ class MessageReader {
     if (content->is_string()) {
       return add({.role = role, .content = content->get<std::string>()}, path);
     }
-    if (!content->is_array() || content->size() > kMaxBlocks) {
-      return message.fail(
-          "content", "a string or an array of at most " + std::to_string(kMaxBlocks) + " blocks");
+    if (!content->is_array() || content->size() > kMaxTextParts) {
+      return message.fail("content", "a string or an array of at most " +
+                                         std::to_string(kMaxTextParts) + " blocks");
     }
     read_blocks(*content, role, path);
   }
@@ -123,7 +98,7 @@ class MessageReader {
     if (problem_) return;
     if (type == "text") {
       if (!message.content) message.content.emplace();
-      *message.content += read_text_block(block, value, path);
+      *message.content += read_part_text(block, value, path, text_block_fields());
     } else if (message.role == "assistant" && type == "tool_use") {
       read_tool_use(block, value, path, message);
     } else if (message.role == "assistant" && (type == "thinking" || type == "redacted_thinking")) {

@@ -1,49 +1,26 @@
 #include "api/response_items.h"
 
-#include <span>
 #include <string_view>
 #include <utility>
 
 #include "api/field_check.h"
 #include "api/request_fields.h"
 #include "api/responses_fields.h"
+#include "api/text_parts.h"
 
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxItems = 16'384;  // of an input, parts of an item
 constexpr size_t kMaxItemTypeBytes = 64;
 constexpr size_t kMaxItemNameBytes = 256;
 
-// A string, or parts of text, which are joined.
+// A string, or parts of text, which are joined. Without either it is a problem.
 std::string read_part_texts(FieldReader& item, std::string_view key) {
+  static constexpr std::string_view kTypes[] = {"input_text", "output_text"};
   item.require(key);
-  const json::Value* parts = item.find(key);
-  if (parts == nullptr) return "";
-  if (parts->is_string()) return parts->get<std::string>();
-  if (!parts->is_array() || parts->size() > kMaxItems) {
-    item.fail(key, "a string or an array of at most " + std::to_string(kMaxItems) + " parts");
-    return "";
-  }
-  std::string joined;
-  for (size_t i = 0; i < parts->size() && !item.problem(); ++i) {
-    const json::Value& value = (*parts)[i];
-    const std::string path = element_path(item.path_of(key), i);
-    if (!value.is_object()) {
-      item.problem().set(broken_rule(path, value, "an object with type and text"));
-      break;
-    }
-    FieldReader part(value, path, item.problem());
-    part.require("type");
-    const std::string type = part.text("type", kMaxItemTypeBytes).value_or("");
-    if (type != "input_text" && type != "output_text" && !item.problem()) {
-      part.fail("type", "input_text or output_text: this model reads nothing else");
-    }
-    check_names(value, path, item_part_fields(), item.problem());
-    part.require("text");
-    joined += part.text("text", SIZE_MAX).value_or("");
-  }
-  return joined;
+  return read_text_parts(item, key, "parts", [&](const json::Value& part, const std::string& path) {
+    return read_typed_part(part, path, kTypes, item_part_fields(), item.problem());
+  });
 }
 
 class ItemReader {
