@@ -5,63 +5,25 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/api/demo_served_model.h"
+#include "tests/answer/fed_answer.h"
 
 namespace fathom::answer {
 namespace {
 
 using core::FinishReason;
 
-AnswerHead messages_head() {
-  return {.endpoint = api::Endpoint::kMessages,
-          .id = "msg_1",
-          .model = "demo",
-          .created = 7,
-          .stream = true,
-          .prompt_texts = {},
-          .stream_intervals = {1}};
+ChoiceSetup message_choice(text::OutputParser::Options options, std::vector<std::string> stop) {
+  ChoiceSetup setup = tests::parsed_choice(options);
+  if (!stop.empty()) {
+    setup.stop = std::make_shared<const text::StopStrings>(std::move(stop));
+  }
+  return setup;
 }
 
-// A choice that is fed by hand.
-struct FedMessage {
+struct FedMessage : tests::FedAnswer {
   explicit FedMessage(text::OutputParser::Options options, std::vector<std::string> stop = {})
-      : renderer(make_renderer(messages_head(), *api::tests::demo_tokenizer())) {
-    ChoiceSetup setup;
-    setup.tokenizer = api::tests::demo_tokenizer().get();
-    setup.prompt_tokens = 5;
-    setup.parser.emplace(text::ChatFormat::kV31, options);
-    std::vector<int32_t> ids;
-    for (const std::string_view marker : text::output_markers(text::ChatFormat::kV31)) {
-      ids.push_back(api::tests::demo_tokenizer()->token_id(marker).value());
-    }
-    setup.marker_ids = std::make_shared<const std::vector<int32_t>>(std::move(ids));
-    if (!stop.empty()) {
-      setup.stop = std::make_shared<const text::StopStrings>(std::move(stop));
-    }
-    choices.emplace_back(std::move(setup));
-  }
-
-  // In steps of so many tokens; the events of a stream, and none where step_tokens is 0.
-  std::string feed(std::string_view text, size_t step_tokens) {
-    std::string events;
-    size_t num_fed = 0;
-    for (const int32_t id : api::tests::demo_tokenizer()->encode(text)) {
-      const core::SampledToken token{.token = id};
-      choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
-      if (step_tokens > 0 && ++num_fed % step_tokens == 0) {
-        renderer->write_news(choices[0], events);
-      }
-    }
-    return events;
-  }
-  void end(FinishReason reason) {
-    engine::RequestEnd request_end;
-    request_end.reason = reason;
-    choices[0].end(request_end);
-  }
-
-  std::vector<Choice> choices;
-  std::unique_ptr<Renderer> renderer;
+      : FedAnswer(tests::answer_head(api::Endpoint::kMessages, "msg_1"),
+                  message_choice(options, std::move(stop))) {}
 };
 
 struct NamedEvent {
@@ -210,8 +172,7 @@ TEST(MessagesRenderer, streams_the_blocks_of_the_whole_answer_however_it_is_cut)
     FedMessage whole({.starts_in_reasoning = true}, c.stop);
     whole.feed(c.output, 0);
     whole.end(c.reason);
-    const json::Value message =
-        without_ids(json::parse(whole.renderer->body(whole.choices)).value());
+    const json::Value message = without_ids(json::parse(whole.body()).value());
     EXPECT_EQ(json::dump(message["content"]), c.content);
     EXPECT_EQ(json::dump(message["stop_reason"]), c.stop_reason);
     EXPECT_EQ(json::dump(message["stop_sequence"]), c.stop_sequence);
@@ -219,8 +180,7 @@ TEST(MessagesRenderer, streams_the_blocks_of_the_whole_answer_however_it_is_cut)
       FedMessage streamed({.starts_in_reasoning = true}, c.stop);
       std::string events = streamed.feed(c.output, step_tokens);
       streamed.end(c.reason);
-      streamed.renderer->write_news(streamed.choices[0], events);
-      streamed.renderer->write_end(streamed.choices, events);
+      events += streamed.last_events();
       EXPECT_EQ(json::dump(without_ids(StreamReader().read(events))), json::dump(message));
       EXPECT_EQ(events.find("<｜"), std::string::npos) << events;
       EXPECT_EQ(events.find("think>"), std::string::npos) << events;
@@ -254,9 +214,7 @@ TEST(MessagesRenderer, writes_the_documented_events) {
                      R"("signature":""})") +
           delta(R"("thinking_delta","thinking":"a")"));
   message.end(FinishReason::kLength);
-  events.clear();
-  message.renderer->write_news(message.choices[0], events);
-  message.renderer->write_end(message.choices, events);
+  events = message.last_events();
   EXPECT_EQ(
       events,
       delta(R"("signature_delta","signature":"msg_1")") +
@@ -281,7 +239,7 @@ TEST(MessagesRenderer, what_the_cache_had_is_not_in_the_input_tokens) {
   end.reason = FinishReason::kStop;
   end.num_cached_tokens = 3;
   message.choices[0].end(end);
-  const json::Value usage = json::parse(message.renderer->body(message.choices)).value()["usage"];
+  const json::Value usage = json::parse(message.body()).value()["usage"];
   EXPECT_EQ(usage["input_tokens"].get<int>(), 2);
   EXPECT_EQ(usage["cache_read_input_tokens"].get<int>(), 3);
 }

@@ -6,66 +6,35 @@
 
 #include "answer/json_text.h"
 #include "answer/logprobs.h"
-#include "tests/api/demo_served_model.h"
+#include "tests/answer/fed_answer.h"
 
 namespace fathom::answer {
 namespace {
 
-// Choices and a renderer for one prompt of 5 tokens, fed by hand.
-struct Rendered {
-  explicit Rendered(AnswerHead head, std::optional<text::OutputParser> parser = {},
-                    bool shows_reasoning = true)
-      : renderer(make_renderer(std::move(head), *api::tests::demo_tokenizer())) {
-    ChoiceSetup setup;
-    setup.tokenizer = api::tests::demo_tokenizer().get();
-    setup.id = "rid";
-    setup.prompt_tokens = 5;
-    setup.parser = std::move(parser);
-    setup.shows_reasoning = shows_reasoning;
-    std::vector<int32_t> ids;
-    for (const std::string_view marker : text::output_markers(text::ChatFormat::kV31)) {
-      ids.push_back(api::tests::demo_tokenizer()->token_id(marker).value());
-    }
-    setup.marker_ids = std::make_shared<const std::vector<int32_t>>(std::move(ids));
-    choices.emplace_back(std::move(setup));
-  }
+using tests::answer_head;
 
-  // The text's tokens, one by one as steps; the events of all.
-  std::string stream(std::string_view text) {
-    std::string events;
-    for (const int32_t id : api::tests::demo_tokenizer()->encode(text)) {
-      const core::SampledToken token{.token = id};
-      choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
-      renderer->write_news(choices[0], events);
-    }
-    return events;
-  }
-  std::string end(core::FinishReason reason) {
-    engine::RequestEnd request_end;
-    request_end.reason = reason;
-    choices[0].end(request_end);
-    std::string events;
-    renderer->write_news(choices[0], events);
-    renderer->write_end(choices, events);
-    return events;
-  }
-
-  std::vector<Choice> choices;
-  std::unique_ptr<Renderer> renderer;
-};
-
-AnswerHead head_of(api::Endpoint endpoint) {
-  return {.endpoint = endpoint,
-          .id = "id",
-          .model = "demo",
-          .created = 7,
-          .stream = true,
-          .prompt_texts = {},
-          .stream_intervals = {1}};
+ChoiceSetup choice_of(std::optional<text::OutputParser> parser, bool shows_reasoning) {
+  ChoiceSetup setup = tests::plain_choice();
+  setup.parser = std::move(parser);
+  setup.shows_reasoning = shows_reasoning;
+  return setup;
 }
 
+struct Rendered : tests::FedAnswer {
+  explicit Rendered(AnswerHead head, std::optional<text::OutputParser> parser = {},
+                    bool shows_reasoning = true)
+      : FedAnswer(std::move(head), choice_of(std::move(parser), shows_reasoning)) {}
+
+  // The text's tokens, one by one as steps; the events of all.
+  std::string stream(std::string_view text) { return feed(text, 1); }
+  std::string end(core::FinishReason reason) {
+    FedAnswer::end(reason);
+    return last_events();
+  }
+};
+
 TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
-  Rendered chat(head_of(api::Endpoint::kChat),
+  Rendered chat(answer_head(api::Endpoint::kChat),
                 text::OutputParser(text::ChatFormat::kV31, {.starts_in_reasoning = true}));
   const std::string start = R"(data: {"id":"id","object":"chat.completion.chunk","created":7,)"
                             R"("model":"demo","choices":[{"index":0,"delta":)";
@@ -84,7 +53,7 @@ TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
 }
 
 TEST(Renderer, reasoning_that_is_not_shown_is_counted_and_left_out) {
-  Rendered chat(head_of(api::Endpoint::kChat),
+  Rendered chat(answer_head(api::Endpoint::kChat),
                 text::OutputParser(text::ChatFormat::kV31, {.starts_in_reasoning = true}),
                 /*shows_reasoning=*/false);
   std::string events = chat.stream("secret");
@@ -128,7 +97,8 @@ const std::string kCallStart = "<｜tool▁calls▁begin｜><｜tool▁call▁be
 const std::string kCallEnd = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
 
 Rendered chat_with_calls() {
-  return Rendered(head_of(api::Endpoint::kChat), text::OutputParser(text::ChatFormat::kV31, {}));
+  return Rendered(answer_head(api::Endpoint::kChat),
+                  text::OutputParser(text::ChatFormat::kV31, {}));
 }
 
 // The finish reason, and the deltas of calls without the id that was drawn.
@@ -193,7 +163,7 @@ TEST(Renderer, a_call_that_was_cut_or_is_no_json_is_not_called_complete) {
     engine::RequestEnd end;
     end.reason = made.reason;
     whole.choices[0].end(end);
-    const json::Value body = json::parse(whole.renderer->body(whole.choices)).value();
+    const json::Value body = json::parse(whole.body()).value();
     const json::Value& choice = body["choices"][0];
     EXPECT_EQ(choice["finish_reason"].get<std::string>(), made.finish);
     EXPECT_TRUE(choice["message"]["content"].is_null());
@@ -205,7 +175,7 @@ TEST(Renderer, a_call_that_was_cut_or_is_no_json_is_not_called_complete) {
 }
 
 TEST(Renderer, streams_completions_with_usage_last_and_never_an_empty_choice_before) {
-  AnswerHead head = head_of(api::Endpoint::kCompletions);
+  AnswerHead head = answer_head(api::Endpoint::kCompletions);
   head.include_usage = true;
   Rendered completion(head);
   const std::string start = R"(data: {"id":"id","object":"text_completion","created":7,)"
@@ -227,7 +197,7 @@ TEST(Renderer, streams_completions_with_usage_last_and_never_an_empty_choice_bef
 }
 
 TEST(Renderer, a_native_event_repeats_the_whole_text_and_ids) {
-  Rendered native(head_of(api::Endpoint::kGenerate));
+  Rendered native(answer_head(api::Endpoint::kGenerate));
   const std::vector<int32_t> ids = api::tests::demo_tokenizer()->encode("a");
   ASSERT_EQ(ids.size(), 1u);
   const std::string id = std::to_string(ids[0]);
@@ -242,7 +212,7 @@ TEST(Renderer, a_native_event_repeats_the_whole_text_and_ids) {
 }
 
 TEST(Renderer, a_native_answer_says_at_its_end_what_drafts_did) {
-  Rendered native(head_of(api::Endpoint::kGenerate));
+  Rendered native(answer_head(api::Endpoint::kGenerate));
   EXPECT_EQ(native.stream("How are").find("spec_"), std::string::npos);
   engine::RequestEnd end;
   end.reason = core::FinishReason::kLength;

@@ -6,64 +6,31 @@
 #include <gtest/gtest.h>
 
 #include "api/response_draft.h"
-#include "tests/api/demo_served_model.h"
+#include "tests/answer/fed_answer.h"
 
 namespace fathom::answer {
 namespace {
 
 using core::FinishReason;
 
-struct FedResponse {
-  FedResponse() : draft(std::make_shared<api::ResponseDraft>()) {
-    draft->settings = R"("tools":[])";
-    draft->messages = {{.role = "user", .content = "hi"}};
-    draft->keep = [this](const std::string& id, api::StoredResponse response) {
+AnswerHead response_head() {
+  AnswerHead head = tests::answer_head(api::Endpoint::kResponses, "resp_1");
+  head.response = std::make_shared<api::ResponseDraft>();
+  head.response->settings = R"("tools":[])";
+  head.response->messages = {{.role = "user", .content = "hi"}};
+  return head;
+}
+
+struct FedResponse : tests::FedAnswer {
+  explicit FedResponse(const AnswerHead& head = response_head())
+      : FedAnswer(head, tests::parsed_choice({.starts_in_reasoning = true})) {
+    head.response->keep = [this](const std::string& id, api::StoredResponse response) {
       EXPECT_EQ(id, "resp_1");
       stored = std::move(response);
     };
-    renderer = make_renderer({.endpoint = api::Endpoint::kResponses,
-                              .id = "resp_1",
-                              .model = "demo",
-                              .created = 7,
-                              .stream = true,
-                              .prompt_texts = {},
-                              .stream_intervals = {1},
-                              .response = draft},
-                             *api::tests::demo_tokenizer());
-    ChoiceSetup setup;
-    setup.tokenizer = api::tests::demo_tokenizer().get();
-    setup.prompt_tokens = 5;
-    setup.parser.emplace(text::ChatFormat::kV31,
-                         text::OutputParser::Options{.starts_in_reasoning = true});
-    std::vector<int32_t> ids;
-    for (const std::string_view marker : text::output_markers(text::ChatFormat::kV31)) {
-      ids.push_back(api::tests::demo_tokenizer()->token_id(marker).value());
-    }
-    setup.marker_ids = std::make_shared<const std::vector<int32_t>>(std::move(ids));
-    choices.emplace_back(std::move(setup));
   }
 
-  // In steps of so many tokens; the events of a stream, and none where step_tokens is 0.
-  std::string feed(std::string_view text, size_t step_tokens) {
-    std::string events;
-    size_t num_fed = 0;
-    for (const int32_t id : api::tests::demo_tokenizer()->encode(text)) {
-      const core::SampledToken token{.token = id};
-      choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
-      if (step_tokens > 0 && ++num_fed % step_tokens == 0) renderer->write_news(choices[0], events);
-    }
-    return events;
-  }
-  void end(FinishReason reason) {
-    engine::RequestEnd request_end;
-    request_end.reason = reason;
-    choices[0].end(request_end);
-  }
-
-  std::shared_ptr<api::ResponseDraft> draft;
   api::StoredResponse stored;
-  std::vector<Choice> choices;
-  std::unique_ptr<Renderer> renderer;
 };
 
 // Builds the output of a stream from its deltas and checks every event that repeats a part of it.
@@ -184,7 +151,7 @@ TEST(ResponsesRenderer, streams_the_items_of_the_whole_answer_however_it_is_cut)
     FedResponse whole;
     whole.feed(c.output, 0);
     whole.end(c.reason);
-    const std::string body = whole.renderer->body(whole.choices);
+    const std::string body = whole.body();
     EXPECT_EQ(whole.stored.body, body);
     const json::Value made = without_drawn_ids(json::parse(body).value());
     EXPECT_EQ(json::dump(made["output"]), c.items);
@@ -194,8 +161,7 @@ TEST(ResponsesRenderer, streams_the_items_of_the_whole_answer_however_it_is_cut)
       FedResponse streamed;
       std::string events = streamed.feed(c.output, step_tokens);
       streamed.end(c.reason);
-      streamed.renderer->write_news(streamed.choices[0], events);
-      streamed.renderer->write_end(streamed.choices, events);
+      events += streamed.last_events();
       EXPECT_EQ(without_drawn_ids(ResponseReader().read(events)), made);
       EXPECT_EQ(events.find("<｜"), std::string::npos) << events;
       EXPECT_EQ(events.find("think>"), std::string::npos) << events;
@@ -211,7 +177,7 @@ TEST(ResponsesRenderer, keeps_the_conversation_with_its_answer) {
       "｜tool▁calls▁end｜>",
       0);
   made.end(FinishReason::kStop);
-  const json::Value body = json::parse(made.renderer->body(made.choices)).value();
+  const json::Value body = json::parse(made.body()).value();
   ASSERT_EQ(made.stored.messages.size(), 2U);
   EXPECT_EQ(made.stored.messages[0].role, "user");
   const text::Message& answer = made.stored.messages[1];
