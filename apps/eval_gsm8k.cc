@@ -2,7 +2,6 @@
 // benchmark prints them.
 
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,8 +9,9 @@
 #include "apps/command.h"
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
-#include "apps/gsm8k.h"
+#include "apps/gsm8k_questions.h"
 #include "apps/interrupt.h"
+#include "apps/result_file.h"
 #include "apps/text_generation.h"
 #include "apps/text_setup.h"
 #include "base/json.h"
@@ -20,23 +20,22 @@
 namespace fathom::apps {
 namespace {
 
-struct Gsm8kFlags {
+struct EvalGsm8kFlags {
   EngineFlags engine;
-  std::string data, shots, json_filename;
-  int num_shots = -1, num_questions = -1, parallel = 64, max_new_tokens = 512;
+  Gsm8kFlags questions;
+  std::string json_filename;
+  int num_questions = -1, parallel = 64, max_new_tokens = 512;
   double min_accuracy = 0;
 };
 
-std::vector<core::Request> make_requests(const Gsm8kFlags& flags, const text::Tokenizer& tokenizer,
-                                         const std::vector<Gsm8kProblem>& questions) {
-  std::string preamble;
-  if (!flags.shots.empty()) preamble = gsm8k_preamble(load_gsm8k(flags.shots, -1), flags.num_shots);
+std::vector<core::Request> make_requests(const std::vector<std::string>& prompts,
+                                         const text::Tokenizer& tokenizer, int max_new_tokens) {
   std::vector<core::Request> requests;
-  for (const Gsm8kProblem& problem : questions) {
+  for (const std::string& prompt : prompts) {
     core::Request request;
-    request.prompt = encode_prompt(tokenizer, gsm8k_prompt(preamble, problem));
+    request.prompt = encode_prompt(tokenizer, prompt);
     request.sampling.temperature = 0;
-    request.sampling.max_new_tokens = flags.max_new_tokens;
+    request.sampling.max_new_tokens = max_new_tokens;
     requests.push_back(std::move(request));
   }
   return requests;
@@ -52,7 +51,8 @@ json::Value settings_of(const EngineFlags& engine) {
           {"speculative_num_steps", drafter_shape(engine.speculation).num_steps}};
 }
 
-void write_json(const Gsm8kFlags& flags, const Gsm8kScore& score, const GenerationStats& stats) {
+void write_json(const EvalGsm8kFlags& flags, const Gsm8kScore& score,
+                const GenerationStats& stats) {
   const json::Value result = {
       {"task", "gsm8k"},
       {"backend", "fathom"},
@@ -70,22 +70,19 @@ void write_json(const Gsm8kFlags& flags, const Gsm8kScore& score, const Generati
       {"settings", settings_of(flags.engine)},
       {"accept_simulated", flags.engine.speculation.simulate_accept_length.has_value()},
       {"other", {{"num_questions", score.num_questions}, {"parallel", flags.parallel}}}};
-  std::ofstream file(flags.json_filename, std::ios::app);
-  file << json::dump(result) << "\n";
-  file.flush();
-  if (!file) throw StartupError(flags.json_filename + ": cannot write the result");
+  append_result(flags.json_filename, result);
 }
 
-int run(Gsm8kFlags& flags) {
+int run(EvalGsm8kFlags& flags) {
   const TextSetup text = load_text(flags.engine.model.model_path, "auto");
-  const std::vector<Gsm8kProblem> questions = load_gsm8k(flags.data, flags.num_questions);
-  if (questions.empty()) throw StartupError(flags.data + ": no questions");
-  std::vector<core::Request> requests = make_requests(flags, text.tokenizer, questions);
+  const Gsm8kQuestions questions = load_gsm8k_questions(flags.questions, flags.num_questions);
+  std::vector<core::Request> requests =
+      make_requests(questions.prompts, text.tokenizer, flags.max_new_tokens);
 
   flags.engine.memory.max_running_requests = flags.parallel;
   ReadyModel ready = make_ready_model(flags.engine);
   TextGeneration generation(*ready.runner, text.tokenizer, step_loop_config(flags.engine, ready));
-  std::vector<std::string> texts(questions.size());
+  std::vector<std::string> texts(questions.problems.size());
   generation.on_text = [&texts](size_t index, std::string_view piece) {
     texts[index] += piece;
     return before_next_question(texts[index]).size() == texts[index].size();
@@ -99,10 +96,8 @@ int run(Gsm8kFlags& flags) {
 
   std::vector<std::string> answers;
   for (const Completion& completion : completions) answers.push_back(completion.text);
-  const Gsm8kScore result = gsm8k_score(questions, answers);
-  std::printf("Accuracy: %.3f\nInvalid: %.3f\nLatency: %.3f s\nOutput throughput: %.3f token/s\n",
-              result.accuracy(), result.invalid(), generation.stats().seconds,
-              generation.stats().tokens_per_second());
+  const Gsm8kScore result = gsm8k_score(questions.problems, answers);
+  print_gsm8k_result(result, generation.stats().seconds, generation.stats().tokens_per_second());
   const core::SpeculationCounts& drafts = generation.stats().speculation;
   if (drafts.num_verify_steps > 0) {
     const bool simulated = flags.engine.speculation.simulate_accept_length.has_value();
@@ -119,23 +114,10 @@ int run(Gsm8kFlags& flags) {
 }  // namespace
 
 Command add_eval_gsm8k(CLI::App& eval) {
-  auto flags = std::make_shared<Gsm8kFlags>();
+  auto flags = std::make_shared<EvalGsm8kFlags>();
   CLI::App* app = eval.add_subcommand("gsm8k", "Accuracy on grade-school word problems (GSM8K)");
   const std::string group = "Evaluation";
-  app->add_option("--data", flags->data,
-                  "Problems: a JSON array or JSON lines of {\"question\", \"answer\"}, the answer "
-                  "ending in \"#### NUMBER\"")
-      ->required()
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--shots", flags->shots, "Worked examples put before each problem, same form")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--num-shots", flags->num_shots, "Use only the first N examples")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N")
-      ->default_str("all")
-      ->group(group);
+  add_gsm8k_flags(*app, flags->questions, group);
   app->add_option("--num-questions", flags->num_questions, "Ask only the first N problems")
       ->check(CLI::PositiveNumber)
       ->type_name("N")

@@ -2,8 +2,6 @@
 // benchmark/gsm8k/bench_sglang.py.
 
 #include <chrono>
-#include <cstdio>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
@@ -13,7 +11,8 @@
 #include "apps/command.h"
 #include "apps/fathom_bench/http_target.h"
 #include "apps/fathom_bench/wire.h"
-#include "apps/gsm8k.h"
+#include "apps/gsm8k_questions.h"
+#include "apps/result_file.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/startup_error.h"
@@ -25,8 +24,9 @@ constexpr std::chrono::hours kAnswerTimeout{6};
 
 struct BenchGsm8kFlags {
   HttpTargetFlags target;
-  std::string data, shots, result_file;
-  int num_shots = -1, num_questions = 200, parallel = 64, max_new_tokens = 512;
+  Gsm8kFlags questions;
+  std::string result_file;
+  int num_questions = 200, parallel = 64, max_new_tokens = 512;
   double ready_check_timeout = 60;
 };
 
@@ -114,20 +114,14 @@ void write_result(const BenchGsm8kFlags& flags, const std::string& model, const 
       {"output_throughput", static_cast<double>(answers.output_tokens) / answers.seconds},
       {"num_requests", score.num_questions},
       {"other", {{"num_questions", score.num_questions}, {"parallel", flags.parallel}}}};
-  std::ofstream file(flags.result_file, std::ios::app);
-  file << json::dump(line) << "\n";
-  file.flush();
-  if (!file) throw StartupError(flags.result_file + ": cannot write the result");
+  append_result(flags.result_file, line);
 }
 
 int run(const BenchGsm8kFlags& flags) {
-  const std::vector<Gsm8kProblem> questions = load_gsm8k(flags.data, flags.num_questions);
-  if (questions.empty()) throw StartupError(flags.data + ": no questions");
-  std::string preamble;
-  if (!flags.shots.empty()) preamble = gsm8k_preamble(load_gsm8k(flags.shots, -1), flags.num_shots);
+  const Gsm8kQuestions questions = load_gsm8k_questions(flags.questions, flags.num_questions);
   std::vector<std::string> bodies;
-  for (const Gsm8kProblem& problem : questions) {
-    bodies.push_back(generate_body(gsm8k_prompt(preamble, problem), flags.max_new_tokens));
+  for (const std::string& prompt : questions.prompts) {
+    bodies.push_back(generate_body(prompt, flags.max_new_tokens));
   }
 
   client::Client client;
@@ -138,10 +132,9 @@ int run(const BenchGsm8kFlags& flags) {
   // An unanswered question would count as a wrong answer of the model.
   if (!answers.error.empty()) throw StartupError("a request failed: " + answers.error);
 
-  const Gsm8kScore score = gsm8k_score(questions, answers.texts);
-  std::printf("Accuracy: %.3f\nInvalid: %.3f\nLatency: %.3f s\nOutput throughput: %.3f token/s\n",
-              score.accuracy(), score.invalid(), answers.seconds,
-              static_cast<double>(answers.output_tokens) / answers.seconds);
+  const Gsm8kScore score = gsm8k_score(questions.problems, answers.texts);
+  print_gsm8k_result(score, answers.seconds,
+                     static_cast<double>(answers.output_tokens) / answers.seconds);
   if (!flags.result_file.empty()) write_result(flags, model, score, answers);
   return 0;
 }
@@ -154,20 +147,7 @@ Command add_bench_gsm8k(CLI::App& parent) {
       parent.add_subcommand("gsm8k", "Accuracy and speed of a running server on word problems");
   add_http_target_flags(*app, flags->target);
   const std::string group = "Evaluation";
-  app->add_option("--data,--data-path", flags->data,
-                  "Problems: a JSON array or JSON lines of {\"question\", \"answer\"}, the answer "
-                  "ending in \"#### NUMBER\"")
-      ->required()
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--shots", flags->shots, "Worked examples put before each problem, same form")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--num-shots", flags->num_shots, "Use only the first N examples")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N")
-      ->default_str("all")
-      ->group(group);
+  add_gsm8k_flags(*app, flags->questions, group);
   const auto count = [&](const char* name, int& value, const char* help) {
     app->add_option(name, value, help)->check(CLI::Range(1, 1 << 24))->type_name("N")->group(group);
   };

@@ -17,6 +17,7 @@
 #include "apps/fathom_bench/plot.h"
 #include "apps/fathom_bench/report.h"
 #include "apps/fathom_bench/statistics.h"
+#include "apps/result_file.h"
 #include "base/startup_error.h"
 #include "text/tokenizer.h"
 
@@ -113,8 +114,8 @@ json::Value dataset_settings(const BenchServingFlags& flags) {
           {"gsp_output_len", dataset.output_len}};
 }
 
-void write_file(const std::string& path, const std::string& text, std::ios::openmode mode) {
-  std::ofstream file(path, mode);
+void write_plot(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
   file << text;
   file.flush();
   if (!file) throw StartupError(path + ": cannot be written");
@@ -125,12 +126,11 @@ void write_results(const BenchServingFlags& flags, const ServingSetup& setup,
   if (!flags.output_file.empty()) {
     json::Value line = report_json(setup, metrics);
     if (flags.output_details) line.update(report_details(result.records));
-    write_file(flags.output_file, json::dump(line) + "\n", std::ios::app);
+    append_result(flags.output_file, line);
   }
   if (!flags.plot_file.empty()) {
     const std::string title = setup.tag.empty() ? "fathom-bench serving" : setup.tag;
-    write_file(flags.plot_file, serving_plot(title, setup, metrics, result.records),
-               std::ios::trunc);
+    write_plot(flags.plot_file, serving_plot(title, setup, metrics, result.records));
   }
 }
 

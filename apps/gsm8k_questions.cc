@@ -1,0 +1,42 @@
+#include "apps/gsm8k_questions.h"
+
+#include <cstdio>
+
+#include "base/startup_error.h"
+
+namespace fathom::apps {
+
+void add_gsm8k_flags(CLI::App& app, Gsm8kFlags& flags, const std::string& group) {
+  app.add_option("--data,--data-path", flags.data,
+                 "Problems: a JSON array or JSON lines of {\"question\", \"answer\"}, the answer "
+                 "ending in \"#### NUMBER\"")
+      ->required()
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("--shots", flags.shots, "Worked examples put before each problem, same form")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("--num-shots", flags.num_shots, "Use only the first N examples")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N")
+      ->default_str("all")
+      ->group(group);
+}
+
+Gsm8kQuestions load_gsm8k_questions(const Gsm8kFlags& flags, int count) {
+  Gsm8kQuestions questions{.problems = load_gsm8k(flags.data, count), .prompts = {}};
+  if (questions.problems.empty()) throw StartupError(flags.data + ": no questions");
+  std::string preamble;
+  if (!flags.shots.empty()) preamble = gsm8k_preamble(load_gsm8k(flags.shots, -1), flags.num_shots);
+  for (const Gsm8kProblem& problem : questions.problems) {
+    questions.prompts.push_back(gsm8k_prompt(preamble, problem));
+  }
+  return questions;
+}
+
+void print_gsm8k_result(const Gsm8kScore& score, double seconds, double tokens_per_second) {
+  std::printf("Accuracy: %.3f\nInvalid: %.3f\nLatency: %.3f s\nOutput throughput: %.3f token/s\n",
+              score.accuracy(), score.invalid(), seconds, tokens_per_second);
+}
+
+}  // namespace fathom::apps
