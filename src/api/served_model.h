@@ -16,6 +16,7 @@
 
 #include "api/field_table.h"
 #include "api/sampling_defaults.h"
+#include "core/grammar_limits.h"
 #include "core/sampling_params.h"
 #include "text/chat_format.h"
 #include "text/tokenizer.h"
@@ -33,11 +34,11 @@ struct RequestLimits {
   int max_logit_bias = core::kMaxLogitBias;
   int max_messages = 16'384;
   int max_tools = 128;
-  int max_grammar_bytes = 64 << 10;  // schema, pattern or rules
-  int max_tokenize_bytes = 8 << 20;  // texts of one /tokenize
-  int max_detokenize_ids = 1 << 20;  // ids of one /detokenize
-  int max_name_bytes = 128;          // rid
-  int max_salt_bytes = 256;          // cache_salt, extra_key
+  int max_grammar_bytes = core::kMaxGrammarBytes;  // schema, pattern or rules
+  int max_tokenize_bytes = 8 << 20;                // texts of one /tokenize
+  int max_detokenize_ids = 1 << 20;                // ids of one /detokenize
+  int max_name_bytes = 128;                        // rid
+  int max_salt_bytes = 256;                        // cache_salt, extra_key
 };
 
 struct ServedModel {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "base/result.h"
+#include "core/grammar_limits.h"
 #include "core/token_constraint.h"
 #include "grammar/expression.h"
 #include "grammar/vocabulary.h"
@@ -20,8 +21,8 @@
 namespace fathom::grammar {
 
 struct Limits {
-  int64_t max_source_bytes = 256 << 10;  // of schemas, patterns and rules together
-  int max_depth = 32;                    // groups in patterns and rules, schemas in schemas
+  int64_t max_source_bytes = core::kMaxGrammarBytes;
+  int max_depth = 32;  // groups in patterns and rules, schemas in schemas
   int max_states = 100'000;
   int max_properties = 5'000;  // of all objects of a schema together
   int64_t max_memory_bytes = int64_t{64} << 20;

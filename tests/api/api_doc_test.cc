@@ -33,7 +33,7 @@ TEST(ApiDoc, states_the_limits_of_the_code) {
   EXPECT_EQ(limits.max_n, 128);
   EXPECT_EQ(limits.max_sequences, 1024);
   EXPECT_EQ(limits.max_messages, 16'384);
-  EXPECT_EQ(limits.max_grammar_bytes, 64 << 10);
+  EXPECT_EQ(limits.max_grammar_bytes, core::kMaxGrammarBytes);
   EXPECT_EQ(limits.max_tokenize_bytes, 8 << 20);
   EXPECT_EQ(limits.max_detokenize_ids, 1 << 20);
   const std::string doc = api_doc_text();
@@ -50,7 +50,8 @@ TEST(ApiDoc, states_the_limits_of_the_code) {
   says("cache_salt", std::to_string(limits.max_salt_bytes));
   says("messages", "16,384");
   says("logit_bias", "1,024");
-  says("regex", "64 KiB");
+  says("regex", std::to_string(limits.max_grammar_bytes >> 10) + " KiB");
+  says("response_format", std::to_string(limits.max_grammar_bytes >> 10) + " KiB");
   says("prompt", "1,024");
 }
 

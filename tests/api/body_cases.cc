@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "core/grammar_limits.h"
 #include "tests/api/parameter_cases.h"
 #include "tests/sanitized.h"
 
@@ -195,13 +196,15 @@ void add_limits(std::string_view path, const std::string& before, const std::str
   for (const int count : {1024, 1025, kMany}) {
     add("logit_bias", object_of(count), count <= 1024 ? kAccepted : refused(prefix + "logit_bias"));
   }
-  for (const size_t size : {size_t{64} << 10, (size_t{64} << 10) + 1, size_t{kMany}}) {
+  constexpr auto kMaxGrammar = static_cast<size_t>(core::kMaxGrammarBytes);
+  for (const size_t size : {kMaxGrammar, kMaxGrammar + 1, 4 * kMaxGrammar}) {
     const std::string text = "\"" + std::string(size, 'a') + "\"";
-    const bool fits = size <= size_t{64} << 10;
+    const bool fits = size <= kMaxGrammar;
     add("regex", text, fits ? kAccepted : refused(prefix + "regex"));
     add("ebnf", text, fits ? kAccepted : refused(prefix + "ebnf"));
   }
-  add("json_schema", "{\"enum\": " + array_of("1", kMany) + "}", refused(prefix + "json_schema"));
+  add("json_schema", "{\"enum\": " + array_of("1000", kMany) + "}",
+      refused(prefix + "json_schema"));
 }
 
 void add_grammar_conflicts(const GoodBody& good, CaseList& cases) {

@@ -125,7 +125,7 @@ TEST(OtherNames, a_choice_is_rules_with_its_texts_quoted) {
   }
   EXPECT_EQ(refused_chat(R"("guided_choice": [])").param, "guided_choice");
   EXPECT_EQ(refused_chat(R"("guided_choice": ["a", 1])").param, "guided_choice[1]");
-  EXPECT_EQ(refused_chat(R"("guided_choice": [")" + std::string(70'000, 'a') + "\"]").param,
+  EXPECT_EQ(refused_chat(R"("guided_choice": [")" + std::string(300'000, 'a') + "\"]").param,
             "guided_choice");
 }
 

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <utility>
 
+#include "core/grammar_limits.h"
 #include "tests/api/parameter_field.h"
 #include "tests/source_tree.h"
 
@@ -101,8 +102,8 @@ std::vector<Field> sampling_fields(const CaseModel& model) {
       {.name = "skip_special_tokens", .rule = booleans()},
       {.name = "spaces_between_special_tokens", .rule = booleans()},
       {.name = "no_stop_trim", .rule = booleans()},
-      {.name = "regex", .rule = texts(1, 64 << 10)},
-      {.name = "ebnf", .rule = texts(1, 64 << 10)},
+      {.name = "regex", .rule = texts(1, core::kMaxGrammarBytes)},
+      {.name = "ebnf", .rule = texts(1, core::kMaxGrammarBytes)},
       {.name = "an_unknown_field", .rule = nothing()},
       json_schema_field(),
       stop_field(),

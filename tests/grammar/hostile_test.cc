@@ -75,6 +75,32 @@ TEST(HostileGrammar, ambiguous_patterns_end_in_time) {
   expect_end_in_time(ebnf("root ::= \"(\" root \")\" | \"(\" root \"]\" | \"x\""), "two closings");
 }
 
+// Texts as long as one may be, of what takes most time for its length.
+TEST(HostileGrammar, texts_of_the_largest_size_end_in_time) {
+  constexpr auto kSize = static_cast<int>(Limits{}.max_source_bytes);
+  const auto filled = [](const std::string& before, const std::string& part,
+                         const std::string& after) {
+    const auto room = static_cast<size_t>(kSize) - before.size() - after.size();
+    return before + repeated(part, static_cast<int>(room / part.size())) + after;
+  };
+  expect_end_in_time(regex(filled("", "a?", "")), "optional characters");
+  expect_end_in_time(regex(filled("(", "ab|", "c)*d")), "a loop of many ways");
+  expect_end_in_time(regex(filled("", "[^a]*", "b")), "many loops");
+  expect_end_in_time(regex(filled("", "\\S{9}", "")), "large classes");
+  expect_end_in_time(ebnf(filled("root ::= ", "root | ", "\"a\"")), "left recursion");
+  expect_end_in_time(ebnf(filled("root ::= ", "x ", "\nx ::= \"a\"?")), "empty rules");
+  expect_end_in_time(ebnf(filled("root ::= \"a\"", " \n", "")), "white space");
+  expect_end_in_time(ebnf(filled("root ::= \"a\" ", "#\n", "")), "comments");
+  expect_end_in_time(json_schema(filled(R"({"anyOf":[)", R"({"type":"string"},)", "true]}")),
+                     "anyOf");
+  expect_end_in_time(json_schema(filled(R"({"oneOf":[)", R"({"minLength":9},)", "true]}")),
+                     "oneOf");
+  expect_end_in_time(json_schema(filled(R"({"allOf":[)", R"({"pattern":"a.*b"},)", "true]}")),
+                     "allOf");
+  expect_end_in_time(json_schema(filled(R"({"not":{"enum":[)", R"("ab",)", "0]}}")), "not");
+  expect_end_in_time(json_schema(filled(R"({"required":[)", R"("ab",)", R"("a"]})")), "required");
+}
+
 TEST(HostileGrammar, large_schemas_end_in_time) {
   std::string values = "[\"x\"", properties, optional_schema = R"({"type":"object","properties":{)";
   for (int i = 0; i < 5000; ++i) values += ",\"value" + std::to_string(i) + "\"";
