@@ -30,7 +30,7 @@ std::shared_ptr<const grammar::Vocabulary> make_vocabulary(
   return std::make_shared<const grammar::Vocabulary>(tokens, config.eos_token_ids);
 }
 
-Expression source_expression(const api::GrammarSource& source) {
+Expression source_expression(const api::GrammarSource& source, const grammar::TokenNames& names) {
   switch (source.kind) {
     case api::GrammarSource::Kind::kJsonSchema:
       return grammar::json_schema(source.text);
@@ -38,6 +38,8 @@ Expression source_expression(const api::GrammarSource& source) {
       return grammar::regex(source.text);
     case api::GrammarSource::Kind::kEbnf:
       return grammar::ebnf(source.text);
+    case api::GrammarSource::Kind::kStructuralTag:
+      return grammar::structural_tag(json::parse(source.text).value(), names);
     default:
       return grammar::json_object();
   }
@@ -84,6 +86,34 @@ grammar::Marker ConstraintFactory::marker(std::string_view text) const {
   return {.text = std::string(text), .token = config_.tokenizer->token_id(text).value_or(-1)};
 }
 
+std::vector<grammar::Marker> ConstraintFactory::split(std::string_view text) const {
+  const text::Tokenizer& tokenizer = *config_.tokenizer;
+  std::vector<grammar::Marker> pieces;
+  for (const int32_t id : tokenizer.encode(text)) {
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    if (tokenizer.is_added(id)) {
+      pieces.push_back({.text = std::string(bytes), .token = id});
+    } else if (pieces.empty() || pieces.back().token >= 0) {
+      pieces.push_back({.text = std::string(bytes), .token = -1});
+    } else {
+      pieces.back().text += bytes;
+    }
+  }
+  return pieces;
+}
+
+grammar::TokenNames ConstraintFactory::token_names() const {
+  const auto special = [this](int64_t id) -> std::optional<grammar::Marker> {
+    if (id < 0 || id >= std::min(config_.vocab_size, config_.tokenizer->vocab_size()))
+      return std::nullopt;
+    const auto token = static_cast<int32_t>(id);
+    if (!config_.tokenizer->is_added(token) || vocabulary_->is_eos(token)) return std::nullopt;
+    return grammar::Marker{.text = std::string(config_.tokenizer->token_bytes(token)),
+                           .token = token};
+  };
+  return {.split = [this](std::string_view text) { return split(text); }, .special = special};
+}
+
 grammar::ToolCallSyntax ConstraintFactory::tool_syntax(text::ChatFormat format) const {
   const text::ToolCallForm& form = *text::tool_call_form(format);
   grammar::ToolCallSyntax syntax{.section_begin = marker(form.section_begin),
@@ -116,7 +146,7 @@ ConstraintFactory::Form ConstraintFactory::tool_form(const api::GenerationReques
 }
 
 ConstraintFactory::Form ConstraintFactory::source_form(const api::GrammarSource& source) const {
-  return {.expression = source_expression(source),
+  return {.expression = source_expression(source, token_names()),
           .key = std::to_string(static_cast<int>(source.kind)) + source.text,
           .param = source.field};
 }

@@ -21,6 +21,7 @@
 #include "api/generation_request.h"
 #include "core/token_constraint.h"
 #include "grammar/expression.h"
+#include "grammar/structural_tag.h"
 #include "grammar/tool_calls.h"
 #include "grammar/vocabulary.h"
 #include "text/tokenizer.h"
@@ -59,6 +60,9 @@ class ConstraintFactory {
   api::ApiError problem_of(const api::GenerationRequest& request, const api::GrammarSource& source,
                            const Form& form, const Error& error) const;
   grammar::Marker marker(std::string_view text) const;
+  // A text's special tokens and what is between them.
+  std::vector<grammar::Marker> split(std::string_view text) const;
+  grammar::TokenNames token_names() const;
   grammar::ToolCallSyntax tool_syntax(text::ChatFormat format) const;
 
   const Config config_;

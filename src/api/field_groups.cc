@@ -38,6 +38,8 @@ constexpr FieldRule kSampling[] = {
              "the answer fits this schema, an object or its text"),
     honoured("regex", kGrammarText, "the answer matches this pattern"),
     honoured("ebnf", kGrammarText, "the answer follows these rules"),
+    honoured("structural_tag", R"({"type":["object","string"]})",
+             "the answer is free text with such tags, an object or its text"),
 };
 
 constexpr FieldRule kRefusedSampling[] = {
@@ -68,7 +70,6 @@ constexpr FieldRule kRefusedSampling[] = {
     refused("custom_params", "there are no custom logit processors"),
     refused("watermarking", "there are no watermarks"),
     refused("stop_regex", "there are no patterns to stop at; stop takes texts"),
-    refused("structural_tag", "there are no structural tags"),
     refused("grammar_lazy", "there are no grammars that begin within an answer"),
     refused("grammar_triggers", "there are no grammars that begin within an answer"),
     refused("t_max_predict_ms", "there is no limit of an answer's time", "[0, -1]"),
@@ -220,12 +221,15 @@ constexpr FieldRule kStreamOptions[] = {
 };
 
 constexpr FieldRule kResponseFormat[] = {
-    required("type", R"({"enum":["text","json_object","json_schema"]})", "the kind of form"),
+    required("type", R"({"enum":["text","json_object","json_schema","structural_tag"]})",
+             "the kind of form"),
     honoured("json_schema", kAnyObject, "the schema and its name, of the type json_schema",
              named_schema_fields),
     honoured("schema", kAnyObject, "the schema, of the type json_object"),
-    without_effect("structures", "belongs to the type structural_tag, which is refused"),
-    without_effect("triggers", "belongs to the type structural_tag, which is refused"),
+    honoured("format", kAnyObject, "the tree of formats, of the type structural_tag"),
+    honoured("structures", R"({"type":"array"})", "the tags, of the type structural_tag"),
+    honoured("triggers", R"({"type":"array","items":{"type":"string"}})",
+             "what tags begin with, of the type structural_tag"),
 };
 
 constexpr FieldRule kNamedSchema[] = {
@@ -241,7 +245,7 @@ constexpr FieldRule kStructuredOutputs[] = {
     honoured("choice", kChoice, "the answer is one of these texts"),
     honoured("grammar", kGrammarText, "as ebnf"),
     honoured("json_object", kAnyBoolean, "any JSON object"),
-    refused("structural_tag", "there are no structural tags"),
+    honoured("structural_tag", R"({"type":["object","string"]})", "as structural_tag"),
     refused("whitespace_pattern", "white space of JSON has no setting"),
     refused("disable_any_whitespace", "white space of JSON has no setting"),
     refused("disable_additional_properties", "the schema says it"),

@@ -62,6 +62,21 @@ class GrammarReader {
     set_schema(reader, key, *schema);
   }
 
+  // SGLang and vLLM take it as text, too.
+  void read_structural_tag(FieldReader& reader, std::string_view key) {
+    const json::Value* value = reader.find(key);
+    if (value == nullptr) return;
+    if (value->is_object()) return set_json(reader, key, GrammarKind::kStructuralTag, *value);
+    const std::optional<std::string> text = reader.text(key, max_bytes_);
+    if (!text) return;
+    const Result<json::Value> tag = json::parse(*text);
+    if (!tag)
+      return reader.fail_with(key, reader.path_of(key) + " is no JSON: " + tag.error().message);
+    if (!tag->is_object())
+      return reader.fail(key, "the text of a structural tag, that is of an object");
+    set_json(reader, key, GrammarKind::kStructuralTag, *tag);
+  }
+
   // One of several texts, as rules.
   void read_choice(FieldReader& reader, std::string_view key) {
     const json::Value* texts = reader.array(key, kMaxChoices);
@@ -94,6 +109,7 @@ class GrammarReader {
     read_choice(inner, "choice");
     read_pattern(inner, "regex", GrammarKind::kRegex);
     read_pattern(inner, "grammar", GrammarKind::kEbnf);
+    read_structural_tag(inner, "structural_tag");
     if (inner.boolean("json_object").value_or(false)) {
       set(inner, "json_object", {.kind = GrammarKind::kJsonObject, .text = ""});
     }
@@ -115,14 +131,20 @@ class GrammarReader {
       inner.fail_with("schema",
                       inner.path_of("schema") + " is set, but the type is not json_object");
     }
-    if (type == "json_object" && inner.object("schema") != nullptr) {
+    for (const std::string_view key : {"format", "structures", "triggers"}) {
+      if (type == "structural_tag" || inner.find(key) == nullptr) continue;
+      inner.fail_with(key, inner.path_of(key) + " is set, but the type is not structural_tag");
+    }
+    if (type == "structural_tag") {
+      set_json(reader, "response_format", GrammarKind::kStructuralTag, *format);
+    } else if (type == "json_object" && inner.object("schema") != nullptr) {
       set_schema(inner, "schema", *inner.object("schema"));
     } else if (type == "json_object") {
       set(reader, "response_format", {.kind = GrammarKind::kJsonObject, .text = ""});
     } else if (type == "json_schema") {
       read_named_schema(reader, inner);
     } else if (type != "text") {
-      inner.fail("type", "text, json_object or json_schema");
+      inner.fail("type", "text, json_object, json_schema or structural_tag");
     }
   }
 
@@ -171,12 +193,17 @@ class GrammarReader {
   }
 
   void set_schema(FieldReader& reader, std::string_view key, const json::Value& schema) {
-    std::string text = json::dump(schema);
+    set_json(reader, key, GrammarKind::kJsonSchema, schema);
+  }
+
+  void set_json(FieldReader& reader, std::string_view key, GrammarKind kind,
+                const json::Value& value) {
+    std::string text = json::dump(value);
     if (text.size() > max_bytes_) {
       return reader.fail_with(key, reader.path_of(key) + " has " + std::to_string(text.size()) +
                                        " bytes, must have at most " + std::to_string(max_bytes_));
     }
-    set(reader, key, {.kind = GrammarKind::kJsonSchema, .text = std::move(text)});
+    set(reader, key, {.kind = kind, .text = std::move(text)});
   }
 
   void set(FieldReader& reader, std::string_view key, GrammarSource source) {
@@ -218,6 +245,7 @@ GrammarFields read_grammar(FieldReader& reader, const ServedModel& model, Gramma
   grammar.read_schema_text(reader, "json_schema");
   grammar.read_pattern(reader, "regex", GrammarKind::kRegex);
   grammar.read_pattern(reader, "ebnf", GrammarKind::kEbnf);
+  grammar.read_structural_tag(reader, "structural_tag");
   return std::move(grammar).take();
 }
 

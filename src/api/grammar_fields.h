@@ -1,7 +1,7 @@
 #pragma once
-// What the output must look like: json_schema, regex and ebnf (SGLang's), response_format (OpenAI's), guided_* and
-// structured_outputs (vLLM's), grammar (llama.cpp's). At most one may be set. Here only the shape is checked; the
-// grammar module compiles and says what it cannot.
+// What the output must look like: json_schema, regex, ebnf and structural_tag (SGLang's), response_format (OpenAI's),
+// guided_* and structured_outputs (vLLM's), grammar (llama.cpp's). At most one may be set. Here only the shape is
+// checked; the grammar module compiles and says what it cannot.
 //
 //   item.grammar = read_grammar(reader, model, GrammarNames::kAll).source;
 //

@@ -6,6 +6,7 @@
 #include "grammar/code_points.h"
 #include "grammar/front_ends.h"
 #include "grammar/network.h"
+#include "grammar/text_search.h"
 
 namespace fathom::grammar {
 namespace {
@@ -76,9 +77,11 @@ class Builder {
         return add_graph(node, from, to);
       case Kind::kToken:
         return add_edge(from, {.kind = Edge::Kind::kToken, .label = node.number, .target = to});
-      case Kind::kAnyText:
-      case Kind::kUntilText:
-        return add_text(node, from, to);
+      case Kind::kFreeText:
+        return add_free_text(node, from, to);
+      case Kind::kMistake:
+        budget_.fail(invalid_argument(node.text));
+        return;
       case Kind::kRule:
         return add_edge(from, {.kind = Edge::Kind::kCall, .label = node.number, .target = to});
       case Kind::kJsonObject:
@@ -199,33 +202,45 @@ class Builder {
     for (const int end : node.ends) connect(states[static_cast<size_t>(end)], to);
   }
 
-  // The search automaton of Knuth, Morris and Pratt: state k has just read k bytes of the text.
-  void add_text(const Expression::Node& node, int32_t from, int32_t to) {
-    const std::string& text = node.text;
-    const bool must_occur = node.kind == Kind::kUntilText;
-    const size_t num_states = std::max<size_t>(text.size(), 1);
-    std::vector<int32_t> states(num_states);
-    for (int32_t& state : states) state = new_state();
-    connect(from, must_occur && text.empty() ? to : states[0]);
-    std::vector<std::array<size_t, 256>> next(num_states);
-    size_t fallback = 0;
-    for (size_t k = 0; k < num_states && budget_.charge(256); ++k) {
-      for (size_t byte = 0; byte < 256; ++byte) {
-        const bool is_next = k < text.size() && static_cast<uint8_t>(text[k]) == byte;
-        next[k][byte] = is_next ? k + 1 : k == 0 ? 0 : next[fallback][byte];
-      }
-      if (k > 0) fallback = next[fallback][static_cast<uint8_t>(text[k])];
+  // Every state of the search for triggers and forbidden texts is a state of the free part.
+  void add_free_text(const Expression::Node& node, int32_t from, int32_t to) {
+    const int num_forbidden = static_cast<int>(node.texts.size());
+    std::vector<std::string> texts = node.texts;
+    for (const Marker& marker : node.markers) texts.push_back(marker.text);
+    const TextSearch search(texts, budget_);
+    std::vector<int32_t> states(static_cast<size_t>(search.num_states())),
+        behind(node.markers.size());
+    for (int32_t& state : states) state = budget_.ok() ? new_state() : 0;
+    for (int32_t& state : behind) state = budget_.ok() ? new_state() : 0;
+    if (!budget_.ok()) return;
+    connect(from, states[0]);
+    for (size_t i = 0; i < behind.size() && budget_.ok(); ++i) {
+      add(node.parts[i], behind[i], node.required[i] ? to : states[0]);
     }
-    for (size_t k = 0; k < num_states && budget_.ok(); ++k) {
+    // Where a state of the search is in the network; -1: nowhere, as a text is complete that may not be.
+    const auto place_of = [&](int state) -> int32_t {
+      const int found = search.found(state);
+      if (found == TextSearch::kNone) return states[static_cast<size_t>(state)];
+      const auto trigger = static_cast<size_t>(std::max(found - num_forbidden, 0));
+      const bool is_pulled = found >= num_forbidden && node.markers[trigger].token < 0;
+      return is_pulled ? behind[trigger] : -1;
+    };
+    for (int state = 0; state < search.num_states() && budget_.ok(); ++state) {
+      if (search.found(state) != TextSearch::kNone) continue;
+      const int32_t at = states[static_cast<size_t>(state)];
       for (size_t first = 0, last = 0; first < 256; first = last + 1) {
         last = first;
-        while (last + 1 < 256 && next[k][last + 1] == next[k][first]) ++last;
-        const bool is_whole = !text.empty() && next[k][first] == text.size();
-        if (is_whole && !must_occur) continue;
-        read(states[k], static_cast<uint8_t>(first), static_cast<uint8_t>(last),
-             is_whole ? to : states[next[k][first]]);
+        const int next = search.next(state, static_cast<uint8_t>(first));
+        while (last < 255 && search.next(state, static_cast<uint8_t>(last + 1)) == next) ++last;
+        const int32_t target = place_of(next);
+        if (target >= 0) read(at, static_cast<uint8_t>(first), static_cast<uint8_t>(last), target);
       }
-      if (!must_occur) connect(states[k], to);
+      for (size_t i = 0; i < behind.size(); ++i) {
+        if (node.markers[i].token < 0) continue;
+        add_edge(at,
+                 {.kind = Edge::Kind::kToken, .label = node.markers[i].token, .target = behind[i]});
+      }
+      if (node.number != 0) connect(at, to);
     }
   }
 

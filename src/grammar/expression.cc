@@ -68,13 +68,28 @@ Expression marker(const Marker& marker) {
   return marker.token >= 0 ? token(marker.token) : literal(marker.text);
 }
 
-Expression any_text(std::string forbidden) {
-  return make({.kind = Kind::kAnyText, .text = std::move(forbidden)});
+Expression free_text(FreeText text) {
+  Expression::Node node = {
+      .kind = Kind::kFreeText, .texts = std::move(text.forbidden), .number = text.may_end ? 1 : 0};
+  for (const std::string& forbidden : node.texts)
+    FATHOM_CHECK(!forbidden.empty(), "an empty forbidden text");
+  for (Trigger& trigger : text.triggers) {
+    FATHOM_CHECK(!trigger.marker.text.empty(), "an empty trigger");
+    node.markers.push_back(std::move(trigger.marker));
+    node.parts.push_back(std::move(trigger.then));
+    node.required.push_back(trigger.ends);
+  }
+  return make(std::move(node));
+}
+
+Expression any_text(const std::string& forbidden) {
+  return free_text(
+      {.forbidden = forbidden.empty() ? std::vector<std::string>{} : std::vector{forbidden}});
 }
 
 Expression text_until(const Marker& marker) {
-  if (marker.token >= 0) return sequence({any_text(marker.text), token(marker.token)});
-  return make({.kind = Kind::kUntilText, .text = marker.text});
+  return free_text(
+      {.triggers = {{.marker = marker, .then = literal(""), .ends = true}}, .may_end = false});
 }
 
 Expression rule(int rule_idx) { return make({.kind = Kind::kRule, .number = rule_idx}); }
@@ -90,5 +105,9 @@ Expression regex(std::string pattern) {
 }
 
 Expression ebnf(std::string rules) { return make({.kind = Kind::kEbnf, .text = std::move(rules)}); }
+
+Expression mistake(std::string sentence) {
+  return make({.kind = Kind::kMistake, .text = std::move(sentence)});
+}
 
 }  // namespace fathom::grammar

@@ -74,8 +74,23 @@ Expression graph(std::vector<GraphEdge> edges, std::vector<int> ends, int num_st
 Expression token(int32_t id);
 // The marker as its token, or as bytes when it has none.
 Expression marker(const Marker& marker);
-// Any bytes of ordinary tokens, perhaps none, in which `forbidden` never occurs (empty: no such rule).
-Expression any_text(std::string forbidden = {});
+
+// A text that free text may lead to. As a token it comes as that alone: its text cannot be spelled out.
+struct Trigger {
+  Marker marker;
+  Expression then;    // what must follow it
+  bool ends = false;  // behind that the free text is over; else it goes on
+};
+struct FreeText {
+  std::vector<Trigger> triggers = {};
+  std::vector<std::string> forbidden = {};  // never occur in the free parts
+  bool may_end = true;  // anywhere in its free parts; else only by a trigger that ends it
+};
+// Any bytes of ordinary tokens, perhaps none, up to the first occurrence of a trigger; what belongs to the trigger; and
+// so on. REQUIRES: no trigger or forbidden text is empty. One within another, the inner one is found first.
+Expression free_text(FreeText text);
+// Free text without triggers, in which `forbidden` never occurs (empty: no such rule).
+Expression any_text(const std::string& forbidden = {});
 // Any bytes up to and including the first occurrence of the marker.
 Expression text_until(const Marker& marker);
 // Another rule of the same set (front ends only; see grammar/rule_set.h).
@@ -86,24 +101,27 @@ Expression json_object();                    // any JSON object, at most 32 leve
 Expression json_schema(std::string schema);  // JSON text of the schema
 Expression regex(std::string pattern);       // the whole output matches
 Expression ebnf(std::string rules);          // starts at the rule "root"
+// What a front end outside of this file found wrong: compile() reports it.
+Expression mistake(std::string sentence);
 
 struct Expression::Node {
   enum class Kind : uint8_t {
-    kLiteral,     // text
-    kCharacter,   // ranges (already positive, sorted, disjoint)
-    kSequence,    // parts
-    kChoice,      // parts
-    kRepeat,      // parts[0], min, max
-    kMembers,     // parts, required, text = separator
-    kGraph,       // parts = labels, links, ends, number = num_states
-    kToken,       // number
-    kAnyText,     // text = forbidden
-    kUntilText,   // text, its first occurrence included
+    kLiteral,    // text
+    kCharacter,  // ranges (already positive, sorted, disjoint)
+    kSequence,   // parts
+    kChoice,     // parts
+    kRepeat,     // parts[0], min, max
+    kMembers,    // parts, required, text = separator
+    kGraph,      // parts = labels, links, ends, number = num_states
+    kToken,      // number
+    // markers, parts = what follows them, required = whether it ends then; texts = forbidden, number = 1: may end
+    kFreeText,
     kRule,        // number
     kJsonObject,  //
     kJsonSchema,  // text
     kRegex,       // text
     kEbnf,        // text
+    kMistake,     // text = the sentence
   };
   Kind kind;
   std::string text = {};
@@ -112,6 +130,8 @@ struct Expression::Node {
   std::vector<bool> required = {};
   std::vector<std::pair<int, int>> links = {};  // [parts] from, to
   std::vector<int> ends = {};
+  std::vector<Marker> markers = {};
+  std::vector<std::string> texts = {};
   int min = 0, max = 0;
   int32_t number = 0;
 };

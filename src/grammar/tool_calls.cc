@@ -54,8 +54,8 @@ Expression tool_calls(const ToolCallSyntax& syntax, const std::vector<Tool>& too
     parts.push_back(marker(syntax.section_begin));
     parts.push_back(section);
   } else {
-    parts.push_back(choice({any_text(syntax.section_begin.text),
-                            sequence({text_until(syntax.section_begin), section})}));
+    parts.push_back(
+        free_text({.triggers = {{.marker = syntax.section_begin, .then = section, .ends = true}}}));
   }
   return sequence(std::move(parts));
 }

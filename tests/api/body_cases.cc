@@ -217,7 +217,14 @@ void add_grammar_conflicts(const GoodBody& good, CaseList& cases) {
   add(R"("response_format": {"type": "json_object"})", kAccepted);
   add(R"("response_format": {"type": "xml"})", refused("response_format.type"));
   add(R"("response_format": {"type": 1})", refused("response_format.type"));
-  add(R"("response_format": {"type": "structural_tag"})", refused("response_format.type"));
+  add(R"("response_format": {"type": "structural_tag", "format": {}})", kAccepted);
+  add(R"("response_format": {"type": "structural_tag", "structures": [], "triggers": []})",
+      kAccepted);
+  add(R"("response_format": {"type": "structural_tag", "schema": {}})",
+      refused("response_format.schema"));
+  add(R"("response_format": {"type": "text", "format": {}})", refused("response_format.format"));
+  add(R"("response_format": {"type": "json_object", "triggers": []})",
+      refused("response_format.triggers"));
   add(R"("response_format": {"type": "json_schema"})", refused("response_format.json_schema"));
   add(R"("response_format": {"type": "json_schema", "json_schema": []})",
       refused("response_format.json_schema"));

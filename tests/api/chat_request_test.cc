@@ -354,8 +354,18 @@ TEST(ChatRequest, reads_the_response_formats) {
           .grammar;
   EXPECT_EQ(schema.kind, GrammarSource::Kind::kJsonSchema);
   EXPECT_EQ(schema.text, R"({"type":"object"})");
-  EXPECT_EQ(refuse_chat(with(R"("response_format": {"type": "structural_tag"})")).param,
-            "response_format.type");
+  const std::string tag = R"({"type":"structural_tag","format":{"type":"any_text"}})";
+  for (const std::string& field :
+       {"\"response_format\": " + tag, "\"structural_tag\": " + tag,
+        "\"structural_tag\": " + json::dump(json::Value(tag)),
+        "\"structured_outputs\": {\"structural_tag\": " + json::dump(json::Value(tag)) + "}"}) {
+    const GrammarSource source = accept_chat(with(field)).items[0].grammar;
+    EXPECT_EQ(source.kind, GrammarSource::Kind::kStructuralTag) << field;
+    EXPECT_EQ(source.text, tag) << field;
+  }
+  EXPECT_EQ(refuse_chat(with(R"("structural_tag": "<a>")")).param, "structural_tag");
+  EXPECT_EQ(refuse_chat(with("\"structural_tag\": {}, \"response_format\": " + tag)).param,
+            "structural_tag");
   EXPECT_EQ(refuse_chat(with(R"("response_format": {"type": "json_object"}, "regex": "a")")).param,
             "regex");
 }

@@ -133,8 +133,8 @@ TEST(OtherNames, one_form_at_most) {
   EXPECT_EQ(refused_chat(R"("guided_regex": "a", "regex": "a")").param, "regex");
   EXPECT_EQ(refused_chat(R"("structured_outputs": {"json": {}, "regex": "a"})").param,
             "structured_outputs.regex");
-  EXPECT_EQ(refused_chat(R"("structured_outputs": {"structural_tag": "a"})").code,
-            "unsupported_parameter");
+  EXPECT_EQ(refused_chat(R"("structured_outputs": {"structural_tag": "a"})").param,
+            "structured_outputs.structural_tag");
   EXPECT_EQ(refused_chat(R"("response_format": {"type": "text", "schema": {}})").param,
             "response_format.schema");
 }

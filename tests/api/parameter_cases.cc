@@ -86,6 +86,18 @@ Field json_schema_field() {
                           other(R"("{\"a\": 1, \"a\": 2}")"), other(R"("{")")}};
 }
 
+// Its parts are read when it is compiled.
+Field structural_tag_field() {
+  return {.name = "structural_tag",
+          .rule = nothing(),
+          .exceptions = {{"{}", 200},
+                         {R"({"a": 1})", 200},
+                         {R"({"a": {"b": [1, {"c": null}]}})", 200},
+                         {R"("{\"type\": \"object\"}")", 200}},
+          .more_values = {other(R"("{\"type\": \"object\"}")"), other(R"("true")"),
+                          other(R"("{\"a\": 1, \"a\": 2}")"), other(R"("{")")}};
+}
+
 // What every generating endpoint spells alike.
 std::vector<Field> sampling_fields(const CaseModel& model) {
   return {
@@ -106,6 +118,7 @@ std::vector<Field> sampling_fields(const CaseModel& model) {
       {.name = "ebnf", .rule = texts(1, core::kMaxGrammarBytes)},
       {.name = "an_unknown_field", .rule = nothing()},
       json_schema_field(),
+      structural_tag_field(),
       stop_field(),
       stop_token_ids_field(model),
       logit_bias_field(model),
@@ -145,7 +158,6 @@ std::vector<Field> placement_fields() {
                               "return_prompt_token_ids",
                               "return_cached_tokens_details",
                               "return_meta_info",
-                              "structural_tag",
                               "stop_regex",
                               "background"});
   return fields;

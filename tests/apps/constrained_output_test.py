@@ -213,6 +213,43 @@ class ConstrainedOutputTest(unittest.TestCase):
                     self.assertTrue(fits(answer["text"]), answer["text"])
         self.assertGreaterEqual(complete, 6)
 
+    def test_structural_tags(self):
+        sums = r"[0-9]{1,3}\*[0-9]{1,3}=[0-9]{1,3}"
+        free = rf"(?s)(?:(?!<<).|<<{sums}>>)*"
+        tag = {"type": "tag", "begin": "<<", "content": {"type": "regex", "pattern": sums}, "end": ">>"}
+        tags = {"type": "triggered_tags", "triggers": ["<<"], "tags": [tag]}
+        num_tags = 0
+
+        def check(_, choice):
+            nonlocal num_tags
+            num_tags += choice["text"].count("<<")
+            self.check_text(lambda text: re.fullmatch(free, text))(_, choice)
+        # The demo model writes a sum between << and >> where it is asked for one.
+        question = "Tom has 3 apples and buys 4 bags of 5 apples. How many apples has he?"
+        body = {"messages": [{"role": "user", "content": question}],
+                "response_format": {"type": "structural_tag", "format": tags}}
+        self.run_all([{**body, "stream": stream, **setting}
+                      for setting in SETTINGS for stream in (False, True)], check, 0.5)
+        self.assertGreater(num_tags, 0)
+        first = {"response_format": {"type": "structural_tag", "format": {**tags, "at_least_one": True}}}
+        self.run_all([{**first, **setting} for setting in SETTINGS], lambda body, choice: (
+            check(body, choice), self.assertTrue(choice["text"].startswith("<<"), choice)), 0.3)
+        thought = {"type": "tag", "begin": "<think>", "content": {"type": "const_string", "value": "Hm."},
+                   "end": "</think>"}
+        choice, = self.server.chat({"response_format": {"type": "structural_tag", "format": thought}})
+        self.assertEqual((choice["reasoning"], choice["text"], choice["finish"]), ("Hm.", "", "stop"))
+
+    def test_structural_tags_of_the_older_form(self):
+        tag = {"type": "structural_tag", "triggers": ["<<"], "structures": [
+            {"begin": "<<", "schema": {"enum": ["one", "two"]}, "end": ">>"}]}
+        for value in (tag, json.dumps(tag)):
+            sampling = {"structural_tag": value, "max_new_tokens": MAX_TOKENS, "temperature": 0}
+            status, text = self.server.send("/generate", {"text": "Tom has 3 apples. Add 5", "sampling_params": sampling})
+            self.assertEqual(status, 200, text)
+            answer = json.loads(text)["text"]
+            self.assertIn("<<", answer)
+            self.assertRegex(answer, r'(?s)^(?:(?!<<).|<<"(one|two)">>)*(<<?("(o|on|one|one">?|t|tw|two|two">?)?)?)?$')
+
     def test_too_few_tokens_cut_the_text(self):
         for stream in (False, True):
             body = {**self.schema_bodies(PERSON)[0], "max_tokens": 5, "stream": stream}
@@ -230,7 +267,11 @@ class ConstrainedOutputTest(unittest.TestCase):
                  ("/generate", {"text": "x", "sampling_params": {"json_schema": json.dumps(overlapping)}},
                   "sampling_params.json_schema", "oneOf"),
                  ("/generate", {"text": "x", "sampling_params": {"regex": "(a"}}, "sampling_params.regex", "( without"),
-                 ("/generate", {"text": "x", "sampling_params": {"ebnf": "root ::= x"}}, "sampling_params.ebnf", "x")]
+                 ("/generate", {"text": "x", "sampling_params": {"ebnf": "root ::= x"}}, "sampling_params.ebnf", "x"),
+                 ("/generate", {"text": "x", "sampling_params": {"structural_tag": {"format": {"type": "tag"}}}},
+                  "sampling_params.structural_tag", "\"begin\" is missing"),
+                 ("/v1/completions", {"prompt": "x", "response_format": {"type": "structural_tag"}}, "response_format",
+                  "\"format\" is missing")]
         for path, body, parameter, word in cases:
             with self.subTest(path=path, parameter=parameter):
                 status, text = self.server.send(path, {"model": "demo", **body})

@@ -88,7 +88,7 @@ std::vector<TimedResponse> send_all(SimServer& server,
 bool is_grammar(std::string_view param) {
   const size_t dot = param.rfind('.');
   const std::string_view name = dot == std::string_view::npos ? param : param.substr(dot + 1);
-  return name == "ebnf" || name == "regex" || name == "json_schema" ||
+  return name == "ebnf" || name == "regex" || name == "json_schema" || name == "structural_tag" ||
          param.starts_with("response_format") || param.starts_with("tools");
 }
 
