@@ -29,7 +29,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops)$$' 'runs the program over and over, for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
   --leave-out '^clients\.(langchain|pydantic_ai|litellm|instructor|llama_index)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
-  --leave-out '^server\.page\.(page|views)$$' 'runs against a server in Python; to run it: make test' \
+  --leave-out '^page\.(page|views|edit|keep|logprobs|looks|markdown|tools)$$' 'runs against a server in Python; to run it: make test' \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
   --leave-out '^ops\.backends/MlaAbsorbedTest\.a_long_sequence_does_not_depend' 'compares bits as many_sequences_of_all_lengths_get_the_bits_of_few does; to run it: make test' \
@@ -39,7 +39,6 @@ TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^(base\.JsonScanner\.agrees|runner\.Drafter\.simulated_acceptance|engine\.PlantedFault\.seeds)' 'takes minutes in one thread; to run it: make test asan' \
   --leave-out '^runner\.graphs/.*/(none|padded)$$' 'runs with a graph for each size too; to run it: make test asan' \
   --leave-out '^weights\.(Types/ShardedLoadTest|GoldenWeights|HostileSafetensors)' 'reads in the threads that weights.Loader tests; to run it: make test asan' \
-  --leave-out '^server\.page\.' 'needs the program, which is not built here; to run it: make test' \
   --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'
 
 configure = @mkdir -p build/$(1) && [ -w build/$(1) ] || { echo "$$(id -un) cannot write to $(CURDIR)/build/$(1)"; exit 1; }; \
