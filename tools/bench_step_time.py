@@ -69,14 +69,16 @@ class Server:
 
 
 class Stream:
-    """An answer that goes on until close(); when its events came."""
+    """An answer that goes on until close(); when its events came. It is the same word again and again: a token that does not
+    end a character has no event of its own, and would look like a longer gap."""
 
     def __init__(self, server, prompt, max_tokens):
+        word = json.loads(server.post("/tokenize", {"prompt": "a", "add_special_tokens": False})[1].read())["tokens"][0]
         self.times = []
         self.closing = False
         self.connection, self.answer = server.post("/v1/completions", {
             "model": "default", "prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, "stream": True,
-            "temperature": 0})
+            "temperature": 0, "logit_bias": {str(word): 100}})
         self.socket = self.connection.sock
         self.thread = threading.Thread(target=self.read)
         self.thread.start()
