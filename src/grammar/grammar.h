@@ -27,7 +27,7 @@ struct Limits {
   int max_properties = 5'000;  // of all objects of a schema together
   int64_t max_memory_bytes = int64_t{64} << 20;
   double max_cpu_seconds = 1.0;                      // of the compiling thread
-  int64_t max_mask_cache_bytes = int64_t{32} << 20;  // per grammar and vocabulary
+  int64_t max_mask_cache_bytes = int64_t{16} << 20;  // per grammar and vocabulary
 };
 
 class CompiledGrammar {

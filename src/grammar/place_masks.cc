@@ -11,11 +11,14 @@ namespace {
 
 // Bounds on one mask, in Places::work(): the first for all of it, the second for what is done after that so
 // that single bytes are among what was found.
-constexpr int64_t kMaxMaskWork = 300'000;
+constexpr int64_t kMaxMaskWork = 200'000;
 constexpr int64_t kMaxByteWork = 30'000;
 
 // Walks over the whole tree that look at more nodes are shared by places of one behaviour.
 constexpr int64_t kLargeWalk = 20'000;
+
+// Tokens that are allowed together in the time of a look at one node.
+constexpr size_t kTokensPerVisit = 8;
 
 // Masks with fewer tokens are kept as lists.
 constexpr size_t kMaxListedTokens = 512;
@@ -49,6 +52,7 @@ PlaceMasks::PlaceMasks(const Automaton& automaton, std::shared_ptr<const Vocabul
       places_(automaton),
       plain_run_(places_),
       behaviours_(places_),
+      char_runs_(places_),
       start_(places_.start()) {}
 
 bool PlaceMasks::fill(int32_t place, std::span<uint64_t> words) {
@@ -215,6 +219,8 @@ bool PlaceMasks::walk(const TokenTree& tree, int32_t place, int num_plain, int64
   const std::span<const TokenTree::Node> nodes = tree.nodes();
   const auto end = static_cast<int32_t>(nodes.size());
   path_.assign(1, place);
+  // Of few tokens it is not worth asking what places do with all texts of some kind.
+  const bool is_whole = &tree == &vocabulary_->tree();
   int64_t num_visited = 0;
   int32_t at = 1;
   while (at < end && places_.work() + num_visited / 2 < max_work) {
@@ -230,6 +236,16 @@ bool PlaceMasks::walk(const TokenTree& tree, int32_t place, int num_plain, int64
     const int32_t next = is_leaf ? (places_.fits(path_[depth - 1], node.byte) ? 0 : -1)
                                  : places_.next(path_[depth - 1], node.byte);
     if (next < 0) {
+      at = node.subtree_end;
+      continue;
+    }
+    // All that follows in the tree fits, whatever it is.
+    const TokenTree::TextsBelow* const below = is_whole ? tree.texts_below(node) : nullptr;
+    if (below != nullptr && char_runs_.takes_all(next, below->characters, below->most_characters)) {
+      const std::span<const int32_t> tokens = tree.tokens_from(node);
+      for (const int32_t token : tokens) allow_token(words, token);
+      num_visited += static_cast<int64_t>(tokens.size() / kTokensPerVisit);
+      char_runs_.add_gain((node.subtree_end - at) / 2);
       at = node.subtree_end;
       continue;
     }
@@ -298,7 +314,7 @@ int32_t PlaceMasks::adopt(const Places::Snapshot& snapshot) {
 
 void PlaceMasks::watch_memory() {
   const int64_t num_bytes = places_.memory_bytes() + plain_run_.memory_bytes() +
-                            behaviours_.memory_bytes() + mask_bytes_ +
+                            behaviours_.memory_bytes() + char_runs_.memory_bytes() + mask_bytes_ +
                             static_cast<int64_t>(mask_of_place_.capacity() * 4);
   if (num_bytes > max_bytes_) is_full_ = true;
 }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "grammar/behaviours.h"
+#include "grammar/char_runs.h"
 #include "grammar/places.h"
 #include "grammar/plain_run.h"
 #include "grammar/vocabulary.h"
@@ -78,6 +79,7 @@ class PlaceMasks {
   Places places_;
   PlainRun plain_run_;
   Behaviours behaviours_;
+  CharRuns char_runs_;
   int32_t start_;
   std::vector<int32_t> mask_of_place_;  // [places, parts] -1: not known
   std::vector<std::unique_ptr<const Mask>> masks_;

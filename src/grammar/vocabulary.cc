@@ -9,6 +9,12 @@
 #include "grammar/code_points.h"
 
 namespace fathom::grammar {
+namespace {
+
+// From so many nodes on it is worth knowing what characters a subtree holds.
+constexpr int32_t kLargeSubtree = 8;
+
+}  // namespace
 
 Vocabulary::Vocabulary(std::span<const VocabularyToken> tokens, std::vector<int32_t> eos_ids)
     : eos_ids_(std::move(eos_ids)) {
@@ -108,6 +114,37 @@ TokenTree::TokenTree(std::vector<Text> texts) {
   }
   close_to(0);
   nodes_[0].subtree_end = static_cast<int32_t>(nodes_.size());
+  find_texts_below();
+}
+
+void TokenTree::find_texts_below() {
+  struct Below : TextsBelow {
+    CharPlace at;
+    bool is_broken = false;
+  };
+  std::vector<Below> below(nodes_.size());
+  std::vector<size_t> parents(nodes_.size(), 0), path = {0};
+  for (size_t i = 1; i < nodes_.size(); ++i) {
+    path.resize(nodes_[i].depth);
+    parents[i] = path.back();
+    below[i].at = below[parents[i]].at.next(nodes_[i].byte);
+    path.push_back(i);
+  }
+  // Descendants come behind their ancestors.
+  for (size_t i = nodes_.size() - 1; i > 0; --i) {
+    const Below& from = below[i];
+    Below& to = below[parents[i]];
+    const bool begins_character = to.at.num_left == 0;
+    to.is_broken = to.is_broken || from.is_broken || from.at.is_broken;
+    to.characters |= from.characters;
+    if (begins_character) to.characters.add(nodes_[i].byte);
+    to.most_characters =
+        std::max(to.most_characters, from.most_characters + (begins_character ? 1 : 0));
+    const bool is_large = nodes_[i].subtree_end - static_cast<int32_t>(i) >= kLargeSubtree;
+    if (!is_large || from.is_broken || from.at.is_broken || from.at.num_left > 0) continue;
+    nodes_[i].texts_below = static_cast<int32_t>(texts_below_.size());
+    texts_below_.push_back(from);
+  }
 }
 
 }  // namespace fathom::grammar

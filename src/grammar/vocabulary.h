@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "grammar/expression.h"
+#include "grammar/first_bytes.h"
 
 namespace fathom::grammar {
 
@@ -48,6 +49,7 @@ class TokenTree {
     int32_t subtree_end = 0;  // the first node behind this one's descendants
     int32_t first_token = 0;  // tokens whose text is exactly the prefix: node_tokens()
     int32_t num_tokens = 0;
+    int32_t texts_below = -1;  // texts_below()
   };
   struct Text {
     std::string_view bytes;
@@ -60,10 +62,31 @@ class TokenTree {
   std::span<const int32_t> node_tokens(const Node& node) const {
     return {node_tokens_.data() + node.first_token, static_cast<size_t>(node.num_tokens)};
   }
+  // Those of the node and of all its descendants.
+  std::span<const int32_t> tokens_from(const Node& node) const {
+    const auto end = static_cast<size_t>(node.subtree_end);
+    const auto last =
+        end < nodes_.size() ? static_cast<size_t>(nodes_[end].first_token) : node_tokens_.size();
+    return std::span(node_tokens_)
+        .subspan(static_cast<size_t>(node.first_token),
+                 last - static_cast<size_t>(node.first_token));
+  }
+  // What all texts hold behind the node's prefix. Null where that is not known: for small subtrees, within a character,
+  // and where not all is UTF-8 (the end of a text may lack the rest of a character).
+  struct TextsBelow {
+    FirstBytes characters{};
+    int most_characters = 0;  // of one text
+  };
+  const TextsBelow* texts_below(const Node& node) const {
+    return node.texts_below < 0 ? nullptr : &texts_below_[static_cast<size_t>(node.texts_below)];
+  }
 
  private:
+  void find_texts_below();
+
   std::vector<Node> nodes_;
   std::vector<int32_t> node_tokens_;
+  std::vector<TextsBelow> texts_below_;
 };
 
 class Vocabulary {

@@ -79,6 +79,43 @@ TEST(PlaceMasks, are_exact_where_nearly_everything_is_plain) {
   }
 }
 
+// Words with many beginnings in common; some end within a character, some are no UTF-8 in the middle.
+std::vector<std::string> words_of_few_beginnings(int count) {
+  const std::vector<std::string> characters = {"a",      "b",      "e",          "9",      "-",
+                                               ":",      "/",      ".",          "\u00e9", "\u00a0",
+                                               "\u4e2d", "\u3000", "\U0001F600", "@"};
+  std::mt19937_64 random(11);
+  std::vector<std::string> texts = byte_tokens();
+  for (int i = 0; i < count; ++i) {
+    std::string text = characters[random() % 3];
+    for (auto length = 1 + random() % 6; length > 0; --length) {
+      text += characters[random() % (i % 3 == 0 ? characters.size() : 4)];
+    }
+    if (i % 16 == 0) text.pop_back();
+    if (i % 50 == 0) text.insert(random() % text.size(), i % 100 == 0 ? "\xA9" : "\xED\xA0\x80");
+    texts.push_back(text);
+  }
+  return texts;
+}
+
+TEST(PlaceMasks, are_exact_where_most_characters_lead_on_together) {
+  const TestVocabulary vocabulary = make_vocabulary(words_of_few_beginnings(900));
+  const std::vector<Expression> expressions = {
+      regex("[^:\\s]+:[^:\\s]+(:[^\\s]+)?"),
+      regex("[-\\w]+/[-\\w]+(\\.[-\\w]+)*"),
+      regex("[^\u4e2d]{1,9}a?"),
+      regex("[ab9\u00e9\u4e00-\u9fff]{2,7}b"),
+      regex("([^:]|:[^:])*"),
+      regex("(a[^9]*|b[^.]*)+"),
+      json_schema(R"({"type":"string","format":"email","maxLength":30})"),
+      json_schema(R"({"type":"string","pattern":"^[^:/]+$","minLength":2,"maxLength":8})")};
+  for (size_t i = 0; i < expressions.size(); ++i) {
+    SCOPED_TRACE(i);
+    for (uint64_t seed = 0; seed < 3; ++seed)
+      expect_masks_are_exact(expressions[i], vocabulary, seed);
+  }
+}
+
 // Enough tokens that places of one behaviour share what was found. The reference is arithmetic.
 TEST(PlaceMasks, of_counted_characters_allow_what_fits_into_the_count) {
   std::vector<std::string> texts = byte_tokens();

@@ -1,0 +1,58 @@
+#pragma once
+// CharRuns: which characters all lead a place on to one other, or back to itself, as in "[^:]{1,9}" all but the colon
+// do. Texts of such characters fit there whatever they are, so a walk need not look at them one by one.
+//
+//   CharRuns runs(places);
+//   if (runs.takes_all(place, characters, 5)) ...     // any text of up to 5 of these characters fits
+//
+// A lower bound: a place may take more. Used by one thread, with the places; remembers what it saw.
+
+#include <cstdint>
+#include <vector>
+
+#include "grammar/first_bytes.h"
+#include "grammar/places.h"
+
+namespace fathom::grammar {
+
+class CharRuns {
+ public:
+  explicit CharRuns(Places& places) : places_(places) {}
+
+  // The last character may lack its end. False also where to find out costs more than has been gained lately.
+  bool takes_all(int32_t place, const FirstBytes& characters, int num_characters);
+  // So much work was not done since something takes all (Places::work()).
+  void add_gain(int64_t work) { work_gained_ += work; }
+  int64_t memory_bytes() const {
+    return static_cast<int64_t>(ways_.capacity() * sizeof(Way) +
+                                way_of_place_.capacity() * sizeof(int32_t));
+  }
+
+ private:
+  // Where most letters and digits lead, and all characters that lead there.
+  struct Way {
+    FirstBytes characters{};
+    int32_t target = Places::kNowhere;
+  };
+  // Null: too costly to find out.
+  const Way* way(int32_t place);
+  Way find_way(int32_t place);
+  int32_t usual_target(int32_t place);
+  // Whether whatever ends a character, of which num_left bytes are missing, the next from `first` to `last`, leads to
+  // the target.
+  bool all_lead(int32_t at, int num_left, uint8_t first, uint8_t last, int32_t target);
+
+  struct Seen {
+    int32_t at;
+    int num_left;
+    bool do_lead;
+  };
+
+  Places& places_;
+  int64_t work_spent_ = 0, work_gained_ = 0;
+  std::vector<Way> ways_;
+  std::vector<int32_t> way_of_place_;  // -1: not known
+  std::vector<Seen> seen_;             // of find_way(), where any continuation byte may follow
+};
+
+}  // namespace fathom::grammar
