@@ -90,11 +90,14 @@ class PausedEngine : public ::testing::TestWithParam<PauseCase> {
 
   // Requests that are in the midst of their answers when the engine has come to a halt.
   void pause_some() {
+    // They begin together: otherwise the first may have ended before the last is there.
+    ASSERT_TRUE(engine_.pause(PauseMode::kInPlace));
     for (size_t i = 0; i < kPausedRequests; ++i) {
       const auto first = static_cast<int32_t>(100 * i + i);
       requests_.push_back(request_to_pause(70, kPausedTokens, first));
       ids_.push_back(engine_.submit(requests_.back(), 0).value());
     }
+    engine_.resume();
     ASSERT_TRUE(sink_.wait_until_held());
     std::future<Status> paused =
         std::async(std::launch::async, [&] { return engine_.pause(GetParam().mode); });
