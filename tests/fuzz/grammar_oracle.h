@@ -1,5 +1,5 @@
 #pragma once
-// What the three fuzz targets of grammars share: a small vocabulary, a random output, and the check that an
+// What the fuzz targets of grammars share: a small vocabulary, a random output, and the check that an
 // output is taken again.
 //
 //   Walk walk = fuzz_walk(regex(pattern), seed);
