@@ -23,7 +23,7 @@ IN_FLIGHT = 100
 # was ended.
 PATIENCE_S = 120
 ENDLESS_TOKENS, ENDLESS_STEP_US = 8000, 20000
-# Seconds: long enough to begin all of them before the first is done, and to ask while they go on. Steps of the demo
+# Seconds: long enough to ask while they go on. Steps of the demo
 # model take about a millisecond.
 SLOW_TOKENS, SLOW_STEP_US = 4000 if DEVICE else 400, 40000
 
@@ -81,9 +81,8 @@ class Server:
             "input_ids": [16 + index % 1000, 17, 18], "stream": stream,
             "sampling_params": {"temperature": 0, "max_new_tokens": num_tokens, "ignore_eos": True}}, begun)
 
-    def num_running(self):
-        """In the engine."""
-        return json.loads(self.call("GET", "/readyz")[2])["running"]
+    def readiness(self):
+        return json.loads(self.call("GET", "/readyz")[2])
 
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)
@@ -98,15 +97,19 @@ def events(body):
 
 class DrainTest(unittest.TestCase):
     def in_flight(self, server, count, num_tokens):
-        """Futures of requests, every second one a stream, once all of them run and every stream has begun."""
+        """Futures of requests, every second one a stream, once all of them run and every stream has begun. They begin
+        together, so that the first is not done before the last has begun."""
+        self.assertEqual(server.call("POST", "/pause_generation")[0], 200)
         pool = concurrent.futures.ThreadPoolExecutor(count)
         self.addCleanup(pool.shutdown)
         begun = [threading.Event() for _ in range(count)]
         futures = [pool.submit(server.generate, i, num_tokens, i % 2 == 0, begun[i]) for i in range(count)]
+        self.until(lambda: server.readiness()["waiting"] == count, f"{count} requests to wait")
+        self.assertEqual(server.call("POST", "/continue_generation")[0], 200)
         deadline = time.monotonic() + PATIENCE_S
         for event in begun[::2]:
             self.assertTrue(event.wait(deadline - time.monotonic()), f"waited {PATIENCE_S} s for every stream to begin")
-        self.until(lambda: server.num_running() == count, f"{count} requests to run at the same time")
+        self.until(lambda: server.readiness()["running"] == count, f"{count} requests to run at the same time")
         return futures
 
     def until(self, condition, what):

@@ -13,6 +13,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import queue
 import select
 import socket
 import sys
@@ -151,20 +152,21 @@ class Streams:
         whole = len(events) > 1 and events[-1] == "[DONE]" and "text" in events[-2]
         return 200, events[-2]["text"] if whole else None
 
-    def run(self, i, until):
-        while time.monotonic() < until:
+    def run(self, i, is_over):
+        while not is_over():
             status, text = self.events(i)
             with self.lock:
                 if status == 200 and text != self.expected[i]:
                     self.wrong.append((i, text))
                 self.results["exact" if text == self.expected[i] else f"status {status}"] += 1
 
-    def threads(self, until):
-        return [threading.Thread(target=self.run, args=(i, until)) for i in range(self.count)]
+    def threads(self, is_over):
+        return [threading.Thread(target=self.run, args=(i, is_over)) for i in range(self.count)]
 
 
-def besiege(limit_mb, seconds, body_bytes, *more_args):
-    """Six hostile bodies at a time beside twenty streams, in an address space of limit_mb. What happened, as a dict."""
+def besiege(limit_mb, seconds, body_bytes, *more_args, wanted=()):
+    """Six hostile bodies at a time beside twenty streams, in an address space of limit_mb. What happened, as a dict.
+    Goes on past its seconds until every wanted status has been an answer, on a busy machine too."""
     bodies = [hostile_body(i, body_bytes) for i in range(len(HOSTILE))]
     answers, problems = collections.Counter(), []
     lock = threading.Lock()
@@ -174,10 +176,14 @@ def besiege(limit_mb, seconds, body_bytes, *more_args):
                                                    "16384", *more_args) as server:
         streams = Streams(server, STREAMS)
         before = resident_mb(server)
-        until = time.monotonic() + seconds
+        begin = time.monotonic()
+
+        def is_over():
+            elapsed = time.monotonic() - begin
+            return elapsed > seconds and (elapsed > PATIENCE_SECONDS or all(answers[status] for status in wanted))
 
         def send_hostile():
-            while time.monotonic() < until:
+            while not is_over():
                 with lock:
                     path, body = bodies[next(turn) % len(bodies)]
                 try:
@@ -190,7 +196,7 @@ def besiege(limit_mb, seconds, body_bytes, *more_args):
                     if status not in ANSWERS:
                         problems.append(f"{path}: {body[:30]!r}... got {status}")
 
-        threads = streams.threads(until) + [threading.Thread(target=send_hostile) for _ in range(CLIENTS)]
+        threads = streams.threads(is_over) + [threading.Thread(target=send_hostile) for _ in range(CLIENTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -226,9 +232,9 @@ def memory(arguments):
     return good
 
 
-def flood(port, path, body, until, answers):
+def flood(port, path, body, is_over, answers):
     os.nice(10)  # the clients of long bodies are not what is measured
-    while time.time() < until:
+    while not is_over.is_set():
         answers.put(post_raw(port, path, body))
 
 
@@ -254,23 +260,28 @@ def quantile(values, part):
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
-def measure_waiting(seconds, body_bytes, only, *more_args):
-    """A short request alone, and beside six long bodies all the time."""
+def measure_waiting(seconds, body_bytes, only, *more_args, least_answers=1):
+    """A short request alone, and beside six long bodies all the time: for some seconds, and until some of the long
+    ones have been answered."""
     path, body = hostile_body(only, body_bytes)
     with ServingProcess("--engine", "sim", *more_args) as server:
         alone = waits(server, 200)
-        answers = multiprocessing.Queue()
-        until = time.time() + seconds
-        senders = [multiprocessing.Process(target=flood, args=(server.port, path, body, until, answers))
+        answers, is_over = multiprocessing.Queue(), multiprocessing.Event()
+        begin = time.monotonic()
+        senders = [multiprocessing.Process(target=flood, args=(server.port, path, body, is_over, answers))
                    for _ in range(CLIENTS)]
         for sender in senders:
             sender.start()
         statuses = collections.Counter([answers.get(timeout=PATIENCE_SECONDS)])  # they have begun
         beside = []
-        while not beside or time.time() < until:
+        while not beside or time.monotonic() < begin + seconds or (
+                statuses.total() < least_answers and any(sender.is_alive() for sender in senders)):
             beside += waits(server, 5)
+            while not answers.empty():
+                statuses[answers.get()] += 1
+        is_over.set()
         while any(sender.is_alive() for sender in senders) or not answers.empty():
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(queue.Empty):
                 statuses[answers.get(timeout=0.1)] += 1
         for sender in senders:
             sender.join()
