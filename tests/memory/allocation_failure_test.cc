@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <regex>
@@ -14,12 +15,15 @@
 #include "base/memory.h"
 #include "tests/http/raw_connection.h"
 #include "tests/memory/failing_allocator.h"
+#include "tests/memory/request_kinds.h"
+#include "tests/scratch_directory.h"
 #include "tests/serve/sim_server.h"
 
 namespace fathom::serve::tests {
 namespace {
 
 using fathom::tests::FailingAllocations;
+using fathom::tests::RequestKind;
 using http::tests::RawAnswer;
 using http::tests::RawConnection;
 
@@ -27,90 +31,11 @@ using http::tests::RawConnection;
 constexpr int64_t kMaxPlaces = 60;
 constexpr int64_t kReserveBytes = int64_t{32} << 20;
 
-struct Kind {
-  std::string name, method, path;
-  std::string body{};  // "#" stands for the number of the try: a grammar that is new is compiled
-  bool streams = false;
-  bool is_exact = true;  // its texts are the same each time
-};
-
-std::string chat(const std::string& more) {
-  return R"({"messages":[{"role":"system","content":"Be short."},{"role":"user","content":"Some apples"}],)"
-         R"("max_tokens":6,"temperature":0,"ignore_eos":true)" +
-         more + "}";
-}
-
-std::string messages(const std::string& more) {
-  return R"({"system":"Be short.","messages":[{"role":"user","content":[{"type":"text","text":"Some apples"}]}],)"
-         R"("max_tokens":6,"temperature":0)" +
-         more + "}";
-}
-
-std::string responses(const std::string& more) {
-  return R"({"instructions":"Be short.","input":[{"role":"user","content":"Some apples"}],)"
-         R"("max_output_tokens":6,"temperature":0)" +
-         more + "}";
-}
-
-std::string completion(const std::string& more) {
-  return R"({"prompt":"Some apples","max_tokens":6,"temperature":0,"ignore_eos":true)" + more + "}";
-}
-
-std::string generate(const std::string& sampling, const std::string& more) {
-  return R"({"text":"Some apples","sampling_params":{"max_new_tokens":6,"temperature":0)" +
-         sampling + "}" + more + "}";
-}
-
-std::vector<Kind> kinds() {
-  const std::string schema =
-      R"(,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":)"
-      R"({"type":"object","properties":{"p#":{"type":"integer"},"q":{"enum":["a","b"]}},"required":["p#"]}}})";
-  const std::string tools =
-      R"(,"tools":[{"type":"function","function":{"name":"f#","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}}],"tool_choice":"required")";
-  const std::string chat_path = "/v1/chat/completions", completion_path = "/v1/completions";
-  return {
-      {"chat", "POST", chat_path, chat("")},
-      {"chat_stream", "POST", chat_path, chat(R"(,"stream":true,"logprobs":true,"top_logprobs":2)"),
-       true},
-      {"chat_schema", "POST", chat_path, chat(schema), false, false},
-      {"chat_schema_stream", "POST", chat_path, chat(schema + R"(,"stream":true)"), true, false},
-      {"chat_tools", "POST", chat_path, chat(tools), false, false},
-      {"messages", "POST", "/v1/messages", messages("")},
-      {"messages_stream", "POST", "/v1/messages", messages(R"(,"stream":true)"), true},
-      {"responses", "POST", "/v1/responses", responses("")},
-      {"responses_stream", "POST", "/v1/responses", responses(R"(,"stream":true)"), true},
-      {"completion", "POST", completion_path, completion(R"(,"logprobs":3,"echo":true,"n":2)")},
-      {"completion_stream", "POST", completion_path, completion(R"(,"stream":true,"stop":["zz"])"),
-       true},
-      {"completion_batch", "POST", completion_path,
-       R"({"prompt":["one","two","three"],"max_tokens":3,"temperature":0})"},
-      {"generate", "POST", "/generate", generate("", R"(,"return_logprob":true)")},
-      {"generate_stream", "POST", "/generate", generate("", R"(,"stream":true)"), true},
-      {"generate_regex", "POST", "/generate", generate(R"(,"regex":"[a-z]{3}(x#)+")", ""), false,
-       false},
-      {"generate_ebnf", "POST", "/generate",
-       generate(R"(,"ebnf":"root ::= \"a#\" | \"b\" root")", ""), false, false},
-      {"tokenize", "POST", "/tokenize",
-       R"({"prompt":"Some apples and many more words","user":[[],{"a":[1]}]})"},
-      {"tokenize_long", "POST", "/tokenize", R"({"prompt":")" + std::string(300'000, 'a') + "\"}"},
-      {"tokenize_chat", "POST", "/tokenize",
-       R"({"messages":[{"role":"user","content":"Some apples"}]})"},
-      {"detokenize", "POST", "/detokenize", R"({"tokens":[[5,6,7],[8]]})"},
-      {"bad_json", "POST", completion_path, R"({"prompt":"x","y":[1,}")"},
-      {"bad_field", "POST", completion_path, R"({"prompt":"x","max_tokens":-4})"},
-      {"models", "GET", "/v1/models"},
-      {"server_info", "GET", "/server_info"},
-      {"metrics", "GET", "/metrics"},
-      {"stats", "GET", "/stats"},
-      {"health", "GET", "/health_generate"},
-      {"abort", "POST", "/abort_request", R"({"rid":"nobody"})"},
-      {"unknown", "GET", "/nothing"},
-  };
-}
-
 // What a client reads: the pieces joined, or for the native API, whose events hold all so far, the last.
-std::string text_of(const Kind& kind, const std::string& body) {
-  if (kind.path.ends_with("tokenize")) return body;
+std::string text_of(const RequestKind& kind, const std::string& body) {
+  if (kind.path.ends_with("tokenize") || kind.path.ends_with("count_tokens") ||
+      kind.path == "/parse_function_call" || kind.path == "/separate_reasoning")
+    return body;
   static const std::regex text(R"re("(?:text|content|tokens)":("(?:[^"\\]|\\.)*"|\[[^a-z]*?\]))re");
   std::string joined;
   for (auto i = std::sregex_iterator(body.begin(), body.end(), text); i != std::sregex_iterator();
@@ -125,12 +50,14 @@ class Failures : public testing::Test {
  protected:
   Failures() {
     fathom::tests::exempt_this_thread();
-    server_ = std::make_unique<SimServer>();
+    SimServerOptions options;
+    options.profile_dir = profiles_.path();
+    server_ = std::make_unique<SimServer>(options);
     memory::arm(kReserveBytes);
   }
   ~Failures() override { std::set_new_handler(nullptr); }
 
-  RawAnswer ask(const Kind& kind, int64_t number) {
+  RawAnswer ask(const RequestKind& kind, int64_t number) {
     std::string body = kind.body;
     for (size_t at = 0; (at = body.find('#', at)) != std::string::npos;)
       body.replace(at, 1, std::to_string(2 + number));
@@ -141,9 +68,16 @@ class Failures : public testing::Test {
     return connection.read_answer();
   }
 
+  // What the request needs to be there, or leaves behind; whatever it answers.
+  void post(const std::string& path) {
+    if (!path.empty()) ask({.name = path, .method = "POST", .path = path}, 0);
+  }
+
   // The request as it is without failures, and how many allocations it makes.
-  void try_all(const Kind& kind, int64_t count, bool every_place) {
+  void try_all(const RequestKind& kind, int64_t count, bool every_place) {
+    post(kind.before);
     const RawAnswer expected = ask(kind, ++num_tries_);
+    post(kind.behind);
     ASSERT_GT(expected.status, 0);
     const int64_t num_places = count_allocations(kind);
     const int64_t step = every_place ? 1 : std::max<int64_t>(1, num_places / kMaxPlaces);
@@ -162,16 +96,21 @@ class Failures : public testing::Test {
                 num_places, num_failed, count);
   }
 
-  RawAnswer with_failures(const fathom::tests::FailureRange& range, const Kind& kind,
+  RawAnswer with_failures(const fathom::tests::FailureRange& range, const RequestKind& kind,
                           bool& has_failed) {
     memory::refill();
-    const FailingAllocations failing(range);
-    RawAnswer answer = ask(kind, ++num_tries_);
-    has_failed = failing.has_failed();
+    post(kind.before);
+    RawAnswer answer;
+    {
+      const FailingAllocations failing(range);
+      answer = ask(kind, ++num_tries_);
+      has_failed = failing.has_failed();
+    }
+    post(kind.behind);
     return answer;
   }
 
-  int64_t count_allocations(const Kind& kind) {
+  int64_t count_allocations(const RequestKind& kind) {
     int64_t most = 1;
     // The first that no longer fails; doubling, then halving.
     const auto fails = [&](int64_t first) {
@@ -188,7 +127,7 @@ class Failures : public testing::Test {
     return most;
   }
 
-  void check_answer(const Kind& kind, const RawAnswer& expected, const RawAnswer& answer) {
+  void check_answer(const RequestKind& kind, const RawAnswer& expected, const RawAnswer& answer) {
     ASSERT_GT(answer.status, 0) << "no answer";
     if (answer.status == 503) {
       EXPECT_NE(answer.body.find("memory"), std::string::npos) << answer.body;
@@ -223,19 +162,38 @@ class Failures : public testing::Test {
     ASSERT_EQ(text, canary_text_);
   }
 
+  const ScratchDirectory profiles_;
   std::unique_ptr<SimServer> server_;
-  const Kind canary_{
+  const RequestKind canary_{
       "canary", "POST", "/generate",
       R"({"text":"A canary","sampling_params":{"max_new_tokens":9,"temperature":0}})"};
   std::string canary_text_;
   int64_t num_tries_ = 0;
 };
 
+// Paths of the API that are neither of a kind nor another name for such a one.
+TEST_F(Failures, are_tried_at_every_path) {
+  const std::vector<RequestKind> kinds = fathom::tests::request_kinds();
+  const auto is_tried = [&](const std::string& path) {
+    const std::string begin = path.substr(0, path.find('{'));
+    return std::ranges::any_of(kinds, [&](const RequestKind& kind) {
+      return begin.size() == path.size() ? kind.path == path : kind.path.starts_with(begin);
+    });
+  };
+  const json::Value description = server_->get_json("/openapi.json");
+  ASSERT_GT(description["paths"].size(), 20U);
+  for (const auto& [path, methods] : description["paths"].items()) {
+    const std::string summary = methods.front()["summary"].get<std::string>();
+    if (summary.starts_with("as /")) continue;
+    EXPECT_TRUE(is_tried(path)) << path << " is in no kind of tests/memory/request_kinds.cc";
+  }
+}
+
 TEST_F(Failures, end_one_request_and_nothing_else) {
   const char* const wanted = std::getenv("FATHOM_ALLOCATION_TEST");
   const bool every_place = wanted != nullptr && std::string_view(wanted) == "all";
   check_nothing_is_left();
-  for (const Kind& kind : kinds()) {
+  for (const RequestKind& kind : fathom::tests::request_kinds()) {
     for (const int64_t count : {1, 12}) {
       try_all(kind, count, every_place);
       if (HasFatalFailure()) return;
