@@ -1,7 +1,10 @@
-# fathom_module(NAME): one static library fathom_NAME from src/NAME/**/*.cc, linked against the modules
-# that its row of src/modules.txt lists. The table is the only place where dependencies are written.
+# fathom_module(NAME): one static library from src/NAME/**/*.cc, and *.cu where there is an nvcc, without the folders
+# that are modules themselves, linked against the modules that its row of src/modules.txt lists. The table is the only
+# place where dependencies are written. The library of cuda/gemm is fathom_cuda_gemm.
 
-file(STRINGS "${CMAKE_SOURCE_DIR}/src/modules.txt" FATHOM_MODULE_ROWS REGEX "^[a-z_]+:")
+file(STRINGS "${CMAKE_SOURCE_DIR}/src/modules.txt" FATHOM_MODULE_ROWS REGEX "^[a-z_/]+:")
+set(FATHOM_MODULES ${FATHOM_MODULE_ROWS})
+list(TRANSFORM FATHOM_MODULES REPLACE ":.*" "")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/modules.txt")
 
 # fathom_warnings(TARGET): the warnings that all of our own code is held to. A sanitizer's instrumentation
@@ -17,30 +20,53 @@ function(fathom_warnings target)
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
 endfunction()
 
-function(fathom_module name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${name}/*.cc")
-  if(NOT sources)
-    message(STATUS "module ${name} has no sources yet")
-    return()
+# fathom_libraries(MODULES OUT): the libraries of modules.
+function(fathom_libraries modules out)
+  list(TRANSFORM modules REPLACE "/" "_")
+  list(TRANSFORM modules PREPEND fathom_)
+  set(${out} ${modules} PARENT_SCOPE)
+endfunction()
+
+# fathom_module_sources(NAME OUT): what the library of a module is compiled from.
+function(fathom_module_sources name out)
+  set(patterns "${CMAKE_SOURCE_DIR}/src/${name}/*.cc")
+  if(FATHOM_HAS_CUDA)
+    list(APPEND patterns "${CMAKE_SOURCE_DIR}/src/${name}/*.cu")
   endif()
-  add_library(fathom_${name} STATIC ${sources})
-  target_include_directories(fathom_${name} PUBLIC "${CMAKE_SOURCE_DIR}/src")
-  # What a running server may not do and a test may: base/json.h.
-  target_compile_definitions(fathom_${name} PRIVATE FATHOM_IN_MODULE)
-  fathom_warnings(fathom_${name})
-  foreach(row IN LISTS FATHOM_MODULE_ROWS)
-    if(row MATCHES "^${name}:(.*)$")
-      separate_arguments(deps UNIX_COMMAND "${CMAKE_MATCH_1}")
-      foreach(dep IN LISTS deps)
-        if(TARGET fathom_${dep})
-          target_link_libraries(fathom_${name} PUBLIC fathom_${dep})
-        endif()
-      endforeach()
+  file(GLOB_RECURSE sources RELATIVE "${CMAKE_SOURCE_DIR}/src" CONFIGURE_DEPENDS ${patterns})
+  foreach(module IN LISTS FATHOM_MODULES)
+    if(module MATCHES "^${name}/")
+      list(FILTER sources EXCLUDE REGEX "^${module}/")
     endif()
   endforeach()
-  if(NOT name STREQUAL "base")
-    target_link_libraries(fathom_${name} PUBLIC fathom_base)
+  list(TRANSFORM sources PREPEND "${CMAKE_SOURCE_DIR}/src/")
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+function(fathom_module name)
+  fathom_libraries(${name} library)
+  fathom_module_sources(${name} sources)
+  if(sources)
+    add_library(${library} STATIC ${sources})
+    set(to_all PUBLIC)
+    # What a running server may not do and a test may: base/json.h.
+    target_compile_definitions(${library} PRIVATE FATHOM_IN_MODULE)
+    fathom_warnings(${library})
+    target_compile_options(${library} PRIVATE
+      $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra>)
+  else()  # headers alone, or kernels where there is no nvcc
+    add_library(${library} INTERFACE)
+    set(to_all INTERFACE)
   endif()
+  target_include_directories(${library} ${to_all} "${CMAKE_SOURCE_DIR}/src")
+  list(FILTER FATHOM_MODULE_ROWS INCLUDE REGEX "^${name}:")
+  string(REGEX REPLACE "^.*:" "" deps "${FATHOM_MODULE_ROWS}")
+  separate_arguments(deps UNIX_COMMAND "${deps}")
+  if(NOT name STREQUAL "base")
+    list(APPEND deps base)
+  endif()
+  fathom_libraries("${deps}" libraries)
+  target_link_libraries(${library} ${to_all} ${libraries})
 endfunction()
 
 # fathom_quick_build(TARGET): for tests and the command line, whose compile time counts for more than their run time.
@@ -69,12 +95,8 @@ function(fathom_test name)
   fathom_warnings(test_${name})
   fathom_quick_build(test_${name})
   set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${FATHOM_TEST_FILES_AT_ONCE})
-  foreach(module IN LISTS arg_MODULES)
-    if(TARGET fathom_${module})
-      target_link_libraries(test_${name} PRIVATE fathom_${module})
-    endif()
-  endforeach()
-  target_link_libraries(test_${name} PRIVATE ${arg_LIBRARIES} fathom_source_tree GTest::gmock GTest::gtest GTest::gtest_main)
+  fathom_libraries("${arg_MODULES}" libraries)
+  target_link_libraries(test_${name} PRIVATE ${libraries} ${arg_LIBRARIES} fathom_source_tree GTest::gmock GTest::gtest GTest::gtest_main)
   if(NOT arg_LABELS)
     set(arg_LABELS cpu)
   endif()

@@ -3,17 +3,19 @@
 
     tools/check_deps.py [--root DIR]
 
-Fails on: a module that is not in the table, a row that names a module below it (so no cycles), an include
-that the including module's row does not list, an include of a file that does not exist, a cycle between
-files, a module outside apps/, tests/ and bench/ that names a backend it may not, and a third-party header
-outside the module that owns it.
+A row names a folder below src/, at any depth; a file belongs to the deepest row that holds it.
+
+Fails on: a source that no row holds, a row without a folder, a row that names a module below it (so no cycles),
+an include that the including module's row does not list, an include of a file that does not exist, a cycle
+between files, a module outside apps/, tests/ and bench/ that names a backend it may not, and a third-party
+header outside the module that owns it or the folders of that module.
 """
 import argparse
 import pathlib
 import re
 import sys
 
-# Third-party header prefix -> where it may be included.
+# Third-party header prefix -> where it may be included, the folders below included.
 THIRD_PARTY = {
     "nlohmann/": {"base"},
     "spdlog/": {"base"},
@@ -38,6 +40,7 @@ SYSTEM = re.compile(
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 ALWAYS_ALLOWED = "base"
+ROW_NAME = r"[a-z_]+(?:/[a-z_]+)*"
 
 
 def read_table(path):
@@ -50,16 +53,28 @@ def read_table(path):
         name, colon, deps = line.partition(":")
         name = name.strip()
         where = f"{path.name}:{number}"
-        if not colon or not re.fullmatch(r"[a-z_]+", name):
+        if not colon or not re.fullmatch(ROW_NAME, name):
             problems.append(f"{where}: expected 'module: dependencies', got '{line}'")
             continue
         if name in table:
             problems.append(f"{where}: module {name} is listed twice")
+        if not (path.parent / name).is_dir():
+            problems.append(f"{where}: there is no folder {path.parent.name}/{name}")
         for dep in deps.split():
             if dep not in table:
                 problems.append(f"{where}: {name} names {dep}, which is not a row above it")
         table[name] = set(deps.split()) | {name, ALWAYS_ALLOWED}
     return table, problems
+
+
+def module_of(table, file):
+    """The deepest row that holds a file (its path below src/), or None."""
+    rows = (folder.as_posix() for folder in pathlib.PurePosixPath(file).parents)
+    return next((row for row in rows if row in table), None)
+
+
+def is_within(module, owners):
+    return any(module == owner or module.startswith(owner + "/") for owner in owners)
 
 
 def includes_of(path):
@@ -88,12 +103,12 @@ class Tree:
         self.problems.append(f"{path.relative_to(self.root)}:{number}: {message}")
 
     def check(self):
-        for module_dir in sorted(p for p in (self.root / "src").iterdir() if p.is_dir()):
-            if module_dir.name not in self.table:
-                self.problems.append(f"src/{module_dir.name}: not a row of src/modules.txt")
-                continue
-            for path in self.files(f"src/{module_dir.name}"):
-                self.check_file(path, module_dir.name, self.table[module_dir.name])
+        for path in self.files("src"):
+            module = module_of(self.table, path.relative_to(self.root / "src").as_posix())
+            if module is None:
+                self.problems.append(f"{path.relative_to(self.root).as_posix()}: in no row of src/modules.txt")
+            else:
+                self.check_file(path, module, self.table[module])
         for folder in ("apps", "tests", "bench"):
             for path in self.files(folder):
                 self.check_file(path, folder, set(self.table))
@@ -110,10 +125,10 @@ class Tree:
     def check_angled(self, path, number, owner, header):
         for prefix, owners in THIRD_PARTY.items():
             if header.startswith(prefix):
-                if owner not in owners:
+                if not is_within(owner, owners):
                     self.report(path, number, f"<{header}> belongs to {', '.join(sorted(owners))} only")
                 return
-        if header.split("/")[0] in self.table:
+        if (self.root / "src" / header.split("/")[0]).is_dir():
             self.report(path, number, f"<{header}> is ours: include it with quotes")
         elif "." in header and not SYSTEM.match(header):
             self.report(path, number, f"<{header}> has no owner in tools/check_deps.py")
@@ -130,7 +145,7 @@ class Tree:
                 return
             self.report(path, number, f'"{header}" is no file below src/')
             return
-        if header.split("/")[0] not in allowed:
+        if module_of(self.table, header) not in allowed:
             self.report(path, number, f'{owner} may not include "{header}": its row of src/modules.txt '
                         f"lists {', '.join(sorted(allowed - {owner}))}")
         self.edges.setdefault(path, []).append(target)

@@ -15,7 +15,7 @@ import pathlib
 import re
 import sys
 
-from check_deps import read_table
+from check_deps import ROW_NAME, read_table
 
 FOLDERS = (".ci", "apps", "bench", "cmake", "deploy", "docs", "models", "src", "tests", "tools")
 SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc", ".py", ".sh", ".md", ".json", ".jsonl", ".txt", ".svg", ".cmake")
@@ -25,7 +25,7 @@ FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.M)
-TABLE_ROW = re.compile(r"^\| `([a-z_]+)` \|", re.M)
+TABLE_ROW = re.compile(rf"^\| `({ROW_NAME})` \|", re.M)
 
 
 def without_fences(text):

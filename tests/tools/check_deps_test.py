@@ -43,7 +43,41 @@ class CheckDepsTest(TreeTest):
 
     def test_a_module_without_a_row_is_refused(self):
         self.write("src/stray/a.h", "")
-        self.assert_refused(TOOL, "src/stray: not a row")
+        self.assert_refused(TOOL, "src/stray/a.h: in no row of src/modules.txt")
+
+    def test_a_row_without_a_folder_is_refused(self):
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu: core\ncpu/fsat: cpu\n")
+        self.assert_refused(TOOL, "modules.txt:5: there is no folder src/cpu/fsat")
+
+    def test_a_folder_with_a_row_is_a_module_of_its_own(self):
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu: core\ncpu/fast: cpu\n")
+        self.write("src/cpu/fast/deep/wide.h", '#include "cpu/fast.h"\n#include <immintrin.h>\n')
+        self.assert_passes(TOOL)
+        self.write("src/cpu/fast/deep/wide.h", '#include "core/batch.h"\n')
+        self.assert_refused(TOOL, 'cpu/fast may not include "core/batch.h"')
+
+    def test_an_include_is_judged_by_the_deepest_row_of_the_included_file(self):
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu: core\ncpu/fast: cpu\n")
+        self.write("src/cpu/fast/wide.h", "")
+        self.write("src/cpu/fast.h", '#include "cpu/fast/wide.h"\n')
+        self.assert_refused(TOOL, 'cpu may not include "cpu/fast/wide.h"')
+
+    def test_a_folder_may_come_before_the_module_around_it(self):
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu/fast:\ncpu: core cpu/fast\n")
+        self.write("src/cpu/fast/wide.h", "")
+        self.write("src/cpu/fast.h", '#include "cpu/fast/wide.h"\n')
+        self.assert_passes(TOOL)
+        self.write("src/cpu/fast/wide.h", '#include "cpu/memory.h"\n')
+        self.write("src/cpu/memory.h", "")
+        self.assert_refused(TOOL, 'cpu/fast may not include "cpu/memory.h"')
+
+    def test_a_header_that_a_module_owns_may_be_included_in_its_folders(self):
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu: core\nmetrics:\nmetrics/text:\n")
+        self.write("src/metrics/text/writer.cc", "#include <prometheus/text_serializer.h>\n")
+        self.write("src/metrics/registry.cc", "")
+        self.assert_passes(TOOL)
+        self.write("src/cpu/fast.h", "#include <prometheus/text_serializer.h>\n")
+        self.assert_refused(TOOL, "<prometheus/text_serializer.h> belongs to metrics only")
 
     def test_a_third_party_header_outside_its_module_is_refused(self):
         self.write("src/core/batch.h", "#include <nlohmann/json.hpp>\n")

@@ -43,6 +43,8 @@ class CheckDocsTest(TreeTest):
     def test_the_table_of_modules_has_the_rows_of_the_dependency_table(self):
         self.write("src/modules.txt", "base:\nengine:\n")
         self.assert_refused(TOOL, "has no row for engine", "has core, which src/modules.txt has not")
+        self.write("src/modules.txt", "base:\ncore:\ncore/text:\n")
+        self.assert_refused(TOOL, "has no row for core/text")
 
 
 if __name__ == "__main__":
