@@ -15,6 +15,8 @@
 #include "cpu/fast/fast_backend.h"
 #include "cpu/reference/reference_backend.h"
 #include "cuda/backend.h"
+#include "cuda/gemm/library.h"
+#include "cuda/profile/profile.h"
 #include "model/draft_checkpoint.h"
 #include "ops/uploader.h"
 #include "runner/model_runner.h"

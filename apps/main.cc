@@ -7,7 +7,7 @@
 
 #include "apps/command.h"
 #include "apps/command_line.h"
-#include "cuda/backend.h"
+#include "cuda/gemm/library.h"
 
 namespace fathom::apps {
 namespace {

@@ -28,9 +28,9 @@ THIRD_PARTY = {
     "benchmark/": {"bench"},
     "cuda": {"cuda", "bench"},
     "cutlass/": {"bench"},
-    "cupti": {"cuda"},
-    "cublasLt": {"cuda"},
-    "nvtx3/": {"cuda"},
+    "cupti": {"cuda/profile"},
+    "cublasLt": {"cuda/gemm"},
+    "nvtx3/": {"cuda/profile"},
     "vector_types": {"cuda"},
 }
 # System headers that are not the C++ standard library's: POSIX, Linux, and vector intrinsics.

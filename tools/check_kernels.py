@@ -4,7 +4,7 @@
     tools/check_kernels.py [--root DIR]                    # each waits for the kernel before it
     tools/check_kernels.py [--root DIR] --launched FILE    # FILE names every kernel that there is
 
-Kernels are launched so that they may begin while the one before still runs (src/cuda/launch.cuh). So each has to call
+Kernels are launched so that they may begin while the one before still runs (src/cuda/runtime/launch.cuh). So each has to call
 wait_for_previous() on every path, itself or in a function that it calls, before any return; and no two have one name,
 or traces could not tell them apart. FILE has a kernel's name a line, as traces have it: tests/ops/launched_kernels.cc
 writes it. Instances that must be among them are in VARIANTS.

@@ -2,11 +2,16 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda/attention/ops.h"
 #include "cuda/bandwidth.h"
-#include "cuda/families.h"
+#include "cuda/elementwise/ops.h"
+#include "cuda/experts/ops.h"
+#include "cuda/linear/ops.h"
 #include "cuda/memory.h"
 #include "cuda/presence.h"
-#include "cuda/stream.cuh"
+#include "cuda/runtime/stream.cuh"
+#include "cuda/sampling/ops.h"
+#include "cuda/speculation/ops.h"
 #include "ops/kv_format.h"
 
 namespace fathom::cuda {

@@ -7,7 +7,7 @@
 
 #include "cuda/memory.h"
 #include "cuda/ptx/copy.cuh"
-#include "cuda/stream.cuh"
+#include "cuda/runtime/stream.cuh"
 
 namespace fathom::cuda {
 namespace {

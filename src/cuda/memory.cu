@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cuda/stream.cuh"
+#include "cuda/runtime/stream.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Threads of libraries end before the process takes the libraries apart.
 
-#include "cuda/background.h"
+#include "cuda/runtime/background.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/trace.h"
+#include "cuda/profile/profile.h"
 #include "tests/gpu/decoding.h"
 #include "tests/gpu/gpu.h"
 

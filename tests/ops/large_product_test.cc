@@ -6,6 +6,7 @@
 
 #include "cuda/backend.h"
 #include "cuda/gemm/large.h"
+#include "cuda/gemm/library.h"
 #include "ops/moe.h"
 #include "ops/quantize_fp8.h"
 #include "ops/rms_norm.h"

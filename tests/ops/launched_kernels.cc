@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/trace.h"
-#include "cuda/backend.h"
+#include "cuda/profile/profile.h"
 
 namespace fathom::ops_test {
 namespace {

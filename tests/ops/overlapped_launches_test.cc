@@ -1,5 +1,5 @@
-// Kernels of the CUDA backend begin while the one before still runs (src/cuda/launch.cuh): behind a slow one, the next
-// two must wait for all of it, whatever they are.
+// Kernels of the CUDA backend begin while the one before still runs (src/cuda/runtime/launch.cuh): behind a slow one,
+// the next two must wait for all of it, whatever they are.
 
 #include <cmath>
 #include <functional>

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cuda/gemm/large.h"
+#include "cuda/gemm/library.h"
 #include "cuda/linear/batch_product.h"
 #include "cuda/profile/profile.h"
 

@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "cuda/attention/kv_row.cuh"
+#include "cuda/attention/ops.h"
 #include "cuda/device/reduce.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -19,11 +19,11 @@
 
 #include "cuda/attention/absorbed_merge.cuh"
 #include "cuda/attention/absorbed_shares.cuh"
-#include "cuda/device_arena.h"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
+#include "cuda/attention/ops.h"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/device_arena.h"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda::absorbed {
 namespace {

@@ -5,11 +5,11 @@
 
 #include "cuda/attention/mla_absorbed.cuh"
 #include "cuda/attention/mla_absorbed.h"
+#include "cuda/attention/ops.h"
 #include "cuda/attention/softmax.cuh"
 #include "cuda/device/reduce.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

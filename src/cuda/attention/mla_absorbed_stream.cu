@@ -11,13 +11,13 @@
 #include "cuda/attention/absorbed_node.cuh"
 #include "cuda/attention/absorbed_shares.cuh"
 #include "cuda/attention/mla_absorbed.h"
-#include "cuda/launch.cuh"
 #include "cuda/mma/panels.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/registers.cuh"
 #include "cuda/ptx/shared.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda::absorbed {
 namespace {

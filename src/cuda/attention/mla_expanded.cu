@@ -13,13 +13,13 @@
 #include "cuda/attention/softmax.cuh"
 #include "cuda/device/quad.cuh"
 #include "cuda/gemm/tensor_map.h"
-#include "cuda/launch.cuh"
 #include "cuda/mma/panels.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/registers.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "cuda/attention/mla_expanded.cuh"
+#include "cuda/attention/ops.h"
 #include "cuda/attention/softmax.cuh"
 #include "cuda/device/reduce.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -2,10 +2,10 @@
 
 #include "ops/rope.h"
 
+#include "cuda/attention/ops.h"
 #include "cuda/device/convert.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

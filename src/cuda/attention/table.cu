@@ -1,5 +1,4 @@
-#include "cuda/families.h"
-#include "cuda/ops.h"
+#include "cuda/attention/ops.h"
 
 namespace fathom::cuda {
 

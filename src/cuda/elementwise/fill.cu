@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
+#include "cuda/elementwise/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "ops/fill_from_table.h"
 
 namespace fathom::cuda {

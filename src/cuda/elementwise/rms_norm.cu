@@ -6,10 +6,10 @@
 // The order of the sum depends on the width alone: vectors of a thread, lanes, warps.
 
 #include "cuda/device/reduce.cuh"
+#include "cuda/elementwise/ops.h"
 #include "cuda/elementwise/vector.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "ops/rms_norm.h"
 
 namespace fathom::cuda {

@@ -1,10 +1,10 @@
 // embedding, gather_rows: rows picked by number, zeros where there is none. Bound by memory: each row is read and
 // written once. Grid: one block per 2048 elements of a row, all of a block's loads in flight at once. No shared memory.
 
+#include "cuda/elementwise/ops.h"
 #include "cuda/elementwise/vector.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
 

@@ -3,10 +3,10 @@
 // quantisation come close to that. Grid: one block per 1024 channels of a row, 2048 where there are many rows. No
 // shared memory.
 
+#include "cuda/elementwise/ops.h"
 #include "cuda/elementwise/vector.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "ops/quantize_fp8.h"
 #include "ops/silu_mul.h"
 

@@ -1,5 +1,4 @@
-#include "cuda/families.h"
-#include "cuda/ops.h"
+#include "cuda/elementwise/ops.h"
 
 namespace fathom::cuda {
 
@@ -12,7 +11,6 @@ void add_elementwise(ops::Backend& backend) {
   backend.silu_mul = {silu_mul};
   backend.silu_mul_quantize = {silu_mul_quantize};
   backend.quantize_fp8 = {quantize_fp8};
-  backend.moe_gate = {moe_gate, moe_gate_scratch};
 }
 
 }  // namespace fathom::cuda

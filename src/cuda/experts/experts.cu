@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "cuda/device/convert.cuh"
-#include "cuda/device_arena.h"
+#include "cuda/experts/ops.h"
 #include "cuda/gemm/large.h"
 #include "cuda/linear/quantize_rows.h"
-#include "cuda/ops.h"
+#include "cuda/runtime/device_arena.h"
 #include "ops/moe.h"
 
 namespace fathom::cuda {

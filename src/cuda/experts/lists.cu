@@ -1,7 +1,7 @@
 #include "cuda/device/convert.cuh"
 #include "cuda/experts/pairs.cuh"
-#include "cuda/launch.cuh"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 // What stands before and after the products: which tokens an expert has, and the weighted sum of its results.
 

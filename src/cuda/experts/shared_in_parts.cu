@@ -1,8 +1,10 @@
 #include <algorithm>
 
-#include "cuda/device_arena.h"
+#include "cuda/elementwise/ops.h"
 #include "cuda/experts/experts.h"
-#include "cuda/ops.h"
+#include "cuda/experts/ops.h"
+#include "cuda/linear/ops.h"
+#include "cuda/runtime/device_arena.h"
 #include "ops/silu_mul.h"
 
 namespace fathom::cuda {

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "cuda/gemm/library.h"
+
 namespace fathom::cuda {
 namespace {
 

@@ -12,7 +12,6 @@
 #include <optional>
 #include <vector>
 
-#include "cuda/backend.h"
 #include "tensor/dtype.h"
 
 namespace fathom::cuda {

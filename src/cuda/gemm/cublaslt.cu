@@ -4,11 +4,11 @@
 #include <map>
 
 #include "base/log.h"
-#include "cuda/backend.h"
-#include "cuda/background.h"
 #include "cuda/gemm/cublaslt_library.cuh"
+#include "cuda/gemm/library.h"
 #include "cuda/gemm/scale_layout.h"
-#include "cuda/stream.cuh"
+#include "cuda/runtime/background.h"
+#include "cuda/runtime/stream.cuh"
 #include "tensor/scale_block.h"
 
 namespace fathom::cuda {
@@ -65,13 +65,6 @@ int current_device() {
   int device = 0;
   check(cudaGetDevice(&device), "name its device");
   return device;
-}
-
-// All threads that use the library without being asked to by a step. It and what they make are never destroyed: at the
-// end of the process the library may be gone before them.
-Background& background() {
-  static Background& all = *new Background;
-  return all;
 }
 
 // Opened once, by a thread of its own.

@@ -11,8 +11,8 @@
 //
 // Internal to gemm/. Thread-safe.
 
-#include "cuda/device_arena.h"
 #include "cuda/gemm/product.cuh"
+#include "cuda/runtime/device_arena.h"
 
 namespace fathom::cuda {
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "cuda/device_arena.h"
 #include "cuda/gemm/cublaslt.h"
 #include "cuda/gemm/scale_layout.h"
-#include "cuda/shared_library.h"
-#include "cuda/stream.cuh"
+#include "cuda/runtime/device_arena.h"
+#include "cuda/runtime/shared_library.h"
+#include "cuda/runtime/stream.cuh"
 #include "tensor/scale_block.h"
 
 namespace fathom::cuda {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "cuda/gemm/product.cuh"
-#include "cuda/launch.cuh"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 // A counting sort in three small kernels, bound by latency: count per chunk of pairs, place the experts' rows, give
 // each pair its row. Where in its expert's rows a pair lands may differ between runs; no result depends on it.

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cuda/device_arena.h"
 #include "cuda/gemm/product.cuh"
+#include "cuda/runtime/device_arena.h"
 #include "ops/stream.h"
 
 namespace fathom::cuda {

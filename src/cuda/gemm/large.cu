@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "cuda/device_arena.h"
+#include "cuda/elementwise/ops.h"
 #include "cuda/gemm/choice.h"
 #include "cuda/gemm/cublaslt.h"
 #include "cuda/gemm/groups.cuh"
 #include "cuda/gemm/product.cuh"
 #include "cuda/gemm/rows.h"
-#include "cuda/ops.h"
+#include "cuda/runtime/device_arena.h"
 #include "ops/quantize_fp8.h"
 
 namespace fathom::cuda {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cuda/gemm/product_kernel.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "tensor/scale_block.h"
 
 namespace fathom::cuda {

@@ -1,8 +1,8 @@
 #include "cuda/gemm/rows.h"
 
 #include "cuda/elementwise/vector.cuh"
-#include "cuda/launch.cuh"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 // Bound by memory: each row is read once and written once. A thread has 8 channels. No shared memory.
 

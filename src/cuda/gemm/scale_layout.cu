@@ -1,7 +1,7 @@
 #include "cuda/gemm/scale_layout.h"
 
-#include "cuda/launch.cuh"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 // Bound by memory, and small: 4 bytes in and out for every 128 of the rows. A block turns a square of the rows' scales
 // in shared memory, so that both sides are read and written along lines; the blocks behind those copy the weight's.

@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 
 #include "base/check.h"
-#include "cuda/stream.cuh"
+#include "cuda/runtime/stream.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "cuda/gemm/tensor_map.h"
-#include "cuda/launch.cuh"
 #include "cuda/linear/batch_params.h"
 #include "cuda/linear/line.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

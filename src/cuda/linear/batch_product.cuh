@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "cuda/launch.cuh"
 #include "cuda/linear/batch_params.h"
 #include "cuda/linear/line.cuh"
 #include "cuda/linear/store.cuh"
@@ -27,6 +26,7 @@
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 

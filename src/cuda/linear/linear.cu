@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "cuda/device_arena.h"
 #include "cuda/gemm/large.h"
 #include "cuda/linear/batch_product.h"
+#include "cuda/linear/ops.h"
 #include "cuda/linear/quantize_rows.h"
-#include "cuda/ops.h"
+#include "cuda/runtime/device_arena.h"
 #include "ops/head_linear.h"
 
 namespace fathom::cuda {

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 
-#include "cuda/launch.cuh"
 #include "cuda/linear/line.cuh"
 #include "cuda/linear/plan.h"
 #include "cuda/linear/product.h"
@@ -19,6 +18,7 @@
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/shared.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 

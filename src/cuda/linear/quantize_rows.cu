@@ -2,8 +2,8 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/device/reduce.cuh"
-#include "cuda/launch.cuh"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "cuda/profile/cupti.cuh"
 
-#include "cuda/shared_library.h"
+#include "cuda/runtime/shared_library.h"
 
 namespace fathom::cuda {
 namespace {

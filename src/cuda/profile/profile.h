@@ -1,6 +1,6 @@
 #pragma once
-// The GPU in the program's traces: kernels, copies and fills through CUPTI. cuda::join_traces() (cuda/backend.h) hands
-// this recorder to base/trace.h.
+// The GPU in the program's traces: kernels, copies and fills through CUPTI. join_traces() hands this recorder to
+// base/trace.h.
 //
 //   const auto recorder = make_recorder({"libcupti.so.13"});
 //   trace::set_device_recorder(recorder.get());
@@ -18,5 +18,9 @@ namespace fathom::cuda {
 // A recorder that opens the first of these libraries that there is. One per program records at a time. Null in a
 // program that was built without CUPTI's headers.
 std::unique_ptr<trace::DeviceRecorder> make_recorder(std::vector<std::string> libraries);
+
+// From here on traces that the program records (base/trace.h) have the GPU's kernels and copies, which costs nothing
+// while none is recorded, and profilers of NVIDIA see the host's spans. Called before there are spans.
+void join_traces();
 
 }  // namespace fathom::cuda

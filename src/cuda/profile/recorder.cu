@@ -10,7 +10,6 @@
 
 #include <cstdlib>
 
-#include "cuda/backend.h"
 #include "cuda/profile/kernel_name.h"
 #include "cuda/profile/nvtx.h"
 

@@ -8,11 +8,11 @@
 
 #include "base/check.h"
 #include "cuda/device/reduce.cuh"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 #include "cuda/sampling/cluster.cuh"
 #include "cuda/sampling/draw.cuh"
+#include "cuda/sampling/ops.h"
 #include "cuda/sampling/sample_row.cuh"
 
 namespace fathom::cuda {

@@ -5,9 +5,9 @@
 
 #include "ops/step.h"
 
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
+#include "cuda/sampling/ops.h"
 
 namespace fathom::cuda {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "ops/draft.h"
 
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
+#include "cuda/speculation/ops.h"
 
 namespace fathom::cuda {
 namespace {

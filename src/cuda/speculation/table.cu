@@ -1,5 +1,4 @@
-#include "cuda/families.h"
-#include "cuda/ops.h"
+#include "cuda/speculation/ops.h"
 
 namespace fathom::cuda {
 

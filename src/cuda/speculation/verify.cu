@@ -5,9 +5,9 @@
 #include "ops/verify.h"
 
 #include "base/rng.h"
-#include "cuda/launch.cuh"
-#include "cuda/ops.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
+#include "cuda/speculation/ops.h"
 #include "ops/mla.h"
 
 namespace fathom::cuda {

@@ -1,10 +1,10 @@
-#include "cuda/elementwise/gate/gate.h"
+#include "cuda/experts/gate/gate.h"
 
 #include <algorithm>
 
-#include "cuda/device_arena.h"
+#include "cuda/experts/ops.h"
 #include "cuda/gemm/large.h"
-#include "cuda/ops.h"
+#include "cuda/runtime/device_arena.h"
 
 namespace fathom::cuda {
 namespace {

@@ -1,8 +1,9 @@
-#include "cuda/stream.cuh"
+#include "cuda/runtime/stream.cuh"
+
+#include "cuda/runtime/background.h"
 
 #include "base/check.h"
 #include "base/startup_error.h"
-#include "cuda/backend.h"
 #include "ops/backend.h"
 
 namespace fathom::cuda {
@@ -65,7 +66,7 @@ CudaStream::CudaStream(const ops::Backend& backend) : ops::Stream(backend) {
 }
 
 CudaStream::~CudaStream() {
-  wait_for_cublaslt();  // none of its threads may outlive the last stream
+  background().wait();  // none of its threads may outlive the last stream
   cudaStreamSynchronize(handle_);
   cudaFree(scratch_);
   cudaFree(tickets_);

@@ -2,9 +2,9 @@
 // so that a group of 32 experts is one register of each lane. Bound by instructions, about 900 of a warp for 256
 // experts. Grid: a block per kWarps tokens. No shared memory, no barrier.
 
-#include "cuda/elementwise/gate/choice.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/experts/gate/choice.cuh"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

@@ -5,13 +5,13 @@
 // four chunks of two rows, meet all banks.
 
 #include "cuda/device/convert.cuh"
-#include "cuda/elementwise/gate/fragments.cuh"
-#include "cuda/elementwise/gate/gate.h"
 #include "cuda/elementwise/vector.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/experts/gate/fragments.cuh"
+#include "cuda/experts/gate/gate.h"
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/ptx/shared.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

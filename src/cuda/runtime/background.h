@@ -2,9 +2,8 @@
 // Background: threads beside the program that it waits for before it ends. exit() takes apart what libraries consist of
 // in an order that nobody here decides, so none may still be opened or asked for anything then.
 //
-//   Background& background = *new Background;                            // outlives every thread
-//   const std::shared_future<Plan> plan = background.start(make_plan);   // on a thread of its own
-//   background.wait();                                                   // before main() ends
+//   const std::shared_future<Plan> plan = background().start(make_plan);   // on a thread of its own
+//   background().wait();                                                   // before main() ends
 //
 // Internal to cuda/. Thread-safe.
 
@@ -63,5 +62,12 @@ class Background {
   std::mutex mutex_;
   std::vector<Started> started_;  // guarded by mutex_
 };
+
+// The program's. Neither it nor what its threads make is ever destroyed: at the end of the process the libraries that
+// they use may be gone before them.
+inline Background& background() {
+  static Background& all = *new Background;
+  return all;
+}
 
 }  // namespace fathom::cuda

@@ -4,11 +4,11 @@
 // No shared memory, no synchronisation: the parts are summed by who reads them.
 
 #include "cuda/device/convert.cuh"
-#include "cuda/elementwise/gate/fragments.cuh"
-#include "cuda/elementwise/gate/gate.h"
 #include "cuda/elementwise/vector.cuh"
-#include "cuda/launch.cuh"
+#include "cuda/experts/gate/fragments.cuh"
+#include "cuda/experts/gate/gate.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

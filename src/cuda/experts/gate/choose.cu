@@ -3,10 +3,10 @@
 
 #include "base/check.h"
 #include "cuda/device/reduce.cuh"
-#include "cuda/elementwise/gate/choice.cuh"
-#include "cuda/elementwise/gate/gate.h"
-#include "cuda/launch.cuh"
+#include "cuda/experts/gate/choice.cuh"
+#include "cuda/experts/gate/gate.h"
 #include "cuda/ptx/pdl.cuh"
+#include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {

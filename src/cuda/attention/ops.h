@@ -1,0 +1,24 @@
+#pragma once
+// The operators of attention/: rotation, the cache, both forms of attention. Contracts: ops/<operator>.h. Shapes were
+// checked at the boundary; activations are bf16.
+//
+//   add_attention(backend);      // puts them into the table
+//
+// Each only enqueues. Thread-safe for distinct streams.
+
+#include "ops/backend.h"
+
+namespace fathom::cuda {
+
+void add_attention(ops::Backend& backend);
+
+void rope_table(const ops::RopeTableArgs& args, ops::Stream& stream);
+void rope(const ops::RopeArgs& args, ops::Stream& stream);
+void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream);
+void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream);
+void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
+void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream);
+
+int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
+
+}  // namespace fathom::cuda
