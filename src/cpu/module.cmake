@@ -1,7 +1,9 @@
 # Flags of the kernel files: each is compiled for one instruction set and entered only after asking the
 # processor. Products and sums are written as explicit fused operations where they are meant, so the
 # compiler must not fuse others: a tile of one row and a tile of six would then differ in their bits.
-target_compile_options(fathom_cpu PRIVATE -ffp-contract=off)
+foreach(library IN ITEMS fathom_cpu fathom_cpu_reference fathom_cpu_fast)
+  target_compile_options(${library} PRIVATE -ffp-contract=off)
+endforeach()
 set(fathom_isa "${CMAKE_SOURCE_DIR}/src/cpu/fast/isa")
 if(FATHOM_SANITIZE)
   # UBSan's checks in the fully inlined tiles take minutes to compile; their callers keep them, and
