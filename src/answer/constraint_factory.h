@@ -20,7 +20,7 @@
 #include "api/api_error.h"
 #include "api/generation_request.h"
 #include "core/token_constraint.h"
-#include "grammar/expression.h"
+#include "grammar/expressions/expression.h"
 #include "grammar/structural_tag.h"
 #include "grammar/tool_calls.h"
 #include "grammar/vocabulary.h"

@@ -3,10 +3,11 @@
 #include <map>
 #include <string>
 
-#include "grammar/code_points.h"
-#include "grammar/front_ends.h"
+#include "grammar/expressions/code_points.h"
+#include "grammar/expressions/front_ends.h"
+#include "grammar/expressions/text_search.h"
 #include "grammar/network.h"
-#include "grammar/text_search.h"
+#include "grammar/schema/front_ends.h"
 
 namespace fathom::grammar {
 namespace {

@@ -13,22 +13,12 @@
 #include <memory>
 
 #include "base/result.h"
-#include "core/grammar_limits.h"
 #include "core/token_constraint.h"
-#include "grammar/expression.h"
+#include "grammar/expressions/expression.h"
+#include "grammar/expressions/limits.h"
 #include "grammar/vocabulary.h"
 
 namespace fathom::grammar {
-
-struct Limits {
-  int64_t max_source_bytes = core::kMaxGrammarBytes;
-  int max_depth = 32;  // groups in patterns and rules, schemas in schemas
-  int max_states = 100'000;
-  int max_properties = 5'000;  // of all objects of a schema together
-  int64_t max_memory_bytes = int64_t{64} << 20;
-  double max_cpu_seconds = 1.0;                      // of the compiling thread
-  int64_t max_mask_cache_bytes = int64_t{16} << 20;  // per grammar and vocabulary
-};
 
 class CompiledGrammar {
  public:

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "grammar/automaton.h"
-#include "grammar/budget.h"
-#include "grammar/rule_set.h"
+#include "grammar/expressions/budget.h"
+#include "grammar/expressions/rule_set.h"
 
 namespace fathom::grammar {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "grammar/code_points.h"
+#include "grammar/expressions/code_points.h"
 #include "grammar/vocabulary.h"
 
 namespace fathom::grammar {

@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "grammar/budget.h"
+#include "grammar/expressions/budget.h"
+#include "grammar/expressions/text_search.h"
 #include "grammar/grammar.h"
 #include "grammar/tag_fields.h"
-#include "grammar/text_search.h"
 
 namespace fathom::grammar {
 namespace {

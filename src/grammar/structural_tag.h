@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "grammar/expression.h"
+#include "grammar/expressions/expression.h"
 
 namespace fathom::grammar {
 

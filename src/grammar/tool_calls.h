@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "grammar/expression.h"
+#include "grammar/expressions/expression.h"
 
 namespace fathom::grammar {
 

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/token_mask.h"
-#include "grammar/code_points.h"
+#include "grammar/expressions/code_points.h"
 
 namespace fathom::grammar {
 namespace {

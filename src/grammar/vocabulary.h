@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "grammar/expression.h"
+#include "grammar/expressions/expression.h"
 #include "grammar/first_bytes.h"
 
 namespace fathom::grammar {

@@ -7,7 +7,7 @@
 #include <random>
 #include <sstream>
 
-#include "grammar/expression.h"
+#include "grammar/expressions/expression.h"
 #include "grammar/grammar.h"
 #include "tests/engine/toy_constraint.h"
 #include "tests/runner/demo_model.h"

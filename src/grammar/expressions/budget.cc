@@ -1,0 +1,53 @@
+#include "grammar/expressions/budget.h"
+
+#include <ctime>
+#include <utility>
+
+namespace fathom::grammar {
+namespace {
+
+constexpr int64_t kWorkPerLook = 1 << 14;
+
+// Time of this thread only: a busy machine must not make grammars fail.
+double thread_cpu_seconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+Error too_long(std::string message) { return {ErrorCode::kTooLong, std::move(message)}; }
+
+}  // namespace
+
+Budget::Budget(const Limits& limits) : limits_(limits), start_seconds_(thread_cpu_seconds()) {}
+
+bool Budget::fail(Error error) {
+  if (!error_.has_value()) error_ = std::move(error);
+  return false;
+}
+
+bool Budget::look_at_clock() {
+  next_look_ = work_ + kWorkPerLook;
+  if (thread_cpu_seconds() - start_seconds_ > limits_.max_cpu_seconds) {
+    return fail(too_long("the grammar takes longer than " +
+                         std::to_string(limits_.max_cpu_seconds).substr(0, 4) +
+                         " s to compile, simplify it"));
+  }
+  return ok();
+}
+
+bool Budget::charge_memory(int64_t num_bytes) {
+  memory_bytes_ += num_bytes;
+  if (memory_bytes_ <= limits_.max_memory_bytes) return ok();
+  return fail(too_long("the grammar needs more than " + std::to_string(limits_.max_memory_bytes) +
+                       " bytes of memory, simplify it"));
+}
+
+bool Budget::charge_source(int64_t num_bytes) {
+  source_bytes_ += num_bytes;
+  if (source_bytes_ <= limits_.max_source_bytes) return ok();
+  return fail(too_long("the grammar's text has " + std::to_string(source_bytes_) +
+                       " bytes, the limit is " + std::to_string(limits_.max_source_bytes)));
+}
+
+}  // namespace fathom::grammar

@@ -1,0 +1,48 @@
+#pragma once
+// Budget: what one compilation may still spend, and the first reason why it must stop. Loops charge it and
+// leave when it says no.
+//
+//   for (...) if (!budget.charge(1)) return;      // budget.error() says why
+//
+// Used by one thread. The limits must outlive it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "grammar/expressions/limits.h"
+
+namespace fathom::grammar {
+
+class Budget {
+ public:
+  explicit Budget(const Limits& limits);
+
+  const Limits& limits() const { return limits_; }
+  bool ok() const { return !error_.has_value(); }
+  const Error& error() const { return *error_; }
+  // Remembers the first error only. Returns false.
+  bool fail(Error error);
+
+  // `work` in units of some nanoseconds. False once the time is up or anything has failed.
+  bool charge(int64_t work) {
+    work_ += work;
+    return work_ < next_look_ ? ok() : look_at_clock();
+  }
+  bool charge_memory(int64_t num_bytes);
+  bool charge_source(int64_t num_bytes);
+
+ private:
+  bool look_at_clock();
+
+  const Limits& limits_;
+  double start_seconds_ = 0;
+  int64_t work_ = 0;
+  int64_t next_look_ = 0;
+  int64_t memory_bytes_ = 0;
+  int64_t source_bytes_ = 0;
+  std::optional<Error> error_;
+};
+
+}  // namespace fathom::grammar

@@ -1,0 +1,139 @@
+#pragma once
+// Expression: what an output may look like, as a small immutable tree. The combinators build it, compile()
+// (grammar/grammar.h) turns it into something that masks tokens. Front ends (JSON schema, regex, EBNF) are
+// leaves that hold their source; mistakes in it are reported by compile().
+//
+//   // free thinking, then JSON
+//   Expression answer = sequence({text_until({.text = "</think>", .token = think_end}),
+//                                 json_schema(schema_text)});
+//   // one of two words
+//   Expression yes_no = choice({literal("yes"), literal("no")});
+//
+// Cheap to copy (a shared pointer); thread-safe (immutable).
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fathom::grammar {
+
+// Characters by Unicode number, both ends included.
+struct CodePointRange {
+  char32_t first = 0;
+  char32_t last = 0;
+};
+
+// A string that stands in the text as one special token. token -1: as plain bytes.
+struct Marker {
+  std::string text;
+  int32_t token = -1;
+};
+
+class Expression {
+ public:
+  struct Node;
+  explicit Expression(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
+  const Node& node() const { return *node_; }
+  const Node* operator->() const { return node_.get(); }
+
+ private:
+  std::shared_ptr<const Node> node_;
+};
+
+constexpr int kUnbounded = std::numeric_limits<int>::max();
+
+// A part of an object's text: members() writes those present with a separator between.
+struct Member {
+  Expression expression;
+  bool required = true;
+};
+
+// A way between two states of a graph(), by a text that fits the label.
+struct GraphEdge {
+  int from = 0;
+  int to = 0;
+  Expression label;
+};
+
+Expression literal(std::string bytes);  // exactly these bytes; empty = the empty text
+// One character out of (negated: none of) the ranges, as UTF-8. Surrogates are never characters.
+Expression character(std::vector<CodePointRange> ranges, bool negated = false);
+Expression sequence(std::vector<Expression> parts);
+Expression choice(std::vector<Expression> parts);  // no part = nothing fits
+// REQUIRES: 0 <= min <= max; max may be kUnbounded.
+Expression repeat(Expression part, int min, int max);
+Expression optional(Expression part);
+// The members in this order, those not required perhaps left out, `separator` between any two present.
+Expression members(std::vector<Member> parts, std::string separator);
+// The texts along the edges from state 0 to one of the ends. REQUIRES: states are less than num_states.
+Expression graph(std::vector<GraphEdge> edges, std::vector<int> ends, int num_states);
+// A special token, by id.
+Expression token(int32_t id);
+// The marker as its token, or as bytes when it has none.
+Expression marker(const Marker& marker);
+
+// A text that free text may lead to. As a token it comes as that alone: its text cannot be spelled out.
+struct Trigger {
+  Marker marker;
+  Expression then;    // what must follow it
+  bool ends = false;  // behind that the free text is over; else it goes on
+};
+struct FreeText {
+  std::vector<Trigger> triggers = {};
+  std::vector<std::string> forbidden = {};  // never occur in the free parts
+  bool may_end = true;  // anywhere in its free parts; else only by a trigger that ends it
+};
+// Any bytes of ordinary tokens, perhaps none, up to the first occurrence of a trigger; what belongs to the trigger; and
+// so on. REQUIRES: no trigger or forbidden text is empty. One within another, the inner one is found first.
+Expression free_text(FreeText text);
+// Free text without triggers, in which `forbidden` never occurs (empty: no such rule).
+Expression any_text(const std::string& forbidden = {});
+// Any bytes up to and including the first occurrence of the marker.
+Expression text_until(const Marker& marker);
+// Another rule of the same set (front ends only; see grammar/expressions/rule_set.h).
+Expression rule(int rule_idx);
+
+// Front ends. docs/grammars.md says what they take and refuse.
+Expression json_object();                    // any JSON object, at most 32 levels deep
+Expression json_schema(std::string schema);  // JSON text of the schema
+Expression regex(std::string pattern);       // the whole output matches
+Expression ebnf(std::string rules);          // starts at the rule "root"
+// What a front end outside of this file found wrong: compile() reports it.
+Expression mistake(std::string sentence);
+
+struct Expression::Node {
+  enum class Kind : uint8_t {
+    kLiteral,    // text
+    kCharacter,  // ranges (already positive, sorted, disjoint)
+    kSequence,   // parts
+    kChoice,     // parts
+    kRepeat,     // parts[0], min, max
+    kMembers,    // parts, required, text = separator
+    kGraph,      // parts = labels, links, ends, number = num_states
+    kToken,      // number
+    // markers, parts = what follows them, required = whether it ends then; texts = forbidden, number = 1: may end
+    kFreeText,
+    kRule,        // number
+    kJsonObject,  //
+    kJsonSchema,  // text
+    kRegex,       // text
+    kEbnf,        // text
+    kMistake,     // text = the sentence
+  };
+  Kind kind;
+  std::string text = {};
+  std::vector<Expression> parts = {};
+  std::vector<CodePointRange> ranges = {};
+  std::vector<bool> required = {};
+  std::vector<std::pair<int, int>> links = {};  // [parts] from, to
+  std::vector<int> ends = {};
+  std::vector<Marker> markers = {};
+  std::vector<std::string> texts = {};
+  int min = 0, max = 0;
+  int32_t number = 0;
+};
+
+}  // namespace fathom::grammar

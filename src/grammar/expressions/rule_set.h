@@ -1,0 +1,54 @@
+#pragma once
+// RuleSet: the rules of one compilation. Front ends add rules and refer to them by index, also before they
+// are written (recursion).
+//
+//   int list = rules.reserve();
+//   rules.define(list, optional(sequence({literal("("), rule(list), literal(")")})));
+//
+// Used by one thread.
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "grammar/expressions/budget.h"
+#include "grammar/expressions/expression.h"
+
+namespace fathom::grammar {
+
+class RuleSet {
+ public:
+  explicit RuleSet(Budget& budget) : budget_(budget) {}
+
+  Budget& budget() { return budget_; }
+  int size() const { return static_cast<int>(rules_.size()); }
+  int reserve() {
+    rules_.emplace_back(std::nullopt);
+    return size() - 1;
+  }
+  void define(int idx, Expression expression) {
+    rules_[static_cast<size_t>(idx)] = std::move(expression);
+  }
+  int add(Expression expression) {
+    rules_.emplace_back(std::move(expression));
+    return size() - 1;
+  }
+  // Undefined rules (after an error) fit nothing.
+  const std::optional<Expression>& operator[](int idx) const {
+    return rules_[static_cast<size_t>(idx)];
+  }
+
+  // The rules for any JSON value, shared by all schemas; made by schema/json_values.cc on first use.
+  struct JsonRules {
+    int space = -1, character = -1, string = -1, number = -1, integer = -1;
+    int string_content = -1, wide_character = -1, escape = -1;
+    int value = -1, object = -1, array = -1;
+  };
+  JsonRules json;
+
+ private:
+  Budget& budget_;
+  std::vector<std::optional<Expression>> rules_;
+};
+
+}  // namespace fathom::grammar

@@ -1,0 +1,91 @@
+#pragma once
+// Schemas to expressions. Every keyword is either exactly kept, or ignored because it cannot make an output
+// invalid, or refused by name. docs/grammars.md lists them.
+//
+//   Expression root = SchemaCompiler(document, rules).compile();
+//
+// A rule stands for the schemas that hold together at some place; equal ones share it. The document must outlive the
+// compiler. Used by one thread.
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "grammar/expressions/expression.h"
+#include "grammar/expressions/rule_set.h"
+#include "grammar/schema/schema_reader.h"
+
+namespace fathom::grammar {
+
+// Whether further members and items are written where the schema lists some and says nothing about others. JSON schema
+// allows them; models write better without (docs/grammars.md has what it costs).
+constexpr bool kOpenWhereSilent = false;
+
+class SchemaCompiler {
+ public:
+  SchemaCompiler(const json::Value& document, RuleSet& rules)
+      : document_(document), rules_(rules), budget_(rules.budget()), reader_(document, budget_) {}
+
+  Expression compile();
+
+ private:
+  using Value = json::Value;
+
+  // A rule for what satisfies all of them; it is built later. The path is for messages.
+  Expression value_of(Conjunction schemas, const std::string& path);
+  // A number for the schema; equal schemas share one.
+  int identity(const Value* schema);
+  Expression build(const Conjunction& schemas);
+  Expression build_facts(const Facts& facts);
+  Expression build_type(unsigned type, const Facts& facts);
+  Expression build_values(const Facts& facts);
+  Expression value_text(const Value& value);
+
+  Expression build_string(const Facts& facts);
+  Expression build_number(const Facts& facts, unsigned types);
+
+  Expression build_array(const ArrayFacts& array);
+  Expression build_list(const ArrayFacts& array, int64_t max);
+  Expression build_containing(const ArrayFacts& array, int64_t max);
+  Expression build_unique(const ArrayFacts& array, int64_t max);
+  std::optional<std::vector<const Value*>> finite_values(const Conjunction& schemas);
+  Expression item_of(const ArrayFacts& array, size_t idx, const Conjunction& more = {});
+
+  // Objects, in json_schema_objects.cc.
+  struct Listed;
+  struct Counts;
+  Expression build_object(const ObjectFacts& object);
+  std::vector<Listed> listed_members(const ObjectFacts& object, bool is_open);
+  Expression free_member(const ObjectFacts& object, const std::vector<std::string>& names,
+                         bool is_open);
+  std::optional<TextSet> free_names(const ObjectFacts& object,
+                                    const std::vector<std::string>& names);
+  Expression build_members(std::vector<Listed> listed, const Expression& one, bool has_free);
+  Expression build_counted(const ObjectFacts& object, const std::vector<Listed>& listed,
+                           const Expression& one, bool has_free);
+
+  // Stops with the sentence and the place that is being built.
+  Expression fail(const std::string& what);
+
+  const Value& document_;
+  RuleSet& rules_;
+  Budget& budget_;
+  SchemaReader reader_;
+  std::map<const Value*, int> identities_;
+  std::map<std::string, int> identity_of_text_;
+  std::map<std::vector<std::pair<int, bool>>, int> rule_of_;
+  struct Pending {
+    int rule;
+    Conjunction schemas;
+    std::string path;
+  };
+  std::deque<Pending> pending_;
+  std::string path_ = "#";  // of what is being built
+  int64_t num_properties_ = 0;
+};
+
+}  // namespace fathom::grammar

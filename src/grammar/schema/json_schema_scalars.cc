@@ -1,0 +1,187 @@
+// Strings and numbers of schemas.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "grammar/expressions/regex_parser.h"
+#include "grammar/schema/json_schema.h"
+#include "grammar/schema/json_values.h"
+
+namespace fathom::grammar {
+namespace {
+
+using Value = json::Value;
+
+// Longer counts are cut to this: a text within it satisfies them too.
+constexpr int64_t kMaxLength = 20'000;
+// Decimals of this many digits are different numbers for every reader. Behind an exclusive bound the first number is
+// taken that differs from it so: what lies between could be read as the bound itself.
+constexpr int kSureDigits = 15;
+
+NumberUnits step_beside(NumberUnits bound) {
+  const NumberUnits magnitude = bound < 0 ? -bound : bound;
+  int num_digits = 1;
+  while (num_digits <= kMaxIntegerDigits && magnitude >= power_of_ten(num_digits + kUnitDecimals))
+    ++num_digits;
+  return power_of_ten(std::max(0, kUnitDecimals - kSureDigits + num_digits));
+}
+
+NumberUnits rounded(NumberUnits value, NumberUnits unit, bool up) {
+  const NumberUnits rest = (value % unit + unit) % unit;
+  return rest == 0 ? value : value - rest + (up ? unit : 0);
+}
+
+// All ways to write a multiple of the step without an exponent.
+std::optional<TextSet> multiples(NumberUnits step) {
+  int num_decimals = kUnitDecimals;
+  for (; num_decimals > 0 && step % 10 == 0; --num_decimals) step /= 10;
+  if (step * (num_decimals + 3) > kMaxTextStates) return std::nullopt;
+  const auto size = static_cast<int32_t>(step);
+  constexpr int32_t kStart = 0, kMinus = 1, kZero = 2, kFirst = 3;
+  TextSet set;
+  set.states.resize(size_t{kFirst} +
+                    static_cast<size_t>(size) * static_cast<size_t>(num_decimals + 3));
+  // Phase 0 reads the integer part, phase 1 has read the point, phase 1 + j has read j decimals, and the last one
+  // has read zeros behind them.
+  const int last_phase = num_decimals + 2;
+  const auto state = [&](int phase, int32_t rest) { return kFirst + phase * size + rest; };
+  const auto add = [&](int32_t from, int32_t digit, int32_t to) {
+    const auto c = static_cast<char32_t>('0' + digit);
+    set.states[static_cast<size_t>(from)].edges.push_back({c, c, to});
+  };
+  const auto add_point = [&](int32_t from, int32_t rest) {
+    set.states[static_cast<size_t>(from)].edges.push_back({'.', '.', state(1, rest)});
+  };
+  set.states[kStart].edges.push_back({'-', '-', kMinus});
+  for (const int32_t from : {kStart, kMinus}) {
+    add(from, 0, kZero);
+    for (int32_t digit = 1; digit <= 9; ++digit) add(from, digit, state(0, digit % size));
+  }
+  set.states[kZero].accepting = true;
+  add_point(kZero, 0);
+  for (int phase = 0; phase <= last_phase; ++phase) {
+    const int num_missing = num_decimals - std::clamp(phase - 1, 0, num_decimals);
+    for (int32_t rest = 0; rest < size; ++rest) {
+      const int32_t from = state(phase, rest);
+      set.states[static_cast<size_t>(from)].accepting =
+          phase != 1 && static_cast<NumberUnits>(rest) * power_of_ten(num_missing) % size == 0;
+      if (phase == 0) add_point(from, rest);
+      if (phase > num_decimals) {
+        add(from, 0, state(last_phase, rest));
+        continue;
+      }
+      for (int32_t digit = 0; digit <= 9; ++digit) {
+        const auto next = static_cast<int32_t>((int64_t{rest} * 10 + digit) % size);
+        add(from, digit, state(phase == 0 ? 0 : phase + 1, next));
+      }
+    }
+  }
+  return set;
+}
+
+// All ways to write the number without an exponent, as a pattern.
+std::string spellings(NumberUnits value) {
+  const bool is_negative = value < 0;
+  const NumberUnits magnitude = is_negative ? -value : value;
+  std::string digits;
+  for (NumberUnits rest = magnitude; rest > 0; rest /= 10)
+    digits.insert(digits.begin(), static_cast<char>('0' + static_cast<int>(rest % 10)));
+  if (digits.size() < kUnitDecimals + 1) digits.insert(0, kUnitDecimals + 1 - digits.size(), '0');
+  const std::string whole = digits.substr(0, digits.size() - kUnitDecimals);
+  std::string decimals = digits.substr(digits.size() - kUnitDecimals);
+  decimals.erase(decimals.find_last_not_of('0') + 1);
+  const std::string sign = magnitude == 0 ? "-?" : is_negative ? "-" : "";
+  return sign + whole + (decimals.empty() ? "(\\.0*)?" : "\\." + decimals + "0*");
+}
+
+}  // namespace
+
+Expression SchemaCompiler::build_string(const Facts& facts) {
+  const StringFacts& string = facts.string;
+  std::vector<std::string> words;
+  for (const Value* const value : facts.excluded) {
+    if (value->is_string()) words.push_back(value->get<std::string>());
+  }
+  const bool has_length = string.min_length > 0 || string.max_length;
+  if (string.min_length > kMaxLength)
+    return fail("\"minLength\" is at most " + std::to_string(kMaxLength));
+  if (string.max_length && string.min_length > *string.max_length) return choice({});
+  const size_t num_rules = string.patterns.size() + string.formats.size();
+  const bool is_single = words.empty() && string.other_patterns.empty();
+  if (is_single && num_rules == 0) {
+    const int64_t max = string.max_length ? std::min(*string.max_length, kMaxLength) : kUnbounded;
+    return json_string(static_cast<int>(string.min_length), static_cast<int>(max), rules_);
+  }
+  Expression content = literal("");
+  if (is_single && num_rules == 1 && !has_length) {
+    const bool is_pattern = !string.patterns.empty();
+    const std::string text(is_pattern ? std::string_view(string.patterns[0])
+                                      : string_format_pattern(string.formats[0]));
+    content = parse_regex(text, {.in_json_string = true, .search = is_pattern}, budget_);
+    if (!budget_.ok()) return choice({});
+  } else {
+    const std::optional<TextSet> set = reader_.texts().set_of(string, words, TextSets::kAtMost);
+    if (!budget_.ok()) return choice({});
+    if (!set)
+      return fail(
+          "\"pattern\", \"format\", lengths and excluded values are too large to be kept together");
+    if (is_empty(*set)) return choice({});
+    content = json_text(*set, rules_);
+  }
+  return sequence({literal("\""), content, literal("\"")});
+}
+
+Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
+  const NumberFacts& number = facts.number;
+  const bool is_integer = types == kWhole;
+  const NumberUnits limit = power_of_ten(kMaxIntegerDigits + kUnitDecimals) -
+                            (is_integer ? power_of_ten(kUnitDecimals) : 1);
+  NumberUnits min = -limit, max = limit;
+  if (number.least) min = std::max(min, *number.least);
+  if (number.above) min = std::max(min, *number.above + step_beside(*number.above));
+  if (number.most) max = std::min(max, *number.most);
+  if (number.below) max = std::min(max, *number.below - step_beside(*number.below));
+  for (const std::string& format : number.formats) {
+    const IntegerFormat* const known = find_integer_format(format);
+    if (known == nullptr || !is_integer) continue;
+    min = std::max(min, static_cast<NumberUnits>(known->min) * power_of_ten(kUnitDecimals));
+    max = std::min(max, static_cast<NumberUnits>(known->max) * power_of_ten(kUnitDecimals));
+  }
+  std::vector<std::string> excluded;
+  for (const Value* const value : facts.excluded) {
+    const std::optional<NumberUnits> units = value->is_number() ? units_of(*value) : std::nullopt;
+    if (units) excluded.push_back(spellings(*units));
+  }
+  const bool is_plain = excluded.empty() && number.multiples.empty() &&
+                        number.other_multiples.empty() && types != kFraction;
+  if (is_integer) {
+    min = rounded(min, power_of_ten(kUnitDecimals), true) / power_of_ten(kUnitDecimals);
+    max = rounded(max, power_of_ten(kUnitDecimals), false) / power_of_ten(kUnitDecimals);
+  }
+  const bool is_bounded = min > (is_integer ? -limit / power_of_ten(kUnitDecimals) : -limit) ||
+                          max < (is_integer ? limit / power_of_ten(kUnitDecimals) : limit);
+  if (is_plain && !is_bounded) return is_integer ? json_integer(rules_) : json_number(rules_);
+  if (min > max) return choice({});
+  Expression range = json_decimals_between(min, max, is_integer ? 0 : kUnitDecimals);
+  if (is_plain) return range;
+  // Of so few digits that no reader takes one number for another.
+  const std::string sure = types == kFraction ? "-?[0-9]{1,6}\\.[0-9]{0,8}[1-9]"
+                                              : "-?(?:[0-9]{1,9}(?:\\.[0-9]{1,6})?|[0-9]{1,15})";
+  std::optional<TextSet> set = text_set_of(range, budget_);
+  const auto narrow = [&](const std::optional<TextSet>& with, Combine how) {
+    set = set && with ? combined(*set, *with, how, budget_) : std::nullopt;
+  };
+  narrow(text_set_of(parse_regex(sure, {}, budget_), budget_), Combine::kBoth);
+  for (const Value* const step : number.multiples)
+    narrow(multiples(*units_of(*step)), Combine::kBoth);
+  for (const Value* const step : number.other_multiples) {
+    narrow(multiples(*units_of(*step)), Combine::kOnlyFirst);
+  }
+  for (const std::string& one : excluded)
+    narrow(text_set_of(parse_regex(one, {}, budget_), budget_), Combine::kOnlyFirst);
+  if (!set) return fail("\"multipleOf\" and bounds are too large to be kept together");
+  return is_empty(*set) ? choice({}) : plain_text(*set);
+}
+
+}  // namespace fathom::grammar

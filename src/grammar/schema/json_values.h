@@ -1,0 +1,45 @@
+#pragma once
+// The pieces that JSON texts are made of: strings, numbers, white space, any value.
+//
+//   Expression pair = sequence({literal("\"age\":"), json_space_after_colon(), json_integer()});
+//
+// White space is bounded, so that a model cannot write it forever: after a colon nothing or one space; after
+// { [ and , and before } ] nothing, one space, or a line break and up to 32 spaces.
+// Numbers are bounded: 16 digits, 16 decimals and a two-digit exponent; integers 18 digits.
+//
+// The functions that take a RuleSet share the rules they make.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "grammar/expressions/expression.h"
+#include "grammar/expressions/rule_set.h"
+#include "grammar/schema/schema_facts.h"
+
+namespace fathom::grammar {
+
+constexpr int kMaxAnyDepth = 32;  // of values without a schema
+
+Expression json_space(RuleSet& rules);  // after { [ , and before } ]
+Expression json_space_after_colon();
+std::string json_quoted(std::string_view text);
+
+Expression json_string(RuleSet& rules);
+// What stands between the quotes; one character beyond ASCII; one that is written as an escape, in one way each.
+Expression json_string_content(RuleSet& rules);
+Expression json_wide_character(RuleSet& rules);
+Expression json_escape(RuleSet& rules);
+// With a bounded number of characters: a call of one rule for each.
+Expression json_string(int min_characters, int max_characters, RuleSet& rules);
+Expression json_number(RuleSet& rules);
+Expression json_integer(RuleSet& rules);
+Expression json_any_value(RuleSet& rules);
+Expression json_any_object(RuleSet& rules);
+Expression json_any_array(RuleSet& rules);
+
+// Decimal numbers between the bounds, which are counted in units of 10^-num_decimals; at most num_decimals
+// decimals and 18 digits before them are written, no exponent and no minus zero. REQUIRES: min <= max.
+Expression json_decimals_between(NumberUnits min, NumberUnits max, int num_decimals);
+
+}  // namespace fathom::grammar
