@@ -19,7 +19,7 @@
 #include "answer/choice.h"
 #include "answer/gap_histogram.h"
 #include "answer/renderer.h"
-#include "api/api_error.h"
+#include "api/tables/api_error.h"
 #include "base/clock.h"
 #include "engine/updates.h"
 #include "http/exchange.h"

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "answer/grammar_cache.h"
-#include "api/api_error.h"
 #include "api/generation_request.h"
+#include "api/tables/api_error.h"
 #include "core/token_constraint.h"
 #include "grammar/expressions/expression.h"
 #include "grammar/structural_tag.h"

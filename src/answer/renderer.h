@@ -14,8 +14,8 @@
 #include <string>
 
 #include "answer/choice.h"
-#include "api/api_error.h"
 #include "api/generation_request.h"
+#include "api/tables/api_error.h"
 
 namespace fathom::answer {
 

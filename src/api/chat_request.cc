@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
-#include "api/endpoint_fields.h"
 #include "api/grammar_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
+#include "api/tables/endpoint_fields.h"
 #include "api/token_fields.h"
 #include "api/tool_fields.h"
 

@@ -2,12 +2,12 @@
 
 #include <utility>
 
-#include "api/endpoint_fields.h"
 #include "api/gap_prompt.h"
 #include "api/grammar_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
+#include "api/tables/endpoint_fields.h"
 #include "api/token_fields.h"
 
 namespace fathom::api {

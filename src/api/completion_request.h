@@ -8,9 +8,9 @@
 
 #include <string_view>
 
-#include "api/api_error.h"
 #include "api/generation_request.h"
 #include "api/served_model.h"
+#include "api/tables/api_error.h"
 
 namespace fathom::api {
 

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <utility>
 
-#include "api/endpoint_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
+#include "api/tables/endpoint_fields.h"
 #include "api/text_parts.h"
 #include "text/chat_encoder.h"
 #include "text/chat_markup.h"

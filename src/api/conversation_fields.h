@@ -16,8 +16,8 @@
 #include <string_view>
 #include <vector>
 
-#include "api/field_reader.h"
 #include "api/served_model.h"
+#include "api/tables/field_reader.h"
 #include "text/chat_format.h"
 #include "text/conversation.h"
 

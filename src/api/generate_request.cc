@@ -5,11 +5,11 @@
 #include <unordered_set>
 #include <utility>
 
-#include "api/endpoint_fields.h"
 #include "api/grammar_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
+#include "api/tables/endpoint_fields.h"
 
 namespace fathom::api {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "api/field_groups.h"
-#include "api/responses_fields.h"
+#include "api/tables/field_groups.h"
+#include "api/tables/responses_fields.h"
 
 namespace fathom::api {
 namespace {

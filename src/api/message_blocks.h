@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "api/field_reader.h"
 #include "api/served_model.h"
+#include "api/tables/field_reader.h"
 #include "text/conversation.h"
 
 namespace fathom::api {

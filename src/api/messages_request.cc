@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
-#include "api/field_check.h"
 #include "api/grammar_fields.h"
 #include "api/message_blocks.h"
-#include "api/messages_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
+#include "api/tables/field_check.h"
+#include "api/tables/messages_fields.h"
 #include "api/tool_fields.h"
 
 namespace fathom::api {

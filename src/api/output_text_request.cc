@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
-#include "api/endpoint_fields.h"
 #include "api/request_fields.h"
+#include "api/tables/endpoint_fields.h"
 
 namespace fathom::api {
 namespace {

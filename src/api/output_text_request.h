@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "api/api_error.h"
 #include "api/served_model.h"
+#include "api/tables/api_error.h"
 
 namespace fathom::api {
 

@@ -1,7 +1,7 @@
 #include "api/pause_request.h"
 
-#include "api/endpoint_fields.h"
 #include "api/request_fields.h"
+#include "api/tables/endpoint_fields.h"
 
 namespace fathom::api {
 namespace {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string_view>
 
-#include "api/api_error.h"
 #include "api/served_model.h"
+#include "api/tables/api_error.h"
 
 namespace fathom::api {
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "api/field_reader.h"
 #include "api/served_model.h"
+#include "api/tables/field_reader.h"
 #include "text/chat_encoder.h"
 
 namespace fathom::api {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "api/field_groups.h"
+#include "api/tables/field_groups.h"
 
 namespace fathom::api {
 Parsed<json::Members> parse_body(std::string_view body) {

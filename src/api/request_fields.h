@@ -11,9 +11,9 @@
 #include <span>
 #include <string_view>
 
-#include "api/field_reader.h"
 #include "api/generation_request.h"
 #include "api/served_model.h"
+#include "api/tables/field_reader.h"
 #include "base/json_members.h"
 
 namespace fathom::api {

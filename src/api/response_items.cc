@@ -3,9 +3,9 @@
 #include <string_view>
 #include <utility>
 
-#include "api/field_check.h"
 #include "api/request_fields.h"
-#include "api/responses_fields.h"
+#include "api/tables/field_check.h"
+#include "api/tables/responses_fields.h"
 #include "api/text_parts.h"
 
 namespace fathom::api {

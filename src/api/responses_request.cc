@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
-#include "api/field_check.h"
 #include "api/grammar_fields.h"
 #include "api/request_fields.h"
 #include "api/response_draft.h"
 #include "api/response_items.h"
-#include "api/responses_fields.h"
 #include "api/sampling_fields.h"
+#include "api/tables/field_check.h"
+#include "api/tables/responses_fields.h"
 
 namespace fathom::api {
 namespace {

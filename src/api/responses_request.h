@@ -12,10 +12,10 @@
 #include <string>
 #include <string_view>
 
-#include "api/api_error.h"
 #include "api/generation_request.h"
 #include "api/response_store.h"
 #include "api/served_model.h"
+#include "api/tables/api_error.h"
 
 namespace fathom::api {
 

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "api/field_reader.h"
+#include "api/tables/field_reader.h"
 
 namespace fathom::api {
 

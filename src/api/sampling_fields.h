@@ -12,9 +12,9 @@
 #include <optional>
 #include <string>
 
-#include "api/field_reader.h"
 #include "api/generation_request.h"
 #include "api/served_model.h"
+#include "api/tables/field_reader.h"
 
 namespace fathom::api {
 

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "api/endpoint_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
+#include "api/tables/endpoint_fields.h"
 
 namespace fathom::api {
 namespace {

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "api/field_table.h"
 #include "api/sampling_defaults.h"
+#include "api/tables/field_table.h"
 #include "core/grammar_limits.h"
 #include "core/sampling_params.h"
 #include "text/chat_format.h"

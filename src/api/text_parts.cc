@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "api/field_check.h"
+#include "api/tables/field_check.h"
 
 namespace fathom::api {
 namespace {

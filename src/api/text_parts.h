@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "api/field_reader.h"
+#include "api/tables/field_reader.h"
 
 namespace fathom::api {
 

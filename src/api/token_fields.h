@@ -7,9 +7,9 @@
 //
 // Pure, thread-safe.
 
-#include "api/field_reader.h"
 #include "api/generation_request.h"
 #include "api/served_model.h"
+#include "api/tables/field_reader.h"
 
 namespace fathom::api {
 

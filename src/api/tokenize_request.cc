@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
-#include "api/endpoint_fields.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
+#include "api/tables/endpoint_fields.h"
 #include "api/tool_fields.h"
 
 namespace fathom::api {

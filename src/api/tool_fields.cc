@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "api/endpoint_fields.h"
+#include "api/tables/endpoint_fields.h"
 #include "text/tool_schema.h"
 
 namespace fathom::api {

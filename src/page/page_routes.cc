@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "api/api_error.h"
+#include "api/tables/api_error.h"
 #include "base/check.h"
 
 namespace fathom::page {

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "answer/generation_service.h"
-#include "api/api_error.h"
 #include "api/response_store.h"
+#include "api/tables/api_error.h"
 #include "base/worker_pool.h"
 #include "page/stats_history.h"
 #include "serve/api_server.h"

@@ -13,8 +13,8 @@
 #include <utility>
 #include <variant>
 
-#include "api/api_error.h"
 #include "api/served_model.h"
+#include "api/tables/api_error.h"
 #include "tests/source_tree.h"
 
 namespace fathom::api::tests {

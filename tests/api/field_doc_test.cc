@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "api/endpoint_fields.h"
+#include "api/tables/endpoint_fields.h"
 #include "base/json.h"
 #include "tests/api/api_doc_text.h"
 #include "tests/api/field_places.h"

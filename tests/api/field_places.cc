@@ -4,12 +4,12 @@
 
 #include "api/chat_request.h"
 #include "api/completion_request.h"
-#include "api/endpoint_fields.h"
-#include "api/field_groups.h"
 #include "api/generate_request.h"
 #include "api/output_text_request.h"
 #include "api/pause_request.h"
 #include "api/score_request.h"
+#include "api/tables/endpoint_fields.h"
+#include "api/tables/field_groups.h"
 #include "api/tokenize_request.h"
 
 namespace fathom::api::tests {

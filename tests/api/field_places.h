@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "api/api_error.h"
-#include "api/field_table.h"
 #include "api/served_model.h"
+#include "api/tables/api_error.h"
+#include "api/tables/field_table.h"
 
 namespace fathom::api::tests {
 

@@ -1,4 +1,4 @@
-#include "api/field_reader.h"
+#include "api/tables/field_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "api/endpoint_fields.h"
+#include "api/tables/endpoint_fields.h"
 #include "tests/api/demo_served_model.h"
 #include "tests/api/field_places.h"
 

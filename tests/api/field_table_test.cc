@@ -1,12 +1,12 @@
 // Names, and which of the known ones somebody meant.
 
-#include "api/field_table.h"
+#include "api/tables/field_table.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "api/endpoint_fields.h"
+#include "api/tables/endpoint_fields.h"
 
 namespace fathom::api::tests {
 namespace {

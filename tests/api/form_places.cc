@@ -2,10 +2,10 @@
 
 #include <variant>
 
-#include "api/messages_fields.h"
 #include "api/messages_request.h"
-#include "api/responses_fields.h"
 #include "api/responses_request.h"
+#include "api/tables/messages_fields.h"
+#include "api/tables/responses_fields.h"
 #include "tests/api/field_places.h"
 
 namespace fathom::api::tests {

@@ -1,12 +1,12 @@
-#include "api/openapi.h"
+#include "api/tables/openapi.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 
-#include "api/docs_page.h"
-#include "api/endpoint_fields.h"
+#include "api/tables/docs_page.h"
+#include "api/tables/endpoint_fields.h"
 #include "tests/api/parameter_cases.h"
 
 namespace fathom::api::tests {

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "api/docs_page.h"
-#include "api/openapi.h"
+#include "api/tables/docs_page.h"
+#include "api/tables/openapi.h"
 #include "serve/server_state.h"
 
 namespace fathom::serve {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "api/field_table.h"
+#include "api/tables/field_table.h"
 #include "base/json.h"
 
 namespace fathom::api {

@@ -1,4 +1,4 @@
-#include "api/field_groups.h"
+#include "api/tables/field_groups.h"
 
 namespace fathom::api {
 namespace {

@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "api/field_table.h"
+#include "api/tables/field_table.h"
 
 namespace fathom::api {
 

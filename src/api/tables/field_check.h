@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "api/field_table.h"
+#include "api/tables/field_table.h"
 #include "base/json.h"
 #include "base/json_members.h"
 

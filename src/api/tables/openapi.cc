@@ -1,8 +1,8 @@
-#include "api/openapi.h"
+#include "api/tables/openapi.h"
 
 #include <utility>
 
-#include "api/endpoint_fields.h"
+#include "api/tables/endpoint_fields.h"
 #include "base/check.h"
 
 namespace fathom::api {

@@ -1,7 +1,7 @@
-#include "api/conversation_rules.h"
+#include "api/tables/conversation_rules.h"
 
-#include "api/endpoint_fields.h"
-#include "api/field_groups.h"
+#include "api/tables/endpoint_fields.h"
+#include "api/tables/field_groups.h"
 
 namespace fathom::api {
 namespace {

@@ -1,11 +1,11 @@
-#include "api/field_reader.h"
+#include "api/tables/field_reader.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "api/field_check.h"
+#include "api/tables/field_check.h"
 #include "base/check.h"
 
 namespace fathom::api {

@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "api/field_table.h"
+#include "api/tables/field_table.h"
 
 namespace fathom::api {
 

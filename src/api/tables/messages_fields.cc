@@ -1,6 +1,6 @@
-#include "api/messages_fields.h"
+#include "api/tables/messages_fields.h"
 
-#include "api/field_groups.h"
+#include "api/tables/field_groups.h"
 
 namespace fathom::api {
 namespace {
@@ -46,7 +46,7 @@ constexpr FieldRule kOutputConfig[] = {
     honoured("effort", kAnyText, "a level of reasoning"),
     honoured("format", kAnyObject, "a JSON schema of the answer"),
 };
-constexpr FieldRule kChosenTool[] = {
+constexpr FieldRule kMessageToolChoice[] = {
     required("type", R"({"enum":["auto","any","tool","none"]})", "which"),
     honoured("name", kAnyText, "of the one tool"),
     honoured("disable_parallel_tool_use", kAnyBoolean, "at most one call"),
@@ -65,7 +65,7 @@ constexpr FieldRule kText[] = {
     required("text", kAnyText, "the text"),
     refused("citations", "there are no citations"),
 };
-constexpr FieldRule kThinking[] = {
+constexpr FieldRule kThinkingBlock[] = {
     honoured("thinking", kAnyText, "left out of the prompt"),
     honoured("signature", kAnyText, "not checked"),
 };
@@ -83,7 +83,7 @@ constexpr FieldRule kToolResult[] = {
     honoured("is_error", kAnyBoolean, "that the call went wrong"),
     refused("toolset_name", "there are no toolsets"),
 };
-constexpr FieldRule kTool[] = {
+constexpr FieldRule kMessageTool[] = {
     honoured("type", R"({"const":"custom"})", "the person's own"),
     required("name", kAnyText, "of the tool"),
     honoured("description", kAnyText, "for the model"),
@@ -112,7 +112,7 @@ const FieldTable& output_config_fields() {
   return table;
 }
 const FieldTable& chosen_message_tool_fields() {
-  static const FieldTable table("/v1/messages tool_choice", {kChosenTool});
+  static const FieldTable table("/v1/messages tool_choice", {kMessageToolChoice});
   return table;
 }
 const FieldTable& message_metadata_fields() {
@@ -128,7 +128,7 @@ const FieldTable& text_block_fields() {
   return table;
 }
 const FieldTable& thinking_block_fields() {
-  static const FieldTable table("a thinking block", {kBlock, kThinking});
+  static const FieldTable table("a thinking block", {kBlock, kThinkingBlock});
   return table;
 }
 const FieldTable& redacted_block_fields() {
@@ -144,7 +144,7 @@ const FieldTable& tool_result_block_fields() {
   return table;
 }
 const FieldTable& message_tool_fields() {
-  static const FieldTable table("/v1/messages tools[]", {kTool});
+  static const FieldTable table("/v1/messages tools[]", {kMessageTool});
   return table;
 }
 

@@ -1,9 +1,9 @@
-#include "api/endpoint_fields.h"
+#include "api/tables/endpoint_fields.h"
 
-#include "api/conversation_rules.h"
-#include "api/field_groups.h"
-#include "api/messages_fields.h"
-#include "api/responses_fields.h"
+#include "api/tables/conversation_rules.h"
+#include "api/tables/field_groups.h"
+#include "api/tables/messages_fields.h"
+#include "api/tables/responses_fields.h"
 
 namespace fathom::api {
 namespace {

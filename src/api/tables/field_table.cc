@@ -1,4 +1,4 @@
-#include "api/field_table.h"
+#include "api/tables/field_table.h"
 
 #include <algorithm>
 #include <array>

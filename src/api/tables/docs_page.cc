@@ -1,10 +1,10 @@
-#include "api/docs_page.h"
+#include "api/tables/docs_page.h"
 
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
-#include "api/endpoint_fields.h"
+#include "api/tables/endpoint_fields.h"
 
 namespace fathom::api {
 namespace {

@@ -1,6 +1,6 @@
-#include "api/responses_fields.h"
+#include "api/tables/responses_fields.h"
 
-#include "api/field_groups.h"
+#include "api/tables/field_groups.h"
 
 namespace fathom::api {
 namespace {
@@ -45,7 +45,7 @@ constexpr FieldRule kResponses[] = {
     refused("access_programs", "there are no access programs"),
     refused("image", "there are no images"),
 };
-constexpr FieldRule kReasoning[] = {
+constexpr FieldRule kResponseReasoning[] = {
     honoured("effort", kAnyText, "a level of reasoning"),
     honoured("summary", R"({"enum":["auto","concise","detailed"]})", "reasoning is shown whole"),
     honoured("mode", R"({"const":"standard"})", "there is one"),
@@ -63,7 +63,7 @@ constexpr FieldRule kFlatFormat[] = {
     honoured("strict", kAnyBoolean, "the answer always keeps the schema"),
     without_effect("description", "of the schema, not shown to the model"),
 };
-constexpr FieldRule kStreamOptions[] = {
+constexpr FieldRule kResponseStream[] = {
     refused("include_obfuscation", "events are not padded"),
 };
 
@@ -136,7 +136,7 @@ const FieldTable& responses_fields() {
   return table;
 }
 const FieldTable& response_reasoning_fields() {
-  static const FieldTable table("/v1/responses reasoning", {kReasoning});
+  static const FieldTable table("/v1/responses reasoning", {kResponseReasoning});
   return table;
 }
 const FieldTable& text_config_fields() {
@@ -148,7 +148,7 @@ const FieldTable& flat_format_fields() {
   return table;
 }
 const FieldTable& response_stream_fields() {
-  static const FieldTable table("/v1/responses stream_options", {kStreamOptions});
+  static const FieldTable table("/v1/responses stream_options", {kResponseStream});
   return table;
 }
 const FieldTable& message_item_fields() {

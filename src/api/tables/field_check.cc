@@ -1,9 +1,9 @@
-#include "api/field_check.h"
+#include "api/tables/field_check.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "api/field_reader.h"
+#include "api/tables/field_reader.h"
 
 namespace fathom::api {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "api/openapi.h"
+#include "api/tables/openapi.h"
 
 namespace fathom::api {
 

@@ -1,4 +1,4 @@
-#include "api/api_error.h"
+#include "api/tables/api_error.h"
 
 #include <utility>
 

@@ -5,7 +5,7 @@
 //
 // Constants; thread-safe.
 
-#include "api/field_table.h"
+#include "api/tables/field_table.h"
 
 namespace fathom::api {
 

@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "api/api_error.h"
-#include "api/field_table.h"
+#include "api/tables/api_error.h"
+#include "api/tables/field_table.h"
 #include "base/json.h"
 #include "base/json_members.h"
 
