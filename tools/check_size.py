@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Checks the length of files and functions, and the width of comments.
+"""Checks the length of files, functions and modules, and the width of comments.
 
     tools/check_size.py [--root DIR] [--list N]
 
 Files: host sources, scripts and kernels at most 600 lines, tests at most 800. Functions in C++ sources
 outside tests at most 80 lines (a table of test cases may be longer). tools/size_exceptions.txt holds what is
 longer ("path lines" or "path:function lines"); an entry that is no longer needed, or larger than it has to be,
-fails too, so the list only shrinks. Comments end at column 120; code is the formatter's, which has 100.
-`--list N` prints the N longest files and functions instead.
+fails too, so the list only shrinks. A module (src/modules.txt) has at most 5000 lines of C++ and CUDA, all of them
+counted, and no exception. Comments end at column 120; code is the formatter's, which has 100.
+`--list N` prints the N longest files, functions and modules instead.
 """
 import argparse
 import pathlib
 import re
 import sys
 
+from check_deps import module_of, read_table
+
+MODULE_LIMIT = 5000
 FILE_LIMIT, TEST_FILE_LIMIT, FUNCTION_LIMIT, COMMENT_LIMIT = 600, 800, 80, 120
 FOLDERS = ("src", "apps", "tests", "bench", "tools", "tune", "cmake")
 CPP_SUFFIXES = {".h", ".cc"}
@@ -132,6 +136,22 @@ def measure(root):
     return files, bodies
 
 
+def module_lines(root, files):
+    """{module: lines} from {path: lines}."""
+    table, _ = read_table(root / "src" / "modules.txt")
+    modules = dict.fromkeys(table, 0)
+    for name, lines in files.items():
+        module = module_of(table, name.removeprefix("src/")) if name.startswith("src/") else None
+        if module and pathlib.PurePosixPath(name).suffix in CPP_SUFFIXES | CUDA_SUFFIXES:
+            modules[module] += lines
+    return modules
+
+
+def large_modules(modules):
+    return [f"module {module}: {lines} lines, at most {MODULE_LIMIT}: part it (src/modules.txt)"
+            for module, lines in sorted(modules.items()) if lines > MODULE_LIMIT]
+
+
 def limit_of(key):
     if ":" in key:
         return FUNCTION_LIMIT
@@ -170,13 +190,14 @@ def main():
     parser.add_argument("--list", type=int, metavar="N")
     args = parser.parse_args()
     files, bodies = measure(args.root)
+    modules = module_lines(args.root, files)
     if args.list:
-        for sizes in (files, bodies):
+        for sizes in (files, bodies, modules):
             for key in sorted(sizes, key=sizes.get, reverse=True)[:args.list]:
                 print(f"{sizes[key]:5} {key}")
         return 0
     problems = problems_of({**files, **bodies}, read_exceptions(args.root / "tools" / "size_exceptions.txt"))
-    problems += wide_comments(args.root)
+    problems += large_modules(modules) + wide_comments(args.root)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

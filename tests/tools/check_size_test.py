@@ -52,6 +52,10 @@ def long_function(name, lines):
 
 
 class CheckSizeTest(TreeTest):
+    def setUp(self):
+        super().setUp()
+        self.write("src/modules.txt", "a:\n")
+
     def test_functions_are_found_with_their_lengths(self):
         found = {name: (line, lines) for name, line, lines in check_size.functions(SOURCE)}
         self.assertEqual(found, {"Shape": (8, 3), "area": (11, 1), "visit": (12, 8), "lambda": (25, 1),
@@ -73,6 +77,26 @@ class CheckSizeTest(TreeTest):
         self.write("src/a.h", "\n" * 601)
         self.write("tests/a_test.cc", "\n" * 801)
         self.assert_refused(TOOL, "src/a.h: 601 lines, at most 600", "tests/a_test.cc: 801 lines, at most 800")
+
+    def test_a_module_may_have_5000_lines_and_not_5001(self):
+        for i, suffix in enumerate(["h", "cc", "cu", "cuh"] * 2 + ["cc"]):
+            self.write(f"src/a/deep/{i}.{suffix}", "\n" * 550)
+        self.write("src/a/last.cc", "\n" * 50)
+        self.write("src/a/page.js", "\n" * 100)
+        self.write("tests/a/a_test.cc", "\n" * 100)
+        self.assert_passes(TOOL)
+        self.write("src/a/last.cc", "\n" * 51)
+        self.assert_refused(TOOL, "module a: 5001 lines, at most 5000")
+
+    def test_a_folder_with_a_row_counts_for_itself(self):
+        for i in range(9):
+            self.write(f"src/a/{i}.cc", "\n" * 550)
+            self.write(f"src/a/b/{i}.cc", "\n" * 550)
+        self.write("src/modules.txt", "a/b:\na: a/b\n")
+        self.assert_passes(TOOL)
+        self.write("src/a/b/c/more.cc", "\n" * 100)
+        errors = self.assert_refused(TOOL, "module a/b: 5050 lines, at most 5000")
+        self.assertNotIn("module a:", errors)
 
     def test_an_exception_holds_for_what_it_names_only(self):
         self.write("src/a.h", "\n" * 650)
