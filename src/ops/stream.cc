@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/startup_error.h"
 #include "ops/backend.h"
 
@@ -22,7 +23,14 @@ class RunAgain : public Graph {
 
 class Passed : public Event {
  public:
+  void record() override { time_ = system_clock().now(); }
   void wait() override {}
+  double seconds_since(const Event& earlier) const override {
+    return seconds_between(static_cast<const Passed&>(earlier).time_, time_);
+  }
+
+ private:
+  Clock::time_point time_{};
 };
 
 }  // namespace
@@ -31,7 +39,13 @@ std::unique_ptr<Graph> Stream::capture(const std::function<void()>& enqueue) {
   return std::make_unique<RunAgain>(enqueue);
 }
 
-std::unique_ptr<Event> Stream::record() { return std::make_unique<Passed>(); }
+std::unique_ptr<Event> Stream::make_event() { return std::make_unique<Passed>(); }
+
+std::unique_ptr<Event> Stream::record() {
+  std::unique_ptr<Event> event = make_event();
+  event->record();
+  return event;
+}
 
 void Stream::touch(void*, int64_t) {}
 

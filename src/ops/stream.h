@@ -42,12 +42,19 @@ class Graph {
   virtual void replay(Stream& stream) = 0;
 };
 
-// A point in a stream's work.
+// A point in a stream's work; recording it again moves it. One thread at a time, which may be another one than
+// enqueues once record() has returned. The stream outlives it.
 class Event {
  public:
   virtual ~Event() = default;
-  // Returns when everything enqueued before record() has been done. Any thread.
+  // Puts it behind everything enqueued so far. It allocates nothing and waits for nothing. Not while capturing.
+  virtual void record() = 0;
+  // Returns when everything enqueued before record() has been done.
   virtual void wait() = 0;
+  // Seconds from the moment the work came to `earlier` until it came here, by the clock of who does it: what was
+  // enqueued long before the device reached it counts from there. On a stream that does not run ahead these are the
+  // moments of record(). REQUIRES: both are of one stream, `earlier` was recorded before, and wait() has returned.
+  virtual double seconds_since(const Event& earlier) const = 0;
 };
 
 class Stream {
@@ -66,7 +73,10 @@ class Stream {
   // only, and copies: it does not wait, and all that it names stays where it is while the graph is used. A stream
   // without graphs calls `enqueue` again at every replay. REQUIRES: the scratch is sealed.
   virtual std::unique_ptr<Graph> capture(const std::function<void()>& enqueue);
-  virtual std::unique_ptr<Event> record();
+  // Of this stream, not recorded yet.
+  virtual std::unique_ptr<Event> make_event();
+  // A new event, recorded here.
+  std::unique_ptr<Event> record();
   // Gives memory of the backend the pages that an operating system hands out at first use, so that no step
   // waits for them. Leaves the contents undefined.
   virtual void touch(void* data, int64_t bytes);

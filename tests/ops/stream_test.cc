@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/clock.h"
 #include "base/startup_error.h"
 #include "ops/boundary.h"
 #include "ops/linear.h"
@@ -106,6 +107,29 @@ TEST_P(StreamTest, an_impossible_size_is_a_start_up_error_that_says_what_to_chan
   }
   EXPECT_THAT(message, testing::HasSubstr("needs 1125899906842624 bytes"));
   EXPECT_THAT(message, testing::HasSubstr("lower the number of running requests"));
+}
+
+TEST_P(StreamTest, an_event_can_be_recorded_again_and_tells_the_time_since_another) {
+  const std::unique_ptr<ops::Stream> stream = fresh();
+  const std::vector<char> ones(1 << 20, 1);
+  stream->begin_operator({.op = "test"}, 1 << 20);
+  const std::unique_ptr<ops::Event> first = stream->make_event(), second = stream->make_event();
+  const Stopwatch watch;
+  double sum = 0;
+  for (int i = 0; i < 3; ++i) {
+    first->record();
+    backend().copy_to_device(stream->scratch(), ones.data(), 1 << 20, *stream);
+    second->record();
+    second->wait();
+    EXPECT_GT(second->seconds_since(*first), 0) << "a copy lies between them";
+    EXPECT_EQ(second->seconds_since(*second), 0);
+    sum += second->seconds_since(*first);
+  }
+  // Two clocks, each of which rounds.
+  EXPECT_LE(sum, watch.seconds() + 1e-5);
+  const std::unique_ptr<ops::Event> third = stream->record();
+  third->wait();
+  EXPECT_GE(third->seconds_since(*first), second->seconds_since(*first));
 }
 
 class StreamDeathTest : public StreamTest {};

@@ -23,14 +23,22 @@ class CudaGraph : public ops::Graph {
 
 class CudaEvent : public ops::Event {
  public:
-  explicit CudaEvent(cudaStream_t stream) {
-    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "create an event");
-    check(cudaEventRecord(event_, stream), "record an event");
+  explicit CudaEvent(cudaStream_t stream) : stream_(stream) {
+    check(cudaEventCreate(&event_), "create an event");
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
+  void record() override { check(cudaEventRecord(event_, stream_), "record an event"); }
   void wait() override { check(cudaEventSynchronize(event_), "wait for an event"); }
+  double seconds_since(const ops::Event& earlier) const override {
+    float milliseconds = 0;
+    const cudaEvent_t begin = static_cast<const CudaEvent&>(earlier).event_;
+    check(cudaEventElapsedTime(&milliseconds, begin, event_),
+          "measure the time between two events");
+    return double{milliseconds} * 1e-3;
+  }
 
  private:
+  cudaStream_t stream_;
   cudaEvent_t event_ = nullptr;
 };
 
@@ -89,7 +97,9 @@ std::unique_ptr<ops::Graph> CudaStream::capture(const std::function<void()>& enq
   return std::make_unique<CudaGraph>(exec);
 }
 
-std::unique_ptr<ops::Event> CudaStream::record() { return std::make_unique<CudaEvent>(handle_); }
+std::unique_ptr<ops::Event> CudaStream::make_event() {
+  return std::make_unique<CudaEvent>(handle_);
+}
 
 void* CudaStream::allocate_scratch(int64_t bytes) {
   synchronize();

@@ -30,7 +30,7 @@ class CudaStream : public ops::Stream {
   void synchronize() override;
   bool runs_ahead() const override { return true; }
   std::unique_ptr<ops::Graph> capture(const std::function<void()>& enqueue) override;
-  std::unique_ptr<ops::Event> record() override;
+  std::unique_ptr<ops::Event> make_event() override;
 
   cudaStream_t handle() const { return handle_; }
   uint32_t* tickets() const { return tickets_; }
