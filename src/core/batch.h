@@ -160,8 +160,8 @@ struct StepResult {
   double wall_seconds = 0;
   // The part of it for which the step may have done nothing but wait for masks.
   double mask_wait_seconds = 0;
-  // Other parts of it: the model's layers; and logits, the choice of tokens and drafts. Known where operators run as
-  // they are called (a CPU); negative = not measured.
+  // Other parts of it: the model's layers and logits; and the choice of tokens, and drafts. Known where operators run
+  // as they are called (a CPU); negative = not measured.
   double forward_seconds = -1, sampling_seconds = -1;
 };
 

@@ -57,8 +57,7 @@ StepExecutor::DecodeGraphs& StepExecutor::decode_graphs(const StepLayout& layout
   if (graphs.forward == nullptr)
     graphs.forward = stream_.capture([this, layout, &graphs] {
       prepare_forward(layout);
-      graphs.hidden = model_.forward(forward_batch(layout), *kv_, workspace_, stream_);
-      compute_logits(0, static_cast<int64_t>(layout.rows.size()), graphs.hidden);
+      graphs.hidden = forward(layout);
     });
   return graphs;
 }

@@ -82,7 +82,7 @@ void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form
   const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of, drafter());
   stage_inputs(layout, /*frame=*/0);
   prepare_forward(layout);
-  const tensor::Tensor hidden = forward(forward_batch(layout));
+  const tensor::Tensor hidden = forward(layout);
   sample_rows(layout, hidden);
   commit(layout, forward_batch(layout), hidden);
   release_slots(batch);

@@ -264,7 +264,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     graphs->forward->replay(stream_);
   } else {
     prepare_forward(layout);
-    hidden = forward(forward_batch(layout));
+    hidden = forward(layout);
   }
   const double forward_seconds = watch.seconds();
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks, frame);
@@ -285,10 +285,13 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   result.sampling_seconds = watch.seconds();
 }
 
-Tensor StepExecutor::forward(const model::ForwardBatch& batch) {
+Tensor StepExecutor::forward(const StepLayout& layout) {
   trace::Span span("model", "forward");
-  span.arg("tokens", batch.num_tokens());
-  return model_.forward(batch, *kv_, workspace_, stream_);
+  span.arg("tokens", layout.num_tokens());
+  const Tensor hidden = model_.forward(forward_batch(layout), *kv_, workspace_, stream_);
+  const auto num_rows = static_cast<int64_t>(layout.rows.size());
+  if (num_rows > 0) compute_logits(0, std::min(max_logit_rows_, num_rows), hidden);
+  return hidden;
 }
 
 std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch,
@@ -405,8 +408,9 @@ Tensor StepExecutor::compute_logits(int64_t begin, int64_t end, const Tensor& hi
 void StepExecutor::sample_rows(const StepLayout& layout, const Tensor& hidden) {
   const auto num_rows = static_cast<int64_t>(layout.rows.size());
   for (int64_t begin = 0; begin < num_rows; begin += max_logit_rows_) {
+    const int64_t end = std::min(begin + max_logit_rows_, num_rows);
     const Tensor logits =
-        compute_logits(begin, std::min(begin + max_logit_rows_, num_rows), hidden);
+        begin == 0 ? logits_.slice(0, 0, end) : compute_logits(begin, end, hidden);
     if (begin == 0 && failpoint("model_runner.logits")) {
       static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
       model_.backend().copy_to_device(logits.data(), &kNan, sizeof(kNan), stream_);

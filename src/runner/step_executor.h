@@ -124,11 +124,12 @@ class StepExecutor {
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
                                             MaskMailbox& masks, int frame_idx);
   void stage_inputs(const StepLayout& layout, int frame);
-  // act[tokens, hidden_size]
-  tensor::Tensor forward(const model::ForwardBatch& batch);
+  // act[tokens, hidden_size]. The logits of the step, or its first max_logit_rows_ of them, are in logits_ then.
+  tensor::Tensor forward(const StepLayout& layout);
   // Enqueues what makes the inputs of the model; then they are where forward_batch() says.
   void prepare_forward(const StepLayout& layout);
   model::ForwardBatch forward_batch(const StepLayout& layout) const;
+  // REQUIRES: forward() was the last to write logits_.
   void sample_rows(const StepLayout& layout, const tensor::Tensor& hidden);
   tensor::Tensor compute_logits(int64_t begin, int64_t end, const tensor::Tensor& hidden);
   // The tokens become the slots'; with a drafter its rows and drafts follow.
