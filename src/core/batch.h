@@ -156,13 +156,15 @@ struct StepResult {
   int64_t step_id = 0;
   std::vector<SliceResult> slices{};  // in the order of Batch::slices
   // Wall time that the runner had for this step alone: from when it was enqueued, or the step before was
-  // collected if that was later, until its results were there. Waits for late masks are in it.
+  // collected if that was later, until its results were there. Never less than its three parts, which follow each
+  // other. The rest is the host's work on it, its inputs, and the way of its results.
   double wall_seconds = 0;
-  // The part of it for which the step may have done nothing but wait for masks.
-  double mask_wait_seconds = 0;
-  // Other parts of it: the model's layers and logits; and the choice of tokens, and drafts. Known where operators run
-  // as they are called (a CPU); negative = not measured.
+  // From when the device has its inputs until layers and logits are done; from there, or from when its masks have
+  // come, until tokens, drafts and their copies to the host are. On a GPU by the device's own clock. 0 = it
+  // computed nothing; negative = not measured (a runner without a model).
   double forward_seconds = -1, sampling_seconds = -1;
+  // What passed between the two because masks came late: the device had nothing else to do.
+  double mask_wait_seconds = 0;
 };
 
 }  // namespace fathom::core

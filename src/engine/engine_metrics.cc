@@ -241,22 +241,23 @@ RequestHistograms::RequestHistograms(Registry& registry)
 StepHistograms::StepHistograms(Registry& registry)
     : step_seconds(histogram(
           registry, {"fathom:step_seconds", {}, "The runner's time for one step."}, kStepBuckets)),
-      forward_seconds(histogram(registry,
-                                {"fathom:step_forward_seconds",
-                                 {},
-                                 "Of it, the model's layers; none where a device runs behind the "
-                                 "host."},
-                                kStepBuckets)),
+      forward_seconds(
+          histogram(registry,
+                    {"fathom:step_forward_seconds",
+                     {},
+                     "Of it, the model's layers and logits; on a GPU by its own clock."},
+                    kStepBuckets)),
       sampling_seconds(histogram(registry,
                                  {"fathom:step_sampling_seconds",
                                   {},
-                                  "Of it, logits, the choice of tokens and drafts; none where a "
-                                  "device runs behind the host."},
+                                  "Of it, the choice of tokens, and drafts; on a GPU by its own "
+                                  "clock."},
                                  kStepBuckets)),
-      mask_wait_seconds(histogram(
-          registry,
-          {"fathom:step_mask_wait_seconds", {}, "Of it, what passed until grammar masks had come."},
-          kStepBuckets)),
+      mask_wait_seconds(histogram(registry,
+                                  {"fathom:step_mask_wait_seconds",
+                                   {},
+                                   "Of it, the wait for grammar masks between the two."},
+                                  kStepBuckets)),
       plan_seconds(histogram(
           registry, {"fathom:step_plan_seconds", {}, "Host time to plan one step."}, kHostBuckets)),
       commit_seconds(histogram(

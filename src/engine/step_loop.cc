@@ -303,7 +303,6 @@ void StepLoop::fetch_ahead(const sched::PlannedStep& step, const core::StepResul
 
 void StepLoop::observe_time(const sched::PlannedStep& step, const core::StepResult& result) {
   if (result.wall_seconds <= 0) return;
-  // Whether the device was idle while the masks were late is not known.
   if (result.mask_wait_seconds < kMostMaskWait * result.wall_seconds)
     scheduler_.step_measured(step, result.wall_seconds);
   if (!step.has_streams) return;

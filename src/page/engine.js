@@ -49,7 +49,7 @@ const part = (key, scale = 1) => (sample) => {
   return value === null ? null : scale * value;
 };
 
-// Where the time of a step goes, of an engine that says so.
+// Where the time of a step goes, as far as the engine measures it.
 const kPartCharts = [
   {title: 'Time of a step', unit: 'ms, mean', series: [
     {name: 'Step', value: part('step')},
@@ -63,7 +63,9 @@ const kPartCharts = [
     {name: 'Hand over', value: part('hand_over', 1000)}]},
 ];
 
-// Inputs and the way of the results: what no part that was measured explains.
+// The host's work, inputs and the way of the results: what no part that was measured explains. Each mean is of the steps
+// that its own histogram had when it was read, and a step may lie between two readings, so the parts may exceed the step
+// by a little: then nothing is left.
 function restOfStep({step_parts_ms: parts}) {
   if (typeof parts?.forward !== 'number') return null;
   return Math.max(0, parts.step - parts.forward - parts.sampling - parts.mask_wait);

@@ -51,7 +51,7 @@ struct SimConfig {
   int num_kv_groups = 1;       // each with num_blocks; every group must tell the same rows
   SimDrafterConfig drafter{};  // with one there is a KV group more, the drafter's
   std::chrono::microseconds step_delay{0};
-  SimCostConfig cost{};  // of all 0: StepResult::seconds is the step_delay
+  SimCostConfig cost{};  // of all 0: StepResult::wall_seconds is the step_delay
 };
 
 class SimRunner : public Runner {

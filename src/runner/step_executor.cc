@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/startup_error.h"
 #include "base/token_mask.h"
@@ -89,6 +88,7 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
                model.backend()),
       writes_(model.backend(), kNumFrames),
       input_memory_(model.backend(), input_bytes(config), kNumFrames) {
+  for (Frame& frame : frames_) frame.timer.emplace(stream);
   const ops::Backend& backend = model.backend();
   tensor::Arena measure_inputs, measure_logits;
   carve_inputs(measure_inputs);
@@ -133,10 +133,8 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
   Frame& frame = frames_.at(static_cast<size_t>(frame_idx));
   frame.enqueued = Clock::now();
   frame.result = {.step_id = batch.step_id};
-  // A step that only releases slots has no such parts: none is not the same as not measured.
-  if (!stream_.runs_ahead()) frame.result.forward_seconds = frame.result.sampling_seconds = 0;
   frame.layout = {};
-  frame.done = nullptr;
+  frame.timer->reset();
   apply_deltas(batch, frame_idx);
   if (!batch.slices.empty()) {
     frame.layout = lay_out_step(
@@ -152,7 +150,6 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
                             << config_.max_batch_tokens << " in " << config_.max_slots);
     check_penalties(batch);
     compute(batch, frame.layout, masks, frame_idx);
-    frame.done = stream_.record();
     for (const core::SequenceSlice& slice : batch.slices) {
       const bool goes_on = slice.tokens.empty();
       slots_.advance(slice.slot, goes_on ? 1 : slice.num_tokens, goes_on);
@@ -164,7 +161,7 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
 core::StepResult StepExecutor::collect(int frame_idx) {
   Frame& frame = frames_.at(static_cast<size_t>(frame_idx));
   const trace::Span span("runner", "collect");
-  if (frame.done) frame.done->wait();
+  frame.timer->wait();
   core::StepResult result = collect_rows(frame, frame_idx);
   if (drafter_) collect_drafts(frame.layout, frame_idx, result);
   // Until the step before was done the device worked on that one.
@@ -172,6 +169,7 @@ core::StepResult StepExecutor::collect(int frame_idx) {
   result.wall_seconds =
       std::chrono::duration<double>(now - std::max(frame.enqueued, last_done_)).count();
   last_done_ = now;
+  frame.timer->tell(result);
   return result;
 }
 
@@ -257,7 +255,8 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   if (captured) pad_step(layout, {shape.batch_size, shape.num_tokens, drafter()});
   stage_inputs(layout, frame);
   DecodeGraphs* graphs = captured ? &decode_graphs(layout, shape) : nullptr;
-  Stopwatch watch;
+  StepTimer& timer = *frames_.at(static_cast<size_t>(frame)).timer;
+  timer.begin();
   Tensor hidden;
   if (graphs != nullptr) {
     const trace::Span span("model", "replay");
@@ -266,10 +265,10 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     prepare_forward(layout);
     hidden = forward(layout);
   }
-  const double forward_seconds = watch.seconds();
-  const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks, frame);
+  timer.forward_done();
+  const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
+  if (wants_masks(batch)) timer.masks_came();
   const trace::Span span("sampling", "sample");
-  watch.restart();
   if (graphs != nullptr) {
     sampling_graph(layout, sampler_.send_masks(stream_), *graphs).replay(stream_);
   } else {
@@ -278,11 +277,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   }
   sampler_.fetch(stream_);
   if (drafter_) drafter_->fetch(stream_);
-  // Where the device runs behind, these would be the times of enqueueing.
-  if (stream_.runs_ahead()) return;
-  core::StepResult& result = frames_.at(static_cast<size_t>(frame)).result;
-  result.forward_seconds = forward_seconds;
-  result.sampling_seconds = watch.seconds();
+  timer.end();
 }
 
 Tensor StepExecutor::forward(const StepLayout& layout) {
@@ -296,14 +291,11 @@ Tensor StepExecutor::forward(const StepLayout& layout) {
 
 std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch,
                                                         const StepLayout& layout,
-                                                        MaskMailbox& masks, int frame_idx) {
+                                                        MaskMailbox& masks) {
   if (!wants_masks(batch)) return std::nullopt;
   std::optional<core::StepMasks> step_masks = [&] {
     const trace::Span span("sampling", "wait for masks");
-    const Stopwatch watch;
-    std::optional<core::StepMasks> taken = masks.take(batch.step_id);
-    frames_.at(static_cast<size_t>(frame_idx)).result.mask_wait_seconds = watch.seconds();
-    return taken;
+    return masks.take(batch.step_id);
   }();
   if (!step_masks) return std::nullopt;
   const int vocab_size = model_.config().vocab_size;

@@ -31,6 +31,7 @@
 #include "runner/mask_mailbox.h"
 #include "runner/slot_table.h"
 #include "runner/step_layout.h"
+#include "runner/step_timer.h"
 #include "sampling/sampler.h"
 
 namespace fathom::runner {
@@ -98,7 +99,7 @@ class StepExecutor {
   struct Frame {
     core::StepResult result;
     StepLayout layout;
-    std::unique_ptr<ops::Event> done;  // null = nothing to wait for
+    std::optional<StepTimer> timer;  // made once
     Clock::time_point enqueued;
   };
   // What the shape of a padded step depends on: sequences, query tokens of each, and how deep it drafts.
@@ -122,7 +123,7 @@ class StepExecutor {
   void compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks, int frame);
   // Waits for the masks; returned to keep them until the rows are sampled.
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
-                                            MaskMailbox& masks, int frame_idx);
+                                            MaskMailbox& masks);
   void stage_inputs(const StepLayout& layout, int frame);
   // act[tokens, hidden_size]. The logits of the step, or its first max_logit_rows_ of them, are in logits_ then.
   tensor::Tensor forward(const StepLayout& layout);

@@ -523,6 +523,46 @@ TEST(ServingEngine, LimitsTokensByMasksThatItsWorkersCompute) {
   EXPECT_EQ(steps.mask_wait_seconds.snapshot().num_observations(),
             steps.step_seconds.snapshot().num_observations());
   EXPECT_EQ(steps.forward_seconds.snapshot().num_observations(), 0u) << "nothing measured it";
+  EXPECT_EQ(steps.sampling_seconds.snapshot().num_observations(), 0u);
+}
+
+// Says what a model's would.
+class MeasuringRunner : public runner::SimRunner {
+ public:
+  using SimRunner::SimRunner;
+  core::StepResult wait() override {
+    core::StepResult result = SimRunner::wait();
+    // Powers of two, so that sums are exact. The first step computes nothing.
+    const bool computes = result.step_id > 0;
+    result.wall_seconds = 0.5;
+    result.forward_seconds = computes ? 0.25 : 0;
+    result.sampling_seconds = computes ? 0.125 : 0;
+    result.mask_wait_seconds = computes ? 0.0625 : 0;
+    return result;
+  }
+};
+
+TEST(ServingEngine, ObservesThePartsOfEveryStepThatWereMeasured) {
+  MeasuringRunner runner(roomy());
+  CollectingSink sink;
+  ServingEngine engine(runner, {}, sink);
+  const Result<core::RequestId> id = engine.submit(make_request(10, 5), 0);
+  ASSERT_TRUE(id);
+  ASSERT_TRUE(sink.wait_for_end(*id));
+  const StepHistograms& steps = engine.metrics().steps;
+  const auto has = [](const metrics::Histogram& histogram, uint64_t count, double sum) {
+    const metrics::HistogramSnapshot now = histogram.snapshot();
+    return now.num_observations() == count && now.sum == sum;
+  };
+  // Steps behind the last token are committed when everybody has had it.
+  EXPECT_TRUE(eventually([&] {
+    const uint64_t count = steps.step_seconds.snapshot().num_observations();
+    const auto computing = static_cast<double>(count) - 1;
+    return count >= 5 && has(steps.step_seconds, count, 0.5 * (computing + 1)) &&
+           has(steps.forward_seconds, count, 0.25 * computing) &&
+           has(steps.sampling_seconds, count, 0.125 * computing) &&
+           has(steps.mask_wait_seconds, count, 0.0625 * computing);
+  }));
 }
 
 TEST(ServingEngine, CountsPromptTokensFoundInTheCache) {

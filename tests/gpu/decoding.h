@@ -55,7 +55,10 @@ struct Answer {
 
 // Waits for the oldest step and keeps what it gave each slot.
 inline void take_step(ModelRunner& runner, std::vector<Answer>& answers) {
-  for (const core::SliceResult& slice : runner.wait().slices) {
+  const core::StepResult step = runner.wait();
+  EXPECT_GT(step.forward_seconds, 0);
+  EXPECT_GT(step.sampling_seconds, 0);
+  for (const core::SliceResult& slice : step.slices) {
     ASSERT_EQ(slice.error, "");
     Answer& answer = answers[static_cast<size_t>(slice.slot)];
     answer.tokens.push_back(slice.tokens.at(0).token);

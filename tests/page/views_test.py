@@ -62,7 +62,7 @@ class EngineTest(FakeServerTest):
                    for line in step.find_elements("css selector", ".legend .line")}
         self.assertEqual(len(strokes), 5, "parts look alike")
 
-    def test_parts_that_a_device_does_not_measure_are_left_out(self):
+    def test_parts_that_an_engine_does_not_measure_are_left_out(self):
         self.server.stats = lambda now: [sample | {"t": now - i} for i, sample in
                                          enumerate(s for s in split_samples(now, measures_layers=False) if s["running"] == 20)][::-1]
         self.open(view="#engine")
