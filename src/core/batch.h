@@ -161,7 +161,7 @@ struct StepResult {
   double wall_seconds = 0;
   // From when the device has its inputs until layers and logits are done; from there, or from when its masks have
   // come, until tokens, drafts and their copies to the host are. On a GPU by the device's own clock. 0 = it
-  // computed nothing; negative = not measured (a runner without a model).
+  // computed nothing; negative = not measured: on a GPU most steps are not, nor are those of a runner without a model.
   double forward_seconds = -1, sampling_seconds = -1;
   // What passed between the two because masks came late: the device had nothing else to do.
   double mask_wait_seconds = 0;

@@ -118,7 +118,8 @@ void ModelRunner::allocate_memory(const RunnerConfig& config) {
                          .max_context_tokens = context,
                          .graph_batch_sizes = config.graph_batch_sizes,
                          .drafter = config.drafter,
-                         .simulated_agreement = config.simulated_agreement},
+                         .simulated_agreement = config.simulated_agreement,
+                         .steps_per_timing = config.steps_per_timing},
       *stream_);
   executor_->plan_scratch();
   const int64_t spare_bytes =

@@ -256,7 +256,8 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   stage_inputs(layout, frame);
   DecodeGraphs* graphs = captured ? &decode_graphs(layout, shape) : nullptr;
   StepTimer& timer = *frames_.at(static_cast<size_t>(frame)).timer;
-  timer.begin();
+  const bool has_masks = wants_masks(batch);
+  timer.begin(!stream_.runs_ahead() || has_masks || batch.step_id % config_.steps_per_timing == 0);
   Tensor hidden;
   if (graphs != nullptr) {
     const trace::Span span("model", "replay");
@@ -267,7 +268,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   }
   timer.forward_done();
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
-  if (wants_masks(batch)) timer.masks_came();
+  if (has_masks) timer.masks_came();
   const trace::Span span("sampling", "sample");
   if (graphs != nullptr) {
     sampling_graph(layout, sampler_.send_masks(stream_), *graphs).replay(stream_);

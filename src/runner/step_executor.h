@@ -44,6 +44,7 @@ struct StepExecutorConfig {
   std::vector<int> graph_batch_sizes{};
   DrafterInfo drafter{};
   std::optional<float> simulated_agreement{};  // drafter.h
+  int steps_per_timing = 1;                    // model_runner.h
 };
 
 // Device memory of a step, in parts.

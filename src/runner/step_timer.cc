@@ -10,11 +10,12 @@ StepTimer::StepTimer(ops::Stream& stream)
       masks_came_(stream.make_event()),
       end_(stream.make_event()) {}
 
-void StepTimer::reset() { has_begun_ = has_masks_ = false; }
+void StepTimer::reset() { has_begun_ = has_parts_ = has_masks_ = false; }
 
-void StepTimer::begin() {
+void StepTimer::begin(bool with_parts) {
   has_begun_ = true;
-  begin_->record();
+  has_parts_ = with_parts;
+  if (with_parts) begin_->record();
 }
 
 void StepTimer::masks_came() {
@@ -27,6 +28,7 @@ void StepTimer::wait() {
 }
 
 void StepTimer::tell(core::StepResult& result) const {
+  if (has_begun_ && !has_parts_) return;
   result.forward_seconds = has_begun_ ? forward_done_->seconds_since(*begin_) : 0;
   result.mask_wait_seconds = has_masks_ ? masks_came_->seconds_since(*forward_done_) : 0;
   const ops::Event& sampling_begins = has_masks_ ? *masks_came_ : *forward_done_;

@@ -29,12 +29,14 @@ inline const model::Model& gpu_demo_model() {
   return *model;
 }
 
-inline std::unique_ptr<ModelRunner> make_runner(std::vector<int> graph_batch_sizes) {
+inline std::unique_ptr<ModelRunner> make_runner(std::vector<int> graph_batch_sizes,
+                                                int steps_per_timing = 1) {
   return ModelRunner::create(gpu_demo_model(), {.max_slots = kSlots,
                                                 .max_batch_tokens = 1024,
                                                 .context_length = 512,
                                                 .max_total_tokens = kSlots * 512,
-                                                .graph_batch_sizes = std::move(graph_batch_sizes)});
+                                                .graph_batch_sizes = std::move(graph_batch_sizes),
+                                                .steps_per_timing = steps_per_timing});
 }
 
 inline void admit(Batch& batch, int32_t slot, const std::vector<int32_t>& prompt,

@@ -85,6 +85,20 @@ TEST_P(GpuStepParts, of_steps_in_flight_together_are_not_longer_than_all_took) {
   EXPECT_LE(sum, watch.seconds() + kClocksSeconds);
 }
 
+TEST_P(GpuStepParts, of_some_steps_only_are_measured_where_that_is_asked_for) {
+  runner_.reset();
+  runner_ = make_runner(GetParam() ? std::vector<int>{1} : std::vector<int>{}, 4);
+  for (int step = 0; step < 10; ++step) {
+    const Batch batch = next_of(step);
+    runner_->submit(batch);
+    const core::StepResult result = runner_->wait();
+    EXPECT_EQ(result.forward_seconds > 0, batch.step_id % 4 == 0) << "step " << batch.step_id;
+    EXPECT_EQ(result.sampling_seconds > 0, batch.step_id % 4 == 0) << "step " << batch.step_id;
+    EXPECT_EQ(result.mask_wait_seconds, 0);
+    EXPECT_GT(result.wall_seconds, 0);
+  }
+}
+
 TEST_P(GpuStepParts, tell_the_wait_for_masks_from_the_computing) {
   runner_->submit(next_of(0));
   runner_->wait();

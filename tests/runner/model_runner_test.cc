@@ -29,7 +29,8 @@ RunnerConfig small_config() {
           .max_batch_tokens = 64,
           .context_length = 512,
           .max_total_tokens = 2048,
-          .num_threads = fathom::testing::kNumThreads};
+          .num_threads = fathom::testing::kNumThreads,
+          .steps_per_timing = 1};
 }
 
 // How decodes run: without graphs, with one for each number of requests, and always padded to the largest.

@@ -43,7 +43,7 @@ constexpr double kForward = 4, kLate = 2, kSampling = 0.5;
 
 void mark_step(StepTimer& timer, ClockedStream& stream, bool wants_masks) {
   timer.reset();
-  timer.begin();
+  timer.begin(true);
   stream.now += kForward;
   timer.forward_done();
   if (wants_masks) {
@@ -88,6 +88,24 @@ TEST(StepTimer, a_step_that_computes_nothing_has_parts_of_no_time_and_waits_for_
   EXPECT_EQ(result.sampling_seconds, 0);
   EXPECT_EQ(result.wall_seconds, 0.25);
   EXPECT_EQ(stream.num_waits, 0);
+}
+
+TEST(StepTimer, a_step_whose_parts_nobody_asks_for_is_waited_for_and_has_none) {
+  ClockedStream stream;
+  StepTimer timer(stream);
+  mark_step(timer, stream, true);
+  told(timer);
+  timer.reset();
+  timer.begin(false);
+  timer.forward_done();
+  timer.end();
+  stream.num_waits = 0;
+  const core::StepResult result = told(timer, 0.25);
+  EXPECT_EQ(stream.num_waits, 1);
+  EXPECT_LT(result.forward_seconds, 0);
+  EXPECT_LT(result.sampling_seconds, 0);
+  EXPECT_EQ(result.mask_wait_seconds, 0);
+  EXPECT_EQ(result.wall_seconds, 0.25);
 }
 
 TEST(StepTimer, a_step_is_never_shorter_than_its_parts) {
