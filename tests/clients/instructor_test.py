@@ -54,6 +54,12 @@ class InstructorTest(unittest.TestCase):
         self.assertIsInstance(record, Record)
         self.assertTrue(completion.choices[0].message.reasoning_content)
 
+    def test_a_stream_with_thinking_grows_to_the_record(self):
+        states = list(self.client(instructor.Mode.JSON_SCHEMA).create_partial(
+            **self.fields(messages=[{"role": "user", "content": APPLES}], extra_body=THINKING)))
+        self.assertGreater(len({str(state) for state in states}), 2)
+        Record.model_validate(states[-1].model_dump())
+
     def test_without_a_model_it_is_the_openai_client(self):
         answer = self.client().create(**self.fields(
             response_model=None, messages=[{"role": "user", "content": APPLES}]))

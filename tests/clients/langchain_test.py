@@ -71,6 +71,14 @@ class LangchainTest(unittest.TestCase):
             self.assertEqual([block["type"] for block in answer.content_blocks], ["reasoning", "text"])
             self.assertIn(APPLES_LEFT, answer.text)
 
+    def test_thinking_is_an_item_of_a_response(self):
+        model = self.openai(use_responses_api=True, reasoning={"effort": "high"})
+        for answer in (model.invoke(APPLES), joined(model, APPLES)):
+            self.assertEqual([block["type"] for block in answer.content_blocks], ["reasoning", "text"])
+            self.assertIn(APPLES_LEFT, answer.text)
+        # From a stream langchain takes no text of it.
+        self.assertTrue(model.invoke(APPLES).content[0]["content"][0]["text"])
+
     def test_a_forced_call_is_whole_and_in_pieces_the_same(self):
         for name, model in self.models().items():
             with self.subTest(name):
@@ -85,6 +93,20 @@ class LangchainTest(unittest.TestCase):
                 state = ask(create_agent(model, [get_weather]), OSLO)
                 self.assertEqual(kinds(state), ["human", "ai", "tool", "ai"])
                 self.assertTrue(state["messages"][-1].text)
+
+    def test_an_agent_streams_its_call_and_its_answer(self):
+        for name, model in self.models().items():
+            with self.subTest(name):
+                pieces = [message for message, _ in create_agent(model, [get_weather]).stream(
+                    {"messages": [("user", OSLO)]}, {"recursion_limit": 8}, stream_mode="messages")]
+                results = [i for i, message in enumerate(pieces) if message.type == "tool"]
+                self.assertEqual(len(results), 1)
+                call = functools.reduce(operator.add, pieces[:results[0]])
+                self.assertEqual([(call["name"], call["args"]) for call in call.tool_calls],
+                                 [("get_weather", {"city": "Oslo"})])
+                answer = [message.text for message in pieces[results[0] + 1:]]
+                self.assertGreater(len([piece for piece in answer if piece]), 1)
+                self.assertEqual("".join(answer), ask(create_agent(model, [get_weather]), OSLO)["messages"][-1].text)
 
     def test_an_agent_with_tools_answers_in_the_format(self):
         for name, model in self.models().items():

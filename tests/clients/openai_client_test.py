@@ -51,6 +51,19 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual(chunks[-1].choices, [])
         self.assertEqual(chunks[-1].usage.completion_tokens, whole.usage.completion_tokens)
 
+    def test_thinking_is_apart_from_the_answer(self):
+        fields = {"extra_body": {"thinking": {"type": "enabled"}}, "max_tokens": 200}
+        whole = self.chat(**fields).choices[0].message
+        self.assertIn("19", whole.content)
+        self.assertTrue(whole.reasoning_content)
+        deltas = [chunk.choices[0].delta for chunk in self.chat(stream=True, **fields) if chunk.choices]
+        self.assertEqual("".join(delta.content or "" for delta in deltas), whole.content)
+        self.assertEqual("".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas),
+                         whole.reasoning_content)
+        # What came is sent back as it is.
+        again = self.chat(messages=[*QUESTION, whole, {"role": "user", "content": "Are you sure?"}], **fields)
+        self.assertTrue(again.choices[0].message.content)
+
     def test_a_required_tool_call_fits_its_schema(self):
         fields = {"messages": [{"role": "user", "content": "What is the weather in Oslo?"}], "tools": [WEATHER],
                   "tool_choice": "required", "max_tokens": 128}

@@ -53,6 +53,17 @@ class PydanticAiTest(unittest.TestCase):
             # What came is sent back as it is.
             self.assertTrue(agent.run_sync("Are you sure?", message_history=whole.all_messages()).output)
 
+    def test_thinking_is_a_part_of_a_response(self):
+        agent = Agent(self.models["responses"], model_settings={"openai_reasoning_effort": "high"})
+        whole = agent.run_sync(APPLES)
+        stream = agent.run_stream_sync(APPLES)
+        self.assertEqual(stream.get_output(), whole.output)
+        for run in (whole, stream):
+            self.assertEqual(parts(run), ["user-prompt", "thinking", "text"])
+            # Text that is no summary is kept as the provider's own.
+            self.assertTrue("".join(run.all_messages()[-1].parts[0].provider_details["raw_content"]))
+        self.assertTrue(agent.run_sync("Are you sure?", message_history=whole.all_messages()).output)
+
     def test_a_tool_is_called_and_its_result_answered(self):
         for agent in self.agents(tools=[get_weather]):
             whole = agent.run_sync(OSLO)
