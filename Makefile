@@ -3,7 +3,7 @@
 #   make build      the release programs: build/release/apps/fathom and fathom-bench
 #   make serve      run it on the demo model; PORT=30001 takes another port
 #   make test       build everything and run the tests
-#   make clients    the tests of all third-party clients, also those whose packages are too large for `make test`
+#   make clients    the tests of third-party clients alone, guidellm's with PyTorch, which is too large for `make test`
 #   make check      style: format, module dependencies, sizes, self-contained headers, clang-tidy
 #   make sanitize   the tests under AddressSanitizer + UBSan, and the threaded modules under ThreadSanitizer
 #   make fuzz       every libFuzzer target for FUZZ_SECONDS (default 60)
@@ -28,7 +28,7 @@ MODEL_LEFT_OUT := \
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops)$$' 'runs the program over and over, for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
-  --leave-out '^clients\.(langchain|pydantic_ai|litellm|instructor|llama_index)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
+  --leave-out '^clients\.(langchain|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
   --leave-out '^page\.(page|views|edit|keep|logprobs|looks|markdown|tools)$$' 'runs against a server in Python; to run it: make test' \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \

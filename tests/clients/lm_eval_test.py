@@ -8,7 +8,7 @@ import unittest
 import skipping
 import venv_python
 
-venv_python.enter("evals", on_request=True)
+venv_python.enter("evals")
 
 FOLDER = tempfile.TemporaryDirectory()
 # Before the first import of what reads them. Nothing may come from a host of others, nothing is kept.
@@ -27,6 +27,11 @@ GENERATE = {**COMMON, "task": "demo_generate", "output_type": "generate_until",
             "filter_list": [{"name": "last", "filter": [
                 {"function": "regex", "regex_pattern": "([0-9]+)", "group_select": -1}, {"function": "take_first"}]}],
             "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}]}
+# The answer alone, without the thoughts, which hold numbers too.
+THINK = {**GENERATE, "task": "demo_think", "doc_to_text": "{{question}}",
+         "generation_kwargs": {"until": ["Question:"], "max_gen_toks": 200, "thinking": {"type": "enabled"}},
+         "filter_list": [{"name": "last", "filter": [
+             {"function": "regex", "regex_pattern": "^The answer is ([0-9]+)[.]$"}, {"function": "take_first"}]}]}
 CHOOSE = {**COMMON, "task": "demo_choose", "output_type": "multiple_choice",
           "doc_to_text": "Question: {{question}}\nAnswer:", "doc_to_choice": "{{answers}}", "doc_to_target": "right",
           "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}]}
@@ -79,6 +84,10 @@ class LmEvalTest(unittest.TestCase):
 
     def test_chat(self):
         result = self.evaluate("local-chat-completions", "/v1/chat/completions", GENERATE, tokenizer_backend=None)
+        self.assertGreaterEqual(result["exact_match,last"], 0.75)
+
+    def test_thinking_is_no_part_of_the_answer_that_is_judged(self):
+        result = self.evaluate("local-chat-completions", "/v1/chat/completions", THINK, tokenizer_backend=None)
         self.assertGreaterEqual(result["exact_match,last"], 0.75)
 
 

@@ -21,7 +21,7 @@ class PythonVenvTest(unittest.TestCase):
     def test_every_set_that_a_test_asks_for_is_there_and_the_other_way_round(self):
         asked = set()
         for path in [*CLIENTS.glob("*_test.py"), *(ROOT / "tests" / "page").glob("*_test.py")]:
-            asked |= set(re.findall(r'^ *venv_python\.enter\("?([a-z0-9]*)', path.read_text(), re.M))
+            asked |= set(re.findall(r'^.*venv_python\.(?:enter|packages)\("?([a-z0-9]*)', path.read_text(), re.M))
         there = {path.stem.removeprefix("requirements").removeprefix("-") for path in CLIENTS.glob("requirements*.txt")}
         self.assertEqual(asked, there)
 
