@@ -4,13 +4,15 @@
 //
 // A line in: {"id": ..., "schema": SCHEMA, "texts": ["instance as text", ...]}. A line out: {"id", "compile_ms", and
 // "refusal": sentence or "accepted": [bool, ...], "reached": [bytes of each text that were taken], "masks_us": [time of
-// each mask along the texts]}. An instance is accepted where every token of its text and the end are accepted; masks
-// are made on the way, and may not allow what is not accepted. CPU time of the thread.
+// each mask along the texts], "masks_hash": of all their bits, for a comparison with another build}. An instance is
+// accepted where every token of its text and the end are accepted; masks are made on the way, and may not allow what
+// is not accepted. CPU time of the thread.
 
 #include <cstdio>
 #include <ctime>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -46,9 +48,18 @@ struct TokenizerVocabulary {
   std::shared_ptr<const Vocabulary> vocabulary;
 };
 
-// How much of the text is taken, its end as one byte more. masks_us: null where no masks are to be made.
+struct Masks {
+  json::Value times_us = json::Value::array();
+  uint64_t hash = 0xCBF29CE484222325u;
+};
+
+void add_to_hash(const std::vector<uint64_t>& words, uint64_t& hash) {
+  for (const uint64_t word : words) hash = (hash ^ word) * 0x100000001B3u;
+}
+
+// How much of the text is taken, its end as one byte more. masks: null where none are to be made.
 size_t bytes_taken(const CompiledGrammar& grammar, const TokenizerVocabulary& vocabulary,
-                   const std::string& text, json::Value* masks_us) {
+                   const std::string& text, Masks* masks) {
   std::vector<int32_t> tokens = vocabulary.tokenizer.encode(text, {.parse_special = false});
   tokens.push_back(vocabulary.eos);
   const auto constraint = grammar.new_constraint(vocabulary.vocabulary);
@@ -56,10 +67,11 @@ size_t bytes_taken(const CompiledGrammar& grammar, const TokenizerVocabulary& vo
   size_t num_bytes = 0;
   for (const int32_t token : tokens) {
     bool is_allowed = false;
-    if (masks_us != nullptr) {
+    if (masks != nullptr) {
       const double start = thread_cpu_us();
       constraint->fill_mask(words);
-      masks_us->push_back(static_cast<int64_t>((thread_cpu_us() - start) * 10) / 10.0);
+      masks->times_us.push_back(static_cast<int64_t>((thread_cpu_us() - start) * 10) / 10.0);
+      add_to_hash(words, masks->hash);
       is_allowed = mask_allows(words.data(), token);
     }
     const bool is_accepted = constraint->accept(token);
@@ -81,14 +93,16 @@ void check(const json::Value& line, const TokenizerVocabulary& vocabulary, bool 
     result["states"] = (*grammar)->num_states();
     result["accepted"] = json::Value::array();
     result["reached"] = json::Value::array();
-    result["masks_us"] = json::Value::array();
+    Masks masks;
     for (const json::Value& text : line["texts"]) {
-      json::Value* const masks_us = makes_masks ? &result["masks_us"] : nullptr;
       const auto instance = text.get<std::string>();
-      const size_t num_bytes = bytes_taken(**grammar, vocabulary, instance, masks_us);
+      const size_t num_bytes =
+          bytes_taken(**grammar, vocabulary, instance, makes_masks ? &masks : nullptr);
       result["accepted"].push_back(num_bytes > instance.size());
       result["reached"].push_back(num_bytes);
     }
+    result["masks_us"] = std::move(masks.times_us);
+    result["masks_hash"] = std::to_string(masks.hash);
   } else {
     result["refusal"] = grammar.error().message;
   }

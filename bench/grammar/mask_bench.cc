@@ -3,12 +3,13 @@
 //
 //   build/release/bench/bench_grammar              along random outputs; the vocabularies are the model's and one of
 //                                                  129,280 made words and JSON pieces
-//   build/release/bench/bench_grammar prose        along English prose, with the model's vocabulary
+//   build/release/bench/bench_grammar prose [PART]   along English prose, with the model's vocabulary; grammars whose
+//                                                  name holds PART
 //
 // One line per grammar and vocabulary: compile time, then p50, p99 and the largest time of fill_mask in
 // microseconds, first masks (cold caches) included. Along prose the smallest of kRounds times of each step, every
-// round with a grammar of its own, and then those of a second text with the same grammar. CPU time of the
-// thread: other load does not show.
+// round with a grammar of its own, and then those of a second text with the same grammar; last a checksum of the cold
+// masks, for a comparison with another build. CPU time of the thread: other load does not show.
 
 #include <algorithm>
 #include <array>
@@ -168,6 +169,7 @@ void measure(const NamedVocabulary& vocabulary, const std::string& name,
 struct TextTimes {
   std::vector<double> masks_us;
   double accept_us = 0;
+  uint64_t hash = 0xCBF29CE484222325u;
 };
 
 TextTimes follow(const CompiledGrammar& grammar, const NamedVocabulary& vocabulary,
@@ -179,6 +181,7 @@ TextTimes follow(const CompiledGrammar& grammar, const NamedVocabulary& vocabula
     double start = thread_cpu_us();
     constraint->fill_mask(words);
     times.masks_us.push_back(thread_cpu_us() - start);
+    for (const uint64_t word : words) times.hash = (times.hash ^ word) * 0x100000001B3u;
     FATHOM_CHECK(mask_allows(words.data(), token),
                  "the mask of step " << times.masks_us.size() << " lacks the text's token "
                                      << vocabulary.vocabulary->text_bytes(token));
@@ -222,9 +225,9 @@ void measure_text(const NamedVocabulary& vocabulary, const text::Tokenizer& toke
     keep_smaller(cold, follow(**grammar, vocabulary, tokens));
     keep_smaller(warm, follow(**grammar, vocabulary, tokens));
   }
-  std::printf("| %s | %zu | %.1f | %s | %s | %.0f |\n", name.c_str(), tokens.size(), compile_ms,
-              percentiles(cold.masks_us).c_str(), percentiles(warm.masks_us).c_str(),
-              cold.accept_us);
+  std::printf("| %s | %zu | %.1f | %s | %s | %.0f | %016llx |\n", name.c_str(), tokens.size(),
+              compile_ms, percentiles(cold.masks_us).c_str(), percentiles(warm.masks_us).c_str(),
+              cold.accept_us, static_cast<unsigned long long>(cold.hash));
   std::fflush(stdout);
 }
 
@@ -256,14 +259,16 @@ std::string bounded_strings(int count) {
   return schema + "]}}";
 }
 
-void run_prose(const text::Tokenizer& tokenizer, const NamedVocabulary& vocabulary) {
+void run_prose(const text::Tokenizer& tokenizer, const NamedVocabulary& vocabulary,
+               const std::string& part) {
   std::printf("Vocabulary: %s\n\n", vocabulary.name.c_str());
   std::printf(
       "| grammar | tokens | compile, ms | cold p50, us | p99 | largest | warm p50, us | p99 | "
       "largest "
-      "| accept, largest |\n|---|---|---|---|---|---|---|---|---|---|\n");
+      "| accept, largest | checksum |\n|---|---|---|---|---|---|---|---|---|---|---|\n");
   const auto measure_one = [&](const std::string& name, const Expression& expression,
                                const std::string& text) {
+    if (name.find(part) == std::string::npos) return;
     measure_text(vocabulary, tokenizer, name, expression, text);
   };
   const auto quoted = [](const std::string& text) { return '"' + text + '"'; };
@@ -325,7 +330,8 @@ void run_random(const text::Tokenizer& tokenizer) {
 int main(int argc, char** argv) {
   const auto tokenizer = fathom::grammar::model_tokenizer();
   if (argc > 1 && std::string(argv[1]) == "prose") {
-    fathom::grammar::run_prose(tokenizer, fathom::grammar::model_vocabulary(tokenizer));
+    fathom::grammar::run_prose(tokenizer, fathom::grammar::model_vocabulary(tokenizer),
+                               argc > 2 ? argv[2] : "");
   } else {
     fathom::grammar::run_random(tokenizer);
   }
