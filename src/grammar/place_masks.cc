@@ -20,6 +20,11 @@ constexpr int64_t kLargeWalk = 20'000;
 // Tokens that are allowed together in the time of a look at one node.
 constexpr size_t kTokensPerVisit = 8;
 
+// Places with more items are first looked at item by item: what one byte leads to then costs as much as the mask of a
+// single item. That pays where few of those masks are still to be made.
+constexpr size_t kManyItems = 3;
+constexpr int kMaxUnknownItems = 6;
+
 // Masks with fewer tokens are kept as lists.
 constexpr size_t kMaxListedTokens = 512;
 
@@ -134,13 +139,35 @@ void PlaceMasks::add_special_tokens(int32_t place, Words& words) {
 }
 
 bool PlaceMasks::add_text_tokens(int32_t place, int64_t max_work, Words& words) {
+  const size_t num_items = places_.items(place).size();
+  if (num_items >= kManyItems && are_known_alone(place)) {
+    return add_each_item(place, max_work, words);
+  }
   const PlainRun::Length run = plain_run_.length(place);
-  if (run.branches && places_.items(place).size() > 1) return add_each_item(place, max_work, words);
+  if (run.branches && num_items > 1) return add_each_item(place, max_work, words);
   merge(vocabulary_->plain_tokens(run.characters), words);
   if (run.characters < kMaxPlainCharacters && !run.is_exact) {
     return add_from_all(place, run.characters, max_work, words);
   }
   return walk(vocabulary_->unplain_tree(), place, run.characters, max_work, words);
+}
+
+// Whether one of the items alone takes all plain tokens, and nearly all that the others add is known.
+bool PlaceMasks::are_known_alone(int32_t place) {
+  const std::span<const Item> span = places_.items(place);
+  const std::vector<Item> items(span.begin(), span.end());
+  places_.add_work(static_cast<int64_t>(items.size()));
+  int num_unknown = 0;
+  bool takes_all_plain = false;
+  for (const Item& item : items) {
+    const int32_t alone = places_.place_of({&item, 1}, false);
+    if (find(alone, Part::kUnplain) != nullptr) {
+      takes_all_plain |= plain_run_.length(alone).characters == kMaxPlainCharacters;
+    } else if (++num_unknown > kMaxUnknownItems) {
+      return false;
+    }
+  }
+  return takes_all_plain;
 }
 
 // Together the items would come to a new place with almost every byte. Alone they come to few, and those come
@@ -154,7 +181,9 @@ bool PlaceMasks::add_each_item(int32_t place, int64_t max_work, Words& words) {
     // From both ends: the first states of a rule keep many ways open, the last ones finish it.
     const Item& item = items[i % 2 == 0 ? i / 2 : items.size() - 1 - i / 2];
     alone.push_back(places_.place_of({&item, 1}, false));
-    if (plain_run_.length(alone.back()).characters == kMaxPlainCharacters) part = Part::kUnplain;
+    if (part == Part::kAll && plain_run_.length(alone.back()).characters == kMaxPlainCharacters) {
+      part = Part::kUnplain;
+    }
   }
   if (part == Part::kUnplain) merge(vocabulary_->plain_tokens(kMaxPlainCharacters), words);
   Words found(words.size());

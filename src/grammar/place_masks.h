@@ -62,6 +62,7 @@ class PlaceMasks {
   // These add to the words. False: max_work was reached before all was found.
   bool add_mask(int32_t place, Part part, int64_t max_work, Words& words);
   bool add_text_tokens(int32_t place, int64_t max_work, Words& words);
+  bool are_known_alone(int32_t place);
   bool add_each_item(int32_t place, int64_t max_work, Words& words);
   bool add_from_all(int32_t place, int num_plain, int64_t max_work, Words& words);
   bool walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work, Words& words);
