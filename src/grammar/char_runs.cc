@@ -10,24 +10,30 @@ namespace {
 
 // Where ways come and go with every character, each place leads to many that nobody would have come to.
 constexpr int64_t kFreeWork = 50'000;
+// The share of all work that may go without a gain: what was no use for a while is tried again.
+constexpr int64_t kShareOfWork = 8;
 
 }  // namespace
 
 bool CharRuns::takes_all(int32_t place, const FirstBytes& characters, int num_characters) {
   for (int i = 0; i < num_characters; ++i) {
-    const Way* const on = way(place);
-    if (on == nullptr || !characters.is_in(on->characters)) return false;
+    Way* const on = way(place);
+    if (on == nullptr || !all_lead_on(place, characters, *on)) return false;
     if (on->target == place) return true;
     place = on->target;
   }
   return true;
 }
 
-const CharRuns::Way* CharRuns::way(int32_t place) {
+bool CharRuns::is_too_costly() const {
+  return work_spent_ > kFreeWork + work_gained_ + places_.work() / kShareOfWork;
+}
+
+CharRuns::Way* CharRuns::way(int32_t place) {
   const auto idx = static_cast<size_t>(place);
   if (idx >= way_of_place_.size()) way_of_place_.resize(idx + 1 + idx / 2, -1);
   if (way_of_place_[idx] < 0) {
-    if (work_spent_ > kFreeWork + work_gained_) return nullptr;
+    if (is_too_costly()) return nullptr;
     const int64_t before = places_.work();
     const Way found = find_way(place);
     work_spent_ += places_.work() - before;
@@ -40,21 +46,40 @@ const CharRuns::Way* CharRuns::way(int32_t place) {
 CharRuns::Way CharRuns::find_way(int32_t place) {
   Way found{.target = usual_target(place)};
   if (found.target == Places::kNowhere) return found;
-  seen_.clear();
-  bool do_lead = false;
-  CharPlace before{.is_broken = true};
-  for (int byte = 0; byte <= 0xF4; ++byte) {
-    const auto first = static_cast<uint8_t>(byte);
-    const CharPlace inside = CharPlace{}.next(first);
-    // What no edge tells apart leads to the same place.
-    if (inside != before || !places_.are_alike(first, static_cast<uint8_t>(byte - 1))) {
-      do_lead = !inside.is_broken && all_lead(places_.next(place, first), inside.num_left,
-                                              inside.first, inside.last, found.target);
-    }
-    if (do_lead) found.characters.add(first);
-    before = inside;
+  for (uint8_t byte = 0; byte < 0x80; ++byte) {
+    found.looked_at.add(byte);
+    if (places_.next(place, byte) == found.target) found.characters.add(byte);
   }
   return found;
+}
+
+bool CharRuns::all_lead_on(int32_t place, const FirstBytes& characters, Way& on) {
+  if (characters.is_in(on.characters)) return true;
+  if (on.target == Places::kNowhere) return false;
+  for (int first = 0; first < 256; ++first) {
+    const auto byte = static_cast<uint8_t>(first);
+    if (!characters.has(byte) || on.characters.has(byte)) continue;
+    if (on.looked_at.has(byte) || is_too_costly()) return false;
+    const int64_t before = places_.work();
+    look_at(place, byte, on);
+    work_spent_ += places_.work() - before;
+    if (!on.characters.has(byte)) return false;
+  }
+  return true;
+}
+
+void CharRuns::look_at(int32_t place, uint8_t byte, Way& on) {
+  if (seen_place_ != place) seen_.clear();
+  seen_place_ = place;
+  const CharPlace inside = CharPlace{}.next(byte);
+  const bool do_lead = !inside.is_broken && all_lead(places_.next(place, byte), inside.num_left,
+                                                     inside.first, inside.last, on.target);
+  for (int first = 0x80; first < 256; ++first) {
+    const auto other = static_cast<uint8_t>(first);
+    if (!places_.are_alike(other, byte) || CharPlace{}.next(other) != inside) continue;
+    on.looked_at.add(other);
+    if (do_lead) on.characters.add(other);
+  }
 }
 
 int32_t CharRuns::usual_target(int32_t place) {

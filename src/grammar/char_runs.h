@@ -23,20 +23,27 @@ class CharRuns {
   bool takes_all(int32_t place, const FirstBytes& characters, int num_characters);
   // So much work was not done since something takes all (Places::work()).
   void add_gain(int64_t work) { work_gained_ += work; }
+  // Others ask what places do with all texts of some kind, too: their work counts as spent here.
+  void add_cost(int64_t work) { work_spent_ += work; }
+  bool is_too_costly() const;
   int64_t memory_bytes() const {
     return static_cast<int64_t>(ways_.capacity() * sizeof(Way) +
                                 way_of_place_.capacity() * sizeof(int32_t));
   }
 
  private:
-  // Where most letters and digits lead, and all characters that lead there.
+  // Where most letters and digits lead, and the characters that lead there, of those that were looked at. Characters of
+  // more than one byte are looked at when they are asked for: they lead through places that nobody else comes to.
   struct Way {
-    FirstBytes characters{};
+    FirstBytes characters{}, looked_at{};
     int32_t target = Places::kNowhere;
   };
   // Null: too costly to find out.
-  const Way* way(int32_t place);
+  Way* way(int32_t place);
   Way find_way(int32_t place);
+  bool all_lead_on(int32_t place, const FirstBytes& characters, Way& on);
+  // Looks at all characters that begin with the byte, and with others that no edge tells apart from it.
+  void look_at(int32_t place, uint8_t byte, Way& on);
   int32_t usual_target(int32_t place);
   // Whether whatever ends a character, of which num_left bytes are missing, the next from `first` to `last`, leads to
   // the target.
@@ -52,7 +59,8 @@ class CharRuns {
   int64_t work_spent_ = 0, work_gained_ = 0;
   std::vector<Way> ways_;
   std::vector<int32_t> way_of_place_;  // -1: not known
-  std::vector<Seen> seen_;             // of find_way(), where any continuation byte may follow
+  int32_t seen_place_ = Places::kNowhere;
+  std::vector<Seen> seen_;  // of look_at() for that place, where any continuation byte may follow
 };
 
 }  // namespace fathom::grammar

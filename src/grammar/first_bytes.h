@@ -11,6 +11,7 @@ namespace fathom::grammar {
 class FirstBytes {
  public:
   void add(uint8_t byte) { words_[byte / 64] |= uint64_t{1} << (byte % 64); }
+  bool has(uint8_t byte) const { return (words_[byte / 64] >> (byte % 64) & 1) != 0; }
   FirstBytes& operator|=(const FirstBytes& other) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
     return *this;
