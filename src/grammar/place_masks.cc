@@ -20,6 +20,11 @@ constexpr int64_t kLargeWalk = 20'000;
 // Tokens that are allowed together in the time of a look at one node.
 constexpr size_t kTokensPerVisit = 8;
 
+// A test of all that is below a node costs as much as a look at so many nodes. A walk makes tests only while they save
+// more than they cost, and has some nodes to begin with.
+constexpr int64_t kNodesPerTest = 4;
+constexpr int64_t kFirstTestNodes = 4000;
+
 // Places with more items are first looked at item by item: what one byte leads to then costs as much as the mask of a
 // single item. That pays where few of those masks are still to be made.
 constexpr size_t kManyItems = 3;
@@ -41,6 +46,15 @@ uint64_t hash_words(std::span<const uint64_t> words) {
 void forbid_token(std::span<uint64_t> words, int32_t token) {
   words[static_cast<size_t>(token / kMaskWordTokens)] &=
       ~(uint64_t{1} << (token % kMaskWordTokens));
+}
+
+// REQUIRES: the words have a bit for each token.
+void allow_all(std::span<const int32_t> tokens, std::span<uint64_t> words) {
+  uint64_t* const first = words.data();
+  for (const int32_t token : tokens) {
+    const auto bit = static_cast<uint32_t>(token);
+    first[bit / 64] |= uint64_t{1} << (bit % 64);
+  }
 }
 
 void merge(std::span<const uint64_t> more, std::span<uint64_t> words) {
@@ -147,7 +161,7 @@ bool PlaceMasks::add_text_tokens(int32_t place, int64_t max_work, Words& words) 
   if (run.branches && num_items > 1) return add_each_item(place, max_work, words);
   merge(vocabulary_->plain_tokens(run.characters), words);
   if (run.characters < kMaxPlainCharacters && !run.is_exact) {
-    return add_from_all(place, run.characters, max_work, words);
+    return add_from_all(place, run, max_work, words);
   }
   return walk(vocabulary_->unplain_tree(), place, run.characters, max_work, words);
 }
@@ -205,25 +219,44 @@ bool PlaceMasks::add_each_item(int32_t place, int64_t max_work, Words& words) {
 }
 
 // Walks the tree of all tokens, unless a place was walked before that takes the same short ones.
-bool PlaceMasks::add_from_all(int32_t place, int num_plain, int64_t max_work, Words& words) {
-  int32_t behaviour = short_tokens_.empty() ? Behaviours::kUnknown : behaviours_.of(place);
+bool PlaceMasks::add_from_all(int32_t place, const PlainRun::Length& run, int64_t max_work,
+                              Words& words) {
+  keep_last_walk();
+  const int32_t behaviour = short_tokens_.empty() ? Behaviours::kUnknown : behaviours_.of(place);
   if (const auto known = short_tokens_.find(behaviour); known != short_tokens_.end()) {
     merge(known->second, words);
     add_long_tokens(place, words);
     return true;
   }
   Words found(words.size());
-  merge(vocabulary_->plain_tokens(num_plain), found);
+  merge(vocabulary_->plain_tokens(run.characters), found);
   const int64_t before = places_.work();
-  const bool is_complete = walk(vocabulary_->tree(), place, num_plain, max_work, found);
+  const bool is_complete = walk_all(place, run, max_work, found);
   merge(found, words);
-  if (!is_complete || places_.work() - before < kLargeWalk) return is_complete;
-  if (short_tokens_.empty()) behaviour = behaviours_.of(place);
-  if (behaviour == Behaviours::kUnknown) return true;
+  if (is_complete && places_.work() - before >= kLargeWalk) last_walk_ = {place, std::move(found)};
+  return is_complete;
+}
+
+// Finding out how a place behaves costs as much as a walk, and is needed from the second walk on.
+void PlaceMasks::keep_last_walk() {
+  if (last_walk_.place == Places::kNowhere) return;
+  const int32_t behaviour = behaviours_.of(std::exchange(last_walk_.place, Places::kNowhere));
+  if (behaviour == Behaviours::kUnknown) return;
+  Words& found = last_walk_.words;
   for (const int32_t token : vocabulary_->long_tokens()) forbid_token(found, token);
   mask_bytes_ += static_cast<int64_t>(64 + found.size() * 8);
   short_tokens_.emplace(behaviour, std::move(found));
-  return true;
+}
+
+// Of plain tokens that go beyond the run only the rest counts, and many have the same rest.
+bool PlaceMasks::walk_all(int32_t place, const PlainRun::Length& run, int64_t max_work,
+                          Words& words) {
+  const int num_plain = run.characters;
+  if (num_plain == 0 || run.end == Places::kNowhere) {
+    return walk(vocabulary_->tree(), place, num_plain, max_work, words);
+  }
+  return walk(vocabulary_->plain_tails(num_plain), run.end, 0, max_work, words) &&
+         walk(vocabulary_->unplain_tree(), place, num_plain, max_work, words);
 }
 
 void PlaceMasks::add_long_tokens(int32_t place, Words& words) {
@@ -239,8 +272,20 @@ void PlaceMasks::add_bytes(int32_t place, int64_t max_work, Words& words) {
     const TokenTree::Node& node = nodes[static_cast<size_t>(at)];
     at = node.subtree_end;
     if (node.num_tokens == 0 || !places_.fits(place, node.byte)) continue;
-    for (const int32_t token : vocabulary_->tree().node_tokens(node)) allow_token(words, token);
+    allow_all(vocabulary_->tree().node_tokens(node), words);
   }
+}
+
+// The place is the one behind the node's prefix. A lower bound, as those that it asks.
+bool PlaceMasks::takes_all_below(const TokenTree::Node& node, const TokenTree::TextsBelow& below,
+                                 int32_t place) {
+  if (char_runs_.takes_all(place, below.characters, below.most_characters)) return true;
+  if (node.most_plain == kNotPlain || places_.items(place).size() > kManyItems) return false;
+  if (char_runs_.is_too_costly()) return false;
+  const int64_t before = places_.work();
+  const int num_plain = plain_run_.length(place).characters;
+  char_runs_.add_cost(places_.work() - before);
+  return num_plain >= below.most_characters;
 }
 
 bool PlaceMasks::walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work,
@@ -249,8 +294,8 @@ bool PlaceMasks::walk(const TokenTree& tree, int32_t place, int num_plain, int64
   const auto end = static_cast<int32_t>(nodes.size());
   path_.assign(1, place);
   // Of few tokens it is not worth asking what places do with all texts of some kind.
-  const bool is_whole = &tree == &vocabulary_->tree();
-  int64_t num_visited = 0;
+  const bool is_whole = &tree != &vocabulary_->unplain_tree();
+  int64_t num_visited = 0, test_nodes = is_whole ? kFirstTestNodes : 0;
   int32_t at = 1;
   while (at < end && places_.work() + num_visited / 2 < max_work) {
     const TokenTree::Node& node = nodes[static_cast<size_t>(at)];
@@ -269,15 +314,17 @@ bool PlaceMasks::walk(const TokenTree& tree, int32_t place, int num_plain, int64
       continue;
     }
     // All that follows in the tree fits, whatever it is.
-    const TokenTree::TextsBelow* const below = is_whole ? tree.texts_below(node) : nullptr;
-    if (below != nullptr && char_runs_.takes_all(next, below->characters, below->most_characters)) {
+    const TokenTree::TextsBelow* const below = test_nodes > 0 ? tree.texts_below(node) : nullptr;
+    if (below != nullptr && takes_all_below(node, *below, next)) {
       const std::span<const int32_t> tokens = tree.tokens_from(node);
-      for (const int32_t token : tokens) allow_token(words, token);
+      allow_all(tokens, words);
       num_visited += static_cast<int64_t>(tokens.size() / kTokensPerVisit);
+      test_nodes += node.subtree_end - at;
       char_runs_.add_gain((node.subtree_end - at) / 2);
       at = node.subtree_end;
       continue;
     }
+    if (below != nullptr) test_nodes -= kNodesPerTest;
     for (const int32_t token : tree.node_tokens(node)) allow_token(words, token);
     if (path_.size() <= depth) path_.resize(2 * depth + 8);
     path_[depth] = next;

@@ -64,7 +64,11 @@ class PlaceMasks {
   bool add_text_tokens(int32_t place, int64_t max_work, Words& words);
   bool are_known_alone(int32_t place);
   bool add_each_item(int32_t place, int64_t max_work, Words& words);
-  bool add_from_all(int32_t place, int num_plain, int64_t max_work, Words& words);
+  bool add_from_all(int32_t place, const PlainRun::Length& run, int64_t max_work, Words& words);
+  void keep_last_walk();
+  bool walk_all(int32_t place, const PlainRun::Length& run, int64_t max_work, Words& words);
+  bool takes_all_below(const TokenTree::Node& node, const TokenTree::TextsBelow& below,
+                       int32_t place);
   bool walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work, Words& words);
   void add_special_tokens(int32_t place, Words& words);
   void add_long_tokens(int32_t place, Words& words);
@@ -86,6 +90,11 @@ class PlaceMasks {
   std::vector<std::unique_ptr<const Mask>> masks_;
   std::unordered_multimap<uint64_t, int32_t> masks_by_hash_;  // many places have the same mask
   std::unordered_map<int32_t, Words> short_tokens_;           // by behaviour
+  struct Walk {
+    int32_t place = Places::kNowhere;
+    Words words;
+  };
+  Walk last_walk_;  // a large one, of all tokens, that is not yet in short_tokens_
   int64_t mask_bytes_ = 0;
   std::vector<int32_t> path_;  // [depth] of a walk
 };

@@ -8,8 +8,16 @@
 namespace fathom::grammar {
 namespace {
 
-constexpr size_t kMaxTargets = 16;
-constexpr size_t kMaxWidth = 16;  // places that the texts of one length lead to
+// Places that one character may lead to, and that the texts of one length may lead to. More is given up, sooner where
+// places have many items: those come and go with every character, and nobody comes to most of them.
+struct Limits {
+  size_t targets, width;
+};
+constexpr size_t kFewItems = 4;
+constexpr Limits kOfFewItems = {64, 64};
+constexpr Limits kOfManyItems = {16, 16};
+// For one place, in Places::work().
+constexpr int64_t kMaxWork = 20'000;
 
 void add_once(std::vector<int32_t>& all, int32_t place) {
   if (std::find(all.begin(), all.end(), place) == all.end()) all.push_back(place);
@@ -43,6 +51,8 @@ PlainRun::Targets PlainRun::targets(int32_t place) {
 }
 
 PlainRun::Targets PlainRun::find_targets(int32_t place) {
+  const bool has_few = places_.items(place).size() <= kFewItems;
+  const size_t max_targets = (has_few ? kOfFewItems : kOfManyItems).targets;
   std::vector<int32_t> found, from, to;
   bool fits_none = true, fits_all = true;
   for (const BytePath& path : paths_) {
@@ -60,12 +70,12 @@ PlainRun::Targets PlainRun::find_targets(int32_t place) {
       fits_none &= to.empty();
       if (!fits_all && !fits_none) return {.kind = Targets::Kind::kNotAll};
       if (to.empty()) break;
-      if (to.size() > kMaxTargets) return {.kind = Targets::Kind::kTooMany};
+      if (to.size() > max_targets) return {.kind = Targets::Kind::kTooMany};
       std::swap(from, to);
     }
     if (fits_none) continue;
     for (const int32_t target : from) add_once(found, target);
-    if (found.size() > kMaxTargets) return {.kind = Targets::Kind::kTooMany};
+    if (found.size() > max_targets) return {.kind = Targets::Kind::kTooMany};
   }
   if (fits_none) return {.kind = Targets::Kind::kNone};
   const auto begin = static_cast<uint32_t>(target_places_.size());
@@ -96,17 +106,21 @@ PlainRun::Length PlainRun::length(int32_t place) {
 }
 
 PlainRun::Length PlainRun::find_length(int32_t place) {
+  const int64_t max_work = places_.work() + kMaxWork;
   seen_.assign(1, place);
   std::vector<int32_t> at = {place}, next;
   Length length;
-  bool is_exact = true;
+  bool is_exact = true, is_single = true;
   for (; length.characters < kMaxPlainCharacters; ++length.characters) {
     next.clear();
     size_t num_ends = 0;
     for (const int32_t from : at) {
       const Targets after = targets(from);
       num_ends += after.kind == Targets::Kind::kNone ? 1 : 0;
-      if (after.kind == Targets::Kind::kNotAll) return length;
+      if (after.kind == Targets::Kind::kNotAll) {
+        if (is_single) length.end = from;
+        return length;
+      }
       if (after.kind == Targets::Kind::kTooMany) {
         length.branches = true;
         return length;
@@ -116,6 +130,7 @@ PlainRun::Length PlainRun::find_length(int32_t place) {
         const Seen seen = was_seen(target);
         length.branches |= seen == Seen::kPart;
         is_exact &= seen == Seen::kNo;
+        is_single &= seen == Seen::kNo && after.count == 1;
         if (seen != Seen::kNo) continue;
         seen_.push_back(target);
         next.push_back(target);
@@ -125,7 +140,10 @@ PlainRun::Length PlainRun::find_length(int32_t place) {
       length.is_exact = is_exact && num_ends == at.size();
       return length;
     }
-    if (next.size() > kMaxWidth) {
+    const bool have_few = std::ranges::all_of(
+        next, [this](int32_t one) { return places_.items(one).size() <= kFewItems; });
+    const size_t max_width = (have_few ? kOfFewItems : kOfManyItems).width;
+    if (next.size() > max_width || places_.work() > max_work) {
       length.branches = true;
       ++length.characters;
       return length;

@@ -25,6 +25,8 @@ class PlainRun {
     // What follows depends on many of the characters: the place has ways that come and go. The length may have
     // been given up at that.
     bool branches = false;
+    // Where all texts of so many plain characters lead, if to one place and on the way to one after each character.
+    int32_t end = Places::kNowhere;
   };
   Length length(int32_t place);
   int64_t memory_bytes() const {

@@ -52,6 +52,20 @@ void Vocabulary::sort_tokens() {
   }
   tree_ = TokenTree(std::move(all));
   unplain_tree_ = TokenTree(std::move(unplain));
+  make_plain_tails();
+}
+
+void Vocabulary::make_plain_tails() {
+  std::vector<TokenTree::Text> tails;
+  for (int32_t id = 0; id < size(); ++id) {
+    const std::string_view bytes = text_bytes(id);
+    if (!bytes.empty() && plain_characters(bytes) != kNotPlain) tails.push_back({bytes, id});
+  }
+  for (int skipped = 1; skipped < kMaxPlainCharacters; ++skipped) {
+    for (auto& [bytes, id] : tails) take_utf8(bytes);
+    std::erase_if(tails, [](const TokenTree::Text& tail) { return tail.bytes.empty(); });
+    plain_tails_.emplace_back(tails);
+  }
 }
 
 bool Vocabulary::is_eos(int32_t token) const {

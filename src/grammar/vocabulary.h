@@ -102,6 +102,11 @@ class Vocabulary {
 
   const TokenTree& tree() const { return tree_; }                  // of all text tokens
   const TokenTree& unplain_tree() const { return unplain_tree_; }  // of those that are not plain
+  // Of the plain tokens of more than `skipped` characters, what follows so many.
+  // REQUIRES: 0 < skipped < kMaxPlainCharacters.
+  const TokenTree& plain_tails(int skipped) const {
+    return plain_tails_[static_cast<size_t>(skipped) - 1];
+  }
   // The text tokens that are not short.
   std::span<const int32_t> long_tokens() const { return long_tokens_; }
   // A bit for every plain token of at most so many characters. REQUIRES: 0 <= most <= kMaxPlainCharacters.
@@ -112,6 +117,7 @@ class Vocabulary {
 
  private:
   void sort_tokens();
+  void make_plain_tails();
 
   std::vector<char> bytes_;           // of all text tokens, one after the other
   std::vector<int64_t> bytes_begin_;  // [size + 1]
@@ -119,6 +125,7 @@ class Vocabulary {
   std::vector<uint64_t> plain_words_;  // [kMaxPlainCharacters + 1, words of a mask]
   std::vector<int32_t> long_tokens_;
   TokenTree tree_{{}}, unplain_tree_{{}};
+  std::vector<TokenTree> plain_tails_;  // [kMaxPlainCharacters - 1]
 };
 
 }  // namespace fathom::grammar

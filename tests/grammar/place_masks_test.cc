@@ -116,6 +116,27 @@ TEST(PlaceMasks, are_exact_where_most_characters_lead_on_together) {
   }
 }
 
+// Behind some characters that may be any a few must be certain ones; words and characters are both counted; what may
+// follow depends on words that came before.
+TEST(PlaceMasks, are_exact_where_any_characters_come_before_certain_ones) {
+  const TestVocabulary vocabulary = make_vocabulary(many_words(600));
+  const std::vector<Expression> expressions = {
+      regex("a.{3}b.*"),
+      regex(".{2}[bc\u00e9]?.{4}\u4e2d(a|bb)*"),
+      regex(".{1}(d.|z)+"),
+      json_schema(R"({"type":"string","pattern":"^.{3}[b-d ]{1,4}$"})"),
+      json_schema(R"({"type":"string","pattern":"^(?:\\S+\\s+){0,3}\\S+$","maxLength":24})"),
+      json_schema(
+          R"({"type":"string","maxLength":14,"oneOf":[{"pattern":"abc"},{"pattern":"dad"},{"pattern":"z z"}]})"),
+      json_schema(
+          R"({"type":"object","patternProperties":{"a[b-d]+z":{"type":"null"},"da_":{"type":"null"}},"additionalProperties":{"type":"integer"}})")};
+  for (size_t i = 0; i < expressions.size(); ++i) {
+    SCOPED_TRACE(i);
+    for (uint64_t seed = 0; seed < 2; ++seed)
+      expect_masks_are_exact(expressions[i], vocabulary, seed);
+  }
+}
+
 // Enough tokens that places of one behaviour share what was found. The reference is arithmetic.
 TEST(PlaceMasks, of_counted_characters_allow_what_fits_into_the_count) {
   std::vector<std::string> texts = byte_tokens();
