@@ -80,7 +80,8 @@ class GpuPoison : public GpuTest {
                                        .max_batch_tokens = 1024,
                                        .context_length = 512,
                                        .max_total_tokens = kSlots * 512,
-                                       .graph_batch_sizes = std::move(graphs)});
+                                       .graph_batch_sizes = std::move(graphs),
+                                       .steps_per_timing = 1});
   }
 
   // As generate(), but each step ends before the next begins, with poison between them where there is some.
