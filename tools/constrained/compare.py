@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Coverage and speed of constrained output by JSON schema, beside xgrammar and llguidance.
 
-    tools/constrained/compare.py DATA --tokenizer DIR [--engines ours,llguidance,xgrammar] [--limit N] [--report FILE]
+    tools/constrained/compare.py DATA --tokenizer DIR [--engines ours,llguidance,xgrammar] [--limit N]
+        [--schema-seconds N] [--report FILE]
 
 DATA is a folder of files {"schema": ..., "tests": [{"valid": true, "data": ...}]}, the form of MaskBench
 (github.com/guidance-ai/jsonschemabench, maskbench/data), or of the JSON-Schema-Test-Suite (lists of such groups).
@@ -10,6 +11,12 @@ DIR holds a tokenizer.json (tools/tokenizer/fetch_deepseek.sh). An instance is w
 
 A schema passes where it compiles, accepts every valid and rejects every invalid instance. Schemas that accept an
 invalid instance are counted apart. The others come from PyPI into a virtual environment of their own under --venv.
+
+Each engine runs in a process of its own that gets one schema at a time. One schema with all its instances may use
+--schema-seconds of CPU time and --memory-gib of memory: the process that uses more is ended, the schema counts as
+refused ("it takes longer than N s") and the rest go on in a new process. So a run takes at most the number of
+schemas and engines times that limit. --limit 500 takes 500 schemas, evenly spread over the sorted file names, the
+same ones for every engine; tables at the end say what was left out.
 """
 import argparse
 import collections
@@ -17,15 +24,20 @@ import json
 import os
 import pathlib
 import re
+import resource
+import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
-PACKAGES = ["xgrammar==0.2.8", "llguidance==1.9.1", "tokenizers", "numpy"]
+PACKAGES = ["xgrammar==0.2.8", "llguidance==1.9.1", "tokenizers", "numpy", "pydantic==2.14.3", "email-validator"]
 ENGINES = ["ours", "llguidance", "xgrammar"]
 MAX_DEPTH = 500
-COMPILE_LIMIT_SECONDS = 60
+WALL_SECONDS_PER_CPU_SECOND = 20  # a process that waits for ever uses no CPU time
+START_SECONDS = 300
+READY = "ready"
 
 
 def schemas(folder, limit):
@@ -46,14 +58,6 @@ def schemas(folder, limit):
         step = len(cases) / limit
         cases = [cases[int(i * step)] for i in range(limit)]
     return cases
-
-
-class Timeout(Exception):
-    pass
-
-
-def on_alarm(signum, frame):
-    raise Timeout(f"it takes longer than {COMPILE_LIMIT_SECONDS} s")
 
 
 class LLGuidance:
@@ -120,13 +124,12 @@ def work(engine_name, folder):
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     engine = {"llguidance": LLGuidance, "xgrammar": XGrammar}[engine_name](folder)
-    signal.signal(signal.SIGALRM, on_alarm)
+    print(READY, flush=True)
     for line in sys.stdin:
         case = json.loads(line)
         result = {"id": case["id"]}
         start = time.thread_time()
         try:
-            signal.alarm(COMPILE_LIMIT_SECONDS)
             compiled = engine.compile(case["schema"])
             result["compile_ms"] = (time.thread_time() - start) * 1e3
             result["accepted"], result["masks_us"] = [], []
@@ -136,8 +139,6 @@ def work(engine_name, folder):
         except Exception as problem:  # an engine's own kinds of refusal
             result = {"id": case["id"], "refusal": f"{type(problem).__name__}: {problem}"}
             result["compile_ms"] = (time.thread_time() - start) * 1e3
-        finally:
-            signal.alarm(0)
         print(json.dumps(result), flush=True)
 
 
@@ -152,25 +153,76 @@ def environment(folder):
     return python
 
 
-def run(command, cases):
+class Engine:
+    """A process that answers one line for each line, with a limit on what one answer may cost."""
+
+    def __init__(self, command, limits, says_ready):
+        self.limits = limits
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
+        resource.prlimit(self.process.pid, resource.RLIMIT_DATA, (limits.memory_bytes, limits.memory_bytes))
+        self.output = b""
+        if says_ready and self.read_line(START_SECONDS) != READY:
+            sys.exit(f"{command[0]} does not start: {self.last_words()}")
+
+    def read_line(self, seconds):
+        """None: there is none, and the process has ended."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self.output:
+            left = end - time.monotonic()
+            readable = left > 0 and select.select([self.process.stdout], [], [], left)[0]
+            more = os.read(self.process.stdout.fileno(), 1 << 20) if readable else b""
+            if not more:
+                self.stop()
+                return None
+            self.output += more
+        line, self.output = self.output.split(b"\n", 1)
+        return line.decode()
+
+    def answer(self, case):
+        seconds = self.limits.schema_seconds
+        ticks = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        used = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        # Native code notices no alarm; the kernel ends the process itself.
+        resource.prlimit(self.process.pid, resource.RLIMIT_CPU, (int(used) + 1 + seconds, resource.RLIM_INFINITY))
+        try:
+            line = json.dumps({key: case[key] for key in ("id", "schema", "texts")}) + "\n"
+            self.process.stdin.write(line.encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        line = self.read_line(WALL_SECONDS_PER_CPU_SECOND * seconds)
+        if line is not None:
+            return json.loads(line)
+        is_late = self.process.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+        why = f"it takes longer than {seconds} s" if is_late else f"crash: {self.last_words()}"
+        return {"id": case["id"], "refusal": why, "is_late": is_late, "compile_ms": 0}
+
+    def last_words(self):
+        self.errors.seek(0)
+        return (self.errors.read().strip().splitlines() or [f"status {self.process.returncode}"])[-1]
+
+    def stop(self):
+        try:
+            self.process.stdin.close()
+            self.process.wait(1)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            self.process.kill()
+        self.process.wait()
+
+
+def run(command, cases, limits, says_ready):
     """Results by id. A process that dies takes one schema with it: the rest go on in another."""
     results = {}
-    waiting = list(cases)
-    while waiting:
-        lines = "".join(json.dumps({k: case[k] for k in ("id", "schema", "texts")}) + "\n" for case in waiting)
-        process = subprocess.run(command, input=lines, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for line in process.stdout.splitlines():
-            try:
-                result = json.loads(line)
-            except ValueError:
-                continue
-            results[result["id"]] = result
-        left = [case for case in waiting if case["id"] not in results]
-        if left:
-            why = process.stderr.strip().splitlines()[-1:] or ["no message"]
-            results[left[0]["id"]] = {"id": left[0]["id"], "refusal": f"crash: {why[0]}", "compile_ms": 0}
-            left = left[1:]
-        waiting = left
+    engine = None
+    for number, case in enumerate(cases):
+        if engine is None or engine.process.returncode is not None:
+            engine = Engine(command, limits, says_ready)
+        results[case["id"]] = engine.answer(case)
+        if sys.stderr.isatty() or number % 100 == 99:
+            print(f"{number + 1} of {len(cases)}", file=sys.stderr, end="\n" if number % 100 == 99 else "\r")
+    if engine is not None:
+        engine.stop()
     return results
 
 
@@ -214,16 +266,29 @@ def judge(cases, results):
 def report(name, cases, results, num_reasons):
     counts, refusals, lists, compile_ms, masks_us = judge(cases, results)
     share = lambda n: f"{100 * n / len(cases):.1f} %"
-    print(f"\n{name}: {len(cases)} schemas, compile {share(counts['compiles'])}, pass {share(counts['passes'])}, "
-          f"accept invalid {len(lists['accepts invalid'])}, reject valid {len(lists['rejects valid'])}")
-    print("  compile ms p50 {:.2f} p99 {:.1f} max {:.0f}; mask us p50 {:.1f} p99 {:.0f} max {:.0f} ({} masks)".format(
-        *(percentile(compile_ms, q) for q in (0.5, 0.99, 1)), *(percentile(masks_us, q) for q in (0.5, 0.99, 1)),
-        len(masks_us)))
+    quantiles = lambda values, digits: [f"{percentile(values, q):.{digits}f}" for q in (0.5, 0.99, 1)]
+    late = sum(result.get("is_late", False) for result in results.values())
+    coverage = [name, share(counts["compiles"]), share(counts["passes"]), len(lists["accepts invalid"]),
+                len(lists["rejects valid"]), late]
+    speed = [name, *quantiles(compile_ms, 2), *quantiles(masks_us, 1), len(masks_us)]
+    print(f"\n{name}: {len(cases)} schemas, {len(lists['refused'])} refused, of these {late} take too long")
     for text, number in refusals.most_common(num_reasons):
         print(f"  {number:5}  {text}")
     for kind in ("accepts invalid", "rejects valid"):
         print(f"  {kind}: {' '.join(lists[kind][:12])}")
-    return {"counts": counts, "refusals": refusals, "lists": lists}
+    return {"counts": counts, "refusals": refusals, "lists": lists, "coverage": coverage, "speed": speed}
+
+
+def print_tables(found, num_schemas, limits):
+    print(f"\n{num_schemas} schemas; the times leave out what was refused or took longer than "
+          f"{limits.schema_seconds} s of CPU time\n")
+    for key, heads in (("coverage", ["engine", "compile", "pass", "accept an invalid instance",
+                                     "reject a valid one", "take too long"]),
+                       ("speed", ["engine", "compile p50, ms", "p99", "largest", "mask p50, us", "p99", "largest",
+                                  "masks"])):
+        for row in (heads, ["---"] * len(heads), *(engine[key] for engine in found.values())):
+            print("| " + " | ".join(map(str, row)) + " |")
+        print()
 
 
 def main():
@@ -233,6 +298,8 @@ def main():
     parser.add_argument("--tokenizer", type=pathlib.Path, required=True)
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--limit", type=int, default=0, help="so many schemas, evenly spread")
+    parser.add_argument("--schema-seconds", type=int, default=10, help="of CPU time, for one schema")
+    parser.add_argument("--memory-gib", type=int, default=6, help="of one engine's process")
     parser.add_argument("--binary", type=pathlib.Path, default=here / "build/release/bench/check_schemas")
     parser.add_argument("--venv", type=pathlib.Path, default=here / "build/constrained-venv")
     parser.add_argument("--no-masks", action="store_true", help="of ours; whether texts are accepted is the same")
@@ -245,14 +312,17 @@ def main():
     sys.setrecursionlimit(10 * MAX_DEPTH)
     cases = schemas(arguments.data, arguments.limit)
     found = {}
+    arguments.memory_bytes = arguments.memory_gib << 30
     for name in arguments.engines.split(","):
         if name == "ours":
-            command = [arguments.binary, arguments.tokenizer] + ["no-masks"] * arguments.no_masks
+            command = [arguments.binary.resolve(), arguments.tokenizer] + ["no-masks"] * arguments.no_masks
         else:
             command = [environment(arguments.venv), __file__, "--worker", name, "--tokenizer", arguments.tokenizer]
-        found[name] = report(name, cases, run(command, cases), arguments.reasons)
+        results = run(command, cases, arguments, says_ready=name != "ours")
+        found[name] = report(name, cases, results, arguments.reasons)
         if arguments.report:
             arguments.report.write_text(json.dumps(found, indent=1))
+    print_tables(found, len(cases), arguments)
 
 
 if __name__ == "__main__":
