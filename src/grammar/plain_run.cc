@@ -17,7 +17,7 @@ constexpr size_t kFewItems = 4;
 constexpr Limits kOfFewItems = {64, 64};
 constexpr Limits kOfManyItems = {16, 16};
 // For one place, in Places::work().
-constexpr int64_t kMaxWork = 20'000;
+constexpr int64_t kMaxWork = 60'000;
 
 void add_once(std::vector<int32_t>& all, int32_t place) {
   if (std::find(all.begin(), all.end(), place) == all.end()) all.push_back(place);
