@@ -11,7 +11,7 @@ namespace {
 // Where ways come and go with every character, each place leads to many that nobody would have come to.
 constexpr int64_t kFreeWork = 50'000;
 // The share of all work that may go without a gain: what was no use for a while is tried again.
-constexpr int64_t kShareOfWork = 8;
+constexpr int64_t kShareOfWork = 16;
 
 }  // namespace
 

@@ -14,6 +14,10 @@ namespace {
 constexpr int64_t kMaxMaskWork = 200'000;
 constexpr int64_t kMaxByteWork = 30'000;
 
+// How many plain characters a place takes and how it behaves is found out for later masks too. That has bounds of its
+// own and does not count against the mask's, of the first so much: it shall not cost the mask tokens.
+constexpr int64_t kUncountedWork = 20'000;
+
 // Walks over the whole tree that look at more nodes are shared by places of one behaviour.
 constexpr int64_t kLargeWalk = 20'000;
 
@@ -157,7 +161,9 @@ bool PlaceMasks::add_text_tokens(int32_t place, int64_t max_work, Words& words) 
   if (num_items >= kManyItems && are_known_alone(place)) {
     return add_each_item(place, max_work, words);
   }
+  const int64_t before = places_.work();
   const PlainRun::Length run = plain_run_.length(place);
+  places_.add_work(-std::min(places_.work() - before, kUncountedWork));
   if (run.branches && num_items > 1) return add_each_item(place, max_work, words);
   merge(vocabulary_->plain_tokens(run.characters), words);
   if (run.characters < kMaxPlainCharacters && !run.is_exact) {
@@ -221,8 +227,10 @@ bool PlaceMasks::add_each_item(int32_t place, int64_t max_work, Words& words) {
 // Walks the tree of all tokens, unless a place was walked before that takes the same short ones.
 bool PlaceMasks::add_from_all(int32_t place, const PlainRun::Length& run, int64_t max_work,
                               Words& words) {
+  const int64_t before_looks = places_.work();
   keep_last_walk();
   const int32_t behaviour = short_tokens_.empty() ? Behaviours::kUnknown : behaviours_.of(place);
+  places_.add_work(before_looks - places_.work());
   if (const auto known = short_tokens_.find(behaviour); known != short_tokens_.end()) {
     merge(known->second, words);
     add_long_tokens(place, words);
@@ -285,6 +293,7 @@ bool PlaceMasks::takes_all_below(const TokenTree::Node& node, const TokenTree::T
   const int64_t before = places_.work();
   const int num_plain = plain_run_.length(place).characters;
   char_runs_.add_cost(places_.work() - before);
+  places_.add_work(before - places_.work());
   return num_plain >= below.most_characters;
 }
 

@@ -8,16 +8,14 @@
 namespace fathom::grammar {
 namespace {
 
-// Places that one character may lead to, and that the texts of one length may lead to. More is given up, sooner where
-// places have many items: those come and go with every character, and nobody comes to most of them.
-struct Limits {
-  size_t targets, width;
-};
+// Places that one character, and that the texts of one length may lead to: more is given up. Where places have few
+// items more is followed for a while (Places::work()); many items come and go with every character, and nobody comes
+// to most of those places.
+constexpr size_t kMaxTargets = 16;
+constexpr size_t kMaxWidth = 16;
 constexpr size_t kFewItems = 4;
-constexpr Limits kOfFewItems = {64, 64};
-constexpr Limits kOfManyItems = {16, 16};
-// For one place, in Places::work().
-constexpr int64_t kMaxWork = 60'000;
+constexpr size_t kMaxOfFewItems = 64;
+constexpr int64_t kMaxWideWork = 20'000;
 
 void add_once(std::vector<int32_t>& all, int32_t place) {
   if (std::find(all.begin(), all.end(), place) == all.end()) all.push_back(place);
@@ -52,7 +50,7 @@ PlainRun::Targets PlainRun::targets(int32_t place) {
 
 PlainRun::Targets PlainRun::find_targets(int32_t place) {
   const bool has_few = places_.items(place).size() <= kFewItems;
-  const size_t max_targets = (has_few ? kOfFewItems : kOfManyItems).targets;
+  const size_t max_targets = has_few ? kMaxOfFewItems : kMaxTargets;
   std::vector<int32_t> found, from, to;
   bool fits_none = true, fits_all = true;
   for (const BytePath& path : paths_) {
@@ -106,7 +104,7 @@ PlainRun::Length PlainRun::length(int32_t place) {
 }
 
 PlainRun::Length PlainRun::find_length(int32_t place) {
-  const int64_t max_work = places_.work() + kMaxWork;
+  const int64_t max_wide_work = places_.work() + kMaxWideWork;
   seen_.assign(1, place);
   std::vector<int32_t> at = {place}, next;
   Length length;
@@ -140,10 +138,11 @@ PlainRun::Length PlainRun::find_length(int32_t place) {
       length.is_exact = is_exact && num_ends == at.size();
       return length;
     }
-    const bool have_few = std::ranges::all_of(
-        next, [this](int32_t one) { return places_.items(one).size() <= kFewItems; });
-    const size_t max_width = (have_few ? kOfFewItems : kOfManyItems).width;
-    if (next.size() > max_width || places_.work() > max_work) {
+    const bool may_be_wide =
+        places_.work() < max_wide_work && std::ranges::all_of(next, [this](int32_t one) {
+          return places_.items(one).size() <= kFewItems;
+        });
+    if (next.size() > (may_be_wide ? kMaxOfFewItems : kMaxWidth)) {
       length.branches = true;
       ++length.characters;
       return length;
