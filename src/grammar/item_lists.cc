@@ -3,11 +3,29 @@
 #include <algorithm>
 
 namespace fathom::grammar {
+namespace {
+
+// 64 KiB.
+constexpr size_t kChunkItems = 8192;
+
+}  // namespace
 
 int32_t ItemLists::append(std::span<const Item> items, uint32_t hash, bool tag) {
-  lists_.push_back({items_.size(), static_cast<int32_t>(items.size()), hash, tag});
-  items_.insert(items_.end(), items.begin(), items.end());
+  lists_.push_back({store(items), static_cast<int32_t>(items.size()), hash, tag});
   return size() - 1;
+}
+
+const Item* ItemLists::store(std::span<const Item> items) {
+  if (items.size() > free_.size()) {
+    const size_t num_items = std::max(kChunkItems, items.size());
+    chunks_.push_back(std::make_unique_for_overwrite<Item[]>(num_items));
+    free_ = {chunks_.back().get(), num_items};
+    chunk_bytes_ += static_cast<int64_t>(num_items * sizeof(Item));
+  }
+  Item* const begin = free_.data();
+  std::ranges::copy(items, begin);
+  free_ = free_.subspan(items.size());
+  return begin;
 }
 
 int32_t ItemLists::number_of(std::span<const Item> items, bool tag) {
@@ -30,9 +48,8 @@ int32_t ItemLists::add_unshared(std::span<const Item> items) { return append(ite
 
 void ItemLists::replace(int32_t number, std::span<const Item> items) {
   List& list = lists_[static_cast<size_t>(number)];
-  list.begin = items_.size();
+  list.items = store(items);
   list.count = static_cast<int32_t>(items.size());
-  items_.insert(items_.end(), items.begin(), items.end());
 }
 
 void ItemLists::grow() {

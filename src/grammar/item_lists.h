@@ -5,9 +5,11 @@
 //   const int32_t number = lists.number_of(items, tag);     // the same for equal items and tag
 //   for (const Item& item : lists[number]) ...
 //
-// Used by one thread. Numbers and contents stay; a span holds until the next list is added.
+// Used by one thread. Numbers, contents and spans stay. Contents lie in chunks: growing never copies megabytes in the
+// middle of a mask.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -20,7 +22,7 @@ class ItemLists {
   int32_t size() const { return static_cast<int32_t>(lists_.size()); }
   std::span<const Item> operator[](int32_t number) const {
     const List& list = lists_[static_cast<size_t>(number)];
-    return {items_.data() + list.begin, static_cast<size_t>(list.count)};
+    return {list.items, static_cast<size_t>(list.count)};
   }
   bool tag(int32_t number) const { return lists_[static_cast<size_t>(number)].tag; }
   // Finds the list or adds it.
@@ -30,22 +32,25 @@ class ItemLists {
   // REQUIRES: the list was made by add_unshared().
   void replace(int32_t number, std::span<const Item> items);
   int64_t memory_bytes() const {
-    return static_cast<int64_t>(lists_.capacity() * sizeof(List) +
-                                items_.capacity() * sizeof(Item) + slots_.capacity() * 4);
+    return chunk_bytes_ +
+           static_cast<int64_t>(lists_.capacity() * sizeof(List) + slots_.capacity() * 4);
   }
 
  private:
   struct List {
-    size_t begin;
+    const Item* items;
     int32_t count;
     uint32_t hash;
     bool tag;
   };
   int32_t append(std::span<const Item> items, uint32_t hash, bool tag);
+  const Item* store(std::span<const Item> items);
   void grow();
 
   std::vector<List> lists_;
-  std::vector<Item> items_;
+  std::vector<std::unique_ptr<Item[]>> chunks_;
+  std::span<Item> free_;  // of the last chunk
+  int64_t chunk_bytes_ = 0;
   std::vector<int32_t> slots_;  // a power of two of them; -1: free
   size_t num_shared_ = 0;
 };

@@ -201,7 +201,8 @@ bool PlaceMasks::add_each_item(int32_t place, int64_t max_work, Words& words) {
     // From both ends: the first states of a rule keep many ways open, the last ones finish it.
     const Item& item = items[i % 2 == 0 ? i / 2 : items.size() - 1 - i / 2];
     alone.push_back(places_.place_of({&item, 1}, false));
-    if (part == Part::kAll && plain_run_.length(alone.back()).characters == kMaxPlainCharacters) {
+    if (part == Part::kAll && places_.work() < max_work &&
+        plain_run_.length(alone.back()).characters == kMaxPlainCharacters) {
       part = Part::kUnplain;
     }
   }

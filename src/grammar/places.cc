@@ -1,7 +1,7 @@
 #include "grammar/places.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <bit>
 #include <utility>
 
 namespace fathom::grammar {
@@ -11,6 +11,11 @@ namespace {
 constexpr int64_t kMaxSteps = 1 << 14;
 // New nodes are numbered after those that they refer to; what takes more rounds is taken for a circle.
 constexpr int kMaxRounds = 8;
+
+// What sorting so many items costs, in Places::work().
+int64_t sorting_work(size_t num_items) {
+  return static_cast<int64_t>(num_items) * std::bit_width(num_items) / 4;
+}
 
 bool reads(const Automaton& automaton, int32_t state) {
   return !automaton.byte_edges(state).empty() || !automaton.token_edges(state).empty();
@@ -177,6 +182,7 @@ bool Places::collect_callers(const NewNode& node) {
     if (caller.node < 0) return false;
     callers_.push_back(caller);
   }
+  work_ += sorting_work(callers_.size());
   std::sort(callers_.begin(), callers_.end());
   callers_.erase(std::unique(callers_.begin(), callers_.end()), callers_.end());
   return true;
@@ -212,6 +218,7 @@ void Places::keep_readers() {
   for (const Item& item : set_.items()) {
     if (reads(automaton_, item.state)) kept_.push_back({item.state, final_number(item.node)});
   }
+  work_ += sorting_work(kept_.size());
   std::sort(kept_.begin(), kept_.end());
   kept_.erase(std::unique(kept_.begin(), kept_.end()), kept_.end());
   if (kept_.size() > kMaxItems) {
@@ -225,15 +232,18 @@ void Places::keep_readers() {
 
 Places::Snapshot Places::snapshot(int32_t place) const {
   Snapshot result;
-  std::unordered_map<int32_t, int32_t> index_of = {{kBottom, 0}};
+  std::vector<int32_t> index_of(static_cast<size_t>(nodes_.size()), -1);
+  index_of[kBottom] = 0;
   std::vector<int32_t> nodes = {kBottom};
   const auto numbered = [&](std::span<const Item> items) {
     std::vector<Item> all(items.begin(), items.end());
     for (Item& item : all) {
-      const auto [known, is_new] =
-          index_of.try_emplace(item.node, static_cast<int32_t>(nodes.size()));
-      if (is_new) nodes.push_back(item.node);
-      item.node = known->second;
+      int32_t& index = index_of[static_cast<size_t>(item.node)];
+      if (index < 0) {
+        index = static_cast<int32_t>(nodes.size());
+        nodes.push_back(item.node);
+      }
+      item.node = index;
     }
     return all;
   };

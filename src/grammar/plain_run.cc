@@ -17,6 +17,10 @@ constexpr size_t kFewItems = 4;
 constexpr size_t kMaxOfFewItems = 64;
 constexpr int64_t kMaxWideWork = 20'000;
 
+// One length may cost so much (Places::work()). Where calls of rules lie in each other a single byte can lead to
+// thousands of items.
+constexpr int64_t kMaxLengthWork = 50'000;
+
 void add_once(std::vector<int32_t>& all, int32_t place) {
   if (std::find(all.begin(), all.end(), place) == all.end()) all.push_back(place);
 }
@@ -58,6 +62,7 @@ PlainRun::Targets PlainRun::find_targets(int32_t place) {
     for (const std::vector<uint8_t>& bytes : path) {
       to.clear();
       for (const int32_t at : from) {
+        if (places_.work() > max_work_) return {.kind = Targets::Kind::kTooMany};
         for (const uint8_t byte : bytes) {
           const int32_t next = places_.next(at, byte);
           fits_all &= next != Places::kNowhere;
@@ -105,6 +110,7 @@ PlainRun::Length PlainRun::length(int32_t place) {
 
 PlainRun::Length PlainRun::find_length(int32_t place) {
   const int64_t max_wide_work = places_.work() + kMaxWideWork;
+  max_work_ = places_.work() + kMaxLengthWork;
   seen_.assign(1, place);
   std::vector<int32_t> at = {place}, next;
   Length length;

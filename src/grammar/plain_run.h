@@ -58,6 +58,7 @@ class PlainRun {
   std::vector<int32_t> target_places_;
   std::vector<Length> lengths_;  // [places] -1 characters: not known
   std::vector<int32_t> seen_;
+  int64_t max_work_ = 0;  // of the length that is being found
 };
 
 }  // namespace fathom::grammar
