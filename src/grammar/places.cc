@@ -14,7 +14,7 @@ constexpr int kMaxRounds = 8;
 
 // What sorting so many items costs, in Places::work().
 int64_t sorting_work(size_t num_items) {
-  return static_cast<int64_t>(num_items) * std::bit_width(num_items) / 4;
+  return static_cast<int64_t>(num_items * static_cast<size_t>(std::bit_width(num_items)) / 4);
 }
 
 bool reads(const Automaton& automaton, int32_t state) {

@@ -237,8 +237,8 @@ class FusedExpertsTest : public FusedTest {
 constexpr Bounds kSharedBounds{.f32 = {},
                                .bf16 = {.abs = 6e-2, .rel = 3e-2, .one_minus_cosine = 1e-4}};
 // And a hidden value at the edge of two FP8 neighbours may fall to either.
-constexpr Bounds kSharedFp8Bounds{.f32 = {},
-                                  .bf16 = {.abs = 2.5e-1, .rel = 5e-2, .one_minus_cosine = 1e-3}};
+constexpr Bounds kSharedFp8Bounds{
+    .f32 = {}, .bf16 = {.abs = 2.5e-1, .rel = 5e-2, .one_minus_cosine = 1e-3, .rare = 5e-3}};
 
 INSTANTIATE_TEST_SUITE_P(backends, FusedExpertsTest, testing::ValuesIn(tested_backends()),
                          backend_name);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 
 #include "ops/moe.h"
 #include "tests/ref/host_tensor.h"
@@ -54,7 +55,11 @@ HostTensor attention(const HostTensor& q, const HostTensor& keys, const HostTens
 
 struct GateChoice {
   HostTensor ids, weights;
+  // Of all pairs of which one came first, the smallest difference, as a part of the larger value.
+  double margin = std::numeric_limits<double>::infinity();
 };
+// Whoever sums in float32 comes to the same order where the margin is above this.
+inline constexpr double kClearMargin = 1e-6;
 GateChoice moe_gate(const HostTensor& x, const HostTensor& weight, const HostTensor& bias,
                     const ops::MoeGateArgs& rules, int64_t num_experts_per_tok);
 HostTensor moe_experts(const HostTensor& x, const HostTensor& ids, const HostTensor& weights,
