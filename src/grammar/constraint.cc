@@ -14,11 +14,24 @@ GrammarConstraint::GrammarConstraint(std::shared_ptr<const void> owner,
       masks_(source_->current()),
       place_(masks_->start()) {}
 
+GrammarConstraint::GrammarConstraint(const GrammarConstraint& other)
+    : core::TokenConstraint(other),
+      owner_(other.owner_),
+      source_(other.source_),
+      masks_(other.masks_),
+      place_(other.place_),
+      finished_(other.finished_) {}
+
 void GrammarConstraint::renew() {
-  if (!masks_->is_full()) return;
-  std::shared_ptr<PlaceMasks> fresh = source_->current();
-  if (place_ != Places::kNowhere) place_ = fresh->adopt(masks_->snapshot(place_));
-  masks_ = std::move(fresh);
+  if (move_ == nullptr) {
+    if (!masks_->is_full() || place_ == Places::kNowhere) return;
+    move_ = std::make_unique<PlaceMove>(masks_, source_->current());
+  }
+  const std::optional<int32_t> place = move_->go_on(place_);
+  if (!place) return;
+  place_ = *place;
+  masks_ = move_->target();
+  move_.reset();
 }
 
 void GrammarConstraint::fill_mask(std::span<uint64_t> words) {

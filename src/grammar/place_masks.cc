@@ -34,6 +34,9 @@ constexpr int64_t kFirstTestNodes = 4000;
 constexpr size_t kManyItems = 3;
 constexpr int kMaxUnknownItems = 6;
 
+// A slice of a move to other masks, about half a millisecond.
+constexpr int64_t kMoveItems = 20'000;
+
 // Masks with fewer tokens are kept as lists.
 constexpr size_t kMaxListedTokens = 512;
 
@@ -388,21 +391,18 @@ bool PlaceMasks::may_end(int32_t place) {
   return places_.may_end(place);
 }
 
-Places::Snapshot PlaceMasks::snapshot(int32_t place) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return places_.snapshot(place);
-}
-
-int32_t PlaceMasks::adopt(const Places::Snapshot& snapshot) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return places_.adopt(snapshot);
-}
-
 void PlaceMasks::watch_memory() {
   const int64_t num_bytes = places_.memory_bytes() + plain_run_.memory_bytes() +
                             behaviours_.memory_bytes() + char_runs_.memory_bytes() + mask_bytes_ +
                             static_cast<int64_t>(mask_of_place_.capacity() * 4);
   if (num_bytes > max_bytes_) is_full_ = true;
+}
+
+std::optional<int32_t> PlaceMove::go_on(int32_t place) {
+  const std::scoped_lock lock(from_->mutex_, to_->mutex_);
+  const std::optional<int32_t> there = transfer_.go_on(place, kMoveItems);
+  to_->watch_memory();
+  return there;
 }
 
 std::shared_ptr<PlaceMasks> MaskSource::current() {

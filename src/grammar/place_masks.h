@@ -16,13 +16,16 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "grammar/behaviours.h"
 #include "grammar/char_runs.h"
+#include "grammar/place_transfer.h"
 #include "grammar/places.h"
 #include "grammar/plain_run.h"
 #include "grammar/vocabulary.h"
@@ -41,14 +44,13 @@ class PlaceMasks {
   int32_t advance(int32_t place, int32_t token);
   bool may_end(int32_t place);
 
-  // More memory than allowed: begin anew, with a snapshot of each place in use.
+  // More memory than allowed: each place in use moves on to new masks (PlaceMove).
   bool is_full() const { return is_full_; }
-  Places::Snapshot snapshot(int32_t place);
-  int32_t adopt(const Places::Snapshot& snapshot);
 
   const std::shared_ptr<const Vocabulary>& vocabulary() const { return vocabulary_; }
 
  private:
+  friend class PlaceMove;
   struct Mask {
     std::vector<uint64_t> words;  // bit per token; empty where `tokens` is shorter
     std::vector<int32_t> tokens;  // the same as ids
@@ -97,6 +99,22 @@ class PlaceMasks {
   Walk last_walk_;  // a large one, of all tokens, that is not yet in short_tokens_
   int64_t mask_bytes_ = 0;
   std::vector<int32_t> path_;  // [depth] of a walk
+};
+
+// A sequence's way from masks that are full to newer ones of the same grammar, a slice of it at a time. Until it is
+// there the sequence goes on with the old ones. Used by one thread.
+class PlaceMove {
+ public:
+  PlaceMove(std::shared_ptr<PlaceMasks> from, std::shared_ptr<PlaceMasks> to)
+      : from_(std::move(from)), to_(std::move(to)), transfer_(from_->places_, to_->places_) {}
+
+  // The sequence's place there, once everything is.
+  std::optional<int32_t> go_on(int32_t place);
+  const std::shared_ptr<PlaceMasks>& target() const { return to_; }
+
+ private:
+  std::shared_ptr<PlaceMasks> from_, to_;
+  PlaceTransfer transfer_;
 };
 
 // The masks in use: new ones once they are full. Thread-safe.

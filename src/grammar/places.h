@@ -54,15 +54,14 @@ class Places {
   // A set was cut: what an item can do alone, it perhaps cannot do among many.
   bool was_cut() const { return was_cut_; }
 
-  // A place with all its stack nodes, for other Places of the same automaton.
-  struct Snapshot {
-    std::vector<Item> items;
-    bool may_end = false;
-    // Their callers; what items and callers call node is an index.
-    std::vector<std::vector<Item>> nodes;
-  };
-  Snapshot snapshot(int32_t place) const;
-  int32_t adopt(const Snapshot& snapshot);
+  // Stack nodes, for PlaceTransfer. Their numbers and callers stay.
+  int32_t num_nodes() const { return nodes_.size(); }
+  std::span<const Item> callers(int32_t node) const { return nodes_[node]; }
+  // The node with these callers, sorted.
+  int32_t node_with(std::span<const Item> callers) { return nodes_.number_of(callers, false); }
+  // One that callers of its own may name: it gets them later, once, and is no other node's equal.
+  int32_t new_node() { return nodes_.add_unshared({}); }
+  void set_callers(int32_t node, std::span<const Item> callers) { nodes_.replace(node, callers); }
 
   const Automaton& automaton() const { return automaton_; }
   // No edge tells the two bytes apart.

@@ -2,20 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "grammar/network.h"
-#include "tests/grammar/random_walk.h"
+#include "tests/grammar/automaton_of.h"
 
 namespace fathom::grammar::tests {
 namespace {
-
-Automaton automaton_of(const Expression& expression) {
-  const Limits limits;
-  Budget budget(limits);
-  RuleSet rules(budget);
-  Network network = build_network(expression, rules);
-  prune(network, budget);
-  return determinize(network, budget);
-}
 
 // Calls of the rule lie in each other at every character, so that a byte leads to hundreds of items, each of which may
 // be called by hundreds. Work is counted, not timed: a hundred million of it are done in a second.
