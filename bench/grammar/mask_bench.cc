@@ -352,6 +352,10 @@ void run_random(const text::Tokenizer& tokenizer, const std::string& part) {
     measure_one("free text until a marker", text_until({"</done>", -1}));
     for (const char* pattern : kAmbiguous) measure_one(pattern, regex(pattern));
     measure_one("ebnf root ::= root root | a | nothing", ebnf("root ::= root root | \"a\" | \"\""));
+    measure_one("ebnf root ::= (root | .) (root | .)? (root | .)* ...",
+                ebnf("root ::= (root | .) (root | .)? (root | .)* \"x\"? "));
+    measure_one("ebnf of a ::= . b* | b . and b ::= a a | . a?",
+                ebnf("a ::= . b* | b . \nb ::= a a | . a? \nroot ::= a* b* \"q\"?"));
     measure_one("ebnf root ::= .+ root* ... \"LLL\"", ebnf("root ::= .+ root* ... \"LLL\""));
   }
 }

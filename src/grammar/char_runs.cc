@@ -26,7 +26,8 @@ bool CharRuns::takes_all(int32_t place, const FirstBytes& characters, int num_ch
 }
 
 bool CharRuns::is_too_costly() const {
-  return work_spent_ > kFreeWork + work_gained_ + places_.work() / kShareOfWork;
+  return places_.work() > max_work_ ||
+         work_spent_ > kFreeWork + work_gained_ + places_.work() / kShareOfWork;
 }
 
 CharRuns::Way* CharRuns::way(int32_t place) {
@@ -46,7 +47,7 @@ CharRuns::Way* CharRuns::way(int32_t place) {
 CharRuns::Way CharRuns::find_way(int32_t place) {
   Way found{.target = usual_target(place)};
   if (found.target == Places::kNowhere) return found;
-  for (uint8_t byte = 0; byte < 0x80; ++byte) {
+  for (uint8_t byte = 0; byte < 0x80 && places_.work() <= max_work_; ++byte) {
     found.looked_at.add(byte);
     if (places_.next(place, byte) == found.target) found.characters.add(byte);
   }
@@ -102,7 +103,7 @@ int32_t CharRuns::usual_target(int32_t place) {
 }
 
 bool CharRuns::all_lead(int32_t at, int num_left, uint8_t first, uint8_t last, int32_t target) {
-  if (at == Places::kNowhere) return false;
+  if (at == Places::kNowhere || places_.work() > max_work_) return false;
   if (num_left == 0) return at == target;
   const bool is_any = first == 0x80 && last == 0xBF;
   if (is_any) {

@@ -8,6 +8,7 @@
 // A lower bound: a place may take more. Used by one thread, with the places; remembers what it saw.
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "grammar/first_bytes.h"
@@ -21,6 +22,8 @@ class CharRuns {
 
   // The last character may lack its end. False also where to find out costs more than has been gained lately.
   bool takes_all(int32_t place, const FirstBytes& characters, int num_characters);
+  // From here on nothing is found out once Places::work() is above this; what is known holds.
+  void set_max_work(int64_t max_work) { max_work_ = max_work; }
   // So much work was not done since something takes all (Places::work()).
   void add_gain(int64_t work) { work_gained_ += work; }
   // Others ask what places do with all texts of some kind, too: their work counts as spent here.
@@ -57,6 +60,7 @@ class CharRuns {
 
   Places& places_;
   int64_t work_spent_ = 0, work_gained_ = 0;
+  int64_t max_work_ = std::numeric_limits<int64_t>::max();
   std::vector<Way> ways_;
   std::vector<int32_t> way_of_place_;  // -1: not known
   int32_t seen_place_ = Places::kNowhere;

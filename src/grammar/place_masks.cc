@@ -87,7 +87,9 @@ bool PlaceMasks::fill(int32_t place, std::span<uint64_t> words) {
   const Mask* mask = find(place, Part::kAll);
   if (mask == nullptr) {
     Words found(static_cast<size_t>(num_mask_words(vocabulary_->size())), 0);
-    const bool is_complete = add_mask(place, Part::kAll, places_.work() + kMaxMaskWork, found);
+    const int64_t max_work = places_.work() + kMaxMaskWork;
+    char_runs_.set_max_work(max_work);
+    const bool is_complete = add_mask(place, Part::kAll, max_work, found);
     if (!is_complete) {
       add_bytes(place, places_.work() + kMaxByteWork, found);
       merge(found, words);
@@ -237,8 +239,7 @@ bool PlaceMasks::add_from_all(int32_t place, const PlainRun::Length& run, int64_
   places_.add_work(before_looks - places_.work());
   if (const auto known = short_tokens_.find(behaviour); known != short_tokens_.end()) {
     merge(known->second, words);
-    add_long_tokens(place, words);
-    return true;
+    return add_long_tokens(place, max_work, words);
   }
   Words found(words.size());
   merge(vocabulary_->plain_tokens(run.characters), found);
@@ -271,11 +272,13 @@ bool PlaceMasks::walk_all(int32_t place, const PlainRun::Length& run, int64_t ma
          walk(vocabulary_->unplain_tree(), place, num_plain, max_work, words);
 }
 
-void PlaceMasks::add_long_tokens(int32_t place, Words& words) {
+bool PlaceMasks::add_long_tokens(int32_t place, int64_t max_work, Words& words) {
   for (const int32_t token : vocabulary_->long_tokens()) {
+    if (places_.work() >= max_work) return false;
     if (follow(place, vocabulary_->text_bytes(token)) != Places::kNowhere)
       allow_token(words, token);
   }
+  return true;
 }
 
 void PlaceMasks::add_bytes(int32_t place, int64_t max_work, Words& words) {
@@ -389,6 +392,11 @@ int32_t PlaceMasks::advance_each_item(int32_t place, std::string_view bytes) {
 bool PlaceMasks::may_end(int32_t place) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return places_.may_end(place);
+}
+
+int64_t PlaceMasks::work() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return places_.work();
 }
 
 void PlaceMasks::watch_memory() {

@@ -48,6 +48,8 @@ class PlaceMasks {
   bool is_full() const { return is_full_; }
 
   const std::shared_ptr<const Vocabulary>& vocabulary() const { return vocabulary_; }
+  // Places::work() so far.
+  int64_t work();
 
  private:
   friend class PlaceMove;
@@ -73,7 +75,7 @@ class PlaceMasks {
                        int32_t place);
   bool walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work, Words& words);
   void add_special_tokens(int32_t place, Words& words);
-  void add_long_tokens(int32_t place, Words& words);
+  bool add_long_tokens(int32_t place, int64_t max_work, Words& words);
   void add_bytes(int32_t place, int64_t max_work, Words& words);
   int32_t advance_each_item(int32_t place, std::string_view bytes);
   int32_t follow(int32_t place, std::string_view bytes);

@@ -85,6 +85,7 @@ int32_t Places::find_next(int32_t place, uint8_t byte) {
       set_.add({edge.target, item.node});
     }
   }
+  work_ += static_cast<int64_t>(set_.size());
   const int32_t target = set_.empty() ? kNowhere : close();
   int32_t* const cells = &cell(place, first);
   std::fill_n(cells, class_of_[last] - class_of_[first] + 1, target);
@@ -131,7 +132,7 @@ int32_t Places::close() {
 
 void Places::follow_without_reading() {
   ++epoch_;
-  int64_t steps = 0;
+  int64_t steps = 0, num_free = 0;
   for (size_t i = 0; i < set_.size(); ++i, ++steps) {
     const Item item = set_[i];
     if (steps > kMaxSteps) {
@@ -140,7 +141,10 @@ void Places::follow_without_reading() {
     }
     const Automaton::State& state = automaton_.state(item.state);
     if (state.simple) continue;
-    for (const int32_t target : automaton_.free_edges(item.state)) set_.add({target, item.node});
+    for (const int32_t target : automaton_.free_edges(item.state)) {
+      set_.add({target, item.node});
+      ++num_free;
+    }
     for (const Automaton::CallEdge& edge : automaton_.call_edges(item.state)) {
       call(edge, item.node);
       ++steps;
@@ -154,7 +158,7 @@ void Places::follow_without_reading() {
       ++steps;
     }
   }
-  work_ += 2 * steps;
+  work_ += 2 * (steps + num_free);
 }
 
 void Places::call(const Automaton::CallEdge& edge, int32_t caller_node) {

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "grammar/place_masks.h"
 #include "grammar/vocabulary.h"
+#include "tests/grammar/automaton_of.h"
 #include "tests/grammar/random_walk.h"
 
 namespace fathom::grammar::tests {
@@ -193,6 +195,36 @@ TEST(PlaceMasks, that_are_dropped_for_want_of_memory_come_again) {
       const int32_t token = allowed[random() % allowed.size()];
       ASSERT_TRUE(usual->accept(token));
       ASSERT_TRUE(small->accept(token));
+    }
+  }
+}
+
+// One byte leads to hundreds of items there, and what a shortcut finds out may cost more than the mask. A hundred
+// million of the work are done in a second.
+TEST(PlaceMasks, take_bounded_work_where_calls_lie_in_each_other) {
+  const TestVocabulary vocabulary = make_vocabulary(many_words(30000));
+  for (const char* rules :
+       {R"(root ::= .+ root* ... "LLL")", R"(root ::= (root | .) (root | .)? (root | .)* "x"?)",
+        "a ::= . b* | b .\nb ::= a a | . a?\nroot ::= a* b* \"q\"?"}) {
+    SCOPED_TRACE(rules);
+    const Automaton automaton = automaton_of(ebnf(rules));
+    PlaceMasks masks(automaton, vocabulary.vocabulary, int64_t{1} << 30);
+    std::vector<uint64_t> words(vocabulary.num_words());
+    std::mt19937_64 random(5);
+    for (int text = 0; text < 6; ++text) {
+      int32_t place = masks.start();
+      for (int step = 0; step < 25; ++step) {
+        const int64_t before = masks.work();
+        masks.fill(place, words);
+        EXPECT_LT(masks.work() - before, 400'000) << "text " << text << ", step " << step;
+        std::vector<int32_t> allowed;
+        for (int32_t id = 0; id < vocabulary.eos; ++id) {
+          if (bit(words, id)) allowed.push_back(id);
+        }
+        if (allowed.empty()) break;
+        place = masks.advance(place, allowed[random() % allowed.size()]);
+        ASSERT_NE(place, Places::kNowhere);
+      }
     }
   }
 }
