@@ -114,4 +114,32 @@ inline void expect_right_tokens(const core::Request& request, const Answer& answ
   }
 }
 
+inline core::Request make_request(int num_prompt_tokens, int max_new_tokens,
+                                  int32_t first_token = 1) {
+  core::Request request;
+  for (int i = 0; i < num_prompt_tokens; ++i) request.prompt.push_back((first_token + i) % 1000);
+  request.sampling.max_new_tokens = max_new_tokens;
+  request.sampling.temperature = 0;
+  return request;
+}
+
+// Never ends by itself within a test.
+inline core::Request endless_request() { return make_request(5, 200'000); }
+
+inline runner::SimConfig roomy() { return {.num_blocks = 8192, .max_slots = 4}; }
+
+inline runner::SimDrafterConfig chain_of_three(double agreement) {
+  return {.shape = {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}, .agreement = agreement};
+}
+
+// Lets the engine's thread in on_updates() wait for the test.
+class BlockingSink : public CollectingSink {
+ public:
+  void on_updates(std::shared_ptr<const StepUpdates> updates) override {
+    CollectingSink::on_updates(std::move(updates));
+    const std::lock_guard lock(gate_);
+  }
+  std::mutex gate_;
+};
+
 }  // namespace fathom::engine::testing
