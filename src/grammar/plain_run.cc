@@ -62,7 +62,7 @@ PlainRun::Targets PlainRun::find_targets(int32_t place) {
     for (const std::vector<uint8_t>& bytes : path) {
       to.clear();
       for (const int32_t at : from) {
-        if (places_.work() > max_work_) return {.kind = Targets::Kind::kTooMany};
+        if (places_.work() > max_work_) return {};  // says nothing of this place
         for (const uint8_t byte : bytes) {
           const int32_t next = places_.next(at, byte);
           fits_all &= next != Places::kNowhere;
@@ -125,7 +125,7 @@ PlainRun::Length PlainRun::find_length(int32_t place) {
         if (is_single) length.end = from;
         return length;
       }
-      if (after.kind == Targets::Kind::kTooMany) {
+      if (after.kind == Targets::Kind::kTooMany || after.kind == Targets::Kind::kUnknown) {
         length.branches = true;
         return length;
       }

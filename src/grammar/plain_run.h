@@ -45,6 +45,7 @@ class PlainRun {
   };
   Length find_length(int32_t place);
   Targets targets(int32_t place);
+  // Unknown: the length that asks has cost too much.
   Targets find_targets(int32_t place);
   enum class Seen : uint8_t { kNo, kItself, kPart };
   Seen was_seen(int32_t place);
