@@ -127,7 +127,8 @@ in_system() {
   local settings=(HOME="$home" USER="$who" LANG=C.UTF-8 TERM=dumb
     PATH="${cuda:+$cuda/bin:}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
   [ -z "$ccache" ] || settings+=(
-    CCACHE_DIR=/var/ccache CCACHE_UMASK=000 CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content)
+    CCACHE_DIR=/var/ccache CCACHE_UMASK=000 CCACHE_COMPILERCHECK=content
+    CCACHE_BASEDIR="${clone%/*}" CCACHE_NOHASHDIR=1)  # so that a clone elsewhere finds the same objects
   if [ "$pypi" = yes ]; then
     settings+=(${PIP_CERT:+PIP_CERT="$PIP_CERT"} ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"})
   else
