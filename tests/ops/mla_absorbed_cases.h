@@ -183,7 +183,29 @@ class MlaAbsorbedFixture : public OpsTest {
     run(c, in, 0, c.sequences.size(), &actual);
     expect_close(actual, expected_output(c, in), kAttentionBounds);
   }
+
+  // The last row of a sequence of 70 with three query tokens becomes NaN: only the last of them sees it.
+  void expect_nan_stays(const AttentionDims& dims, DType cache_dtype) {
+    const AbsorbedCase c{
+        .dims = dims, .sequences = {{3, 70}}, .cache_dtype = cache_dtype, .seed = 12};
+    AbsorbedInputs in = make_absorbed_inputs(c, act());
+    HostTensor clean, bad;
+    run(c, in, 0, 1, &clean);
+    const auto block = static_cast<int64_t>(in.block_tables.at(0, 1));
+    const auto row = static_cast<std::ptrdiff_t>(
+        (block * kCacheBlockTokens + 69 - kCacheBlockTokens) * in.format.row_bytes);
+    std::fill_n(in.cache.begin() + row, 8, 0xff);  // NaN in each type
+    run(c, in, 0, 1, &bad);
+    for (int64_t head = 0; head < c.dims.heads; ++head) {
+      for (int64_t i = 0; i < c.dims.rank; ++i) {
+        EXPECT_EQ(bad.at(0, head, i), clean.at(0, head, i));
+        EXPECT_EQ(bad.at(1, head, i), clean.at(1, head, i));
+      }
+      EXPECT_TRUE(std::isnan(bad.at(2, head, 0)));
+    }
+  }
 };
+
 // V3 with the heads of one of eight ranks, and with more than a block's.
 inline constexpr AttentionDims kRankDims{
     .heads = 16, .rank = 512, .rope = 64, .nope = 128, .v = 128};

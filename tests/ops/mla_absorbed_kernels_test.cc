@@ -45,5 +45,67 @@ TEST_P(MlaAbsorbedKernelsTest, drafts_match_float64_for_any_number_of_heads) {
       }
 }
 
+constexpr AttentionDims kAllHeadsDims{.heads = 128, .rank = 512, .rope = 64, .nope = 128, .v = 128};
+
+// Around tiles of 64 and pairs of them, with one part and with several.
+TEST_P(MlaAbsorbedKernelsTest, all_heads_match_float64_at_every_boundary) {
+  AbsorbedCase few{.dims = kAllHeadsDims,
+                   .sequences = {{1, 1}, {1, 64}, {1, 65}, {1, 128}, {1, 129}, {1, 700}},
+                   .cache_dtype = DType::kBf16,
+                   .seed = 31};
+  expect_matches_oracle(few);
+  few.sequences = {{1, 2100}};
+  expect_matches_oracle(few);
+  AbsorbedCase many = few;
+  many.sequences = {{1, 0}, {1, 700}};
+  for (int64_t rows = 1; rows <= 10; ++rows) many.sequences.push_back({1, rows * 32 + rows % 3});
+  many.sequences.push_back({2, 0});
+  expect_matches_oracle(many);
+}
+
+// Groups of 64 and of 16 heads, of one part and of several, in a call of few tokens and one of many.
+TEST_P(MlaAbsorbedKernelsTest, heads_in_groups_and_rows_in_parts_match_float64) {
+  AbsorbedCase c{.dims = kManyHeadsDims,
+                 .sequences = {{1, 300}, {1, 40}},
+                 .cache_dtype = DType::kBf16,
+                 .seed = 34};
+  expect_matches_oracle(c);
+  c.sequences.assign(8, {1, 60});
+  c.sequences.push_back({1, 200});
+  expect_matches_oracle(c);
+}
+
+TEST_P(MlaAbsorbedKernelsTest, a_nan_row_reaches_only_the_queries_of_all_heads_that_see_it) {
+  expect_nan_stays(kManyHeadsDims, DType::kBf16);
+}
+
+// Up to eight tokens of a step are one class (docs/contracts/ops.md, section 4).
+TEST_P(MlaAbsorbedKernelsTest, a_token_of_all_heads_has_the_same_bits_among_eight) {
+  for (const int64_t heads : {32, 80, 128}) {
+    AbsorbedCase c{.dims = kAllHeadsDims,
+                   .sequences = {{1, 300}, {3, 131}, {1, 0}, {1, 2065}, {1, 64}, {1, 5}},
+                   .cache_dtype = DType::kBf16,
+                   .seed = 32};
+    c.dims.heads = heads;
+    const AbsorbedInputs in = make_absorbed_inputs(c, act());
+    std::vector<uint8_t> alone;
+    for (size_t s = 0; s < c.sequences.size(); ++s) {
+      const std::vector<uint8_t> part = run(c, in, s, s + 1);
+      alone.insert(alone.end(), part.begin(), part.end());
+    }
+    EXPECT_EQ(run(c, in, 0, c.sequences.size()), alone) << heads << " heads";
+  }
+}
+
+// The same call twice, with what others left in scratch between.
+TEST_P(MlaAbsorbedKernelsTest, all_heads_of_many_sequences_have_the_same_bits_each_time) {
+  AbsorbedCase c{.dims = kAllHeadsDims, .sequences = {}, .cache_dtype = DType::kBf16, .seed = 33};
+  for (int64_t i = 0; i < 11; ++i) c.sequences.push_back({1 + i % 2, 2 + 83 * i});
+  const AbsorbedInputs in = make_absorbed_inputs(c, act());
+  const std::vector<uint8_t> first = run(c, in, 0, c.sequences.size());
+  run(c, in, 3, c.sequences.size());
+  EXPECT_EQ(run(c, in, 0, c.sequences.size()), first);
+}
+
 }  // namespace
 }  // namespace fathom::ops_test

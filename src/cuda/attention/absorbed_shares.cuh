@@ -2,7 +2,7 @@
 // How the blocks of streamed absorbed attention (mla_absorbed_stream.cu) share the rows of all items.
 //
 //   const Shares shares = make_shares(p);                       // all lanes of a warp together, here and below
-//   for (ItemWalk walk(p, shares); walk.is_inside(); walk.next()) {
+//   for (ItemWalk<16> walk(p, shares, blockIdx.x); walk.is_inside(); walk.next()) {
 //     const ItemPart part = walk.part();                        // an item, and the rows of it that are this block's
 //   }
 //
@@ -74,11 +74,12 @@ struct ItemPart {
   bool is_whole;
 };
 
+template <int kQueryRows>
 class ItemWalk {
  public:
-  __device__ __forceinline__ ItemWalk(const AbsorbedParams& p, const Shares& shares)
+  __device__ __forceinline__ ItemWalk(const AbsorbedParams& p, const Shares& shares, int block)
       : p_(p), shares_(shares) {
-    unit_ = static_cast<int>(blockIdx.x) * shares.block_units;
+    unit_ = block * shares.block_units;
     end_ = min(unit_ + shares.block_units, shares.num_units);
     if (unit_ >= end_) return;
     find();
@@ -89,7 +90,7 @@ class ItemWalk {
 
   __device__ __forceinline__ ItemPart part() const {
     ItemPart part;
-    part.group = make_group(p_, seq_, index_, units_.begin, units_.end, units_.kv_len, kStreamRows);
+    part.group = make_group(p_, seq_, index_, units_.begin, units_.end, units_.kv_len, kQueryRows);
     part.first_unit = unit_ - at_;
     part.num_units = units_.units;
     part.part_begin = at_;

@@ -3,6 +3,7 @@
 // scores, softmax and weighted values of its query rows. Internal to cuda/attention/.
 
 #include "cuda/attention/mla_absorbed.cuh"
+#include "cuda/attention/mla_absorbed.h"
 #include "cuda/attention/softmax.cuh"
 #include "cuda/mma/warp.cuh"
 #include "cuda/ptx/copy.cuh"
@@ -10,7 +11,6 @@
 
 namespace fathom::cuda::absorbed {
 
-inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;
 inline constexpr int kThreads = 256;
 inline constexpr int kTileRows = 32, kSplitRows = 128, kCluster = 8;
 inline constexpr int kChunkRows = kSplitRows * kCluster;

@@ -166,7 +166,8 @@ bool can_run(const ops::MlaAbsorbedArgs& args) {
          is_aligned(args.q_latent.data(), 16) && is_aligned(args.out.data(), 8);
 }
 
-int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args) {
+int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
+  if (can_run_wide(args, stream)) return wide_scratch_bytes(args);
   DeviceArena arena;
   AbsorbedParams p{};
   carve(args, arena, p);
@@ -174,6 +175,7 @@ int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args) {
 }
 
 void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
+  if (can_run_wide(args, stream)) return run_wide(args, stream);
   const Plan plan = make_plan(args);
   AbsorbedParams p = absorbed_params(args);
   p.group_tokens = plan.group_tokens;

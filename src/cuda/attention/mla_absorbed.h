@@ -1,9 +1,10 @@
 #pragma once
 // The fast kernels of absorbed attention, for V3's rows of 512 + 64 values in bf16 or f8: clusters for few query rows
 // (mla_absorbed.cu) and streams for many (mla_absorbed_stream.cu), with the same bits. Any other rows get the kernel
-// of mla_absorbed_generic.cu. Whether they do depends on format and alignment alone.
+// of mla_absorbed_generic.cu. Whether they do depends on format and alignment alone. More than 16 heads over bf16 rows
+// have a kernel of their own (mla_absorbed_wide.cu), which a batch-invariant backend does without.
 //
-//   if (absorbed::can_run(args)) absorbed::run(args, stream);
+//   if (absorbed::can_run(args)) absorbed::run(args, stream);      // the wide kernel where it can
 //
 // Internal to cuda/attention/.
 
@@ -15,9 +16,16 @@ struct AbsorbedParams;
 
 namespace absorbed {
 
+inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;  // values of a row
+
 bool can_run(const ops::MlaAbsorbedArgs& args);
 void run(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
-int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args);
+int64_t scratch_bytes(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
+
+// REQUIRES: can_run(args).
+bool can_run_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
+void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
+int64_t wide_scratch_bytes(const ops::MlaAbsorbedArgs& args);
 
 // Items of 16 query rows, whose parameters are complete.
 void start_stream(const AbsorbedParams& p, bool is_f8, ops::Stream& stream);

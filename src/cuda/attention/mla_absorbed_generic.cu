@@ -132,8 +132,8 @@ AbsorbedParams absorbed_params(const ops::MlaAbsorbedArgs& args) {
   return p;
 }
 
-int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream&) {
-  return absorbed::can_run(args) ? absorbed::scratch_bytes(args) : 0;
+int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
+  return absorbed::can_run(args) ? absorbed::scratch_bytes(args, stream) : 0;
 }
 
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {

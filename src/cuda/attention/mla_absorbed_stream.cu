@@ -75,7 +75,8 @@ struct StageTurn {
 // Four warps, a quarter of a tile's rows each. Rows behind the end are left as they are: weights of 0 and
 // clear_non_finite() keep them out.
 template <class Layout>
-__device__ __forceinline__ void produce(const AbsorbedParams& p, ItemWalk walk, uint32_t shared) {
+__device__ __forceinline__ void produce(const AbsorbedParams& p, ItemWalk<kStreamRows> walk,
+                                        uint32_t shared) {
   constexpr int kWarpRows = kTileRows / kProducerWarps;
   const int lane = threadIdx.x % 32, first = (threadIdx.x - kThreads) / 32 * kWarpRows;
   StageTurn<Layout> turn;
@@ -270,7 +271,7 @@ struct Consumer {
     return is_last;
   }
 
-  __device__ __forceinline__ void run(const Shares& shares, ItemWalk walk) {
+  __device__ __forceinline__ void run(const Shares& shares, ItemWalk<kStreamRows> walk) {
     for (; walk.is_inside(); walk.next()) {
       const ItemPart part = walk.part();
       if (part.begin_row < part.end_row) begin_item(part.group);
@@ -297,7 +298,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
   __syncthreads();
   wait_for_previous();
   const Shares shares = make_shares(p);
-  const ItemWalk walk(p, shares);
+  const ItemWalk<kStreamRows> walk(p, shares, blockIdx.x);
   if (threadIdx.x >= kThreads) {
     give_registers<kProducerRegisters>();
     produce<Layout>(p, walk, shared_address(shared));

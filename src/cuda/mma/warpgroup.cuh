@@ -15,6 +15,9 @@
 // 64 bf16 or 128 e4m3, one instruction takes 32 bytes of it. With w = warp of the warpgroup, g = lane / 4, t = lane %
 // 4, d[4 * j + i] is row 16 * w + g (i < 2) or 16 * w + g + 8, column 8 * j + 2 * t + i % 2.
 // All 128 threads of the warpgroup call them, and no register of d is touched between begin and wait.
+//
+// For attention a may also come from registers (the fragments of mma/warp.cuh), and mma_rows() takes b as it lies in
+// the cache: d[64, 256] = a[64, 16] * b[16, 256], b: 16 rows of four panels (mma/panels.cuh).
 
 #include <cstdint>
 
@@ -46,9 +49,13 @@ __device__ __forceinline__ void mma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Until at most this many committed groups are under way.
+template <int kGroups>
+__device__ __forceinline__ void wait_groups() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+}
 template <int kGroups, int kSize>
 __device__ __forceinline__ void mma_wait(float (&d)[kSize]) {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
+  wait_groups<kGroups>();
   pin(d);
 }
 
@@ -117,6 +124,27 @@ __device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool 
                                     tensor::F8E4M3) {
   FATHOM_WGMMA("m64n16k32.f32.e4m3.e4m3", 8, "%8", "%9", "%10", "");
 }
+#define FATHOM_WGMMA_REGISTERS(instruction, floats, a0_at, a1_at, a2_at, a3_at, b_at, add_at,       \
+                               majors)                                                             \
+  asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " add_at ", 0;\n"                           \
+               "wgmma.mma_async.sync.aligned." instruction " {" FATHOM_FIRST_##floats "}, {"        \
+               a0_at ", " a1_at ", " a2_at ", " a3_at "}, " b_at ", keep, 1, 1" majors ";\n}\n"    \
+               : FATHOM_D##floats(0)                                                               \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)))
+__device__ __forceinline__ void mma(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add,
+                                    tensor::Bf16) {
+  FATHOM_WGMMA_REGISTERS("m64n64k16.f32.bf16.bf16", 32, "%32", "%33", "%34", "%35", "%36", "%37",
+                         ", 0");
+}
+__device__ __forceinline__ void mma_rows(float (&d)[128], const uint32_t (&a)[4], uint64_t b,
+                                         bool add) {
+  FATHOM_WGMMA_REGISTERS("m64n256k16.f32.bf16.bf16", 128, "%128", "%129", "%130", "%131", "%132",
+                         "%133", ", 1");
+}
+__device__ __forceinline__ void mma_rows(float (&d)[128], uint64_t a, uint64_t b, bool add) {
+  FATHOM_WGMMA("m64n256k16.f32.bf16.bf16", 128, "%128", "%129", "%130", ", 0, 1");
+}
+#undef FATHOM_WGMMA_REGISTERS
 #undef FATHOM_WGMMA
 #undef FATHOM_FIRST_128
 #undef FATHOM_FIRST_64

@@ -1,0 +1,406 @@
+// Absorbed attention of models with more than 16 heads on a GPU, over bf16 rows of 512 + 64 values: bound by the tensor
+// cores, which 64 query rows keep busy 1088 * 2 * 64 operations for each row of 1152 bytes.
+//
+// A block has up to 64 heads of a token (an item) and takes cache rows 128 at a time: two tiles of 64, which the copy
+// engine brings through a tensor map, panel by panel. The first warpgroup computes the scores and weights of the even
+// tiles and columns [0, 256) of the values, the second those of the odd ones and columns [256, 512), so that one's
+// softmax runs beside the other's products (FlashMLA's schedule, April 2025). For each pair of tiles, with m a row's
+// maximum and v a tile's values:
+//
+//   first                                            second
+//   s0 = q k0^T                                      s1 = q k1^T
+//   m0 = max(m, s0)                    -> m0 ->      m1 = max(m0, s1)
+//   w0 = exp2(s0 - m0)                 <- m1, w1 <-  w1 = exp2(s1 - m1)
+//   o  = o exp2(m - m0) + w0 v0                      o  = o exp2(m - m1) + w1 v1
+//   w0 = w0 exp2(m0 - m1)              -> w0 ->
+//   o  = o exp2(m0 - m1) + w1 v1                     o  = o + w0 v0
+//
+// What is cut into parts (absorbed_wide_parts.cuh) a second kernel adds up, in the order of the rows.
+//
+// Grid: multiprocessors; then items x 64 / rows. Shared memory: 226 KB.
+
+#include "cuda/attention/absorbed_wide_tile.cuh"
+#include "cuda/attention/mla_absorbed.h"
+#include "cuda/device/reduce.cuh"
+#include "cuda/gemm/tensor_map.h"
+#include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/registers.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
+#include "cuda/runtime/device_arena.h"
+#include "cuda/runtime/launch.cuh"
+
+namespace fathom::cuda::absorbed {
+namespace {
+
+constexpr int kThreads = kComputing + 128;  // registers move between whole warpgroups
+constexpr int kProducerRegisters = 40, kRegisters = 232;
+
+// ---- copies: a warp for each of the two tiles, of which the first lane asks the copy engine ----
+
+struct Producer {
+  const WideParams& p;
+  const CUtensorMap& rows;
+  char* const memory;
+  const uint32_t shared;
+  const int tile;
+  uint32_t tiles = 0, num_parts = 0;  // so far
+
+  __device__ __forceinline__ void load(int piece, int kv_row) {
+    const int first = piece == kRopePiece ? kRopePanel : piece == kRightPiece ? kHalfPanels : 0;
+    const int end = piece == kRopePiece ? kPanels : first + kHalfPanels;
+    barrier_wait(WideShared::empty(shared, tile, piece), (tiles & 1) ^ 1);
+    for (int panel = first; panel < end; ++panel) {
+      const uint32_t full = WideShared::full(shared, tile, panel);
+      barrier_expect(full, kPanelBytes);
+      load_tile(&rows, WideShared::panel(shared, tile, panel), full, panel * 64, kv_row);
+    }
+  }
+
+  __device__ __forceinline__ void hand_over(const WidePart& part) {
+    const uint32_t at = num_parts % 2, turn = num_parts / 2 & 1;
+    ++num_parts;
+    if (tile != 0) return;  // the other warp does
+    barrier_wait(shared + WideShared::kPartEmpty + at * 8, turn ^ 1);
+    reinterpret_cast<WidePart*>(memory + WideShared::kParts)[at] = part;
+    barrier_arrive(shared + WideShared::kPartFull + at * 8);
+  }
+
+  // One lane.
+  __device__ __forceinline__ void produce(const WidePart& part) {
+    hand_over(part);
+    const int first_row = part.begin_row + tile * kWideTile;
+    const auto row_of = [&](int row) {
+      return row < part.end_row ? kv_row_at(p.absorbed, part.seq, row) : 0;
+    };
+    int kv_row = row_of(first_row);
+    for (int row = first_row; row < part.end_row; row += kPair, ++tiles) {
+      const int next = row_of(row + kPair);
+      // In the order in which the warpgroups are done with what lies there.
+      load(kRopePiece, kv_row);
+      load(tile == 0 ? kLeftPiece : kRightPiece, kv_row);
+      load(tile == 0 ? kRightPiece : kLeftPiece, kv_row);
+      kv_row = next;
+    }
+  }
+
+  __device__ __forceinline__ void run() {
+    const bool leads = threadIdx.x % 32 == 0;
+    walk_parts(p, [&](const WidePart& part, bool is_first, int parts) {
+      if (leads) {
+        if (is_first && tile == 0)
+          p.items[part.token * p.head_groups + part.first_head / kWideRows] = {part.slot, parts};
+        produce(part);
+      }
+      __syncwarp();
+    });
+    if (leads) hand_over({.token = -1});
+  }
+};
+
+// An even tile whose scores are under way, and the odd one behind it, whose values are under way afterwards.
+template <bool kHasOdd>
+__device__ __forceinline__ void take_even(Warpgroup<0>& w, const WidePart& part, int row) {
+  mma_wait<0>(w.scores);
+  w.release(0, kRopePiece);
+  w.hide(part, row);
+  float max[2] = {w.row_max[0], w.row_max[1]};
+  w.row_maxima(max);
+  w.put_maxima(max);
+  w.tell(kMaxReady);
+  w.weigh(max);
+  uint32_t own[4][4];
+  w.pack(own);
+  w.scale_values(
+      {exp2_fast(w.row_max[0] - finite_max(max[0])), exp2_fast(w.row_max[1] - finite_max(max[1]))});
+  w.add_own(own);
+  mma_wait<0>(w.values);
+  keep_operand(own);
+  w.release(0, kLeftPiece);
+  w.wait_for(kOddReady);
+  w.row_max[0] = w.max_of(1, 0);
+  w.row_max[1] = w.max_of(1, 1);
+  const float factor[2] = {exp2_fast(max[0] - finite_max(w.row_max[0])),
+                           exp2_fast(max[1] - finite_max(w.row_max[1]))};
+#pragma unroll
+  for (int i = 0; i < 32; ++i) w.scores[i] *= factor[i / 2 % 2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) w.row_sum[half] *= factor[half];
+  uint32_t scaled[4][4];
+  w.pack(scaled);
+  w.store_weights(scaled);
+  w.tell(kEvenReady);
+  ++w.turns[0];
+  if constexpr (kHasOdd) {
+    w.scale_values(factor);
+    w.add_others();
+    ++w.turns[1];
+  }
+}
+
+// The even tiles, and columns [0, 256). The next tile's scores run beside the odd one's values.
+__device__ __forceinline__ void attend_even(Warpgroup<0>& w, const WidePart& part) {
+  w.score_rope();
+  w.score_half(0);
+  w.score_half(1);
+  mma_commit();
+  int row = part.begin_row;
+#pragma unroll 1
+  for (; row + kWideTile < part.end_row; row += kPair) {
+    take_even<true>(w, part, row);
+    if (row + kPair >= part.end_row) {
+      mma_wait<0>(w.values);
+      w.release(1, kLeftPiece);
+      return;
+    }
+    w.score_rope();
+    w.score_half(0);
+    mma_commit();
+    mma_wait<1>(w.values);
+    w.release(1, kLeftPiece);
+    w.score_half(1);
+    mma_commit();
+  }
+  take_even<false>(w, part, row);
+}
+
+// An odd tile whose scores are under way, or none, and the even one before it.
+template <bool kHasOdd>
+__device__ __forceinline__ void take_odd(Warpgroup<1>& w, const WidePart& part, int row) {
+  float max[2] = {minus_infinity(), minus_infinity()};
+  if constexpr (kHasOdd) {
+    mma_wait<0>(w.scores);
+    w.release(1, kRopePiece);
+    w.hide(part, row + kWideTile);
+    w.row_maxima(max);
+  }
+  w.wait_for(kMaxReady);
+  max[0] = fmaxf(max[0], w.max_of(0, 0));
+  max[1] = fmaxf(max[1], w.max_of(0, 1));
+  w.put_maxima(max);
+  const float factor[2] = {exp2_fast(w.row_max[0] - finite_max(max[0])),
+                           exp2_fast(w.row_max[1] - finite_max(max[1]))};
+  uint32_t own[4][4];
+  if constexpr (kHasOdd) {
+    w.weigh(max);
+    w.pack(own);
+    w.store_weights(own);
+  } else {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) w.row_sum[half] *= factor[half];
+  }
+  w.tell(kOddReady);
+  w.row_max[0] = max[0];
+  w.row_max[1] = max[1];
+  w.scale_values(factor);
+  if constexpr (kHasOdd) {
+    w.add_own(own);
+    mma_wait<0>(w.values);
+    keep_operand(own);
+    w.release(1, kRightPiece);
+    ++w.turns[1];
+  }
+  w.wait_for(kEvenReady);
+  w.add_others();
+  mma_wait<0>(w.values);
+  w.release(0, kRightPiece);
+  ++w.turns[0];
+}
+
+// The odd tiles, and columns [256, 512).
+__device__ __forceinline__ void attend_odd(Warpgroup<1>& w, const WidePart& part) {
+  int row = part.begin_row;
+#pragma unroll 1
+  for (; row + kWideTile < part.end_row; row += kPair) {
+    w.score_rope();
+    w.score_half(1);
+    w.score_half(0);
+    mma_commit();
+    take_odd<true>(w, part, row);
+  }
+  if (row < part.end_row) take_odd<false>(w, part, row);
+}
+
+template <int kOwn>
+__device__ __forceinline__ void attend_parts(Warpgroup<kOwn>&& w) {
+  for (uint32_t turn = 0;; ++turn) {
+    const uint32_t at = turn % 2;
+    barrier_wait(w.shared + WideShared::kPartFull + at * 8, turn / 2 & 1);
+    const WidePart& part = reinterpret_cast<const WidePart*>(w.memory + WideShared::kParts)[at];
+    if (part.token < 0) return;
+    w.begin_part(part);
+    if (part.has_rows()) {
+      if constexpr (kOwn == 0) {
+        attend_even(w, part);
+      } else {
+        attend_odd(w, part);
+      }
+    }
+    w.end_part(part);
+    __syncwarp();
+    if (w.lane() == 0) barrier_arrive(w.shared + WideShared::kPartEmpty + at * 8);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1)
+    wide_kernel(const __grid_constant__ WideParams p, const __grid_constant__ CUtensorMap rows) {
+  extern __shared__ __align__(1024) char memory[];
+  const uint32_t shared = shared_address(memory);
+  let_next_start();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2 * kPanels; ++i) barrier_init(shared + WideShared::kFull + i * 8, 1);
+    for (int i = 0; i < 2 * kPieces; ++i) barrier_init(shared + WideShared::kEmpty + i * 8, 4);
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(shared + WideShared::kPartFull + i * 8, 1);
+      barrier_init(shared + WideShared::kPartEmpty + i * 8, kComputing / 32);
+    }
+    barrier_init(shared + WideShared::kBoth, kComputing / 32);
+    barriers_are_ready();
+    prefetch_map(&rows);
+  }
+  __syncthreads();
+  wait_for_previous();
+  const int group = threadIdx.x / 128;
+  if (group == 2) {
+    give_registers<kProducerRegisters>();
+    const int tile = static_cast<int>(threadIdx.x - kComputing) / 32;
+    if (tile < 2) Producer{p, rows, memory, shared, tile}.run();
+    return;
+  }
+  take_registers<kRegisters>();
+  if (group == 0) {
+    attend_parts(Warpgroup<0>{p, memory, shared});
+  } else {
+    attend_parts(Warpgroup<1>{p, memory, shared});
+  }
+}
+
+// ---- the sum of an item's parts: 128 threads for a query row ----
+
+constexpr int kSumThreads = 256;
+
+// A lane's part, of 32 that begin with `first`: what statistics it has, and those of a part without rows otherwise.
+__device__ __forceinline__ float2 part_stats(const WideParams& p, int2 item, int first, int head) {
+  const int part = first + static_cast<int>(threadIdx.x) % 32;
+  if (part >= item.y) return {minus_infinity(), 0.0f};
+  return __ldcg(p.stats + int64_t{part_slot(p, item.x, part)} * kWideRows + head);
+}
+
+__device__ __forceinline__ void add_parts(const WideParams& p, int2 item, int head, Bf16* out) {
+  float max = minus_infinity(), sum = 0.0f;
+  for (int first = 0; first < item.y; first += 32)
+    max = fmaxf(max, warp_max(part_stats(p, item, first, head).x));
+  const int column = threadIdx.x % 128 * 4;
+  float4 values{};
+  for (int first = 0; first < item.y; first += 32) {
+    const float2 stats = part_stats(p, item, first, head);
+    const float mine = exp2_fast(stats.x - max);
+    sum = __fmaf_rn(stats.y, mine, sum);
+    constexpr int kLoads = 8;  // under way together
+    for (int i = 0; i < min(32, item.y - first); i += kLoads) {
+      float4 v[kLoads] = {};
+#pragma unroll
+      for (int j = 0; j < kLoads; ++j) {
+        const int part = first + i + j;
+        if (part >= item.y) continue;
+        const int64_t row = int64_t{part_slot(p, item.x, part)} * kWideRows + head;
+        v[j] = __ldcg(reinterpret_cast<const float4*>(p.values + row * kLatent + column));
+      }
+#pragma unroll
+      for (int j = 0; j < kLoads; ++j) {
+        const float factor = __shfl_sync(0xffffffffu, mine, i + j);
+        values = {__fmaf_rn(v[j].x, factor, values.x), __fmaf_rn(v[j].y, factor, values.y),
+                  __fmaf_rn(v[j].z, factor, values.z), __fmaf_rn(v[j].w, factor, values.w)};
+      }
+    }
+  }
+  const float factor = 1.0f / warp_sum(sum);
+  *reinterpret_cast<uint2*>(out + column) = {
+      floats_to_bf16x2(values.x * factor, values.y * factor),
+      floats_to_bf16x2(values.z * factor, values.w * factor)};
+}
+
+__global__ void __launch_bounds__(kSumThreads)
+    add_parts_kernel(const __grid_constant__ WideParams p) {
+  let_next_start();
+  wait_for_previous();
+  const AbsorbedParams& a = p.absorbed;
+  const int token = blockIdx.x / p.head_groups;
+  const int first_head = static_cast<int>(blockIdx.x) % p.head_groups * kWideRows;
+  const int tokens = a.query_start[a.seqs];
+  const int2 item = __ldcg(p.items + blockIdx.x);  // anything where there is no such token
+  if (token >= tokens || item.y == 1) return;
+  const int heads = min(kWideRows, a.heads - first_head);
+  const int first = static_cast<int>(blockIdx.y) * p.rows_each;
+  for (int head = first + static_cast<int>(threadIdx.x) / 128;
+       head < min(heads, first + p.rows_each); head += kSumThreads / 128)
+    add_parts(p, item, head, a.out + (int64_t{token} * a.heads + first_head + head) * kLatent);
+}
+
+Matrix rows_of(const ops::KvCache& cache) {
+  return {.data = cache.rows.data(),
+          .dtype = tensor::DType::kBf16,
+          .rows = cache.rows.dim(0) * cache.block_tokens(),
+          .columns = kDim,
+          .stride = kDim};
+}
+
+int64_t head_groups(const ops::MlaAbsorbedArgs& args) {
+  return (args.out.dim(1) + kWideRows - 1) / kWideRows;
+}
+
+// Those of this call, or of one with fewer tokens.
+int64_t max_slots(const ops::MlaAbsorbedArgs& args) {
+  const int64_t tokens = args.out.dim(0);
+  const int64_t max_rows = args.block_tables.dim(1) * args.cache.block_tokens();
+  const int64_t parts = max_rows <= 32 << kChunkShift ? 32 : kMostFewParts;
+  const int64_t few = std::min<int64_t>(tokens, kFewTokens) * head_groups(args) * parts;
+  return tokens > kFewTokens ? std::max<int64_t>(few, 2 * num_multiprocessors()) : few;
+}
+
+void carve(const ops::MlaAbsorbedArgs& args, DeviceArena& arena, WideParams& p) {
+  const int64_t rows = max_slots(args) * kWideRows;
+  p.values = arena.take<float>(rows * kLatent);
+  p.stats = arena.take<float2>(rows);
+  p.items = arena.take<int2>(args.out.dim(0) * head_groups(args));
+}
+
+}  // namespace
+
+bool can_run_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
+  return args.out.dim(1) > kStreamRows && !stream.backend().batch_invariant &&
+         args.cache.format.latent == tensor::DType::kBf16 &&
+         args.cache.block_tokens() % kWideTile == 0 && head_groups(args) <= num_multiprocessors() &&
+         can_map(rows_of(args.cache));
+}
+
+int64_t wide_scratch_bytes(const ops::MlaAbsorbedArgs& args) {
+  DeviceArena arena;
+  WideParams p{};
+  carve(args, arena, p);
+  return arena.bytes();
+}
+
+void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
+  WideParams p{};
+  p.absorbed = absorbed_params(args);
+  p.absorbed.group_tokens = 1;
+  p.absorbed.head_groups = 1;
+  p.head_groups = static_cast<int>(head_groups(args));
+  DeviceArena arena(stream.scratch());
+  carve(args, arena, p);
+  if (p.absorbed.tokens == 0 || p.absorbed.seqs == 0) return;
+  launch(wide_kernel,
+         {.grid = static_cast<unsigned>(num_multiprocessors()),
+          .block = kThreads,
+          .shared_bytes = WideShared::kBytes},
+         stream, p, tensor_map(rows_of(args.cache), kWideTile));
+  const int64_t items = args.out.dim(0) * head_groups(args);
+  p.rows_each = items <= num_multiprocessors() / 2 ? 2 : 16;
+  launch(
+      add_parts_kernel,
+      {.grid = dim3(static_cast<unsigned>(items), static_cast<unsigned>(kWideRows / p.rows_each)),
+       .block = kSumThreads},
+      stream, p);
+}
+
+}  // namespace fathom::cuda::absorbed
