@@ -26,6 +26,7 @@ VARIANTS = [
     *(rf"down_and_combine_kernel<{dtype}>" for dtype in (BF16, F8)),
     *(rf"absorbed::absorbed_kernel<{tiles}, {f8}>" for tiles in (1, 4) for f8 in (YES, NO)),
     *(rf"absorbed::stream_kernel<{f8}>" for f8 in (YES, NO)),
+    *(rf"absorbed::add_parts_kernel<{few}>" for few in (YES, NO)),
     *(rf"batch_product_kernel<.*{dtype}.*>" for dtype in (BF16, F8)),
     *(rf"wide_product_kernel<{dtype}>" for dtype in (BF16, F8)),
 ]

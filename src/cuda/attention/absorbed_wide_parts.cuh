@@ -33,13 +33,18 @@ __host__ __device__ constexpr int few_shift(int rows) {
   return shift;
 }
 
+// An item of several parts, whose first one has first_slot. With one part there is nothing to add.
+struct alignas(16) PartedItem {
+  int token, first_head, first_slot, parts;
+};
+
 struct WideParams {
   AbsorbedParams absorbed;  // a token is one item with all heads there (head_groups 1)
   int head_groups;          // of 64
   float* values;            // of parts of items that have several: [slots, 64, 512]
   float2* stats;            // [slots, 64]: maximum, sum
-  int2* items;              // [tokens, head_groups]: first slot, parts
-  int rows_each;            // query rows of a block of the second kernel
+  PartedItem*
+      items;  // a call of few tokens: [tokens, head_groups]; otherwise of each block of the grid
 };
 
 struct WidePart {

@@ -17,7 +17,7 @@
 //
 // What is cut into parts (absorbed_wide_parts.cuh) a second kernel adds up, in the order of the rows.
 //
-// Grid: multiprocessors; then items x 64 / rows. Shared memory: 226 KB.
+// Grid: multiprocessors; then items x shares of their query rows. Shared memory: 226 KB.
 
 #include "cuda/attention/absorbed_wide_tile.cuh"
 #include "cuda/attention/mla_absorbed.h"
@@ -83,17 +83,23 @@ struct Producer {
     }
   }
 
+  // Only the last item that a block begins in a call of many tokens goes on in the next one.
   __device__ __forceinline__ void run() {
-    const bool leads = threadIdx.x % 32 == 0;
+    const bool leads = threadIdx.x % 32 == 0, is_few = p.absorbed.tokens <= kFewTokens;
+    PartedItem last{.parts = 1};
     walk_parts(p, [&](const WidePart& part, bool is_first, int parts) {
+      if (is_first && parts > 1) last = {part.token, part.first_head, part.slot, parts};
       if (leads) {
-        if (is_first && tile == 0)
-          p.items[part.token * p.head_groups + part.first_head / kWideRows] = {part.slot, parts};
+        if (is_first && is_few && tile == 0)
+          p.items[part.token * p.head_groups + part.first_head / kWideRows] = {
+              part.token, part.first_head, part.slot, parts};
         produce(part);
       }
       __syncwarp();
     });
-    if (leads) hand_over({.token = -1});
+    if (!leads) return;
+    if (!is_few && tile == 0) p.items[blockIdx.x] = last;
+    hand_over({.token = -1});
   }
 };
 
@@ -279,31 +285,35 @@ __global__ void __launch_bounds__(kThreads, 1)
 constexpr int kSumThreads = 256;
 
 // A lane's part, of 32 that begin with `first`: what statistics it has, and those of a part without rows otherwise.
-__device__ __forceinline__ float2 part_stats(const WideParams& p, int2 item, int first, int head) {
+__device__ __forceinline__ float2 part_stats(const WideParams& p, const PartedItem& item, int first,
+                                             int row) {
   const int part = first + static_cast<int>(threadIdx.x) % 32;
-  if (part >= item.y) return {minus_infinity(), 0.0f};
-  return __ldcg(p.stats + int64_t{part_slot(p, item.x, part)} * kWideRows + head);
+  if (part >= item.parts) return {minus_infinity(), 0.0f};
+  return __ldcg(p.stats + int64_t{part_slot(p, item.first_slot, part)} * kWideRows + row);
 }
 
-__device__ __forceinline__ void add_parts(const WideParams& p, int2 item, int head, Bf16* out) {
-  float max = minus_infinity(), sum = 0.0f;
-  for (int first = 0; first < item.y; first += 32)
-    max = fmaxf(max, warp_max(part_stats(p, item, first, head).x));
+// kLoads: values under way together.
+template <int kLoads>
+__device__ __forceinline__ void add_parts(const WideParams& p, const PartedItem& item, int row) {
+  float2 stats = part_stats(p, item, 0, row);
+  float max = stats.x, sum = 0.0f;
+  for (int first = 32; first < item.parts; first += 32)
+    max = fmaxf(max, part_stats(p, item, first, row).x);
+  max = warp_max(max);
   const int column = threadIdx.x % 128 * 4;
   float4 values{};
-  for (int first = 0; first < item.y; first += 32) {
-    const float2 stats = part_stats(p, item, first, head);
+  for (int first = 0; first < item.parts; first += 32) {
+    if (first > 0) stats = part_stats(p, item, first, row);
     const float mine = exp2_fast(stats.x - max);
     sum = __fmaf_rn(stats.y, mine, sum);
-    constexpr int kLoads = 8;  // under way together
-    for (int i = 0; i < min(32, item.y - first); i += kLoads) {
+    for (int i = 0; i < min(32, item.parts - first); i += kLoads) {
       float4 v[kLoads] = {};
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {
         const int part = first + i + j;
-        if (part >= item.y) continue;
-        const int64_t row = int64_t{part_slot(p, item.x, part)} * kWideRows + head;
-        v[j] = __ldcg(reinterpret_cast<const float4*>(p.values + row * kLatent + column));
+        if (part >= item.parts) continue;
+        const int64_t at = int64_t{part_slot(p, item.first_slot, part)} * kWideRows + row;
+        v[j] = __ldcg(reinterpret_cast<const float4*>(p.values + at * kLatent + column));
       }
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {
@@ -314,26 +324,29 @@ __device__ __forceinline__ void add_parts(const WideParams& p, int2 item, int he
     }
   }
   const float factor = 1.0f / warp_sum(sum);
-  *reinterpret_cast<uint2*>(out + column) = {
-      floats_to_bf16x2(values.x * factor, values.y * factor),
-      floats_to_bf16x2(values.z * factor, values.w * factor)};
+  Bf16* const out = p.absorbed.out +
+                    (int64_t{item.token} * p.absorbed.heads + item.first_head + row) * kLatent +
+                    column;
+  *reinterpret_cast<uint2*>(out) = {floats_to_bf16x2(values.x * factor, values.y * factor),
+                                    floats_to_bf16x2(values.z * factor, values.w * factor)};
 }
 
-__global__ void __launch_bounds__(kSumThreads)
+// kIsFew: few items of many parts; otherwise more of fewer.
+template <bool kIsFew>
+__global__ void __launch_bounds__(kSumThreads, kIsFew ? 3 : 6)
     add_parts_kernel(const __grid_constant__ WideParams p) {
   let_next_start();
   wait_for_previous();
   const AbsorbedParams& a = p.absorbed;
-  const int token = blockIdx.x / p.head_groups;
-  const int first_head = static_cast<int>(blockIdx.x) % p.head_groups * kWideRows;
   const int tokens = a.query_start[a.seqs];
-  const int2 item = __ldcg(p.items + blockIdx.x);  // anything where there is no such token
-  if (token >= tokens || item.y == 1) return;
-  const int heads = min(kWideRows, a.heads - first_head);
-  const int first = static_cast<int>(blockIdx.y) * p.rows_each;
-  for (int head = first + static_cast<int>(threadIdx.x) / 128;
-       head < min(heads, first + p.rows_each); head += kSumThreads / 128)
-    add_parts(p, item, head, a.out + (int64_t{token} * a.heads + first_head + head) * kLatent);
+  const PartedItem item = p.items[blockIdx.x];
+  if (kIsFew && static_cast<int>(blockIdx.x) / p.head_groups >= tokens) return;  // nobody's
+  if (item.parts == 1) return;
+  const int heads = min(kWideRows, a.heads - item.first_head);
+  constexpr int kStride = kSumThreads / 128;
+  for (int row = static_cast<int>(blockIdx.y * kStride + threadIdx.x / 128); row < heads;
+       row += static_cast<int>(gridDim.y) * kStride)
+    add_parts<kIsFew ? 8 : 4>(p, item, row);
 }
 
 Matrix rows_of(const ops::KvCache& cache) {
@@ -357,11 +370,17 @@ int64_t max_slots(const ops::MlaAbsorbedArgs& args) {
   return tokens > kFewTokens ? std::max<int64_t>(few, 2 * num_multiprocessors()) : few;
 }
 
+int64_t num_items(const ops::MlaAbsorbedArgs& args) {
+  return args.out.dim(0) <= kFewTokens ? args.out.dim(0) * head_groups(args)
+                                       : num_multiprocessors();
+}
+
 void carve(const ops::MlaAbsorbedArgs& args, DeviceArena& arena, WideParams& p) {
   const int64_t rows = max_slots(args) * kWideRows;
   p.values = arena.take<float>(rows * kLatent);
   p.stats = arena.take<float2>(rows);
-  p.items = arena.take<int2>(args.out.dim(0) * head_groups(args));
+  p.items = arena.take<PartedItem>(
+      std::max<int64_t>(num_items(args), kFewTokens * head_groups(args)));  // of fewer tokens too
 }
 
 }  // namespace
@@ -394,13 +413,11 @@ void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
           .block = kThreads,
           .shared_bytes = WideShared::kBytes},
          stream, p, tensor_map(rows_of(args.cache), kWideTile));
-  const int64_t items = args.out.dim(0) * head_groups(args);
-  p.rows_each = items <= num_multiprocessors() / 2 ? 2 : 16;
-  launch(
-      add_parts_kernel,
-      {.grid = dim3(static_cast<unsigned>(items), static_cast<unsigned>(kWideRows / p.rows_each)),
-       .block = kSumThreads},
-      stream, p);
+  const bool is_few = p.absorbed.tokens <= kFewTokens;
+  launch(is_few ? add_parts_kernel<true> : add_parts_kernel<false>,
+         {.grid = dim3(static_cast<unsigned>(num_items(args)), is_few ? 32 : 16),
+          .block = kSumThreads},
+         stream, p);
 }
 
 }  // namespace fathom::cuda::absorbed
