@@ -19,11 +19,12 @@ namespace fathom::cuda::absorbed {
 
 inline constexpr int kWideRows = 64;      // query rows of an item
 inline constexpr int kWideUnitShift = 7;  // rows of the smallest part: two tiles
-inline constexpr int kFewTokens = 8;
-// Parts of an item in a call of few tokens: 16 at most for as long as none has more than 512 rows, then 32, with 1024
-// rows each, then 64. Each is another 128 KB to write and to read, but one sequence alone keeps two blocks a part busy.
-inline constexpr int kMostFewParts = 64;
+inline constexpr int kFewTokens = 8;      // the class of linear's, see docs/contracts/ops.md
+inline constexpr int kMostFewParts = 64;  // of an item in a call of few tokens
 
+// The rows of a part in a call of few tokens, as a power of two: 16 parts at most until they have 512 rows, then 32
+// until they have 1024, then 64. More parts keep more blocks busy where there is one sequence (two for each part of 128
+// heads), but each is another 128 KB to write and to read.
 __host__ __device__ constexpr int few_shift(int rows) {
   const auto parts = [rows](int shift) { return (rows + (1 << shift) - 1) >> shift; };
   int shift = kWideUnitShift;
@@ -41,10 +42,11 @@ struct alignas(16) PartedItem {
 struct WideParams {
   AbsorbedParams absorbed;  // a token is one item with all heads there (head_groups 1)
   int head_groups;          // of 64
-  float* values;            // of parts of items that have several: [slots, 64, 512]
-  float2* stats;            // [slots, 64]: maximum, sum
-  PartedItem*
-      items;  // a call of few tokens: [tokens, head_groups]; otherwise of each block of the grid
+  // Of items that have several parts. Calls of few tokens have an entry for every item, others for every block: the
+  // item that it leaves to the next one, or none.
+  float* values;  // [slots, 64, 512]
+  float2* stats;  // [slots, 64]: maximum, sum
+  PartedItem* items;
 };
 
 struct WidePart {
