@@ -24,7 +24,7 @@ const kCharts = [
     {name: 'Hit rate', value: (sample) => percent(sample.cache_hit_rate)}]},
 ];
 
-// Only there when the server speculates.
+// When the server speculates.
 const kDraftCharts = [
   {title: 'Acceptance', unit: 'per verifying step', series: [
     {name: 'Tokens', value: (sample) => sample.accept_length},
@@ -36,7 +36,7 @@ const kDraftCharts = [
     {name: 'Accepted', value: (sample) => sample.accepted_tokens_per_s}]},
 ];
 
-// Only there when the server bounds the time of its steps.
+// When the server bounds the time of its steps.
 const kStepCharts = [
   {title: 'Longest step with answers', unit: 'ms', series: [
     {name: 'Measured', value: (sample) => sample.step_ms?.longest ?? null},
@@ -89,43 +89,41 @@ function kvNote({current: {kv_blocks: blocks, block_tokens: tokens}}) {
   return blocks ? `of ${formatNumber(blocks * tokens)} tokens` : 'in use';
 }
 
+// Each comes once there is something to show in it, at its place in this order.
+const kGroups = [
+  {applies: () => true, tiles: kTiles, charts: kCharts},
+  {applies: (current) => Boolean(current.step_parts_ms), tiles: [], charts: kPartCharts},
+  {applies: (current) => current.max_step_ms > 0, tiles: [], charts: kStepCharts},
+  {applies: (current) => current.max_drafts > 0, tiles: kDraftTiles, charts: kDraftCharts, tilesClass: 'with-drafts'},
+];
+
 export function startEngineView(feed) {
   const tiles = [];
   const charts = [];
-  const add = (newTiles, newCharts) => {
-    for (const {label, value, note} of newTiles) {
+  const firstNodes = kGroups.map(() => null);  // the first plot of each group that is there
+  const add = (group, index) => {
+    if (group.tilesClass) byId('tiles').classList.add(group.tilesClass);
+    for (const {label, value, note} of group.tiles) {
       const valueNode = el('span', {class: 'tile-value'}, '–');
       const noteNode = el('span', {class: 'tile-note'});
       byId('tiles').append(el('div', {class: 'tile'}, el('dt', {}, label), el('dd', {}, valueNode, noteNode)));
       tiles.push({value, note, valueNode, noteNode});
     }
-    for (const options of newCharts) {
-      charts.push(new LineChart(options));
-      byId('charts').append(charts.at(-1).node);
-    }
+    const next = firstNodes.slice(index + 1).find((node) => node) ?? null;
+    const added = group.charts.map((options) => new LineChart(options));
+    for (const chart of added) byId('charts').insertBefore(chart.node, next);
+    charts.push(...added);
+    firstNodes[index] = added[0].node;
   };
-  add(kTiles, kCharts);
-  let showsDrafts = false;
-  let showsSteps = false;
-  let showsParts = false;
+  add(kGroups[0], 0);
 
   const show = () => {
     if (byId('view-engine').hidden) return;
     byId('engine-note').textContent = feed.error || 'Live, one sample a second, up to five minutes back';
     byId('engine-note').classList.toggle('bad', Boolean(feed.error));
-    if (feed.current.step_parts_ms && !showsParts) {
-      showsParts = true;
-      add([], kPartCharts);
-    }
-    if (feed.current.max_step_ms > 0 && !showsSteps) {
-      showsSteps = true;
-      add([], kStepCharts);
-    }
-    if (feed.current.max_drafts > 0 && !showsDrafts) {
-      showsDrafts = true;
-      byId('tiles').classList.add('with-drafts');
-      add(kDraftTiles, kDraftCharts);
-    }
+    kGroups.forEach((group, index) => {
+      if (!firstNodes[index] && group.applies(feed.current)) add(group, index);
+    });
     for (const {value, note, valueNode, noteNode} of tiles) {
       valueNode.textContent = value(feed);
       noteNode.textContent = note(feed);

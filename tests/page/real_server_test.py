@@ -41,6 +41,8 @@ class RealServerTest(browser.PageTest):
         self.assertIn("19", self.one(".prose").text)
         self.assertRegex(self.one(".figures").text, r"(?s)\d+ tokens.*tokens/s.*first after .*prompt \d+")
         self.id("tab-engine").click()
+        # The parts of a step come with the first sample that has some.
+        self.wait_for_script("document.querySelectorAll('.chart').length == 9", "all plots")
         self.wait_for_script("[...document.querySelectorAll('.chart')].every((chart) => chart.querySelector('path.line, circle.dot'))",
                              "data in every plot")
         parts = self.all(".chart")[6]

@@ -71,6 +71,15 @@ class EngineTest(FakeServerTest):
         self.assertEqual([node.text for node in self.all(".chart")[6].find_elements("class name", "value")], ["16", "–", "–", "0.3", "–"])
         self.assertEqual(self.all(".chart")[6].find_elements("css selector", ".plot .s1, .plot .s2, .plot .s4"), [])
 
+    def test_plots_that_come_later_keep_their_places(self):
+        self.server.stats = lambda now: bounded_samples(now)
+        self.open(view="#engine")
+        self.until(lambda: len(self.all(".chart")) == 7, "the plot of the steps")
+        self.server.stats = lambda now: [bounded | split for bounded, split in zip(bounded_samples(now), split_samples(now))]
+        self.until(lambda: len(self.all(".chart")) == 9, "the plots of the parts")
+        self.assertEqual([node.text for node in self.all(".chart h3")][6:],
+                         ["Time of a step", "Host’s work on a step", "Longest step with answers"])
+
     def test_a_server_that_has_just_started_fills_the_plots_with_its_first_minute(self):
         self.server.stats = lambda now: busy_samples(now, 20)
         self.open(view="#engine")
