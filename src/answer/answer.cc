@@ -87,6 +87,7 @@ void Answer::flush() {
     written_end_[i] = choices_[i].finished();
   }
   if (is_end) renderer_->write_end(choices_, events_);
+  if (is_end) lease_.reset();
   if (!events_.empty()) exchange_->write(events_);
   if (!is_end) return;
   exchange_->finish_stream(/*complete=*/true);
@@ -97,6 +98,7 @@ void Answer::flush() {
 void Answer::write_whole() {
   http::Response response;
   response.body = renderer_->body(choices_);
+  lease_.reset();
   exchange_->send(std::move(response));
   total_seconds_ = since_arrival_.seconds();
   done_ = true;
@@ -104,6 +106,7 @@ void Answer::write_whole() {
 
 void Answer::fail(const api::ApiError& error) {
   if (done_) return;
+  lease_.reset();
   status_ = error.status;
   total_seconds_ = since_arrival_.seconds();
   done_ = true;

@@ -70,7 +70,8 @@ class Answer {
   const std::vector<core::RequestId>& request_ids() const { return request_ids_; }
   // Marks it for flush(). Returns true at the first call since the last flush(), so that the caller lists it once.
   bool touch() { return !std::exchange(is_touched_, true); }
-  // Keeps `lease` until the answer is over (the request's claim to its rids); null lets go of it.
+  // Keeps `lease` (the request's claim to its rids) until just before the end of the answer is written, so that who has
+  // read it finds them free; null lets go of it.
   void hold(std::shared_ptr<void> lease) { lease_ = std::move(lease); }
   // Returns true at the first call only: whoever gets it does the closing, once.
   bool retire() { return !std::exchange(is_retired_, true); }

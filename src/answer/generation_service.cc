@@ -126,6 +126,7 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
   request.created = static_cast<int64_t>(std::time(nullptr));
   api::Parsed<Prepared> parsed = prepare(request, exchange, since_arrival);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
+    claim.lease.reset();  // who reads the answer may use the rid
     exchange->post([exchange, error = *error] {
       exchange->send(api::to_response(error, exchange->request().form));
     });

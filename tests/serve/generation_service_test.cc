@@ -294,11 +294,21 @@ TEST(GenerationService, a_rid_belongs_to_one_live_request) {
   json::Value chat = {{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"rid", "mine"}};
   EXPECT_EQ(server.post("/v1/chat/completions", chat).status, 400);
   EXPECT_EQ(first.get(), 200);
-  // It is free again, also after a request that was refused.
-  body["sampling_params"] = {{"max_new_tokens", 2}, {"regex", "(a"}};
-  EXPECT_EQ(server.post("/generate", body).status, 400);
-  body["sampling_params"] = {{"max_new_tokens", 2}};
-  EXPECT_EQ(server.post("/generate", body).status, 200);
+}
+
+// As soon as the answer has been read: whole, streamed, refused.
+TEST(GenerationService, a_rid_is_free_when_its_answer_has_come) {
+  SimServer server;
+  json::Value body = native({{"max_new_tokens", 2}});
+  body["rid"] = "mine";
+  json::Value streamed = body, refused = body;
+  streamed["stream"] = true;
+  refused["sampling_params"]["regex"] = "(a";
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_EQ(server.post("/generate", body).status, 200) << i;
+    ASSERT_EQ(server.post("/generate", refused).status, 400) << i;
+    ASSERT_EQ(server.post("/generate", streamed).status, 200) << i;
+  }
 }
 
 }  // namespace
