@@ -49,13 +49,9 @@ __device__ __forceinline__ void mma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Until at most this many committed groups are under way.
-template <int kGroups>
-__device__ __forceinline__ void wait_groups() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
-}
 template <int kGroups, int kSize>
 __device__ __forceinline__ void mma_wait(float (&d)[kSize]) {
-  wait_groups<kGroups>();
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
   pin(d);
 }
 
