@@ -4,6 +4,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/lfs_pointer.h"
+
 namespace fathom::config {
 
 Result<std::string> read_config_file(const std::string& path) {
@@ -25,6 +27,7 @@ Result<std::string> read_config_file(const std::string& path) {
     return invalid_argument(path + ": longer than " + std::to_string(kMaxConfigBytes) +
                             " bytes, the limit for a configuration");
   }
+  if (is_lfs_pointer(text)) return lfs_pointer_error(path);
   return text;
 }
 

@@ -16,27 +16,50 @@ namespace {
 constexpr std::string_view kHarmlessKeys[] = {"_attn_implementation",
                                               "_moe_implementation",
                                               "_name_or_path",
+                                              "add_cross_attention",
                                               "attention_dropout",
                                               "auto_map",
                                               "aux_loss_alpha",
+                                              "bad_words_ids",
+                                              "begin_suppress_tokens",
                                               "chunk_size_feed_forward",
+                                              "cross_attention_hidden_size",
                                               "decoder_start_token_id",
                                               "ep_size",
+                                              "finetuning_task",
+                                              "forced_bos_token_id",
+                                              "forced_eos_token_id",
                                               "id2label",
                                               "initializer_range",
                                               "is_decoder",
                                               "is_encoder_decoder",
+                                              "keys_to_ignore_at_inference",
                                               "label2id",
                                               "output_attentions",
                                               "output_hidden_states",
+                                              "output_router_logits",
+                                              "output_scores",
                                               "pad_token_id",
+                                              "prefix",
                                               "pretraining_tp",
                                               "problem_type",
+                                              "pruned_heads",
                                               "return_dict",
+                                              "return_dict_in_generate",
+                                              "router_aux_loss_coef",
+                                              "sep_token_id",
                                               "seq_aux",
+                                              "suppress_tokens",
+                                              "task_specific_params",
+                                              "tf_legacy_loss",
+                                              "tie_encoder_decoder",
+                                              "tokenizer_class",
                                               "torchscript",
                                               "transformers_version",
                                               "unk_token_id",
+                                              "unsloth_fixed",
+                                              "unsloth_version",
+                                              "use_bfloat16",
                                               "use_cache"};
 
 // Keys of mechanisms that related models have and this program does not compute.
@@ -54,10 +77,23 @@ constexpr std::string_view kUnsupportedKeys[] = {"attn_logit_softcapping",
                                                  "text_config",
                                                  "vision_config"};
 
+bool all_are(const json::Value& list, std::string_view text) {
+  return list.is_array() && std::all_of(list.begin(), list.end(), [&](const json::Value& item) {
+           return json::is_text(item, text);
+         });
+}
+
+// Values with which the mechanism is off: newer libraries write them for every model.
+bool is_off(std::string_view key, const json::Value& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (key == "layer_types") return all_are(value, "full_attention");
+  return key == "partial_rotary_factor" && value == 1.0;
+}
+
 void refuse_unsupported(JsonReader& reader) {
   for (const std::string_view key : kUnsupportedKeys) {
     const json::Value* value = reader.find(key);
-    if (value == nullptr || (value->is_boolean() && !value->get<bool>())) continue;
+    if (value == nullptr || is_off(key, *value)) continue;
     reader.require(false, key, "absent: this is not supported");
   }
   reader.require(!reader.boolean("attention_bias", false), "attention_bias",

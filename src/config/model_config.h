@@ -27,6 +27,8 @@ enum class TopkMethod { kGreedy, kGroupLimitedGreedy, kNoauxTc };
 struct YarnConfig {
   double factor = 1, beta_fast = 32, beta_slow = 1, mscale = 1, mscale_all_dim = 0;
   int64_t original_max_position_embeddings = 4096;
+
+  bool operator==(const YarnConfig&) const = default;
 };
 
 // quantization_config: fp8 e4m3 with 128x128 weight blocks and dynamic 1x128 activations.

@@ -1,6 +1,8 @@
 #include "config/parse_sections.h"
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fathom::config {
@@ -34,6 +36,25 @@ void require_known_gate(JsonReader& reader, const ModelConfig& config) {
   }
 }
 
+// What newer libraries write a second time, under other names.
+void require_same_elsewhere(JsonReader& reader, const ModelConfig& config) {
+  for (const std::string_view key : {"num_experts", "num_local_experts"}) {
+    const int experts = config.n_routed_experts;
+    reader.require(reader.integer64(key, {.min = 0, .max = 4096, .fallback = experts}) == experts,
+                   key, "n_routed_experts (" + std::to_string(experts) + ")");
+  }
+  const json::Value* layers = reader.find("mlp_layer_types");
+  if (layers == nullptr) return;
+  bool same = layers->is_array() && std::cmp_equal(layers->size(), config.num_hidden_layers);
+  for (int i = 0; same && i < config.num_hidden_layers; ++i) {
+    same = json::is_text((*layers)[static_cast<size_t>(i)],
+                         config.is_moe_layer(i) ? "sparse" : "dense");
+  }
+  reader.require(
+      same, "mlp_layer_types",
+      "\"dense\" for the first first_k_dense_replace layers and \"sparse\" for the others");
+}
+
 void require_consistent_groups(JsonReader& reader, const ModelConfig& config) {
   const int experts = config.n_routed_experts, groups = config.n_group;
   reader.require(config.num_experts_per_tok <= experts, "num_experts_per_tok",
@@ -54,13 +75,26 @@ void require_consistent_groups(JsonReader& reader, const ModelConfig& config) {
                  "at most the experts of topk_group groups (" + std::to_string(available) + ")");
 }
 
-void read_yarn(JsonReader& outer, std::string_view key, const json::Value& section,
-               ModelConfig& config) {
-  JsonReader reader(section, std::string(key) + ".");
+// Every key that is not null and was not asked for.
+void refuse_unread(JsonReader& reader, std::string_view rule) {
+  for (const std::string& unknown : reader.unread_keys()) {
+    const json::Value* value = reader.find(unknown);
+    if (value == nullptr || (value->is_array() && value->empty())) continue;
+    reader.require(false, unknown, rule);
+  }
+}
+
+// One of the two places of the rotary settings. What newer libraries write beside DeepSeek's keys is taken with the
+// value that changes nothing.
+struct RopeSection {
+  std::optional<double> rope_theta;
+  std::optional<YarnConfig> yarn;
+};
+
+YarnConfig read_yarn(JsonReader& reader) {
   for (const std::string_view type_key : {"type", "rope_type"}) {
     if (reader.find(type_key) != nullptr) reader.choice(type_key, {"yarn"}, -1);
   }
-  reader.find("rope_theta");  // read by the caller
   YarnConfig yarn;
   yarn.factor = reader.number("factor", {.min = 1, .max = 10000});
   yarn.beta_fast =
@@ -73,14 +107,9 @@ void read_yarn(JsonReader& outer, std::string_view key, const json::Value& secti
   yarn.original_max_position_embeddings =
       reader.integer64("original_max_position_embeddings", {.min = 1, .max = 1 << 26});
   reader.require(yarn.beta_slow <= yarn.beta_fast, "beta_slow", "at most beta_fast");
-  for (const std::string& unknown : reader.unread_keys()) {
-    if (reader.find(unknown) != nullptr) {
-      reader.require(false, unknown,
-                     "absent: this changes the rotary embedding and is not supported");
-    }
-  }
-  if (!reader.ok()) return outer.fail(reader.error().message);
-  config.rope_scaling = yarn;
+  reader.require(reader.boolean("truncate", true), "truncate",
+                 "true: the corrected range is rounded to whole frequencies");
+  return yarn;
 }
 
 // True for {"rope_type": "default"}: written by newer libraries where there is no scaling.
@@ -90,6 +119,42 @@ bool is_default_rope(const json::Value& section) {
     if (it != section.end()) return json::is_text(*it, "default");
   }
   return false;
+}
+
+std::optional<RopeSection> read_rope_section(JsonReader& outer, std::string_view key) {
+  const json::Value* section = outer.find(key);
+  if (section == nullptr) return std::nullopt;
+  outer.require(section->is_object(), key, "an object or null");
+  if (!section->is_object()) return std::nullopt;
+  JsonReader reader(*section, std::string(key) + ".");
+  RopeSection read;
+  if (reader.find("rope_theta") != nullptr) {
+    read.rope_theta = reader.number("rope_theta", {.min = 2, .max = 1e12});
+  }
+  if (reader.find("partial_rotary_factor") != nullptr) {
+    reader.number("partial_rotary_factor", {.min = 1, .max = 1});
+  }
+  if (!is_default_rope(*section)) {
+    const bool has_type = reader.find("type") != nullptr || reader.find("rope_type") != nullptr;
+    outer.require(has_type, key, "an object with a \"type\", only \"yarn\" is supported");
+    if (!has_type) return std::nullopt;
+    read.yarn = read_yarn(reader);
+    refuse_unread(reader, "absent: this changes the rotary embedding and is not supported");
+  }
+  if (!reader.ok()) outer.fail(reader.error().message);
+  return read;
+}
+
+// Lists of modules that other programs were told to leave as they are. What is FP8 is told by each tensor's own dtype,
+// so the names may be any.
+void read_module_names(JsonReader& reader, std::string_view key) {
+  const json::Value* names = reader.find(key);
+  if (names == nullptr) return;
+  bool are_texts = names->is_array();
+  if (are_texts) {
+    for (const json::Value& name : *names) are_texts = are_texts && name.is_string();
+  }
+  reader.require(are_texts, key, "a list of names of modules");
 }
 
 }  // namespace
@@ -151,35 +216,37 @@ void read_experts(JsonReader& reader, ModelConfig& config) {
   config.norm_topk_prob = reader.boolean("norm_topk_prob", is_v3);
   config.routed_scaling_factor =
       reader.number("routed_scaling_factor", {.min = 1e-3, .max = 1e3, .fallback = 1.0});
+  if (reader.ok()) require_same_elsewhere(reader, config);
   if (!has_experts || !reader.ok()) return;
   require_known_gate(reader, config);
   require_consistent_groups(reader, config);
 }
 
 void read_rope(JsonReader& reader, ModelConfig& config) {
-  // Newer libraries save both values in one section under another name.
-  const json::Value* parameters = reader.find("rope_parameters");
-  const json::Value* scaling = reader.find("rope_scaling");
-  reader.require(parameters == nullptr || scaling == nullptr, "rope_parameters",
-                 "absent when rope_scaling is given");
-  const std::string_view key = parameters != nullptr ? "rope_parameters" : "rope_scaling";
-  const json::Value* section = parameters != nullptr ? parameters : scaling;
-  const JsonReader::NumberRule theta{.min = 2, .max = 1e12, .fallback = config.rope_theta};
-  config.rope_theta = reader.number("rope_theta", theta);
-  if (section == nullptr || !reader.ok()) return;
-  reader.require(section->is_object(), key, "an object or null");
-  if (!section->is_object()) return;
-  JsonReader inner(*section, std::string(key) + ".");
-  if (inner.find("rope_theta") != nullptr) {
-    reader.require(reader.find("rope_theta") == nullptr, "rope_theta",
-                   "absent when " + std::string(key) + " holds one");
-    config.rope_theta = inner.number("rope_theta", theta);
-    if (!inner.ok()) return reader.fail(inner.error().message);
+  // Newer libraries save both values in one section under another name; a file that went through both may have all.
+  const std::optional<RopeSection> parameters = read_rope_section(reader, "rope_parameters");
+  const std::optional<RopeSection> scaling = read_rope_section(reader, "rope_scaling");
+  const JsonReader::NumberRule theta_rule{.min = 2, .max = 1e12, .fallback = config.rope_theta};
+  config.rope_theta = reader.number("rope_theta", theta_rule);
+  bool has_theta = reader.find("rope_theta") != nullptr;
+  for (const auto& [key, section] :
+       {std::pair{"rope_parameters", &parameters}, std::pair{"rope_scaling", &scaling}}) {
+    if (!*section || !(*section)->rope_theta) continue;
+    const double theta = *(*section)->rope_theta;
+    if (has_theta && theta != config.rope_theta) {
+      reader.fail("\"" + std::string(key) + ".rope_theta\" is " + json::dump(json::Value(theta)) +
+                  ", another place of the file says " + json::dump(json::Value(config.rope_theta)) +
+                  ": the two must be equal");
+    }
+    config.rope_theta = theta;
+    has_theta = true;
   }
-  if (is_default_rope(*section)) return;
-  const bool has_type = inner.find("type") != nullptr || inner.find("rope_type") != nullptr;
-  reader.require(has_type, key, "an object with a \"type\", only \"yarn\" is supported");
-  if (has_type) read_yarn(reader, key, *section, config);
+  if (parameters && scaling && parameters->yarn != scaling->yarn) {
+    reader.fail(
+        "\"rope_parameters\" and \"rope_scaling\" differ, must be equal where both are given");
+  }
+  const std::optional<RopeSection>& chosen = parameters ? parameters : scaling;
+  if (chosen) config.rope_scaling = chosen->yarn;
 }
 
 void read_quantization(JsonReader& outer, ModelConfig& config) {
@@ -196,11 +263,13 @@ void read_quantization(JsonReader& outer, ModelConfig& config) {
   const json::Value* block = reader.find("weight_block_size");
   const bool valid = block != nullptr && *block == json::Value::array({128, 128});
   reader.require(valid, "weight_block_size", "[128, 128]");
-  for (const std::string& unknown : reader.unread_keys()) {
-    const json::Value* value = reader.find(unknown);
-    if (value == nullptr || (value->is_array() && value->empty())) continue;
-    reader.require(false, unknown, "absent: this changes the quantisation and is not supported");
+  reader.choice("expert_dtype", {"fp8"}, 0);
+  reader.require(!reader.boolean("dequantize", false), "dequantize",
+                 "false: --dequantize does that here");
+  for (const std::string_view key : {"modules_to_not_convert", "ignored_layers"}) {
+    read_module_names(reader, key);
   }
+  refuse_unread(reader, "absent: this changes the quantisation and is not supported");
   if (!reader.ok()) return outer.fail(reader.error().message);
   config.quantization_config = fp8;
 }

@@ -85,7 +85,10 @@ Status Checkpoint::index_names() {
     problems.add("in two files", "tensor " + json::shown_text(tensors_[i].name) + ": " +
                                      tensors_[first->second].file + " and " + tensors_[i].file);
   }
-  if (problems.any()) return problems.error(directory_ + " names tensors twice");
+  if (problems.any()) {
+    return problems.error(directory_ +
+                          " names tensors twice: leave the files of one checkpoint there");
+  }
   return {};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// A checkpoint directory: model.safetensors.index.json with its shards, or a single model.safetensors (or
-// the only *.safetensors file). Opening reads all headers (in parallel) and no data. The index wins when
-// both are there.
+// A checkpoint directory: model.safetensors.index.json with its shards, a single model.safetensors, or every
+// *.safetensors file where there is neither. Opening reads all headers (in parallel) and no data. The index wins over
+// model.safetensors, and that over other files.
 //
 //   Result<Checkpoint> checkpoint = Checkpoint::open("models/demo");
 //   const TensorInfo* info = checkpoint->find("model.norm.weight");

@@ -46,8 +46,8 @@ class Planner {
     if (parameter.found != nullptr) *parameter.found = info != nullptr;
     if (info == nullptr) {
       if (!parameter.optional) {
-        problems_.add("missing",
-                      "tensor " + json::shown_text(parameter.name) + " " + wanted_shape(parameter));
+        add_problem("missing",
+                    "tensor " + json::shown_text(parameter.name) + " " + wanted_shape(parameter));
       }
       return;
     }
@@ -66,14 +66,22 @@ class Planner {
   void refuse_unexpected() {
     for (const TensorInfo& tensor : checkpoint_.tensors()) {
       if (used_.contains(tensor.name) || is_ignored(tensor.name)) continue;
-      problems_.add("unexpected",
-                    "tensor " + json::shown_text(tensor.name) + " " + describe(tensor));
+      add_problem("unexpected", "tensor " + json::shown_text(tensor.name) + " " + describe(tensor));
     }
   }
 
   Result<ReadPlan> finish() && {
+    if (num_plain_ > 0 && num_plain_ == num_problems_ && !holds_fp8()) {
+      return invalid_argument(
+          checkpoint_.directory() + ": config.json has an FP8 quantization_config, but " +
+          first_plain_ + ", as are all of the " + std::to_string(num_plain_) +
+          " matrices that it speaks of: remove quantization_config from config.json");
+    }
     if (problems_.any()) {
-      return problems_.error(checkpoint_.directory() + " does not fit the model");
+      const char* const advice =
+          num_plain_ > 0 ? ", some of whose FP8 matrices are not FP8 here (--dequantize reads both)"
+                         : "";
+      return problems_.error(checkpoint_.directory() + " does not fit the model" + advice);
     }
     std::stable_sort(plan_.pieces.begin(), plan_.pieces.end(),
                      [](const ReadPiece& a, const ReadPiece& b) {
@@ -84,6 +92,16 @@ class Planner {
   }
 
  private:
+  void add_problem(std::string_view kind, const std::string& what) {
+    problems_.add(kind, what);
+    ++num_problems_;
+  }
+
+  bool holds_fp8() const {
+    return std::any_of(checkpoint_.tensors().begin(), checkpoint_.tensors().end(),
+                       [](const TensorInfo& tensor) { return tensor.dtype == DType::kF8E4M3; });
+  }
+
   void leave_to_others(const Parameter& parameter) {
     for (const std::string& name : {parameter.name, scale_name(parameter.name)}) {
       const TensorInfo* info = checkpoint_.find(name);
@@ -100,14 +118,17 @@ class Planner {
   bool check_type(const Parameter& parameter, const TensorInfo& info) {
     const std::string where = "tensor " + json::shown_text(info.name) + " is " + describe(info);
     if (info.shape != whole_shape(parameter)) {
-      problems_.add("wrong shape", where + ", the model needs " + wanted_shape(parameter));
+      add_problem("wrong shape", where + ", the model needs " + wanted_shape(parameter));
       return false;
     }
     const DType to = parameter.data.dtype();
     const bool from_f8 = info.dtype == DType::kF8E4M3 && info.shape.size() == 2;
     if (to == DType::kF8E4M3 ? from_f8 : (from_f8 || can_convert(info.dtype, to))) return true;
-    problems_.add("wrong dtype", where + ", the model needs " +
-                                     (to == DType::kF8E4M3 ? "f8_e4m3" : "f32, bf16 or f16"));
+    if (to == DType::kF8E4M3 && can_convert(info.dtype, DType::kBf16) && num_plain_++ == 0) {
+      first_plain_ = where;
+    }
+    add_problem("wrong dtype", where + ", the model needs " +
+                                   (to == DType::kF8E4M3 ? "f8_e4m3" : "f32, bf16 or f16"));
     return false;
   }
 
@@ -117,25 +138,24 @@ class Planner {
     if (scale != nullptr) used_.insert(scale->name);
     if (info.dtype != DType::kF8E4M3 || info.shape.size() != 2) {
       if (scale != nullptr) {
-        problems_.add("extra scale", "tensor " + json::shown_text(scale->name) + " for " +
-                                         json::shown_text(info.name) + ", which is " +
-                                         describe(info));
+        add_problem("extra scale", "tensor " + json::shown_text(scale->name) + " for " +
+                                       json::shown_text(info.name) + ", which is " +
+                                       describe(info));
       }
       return nullptr;
     }
     if (scale == nullptr) {
-      problems_.add("missing scale", "tensor " + json::shown_text(scale_name(parameter.name)) +
-                                         " for " + json::shown_text(info.name) + ", which is " +
-                                         describe(info));
+      add_problem("missing scale", "tensor " + json::shown_text(scale_name(parameter.name)) +
+                                       " for " + json::shown_text(info.name) + ", which is " +
+                                       describe(info));
       return nullptr;
     }
     const std::vector<int64_t> shape = {num_scale_blocks(info.shape[0]),
                                         num_scale_blocks(info.shape[1])};
     if (scale->dtype == DType::kF32 && scale->shape == shape) return scale;
-    problems_.add("wrong scale", "tensor " + json::shown_text(scale->name) + " is " +
-                                     describe(*scale) + ", must be f32[" +
-                                     std::to_string(shape[0]) + ", " + std::to_string(shape[1]) +
-                                     "]");
+    add_problem("wrong scale", "tensor " + json::shown_text(scale->name) + " is " +
+                                   describe(*scale) + ", must be f32[" + std::to_string(shape[0]) +
+                                   ", " + std::to_string(shape[1]) + "]");
     return nullptr;
   }
 
@@ -179,6 +199,9 @@ class Planner {
   const Checkpoint& checkpoint_;
   const LoadOptions& options_;
   ProblemList problems_;
+  int64_t num_problems_ = 0;
+  int64_t num_plain_ = 0;    // of them, matrices in bf16, f16 or f32 where the model needs FP8
+  std::string first_plain_;  // what the first of those is
   std::unordered_set<std::string_view> used_;
   ReadPlan plan_;
 };

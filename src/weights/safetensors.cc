@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/lfs_pointer.h"
 #include "weights/file.h"
 
 namespace fathom::weights {
@@ -182,6 +183,15 @@ Result<std::vector<TensorInfo>> parse_tensors(const json::Value& root, int64_t d
   return tensors;
 }
 
+// The eight bytes that should be a length are asked first: no header is so long.
+Result<bool> holds_lfs_pointer(const File& file, uint64_t header_bytes) {
+  std::string beginning(kLfsPointerPrefixBytes, '\0');
+  const auto length = static_cast<int64_t>(beginning.size());
+  if (header_bytes <= uint64_t{kMaxHeaderBytes} || file.num_bytes() < length) return false;
+  if (Status read = file.read_at(0, beginning.data(), length); !read) return read.error();
+  return is_lfs_pointer(beginning);
+}
+
 }  // namespace
 
 Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header,
@@ -221,6 +231,9 @@ Result<std::vector<TensorInfo>> read_safetensors_header(const File& file) {
   uint64_t header_bytes = 0;
   for (int i = 0; i < kLengthBytes; ++i) header_bytes |= uint64_t{prefix[i]} << (8 * i);
   const auto available = static_cast<uint64_t>(file_bytes - kLengthBytes);
+  const Result<bool> is_pointer = holds_lfs_pointer(file, header_bytes);
+  if (!is_pointer) return is_pointer.error();
+  if (*is_pointer) return lfs_pointer_error(path);
   if (header_bytes > available || header_bytes > uint64_t{kMaxHeaderBytes}) {
     return invalid_argument(path + ": header length is " + std::to_string(header_bytes) +
                             ", must be at most " + std::to_string(kMaxHeaderBytes) + " and the " +

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "base/json.h"
+#include "base/lfs_pointer.h"
 #include "weights/file.h"
 
 namespace fathom::weights {
@@ -57,34 +59,108 @@ Result<std::string> read_index_text(const std::string& path) {
   }
   std::string text(static_cast<size_t>(file->num_bytes()), '\0');
   if (Status read = file->read_at(0, text.data(), file->num_bytes()); !read) return read.error();
+  if (is_lfs_pointer(text)) return lfs_pointer_error(path);
   return text;
 }
 
-// Without an index: model.safetensors, or the only file of its kind.
-Result<ShardIndex> find_single_file(const std::string& directory) {
+// What to do about a directory without weights that this program reads.
+std::string advice_without_weights(const std::vector<std::string>& names) {
+  const auto has = [&](std::string_view ending) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return name.ends_with(ending); });
+  };
+  if (has(".gguf")) {
+    return "it holds GGUF files, which are not read: give a Hugging Face checkpoint of the model";
+  }
+  if (has(".bin") || has(".pt") || has(".pth")) {
+    return "it holds weights of PyTorch, which are not read: save them as safetensors";
+  }
+  return "must have model.safetensors, or shards with or without " + std::string(kIndexName) +
+         ": has the download finished?";
+}
+
+// The parts of "model-00002-of-00005.safetensors".
+struct NumberedName {
+  std::string_view before, number, total;  // "model-", "00002", "00005"
+};
+
+std::optional<NumberedName> parse_numbered(std::string_view name) {
+  const std::string_view stem = name.substr(0, name.size() - kExtension.size());
+  const size_t of = stem.rfind("-of-");
+  const size_t dash = of == stem.npos ? of : stem.rfind('-', of - 1);
+  if (of == stem.npos || of == 0 || dash == stem.npos) return std::nullopt;
+  const NumberedName parts{.before = stem.substr(0, dash + 1),
+                           .number = stem.substr(dash + 1, of - dash - 1),
+                           .total = stem.substr(of + 4)};
+  constexpr size_t kMaxDigits = 6;
+  for (const std::string_view digits : {parts.number, parts.total}) {
+    if (digits.empty() || digits.size() > kMaxDigits ||
+        digits.find_first_not_of("0123456789") != digits.npos) {
+      return std::nullopt;
+    }
+  }
+  return parts;
+}
+
+// Of the files that the name of another speaks of, the first that is not there. REQUIRES: sorted.
+std::optional<std::string> missing_of_numbered(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    const std::optional<NumberedName> parts = parse_numbered(file);
+    const int total = parts ? std::stoi(std::string(parts->total)) : 0;
+    for (int number = 1; number <= total; ++number) {
+      const std::string digits = std::to_string(number);
+      const size_t padding = parts->number.size() - std::min(parts->number.size(), digits.size());
+      const std::string name = std::string(parts->before) + std::string(padding, '0') + digits +
+                               "-of-" + std::string(parts->total) + std::string(kExtension);
+      if (!std::binary_search(files.begin(), files.end(), name)) return name;
+    }
+  }
+  return std::nullopt;
+}
+
+// Without an index: model.safetensors, or every file of its kind. That they fit together is seen from their headers.
+Result<ShardIndex> find_files(const std::string& directory) {
   std::error_code error;
-  std::vector<std::string> found;
+  std::vector<std::string> names, found;
   fs::directory_iterator entries(directory, error);
   for (const fs::directory_iterator end; !error && entries != end; entries.increment(error)) {
-    const std::string name = entries->path().filename().string();
-    if (name == kSingleName) {
-      found = {name};
-      break;
-    }
-    if (name.ends_with(kExtension)) found.push_back(name);
+    names.push_back(entries->path().filename().string());
+    if (names.back().ends_with(kExtension)) found.push_back(names.back());
   }
   if (error) {
     return Error{ErrorCode::kNotFound, directory + ": can't be listed: " + error.message()};
   }
-  if (found.size() != 1) {
-    return invalid_argument(directory + ": holds " +
-                            (found.empty() ? "no" : std::to_string(found.size())) +
-                            " .safetensors files and no " + std::string(kIndexName) +
-                            ", must have the index, model.safetensors or one file");
+  if (found.empty()) {
+    return invalid_argument(directory + ": holds no .safetensors files; " +
+                            advice_without_weights(names));
+  }
+  std::sort(found.begin(), found.end());
+  if (std::binary_search(found.begin(), found.end(), kSingleName))
+    found = {std::string(kSingleName)};
+  if (const std::optional<std::string> missing = missing_of_numbered(found)) {
+    return invalid_argument(
+        directory + ": has no " + *missing +
+        ", which the names of the others speak of: the download has not finished");
   }
   ShardIndex index;
-  index.files.push_back(directory + "/" + found.front());
+  for (const std::string& name : found) index.files.push_back(directory + "/" + name);
   return index;
+}
+
+// One sentence for all of them: half a download lacks many.
+Status check_all_there(const ShardIndex& index) {
+  std::string first;
+  size_t num_missing = 0;
+  for (const std::string& file : index.files) {
+    std::error_code error;
+    if (fs::exists(fs::status(file, error))) continue;
+    if (num_missing++ == 0) first = file;
+  }
+  if (num_missing == 0) return {};
+  return Error{ErrorCode::kNotFound,
+               first + ": is missing, the first of " + std::to_string(num_missing) + " of the " +
+                   std::to_string(index.files.size()) +
+                   " files of the checkpoint that are: the download has not finished"};
 }
 
 Status check_index_root(const json::Value& root) {
@@ -142,9 +218,10 @@ Result<ShardIndex> find_shards(const std::string& directory) {
     if (!text) return text.error();
     index = parse_shard_index(*text, directory, index_path);
   } else {
-    index = find_single_file(directory);
+    index = find_files(directory);
   }
   if (!index) return index;
+  if (Status all = check_all_there(*index); !all) return all.error();
   for (const std::string& file : index->files) {
     if (Status inside = check_location(file, directory); !inside) return inside.error();
   }

@@ -18,7 +18,7 @@
 namespace fathom::weights {
 
 struct ShardIndex {
-  std::string index_path;                              // empty = a single file without an index
+  std::string index_path;                              // empty = files without an index
   std::vector<std::string> files;                      // paths, sorted
   std::unordered_map<std::string, size_t> weight_map;  // tensor name -> index into files
 };

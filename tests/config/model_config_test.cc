@@ -107,30 +107,45 @@ struct Accepted {
 };
 
 TEST(ModelConfig, accepts_what_does_not_change_the_computation) {
-  for (const Accepted& edit :
-       std::vector<Accepted>{{"deepseek-v3", "auto_map", R"({"AutoModel": "modeling.Model"})"},
-                             {"deepseek-v3", "num_key_value_heads", "128"},
-                             {"deepseek-v3", "num_key_value_heads", ""},
-                             {"deepseek-v3", "head_dim", "64"},
-                             {"deepseek-v3", "qk_head_dim", "192"},
-                             {"deepseek-v3", "rope_interleave", "true"},
-                             {"deepseek-v3", "sliding_window", "null"},
-                             {"deepseek-v3", "mlp_bias", "false"},
-                             {"deepseek-v3", "eos_token_id", "[1, 5, 1]"},
-                             {"deepseek-v3", "quantization_config", "null"},
-                             {"deepseek-v3", "quantization_config.modules_to_not_convert", "[]"},
-                             {"deepseek-v3", "quantization_config.scale_fmt", R"("ue8m0")"},
-                             {"deepseek-v3", "num_nextn_predict_layers", ""},
-                             {"deepseek-v3", "model_type", ""},
-                             {"deepseek-v3", "rope_scaling", "null"},
-                             {"deepseek-v3", "rope_scaling", R"({"rope_type": "default"})"},
-                             {"deepseek-v3", "rope_scaling.rope_type", R"("yarn")"},
-                             {"deepseek-v3", "scoring_func", ""},
-                             {"deepseek-v3", "topk_method", ""},
-                             {"deepseek-v2-lite", "n_group", "null"},
-                             {"deepseek-v2-lite", "n_shared_experts", "null"},
-                             {"moonlight-16b-a3b", "first_k_dense_replace", "27"},
-                             {"moonlight-16b-a3b", "n_routed_experts", "null"}}) {
+  for (const Accepted& edit : std::vector<Accepted>{
+           {"deepseek-v3", "auto_map", R"({"AutoModel": "modeling.Model"})"},
+           {"deepseek-v3", "num_key_value_heads", "128"},
+           {"deepseek-v3", "num_key_value_heads", ""},
+           {"deepseek-v3", "head_dim", "64"},
+           {"deepseek-v3", "qk_head_dim", "192"},
+           {"deepseek-v3", "rope_interleave", "true"},
+           {"deepseek-v3", "sliding_window", "null"},
+           {"deepseek-v3", "mlp_bias", "false"},
+           {"deepseek-v3", "eos_token_id", "[1, 5, 1]"},
+           {"deepseek-v3", "quantization_config", "null"},
+           {"deepseek-v3", "quantization_config.modules_to_not_convert", "[]"},
+           {"deepseek-v3", "quantization_config.modules_to_not_convert",
+            R"(["lm_head", "model.layers.0.mlp.gate"])"},
+           {"deepseek-v3", "quantization_config.ignored_layers", R"(["lm_head"])"},
+           {"deepseek-v3", "quantization_config.modules_to_convert", "null"},
+           {"deepseek-v3", "quantization_config.dequantize", "false"},
+           {"deepseek-v3", "quantization_config.expert_dtype", R"("fp8")"},
+           {"deepseek-v3", "quantization_config.scale_fmt", R"("ue8m0")"},
+           {"deepseek-v3", "rope_scaling.rope_theta", "10000"},
+           {"deepseek-v3", "rope_scaling.truncate", "true"},
+           {"deepseek-v3", "rope_scaling.attention_factor", "null"},
+           {"deepseek-v3", "rope_scaling.partial_rotary_factor", "1.0"},
+           {"deepseek-v3", "partial_rotary_factor", "1.0"},
+           {"deepseek-v3", "output_router_logits", "false"},
+           {"deepseek-v3", "unsloth_fixed", "true"},
+           {"deepseek-v3", "num_local_experts", "256"},
+           {"deepseek-v2-lite", "layer_types", R"(["full_attention"])"},
+           {"deepseek-v3", "num_nextn_predict_layers", ""},
+           {"deepseek-v3", "model_type", ""},
+           {"deepseek-v3", "rope_scaling", "null"},
+           {"deepseek-v3", "rope_scaling", R"({"rope_type": "default"})"},
+           {"deepseek-v3", "rope_scaling.rope_type", R"("yarn")"},
+           {"deepseek-v3", "scoring_func", ""},
+           {"deepseek-v3", "topk_method", ""},
+           {"deepseek-v2-lite", "n_group", "null"},
+           {"deepseek-v2-lite", "n_shared_experts", "null"},
+           {"moonlight-16b-a3b", "first_k_dense_replace", "27"},
+           {"moonlight-16b-a3b", "n_routed_experts", "null"}}) {
     const Result<ModelConfig> config =
         parse_model_config(edited_config(edit.base, edit.key, edit.value), "");
     ASSERT_TRUE(config) << edit.key << " = " << edit.value << ": " << config.error().message;
@@ -149,6 +164,36 @@ TEST(ModelConfig, reads_both_places_of_the_rotary_settings) {
   EXPECT_EQ(config->rope_theta, 20000);
   EXPECT_EQ(config->rope_scaling->factor, 8);
   EXPECT_EQ(config->rope_scaling->beta_fast, 32);
+}
+
+// What transformers writes when a file of the older form is read, changed and saved.
+TEST(ModelConfig, reads_rotary_settings_that_two_places_give_alike) {
+  const char* const kPublished =
+      R"({"rope_type": "yarn", "type": "yarn", "rope_theta": 10000, "factor": 40, "beta_fast": 32,
+          "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0,
+          "original_max_position_embeddings": 4096})";
+  const std::string both = edited_config("deepseek-v3", "rope_parameters", kPublished);
+  for (const std::string& text :
+       {both, edit_config(both, "rope_theta", ""), edit_config(both, "rope_scaling", ""),
+        edit_config(both, "rope_scaling.rope_theta", "10000.0")}) {
+    const Result<ModelConfig> config = parse_model_config(text, "");
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->rope_theta, 10000);
+    EXPECT_EQ(config->rope_scaling, published("deepseek-v3").rope_scaling);
+  }
+}
+
+TEST(ModelConfig, reads_kinds_of_layers_that_are_listed_too) {
+  const std::string text = edited_config("deepseek-v3", "num_hidden_layers", "4");
+  const auto read = [&](const char* kinds) {
+    return parse_model_config(edit_config(text, "mlp_layer_types", kinds), "");
+  };
+  EXPECT_TRUE(read(R"(["dense", "dense", "dense", "sparse"])"));
+  for (const char* kinds : {R"(["dense", "dense", "sparse", "sparse"])", R"(["dense"])", "4"}) {
+    const Result<ModelConfig> config = read(kinds);
+    ASSERT_FALSE(config) << kinds;
+    EXPECT_THAT(config.error().message, HasSubstr("\"mlp_layer_types\" is"));
+  }
 }
 
 TEST(ModelConfig, lists_keys_that_nobody_knows) {
@@ -196,6 +241,9 @@ TEST(ModelConfig, names_the_file_that_is_missing_or_not_a_file) {
   std::filesystem::remove_all(directory + "/config.json");
   std::ofstream(directory + "/config.json") << std::string(2 << 20, ' ');
   EXPECT_THAT(load_model_config(directory).error().message, HasSubstr("longer than 1048576 bytes"));
+  std::ofstream(directory + "/config.json") << "version https://git-lfs.github.com/spec/v1\noid";
+  EXPECT_THAT(load_model_config(directory).error().message,
+              HasSubstr("config.json: is a Git LFS pointer"));
 }
 
 }  // namespace

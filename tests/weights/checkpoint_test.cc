@@ -59,11 +59,63 @@ TEST(Checkpoint, opens_a_single_file_of_any_name) {
   write_file(directory / "weights.safetensors", tensor_file({"w"}));
   ASSERT_TRUE(Checkpoint::open(directory.path()));
   write_file(directory / "golden.safetensors", tensor_file({"g"}));
-  EXPECT_THAT(error_of(directory.path()), HasSubstr("holds 2 .safetensors files"));
   write_file(directory / "model.safetensors", tensor_file({"m"}));
   const Result<Checkpoint> checkpoint = Checkpoint::open(directory.path());
   ASSERT_TRUE(checkpoint) << checkpoint.error().message;
   EXPECT_NE(checkpoint->find("m"), nullptr);
+  EXPECT_EQ(checkpoint->files().size(), 1u);
+}
+
+TEST(Checkpoint, opens_all_files_where_there_is_no_index) {
+  ScratchDirectory directory;
+  write_file(directory / "model-00001-of-000002.safetensors", tensor_file({"a", "b"}));
+  EXPECT_THAT(error_of(directory.path()), HasSubstr("has no model-00002-of-000002.safetensors"));
+  write_file(directory / "model-00002-of-000002.safetensors", tensor_file({"c"}));
+  const Result<Checkpoint> checkpoint = Checkpoint::open(directory.path());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  EXPECT_EQ(checkpoint->files().size(), 2u);
+  for (const char* name : {"a", "b", "c"}) EXPECT_NE(checkpoint->find(name), nullptr) << name;
+  write_file(directory / "model-of-mine-1-of-x.safetensors", tensor_file({"c"}));
+  EXPECT_THAT(error_of(directory.path()), HasSubstr("in two files: tensor \"c\": "));
+}
+
+TEST(Checkpoint, half_a_download_is_one_sentence) {
+  ScratchDirectory directory;
+  std::vector<std::pair<std::string, std::string>> weight_map;
+  for (int i = 0; i < 40; ++i) {
+    const std::string file = "model-" + std::to_string(100 + i) + ".safetensors";
+    weight_map.emplace_back("t" + std::to_string(i), file);
+    if (i % 2 == 0) write_file(directory / file, tensor_file({weight_map.back().first}));
+  }
+  write_file(directory / kIndex, index_of(weight_map));
+  EXPECT_EQ(error_of(directory.path()),
+            directory /
+                "model-101.safetensors: is missing, the first of 20 of the 40 files of the "
+                "checkpoint that are: the download has not finished");
+}
+
+TEST(Checkpoint, weights_of_other_programs_are_told) {
+  ScratchDirectory directory;
+  write_file(directory / "pytorch_model.bin", "x");
+  EXPECT_THAT(error_of(directory.path()), HasSubstr("weights of PyTorch, which are not read"));
+  write_file(directory / "demo-q4_k_m.gguf", "GGUF");
+  EXPECT_THAT(error_of(directory.path()), HasSubstr("GGUF files, which are not read"));
+}
+
+TEST(Checkpoint, a_pointer_of_git_lfs_is_no_shard_and_no_index) {
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:" + std::string(64, 'a') +
+      "\nsize 4302350184\n";
+  for (const char* name : {"b.safetensors", kIndex}) {
+    ScratchDirectory directory;
+    write_shards(directory);
+    write_file(directory / name, pointer);
+    EXPECT_EQ(error_of(directory.path()),
+              directory / name +
+                  ": is a Git LFS pointer, the file itself is not here yet: run "
+                  "`git lfs pull` in " +
+                  directory.path());
+  }
 }
 
 TEST(Checkpoint, names_a_directory_without_weights) {
@@ -109,7 +161,8 @@ TEST(Checkpoint, a_missing_shard_is_named) {
   ScratchDirectory directory;
   write_shards(directory);
   fs::remove(directory / "b.safetensors");
-  EXPECT_THAT(error_of(directory.path()), HasSubstr(directory / "b.safetensors: can't be opened"));
+  EXPECT_THAT(error_of(directory.path()),
+              HasSubstr(directory / "b.safetensors: is missing, the first of 1 of the 2 files"));
 }
 
 TEST(Checkpoint, a_damaged_shard_is_named) {
@@ -150,10 +203,10 @@ TEST(Checkpoint, refuses_links_that_leave_the_directory) {
               HasSubstr("is a link that leaves the checkpoint directory"));
   fs::remove(directory / "b.safetensors");
   fs::create_symlink(directory / "absent", directory / "b.safetensors");
-  EXPECT_THAT(error_of(directory.path()), HasSubstr("can't be opened"));
+  EXPECT_THAT(error_of(directory.path()), HasSubstr("is missing"));
   fs::remove(directory / "b.safetensors");
   fs::create_symlink("b.safetensors", directory / "b.safetensors");
-  EXPECT_THAT(error_of(directory.path()), HasSubstr("can't be opened"));
+  EXPECT_THAT(error_of(directory.path()), HasSubstr("is missing"));
 }
 
 TEST(Checkpoint, follows_links_inside_the_directory_and_to_it) {

@@ -265,7 +265,8 @@ TEST(Loader, lists_all_problems_together) {
   EXPECT_FALSE(found);
   const std::string& message = loaded.error().message;
   for (const char* part :
-       {"does not fit the model: 1 missing, 2 wrong shape, 2 wrong dtype, 1 missing scale, 1 wrong "
+       {"does not fit the model, some of whose FP8 matrices are not FP8",
+        ": 1 missing, 2 wrong shape, 2 wrong dtype, 1 missing scale, 1 wrong "
         "scale, 1 extra scale, 1 unexpected",
         "missing: tensor \"absent\" [3, 4]",
         "wrong shape: tensor \"shape\" is f32[2, 2], the model needs [2, 3]",
@@ -280,6 +281,35 @@ TEST(Loader, lists_all_problems_together) {
   }
   EXPECT_THAT(message, Not(HasSubstr("cut.layer")));
   EXPECT_THAT(message, Not(HasSubstr("inv_freq")));
+}
+
+// config.json still says FP8, the conversion to bf16 has only replaced the weights.
+TEST(Loader, says_that_the_fp8_section_of_a_converted_checkpoint_is_left_over) {
+  ScratchDirectory directory;
+  std::vector<FileTensor> tensors;
+  std::vector<Parameter> parameters;
+  std::vector<uint8_t> f8(4);
+  std::vector<float> scale(1);
+  for (int i = 0; i < 300; ++i) {
+    const std::string name = "layer." + std::to_string(i) + ".weight";
+    tensors.push_back({name, "BF16", {2, 2}, std::string(8, '\0')});
+    parameters.push_back({.name = name,
+                          .data = Tensor::contiguous(f8.data(), DType::kF8E4M3, {2, 2}),
+                          .scale = Tensor::contiguous(scale.data(), DType::kF32, {1, 1})});
+  }
+  one_file(directory, tensors);
+  EXPECT_EQ(load(directory.path(), parameters).error().message,
+            directory.path() +
+                ": config.json has an FP8 quantization_config, but tensor \"layer.0.weight\" is "
+                "bf16[2, 2], as are all of the 300 matrices that it speaks of: remove "
+                "quantization_config from config.json");
+  // One FP8 matrix among them: the section is true, and both can be computed in bf16.
+  tensors[7] = {tensors[7].name, "F8_E4M3", {2, 2}, std::string(4, '\0')};
+  tensors.push_back({tensors[7].name + "_scale_inv", "F32", {1, 1}, std::string(4, '\0')});
+  one_file(directory, tensors);
+  EXPECT_THAT(load(directory.path(), parameters).error().message,
+              HasSubstr("some of whose FP8 matrices are not FP8 here (--dequantize reads both): "
+                        "299 wrong dtype"));
 }
 
 TEST(Loader, shows_twenty_problems_and_counts_the_rest) {
