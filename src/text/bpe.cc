@@ -19,16 +19,18 @@ BpeMerges::BpeMerges(const std::array<int32_t, 256>& byte_ids, const std::vector
   const size_t num_slots = std::bit_ceil(std::max<size_t>(16, 2 * rules.size()));
   shift_ = 64 - std::countr_zero(num_slots);
   slots_.resize(num_slots);
-  merged_ids_.reserve(rules.size());
   for (const MergeRule& rule : rules) {
     const uint64_t pair = pair_of(rule.left_id, rule.right_id);
     size_t slot = slot_of(pair);
     while (slots_[slot].pair != kEmptyPair) {
-      FATHOM_CHECK(slots_[slot].pair != pair, "merge " << merged_ids_.size() << " repeats a pair");
+      FATHOM_CHECK(slots_[slot].pair != pair,
+                   "the merge of rank " << rule.rank << " repeats a pair");
       slot = (slot + 1) & (num_slots - 1);
     }
-    slots_[slot] = {pair, static_cast<uint32_t>(merged_ids_.size())};
-    merged_ids_.push_back(rule.merged_id);
+    const auto rank = static_cast<uint32_t>(rule.rank);
+    slots_[slot] = {pair, rank};
+    if (rank >= merged_ids_.size()) merged_ids_.resize(size_t{rank} + 1);
+    merged_ids_[rank] = rule.merged_id;
   }
 }
 
@@ -98,7 +100,7 @@ void BpeMerges::encode_long(std::string_view piece, BpeScratch& scratch,
     const uint64_t best = scratch.candidates.back();
     scratch.candidates.pop_back();
     const auto start = static_cast<uint32_t>(best);
-    // A pair has one rank, so an equal rank means that the pair is still the one that was pushed.
+    // A rank belongs to one merged token, so an equal rank means that the pair still merges to what was pushed.
     if (scratch.ranks[start] == best >> 32) merge_at(start, scratch, end);
   }
   for (uint32_t i = 0; i < end; i = scratch.next[i]) ids.push_back(scratch.ids[i]);

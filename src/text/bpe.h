@@ -15,11 +15,13 @@
 
 namespace fathom::text {
 
-// One line of "merges"; its rank is its place in the list.
+// In a tokenizer.json one line of "merges", whose rank is its place in the list. In a tiktoken file every way to cut a
+// token into two others; the rank is the token's, so rules may share one.
 struct MergeRule {
   int32_t left_id = 0;
   int32_t right_id = 0;
   int32_t merged_id = 0;
+  int32_t rank = 0;
 };
 
 // Buffers kept between calls.
@@ -33,7 +35,8 @@ struct BpeScratch {
 
 class BpeMerges {
  public:
-  // REQUIRES: the pairs are distinct. byte_ids[b] is -1 for a byte that never comes.
+  // REQUIRES: the pairs are distinct, rules of one rank have one merged_id. byte_ids[b] is -1 for a byte that never
+  // comes.
   BpeMerges(const std::array<int32_t, 256>& byte_ids, const std::vector<MergeRule>& rules);
 
   bool has_byte(uint8_t byte) const { return byte_ids_[byte] >= 0; }

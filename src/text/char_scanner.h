@@ -1,5 +1,5 @@
 #pragma once
-// What the two pre-tokenizer scanners share: the classes of the character at a position, and runs.
+// What the pre-tokenizers' scanners share: the classes of the character at a position, and runs.
 //
 //   const CharScanner scan{unicode_classes()};
 //   p = scan.skip(p, end, kUnicodeLetter);       // past the letters
@@ -10,6 +10,13 @@
 #include "text/utf8.h"
 
 namespace fathom::text {
+
+inline bool is_newline(char c) { return c == '\r' || c == '\n'; }
+
+inline const char* skip_newlines(const char* p, const char* end) {
+  while (p != end && is_newline(*p)) ++p;
+  return p;
+}
 
 struct ClassedChar {
   uint16_t classes = 0;  // bits of unicode_classes.h; 0 for a byte that is not valid UTF-8
@@ -45,6 +52,23 @@ class CharScanner {
       p += c.length;
     }
     return p;
+  }
+
+  // The end of a match of \s*[\r\n]+ | \s+(?!\S) | \s+ at p: a run of white space goes up to its last line break;
+  // without one, up to its last character, which is left to the word that follows. REQUIRES: a white space at p.
+  const char* match_space(const char* p, const char* end) const {
+    const char* after_newline = nullptr;
+    const char* last = p;
+    const char* q = p;
+    while (q != end) {
+      const ClassedChar c = at(q, end);
+      if (!(c.classes & kUnicodeSpace)) break;
+      last = q;
+      q += c.length;
+      if (is_newline(*last)) after_newline = q;
+    }
+    if (after_newline != nullptr) return after_newline;
+    return q == end || last == p ? q : last;
   }
 
  private:

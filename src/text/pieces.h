@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "text/pre_tokenizer.h"
+#include "text/pre_tokenizer_kimi.h"
 #include "text/pre_tokenizer_v2.h"
 #include "text/pre_tokenizer_v3.h"
 
@@ -15,10 +16,13 @@ namespace fathom::text {
 
 template <class Emit>
 void for_each_piece(PreTokenizerKind kind, std::string_view text, Emit& emit) {
-  if (kind == PreTokenizerKind::kV3) {
-    split_v3(text, emit);
-  } else {
-    V2Splitter<Emit>(emit).split(text);
+  switch (kind) {
+    case PreTokenizerKind::kV2:
+      return V2Splitter<Emit>(emit).split(text);
+    case PreTokenizerKind::kV3:
+      return split_v3(text, emit);
+    case PreTokenizerKind::kKimi:
+      return split_kimi(text, emit);
   }
 }
 

@@ -3,15 +3,8 @@
 namespace fathom::text {
 namespace {
 
-bool is_newline(char c) { return c == '\r' || c == '\n'; }
-
 const char* skip_ascii_letters(const char* p, const char* end) {
   while (p != end && is_ascii_letter(*p)) ++p;
-  return p;
-}
-
-const char* skip_newlines(const char* p, const char* end) {
-  while (p != end && is_newline(*p)) ++p;
   return p;
 }
 
@@ -33,24 +26,7 @@ const char* V3WordMatcher::match(const char* p, const char* end) const {
   const char* const marks = *p == ' ' ? next : p;
   const char* const marks_end = scan_.skip(marks, end, kUnicodePunctuation);
   if (marks_end != marks) return skip_newlines(marks_end, end);
-  return c.classes & kUnicodeSpace ? match_space(p, end) : nullptr;
-}
-
-// A run of white space goes up to its last line break; without one, up to its last character, which is
-// left to the word that follows.
-const char* V3WordMatcher::match_space(const char* p, const char* end) const {
-  const char* after_newline = nullptr;
-  const char* last = p;
-  const char* q = p;
-  while (q != end) {
-    const ClassedChar c = scan_.at(q, end);
-    if (!(c.classes & kUnicodeSpace)) break;
-    last = q;
-    q += c.length;
-    if (is_newline(*last)) after_newline = q;
-  }
-  if (after_newline != nullptr) return after_newline;
-  return q == end || last == p ? q : last;
+  return c.classes & kUnicodeSpace ? scan_.match_space(p, end) : nullptr;
 }
 
 }  // namespace fathom::text

@@ -24,7 +24,6 @@ class V3WordMatcher {
   const char* match(const char* p, const char* end) const;
 
  private:
-  const char* match_space(const char* p, const char* end) const;
   CharScanner scan_;
 };
 

@@ -7,10 +7,12 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "base/lfs_pointer.h"
 #include "base/whole_file.h"
 #include "text/byte_alphabet.h"
 #include "text/piece_cache.h"
 #include "text/pieces.h"
+#include "text/tiktoken_file.h"
 #include "text/utf8.h"
 
 namespace fathom::text {
@@ -24,6 +26,12 @@ thread_local PieceCache t_piece_cache;
 uint32_t next_instance() {
   static std::atomic<uint32_t> last{0};
   return ++last;
+}
+
+Result<std::string> read_model_file(const std::filesystem::path& path) {
+  Result<std::string> text = read_whole_file(path.string(), kMaxFileBytes);
+  if (text && is_lfs_pointer(*text)) return lfs_pointer_error(path.string());
+  return text;
 }
 
 AddedTokenMatcher matcher_of(const std::vector<AddedToken>& tokens, bool normalized) {
@@ -67,13 +75,39 @@ Tokenizer::Tokenizer(TokenizerSpec spec)
   std::sort(ids_by_text_.begin(), ids_by_text_.end(), [this](int32_t a, int32_t b) {
     return texts_[static_cast<size_t>(a)] < texts_[static_cast<size_t>(b)];
   });
+  if (spec.whole_tokens_first) find_unmerged_tokens();
+}
+
+// Looking up every piece would cost every piece; hardly any token is one of these.
+void Tokenizer::find_unmerged_tokens() {
+  BpeScratch scratch;
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; id < vocab_size(); ++id) {
+    if (is_added(id) || token_bytes(id).empty()) continue;
+    ids.clear();
+    merges_.encode(token_bytes(id), scratch, ids);
+    if (ids != std::vector<int32_t>{id}) unmerged_tokens_.push_back(id);
+  }
+  std::sort(unmerged_tokens_.begin(), unmerged_tokens_.end(),
+            [this](int32_t a, int32_t b) { return token_bytes(a) < token_bytes(b); });
 }
 
 Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json,
                                    std::string_view tokenizer_config_json) {
   Result<TokenizerSpec> spec = parse_tokenizer_json(tokenizer_json);
   if (!spec) return Error{spec.error().code, "tokenizer.json: " + spec.error().message};
-  Tokenizer tokenizer(std::move(*spec));
+  return create(std::move(*spec), tokenizer_config_json);
+}
+
+Result<Tokenizer> Tokenizer::parse_tiktoken(std::string_view ranks,
+                                            std::string_view tokenizer_config_json) {
+  Result<TokenizerSpec> spec = text::parse_tiktoken(ranks, tokenizer_config_json);
+  if (!spec) return spec.error();
+  return create(std::move(*spec), tokenizer_config_json);
+}
+
+Result<Tokenizer> Tokenizer::create(TokenizerSpec spec, std::string_view tokenizer_config_json) {
+  Tokenizer tokenizer(std::move(spec));
   const Result<TokenizerConfig> config = parse_tokenizer_config(tokenizer_config_json);
   if (!config)
     return Error{config.error().code, "tokenizer_config.json: " + config.error().message};
@@ -83,20 +117,29 @@ Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json,
 
 Result<Tokenizer> Tokenizer::load(const std::string& model_path) {
   const std::filesystem::path folder(model_path);
-  const Result<std::string> tokenizer_json =
-      read_whole_file(folder / "tokenizer.json", kMaxFileBytes);
-  if (!tokenizer_json) return tokenizer_json.error();
+  const auto has = [&](const char* name) {
+    std::error_code error;
+    return std::filesystem::exists(folder / name, error);
+  };
+  const bool is_tiktoken = !has("tokenizer.json") && has("tiktoken.model");
+  if (!is_tiktoken && !has("tokenizer.json")) {
+    return Error{ErrorCode::kNotFound,
+                 folder.string() + ": holds no tokenizer.json and no tiktoken.model"};
+  }
+  const Result<std::string> vocabulary =
+      read_model_file(folder / (is_tiktoken ? "tiktoken.model" : "tokenizer.json"));
+  if (!vocabulary) return vocabulary.error();
   std::string config_json;
-  std::error_code error;
-  if (std::filesystem::exists(folder / "tokenizer_config.json", error)) {
-    Result<std::string> read = read_whole_file(folder / "tokenizer_config.json", kMaxFileBytes);
+  if (has("tokenizer_config.json")) {
+    Result<std::string> read = read_model_file(folder / "tokenizer_config.json");
     if (!read) return read.error();
     if (read->empty()) {
       return invalid_argument((folder / "tokenizer_config.json").string() + " is empty");
     }
     config_json = std::move(*read);
   }
-  Result<Tokenizer> tokenizer = parse(*tokenizer_json, config_json);
+  Result<Tokenizer> tokenizer =
+      is_tiktoken ? parse_tiktoken(*vocabulary, config_json) : parse(*vocabulary, config_json);
   if (!tokenizer) {
     return Error{tokenizer.error().code, folder.string() + ": " + tokenizer.error().message};
   }
@@ -110,7 +153,7 @@ Status Tokenizer::resolve(const TokenizerConfig& config) {
     const std::optional<int32_t> found = token_id(*content);
     if (!found) {
       return invalid_argument("tokenizer_config.json: " + std::string(key) + " " +
-                              json::shown_text(*content) + " is not a token of tokenizer.json");
+                              json::shown_text(*content) + " is not a token of the tokenizer");
     }
     *id = *found;
   }
@@ -167,10 +210,23 @@ void Tokenizer::encode_plain(std::string_view text, EncodeState& state) const {
   for_each_piece(pre_tokenizer_, text, encode_to);
 }
 
+void Tokenizer::merge_piece(std::string_view piece, EncodeState& state) const {
+  if (!unmerged_tokens_.empty()) {
+    const auto found = std::lower_bound(
+        unmerged_tokens_.begin(), unmerged_tokens_.end(), piece,
+        [this](int32_t id, std::string_view bytes) { return token_bytes(id) < bytes; });
+    if (found != unmerged_tokens_.end() && token_bytes(*found) == piece) {
+      state.ids.push_back(*found);
+      return;
+    }
+  }
+  merges_.encode(piece, state.scratch, state.ids);
+}
+
 inline void Tokenizer::encode_piece(std::string_view piece, const char* readable_end,
                                     EncodeState& state) const {
   if (piece.size() > PieceKey::kMaxBytes) {
-    merges_.encode(piece, state.scratch, state.ids);
+    merge_piece(piece, state);
     return;
   }
   const PieceKey key = PieceKey::of(piece, readable_end);
@@ -183,7 +239,7 @@ inline void Tokenizer::encode_piece(std::string_view piece, const char* readable
     return;
   }
   const size_t first = state.ids.size();
-  merges_.encode(piece, state.scratch, state.ids);
+  merge_piece(piece, state);
   state.cache.insert(instance_, key, std::span(state.ids).subspan(first));
 }
 

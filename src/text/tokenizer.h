@@ -1,6 +1,6 @@
 #pragma once
 // Text to token ids and back, exactly as Hugging Face `tokenizers` does it for the byte-level BPE files of
-// the DeepSeek family.
+// the DeepSeek family, and `tiktoken` for those of Kimi and Moonlight.
 //
 //   Result<Tokenizer> tokenizer = Tokenizer::load("/models/DeepSeek-V3");
 //   std::vector<int32_t> ids = tokenizer->encode("Hello", {.add_bos = tokenizer->add_bos_token()});
@@ -36,11 +36,15 @@ struct EncodeOptions {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json and, where it exists, tokenizer_config.json from a model's directory.
+  // Reads tokenizer.json, or tiktoken.model where there is none, and, where it exists, tokenizer_config.json from a
+  // model's directory.
   static Result<Tokenizer> load(const std::string& model_path);
   // An empty tokenizer_config_json stands for a missing file.
   static Result<Tokenizer> parse(std::string_view tokenizer_json,
                                  std::string_view tokenizer_config_json);
+  // The same of the text of a tiktoken.model.
+  static Result<Tokenizer> parse_tiktoken(std::string_view ranks,
+                                          std::string_view tokenizer_config_json);
 
   // REQUIRES: text.size() < 2^32 - 1.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
@@ -66,7 +70,10 @@ class Tokenizer {
  private:
   struct EncodeState;
   explicit Tokenizer(TokenizerSpec spec);
+  static Result<Tokenizer> create(TokenizerSpec spec, std::string_view tokenizer_config_json);
 
+  void find_unmerged_tokens();
+  void merge_piece(std::string_view piece, EncodeState& state) const;
   void encode_piece(std::string_view piece, const char* readable_end, EncodeState& state) const;
   void encode_plain(std::string_view text, EncodeState& state) const;
   void encode_between(const AddedTokenMatcher& matcher, std::string_view text,
@@ -78,6 +85,8 @@ class Tokenizer {
   PreTokenizerKind pre_tokenizer_;
   BpeMerges merges_;
   bool has_all_bytes_ = false;
+  // Of a tokenizer that takes whole tokens first: those that merges would not make of their bytes, sorted by these.
+  std::vector<int32_t> unmerged_tokens_;
   AddedTokenMatcher exact_added_;       // "normalized": false, looked for first
   AddedTokenMatcher normalized_added_;  // "normalized": true, looked for in what is left
   std::vector<std::string> texts_;      // [vocab_size] as spelled in the file; empty: no such id

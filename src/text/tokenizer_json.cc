@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "base/json.h"
-#include "text/added_tokens.h"
+#include "text/added_token_json.h"
 #include "text/byte_alphabet.h"
 #include "text/json_fields.h"
 
@@ -101,7 +101,7 @@ Status read_merges(const json::Value& merges, const IdsByText& ids, TokenizerSpe
       return invalid_argument(where + json::shown_text(pair->left) + " and " +
                               json::shown_text(pair->right) + " are merged by an earlier line");
     }
-    spec.merges.push_back({left->second, right->second, whole->second});
+    spec.merges.push_back({left->second, right->second, whole->second, static_cast<int32_t>(rank)});
   }
   return {};
 }
@@ -145,35 +145,16 @@ Status read_model(const json::Value& root, TokenizerSpec& spec, IdsByText& ids) 
   return read_merges(*merges, ids, spec);
 }
 
-Result<AddedToken> read_added_token(const json::Value& value, const std::string& where) {
-  if (!value.is_object()) return invalid_argument(where + " must be an object");
-  const auto id = value.find("id"), content = value.find("content");
-  if (content == value.end() || !content->is_string() ||
-      content->get_ref<const std::string&>().empty()) {
-    return invalid_argument(where + ".content must be a string that is not empty");
-  }
-  AddedToken token{.content = content->get<std::string>()};
-  const std::string name = where + " " + json::shown_text(token.content);
-  if (token.content.size() > kMaxAddedTokenBytes) {
-    return invalid_argument(name + " has " + std::to_string(token.content.size()) +
-                            " bytes, the limit is " + std::to_string(kMaxAddedTokenBytes));
-  }
+Result<AddedToken> read_listed_token(const json::Value& value, const std::string& where) {
+  Result<AddedToken> token = read_added_token(value, where);
+  if (!token) return token;
+  const auto id = value.find("id");
   if (id == value.end() || !id->is_number_integer() || *id < 0 || *id >= kMaxVocabSize) {
-    return invalid_argument(name + ": id must be an integer from 0 to " +
+    return invalid_argument(where + " " + json::shown_text(token->content) +
+                            ": id must be an integer from 0 to " +
                             std::to_string(kMaxVocabSize - 1));
   }
-  token.id = id->get<int32_t>();
-  for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-    const Result<bool> set = bool_field(value, flag, false);
-    if (!set) return invalid_argument(name + ": " + set.error().message);
-    if (*set) return invalid_argument(name + ": " + flag + " = true is not supported");
-  }
-  const Result<bool> special = bool_field(value, "special", false);
-  if (!special) return invalid_argument(name + ": " + special.error().message);
-  const Result<bool> normalized = bool_field(value, "normalized", !*special);
-  if (!normalized) return invalid_argument(name + ": " + normalized.error().message);
-  token.special = *special;
-  token.normalized = *normalized;
+  token->id = id->get<int32_t>();
   return token;
 }
 
@@ -203,7 +184,7 @@ Status read_added_tokens(const json::Value& root, const IdsByText& ids, Tokenize
   std::unordered_map<int32_t, std::string> owners;
   for (size_t i = 0; i < list->size(); ++i) {
     Result<AddedToken> token =
-        read_added_token((*list)[i], "added_tokens[" + std::to_string(i) + "]");
+        read_listed_token((*list)[i], "added_tokens[" + std::to_string(i) + "]");
     if (!token) return token.error();
     if (Status status = place_added_token(*token, ids, spec); !status) return status;
     if (!contents.emplace(token->content, token->id).second) {
@@ -231,10 +212,11 @@ void add_texts(TokenizerSpec& spec) {
 
 // Everything around the model: what is there must not change text or ids.
 Status check_surroundings(const json::Value& root) {
+  // What a training run left for its batches: nothing here pads, and nothing cuts a prompt.
   for (const char* key : {"truncation", "padding"}) {
     const auto value = root.find(key);
-    if (value != root.end() && !value->is_null()) {
-      return invalid_argument("\"" + std::string(key) + "\" is not supported, must be null");
+    if (value != root.end() && !value->is_null() && !value->is_object()) {
+      return invalid_argument("\"" + std::string(key) + "\" must be an object or null");
     }
   }
   const auto normalizer = root.find("normalizer");

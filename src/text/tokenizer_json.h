@@ -32,7 +32,9 @@ struct TokenizerSpec {
   PreTokenizerKind pre_tokenizer = PreTokenizerKind::kV3;
   std::vector<std::string> texts;       // [max id + 1] as the file spells them; empty: no such id
   std::array<int32_t, 256> byte_ids{};  // -1: only for bytes that no valid UTF-8 has
-  std::vector<MergeRule> merges;        // by rank
+  std::vector<MergeRule> merges;
+  bool whole_tokens_first =
+      false;  // a piece that is a token is that token, whatever merges make of it
   std::vector<AddedToken> added_tokens;
 };
 

@@ -25,6 +25,10 @@ inline constexpr uint16_t kV2Cased = 1 << 7;             // the V2 family's list
 inline constexpr uint16_t kV2Punctuation = 1 << 8;       // the V2 family's list of punctuation
 inline constexpr uint16_t kV2Ideograph = 1 << 9;         // the V2 family's class of Han and Hangul
 
+inline constexpr uint16_t kHan = 1 << 10;        // \p{Han}
+inline constexpr uint16_t kKimiUpper = 1 << 11;  // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]
+inline constexpr uint16_t kKimiLower = 1 << 12;  // [\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]
+
 class UnicodeClasses {
  public:
   UnicodeClasses();

@@ -26,7 +26,7 @@ RandomMerges random_merges(std::mt19937& random, int num_letters, int num_rules)
   for (int32_t id = 256; static_cast<int>(merges.rules.size()) < num_rules; ++id) {
     const int32_t left = known[random() % known.size()], right = known[random() % known.size()];
     if (!pairs.emplace(std::pair{left, right}, id).second) continue;
-    merges.rules.push_back({left, right, id});
+    merges.rules.push_back({left, right, id, static_cast<int32_t>(merges.rules.size())});
     known.push_back(id);
   }
   return merges;
@@ -88,10 +88,10 @@ TEST(Bpe, appends_to_what_is_there) {
 TEST(Bpe, stays_fast_on_a_piece_of_a_megabyte) {
   RandomMerges merges;
   for (int i = 0; i < 256; ++i) merges.byte_ids[static_cast<size_t>(i)] = i;
-  merges.rules.push_back({'a', 'a', 256});
-  for (int32_t id = 257; id < 276; ++id) merges.rules.push_back({id - 1, id - 1, id});
-  merges.rules.push_back({'b', 'c', 300});
-  merges.rules.push_back({300, 'c', 300});
+  merges.rules.push_back({'a', 'a', 256, 0});
+  for (int32_t id = 257; id < 276; ++id) merges.rules.push_back({id - 1, id - 1, id, id - 256});
+  merges.rules.push_back({'b', 'c', 300, 20});
+  merges.rules.push_back({300, 'c', 300, 21});
   const BpeMerges bpe(merges.byte_ids, merges.rules);
   const CpuStopwatch watch;
   for (const std::string& piece : {std::string(1 << 20, 'a'), "b" + std::string(1 << 20, 'c')}) {
@@ -102,6 +102,25 @@ TEST(Bpe, stays_fast_on_a_piece_of_a_megabyte) {
   }
   // Quadratic work would take minutes; this bound only has to tell the two apart on any machine.
   EXPECT_LT(watch.seconds(), 20.0);
+}
+
+// As in a tiktoken file: "aaa" is made of "aa" and "a" in either order, with the same rank.
+TEST(Bpe, of_merges_of_one_rank_the_leftmost_is_done_first) {
+  std::mt19937 random(1);
+  RandomMerges merges = random_merges(random, 1, 0);
+  merges.rules = {{'a', 'a', 256, 1}, {'a', 256, 257, 0}, {256, 'a', 257, 0}};
+  const BpeMerges bpe(merges.byte_ids, merges.rules);
+  BpeScratch scratch;
+  std::vector<int32_t> ids;
+  // aa first, as nothing else is there; then "aa" + "a" at once, and so on from the left.
+  bpe.encode("aaaaaaa", scratch, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{257, 257, 'a'}));
+  ids.clear();
+  const std::string long_piece(40, 'a');  // by the heap
+  bpe.encode(long_piece, scratch, ids);
+  std::vector<int32_t> expected(13, 257);
+  expected.push_back('a');
+  EXPECT_EQ(ids, expected);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Reads the golden files that tools/tokenizer/golden.py writes; the format is described there.
+// Reads the golden files that tools/tokenizer/golden.py and kimi.py write; the format is described in the first.
 //
 //   const GoldenFile golden = read_golden_file("v3.golden");
 //
@@ -110,5 +110,9 @@ inline Tokenizer v3_tokenizer() { return Tokenizer::load(source_path("models/dem
 inline Tokenizer v2_tokenizer() {
   return Tokenizer::parse(read_bytes(test_data_path("v2_tokenizer.json")), "").value();
 }
+
+// In the form in which Kimi-K2 and Moonlight are published; 2004 tokens in tiktoken.model.
+inline constexpr int32_t kKimiRanks = 2004;
+inline Tokenizer kimi_tokenizer() { return Tokenizer::load(test_data_path("kimi")).value(); }
 
 }  // namespace fathom::text

@@ -105,8 +105,8 @@ TEST(HostileTokenizer, refuses_other_documents) {
 
 TEST(HostileTokenizer, refuses_what_would_change_text_or_ids) {
   expect_refused({
-      {"truncation", "truncation", set("/truncation", {{"max_length", 5}})},
-      {"padding", "padding", set("/padding", {{"pad_id", 5}})},
+      {"truncation", "truncation", set("/truncation", 5)},
+      {"padding", "padding", set("/padding", "right")},
       {"NFC", "NFC", set("/normalizer", {{"type", "NFC"}})},
       {"Lowercase", "Sequence", set("/normalizer/normalizers", {{{"type", "Lowercase"}}})},
       {"Template", "TemplateProcessing", set("/post_processor", {{"type", "TemplateProcessing"}})},
@@ -224,6 +224,23 @@ TEST(HostileTokenizer, takes_ids_with_gaps) {
   EXPECT_EQ(tokenizer.encode("<extra>"), std::vector<int32_t>{9000});
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{8999, 9000, 9001}, true), "<extra>");
   EXPECT_EQ(tokenizer.token_bytes(8999), "");
+}
+
+// What a training run leaves in the file says nothing about ids.
+TEST(TokenizerFile, truncation_and_padding_change_nothing) {
+  json::Value file = json::parse(model_file("tokenizer.json")).value();
+  file["truncation"] = {
+      {"direction", "Right"}, {"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  file["padding"] = {{"strategy", {{"Fixed", 64}}},
+                     {"direction", "Left"},
+                     {"pad_to_multiple_of", nullptr},
+                     {"pad_id", 2},
+                     {"pad_type_id", 0},
+                     {"pad_token", "<\uff5c\u2581pad\u2581\uff5c>"}};
+  const Result<Tokenizer> tokenizer = Tokenizer::parse(json::dump(file), "");
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const std::string text = "A sentence of more than four tokens, which stays as it is.";
+  EXPECT_EQ(tokenizer->encode(text), v3_tokenizer().encode(text));
 }
 
 }  // namespace

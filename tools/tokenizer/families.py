@@ -1,4 +1,4 @@
-"""The two pre-tokenizers that DeepSeek publishes, as tokenizer.json spells them.
+"""The two pre-tokenizers that DeepSeek publishes, as tokenizer.json spells them, and that of Kimi's tiktoken files.
 
 Needs nothing; imported by the other scripts of this folder.
 """
@@ -30,6 +30,21 @@ V3_MAIN = (
     r"""|\s+"""
 )
 V3_SCRIPTS = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+
+# Of Kimi and Moonlight. A word is what begins like one (capitals or letters without case), then what ends like one.
+KIMI_HAN = r"[\p{Han}]"
+KIMI_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+KIMI_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+KIMI_MAIN = (
+    KIMI_HAN + "+"
+    + r"""|[^\r\n\p{L}\p{N}]?""" + KIMI_UPPER + "*" + KIMI_LOWER + r"""+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"""
+    + r"""|[^\r\n\p{L}\p{N}]?""" + KIMI_UPPER + "+" + KIMI_LOWER + r"""*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"""
+    + r"""|\p{N}{1,3}"""
+    + r"""| ?[^\s\p{L}\p{N}]+[\r\n]*"""
+    + r"""|\s*[\r\n]+"""
+    + r"""|\s+(?!\S)"""
+    + r"""|\s+"""
+)
 
 V2_PATTERNS = ["[\r\n]", "\\s?[" + CASED + "]+", "\\s?[" + PUNCTUATION + "]+", "\\s+$", "[" + IDEOGRAPHS + "]+"]
 V3_PATTERNS = [r"\p{N}{1,3}", V3_SCRIPTS, V3_MAIN]

@@ -2,11 +2,14 @@
 """Write src/text/unicode_classes.inc: which of the pre-tokenizers' classes every code point is in.
 
 The oracle is the regex engine of Hugging Face `tokenizers` itself, asked about all 0x110000 code points,
-so the table has that engine's Unicode version and its reading of \\s, \\p{..} and of the published lists.
+so the table has that engine's Unicode version and its reading of \\s, \\p{..} and of the published lists. Kimi's
+tokenizer is one of `tiktoken`, whose engine is another: --tiktoken says where the two differ (nowhere).
 
     pip install tokenizers==0.23.3
     python3 tools/tokenizer/unicode_classes.py > src/text/unicode_classes.inc
     python3 tools/tokenizer/unicode_classes.py --check     # compares with the file in the tree
+    pip install tiktoken==0.14.0
+    python3 tools/tokenizer/unicode_classes.py --tiktoken
 """
 
 import pathlib
@@ -31,6 +34,9 @@ CLASSES = [
     ("V2 cased letters", "[" + families.CASED + "]"),
     ("V2 punctuation", "[" + families.PUNCTUATION + "]"),
     ("V2 ideographs", "[" + families.IDEOGRAPHS + "]"),
+    ("Han", families.KIMI_HAN),
+    ("beginning of a word of Kimi", families.KIMI_UPPER),
+    ("end of a word of Kimi", families.KIMI_LOWER),
 ]
 
 
@@ -66,6 +72,23 @@ def table():
     return bits
 
 
+def check_tiktoken():
+    """Exits with the classes that tiktoken's engine reads otherwise."""
+    import tiktoken
+
+    ranks = {bytes([i]): i for i in range(256)}
+    for name, pattern in CLASSES:
+        if pattern is None:
+            continue
+        # What the pattern does not match is left out of the ids.
+        encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        members = {c for c in CODE_POINTS if encoding.encode_ordinary(chr(c))}
+        difference = sorted(members ^ members_of_regex(pattern))
+        print(f"{name}: {len(members)} code points, {len(difference)} differ {difference[:5]}")
+        if difference:
+            sys.exit(1)
+
+
 def render(bits):
     runs = [(0, bits[0])]
     for c in range(1, 0x110000):
@@ -86,6 +109,9 @@ def render(bits):
 
 
 def main():
+    if "--tiktoken" in sys.argv:
+        check_tiktoken()
+        return
     text = render(table())
     if "--check" not in sys.argv:
         sys.stdout.write(text)
