@@ -24,15 +24,11 @@ std::optional<std::string> presented_key(std::string_view authorization, Logins 
   return user_and_key->substr(colon + 1);
 }
 
-// Clients of Anthropic's API have a header of their own for it.
-bool may_be_bare(const Route* route) {
-  return route != nullptr && route->form == ClientForm::kAnthropic;
-}
-
-// x-api-key, which holds a key without "Bearer", counts only on routes that may have it and without Authorization.
-std::optional<std::string> key_in(const Headers& headers, const Route* route, Logins logins) {
-  const bool is_bare = count_of(headers, "authorization") == 0 && may_be_bare(route) &&
-                       count_of(headers, "x-api-key") > 0;
+// x-api-key, where clients of Anthropic's API and of llama.cpp have it, holds a key without "Bearer". It counts on
+// every route, without Authorization: a client has one way to send its key, whichever endpoint it calls.
+std::optional<std::string> key_in(const Headers& headers, Logins logins) {
+  const bool is_bare =
+      count_of(headers, "authorization") == 0 && count_of(headers, "x-api-key") > 0;
   return is_bare ? std::string(trim(value_of(headers, "x-api-key")))
                  : presented_key(value_of(headers, "authorization"), logins);
 }
@@ -53,12 +49,11 @@ bool needs_key(const KeyStore& keys, Access access) {
 
 AccessDecision decide_access(const KeyStore& keys, const Route* route, const Headers& headers,
                              Logins logins) {
-  if (count_of(headers, "authorization") > 1 ||
-      (may_be_bare(route) && count_of(headers, "x-api-key") > 1))
+  if (count_of(headers, "authorization") > 1 || count_of(headers, "x-api-key") > 1)
     return {.error = TransportError::kRepeatedAuthorization};
   const Access access = route != nullptr ? route->access : Access::kInference;
   if (!needs_key(keys, access)) return {};
-  const std::optional<std::string> presented = key_in(headers, route, logins);
+  const std::optional<std::string> presented = key_in(headers, logins);
   const KeyStore::Key* key = presented ? keys.find(*presented) : nullptr;
   if (key == nullptr || !may_call(keys, *key, access))
     return {.error = TransportError::kUnauthorized};

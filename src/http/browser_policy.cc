@@ -140,7 +140,9 @@ BrowserDecision BrowserPolicy::decide_origin(const Headers& headers) const {
   const std::string_view origin = value_of(headers, "origin");
   const std::optional<std::string> plain = plain_origin(origin);
   BrowserDecision refused{.error = TransportError::kForeignOrigin,
-                          .named = plain ? *plain : std::string()};
+                          .named = plain              ? *plain
+                                   : origin == "null" ? std::string(origin)
+                                                      : std::string()};
   if (count_of(headers, "origin") > 1) return refused;
   if (is_own_origin(origin, value_of(headers, "host"))) return {};
   if (plain && cors_origins_.count(*plain) > 0)

@@ -152,6 +152,9 @@ void Connection::admit(Target target) {
   // An encoded slash may stand in a parameter, as in a model's name, and nowhere else.
   if (target.first_encoded_slash < found.parameter_begin) return reject(TransportError::kBadTarget);
   route_ = found.route;
+  const bool is_anthropics = route_ != nullptr && route_->is_of_both_apis &&
+                             count_of(head.headers, "anthropic-version") > 0;
+  form_ = is_anthropics ? ClientForm::kAnthropic : found.form;
   if (place_.is_reserve && (route_ == nullptr || !route_->is_probe || head.has_body()))
     return reject(place_.refusal);
   const KeyStore& keys = *thread_->keys();
@@ -252,7 +255,7 @@ void Connection::dispatch() {
     const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
     FATHOM_LOG(kError, "http", "a handler failed", {{"why", error.what()}});
     send(serial_, to_response(is_memory ? TransportError::kOutOfMemory : TransportError::kDropped,
-                              {}, form()));
+                              {}, form(), request_id_));
   }
 }
 
@@ -264,6 +267,7 @@ void Connection::drop_body() {
 void Connection::next_request() {
   reader_.reset();
   route_ = nullptr;
+  form_ = ClientForm::kOpenAi;
   method_.clear();
   request_id_ = thread_->draw_request_id();
   key_name_.clear();

@@ -86,7 +86,7 @@ void Connection::end_exchange(bool client_gone) {
 void Connection::reject(TransportError error, Headers headers, std::string_view named) {
   if (const Rejection reason = rejection_of(error); reason != Rejection::kCount)
     counters().rejected_for(reason).fetch_add(1, std::memory_order_relaxed);
-  Response response = to_response(error, named, form());
+  Response response = to_response(error, named, form(), request_id_);
   for (auto& header : headers) response.headers.push_back(std::move(header));
   answer_directly(response);
 }
@@ -124,7 +124,7 @@ void Connection::send(uint64_t serial, const Response& response) {
     const memory::MayFail scope;
     queue_whole(response);
   } catch (const std::bad_alloc&) {
-    queue_whole(to_response(TransportError::kOutOfMemory, {}, form()));
+    queue_whole(to_response(TransportError::kOutOfMemory, {}, form(), request_id_));
   }
   flush();
 }
@@ -164,7 +164,7 @@ void Connection::finish_stream(uint64_t serial, bool complete) {
 void Connection::drop(uint64_t serial) {
   if (!is_current(serial)) return;
   if (answer_ == Answer::kStreaming) return finish_stream(serial, false);
-  send(serial, to_response(TransportError::kDropped, {}, form()));
+  send(serial, to_response(TransportError::kDropped, {}, form(), request_id_));
 }
 
 void Connection::set_on_close(uint64_t serial, std::function<void()> callback) {

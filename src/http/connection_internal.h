@@ -114,7 +114,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const Timeouts& timeouts() const { return shared_->config.timeouts; }
   const Limits& limits() const { return shared_->config.limits; }
-  ClientForm form() const { return route_ != nullptr ? route_->form : ClientForm::kOpenAi; }
+  ClientForm form() const { return form_; }
   bool is_draining() const { return shared_->is_draining.load(std::memory_order_relaxed); }
 
   std::shared_ptr<IoThread> thread_;
@@ -135,6 +135,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The request in work.
   uint64_t serial_ = 0;
   const Route* route_ = nullptr;
+  ClientForm form_ = ClientForm::kOpenAi;       // of errors
   Request request_;                             // until it is dispatched
   std::string method_, request_id_, key_name_;  // for the answer and the access record
   std::string cors_origin_;                     // of the answer

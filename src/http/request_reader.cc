@@ -126,7 +126,9 @@ void RequestReader::on_header_line() {
       return fail(TransportError::kBadTransferEncoding);
     head_.is_chunked = true;
   } else if (name == "content-encoding") {
-    if (!equals_ignoring_case(value, "identity")) return fail(TransportError::kContentEncoding);
+    // An empty list of codings says that there is none.
+    if (!value.empty() && !equals_ignoring_case(value, "identity"))
+      return fail(TransportError::kContentEncoding);
   } else if (name == "expect") {
     if (!equals_ignoring_case(value, "100-continue")) return fail(TransportError::kExpectation);
     // HTTP/1.0 has no interim answers.

@@ -2,6 +2,9 @@
 // Router: which handler answers which method and path, and what a caller must show to reach it. Access is
 // decided on the matched route and nothing else; a route without a rule does not exist.
 //
+// A path that is no route's is tried with /v1 before it, and without one of two (/v1/v1/models): clients are given base
+// URLs with and without the version, and add their own.
+//
 //   Router router;
 //   router.add({.method = "GET", .path = "/v1/models/{id}", .access = Access::kInference, .handler = ...});
 //
@@ -35,6 +38,8 @@ struct Route {
   // Answered also when there are too many connections: at once, without a body to read.
   bool is_probe = false;
   ClientForm form = ClientForm::kOpenAi;
+  // Anthropic's API has the path too: its form for clients that send anthropic-version.
+  bool is_of_both_apis = false;
 };
 
 class Router {
@@ -46,11 +51,15 @@ class Router {
     std::string parameter;                       // what "{name}" stands for
     size_t parameter_begin = std::string::npos;  // where in the path it begins
     std::string allowed_methods;  // not empty: the path exists with these ("GET, POST")
+    // Of the route; of a path without one, that of the route that it is below.
+    ClientForm form = ClientForm::kOpenAi;
   };
   Found find(std::string_view method, std::string_view path) const;
   const std::vector<Route>& routes() const { return routes_; }
 
  private:
+  Found find_exactly(std::string_view method, std::string_view path) const;
+
   std::vector<Route> routes_;
 };
 

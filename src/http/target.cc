@@ -80,6 +80,16 @@ bool decode(std::string_view text, Part part, std::string* out) {
   return is_valid_utf8(*out);
 }
 
+// The path as it came, each run of slashes one of them, and none at the end.
+std::string with_single_slashes(std::string_view path) {
+  std::string merged;
+  for (const char c : path) {
+    if (c != '/' || !merged.ends_with('/')) merged += c;
+  }
+  if (merged.size() > 1 && merged.ends_with('/')) merged.pop_back();
+  return merged;
+}
+
 // Each segment is non-empty (the last one may be) and neither "." nor "..".
 bool has_normal_segments(std::string_view path) {
   size_t begin = 1;
@@ -140,7 +150,7 @@ std::optional<Target> parse_target(std::string_view target) {
   Target result;
   if (!take_authority(&target, &result.authority)) return std::nullopt;
   const size_t question = std::min(target.find('?'), target.size());
-  const std::string_view path = question == 0 ? "/" : target.substr(0, question);
+  const std::string path = with_single_slashes(question == 0 ? "/" : target.substr(0, question));
   if (!decode(path, Part::kPath, &result.path)) return std::nullopt;
   if (!has_normal_segments(result.path)) return std::nullopt;
   result.first_encoded_slash = find_encoded_slash(path);

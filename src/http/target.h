@@ -1,12 +1,14 @@
 #pragma once
 // The request target in origin form or, as clients of a proxy send it, in absolute form (RFC 9112, 3.2), decoded
-// exactly once and refused unless it is already normal: what the router matches is what the client wrote.
+// exactly once and refused unless it is already normal: what the router matches is what the client wrote, but for
+// slashes. Several in a row are one, and one at the end is none, because base URLs are put together by hand
+// ("http://host:30000/" + "/v1" + "/models/").
 //
 //   std::optional<Target> target = parse_target("/v1/models?limit=5");
 //   std::optional<Target> target = parse_target("http://127.0.0.1:30000/v1/models");   // authority 127.0.0.1:30000
 //
-// Refused: other forms (authority, *), other schemes, empty segments ("//"), "." and "..", encoded or plain
-// backslashes, control characters and NUL (encoded or not), bad percent signs, text that is not UTF-8. An encoded
+// Refused: other forms (authority, *), other schemes, "." and "..", empty segments with encoded slashes, encoded or
+// plain backslashes, control characters and NUL (encoded or not), bad percent signs, text that is not UTF-8. An encoded
 // slash is decoded, and the caller has to refuse it outside of a parameter. Pure function, thread-safe.
 
 #include <optional>

@@ -104,7 +104,8 @@ const Entry& entry_of(TransportError error) { return kCatalogue[static_cast<size
 
 }  // namespace
 
-Response to_response(TransportError error, std::string_view named, ClientForm form) {
+Response to_response(TransportError error, std::string_view named, ClientForm form,
+                     std::string_view request_id) {
   const Entry& entry = entry_of(error);
   Response response;
   response.status = entry.status;
@@ -114,7 +115,9 @@ Response to_response(TransportError error, std::string_view named, ClientForm fo
   std::string& body = response.body;
   if (form == ClientForm::kAnthropic) {
     body.append(R"({"type":"error","error":{"type":")").append(anthropic_error_type(entry.status));
-    body.append(R"(","message":")").append(message).append("\"}}");
+    body.append(R"(","message":")").append(message).append("\"}");
+    if (!request_id.empty()) body.append(R"(,"request_id":")").append(request_id).append("\"");
+    body.append("}");
   } else {
     body.append(R"({"error":{"message":")").append(message);
     body.append(R"(","type":")").append(entry.type);

@@ -48,9 +48,9 @@ enum class TransportError {
 };
 
 // named: what the error is about (a host, an origin or a path); characters that those
-// cannot have are left out.
+// cannot have are left out. request_id: a well-formed one, which Anthropic's form has in the body too; empty = none.
 Response to_response(TransportError error, std::string_view named = {},
-                     ClientForm form = ClientForm::kOpenAi);
+                     ClientForm form = ClientForm::kOpenAi, std::string_view request_id = {});
 // The error type that Anthropic's API has for a status (429: "rate_limit_error"); its clients decide by it.
 std::string_view anthropic_error_type(int status);
 // The label under which an error is counted; kCount, none, for kDropped, which is a fault of this program.

@@ -75,17 +75,23 @@ TEST(Access, no_route_but_the_open_ones_answers_without_a_good_key) {
             << path << " " << headers << answer.status;
       }
     }
-    const std::string forms[] = {"http://b" + path, "//" + path.substr(1), "/livez/.." + path,
-                                 "/%2e%2e" + path,  "/livez%2f.." + path,  "/livez/%2e%2e" + path,
-                                 "/." + path,       path + "%00",          "/livez%00" + path,
-                                 "/" + path,        "\\" + path,           "/livez;" + path,
-                                 path + "/"};
+    const std::string forms[] = {"http://b" + path,    "/livez/.." + path,     "/%2e%2e" + path,
+                                 "/livez%2f.." + path, "/livez/%2e%2e" + path, "/." + path,
+                                 path + "%00",         "/livez%00" + path,     "\\" + path,
+                                 "/livez;" + path};
     for (const std::string& form : forms) {
       const int status = ask(server->port(), route.method, form, "").status;
       EXPECT_TRUE(status == 401 || status == 400) << form << " " << status;
       const int with_key = ask(server->port(), route.method, form, bearer(key)).status;
       EXPECT_TRUE(with_key == 400 || with_key == 404 || form.substr(0, 11) == "/v1/models/")
           << form << " " << with_key;
+    }
+    // These are the path itself, and so is who may call it.
+    const int plain = ask(server->port(), route.method, path, "").status;
+    for (const std::string& form : {"/" + path, "/" + path + "//", path + "/", "/v1" + path}) {
+      const bool is_other = form.starts_with("/v1") && !path.starts_with("/v1/");
+      const int status = ask(server->port(), route.method, form, "").status;
+      EXPECT_EQ(status, is_other ? 401 : plain) << form;
     }
   }
 }
@@ -105,7 +111,7 @@ TEST(Access, good_keys_open_what_their_role_may) {
   EXPECT_EQ(ask(port, "GET", "/hello", bearer(kAdminKey)).status, 200);
 }
 
-TEST(Access, a_bare_key_counts_on_routes_of_anthropics_form_where_nothing_else_is_given) {
+TEST(Access, a_bare_key_counts_where_nothing_else_is_given) {
   const auto server = sample_server(config_with_keys());
   const int port = server->port();
   const std::string bare = "X-Api-Key: " + std::string(kKey) + "\r\n";
@@ -122,17 +128,29 @@ TEST(Access, a_bare_key_counts_on_routes_of_anthropics_form_where_nothing_else_i
   EXPECT_EQ(status("X-Api-Key: " + std::string(kKey) + "x\r\n"), 401);
   EXPECT_EQ(status("X-Api-Key: Bearer " + std::string(kKey) + "\r\n"), 401);
   EXPECT_EQ(status(bare + bare), 400);
-  EXPECT_EQ(ask(port, "POST", "/echo", bare).status, 401);
+  EXPECT_EQ(ask(port, "GET", "/hello", bare).status, 200);
+  EXPECT_EQ(ask(port, "GET", "/v1/models/m", bare).status, 200);
+  EXPECT_EQ(ask(port, "POST", "/flush", bare).status, 401);
+  EXPECT_EQ(ask(port, "POST", "/flush", "X-Api-Key: " + std::string(kAdminKey) + "\r\n").status,
+            200);
 }
 
 TEST(Access, errors_of_a_route_have_its_form) {
   const auto server = sample_server(config_with_keys());
-  EXPECT_EQ(ask(server->port(), "POST", "/messages", "").body,
+  const std::string id = "X-Request-Id: mine-1\r\n";
+  EXPECT_EQ(ask(server->port(), "POST", "/messages", id).body,
             R"({"type":"error","error":{"type":"authentication_error",)"
-            R"("message":"a valid API key is needed"}})");
-  EXPECT_EQ(ask(server->port(), "POST", "/messages/drop", bearer(kKey)).body,
+            R"("message":"a valid API key is needed"},"request_id":"mine-1"})");
+  EXPECT_EQ(ask(server->port(), "POST", "/messages/drop", id + bearer(kKey)).body,
             R"({"type":"error","error":{"type":"api_error",)"
-            R"("message":"the request failed; see the server's log"}})");
+            R"("message":"the request failed; see the server's log"},"request_id":"mine-1"})");
+  // What is below a route is of its API, whether it is there or not.
+  EXPECT_EQ(ask(server->port(), "POST", "/messages/batches", id + bearer(kKey)).body,
+            R"({"type":"error","error":{"type":"not_found_error","message":)"
+            R"("there is no resource '/messages/batches'; docs/api.md lists all"},)"
+            R"("request_id":"mine-1"})");
+  EXPECT_EQ(ask(server->port(), "POST", "/messagesbatches", bearer(kKey)).body.substr(0, 10),
+            R"({"error":{)");
   EXPECT_EQ(ask(server->port(), "POST", "/echo", "").body.substr(0, 21),
             R"({"error":{"message":")");
 }

@@ -158,6 +158,8 @@ TEST(BrowserOrigins, a_refusal_names_the_origin_and_the_flag_and_has_no_cors_hea
   const RawAnswer quoted =
       server.answer("POST", "/echo", server.own_host(), origin_line("http://a\",\"b\":\"c"));
   EXPECT_NE(quoted.body.find("origin ''"), std::string::npos) << quoted.body;
+  const RawAnswer none = server.answer("POST", "/echo", server.own_host(), origin_line("null"));
+  EXPECT_NE(none.body.find("origin 'null'"), std::string::npos) << none.body;
 }
 
 TEST(BrowserOrigins, same_site_is_not_same_origin) {

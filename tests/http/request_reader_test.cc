@@ -129,12 +129,27 @@ TEST(Target, is_decoded_once_and_must_be_normal) {
   EXPECT_EQ(target->query[0].second, "1 2");
   EXPECT_EQ(target->query[1].second, "&");
   EXPECT_EQ(parse_target("/%252e%252e")->path, "/%2e%2e");
-  EXPECT_EQ(parse_target("/a/")->path, "/a/");
   for (const char* bad :
-       {"",     "a",      "*",         "//",          "/a//b", "/.",      "/a/..", "/%2e%2e/a",
-        "/%2f", "/a%5cb", "/a%2f%2fb", "/a%2f%2e%2e", "/%00",  "/%0a",    "/%7f",  "/%",
-        "/%4",  "/%zz",   "/%ff",      "/a\\b",       "/a#b",  "/a?b=%00"})
+       {"",       "a",         "*",           "/.",   "/a/..",    "/%2e%2e/a", "//..", "/%2f",
+        "/a%5cb", "/a%2f%2fb", "/a%2f%2e%2e", "/%00", "/%0a",     "/%7f",      "/%",   "/%4",
+        "/%zz",   "/%ff",      "/a\\b",       "/a#b", "/a?b=%00", "/a/%2fb"})
     EXPECT_FALSE(parse_target(bad)) << bad;
+}
+
+TEST(Target, has_one_slash_for_several_and_none_at_the_end) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"/", "/"},          {"//", "/"},           {"///", "/"},
+      {"/a/", "/a"},       {"//a//b///", "/a/b"}, {"/a//?x=//", "/a"},
+      {"/a/b/?x", "/a/b"}, {"http://h//a/", "/a"}};
+  for (const auto& [target, path] : cases) {
+    const std::optional<Target> parsed = parse_target(target);
+    ASSERT_TRUE(parsed) << target;
+    EXPECT_EQ(parsed->path, path) << target;
+  }
+  EXPECT_EQ(parse_target("/a//?x=//")->query.at(0).second, "//");
+  // An encoded slash belongs to a name and stays.
+  EXPECT_EQ(parse_target("//a//b%2Fc/")->path, "/a/b/c");
+  EXPECT_EQ(parse_target("//a//b%2Fc/")->first_encoded_slash, 4u);
 }
 
 TEST(Target, says_where_a_slash_was_encoded) {
@@ -155,7 +170,7 @@ TEST(Target, may_be_absolute) {
   EXPECT_EQ(parse_target("https://[::1]")->path, "/");
   EXPECT_EQ(parse_target("http://a?x")->query[0].first, "x");
   for (const char* bad : {"http://", "http:///a", "http://:80/a", "http://a@b/a", "ftp://a/b",
-                          "http:/a/b", "://a/b", "http://a b/", "http://a//b", "http://a/.."})
+                          "http:/a/b", "://a/b", "http://a b/", "http://a/.."})
     EXPECT_FALSE(parse_target(bad)) << bad;
 }
 
