@@ -77,8 +77,8 @@ api::ServedModel served_model(const ServeFlags& flags, const config::ModelConfig
   model.sampling_defaults = sampling_defaults(flags);
   model.thinks_by_default = flags.service.thinking;
   model.constrain_tool_calls = flags.service.constrain_tool_calls;
-  model.unknown_fields = flags.service.unknown_fields == "ignore" ? api::UnknownFields::kIgnore
-                                                                  : api::UnknownFields::kRefuse;
+  if (flags.service.unknown_fields == "refuse") model.unknown_fields = api::UnknownFields::kRefuse;
+  if (flags.service.unknown_fields == "ignore") model.unknown_fields = api::UnknownFields::kIgnore;
   return model;
 }
 
@@ -338,7 +338,9 @@ int run(const ServeFlags& asked) {
     engine.metrics().add_startup(
         {.total_seconds = total.seconds(), .load_weights_seconds = loaded_seconds});
     memory::arm(memory::default_reserve_bytes());
-    api.set_ready(engine, engine_facts(backend, engine));
+    serve::EngineFacts facts = engine_facts(backend, engine);
+    facts.startup_seconds = total.seconds();
+    api.set_ready(engine, facts);
     FATHOM_LOG(kInfo, "apps", "serving", {{"startup_s", total.seconds()}});
     status = serve_until_signal(flags, signals, api, http);
     http.stop();

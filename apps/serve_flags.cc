@@ -134,9 +134,11 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_flag("--constrain-tool-calls", flags.constrain_tool_calls,
                "Hold the arguments of every tool call to the tool's schema")
       ->group(group);
-  app.add_option("--unknown-fields", flags.unknown_fields,
-                 "Fields of bodies that no API has: a 400 that names the nearest one, or nothing")
-      ->check(CLI::IsMember({"refuse", "ignore"}))
+  app.add_option(
+         "--unknown-fields", flags.unknown_fields,
+         "Fields of bodies that no API has: refuse is a 400 that names the nearest one, ignore "
+         "skips them; by-endpoint skips them in /v1/messages and /v1/responses only")
+      ->check(CLI::IsMember({"by-endpoint", "refuse", "ignore"}))
       ->group(group);
   app.add_option("--drain-timeout", flags.drain_timeout_seconds,
                  "After SIGTERM, how long admitted requests may take to finish")

@@ -55,7 +55,7 @@ struct ServiceFlags {
   std::string sampling_defaults = "openai";
   bool thinking = false;
   bool constrain_tool_calls = false;
-  std::string unknown_fields = "refuse";
+  std::string unknown_fields = "by-endpoint";
   double drain_timeout_seconds = 60;
   int num_workers = 2;
   int max_stored_responses = 1000;

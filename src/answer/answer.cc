@@ -111,7 +111,7 @@ void Answer::fail(const api::ApiError& error) {
   total_seconds_ = since_arrival_.seconds();
   done_ = true;
   if (!stream_begun_) {
-    exchange_->send(api::to_response(error, exchange_->request().form));
+    exchange_->send(api::to_response(error, exchange_->request()));
     return;
   }
   events_.clear();

@@ -57,6 +57,8 @@ struct ChoiceSetup {
   int logprob_start_len = -1;
   std::vector<int32_t> prompt{};  // only kept when it or its log-probabilities are shown
   bool return_logprobs = false, return_prompt_logprobs = false;
+  bool is_cut_by_context =
+      false;  // its length is what the context had left, less than what was asked for
   std::shared_ptr<const text::StopStrings> stop{};  // null: none
   bool no_stop_trim = false, skip_special_tokens = true;
   // Chat: how the output is told apart, and the special tokens whose text the parser reads.

@@ -128,7 +128,7 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
     claim.lease.reset();  // who reads the answer may use the rid
     exchange->post([exchange, error = *error] {
-      exchange->send(api::to_response(error, exchange->request().form));
+      exchange->send(api::to_response(error, exchange->request()));
     });
     return;
   }
@@ -181,6 +181,7 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
                     .logprob_start_len = item.logprob_start_len,
                     .return_logprobs = item.sampling.return_logprobs,
                     .return_prompt_logprobs = item.sampling.return_prompt_logprobs,
+                    .is_cut_by_context = item.is_cut_by_context,
                     .no_stop_trim = item.no_stop_trim,
                     .skip_special_tokens = item.skip_special_tokens};
   if (setup.return_prompt_logprobs || request.echo || request.return_token_ids) {

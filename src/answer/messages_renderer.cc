@@ -43,7 +43,8 @@ std::string_view stop_reason(const Choice& choice, const CallTally& calls) {
       if (calls.all_complete()) return R"("tool_use")";
       return choice.stop_string_found() ? R"("stop_sequence")" : R"("end_turn")";
     case Finish::kLength:
-      return R"("max_tokens")";
+      return choice.setup().is_cut_by_context ? R"("model_context_window_exceeded")"
+                                              : R"("max_tokens")";
     case Finish::kAbort:
       return R"("abort")";
   }

@@ -87,7 +87,7 @@ class ChatRequestParser {
 
   void read_output_length() {
     for (const char* name : {"max_tokens", "max_completion_tokens", "max_new_tokens"}) {
-      const std::optional<int> asked = read_token_count(reader_, name);
+      const std::optional<int> asked = read_token_limit(reader_, name);
       if (!asked) continue;
       if (budget_.asked && *budget_.asked != *asked) {
         reader_.fail_with(budget_.max_field,
@@ -137,7 +137,7 @@ class ChatRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_{model_.unknown_fields};
+  FieldProblem problem_{policy_of("/v1/chat/completions", model_)};
   FieldReader reader_;
   GenerationRequest request_;
   GenerationItem item_;

@@ -47,7 +47,7 @@ class CompletionRequestParser {
     read_token_fields(reader_, model_, request_, shared_.sampling);
     check_best_of();
     read_suffix();
-    budget_.asked = read_token_count(reader_, "max_tokens");
+    budget_.asked = read_token_limit(reader_, "max_tokens");
     budget_.fallback = kDefaultMaxTokens;
     budget_.max_field = "max_tokens";
     budget_.min_tokens = read_token_count(reader_, "min_tokens").value_or(0);
@@ -110,7 +110,7 @@ class CompletionRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_{model_.unknown_fields};
+  FieldProblem problem_{policy_of("/v1/completions", model_)};
   FieldReader reader_;
   GenerationRequest request_;
   GenerationItem shared_;

@@ -105,7 +105,7 @@ class GenerateRequestParser {
     item.sampling.seed = reader.seed("sampling_seed");
     item.grammar = read_grammar(reader, model_, GrammarNames::kSglang).source;
     item.stream_interval = reader.integer("stream_interval", {1, kMaxInt}).value_or(1);
-    settings.budget = {.asked = read_token_count(reader, "max_new_tokens"),
+    settings.budget = {.asked = read_token_limit(reader, "max_new_tokens"),
                        .fallback = kDefaultMaxNewTokens,
                        .min_tokens = read_token_count(reader, "min_new_tokens").value_or(0),
                        .max_field = reader.path_of("max_new_tokens"),
@@ -191,7 +191,7 @@ class GenerateRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_{model_.unknown_fields};
+  FieldProblem problem_{policy_of("/generate", model_)};
   FieldReader reader_;
   GenerationRequest request_;
   std::string prompt_field_;

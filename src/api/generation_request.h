@@ -56,8 +56,9 @@ struct GenerationItem {
   // every endpoint. The choices of n > 1 share the seed: the service derives one for each.
   core::SamplingParams sampling;
   int n = 1;
-  std::vector<std::string> stop;  // stop strings
-  bool no_stop_trim = false;      // keep the stop string in the text
+  bool is_cut_by_context = false;  // more tokens were asked for than the context has left
+  std::vector<std::string> stop;   // stop strings
+  bool no_stop_trim = false;       // keep the stop string in the text
   bool skip_special_tokens = true;
   GrammarSource grammar;
   std::string request_id;  // native API: rid of this item; empty = draw one

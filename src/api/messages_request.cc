@@ -61,7 +61,8 @@ class MessagesParser {
   }
 
   void read_output_length(bool is_required) {
-    budget_.asked = read_token_count(reader_, "max_tokens");
+    budget_.asked = read_token_limit(reader_, "max_tokens");
+    budget_.is_upper_bound = true;
     if (!budget_.asked && is_required) {
       reader_.fail_with("max_tokens", "max_tokens is missing");
     }
@@ -199,7 +200,7 @@ class MessagesParser {
 
   const ServedModel& model_;
   json::Members& body_;
-  FieldProblem problem_{model_.unknown_fields};
+  FieldProblem problem_{policy_of("/v1/messages", model_)};
   FieldReader reader_;
   GenerationRequest request_;
   GenerationItem item_;

@@ -113,7 +113,7 @@ std::vector<std::string> names_of(const json::Value& tools) {
 Parsed<CallTextRequest> parse_call_text_request(std::string_view body, const ServedModel& model) {
   Parsed<json::Members> members = parse_body(body);
   if (const auto* error = std::get_if<ApiError>(&members)) return *error;
-  FieldProblem problem(model.unknown_fields);
+  FieldProblem problem(policy_of("/parse_function_call", model));
   FieldReader reader(std::get<json::Members>(members), call_text_fields(), problem);
   CallTextRequest request{.text = read_output_text(reader, model)};
   const json::Value tools = read_tools(reader, model);
@@ -130,7 +130,7 @@ Parsed<ReasoningTextRequest> parse_reasoning_text_request(std::string_view body,
                                                           const ServedModel& model) {
   Parsed<json::Members> members = parse_body(body);
   if (const auto* error = std::get_if<ApiError>(&members)) return *error;
-  FieldProblem problem(model.unknown_fields);
+  FieldProblem problem(policy_of("/separate_reasoning", model));
   FieldReader reader(std::get<json::Members>(members), reasoning_text_fields(), problem);
   ReasoningTextRequest request{.text = read_output_text(reader, model)};
   if (const auto format = format_of(reader, model, "reasoning_parser")) {

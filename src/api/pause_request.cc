@@ -13,7 +13,7 @@ std::string_view object_of(std::string_view body) { return body.empty() ? "{}" :
 Parsed<PauseRequest> parse_pause_request(std::string_view body, const ServedModel& model) {
   Parsed<json::Members> members = parse_body(object_of(body));
   if (const auto* error = std::get_if<ApiError>(&members)) return *error;
-  FieldProblem problem(model.unknown_fields);
+  FieldProblem problem(policy_of("/pause_generation", model));
   FieldReader reader(std::get<json::Members>(members), pause_fields(), problem);
   PauseRequest request;
   if (const json::Value* mode = reader.find("mode")) {
@@ -32,7 +32,7 @@ Parsed<PauseRequest> parse_pause_request(std::string_view body, const ServedMode
 std::optional<ApiError> check_continue_request(std::string_view body, const ServedModel& model) {
   Parsed<json::Members> members = parse_body(object_of(body));
   if (const auto* error = std::get_if<ApiError>(&members)) return *error;
-  FieldProblem problem(model.unknown_fields);
+  FieldProblem problem(policy_of("/continue_generation", model));
   const FieldReader reader(std::get<json::Members>(members), continue_fields(), problem);
   return problem ? std::optional(problem.error()) : std::nullopt;
 }

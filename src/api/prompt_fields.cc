@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "api/context_overflow.h"
+
 namespace fathom::api {
 namespace {
 
@@ -43,18 +45,20 @@ void check_text_fits(size_t num_bytes, const std::string& path, const ServedMode
   if (model.longest_token_bytes == 0) return;
   const size_t min_tokens = num_bytes / model.longest_token_bytes;
   if (min_tokens <= static_cast<size_t>(model.max_context_tokens)) return;
-  problem.set(context_too_long(path, path + " is a text of " + std::to_string(num_bytes) +
-                                         " bytes, at least " + std::to_string(min_tokens) +
-                                         " tokens, the context has " +
-                                         std::to_string(model.max_context_tokens)));
+  problem.set(prompt_too_long({.field = path,
+                               .num_tokens = static_cast<int64_t>(min_tokens),
+                               .context = model.max_context_tokens,
+                               .is_lower_bound = true},
+                              problem.form()));
 }
 
 std::vector<int32_t> read_token_ids(const json::Value& value, const std::string& path,
                                     const ServedModel& model, FieldProblem& problem) {
   if (value.size() > static_cast<size_t>(model.max_context_tokens)) {
-    problem.set(context_too_long(path, path + " has " + std::to_string(value.size()) +
-                                           " tokens, the context has " +
-                                           std::to_string(model.max_context_tokens)));
+    problem.set(prompt_too_long({.field = path,
+                                 .num_tokens = static_cast<int64_t>(value.size()),
+                                 .context = model.max_context_tokens},
+                                problem.form()));
     return {};
   }
   const IntRange range{0, int64_t{model.vocab_size} - 1};

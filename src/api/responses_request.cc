@@ -153,7 +153,7 @@ class ResponsesParser {
 
   void fit() {
     OutputBudget budget;
-    budget.asked = read_token_count(reader_, "max_output_tokens");
+    budget.asked = read_token_limit(reader_, "max_output_tokens");
     budget.fallback = std::numeric_limits<int>::max();
     budget.max_field = "max_output_tokens";
     budget.prompt_field = "input";
@@ -225,7 +225,7 @@ class ResponsesParser {
   const ServedModel& model_;
   const FindResponse& past_;
   json::Members& body_;
-  FieldProblem problem_{model_.unknown_fields};
+  FieldProblem problem_{policy_of("/v1/responses", model_)};
   FieldReader reader_;
   GenerationRequest request_;
   GenerationItem item_;

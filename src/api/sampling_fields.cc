@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "api/context_overflow.h"
+
 namespace fathom::api {
 namespace {
 
@@ -74,9 +76,9 @@ void read_logit_bias(FieldReader& reader, const ServedModel& model, GenerationIt
   }
 }
 
-std::string tokens(int64_t count) {
-  return std::to_string(count) + (count == 1 ? " token" : " tokens");
-}
+// Of the context: an upper bound is lowered to what is left unless that is less than this share. An answer with hardly
+// any room breaks off, perhaps within a call, where a client that is told can shorten the conversation.
+constexpr int64_t kLeastRoomShare = 16;
 
 }  // namespace
 
@@ -140,6 +142,10 @@ std::optional<int> read_token_count(FieldReader& reader, std::string_view key) {
   return reader.integer(key, {0, kMaxInt32});
 }
 
+std::optional<int> read_token_limit(FieldReader& reader, std::string_view key) {
+  return reader.integer(key, {kNoTokenLimit, kMaxInt32});
+}
+
 void fit_output(const OutputBudget& budget, const ServedModel& model, GenerationItem& item,
                 FieldProblem& problem) {
   const auto num_prompt = static_cast<int64_t>(item.prompt.size());
@@ -150,23 +156,24 @@ void fit_output(const OutputBudget& budget, const ServedModel& model, Generation
                                   budget.prompt_field + " has no tokens, must have at least one"));
     return;
   }
+  const PromptUse prompt{
+      .field = budget.prompt_field, .num_tokens = num_prompt, .context = context};
   if (left < 0 || (left == 0 && budget.asked != 0)) {
-    problem.set(context_too_long(budget.prompt_field,
-                                 budget.prompt_field + " has " + tokens(num_prompt) +
-                                     ", which leaves no room for output in the context of " +
-                                     std::to_string(context)));
+    problem.set(prompt_too_long(prompt, problem.form()));
     return;
   }
-  if (budget.asked.value_or(0) > left) {
-    problem.set(context_too_long(
-        budget.max_field, budget.max_field + " is " + std::to_string(*budget.asked) +
-                              ", must be at most " + std::to_string(left) + ": the prompt has " +
-                              tokens(num_prompt) + " of the context of " +
-                              std::to_string(context)));
-    return;
+  int64_t num_new = budget.asked.value_or(std::min<int64_t>(budget.fallback, left));
+  if (budget.asked == kNoTokenLimit) num_new = left;
+  if (num_new > left) {
+    if (!budget.is_upper_bound || left < context / kLeastRoomShare) {
+      problem.set(output_too_long(prompt, num_new, budget.max_field, problem.form()));
+      return;
+    }
+    problem.skip_excess(budget.max_field);
+    item.is_cut_by_context = true;
+    num_new = left;
   }
-  const int64_t fallback = std::min<int64_t>(budget.fallback, left);
-  item.sampling.max_new_tokens = budget.asked.value_or(static_cast<int>(fallback));
+  item.sampling.max_new_tokens = static_cast<int>(num_new);
   item.sampling.min_new_tokens = budget.min_tokens;
   if (budget.min_tokens > item.sampling.max_new_tokens) {
     problem.set(invalid_parameter(budget.min_field,

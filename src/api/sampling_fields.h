@@ -31,19 +31,24 @@ void read_common_sampling(FieldReader& reader, core::SamplingParams& params);
 void read_stop(FieldReader& reader, std::string_view key, const RequestLimits& limits,
                GenerationItem& item);
 
-// max_tokens or what the endpoint calls it: [0, 2^31 - 1].
+// min_tokens or what the endpoint calls it: [0, 2^31 - 1].
 std::optional<int> read_token_count(FieldReader& reader, std::string_view key);
+// max_tokens or what the endpoint calls it: a count, or kNoTokenLimit.
+inline constexpr int kNoTokenLimit = -1;
+std::optional<int> read_token_limit(FieldReader& reader, std::string_view key);
 
 struct OutputBudget {
-  std::optional<int> asked;  // for at most so many tokens
+  std::optional<int> asked;  // for at most so many tokens; kNoTokenLimit: what the context has left
   int fallback = 0;          // otherwise; less where the context has less
   int min_tokens = 0;
   std::string max_field, min_field;  // their paths
   std::string prompt_field;
+  // More than the context has left is lowered to that, unless hardly any is left; otherwise it is an error.
+  bool is_upper_bound = false;
 };
 
 // Sets max_new_tokens and min_new_tokens of the item. Too long for the context: a 400 that names the prompt
-// when nothing fits after it, otherwise the field that asked for too much.
+// when nothing fits after it, otherwise the field that asked for too much, in the words of context_overflow.h.
 void fit_output(const OutputBudget& budget, const ServedModel& model, GenerationItem& item,
                 FieldProblem& problem);
 

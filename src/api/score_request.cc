@@ -117,7 +117,7 @@ class ScoreRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_{model_.unknown_fields};
+  FieldProblem problem_{policy_of("/v1/score", model_)};
   FieldReader reader_;
   GenerationRequest request_;
   std::vector<int32_t> labels_, query_ids_;

@@ -9,6 +9,10 @@ bool ServedModel::answers_to(std::string_view name) const {
          std::ranges::find(names, name) != names.end();
 }
 
+FieldPolicy policy_of(std::string_view endpoint, const ServedModel& model) {
+  return field_policy(endpoint, model.unknown_fields, model.field_log);
+}
+
 size_t longest_token_bytes(const text::Tokenizer& tokenizer) {
   size_t longest = 0;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "api/sampling_defaults.h"
-#include "api/tables/field_table.h"
+#include "api/tables/field_policy.h"
 #include "core/grammar_limits.h"
 #include "core/sampling_params.h"
 #include "text/chat_format.h"
@@ -33,7 +33,8 @@ struct RequestLimits {
   int max_stop_token_ids = 128;
   int max_logit_bias = core::kMaxLogitBias;
   int max_messages = 16'384;
-  int max_tools = 128;
+  int max_tools =
+      16'384;  // of a request, and calls of a message; the size of the body bounds them before that
   int max_grammar_bytes = core::kMaxGrammarBytes;  // schema, pattern or rules
   int max_tokenize_bytes = 8 << 20;                // texts of one /tokenize
   int max_detokenize_ids = 1 << 20;                // ids of one /detokenize
@@ -58,15 +59,19 @@ struct ServedModel {
 
   // Of the OpenAI endpoints; the native API has its own, fixed ones.
   SamplingDefaults sampling_defaults;
-  bool thinks_by_default = false;                         // formats with a switch (v3.1)
-  bool constrain_tool_calls = false;                      // --constrain-tool-calls
-  UnknownFields unknown_fields = UnknownFields::kRefuse;  // --unknown-fields
+  bool thinks_by_default = false;               // formats with a switch (v3.1)
+  bool constrain_tool_calls = false;            // --constrain-tool-calls
+  std::optional<UnknownFields> unknown_fields;  // --unknown-fields; none: by endpoint
+  FieldLog* field_log = nullptr;                // told of what is skipped; borrowed
   RequestLimits limits;
 
   // Whether a request may ask for this model. "default" and the empty name mean whatever is served.
   bool answers_to(std::string_view name) const;
   const std::string& name() const { return names.front(); }
 };
+
+// What becomes of names that ask for nothing in the bodies of an endpoint.
+FieldPolicy policy_of(std::string_view endpoint, const ServedModel& model);
 
 // Over all tokens of the vocabulary.
 size_t longest_token_bytes(const text::Tokenizer& tokenizer);

@@ -84,7 +84,7 @@ class TokenizeRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_{model_.unknown_fields};
+  FieldProblem problem_{policy_of("/tokenize", model_)};
   FieldReader reader_;
   TokenizeRequest request_;
   size_t num_bytes_ = 0;
@@ -138,7 +138,7 @@ class DetokenizeRequestParser {
   }
 
   const ServedModel& model_;
-  FieldProblem problem_{model_.unknown_fields};
+  FieldProblem problem_{policy_of("/detokenize", model_)};
   FieldReader reader_;
   DetokenizeRequest request_;
   size_t num_ids_ = 0;

@@ -1,6 +1,7 @@
 #include "api/tool_fields.h"
 
 #include <algorithm>
+#include <set>
 
 #include "api/tables/endpoint_fields.h"
 #include "text/tool_schema.h"
@@ -89,16 +90,18 @@ bool is_strict(const json::Value& tool) {
 
 // The inner objects of the tools that may be called. A name that none of them has is a problem.
 json::Value functions_of(FieldReader& reader, const json::Value& tools, const ToolChoice& choice) {
+  std::set<std::string> known;
+  for (const json::Value& tool : tools) known.insert(text::tool_name(tool));
   for (const std::string& name : choice.names) {
-    if (std::ranges::none_of(tools,
-                             [&](const auto& tool) { return text::tool_name(tool) == name; })) {
+    if (!known.contains(name)) {
       reader.fail_with("tool_choice", "tool_choice names " + shown(json::Value(name)) +
                                           ", which is none of the tools");
     }
   }
+  const std::set<std::string> chosen(choice.names.begin(), choice.names.end());
   json::Value functions = json::Value::array();
   for (const json::Value& tool : tools) {
-    if (!choice.is_some || std::ranges::count(choice.names, text::tool_name(tool)) > 0) {
+    if (!choice.is_some || chosen.contains(text::tool_name(tool))) {
       functions.push_back(text::tool_function(tool));
     }
   }

@@ -12,8 +12,8 @@
 //                                        .help = "Requests that ended.", .labels = {{"finish_reason", "stop"}}});
 //   std::string text = registry.expose();
 //
-// Metrics are registered at start-up from fixed lists: names and label values are the program's, never a
-// user's, so the number of series is bounded. Handles live as long as the registry.
+// Metrics are registered from fixed lists, at start-up or when a series has its first value: names and label values
+// are the program's, never a user's, so the number of series is bounded. Handles live as long as the registry.
 // Thread-safe; a scrape does not delay those who count.
 
 #include <functional>

@@ -80,7 +80,7 @@ void run_guarded(const http::ExchangePtr& exchange, const std::function<void()>&
   memory::give_back();  // what failed may have been anything
   const memory::MustSucceed scope;
   send_later(exchange, api::to_response(lacks_memory ? api::out_of_memory() : api::internal_error(),
-                                        exchange->request().form));
+                                        exchange->request()));
 }
 
 metrics::Labels labels(const ApiConfig& config) {
@@ -124,6 +124,7 @@ ServerState::ServerState(ApiConfig api_config)
       created(static_cast<int64_t>(std::time(nullptr))),
       responses(config.response_store),
       registry(labels(config)),
+      skipped_fields(registry),
       history({.model = config.model.name()}),
       generation(generation_config(config)),
       workers({.name = "parser",
@@ -132,7 +133,9 @@ ServerState::ServerState(ApiConfig api_config)
       long_body_workers({.name = "long body parser",
                          .num_threads = std::max(1, config.num_workers / kWorkersPerLongBodyWorker),
                          .max_queued_jobs = config.max_queued_jobs,
-                         .nice = kLongBodyNice}) {}
+                         .nice = kLongBodyNice}) {
+  config.model.field_log = &skipped_fields;
+}
 
 std::optional<api::ApiError> ServerState::refusal() const {
   switch (phase.load()) {
@@ -151,7 +154,7 @@ void ServerState::run_on_worker(const http::ExchangePtr& exchange, std::function
   auto guarded = [exchange, job = std::move(job)] { run_guarded(exchange, job); };
   const bool is_long = num_bytes >= kLongBodyBytes;
   if (!(is_long ? long_body_workers : workers).post(std::move(guarded)))
-    send_later(exchange, api::to_response(api::overloaded(), exchange->request().form));
+    send_later(exchange, api::to_response(api::overloaded(), exchange->request()));
 }
 
 void drop_body(const http::ExchangePtr& exchange) {

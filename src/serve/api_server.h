@@ -55,6 +55,7 @@ struct EngineFacts {
   int64_t max_total_tokens = 0;  // rows of the KV pool
   int max_running_requests = 0;
   int64_t weight_bytes = 0, kv_cache_bytes = 0;
+  double startup_seconds = 0;  // until requests were taken
 };
 
 struct ServerState;

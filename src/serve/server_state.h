@@ -18,6 +18,7 @@
 #include "base/worker_pool.h"
 #include "page/stats_history.h"
 #include "serve/api_server.h"
+#include "serve/skipped_fields.h"
 
 namespace fathom::serve {
 
@@ -43,6 +44,7 @@ struct ServerState {
 
   api::ResponseStore responses;  // of /v1/responses
   metrics::Registry registry;
+  SkippedFields skipped_fields;
   page::StatsHistory history;
   answer::GenerationService generation;
   metrics::Registry::Collector collector, response_collector;

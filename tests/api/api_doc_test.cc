@@ -45,7 +45,8 @@ TEST(ApiDoc, states_the_limits_of_the_code) {
   says("stop", std::to_string(limits.max_stop_bytes));
   says("stop_token_ids", std::to_string(limits.max_stop_token_ids));
   says("top_logprobs", std::to_string(limits.max_top_logprobs));
-  says("tools", std::to_string(limits.max_tools));
+  EXPECT_EQ(limits.max_tools, 16'384);
+  says("tools", "16,384");
   says("rid", std::to_string(limits.max_name_bytes));
   says("cache_salt", std::to_string(limits.max_salt_bytes));
   says("messages", "16,384");

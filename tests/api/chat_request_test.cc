@@ -409,11 +409,26 @@ TEST(ChatRequest, the_prompt_and_output_fit_the_context_or_the_error_says_which_
   const ApiError error = refuse_chat(with(R"("max_tokens": )" + std::to_string(left + 1)), model);
   EXPECT_EQ(error.code, "context_length_exceeded");
   EXPECT_EQ(error.param, "max_tokens");
+  EXPECT_EQ(error.message,
+            "This model's maximum context length is 64 tokens. However, you requested 65 tokens (" +
+                std::to_string(prompt_tokens) + " in messages, " + std::to_string(left + 1) +
+                " in the answer). max_tokens or max_completion_tokens is too "
+                "large: it is " +
+                std::to_string(left + 1) + ", must be at most " + std::to_string(left) + ".");
+  for (const char* name : {"max_tokens", "max_completion_tokens", "max_new_tokens"}) {
+    const std::string unlimited = "\"" + std::string(name) + "\": -1";
+    EXPECT_EQ(accept_chat(with(unlimited), model).items[0].sampling.max_new_tokens, left) << name;
+  }
   const std::string many(4000, '1');
   const ApiError full =
       refuse_chat(R"({"messages": [{"role": "user", "content": ")" + many + "\"}]}", model);
   EXPECT_EQ(full.code, "context_length_exceeded");
   EXPECT_EQ(full.param, "messages");
+  EXPECT_THAT(full.message,
+              testing::MatchesRegex("This model's maximum context length is 64 tokens. However, "
+                                    "your messages have (at least )?[0-9]+ tokens, which is longer "
+                                    "than the model's context length. Please reduce the length of "
+                                    "messages."));
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ inline ServedModel demo_served_model(int max_context_tokens = 1024) {
   model.max_context_tokens = max_context_tokens;
   model.eos_token_ids = {1};
   model.longest_token_bytes = longest_token_bytes(*model.tokenizer);
+  // On every endpoint, so that a test sees what its table lacks.
+  model.unknown_fields = UnknownFields::kRefuse;
   return model;
 }
 

@@ -23,7 +23,8 @@ struct FieldPlace {
   std::optional<ApiError> (*parse)(std::string_view body, const ServedModel& model);
   std::string before, after;                              // around the object
   std::vector<std::pair<std::string, std::string>> base;  // members of an object that is accepted
-  std::string path;  // of the object: "messages[0]"; empty = the body
+  std::string path;                       // of the object: "messages[0]"; empty = the body
+  std::string_view endpoint = "another";  // "/v1/messages", "/v1/responses"
 };
 
 std::vector<FieldPlace> field_places();

@@ -41,7 +41,7 @@ const FieldTable& small_fields() {
 TEST(FieldReader, names_are_checked_before_anything_is_read) {
   const auto problem_of = [](const std::string& text, UnknownFields unknown) {
     const json::Value body = object(text);
-    FieldProblem problem(unknown);
+    FieldProblem problem({.unknown = unknown});
     FieldReader reader(body, "x", small_fields(), problem);
     return problem ? problem.error().message : "";
   };

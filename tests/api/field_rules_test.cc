@@ -1,11 +1,14 @@
 // The tables of fields against the parsers: what a table honours is read, what it refuses is refused by name, what it
 // says to be without effect is accepted whatever it holds, and no other name is.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
+#include <vector>
 
+#include "api/chat_request.h"
 #include "api/tables/endpoint_fields.h"
 #include "tests/api/demo_served_model.h"
 #include "tests/api/field_places.h"
@@ -111,6 +114,57 @@ TEST(FieldRules, a_name_that_nobody_knows_is_refused_unless_the_operator_says_ot
     EXPECT_EQ(error->code, "unknown_parameter");
     model.unknown_fields = UnknownFields::kIgnore;
     EXPECT_FALSE(place.parse(body, model).has_value()) << place.table().name();
+  }
+}
+
+TEST(FieldRules, endpoints_whose_clients_are_ahead_of_the_tables_skip_unknown_names) {
+  ServedModel model = demo_served_model();
+  model.unknown_fields.reset();
+  for (const FieldPlace& place : field_places()) {
+    const std::string body = body_with(place, "an_unknown_field", "0");
+    const std::string_view endpoint = place.endpoint;
+    const bool skips = endpoint == "/v1/messages" || endpoint == "/v1/responses";
+    EXPECT_EQ(place.parse(body, model).has_value(), !skips) << place.table().name() << body;
+  }
+}
+
+struct TestLog : FieldLog {
+  void add(const SkippedField& skipped) override { all.push_back(skipped); }
+  std::vector<SkippedField> all;
+};
+
+TEST(FieldRules, the_log_is_told_once_for_a_request_of_everything_that_was_skipped) {
+  TestLog log;
+  ServedModel model = demo_served_model();
+  model.field_log = &log;
+  model.unknown_fields = UnknownFields::kIgnore;
+  accepted(parse_chat_request(
+      R"({"user": "u", "new_one": 1, "stop": null, "store": null, "messages": [
+          {"role": "user", "content": "hi", "annotations": [1], "newer": 0},
+          {"role": "assistant", "content": "a", "annotations": [2], "newer": 0, "parsed": {}},
+          {"role": "user", "content": "b"}]})",
+      model));
+  std::vector<std::string> names;
+  for (const SkippedField& skipped : log.all) {
+    EXPECT_EQ(skipped.endpoint, "/v1/chat/completions");
+    EXPECT_EQ(skipped.kind == SkippedField::Kind::kUnknown, skipped.name.starts_with("new"));
+    names.push_back(skipped.name);
+  }
+  EXPECT_THAT(
+      names, ::testing::UnorderedElementsAre("user", "messages[].annotations", "new_one", "newer"));
+}
+
+TEST(FieldRules, a_body_of_unknown_names_tells_the_log_a_few) {
+  TestLog log;
+  FieldProblem problem(
+      {.endpoint = "/v1/messages", .unknown = UnknownFields::kIgnore, .log = &log});
+  for (int i = 0; i < 1000; ++i)
+    problem.skip_unknown("name\n" + std::string(9999, 'x') + std::to_string(i));
+  for (int i = 0; i < 1000; ++i) problem.skip_tool("tool" + std::to_string(i));
+  EXPECT_LE(log.all.size(), 16U);
+  for (const SkippedField& skipped : log.all) {
+    EXPECT_LT(skipped.name.size(), 200U);
+    EXPECT_EQ(skipped.name.find('\n'), std::string::npos);
   }
 }
 

@@ -136,7 +136,11 @@ std::vector<FieldPlace> response_places() {
 
 std::vector<FieldPlace> form_places() {
   std::vector<FieldPlace> places = message_places();
-  for (FieldPlace& place : response_places()) places.push_back(std::move(place));
+  for (FieldPlace& place : places) place.endpoint = "/v1/messages";
+  for (FieldPlace& place : response_places()) {
+    place.endpoint = "/v1/responses";
+    places.push_back(std::move(place));
+  }
   return places;
 }
 

@@ -289,12 +289,53 @@ TEST(MessagesRequest, what_is_not_here_is_refused_by_name) {
   }
 }
 
-TEST(MessagesRequest, asks_for_max_tokens_and_holds_it_to_the_context) {
+TEST(MessagesRequest, asks_for_max_tokens_and_lowers_it_to_what_the_context_has_left) {
   const ServedModel model = messages_model();
   EXPECT_EQ(refused(parse_messages_request("{" + kHelloMessages + "}", model)).param, "max_tokens");
-  const std::string too_many = R"({"max_tokens": 8192, )" + kHelloMessages + "}";
-  EXPECT_EQ(refused(parse_messages_request(too_many, model)).code, "context_length_exceeded");
-  EXPECT_GT(accepted(parse_count_tokens_request(too_many, model)), 0);
+  const auto item_of = [&](const std::string& max_tokens) {
+    return accepted(parse_messages_request(
+                        R"({"max_tokens": )" + max_tokens + ", " + kHelloMessages + "}", model))
+        .items.at(0);
+  };
+  const GenerationItem lowered = item_of("200000");
+  const int left = model.max_context_tokens - static_cast<int>(lowered.prompt.size());
+  EXPECT_EQ(lowered.sampling.max_new_tokens, left);
+  EXPECT_TRUE(lowered.is_cut_by_context);
+  EXPECT_EQ(item_of("-1").sampling.max_new_tokens, left);
+  EXPECT_EQ(item_of(std::to_string(left)).sampling.max_new_tokens, left);
+  EXPECT_FALSE(item_of(std::to_string(left)).is_cut_by_context);
+  EXPECT_TRUE(item_of(std::to_string(left + 1)).is_cut_by_context);
+  EXPECT_EQ(item_of("3").sampling.max_new_tokens, 3);
+}
+
+// Claude Code reads the numbers of both with patterns of its own.
+TEST(MessagesRequest, says_in_the_words_of_anthropics_api_what_does_not_fit) {
+  ServedModel model = messages_model();
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "hello ";
+  const std::string body =
+      R"({"max_tokens": 1000, "messages": [{"role": "user", "content": ")" + text + "\"}]}";
+  const int used = accepted(parse_count_tokens_request(body, model));
+  const auto error_in = [&](int context) {
+    model.max_context_tokens = context;
+    return refused(parse_messages_request(body, model));
+  };
+  const std::string num = std::to_string(used);
+  EXPECT_EQ(error_in(used + 1).message,
+            "input length and `max_tokens` exceed context limit: " + num + " + 1000 > " +
+                std::to_string(used + 1) + ", decrease input length or `max_tokens` and try again");
+  EXPECT_EQ(error_in(used).message,
+            "prompt is too long: " + num + " tokens > " + std::to_string(used - 1) + " maximum");
+  EXPECT_EQ(error_in(used - 1).message,
+            "prompt is too long: " + num + " tokens > " + std::to_string(used - 1) + " maximum");
+  EXPECT_EQ(error_in(used - 2).code, "context_length_exceeded");
+  // So long that it is not even encoded.
+  const std::string very_long(100'000, 'a');
+  const ApiError longer = refused(parse_messages_request(
+      R"({"max_tokens": 1, "messages": [{"role": "user", "content": ")" + very_long + "\"}]}",
+      model));
+  EXPECT_THAT(longer.message,
+              testing::MatchesRegex("prompt is too long: at least [0-9]+ tokens > [0-9]+ maximum"));
 }
 
 TEST(MessagesRequest, a_model_without_a_chat_format_has_no_messages) {

@@ -270,7 +270,7 @@ Endpoint chat_endpoint(const CaseModel& model) {
   const long double surely_left = static_cast<long double>(model.max_context_tokens) - 64;
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     // The prompt's length is the template's affair: 64 tokens are enough for it, none are not.
-    Field field{.name = name, .rule = integers(0, surely_left), .fixed = messages};
+    Field field{.name = name, .rule = integers(-1, surely_left), .fixed = messages};
     field.exceptions = {{std::to_string(model.max_context_tokens - 63), 200}};
     field.more_values = {number(model.max_context_tokens)};
     chat.fields.push_back(std::move(field));
@@ -315,7 +315,7 @@ Endpoint completions_endpoint(const CaseModel& model) {
                        .fields = openai_fields(model)};
   std::vector<Field>& fields = completions.fields;
   fields.push_back({.name = "max_tokens",
-                    .rule = integers(0, static_cast<long double>(model.max_context_tokens) - 3),
+                    .rule = integers(-1, static_cast<long double>(model.max_context_tokens) - 3),
                     .fixed = prompt});
   fields.push_back({.name = "logprobs", .rule = integers(0, 20)});
   fields.push_back({.name = "best_of", .rule = integers(1, 1)});
@@ -351,7 +351,7 @@ Endpoint generate_endpoint(const CaseModel& model) {
   add_setting({.name = "stream_interval", .rule = integers(1, kTwoTo31 - 1)},
               R"("max_new_tokens": 1, )");
   add_setting({.name = "max_new_tokens",
-               .rule = integers(0, static_cast<long double>(model.max_context_tokens) - 3)},
+               .rule = integers(-1, static_cast<long double>(model.max_context_tokens) - 3)},
               "");
   add_setting({.name = "stop_regex", .rule = unset()}, R"("max_new_tokens": 1, )");
   add_setting({.name = "custom_params", .rule = unset()}, R"("max_new_tokens": 1, )");

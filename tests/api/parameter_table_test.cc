@@ -184,6 +184,10 @@ TEST(ParameterTable, accepted_numbers_and_flags_arrive_as_they_were_sent) {
     if (c.status != 200 || getter == known.end() || !sent) continue;
     const Outcome outcome = parse(c, model);
     if (!outcome.request) continue;
+    // No limit, and an upper bound above what the context has left.
+    if (getter->first.starts_with("max_") &&
+        (*sent < 0 || *sent > kCaseModel.max_context_tokens - 64))
+      continue;
     const double got = getter->second(*outcome.request);
     if (*sent != 0 && std::abs(*sent) < 1e-30) continue;  // field_reader_test: stays above a bound
     EXPECT_FLOAT_EQ(static_cast<float>(got), static_cast<float>(*sent)) << named(c);

@@ -97,9 +97,10 @@ std::vector<Shape> refused_shapes() {
                  }),
       chat_shape("messages beyond the limit",
                  [](int n) { return "{\"messages\": [" + items(kUser, 16'384 + n) + "]}"; }),
-      chat_shape(
-          "tools beyond the limit",
-          [](int n) { return chat_with("\"tools\": [" + items(R"({"name": "f"})", n) + "]"); }),
+      chat_shape("tools beyond the limit",
+                 [](int n) {
+                   return chat_with("\"tools\": [" + items(R"({"name": "f"})", 16'384 + n) + "]");
+                 }),
       chat_shape("broken depth", [](int n) { return std::string(static_cast<size_t>(n), '['); }),
       {"unknown names of messages",
        [](int n) {

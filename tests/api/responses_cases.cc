@@ -64,7 +64,7 @@ Endpoint responses_endpoint(const CaseModel& model) {
   // The prompt's length is the template's affair: 64 tokens are enough for it, none are not.
   const long double surely_left = static_cast<long double>(model.max_context_tokens) - 64;
   fields.push_back({.name = "max_output_tokens",
-                    .rule = integers(0, surely_left),
+                    .rule = integers(-1, surely_left),
                     .exceptions = {{std::to_string(model.max_context_tokens - 63), 200}},
                     .more_values = {number(model.max_context_tokens)},
                     .fixed = input});

@@ -49,7 +49,7 @@ class OperatorTest(unittest.TestCase):
         body = {"prompt": "Hi", "max_tokens": 1, "temprature": 0}
         status, answer = self.server.post("/v1/completions", body)
         self.assertEqual((status, answer["error"]["param"]), (400, "temprature"))
-        self.assertEqual(self.server.get("/server_info")[1]["unknown_fields"], "refuse")
+        self.assertEqual(self.server.get("/server_info")[1]["unknown_fields"], "by-endpoint")
         with ServingProcess(*slow_engine(100), "--unknown-fields", "ignore") as server:
             self.assertEqual(server.get("/server_info")[1]["unknown_fields"], "ignore")
             self.assertEqual(server.post("/v1/completions", body)[0], 200)
@@ -163,7 +163,7 @@ class LogTest(unittest.TestCase):
         with ServingProcess(*slow_engine(2000), "--log-level", "debug") as server:
             server.post("/generate", native(5), headers={"x-request-id": "mine-1"})
             server.read_stream(native(5))
-            server.post("/v1/completions", {"prompt": "Hi", "max_tokens": -1})
+            server.post("/v1/completions", {"prompt": "Hi", "max_tokens": -2})
             server.get("/nowhere")
             server.get("/livez")
             server.get("/health_generate")

@@ -13,6 +13,7 @@ from demo_record import Record  # noqa: E402
 from langchain.agents import create_agent  # noqa: E402
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy  # noqa: E402
 from langchain_anthropic import ChatAnthropic  # noqa: E402
+from langchain_core.exceptions import ContextOverflowError  # noqa: E402
 from langchain_deepseek import ChatDeepSeek  # noqa: E402
 from langchain_openai import ChatOpenAI  # noqa: E402
 from serving import Serving  # noqa: E402
@@ -123,6 +124,12 @@ class LangchainTest(unittest.TestCase):
             with self.subTest(name):
                 agent = create_agent(model, [], response_format=ToolStrategy(Record))
                 self.assertIsInstance(ask(agent, MIA)["structured_response"], Record)
+
+    def test_a_context_that_is_too_long_is_known_as_such(self):
+        """By this error an agent's middleware sums up the conversation."""
+        for name, model in self.models().items():
+            with self.subTest(name), self.assertRaises(ContextOverflowError):
+                model.invoke("hello " * 40_000)
 
     def test_structured_output_fits(self):
         for name, model in self.models().items():

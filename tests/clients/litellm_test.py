@@ -85,6 +85,24 @@ class LitellmTest(unittest.TestCase):
             Record.model_validate_json(whole)
             Record.model_validate_json(self.joined(ask(user(MIA), stream=True), user(MIA)).choices[0].message.content)
 
+    def test_a_context_that_is_too_long_is_known_as_such(self):
+        """By this error agents that ask through litellm shorten the conversation."""
+        too_long = user("hello " * 40_000)
+        for provider, url in {**self.providers, "hosted_vllm": self.server.url + "/v1"}.items():
+            common = {"model": provider + "/default", "api_base": url, "api_key": "secret-key", "num_retries": 0}
+            for stream in (False, True):
+                with self.subTest(provider, stream=stream), self.assertRaises(litellm.ContextWindowExceededError):
+                    litellm.completion(messages=too_long, max_tokens=10, stream=stream, **common)
+            if provider == "anthropic":  # an upper bound there
+                continue
+            with self.subTest(provider), self.assertRaises(litellm.ContextWindowExceededError):
+                litellm.completion(messages=user(APPLES), max_tokens=1_000_000, **common)
+
+    def test_max_tokens_of_anthropics_form_is_an_upper_bound(self):
+        answer = litellm.completion(model="anthropic/default", api_base=self.server.url, api_key="secret-key",
+                                    temperature=0, messages=user(APPLES), max_tokens=1_000_000)
+        self.assertIn(APPLES_LEFT, answer.choices[0].message.content)
+
     def test_errors_are_those_of_the_client(self):
         for _, ask in self.each():
             with self.assertRaises(litellm.AuthenticationError):

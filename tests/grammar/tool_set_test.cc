@@ -77,7 +77,7 @@ Limits limits() {
   return limits;
 }
 
-// 117 is what GitHub's server offers, 128 is what a request may hold.
+// 117 is what GitHub's server offers, 128 is what OpenAI's API takes.
 TEST(ToolSet, all_tools_of_a_server_fit_at_once) {
   for (const int num_tools : {117, 128}) {
     const CpuStopwatch watch;

@@ -34,12 +34,14 @@ struct SimServerOptions {
   bool radix_cache = true, overlap = true;
   runner::SimDrafterConfig drafter = {};  // with one the engine speculates
   bool ready = true;                      // false: the engine is not there yet
+  // None: by endpoint, as a server has it unless it is told otherwise.
+  std::optional<api::UnknownFields> unknown_fields = api::UnknownFields::kRefuse;
 };
 
 class SimServer {
  public:
   explicit SimServer(const SimServerOptions& options = {})
-      : api_({.model = api::tests::demo_served_model(),
+      : api_({.model = model_of(options),
               .model_type = "deepseek_v3",
               .architecture = "DeepseekV3ForCausalLM",
               .log_requests = false,
@@ -152,6 +154,12 @@ class SimServer {
   engine::ServingEngine& engine() { return *engine_; }
 
  private:
+  static api::ServedModel model_of(const SimServerOptions& options) {
+    api::ServedModel model = api::tests::demo_served_model();
+    model.unknown_fields = options.unknown_fields;
+    return model;
+  }
+
   ApiServer api_;
   runner::SimRunner runner_;
   std::optional<http::Server> http_;

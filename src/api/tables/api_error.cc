@@ -147,12 +147,13 @@ ApiError from_runner(std::string_view why) {
   return error;
 }
 
-std::string to_json(const ApiError& error, http::ClientForm form) {
+std::string to_json(const ApiError& error, http::ClientForm form, std::string_view request_id) {
   if (form == http::ClientForm::kAnthropic) {
-    const json::Value body = {
+    json::Value body = {
         {"type", "error"},
         {"error",
          {{"type", http::anthropic_error_type(error.status)}, {"message", error.message}}}};
+    if (!request_id.empty()) body["request_id"] = request_id;
     return json::dump(body);
   }
   const json::Value body = {{"error",
@@ -164,9 +165,15 @@ std::string to_json(const ApiError& error, http::ClientForm form) {
 }
 
 http::Response to_response(const ApiError& error, http::ClientForm form) {
+  http::Request request;
+  request.form = form;
+  return to_response(error, request);
+}
+
+http::Response to_response(const ApiError& error, const http::Request& request) {
   http::Response response;
   response.status = error.status;
-  response.body = to_json(error, form);
+  response.body = to_json(error, request.form, request.request_id);
   if (error.retry_after_seconds > 0) {
     response.headers.emplace_back("retry-after", std::to_string(error.retry_after_seconds));
   }

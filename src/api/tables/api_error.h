@@ -42,11 +42,13 @@ ApiError from_engine(const Error& error);
 // the text.
 ApiError from_runner(std::string_view why);
 
-// In the form of the route that it happened on: exchange.request().form.
 http::Response to_response(const ApiError& error,
                            http::ClientForm form = http::ClientForm::kOpenAi);
-// The same as one line, for an error inside a stream.
-std::string to_json(const ApiError& error, http::ClientForm form = http::ClientForm::kOpenAi);
+// In the form of the request's route. Anthropic's has the request's id too.
+http::Response to_response(const ApiError& error, const http::Request& request);
+// The same as one line, for an error inside a stream. request_id: of Anthropic's form; empty = none.
+std::string to_json(const ApiError& error, http::ClientForm form = http::ClientForm::kOpenAi,
+                    std::string_view request_id = {});
 
 // Result<T> with an ApiError.
 template <class T>

@@ -12,7 +12,7 @@ constexpr std::string_view kEffort =
     R"({"enum":["none","minimal","low","medium","high","xhigh","max"]})";
 
 constexpr FieldRule kConversation[] = {
-    honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
+    honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":16384})",
              "functions, wrapped as OpenAI does or bare", tool_fields),
     honoured("tool_choice", R"({"anyOf":[{"enum":["auto","none","required"]},{"type":"object"}]})",
              "whether and which functions are called", tool_choice_fields),
@@ -43,7 +43,7 @@ constexpr FieldRule kMessage[] = {
              R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"object"}}]})",
              "a text or text parts, which are joined", content_part_fields),
     honoured("name", kName, "shown where the template shows it"),
-    honoured("tool_calls", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
+    honoured("tool_calls", R"({"type":"array","items":{"type":"object"},"maxItems":16384})",
              "an assistant's calls", call_fields),
     honoured("prefix", kAnyBoolean,
              "true on the last message, an assistant's: it is continued, as with "
@@ -126,7 +126,7 @@ constexpr FieldRule kToolChoice[] = {
 
 constexpr FieldRule kAllowedTools[] = {
     required("mode", R"({"enum":["auto","required"]})", "whether one must be called"),
-    required("tools", R"({"type":"array","items":{"type":"object"},"maxItems":128})", "by name",
+    required("tools", R"({"type":"array","items":{"type":"object"},"maxItems":16384})", "by name",
              chosen_tool_fields),
 };
 

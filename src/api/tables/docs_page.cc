@@ -104,6 +104,20 @@ void append_table(const FieldTable& table, std::string_view heading,
   }
 }
 
+// What becomes of a field that no table has.
+std::string unlisted_fields(const OpenApiFacts& facts) {
+  if (facts.unknown_fields == UnknownFields::kRefuse)
+    return "A field that is not listed here is refused.";
+  if (facts.unknown_fields == UnknownFields::kIgnore)
+    return "A field that is not listed here is skipped.";
+  std::string skipping;
+  for (const EndpointFields& endpoint : endpoints_with_fields()) {
+    if (endpoint.unknown == UnknownFields::kIgnore)
+      skipping += (skipping.empty() ? "" : " and ") + code(endpoint.path);
+  }
+  return "A field that is not listed here is refused, in " + skipping + " skipped.";
+}
+
 }  // namespace
 
 std::string docs_page(const OpenApiFacts& facts) {
@@ -111,9 +125,7 @@ std::string docs_page(const OpenApiFacts& facts) {
   out += "<p>Version " + escaped(facts.version) +
          R"(. The same for programs: <a href="/openapi.json">)" +
          "/openapi.json</a>. <code>null</code> is the same as a missing field. ";
-  out += facts.unknown_fields == UnknownFields::kRefuse
-             ? "A field that is not listed here is refused.</p>\n"
-             : "A field that is not listed here is skipped.</p>\n";
+  out += unlisted_fields(facts) + "</p>\n";
   append_operations(facts, out);
   std::vector<std::string_view> done;
   for (const EndpointFields& endpoint : endpoints_with_fields()) {

@@ -15,9 +15,9 @@ constexpr FieldRule kChat[] = {
     required("messages",
              R"({"type":"array","items":{"type":"object"},"minItems":1,"maxItems":16384})",
              "the conversation", message_fields),
-    honoured("max_completion_tokens", kTokenCount,
+    honoured("max_completion_tokens", kTokenLimit,
              "another name of max_tokens; both only if equal"),
-    honoured("max_new_tokens", kTokenCount, "another name of max_tokens; several only if equal"),
+    honoured("max_new_tokens", kTokenLimit, "another name of max_tokens; several only if equal"),
     honoured("logprobs", kAnyBoolean, "log-probabilities of the chosen tokens"),
     honoured("top_logprobs", R"({"type":"integer","minimum":0,"maximum":20})",
              "so many alternatives; needs logprobs"),
@@ -114,7 +114,7 @@ constexpr FieldRule kGenerate[] = {
 };
 
 constexpr FieldRule kSamplingParams[] = {
-    honoured("max_new_tokens", kTokenCount,
+    honoured("max_new_tokens", kTokenLimit,
              "at most so many tokens, up to what the context has left"),
     honoured("min_new_tokens", kTokenCount, "no end before so many tokens"),
     honoured("sampling_seed", kSeed, "choice k of n uses the seed + k"),
@@ -175,7 +175,7 @@ constexpr FieldRule kScore[] = {
 
 constexpr FieldRule kCallText[] = {
     required("text", kAnyText, "what a model wrote"),
-    honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":128})",
+    honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":16384})",
              "only calls of these are shown; none: of all", tool_fields),
     honoured("tool_call_parser", kAnyText, "SGLang's name of the model's chat format"),
 };
@@ -264,18 +264,20 @@ const FieldTable& continue_fields() {
 }
 
 std::span<const EndpointFields> endpoints_with_fields() {
-  static constexpr EndpointFields kEndpoints[] = {{"/v1/chat/completions", chat_fields},
-                                                  {"/v1/completions", completion_fields},
-                                                  {"/v1/responses", responses_fields},
-                                                  {"/v1/messages", messages_fields},
-                                                  {"/generate", generate_fields},
-                                                  {"/tokenize", tokenize_fields},
-                                                  {"/detokenize", detokenize_fields},
-                                                  {"/pause_generation", pause_fields},
-                                                  {"/continue_generation", continue_fields},
-                                                  {"/parse_function_call", call_text_fields},
-                                                  {"/separate_reasoning", reasoning_text_fields},
-                                                  {"/v1/score", score_fields}};
+  static constexpr EndpointFields kEndpoints[] = {
+      {"/v1/chat/completions", chat_fields},
+      {"/v1/completions", completion_fields},
+      // Clients of these two are ahead of any table.
+      {"/v1/responses", responses_fields, UnknownFields::kIgnore},
+      {"/v1/messages", messages_fields, UnknownFields::kIgnore, http::ClientForm::kAnthropic},
+      {"/generate", generate_fields},
+      {"/tokenize", tokenize_fields},
+      {"/detokenize", detokenize_fields},
+      {"/pause_generation", pause_fields},
+      {"/continue_generation", continue_fields},
+      {"/parse_function_call", call_text_fields},
+      {"/separate_reasoning", reasoning_text_fields},
+      {"/v1/score", score_fields}};
   return kEndpoints;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "api/tables/field_table.h"
+#include "http/message.h"
 
 namespace fathom::api {
 
@@ -40,10 +41,12 @@ const FieldTable& template_kwargs_fields();
 const FieldTable& thinking_fields();
 const FieldTable& reasoning_fields();
 
-// A path that takes JSON, and its fields.
+// A path that takes JSON, its fields, and what becomes of names that they do not have unless the operator says it.
 struct EndpointFields {
   std::string_view path;
   const FieldTable& (*fields)();
+  UnknownFields unknown = UnknownFields::kRefuse;
+  http::ClientForm form = http::ClientForm::kOpenAi;
 };
 std::span<const EndpointFields> endpoints_with_fields();
 

@@ -8,13 +8,6 @@
 namespace fathom::api {
 namespace {
 
-// A name from a body, in a path and between quotes: short, and without control characters.
-std::string shown_name(std::string_view name) {
-  std::string shown = json::shown_text(name);
-  shown.erase(shown.rfind('"'), 1);
-  return shown.substr(1);
-}
-
 std::string path_to(const std::string& path, std::string_view name) {
   return path.empty() ? shown_name(name) : path + "." + shown_name(name);
 }
@@ -59,6 +52,15 @@ void check_refused(const json::Value& value, const std::string& path, const Fiel
   problem.set(std::move(error));
 }
 
+void take_unknown(const std::string& path, std::string_view name, const FieldTable& table,
+                  FieldProblem& problem) {
+  if (problem.refuses_unknown()) {
+    problem.set(unknown_field(path, name, table));
+  } else {
+    problem.skip_unknown(name);
+  }
+}
+
 }  // namespace
 
 void check_names(const json::Value& object, const std::string& path, const FieldTable& table,
@@ -68,8 +70,10 @@ void check_names(const json::Value& object, const std::string& path, const Field
     const FieldRule* rule = table.find(name);
     if (rule != nullptr && rule->use == FieldUse::kRefused) {
       check_refused(value, path, *rule, problem);
-    } else if (rule == nullptr && problem.refuses_unknown() && !value.is_null()) {
-      problem.set(unknown_field(path, name, table));
+    } else if (rule != nullptr && rule->use == FieldUse::kWithoutEffect && !is_empty(value)) {
+      problem.skip_field(table.name(), *rule);
+    } else if (rule == nullptr && !value.is_null()) {
+      take_unknown(path, name, table, problem);
     }
   }
 }
@@ -82,8 +86,10 @@ void check_names(json::Members& body, const FieldTable& table, FieldProblem& pro
       const Result<const json::Value*> value = body.find(rule->name);
       if (!value) return problem.set(broken_body(value.error()));
       check_refused(**value, "", *rule, problem);
-    } else if (rule == nullptr && problem.refuses_unknown()) {
-      problem.set(unknown_field("", body.name(i), table));
+    } else if (rule != nullptr && rule->use == FieldUse::kWithoutEffect) {
+      problem.skip_field("", *rule);
+    } else if (rule == nullptr) {
+      take_unknown("", body.name(i), table, problem);
     }
   }
 }

@@ -198,7 +198,7 @@ constexpr FieldRule kWithoutEffect[] = {
 
 constexpr FieldRule kOpenAi[] = {
     honoured("model", R"({"type":"string","maxLength":65535})", "a served name, default or empty"),
-    honoured("max_tokens", kTokenCount, "at most so many tokens, up to what the context has left"),
+    honoured("max_tokens", kTokenLimit, "at most so many tokens, up to what the context has left"),
     honoured("min_tokens", kTokenCount, "no end before so many tokens"),
     honoured("seed", kSeed, "choice k of n uses the seed + k"),
     honoured("sampling_seed", kSeed, "as seed"),

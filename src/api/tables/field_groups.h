@@ -18,6 +18,9 @@ inline constexpr std::string_view kAnyText = R"({"type":"string"})";
 inline constexpr std::string_view kAnyObject = R"({"type":"object"})";
 inline constexpr std::string_view kTokenCount =
     R"({"type":"integer","minimum":0,"maximum":2147483647})";
+// 2^31 - 1 at most; -1 is no limit.
+inline constexpr std::string_view kTokenLimit =
+    R"({"type":"integer","minimum":-1,"maximum":2147483647})";
 inline constexpr std::string_view kSeed =
     R"({"type":"integer","minimum":-9223372036854775808,"maximum":18446744073709551615})";
 inline constexpr std::string_view kGrammarText = R"({"type":"string","minLength":1})";

@@ -14,6 +14,9 @@ namespace {
 // Up to here every integer is a double, and a double without a fraction is the integer that was written.
 constexpr double kMaxExactInteger = 9007199254740992.0;  // 2^53
 
+// Of one request: a body of nothing but unknown names costs no more than this.
+constexpr size_t kMaxSkippedNames = 16;
+
 // 2 and not 2.0, 0.5 and not 0.500000.
 std::string shown_number(double value) { return json::dump(json::Value(value)); }
 
@@ -64,12 +67,47 @@ ApiError broken_rule(const std::string& path, const json::Value& value, std::str
   return invalid_parameter(path, path + " is " + shown(value) + ", must be " + std::string(rule));
 }
 
+std::string shown_name(std::string_view name) {
+  std::string shown = json::shown_text(name);
+  shown.erase(shown.rfind('"'), 1);
+  return shown.substr(1);
+}
+
 std::string rule_of(IntRange range) {
   return "an integer in [" + std::to_string(range.min) + ", " + std::to_string(range.max) + "]";
 }
 
 std::string element_path(const std::string& path, size_t i) {
   return path + "[" + std::to_string(i) + "]";
+}
+
+void FieldProblem::skip_field(std::string_view place, const FieldRule& rule) {
+  if (policy_.log == nullptr || std::ranges::find(skipped_rules_, &rule) != skipped_rules_.end())
+    return;
+  skipped_rules_.push_back(&rule);
+  std::string name = place.empty() ? "" : std::string(place) + ".";
+  policy_.log->add({.kind = SkippedField::Kind::kWithoutEffect,
+                    .endpoint = policy_.endpoint,
+                    .name = name.append(rule.name),
+                    .why = rule.about});
+}
+
+void FieldProblem::skip_unknown(std::string_view name) {
+  skip_named(SkippedField::Kind::kUnknown, name);
+}
+
+void FieldProblem::skip_tool(std::string_view type) { skip_named(SkippedField::Kind::kTool, type); }
+
+void FieldProblem::skip_excess(std::string_view field) {
+  skip_named(SkippedField::Kind::kLowered, field);
+}
+
+void FieldProblem::skip_named(SkippedField::Kind kind, std::string_view name) {
+  if (policy_.log == nullptr || skipped_names_.size() == kMaxSkippedNames) return;
+  std::pair<SkippedField::Kind, std::string> skipped(kind, shown_name(name));
+  if (std::ranges::find(skipped_names_, skipped) != skipped_names_.end()) return;
+  policy_.log->add({.kind = kind, .endpoint = policy_.endpoint, .name = skipped.second, .why = {}});
+  skipped_names_.push_back(std::move(skipped));
 }
 
 FieldReader::FieldReader(const json::Value& object, std::string path, const FieldTable& table,

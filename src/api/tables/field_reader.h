@@ -3,7 +3,7 @@
 // number cannot be narrowed, and what breaks a rule becomes a 400 that names field, value and rule. The
 // first one counts; a parser is a plain list of reads and asks once at the end.
 //
-//   FieldProblem problem(model.unknown_fields);
+//   FieldProblem problem(field_policy("/v1/chat/completions", model.unknown_fields, model.field_log));
 //   FieldReader reader(body, chat_fields(), problem);
 //   const int n = reader.integer("n", {1, 128}).value_or(1);
 //   const bool stream = reader.boolean("stream").value_or(false);
@@ -23,26 +23,41 @@
 #include <vector>
 
 #include "api/tables/api_error.h"
+#include "api/tables/field_policy.h"
 #include "api/tables/field_table.h"
 #include "base/json.h"
 #include "base/json_members.h"
 
 namespace fathom::api {
 
-// The first broken rule of a body, and whether a name that nobody knows breaks one.
+// The first broken rule of a body, whether a name that nobody knows breaks one, and what was skipped.
 class FieldProblem {
  public:
-  explicit FieldProblem(UnknownFields unknown = UnknownFields::kRefuse) : unknown_(unknown) {}
+  explicit FieldProblem(FieldPolicy policy = {}) : policy_(policy) {}
   void set(ApiError error) {
     if (!error_) error_ = std::move(error);
   }
   explicit operator bool() const { return error_.has_value(); }
   const ApiError& error() const { return *error_; }
-  bool refuses_unknown() const { return unknown_ == UnknownFields::kRefuse; }
+  bool refuses_unknown() const { return policy_.unknown == UnknownFields::kRefuse; }
+
+  // A field that its table calls without effect, a name that no table has, a tool that the model is not offered: the
+  // log of the policy is told of each, once for a request.
+  // `place`: the table's name; "" for the body's own.
+  void skip_field(std::string_view place, const FieldRule& rule);
+  void skip_unknown(std::string_view name);
+  void skip_tool(std::string_view type);
+  // An upper bound that the context made lower.
+  void skip_excess(std::string_view field);
+  http::ClientForm form() const { return policy_.form; }
 
  private:
+  void skip_named(SkippedField::Kind kind, std::string_view name);
+
   std::optional<ApiError> error_;
-  UnknownFields unknown_;
+  FieldPolicy policy_;
+  std::vector<const FieldRule*> skipped_rules_;
+  std::vector<std::pair<SkippedField::Kind, std::string>> skipped_names_;
 };
 
 struct IntRange {
@@ -67,6 +82,8 @@ ApiError broken_body(const Error& error);
 // "PATH is VALUE, must be RULE"
 ApiError broken_rule(const std::string& path, const json::Value& value, std::string_view rule);
 std::string rule_of(IntRange range);
+// A name from a body, in a path and between quotes: short, and without control characters.
+std::string shown_name(std::string_view name);
 // "PATH[i]"
 std::string element_path(const std::string& path, size_t i);
 

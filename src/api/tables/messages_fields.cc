@@ -13,7 +13,7 @@ constexpr FieldRule kMessages[] = {
              "the conversation", turn_fields),
     honoured("system", R"({"type":["string","array"]})", "a text, or blocks of text"),
     honoured("model", kAnyText, "a served name"),
-    honoured("max_tokens", kTokenCount, "at most so many; required here"),
+    honoured("max_tokens", kTokenLimit, "at most so many; required here"),
     honoured("stop_sequences", R"({"type":["string","array"]})", "texts that end the answer"),
     honoured("temperature", R"({"type":"number","minimum":0,"maximum":100})", "0: greedy"),
     honoured("top_p", R"({"type":"number","minimum":0,"maximum":1})", "nucleus"),

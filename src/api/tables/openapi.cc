@@ -161,7 +161,7 @@ json::Value schema_of(const FieldTable& table, UnknownFields unknown_fields) {
 json::Value openapi_document(const OpenApiFacts& facts) {
   json::Value schemas = {{"error", error_schema()}};
   for (const EndpointFields& endpoint : endpoints_with_fields()) {
-    add_components(endpoint.fields(), facts.unknown_fields, schemas);
+    add_components(endpoint.fields(), facts.unknown_fields.value_or(endpoint.unknown), schemas);
   }
   json::Value paths = json::Value::object();
   for (const OpenApiOperation& operation : facts.operations) {

@@ -5,6 +5,7 @@
 //
 // Pure, thread-safe.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ struct OpenApiOperation {
 
 struct OpenApiFacts {
   std::string version;
-  UnknownFields unknown_fields = UnknownFields::kRefuse;
+  std::optional<UnknownFields> unknown_fields = {};  // none: as each endpoint has it
   std::vector<OpenApiOperation> operations;
 };
 

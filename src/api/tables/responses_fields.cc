@@ -13,7 +13,7 @@ constexpr FieldRule kResponses[] = {
     honoured("previous_response_id", kAnyText, "goes on with a stored response"),
     honoured("store", kAnyBoolean, "false: the response is not kept"),
     honoured("model", kAnyText, "a served name"),
-    honoured("max_output_tokens", kTokenCount, "at most so many"),
+    honoured("max_output_tokens", kTokenLimit, "at most so many"),
     honoured("temperature", R"({"type":"number","minimum":0,"maximum":100})", "0: greedy"),
     honoured("top_p", R"({"type":"number","minimum":0,"maximum":1})", "nucleus"),
     honoured("ignore_eos", kAnyBoolean, "do not stop at the end token"),

@@ -25,7 +25,7 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
                              ServerState& state) {
   auto handler = [&state, parse](const http::ExchangePtr& exchange) {
     if (const std::optional<api::ApiError> refusal = state.refusal()) {
-      return exchange->send(api::to_response(*refusal, exchange->request().form));
+      return exchange->send(api::to_response(*refusal, exchange->request()));
     }
     const Stopwatch since_arrival;
     state.run_on_worker(exchange, [&state, parse, exchange, since_arrival] {
@@ -33,7 +33,7 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
           parse(exchange->request().body, state.config.model);
       drop_body(exchange);
       if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
-        return send_later(exchange, api::to_response(*error, exchange->request().form));
+        return send_later(exchange, api::to_response(*error, exchange->request()));
       }
       state.generation.start(std::move(std::get<api::GenerationRequest>(parsed)), exchange,
                              since_arrival);
@@ -75,49 +75,50 @@ void append_spellings(const std::vector<int32_t>& ids, const text::Tokenizer& to
   out += ']';
 }
 
-http::Response tokenize(std::string_view body, const api::ServedModel& model) {
-  const api::Parsed<api::TokenizeRequest> parsed = api::parse_tokenize_request(body, model);
+http::Response tokenize(const http::Request& request, const api::ServedModel& model) {
+  const api::Parsed<api::TokenizeRequest> parsed = api::parse_tokenize_request(request.body, model);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
-    return api::to_response(*error);
-  const auto& request = std::get<api::TokenizeRequest>(parsed);
+    return api::to_response(*error, request);
+  const auto& asked = std::get<api::TokenizeRequest>(parsed);
   // Written as text directly: as json::Value the ids of a long text would take several times the memory.
   http::Response response;
   std::string& out = response.body;
   std::string counts, spellings;
   out = R"({"tokens":)";
-  if (request.is_batch) out += '[';
-  for (size_t i = 0; i < request.tokens.size(); ++i) {
+  if (asked.is_batch) out += '[';
+  for (size_t i = 0; i < asked.tokens.size(); ++i) {
     if (i > 0) out += ',', counts += ',', spellings += ',';
-    append_ids(request.tokens[i], out);
-    if (request.return_token_strs) {
-      append_spellings(request.tokens[i], *model.tokenizer, spellings);
+    append_ids(asked.tokens[i], out);
+    if (asked.return_token_strs) {
+      append_spellings(asked.tokens[i], *model.tokenizer, spellings);
     }
-    counts += std::to_string(request.tokens[i].size());
+    counts += std::to_string(asked.tokens[i].size());
   }
-  out += request.is_batch ? "],\"count\":[" + counts + ']' : ",\"count\":" + counts;
-  if (request.return_token_strs) {
-    out += ",\"token_strs\":" + (request.is_batch ? '[' + spellings + ']' : spellings);
+  out += asked.is_batch ? "],\"count\":[" + counts + ']' : ",\"count\":" + counts;
+  if (asked.return_token_strs) {
+    out += ",\"token_strs\":" + (asked.is_batch ? '[' + spellings + ']' : spellings);
   }
   out += ",\"max_model_len\":" + std::to_string(model.max_context_tokens) + '}';
   return response;
 }
 
-http::Response detokenize(std::string_view body, const api::ServedModel& model) {
-  const api::Parsed<api::DetokenizeRequest> parsed = api::parse_detokenize_request(body, model);
+http::Response detokenize(const http::Request& request, const api::ServedModel& model) {
+  const api::Parsed<api::DetokenizeRequest> parsed =
+      api::parse_detokenize_request(request.body, model);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
-    return api::to_response(*error);
-  const auto& request = std::get<api::DetokenizeRequest>(parsed);
+    return api::to_response(*error, request);
+  const auto& asked = std::get<api::DetokenizeRequest>(parsed);
   json::Value texts = json::Value::array();
-  for (const std::vector<int32_t>& ids : request.tokens) {
-    texts.push_back(model.tokenizer->decode(ids, request.skip_special_tokens));
+  for (const std::vector<int32_t>& ids : asked.tokens) {
+    texts.push_back(model.tokenizer->decode(ids, asked.skip_special_tokens));
   }
-  return json_response({{"text", request.is_batch ? texts : texts.at(0)}});
+  return json_response({{"text", asked.is_batch ? texts : texts.at(0)}});
 }
 
-http::Response count_tokens(std::string_view body, const api::ServedModel& model) {
-  const api::Parsed<int> parsed = api::parse_count_tokens_request(body, model);
+http::Response count_tokens(const http::Request& request, const api::ServedModel& model) {
+  const api::Parsed<int> parsed = api::parse_count_tokens_request(request.body, model);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
-    return api::to_response(*error, http::ClientForm::kAnthropic);
+    return api::to_response(*error, request);
   return json_response({{"input_tokens", std::get<int>(parsed)}});
 }
 
@@ -127,30 +128,31 @@ http::Response body_response(std::string body) {
   return response;
 }
 
-http::Response parse_function_call(std::string_view body, const api::ServedModel& model) {
-  const api::Parsed<api::CallTextRequest> parsed = api::parse_call_text_request(body, model);
+http::Response parse_function_call(const http::Request& request, const api::ServedModel& model) {
+  const api::Parsed<api::CallTextRequest> parsed =
+      api::parse_call_text_request(request.body, model);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
-    return api::to_response(*error);
+    return api::to_response(*error, request);
   return body_response(answer::call_text_answer(std::get<api::CallTextRequest>(parsed)));
 }
 
-http::Response separate_reasoning(std::string_view body, const api::ServedModel& model) {
+http::Response separate_reasoning(const http::Request& request, const api::ServedModel& model) {
   const api::Parsed<api::ReasoningTextRequest> parsed =
-      api::parse_reasoning_text_request(body, model);
+      api::parse_reasoning_text_request(request.body, model);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
-    return api::to_response(*error);
+    return api::to_response(*error, request);
   return body_response(answer::reasoning_text_answer(std::get<api::ReasoningTextRequest>(parsed)));
 }
 
-using AnswerBody = http::Response (*)(std::string_view, const api::ServedModel&);
+using AnswerBody = http::Response (*)(const http::Request&, const api::ServedModel&);
 
 http::Route text_route(const char* path, AnswerBody answer, ServerState& state) {
   auto handler = [&state, answer](const http::ExchangePtr& exchange) {
     if (const std::optional<api::ApiError> refusal = state.refusal()) {
-      return exchange->send(api::to_response(*refusal, exchange->request().form));
+      return exchange->send(api::to_response(*refusal, exchange->request()));
     }
     state.run_on_worker(exchange, [&state, answer, exchange] {
-      http::Response response = answer(exchange->request().body, state.config.model);
+      http::Response response = answer(exchange->request(), state.config.model);
       drop_body(exchange);
       send_later(exchange, std::move(response));
     });

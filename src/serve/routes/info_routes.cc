@@ -1,6 +1,7 @@
 // What is served and how: /v1/models, /model_info, /server_info, /load, /version, /metrics.
 
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "serve/server_state.h"
@@ -14,6 +15,16 @@ json::Value version_of(const ServerState& state) {
   return state.config.settings.value("version", json::Value(nullptr));
 }
 
+// "2026-11-25T04:24:00Z"
+std::string utc_time(int64_t unix_seconds) {
+  const auto time = static_cast<std::time_t>(unix_seconds);
+  std::tm utc{};
+  gmtime_r(&time, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
 json::Value model_card(const ServerState& state, const std::string& name) {
   return {{"id", name},
           {"object", "model"},
@@ -24,7 +35,32 @@ json::Value model_card(const ServerState& state, const std::string& name) {
           {"max_model_len", state.config.model.max_context_tokens}};
 }
 
+// As Anthropic's API says it.
+json::Value anthropic_card(const ServerState& state, const std::string& name) {
+  const int context = state.config.model.max_context_tokens;
+  return {{"type", "model"},          {"id", name},
+          {"display_name", name},     {"created_at", utc_time(state.created)},
+          {"lifecycle", "active"},    {"max_input_tokens", context - 1},
+          {"max_tokens", context - 1}};
+}
+
+bool is_anthropics(const http::ExchangePtr& exchange) {
+  return exchange->request().form == http::ClientForm::kAnthropic;
+}
+
+// One page of all: there are as many models as names on the command line.
+json::Value anthropic_list(const ServerState& state) {
+  const std::vector<std::string>& names = state.config.model.names;
+  json::Value data = json::Value::array();
+  for (const std::string& name : names) data.push_back(anthropic_card(state, name));
+  return {{"data", std::move(data)},
+          {"has_more", false},
+          {"first_id", names.front()},
+          {"last_id", names.back()}};
+}
+
 void list_models(const ServerState& state, const http::ExchangePtr& exchange) {
+  if (is_anthropics(exchange)) return exchange->send(json_response(anthropic_list(state)));
   json::Value data = json::Value::array();
   for (const std::string& name : state.config.model.names) data.push_back(model_card(state, name));
   exchange->send(json_response({{"object", "list"}, {"data", std::move(data)}}));
@@ -33,9 +69,11 @@ void list_models(const ServerState& state, const http::ExchangePtr& exchange) {
 void show_model(const ServerState& state, const http::ExchangePtr& exchange) {
   const std::string& name = exchange->request().path_parameter;
   for (const std::string& known : state.config.model.names) {
-    if (known == name) return exchange->send(json_response(model_card(state, name)));
+    if (known != name) continue;
+    return exchange->send(json_response(is_anthropics(exchange) ? anthropic_card(state, name)
+                                                                : model_card(state, name)));
   }
-  exchange->send(api::to_response(api::model_not_found(name)));
+  exchange->send(api::to_response(api::model_not_found(name), exchange->request()));
 }
 
 void model_info(const ServerState& state, const http::ExchangePtr& exchange) {
@@ -94,6 +132,7 @@ void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
   info["status"] = "ready";
   info["max_total_num_tokens"] = state.facts.max_total_tokens;
   info["max_req_input_len"] = state.facts.max_context_tokens - 1;
+  info["startup_time"] = state.facts.startup_seconds;
   info["kv_events"] = nullptr;
   info["internal_states"] = json::Value::array({internal_state(state)});
   exchange->send(json_response(info));
@@ -166,7 +205,7 @@ http::Route loaded_route(const char* path,
           .access = http::Access::kInference,
           .handler = [&state, answer](const http::ExchangePtr& exchange) {
             if (state.phase.load() == Phase::kLoading || state.engine == nullptr) {
-              return exchange->send(api::to_response(api::loading()));
+              return exchange->send(api::to_response(api::loading(), exchange->request()));
             }
             answer(state, exchange);
           }};
@@ -182,13 +221,18 @@ http::Route plain_route(const char* path, http::Access access,
       .handler = [&state, answer](const http::ExchangePtr& exchange) { answer(state, exchange); }};
 }
 
+http::Route of_both_apis(http::Route route) {
+  route.is_of_both_apis = true;
+  return route;
+}
+
 }  // namespace
 
 void add_info_routes(http::Router& router, ServerState& state) {
   for (const char* path : {"/v1/models", "/models"})  // the second is DeepSeek's
-    router.add(loaded_route(path, list_models, state));
+    router.add(of_both_apis(loaded_route(path, list_models, state)));
   for (const char* path : {"/v1/models/{id}", "/models/{id}"})
-    router.add(loaded_route(path, show_model, state));
+    router.add(of_both_apis(loaded_route(path, show_model, state)));
   router.add(loaded_route("/load", server_load, state));
   router.add(loaded_route("/get_load", rank_loads, state));
   router.add(loaded_route("/v1/loads", all_loads, state));
