@@ -1,6 +1,7 @@
 #include "answer/constraint_factory.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "text/chat_markup.h"
@@ -37,7 +38,7 @@ Expression source_expression(const api::GrammarSource& source, const grammar::To
     case api::GrammarSource::Kind::kRegex:
       return grammar::regex(source.text);
     case api::GrammarSource::Kind::kEbnf:
-      return grammar::ebnf(source.text);
+      return grammar::rules_text(source.text, names.find);
     case api::GrammarSource::Kind::kStructuralTag:
       return grammar::structural_tag(json::parse(source.text).value(), names);
     default:
@@ -63,9 +64,24 @@ grammar::ToolCallStep::Kind step_kind(text::CallStep::Kind kind) {
   return To::kObject;
 }
 
-// The tool as the grammar module wants it. Without has_schema, or where the tool has none, its arguments may be any
-// JSON object.
+// A custom tool's arguments are {"input": "..."}: any text, or one that its grammar takes.
+grammar::Tool custom_tool_of(const json::Value& custom) {
+  static constexpr std::string_view kAnyInput =
+      R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false})";
+  grammar::Tool tool{.name = custom.value("name", ""), .parameters_schema = std::string(kAnyInput)};
+  const auto format = custom.find("format");
+  if (format == custom.end() || !format->contains("grammar")) return tool;
+  const json::Value& grammar = (*format)["grammar"];
+  std::string definition = grammar.value("definition", "");
+  tool.input = grammar.value("syntax", "") == "regex" ? grammar::regex(std::move(definition))
+                                                      : grammar::lark(std::move(definition));
+  return tool;
+}
+
+// The tool as the grammar module wants it. Without has_schema, or where the tool has none, a function's arguments may
+// be any JSON object.
 grammar::Tool tool_of(const json::Value& value, bool has_schema) {
+  if (value.contains("custom")) return custom_tool_of(value["custom"]);
   const json::Value& function = value.contains("function") ? value["function"] : value;
   grammar::Tool tool{.name = function.value("name", ""), .parameters_schema = ""};
   const auto parameters = function.find("parameters");
@@ -111,7 +127,25 @@ grammar::TokenNames ConstraintFactory::token_names() const {
     return grammar::Marker{.text = std::string(config_.tokenizer->token_bytes(token)),
                            .token = token};
   };
-  return {.split = [this](std::string_view text) { return split(text); }, .special = special};
+  const auto find = [this, special](std::string_view name) -> std::optional<grammar::Marker> {
+    const text::Tokenizer& tokenizer = *config_.tokenizer;
+    std::optional<int32_t> id = tokenizer.token_id(name);
+    if (name.starts_with("<[") && name.ends_with("]>")) {
+      const std::string_view digits = name.substr(2, name.size() - 4);
+      int32_t value = -1;
+      const auto [end, error] =
+          std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+      id = is_number ? std::optional(value) : std::nullopt;
+    }
+    if (!id || *id < 0 || *id >= std::min(config_.vocab_size, tokenizer.vocab_size()))
+      return std::nullopt;
+    if (tokenizer.is_added(*id)) return special(*id);
+    return grammar::Marker{.text = std::string(tokenizer.token_bytes(*id)), .token = -1};
+  };
+  return {.split = [this](std::string_view text) { return split(text); },
+          .special = special,
+          .find = find};
 }
 
 grammar::ToolCallSyntax ConstraintFactory::tool_syntax(text::ChatFormat format) const {

@@ -33,8 +33,8 @@ inline bool is_chat(Endpoint endpoint) {
 // What a grammar is written in; compiled by the grammar module.
 struct GrammarSource {
   enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf, kStructuralTag };
-  Kind kind = Kind::kNone;
-  std::string text;     // the schema or the structural tag as JSON text, the pattern, the rules
+  Kind kind = Kind::kNone;  // kEbnf: or Lark, as the text shows
+  std::string text;         // the schema or the structural tag as JSON text, the pattern, the rules
   std::string field{};  // of the request, for errors: "response_format", "sampling_params.regex"
 };
 

@@ -80,6 +80,9 @@ class Builder {
         return add_edge(from, {.kind = Edge::Kind::kToken, .label = node.number, .target = to});
       case Kind::kFreeText:
         return add_free_text(node, from, to);
+      case Kind::kLook:
+        budget_.fail({ErrorCode::kInternal, "look-around outside of a pattern"});
+        return;
       case Kind::kMistake:
         budget_.fail(invalid_argument(node.text));
         return;
@@ -89,6 +92,8 @@ class Builder {
       case Kind::kJsonSchema:
       case Kind::kRegex:
       case Kind::kEbnf:
+      case Kind::kLark:
+      case Kind::kJsonMember:
         return add_edge(from,
                         {.kind = Edge::Kind::kCall, .label = rule_of(expression), .target = to});
     }
@@ -104,7 +109,9 @@ class Builder {
   Expression lower(const Expression::Node& node) {
     if (node.kind == Kind::kJsonSchema) return lower_json_schema(node.text, rules_);
     if (node.kind == Kind::kRegex) return lower_regex(node.text, rules_);
-    if (node.kind == Kind::kEbnf) return lower_ebnf(node.text, rules_);
+    if (node.kind == Kind::kEbnf) return lower_ebnf(node, rules_);
+    if (node.kind == Kind::kLark) return lower_lark(node, rules_);
+    if (node.kind == Kind::kJsonMember) return lower_json_member(node.text, node.parts[0], rules_);
     return lower_json_object(rules_);
   }
 

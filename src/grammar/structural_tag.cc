@@ -129,7 +129,7 @@ class TagReader {
   }
   Expression rules(const TagFields& fields, const Ends&) {
     fields.allow({"type", "grammar"});
-    return ebnf(fields.text("grammar"));
+    return rules_text(fields.text("grammar"), names_.find);
   }
   Expression pattern(const TagFields& fields, const Ends&) {
     fields.allow({"type", "pattern"});

@@ -26,6 +26,8 @@ struct TokenNames {
   std::function<std::vector<Marker>(std::string_view text)> split;
   // The special token with this id; nullopt: it is none.
   std::function<std::optional<Marker>(int64_t id)> special;
+  // What <name> and <[id]> of rules are.
+  TokenLookup find = {};
 };
 
 Expression structural_tag(const json::Value& tag, const TokenNames& names);

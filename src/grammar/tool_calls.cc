@@ -9,6 +9,11 @@ namespace {
 
 Expression space() { return optional(choice({literal(" "), literal("\n")})); }
 
+Expression arguments_of(const Tool& tool) {
+  if (tool.input) return json_text_member("input", *tool.input);
+  return tool.parameters_schema.empty() ? json_object() : json_schema(tool.parameters_schema);
+}
+
 Expression call_of(const ToolCallSyntax& syntax, const Tool& tool) {
   std::vector<Expression> parts = {marker(syntax.call_begin)};
   for (const ToolCallStep& step : syntax.steps) {
@@ -28,8 +33,7 @@ Expression call_of(const ToolCallSyntax& syntax, const Tool& tool) {
                                                         repeat(character({{'0', '9'}}), 0, 2)})}));
         break;
       case ToolCallStep::Kind::kObject:
-        parts.push_back(tool.parameters_schema.empty() ? json_object()
-                                                       : json_schema(tool.parameters_schema));
+        parts.push_back(arguments_of(tool));
         break;
     }
   }

@@ -38,6 +38,8 @@ struct ToolCallSyntax {
 struct Tool {
   std::string name;
   std::string parameters_schema;  // JSON text of an object schema; empty = any object
+  // The arguments are {"input": "..."} in place of that, and what the string says is of this form.
+  std::optional<Expression> input = {};
 };
 
 struct ToolCallOptions {

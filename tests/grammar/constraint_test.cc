@@ -235,10 +235,12 @@ TEST(Regex, agrees_with_a_backtracking_matcher) {
 TEST(Regex, names_what_is_wrong_and_where) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"a(b", "( without )"},       {"a)b", ") without ("},   {"[a", "[ without ]"},
-      {"*a", "nothing to repeat"},  {"a**", "needs a group"}, {"a\\b", "\\b is not supported"},
-      {"(a)\\1", "backreferences"}, {"(?!a)", "(?"},          {"a^b", "two ends"},
+      {"*a", "nothing to repeat"},  {"a**", "needs a group"}, {"a\\q", "\\q is not supported"},
+      {"(a)\\1", "backreferences"}, {"(?>a)", "(?>"},         {"(?x:a)", "flag x"},
       {"a{3,2}", "least count"},    {"[z-a]", "wrong order"}, {"\xff", "UTF-8"},
-      {"a\\", "backslash"},         {"\\ud800", "Unicode"},   {"[\\d-z]", "range"}};
+      {"a\\", "backslash"},         {"\\ud800", "Unicode"},   {"[\\d-z]", "range"},
+      {"[[:alpha:]]", "[:alpha:]"}, {"[a-z&&[^b]]", "&&"},    {"[^]a]", "begins with ]"},
+      {"[a[b]]", "[ in a class"},   {"\\p{Foo}", "\\p{Foo}"}, {"a(?i)b", "flags"}};
   for (const auto& [pattern, word] : cases) {
     const auto grammar = compile(regex(pattern));
     ASSERT_FALSE(grammar) << pattern;

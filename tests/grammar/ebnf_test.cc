@@ -88,7 +88,7 @@ TEST(Ebnf, escapes_are_those_of_c) {
   EXPECT_FALSE(fits(R"(root ::= [\U0001F600-\U0001F602])", "\U0001F603"));
   EXPECT_TRUE(fits(R"(root ::= "\a\b\e\f\v\0\'\?\/")", std::string("\a\b\x1b\f\v\0'?/", 9)));
   // Patterns know none of them.
-  for (const char* pattern : {"\\U0001F600", "a\\b", "\\a", "\\e", "a{2, 3}"}) {
+  for (const char* pattern : {"\\U0001F600", "\\a", "\\e", "a{2, 3}"}) {
     EXPECT_FALSE(compile(regex(pattern))) << pattern;
   }
 }

@@ -298,7 +298,9 @@ TEST(JsonSchema, anchors_may_stand_in_groups_at_the_ends_of_a_pattern) {
                                    {"x(a$|b)", {"xa", "zxa", "xbz"}, {"xaz"}},
                                    {"((^a|b)|c)d", {"ad", "xbd", "xcdy"}, {"xad"}},
                                    {"(^[(^]|\\\\$b)", {"(", "^z", "x$b"}, {"x(", "b"}},
-                                   {"(^|,)a(,|$)", {"a", "a,", "b,a", ",a,"}, {"ba", "ab"}}};
+                                   {"(^|,)a(,|$)", {"a", "a,", "b,a", ",a,"}, {"ba", "ab"}},
+                                   {"(^a)?b", {"ab", "b", "xb"}, {"a"}},
+                                   {"(a$)*b|(c$)+", {"b", "xb", "c"}, {"cx", "a"}}};
   for (const Case& one : cases) {
     const std::string schema = R"({"type":"string","pattern":")" + one.pattern + "\"}";
     ASSERT_EQ(refusal(schema), "") << schema;
@@ -306,12 +308,6 @@ TEST(JsonSchema, anchors_may_stand_in_groups_at_the_ends_of_a_pattern) {
       EXPECT_TRUE(accepts(schema, '"' + text + '"')) << schema << text;
     for (const std::string& text : one.others)
       EXPECT_FALSE(accepts(schema, '"' + text + '"')) << schema << text;
-  }
-  for (const char* pattern : {"(^a)?b", "a(^b)", "(a$)*", "(a$)b", "a^", "$a"}) {
-    EXPECT_NE(
-        refusal(std::string(R"({"type":"string","pattern":")") + pattern + "\"}").find("^ and $"),
-        std::string::npos)
-        << pattern;
   }
 }
 
@@ -340,7 +336,8 @@ TEST(JsonSchema, refuses_by_name_what_it_cannot_keep) {
       {R"({"not":true})", "no finite"},
       {R"({"type":"object","not":{"required":[]}})", "no finite"},
       {R"({"type":"string","format":"regex"})", "regex"},
-      {R"({"type":"string","pattern":"(?=a)b"})", "(?"},
+      {R"({"type":"string","pattern":"(?=a)b"})", "no finite"},
+      {R"x({"type":"string","pattern":"a(?<=(?=b))"})x", "look-behind"},
       {R"({"$ref":"http://example.com/schema"})", "$ref"},
       {R"({"$ref":"#/$defs/missing"})", "does not exist"},
       {R"({"type":"text"})", "type"},

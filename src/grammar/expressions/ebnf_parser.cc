@@ -16,8 +16,11 @@ bool is_name_part(char c) { return is_name_start(c) || (c >= '0' && c <= '9') ||
 
 class EbnfParser {
  public:
-  EbnfParser(std::string_view text, RuleSet& rules)
-      : rules_(rules), budget_(rules.budget()), reader_("ebnf", text, budget_, Dialect::kRules) {}
+  EbnfParser(std::string_view text, RuleSet& rules, const TokenLookup* tokens)
+      : rules_(rules),
+        budget_(rules.budget()),
+        tokens_(tokens),
+        reader_("ebnf", text, budget_, Dialect::kRules) {}
 
   Expression parse() {
     skip_space();
@@ -111,6 +114,8 @@ class EbnfParser {
     if (c == '"') return quoted();
     if (c == '[') return character(reader_.read_class());
     if (c == '(') return group();
+    if (c == '<') return named_token();
+    if (reader_.starts_with("!<")) return other_tokens();
     if (reader_.skip(".")) return character({}, /*negated=*/true);
     if (is_name_start(c)) {
       const size_t position = reader_.position();
@@ -147,6 +152,31 @@ class EbnfParser {
       append_utf8(c[0].first, text);
     }
     return literal(std::move(text));
+  }
+
+  // <name> or <[id]>.
+  Expression named_token() {
+    std::string name;
+    do {
+      name += reader_.peek();
+      reader_.advance(1);
+    } while (budget_.charge(1) && !reader_.at_end() && name.back() != '>' && name.back() != '\n');
+    const Result<Marker> found = find_token(name, tokens_);
+    if (found) return marker(*found);
+    reader_.fail(found.error().message);
+    return literal("");
+  }
+
+  // Any tokens but one, that is free text: no special token is text.
+  Expression other_tokens() {
+    reader_.advance(1);
+    named_token();
+    skip_space();
+    const bool is_repeated = reader_.skip("*");
+    if (is_repeated) return any_text();
+    if (reader_.skip("+")) return sequence({character({}, /*negated=*/true), any_text()});
+    reader_.fail("!<...> is supported with * or + behind it");
+    return literal("");
   }
 
   Expression group() {
@@ -207,6 +237,7 @@ class EbnfParser {
 
   RuleSet& rules_;
   Budget& budget_;
+  const TokenLookup* tokens_;
   PatternReader reader_;
   std::map<std::string, Name> names_;
   int depth_ = 0;
@@ -215,9 +246,16 @@ class EbnfParser {
 
 }  // namespace
 
-Expression lower_ebnf(std::string_view text, RuleSet& rules) {
-  if (!rules.budget().charge_source(static_cast<int64_t>(text.size()))) return literal("");
-  return EbnfParser(text, rules).parse();
+Expression lower_ebnf(const Expression::Node& source, RuleSet& rules) {
+  if (!rules.budget().charge_source(static_cast<int64_t>(source.text.size()))) return literal("");
+  return EbnfParser(source.text, rules, source.tokens.get()).parse();
+}
+
+Result<Marker> find_token(const std::string& name, const TokenLookup* tokens) {
+  if (tokens == nullptr) return invalid_argument("special tokens are not known here: " + name);
+  const std::optional<Marker> found = name.ends_with('>') ? (*tokens)(name) : std::nullopt;
+  if (found) return *found;
+  return invalid_argument(name.substr(0, 80) + " is no token that text may have");
 }
 
 }  // namespace fathom::grammar

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "grammar/expressions/code_points.h"
+#include "grammar/expressions/lark_lexer.h"
 
 namespace fathom::grammar {
 namespace {
@@ -12,6 +13,10 @@ using Kind = Expression::Node::Kind;
 
 Expression make(Expression::Node node) {
   return Expression(std::make_shared<const Expression::Node>(std::move(node)));
+}
+
+std::shared_ptr<const TokenLookup> shared(TokenLookup tokens) {
+  return tokens ? std::make_shared<const TokenLookup>(std::move(tokens)) : nullptr;
 }
 
 }  // namespace
@@ -104,7 +109,27 @@ Expression regex(std::string pattern) {
   return make({.kind = Kind::kRegex, .text = std::move(pattern)});
 }
 
-Expression ebnf(std::string rules) { return make({.kind = Kind::kEbnf, .text = std::move(rules)}); }
+Expression look(Expression text, Look kind) {
+  return make(
+      {.kind = Kind::kLook, .parts = {std::move(text)}, .number = static_cast<int32_t>(kind)});
+}
+
+Expression ebnf(std::string rules, TokenLookup tokens) {
+  return make({.kind = Kind::kEbnf, .text = std::move(rules), .tokens = shared(std::move(tokens))});
+}
+
+Expression lark(std::string rules, TokenLookup tokens) {
+  return make({.kind = Kind::kLark, .text = std::move(rules), .tokens = shared(std::move(tokens))});
+}
+
+Expression rules_text(std::string rules, TokenLookup tokens) {
+  return is_lark(rules) ? lark(std::move(rules), std::move(tokens))
+                        : ebnf(std::move(rules), std::move(tokens));
+}
+
+Expression json_text_member(std::string name, Expression text) {
+  return make({.kind = Kind::kJsonMember, .text = std::move(name), .parts = {std::move(text)}});
+}
 
 Expression mistake(std::string sentence) {
   return make({.kind = Kind::kMistake, .text = std::move(sentence)});

@@ -1,6 +1,6 @@
 #pragma once
 // Expression: what an output may look like, as a small immutable tree. The combinators build it, compile()
-// (grammar/grammar.h) turns it into something that masks tokens. Front ends (JSON schema, regex, EBNF) are
+// (grammar/grammar.h) turns it into something that masks tokens. Front ends (JSON schema, regex, EBNF, Lark) are
 // leaves that hold their source; mistakes in it are reported by compile().
 //
 //   // free thinking, then JSON
@@ -12,9 +12,12 @@
 // Cheap to copy (a shared pointer); thread-safe (immutable).
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -93,6 +96,10 @@ Expression free_text(FreeText text);
 Expression any_text(const std::string& forbidden = {});
 // Any bytes up to and including the first occurrence of the marker.
 Expression text_until(const Marker& marker);
+// Where it stands the text so far, from its beginning, or all of the rest is of this form, or is not. Patterns only:
+// text_set_of() (text_set.h) makes a set of texts of what holds it.
+enum class Look : uint8_t { kAhead, kNotAhead, kBehind, kNotBehind };
+Expression look(Expression text, Look kind);
 // Another rule of the same set (front ends only; see grammar/expressions/rule_set.h).
 Expression rule(int rule_idx);
 
@@ -100,7 +107,14 @@ Expression rule(int rule_idx);
 Expression json_object();                    // any JSON object, at most 32 levels deep
 Expression json_schema(std::string schema);  // JSON text of the schema
 Expression regex(std::string pattern);       // the whole output matches
-Expression ebnf(std::string rules);          // starts at the rule "root"
+// What <name> and <[id]> in rules stand for: a special token, or the text of an ordinary one. nullopt: there is none.
+using TokenLookup = std::function<std::optional<Marker>(std::string_view)>;
+Expression ebnf(std::string rules, TokenLookup tokens = {});  // starts at the rule "root"
+Expression lark(std::string rules, TokenLookup tokens = {});  // starts at the rule "start"
+// Either of the two: Lark where its first rule is one.
+Expression rules_text(std::string rules, TokenLookup tokens = {});
+// {"NAME": "TEXT"}: a JSON object whose only member is a string, and what it says is of this form.
+Expression json_text_member(std::string name, Expression text);
 // What a front end outside of this file found wrong: compile() reports it.
 Expression mistake(std::string sentence);
 
@@ -117,10 +131,13 @@ struct Expression::Node {
     // markers, parts = what follows them, required = whether it ends then; texts = forbidden, number = 1: may end
     kFreeText,
     kRule,        // number
+    kLook,        // parts[0], number = the Look
     kJsonObject,  //
     kJsonSchema,  // text
     kRegex,       // text
-    kEbnf,        // text
+    kEbnf,        // text, tokens
+    kLark,        // text, tokens
+    kJsonMember,  // text = name, parts[0]
     kMistake,     // text = the sentence
   };
   Kind kind;
@@ -134,6 +151,7 @@ struct Expression::Node {
   std::vector<std::string> texts = {};
   int min = 0, max = 0;
   int32_t number = 0;
+  std::shared_ptr<const TokenLookup> tokens = {};  // of rules
 };
 
 }  // namespace fathom::grammar

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "grammar/expressions/code_points.h"
+#include "grammar/expressions/unicode_sets.h"
 
 namespace fathom::grammar {
 namespace {
@@ -107,23 +108,55 @@ char32_t PatternReader::checked_character(char32_t value) {
   return 0;
 }
 
+// \d and \w are ASCII in ECMAScript and Unicode's elsewhere: written is what both take.
 std::optional<PatternReader::Escape> PatternReader::named_set(char letter) const {
+  const bool is_pattern = dialect_ == Dialect::kPattern;
   switch (letter) {
     case 'd':
-      return Escape{digits(), digits(), true};
     case 'D':
-      return Escape{complement(digits()), complement(digits()), true};
+      return negated_if(letter == 'D', {digits(), is_pattern ? any_digits() : digits(), true});
     case 'w':
-      return Escape{word_characters(), word_characters(), true};
     case 'W':
-      return Escape{complement(word_characters()), complement(word_characters()), true};
+      return negated_if(
+          letter == 'W',
+          {word_characters(), is_pattern ? any_word_characters() : word_characters(), true});
     case 's':
-      return Escape{ascii_spaces(), all_spaces(), true};
     case 'S':
-      return Escape{complement(all_spaces()), complement(ascii_spaces()), true};
+      return negated_if(letter == 'S', {ascii_spaces(), all_spaces(), true});
     default:
       return std::nullopt;
   }
+}
+
+PatternReader::Escape PatternReader::negated_if(bool is_negated, Escape escape) {
+  if (!is_negated) return escape;
+  return {complement(escape.wide), complement(escape.narrow), escape.is_set};
+}
+
+PatternReader::Escape PatternReader::cased(Escape escape) const {
+  if (!ignores_case_) return escape;
+  escape.narrow = with_other_case(std::move(escape.narrow));
+  escape.wide = with_other_case(std::move(escape.wide), /*generous=*/true);
+  return escape;
+}
+
+// Behind \p or \P.
+PatternReader::Escape PatternReader::read_property(bool is_negated) {
+  std::string name;
+  if (skip("{")) {
+    while (!at_end() && peek() != '}' && name.size() < 64) {
+      name += peek();
+      ++pos_;
+    }
+    if (!skip("}")) fail("\\p{...} needs }");
+  }
+  const std::optional<UnicodeSet> set = unicode_property(name);
+  if (!set) {
+    fail("the property \\p{" + name + "} is not supported");
+    return {};
+  }
+  // The other case first: all dialects then agree about what is left.
+  return negated_if(is_negated, cased({set->narrow, set->wide, true}));
 }
 
 std::optional<char32_t> PatternReader::named_character(char letter, bool in_class) {
@@ -163,6 +196,10 @@ PatternReader::Escape PatternReader::read_any_escape(bool in_class) {
     ++pos_;
     return *set;
   }
+  if ((letter == 'p' || letter == 'P') && dialect_ == Dialect::kPattern) {
+    ++pos_;
+    return read_property(letter == 'P');
+  }
   const bool is_letter = (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z');
   char32_t c = 0;
   if (is_letter) {
@@ -183,28 +220,78 @@ PatternReader::Escape PatternReader::read_any_escape(bool in_class) {
 }
 
 Ranges PatternReader::read_escape(bool generous) {
-  const Escape escape = read_any_escape(/*in_class=*/false);
+  Escape escape = read_any_escape(/*in_class=*/false);
+  if (!escape.is_set) escape = cased(std::move(escape));
   return generous ? escape.wide : escape.narrow;
+}
+
+Ranges PatternReader::read_plain(bool generous) {
+  const char32_t c = read_character();
+  const Escape escape = cased({{{c, c}}, {{c, c}}, false});
+  return generous ? escape.wide : escape.narrow;
+}
+
+PatternReader::Escape PatternReader::read_class_item() {
+  if (skip("\\")) return read_any_escape(/*in_class=*/true);
+  const char32_t c = read_character();
+  return {{{c, c}}, {{c, c}}, false};
+}
+
+size_t PatternReader::find_plain(char c, size_t begin) const {
+  for (size_t i = begin; i < text_.size(); ++i) {
+    if (text_[i] == c) return i;
+    if (text_[i] == '\\') ++i;
+  }
+  return text_.npos;
+}
+
+void PatternReader::check_class(size_t begin) {
+  const size_t end = find_plain(']', begin);
+  if (end == text_.npos || !budget_.charge(static_cast<int64_t>(end - begin))) return;
+  const std::string advice = " is not supported, as dialects read it differently; write \\";
+  if (end == begin && find_plain(']', end + 1) != text_.npos)
+    fail("a class that begins with ]" + advice + "]");
+  const std::string_view inner = text_.substr(begin, end - begin);
+  for (size_t i = 0; i + 1 < inner.size(); ++i) {
+    const char c = inner[i], next = inner[i + 1];
+    const bool is_named = c == '[' && (next == ':' || next == '.' || next == '=') &&
+                          inner.ends_with(next) && i + 2 < inner.size();
+    if (is_named) fail("a class as [:alpha:]" + advice + "p{...}");
+    if (c == next && (c == '&' || c == '-' || c == '~'))
+      fail(std::string(2, c) + " in a class" + advice + c);
+    if (c == '\\') ++i;
+  }
+  if (find_plain('[', begin) < end && ends_nested(begin)) fail("[ in a class" + advice + "[");
+}
+
+// Whether the class whose inner begins here has an end for dialects in which classes stand within classes.
+bool PatternReader::ends_nested(size_t begin) {
+  int depth = 1;
+  for (size_t i = begin; i < text_.size() && budget_.charge(1); ++i) {
+    if (text_[i] == '\\')
+      ++i;
+    else if (text_[i] == '[')
+      ++depth;
+    else if (text_[i] == ']' && --depth == 0)
+      return true;
+  }
+  return false;
 }
 
 Ranges PatternReader::read_class(bool generous) {
   skip("[");
   const bool is_negated = skip("^");
+  if (dialect_ == Dialect::kPattern) check_class(pos_);
   Ranges narrow, wide;
-  const auto read_item = [this]() -> Escape {
-    if (skip("\\")) return read_any_escape(/*in_class=*/true);
-    const char32_t c = read_character();
-    return {{{c, c}}, {{c, c}}, false};
-  };
   while (!starts_with("]")) {
     if (at_end()) {
       fail("[ without ]");
       return {};
     }
-    Escape item = read_item();
+    Escape item = read_class_item();
     if (peek() == '-' && peek(1) != ']' && peek(1) != '\0') {
       ++pos_;
-      const Escape last = read_item();
+      const Escape last = read_class_item();
       if (item.is_set || last.is_set) {
         fail("a range cannot begin or end with a set");
       } else if (item.narrow[0].first > last.narrow[0].first) {
@@ -213,6 +300,7 @@ Ranges PatternReader::read_class(bool generous) {
         item.narrow = item.wide = {{item.narrow[0].first, last.narrow[0].first}};
       }
     }
+    if (!item.is_set) item = cased(std::move(item));
     append(narrow, item.narrow);
     append(wide, item.wide);
     if (!budget_.charge(8)) return {};

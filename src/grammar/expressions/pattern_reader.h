@@ -42,6 +42,9 @@ class PatternReader {
   }
   bool skip(std::string_view prefix);
   void advance(size_t num_bytes) { pos_ += num_bytes; }
+  // From here on a letter stands for its other case, too.
+  void set_ignores_case(bool ignores_case) { ignores_case_ = ignores_case; }
+  bool ignores_case() const { return ignores_case_; }
   size_t position() const { return pos_; }
   void set_position(size_t position) { pos_ = position; }
   // Fails the budget with name, position and the sentence; returns false.
@@ -53,17 +56,29 @@ class PatternReader {
   std::vector<CodePointRange> read_class(bool generous = false);
   // An escape outside classes, behind the backslash.
   std::vector<CodePointRange> read_escape(bool generous = false);
+  // A character that stands for itself, with its other case where that does not matter.
+  std::vector<CodePointRange> read_plain(bool generous = false);
   // ? * + {m} {m,} {m,n}; in rules also {m,-1} for {m,}. nullopt: there is none.
   std::optional<Quantifier> read_quantifier();
 
  private:
-  // A class as it is, and as it is when negated: \s has more characters in some dialects than in others.
+  // A class as it is, and as it is when negated: \s has more characters in some dialects than in others, and a newer
+  // Unicode has more letters.
   struct Escape {
     std::vector<CodePointRange> narrow, wide;
     bool is_set = false;
   };
   Escape read_any_escape(bool in_class);
   std::optional<Escape> named_set(char letter) const;
+  static Escape negated_if(bool is_negated, Escape escape);
+  Escape cased(Escape escape) const;
+  Escape read_property(bool is_negated);
+  Escape read_class_item();
+  // Fails where dialects read the class that begins here, behind [ or [^, in different ways.
+  void check_class(size_t begin);
+  bool ends_nested(size_t begin);
+  // The first that stands for itself.
+  size_t find_plain(char c, size_t begin) const;
   // What a letter stands for behind a backslash; nullopt: nothing that is known.
   std::optional<char32_t> named_character(char letter, bool in_class);
   char32_t read_hex(int num_digits);
@@ -77,6 +92,7 @@ class PatternReader {
   std::string_view text_;
   Budget& budget_;
   Dialect dialect_;
+  bool ignores_case_ = false;
   size_t pos_ = 0;
 };
 

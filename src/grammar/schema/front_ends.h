@@ -15,6 +15,7 @@
 namespace fathom::grammar {
 
 Expression lower_json_object(RuleSet& rules);
+Expression lower_json_member(std::string_view name, const Expression& text, RuleSet& rules);
 Expression lower_json_schema(std::string_view schema, RuleSet& rules);
 
 }  // namespace fathom::grammar

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "grammar/schema/json_schema.h"
+#include "grammar/schema/json_text.h"
 #include "grammar/schema/json_values.h"
 
 namespace fathom::grammar {

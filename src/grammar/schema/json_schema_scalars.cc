@@ -4,8 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "grammar/expressions/json_quoted.h"
 #include "grammar/expressions/regex_parser.h"
 #include "grammar/schema/json_schema.h"
+#include "grammar/schema/json_text.h"
 #include "grammar/schema/json_values.h"
 
 namespace fathom::grammar {
@@ -114,13 +116,18 @@ Expression SchemaCompiler::build_string(const Facts& facts) {
     return json_string(static_cast<int>(string.min_length), static_cast<int>(max), rules_);
   }
   Expression content = literal("");
+  bool is_plain = false;
   if (is_single && num_rules == 1 && !has_length) {
     const bool is_pattern = !string.patterns.empty();
     const std::string text(is_pattern ? std::string_view(string.patterns[0])
                                       : string_format_pattern(string.formats[0]));
-    content = parse_regex(text, {.in_json_string = true, .search = is_pattern}, budget_);
+    RegexNotes notes;
+    content = parse_regex(text, {.search = is_pattern, .notes = &notes}, budget_);
     if (!budget_.ok()) return choice({});
-  } else {
+    is_plain = !notes.has_look;
+    if (is_plain) content = json_quoted_text(content, rules_);
+  }
+  if (!is_plain) {
     const std::optional<TextSet> set = reader_.texts().set_of(string, words, TextSets::kAtMost);
     if (!budget_.ok()) return choice({});
     if (!set)

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "grammar/expressions/code_points.h"
+#include "grammar/expressions/json_quoted.h"
 #include "grammar/expressions/regex_parser.h"
 #include "grammar/schema/front_ends.h"
 
@@ -262,5 +263,12 @@ Expression json_decimals_between(NumberUnits min, NumberUnits max, int num_decim
 }
 
 Expression lower_json_object(RuleSet& rules) { return json_any_object(rules); }
+
+Expression lower_json_member(std::string_view name, const Expression& text, RuleSet& rules) {
+  const Expression space = json_space(rules);
+  return sequence({literal("{"), space, literal(json_quoted(name) + ":"), json_space_after_colon(),
+                   literal("\""), json_quoted_text(text, rules), literal("\""), space,
+                   literal("}")});
+}
 
 }  // namespace fathom::grammar

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/expressions/text_set.h"
 #include "grammar/schema/schema_facts.h"
-#include "grammar/schema/text_set.h"
 
 namespace fathom::grammar {
 

@@ -1,10 +1,11 @@
+#include "grammar/schema/json_text.h"
+
 #include <map>
 #include <utility>
 
 #include "grammar/expressions/code_points.h"
 #include "grammar/expressions/regex_parser.h"
 #include "grammar/schema/json_values.h"
-#include "grammar/schema/text_set.h"
 
 namespace fathom::grammar {
 namespace {
@@ -12,13 +13,6 @@ namespace {
 constexpr char32_t kLastAscii = 0x7F;
 
 using Ranges = std::vector<CodePointRange>;
-
-std::map<int32_t, Ranges> ranges_by_target(const TextSet::State& state) {
-  std::map<int32_t, Ranges> ranges;
-  for (const TextSet::Edge& edge : state.edges)
-    ranges[edge.target].push_back({edge.first, edge.last});
-  return ranges;
-}
 
 bool is_everything(const Ranges& ranges) {
   return ranges.size() == 2 && ranges[0].first == 0 && ranges[0].last == 0xD7FF &&
@@ -96,18 +90,6 @@ Expression json_text(const TextSet& set, RuleSet& rules) {
   }
   if (has_free) ends.push_back(last);
   return graph(std::move(edges), std::move(ends), last + 1);
-}
-
-Expression plain_text(const TextSet& set) {
-  std::vector<GraphEdge> edges;
-  std::vector<int> ends;
-  for (size_t i = 0; i < set.states.size(); ++i) {
-    if (set.states[i].accepting) ends.push_back(static_cast<int>(i));
-    for (const auto& [target, ranges] : ranges_by_target(set.states[i])) {
-      edges.push_back({static_cast<int>(i), target, character(ranges)});
-    }
-  }
-  return graph(std::move(edges), std::move(ends), static_cast<int>(set.states.size()));
 }
 
 }  // namespace fathom::grammar

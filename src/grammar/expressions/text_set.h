@@ -4,12 +4,13 @@
 //
 //   std::optional<TextSet> names = text_set_of(parse_regex("^x-", {.search = true}, budget), budget);
 //   names = combined(*names, set_of_words({"x-a"}), Combine::kOnlyFirst, budget);
-//   if (names && !is_empty(*names)) Expression text = json_text(*names, rules);
+//   if (names && !is_empty(*names)) Expression text = plain_text(*names);
 //
 // nullopt: it would take more than kMaxTextStates states, or the budget is spent. States that lead to no text of the
 // set are left out. Plain data; pure functions.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,7 +18,6 @@
 
 #include "grammar/expressions/budget.h"
 #include "grammar/expressions/expression.h"
-#include "grammar/expressions/rule_set.h"
 
 namespace fathom::grammar {
 
@@ -56,10 +56,12 @@ struct TextLengths {
 // REQUIRES: the set is not empty.
 TextLengths lengths_of(const TextSet& set);
 
-// The texts as they stand in a JSON string, without its quotes: one way to write each, but that of a text whose
-// further characters are free.
-Expression json_text(const TextSet& set, RuleSet& rules);
-// The texts as they are, of ASCII characters.
+// The same set without texts that begin with a shorter one of the set.
+TextSet without_longer(TextSet set);
+
+// Where a state leads, and by which characters.
+std::map<int32_t, std::vector<CodePointRange>> ranges_by_target(const TextSet::State& state);
+// The texts as they are.
 Expression plain_text(const TextSet& set);
 
 }  // namespace fathom::grammar
