@@ -28,6 +28,8 @@ namespace {
 constexpr rlim_t kOtherFiles = 256;
 // How long the last answers may take to leave once every request has ended.
 constexpr std::chrono::milliseconds kFlushTime{2000};
+// How long the end waits for a reader of the log that has stalled.
+constexpr std::chrono::milliseconds kLogFlushTime{500};
 // How soon a second signal is seen while draining.
 constexpr std::chrono::milliseconds kSignalPoll{20};
 constexpr int64_t kSimulatedTokens = int64_t{1} << 20;
@@ -305,12 +307,19 @@ ServeFlags resolved(ServeFlags flags) {
   return flags;
 }
 
+// What was logged is written before the program ends, unless whoever reads the log stalls.
+struct LogFlusher {
+  ~LogFlusher() { flush_log(kLogFlushTime); }
+};
+
 int run(const ServeFlags& asked) {
   memory::configure_heap();
   set_log_format(asked.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   apply_log_flags(asked.engine.log);
   // Before anything starts a thread, which asking for a GPU does: a signal must find none that takes it.
   ShutdownSignals signals;
+  start_background_log();
+  const LogFlusher flusher;
   const ServeFlags flags = resolved(asked);
   const Stopwatch total;
   http::KeyStore keys = read_keys(flags.access);

@@ -1,5 +1,6 @@
 #include "apps/shutdown_signals.h"
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 
@@ -7,6 +8,14 @@
 
 namespace fathom::apps {
 namespace {
+
+// How long a reader of the log that stalls may hold up the end.
+constexpr std::chrono::milliseconds kLastWords{200};
+
+[[noreturn]] void end_here(int status) {
+  flush_log(kLastWords);
+  std::_Exit(status);
+}
 
 // Wakes run() when the object goes.
 constexpr int kWakeSignal = SIGUSR2;
@@ -72,7 +81,7 @@ void ShutdownSignals::take(int signal) {
   } else if (signal != kWakeSignal) {
     if (urgent_) {
       FATHOM_LOG(kWarning, "apps", "third signal, ending here", {{"signal", signal}});
-      std::_Exit(1);
+      end_here(1);
     }
     if (shutdown_) {
       FATHOM_LOG(kWarning, "apps", "second signal, ending at once", {{"signal", signal}});
@@ -80,7 +89,7 @@ void ShutdownSignals::take(int signal) {
     }
     if (!serving_) {
       FATHOM_LOG(kInfo, "apps", "signal while loading, ending", {{"signal", signal}});
-      std::_Exit(0);
+      end_here(0);
     }
     shutdown_ = true;
   }

@@ -1,15 +1,20 @@
 #include "base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <mutex>
 
+#include "base/check.h"
 #include "base/json.h"
+#include "base/line_writer.h"
 #include "base/memory.h"
 
 namespace fathom {
@@ -21,6 +26,8 @@ constexpr const char* kJsonPattern = "{\"time\":\"%Y-%m-%dT%H:%M:%S.%e%z\",\"lev
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
 std::atomic<LogFormat> g_format{LogFormat::kText};
 thread_local int t_rank = -1;
+
+const char* pattern() { return g_format.load() == LogFormat::kJson ? kJsonPattern : kTextPattern; }
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
@@ -36,10 +43,50 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
+// Null until start_background_log(), and never destroyed: its thread may wait for a reader when the program ends.
+std::atomic<LineWriter*> g_writer{nullptr};
+
+const char* color_of(spdlog::level::level_enum level) {
+  switch (level) {
+    case spdlog::level::debug:
+      return "\x1b[36m";
+    case spdlog::level::info:
+      return "\x1b[32m";
+    case spdlog::level::warn:
+      return "\x1b[33;1m";
+    default:
+      return "\x1b[31;1m";
+  }
+}
+
+// Standard error, with colours on a terminal; the mutex is held while a line is formatted and, without a writer of
+// its own, written.
+class ErrorSink : public spdlog::sinks::base_sink<std::mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    message.color_range_start = message.color_range_end = 0;
+    spdlog::memory_buf_t buffer;
+    formatter_->format(message, buffer);
+    std::string line(buffer.data(), buffer.size());
+    if (is_terminal_ && message.color_range_end > message.color_range_start) {
+      line.insert(message.color_range_end, "\x1b[m");
+      line.insert(message.color_range_start, color_of(message.level));
+    }
+    if (LineWriter* writer = g_writer.load()) {
+      writer->write(std::move(line));
+    } else {
+      write_whole(STDERR_FILENO, line);
+    }
+  }
+  void flush_() override {}
+
+ private:
+  const bool is_terminal_ = ::isatty(STDERR_FILENO) != 0;
+};
+
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto created = std::make_shared<spdlog::logger>(
-        "fathom", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto created = std::make_shared<spdlog::logger>("fathom", std::make_shared<ErrorSink>());
     created->set_pattern(kTextPattern);
     created->set_level(spdlog::level::debug);
     return created;
@@ -101,6 +148,24 @@ std::string json_line(std::string_view module, std::string_view event,
   return line;
 }
 
+std::string formatted(std::string_view module, std::string_view event,
+                      std::span<const LogField> fields) {
+  return g_format.load() == LogFormat::kJson ? json_line(module, event, fields)
+                                             : text_line(module, event, fields);
+}
+
+// A line as the sink would write it, made in the writer's thread, which must not wait for the sink's mutex: whoever
+// holds that may be about to wait for the writer's.
+std::string lost_line(int64_t num_lines) {
+  const LogField fields[] = {{"lines", num_lines}};
+  const std::string text =
+      formatted("log", "lines dropped, whoever reads the log was too slow", fields);
+  const spdlog::details::log_msg message("fathom", spdlog::level::warn, text);
+  spdlog::memory_buf_t buffer;
+  spdlog::pattern_formatter(pattern()).format(message, buffer);
+  return {buffer.data(), buffer.size()};
+}
+
 }  // namespace
 
 LogField::LogField(std::string_view k, double v) : key(k), is_literal(std::isfinite(v)) {
@@ -115,7 +180,22 @@ void set_log_rank(int rank) { t_rank = rank; }
 
 void set_log_format(LogFormat format) {
   g_format = format;
-  logger().set_pattern(format == LogFormat::kJson ? kJsonPattern : kTextPattern);
+  logger().set_pattern(pattern());
+}
+
+void start_background_log() {
+  FATHOM_CHECK(g_writer.load() == nullptr, "the background log is started once");
+  g_writer = new LineWriter(STDERR_FILENO, {.lost_line = lost_line});
+}
+
+bool flush_log(std::chrono::milliseconds limit) {
+  LineWriter* writer = g_writer.load();
+  return writer == nullptr || writer->flush(limit);
+}
+
+int64_t num_dropped_log_lines() {
+  const LineWriter* writer = g_writer.load();
+  return writer == nullptr ? 0 : writer->num_dropped();
 }
 
 void write_log(LogLevel level, std::string_view module, std::string_view event,
@@ -127,8 +207,7 @@ void write_log(LogLevel level, std::string_view module, std::string_view event,
                std::span<const LogField> fields) {
   // What went wrong for want of memory is told all the same.
   const memory::MustSucceed scope;
-  const std::string line = g_format.load() == LogFormat::kJson ? json_line(module, event, fields)
-                                                               : text_line(module, event, fields);
+  const std::string line = formatted(module, event, fields);
   logger().log(to_spdlog(level), spdlog::string_view_t(line));
 }
 

@@ -4,8 +4,13 @@
 //
 //   FATHOM_LOG(kInfo, "weights", "checkpoint loaded", {{"bytes", bytes}, {"seconds", seconds}});
 //
+// A command writes its lines itself. A server calls start_background_log(): from then on a thread of its own writes
+// them from a bounded queue, so that whoever reads standard error may stall without holding up the program. Lines that
+// find the queue full are dropped; a line names how many, at most once a minute.
+//
 // Thread-safe. set_log_level(), set_log_format() and set_log_rank() are called once by main() or a rank's thread.
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
@@ -40,6 +45,12 @@ LogLevel log_level();
 void set_log_format(LogFormat format);
 // The rank that this thread's lines carry; -1 (default) writes none.
 void set_log_rank(int rank);
+// For the rest of the program's life. Called once, before there are threads that log.
+void start_background_log();
+// Waits, at most so long, until the lines so far have been written; false when their reader stalls.
+bool flush_log(std::chrono::milliseconds limit);
+// Lines that nobody took, since start_background_log().
+int64_t num_dropped_log_lines();
 void write_log(LogLevel level, std::string_view module, std::string_view event,
                std::initializer_list<LogField> fields);
 void write_log(LogLevel level, std::string_view module, std::string_view event,

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "base/memory.h"
 #include "serve/api_server.h"
 
@@ -24,10 +25,10 @@ struct Gauges {
   metrics::Gauge *open_requests = nullptr, *ghosts = nullptr;
 };
 
-// What bodies cost, and how often there was no memory.
+// What bodies cost, how often there was no memory, and what of the log nobody took.
 struct MemoryShown {
   metrics::Gauge *body_memory = nullptr, *body_memory_limit = nullptr;
-  metrics::Counter *failures = nullptr, *reserve_uses = nullptr;
+  metrics::Counter *failures = nullptr, *reserve_uses = nullptr, *dropped_log_lines = nullptr;
 };
 
 MemoryShown add_memory(metrics::Registry& registry) {
@@ -41,7 +42,10 @@ MemoryShown add_memory(metrics::Registry& registry) {
                .help = "Requests for memory that failed; each ended one request with 503."}),
           .reserve_uses = &registry.counter(
               {.name = "fathom:memory_reserve_uses_total",
-               .help = "Pieces of the reserve that the engine and the event loops needed."})};
+               .help = "Pieces of the reserve that the engine and the event loops needed."}),
+          .dropped_log_lines = &registry.counter(
+              {.name = "fathom:log_lines_dropped_total",
+               .help = "Log lines dropped because whoever reads the log was too slow."})};
 }
 
 void show_memory(const MemoryShown& shown, const http::ServerCounters& http, int64_t limit) {
@@ -50,6 +54,7 @@ void show_memory(const MemoryShown& shown, const http::ServerCounters& http, int
   shown.body_memory_limit->set(static_cast<double>(limit));
   shown.failures->set_total(static_cast<double>(counts.num_failures));
   shown.reserve_uses->set_total(static_cast<double>(counts.num_reserve_uses));
+  shown.dropped_log_lines->set_total(static_cast<double>(num_dropped_log_lines()));
 }
 
 void add_gauges(metrics::Registry& registry, const http::ServerCounters& http, Gauges& out) {
