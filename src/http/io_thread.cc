@@ -87,6 +87,7 @@ void IoThread::stop() {
     // A tick that is due already runs in spite of the cancel: it must not arm the next.
     is_closing_ = true;
     tick_timer_.cancel();
+    handshakes_.stop();
     for (auto& delay : delays_) delay.cancel();
     closed.set_value();
   });

@@ -29,6 +29,7 @@
 #include "base/clock.h"
 #include "http/admission_internal.h"
 #include "http/browser_policy.h"
+#include "http/handshake_pacer_internal.h"
 #include "http/server.h"
 
 namespace fathom::http {
@@ -80,6 +81,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   void close_idle_connections();
   const std::string& date() const { return date_; }
   std::string draw_request_id();
+  HandshakePacer& handshakes() { return handshakes_; }
   // The keys in force on this thread.
   const std::shared_ptr<const KeyStore>& keys() const { return keys_; }
   void set_keys(std::shared_ptr<const KeyStore> keys) { keys_ = std::move(keys); }
@@ -97,6 +99,7 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   boost::asio::steady_timer tick_timer_;
+  HandshakePacer handshakes_{io_};
   std::list<boost::asio::steady_timer> delays_;  // of tasks that wait for their time
   std::thread thread_;
 

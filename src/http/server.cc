@@ -208,7 +208,8 @@ void Server::Impl::ask_to_give_way(const std::shared_ptr<Connection>& waiting,
 void Server::Impl::begin(const NewcomerPtr& newcomer, const Admission::Place& place) {
   shared->counters.open_connections.fetch_add(1, std::memory_order_relaxed);
   const auto tls = shared->tls();
-  auto socket = tls != nullptr ? make_tls_server_socket(std::move(newcomer->socket), *tls)
+  auto socket = tls != nullptr ? make_tls_server_socket(std::move(newcomer->socket), *tls,
+                                                        newcomer->thread->handshakes())
                                : make_plain_socket(std::move(newcomer->socket));
   const auto connection =
       std::make_shared<Connection>(newcomer->thread, shared, std::move(socket), place);

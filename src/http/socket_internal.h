@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "http/handshake_pacer_internal.h"
 
 namespace fathom::http {
 
@@ -40,7 +41,9 @@ class Socket {
 };
 
 std::unique_ptr<Socket> make_plain_socket(tcp::socket socket);
-std::unique_ptr<Socket> make_tls_server_socket(tcp::socket socket, asio::ssl::context& context);
+// Its handshake begins when the client's hello is there and `pacer`, that of the socket's loop, gives it its turn.
+std::unique_ptr<Socket> make_tls_server_socket(tcp::socket socket, asio::ssl::context& context,
+                                               HandshakePacer& pacer);
 
 // TLS 1.2 or later with the given PEM files. An error names the file.
 Result<std::shared_ptr<asio::ssl::context>> make_server_tls(const std::string& certificate_path,

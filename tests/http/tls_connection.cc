@@ -73,6 +73,10 @@ TlsConnection::TlsConnection(int port, int version, const char* suites)
   SSL_set_fd(ssl_.get(), fd());
 }
 
+void TlsConnection::offer_groups(const char* groups) {
+  FATHOM_CHECK(SSL_set1_groups_list(ssl_.get(), groups) == 1, groups);
+}
+
 bool TlsConnection::handshake() {
   ERR_clear_error();
   if (SSL_connect(ssl_.get()) == 1) return true;

@@ -36,6 +36,8 @@ class TlsConnection : public RawConnection {
   // OpenSSL's words. The certificate is not verified.
   explicit TlsConnection(int port, int version = 0, const char* suites = "ALL:@SECLEVEL=0");
 
+  // Of key agreement, in OpenSSL's words, instead of what it offers by itself; before the handshake.
+  void offer_groups(const char* groups);
   // false: refused; error() says why.
   bool handshake();
   const std::string& error() const { return error_; }

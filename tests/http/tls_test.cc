@@ -4,7 +4,9 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 #include "base/startup_error.h"
@@ -109,6 +111,38 @@ TEST(Tls, takes_suites_of_1_2_that_are_modern_and_no_others) {
     EXPECT_FALSE(old.handshake()) << suite;
     EXPECT_NE(old.error().find("handshake failure"), std::string::npos) << suite << old.error();
   }
+}
+
+// Shares of finite fields cost their sender nothing and the server a tenth of a second.
+TEST(Tls, agrees_on_keys_by_elliptic_curves_only) {
+  TlsFixture fixture;
+  for (const char* group : {"X25519", "P-256", "P-384", "P-521"}) {
+    TlsConnection modern(fixture.server->port());
+    modern.offer_groups(group);
+    EXPECT_TRUE(modern.handshake()) << group << modern.error();
+  }
+  for (const char* group : {"ffdhe2048", "ffdhe3072", "ffdhe8192", "X448"}) {
+    TlsConnection dear(fixture.server->port());
+    dear.offer_groups(group);
+    EXPECT_FALSE(dear.handshake()) << group;
+    EXPECT_NE(dear.error().find("handshake failure"), std::string::npos) << group << dear.error();
+  }
+}
+
+TEST(Tls, handshakes_that_come_at_once_all_end) {
+  TlsFixture fixture;
+  std::vector<std::unique_ptr<TlsConnection>> connections;
+  for (int i = 0; i < 20; ++i) {
+    connections.push_back(std::make_unique<TlsConnection>(fixture.server->port()));
+    connections.back()->offer_groups("P-384");
+  }
+  std::vector<std::thread> clients;
+  std::atomic<int> num_good{0};
+  for (const auto& connection : connections) {
+    clients.emplace_back([&connection, &num_good] { num_good += connection->handshake() ? 1 : 0; });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(num_good.load(), 20);
 }
 
 void copy_pair(const TestCertificate& from, const TestCertificate& to) {
