@@ -7,6 +7,7 @@
 #include <string>
 
 #include "api/tables/endpoint_fields.h"
+#include "tests/cpu_time.h"
 
 namespace fathom::api::tests {
 namespace {
@@ -32,6 +33,16 @@ TEST(FieldTable, finds_rules_by_their_whole_name) {
   for (const char* name : {"", "colou", "colours", "Colour", "inne"}) {
     EXPECT_EQ(table.find(name), nullptr) << name;
   }
+}
+
+// The sender of a name chooses its length, and every rule of the table is compared with it.
+TEST(FieldTable, a_name_of_megabytes_is_near_nothing_and_costs_no_copies_of_it) {
+  const FieldTable table("outer", {kOuter});
+  const std::string letters(30'000'000, 'a'), dashes = std::string(30'000'000, '_') + "colour";
+  const CpuStopwatch watch;
+  EXPECT_EQ(table.nearest(letters), "");
+  EXPECT_EQ(table.nearest(dashes), "");
+  EXPECT_LT(watch.seconds(), 0.01);
 }
 
 TEST(FieldTable, knows_in_which_object_a_field_belongs) {
