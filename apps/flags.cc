@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "apps/model_directory.h"
 #include "base/log.h"
 #include "base/startup_error.h"
 
@@ -32,6 +33,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   const std::string group = "Model";
   app.add_option("--model-path", flags.model_path, "Hugging Face checkpoint directory")
       ->required()
+      ->transform(checkpoint_directory("--model-path"))
       ->type_name("DIR")
       ->group(group);
   app.add_option("--load-format", flags.load_format,

@@ -11,6 +11,7 @@
 
 #include "apps/command.h"
 #include "apps/engine_setup.h"
+#include "apps/model_directory.h"
 #include "apps/serve_flags.h"
 #include "apps/shutdown_signals.h"
 #include "apps/text_setup.h"
@@ -49,10 +50,7 @@ struct Backend {
 
 std::vector<std::string> model_names(const ServeFlags& flags) {
   if (!flags.service.served_model_names.empty()) return flags.service.served_model_names;
-  const std::string& path = flags.engine.model.model_path;
-  std::filesystem::path folder = std::filesystem::path(path).lexically_normal();
-  if (folder.filename().empty()) folder = folder.parent_path();
-  return {folder.filename().string()};
+  return {model_name_of(flags.engine.model.model_path)};
 }
 
 api::SamplingDefaults sampling_defaults(const ServeFlags& flags) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "apps/model_directory.h"
 #include "base/startup_error.h"
 #include "ops/mla.h"
 
@@ -87,6 +88,7 @@ void add_speculation_flags(CLI::App& app, SpeculationFlags& flags) {
       ->group(group);
   app.add_option("--speculative-draft-model-path", flags.draft_model_path,
                  "Checkpoint directory with only the MTP layer")
+      ->transform(checkpoint_directory("--speculative-draft-model-path"))
       ->type_name("DIR")
       ->default_str("the model's own layer")
       ->group(group);

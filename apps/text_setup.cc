@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "base/json.h"
+#include "apps/chat_templates.h"
 #include "base/startup_error.h"
 #include "base/whole_file.h"
 
@@ -14,26 +14,6 @@ namespace fathom::apps {
 namespace {
 
 constexpr int64_t kMaxTextBytes = int64_t{4} << 30;  // a data set
-
-// The value of a string key of a JSON file; empty when the file or the key is not there.
-std::string json_string(const std::filesystem::path& path, const char* key) {
-  if (!std::filesystem::exists(path)) return "";
-  Result<json::Value> value = json::parse(read_text_file(path));
-  if (!value) throw StartupError(path.string() + ": " + value.error().message);
-  if (!value->is_object() || !value->contains(key) || !(*value)[key].is_string()) return "";
-  return (*value)[key].get<std::string>();
-}
-
-text::CheckpointChatHints chat_hints(const std::filesystem::path& folder) {
-  text::CheckpointChatHints hints;
-  hints.model_type = json_string(folder / "config.json", "model_type");
-  // A chat_template.jinja beside the tokenizer takes the place of the one inside its config.
-  const std::filesystem::path jinja = folder / "chat_template.jinja";
-  hints.chat_template = std::filesystem::exists(jinja)
-                            ? read_text_file(jinja)
-                            : json_string(folder / "tokenizer_config.json", "chat_template");
-  return hints;
-}
 
 }  // namespace
 
@@ -52,7 +32,7 @@ TextSetup load_text(const std::string& model_path, const std::string& chat_forma
     }
     return setup;
   }
-  const Result<text::ChatFormat> detected = text::detect_chat_format(chat_hints(model_path));
+  const Result<text::ChatFormat> detected = chat_format_of(model_path);
   if (detected) {
     setup.chat_format = *detected;
   } else {

@@ -7,6 +7,7 @@
 
 #include "apps/command.h"
 #include "apps/flags.h"
+#include "apps/model_directory.h"
 #include "apps/text_setup.h"
 #include "base/json.h"
 #include "base/startup_error.h"
@@ -115,8 +116,10 @@ void add_input_flags(CLI::App& app, TokenizeFlags& flags) {
 Command add_tokenize(CLI::App& parent) {
   auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* app = parent.add_subcommand("tokenize", "Turn text into token ids and back");
-  app->add_option("--model-path", flags->model_path, "Directory with tokenizer.json")
+  app->add_option("--model-path", flags->model_path,
+                  "Directory with tokenizer.json or tiktoken.model")
       ->required()
+      ->transform(checkpoint_directory("--model-path"))
       ->type_name("DIR")
       ->group("Model");
   add_input_flags(*app, *flags);

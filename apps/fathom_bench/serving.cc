@@ -17,6 +17,7 @@
 #include "apps/fathom_bench/plot.h"
 #include "apps/fathom_bench/report.h"
 #include "apps/fathom_bench/statistics.h"
+#include "apps/model_directory.h"
 #include "apps/result_file.h"
 #include "base/startup_error.h"
 #include "text/tokenizer.h"
@@ -221,6 +222,7 @@ void add_dataset_flags(CLI::App& app, BenchServingFlags& flags) {
       ->type_name("N")
       ->group(group);
   app.add_option("--model-path", flags.model_path, "Directory of the served model's tokenizer")
+      ->transform(checkpoint_directory("--model-path"))
       ->type_name("DIR")
       ->default_str("what the server names, if it is here")
       ->group(group);

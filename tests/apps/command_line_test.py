@@ -86,7 +86,8 @@ class ErrorTest(CommandLineTest):
                       self.refused(1, *generate, "--speculative-num-steps", 2))
         self.assertIn("--speculative-num-draft-tokens is 4, must be 2",
                       self.refused(1, *nextn, "--speculative-num-draft-tokens", 4))
-        self.assertIn("gone/config.json: no such file", self.refused(1, *nextn, "--speculative-draft-model-path", "gone"))
+        self.assertIn("--speculative-draft-model-path gone is not a directory",
+                      self.refused(1, *nextn, "--speculative-draft-model-path", "gone"))
         self.assertIn("with --num-layers needs --load-format dummy", self.refused(1, *nextn, "--num-layers", 2))
         self.assertIn("--speculative-algorithm", self.refused(2, *generate, "--speculative-algorithm", "NGRAM"))
         self.assertIn("--speculative-adaptive",
