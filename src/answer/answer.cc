@@ -37,6 +37,9 @@ void Answer::begin() {
   if (!head_.stream || done_) return;
   exchange_->begin_stream();
   stream_begun_ = true;
+  events_.clear();
+  renderer_->write_begin(choices_, events_);
+  if (!events_.empty()) exchange_->write(events_);
 }
 
 bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,

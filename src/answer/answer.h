@@ -51,7 +51,7 @@ class Answer {
 
   Answer(Setup setup, http::ExchangePtr exchange);
 
-  // The engine took the request: a stream's head goes out.
+  // The engine took the request: a stream's head goes out, and the events that need no token.
   void begin();
   // The tokens of one choice. Returns true when they complete a stop string: the engine may stop this choice.
   bool take(size_t choice_idx, std::span<const core::SampledToken> tokens,

@@ -25,6 +25,9 @@ class ChatRenderer : public Renderer {
     constant_ = chunk_prefix(head_, head_.stream ? "chat.completion.chunk" : "chat.completion");
   }
 
+  void write_begin(std::span<Choice> choices, std::string& events) override {
+    for (Choice& choice : choices) write_role(choice, events);
+  }
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice> choices, std::string& events) override;
   std::string body(std::span<Choice> choices) override;
@@ -41,6 +44,8 @@ class ChatRenderer : public Renderer {
   enum class Place { kFirst, kBetween, kLast };
   // One chunk around a delta. The tokens of the news go with its first chunk.
   void write_chunk(Choice& choice, std::string_view delta, Place place, std::string& events);
+  // Once for each choice, without tokens.
+  void write_role(Choice& choice, std::string& events);
   bool shows_tokens() const { return head_.logprobs || head_.return_token_ids; }
   void write_event(Choice& choice, const text::OutputEvent& event, std::string& events);
   void write_text(Choice& choice, Kind kind, std::string_view text, std::string& events);
@@ -132,17 +137,19 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
   write_chunk(choice, delta, Place::kBetween, events);
 }
 
+void ChatRenderer::write_role(Choice& choice, std::string& events) {
+  if (std::exchange(progress(choice).started, true)) return;
+  std::vector<core::SampledToken> tokens = std::move(choice.news.tokens);
+  choice.news.tokens.clear();
+  write_chunk(choice, R"({"reasoning_content":null,"role":"assistant","content":""})",
+              Place::kFirst, events);
+  choice.news.tokens = std::move(tokens);
+}
+
 void ChatRenderer::write_news(Choice& choice, std::string& events) {
   Progress& state = progress(choice);
   ChoiceNews& news = choice.news;
-  if (!state.started && (!news.empty() || choice.finished())) {
-    state.started = true;
-    std::vector<core::SampledToken> tokens = std::move(news.tokens);
-    news.tokens.clear();
-    write_chunk(choice, R"({"reasoning_content":null,"role":"assistant","content":""})",
-                Place::kFirst, events);
-    news.tokens = std::move(tokens);
-  }
+  if (!news.empty() || choice.finished()) write_role(choice, events);
   if (!shows_tokens()) news.tokens.clear();
   for (const text::OutputEvent& event : news.events) write_event(choice, event, events);
   write_text(choice, Kind::kContent, news.text, events);

@@ -253,7 +253,11 @@ void GenerationService::submit(Prepared& prepared) {
     gone->client_gone();
     close(thread_idx, gone);
   });
-  answer->begin();
+  answer_or_fail(*answer, [&] {
+    answer->begin();
+    return true;
+  });
+  if (answer->done()) close(thread_idx, answer);
 }
 
 // Called on the engine's thread: one task for each I/O thread that something happened for.

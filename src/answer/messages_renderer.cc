@@ -79,6 +79,9 @@ class MessagesRenderer : public Renderer {
  public:
   explicit MessagesRenderer(AnswerHead head) : head_(std::move(head)) {}
 
+  void write_begin(std::span<Choice> choices, std::string& events) override {
+    write_start(choices.front(), events);
+  }
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice> choices, std::string& events) override;
   void write_error(const api::ApiError& error, std::string& events) override {
@@ -87,7 +90,7 @@ class MessagesRenderer : public Renderer {
   std::string body(std::span<Choice> choices) override;
 
  private:
-  void write_start(const Choice& choice, std::string& events) const;
+  void write_start(const Choice& choice, std::string& events);
   void write_event(const text::OutputEvent& event, std::string& events);
   // Appends to the open block if it is of that kind, else closes it and opens one.
   void write_text(Kind kind, std::string_view text, std::string& events);
@@ -105,7 +108,8 @@ class MessagesRenderer : public Renderer {
   std::optional<Kind> open_;  // of the block that is open; kToolCallBegin for a call
 };
 
-void MessagesRenderer::write_start(const Choice& choice, std::string& events) const {
+void MessagesRenderer::write_start(const Choice& choice, std::string& events) {
+  if (std::exchange(started_, true)) return;
   std::string data = R"({"type":"message_start","message":)";
   append_message_head(data, head_);
   data += R"([],"stop_reason":null,"stop_sequence":null,"usage":)";
@@ -183,7 +187,7 @@ void MessagesRenderer::write_event(const text::OutputEvent& event, std::string& 
 void MessagesRenderer::write_news(Choice& choice, std::string& events) {
   ChoiceNews& news = choice.news;
   if (news.empty() && !choice.finished()) return;
-  if (!std::exchange(started_, true)) write_start(choice, events);
+  write_start(choice, events);
   for (const text::OutputEvent& event : news.events) write_event(event, events);
   write_text(Kind::kContent, news.text, events);
   news = {};

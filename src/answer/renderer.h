@@ -2,6 +2,7 @@
 // Renderer: choices -> the bytes of an answer, in the form of one endpoint. One object per answer.
 //
 //   std::unique_ptr<Renderer> renderer = make_renderer(request, tokenizer);
+//   renderer->write_begin(choices, events);       // a stream: what a client sees while the prompt computes
 //   renderer->write_news(choice, events);         // a stream: what is new of a choice; takes choice.news
 //   renderer->write_end(choices, events);         // after all: usage, [DONE]
 //   std::string body = renderer->body(choices);   // or everything at once
@@ -22,6 +23,9 @@ namespace fathom::answer {
 class Renderer {
  public:
   virtual ~Renderer() = default;
+  // Appends what is known before the first token: clients that watch for events must not take a long prompt for a
+  // server that hangs. Counts of cached tokens come with the last event. write_news() does it where nobody has.
+  virtual void write_begin(std::span<Choice> /*choices*/, std::string& /*events*/) {}
   // Appends events for what choice.news holds, and the choice's end if it has finished. News that cannot be shown yet
   // stays in choice.news. After the choice has finished this is called exactly once more.
   virtual void write_news(Choice& choice, std::string& events) = 0;

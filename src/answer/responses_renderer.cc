@@ -74,6 +74,9 @@ class ResponsesRenderer : public Renderer {
     answer_.role = "assistant";
   }
 
+  void write_begin(std::span<Choice> /*choices*/, std::string& events) override {
+    write_start(events);
+  }
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice> choices, std::string& events) override;
   void write_error(const api::ApiError& error, std::string& events) override;

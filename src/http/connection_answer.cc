@@ -11,6 +11,7 @@ namespace fathom::http {
 namespace {
 
 constexpr std::string_view kStreamComment = ": keep-alive\n\n";
+constexpr std::string_view kStreamPing = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
 // Buffers up to this size, enough for ordinary events, are kept for reuse; larger ones are freed.
 constexpr size_t kKeptBufferBytes = 4 << 10;
 
@@ -370,7 +371,7 @@ void Connection::check_answer_time(Clock::time_point now) {
   }
   if (answer_ == Answer::kStreaming && !is_head_ && queued_bytes() == 0 &&
       now - last_event_ > timeouts().stream_comment) {
-    payload_.append(kStreamComment);
+    payload_.append(form() == ClientForm::kAnthropic ? kStreamPing : kStreamComment);
     last_event_ = now;
     flush();
   }

@@ -38,7 +38,7 @@ class Exchange {
   // The whole answer at once.
   virtual void send(Response response) = 0;
   // Or a stream of server-sent events. From here on a comment line goes out whenever nothing else did for
-  // the keep-alive interval.
+  // the keep-alive interval; on routes in Anthropic's form it is the event `ping`, which its clients wait for.
   virtual void begin_stream() = 0;
   // Queues bytes (whole events, "data: ...\n\n"); several calls in one turn go out in one write.
   virtual void write(std::string_view bytes) = 0;

@@ -57,6 +57,12 @@ struct FedAnswer {
     choices.emplace_back(std::move(setup));
   }
 
+  // What a stream shows before the first token.
+  std::string begin() {
+    std::string events;
+    renderer->write_begin(choices, events);
+    return events;
+  }
   // In steps of so many tokens; the events of a stream, and none where step_tokens is 0.
   std::string feed(std::string_view text, size_t step_tokens) {
     std::string events;

@@ -195,33 +195,36 @@ std::string event_text(const std::string& name, const std::string& members) {
 
 TEST(MessagesRenderer, writes_the_documented_events) {
   FedMessage message({.starts_in_reasoning = true});
-  const std::string usage =
-      R"("usage":{"input_tokens":5,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,)"
-      R"("output_tokens":1,"output_tokens_details":{"thinking_tokens":1},"service_tier":"standard"})";
+  const auto usage = [](const std::string& num_output) {
+    return R"("usage":{"input_tokens":5,"cache_creation_input_tokens":0,)"
+           R"("cache_read_input_tokens":0,"output_tokens":)" +
+           num_output + R"(,"output_tokens_details":{"thinking_tokens":)" + num_output +
+           R"(},"service_tier":"standard"})";
+  };
   const auto delta = [](const std::string& what) {
     return event_text("content_block_delta", R"(,"index":0,"delta":{"type":)" + what + "}");
   };
-  std::string events = message.feed("a", 1);
   EXPECT_EQ(
-      events,
+      message.begin(),
       event_text("message_start",
                  R"(,"message":{"id":"msg_1","type":"message","role":"assistant","model":"demo",)"
                  R"("content":[],"stop_reason":null,"stop_sequence":null,)" +
-                     usage + "}") +
-          event_text("ping", "") +
-          event_text("content_block_start",
-                     R"(,"index":0,"content_block":{"type":"thinking","thinking":"",)"
-                     R"("signature":""})") +
-          delta(R"("thinking_delta","thinking":"a")"));
+                     usage("0") + "}") +
+          event_text("ping", ""));
+  std::string events = message.feed("a", 1);
+  EXPECT_EQ(events, event_text("content_block_start",
+                               R"(,"index":0,"content_block":{"type":"thinking","thinking":"",)"
+                               R"("signature":""})") +
+                        delta(R"("thinking_delta","thinking":"a")"));
   message.end(FinishReason::kLength);
   events = message.last_events();
-  EXPECT_EQ(
-      events,
-      delta(R"("signature_delta","signature":"msg_1")") +
-          event_text("content_block_stop", R"(,"index":0)") +
-          event_text("message_delta",
-                     R"(,"delta":{"stop_reason":"max_tokens","stop_sequence":null},)" + usage) +
-          event_text("message_stop", ""));
+  EXPECT_EQ(events,
+            delta(R"("signature_delta","signature":"msg_1")") +
+                event_text("content_block_stop", R"(,"index":0)") +
+                event_text(
+                    "message_delta",
+                    R"(,"delta":{"stop_reason":"max_tokens","stop_sequence":null},)" + usage("1")) +
+                event_text("message_stop", ""));
 }
 
 TEST(MessagesRenderer, arguments_come_as_they_are_made) {

@@ -40,9 +40,10 @@ TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
                             R"("model":"demo","choices":[{"index":0,"delta":)";
   const std::string open = R"(,"logprobs":null,"finish_reason":null,"matched_stop":null}]})"
                            "\n\n";
+  EXPECT_EQ(chat.begin(),
+            start + R"({"reasoning_content":null,"role":"assistant","content":""})" + open);
   std::string events = chat.stream("a");
-  EXPECT_EQ(events, start + R"({"reasoning_content":null,"role":"assistant","content":""})" + open +
-                        start + R"({"reasoning_content":"a"})" + open);
+  EXPECT_EQ(events, start + R"({"reasoning_content":"a"})" + open);
   events = chat.stream("</think>");
   events += chat.stream("b");
   EXPECT_EQ(events, start + R"({"reasoning_content":null,"content":"b"})" + open);

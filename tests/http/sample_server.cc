@@ -40,11 +40,17 @@ void add_holding_routes(const std::shared_ptr<SampleEvents>& events, Router* rou
                [events](const ExchangePtr& exchange) { hold(events, exchange); }});
   router->add({"GET", "/hold", Access::kInference,
                [events](const ExchangePtr& exchange) { hold(events, exchange); }});
-  router->add({"GET", "/stream/hold", Access::kInference, [events](const ExchangePtr& exchange) {
-                 exchange->begin_stream();
-                 exchange->write("data: begun\n\n");
-                 hold(events, exchange);
-               }});
+  const auto stream_and_hold = [events](const ExchangePtr& exchange) {
+    exchange->begin_stream();
+    exchange->write("data: begun\n\n");
+    hold(events, exchange);
+  };
+  router->add({"GET", "/stream/hold", Access::kInference, stream_and_hold});
+  router->add({.method = "POST",
+               .path = "/messages/hold",
+               .access = Access::kInference,
+               .handler = stream_and_hold,
+               .form = ClientForm::kAnthropic});
   // As many bytes as the client takes, and more.
   router->add({"GET", "/stream/flood", Access::kInference, [events](const ExchangePtr& exchange) {
                  exchange->begin_stream();
