@@ -50,6 +50,7 @@ AnswerHead head_of(const api::GenerationRequest& request) {
                   .echo = request.echo,
                   .logprobs = request.logprobs,
                   .stream_reasoning = request.stream_reasoning,
+                  .omits_thinking = request.omits_thinking,
                   .top_logprobs = request.top_logprobs,
                   .return_text_in_logprobs = request.return_text_in_logprobs,
                   .return_token_ids = request.return_token_ids,

@@ -159,6 +159,7 @@ void MessagesRenderer::write_text(Kind kind, std::string_view text, std::string&
                            : R"({"type":"text","text":""})",
                events);
   }
+  if (is_thinking && head_.omits_thinking) return;
   if (is_thinking) return write_delta("thinking_delta", "thinking", text, events);
   write_delta("text_delta", "text", text, events);
 }
@@ -243,7 +244,7 @@ void MessagesRenderer::append_blocks(std::string& out, const Choice& choice) {
       out += R"(,"input":)";
     } else if (event.kind == Kind::kReasoning) {
       out += R"({"type":"thinking","thinking":)";
-      append_json(out, event.text);
+      append_json(out, head_.omits_thinking ? std::string_view() : std::string_view(event.text));
       out += R"(,"signature":)";
       append_json(out, head_.id);
       out += '}';

@@ -45,7 +45,7 @@ struct AnswerHead {
   int choices_per_item = 1;  // n
   bool is_batch = false, stream = false;
   bool include_usage = false, continuous_usage_stats = false;
-  bool echo = false, logprobs = false, stream_reasoning = true;
+  bool echo = false, logprobs = false, stream_reasoning = true, omits_thinking = false;
   int top_logprobs = 0;
   bool return_text_in_logprobs = false;
   bool return_token_ids = false, tokens_as_ids = false;

@@ -7,7 +7,9 @@
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "api/tables/endpoint_fields.h"
+#include "api/tables/field_check.h"
 #include "api/text_parts.h"
+#include "api/unread_parts.h"
 #include "text/chat_encoder.h"
 #include "text/chat_markup.h"
 #include "text/tool_schema.h"
@@ -18,30 +20,51 @@ namespace {
 constexpr size_t kMaxRoleBytes = 64;
 constexpr size_t kMaxNameBytes = 256;  // of functions, speakers and calls
 
-std::string read_content_part(const json::Value& value, const std::string& path,
-                              FieldProblem& problem) {
-  FieldReader part(value, path, content_part_fields(), problem);
-  const std::optional<std::string> type = part.text("type", kMaxRoleBytes);
-  if (type && type != "text" && type != "refusal") {
-    part.fail("type", "text: this model reads nothing else");
-  }
-  const char* const key = type == "refusal" ? "refusal" : "text";
+// Whose message it is, and where.
+struct MessagePlace {
+  std::string path;
+  bool is_last = false;
+  bool is_question = false;  // the newest: what cannot be read in it is refused
+};
+
+std::string read_text_or_refusal(FieldReader& part, bool is_refusal) {
+  const char* const key = is_refusal ? "refusal" : "text";
   const std::optional<std::string> text = part.text(key, SIZE_MAX);
-  if (!type) part.fail_missing("type");
   if (!text) part.fail_missing(key);
-  const char* const other = type == "refusal" ? "text" : "refusal";
+  const char* const other = is_refusal ? "text" : "refusal";
   if (part.find(other) != nullptr) {
     part.fail_with(other, part.path_of(other) + " is set, but the type is another");
   }
   return text.value_or("");
 }
 
-std::optional<std::string> read_content(FieldReader& message) {
+// Other APIs' names of a text, and of what an earlier answer thought.
+bool is_text_part(std::string_view type) {
+  return type == "text" || type == "refusal" || type == "input_text" || type == "output_text";
+}
+bool is_thought_part(std::string_view type) {
+  return type == "thinking" || type == "reasoning" || type == "redacted_thinking";
+}
+
+void read_content_part(const json::Value& value, const std::string& path, bool is_question,
+                       FieldProblem& problem, JoinedText& joined) {
+  FieldReader part(value, path, problem);
+  const std::optional<std::string> type = part.text("type", kMaxRoleBytes);
+  if (!type || is_text_part(*type)) check_names(value, path, content_part_fields(), problem);
+  if (!type) return part.fail_missing("type");
+  if (is_text_part(*type)) return joined.add(read_text_or_refusal(part, type == "refusal"));
+  if (is_thought_part(*type)) return;
+  if (is_question) return refuse_unread(part);
+  joined.add_block(placeholder_of(*type));
+}
+
+std::optional<std::string> read_content(FieldReader& message, bool is_question) {
   if (message.find("content") == nullptr) return std::nullopt;
-  return read_text_parts(message, "content", "parts",
-                         [&](const json::Value& part, const std::string& path) {
-                           return read_content_part(part, path, message.problem());
-                         });
+  return read_text_parts(
+      message, "content", "parts",
+      [&](const json::Value& value, const std::string& path, JoinedText& joined) {
+        read_content_part(value, path, is_question, message.problem(), joined);
+      });
 }
 
 // Text, a JSON object as a rule. Some clients send the object itself, some nothing for no arguments.
@@ -104,17 +127,17 @@ void check_prefix(FieldReader& message, const text::Message& result, bool is_las
   }
 }
 
-text::Message read_message(const json::Value& value, const std::string& path,
-                           const ServedModel& model, bool is_last, FieldProblem& problem) {
+text::Message read_message(const json::Value& value, const MessagePlace& place,
+                           const ServedModel& model, FieldProblem& problem) {
   text::Message result;
   if (!value.is_object()) {
-    problem.set(broken_rule(path, value, "an object with role and content"));
+    problem.set(broken_rule(place.path, value, "an object with role and content"));
     return result;
   }
-  FieldReader message(value, path, message_fields(), problem);
+  FieldReader message(value, place.path, message_fields(), problem);
   result.role = message.text("role", kMaxRoleBytes).value_or("");
   check_role(message, result.role);
-  result.content = read_content(message);
+  result.content = read_content(message, place.is_question);
   const auto max_calls = static_cast<size_t>(model.limits.max_tools);
   if (const json::Value* calls = message.array("tool_calls", max_calls)) {
     for (size_t i = 0; i < calls->size() && !problem; ++i) {
@@ -126,11 +149,20 @@ text::Message read_message(const json::Value& value, const std::string& path,
   result.name = message.text("name", kMaxNameBytes).value_or("");
   message.text("reasoning_content", SIZE_MAX);
   read_refusal(message, result);
-  check_prefix(message, result, is_last);
+  check_prefix(message, result, place.is_last);
   if (!result.content && result.tool_calls.empty()) {
     message.fail_missing("content");
   }
   return result;
+}
+
+// Of a message that may be anything.
+Speaker speaker_of(const json::Value& message) {
+  if (!message.is_object() || !message.contains("role")) return Speaker::kOther;
+  const json::Value& role = message["role"];
+  if (json::is_text(role, "user")) return Speaker::kPerson;
+  if (json::is_text(role, "assistant")) return Speaker::kModel;
+  return json::is_text(role, "tool") ? Speaker::kTool : Speaker::kOther;
 }
 
 // The names in a tool that text::validate_tools() has accepted, and what it leaves open.
@@ -255,9 +287,13 @@ std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel&
     return messages;
   }
   if (list->empty()) reader.fail("messages", "not empty");
+  const size_t question =
+      newest_question(list->size(), [&](size_t i) { return speaker_of((*list)[i]); });
   for (size_t i = 0; i < list->size() && !reader.problem(); ++i) {
-    messages.push_back(read_message((*list)[i], element_path(reader.path_of("messages"), i), model,
-                                    i + 1 == list->size(), reader.problem()));
+    const MessagePlace place{.path = element_path(reader.path_of("messages"), i),
+                             .is_last = i + 1 == list->size(),
+                             .is_question = i == question};
+    messages.push_back(read_message((*list)[i], place, model, reader.problem()));
   }
   return messages;
 }

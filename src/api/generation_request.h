@@ -101,6 +101,7 @@ struct GenerationRequest {
   bool separate_reasoning = true;
   bool stream_reasoning = true;
   bool include_reasoning = true;  // false: it is counted and not shown
+  bool omits_thinking = false;    // messages: its blocks are there and empty
   bool parse_tools = false;       // the output is searched for calls
   // No call may be made, but the conversation has some: their markers are kept out of the text.
   bool hide_tool_markers = false;

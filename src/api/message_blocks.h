@@ -1,12 +1,15 @@
 #pragma once
-// `system`, `messages` and `tools` of Anthropic's Messages form -> text::Conversation: blocks of text, thinking,
-// tool_use and tool_result. One message may become several, because results of tools are messages of their own here.
-// What a template has no place for (pictures, documents, tools that a server would run) is refused by name; thinking
-// of earlier turns is left out, as every published template does.
+// `system` and `messages` of Anthropic's Messages form -> text::Conversation: blocks of text, thinking, tool_use and
+// tool_result, and placeholders for what a text model cannot read (unread_parts.h). One message may become several,
+// because results of tools are messages of their own here. Thinking of earlier turns is left out, as every published
+// template does.
+//
+// A system message within the conversation stays where it is, as text of the user's turn beside it. The templates
+// would move it to the front, where it changes the prompt from its beginning: the prefix cache would find nothing of a
+// conversation to which a client adds such a message every turn.
 //
 //   PlacedMessages read = read_block_messages(reader, model);
 //   chat.messages = std::move(read.messages);
-//   chat.tools = read_custom_tools(reader, model);
 //
 // Pure, thread-safe.
 
@@ -28,8 +31,5 @@ struct PlacedMessages {
 };
 
 PlacedMessages read_block_messages(FieldReader& reader, const ServedModel& model);
-
-// Array of functions {name, description, parameters, strict}, perhaps empty.
-json::Value read_custom_tools(FieldReader& reader, const ServedModel& model);
 
 }  // namespace fathom::api

@@ -6,6 +6,7 @@
 #include "api/conversation_fields.h"
 #include "api/grammar_fields.h"
 #include "api/message_blocks.h"
+#include "api/message_tools.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
 #include "api/tables/field_check.h"
@@ -28,7 +29,7 @@ class MessagesParser {
     request_.endpoint = Endpoint::kMessages;
     read_everything(/*needs_max_tokens=*/true);
     if (!problem_) fit_output(budget_, model_, item_, problem_);
-    if (problem_) return problem_.error();
+    if (problem_) return error();
     request_.items.push_back(std::move(item_));
     return std::move(request_);
   }
@@ -36,11 +37,20 @@ class MessagesParser {
   // Fields that do not show in the prompt are checked all the same: clients send what they would generate with.
   Parsed<int> count() && {
     read_everything(/*needs_max_tokens=*/false);
-    if (problem_) return problem_.error();
+    if (problem_) return error();
     return static_cast<int>(item_.prompt.size());
   }
 
  private:
+  // Anthropic's SDKs send their conversations without a thread when they are told so in these words.
+  ApiError error() const {
+    ApiError error = problem_.error();
+    if (error.param == "thread") {
+      error.details = R"({"error_code":"thread_unsupported_request","unsupported":["thread"]})";
+    }
+    return error;
+  }
+
   void read_everything(bool needs_max_tokens) {
     read_model(reader_, model_, request_);
     if (!model_.chat_format && !problem_) {
@@ -49,7 +59,6 @@ class MessagesParser {
     check_names(body_, messages_fields(), problem_);
     read_sampling_fields();
     read_output_length(needs_max_tokens);
-    read_what_changes_nothing();
     if (!problem_) read_prompt();
   }
 
@@ -70,29 +79,16 @@ class MessagesParser {
     budget_.prompt_field = "messages";
   }
 
-  // Read for their type only: who asks, what it may cost, and a cache that finds every prefix without being told.
-  void read_what_changes_nothing() {
-    if (const json::Value* metadata = reader_.object("metadata")) {
-      FieldReader inner(*metadata, "metadata", message_metadata_fields(), problem_);
-      inner.text("user_id", std::numeric_limits<uint16_t>::max());
-    }
-    const std::optional<std::string> tier = reader_.text("service_tier", kMaxTypeBytes);
-    if (tier && tier != "auto" && tier != "standard_only") {
-      reader_.fail("service_tier", "auto or standard_only: there is one tier");
-    }
-    const std::optional<std::string> speed = reader_.text("speed", kMaxTypeBytes);
-    if (speed && speed != "standard") reader_.fail("speed", "standard: there is one speed");
-    reader_.object("cache_control");
-  }
-
   void read_prompt() {
     text::Conversation chat;
     const GrammarFields grammar = read_output_config();
-    chat.tools = read_custom_tools(reader_, model_);
+    MessageTools tools = read_message_tools(reader_, model_);
     if (problem_) return;
-    const bool has_tools = !chat.tools.empty();
     const ToolChoice choice = read_tool_choice();
+    check_is_offered(choice, tools, reader_);
     if (problem_) return;
+    chat.tools = std::move(tools.functions);
+    const bool has_tools = !chat.tools.empty();
     ToolUse use = use_tools(reader_, model_, chat.tools, choice, !grammar.field.empty());
     if (!use.shows_tools) chat.tools = json::Value::array();
     request_.parse_tools = use.shows_tools;
@@ -132,16 +128,22 @@ class MessagesParser {
     item_.prompt = std::move(prompt.ids);
   }
 
-  // {"effort", "format": {"type": "json_schema", "schema"}}
+  // {"effort", "format": {"type": "json_schema", "schema"}}; output_format is the format's older place.
   GrammarFields read_output_config() {
+    GrammarFields older = read_flat_format(reader_, "output_format", model_);
     const json::Value* config = reader_.object("output_config");
-    if (config == nullptr) return {};
+    if (config == nullptr) return older;
     FieldReader inner(*config, "output_config", output_config_fields(), problem_);
     const std::optional<std::string> effort = inner.text("effort", kMaxTypeBytes);
     if (effort && !is_reasoning_effort(*effort)) {
       inner.fail("effort", reasoning_efforts());
     }
-    return read_flat_format(inner, "format", model_);
+    GrammarFields format = read_flat_format(inner, "format", model_);
+    if (format.field.empty()) return older;
+    if (!older.field.empty()) {
+      reader_.fail_with("output_format", "output_format and output_config.format are both set");
+    }
+    return format;
   }
 
   ThinkingSwitch read_thinking_config() {
@@ -152,9 +154,10 @@ class MessagesParser {
     const std::optional<int> budget =
         inner.integer("budget_tokens", {1, std::numeric_limits<int>::max()});
     const std::optional<std::string> display = inner.text("display", kMaxTypeBytes);
-    if (display && display != "summarized") {
-      inner.fail("display", "summarized: thinking is shown as it is");
+    if (display && display != "summarized" && display != "updates" && display != "omitted") {
+      inner.fail("display", "summarized, updates or omitted");
     }
+    request_.omits_thinking = display == "omitted";
     if (budget && type != "enabled") {
       inner.fail_with("budget_tokens",
                       "thinking.budget_tokens is set, but thinking is not enabled");
@@ -163,8 +166,8 @@ class MessagesParser {
     if (type == "disabled") return {.field = "thinking.type", .on = false};
     if (!type) {
       inner.fail_with("type", "thinking.type is missing");
-    } else if (type != "adaptive") {
-      inner.fail("type", "enabled, disabled or adaptive");
+    } else if (type != "adaptive" && type != "between_tools") {
+      inner.fail("type", "enabled, disabled, adaptive or between_tools");
     }
     // A wish: where there is a switch the model thinks, others have one way to answer.
     if (has_thinking_switch(model_)) return {.field = "thinking.type", .on = true};

@@ -7,6 +7,7 @@
 #include "api/tables/field_check.h"
 #include "api/tables/responses_fields.h"
 #include "api/text_parts.h"
+#include "api/unread_parts.h"
 
 namespace fathom::api {
 namespace {
@@ -14,13 +15,29 @@ namespace {
 constexpr size_t kMaxItemTypeBytes = 64;
 constexpr size_t kMaxItemNameBytes = 256;
 
-// A string, or parts of text, which are joined. Without either it is a problem.
-std::string read_part_texts(FieldReader& item, std::string_view key) {
+// Of a part whose type says that it is no text.
+bool is_unread(const json::Value& part) {
+  const auto type = part.find("type");
+  return type != part.end() && type->is_string() && !json::is_text(*type, "input_text") &&
+         !json::is_text(*type, "output_text");
+}
+
+// A string, or parts of text, which are joined. Without either it is a problem. is_question: what is no text is one
+// too.
+std::string read_part_texts(FieldReader& item, std::string_view key, bool is_question) {
   static constexpr std::string_view kTypes[] = {"input_text", "output_text"};
   item.require(key);
-  return read_text_parts(item, key, "parts", [&](const json::Value& part, const std::string& path) {
-    return read_typed_part(part, path, kTypes, item_part_fields(), item.problem());
-  });
+  return read_text_parts(
+      item, key, "parts",
+      [&](const json::Value& part, const std::string& path, JoinedText& joined) {
+        if (!is_unread(part)) {
+          return joined.add(
+              read_typed_part(part, path, kTypes, item_part_fields(), item.problem()));
+        }
+        FieldReader unread(part, path, item.problem());
+        if (is_question) return refuse_unread(unread);
+        joined.add_block(placeholder_of(part["type"].get_ref<const std::string&>()));
+      });
 }
 
 class ItemReader {
@@ -28,13 +45,13 @@ class ItemReader {
   ItemReader(const ServedModel& model, FieldProblem& problem, PlacedMessages& read)
       : model_(model), problem_(problem), read_(read) {}
 
-  void read(const json::Value& value, const std::string& path) {
+  void read(const json::Value& value, const std::string& path, bool is_question) {
     if (!value.is_object()) return problem_.set(broken_rule(path, value, "an item, an object"));
     FieldReader item(value, path, problem_);
     const std::string type = item.text("type", kMaxItemTypeBytes).value_or("message");
     if (problem_) return;
     if (type == "message") {
-      read_message(item, value, path);
+      read_message(item, value, path, is_question);
     } else if (type == "function_call") {
       read_call(item, value, path);
     } else if (type == "function_call_output") {
@@ -58,7 +75,8 @@ class ItemReader {
     read_.places.push_back(place);
   }
 
-  void read_message(FieldReader& item, const json::Value& value, const std::string& path) {
+  void read_message(FieldReader& item, const json::Value& value, const std::string& path,
+                    bool is_question) {
     check_names(value, path, message_item_fields(), problem_);
     item.require("role");
     const std::string role = item.text("role", kMaxItemTypeBytes).value_or("");
@@ -66,7 +84,7 @@ class ItemReader {
     if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
       return item.fail("role", "user, assistant, system or developer");
     }
-    std::string content = read_part_texts(item, "content");
+    std::string content = read_part_texts(item, "content", is_question);
     if (problem_) return;
     if (text::Message* open = role == "assistant" ? open_calls() : nullptr) {
       if (!open->content) open->content.emplace();
@@ -97,7 +115,8 @@ class ItemReader {
   void read_result(FieldReader& item, const json::Value& value, const std::string& path) {
     check_names(value, path, result_item_fields(), problem_);
     item.require("call_id");
-    text::Message result{.role = "tool", .content = read_part_texts(item, "output")};
+    text::Message result{.role = "tool",
+                         .content = read_part_texts(item, "output", /*is_question=*/false)};
     result.tool_call_id = item.text("call_id", kMaxItemNameBytes).value_or("");
     if (!problem_) add(std::move(result), path);
   }
@@ -106,6 +125,19 @@ class ItemReader {
   FieldProblem& problem_;
   PlacedMessages& read_;
 };
+
+// Of an item that may be anything: what is no message is the model's or a tool's.
+Speaker speaker_of(const json::Value& item) {
+  if (!item.is_object()) return Speaker::kOther;
+  const auto type = item.find("type"), role = item.find("role");
+  if (type != item.end() && type->is_string() && !json::is_text(*type, "message")) {
+    const bool is_result = type->get_ref<const std::string&>().ends_with("_output");
+    return is_result ? Speaker::kTool : Speaker::kModel;
+  }
+  if (role == item.end()) return Speaker::kOther;
+  if (json::is_text(*role, "user")) return Speaker::kPerson;
+  return json::is_text(*role, "assistant") ? Speaker::kModel : Speaker::kOther;
+}
 
 json::Value read_flat_tool(const json::Value& value, const std::string& path,
                            FieldProblem& problem) {
@@ -178,8 +210,10 @@ void read_items(FieldReader& reader, const ServedModel& model, PlacedMessages& r
                        "a string or an array of at most " + std::to_string(max_items) + " items");
   }
   ItemReader items(model, reader.problem(), read);
+  const size_t question =
+      newest_question(input->size(), [&](size_t i) { return speaker_of((*input)[i]); });
   for (size_t i = 0; i < input->size() && !reader.problem(); ++i) {
-    items.read((*input)[i], element_path("input", i));
+    items.read((*input)[i], element_path("input", i), i == question);
   }
 }
 

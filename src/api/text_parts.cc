@@ -20,6 +20,19 @@ std::string one_of(std::span<const std::string_view> types) {
 
 }  // namespace
 
+void JoinedText::add(std::string_view text) {
+  if (text.empty()) return;
+  if (std::exchange(ends_block_, false) && text.front() != '\n') text_ += '\n';
+  text_ += text;
+}
+
+void JoinedText::add_block(std::string_view text) {
+  if (text.empty()) return;
+  if (!text_.empty() && text_.back() != '\n') text_ += '\n';
+  text_ += text;
+  ends_block_ = true;
+}
+
 std::string read_text_parts(FieldReader& reader, std::string_view key, std::string_view name,
                             const PartReader& read_part) {
   const json::Value* parts = reader.find(key);
@@ -30,17 +43,17 @@ std::string read_text_parts(FieldReader& reader, std::string_view key, std::stri
                          std::string(name));
     return "";
   }
-  std::string joined;
+  JoinedText joined;
   for (size_t i = 0; i < parts->size() && !reader.problem(); ++i) {
     const json::Value& part = (*parts)[i];
     const std::string path = element_path(reader.path_of(key), i);
     if (part.is_object()) {
-      joined += read_part(part, path);
+      read_part(part, path, joined);
     } else {
       reader.problem().set(broken_rule(path, part, "an object with type and text"));
     }
   }
-  return joined;
+  return joined.take();
 }
 
 std::string read_typed_part(const json::Value& part, const std::string& path,

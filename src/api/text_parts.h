@@ -3,8 +3,8 @@
 // [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}].
 //
 //   const std::string text = read_text_parts(message, "content", "parts", [&](const json::Value& part,
-//                                                                             const std::string& path) {
-//     return read_typed_part(part, path, kTypes, item_part_fields(), problem);
+//                                                            const std::string& path, JoinedText& joined) {
+//     joined.add(read_typed_part(part, path, kTypes, item_part_fields(), problem));
 //   });
 //
 // Pure, thread-safe.
@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "api/tables/field_reader.h"
 
@@ -22,8 +23,23 @@ namespace fathom::api {
 // Of one list.
 inline constexpr size_t kMaxTextParts = 16'384;
 
-// The text of an object at a path; what is wrong with it becomes the reader's problem.
-using PartReader = std::function<std::string(const json::Value& part, const std::string& path)>;
+// Text of several parts: texts run on, as clients cut them anywhere, and what stands for something else has lines of
+// its own. Not synchronised.
+class JoinedText {
+ public:
+  void add(std::string_view text);
+  void add_block(std::string_view text);
+  std::string take() { return std::move(text_); }
+  bool empty() const { return text_.empty(); }
+
+ private:
+  std::string text_;
+  bool ends_block_ = false;
+};
+
+// Adds the text of an object at a path; what is wrong with it becomes the reader's problem.
+using PartReader =
+    std::function<void(const json::Value& part, const std::string& path, JoinedText& joined)>;
 
 // The parts joined; "" where there is nothing. `name` is what errors call them.
 std::string read_text_parts(FieldReader& reader, std::string_view key, std::string_view name,

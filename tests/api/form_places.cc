@@ -63,7 +63,6 @@ std::vector<FieldPlace> message_places() {
       in_message(output_config_fields, "output_config", {}),
       in_message(chosen_message_tool_fields, "tool_choice",
                  {{"type", R"("tool")"}, {"name", R"("f")"}}, tools),
-      in_message(message_metadata_fields, "metadata", {}),
       in_turns(turn_fields, "[", {{"role", R"("user")"}, {"content", R"("hi")"}}, "]",
                "messages[0]"),
       in_turns(text_block_fields, R"([{"role": "user", "content": [)",

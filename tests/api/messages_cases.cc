@@ -72,23 +72,9 @@ Endpoint messages_endpoint(const CaseModel& model) {
                                    {"[[]]", 400, "stop_sequences[0]"}}});
   fields.push_back(named_object("thinking", 400, "thinking.type"));
   fields.push_back(named_object("output_config", 200));
-  fields.push_back(named_object("metadata", 200));
-  fields.push_back(
-      {.name = "cache_control",
-       .rule = nothing(),
-       .exceptions = {
-           {"{}", 200}, {R"({"a": 1})", 200}, {R"({"a": {"b": [1, {"c": null}]}})", 200}}});
-  fields.push_back({.name = "service_tier",
-                    .rule = nothing(),
-                    .exceptions = {{"\"auto\"", 200}, {"\"standard_only\"", 200}},
-                    .more_values = {other("\"auto\""), other("\"standard_only\"")}});
-  fields.push_back({.name = "speed",
-                    .rule = nothing(),
-                    .exceptions = {{"\"standard\"", 200}},
-                    .more_values = {other("\"standard\""), other("\"fast\"")}});
+  fields.push_back(named_object("output_format", 400, "output_format.type"));
   fields.push_back({.name = "an_unknown_field", .rule = nothing()});
-  append_unsupported(fields, {"container", "mcp_servers", "context_management", "diagnostics",
-                              "inference_geo", "user_profile_id", "workspace_id"});
+  append_unsupported(fields, {"compaction", "thread"});
   return endpoint;
 }
 

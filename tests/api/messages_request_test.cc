@@ -88,6 +88,61 @@ TEST(MessagesRequest, makes_the_prompt_of_calls_and_their_results) {
            {"role": "user", "content": "And now?"}])");
 }
 
+// The templates would move it to the front.
+TEST(MessagesRequest, a_system_message_within_the_conversation_stays_in_its_place) {
+  const auto reminder = [](const std::string& text) {
+    return R"(<system-reminder>\n)" + text + R"(\n</system-reminder>)";
+  };
+  const std::string call = R"({"role": "assistant", "content": [
+      {"type": "tool_use", "id": "a", "name": "f", "input": {}}]})";
+  const std::string chat_call = R"({"role": "assistant", "tool_calls": [
+      {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]})";
+  const std::string result = R"({"role": "user", "content": [
+      {"type": "tool_result", "tool_use_id": "a", "content": "r"}]})";
+  const std::string chat_result = R"({"role": "tool", "tool_call_id": "a", "content": "r"})";
+  const auto user = [](const std::string& text) {
+    return R"({"role": "user", "content": ")" + text + "\"}";
+  };
+  const auto system = [](const std::string& text) {
+    return R"({"role": "system", "content": [{"type": "text", "text": ")" + text + "\"}]}";
+  };
+  const std::string answer = R"({"role": "assistant", "content": "b"})";
+  const auto expect = [](const std::vector<std::string>& turns,
+                         const std::vector<std::string>& chat_turns) {
+    const auto list = [](const std::vector<std::string>& messages) {
+      std::string joined;
+      for (const std::string& message : messages) joined += (joined.empty() ? "" : ", ") + message;
+      return R"("messages": [)" + joined + "]";
+    };
+    expect_chats_prompt(list(turns), list(chat_turns));
+  };
+  expect({user("a"), system("s")}, {user(R"(a\n\n)" + reminder("s"))});
+  expect({user("a"), system("s"), system("t"), answer, user("c")},
+         {user(R"(a\n\n)" + reminder("s") + R"(\n\n)" + reminder("t")), answer, user("c")});
+  expect({user("a"), answer, system("s"), user("c")},
+         {user("a"), answer, user(reminder("s") + R"(\n\nc)")});
+  expect({user("a"), answer, system("s")}, {user("a"), answer, user(reminder("s"))});
+  expect({user("a"), call, result, system("s")},
+         {user("a"), chat_call, chat_result, user(reminder("s"))});
+  expect({user("a"), call, system("s"), result, answer, user("c")},
+         {user("a"), chat_call, chat_result, user(reminder("s")), answer, user("c")});
+  expect({user("a"), system(reminder("s"))}, {user(R"(a\n\n)" + reminder("s"))});
+  expect({user("a"), system("")}, {user("a")});
+  // In front it is what the templates call a system message.
+  expect({system("s"), user("a")}, {R"({"role": "system", "content": "s"})", user("a")});
+}
+
+TEST(MessagesRequest, results_go_before_what_the_user_says_with_them) {
+  const std::string call = R"("messages": [{"role": "user", "content": "x"},
+      {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]},
+      {"role": "user", "content": [)";
+  const std::string result = R"({"type": "tool_result", "tool_use_id": "a", "content": "r"})";
+  const std::string text = R"({"type": "text", "text": "y"})";
+  EXPECT_EQ(
+      messages_prompt(read_messages_body(messages_body(call + text + ", " + result + "]}]"))),
+      messages_prompt(read_messages_body(messages_body(call + result + ", " + text + "]}]"))));
+}
+
 TEST(MessagesRequest, arguments_that_are_no_json_come_back_as_the_text_that_they_were) {
   const auto prompt_of = [](const std::string& input, const std::string& arguments) {
     expect_chats_prompt(
@@ -223,18 +278,11 @@ std::vector<MessagesRefusal> messages_refusals() {
        "messages[0].content[1].type", "document"},
       {user_blocks(R"({"type": "text", "txt": "x"})"), "messages[0].content[0].txt",
        "did you mean 'text'"},
-      {user_blocks(R"({"type": "text", "text": "x", "citations": [{}]})"),
-       "messages[0].content[0].citations", "leave it out"},
       {user_blocks(R"({"type": "text"})"), "messages[0].content[0].text", "missing"},
       {user_blocks(R"({"type": "tool_use", "id": "a", "name": "f", "input": {}})"),
-       "messages[0].content[0].type", "text or tool_result"},
+       "messages[0].content[0].type", "of the assistant only"},
       {user_blocks(R"({"type": "tool_result", "tool_use_id": "a"})"), "messages[0].content[0]",
        "no assistant message"},
-      {user_blocks(
-           R"({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]})"),
-       "messages[0].content[0].content[0].type", "image"},
-      {user_blocks(R"({"type": "text", "text": "x"}, {"type": "tool_result", "tool_use_id": "a"})"),
-       "messages[0].content[1].type", "after other content"},
       {R"("messages": [{"role": "user", "content": "x"}, )" + call +
            R"(, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b"}]}])",
        "messages[2].content[0]", "names none of the calls"},
@@ -245,8 +293,6 @@ std::vector<MessagesRefusal> messages_refusals() {
        "unknown field"},
       {R"("messages": [{"role": "user"}])", "messages[0].content", "missing"},
       {R"("messages": [])", "messages", "not empty"},
-      {R"("tools": [{"type": "web_search_20260318", "name": "web_search"}], )" + kHelloMessages,
-       "tools[0].type", "web_search_20260318"},
       {R"("tools": [{"name": "f"}], )" + kHelloMessages, "tools[0].input_schema", "missing"},
       {R"("tools": [{"name": "f", "input_shema": {}}], )" + kHelloMessages, "tools[0].input_shema",
        "did you mean 'input_schema'"},
@@ -259,16 +305,24 @@ std::vector<MessagesRefusal> messages_refusals() {
        "thinking.budget_tokens", "[1, "},
       {R"("thinking": {"type": "disabled", "budget_tokens": 1024}, )" + kHelloMessages,
        "thinking.budget_tokens", "not enabled"},
-      {R"("thinking": {"type": "enabled", "display": "omitted"}, )" + kHelloMessages,
-       "thinking.display", "summarized"},
+      {R"("thinking": {"type": "enabled", "display": "some"}, )" + kHelloMessages,
+       "thinking.display", "omitted"},
+      {R"("thinking": {"type": "often"}, )" + kHelloMessages, "thinking.type", "between_tools"},
+      {R"("compaction": {"type": "x"}, )" + kHelloMessages, "compaction", "leave it out"},
+      {R"("output_format": {"type": "json_schema", "schema": {}}, "output_config": {"format":
+          {"type": "json_schema", "schema": {}}}, )" +
+           kHelloMessages,
+       "output_format", "both"},
+      {R"("tools": [{"type": "web_search_20260318", "name": "web_search"}, {"name": "f", "input_schema": {}}],
+          "tool_choice": {"type": "tool", "name": "web_search"}, )" +
+           kHelloMessages,
+       "tool_choice", "not offered tools of the type \"web_search_20260318\""},
+      {R"("tools": [{"type": "bash_20250124"}], )" + kHelloMessages, "tools[0].name", "missing"},
       {R"("thinking": {"type": "enabled"}, "messages": [{"role": "user", "content": "x"},
           {"role": "assistant", "content": "y"}])",
        "thinking", "go on with"},
       {R"("stop_sequence": ["a"], )" + kHelloMessages, "stop_sequence",
        "did you mean 'stop_sequences'"},
-      {R"("container": "c", )" + kHelloMessages, "container", "leave it out"},
-      {R"("mcp_servers": [{}], )" + kHelloMessages, "mcp_servers", "leave it out"},
-      {R"("speed": "fast", )" + kHelloMessages, "speed", "standard"},
       {R"("output_config": {"format": {"type": "json_schema"}}, )" + kHelloMessages,
        "output_config.format.schema", "missing"},
       {R"("output_config": {"effort": "huge"}, )" + kHelloMessages, "output_config.effort",
@@ -287,6 +341,55 @@ TEST(MessagesRequest, what_is_not_here_is_refused_by_name) {
         refused(parse_count_tokens_request("{" + refusal.fields + "}", messages_model()));
     EXPECT_EQ(of_count.param, refusal.param) << refusal.fields;
   }
+}
+
+TEST(MessagesRequest, what_asks_for_nothing_changes_nothing) {
+  const std::string fields = R"("context_management": {"edits": [
+      {"type": "clear_thinking_20251015", "keep": "all"},
+      {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 1000}}]},
+    "mcp_servers": [{"type": "url", "url": "https://example.org", "name": "x"}], "container": "c",
+    "metadata": {"user_id": "u", "more": 1}, "service_tier": "priority", "speed": "fast",
+    "cache_control": {"type": "ephemeral", "ttl": "1h"}, "diagnostics": {"a": 1},
+    "fallbacks": "default", "inference_geo": "eu", "thinking": {"type": "disabled"},
+    "output_config": {"effort": "high", "task_budget": {"type": "tokens", "total": 5}}, )";
+  expect_chats_prompt(fields + kHelloMessages, kHelloMessages);
+}
+
+TEST(MessagesRequest, an_output_format_in_its_older_place_is_the_same_grammar) {
+  const GenerationRequest request = read_messages_body(
+      messages_body(R"("output_format": {"type": "json_schema", "schema": {"type": "object"}}, )" +
+                    kHelloMessages));
+  ASSERT_EQ(request.items.size(), 1U);
+  EXPECT_EQ(request.items[0].grammar.text, R"({"type":"object"})");
+  EXPECT_EQ(request.items[0].grammar.field, "output_format.schema");
+}
+
+TEST(MessagesRequest, thinking_may_be_left_empty) {
+  const auto omits = [](const std::string& display) {
+    return read_messages_body(messages_body(R"("thinking": {"type": "adaptive")" + display + "}, " +
+                                            kHelloMessages))
+        .omits_thinking;
+  };
+  EXPECT_TRUE(omits(R"(, "display": "omitted")"));
+  EXPECT_FALSE(omits(R"(, "display": "summarized")"));
+  EXPECT_FALSE(omits(""));
+}
+
+// What the SDKs look for before they send the whole conversation instead.
+TEST(MessagesRequest, a_thread_is_refused_in_the_words_that_clients_go_on_by) {
+  const ApiError error = refused(parse_messages_request(
+      messages_body(R"("thread": {"type": "create"}, )" + kHelloMessages), messages_model()));
+  EXPECT_EQ(error.status, 400);
+  const json::Value shown =
+      json::parse(to_json(error, http::ClientForm::kAnthropic)).value()["error"];
+  EXPECT_EQ(json::dump(shown["details"]),
+            R"({"error_code":"thread_unsupported_request","unsupported":["thread"]})");
+  EXPECT_EQ(read_messages_body(messages_body(R"("thread": null, )" + kHelloMessages)).id, "");
+  const ApiError other =
+      refused(parse_messages_request("{" + kHelloMessages + "}", messages_model()));
+  EXPECT_FALSE(json::parse(to_json(other, http::ClientForm::kAnthropic))
+                   .value()["error"]
+                   .contains("details"));
 }
 
 TEST(MessagesRequest, asks_for_max_tokens_and_lowers_it_to_what_the_context_has_left) {

@@ -36,6 +36,7 @@ struct SimServerOptions {
   bool ready = true;                      // false: the engine is not there yet
   // None: by endpoint, as a server has it unless it is told otherwise.
   std::optional<api::UnknownFields> unknown_fields = api::UnknownFields::kRefuse;
+  text::ChatFormat chat_format = text::ChatFormat::kV31;
 };
 
 class SimServer {
@@ -157,6 +158,7 @@ class SimServer {
   static api::ServedModel model_of(const SimServerOptions& options) {
     api::ServedModel model = api::tests::demo_served_model();
     model.unknown_fields = options.unknown_fields;
+    model.chat_format = options.chat_format;
     return model;
   }
 

@@ -154,6 +154,7 @@ std::string to_json(const ApiError& error, http::ClientForm form, std::string_vi
         {"error",
          {{"type", http::anthropic_error_type(error.status)}, {"message", error.message}}}};
     if (!request_id.empty()) body["request_id"] = request_id;
+    if (!error.details.empty()) body["error"]["details"] = json::parse(error.details).value();
     return json::dump(body);
   }
   const json::Value body = {{"error",

@@ -20,6 +20,7 @@ struct ApiError {
   int status = 400;
   std::string message, type, param, code;  // param and code: empty = null
   int retry_after_seconds = 0;             // 0 = no Retry-After
+  std::string details = {};  // a JSON object that Anthropic's form shows; empty = none
 };
 
 ApiError invalid_parameter(std::string param, std::string message);  // 400 invalid_request_error

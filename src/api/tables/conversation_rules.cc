@@ -68,18 +68,18 @@ constexpr FieldRule kMessage[] = {
 };
 
 constexpr FieldRule kContentPart[] = {
-    required("type", R"({"enum":["text","refusal"]})", "the kind of part"),
+    required("type", kAnyText, "text, refusal; what is no text is a placeholder, or refused"),
     honoured("text", kAnyText, "its text"),
     honoured("refusal", kAnyText, "its text, of the type refusal"),
     without_effect("cache_control", "prefixes are found without it"),
     without_effect("annotations", "what an earlier answer was marked with"),
     without_effect("citations", "what an earlier answer was marked with"),
-    without_effect("image_url", "belongs to a type that is refused"),
-    without_effect("input_audio", "belongs to a type that is refused"),
-    without_effect("audio_url", "belongs to a type that is refused"),
-    without_effect("video_url", "belongs to a type that is refused"),
-    without_effect("file", "belongs to a type that is refused"),
-    without_effect("thinking", "belongs to a type that is refused"),
+    without_effect("image_url", "belongs to another type of part"),
+    without_effect("input_audio", "belongs to another type of part"),
+    without_effect("audio_url", "belongs to another type of part"),
+    without_effect("video_url", "belongs to another type of part"),
+    without_effect("file", "belongs to another type of part"),
+    without_effect("thinking", "belongs to another type of part"),
 };
 
 constexpr FieldRule kCall[] = {

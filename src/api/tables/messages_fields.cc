@@ -5,7 +5,6 @@
 namespace fathom::api {
 namespace {
 
-constexpr std::string_view kAnything = "{}";
 constexpr std::string_view kCacheControl = "which parts to cache; the prefix cache needs no mark";
 
 constexpr FieldRule kMessages[] = {
@@ -25,33 +24,41 @@ constexpr FieldRule kMessages[] = {
     honoured("thinking", kAnyObject, "enabled, adaptive or disabled", thinking_config_fields),
     honoured("output_config", kAnyObject, "effort, and a format of the answer",
              output_config_fields),
-    honoured("metadata", kAnyObject, "read for its form only", message_metadata_fields),
-    honoured("service_tier", R"({"enum":["auto","standard_only"]})", "there is one"),
-    honoured("speed", R"({"const":"standard"})", "there is one"),
-    honoured("cache_control", kAnyObject, kCacheControl),
-    refused("container", "there are no containers"),
-    refused("mcp_servers", "the server calls no MCP servers"),
-    refused("context_management", "the context is not edited"),
-    refused("diagnostics", "there are no diagnostics"),
-    refused("inference_geo", "there is one place to compute at"),
-    refused("user_profile_id", "there are no user profiles"),
-    refused("workspace_id", "there are no workspaces"),
+    honoured("output_format", kAnyObject, "as output_config.format"),
+    without_effect("metadata", "who asks"),
+    without_effect("service_tier", "what the answer may cost; there is one tier"),
+    without_effect("speed", "there is one"),
+    without_effect("cache_control", kCacheControl),
+    without_effect("context_management", "what of the context may be cleared; nothing is"),
+    without_effect("mcp_servers", "tools on other servers, which are not offered"),
+    without_effect("container", "where a server's own tools would run"),
+    without_effect("diagnostics", "what Anthropic finds out about a request"),
+    without_effect("fallbacks", "other models, should this one decline"),
+    without_effect("fallback_credit_token", "a voucher"),
+    without_effect("billing_policy", "who pays"),
+    without_effect("inference_geo", "where to compute"),
+    without_effect("user_profile_id", "who asks"),
+    without_effect("workspace_id", "who asks"),
+    refused("compaction", "the server does not sum up conversations"),
+    refused("thread", "the server keeps no conversations"),
 };
 constexpr FieldRule kThinkingConfig[] = {
-    required("type", R"({"enum":["enabled","adaptive","disabled"]})", "whether to reason"),
+    required("type", R"({"enum":["enabled","adaptive","between_tools","disabled"]})",
+             "whether to reason"),
     honoured("budget_tokens", R"({"type":"integer","minimum":1})", "less than max_tokens"),
-    honoured("display", R"({"const":"summarized"})", "thinking is shown as it is"),
+    honoured("display", R"({"enum":["summarized","updates","omitted"]})",
+             "omitted: the blocks of thinking are empty"),
 };
 constexpr FieldRule kOutputConfig[] = {
     honoured("effort", kAnyText, "a level of reasoning"),
     honoured("format", kAnyObject, "a JSON schema of the answer"),
+    without_effect("task_budget", "tokens for a task of many requests"),
 };
 constexpr FieldRule kMessageToolChoice[] = {
     required("type", R"({"enum":["auto","any","tool","none"]})", "which"),
     honoured("name", kAnyText, "of the one tool"),
     honoured("disable_parallel_tool_use", kAnyBoolean, "at most one call"),
 };
-constexpr FieldRule kMetadata[] = {honoured("user_id", kAnyText, "read for its form only")};
 
 constexpr FieldRule kTurn[] = {
     required("role", R"({"enum":["user","assistant","system"]})", "who"),
@@ -63,7 +70,7 @@ constexpr FieldRule kBlock[] = {
 };
 constexpr FieldRule kText[] = {
     required("text", kAnyText, "the text"),
-    refused("citations", "there are no citations"),
+    without_effect("citations", "what an earlier answer was marked with"),
 };
 constexpr FieldRule kThinkingBlock[] = {
     honoured("thinking", kAnyText, "left out of the prompt"),
@@ -74,27 +81,27 @@ constexpr FieldRule kToolUse[] = {
     required("id", kAnyText, "that its result names"),
     required("name", kAnyText, "of the tool"),
     required("input", kAnyObject, "arguments"),
-    honoured("caller", kAnything, "the model itself"),
-    refused("toolset_name", "there are no toolsets"),
+    without_effect("caller", "who called, in the words of another server"),
+    without_effect("toolset_name", "the set that the tool belongs to"),
 };
 constexpr FieldRule kToolResult[] = {
     required("tool_use_id", kAnyText, "of the call"),
-    honoured("content", R"({"type":["string","array"]})", "a text, or blocks of text"),
+    honoured("content", R"({"type":["string","array"]})", "a text, or blocks"),
     honoured("is_error", kAnyBoolean, "that the call went wrong"),
-    refused("toolset_name", "there are no toolsets"),
+    without_effect("toolset_name", "the set that the tool belongs to"),
 };
 constexpr FieldRule kMessageTool[] = {
-    honoured("type", R"({"const":"custom"})", "the person's own"),
+    honoured("type", kAnyText, "custom, or a kind that has a schema without saying it"),
     required("name", kAnyText, "of the tool"),
     honoured("description", kAnyText, "for the model"),
-    required("input_schema", kAnyObject, "JSON schema of its arguments"),
+    honoured("input_schema", kAnyObject, "JSON schema of its arguments; required of custom"),
     honoured("strict", kAnyBoolean, "arguments keep the schema"),
+    honoured("allowed_callers", R"({"type":"array"})", "without direct it is not offered"),
     without_effect("cache_control", kCacheControl),
-    honoured("eager_input_streaming", kAnyBoolean,
-             "arguments are always streamed as they are made"),
-    honoured("allowed_callers", R"({"const":["direct"]})", "the model itself"),
-    refused("input_examples", "the templates show no examples of inputs"),
-    refused("defer_loading", "every tool is shown from the beginning"),
+    without_effect("eager_input_streaming", "arguments are always streamed as they are made"),
+    without_effect("input_examples", "the templates show no examples of inputs"),
+    without_effect("defer_loading", "every tool is shown from the beginning"),
+    without_effect("max_characters", "how much of a file the client shows"),
 };
 
 }  // namespace
@@ -113,10 +120,6 @@ const FieldTable& output_config_fields() {
 }
 const FieldTable& chosen_message_tool_fields() {
   static const FieldTable table("/v1/messages tool_choice", {kMessageToolChoice});
-  return table;
-}
-const FieldTable& message_metadata_fields() {
-  static const FieldTable table("/v1/messages metadata", {kMetadata});
   return table;
 }
 const FieldTable& turn_fields() {

@@ -13,7 +13,6 @@ const FieldTable& messages_fields();  // also of /v1/messages/count_tokens
 const FieldTable& thinking_config_fields();
 const FieldTable& output_config_fields();
 const FieldTable& chosen_message_tool_fields();  // tool_choice
-const FieldTable& message_metadata_fields();
 
 const FieldTable& turn_fields();  // messages[]
 const FieldTable& text_block_fields();

@@ -76,7 +76,7 @@ constexpr FieldRule kMessageItem[] = {
     without_effect("id", kNotRead),
 };
 constexpr FieldRule kItemPart[] = {
-    required("type", R"({"enum":["input_text","output_text"]})", "of part"),
+    required("type", kAnyText, "of part; what is no text is a placeholder, or refused"),
     required("text", kAnyText, "the text"),
     without_effect("annotations", kNotRead),
     without_effect("logprobs", kNotRead),
