@@ -105,6 +105,68 @@ class AnthropicClientTest(unittest.TestCase):
         self.assertEqual(answer.stop_reason, "end_turn")
         self.assertTrue(texts(answer))
 
+    def test_thinking_that_is_omitted_leaves_its_blocks(self):
+        fields = {"thinking": {"type": "adaptive", "display": "omitted"}, "max_tokens": 200}
+        whole = self.create(**fields)
+        self.assertEqual((whole.content[0].type, whole.content[0].thinking), ("thinking", ""))
+        self.assertTrue(whole.content[0].signature)
+        self.assertGreater(whole.usage.output_tokens_details.thinking_tokens, 0)
+        with self.client.messages.stream(**self.fields(**fields)) as stream:
+            message = stream.get_final_message()
+        self.assertEqual([(block.type, getattr(block, "thinking", None)) for block in message.content],
+                         [(block.type, getattr(block, "thinking", None)) for block in whole.content])
+        self.assertTrue(message.content[0].signature)
+
+    def test_the_betas_fields_for_the_context_change_nothing(self):
+        edits = [{"type": "clear_thinking_20251015", "keep": "all"},
+                 {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 1000}}]
+        message = self.client.beta.messages.create(
+            **self.fields(betas=["context-management-2025-06-27"], context_management={"edits": edits}))
+        self.assertEqual(texts(message), texts(self.create()))
+
+    def test_the_tool_runner_goes_on_without_a_thread(self):
+        cities = []
+
+        @anthropic.beta_tool
+        def get_weather(city: str) -> str:
+            """Get the weather of a city.
+
+            Args:
+                city: Its name.
+            """
+            cities.append(city)
+            return "Rain, 7 degrees"
+
+        runner = self.client.beta.messages.tool_runner(
+            **self.fields(messages=OSLO, tools=[get_weather], max_tokens=128, max_iterations=2,
+                          tool_choice={"type": "any"}))
+        messages = list(runner)
+        self.assertEqual(messages[0].stop_reason, "tool_use")
+        self.assertEqual(len(messages), 2)  # each is held to calls
+        calls = [block for message in messages for block in message.content if block.type == "tool_use"]
+        self.assertEqual(cities, [call.input["city"] for call in calls])
+
+    def test_tools_of_anthropics_own_are_offered_or_left_out(self):
+        search = {"type": "web_search_20250305", "name": "web_search"}
+        self.assertEqual(self.client.messages.count_tokens(model="default", messages=OSLO, tools=[WEATHER, search]),
+                         self.client.messages.count_tokens(model="default", messages=OSLO, tools=[WEATHER]))
+        bash = {"type": "bash_20250124", "name": "bash"}
+        call = self.create(messages=OSLO, tools=[bash, search], max_tokens=128,
+                           tool_choice={"type": "tool", "name": "bash"}).content[-1]
+        self.assertEqual((call.type, call.name), ("tool_use", "bash"))
+        self.assertLessEqual(set(call.input), {"command", "restart"})
+        with self.assertRaises(anthropic.BadRequestError) as caught:
+            self.create(tools=[WEATHER, search], tool_choice={"type": "tool", "name": "web_search"})
+        self.assertIn("web_search_20250305", caught.exception.body["error"]["message"])
+
+    def test_a_tools_picture_is_a_placeholder(self):
+        picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
+        message = self.create(tools=[WEATHER], messages=[
+            *OSLO, {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "a", "name": "get_weather", "input": {"city": "Oslo"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [picture]}]}])
+        self.assertEqual(message.role, "assistant")
+
     def test_only_the_chosen_tool_is_called_or_none(self):
         tools = [WEATHER, {**WEATHER, "name": "get_tides"}]
         named = self.create(messages=OSLO, tools=tools, max_tokens=128,

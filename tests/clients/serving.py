@@ -18,10 +18,11 @@ PATIENCE_SECONDS = 300  # one busy processor, a sanitizer's build
 
 
 class Serving:
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, max_total_tokens=32768):
         self.log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
-            [os.environ["FATHOM_PROGRAM"], "serve", "--model-path", str(DEMO), "--port", "0", "--max-total-tokens", "32768",
+            [os.environ["FATHOM_PROGRAM"], "serve", "--model-path", str(DEMO), "--port", "0",
+             "--max-total-tokens", str(max_total_tokens),
              "--cpu-threads", "2", *arguments], stdout=self.log, stderr=subprocess.STDOUT)
         self.url = self._wait()
 
