@@ -41,8 +41,13 @@ struct SpeculationCounts {
   }
 };
 
-// The `error` of a request for whose masks there was no memory; the server tells its client so.
+// The `error` of a request that its constraint ended; the server tells its client which of these it was. None of them
+// says anything of the model: nothing that it computed was wrong.
 inline constexpr std::string_view kNoMemory = "there is no memory for the masks of its grammar";
+inline constexpr std::string_view kGrammarDeadEnd =
+    "no token of the vocabulary can go on as the grammar asks";
+inline constexpr std::string_view kGrammarRefusal =
+    "the grammar refused the token that its mask allowed";
 
 struct RequestOutput {
   RequestId id = 0;

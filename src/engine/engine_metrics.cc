@@ -55,6 +55,12 @@ Counter& violations(Registry& registry, const char* invariant) {
                            .labels = {{"invariant", invariant}}});
 }
 
+Counter& grammar_failures(Registry& registry, const char* why) {
+  return registry.counter({.name = "fathom:grammar_failures_total",
+                           .help = "Requests that failed because their grammar could not go on.",
+                           .labels = {{"why", why}}});
+}
+
 // Percentiles of the live page come from these two, so their buckets are narrow.
 constexpr metrics::LogBuckets kFirstTokenBuckets{.first = 0.001, .last = 100, .per_decade = 10};
 constexpr metrics::LogBuckets kInterTokenBuckets{.first = 0.0001, .last = 10, .per_decade = 10};
@@ -134,6 +140,9 @@ EngineTotals::EngineTotals(Registry& registry)
       rejected_draining(rejections(registry, "draining")),
       queue_timeouts(counter(registry, "fathom:queue_timeouts_total", {},
                              "Requests that failed because they waited too long.")),
+      grammar_dead_ends(grammar_failures(registry, "dead_end")),
+      grammar_refusals(grammar_failures(registry, "refusal")),
+      grammar_without_memory(grammar_failures(registry, "no_memory")),
       integrity_violations(violations(registry, "integrity")),
       accounting_violations(violations(registry, "accounting")) {
   const char* const reasons[] = {"stop", "length", "abort", "error"};

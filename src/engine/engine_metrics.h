@@ -51,6 +51,7 @@ struct EngineTotals {
   metrics::Counter &steps, &retractions;
   metrics::Counter &requests_received, &requests_finished, &requests_aborted;
   metrics::Counter &rejected_invalid, &rejected_queue_full, &rejected_draining, &queue_timeouts;
+  metrics::Counter &grammar_dead_ends, &grammar_refusals, &grammar_without_memory;
   metrics::Counter &integrity_violations, &accounting_violations;
   std::array<metrics::Counter*, 4> requests_by_reason;  // stop, length, abort, error
 };

@@ -5,9 +5,12 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/failpoint.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/token_mask.h"
 #include "engine/request_state.h"
@@ -59,24 +62,36 @@ void fill_draft_rows(const RequestState& state, size_t row_words, std::span<uint
   }
 }
 
+// The last token that the constraint was given tells where in the output it happened.
+void end_with(RequestState& state, std::string_view error) {
+  state.constraint_error = error;
+  const auto num_tokens = static_cast<size_t>(state.num_constrained_tokens);
+  FATHOM_LOG(kError, "engine", "a grammar cannot go on",
+             {{"why", error},
+              {"request", state.id},
+              {"token_of_the_answer", state.num_constrained_tokens - state.num_prompt_tokens},
+              {"last_token_id", num_tokens > 0 ? state.tokens[num_tokens - 1] : -1}});
+}
+
 void fill(RequestState& state, size_t row_words, std::span<uint64_t> words) {
   core::TokenConstraint& constraint = *state.constraint;
   while (state.constraint_error.empty() &&
          state.num_constrained_tokens < state.num_known_tokens()) {
     const auto index = static_cast<size_t>(state.num_constrained_tokens++);
-    if (!constraint.accept(state.tokens[index]))
-      state.constraint_error = "the grammar refused the token that its mask allowed";
+    if (!constraint.accept(state.tokens[index]) || failpoint("late_masks.accept"))
+      end_with(state, core::kGrammarRefusal);
   }
   // The request ends with the commit of this step; its token is dropped.
   if (!state.constraint_error.empty()) return;
   const std::span<uint64_t> first = words.first(row_words);
   std::fill(first.begin(), first.end(), uint64_t{0});
   constraint.fill_mask(first);
+  if (failpoint("late_masks.fill")) std::fill(first.begin(), first.end(), uint64_t{0});
   if (std::any_of(first.begin(), first.end(), [](uint64_t word) { return word != 0; })) {
     if (words.size() > row_words) fill_draft_rows(state, row_words, words);
     return;
   }
-  state.constraint_error = "no token of the vocabulary can go on as the grammar asks";
+  end_with(state, core::kGrammarDeadEnd);
   std::fill(first.begin(), first.end(), ~uint64_t{0});
 }
 

@@ -237,6 +237,9 @@ void ServingEngine::refresh_metrics() {
   set(totals.evicted_tokens, now.num_evicted_tokens);
   set(totals.steps, now.num_steps);
   set(totals.retractions, now.num_retractions);
+  set(totals.grammar_dead_ends, now.grammar_failures.num_dead_ends);
+  set(totals.grammar_refusals, now.grammar_failures.num_refusals);
+  set(totals.grammar_without_memory, now.grammar_failures.num_without_memory);
   set(totals.requests_received, now.num_received);
   refresh_speculation_metrics(now.speculation);
   refresh_step_time_metrics(now.step_time);
@@ -523,6 +526,7 @@ void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
                       .num_wasted_tokens = stats.num_wasted_tokens,
                       .num_evicted_tokens = stats.num_evicted_blocks * kv_group_.block_tokens,
                       .num_retractions = stats.num_retractions,
+                      .grammar_failures = stats.grammar_failures,
                       .num_ended = num_ended_,
                       .num_violations = num_violations_,
                       .generation_tokens_per_second = rates_.tokens_per_second(),

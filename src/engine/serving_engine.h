@@ -83,6 +83,7 @@ struct EngineSnapshot {
   int64_t num_steps = 0, num_prompt_tokens = 0, num_cached_tokens = 0, num_output_tokens = 0;
   int64_t num_prefill_tokens = 0, num_wasted_tokens = 0, num_evicted_tokens = 0;
   int64_t num_retractions = 0;
+  GrammarFailures grammar_failures{};
   int64_t num_received = 0, num_ended = 0;  // requests
   int64_t num_violations = 0;               // of invariants, since the start
   double generation_tokens_per_second = 0;  // over the last second of work; kept when idle

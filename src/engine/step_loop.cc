@@ -337,8 +337,11 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
     stats_.num_wasted_tokens += static_cast<int64_t>(result.tokens.size());
     return;
   }
-  if (result.error.empty() && !state.constraint_error.empty())
+  // A step without a mask of its own may have failed besides; the cause is the constraint.
+  if (!state.constraint_error.empty()) {
+    stats_.grammar_failures.count(state.constraint_error);
     result.error = state.constraint_error;
+  }
   if (!result.error.empty()) {
     finish(state, {.reason = core::FinishReason::kFailed, .error = std::move(result.error)},
            updates);

@@ -66,6 +66,16 @@ struct StepTimeStats {
   double error = 0;  // mean of |measured / predicted - 1| of all steps, lately
 };
 
+// Requests that their constraint ended, by its errors (core/request.h).
+struct GrammarFailures {
+  int64_t num_dead_ends = 0, num_refusals = 0, num_without_memory = 0;
+  void count(std::string_view error) {
+    if (error == core::kGrammarDeadEnd) ++num_dead_ends;
+    if (error == core::kGrammarRefusal) ++num_refusals;
+    if (error == core::kNoMemory) ++num_without_memory;
+  }
+};
+
 struct StepLoopStats {
   int64_t num_steps = 0;            // submitted
   int64_t num_committed_steps = 0;  // and their results taken
@@ -78,6 +88,7 @@ struct StepLoopStats {
   int64_t num_verify_slices = 0;
   int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
   int64_t num_retractions = 0, num_evicted_blocks = 0;
+  GrammarFailures grammar_failures{};
   double wall_seconds = 0;
   StepTimeStats step_time{};
   double last_plan_us = 0, last_commit_us = 0;  // the host's time for the last step of each kind

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "core/request.h"
 
 namespace fathom::api {
 namespace {
@@ -47,6 +48,18 @@ TEST(ApiError, translates_what_the_engine_refuses) {
   EXPECT_EQ(status(ErrorCode::kInternal), 500);
   EXPECT_EQ(status(ErrorCode::kNotFound), 500);
   EXPECT_EQ(from_engine({ErrorCode::kTooLong, "too long"}).message, "too long");
+}
+
+TEST(ApiError, what_a_grammar_ended_is_no_fault_of_the_model) {
+  EXPECT_EQ(from_runner(core::kGrammarDeadEnd).code, "grammar_dead_end");
+  EXPECT_EQ(from_runner(core::kGrammarRefusal).code, "grammar_mismatch");
+  for (const std::string_view why : {core::kGrammarDeadEnd, core::kGrammarRefusal}) {
+    EXPECT_EQ(from_runner(why).status, 500);
+    EXPECT_EQ(from_runner(why).type, "server_error");
+    EXPECT_THAT(from_runner(why).message, testing::Not(testing::HasSubstr("not a number")));
+  }
+  EXPECT_EQ(from_runner(core::kNoMemory).code, "out_of_memory");
+  EXPECT_EQ(from_runner("the logits are not finite").code, "numeric_error");
 }
 
 TEST(ApiError, an_inner_failure_says_nothing_of_the_inside) {

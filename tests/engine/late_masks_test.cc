@@ -167,7 +167,9 @@ TEST(LateMasks, a_constraint_that_refuses_what_it_allowed_fails_its_request_alon
   ASSERT_TRUE(loop.add(copy_of(good)));
   recorder.run();
   EXPECT_EQ(recorder.finished.at(1).finish_reason, core::FinishReason::kFailed);
-  EXPECT_THAT(recorder.finished.at(1).error, ::testing::HasSubstr("the grammar refused"));
+  EXPECT_EQ(recorder.finished.at(1).error, core::kGrammarRefusal);
+  EXPECT_EQ(loop.stats().grammar_failures.num_refusals, 1);
+  EXPECT_EQ(loop.stats().grammar_failures.num_dead_ends, 0);
   EXPECT_EQ(ids_of(recorder.finished.at(2).tokens),
             ids_of(expected_output(good, 0, {}, kVocabSize).tokens));
 }
@@ -199,7 +201,9 @@ TEST(LateMasks, a_constraint_that_allows_no_token_fails_its_request_alone) {
     ASSERT_TRUE(loop.add(copy_of(good)));
     recorder.run();
     EXPECT_EQ(recorder.finished.at(1).finish_reason, core::FinishReason::kFailed);
-    EXPECT_THAT(recorder.finished.at(1).error, ::testing::HasSubstr("no token of the vocabulary"));
+    EXPECT_EQ(recorder.finished.at(1).error, core::kGrammarDeadEnd);
+    EXPECT_EQ(loop.stats().grammar_failures.num_dead_ends, 1);
+    EXPECT_EQ(loop.stats().grammar_failures.num_refusals, 0);
     EXPECT_EQ(recorder.finished.at(1).tokens.size(), 3u);
     EXPECT_EQ(ids_of(recorder.finished.at(2).tokens),
               ids_of(expected_output(good, 0, {}, kVocabSize).tokens));

@@ -138,6 +138,16 @@ ApiError from_engine(const Error& error) {
 
 ApiError from_runner(std::string_view why) {
   if (why == core::kNoMemory) return out_of_memory();
+  if (why == core::kGrammarDeadEnd) {
+    return failed_with("grammar_dead_end",
+                       "no token of this model's vocabulary can go on as the grammar of the "
+                       "request asks; nothing was chosen");
+  }
+  if (why == core::kGrammarRefusal) {
+    return failed_with("grammar_mismatch",
+                       "the grammar of the request refused a token that it had allowed, which is "
+                       "a fault of the server; its log has more");
+  }
   // The words are part of the runner's contract.
   if (why.find("no token to choose") == std::string_view::npos)
     return from_engine({ErrorCode::kNumeric, std::string(why)});

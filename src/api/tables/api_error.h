@@ -39,8 +39,8 @@ ApiError internal_error();  // 500: "the request failed; see the server's log"
 ApiError profile_not_written(const std::string& why);
 // The engine's refusals. Texts of kInvalidArgument and kTooLong are ours and are passed on, no others.
 ApiError from_engine(const Error& error);
-// Why a request failed while it ran. 400: its own parts allow no token; 503: no memory for its masks; else 500, without
-// the text.
+// Why a request failed while it ran. 400: its own parts allow no token; 503: no memory for its masks; 500 by name: its
+// grammar could not go on; else 500, without the text.
 ApiError from_runner(std::string_view why);
 
 http::Response to_response(const ApiError& error,
