@@ -107,7 +107,8 @@ class Builder {
   }
 
   Expression lower(const Expression::Node& node) {
-    if (node.kind == Kind::kJsonSchema) return lower_json_schema(node.text, rules_);
+    if (node.kind == Kind::kJsonSchema)
+      return lower_json_schema(node.text, static_cast<BareObjects>(node.number), rules_);
     if (node.kind == Kind::kRegex) return lower_regex(node.text, rules_);
     if (node.kind == Kind::kEbnf) return lower_ebnf(node, rules_);
     if (node.kind == Kind::kLark) return lower_lark(node, rules_);

@@ -11,7 +11,9 @@ Expression space() { return optional(choice({literal(" "), literal("\n")})); }
 
 Expression arguments_of(const Tool& tool) {
   if (tool.input) return json_text_member("input", *tool.input);
-  return tool.parameters_schema.empty() ? json_object() : json_schema(tool.parameters_schema);
+  if (tool.parameters_schema.empty()) return json_object();
+  return json_schema(tool.parameters_schema,
+                     tool.strict ? BareObjects::kEmpty : BareObjects::kFree);
 }
 
 Expression call_of(const ToolCallSyntax& syntax, const Tool& tool) {

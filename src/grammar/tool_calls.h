@@ -38,6 +38,7 @@ struct ToolCallSyntax {
 struct Tool {
   std::string name;
   std::string parameters_schema;  // JSON text of an object schema; empty = any object
+  bool strict = false;            // the schema's bare objects are empty
   // The arguments are {"input": "..."} in place of that, and what the string says is of this form.
   std::optional<Expression> input = {};
 };

@@ -1,6 +1,7 @@
 #include "grammar/expressions/budget.h"
 
 #include <ctime>
+#include <string_view>
 #include <utility>
 
 namespace fathom::grammar {
@@ -24,6 +25,12 @@ Budget::Budget(const Limits& limits) : limits_(limits), start_seconds_(thread_cp
 bool Budget::fail(Error error) {
   if (!error_.has_value()) error_ = std::move(error);
   return false;
+}
+
+void Budget::name_place(const std::string& place) {
+  const std::string_view kind = std::string_view(place).substr(0, place.find(' '));
+  if (error_->code == ErrorCode::kInvalidArgument && !error_->message.starts_with(kind))
+    error_->message = place + error_->message;
 }
 
 bool Budget::look_at_clock() {

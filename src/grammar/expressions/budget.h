@@ -24,6 +24,8 @@ class Budget {
   const Error& error() const { return *error_; }
   // Remembers the first error only. Returns false.
   bool fail(Error error);
+  // Puts the place in front of the error, unless its message begins with one. REQUIRES: !ok().
+  void name_place(const std::string& place);
 
   // `work` in units of some nanoseconds. False once the time is up or anything has failed.
   bool charge(int64_t work) {

@@ -101,8 +101,10 @@ Expression rule(int rule_idx) { return make({.kind = Kind::kRule, .number = rule
 
 Expression json_object() { return make({.kind = Kind::kJsonObject}); }
 
-Expression json_schema(std::string schema) {
-  return make({.kind = Kind::kJsonSchema, .text = std::move(schema)});
+Expression json_schema(std::string schema, BareObjects bare_objects) {
+  return make({.kind = Kind::kJsonSchema,
+               .text = std::move(schema),
+               .number = static_cast<int32_t>(bare_objects)});
 }
 
 Expression regex(std::string pattern) {

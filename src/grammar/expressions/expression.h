@@ -105,7 +105,10 @@ Expression rule(int rule_idx);
 
 // Front ends. docs/grammars.md says what they take and refuse.
 Expression json_object();                    // any JSON object, at most 32 levels deep
-Expression json_schema(std::string schema);  // JSON text of the schema
+// Objects of which a schema names the type and nothing else: any, or, where schemas are strict, {} alone.
+enum class BareObjects : uint8_t { kFree, kEmpty };
+// JSON text of the schema.
+Expression json_schema(std::string schema, BareObjects bare_objects = BareObjects::kFree);
 Expression regex(std::string pattern);       // the whole output matches
 // What <name> and <[id]> in rules stand for: a special token, or the text of an ordinary one. nullopt: there is none.
 using TokenLookup = std::function<std::optional<Marker>(std::string_view)>;
@@ -133,7 +136,7 @@ struct Expression::Node {
     kRule,        // number
     kLook,        // parts[0], number = the Look
     kJsonObject,  //
-    kJsonSchema,  // text
+    kJsonSchema,  // text, number = the BareObjects
     kRegex,       // text
     kEbnf,        // text, tokens
     kLark,        // text, tokens

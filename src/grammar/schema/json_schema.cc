@@ -20,9 +20,12 @@ bool is_free(const StringFacts& facts) {
 
 }  // namespace
 
+std::string SchemaCompiler::place() const {
+  return "json schema at " + (path_.size() <= 120 ? path_ : path_.substr(0, 120) + "...") + ": ";
+}
+
 Expression SchemaCompiler::fail(const std::string& what) {
-  const std::string place = path_.size() <= 120 ? path_ : path_.substr(0, 120) + "...";
-  budget_.fail(invalid_argument("json schema at " + place + ": " + what));
+  budget_.fail(invalid_argument(place() + what));
   return choice({});
 }
 
@@ -33,6 +36,8 @@ Expression SchemaCompiler::compile() {
     pending_.pop_front();
     path_ = next.path;
     rules_.define(next.rule, build(next.schemas));
+    // What a pattern is refused for says where in the pattern, not which of the schema's.
+    if (!budget_.ok()) budget_.name_place(place());
   }
   return root;
 }
@@ -56,7 +61,10 @@ Expression SchemaCompiler::value_of(Conjunction schemas, const std::string& path
     one = reader_.target_of(one);
     key.emplace_back(identity(one.schema), one.negated);
   }
-  if (!reader_.ok() && budget_.ok()) return fail(reader_.problem());
+  if (!reader_.ok() && budget_.ok()) {
+    path_ = path;
+    return fail(reader_.problem());
+  }
   if (!budget_.ok()) return choice({});
   if (schemas.empty()) return json_any_value(rules_);
   std::sort(key.begin(), key.end());
@@ -158,7 +166,7 @@ Expression SchemaCompiler::value_text(const Value& value) {
   return sequence(std::move(parts));
 }
 
-Expression lower_json_schema(std::string_view schema, RuleSet& rules) {
+Expression lower_json_schema(std::string_view schema, BareObjects bare_objects, RuleSet& rules) {
   Budget& budget = rules.budget();
   if (!budget.charge_source(static_cast<int64_t>(schema.size()))) return choice({});
   const Result<Value> document = json::parse(schema, {.max_depth = kJsonDepth});
@@ -166,7 +174,7 @@ Expression lower_json_schema(std::string_view schema, RuleSet& rules) {
     budget.fail(invalid_argument("json schema: " + document.error().message));
     return choice({});
   }
-  return SchemaCompiler(*document, rules).compile();
+  return SchemaCompiler(*document, bare_objects, rules).compile();
 }
 
 }  // namespace fathom::grammar

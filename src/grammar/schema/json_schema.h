@@ -2,7 +2,7 @@
 // Schemas to expressions. Every keyword is either exactly kept, or ignored because it cannot make an output
 // invalid, or refused by name. docs/grammars.md lists them.
 //
-//   Expression root = SchemaCompiler(document, rules).compile();
+//   Expression root = SchemaCompiler(document, BareObjects::kFree, rules).compile();
 //
 // A rule stands for the schemas that hold together at some place; equal ones share it. The document must outlive the
 // compiler. Used by one thread.
@@ -27,8 +27,12 @@ constexpr bool kOpenWhereSilent = false;
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(const json::Value& document, RuleSet& rules)
-      : document_(document), rules_(rules), budget_(rules.budget()), reader_(document, budget_) {}
+  SchemaCompiler(const json::Value& document, BareObjects bare_objects, RuleSet& rules)
+      : document_(document),
+        bare_objects_(bare_objects),
+        rules_(rules),
+        budget_(rules.budget()),
+        reader_(document, budget_) {}
 
   Expression compile();
 
@@ -70,8 +74,11 @@ class SchemaCompiler {
 
   // Stops with the sentence and the place that is being built.
   Expression fail(const std::string& what);
+  // "json schema at #/properties/a: "
+  std::string place() const;
 
   const Value& document_;
+  const BareObjects bare_objects_;
   RuleSet& rules_;
   Budget& budget_;
   SchemaReader reader_;

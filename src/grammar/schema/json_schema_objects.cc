@@ -200,6 +200,12 @@ Expression SchemaCompiler::free_member(const ObjectFacts& object,
 }
 
 Expression SchemaCompiler::build_object(const ObjectFacts& object) {
+  const bool is_counted = object.min > 0 || object.max;
+  const bool is_bare = object.rests.empty() && object.properties.empty() &&
+                       object.patterns.empty() && object.names.empty() && object.presence.empty() &&
+                       !is_counted;
+  if (is_bare && bare_objects_ == BareObjects::kEmpty)
+    return sequence({literal("{"), json_space(rules_), literal("}")});
   // Further members are written where the schema speaks of them or of nothing.
   const bool is_open = !object.rests.empty() || kOpenWhereSilent ||
                        (object.properties.empty() && object.patterns.empty());
@@ -209,10 +215,7 @@ Expression SchemaCompiler::build_object(const ObjectFacts& object) {
     for (const auto& [name, is_present] : clause) names.push_back(name);
   }
   if (!budget_.ok() || !reader_.ok()) return choice({});
-  const bool is_free = object.rests.empty() && object.patterns.empty() && object.names.empty() &&
-                       names.empty() && object.presence.empty();
-  const bool is_counted = object.min > 0 || object.max;
-  if (is_free && is_open && !is_counted) return json_any_object(rules_);
+  if (is_bare && is_open) return json_any_object(rules_);
   const Expression one = free_member(object, names, is_open);
   const bool has_free = one->kind != Expression::Node::Kind::kChoice || !one->parts.empty();
   const bool is_simple =

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -63,6 +64,23 @@ constexpr std::array<Keyword, 44> kKeywords = {{{"type", 0},
                                                 {"exclusiveMinimum", kNumber},
                                                 {"exclusiveMaximum", kNumber},
                                                 {"multipleOf", kNumber}}};
+
+// Gemini's "propertyOrdering": the names that it lists come first, in its order.
+void put_in_order(const Value& schema, std::vector<std::string>& names) {
+  const auto ordering = schema.find("propertyOrdering");
+  if (ordering == schema.end() || !ordering->is_array()) return;
+  std::set<std::string> left(names.begin(), names.end());
+  std::vector<std::string> ordered;
+  for (const Value& name : *ordering) {
+    if (!name.is_string()) continue;
+    std::string text = name.get<std::string>();
+    if (left.erase(text) > 0) ordered.push_back(std::move(text));
+  }
+  for (std::string& name : names) {
+    if (left.erase(name) > 0) ordered.push_back(std::move(name));
+  }
+  names = std::move(ordered);
+}
 
 unsigned type_bits(const Value& name) {
   constexpr std::array<std::pair<std::string_view, unsigned>, 7> kTypes = {{{"object", kObject},
@@ -251,6 +269,7 @@ bool SchemaReader::read_object_keyword(const std::string& key, const Value& valu
       object.order.push_back(name);
       object.properties[name] = {{&property, false}};
     }
+    put_in_order(schema, object.order);
   } else if (key == "required") {
     if (value == Value(false)) return true;
     if (!value.is_array()) return refuse("\"required\" is a list of names");
