@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <utility>
+#include <variant>
 
+#include "answer/tool_schemas.h"
 #include "text/chat_markup.h"
 #include "text/tool_call_form.h"
 
@@ -22,19 +24,15 @@ std::shared_ptr<const grammar::Vocabulary> make_vocabulary(
     tokens[static_cast<size_t>(id)] = {.bytes = tokenizer.token_bytes(id),
                                        .is_special = tokenizer.is_added(id)};
   }
-  if (config.chat_format) {
-    for (const std::string_view text : text::output_markers(*config.chat_format)) {
-      const std::optional<int32_t> id = tokenizer.token_id(text);
-      if (id && *id < config.vocab_size) tokens[static_cast<size_t>(*id)].is_special = true;
-    }
-  }
   return std::make_shared<const grammar::Vocabulary>(tokens, config.eos_token_ids);
 }
 
 Expression source_expression(const api::GrammarSource& source, const grammar::TokenNames& names) {
+  using grammar::BareObjects;
   switch (source.kind) {
     case api::GrammarSource::Kind::kJsonSchema:
-      return grammar::json_schema(source.text);
+      return grammar::json_schema(source.text,
+                                  source.is_strict ? BareObjects::kEmpty : BareObjects::kFree);
     case api::GrammarSource::Kind::kRegex:
       return grammar::regex(source.text);
     case api::GrammarSource::Kind::kEbnf:
@@ -64,33 +62,6 @@ grammar::ToolCallStep::Kind step_kind(text::CallStep::Kind kind) {
   return To::kObject;
 }
 
-// A custom tool's arguments are {"input": "..."}: any text, or one that its grammar takes.
-grammar::Tool custom_tool_of(const json::Value& custom) {
-  static constexpr std::string_view kAnyInput =
-      R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false})";
-  grammar::Tool tool{.name = custom.value("name", ""), .parameters_schema = std::string(kAnyInput)};
-  const auto format = custom.find("format");
-  if (format == custom.end() || !format->contains("grammar")) return tool;
-  const json::Value& grammar = (*format)["grammar"];
-  std::string definition = grammar.value("definition", "");
-  tool.input = grammar.value("syntax", "") == "regex" ? grammar::regex(std::move(definition))
-                                                      : grammar::lark(std::move(definition));
-  return tool;
-}
-
-// The tool as the grammar module wants it. Without has_schema, or where the tool has none, a function's arguments may
-// be any JSON object.
-grammar::Tool tool_of(const json::Value& value, bool has_schema) {
-  if (value.contains("custom")) return custom_tool_of(value["custom"]);
-  const json::Value& function = value.contains("function") ? value["function"] : value;
-  grammar::Tool tool{.name = function.value("name", ""), .parameters_schema = ""};
-  const auto parameters = function.find("parameters");
-  if (has_schema && parameters != function.end() && parameters->is_object()) {
-    tool.parameters_schema = json::dump(*parameters);
-  }
-  return tool;
-}
-
 }  // namespace
 
 ConstraintFactory::ConstraintFactory(Config config)
@@ -98,8 +69,13 @@ ConstraintFactory::ConstraintFactory(Config config)
       vocabulary_(make_vocabulary(config_)),
       cache_(config_.max_cache_bytes) {}
 
+bool ConstraintFactory::is_marker(int32_t token) const {
+  return token < config_.vocab_size && config_.tokenizer->is_added(token);
+}
+
 grammar::Marker ConstraintFactory::marker(std::string_view text) const {
-  return {.text = std::string(text), .token = config_.tokenizer->token_id(text).value_or(-1)};
+  const int32_t token = config_.tokenizer->added_token_id(text).value_or(-1);
+  return {.text = std::string(text), .token = is_marker(token) ? token : -1};
 }
 
 std::vector<grammar::Marker> ConstraintFactory::split(std::string_view text) const {
@@ -107,7 +83,7 @@ std::vector<grammar::Marker> ConstraintFactory::split(std::string_view text) con
   std::vector<grammar::Marker> pieces;
   for (const int32_t id : tokenizer.encode(text)) {
     const std::string_view bytes = tokenizer.token_bytes(id);
-    if (tokenizer.is_added(id)) {
+    if (is_marker(id)) {
       pieces.push_back({.text = std::string(bytes), .token = id});
     } else if (pieces.empty() || pieces.back().token >= 0) {
       pieces.push_back({.text = std::string(bytes), .token = -1});
@@ -123,7 +99,7 @@ grammar::TokenNames ConstraintFactory::token_names() const {
     if (id < 0 || id >= std::min(config_.vocab_size, config_.tokenizer->vocab_size()))
       return std::nullopt;
     const auto token = static_cast<int32_t>(id);
-    if (!config_.tokenizer->is_added(token) || vocabulary_->is_eos(token)) return std::nullopt;
+    if (!is_marker(token) || vocabulary_->is_eos(token)) return std::nullopt;
     return grammar::Marker{.text = std::string(config_.tokenizer->token_bytes(token)),
                            .token = token};
   };
@@ -162,12 +138,9 @@ grammar::ToolCallSyntax ConstraintFactory::tool_syntax(text::ChatFormat format) 
 
 // An output that is tool calls (is_required), or text that calls may follow.
 ConstraintFactory::Form ConstraintFactory::tool_form(const api::GenerationRequest& request,
+                                                     const std::vector<grammar::Tool>& tools,
                                                      bool is_required) const {
   const api::ToolConstraint& constraint = request.tool_constraint;
-  std::vector<grammar::Tool> tools;
-  for (const json::Value& value : constraint.tools) {
-    tools.push_back(tool_of(value, constraint.follows_schemas));
-  }
   const grammar::ToolCallOptions options{.required = is_required, .parallel = constraint.parallel};
   std::string key = "tools";
   key += is_required ? 'r' : 'o';
@@ -181,7 +154,8 @@ ConstraintFactory::Form ConstraintFactory::tool_form(const api::GenerationReques
 
 ConstraintFactory::Form ConstraintFactory::source_form(const api::GrammarSource& source) const {
   return {.expression = source_expression(source, token_names()),
-          .key = std::to_string(static_cast<int>(source.kind)) + source.text,
+          .key = std::to_string(static_cast<int>(source.kind)) + (source.is_strict ? 's' : '-') +
+                 source.text,
           .param = source.field};
 }
 
@@ -207,31 +181,38 @@ ConstraintFactory::Form ConstraintFactory::behind_reasoning(const api::Generatio
 }
 
 ConstraintFactory::Form ConstraintFactory::form_of(const api::GenerationRequest& request,
-                                                   const api::GrammarSource& source) const {
-  using Tools = api::ToolConstraint::Kind;
-  const Tools tools = request.tool_constraint.kind;
+                                                   const api::GrammarSource& source,
+                                                   const std::vector<grammar::Tool>& tools) const {
+  using Calls = api::ToolConstraint::Kind;
+  const Calls calls_kind = request.tool_constraint.kind;
   const bool has_source = source.kind != api::GrammarSource::Kind::kNone;
-  if (tools == Tools::kRequired || !has_source) {
-    return behind_reasoning(request, tool_form(request, tools == Tools::kRequired));
+  if (calls_kind == Calls::kRequired || !has_source) {
+    return behind_reasoning(request, tool_form(request, tools, calls_kind == Calls::kRequired));
   }
   Form form = source_form(source);
-  if (tools == Tools::kOptional) {
-    const Form calls = tool_form(request, /*is_required=*/true);
+  if (calls_kind == Calls::kOptional) {
+    const Form calls = tool_form(request, tools, /*is_required=*/true);
     form.expression = grammar::choice({calls.expression, form.expression});
     form.key = calls.key + form.key;
   }
   return behind_reasoning(request, std::move(form));
 }
 
-api::ApiError ConstraintFactory::problem_of(const api::GenerationRequest& request,
-                                            const api::GrammarSource& source, const Form& form,
-                                            const Error& error) const {
-  const bool is_either = form.param == source.field &&
-                         request.tool_constraint.kind != api::ToolConstraint::Kind::kNone;
-  if (is_either && grammar::compile(source_form(source).expression)) {
-    return api::invalid_parameter("tools", error.message);
-  }
-  return api::invalid_parameter(form.param, error.message);
+api::Parsed<GrammarPtr> ConstraintFactory::compile(const api::GenerationRequest& request,
+                                                   const api::GrammarSource& source) const {
+  std::vector<grammar::Tool> tools = tools_of(request.tool_constraint);
+  const Form form = form_of(request, source, tools);
+  Result<GrammarPtr> compiled = grammar::compile(form.expression);
+  if (compiled) return *compiled;
+  const bool has_source = form.param == source.field;
+  if (has_source && (tools.empty() || !grammar::compile(source_form(source).expression)))
+    return api::invalid_parameter(form.param, compiled.error().message);
+  // What is left to be at fault are the tools.
+  if (Status status = let_go_of_schemas(tools); !status)
+    return api::invalid_parameter("tools", status.error().message);
+  compiled = grammar::compile(form_of(request, source, tools).expression);
+  if (!compiled) return api::invalid_parameter("tools", compiled.error().message);
+  return *compiled;
 }
 
 api::Parsed<ConstraintPtr> ConstraintFactory::make(const api::GenerationRequest& request,
@@ -246,13 +227,13 @@ api::Parsed<ConstraintPtr> ConstraintFactory::make(const api::GenerationRequest&
         "this model has no end-of-sequence token, so its output cannot be "
         "held to a grammar");
   }
-  const Form form = form_of(request, item.grammar);
-  GrammarPtr grammar = cache_.find(form.key);
+  const std::string key = form_of(request, item.grammar, tools_of(request.tool_constraint)).key;
+  GrammarPtr grammar = cache_.find(key);
   if (grammar == nullptr) {
-    Result<GrammarPtr> compiled = grammar::compile(form.expression);
-    if (!compiled) return problem_of(request, item.grammar, form, compiled.error());
-    grammar = std::move(*compiled);
-    cache_.add(form.key, grammar);
+    api::Parsed<GrammarPtr> compiled = compile(request, item.grammar);
+    if (const auto* error = std::get_if<api::ApiError>(&compiled)) return *error;
+    grammar = std::get<GrammarPtr>(std::move(compiled));
+    cache_.add(key, grammar);
   }
   return grammar->new_constraint(vocabulary_);
 }

@@ -37,7 +37,6 @@ class ConstraintFactory {
     std::shared_ptr<const text::Tokenizer> tokenizer;
     int vocab_size = 0;  // of the logits
     std::vector<int32_t> eos_token_ids;
-    std::optional<text::ChatFormat> chat_format;  // its markers are never text
     int64_t max_cache_bytes = int64_t{256} << 20;
   };
   explicit ConstraintFactory(Config config);
@@ -51,14 +50,21 @@ class ConstraintFactory {
     grammar::Expression expression;
     std::string key, param;
   };
-  Form form_of(const api::GenerationRequest& request, const api::GrammarSource& source) const;
-  Form tool_form(const api::GenerationRequest& request, bool is_required) const;
+  Form form_of(const api::GenerationRequest& request, const api::GrammarSource& source,
+               const std::vector<grammar::Tool>& tools) const;
+  Form tool_form(const api::GenerationRequest& request, const std::vector<grammar::Tool>& tools,
+                 bool is_required) const;
   Form source_form(const api::GrammarSource& source) const;
   // The form behind the reasoning that the output may begin with.
   Form behind_reasoning(const api::GenerationRequest& request, Form form) const;
-  // Why a form does not compile, with the parameter whose part of it is at fault.
-  api::ApiError problem_of(const api::GenerationRequest& request, const api::GrammarSource& source,
-                           const Form& form, const Error& error) const;
+  // Schemas of tools that cannot be compiled are let go of where nobody asked for them. An error names the parameter
+  // that is at fault.
+  api::Parsed<GrammarPtr> compile(const api::GenerationRequest& request,
+                                  const api::GrammarSource& source) const;
+  // The vocabulary has it as a token that is never text. An ordinary token that spells a marker is text: as a marker
+  // too, it would be allowed where the grammar does not take it.
+  bool is_marker(int32_t token) const;
+  // A text of the chat format: one token where it is a marker, else its bytes.
   grammar::Marker marker(std::string_view text) const;
   // A text's special tokens and what is between them.
   std::vector<grammar::Marker> split(std::string_view text) const;

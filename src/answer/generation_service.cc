@@ -75,7 +75,7 @@ std::vector<int32_t> marker_ids(const api::GenerationRequest& request,
   for (const std::string_view marker : text::output_markers(request.chat_format)) {
     const bool is_reasoning = marker == kThinkBegin || marker == kThinkEnd;
     if (is_reasoning ? !request.separate_reasoning : !request.parse_tools) continue;
-    if (const std::optional<int32_t> id = tokenizer.token_id(marker)) ids.push_back(*id);
+    if (const std::optional<int32_t> id = tokenizer.added_token_id(marker)) ids.push_back(*id);
   }
   return ids;
 }
@@ -102,8 +102,7 @@ GenerationService::GenerationService(Config config)
     : config_(std::move(config)),
       constraints_({.tokenizer = config_.tokenizer,
                     .vocab_size = config_.vocab_size,
-                    .eos_token_ids = config_.eos_token_ids,
-                    .chat_format = config_.chat_format}) {}
+                    .eos_token_ids = config_.eos_token_ids}) {}
 
 GenerationService::~GenerationService() = default;
 
@@ -202,7 +201,7 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
                                                 .calls = request.parse_tools});
   setup.marker_ids =
       std::make_shared<const std::vector<int32_t>>(marker_ids(request, *config_.tokenizer));
-  setup.think_end_id = config_.tokenizer->token_id(kThinkEnd).value_or(-1);
+  setup.think_end_id = config_.tokenizer->added_token_id(kThinkEnd).value_or(-1);
   setup.starts_in_reasoning = request.separate_reasoning && request.starts_in_reasoning;
   setup.shows_reasoning = request.include_reasoning;
   return setup;

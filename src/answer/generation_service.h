@@ -41,7 +41,6 @@ class GenerationService : public engine::UpdateSink {
     std::shared_ptr<const text::Tokenizer> tokenizer;
     int vocab_size = 0;  // of the logits
     std::vector<int32_t> eos_token_ids;
-    std::optional<text::ChatFormat> chat_format = {};
     // Called on an I/O thread when an answer is over.
     std::function<void(const AnswerRecord&)> on_answer = {};
   };

@@ -17,9 +17,8 @@ constexpr std::string_view kGapBegin = "<｜fim▁begin｜>", kGapHole = "<｜fi
 bool can_fill_gaps(const ServedModel& model) {
   return std::ranges::all_of(std::initializer_list<std::string_view>{kGapBegin, kGapHole, kGapEnd},
                              [&](std::string_view mark) {
-                               const auto id = model.tokenizer->token_id(mark);
-                               return id && *id < model.vocab_size &&
-                                      model.tokenizer->is_added(*id);
+                               const auto id = model.tokenizer->added_token_id(mark);
+                               return id && *id < model.vocab_size;
                              });
 }
 

@@ -36,6 +36,7 @@ struct GrammarSource {
   Kind kind = Kind::kNone;  // kEbnf: or Lark, as the text shows
   std::string text;         // the schema or the structural tag as JSON text, the pattern, the rules
   std::string field{};  // of the request, for errors: "response_format", "sampling_params.regex"
+  bool is_strict = false;  // kJsonSchema: objects of which it names only the type are empty
 };
 
 // Tool calls that the output must hold (tool_choice required or a named function) or may hold (in place of a

@@ -158,7 +158,7 @@ class GrammarReader {
     if (type == "json_object") {
       set(reader, key, {.kind = GrammarKind::kJsonObject, .text = ""});
     } else if (type == "json_schema") {
-      read_schema_of(reader, inner);
+      read_schema_of(reader, inner, /*may_lack_schema=*/false);
     } else if (type != "text") {
       inner.fail("type", "text, json_object or json_schema");
     }
@@ -176,20 +176,25 @@ class GrammarReader {
     }
     FieldReader inner(*named, format.path_of("json_schema"), named_schema_fields(),
                       reader.problem());
-    read_schema_of(reader, inner);
+    read_schema_of(reader, inner, /*may_lack_schema=*/true);
   }
 
-  // What has a schema and says things about it.
-  void read_schema_of(FieldReader& reader, FieldReader& inner) {
+  // What has a schema and says things about it. In chat's form OpenAI's API leaves the schema optional.
+  void read_schema_of(FieldReader& reader, FieldReader& inner, bool may_lack_schema) {
     inner.text("name", 256);
-    // Read for its type only: the output always follows the schema.
-    inner.boolean("strict");
-    const json::Value* schema = inner.object("schema");
+    // The output always follows the schema; being strict says how its silence is meant.
+    const bool is_strict = inner.boolean("strict").value_or(false);
+    const json::Value* schema = inner.find("schema");
     if (reader.problem()) return;
     if (schema == nullptr) {
-      return inner.fail_missing("schema");
+      if (!may_lack_schema) return inner.fail_missing("schema");
+      set(inner, "schema", {.kind = GrammarKind::kJsonObject, .text = ""});
+    } else if (schema->is_boolean()) {
+      set_schema(inner, "schema", *schema);
+    } else {
+      read_schema_text(inner, "schema");
     }
-    set_schema(inner, "schema", *schema);
+    fields_.source.is_strict = is_strict;
   }
 
   void set_schema(FieldReader& reader, std::string_view key, const json::Value& schema) {

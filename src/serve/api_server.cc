@@ -50,8 +50,7 @@ void log_answer(const answer::AnswerRecord& record) {
 answer::GenerationService::Config generation_config(const ApiConfig& config) {
   answer::GenerationService::Config generation{.tokenizer = config.model.tokenizer,
                                                .vocab_size = config.model.vocab_size,
-                                               .eos_token_ids = config.model.eos_token_ids,
-                                               .chat_format = config.model.chat_format};
+                                               .eos_token_ids = config.model.eos_token_ids};
   if (config.log_requests) generation.on_answer = log_answer;
   return generation;
 }

@@ -26,15 +26,6 @@ Status check_tools_have_a_place(ChatFormat format, const Conversation& conversat
   return {};
 }
 
-// The id of the added token with exactly this content. token_id() would also find a string that is merely
-// in the vocabulary.
-std::optional<int32_t> added_token(const Tokenizer& tokenizer, std::string_view content) {
-  const std::vector<int32_t> ids = tokenizer.encode(content, {.parse_special = true});
-  const bool is_added =
-      ids.size() == 1 && ids != tokenizer.encode(content, {.parse_special = false});
-  return is_added ? std::optional(ids.front()) : std::nullopt;
-}
-
 }  // namespace
 
 Result<std::vector<Segment>> render(ChatFormat format, const Conversation& conversation) {
@@ -74,7 +65,7 @@ std::vector<int32_t> encode(const std::vector<Segment>& prompt, const Tokenizer&
     std::optional<int32_t> id;
     if (segment.is_markup) {
       const auto found = known.find(segment.text);
-      id = found != known.end() ? found->second : added_token(tokenizer, segment.text);
+      id = found != known.end() ? found->second : tokenizer.added_token_id(segment.text);
       known.emplace(segment.text, id);
     }
     if (id) {
@@ -99,7 +90,7 @@ std::vector<std::string> unknown_markup(ChatFormat format, const Tokenizer& toke
     const bool is_think = segment.text == markup::kThinkBegin || segment.text == markup::kThinkEnd;
     const bool is_new = std::ranges::find(unknown, segment.text) == unknown.end();
     if (!segment.is_markup || is_think || !is_new) continue;
-    if (!added_token(tokenizer, segment.text)) unknown.push_back(segment.text);
+    if (!tokenizer.added_token_id(segment.text)) unknown.push_back(segment.text);
   }
   return unknown;
 }

@@ -283,14 +283,25 @@ bool Tokenizer::is_added(int32_t id) const {
   return id >= 0 && id < vocab_size() && added_[static_cast<size_t>(id)];
 }
 
+std::span<const int32_t> Tokenizer::ids_of(std::string_view content) const {
+  if (content.empty()) return {};
+  const auto text = [this](int32_t id) -> std::string_view {
+    return texts_[static_cast<size_t>(id)];
+  };
+  const auto found = std::ranges::equal_range(ids_by_text_, content, {}, text);
+  return {found.begin(), found.end()};
+}
+
 std::optional<int32_t> Tokenizer::token_id(std::string_view content) const {
-  if (content.empty()) return std::nullopt;
-  const auto found = std::lower_bound(
-      ids_by_text_.begin(), ids_by_text_.end(), content,
-      [this](int32_t id, std::string_view text) { return texts_[static_cast<size_t>(id)] < text; });
-  if (found == ids_by_text_.end() || texts_[static_cast<size_t>(*found)] != content)
-    return std::nullopt;
-  return *found;
+  const std::span<const int32_t> ids = ids_of(content);
+  return ids.empty() ? std::nullopt : std::optional(ids.front());
+}
+
+std::optional<int32_t> Tokenizer::added_token_id(std::string_view content) const {
+  for (const int32_t id : ids_of(content)) {
+    if (is_added(id)) return id;
+  }
+  return std::nullopt;
 }
 
 }  // namespace fathom::text

@@ -60,6 +60,9 @@ class Tokenizer {
   bool is_added(int32_t id) const;
   // The id of an added token's content or of a vocabulary entry as the file spells it.
   std::optional<int32_t> token_id(std::string_view content) const;
+  // The id of the added token with this content. Large vocabularies have ordinary entries for words of the chat formats
+  // ("function", "```"), which are text like any other: whoever looks for a marker asks here.
+  std::optional<int32_t> added_token_id(std::string_view content) const;
 
   int vocab_size() const { return static_cast<int>(texts_.size()); }  // max id + 1
   int32_t bos_id() const { return bos_id_; }                          // -1: none
@@ -80,6 +83,8 @@ class Tokenizer {
                       EncodeState& state) const;
   std::string with_encodable_bytes(std::string_view text) const;
   Status resolve(const TokenizerConfig& config);
+  // The tokens that the file spells so: an added one may share the spelling of an ordinary one's bytes.
+  std::span<const int32_t> ids_of(std::string_view content) const;
 
   uint32_t instance_ = 0;  // tells this object's entries from others' in the threads' caches
   PreTokenizerKind pre_tokenizer_;

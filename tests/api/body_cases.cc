@@ -228,9 +228,13 @@ void add_grammar_conflicts(const GoodBody& good, CaseList& cases) {
   add(R"("response_format": {"type": "json_schema"})", refused("response_format.json_schema"));
   add(R"("response_format": {"type": "json_schema", "json_schema": []})",
       refused("response_format.json_schema"));
-  add(R"("response_format": {"type": "json_schema", "json_schema": {}})",
+  for (const char* const taken : {"{}", R"({"schema": true})", R"({"schema": "{}"})"}) {
+    add(std::string(R"("response_format": {"type": "json_schema", "json_schema": )") + taken + "}",
+        kAccepted);
+  }
+  add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": "{"}})",
       refused("response_format.json_schema.schema"));
-  add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": true}})",
+  add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": 1}})",
       refused("response_format.json_schema.schema"));
   add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}})",
       refused("response_format.json_schema.strict"));

@@ -36,7 +36,8 @@ struct SimServerOptions {
   bool ready = true;                      // false: the engine is not there yet
   // None: by endpoint, as a server has it unless it is told otherwise.
   std::optional<api::UnknownFields> unknown_fields = api::UnknownFields::kRefuse;
-  text::ChatFormat chat_format = text::ChatFormat::kV31;
+  std::optional<text::ChatFormat> chat_format = {};  // in place of the model's
+  api::ServedModel model = api::tests::demo_served_model();
 };
 
 class SimServer {
@@ -48,7 +49,7 @@ class SimServer {
               .log_requests = false,
               .profile_dir = options.profile_dir,
               .settings = {{"chunked_prefill_size", 2048}}}),
-        runner_({.vocab_size = api::tests::demo_served_model().vocab_size,
+        runner_({.vocab_size = options.model.vocab_size,
                  .num_blocks = options.num_blocks,
                  .max_context_tokens =
                      options.max_context_tokens > 0 ? options.max_context_tokens : 1 << 20,
@@ -78,7 +79,7 @@ class SimServer {
     config.step.overlap = options_.overlap;
     config.step.speculation.enabled = options_.drafter.shape.num_steps > 0;
     config.integrity_interval_seconds = 0;
-    config.step.eos_token_ids = api::tests::demo_served_model().eos_token_ids;
+    config.step.eos_token_ids = options_.model.eos_token_ids;
     config.registry = &api_.registry();
     engine_.emplace(runner_, config, api_.update_sink());
     api_.set_ready(*engine_,
@@ -156,9 +157,9 @@ class SimServer {
 
  private:
   static api::ServedModel model_of(const SimServerOptions& options) {
-    api::ServedModel model = api::tests::demo_served_model();
+    api::ServedModel model = options.model;
     model.unknown_fields = options.unknown_fields;
-    model.chat_format = options.chat_format;
+    if (options.chat_format) model.chat_format = options.chat_format;
     return model;
   }
 

@@ -233,9 +233,11 @@ constexpr FieldRule kResponseFormat[] = {
 };
 
 constexpr FieldRule kNamedSchema[] = {
-    required("schema", kAnyObject, "the answer fits it"),
+    honoured("schema", R"({"type":["object","string","boolean"]})",
+             "the answer fits it; none: any JSON object"),
     honoured("name", R"({"type":"string","maxLength":256})", "of the schema"),
-    honoured("strict", kAnyBoolean, "the answer always fits"),
+    honoured("strict", kAnyBoolean,
+             "the answer always fits; true: an object without named members is empty"),
     without_effect("description", "of the schema, for people"),
 };
 

@@ -58,9 +58,10 @@ constexpr FieldRule kTextConfig[] = {
 };
 constexpr FieldRule kFlatFormat[] = {
     required("type", R"({"enum":["text","json_object","json_schema"]})", "which"),
-    honoured("schema", kAnyObject, "of json_schema"),
+    honoured("schema", R"({"type":["object","string","boolean"]})", "of json_schema"),
     honoured("name", kAnyText, "of the schema, not shown to the model"),
-    honoured("strict", kAnyBoolean, "the answer always keeps the schema"),
+    honoured("strict", kAnyBoolean,
+             "the answer always keeps the schema; true: an object without named members is empty"),
     without_effect("description", "of the schema, not shown to the model"),
 };
 constexpr FieldRule kResponseStream[] = {
