@@ -45,6 +45,7 @@ bool Choice::push(std::span<const core::SampledToken> tokens, bool last_is_stop_
 
 bool Choice::push_token(int32_t token) {
   std::string visible;
+  note_structure(token);
   match(text_of(token), visible);
   show(visible);
   if (stop_string_found_ && setup_.parser) setup_.parser->finish(fresh_events_);
@@ -55,16 +56,29 @@ bool Choice::push_token(int32_t token) {
 
 void Choice::match(std::string_view text, std::string& visible) {
   stop_string_found_ = matcher_.push(text, visible);
-  if (!stop_string_found_) return;
-  matched_string_ = setup_.stop->strings()[static_cast<size_t>(matcher_.matched())];
-  if (setup_.no_stop_trim) visible += matched_string_;
+  if (stop_string_found_) {
+    matched_string_ = setup_.stop->strings()[static_cast<size_t>(matcher_.matched())];
+    if (setup_.no_stop_trim) visible += matched_string_;
+  }
+  num_matched_bytes_ += visible.size();
+  if (stop_string_found_ && setup_.structure)
+    is_cut_structure_ = !setup_.structure->is_whole_after(num_matched_bytes_);
+}
+
+// Special tokens have no text in the output, but for the markers that the parser reads.
+void Choice::note_structure(int32_t token) {
+  if (setup_.structure == nullptr) return;
+  const bool is_hidden =
+      setup_.skip_special_tokens && setup_.tokenizer->is_special(token) && !is_marker(token);
+  setup_.structure->add(token, is_hidden ? 0 : setup_.tokenizer->token_bytes(token).size());
+}
+
+bool Choice::is_marker(int32_t token) const {
+  return setup_.marker_ids != nullptr && std::ranges::count(*setup_.marker_ids, token) > 0;
 }
 
 std::string Choice::text_of(int32_t token) {
-  const bool is_marker = setup_.marker_ids != nullptr &&
-                         std::find(setup_.marker_ids->begin(), setup_.marker_ids->end(), token) !=
-                             setup_.marker_ids->end();
-  if (is_marker && setup_.tokenizer->is_special(token)) {
+  if (is_marker(token) && setup_.tokenizer->is_special(token)) {
     return detokenizer_.finish() + std::string(setup_.tokenizer->token_bytes(token));
   }
   return detokenizer_.push(token);

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "answer/structure_check.h"
 #include "api/generation_request.h"
 #include "core/batch.h"
 #include "core/request.h"
@@ -67,6 +68,8 @@ struct ChoiceSetup {
   int32_t think_end_id = -1;
   bool starts_in_reasoning = false;
   bool shows_reasoning = true;  // false: it is counted and dropped
+  // Where stop strings may cut a structure; null: there are none of the two.
+  std::shared_ptr<StructureCheck> structure{};
 };
 
 class Choice {
@@ -85,6 +88,8 @@ class Choice {
   const std::string& matched_string() const { return matched_string_; }
   int32_t matched_token() const { return matched_token_; }
   bool stop_string_found() const { return stop_string_found_; }
+  // A stop string ended it before its structure was whole.
+  bool is_cut_structure() const { return is_cut_structure_; }
 
   const ChoiceSetup& setup() const { return setup_; }
   const ChoiceCounts& counts() const { return counts_; }
@@ -96,6 +101,8 @@ class Choice {
  private:
   bool push_token(int32_t token);
   std::string text_of(int32_t token);
+  bool is_marker(int32_t token) const;
+  void note_structure(int32_t token);
   // Appends to `visible` what leaves the stop matcher.
   void match(std::string_view text, std::string& visible);
   // What has left the stop matcher, for the text or the parser.
@@ -111,7 +118,8 @@ class Choice {
   Finish finish_ = Finish::kNone;
   std::string matched_string_;
   int32_t matched_token_ = -1;
-  bool stop_string_found_ = false;
+  bool stop_string_found_ = false, is_cut_structure_ = false;
+  size_t num_matched_bytes_ = 0;  // that have left the stop matcher
   bool in_reasoning_ = false, saw_event_ = false;
   std::vector<text::OutputEvent> fresh_events_;  // of the token being read
   std::vector<core::SampledToken> prompt_logprobs_;

@@ -21,6 +21,8 @@ std::string_view openai_reason(const Choice& choice, bool calls_are_complete) {
     case Finish::kNone:
       break;
     case Finish::kStop:
+      // What reads the text as a structure must not take it for a whole one; matched_stop says what cut it.
+      if (choice.is_cut_structure()) return R"("length")";
       return calls_are_complete ? R"("tool_calls")" : R"("stop")";
     case Finish::kLength:
       return R"("length")";

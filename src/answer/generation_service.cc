@@ -159,6 +159,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
       // Choice k uses seed + k: the n answers to one prompt differ, and the same request gives the same n again.
       if (submitted.sampling.seed) *submitted.sampling.seed += static_cast<uint64_t>(k);
       if (constraint != nullptr) submitted.constraint = constraint->clone();
+      if (constraint != nullptr && stop != nullptr) choice.structure = structure_check(*constraint);
       if (!item.forced_tokens.empty()) {
         const int32_t token = item.forced_tokens[static_cast<size_t>(k)];
         submitted.constraint = std::make_unique<ForcedToken>(token);
@@ -171,6 +172,14 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
   }
   prepared.answer = std::make_shared<Answer>(std::move(setup), exchange);
   return prepared;
+}
+
+std::shared_ptr<StructureCheck> GenerationService::structure_check(
+    const core::TokenConstraint& start) const {
+  return std::make_shared<StructureCheck>(
+      start.clone(), StructureCheck::Config{.tokenizer = config_.tokenizer.get(),
+                                            .vocab_size = config_.vocab_size,
+                                            .eos_token_ids = config_.eos_token_ids});
 }
 
 ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& request,

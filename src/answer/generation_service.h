@@ -91,6 +91,8 @@ class GenerationService : public engine::UpdateSink {
                                 const Stopwatch& since_arrival);
   ChoiceSetup choice_setup(const api::GenerationRequest& request, const api::GenerationItem& item,
                            int choice_idx) const;
+  // For a choice that stop strings may end.
+  std::shared_ptr<StructureCheck> structure_check(const core::TokenConstraint& start) const;
   core::Request core_request(const api::GenerationRequest& request, const api::GenerationItem& item,
                              const std::string& key_name) const;
   // These run on the exchange's I/O thread.

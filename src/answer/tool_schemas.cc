@@ -57,7 +57,6 @@ grammar::Tool custom_tool_of(const json::Value& custom) {
       R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"],"additionalProperties":false})";
   grammar::Tool tool{.name = custom.value("name", ""),
                      .parameters_schema = std::string(kAnyInput),
-                     .input = {},
                      .strict = true};
   const auto format = custom.find("format");
   if (format == custom.end() || !format->contains("grammar")) return tool;
