@@ -275,6 +275,26 @@ void check_can_continue(const text::Conversation& chat, FieldProblem& problem) {
                                 "assistant's with content and without tool_calls"));
 }
 
+// Returns where each message stands in the body; nothing: message i at messages[i].
+std::vector<std::string> bind_calls(text::Conversation& chat, text::ChatFormat format,
+                                    const ChatRendering& rendering, FieldProblem& problem) {
+  const std::vector<std::string>* const sent = rendering.places;
+  std::vector<size_t> order;
+  const Status bound = text::bind_results(
+      chat.messages,
+      {.place = rendering.result_place,
+       .keeps_order = text::traits(format).shows_call_ids,
+       .may_end_in_calls = !chat.add_generation_prompt && !rendering.continues_final},
+      order);
+  if (!bound) set_text_problem(bound.error(), rendering.prompt_field, sent, problem);
+  std::vector<std::string> places;
+  if (sent == nullptr && std::ranges::is_sorted(order)) return places;
+  for (const size_t i : order) {
+    places.push_back(sent != nullptr ? (*sent)[i] : element_path("messages", i));
+  }
+  return places;
+}
+
 }  // namespace
 
 std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel& model) {
@@ -376,7 +396,8 @@ ChatPrompt render_chat(const text::Conversation& chat, const ChatRendering& rend
   const text::ChatFormat format = text::format_for(*model.chat_format, chat);
   Result<std::vector<text::Segment>> rendered = text::render(format, chat);
   if (!rendered) {
-    set_text_problem(rendered.error(), rendering.prompt_field, rendering.places, problem);
+    set_text_problem(rendered.error(), rendering.prompt_field, places.empty() ? nullptr : &places,
+                     problem);
     return {};
   }
   std::vector<text::Segment>& segments = *rendered;
@@ -392,3 +413,5 @@ ChatPrompt render_chat(const text::Conversation& chat, const ChatRendering& rend
 }
 
 }  // namespace fathom::api
+  const std::vector<std::string> places = bind_calls(chat, format, rendering, problem);
+  if (problem) return {};

@@ -18,6 +18,7 @@
 
 #include "api/served_model.h"
 #include "api/tables/field_reader.h"
+#include "text/call_results.h"
 #include "text/chat_format.h"
 #include "text/conversation.h"
 
@@ -67,7 +68,9 @@ struct ChatRendering {
 };
 
 // REQUIRES: model.chat_format.
-ChatPrompt render_chat(const text::Conversation& chat, const ChatRendering& rendering,
+ChatPrompt render_chat(text::Conversation& chat, const ChatRendering& rendering,
                        const ServedModel& model, FieldProblem& problem);
 
 }  // namespace fathom::api
+  text::ResultPlace result_place = text::ResultPlace::kRightBehind;
+// Binds results to their calls first, which may change the order of the messages.

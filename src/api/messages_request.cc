@@ -119,9 +119,12 @@ class MessagesParser {
     }
     request_.hide_tool_markers =
         !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));
-    ChatPrompt prompt = render_chat(
-        chat, {.continues_final = continues, .prompt_field = "messages", .places = &places}, model_,
-        problem_);
+    ChatPrompt prompt = render_chat(chat,
+                                    {.continues_final = continues,
+                                     .prompt_field = "messages",
+                                     .places = &places,
+                                     .result_place = text::ResultPlace::kBehindTurn},
+                                    model_, problem_);
     if (problem_) return;
     request_.chat_format = prompt.format;
     request_.starts_in_reasoning = prompt.starts_in_reasoning;

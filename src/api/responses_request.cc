@@ -135,8 +135,11 @@ class ResponsesParser {
     if (problem_) return;
     request_.hide_tool_markers =
         !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));
-    ChatPrompt prompt =
-        render_chat(chat, {.prompt_field = "input", .places = &read.places}, model_, problem_);
+    ChatPrompt prompt = render_chat(chat,
+                                    {.prompt_field = "input",
+                                     .places = &read.places,
+                                     .result_place = text::ResultPlace::kAnywhereBehind},
+                                    model_, problem_);
     request_.chat_format = prompt.format;
     request_.starts_in_reasoning = prompt.starts_in_reasoning;
     item_.prompt = std::move(prompt.ids);

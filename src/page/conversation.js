@@ -37,12 +37,14 @@ export class Conversation {
     this.onChange();
   }
 
-  // As the API wants them. An answer that failed before its first word is not part of the conversation.
+  // As the API wants them. An answer that failed before its first word is not part of the conversation, nor are calls
+  // that the person went on without answering.
   messages(system) {
     const messages = system ? [{role: 'system', content: system}] : [];
-    for (const turn of this.turns) {
+    for (const [index, turn] of this.turns.entries()) {
       if (turn.role === 'assistant') {
-        if (turn.content || wholeCalls(turn).length) messages.push(assistantMessage(turn));
+        const calls = answeredCalls(turn, this.turns.slice(index + 1));
+        if (turn.content || calls.length) messages.push(assistantMessage(turn, calls));
       } else if (turn.role === 'tool') {
         messages.push({role: 'tool', tool_call_id: turn.id, content: turn.content});
       } else {
@@ -80,14 +82,16 @@ const checkedUsage = (usage) =>
 
 const numbersOf = (times) => Object.fromEntries(Object.entries(times ?? {}).filter(([, value]) => Number.isFinite(value)));
 
-// An answer that was cut may end in part of a call, which the API would not take back.
-function wholeCalls({toolCalls, finish}) {
-  return finish === 'tool_calls' ? toolCalls : [];
+// An answer that was cut may end in part of a call, which the API would not take back; nor would it calls without
+// results.
+function answeredCalls({toolCalls, finish}, later) {
+  const other = later.findIndex(({role}) => role !== 'tool');
+  const results = new Set((other < 0 ? later : later.slice(0, other)).map(({id}) => id));
+  return finish === 'tool_calls' && toolCalls.every(({id}) => results.has(id)) ? toolCalls : [];
 }
 
-function assistantMessage(turn) {
+function assistantMessage(turn, calls) {
   const message = {role: 'assistant', content: turn.content};
-  const calls = wholeCalls(turn);
   if (calls.length) {
     message.tool_calls = calls.map(({id, name, arguments: text}) =>
       ({id, type: 'function', function: {name, arguments: text}}));

@@ -18,7 +18,7 @@ constexpr std::array<ChatFormatTraits, 10> kFormats = {{
     {ChatFormat::kR1_0528, "r1-0528", "DeepSeek-R1-0528", true},
     {ChatFormat::kR1Tools, "r1-tools", "tool-calling template of R1", true},
     {ChatFormat::kV31, "v3.1", "DeepSeek-V3.1", true},
-    {ChatFormat::kKimiK2, "kimi-k2", "Kimi-K2", true},
+    {ChatFormat::kKimiK2, "kimi-k2", "Kimi-K2", true, true},
     {ChatFormat::kMoonlight, "moonlight", "Moonlight", false},
 }};
 

@@ -33,9 +33,10 @@ enum class ChatFormat {
 
 struct ChatFormatTraits {
   ChatFormat format;
-  std::string_view name;     // as --chat-format takes it
-  std::string_view summary;  // one line for --help
-  bool takes_tools;          // tool calls and results have a place in the text
+  std::string_view name;        // as --chat-format takes it
+  std::string_view summary;     // one line for --help
+  bool takes_tools;             // tool calls and results have a place in the text
+  bool shows_call_ids = false;  // the model reads by id which result is whose; else by the order
 };
 
 // In the order of the enum.

@@ -44,8 +44,10 @@ struct Conversation {
 };
 
 // Every rule that does not depend on the chat format: known roles, content where it is needed, calls with
-// a name, tool results only after the calls they answer, well-formed tools.
+// a name, tool results only behind calls (which of them: call_results.h), well-formed tools.
 // Errors name the message by its index.
 Status validate(const Conversation& conversation);
+// The error of a tool result at `where` that no calls come before.
+Error result_without_call(const std::string& where);
 
 }  // namespace fathom::text

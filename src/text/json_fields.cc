@@ -10,6 +10,10 @@ std::string type_name(const json::Value& value) {
              : "(none)";
 }
 
+std::string in_quotes(std::string_view value) {
+  return json::dump(json::Value(std::string(value.substr(0, 64))));
+}
+
 Result<bool> bool_field(const json::Value& object, const char* key, bool fallback) {
   const auto found = object.find(key);
   if (found == object.end()) return fallback;

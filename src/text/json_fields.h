@@ -6,6 +6,7 @@
 // Pure functions, thread-safe.
 
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
 
@@ -13,6 +14,9 @@ namespace fathom::text {
 
 // The string at "type" in quotes, or "(none)" where there is no such string.
 std::string type_name(const json::Value& value);
+
+// As JSON text. Long values are cut, so that an error line stays a line.
+std::string in_quotes(std::string_view value);
 
 // The boolean at `key`, `fallback` where the key is missing. REQUIRES: object.is_object().
 Result<bool> bool_field(const json::Value& object, const char* key, bool fallback);

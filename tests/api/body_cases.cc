@@ -260,7 +260,8 @@ void add_conversations(const CaseModel& model, CaseList& cases) {
   const std::string result = R"({"role": "tool", "tool_call_id": "c1", "content": "r"})";
   add(user, kAccepted);
   add(user + "," + call + "," + result, kAccepted);
-  add(user + "," + call + "," + result + "," + result, kAccepted);
+  add(user + "," + call + "," + result + "," + result, refused("messages[3]"));
+  add(user + "," + call, refused("messages[1].tool_calls[0]"));
   add(R"({"role": "system", "content": ""},)" + user, kAccepted);
   add(R"({"role": "developer", "content": "d"},)" + user, kAccepted);
   add(R"({"role": "user", "content": ""})", kAccepted);
@@ -279,13 +280,15 @@ void add_conversations(const CaseModel& model, CaseList& cases) {
       refused("messages[0].content"));
   add(result, refused("messages[0]"));
   add(user + "," + result, refused("messages[1]"));
-  add(call + "," + user + "," + result, refused("messages[2]"));
+  add(call + "," + user + "," + result, refused("messages[0].tool_calls[0]"));
   add(call + R"(,{"role": "tool", "tool_call_id": "other", "content": "r"})",
       refused("messages[1]"));
   add(R"({"role": "user", "content": "a", "tool_calls": [{"function": {"name": "f"}}]})",
       refused("messages[0]"));
   const auto add_call = [&](const std::string& value, const Answer& answer) {
-    add(R"({"role": "assistant", "tool_calls": [)" + value + "]}", answer);
+    add(R"({"role": "assistant", "tool_calls": [)" + value +
+            R"(]},{"role": "tool", "content": "r"})",
+        answer);
   };
   const std::string where = "messages[0].tool_calls[0]";
   add_call(R"({"function": {"name": "f", "arguments": {"a": 1}}})", kAccepted);

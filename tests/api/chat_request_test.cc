@@ -300,11 +300,13 @@ TEST(ChatRequest, renders_calls_and_results) {
       {"role": "assistant", "content": null, "tool_calls": [{"id": "call_1", "type": "function",
         "function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}},
         {"id": "call_2", "type": "function", "function": {"name": "now", "arguments": ""}}]},
+      {"role": "tool", "tool_call_id": "call_2", "content": "noon"},
       {"role": "tool", "tool_call_id": "call_1", "content": "rain"}]})");
   EXPECT_THAT(prompt_text(request),
               HasSubstr("get_weather<｜tool▁sep｜>{\"city\": \"Oslo\"}<｜tool▁call▁end｜>"
                         "<｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>"));
-  EXPECT_THAT(prompt_text(request), HasSubstr("<｜tool▁output▁begin｜>rain<｜tool▁output▁end｜>"));
+  EXPECT_THAT(prompt_text(request), HasSubstr("<｜tool▁output▁begin｜>rain<｜tool▁output▁end｜>"
+                                              "<｜tool▁output▁begin｜>noon<｜tool▁output▁end｜>"));
 }
 
 TEST(ChatRequest, a_call_that_was_cut_comes_back_as_it_was) {

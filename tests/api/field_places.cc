@@ -97,14 +97,15 @@ std::vector<FieldPlace> bodies() {
 
 std::vector<FieldPlace> messages() {
   const std::string call = R"("messages": [{"role": "assistant", "tool_calls": [)";
+  const std::string answered = R"(]}, {"role": "tool", "content": "r"}])";
   return {in_chat(message_fields, R"("messages": [)",
                   {{"role", R"("user")"}, {"content", R"("hi")"}}, "]", "messages[0]"),
           in_chat(content_part_fields, R"("messages": [{"role": "user", "content": [)",
                   {{"type", R"("text")"}, {"text", R"("hi")"}}, "]}]", "messages[0].content[0]"),
-          in_chat(call_fields, call, {{"function", R"({"name": "f"})"}}, "]}]",
+          in_chat(call_fields, call, {{"function", R"({"name": "f"})"}}, answered,
                   "messages[0].tool_calls[0]"),
-          in_chat(called_function_fields, call + R"({"function": )", {{"name", R"("f")"}}, "}]}]",
-                  "messages[0].tool_calls[0].function")};
+          in_chat(called_function_fields, call + R"({"function": )", {{"name", R"("f")"}},
+                  "}" + answered, "messages[0].tool_calls[0].function")};
 }
 
 std::vector<FieldPlace> tools() {

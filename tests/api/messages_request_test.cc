@@ -285,7 +285,7 @@ std::vector<MessagesRefusal> messages_refusals() {
        "no assistant message"},
       {R"("messages": [{"role": "user", "content": "x"}, )" + call +
            R"(, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b"}]}])",
-       "messages[2].content[0]", "names none of the calls"},
+       "messages[2].content[0]", "the result of the call \"b\", which is none of the calls"},
       {R"("messages": [{"role": "user", "content": "x"}, )" + call + "]", "messages",
        "messages[1] has a tool_use"},
       {R"("messages": [{"role": "tool", "content": "x"}])", "messages[0].role", "user, assistant"},

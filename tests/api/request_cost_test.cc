@@ -125,14 +125,15 @@ std::vector<Shape> accepted_shapes() {
                  [](int n) { return chat_with("\"user\": {" + members(n) + "}"); }),
       chat_shape("messages up to the limit",
                  [](int n) { return "{\"messages\": [" + items(kUser, n / 10) + "]}"; }),
-      chat_shape(
-          "tool results",
-          [](int n) {
-            const std::string call = R"({"id": "c", "function": {"name": "f"}})";
-            return "{\"messages\": [" + std::string(kUser) +
-                   R"(, {"role": "assistant", "tool_calls": [)" + items(call, 128) + "]}," +
-                   items(R"({"role": "tool", "content": "r", "tool_call_id": "c"})", n / 10) + "]}";
-          }),
+      chat_shape("tool results",
+                 [](int n) {
+                   const std::string call = R"({"id": "c", "function": {"name": "f"}})";
+                   const std::string turn =
+                       R"({"role": "assistant", "tool_calls": [)" + items(call, 3) + "]}," +
+                       items(R"({"role": "tool", "content": "r", "tool_call_id": "c"})", 3);
+                   return "{\"messages\": [" + std::string(kUser) + "," + items(turn, n / 40) +
+                          "]}";
+                 }),
       chat_shape("content parts",
                  [](int n) {
                    return R"({"messages": [{"role": "user", "content": [)" +
@@ -163,12 +164,15 @@ std::vector<Shape> accepted_shapes() {
        parse_messages},
       {"blocks of results",
        [](int n) {
-         return R"({"max_tokens": 1, "messages": [)" + std::string(kUser) +
-                R"(, {"role": "assistant", "content": [)" +
-                items(R"({"type": "tool_use", "id": "c", "name": "f", "input": {}})", 128) +
-                R"(]}, {"role": "user", "content": [)" +
-                items(R"({"type": "tool_result", "tool_use_id": "c", "content": "r"})", n / 10) +
-                "]}]}";
+         return R"({"max_tokens": 1, "messages": [)" + std::string(kUser) + "," +
+                items(
+                    R"({"role": "assistant", "content": [)" +
+                        items(R"({"type": "tool_use", "id": "c", "name": "f", "input": {}})", 3) +
+                        R"(]}, {"role": "user", "content": [)" +
+                        items(R"({"type": "tool_result", "tool_use_id": "c", "content": "r"})", 3) +
+                        "]}",
+                    n / 40) +
+                "]}";
        },
        parse_messages},
       {"token ids", [](int n) { return "{\"prompt\": [" + items("5", n) + "]}"; },

@@ -185,7 +185,7 @@ std::vector<ResponsesRefusal> responses_refusals() {
       {R"("input": [{"role": "user", "contents": "x"}])", "input[0].contents",
        "did you mean 'content'"},
       {R"("input": [{"type": "function_call_output", "call_id": "a", "output": "x"}])", "input[0]",
-       "no assistant message"},
+       "none of the calls before it"},
       {R"("tools": [{"type": "web_search"}], )" + kHelloInput, "tools[0].type", "web_search"},
       {R"("tools": [{"type": "function", "function": {"name": "f"}}], )" + kHelloInput,
        "tools[0].function", "unknown field"},

@@ -85,6 +85,15 @@ class ToolsTest(browser.FakeServerTest):
         self.assertEqual([node.get_attribute("aria-label") for node in self.all(".tool-result")], ["Result of get_weather", "Result of get_time"])
         self.assertEqual(self.all(".result-form"), [])
 
+    def test_calls_that_were_never_answered_are_left_out_of_what_is_sent(self):
+        self.server.answer = TWO_CALLS
+        self.open()
+        self.ask("Weather in Oslo, time in Bergen?")
+        self.server.answer = [content("All right."), ending("stop"), usage(120, 4)]
+        self.ask("Never mind.")
+        self.assertEqual([message["content"] for message in self.server.requests[1]["messages"]],
+                         ["Weather in Oslo, time in Bergen?", "Never mind."])
+
     def test_results_can_still_be_entered_after_a_reload(self):
         self.server.answer = TWO_CALLS
         self.open()
