@@ -76,6 +76,7 @@ api::ServedModel served_model(const ServeFlags& flags, const config::ModelConfig
   model.longest_token_bytes = api::longest_token_bytes(*model.tokenizer);
   model.sampling_defaults = sampling_defaults(flags);
   model.thinks_by_default = flags.service.thinking;
+  model.stop_in_reasoning = flags.service.stop_in_reasoning;
   model.constrain_tool_calls = flags.service.constrain_tool_calls;
   if (flags.service.unknown_fields == "refuse") model.unknown_fields = api::UnknownFields::kRefuse;
   if (flags.service.unknown_fields == "ignore") model.unknown_fields = api::UnknownFields::kIgnore;

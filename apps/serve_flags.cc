@@ -131,6 +131,10 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_flag("--thinking", flags.thinking,
                "Formats that can switch reasoning (v3.1) have it on by default")
       ->group(group);
+  app.add_flag(
+         "--stop-in-reasoning", flags.stop_in_reasoning,
+         "Stop strings and tokens of chats end reasoning too; they wait for its end otherwise")
+      ->group(group);
   app.add_flag("--constrain-tool-calls", flags.constrain_tool_calls,
                "Hold the arguments of every tool call to the tool's schema")
       ->group(group);
@@ -343,6 +347,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"chat_format", flags.service.chat_format},
       {"sampling_defaults", flags.service.sampling_defaults},
       {"thinking", flags.service.thinking},
+      {"stop_in_reasoning", flags.service.stop_in_reasoning},
       {"constrain_tool_calls", flags.service.constrain_tool_calls},
       {"unknown_fields", flags.service.unknown_fields},
       {"drain_timeout", flags.service.drain_timeout_seconds},

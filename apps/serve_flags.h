@@ -54,6 +54,7 @@ struct ServiceFlags {
   std::string chat_format = "auto";
   std::string sampling_defaults = "openai";
   bool thinking = false;
+  bool stop_in_reasoning = false;
   bool constrain_tool_calls = false;
   std::string unknown_fields = "by-endpoint";
   double drain_timeout_seconds = 60;

@@ -46,13 +46,13 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
                   const engine::RequestUpdate& update) {
   if (done_) return false;
   Choice& choice = choices_[choice_idx];
-  if (!choice.stop_string_found()) note_tokens(tokens.size());
+  if (!choice.has_stopped()) note_tokens(tokens.size());
   choice.set_cached_tokens(update.num_cached_tokens);
   const bool ends_with_stop_token = update.end != nullptr && update.end->matched_stop_token >= 0;
   const bool stop = choice.push(tokens, ends_with_stop_token);
   if (update.end == nullptr) return stop;
   if (queue_seconds_ < 0) queue_seconds_ = update.end->times.admitted_seconds;
-  if (update.end->reason == core::FinishReason::kFailed && !choice.stop_string_found()) {
+  if (update.end->reason == core::FinishReason::kFailed && !choice.has_stopped()) {
     const bool never_ran = update.end->times.admitted_seconds < 0;
     fail(never_ran ? api::overloaded() : api::from_runner(update.end->error));
     return false;

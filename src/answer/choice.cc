@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/chat_markup.h"
+
 namespace fathom::answer {
 namespace {
 
 using Kind = text::OutputEvent::Kind;
+using text::markup::kThinkEnd;
 
 Finish finish_of(core::FinishReason reason) {
   switch (reason) {
@@ -30,17 +33,38 @@ Choice::Choice(ChoiceSetup setup)
       matcher_(setup_.stop),
       in_reasoning_(setup_.starts_in_reasoning) {
   counts_.prompt_tokens = setup_.prompt_tokens;
+  if (setup_.stops_wait) reasoning_.emplace(setup_.starts_in_reasoning);
 }
 
 bool Choice::push(std::span<const core::SampledToken> tokens, bool last_is_stop_token) {
-  if (finished() || stop_string_found_) return false;
+  if (finished() || has_stopped()) return false;
   for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t token = tokens[i].token;
+    const bool is_engines_stop = last_is_stop_token && i + 1 == tokens.size();
+    stop_token_found_ = !is_engines_stop && is_stop_token(token);
+    const bool is_hidden =
+        (is_engines_stop || stop_token_found_) && !setup_.no_stop_trim && !ends_reasoning(token);
     news.tokens.push_back(tokens[i]);
     ++counts_.completion_tokens;
-    const bool is_hidden = last_is_stop_token && i + 1 == tokens.size() && !setup_.no_stop_trim;
-    if (!is_hidden && push_token(tokens[i].token)) return true;
+    if (!is_hidden && push_token(token)) return true;
+    if (!stop_token_found_) continue;
+    matched_token_ = token;
+    flush();
+    return true;
   }
   return false;
+}
+
+bool Choice::is_stop_token(int32_t token) const {
+  if (std::ranges::find(setup_.stop_token_ids, token) == setup_.stop_token_ids.end()) return false;
+  if (counts_.completion_tokens < setup_.min_tokens) return false;
+  // The one that ends the reasoning is of the reasoning, but whoever names it means just that end.
+  return ends_reasoning(token) || !reasoning_ ||
+         reasoning_->is_answer(setup_.tokenizer->token_bytes(token));
+}
+
+bool Choice::ends_reasoning(int32_t token) const {
+  return reasoning_ && reasoning_->in_reasoning() && token == setup_.think_end_id;
 }
 
 bool Choice::push_token(int32_t token) {
@@ -55,12 +79,22 @@ bool Choice::push_token(int32_t token) {
 }
 
 void Choice::match(std::string_view text, std::string& visible) {
+  if (reasoning_) {
+    const std::string answer = answer_part(text, visible);
+    if (!stop_string_found_) find_stop(answer, visible);
+  } else {
+    find_stop(text, visible);
+  }
+}
+
+void Choice::find_stop(std::string_view text, std::string& visible) {
+  const size_t before = visible.size();
   stop_string_found_ = matcher_.push(text, visible);
   if (stop_string_found_) {
     matched_string_ = setup_.stop->strings()[static_cast<size_t>(matcher_.matched())];
     if (setup_.no_stop_trim) visible += matched_string_;
   }
-  num_matched_bytes_ += visible.size();
+  num_matched_bytes_ += visible.size() - before;
   if (stop_string_found_ && setup_.structure)
     is_cut_structure_ = !setup_.structure->is_whole_after(num_matched_bytes_);
 }
@@ -75,6 +109,22 @@ void Choice::note_structure(int32_t token) {
 
 bool Choice::is_marker(int32_t token) const {
   return setup_.marker_ids != nullptr && std::ranges::count(*setup_.marker_ids, token) > 0;
+}
+
+std::string Choice::answer_part(std::string_view text, std::string& visible) {
+  std::string answer;
+  const size_t before = visible.size();
+  reasoning_->push(text, visible, answer);
+  num_matched_bytes_ += visible.size() - before;
+  // Whoever stops at </think> means the end of the reasoning.
+  const bool stops_here =
+      reasoning_->has_just_ended() && setup_.stop != nullptr &&
+      std::ranges::find(setup_.stop->strings(), kThinkEnd) != setup_.stop->strings().end();
+  if (stops_here) {
+    stop_string_found_ = true;
+    matched_string_ = kThinkEnd;
+  }
+  return answer;
 }
 
 std::string Choice::text_of(int32_t token) {
@@ -126,12 +176,12 @@ void Choice::count_reasoning(int32_t token, std::span<const text::OutputEvent> e
 
 void Choice::end(const engine::RequestEnd& end) {
   if (finished()) return;
-  if (!stop_string_found_) flush();
+  if (!has_stopped()) flush();
   counts_.cached_tokens = end.num_cached_tokens;
   counts_.retractions = end.num_retractions;
   counts_.speculation = end.speculation;
   prompt_logprobs_ = end.prompt_logprobs;
-  if (stop_string_found_) {
+  if (has_stopped()) {
     finish_ = Finish::kStop;
   } else {
     finish_ = finish_of(end.reason);
@@ -142,6 +192,11 @@ void Choice::end(const engine::RequestEnd& end) {
 void Choice::flush() {
   std::string visible;
   match(detokenizer_.finish(), visible);
+  if (reasoning_ && !stop_string_found_) {
+    std::string answer;
+    reasoning_->finish(answer);
+    find_stop(answer, visible);
+  }
   if (!stop_string_found_) matcher_.finish(visible);
   show(visible);
   if (setup_.parser) setup_.parser->finish(fresh_events_);

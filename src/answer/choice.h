@@ -7,7 +7,8 @@
 //   renderer.write_news(choice, events);                                      // takes choice.news
 //   choice.end(*update.end);
 //
-// Text, token ids, log-probabilities and counts all end with the token that completed the stop string.
+// Text, token ids, log-probabilities and counts all end with the token that completed the stop string, or with the stop
+// token that was found here.
 // Lives on one I/O thread; borrows the tokenizer.
 
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include "engine/updates.h"
 #include "text/detokenizer.h"
 #include "text/output_parser.h"
+#include "text/reasoning_tracker.h"
 #include "text/stop_matcher.h"
 #include "text/tokenizer.h"
 
@@ -67,6 +69,11 @@ struct ChoiceSetup {
   std::shared_ptr<const std::vector<int32_t>> marker_ids{};
   int32_t think_end_id = -1;
   bool starts_in_reasoning = false;
+  // Chat: stop strings wait for the end of the reasoning, and so do the request's stop tokens, which are looked for
+  // here and not by the engine. Before `min_tokens` none of those ends the choice.
+  bool stops_wait = false;
+  std::vector<int32_t> stop_token_ids{};
+  int min_tokens = 0;
   bool shows_reasoning = true;  // false: it is counted and dropped
   // Where stop strings may cut a structure; null: there are none of the two.
   std::shared_ptr<StructureCheck> structure{};
@@ -77,7 +84,7 @@ class Choice {
   explicit Choice(ChoiceSetup setup);
 
   // Takes the tokens of one step. last_is_stop_token: the last one ended the request and is not text. True:
-  // a stop string is complete; later tokens are dropped.
+  // a stop string is complete, or a stop token found; later tokens are dropped.
   bool push(std::span<const core::SampledToken> tokens, bool last_is_stop_token);
   // The request's end: what was held back comes out.
   void end(const engine::RequestEnd& end);
@@ -90,6 +97,8 @@ class Choice {
   bool stop_string_found() const { return stop_string_found_; }
   // A stop string ended it before its structure was whole.
   bool is_cut_structure() const { return is_cut_structure_; }
+  // It has found its end itself, whatever the engine goes on with.
+  bool has_stopped() const { return stop_string_found_ || stop_token_found_; }
 
   const ChoiceSetup& setup() const { return setup_; }
   const ChoiceCounts& counts() const { return counts_; }
@@ -100,11 +109,17 @@ class Choice {
 
  private:
   bool push_token(int32_t token);
+  // Whether it is a stop token of the answer.
+  bool is_stop_token(int32_t token) const;
+  bool ends_reasoning(int32_t token) const;
   std::string text_of(int32_t token);
   bool is_marker(int32_t token) const;
   void note_structure(int32_t token);
-  // Appends to `visible` what leaves the stop matcher.
+  // Appends to `visible` what leaves the stop matcher, and reasoning that does not pass it.
   void match(std::string_view text, std::string& visible);
+  void find_stop(std::string_view text, std::string& visible);
+  // What the stop matcher reads of `text`; the rest is appended to `visible`.
+  std::string answer_part(std::string_view text, std::string& visible);
   // What has left the stop matcher, for the text or the parser.
   void show(std::string_view text);
   void take_events();
@@ -114,11 +129,12 @@ class Choice {
   ChoiceSetup setup_;
   text::Detokenizer detokenizer_;
   text::StopMatcher matcher_;
+  std::optional<text::ReasoningTracker> reasoning_;  // while stops wait
   ChoiceCounts counts_;
   Finish finish_ = Finish::kNone;
   std::string matched_string_;
   int32_t matched_token_ = -1;
-  bool stop_string_found_ = false, is_cut_structure_ = false;
+  bool stop_string_found_ = false, stop_token_found_ = false, is_cut_structure_ = false;
   size_t num_matched_bytes_ = 0;  // that have left the stop matcher
   bool in_reasoning_ = false, saw_event_ = false;
   std::vector<text::OutputEvent> fresh_events_;  // of the token being read

@@ -168,9 +168,7 @@ ConstraintFactory::Form ConstraintFactory::behind_reasoning(const api::Generatio
   if (request.starts_in_reasoning) {
     form.expression = grammar::sequence({grammar::text_until(think_end), breaks, form.expression});
     form.key = 't' + form.key;
-  } else if (request.chat_format == text::ChatFormat::kR1_0528 ||
-             request.chat_format == text::ChatFormat::kR1Tools) {
-    // Prompts of these formats do not open the reasoning: the model writes <think> itself, or does not reason.
+  } else if (text::model_opens_reasoning(request.chat_format)) {
     const Expression thinking =
         grammar::sequence({grammar::marker(marker(text::markup::kThinkBegin)),
                            grammar::text_until(think_end), breaks});

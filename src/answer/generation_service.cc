@@ -8,6 +8,7 @@
 
 #include "answer/draw_id.h"
 #include "answer/forced_token.h"
+#include "answer/thinking_budget.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -80,6 +81,19 @@ std::vector<int32_t> marker_ids(const api::GenerationRequest& request,
   return ids;
 }
 
+bool may_reason(const api::GenerationRequest& request) {
+  return request.starts_in_reasoning || text::model_opens_reasoning(request.chat_format);
+}
+
+// Stops say where the answer ends, so they wait for the end of the reasoning, if there can be any.
+void set_waiting_stops(const api::GenerationRequest& request, const api::GenerationItem& item,
+                       ChoiceSetup& setup) {
+  setup.stops_wait = may_reason(request);
+  if (!setup.stops_wait) return;
+  setup.stop_token_ids = item.sampling.stop_token_ids;
+  setup.min_tokens = item.sampling.min_new_tokens;
+}
+
 // Does work for one answer. How much memory it needs is up to the client, so where there is not enough this answer
 // alone ends with an error; the other answers of the step go on. Returns whether the work was done.
 template <class Work>
@@ -102,7 +116,9 @@ GenerationService::GenerationService(Config config)
     : config_(std::move(config)),
       constraints_({.tokenizer = config_.tokenizer,
                     .vocab_size = config_.vocab_size,
-                    .eos_token_ids = config_.eos_token_ids}) {}
+                     .eos_token_ids = config_.eos_token_ids}),
+      end_marker_(
+          std::make_shared<const std::vector<int32_t>>(end_marker_tokens(*config_.tokenizer))) {}
 
 GenerationService::~GenerationService() = default;
 
@@ -148,7 +164,8 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
   for (const api::GenerationItem& item : request.items) {
     api::Parsed<ConstraintPtr> made = constraints_.make(request, item);
     if (const api::ApiError* error = std::get_if<api::ApiError>(&made)) return *error;
-    const ConstraintPtr& constraint = std::get<ConstraintPtr>(made);
+    const ConstraintPtr constraint =
+        with_budget(request, item, std::move(std::get<ConstraintPtr>(made)));
     const auto stop =
         item.stop.empty() ? nullptr : std::make_shared<const text::StopStrings>(item.stop);
     for (int k = 0; k < item.n; ++k) {
@@ -156,6 +173,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
       choice.index = static_cast<int>(setup.choices.size());
       choice.stop = stop;
       core::Request submitted = core_request(request, item, exchange->request().key_name);
+      if (choice.stops_wait) submitted.sampling.stop_token_ids.clear();
       // Choice k uses seed + k: the n answers to one prompt differ, and the same request gives the same n again.
       if (submitted.sampling.seed) *submitted.sampling.seed += static_cast<uint64_t>(k);
       if (constraint != nullptr) submitted.constraint = constraint->clone();
@@ -213,7 +231,23 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
   setup.think_end_id = config_.tokenizer->added_token_id(kThinkEnd).value_or(-1);
   setup.starts_in_reasoning = request.separate_reasoning && request.starts_in_reasoning;
   setup.shows_reasoning = request.include_reasoning;
+  if (request.separate_reasoning && !request.stop_in_reasoning)
+    set_waiting_stops(request, item, setup);
   return setup;
+}
+
+ConstraintPtr GenerationService::with_budget(const api::GenerationRequest& request,
+                                             const api::GenerationItem& item,
+                                             ConstraintPtr constraint) const {
+  const std::optional<int> budget = request.thinking_budget;
+  // One that max_tokens does not reach bounds nothing.
+  if (!budget || *budget > item.sampling.max_new_tokens || !may_reason(request)) return constraint;
+  return std::make_unique<ThinkingBudget>(
+      ThinkingBudget::Limit{.tokenizer = config_.tokenizer.get(),
+                            .end_marker = end_marker_,
+                            .num_tokens = *budget,
+                            .starts_in_reasoning = request.starts_in_reasoning},
+      std::move(constraint));
 }
 
 core::Request GenerationService::core_request(const api::GenerationRequest& request,

@@ -93,6 +93,9 @@ class GenerationService : public engine::UpdateSink {
                            int choice_idx) const;
   // For a choice that stop strings may end.
   std::shared_ptr<StructureCheck> structure_check(const core::TokenConstraint& start) const;
+  // The constraint with the budget of the reasoning, where the request has one and may reason.
+  ConstraintPtr with_budget(const api::GenerationRequest& request, const api::GenerationItem& item,
+                            ConstraintPtr constraint) const;
   core::Request core_request(const api::GenerationRequest& request, const api::GenerationItem& item,
                              const std::string& key_name) const;
   // These run on the exchange's I/O thread.
@@ -112,6 +115,7 @@ class GenerationService : public engine::UpdateSink {
 
   const Config config_;
   ConstraintFactory constraints_;
+  const std::shared_ptr<const std::vector<int32_t>> end_marker_;  // of reasoning
   PostToThread post_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::atomic<engine::ServingEngine*> engine_{nullptr};

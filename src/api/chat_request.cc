@@ -59,6 +59,8 @@ class ChatRequestParser {
     request_.separate_reasoning = separate.value_or(true);
     request_.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
     request_.include_reasoning = reader_.boolean("include_reasoning").value_or(true);
+    request_.stop_in_reasoning =
+        reader_.boolean("stop_in_reasoning").value_or(model_.stop_in_reasoning);
     const std::optional<std::string> format = reader_.text("reasoning_format", kMaxFormatBytes);
     if (format && format != "auto" && format != "deepseek" && format != "none") {
       reader_.fail("reasoning_format", "auto, deepseek or none");
@@ -121,7 +123,9 @@ class ChatRequestParser {
     request_.parse_tools = use.shows_tools;
     request_.tool_constraint = std::move(use.constraint);
     item_.grammar = std::move(grammar.source);
-    chat.thinking = read_thinking(reader_, model_);
+    const Thinking thinking = read_thinking(reader_, model_);
+    chat.thinking = thinking.on;
+    request_.thinking_budget = thinking.budget;
     chat.messages = read_messages(reader_, model_);
     if (problem_) return;
     const bool continues = read_continuation(reader_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <utility>
 
 #include "api/prompt_fields.h"
@@ -230,17 +231,18 @@ void set_switch(FieldReader& reader, std::string_view key, std::optional<bool> o
   state = {.field = reader.path_of(key), .on = on};
 }
 
-void read_template_kwargs(FieldReader& reader, ThinkingSwitch& state) {
+void read_template_kwargs(FieldReader& reader, const ServedModel& model, ThinkingSwitch& state) {
   const json::Value* kwargs = reader.object("chat_template_kwargs");
   if (kwargs == nullptr) return;
   FieldReader inner(*kwargs, reader.path_of("chat_template_kwargs"), template_kwargs_fields(),
                     reader.problem());
   set_switch(inner, "thinking", inner.boolean("thinking"), state);
   set_switch(inner, "enable_thinking", inner.boolean("enable_thinking"), state);
+  read_effort(inner, "reasoning_effort", model, state);
 }
 
-// {"type": "enabled" | "disabled"}, or true or false.
-void read_thinking_object(FieldReader& reader, ThinkingSwitch& state) {
+// {"type": "enabled" | "disabled", "budget_tokens"}, or true or false.
+void read_thinking_object(FieldReader& reader, ThinkingSwitch& state, BudgetField& budget) {
   const json::Value* value = reader.find("thinking");
   if (value == nullptr) return;
   if (value->is_boolean()) return set_switch(reader, "thinking", value->get<bool>(), state);
@@ -250,14 +252,24 @@ void read_thinking_object(FieldReader& reader, ThinkingSwitch& state) {
   if (!type) return inner.fail_missing("type");
   if (type != "enabled" && type != "disabled") return inner.fail("type", "enabled or disabled");
   set_switch(inner, "type", type == "enabled", state);
+  read_budget(inner, "budget_tokens", 0, budget);
+  if (type == "disabled" && inner.find("budget_tokens") != nullptr) {
+    inner.fail_with("budget_tokens",
+                    inner.path_of("budget_tokens") + " is set, but the type is disabled");
+  }
 }
 
-void read_reasoning(FieldReader& reader, const ServedModel& model, ThinkingSwitch& state) {
+// A budget asks for reasoning, as OpenRouter has it.
+void read_reasoning(FieldReader& reader, const ServedModel& model, ThinkingSwitch& state,
+                    BudgetField& budget) {
   const json::Value* value = reader.object("reasoning");
   if (value == nullptr) return;
   FieldReader inner(*value, reader.path_of("reasoning"), reasoning_fields(), reader.problem());
   set_switch(inner, "enabled", inner.boolean("enabled"), state);
   read_effort(inner, "effort", model, state);
+  read_budget(inner, "max_tokens", 0, budget);
+  const bool has_budget = inner.find("max_tokens") != nullptr;
+  if (has_budget && has_thinking_switch(model)) set_switch(inner, "max_tokens", true, state);
 }
 
 bool is_turn_end(const text::Segment& segment) {
@@ -340,14 +352,30 @@ bool read_continuation(FieldReader& reader) {
   return is_asked || (prefix != last.end() && prefix->is_boolean() && prefix->get<bool>());
 }
 
-bool read_thinking(FieldReader& reader, const ServedModel& model) {
+Thinking read_thinking(FieldReader& reader, const ServedModel& model) {
   ThinkingSwitch state;
-  read_thinking_object(reader, state);
+  BudgetField budget;
+  read_thinking_object(reader, state, budget);
   set_switch(reader, "enable_thinking", reader.boolean("enable_thinking"), state);
-  read_template_kwargs(reader, state);
-  read_reasoning(reader, model, state);
+  read_template_kwargs(reader, model, state);
+  read_reasoning(reader, model, state, budget);
   read_effort(reader, "reasoning_effort", model, state);
-  return resolve_thinking(state, model, reader.problem());
+  for (const char* key :
+       {"thinking_token_budget", "thinking_budget", "reasoning_budget", "max_thinking_tokens"}) {
+    read_budget(reader, key, -1, budget);
+  }
+  return {.on = resolve_thinking(state, model, reader.problem()), .budget = budget.tokens};
+}
+
+void read_budget(FieldReader& reader, std::string_view key, int min, BudgetField& budget) {
+  const std::optional<int> tokens = reader.integer(key, {min, std::numeric_limits<int>::max()});
+  if (!tokens || *tokens < 0) return;
+  if (budget.tokens && *budget.tokens != *tokens) {
+    reader.fail_with(key, reader.path_of(key) + " is " + std::to_string(*tokens) + " and " +
+                              budget.field + " is " + std::to_string(*budget.tokens) +
+                              ", must be the same");
+  }
+  budget = {.field = reader.path_of(key), .tokens = tokens};
 }
 
 bool resolve_thinking(const ThinkingSwitch& state, const ServedModel& model,
@@ -389,11 +417,13 @@ bool is_reasoning_effort(std::string_view level) {
 
 std::string_view reasoning_efforts() { return "none, minimal, low, medium, high, xhigh or max"; }
 
-ChatPrompt render_chat(const text::Conversation& chat, const ChatRendering& rendering,
+ChatPrompt render_chat(text::Conversation& chat, const ChatRendering& rendering,
                        const ServedModel& model, FieldProblem& problem) {
   if (rendering.continues_final) check_can_continue(chat, problem);
   if (problem) return {};
   const text::ChatFormat format = text::format_for(*model.chat_format, chat);
+  const std::vector<std::string> places = bind_calls(chat, format, rendering, problem);
+  if (problem) return {};
   Result<std::vector<text::Segment>> rendered = text::render(format, chat);
   if (!rendered) {
     set_text_problem(rendered.error(), rendering.prompt_field, places.empty() ? nullptr : &places,
@@ -413,5 +443,3 @@ ChatPrompt render_chat(const text::Conversation& chat, const ChatRendering& rend
 }
 
 }  // namespace fathom::api
-  const std::vector<std::string> places = bind_calls(chat, format, rendering, problem);
-  if (problem) return {};

@@ -29,10 +29,15 @@ std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel&
 // Array of well-formed tools, perhaps empty.
 json::Value read_tools(FieldReader& reader, const ServedModel& model);
 
+struct Thinking {
+  bool on = false;
+  std::optional<int> budget{};  // tokens by which the reasoning ends
+};
 // Whether the assistant shall reason: thinking, enable_thinking, reasoning, chat_template_kwargs and
 // reasoning_effort, which may not contradict each other, else the model's default. What the model cannot do
-// is refused.
-bool read_thinking(FieldReader& reader, const ServedModel& model);
+// is refused. And how long at most: thinking.budget_tokens, reasoning.max_tokens and thinking_token_budget under each
+// of its names; several only if equal.
+Thinking read_thinking(FieldReader& reader, const ServedModel& model);
 
 // Whether the last message is left open: continue_final_message, or "prefix": true in it. After read_messages().
 bool read_continuation(FieldReader& reader);
@@ -48,6 +53,12 @@ bool has_thinking_switch(const ServedModel& model);
 // A level of reasoning at `key`: none is off, any other level is on where the model can choose.
 void read_effort(FieldReader& reader, std::string_view key, const ServedModel& model,
                  ThinkingSwitch& state);
+struct BudgetField {
+  std::string field;  // that set it
+  std::optional<int> tokens{};
+};
+// A budget of the reasoning at `key`. Names that have it take -1 for none.
+void read_budget(FieldReader& reader, std::string_view key, int min, BudgetField& budget);
 // Of reasoning; a level is a wish: these models have one depth of reasoning, or none.
 bool is_reasoning_effort(std::string_view level);
 std::string_view reasoning_efforts();  // "none, minimal, ...", for errors
@@ -65,12 +76,12 @@ struct ChatRendering {
   std::string prompt_field = "messages";
   // Where each message stands in the body, for errors; null: message i at messages[i]. Borrowed.
   const std::vector<std::string>* places = nullptr;
+  text::ResultPlace result_place = text::ResultPlace::kRightBehind;
 };
 
+// Binds results to their calls first, which may change the order of the messages.
 // REQUIRES: model.chat_format.
 ChatPrompt render_chat(text::Conversation& chat, const ChatRendering& rendering,
                        const ServedModel& model, FieldProblem& problem);
 
 }  // namespace fathom::api
-  text::ResultPlace result_place = text::ResultPlace::kRightBehind;
-// Binds results to their calls first, which may change the order of the messages.

@@ -101,9 +101,11 @@ struct GenerationRequest {
   bool starts_in_reasoning = false;
   bool separate_reasoning = true;
   bool stream_reasoning = true;
-  bool include_reasoning = true;  // false: it is counted and not shown
-  bool omits_thinking = false;    // messages: its blocks are there and empty
-  bool parse_tools = false;       // the output is searched for calls
+  bool include_reasoning = true;         // false: it is counted and not shown
+  bool omits_thinking = false;           // messages: its blocks are there and empty
+  std::optional<int> thinking_budget{};  // the reasoning ends by so many tokens of the output
+  bool stop_in_reasoning = false;        // false: stop strings and tokens wait for its end
+  bool parse_tools = false;              // the output is searched for calls
   // No call may be made, but the conversation has some: their markers are kept out of the text.
   bool hide_tool_markers = false;
   ToolConstraint tool_constraint;

@@ -67,6 +67,7 @@ class MessagesParser {
     read_common_sampling(reader_, item_.sampling);
     read_stop(reader_, "stop_sequences", model_.limits, item_);
     request_.stream = reader_.boolean("stream").value_or(false);
+    request_.stop_in_reasoning = model_.stop_in_reasoning;
   }
 
   void read_output_length(bool is_required) {
@@ -165,6 +166,7 @@ class MessagesParser {
       inner.fail_with("budget_tokens",
                       "thinking.budget_tokens is set, but thinking is not enabled");
     }
+    request_.thinking_budget = budget;
     if (type == "enabled") return {.field = "thinking.type", .on = true};
     if (type == "disabled") return {.field = "thinking.type", .on = false};
     if (!type) {

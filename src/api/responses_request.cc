@@ -35,6 +35,7 @@ class ResponsesParser {
 
   Parsed<GenerationRequest> parse() && {
     request_.endpoint = Endpoint::kResponses;
+    request_.stop_in_reasoning = model_.stop_in_reasoning;
     draft_ = std::make_shared<ResponseDraft>();
     read_model(reader_, model_, request_);
     if (!model_.chat_format && !problem_) {
@@ -182,6 +183,12 @@ class ResponsesParser {
     }
     ThinkingSwitch asked;
     read_effort(inner, "effort", model_, asked);
+    BudgetField budget;
+    read_budget(inner, "max_tokens", 0, budget);
+    request_.thinking_budget = budget.tokens;
+    if (budget.tokens && !asked.on && has_thinking_switch(model_)) {
+      asked = {.field = budget.field, .on = true};
+    }
     return asked;
   }
 

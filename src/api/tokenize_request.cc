@@ -49,7 +49,7 @@ class TokenizeRequestParser {
     if (!read_tool_use(reader_, model_, chat.tools, /*has_output_form=*/false).shows_tools) {
       chat.tools = json::Value::array();
     }
-    chat.thinking = read_thinking(reader_, model_);
+    chat.thinking = read_thinking(reader_, model_).on;
     chat.messages = read_messages(reader_, model_);
     const bool continues = read_continuation(reader_);
     chat.add_generation_prompt =

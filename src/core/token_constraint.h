@@ -23,6 +23,12 @@ class TokenConstraint {
   virtual void fill_mask(std::span<uint64_t> words) = 0;
   // Moves on. False = the token was not allowed (the state stays as it is).
   virtual bool accept(int32_t token) = 0;
+  // So many tokens from here on may be any: nobody needs a mask before.
+  virtual int num_free_tokens() const { return 0; }
+  // Every token is allowed from here on, whatever comes: nobody needs a mask any more.
+  virtual bool is_free() const { return false; }
+  // Nothing can follow an end-of-sequence token, so it ends the request even where those are ignored.
+  virtual bool ends_at_eos() const { return true; }
   // The same state in a new object, e.g. for the choices of one request.
   virtual std::unique_ptr<TokenConstraint> clone() const = 0;
 };

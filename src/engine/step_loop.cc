@@ -143,8 +143,8 @@ RequestPool::Owner StepLoop::make_state(core::Request request) {
   state->reads_cache = !request.sampling.return_prompt_logprobs;
   state->seed = request.sampling.seed.value_or(draw_seed(config_.random_seed, request.id));
   state->stop_token_ids = request.sampling.stop_token_ids;
-  // Nothing can follow the end of a constrained text.
-  if (!request.sampling.ignore_eos || request.constraint != nullptr)
+  const core::TokenConstraint* const constraint = request.constraint.get();
+  if (!request.sampling.ignore_eos || (constraint != nullptr && constraint->ends_at_eos()))
     state->stop_token_ids.insert(state->stop_token_ids.end(), config_.eos_token_ids.begin(),
                                  config_.eos_token_ids.end());
   state->sampling = std::move(request.sampling);
@@ -152,7 +152,8 @@ RequestPool::Owner StepLoop::make_state(core::Request request) {
   state->tokens = std::move(request.prompt);
   state->tokens.reserve(state->tokens.size() + static_cast<size_t>(std::min(
                                                    state->sampling.max_new_tokens, kTokensAhead)));
-  state->is_masked = request.constraint != nullptr;
+  state->is_masked = constraint != nullptr;
+  state->first_masked_output = constraint != nullptr ? constraint->num_free_tokens() : 0;
   state->constraint = std::move(request.constraint);
   state->num_constrained_tokens = state->num_prompt_tokens;
   return state;
@@ -362,6 +363,8 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
   const bool is_known = planned.min_advance == planned.num_tokens;
   scheduler_.rows_computed(planned,
                            is_known ? planned.num_tokens : static_cast<int>(result.tokens.size()));
+  // The masks of this step are done, and those of the next one have not begun.
+  if (state.is_masked && state.constraint->is_free()) state.is_masked = false;
   give_out(state, result.tokens, cut.num_tokens, updates);
   if (cut.reason != core::FinishReason::kNone) {
     finish(state, {.reason = cut.reason, .matched_stop_token = cut.stop_token}, updates);

@@ -114,7 +114,7 @@ void Scheduler::emit_decode(Sequence& sequence, int num_tokens, PlannedStep& ste
       {.slot = sequence.slot,
        .num_tokens = num_tokens,
        .outputs = num_tokens == 1 ? core::Outputs::kLast : core::Outputs::kAll,
-       .wants_mask = sequence.is_masked,
+       .wants_mask = sequence.wants_mask(sequence.max_rows() + num_tokens),
        .num_drafts_to_propose = sequence.num_drafts});
   step.slices.push_back(
       {.sequence = &sequence, .num_tokens = num_tokens, .admission = sequence.num_admissions});
@@ -263,7 +263,7 @@ void Scheduler::emit_chunk(Sequence& sequence, int num_tokens, PlannedStep& step
                                .num_tokens = num_tokens,
                                .tokens = {first + begin, first + end},
                                .outputs = samples ? core::Outputs::kLast : core::Outputs::kNone,
-                               .wants_mask = samples && sequence.is_masked,
+                               .wants_mask = samples && sequence.wants_mask(end),
                                .num_drafts_to_propose = sequence.num_drafts});
   step.slices.push_back({.sequence = &sequence,
                          .first_position = begin,

@@ -32,8 +32,9 @@ struct alignas(kCacheLineBytes) Sequence {
   int priority = 0;
   int num_prompt_tokens = 0;
   bool reads_cache = true;  // false: every prompt token must be computed, for its log-probability
-  bool is_masked = false;   // a constraint limits its tokens
+  bool is_masked = false;   // a constraint limits its tokens, from output first_masked_output on
   bool ended = false;       // no result is taken any more
+  int first_masked_output = 0;
   // The scheduler's, down to its leases.
   int num_cached_tokens = -1;  // of the prompt, at the first admission; -1 = never admitted
   // While running; reset by every admission.
@@ -77,6 +78,10 @@ struct alignas(kCacheLineBytes) Sequence {
   int max_rows() const { return std::min(row_limit(), num_computed_rows + max_advance); }
   // Chunks add what was planned, so both bounds are the same.
   bool in_prefill() const { return min_rows() < num_prefill_tokens; }
+  // Of a slice whose last sample is this token, counted with the prompt.
+  bool wants_mask(int last_token_idx) const {
+    return is_masked && last_token_idx - num_prompt_tokens >= first_masked_output;
+  }
   bool wants_decode() const { return !in_prefill() && min_rows() < row_limit(); }
 };
 static_assert(offsetof(Sequence, sampling) + sizeof(int) <= Sequence::kStepLines * kCacheLineBytes);

@@ -112,6 +112,10 @@ ChatFormat format_for(ChatFormat format, const Conversation& conversation) {
   }
 }
 
+bool model_opens_reasoning(ChatFormat format) {
+  return format == ChatFormat::kR1_0528 || format == ChatFormat::kR1Tools;
+}
+
 std::vector<std::string_view> output_markers(ChatFormat format) {
   std::vector<std::string_view> markers = {markup::kThinkBegin, markup::kThinkEnd};
   if (const ToolCallForm* form = tool_call_form(format)) {

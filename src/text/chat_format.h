@@ -64,6 +64,9 @@ bool speaks_of_tools(const Conversation& conversation);
 // or results appear, because their plain templates drop the tools and run later calls together.
 ChatFormat format_for(ChatFormat format, const Conversation& conversation);
 
+// Whether a prompt of the format leaves it to the model to write <think>, or not to reason.
+bool model_opens_reasoning(ChatFormat format);
+
 // The special strings that the output parser reads and that therefore must survive detokenisation.
 std::vector<std::string_view> output_markers(ChatFormat format);
 

@@ -1,5 +1,7 @@
 #include "text/marker_scanner.h"
 
+#include "text/json_object_machine.h"
+
 namespace fathom::text {
 
 bool MarkerScanner::push(char c) {
@@ -21,6 +23,14 @@ bool MarkerScanner::push(char c) {
   candidates_ = left;
   num_pending_ = left == 0 ? 0 : num_pending_ + 1;
   return false;
+}
+
+bool push_into_gap(MarkerScanner& scanner, char c, bool& is_found) {
+  const size_t num_before = scanner.num_pending();
+  is_found = scanner.push(c);
+  if (is_found) return true;
+  if (scanner.num_pending() == 0) return num_before == 0 && is_json_space(c);
+  return scanner.num_pending() == num_before + 1;
 }
 
 }  // namespace fathom::text

@@ -45,4 +45,8 @@ class MarkerScanner {
   size_t found_ = 0;
 };
 
+// Pushes c and tells whether all bytes since the last marker are white space or the beginning of a marker.
+// REQUIRES: that was so before c.
+bool push_into_gap(MarkerScanner& scanner, char c, bool& is_found);
+
 }  // namespace fathom::text

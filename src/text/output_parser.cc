@@ -10,19 +10,6 @@ namespace {
 
 using Place = ToolCallMatcher::Place;
 
-// White space before <think> that is still taken for its surroundings.
-constexpr size_t kMaxLeadingBytes = 64;
-
-// Pushes c and tells whether all bytes since the last marker are white space or the beginning of a marker.
-// REQUIRES: that was so before c.
-bool push_into_gap(MarkerScanner& scanner, char c, bool& is_found) {
-  const size_t num_before = scanner.num_pending();
-  is_found = scanner.push(c);
-  if (is_found) return true;
-  if (scanner.num_pending() == 0) return num_before == 0 && is_json_space(c);
-  return scanner.num_pending() == num_before + 1;
-}
-
 }  // namespace
 
 OutputParser::OutputParser(ChatFormat format, Options options)
@@ -101,7 +88,7 @@ void OutputParser::step(char c, Events& out) {
     state_ = State::kReasoning;
     if (c == '\n') return;
   } else if (state_ == State::kThinkClosed) {
-    if (c == '\n' && ++num_newlines_ <= 2) return;
+    if (c == '\n' && ++num_newlines_ <= kMaxBreaksBehindReasoning) return;
     state_ = State::kContent;
   }
   pending_ += c;

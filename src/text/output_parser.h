@@ -43,6 +43,9 @@ struct OutputEvent {
 class OutputParser {
  public:
   static constexpr size_t kMaxHeldBytes = 4096;
+  // White space before <think> that is still taken for its surroundings, and line breaks that </think> takes with it.
+  static constexpr size_t kMaxLeadingBytes = 64;
+  static constexpr int kMaxBreaksBehindReasoning = 2;
 
   struct Options {
     bool reasoning = true;             // separate <think> … </think> from the content

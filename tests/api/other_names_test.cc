@@ -56,13 +56,59 @@ TEST(OtherNames, switches_that_contradict_each_other_or_say_nothing_are_refused)
             "reasoning.effort");
   EXPECT_EQ(refused_chat(R"("thinking": {})").param, "thinking.type");
   EXPECT_EQ(refused_chat(R"("thinking": {"type": "adaptive"})").param, "thinking.type");
-  EXPECT_EQ(refused_chat(R"("thinking": {"type": "enabled", "budget_tokens": 5})").param,
+  EXPECT_EQ(refused_chat(R"("thinking": {"type": "disabled", "budget_tokens": 5})").param,
             "thinking.budget_tokens");
   ServedModel never = demo_served_model();
   never.chat_format = text::ChatFormat::kV3;
   const ApiError error =
       tests::refused(parse_chat_request(chat_body(R"("thinking": {"type": "enabled"})"), never));
   EXPECT_EQ(error.param, "thinking.type");
+}
+
+TEST(OtherNames, budgets_of_the_reasoning_are_one_under_every_name) {
+  for (const char* named : {R"("thinking": {"type": "enabled", "budget_tokens": 5})",
+                            R"("reasoning": {"max_tokens": 5})", R"("thinking_token_budget": 5)",
+                            R"("thinking_budget": 5)", R"("reasoning_budget": 5)",
+                            R"("max_thinking_tokens": 5, "thinking_token_budget": 5)"}) {
+    EXPECT_EQ(chat_of(named).thinking_budget, 5) << named;
+  }
+  EXPECT_EQ(chat_of(R"("thinking_token_budget": 0)").thinking_budget, 0);
+  EXPECT_EQ(chat_of(R"("thinking_token_budget": -1)").thinking_budget, std::nullopt);
+  EXPECT_EQ(chat_of(R"("n": 1)").thinking_budget, std::nullopt);
+  const ApiError error =
+      refused_chat(R"("reasoning": {"max_tokens": 5}, "thinking_token_budget": 6)");
+  EXPECT_EQ(error.param, "thinking_token_budget");
+  EXPECT_NE(error.message.find("reasoning.max_tokens is 5, must be the same"), std::string::npos);
+}
+
+TEST(OtherNames, of_budgets_the_one_in_reasoning_asks_for_reasoning) {
+  EXPECT_TRUE(chat_of(R"("reasoning": {"max_tokens": 5})").starts_in_reasoning);
+  EXPECT_FALSE(chat_of(R"("thinking_token_budget": 5)").starts_in_reasoning);
+  EXPECT_EQ(refused_chat(R"("reasoning": {"max_tokens": 5, "enabled": false})").param,
+            "reasoning.max_tokens");
+}
+
+TEST(OtherNames, the_effort_may_stand_in_chat_template_kwargs) {
+  EXPECT_TRUE(
+      chat_of(R"("chat_template_kwargs": {"reasoning_effort": "low"})").starts_in_reasoning);
+  ServedModel model = demo_served_model();
+  model.thinks_by_default = true;
+  EXPECT_FALSE(
+      accepted(parse_chat_request(
+                   chat_body(R"("chat_template_kwargs": {"reasoning_effort": "none"})"), model))
+          .starts_in_reasoning);
+  EXPECT_EQ(refused_chat(R"("chat_template_kwargs": {"reasoning_effort": "much"})").param,
+            "chat_template_kwargs.reasoning_effort");
+}
+
+TEST(OtherNames, stops_wait_for_the_answer_unless_the_request_or_the_server_says_otherwise) {
+  EXPECT_FALSE(chat_of(R"("stop": "7")").stop_in_reasoning);
+  EXPECT_TRUE(chat_of(R"("stop": "7", "stop_in_reasoning": true)").stop_in_reasoning);
+  ServedModel model = demo_served_model();
+  model.stop_in_reasoning = true;
+  EXPECT_TRUE(accepted(parse_chat_request(chat_body(R"("stop": "7")"), model)).stop_in_reasoning);
+  EXPECT_FALSE(accepted(parse_chat_request(chat_body(R"("stop_in_reasoning": false)"), model))
+                   .stop_in_reasoning);
 }
 
 TEST(OtherNames, tokenize_makes_the_same_prompt) {

@@ -281,6 +281,11 @@ Endpoint chat_endpoint(const CaseModel& model) {
                          .fixed = chat.fixed + R"("logprobs": true, )"});
   chat.fields.push_back({.name = "separate_reasoning", .rule = booleans()});
   chat.fields.push_back({.name = "stream_reasoning", .rule = booleans()});
+  chat.fields.push_back({.name = "stop_in_reasoning", .rule = booleans()});
+  for (const char* name :
+       {"thinking_token_budget", "thinking_budget", "reasoning_budget", "max_thinking_tokens"}) {
+    chat.fields.push_back({.name = name, .rule = integers(-1, 2147483647)});
+  }
   chat.fields.push_back(
       {.name = "continue_final_message", .rule = booleans(), .exceptions = {{"true", 400}}});
   chat.fields.push_back(

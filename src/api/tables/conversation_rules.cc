@@ -11,6 +11,8 @@ constexpr std::string_view kName = R"({"type":"string","maxLength":256})";
 constexpr std::string_view kEffort =
     R"({"enum":["none","minimal","low","medium","high","xhigh","max"]})";
 
+constexpr std::string_view kBudget = R"({"type":"integer","minimum":-1,"maximum":2147483647})";
+
 constexpr FieldRule kConversation[] = {
     honoured("tools", R"({"type":"array","items":{"type":"object"},"maxItems":16384})",
              "functions, wrapped as OpenAI does or bare", tool_fields),
@@ -25,10 +27,11 @@ constexpr FieldRule kConversation[] = {
     honoured("thinking", R"({"anyOf":[{"type":"object"},{"type":"boolean"}]})",
              "DeepSeek's switch: an object with a type, or true or false", thinking_fields),
     honoured("enable_thinking", kAnyBoolean, "as chat_template_kwargs.enable_thinking"),
-    honoured("reasoning", kAnyObject, "effort, or enabled", reasoning_fields),
-    refused("thinking_budget", "reasoning has no budget of its own", "[-1]"),
-    refused("reasoning_budget", "reasoning has no budget of its own", "[-1]"),
-    refused("max_thinking_tokens", "reasoning has no budget of its own"),
+    honoured("reasoning", kAnyObject, "effort, enabled, or max_tokens", reasoning_fields),
+    honoured("thinking_token_budget", kBudget, "tokens by which the reasoning ends; -1 is none"),
+    honoured("thinking_budget", kBudget, "another name of thinking_token_budget"),
+    honoured("reasoning_budget", kBudget, "another name of thinking_token_budget"),
+    honoured("max_thinking_tokens", kBudget, "another name of thinking_token_budget"),
     refused("thinking_forced_open", "reasoning begins where the template opens it"),
     refused("chat_template", "templates are written in the server"),
     refused("documents", "no template here has a place for documents"),
@@ -140,17 +143,18 @@ constexpr FieldRule kChosenFunction[] = {required("name", kName, "of one of the 
 constexpr FieldRule kTemplateKwargs[] = {
     honoured("thinking", kAnyBoolean, "whether the assistant reasons"),
     honoured("enable_thinking", kAnyBoolean, "another name of thinking"),
+    honoured("reasoning_effort", kEffort, "as reasoning_effort"),
 };
 
 constexpr FieldRule kThinking[] = {
     required("type", R"({"enum":["enabled","disabled"]})", "whether the assistant reasons"),
-    refused("budget_tokens", "reasoning has no budget of its own"),
+    honoured("budget_tokens", kTokenCount, "as thinking_token_budget"),
 };
 
 constexpr FieldRule kReasoning[] = {
     honoured("effort", kEffort, "as reasoning_effort"),
     honoured("enabled", kAnyBoolean, "whether the assistant reasons"),
-    refused("max_tokens", "reasoning has no budget of its own"),
+    honoured("max_tokens", kTokenCount, "as thinking_token_budget; asks for reasoning"),
     refused("exclude", "include_reasoning says it here"),
     refused("summary", "reasoning is not summed up"),
     refused("generate_summary", "reasoning is not summed up"),

@@ -74,7 +74,6 @@ constexpr FieldRule kRefusedSampling[] = {
     refused("grammar_triggers", "there are no grammars that begin within an answer"),
     refused("t_max_predict_ms", "there is no limit of an answer's time", "[0, -1]"),
     refused("n_indent", "there is no rule about indents", "[0]"),
-    refused("thinking_token_budget", "reasoning has no budget of its own", "[-1]"),
     without_effect("dynatemp_exponent", "counts with dynatemp_range, which is refused"),
     without_effect("xtc_threshold", "counts with xtc_probability, which is refused"),
     without_effect("mirostat_tau", "counts with mirostat, which is refused"),

@@ -47,6 +47,7 @@ constexpr FieldRule kResponses[] = {
 };
 constexpr FieldRule kResponseReasoning[] = {
     honoured("effort", kAnyText, "a level of reasoning"),
+    honoured("max_tokens", kTokenCount, "tokens by which the reasoning ends"),
     honoured("summary", R"({"enum":["auto","concise","detailed"]})", "reasoning is shown whole"),
     honoured("mode", R"({"const":"standard"})", "there is one"),
     refused("generate_summary", "summary says it here"),
