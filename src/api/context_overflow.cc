@@ -10,6 +10,9 @@ std::string tokens(int64_t count) {
   return std::to_string(count) + (count == 1 ? " token" : " tokens");
 }
 
+// LangChain looks for the code in the text, because OpenAI's client shows it the text alone.
+constexpr std::string_view kCode = " (context_length_exceeded)";
+
 std::string context_is(int64_t context) {
   return "This model's maximum context length is " + tokens(context) + ". However, ";
 }
@@ -42,7 +45,7 @@ ApiError prompt_too_long(const PromptUse& prompt, http::ClientForm form) {
   return context_too_long(prompt.field, context_is(prompt.context) + "your " + has(prompt.field) +
                                             at_least + tokens(prompt.num_tokens) +
                                             std::string(why) + ". Please reduce the length of " +
-                                            prompt.field + ".");
+                                            prompt.field + "." + std::string(kCode));
 }
 
 ApiError output_too_long(const PromptUse& prompt, int64_t asked, const std::string& max_field,
@@ -59,7 +62,7 @@ ApiError output_too_long(const PromptUse& prompt, int64_t asked, const std::stri
                      " (" + std::to_string(prompt.num_tokens) + " in " + prompt.field + ", " +
                      std::to_string(asked) + " in the answer). " + shown_field(max_field) +
                      " is too large: it is " + std::to_string(asked) + ", must be at most " +
-                     std::to_string(prompt.context - prompt.num_tokens) + ".");
+                     std::to_string(prompt.context - prompt.num_tokens) + "." + std::string(kCode));
 }
 
 }  // namespace fathom::api

@@ -5,6 +5,7 @@
 //
 //   problem.set(prompt_too_long({.field = "messages", .num_tokens = 20006, .context = 16384}, problem.form()));
 //     OpenAI     This model's maximum context length is 16384 tokens. However, your messages have 20006 tokens, ...
+//                (context_length_exceeded)
 //     Anthropic  prompt is too long: 20006 tokens > 16384 maximum
 //
 // Pure, thread-safe.

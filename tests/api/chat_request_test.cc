@@ -416,7 +416,8 @@ TEST(ChatRequest, the_prompt_and_output_fit_the_context_or_the_error_says_which_
                 std::to_string(prompt_tokens) + " in messages, " + std::to_string(left + 1) +
                 " in the answer). max_tokens or max_completion_tokens is too "
                 "large: it is " +
-                std::to_string(left + 1) + ", must be at most " + std::to_string(left) + ".");
+                std::to_string(left + 1) + ", must be at most " + std::to_string(left) +
+                ". (context_length_exceeded)");
   for (const char* name : {"max_tokens", "max_completion_tokens", "max_new_tokens"}) {
     const std::string unlimited = "\"" + std::string(name) + "\": -1";
     EXPECT_EQ(accept_chat(with(unlimited), model).items[0].sampling.max_new_tokens, left) << name;
@@ -430,7 +431,7 @@ TEST(ChatRequest, the_prompt_and_output_fit_the_context_or_the_error_says_which_
               testing::MatchesRegex("This model's maximum context length is 64 tokens. However, "
                                     "your messages have (at least )?[0-9]+ tokens, which is longer "
                                     "than the model's context length. Please reduce the length of "
-                                    "messages."));
+                                    "messages. .context_length_exceeded."));
 }
 
 }  // namespace
