@@ -7,7 +7,9 @@
 //
 // Used by one thread.
 
+#include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,9 +42,10 @@ class RuleSet {
 
   // The rules for any JSON value, shared by all schemas; made by schema/json_values.cc on first use.
   struct JsonRules {
-    int space = -1, character = -1, string = -1, number = -1, integer = -1;
+    int space = -1, character = -1, string = -1, number = -1, magnitude = -1, integer = -1;
     int string_content = -1, wide_character = -1, escape = -1;
     int value = -1, object = -1, array = -1;
+    std::map<std::string, int> ranges;  // of bounded numbers
   };
   JsonRules json;
 

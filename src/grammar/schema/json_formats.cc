@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/schema/json_values.h"
 #include "grammar/schema/schema_reader.h"
 #include "grammar/schema/schema_texts.h"
 
@@ -128,8 +129,6 @@ Patterns make_patterns() {
 }  // namespace
 
 const IntegerFormat* find_integer_format(std::string_view format) {
-  // Integers are written with at most 18 digits (json_values.h): 64 bits hold them all.
-  constexpr int64_t kMost = 999'999'999'999'999'999;
   static constexpr std::array<IntegerFormat, 8> kFormats = {
       {{"int8", -128, 127},
        {"uint8", 0, 255},
@@ -137,8 +136,8 @@ const IntegerFormat* find_integer_format(std::string_view format) {
        {"uint16", 0, 65'535},
        {"int32", -2'147'483'648, 2'147'483'647},
        {"uint32", 0, 4'294'967'295},
-       {"int64", -kMost, kMost},
-       {"uint64", 0, kMost}}};
+       {"int64", kLeastInteger, -(kLeastInteger + 1)},
+       {"uint64", 0, kMostInteger}}};
   const auto* const found = std::ranges::find(kFormats, format, &IntegerFormat::name);
   return found == kFormats.end() ? nullptr : found;
 }

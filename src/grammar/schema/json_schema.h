@@ -51,6 +51,13 @@ class SchemaCompiler {
 
   Expression build_string(const Facts& facts);
   Expression build_number(const Facts& facts, unsigned types);
+  struct NumberRange {
+    NumberUnits min, max;
+    bool has_min = false, has_max = false;  // asked for
+  };
+  static NumberRange range_of(const NumberFacts& number, bool is_integer);
+  std::optional<TextSet> number_set(const Facts& facts, unsigned types, const Expression& range,
+                                    const std::vector<std::string>& excluded);
 
   Expression build_array(const ArrayFacts& array);
   Expression build_list(const ArrayFacts& array, int64_t max);

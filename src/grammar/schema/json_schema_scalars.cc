@@ -1,6 +1,7 @@
 // Strings and numbers of schemas.
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -82,6 +83,71 @@ std::optional<TextSet> multiples(NumberUnits step) {
   return set;
 }
 
+// The remainders by a whole step that no further digits tell apart are one state: few for tens and powers of two.
+class Remainders {
+ public:
+  explicit Remainders(NumberUnits step) : step_(step), rest_(step) {
+    for (const int prime : {2, 5}) {
+      for (; rest_ % prime == 0; rest_ /= prime) part_ *= prime;
+    }
+  }
+  bool is_small() const { return rest_ <= kMaxTextStates && part_ <= power_of_ten(15); }
+  size_t size() const { return all_.size(); }
+  NumberUnits operator[](size_t i) const { return all_[i]; }
+  int32_t number_of(NumberUnits remainder) {
+    remainder %= step_;
+    const auto next = static_cast<int32_t>(all_.size());
+    const auto [entry, is_new] = known_.try_emplace(key_of(remainder), next);
+    if (is_new) all_.push_back(remainder);
+    return entry->second;
+  }
+
+ private:
+  // By the part of the step without twos and fives; and for each number of further digits the ones that make a
+  // multiple, up to where they can make every remainder.
+  std::vector<NumberUnits> key_of(NumberUnits remainder) const {
+    std::vector<NumberUnits> key = {remainder % rest_};
+    for (NumberUnits power = 1;; power *= 10) {
+      const NumberUnits missing = (part_ - remainder % part_ * power % part_) % part_;
+      key.push_back(missing < power ? missing : -1);
+      if (power >= part_) return key;
+    }
+  }
+
+  const NumberUnits step_;
+  NumberUnits rest_, part_ = 1;
+  std::map<std::vector<NumberUnits>, int32_t> known_;
+  std::vector<NumberUnits> all_;
+};
+
+// All whole multiples of a whole step, of any number of digits.
+std::optional<TextSet> whole_multiples(NumberUnits step, Budget& budget) {
+  constexpr int32_t kStart = 0, kMinus = 1, kZero = 2, kFirst = 3;
+  Remainders remainders(step);
+  if (!remainders.is_small()) return std::nullopt;
+  TextSet set;
+  set.states.resize(kFirst);
+  const auto add = [&](int32_t from, int digit, int32_t to) {
+    const auto c = static_cast<char32_t>('0' + digit);
+    set.states[static_cast<size_t>(from)].edges.push_back({c, c, to});
+  };
+  set.states[kStart].edges.push_back({'-', '-', kMinus});
+  set.states[kZero].accepting = true;
+  for (const int32_t from : {kStart, kMinus}) {
+    add(from, 0, kZero);
+    for (int digit = 1; digit <= 9; ++digit) add(from, digit, kFirst + remainders.number_of(digit));
+  }
+  for (size_t i = 0; i < remainders.size(); ++i) {
+    if (remainders.size() > kMaxTextStates || !budget.charge(2048)) return std::nullopt;
+    const NumberUnits remainder = remainders[i];
+    set.states.emplace_back().accepting = remainder == 0;
+    for (int digit = 0; digit <= 9; ++digit)
+      add(kFirst + static_cast<int32_t>(i), digit,
+          kFirst + remainders.number_of(remainder * 10 + digit));
+  }
+  return set;
+}
+
 // All ways to write the number without an exponent, as a pattern.
 std::string spellings(NumberUnits value) {
   const bool is_negative = value < 0;
@@ -139,22 +205,41 @@ Expression SchemaCompiler::build_string(const Facts& facts) {
   return sequence({literal("\""), content, literal("\"")});
 }
 
-Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
-  const NumberFacts& number = facts.number;
-  const bool is_integer = types == kWhole;
-  const NumberUnits limit = power_of_ten(kMaxIntegerDigits + kUnitDecimals) -
-                            (is_integer ? power_of_ten(kUnitDecimals) : 1);
-  NumberUnits min = -limit, max = limit;
-  if (number.least) min = std::max(min, *number.least);
-  if (number.above) min = std::max(min, *number.above + step_beside(*number.above));
-  if (number.most) max = std::min(max, *number.most);
-  if (number.below) max = std::min(max, *number.below - step_beside(*number.below));
+// The least and the most that may be written, in units or, for integers, whole.
+SchemaCompiler::NumberRange SchemaCompiler::range_of(const NumberFacts& number, bool is_integer) {
+  const NumberUnits whole = power_of_ten(kUnitDecimals);
+  const NumberUnits limit =
+      power_of_ten(kMaxIntegerDigits + kUnitDecimals) - (is_integer ? whole : 1);
+  NumberRange range{.min = -limit, .max = limit};
+  const auto raise = [&](NumberUnits min) {
+    range.min = std::max(range.min, min), range.has_min = true;
+  };
+  const auto lower = [&](NumberUnits max) {
+    range.max = std::min(range.max, max), range.has_max = true;
+  };
+  if (number.least) raise(*number.least);
+  if (number.above) raise(*number.above + (is_integer ? 1 : step_beside(*number.above)));
+  if (number.most) lower(*number.most);
+  if (number.below) lower(*number.below - (is_integer ? 1 : step_beside(*number.below)));
   for (const std::string& format : number.formats) {
     const IntegerFormat* const known = find_integer_format(format);
     if (known == nullptr || !is_integer) continue;
-    min = std::max(min, static_cast<NumberUnits>(known->min) * power_of_ten(kUnitDecimals));
-    max = std::min(max, static_cast<NumberUnits>(known->max) * power_of_ten(kUnitDecimals));
+    raise(known->min * whole);
+    lower(known->max * whole);
   }
+  if (!is_integer) return range;
+  range.min = rounded(range.min, whole, true) / whole;
+  range.max = rounded(range.max, whole, false) / whole;
+  // 64 bits, unless a bound lies outside of them.
+  if (!range.has_min && range.max >= kLeastInteger) range.min = kLeastInteger;
+  if (!range.has_max && range.min <= kMostInteger) range.max = kMostInteger;
+  return range;
+}
+
+Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
+  const NumberFacts& number = facts.number;
+  const bool is_integer = types == kWhole;
+  const NumberRange bounds = range_of(number, is_integer);
   std::vector<std::string> excluded;
   for (const Value* const value : facts.excluded) {
     const std::optional<NumberUnits> units = value->is_number() ? units_of(*value) : std::nullopt;
@@ -162,33 +247,61 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
   }
   const bool is_plain = excluded.empty() && number.multiples.empty() &&
                         number.other_multiples.empty() && types != kFraction;
-  if (is_integer) {
-    min = rounded(min, power_of_ten(kUnitDecimals), true) / power_of_ten(kUnitDecimals);
-    max = rounded(max, power_of_ten(kUnitDecimals), false) / power_of_ten(kUnitDecimals);
-  }
-  const bool is_bounded = min > (is_integer ? -limit / power_of_ten(kUnitDecimals) : -limit) ||
-                          max < (is_integer ? limit / power_of_ten(kUnitDecimals) : limit);
+  const bool is_bounded = bounds.has_min || bounds.has_max;
   if (is_plain && !is_bounded) return is_integer ? json_integer(rules_) : json_number(rules_);
-  if (min > max) return choice({});
-  Expression range = json_decimals_between(min, max, is_integer ? 0 : kUnitDecimals);
-  if (is_plain) return range;
-  // Of so few digits that no reader takes one number for another.
-  const std::string sure = types == kFraction ? "-?[0-9]{1,6}\\.[0-9]{0,8}[1-9]"
-                                              : "-?(?:[0-9]{1,9}(?:\\.[0-9]{1,6})?|[0-9]{1,15})";
+  if (bounds.min > bounds.max) return choice({});
+  if (is_plain && !is_integer && !bounds.has_max && bounds.min == 0) return json_magnitude(rules_);
+  const Expression range =
+      json_decimals_between(bounds.min, bounds.max, is_integer ? 0 : kUnitDecimals);
+  if (is_plain) {
+    // Schemas of many tools have the same bounds.
+    std::string key = is_integer ? "i" : "n";
+    for (const NumberUnits units : {bounds.min, bounds.max}) key += ' ' + spellings(units);
+    const auto [known, is_new] = rules_.json.ranges.try_emplace(std::move(key), -1);
+    if (is_new) known->second = rules_.add(range);
+    return rule(known->second);
+  }
+  const std::optional<TextSet> set = number_set(facts, types, range, excluded);
+  if (!set) return fail("\"multipleOf\" and bounds are too large to be kept together");
+  return is_empty(*set) ? choice({}) : plain_text(*set);
+}
+
+// What also is, or is not, a multiple or one of some values.
+std::optional<TextSet> SchemaCompiler::number_set(const Facts& facts, unsigned types,
+                                                  const Expression& range,
+                                                  const std::vector<std::string>& excluded) {
+  const NumberFacts& number = facts.number;
+  const bool is_integer = types == kWhole;
+  const NumberUnits whole = power_of_ten(kUnitDecimals);
   std::optional<TextSet> set = text_set_of(range, budget_);
   const auto narrow = [&](const std::optional<TextSet>& with, Combine how) {
     set = set && with ? combined(*set, *with, how, budget_) : std::nullopt;
   };
-  narrow(text_set_of(parse_regex(sure, {}, budget_), budget_), Combine::kBoth);
-  for (const Value* const step : number.multiples)
-    narrow(multiples(*units_of(*step)), Combine::kBoth);
-  for (const Value* const step : number.other_multiples) {
-    narrow(multiples(*units_of(*step)), Combine::kOnlyFirst);
+  // Of so few digits that no reader takes one number for another.
+  const std::string sure = types == kFraction ? "-?[0-9]{1,6}\\.[0-9]{0,8}[1-9]"
+                                              : "-?(?:[0-9]{1,9}(?:\\.[0-9]{1,6})?|[0-9]{1,15})";
+  const bool is_exact = is_integer && number.other_multiples.empty() && excluded.empty();
+  if (!is_exact) narrow(text_set_of(parse_regex(sure, {}, budget_), budget_), Combine::kBoth);
+  const auto multiples_of = [&](const Value* step) {
+    const NumberUnits units = *units_of(*step);
+    return is_integer && units % whole == 0 ? whole_multiples(units / whole, budget_)
+                                            : multiples(units);
+  };
+  for (const Value* const step : number.multiples) {
+    const std::optional<TextSet> kept = multiples_of(step);
+    std::optional<TextSet> both =
+        set && kept ? combined(*set, *kept, Combine::kBoth, budget_) : std::nullopt;
+    // Without bounds the number of digits need not be counted: that would take a state for each.
+    const NumberRange bounds = range_of(number, is_integer);
+    const bool is_free = is_integer && !bounds.has_min && !bounds.has_max;
+    if (!both && budget_.ok() && is_free && number.multiples.size() == 1) both = kept;
+    set = std::move(both);
   }
+  for (const Value* const step : number.other_multiples)
+    narrow(multiples_of(step), Combine::kOnlyFirst);
   for (const std::string& one : excluded)
     narrow(text_set_of(parse_regex(one, {}, budget_), budget_), Combine::kOnlyFirst);
-  if (!set) return fail("\"multipleOf\" and bounds are too large to be kept together");
-  return is_empty(*set) ? choice({}) : plain_text(*set);
+  return set;
 }
 
 }  // namespace fathom::grammar

@@ -226,16 +226,34 @@ Expression json_string(int min_characters, int max_characters, RuleSet& rules) {
 }
 
 Expression json_number(RuleSet& rules) {
-  if (rules.json.number < 0) {
-    rules.json.number =
-        rules.add(pattern("-?(0|[1-9][0-9]{0,15})(\\.[0-9]{1,16})?([eE][+-]?[0-9]{1,2})?", rules));
-  }
+  if (rules.json.number < 0)
+    rules.json.number = rules.add(sequence({optional(literal("-")), json_magnitude(rules)}));
   return rule(rules.json.number);
+}
+
+// Every double in every usual form, and nothing that reads as infinite. 1.7976931348623157e308 is the largest, and
+// 5e-324, with as many decimals where it has no exponent, the smallest.
+Expression json_magnitude(RuleSet& rules) {
+  if (rules.json.magnitude >= 0) return rule(rules.json.magnitude);
+  const std::string decimals = "(?:\\.[0-9]{1,341})?";
+  const std::string up_to_290 = "(?:[0-9]{1,2}|[01][0-9]{2}|2[0-8][0-9]|290)";
+  const std::string down_to_324 = "(?:[0-9]{1,2}|[0-2][0-9]{2}|3[01][0-9]|32[0-4])";
+  const std::string short_form = "(?:0|[1-9][0-9]{0,16})" + decimals + "(?:[eE](?:\\+?" +
+                                 up_to_290 + "|-" + down_to_324 + "))?";
+  const std::string long_form = "[1-9][0-9]{17,307}" + decimals;
+  const std::string large_form = "[0-9]" + decimals + "[eE]\\+?(?:29[1-9]|30[0-7])";
+  const NumberUnits one = power_of_ten(16), largest = 17'976'931'348'623'157;
+  const Expression largest_form =
+      sequence({json_decimals_between(one, largest, 16), pattern("[eE]\\+?308", rules)});
+  rules.json.magnitude = rules.add(choice({pattern(short_form, rules), pattern(long_form, rules),
+                                           pattern(large_form, rules), largest_form}));
+  return rule(rules.json.magnitude);
 }
 
 Expression json_integer(RuleSet& rules) {
   if (rules.json.integer < 0) {
-    rules.json.integer = rules.add(pattern("-?(0|[1-9][0-9]{0,17})", rules));
+    rules.json.integer =
+        rules.add(choice({json_decimals_between(kLeastInteger, kMostInteger, 0), literal("-0")}));
   }
   return rule(rules.json.integer);
 }

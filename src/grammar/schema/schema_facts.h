@@ -28,15 +28,15 @@ using Conjunction = std::vector<SignedSchema>;
 constexpr unsigned kObject = 1, kArray = 2, kString = 4, kWhole = 8, kFraction = 16, kBoolean = 32,
                    kNull = 64, kNumber = kWhole | kFraction, kAnyType = 127;
 
-// Numbers are compared in units of 10^-16, beyond 10^18 they are cut.
+// Numbers are compared in units of 10^-17, beyond 10^20 they are cut.
 __extension__ typedef __int128 NumberUnits;
-inline constexpr int kMaxIntegerDigits = 18;  // of a bound that is kept exactly
+inline constexpr int kMaxIntegerDigits = 20;  // of a bound that is kept exactly
 constexpr NumberUnits power_of_ten(int exponent) {
   NumberUnits power = 1;
   while (exponent-- > 0) power *= 10;
   return power;
 }
-constexpr int kUnitDecimals = 16;
+constexpr int kUnitDecimals = 17;
 
 struct StringFacts {
   std::vector<std::string> patterns, other_patterns;  // match, do not match

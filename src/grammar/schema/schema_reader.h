@@ -140,7 +140,7 @@ unsigned types_of_keyword(std::string_view key);
 // What formats of integers allow (OpenAPI's int32 and the like).
 struct IntegerFormat {
   std::string_view name;
-  int64_t min, max;
+  NumberUnits min, max;
 };
 const IntegerFormat* find_integer_format(std::string_view format);
 // Formats of numbers that restrict nothing: float, double, decimal.
