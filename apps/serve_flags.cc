@@ -135,6 +135,11 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
          "--stop-in-reasoning", flags.stop_in_reasoning,
          "Stop strings and tokens of chats end reasoning too; they wait for its end otherwise")
       ->group(group);
+  app.add_flag(
+         "--any-model-name", flags.any_model_name,
+         "Answer whatever model a request names; otherwise another one than those served is a "
+         "404")
+      ->group(group);
   app.add_flag("--constrain-tool-calls", flags.constrain_tool_calls,
                "Hold the arguments of every tool call to the tool's schema")
       ->group(group);
@@ -349,6 +354,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"thinking", flags.service.thinking},
       {"stop_in_reasoning", flags.service.stop_in_reasoning},
       {"constrain_tool_calls", flags.service.constrain_tool_calls},
+      {"any_model_name", flags.service.any_model_name},
       {"unknown_fields", flags.service.unknown_fields},
       {"drain_timeout", flags.service.drain_timeout_seconds},
       {"num_workers", flags.service.num_workers},

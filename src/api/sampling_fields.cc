@@ -115,7 +115,9 @@ void read_stop(FieldReader& reader, std::string_view key, const RequestLimits& l
 
 void read_common_sampling(FieldReader& reader, core::SamplingParams& params) {
   keep(reader.number("temperature", {.min = 0, .max = 100}), params.temperature);
-  keep(reader.number("top_p", {.min = 0, .max = 1, .is_min_included = false}), params.top_p);
+  // 0, which OpenAI's API takes, is the least share that there is: the likeliest token has it.
+  if (const std::optional<float> top_p = reader.number("top_p", {.min = 0, .max = 1}))
+    params.top_p = std::max(*top_p, std::numeric_limits<float>::min());
   keep(reader.integer("top_k", {-1, kMaxInt32}), params.top_k);
 }
 

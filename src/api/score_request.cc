@@ -61,10 +61,9 @@ class ScoreRequestParser {
   }
 
   void read_list(const json::Value& query, const json::Value& items) {
-    const char* const rule =
-        query.is_string() ? "a string or an array of strings, and not empty, as query is one"
-                          : "an array of arrays of token ids, and not empty, as query is one";
-    if (!items.is_array() || items.empty()) return reader_.fail("items", rule);
+    const char* const rule = query.is_string() ? "a string or an array of strings, as query is one"
+                                               : "an array of arrays of token ids, as query is one";
+    if (!items.is_array()) return reader_.fail("items", rule);
     if (items.size() > static_cast<size_t>(model_.limits.max_sequences)) {
       return reader_.fail("items", "at most " + std::to_string(model_.limits.max_sequences));
     }

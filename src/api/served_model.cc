@@ -5,7 +5,7 @@
 namespace fathom::api {
 
 bool ServedModel::answers_to(std::string_view name) const {
-  return name.empty() || name == "default" || name == model_path ||
+  return takes_any_name || name.empty() || name == "default" || name == model_path ||
          std::ranges::find(names, name) != names.end();
 }
 

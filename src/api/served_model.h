@@ -66,6 +66,8 @@ struct ServedModel {
   FieldLog* field_log = nullptr;                // told of what is skipped; borrowed
   RequestLimits limits;
 
+  bool takes_any_name = false;  // --any-model-name
+
   // Whether a request may ask for this model. "default" and the empty name mean whatever is served.
   bool answers_to(std::string_view name) const;
   const std::string& name() const { return names.front(); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/json_scanner.h"
+#include "base/json_surrogates.h"
 
 namespace fathom::json {
 
@@ -13,7 +14,13 @@ Result<Members> Members::scan(std::string_view text, const Limits& limits) {
                                           " bytes, the limit is " +
                                           std::to_string(limits.max_bytes)};
   }
+  std::unique_ptr<const std::string> mended;
+  if (std::optional<std::string> whole = with_whole_pairs(text)) {
+    mended = std::make_unique<const std::string>(std::move(*whole));
+    text = *mended;
+  }
   Members members(text, limits);
+  members.mended_ = std::move(mended);
   --members.limits_.max_depth;  // of a member's value
   Scanner scanner(text, limits.max_depth);
   if (!scanner.enter_object()) {

@@ -5,7 +5,8 @@
 //   Result<json::Members> body = json::Members::scan(text);       // well-formed to the last byte, or an error
 //   Result<const json::Value*> prompt = body->find("prompt");     // null: there is none
 //
-// Duplicate names are refused among the members and within what is built. The text outlives it. Not synchronised.
+// Duplicate names are refused among the members and within what is built. Half a surrogate pair (json_surrogates.h)
+// is read as U+FFFD. The text outlives it. Not synchronised.
 
 #include <deque>
 #include <memory>
@@ -39,6 +40,7 @@ class Members {
   Status add(std::string_view name_token, std::string_view value_text);
   Status sort();
 
+  std::unique_ptr<const std::string> mended_;  // text_, where the one given had to be changed
   std::string_view text_;
   Limits limits_;                          // for what is still to be built
   std::vector<Member> members_;            // by name

@@ -61,7 +61,7 @@ Endpoint messages_endpoint(const CaseModel& model) {
                     .more_values = {number(model.max_context_tokens)},
                     .fixed = messages});
   fields.push_back({.name = "temperature", .rule = numbers(0, 100)});
-  fields.push_back({.name = "top_p", .rule = numbers(0, 1, false)});
+  fields.push_back({.name = "top_p", .rule = numbers(0, 1)});
   fields.push_back({.name = "top_k", .rule = integers(-1, kMaxInteger)});
   fields.push_back({.name = "stream", .rule = booleans()});
   fields.push_back({.name = "stop_sequences",

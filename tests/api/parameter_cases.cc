@@ -102,7 +102,7 @@ Field structural_tag_field() {
 std::vector<Field> sampling_fields(const CaseModel& model) {
   return {
       {.name = "temperature", .rule = numbers(0, 100)},
-      {.name = "top_p", .rule = numbers(0, 1, false)},
+      {.name = "top_p", .rule = numbers(0, 1)},
       {.name = "min_p", .rule = numbers(0, 1)},
       {.name = "repetition_penalty", .rule = numbers(0, 2, false)},
       {.name = "frequency_penalty", .rule = numbers(-2, 2)},
@@ -447,6 +447,7 @@ Endpoint score_endpoint(const CaseModel& model) {
                       .rule = texts(0, 300),
                       .exceptions = {{"null", 400},
                                      {long_text, 200},
+                                     {"[]", 200},
                                      {"[\"5\"]", 200},
                                      {"[1]", 400, "items[0]"},
                                      {"[[]]", 400, "items[0]"}},

@@ -89,7 +89,8 @@ void check_request(const ParameterCase& c, const GenerationRequest& request) {
       ASSERT_TRUE(id >= 0 && id < kCaseModel.vocab_size) << named(c);
     }
   }
-  EXPECT_FALSE(request.items.empty()) << named(c);
+  const bool asks_for_nothing = c.path == kScorePath && c.field == "items" && c.value == "[]";
+  EXPECT_EQ(request.items.empty(), asks_for_nothing) << named(c);
 }
 
 TEST(ParameterTable, has_at_least_3000_different_cases) {
@@ -191,6 +192,7 @@ TEST(ParameterTable, accepted_numbers_and_flags_arrive_as_they_were_sent) {
     if (getter->first.starts_with("max_") &&
         (*sent < 0 || *sent > kCaseModel.max_context_tokens - 64))
       continue;
+    if (getter->first == "top_p" && *sent == 0) continue;  // the least share above it
     const double got = getter->second(*outcome.request);
     if (*sent != 0 && std::abs(*sent) < 1e-30) continue;  // field_reader_test: stays above a bound
     EXPECT_FLOAT_EQ(static_cast<float>(got), static_cast<float>(*sent)) << named(c);

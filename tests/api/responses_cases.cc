@@ -69,7 +69,7 @@ Endpoint responses_endpoint(const CaseModel& model) {
                     .more_values = {number(model.max_context_tokens)},
                     .fixed = input});
   fields.push_back({.name = "temperature", .rule = numbers(0, 100)});
-  fields.push_back({.name = "top_p", .rule = numbers(0, 1, false)});
+  fields.push_back({.name = "top_p", .rule = numbers(0, 1)});
   for (const char* name : {"stream", "store", "parallel_tool_calls", "ignore_eos"}) {
     fields.push_back({.name = name, .rule = booleans()});
   }

@@ -164,8 +164,8 @@ constexpr FieldRule kDetokenize[] = {
 constexpr FieldRule kScore[] = {
     honoured("model", R"({"type":"string","maxLength":65535})", "a served name, default or empty"),
     required("query", R"({"type":["string","array"]})", "a text or token ids"),
-    required("items", R"({"type":["string","array"],"minItems":1,"maxItems":1024})",
-             "a text, texts or lists of token ids, each put behind the query"),
+    required("items", R"({"type":["string","array"],"maxItems":1024})",
+             "a text, texts or lists of token ids, each put behind the query; none have no scores"),
     required("label_token_ids", R"({"type":"array","minItems":1,"maxItems":1024})",
              "the tokens whose probabilities are asked for"),
     honoured("apply_softmax", kAnyBoolean, "shares of the labels among each other"),

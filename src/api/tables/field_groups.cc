@@ -5,8 +5,8 @@ namespace {
 
 constexpr FieldRule kSampling[] = {
     honoured("temperature", R"({"type":"number","minimum":0,"maximum":100})", "0 is greedy"),
-    honoured("top_p", R"({"type":"number","exclusiveMinimum":0,"maximum":1})",
-             "the likeliest tokens that have this share together"),
+    honoured("top_p", R"({"type":"number","minimum":0,"maximum":1})",
+             "the likeliest tokens that have this share together; 0: the likeliest alone"),
     honoured("top_k", R"({"type":"integer","minimum":-1,"maximum":2147483647})",
              "so many of the likeliest tokens; -1 and 0 are all"),
     honoured("min_p", R"({"type":"number","minimum":0,"maximum":1})",

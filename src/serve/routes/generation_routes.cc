@@ -21,6 +21,15 @@ namespace {
 using ParseGeneration = api::Parsed<api::GenerationRequest> (*)(std::string_view,
                                                                 const api::ServedModel&);
 
+// What is asked of nothing: only /v1/score takes a list of no items.
+http::Response no_scores(const api::GenerationRequest& request) {
+  return json_response(
+      {{"scores", json::Value::array()},
+       {"model", request.model},
+       {"usage", {{"prompt_tokens", 0}, {"completion_tokens", 0}, {"total_tokens", 0}}},
+       {"object", "scoring"}});
+}
+
 http::Route generation_route(const char* method, const char* path, ParseGeneration parse,
                              ServerState& state) {
   auto handler = [&state, parse](const http::ExchangePtr& exchange) {
@@ -35,8 +44,9 @@ http::Route generation_route(const char* method, const char* path, ParseGenerati
       if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
         return send_later(exchange, api::to_response(*error, exchange->request()));
       }
-      state.generation.start(std::move(std::get<api::GenerationRequest>(parsed)), exchange,
-                             since_arrival);
+      auto& request = std::get<api::GenerationRequest>(parsed);
+      if (request.items.empty()) return send_later(exchange, no_scores(request));
+      state.generation.start(std::move(request), exchange, since_arrival);
     });
   };
   return {.method = method,
