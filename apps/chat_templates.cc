@@ -7,6 +7,7 @@
 #include "base/lfs_pointer.h"
 #include "base/startup_error.h"
 #include "base/whole_file.h"
+#include "text/known_templates.h"
 
 namespace fathom::apps {
 namespace {
@@ -103,6 +104,20 @@ Result<text::ChatFormat> chat_format_of(const std::string& model_path) {
                           std::string(text::chat_format_name(*plain)) + ", \"tool_use\" that of " +
                           std::string(text::chat_format_name(*with_tools)) +
                           ": --chat-format chooses one");
+}
+
+std::string chat_template_warning(const std::string& model_path, text::ChatFormat format) {
+  const std::string source = find_templates(fs::path(model_path)).plain;
+  if (source.empty()) return "";
+  const std::optional<text::UnpublishedPart> part = text::unpublished_part(format, source);
+  if (!part) return "";
+  const std::string name(text::chat_format_name(format));
+  const std::string place =
+      part->text.empty() ? "ends in line " + std::to_string(part->line) + ", before those do"
+                         : "differs in line " + std::to_string(part->line) + " at " + part->text;
+  return "the checkpoint's chat template is none of those published for " + name + ": it " + place +
+         "; prompts are what the published ones make, --chat-format " + name +
+         " says that this is right";
 }
 
 }  // namespace fathom::apps

@@ -17,5 +17,8 @@
 namespace fathom::apps {
 
 Result<text::ChatFormat> chat_format_of(const std::string& model_path);
+// How the checkpoint's template differs from those published for the format that it was recognised as; empty: it does
+// not. A format is written in the program, so what somebody has put into its template does not reach the prompts.
+std::string chat_template_warning(const std::string& model_path, text::ChatFormat format);
 
 }  // namespace fathom::apps

@@ -112,6 +112,9 @@ void inspect_text(const InspectFlags& flags, Findings& findings) {
     findings.tokenizer = std::to_string(text.tokenizer.vocab_size()) + " tokens";
     findings.chat_format = text.chat_format ? std::string(text::chat_format_name(*text.chat_format))
                                             : "none: " + text.chat_format_problem;
+    if (!text.chat_format_warning.empty()) {
+      findings.chat_format += " (" + text.chat_format_warning + ")";
+    }
     if (text.tokenizer.vocab_size() > findings.config.vocab_size) {
       findings.problems.push_back("tokenizer.json has ids up to " +
                                   std::to_string(text.tokenizer.vocab_size() - 1) +

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/chat_templates.h"
+#include "base/log.h"
 #include "base/startup_error.h"
 #include "base/whole_file.h"
 
@@ -35,6 +36,11 @@ TextSetup load_text(const std::string& model_path, const std::string& chat_forma
   const Result<text::ChatFormat> detected = chat_format_of(model_path);
   if (detected) {
     setup.chat_format = *detected;
+    setup.chat_format_warning = chat_template_warning(model_path, *detected);
+    if (!setup.chat_format_warning.empty()) {
+      FATHOM_LOG(kWarning, "apps", "a chat template that was not published",
+                 {{"what", setup.chat_format_warning}});
+    }
   } else {
     setup.chat_format_problem = detected.error().message;
   }

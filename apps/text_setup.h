@@ -22,9 +22,12 @@ struct TextSetup {
   text::Tokenizer tokenizer;
   std::optional<text::ChatFormat> chat_format;
   std::string chat_format_problem;  // why there is none
+  // How the checkpoint's template differs from those published for the format; empty: it does not, or --chat-format
+  // said that the format is right.
+  std::string chat_format_warning = {};
 };
 
-// `chat_format` is "auto" (chosen from the checkpoint; none found is no error yet) or a name.
+// `chat_format` is "auto" (chosen from the checkpoint; none found is no error yet) or a name. A warning is logged.
 TextSetup load_text(const std::string& model_path, const std::string& chat_format);
 
 // The chat format, or a StartupError that says why there is none and what to do.
