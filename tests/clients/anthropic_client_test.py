@@ -53,6 +53,12 @@ class AnthropicClientTest(unittest.TestCase):
         self.assertEqual(message.usage.input_tokens + message.usage.cache_read_input_tokens, count)
         self.assertEqual(self.create(max_tokens=3).stop_reason, "max_tokens")
 
+    def test_models_are_listed_with_the_clients_own_key(self):
+        models = list(self.client.models.list())
+        self.assertEqual({model.type for model in models}, {"model"})
+        self.assertTrue(all(model.id and model.display_name and model.created_at for model in models))
+        self.assertEqual(self.client.models.retrieve(models[0].id).id, models[0].id)
+
     def test_deepseeks_path_answers_too(self):
         client = self.client_of(self.server.url + "/anthropic")
         self.assertEqual(texts(client.messages.create(**self.fields())), texts(self.create()))

@@ -77,7 +77,7 @@ class ClaudeCodeTest(unittest.TestCase):
         return lines
 
     def serve(self, change):
-        server = Serving("--api-key", "secret-key", max_total_tokens=65_536)
+        server = Serving("--api-key", "secret-key", max_total_tokens=16_384)
         self.addCleanup(server.close)
         proxy = RecordingProxy(server.url, change)
         self.addCleanup(proxy.close)
@@ -94,6 +94,7 @@ class ClaudeCodeTest(unittest.TestCase):
         self.assertEqual({one.status for one in messages}, {200}, [one.answer for one in messages if one.status != 200])
         self.assertTrue(forced.is_done)
         self.assertIn("context_management", messages[0].sent)
+        self.assertGreater(messages[0].sent["max_tokens"], 16_384, "what the context has left is less")
         result = lines[-1]
         self.assertEqual((result["type"], result["is_error"]), ("result", False), lines[-3:])
         with_results = [one for one in messages if results_in(one.sent)]
