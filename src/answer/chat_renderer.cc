@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "answer/call_tally.h"
+#include "answer/custom_input.h"
 #include "answer/finish.h"
 #include "answer/json_text.h"
 #include "answer/logprobs.h"
@@ -37,7 +38,8 @@ class ChatRenderer : public Renderer {
   struct Progress {
     bool started = false;
     CallTally calls;
-    std::string held_reasoning;  // until it is complete, without stream_reasoning
+    std::string held_reasoning;        // until it is complete, without stream_reasoning
+    std::optional<CustomInput> input;  // of the call being written, if it is of a custom tool
   };
 
   // Of the chunks of a choice.
@@ -50,7 +52,8 @@ class ChatRenderer : public Renderer {
   void write_event(Choice& choice, const text::OutputEvent& event, std::string& events);
   void write_text(Choice& choice, Kind kind, std::string_view text, std::string& events);
   void append_prompt(std::string& out, const Choice& choice) const;
-  static void append_message(std::string& out, const Choice& choice, CallTally& tally);
+  static void append_call_begin(std::string& calls, const text::OutputEvent& event, bool is_custom);
+  void append_message(std::string& out, const Choice& choice, CallTally& tally) const;
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
@@ -124,11 +127,21 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
   std::string delta = R"({"reasoning_content":null,"tool_calls":[{"index":)";
   append_json(delta, event.index);
   if (event.kind == Kind::kToolCallBegin) {
+    const api::ToolKind kind = api::kind_of(head_.tool_kinds.get(), event.text);
+    state.input.reset();
+    if (kind.is_custom) state.input.emplace();
     delta += R"(,"id":)";
     append_json(delta, call_id(event, kCallIdPrefix));
-    delta += R"(,"type":"function","function":{"name":)";
+    delta += kind.is_custom ? R"(,"type":"custom","custom":{"name":)"
+                            : R"(,"type":"function","function":{"name":)";
     append_json(delta, event.text);
-    delta += R"(,"arguments":""}}]})";
+    delta += kind.is_custom ? R"(,"input":""}}]})" : R"(,"arguments":""}}]})";
+  } else if (state.input) {
+    const std::string piece = state.input->push(event.text);
+    if (piece.empty()) return;
+    delta += R"(,"custom":{"input":)";
+    append_json(delta, piece);
+    delta += "}}]}";
   } else {
     delta += R"(,"function":{"arguments":)";
     append_json(delta, event.text);
@@ -171,8 +184,22 @@ void ChatRenderer::write_end(std::span<const Choice> choices, std::string& event
   events += "data: [DONE]\n\n";
 }
 
-void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTally& tally) {
+void ChatRenderer::append_call_begin(std::string& calls, const text::OutputEvent& event,
+                                     bool is_custom) {
+  if (!calls.empty()) calls += ',';
+  calls += R"({"id":)";
+  append_json(calls, call_id(event, kCallIdPrefix));
+  calls += R"(,"index":)";
+  append_json(calls, event.index);
+  calls += is_custom ? R"(,"type":"custom","custom":{"name":)"
+                     : R"(,"type":"function","function":{"name":)";
+  append_json(calls, event.text);
+  calls += is_custom ? R"(,"input":")" : R"(,"arguments":")";
+}
+
+void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTally& tally) const {
   std::string content = choice.news.text, reasoning, calls;
+  std::optional<CustomInput> input;
   for (const text::OutputEvent& event : choice.news.events) {
     tally.count(event);
     switch (event.kind) {
@@ -183,17 +210,12 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
         content += event.text;
         break;
       case Kind::kToolCallBegin:
-        if (!calls.empty()) calls += ',';
-        calls += R"({"id":)";
-        append_json(calls, call_id(event, kCallIdPrefix));
-        calls += R"(,"index":)";
-        append_json(calls, event.index);
-        calls += R"(,"type":"function","function":{"name":)";
-        append_json(calls, event.text);
-        calls += R"(,"arguments":")";
+        input.reset();
+        if (api::kind_of(head_.tool_kinds.get(), event.text).is_custom) input.emplace();
+        append_call_begin(calls, event, input.has_value());
         break;
       case Kind::kToolCallArguments:
-        append_json_inside(calls, event.text);
+        append_json_inside(calls, input ? input->push(event.text) : event.text);
         break;
       case Kind::kToolCallEnd:
         calls += "\"}}";
@@ -207,10 +229,9 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
   } else {
     append_json(out, content);
   }
-  out += R"(,"reasoning_content":)";
+  out += R"(,"refusal":null,"reasoning_content":)";
   append_json_or_null(out, reasoning);
-  out += R"(,"tool_calls":)";
-  out += has_tool_calls ? "[" + calls + "]" : "null";
+  if (has_tool_calls) out += R"(,"tool_calls":[)" + calls + ']';
   out += '}';
 }
 

@@ -46,7 +46,7 @@ bool Choice::push(std::span<const core::SampledToken> tokens, bool last_is_stop_
         (is_engines_stop || stop_token_found_) && !setup_.no_stop_trim && !ends_reasoning(token);
     news.tokens.push_back(tokens[i]);
     ++counts_.completion_tokens;
-    if (!is_hidden && push_token(token)) return true;
+    if (!is_hidden && push_token(tokens[i])) return true;
     if (!stop_token_found_) continue;
     matched_token_ = token;
     flush();
@@ -67,13 +67,14 @@ bool Choice::ends_reasoning(int32_t token) const {
   return reasoning_ && reasoning_->in_reasoning() && token == setup_.think_end_id;
 }
 
-bool Choice::push_token(int32_t token) {
+bool Choice::push_token(const core::SampledToken& token) {
+  if (setup_.places_tokens) unplaced_.push_back(token);
   std::string visible;
-  note_structure(token);
-  match(text_of(token), visible);
+  note_structure(token.token);
+  match(text_of(token.token), visible);
   show(visible);
   if (stop_string_found_ && setup_.parser) setup_.parser->finish(fresh_events_);
-  if (setup_.parser) count_reasoning(token, fresh_events_);
+  if (setup_.parser) count_reasoning(token.token, fresh_events_);
   take_events();
   return stop_string_found_;
 }
@@ -144,8 +145,10 @@ void Choice::show(std::string_view text) {
 }
 
 void Choice::take_events() {
+  size_t num_text_bytes = 0, text_idx = 0;
   for (text::OutputEvent& event : fresh_events_) {
     if (event.kind == Kind::kReasoning && !setup_.shows_reasoning) continue;
+    if (event.kind == Kind::kContent) num_text_bytes += event.text.size();
     const bool continues =
         !news.events.empty() && is_text(event.kind) && news.events.back().kind == event.kind;
     if (continues) {
@@ -153,8 +156,21 @@ void Choice::take_events() {
     } else {
       news.events.push_back(std::move(event));
     }
+    if (news.events.back().kind == Kind::kContent) text_idx = news.events.size() - 1;
   }
+  if (setup_.places_tokens && !fresh_events_.empty()) place_tokens(num_text_bytes, text_idx);
   fresh_events_.clear();
+}
+
+void Choice::place_tokens(size_t num_text_bytes, size_t event_idx) {
+  size_t first = unplaced_.size(), num_bytes = 0;
+  while (first > 0 && num_bytes < num_text_bytes) {
+    num_bytes += setup_.tokenizer->token_bytes(unplaced_[--first].token).size();
+  }
+  for (size_t i = first; i < unplaced_.size(); ++i) {
+    news.placed.push_back({.token = std::move(unplaced_[i]), .event_idx = event_idx});
+  }
+  unplaced_.clear();
 }
 
 // A token is reasoning when what it showed is, or when it showed nothing while the reasoning goes on: the

@@ -34,12 +34,20 @@ namespace fathom::answer {
 
 enum class Finish { kNone, kStop, kLength, kAbort };
 
+// A token and the event that its text went to.
+struct PlacedToken {
+  core::SampledToken token;
+  size_t event_idx = 0;  // in ChoiceNews::events
+};
+
 // What a choice has produced since its renderer last looked. Where an output parser runs (chats), the text is in the
 // events and `text` stays empty.
 struct ChoiceNews {
   std::string text;
   std::vector<text::OutputEvent> events;
   std::vector<core::SampledToken> tokens;
+  // With places_tokens: those that made up content, by event.
+  std::vector<PlacedToken> placed;
   bool empty() const { return text.empty() && events.empty() && tokens.empty(); }
 };
 
@@ -77,6 +85,7 @@ struct ChoiceSetup {
   bool shows_reasoning = true;  // false: it is counted and dropped
   // Where stop strings may cut a structure; null: there are none of the two.
   std::shared_ptr<StructureCheck> structure{};
+  bool places_tokens = false;  // tells which tokens made up each piece of content
 };
 
 class Choice {
@@ -108,7 +117,7 @@ class Choice {
   ChoiceNews news;
 
  private:
-  bool push_token(int32_t token);
+  bool push_token(const core::SampledToken& token);
   // Whether it is a stop token of the answer.
   bool is_stop_token(int32_t token) const;
   bool ends_reasoning(int32_t token) const;
@@ -123,6 +132,8 @@ class Choice {
   // What has left the stop matcher, for the text or the parser.
   void show(std::string_view text);
   void take_events();
+  // The last tokens, as many as the text has bytes, are its own; those before them were markup.
+  void place_tokens(size_t num_text_bytes, size_t event_idx);
   void count_reasoning(int32_t token, std::span<const text::OutputEvent> events);
   void flush();
 
@@ -138,6 +149,7 @@ class Choice {
   size_t num_matched_bytes_ = 0;  // that have left the stop matcher
   bool in_reasoning_ = false, saw_event_ = false;
   std::vector<text::OutputEvent> fresh_events_;  // of the token being read
+  std::vector<core::SampledToken> unplaced_;     // read since the last event
   std::vector<core::SampledToken> prompt_logprobs_;
 };
 

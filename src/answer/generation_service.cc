@@ -60,7 +60,8 @@ AnswerHead head_of(const api::GenerationRequest& request) {
                   .apply_softmax = request.apply_softmax,
                   .prompt_texts = {},
                   .stream_intervals = {},
-                  .response = request.response};
+                  .response = request.response,
+                  .tool_kinds = request.tool_kinds};
   for (const api::GenerationItem& item : request.items) {
     head.num_choices += item.n;
     if (request.echo) head.prompt_texts.push_back(item.prompt_text);
@@ -116,7 +117,7 @@ GenerationService::GenerationService(Config config)
     : config_(std::move(config)),
       constraints_({.tokenizer = config_.tokenizer,
                     .vocab_size = config_.vocab_size,
-                     .eos_token_ids = config_.eos_token_ids}),
+                    .eos_token_ids = config_.eos_token_ids}),
       end_marker_(
           std::make_shared<const std::vector<int32_t>>(end_marker_tokens(*config_.tokenizer))) {}
 
@@ -231,6 +232,7 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
   setup.think_end_id = config_.tokenizer->added_token_id(kThinkEnd).value_or(-1);
   setup.starts_in_reasoning = request.separate_reasoning && request.starts_in_reasoning;
   setup.shows_reasoning = request.include_reasoning;
+  setup.places_tokens = request.endpoint == api::Endpoint::kResponses && request.logprobs;
   if (request.separate_reasoning && !request.stop_in_reasoning)
     set_waiting_stops(request, item, setup);
   return setup;

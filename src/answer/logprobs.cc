@@ -99,21 +99,26 @@ std::string token_text(const text::Tokenizer& tokenizer, int32_t token) {
   return text;
 }
 
+void append_token_logprob(std::string& out, const core::SampledToken& token,
+                          const TokenNames& names, int num_top) {
+  append_chat_token(out, {token.token, token.logprob}, names);
+  out += R"(,"top_logprobs":[)";
+  for (size_t j = 0; j < num_shown(token, num_top); ++j) {
+    if (j > 0) out += ',';
+    append_chat_token(out, token.top_logprobs[j], names);
+    out += '}';
+  }
+  out += "]}";
+}
+
 void append_chat_logprobs(std::string& out, std::span<const core::SampledToken> tokens,
                           const TokenNames& names, int num_top) {
   out += R"({"content":[)";
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (i > 0) out += ',';
-    append_chat_token(out, {tokens[i].token, tokens[i].logprob}, names);
-    out += R"(,"top_logprobs":[)";
-    for (size_t j = 0; j < num_shown(tokens[i], num_top); ++j) {
-      if (j > 0) out += ',';
-      append_chat_token(out, tokens[i].top_logprobs[j], names);
-      out += '}';
-    }
-    out += "]}";
+    append_token_logprob(out, tokens[i], names, num_top);
   }
-  out += "]}";
+  out += R"(],"refusal":null})";
 }
 
 void CompletionLogprobs::add_token(int32_t token, bool is_shown) {

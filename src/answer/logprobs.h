@@ -27,6 +27,9 @@ struct TokenNames {
   std::string operator()(int32_t token) const;
 };
 
+// {"token","bytes","logprob","top_logprobs"}
+void append_token_logprob(std::string& out, const core::SampledToken& token,
+                          const TokenNames& names, int num_top);
 void append_chat_logprobs(std::string& out, std::span<const core::SampledToken> tokens,
                           const TokenNames& names, int num_top);
 

@@ -38,7 +38,7 @@ std::unique_ptr<Renderer> make_renderer(AnswerHead head, const text::Tokenizer& 
     case api::Endpoint::kMessages:
       return make_messages_renderer(std::move(head));
     case api::Endpoint::kResponses:
-      return make_responses_renderer(std::move(head));
+      return make_responses_renderer(std::move(head), tokenizer);
     case api::Endpoint::kScore:
       return make_score_renderer(std::move(head));
     case api::Endpoint::kGenerate:

@@ -52,9 +52,10 @@ struct AnswerHead {
   std::optional<int>
       prompt_logprobs{};       // alternatives to each token of the prompt; none: not shown
   bool apply_softmax = false;  // scores
-  std::vector<std::string> prompt_texts;                   // per item, with echo
-  std::vector<int> stream_intervals;                       // per item, native API
-  std::shared_ptr<api::ResponseDraft> response = nullptr;  // /v1/responses, there never null
+  std::vector<std::string> prompt_texts;                       // per item, with echo
+  std::vector<int> stream_intervals;                           // per item, native API
+  std::shared_ptr<api::ResponseDraft> response = nullptr;      // /v1/responses, there never null
+  std::shared_ptr<const api::ToolKinds> tool_kinds = nullptr;  // null: all tools are functions
 };
 
 // What all chunks of an OpenAI answer begin with, up to the list of choices.

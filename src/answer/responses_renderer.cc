@@ -6,16 +6,12 @@
 
 #include "answer/draw_id.h"
 #include "answer/json_text.h"
-#include "api/response_draft.h"
+#include "answer/logprobs.h"
+#include "answer/output_item.h"
+#include "api/responses/response_draft.h"
 
 namespace fathom::answer {
 namespace {
-
-std::string json_text_of(std::string_view text) {
-  std::string out;
-  append_json(out, text);
-  return out;
-}
 
 void append_response_usage(std::string& out, const ChoiceCounts& counts) {
   out += R"({"input_tokens":)";
@@ -31,46 +27,13 @@ void append_response_usage(std::string& out, const ChoiceCounts& counts) {
   out += '}';
 }
 
-// An item of the output while it is written.
-struct OutputItem {
-  text::OutputEvent::Kind kind = text::OutputEvent::Kind::kContent;  // kToolCallBegin for a call
-  std::string id, call_id, name;                                     // the latter two of a call
-  std::string text;                                                  // or arguments
-
-  bool is_call() const { return kind == text::OutputEvent::Kind::kToolCallBegin; }
-  bool is_reasoning() const { return kind == text::OutputEvent::Kind::kReasoning; }
-
-  std::string part(std::string_view shown) const {
-    if (is_reasoning()) return R"({"type":"reasoning_text","text":)" + json_text_of(shown) + '}';
-    return R"({"type":"output_text","text":)" + json_text_of(shown) +
-           R"(,"annotations":[],"logprobs":[]})";
-  }
-
-  // The item with its text, or, with is_begin, as it is announced: empty.
-  std::string json(std::string_view status, bool is_begin) const {
-    std::string out = R"({"id":)" + json_text_of(id);
-    if (is_call()) {
-      out += R"(,"type":"function_call","call_id":)" + json_text_of(call_id);
-      out += R"(,"name":)" + json_text_of(name);
-      out += R"(,"arguments":)" + json_text_of(is_begin ? std::string_view() : text);
-    } else {
-      out += is_reasoning() ? R"(,"type":"reasoning","summary":[],"content":[)"
-                            : R"(,"type":"message","role":"assistant","content":[)";
-      if (!is_begin) out += part(text);
-      out += ']';
-    }
-    out += R"(,"status":")";
-    out += status;
-    out += "\"}";
-    return out;
-  }
-};
-
 class ResponsesRenderer : public Renderer {
   using Kind = text::OutputEvent::Kind;
+  using Tokens = std::span<const PlacedToken>;
 
  public:
-  explicit ResponsesRenderer(AnswerHead head) : head_(std::move(head)) {
+  ResponsesRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
+      : head_(std::move(head)), tokenizer_(tokenizer) {
     answer_.role = "assistant";
   }
 
@@ -85,8 +48,13 @@ class ResponsesRenderer : public Renderer {
  private:
   void write(std::string_view type, std::string_view members, std::string& events);
   void write_start(std::string& events);
-  void write_output(const text::OutputEvent& event, std::string& events);
-  void write_text(Kind kind, std::string_view text, std::string& events);
+  // Everything that is new of a choice.
+  void write_events(const ChoiceNews& news, std::string& events);
+  void write_output(const text::OutputEvent& event, Tokens tokens, std::string& events);
+  // `tokens` are what content is made of, where log-probabilities are asked for.
+  void write_text(const text::OutputEvent& event, Tokens tokens, std::string& events);
+  void write_arguments(std::string_view piece, std::string& events);
+  OutputItem call_item(const text::OutputEvent& begin) const;
   void open_item(OutputItem item, std::string& events);
   void close_item(std::string_view status, std::string& events);
   void keep_of(const OutputItem& item);
@@ -100,10 +68,12 @@ class ResponsesRenderer : public Renderer {
   }
 
   AnswerHead head_;
+  const text::Tokenizer& tokenizer_;
   bool started_ = false;
   int64_t sequence_number_ = 0;
-  int num_items_ = 0;  // that are done
-  std::string items_;  // those, as JSON
+  int num_items_ = 0;                          // that are done
+  std::string items_;                          // those, as JSON
+  std::vector<api::StoredItem> stored_items_;  // those, within items_
   std::optional<OutputItem> open_;
   text::Message answer_;  // as a later request will see it
 };
@@ -167,15 +137,18 @@ void ResponsesRenderer::open_item(OutputItem item, std::string& events) {
 
 void ResponsesRenderer::close_item(std::string_view status, std::string& events) {
   if (!open_) return;
-  const std::string text = json_text_of(open_->text);
-  if (open_->is_call()) {
+  const std::string text = json_text_of(open_->shown());
+  if (open_->is_custom()) {
+    write("response.custom_tool_call_input.done", place() + R"(,"input":)" + text, events);
+  } else if (open_->is_call()) {
     write("response.function_call_arguments.done",
-          place() + R"(,"name":)" + json_text_of(open_->name) + R"(,"arguments":)" + text, events);
+          place() + R"(,"name":)" + json_text_of(open_->tool.name) + R"(,"arguments":)" + text,
+          events);
   } else {
     const bool is_reasoning = open_->is_reasoning();
     write(is_reasoning ? "response.reasoning_text.done" : "response.output_text.done",
           place() + R"(,"content_index":0,"text":)" + text +
-              (is_reasoning ? "" : R"(,"logprobs":[])"),
+              (is_reasoning ? "" : R"(,"logprobs":[)" + open_->logprobs + ']'),
           events);
     write("response.content_part.done",
           place() + R"(,"content_index":0,"part":)" + open_->part(open_->text), events);
@@ -184,6 +157,7 @@ void ResponsesRenderer::close_item(std::string_view status, std::string& events)
   write("response.output_item.done",
         R"("output_index":)" + std::to_string(num_items_) + R"(,"item":)" + item, events);
   if (num_items_++ > 0) items_ += ',';
+  stored_items_.push_back({.id = open_->id, .begin = items_.size(), .size = item.size()});
   items_ += item;
   keep_of(*open_);
   open_.reset();
@@ -191,58 +165,93 @@ void ResponsesRenderer::close_item(std::string_view status, std::string& events)
 
 void ResponsesRenderer::keep_of(const OutputItem& item) {
   if (item.is_call()) {
-    answer_.tool_calls.push_back({.id = item.call_id, .name = item.name, .arguments = item.text});
+    answer_.tool_calls.push_back(
+        {.id = item.call_id, .name = item.shown_name, .arguments = item.text});
   } else if (!item.is_reasoning()) {
     if (!answer_.content) answer_.content.emplace();
     *answer_.content += item.text;
   }
 }
 
-void ResponsesRenderer::write_text(Kind kind, std::string_view text, std::string& events) {
-  if (text.empty()) return;
-  const bool is_reasoning = kind == Kind::kReasoning;
-  if (!open_ || open_->kind != kind) {
-    open_item({.kind = kind,
+void ResponsesRenderer::write_text(const text::OutputEvent& event, Tokens tokens,
+                                   std::string& events) {
+  if (event.text.empty()) return;
+  const bool is_reasoning = event.kind == Kind::kReasoning;
+  if (!open_ || open_->kind != event.kind) {
+    open_item({.kind = event.kind,
                .id = draw_id(is_reasoning ? "rs_" : "msg_"),
-               .call_id = "",
-               .name = "",
-               .text = ""},
+               .is_encrypted = is_reasoning && head_.response->has_encrypted_reasoning},
               events);
   }
-  open_->text += text;
+  open_->text += event.text;
+  std::string logprobs;
+  for (const PlacedToken& placed : tokens) {
+    if (!logprobs.empty()) logprobs += ',';
+    append_token_logprob(logprobs, placed.token, {tokenizer_}, head_.top_logprobs);
+  }
+  if (!open_->logprobs.empty() && !logprobs.empty()) open_->logprobs += ',';
+  open_->logprobs += logprobs;
   write(is_reasoning ? "response.reasoning_text.delta" : "response.output_text.delta",
-        place() + R"(,"content_index":0,"delta":)" + json_text_of(text) +
-            (is_reasoning ? "" : R"(,"logprobs":[])"),
+        place() + R"(,"content_index":0,"delta":)" + json_text_of(event.text) +
+            (is_reasoning ? "" : R"(,"logprobs":[)" + logprobs + ']'),
         events);
 }
 
-void ResponsesRenderer::write_output(const text::OutputEvent& event, std::string& events) {
+OutputItem ResponsesRenderer::call_item(const text::OutputEvent& begin) const {
+  OutputItem item{.kind = begin.kind,
+                  .id = "",
+                  .call_id = begin.id.empty() ? draw_id("call_") : begin.id,
+                  .shown_name = begin.text,
+                  .tool = api::kind_of(head_.tool_kinds.get(), begin.text)};
+  item.id = draw_id(item.is_custom() ? "ctc_" : "fc_");
+  return item;
+}
+
+void ResponsesRenderer::write_arguments(std::string_view piece, std::string& events) {
+  open_->text += piece;
+  if (!open_->is_custom()) {
+    return write("response.function_call_arguments.delta",
+                 place() + R"(,"delta":)" + json_text_of(piece), events);
+  }
+  const std::string more = open_->reader.push(piece);
+  if (more.empty()) return;
+  open_->input += more;
+  write("response.custom_tool_call_input.delta", place() + R"(,"delta":)" + json_text_of(more),
+        events);
+}
+
+void ResponsesRenderer::write_output(const text::OutputEvent& event, Tokens tokens,
+                                     std::string& events) {
   switch (event.kind) {
     case Kind::kReasoning:
     case Kind::kContent:
-      return write_text(event.kind, event.text, events);
+      return write_text(event, tokens, events);
     case Kind::kToolCallBegin:
-      return open_item({.kind = event.kind,
-                        .id = draw_id("fc_"),
-                        .call_id = event.id.empty() ? draw_id("call_") : event.id,
-                        .name = event.text,
-                        .text = ""},
-                       events);
+      return open_item(call_item(event), events);
     case Kind::kToolCallArguments:
-      open_->text += event.text;
-      return write("response.function_call_arguments.delta",
-                   place() + R"(,"delta":)" + json_text_of(event.text), events);
+      return write_arguments(event.text, events);
     case Kind::kToolCallEnd:
       return close_item(event.is_complete ? "completed" : "incomplete", events);
   }
+}
+
+void ResponsesRenderer::write_events(const ChoiceNews& news, std::string& events) {
+  const auto at = [](size_t event_idx) {
+    return [event_idx](const PlacedToken& placed) { return placed.event_idx < event_idx; };
+  };
+  for (size_t i = 0; i < news.events.size(); ++i) {
+    const auto begin = std::partition_point(news.placed.begin(), news.placed.end(), at(i));
+    const auto end = std::partition_point(begin, news.placed.end(), at(i + 1));
+    write_output(news.events[i], Tokens(begin, end), events);
+  }
+  write_text({.kind = Kind::kContent, .text = news.text}, {}, events);
 }
 
 void ResponsesRenderer::write_news(Choice& choice, std::string& events) {
   ChoiceNews& news = choice.news;
   if (news.empty() && !choice.finished()) return;
   write_start(events);
-  for (const text::OutputEvent& event : news.events) write_output(event, events);
-  write_text(Kind::kContent, news.text, events);
+  write_events(news, events);
   news = {};
 }
 
@@ -256,7 +265,13 @@ std::string ResponsesRenderer::end(const Choice& choice, std::string& events) {
   std::string made = response(is_complete ? "completed" : "incomplete", details, &choice.counts());
   if (head_.response->keep) {
     if (!answer_.content && answer_.tool_calls.empty()) answer_.content = "";
-    api::StoredResponse stored{.messages = std::move(head_.response->messages), .body = made};
+    api::StoredResponse stored{.messages = std::move(head_.response->messages),
+                               .body = made,
+                               .items = std::move(stored_items_)};
+    // Of no text within, where quotes are escaped.
+    constexpr std::string_view kBeforeItems = R"("output":[)";
+    const size_t begin = made.find(kBeforeItems) + kBeforeItems.size();
+    for (api::StoredItem& item : stored.items) item.begin += begin;
     stored.messages.push_back(std::move(answer_));
     head_.response->keep(head_.id, std::move(stored));
   }
@@ -292,18 +307,16 @@ void ResponsesRenderer::write_error(const api::ApiError& error, std::string& eve
 std::string ResponsesRenderer::body(std::span<Choice> choices) {
   // The output items are collected while events are written, so the events are written here too and dropped.
   std::string events;
-  for (const text::OutputEvent& event : choices.front().news.events) {
-    write_output(event, events);
-    events.clear();
-  }
-  write_text(Kind::kContent, choices.front().news.text, events);
+  write_events(choices.front().news, events);
+  events.clear();
   return end(choices.front(), events);
 }
 
 }  // namespace
 
-std::unique_ptr<Renderer> make_responses_renderer(AnswerHead head) {
-  return std::make_unique<ResponsesRenderer>(std::move(head));
+std::unique_ptr<Renderer> make_responses_renderer(AnswerHead head,
+                                                  const text::Tokenizer& tokenizer) {
+  return std::make_unique<ResponsesRenderer>(std::move(head), tokenizer);
 }
 
 }  // namespace fathom::answer

@@ -6,6 +6,7 @@
 
 namespace fathom::answer {
 
-std::unique_ptr<Renderer> make_responses_renderer(AnswerHead head);
+std::unique_ptr<Renderer> make_responses_renderer(AnswerHead head,
+                                                  const text::Tokenizer& tokenizer);
 
 }  // namespace fathom::answer

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
+#include "api/custom_tools.h"
 #include "api/grammar_fields.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
@@ -114,12 +115,13 @@ class ChatRequestParser {
 
   void read_prompt() {
     text::Conversation chat;
-    chat.tools = read_tools(reader_, model_);
+    const json::Value tools = read_tools(reader_, model_);
     if (problem_) return;
     GrammarFields grammar = read_grammar(reader_, model_, GrammarNames::kAll);
-    const bool has_tools = !chat.tools.empty();
-    ToolUse use = read_tool_use(reader_, model_, chat.tools, !grammar.field.empty());
-    if (!use.shows_tools) chat.tools = json::Value::array();
+    const bool has_tools = !tools.empty();
+    ToolUse use = read_tool_use(reader_, model_, tools, !grammar.field.empty());
+    if (use.shows_tools) chat.tools = shown_tools(tools);
+    request_.tool_kinds = std::make_shared<const ToolKinds>(kinds_of(tools));
     request_.parse_tools = use.shows_tools;
     request_.tool_constraint = std::move(use.constraint);
     item_.grammar = std::move(grammar.source);

@@ -5,8 +5,10 @@
 #include <limits>
 #include <utility>
 
+#include "api/custom_tools.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
+#include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
 #include "api/tables/field_check.h"
 #include "api/text_parts.h"
@@ -77,6 +79,13 @@ std::string read_arguments(FieldReader& function) {
   return text.empty() ? "{}" : text;
 }
 
+text::ToolCall read_custom_call(FieldReader& call, const json::Value& value) {
+  FieldReader custom(value, call.path_of("custom"), called_custom_fields(), call.problem());
+  return {.id = call.text("id", kMaxNameBytes).value_or(""),
+          .name = custom.text("name", kMaxNameBytes).value_or(""),
+          .arguments = arguments_of_input(custom.text("input", SIZE_MAX).value_or(""))};
+}
+
 text::ToolCall read_call(const json::Value& value, const std::string& path, FieldProblem& problem) {
   if (!value.is_object()) {
     problem.set(broken_rule(path, value, "an object"));
@@ -84,12 +93,19 @@ text::ToolCall read_call(const json::Value& value, const std::string& path, Fiel
   }
   FieldReader call(value, path, call_fields(), problem);
   const std::optional<std::string> type = call.text("type", kMaxRoleBytes);
-  if (type && type != "function") call.fail("type", "function");
-  const json::Value* inner = call.object("function");
+  if (type && type != "function" && type != "custom") call.fail("type", "function or custom");
+  const bool is_custom = type == "custom";
+  const char* const key = is_custom ? "custom" : "function";
+  const char* const other = is_custom ? "function" : "custom";
+  if (call.find(other) != nullptr) {
+    call.fail_with(other, call.path_of(other) + " belongs to another type of calls");
+  }
+  const json::Value* inner = call.object(key);
   if (inner == nullptr) {
-    call.fail_missing("function");
+    call.fail_missing(key);
     return {};
   }
+  if (is_custom) return read_custom_call(call, *inner);
   FieldReader function(*inner, call.path_of("function"), called_function_fields(), problem);
   return {.id = call.text("id", kMaxNameBytes).value_or(""),
           .name = function.text("name", kMaxNameBytes).value_or(""),
@@ -166,9 +182,26 @@ Speaker speaker_of(const json::Value& message) {
   return json::is_text(role, "tool") ? Speaker::kTool : Speaker::kOther;
 }
 
+json::Value read_wrapped_custom_tool(const json::Value& value, const std::string& path,
+                                     const ServedModel& model, FieldProblem& problem) {
+  FieldReader tool(value, path, tool_fields(), problem);
+  if (tool.find("function") != nullptr) {
+    tool.fail_with("function", tool.path_of("function") + " belongs to the type function");
+  }
+  const json::Value* custom = tool.object("custom");
+  if (custom == nullptr) {
+    tool.fail_missing("custom");
+    return {};
+  }
+  return read_custom_tool(*custom, tool.path_of("custom"), model, problem);
+}
+
 // The names in a tool that text::validate_tools() has accepted, and what it leaves open.
 void check_tool(const json::Value& value, const std::string& path, FieldProblem& problem) {
   FieldReader tool(value, path, tool_fields(), problem);
+  if (tool.find("custom") != nullptr) {
+    tool.fail_with("custom", tool.path_of("custom") + " belongs to the type custom");
+  }
   tool.boolean("strict");
   const json::Value* wrapped = tool.object("function");
   if (wrapped == nullptr) return;
@@ -333,14 +366,22 @@ std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel&
 json::Value read_tools(FieldReader& reader, const ServedModel& model) {
   const json::Value* tools = reader.array("tools", static_cast<size_t>(model.limits.max_tools));
   if (tools == nullptr) return json::Value::array();
-  if (const Status status = text::validate_tools(*tools); !status) {
+  json::Value read = *tools;
+  for (size_t i = 0; i < read.size() && !reader.problem(); ++i) {
+    if (!read[i].is_object() || !is_custom_tool(read[i])) continue;
+    read[i] = read_wrapped_custom_tool(read[i], element_path(reader.path_of("tools"), i), model,
+                                       reader.problem());
+  }
+  if (reader.problem()) return json::Value::array();
+  if (const Status status = text::validate_tools(shown_tools(read)); !status) {
     set_text_problem(status.error(), "tools", nullptr, reader.problem());
     return json::Value::array();
   }
-  for (size_t i = 0; i < tools->size() && !reader.problem(); ++i) {
-    check_tool((*tools)[i], element_path(reader.path_of("tools"), i), reader.problem());
+  for (size_t i = 0; i < read.size() && !reader.problem(); ++i) {
+    if (is_custom_tool(read[i])) continue;
+    check_tool(read[i], element_path(reader.path_of("tools"), i), reader.problem());
   }
-  return *tools;
+  return read;
 }
 
 bool read_continuation(FieldReader& reader) {

@@ -5,7 +5,7 @@
 //
 //   text::Conversation chat;
 //   chat.messages = read_messages(reader, model);
-//   chat.tools = read_tools(reader, model);
+//   chat.tools = shown_tools(read_tools(reader, model));
 //   ChatPrompt prompt = render_chat(chat, {.continues_final = false}, model, problem);
 //
 // Pure, thread-safe.
@@ -26,7 +26,7 @@ namespace fathom::api {
 
 std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel& model);
 
-// Array of well-formed tools, perhaps empty.
+// Array of well-formed tools, perhaps empty: functions, wrapped or bare, and custom ones (custom_tools.h).
 json::Value read_tools(FieldReader& reader, const ServedModel& model);
 
 struct Thinking {

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/tool_kinds.h"
 #include "base/json.h"
 #include "core/sampling_params.h"
 #include "text/chat_format.h"
@@ -44,9 +45,10 @@ struct GrammarSource {
 struct ToolConstraint {
   enum class Kind { kNone, kOptional, kRequired };
   Kind kind = Kind::kNone;
-  json::Value tools = json::Value::array();  // those allowed, {name, parameters, ...}
-  bool parallel = true;                      // more than one call
-  bool follows_schemas = true;               // false: arguments are any JSON object
+  // Those allowed: {name, parameters, ...}, custom ones as {"type": "custom", "custom": {name, format, ...}}.
+  json::Value tools = json::Value::array();
+  bool parallel = true;         // more than one call
+  bool follows_schemas = true;  // false: arguments are any JSON object
 };
 
 // One prompt and how its answers are made. n answers come from the same item.
@@ -109,6 +111,7 @@ struct GenerationRequest {
   // No call may be made, but the conversation has some: their markers are kept out of the text.
   bool hide_tool_markers = false;
   ToolConstraint tool_constraint;
+  std::shared_ptr<const ToolKinds> tool_kinds{};  // null: all tools are functions
 
   std::shared_ptr<ResponseDraft> response;  // of kResponses, there never null
 };

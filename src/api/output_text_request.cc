@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
+#include "api/custom_tools.h"
 #include "api/request_fields.h"
 #include "api/tables/endpoint_fields.h"
 
@@ -97,14 +98,9 @@ bool read_reasoning_parser(FieldReader& reader, text::ChatFormat format) {
   return is_opened;
 }
 
-// As chat takes them: wrapped or bare.
 std::vector<std::string> names_of(const json::Value& tools) {
   std::vector<std::string> names;
-  for (const json::Value& tool : tools) {
-    const auto wrapped = tool.find("function");
-    const json::Value& function = wrapped == tool.end() ? tool : *wrapped;
-    names.push_back(function.at("name").get<std::string>());
-  }
+  for (const json::Value& tool : tools) names.push_back(offered_name(tool));
   return names;
 }
 

@@ -121,7 +121,7 @@ void read_common_sampling(FieldReader& reader, core::SamplingParams& params) {
   keep(reader.integer("top_k", {-1, kMaxInt32}), params.top_k);
 }
 
-void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem& item) {
+void read_token_choice(FieldReader& reader, const ServedModel& model, GenerationItem& item) {
   core::SamplingParams& params = item.sampling;
   read_common_sampling(reader, params);
   keep(reader.number("min_p", {.min = 0, .max = 1}), params.min_p);
@@ -130,14 +130,18 @@ void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem
   keep(reader.number("frequency_penalty", {.min = -2, .max = 2}), params.frequency_penalty);
   keep(reader.number("presence_penalty", {.min = -2, .max = 2}), params.presence_penalty);
   keep(reader.boolean("ignore_eos"), params.ignore_eos);
+  read_stop(reader, "stop", model.limits, item);
+  read_stop_token_ids(reader, model, item);
+  read_logit_bias(reader, model, item);
+}
+
+void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem& item) {
+  read_token_choice(reader, model, item);
   keep(reader.integer("n", {1, model.limits.max_n}), item.n);
   keep(reader.boolean("skip_special_tokens"), item.skip_special_tokens);
   keep(reader.boolean("no_stop_trim"), item.no_stop_trim);
   // Checked, and both values mean the same: these tokenizers put nothing between tokens.
   reader.boolean("spaces_between_special_tokens");
-  read_stop(reader, "stop", model.limits, item);
-  read_stop_token_ids(reader, model, item);
-  read_logit_bias(reader, model, item);
 }
 
 std::optional<int> read_token_count(FieldReader& reader, std::string_view key) {

@@ -20,9 +20,10 @@ namespace fathom::api {
 
 void apply(const SamplingDefaults& defaults, core::SamplingParams& params);
 
-// temperature, top_p, top_k, min_p, penalties, logit_bias, stop, stop_token_ids, ignore_eos, n,
-// skip_special_tokens, spaces_between_special_tokens, no_stop_trim. Fields that are missing keep what the
-// item has.
+// temperature, top_p, top_k, min_p, penalties, logit_bias, stop, stop_token_ids, ignore_eos. Fields that are missing
+// keep what the item has.
+void read_token_choice(FieldReader& reader, const ServedModel& model, GenerationItem& item);
+// The same and n, skip_special_tokens, spaces_between_special_tokens, no_stop_trim.
 void read_sampling(FieldReader& reader, const ServedModel& model, GenerationItem& item);
 
 // Its parts that other forms have too: temperature, top_p, top_k.

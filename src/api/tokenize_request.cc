@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
+#include "api/custom_tools.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "api/tables/endpoint_fields.h"
@@ -44,10 +45,10 @@ class TokenizeRequestParser {
                                "this model has no chat format: " + model_.chat_format_problem);
     }
     text::Conversation chat;
-    chat.tools = read_tools(reader_, model_);
+    const json::Value tools = read_tools(reader_, model_);
     if (problem_) return;
-    if (!read_tool_use(reader_, model_, chat.tools, /*has_output_form=*/false).shows_tools) {
-      chat.tools = json::Value::array();
+    if (read_tool_use(reader_, model_, tools, /*has_output_form=*/false).shows_tools) {
+      chat.tools = shown_tools(tools);
     }
     chat.thinking = read_thinking(reader_, model_).on;
     chat.messages = read_messages(reader_, model_);

@@ -3,26 +3,35 @@
 #include <algorithm>
 #include <set>
 
+#include "api/custom_tools.h"
+#include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
 #include "text/tool_schema.h"
 
 namespace fathom::api {
 namespace {
 
-using ToolKind = ToolConstraint::Kind;
+using CallKind = ToolConstraint::Kind;
 
 constexpr size_t kMaxToolNameBytes = 256;
 
-// The name in {"type": "function", "function": {"name": ...}}.
-std::string read_function(FieldReader& reader) {
+// The name in {"type": "function", "function": {"name": ...}}, or the same with custom.
+std::string read_chosen(FieldReader& reader) {
   const std::optional<std::string> type = reader.text("type", kMaxToolNameBytes);
-  if (type && type != "function") reader.fail("type", "function");
-  const json::Value* function = reader.object("function");
-  if (function == nullptr) {
-    reader.fail_missing("function");
+  if (type && type != "function" && type != "custom") reader.fail("type", "function or custom");
+  const bool is_custom = type == "custom";
+  const char* const key = is_custom ? "custom" : "function";
+  const char* const other = is_custom ? "function" : "custom";
+  if (reader.find(other) != nullptr) {
+    reader.fail_with(other, reader.path_of(other) + " belongs to another type");
+  }
+  const json::Value* chosen = reader.object(key);
+  if (chosen == nullptr) {
+    reader.fail_missing(key);
     return {};
   }
-  FieldReader inner(*function, reader.path_of("function"), chosen_function_fields(),
+  FieldReader inner(*chosen, reader.path_of(key),
+                    is_custom ? chosen_custom_fields() : chosen_function_fields(),
                     reader.problem());
   const std::optional<std::string> name = inner.text("name", kMaxToolNameBytes);
   if (!name) inner.fail_missing("name");
@@ -54,8 +63,8 @@ ToolChoice read_allowed(FieldReader& choice, int max_tools) {
       reader.problem().set(broken_rule(path, (*tools)[i], "an object"));
       return {};
     }
-    FieldReader function((*tools)[i], path, chosen_tool_fields(), reader.problem());
-    read.names.push_back(read_function(function));
+    FieldReader tool((*tools)[i], path, chosen_tool_fields(), reader.problem());
+    read.names.push_back(read_chosen(tool));
   }
   return read;
 }
@@ -67,31 +76,36 @@ ToolChoice read_choice(FieldReader& reader, const ServedModel& model) {
   if (json::is_text(*value, "required")) return {.mode = ToolMode::kRequired, .names = {}};
   if (!value->is_object()) {
     reader.fail("tool_choice",
-                "auto, none, required or an object of the type function or allowed_tools");
+                "auto, none, required or an object of the type function, custom or allowed_tools");
     return {};
   }
   FieldReader choice(*value, reader.path_of("tool_choice"), tool_choice_fields(), reader.problem());
   const std::optional<std::string> type = choice.text("type", kMaxToolNameBytes);
   const bool is_allowed = type == "allowed_tools";
-  if (type && !is_allowed && type != "function") choice.fail("type", "function or allowed_tools");
-  const char* const other = is_allowed ? "function" : "allowed_tools";
-  if (choice.find(other) != nullptr) {
+  if (type && !is_allowed && type != "function" && type != "custom") {
+    choice.fail("type", "function, custom or allowed_tools");
+  }
+  for (const char* other : {"function", "custom", "allowed_tools"}) {
+    if (type.value_or("function") == other || choice.find(other) == nullptr) continue;
     choice.fail_with(other, choice.path_of(other) + " belongs to another type of tool_choice");
   }
   if (is_allowed) return read_allowed(choice, model.limits.max_tools);
-  return {.mode = ToolMode::kNamed, .is_some = true, .names = {read_function(choice)}};
+  return {.mode = ToolMode::kNamed, .is_some = true, .names = {read_chosen(choice)}};
 }
 
+// Whether its calls have a form that they always keep.
 bool is_strict(const json::Value& tool) {
+  if (is_custom_tool(tool)) return has_grammar(tool);
   const json::Value& function = text::tool_function(tool);
   const auto strict = function.find("strict");
   return strict != function.end() && strict->is_boolean() && strict->get<bool>();
 }
 
-// The inner objects of the tools that may be called. A name that none of them has is a problem.
-json::Value functions_of(FieldReader& reader, const json::Value& tools, const ToolChoice& choice) {
+// The tools that may be called: of functions the inner objects. A name that none of them has is a problem.
+json::Value callable_tools(FieldReader& reader, const json::Value& tools,
+                           const ToolChoice& choice) {
   std::set<std::string> known;
-  for (const json::Value& tool : tools) known.insert(text::tool_name(tool));
+  for (const json::Value& tool : tools) known.insert(offered_name(tool));
   for (const std::string& name : choice.names) {
     if (!known.contains(name)) {
       reader.fail_with("tool_choice", "tool_choice names " + shown(json::Value(name)) +
@@ -99,13 +113,13 @@ json::Value functions_of(FieldReader& reader, const json::Value& tools, const To
     }
   }
   const std::set<std::string> chosen(choice.names.begin(), choice.names.end());
-  json::Value functions = json::Value::array();
+  json::Value callable = json::Value::array();
   for (const json::Value& tool : tools) {
-    if (!choice.is_some || chosen.contains(text::tool_name(tool))) {
-      functions.push_back(text::tool_function(tool));
+    if (!choice.is_some || chosen.contains(offered_name(tool))) {
+      callable.push_back(is_custom_tool(tool) ? tool : text::tool_function(tool));
     }
   }
-  return functions;
+  return callable;
 }
 
 }  // namespace
@@ -125,8 +139,8 @@ ToolUse use_tools(FieldReader& reader, const ServedModel& model, const json::Val
   const bool is_guided =
       model.constrain_tool_calls || !is_parallel || std::ranges::any_of(tools, is_strict);
   if (!is_forced && !is_guided && !choice.is_some && !has_output_form) return use;
-  use.constraint = {.kind = is_forced ? ToolKind::kRequired : ToolKind::kOptional,
-                    .tools = functions_of(reader, tools, choice),
+  use.constraint = {.kind = is_forced ? CallKind::kRequired : CallKind::kOptional,
+                    .tools = callable_tools(reader, tools, choice),
                     // A named function is called once, as OpenAI's API does it.
                     .parallel = is_parallel && choice.mode != ToolMode::kNamed,
                     .follows_schemas = is_forced || is_guided};

@@ -2,9 +2,9 @@
 // tool_choice and parallel_tool_calls: which tools the prompt shows and what calls the output may or must
 // hold.
 //
-//   chat.tools = read_tools(reader, model);
-//   ToolUse use = read_tool_use(reader, model, chat.tools, /*has_output_form=*/false);
-//   if (!use.shows_tools) chat.tools = json::Value::array();
+//   const json::Value tools = read_tools(reader, model);
+//   ToolUse use = read_tool_use(reader, model, tools, /*has_output_form=*/false);
+//   if (use.shows_tools) chat.tools = shown_tools(tools);
 //
 // Pure, thread-safe.
 
@@ -34,9 +34,9 @@ struct ToolUse {
 };
 
 // What a choice means for these tools. Calls are constrained when tool_choice is required or a function; otherwise, to
-// allow but not force them, when the server is started so, a tool says "strict": true, parallel_tool_calls is false,
-// tool_choice allows only some of the tools, or there is a form that the rest of the output has (has_output_form:
-// response_format and its like). For the last two alone arguments may be any JSON object.
+// allow but not force them, when the server is started so, a tool says "strict": true or has a grammar,
+// parallel_tool_calls is false, tool_choice allows only some of the tools, or there is a form that the rest of the
+// output has (has_output_form: response_format and its like). For the last two alone arguments may be any JSON object.
 ToolUse use_tools(FieldReader& reader, const ServedModel& model, const json::Value& tools,
                   const ToolChoice& choice, bool has_output_form);
 // The same for tool_choice and parallel_tool_calls of chat.

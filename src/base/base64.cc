@@ -1,9 +1,13 @@
 #include "base/base64.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace fathom {
 namespace {
+
+constexpr std::string_view kDigits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 int base64_digit(char c) {
   if (c >= 'A' && c <= 'Z') return c - 'A';
@@ -15,6 +19,22 @@ int base64_digit(char c) {
 }
 
 }  // namespace
+
+std::string encode_base64(std::string_view bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    const size_t count = std::min<size_t>(3, bytes.size() - i);
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      bits = bits << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0U);
+    }
+    for (size_t k = 0; k < 4; ++k) {
+      text += k <= count ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
+    }
+  }
+  return text;
+}
 
 std::optional<std::string> decode_base64(std::string_view text) {
   while (!text.empty() && text.back() == '=') text.remove_suffix(1);

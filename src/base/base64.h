@@ -1,9 +1,10 @@
 #pragma once
-// Base64 of RFC 4648, standard alphabet.
+// Base64 with the standard alphabet (RFC 4648, section 4).
 //
-//   decode_base64("aGk=")  ->  "hi"
+//   encode_base64("hi");        // "aGk="
+//   decode_base64("aGk");       // "hi": padded or not
 //
-// Pure function, thread-safe.
+// Pure, thread-safe.
 
 #include <optional>
 #include <string>
@@ -11,7 +12,8 @@
 
 namespace fathom {
 
-// Padded or not; nothing where a character is not of the alphabet.
+std::string encode_base64(std::string_view bytes);
+// Nothing: a character of no digit.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace fathom

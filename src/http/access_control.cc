@@ -1,6 +1,5 @@
 #include "http/access_control.h"
 
-#include <cstdint>
 #include <string_view>
 
 #include "base/base64.h"

@@ -20,7 +20,7 @@
 #include <memory>
 #include <string>
 
-#include "api/response_store.h"
+#include "api/responses/response_store.h"
 #include "api/served_model.h"
 #include "base/json.h"
 #include "engine/serving_engine.h"

@@ -5,7 +5,7 @@
 //
 // The collector is destroyed before the store.
 
-#include "api/response_store.h"
+#include "api/responses/response_store.h"
 #include "metrics/registry.h"
 
 namespace fathom::serve {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "answer/generation_service.h"
-#include "api/response_store.h"
+#include "api/responses/response_store.h"
 #include "api/tables/api_error.h"
 #include "base/worker_pool.h"
 #include "page/stats_history.h"

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "api/response_draft.h"
+#include "api/responses/response_draft.h"
 #include "tests/answer/fed_answer.h"
 
 namespace fathom::answer {
@@ -68,8 +68,18 @@ class ResponseReader {
       item(data)["content"].push_back(data["part"]);
     } else if (name == "response.output_text.delta" || name == "response.reasoning_text.delta") {
       append(item(data)["content"][0]["text"], data["delta"]);
+      if (data.contains("logprobs")) {
+        for (const json::Value& token : data["logprobs"])
+          item(data)["content"][0]["logprobs"].push_back(token);
+      }
+    } else if (name == "response.custom_tool_call_input.delta") {
+      append(item(data)["input"], data["delta"]);
+    } else if (name == "response.custom_tool_call_input.done") {
+      EXPECT_EQ(item(data)["input"], data["input"]);
     } else if (name == "response.output_text.done" || name == "response.reasoning_text.done") {
       EXPECT_EQ(item(data)["content"][0]["text"], data["text"]);
+      EXPECT_EQ(item(data)["content"][0].value("logprobs", json::Value()),
+                data.value("logprobs", json::Value()));
     } else if (name == "response.content_part.done") {
       EXPECT_EQ(item(data)["content"][0], data["part"]);
     } else if (name == "response.function_call_arguments.delta") {
@@ -78,6 +88,12 @@ class ResponseReader {
       EXPECT_EQ(item(data)["arguments"], data["arguments"]);
     } else if (name == "response.output_item.done") {
       item(data)["status"] = data["item"]["status"];
+      // Behind the text, so that it comes with the whole of it.
+      if (data["item"].contains("encrypted_content")) {
+        item(data).erase("status");
+        item(data)["encrypted_content"] = data["item"]["encrypted_content"];
+        item(data)["status"] = data["item"]["status"];
+      }
       EXPECT_EQ(item(data), data["item"]);
     } else {
       EXPECT_TRUE(name == "response.completed" || name == "response.incomplete") << name;
@@ -166,6 +182,114 @@ TEST(ResponsesRenderer, streams_the_items_of_the_whole_answer_however_it_is_cut)
       EXPECT_EQ(events.find("<｜"), std::string::npos) << events;
       EXPECT_EQ(events.find("think>"), std::string::npos) << events;
     }
+  }
+}
+
+constexpr const char* kMadeCallEnd = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
+constexpr const char* kMadeCallBegin = "</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>";
+
+// A head whose model sees tools that are no plain functions.
+AnswerHead head_with_kinds() {
+  AnswerHead head = response_head();
+  head.tool_kinds = std::make_shared<const api::ToolKinds>(api::ToolKinds{
+      {"patch", {.is_custom = true, .name = "patch", .name_space = ""}},
+      {"agents__wait", {.is_custom = false, .name = "wait", .name_space = "agents"}}});
+  return head;
+}
+
+// The response of a stream in steps of each length, which is that of the whole answer.
+json::Value response_of(const AnswerHead& head, const std::string& output, FinishReason reason) {
+  FedResponse whole(head);
+  whole.feed(output, 0);
+  whole.end(reason);
+  const json::Value made = without_drawn_ids(json::parse(whole.body()).value());
+  for (const size_t step_tokens : {1U, 3U, 1000U}) {
+    FedResponse streamed(head);
+    std::string events = streamed.feed(output, step_tokens);
+    streamed.end(reason);
+    events += streamed.last_events();
+    EXPECT_EQ(without_drawn_ids(ResponseReader().read(events)), made);
+  }
+  return made;
+}
+
+TEST(ResponsesRenderer, calls_of_custom_tools_have_their_input_and_those_of_namespaces_both_names) {
+  const std::string patch = kMadeCallBegin + std::string("patch<｜tool▁sep｜>");
+  EXPECT_EQ(
+      json::dump(response_of(head_with_kinds(), patch + R"({"input": "a\nb\"c"})" + kMadeCallEnd,
+                             FinishReason::kStop)["output"]),
+      R"([{"id":"ctc","type":"custom_tool_call","call_id":"call_","name":"patch","input":"a\nb\"c","status":"completed"}])");
+  EXPECT_EQ(
+      json::dump(response_of(head_with_kinds(), patch + R"({"input": "a\n)",
+                             FinishReason::kLength)["output"]),
+      R"([{"id":"ctc","type":"custom_tool_call","call_id":"call_","name":"patch","input":"a\n","status":"incomplete"}])");
+  EXPECT_EQ(
+      json::dump(
+          response_of(head_with_kinds(),
+                      kMadeCallBegin + std::string("agents__wait<｜tool▁sep｜>{}") + kMadeCallEnd,
+                      FinishReason::kStop)["output"]),
+      R"([{"id":"fc_","type":"function_call","call_id":"call_","name":"wait","namespace":"agents","arguments":"{}","status":"completed"}])");
+}
+
+TEST(ResponsesRenderer, stores_calls_as_the_model_wrote_them) {
+  FedResponse made(head_with_kinds());
+  made.feed(kMadeCallBegin + std::string(R"(patch<｜tool▁sep｜>{"input": "x"})") + kMadeCallEnd, 0);
+  made.end(FinishReason::kStop);
+  made.body();
+  ASSERT_EQ(made.stored.messages.size(), 2U);
+  ASSERT_EQ(made.stored.messages[1].tool_calls.size(), 1U);
+  EXPECT_EQ(made.stored.messages[1].tool_calls[0].arguments, R"({"input": "x"})");
+}
+
+TEST(ResponsesRenderer, stored_items_are_where_they_stand_in_the_body) {
+  FedResponse made;
+  made.feed("hm</think>I \"look\".", 0);
+  made.end(FinishReason::kStop);
+  const json::Value body = json::parse(made.body()).value();
+  ASSERT_EQ(made.stored.items.size(), 2U);
+  for (size_t i = 0; i < made.stored.items.size(); ++i) {
+    const api::StoredItem& item = made.stored.items[i];
+    EXPECT_EQ(json::parse(made.stored.body.substr(item.begin, item.size)).value(),
+              body["output"][i]);
+    EXPECT_EQ(body["output"][i]["id"].get<std::string>(), item.id);
+  }
+}
+
+TEST(ResponsesRenderer, reasoning_carries_its_text_where_that_is_asked_for) {
+  AnswerHead head = response_head();
+  head.response->has_encrypted_reasoning = true;
+  const json::Value made = response_of(head, "hm</think>Hello", FinishReason::kStop);
+  EXPECT_EQ(made["output"][0]["encrypted_content"].get<std::string>(), "aG0=");
+  EXPECT_FALSE(made["output"][1].contains("encrypted_content"));
+}
+
+TEST(ResponsesRenderer, log_probabilities_are_those_of_the_tokens_of_each_text) {
+  AnswerHead head = response_head();
+  head.logprobs = true;
+  const auto choice = [] {
+    ChoiceSetup setup = tests::parsed_choice({.starts_in_reasoning = true});
+    setup.places_tokens = true;
+    return setup;
+  };
+  const std::string text = "It is grün, \U0001F600!";
+  const std::string output = "hm</think>\n\n" + text + std::string(kMadeCallBegin).substr(8) +
+                             "get<｜tool▁sep｜>{}" + kMadeCallEnd;
+  tests::FedAnswer whole(head, choice());
+  whole.feed(output, 0);
+  whole.end(FinishReason::kStop);
+  const json::Value made = without_drawn_ids(json::parse(whole.body()).value());
+  std::string bytes;
+  for (const json::Value& token : made["output"][1]["content"][0]["logprobs"]) {
+    EXPECT_TRUE(token["top_logprobs"].empty());
+    for (const json::Value& byte : token["bytes"]) bytes += static_cast<char>(byte.get<int>());
+  }
+  EXPECT_EQ(bytes, text);
+  for (const size_t step_tokens : {1U, 2U, 5U}) {
+    tests::FedAnswer streamed(head, choice());
+    std::string events = streamed.feed(output, step_tokens);
+    streamed.end(FinishReason::kStop);
+    events += streamed.last_events();
+    EXPECT_EQ(without_drawn_ids(ResponseReader().read(events)), made);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "api/output_text_request.h"
 #include "api/pause_request.h"
 #include "api/score_request.h"
+#include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
 #include "api/tables/field_groups.h"
 #include "api/tokenize_request.h"
@@ -104,6 +105,8 @@ std::vector<FieldPlace> messages() {
                   {{"type", R"("text")"}, {"text", R"("hi")"}}, "]}]", "messages[0].content[0]"),
           in_chat(call_fields, call, {{"function", R"({"name": "f"})"}}, answered,
                   "messages[0].tool_calls[0]"),
+          in_chat(called_custom_fields, call + R"({"type": "custom", "custom": )",
+                  {{"name", R"("f")"}}, "}" + answered, "messages[0].tool_calls[0].custom"),
           in_chat(called_function_fields, call + R"({"function": )", {{"name", R"("f")"}},
                   "}" + answered, "messages[0].tool_calls[0].function")};
 }
@@ -118,6 +121,25 @@ std::vector<FieldPlace> tools() {
           in_chat(function_fields,
                   R"("messages": )" + std::string(kMessages) + R"(, "tools": [{"function": )",
                   {{"name", R"("f")"}}, "}]", "tools[0].function"),
+          in_chat(custom_tool_fields,
+                  R"("messages": )" + std::string(kMessages) +
+                      R"(, "tools": [{"type": "custom", "custom": )",
+                  {{"name", R"("f")"}}, "}]", "tools[0].custom"),
+          in_chat(custom_format_fields,
+                  R"("messages": )" + std::string(kMessages) +
+                      R"(, "tools": [{"type": "custom", "custom": {"name": "f", "format": )",
+                  {{"type", R"("text")"}}, "}}]", "tools[0].custom.format"),
+          in_chat(custom_grammar_fields,
+                  R"("messages": )" + std::string(kMessages) +
+                      R"(, "tools": [{"type": "custom", "custom": {"name": "f", "format": )" +
+                      R"({"type": "grammar", "grammar": )",
+                  {{"syntax", R"("regex")"}, {"definition", R"("a")"}}, "}}}]",
+                  "tools[0].custom.format.grammar"),
+          in_chat(chosen_custom_fields,
+                  R"("messages": )" + std::string(kMessages) +
+                      R"(, "tools": [{"type": "custom", "custom": {"name": "f"}}], )" +
+                      R"("tool_choice": {"type": "custom", "custom": )",
+                  {{"name", R"("f")"}}, "}", "tool_choice.custom"),
           in_chat(tool_choice_fields, beside + R"("tool_choice": )",
                   {{"type", R"("function")"}, {"function", R"({"name": "f"})"}}, "", "tool_choice"),
           in_chat(allowed_tools_fields,

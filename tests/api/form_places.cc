@@ -3,8 +3,10 @@
 #include <variant>
 
 #include "api/messages_request.h"
-#include "api/responses_request.h"
+#include "api/responses/responses_request.h"
+#include "api/tables/custom_tool_fields.h"
 #include "api/tables/messages_fields.h"
+#include "api/tables/response_item_fields.h"
 #include "api/tables/responses_fields.h"
 #include "tests/api/field_places.h"
 
@@ -114,6 +116,12 @@ std::vector<FieldPlace> response_places() {
       in_input(result_item_fields, user + ", " + call + ", ",
                {{"type", R"("function_call_output")"}, {"call_id", R"("a")"}, {"output", R"("x")"}},
                "", "input[2]"),
+      in_input(custom_call_item_fields, user + ", ",
+               {{"type", R"("custom_tool_call")"},
+                {"call_id", R"("a")"},
+                {"name", R"("f")"},
+                {"input", R"("x")"}},
+               ", " + result, "input[1]"),
       in_input(reasoning_item_fields, user + ", ", {{"type", R"("reasoning")"}, {"summary", "[]"}},
                "", "input[1]"),
       {flat_tool_fields,
@@ -122,6 +130,12 @@ std::vector<FieldPlace> response_places() {
        "]}",
        {{"type", R"("function")"}, {"name", R"("f")"}},
        "tools[0]"},
+      {flat_custom_format_fields,
+       response,
+       R"({"input": "hi", "tools": [{"type": "custom", "name": "f", "format": )",
+       "}]}",
+       {{"type", R"("text")"}},
+       "tools[0].format"},
       in_response(flat_allowed_fields, "tool_choice",
                   {{"type", R"("allowed_tools")"},
                    {"mode", R"("auto")"},

@@ -6,7 +6,7 @@
 
 #include "api/chat_request.h"
 #include "api/messages_request.h"
-#include "api/responses_request.h"
+#include "api/responses/responses_request.h"
 #include "tests/api/demo_served_model.h"
 #include "tests/cpu_time.h"
 #include "tests/sanitized.h"

@@ -12,7 +12,7 @@
 #include "api/generate_request.h"
 #include "api/messages_request.h"
 #include "api/output_text_request.h"
-#include "api/responses_request.h"
+#include "api/responses/responses_request.h"
 #include "api/score_request.h"
 #include "api/tokenize_request.h"
 #include "tests/api/demo_served_model.h"
@@ -51,8 +51,10 @@ Outcome parse(const ParameterCase& c, const ServedModel& model) {
   if (c.path == kGeneratePath) return outcome_of(parse_generate_request(c.body, model));
   if (c.path == kMessagesPath) return outcome_of(parse_messages_request(c.body, model));
   if (c.path == kResponsesPath) {
-    return outcome_of(parse_responses_request(
-        c.body, model, [](const std::string&) { return std::shared_ptr<const StoredResponse>(); }));
+    const StoredPast nothing{
+        .find_response = [](const std::string&) { return std::shared_ptr<const StoredResponse>(); },
+        .find_item = [](const std::string&) { return std::optional<std::string>(); }};
+    return outcome_of(parse_responses_request(c.body, model, nothing));
   }
   if (c.path == kTokenizePath) return outcome_of(parse_tokenize_request(c.body, model));
   if (c.path == kScorePath) return outcome_of(parse_score_request(c.body, model));

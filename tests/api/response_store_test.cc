@@ -1,4 +1,4 @@
-#include "api/response_store.h"
+#include "api/responses/response_store.h"
 
 #include <gtest/gtest.h>
 

@@ -76,9 +76,23 @@ Endpoint responses_endpoint(const CaseModel& model) {
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key"}) {
     fields.push_back({.name = name, .rule = texts(0, 65'535)});
   }
-  fields.push_back({.name = "top_logprobs", .rule = integers(0, 0)});
-  fields.push_back(one_of("truncation", {"disabled"}));
-  fields.push_back(one_of("service_tier", {"auto", "default"}));
+  fields.push_back({.name = "top_logprobs",
+                    .rule = integers(0, 20),
+                    .fixed = endpoint.fixed + R"("include": ["message.output_text.logprobs"], )"});
+  fields.push_back({.name = "max_tool_calls", .rule = integers(0, 2'147'483'647)});
+  fields.push_back(one_of("truncation", {"auto", "disabled"}));
+  for (const char* name : {"service_tier", "client_metadata", "session_id", "prompt_cache_options",
+                           "prompt_cache_retention", "context_management"}) {
+    fields.push_back({.name = name, .rule = anything()});
+  }
+  Field include{.name = "include", .rule = nothing(), .exceptions = wrong_elements("include")};
+  include.exceptions.back() = {"[\"5\"]", 200};
+  include.exceptions.push_back({"[]", 200});
+  fields.push_back(std::move(include));
+  fields.push_back({.name = "min_p", .rule = numbers(0, 1)});
+  fields.push_back({.name = "repetition_penalty", .rule = numbers(0, 2, false)});
+  fields.push_back({.name = "frequency_penalty", .rule = numbers(-2, 2)});
+  fields.push_back({.name = "presence_penalty", .rule = numbers(-2, 2)});
   fields.push_back(setting_object("text", 200));
   fields.push_back(setting_object("reasoning", 200));
   fields.push_back(setting_object("stream_options", 200));
@@ -87,9 +101,8 @@ Endpoint responses_endpoint(const CaseModel& model) {
                     .exceptions = {{"{}", 200}, {R"({"a": "b"})", 200}},
                     .more_values = {other(R"({"a": "b"})")}});
   fields.push_back({.name = "an_unknown_field", .rule = nothing()});
-  append_unsupported(fields, {"background", "conversation", "include", "prompt", "max_tool_calls",
-                              "context_management", "moderation", "prompt_cache_options",
-                              "prompt_cache_retention", "access_programs", "image"});
+  append_unsupported(
+      fields, {"background", "conversation", "prompt", "moderation", "access_programs", "image"});
   return endpoint;
 }
 

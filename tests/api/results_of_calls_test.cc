@@ -12,7 +12,7 @@
 
 #include "api/chat_request.h"
 #include "api/messages_request.h"
-#include "api/responses_request.h"
+#include "api/responses/responses_request.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::api {
@@ -88,7 +88,7 @@ std::string responses_body(const Results& results) {
 }
 
 Parsed<GenerationRequest> parse_responses(std::string_view body, const ServedModel& model) {
-  return parse_responses_request(body, model, nullptr);
+  return parse_responses_request(body, model, {});
 }
 
 const Wire kWires[] = {{"chat", chat_body, parse_chat_request},

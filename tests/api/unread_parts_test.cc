@@ -9,7 +9,7 @@
 #include "api/block_text.h"
 #include "api/chat_request.h"
 #include "api/messages_request.h"
-#include "api/responses_request.h"
+#include "api/responses/responses_request.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::api {
@@ -38,7 +38,7 @@ std::string messages_prompt_text(const std::string& messages) {
 }
 std::string responses(const std::string& items) { return R"({"input": [)" + items + "]}"; }
 Parsed<GenerationRequest> read_responses(const std::string& items) {
-  static const FindResponse no_past = [](const std::string&) { return nullptr; };
+  static const StoredPast no_past;
   return parse_responses_request(responses(items), roomy_model(), no_past);
 }
 

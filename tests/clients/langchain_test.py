@@ -81,6 +81,18 @@ class LangchainTest(unittest.TestCase):
         # From a stream langchain takes no text of it.
         self.assertTrue(model.invoke(APPLES).content[0]["content"][0]["text"])
 
+    def test_a_graph_keeps_its_reasoning_where_the_server_keeps_nothing(self):
+        model = self.openai(use_responses_api=True, reasoning={"effort": "high", "summary": "auto"}, store=False,
+                            include=["reasoning.encrypted_content"])
+        agent = create_agent(model, [get_weather])
+        state = ask(agent, OSLO)
+        self.assertEqual(kinds(state), ["human", "ai", "tool", "ai"])
+        reasoning = state["messages"][-1].content[0]
+        self.assertEqual(reasoning["type"], "reasoning")
+        self.assertTrue(reasoning["encrypted_content"])
+        state["messages"].append(("human", "Are you sure?"))
+        self.assertTrue(agent.invoke(state)["messages"][-1].text)
+
     def test_a_forced_call_is_whole_and_in_pieces_the_same(self):
         for name, model in self.models().items():
             with self.subTest(name):

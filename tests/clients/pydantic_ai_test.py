@@ -64,6 +64,24 @@ class PydanticAiTest(unittest.TestCase):
             self.assertTrue("".join(run.all_messages()[-1].parts[0].provider_details["raw_content"]))
         self.assertTrue(agent.run_sync("Are you sure?", message_history=whole.all_messages()).output)
 
+    def test_every_setting_of_responses_is_taken(self):
+        settings = {"openai_reasoning_effort": "high", "openai_reasoning_summary": "auto",
+                    "openai_send_reasoning_ids": True, "openai_truncation": "auto", "openai_text_verbosity": "low",
+                    "openai_service_tier": "flex", "openai_prompt_cache_key": "a",
+                    "openai_prompt_cache_retention": "24h", "openai_logprobs": True, "openai_top_logprobs": 2,
+                    "openai_include_web_search_sources": True, "openai_include_file_search_results": True,
+                    "openai_include_code_execution_outputs": True, "openai_user": "mia", "openai_store": False,
+                    "parallel_tool_calls": True, "top_p": 0.9}
+        agent = Agent(self.models["responses"], model_settings=settings, tools=[get_weather], retries=0)
+        whole = agent.run_sync(APPLES)
+        self.assertIn(APPLES_LEFT, whole.output)
+        text = whole.all_messages()[-1].parts[-1]
+        logprobs = text.provider_details["logprobs"]
+        self.assertEqual("".join(token["token"] for token in logprobs), text.content)
+        self.assertEqual({len(token["top_logprobs"]) for token in logprobs}, {2})
+        # Reasoning goes back with what it came with.
+        self.assertTrue(agent.run_sync("Are you sure?", message_history=whole.all_messages()).output)
+
     def test_a_tool_is_called_and_its_result_answered(self):
         for agent in self.agents(tools=[get_weather]):
             whole = agent.run_sync(OSLO)

@@ -13,7 +13,7 @@
 #include "api/completion_request.h"
 #include "api/generate_request.h"
 #include "api/messages_request.h"
-#include "api/responses_request.h"
+#include "api/responses/responses_request.h"
 #include "api/tokenize_request.h"
 #include "tests/source_tree.h"
 
@@ -122,7 +122,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (data[0] == kResponses) {
-    check_generation(parse_responses_request(body, model, past_response), model);
+    check_generation(parse_responses_request(body, model, {.find_response = past_response}), model);
     return 0;
   }
   if (data[0] == kCountTokens) {

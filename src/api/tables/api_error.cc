@@ -72,6 +72,16 @@ ApiError response_not_found(std::string param, const std::string& id) {
       .code = "response_not_found"};
 }
 
+ApiError item_not_found(std::string param, const std::string& id) {
+  return {.status = 404,
+          .message = "there is no item " + json::shown_text(id) +
+                     " in the store: its response was not stored, was deleted, or had to make room "
+                     "for others",
+          .type = kInvalidRequest,
+          .param = std::move(param),
+          .code = "item_not_found"};
+}
+
 ApiError overloaded() {
   return {.status = 429,
           .message = "the server has as many requests waiting as it takes; try again later",

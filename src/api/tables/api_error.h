@@ -30,6 +30,7 @@ ApiError rid_taken(const std::string& rid);                          // 400: by 
 ApiError model_not_found(const std::string& model);                  // 404
 // 404: it was not stored, was deleted, or had to make room.
 ApiError response_not_found(std::string param, const std::string& id);
+ApiError item_not_found(std::string param, const std::string& id);
 ApiError overloaded();      // 429: the queue is full
 ApiError loading();         // 503: the weights are not there yet
 ApiError draining();        // 503

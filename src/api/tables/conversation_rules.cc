@@ -1,5 +1,6 @@
 #include "api/tables/conversation_rules.h"
 
+#include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
 #include "api/tables/field_groups.h"
 
@@ -87,8 +88,9 @@ constexpr FieldRule kContentPart[] = {
 
 constexpr FieldRule kCall[] = {
     honoured("id", kName, "what the tool message names"),
-    honoured("type", R"({"const":"function"})", "the only type"),
-    required("function", kAnyObject, "the call", called_function_fields),
+    honoured("type", R"({"enum":["function","custom"]})", "what was called"),
+    honoured("function", kAnyObject, "the call, of the type function", called_function_fields),
+    honoured("custom", kAnyObject, "the call, of the type custom", called_custom_fields),
     without_effect("index", "the place in a stream"),
     without_effect("extra_content", "what clients add to answers"),
     without_effect("provider_specific_fields", "what clients add to answers"),
@@ -117,13 +119,15 @@ constexpr FieldRule kFunction[] = {
 };
 
 constexpr FieldRule kTool[] = {
-    honoured("type", R"({"const":"function"})", "the only type"),
+    honoured("type", R"({"enum":["function","custom"]})", "takes arguments, or a text"),
     honoured("function", kAnyObject, "the function", function_fields),
+    honoured("custom", kAnyObject, "the tool that takes a text", custom_tool_fields),
 };
 
 constexpr FieldRule kToolChoice[] = {
-    honoured("type", R"({"enum":["function","allowed_tools"]})", "the kind of choice"),
+    honoured("type", R"({"enum":["function","custom","allowed_tools"]})", "the kind of choice"),
     honoured("function", kAnyObject, "the one to call", chosen_function_fields),
+    honoured("custom", kAnyObject, "the one to call", chosen_custom_fields),
     honoured("allowed_tools", kAnyObject, "those that may be called", allowed_tools_fields),
 };
 
@@ -134,8 +138,9 @@ constexpr FieldRule kAllowedTools[] = {
 };
 
 constexpr FieldRule kChosenTool[] = {
-    honoured("type", R"({"const":"function"})", "the only type"),
-    required("function", kAnyObject, "its name", chosen_function_fields),
+    honoured("type", R"({"enum":["function","custom"]})", "what it is"),
+    honoured("function", kAnyObject, "its name, of the type function", chosen_function_fields),
+    honoured("custom", kAnyObject, "its name, of the type custom", chosen_custom_fields),
 };
 
 constexpr FieldRule kChosenFunction[] = {required("name", kName, "of one of the tools")};

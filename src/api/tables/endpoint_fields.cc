@@ -204,17 +204,17 @@ constexpr FieldRule kContinue[] = {
 
 const FieldTable& chat_fields() {
   static const FieldTable table(
-      "chat", {kChat, kOpenAiBodies, openai_rules(), sampling_rules(), placement_rules(),
-               conversation_rules(), refused_sampling_rules(), refused_feature_rules(),
-               without_effect_rules()});
+      "chat", {kChat, kOpenAiBodies, openai_rules(), token_choice_rules(), output_form_rules(),
+               placement_rules(), conversation_rules(), refused_sampling_rules(),
+               refused_feature_rules(), without_effect_rules()});
   return table;
 }
 
 const FieldTable& completion_fields() {
-  static const FieldTable table(
-      "completions",
-      {kCompletions, kOpenAiBodies, openai_rules(), sampling_rules(), placement_rules(),
-       refused_sampling_rules(), refused_feature_rules(), without_effect_rules()});
+  static const FieldTable table("completions",
+                                {kCompletions, kOpenAiBodies, openai_rules(), token_choice_rules(),
+                                 output_form_rules(), placement_rules(), refused_sampling_rules(),
+                                 refused_feature_rules(), without_effect_rules()});
   return table;
 }
 
@@ -226,9 +226,9 @@ const FieldTable& generate_fields() {
 }
 
 const FieldTable& sampling_params_fields() {
-  static const FieldTable table(
-      "sampling_params",
-      {kSamplingParams, sampling_rules(), refused_sampling_rules(), refused_feature_rules()});
+  static const FieldTable table("sampling_params",
+                                {kSamplingParams, token_choice_rules(), output_form_rules(),
+                                 refused_sampling_rules(), refused_feature_rules()});
   return table;
 }
 

@@ -3,7 +3,7 @@
 namespace fathom::api {
 namespace {
 
-constexpr FieldRule kSampling[] = {
+constexpr FieldRule kTokenChoice[] = {
     honoured("temperature", R"({"type":"number","minimum":0,"maximum":100})", "0 is greedy"),
     honoured("top_p", R"({"type":"number","minimum":0,"maximum":1})",
              "the likeliest tokens that have this share together; 0: the likeliest alone"),
@@ -21,7 +21,6 @@ constexpr FieldRule kSampling[] = {
         "logit_bias",
         R"({"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}})",
         "token ids and what is added to their logits"),
-    honoured("n", R"({"type":"integer","minimum":1,"maximum":128})", "answers to a prompt"),
     honoured(
         "stop",
         R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"},"maxItems":16}]})",
@@ -30,6 +29,10 @@ constexpr FieldRule kSampling[] = {
              R"({"type":"array","items":{"type":"integer","minimum":0},"maxItems":128})",
              "tokens that end the answer"),
     honoured("ignore_eos", kAnyBoolean, "do not stop at the end token"),
+};
+
+constexpr FieldRule kOutputForm[] = {
+    honoured("n", R"({"type":"integer","minimum":1,"maximum":128})", "answers to a prompt"),
     honoured("no_stop_trim", kAnyBoolean, "keep the stop string in the text"),
     honoured("skip_special_tokens", kAnyBoolean, "leave special tokens out of the text"),
     honoured("spaces_between_special_tokens", kAnyBoolean,
@@ -257,7 +260,8 @@ constexpr FieldRule kStructuredOutputs[] = {
 
 }  // namespace
 
-std::span<const FieldRule> sampling_rules() { return kSampling; }
+std::span<const FieldRule> token_choice_rules() { return kTokenChoice; }
+std::span<const FieldRule> output_form_rules() { return kOutputForm; }
 std::span<const FieldRule> refused_sampling_rules() { return kRefusedSampling; }
 std::span<const FieldRule> placement_rules() { return kPlacement; }
 std::span<const FieldRule> refused_feature_rules() { return kRefusedFeatures; }

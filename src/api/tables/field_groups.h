@@ -1,7 +1,7 @@
 #pragma once
 // Rules that several endpoints share, as groups that a FieldTable is made of.
 //
-//   static const FieldTable table("chat", {sampling_rules(), refused_sampling_rules(), kChatRules});
+//   static const FieldTable table("chat", {token_choice_rules(), refused_sampling_rules(), kChatRules});
 //
 // Constants; thread-safe.
 
@@ -27,8 +27,10 @@ inline constexpr std::string_view kGrammarText = R"({"type":"string","minLength"
 inline constexpr std::string_view kChoice =
     R"({"type":"array","items":{"type":"string"},"minItems":1,"maxItems":1024})";
 
-// temperature to logit_bias, n, stop and what the output is shown with; json_schema, regex, ebnf.
-std::span<const FieldRule> sampling_rules();
+// temperature to logit_bias and where the output ends: stop, stop_token_ids, ignore_eos.
+std::span<const FieldRule> token_choice_rules();
+// n, what the output is shown with; json_schema, regex, ebnf.
+std::span<const FieldRule> output_form_rules();
 // Ways to choose tokens, and to say so, that are not here.
 std::span<const FieldRule> refused_sampling_rules();
 // stream, priority, rid, cache_salt, extra_key, routed_dp_rank.

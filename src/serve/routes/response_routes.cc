@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "api/response_draft.h"
-#include "api/responses_request.h"
+#include "api/responses/response_draft.h"
+#include "api/responses/responses_request.h"
 #include "base/clock.h"
 #include "serve/server_state.h"
 
@@ -12,9 +12,14 @@ namespace {
 
 void create(ServerState& state, const http::ExchangePtr& exchange, const Stopwatch& since_arrival) {
   const std::string owner = exchange->request().key_name;
-  api::FindResponse past;
+  api::StoredPast past;
   if (state.responses.limits().max_responses > 0) {
-    past = [&state, owner](const std::string& id) { return state.responses.find(owner, id); };
+    past.find_response = [&state, owner](const std::string& id) {
+      return state.responses.find(owner, id);
+    };
+    past.find_item = [&state, owner](const std::string& id) {
+      return state.responses.find_item(owner, id);
+    };
   }
   api::Parsed<api::GenerationRequest> parsed =
       api::parse_responses_request(exchange->request().body, state.config.model, past);

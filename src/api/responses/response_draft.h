@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "api/response_store.h"
+#include "api/responses/response_store.h"
 
 namespace fathom::api {
 
@@ -19,6 +19,8 @@ struct ResponseDraft {
   std::string settings;
   std::vector<text::Message> messages;  // the conversation before the answer, without instructions
   bool is_stored = true;                // asked for
+  bool has_encrypted_reasoning =
+      false;  // reasoning items carry their text for clients that keep it
   // Takes the response once it is complete; empty: nothing is kept. On an I/O thread.
   std::function<void(const std::string& id, StoredResponse)> keep = {};
 };

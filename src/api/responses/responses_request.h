@@ -13,16 +13,23 @@
 #include <string_view>
 
 #include "api/generation_request.h"
-#include "api/response_store.h"
+#include "api/responses/response_items.h"
+#include "api/responses/response_store.h"
 #include "api/served_model.h"
 #include "api/tables/api_error.h"
 
 namespace fathom::api {
 
-// The caller's stored response of that id; null: there is none. Empty: nothing is ever stored.
+// The caller's stored response of that id; null: there is none.
 using FindResponse = std::function<std::shared_ptr<const StoredResponse>(const std::string& id)>;
 
+// What the caller has stored; empty: nothing is ever stored.
+struct StoredPast {
+  FindResponse find_response{};
+  FindItem find_item{};
+};
+
 Parsed<GenerationRequest> parse_responses_request(std::string_view body, const ServedModel& model,
-                                                  const FindResponse& past);
+                                                  const StoredPast& past);
 
 }  // namespace fathom::api

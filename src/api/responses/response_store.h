@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,9 +22,16 @@
 
 namespace fathom::api {
 
+// An item of a response's output, within its body.
+struct StoredItem {
+  std::string id;
+  size_t begin = 0, size = 0;
+};
+
 struct StoredResponse {
   std::vector<text::Message> messages;  // the conversation with its answer, without instructions
   std::string body;                     // the response as JSON
+  std::vector<StoredItem> items{};      // of its output
 };
 
 class ResponseStore {
@@ -42,6 +50,8 @@ class ResponseStore {
   void put(const std::string& owner, const std::string& id, StoredResponse response);
   // Found means used. What is found stays valid after it has left the store.
   std::shared_ptr<const StoredResponse> find(const std::string& owner, const std::string& id);
+  // An item of one of the responses, as JSON. Its response counts as used.
+  std::optional<std::string> find_item(const std::string& owner, const std::string& item_id);
   // False: there is none.
   bool erase(const std::string& owner, const std::string& id);
   Counts counts() const;
@@ -49,7 +59,7 @@ class ResponseStore {
 
  private:
   struct Entry {
-    std::string key;
+    std::string owner, key;
     std::shared_ptr<const StoredResponse> response;
     int64_t num_bytes = 0;
   };
@@ -61,6 +71,7 @@ class ResponseStore {
   mutable std::mutex mutex_;
   Entries entries_;
   std::unordered_map<std::string, Entries::iterator> by_key_;
+  std::unordered_map<std::string, Entries::iterator> by_item_;  // by owner and id of the item
   Counts counts_;
 };
 

@@ -1,5 +1,6 @@
-#include "api/response_store.h"
+#include "api/responses/response_store.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fathom::api {
@@ -21,13 +22,19 @@ int64_t bytes_of(const StoredResponse& response) {
                    static_cast<int64_t>(call.id.size() + call.name.size() + call.arguments.size());
     }
   }
+  for (const StoredItem& item : response.items) {
+    num_bytes += kBytesPerMessage + static_cast<int64_t>(item.id.size());
+  }
   return num_bytes;
 }
 
 }  // namespace
 
 void ResponseStore::put(const std::string& owner, const std::string& id, StoredResponse response) {
-  Entry entry{.key = key_of(owner, id), .response = nullptr, .num_bytes = bytes_of(response)};
+  Entry entry{.owner = owner,
+              .key = key_of(owner, id),
+              .response = nullptr,
+              .num_bytes = bytes_of(response)};
   entry.response = std::make_shared<const StoredResponse>(std::move(response));
   const std::lock_guard lock(mutex_);
   if (const auto found = by_key_.find(entry.key); found != by_key_.end()) drop(found->second);
@@ -36,6 +43,9 @@ void ResponseStore::put(const std::string& owner, const std::string& id, StoredR
   ++counts_.num_stored;
   entries_.push_front(std::move(entry));
   by_key_.emplace(entries_.front().key, entries_.begin());
+  for (const StoredItem& item : entries_.front().response->items) {
+    by_item_.insert_or_assign(key_of(owner, item.id), entries_.begin());
+  }
   while (!entries_.empty() &&
          (counts_.num_bytes > limits_.max_bytes || counts_.num_responses > limits_.max_responses)) {
     drop(std::prev(entries_.end()));
@@ -50,6 +60,17 @@ std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& own
   if (found == by_key_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->response;
+}
+
+std::optional<std::string> ResponseStore::find_item(const std::string& owner,
+                                                    const std::string& item_id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_item_.find(key_of(owner, item_id));
+  if (found == by_item_.end()) return std::nullopt;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  const StoredResponse& response = *found->second->response;
+  const auto item = std::ranges::find(response.items, item_id, &StoredItem::id);
+  return response.body.substr(item->begin, item->size);
 }
 
 bool ResponseStore::erase(const std::string& owner, const std::string& id) {
@@ -69,6 +90,10 @@ void ResponseStore::drop(Entries::iterator entry) {
   counts_.num_bytes -= entry->num_bytes;
   --counts_.num_responses;
   by_key_.erase(entry->key);
+  for (const StoredItem& item : entry->response->items) {
+    const auto found = by_item_.find(key_of(entry->owner, item.id));
+    if (found != by_item_.end() && found->second == entry) by_item_.erase(found);
+  }
   entries_.erase(entry);
 }
 

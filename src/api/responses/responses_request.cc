@@ -1,4 +1,4 @@
-#include "api/responses_request.h"
+#include "api/responses/responses_request.h"
 
 #include <limits>
 #include <utility>
@@ -6,8 +6,9 @@
 #include "api/conversation_fields.h"
 #include "api/grammar_fields.h"
 #include "api/request_fields.h"
-#include "api/response_draft.h"
-#include "api/response_items.h"
+#include "api/responses/response_draft.h"
+#include "api/responses/response_settings.h"
+#include "api/responses/response_tools.h"
 #include "api/sampling_fields.h"
 #include "api/tables/field_check.h"
 #include "api/tables/responses_fields.h"
@@ -17,20 +18,12 @@ namespace {
 
 constexpr size_t kMaxSettingBytes = 64;
 constexpr size_t kMaxIdBytes = 128;
+constexpr size_t kMaxIncluded = 64;
 constexpr size_t kMaxMetadata = 16, kMaxMetadataKeyBytes = 64, kMaxMetadataBytes = 512;
-// Of what a response repeats besides instructions, which the context bounds: it is kept as long as the answer is made,
-// when the body is long gone.
-constexpr size_t kMaxSettingsBytes = 1 << 20;
-
-// In the order of docs/api.md.
-
-json::Value value_or_null(const json::Value* value) {
-  return value != nullptr ? *value : json::Value(nullptr);
-}
 
 class ResponsesParser {
  public:
-  ResponsesParser(json::Members& body, const ServedModel& model, const FindResponse& past)
+  ResponsesParser(json::Members& body, const ServedModel& model, const StoredPast& past)
       : model_(model), past_(past), body_(body), reader_(body, problem_) {}
 
   Parsed<GenerationRequest> parse() && {
@@ -43,15 +36,16 @@ class ResponsesParser {
     }
     check_names(body_, responses_fields(), problem_);
     apply(model_.sampling_defaults, item_.sampling);
-    read_common_sampling(reader_, item_.sampling);
-    item_.sampling.ignore_eos = reader_.boolean("ignore_eos").value_or(false);
+    read_token_choice(reader_, model_, item_);
+    if (const auto seed = reader_.seed("seed")) item_.sampling.seed = seed;
     read_streaming();
+    read_additions();
     read_what_changes_nothing();
     read_store();
     if (!problem_) read_prompt();
     if (!problem_) fit();
     if (problem_) return problem_.error();
-    draft_->settings = settings();
+    draft_->settings = response_settings(reader_, item_.sampling, *draft_);
     if (problem_) return problem_.error();
     request_.response = std::move(draft_);
     request_.items.push_back(std::move(item_));
@@ -59,15 +53,35 @@ class ResponsesParser {
   }
 
  private:
-  // Without a store nothing is kept, and nothing but that can be asked for.
+  // A server that keeps nothing says so in the response.
   void read_store() {
-    const std::optional<bool> store = reader_.boolean("store");
-    if (!past_ && store.value_or(false)) {
-      reader_.fail_with("store",
-                        "store is true, but this server keeps no responses "
-                        "(--max-stored-responses 0)");
+    const bool is_wanted = reader_.boolean("store").value_or(true);
+    draft_->is_stored = is_wanted && past_.find_response != nullptr;
+  }
+
+  // What the answer holds beside the text. Names that the server does not know ask for what it does not make.
+  void read_additions() {
+    const int top =
+        reader_.integer("top_logprobs", {0, model_.limits.max_top_logprobs}).value_or(0);
+    const json::Value* include = reader_.array("include", kMaxIncluded);
+    if (include == nullptr) return;
+    for (size_t i = 0; i < include->size(); ++i) {
+      const json::Value& name = (*include)[i];
+      if (!name.is_string()) {
+        return problem_.set(broken_rule(element_path("include", i), name, "a string"));
+      }
+      if (json::is_text(name, "reasoning.encrypted_content")) {
+        draft_->has_encrypted_reasoning = true;
+      } else if (json::is_text(name, "message.output_text.logprobs")) {
+        request_.logprobs = true;
+      } else {
+        problem_.skip_unknown("include[] " + name.get<std::string>());
+      }
     }
-    draft_->is_stored = store.value_or(true) && past_ != nullptr;
+    if (!request_.logprobs) return;
+    request_.top_logprobs = top;
+    item_.sampling.return_logprobs = true;
+    item_.sampling.num_top_logprobs = top;
   }
 
   void read_streaming() {
@@ -87,11 +101,11 @@ class ResponsesParser {
     for (const char* key : {"user", "safety_identifier", "prompt_cache_key"}) {
       reader_.text(key, std::numeric_limits<uint16_t>::max());
     }
-    must_be(reader_, "truncation", "disabled");
-    const std::optional<std::string> tier = reader_.text("service_tier", kMaxSettingBytes);
-    if (tier && tier != "auto" && tier != "default")
-      reader_.fail("service_tier", "auto or default");
-    reader_.integer("top_logprobs", {0, 0});
+    const std::optional<std::string> truncation = reader_.text("truncation", kMaxSettingBytes);
+    if (truncation && truncation != "auto" && truncation != "disabled") {
+      reader_.fail("truncation", "auto or disabled");
+    }
+    reader_.integer("max_tool_calls", {0, std::numeric_limits<int32_t>::max()});
     check_metadata();
   }
 
@@ -112,19 +126,20 @@ class ResponsesParser {
   void read_prompt() {
     text::Conversation chat;
     const GrammarFields grammar = read_text_config();
-    chat.tools = read_flat_tools(reader_, model_);
-    const ToolChoice choice = read_flat_choice(reader_, model_);
+    FlatTools flat = read_flat_tools(reader_, model_);
+    const ToolChoice choice = read_flat_choice(reader_, model_, flat);
     if (problem_) return;
-    const bool has_tools = !chat.tools.empty();
-    ToolUse use = use_tools(reader_, model_, chat.tools, choice, !grammar.field.empty());
-    if (!use.shows_tools) chat.tools = json::Value::array();
+    const bool has_tools = !flat.tools.empty();
+    ToolUse use = use_tools(reader_, model_, flat.tools, choice, !grammar.field.empty());
+    if (use.shows_tools) chat.tools = shown_tools(flat.tools);
+    request_.tool_kinds = std::make_shared<const ToolKinds>(std::move(flat.kinds));
     request_.parse_tools = use.shows_tools;
     request_.tool_constraint = std::move(use.constraint);
     item_.grammar = grammar.source;
     chat.thinking = resolve_thinking(read_reasoning(), model_, problem_);
     PlacedMessages read;
     read_past(read);
-    if (!problem_) read_items(reader_, model_, read);
+    if (!problem_) read_items(reader_, {.model = model_, .find_item = past_.find_item}, read);
     if (problem_) return;
     if (read.messages.empty()) return reader_.fail("input", "not empty");
     draft_->messages = read.messages;
@@ -149,7 +164,8 @@ class ResponsesParser {
   void read_past(PlacedMessages& read) {
     const std::optional<std::string> id = reader_.text("previous_response_id", kMaxIdBytes);
     if (!id || problem_) return;
-    const std::shared_ptr<const StoredResponse> found = past_ ? past_(*id) : nullptr;
+    const std::shared_ptr<const StoredResponse> found =
+        past_.find_response ? past_.find_response(*id) : nullptr;
     if (found == nullptr) return problem_.set(response_not_found("previous_response_id", *id));
     read.messages = found->messages;
     read.places.assign(read.messages.size(), "previous_response_id");
@@ -168,7 +184,6 @@ class ResponsesParser {
     const json::Value* config = reader_.object("text");
     if (config == nullptr) return {};
     FieldReader inner(*config, "text", text_config_fields(), problem_);
-    must_be(inner, "verbosity", "medium");
     return read_flat_format(inner, "format", model_);
   }
 
@@ -177,10 +192,6 @@ class ResponsesParser {
     if (config == nullptr) return {};
     FieldReader inner(*config, "reasoning", response_reasoning_fields(), problem_);
     must_be(inner, "mode", "standard");
-    const std::optional<std::string> summary = inner.text("summary", kMaxSettingBytes);
-    if (summary && summary != "auto" && summary != "concise" && summary != "detailed") {
-      inner.fail("summary", "auto, concise or detailed");
-    }
     ThinkingSwitch asked;
     read_effort(inner, "effort", model_, asked);
     BudgetField budget;
@@ -192,48 +203,8 @@ class ResponsesParser {
     return asked;
   }
 
-  // The members of the response that say what was asked for.
-  std::string settings() {
-    json::Value text_format = {{"type", "text"}};
-    if (const json::Value* config = reader_.find("text"); config && config->contains("format")) {
-      if (!(*config)["format"].is_null()) text_format = (*config)["format"];
-    }
-    json::Value reasoning = {{"effort", nullptr}, {"summary", nullptr}};
-    if (const json::Value* config = reader_.find("reasoning")) reasoning.update(*config);
-    const json::Value* choice = reader_.find("tool_choice");
-    const json::Value* tools = reader_.find("tools");
-    const json::Value* metadata = reader_.find("metadata");
-    json::Value all = json::Value::object();
-    all["background"] = false;
-    for (const char* key : {"max_output_tokens", "previous_response_id", "user",
-                            "safety_identifier", "prompt_cache_key"}) {
-      all[key] = value_or_null(reader_.find(key));
-    }
-    all["metadata"] = metadata != nullptr ? *metadata : json::Value::object();
-    all["parallel_tool_calls"] = reader_.boolean("parallel_tool_calls").value_or(true);
-    all["reasoning"] = std::move(reasoning);
-    all["service_tier"] = "default";
-    all["store"] = draft_->is_stored;
-    all["temperature"] = item_.sampling.temperature;
-    all["text"] = {{"format", std::move(text_format)}};
-    all["tool_choice"] = choice != nullptr ? *choice : json::Value("auto");
-    all["tools"] = tools != nullptr ? *tools : json::Value::array();
-    all["top_logprobs"] = 0;
-    all["top_p"] = item_.sampling.top_p;
-    all["truncation"] = "disabled";
-    const std::string object = json::dump(all);
-    if (object.size() > kMaxSettingsBytes) {
-      reader_.fail_with("tools", "tools and the other settings that the response repeats have " +
-                                     std::to_string(object.size()) + " bytes, must have at most " +
-                                     std::to_string(kMaxSettingsBytes));
-    }
-    const json::Value* instructions = reader_.find("instructions");
-    return R"("instructions":)" + json::dump(value_or_null(instructions)) + ',' +
-           object.substr(1, object.size() - 2);
-  }
-
   const ServedModel& model_;
-  const FindResponse& past_;
+  const StoredPast& past_;
   json::Members& body_;
   FieldProblem problem_{policy_of("/v1/responses", model_)};
   FieldReader reader_;
@@ -245,7 +216,7 @@ class ResponsesParser {
 }  // namespace
 
 Parsed<GenerationRequest> parse_responses_request(std::string_view body, const ServedModel& model,
-                                                  const FindResponse& past) {
+                                                  const StoredPast& past) {
   Parsed<json::Members> members = parse_body(body);
   if (const auto* error = std::get_if<ApiError>(&members)) return *error;
   return ResponsesParser(std::get<json::Members>(members), model, past).parse();
