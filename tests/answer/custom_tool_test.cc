@@ -16,8 +16,7 @@ api::Parsed<ConstraintPtr> constraint_of(const json::Value& custom) {
   const auto tokenizer = api::tests::demo_tokenizer();
   static ConstraintFactory factory({.tokenizer = tokenizer,
                                     .vocab_size = tokenizer->vocab_size(),
-                                    .eos_token_ids = {tokenizer->eos_id()},
-                                    .chat_format = kCustomToolFormat});
+                                    .eos_token_ids = {tokenizer->eos_id()}});
   api::GenerationRequest request;
   request.chat_format = kCustomToolFormat;
   request.tool_constraint = {.kind = api::ToolConstraint::Kind::kRequired,

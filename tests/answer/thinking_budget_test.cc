@@ -148,8 +148,7 @@ class ThinkingBudgetWithGrammar : public testing::TestWithParam<text::ChatFormat
         .kind = api::GrammarSource::Kind::kRegex, .text = std::string(pattern), .field = "regex"};
     ConstraintFactory factory({.tokenizer = api::tests::demo_tokenizer(),
                                .vocab_size = kVocabSize,
-                               .eos_token_ids = {1},
-                               .chat_format = GetParam()});
+                               .eos_token_ids = {1}});
     api::Parsed<ConstraintPtr> made = factory.make(request, item);
     return std::move(std::get<ConstraintPtr>(made));
   }
