@@ -27,7 +27,7 @@ std::string prompt_of(const Parsed<GenerationRequest>& parsed) {
 ServedModel roomy_model() { return demo_served_model(8192); }
 
 std::string chat(const std::string& messages) { return R"({"messages": [)" + messages + "]}"; }
-std::string chat_prompt(const std::string& messages) {
+std::string rendered_chat(const std::string& messages) {
   return prompt_of(parse_chat_request(chat(messages), roomy_model()));
 }
 std::string anthropic(const std::string& messages) {
@@ -69,7 +69,7 @@ TEST(UnreadParts, an_older_question_keeps_a_placeholder) {
            picture + R"(]}, {"role": "assistant", "content": "Nice."},
            {"role": "user", "content": "Thanks"})";
   };
-  EXPECT_THAT(chat_prompt(turns(kChatPicture, "text")), HasSubstr("Look\n[image]<"));
+  EXPECT_THAT(rendered_chat(turns(kChatPicture, "text")), HasSubstr("Look\n[image]<"));
   EXPECT_THAT(messages_prompt_text(turns(kPicture, "text")), HasSubstr("Look\n[image]<"));
   EXPECT_THAT(prompt_of(read_responses(turns(kItemPicture, "input_text"))),
               HasSubstr("Look\n[image]<"));
@@ -78,14 +78,14 @@ TEST(UnreadParts, an_older_question_keeps_a_placeholder) {
 // Who was refused may ask again without it, though the client keeps the message.
 TEST(UnreadParts, a_question_behind_the_refused_one_goes_through) {
   const std::string again = R"(, {"role": "user", "content": "Never mind."})";
-  EXPECT_THAT(chat_prompt(R"({"role": "user", "content": [)" + kChatPicture + "]}" + again),
+  EXPECT_THAT(rendered_chat(R"({"role": "user", "content": [)" + kChatPicture + "]}" + again),
               HasSubstr("[image]"));
   EXPECT_THAT(messages_prompt_text(R"({"role": "user", "content": [)" + kPicture + "]}" + again),
               HasSubstr("[image]"));
 }
 
 TEST(UnreadParts, a_tools_picture_is_a_placeholder) {
-  EXPECT_THAT(chat_prompt(R"({"role": "user", "content": "Look"},
+  EXPECT_THAT(rendered_chat(R"({"role": "user", "content": "Look"},
         {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "see", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "seen:"}, )" +
                           kChatPicture + "]}"),
@@ -105,7 +105,7 @@ TEST(UnreadParts, a_tools_picture_is_a_placeholder) {
 }
 
 TEST(UnreadParts, what_an_earlier_answer_thought_is_left_out_of_a_chat) {
-  const std::string prompt = chat_prompt(
+  const std::string prompt = rendered_chat(
       R"({"role": "user", "content": [{"type": "input_text", "text": "a"}]},
          {"role": "assistant", "content": [{"type": "thinking", "thinking": "secret"},
            {"type": "reasoning", "text": "secret"}, {"type": "output_text", "text": "b"}]},
