@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "answer/json_text.h"
-#include "text/utf8.h"
+#include "text/pieces/utf8.h"
 
 namespace fathom::answer {
 namespace {

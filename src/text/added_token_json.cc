@@ -1,7 +1,7 @@
 #include "text/added_token_json.h"
 
 #include "text/added_tokens.h"
-#include "text/json_fields.h"
+#include "text/pieces/json_fields.h"
 
 namespace fathom::text {
 

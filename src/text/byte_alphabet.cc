@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "text/utf8.h"
+#include "text/pieces/utf8.h"
 
 namespace fathom::text {
 namespace {

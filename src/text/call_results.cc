@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "text/chat_encoders.h"
-#include "text/json_fields.h"
+#include "text/pieces/json_fields.h"
 
 namespace fathom::text {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "text/json_fields.h"
+#include "text/pieces/json_fields.h"
 #include "text/tool_schema.h"
 
 namespace fathom::text {

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <string>
 
+#include "text/pieces/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace fathom::text {
 

@@ -11,9 +11,9 @@
 #include "base/whole_file.h"
 #include "text/byte_alphabet.h"
 #include "text/piece_cache.h"
-#include "text/pieces.h"
+#include "text/pieces/pieces.h"
+#include "text/pieces/utf8.h"
 #include "text/tiktoken_file.h"
-#include "text/utf8.h"
 
 namespace fathom::text {
 namespace {

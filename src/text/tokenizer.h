@@ -22,7 +22,7 @@
 #include "base/result.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
-#include "text/pre_tokenizer.h"
+#include "text/pieces/pre_tokenizer.h"
 #include "text/tokenizer_json.h"
 
 namespace fathom::text {

@@ -1,4 +1,4 @@
-#include "text/json_fields.h"
+#include "text/pieces/json_fields.h"
 #include "text/tokenizer_json.h"
 
 namespace fathom::text {

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "text/added_token_json.h"
 #include "text/byte_alphabet.h"
-#include "text/json_fields.h"
+#include "text/pieces/json_fields.h"
 
 namespace fathom::text {
 namespace {

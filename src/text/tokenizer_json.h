@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 #include "text/bpe.h"
-#include "text/pre_tokenizer.h"
+#include "text/pieces/pre_tokenizer.h"
 
 namespace fathom::text {
 

@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "tests/source_tree.h"
 #include "text/detokenizer.h"
+#include "text/pieces/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 

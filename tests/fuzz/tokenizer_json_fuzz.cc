@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "text/pieces/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "tests/cpu_time.h"
 #include "tests/text/golden_file.h"
-#include "text/utf8.h"
+#include "text/pieces/utf8.h"
 
 namespace fathom::text {
 namespace {

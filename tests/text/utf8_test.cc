@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "text/pieces/utf8.h"
 
 #include <gtest/gtest.h>
 

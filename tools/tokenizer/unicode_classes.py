@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Write src/text/unicode_classes.inc: which of the pre-tokenizers' classes every code point is in.
+"""Write src/text/pieces/unicode_classes.inc: which of the pre-tokenizers' classes every code point is in.
 
 The oracle is the regex engine of Hugging Face `tokenizers` itself, asked about all 0x110000 code points,
 so the table has that engine's Unicode version and its reading of \\s, \\p{..} and of the published lists. Kimi's
 tokenizer is one of `tiktoken`, whose engine is another: --tiktoken says where the two differ (nowhere).
 
     pip install tokenizers==0.23.3
-    python3 tools/tokenizer/unicode_classes.py > src/text/unicode_classes.inc
+    python3 tools/tokenizer/unicode_classes.py > src/text/pieces/unicode_classes.inc
     python3 tools/tokenizer/unicode_classes.py --check     # compares with the file in the tree
     pip install tiktoken==0.14.0
     python3 tools/tokenizer/unicode_classes.py --tiktoken
@@ -116,7 +116,7 @@ def main():
     if "--check" not in sys.argv:
         sys.stdout.write(text)
         return
-    path = pathlib.Path(__file__).parents[2] / "src/text/unicode_classes.inc"
+    path = pathlib.Path(__file__).parents[2] / "src/text/pieces/unicode_classes.inc"
     if path.read_text() != text:
         sys.exit("unicode_classes.inc differs from what this version of tokenizers says")
 

@@ -7,10 +7,10 @@
 
 #include <string_view>
 
-#include "text/pre_tokenizer.h"
-#include "text/pre_tokenizer_kimi.h"
-#include "text/pre_tokenizer_v2.h"
-#include "text/pre_tokenizer_v3.h"
+#include "text/pieces/pre_tokenizer.h"
+#include "text/pieces/pre_tokenizer_kimi.h"
+#include "text/pieces/pre_tokenizer_v2.h"
+#include "text/pieces/pre_tokenizer_v3.h"
 
 namespace fathom::text {
 

@@ -1,4 +1,4 @@
-#include "text/pre_tokenizer_kimi.h"
+#include "text/pieces/pre_tokenizer_kimi.h"
 
 namespace fathom::text {
 namespace {

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "text/ascii_word.h"
-#include "text/char_scanner.h"
+#include "text/pieces/ascii_word.h"
+#include "text/pieces/char_scanner.h"
 
 namespace fathom::text {
 

@@ -8,8 +8,8 @@
 
 #include <string_view>
 
-#include "text/ascii_word.h"
-#include "text/char_scanner.h"
+#include "text/pieces/ascii_word.h"
+#include "text/pieces/char_scanner.h"
 
 namespace fathom::text {
 

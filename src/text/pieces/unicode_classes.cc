@@ -1,4 +1,4 @@
-#include "text/unicode_classes.h"
+#include "text/pieces/unicode_classes.h"
 
 #include <algorithm>
 #include <iterator>
@@ -13,7 +13,7 @@ struct Run {
 };
 
 constexpr Run kRuns[] = {
-#include "text/unicode_classes.inc"
+#include "text/pieces/unicode_classes.inc"
 };
 
 }  // namespace

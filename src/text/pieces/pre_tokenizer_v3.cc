@@ -1,4 +1,4 @@
-#include "text/pre_tokenizer_v3.h"
+#include "text/pieces/pre_tokenizer_v3.h"
 
 namespace fathom::text {
 namespace {

@@ -6,8 +6,8 @@
 //
 // A view; not for use outside the scanners. Thread-safe.
 
-#include "text/unicode_classes.h"
-#include "text/utf8.h"
+#include "text/pieces/unicode_classes.h"
+#include "text/pieces/utf8.h"
 
 namespace fathom::text {
 

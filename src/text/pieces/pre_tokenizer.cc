@@ -1,6 +1,6 @@
-#include "text/pre_tokenizer.h"
+#include "text/pieces/pre_tokenizer.h"
 
-#include "text/pieces.h"
+#include "text/pieces/pieces.h"
 
 namespace fathom::text {
 

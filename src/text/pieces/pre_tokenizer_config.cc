@@ -3,8 +3,8 @@
 #include <string>
 
 #include "base/json.h"
-#include "text/json_fields.h"
-#include "text/pre_tokenizer.h"
+#include "text/pieces/json_fields.h"
+#include "text/pieces/pre_tokenizer.h"
 
 namespace fathom::text {
 namespace {
