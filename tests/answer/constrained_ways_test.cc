@@ -18,6 +18,7 @@
 #include "tests/published_tokenizer.h"
 #include "tests/sanitized.h"
 #include "text/chat_markup.h"
+#include "text/json_object_machine.h"
 #include "text/tool_call_form.h"
 
 namespace fathom::answer::tests {
@@ -259,8 +260,12 @@ class Ways {
     if (*way.only_tool != '\0') {
       EXPECT_EQ(call.name, way.only_tool);
     }
-    static const json::Value any_object = {{"type", "object"}};
-    expect_fits(way.is_free ? any_object : schema_of(call.name), call.arguments);
+    // Names may come twice in what no schema describes, which our own reader refuses.
+    if (way.is_free) {
+      EXPECT_TRUE(text::is_json_object(call.arguments)) << call.arguments;
+    } else {
+      expect_fits(schema_of(call.name), call.arguments);
+    }
   }
 
   const WalkModel model_;
