@@ -91,7 +91,7 @@ Result<RanksByBytes> index_tokens(const std::vector<std::string>& tokens) {
   return ranks;
 }
 
-Status read_byte_ids(const RanksByBytes& ranks, TokenizerSpec& spec) {
+Status read_byte_ranks(const RanksByBytes& ranks, TokenizerSpec& spec) {
   for (int byte = 0; byte < 256; ++byte) {
     const auto found = ranks.find(std::string(1, static_cast<char>(byte)));
     if (found == ranks.end()) return in_ranks("no token for byte " + std::to_string(byte));
@@ -198,7 +198,7 @@ Result<TokenizerSpec> parse_tiktoken(std::string_view ranks_text,
   TokenizerSpec spec;
   spec.pre_tokenizer = PreTokenizerKind::kKimi;
   spec.whole_tokens_first = true;
-  if (Status status = read_byte_ids(*ranks, spec); !status) return status.error();
+  if (Status status = read_byte_ranks(*ranks, spec); !status) return status.error();
   add_merges(*tokens, *ranks, spec);
   for (const std::string& token : *tokens) {
     std::string spelling;

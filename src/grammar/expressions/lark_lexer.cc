@@ -8,7 +8,7 @@
 namespace fathom::grammar {
 namespace {
 
-using Kind = LarkWord::Kind;
+using LarkKind = LarkWord::Kind;
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -21,8 +21,8 @@ class LarkLexer {
     while (budget_.charge(4) && pos_ < text_.size()) {
       if (!skip_blank()) read_word();
     }
-    add(Kind::kLineEnd, "");
-    add(Kind::kEnd, "");
+    add(LarkKind::kLineEnd, "");
+    add(LarkKind::kEnd, "");
     return std::move(words_);
   }
 
@@ -30,7 +30,7 @@ class LarkLexer {
   char peek(size_t ahead = 0) const {
     return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0';
   }
-  void add(Kind kind, std::string text, std::string flags = "") {
+  void add(LarkKind kind, std::string text, std::string flags = "") {
     budget_.charge_memory(static_cast<int64_t>(text.size()) + 96);
     words_.push_back({kind, std::move(text), std::move(flags), line_});
   }
@@ -50,7 +50,7 @@ class LarkLexer {
       pos_ += peek(1) == '\n' ? 2 : 3;  // the line goes on
       ++line_;
     } else if (c == '\n') {
-      if (words_.empty() || words_.back().kind != Kind::kLineEnd) add(Kind::kLineEnd, "");
+      if (words_.empty() || words_.back().kind != LarkKind::kLineEnd) add(LarkKind::kLineEnd, "");
       ++pos_;
       ++line_;
     } else {
@@ -63,15 +63,15 @@ class LarkLexer {
     const char c = peek();
     const bool is_modified =
         (c == '!' || c == '?') && (is_letter(peek(1)) || peek(1) == '!' || peek(1) == '?');
-    const bool is_first = words_.empty() || words_.back().kind == Kind::kLineEnd;
+    const bool is_first = words_.empty() || words_.back().kind == LarkKind::kLineEnd;
     if (is_letter(c)) {
-      add(Kind::kName, take(is_letter, is_digit));
+      add(LarkKind::kName, take(is_letter, is_digit));
     } else if (is_modified && is_first) {
       ++pos_;  // says how trees are made
     } else if (is_digit(c) || (c == '-' && is_digit(peek(1)))) {
       const std::string sign = c == '-' ? "-" : "";
       pos_ += sign.size();
-      add(Kind::kNumber, sign + take(is_digit, is_digit));
+      add(LarkKind::kNumber, sign + take(is_digit, is_digit));
     } else if (c == '"') {
       read_string();
     } else if (c == '/') {
@@ -80,17 +80,17 @@ class LarkLexer {
       ++pos_;
       const std::string name = "%" + take(is_letter, is_letter);
       if (name == "%json") return read_json();
-      add(Kind::kCommand, name);
+      add(LarkKind::kCommand, name);
     } else if (c == '<') {
       const size_t end = text_.find_first_of(">\n", pos_);
       if (end == text_.npos || text_[end] != '>') return fail("a special token without its >");
-      add(Kind::kToken, std::string(text_.substr(pos_, end + 1 - pos_)));
+      add(LarkKind::kToken, std::string(text_.substr(pos_, end + 1 - pos_)));
       pos_ = end + 1;
     } else if (c == '-' && peek(1) == '>') {
-      add(Kind::kMark, "->");
+      add(LarkKind::kMark, "->");
       pos_ += 2;
     } else if (std::string_view(":|()[]{},.~*+?&=").find(c) != std::string_view::npos) {
-      add(Kind::kMark, std::string(1, c));
+      add(LarkKind::kMark, std::string(1, c));
       ++pos_;
     } else {
       fail("a character that begins nothing: " + std::string(1, c));
@@ -129,7 +129,7 @@ class LarkLexer {
       }
     }
     ++pos_;
-    add(Kind::kString, std::move(text), peek() == 'i' ? "i" : "");
+    add(LarkKind::kString, std::move(text), peek() == 'i' ? "i" : "");
     if (peek() == 'i') ++pos_;
   }
 
@@ -174,7 +174,7 @@ class LarkLexer {
     std::string pattern(text_.substr(begin, pos_ - begin));
     ++pos_;
     std::string flags = take_flags();
-    add(Kind::kRegexp, std::move(pattern), std::move(flags));
+    add(LarkKind::kRegexp, std::move(pattern), std::move(flags));
   }
 
   // The object behind %json, up to its closing bracket.
@@ -194,7 +194,7 @@ class LarkLexer {
       if (!is_text) depth += c == '{' ? 1 : c == '}' ? -1 : 0;
       ++pos_;
     } while (depth > 0 && budget_.charge(1));
-    add(Kind::kJson, std::string(text_.substr(begin, pos_ - begin)));
+    add(LarkKind::kJson, std::string(text_.substr(begin, pos_ - begin)));
     words_.back().line = line;
   }
 

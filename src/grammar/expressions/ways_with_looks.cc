@@ -14,8 +14,8 @@
 namespace fathom::grammar {
 namespace {
 
-constexpr int32_t kNowhere = -1;
-constexpr char32_t kBeyond = 0x110000;
+constexpr int32_t kNoState = -1;
+constexpr char32_t kTextEnd = 0x110000;
 
 using Duties =
     std::vector<std::pair<int32_t, int32_t>>;  // the condition and the place in it, sorted
@@ -28,21 +28,21 @@ struct Way {
 
 struct Place {
   std::vector<Way> ways;        // sorted
-  std::vector<int32_t> behind;  // [conditions]; kNowhere as well for those on the rest
+  std::vector<int32_t> behind;  // [conditions]; kNoState as well for those on the rest
   friend auto operator<=>(const Place&, const Place&) = default;
 };
 
 int32_t next_of(const TextSet& set, int32_t state, char32_t c) {
-  if (state == kNowhere) return kNowhere;
+  if (state == kNoState) return kNoState;
   const std::vector<TextSet::Edge>& edges = set.states[static_cast<size_t>(state)].edges;
   const auto found =
       std::lower_bound(edges.begin(), edges.end(), c,
                        [](const TextSet::Edge& edge, char32_t x) { return edge.last < x; });
-  return found == edges.end() || found->first > c ? kNowhere : found->target;
+  return found == edges.end() || found->first > c ? kNoState : found->target;
 }
 
 bool accepts(const TextSet& set, int32_t state) {
-  return state != kNowhere && set.states[static_cast<size_t>(state)].accepting;
+  return state != kNoState && set.states[static_cast<size_t>(state)].accepting;
 }
 
 // Whether every text is accepted from here on.
@@ -53,7 +53,7 @@ bool is_free(const TextSet& set, int32_t state) {
     if (edge.target != state || (edge.first != next && edge.first != 0xE000)) return false;
     next = edge.last + 1;
   }
-  return one.accepting && next == kBeyond;
+  return one.accepting && next == kTextEnd;
 }
 
 class LookSearch {
@@ -65,7 +65,7 @@ class LookSearch {
     find_classes();
     Place start;
     for (const Ways::Condition& condition : ways_.conditions())
-      start.behind.push_back(condition.is_behind ? 0 : kNowhere);
+      start.behind.push_back(condition.is_behind ? 0 : kNoState);
     start.ways = closed({Way{}}, start.behind);
     state_of(std::move(start));
     for (size_t i = 0; i < places_.size(); ++i) {
@@ -229,7 +229,7 @@ class LookSearch {
     Duties result;
     for (const auto& [look, state] : duties) {
       const int32_t next = next_of(ways_.conditions()[static_cast<size_t>(look)].set, state, c);
-      if (next == kNowhere) return std::nullopt;
+      if (next == kNoState) return std::nullopt;
       add_duty(result, look, next);
     }
     return result;
