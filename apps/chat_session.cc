@@ -78,7 +78,8 @@ void ChatSession::add_turn(const std::string& message, const std::string& answer
 std::vector<int32_t> ChatSession::marker_ids() const {
   std::vector<int32_t> ids;
   for (const std::string_view marker : text::output_markers(format_)) {
-    if (const std::optional<int32_t> id = setup_.tokenizer.added_token_id(marker)) ids.push_back(*id);
+    if (const std::optional<int32_t> id = setup_.tokenizer.added_token_id(marker))
+      ids.push_back(*id);
   }
   return ids;
 }

@@ -36,7 +36,7 @@ struct GrammarSource {
   enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf, kStructuralTag };
   Kind kind = Kind::kNone;  // kEbnf: or Lark, as the text shows
   std::string text;         // the schema or the structural tag as JSON text, the pattern, the rules
-  std::string field{};  // of the request, for errors: "response_format", "sampling_params.regex"
+  std::string field{};     // of the request, for errors: "response_format", "sampling_params.regex"
   bool is_strict = false;  // kJsonSchema: objects of which it names only the type are empty
 };
 

@@ -60,7 +60,7 @@ struct ServedModel {
   // Of the OpenAI endpoints; the native API has its own, fixed ones.
   SamplingDefaults sampling_defaults;
   bool thinks_by_default = false;               // formats with a switch (v3.1)
-  bool stop_in_reasoning = false;                // --stop-in-reasoning
+  bool stop_in_reasoning = false;               // --stop-in-reasoning
   bool constrain_tool_calls = false;            // --constrain-tool-calls
   std::optional<UnknownFields> unknown_fields;  // --unknown-fields; none: by endpoint
   FieldLog* field_log = nullptr;                // told of what is skipped; borrowed

@@ -88,7 +88,7 @@ TEST(UnreadParts, a_tools_picture_is_a_placeholder) {
   EXPECT_THAT(rendered_chat(R"({"role": "user", "content": "Look"},
         {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "see", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "seen:"}, )" +
-                          kChatPicture + "]}"),
+                            kChatPicture + "]}"),
               HasSubstr("seen:\n[image]"));
   EXPECT_THAT(messages_prompt_text(R"({"role": "user", "content": "Look"},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "see", "input": {}}]},

@@ -104,12 +104,12 @@ Expression look(Expression text, Look kind);
 Expression rule(int rule_idx);
 
 // Front ends. docs/grammars.md says what they take and refuse.
-Expression json_object();                    // any JSON object, at most 32 levels deep
+Expression json_object();  // any JSON object, at most 32 levels deep
 // Objects of which a schema names the type and nothing else: any, or, where schemas are strict, {} alone.
 enum class BareObjects : uint8_t { kFree, kEmpty };
 // JSON text of the schema.
 Expression json_schema(std::string schema, BareObjects bare_objects = BareObjects::kFree);
-Expression regex(std::string pattern);       // the whole output matches
+Expression regex(std::string pattern);  // the whole output matches
 // What <name> and <[id]> in rules stand for: a special token, or the text of an ordinary one. nullopt: there is none.
 using TokenLookup = std::function<std::optional<Marker>(std::string_view)>;
 Expression ebnf(std::string rules, TokenLookup tokens = {});  // starts at the rule "root"
