@@ -71,7 +71,7 @@ TEST(SpeculationFlags, refuse_what_contradicts_itself_in_one_sentence) {
 TEST(SpeculationFlags, refuse_every_flag_that_would_do_nothing) {
   for (const char* flag :
        {"--speculative-num-steps 1", "--speculative-eagle-topk 1",
-        "--speculative-num-draft-tokens 2", "--speculative-draft-model-path x",
+        "--speculative-num-draft-tokens 2", "--speculative-draft-model-path .",
         "--speculative-adaptive", "--no-speculative-adaptive", "--simulate-accept-length 1.5"}) {
     const std::string name = std::string(flag).substr(0, std::string(flag).find(' '));
     EXPECT_EQ(refusal(flag), name + " does nothing without --speculative-algorithm NEXTN or EAGLE");
