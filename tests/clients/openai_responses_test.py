@@ -107,8 +107,8 @@ class OpenAiResponsesTest(unittest.TestCase):
 
     def test_what_is_not_here_is_a_bad_request_that_names_it(self):
         for fields, param in (({"background": True}, "background"),
-                              ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-                              ({"extra_body": {"temprature": 1}}, "temprature"),
+                              ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+                               "tool_choice.type"),
                               ({"temperature": -1}, "temperature")):
             with self.assertRaises(openai.BadRequestError) as caught:
                 self.create(**fields)
