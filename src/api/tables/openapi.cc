@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/tables/endpoint_fields.h"
+#include "api/tables/openapi_answers.h"
 #include "base/check.h"
 
 namespace fathom::api {
@@ -106,17 +107,43 @@ json::Value json_content(json::Value schema) {
   return {{"application/json", {{"schema", std::move(schema)}}}};
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+// "post_v1_chat_completions"
+std::string operation_id(const OpenApiOperation& operation) {
+  std::string id = lower_case(operation.method);
+  for (const char c : operation.path) {
+    const bool is_word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (is_word) {
+      id += c;
+    } else if (id.back() != '_') {
+      id += '_';
+    }
+  }
+  if (id.back() == '_') id.pop_back();
+  return id;
+}
+
 json::Value operation_object(const OpenApiOperation& operation) {
-  json::Value object = {{"summary", operation.summary}, {"responses", json::Value::object()}};
-  object["responses"]["200"] = {{"description", "the answer"}};
+  json::Value object = {{"summary", operation.summary},
+                        {"operationId", operation_id(operation)},
+                        {"responses", json::Value::object()}};
+  const FieldTable* const fields = operation.method == "GET" ? nullptr : fields_of(operation);
+  const bool streams = fields != nullptr && fields->find("stream") != nullptr &&
+                       !operation.path.ends_with("/count_tokens");
+  object["responses"]["200"] = {{"description", "the answer"},
+                                {"content", answer_content(operation.path, streams)}};
   object["responses"]["default"] = {{"description", "an error"},
                                     {"content", json_content(reference_to("error"))}};
   if (!operation.needs_key) object["security"] = json::Value::array();
-  if (operation.method != "GET") {
-    if (const FieldTable* fields = fields_of(operation)) {
-      object["requestBody"] = {{"required", true},
-                               {"content", json_content(reference_to(component_name(*fields)))}};
-    }
+  if (fields != nullptr) {
+    object["requestBody"] = {{"required", true},
+                             {"content", json_content(reference_to(component_name(*fields)))}};
   }
   const size_t open = operation.path.find('{');
   if (open != std::string::npos) {
@@ -129,19 +156,14 @@ json::Value operation_object(const OpenApiOperation& operation) {
   return object;
 }
 
-std::string lower_case(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string component_name(const FieldTable& table) {
   std::string name;
   for (const char c : table.name()) {
-    if (c != '[' && c != ']' && c != '/') name += c;
+    // Names of components have no other characters.
+    if (c == ' ') name += '.';
+    if (c != '[' && c != ']' && c != '/' && c != ' ') name += c;
   }
   return name;
 }

@@ -31,7 +31,7 @@ json::Value openapi_document(const OpenApiFacts& facts);
 
 // The JSON schema of the objects of a table; objects within are references to #/components/schemas.
 json::Value schema_of(const FieldTable& table, UnknownFields unknown_fields);
-// "messages[].tool_calls[]" -> "messages.tool_calls", "/generate" -> "generate".
+// "messages[].tool_calls[]" -> "messages.tool_calls", "/v1/responses tools[]" -> "v1responses.tools".
 std::string component_name(const FieldTable& table);
 
 }  // namespace fathom::api
