@@ -8,7 +8,7 @@
 namespace fathom::grammar {
 namespace {
 
-using Kind = LarkWord::Kind;
+using LarkKind = LarkWord::Kind;
 using Node = LarkNode;
 
 constexpr int kMaxRepetitions = 100'000;
@@ -20,13 +20,13 @@ class LarkParser {
 
   void parse() {
     skip_line_ends();
-    while (budget_.charge(8) && word().kind != Kind::kEnd) {
-      if (word().kind == Kind::kCommand) {
+    while (budget_.charge(8) && word().kind != LarkKind::kEnd) {
+      if (word().kind == LarkKind::kCommand) {
         parse_command();
       } else {
         parse_definition();
       }
-      if (word().kind != Kind::kLineEnd) fail("expected the end of a rule, got " + shown());
+      if (word().kind != LarkKind::kLineEnd) fail("expected the end of a rule, got " + shown());
       skip_line_ends();
     }
   }
@@ -37,7 +37,7 @@ class LarkParser {
   }
   LarkWord take() { return words_[at_ + 1 < words_.size() ? at_++ : at_]; }
   bool is_mark(std::string_view mark, size_t ahead = 0) const {
-    return word(ahead).kind == Kind::kMark && word(ahead).text == mark;
+    return word(ahead).kind == LarkKind::kMark && word(ahead).text == mark;
   }
   bool skip(std::string_view mark) {
     if (!is_mark(mark)) return false;
@@ -48,10 +48,10 @@ class LarkParser {
     if (!skip(mark)) fail("expected " + std::string(mark) + ", got " + shown());
   }
   void skip_line_ends() {
-    while (word().kind == Kind::kLineEnd) ++at_;
+    while (word().kind == LarkKind::kLineEnd) ++at_;
   }
   std::string shown() const {
-    return word().kind == Kind::kLineEnd || word().kind == Kind::kEnd ? "the end of the line"
+    return word().kind == LarkKind::kLineEnd || word().kind == LarkKind::kEnd ? "the end of the line"
                                                                       : word().text.substr(0, 64);
   }
   void fail(const std::string& what) {
@@ -60,7 +60,7 @@ class LarkParser {
   }
 
   std::string name() {
-    if (word().kind == Kind::kName) return take().text;
+    if (word().kind == LarkKind::kName) return take().text;
     fail("expected a name, got " + shown());
     return "";
   }
@@ -75,7 +75,7 @@ class LarkParser {
     }
     if (is_mark("[")) return fail("attributes in [...] are not supported");
     // A priority only chooses among the trees of one text.
-    if (skip(".") && take().kind != Kind::kNumber) return fail("a priority is a number");
+    if (skip(".") && take().kind != LarkKind::kNumber) return fail("a priority is a number");
     if (!skip(":")) return fail("a rule's name is followed by a colon, got " + shown());
     definition.body = choice();
     const int line = definition.line;
@@ -88,7 +88,7 @@ class LarkParser {
     if (command.text == "%ignore") {
       grammar_.ignored.push_back(choice());
     } else if (command.text == "%declare") {
-      while (word().kind == Kind::kName) grammar_.declared.insert(take().text);
+      while (word().kind == LarkKind::kName) grammar_.declared.insert(take().text);
     } else if (command.text == "%import") {
       parse_import();
     } else if (command.text == "%llguidance") {
@@ -152,7 +152,7 @@ class LarkParser {
 
   void skip_break_before(std::string_view mark) {
     size_t ahead = 0;
-    while (word(ahead).kind == Kind::kLineEnd) ++ahead;
+    while (word(ahead).kind == LarkKind::kLineEnd) ++ahead;
     if (is_mark(mark, ahead)) at_ += ahead;
   }
 
@@ -165,9 +165,9 @@ class LarkParser {
   }
 
   bool begins_part() const {
-    const Kind kind = word().kind;
-    return kind == Kind::kName || kind == Kind::kString || kind == Kind::kRegexp ||
-           kind == Kind::kToken || kind == Kind::kJson || is_mark("(") || is_mark("[");
+    const LarkKind kind = word().kind;
+    return kind == LarkKind::kName || kind == LarkKind::kString || kind == LarkKind::kRegexp ||
+           kind == LarkKind::kToken || kind == LarkKind::kJson || is_mark("(") || is_mark("[");
   }
 
   Node repeated() {
@@ -215,7 +215,7 @@ class LarkParser {
   }
 
   int count() {
-    if (word().kind != Kind::kNumber) return fail("a repetition needs a number, got " + shown()), 0;
+    if (word().kind != LarkKind::kNumber) return fail("a repetition needs a number, got " + shown()), 0;
     const std::string text = take().text;
     const bool is_fine = text[0] != '-' && text.size() <= 6 && std::stoi(text) <= kMaxRepetitions;
     if (!is_fine)
@@ -244,26 +244,26 @@ class LarkParser {
     Node node{
         .kind = Node::Kind::kName, .text = first.text, .flags = first.flags, .line = first.line};
     switch (first.kind) {
-      case Kind::kString:
+      case LarkKind::kString:
         node.kind = Node::Kind::kString;
         if (is_mark(".") && is_mark(".", 1)) {
           at_ += 2;
           node.kind = Node::Kind::kRange;
-          if (word().kind != Kind::kString) fail("a range ends with a string");
+          if (word().kind != LarkKind::kString) fail("a range ends with a string");
           node.flags = take().text;
         }
         break;
-      case Kind::kRegexp:
+      case LarkKind::kRegexp:
         node.kind = Node::Kind::kRegexp;
         break;
-      case Kind::kToken:
+      case LarkKind::kToken:
         node.kind = Node::Kind::kToken;
         break;
-      case Kind::kJson:
+      case LarkKind::kJson:
         node.kind = Node::Kind::kJson;
         break;
       default:
-        if (!is_terminal(first.text) && is_mark("{") && word(1).kind != Kind::kNumber &&
+        if (!is_terminal(first.text) && is_mark("{") && word(1).kind != LarkKind::kNumber &&
             !is_mark(",", 1))
           read_arguments(node);
         break;
