@@ -36,6 +36,9 @@ void join_turns(std::vector<Message>& messages, std::vector<size_t>& order) {
   order.resize(num_kept);
 }
 
+// A call that max_tokens cut was never made, so a history may go on without its result.
+bool was_cut(const ToolCall& call) { return !json::parse(call.arguments); }
+
 class Binder {
  public:
   Binder(std::vector<Message>& messages, const ResultRules& rules, std::vector<size_t>& order)
@@ -138,9 +141,12 @@ class Binder {
     std::ranges::sort(turn.sent);
     const bool is_last = turn.message + 1 == messages_.size();
     if (is_last && rules_.may_end_in_calls) return {};
-    const auto missing = std::ranges::find(turn.results, kNone);
-    if (missing == turn.results.end()) return {};
-    const auto missing_idx = static_cast<size_t>(missing - turn.results.begin());
+    size_t missing_idx = 0;
+    while (missing_idx < calls.size() &&
+           (turn.results[missing_idx] != kNone || was_cut(calls[missing_idx]))) {
+      ++missing_idx;
+    }
+    if (missing_idx == calls.size()) return {};
     const ToolCall& unanswered = calls[missing_idx];
     return invalid_argument(
         place_of(turn.message) + ".tool_calls[" + std::to_string(missing_idx) + "]: the call " +
@@ -160,7 +166,8 @@ class Binder {
       const Turn& turn = turns_[next_turn++];
       if (turn.sent.empty()) continue;
       const std::vector<size_t>& results = rules_.keeps_order ? turn.sent : turn.results;
-      from.insert(from.end(), results.begin(), results.end());
+      std::ranges::copy_if(results, std::back_inserter(from),
+                           [](size_t result) { return result != kNone; });
     }
     if (std::ranges::is_sorted(from)) return;
     std::vector<Message> moved;

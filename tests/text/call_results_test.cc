@@ -203,6 +203,19 @@ const BadResults kBadResults[] = {
 INSTANTIATE_TEST_SUITE_P(Rules, BadResultsTest, testing::ValuesIn(kBadResults),
                          [](const auto& info) { return std::string(info.param.name); });
 
+TEST(CallResults, of_calls_that_were_cut_may_be_missing) {
+  Message cut = calls({"a", "b"});
+  cut.tool_calls[1].arguments = R"({"of": "b)";
+  for (const ResultRules& rules : kEveryRule) {
+    EXPECT_EQ(bound({user("?"), cut, result("a", "A"), user("!")}, rules), "user | A user ");
+    EXPECT_EQ(bound({user("?"), cut, result("b", "B"), result("a", "A"), user("!")}, rules),
+              "user | A B user ");
+    EXPECT_NE(
+        bound({user("?"), cut, result("b", "B"), user("!")}, rules).find("\"a\" has no result"),
+        std::string::npos);
+  }
+}
+
 TEST(CallResults, of_many_turns_cost_time_in_proportion) {
   std::vector<Message> messages;
   for (int i = 0; i < 20'000; ++i) {
