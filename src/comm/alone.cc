@@ -13,8 +13,6 @@ class Alone : public Communicator {
   // The only piece is the whole, and the sum of one is itself.
   void all_reduce(const Tensor&, ops::Stream&) override {}
   void all_gather(const Tensor& whole, int axis, ops::Stream&) override { check(whole, axis); }
-  void reduce_scatter(const Tensor& whole, int axis, ops::Stream&) override { check(whole, axis); }
-  void all_to_all(const Tensor& whole, int axis, ops::Stream&) override { check(whole, axis); }
   void barrier() override {}
 
  private:

@@ -6,12 +6,12 @@
 //   tp.all_gather(logits, /*axis=*/1, stream);     // every rank wrote its own columns, now all are there
 //
 // Everything happens in place, so a group of one has nothing to do: no operator, no copy, no memory. A tensor that is
-// gathered, scattered or exchanged has size() equal pieces along `axis`, in the order of ranks, and the same shape on
-// every rank.
+// gathered has size() equal pieces along `axis`, in the order of ranks, and the same shape on every rank.
 //
 // The rank's own thread calls (barrier() too), all ranks of a group in the same order. Collectives are enqueued like
 // operators: they return before they are done on a stream that runs ahead, may be captured, and send nothing on a
-// stream that measures (Stream::is_measuring()). An axis that a tensor does not have is a programmer error and aborts.
+// stream that measures (Stream::is_measuring()). An axis that a tensor does not have is a programmer error and aborts,
+// and so does a rank that never comes or comes with another collective, where the transport can tell.
 
 #include "ops/stream.h"
 #include "tensor/tensor.h"
@@ -29,10 +29,6 @@ class Communicator {
   virtual void all_reduce(const tensor::Tensor& t, ops::Stream& stream) = 0;
   // A rank has written its own piece of `whole`; afterwards it has all of them.
   virtual void all_gather(const tensor::Tensor& whole, int axis, ops::Stream& stream) = 0;
-  // A rank's own piece becomes the sum of the ranks' pieces in that place; its others are undefined afterwards.
-  virtual void reduce_scatter(const tensor::Tensor& whole, int axis, ops::Stream& stream) = 0;
-  // Piece j of rank i becomes piece i of rank j.
-  virtual void all_to_all(const tensor::Tensor& whole, int axis, ops::Stream& stream) = 0;
   // Returns when all ranks have called it. Waits for no stream.
   virtual void barrier() = 0;
 };

@@ -20,6 +20,10 @@ struct RankContext {
   // Expert parallelism: the ranks that hold the routed experts in parts, each expert as a whole. More than one: all
   // ranks of the model, tp times dp.
   Communicator* ep = &alone();
+
+  // Of all ranks of the model, and which of them this is: those that compute the same tokens follow each other.
+  int count() const { return tp->size() * dp->size(); }
+  int number() const { return dp->rank() * tp->size() + tp->rank(); }
 };
 
 }  // namespace fathom::comm

@@ -11,7 +11,7 @@
 #include "base/startup_error.h"
 #include "model/network.h"
 #include "tests/comm/place.h"
-#include "tests/comm/thread_ranks.h"
+#include "comm/thread_ranks.h"
 #include "tests/model/backends.h"
 #include "tests/model/golden.h"
 #include "tests/model/step_harness.h"
@@ -249,7 +249,7 @@ Answer answer_of(const LoadedModel& loaded, const std::vector<int32_t>& prompt) 
 
 // Answers of all ranks, each in its thread.
 std::vector<Answer> answers_of(int size, bool by_experts, const std::vector<int32_t>& prompt) {
-  comm::ThreadRanks tp(size), ep(size);
+  comm::ThreadRanks tp("tp", size), ep("ep", size);
   std::vector<Answer> answers(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int i = 0; i < size; ++i)

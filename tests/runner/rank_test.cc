@@ -11,7 +11,7 @@
 #include "base/startup_error.h"
 #include "runner/model_runner.h"
 #include "tests/comm/place.h"
-#include "tests/comm/thread_ranks.h"
+#include "comm/thread_ranks.h"
 #include "tests/runner/demo_model.h"
 
 namespace fathom::runner {
@@ -174,7 +174,7 @@ TEST(ModelRunnerPhases, wait_for_every_rank_without_holding_the_caller) {
 TEST(ModelRunnerPhases, of_two_ranks_that_share_a_model_give_the_tokens_of_one) {
   constexpr size_t kRanks = 2;
   const auto golden = fathom::testing::load_golden();
-  comm::ThreadRanks tp(kRanks);
+  comm::ThreadRanks tp("tp", kRanks);
   std::vector<std::unique_ptr<model::Model>> models(kRanks);
   std::vector<std::unique_ptr<ModelRunner>> runners(kRanks);
   for (size_t i = 0; i < kRanks; ++i) {

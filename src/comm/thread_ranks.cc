@@ -1,0 +1,231 @@
+#include "comm/thread_ranks.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+
+namespace fathom::comm {
+namespace {
+
+using tensor::Bf16;
+using tensor::DType;
+using tensor::Tensor;
+
+int64_t num_rows(const Tensor& t) {
+  return t.dim(t.rank() - 1) == 0 ? 0 : t.num_elements() / t.dim(t.rank() - 1);
+}
+
+// The row'th run of dim(last) elements, which lie side by side.
+char* row_of(const Tensor& t, int64_t row) {
+  int64_t element = 0;
+  for (int axis = t.rank() - 2; axis >= 0; --axis) {
+    element += row % t.dim(axis) * t.stride(axis);
+    row /= t.dim(axis);
+  }
+  return static_cast<char*>(t.data()) + element * tensor::dtype_bytes(t.dtype());
+}
+
+void copy(const Tensor& from, const Tensor& to) {
+  const int64_t row_bytes = from.dim(from.rank() - 1) * tensor::dtype_bytes(from.dtype());
+  for (int64_t row = 0; row < num_rows(from); ++row)
+    std::memcpy(row_of(to, row), row_of(from, row), static_cast<size_t>(row_bytes));
+}
+
+// What sums of T are added in.
+template <class T>
+using Sum = std::conditional_t<std::is_same_v<T, Bf16>, float, T>;
+
+template <class T>
+void set(const T* from, Sum<T>* sum, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<T, Bf16>)
+      sum[i] = tensor::to_float(from[i]);
+    else
+      sum[i] = from[i];
+  }
+}
+
+template <class T>
+void add(const T* from, Sum<T>* sum, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<T, Bf16>)
+      sum[i] += tensor::to_float(from[i]);
+    else
+      sum[i] += from[i];
+  }
+}
+
+template <class T>
+void store(const Sum<T>* sum, T* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<T, Bf16>)
+      to[i] = tensor::from_float<Bf16>(sum[i]);
+    else
+      to[i] = sum[i];
+  }
+}
+
+Tensor piece_of(const Tensor& whole, int axis, int index, int count) {
+  const int64_t length = whole.dim(axis) / count;
+  return whole.slice(axis, index * length, (index + 1) * length);
+}
+
+bool same_shape(const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.rank() != b.rank()) return false;
+  for (int axis = 0; axis < a.rank(); ++axis)
+    if (a.dim(axis) != b.dim(axis)) return false;
+  return true;
+}
+
+}  // namespace
+
+ThreadRanks::ThreadRanks(std::string name, int size, std::chrono::milliseconds deadline)
+    : name_(std::move(name)),
+      deadline_(deadline),
+      spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()),
+      places_(static_cast<size_t>(size)) {
+  FATHOM_CHECK(size >= 1, name_ << " has " << size << " ranks");
+  for (int rank = 0; rank < size; ++rank) members_.emplace_back(*this, rank);
+}
+
+std::string ThreadRanks::who(int rank) const {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(size()) + " in " + name_;
+}
+
+std::string ThreadRanks::doing(int rank) const {
+  const Place& place = places_[static_cast<size_t>(rank)];
+  return std::string(place.collective.load()) + " (number " +
+         std::to_string(place.num_collectives.load()) + ")";
+}
+
+// The last to come lets the others go. They look for a moment first, which is quicker than to sleep and be woken.
+void ThreadRanks::meet(int rank) {
+  at(rank).num_meetings.fetch_add(1, std::memory_order_relaxed);
+  const int64_t meeting = num_meetings_.load(std::memory_order_acquire);
+  if (num_here_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
+    num_here_.store(0, std::memory_order_relaxed);
+    {
+      const std::lock_guard lock(mutex_);
+      num_meetings_.store(meeting + 1, std::memory_order_release);
+    }
+    all_here_.notify_all();
+    return;
+  }
+  if (wait_briefly(meeting)) return;
+  // In pieces: a process that was stopped, as by SIGSTOP, goes on with at most one of them lost.
+  constexpr int kPieces = 64;
+  const auto piece = std::max(deadline_ / kPieces, std::chrono::milliseconds(1));
+  std::unique_lock lock(mutex_);
+  for (auto waited = std::chrono::milliseconds(0); waited < deadline_; waited += piece)
+    if (all_here_.wait_for(lock, piece, [&] { return num_meetings_.load() != meeting; })) return;
+  lock.unlock();
+  abort_without(rank);
+}
+
+bool ThreadRanks::wait_briefly(int64_t meeting) const {
+  constexpr int kLooks = 4000;  // some 20 us
+  for (int i = 0; spins_ && i < kLooks; ++i)
+    if (num_meetings_.load(std::memory_order_acquire) != meeting) return true;
+  return num_meetings_.load(std::memory_order_acquire) != meeting;
+}
+
+void ThreadRanks::abort_without(int rank) {
+  std::string missing;
+  for (int other = 0; other < size(); ++other)
+    if (at(other).num_meetings.load() < at(rank).num_meetings.load())
+      missing += (missing.empty() ? "" : "; ") + who(other) + ", whose last is " + doing(other);
+  FATHOM_CHECK(false, who(rank) << " has waited " << deadline_.count() << " ms in " << doing(rank)
+                                << " for " << missing);
+}
+
+// Each compares itself with its neighbour; somebody finds any difference.
+void ThreadRanks::check_same(int rank) {
+  const int next = (rank + 1) % size();
+  const Place &mine = at(rank), &other = at(next);
+  FATHOM_CHECK(mine.collective.load() == other.collective.load() && mine.axis == other.axis &&
+                   same_shape(mine.tensor, other.tensor),
+               who(rank) << " is in " << doing(rank) << " of " << mine.tensor.describe()
+                         << " along axis " << mine.axis << ", " << who(next) << " in "
+                         << doing(next) << " of " << other.tensor.describe() << " along axis "
+                         << other.axis);
+}
+
+void ThreadRanks::Member::begin(const char* collective, const Tensor& t, int axis) {
+  Place& mine = group_.at(rank_);
+  mine.tensor = t;
+  mine.axis = axis;
+  mine.collective = collective;
+  mine.num_collectives.fetch_add(1, std::memory_order_relaxed);
+  group_.meet(rank_);
+  group_.check_same(rank_);
+}
+
+void ThreadRanks::Member::barrier() {
+  begin("barrier", {}, 0);
+  end();
+}
+
+// Whether there is something to do: a stream that measures sends nothing.
+bool ThreadRanks::Member::sends(const ops::Stream& stream) const {
+  FATHOM_CHECK(!stream.runs_ahead(), group_.who(rank_) << " is a thread, its stream runs ahead");
+  return !stream.is_measuring();
+}
+
+// A member's part of the elements, summed and written to all of them: nobody else touches it.
+template <class T>
+void ThreadRanks::sum_part(int rank) {
+  constexpr int64_t kAtOnce = 1024;
+  std::array<Sum<T>, kAtOnce> sum;
+  const Tensor& t = at(rank).tensor;
+  const int64_t columns = t.dim(t.rank() - 1), total = num_rows(t) * columns;
+  const int64_t first = total * rank / size(), last = total * (rank + 1) / size();
+  for (int64_t begin = first; begin < last;) {
+    const int64_t row = begin / columns, column = begin % columns;
+    const int64_t count = std::min({kAtOnce, columns - column, last - begin});
+    const auto elements_of = [&](int member) {
+      return reinterpret_cast<T*>(row_of(at(member).tensor, row)) + column;
+    };
+    set<T>(elements_of(0), sum.data(), count);
+    for (int other = 1; other < size(); ++other) add<T>(elements_of(other), sum.data(), count);
+    for (int other = 0; other < size(); ++other) store<T>(sum.data(), elements_of(other), count);
+    begin += count;
+  }
+}
+
+void ThreadRanks::Member::all_reduce(const Tensor& t, ops::Stream& stream) {
+  if (!sends(stream)) return;
+  begin("all_reduce", t, 0);
+  switch (t.dtype()) {
+    case DType::kF32:
+      group_.sum_part<float>(rank_);
+      break;
+    case DType::kBf16:
+      group_.sum_part<Bf16>(rank_);
+      break;
+    case DType::kI32:
+      group_.sum_part<int32_t>(rank_);
+      break;
+    default:
+      FATHOM_CHECK(false, "all_reduce of " << t.describe());
+  }
+  end();
+}
+
+void ThreadRanks::Member::all_gather(const Tensor& whole, int axis, ops::Stream& stream) {
+  FATHOM_CHECK(
+      axis >= 0 && axis < whole.rank() && whole.dim(axis) % size() == 0,
+      "axis " << axis << " of " << whole.describe() << ", in " << size() << " equal pieces");
+  if (!sends(stream)) return;
+  begin("all_gather", whole, axis);
+  for (int from = 0; from < size(); ++from)
+    if (from != rank_)
+      copy(piece_of(group_.at(from).tensor, axis, from, size()),
+           piece_of(whole, axis, from, size()));
+  end();
+}
+
+}  // namespace fathom::comm

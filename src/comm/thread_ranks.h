@@ -1,0 +1,95 @@
+#pragma once
+// ThreadRanks: a group whose ranks are threads of this process that compute in host memory. Each reads and writes the
+// others' tensors where they lie, so a collective allocates nothing and has no memory of its own.
+//
+//   comm::ThreadRanks tp("tp", /*size=*/2);
+//   std::thread other([&] { tp.of(1).all_reduce(b, stream_b); });
+//   tp.of(0).all_reduce(a, stream_a);              // a and b hold the same bits: a + b, in the order of ranks
+//
+// Sums are of f32, bf16 (added in f32, rounded once) and i32, in the order of ranks, so all members have the same bits
+// in every run. Gathers are of any type. Tensors may have any rank and be strided.
+//
+// All members of a collective bring the same one: its name, type and shape are compared in each, and a difference
+// aborts with both. A member that has not come after the deadline ends the process with the names of those who are
+// missing and of the collective. The time in which the process as a whole stood still does not count.
+//
+// of(i) is for the thread of rank i. The group outlives its members' use. REQUIRES: streams that do not run ahead.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace fathom::comm {
+
+class ThreadRanks {
+ public:
+  // Long enough for the longest step of a CPU whose ranks share its cores.
+  static constexpr std::chrono::milliseconds kDeadline = std::chrono::minutes(5);
+
+  // name: of the group, for messages.
+  ThreadRanks(std::string name, int size, std::chrono::milliseconds deadline = kDeadline);
+
+  Communicator& of(int rank) { return members_[static_cast<size_t>(rank)]; }
+  int size() const { return static_cast<int>(members_.size()); }
+
+ private:
+  using Tensor = tensor::Tensor;
+
+  // What a member does at present. `tensor` is read by others between the two meetings of a collective only.
+  struct Place {
+    Tensor tensor{};
+    int axis = 0;
+    std::atomic<const char*> collective = "nothing yet";
+    std::atomic<int64_t> num_collectives = 0, num_meetings = 0;
+  };
+
+  class Member : public Communicator {
+   public:
+    Member(ThreadRanks& group, int rank) : group_(group), rank_(rank) {}
+    int rank() const override { return rank_; }
+    int size() const override { return group_.size(); }
+    void all_reduce(const Tensor& t, ops::Stream& stream) override;
+    void all_gather(const Tensor& whole, int axis, ops::Stream& stream) override;
+    void barrier() override;
+
+   private:
+    bool sends(const ops::Stream& stream) const;
+    // Everybody has come with the same collective; their tensors may be read.
+    void begin(const char* collective, const Tensor& t, int axis);
+    // Everybody has read.
+    void end() { group_.meet(rank_); }
+
+    ThreadRanks& group_;
+    int rank_;
+  };
+
+  Place& at(int rank) { return places_[static_cast<size_t>(rank)]; }
+  // Returns when all members have called it as often.
+  void meet(int rank);
+  bool wait_briefly(int64_t meeting) const;
+  void check_same(int rank);
+  [[noreturn]] void abort_without(int rank);
+  std::string who(int rank) const;
+  std::string doing(int rank) const;
+  template <class T>
+  void sum_part(int rank);
+
+  const std::string name_;
+  const std::chrono::milliseconds deadline_;
+  bool spins_ = false;  // there is a core for every member
+  std::deque<Member> members_;
+  std::deque<Place> places_;
+  std::atomic<int> num_here_ = 0;
+  std::atomic<int64_t> num_meetings_ = 0;
+  std::mutex mutex_;
+  std::condition_variable all_here_;
+};
+
+}  // namespace fathom::comm
