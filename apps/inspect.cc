@@ -53,7 +53,7 @@ void check_tensors(const InspectFlags& flags, const ops::Backend& backend, Findi
   findings.parameters = count_parameters(findings.config, model->parameters());
   if (!findings.checkpoint) return;
   const Result<weights::ReadPlan> plan =
-      weights::plan_reads(*findings.checkpoint, model->parameters(),
+      weights::plan_reads(*findings.checkpoint, {&model->parameters()},
                           {.ignored_prefixes = ignored_prefixes(flags.engine.model, *model)});
   if (!plan) findings.problems.push_back(plan.error().message);
 }

@@ -1,7 +1,5 @@
 #include "layers/weight_builder.h"
 
-#include <numeric>
-
 #include "tensor/scale_block.h"
 
 namespace fathom::layers {
@@ -41,11 +39,10 @@ ops::Weight WeightBuilder::matrix(const std::string& name, int64_t rows, int64_t
 }
 
 ops::Weight WeightBuilder::stacked(const std::vector<std::string>& names, int64_t rows,
-                                   int64_t cols, const weights::Shard& asked) {
-  weights::Shard shard = asked;
-  if (types_.fp8) shard.granule = std::lcm(shard.granule, tensor::kScaleBlock);
+                                   int64_t cols, const weights::Shard& shard) {
   int64_t& cut = shard.axis == 0 ? rows : cols;
-  cut = shard_length(shard, names.front(), cut);
+  cut = types_.fp8 ? scaled_shard_length(shard, names.front(), cut)
+                   : shard_length(shard, names.front(), cut);
   const int64_t count = static_cast<int64_t>(names.size());
   ops::Weight weight;
   weight.data = arena_.allocate(types_.fp8 ? DType::kF8E4M3 : types_.plain, {count, rows, cols});

@@ -83,11 +83,12 @@ class Reader {
 
   Status read(const ReadPiece& piece, Scratch& scratch) const {
     const File& file = files_.at(piece.source->file);
-    if (is_plain_copy(piece) && !options_.copy) {
-      if (Status read = file.read_at(piece.offset, piece.data.data(), piece.num_bytes); !read) {
+    const ReadTarget& first = piece.targets.front();
+    if (piece.targets.size() == 1 && is_plain_copy(piece, first) && !options_.copy) {
+      if (Status read = file.read_at(piece.offset, first.data.data(), piece.num_bytes); !read) {
         return read;
       }
-      return check_values(piece, piece.data.data());
+      return check_values(piece, first.data.data());
     }
     char* bytes = scratch.file_bytes.at_least(piece.num_bytes);
     if (Status read = file.read_at(piece.offset, bytes, piece.num_bytes); !read) return read;
@@ -95,26 +96,30 @@ class Reader {
     if (piece.dequantize_with != nullptr) {
       if (Status read = read_scales(piece, scratch); !read) return read;
     }
-    if (!options_.copy) {
-      convert_rows(piece, scratch, piece.data);
-      return {};
-    }
-    if (is_plain_copy(piece)) {
-      options_.copy(piece.data.data(), bytes, piece.num_bytes);
-      return {};
-    }
-    const int64_t rows = piece.data.dim(0), columns = piece.data.dim(1);
-    char* staged = scratch.converted.at_least(piece.data.num_bytes());
-    const Tensor staging = Tensor::contiguous(staged, piece.data.dtype(), {rows, columns});
-    convert_rows(piece, scratch, staging);
-    copy_rows(staging, piece.data);
+    for (const ReadTarget& target : piece.targets) fill(piece, target, scratch);
     return {};
   }
 
  private:
-  static bool is_plain_copy(const ReadPiece& piece) {
-    return piece.source->dtype == piece.data.dtype() && piece.data.is_contiguous() &&
-           (piece.data.dim(0) == 1 || piece.row_elements == piece.data.dim(1));
+  // REQUIRES: scratch holds the piece's bytes and scales.
+  void fill(const ReadPiece& piece, const ReadTarget& target, Scratch& scratch) const {
+    if (!options_.copy) return convert_rows(piece, target, scratch, target.data);
+    if (is_plain_copy(piece, target)) {
+      options_.copy(target.data.data(), scratch.file_bytes.at_least(0), piece.num_bytes);
+      return;
+    }
+    const int64_t rows = target.data.dim(0), columns = target.data.dim(1);
+    char* staged = scratch.converted.at_least(target.data.num_bytes());
+    const Tensor staging = Tensor::contiguous(staged, target.data.dtype(), {rows, columns});
+    convert_rows(piece, target, scratch, staging);
+    copy_rows(staging, target.data);
+  }
+
+  // The piece's bytes are the target's as they are.
+  static bool is_plain_copy(const ReadPiece& piece, const ReadTarget& target) {
+    return piece.source->dtype == target.data.dtype() && target.data.is_contiguous() &&
+           target.first_column == piece.first_column &&
+           (target.data.dim(0) == 1 || piece.row_elements == target.data.dim(1));
   }
 
   static Status check_values(const ReadPiece& piece, const void* bytes) {
@@ -137,36 +142,46 @@ class Reader {
   }
 
   // From scratch.file_bytes (and scales) to the rows of `out`.
-  static void convert_rows(const ReadPiece& piece, Scratch& scratch, const Tensor& out) {
+  static void convert_rows(const ReadPiece& piece, const ReadTarget& target, Scratch& scratch,
+                           const Tensor& out) {
     const int64_t rows = out.dim(0), columns = out.dim(1);
-    const int64_t source_row_bytes = piece.row_elements * tensor::dtype_bytes(piece.source->dtype);
+    const int64_t element_bytes = tensor::dtype_bytes(piece.source->dtype);
+    const int64_t source_row_bytes = piece.row_elements * element_bytes;
     const int64_t out_row_bytes = out.stride(0) * tensor::dtype_bytes(out.dtype());
-    const char* from = scratch.file_bytes.at_least(0);
+    const char* from =
+        scratch.file_bytes.at_least(0) + (target.first_column - piece.first_column) * element_bytes;
     char* to = static_cast<char*>(out.data());
     for (int64_t row = 0; row < rows; ++row, from += source_row_bytes, to += out_row_bytes) {
       if (piece.dequantize_with == nullptr) {
         convert(from, piece.source->dtype, to, out.dtype(), columns);
         continue;
       }
-      dequantize_row(piece, row, scratch, from, to);
+      dequantize_row(piece, target, scratch, {.row = row, .from = from, .to = to});
     }
   }
 
+  struct Row {
+    int64_t row = 0;  // of the piece
+    const char* from = nullptr;
+    char* to = nullptr;
+  };
+
   // A rank's columns may begin inside a block of scales.
-  static void dequantize_row(const ReadPiece& piece, int64_t row, Scratch& scratch,
-                             const char* from, char* to) {
-    const auto* source = reinterpret_cast<const tensor::F8E4M3*>(from);
-    const tensor::DType dtype = piece.data.dtype();
-    const int64_t columns = piece.data.dim(1);
-    const int64_t scale_row = (piece.first_row + row) / kScaleBlock - first_scale_row(piece);
+  static void dequantize_row(const ReadPiece& piece, const ReadTarget& target, Scratch& scratch,
+                             const Row& row) {
+    const auto* source = reinterpret_cast<const tensor::F8E4M3*>(row.from);
+    const tensor::DType dtype = target.data.dtype();
+    const int64_t columns = target.data.dim(1);
+    const int64_t scale_row = (piece.first_row + row.row) / kScaleBlock - first_scale_row(piece);
     const float* scales = reinterpret_cast<const float*>(scratch.scales.at_least(0)) +
                           scale_row * piece.dequantize_with->shape[1] +
-                          piece.first_column / kScaleBlock;
+                          target.first_column / kScaleBlock;
     const int64_t in_first_block =
-        std::min(columns, kScaleBlock - piece.first_column % kScaleBlock);
-    dequantize(source, scales, to, dtype, in_first_block);
+        std::min(columns, kScaleBlock - target.first_column % kScaleBlock);
+    dequantize(source, scales, row.to, dtype, in_first_block);
     dequantize(source + in_first_block, scales + 1,
-               to + in_first_block * tensor::dtype_bytes(dtype), dtype, columns - in_first_block);
+               row.to + in_first_block * tensor::dtype_bytes(dtype), dtype,
+               columns - in_first_block);
   }
 
   void copy_rows(const Tensor& staging, const Tensor& data) const {
@@ -190,7 +205,12 @@ class Reader {
 
 Status load_parameters(const Checkpoint& checkpoint, const std::vector<Parameter>& parameters,
                        const LoadOptions& options) {
-  const Result<ReadPlan> plan = plan_reads(checkpoint, parameters, options);
+  return load_parameters_of_ranks(checkpoint, {&parameters}, options);
+}
+
+Status load_parameters_of_ranks(const Checkpoint& checkpoint, const ParameterLists& ranks,
+                                const LoadOptions& options) {
+  const Result<ReadPlan> plan = plan_reads(checkpoint, ranks, options);
   if (!plan) return plan.error();
   const Result<OpenFiles> files = OpenFiles::open(checkpoint);
   if (!files) return files.error();

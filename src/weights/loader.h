@@ -2,6 +2,7 @@
 // Fills the model's parameters from a checkpoint, or with seeded random values.
 //
 //   Status loaded = load_parameters(checkpoint, parameters, {.num_threads = 4, .on_progress = show});
+//   Status loaded = load_parameters_of_ranks(checkpoint, {&of_rank_0, &of_rank_1}, {.num_threads = 4});
 //   fill_dummy(parameters, {.dummy_seed = 1});                    // by threads of the host
 //   fill_dummy(parameters, {.dummy_seed = 1}, *stream);           // by a device, whose memory it is
 //
@@ -40,6 +41,12 @@ struct LoadOptions {
   std::vector<std::string> ignored_prefixes = {};
 };
 
+// The parameters of each rank.
+using ParameterLists = std::vector<const std::vector<Parameter>*>;
+
+// Of several ranks of one process: every byte that any of them wants is read once.
+Status load_parameters_of_ranks(const Checkpoint& checkpoint, const ParameterLists& ranks,
+                                const LoadOptions& options);
 Status load_parameters(const Checkpoint& checkpoint, const std::vector<Parameter>& parameters,
                        const LoadOptions& options);
 

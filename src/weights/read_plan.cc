@@ -1,7 +1,9 @@
 #include "weights/read_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -30,9 +32,26 @@ std::string wanted_shape(const Parameter& parameter) {
   return text + "]";
 }
 
-// Where the rank's part begins along an axis of its tensor.
-int64_t first_of(const Shard& shard, int axis, const Tensor& data) {
-  return axis == shard.axis ? shard.rank * data.dim(axis) : 0;
+// A rank's part of a tensor of a file: rows and columns of it, those of a tensor of rank 1 being columns of one row.
+struct Part {
+  Tensor data = {};
+  int64_t first_row = 0, first_column = 0;
+
+  int64_t num_rows() const { return data.rank() == 1 ? 1 : data.dim(0); }
+  int64_t num_columns() const { return data.dim(data.rank() - 1); }
+  bool same_rows(const Part& other) const {
+    return first_row == other.first_row && num_rows() == other.num_rows();
+  }
+};
+
+// `unit`: entries of the whole that an entry of `data` stands for, kScaleBlock for scales.
+Part part_of(const Tensor& data, const Parameter& parameter, int64_t unit) {
+  const Shard& shard = parameter.shard;
+  Part part{.data = data};
+  if (shard.is_whole()) return part;
+  const int64_t first = shard.rank * parameter.data.dim(shard.axis) / unit;
+  (shard.axis == data.rank() - 1 ? part.first_column : part.first_row) = first;
+  return part;
 }
 
 class Planner {
@@ -40,10 +59,18 @@ class Planner {
   Planner(const Checkpoint& checkpoint, const LoadOptions& options)
       : checkpoint_(checkpoint), options_(options) {}
 
-  void add(const Parameter& parameter) {
-    const TensorInfo* info = checkpoint_.find(parameter.name);
-    if (parameter.held_elsewhere) return leave_to_others(parameter);
-    if (parameter.found != nullptr) *parameter.found = info != nullptr;
+  // All ranks' parameters of one name.
+  void add(const std::vector<const Parameter*>& of_ranks) {
+    const Parameter& first = *of_ranks.front();
+    const TensorInfo* info = checkpoint_.find(first.name);
+    std::vector<const Parameter*> held;
+    for (const Parameter* parameter : of_ranks) {
+      if (parameter->held_elsewhere) continue;
+      held.push_back(parameter);
+      if (parameter->found != nullptr) *parameter->found = info != nullptr;
+    }
+    if (held.empty()) return leave_to_others(first);
+    const Parameter& parameter = *held.front();
     if (info == nullptr) {
       if (!parameter.optional) {
         add_problem("missing",
@@ -54,12 +81,16 @@ class Planner {
     used_.insert(info->name);
     const TensorInfo* scale = find_scale(parameter, *info);
     if (!check_type(parameter, *info)) return;
+    std::vector<Part> parts, scales;
+    for (const Parameter* each : held) {
+      parts.push_back(part_of(each->data, *each, 1));
+      if (!each->scale.is_null()) scales.push_back(part_of(each->scale, *each, kScaleBlock));
+    }
     if (parameter.data.dtype() == DType::kF8E4M3) {
-      cut({.source = info}, parameter.data, parameter.shard);
-      if (scale != nullptr)
-        cut({.source = scale, .is_scale = true}, parameter.scale, parameter.shard);
+      cut({.source = info}, parts);
+      if (scale != nullptr) cut({.source = scale, .is_scale = true}, scales);
     } else {
-      cut({.source = info, .dequantize_with = scale}, parameter.data, parameter.shard);
+      cut({.source = info, .dequantize_with = scale}, parts);
     }
   }
 
@@ -159,35 +190,64 @@ class Planner {
     return nullptr;
   }
 
-  // Cuts a rank's part into pieces of about kPieceBytes: by elements where it is one range of the file and of memory,
-  // else by rows.
-  void cut(const ReadPiece& whole, const Tensor& data, const Shard& shard) {
+  // Parts of the same rows are read together, others apart: no row is in two of them.
+  void cut(const ReadPiece& whole, const std::vector<Part>& parts) {
+    std::vector<std::vector<Part>> groups;
+    for (const Part& part : parts) {
+      const auto group = std::find_if(
+          groups.begin(), groups.end(),
+          [&](const std::vector<Part>& other) { return other.front().same_rows(part); });
+      if (group == groups.end())
+        groups.push_back({part});
+      else
+        group->push_back(part);
+    }
+    for (const std::vector<Part>& group : groups) cut_rows(whole, group);
+  }
+
+  // Cuts what parts of the same rows hold into pieces of about kPieceBytes: by elements where it is one range of the
+  // file and of memory, else by rows.
+  void cut_rows(const ReadPiece& whole, const std::vector<Part>& parts) {
     const int64_t columns = whole.source->shape.back();
-    ReadPiece part = whole;
-    part.first_row = data.rank() == 1 ? 0 : first_of(shard, 0, data);
-    part.first_column = first_of(shard, data.rank() - 1, data);
-    const bool whole_rows = data.rank() == 2 && data.dim(1) == columns;
-    const bool flat = whole.dequantize_with == nullptr && data.is_contiguous() &&
-                      (whole_rows || data.rank() == 1 || data.dim(0) == 1);
-    const Tensor view = flat ? data.reshape({1, data.num_elements()}) : data;
-    const int axis = flat ? 1 : 0;
+    const Part& first = parts.front();
+    ReadPiece range = whole;
+    range.first_row = first.first_row;
+    range.first_column = first.first_column;
+    int64_t end_column = 0;
+    bool flat = whole.dequantize_with == nullptr;
+    for (const Part& part : parts) {
+      range.first_column = std::min(range.first_column, part.first_column);
+      end_column = std::max(end_column, part.first_column + part.num_columns());
+      flat = flat && part.data.is_contiguous() && part.first_column == first.first_column &&
+             part.num_columns() == first.num_columns() &&
+             (part.num_rows() == 1 || part.num_columns() == columns);
+    }
     const int64_t element_bytes = tensor::dtype_bytes(whole.source->dtype);
+    const int64_t range_offset =
+        whole.source->offset + (range.first_row * columns + range.first_column) * element_bytes;
+    const int64_t length = flat ? first.data.num_elements() : first.num_rows();
     const int64_t unit_bytes = flat ? element_bytes : element_bytes * columns;
-    const int64_t part_offset =
-        whole.source->offset + (part.first_row * columns + part.first_column) * element_bytes;
-    const int64_t step = step_of(part, unit_bytes);
-    for (int64_t begin = 0; begin < view.dim(axis); begin += step) {
-      const int64_t end = std::min(view.dim(axis), begin + step);
-      ReadPiece piece = part;
-      piece.data = view.slice(axis, begin, end);
-      piece.offset = part_offset + begin * unit_bytes;
-      piece.row_elements = flat ? piece.data.dim(1) : columns;
-      piece.num_bytes =
-          ((piece.data.dim(0) - 1) * piece.row_elements + piece.data.dim(1)) * element_bytes;
+    const int64_t step = step_of(range, unit_bytes);
+    for (int64_t begin = 0; begin < length; begin += step) {
+      const int64_t end = std::min(length, begin + step);
+      ReadPiece piece = range;
+      for (const Part& part : parts) piece.targets.push_back(target_of(part, begin, end, flat));
+      piece.offset = range_offset + begin * unit_bytes;
+      piece.row_elements = flat ? end - begin : columns;
+      const int64_t last_row = flat ? end - begin : end_column - range.first_column;
+      piece.num_bytes = ((piece.num_rows() - 1) * piece.row_elements + last_row) * element_bytes;
       if (!flat) piece.first_row += begin;
       plan_.num_bytes += file_bytes(piece);
-      plan_.pieces.push_back(piece);
+      plan_.pieces.push_back(std::move(piece));
     }
+  }
+
+  // What [begin, end) of a part, in elements where it is flat and else in rows, fills.
+  static ReadTarget target_of(const Part& part, int64_t begin, int64_t end, bool flat) {
+    const Tensor rows = flat                    ? part.data.reshape({1, part.data.num_elements()})
+                        : part.data.rank() == 1 ? part.data.reshape({1, part.data.dim(0)})
+                                                : part.data;
+    return {.data = rows.slice(flat ? 1 : 0, begin, end), .first_column = part.first_column};
   }
 
   // Units of a piece. Where rows are dequantised, whole blocks of scales, so that few rows of scales are read twice.
@@ -211,7 +271,7 @@ class Planner {
 int64_t first_scale_row(const ReadPiece& piece) { return piece.first_row / kScaleBlock; }
 
 int64_t num_scale_rows(const ReadPiece& piece) {
-  return num_scale_blocks(piece.first_row + piece.data.dim(0)) - first_scale_row(piece);
+  return num_scale_blocks(piece.first_row + piece.num_rows()) - first_scale_row(piece);
 }
 
 int64_t file_bytes(const ReadPiece& piece) {
@@ -236,17 +296,28 @@ void check_parameter(const Parameter& parameter) {
                    scale.dim(1) == num_scale_blocks(data.dim(1)),
                parameter.name << " is " << data.describe() << " with scales " << scale.describe());
   const Shard& shard = parameter.shard;
-  FATHOM_CHECK(shard.is_whole() || data.dim(shard.axis) % kScaleBlock == 0,
-               parameter.name << " is cut inside a block of scales: " << data.describe());
+  FATHOM_CHECK(shard.is_whole() || fits_scale_blocks(data.dim(shard.axis)),
+               parameter.name << " is cut across blocks of scales: " << data.describe());
 }
 
-Result<ReadPlan> plan_reads(const Checkpoint& checkpoint, const std::vector<Parameter>& parameters,
+Result<ReadPlan> plan_reads(const Checkpoint& checkpoint, const ParameterLists& lists,
                             const LoadOptions& options) {
-  Planner planner(checkpoint, options);
-  for (const Parameter& parameter : parameters) {
-    check_parameter(parameter);
-    planner.add(parameter);
+  // In the order of the first list; another may have other names first where it holds other experts. A list may want a
+  // tensor several times, each in its own way: those are matched with the others' by their number.
+  std::vector<std::vector<const Parameter*>> wanted;
+  std::map<std::pair<std::string_view, int>, size_t> place;
+  for (const std::vector<Parameter>* list : lists) {
+    std::unordered_map<std::string_view, int> times;
+    for (const Parameter& parameter : *list) {
+      check_parameter(parameter);
+      const std::pair<std::string_view, int> key(parameter.name, times[parameter.name]++);
+      const auto [at, is_new] = place.try_emplace(key, wanted.size());
+      if (is_new) wanted.emplace_back();
+      wanted[at->second].push_back(&parameter);
+    }
   }
+  Planner planner(checkpoint, options);
+  for (const std::vector<const Parameter*>& of_ranks : wanted) planner.add(of_ranks);
   planner.refuse_unexpected();
   return std::move(planner).finish();
 }

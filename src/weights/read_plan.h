@@ -2,8 +2,11 @@
 // ReadPlan: what the loader will read, decided and checked before the first byte of weights: every
 // parameter is matched with its tensor, and each tensor is cut into pieces that threads read on their own.
 //
-//   Result<ReadPlan> plan = plan_reads(checkpoint, parameters, options);
+//   Result<ReadPlan> plan = plan_reads(checkpoint, {&parameters}, options);
 //   for (const ReadPiece& piece : plan->pieces) ...                     // sorted by file and offset
+//
+// Of several ranks each has a list of its own. A byte of the checkpoint that any of them wants is in one piece, however
+// many want it: the piece says where each has its part of it.
 //
 // Plain data. Pointers into the checkpoint stay valid while it lives.
 
@@ -16,17 +19,25 @@
 
 namespace fathom::weights {
 
-// A range of bytes of one tensor of a file and the view that it fills. Where a rank holds some columns of a tensor, the
-// range goes from the first of them to the last and has those of others in between: reading them at once is quicker
-// than a call for each row.
+// What a piece fills in one rank.
+struct ReadTarget {
+  tensor::Tensor data = {};  // [rows, columns], rows may be strided
+  int64_t first_column = 0;  // of the source
+};
+
+// A range of bytes of one tensor of a file and the views that it fills: equal numbers of rows of it, of one type. Where
+// a rank holds some columns of a tensor, the range goes from the first of them to the last and has those of others in
+// between: reading them at once is quicker than a call for each row.
 struct ReadPiece {
   const TensorInfo* source = nullptr;
-  int64_t offset = 0, num_bytes = 0;            // in the file
-  int64_t first_row = 0, first_column = 0;      // of the source, for scales
-  int64_t row_elements = 0;                     // from one row to the next in the file
-  tensor::Tensor data = {};                     // [rows, columns], rows may be strided
+  int64_t offset = 0, num_bytes = 0;        // in the file
+  int64_t first_row = 0, first_column = 0;  // of the source, where the range begins
+  int64_t row_elements = 0;                 // from one row to the next in the file
+  std::vector<ReadTarget> targets{};
   const TensorInfo* dequantize_with = nullptr;  // set where f8 becomes f32 or bf16
   bool is_scale = false;                        // values must be finite and > 0
+
+  int64_t num_rows() const { return targets.front().data.dim(0); }
 };
 
 struct ReadPlan {
@@ -42,8 +53,8 @@ int64_t num_scale_rows(const ReadPiece& piece);
 int64_t file_bytes(const ReadPiece& piece);
 
 // Sets Parameter::found. REQUIRES: parameters are well formed: rank 1 or 2, dtype f32, bf16 or f8_e4m3, f8
-// with scales of the right shape.
-Result<ReadPlan> plan_reads(const Checkpoint& checkpoint, const std::vector<Parameter>& parameters,
+// with scales of the right shape; those of one name are parts of one tensor, of one type.
+Result<ReadPlan> plan_reads(const Checkpoint& checkpoint, const ParameterLists& lists,
                             const LoadOptions& options);
 
 // Aborts on a parameter that is not well formed.

@@ -24,4 +24,11 @@ struct Shard {
 // dimension and the number of ranks, where they do not divide into equal parts of whole granules.
 int64_t shard_length(const Shard& shard, const std::string& name, int64_t whole);
 
+// Whether parts of this length never straddle a border between blocks of 128 that they do not begin or end at: whole
+// blocks, or equal fractions of one, each with the scale of its block.
+bool fits_scale_blocks(int64_t length);
+// Of `whole` entries with a scale for each 128. Throws StartupError, which says what helps, where parts straddle
+// blocks.
+int64_t scaled_shard_length(const Shard& shard, const std::string& name, int64_t whole);
+
 }  // namespace fathom::weights

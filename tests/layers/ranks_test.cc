@@ -139,17 +139,18 @@ TEST(Ranks, that_cannot_share_a_layer_are_refused_with_the_parameter) {
               HasSubstr("model.layers.1.self_attn.q_b_proj.weight: dimension 0 is 96, which does "
                         "not divide among 4 ranks in multiples of 48"));
   EXPECT_EQ(refusal(config, kPlainWeights, {.tp = &two}), "");
-  // In FP8 a cut between heads is one inside a block.
+  // In FP8 a cut between heads may be one across blocks.
   EXPECT_THAT(refusal(config, kFp8Weights, {.tp = &two}),
-              HasSubstr("among 2 ranks in multiples of 384"));
+              HasSubstr("of which each of 2 ranks would hold 48, but FP8 parts are multiples of "
+                        "128 or divide it"));
   EXPECT_THAT(refusal(config, kPlainWeights, {.ep = &three}),
               HasSubstr("model.layers.1.mlp.experts: dimension 0 is 8, which does not divide "
                         "among 3 ranks"));
   config.moe_intermediate_size = 72;
   config.num_attention_heads = 16;
   EXPECT_THAT(refusal(config, kFp8Weights, {.tp = &two}),
-              HasSubstr("model.layers.1.mlp.experts.0.gate_proj.weight: dimension 0 is 72, which "
-                        "does not divide among 2 ranks in multiples of 128"));
+              HasSubstr("model.layers.1.mlp.experts.0.gate_proj.weight: dimension 0 is 72, of "
+                        "which each of 2 ranks would hold 36"));
 }
 
 }  // namespace

@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "base/startup_error.h"
+#include "comm/thread_ranks.h"
 #include "model/network.h"
 #include "tests/comm/place.h"
-#include "comm/thread_ranks.h"
 #include "tests/model/backends.h"
 #include "tests/model/golden.h"
 #include "tests/model/step_harness.h"
@@ -104,11 +104,11 @@ TEST(V3Ranks, are_refused_where_they_cannot_share) {
   EXPECT_THAT(v3_refusal(3), HasSubstr("model.embed_tokens.weight: dimension 0 is 129280, which "
                                        "does not divide among 3 ranks"));
   EXPECT_THAT(v3_refusal(5), HasSubstr("q_b_proj.weight: dimension 0 is 24576, which does not "
-                                       "divide among 5 ranks in multiples of 384"));
+                                       "divide among 5 ranks in multiples of 192"));
   // Parts of 576 rows, which are four blocks and a half.
   EXPECT_THAT(v3_refusal(32),
-              HasSubstr("model.layers.0.mlp.gate_proj.weight: dimension 0 is 18432, "
-                        "which does not divide among 32 ranks in multiples of 128"));
+              HasSubstr("model.layers.0.mlp.gate_proj.weight: dimension 0 is 18432, of which each "
+                        "of 32 ranks would hold 576, but FP8 parts are multiples of 128"));
 }
 
 TEST(Ranks, that_do_not_fit_together_are_refused) {
@@ -124,16 +124,19 @@ TEST(Ranks, that_do_not_fit_together_are_refused) {
   Place two(0, 2), four(0, 4);
   EXPECT_THAT(refusal({.tp = &two, .ep = &four}), HasSubstr("expert parallelism of 4 ranks"));
   EXPECT_THAT(refusal({.dp = &two, .ep = &two}), HasSubstr("ranks with tokens of their own"));
-  // The demo model's experts are one block of scales wide.
-  const ModelOptions fp8 = {};
-  EXPECT_THROW(Model::create(config, fp8, cpu::reference_backend(), {.tp = &two}), StartupError);
+  // Its experts are one block of scales wide, of which each rank has a part; a head's 192 rows are one and a half.
+  Place eight(0, 8);
+  EXPECT_NO_THROW(Model::create(config, {}, cpu::reference_backend(), {.tp = &four}));
+  EXPECT_THROW(Model::create(config, {}, cpu::reference_backend(), {.tp = &eight}), StartupError);
 }
 
-// The whole's elements that a part must equal, or where they are.
-Tensor part_of(const Tensor& whole, const Tensor& part, const weights::Shard& shard) {
-  if (part.dim(shard.axis) == whole.dim(shard.axis)) return whole;
-  const int64_t begin = shard.rank * part.dim(shard.axis);
-  return whole.slice(shard.axis, begin, begin + part.dim(shard.axis));
+// The whole's elements that a part must equal. unit: entries of the matrix that one of these stands for.
+Tensor part_of(const Tensor& whole, const Tensor& part, const weights::Parameter& p,
+               int64_t unit = 1) {
+  const int axis = p.shard.axis;
+  if (part.dim(axis) == whole.dim(axis)) return whole;
+  const int64_t begin = p.shard.rank * p.data.dim(axis) / unit;
+  return whole.slice(axis, begin, begin + part.dim(axis));
 }
 
 bool equal(const Tensor& a, const Tensor& b) {
@@ -157,9 +160,9 @@ int64_t compare_part(const Model& whole, const Model& part) {
     const weights::Parameter& e = expected.at(p.name);
     if (p.held_elsewhere) continue;
     EXPECT_EQ(whole_shape(p), whole_shape(e)) << p.name;
-    EXPECT_TRUE(equal(p.data, part_of(e.data, p.data, p.shard))) << p.name;
+    EXPECT_TRUE(equal(p.data, part_of(e.data, p.data, p))) << p.name;
     if (!p.scale.is_null()) {
-      EXPECT_TRUE(equal(p.scale, part_of(e.scale, p.scale, p.shard))) << p.name;
+      EXPECT_TRUE(equal(p.scale, part_of(e.scale, p.scale, p, tensor::kScaleBlock))) << p.name;
     }
     // What every rank has counts once.
     const bool shared = p.shard.is_whole() && p.name.find(".experts.") == std::string::npos;
@@ -198,14 +201,18 @@ TEST_P(DemoParts, of_all_ranks_are_the_checkpoint) {
   EXPECT_EQ(elements, num_elements(whole.model()));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ranks, DemoParts,
-    testing::Values(PartsCase{"f32_2", kRankOptions, 2, false},
-                    PartsCase{"f32_4", kRankOptions, 4, false},
-                    PartsCase{"f32_8", kRankOptions, 8, false},
-                    PartsCase{"f32_4_experts", kRankOptions, 4, true},
-                    PartsCase{"bf16_8_experts", {.dequantize = true}, 8, true}),
-    [](const testing::TestParamInfo<PartsCase>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ranks, DemoParts,
+                         testing::Values(PartsCase{"f32_2", kRankOptions, 2, false},
+                                         PartsCase{"f32_4", kRankOptions, 4, false},
+                                         PartsCase{"f32_8", kRankOptions, 8, false},
+                                         PartsCase{"f32_4_experts", kRankOptions, 4, true},
+                                         PartsCase{"bf16_8_experts", {.dequantize = true}, 8, true},
+                                         PartsCase{"f8_2", {}, 2, false},
+                                         PartsCase{"f8_4", {}, 4, false},
+                                         PartsCase{"f8_4_experts", {}, 4, true}),
+                         [](const testing::TestParamInfo<PartsCase>& info) {
+                           return info.param.name;
+                         });
 
 // A small checkpoint's worth of FP8 with scales: random weights of a model whose sizes are blocks.
 TEST(Fp8Parts, of_all_ranks_are_the_whole) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 
 #include "base/startup_error.h"
 #include "tensor/scale_block.h"
@@ -58,6 +59,24 @@ TEST(Shard, refuses_what_does_not_divide_and_names_it) {
   EXPECT_THAT(refusal({.size = 2}, "x", 1), HasSubstr("does not divide among 2 ranks"));
 }
 
+TEST(Shard, of_weights_with_scales_holds_whole_blocks_or_equal_fractions_of_one) {
+  EXPECT_EQ(scaled_shard_length({.size = 4}, "x", 1024), 256);
+  EXPECT_EQ(scaled_shard_length({.size = 4}, "x", 128), 32);
+  EXPECT_EQ(scaled_shard_length({.size = 16}, "x", 1024), 64);
+  EXPECT_EQ(scaled_shard_length({}, "x", 576), 576);
+  for (const int64_t whole : {8 * 192, 8 * 576, 8 * 96}) {
+    try {
+      scaled_shard_length({.size = 8}, "q_b_proj.weight", whole);
+      ADD_FAILURE() << whole;
+    } catch (const StartupError& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("each of 8 ranks would hold " + std::to_string(whole / 8) +
+                            ", but FP8 parts are multiples of 128 or divide it"));
+      EXPECT_THAT(error.what(), HasSubstr("--dequantize"));
+    }
+  }
+}
+
 constexpr const char* kName = "w.weight";
 
 // One matrix in a checkpoint: FP8 with scales, or bf16.
@@ -102,15 +121,22 @@ void load(const StoredMatrix& matrix, const Part& part, const Shard& shard,
       options));
 }
 
-// A part where it belongs in the whole.
-void put(const Tensor& part, const Shard& shard, const Tensor& whole) {
-  const int64_t begin = shard.rank * part.dim(shard.axis);
+// A part where it belongs in the whole. unit: entries that one of the part's stands for, 128 of a scale's.
+void put(const Tensor& part, const Shard& shard, const Tensor& whole, int64_t length,
+         int64_t unit = 1) {
+  const int64_t begin = shard.rank * length / unit;
   const Tensor to = whole.slice(shard.axis, begin, begin + part.dim(shard.axis));
   const int64_t element = tensor::dtype_bytes(part.dtype());
   for (int64_t row = 0; row < part.dim(0); ++row)
     std::memcpy(static_cast<char*>(to.data()) + row * to.stride(0) * element,
                 static_cast<const char*>(part.data()) + row * part.stride(0) * element,
                 static_cast<size_t>(part.dim(1) * element));
+}
+
+void put(const Part& part, const Shard& shard, const Part& whole) {
+  const int64_t length = part.data.dim(shard.axis);
+  put(part.data, shard, whole.data, length);
+  if (!part.scale.is_null()) put(part.scale, shard, whole.scale, length, tensor::kScaleBlock);
 }
 
 struct Case {
@@ -124,6 +150,7 @@ struct Case {
 const Case kCases[] = {{"bf16", false, DType::kBf16, 48, 1000},
                        {"bf16_to_f32", false, DType::kF32, 1992, 1496},
                        {"f8", true, DType::kF8E4M3, 1024, 2048},
+                       {"f8_inside_blocks", true, DType::kF8E4M3, 256, 512},
                        {"f8_large", true, DType::kF8E4M3, 3072, 3072},
                        {"dequantised_to_f32", true, DType::kF32, 1000, 1640},
                        {"dequantised_to_bf16", true, DType::kBf16, 2000, 3000},
@@ -148,11 +175,59 @@ TEST_P(ShardedLoadTest, parts_of_all_ranks_are_the_whole) {
           const Part part(c.type, axis == 0 ? c.rows / size : c.rows,
                           axis == 1 ? c.columns / size : c.columns);
           load(matrix, part, shard, options);
-          put(part.data, shard, together.data);
-          if (!part.scale.is_null()) put(part.scale, shard, together.scale);
+          put(part, shard, together);
         }
         EXPECT_TRUE(together.bytes == whole.bytes) << "axis " << axis << ", " << size << " ranks";
         EXPECT_EQ(together.scales, whole.scales) << "axis " << axis << ", " << size << " ranks";
+      }
+}
+
+// Every byte is read once, however many ranks want it, and each finds what it would have read alone.
+TEST_P(ShardedLoadTest, one_reader_fills_all_ranks_and_reads_each_byte_once) {
+  const Case& c = GetParam();
+  const StoredMatrix matrix(c.rows, c.columns, c.stored_f8);
+  const Checkpoint checkpoint = value_or_throw(Checkpoint::open(matrix.directory.path()));
+  const Part whole(c.type, c.rows, c.columns);
+  int64_t bytes = -1;
+  LoadOptions counting;
+  counting.on_progress = [&](const LoadProgress& progress) { bytes = progress.bytes_total; };
+  load(matrix, whole, {}, counting);
+  const int64_t whole_bytes = bytes;
+  counting.copy = [](void* to, const void* from, int64_t n) {
+    std::memcpy(to, from, static_cast<size_t>(n));
+  };
+  for (const bool copies : {false, true})
+    // Axis 2: every rank has the whole.
+    for (const int axis : {0, 1, 2})
+      for (const int size : {2, 8}) {
+        std::deque<Part> parts;
+        std::deque<std::vector<Parameter>> lists;
+        ParameterLists ranks;
+        const auto shard_of = [&](int rank) {
+          return axis == 2 ? Shard() : Shard{.axis = axis, .rank = rank, .size = size};
+        };
+        for (int rank = 0; rank < size; ++rank) {
+          const Part& part = parts.emplace_back(c.type, axis == 0 ? c.rows / size : c.rows,
+                                                axis == 1 ? c.columns / size : c.columns);
+          ranks.push_back(&lists.emplace_back(std::vector<Parameter>{
+              {.name = kName, .data = part.data, .scale = part.scale, .shard = shard_of(rank)}}));
+        }
+        ranks.push_back(
+            &lists.emplace_back(std::vector<Parameter>{{.name = kName, .held_elsewhere = true}}));
+        LoadOptions options = counting;
+        if (!copies) options.copy = {};
+        throw_on_error(load_parameters_of_ranks(checkpoint, ranks, options));
+        // Rows of scales that two parts dequantise with are read for both.
+        EXPECT_GE(bytes, whole_bytes);
+        EXPECT_LE(bytes,
+                  c.stored_f8 && c.type != DType::kF8E4M3 ? whole_bytes * 6 / 5 : whole_bytes);
+        for (int rank = 0; rank < size; ++rank) {
+          const Part& part = parts[static_cast<size_t>(rank)];
+          Part alone(c.type, part.data.dim(0), part.data.dim(1));
+          load(matrix, alone, shard_of(rank));
+          EXPECT_TRUE(part.bytes == alone.bytes) << "axis " << axis << " rank " << rank;
+          EXPECT_EQ(part.scales, alone.scales) << "axis " << axis << " rank " << rank;
+        }
       }
 }
 
@@ -172,7 +247,7 @@ TEST_P(ShardedLoadTest, parts_of_random_weights_are_those_of_the_whole) {
       const Part part(c.type, axis == 0 ? c.rows / 4 : c.rows,
                       axis == 1 ? c.columns / 4 : c.columns);
       fill(part, shard);
-      put(part.data, shard, together.data);
+      put(part.data, shard, together.data, part.data.dim(axis));
     }
     EXPECT_TRUE(together.bytes == whole.bytes) << "axis " << axis;
   }
@@ -235,11 +310,11 @@ TEST(ShardedLoad, says_what_shape_the_whole_must_have) {
   EXPECT_THAT(loaded.error().message, HasSubstr("is bf16[48, 1000], the model needs [96, 1000]"));
 }
 
-TEST(ShardedLoadDeathTest, aborts_on_a_cut_inside_a_block_of_scales) {
+TEST(ShardedLoadDeathTest, aborts_on_parts_that_straddle_blocks_of_scales) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const StoredMatrix matrix(256, 128, true);
-  const Part part(DType::kF8E4M3, 64, 128);
-  EXPECT_DEATH(load(matrix, part, {.size = 4}), "w.weight is cut inside a block of scales");
+  const StoredMatrix matrix(384, 128, true);
+  const Part part(DType::kF8E4M3, 96, 128);
+  EXPECT_DEATH(load(matrix, part, {.size = 4}), "w.weight is cut across blocks of scales");
 }
 
 }  // namespace
