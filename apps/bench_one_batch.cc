@@ -55,6 +55,18 @@ Timing time_batch(runner::Runner& runner, const StaticBatchShape& shape) {
   return timing;
 }
 
+// Of one host, whose memory all ranks read.
+DecodeBytes decode_bytes_of_ranks(const runner::RankGroup& ranks, const StaticBatchShape& shape) {
+  DecodeBytes sum;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const DecodeBytes bytes =
+        decode_bytes(ranks.model(rank), shape.batch_size, shape.input_len + shape.output_len / 2);
+    sum.weight_bytes += bytes.weight_bytes;
+    sum.cache_bytes += bytes.cache_bytes;
+  }
+  return sum;
+}
+
 void print_timing(const OneBatchFlags& flags, const StaticBatchShape& shape, const Timing& timing) {
   const double prompt_tokens = static_cast<double>(shape.batch_size) * shape.input_len;
   std::printf("Prefill. latency: %6.5f s, throughput: %9.2f token/s\n", timing.prefill_seconds,
@@ -159,12 +171,12 @@ int run(OneBatchFlags& flags) {
   const std::vector<StaticBatchShape> shapes = shapes_of(flags);
   size_for(shapes, flags.engine.memory);
   ReadyModel ready = make_ready_model(flags.engine);
-  for (const StaticBatchShape& shape : shapes) check_fits(shape, ready.runner->info());
+  for (const StaticBatchShape& shape : shapes) check_fits(shape, ready.runner().info());
 
   std::printf("Warmup ...\n");
   StaticBatchShape warm_up = shapes.front();
   warm_up.output_len = std::min(warm_up.output_len, kWarmUpOutputTokens);
-  print_timing(flags, warm_up, time_batch(*ready.runner, warm_up));
+  print_timing(flags, warm_up, time_batch(ready.runner(), warm_up));
   const double gb_per_s = read_bandwidth_gb_s(flags.engine.device, *ready.backend);
   std::printf("Benchmark ...\n");
   for (const StaticBatchShape& shape : shapes) {
@@ -172,13 +184,12 @@ int run(OneBatchFlags& flags) {
       std::printf("batch_size=%d input_len=%d output_len=%d\n", shape.batch_size, shape.input_len,
                   shape.output_len);
     }
-    const Timing timing = time_batch(*ready.runner, shape);
+    const Timing timing = time_batch(ready.runner(), shape);
     print_timing(flags, shape, timing);
     json::Value line = result_line(flags, shape, timing);
     // How many experts the rows of drafts reach is not known beforehand.
     if (!timing.decode_seconds.empty() && shape.num_drafts == 0) {
-      const DecodeBytes bytes =
-          decode_bytes(*ready.model, shape.batch_size, shape.input_len + shape.output_len / 2);
+      const DecodeBytes bytes = decode_bytes_of_ranks(*ready.ranks, shape);
       const double percent = print_floor(bytes, gb_per_s, median(timing.decode_seconds));
       line["decode_weight_bytes"] = bytes.weight_bytes;
       line["decode_cache_bytes"] = bytes.cache_bytes;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/progress.h"
+#include "apps/rank_flags.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/startup_error.h"
@@ -20,6 +21,7 @@
 #include "model/draft_checkpoint.h"
 #include "ops/uploader.h"
 #include "runner/model_runner.h"
+#include "runner/rank_group.h"
 #include "runner/rank_thread.h"
 #include "weights/checkpoint.h"
 #include "weights/loader.h"
@@ -45,7 +47,24 @@ int num_threads(const DeviceFlags& flags) {
   return flags.cpu_threads > 0 ? flags.cpu_threads : cpu::num_physical_cores();
 }
 
-void log_model(const ModelFlags& flags, const model::Model& model) {
+// The ranks of a CPU share its threads.
+int threads_of_rank(const EngineFlags& flags) {
+  return std::max(1, num_threads(flags.device) / flags.ranks.tp_size);
+}
+
+void log_ranks(const EngineFlags& flags, const runner::RankGroup& ranks) {
+  const int cores = cpu::num_physical_cores();
+  FATHOM_LOG(kInfo, "apps", "ranks",
+             {{"tp_size", flags.ranks.tp_size},
+              {"ep_size", flags.ranks.experts_apart ? flags.ranks.tp_size : 1},
+              {"cpu_threads_each", threads_of_rank(flags)}});
+  if (ranks.size() > cores)
+    FATHOM_LOG(kWarning, "apps", "more ranks than cores: they take turns, which is slow",
+               {{"tp_size", ranks.size()}, {"cores", cores}});
+}
+
+void log_model(const ModelFlags& flags, const runner::RankGroup& ranks) {
+  const model::Model& model = ranks.model();
   const config::ModelConfig& config = model.config();
   const bool fp8 = config.quantization_config.has_value() && !flags.dequantize;
   FATHOM_LOG(kInfo, "apps", "model",
@@ -60,7 +79,7 @@ void log_model(const ModelFlags& flags, const model::Model& model) {
               {"dtype", flags.dtype == "auto" ? "auto (" + config.torch_dtype + ")" : flags.dtype},
               {"kv_cache_dtype", tensor::dtype_name(model.options().kv_cache_dtype)},
               {"absorbed_dtype", tensor::dtype_name(model.absorbed_dtype())},
-              {"weight_bytes", model.weight_bytes()}});
+              {"weight_bytes", ranks.weight_bytes()}});
 }
 
 // Asking starts the driver, so a run on the CPU does not ask.
@@ -97,8 +116,7 @@ void log_speculation(const SpeculationFlags& flags) {
 }
 
 void log_runner(const EngineFlags& flags, const ops::Backend& backend,
-                const runner::ModelRunner& runner) {
-  const runner::RunnerInfo& info = runner.info();
+                const runner::RunnerInfo& info) {
   FATHOM_LOG(kInfo, "apps", "runner",
              {{"context_length", info.max_context_tokens},
               {"max_running_requests", info.max_slots},
@@ -129,23 +147,26 @@ runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend&
           .context_length = flags.model.context_length,
           .mem_fraction_static = flags.memory.mem_fraction_static,
           .max_total_tokens = flags.memory.max_total_tokens,
-          .num_threads = num_threads(flags.device),
+          .num_threads = threads_of_rank(flags),
           .graph_batch_sizes = graph_batch_sizes(flags, backend),
           .drafter = drafter,
           .simulated_agreement = agreement};
 }
 
 void load_checkpoint(const EngineFlags& flags, const weights::Checkpoint& checkpoint,
-                     const model::Model& model, const weights::LoadOptions& options) {
+                     const runner::RankGroup& ranks, const weights::LoadOptions& options) {
   const std::string& draft_path = flags.speculation.draft_model_path;
   if (draft_path.empty()) {
-    throw_on_error(weights::load_parameters(checkpoint, model.parameters(), options));
+    throw_on_error(weights::load_parameters_of_ranks(checkpoint, ranks.parameters(), options));
     return;
   }
-  const auto draft_config = value_or_throw(config::load_draft_config(draft_path, model.config()));
+  const auto draft_config =
+      value_or_throw(config::load_draft_config(draft_path, ranks.model().config()));
   const auto draft = value_or_throw(weights::Checkpoint::open(draft_path));
+  std::vector<const model::Model*> models;
+  for (int rank = 0; rank < ranks.size(); ++rank) models.push_back(&ranks.model(rank));
   throw_on_error(
-      model::load_with_draft_layer(checkpoint, {&draft, draft_config.layer_idx}, model, options));
+      model::load_with_draft_layer(checkpoint, {&draft, draft_config.layer_idx}, models, options));
 }
 
 }  // namespace
@@ -282,9 +303,10 @@ std::vector<std::string> ignored_prefixes(const ModelFlags& flags, const model::
 
 namespace {
 
-// To a device the bytes go through page-locked memory.
-void load_from_checkpoint(const EngineFlags& flags, const model::Model& model,
+// To a device the bytes go through page-locked memory; its ranks are one.
+void load_from_checkpoint(const EngineFlags& flags, runner::RankGroup& ranks,
                           weights::LoadOptions options) {
+  const model::Model& model = ranks.model();
   std::optional<ops::Uploader> uploader;
   if (model.backend().device_memory) {
     uploader.emplace(model.backend(), options.num_threads);
@@ -294,34 +316,47 @@ void load_from_checkpoint(const EngineFlags& flags, const model::Model& model,
     };
   }
   const auto checkpoint = value_or_throw(weights::Checkpoint::open(flags.model.model_path));
-  load_checkpoint(flags, checkpoint, model, options);
+  load_checkpoint(flags, checkpoint, ranks, options);
   if (uploader) uploader->finish();
+}
+
+// Random weights are made where they lie.
+void fill_weights(const runner::RankGroup& ranks, int rank, const weights::LoadOptions& options) {
+  const model::Model& model = ranks.model(rank);
+  if (!model.backend().device_memory)
+    return throw_on_error(weights::fill_dummy(model.parameters(), options));
+  const auto stream = model.backend().make_stream({.num_threads = options.num_threads});
+  throw_on_error(weights::fill_dummy(model.parameters(), options, *stream));
 }
 
 }  // namespace
 
-void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer) {
+void load_weights(const EngineFlags& flags, runner::RankGroup& ranks,
+                  const LoadObserver& observer) {
   LoadProgressBar bar(flags.model.dummy() ? "Filling weights" : "Loading weights");
-  const weights::LoadOptions options{.num_threads = num_threads(flags.device),
-                                     .dummy_seed = flags.model.random_seed,
-                                     .on_progress =
-                                         [&bar, &observer](const weights::LoadProgress& progress) {
-                                           bar.update(progress);
-                                           if (observer)
-                                             observer("weights", fraction_done(progress));
-                                         },
-                                     .ignored_prefixes = ignored_prefixes(flags.model, model)};
-  const std::unique_ptr<ops::Stream> stream =
-      model.backend().make_stream({.num_threads = num_threads(flags.device)});
-  if (!flags.model.dummy()) {
-    load_from_checkpoint(flags, model, options);
-  } else if (model.backend().device_memory) {
-    throw_on_error(weights::fill_dummy(model.parameters(), options, *stream));
+  const bool fills = flags.model.dummy();
+  weights::LoadOptions options{.num_threads = num_threads(flags.device),
+                               .dummy_seed = flags.model.random_seed,
+                               .on_progress =
+                                   [&bar, &observer](const weights::LoadProgress& progress) {
+                                     bar.update(progress);
+                                     if (observer) observer("weights", fraction_done(progress));
+                                   },
+                               .ignored_prefixes = ignored_prefixes(flags.model, ranks.model())};
+  if (fills) {
+    options.num_threads = threads_of_rank(flags);
+    weights::LoadOptions unseen = options;
+    unseen.on_progress = {};
+    // They take about the same time, so the first one's progress is everybody's.
+    ranks.on_every_rank([&](int rank) { fill_weights(ranks, rank, rank == 0 ? options : unseen); });
+  } else if (ranks.size() == 1) {
+    // On the rank's thread, near which its memory then lies.
+    ranks.on_every_rank([&](int) { load_from_checkpoint(flags, ranks, options); });
   } else {
-    throw_on_error(weights::fill_dummy(model.parameters(), options));
+    load_from_checkpoint(flags, ranks, options);
   }
   bar.finish();
-  model.finish_loading(*stream);
+  ranks.finish_loading(threads_of_rank(flags));
 }
 
 ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observer) {
@@ -331,33 +366,27 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   const Stopwatch total;
   ReadyModel ready;
   ready.config = load_config(flags);
+  check_ranks(flags.ranks, ready.config);
   ready.backend = &choose_backend(flags);
+  check_ranks_on(flags.ranks, *ready.backend);
   log_device(flags.device, *ready.backend);
   if (ready.backend->device_memory) cuda::join_traces();
   if (ready.backend->device_memory && !ready.backend->batch_invariant &&
       flags.device.gemm_backend != "fathom")
     cuda::open_cublaslt_soon();  // while the weights are read
-  const comm::RankContext rank;
-  auto thread = std::make_unique<runner::RankThread>(rank, *ready.backend);
-  double create_seconds = 0;
-  thread
-      ->run([&] {
-        ready.model = model::Model::create(ready.config, model_options(flags, *ready.backend),
-                                           *ready.backend, rank);
-        log_model(flags.model, *ready.model);
-        create_seconds = total.seconds();
-        load_weights(flags, *ready.model, observer);
-      })
-      .get();
+  ready.ranks = std::make_unique<runner::RankGroup>(rank_sizes(flags.ranks), *ready.backend);
+  ready.ranks->create_models(ready.config, model_options(flags, *ready.backend));
+  log_model(flags.model, *ready.ranks);
+  log_ranks(flags, *ready.ranks);
+  const double create_seconds = total.seconds();
+  load_weights(flags, *ready.ranks, observer);
   const double load_seconds = total.seconds() - create_seconds;
   if (observer) observer("memory plan", 0);
-  std::unique_ptr<runner::ModelRunner> runner = runner::ModelRunner::create(
-      *ready.model, runner_config(flags, *ready.backend), std::move(thread));
+  ready.ranks->start(runner_config(flags, *ready.backend));
   const double plan_seconds = total.seconds() - create_seconds - load_seconds;
   if (ready.backend->device_memory) cuda::wait_for_cublaslt();
-  log_runner(flags, *ready.backend, *runner);
+  log_runner(flags, *ready.backend, ready.runner().info());
   log_speculation(flags.speculation);
-  ready.runner = std::move(runner);
   FATHOM_LOG(kInfo, "apps", "ready",
              {{"create_s", create_seconds},
               {"load_s", load_seconds},

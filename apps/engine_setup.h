@@ -3,9 +3,10 @@
 // memory plan -> runner. Logs every effective setting and the time of each phase.
 //
 //   ReadyModel ready = make_ready_model(flags);
-//   engine::StepLoop loop(*ready.runner, step_loop_config(flags, ready));
+//   engine::StepLoop loop(ready.runner(), step_loop_config(flags, ready));
 //
-// Throws StartupError. The struct owns everything; the runner is destroyed before the model.
+// Throws StartupError. The struct owns everything: the ranks that the flags ask for, one thread and one part of the
+// model each, and the runner over them.
 
 #include <functional>
 #include <memory>
@@ -16,15 +17,17 @@
 #include "engine/step_loop.h"
 #include "model/model.h"
 #include "ops/backend.h"
-#include "runner/runner.h"
+#include "runner/rank_group.h"
 
 namespace fathom::apps {
 
 struct ReadyModel {
   config::ModelConfig config;
   const ops::Backend* backend = nullptr;
-  std::unique_ptr<model::Model> model;
-  std::unique_ptr<runner::Runner> runner;
+  std::unique_ptr<runner::RankGroup> ranks;
+
+  runner::Runner& runner() const { return ranks->runner(); }
+  const model::Model& model() const { return ranks->model(); }  // rank 0's part
 };
 
 // Told how far the start is: the phase and the part of it that is done, 0 to 1. May be called by several
@@ -48,8 +51,9 @@ int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend);
 // The sizes that the flags of CUDA graphs ask for, rising, none above --max-running-requests; empty = no step is
 // captured.
 std::vector<int> graph_batch_sizes(const EngineFlags& flags, const ops::Backend& backend);
-// Loads or fills the parameters, with a progress bar.
-void load_weights(const EngineFlags& flags, model::Model& model, const LoadObserver& observer = {});
+// Loads or fills the parameters of all ranks, with a progress bar.
+void load_weights(const EngineFlags& flags, runner::RankGroup& ranks,
+                  const LoadObserver& observer = {});
 
 engine::StepLoopConfig step_loop_config(const EngineFlags& flags, const ReadyModel& ready);
 

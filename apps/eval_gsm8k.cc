@@ -81,7 +81,7 @@ int run(EvalGsm8kFlags& flags) {
 
   flags.engine.memory.max_running_requests = flags.parallel;
   ReadyModel ready = make_ready_model(flags.engine);
-  TextGeneration generation(*ready.runner, text.tokenizer, step_loop_config(flags.engine, ready));
+  TextGeneration generation(ready.runner(), text.tokenizer, step_loop_config(flags.engine, ready));
   std::vector<std::string> texts(questions.problems.size());
   generation.on_text = [&texts](size_t index, std::string_view piece) {
     texts[index] += piece;

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/rank_flags.h"
 #include "apps/speculation_flags.h"
 #include "core/sampling_params.h"
 
@@ -60,6 +61,7 @@ struct EngineFlags {
   ModelFlags model;
   MemoryFlags memory;
   DeviceFlags device;
+  RankFlags ranks;
   SpeculationFlags speculation;
   LogFlags log;
   bool disable_overlap_schedule = false;

@@ -184,7 +184,7 @@ int run(GenerateFlags& flags) {
   throw_on_error(
       core::validate(sampling_params(flags.sampling), load_config(flags.engine.model).vocab_size));
   ReadyModel ready = make_ready_model(flags.engine);
-  TextGeneration generation(*ready.runner, text.tokenizer, step_loop_config(flags.engine, ready));
+  TextGeneration generation(ready.runner(), text.tokenizer, step_loop_config(flags.engine, ready));
   catch_interrupts();
   if (interactive) return run_interactive(flags, text, generation);
   return Answers(flags, text, generation).run(prompts);

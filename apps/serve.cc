@@ -45,7 +45,7 @@ struct Backend {
   std::unique_ptr<runner::SimRunner> simulation;
   int64_t weight_bytes = 0;
 
-  runner::Runner& runner() { return simulation ? *simulation : *model.runner; }
+  runner::Runner& runner() { return simulation ? *simulation : model.runner(); }
 };
 
 std::vector<std::string> model_names(const ServeFlags& flags) {
@@ -179,13 +179,16 @@ Backend make_backend(const ServeFlags& flags, const config::ModelConfig& config,
                      serve::ApiServer& api) {
   Backend backend;
   if (flags.is_simulation()) {
+    if (const int ranks = flags.engine.ranks.tp_size; ranks > 1)
+      throw StartupError("--tp-size " + std::to_string(ranks) +
+                         " needs --engine model, a simulation has no weights to share");
     backend.simulation = make_simulation(flags, config);
     return backend;
   }
   backend.model = make_ready_model(flags.engine, [&api](const std::string& phase, double done) {
     api.set_loading(phase, done);
   });
-  backend.weight_bytes = backend.model.model->weight_bytes();
+  backend.weight_bytes = backend.model.ranks->weight_bytes();
   return backend;
 }
 
@@ -325,6 +328,7 @@ int run(const ServeFlags& asked) {
   http::KeyStore keys = read_keys(flags.access);
   check_address(flags, keys);
   const config::ModelConfig config = load_config(flags.engine.model);
+  check_ranks(flags.engine.ranks, config);
   serve::ApiConfig configured = api_config(flags, config, keys);
   log_settings(flags, configured);
   serve::ApiServer api(std::move(configured));

@@ -264,6 +264,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_speculation_flags(app, flags.engine.speculation);
   add_limit_flags(app, flags.limits);
   add_device_flags(app, flags.engine.device);
+  add_rank_flags(app, flags.engine.ranks);
   add_simulation_flags(app, flags.simulation);
   add_log_flags(app, flags.engine.log);
   app.add_option("--log-format", flags.log_format, "Log lines as key=value text or JSON objects")
@@ -394,6 +395,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"log_level", flags.engine.log.log_level},
       {"log_format", flags.log_format},
       {"log_requests", flags.log_requests}};
+  settings.update(rank_settings(flags.engine.ranks));
   settings.update(speculation_settings(flags.engine.speculation));
   return settings;
 }

@@ -1,5 +1,6 @@
 #include "model/draft_checkpoint.h"
 
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,18 +44,25 @@ Status check_repeated(const weights::Checkpoint& checkpoint, const weights::Chec
 }  // namespace
 
 Status load_with_draft_layer(const weights::Checkpoint& checkpoint, const DraftSource& draft,
-                             const Model& model, const weights::LoadOptions& options) {
-  FATHOM_CHECK(model.has_mtp(), "the model has no MTP layer");
-  const std::string model_prefix = layers::layer_prefix(model.config().num_hidden_layers);
+                             const std::vector<const Model*>& ranks,
+                             const weights::LoadOptions& options) {
+  const Model& first = *ranks.front();
+  FATHOM_CHECK(first.has_mtp(), "the model has no MTP layer");
+  const std::string model_prefix = layers::layer_prefix(first.config().num_hidden_layers);
   const std::string draft_prefix = layers::layer_prefix(draft.layer_idx);
-  std::vector<weights::Parameter> model_parameters, draft_parameters;
-  for (weights::Parameter parameter : model.parameters()) {
-    if (!parameter.name.starts_with(model_prefix)) {
-      model_parameters.push_back(std::move(parameter));
-      continue;
+  std::deque<std::vector<weights::Parameter>> model_parameters, draft_parameters;
+  weights::ParameterLists model_lists, draft_lists;
+  for (const Model* model : ranks) {
+    model_lists.push_back(&model_parameters.emplace_back());
+    draft_lists.push_back(&draft_parameters.emplace_back());
+    for (weights::Parameter parameter : model->parameters()) {
+      if (!parameter.name.starts_with(model_prefix)) {
+        model_parameters.back().push_back(std::move(parameter));
+        continue;
+      }
+      parameter.name = draft_prefix + parameter.name.substr(model_prefix.size());
+      draft_parameters.back().push_back(std::move(parameter));
     }
-    parameter.name = draft_prefix + parameter.name.substr(model_prefix.size());
-    draft_parameters.push_back(std::move(parameter));
   }
   weights::LoadOptions draft_options{.num_threads = options.num_threads, .copy = options.copy};
   const std::vector<Repeated> repeated = repeated_tensors(draft_prefix);
@@ -65,11 +73,11 @@ Status load_with_draft_layer(const weights::Checkpoint& checkpoint, const DraftS
   }
   if (draft.layer_idx > 0) draft_options.ignored_prefixes.push_back("model.norm.");
   if (Status same = check_repeated(checkpoint, *draft.checkpoint, repeated); !same) return same;
-  Status loaded = weights::load_parameters(*draft.checkpoint, draft_parameters, draft_options);
+  Status loaded = weights::load_parameters_of_ranks(*draft.checkpoint, draft_lists, draft_options);
   if (!loaded) return loaded;
   weights::LoadOptions model_options = options;
   model_options.ignored_prefixes.push_back(model_prefix);
-  return weights::load_parameters(checkpoint, model_parameters, model_options);
+  return weights::load_parameters_of_ranks(checkpoint, model_lists, model_options);
 }
 
 }  // namespace fathom::model

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "base/check.h"
 #include "base/startup_error.h"
 
 namespace fathom::runner {
@@ -15,12 +16,15 @@ int64_t blocks_for(int64_t tokens, int block_tokens) {
 
 [[noreturn]] void throw_does_not_fit(const MeasuredMemory& measured, const std::string& what,
                                      int64_t blocks, const std::string& advice) {
-  throw StartupError(what + " needs " + format_bytes(blocks * measured.block_bytes) + " (" +
-                     std::to_string(blocks) + " blocks of " +
-                     std::to_string(measured.block_tokens) + " tokens), but " +
-                     format_bytes(measured.free_bytes) + " are free after weights (" +
-                     format_bytes(measured.weight_bytes) + ") and the largest step (" +
-                     format_bytes(measured.step.total_bytes()) + "): " + advice);
+  throw StartupError(
+      what + " needs " + format_bytes(blocks * measured.block_bytes) + " (" +
+      std::to_string(blocks) + " blocks of " + std::to_string(measured.block_tokens) +
+      " tokens), but " + format_bytes(measured.free_for_rank()) + " are free " +
+      (measured.num_sharers == 1
+           ? ""
+           : "for each of " + std::to_string(measured.num_sharers) + " ranks that share them, ") +
+      "after weights (" + format_bytes(measured.weight_bytes) + ") and the largest step (" +
+      format_bytes(measured.step.total_bytes()) + "): " + advice);
 }
 
 int64_t blocks_by_tokens(const MeasuredMemory& measured, int64_t max_total_tokens) {
@@ -28,7 +32,7 @@ int64_t blocks_by_tokens(const MeasuredMemory& measured, int64_t max_total_token
     throw StartupError("max_total_tokens is " + std::to_string(max_total_tokens) +
                        ", must be >= 1");
   const int64_t blocks = blocks_for(max_total_tokens, measured.block_tokens);
-  if (blocks > measured.free_bytes / measured.block_bytes)
+  if (blocks > measured.free_for_rank() / measured.block_bytes)
     throw_does_not_fit(measured,
                        "a cache of max_total_tokens = " + std::to_string(max_total_tokens), blocks,
                        "lower --max-total-tokens or the largest step (--chunked-prefill-size, "
@@ -40,7 +44,7 @@ int64_t blocks_by_fraction(const MeasuredMemory& measured, double fraction) {
   if (!(fraction > 0 && fraction <= 1))
     throw StartupError("mem_fraction_static is " + std::to_string(fraction) +
                        ", must be in (0, 1]");
-  return static_cast<int64_t>(static_cast<double>(measured.free_bytes) * fraction) /
+  return static_cast<int64_t>(static_cast<double>(measured.free_for_rank()) * fraction) /
          measured.block_bytes;
 }
 
@@ -89,6 +93,18 @@ MemoryPlan plan_kv_pool(const MeasuredMemory& measured, const PoolRequest& reque
   return plan;
 }
 
+MemoryPlan MemoryPlan::with_blocks(int blocks) const {
+  FATHOM_CHECK(blocks >= 1 && blocks <= num_blocks, blocks << " blocks of " << num_blocks);
+  MemoryPlan plan = *this;
+  if (blocks == num_blocks) return plan;
+  plan.reason = "the rank with the least room";
+  plan.num_blocks = blocks;
+  plan.pool_bytes = blocks * measured.block_bytes;
+  plan.pool_tokens = int64_t{blocks} * measured.block_tokens;
+  plan.max_context_tokens = std::min(max_context_tokens, plan.pool_tokens);
+  return plan;
+}
+
 std::string MemoryPlan::describe() const {
   const StepMemory& step = measured.step;
   return "weights=" + format_bytes(measured.weight_bytes) +
@@ -98,8 +114,9 @@ std::string MemoryPlan::describe() const {
          " sampler=" + format_bytes(step.sampler_bytes) +
          (step.drafter_bytes > 0 ? " drafter=" + format_bytes(step.drafter_bytes) : "") +
          " scratch=" + format_bytes(step.scratch_bytes) +
-         ") free=" + format_bytes(measured.free_bytes) + " cache=" + format_bytes(pool_bytes) +
-         " (" + std::to_string(pool_tokens) + " tokens of " +
+         ") free=" + format_bytes(measured.free_bytes) +
+         (measured.num_sharers == 1 ? "" : " shared_by=" + std::to_string(measured.num_sharers)) +
+         " cache=" + format_bytes(pool_bytes) + " (" + std::to_string(pool_tokens) + " tokens of " +
          std::to_string(measured.block_bytes / measured.block_tokens) + " bytes in " +
          std::to_string(num_blocks) + " blocks of " + format_bytes(measured.block_bytes) +
          ", set by " + reason + ") max_context_tokens=" + std::to_string(max_context_tokens);

@@ -21,6 +21,10 @@ struct MeasuredMemory {
   int64_t free_bytes = 0;  // with weights and step buffers in place
   int64_t block_bytes = 0;
   int block_tokens = 64;
+  // Ranks that have these free bytes in common, each with weights and step buffers in place, and take equal parts.
+  int num_sharers = 1;
+
+  int64_t free_for_rank() const { return free_bytes / num_sharers; }
 };
 
 struct PoolRequest {
@@ -43,6 +47,9 @@ struct MemoryPlan {
 
   // All numbers, in one line of key=value for people.
   std::string describe() const;
+  // The same with a smaller pool, where ranks that hold the same rows agree on what all of them can have.
+  // REQUIRES: 1 <= blocks <= num_blocks.
+  MemoryPlan with_blocks(int blocks) const;
 };
 
 // Throws StartupError that names what is needed, what is there, and what to change.

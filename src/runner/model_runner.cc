@@ -82,8 +82,9 @@ int num_spare_blocks(const RunnerConfig& config) {
 
 }  // namespace
 
-ModelRunner::ModelRunner(const model::Model& model, std::unique_ptr<RankThread> thread)
-    : model_(model), thread_(std::move(thread)) {
+ModelRunner::ModelRunner(const model::Model& model, const RunnerConfig& config,
+                         std::unique_ptr<RankThread> thread)
+    : model_(model), config_(config), thread_(std::move(thread)) {
   if (thread_ == nullptr) thread_ = std::make_unique<RankThread>(model.rank(), model.backend());
 }
 
@@ -95,58 +96,83 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
   return runner;
 }
 
+std::unique_ptr<ModelRunner> ModelRunner::make(const model::Model& model,
+                                               const RunnerConfig& config,
+                                               std::unique_ptr<RankThread> thread) {
+  check_config(config, model.config());
+  check_drafter(config, model);
+  return std::unique_ptr<ModelRunner>(new ModelRunner(model, config, std::move(thread)));
+}
+
 std::unique_ptr<ModelRunner> ModelRunner::allocate(const model::Model& model,
                                                    const RunnerConfig& config,
                                                    std::unique_ptr<RankThread> thread) {
-  check_config(config, model.config());
-  check_drafter(config, model);
-  std::unique_ptr<ModelRunner> runner(new ModelRunner(model, std::move(thread)));
-  runner->thread_->run([&] { runner->allocate_memory(config); }).get();
+  std::unique_ptr<ModelRunner> runner = make(model, config, std::move(thread));
+  runner->allocate_step().get();
+  runner->allocate_cache(runner->plan_cache(/*num_sharers=*/1)).get();
   FATHOM_LOG(kInfo, "runner", "memory planned", {{"plan", runner->plan_.describe()}});
   return runner;
 }
 
-void ModelRunner::allocate_memory(const RunnerConfig& config) {
+std::future<void> ModelRunner::allocate_step() {
+  return thread_->run([this] {
+    stream_ = model_.backend().make_stream({.num_threads = config_.num_threads});
+    executor_ = std::make_unique<StepExecutor>(
+        model_,
+        StepExecutorConfig{.max_slots = config_.max_slots,
+                           .max_batch_tokens = config_.max_batch_tokens,
+                           .max_context_tokens = context_tokens(),
+                           .graph_batch_sizes = config_.graph_batch_sizes,
+                           .drafter = config_.drafter,
+                           .simulated_agreement = config_.simulated_agreement,
+                           .steps_per_timing = config_.steps_per_timing},
+        *stream_);
+    executor_->plan_scratch();
+  });
+}
+
+int64_t ModelRunner::context_tokens() const {
+  return config_.context_length.value_or(model_.config().max_position_embeddings);
+}
+
+MemoryPlan ModelRunner::plan_cache(int num_sharers) {
   const ops::Backend& backend = model_.backend();
-  const int64_t context = config.context_length.value_or(model_.config().max_position_embeddings);
   const model::KvGroupSpec group = model_.kv_groups().at(0);
-  stream_ = backend.make_stream({.num_threads = config.num_threads});
-  executor_ = std::make_unique<StepExecutor>(
-      model_,
-      StepExecutorConfig{.max_slots = config.max_slots,
-                         .max_batch_tokens = config.max_batch_tokens,
-                         .max_context_tokens = context,
-                         .graph_batch_sizes = config.graph_batch_sizes,
-                         .drafter = config.drafter,
-                         .simulated_agreement = config.simulated_agreement,
-                         .steps_per_timing = config.steps_per_timing},
-      *stream_);
-  executor_->plan_scratch();
   const int64_t spare_bytes =
-      num_spare_blocks(config) * group.block_tokens * group.format.row_bytes;
-  plan_ = plan_kv_pool({.weight_bytes = model_.weight_bytes(),
-                        .step = executor_->memory(),
-                        .free_bytes = backend.free_memory_bytes() - spare_bytes,
-                        .block_bytes = group.block_bytes(),
-                        .block_tokens = group.block_tokens},
-                       {.mem_fraction_static = config.mem_fraction_static.value_or(
-                            backend.defaults.mem_fraction_static),
-                        .max_total_tokens = config.max_total_tokens,
-                        .context_tokens = context,
-                        .context_required = config.context_length.has_value(),
-                        .max_slots = config.max_slots});
-  executor_->set_kv(
-      model::KvStorage::allocate(group, plan_.num_blocks, backend, num_spare_blocks(config)));
+      num_spare_blocks(config_) * group.block_tokens * group.format.row_bytes;
+  int64_t free_bytes = 0;
+  thread_->run([&] { free_bytes = backend.free_memory_bytes(); }).get();
+  return plan_kv_pool({.weight_bytes = model_.weight_bytes(),
+                       .step = executor_->memory(),
+                       .free_bytes = free_bytes - num_sharers * spare_bytes,
+                       .block_bytes = group.block_bytes(),
+                       .block_tokens = group.block_tokens,
+                       .num_sharers = num_sharers},
+                      {.mem_fraction_static = config_.mem_fraction_static.value_or(
+                           backend.defaults.mem_fraction_static),
+                       .max_total_tokens = config_.max_total_tokens,
+                       .context_tokens = context_tokens(),
+                       .context_required = config_.context_length.has_value(),
+                       .max_slots = config_.max_slots});
+}
+
+std::future<void> ModelRunner::allocate_cache(const MemoryPlan& plan) {
+  plan_ = plan;
+  const model::KvGroupSpec group = model_.kv_groups().at(0);
   info_ = {.vocab_size = model_.config().vocab_size,
            .max_context_tokens = plan_.max_context_tokens,
-           .max_slots = config.max_slots,
-           .max_batch_tokens = config.max_batch_tokens,
+           .max_slots = config_.max_slots,
+           .max_batch_tokens = config_.max_batch_tokens,
            .kv_groups = {{.name = group.name,
                           .num_blocks = plan_.num_blocks,
                           .block_tokens = group.block_tokens,
                           .block_bytes = group.block_bytes(),
-                          .lookahead_tokens = config.drafter.num_steps > 0 ? 1 : 0}},
-           .drafter = config.drafter};
+                          .lookahead_tokens = config_.drafter.num_steps > 0 ? 1 : 0}},
+           .drafter = config_.drafter};
+  return thread_->run([this, group] {
+    executor_->set_kv(model::KvStorage::allocate(group, plan_.num_blocks, model_.backend(),
+                                                 num_spare_blocks(config_)));
+  });
 }
 
 std::future<void> ModelRunner::start() {
@@ -162,13 +188,17 @@ std::future<void> ModelRunner::start() {
   return started;
 }
 
-ModelRunner::~ModelRunner() {
+void ModelRunner::finish() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   masks_.close();
   submitted_.notify_one();
+}
+
+ModelRunner::~ModelRunner() {
+  finish();
   thread_.reset();
   {
     const std::lock_guard lock(mutex_);
@@ -231,8 +261,7 @@ void ModelRunner::work() {
 
 void ModelRunner::collect_results() {
   const memory::MustSucceed scope;
-  trace::set_thread_name("results");
-  use_device_of(model_.rank(), model_.backend());
+  join_rank(model_.rank(), model_.backend(), "results");
   std::unique_lock lock(mutex_);
   while (true) {
     enqueued_.wait(lock, [&] { return worker_done_ || !frames_.empty(); });

@@ -14,6 +14,9 @@
 //   for (...) started[i] = runners[i]->start();                                                // all, then
 //   for (...) started[i].get();
 //
+// Ranks that hold the same rows take the first phase in three parts, since each must know what is left when all have
+// their step's memory, and the smallest cache is everybody's (rank_group.h).
+//
 // The model (loaded, finish_loading() called) outlives the runner. One thread submits and waits;
 // any thread sets masks. Contract: runner.h and docs/contracts/runner.md.
 
@@ -67,11 +70,21 @@ class ModelRunner : public Runner {
   static std::unique_ptr<ModelRunner> allocate(const model::Model& model,
                                                const RunnerConfig& config,
                                                std::unique_ptr<RankThread> thread);
+  // Its parts. make() checks the settings; allocate_step() measures and allocates all but the cache, on the rank's
+  // thread, and returns at once; plan_cache() says how large a cache may be, of memory that num_sharers ranks have in
+  // common; allocate_cache() takes it. get() and the others throw StartupError.
+  static std::unique_ptr<ModelRunner> make(const model::Model& model, const RunnerConfig& config,
+                                           std::unique_ptr<RankThread> thread);
+  std::future<void> allocate_step();
+  MemoryPlan plan_cache(int num_sharers);
+  std::future<void> allocate_cache(const MemoryPlan& plan);
   // The second phase, once: waits for the other ranks and captures, which runs collectives. Returns at once. After it
   // steps may be submitted; the first one waits for it.
   std::future<void> start();
-  // Finishes the steps in flight; those whose masks have not come by then, without masks.
+  // Finishes the steps in flight; those whose masks have not come by then, without masks. Of ranks that compute
+  // together all are told to finish() before one is destroyed: it may wait for them in a collective.
   ~ModelRunner() override;
+  void finish();
 
   const RunnerInfo& info() const override { return info_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -83,13 +96,15 @@ class ModelRunner : public Runner {
   int64_t next_step_id() const override { return next_step_id_; }
 
  private:
-  ModelRunner(const model::Model& model, std::unique_ptr<RankThread> thread);
-  void allocate_memory(const RunnerConfig& config);
+  ModelRunner(const model::Model& model, const RunnerConfig& config,
+              std::unique_ptr<RankThread> thread);
+  int64_t context_tokens() const;
   void work();
   void collect_results();
   void publish(core::StepResult result);
 
   const model::Model& model_;
+  const RunnerConfig config_;
   std::unique_ptr<ops::Stream> stream_;
   std::unique_ptr<StepExecutor> executor_;  // used by the rank's thread
   MemoryPlan plan_;

@@ -1,8 +1,10 @@
 #include "runner/rank_thread.h"
 
+#include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/trace.h"
 
@@ -13,11 +15,18 @@ void use_device_of(const comm::RankContext& rank, const ops::Backend& backend) {
   FATHOM_CHECK(rank.device == 0, backend.name << " has one device, not number " << rank.device);
 }
 
+void join_rank(const comm::RankContext& rank, const ops::Backend& backend, const char* name) {
+  const bool has_others = rank.count() > 1;
+  trace::set_thread_name(
+      has_others ? std::string(name) + " of rank " + std::to_string(rank.number()) : name);
+  if (has_others) set_log_rank(rank.number());
+  use_device_of(rank, backend);
+}
+
 RankThread::RankThread(const comm::RankContext& rank, const ops::Backend& backend)
     : thread_([this, rank, &backend] {
         const memory::MustSucceed scope;
-        trace::set_thread_name("runner");
-        use_device_of(rank, backend);
+        join_rank(rank, backend, "runner");
         work();
       }) {}
 

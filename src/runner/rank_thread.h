@@ -42,8 +42,11 @@ class RankThread {
   std::thread thread_;                            // last: it uses everything above
 };
 
-// From here on the calling thread belongs to the rank: the rank's own, and those that wait for its device.
-// REQUIRES: the backend has the device.
+// From here on what the calling thread does lies on the rank's device. REQUIRES: the backend has the device.
 void use_device_of(const comm::RankContext& rank, const ops::Backend& backend);
+
+// The calling thread belongs to the rank: it is called so in traces ("runner", "runner of rank 1" where there are
+// several), its lines in the log carry the rank, and it uses the rank's device.
+void join_rank(const comm::RankContext& rank, const ops::Backend& backend, const char* name);
 
 }  // namespace fathom::runner

@@ -72,6 +72,8 @@ void StepExecutor::carve_logits(tensor::Arena& arena) {
 StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& config,
                            ops::Stream& stream)
     : model_(model),
+      failpoint_suffix_(model.rank().count() > 1 ? "." + std::to_string(model.rank().number())
+                                                 : ""),
       config_(config),
       stream_(stream),
       block_tokens_(model.kv_groups().at(0).block_tokens),
@@ -404,12 +406,17 @@ void StepExecutor::sample_rows(const StepLayout& layout, const Tensor& hidden) {
     const int64_t end = std::min(begin + max_logit_rows_, num_rows);
     const Tensor logits =
         begin == 0 ? logits_.slice(0, 0, end) : compute_logits(begin, end, hidden);
-    if (begin == 0 && failpoint("model_runner.logits")) {
-      static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-      model_.backend().copy_to_device(logits.data(), &kNan, sizeof(kNan), stream_);
-    }
+    if (begin == 0 && any_failpoint_armed()) plant_logits();
     sampler_.sample(begin, logits, stream_);
   }
+}
+
+void StepExecutor::plant_logits() {
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kLikeliest = 1e30f;
+  for (const auto& [name, value] :
+       {std::pair("model_runner.logits", &kNan), std::pair("model_runner.token", &kLikeliest)})
+    if (failpoint(name + failpoint_suffix_))
+      model_.backend().copy_to_device(logits_.data(), value, sizeof(float), stream_);
 }
 
 DraftStep StepExecutor::draft_step(const StepLayout& layout) const {

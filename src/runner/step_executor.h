@@ -15,13 +15,15 @@
 //
 // Owns slots, sampler, workspace and cache; model and stream outlive it. One thread enqueues; another may collect
 // at the same time, from the other frame.
-// Failpoint "model_runner.logits": the first row of logits of the step becomes NaN.
+// Failpoints "model_runner.logits": the first row of logits of the step becomes NaN; "model_runner.token": its first
+// token becomes by far the likeliest. Of several ranks each has its own, "model_runner.logits.1" for rank 1.
 
 #include <array>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/batch.h"
@@ -131,6 +133,7 @@ class StepExecutor {
   // Enqueues what makes the inputs of the model; then they are where forward_batch() says.
   void prepare_forward(const StepLayout& layout);
   model::ForwardBatch forward_batch(const StepLayout& layout) const;
+  void plant_logits();
   // REQUIRES: forward() was the last to write logits_.
   void sample_rows(const StepLayout& layout, const tensor::Tensor& hidden);
   tensor::Tensor compute_logits(int64_t begin, int64_t end, const tensor::Tensor& hidden);
@@ -154,6 +157,7 @@ class StepExecutor {
   ops::Graph& sampling_graph(const StepLayout& layout, bool masked, DecodeGraphs& graphs);
 
   const model::Model& model_;
+  const std::string failpoint_suffix_;  // the rank's
   StepExecutorConfig config_;
   ops::Stream& stream_;
   int block_tokens_;

@@ -31,21 +31,28 @@ std::string refusal(const EngineFlags& flags) {
   return "";
 }
 
+// The model's weights, of as many ranks as the flags ask for.
+std::unique_ptr<runner::RankGroup> loaded(const EngineFlags& flags) {
+  const ops::Backend& backend = choose_backend(flags);
+  auto ranks = std::make_unique<runner::RankGroup>(rank_sizes(flags.ranks), backend);
+  ranks->create_models(load_config(flags), model_options(flags, backend));
+  load_weights(flags, *ranks);
+  return ranks;
+}
+
 TEST(EngineSetup, the_draft_layer_is_loaded_only_when_something_drafts) {
   EngineFlags flags = demo_flags();
-  // A whole checkpoint will do as that of a draft layer.
-  for (const std::string& draft_path : {std::string(), flags.model.model_path}) {
-    flags.speculation.draft_model_path = draft_path;
-    const auto model = model::Model::create(
-        load_config(flags), model_options(flags, choose_backend(flags)), choose_backend(flags));
-    EXPECT_TRUE(model->has_mtp());
-    load_weights(flags, *model);
+  flags.device.device = "cpu";
+  for (const int tp_size : {1, 2}) {
+    flags.ranks.tp_size = tp_size;
+    // A whole checkpoint will do as that of a draft layer.
+    for (const std::string& draft_path : {std::string(), flags.model.model_path}) {
+      flags.speculation.draft_model_path = draft_path;
+      EXPECT_TRUE(loaded(flags)->model(tp_size - 1).has_mtp());
+    }
   }
   flags.speculation = {};
-  const auto plain = model::Model::create(
-      load_config(flags), model_options(flags, choose_backend(flags)), choose_backend(flags));
-  EXPECT_FALSE(plain->has_mtp());
-  load_weights(flags, *plain);
+  EXPECT_FALSE(loaded(flags)->model().has_mtp());
 }
 
 TEST(EngineSetup, a_model_that_lost_layers_drafts_with_random_weights_only) {

@@ -127,7 +127,9 @@ void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
   info["model_path"] = state.config.model.model_path;
   info["tokenizer_path"] = state.config.model.model_path;
   info["served_model_name"] = state.config.model.name();
-  for (const char* size : {"tp_size", "dp_size", "ep_size", "pp_size"}) info[size] = 1;
+  // Where the settings name none there is one rank.
+  for (const char* size : {"tp_size", "dp_size", "ep_size", "pp_size"})
+    if (!info.contains(size)) info[size] = 1;
   info["page_size"] = state.engine->snapshot().block_tokens;
   info["status"] = "ready";
   info["max_total_num_tokens"] = state.facts.max_total_tokens;

@@ -1,0 +1,37 @@
+#pragma once
+// How many ranks compute a model, and how they share it: flags, what they mean together, and what is refused.
+//
+//   RankFlags flags;
+//   add_rank_flags(*subcommand, flags);
+//   check_ranks(flags, config);                     // throws: the flag, its value and the rule
+//   runner::RankGroup ranks(rank_sizes(flags), backend);
+//
+// Names are SGLang's. Plain data and pure functions.
+
+#include <CLI/App.hpp>
+#include <optional>
+
+#include "base/json.h"
+#include "config/model_config.h"
+#include "ops/backend.h"
+#include "runner/rank_group.h"
+
+namespace fathom::apps {
+
+struct RankFlags {
+  int tp_size = 1;
+  bool experts_apart = false;  // --enable-ep-moe
+  std::optional<int> ep_size;
+};
+
+void add_rank_flags(CLI::App& app, RankFlags& flags);
+
+// Whether the flags fit together and the model divides. What a parameter's own size forbids beyond that
+// (weights/shard.h) is found when the model is made.
+void check_ranks(const RankFlags& flags, const config::ModelConfig& config);
+void check_ranks_on(const RankFlags& flags, const ops::Backend& backend);
+runner::RankSizes rank_sizes(const RankFlags& flags);
+// For /server_info and the log: "tp_size", "ep_size".
+json::Value rank_settings(const RankFlags& flags);
+
+}  // namespace fathom::apps

@@ -1,0 +1,112 @@
+#include "runner/rank_group.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "base/log.h"
+#include "base/startup_error.h"
+
+namespace fathom::runner {
+namespace {
+
+// All of them, then the first error.
+void wait_for_all(std::vector<std::future<void>>& futures) {
+  std::exception_ptr error;
+  for (std::future<void>& future : futures) {
+    try {
+      future.get();
+    } catch (const StartupError&) {
+      if (error == nullptr) error = std::current_exception();
+    }
+  }
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+}  // namespace
+
+RankGroup::RankGroup(const RankSizes& sizes, const ops::Backend& backend) : backend_(backend) {
+  if (sizes.count() > 1 && backend.device_memory)
+    throw StartupError(std::to_string(sizes.count()) +
+                       " ranks need a CPU: their collectives work in host memory, and " +
+                       std::string(backend.name) + " has memory of its own");
+  if (sizes.count() > 1) tp_.emplace("tp", sizes.tp);
+  if (sizes.ep > 1) ep_.emplace("ep", sizes.ep);
+  for (int i = 0; i < sizes.count(); ++i) {
+    Rank rank;
+    if (tp_) rank.context.tp = &tp_->of(i);
+    if (ep_) rank.context.ep = &ep_->of(i);
+    rank.thread = std::make_unique<RankThread>(rank.context, backend);
+    ranks_.push_back(std::move(rank));
+  }
+}
+
+void RankGroup::on_every_rank(const std::function<void(int rank)>& task) {
+  std::vector<std::future<void>> done;
+  for (int i = 0; i < size(); ++i) done.push_back(at(i).thread->run([&task, i] { task(i); }));
+  wait_for_all(done);
+}
+
+void RankGroup::create_models(const config::ModelConfig& config,
+                              const model::ModelOptions& options) {
+  on_every_rank([&](int rank) {
+    at(rank).model = model::Model::create(config, options, backend_, at(rank).context);
+  });
+}
+
+std::vector<const std::vector<weights::Parameter>*> RankGroup::parameters() const {
+  std::vector<const std::vector<weights::Parameter>*> lists;
+  for (const Rank& rank : ranks_) lists.push_back(&rank.model->parameters());
+  return lists;
+}
+
+int64_t RankGroup::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const Rank& rank : ranks_) bytes += rank.model->weight_bytes();
+  return bytes;
+}
+
+void RankGroup::finish_loading(int num_threads) {
+  on_every_rank([&](int rank) {
+    const auto stream = backend_.make_stream({.num_threads = num_threads});
+    at(rank).model->finish_loading(*stream);
+  });
+}
+
+// What is free is known when every rank has its step's memory, and the ranks hold the same rows, so all take what the
+// one with the least room can.
+void RankGroup::take_cache(std::vector<std::unique_ptr<ModelRunner>>& runners) {
+  const int num_sharers = backend_.device_memory ? 1 : size();
+  std::vector<MemoryPlan> plans;
+  for (const auto& runner : runners) plans.push_back(runner->plan_cache(num_sharers));
+  const auto by_blocks = [](const MemoryPlan& a, const MemoryPlan& b) {
+    return a.num_blocks < b.num_blocks;
+  };
+  const int blocks = std::min_element(plans.begin(), plans.end(), by_blocks)->num_blocks;
+  std::vector<std::future<void>> done;
+  for (size_t i = 0; i < runners.size(); ++i)
+    done.push_back(runners[i]->allocate_cache(plans[i].with_blocks(blocks)));
+  wait_for_all(done);
+  plan_ = runners[0]->plan();
+  FATHOM_LOG(kInfo, "runner", "memory planned", {{"plan", plan_.describe()}, {"ranks", size()}});
+}
+
+void RankGroup::start(const RunnerConfig& config) {
+  std::vector<std::unique_ptr<ModelRunner>> runners;
+  std::vector<std::future<void>> done;
+  for (Rank& rank : ranks_) {
+    runners.push_back(ModelRunner::make(*rank.model, config, std::move(rank.thread)));
+    done.push_back(runners.back()->allocate_step());
+  }
+  wait_for_all(done);
+  take_cache(runners);
+  done.clear();
+  for (const auto& runner : runners) done.push_back(runner->start());
+  wait_for_all(done);
+  if (size() == 1)
+    runner_ = std::move(runners[0]);
+  else
+    runner_ = std::make_unique<RankedRunner>(std::move(runners));
+}
+
+}  // namespace fathom::runner

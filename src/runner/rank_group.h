@@ -1,0 +1,75 @@
+#pragma once
+// RankGroup: the ranks of one model in this process, for each a thread, its place in the groups and its part of the
+// model, and in the end one Runner over all of them.
+//
+//   RankGroup ranks({.tp = 4, .ep = 4}, backend);
+//   ranks.create_models(config, options);                        // all at once, each on its rank's thread
+//   weights::load_parameters_of_ranks(checkpoint, ranks.parameters(), ...);   ranks.finish_loading(threads);
+//   ranks.start(runner_config);                                  // step memory, the cache that all can have, graphs
+//   engine::StepLoop loop(ranks.runner(), ...);
+//
+// One rank is a group of one: its runner is a ModelRunner without anything around it.
+// Everything throws StartupError where a rank cannot be had, once all ranks have ended what they were told to do.
+// One thread calls. Owns all of it.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "comm/thread_ranks.h"
+#include "model/model.h"
+#include "runner/model_runner.h"
+#include "runner/rank_thread.h"
+#include "runner/ranked_runner.h"
+
+namespace fathom::runner {
+
+struct RankSizes {
+  int tp = 1;  // ranks that hold heads, widths and vocabulary in parts
+  int ep = 1;  // of them that hold whole experts in parts: 1 or all
+  int count() const { return tp; }
+};
+
+class RankGroup {
+ public:
+  // Throws StartupError where sizes do not fit together or the backend cannot have several ranks.
+  RankGroup(const RankSizes& sizes, const ops::Backend& backend);
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const comm::RankContext& context(int rank) const { return at(rank).context; }
+  // Runs it on the thread of every rank, all at once, and returns when all have ended.
+  void on_every_rank(const std::function<void(int rank)>& task);
+
+  void create_models(const config::ModelConfig& config, const model::ModelOptions& options);
+  model::Model& model(int rank = 0) { return *at(rank).model; }
+  const model::Model& model(int rank = 0) const { return *at(rank).model; }
+  // Of every rank, in the order of ranks.
+  std::vector<const std::vector<weights::Parameter>*> parameters() const;
+  int64_t weight_bytes() const;  // of all ranks together
+  void finish_loading(int num_threads);
+
+  // Both phases of every rank's creation (model_runner.h). REQUIRES: models are loaded; called once.
+  void start(const RunnerConfig& config);
+  Runner& runner() { return *runner_; }
+  // Of rank 0, as those of all others but for their weights.
+  const MemoryPlan& plan() const { return plan_; }
+
+ private:
+  struct Rank {
+    comm::RankContext context;
+    std::unique_ptr<RankThread> thread;  // until start()
+    std::unique_ptr<model::Model> model;
+  };
+  const Rank& at(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
+  Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
+  void take_cache(std::vector<std::unique_ptr<ModelRunner>>& runners);
+
+  const ops::Backend& backend_;
+  std::optional<comm::ThreadRanks> tp_, ep_;
+  std::vector<Rank> ranks_;
+  MemoryPlan plan_;
+  std::unique_ptr<Runner> runner_;  // last: it ends first
+};
+
+}  // namespace fathom::runner
