@@ -15,6 +15,8 @@
 #include "apps/flags.h"
 #include "apps/operator_listing.h"
 #include "apps/progress.h"
+#include "apps/rank_flags.h"
+#include "apps/rank_listing.h"
 #include "apps/text_setup.h"
 #include "base/json.h"
 #include "base/startup_error.h"
@@ -27,6 +29,12 @@ namespace {
 struct InspectFlags {
   EngineFlags engine;
   bool tensors = false, operators = false, json = false;
+  std::optional<double> gpu_memory_gib;
+
+  std::optional<int64_t> device_bytes() const {
+    if (!gpu_memory_gib) return std::nullopt;
+    return static_cast<int64_t>(*gpu_memory_gib * (int64_t{1} << 30));
+  }
 };
 
 // Everything that inspect found out. `problems` is what would make a command fail on this checkpoint.
@@ -36,6 +44,7 @@ struct Findings {
   ParameterCounts parameters;
   int64_t weight_bytes = 0;  // in memory, with the flags given
   int64_t kv_bytes_per_token = 0;
+  std::optional<RankListing> ranks;    // where the flags ask for several, or for a device
   std::string tokenizer, chat_format;  // for people
   std::vector<BackendOperators> operators;
   struct Unlisted {
@@ -56,6 +65,27 @@ void check_tensors(const InspectFlags& flags, const ops::Backend& backend, Findi
       weights::plan_reads(*findings.checkpoint, {&model->parameters()},
                           {.ignored_prefixes = ignored_prefixes(flags.engine.model, *model)});
   if (!plan) findings.problems.push_back(plan.error().message);
+}
+
+// What each rank would hold, and whether it fits. A GPU's cache is bf16 where nobody asked for another.
+void inspect_ranks(const InspectFlags& flags, Findings& findings) {
+  const std::optional<int64_t> device_bytes = flags.device_bytes();
+  if (flags.engine.ranks.tp_size == 1 && !device_bytes) return;
+  try {
+    check_ranks(flags.engine.ranks, findings.config);
+    const ops::Backend backend = address_only(choose_backend(flags.engine));
+    model::ModelOptions options = model_options(flags.engine, backend);
+    if (device_bytes && flags.engine.model.kv_cache_dtype == "auto")
+      options.kv_cache_dtype = tensor::DType::kBf16;
+    findings.ranks = list_ranks(findings.config, options, backend, rank_sizes(flags.engine.ranks));
+  } catch (const StartupError& error) {
+    return findings.problems.push_back(error.what());
+  }
+  if (device_bytes && findings.ranks->cache_tokens(*device_bytes) == 0)
+    findings.problems.push_back("a rank's " + format_bytes(findings.ranks->weight_bytes) +
+                                " of weights and " + format_bytes(RankListing::kStepBytes) +
+                                " of a step leave no cache in --gpu-memory, " +
+                                format_bytes(*device_bytes) + ": more ranks hold less each");
 }
 
 void inspect_model(const InspectFlags& flags, Findings& findings) {
@@ -202,6 +232,11 @@ void print_text(const InspectFlags& flags, const Findings& findings) {
                                std::to_string(findings.kv_bytes_per_token) +
                                " bytes of KV cache per token");
   }
+  if (findings.ranks) {
+    print_row("each rank", rank_text(*findings.ranks));
+    if (flags.gpu_memory_gib)
+      print_row("cache", cache_text(*findings.ranks, *flags.device_bytes()));
+  }
   print_row("tokenizer", findings.tokenizer);
   print_row("chat format", findings.chat_format);
   if (findings.problems.empty()) print_row("check", "ok, this program can load it");
@@ -265,6 +300,7 @@ void print_json(const InspectFlags& flags, const Findings& findings) {
     value["operators"].push_back(operators_json(listing));
   for (const auto& [backend, why] : findings.unlisted)
     value["operators_unlisted"].push_back({{"backend", backend}, {"why", why}});
+  if (findings.ranks) value["ranks"] = rank_json(*findings.ranks, flags.device_bytes());
   value["problems"] = findings.problems;
   std::printf("%s\n", json::dump(value).c_str());
 }
@@ -274,6 +310,7 @@ int run(const InspectFlags& flags) {
   findings.config = load_config(flags.engine.model);
   inspect_checkpoint(flags, findings);
   inspect_model(flags, findings);
+  inspect_ranks(flags, findings);
   inspect_text(flags, findings);
   inspect_operators(flags, findings);
   if (flags.json) {
@@ -298,16 +335,26 @@ Command add_inspect(CLI::App& parent) {
   add_model_flags(*app, flags->engine.model);
   add_deterministic_flag(*app, flags->engine.model);
   add_device_flags(*app, flags->engine.device);
+  add_rank_flags(*app, flags->engine.ranks);
+  app->add_option("--gpu-memory", flags->gpu_memory_gib,
+                  "Say how many tokens of cache fit each rank's device of so many GiB, and whether "
+                  "the weights do; no such device is needed")
+      ->check(CLI::Range(0.1, 65536.0))
+      ->type_name("GIB")
+      ->group("Ranks");
   app->add_flag("--tensors", flags->tensors, "List every tensor")->group("Output");
   app->add_flag("--operators", flags->operators,
                 "List the operators that steps run, layer by layer, for every backend that this "
                 "machine has: fused or in parts, and the type each was chosen by")
       ->group("Output");
   app->add_flag("--json", flags->json, "Print one JSON object")->group("Output");
-  set_examples(*app, {"fathom inspect --model-path models/demo",
-                      "fathom inspect --model-path DIR --tensors | less",
-                      "fathom inspect --model-path DIR --operators",
-                      "fathom inspect --model-path DIR --load-format dummy    # config.json only"});
+  set_examples(*app,
+               {"fathom inspect --model-path models/demo",
+                "fathom inspect --model-path DIR --tensors | less",
+                "fathom inspect --model-path DIR --operators",
+                "fathom inspect --model-path models/configs/deepseek-v3 --load-format dummy \\",
+                "    --tp-size 8 --gpu-memory 140.4",
+                "fathom inspect --model-path DIR --load-format dummy    # config.json only"});
   return {.app = app, .run = [flags] { return run(*flags); }};
 }
 

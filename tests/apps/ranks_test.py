@@ -1,5 +1,6 @@
 """Several ranks from the command line: the tokens of one, right answers in FP8, and what is refused in a sentence."""
 import concurrent.futures
+import json
 import pathlib
 import subprocess
 import sys
@@ -75,6 +76,28 @@ class RefusalTest(unittest.TestCase):
         done = run(("generate",), "--prompt", "x", "--device", "cpu", "--tp-size", 4, "--max-total-tokens", 1 << 32, *FLOAT32)
         self.assertEqual(done.returncode, 1)
         self.assertIn("are free for each of 4 ranks that share them", done.stderr)
+
+
+class InspectTest(unittest.TestCase):
+    def inspect(self, *args):
+        model = DEMO.parent / "configs" / "deepseek-v3"
+        done = run(("inspect",), "--load-format", "dummy", "--device", "cpu", "--json", *args, model=model)
+        return done.returncode, json.loads(done.stdout)
+
+    def test_says_what_each_rank_holds_and_whether_it_fits(self):
+        # The configuration has no tokenizer, which is a problem of its own.
+        _, value = self.inspect("--tp-size", 8, "--enable-ep-moe", "--gpu-memory", 140.4)
+        ranks = value["ranks"]
+        self.assertEqual((ranks["tp_size"], ranks["ep_size"]), (8, 8))
+        self.assertEqual(round(ranks["weight_bytes"] / 1e9, 1), 85.4)
+        self.assertGreater(ranks["cache_tokens"], 700_000)
+        self.assertFalse([problem for problem in value["problems"] if "no cache" in problem])
+        status, value = self.inspect("--tp-size", 8, "--gpu-memory", 79.6)
+        self.assertEqual((status, value["ranks"]["cache_tokens"]), (1, 0))
+        self.assertTrue([problem for problem in value["problems"] if "leave no cache in --gpu-memory" in problem])
+        status, value = self.inspect("--tp-size", 3)
+        self.assertEqual(status, 1)
+        self.assertIn("--tp-size 3 does not divide num_attention_heads, 128", value["problems"])
 
 
 class ServerTest(unittest.TestCase):

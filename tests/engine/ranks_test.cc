@@ -89,7 +89,11 @@ struct RankOutcome {
 
 RankOutcome run_on(RankGroup& ranks, const RankWay& way) {
   StepLoopConfig config = way.config;
-  config.speculation.enabled = way.drafter.num_steps > 0;
+  config.speculation = {.enabled = way.drafter.num_steps > 0,
+                        .num_steps = way.drafter.num_steps,
+                        .top_k = way.drafter.top_k,
+                        .num_draft_tokens = way.drafter.num_draft_tokens,
+                        .adaptive = false};
   StepLoop loop(ranks.runner(), config);
   Recorder recorder(loop);
   std::vector<core::Request> all = rank_requests();

@@ -1,0 +1,74 @@
+#include "apps/rank_listing.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/progress.h"
+#include "comm/thread_ranks.h"
+
+namespace fathom::apps {
+namespace {
+
+constexpr double kCacheShare = 0.9;
+
+// Rank 0's part, which is as large as any.
+int64_t weight_bytes(const config::ModelConfig& config, const model::ModelOptions& options,
+                     const ops::Backend& backend, const comm::RankContext& rank) {
+  return model::Model::create(config, options, backend, rank)->weight_bytes();
+}
+
+}  // namespace
+
+int64_t RankListing::cache_tokens(int64_t device_bytes) const {
+  const int64_t left = device_bytes - weight_bytes - kStepBytes;
+  return static_cast<int64_t>(kCacheShare * static_cast<double>(std::max<int64_t>(left, 0))) /
+         kv_bytes_per_token;
+}
+
+RankListing list_ranks(const config::ModelConfig& config, const model::ModelOptions& options,
+                       const ops::Backend& address_only, const runner::RankSizes& sizes) {
+  // Nobody meets: a place in the groups is all that a part needs.
+  comm::ThreadRanks tp("tp", sizes.tp), ep("ep", sizes.ep);
+  const comm::RankContext rank{.tp = &tp.of(0), .ep = &ep.of(0)};
+  RankListing listing{.sizes = sizes};
+  listing.weight_bytes = weight_bytes(config, options, address_only, rank);
+  model::ModelOptions with_drafts = options;
+  with_drafts.load_mtp = true;
+  listing.weight_bytes_with_drafts = weight_bytes(config, with_drafts, address_only, rank);
+  const auto model = model::Model::create(config, options, address_only, rank);
+  for (const model::KvGroupSpec& group : model->kv_groups())
+    listing.kv_bytes_per_token += group.block_bytes() / group.block_tokens;
+  return listing;
+}
+
+std::string rank_text(const RankListing& listing) {
+  std::string text = format_bytes(listing.weight_bytes) + " of weights";
+  if (listing.weight_bytes_with_drafts > listing.weight_bytes)
+    text += " (" + format_bytes(listing.weight_bytes_with_drafts) + " with the draft layer)";
+  return text + ", " + std::to_string(listing.kv_bytes_per_token) +
+         " bytes of KV cache per token, on each of " + std::to_string(listing.sizes.count()) +
+         " ranks (" + (listing.sizes.ep > 1 ? "whole experts" : "parts of every expert") + ")";
+}
+
+std::string cache_text(const RankListing& listing, int64_t device_bytes) {
+  const int64_t tokens = listing.cache_tokens(device_bytes);
+  const std::string device = "a device of " + format_bytes(device_bytes);
+  if (tokens == 0) return "none in " + device;
+  return std::to_string(tokens) + " tokens in " + device + ", if a step takes " +
+         format_bytes(RankListing::kStepBytes);
+}
+
+json::Value rank_json(const RankListing& listing, std::optional<int64_t> device_bytes) {
+  json::Value value = {{"tp_size", listing.sizes.tp},
+                       {"ep_size", listing.sizes.ep},
+                       {"weight_bytes", listing.weight_bytes},
+                       {"weight_bytes_with_draft_layer", listing.weight_bytes_with_drafts},
+                       {"kv_bytes_per_token", listing.kv_bytes_per_token}};
+  if (!device_bytes) return value;
+  value["device_bytes"] = *device_bytes;
+  value["step_bytes_estimated"] = RankListing::kStepBytes;
+  value["cache_tokens"] = listing.cache_tokens(*device_bytes);
+  return value;
+}
+
+}  // namespace fathom::apps
