@@ -74,7 +74,7 @@ runner::RankSizes rank_sizes(const RankFlags& flags) {
 
 json::Value rank_settings(const RankFlags& flags) {
   const runner::RankSizes sizes = rank_sizes(flags);
-  return {{"tp_size", sizes.tp}, {"ep_size", sizes.ep}};
+  return {{"tp_size", sizes.tp}, {"ep_size", sizes.ep}, {"enable_ep_moe", flags.experts_apart}};
 }
 
 }  // namespace fathom::apps

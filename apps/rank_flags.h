@@ -31,7 +31,7 @@ void add_rank_flags(CLI::App& app, RankFlags& flags);
 void check_ranks(const RankFlags& flags, const config::ModelConfig& config);
 void check_ranks_on(const RankFlags& flags, const ops::Backend& backend);
 runner::RankSizes rank_sizes(const RankFlags& flags);
-// For /server_info and the log: "tp_size", "ep_size".
+// For /server_info and the log: "tp_size", "ep_size", "enable_ep_moe".
 json::Value rank_settings(const RankFlags& flags);
 
 }  // namespace fathom::apps
