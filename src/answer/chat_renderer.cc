@@ -51,9 +51,14 @@ class ChatRenderer : public Renderer {
   bool shows_tokens() const { return head_.logprobs || head_.return_token_ids; }
   void write_event(Choice& choice, const text::OutputEvent& event, std::string& events);
   void write_text(Choice& choice, Kind kind, std::string_view text, std::string& events);
+  void write_function_call(Choice& choice, const text::OutputEvent& event, std::string& events);
   void append_prompt(std::string& out, const Choice& choice) const;
-  static void append_call_begin(std::string& calls, const text::OutputEvent& event, bool is_custom);
+  void append_call_begin(std::string& calls, const text::OutputEvent& event, bool is_custom) const;
   void append_message(std::string& out, const Choice& choice, CallTally& tally) const;
+  FinishedCalls finished_calls(const CallTally& tally) const {
+    if (!tally.all_complete()) return FinishedCalls::kNone;
+    return head_.calls_functions ? FinishedCalls::kFunction : FinishedCalls::kTools;
+  }
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
@@ -86,7 +91,7 @@ void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, Place pla
   choice.news.tokens.clear();
   events += ',';
   if (place == Place::kLast) {
-    append_openai_finish(events, choice, progress(choice).calls.all_complete());
+    append_openai_finish(events, choice, finished_calls(progress(choice).calls));
   } else {
     events += R"("finish_reason":null,"matched_stop":null)";
   }
@@ -124,6 +129,7 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
   if (event.kind == Kind::kContent) return write_text(choice, event.kind, event.text, events);
   state.calls.count(event);
   if (event.kind == Kind::kToolCallEnd) return;
+  if (head_.calls_functions) return write_function_call(choice, event, events);
   std::string delta = R"({"reasoning_content":null,"tool_calls":[{"index":)";
   append_json(delta, event.index);
   if (event.kind == Kind::kToolCallBegin) {
@@ -159,6 +165,22 @@ void ChatRenderer::write_role(Choice& choice, std::string& events) {
   choice.news.tokens = std::move(tokens);
 }
 
+// There is at most one call.
+void ChatRenderer::write_function_call(Choice& choice, const text::OutputEvent& event,
+                                       std::string& events) {
+  std::string delta = R"({"reasoning_content":null,"function_call":{)";
+  if (event.kind == Kind::kToolCallBegin) {
+    delta += R"("name":)";
+    append_json(delta, event.text);
+    delta += R"(,"arguments":""}})";
+  } else {
+    delta += R"("arguments":)";
+    append_json(delta, event.text);
+    delta += "}}";
+  }
+  write_chunk(choice, delta, Place::kBetween, events);
+}
+
 void ChatRenderer::write_news(Choice& choice, std::string& events) {
   Progress& state = progress(choice);
   ChoiceNews& news = choice.news;
@@ -185,14 +207,18 @@ void ChatRenderer::write_end(std::span<const Choice> choices, std::string& event
 }
 
 void ChatRenderer::append_call_begin(std::string& calls, const text::OutputEvent& event,
-                                     bool is_custom) {
+                                     bool is_custom) const {
   if (!calls.empty()) calls += ',';
-  calls += R"({"id":)";
-  append_json(calls, call_id(event, kCallIdPrefix));
-  calls += R"(,"index":)";
-  append_json(calls, event.index);
-  calls += is_custom ? R"(,"type":"custom","custom":{"name":)"
-                     : R"(,"type":"function","function":{"name":)";
+  if (head_.calls_functions) {
+    calls += R"({"name":)";
+  } else {
+    calls += R"({"id":)";
+    append_json(calls, call_id(event, kCallIdPrefix));
+    calls += R"(,"index":)";
+    append_json(calls, event.index);
+    calls += is_custom ? R"(,"type":"custom","custom":{"name":)"
+                       : R"(,"type":"function","function":{"name":)";
+  }
   append_json(calls, event.text);
   calls += is_custom ? R"(,"input":")" : R"(,"arguments":")";
 }
@@ -218,7 +244,7 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
         append_json_inside(calls, input ? input->push(event.text) : event.text);
         break;
       case Kind::kToolCallEnd:
-        calls += "\"}}";
+        calls += head_.calls_functions ? "\"}" : "\"}}";
         break;
     }
   }
@@ -231,7 +257,11 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
   }
   out += R"(,"refusal":null,"reasoning_content":)";
   append_json_or_null(out, reasoning);
-  if (has_tool_calls) out += R"(,"tool_calls":[)" + calls + ']';
+  if (head_.calls_functions) {
+    if (has_tool_calls) out += R"(,"function_call":)" + calls;
+  } else if (has_tool_calls) {
+    out += R"(,"tool_calls":[)" + calls + ']';
+  }
   out += '}';
 }
 
@@ -268,7 +298,7 @@ std::string ChatRenderer::body(std::span<Choice> choices) {
       append_token_ids(out, std::span<const core::SampledToken>(choice.news.tokens));
     }
     out += ',';
-    append_openai_finish(out, choice, tally.all_complete());
+    append_openai_finish(out, choice, finished_calls(tally));
     out += '}';
   }
   out += ']';

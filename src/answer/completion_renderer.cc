@@ -118,7 +118,7 @@ void CompletionRenderer::append_choice(std::string& out, Choice& choice) {
   }
   append_tokens(out, choice);
   out += ',';
-  append_openai_finish(out, choice, /*calls_are_complete=*/false);
+  append_openai_finish(out, choice, FinishedCalls::kNone);
   out += '}';
   progress(choice).started = true;
   choice.news = {};

@@ -16,14 +16,15 @@ void append_matched(std::string& out, const Choice& choice) {
   }
 }
 
-std::string_view openai_reason(const Choice& choice, bool calls_are_complete) {
+std::string_view openai_reason(const Choice& choice, FinishedCalls calls) {
   switch (choice.finish()) {
     case Finish::kNone:
       break;
     case Finish::kStop:
       // What reads the text as a structure must not take it for a whole one; matched_stop says what cut it.
       if (choice.is_cut_structure()) return R"("length")";
-      return calls_are_complete ? R"("tool_calls")" : R"("stop")";
+      if (calls == FinishedCalls::kFunction) return R"("function_call")";
+      return calls == FinishedCalls::kTools ? R"("tool_calls")" : R"("stop")";
     case Finish::kLength:
       return R"("length")";
     case Finish::kAbort:
@@ -34,9 +35,9 @@ std::string_view openai_reason(const Choice& choice, bool calls_are_complete) {
 
 }  // namespace
 
-void append_openai_finish(std::string& out, const Choice& choice, bool calls_are_complete) {
+void append_openai_finish(std::string& out, const Choice& choice, FinishedCalls calls) {
   out += R"("finish_reason":)";
-  out += openai_reason(choice, calls_are_complete);
+  out += openai_reason(choice, calls);
   out += R"(,"matched_stop":)";
   append_matched(out, choice);
 }

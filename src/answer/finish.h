@@ -1,7 +1,7 @@
 #pragma once
 // How an answer says why it ended.
 //
-//   append_openai_finish(out, choice, calls_are_complete);   // "finish_reason":"stop","matched_stop":"\n\n"
+//   append_openai_finish(out, choice, FinishedCalls::kNone);   // "finish_reason":"stop","matched_stop":"\n\n"
 //   append_native_finish(out, choice);                   // {"type":"length","length":8} or null
 //
 // Pure functions, thread-safe.
@@ -12,8 +12,11 @@
 
 namespace fathom::answer {
 
+// What an answer ended with that a client can call, and in which form it sees it.
+enum class FinishedCalls { kNone, kTools, kFunction };
+
 // The two keys; null and null while the choice goes on.
-void append_openai_finish(std::string& out, const Choice& choice, bool calls_are_complete);
+void append_openai_finish(std::string& out, const Choice& choice, FinishedCalls calls);
 void append_native_finish(std::string& out, const Choice& choice);
 
 }  // namespace fathom::answer

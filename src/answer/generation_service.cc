@@ -58,6 +58,7 @@ AnswerHead head_of(const api::GenerationRequest& request) {
                   .tokens_as_ids = request.tokens_as_ids,
                   .prompt_logprobs = request.prompt_logprobs,
                   .apply_softmax = request.apply_softmax,
+                  .calls_functions = request.calls_functions,
                   .prompt_texts = {},
                   .stream_intervals = {},
                   .response = request.response,

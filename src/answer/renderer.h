@@ -51,7 +51,8 @@ struct AnswerHead {
   bool return_token_ids = false, tokens_as_ids = false;
   std::optional<int>
       prompt_logprobs{};       // alternatives to each token of the prompt; none: not shown
-  bool apply_softmax = false;  // scores
+  bool apply_softmax = false;    // scores
+  bool calls_functions = false;  // chat: the call is shown as function_call
   std::vector<std::string> prompt_texts;                       // per item, with echo
   std::vector<int> stream_intervals;                           // per item, native API
   std::shared_ptr<api::ResponseDraft> response = nullptr;      // /v1/responses, there never null

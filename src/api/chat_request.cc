@@ -6,6 +6,7 @@
 #include "api/conversation_fields.h"
 #include "api/custom_tools.h"
 #include "api/grammar_fields.h"
+#include "api/legacy_functions.h"
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
 #include "api/tables/endpoint_fields.h"
@@ -59,7 +60,7 @@ class ChatRequestParser {
     const std::optional<bool> separate = reader_.boolean("separate_reasoning");
     request_.separate_reasoning = separate.value_or(true);
     request_.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
-    request_.include_reasoning = reader_.boolean("include_reasoning").value_or(true);
+    read_reasoning_shown();
     request_.stop_in_reasoning =
         reader_.boolean("stop_in_reasoning").value_or(model_.stop_in_reasoning);
     const std::optional<std::string> format = reader_.text("reasoning_format", kMaxFormatBytes);
@@ -72,8 +73,33 @@ class ChatRequestParser {
       request_.separate_reasoning = format != "none";
     }
     if (!request_.include_reasoning && !request_.separate_reasoning) {
-      reader_.fail("include_reasoning", "true where the reasoning stays in the content");
+      reader_.fail_with(
+          reader_.find("include_reasoning") != nullptr ? "include_reasoning" : "reasoning",
+          "reasoning cannot be left out where it stays in the content");
     }
+  }
+
+  // include_reasoning, or OpenRouter's reasoning.exclude.
+  void read_reasoning_shown() {
+    const std::optional<bool> shown = reader_.boolean("include_reasoning");
+    const json::Value* reasoning = reader_.object("reasoning");
+    const json::Value exclude =
+        reasoning != nullptr ? reasoning->value("exclude", json::Value()) : json::Value();
+    const bool is_excluded = exclude.is_boolean() && exclude.get<bool>();
+    if (is_excluded && shown.value_or(false)) {
+      reader_.fail_with("reasoning",
+                        "reasoning.exclude and include_reasoning contradict each other");
+    }
+    request_.include_reasoning = shown.value_or(true) && !is_excluded;
+  }
+
+  // The template's mark where an answer begins: there if and only if the last message is not continued.
+  void check_generation_prompt(bool continues) {
+    const std::optional<bool> asked = reader_.boolean("add_generation_prompt");
+    if (!asked || *asked != continues) return;
+    reader_.fail("add_generation_prompt",
+                 continues ? "false where the last message is continued"
+                           : "true where no message is continued (continue_final_message)");
   }
 
   void read_logprobs() {
@@ -115,7 +141,7 @@ class ChatRequestParser {
 
   void read_prompt() {
     text::Conversation chat;
-    const json::Value tools = read_tools(reader_, model_);
+    const json::Value tools = read_offered_tools(reader_, model_);
     if (problem_) return;
     GrammarFields grammar = read_grammar(reader_, model_, GrammarNames::kAll);
     const bool has_tools = !tools.empty();
@@ -131,6 +157,8 @@ class ChatRequestParser {
     chat.messages = read_messages(reader_, model_);
     if (problem_) return;
     const bool continues = read_continuation(reader_);
+    check_generation_prompt(continues);
+    request_.calls_functions = has_functions(reader_);
     chat.add_generation_prompt = !continues;
     request_.hide_tool_markers =
         !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));

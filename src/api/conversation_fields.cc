@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/custom_tools.h"
+#include "api/legacy_functions.h"
 #include "api/prompt_fields.h"
 #include "api/request_fields.h"
 #include "api/tables/custom_tool_fields.h"
@@ -70,15 +71,6 @@ std::optional<std::string> read_content(FieldReader& message, bool is_question) 
       });
 }
 
-// Text, a JSON object as a rule. Some clients send the object itself, some nothing for no arguments.
-std::string read_arguments(FieldReader& function) {
-  const json::Value* arguments = function.find("arguments");
-  if (arguments == nullptr) return "{}";
-  if (arguments->is_object()) return json::dump(*arguments);
-  std::string text = function.text("arguments", SIZE_MAX).value_or("");
-  return text.empty() ? "{}" : text;
-}
-
 text::ToolCall read_custom_call(FieldReader& call, const json::Value& value) {
   FieldReader custom(value, call.path_of("custom"), called_custom_fields(), call.problem());
   return {.id = call.text("id", kMaxNameBytes).value_or(""),
@@ -113,12 +105,13 @@ text::ToolCall read_call(const json::Value& value, const std::string& path, Fiel
 }
 
 void check_role(FieldReader& message, const std::string& role) {
-  static constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
+  static constexpr std::string_view kRoles[] = {"system",    "developer", "user",
+                                                "assistant", "tool",      "function"};
   if (std::ranges::find(kRoles, role) != std::ranges::end(kRoles)) return;
   if (message.find("role") == nullptr) {
     message.fail_missing("role");
   } else {
-    message.fail("role", "system, developer, user, assistant or tool");
+    message.fail("role", "system, developer, user, assistant, tool or function");
   }
 }
 
@@ -145,7 +138,7 @@ void check_prefix(FieldReader& message, const text::Message& result, bool is_las
 }
 
 text::Message read_message(const json::Value& value, const MessagePlace& place,
-                           const ServedModel& model, FieldProblem& problem) {
+                           const ServedModel& model, LegacyCalls& legacy, FieldProblem& problem) {
   text::Message result;
   if (!value.is_object()) {
     problem.set(broken_rule(place.path, value, "an object with role and content"));
@@ -167,8 +160,12 @@ text::Message read_message(const json::Value& value, const MessagePlace& place,
   message.text("reasoning_content", SIZE_MAX);
   read_refusal(message, result);
   check_prefix(message, result, place.is_last);
+  legacy.take(message, result);
+  // An answer or a result without text; a person's message must say something.
+  const bool may_be_empty = result.role == "assistant" || result.role == "tool";
   if (!result.content && result.tool_calls.empty()) {
-    message.fail_missing("content");
+    if (!may_be_empty) message.fail_missing("content");
+    result.content = "";
   }
   return result;
 }
@@ -179,7 +176,8 @@ Speaker speaker_of(const json::Value& message) {
   const json::Value& role = message["role"];
   if (json::is_text(role, "user")) return Speaker::kPerson;
   if (json::is_text(role, "assistant")) return Speaker::kModel;
-  return json::is_text(role, "tool") ? Speaker::kTool : Speaker::kOther;
+  const bool is_result = json::is_text(role, "tool") || json::is_text(role, "function");
+  return is_result ? Speaker::kTool : Speaker::kOther;
 }
 
 json::Value read_wrapped_custom_tool(const json::Value& value, const std::string& path,
@@ -299,10 +297,19 @@ void read_reasoning(FieldReader& reader, const ServedModel& model, ThinkingSwitc
   if (value == nullptr) return;
   FieldReader inner(*value, reader.path_of("reasoning"), reasoning_fields(), reader.problem());
   set_switch(inner, "enabled", inner.boolean("enabled"), state);
+  inner.boolean("exclude");
   read_effort(inner, "effort", model, state);
   read_budget(inner, "max_tokens", 0, budget);
   const bool has_budget = inner.find("max_tokens") != nullptr;
   if (has_budget && has_thinking_switch(model)) set_switch(inner, "max_tokens", true, state);
+}
+
+// Ollama's: true, false or a level.
+void read_think(FieldReader& reader, const ServedModel& model, ThinkingSwitch& state) {
+  const json::Value* value = reader.find("think");
+  if (value == nullptr) return;
+  if (value->is_boolean()) return set_switch(reader, "think", value->get<bool>(), state);
+  read_effort(reader, "think", model, state);
 }
 
 bool is_turn_end(const text::Segment& segment) {
@@ -342,8 +349,17 @@ std::vector<std::string> bind_calls(text::Conversation& chat, text::ChatFormat f
 
 }  // namespace
 
+std::string read_arguments(FieldReader& function) {
+  const json::Value* arguments = function.find("arguments");
+  if (arguments == nullptr) return "{}";
+  if (arguments->is_object()) return json::dump(*arguments);
+  std::string text = function.text("arguments", SIZE_MAX).value_or("");
+  return text.empty() ? "{}" : text;
+}
+
 std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel& model) {
   std::vector<text::Message> messages;
+  LegacyCalls legacy;
   const json::Value* list =
       reader.array("messages", static_cast<size_t>(model.limits.max_messages));
   if (reader.problem()) return messages;
@@ -358,9 +374,13 @@ std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel&
     const MessagePlace place{.path = element_path(reader.path_of("messages"), i),
                              .is_last = i + 1 == list->size(),
                              .is_question = i == question};
-    messages.push_back(read_message((*list)[i], place, model, reader.problem()));
+    messages.push_back(read_message((*list)[i], place, model, legacy, reader.problem()));
   }
   return messages;
+}
+
+json::Value read_offered_tools(FieldReader& reader, const ServedModel& model) {
+  return has_functions(reader) ? read_functions(reader, model) : read_tools(reader, model);
 }
 
 json::Value read_tools(FieldReader& reader, const ServedModel& model) {
@@ -401,6 +421,7 @@ Thinking read_thinking(FieldReader& reader, const ServedModel& model) {
   read_template_kwargs(reader, model, state);
   read_reasoning(reader, model, state, budget);
   read_effort(reader, "reasoning_effort", model, state);
+  read_think(reader, model, state);
   for (const char* key :
        {"thinking_token_budget", "thinking_budget", "reasoning_budget", "max_thinking_tokens"}) {
     read_budget(reader, key, -1, budget);

@@ -28,6 +28,10 @@ std::vector<text::Message> read_messages(FieldReader& reader, const ServedModel&
 
 // Array of well-formed tools, perhaps empty: functions, wrapped or bare, and custom ones (custom_tools.h).
 json::Value read_tools(FieldReader& reader, const ServedModel& model);
+// The same of a body that may have functions in place of tools (legacy_functions.h).
+json::Value read_offered_tools(FieldReader& reader, const ServedModel& model);
+// Text, a JSON object as a rule. Some clients send the object itself, some nothing for no arguments.
+std::string read_arguments(FieldReader& function);
 
 struct Thinking {
   bool on = false;

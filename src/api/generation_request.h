@@ -108,6 +108,7 @@ struct GenerationRequest {
   std::optional<int> thinking_budget{};  // the reasoning ends by so many tokens of the output
   bool stop_in_reasoning = false;        // false: stop strings and tokens wait for its end
   bool parse_tools = false;              // the output is searched for calls
+  bool calls_functions = false;          // the call is shown as function_call (legacy_functions.h)
   // No call may be made, but the conversation has some: their markers are kept out of the text.
   bool hide_tool_markers = false;
   ToolConstraint tool_constraint;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "api/tables/field_check.h"
 #include "api/tables/field_groups.h"
 
 namespace fathom::api {
@@ -33,11 +34,18 @@ void read_stop_form(FieldReader& reader, GenerationItem& item) {
 
 void read_stream(FieldReader& reader, GenerationRequest& request) {
   request.stream = reader.boolean("stream").value_or(false);
-  const json::Value* options = reader.object("stream_options");
-  if (options == nullptr) return;
-  FieldReader inner(*options, "stream_options", stream_options_fields(), reader.problem());
-  request.include_usage = inner.boolean("include_usage").value_or(false);
-  request.continuous_usage_stats = inner.boolean("continuous_usage_stats").value_or(false);
+  if (const json::Value* options = reader.object("stream_options")) {
+    FieldReader inner(*options, "stream_options", stream_options_fields(), reader.problem());
+    request.include_usage = inner.boolean("include_usage").value_or(false);
+    request.continuous_usage_stats = inner.boolean("continuous_usage_stats").value_or(false);
+  }
+  if (const json::Value* usage = reader.object("usage")) {
+    FieldReader inner(*usage, "usage", usage_wish_fields(), reader.problem());
+    request.include_usage = inner.boolean("include").value_or(false) || request.include_usage;
+  }
+  // Nothing is read there: the table says what would be asked for.
+  if (const json::Value* options = reader.object("options"))
+    check_names(*options, "options", ollama_options_fields(), reader.problem());
 }
 
 void read_placement(FieldReader& reader, const ServedModel& model, GenerationRequest& request) {

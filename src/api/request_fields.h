@@ -32,7 +32,7 @@ Parsed<json::Members> parse_body(std::string_view body);
 void read_model(FieldReader& reader, const ServedModel& model, GenerationRequest& request);
 // include_stop_str_in_output, vLLM's name of no_stop_trim.
 void read_stop_form(FieldReader& reader, GenerationItem& item);
-// stream, stream_options.
+// stream, stream_options; what other servers' clients say beside them: usage, options.
 void read_stream(FieldReader& reader, GenerationRequest& request);
 // priority, cache_salt, extra_key.
 void read_placement(FieldReader& reader, const ServedModel& model, GenerationRequest& request);

@@ -45,7 +45,7 @@ class TokenizeRequestParser {
                                "this model has no chat format: " + model_.chat_format_problem);
     }
     text::Conversation chat;
-    const json::Value tools = read_tools(reader_, model_);
+    const json::Value tools = read_offered_tools(reader_, model_);
     if (problem_) return;
     if (read_tool_use(reader_, model_, tools, /*has_output_form=*/false).shows_tools) {
       chat.tools = shown_tools(tools);

@@ -5,6 +5,7 @@
 
 #include "api/custom_tools.h"
 #include "api/tables/custom_tool_fields.h"
+#include "api/legacy_functions.h"
 #include "api/tables/endpoint_fields.h"
 #include "text/tool_schema.h"
 
@@ -108,8 +109,8 @@ json::Value callable_tools(FieldReader& reader, const json::Value& tools,
   for (const json::Value& tool : tools) known.insert(offered_name(tool));
   for (const std::string& name : choice.names) {
     if (!known.contains(name)) {
-      reader.fail_with("tool_choice", "tool_choice names " + shown(json::Value(name)) +
-                                          ", which is none of the tools");
+      reader.fail_with(choice.field, choice.field + " names " + shown(json::Value(name)) +
+                                         ", which is none of the tools");
     }
   }
   const std::set<std::string> chosen(choice.names.begin(), choice.names.end());
@@ -150,6 +151,8 @@ ToolUse use_tools(FieldReader& reader, const ServedModel& model, const json::Val
 ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools,
                       bool has_output_form) {
   const std::optional<bool> parallel = reader.boolean("parallel_tool_calls");
+  if (has_functions(reader))
+    return use_tools(reader, model, tools, read_function_call(reader), has_output_form);
   ToolChoice choice = read_choice(reader, model);
   if (reader.problem()) return {};
   choice.parallel = parallel;

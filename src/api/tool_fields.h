@@ -25,6 +25,7 @@ struct ToolChoice {
   ToolMode mode = ToolMode::kAuto;
   bool is_some = false;  // only the tools of these names may be called
   std::vector<std::string> names{};
+  std::string field = "tool_choice";  // that says it
   std::optional<bool> parallel{};  // false: at most one call; not set: as many as the model likes
 };
 
@@ -39,7 +40,7 @@ struct ToolUse {
 // output has (has_output_form: response_format and its like). For the last two alone arguments may be any JSON object.
 ToolUse use_tools(FieldReader& reader, const ServedModel& model, const json::Value& tools,
                   const ToolChoice& choice, bool has_output_form);
-// The same for tool_choice and parallel_tool_calls of chat.
+// The same for tool_choice and parallel_tool_calls of chat, or function_call.
 ToolUse read_tool_use(FieldReader& reader, const ServedModel& model, const json::Value& tools,
                       bool has_output_form);
 

@@ -134,6 +134,32 @@ TEST(Renderer, streams_the_arguments_of_a_call_as_they_come) {
   EXPECT_EQ(calls_of(chat.end(core::FinishReason::kStop)), "tool_calls");
 }
 
+TEST(Renderer, a_call_of_a_function_has_the_form_that_was_before_tools) {
+  AnswerHead head = answer_head(api::Endpoint::kChat);
+  head.calls_functions = true;
+  const text::OutputParser parser(text::ChatFormat::kV31, {});
+  Rendered streamed(head, parser);
+  std::string events = streamed.stream(kCallStart + "{}" + kCallEnd);
+  events += streamed.end(core::FinishReason::kStop);
+  EXPECT_NE(events.find(R"("function_call":{"name":"f","arguments":""})"), std::string::npos);
+  EXPECT_NE(events.find(R"("function_call":{"arguments":"{)"), std::string::npos) << events;
+  EXPECT_NE(events.find(R"("finish_reason":"function_call")"), std::string::npos);
+  EXPECT_EQ(events.find("tool_calls"), std::string::npos) << events;
+
+  Rendered whole(head, parser);
+  for (const int32_t id : api::tests::demo_tokenizer()->encode(kCallStart + "{}" + kCallEnd)) {
+    const core::SampledToken token{.token = id};
+    whole.choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
+  }
+  engine::RequestEnd end;
+  end.reason = core::FinishReason::kStop;
+  whole.choices[0].end(end);
+  const json::Value choice = json::parse(whole.body()).value()["choices"][0];
+  EXPECT_EQ(json::dump(choice["message"]["function_call"]), R"({"name":"f","arguments":"{}"})");
+  EXPECT_FALSE(choice["message"].contains("tool_calls"));
+  EXPECT_EQ(choice["finish_reason"].get<std::string>(), "function_call");
+}
+
 TEST(Renderer, a_call_that_was_cut_or_is_no_json_is_not_called_complete) {
   struct Case {
     std::string output;

@@ -273,11 +273,10 @@ void add_conversations(const CaseModel& model, CaseList& cases) {
   add("{}", refused("messages[0].role"));
   add(user + ",{}", refused("messages[1].role"));
   add(user + ",null", refused("messages[1]"));
-  add(R"({"role": "function", "content": "a"})", refused("messages[0].role"));
+  add(R"({"role": "function", "content": "a"})", refused("messages[0].name"));
   add(R"({"role": "User", "content": "a"})", refused("messages[0].role"));
   add(R"({"role": "user"})", refused("messages[0].content"));
-  add(R"({"role": "assistant", "content": null, "tool_calls": []})",
-      refused("messages[0].content"));
+  add(R"({"role": "assistant", "content": null, "tool_calls": []})", kAccepted);
   add(result, refused("messages[0]"));
   add(user + "," + result, refused("messages[1]"));
   add(call + "," + user + "," + result, refused("messages[0].tool_calls[0]"));

@@ -155,6 +155,8 @@ std::vector<FieldPlace> tools() {
 std::vector<FieldPlace> settings() {
   const std::string beside = R"("messages": )" + std::string(kMessages) + ", ";
   return {
+      in_chat(usage_wish_fields, beside + R"("usage": )", {}, "", "usage"),
+      in_chat(ollama_options_fields, beside + R"("options": )", {}, "", "options"),
       in_chat(stream_options_fields, beside + R"("stream_options": )", {}, "", "stream_options"),
       in_chat(response_format_fields, beside + R"("response_format": )",
               {{"type", R"("json_schema")"}, {"json_schema", R"({"schema": {}})"}}, "",

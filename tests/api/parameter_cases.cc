@@ -139,27 +139,14 @@ std::vector<Field> placement_fields() {
        .more_values = {other(R"("a\u0000b")"), other(R"("a\nb")")}},
       {.name = "another_unknown_field", .rule = nothing()},
       {.name = "metadata", .rule = anything()},
+      {.name = "session_id", .rule = anything()},
   };
-  append_unsupported(fields, {"input_embeds",
-                              "image_data",
-                              "video_data",
-                              "audio_data",
-                              "lora_path",
-                              "lora_id",
-                              "custom_logit_processor",
-                              "custom_params",
-                              "bootstrap_host",
-                              "bootstrap_port",
-                              "bootstrap_room",
-                              "session_id",
-                              "session_params",
-                              "return_hidden_states",
-                              "return_routed_experts",
-                              "return_prompt_token_ids",
-                              "return_cached_tokens_details",
-                              "return_meta_info",
-                              "stop_regex",
-                              "background"});
+  append_unsupported(
+      fields, {"input_embeds", "image_data", "video_data", "audio_data", "lora_path", "lora_id",
+               "custom_logit_processor", "custom_params", "bootstrap_host", "bootstrap_port",
+               "bootstrap_room", "session_params", "return_hidden_states", "return_routed_experts",
+               "return_prompt_token_ids", "return_cached_tokens_details", "return_meta_info",
+               "stop_regex", "background"});
   return fields;
 }
 
@@ -222,7 +209,7 @@ std::vector<Field> message_fields() {
       in_message("name", texts(0, 256)),
       in_message("tool_call_id", texts(0, 256)),
       in_message("reasoning_content", texts(0, 1'000'000)),
-      in_message("function_call", unset()),
+      in_message("function_call", nothing()),
       in_message("an_unknown_field", nothing()),
       in_message("annotations", anything()),
       in_message("tool_calls", nothing(),
@@ -308,8 +295,14 @@ Endpoint chat_endpoint(const CaseModel& model) {
                          .rule = nothing(),
                          .exceptions = {{"[\"text\"]", 200}},
                          .more_values = {other("[\"text\"]"), other("[\"audio\"]")}});
-  append_unsupported(chat.fields,
-                     {"functions", "function_call", "audio", "web_search_options", "task"});
+  chat.fields.push_back({.name = "functions",
+                         .rule = nothing(),
+                         .exceptions = {{"[]", 200},
+                                        {"[1]", 400, "functions[0]"},
+                                        {"[[]]", 400, "functions[0]"},
+                                        {"[\"5\"]", 400, "functions[0]"}}});
+  chat.fields.push_back({.name = "function_call", .rule = nothing()});
+  append_unsupported(chat.fields, {"audio", "web_search_options", "task"});
   return chat;
 }
 

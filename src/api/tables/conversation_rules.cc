@@ -33,16 +33,21 @@ constexpr FieldRule kConversation[] = {
     honoured("thinking_budget", kBudget, "another name of thinking_token_budget"),
     honoured("reasoning_budget", kBudget, "another name of thinking_token_budget"),
     honoured("max_thinking_tokens", kBudget, "another name of thinking_token_budget"),
+    honoured("think", R"({"anyOf":[{"type":"boolean"},{"enum":["low","medium","high"]}]})",
+             "Ollama's switch: true, false or a level, as reasoning_effort"),
+    honoured("functions", R"({"type":"array","items":{"type":"object"},"maxItems":16384})",
+             "what tools were once; at most one is called"),
+    honoured("function_call", R"({"anyOf":[{"enum":["auto","none"]},{"type":"object"}]})",
+             "whether and which of functions is called"),
     refused("thinking_forced_open", "reasoning begins where the template opens it"),
     refused("chat_template", "templates are written in the server"),
     refused("documents", "no template here has a place for documents"),
-    refused("functions", "functions are said in tools"),
-    refused("function_call", "functions are said in tools, which of them in tool_choice"),
     refused("task", "there are no task prefixes"),
 };
 
 constexpr FieldRule kMessage[] = {
-    required("role", R"({"enum":["system","developer","user","assistant","tool"]})", "who speaks"),
+    required("role", R"({"enum":["system","developer","user","assistant","tool","function"]})",
+             "who speaks"),
     honoured("content",
              R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"object"}}]})",
              "a text or text parts, which are joined", content_part_fields),
@@ -56,7 +61,8 @@ constexpr FieldRule kMessage[] = {
     honoured("tool_call_id", kName, "the call that a tool message answers"),
     honoured("reasoning_content", kAnyText,
              "of an earlier answer; left out of the prompt, as every published template does"),
-    refused("function_call", "calls are said in tool_calls"),
+    honoured("function_call", kAnyObject, "an assistant's call of one of functions",
+             called_function_fields),
     refused("audio", "there are no audio answers"),
     refused("images", "there are no images"),
     refused("tools", "tools are said beside the messages"),
@@ -69,6 +75,10 @@ constexpr FieldRule kMessage[] = {
     without_effect("provider_specific_fields", "what clients add to answers"),
     without_effect("cache_control", "prefixes are found without it"),
     without_effect("id", "of a message that a client keeps"),
+    without_effect("finish_reason", "how an earlier answer ended"),
+    without_effect("timestamp", "of a message that a client keeps"),
+    without_effect("info", "notes of the client"),
+    without_effect("weight", "for training"),
 };
 
 constexpr FieldRule kContentPart[] = {
@@ -84,6 +94,7 @@ constexpr FieldRule kContentPart[] = {
     without_effect("video_url", "belongs to another type of part"),
     without_effect("file", "belongs to another type of part"),
     without_effect("thinking", "belongs to another type of part"),
+    without_effect("logprobs", "what an earlier answer was marked with"),
 };
 
 constexpr FieldRule kCall[] = {
@@ -160,7 +171,7 @@ constexpr FieldRule kReasoning[] = {
     honoured("effort", kEffort, "as reasoning_effort"),
     honoured("enabled", kAnyBoolean, "whether the assistant reasons"),
     honoured("max_tokens", kTokenCount, "as thinking_token_budget; asks for reasoning"),
-    refused("exclude", "include_reasoning says it here"),
+    honoured("exclude", kAnyBoolean, "true: as include_reasoning false"),
     refused("summary", "reasoning is not summed up"),
     refused("generate_summary", "reasoning is not summed up"),
 };

@@ -132,7 +132,6 @@ constexpr FieldRule kRefusedFeatures[] = {
     refused("kv_transfer_params", "there are no separate prefill servers"),
     refused("ec_transfer_params", "there are no separate prefill servers"),
     refused("data_parallel_rank", "there is one rank", "[0]"),
-    refused("session_id", "there are no sessions"),
     refused("session_params", "there are no sessions"),
     refused("vllm_xargs", "there are no extensions of vLLM"),
     refused("ngram_corpus_id", "there are no corpora of n-grams"),
@@ -188,6 +187,11 @@ constexpr FieldRule kWithoutEffect[] = {
     without_effect("verbose", "what the server logs"),
     without_effect("custom_labels", "what the server counts"),
     without_effect("conversation_id", "a name for logs"),
+    without_effect("session_id", "a name for logs"),
+    without_effect("chat_id", "a name for logs"),
+    without_effect("provider", "for routers"),
+    without_effect("keep_alive", "the model stays loaded"),
+    without_effect("timeout", "how long the client waits"),
     without_effect("routing_key", "for routers"),
     without_effect("kv_router_hint", "for routers"),
     without_effect("external_trace_header", "for traces"),
@@ -208,7 +212,10 @@ constexpr FieldRule kOpenAi[] = {
     honoured("stream_options", kAnyObject, "what streams hold", stream_options_fields),
     honoured("response_format", kAnyObject, "the form of the answer", response_format_fields),
     refused("prediction", "there are no predicted outputs"),
-    refused("verbosity", "there is no setting of verbosity; the prompt says it", R"(["medium"])"),
+    honoured("usage", kAnyObject, "OpenRouter's name of include_usage", usage_wish_fields),
+    honoured("options", kAnyObject, "Ollama's; what they would choose is said beside them",
+             ollama_options_fields),
+    without_effect("verbosity", "how long answers are; the prompt says it"),
     refused("min_new_tokens", "min_tokens says it here", "[0]"),
     refused("sampling_params", "the fields of the body say it here"),
     refused("return_logprob", "logprobs says it here"),
@@ -220,6 +227,40 @@ constexpr FieldRule kStreamOptions[] = {
     honoured("include_usage", kAnyBoolean, "a last event with the usage"),
     honoured("continuous_usage_stats", kAnyBoolean, "the usage so far in every event"),
     refused("include_obfuscation", "events are not padded"),
+};
+
+constexpr FieldRule kUsageWish[] = {
+    honoured("include", kAnyBoolean, "a last event with the usage"),
+};
+
+constexpr FieldRule kOllamaOptions[] = {
+    refused("temperature", "the body says it here"),
+    refused("top_p", "the body says it here"),
+    refused("top_k", "the body says it here"),
+    refused("min_p", "the body says it here"),
+    refused("typical_p", "there is no typical sampling", "[1]"),
+    refused("seed", "the body says it here"),
+    refused("stop", "the body says it here"),
+    refused("num_predict", "max_tokens of the body says it here"),
+    refused("repeat_penalty", "repetition_penalty of the body says it here", "[1]"),
+    refused("presence_penalty", "the body says it here", "[0]"),
+    refused("frequency_penalty", "the body says it here", "[0]"),
+    refused("mirostat", "there is no mirostat sampling", "[0]"),
+    refused("tfs_z", "there is no tail-free sampling", "[1]"),
+    without_effect("repeat_last_n", "counts with repeat_penalty, which is refused"),
+    without_effect("mirostat_tau", "counts with mirostat, which is refused"),
+    without_effect("mirostat_eta", "counts with mirostat, which is refused"),
+    without_effect("penalize_newline", "counts with repeat_penalty, which is refused"),
+    without_effect("num_ctx", "the context is the server's"),
+    without_effect("num_keep", "no prompt is cut to fit"),
+    without_effect("num_batch", "how the server computes"),
+    without_effect("num_gpu", "how the server computes"),
+    without_effect("main_gpu", "how the server computes"),
+    without_effect("num_thread", "how the server computes"),
+    without_effect("low_vram", "how the server computes"),
+    without_effect("numa", "how the server computes"),
+    without_effect("use_mmap", "how the server computes"),
+    without_effect("use_mlock", "how the server computes"),
 };
 
 constexpr FieldRule kResponseFormat[] = {
@@ -270,6 +311,16 @@ std::span<const FieldRule> openai_rules() { return kOpenAi; }
 
 const FieldTable& stream_options_fields() {
   static const FieldTable table("stream_options", {kStreamOptions});
+  return table;
+}
+
+const FieldTable& usage_wish_fields() {
+  static const FieldTable table("usage", {kUsageWish});
+  return table;
+}
+
+const FieldTable& ollama_options_fields() {
+  static const FieldTable table("options", {kOllamaOptions});
   return table;
 }
 

@@ -44,6 +44,8 @@ std::span<const FieldRule> openai_rules();
 
 // Tables of objects within.
 const FieldTable& stream_options_fields();
+const FieldTable& usage_wish_fields();
+const FieldTable& ollama_options_fields();
 const FieldTable& response_format_fields();
 const FieldTable& named_schema_fields();
 const FieldTable& structured_outputs_fields();
