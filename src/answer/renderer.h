@@ -50,7 +50,7 @@ struct AnswerHead {
   bool return_text_in_logprobs = false;
   bool return_token_ids = false, tokens_as_ids = false;
   std::optional<int>
-      prompt_logprobs{};       // alternatives to each token of the prompt; none: not shown
+      prompt_logprobs{};         // alternatives to each token of the prompt; none: not shown
   bool apply_softmax = false;    // scores
   bool calls_functions = false;  // chat: the call is shown as function_call
   std::vector<std::string> prompt_texts;                       // per item, with echo

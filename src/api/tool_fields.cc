@@ -4,8 +4,8 @@
 #include <set>
 
 #include "api/custom_tools.h"
-#include "api/tables/custom_tool_fields.h"
 #include "api/legacy_functions.h"
+#include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
 #include "text/tool_schema.h"
 

@@ -39,8 +39,8 @@ LoadedModel::LoadedModel(const std::string& directory, const ModelOptions& optio
   } else {
     const auto draft_config = value_or_throw(config::load_draft_config(draft_directory, config));
     const auto draft = value_or_throw(weights::Checkpoint::open(draft_directory));
-    throw_on_error(
-        load_with_draft_layer(checkpoint, {&draft, draft_config.layer_idx}, {model_.get()}, load_options));
+    throw_on_error(load_with_draft_layer(checkpoint, {&draft, draft_config.layer_idx},
+                                         {model_.get()}, load_options));
   }
   uploader.finish();
   model_->finish_loading(*stream_);

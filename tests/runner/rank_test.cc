@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "base/startup_error.h"
+#include "comm/thread_ranks.h"
 #include "runner/model_runner.h"
 #include "tests/comm/place.h"
-#include "comm/thread_ranks.h"
 #include "tests/runner/demo_model.h"
 
 namespace fathom::runner {

@@ -51,8 +51,9 @@ class LarkParser {
     while (word().kind == LarkKind::kLineEnd) ++at_;
   }
   std::string shown() const {
-    return word().kind == LarkKind::kLineEnd || word().kind == LarkKind::kEnd ? "the end of the line"
-                                                                      : word().text.substr(0, 64);
+    return word().kind == LarkKind::kLineEnd || word().kind == LarkKind::kEnd
+               ? "the end of the line"
+               : word().text.substr(0, 64);
   }
   void fail(const std::string& what) {
     fail_lark(word().line, what, budget_);
@@ -215,7 +216,8 @@ class LarkParser {
   }
 
   int count() {
-    if (word().kind != LarkKind::kNumber) return fail("a repetition needs a number, got " + shown()), 0;
+    if (word().kind != LarkKind::kNumber)
+      return fail("a repetition needs a number, got " + shown()), 0;
     const std::string text = take().text;
     const bool is_fine = text[0] != '-' && text.size() <= 6 && std::stoi(text) <= kMaxRepetitions;
     if (!is_fine)
