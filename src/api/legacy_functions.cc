@@ -9,7 +9,7 @@
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxFunctionNameBytes = 256;
 constexpr std::string_view kTools = "tools";
 
 // "tools[0].name: ..." is about functions[0].name.
@@ -73,7 +73,7 @@ ToolChoice read_function_call(FieldReader& reader) {
     inner.require("name");
     choice.mode = ToolMode::kNamed;
     choice.is_some = true;
-    choice.names = {inner.text("name", kMaxNameBytes).value_or("")};
+    choice.names = {inner.text("name", kMaxFunctionNameBytes).value_or("")};
   } else {
     reader.fail("function_call", "auto, none or an object with the name of a function");
   }
@@ -91,12 +91,12 @@ void LegacyCalls::take(FieldReader& message, text::Message& result) {
                          message.problem());
     function.require("name");
     open_id_ = "function-call-" + std::to_string(num_calls_++);
-    open_name_ = function.text("name", kMaxNameBytes).value_or("");
+    open_name_ = function.text("name", kMaxFunctionNameBytes).value_or("");
     result.tool_calls.push_back(
         {.id = open_id_, .name = open_name_, .arguments = read_arguments(function)});
   }
   if (result.role != "function") return;
-  const std::string name = message.text("name", kMaxNameBytes).value_or("");
+  const std::string name = message.text("name", kMaxFunctionNameBytes).value_or("");
   if (open_id_.empty() || name != open_name_) {
     return message.fail_with("name",
                              message.path_of("name") + " is " + shown(json::Value(name)) +

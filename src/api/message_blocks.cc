@@ -14,13 +14,13 @@
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxWordBytes = 64;  // of roles and types
+constexpr size_t kMaxBlockWordBytes = 64;  // of roles and types
 constexpr size_t kMaxCallNameBytes = 256;
 
 // A block as its reader and type. An empty type: a problem.
 std::string read_type(FieldReader& block) {
   block.require("type");
-  return block.text("type", kMaxWordBytes).value_or("");
+  return block.text("type", kMaxBlockWordBytes).value_or("");
 }
 
 // An answer's arguments that were no JSON object came as text under a name of their own, and come back so.
@@ -76,7 +76,7 @@ class MessageReader {
     }
     FieldReader message(value, path, turn_fields(), problem_);
     message.require("role");
-    const std::string role = message.text("role", kMaxWordBytes).value_or("");
+    const std::string role = message.text("role", kMaxBlockWordBytes).value_or("");
     if (problem_) return;
     if (role != "user" && role != "assistant" && role != "system") {
       return message.fail("role", "user, assistant or system");
@@ -223,7 +223,7 @@ class MessageReader {
 };
 
 // Of a message that may be anything.
-Speaker speaker_of(const json::Value& message) {
+Speaker speaker_of_message(const json::Value& message) {
   if (!message.is_object() || !message.contains("role")) return Speaker::kOther;
   if (json::is_text(message["role"], "assistant")) return Speaker::kModel;
   if (!json::is_text(message["role"], "user")) return Speaker::kOther;
@@ -251,7 +251,7 @@ PlacedMessages read_block_messages(FieldReader& reader, const ServedModel& model
   if (list->empty()) reader.fail("messages", "not empty");
   MessageReader messages(model, reader.problem(), read);
   const size_t question =
-      newest_question(list->size(), [&](size_t i) { return speaker_of((*list)[i]); });
+      newest_question(list->size(), [&](size_t i) { return speaker_of_message((*list)[i]); });
   for (size_t i = 0; i < list->size() && !reader.problem(); ++i) {
     messages.read((*list)[i], element_path("messages", i), i == question);
   }

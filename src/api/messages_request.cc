@@ -16,7 +16,7 @@
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxTypeBytes = 64;
+constexpr size_t kMaxToolTypeBytes = 64;
 
 // In the order of docs/api.md.
 
@@ -138,7 +138,7 @@ class MessagesParser {
     const json::Value* config = reader_.object("output_config");
     if (config == nullptr) return older;
     FieldReader inner(*config, "output_config", output_config_fields(), problem_);
-    const std::optional<std::string> effort = inner.text("effort", kMaxTypeBytes);
+    const std::optional<std::string> effort = inner.text("effort", kMaxToolTypeBytes);
     if (effort && !is_reasoning_effort(*effort)) {
       inner.fail("effort", reasoning_efforts());
     }
@@ -154,10 +154,10 @@ class MessagesParser {
     const json::Value* config = reader_.object("thinking");
     if (config == nullptr) return {};
     FieldReader inner(*config, "thinking", thinking_config_fields(), problem_);
-    const std::optional<std::string> type = inner.text("type", kMaxTypeBytes);
+    const std::optional<std::string> type = inner.text("type", kMaxToolTypeBytes);
     const std::optional<int> budget =
         inner.integer("budget_tokens", {1, std::numeric_limits<int>::max()});
-    const std::optional<std::string> display = inner.text("display", kMaxTypeBytes);
+    const std::optional<std::string> display = inner.text("display", kMaxToolTypeBytes);
     if (display && display != "summarized" && display != "updates" && display != "omitted") {
       inner.fail("display", "summarized, updates or omitted");
     }
@@ -185,8 +185,8 @@ class MessagesParser {
     FieldReader inner(*value, "tool_choice", chosen_message_tool_fields(), problem_);
     ToolChoice choice;
     choice.parallel = !inner.boolean("disable_parallel_tool_use").value_or(false);
-    const std::optional<std::string> type = inner.text("type", kMaxTypeBytes);
-    const std::optional<std::string> name = inner.text("name", kMaxTypeBytes * 4);
+    const std::optional<std::string> type = inner.text("type", kMaxToolTypeBytes);
+    const std::optional<std::string> name = inner.text("name", kMaxToolTypeBytes * 4);
     if (type == "tool") {
       choice.mode = ToolMode::kNamed;
       choice.is_some = true;

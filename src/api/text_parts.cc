@@ -8,7 +8,7 @@
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxTypeBytes = 64;
+constexpr size_t kMaxPartTypeBytes = 64;
 
 std::string one_of(std::span<const std::string_view> types) {
   std::string text;
@@ -61,7 +61,7 @@ std::string read_typed_part(const json::Value& part, const std::string& path,
                             FieldProblem& problem) {
   FieldReader reader(part, path, problem);
   reader.require("type");
-  const std::string type = reader.text("type", kMaxTypeBytes).value_or("");
+  const std::string type = reader.text("type", kMaxPartTypeBytes).value_or("");
   if (problem) return "";
   if (std::ranges::find(types, type) == types.end()) {
     reader.fail("type", one_of(types) + ": this model reads nothing else here");

@@ -17,7 +17,7 @@
 namespace fathom::grammar {
 namespace {
 
-using Kind = LarkNode::Kind;
+using NodeKind = LarkNode::Kind;
 
 constexpr size_t kMaxInstanceBytes = 2000;  // of a template's name with its arguments
 
@@ -69,22 +69,22 @@ class LarkLowering {
   Expression in_rule(const LarkNode& node) {
     if (!budget_.charge(8)) return literal("");
     switch (node.kind) {
-      case Kind::kSequence:
-      case Kind::kChoice: {
+      case NodeKind::kSequence:
+      case NodeKind::kChoice: {
         std::vector<Expression> parts;
         for (const LarkNode& part : node.parts) parts.push_back(in_rule(part));
-        if (node.kind == Kind::kChoice) return choice(std::move(parts));
+        if (node.kind == NodeKind::kChoice) return choice(std::move(parts));
         return parts.empty() ? literal("") : sequence(std::move(parts));
       }
-      case Kind::kRepeat:
+      case NodeKind::kRepeat:
         return repeat(in_rule(node.parts[0]), node.min, node.max);
-      case Kind::kName:
+      case NodeKind::kName:
         if (!is_terminal(node.text) && !node.text.starts_with("common."))
           return rule(rule_of(node.text, node.parts, node.line));
         return rule(terminal_rule(node));
-      case Kind::kJson:
+      case NodeKind::kJson:
         return with_ignored(json_schema(node.text));
-      case Kind::kToken:
+      case NodeKind::kToken:
         return with_ignored(token_text(node));
       default:
         return with_ignored(terminal_text(node));
@@ -126,7 +126,7 @@ class LarkLowering {
   void substitute(LarkNode& node) {
     if (!budget_.charge(8)) return;
     for (LarkNode& part : node.parts) substitute(part);
-    if (node.kind != Kind::kName || !node.parts.empty()) return;
+    if (node.kind != NodeKind::kName || !node.parts.empty()) return;
     if (const auto found = arguments_.find(node.text); found != arguments_.end())
       node = *found->second;
   }
@@ -152,22 +152,22 @@ class LarkLowering {
   Expression in_terminal(const LarkNode& node) {
     if (!budget_.charge(8)) return literal("");
     switch (node.kind) {
-      case Kind::kSequence:
-      case Kind::kChoice: {
+      case NodeKind::kSequence:
+      case NodeKind::kChoice: {
         std::vector<Expression> parts;
         for (const LarkNode& part : node.parts) parts.push_back(in_terminal(part));
-        if (node.kind == Kind::kChoice) return choice(std::move(parts));
+        if (node.kind == NodeKind::kChoice) return choice(std::move(parts));
         return parts.empty() ? literal("") : sequence(std::move(parts));
       }
-      case Kind::kRepeat:
+      case NodeKind::kRepeat:
         return repeat(in_terminal(node.parts[0]), node.min, node.max);
-      case Kind::kName:
+      case NodeKind::kName:
         return named_terminal(node);
-      case Kind::kString:
+      case NodeKind::kString:
         return node.flags.empty() ? literal(node.text) : without_case(node);
-      case Kind::kRegexp:
+      case NodeKind::kRegexp:
         return regexp(node);
-      case Kind::kRange:
+      case NodeKind::kRange:
         return range(node);
       default:
         return fail(node, "special tokens and %json are not supported in terminals");

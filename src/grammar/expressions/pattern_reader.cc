@@ -10,7 +10,7 @@ namespace {
 
 using Ranges = std::vector<CodePointRange>;
 
-constexpr int kMaxRepetitions = 100'000;
+constexpr int kMaxPatternRepetitions = 100'000;
 
 const Ranges& digits() {
   static const Ranges ranges = {{'0', '9'}};
@@ -315,9 +315,9 @@ int PatternReader::read_count() {
   if (peek() < '0' || peek() > '9') fail("a repetition needs a number");
   for (; peek() >= '0' && peek() <= '9'; ++pos_) {
     value = value * 10 + (peek() - '0');
-    if (value > kMaxRepetitions) {
-      fail("more than " + std::to_string(kMaxRepetitions) + " repetitions");
-      return kMaxRepetitions;
+    if (value > kMaxPatternRepetitions) {
+      fail("more than " + std::to_string(kMaxPatternRepetitions) + " repetitions");
+      return kMaxPatternRepetitions;
     }
   }
   return value;
