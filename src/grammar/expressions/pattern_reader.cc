@@ -135,8 +135,8 @@ PatternReader::Escape PatternReader::negated_if(bool is_negated, Escape escape) 
 
 PatternReader::Escape PatternReader::cased(Escape escape) const {
   if (!ignores_case_) return escape;
-  escape.narrow = with_other_case(std::move(escape.narrow));
-  escape.wide = with_other_case(std::move(escape.wide), /*generous=*/true);
+  escape.narrow = with_other_case(escape.narrow);
+  escape.wide = with_other_case(escape.wide, /*generous=*/true);
   return escape;
 }
 

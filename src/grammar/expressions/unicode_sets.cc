@@ -191,7 +191,7 @@ const Ranges& any_digits() {
   return ranges;
 }
 
-Ranges with_other_case(Ranges ranges, bool generous) {
+Ranges with_other_case(const Ranges& ranges, bool generous) {
   Ranges result = ranges;
   append_cases(kCasePairs, ranges, result);
   if (generous) append_cases(kUnsureCasePairs, ranges, result);

@@ -28,7 +28,7 @@ const std::vector<CodePointRange>& any_word_characters();
 const std::vector<CodePointRange>& any_digits();
 
 // With what they are taken for where case does not matter: by every reader, or (generous) by any.
-std::vector<CodePointRange> with_other_case(std::vector<CodePointRange> ranges,
+std::vector<CodePointRange> with_other_case(const std::vector<CodePointRange>& ranges,
                                             bool generous = false);
 
 }  // namespace fathom::grammar
