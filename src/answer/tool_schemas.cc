@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/json.h"
+#include "base/thread_cpu.h"
 #include "grammar/grammar.h"
 
 namespace fathom::answer {
@@ -18,12 +18,6 @@ constexpr double kMaxCpuSeconds = 2;
 
 constexpr std::string_view kNoMembers =
     R"({"type":"object","properties":{},"additionalProperties":false})";
-
-double thread_cpu_seconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
 
 // Something in the schema says which members an object may have. A list without names does not.
 bool speaks_of_members(const json::Value& schema) {

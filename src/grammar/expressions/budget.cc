@@ -1,20 +1,14 @@
 #include "grammar/expressions/budget.h"
 
-#include <ctime>
 #include <string_view>
 #include <utility>
+
+#include "base/thread_cpu.h"
 
 namespace fathom::grammar {
 namespace {
 
 constexpr int64_t kWorkPerLook = 1 << 14;
-
-// Time of this thread only: a busy machine must not make grammars fail.
-double thread_cpu_seconds() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
 
 Error too_long(std::string message) { return {ErrorCode::kTooLong, std::move(message)}; }
 
