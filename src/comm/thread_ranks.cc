@@ -142,16 +142,20 @@ void ThreadRanks::abort_without(int rank) {
                                 << " for " << missing);
 }
 
-// Each compares itself with its neighbour; somebody finds any difference.
+// Each compares itself with all others: one that went on with some that agree would read what the different one has
+// not brought, and could crash before anybody has said why.
 void ThreadRanks::check_same(int rank) {
-  const int next = (rank + 1) % size();
-  const Place &mine = at(rank), &other = at(next);
-  FATHOM_CHECK(mine.collective.load() == other.collective.load() && mine.axis == other.axis &&
-                   same_shape(mine.tensor, other.tensor),
-               who(rank) << " is in " << doing(rank) << " of " << mine.tensor.describe()
-                         << " along axis " << mine.axis << ", " << who(next) << " in "
-                         << doing(next) << " of " << other.tensor.describe() << " along axis "
-                         << other.axis);
+  const Place& mine = at(rank);
+  for (int i = 1; i < size(); ++i) {
+    const int member = (rank + i) % size();
+    const Place& other = at(member);
+    FATHOM_CHECK(mine.collective.load() == other.collective.load() && mine.axis == other.axis &&
+                     same_shape(mine.tensor, other.tensor),
+                 who(rank) << " is in " << doing(rank) << " of " << mine.tensor.describe()
+                           << " along axis " << mine.axis << ", " << who(member) << " in "
+                           << doing(member) << " of " << other.tensor.describe() << " along axis "
+                           << other.axis);
+  }
 }
 
 void ThreadRanks::Member::begin(const char* collective, const Tensor& t, int axis) {
