@@ -288,8 +288,8 @@ std::span<const int32_t> Tokenizer::ids_of(std::string_view content) const {
   const auto text = [this](int32_t id) -> std::string_view {
     return texts_[static_cast<size_t>(id)];
   };
-  const auto found = std::ranges::equal_range(ids_by_text_, content, {}, text);
-  return {found.begin(), found.end()};
+  const auto begin = std::ranges::lower_bound(ids_by_text_, content, {}, text);
+  return {begin, std::ranges::upper_bound(begin, ids_by_text_.end(), content, {}, text)};
 }
 
 std::optional<int32_t> Tokenizer::token_id(std::string_view content) const {
