@@ -246,7 +246,7 @@ class Chat {
     }}, text);
     return el('div', {class: 'welcome'},
       el('h3', {}, 'How can I help?'),
-      el('p', {}, 'Everything stays between this browser and the server. A conversation is forgotten when its tab is closed, unless you keep conversations in this browser.'),
+      el('p', {}, 'Everything stays between this browser and the server. Conversations stay under Chats until this tab is closed, or for longer if you keep them in this browser.'),
       el('div', {class: 'suggestions'}, ...kSuggestions.map(suggestion)));
   }
 

@@ -1,7 +1,8 @@
-// The conversations that this browser keeps, once its owner has switched that on: a list of titles under one key
-// of localStorage, the turns of each conversation under a key of its own. Without the list there is nothing.
+// Conversations in a storage of the browser: a list of titles under one key, the turns of each conversation under a key
+// of its own. Without the list there is nothing. The storage of the session holds those of a tab; the lasting one those
+// that the browser keeps, once its owner has switched that on.
 //
-//   const kept = new KeptChats();
+//   const kept = new KeptChats(lastingStorage());
 //   kept.turnOn();
 //   const id = kept.add(turns);           kept.save(id, turns);     // as it grows
 //   for (const {id, title, at} of kept.list()) ...                  // the newest first
@@ -16,10 +17,11 @@ const kChat = 'fathom.chat.';  // and the id
 export const kMaxChats = 50;
 // In characters. Browsers end at some five million for all that an origin stores.
 export const kMaxLength = 2_000_000;
-const kMaxTitle = 80;
+export const kMaxTitle = 80;
 
 export class KeptChats {
-  constructor(storage = browserStorage()) {
+  // null: the browser gives none.
+  constructor(storage = lastingStorage()) {
     this.storage = storage;
   }
 
@@ -64,6 +66,15 @@ export class KeptChats {
     return entry !== undefined && this.#write({...entry, at: Date.now()}, turns);
   }
 
+  // One that was here or elsewhere before, with its own title and time. False: there is no room for it, and none of
+  // those that are there gives way to it.
+  restore({id = newId(), title, at}, turns) {
+    const text = storedText(turns);
+    const others = this.list();
+    if (!this.isOn || others.length >= kMaxChats || text.length + totalLength(others) > kMaxLength) return false;
+    return this.#set(kChat + id, text) && this.#putOrDrop({id, title, at, length: text.length});
+  }
+
   rename(id, title) {
     const entry = this.#entry(id);
     if (entry && title.trim()) this.#put({...entry, title: title.trim().slice(0, kMaxTitle)});
@@ -85,10 +96,10 @@ export class KeptChats {
 
   #write(entry, turns) {
     if (!this.isOn) return false;
-    const text = JSON.stringify(turns.map(({tokens, ...turn}) => turn));
+    const text = storedText(turns);
     if (text.length > kMaxLength) return false;
     const others = this.list().filter(({id}) => id !== entry.id);
-    let total = text.length + others.reduce((sum, {length}) => sum + length, 0);
+    let total = text.length + totalLength(others);
     const dropOldest = () => {
       const oldest = others.pop();
       total -= oldest.length;
@@ -99,7 +110,12 @@ export class KeptChats {
       if (!others.length) return false;
       dropOldest();
     }
-    if (this.#put({...entry, length: text.length})) return true;
+    return this.#putOrDrop({...entry, length: text.length});
+  }
+
+  // Turns that no list names would stay for ever.
+  #putOrDrop(entry) {
+    if (this.#put(entry)) return true;
     if (!this.has(entry.id)) this.storage.removeItem(kChat + entry.id);
     return false;
   }
@@ -161,13 +177,18 @@ export class KeptChats {
 }
 
 // Switched off in the browser's settings, even the look at it may throw.
-function browserStorage() {
+function storageNamed(name) {
   try {
-    return window.localStorage ?? null;
+    return window[name] ?? null;
   } catch {
     return null;
   }
 }
+export const lastingStorage = () => storageNamed('localStorage');
+export const tabStorage = () => storageNamed('sessionStorage');
+
+const storedText = (turns) => JSON.stringify(turns.map(({tokens, ...turn}) => turn));
+const totalLength = (entries) => entries.reduce((sum, {length}) => sum + length, 0);
 
 function parsed(text) {
   try {

@@ -81,6 +81,21 @@ class LooksTest(browser.FakeServerTest):
                 self.assertEqual(self.script("return document.documentElement.scrollWidth"), NARROW[0])
                 self.assertEqual(self.script(self.OUTSIDE), [])
 
+    EDGES = """
+      return arguments[0].map((selector) => {
+        const {left, right} = document.querySelector(selector).getBoundingClientRect();
+        return [left, right];
+      })"""
+
+    def test_what_went_wrong_stands_in_line_with_the_message_box(self):
+        self.server.error = (400, {"error": {"message": "no"}})
+        for size in (NARROW, (700, 800), (1000, 800), browser.DESKTOP):
+            with self.subTest(size=size):
+                self.open(size=size)
+                self.ask("Hi " * 300)  # what can be scrolled has a bar on most systems
+                problem, composer = self.script(self.EDGES, [".problem", "#composer"])
+                self.assertEqual(problem, composer)
+
 
 if __name__ == "__main__":
     skipping.main()
