@@ -10,7 +10,7 @@ set -euo pipefail
 packages=(
   build-essential cmake ninja-build ccache git python3
   nlohmann-json3-dev libspdlog-dev libcli11-dev libboost-dev libssl-dev
-  prometheus-cpp-dev
+  prometheus-cpp-dev libjs-katex
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 case "${1:-}" in

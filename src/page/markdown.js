@@ -1,13 +1,15 @@
 // The part of Markdown that models write, as DOM nodes: paragraphs, headings, lists, quotes, rules, tables,
-// fenced code; bold, italic, code and links. Text only ever becomes text nodes, and links open http and https
-// alone, so an answer cannot bring markup or script with it.
+// fenced code, formulas; markdown_inline.js has what stands within a line. Text only ever becomes text nodes, so an
+// answer cannot bring markup or script with it.
 //
 //   const view = new MarkdownView(container);
 //   view.show(text);   // again with more text: only the blocks that changed are made anew
 
 import {copyButton, el} from './dom.js';
 import {codeNodes} from './highlight.js';
+import {inline} from './markdown_inline.js';
 import {isTable, renderTable} from './markdown_table.js';
+import {mathNode} from './math.js';
 
 export class MarkdownView {
   constructor(container) {
@@ -30,6 +32,7 @@ const kHeading = /^ {0,3}(#{1,6})\s+(.*?)\s*#*$/;
 const kRule = /^ {0,3}([-*_])(\s*\1){2,}\s*$/;
 const kItem = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const kQuote = /^ {0,3}> ?/;
+const kMath = /^ {0,3}(\$\$|\\\[)/;
 
 // [{kind, lines, source, ...}] in order; an open fence at the end is a block like a closed one.
 function splitBlocks(text) {
@@ -44,8 +47,11 @@ function splitBlocks(text) {
   while (i < lines.length) {
     const line = lines[i];
     const fence = kFence.exec(line);
+    const formulaEnd = mathEnd(lines, i);
     if (line.trim() === '') {
       ++i;
+    } else if (formulaEnd) {
+      take('math', i, formulaEnd);
     } else if (fence) {
       const close = new RegExp(`^ {0,3}${fence[1][0]}{${fence[1].length},}\\s*$`);
       let end = i + 1;
@@ -79,8 +85,21 @@ const tableEnd = (lines, begin) => runEnd(lines, begin + 1, (next) => next.inclu
 
 function paragraphEnd(lines, begin) {
   let end = begin + 1;
-  while (end < lines.length && !startsBlock(lines[end]) && !isTable(lines[end], lines[end + 1])) ++end;
+  while (end < lines.length && !startsBlock(lines[end]) && !isTable(lines[end], lines[end + 1]) && !mathEnd(lines, end)) ++end;
   return end;
+}
+
+// Behind the line that closes the formula which begins here; 0: none does, or it is not closed (yet), or text follows it
+// in its line.
+function mathEnd(lines, begin) {
+  const opener = kMath.exec(lines[begin]);
+  if (!opener) return 0;
+  const close = opener[1] === '$$' ? '$$' : '\\]';
+  for (let i = begin; i < lines.length && !kFence.test(lines[i]); ++i) {
+    const at = lines[i].indexOf(close, i === begin ? opener[0].length : 0);
+    if (at >= 0) return lines[i].slice(at + close.length).trim() === '' ? i + 1 : 0;
+  }
+  return 0;
 }
 
 const startsBlock = (line) =>
@@ -122,6 +141,10 @@ function renderBlock(block) {
       return renderList(block.lines);
     case 'table':
       return renderTable(block.lines, inline);
+    case 'math': {
+      const source = block.lines.join('\n').trim();
+      return el('div', {class: 'formula', tabindex: '0'}, mathNode(source.slice(2, -2), source, {isDisplay: true}));
+    }
     default:
       return el('p', {}, ...inline(block.lines.join('\n')));
   }
@@ -158,36 +181,4 @@ function renderList(lines) {
     i = end;
   }
   return list;
-}
-
-const kInline = new RegExp([
-  '(`+)(?<code>[^`](?:.*?[^`])?)\\1(?!`)',
-  '\\*\\*(?<bold>\\S(?:.*?\\S)?)\\*\\*',
-  '(?<![\\w*])\\*(?<italic>[^\\s*](?:[^*]*[^\\s*])?)\\*(?![\\w*])',
-  '\\[(?<label>[^\\]\\n]{1,200})\\]\\((?<target>https?:\\/\\/[^\\s)]{1,2000})\\)',
-].join('|'), 's');
-const kMaxDepth = 4;
-// A longer paragraph is shown as it is: the search for spans is not linear in the worst case.
-const kMaxInlineLength = 10000;
-
-function inline(text, depth = 0) {
-  if (text.length > kMaxInlineLength) return [text];
-  const nodes = [];
-  let rest = text;
-  while (rest) {
-    const match = depth < kMaxDepth ? kInline.exec(rest) : null;
-    if (!match) break;
-    if (match.index) nodes.push(rest.slice(0, match.index));
-    nodes.push(inlineNode(match.groups, depth + 1));
-    rest = rest.slice(match.index + match[0].length);
-  }
-  if (rest) nodes.push(rest);
-  return nodes;
-}
-
-function inlineNode({code, bold, italic, label, target}, depth) {
-  if (code !== undefined) return el('code', {}, code);
-  if (bold !== undefined) return el('strong', {}, ...inline(bold, depth));
-  if (italic !== undefined) return el('em', {}, ...inline(italic, depth));
-  return el('a', {href: target, target: '_blank', rel: 'noopener noreferrer'}, ...inline(label, depth));
 }

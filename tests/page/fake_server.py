@@ -19,6 +19,7 @@ import time
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "src" / "page"
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
          ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+KATEX = pathlib.Path("/usr/share/javascript/katex/katex.js")  # what the build embeds
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
 
 
@@ -124,6 +125,7 @@ class FakeServer:
         self.closed = False
         self.held = {}              # path: the event that its answers wait for
         self.stats = busy_samples
+        self.has_katex = KATEX.is_file()
         handler = type("Handler", (Handler,), {"owner": self})
         self.server = Listener(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
@@ -175,9 +177,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path in self.owner.held:
             self.owner.wait(self.owner.held[path])
         file = PAGE / ("index.html" if path == "/" else pathlib.PurePosixPath(path).name)
+        if path == "/page/katex.js":
+            return self.reply(200, KATEX.read_bytes() if self.owner.has_katex else b"// none\n", TYPES[".js"], [("Content-Security-Policy", POLICY)])
         if (path == "/" or path.startswith("/page/")) and file.suffix in TYPES and file.is_file():
             text = file.read_text(encoding="utf-8").replace("{{served_model}}", html.escape(self.owner.model))
             return self.reply(200, text.encode(), TYPES[file.suffix], [("Content-Security-Policy", POLICY)])
+        if path == "/favicon.ico":  # what a browser asks for beside a file of the page alone
+            return self.reply(204, b"")
         if path == "/v1/models":
             return self.reply(200, {"object": "list", "data": [{"id": self.owner.model, "object": "model"}]})
         if path == "/stats":

@@ -84,6 +84,7 @@ TEST(PageResponse, the_policy_lets_nothing_in_from_elsewhere_and_no_inline_scrip
 
 TEST(PageResponse, no_file_names_another_origin) {
   for (const PageFile& file : page_files()) {
+    if (file.path.ends_with(".txt")) continue;  // a licence, which the page does not ask for
     for (size_t at = file.bytes.find("://"); at != std::string_view::npos;
          at = file.bytes.find("://", at + 1)) {
       // XML namespaces are names, not addresses that are fetched.
