@@ -455,6 +455,18 @@ bool resolve_thinking(const ThinkingSwitch& state, const ServedModel& model,
   return *state.on;
 }
 
+std::string_view thinking_by_default(const ServedModel& model) {
+  switch (reasoning_of(model.chat_format.value_or(text::ChatFormat::kV3))) {
+    case Reasoning::kNever:
+      return "never";
+    case Reasoning::kAlways:
+      return "always";
+    case Reasoning::kSwitched:
+      break;
+  }
+  return model.thinks_by_default ? "on" : "off";
+}
+
 bool has_thinking_switch(const ServedModel& model) {
   return model.chat_format && reasoning_of(*model.chat_format) == Reasoning::kSwitched;
 }

@@ -42,6 +42,8 @@ struct Thinking {
 // is refused. And how long at most: thinking.budget_tokens, reasoning.max_tokens and thinking_token_budget under each
 // of its names; several only if equal.
 Thinking read_thinking(FieldReader& reader, const ServedModel& model);
+// What a chat gets that says nothing of it: "always" or "never" where the model has one way, else "on" or "off".
+std::string_view thinking_by_default(const ServedModel& model);
 
 // Whether the last message is left open: continue_final_message, or "prefix": true in it. After read_messages().
 bool read_continuation(FieldReader& reader);

@@ -1,9 +1,12 @@
 // Puts the page together: the chat, the view of the engine, and the state in the top bar.
 
 import {startChat} from './chat.js';
-import {formatNumber} from './chart.js';
 import {byId} from './dom.js';
 import {startEngineView} from './engine.js';
+import {startModelPanel} from './model_panel.js';
+import {startRankTable} from './rank_table.js';
+import {pulseOf, showLoading} from './readiness.js';
+import {ServerFacts} from './server_facts.js';
 import {StatsFeed} from './stats_feed.js';
 import {startTabs} from './tabs.js';
 
@@ -11,14 +14,12 @@ let model = '';
 
 const announce = (text) => (byId('announcer').textContent = text);
 
-function showPulse({current, error}) {
-  const pulse = byId('pulse');
-  const busy = (current.running ?? 0) + (current.queued ?? 0) > 0;
-  pulse.dataset.state = error ? 'down' : busy ? 'busy' : 'idle';
-  pulse.title = error;
-  byId('pulse-text').textContent = error ? 'Offline'
-    : busy ? `${current.running} running · ${formatNumber(current.generation_tokens_per_s ?? 0)} tok/s`
-    : 'Idle';
+function showPulse(feed) {
+  const {name, text} = pulseOf(feed);
+  byId('pulse').dataset.state = name;
+  byId('pulse').title = feed.error;
+  byId('pulse-text').textContent = text;
+  showLoading(feed.error ? {} : feed.readiness);
 }
 
 // The name to send: the page brings it along, so the first message waits for nothing. The feed brings it anew
@@ -33,12 +34,15 @@ function showModel(name) {
 }
 
 const feed = new StatsFeed();
+const facts = new ServerFacts(feed);
 const engineView = startEngineView(feed);
 startTabs({onShow: (name) => {
   if (name === 'engine') engineView.show();
 }});
 showModel(document.querySelector('meta[name="served-model"]').content);
-startChat({model: () => model, announce});
+startModelPanel(facts);
+startRankTable(facts, () => !byId('view-engine').hidden);
+startChat({model: () => model, announce, facts});
 feed.listen(showPulse);
 feed.listen(({model: served}) => served && showModel(served));
 feed.start();

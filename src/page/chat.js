@@ -1,13 +1,15 @@
 // The chat: sends the conversation, shows the answer as it streams, stops it.
 //
-//   startChat({model: () => 'deepseek-v3', announce: (text) => ...});
+//   startChat({model: () => 'deepseek-v3', announce: (text) => ..., facts});
 
 import {ApiFailure, streamChat} from './api.js';
 import {ChatKeeper} from './chat_keeper.js';
 import {ChatList} from './chat_list.js';
+import {showContext} from './context_meter.js';
 import {Answer} from './conversation.js';
 import {byId, el} from './dom.js';
 import {AnswerView} from './message_view.js';
+import {contextOf} from './server_facts.js';
 import {Settings} from './settings.js';
 import {SidePanel} from './side_panel.js';
 import {toolResultView} from './tool_views.js';
@@ -19,14 +21,13 @@ const kSuggestions = [
   'Give me a JSON record for Ada, age 36, from London, whose favorite color is blue.',
 ];
 
-export function startChat({model, announce}) {
-  return new Chat(model, announce);
+export function startChat({model, announce, facts}) {
+  return new Chat(model, announce, facts);
 }
 
 class Chat {
-  constructor(model, announce) {
-    this.model = model;
-    this.announce = announce;
+  constructor(model, announce, facts) {
+    Object.assign(this, {model, announce, facts});
     this.keeper = new ChatKeeper();
     this.log = byId('log');
     this.list = byId('messages');
@@ -34,6 +35,10 @@ class Chat {
     this.#makePanels();
     this.#connect();
     this.#showAll();
+    facts.listen((info) => {
+      this.settings.showDefaults(info);
+      this.#showContext();
+    });
   }
 
   get conversation() {
@@ -185,6 +190,7 @@ class Chat {
     conversation.add(answer.turn);
     if (conversation !== this.conversation) return;
     view.show(answer.turn, {isLast: true});
+    this.#showContext();
     this.#follow();
     this.announce(answer.turn.problem ? answer.turn.problem.title : 'Answer complete');
   }
@@ -221,6 +227,7 @@ class Chat {
       else if (turn.role === 'tool') this.list.append(toolResultView(turn));
       else this.list.append(this.#userView(turn, i));
     });
+    this.#showContext();
     this.#follow();
   }
 
@@ -248,6 +255,10 @@ class Chat {
       el('h3', {}, 'How can I help?'),
       el('p', {}, 'Everything stays between this browser and the server. Conversations stay under Chats until this tab is closed, or for longer if you keep them in this browser.'),
       el('div', {class: 'suggestions'}, ...kSuggestions.map(suggestion)));
+  }
+
+  #showContext() {
+    showContext(this.conversation.turns, contextOf(this.facts.info));
   }
 
   #isAtEnd() {

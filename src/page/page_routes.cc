@@ -102,7 +102,8 @@ http::Response page_response(const PageFile& file, std::string_view if_none_matc
   return response;
 }
 
-http::Response stats_response(const StatsHistory& history, std::string_view since) {
+http::Response stats_response(const StatsHistory& history, std::string_view since,
+                              json::Value readiness) {
   double since_seconds = 0;
   if (!since.empty()) {
     const auto [end, error] =
@@ -114,12 +115,14 @@ http::Response stats_response(const StatsHistory& history, std::string_view sinc
   }
   http::Response response;
   response.headers = {{"Cache-Control", "no-store"}};
-  response.body = json::dump(history.to_json(unix_seconds(), since_seconds));
+  json::Value stats = history.to_json(unix_seconds(), since_seconds);
+  stats["readiness"] = std::move(readiness);
+  response.body = json::dump(stats);
   return response;
 }
 
-void add_page_routes(http::Router& router, std::string_view model_name,
-                     const StatsHistory& history) {
+void add_page_routes(http::Router& router, std::string_view model_name, const StatsHistory& history,
+                     ReadinessSource readiness) {
   add_file(router, "/", [page = std::make_shared<const IndexPage>(model_name)](auto known) {
     return page_response(page->file(), known);
   });
@@ -127,12 +130,14 @@ void add_page_routes(http::Router& router, std::string_view model_name,
     if (file.path == kIndexPath) continue;
     add_file(router, file.path, [&file](auto known) { return page_response(file, known); });
   }
-  router.add({.method = "GET",
-              .path = "/stats",
-              .access = http::Access::kPage,
-              .handler = [&history](const http::ExchangePtr& exchange) {
-                exchange->send(stats_response(history, query_value(exchange->request(), "since")));
-              }});
+  router.add(
+      {.method = "GET",
+       .path = "/stats",
+       .access = http::Access::kPage,
+       .handler = [&history, readiness = std::move(readiness)](const http::ExchangePtr& exchange) {
+         const std::string_view since = query_value(exchange->request(), "since");
+         exchange->send(stats_response(history, since, readiness()));
+       }});
 }
 
 }  // namespace fathom::page

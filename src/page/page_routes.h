@@ -2,11 +2,12 @@
 // The page at "/" and its live figures: the chat and the view of the engine. The files in this folder are
 // compiled into the program; nothing is read from disk or from another origin.
 //
-//   add_page_routes(router, "deepseek-v3", history);      // GET /, /page/app.js, ..., /stats
+//   add_page_routes(router, "deepseek-v3", history, readiness);      // GET /, /page/app.js, ..., /stats
 //
 // Called once while the router is built; the history outlives the router. The handlers are thread-safe.
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,12 +38,16 @@ class IndexPage {
   std::string bytes_, etag_;
 };
 
-void add_page_routes(http::Router& router, std::string_view model_name,
-                     const StatsHistory& history);
+// What /readyz says: {"status": "loading", ...}. Called on any thread.
+using ReadinessSource = std::function<json::Value()>;
+
+void add_page_routes(http::Router& router, std::string_view model_name, const StatsHistory& history,
+                     ReadinessSource readiness);
 
 // The whole answer for a file, or 304 when `if_none_match` names its etag.
 http::Response page_response(const PageFile& file, std::string_view if_none_match);
-// GET /stats; `since` is the query parameter's text, empty = all samples.
-http::Response stats_response(const StatsHistory& history, std::string_view since);
+// GET /stats; `since` is the query parameter's text, empty = all samples. The figures, with "readiness" beside them.
+http::Response stats_response(const StatsHistory& history, std::string_view since,
+                              json::Value readiness);
 
 }  // namespace fathom::page

@@ -1,10 +1,12 @@
-// The settings: what is sent beside the messages. A field left empty is not sent, so the model's own default
-// holds. Kept for the session.
+// The settings: what is sent beside the messages. A field left empty is not sent, so the server's default, which
+// stands in it, holds. Kept for the session.
 //
 //   const settings = new Settings(byId('settings'), {onChange});
+//   settings.showDefaults(info);                 // of /server_info
 //   const fields = settings.requestFields();     // {temperature: 0.6, tools: [...], ...} or null: a field is wrong
 
 import {el, icon, storage} from './dom.js';
+import {contextOf} from './server_facts.js';
 import {kExampleTools, toolsProblem} from './tool_definitions.js';
 
 const kKey = 'fathom.settings';
@@ -26,6 +28,8 @@ export class Settings {
     this.values = textsOf(storage.read(kKey, {}));
     this.onChange = onChange;
     this.inputs = new Map();
+    this.defaults = {temperature: 1, top_p: 1, repetition_penalty: 1};  // until the server has said them
+    this.thinkingIs = 'off';
     container.append(this.#head(onClose), this.#form());
     this.#fillIn();
   }
@@ -39,6 +43,20 @@ export class Settings {
     return (this.values.system ?? '').trim();
   }
 
+  // Where the model has one way to answer, reasoning is nothing to choose.
+  showDefaults(info) {
+    const {thinking = 'off', ...sampling} = info.chat_defaults ?? {};
+    const context = contextOf(info);
+    this.defaults = {...sampling, presence_penalty: 0, frequency_penalty: 0, seed: 'random'};
+    if (context) this.defaults.max_tokens = `to ${context.toLocaleString('en')}`;
+    for (const {name} of kNumbers) this.inputs.get(name).input.placeholder = this.defaults[name] ?? 'default';
+    this.thinkingIs = thinking;
+    const isChoice = thinking === 'on' || thinking === 'off';
+    for (const input of this.thinking.querySelectorAll('input')) input.disabled = !isChoice;
+    this.thinking.querySelector('label').textContent = isChoice ? `Default: ${thinking}` : 'Default';
+    this.thinkingHint.textContent = {always: 'This model always reasons.', never: 'This model does not reason.'}[thinking] ?? '';
+  }
+
   requestFields() {
     const fields = {};
     for (const {input, error} of this.inputs.values()) {
@@ -50,7 +68,7 @@ export class Settings {
     for (const {name} of kNumbers) {
       if (this.values[name]) fields[name] = Number(this.values[name]);
     }
-    if (this.values.thinking) fields.chat_template_kwargs = {thinking: this.values.thinking === 'on'};
+    if (this.values.thinking && !['always', 'never'].includes(this.thinkingIs)) fields.chat_template_kwargs = {thinking: this.values.thinking === 'on'};
     if (this.values.logprobs) Object.assign(fields, {logprobs: true, top_logprobs: kNumAlternatives});
     const tools = (this.values.tools ?? '').trim();
     if (tools) {
@@ -106,7 +124,8 @@ export class Settings {
       input.addEventListener('change', () => this.#set('thinking', value));
       row.append(input, el('label', {for: input.id}, label));
     }
-    group.append(row);
+    this.thinkingHint = el('p', {class: 'field-hint', id: 'thinking-hint'});
+    group.append(row, this.thinkingHint);
     this.thinking = row;
     return group;
   }
@@ -145,7 +164,7 @@ export class Settings {
   #stepByArrow(event, spec) {
     if (event.key !== 'ArrowUp' && event.key !== 'ArrowDown') return;
     event.preventDefault();
-    const start = {temperature: 1, top_p: 1, repetition_penalty: 1}[spec.name] ?? 0;
+    const start = Number.isFinite(this.defaults[spec.name]) ? this.defaults[spec.name] : 0;
     const now = event.target.value.trim() === '' ? start : Number(event.target.value);
     if (Number.isNaN(now)) return;
     const low = spec.above ? spec.step : spec.min;

@@ -1,7 +1,7 @@
 // The samples of GET /stats, asked for once a second while somebody can see the page.
 //
 //   const feed = new StatsFeed();
-//   feed.listen(({current, samples, model}) => draw(samples));   // error: a sentence, when the last try failed
+//   feed.listen(({current, samples, model, readiness}) => draw(samples));   // error: a sentence, when the last try failed
 //   feed.start();
 
 import {fetchJson} from './api.js';
@@ -13,7 +13,9 @@ export class StatsFeed {
   constructor() {
     this.samples = [];
     this.current = {};
+    this.readiness = {};  // what /readyz says
     this.model = '';
+    this.numRestarts = 0;
     this.listeners = [];
     this.error = '';
   }
@@ -49,11 +51,17 @@ export class StatsFeed {
     this.#schedule(this.error ? 3 * kIntervalMs : kIntervalMs);
   }
 
-  #take({now, model, current, samples}) {
+  #take({now, model, current, samples, readiness}) {
     // The server was restarted: its clock may go on, its samples begin anew.
-    if (current.output_tokens < this.current.output_tokens) this.samples = [];
+    const isNew = current.output_tokens < this.current.output_tokens ||
+      (readiness?.status === 'loading' && this.readiness.status !== 'loading');
+    if (isNew) {
+      this.samples = [];
+      ++this.numRestarts;
+    }
     this.model = model;
     this.current = current;
+    this.readiness = readiness ?? {};
     this.now = now;
     this.samples.push(...samples);
     this.samples = this.samples.filter((sample) => sample.t > now - kKeptSeconds);

@@ -205,7 +205,8 @@ void ApiServer::register_routes(http::Router& router) {
   add_response_routes(router, *state_);
   add_info_routes(router, *state_);
   add_admin_routes(router, *state_);
-  page::add_page_routes(router, state_->config.model.name(), state_->history);
+  page::add_page_routes(router, state_->config.model.name(), state_->history,
+                        [state = state_.get()] { return readiness(*state).body; });
   add_doc_routes(router, *state_);  // last: it describes the routes that are there
 }
 
@@ -223,6 +224,7 @@ void ApiServer::set_transport(http::Server& http) {
 
 void ApiServer::set_loading(const std::string& phase, double fraction) {
   const std::lock_guard lock(state_->loading_mutex);
+  if (phase != state_->loading_phase) state_->loading_watch = Stopwatch();
   state_->loading_phase = phase;
   state_->loading_fraction = fraction;
 }

@@ -15,6 +15,7 @@
 #include "answer/generation_service.h"
 #include "api/responses/response_store.h"
 #include "api/tables/api_error.h"
+#include "base/clock.h"
 #include "base/worker_pool.h"
 #include "page/stats_history.h"
 #include "serve/api_server.h"
@@ -41,6 +42,7 @@ struct ServerState {
   std::mutex loading_mutex;
   std::string loading_phase = "starting";
   double loading_fraction = 0;
+  Stopwatch loading_watch;  // since the phase began
 
   api::ResponseStore responses;  // of /v1/responses
   metrics::Registry registry;
@@ -63,6 +65,13 @@ void drop_body(const http::ExchangePtr& exchange);
 void send_later(const http::ExchangePtr& exchange, http::Response response);
 http::Response text_response(std::string text);
 http::Response json_response(const json::Value& value);
+
+// What /readyz says, and whether requests are taken.
+struct Readiness {
+  bool takes_requests = false;
+  json::Value body;  // {"status": "ready", ...}
+};
+Readiness readiness(ServerState& state);
 
 void add_health_routes(http::Router& router, ServerState& state);
 void add_generation_routes(http::Router& router, ServerState& state);

@@ -221,7 +221,7 @@ class StartTest(unittest.TestCase):
                 status, answer = server.get("/readyz")
                 seen.append((status, answer["status"]))
                 if status == 503:
-                    self.assertEqual(set(answer), {"status", "phase", "progress"})
+                    self.assertEqual(set(answer), {"status", "phase", "progress", "seconds_left"})
                     self.assertTrue(0 <= answer["progress"] <= 1)
                     self.assertIn(server.get("/v1/models")[0], (200, 503))
                 return status == 200

@@ -107,6 +107,16 @@ def split_samples(now, count=300, measures_layers=True):
     return samples
 
 
+def server_info(model, **more):
+    """What the page reads of /server_info."""
+    state = {"memory_usage": {"weight": 671.0, "kvcache": 40.25, "token_capacity": 499968}, "num_running_reqs": 3, "num_waiting_reqs": 0}
+    defaults = {"temperature": 1.0, "top_p": 0.95, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "thinking": "off"}
+    return {"served_model_name": model, "model_path": "/models/DeepSeek-V3.1", "max_req_input_len": 131071, "dtype": "bfloat16",
+            "device": "cuda", "engine": "model", "max_total_num_tokens": 499968, "kv_cache_dtype": "auto", "disable_radix_cache": False,
+            "chat_format": "v3.1", "version": "0.9.0", "tp_size": 1, "dp_size": 1, "ep_size": 1, "pp_size": 1,
+            "chat_defaults": defaults, "internal_states": [state]} | more
+
+
 class Listener(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # of a browser that connects faster than a busy machine accepts
@@ -125,6 +135,8 @@ class FakeServer:
         self.closed = False
         self.held = {}              # path: the event that its answers wait for
         self.stats = busy_samples
+        self.readiness = {"status": "ready", "running": 0, "waiting": 0}
+        self.info = server_info(self.model)
         self.has_katex = KATEX.is_file()
         handler = type("Handler", (Handler,), {"owner": self})
         self.server = Listener(("127.0.0.1", 0), handler)
@@ -186,6 +198,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(204, b"")
         if path == "/v1/models":
             return self.reply(200, {"object": "list", "data": [{"id": self.owner.model, "object": "model"}]})
+        if path == "/server_info" and self.owner.readiness["status"] != "loading":
+            return self.reply(200, self.owner.info)
         if path == "/stats":
             return self.reply(200, self.stats_body())
         return self.reply(404, {"error": {"message": "no such path"}})
@@ -198,7 +212,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         current |= {"kv_blocks": 7812, "block_tokens": 64, "output_tokens": 1843211,
                     "max_drafts": 3 if "num_drafts" in current else 0,
                     "max_step_ms": 50 if "step_ms" in current else 0}
-        return {"now": now, "interval_s": 1, "model": self.owner.model, "current": current,
+        return {"now": now, "interval_s": 1, "model": self.owner.model, "current": current, "readiness": self.owner.readiness,
                 "samples": [sample for sample in samples if sample["t"] > since]}
 
     def do_POST(self):

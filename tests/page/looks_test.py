@@ -46,8 +46,12 @@ class LooksTest(browser.FakeServerTest):
         if button:
             self.one(button).click()
 
+    def show_panel(self):
+        self.id("model-name").click()
+        self.until(lambda: self.all("#model-panel dt"), "the facts")
+
     def parts(self):
-        return {"markdown": self.show_markdown, "editor": self.show_editor, "tokens": self.show_tokens, "result": self.show_missing_result,
+        return {"panel": self.show_panel, "markdown": self.show_markdown, "editor": self.show_editor, "tokens": self.show_tokens, "result": self.show_missing_result,
                 "tools": self.show_wrong_tools, "chats": self.show_chats, "rename": lambda: self.show_chats(".chat-rename"),
                 "delete": lambda: self.show_chats(".chat-delete"), "delete all": lambda: self.show_chats("#delete-all")}
 

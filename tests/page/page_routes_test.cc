@@ -139,9 +139,10 @@ TEST(StatsResponse, since_leaves_out_what_the_client_has) {
   StatsHistory history({.model = "demo"});
   for (const double second : {10.0, 11.25, 12.5}) history.add(page_reading_at(second));
   const auto num_samples = [&](std::string_view since) {
-    const http::Response response = stats_response(history, since);
+    const http::Response response = stats_response(history, since, {{"status", "ready"}});
     EXPECT_EQ(response.status, 200);
     EXPECT_EQ(header_of(response, "Cache-Control"), "no-store");
+    EXPECT_EQ(json::parse(response.body)->at("readiness").at("status"), "ready");
     return json::parse(response.body)->at("samples").size();
   };
   EXPECT_EQ(num_samples(""), 2);
@@ -153,7 +154,7 @@ TEST(StatsResponse, since_leaves_out_what_the_client_has) {
 TEST(StatsResponse, since_that_is_no_number_is_refused_by_name) {
   const StatsHistory history({.model = "demo"});
   for (const char* since : {"yesterday", "1.5x", " 1", "0x10", "--1"}) {
-    const http::Response response = stats_response(history, since);
+    const http::Response response = stats_response(history, since, {{"status", "ready"}});
     EXPECT_EQ(response.status, 400) << since;
     EXPECT_EQ(json::parse(response.body)->at("error").at("param"), "since") << since;
   }

@@ -95,6 +95,26 @@ class RealServerTest(browser.PageTest):
         self.assertEqual(len(tip), 2 + 2 * 5)
         self.assertEqual(tip[:2], tip[2:4], "temperature 0 takes the likeliest")
 
+    def test_the_panel_and_the_settings_say_what_the_server_says(self):
+        self.open()
+        self.wait_for_script("document.getElementById('set-temperature').placeholder === '1'", "the defaults")
+        info = self.driver.execute_async_script("fetch('/server_info').then((answer) => answer.json()).then(arguments[0])")
+        self.assertEqual(self.one("label[for=thinking-default]").text, f"Default: {info['chat_defaults']['thinking']}")
+        self.id("model-name").click()
+        rows = dict(zip([node.text for node in self.all("#model-panel dt")], [node.text for node in self.all("#model-panel dd")]))
+        self.assertEqual((rows["Model"], rows["Version"], rows["Device"]), (NAME, info["version"], info["device"]))
+        self.assertEqual(rows["Context"], f"{info['max_req_input_len'] + 1:,} tokens")
+        self.assertIn(f"{info['max_total_num_tokens']:,} tokens", rows["KV cache"])
+        self.assertEqual(self.console_errors(), [])
+
+    def test_katex_comes_with_its_licence_or_not_at_all(self):
+        self.open()
+        length, licence = self.driver.execute_async_script("""
+          const done = arguments[0];
+          Promise.all([fetch('/page/katex.js').then((answer) => answer.text()), fetch('/page/katex-licence.txt')])
+            .then(([text, licence]) => done([text.length, licence.status]))""")
+        self.assertEqual(licence, 200 if length > 1000 else 404)
+
     def test_a_refused_setting_is_explained(self):
         self.open()
         self.set("max_tokens", "99999999")

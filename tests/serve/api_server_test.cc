@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "base/device_trace.h"
 #include "tests/scratch_directory.h"
@@ -34,8 +36,14 @@ TEST(ApiServer, says_how_far_loading_is_and_refuses_requests_until_it_is_ready) 
   EXPECT_EQ(server.get("/livez").status, 200);
   const client::ClientResponse ready = server.get("/readyz");
   EXPECT_EQ(ready.status, 503);
-  EXPECT_EQ(json::parse(ready.body).value(),
-            (json::Value{{"status", "loading"}, {"phase", "weights"}, {"progress", 0.25}}));
+  json::Value state = json::parse(ready.body).value();
+  EXPECT_TRUE(state.contains("seconds_left"));
+  state.erase("seconds_left");
+  const json::Value loading = {{"status", "loading"}, {"phase", "weights"}, {"progress", 0.25}};
+  EXPECT_EQ(state, loading);
+  json::Value of_page = json::parse(server.get("/stats").body).value()["readiness"];
+  of_page.erase("seconds_left");
+  EXPECT_EQ(of_page, loading);
   EXPECT_EQ(server.get("/v1/models").status, 503);
   EXPECT_EQ(server.post("/generate", native(1)).status, 503);
   server.make_ready();
@@ -43,6 +51,21 @@ TEST(ApiServer, says_how_far_loading_is_and_refuses_requests_until_it_is_ready) 
   EXPECT_EQ(server.get("/health").status, 200);
   EXPECT_EQ(server.get("/health_generate").status, 200);
   EXPECT_EQ(server.post("/generate", native(1)).status, 200);
+}
+
+TEST(ApiServer, says_how_long_a_phase_of_loading_still_takes_once_that_can_be_told) {
+  SimServer server({.ready = false});
+  const auto seconds_left = [&] {
+    return json::parse(server.get("/readyz").body).value()["seconds_left"];
+  };
+  server.api().set_loading("weights", 0.5);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  const double left = seconds_left();
+  EXPECT_GT(left, 1.0);
+  server.api().set_loading("weights", 1);
+  EXPECT_EQ(seconds_left(), 0);
+  server.api().set_loading("memory plan", 0);  // it begins anew
+  EXPECT_EQ(seconds_left(), nullptr);
 }
 
 // DeepSeek's clients leave the version out, or say /beta.
@@ -142,6 +165,12 @@ TEST(ApiServer, tells_benchmark_clients_what_they_read) {
                             "dp_size", "status", "max_total_num_tokens", "max_req_input_len"}) {
       EXPECT_TRUE(info.contains(key)) << key;
     }
+    EXPECT_EQ(info["chat_defaults"], (json::Value{{"temperature", 1.0},
+                                                  {"top_p", 1.0},
+                                                  {"top_k", -1},
+                                                  {"min_p", 0.0},
+                                                  {"repetition_penalty", 1.0},
+                                                  {"thinking", "off"}}));
     const json::Value& state = info["internal_states"][0];
     EXPECT_GT(state["effective_max_running_requests_per_dp"].get<int>(), 0);
     EXPECT_GT(state["memory_usage"]["token_capacity"].get<int>(), 0);
@@ -152,6 +181,15 @@ TEST(ApiServer, tells_benchmark_clients_what_they_read) {
     const json::Value info = json::parse(server.get(path).body).value();
     EXPECT_TRUE(info.contains("model_path"));
     EXPECT_EQ(info["is_generation"], true);
+  }
+}
+
+TEST(ApiServer, says_whether_a_chat_reasons_where_it_says_nothing) {
+  for (const auto& [format, thinking] :
+       {std::pair{text::ChatFormat::kV3, "never"}, std::pair{text::ChatFormat::kV31, "off"},
+        std::pair{text::ChatFormat::kR1, "always"}}) {
+    SimServer server({.chat_format = format});
+    EXPECT_EQ(server.get_json("/server_info")["chat_defaults"]["thinking"], thinking);
   }
 }
 

@@ -17,33 +17,29 @@ constexpr std::chrono::seconds kProbeTimeout{20};
 // An engine that is busy and ended a step this recently is healthy: no token is generated to find out.
 constexpr double kRecentSeconds = 5;
 
+// Of the phase, once it has gone on long enough to tell; as fast as so far.
+constexpr double kEstimateSeconds = 1;
+
 http::Response not_ready(const json::Value& body) {
   http::Response response = json_response(body);
   response.status = 503;
   return response;
 }
 
-http::Response readiness(ServerState& state) {
-  switch (state.phase.load()) {
-    case Phase::kDraining:
-      return not_ready({{"status", "draining"}, {"open_requests", state.generation.num_open()}});
-    case Phase::kLoading: {
-      const std::lock_guard lock(state.loading_mutex);
-      return not_ready({{"status", "loading"},
-                        {"phase", state.loading_phase},
-                        {"progress", state.loading_fraction}});
-    }
-    case Phase::kReady:
-      break;
-  }
-  const engine::EngineSnapshot snapshot = state.engine->snapshot();
-  if (snapshot.has_work && snapshot.seconds_since_progress > kStallSeconds) {
-    return not_ready(
-        {{"status", "stalled"}, {"seconds_since_progress", snapshot.seconds_since_progress}});
-  }
-  return json_response({{"status", snapshot.paused ? "paused" : "ready"},
-                        {"running", snapshot.num_running},
-                        {"waiting", snapshot.num_waiting}});
+json::Value loading_state(ServerState& state) {
+  const std::lock_guard lock(state.loading_mutex);
+  const double done = state.loading_fraction, seconds = state.loading_watch.seconds();
+  json::Value body = {{"status", "loading"},
+                      {"phase", state.loading_phase},
+                      {"progress", done},
+                      {"seconds_left", nullptr}};
+  if (done > 0 && seconds >= kEstimateSeconds) body["seconds_left"] = seconds * (1 - done) / done;
+  return body;
+}
+
+http::Response readiness_response(ServerState& state) {
+  const Readiness now = readiness(state);
+  return now.takes_requests ? json_response(now.body) : not_ready(now.body);
 }
 
 api::GenerationRequest one_token(const ServerState& state) {
@@ -63,7 +59,7 @@ api::GenerationRequest one_token(const ServerState& state) {
 }
 
 void probe(ServerState& state, const http::ExchangePtr& exchange) {
-  http::Response ready = readiness(state);
+  http::Response ready = readiness_response(state);
   if (ready.status != 200) return exchange->send(std::move(ready));
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
   // An operator's pause is no fault, and a token would come after it only.
@@ -83,6 +79,26 @@ void probe(ServerState& state, const http::ExchangePtr& exchange) {
 
 }  // namespace
 
+Readiness readiness(ServerState& state) {
+  switch (state.phase.load()) {
+    case Phase::kDraining:
+      return {.body = {{"status", "draining"}, {"open_requests", state.generation.num_open()}}};
+    case Phase::kLoading:
+      return {.body = loading_state(state)};
+    case Phase::kReady:
+      break;
+  }
+  const engine::EngineSnapshot snapshot = state.engine->snapshot();
+  if (snapshot.has_work && snapshot.seconds_since_progress > kStallSeconds) {
+    return {.body = {{"status", "stalled"},
+                     {"seconds_since_progress", snapshot.seconds_since_progress}}};
+  }
+  return {.takes_requests = true,
+          .body = {{"status", snapshot.paused ? "paused" : "ready"},
+                   {"running", snapshot.num_running},
+                   {"waiting", snapshot.num_waiting}}};
+}
+
 void add_health_routes(http::Router& router, ServerState& state) {
   router.add({.method = "GET",
               .path = "/livez",
@@ -95,13 +111,14 @@ void add_health_routes(http::Router& router, ServerState& state) {
   const http::Access health =
       state.config.has_open_health ? http::Access::kOpen : http::Access::kInference;
   for (const char* path : {"/readyz", "/health", "/ping"}) {
-    router.add(
-        {.method = "GET",
-         .path = path,
-         .access = std::string_view(path) == "/readyz" ? http::Access::kOpen : health,
-         .handler =
-             [&state](const http::ExchangePtr& exchange) { exchange->send(readiness(state)); },
-         .is_probe = true});
+    router.add({.method = "GET",
+                .path = path,
+                .access = std::string_view(path) == "/readyz" ? http::Access::kOpen : health,
+                .handler =
+                    [&state](const http::ExchangePtr& exchange) {
+                      exchange->send(readiness_response(state));
+                    },
+                .is_probe = true});
   }
   router.add({.method = "GET",
               .path = "/health_generate",

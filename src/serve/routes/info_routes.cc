@@ -1,9 +1,12 @@
 // What is served and how: /v1/models, /model_info, /server_info, /load, /version, /metrics.
 
 #include <algorithm>
+#include <charconv>
 #include <ctime>
+#include <iterator>
 #include <utility>
 
+#include "api/conversation_fields.h"
 #include "serve/server_state.h"
 
 namespace fathom::serve {
@@ -122,6 +125,26 @@ json::Value internal_state(const ServerState& state) {
   return value;
 }
 
+// As a person writes it: 0.7, where the nearest float is 0.699999988.
+double as_written(float value) {
+  char text[32];
+  const char* end = std::to_chars(std::begin(text), std::end(text), value).ptr;
+  double written = 0;
+  std::from_chars(std::begin(text), end, written);
+  return written;
+}
+
+// What a chat gets where it says nothing.
+json::Value chat_defaults(const ServerState& state) {
+  const api::SamplingDefaults& sampling = state.config.model.sampling_defaults;
+  return {{"temperature", as_written(sampling.temperature)},
+          {"top_p", as_written(sampling.top_p)},
+          {"top_k", sampling.top_k},
+          {"min_p", as_written(sampling.min_p)},
+          {"repetition_penalty", as_written(sampling.repetition_penalty)},
+          {"thinking", api::thinking_by_default(state.config.model)}};
+}
+
 void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
   json::Value info = state.config.settings;
   info["model_path"] = state.config.model.model_path;
@@ -134,6 +157,7 @@ void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
   info["status"] = "ready";
   info["max_total_num_tokens"] = state.facts.max_total_tokens;
   info["max_req_input_len"] = state.facts.max_context_tokens - 1;
+  info["chat_defaults"] = chat_defaults(state);
   info["startup_time"] = state.facts.startup_seconds;
   info["kv_events"] = nullptr;
   info["internal_states"] = json::Value::array({internal_state(state)});
