@@ -26,7 +26,8 @@ void run_guarded(const std::function<void()>& job) {
 }  // namespace
 
 WorkerPool::WorkerPool(const WorkerPoolConfig& config)
-    : max_queued_jobs_(static_cast<size_t>(config.max_queued_jobs)) {
+    : max_queued_jobs_(static_cast<size_t>(config.max_queued_jobs)),
+      max_queued_jobs_per_owner_(static_cast<size_t>(config.max_queued_jobs_per_owner)) {
   FATHOM_CHECK(config.num_threads >= 1, "num_threads is " << config.num_threads);
   threads_.reserve(static_cast<size_t>(config.num_threads));
   try {
@@ -50,11 +51,22 @@ void WorkerPool::end() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool WorkerPool::post(std::function<void()> job) {
+bool WorkerPool::post(std::function<void()> job, const std::string& owner) {
   {
     const std::lock_guard lock(mutex_);
-    if (jobs_.size() >= max_queued_jobs_) return false;
-    jobs_.push_back(std::move(job));
+    if (num_jobs_ >= max_queued_jobs_) return false;
+    const auto found = by_name_.find(owner);
+    if (found == by_name_.end()) {
+      std::list<Owner> added;
+      added.push_back({.name = owner, .jobs = {}});
+      added.back().jobs.push_back(std::move(job));
+      by_name_.emplace(owner, added.begin());
+      owners_.splice(owners_.end(), added);
+    } else {
+      if (found->second->jobs.size() >= max_queued_jobs_per_owner_) return false;
+      found->second->jobs.push_back(std::move(job));
+    }
+    ++num_jobs_;
   }
   changed_.notify_one();
   return true;
@@ -62,7 +74,21 @@ bool WorkerPool::post(std::function<void()> job) {
 
 int WorkerPool::num_queued() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int>(jobs_.size());
+  return static_cast<int>(num_jobs_);
+}
+
+std::function<void()> WorkerPool::take_next() {
+  Owner& owner = owners_.front();
+  std::function<void()> job = std::move(owner.jobs.front());
+  owner.jobs.pop_front();
+  --num_jobs_;
+  if (owner.jobs.empty()) {
+    by_name_.erase(owner.name);
+    owners_.pop_front();
+  } else {
+    owners_.splice(owners_.end(), owners_, owners_.begin());
+  }
+  return job;
 }
 
 void WorkerPool::run(const std::string& thread_name, int nice) {
@@ -72,10 +98,9 @@ void WorkerPool::run(const std::string& thread_name, int nice) {
   trace::set_thread_name(thread_name);
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    std::function<void()> job = std::move(jobs_.front());
-    jobs_.pop_front();
+    changed_.wait(lock, [this] { return ending_ || num_jobs_ > 0; });
+    if (num_jobs_ == 0) return;
+    std::function<void()> job = take_next();
     lock.unlock();
     run_guarded(job);
     job = nullptr;  // what it captured is gone before the thread waits

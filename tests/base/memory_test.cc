@@ -7,9 +7,11 @@
 
 #include <cstdio>
 #include <functional>
+#include <future>
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -169,6 +171,40 @@ TEST(WorkerPool, a_job_that_throws_ends_alone) {
     EXPECT_TRUE(workers.post([&] { ++num_done; }));
   }
   EXPECT_EQ(num_done, 1);
+}
+
+// One thread, held up until all jobs are there.
+TEST(WorkerPool, owners_take_turns) {
+  std::string order;
+  std::promise<void> begin;
+  {
+    WorkerPool workers({.num_threads = 1});
+    EXPECT_TRUE(workers.post([&] { begin.get_future().wait(); }));
+    for (int i = 0; i < 4; ++i) EXPECT_TRUE(workers.post([&] { order += 'a'; }, "alice"));
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(workers.post([&] { order += 'b'; }, "bob"));
+    EXPECT_TRUE(workers.post([&] { order += 'c'; }, "carol"));
+    EXPECT_GE(workers.num_queued(), 7);
+    begin.set_value();
+  }
+  EXPECT_EQ(order, "abcabaa");
+}
+
+TEST(WorkerPool, an_owner_has_its_part_of_the_queue) {
+  std::promise<void> begin;
+  WorkerPool workers({.num_threads = 1, .max_queued_jobs = 4, .max_queued_jobs_per_owner = 2});
+  std::promise<void> has_begun;
+  EXPECT_TRUE(workers.post([&] {
+    has_begun.set_value();
+    begin.get_future().wait();
+  }));
+  has_begun.get_future().wait();
+  EXPECT_TRUE(workers.post([] {}, "alice"));
+  EXPECT_TRUE(workers.post([] {}, "alice"));
+  EXPECT_FALSE(workers.post([] {}, "alice"));
+  EXPECT_TRUE(workers.post([] {}, "bob"));
+  EXPECT_TRUE(workers.post([] {}, "carol"));
+  EXPECT_FALSE(workers.post([] {}, "dan"));
+  begin.set_value();
 }
 
 }  // namespace
