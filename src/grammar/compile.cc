@@ -1,6 +1,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/bounded_heap.h"
 #include "grammar/constraint.h"
 #include "grammar/grammar.h"
 #include "grammar/network.h"
@@ -38,19 +39,31 @@ class Grammar : public CompiledGrammar, public std::enable_shared_from_this<Gram
   mutable std::shared_ptr<MaskSource> masks_;
 };
 
+std::shared_ptr<const CompiledGrammar> compile_within(const Expression& expression,
+                                                      Budget& budget) {
+  RuleSet rules(budget);
+  Network network = build_network(expression, rules);
+  if (budget.ok()) prune(network, budget);
+  if (!budget.ok()) return nullptr;
+  Automaton automaton = determinize(network, budget);
+  if (!budget.ok()) return nullptr;
+  return std::make_shared<Grammar>(std::move(automaton), budget.limits().max_mask_cache_bytes);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const CompiledGrammar>> compile(const Expression& expression,
                                                        const Limits& limits) {
   Budget budget(limits);
-  RuleSet rules(budget);
-  Network network = build_network(expression, rules);
-  if (budget.ok()) prune(network, budget);
-  if (!budget.ok()) return budget.error();
-  Automaton automaton = determinize(network, budget);
-  if (!budget.ok()) return budget.error();
-  return std::shared_ptr<const CompiledGrammar>(
-      std::make_shared<Grammar>(std::move(automaton), limits.max_mask_cache_bytes));
+  try {
+    // The loops ask their budget; this holds for what any of them forgets.
+    const memory::BoundedHeap heap(limits.max_memory_bytes, [&] { return budget.look_at_clock(); });
+    std::shared_ptr<const CompiledGrammar> grammar = compile_within(expression, budget);
+    if (budget.ok()) return grammar;
+  } catch (const memory::BeyondBound&) {
+    if (budget.ok()) budget.fail_of_memory();
+  }
+  return budget.error();
 }
 
 }  // namespace fathom::grammar

@@ -39,7 +39,10 @@ bool Budget::look_at_clock() {
 
 bool Budget::charge_memory(int64_t num_bytes) {
   memory_bytes_ += num_bytes;
-  if (memory_bytes_ <= limits_.max_memory_bytes) return ok();
+  return memory_bytes_ <= limits_.max_memory_bytes ? ok() : fail_of_memory();
+}
+
+bool Budget::fail_of_memory() {
   return fail(too_long("the grammar needs more than " + std::to_string(limits_.max_memory_bytes) +
                        " bytes of memory, simplify it"));
 }

@@ -34,10 +34,11 @@ class Budget {
   }
   bool charge_memory(int64_t num_bytes);
   bool charge_source(int64_t num_bytes);
+  // As charge(), now.
+  bool look_at_clock();
+  bool fail_of_memory();
 
  private:
-  bool look_at_clock();
-
   const Limits& limits_;
   double start_seconds_ = 0;
   int64_t work_ = 0;
