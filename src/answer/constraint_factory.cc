@@ -196,8 +196,8 @@ ConstraintFactory::Form ConstraintFactory::form_of(const api::GenerationRequest&
   return behind_reasoning(request, std::move(form));
 }
 
-api::Parsed<GrammarPtr> ConstraintFactory::compile(const api::GenerationRequest& request,
-                                                   const api::GrammarSource& source) const {
+CompiledForm ConstraintFactory::compile(const api::GenerationRequest& request,
+                                        const api::GrammarSource& source) const {
   std::vector<grammar::Tool> tools = tools_of(request.tool_constraint);
   const Form form = form_of(request, source, tools);
   Result<GrammarPtr> compiled = grammar::compile(form.expression);
@@ -213,27 +213,46 @@ api::Parsed<GrammarPtr> ConstraintFactory::compile(const api::GenerationRequest&
   return *compiled;
 }
 
+bool ConstraintFactory::is_free(const api::GenerationRequest& request,
+                                const api::GenerationItem& item) const {
+  return item.grammar.kind == api::GrammarSource::Kind::kNone &&
+         request.tool_constraint.kind == api::ToolConstraint::Kind::kNone;
+}
+
+// With the field that the source came in, since a refusal names it.
+std::string ConstraintFactory::cache_key(const api::GenerationRequest& request,
+                                         const api::GenerationItem& item) const {
+  return item.grammar.field + '\n' +
+         form_of(request, item.grammar, tools_of(request.tool_constraint)).key;
+}
+
+bool ConstraintFactory::has_to_compile(const api::GenerationRequest& request,
+                                       const std::string& owner) {
+  if (vocabulary_ == nullptr) return false;
+  return std::ranges::any_of(request.items, [&](const api::GenerationItem& item) {
+    return !is_free(request, item) && !cache_.find(owner, cache_key(request, item));
+  });
+}
+
 api::Parsed<ConstraintPtr> ConstraintFactory::make(const api::GenerationRequest& request,
-                                                   const api::GenerationItem& item) {
+                                                   const api::GenerationItem& item,
+                                                   const std::string& owner) {
+  if (is_free(request, item)) return ConstraintPtr();
   const bool has_form = item.grammar.kind != api::GrammarSource::Kind::kNone;
-  if (!has_form && request.tool_constraint.kind == api::ToolConstraint::Kind::kNone) {
-    return ConstraintPtr();
-  }
   if (vocabulary_ == nullptr) {
     return api::invalid_parameter(
         has_form ? item.grammar.field : "tools",
         "this model has no end-of-sequence token, so its output cannot be "
         "held to a grammar");
   }
-  const std::string key = form_of(request, item.grammar, tools_of(request.tool_constraint)).key;
-  GrammarPtr grammar = cache_.find(key);
-  if (grammar == nullptr) {
-    api::Parsed<GrammarPtr> compiled = compile(request, item.grammar);
-    if (const auto* error = std::get_if<api::ApiError>(&compiled)) return *error;
-    grammar = std::get<GrammarPtr>(std::move(compiled));
-    cache_.add(key, grammar);
+  const std::string key = cache_key(request, item);
+  std::optional<CompiledForm> form = cache_.find(owner, key);
+  if (!form) {
+    form = compile(request, item.grammar);
+    cache_.add(owner, key, *form);
   }
-  return grammar->new_constraint(vocabulary_);
+  if (const auto* error = std::get_if<api::ApiError>(&*form)) return *error;
+  return std::get<GrammarPtr>(*form)->new_constraint(vocabulary_);
 }
 
 }  // namespace fathom::answer

@@ -1,9 +1,10 @@
 #pragma once
 // ConstraintFactory: what a request says about the form of its output -> the constraint that the engine
-// samples under. Compiled grammars are kept by their source.
+// samples under. What compiling gave is kept by owner (the name of an API key) and source.
 //
 //   ConstraintFactory factory({.tokenizer = tokenizer, .vocab_size = 129280, .eos_token_ids = {1}});
-//   Parsed<ConstraintPtr> constraint = factory.make(request, item);
+//   if (factory.has_to_compile(request, key_name)) ...              // make() takes its time
+//   Parsed<ConstraintPtr> constraint = factory.make(request, item, key_name);
 //
 // Where the output begins with reasoning, that is free and the form holds for what follows it. Tool calls
 // that are required take the place of a response format; beside calls that are only allowed the output is
@@ -42,7 +43,8 @@ class ConstraintFactory {
   explicit ConstraintFactory(Config config);
 
   api::Parsed<ConstraintPtr> make(const api::GenerationRequest& request,
-                                  const api::GenerationItem& item);
+                                  const api::GenerationItem& item, const std::string& owner = {});
+  bool has_to_compile(const api::GenerationRequest& request, const std::string& owner);
 
  private:
   // The form with its key in the cache and the parameter that errors name.
@@ -50,6 +52,10 @@ class ConstraintFactory {
     grammar::Expression expression;
     std::string key, param;
   };
+  bool is_free(const api::GenerationRequest& request, const api::GenerationItem& item) const;
+  // What the form is kept under.
+  std::string cache_key(const api::GenerationRequest& request,
+                        const api::GenerationItem& item) const;
   Form form_of(const api::GenerationRequest& request, const api::GrammarSource& source,
                const std::vector<grammar::Tool>& tools) const;
   Form tool_form(const api::GenerationRequest& request, const std::vector<grammar::Tool>& tools,
@@ -59,8 +65,8 @@ class ConstraintFactory {
   Form behind_reasoning(const api::GenerationRequest& request, Form form) const;
   // Schemas of tools that cannot be compiled are let go of where nobody asked for them. An error names the parameter
   // that is at fault.
-  api::Parsed<GrammarPtr> compile(const api::GenerationRequest& request,
-                                  const api::GrammarSource& source) const;
+  CompiledForm compile(const api::GenerationRequest& request,
+                       const api::GrammarSource& source) const;
   // The vocabulary has it as a token that is never text. An ordinary token that spells a marker is text: as a marker
   // too, it would be allowed where the grammar does not take it.
   bool is_marker(int32_t token) const;

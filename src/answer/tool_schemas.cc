@@ -14,7 +14,7 @@ namespace fathom::answer {
 namespace {
 
 // Looking at the schemas one by one may take as much together; those that are left then count as too large.
-constexpr double kMaxCpuSeconds = 2;
+constexpr double kMaxCpuSeconds = 0.5;
 
 constexpr std::string_view kNoMembers =
     R"({"type":"object","properties":{},"additionalProperties":false})";

@@ -22,7 +22,7 @@ std::vector<grammar::Tool> tools_of(const api::ToolConstraint& constraint);
 
 // Tools that are not strict and whose schemas do not compile take any JSON object from now on; where each schema
 // compiles and all together do not, all of those that are not strict. An error names a tool that is strict, and what
-// is wrong with its schema. At most some seconds of CPU time.
+// is wrong with its schema. At most about a second and a half of processor time.
 Status let_go_of_schemas(std::vector<grammar::Tool>& tools);
 
 }  // namespace fathom::answer
