@@ -32,10 +32,14 @@ std::optional<std::string> key_in(const Headers& headers, Logins logins) {
                  : presented_key(value_of(headers, "authorization"), logins);
 }
 
-// An inference key opens everything but what an admin key guards; an admin key opens everything.
-bool may_call(const KeyStore& keys, const KeyStore::Key& key, Access access) {
-  if (key.role == KeyRole::kAdmin) return true;
-  return access != Access::kAdmin || !keys.has_role(KeyRole::kAdmin);
+// An inference key opens everything but what an admin key guards; an admin key opens everything. Of several inference
+// keys none may end or hold up what the others do, so without an admin key nobody may.
+std::optional<TransportError> refusal_of(const KeyStore& keys, const KeyStore::Key& key,
+                                         Access access) {
+  if (key.role == KeyRole::kAdmin || access != Access::kAdmin) return std::nullopt;
+  if (keys.has_role(KeyRole::kAdmin)) return TransportError::kUnauthorized;
+  if (keys.num_of(KeyRole::kInference) > 1) return TransportError::kNoAdminKey;
+  return std::nullopt;
 }
 
 bool needs_key(const KeyStore& keys, Access access) {
@@ -54,8 +58,8 @@ AccessDecision decide_access(const KeyStore& keys, const Route* route, const Hea
   if (!needs_key(keys, access)) return {};
   const std::optional<std::string> presented = key_in(headers, logins);
   const KeyStore::Key* key = presented ? keys.find(*presented) : nullptr;
-  if (key == nullptr || !may_call(keys, *key, access))
-    return {.error = TransportError::kUnauthorized};
+  if (key == nullptr) return {.error = TransportError::kUnauthorized};
+  if (const auto refusal = refusal_of(keys, *key, access)) return {.error = refusal};
   return {.error = std::nullopt, .key = key};
 }
 

@@ -94,8 +94,9 @@ const KeyStore::Key* KeyStore::find(std::string_view presented) const {
   return found;
 }
 
-bool KeyStore::has_role(KeyRole role) const {
-  return std::any_of(keys_.begin(), keys_.end(), [&](const Key& key) { return key.role == role; });
+size_t KeyStore::num_of(KeyRole role) const {
+  const auto num = std::ranges::count_if(keys_, [&](const Key& key) { return key.role == role; });
+  return static_cast<size_t>(num);
 }
 
 }  // namespace fathom::http

@@ -38,7 +38,8 @@ class KeyStore {
   const Key* find(std::string_view presented) const;
   bool empty() const { return keys_.empty(); }
   size_t size() const { return keys_.size(); }
-  bool has_role(KeyRole role) const;
+  size_t num_of(KeyRole role) const;
+  bool has_role(KeyRole role) const { return num_of(role) > 0; }
 
  private:
   std::vector<Key> keys_;

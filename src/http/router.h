@@ -23,7 +23,7 @@ namespace fathom::http {
 enum class Access {
   kOpen,       // nobody is asked: /livez, /readyz, and probes and metrics that the operator opened
   kInference,  // any API key
-  kAdmin,      // the admin key; when there is none, any API key
+  kAdmin,      // an admin key; when there is none, the API key if it is the only one
   kPage,  // as kInference, and a browser is told to ask for the key (Basic, the key as password)
 };
 

@@ -39,6 +39,10 @@ constexpr Entry kCatalogue[] = {
      "repeated_authorization", "there may be only one Authorization or x-api-key header"},
     {TransportError::kUnauthorized, 401, Rejection::kUnauthorized, "authentication_error",
      "invalid_api_key", "a valid API key is needed"},
+    {TransportError::kNoAdminKey, 403, Rejection::kUnauthorized, "permission_error", "no_admin_key",
+     "where several API keys are in use this needs an admin key, and there is none: start the "
+     "server with "
+     "--admin-api-key"},
     {TransportError::kForeignHost, 403, Rejection::kUnauthorized, "permission_error",
      "host_not_allowed",
      "the Host '{}' is not a name of this server; if it is one, start it with --allowed-host"},

@@ -27,6 +27,7 @@ enum class TransportError {
   kBadChunk,
   kRepeatedAuthorization,
   kUnauthorized,
+  kNoAdminKey,
   kForeignHost,
   kForeignOrigin,
   kCrossSite,

@@ -111,6 +111,22 @@ TEST(Access, good_keys_open_what_their_role_may) {
   EXPECT_EQ(ask(port, "GET", "/hello", bearer(kAdminKey)).status, 200);
 }
 
+TEST(Access, admin_routes_want_an_admin_key_where_there_are_several_keys) {
+  ServerConfig config = sample_config();
+  ASSERT_TRUE(config.keys.add(std::string("alice:") + kKey, KeyRole::kInference));
+  {
+    const auto server = sample_server(config);
+    EXPECT_EQ(ask(server->port(), "POST", "/flush", bearer(kKey)).status, 200);
+  }
+  ASSERT_TRUE(config.keys.add("bob:sk-of-bob-0123456789", KeyRole::kInference));
+  const auto server = sample_server(config);
+  const auto refused = ask(server->port(), "POST", "/flush", bearer(kKey));
+  EXPECT_EQ(refused.status, 403);
+  EXPECT_NE(refused.body.find("--admin-api-key"), std::string::npos) << refused.body;
+  EXPECT_EQ(ask(server->port(), "POST", "/flush", bearer("wrong-key-0123456789")).status, 401);
+  EXPECT_EQ(ask(server->port(), "GET", "/hello", bearer(kKey)).status, 200);
+}
+
 TEST(Access, a_bare_key_counts_where_nothing_else_is_given) {
   const auto server = sample_server(config_with_keys());
   const int port = server->port();
