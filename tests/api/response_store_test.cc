@@ -40,6 +40,35 @@ TEST(ResponseStore, holds_no_more_bytes_than_it_may) {
   EXPECT_EQ(store.counts().num_responses, 0);
 }
 
+TEST(ResponseStore, whoever_holds_the_most_makes_room) {
+  ResponseStore store({.max_responses = 10, .max_bytes = 100'000});
+  for (const char* id : {"1", "2"}) store.put("bob", id, stored_body(1));
+  for (int i = 0; i < 50; ++i) store.put("alice", std::to_string(i), stored_body(1));
+  for (const char* id : {"1", "2"}) EXPECT_NE(store.find("bob", id), nullptr) << id;
+  EXPECT_NE(store.find("alice", "49"), nullptr);
+  EXPECT_EQ(store.find("alice", "41"), nullptr);
+  store.put("alice", "large", stored_body(200'000));
+  EXPECT_EQ(store.find("alice", "large"), nullptr);
+  for (const char* id : {"1", "2"}) EXPECT_NE(store.find("bob", id), nullptr) << id;
+}
+
+TEST(ResponseStore, one_that_is_erased_while_it_is_made_is_gone) {
+  ResponseStore store({.max_responses = 10, .max_bytes = 100'000});
+  std::shared_ptr<void> making = store.begin("alice", "a");
+  EXPECT_FALSE(store.erase("bob", "a"));
+  EXPECT_TRUE(store.erase("alice", "a"));
+  EXPECT_FALSE(store.erase("alice", "a"));
+  store.put("alice", "a", stored_body(1));
+  EXPECT_EQ(store.find("alice", "a"), nullptr);
+  making = store.begin("alice", "b");
+  store.put("alice", "b", stored_body(1));
+  EXPECT_TRUE(store.erase("alice", "b"));
+  EXPECT_EQ(store.find("alice", "b"), nullptr);
+  making = nullptr;
+  store.put("alice", "a", stored_body(1));
+  EXPECT_NE(store.find("alice", "a"), nullptr);
+}
+
 TEST(ResponseStore, what_was_found_outlives_its_place_and_others_cannot_find_it) {
   ResponseStore store({.max_responses = 3, .max_bytes = 1 << 20});
   store.put("alice", "a", stored_body(5));

@@ -30,6 +30,18 @@ int64_t bytes_of(const StoredResponse& response) {
 
 }  // namespace
 
+std::shared_ptr<void> ResponseStore::begin(const std::string& owner, const std::string& id) {
+  std::string key = key_of(owner, id);
+  {
+    const std::lock_guard lock(mutex_);
+    making_.emplace(key, false);
+  }
+  return {nullptr, [this, key = std::move(key)](void*) {
+            const std::lock_guard lock(mutex_);
+            making_.erase(key);
+          }};
+}
+
 void ResponseStore::put(const std::string& owner, const std::string& id, StoredResponse response) {
   Entry entry{.owner = owner,
               .key = key_of(owner, id),
@@ -37,7 +49,11 @@ void ResponseStore::put(const std::string& owner, const std::string& id, StoredR
               .num_bytes = bytes_of(response)};
   entry.response = std::make_shared<const StoredResponse>(std::move(response));
   const std::lock_guard lock(mutex_);
+  if (const auto made = making_.find(entry.key); made != making_.end() && made->second) return;
   if (const auto found = by_key_.find(entry.key); found != by_key_.end()) drop(found->second);
+  Held& held = held_[owner];
+  held.num_bytes += entry.num_bytes;
+  ++held.num_responses;
   counts_.num_bytes += entry.num_bytes;
   ++counts_.num_responses;
   ++counts_.num_stored;
@@ -48,9 +64,19 @@ void ResponseStore::put(const std::string& owner, const std::string& id, StoredR
   }
   while (!entries_.empty() &&
          (counts_.num_bytes > limits_.max_bytes || counts_.num_responses > limits_.max_responses)) {
-    drop(std::prev(entries_.end()));
+    drop_one_too_many();
     ++counts_.num_evicted;
   }
+}
+
+void ResponseStore::drop_one_too_many() {
+  const auto amount =
+      counts_.num_bytes > limits_.max_bytes ? &Held::num_bytes : &Held::num_responses;
+  const auto most = std::ranges::max_element(
+      held_, {}, [amount](const auto& of_owner) { return of_owner.second.*amount; });
+  auto oldest = std::prev(entries_.end());
+  while (oldest->owner != most->first) --oldest;
+  drop(oldest);
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& owner,
@@ -75,8 +101,11 @@ std::optional<std::string> ResponseStore::find_item(const std::string& owner,
 
 bool ResponseStore::erase(const std::string& owner, const std::string& id) {
   const std::lock_guard lock(mutex_);
-  const auto found = by_key_.find(key_of(owner, id));
-  if (found == by_key_.end()) return false;
+  const std::string key = key_of(owner, id);
+  const auto made = making_.find(key);
+  const bool was_being_made = made != making_.end() && !std::exchange(made->second, true);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return was_being_made;
   drop(found->second);
   return true;
 }
@@ -89,6 +118,9 @@ ResponseStore::Counts ResponseStore::counts() const {
 void ResponseStore::drop(Entries::iterator entry) {
   counts_.num_bytes -= entry->num_bytes;
   --counts_.num_responses;
+  const auto held = held_.find(entry->owner);
+  held->second.num_bytes -= entry->num_bytes;
+  if (--held->second.num_responses == 0) held_.erase(held);
   by_key_.erase(entry->key);
   for (const StoredItem& item : entry->response->items) {
     const auto found = by_item_.find(key_of(entry->owner, item.id));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "answer/draw_id.h"
 #include "api/responses/response_draft.h"
 #include "api/responses/responses_request.h"
 #include "base/clock.h"
@@ -29,7 +30,9 @@ void create(ServerState& state, const http::ExchangePtr& exchange, const Stopwat
   }
   auto& request = std::get<api::GenerationRequest>(parsed);
   if (request.response->is_stored) {
-    request.response->keep = [&state, owner](const std::string& id, api::StoredResponse stored) {
+    if (request.id.empty()) request.id = answer::draw_id("resp_");
+    request.response->keep = [&state, owner, making = state.responses.begin(owner, request.id)](
+                                 const std::string& id, api::StoredResponse stored) {
       state.responses.put(owner, id, std::move(stored));
     };
   }
