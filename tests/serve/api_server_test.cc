@@ -232,7 +232,10 @@ TEST(ApiServer, records_a_profile_only_where_the_operator_said) {
   EXPECT_EQ(closed.post("/start_profile", json::Value::object()).status, 400);
   const ScratchDirectory folder;
   SimServer server({.profile_dir = folder.path()});
-  EXPECT_EQ(server.post("/start_profile", {{"output_dir", "/tmp"}}).status, 400);
+  for (const char* name : {"output_dir", "profile_prefix", "profile_id", "outputdir"}) {
+    EXPECT_EQ(server.post("/start_profile", {{name, "/tmp"}}).status, 400) << name;
+  }
+  EXPECT_EQ(server.post("/start_profile", {{"activities", {"CPU", "MEM"}}}).status, 400);
   EXPECT_EQ(server.get("/stop_profile").status, 400);
   EXPECT_EQ(server.get("/start_profile").status, 200);
   EXPECT_EQ(server.get("/start_profile").status, 400);

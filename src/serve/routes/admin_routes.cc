@@ -1,9 +1,12 @@
 // What operators ask for: /flush_cache, /abort_request, /pause_generation, /continue_generation, /start_profile,
 // /stop_profile.
 
+#include <algorithm>
 #include <charconv>
 #include <ctime>
 #include <filesystem>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "api/pause_request.h"
@@ -20,8 +23,10 @@ namespace {
 constexpr double kFlushGraceSeconds = 0.25, kMaxFlushSeconds = 600;
 constexpr std::chrono::milliseconds kFlushInterval{20};
 constexpr int64_t kMaxBodyBytes = 64 << 10;
+constexpr size_t kMaxShownBytes = 64;
 
-api::Parsed<json::Value> parse_object(const std::string& body) {
+api::Parsed<json::Value> parse_object(const std::string& body,
+                                      std::span<const std::string_view> known) {
   if (body.empty()) return json::Value::object();
   // Parsed on the I/O thread, which must not be kept busy; these bodies hold a few names.
   Result<json::Value> value = json::parse(body, {.max_bytes = kMaxBodyBytes});
@@ -29,6 +34,11 @@ api::Parsed<json::Value> parse_object(const std::string& body) {
     return api::body_too_large("the body is " + value.error().message);
   if (!value) return api::invalid_parameter("", "the body is not JSON: " + value.error().message);
   if (!value->is_object()) return api::invalid_parameter("", "the body must be a JSON object");
+  for (const auto& [name, member] : value->items()) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return api::invalid_parameter(name.substr(0, kMaxShownBytes),
+                                  "this route has no field " + json::shown_text(name));
+  }
   return std::move(*value);
 }
 
@@ -76,8 +86,10 @@ void flush_cache(ServerState& state, const http::ExchangePtr& exchange) {
   flush(state, exchange, std::get<double>(timeout));
 }
 
+constexpr std::string_view kAbortFields[] = {"rid", "abort_all", "abort_message"};
+
 void abort_request(ServerState& state, const http::ExchangePtr& exchange) {
-  const api::Parsed<json::Value> parsed = parse_object(exchange->request().body);
+  const api::Parsed<json::Value> parsed = parse_object(exchange->request().body, kAbortFields);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
     return exchange->send(api::to_response(*error));
   }
@@ -155,25 +167,41 @@ void continue_generation(ServerState& state, const http::ExchangePtr& exchange) 
   exchange->send(control_answer("Generation continued successfully."));
 }
 
-// Why a profile cannot be recorded as asked: where it is written is the operator's to say (--profile-dir), not a
-// request's.
+// What a profile holds, how long it takes and where it is written are the operator's to say (--profile-dir), not a
+// request's; null, false and an empty list ask for nothing.
+constexpr std::string_view kProfileFields[] = {
+    "activities",       "output_dir",     "start_step",    "num_steps",
+    "profile_id",       "profile_prefix", "with_stack",    "record_shapes",
+    "profile_by_stage", "profile_stages", "merge_profiles"};
+
+bool asks_for_nothing(const json::Value& value) {
+  return value.is_null() || value == json::Value(false) || (value.is_array() && value.empty());
+}
+
+// The host's and the device's work are in a profile, so a list of both is what it holds.
+bool is_what_is_recorded(const std::string& name, const json::Value& value) {
+  if (name != "activities" || !value.is_array()) return false;
+  return std::ranges::all_of(value, [](const json::Value& one) {
+    return one == json::Value("CPU") || one == json::Value("GPU");
+  });
+}
+
 std::optional<api::ApiError> profile_problem(const ServerState& state, const json::Value& body) {
   if (state.config.profile_dir.empty()) {
     return api::invalid_parameter("", "profiling is off; start the server with --profile-dir");
   }
-  for (const char* name : {"output_dir", "start_step", "num_steps"}) {
-    if (!body.value(name, json::Value(nullptr)).is_null()) {
-      return api::invalid_parameter(name,
-                                    std::string(name) +
-                                        " cannot be set by a request; recording begins now, ends "
-                                        "with /stop_profile and is written to --profile-dir");
-    }
+  for (const auto& [name, value] : body.items()) {
+    if (asks_for_nothing(value) || is_what_is_recorded(name, value)) continue;
+    return api::invalid_parameter(name,
+                                  name +
+                                      " cannot be set by a request; recording begins now, ends "
+                                      "with /stop_profile and is written to --profile-dir");
   }
   return std::nullopt;
 }
 
 void start_profile(ServerState& state, const http::ExchangePtr& exchange) {
-  const api::Parsed<json::Value> parsed = parse_object(exchange->request().body);
+  const api::Parsed<json::Value> parsed = parse_object(exchange->request().body, kProfileFields);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
     return exchange->send(api::to_response(*error));
   }
@@ -194,13 +222,20 @@ void start_profile(ServerState& state, const http::ExchangePtr& exchange) {
   });
 }
 
+// One that is not there yet.
 std::string profile_path(const std::string& folder) {
   char name[64];
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
   gmtime_r(&now, &utc);
-  std::strftime(name, sizeof name, "fathom-%Y%m%dT%H%M%SZ.trace.json", &utc);
-  return (std::filesystem::path(folder) / name).string();
+  std::strftime(name, sizeof name, "fathom-%Y%m%dT%H%M%SZ", &utc);
+  const std::filesystem::path begin = std::filesystem::path(folder) / name;
+  std::string path = begin.string() + ".trace.json";
+  std::error_code none;
+  for (int k = 2; std::filesystem::exists(path, none); ++k) {
+    path = begin.string() + '-' + std::to_string(k) + ".trace.json";
+  }
+  return path;
 }
 
 void stop_profile(ServerState& state, const http::ExchangePtr& exchange) {
