@@ -35,7 +35,11 @@ Answer::Answer(Setup setup, http::ExchangePtr exchange)
 
 void Answer::begin() {
   if (!head_.stream || done_) return;
-  exchange_->begin_stream();
+  exchange_->begin_stream([renderer = renderer_] {
+    std::string events;
+    renderer->write_silence(events);
+    return events;
+  });
   stream_begun_ = true;
   events_.clear();
   renderer_->write_begin(choices_, events_);

@@ -85,7 +85,7 @@ class Answer {
   void write_whole();
 
   AnswerHead head_;
-  std::unique_ptr<Renderer> renderer_;
+  std::shared_ptr<Renderer> renderer_;  // also of the connection while it streams
   Stopwatch since_arrival_;
   size_t max_backlog_bytes_;
   http::ExchangePtr exchange_;

@@ -84,6 +84,7 @@ class MessagesRenderer : public Renderer {
   }
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice> choices, std::string& events) override;
+  void write_silence(std::string& events) override;
   void write_error(const api::ApiError& error, std::string& events) override {
     append_event(events, "error", api::to_json(error, http::ClientForm::kAnthropic));
   }
@@ -116,6 +117,10 @@ void MessagesRenderer::write_start(const Choice& choice, std::string& events) {
   append_message_usage(data, choice.counts());
   data += "}}";
   append_event(events, "message_start", data);
+  write_silence(events);
+}
+
+void MessagesRenderer::write_silence(std::string& events) {
   append_event(events, "ping", R"({"type":"ping"})");
 }
 

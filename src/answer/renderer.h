@@ -4,6 +4,7 @@
 //   std::unique_ptr<Renderer> renderer = make_renderer(request, tokenizer);
 //   renderer->write_begin(choices, events);       // a stream: what a client sees while the prompt computes
 //   renderer->write_news(choice, events);         // a stream: what is new of a choice; takes choice.news
+//   renderer->write_silence(events);              // a stream: nothing has been new for a while
 //   renderer->write_end(choices, events);         // after all: usage, [DONE]
 //   std::string body = renderer->body(choices);   // or everything at once
 //
@@ -30,6 +31,9 @@ class Renderer {
   // stays in choice.news. After the choice has finished this is called exactly once more.
   virtual void write_news(Choice& choice, std::string& events) = 0;
   virtual void write_end(std::span<const Choice> choices, std::string& events) = 0;
+  // Appends what keeps the connection of a silent stream: a comment line, or an event where the endpoint's clients wait
+  // for one.
+  virtual void write_silence(std::string& events) { events += ": keep-alive\n\n"; }
   // Instead of the rest of a stream.
   virtual void write_error(const api::ApiError& error, std::string& events);
   // REQUIRES: all choices have finished and write_news() was never called.

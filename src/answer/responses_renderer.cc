@@ -27,6 +27,22 @@ void append_response_usage(std::string& out, const ChoiceCounts& counts) {
   out += '}';
 }
 
+// A stop string within a structure leaves its beginning, which is no completed response.
+bool is_whole(const Choice& choice) {
+  return choice.finish() == Finish::kStop && !choice.is_cut_structure();
+}
+
+std::string_view incomplete_details(const Choice& choice) {
+  switch (choice.finish()) {
+    case Finish::kStop:
+      return R"({"reason":"stop"})";
+    case Finish::kLength:
+      return R"({"reason":"max_output_tokens"})";
+    default:
+      return R"({"reason":"abort"})";
+  }
+}
+
 class ResponsesRenderer : public Renderer {
   using Kind = text::OutputEvent::Kind;
   using Tokens = std::span<const PlacedToken>;
@@ -42,6 +58,8 @@ class ResponsesRenderer : public Renderer {
   }
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice> choices, std::string& events) override;
+  // As OpenAI does; Codex gives up on a stream without events, and comments are none.
+  void write_silence(std::string& events) override { write("keepalive", "", events); }
   void write_error(const api::ApiError& error, std::string& events) override;
   std::string body(std::span<Choice> choices) override;
 
@@ -86,7 +104,7 @@ void ResponsesRenderer::write(std::string_view type, std::string_view members,
   events += type;
   events += R"(","sequence_number":)";
   append_json(events, sequence_number_++);
-  events += ',';
+  if (!members.empty()) events += ',';
   events += members;
   events += "}\n\n";
 }
@@ -256,12 +274,9 @@ void ResponsesRenderer::write_news(Choice& choice, std::string& events) {
 }
 
 std::string ResponsesRenderer::end(const Choice& choice, std::string& events) {
-  const bool is_complete = choice.finish() == Finish::kStop;
+  const bool is_complete = is_whole(choice);
   close_item(is_complete ? "completed" : "incomplete", events);
-  const std::string_view details = is_complete ? "null"
-                                   : choice.finish() == Finish::kLength
-                                       ? R"({"reason":"max_output_tokens"})"
-                                       : R"({"reason":"abort"})";
+  const std::string_view details = is_complete ? "null" : incomplete_details(choice);
   std::string made = response(is_complete ? "completed" : "incomplete", details, &choice.counts());
   if (head_.response->keep) {
     if (!answer_.content && answer_.tool_calls.empty()) answer_.content = "";
@@ -281,8 +296,8 @@ std::string ResponsesRenderer::end(const Choice& choice, std::string& events) {
 void ResponsesRenderer::write_end(std::span<const Choice> choices, std::string& events) {
   const Choice& choice = choices.front();
   const std::string made = end(choice, events);
-  write(choice.finish() == Finish::kStop ? "response.completed" : "response.incomplete",
-        R"("response":)" + made, events);
+  write(is_whole(choice) ? "response.completed" : "response.incomplete", R"("response":)" + made,
+        events);
 }
 
 // Without the request's settings, so that it is short: the error may be that memory has run out.

@@ -13,6 +13,10 @@ std::string tokens(int64_t count) {
 // LangChain looks for the code in the text, because OpenAI's client shows it the text alone.
 constexpr std::string_view kCode = " (context_length_exceeded)";
 
+// As clients of SGLang look for it.
+constexpr std::string_view kSGLangs =
+    "Requested token count exceeds the model's maximum context length: ";
+
 std::string context_is(int64_t context) {
   return "This model's maximum context length is " + tokens(context) + ". However, ";
 }
@@ -60,9 +64,10 @@ ApiError output_too_long(const PromptUse& prompt, int64_t asked, const std::stri
   return context_too_long(
       max_field, context_is(prompt.context) + "you requested " + tokens(prompt.num_tokens + asked) +
                      " (" + std::to_string(prompt.num_tokens) + " in " + prompt.field + ", " +
-                     std::to_string(asked) + " in the answer). " + shown_field(max_field) +
-                     " is too large: it is " + std::to_string(asked) + ", must be at most " +
-                     std::to_string(prompt.context - prompt.num_tokens) + "." + std::string(kCode));
+                     std::to_string(asked) + " in the answer). " + std::string(kSGLangs) +
+                     shown_field(max_field) + " is too large: it is " + std::to_string(asked) +
+                     ", must be at most " + std::to_string(prompt.context - prompt.num_tokens) +
+                     "." + std::string(kCode));
 }
 
 }  // namespace fathom::api

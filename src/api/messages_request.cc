@@ -156,7 +156,7 @@ class MessagesParser {
     FieldReader inner(*config, "thinking", thinking_config_fields(), problem_);
     const std::optional<std::string> type = inner.text("type", kMaxToolTypeBytes);
     const std::optional<int> budget =
-        inner.integer("budget_tokens", {1, std::numeric_limits<int>::max()});
+        inner.integer("budget_tokens", {0, std::numeric_limits<int>::max()});
     const std::optional<std::string> display = inner.text("display", kMaxToolTypeBytes);
     if (display && display != "summarized" && display != "updates" && display != "omitted") {
       inner.fail("display", "summarized, updates or omitted");

@@ -11,7 +11,6 @@ namespace fathom::http {
 namespace {
 
 constexpr std::string_view kStreamComment = ": keep-alive\n\n";
-constexpr std::string_view kStreamPing = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
 // Buffers up to this size, enough for ordinary events, are kept for reuse; larger ones are freed.
 constexpr size_t kKeptBufferBytes = 4 << 10;
 
@@ -130,13 +129,14 @@ void Connection::send(uint64_t serial, const Response& response) {
   flush();
 }
 
-void Connection::begin_stream(uint64_t serial) {
+void Connection::begin_stream(uint64_t serial, std::function<std::string()> on_silence) {
   if (!is_current(serial) || answer_ != Answer::kDue) return;
   status_ = 200;
   // Without chunks only the close tells HTTP/1.0 where the answer ends.
   keeps_alive_ = keeps_alive_ && !is_draining() && version_minor_ == 1;
   append(stream_head(answer_context()), &framed_);
   answer_ = Answer::kStreaming;
+  on_silence_ = std::move(on_silence);
   last_event_ = system_clock().now();
   counters().open_streams.fetch_add(1, std::memory_order_relaxed);
   queue_flush();
@@ -159,6 +159,7 @@ void Connection::finish_stream(uint64_t serial, bool complete) {
   counters().open_streams.fetch_sub(1, std::memory_order_relaxed);
   answer_ = Answer::kComplete;
   on_close_ = nullptr;
+  on_silence_ = nullptr;
   queue_flush();
 }
 
@@ -278,6 +279,7 @@ void Connection::cut(bool stalled) {
     socket_->tcp_socket().set_option(asio::socket_base::linger(true, 0), ignored);
   }
   const std::function<void()> callback = std::exchange(on_close_, nullptr);
+  on_silence_ = nullptr;
   close();
   if (callback) callback();
 }
@@ -371,7 +373,11 @@ void Connection::check_answer_time(Clock::time_point now) {
   }
   if (answer_ == Answer::kStreaming && !is_head_ && queued_bytes() == 0 &&
       now - last_event_ > timeouts().stream_comment) {
-    payload_.append(form() == ClientForm::kAnthropic ? kStreamPing : kStreamComment);
+    if (on_silence_) {
+      payload_.append(on_silence_());
+    } else {
+      payload_.append(kStreamComment);
+    }
     last_event_ = now;
     flush();
   }
@@ -403,7 +409,9 @@ void ConnectionExchange::post(std::function<void()> task) {
   connection_->thread().post(std::move(task));
 }
 void ConnectionExchange::send(Response response) { connection_->send(serial_, response); }
-void ConnectionExchange::begin_stream() { connection_->begin_stream(serial_); }
+void ConnectionExchange::begin_stream(std::function<std::string()> on_silence) {
+  connection_->begin_stream(serial_, std::move(on_silence));
+}
 void ConnectionExchange::write(std::string_view bytes) { connection_->write(serial_, bytes); }
 void ConnectionExchange::finish_stream(bool complete) {
   connection_->finish_stream(serial_, complete);

@@ -50,7 +50,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // For exchanges: each does nothing unless `serial` is the request in work.
   void send(uint64_t serial, const Response& response);
-  void begin_stream(uint64_t serial);
+  void begin_stream(uint64_t serial, std::function<std::string()> on_silence);
   void write(uint64_t serial, std::string_view bytes);
   void finish_stream(uint64_t serial, bool complete);
   void set_on_close(uint64_t serial, std::function<void()> callback);
@@ -146,6 +146,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_exchange_open_ = false;  // counted as active, its access record is due
   bool has_own_line_ = false;      // see Exchange::claim_log_line
   std::function<void()> on_close_;
+  std::function<std::string()> on_silence_;
 
   // The answer.
   Answer answer_ = Answer::kComplete;
@@ -173,7 +174,8 @@ class ConnectionExchange final : public Exchange {
   int thread_idx() const override;
   void post(std::function<void()> task) override;
   void send(Response response) override;
-  void begin_stream() override;
+  using Exchange::begin_stream;
+  void begin_stream(std::function<std::string()> on_silence) override;
   void write(std::string_view bytes) override;
   void finish_stream(bool complete) override;
   size_t backlog_bytes() const override;

@@ -37,9 +37,10 @@ class Exchange {
 
   // The whole answer at once.
   virtual void send(Response response) = 0;
-  // Or a stream of server-sent events. From here on a comment line goes out whenever nothing else did for
-  // the keep-alive interval; on routes in Anthropic's form it is the event `ping`, which its clients wait for.
-  virtual void begin_stream() = 0;
+  // Or a stream of server-sent events. From here on, whenever nothing else went out for Timeouts::stream_comment, what
+  // `on_silence` returns does (whole events; called on the I/O thread), or a comment line if it is null.
+  virtual void begin_stream(std::function<std::string()> on_silence) = 0;
+  void begin_stream() { begin_stream(nullptr); }
   // Queues bytes (whole events, "data: ...\n\n"); several calls in one turn go out in one write.
   virtual void write(std::string_view bytes) = 0;
   // complete = false: the connection is closed after what is queued (an error in the stream).

@@ -49,7 +49,7 @@ struct Timeouts {
   Duration keep_alive{75'000};  // an idle connection is closed
   // The client takes nothing, or too little (Limits::max_backlog_bytes).
   Duration write_stall{30'000};
-  Duration stream_comment{15'000};  // ": keep-alive" or a ping after this silence of a stream
+  Duration stream_comment{15'000};  // Exchange::begin_stream: after this silence of a stream
   // Reading what a client still sends after the last answer, so that it gets that answer.
   Duration linger{2'000};
 };

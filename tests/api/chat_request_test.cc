@@ -411,13 +411,14 @@ TEST(ChatRequest, the_prompt_and_output_fit_the_context_or_the_error_says_which_
   const ApiError error = refuse_chat(with(R"("max_tokens": )" + std::to_string(left + 1)), model);
   EXPECT_EQ(error.code, "context_length_exceeded");
   EXPECT_EQ(error.param, "max_tokens");
-  EXPECT_EQ(error.message,
-            "This model's maximum context length is 64 tokens. However, you requested 65 tokens (" +
-                std::to_string(prompt_tokens) + " in messages, " + std::to_string(left + 1) +
-                " in the answer). max_tokens or max_completion_tokens is too "
-                "large: it is " +
-                std::to_string(left + 1) + ", must be at most " + std::to_string(left) +
-                ". (context_length_exceeded)");
+  EXPECT_EQ(
+      error.message,
+      "This model's maximum context length is 64 tokens. However, you requested 65 tokens (" +
+          std::to_string(prompt_tokens) + " in messages, " + std::to_string(left + 1) +
+          " in the answer). Requested token count exceeds the model's maximum context length: "
+          "max_tokens or max_completion_tokens is too large: it is " +
+          std::to_string(left + 1) + ", must be at most " + std::to_string(left) +
+          ". (context_length_exceeded)");
   for (const char* name : {"max_tokens", "max_completion_tokens", "max_new_tokens"}) {
     const std::string unlimited = "\"" + std::string(name) + "\": -1";
     EXPECT_EQ(accept_chat(with(unlimited), model).items[0].sampling.max_new_tokens, left) << name;

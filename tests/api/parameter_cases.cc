@@ -177,7 +177,7 @@ std::vector<Field> openai_fields(const CaseModel& model) {
   fields.push_back(inside("stream_options", {.name = "include_usage", .rule = booleans()}));
   fields.push_back(
       inside("stream_options", {.name = "continuous_usage_stats", .rule = booleans()}));
-  fields.push_back(inside("stream_options", {.name = "include_obfuscation", .rule = unset()}));
+  fields.push_back(inside("stream_options", {.name = "include_obfuscation", .rule = anything()}));
   return fields;
 }
 

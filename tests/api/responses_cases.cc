@@ -45,9 +45,9 @@ std::vector<Field> conversation_fields_of_responses() {
     choice.exceptions.push_back({word, 200});
     choice.more_values.push_back(other(word));
   }
-  // Of a text any is looked for, and not found.
+  // Of an id any is looked for, and not found.
   Field previous{.name = "previous_response_id", .rule = nothing()};
-  for (const char* id : {"\"5\"", "\"\"", "\"resp_1\""}) previous.exceptions.push_back({id, 404});
+  previous.exceptions.push_back({"\"resp_1\"", 404});
   previous.more_values.push_back(other("\"resp_1\""));
   return {input, instructions, tools, choice, previous};
 }

@@ -123,6 +123,10 @@ TEST(ResponsesRequest, goes_on_with_a_stored_response) {
   EXPECT_EQ(gone.status, 404);
   EXPECT_EQ(gone.param, "previous_response_id");
   EXPECT_THAT(gone.message, testing::HasSubstr("resp_2"));
+  const ApiError foreign =
+      refused(parse_response_body(R"("previous_response_id": "bad", )" + kHelloInput));
+  EXPECT_EQ(foreign.status, 400);
+  EXPECT_THAT(foreign.message, testing::HasSubstr("begins with resp_"));
 }
 
 TEST(ResponsesRequest, effort_switches_reasoning) {

@@ -331,13 +331,14 @@ TEST(Connection, sends_a_comment_when_a_stream_is_silent) {
   EXPECT_TRUE(connection.wait_for(": keep-alive\n\n"));
 }
 
-TEST(Connection, sends_a_ping_when_a_stream_in_anthropics_form_is_silent) {
+TEST(Connection, sends_what_a_handler_says_when_its_stream_is_silent) {
   ServerConfig config = sample_config();
   config.timeouts.stream_comment = milliseconds(50);
   Fixture fixture(std::move(config));
   RawConnection connection(fixture.server->port());
-  connection.send("POST /messages/hold HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
-  EXPECT_TRUE(connection.wait_for("event: ping\ndata: {\"type\":\"ping\"}\n\n"));
+  connection.send(get("/stream/quiet"));
+  EXPECT_TRUE(connection.wait_for("data: still here, 0\n\n"));
+  EXPECT_TRUE(connection.wait_for("data: still here, 1\n\n"));
 }
 
 TEST(Connection, refuses_bodies_beyond_the_limit_of_all) {

@@ -46,11 +46,12 @@ void add_holding_routes(const std::shared_ptr<SampleEvents>& events, Router* rou
     hold(events, exchange);
   };
   router->add({"GET", "/stream/hold", Access::kInference, stream_and_hold});
-  router->add({.method = "POST",
-               .path = "/messages/hold",
-               .access = Access::kInference,
-               .handler = stream_and_hold,
-               .form = ClientForm::kAnthropic});
+  router->add({"GET", "/stream/quiet", Access::kInference, [events](const ExchangePtr& exchange) {
+                 exchange->begin_stream([num = 0]() mutable {
+                   return "data: still here, " + std::to_string(num++) + "\n\n";
+                 });
+                 hold(events, exchange);
+               }});
   // As many bytes as the client takes, and more.
   router->add({"GET", "/stream/flood", Access::kInference, [events](const ExchangePtr& exchange) {
                  exchange->begin_stream();

@@ -28,7 +28,8 @@ struct FirstEvents {
   json::Value body;
   std::string begin;  // what the first event begins with
   std::vector<std::string> shown;
-  std::string unique;  // comes once in the whole stream
+  std::string unique;   // comes once in the whole stream
+  std::string silence;  // comes while nothing else does
 };
 
 std::vector<FirstEvents> first_events() {
@@ -44,26 +45,30 @@ std::vector<FirstEvents> first_events() {
        chat_question(),
        "event: message_start\n",
        {R"("output_tokens":0)", "event: ping\n"},
-       "event: message_start\n"},
+       "event: message_start\n",
+       "event: ping\ndata: {\"type\":\"ping\"}\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n"},
       {"responses",
        "/v1/responses",
        response,
        "event: response.created\n",
        {"event: response.in_progress\n", R"("sequence_number":1)"},
-       "event: response.created\n"},
+       "event: response.created\n",
+       "event: keepalive\ndata: {\"type\":\"keepalive\",\"sequence_number\":3}\n\n"},
       {"chat",
        "/v1/chat/completions",
        chat_question(),
        "data: {",
        {R"("role":"assistant","content":"")"},
-       R"("role":"assistant")"},
+       R"("role":"assistant")",
+       ": keep-alive\n\n: keep-alive\n\n"},
       {"chat_of_two",
        "/v1/chat/completions",
        two,
        "data: {",
        {R"({"index":0,"delta":{"reasoning_content":null,"role":"assistant")",
         R"({"index":1,"delta":{"reasoning_content":null,"role":"assistant")"},
-       R"({"index":1,"delta":{"reasoning_content":null,"role":"assistant")"},
+       R"({"index":1,"delta":{"reasoning_content":null,"role":"assistant")",
+       ": keep-alive\n\n: keep-alive\n\n"},
   };
 }
 
@@ -87,7 +92,9 @@ class FirstEventsOf : public ::testing::TestWithParam<FirstEvents> {};
 
 TEST_P(FirstEventsOf, come_before_a_token_is_made) {
   const FirstEvents& form = GetParam();
-  SimServer server;
+  http::Timeouts timeouts;
+  timeouts.stream_comment = std::chrono::milliseconds(50);
+  SimServer server({.timeouts = timeouts});
   ASSERT_EQ(server.post("/pause_generation", {{"mode", "in_place"}}).status, 200);
   Arriving stream;
   server.client().send(
@@ -102,6 +109,7 @@ TEST_P(FirstEventsOf, come_before_a_token_is_made) {
     EXPECT_TRUE(server.eventually([&] { return stream.has(text); })) << text << stream.all();
   }
   EXPECT_EQ(stream.all().find(form.begin), 0U) << stream.all();
+  EXPECT_TRUE(server.eventually([&] { return stream.has(form.silence); })) << stream.all();
   EXPECT_EQ(server.engine().snapshot().num_output_tokens, 0);
   ASSERT_EQ(server.post("/continue_generation", json::Value::object()).status, 200);
   stream.done.get_future().get();

@@ -43,6 +43,20 @@ TEST(StopInStructure, what_is_whole_where_it_stops_is_finished) {
   EXPECT_EQ(free["finish_reason"], json::Value("stop"));
 }
 
+TEST(StopInStructure, a_cut_response_is_incomplete) {
+  SimServer server;
+  const json::Value form = {{"type", "json_object"}};
+  const json::Value cut = server.post_json("/v1/responses", {{"input", "Hello"},
+                                                             {"max_output_tokens", 200},
+                                                             {"text", {{"format", form}}},
+                                                             {"stop", {"{"}}});
+  EXPECT_EQ(cut["status"], json::Value("incomplete"));
+  EXPECT_EQ(cut["incomplete_details"]["reason"], json::Value("stop"));
+  const json::Value free = server.post_json(
+      "/v1/responses", {{"input", "Hello"}, {"max_output_tokens", 200}, {"stop", {"e"}}});
+  EXPECT_EQ(free["status"], json::Value("completed"));
+}
+
 TEST(StopInStructure, a_cut_call_is_no_finished_call) {
   SimServer server;
   const json::Value tool = {{"type", "function"},

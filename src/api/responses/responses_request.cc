@@ -164,6 +164,9 @@ class ResponsesParser {
   void read_past(PlacedMessages& read) {
     const std::optional<std::string> id = reader_.text("previous_response_id", kMaxIdBytes);
     if (!id || problem_) return;
+    if (!id->starts_with("resp_")) {
+      return reader_.fail("previous_response_id", "an id that begins with resp_");
+    }
     const std::shared_ptr<const StoredResponse> found =
         past_.find_response ? past_.find_response(*id) : nullptr;
     if (found == nullptr) return problem_.set(response_not_found("previous_response_id", *id));

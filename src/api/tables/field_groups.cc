@@ -226,7 +226,7 @@ constexpr FieldRule kOpenAi[] = {
 constexpr FieldRule kStreamOptions[] = {
     honoured("include_usage", kAnyBoolean, "a last event with the usage"),
     honoured("continuous_usage_stats", kAnyBoolean, "the usage so far in every event"),
-    refused("include_obfuscation", "events are not padded"),
+    without_effect("include_obfuscation", "events are not padded"),
 };
 
 constexpr FieldRule kUsageWish[] = {

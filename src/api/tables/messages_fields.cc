@@ -45,7 +45,7 @@ constexpr FieldRule kMessages[] = {
 constexpr FieldRule kThinkingConfig[] = {
     required("type", R"({"enum":["enabled","adaptive","between_tools","disabled"]})",
              "whether to reason"),
-    honoured("budget_tokens", R"({"type":"integer","minimum":1})", "tokens by which it ends"),
+    honoured("budget_tokens", R"({"type":"integer","minimum":0})", "tokens by which it ends"),
     honoured("display", R"({"enum":["summarized","updates","omitted"]})",
              "omitted: the blocks of thinking are empty"),
 };
