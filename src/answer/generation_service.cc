@@ -133,7 +133,7 @@ void GenerationService::set_engine(engine::ServingEngine* engine) { engine_ = en
 
 void GenerationService::start(api::GenerationRequest request, const http::ExchangePtr& exchange,
                               Stopwatch since_arrival) {
-  Claim claim = claim_rids(request);
+  Claim claim = claim_rids(request, exchange->request().key_name);
   if (claim.lease == nullptr) {
     exchange->post([exchange, error = api::rid_taken(claim.taken)] {
       exchange->send(api::to_response(error));
@@ -142,16 +142,31 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
   }
   if (request.id.empty()) request.id = draw_id(id_prefix(request.endpoint));
   request.created = static_cast<int64_t>(std::time(nullptr));
+  if (!config_.run_compiling ||
+      !constraints_.has_to_compile(request, exchange->request().key_name)) {
+    return prepare_and_submit(request, std::move(claim.lease), exchange, since_arrival);
+  }
+  config_.run_compiling(
+      exchange, [this, request = std::make_shared<api::GenerationRequest>(std::move(request)),
+                 lease = std::move(claim.lease), exchange, since_arrival]() mutable {
+        prepare_and_submit(*request, std::move(lease), exchange, since_arrival);
+      });
+}
+
+void GenerationService::prepare_and_submit(api::GenerationRequest& request,
+                                           std::shared_ptr<RidLease> lease,
+                                           const http::ExchangePtr& exchange,
+                                           const Stopwatch& since_arrival) {
   api::Parsed<Prepared> parsed = prepare(request, exchange, since_arrival);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
-    claim.lease.reset();  // who reads the answer may use the rid
+    lease.reset();  // who reads the answer may use the rid
     exchange->post([exchange, error = *error] {
       exchange->send(api::to_response(error, exchange->request()));
     });
     return;
   }
   auto prepared = std::make_shared<Prepared>(std::move(std::get<Prepared>(parsed)));
-  prepared->answer->hold(std::move(claim.lease));
+  prepared->answer->hold(std::move(lease));
   exchange->post([this, prepared] { submit(*prepared); });
 }
 
@@ -164,7 +179,8 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
                       .renderer = make_renderer(head_of(request), *config_.tokenizer),
                       .since_arrival = since_arrival};
   for (const api::GenerationItem& item : request.items) {
-    api::Parsed<ConstraintPtr> made = constraints_.make(request, item);
+    api::Parsed<ConstraintPtr> made =
+        constraints_.make(request, item, exchange->request().key_name);
     if (const api::ApiError* error = std::get_if<api::ApiError>(&made)) return *error;
     const ConstraintPtr constraint =
         with_budget(request, item, std::move(std::get<ConstraintPtr>(made)));
@@ -388,7 +404,8 @@ class GenerationService::RidLease {
   GenerationService& service_;
 };
 
-GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequest& request) {
+GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequest& request,
+                                                       const std::string& key_name) {
   std::vector<std::string> names;
   if (!request.id.empty()) names.push_back(request.id);
   for (const api::GenerationItem& item : request.items) {
@@ -401,8 +418,9 @@ GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequ
   lease->names.reserve(names.size());
   const std::lock_guard lock(rids_mutex_);
   for (std::string& name : names) {
-    if (!claimed_rids_.insert(name).second) return {.lease = nullptr, .taken = std::move(name)};
-    lease->names.push_back(std::move(name));
+    std::string claimed = key_name + '\n' + name;
+    if (!claimed_rids_.insert(claimed).second) return {.lease = nullptr, .taken = std::move(name)};
+    lease->names.push_back(std::move(claimed));
   }
   return {.lease = std::move(lease), .taken = ""};
 }

@@ -41,6 +41,9 @@ class GenerationService : public engine::UpdateSink {
     std::shared_ptr<const text::Tokenizer> tokenizer;
     int vocab_size = 0;  // of the logits
     std::vector<int32_t> eos_token_ids;
+    // Runs a job that compiles a grammar beside all others, in turns with the jobs of other keys, or answers the
+    // exchange. Null: it runs in the caller's thread.
+    std::function<void(const http::ExchangePtr&, std::function<void()> job)> run_compiling = {};
     // Called on an I/O thread when an answer is over.
     std::function<void(const AnswerRecord&)> on_answer = {};
   };
@@ -52,7 +55,7 @@ class GenerationService : public engine::UpdateSink {
   void set_transport(int num_io_threads, PostToThread post);
   void set_engine(engine::ServingEngine* engine);
 
-  // Answers the exchange, sooner or later. On a worker thread: compiling a grammar takes its time.
+  // Answers the exchange, sooner or later. On a worker thread.
   void start(api::GenerationRequest request, const http::ExchangePtr& exchange,
              Stopwatch since_arrival);
 
@@ -87,6 +90,18 @@ class GenerationService : public engine::UpdateSink {
     std::vector<std::string> rids;  // per request, native API
   };
 
+  // Reserves the rids that the client gave: no other request can have them while the lease lives. When a live request
+  // has one of them already, the lease is null and `taken` names that rid.
+  class RidLease;
+  struct Claim {
+    std::shared_ptr<RidLease> lease;
+    std::string taken;
+  };
+  Claim claim_rids(const api::GenerationRequest& request, const std::string& key_name);
+
+  // start(), once the grammars may be compiled here.
+  void prepare_and_submit(api::GenerationRequest& request, std::shared_ptr<RidLease> lease,
+                          const http::ExchangePtr& exchange, const Stopwatch& since_arrival);
   api::Parsed<Prepared> prepare(api::GenerationRequest& request, const http::ExchangePtr& exchange,
                                 const Stopwatch& since_arrival);
   ChoiceSetup choice_setup(const api::GenerationRequest& request, const api::GenerationItem& item,
@@ -104,15 +119,6 @@ class GenerationService : public engine::UpdateSink {
   void close(int thread_idx, const std::shared_ptr<Answer>& answer);
 
   void forget_rid(core::RequestId id);
-  // Reserves the rids that the client gave: no other request can have them while the lease lives. When a live request
-  // has one of them already, the lease is null and `taken` names that rid.
-  class RidLease;
-  struct Claim {
-    std::shared_ptr<RidLease> lease;
-    std::string taken;
-  };
-  Claim claim_rids(const api::GenerationRequest& request);
-
   const Config config_;
   ConstraintFactory constraints_;
   const std::shared_ptr<const std::vector<int32_t>> end_marker_;  // of reasoning
@@ -122,7 +128,8 @@ class GenerationService : public engine::UpdateSink {
   std::atomic<int> num_open_{0}, num_ghosts_{0};
   std::mutex rids_mutex_;
   std::unordered_map<core::RequestId, std::string> rids_;  // of running native requests
-  std::unordered_set<std::string> claimed_rids_;           // given by clients, of live requests
+  // Given by clients, of live requests, each behind the name of its key: keys do not see each other's.
+  std::unordered_set<std::string> claimed_rids_;
 };
 
 }  // namespace fathom::answer

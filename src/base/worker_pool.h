@@ -1,8 +1,8 @@
 #pragma once
 // WorkerPool: a few threads for work that is too long for the thread that asks for it: parsing a large body
-// beside an I/O thread, grammar masks beside the engine's. The jobs of one owner start in the order of arrival, those of
-// several owners in turns: however many one has, another's next job waits for one of each at most. The queue is bounded,
-// so that a flood is refused at once instead of waiting, and so is each owner's part of it.
+// beside an I/O thread, grammar masks beside the engine's. The jobs of one owner start in the order of arrival, those
+// of several owners in turns: however many one has, another's next job waits for one of each at most. The queue is
+// bounded, so that a flood is refused at once instead of waiting, and so is each owner's part of it.
 //
 //   WorkerPool workers({.name = "parser", .num_threads = 2, .max_queued_jobs = 256});
 //   if (!workers.post([exchange] { ... }, key_name)) exchange->send(to_response(overloaded()));

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/thread_cpu.h"
 #include "page/page_routes.h"
 #include "serve/http_metrics.h"
 #include "serve/response_metrics.h"
@@ -47,10 +48,15 @@ void log_answer(const answer::AnswerRecord& record) {
              {"retractions", record.counts.retractions}});
 }
 
-answer::GenerationService::Config generation_config(const ApiConfig& config) {
-  answer::GenerationService::Config generation{.tokenizer = config.model.tokenizer,
-                                               .vocab_size = config.model.vocab_size,
-                                               .eos_token_ids = config.model.eos_token_ids};
+answer::GenerationService::Config generation_config(ServerState& state) {
+  const ApiConfig& config = state.config;
+  answer::GenerationService::Config generation{
+      .tokenizer = config.model.tokenizer,
+      .vocab_size = config.model.vocab_size,
+      .eos_token_ids = config.model.eos_token_ids,
+      .run_compiling = [&state](const http::ExchangePtr& exchange, std::function<void()> job) {
+        state.run_compiling(exchange, std::move(job));
+      }};
   if (config.log_requests) generation.on_answer = log_answer;
   return generation;
 }
@@ -59,8 +65,10 @@ answer::GenerationService::Config generation_config(const ApiConfig& config) {
 // shorter one in milliseconds.
 constexpr size_t kLongBodyBytes = 256 << 10;
 constexpr int kWorkersPerLongBodyWorker = 4;
+constexpr int kWorkersPerGrammarWorker = 4;
 // The nice value of those workers: beside a busy thread on the same core they get about a third of its time.
 constexpr int kLongBodyNice = 5;
+constexpr double kGiveBackCpuSeconds = 0.05;  // of compiling
 // After a body of this size freed memory is returned to the system.
 constexpr size_t kGiveBackBytes = 4 << 20;
 
@@ -125,14 +133,19 @@ ServerState::ServerState(ApiConfig api_config)
       registry(labels(config)),
       skipped_fields(registry),
       history({.model = config.model.name()}),
-      generation(generation_config(config)),
+      generation(generation_config(*this)),
       workers({.name = "parser",
                .num_threads = config.num_workers,
                .max_queued_jobs = config.max_queued_jobs}),
       long_body_workers({.name = "long body parser",
                          .num_threads = std::max(1, config.num_workers / kWorkersPerLongBodyWorker),
                          .max_queued_jobs = config.max_queued_jobs,
-                         .nice = kLongBodyNice}) {
+                         .nice = kLongBodyNice}),
+      grammar_workers({.name = "grammar compiler",
+                       .num_threads = std::max(1, config.num_workers / kWorkersPerGrammarWorker),
+                       .max_queued_jobs = config.max_queued_jobs,
+                       .max_queued_jobs_per_owner = std::max(1, config.max_queued_jobs / 4),
+                       .nice = kLongBodyNice}) {
   config.model.field_log = &skipped_fields;
 }
 
@@ -152,7 +165,19 @@ void ServerState::run_on_worker(const http::ExchangePtr& exchange, std::function
   const size_t num_bytes = exchange->request().body.size();
   auto guarded = [exchange, job = std::move(job)] { run_guarded(exchange, job); };
   const bool is_long = num_bytes >= kLongBodyBytes;
-  if (!(is_long ? long_body_workers : workers).post(std::move(guarded)))
+  WorkerPool& pool = is_long ? long_body_workers : workers;
+  if (!pool.post(std::move(guarded), exchange->request().key_name))
+    send_later(exchange, api::to_response(api::overloaded(), exchange->request()));
+}
+
+void ServerState::run_compiling(const http::ExchangePtr& exchange, std::function<void()> job) {
+  auto guarded = [exchange, job = std::move(job)] {
+    const double start_seconds = thread_cpu_seconds();
+    run_guarded(exchange, job);
+    // A long one leaves tens of megabytes free, in a heap that nobody else uses.
+    if (thread_cpu_seconds() - start_seconds > kGiveBackCpuSeconds) memory::give_back();
+  };
+  if (!grammar_workers.post(std::move(guarded), exchange->request().key_name))
     send_later(exchange, api::to_response(api::overloaded(), exchange->request()));
 }
 

@@ -30,8 +30,12 @@ struct ServerState {
 
   // Why requests are refused now; empty when they are taken.
   std::optional<api::ApiError> refusal() const;
-  // Runs a job on a worker, or answers 429. A job that throws is answered here: 503 when there was no memory.
+  // Runs a job on a worker, in turns with those of other keys, or answers 429. A job that throws is answered here: 503
+  // when there was no memory.
   void run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job);
+  // The same for a job that compiles a grammar. Those have a worker of their own: whoever asks for no grammar never
+  // waits for one, and keys take turns.
+  void run_compiling(const http::ExchangePtr& exchange, std::function<void()> job);
 
   ApiConfig config;
   const int64_t created;  // unix seconds
@@ -54,7 +58,7 @@ struct ServerState {
   std::function<void(std::chrono::milliseconds delay, std::function<void()> task)> post_after;
   // Declared last, so that they end before what their jobs use. Long bodies have workers of their own, with a lower
   // priority, so that a short body never waits behind a long one.
-  WorkerPool workers, long_body_workers;
+  WorkerPool workers, long_body_workers, grammar_workers;
 };
 
 // For a job that has read its body, before it answers or starts anything: a long stream must not keep the body, and

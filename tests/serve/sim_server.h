@@ -38,6 +38,8 @@ struct SimServerOptions {
   std::optional<api::UnknownFields> unknown_fields = api::UnknownFields::kRefuse;
   std::optional<text::ChatFormat> chat_format = {};  // in place of the model's
   api::ServedModel model = api::tests::demo_served_model();
+  // Names of inference keys. Each key is sk-NAME-0123456789; with any there is an admin key of the name root.
+  std::vector<std::string> keys = {};
 };
 
 class SimServer {
@@ -61,6 +63,12 @@ class SimServer {
     http::ServerConfig config;
     config.timeouts = options.timeouts;
     config.allowed_hosts = {"a"};  // what requests in raw bytes say
+    for (const std::string& name : options.keys) {
+      EXPECT_TRUE(config.keys.add(name + ":sk-" + name + "-0123456789", http::KeyRole::kInference));
+    }
+    if (!options.keys.empty()) {
+      EXPECT_TRUE(config.keys.add("root:sk-root-0123456789", http::KeyRole::kAdmin));
+    }
     http_.emplace(std::move(config), std::move(router));
     api_.set_transport(*http_);
     http_->start();
@@ -94,6 +102,18 @@ class SimServer {
   client::ClientResponse get(const std::string& path) { return client_.call({.url = url(path)}); }
   client::ClientResponse post(const std::string& path, const json::Value& body) {
     return client_.call({.method = "POST", .url = url(path), .body = json::dump(body)});
+  }
+  // As the holder of a key, by its name.
+  client::ClientResponse call_as(const std::string& name, const std::string& method,
+                                 const std::string& path, const json::Value& body = {}) {
+    return client_.call(request_as(name, method, path, body));
+  }
+  client::ClientRequest request_as(const std::string& name, const std::string& method,
+                                   const std::string& path, const json::Value& body = {}) const {
+    return {.method = method,
+            .url = url(path),
+            .headers = {{"Authorization", "Bearer sk-" + name + "-0123456789"}},
+            .body = body.is_null() ? "" : json::dump(body)};
   }
   json::Value post_json(const std::string& path, const json::Value& body) {
     const client::ClientResponse response = post(path, body);
