@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "api/tables/docs_examples.h"
 #include "api/tables/docs_page.h"
 #include "api/tables/endpoint_fields.h"
 #include "tests/api/parameter_cases.h"
@@ -143,7 +144,10 @@ TEST(OpenApi, says_of_values_what_the_parsers_do) {
 }
 
 TEST(DocsPage, holds_every_name_and_asks_for_nothing_from_outside) {
-  const std::string page = docs_page(small_facts());
+  OpenApiFacts facts = small_facts();
+  for (const EndpointFields& endpoint : endpoints_with_fields())
+    facts.operations.push_back({.method = "POST", .path = std::string(endpoint.path)});
+  const std::string page = docs_page(facts);
   for (const EndpointFields& endpoint : endpoints_with_fields()) {
     for (const FieldRule& rule : endpoint.fields().rules()) {
       EXPECT_NE(page.find("<code>" + std::string(rule.name) + "</code>"), std::string::npos)
@@ -154,6 +158,35 @@ TEST(DocsPage, holds_every_name_and_asks_for_nothing_from_outside) {
   for (const char* outside : {"http:", "https:", "src=", "<script", "@import", "url("}) {
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
   }
+}
+
+TEST(DocsPage, shows_an_endpoint_once_with_its_other_names) {
+  const OpenApiFacts facts{
+      .version = "1",
+      .operations = {
+          {.method = "GET", .path = "/a", .summary = "first", .group = "One"},
+          {.method = "PUT", .path = "/a", .summary = "first", .group = "One"},
+          {.method = "GET", .path = "/b", .summary = "as /a", .group = "One"},
+          {.method = "GET", .path = "/c", .summary = "as /a", .group = "Two", .needs_key = false},
+          {.method = "GET", .path = "/d", .summary = "as /a, and more", .group = "Two"}}};
+  const std::string page = docs_page(facts);
+  EXPECT_NE(page.find("Also <code>PUT /a</code> <code>GET /b</code>"), std::string::npos) << page;
+  EXPECT_EQ(page.find("id=\"get-b\""), std::string::npos);
+  for (const char* id : {"one", "two", "get-a", "get-c", "get-d"}) {
+    EXPECT_NE(page.find("id=\"" + std::string(id) + "\""), std::string::npos) << id;
+    EXPECT_NE(page.find("href=\"#" + std::string(id) + "\""), std::string::npos) << id;
+  }
+}
+
+TEST(DocsPage, an_example_quotes_any_model_for_json_and_the_shell) {
+  const OpenApiOperation chat{.method = "POST", .path = "/v1/chat/completions"};
+  const std::string command = example_command(chat, "it's \"mine\"");
+  EXPECT_NE(command.find(R"("model": "it'\''s \"mine\"")"), std::string::npos) << command;
+  EXPECT_EQ(example_command({.method = "GET", .path = "/v1/models"}, "m"),
+            "curl $FATHOM/v1/models");
+  EXPECT_EQ(example_command({.method = "POST", .path = "/flush_cache"}, "m"),
+            "curl -X POST $FATHOM/flush_cache");
+  EXPECT_EQ(example_command({.method = "GET", .path = "/v1/models/{id}"}, "m"), "");
 }
 
 }  // namespace

@@ -17,12 +17,14 @@ namespace fathom::api {
 struct OpenApiOperation {
   std::string method;  // "POST"
   std::string path;    // "/v1/models/{id}"
-  std::string summary;
-  bool needs_key = true;  // where there are keys
+  std::string summary = {};
+  std::string group = {};  // the heading of /docs below which it stands
+  bool needs_key = true;   // where there are keys
 };
 
 struct OpenApiFacts {
   std::string version;
+  std::string model = {};                            // what examples of /docs ask
   std::optional<UnknownFields> unknown_fields = {};  // none: as each endpoint has it
   std::vector<OpenApiOperation> operations;
 };
