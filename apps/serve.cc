@@ -100,6 +100,8 @@ serve::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& 
                        .profile_dir = flags.service.profile_dir,
                        .settings = settings_json(flags)};
   api.settings["version"] = FATHOM_VERSION;
+  api.settings["runs_on"] =
+      flags.is_simulation() ? "simulation" : std::string(choose_backend(flags.engine).device);
   api.settings["num_api_keys"] = keys.size();
   if (api.model.chat_format) {
     api.settings["chat_format"] = text::chat_format_name(*api.model.chat_format);

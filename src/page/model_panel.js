@@ -17,7 +17,7 @@ const kRows = [
   ['Read from', (info) => info.model_path],
   ['Context', (info) => contextOf(info) && tokens(contextOf(info))],
   ['Weights', (info, {memory_usage: memory = {}}) => joined(ofType(info.dtype, 'as in the checkpoint'), gigabytes(memory.weight))],
-  ['Device', (info) => joined(info.engine === 'sim' ? 'none: a simulation' : info.device, ranksOf(info))],
+  ['Device', (info) => joined(info.runs_on ?? info.device, ranksOf(info))],
   ['KV cache', (info, {memory_usage: memory = {}}) =>
     joined(info.max_total_num_tokens && tokens(info.max_total_num_tokens), gigabytes(memory.kvcache), ofType(info.kv_cache_dtype, ''))],
   ['Prefix cache', (info) => (info.disable_radix_cache === undefined ? null : info.disable_radix_cache ? 'off' : 'on')],

@@ -15,7 +15,7 @@ class FactsTest(browser.FakeServerTest):
         self.open()
         self.assertEqual(self.facts(), {
             "Model": "deepseek-ai/DeepSeek-V3.1", "Read from": "/models/DeepSeek-V3.1", "Context": "131,072 tokens",
-            "Weights": "bfloat16, 671 GB", "Device": "cuda", "KV cache": "499,968 tokens, 40.3 GB", "Prefix cache": "on",
+            "Weights": "bfloat16, 671 GB", "Device": "NVIDIA H200", "KV cache": "499,968 tokens, 40.3 GB", "Prefix cache": "on",
             "Chat format": "v3.1", "Version": "0.9.0"})
         self.assertEqual([link.get_attribute("href") for link in self.all("#model-panel a")],
                          [self.url() + "docs", self.url() + "metrics"])
@@ -25,7 +25,7 @@ class FactsTest(browser.FakeServerTest):
     def test_several_ranks_are_named_and_the_panel_fits_a_phone(self):
         self.server.info = server_info("m", tp_size=2, ep_size=2, model_path="/models/" + "x" * 200)
         self.open(size=(390, 844))
-        self.assertEqual(self.facts()["Device"], "cuda, 2 tensor-parallel ranks, 2 expert-parallel ranks")
+        self.assertEqual(self.facts()["Device"], "NVIDIA H200, 2 tensor-parallel ranks, 2 expert-parallel ranks")
         box = self.id("model-panel").rect
         self.assertTrue(0 <= box["x"] and box["x"] + box["width"] <= 390, box)
         self.assertEqual(self.script("return document.documentElement.scrollWidth"), 390)

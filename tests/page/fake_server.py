@@ -112,7 +112,7 @@ def server_info(model, **more):
     state = {"memory_usage": {"weight": 671.0, "kvcache": 40.25, "token_capacity": 499968}, "num_running_reqs": 3, "num_waiting_reqs": 0}
     defaults = {"temperature": 1.0, "top_p": 0.95, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "thinking": "off"}
     return {"served_model_name": model, "model_path": "/models/DeepSeek-V3.1", "max_req_input_len": 131071, "dtype": "bfloat16",
-            "device": "cuda", "engine": "model", "max_total_num_tokens": 499968, "kv_cache_dtype": "auto", "disable_radix_cache": False,
+            "device": "auto", "runs_on": "NVIDIA H200", "max_total_num_tokens": 499968, "kv_cache_dtype": "auto", "disable_radix_cache": False,
             "chat_format": "v3.1", "version": "0.9.0", "tp_size": 1, "dp_size": 1, "ep_size": 1, "pp_size": 1,
             "chat_defaults": defaults, "internal_states": [state]} | more
 

@@ -15,7 +15,7 @@ class RealServerTest(browser.PageTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.server = Serving("--api-key", KEY, "--served-model-name", NAME)
+        cls.server = Serving("--api-key", KEY, "--device", "cpu", "--served-model-name", NAME)
         cls.addClassCleanup(cls.server.close)
         cls.addClassCleanup(cls.driver.get, "about:blank")
         # What typing the key into the browser's dialog does: it is kept for the origin and sent as Basic.
@@ -102,7 +102,8 @@ class RealServerTest(browser.PageTest):
         self.assertEqual(self.one("label[for=thinking-default]").text, f"Default: {info['chat_defaults']['thinking']}")
         self.id("model-name").click()
         rows = dict(zip([node.text for node in self.all("#model-panel dt")], [node.text for node in self.all("#model-panel dd")]))
-        self.assertEqual((rows["Model"], rows["Version"], rows["Device"]), (NAME, info["version"], info["device"]))
+        self.assertEqual((rows["Model"], rows["Version"], rows["Device"]), (NAME, info["version"], info["runs_on"]))
+        self.assertIn("CPU", info["runs_on"])
         self.assertEqual(rows["Context"], f"{info['max_req_input_len'] + 1:,} tokens")
         self.assertIn(f"{info['max_total_num_tokens']:,} tokens", rows["KV cache"])
         self.assertEqual(self.console_errors(), [])
