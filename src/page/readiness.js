@@ -13,7 +13,7 @@ const kWords = {draining: 'Shutting down', stalled: 'Stalled', paused: 'Paused'}
 export function pulseOf({current, error, readiness}) {
   const {status, progress} = readiness;
   if (error) return {name: 'down', text: 'Offline'};
-  if (status === 'loading') return {name: 'waiting', text: `Loading ${percentOf(progress)}`};
+  if (status === 'loading') return {name: 'waiting', text: `Loading ${percentOf(progress)}`.trim()};
   if (kWords[status]) return {name: status === 'stalled' ? 'down' : 'waiting', text: kWords[status]};
   const busy = (current.running ?? 0) + (current.queued ?? 0) > 0;
   return busy ? {name: 'busy', text: `${current.running} running · ${formatNumber(current.generation_tokens_per_s ?? 0)} tok/s`}
@@ -24,12 +24,14 @@ export function showLoading({status, phase, progress, seconds_left: secondsLeft}
   byId('loading').hidden = status !== 'loading';
   if (status !== 'loading') return;
   byId('loading-phase').textContent = kPhases[phase] ?? phase;
-  byId('loading-bar').value = progress;
+  // Most phases are not measured: they are at nothing until they are over.
+  if (progress > 0) byId('loading-bar').value = progress;
+  else byId('loading-bar').removeAttribute('value');
   const left = typeof secondsLeft === 'number' ? `, ${timeOf(secondsLeft)} left` : '';
   byId('loading-text').textContent = percentOf(progress) + left;
 }
 
-const percentOf = (progress) => `${Math.floor(100 * progress)}%`;
+const percentOf = (progress) => (progress > 0 ? `${Math.floor(100 * progress)}%` : '');
 
 function timeOf(seconds) {
   if (seconds < 90) return `${Math.ceil(seconds)} s`;
