@@ -8,6 +8,9 @@
 namespace fathom::answer {
 namespace {
 
+// Written in some ten milliseconds.
+constexpr int64_t kLargeValues = 20'000;
+
 std::string_view finish_name(const Choice& choice) {
   switch (choice.finish()) {
     case Finish::kLength:
@@ -26,7 +29,9 @@ Answer::Answer(Setup setup, http::ExchangePtr exchange)
       renderer_(std::move(setup.renderer)),
       since_arrival_(setup.since_arrival),
       max_backlog_bytes_(setup.max_backlog_bytes),
+      num_prompt_values_(setup.num_prompt_values),
       exchange_(std::move(exchange)),
+      size_lease_(std::move(setup.size_lease)),
       written_end_(setup.choices.size()),
       num_unfinished_(setup.choices.size()) {
   choices_.reserve(setup.choices.size());
@@ -82,7 +87,9 @@ void Answer::flush() {
   is_touched_ = false;
   if (done_) return;
   if (!head_.stream) {
-    if (num_unfinished_ == 0) write_whole();
+    if (num_unfinished_ > 0 || is_due_) return;
+    is_due_ = is_large();
+    if (!is_due_) send_whole(render());
     return;
   }
   const bool is_end = num_unfinished_ == 0;
@@ -102,9 +109,19 @@ void Answer::flush() {
   done_ = true;
 }
 
-void Answer::write_whole() {
+bool Answer::is_large() const {
+  int64_t num_values = num_prompt_values_;
+  for (const Choice& choice : choices_) {
+    const int64_t per_token = choice.setup().return_logprobs ? 1 + head_.top_logprobs : 1;
+    num_values += per_token * choice.counts().completion_tokens;
+  }
+  return num_values > kLargeValues;
+}
+
+void Answer::send_whole(std::string body) {
+  if (done_) return;
   http::Response response;
-  response.body = renderer_->body(choices_);
+  response.body = std::move(body);
   lease_.reset();
   exchange_->send(std::move(response));
   total_seconds_ = since_arrival_.seconds();

@@ -47,6 +47,8 @@ class Answer {
     Stopwatch since_arrival;
     // While this much waits for a slow client, new text is collected instead of written; nothing is lost.
     size_t max_backlog_bytes = 64 << 10;
+    int64_t num_prompt_values = 0;               // answer_size.h
+    std::shared_ptr<void> size_lease = nullptr;  // kept as long as the answer
   };
 
   Answer(Setup setup, http::ExchangePtr exchange);
@@ -56,9 +58,14 @@ class Answer {
   // The tokens of one choice. Returns true when they complete a stop string: the engine may stop this choice.
   bool take(size_t choice_idx, std::span<const core::SampledToken> tokens,
             const engine::RequestUpdate& update);
-  // Streams: writes what is new. Others: writes the whole answer once all choices have finished. done() is true
-  // when nothing more will be written.
+  // Streams: writes what is new. Others: writes the whole answer once all choices have finished, unless it is large:
+  // then is_due() turns true. done() is true when nothing more will be written.
   void flush();
+  // A large answer wants to be rendered beside the I/O thread: somebody calls render() there, once, and then
+  // send_whole() here. Nothing else touches the renderer from then on.
+  bool is_due() const { return is_due_ && !done_; }
+  std::string render() { return renderer_->body(choices_); }
+  void send_whole(std::string body);
   // Ends it with an error: the whole answer, or an event in the stream and no [DONE].
   void fail(const api::ApiError& error);
   // The client has gone; nothing more is written.
@@ -82,21 +89,22 @@ class Answer {
 
  private:
   void note_tokens(size_t num_tokens);
-  void write_whole();
+  bool is_large() const;
 
   AnswerHead head_;
   std::shared_ptr<Renderer> renderer_;  // also of the connection while it streams
   Stopwatch since_arrival_;
   size_t max_backlog_bytes_;
+  int64_t num_prompt_values_;
   http::ExchangePtr exchange_;
   std::vector<Choice> choices_;
   std::vector<core::RequestId> request_ids_;
-  std::shared_ptr<void> lease_;
+  std::shared_ptr<void> lease_, size_lease_;
   std::vector<bool> written_end_;  // per choice: write_news() has shown its end
   std::string events_;             // scratch
   size_t num_unfinished_;
   bool is_touched_ = false, is_retired_ = false, done_ = false, stream_begun_ = false,
-       client_gone_ = false;
+       client_gone_ = false, is_due_ = false;
   int status_ = 200;
   double queue_seconds_ = -1, first_token_seconds_ = -1, last_token_seconds_ = -1;
   double total_seconds_ = 0;

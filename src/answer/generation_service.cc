@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "answer/answer_size.h"
 #include "answer/draw_id.h"
 #include "answer/forced_token.h"
 #include "answer/thinking_budget.h"
@@ -173,11 +174,17 @@ void GenerationService::prepare_and_submit(api::GenerationRequest& request,
 api::Parsed<GenerationService::Prepared> GenerationService::prepare(
     api::GenerationRequest& request, const http::ExchangePtr& exchange,
     const Stopwatch& since_arrival) {
+  if (std::optional<api::ApiError> error = problem_of_size(request)) return *std::move(error);
   Prepared prepared;
+  auto size_lease = std::make_shared<SizeLease>(num_prompt_values(request), kMaxPromptValuesInWork,
+                                                num_prompt_values_);
+  if (!size_lease->is_granted()) return api::overloaded();
   Answer::Setup setup{.head = head_of(request),
                       .choices = {},
                       .renderer = make_renderer(head_of(request), *config_.tokenizer),
-                      .since_arrival = since_arrival};
+                      .since_arrival = since_arrival,
+                      .num_prompt_values = size_lease->num_values(),
+                      .size_lease = std::move(size_lease)};
   for (const api::GenerationItem& item : request.items) {
     api::Parsed<ConstraintPtr> made =
         constraints_.make(request, item, exchange->request().key_name);
@@ -366,7 +373,34 @@ void GenerationService::apply(int thread_idx, const engine::StepUpdates& updates
       answer->flush();
       return true;
     });
+    if (answer->is_due()) render(thread_idx, answer);
     if (answer->done()) close(thread_idx, answer);
+  }
+}
+
+void GenerationService::render(int thread_idx, const std::shared_ptr<Answer>& answer) {
+  const auto job = [this, thread_idx, answer] {
+    auto body = std::make_shared<std::string>();
+    std::optional<api::ApiError> error;
+    try {
+      const memory::MayFail scope;
+      *body = answer->render();
+    } catch (const std::exception&) {
+      error = api::out_of_memory();
+    }
+    answer->exchange()->post([this, thread_idx, answer, body, error] {
+      if (error) answer->fail(*error);
+      answer_or_fail(*answer, [&] {
+        answer->send_whole(std::move(*body));
+        return true;
+      });
+      close(thread_idx, answer);
+      if (config_.after_rendering) config_.after_rendering();
+    });
+  };
+  if (!config_.run_rendering ||
+      !config_.run_rendering(job, answer->exchange()->request().key_name)) {
+    job();
   }
 }
 

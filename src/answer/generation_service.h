@@ -44,6 +44,11 @@ class GenerationService : public engine::UpdateSink {
     // Runs a job that compiles a grammar beside all others, in turns with the jobs of other keys, or answers the
     // exchange. Null: it runs in the caller's thread.
     std::function<void(const http::ExchangePtr&, std::function<void()> job)> run_compiling = {};
+    // Runs a job that writes a large answer beside the I/O threads; false, without having run it: there is no place.
+    // Null: it runs on the I/O thread.
+    std::function<bool(std::function<void()> job, const std::string& key_name)> run_rendering = {};
+    // Called on an I/O thread when such an answer has been handed to the transport.
+    std::function<void()> after_rendering = {};
     // Called on an I/O thread when an answer is over.
     std::function<void(const AnswerRecord&)> on_answer = {};
   };
@@ -116,12 +121,14 @@ class GenerationService : public engine::UpdateSink {
   // These run on the exchange's I/O thread.
   void submit(Prepared& prepared);
   void apply(int thread_idx, const engine::StepUpdates& updates, std::span<const int32_t> indices);
+  void render(int thread_idx, const std::shared_ptr<Answer>& answer);
   void close(int thread_idx, const std::shared_ptr<Answer>& answer);
 
   void forget_rid(core::RequestId id);
   const Config config_;
   ConstraintFactory constraints_;
   const std::shared_ptr<const std::vector<int32_t>> end_marker_;  // of reasoning
+  std::atomic<int64_t> num_prompt_values_{0};  // of answers in work, which give them back
   PostToThread post_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::atomic<engine::ServingEngine*> engine_{nullptr};

@@ -6,6 +6,7 @@
 #include <exception>
 #include <new>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "base/log.h"
@@ -48,19 +49,6 @@ void log_answer(const answer::AnswerRecord& record) {
              {"retractions", record.counts.retractions}});
 }
 
-answer::GenerationService::Config generation_config(ServerState& state) {
-  const ApiConfig& config = state.config;
-  answer::GenerationService::Config generation{
-      .tokenizer = config.model.tokenizer,
-      .vocab_size = config.model.vocab_size,
-      .eos_token_ids = config.model.eos_token_ids,
-      .run_compiling = [&state](const http::ExchangePtr& exchange, std::function<void()> job) {
-        state.run_compiling(exchange, std::move(job));
-      }};
-  if (config.log_requests) generation.on_answer = log_answer;
-  return generation;
-}
-
 // From this size on (some 60,000 tokens of text) a body goes to the workers for long bodies; a worker is done with a
 // shorter one in milliseconds.
 constexpr size_t kLongBodyBytes = 256 << 10;
@@ -69,8 +57,35 @@ constexpr int kWorkersPerGrammarWorker = 4;
 // The nice value of those workers: beside a busy thread on the same core they get about a third of its time.
 constexpr int kLongBodyNice = 5;
 constexpr double kGiveBackCpuSeconds = 0.05;  // of compiling
+constexpr std::chrono::milliseconds kGiveBackDelay{
+    3000};  // by then a client has taken a large answer
 // After a body of this size freed memory is returned to the system.
 constexpr size_t kGiveBackBytes = 4 << 20;
+
+answer::GenerationService::Config generation_config(ServerState& state) {
+  const ApiConfig& config = state.config;
+  answer::GenerationService::Config generation{
+      .tokenizer = config.model.tokenizer,
+      .vocab_size = config.model.vocab_size,
+      .eos_token_ids = config.model.eos_token_ids,
+      .run_compiling =
+          [&state](const http::ExchangePtr& exchange, std::function<void()> job) {
+            state.run_compiling(exchange, std::move(job));
+          },
+      .run_rendering =
+          [&state](std::function<void()> job, const std::string& key_name) {
+            return state.long_body_workers.post(std::move(job), key_name);
+          },
+      .after_rendering =
+          [&state] {
+            state.post_after(kGiveBackDelay, [&state] {
+              // A full queue has jobs that give back too.
+              std::ignore = state.long_body_workers.post([] { memory::give_back(); });
+            });
+          }};
+  if (config.log_requests) generation.on_answer = log_answer;
+  return generation;
+}
 
 // Runs the job; if it throws, answers with an error.
 void run_guarded(const http::ExchangePtr& exchange, const std::function<void()>& job) {
@@ -171,7 +186,8 @@ void ServerState::run_on_worker(const http::ExchangePtr& exchange, std::function
 }
 
 void ServerState::run_compiling(const http::ExchangePtr& exchange, std::function<void()> job) {
-  auto guarded = [exchange, job = std::move(job)] {
+  auto guarded = [this, exchange, job = std::move(job)] {
+    if (has_ended) return;  // nobody waits for it
     const double start_seconds = thread_cpu_seconds();
     run_guarded(exchange, job);
     // A long one leaves tens of megabytes free, in a heap that nobody else uses.
@@ -276,6 +292,7 @@ void ApiServer::fail_open_requests() { state_->generation.fail_open(api::drainin
 
 void ApiServer::detach_engine() {
   state_->phase = Phase::kDraining;
+  state_->has_ended = true;
   state_->collector = {};
   state_->generation.set_engine(nullptr);
 }

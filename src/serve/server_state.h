@@ -40,6 +40,7 @@ struct ServerState {
   ApiConfig config;
   const int64_t created;  // unix seconds
   std::atomic<Phase> phase{Phase::kLoading};
+  std::atomic<bool> has_ended{false};  // the transport has stopped
   engine::ServingEngine* engine = nullptr;
   EngineFacts facts;
 

@@ -80,7 +80,7 @@ TEST(SeveralKeys, a_response_deleted_while_it_is_made_is_gone) {
 
 // Both kinds of bob's requests are answered while grammars of alice still wait.
 TEST(SeveralKeys, grammars_of_one_hold_up_nobody_else) {
-  constexpr int kNumCostly = 12;
+  constexpr int kNumCostly = 6;
   SimServer server({.keys = {"alice", "bob"}});
   std::atomic<int> num_refused{0};
   std::promise<void> all_refused;

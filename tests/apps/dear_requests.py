@@ -1,0 +1,154 @@
+"""What the dearest requests of one client do to the others: grammars that take long and much memory, answers that
+repeat much of the prompt, long names. Beside them six streams, a probe and another key's one-token requests are timed.
+
+    FATHOM_PROGRAM=build/release/apps/fathom python3 tests/apps/dear_requests.py
+
+prints a table. The simulation backend stands for the model.
+"""
+import collections
+import json
+import re
+import threading
+import time
+
+from serving_process import PATIENCE_SECONDS, ServingProcess
+
+ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789"
+STREAMS = 6
+SETTINGS = ("--engine", "sim", "--sim-step-us", "2000", "--max-total-tokens", "400000",
+            "--api-key", f"alice:{ALICE}", "--api-key", f"bob:{BOB}")
+
+
+def dear_schema(number):
+    """Three kilobytes that take a good part of a second to be refused."""
+    names = [f"p{i}" for i in range(60)]
+    return json.dumps({"type": "object", "title": str(number), "properties": {name: {"type": "null"} for name in names},
+                       "dependentRequired": {f"p{i}": [f"p{(i * 7 + 3) % 60}", f"p{(i * 11 + 1) % 60}"]
+                                             for i in range(60)}})
+
+
+def with_schema(number):
+    return {"text": "x", "sampling_params": {"max_new_tokens": 1, "json_schema": dear_schema(number)}}
+
+
+def echo(tokens, choices, alternatives, **more):
+    return {"prompt": [5] * tokens, "max_tokens": 1, "n": choices, "echo": True, "logprobs": alternatives, **more}
+
+
+ONE_TOKEN = {"text": "Hi", "sampling_params": {"max_new_tokens": 1}}
+
+
+class Bystanders:
+    """Streams, probes and one-token requests of another key, for as long as the block lasts."""
+
+    def __init__(self, server):
+        self.server = server
+        self.gaps, self.probes, self.answers = [0.0] * STREAMS, [], []
+        self.stopping = threading.Event()
+        self.threads = [threading.Thread(target=self.stream, args=(i,)) for i in range(STREAMS)]
+        self.threads += [threading.Thread(target=self.time_calls, args=(self.probes, "GET", "/livez", None)),
+                         threading.Thread(target=self.time_calls, args=(self.answers, "POST", "/generate", ONE_TOKEN))]
+
+    def stream(self, index):
+        body = {"text": f"stream {index}", "stream": True,
+                "sampling_params": {"max_new_tokens": 30000, "ignore_eos": True}}
+        connection, response = self.server.open("POST", "/generate", body, BOB)
+        last = None
+        while not self.stopping.is_set():
+            line = response.readline()
+            if not line.startswith(b"data:"):
+                continue
+            now = time.monotonic()
+            if last is not None:
+                self.gaps[index] = max(self.gaps[index], now - last)
+            last = now
+        connection.close()
+
+    def time_calls(self, seconds, method, path, body):
+        while not self.stopping.is_set():
+            start = time.monotonic()
+            assert self.server.ask(method, path, body, BOB)[0] == 200
+            seconds.append(time.monotonic() - start)
+            time.sleep(0.05)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        time.sleep(1)
+        return self
+
+    def __exit__(self, *_):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(PATIENCE_SECONDS)
+
+    def figures(self):
+        return {"longest_gap_ms": round(max(self.gaps) * 1000), "livez_max_ms": round(max(self.probes) * 1000),
+                "one_token_p50_ms": round(sorted(self.answers)[len(self.answers) // 2] * 1000, 1),
+                "one_token_max_ms": round(max(self.answers) * 1000)}
+
+
+def memory_mb(server, what="VmRSS"):
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
+        return int(re.search(rf"{what}:\s+(\d+) kB", status.read())[1]) // 1024
+
+
+def send_at_once(server, calls):
+    """Statuses of (method, path, body), each from a thread of its own, as alice."""
+    statuses = collections.Counter()
+
+    def call(method, path, body):
+        statuses[server.ask(method, path, body, ALICE)[0]] += 1
+    threads = [threading.Thread(target=call, args=one) for one in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    return dict(statuses)
+
+
+def measure(calls, *args, settle_seconds=0):
+    """The bystanders' figures while alice's calls are answered, all sent at once, and what they did to memory."""
+    with ServingProcess(*SETTINGS, *args) as server:
+        server.ask("POST", "/generate", ONE_TOKEN, ALICE)
+        before = memory_mb(server)
+        with Bystanders(server) as bystanders:
+            start = time.monotonic()
+            statuses = send_at_once(server, calls)
+            seconds = time.monotonic() - start
+        deadline = time.monotonic() + settle_seconds
+        while time.monotonic() < deadline and memory_mb(server) > before + 32:
+            time.sleep(0.2)
+        return {"statuses": statuses, "seconds": round(seconds, 1), **bystanders.figures(), "before_mb": before,
+                "peak_mb": memory_mb(server, "VmHWM"), "after_mb": memory_mb(server)}
+
+
+def grammars(count, *args):
+    return measure([("POST", "/generate", with_schema(i)) for i in range(count)], *args, settle_seconds=10)
+
+
+def answers(body, count=1, *args):
+    return measure([("POST", "/v1/completions", body)] * count, *args, settle_seconds=10)
+
+
+def names(count, num_bytes):
+    return measure([("POST", "/generate", {"a" * num_bytes: 1, "text": "x"})] * count)
+
+
+def main():
+    rows = {
+        "nothing": measure([]),
+        "32 grammars": grammars(32),
+        "8 grammars, 8 workers": grammars(8, "--num-workers", "8"),
+        "10,000 tokens x 128 x 20": answers(echo(10_000, 128, 20)),
+        "10,000 tokens x 16 x 20": answers(echo(10_000, 16, 20)),
+        "100,000 tokens x 1 x 20": answers(echo(100_000, 1, 20)),
+        "in a stream: 9,000 tokens x 1 x 20": answers(echo(9_000, 1, 20, stream=True)),
+        "32 names of 240 KB": names(32, 240_000),
+    }
+    for name, row in rows.items():
+        print(f"{name}: {json.dumps(row)}")
+
+
+if __name__ == "__main__":
+    main()
