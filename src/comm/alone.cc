@@ -13,6 +13,8 @@ class Alone : public Communicator {
   // The only piece is the whole, and the sum of one is itself.
   void all_reduce(const Tensor&, ops::Stream&) override {}
   void all_gather(const Tensor& whole, int axis, ops::Stream&) override { check(whole, axis); }
+  void all_gather_rows(const Tensor&, std::span<const int64_t>, ops::Stream&) override {}
+  void reduce_scatter_rows(const Tensor&, std::span<const int64_t>, ops::Stream&) override {}
   void barrier() override {}
 
  private:

@@ -81,6 +81,18 @@ bool same_shape(const Tensor& a, const Tensor& b) {
   return true;
 }
 
+bool same_rows(std::span<const int64_t> a, std::span<const int64_t> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+// ", rows from 0, 3, 5"; empty for equal pieces.
+std::string rows_text(std::span<const int64_t> starts) {
+  std::string text;
+  for (const int64_t start : starts)
+    text += (text.empty() ? ", rows from " : ", ") + std::to_string(start);
+  return text;
+}
+
 }  // namespace
 
 ThreadRanks::ThreadRanks(std::string name, int size, std::chrono::milliseconds deadline)
@@ -89,7 +101,10 @@ ThreadRanks::ThreadRanks(std::string name, int size, std::chrono::milliseconds d
       spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()),
       places_(static_cast<size_t>(size)) {
   FATHOM_CHECK(size >= 1, name_ << " has " << size << " ranks");
-  for (int rank = 0; rank < size; ++rank) members_.emplace_back(*this, rank);
+  for (int rank = 0; rank < size; ++rank) {
+    all_.push_back(rank);
+    members_.emplace_back(*this, rank);
+  }
 }
 
 std::string ThreadRanks::who(int rank) const {
@@ -150,18 +165,21 @@ void ThreadRanks::check_same(int rank) {
     const int member = (rank + i) % size();
     const Place& other = at(member);
     FATHOM_CHECK(mine.collective.load() == other.collective.load() && mine.axis == other.axis &&
-                     same_shape(mine.tensor, other.tensor),
+                     same_shape(mine.tensor, other.tensor) && same_rows(mine.starts, other.starts),
                  who(rank) << " is in " << doing(rank) << " of " << mine.tensor.describe()
-                           << " along axis " << mine.axis << ", " << who(member) << " in "
-                           << doing(member) << " of " << other.tensor.describe() << " along axis "
-                           << other.axis);
+                           << " along axis " << mine.axis << rows_text(mine.starts) << ", "
+                           << who(member) << " in " << doing(member) << " of "
+                           << other.tensor.describe() << " along axis " << other.axis
+                           << rows_text(other.starts));
   }
 }
 
-void ThreadRanks::Member::begin(const char* collective, const Tensor& t, int axis) {
+void ThreadRanks::Member::begin(const char* collective, const Tensor& t, int axis,
+                                std::span<const int64_t> starts) {
   Place& mine = group_.at(rank_);
   mine.tensor = t;
   mine.axis = axis;
+  mine.starts = starts;
   mine.collective = collective;
   mine.num_collectives.fetch_add(1, std::memory_order_relaxed);
   group_.meet(rank_);
@@ -179,43 +197,45 @@ bool ThreadRanks::Member::sends(const ops::Stream& stream) const {
   return !stream.is_measuring();
 }
 
-// A member's part of the elements, summed and written to all of them: nobody else touches it.
 template <class T>
-void ThreadRanks::sum_part(int rank) {
+void ThreadRanks::sum_as(const SumRange& range) {
   constexpr int64_t kAtOnce = 1024;
   std::array<Sum<T>, kAtOnce> sum;
-  const Tensor& t = at(rank).tensor;
-  const int64_t columns = t.dim(t.rank() - 1), total = num_rows(t) * columns;
-  const int64_t first = total * rank / size(), last = total * (rank + 1) / size();
-  for (int64_t begin = first; begin < last;) {
+  const int64_t columns = at(0).tensor.dim(at(0).tensor.rank() - 1);
+  for (int64_t begin = range.begin; begin < range.end;) {
     const int64_t row = begin / columns, column = begin % columns;
-    const int64_t count = std::min({kAtOnce, columns - column, last - begin});
+    const int64_t count = std::min({kAtOnce, columns - column, range.end - begin});
     const auto elements_of = [&](int member) {
       return reinterpret_cast<T*>(row_of(at(member).tensor, row)) + column;
     };
     set<T>(elements_of(0), sum.data(), count);
     for (int other = 1; other < size(); ++other) add<T>(elements_of(other), sum.data(), count);
-    for (int other = 0; other < size(); ++other) store<T>(sum.data(), elements_of(other), count);
+    for (const int member : range.to) store<T>(sum.data(), elements_of(member), count);
     begin += count;
   }
 }
 
+void ThreadRanks::sum(int rank, const SumRange& range) {
+  switch (at(rank).tensor.dtype()) {
+    case DType::kF32:
+      return sum_as<float>(range);
+    case DType::kBf16:
+      return sum_as<Bf16>(range);
+    case DType::kI32:
+      return sum_as<int32_t>(range);
+    default:
+      FATHOM_CHECK(false, at(rank).collective.load() << " of " << at(rank).tensor.describe());
+  }
+}
+
+// A member sums its part of the elements and writes it to all of them: nobody else touches it.
 void ThreadRanks::Member::all_reduce(const Tensor& t, ops::Stream& stream) {
   if (!sends(stream)) return;
   begin("all_reduce", t, 0);
-  switch (t.dtype()) {
-    case DType::kF32:
-      group_.sum_part<float>(rank_);
-      break;
-    case DType::kBf16:
-      group_.sum_part<Bf16>(rank_);
-      break;
-    case DType::kI32:
-      group_.sum_part<int32_t>(rank_);
-      break;
-    default:
-      FATHOM_CHECK(false, "all_reduce of " << t.describe());
-  }
+  const int64_t total = num_rows(t) * t.dim(t.rank() - 1);
+  group_.sum(
+      rank_,
+      {.begin = total * rank_ / size(), .end = total * (rank_ + 1) / size(), .to = group_.all_});
   end();
 }
 
@@ -229,6 +249,41 @@ void ThreadRanks::Member::all_gather(const Tensor& whole, int axis, ops::Stream&
     if (from != rank_)
       copy(piece_of(group_.at(from).tensor, axis, from, size()),
            piece_of(whole, axis, from, size()));
+  end();
+}
+
+void ThreadRanks::Member::check_starts(const Tensor& whole, std::span<const int64_t> starts) const {
+  FATHOM_CHECK(
+      std::ssize(starts) == size() + 1 && starts.front() == 0 && starts.back() == whole.dim(0) &&
+          std::is_sorted(starts.begin(), starts.end()),
+      starts.size() << " starts of rows of " << whole.describe() << " for " << size() << " ranks");
+}
+
+void ThreadRanks::Member::all_gather_rows(const Tensor& whole, std::span<const int64_t> starts,
+                                          ops::Stream& stream) {
+  check_starts(whole, starts);
+  if (!sends(stream)) return;
+  begin("all_gather_rows", whole, 0, starts);
+  for (int from = 0; from < size(); ++from) {
+    const auto piece = static_cast<size_t>(from);
+    if (from == rank_ || starts[piece] == starts[piece + 1]) continue;
+    copy(group_.at(from).tensor.slice(0, starts[piece], starts[piece + 1]),
+         whole.slice(0, starts[piece], starts[piece + 1]));
+  }
+  end();
+}
+
+// Nobody else reads or writes a member's own rows of its own tensor, and it reads no others.
+void ThreadRanks::Member::reduce_scatter_rows(const Tensor& whole, std::span<const int64_t> starts,
+                                              ops::Stream& stream) {
+  check_starts(whole, starts);
+  if (!sends(stream)) return;
+  begin("reduce_scatter_rows", whole, 0, starts);
+  const auto piece = static_cast<size_t>(rank_);
+  const int64_t row_elements = whole.dim(0) == 0 ? 0 : whole.num_elements() / whole.dim(0);
+  group_.sum(rank_, {.begin = starts[piece] * row_elements,
+                     .end = starts[piece + 1] * row_elements,
+                     .to = std::span<const int>(&rank_, 1)});
   end();
 }
 

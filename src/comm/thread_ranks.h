@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ class ThreadRanks {
   struct Place {
     Tensor tensor{};
     int axis = 0;
+    std::span<const int64_t> starts{};  // empty = equal pieces
     std::atomic<const char*> collective = "nothing yet";
     std::atomic<int64_t> num_collectives = 0, num_meetings = 0;
   };
@@ -57,14 +59,20 @@ class ThreadRanks {
     int size() const override { return group_.size(); }
     void all_reduce(const Tensor& t, ops::Stream& stream) override;
     void all_gather(const Tensor& whole, int axis, ops::Stream& stream) override;
+    void all_gather_rows(const Tensor& whole, std::span<const int64_t> starts,
+                         ops::Stream& stream) override;
+    void reduce_scatter_rows(const Tensor& whole, std::span<const int64_t> starts,
+                             ops::Stream& stream) override;
     void barrier() override;
 
    private:
     bool sends(const ops::Stream& stream) const;
     // Everybody has come with the same collective; their tensors may be read.
-    void begin(const char* collective, const Tensor& t, int axis);
+    void begin(const char* collective, const Tensor& t, int axis,
+               std::span<const int64_t> starts = {});
     // Everybody has read.
     void end() { group_.meet(rank_); }
+    void check_starts(const Tensor& whole, std::span<const int64_t> starts) const;
 
     ThreadRanks& group_;
     int rank_;
@@ -78,12 +86,19 @@ class ThreadRanks {
   [[noreturn]] void abort_without(int rank);
   std::string who(int rank) const;
   std::string doing(int rank) const;
+  // Elements [begin, end) of all members' tensors, row by row, into those of `to`.
+  struct SumRange {
+    int64_t begin = 0, end = 0;
+    std::span<const int> to;
+  };
+  void sum(int rank, const SumRange& range);
   template <class T>
-  void sum_part(int rank);
+  void sum_as(const SumRange& range);
 
   const std::string name_;
   const std::chrono::milliseconds deadline_;
-  bool spins_ = false;  // there is a core for every member
+  bool spins_ = false;    // there is a core for every member
+  std::vector<int> all_;  // 0, 1, ... size() - 1
   std::deque<Member> members_;
   std::deque<Place> places_;
   std::atomic<int> num_here_ = 0;

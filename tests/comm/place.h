@@ -19,6 +19,9 @@ class Place : public Communicator {
     reduced = t.data();
   }
   void all_gather(const tensor::Tensor&, int, ops::Stream&) override {}
+  void all_gather_rows(const tensor::Tensor&, std::span<const int64_t>, ops::Stream&) override {}
+  void reduce_scatter_rows(const tensor::Tensor&, std::span<const int64_t>, ops::Stream&) override {
+  }
   void barrier() override { ++num_barriers; }
 
   int num_all_reduces = 0, num_barriers = 0;

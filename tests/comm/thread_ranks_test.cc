@@ -147,7 +147,59 @@ void check_gathers(int size) {
   });
 }
 
+// Where the rows of `size` ranks begin: the first has none, and each of the others one more than the one before it.
+std::vector<int64_t> unequal_starts(int size) {
+  std::vector<int64_t> starts = {0, size == 1 ? 2 : 0};
+  for (int rank = 1; rank < size; ++rank) starts.push_back(starts.back() + rank);
+  return starts;
+}
+
+int owner_of_row(const std::vector<int64_t>& starts, int64_t row) {
+  return static_cast<int>(std::upper_bound(starts.begin(), starts.end(), row) - starts.begin()) - 1;
+}
+
+template <class T>
+void check_rows_gathered(int size) {
+  ThreadRanks group("dp", size);
+  const std::vector<int64_t> starts = unequal_starts(size);
+  on_every_rank(size, [&](int rank) {
+    Strided<T> t(starts.back(), 2, 5);
+    t.fill([&](int64_t i, int64_t j, int64_t k) {
+      return owner_of_row(starts, i) == rank ? element(rank, i, j, k) : 0.0f;
+    });
+    group.of(rank).all_gather_rows(t.view(), starts, *make_stream());
+    t.expect(
+        [&](int64_t i, int64_t j, int64_t k) { return element(owner_of_row(starts, i), i, j, k); });
+  });
+}
+
+template <class T>
+void check_rows_summed(int size) {
+  ThreadRanks group("dp", size);
+  const std::vector<int64_t> starts = unequal_starts(size);
+  on_every_rank(size, [&](int rank) {
+    Strided<T> t(starts.back(), 2, 1500);
+    t.fill([&](int64_t i, int64_t j, int64_t k) { return element(rank, i, j, k); });
+    group.of(rank).reduce_scatter_rows(t.view(), starts, *make_stream());
+    t.expect([&](int64_t i, int64_t j, int64_t k) {
+      if (owner_of_row(starts, i) != rank) return element(rank, i, j, k);
+      float sum = 0;
+      for (int from = 0; from < size; ++from) sum += element(from, i, j, k);
+      return sum;
+    });
+  });
+}
+
 class ThreadRanksOf : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadRanksOf, gather_and_sum_the_rows_of_each_however_many_it_has) {
+  check_rows_gathered<float>(GetParam());
+  check_rows_gathered<Bf16>(GetParam());
+  check_rows_gathered<F8E4M3>(GetParam());
+  check_rows_summed<float>(GetParam());
+  check_rows_summed<Bf16>(GetParam());
+  check_rows_summed<int32_t>(GetParam());
+}
 
 TEST_P(ThreadRanksOf, sum_every_type_in_tensors_of_any_shape) {
   check_sums<float>(GetParam());
@@ -204,10 +256,14 @@ TEST_P(ThreadRanksOf, allocate_nothing_in_a_collective_and_send_nothing_when_the
     const auto stream = make_stream(), measuring = make_stream();
     measuring->begin_measuring();
     Strided<float> t(2, 3, 4 * size);
+    std::vector<int64_t> starts(static_cast<size_t>(size) + 1, 2);
+    starts[0] = 0;
     // Alone: the others have not come yet.
     if (rank == 0) {
       group.of(0).all_reduce(t.view(), *measuring);
       group.of(0).all_gather(t.view(), 2, *measuring);
+      group.of(0).all_gather_rows(t.view(), starts, *measuring);
+      group.of(0).reduce_scatter_rows(t.view(), starts, *measuring);
     }
     const auto wait_for_all = [&](std::atomic<int>& counter) {
       for (++counter; counter < size;) std::this_thread::yield();
@@ -217,6 +273,8 @@ TEST_P(ThreadRanksOf, allocate_nothing_in_a_collective_and_send_nothing_when_the
     for (int i = 0; i < 20; ++i) {
       group.of(rank).all_reduce(t.view(), *stream);
       group.of(rank).all_gather(t.view(), 2, *stream);
+      group.of(rank).all_gather_rows(t.view(), starts, *stream);
+      group.of(rank).reduce_scatter_rows(t.view(), starts, *stream);
       group.of(rank).barrier();
     }
     const int64_t after = num_allocations;
@@ -296,6 +354,23 @@ TEST_F(ThreadRanksDeathTest, name_a_rank_that_brings_another_collective_or_shape
                           group.of(rank).all_reduce(t, *make_stream());
                         }),
                "in tp (is )?in barrier");
+}
+
+TEST_F(ThreadRanksDeathTest, name_a_rank_that_has_other_rows_for_the_ranks) {
+  EXPECT_DEATH(on_three(kLong,
+                        [](ThreadRanks& group, int rank, const Tensor& t) {
+                          const int64_t first = rank == 1 ? 0 : 1;
+                          const std::vector<int64_t> starts = {0, first, 2, 2};
+                          group.of(rank).all_gather_rows(t, starts, *make_stream());
+                        }),
+               "along axis 0, rows from 0, [01], 2, 2, rank . of 3 in tp in all_gather_rows "
+               "\\(number 1\\) of f32\\[2, 6\\] along axis 0, rows from 0, [01], 2, 2");
+  EXPECT_DEATH(on_three(kLong,
+                        [](ThreadRanks& group, int rank, const Tensor& t) {
+                          const std::vector<int64_t> starts = {0, 1, 2, 3};
+                          group.of(rank).reduce_scatter_rows(t, starts, *make_stream());
+                        }),
+               "4 starts of rows of f32\\[2, 6\\] for 3 ranks");
 }
 
 TEST_F(ThreadRanksDeathTest, refuse_pieces_that_are_not_equal_and_sums_of_eight_bits) {
