@@ -1,23 +1,11 @@
 #include "cache/radix_tree.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "base/check.h"
-#include "base/rng.h"
 
 namespace fathom::cache {
-namespace {
-
-// Both halves of the product: every bit of either factor reaches the result.
-uint64_t fold(uint64_t a, uint64_t b) {
-  const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
-  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
-}
-
-}  // namespace
-
 // A root has no tokens and no blocks and is in no list.
 struct RadixTree::Node {
   Node* parent = nullptr;
@@ -59,11 +47,13 @@ std::vector<int32_t> RadixTree::Pin::block_ids(int kv_group) const {
   return ids;
 }
 
-// The hash is keyed, so nobody can choose prompts whose blocks collide.
 RadixTree::RadixTree(std::vector<BlockPool*> pools, const RadixTreeConfig& config)
     : config_(config),
       pools_(std::move(pools)),
-      hash_seed_(uint64_t{std::random_device{}()} << 32 | std::random_device{}()),
+      hash_(config.index != nullptr ? config.index->hash()
+                                    : BlockHash({.block_tokens = config.block_tokens,
+                                                 .lookahead_tokens = config.lookahead_tokens,
+                                                 .mask = config.hash_mask})),
       unpinned_(std::make_unique<Node>()) {
   FATHOM_CHECK(config.block_tokens >= 1 && config.lookahead_tokens >= 0 && !pools_.empty(),
                config.block_tokens << " tokens in a block, lookahead of " << config.lookahead_tokens
@@ -73,39 +63,13 @@ RadixTree::RadixTree(std::vector<BlockPool*> pools, const RadixTreeConfig& confi
 
 RadixTree::~RadixTree() { FATHOM_CHECK(num_pins_ == 0, num_pins_ << " pins outlive their tree"); }
 
-std::span<const int32_t> RadixTree::key_of(std::span<const int32_t> tokens,
-                                           size_t block_idx) const {
-  const auto block_tokens = static_cast<size_t>(config_.block_tokens);
-  return tokens.subspan(block_idx * block_tokens,
-                        block_tokens + static_cast<size_t>(config_.lookahead_tokens));
-}
-
-int64_t RadixTree::num_whole_blocks(std::span<const int32_t> tokens, int64_t max_tokens) const {
-  const int64_t num_usable =
-      std::min<int64_t>(max_tokens, std::ssize(tokens) - config_.lookahead_tokens);
-  return std::max<int64_t>(0, num_usable) / config_.block_tokens;
-}
-
-uint64_t RadixTree::hash_of(uint64_t parent_hash, std::span<const int32_t> tokens) const {
-  const auto pair_at = [&](size_t i) {
-    const auto token_at = [&](size_t j) {
-      return j < tokens.size() ? uint64_t{static_cast<uint32_t>(tokens[j])} : 0;
-    };
-    return token_at(i) | token_at(i + 1) << 32;
-  };
-  uint64_t hash = parent_hash;
-  for (size_t i = 0; i < tokens.size(); i += 4)
-    hash = fold(hash ^ pair_at(i), hash_seed_ ^ pair_at(i + 2));
-  return mix64(hash ^ hash_seed_) & config_.hash_mask;
-}
-
 const RadixTree::Node* RadixTree::root_of(std::string_view salt) const {
   const auto found = roots_.find(salt);
   return found == roots_.end() ? nullptr : found->second.get();
 }
 
 RadixTree::Node* RadixTree::child_of(const Node& parent, std::span<const int32_t> tokens) const {
-  const auto [begin, end] = nodes_.equal_range(hash_of(parent.hash, tokens));
+  const auto [begin, end] = nodes_.equal_range(hash_.of_block(parent.hash, tokens));
   for (auto entry = begin; entry != end; ++entry) {
     Node& node = *entry->second;
     if (node.parent == &parent &&
@@ -121,7 +85,7 @@ std::vector<RadixTree::Node*> RadixTree::find_path(std::string_view salt,
   std::vector<Node*> path;
   const Node* parent = root_of(salt);
   while (parent != nullptr && static_cast<int64_t>(path.size()) < max_blocks) {
-    Node* const node = child_of(*parent, key_of(tokens, path.size()));
+    Node* const node = child_of(*parent, hash_.key(tokens, path.size()));
     if (node != nullptr) path.push_back(node);
     parent = node;
   }
@@ -132,7 +96,7 @@ RadixTree::Pin RadixTree::match(std::string_view salt, std::span<const int32_t> 
                                 int64_t max_tokens) {
   Pin pin;
   pin.tree_ = this;
-  pin.path_ = find_path(salt, tokens, num_whole_blocks(tokens, max_tokens));
+  pin.path_ = find_path(salt, tokens, hash_.num_whole_blocks(tokens, max_tokens));
   for (Node* node : pin.path_) pin_node(*node);
   if (!pin.path_.empty()) ++num_pins_;
   return pin;
@@ -140,7 +104,7 @@ RadixTree::Pin RadixTree::match(std::string_view salt, std::span<const int32_t> 
 
 int64_t RadixTree::match_length(std::string_view salt, std::span<const int32_t> tokens,
                                 int64_t max_tokens) const {
-  return std::ssize(find_path(salt, tokens, num_whole_blocks(tokens, max_tokens))) *
+  return std::ssize(find_path(salt, tokens, hash_.num_whole_blocks(tokens, max_tokens))) *
          config_.block_tokens;
 }
 
@@ -150,13 +114,13 @@ int RadixTree::publish(Pin& pin, std::string_view salt, std::span<const int32_t>
   FATHOM_CHECK(leases.size() == pools_.size(),
                leases.size() << " leases for " << pools_.size() << " KV groups");
   const size_t num_known = pin.path_.size();
-  const auto num_whole = static_cast<size_t>(num_whole_blocks(tokens, std::ssize(tokens)));
+  const auto num_whole = static_cast<size_t>(hash_.num_whole_blocks(tokens, std::ssize(tokens)));
   if (num_whole <= num_known) return 0;
   const Node* const found_root = root_of(salt);
   FATHOM_CHECK(num_known == 0 || pin.path_.front()->parent == found_root, "a pin of another salt");
   const Node* const last = num_known == 0 ? found_root : pin.path_.back();
   // Below a new node everything is new, so only the first block can be there already.
-  if (last != nullptr && child_of(*last, key_of(tokens, num_known)) != nullptr) return 0;
+  if (last != nullptr && child_of(*last, hash_.key(tokens, num_known)) != nullptr) return 0;
 
   std::vector<std::vector<BlockPool::Lease>> entering;  // [KV group][block]
   for (BlockPool::Lease& lease : leases)
@@ -167,7 +131,7 @@ int RadixTree::publish(Pin& pin, std::string_view salt, std::span<const int32_t>
     std::vector<BlockPool::Lease> blocks;
     for (std::vector<BlockPool::Lease>& group : entering)
       blocks.push_back(std::move(group[i - num_known]));
-    parent = &add_node(*parent, key_of(tokens, i), std::move(blocks));
+    parent = &add_node(*parent, hash_.key(tokens, i), std::move(blocks));
     pin.path_.push_back(parent);
   }
   pin.tree_ = this;
@@ -179,8 +143,7 @@ RadixTree::Node& RadixTree::root_for(std::string_view salt) {
   if (found != roots_.end()) return *found->second;
   auto root = std::make_unique<Node>();
   root->salt = salt;
-  root->hash = hash_seed_;
-  for (const char byte : salt) root->hash = mix64(root->hash ^ static_cast<uint8_t>(byte));
+  root->hash = hash_.of_salt(salt);
   return *roots_.emplace(salt, std::move(root)).first->second;
 }
 
@@ -189,13 +152,14 @@ RadixTree::Node& RadixTree::add_node(Node& parent, std::span<const int32_t> toke
                                      std::vector<BlockPool::Lease> blocks) {
   auto node = std::make_unique<Node>();
   node->parent = &parent;
-  node->hash = hash_of(parent.hash, tokens);
+  node->hash = hash_.of_block(parent.hash, tokens);
   node->tokens.assign(tokens.begin(), tokens.end());
   node->blocks = std::move(blocks);
   node->num_pins = 1;
   ++num_pinned_;
   ++parent.num_children;
   const uint64_t hash = node->hash;
+  if (config_.index != nullptr) config_.index->add(hash, config_.index_place);
   return *nodes_.emplace(hash, std::move(node))->second;
 }
 
@@ -207,6 +171,7 @@ void RadixTree::remove_leaf(Node& node) {
   for (BlockPool::Lease& block : node.blocks) block.release_as_of(node.last_step);
   Node* const parent = node.parent;
   --parent->num_children;
+  if (config_.index != nullptr) config_.index->remove(node.hash, config_.index_place);
   const auto [begin, end] = nodes_.equal_range(node.hash);
   nodes_.erase(
       std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == &node; }));

@@ -31,7 +31,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/block_hash.h"
 #include "cache/block_pool.h"
+#include "cache/prefix_index.h"
 
 namespace fathom::cache {
 
@@ -41,6 +43,9 @@ struct RadixTreeConfig {
   int lookahead_tokens = 0;
   // The bits of a block's hash that are used. A test that takes some away sees what colliding hashes do.
   uint64_t hash_mask = ~uint64_t{0};
+  // Several trees may be looked up in one index, whose hashes are then theirs. This one is number index_place.
+  PrefixIndex* index = nullptr;
+  int index_place = 0;
 };
 
 class RadixTree {
@@ -107,11 +112,6 @@ class RadixTree {
   // By the hash of the whole prefix.
   using Nodes = std::unordered_multimap<uint64_t, std::unique_ptr<Node>>;
 
-  // What block `block_idx` of these tokens is found by.
-  std::span<const int32_t> key_of(std::span<const int32_t> tokens, size_t block_idx) const;
-  // Whole blocks of at most max_tokens tokens whose lookahead is known.
-  int64_t num_whole_blocks(std::span<const int32_t> tokens, int64_t max_tokens) const;
-  uint64_t hash_of(uint64_t parent_hash, std::span<const int32_t> tokens) const;
   const Node* root_of(std::string_view salt) const;
   Node* child_of(const Node& parent, std::span<const int32_t> tokens) const;
   // The nodes of the longest cached prefix of at most max_blocks blocks.
@@ -132,7 +132,7 @@ class RadixTree {
 
   RadixTreeConfig config_;
   std::vector<BlockPool*> pools_;
-  uint64_t hash_seed_;
+  BlockHash hash_;
   Nodes nodes_;
   std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;  // each has children
   // Circular list of all nodes without pins, the first to evict first. Descendants of a node come before it:
