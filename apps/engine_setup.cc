@@ -56,6 +56,7 @@ void log_ranks(const EngineFlags& flags, const runner::RankGroup& ranks) {
   const int cores = cpu::num_physical_cores();
   FATHOM_LOG(kInfo, "apps", "ranks",
              {{"tp_size", flags.ranks.tp_size},
+              {"dp_size", flags.ranks.num_lanes()},
               {"ep_size", flags.ranks.experts_apart ? flags.ranks.tp_size : 1},
               {"cpu_threads_each", threads_of_rank(flags)}});
   if (ranks.size() > cores)
@@ -134,7 +135,7 @@ void check_simulated_acceptance(const SpeculationFlags& flags) {
 }
 
 runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend& backend) {
-  const int slots = flags.memory.max_running_requests;
+  const int slots = slots_of_lane(flags.ranks, flags.memory.max_running_requests);
   const SpeculationFlags& speculation = flags.speculation;
   const runner::DrafterInfo drafter = drafter_shape(speculation);
   std::optional<float> agreement;
@@ -143,7 +144,8 @@ runner::RunnerConfig runner_config(const EngineFlags& flags, const ops::Backend&
         static_cast<float>(agreement_for(*speculation.simulate_accept_length, drafter.num_steps));
   return {.max_slots = slots,
           // A step must hold a decode of every running request.
-          .max_batch_tokens = std::max(chunked_prefill_size(flags, backend), slots),
+          .max_batch_tokens =
+              std::max(chunked_prefill_size(flags, backend), slots * flags.ranks.num_lanes()),
           .context_length = flags.model.context_length,
           .mem_fraction_static = flags.memory.mem_fraction_static,
           .max_total_tokens = flags.memory.max_total_tokens,

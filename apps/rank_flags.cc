@@ -3,11 +3,13 @@
 #include <string>
 
 #include "base/startup_error.h"
+#include "cache/prefix_index.h"
 
 namespace fathom::apps {
 namespace {
 
 constexpr int kMostRanks = 1024;
+constexpr int kMostLanes = cache::PrefixIndex::kMaxCaches;
 
 std::string flag(const char* name, int value) {
   return std::string(name) + " " + std::to_string(value);
@@ -37,9 +39,38 @@ void add_rank_flags(CLI::App& app, RankFlags& flags) {
       ->type_name("N")
       ->default_str("1, or --tp-size with --enable-ep-moe")
       ->group(group);
+  app.add_flag("--enable-dp-attention", flags.dp_attention,
+               "Form --dp-size groups of the ranks: each has requests and a cache of its own and "
+               "computes their attention, and all together compute FFNs and experts")
+      ->group(group);
+  app.add_option("--dp-size,--data-parallel-size", flags.dp_size,
+                 "Groups that the ranks form; needs --enable-dp-attention. Each has --tp-size / N "
+                 "ranks, and --max-total-tokens is the cache of each")
+      ->check(CLI::Range(1, kMostRanks))
+      ->type_name("N")
+      ->default_str("1")
+      ->group(group);
 }
 
+namespace {
+
+void check_lanes(const RankFlags& flags) {
+  const int tp = flags.tp_size, dp = flags.dp_size.value_or(1);
+  require(flags.dp_attention || dp == 1, flag("--dp-size", dp) +
+                                             " needs --enable-dp-attention: without it, start " +
+                                             std::to_string(dp) + " servers");
+  require(!flags.dp_attention || dp > 1,
+          "--enable-dp-attention needs --dp-size 2 or more, the groups that the ranks form");
+  require(tp % dp == 0, flag("--dp-size", dp) + " does not divide --tp-size, " +
+                            std::to_string(tp) + ": its groups have equally many ranks");
+  require(dp <= kMostLanes,
+          flag("--dp-size", dp) + " is more than " + std::to_string(kMostLanes) + " groups");
+}
+
+}  // namespace
+
 void check_ranks(const RankFlags& flags, const config::ModelConfig& config) {
+  check_lanes(flags);
   const int tp = flags.tp_size;
   if (flags.ep_size && *flags.ep_size > 1)
     require(flags.experts_apart,
@@ -49,9 +80,12 @@ void check_ranks(const RankFlags& flags, const config::ModelConfig& config) {
     require(*flags.ep_size == tp, flag("--ep-size", *flags.ep_size) +
                                       " with --enable-ep-moe must be --tp-size, " +
                                       std::to_string(tp) + ": all ranks share the experts");
+  const int ranks_of_lane = tp / flags.num_lanes();
+  const std::string of_lane =
+      flags.dp_attention ? " / --dp-size " + std::to_string(flags.num_lanes()) : "";
   const auto divides = [&](const char* what, int64_t count) {
-    require(count % tp == 0,
-            flag("--tp-size", tp) + " does not divide " + what + ", " + std::to_string(count));
+    require(count % ranks_of_lane == 0, flag("--tp-size", tp) + of_lane + " does not divide " +
+                                            what + ", " + std::to_string(count));
   };
   divides("num_attention_heads", config.num_attention_heads);
   divides("vocab_size", config.vocab_size);
@@ -68,13 +102,29 @@ void check_ranks_on(const RankFlags& flags, const ops::Backend& backend) {
               std::string(backend.device) + " is one");
 }
 
+void check_one_rank(const RankFlags& flags) {
+  check_lanes(flags);
+  require(flags.tp_size == 1, flag("--tp-size", flags.tp_size) +
+                                  " needs --engine model, a simulation has no weights to share");
+}
+
 runner::RankSizes rank_sizes(const RankFlags& flags) {
-  return {.tp = flags.tp_size, .ep = flags.experts_apart ? flags.tp_size : 1};
+  return {.tp = flags.tp_size / flags.num_lanes(),
+          .dp = flags.num_lanes(),
+          .ep = flags.experts_apart ? flags.tp_size : 1};
+}
+
+int slots_of_lane(const RankFlags& flags, int max_running_requests) {
+  return (max_running_requests + flags.num_lanes() - 1) / flags.num_lanes();
 }
 
 json::Value rank_settings(const RankFlags& flags) {
   const runner::RankSizes sizes = rank_sizes(flags);
-  return {{"tp_size", sizes.tp}, {"ep_size", sizes.ep}, {"enable_ep_moe", flags.experts_apart}};
+  return {{"tp_size", flags.tp_size},
+          {"dp_size", sizes.dp},
+          {"ep_size", sizes.ep},
+          {"enable_dp_attention", flags.dp_attention},
+          {"enable_ep_moe", flags.experts_apart}};
 }
 
 }  // namespace fathom::apps

@@ -22,6 +22,10 @@ struct RankFlags {
   int tp_size = 1;
   bool experts_apart = false;  // --enable-ep-moe
   std::optional<int> ep_size;
+  bool dp_attention = false;
+  std::optional<int> dp_size;
+
+  int num_lanes() const { return dp_attention ? dp_size.value_or(1) : 1; }
 };
 
 void add_rank_flags(CLI::App& app, RankFlags& flags);
@@ -30,8 +34,12 @@ void add_rank_flags(CLI::App& app, RankFlags& flags);
 // (weights/shard.h) is found when the model is made.
 void check_ranks(const RankFlags& flags, const config::ModelConfig& config);
 void check_ranks_on(const RankFlags& flags, const ops::Backend& backend);
+// Of a simulation, which has no model to share.
+void check_one_rank(const RankFlags& flags);
 runner::RankSizes rank_sizes(const RankFlags& flags);
-// For /server_info and the log: "tp_size", "ep_size", "enable_ep_moe".
+// Requests that each lane has room for, where all lanes together run so many.
+int slots_of_lane(const RankFlags& flags, int max_running_requests);
+// For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe".
 json::Value rank_settings(const RankFlags& flags);
 
 }  // namespace fathom::apps

@@ -28,8 +28,8 @@ int64_t RankListing::cache_tokens(int64_t device_bytes) const {
 RankListing list_ranks(const config::ModelConfig& config, const model::ModelOptions& options,
                        const ops::Backend& address_only, const runner::RankSizes& sizes) {
   // Nobody meets: a place in the groups is all that a part needs.
-  comm::ThreadRanks tp("tp", sizes.tp), ep("ep", sizes.ep);
-  const comm::RankContext rank{.tp = &tp.of(0), .ep = &ep.of(0)};
+  comm::ThreadRanks tp("tp", sizes.tp), dp("dp", sizes.dp), ep("ep", sizes.ep);
+  const comm::RankContext rank{.tp = &tp.of(0), .dp = &dp.of(0), .ep = &ep.of(0)};
   RankListing listing{.sizes = sizes};
   listing.weight_bytes = weight_bytes(config, options, address_only, rank);
   model::ModelOptions with_drafts = options;
@@ -47,19 +47,24 @@ std::string rank_text(const RankListing& listing) {
     text += " (" + format_bytes(listing.weight_bytes_with_drafts) + " with the draft layer)";
   return text + ", " + std::to_string(listing.kv_bytes_per_token) +
          " bytes of KV cache per token, on each of " + std::to_string(listing.sizes.count()) +
-         " ranks (" + (listing.sizes.ep > 1 ? "whole experts" : "parts of every expert") + ")";
+         " ranks (" + (listing.sizes.ep > 1 ? "whole experts" : "parts of every expert") +
+         (listing.sizes.dp > 1 ? ", " + std::to_string(listing.sizes.dp) + " lanes" : "") + ")";
 }
 
 std::string cache_text(const RankListing& listing, int64_t device_bytes) {
   const int64_t tokens = listing.cache_tokens(device_bytes);
   const std::string device = "a device of " + format_bytes(device_bytes);
   if (tokens == 0) return "none in " + device;
-  return std::to_string(tokens) + " tokens in " + device + ", if a step takes " +
+  const int lanes = listing.sizes.dp;
+  const std::string of_all =
+      lanes > 1 ? " for each lane, " + std::to_string(lanes * tokens) + " together" : "";
+  return std::to_string(tokens) + " tokens" + of_all + " in " + device + ", if a step takes " +
          format_bytes(RankListing::kStepBytes);
 }
 
 json::Value rank_json(const RankListing& listing, std::optional<int64_t> device_bytes) {
-  json::Value value = {{"tp_size", listing.sizes.tp},
+  json::Value value = {{"tp_size", listing.sizes.count()},
+                       {"dp_size", listing.sizes.dp},
                        {"ep_size", listing.sizes.ep},
                        {"weight_bytes", listing.weight_bytes},
                        {"weight_bytes_with_draft_layer", listing.weight_bytes_with_drafts},
@@ -68,6 +73,7 @@ json::Value rank_json(const RankListing& listing, std::optional<int64_t> device_
   value["device_bytes"] = *device_bytes;
   value["step_bytes_estimated"] = RankListing::kStepBytes;
   value["cache_tokens"] = listing.cache_tokens(*device_bytes);
+  value["cache_tokens_of_all"] = listing.sizes.dp * listing.cache_tokens(*device_bytes);
   return value;
 }
 

@@ -28,8 +28,8 @@ struct RankListing {
   int64_t weight_bytes = 0, weight_bytes_with_drafts = 0;  // of one rank; with the draft layer
   int64_t kv_bytes_per_token = 0;                          // of one rank
 
-  // Of each rank, when nine tenths of what weights and a step leave of so many bytes are the cache's; all ranks hold
-  // the same tokens.
+  // Of each rank, when nine tenths of what weights and a step leave of so many bytes are the cache's; the ranks of a
+  // lane hold the same tokens, each lane has others.
   int64_t cache_tokens(int64_t device_bytes) const;
 };
 

@@ -181,9 +181,7 @@ Backend make_backend(const ServeFlags& flags, const config::ModelConfig& config,
                      serve::ApiServer& api) {
   Backend backend;
   if (flags.is_simulation()) {
-    if (const int ranks = flags.engine.ranks.tp_size; ranks > 1)
-      throw StartupError("--tp-size " + std::to_string(ranks) +
-                         " needs --engine model, a simulation has no weights to share");
+    check_one_rank(flags.engine.ranks);
     backend.simulation = make_simulation(flags, config);
     return backend;
   }
@@ -220,10 +218,11 @@ serve::EngineFacts engine_facts(Backend& backend, const engine::ServingEngine& e
   const runner::RunnerInfo& info = backend.runner().info();
   const runner::KvGroupInfo& group = info.kv_groups.front();
   return {.max_context_tokens = static_cast<int>(info.max_context_tokens),
-          .max_total_tokens = int64_t{group.num_blocks} * group.block_tokens,
+          .num_lanes = info.num_lanes,
+          .max_total_tokens = int64_t{info.num_lanes} * group.num_blocks * group.block_tokens,
           .max_running_requests = engine.max_running_requests(),
           .weight_bytes = backend.weight_bytes,
-          .kv_cache_bytes = group.num_blocks * group.block_bytes};
+          .kv_cache_bytes = info.num_lanes * group.num_blocks * group.block_bytes};
 }
 
 void tell_simulated_acceptance(const ServeFlags& flags, metrics::Registry& registry) {

@@ -40,7 +40,8 @@ void check_fits(const StaticBatchShape& shape, const runner::RunnerInfo& info) {
                        std::to_string(info.max_context_tokens) + " tokens");
   }
   for (const runner::KvGroupInfo& group : info.kv_groups) {
-    const int64_t need = int64_t{shape.batch_size} * blocks_of(shape, group.block_tokens);
+    const int64_t of_lane = (shape.batch_size + info.num_lanes - 1) / info.num_lanes;
+    const int64_t need = of_lane * blocks_of(shape, group.block_tokens);
     if (need > group.num_blocks) {
       throw StartupError(size + ": the cache has " + std::to_string(group.num_blocks) +
                          " blocks of " + std::to_string(group.block_tokens) + " tokens, needs " +
@@ -52,11 +53,11 @@ void check_fits(const StaticBatchShape& shape, const runner::RunnerInfo& info) {
 StaticBatch::StaticBatch(runner::Runner& runner, const StaticBatchShape& shape)
     : runner_(runner), shape_(shape) {
   const int limit = std::min(kMaxPromptId, runner.info().vocab_size);
-  for (int slot = 0; slot < shape.batch_size; ++slot) {
+  for (int sequence = 0; sequence < shape.batch_size; ++sequence) {
     std::vector<int32_t> prompt;
     for (int i = 0; i < shape.input_len; ++i) {
       const uint32_t bits =
-          philox(shape.seed, static_cast<uint64_t>(slot), static_cast<uint64_t>(i))[0];
+          philox(shape.seed, static_cast<uint64_t>(sequence), static_cast<uint64_t>(i))[0];
       prompt.push_back(static_cast<int32_t>(bits % static_cast<uint32_t>(limit)));
     }
     sequences_.push_back({.prompt = std::move(prompt)});
@@ -65,10 +66,21 @@ StaticBatch::StaticBatch(runner::Runner& runner, const StaticBatchShape& shape)
 
 StaticBatch::~StaticBatch() {
   core::Batch batch{.step_id = runner_.next_step_id()};
-  for (int slot = 0; slot < shape_.batch_size; ++slot) batch.releases.push_back(slot);
+  for (int i = 0; i < shape_.batch_size; ++i) batch.releases.push_back(slot_of(i));
   // Not run_step(): a release has nothing to fail, and a destructor must not throw.
   runner_.submit(batch);
   runner_.wait();
+}
+
+int32_t StaticBatch::slot_of(int sequence) const {
+  const runner::RunnerInfo& info = runner_.info();
+  return sequence % info.num_lanes * info.slots_per_lane() + sequence / info.num_lanes;
+}
+
+StaticBatch::Sequence& StaticBatch::sequence_in(int32_t slot) {
+  const runner::RunnerInfo& info = runner_.info();
+  const int lane = slot / info.slots_per_lane(), place = slot % info.slots_per_lane();
+  return sequences_[static_cast<size_t>(place * info.num_lanes + lane)];
 }
 
 double StaticBatch::prefill() {
@@ -88,7 +100,7 @@ double StaticBatch::prefill() {
       room -= tokens;
       const bool last = done[s] == shape_.input_len;
       batch.slices.push_back(
-          {.slot = static_cast<int32_t>(s),
+          {.slot = slot_of(static_cast<int>(s)),
            .num_tokens = tokens,
            .tokens = std::vector<int32_t>(begin, begin + tokens),
            .outputs = last ? core::Outputs::kLast : core::Outputs::kNone,
@@ -102,11 +114,11 @@ double StaticBatch::prefill() {
 
 StaticStep StaticBatch::decode() {
   core::Batch batch{.step_id = runner_.next_step_id()};
-  for (int slot = 0; slot < shape_.batch_size; ++slot) {
-    const Sequence& sequence = sequences_[static_cast<size_t>(slot)];
+  for (int i = 0; i < shape_.batch_size; ++i) {
+    const Sequence& sequence = sequences_[static_cast<size_t>(i)];
     if (num_wanted(sequence) <= 0) continue;
     const int num_tokens = std::min(1 + sequence.num_drafts, num_wanted(sequence));
-    batch.slices.push_back({.slot = slot,
+    batch.slices.push_back({.slot = slot_of(i),
                             .num_tokens = num_tokens,
                             .outputs = num_tokens > 1 ? core::Outputs::kAll : core::Outputs::kLast,
                             .num_drafts_to_propose = num_drafts_to_ask(num_wanted(sequence) - 1)});
@@ -130,16 +142,17 @@ void StaticBatch::admit(core::Batch& batch) const {
   greedy.max_new_tokens = shape_.output_len;
   greedy.ignore_eos = true;
   const std::vector<runner::KvGroupInfo>& groups = runner_.info().kv_groups;
-  for (int slot = 0; slot < shape_.batch_size; ++slot) {
+  for (int sequence = 0; sequence < shape_.batch_size; ++sequence) {
+    const int32_t slot = slot_of(sequence), place = slot % runner_.info().slots_per_lane();
     batch.admissions.push_back({.slot = slot,
-                                .prompt = sequences_[static_cast<size_t>(slot)].prompt,
+                                .prompt = sequences_[static_cast<size_t>(sequence)].prompt,
                                 // A verified row behind the last token wanted has no block.
                                 .max_rows = shape_.input_len + shape_.output_len - 1,
                                 .sampling = greedy});
     for (size_t g = 0; g < groups.size(); ++g) {
       const int count = blocks_of(shape_, groups[g].block_tokens);
       core::BlockAppend append{.slot = slot, .kv_group = static_cast<int32_t>(g)};
-      for (int i = 0; i < count; ++i) append.block_ids.push_back(slot * count + i);
+      for (int i = 0; i < count; ++i) append.block_ids.push_back(place * count + i);
       batch.block_appends.push_back(std::move(append));
     }
   }
@@ -161,7 +174,7 @@ StaticStep StaticBatch::run_step(const core::Batch& batch) {
 }
 
 void StaticBatch::take(const core::SliceResult& slice, StaticStep& step) {
-  Sequence& sequence = sequences_[static_cast<size_t>(slice.slot)];
+  Sequence& sequence = sequence_in(slice.slot);
   const auto num_tokens = static_cast<int>(slice.tokens.size());
   ++step.num_sequences;
   step.num_tokens += num_tokens;

@@ -8,7 +8,8 @@
 //
 // With drafts every step asks for as many and verifies those of the step before, so sequences get several tokens
 // in a step and reach their length at different times.
-// Takes all slots from 0 on and gives them back when it is destroyed: one StaticBatch at a time.
+// Sequences are dealt out to the runner's lanes in turn. Takes their slots from the first on and gives them back when
+// it is destroyed: one StaticBatch at a time.
 
 #include <cstdint>
 #include <vector>
@@ -60,6 +61,8 @@ class StaticBatch {
   };
 
   void admit(core::Batch& batch) const;
+  int32_t slot_of(int sequence) const;
+  Sequence& sequence_in(int32_t slot);
   // Tokens that a sequence may still get.
   int num_wanted(const Sequence& sequence) const { return shape_.output_len - sequence.num_tokens; }
   int num_drafts_to_ask(int num_wanted_after) const;
@@ -68,7 +71,7 @@ class StaticBatch {
 
   runner::Runner& runner_;
   StaticBatchShape shape_;
-  std::vector<Sequence> sequences_;  // by slot
+  std::vector<Sequence> sequences_;
   engine::RunningSpeculation speculation_;
 };
 

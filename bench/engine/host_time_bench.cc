@@ -1,7 +1,8 @@
 // Host time per step: what planning and committing cost the engine's thread, over the simulated runner.
 //
-//   taskset -c 2 build/release/bench/bench_engine_host_time [256 [speculate]]
+//   taskset -c 2 build/release/bench/bench_engine_host_time [256 [speculate [8]]]
 //
+// The last is a number of lanes, each of which runs so many requests; submitting includes taking a step apart.
 // One JSON line per case. "decode": every sequence decodes in every step. "churn": requests of random length
 // come and go, half of their prompts share a prefix, so steps admit, prefill, publish and evict as well.
 // "verify", "speculate": as decode and as churn, and every decode verifies a chain of three drafts, 70% of which are
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "engine/step_loop.h"
+#include "runner/ranked_runner.h"
 #include "runner/sim_runner.h"
 
 namespace fathom::engine {
@@ -33,13 +36,17 @@ struct Case {
   int num_running;
   bool churn = false;
   bool speculate = false;
+  int num_lanes = 1;
+
+  int num_steps() const { return kMeasuredSteps / num_lanes; }
+  int max_running() const { return num_running * num_lanes; }
 };
 
 class Traffic {
  public:
   explicit Traffic(const Case& bench)
       : churn_(bench.churn),
-        num_running_(bench.num_running),
+        num_running_(bench.max_running()),
         most_tokens_((kWarmupSteps + kMeasuredSteps) * (bench.speculate ? 4 : 1) + 100) {
     for (int32_t& token : prefix_) token = pick(0, kVocabSize - 1);
   }
@@ -91,23 +98,32 @@ runner::SimDrafterConfig chain_of_three() {
   return {.shape = {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}, .agreement = 0.7};
 }
 
+std::unique_ptr<runner::Runner> make_lanes(const runner::SimConfig& config, int num_lanes) {
+  if (num_lanes == 1) return std::make_unique<runner::SimRunner>(config);
+  std::vector<std::unique_ptr<runner::Runner>> lanes;
+  for (int lane = 0; lane < num_lanes; ++lane)
+    lanes.push_back(std::make_unique<runner::SimRunner>(config));
+  return std::make_unique<runner::RankedRunner>(std::move(lanes), num_lanes);
+}
+
 void run(const Case& bench) {
   // Decoding sequences need no more than 40 blocks each, with drafts 140; with churn the cache fills up and evicts.
   const int blocks_each = bench.churn ? 10 : bench.speculate ? 140 : 40;
-  runner::SimRunner runner(
-      {.vocab_size = kVocabSize,
-       .num_blocks = bench.num_running * blocks_each,
-       .block_tokens = 64,
-       .max_slots = bench.num_running,
-       .max_batch_tokens = 8192,
-       .drafter = bench.speculate ? chain_of_three() : runner::SimDrafterConfig{}});
-  StepLoop loop(runner,
-                {.chunked_prefill_size = 2048, .speculation = {.enabled = bench.speculate}});
+  const auto runner =
+      make_lanes({.vocab_size = kVocabSize,
+                  .num_blocks = bench.num_running * blocks_each,
+                  .block_tokens = 64,
+                  .max_slots = bench.num_running,
+                  .max_batch_tokens = 8192 * bench.num_lanes,
+                  .drafter = bench.speculate ? chain_of_three() : runner::SimDrafterConfig{}},
+                 bench.num_lanes);
+  StepLoop loop(*runner, {.chunked_prefill_size = 2048 * bench.num_lanes,
+                          .speculation = {.enabled = bench.speculate}});
   Traffic traffic(bench);
   std::vector<double> plan_us, commit_us, sum_us, runner_us;
   StepUpdates updates;
   int64_t num_running = 0;
-  for (int step = 0; step < kWarmupSteps + kMeasuredSteps; ++step) {
+  for (int step = 0; step < kWarmupSteps + bench.num_steps(); ++step) {
     traffic.refill(loop);
     updates.tokens.clear();
     updates.requests.clear();
@@ -125,9 +141,10 @@ void run(const Case& bench) {
   const StepLoopStats stats = loop.stats();
   const nlohmann::json line = {{"bench", "engine_host_time"},
                                {"case", bench.name},
-                               {"max_running", bench.num_running},
-                               {"mean_running", num_running / kMeasuredSteps},
-                               {"steps", kMeasuredSteps},
+                               {"lanes", bench.num_lanes},
+                               {"max_running", bench.max_running()},
+                               {"mean_running", num_running / bench.num_steps()},
+                               {"steps", bench.num_steps()},
                                {"plan_us", summary(plan_us)},
                                {"commit_us", summary(commit_us)},
                                {"sum_us", summary(sum_us)},
@@ -148,15 +165,19 @@ void run(const Case& bench) {
 int main(int argc, char** argv) {
   using fathom::engine::Case;
   const int only = argc > 1 ? std::atoi(argv[1]) : 0;  // 0 = all
+  const int num_lanes = argc > 3 ? std::atoi(argv[3]) : 1;
   const std::string_view name = argc > 2 ? argv[2] : "";
   for (const int num_running : {32, 256, 1024}) {
     if (only != 0 && num_running != only) continue;
-    for (const Case& bench :
+    for (Case bench :
          {Case{.name = "decode", .num_running = num_running},
           Case{.name = "churn", .num_running = num_running, .churn = true},
           Case{.name = "verify", .num_running = num_running, .speculate = true},
-          Case{.name = "speculate", .num_running = num_running, .churn = true, .speculate = true}})
+          Case{
+              .name = "speculate", .num_running = num_running, .churn = true, .speculate = true}}) {
+      bench.num_lanes = num_lanes;
       if (name.empty() || name == bench.name) fathom::engine::run(bench);
+    }
   }
   return 0;
 }

@@ -97,6 +97,19 @@ struct SequenceSlice {
   }
 };
 
+// What all lanes compute in a step, the same in the batch of each: lanes are groups of ranks, each with slots and
+// blocks of its own, that compute their steps together (docs/contracts/parallel.md). Nobody asks another rank for it.
+struct StepShape {
+  std::vector<int32_t> lane_tokens{};  // query tokens of each lane; empty = there is one lane
+  std::vector<int32_t> lane_slices{};
+  int32_t most_drafts = 0;  // that a slice of any lane proposes
+  bool has_tokens() const {
+    for (const int32_t tokens : lane_tokens)
+      if (tokens > 0) return true;
+    return false;
+  }
+};
+
 struct Batch {
   int64_t step_id = 0;  // counts up by one
   std::vector<SlotAdmission> admissions{};
@@ -104,6 +117,7 @@ struct Batch {
   std::vector<SequenceSlice> slices{};  // at most one per slot
   // Slots free after this step; their blocks may not be written again.
   std::vector<int32_t> releases{};
+  StepShape shape{};
   bool empty() const {
     return admissions.empty() && block_appends.empty() && slices.empty() && releases.empty();
   }

@@ -105,6 +105,17 @@ EngineLoad::EngineLoad(Registry& registry)
       paused(gauge(registry, "fathom:paused", {},
                    "1 while /pause_generation holds every request, else 0.")) {}
 
+LaneLoad::LaneLoad(Registry& registry, int lane) {
+  const metrics::Labels labels = {{"dp_rank", std::to_string(lane)}};
+  num_running = &registry.gauge({.name = "fathom:lane_num_running_requests",
+                                 .help = "Requests that own a slot of the lane.",
+                                 .labels = labels});
+  kv_used_tokens =
+      &registry.gauge({.name = "fathom:lane_kv_used_tokens",
+                       .help = "Rows of the lane's KV cache in blocks that its requests use.",
+                       .labels = labels});
+}
+
 EngineTotals::EngineTotals(Registry& registry)
     : prompt_tokens(counter(registry, "fathom:prompt_tokens_total",
                             {"sglang:prompt_tokens_total", "vllm:prompt_tokens_total",
@@ -304,6 +315,8 @@ EngineMetrics::EngineMetrics(Registry& registry, const EngineDimensions& dimensi
            dimensions.num_blocks);
   constant("fathom:max_context_tokens", "sglang:context_len",
            "Most tokens of a request, prompt and answer.", dimensions.max_context_tokens);
+  for (int lane = 0; dimensions.num_lanes > 1 && lane < dimensions.num_lanes; ++lane)
+    lanes.emplace_back(registry, lane);
 }
 
 void EngineMetrics::add_startup(const StartupTimes& times) {

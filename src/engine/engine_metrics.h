@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "core/request.h"
 #include "metrics/registry.h"
@@ -23,6 +24,7 @@ struct EngineDimensions {
   int block_tokens = 64;
   int64_t num_blocks = 0;  // of KV group 0
   int64_t max_context_tokens = 0;
+  int num_lanes = 1;
 };
 
 struct StartupTimes {
@@ -38,6 +40,12 @@ struct EngineLoad {
       &kv_fenced_tokens;
   metrics::Gauge &cache_hit_rate, &generation_tokens_per_second, &seconds_since_progress;
   metrics::Gauge& paused;
+};
+
+// Of one lane, where there are several.
+struct LaneLoad {
+  LaneLoad(metrics::Registry& registry, int lane);
+  metrics::Gauge *num_running, *kv_used_tokens;
 };
 
 // Since the start.
@@ -99,6 +107,7 @@ class EngineMetrics {
 
  public:
   EngineLoad load;
+  std::vector<LaneLoad> lanes;  // none where there is one
   EngineTotals totals;
   SpeculationMetrics speculation;
   StepTimeMetrics step_time;

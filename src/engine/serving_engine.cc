@@ -52,9 +52,11 @@ ServingEngine::ServingEngine(runner::Runner& runner, ServingConfig config, Updat
       own_registry_(config_.registry == nullptr ? std::make_unique<metrics::Registry>() : nullptr) {
   metrics::Registry& registry = own_registry_ ? *own_registry_ : *config_.registry;
   metrics_ = std::make_unique<EngineMetrics>(
-      registry, EngineDimensions{.block_tokens = kv_group_.block_tokens,
-                                 .num_blocks = kv_group_.num_blocks,
-                                 .max_context_tokens = runner.info().max_context_tokens});
+      registry,
+      EngineDimensions{.block_tokens = kv_group_.block_tokens,
+                       .num_blocks = int64_t{runner.info().num_lanes} * kv_group_.num_blocks,
+                       .max_context_tokens = runner.info().max_context_tokens,
+                       .num_lanes = runner.info().num_lanes});
   // At most two jobs a step in flight: their number needs no bound.
   mask_workers_ = std::make_unique<WorkerPool>(
       WorkerPoolConfig{.name = "mask worker",
@@ -224,6 +226,10 @@ void ServingEngine::refresh_metrics() {
   load.generation_tokens_per_second.set(now.has_work ? now.generation_tokens_per_second : 0);
   load.seconds_since_progress.set(now.seconds_since_progress);
   load.paused.set(now.paused ? 1 : 0);
+  for (size_t lane = 0; lane < metrics_->lanes.size(); ++lane) {
+    metrics_->lanes[lane].num_running->set(now.lanes[lane].num_running);
+    metrics_->lanes[lane].kv_used_tokens->set(rows(now.lanes[lane].num_used_blocks()));
+  }
 
   EngineTotals& totals = metrics_->totals;
   const auto set = [](metrics::Counter& counter, int64_t total) {
@@ -502,6 +508,19 @@ StepTimeSnapshot ServingEngine::step_time() const {
           .num_over = stats.num_over};
 }
 
+std::vector<LaneSnapshot> ServingEngine::lanes() const {
+  std::vector<LaneSnapshot> all;
+  for (const sched::Lane& lane : loop_->scheduler().lanes()) {
+    const sched::KvUsage blocks = lane.blocks.usage();
+    all.push_back({.num_running = static_cast<int>(lane.running.size()),
+                   .num_blocks = blocks.num_blocks,
+                   .num_free_blocks = blocks.num_free,
+                   .num_cached_blocks = blocks.num_evictable,
+                   .num_fenced_blocks = blocks.num_fenced});
+  }
+  return all;
+}
+
 void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
   const Clock::time_point now = clock_.now();
   const StepLoopStats& stats = last_stats_;
@@ -532,7 +551,8 @@ void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
                       .generation_tokens_per_second = rates_.tokens_per_second(),
                       .cache_hit_rate = rates_.hit_rate(),
                       .speculation = speculation(),
-                      .step_time = step_time()};
+                      .step_time = step_time(),
+                      .lanes = lanes()};
   const int64_t num_ends =
       std::count_if(updates.requests.begin(), updates.requests.end(),
                     [](const RequestUpdate& update) { return update.end != nullptr; });

@@ -74,10 +74,20 @@ struct StepTimeSnapshot {
   int64_t num_steps = 0, num_cut = 0, num_over = 0;  // StepTimeStats
 };
 
+// What one lane has: a group of ranks with requests of its own. Blocks as in EngineSnapshot.
+struct LaneSnapshot {
+  int num_running = 0;
+  int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0, num_fenced_blocks = 0;
+
+  int64_t num_used_blocks() const {
+    return num_blocks - num_free_blocks - num_cached_blocks - num_fenced_blocks;
+  }
+};
+
 // One consistent look at the engine, for /server_info, /stats and /metrics.
 struct EngineSnapshot {
   int num_running = 0, num_waiting = 0;
-  // KV group 0. Cached blocks are those of prefixes that no request uses now.
+  // KV group 0, of all lanes. Cached blocks are those of prefixes that no request uses now.
   int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0, num_fenced_blocks = 0;
   int block_tokens = 64;
   int64_t num_steps = 0, num_prompt_tokens = 0, num_cached_tokens = 0, num_output_tokens = 0;
@@ -92,6 +102,7 @@ struct EngineSnapshot {
   StepTimeSnapshot step_time{};
   double seconds_since_progress = 0;  // while there is work: since a step last ended; 0 when idle
   bool has_work = false, draining = false, paused = false;
+  std::vector<LaneSnapshot> lanes{};  // at least one
 
   int64_t num_used_blocks() const {
     return num_blocks - num_free_blocks - num_cached_blocks - num_fenced_blocks;
@@ -185,6 +196,7 @@ class ServingEngine {
   void publish_halt(bool has_work);
   RateWindow::Totals rate_totals() const;
   SpeculationSnapshot speculation() const;
+  std::vector<LaneSnapshot> lanes() const;
   StepTimeSnapshot step_time() const;
   // A job for mask_workers_, timed.
   void compute_masks(std::function<void()> job);

@@ -1,5 +1,7 @@
 #include "layers/decoder_layer.h"
 
+#include <vector>
+
 #include "layers/mla.h"
 
 namespace fathom::layers {
@@ -42,14 +44,37 @@ void DecoderLayer::append_rows(ResidualStream& residual_stream, const LayerStep&
   attention_->append_rows(normalise_input(residual_stream, step).input(), step);
 }
 
-void DecoderLayer::forward(ResidualStream& residual_stream, const LayerStep& step) const {
+void DecoderLayer::attend(ResidualStream& residual_stream, const LayerStep& step) const {
   NormedRows normed = normalise_input(residual_stream, step);
   attention_->forward(normed.input(), step, residual_stream.branch());
   residual_stream.set_pending(*step.rank.tp);
   // The gate reads the rows as they are.
-  if (std::holds_alternative<Moe>(mlp_)) normed.values = step.buffers.normed;
+  if (is_moe()) normed.values = step.buffers.normed;
   residual_stream.normalise(post_attention_layernorm_, normed, step.stream);
-  std::visit([&](const auto& mlp) { mlp.forward(normed, step, residual_stream.branch()); }, mlp_);
+}
+
+NormedRows DecoderLayer::gather_lanes(const LayerStep& step) const {
+  const MlpRows& rows = step.buffers.all_lanes;
+  NormedRows all{.values = {}, .quantised = {}};
+  if (quantises_rows_) all.quantised = rows.normed_f8;
+  if (!quantises_rows_ || is_moe()) all.values = rows.normed;
+  comm::Communicator& lanes = *step.rank.dp;
+  if (lanes.size() == 1) return all;
+  const std::vector<int64_t>& starts = step.batch.lane_starts;
+  if (!all.values.is_null()) lanes.all_gather_rows(all.values, starts, step.stream);
+  if (all.quantised.is_null()) return all;
+  lanes.all_gather_rows(all.quantised.values, starts, step.stream);
+  lanes.all_gather_rows(all.quantised.scale, starts, step.stream);
+  return all;
+}
+
+// A lane without tokens computes its part of what the others bring.
+void DecoderLayer::forward(ResidualStream& residual_stream, const LayerStep& step) const {
+  if (step.batch.num_tokens() > 0) attend(residual_stream, step);
+  const NormedRows all = gather_lanes(step);
+  const tensor::Tensor& out = step.buffers.all_lanes.branch;
+  std::visit([&](const auto& mlp) { mlp.forward(all, step, out); }, mlp_);
+  step.rank.dp->reduce_scatter_rows(out, step.batch.lane_starts, step.stream);
   residual_stream.set_pending(*step.rank.tp);
 }
 

@@ -29,6 +29,11 @@ class DecoderLayer {
  private:
   // What attention reads.
   NormedRows normalise_input(ResidualStream& residual_stream, const LayerStep& step) const;
+  // Attention, then what this lane's tokens bring to the FFN or MoE.
+  void attend(ResidualStream& residual_stream, const LayerStep& step) const;
+  // The rows of all lanes, where they are.
+  NormedRows gather_lanes(const LayerStep& step) const;
+  bool is_moe() const { return std::holds_alternative<Moe>(mlp_); }
 
   RmsNorm input_layernorm_, post_attention_layernorm_;
   std::unique_ptr<Attention> attention_;

@@ -11,9 +11,9 @@ using tensor::Tensor;
 Ffn::Ffn(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder)
     : fused_(builder.fused()),
       gate_up_(builder.stacked({prefix + "gate_proj.weight", prefix + "up_proj.weight"},
-                               shape.intermediate_size, shape.hidden_size, builder.tp_rows())),
+                               shape.intermediate_size, shape.hidden_size, builder.mlp_rows())),
       down_(builder.matrix(prefix + "down_proj.weight", shape.hidden_size, shape.intermediate_size,
-                           builder.tp_columns())) {}
+                           builder.mlp_columns())) {}
 
 void Ffn::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
   const int64_t tokens = out.dim(0), inter = intermediate_size();

@@ -44,6 +44,10 @@ struct ForwardBatch {
   int64_t num_absorbed_sequences = 0, num_absorbed_tokens = 0;
   std::vector<ExpandedSequence> expanded;
 
+  // i64[lanes + 1]: where the tokens of each lane begin among those of all, this one's between its own and the next.
+  // Empty = there is one lane. A lane may have no token, while another has.
+  std::vector<int64_t> lane_starts;
+
   int64_t num_tokens() const { return token_ids.dim(0); }
 };
 

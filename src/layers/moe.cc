@@ -72,8 +72,8 @@ void Moe::take_experts(const std::string& prefix, const config::ModelConfig& con
   }
   const int64_t inter = config.moe_intermediate_size, hidden_size = config.hidden_size;
   const bool whole_experts = ep.size() > 1;
-  const weights::Shard rows = whole_experts ? weights::Shard() : builder.tp_rows();
-  const weights::Shard columns = whole_experts ? weights::Shard() : builder.tp_columns();
+  const weights::Shard rows = whole_experts ? weights::Shard() : builder.mlp_rows();
+  const weights::Shard columns = whole_experts ? weights::Shard() : builder.mlp_columns();
   const ops::Weight gate_up = builder.stacked(gate_up_names, inter, hidden_size, rows);
   gate_up_ = {.data = pair_up(gate_up.data), .scale = pair_up(gate_up.scale)};
   down_ = builder.stacked(down_names, hidden_size, inter, columns);
@@ -83,7 +83,8 @@ void Moe::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
   const FfnBuffers& buffers = step.buffers.ffn;
   ops::MoeGateArgs gate = gate_;
   gate.x = x.values;
-  gate.kv_rows = step.batch.kv_rows;
+  // Which rows of other lanes are padding is not known here, and nobody reads what is computed for them.
+  if (step.rank.dp->size() == 1) gate.kv_rows = step.batch.kv_rows;
   gate.ids = buffers.ids;
   gate.weights = buffers.weights;
   ops::moe_gate(gate, step.stream);

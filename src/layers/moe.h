@@ -2,7 +2,7 @@
 // Moe: gate, routed experts and shared experts of one layer (DeepSeek-V2 report 2.2, V3
 // report 2.1.2). The shared experts are one FFN of width n_shared_experts * moe_intermediate_size;
 // the routed ones add to it. Of several ranks each holds whole experts where there is expert parallelism, else a part
-// of every expert's width; the sum over the ranks of tensor parallelism is the result.
+// of every expert's width; the sum over all ranks is the result.
 //
 // Immutable after loading, thread-safe.
 

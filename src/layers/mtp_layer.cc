@@ -20,11 +20,12 @@ MtpLayer::MtpLayer(int layer_idx, const config::ModelConfig& config, WeightBuild
 
 ResidualStream MtpLayer::join(const Tensor& hidden, const Tensor& embedding,
                               const LayerStep& step) const {
+  ResidualStream residual_stream(step.buffers.residual, step.buffers.branch);
+  if (step.batch.num_tokens() == 0) return residual_stream;
   const Tensor& input = step.buffers.mtp_input;
   const int64_t hidden_size = hidden.dim(1);
   enorm_.forward(embedding, input.slice(1, 0, hidden_size), step.stream);
   hnorm_.forward(hidden, input.slice(1, hidden_size, 2 * hidden_size), step.stream);
-  ResidualStream residual_stream(step.buffers.residual, step.buffers.branch);
   ops::linear({.x = input, .weight = eh_proj_, .out = residual_stream.residual()}, step.stream);
   return residual_stream;
 }
@@ -39,7 +40,8 @@ void MtpLayer::forward(const Tensor& hidden, const Tensor& embedding, const Laye
                        const Tensor& out) const {
   ResidualStream residual_stream = join(hidden, embedding, step);
   block_.forward(residual_stream, step);
-  residual_stream.normalise(norm_, {.values = out, .quantised = {}}, step.stream);
+  if (step.batch.num_tokens() > 0)
+    residual_stream.normalise(norm_, {.values = out, .quantised = {}}, step.stream);
 }
 
 }  // namespace fathom::layers

@@ -49,8 +49,7 @@ FfnBuffers carve_ffn(Arena& arena, const StepBufferSizes& sizes) {
   const config::ModelConfig& config = *sizes.config;
   const int64_t tokens = sizes.max_batch_tokens;
   const int64_t shared = int64_t{config.moe_intermediate_size} * config.n_shared_experts;
-  const int64_t widest =
-      std::max<int64_t>(config.intermediate_size, shared) / sizes.rank.tp->size();
+  const int64_t widest = std::max<int64_t>(config.intermediate_size, shared) / sizes.rank.count();
   FfnBuffers ffn;
   ffn.gate_up = arena.allocate(sizes.backend->act, {tokens * 2 * widest});
   ffn.gated = arena.allocate(sizes.backend->act, {tokens * widest});
@@ -92,16 +91,25 @@ StepBuffers StepBuffers::carve(Arena& arena, const StepBufferSizes& sizes) {
   return buffers;
 }
 
-StepBuffers StepBuffers::for_tokens(int64_t tokens) const {
+StepBuffers StepBuffers::for_tokens(const LaneTokens& tokens) const {
   StepBuffers cut = *this;
-  for (Tensor* t : {&cut.rope_table, &cut.residual, &cut.branch, &cut.normed, &cut.hidden,
-                    &cut.mtp_input, &cut.mtp_hidden, &cut.mla.q_a, &cut.mla.q, &cut.mla.kv_a,
-                    &cut.mla.out, &cut.mla.q_latent, &cut.mla.out_latent, &cut.mla.state_max,
-                    &cut.mla.state_sum, &cut.mla.state_acc, &cut.ffn.ids, &cut.ffn.weights}) {
-    if (!t->is_null()) *t = t->slice(0, 0, tokens);
+  for (Tensor* t :
+       {&cut.rope_table, &cut.residual, &cut.hidden, &cut.mtp_input, &cut.mtp_hidden, &cut.mla.q_a,
+        &cut.mla.q, &cut.mla.kv_a, &cut.mla.out, &cut.mla.q_latent, &cut.mla.out_latent,
+        &cut.mla.state_max, &cut.mla.state_sum, &cut.mla.state_acc}) {
+    if (!t->is_null()) *t = t->slice(0, 0, tokens.count());
   }
-  for (ops::Activation* rows : {&cut.normed_f8, &cut.mla.q_a_f8})
-    if (!rows->is_null()) *rows = rows->rows(0, tokens);
+  if (!cut.mla.q_a_f8.is_null()) cut.mla.q_a_f8 = cut.mla.q_a_f8.rows(0, tokens.count());
+  for (Tensor* t : {&cut.ffn.ids, &cut.ffn.weights})
+    if (!t->is_null()) *t = t->slice(0, 0, tokens.of_all);
+  cut.all_lanes.normed = normed.slice(0, 0, tokens.of_all);
+  cut.all_lanes.branch = branch.slice(0, 0, tokens.of_all);
+  cut.normed = normed.slice(0, tokens.begin, tokens.end);
+  cut.branch = branch.slice(0, tokens.begin, tokens.end);
+  if (!normed_f8.is_null()) {
+    cut.all_lanes.normed_f8 = normed_f8.rows(0, tokens.of_all);
+    cut.normed_f8 = normed_f8.rows(tokens.begin, tokens.end);
+  }
   return cut;
 }
 

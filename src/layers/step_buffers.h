@@ -7,7 +7,8 @@
 //   StepBuffers::carve(measure, sizes);                     // measure.peak_bytes()
 //   StepBuffers buffers = StepBuffers::carve(arena, sizes);
 //
-// Heads and FFN widths are the rank's part of the model's.
+// Heads and FFN widths are the rank's part of the model's. Of several lanes (docs/contracts/parallel.md) each has
+// tokens of its own, and FFNs compute those of all: what goes through them has the rows of all lanes.
 //
 // Views only; the arena's memory must outlive them.
 
@@ -35,6 +36,7 @@ struct MlaBuffers {
   tensor::Tensor state_acc;             // f32[tokens, heads, v_head_dim]
 };
 
+// Tokens: of all lanes.
 struct FfnBuffers {
   tensor::Tensor gate_up;      // act[2 * tokens * widest FFN]  one row, shaped by each FFN
   tensor::Tensor gated;        // act[tokens * widest FFN]
@@ -48,7 +50,7 @@ struct StepBufferSizes {
   const config::ModelConfig* config = nullptr;
   const ops::Backend* backend = nullptr;
   FusedOps fused{};
-  int64_t max_batch_tokens = 0;
+  int64_t max_batch_tokens = 0;  // of all lanes together, any of which may have all of them
   int64_t expand_chunk_tokens = 0;
   bool has_mtp = false;
   comm::RankContext rank{};
@@ -56,11 +58,27 @@ struct StepBufferSizes {
   int64_t heads() const { return config->num_attention_heads / rank.tp->size(); }
 };
 
+// The tokens of one lane among those of all.
+struct LaneTokens {
+  int64_t begin = 0, end = 0, of_all = 0;
+
+  static LaneTokens alone(int64_t tokens) { return {.end = tokens, .of_all = tokens}; }
+  int64_t count() const { return end - begin; }
+};
+
+// What goes through an FFN: normed rows, and what came out of it.
+struct MlpRows {
+  tensor::Tensor normed;      // act[tokens of all lanes, hidden_size]
+  ops::Activation normed_f8;  // the same quantised, null like q_a_f8
+  tensor::Tensor branch;      // act[tokens of all lanes, hidden_size]
+};
+
 struct StepBuffers {
   tensor::Tensor rope_table;        // f32[tokens, qk_rope_head_dim]
   tensor::Tensor residual, branch;  // act[tokens, hidden_size]  the residual stream is their sum
   tensor::Tensor normed;            // act[tokens, hidden_size]
   ops::Activation normed_f8;        // the same quantised, null like q_a_f8
+  MlpRows all_lanes;                // branch, normed and normed_f8 are this lane's rows of them
   tensor::Tensor hidden;            // act[tokens, hidden_size]  after the final norm
   tensor::Tensor mtp_input;         // act[tokens, 2 * hidden_size]  null without MTP
   tensor::Tensor mtp_hidden;        // act[tokens, hidden_size]
@@ -69,8 +87,8 @@ struct StepBuffers {
   FfnBuffers ffn;
 
   static StepBuffers carve(tensor::Arena& arena, const StepBufferSizes& sizes);
-  // Views of the first rows of every buffer that has one row per token.
-  StepBuffers for_tokens(int64_t tokens) const;
+  // Views of as many rows as there are tokens, of every buffer that has one row per token.
+  StepBuffers for_tokens(const LaneTokens& tokens) const;
 };
 
 }  // namespace fathom::layers

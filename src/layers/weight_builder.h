@@ -38,6 +38,9 @@ class WeightBuilder {
   // Rows or columns of the rank's place in tensor parallelism. granule: what stays together, as the rows of a head.
   weights::Shard tp_rows(int64_t granule = 1) const { return shard(0, *rank_.tp, granule); }
   weights::Shard tp_columns(int64_t granule = 1) const { return shard(1, *rank_.tp, granule); }
+  // The same among all ranks of the model, which share the FFNs.
+  weights::Shard mlp_rows() const { return mlp_shard(0); }
+  weights::Shard mlp_columns() const { return mlp_shard(1); }
 
   // [dim], of ones when dummy weights are asked for.
   tensor::Tensor norm(const std::string& name, int64_t dim);
@@ -63,6 +66,9 @@ class WeightBuilder {
   const comm::RankContext& rank() const { return rank_; }
 
  private:
+  weights::Shard mlp_shard(int axis) const {
+    return {.axis = axis, .rank = rank_.number(), .size = rank_.count()};
+  }
   static weights::Shard shard(int axis, const comm::Communicator& group, int64_t granule) {
     return {.axis = axis, .rank = group.rank(), .size = group.size(), .granule = granule};
   }

@@ -47,10 +47,6 @@ void check_rank(const comm::RankContext& rank) {
   if (ep != 1 && ep != tp * dp)
     throw StartupError("expert parallelism of " + std::to_string(ep) + " ranks needs all " +
                        std::to_string(tp * dp) + " ranks of the model, or 1");
-  if (ep != 1 && dp != 1)
-    throw StartupError(
-        "experts are not shared among ranks with tokens of their own: " + std::to_string(ep) +
-        " ranks share them, " + std::to_string(dp) + " have tokens of their own");
 }
 
 // Multiply-adds of a slice's attention in one head. Absorbed carries each query through W_UK and W_UV and attends in
@@ -249,11 +245,23 @@ layers::StepBufferSizes Model::buffer_sizes(const WorkspaceLimits& limits) const
           .rank = rank_};
 }
 
+layers::LaneTokens Model::lane_tokens(const ForwardBatch& batch) const {
+  const std::vector<int64_t>& starts = batch.lane_starts;
+  if (starts.empty() && rank_.dp->size() == 1) return layers::LaneTokens::alone(batch.num_tokens());
+  FATHOM_CHECK(static_cast<int>(starts.size()) == rank_.dp->size() + 1,
+               starts.size() << " starts of lanes, " << rank_.dp->size() << " lanes");
+  const auto lane = static_cast<size_t>(rank_.dp->rank());
+  return {.begin = starts[lane], .end = starts[lane + 1], .of_all = starts.back()};
+}
+
 void Model::check_batch(const ForwardBatch& batch, const KvStorage& kv,
                         const Workspace& workspace) const {
   const int64_t tokens = batch.num_tokens();
-  FATHOM_CHECK(tokens >= 1 && tokens <= workspace.max_batch_tokens(),
-               tokens << " tokens, the workspace holds " << workspace.max_batch_tokens());
+  const layers::LaneTokens lane = lane_tokens(batch);
+  FATHOM_CHECK(
+      lane.count() == tokens && lane.of_all >= 1 && lane.of_all <= workspace.max_batch_tokens(),
+      tokens << " tokens in a lane of " << lane.count() << ", " << lane.of_all
+             << " of all, the workspace holds " << workspace.max_batch_tokens());
   int64_t covered = batch.num_absorbed_tokens;
   for (const ExpandedSequence& sequence : batch.expanded) {
     FATHOM_CHECK(sequence.token_begin == covered && sequence.num_tokens > 0,
@@ -270,11 +278,12 @@ void Model::check_batch(const ForwardBatch& batch, const KvStorage& kv,
 Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
                       ops::Stream& stream, LayerTap* tap) const {
   check_batch(batch, kv, workspace);
-  const layers::StepBuffers buffers = workspace.buffers_.for_tokens(batch.num_tokens());
-  compute_rope_table(batch, buffers, stream);
+  const layers::StepBuffers buffers = workspace.buffers_.for_tokens(lane_tokens(batch));
+  const bool has_tokens = batch.num_tokens() > 0;
+  if (has_tokens) compute_rope_table(batch, buffers, stream);
   const layers::AttentionPlan plan = plan_attention(batch, buffers, kv, stream);
   layers::ResidualStream residual_stream(buffers.residual, buffers.branch);
-  embed(batch.token_ids, buffers.residual, stream);
+  if (has_tokens) embed(batch.token_ids, buffers.residual, stream);
   if (tap != nullptr) tap->on_layer(0, buffers.residual, Tensor(), stream);
   for (int layer_idx = 0; layer_idx < config_.num_hidden_layers; ++layer_idx) {
     const layers::LayerStep step{.batch = batch,
@@ -288,7 +297,8 @@ Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace&
       tap->on_layer(layer_idx + 1, buffers.residual, buffers.branch, stream);
     }
   }
-  residual_stream.normalise(network_->norm, {.values = buffers.hidden, .quantised = {}}, stream);
+  if (has_tokens)
+    residual_stream.normalise(network_->norm, {.values = buffers.hidden, .quantised = {}}, stream);
   return buffers.hidden;
 }
 
@@ -318,7 +328,8 @@ layers::StepBuffers Model::begin_mtp(const Tensor& next_token_ids, const Forward
                                      ops::Stream& stream) const {
   FATHOM_CHECK(has_mtp(), "the model has no MTP layer");
   check_batch(batch, kv, workspace);
-  const layers::StepBuffers buffers = workspace.buffers_.for_tokens(batch.num_tokens());
+  const layers::StepBuffers buffers = workspace.buffers_.for_tokens(lane_tokens(batch));
+  if (batch.num_tokens() == 0) return buffers;
   compute_rope_table(batch, buffers, stream);
   embed(next_token_ids, buffers.normed, stream);
   return buffers;

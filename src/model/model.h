@@ -11,7 +11,8 @@
 //   model->logits(hidden.slice(0, tokens - 1, tokens), logits, *stream);    // f32[1, vocab_size]
 //
 // Of several ranks each creates its part on its own thread, and all run the same steps: the layers sum and gather over
-// the rank's groups. Hidden states and logits are whole on every rank.
+// the rank's groups. Hidden states and logits are whole on every rank of a lane. Lanes have batches of their own, and
+// all run every forward() and mtp_forward(), also those without a token (ForwardBatch::lane_starts).
 //
 // The model owns its weights, the caller owns cache and workspace. After finish_loading() a model
 // is immutable: several streams may run it at once, each with its own workspace and cache.
@@ -27,6 +28,7 @@
 #include "config/model_config.h"
 #include "layers/attention_plan.h"
 #include "layers/forward_batch.h"
+#include "layers/step_buffers.h"
 #include "model/kv_storage.h"
 #include "model/workspace.h"
 #include "ops/backend.h"
@@ -139,6 +141,7 @@ class Model {
                        ops::Stream& stream) const;
 
  private:
+  layers::LaneTokens lane_tokens(const ForwardBatch& batch) const;
   layers::StepBuffers begin_mtp(const tensor::Tensor& next_token_ids, const ForwardBatch& batch,
                                 const KvStorage& kv, Workspace& workspace,
                                 ops::Stream& stream) const;

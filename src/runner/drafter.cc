@@ -285,7 +285,7 @@ void Drafter::propose(const DraftStep& step, const Pass& pass, ops::Stream& stre
   rank(root, pass.logits, stream);
   for (int level = 1; level < num_levels; ++level) {
     grow(step, level, num_levels, pass.kv, stream);
-    drafted = run_level(level, slices, level == 1 ? root : drafted, pass, stream);
+    drafted = run_level(level, step.layout, level == 1 ? root : drafted, pass, stream);
     Tensor newest = drafted;
     if (!is_chain()) {
       newest = first(m_.ranked_hidden, slices * config_.shape.top_k);
@@ -377,11 +377,25 @@ void Drafter::grow(const DraftStep& step, int level, int num_levels, const model
   ops::grow_drafts(args, stream);
 }
 
-Tensor Drafter::run_level(int level, int64_t slices, const Tensor& before, const Pass& pass,
-                          ops::Stream& stream) const {
-  const int64_t tokens = slices * ops::draft_width(config_.shape.top_k, level);
+void Drafter::propose_none(const StepLayout& layout, const Pass& pass, ops::Stream& stream) const {
+  // As in propose(): where nobody drafts, no lane meets another here.
+  model::ForwardBatch batch = pass.batch;
+  for (int level = 0; level < layout.num_levels; ++level) {
+    if (level > 0)
+      batch.lane_starts =
+          lane_starts(layout.lane_slices, ops::draft_width(config_.shape.top_k, level));
+    model_.mtp_forward(pass.hidden, batch.token_ids, batch, pass.kv, pass.workspace, stream);
+  }
+}
+
+Tensor Drafter::run_level(int level, const StepLayout& layout, const Tensor& before,
+                          const Pass& pass, ops::Stream& stream) const {
+  const int64_t slices = layout.num_slices();
+  const int width = ops::draft_width(config_.shape.top_k, level);
+  const int64_t tokens = slices * width;
   Tensor hidden = before;
   model::ForwardBatch batch;
+  batch.lane_starts = lane_starts(layout.lane_slices, width);
   if (!is_chain()) {
     hidden = first(m_.node_hidden, tokens);
     ops::select_rows({.a = before,

@@ -93,6 +93,8 @@ class Drafter {
     model::Workspace& workspace;
   };
   void propose(const DraftStep& step, const Pass& pass, ops::Stream& stream) const;
+  // The collectives of a step in which this lane has no slice and others draft to layout.num_levels.
+  void propose_none(const StepLayout& layout, const Pass& pass, ops::Stream& stream) const;
   void fetch(ops::Stream& stream) const { results_.download(stream); }
 
   // Of the layout's i-th slice, which goes on from its slot.
@@ -134,7 +136,7 @@ class Drafter {
   void rank(const tensor::Tensor& rows, const tensor::Tensor& logits, ops::Stream& stream) const;
   void grow(const DraftStep& step, int level, int num_levels, const model::KvStorage& kv,
             ops::Stream& stream) const;
-  tensor::Tensor run_level(int level, int64_t slices, const tensor::Tensor& before,
+  tensor::Tensor run_level(int level, const StepLayout& layout, const tensor::Tensor& before,
                            const Pass& pass, ops::Stream& stream) const;
 
   const model::Model& model_;

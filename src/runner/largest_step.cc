@@ -62,7 +62,8 @@ AttentionFormOf always(AttentionForm form) {
 core::Batch StepExecutor::most_tokens(int64_t tokens, int64_t tokens_of_sequence,
                                       bool at_end_of_context) const {
   core::Batch batch;
-  int64_t tokens_left = std::min<int64_t>(tokens, config_.max_batch_tokens);
+  tokens = std::min<int64_t>(tokens, config_.max_batch_tokens);
+  int64_t tokens_left = tokens;
   for (int32_t slot = 0; slot < config_.max_slots && tokens_left > 0; ++slot) {
     const int64_t num_tokens =
         std::min({tokens_left, tokens_of_sequence, config_.max_context_tokens});
@@ -74,7 +75,21 @@ core::Batch StepExecutor::most_tokens(int64_t tokens, int64_t tokens_of_sequence
                   .num_drafts = drafter().max_drafts()});
     tokens_left -= num_tokens;
   }
+  batch.shape = largest_shape(tokens - tokens_left, std::ssize(batch.slices));
   return batch;
+}
+
+core::StepShape StepExecutor::largest_shape(int64_t tokens, int64_t slices) const {
+  const comm::Communicator& lanes = *model_.rank().dp;
+  core::StepShape shape;
+  if (lanes.size() == 1) return shape;
+  const auto num_lanes = static_cast<size_t>(lanes.size()), own = static_cast<size_t>(lanes.rank());
+  shape.lane_tokens.resize(num_lanes);
+  shape.lane_tokens[(own + 1) % num_lanes] = config_.max_batch_tokens - static_cast<int>(tokens);
+  shape.lane_tokens[own] = static_cast<int32_t>(tokens);
+  shape.lane_slices.assign(num_lanes, config_.max_slots);
+  shape.lane_slices[own] = static_cast<int32_t>(slices);
+  return shape;
 }
 
 void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form_of) {

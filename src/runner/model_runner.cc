@@ -13,15 +13,23 @@
 namespace fathom::runner {
 namespace {
 
-void check_config(const RunnerConfig& config, const config::ModelConfig& model) {
+// A graph has one number of rows for each lane, so all would have to be padded to the same.
+void check_lanes(const RunnerConfig& config, int num_lanes) {
+  if (num_lanes > 1 && !config.graph_batch_sizes.empty())
+    throw StartupError("graph_batch_sizes (--cuda-graph-bs) is not empty: steps of " +
+                       std::to_string(num_lanes) + " lanes are not captured");
+}
+
+void check_config(const RunnerConfig& config, const config::ModelConfig& model, int num_lanes) {
   const auto require = [](bool ok, const std::string& message) {
     if (!ok) throw StartupError(message);
   };
   require(config.max_slots >= 1,
           "max_slots is " + std::to_string(config.max_slots) + ", must be >= 1");
-  require(config.max_batch_tokens >= config.max_slots,
+  const int64_t all_slots = int64_t{num_lanes} * config.max_slots;
+  require(config.max_batch_tokens >= all_slots,
           "max_batch_tokens is " + std::to_string(config.max_batch_tokens) +
-              ", must be >= the running requests, " + std::to_string(config.max_slots) +
+              ", must be >= the running requests, " + std::to_string(all_slots) +
               ", so that all can decode in one step");
   int before = 0;
   for (const int size : config.graph_batch_sizes) {
@@ -99,7 +107,9 @@ std::unique_ptr<ModelRunner> ModelRunner::create(const model::Model& model,
 std::unique_ptr<ModelRunner> ModelRunner::make(const model::Model& model,
                                                const RunnerConfig& config,
                                                std::unique_ptr<RankThread> thread) {
-  check_config(config, model.config());
+  const int num_lanes = model.rank().dp->size();
+  check_config(config, model.config(), num_lanes);
+  check_lanes(config, num_lanes);
   check_drafter(config, model);
   return std::unique_ptr<ModelRunner>(new ModelRunner(model, config, std::move(thread)));
 }

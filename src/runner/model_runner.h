@@ -38,8 +38,8 @@
 namespace fathom::runner {
 
 struct RunnerConfig {
-  int max_slots = 64;           // running sequences
-  int max_batch_tokens = 2048;  // query tokens of one step; at least max_slots
+  int max_slots = 64;           // running sequences, of each lane
+  int max_batch_tokens = 2048;  // query tokens of one step of all lanes; at least a slot's each
   // Longest sequence. None = the model's max_position_embeddings, or what the cache holds if that is less.
   std::optional<int64_t> context_length{};
   // Part of the memory that is free after weights and the largest step which the cache may take. None =
@@ -84,7 +84,7 @@ class ModelRunner : public Runner {
   // Finishes the steps in flight; those whose masks have not come by then, without masks. Of ranks that compute
   // together all are told to finish() before one is destroyed: it may wait for them in a collective.
   ~ModelRunner() override;
-  void finish();
+  void finish() override;
 
   const RunnerInfo& info() const override { return info_; }
   const MemoryPlan& plan() const { return plan_; }

@@ -25,16 +25,22 @@ void wait_for_all(std::vector<std::future<void>>& futures) {
 
 }  // namespace
 
-RankGroup::RankGroup(const RankSizes& sizes, const ops::Backend& backend) : backend_(backend) {
+RankGroup::RankGroup(const RankSizes& sizes, const ops::Backend& backend)
+    : backend_(backend), num_lanes_(sizes.dp) {
   if (sizes.count() > 1 && backend.device_memory)
     throw StartupError(std::to_string(sizes.count()) +
                        " ranks need a CPU: their collectives work in host memory, and " +
                        std::string(backend.name) + " has memory of its own");
-  if (sizes.count() > 1) tp_.emplace("tp", sizes.tp);
+  for (int lane = 0; sizes.tp > 1 && lane < sizes.dp; ++lane)
+    tp_.emplace_back(sizes.dp == 1 ? "tp" : "tp of lane " + std::to_string(lane), sizes.tp);
+  for (int place = 0; sizes.dp > 1 && place < sizes.tp; ++place)
+    dp_.emplace_back(sizes.tp == 1 ? "dp" : "dp of place " + std::to_string(place), sizes.dp);
   if (sizes.ep > 1) ep_.emplace("ep", sizes.ep);
   for (int i = 0; i < sizes.count(); ++i) {
     Rank rank;
-    if (tp_) rank.context.tp = &tp_->of(i);
+    const int lane = i / sizes.tp, place = i % sizes.tp;
+    if (!tp_.empty()) rank.context.tp = &tp_[static_cast<size_t>(lane)].of(place);
+    if (!dp_.empty()) rank.context.dp = &dp_[static_cast<size_t>(place)].of(lane);
     if (ep_) rank.context.ep = &ep_->of(i);
     rank.thread = std::make_unique<RankThread>(rank.context, backend);
     ranks_.push_back(std::move(rank));
@@ -106,7 +112,10 @@ void RankGroup::start(const RunnerConfig& config) {
   if (size() == 1)
     runner_ = std::move(runners[0]);
   else
-    runner_ = std::make_unique<RankedRunner>(std::move(runners));
+    runner_ = std::make_unique<RankedRunner>(
+        std::vector<std::unique_ptr<Runner>>(std::make_move_iterator(runners.begin()),
+                                             std::make_move_iterator(runners.end())),
+        num_lanes_);
 }
 
 }  // namespace fathom::runner

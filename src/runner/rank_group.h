@@ -2,7 +2,7 @@
 // RankGroup: the ranks of one model in this process, for each a thread, its place in the groups and its part of the
 // model, and in the end one Runner over all of them.
 //
-//   RankGroup ranks({.tp = 4, .ep = 4}, backend);
+//   RankGroup ranks({.tp = 2, .dp = 2, .ep = 4}, backend);       // two lanes of two
 //   ranks.create_models(config, options);                        // all at once, each on its rank's thread
 //   weights::load_parameters_of_ranks(checkpoint, ranks.parameters(), ...);   ranks.finish_loading(threads);
 //   ranks.start(runner_config);                                  // step memory, the cache that all can have, graphs
@@ -12,6 +12,7 @@
 // Everything throws StartupError where a rank cannot be had, once all ranks have ended what they were told to do.
 // One thread calls. Owns all of it.
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -26,9 +27,10 @@
 namespace fathom::runner {
 
 struct RankSizes {
-  int tp = 1;  // ranks that hold heads, widths and vocabulary in parts
-  int ep = 1;  // of them that hold whole experts in parts: 1 or all
-  int count() const { return tp; }
+  int tp = 1;  // ranks of a lane, which hold heads and vocabulary in parts
+  int dp = 1;  // lanes, each with sequences of its own
+  int ep = 1;  // ranks that hold whole experts in parts: 1 or all
+  int count() const { return tp * dp; }
 };
 
 class RankGroup {
@@ -66,7 +68,10 @@ class RankGroup {
   void take_cache(std::vector<std::unique_ptr<ModelRunner>>& runners);
 
   const ops::Backend& backend_;
-  std::optional<comm::ThreadRanks> tp_, ep_;
+  int num_lanes_;
+  std::deque<comm::ThreadRanks> tp_;  // [lane]; none = ranks compute alone
+  std::deque<comm::ThreadRanks> dp_;  // [place in a lane]
+  std::optional<comm::ThreadRanks> ep_;
   std::vector<Rank> ranks_;
   MemoryPlan plan_;
   std::unique_ptr<Runner> runner_;  // last: it ends first

@@ -13,6 +13,10 @@
 //   runner.submit(batch);                        // slices[3].wants_mask
 //   runner.set_masks({.step_id = batch.step_id, .masks = {{.slice_idx = 3, .words = mask}}});
 //
+// A runner may have several lanes: groups of ranks, each with slots and blocks of its own. Slot s is lane
+// s / slots_per_lane()'s, and the blocks of its sequence are among those of that lane. One batch holds what all lanes
+// compute in a step.
+//
 // One thread calls a runner, set_masks() any. Implementations: ModelRunner (a model on a backend) and SimRunner (no
 // model: the next token is a hash of the tokens read through the real block tables).
 
@@ -27,9 +31,9 @@ namespace fathom::runner {
 
 // What one kind of cache costs and offers; a layer names its group. MLA models have one group.
 struct KvGroupInfo {
-  std::string name{};  // "mla"
-  int num_blocks = 0, block_tokens = 64;
-  int64_t block_bytes = 0;  // all layers of the group
+  std::string name{};                     // "mla"
+  int num_blocks = 0, block_tokens = 64;  // blocks of each lane
+  int64_t block_bytes = 0;                // all layers of the group
   // How many tokens behind its own a row depends on: 1 for a drafter that reads the next token with the row's
   // hidden state. Whoever shares such a row must have the same tokens there.
   int lookahead_tokens = 0;
@@ -46,11 +50,15 @@ struct DrafterInfo {
 struct RunnerInfo {
   int vocab_size = 0;
   int64_t max_context_tokens = 0;  // longest sequence: min(model, pool)
-  int max_slots = 0;               // running sequences
-  int max_batch_tokens = 0;        // query tokens of one step
+  int num_lanes = 1;
+  int max_slots = 0;  // running sequences of all lanes, which have equally many
+  int max_batch_tokens =
+      0;  // query tokens of one step, of all lanes together; any lane may have all of them
   int max_top_logprobs = core::kMaxTopLogprobs;
   std::vector<KvGroupInfo> kv_groups{};
   DrafterInfo drafter{};
+
+  int slots_per_lane() const { return max_slots / num_lanes; }
 };
 
 class Runner {
@@ -76,6 +84,8 @@ class Runner {
   virtual int in_flight() const = 0;
   // What submit() expects as Batch::step_id: 0, then one more each time.
   virtual int64_t next_step_id() const = 0;
+  // No batch follows. Of runners that compute together all are told before one is destroyed: it may wait for them.
+  virtual void finish() {}
 };
 
 }  // namespace fathom::runner

@@ -115,6 +115,7 @@ core::StepResult SimRunner::wait() {
 
   core::StepResult result{.step_id = batch.step_id};
   apply_deltas(batch);
+  if (config_.collectives != nullptr) meet_other_lanes(batch);
   std::optional<core::StepMasks> step_masks;
   SliceMaskWords masks(batch.slices.size());
   if (wants_masks(batch)) {
@@ -145,6 +146,15 @@ core::StepResult SimRunner::wait() {
   }
   if (cost_.is_set()) result.wall_seconds = cost_.end_step(batch.step_id);
   return result;
+}
+
+void SimRunner::meet_other_lanes(const core::Batch& batch) {
+  SimCollectives::Step step{.step_id = batch.step_id,
+                            .entered = collectives_of(batch, config_.lane, config_.drafter.shape)};
+  is_dead_ = is_dead_ || failpoint("sim_runner.dies");
+  if (is_dead_) return;
+  if (!step.entered.empty() && failpoint("sim_runner.collective")) step.entered.pop_back();
+  config_.collectives->enter(config_.lane, step);
 }
 
 void SimRunner::apply_deltas(const core::Batch& batch) {

@@ -23,7 +23,8 @@
 // with the stop ids, and the log-probability requests, whose values are made up from the hash.
 // Failpoints. "sim_runner.slice": the slice fails as if its logits were not finite. Faults that a test must
 // notice: "sim_runner.accept" accepts a draft that is not the target's draw, "sim_runner.compact" leaves the
-// accepted rows of a tree where they are.
+// accepted rows of a tree where they are, "sim_runner.collective" leaves out the last collective of a step,
+// "sim_runner.dies" enters none any more.
 // A mask moves the token that the hash chose to the next allowed one (upwards, from the last to 0), as a
 // ban does. When bans and mask leave none, the slice fails.
 // One thread uses a SimRunner, any thread sets masks.
@@ -37,6 +38,7 @@
 #include "runner/block_ledger.h"
 #include "runner/mask_mailbox.h"
 #include "runner/runner.h"
+#include "runner/sim_collectives.h"
 #include "runner/sim_cost.h"
 #include "runner/sim_drafter.h"
 #include "runner/sim_storage.h"
@@ -52,6 +54,9 @@ struct SimConfig {
   SimDrafterConfig drafter{};  // with one there is a KV group more, the drafter's
   std::chrono::microseconds step_delay{0};
   SimCostConfig cost{};  // of all 0: StepResult::wall_seconds is the step_delay
+  // Of several lanes: where this one, number `lane`, tells what it would enter with the others. Null = it is alone.
+  SimCollectives* collectives = nullptr;
+  int lane = 0;
 };
 
 class SimRunner : public Runner {
@@ -108,6 +113,7 @@ class SimRunner : public Runner {
   // Device side.
   void apply_deltas(const core::Batch& batch);
   void admit(const core::SlotAdmission& admission);
+  void meet_other_lanes(const core::Batch& batch);
   core::SliceResult run_slice(const core::SequenceSlice& slice, std::span<const uint64_t> mask);
   core::SliceResult run_prefill(Slot& slot, const core::SequenceSlice& slice,
                                 std::span<const uint64_t> mask);
@@ -137,6 +143,7 @@ class SimRunner : public Runner {
   MaskMailbox masks_;
   int64_t next_step_id_ = 0;
   Clock::time_point device_free_{};
+  bool is_dead_ = false;
 };
 
 }  // namespace fathom::runner

@@ -80,7 +80,8 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
       max_logit_rows_(std::min<int64_t>(most_logit_rows(config), max_rows(config))),
       workspace_(model.make_workspace(
           {.max_batch_tokens = std::max<int64_t>(
-               config.max_batch_tokens, max_draft_tokens(config.drafter, config.max_slots))})),
+               config.max_batch_tokens,
+               max_draft_tokens(config.drafter, config.max_slots * model.rank().dp->size()))})),
       slots_({.max_slots = config.max_slots, .max_blocks = max_blocks()}, model.backend()),
       sampler_({.vocab_size = model.config().vocab_size,
                 .max_slots = config.max_slots,
@@ -138,13 +139,12 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
   frame.layout = {};
   frame.timer->reset();
   apply_deltas(batch, frame_idx);
+  if (batch.slices.empty() && batch.shape.has_tokens()) {
+    frame.layout = lay_out(batch);
+    compute_idle(frame.layout, *frame.timer);
+  }
   if (!batch.slices.empty()) {
-    frame.layout = lay_out_step(
-        batch, slots_, block_tokens_,
-        [this](int64_t num_tokens, int64_t kv_begin) {
-          return model_.attention_form(num_tokens, kv_begin);
-        },
-        drafter());
+    frame.layout = lay_out(batch);
     const StepLayout& layout = frame.layout;
     FATHOM_CHECK(
         layout.num_tokens() <= config_.max_batch_tokens && layout.num_slices() <= config_.max_slots,
@@ -158,6 +158,34 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
     }
   }
   release_slots(batch);
+}
+
+StepLayout StepExecutor::lay_out(const core::Batch& batch) const {
+  StepLayout layout = lay_out_step(
+      batch, slots_, block_tokens_,
+      [this](int64_t num_tokens, int64_t kv_begin) {
+        return model_.attention_form(num_tokens, kv_begin);
+      },
+      drafter());
+  if (any_failpoint_armed() && failpoint("model_runner.lane_rows" + failpoint_suffix_))
+    ++layout.lane_tokens.front();
+  return layout;
+}
+
+void StepExecutor::compute_idle(const StepLayout& layout, StepTimer& timer) {
+  timer.begin(true);
+  model::ForwardBatch batch;
+  batch.token_ids = device_inputs_.token_ids.slice(0, 0, 0);
+  batch.block_tables = device_inputs_.tables.slice(0, 0, 0);
+  batch.lane_starts = lane_starts(layout.lane_tokens);
+  const Tensor hidden = model_.forward(batch, *kv_, workspace_, stream_);
+  timer.forward_done();
+  if (drafter_)
+    drafter_->propose_none(
+        layout,
+        {.batch = batch, .hidden = hidden, .logits = logits_, .kv = *kv_, .workspace = workspace_},
+        stream_);
+  timer.end();
 }
 
 core::StepResult StepExecutor::collect(int frame_idx) {
@@ -381,6 +409,7 @@ model::ForwardBatch StepExecutor::forward_batch(const StepLayout& layout) const 
   batch.positions = device_inputs_.positions.slice(0, 0, tokens);
   batch.kv_rows = device_inputs_.kv_rows.slice(0, 0, tokens);
   if (!layout.tree_mask.empty()) batch.tree_mask = inputs_.tree_mask.device;
+  batch.lane_starts = lane_starts(layout.lane_tokens);
   batch.query_start = inputs_.query_start.device;
   batch.kv_len = device_inputs_.kv_len.slice(0, 0, slices);
   batch.block_tables = device_inputs_.tables.slice(0, 0, slices);

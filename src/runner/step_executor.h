@@ -16,7 +16,8 @@
 // Owns slots, sampler, workspace and cache; model and stream outlive it. One thread enqueues; another may collect
 // at the same time, from the other frame.
 // Failpoints "model_runner.logits": the first row of logits of the step becomes NaN; "model_runner.token": its first
-// token becomes by far the likeliest. Of several ranks each has its own, "model_runner.logits.1" for rank 1.
+// token becomes by far the likeliest; "model_runner.lane_rows": the step is taken for one in which the first lane has a
+// token more, a fault that must be noticed. Of several ranks each has its own, "model_runner.logits.1" for rank 1.
 
 #include <array>
 #include <chrono>
@@ -123,6 +124,9 @@ class StepExecutor {
   void check_penalties(const core::Batch& batch) const;
   const DrafterInfo& drafter() const { return config_.drafter; }
   int max_blocks() const;
+  // Of a lane without slices while another has some: the collectives of that step, with no row of its own.
+  void compute_idle(const StepLayout& layout, StepTimer& timer);
+  StepLayout lay_out(const core::Batch& batch) const;
   void compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks, int frame);
   // Waits for the masks; returned to keep them until the rows are sampled.
   std::optional<core::StepMasks> take_masks(const core::Batch& batch, const StepLayout& layout,
@@ -147,6 +151,8 @@ class StepExecutor {
   void measure(const core::Batch& batch, const AttentionFormOf& form_of);
   // As many sequences of so many query tokens (or what the context holds) as fit a step of `tokens`.
   core::Batch most_tokens(int64_t tokens, int64_t tokens_of_sequence, bool at_end_of_context) const;
+  // Besides so many tokens here, what the other lanes can have at most.
+  core::StepShape largest_shape(int64_t tokens, int64_t slices) const;
 
   // decode_graphs.cc
   // The captured shape that a step takes; batch_size 0 = it runs without a graph.

@@ -182,11 +182,21 @@ StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int bl
   }
   for (int32_t slice_idx : expanded) builder.add(slice_idx, false);
   StepLayout layout = builder.take();
+  layout.lane_tokens = batch.shape.lane_tokens;
+  layout.lane_slices = batch.shape.lane_slices;
+  int32_t most = batch.shape.most_drafts;
+  for (const int32_t asked : layout.num_asked) most = std::max(most, asked);
   // A chain is as deep as anybody asks; a tree is always drafted whole, or not at all.
-  for (const int32_t asked : layout.num_asked)
-    layout.num_levels =
-        std::max(layout.num_levels, asked > 0 && drafter.top_k > 1 ? drafter.num_steps : asked);
+  layout.num_levels = most > 0 && drafter.top_k > 1 ? drafter.num_steps : most;
   return layout;
+}
+
+std::vector<int64_t> lane_starts(const std::vector<int32_t>& counts, int rows_each) {
+  std::vector<int64_t> starts;
+  if (counts.empty()) return starts;
+  starts.push_back(0);
+  for (const int32_t count : counts) starts.push_back(starts.back() + int64_t{count} * rows_each);
+  return starts;
 }
 
 int captured_tokens(const StepLayout& layout, const DrafterInfo& drafter) {

@@ -46,7 +46,9 @@ struct StepLayout {
   int64_t num_absorbed_sequences = 0, num_absorbed_tokens = 0;
   std::vector<model::ExpandedSequence> expanded;
   std::vector<OutputRow> rows;
-  int num_levels = 0;  // of drafting
+  int num_levels = 0;  // of drafting; of several lanes the most that any of them asks for
+  // core::StepShape's; empty = one lane.
+  std::vector<int32_t> lane_tokens, lane_slices;
 
   int64_t num_slices() const { return static_cast<int64_t>(slice_slot.size()); }
   int64_t num_tokens() const { return static_cast<int64_t>(given_token.size()); }
@@ -60,6 +62,10 @@ using AttentionFormOf = std::function<model::AttentionForm(int64_t num_tokens, i
 // that go on are known to the device alone; those of a prompt's slices are checked.
 StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int block_tokens,
                         const AttentionFormOf& form_of, const DrafterInfo& drafter = {});
+
+// Where the rows of each lane begin among those of all, where a lane has so many for each one counted; and at the end
+// how many there are: i64[lanes + 1]. Empty = there is one lane.
+std::vector<int64_t> lane_starts(const std::vector<int32_t>& counts, int rows_each = 1);
 
 // The query tokens of a sequence of a step that may be captured: every sequence goes on from its slot, absorbed, with a
 // row of logits for each query token, so that all of the step's shape is numbers of sequences and tokens. Without a

@@ -10,7 +10,8 @@
 
 namespace fathom::sched {
 
-KvBlocks::KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache) {
+KvBlocks::KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache,
+                   cache::PrefixIndex* index, int index_place) {
   FATHOM_CHECK(!groups.empty(), "no KV group");
   std::vector<cache::BlockPool*> pools;
   for (const KvGroupConfig& group : groups) {
@@ -26,7 +27,9 @@ KvBlocks::KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache) {
   if (radix_cache)
     tree_ = std::make_unique<cache::RadixTree>(
         std::move(pools), cache::RadixTreeConfig{.block_tokens = block_tokens(),
-                                                 .lookahead_tokens = lookahead_tokens_});
+                                                 .lookahead_tokens = lookahead_tokens_,
+                                                 .index = index,
+                                                 .index_place = index_place});
 }
 
 int64_t KvBlocks::cached_prefix(const Sequence& sequence) const {

@@ -40,8 +40,10 @@ class KvBlocks {
   // kWait: they come when the steps in flight are done. kNone: not even then.
   enum class Provided { kReady, kWait, kNone };
 
-  // REQUIRES with radix_cache: all groups have the same block_tokens.
-  KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache);
+  // REQUIRES with radix_cache: all groups have the same block_tokens. index: where the cache is looked up besides, and
+  // as which of its caches; null = nowhere.
+  KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache,
+           cache::PrefixIndex* index = nullptr, int index_place = 0);
 
   bool has_cache() const { return tree_ != nullptr; }
   int block_tokens() const { return groups_.front().block_tokens; }  // of group 0

@@ -17,14 +17,24 @@ void PrefillBudget::start(const Step& step) {
   step_ = step;
   tokens_left_ = step.num_tokens;
   long_tokens_left_ = std::max(1, step.num_tokens / 2);
-  seconds_left_ = step.seconds;
-  long_seconds_left_ = step.seconds / 2;
-  has_advanced_ = cut_by_time_ = false;
+  cut_by_time_ = false;
+  for (size_t lane = 0; lane < lanes_.size(); ++lane)
+    set_lane_seconds(static_cast<int>(lane), step.seconds);
+}
+
+void PrefillBudget::set_lane_seconds(int lane, double seconds) {
+  time_of(lane) = {.limit = seconds, .left = seconds, .long_left = seconds / 2};
+}
+
+bool PrefillBudget::is_spent(int lane) const {
+  const LaneTime& time = lanes_[static_cast<size_t>(lane)];
+  return tokens_left_ == 0 || (is_timed() && time.has_advanced && time.left < kSpent * time.limit);
 }
 
 bool PrefillBudget::is_spent() const {
-  return tokens_left_ == 0 ||
-         (is_timed() && has_advanced_ && seconds_left_ < kSpent * step_.seconds);
+  for (size_t lane = 0; lane < lanes_.size(); ++lane)
+    if (!is_spent(static_cast<int>(lane))) return false;
+  return true;
 }
 
 double PrefillBudget::seconds_of(int first_position, int num_tokens) const {
@@ -54,32 +64,34 @@ int PrefillBudget::rounded(int first_position, int num_tokens) const {
 
 PrefillBudget::Chunk PrefillBudget::take(const Wish& wish) {
   const int most = std::min(wish.num_wanted, tokens_left_);
-  Chunk chunk{.first_position = wish.first_position, .num_wanted = wish.num_wanted};
+  LaneTime& time = time_of(wish.lane);
+  Chunk chunk{
+      .first_position = wish.first_position, .num_wanted = wish.num_wanted, .lane = wish.lane};
   const bool is_long =
       wish.num_wanted > step_.num_tokens ||
-      (is_timed() && seconds_of(wish.first_position, wish.num_wanted) > step_.seconds);
+      (is_timed() && seconds_of(wish.first_position, wish.num_wanted) > time.limit);
   int num_tokens = most;
-  double seconds = seconds_left_;
+  double seconds = time.left;
   if (is_long) {
     num_tokens = std::min(num_tokens, std::max(long_tokens_left_, wish.min_tokens));
     if (is_timed())
       seconds = std::min(
-          seconds, std::max(long_seconds_left_, seconds_of(wish.first_position, wish.min_tokens)));
+          seconds, std::max(time.long_left, seconds_of(wish.first_position, wish.min_tokens)));
   }
   const int fits = fitting(wish.first_position, num_tokens, seconds);
   if (fits < num_tokens) {
     num_tokens = rounded(wish.first_position, fits);
     cut_by_time_ = true;
   }
-  if (wish.must_advance || !has_advanced_) num_tokens = std::max(num_tokens, std::min(1, most));
+  if (wish.must_advance || !time.has_advanced) num_tokens = std::max(num_tokens, std::min(1, most));
   chunk.num_tokens = num_tokens;
   chunk.seconds = num_tokens > 0 ? seconds_of(wish.first_position, num_tokens) : 0;
-  has_advanced_ = has_advanced_ || num_tokens > 0;
+  time.has_advanced = time.has_advanced || num_tokens > 0;
   tokens_left_ -= num_tokens;
-  seconds_left_ -= chunk.seconds;
+  time.left -= chunk.seconds;
   if (is_long) {
     long_tokens_left_ = std::max(0, long_tokens_left_ - num_tokens);
-    long_seconds_left_ = std::max(0.0, long_seconds_left_ - chunk.seconds);
+    time.long_left = std::max(0.0, time.long_left - chunk.seconds);
   }
   return chunk;
 }
@@ -87,7 +99,7 @@ PrefillBudget::Chunk PrefillBudget::take(const Wish& wish) {
 void PrefillBudget::take_more(Chunk& chunk) {
   const int most = std::min(chunk.num_wanted - chunk.num_tokens, tokens_left_);
   if (most <= 0) return;
-  const double seconds = seconds_left_ + chunk.seconds;
+  const double seconds = time_of(chunk.lane).left + chunk.seconds;
   int num_tokens = chunk.num_tokens + most;
   const int fits = fitting(chunk.first_position, num_tokens, seconds);
   if (fits < num_tokens) {
@@ -98,7 +110,7 @@ void PrefillBudget::take_more(Chunk& chunk) {
   tokens_left_ -= num_tokens - chunk.num_tokens;
   chunk.num_tokens = num_tokens;
   chunk.seconds = seconds_of(chunk.first_position, num_tokens);
-  seconds_left_ = seconds - chunk.seconds;
+  time_of(chunk.lane).left = seconds - chunk.seconds;
 }
 
 }  // namespace fathom::sched

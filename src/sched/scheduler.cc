@@ -17,10 +17,6 @@ constexpr int kBlockedRetrySteps = 8;
 // Steps are planned for the bound less what predictions are usually off, some times over.
 double planned_part(double error) { return 1 - std::clamp(1.5 * error, 0.05, 0.3); }
 
-bool ranks_before(const Sequence* a, const Sequence* b) {
-  return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
-}
-
 }  // namespace
 
 void PlannedStep::clear() {
@@ -37,17 +33,20 @@ void PlannedStep::clear() {
 
 Scheduler::Scheduler(const SchedulerConfig& config)
     : config_(config),
-      blocks_(config.kv_groups, config.radix_cache),
-      waiting_(config.policy, blocks_),
+      lanes_({.num_lanes = config.num_lanes,
+              .slots_per_lane = config.num_slots / config.num_lanes,
+              .placement = config.placement,
+              .kv_groups = config.kv_groups,
+              .radix_cache = config.radix_cache}),
+      waiting_(config.policy, lanes_),
       num_drafts_(config.num_drafts),
-      prefill_budget_(config.slice_work, blocks_.block_tokens()) {
+      prefill_budget_(config.slice_work, lanes_.block_tokens(), config.num_lanes) {
   FATHOM_CHECK(
       config.chunked_prefill_size >= 1 && config.max_running_requests >= 1 &&
           config.max_running_requests <= std::min(config.num_slots, config.max_batch_tokens),
       "chunks of " << config.chunked_prefill_size << ", " << config.max_running_requests
                    << " running requests, " << config.num_slots << " slots, "
                    << config.max_batch_tokens << " tokens in a step");
-  for (int32_t slot = config.num_slots - 1; slot >= 0; --slot) free_slots_.push_back(slot);
   if (config.max_step_seconds > 0) cost_.emplace(config.slice_work(1, 0).linear);
 }
 
@@ -58,58 +57,100 @@ void Scheduler::plan(int64_t step_id, PlannedStep& step) {
   step_tokens_left_ = config_.max_batch_tokens;
   retracted_in_this_plan_ = false;
   if (is_paused()) {
-    while (pause_ == Pause::kRetract && !running_.empty()) retract(*running_.back());
+    for (Lane& lane : lanes_)
+      while (pause_ == Pause::kRetract && !lane.running.empty()) retract_last(lane);
     return plan_releases(step);
   }
-  if (running_.size() > 1 && failpoint("scheduler.retract")) retract(*running_.back());
-  plan_decodes(step);
+  lanes_.start_plan();
+  retract_by_failpoint();
+  draft_budget_.start({.max_batch_tokens = config_.max_batch_tokens,
+                       .num_running = num_running(),
+                       .prompts_wait = prompts_wait()});
+  for (Lane& lane : lanes_) plan_decodes(lane, step);
+  FATHOM_CHECK(step_tokens_left_ >= 0, "more running sequences than tokens in a step");
   share_out_prefill(step);
   // After a retraction there is no room, and its sequence may still get a token from a step in flight.
   if (!retracted_in_this_plan_) plan_admissions(step_id, step);
   emit_chunks(step);
-  if (cost_) step.predicted_seconds = cost_->seconds(step.work);
+  if (cost_) predict(step);
   plan_releases(step);
+}
+
+// What the other lanes compute beside the slowest is learnt as a part of what its work costs.
+void Scheduler::predict(PlannedStep& step) const {
+  step.work = lanes_[0].work;
+  step.predicted_seconds = cost_->seconds(step.work);
+  for (const Lane& lane : lanes_) {
+    const double seconds = cost_->seconds(lane.work);
+    if (lane.work.num_chunks + lane.work.num_decodes == 0 || seconds < step.predicted_seconds)
+      continue;
+    step.work = lane.work;
+    step.predicted_seconds = seconds;
+  }
+}
+
+void Scheduler::retract_by_failpoint() {
+  for (Lane& lane : lanes_) {
+    if (lane.running.size() < 2) continue;
+    if (failpoint("scheduler.retract")) retract_last(lane);
+    return;
+  }
+}
+
+void Scheduler::step_submitted(int64_t step_id) {
+  for (Lane& lane : lanes_) lane.blocks.step_submitted(step_id);
+}
+
+void Scheduler::step_done(int64_t step_id) {
+  for (Lane& lane : lanes_) lane.blocks.step_done(step_id);
+}
+
+void Scheduler::clear_cache() {
+  for (Lane& lane : lanes_) lane.blocks.clear();
 }
 
 // Released slots have no slice in this step; they can be admitted to from the next one on.
 void Scheduler::plan_releases(PlannedStep& step) {
-  step.batch.releases.swap(pending_releases_);
-  free_slots_.insert(free_slots_.end(), step.batch.releases.begin(), step.batch.releases.end());
+  for (Lane& lane : lanes_) {
+    std::vector<int32_t>& slots = lane.pending_releases;
+    step.batch.releases.insert(step.batch.releases.end(), slots.begin(), slots.end());
+    lane.free_slots.insert(lane.free_slots.end(), slots.begin(), slots.end());
+    slots.clear();
+  }
 }
 
-void Scheduler::plan_decodes(PlannedStep& step) {
-  num_growing_ = 0;
-  draft_budget_.start({.max_batch_tokens = config_.max_batch_tokens,
-                       .num_running = num_running(),
-                       .prompts_wait = prompts_wait()});
-  // running_ shrinks at its end when a sequence is retracted.
+void Scheduler::plan_decodes(Lane& lane, PlannedStep& step) {
+  std::vector<Sequence*>& running = lane.running;
+  // It shrinks at its end when a sequence is retracted.
   constexpr size_t kAhead = 4;
-  for (size_t i = 0; i < running_.size(); ++i) {
-    if (i + kAhead < running_.size()) prefetch(running_[i + kAhead], Sequence::kStepLines);
-    Sequence& sequence = *running_[i];
+  for (size_t i = 0; i < running.size(); ++i) {
+    if (i + kAhead < running.size()) prefetch(running[i + kAhead], Sequence::kStepLines);
+    Sequence& sequence = *running[i];
     if (sequence.wants_decode()) {
-      step.has_streams = true;
+      step.has_streams = lane.has_streams = true;
       // A draft at the limit of its rows would be inert.
       const int num_usable =
           std::min(sequence.num_drafts, sequence.row_limit() - sequence.min_rows() - 1);
       const int num_drafts = draft_budget_.take(num_usable);
-      const int num_tokens = make_room(sequence, 1 + num_drafts, step.batch);
+      const int num_tokens = make_room(lane, sequence, 1 + num_drafts, step.batch);
       draft_budget_.give_back(1 + num_drafts - std::max(1, num_tokens));
-      if (num_tokens > 0) emit_decode(sequence, num_tokens, step);
+      if (num_tokens > 0) emit_decode(lane, sequence, num_tokens, step);
     }
-    if (sequence.row_limit() > sequence.num_row_capacity) ++num_growing_;
+    if (sequence.row_limit() > sequence.num_row_capacity) ++lane.num_growing;
   }
-  FATHOM_CHECK(step_tokens_left_ >= 0, "more running sequences than tokens in a step");
 }
 
 bool Scheduler::prompts_wait() const {
-  return !waiting_.empty() || std::any_of(running_.begin(), running_.end(),
-                                          [](const Sequence* s) { return s->in_prefill(); });
+  const auto computes_prompts = [](const Lane& lane) {
+    return std::any_of(lane.running.begin(), lane.running.end(),
+                       [](const Sequence* s) { return s->in_prefill(); });
+  };
+  return !waiting_.empty() || std::any_of(lanes_.begin(), lanes_.end(), computes_prompts);
 }
 
-void Scheduler::emit_decode(Sequence& sequence, int num_tokens, PlannedStep& step) {
+void Scheduler::emit_decode(Lane& lane, Sequence& sequence, int num_tokens, PlannedStep& step) {
   sequence.num_drafts = num_drafts_to_propose(sequence, sequence.min_rows() + 1);
-  if (cost_) step.work.add_decode(config_.slice_work(num_tokens, sequence.max_rows()));
+  if (cost_) lane.work.add_decode(config_.slice_work(num_tokens, sequence.max_rows()));
   step.batch.slices.push_back(
       {.slot = sequence.slot,
        .num_tokens = num_tokens,
@@ -123,11 +164,11 @@ void Scheduler::emit_decode(Sequence& sequence, int num_tokens, PlannedStep& ste
   step_tokens_left_ -= num_tokens;
 }
 
-int Scheduler::make_room(Sequence& sequence, int num_tokens, core::Batch& batch) {
+int Scheduler::make_room(Lane& lane, Sequence& sequence, int num_tokens, core::Batch& batch) {
   const auto provide = [&](int num_more) {
     const int rows = std::min(sequence.row_limit(),
                               sequence.num_computed_rows + sequence.max_advance + num_more);
-    return blocks_.provide(sequence, rows, batch);
+    return lane.blocks.provide(sequence, rows, batch);
   };
   // Nobody waits or is retracted for drafts.
   if (num_tokens > 1 && provide(num_tokens) == KvBlocks::Provided::kReady) return num_tokens;
@@ -135,11 +176,11 @@ int Scheduler::make_room(Sequence& sequence, int num_tokens, core::Batch& batch)
     const KvBlocks::Provided provided = provide(1);
     if (provided == KvBlocks::Provided::kReady) return 1;
     if (provided == KvBlocks::Provided::kWait) return 0;
-    FATHOM_CHECK(running_.size() > 1,
+    FATHOM_CHECK(lane.running.size() > 1,
                  "one sequence of " << sequence.max_rows() << " rows and more exceeds the pool");
-    Sequence& victim = *running_.back();
-    retract(victim);
-    if (&victim == &sequence) return 0;
+    const Sequence* const victim = lane.running.back();
+    retract_last(lane);
+    if (victim == &sequence) return 0;
   }
 }
 
@@ -148,19 +189,23 @@ void Scheduler::share_out_prefill(PlannedStep& step) {
   publishing_.clear();
   PrefillBudget::Step limits{.num_tokens =
                                  std::min(step_tokens_left_, config_.chunked_prefill_size)};
-  if (cost_ && step.has_streams) {
+  const bool is_timed = cost_ && step.has_streams;
+  if (is_timed) {
     limits.cost = &*cost_;
-    limits.seconds = seconds_for_chunks(step.work);
     // A first look at what prompts cost.
     if (!cost_->knows_prompts())
-      limits.num_tokens = std::min(limits.num_tokens, blocks_.block_tokens());
+      limits.num_tokens = std::min(limits.num_tokens, lanes_.block_tokens());
   }
   prefill_budget_.start(limits);
-  for (Sequence* const sequence : running_) {
-    if (sequence->num_computed_rows >= sequence->num_prefill_tokens) continue;
-    publishing_.push_back(sequence);
-    if (sequence->in_prefill()) start_chunk(*sequence, false);
+  for (const Lane& lane : lanes_) {
+    if (is_timed) prefill_budget_.set_lane_seconds(lane.number, seconds_for_chunks(lane.work));
+    for (Sequence* const sequence : lane.running)
+      if (sequence->num_computed_rows < sequence->num_prefill_tokens)
+        publishing_.push_back(sequence);
   }
+  if (lanes_.size() > 1) std::sort(publishing_.begin(), publishing_.end(), ranks_before);
+  for (Sequence* const sequence : publishing_)
+    if (sequence->in_prefill()) start_chunk(*sequence, false);
 }
 
 // Where decodes alone fill the bound, prompts still get a third of the step.
@@ -175,17 +220,18 @@ void Scheduler::start_chunk(Sequence& sequence, bool is_admitted) {
       {&sequence,
        prefill_budget_.take({.first_position = sequence.min_rows(),
                              .num_wanted = sequence.num_prefill_tokens - sequence.min_rows(),
-                             .min_tokens = is_admitted ? blocks_.block_tokens() : 0,
-                             .must_advance = is_admitted})});
+                             .min_tokens = is_admitted ? lanes_.block_tokens() : 0,
+                             .must_advance = is_admitted,
+                             .lane = lanes_.number_of(sequence)})});
 }
 
 void Scheduler::plan_admissions(int64_t step_id, PlannedStep& step) {
-  while (!waiting_.empty() && !free_slots_.empty() && !prefill_budget_.is_spent() &&
+  while (!waiting_.empty() && num_free_slots() > 0 && !prefill_budget_.is_spent() &&
          num_running() < config_.max_running_requests) {
     Sequence* const next = waiting_.next(num_plans_, publishing_);
     if (next == nullptr) return;
-    if (next == blocked_ && step_id < blocked_until_step_ && !running_.empty() &&
-        blocks_.num_available() <= blocked_at_available_)
+    if (next == blocked_ && step_id < blocked_until_step_ && num_running() > 0 &&
+        lanes_.num_available_blocks() <= blocked_at_available_)
       return;
     if (!admit(*next, step)) {
       blocked_until_step_ = blocked_ == next ? step_id + kBlockedRetrySteps : 0;
@@ -197,31 +243,45 @@ void Scheduler::plan_admissions(int64_t step_id, PlannedStep& step) {
 }
 
 bool Scheduler::admit(Sequence& sequence, PlannedStep& step) {
+  bool comes_later = false;
+  for (const int lane : lanes_.places_for(sequence)) {
+    if (prefill_budget_.is_spent(lane)) {
+      comes_later = true;
+      continue;
+    }
+    const Admitted admitted = admit_to(lanes_[lane], sequence, step);
+    if (admitted == Admitted::kYes) return true;
+    comes_later = comes_later || admitted == Admitted::kLater;
+  }
+  // Fenced blocks come with the next step: then it is worth trying at once.
+  blocked_ = comes_later ? nullptr : &sequence;
+  blocked_at_available_ = lanes_.num_available_blocks();
+  return false;
+}
+
+Scheduler::Admitted Scheduler::admit_to(Lane& lane, Sequence& sequence, PlannedStep& step) {
   const int num_tokens = sequence.num_known_tokens();
   const int rows = std::min(num_tokens + 1, sequence.row_limit());
-  sequence.slot = free_slots_.back();
-  blocks_.pin_prefix(sequence, sequence.reads_cache ? num_tokens - 1 : 0);
+  sequence.slot = lane.free_slots.back();
+  lane.blocks.pin_prefix(sequence, sequence.reads_cache ? num_tokens - 1 : 0);
   const int num_cached = sequence.num_row_capacity;
   // Every running sequence can have one more block before this one takes its own.
-  const bool fits = blocks_.can_provide(sequence, rows, num_growing_);
+  const bool fits = lane.blocks.can_provide(sequence, rows, lane.num_growing);
   const size_t num_appends = step.batch.block_appends.size();
   for (size_t i = 0; num_cached > 0 && fits && i < config_.kv_groups.size(); ++i)
     step.batch.block_appends.push_back({.slot = sequence.slot,
                                         .kv_group = static_cast<int32_t>(i),
                                         .block_ids = sequence.pin.block_ids(static_cast<int>(i))});
-  if (!fits || blocks_.provide(sequence, rows, step.batch) != KvBlocks::Provided::kReady) {
+  if (!fits || lane.blocks.provide(sequence, rows, step.batch) != KvBlocks::Provided::kReady) {
     step.batch.block_appends.resize(num_appends);
-    blocks_.release(sequence);
+    lane.blocks.release(sequence);
     sequence.slot = -1;
-    // Fenced blocks come with the next step: then it is worth trying at once.
-    blocked_ = fits ? nullptr : &sequence;
-    blocked_at_available_ = blocks_.num_available();
-    return false;
+    return fits ? Admitted::kLater : Admitted::kNoRoom;
   }
-  free_slots_.pop_back();
+  lane.free_slots.pop_back();
   waiting_.admitted(sequence);
   blocked_ = nullptr;
-  running_.insert(position_in_running(sequence), &sequence);
+  lane.running.insert(position_in(lane, sequence), &sequence);
   if (sequence.num_cached_tokens < 0) {
     sequence.num_cached_tokens = num_cached;
     stats_.num_prompt_tokens += sequence.num_prompt_tokens;
@@ -232,7 +292,8 @@ bool Scheduler::admit(Sequence& sequence, PlannedStep& step) {
   sequence.num_computed_rows = num_cached;
   sequence.min_advance = sequence.max_advance = sequence.num_drafts = 0;
   sequence.num_prefill_tokens = num_tokens;
-  if (sequence.row_limit() > sequence.num_row_capacity) ++num_growing_;
+  lane.load += lane.load_of(sequence);
+  if (sequence.row_limit() > sequence.num_row_capacity) ++lane.num_growing;
   step.batch.admissions.push_back({.slot = sequence.slot,
                                    .num_cached_tokens = num_cached,
                                    .prompt = sequence.tokens,
@@ -241,7 +302,7 @@ bool Scheduler::admit(Sequence& sequence, PlannedStep& step) {
                                    .sampling = sequence.sampling,
                                    .stop_token_ids = sequence.stop_token_ids,
                                    .seed = sequence.seed});
-  return true;
+  return Admitted::kYes;
 }
 
 void Scheduler::emit_chunks(PlannedStep& step) {
@@ -254,7 +315,7 @@ void Scheduler::emit_chunks(PlannedStep& step) {
 
 void Scheduler::emit_chunk(Sequence& sequence, int num_tokens, PlannedStep& step) {
   const int begin = sequence.min_rows(), end = begin + num_tokens;
-  if (cost_) step.work.add_prompt(config_.slice_work(num_tokens, begin));
+  if (cost_) lanes_.of(sequence).work.add_prompt(config_.slice_work(num_tokens, begin));
   const bool ends_prefill = end == sequence.num_prefill_tokens;
   const bool samples = ends_prefill && sequence.sampling.max_new_tokens > 0;
   const auto first = sequence.tokens.begin();
@@ -291,11 +352,13 @@ void Scheduler::rows_computed(const PlannedSlice& slice, int num_rows) {
   sequence.min_advance -= slice.min_advance;
   sequence.max_advance -= slice.num_tokens;
   // Others may have the same prompt; what is generated is published in one go at the end.
-  if (sequence.num_computed_rows <= sequence.num_prefill_tokens) blocks_.publish(sequence);
+  if (sequence.num_computed_rows <= sequence.num_prefill_tokens)
+    lanes_.of(sequence).blocks.publish(sequence);
 }
 
-void Scheduler::retract(Sequence& sequence) {
-  running_.pop_back();
+void Scheduler::retract_last(Lane& lane) {
+  Sequence& sequence = *lane.running.back();
+  lane.running.pop_back();
   release_resources(sequence, Rows::kValid);
   ++sequence.num_retractions;
   ++stats_.num_retractions;
@@ -304,60 +367,44 @@ void Scheduler::retract(Sequence& sequence) {
 }
 
 void Scheduler::release_resources(Sequence& sequence, Rows rows) {
-  if (rows == Rows::kValid) blocks_.publish(sequence);
-  pending_releases_.push_back(sequence.slot);
+  Lane& lane = lanes_.of(sequence);
+  lane.load -= lane.load_of(sequence);
+  if (rows == Rows::kValid) lane.blocks.publish(sequence);
+  lane.pending_releases.push_back(sequence.slot);
   sequence.slot = -1;
-  blocks_.release(sequence);
+  lane.blocks.release(sequence);
 }
 
 void Scheduler::remove(Sequence& sequence, Rows rows) {
   if (sequence.slot < 0) {
     waiting_.remove(sequence);
   } else {
-    running_.erase(position_in_running(sequence));
+    Lane& lane = lanes_.of(sequence);
+    lane.running.erase(position_in(lane, sequence));
     release_resources(sequence, rows);
   }
   if (blocked_ == &sequence) blocked_ = nullptr;
   // Rows of its prompt that were published before it failed may hold what made it fail.
-  if (rows == Rows::kInvalid) blocks_.clear();
+  if (rows == Rows::kInvalid) clear_cache();
 }
 
-std::vector<Sequence*>::iterator Scheduler::position_in_running(const Sequence& sequence) {
-  return std::lower_bound(running_.begin(), running_.end(), &sequence, ranks_before);
+std::vector<Sequence*>::iterator Scheduler::position_in(Lane& lane, const Sequence& sequence) {
+  return std::lower_bound(lane.running.begin(), lane.running.end(), &sequence, ranks_before);
 }
 
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = stats_;
-  stats.num_evicted_blocks = blocks_.num_evicted_blocks();
+  for (const Lane& lane : lanes_) stats.num_evicted_blocks += lane.blocks.num_evicted_blocks();
   stats.step_cost_error = cost_ ? cost_->error() : 0;
   return stats;
 }
 
 std::string Scheduler::check_integrity() const {
-  if (std::string problem = blocks_.check_integrity(running_); !problem.empty()) return problem;
-  std::vector<int> uses(static_cast<size_t>(config_.num_slots), 0);
-  for (const Sequence* sequence : running_) ++uses.at(static_cast<size_t>(sequence->slot));
-  for (const int32_t slot : free_slots_) ++uses.at(static_cast<size_t>(slot));
-  for (const int32_t slot : pending_releases_) ++uses.at(static_cast<size_t>(slot));
-  for (size_t slot = 0; slot < uses.size(); ++slot)
-    if (uses[slot] != 1)
-      return "slot " + std::to_string(slot) + " is running, free or to release " +
-             std::to_string(uses[slot]) + " times";
+  if (std::string problem = lanes_.check_integrity(); !problem.empty()) return problem;
   for (const Sequence* sequence : waiting_)
     if (sequence->slot >= 0 || sequence->ended || sequence->num_row_capacity != 0 ||
         sequence->pin.num_blocks() != 0)
       return "request " + std::to_string(sequence->id) + " waits and holds a slot or blocks";
-  for (const Sequence* sequence : running_)
-    if (sequence->ended || sequence->min_advance < 0 ||
-        sequence->max_advance < sequence->min_advance ||
-        sequence->min_rows() > sequence->row_limit())
-      return "request " + std::to_string(sequence->id) + " runs with " +
-             std::to_string(sequence->num_computed_rows) + " rows computed, " +
-             std::to_string(sequence->min_advance) + " to " +
-             std::to_string(sequence->max_advance) + " under way and at most " +
-             std::to_string(sequence->row_limit());
-  if (!std::is_sorted(running_.begin(), running_.end(), ranks_before))
-    return "running sequences are not in the order of their rank";
   return "";
 }
 

@@ -14,6 +14,9 @@
 // one always gets its blocks, so every step makes progress.
 // With drafts a decode verifies those that the step before proposed. How many it accepts comes out when it is
 // committed, so a sequence has bounds meanwhile: blocks are leased for the upper one (sequence.h).
+// There may be several lanes (lanes.h), which compute one step together: one queue for all, tokens and drafts of a step
+// shared among all, and blocks, slots and retraction in each lane by itself. A sequence goes to a lane when it is
+// admitted; one that was retracted may go to another.
 // With max_step_seconds the chunks of a step in which sequences decode are cut to what fits that time, by a cost learnt
 // from measured steps (step_cost.h): whoever measures tells step_measured().
 // One thread uses it. Sequences belong to the caller (sequence.h).
@@ -26,6 +29,7 @@
 #include "core/batch.h"
 #include "sched/draft_budget.h"
 #include "sched/kv_blocks.h"
+#include "sched/lanes.h"
 #include "sched/prefill_budget.h"
 #include "sched/sequence.h"
 #include "sched/step_cost.h"
@@ -34,14 +38,16 @@
 namespace fathom::sched {
 
 struct SchedulerConfig {
-  int num_slots = 1;
-  int max_batch_tokens = 1;  // query tokens of one step
-  std::vector<KvGroupConfig> kv_groups{};
-  int chunked_prefill_size = 2048;  // prompt tokens of one step, >= 1
-  int max_running_requests = 1;     // in [1, min(num_slots, max_batch_tokens)]
+  int num_lanes = 1;
+  int num_slots = 1;         // of all lanes, each of which has equally many
+  int max_batch_tokens = 1;  // query tokens of one step, of all lanes together, as the next one
+  std::vector<KvGroupConfig> kv_groups{};  // of each lane
+  int chunked_prefill_size = 2048;         // prompt tokens of one step, >= 1
+  int max_running_requests = 1;            // in [1, min(num_slots, max_batch_tokens)]
   SchedulePolicy policy = SchedulePolicy::kLpm;
   bool radix_cache = true;  // REQUIRES: all groups have the same block_tokens
-  int num_drafts = 0;       // that the drafter proposes after each token, until set_num_drafts()
+  LanePlacement placement = LanePlacement::kPrefix;
+  int num_drafts = 0;  // that the drafter proposes after each token, until set_num_drafts()
   double max_step_seconds = 0;  // of a step in which sequences decode; 0 = no bound
   SliceWorkOf slice_work{};     // REQUIRES with a bound: what slices compute
 };
@@ -60,7 +66,7 @@ struct PlannedStep {
   core::Batch batch;
   std::vector<PlannedSlice> slices;
   std::vector<Sequence*> first_admissions;  // that left the queue for the first time
-  // With SchedulerConfig::max_step_seconds.
+  // With SchedulerConfig::max_step_seconds, of the lane that is predicted to take longest.
   StepWork work{};
   double predicted_seconds = 0;  // 0 = nothing like it was measured
   bool has_streams = false;      // sequences decode, so the step is bounded
@@ -89,8 +95,8 @@ class Scheduler {
   // steps are in flight), and its slot is released by the next step.
   void remove(Sequence& sequence, Rows rows);
 
-  void step_submitted(int64_t step_id) { blocks_.step_submitted(step_id); }
-  void step_done(int64_t step_id) { blocks_.step_done(step_id); }
+  void step_submitted(int64_t step_id);
+  void step_done(int64_t step_id);
   // For every slice of a step that is done and did not fail: it added num_rows rows. REQUIRES: the tokens it
   // yielded are appended to the sequence, up to its end.
   void rows_computed(const PlannedSlice& slice, int num_rows);
@@ -105,7 +111,7 @@ class Scheduler {
   int num_drafts() const { return num_drafts_; }
 
   // Forgets every prefix that is not in use.
-  void clear_cache() { blocks_.clear(); }
+  void clear_cache();
 
   // Until resume() plans hold releases alone: nothing is admitted and nothing computed. With kRetract the next plan
   // retracts whatever runs.
@@ -116,17 +122,20 @@ class Scheduler {
 
   // Whether a plan may come to something.
   bool has_work() const {
-    if (!pending_releases_.empty()) return true;
-    if (is_paused()) return pause_ == Pause::kRetract && !running_.empty();
-    return !waiting_.empty() || !running_.empty();
+    if (lanes_.has_releases()) return true;
+    if (is_paused()) return pause_ == Pause::kRetract && num_running() > 0;
+    return !waiting_.empty() || num_running() > 0;
   }
   int num_waiting() const { return waiting_.size(); }
   const WaitingQueue& waiting() const { return waiting_; }
-  int num_running() const { return static_cast<int>(running_.size()); }
-  int num_free_slots() const { return static_cast<int>(free_slots_.size()); }
+  int num_running() const { return lanes_.num_running(); }
+  int num_free_slots() const { return lanes_.num_free_slots(); }
   SchedulerStats stats() const;
-  KvUsage kv_usage() const { return blocks_.usage(); }
-  const cache::BlockPool& pool(int kv_group) const { return blocks_.pool(kv_group); }
+  const Lanes& lanes() const { return lanes_; }
+  KvUsage kv_usage() const { return lanes_.usage(); }  // of all lanes
+  const cache::BlockPool& pool(int kv_group, int lane = 0) const {
+    return lanes_[lane].blocks.pool(kv_group);
+  }
   // Empty = pools, cache, slots and sequences agree; else what is wrong. O(blocks).
   std::string check_integrity() const;
 
@@ -136,32 +145,38 @@ class Scheduler {
     PrefillBudget::Chunk share{};
   };
 
-  void plan_decodes(PlannedStep& step);
+  void retract_by_failpoint();
+  void plan_decodes(Lane& lane, PlannedStep& step);
   bool prompts_wait() const;
-  void emit_decode(Sequence& sequence, int num_tokens, PlannedStep& step);
+  void emit_decode(Lane& lane, Sequence& sequence, int num_tokens, PlannedStep& step);
   // Query tokens that there is room for, at most num_tokens. 0: the sequence cannot decode in this step, and
   // may have been retracted.
-  int make_room(Sequence& sequence, int num_tokens, core::Batch& batch);
+  int make_room(Lane& lane, Sequence& sequence, int num_tokens, core::Batch& batch);
   void share_out_prefill(PlannedStep& step);
   // What chunks may take of a step with these decodes.
   double seconds_for_chunks(const StepWork& work) const;
   void plan_admissions(int64_t step_id, PlannedStep& step);
+  // To the best lane that has room for it; false = none has.
   bool admit(Sequence& sequence, PlannedStep& step);
+  enum class Admitted {
+    kYes,
+    kLater,
+    kNoRoom
+  };  // kLater: with the next step, when steps in flight are done
+  Admitted admit_to(Lane& lane, Sequence& sequence, PlannedStep& step);
   void start_chunk(Sequence& sequence, bool is_admitted);
   void emit_chunks(PlannedStep& step);
   void emit_chunk(Sequence& sequence, int num_tokens, PlannedStep& step);
   int num_drafts_to_propose(const Sequence& sequence, int num_rows) const;
   void plan_releases(PlannedStep& step);
-  void retract(Sequence& sequence);
+  void predict(PlannedStep& step) const;
+  void retract_last(Lane& lane);
   void release_resources(Sequence& sequence, Rows rows);
-  std::vector<Sequence*>::iterator position_in_running(const Sequence& sequence);
+  static std::vector<Sequence*>::iterator position_in(Lane& lane, const Sequence& sequence);
 
   SchedulerConfig config_;
-  KvBlocks blocks_;
+  Lanes lanes_;
   WaitingQueue waiting_;
-  std::vector<Sequence*> running_;  // by priority, then arrival: the first is never retracted
-  std::vector<int32_t> free_slots_;
-  std::vector<int32_t> pending_releases_;
   SchedulerStats stats_;
   std::optional<StepCost> cost_;  // with a bound
 
@@ -174,7 +189,6 @@ class Scheduler {
   DraftBudget draft_budget_;
   PrefillBudget prefill_budget_;
   int step_tokens_left_ = 0;
-  int num_growing_ = 0;  // running sequences that may need another block
   bool retracted_in_this_plan_ = false;
   std::vector<Chunk> chunks_;
   std::vector<Sequence*> publishing_;

@@ -38,7 +38,7 @@ struct alignas(kCacheLineBytes) Sequence {
   // The scheduler's, down to its leases.
   int num_cached_tokens = -1;  // of the prompt, at the first admission; -1 = never admitted
   // While running; reset by every admission.
-  int32_t slot = -1;       // -1 = waiting
+  int32_t slot = -1;       // -1 = waiting; numbered through all lanes
   int num_admissions = 0;  // results of slices planned before the last one say nothing about rows
   int num_prefill_tokens = 0;            // tokens known at admission, computed in chunks
   int num_computed_rows = 0;             // rows in the cache after every step committed
@@ -63,7 +63,8 @@ struct alignas(kCacheLineBytes) Sequence {
   int64_t hint_version = -1;   // of the cache when hint_tokens was looked up,
   int64_t hint_plan = -1;      // and in which plan; there
   size_t num_compared = 0;     // it was compared with so many that compute their prompts
-  int64_t hint_tokens = 0;     // cached prefix, whole blocks
+  int64_t hint_tokens = 0;     // cached prefix, whole blocks; of several lanes the longest
+  std::vector<int32_t> lane_blocks{};  // of several lanes: the blocks that each has of it
 
   int num_known_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output_tokens() const { return num_known_tokens() - num_prompt_tokens; }

@@ -12,13 +12,11 @@ bool WaitingQueue::GoesBefore::operator()(const Sequence* a, const Sequence* b) 
 }
 
 // Once a plan: what its admissions evict changes little about who goes next.
-void WaitingQueue::look_up(Sequence& sequence, int64_t plan_idx) const {
+void WaitingQueue::look_up(Sequence& sequence, int64_t plan_idx) {
   if (sequence.hint_plan == plan_idx) return;
   sequence.hint_plan = plan_idx;
   sequence.num_compared = 0;
-  if (sequence.hint_version == blocks_.version()) return;
-  sequence.hint_tokens = blocks_.cached_prefix(sequence);
-  sequence.hint_version = blocks_.version();
+  lanes_.look_up(sequence);
 }
 
 Sequence* WaitingQueue::next(int64_t plan_idx, std::span<Sequence* const> publishing) {
@@ -27,7 +25,8 @@ Sequence* WaitingQueue::next(int64_t plan_idx, std::span<Sequence* const> publis
   for (Sequence* const sequence : waiting_) {
     if (best != nullptr && sequence->priority != best->priority) break;
     if (++num_seen > kWindow) break;
-    if (policy_ == SchedulePolicy::kLpm || !publishing.empty()) look_up(*sequence, plan_idx);
+    if (policy_ == SchedulePolicy::kLpm || !publishing.empty() || lanes_.size() > 1)
+      look_up(*sequence, plan_idx);
     if (is_deferred(*sequence, plan_idx, publishing)) continue;
     const bool is_due = sequence->num_retractions > 0 || sequence->num_overtaken >= kMaxOvertaken;
     if (best == nullptr && (policy_ == SchedulePolicy::kFcfs || is_due)) return sequence;
@@ -52,12 +51,12 @@ bool WaitingQueue::is_deferred(Sequence& sequence, int64_t plan_idx,
   return sequence.num_deferred_steps <= kMaxDeferredSteps;
 }
 
-// Whether `running` will publish at least one more block that `sequence` can use.
+// Whether `running` will publish at least one more block than any lane has that `sequence` can use.
 bool WaitingQueue::gains_from(const Sequence& sequence, const Sequence& running) const {
   const auto cached = static_cast<std::ptrdiff_t>(sequence.hint_tokens);
-  const std::ptrdiff_t end = cached + blocks_.block_tokens();
+  const std::ptrdiff_t end = cached + lanes_.block_tokens();
   // A block is found with the tokens behind it; those that `running` has yet to sample are nobody's guess.
-  const std::ptrdiff_t key_end = end + blocks_.lookahead_tokens();
+  const std::ptrdiff_t key_end = end + lanes_.lookahead_tokens();
   if (end >= sequence.num_known_tokens() || key_end > sequence.num_known_tokens() ||
       key_end > running.num_prefill_tokens)
     return false;
@@ -65,7 +64,8 @@ bool WaitingQueue::gains_from(const Sequence& sequence, const Sequence& running)
   // The block that would be gained differs first, most of the time, and in its first token.
   return ours[cached] == theirs[cached] &&
          std::equal(ours + cached, ours + key_end, theirs + cached) &&
-         sequence.cache_salt == running.cache_salt && std::equal(ours, ours + cached, theirs);
+         sequence.cache_salt == running.cache_salt && std::equal(ours, ours + cached, theirs) &&
+         lanes_.attracts(lanes_.number_of(running));
 }
 
 void WaitingQueue::admitted(Sequence& sequence) {

@@ -1,7 +1,7 @@
 #pragma once
 // WaitingQueue: the requests that wait for admission, and which of them is next.
 //
-//   WaitingQueue queue(SchedulePolicy::kLpm, blocks);
+//   WaitingQueue queue(SchedulePolicy::kLpm, lanes);
 //   queue.add(sequence);
 //   Sequence* next = queue.next(plan_idx, prefilling);     // null: none waits, or all are deferred
 //   queue.admitted(*next);
@@ -9,14 +9,14 @@
 // Higher priorities first. Within one: retracted sequences, then by arrival (kFcfs), or the longest cached
 // prefix first (kLpm) of the kWindow oldest. Two bounds keep both fair:
 //  - a request that kMaxOvertaken later ones have gone before is next (of its priority);
-//  - a request is deferred while a running sequence computes a prefix that it can use, at most
-//    kMaxDeferredSteps steps. Others go before it meanwhile.
+//  - a request is deferred while a running sequence computes a prefix that it can use, in a lane that it might go to,
+//    at most kMaxDeferredSteps steps. Others go before it meanwhile.
 // One thread uses it. The sequences belong to the caller.
 
 #include <set>
 #include <span>
 
-#include "sched/kv_blocks.h"
+#include "sched/lanes.h"
 #include "sched/sequence.h"
 
 namespace fathom::sched {
@@ -29,7 +29,7 @@ class WaitingQueue {
   static constexpr int kMaxOvertaken = 64;
   static constexpr int kMaxDeferredSteps = 64;
 
-  WaitingQueue(SchedulePolicy policy, const KvBlocks& blocks) : policy_(policy), blocks_(blocks) {}
+  WaitingQueue(SchedulePolicy policy, Lanes& lanes) : policy_(policy), lanes_(lanes) {}
 
   void add(Sequence& sequence) { waiting_.insert(&sequence); }
   void remove(Sequence& sequence) { waiting_.erase(&sequence); }
@@ -48,13 +48,13 @@ class WaitingQueue {
   struct GoesBefore {
     bool operator()(const Sequence* a, const Sequence* b) const;
   };
-  void look_up(Sequence& sequence, int64_t plan_idx) const;
+  void look_up(Sequence& sequence, int64_t plan_idx);
   bool is_deferred(Sequence& sequence, int64_t plan_idx,
                    std::span<Sequence* const> publishing) const;
   bool gains_from(const Sequence& sequence, const Sequence& running) const;
 
   SchedulePolicy policy_;
-  const KvBlocks& blocks_;
+  Lanes& lanes_;
   std::set<Sequence*, GoesBefore> waiting_;
 };
 

@@ -52,7 +52,8 @@ struct ApiConfig {
 // What is known once the memory plan is made.
 struct EngineFacts {
   int max_context_tokens = 0;    // longest sequence, prompt and answer
-  int64_t max_total_tokens = 0;  // rows of the KV pool
+  int num_lanes = 1;             // groups of ranks with requests of their own
+  int64_t max_total_tokens = 0;  // rows of the KV pools of all lanes
   int max_running_requests = 0;
   int64_t weight_bytes = 0, kv_cache_bytes = 0;
   double startup_seconds = 0;  // until requests were taken

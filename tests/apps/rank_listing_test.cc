@@ -34,7 +34,11 @@ TEST(RankListing, counts_the_weights_of_published_models) {
                         {"deepseek-v3", {.tp = 8, .ep = 8}, 85.4, 87.1},
                         {"deepseek-v3", {.tp = 16}, 43.3, 44.2},
                         {"deepseek-v3", {.tp = 16, .ep = 16}, 43.3, 44.2},
-                        {"kimi-k2", {.tp = 8}, 129.9, 129.9}};
+                        {"kimi-k2", {.tp = 8}, 129.9, 129.9},
+                        {"deepseek-v3", {.dp = 8, .ep = 8}, 99.6, 101.5},
+                        {"deepseek-v3", {.tp = 2, .dp = 4, .ep = 8}, 91.5, 93.2},
+                        {"deepseek-v3", {.tp = 8, .dp = 2, .ep = 16}, 44.3, 45.2},
+                        {"deepseek-v3", {.dp = 16, .ep = 16}, 58.5, 59.6}};
   for (const Held& held : cases) {
     const RankListing listing = listing_of(held.model, held.sizes);
     EXPECT_NEAR(static_cast<double>(listing.weight_bytes) / kGigabyte, held.weights_gb, 0.06)

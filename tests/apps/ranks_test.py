@@ -1,4 +1,5 @@
-"""Several ranks from the command line: the tokens of one, right answers in FP8, and what is refused in a sentence."""
+"""Several ranks from the command line: the tokens and answers of one, right answers in FP8, and what is refused in a
+sentence."""
 import concurrent.futures
 import json
 import pathlib
@@ -13,6 +14,7 @@ FLOAT32 = ("--dequantize", "--dtype", "float32")
 SMALL = ("--device", "cpu", "--max-total-tokens", 4096, "--max-running-requests", 8, "--chunked-prefill-size", 128)
 QUESTION = "Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?"
 DRAFTS = ("--speculative-algorithm", "NEXTN", "--speculative-num-steps", 3)
+LANES = ("--tp-size", 2, "--enable-dp-attention", "--dp-size", 2)
 
 
 def run(command, *args, model=DEMO):
@@ -31,11 +33,12 @@ class TokensTest(unittest.TestCase):
         one = generate(*FLOAT32)
         self.assertIn("19", one)
         for args in (("--tp-size", 2), ("--tp-size", 8), ("--tp-size", 4, "--enable-ep-moe"),
-                     ("--tp-size", 2, "--enable-ep-moe", "--ep-size", 2, *DRAFTS)):
+                     ("--tp-size", 2, "--enable-ep-moe", "--ep-size", 2, *DRAFTS), LANES,
+                     ("--tp-size", 4, "--enable-ep-moe", "--enable-dp-attention", "--dp-size", 2, *DRAFTS)):
             self.assertEqual(generate(*FLOAT32, *args), one, args)
 
     def test_fp8_answers_word_problems_on_any_number_of_ranks(self):
-        for args in (("--tp-size", 2), ("--tp-size", 4, "--enable-ep-moe"), ("--tp-size", 2, *DRAFTS)):
+        for args in (("--tp-size", 2), LANES, ("--tp-size", 4, "--enable-ep-moe", *LANES[2:], *DRAFTS)):
             done = run(("eval", "gsm8k"), "--data", DEMO / "eval.json", "--shots", DEMO / "shots.json", "--num-questions",
                        8, "--parallel", 8, "--device", "cpu", "--min-accuracy", 1, *args)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -56,6 +59,16 @@ class RefusalTest(unittest.TestCase):
         self.refused("--ep-size 2 needs --enable-ep-moe", "--tp-size", 2, "--ep-size", 2)
         self.refused("--ep-size 2 with --enable-ep-moe must be --tp-size, 4: all ranks share the experts",
                      "--tp-size", 4, "--enable-ep-moe", "--ep-size", 2)
+        self.refused("--dp-size 2 needs --enable-dp-attention: without it, start 2 servers", "--tp-size", 2, "--dp-size", 2)
+        self.refused("--enable-dp-attention needs --dp-size 2 or more, the groups that the ranks form",
+                     "--tp-size", 2, "--enable-dp-attention")
+        self.refused("--dp-size 3 does not divide --tp-size, 4: its groups have equally many ranks",
+                     "--tp-size", 4, "--enable-dp-attention", "--dp-size", 3)
+        self.refused("--dp-size 128 is more than 64 groups", "--tp-size", 128, "--enable-dp-attention", "--dp-size", 128)
+        self.refused("--tp-size 48 / --dp-size 2 does not divide num_attention_heads, 8",
+                     "--tp-size", 48, "--enable-dp-attention", "--dp-size", 2)
+        self.refused("--ep-size 2 with --enable-ep-moe must be --tp-size, 4", "--tp-size", 4, *LANES[2:],
+                     "--enable-ep-moe", "--ep-size", 2)
         # A head's 192 rows on each of eight ranks are a block of scales and a half.
         self.refused("q_b_proj.weight: dimension 0 is 1536, of which each of 8 ranks would hold 192, but FP8 parts are "
                      "multiples of 128 or divide it: they may not straddle blocks of scales (--dequantize does without "
@@ -65,6 +78,9 @@ class RefusalTest(unittest.TestCase):
         done = run(("serve",), "--engine", "sim", "--tp-size", 2, "--port", 0)
         self.assertEqual(done.returncode, 1)
         self.assertIn("--tp-size 2 needs --engine model", done.stderr)
+        done = run(("serve",), "--engine", "sim", "--enable-dp-attention", "--dp-size", 2, "--port", 0)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--dp-size 2 does not divide --tp-size, 1", done.stderr)
 
     def test_memory_is_shared_by_the_ranks_of_a_host(self):
         for size, shared in ((1, False), (4, True)):
@@ -92,12 +108,90 @@ class InspectTest(unittest.TestCase):
         self.assertEqual(round(ranks["weight_bytes"] / 1e9, 1), 85.4)
         self.assertGreater(ranks["cache_tokens"], 700_000)
         self.assertFalse([problem for problem in value["problems"] if "no cache" in problem])
+        _, value = self.inspect("--tp-size", 8, "--enable-ep-moe", "--enable-dp-attention", "--dp-size", 8, "--gpu-memory",
+                                140.4)
+        ranks = value["ranks"]
+        self.assertEqual((ranks["tp_size"], ranks["dp_size"], ranks["ep_size"]), (8, 8, 8))
+        self.assertEqual(ranks["cache_tokens_of_all"], 8 * ranks["cache_tokens"])
+        self.assertGreater(ranks["cache_tokens_of_all"], 4_500_000)
         status, value = self.inspect("--tp-size", 8, "--gpu-memory", 79.6)
         self.assertEqual((status, value["ranks"]["cache_tokens"]), (1, 0))
         self.assertTrue([problem for problem in value["problems"] if "leave no cache in --gpu-memory" in problem])
         status, value = self.inspect("--tp-size", 3)
         self.assertEqual(status, 1)
         self.assertIn("--tp-size 3 does not divide num_attention_heads, 128", value["problems"])
+
+
+def greedy(text, **options):
+    return ("/generate", {"text": text, **options.pop("body", {}),
+                          "sampling_params": {"temperature": 0, "max_new_tokens": 24, **options}})
+
+
+def chat(**options):
+    return ("/v1/chat/completions", {"model": "demo", "temperature": 0, "max_tokens": 48,
+                                     "messages": [{"role": "user", "content": QUESTION}], **options})
+
+
+ASKED = [
+    chat(),
+    chat(logprobs=True, top_logprobs=3),
+    chat(n=3, temperature=0.8, seed=5),
+    chat(stop=["."]),
+    chat(response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {
+        "type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}}}),
+    greedy("The fox", ignore_eos=True),
+    greedy("List", regex="[0-9]{4}, [a-z]{2,6}"),
+    greedy("Tom has 3 apples. " * 12, body={"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 2}),
+    greedy("Tom has 3 apples. " * 12 + "How many?", frequency_penalty=0.7, min_new_tokens=8),
+    ("/v1/completions", {"model": "demo", "prompt": "Ann has", "max_tokens": 8, "temperature": 0, "echo": True, "logprobs": 2}),
+    ("/v1/score", {"query": QUESTION, "items": [" 19", " The fox"], "label_token_ids": [300, 301]}),
+]
+OWN = {"id", "created", "e2e_latency", "cached_tokens", "prompt_tokens_details", "request_id", "rid"}
+
+
+def flat(value, path=""):
+    """What an answer says, without what is another in every run: (path, value)."""
+    if isinstance(value, dict):
+        return [leaf for key, inner in value.items() if key not in OWN and "time" not in key and "spec" not in key
+                for leaf in flat(inner, f"{path}.{key}")]
+    if isinstance(value, list):
+        return [leaf for i, inner in enumerate(value) for leaf in flat(inner, f"{path}[{i}]")]
+    return [(path, value)]
+
+
+class EquivalenceTest(unittest.TestCase):
+    @staticmethod
+    def answers(*args):
+        with ServingProcess(*SMALL, *FLOAT32, *args) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
+            # Twice: the second time most of the prompts are cached, in one lane or another.
+            asked = list(pool.map(lambda request: server.post(*request), ASKED + ASKED))
+            info = server.get("/server_info")[1]
+            return asked, info, server.get("/get_load")[1], server.get("/v1/loads")[1], server.metrics()
+
+    def same(self, one, other, what):
+        for i, ((status, a), (other_status, b)) in enumerate(zip(one, other, strict=True)):
+            self.assertEqual((status, other_status), (200, 200), (what, i, a, b))
+            for (path, x), (other_path, y) in zip(flat(a), flat(b), strict=True):
+                self.assertEqual(path, other_path, (what, i))
+                if isinstance(x, float):
+                    self.assertAlmostEqual(x, y, delta=1e-3, msg=(what, i, path))
+                else:
+                    self.assertEqual(x, y, (what, i, path))
+
+    def test_servers_of_ranks_and_lanes_answer_as_one_rank_does(self):
+        one, _, load, _, _ = self.answers()
+        self.assertEqual([each["dp_rank"] for each in load], [0])
+        for args in (("--tp-size", 2), LANES, (*LANES, "--enable-ep-moe", *DRAFTS)):
+            asked, info, load, loads, metrics = self.answers(*args)
+            self.same(one, asked, args)
+            lanes = 2 if "--dp-size" in args else 1
+            self.assertEqual((info["tp_size"], info["dp_size"]), (2, lanes))
+            self.assertEqual(info["internal_states"][0]["dp_size"], lanes)
+            self.assertEqual(info["max_total_num_tokens"], lanes * 4096)
+            self.assertEqual([each["dp_rank"] for each in load], list(range(lanes)))
+            self.assertEqual((loads["dp_rank_count"], len(loads["loads"])), (lanes, lanes))
+            of_lanes = [name for name in metrics if name.startswith("fathom:lane_num_running_requests")]
+            self.assertEqual(len(of_lanes), lanes if lanes > 1 else 0, metrics)
 
 
 class ServerTest(unittest.TestCase):

@@ -18,7 +18,7 @@ TEST(EngineMetrics, AreAllListedInTheDocumentation) {
   std::stringstream page;
   page << file.rdbuf();
   metrics::Registry registry;
-  EngineMetrics metrics(registry, {});
+  EngineMetrics metrics(registry, {.num_lanes = 2});
   metrics.add_startup({});
   std::istringstream text(registry.expose());
   int num_names = 0;

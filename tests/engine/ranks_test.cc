@@ -1,5 +1,6 @@
 // The demo model on several ranks, each a thread: in float32 the greedy tokens and log-probabilities of one rank,
-// whatever else the engine does; in FP8 right answers. Ranks that do not sample the same are found in that step.
+// whatever else the engine does and into however many lanes the sequences are shared out; in FP8 right answers. Ranks
+// that do not sample the same are found in that step. The sizes are a few of those that tools/ranks_walk.sh runs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,6 +31,8 @@ using testing::Recorder;
 constexpr model::ModelOptions kRankFloat32 = {.dequantize = true,
                                               .weight_dtype = tensor::DType::kF32};
 constexpr int kRankTokens = 12, kRetractedPrompt = 60;
+// Comes when all others have ended: with several lanes one has work then, and the others have none.
+constexpr core::RequestId kLastRequest = 500;
 
 runner::RunnerConfig rank_config(const DrafterInfo& drafter = {}) {
   return {.max_slots = 12,
@@ -113,6 +116,11 @@ RankOutcome run_on(RankGroup& ranks, const RankWay& way) {
     if (way.cancels && step == 6) loop.cancel(1);
     EXPECT_EQ(loop.check_integrity(), "");
   }
+  all.push_back(all.back());
+  all.back().id = kLastRequest;
+  all.back().constraint = nullptr;
+  EXPECT_TRUE(loop.add(all.back()));
+  recorder.run();
   testing::expect_everything_returned(loop, ranks.runner().info());
   RankOutcome outcome{.outputs = {}, .stats = loop.stats()};
   for (const core::Request& request : all)
@@ -165,10 +173,17 @@ std::vector<RankWay> rank_ways() {
           {.name = "tree with masks", .config = {}, .is_constrained = true, .drafter = kRankTree}};
 }
 
+constexpr int kLaneBlocks = 5;
+
 // With the draft layer where there are drafts.
 std::unique_ptr<RankGroup> ranks_for(const RankSizes& sizes, const RankWay& way) {
   runner::RunnerConfig config = rank_config(way.drafter);
   if (way.max_total_tokens) config.max_total_tokens = way.max_total_tokens;
+  // Lanes have two or three of the requests each.
+  if (way.max_total_tokens && sizes.dp > 1) {
+    config.max_total_tokens = kLaneBlocks * 64;
+    config.context_length = kLaneBlocks * 64;
+  }
   model::ModelOptions options = kRankFloat32;
   options.load_mtp = way.drafter.num_steps > 0;
   return make_ranks(sizes, options, config);
@@ -195,20 +210,30 @@ TEST_P(RanksOf, give_the_tokens_and_log_probabilities_of_one) {
   }
 }
 
+std::string rank_sizes_name(const ::testing::TestParamInfo<RankSizes>& info) {
+  return "tp" + std::to_string(info.param.tp) + "_dp" + std::to_string(info.param.dp) + "_ep" +
+         std::to_string(info.param.ep);
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, RanksOf,
-                         ::testing::Values(RankSizes{.tp = 2}, RankSizes{.tp = 4},
-                                           RankSizes{.tp = 8}, RankSizes{.tp = 2, .ep = 2},
-                                           RankSizes{.tp = 4, .ep = 4},
-                                           RankSizes{.tp = 8, .ep = 8}),
-                         [](const ::testing::TestParamInfo<RankSizes>& info) {
-                           return "tp" + std::to_string(info.param.tp) + "_ep" +
-                                  std::to_string(info.param.ep);
-                         });
+                         ::testing::Values(RankSizes{.tp = 4}, RankSizes{.tp = 2, .ep = 2},
+                                           RankSizes{.tp = 8, .ep = 8}, RankSizes{.dp = 2},
+                                           RankSizes{.tp = 2, .dp = 2, .ep = 4}),
+                         rank_sizes_name);
+
+INSTANTIATE_TEST_SUITE_P(DISABLED_MoreSizes, RanksOf,
+                         ::testing::Values(RankSizes{.tp = 2}, RankSizes{.tp = 8},
+                                           RankSizes{.tp = 4, .ep = 4}, RankSizes{.dp = 2, .ep = 2},
+                                           RankSizes{.dp = 4}, RankSizes{.dp = 4, .ep = 4},
+                                           RankSizes{.tp = 2, .dp = 2}, RankSizes{.tp = 4, .dp = 2},
+                                           RankSizes{.tp = 4, .dp = 2, .ep = 8},
+                                           RankSizes{.tp = 2, .dp = 4, .ep = 8}),
+                         rank_sizes_name);
 
 // Parts of experts inside a block of scales, and whole experts. Sums in another order move e4m3 values over a rounding
 // edge, so tokens are not those of one rank; what is asked for is what the demo model knows.
 TEST(Fp8Ranks, answer_word_problems_and_agree_in_every_step) {
-  for (const RankSizes& sizes : {RankSizes{.tp = 2}, RankSizes{.tp = 4, .ep = 4}}) {
+  for (const RankSizes& sizes : {RankSizes{.tp = 2}, RankSizes{.tp = 2, .dp = 2, .ep = 4}}) {
     const auto ranks = make_ranks(sizes, {.load_mtp = false}, rank_config());
     const RankOutcome outcome = run_on(*ranks, {});
     for (const core::RequestOutput& output : outcome.outputs) {
@@ -223,8 +248,9 @@ class RankDesync : public ::testing::Test {
   void TearDown() override { disarm_failpoints(); }
 
   // The errors of the requests, with a failpoint planted before the sixth step.
-  static std::vector<std::string> errors_with(const char* failpoint) {
-    const auto ranks = ranks_for({.tp = 2}, {});
+  static std::vector<std::string> errors_with(const char* failpoint,
+                                              const RankSizes& sizes = {.tp = 2}) {
+    const auto ranks = ranks_for(sizes, {});
     StepLoop loop(ranks->runner(), {});
     Recorder recorder(loop);
     for (const core::Request& request : rank_requests()) EXPECT_TRUE(loop.add(request));
@@ -253,6 +279,20 @@ TEST_F(RankDesync, of_a_rank_that_could_not_sample_is_named) {
     EXPECT_THAT(error, HasSubstr(", rank 0 nothing ("));
     EXPECT_THAT(error, HasSubstr("no longer agree"));
   }
+}
+
+// What one lane no longer agrees on ends the requests of all: experts of every lane computed it.
+TEST_F(RankDesync, of_a_lane_is_named_and_ends_the_requests_of_all_lanes) {
+  for (const std::string& error : errors_with("model_runner.token.3", {.tp = 2, .dp = 2}))
+    EXPECT_THAT(error, HasSubstr("rank 3 sampled token 0, rank 2 token "));
+}
+
+TEST_F(RankDesync, of_the_rows_of_lanes_ends_the_process_with_both_ranks) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      errors_with("model_runner.lane_rows.1", {.dp = 2}),
+      "rank . of 2 in dp is in all_gather_rows \\(number [0-9]+\\) of f32\\[[0-9]+, 128\\] "
+      "along axis 0, rows from .*, rank . of 2 in dp in all_gather_rows");
 }
 
 // The same on every rank is an error of one request, as on one rank.

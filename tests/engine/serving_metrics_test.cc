@@ -14,6 +14,7 @@
 namespace fathom::engine {
 namespace {
 
+using testing::Answer;
 using testing::BlockingSink;
 using testing::chain_of_three;
 using testing::CollectingSink;

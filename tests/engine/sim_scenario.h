@@ -96,9 +96,12 @@ inline void expect_everything_returned(const StepLoop& loop, const runner::Runne
   const sched::KvUsage usage = loop.scheduler().kv_usage();
   EXPECT_EQ(usage.num_leased, 0);
   EXPECT_EQ(usage.num_evictable, usage.num_cached);
-  for (size_t i = 0; i < info.kv_groups.size(); ++i)
-    EXPECT_EQ(loop.scheduler().pool(static_cast<int>(i)).num_free() + usage.num_cached,
-              info.kv_groups[i].num_blocks);
+  for (size_t i = 0; i < info.kv_groups.size(); ++i) {
+    int num_free = 0;
+    for (int lane = 0; lane < info.num_lanes; ++lane)
+      num_free += loop.scheduler().pool(static_cast<int>(i), lane).num_free();
+    EXPECT_EQ(num_free + usage.num_cached, info.num_lanes * info.kv_groups[i].num_blocks);
+  }
 }
 
 }  // namespace fathom::engine::testing

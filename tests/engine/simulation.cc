@@ -36,11 +36,13 @@ void Coverage::add(const Coverage& other) {
   num_accepted_in_trees += other.num_accepted_in_trees;
   num_accepted_under_masks += other.num_accepted_under_masks;
   num_behind_end += other.num_behind_end;
+  num_lane_steps += other.num_lane_steps;
+  num_idle_lane_steps += other.num_idle_lane_steps;
   num_bounded_steps += other.num_bounded_steps;
   num_cut_steps += other.num_cut_steps;
 }
 
-Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed) {
+Simulation::Simulation(uint64_t seed, int num_lanes) : seed_(seed), random_(seed) {
   sim_.vocab_size = pick(5, 300);
   sim_.block_tokens = pick(1, 9);
   sim_.num_blocks = chance(4) ? pick(60, 120) : pick(4, 40);
@@ -58,6 +60,12 @@ Simulation::Simulation(uint64_t seed) : seed_(seed), random_(seed) {
   arrival_gap_ = pick(0, 8);
   for (int i = pick(1, 4); i > 0; --i)
     prefixes_.push_back(random_tokens(std::max(1, pick(0, 6) * sim_.block_tokens + pick(-1, 1))));
+  if (chance(3)) num_lanes_ = chance(10) ? 64 : pick(2, 8);
+  if (num_lanes > 0) {
+    num_lanes_ = num_lanes;
+    crowd_ = std::max(1, num_lanes / 4);
+    arrival_gap_ /= crowd_;
+  }
   if (!chance(4)) choose_drafter();
   if (chance(3)) bound_steps();
 }
@@ -174,10 +182,10 @@ void Simulation::run() {
                " build/release/tests/test_engine --gtest_filter='*replays_the_seed*'");
   disarm_failpoints();
   if (fault_ != nullptr) arm_failpoint(fault_, fault_chance_);
-  runner::SimRunner runner(sim_);
-  StepLoop loop(runner, config_);
+  const std::unique_ptr<runner::Runner> runner = make_runner();
+  StepLoop loop(*runner, config_);
   Recorder recorder(loop);
-  const int num_requests = pick(1, 150);
+  const int num_requests = pick(1, 150) * crowd_;
   bool busy = false;
   while (busy || static_cast<int>(requests_.size()) < num_requests) {
     while (static_cast<int>(requests_.size()) < num_requests &&
@@ -188,14 +196,37 @@ void Simulation::run() {
     disturb(loop);
     busy = recorder.step();
     count_step(loop, recorder);
+    if (num_lanes_ > 1) count_lanes(loop);
     if (!check_step(loop, recorder)) return;
   }
   // A fault that is still armed happens now, on its first chance.
   fault_happened_ = fault_ != nullptr && fault_chance_ == 1 && !failpoint(fault_);
   disarm_failpoints();
   check_outputs(recorder);
-  expect_everything_returned(loop, runner.info());
+  expect_everything_returned(loop, runner->info());
   check_end(loop);
+}
+
+std::unique_ptr<runner::Runner> Simulation::make_runner() {
+  if (num_lanes_ == 1) return std::make_unique<runner::SimRunner>(sim_);
+  collectives_ = std::make_unique<runner::SimCollectives>(num_lanes_);
+  std::vector<std::unique_ptr<runner::Runner>> lanes;
+  for (int lane = 0; lane < num_lanes_; ++lane) {
+    runner::SimConfig config = sim_;
+    config.collectives = collectives_.get();
+    config.lane = lane;
+    config.cost.seed += static_cast<uint64_t>(lane);  // each is held up at another time
+    lanes.push_back(std::make_unique<runner::SimRunner>(config));
+  }
+  return std::make_unique<runner::RankedRunner>(std::move(lanes), num_lanes_);
+}
+
+void Simulation::count_lanes(const StepLoop& loop) {
+  const bool is_busy = loop.num_running() > 0;
+  for (const sched::Lane& lane : loop.scheduler().lanes()) {
+    coverage_.num_lane_steps += 1;
+    coverage_.num_idle_lane_steps += is_busy && lane.running.empty() ? 1 : 0;
+  }
 }
 
 void Simulation::count_step(const StepLoop& loop, const Recorder& recorder) {
@@ -310,7 +341,8 @@ void Simulation::check_end(StepLoop& loop) {
   EXPECT_EQ(stats.num_drafts_verified,
             coverage_.num_verified_in_chains + coverage_.num_verified_in_trees);
   EXPECT_TRUE(loop.flush_cache());
-  EXPECT_EQ(loop.scheduler().pool(0).num_free(), sim_.num_blocks);
+  for (int lane = 0; lane < num_lanes_; ++lane)
+    EXPECT_EQ(loop.scheduler().pool(0, lane).num_free(), sim_.num_blocks);
   EXPECT_EQ(loop.check_integrity(), "");
 }
 

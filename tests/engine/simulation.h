@@ -10,9 +10,11 @@
 // how deep to draft, what steps cost and the bound on their time.
 
 #include <map>
+#include <memory>
 #include <random>
 #include <vector>
 
+#include "runner/ranked_runner.h"
 #include "tests/engine/sim_scenario.h"
 
 namespace fathom::engine::testing {
@@ -28,6 +30,9 @@ struct Coverage {
   int64_t num_verified_in_trees = 0, num_accepted_in_trees = 0;
   int64_t num_accepted_under_masks = 0;
   int64_t num_bounded_steps = 0, num_cut_steps = 0;
+  // Of runs with several lanes: steps of all lanes added up, and those of lanes that had nothing to compute while
+  // another had something.
+  int64_t num_lane_steps = 0, num_idle_lane_steps = 0;
   // Of the traffic of loops that draft: requests with the prompt of the one before, as the choices of n > 1 have.
   int64_t num_copies = 0;
   // Counted without overlap only, where nothing else drops a token.
@@ -39,7 +44,8 @@ struct Coverage {
 
 class Simulation {
  public:
-  explicit Simulation(uint64_t seed);
+  // num_lanes 0: the seed decides.
+  explicit Simulation(uint64_t seed, int num_lanes = 0);
   // The fault, a failpoint, happens at its nth chance.
   void plant(const char* fault, int nth) { fault_ = fault, fault_chance_ = nth; }
   void run();
@@ -51,6 +57,7 @@ class Simulation {
   int pick(int min, int max) { return std::uniform_int_distribution<int>(min, max)(random_); }
   bool chance(int one_in) { return pick(1, one_in) == 1; }
   void choose_drafter();
+  std::unique_ptr<runner::Runner> make_runner();
   void bound_steps();
   std::vector<int32_t> random_tokens(int count);
   std::vector<int32_t> random_prompt(int max_tokens);
@@ -58,6 +65,7 @@ class Simulation {
   void add_request(StepLoop& loop);
   void disturb(StepLoop& loop);
   void count_step(const StepLoop& loop, const Recorder& recorder);
+  void count_lanes(const StepLoop& loop);
   bool check_step(const StepLoop& loop, const Recorder& recorder);
   void check_outputs(const Recorder& recorder);
   void check_output(const core::Request& request, const core::RequestOutput& got);
@@ -66,7 +74,10 @@ class Simulation {
 
   uint64_t seed_;
   std::mt19937_64 random_;
-  runner::SimConfig sim_;
+  runner::SimConfig sim_;  // of each lane
+  int num_lanes_ = 1;
+  int crowd_ = 1;  // times the usual number of requests
+  std::unique_ptr<runner::SimCollectives> collectives_;  // of several
   StepLoopConfig config_;
   std::vector<std::vector<int32_t>> prefixes_;
   bool injects_failures_ = false, varies_depth_ = false;

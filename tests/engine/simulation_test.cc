@@ -43,6 +43,8 @@ void expect_everything_met(const Coverage& total) {
   EXPECT_GT(total.num_behind_end, 0);
   EXPECT_GT(total.num_bounded_steps, total.num_steps / 10);
   EXPECT_GT(total.num_cut_steps, 1000);
+  EXPECT_GT(total.num_lane_steps, total.num_steps / 2);
+  EXPECT_GT(total.num_idle_lane_steps, total.num_lane_steps / 20);
 }
 
 class SimulationShard : public ::testing::TestWithParam<int> {};
@@ -75,7 +77,8 @@ TEST_P(SimulationShard, gives_every_request_the_tokens_it_gets_alone) {
             << total.num_verified_in_chains << " in chains, " << total.num_accepted_in_trees
             << " of " << total.num_verified_in_trees << " in trees, "
             << total.num_accepted_under_masks << " under masks; " << total.num_bounded_steps
-            << " steps bounded, " << total.num_cut_steps << " cut\n";
+            << " steps bounded, " << total.num_cut_steps << " cut; " << total.num_lane_steps
+            << " steps of lanes, " << total.num_idle_lane_steps << " of them idle\n";
 }
 
 INSTANTIATE_TEST_SUITE_P(Million, SimulationShard, ::testing::Range(0, kNumShards),

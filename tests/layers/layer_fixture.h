@@ -81,7 +81,7 @@ class LayerFixture {
                                            .expand_chunk_tokens = 16,
                                            .has_mtp = true,
                                            .rank = rank_})
-                   .for_tokens(tokens);
+                   .for_tokens(LaneTokens::alone(tokens));
     return {.batch = batch_,
             .buffers = buffers_,
             .plan = plan_,

@@ -108,9 +108,10 @@ void add_speculation(json::Value& state, const engine::SpeculationSnapshot& snap
 json::Value internal_state(const ServerState& state) {
   const EngineFacts& facts = state.facts;
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
-  json::Value value = {{"dp_size", 1},
+  json::Value value = {{"dp_size", facts.num_lanes},
                        {"last_gen_throughput", snapshot.generation_tokens_per_second},
-                       {"effective_max_running_requests_per_dp", facts.max_running_requests},
+                       {"effective_max_running_requests_per_dp",
+                        (facts.max_running_requests + facts.num_lanes - 1) / facts.num_lanes},
                        {"memory_usage",
                         {{"weight", static_cast<double>(facts.weight_bytes) / kGigabyte},
                          {"kvcache", static_cast<double>(facts.kv_cache_bytes) / kGigabyte},
@@ -170,45 +171,63 @@ void server_load(const ServerState& state, const http::ExchangePtr& exchange) {
   exchange->send(json_response({{"server_load", snapshot.num_running + snapshot.num_waiting}}));
 }
 
-int64_t num_used_tokens(const engine::EngineSnapshot& snapshot) {
-  return snapshot.num_used_blocks() * snapshot.block_tokens;
+double ratio(int64_t part, int64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
 }
 
-// As SGLang says it, in two versions of its API: one entry for each rank of data parallelism.
+// As SGLang says it, in two versions of its API: one entry for each rank of data parallelism. There is one queue for
+// all, which stands with the first.
 void rank_loads(const ServerState& state, const http::ExchangePtr& exchange) {
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
-  const json::Value rank = {{"dp_rank", 0},
-                            {"num_reqs", snapshot.num_running + snapshot.num_waiting},
-                            {"num_waiting_reqs", snapshot.num_waiting},
-                            {"num_tokens", num_used_tokens(snapshot)}};
-  exchange->send(json_response(json::Value::array({rank})));
+  json::Value loads = json::Value::array();
+  for (const engine::LaneSnapshot& lane : snapshot.lanes) {
+    const int num_waiting = loads.empty() ? snapshot.num_waiting : 0;
+    loads.push_back({{"dp_rank", loads.size()},
+                     {"num_reqs", lane.num_running + num_waiting},
+                     {"num_waiting_reqs", num_waiting},
+                     {"num_tokens", lane.num_used_blocks() * snapshot.block_tokens}});
+  }
+  exchange->send(json_response(loads));
+}
+
+json::Value lane_loads(const ServerState& state, const engine::EngineSnapshot& snapshot) {
+  const int num_lanes = state.facts.num_lanes;
+  json::Value loads = json::Value::array();
+  for (const engine::LaneSnapshot& lane : snapshot.lanes) {
+    const int num_waiting = loads.empty() ? snapshot.num_waiting : 0;
+    const int64_t num_used = lane.num_used_blocks() * snapshot.block_tokens;
+    const int64_t num_tokens = state.facts.max_total_tokens / num_lanes;
+    loads.push_back(
+        {{"dp_rank", loads.size()},
+         {"num_running_reqs", lane.num_running},
+         {"num_waiting_reqs", num_waiting},
+         {"num_total_reqs", lane.num_running + num_waiting},
+         {"num_used_tokens", num_used},
+         {"max_total_num_tokens", num_tokens},
+         {"max_running_requests", (state.facts.max_running_requests + num_lanes - 1) / num_lanes},
+         {"token_usage", ratio(num_used, num_tokens)}});
+  }
+  // Neither is told apart by lanes.
+  if (num_lanes > 1) return loads;
+  loads[0]["gen_throughput"] = snapshot.generation_tokens_per_second;
+  loads[0]["cache_hit_rate"] = snapshot.cache_hit_rate;
+  return loads;
 }
 
 void all_loads(const ServerState& state, const http::ExchangePtr& exchange) {
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
-  const auto num_tokens = static_cast<double>(state.facts.max_total_tokens);
-  const double usage = static_cast<double>(num_used_tokens(snapshot)) / std::max(num_tokens, 1.0);
-  const int num_all = snapshot.num_running + snapshot.num_waiting;
-  const json::Value rank = {{"dp_rank", 0},
-                            {"num_running_reqs", snapshot.num_running},
-                            {"num_waiting_reqs", snapshot.num_waiting},
-                            {"num_total_reqs", num_all},
-                            {"num_used_tokens", num_used_tokens(snapshot)},
-                            {"max_total_num_tokens", state.facts.max_total_tokens},
-                            {"max_running_requests", state.facts.max_running_requests},
-                            {"token_usage", usage},
-                            {"gen_throughput", snapshot.generation_tokens_per_second},
-                            {"cache_hit_rate", snapshot.cache_hit_rate}};
-  exchange->send(json_response({{"timestamp", page::unix_seconds()},
-                                {"version", version_of(state)},
-                                {"dp_rank_count", 1},
-                                {"loads", json::Value::array({rank})},
-                                {"aggregate",
-                                 {{"total_running_reqs", snapshot.num_running},
-                                  {"total_waiting_reqs", snapshot.num_waiting},
-                                  {"total_reqs", num_all},
-                                  {"avg_token_usage", usage},
-                                  {"avg_throughput", snapshot.generation_tokens_per_second}}}}));
+  const int64_t num_used = snapshot.num_used_blocks() * snapshot.block_tokens;
+  exchange->send(
+      json_response({{"timestamp", page::unix_seconds()},
+                     {"version", version_of(state)},
+                     {"dp_rank_count", state.facts.num_lanes},
+                     {"loads", lane_loads(state, snapshot)},
+                     {"aggregate",
+                      {{"total_running_reqs", snapshot.num_running},
+                       {"total_waiting_reqs", snapshot.num_waiting},
+                       {"total_reqs", snapshot.num_running + snapshot.num_waiting},
+                       {"avg_token_usage", ratio(num_used, state.facts.max_total_tokens)},
+                       {"avg_throughput", snapshot.generation_tokens_per_second}}}}));
 }
 
 void show_version(ServerState& state, const http::ExchangePtr& exchange) {
