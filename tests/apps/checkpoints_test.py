@@ -223,6 +223,18 @@ class Templates(CheckpointTest):
         self.name_templates(("rag", default))
         self.assertIn('of the named templates "rag" none is "default"', self.chat_format())
 
+    def test_an_edited_template_is_warned_of_unless_its_format_is_named(self):
+        def warnings(*args):
+            with ServingProcess(*SIM, *args, model=self.model) as server:
+                return [line for line in server.log_lines() if line["level"] == "warning" and "template" in str(line)]
+
+        self.assertEqual(warnings(), [])
+        self.edit("tokenizer_config.json", lambda config: config.update(
+            chat_template=config["chat_template"].replace("namespace(system=''", "namespace(system='You are Acme.'")))
+        line, = warnings()
+        self.assertIn("You are Acme.", str(line))
+        self.assertEqual(warnings("--chat-format", "v3.1"), [])
+
     def test_templates_in_files_of_their_own(self):
         default = json.loads((DEMO / "tokenizer_config.json").read_text())["chat_template"]
         self.edit("tokenizer_config.json", lambda config: config.pop("chat_template"))
