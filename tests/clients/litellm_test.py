@@ -1,4 +1,5 @@
 """litellm from PyPI, unchanged, by its providers openai, deepseek and anthropic, against `fathom serve`."""
+import asyncio
 import json
 import os
 import unittest
@@ -102,6 +103,16 @@ class LitellmTest(unittest.TestCase):
         answer = litellm.completion(model="anthropic/default", api_base=self.server.url, api_key="secret-key",
                                     temperature=0, messages=user(APPLES), max_tokens=1_000_000)
         self.assertIn(APPLES_LEFT, answer.choices[0].message.content)
+
+    def test_anthropics_messages_go_over_every_route(self):
+        """As litellm's proxy takes them from Claude Code; over `openai` they become a request of /v1/responses."""
+        for provider, url in {**self.providers, "hosted_vllm": self.server.url + "/v1"}.items():
+            with self.subTest(provider):
+                answer = asyncio.run(litellm.anthropic.messages.acreate(
+                    model=provider + "/default", api_base=url, api_key="secret-key", max_tokens=200, temperature=0,
+                    messages=user(APPLES)))
+                text = [block["text"] for block in dict(answer)["content"] if block["type"] == "text"]
+                self.assertIn(APPLES_LEFT, "".join(text))
 
     def test_errors_are_those_of_the_client(self):
         for _, ask in self.each():
