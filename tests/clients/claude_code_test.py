@@ -3,9 +3,10 @@ nothing but loopback to reach.
 
 The demo model is too small to drive an agent. A proxy therefore changes what it asks of the model: the first request
 with tools must call Read, with one path as its argument, and other answers are a short JSON text, greedily chosen, since
-the model would not come to an end. Of its tools the agent has Read alone, and a short system prompt: with all of them
-its first request has 24,000 tokens of this tokenizer, minutes of a busy processor. Everything else is the agent's and
-the server's own: the agent reads the file, sends the result, and ends with the model's next answer.
+the model would not come to an end. With all its tools and its own system prompt the agent's first request has 24,000
+tokens of this tokenizer, minutes of a busy processor: so it has Read alone and a short prompt where the model computes,
+and all of both where the simulation stands for the model. Everything else is the agent's and the server's own: the
+agent reads the file, sends the result, and ends with the model's next answer.
 """
 import json
 import os
@@ -63,44 +64,53 @@ def results_in(body):
 
 
 class ClaudeCodeTest(unittest.TestCase):
-    def run_agent(self, folder, proxy, prompt):
+    def run_agent(self, folder, proxy, *settings):
         environment = {"PATH": os.environ["PATH"], "HOME": folder, "CLAUDE_CONFIG_DIR": folder + "/config",
                        "ANTHROPIC_BASE_URL": proxy.url, "ANTHROPIC_API_KEY": "secret-key", "ANTHROPIC_MODEL": "default",
                        "ANTHROPIC_DEFAULT_HAIKU_MODEL": "default", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
                        "DISABLE_AUTOUPDATER": "1"}
         process = subprocess.run(
-            [str(PROGRAM), "-p", prompt, "--output-format", "stream-json", "--verbose", "--tools", "Read",
-             "--allowedTools", "Read", "--system-prompt", "You read files.", "--max-turns", "4"], cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=2 * PATIENCE_SECONDS, check=False)
+            [str(PROGRAM), "-p", "Read note.txt and tell me the word.", "--output-format", "stream-json", "--verbose",
+             "--allowedTools", "Read", "--max-turns", "4", *settings], cwd=folder, env=environment,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=False)
         lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
         self.assertTrue(lines, process.stdout + process.stderr)
         return lines
 
-    def serve(self, change):
-        server = Serving("--api-key", "secret-key", max_total_tokens=16_384)
+    def serve(self, change, *args, max_total_tokens=16_384):
+        server = Serving("--api-key", "secret-key", *args, max_total_tokens=max_total_tokens)
         self.addCleanup(server.close)
         proxy = RecordingProxy(server.url, change)
         self.addCleanup(proxy.close)
         return proxy
 
-    def test_a_conversation_with_a_tool_and_its_result(self):
+    def converse(self, *settings, **serving):
+        """The requests of a whole conversation, in which the agent reads a file."""
         with tempfile.TemporaryDirectory() as folder:
             note = pathlib.Path(folder) / "note.txt"
             note.write_text(SECRET + "\n")
             forced = ForcedRead(note)
-            proxy = self.serve(forced)
-            lines = self.run_agent(folder, proxy, "Read note.txt and tell me the word.")
+            proxy = self.serve(forced, *serving.pop("args", ()), **serving)
+            lines = self.run_agent(folder, proxy, *settings)
         messages = [one for one in proxy.exchanges if one.path.startswith("/v1/messages")]
         self.assertEqual({one.status for one in messages}, {200}, [one.answer for one in messages if one.status != 200])
         self.assertTrue(forced.is_done)
         self.assertIn("context_management", messages[0].sent)
-        self.assertGreater(messages[0].sent["max_tokens"], 16_384, "what the context has left is less")
         result = lines[-1]
         self.assertEqual((result["type"], result["is_error"]), ("result", False), lines[-3:])
         with_results = [one for one in messages if results_in(one.sent)]
         self.assertTrue(with_results, "no result was sent")
         self.assertIn("marmalade", results_in(with_results[-1].sent)[-1])
         self.assertIn("message_stop", with_results[-1].answer)
+        return messages
+
+    def test_a_conversation_with_a_tool_and_its_result(self):
+        messages = self.converse("--tools", "Read", "--system-prompt", "You read files.")
+        self.assertGreater(messages[0].sent["max_tokens"], 16_384, "what the context has left is less")
+
+    def test_with_all_its_tools_and_its_own_system_prompt(self):
+        messages = self.converse(args=("--engine", "sim"), max_total_tokens=131_072)
+        self.assertGreater(max(len(one.sent.get("tools", [])) for one in messages), 10)
 
 
 if __name__ == "__main__":
