@@ -48,6 +48,8 @@ class ForcedRead:
         names = [tool["name"] for tool in body.get("tools", [])]
         if self.is_done or "Read" not in names:
             body["output_config"] = {"format": {"type": "json_schema", "schema": {"type": "string", "maxLength": 24}}}
+            if names:
+                body["tool_choice"] = {"type": "none"}
             return body
         self.is_done = True
         read = body["tools"][names.index("Read")]
