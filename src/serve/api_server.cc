@@ -16,6 +16,7 @@
 #include "serve/http_metrics.h"
 #include "serve/response_metrics.h"
 #include "serve/server_state.h"
+#include "text/piece_owner.h"
 
 namespace fathom::serve {
 namespace {
@@ -178,7 +179,10 @@ std::optional<api::ApiError> ServerState::refusal() const {
 
 void ServerState::run_on_worker(const http::ExchangePtr& exchange, std::function<void()> job) {
   const size_t num_bytes = exchange->request().body.size();
-  auto guarded = [exchange, job = std::move(job)] { run_guarded(exchange, job); };
+  auto guarded = [exchange, job = std::move(job)] {
+    const text::PieceOwner scope(exchange->request().key_name);
+    run_guarded(exchange, job);
+  };
   const bool is_long = num_bytes >= kLongBodyBytes;
   WorkerPool& pool = is_long ? long_body_workers : workers;
   if (!pool.post(std::move(guarded), exchange->request().key_name))

@@ -58,7 +58,7 @@ class PieceCache {
   static constexpr size_t kMaxIds = 6;
   struct alignas(64) Entry {
     PieceKey key;
-    uint32_t owner = 0;  // the tokenizer whose ids these are; 0: empty
+    uint32_t owner = 0;  // the tokenizer whose ids these are, and PieceOwner whose texts
     std::array<int32_t, kMaxIds> ids{};
     uint32_t num_ids = 0;
   };

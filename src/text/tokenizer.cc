@@ -11,6 +11,7 @@
 #include "base/whole_file.h"
 #include "text/byte_alphabet.h"
 #include "text/piece_cache.h"
+#include "text/piece_owner.h"
 #include "text/pieces/pieces.h"
 #include "text/pieces/utf8.h"
 #include "text/tiktoken_file.h"
@@ -48,6 +49,7 @@ struct Tokenizer::EncodeState {
   std::vector<int32_t> ids;
   BpeScratch scratch;
   PieceCache& cache = t_piece_cache;
+  const uint32_t owner = PieceOwner::current();
 };
 
 Tokenizer::Tokenizer(TokenizerSpec spec)
@@ -230,7 +232,7 @@ inline void Tokenizer::encode_piece(std::string_view piece, const char* readable
     return;
   }
   const PieceKey key = PieceKey::of(piece, readable_end);
-  if (const PieceCache::Entry* hit = state.cache.find(instance_, key)) {
+  if (const PieceCache::Entry* hit = state.cache.find(instance_ ^ state.owner, key)) {
     if (hit->num_ids == 1) {
       state.ids.push_back(hit->ids[0]);
     } else {
@@ -240,7 +242,7 @@ inline void Tokenizer::encode_piece(std::string_view piece, const char* readable
   }
   const size_t first = state.ids.size();
   merge_piece(piece, state);
-  state.cache.insert(instance_, key, std::span(state.ids).subspan(first));
+  state.cache.insert(instance_ ^ state.owner, key, std::span(state.ids).subspan(first));
 }
 
 // Only bytes that no valid UTF-8 has can lack a token.

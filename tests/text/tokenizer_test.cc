@@ -1,4 +1,5 @@
 #include "text/tokenizer.h"
+#include "text/piece_owner.h"
 
 #include <gtest/gtest.h>
 
@@ -131,6 +132,7 @@ TEST(Tokenizer, gives_the_same_ids_from_every_thread_and_from_copies) {
         const GoldenEncoding& expected = golden.encodings[(i * 7 + t) % golden.encodings.size()];
         // The other tokenizer's pieces go through the same cache in between.
         other.encode(expected.text);
+        const PieceOwner owner(i % 2 == 0 ? "alice" : "bob");
         wrong[t] += (t % 2 == 0 ? original : copy).encode(expected.text) != expected.ids;
       }
     });
