@@ -25,10 +25,11 @@ const kRows = [
   ['Version', (info) => info.version],
 ];
 
-// Parallel ranks of each kind, where there are several.
-export function ranksOf(info) {
-  const kinds = {tp_size: 'tensor', ep_size: 'expert', dp_size: 'data', pp_size: 'pipeline'};
-  return joined(...Object.entries(kinds).map(([key, kind]) => (info[key] > 1 ? `${info[key]} ${kind}-parallel ranks` : null)));
+// How many ranks share what, where there are several; else null.
+export function ranksOf({tp_size: tensor, ep_size: expert, dp_size: lanes}) {
+  if (!(tensor > 1 || expert > 1 || lanes > 1)) return null;
+  const ranks = `${Math.max(tensor, expert, lanes)} ranks`;
+  return joined(lanes > 1 ? `${ranks} in ${lanes} lanes` : ranks, expert > 1 ? `experts over ${expert}` : null);
 }
 
 export function startModelPanel(facts) {

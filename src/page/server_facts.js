@@ -24,10 +24,10 @@ export class ServerFacts {
     const since = `${numRestarts} ${model}`;
     if (since === this.since) return;
     this.since = since;
-    this.refresh();
+    this.#ask();
   }
 
-  async refresh() {
+  async #ask() {
     try {
       this.info = await fetchJson('/server_info');
     } catch {

@@ -25,7 +25,7 @@ class FactsTest(browser.FakeServerTest):
     def test_several_ranks_are_named_and_the_panel_fits_a_phone(self):
         self.server.info = server_info("m", tp_size=2, ep_size=2, model_path="/models/" + "x" * 200)
         self.open(size=(390, 844))
-        self.assertEqual(self.facts()["Device"], "NVIDIA H200, 2 tensor-parallel ranks, 2 expert-parallel ranks")
+        self.assertEqual(self.facts()["Device"], "NVIDIA H200, 2 ranks, experts over 2")
         box = self.id("model-panel").rect
         self.assertTrue(0 <= box["x"] and box["x"] + box["width"] <= 390, box)
         self.assertEqual(self.script("return document.documentElement.scrollWidth"), 390)
@@ -34,16 +34,18 @@ class FactsTest(browser.FakeServerTest):
         self.open(view="#engine")
         self.wait_for_script("document.getElementById('set-top_p').placeholder === '0.95'", "the facts")
         self.assertFalse(self.id("ranks").is_displayed())
-        state = self.server.info["internal_states"][0]
-        self.server.info = server_info("m", tp_size=4, dp_size=2, internal_states=[state, state | {"num_running_reqs": 7}])
+        self.assertNotIn("/v1/loads", self.server.paths)
+        self.server.info = server_info("m", tp_size=4, dp_size=2, ep_size=4)
+        lane = {"dp_rank": 0, "num_running_reqs": 3, "num_used_tokens": 12800, "max_total_num_tokens": 64000, "token_usage": 0.2}
+        self.server.loads = [lane, lane | {"dp_rank": 1, "num_running_reqs": 7, "num_used_tokens": 640, "token_usage": 0.01}]
         self.open(view="#engine", size=(390, 844))
         self.until(lambda: self.id("ranks").is_displayed(), "the ranks")
-        self.assertIn("4 tensor-parallel ranks, 2 data-parallel ranks", self.id("ranks").text)
-        first_cells = lambda: [node.text for node in self.all("#ranks tbody tr > :nth-child(-n+2)")]
-        self.assertEqual(first_cells(), ["0", "3", "1", "7"])
+        self.assertIn("4 ranks in 2 lanes, experts over 4", self.id("ranks").text)
+        rows = lambda: [[cell.text for cell in row.find_elements("css selector", "th, td")] for row in self.all("#ranks tbody tr")]
+        self.until(lambda: rows() == [["0", "3", "12.8k", "64k", "20"], ["1", "7", "640", "64k", "1"]], "the lanes")
         self.assertEqual(self.script("return document.documentElement.scrollWidth"), 390)
-        state["num_running_reqs"] = 12
-        self.until(lambda: first_cells() == ["0", "12", "1", "7"], "the next answer")
+        self.server.loads = [lane | {"num_running_reqs": 12}, self.server.loads[1]]
+        self.until(lambda: rows()[0][1] == "12", "the next answer")
 
     def test_a_server_that_was_started_anew_is_asked_anew(self):
         self.open()

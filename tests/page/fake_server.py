@@ -137,6 +137,7 @@ class FakeServer:
         self.stats = busy_samples
         self.readiness = {"status": "ready", "running": 0, "waiting": 0}
         self.info = server_info(self.model)
+        self.loads = []             # of the lanes, as /v1/loads has them
         self.has_katex = KATEX.is_file()
         handler = type("Handler", (Handler,), {"owner": self})
         self.server = Listener(("127.0.0.1", 0), handler)
@@ -200,6 +201,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(200, {"object": "list", "data": [{"id": self.owner.model, "object": "model"}]})
         if path == "/server_info" and self.owner.readiness["status"] != "loading":
             return self.reply(200, self.owner.info)
+        if path == "/v1/loads":
+            return self.reply(200, {"loads": self.owner.loads})
         if path == "/stats":
             return self.reply(200, self.stats_body())
         return self.reply(404, {"error": {"message": "no such path"}})
