@@ -28,11 +28,13 @@ std::shared_ptr<const grammar::Vocabulary> make_vocabulary(
 }
 
 Expression source_expression(const api::GrammarSource& source, const grammar::TokenNames& names) {
-  using grammar::BareObjects;
+  const grammar::JsonStyle style{.unlisted = source.is_strict   ? grammar::Unlisted::kNowhere
+                                             : source.is_closed ? grammar::Unlisted::kLeftOut
+                                                                : grammar::Unlisted::kAllowed,
+                                 .space = source.white_space};
   switch (source.kind) {
     case api::GrammarSource::Kind::kJsonSchema:
-      return grammar::json_schema(source.text,
-                                  source.is_strict ? BareObjects::kEmpty : BareObjects::kFree);
+      return grammar::json_schema(source.text, style);
     case api::GrammarSource::Kind::kRegex:
       return grammar::regex(source.text);
     case api::GrammarSource::Kind::kEbnf:
@@ -40,8 +42,17 @@ Expression source_expression(const api::GrammarSource& source, const grammar::To
     case api::GrammarSource::Kind::kStructuralTag:
       return grammar::structural_tag(json::parse(source.text).value(), names);
     default:
-      return grammar::json_object();
+      return grammar::json_object(style);
   }
+}
+
+// Different for sources of which anything differs.
+std::string source_key(const api::GrammarSource& source) {
+  std::string key = std::to_string(static_cast<int>(source.kind));
+  key += source.is_strict ? 's' : source.is_closed ? 'c' : '-';
+  if (source.white_space)
+    key += std::to_string(source.white_space->size()) + 'w' + *source.white_space;
+  return key + ':' + source.text;
 }
 
 grammar::ToolCallStep::Kind step_kind(text::CallStep::Kind kind) {
@@ -154,8 +165,7 @@ ConstraintFactory::Form ConstraintFactory::tool_form(const api::GenerationReques
 
 ConstraintFactory::Form ConstraintFactory::source_form(const api::GrammarSource& source) const {
   return {.expression = source_expression(source, token_names()),
-          .key = std::to_string(static_cast<int>(source.kind)) + (source.is_strict ? 's' : '-') +
-                 source.text,
+          .key = source_key(source),
           .param = source.field};
 }
 

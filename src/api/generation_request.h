@@ -36,8 +36,13 @@ struct GrammarSource {
   enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf, kStructuralTag };
   Kind kind = Kind::kNone;  // kEbnf: or Lark, as the text shows
   std::string text;         // the schema or the structural tag as JSON text, the pattern, the rules
-  std::string field{};     // of the request, for errors: "response_format", "sampling_params.regex"
-  bool is_strict = false;  // kJsonSchema: objects of which it names only the type are empty
+  std::string field{};  // of the request, for errors: "response_format", "sampling_params.regex"
+  bool is_strict =
+      false;  // kJsonSchema: as is_closed, and objects of which it names only the type are empty
+  bool is_closed =
+      false;  // kJsonSchema: where it lists members or items and is silent about others, there are none
+  // kJsonSchema, kJsonObject: what stands between tokens, as a pattern; "" is nothing. None: the usual white space.
+  std::optional<std::string> white_space{};
 };
 
 // Tool calls that the output must hold (tool_choice required or a named function) or may hold (in place of a

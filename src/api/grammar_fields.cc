@@ -1,5 +1,6 @@
 #include "api/grammar_fields.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "api/tables/field_groups.h"
@@ -11,6 +12,11 @@ namespace {
 using GrammarKind = GrammarSource::Kind;
 
 constexpr size_t kMaxChoices = 1024;
+constexpr size_t kMaxSpacePatternBytes = 1024;
+
+bool is_json(GrammarKind kind) {
+  return kind == GrammarKind::kJsonSchema || kind == GrammarKind::kJsonObject;
+}
 
 // A text between quotes, as rules have it.
 void append_literal(const std::string& text, std::string& rules) {
@@ -113,6 +119,49 @@ class GrammarReader {
     if (inner.boolean("json_object").value_or(false)) {
       set(inner, "json_object", {.kind = GrammarKind::kJsonObject, .text = ""});
     }
+    read_space_pattern(inner, "whitespace_pattern");
+    if (inner.boolean("disable_any_whitespace").value_or(false))
+      set_space(inner, "disable_any_whitespace", "");
+    if (inner.boolean("disable_additional_properties").value_or(false))
+      options_.closed_by = inner.path_of("disable_additional_properties");
+  }
+
+  void read_space_pattern(FieldReader& reader, std::string_view key) {
+    std::optional<std::string> pattern = reader.text(key, kMaxSpacePatternBytes);
+    if (pattern) set_space(reader, key, std::move(*pattern));
+  }
+
+  // "xgrammar:no-fallback,disable-any-whitespace": which engine it is has no effect, its options do.
+  void read_backend(FieldReader& reader, std::string_view key) {
+    const std::optional<std::string> backend = reader.text(key, 256);
+    const size_t colon = backend ? backend->find(':') : std::string::npos;
+    if (colon == std::string::npos) return;
+    for (size_t begin = colon + 1; begin < backend->size();) {
+      const size_t end = std::min(backend->find(',', begin), backend->size());
+      const std::string option = backend->substr(begin, end - begin);
+      begin = end + 1;
+      if (option == "disable-any-whitespace") {
+        set_space(reader, key, "");
+      } else if (option == "disable-additional-properties" ||
+                 option == "no-additional-properties") {
+        options_.closed_by = reader.path_of(key);
+      } else if (option != "no-fallback") {
+        reader.fail_with(key, reader.path_of(key) + " has the option " + shown_name(option) +
+                                  ", must have disable-any-whitespace, "
+                                  "disable-additional-properties or no-fallback");
+      }
+    }
+  }
+
+  // What was said about JSON, whichever field has the form. REQUIRES: all fields are read.
+  void add_options(FieldProblem& problem) {
+    GrammarSource& source = fields_.source;
+    for (const std::string& path : {options_.spaced_by, options_.closed_by}) {
+      if (path.empty() || is_json(source.kind)) continue;
+      problem.set(invalid_parameter(path, path + " is set, but the answer is not held to JSON"));
+    }
+    source.is_closed = !options_.closed_by.empty();
+    if (!options_.spaced_by.empty()) source.white_space = options_.space;
   }
 
   void read_response_format(FieldReader& reader) {
@@ -167,6 +216,22 @@ class GrammarReader {
   GrammarFields take() && { return std::move(fields_); }
 
  private:
+  // Where they come from; empty: nothing was said.
+  struct JsonOptions {
+    std::string spaced_by, closed_by;
+    std::string space;
+  };
+
+  void set_space(FieldReader& reader, std::string_view key, std::string pattern) {
+    const std::string path = reader.path_of(key);
+    if (!options_.spaced_by.empty() && options_.space != pattern) {
+      return reader.fail_with(
+          key, path + " and " + options_.spaced_by + " are both set, must be at most one of them");
+    }
+    options_.spaced_by = path;
+    options_.space = std::move(pattern);
+  }
+
   // {"type": "json_schema", "json_schema": {"name", "schema", "strict"}}
   void read_named_schema(FieldReader& reader, FieldReader& format) {
     const json::Value* named = format.object("json_schema");
@@ -225,6 +290,7 @@ class GrammarReader {
 
   size_t max_bytes_;
   GrammarFields fields_;
+  JsonOptions options_;
 };
 
 }  // namespace
@@ -246,11 +312,14 @@ GrammarFields read_grammar(FieldReader& reader, const ServedModel& model, Gramma
     grammar.read_pattern(reader, "guided_regex", GrammarKind::kRegex);
     grammar.read_pattern(reader, "guided_grammar", GrammarKind::kEbnf);
     grammar.read_pattern(reader, "grammar", GrammarKind::kEbnf);
+    grammar.read_space_pattern(reader, "guided_whitespace_pattern");
+    grammar.read_backend(reader, "guided_decoding_backend");
   }
   grammar.read_schema_text(reader, "json_schema");
   grammar.read_pattern(reader, "regex", GrammarKind::kRegex);
   grammar.read_pattern(reader, "ebnf", GrammarKind::kEbnf);
   grammar.read_structural_tag(reader, "structural_tag");
+  grammar.add_options(reader.problem());
   return std::move(grammar).take();
 }
 

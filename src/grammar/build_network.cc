@@ -107,13 +107,12 @@ class Builder {
   }
 
   Expression lower(const Expression::Node& node) {
-    if (node.kind == Kind::kJsonSchema)
-      return lower_json_schema(node.text, static_cast<BareObjects>(node.number), rules_);
+    if (node.kind == Kind::kJsonSchema) return lower_json_schema(node.text, *node.style, rules_);
     if (node.kind == Kind::kRegex) return lower_regex(node.text, rules_);
     if (node.kind == Kind::kEbnf) return lower_ebnf(node, rules_);
     if (node.kind == Kind::kLark) return lower_lark(node, rules_);
     if (node.kind == Kind::kJsonMember) return lower_json_member(node.text, node.parts[0], rules_);
-    return lower_json_object(rules_);
+    return lower_json_object(*node.style, rules_);
   }
 
   void add_literal(const std::string& text, int32_t from, int32_t to) {
@@ -179,11 +178,12 @@ class Builder {
     int32_t nothing = new_state(), something = new_state();
     connect(from, nothing);
     bool may_be_nothing = true;
-    for (size_t i = 0; i < node.parts.size() && budget_.ok(); ++i) {
+    const Expression& separator = node.parts.back();
+    for (size_t i = 0; i + 1 < node.parts.size() && budget_.ok(); ++i) {
       const int32_t begin = new_state(), written = new_state();
       const int32_t next_nothing = new_state(), next_something = new_state();
       if (may_be_nothing) connect(nothing, begin);
-      if (i > 0) add_literal(node.text, something, begin);
+      if (i > 0) add(separator, something, begin);
       add(node.parts[i], begin, written);
       connect(written, next_something);
       if (!node.required[i]) {

@@ -69,6 +69,13 @@ void merge(std::span<const uint64_t> more, std::span<uint64_t> words) {
   for (size_t i = 0; i < num_words; ++i) words[i] |= more[i];
 }
 
+// Words that are missing are zero.
+void set_words(std::span<const uint64_t> from, std::span<uint64_t> words) {
+  const size_t num_words = std::min(words.size(), from.size());
+  std::copy_n(from.begin(), num_words, words.begin());
+  std::fill(words.begin() + static_cast<int64_t>(num_words), words.end(), uint64_t{0});
+}
+
 }  // namespace
 
 PlaceMasks::PlaceMasks(const Automaton& automaton, std::shared_ptr<const Vocabulary> vocabulary,
@@ -82,7 +89,6 @@ PlaceMasks::PlaceMasks(const Automaton& automaton, std::shared_ptr<const Vocabul
       start_(places_.start()) {}
 
 bool PlaceMasks::fill(int32_t place, std::span<uint64_t> words) {
-  std::fill(words.begin(), words.end(), uint64_t{0});
   const std::lock_guard<std::mutex> lock(mutex_);
   const Mask* mask = find(place, Part::kAll);
   if (mask == nullptr) {
@@ -92,14 +98,14 @@ bool PlaceMasks::fill(int32_t place, std::span<uint64_t> words) {
     const bool is_complete = add_mask(place, Part::kAll, max_work, found);
     if (!is_complete) {
       add_bytes(place, places_.work() + kMaxByteWork, found);
-      merge(found, words);
+      set_words(found, words);
       watch_memory();
       return false;
     }
     mask = &store(place, Part::kAll, found);
     watch_memory();
   }
-  merge(mask->words, words);
+  set_words(mask->words, words);
   for (const int32_t token : mask->tokens) allow_token(words, token);
   return true;
 }

@@ -27,7 +27,7 @@ void add_once(std::vector<int32_t>& all, int32_t place) {
 
 }  // namespace
 
-PlainRun::PlainRun(Places& places) : places_(places) {
+PlainRun::PlainRun(Places& places) : places_(places), endless_(places.automaton()) {
   for (const Utf8Range& range : utf8_ranges(plain_character_ranges())) {
     BytePath path;
     for (size_t i = 0; i < static_cast<size_t>(range.length); ++i) {
@@ -109,6 +109,9 @@ PlainRun::Length PlainRun::length(int32_t place) {
 }
 
 PlainRun::Length PlainRun::find_length(int32_t place) {
+  for (const Item& item : places_.items(place)) {
+    if (endless_.holds(item.state)) return {.characters = kMaxPlainCharacters};
+  }
   const int64_t max_wide_work = places_.work() + kMaxWideWork;
   max_work_ = places_.work() + kMaxLengthWork;
   seen_.assign(1, place);

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "grammar/endless_text.h"
 #include "grammar/places.h"
 
 namespace fathom::grammar {
@@ -54,6 +55,7 @@ class PlainRun {
   using BytePath = std::vector<std::vector<uint8_t>>;
 
   Places& places_;
+  const EndlessText endless_;
   std::vector<BytePath> paths_;
   std::vector<Targets> targets_;  // [places]
   std::vector<int32_t> target_places_;

@@ -15,6 +15,10 @@
 namespace fathom::grammar {
 namespace {
 
+// Tags are the form in which functions are called: they take the arguments that they name.
+const JsonStyle kTagStyle = {.unlisted = Unlisted::kLeftOut};
+constexpr int kMaxTagWhiteSpace = 1000;
+
 // A text that begins in free text, and what follows it. From a token: `token`, and its text.
 struct Way {
   std::string begin;
@@ -82,8 +86,8 @@ class TagReader {
   Expression structure_schema(const TagFields& item) {
     const json::Value* schema = item.needed("schema");
     if (schema == nullptr) return literal("");
-    if (schema->is_string()) return json_schema(schema->get<std::string>());
-    return json_schema(json::dump(*schema));
+    if (schema->is_string()) return json_schema(schema->get<std::string>(), kTagStyle);
+    return json_schema(json::dump(*schema), kTagStyle);
   }
 
   Expression format(const json::Value& value, const std::string& path, const Ends& ends) {
@@ -119,13 +123,18 @@ class TagReader {
       fields.fail(R"("style" must be "json", the other forms of arguments are not supported)");
     }
     fields.refuse("any_order", "members have the order of the schema");
-    fields.refuse("max_whitespace_cnt", "white space of JSON has no setting");
     fields.refuse("excludes", "the schema's pattern says what its strings hold");
     const json::Value* schema = fields.needed("json_schema");
     if (schema == nullptr) return literal("");
     if (!schema->is_object() && !schema->is_boolean())
       fields.fail(R"("json_schema" must be an object, true or false)");
-    return json_schema(json::dump(*schema));
+    JsonStyle style = kTagStyle;
+    if (fields.find("max_whitespace_cnt") != nullptr) {
+      const int most = fields.count("max_whitespace_cnt");
+      if (most < 0) fields.fail(R"("max_whitespace_cnt" must be at least 0)");
+      style.space = "[ \\n\\t]{0," + std::to_string(std::clamp(most, 0, kMaxTagWhiteSpace)) + "}";
+    }
+    return json_schema(json::dump(*schema), std::move(style));
   }
   Expression rules(const TagFields& fields, const Ends&) {
     fields.allow({"type", "grammar"});

@@ -12,8 +12,9 @@ Expression space() { return optional(choice({literal(" "), literal("\n")})); }
 Expression arguments_of(const Tool& tool) {
   if (tool.input) return json_text_member("input", *tool.input);
   if (tool.parameters_schema.empty()) return json_object();
+  // A function takes the arguments that it names.
   return json_schema(tool.parameters_schema,
-                     tool.strict ? BareObjects::kEmpty : BareObjects::kFree);
+                     {.unlisted = tool.strict ? Unlisted::kNowhere : Unlisted::kLeftOut});
 }
 
 Expression call_of(const ToolCallSyntax& syntax, const Tool& tool) {

@@ -161,6 +161,42 @@ TEST(OtherNames, a_form_of_the_answer_by_every_name) {
             "b");
 }
 
+TEST(OtherNames, settings_of_json_hold_whichever_field_has_the_form) {
+  const std::string schema = R"("guided_json": {}, )", more = R"("response_format": )";
+  for (
+      const std::string& fields : std::vector<std::string>{
+          R"("structured_outputs": {"json": {}, "disable_any_whitespace": true})",
+          schema + R"("guided_whitespace_pattern": "")",
+          schema + R"("guided_decoding_backend": "xgrammar:no-fallback,disable-any-whitespace")",
+          R"("structured_outputs": {"disable_any_whitespace": true, "disable_additional_properties": false}, )" +
+              more + R"({"type": "json_object"})"}) {
+    EXPECT_EQ(grammar_of(fields).white_space, "") << fields;
+    EXPECT_FALSE(grammar_of(fields).is_closed) << fields;
+  }
+  EXPECT_EQ(
+      grammar_of(R"("structured_outputs": {"json": {}, "whitespace_pattern": "[ ]?"})").white_space,
+      "[ ]?");
+  for (const std::string& fields : std::vector<std::string>{
+           R"("structured_outputs": {"json": {}, "disable_additional_properties": true})",
+           schema + R"("guided_decoding_backend": "guidance:no-additional-properties")",
+           schema + R"("guided_decoding_backend": "guidance:disable-additional-properties")"}) {
+    EXPECT_TRUE(grammar_of(fields).is_closed) << fields;
+    EXPECT_FALSE(grammar_of(fields).white_space.has_value()) << fields;
+  }
+  EXPECT_FALSE(grammar_of(schema + R"("guided_decoding_backend": "xgrammar")").is_closed);
+  EXPECT_EQ(refused_chat(R"("guided_regex": "a", "guided_whitespace_pattern": "")").param,
+            "guided_whitespace_pattern");
+  EXPECT_EQ(refused_chat(R"("structured_outputs": {"disable_any_whitespace": true})").param,
+            "structured_outputs.disable_any_whitespace");
+  EXPECT_EQ(
+      refused_chat(
+          R"("structured_outputs": {"json": {}, "disable_any_whitespace": true, "whitespace_pattern": " "})")
+          .param,
+      "structured_outputs.disable_any_whitespace");
+  EXPECT_EQ(refused_chat(schema + R"("guided_decoding_backend": "outlines:fast")").param,
+            "guided_decoding_backend");
+}
+
 TEST(OtherNames, a_choice_is_rules_with_its_texts_quoted) {
   const std::string texts = R"(["yes", "a \"b\" \\ c", "line\nbreak", "é"])";
   for (const std::string& field :

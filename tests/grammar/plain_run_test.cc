@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "tests/grammar/automaton_of.h"
 
 namespace fathom::grammar::tests {
@@ -20,6 +22,36 @@ TEST(PlainRun, gives_a_length_up_that_costs_too_much) {
     const int64_t before = places.work();
     EXPECT_LE(run.length(at).characters, kMaxPlainCharacters);
     EXPECT_LT(places.work() - before, 150'000) << "behind " << i + 1 << " characters";
+  }
+}
+
+bool starts_endless(const Expression& expression) {
+  const Automaton automaton = automaton_of(expression);
+  const EndlessText endless(automaton);
+  Places places(automaton);
+  for (const Item& item : places.items(places.start())) {
+    if (endless.holds(item.state)) return true;
+  }
+  return false;
+}
+
+TEST(EndlessText, holds_where_plain_text_goes_on_whatever_it_is) {
+  for (const char* rules :
+       {R"(root ::= [^"]*)", R"(root ::= [^"]* | "a")", R"(root ::= ([^"\\] | "\\" .)* "e")",
+        R"(root ::= [^"]{3,})",
+        R"(root ::= char* "\"" 
+char ::= [^"])",
+        R"(root ::= inner "x"
+inner ::= [^"]*)",
+        R"(root ::= "a" ("b" ("c" ([^"] [^"]*)? | [^c"] [^"]*)? | [^b"] [^"]*)? | [^a"] [^"]*)"}) {
+    EXPECT_TRUE(starts_endless(ebnf(rules))) << rules;
+  }
+  for (const char* rules : {R"(root ::= [^"]{0,40})", R"(root ::= [^":]*)", R"(root ::= [ -~]*)",
+                            R"(root ::= root | root root | "a")", R"(root ::= one | "b"
+one ::= root? one | "a")",
+                            R"(root ::= [^"A]{2} [^"]*)", R"(root ::= inner inner
+inner ::= [^"])"}) {
+    EXPECT_FALSE(starts_endless(ebnf(rules))) << rules;
   }
 }
 

@@ -353,5 +353,20 @@ TEST_F(StructuralTag, large_and_deep_tags_are_refused_in_time) {
   }
 }
 
+TEST_F(StructuralTag, white_space_of_a_schema_is_counted) {
+  const std::string schema =
+      R"({"type": "json_schema", "json_schema": {"properties": {"a": {}}}, "max_whitespace_cnt": )";
+  EXPECT_TRUE(fits_format(schema + "2}", "{\n\t\"a\" : \t1}"));
+  EXPECT_FALSE(fits_format(schema + "2}", "{   \"a\":1}"));
+  EXPECT_TRUE(fits_format(schema + "0}", R"({"a":1})"));
+  EXPECT_FALSE(fits_format(schema + "0}", R"({"a": 1})"));
+  EXPECT_TRUE(fits_format(schema + "99999}", "{" + std::string(500, ' ') + "}"));
+  // Members that the schema does not list are no arguments of a function.
+  EXPECT_FALSE(fits_format(schema + "0}", R"({"a":1,"b":1})"));
+  EXPECT_NE(refusal_of(R"({"type": "structural_tag", "format": )" + schema + "-1}}")
+                .find(R"("max_whitespace_cnt" must be at least 0)"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace fathom::grammar::tests

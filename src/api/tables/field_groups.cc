@@ -91,7 +91,6 @@ constexpr FieldRule kRefusedSampling[] = {
     without_effect("min_keep", "counts with samplers that are refused"),
     without_effect("preserved_tokens", "counts with grammar_triggers, which is refused"),
     without_effect("truncation_side", "counts with truncate_prompt_tokens, which is refused"),
-    without_effect("guided_decoding_backend", "there is one engine for grammars"),
     without_effect("backend_sampling", "where tokens are chosen"),
 };
 
@@ -291,9 +290,10 @@ constexpr FieldRule kStructuredOutputs[] = {
     honoured("grammar", kGrammarText, "as ebnf"),
     honoured("json_object", kAnyBoolean, "any JSON object"),
     honoured("structural_tag", R"({"type":["object","string"]})", "as structural_tag"),
-    refused("whitespace_pattern", "white space of JSON has no setting"),
-    refused("disable_any_whitespace", "white space of JSON has no setting"),
-    refused("disable_additional_properties", "the schema says it"),
+    honoured("whitespace_pattern", kSpacePattern, "what stands between the tokens of JSON"),
+    honoured("disable_any_whitespace", kAnyBoolean, "true: nothing stands between them"),
+    honoured("disable_additional_properties", kAnyBoolean,
+             "true: where a schema lists members, no others are written"),
     without_effect("disable_fallback", "there is one engine for grammars"),
     without_effect("backend", "there is one engine for grammars"),
     without_effect("_backend", "there is one engine for grammars"),

@@ -23,6 +23,7 @@ inline constexpr std::string_view kTokenLimit =
     R"({"type":"integer","minimum":-1,"maximum":2147483647})";
 inline constexpr std::string_view kSeed =
     R"({"type":"integer","minimum":-9223372036854775808,"maximum":18446744073709551615})";
+inline constexpr std::string_view kSpacePattern = R"({"type":"string","maxLength":1024})";
 inline constexpr std::string_view kGrammarText = R"({"type":"string","minLength":1})";
 inline constexpr std::string_view kChoice =
     R"({"type":"array","items":{"type":"string"},"minItems":1,"maxItems":1024})";

@@ -47,12 +47,13 @@ Expression repeat(Expression part, int min, int max) {
 
 Expression optional(Expression part) { return repeat(std::move(part), 0, 1); }
 
-Expression members(std::vector<Member> parts, std::string separator) {
-  Expression::Node node = {.kind = Kind::kMembers, .text = std::move(separator)};
+Expression members(std::vector<Member> parts, Expression separator) {
+  Expression::Node node = {.kind = Kind::kMembers};
   for (Member& member : parts) {
     node.parts.push_back(std::move(member.expression));
     node.required.push_back(member.required);
   }
+  node.parts.push_back(std::move(separator));
   return make(std::move(node));
 }
 
@@ -99,12 +100,15 @@ Expression text_until(const Marker& marker) {
 
 Expression rule(int rule_idx) { return make({.kind = Kind::kRule, .number = rule_idx}); }
 
-Expression json_object() { return make({.kind = Kind::kJsonObject}); }
+Expression json_object(JsonStyle style) {
+  return make(
+      {.kind = Kind::kJsonObject, .style = std::make_shared<const JsonStyle>(std::move(style))});
+}
 
-Expression json_schema(std::string schema, BareObjects bare_objects) {
+Expression json_schema(std::string schema, JsonStyle style) {
   return make({.kind = Kind::kJsonSchema,
                .text = std::move(schema),
-               .number = static_cast<int32_t>(bare_objects)});
+               .style = std::make_shared<const JsonStyle>(std::move(style))});
 }
 
 Expression regex(std::string pattern) {

@@ -70,7 +70,7 @@ Expression choice(std::vector<Expression> parts);  // no part = nothing fits
 Expression repeat(Expression part, int min, int max);
 Expression optional(Expression part);
 // The members in this order, those not required perhaps left out, `separator` between any two present.
-Expression members(std::vector<Member> parts, std::string separator);
+Expression members(std::vector<Member> parts, Expression separator);
 // The texts along the edges from state 0 to one of the ends. REQUIRES: states are less than num_states.
 Expression graph(std::vector<GraphEdge> edges, std::vector<int> ends, int num_states);
 // A special token, by id.
@@ -104,11 +104,20 @@ Expression look(Expression text, Look kind);
 Expression rule(int rule_idx);
 
 // Front ends. docs/grammars.md says what they take and refuse.
-Expression json_object();  // any JSON object, at most 32 levels deep
-// Objects of which a schema names the type and nothing else: any, or, where schemas are strict, {} alone.
-enum class BareObjects : uint8_t { kFree, kEmpty };
+// Members and items that a schema lists some of and says nothing else about.
+enum class Unlisted : uint8_t {
+  kAllowed,  // any, as JSON schema has it
+  kLeftOut,  // none
+  kNowhere,  // none, and an object of which the schema names only the type is {}
+};
+struct JsonStyle {
+  Unlisted unlisted = Unlisted::kAllowed;
+  // What stands between two tokens of JSON: a pattern ("" = nothing). Without one the usual forms, json_space.h.
+  std::optional<std::string> space = {};
+};
+Expression json_object(JsonStyle style = {});  // any JSON object, at most 32 levels deep
 // JSON text of the schema.
-Expression json_schema(std::string schema, BareObjects bare_objects = BareObjects::kFree);
+Expression json_schema(std::string schema, JsonStyle style = {});
 Expression regex(std::string pattern);  // the whole output matches
 // What <name> and <[id]> in rules stand for: a special token, or the text of an ordinary one. nullopt: there is none.
 using TokenLookup = std::function<std::optional<Marker>(std::string_view)>;
@@ -128,15 +137,15 @@ struct Expression::Node {
     kSequence,   // parts
     kChoice,     // parts
     kRepeat,     // parts[0], min, max
-    kMembers,    // parts, required, text = separator
+    kMembers,    // parts and behind them the separator, required
     kGraph,      // parts = labels, links, ends, number = num_states
     kToken,      // number
     // markers, parts = what follows them, required = whether it ends then; texts = forbidden, number = 1: may end
     kFreeText,
     kRule,        // number
     kLook,        // parts[0], number = the Look
-    kJsonObject,  //
-    kJsonSchema,  // text, number = the BareObjects
+    kJsonObject,  // style
+    kJsonSchema,  // text, style
     kRegex,       // text
     kEbnf,        // text, tokens
     kLark,        // text, tokens
@@ -155,6 +164,7 @@ struct Expression::Node {
   int min = 0, max = 0;
   int32_t number = 0;
   std::shared_ptr<const TokenLookup> tokens = {};  // of rules
+  std::shared_ptr<const JsonStyle> style = {};
 };
 
 }  // namespace fathom::grammar

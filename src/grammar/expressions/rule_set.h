@@ -40,18 +40,25 @@ class RuleSet {
     return rules_[static_cast<size_t>(idx)];
   }
 
-  // The rules for any JSON value, shared by all schemas; made by schema/json_values.cc on first use.
+  // The rules for any JSON value, shared by all schemas of one white space; made by schema/json_values.cc and
+  // json_space.cc on first use.
   struct JsonRules {
-    int space = -1, character = -1, string = -1, number = -1, magnitude = -1, integer = -1;
+    int space = -1, character = -1, string = -1, number = -1, magnitude = -1, decimals = -1,
+        integer = -1;
     int string_content = -1, wide_character = -1, escape = -1;
     int value = -1, object = -1, array = -1;
     std::map<std::string, int> ranges;  // of bounded numbers
   };
-  JsonRules json;
+  JsonRules& json() { return json_[json_space_]; }
+  // From now on rules of JSON have this white space (JsonStyle).
+  void set_json_space(std::optional<std::string> pattern) { json_space_ = std::move(pattern); }
+  const std::optional<std::string>& json_space() const { return json_space_; }
 
  private:
   Budget& budget_;
   std::vector<std::optional<Expression>> rules_;
+  std::optional<std::string> json_space_;
+  std::map<std::optional<std::string>, JsonRules> json_;
 };
 
 }  // namespace fathom::grammar

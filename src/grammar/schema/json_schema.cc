@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "grammar/schema/front_ends.h"
+#include "grammar/schema/json_space.h"
 #include "grammar/schema/json_values.h"
 
 namespace fathom::grammar {
@@ -152,12 +153,12 @@ Expression SchemaCompiler::value_text(const Value& value) {
   bool is_first = true;
   for (const auto& [name, inner] : value.items()) {
     if (!budget_.charge(32)) break;
-    if (!is_first) parts.push_back(literal(","));
+    if (!is_first) parts.push_back(json_comma(rules_));
     is_first = false;
     parts.push_back(json_space(rules_));
     if (value.is_object()) {
-      parts.push_back(literal(json_quoted(name) + ":"));
-      parts.push_back(json_space_after_colon());
+      parts.push_back(literal(json_quoted(name)));
+      parts.push_back(json_colon(rules_));
     }
     parts.push_back(value_text(inner));
   }
@@ -166,15 +167,16 @@ Expression SchemaCompiler::value_text(const Value& value) {
   return sequence(std::move(parts));
 }
 
-Expression lower_json_schema(std::string_view schema, BareObjects bare_objects, RuleSet& rules) {
+Expression lower_json_schema(std::string_view schema, const JsonStyle& style, RuleSet& rules) {
   Budget& budget = rules.budget();
+  rules.set_json_space(style.space);
   if (!budget.charge_source(static_cast<int64_t>(schema.size()))) return choice({});
   const Result<Value> document = json::parse(schema, {.max_depth = kJsonDepth});
   if (!document) {
     budget.fail(invalid_argument("json schema: " + document.error().message));
     return choice({});
   }
-  return SchemaCompiler(*document, bare_objects, rules).compile();
+  return SchemaCompiler(*document, style.unlisted, rules).compile();
 }
 
 }  // namespace fathom::grammar

@@ -2,7 +2,7 @@
 // Schemas to expressions. Every keyword is either exactly kept, or ignored because it cannot make an output
 // invalid, or refused by name. docs/grammars.md lists them.
 //
-//   Expression root = SchemaCompiler(document, BareObjects::kFree, rules).compile();
+//   Expression root = SchemaCompiler(document, Unlisted::kAllowed, rules).compile();
 //
 // A rule stands for the schemas that hold together at some place; equal ones share it. The document must outlive the
 // compiler. Used by one thread.
@@ -21,15 +21,11 @@
 
 namespace fathom::grammar {
 
-// Whether further members and items are written where the schema lists some and says nothing about others. JSON schema
-// allows them; models write better without (docs/grammars.md has what it costs).
-constexpr bool kOpenWhereSilent = false;
-
 class SchemaCompiler {
  public:
-  SchemaCompiler(const json::Value& document, BareObjects bare_objects, RuleSet& rules)
+  SchemaCompiler(const json::Value& document, Unlisted unlisted, RuleSet& rules)
       : document_(document),
-        bare_objects_(bare_objects),
+        unlisted_(unlisted),
         rules_(rules),
         budget_(rules.budget()),
         reader_(document, budget_) {}
@@ -85,7 +81,7 @@ class SchemaCompiler {
   std::string place() const;
 
   const Value& document_;
-  const BareObjects bare_objects_;
+  const Unlisted unlisted_;
   RuleSet& rules_;
   Budget& budget_;
   SchemaReader reader_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "grammar/schema/json_schema.h"
+#include "grammar/schema/json_space.h"
 #include "grammar/schema/json_values.h"
 
 namespace fathom::grammar {
@@ -53,11 +54,12 @@ Expression SchemaCompiler::build_array(const ArrayFacts& array) {
 
 Expression SchemaCompiler::build_list(const ArrayFacts& array, int64_t max) {
   const auto num_prefix = static_cast<int64_t>(prefix_size(array));
-  const bool is_open =
-      kOpenWhereSilent || std::any_of(array.items.begin(), array.items.end(),
-                                      [](const auto& items) { return items.rest != nullptr; });
+  const bool is_open = unlisted_ == Unlisted::kAllowed ||
+                       std::any_of(array.items.begin(), array.items.end(),
+                                   [](const auto& items) { return items.rest != nullptr; });
   if (num_prefix > 0 && !is_open) max = std::min(max, std::max(array.min, num_prefix));
-  const Expression comma = literal(","), item = item_of(array, static_cast<size_t>(num_prefix));
+  const Expression comma = json_comma(rules_),
+                   item = item_of(array, static_cast<size_t>(num_prefix));
   const auto more = [&](int64_t written) {
     const auto least = static_cast<int>(std::max<int64_t>(array.min - written, 0));
     const auto most =
@@ -97,7 +99,7 @@ Expression SchemaCompiler::build_containing(const ArrayFacts& array, int64_t max
   std::vector<int> ends;
   for (int64_t n = 0; n <= last && budget_.ok(); ++n) {
     const auto idx = static_cast<size_t>(std::min(n, num_prefix));
-    const Expression comma = literal(n > 0 ? "," : "");
+    const Expression comma = n > 0 ? json_comma(rules_) : literal("");
     const Conjunction is_other =
         wanted.max ? Conjunction{{wanted.item.schema, !wanted.item.negated}} : Conjunction{};
     const Expression found = sequence({comma, item_of(array, idx, {wanted.item})});
@@ -156,9 +158,9 @@ Expression SchemaCompiler::build_unique(const ArrayFacts& array, int64_t max) {
       if (sets.size() > kMaxSubsets) {
         return fail("\"uniqueItems\" is supported only where the items are a few listed values");
       }
-      edges.push_back(
-          {static_cast<int>(i), entry->second,
-           sequence({literal(i > 0 ? "," : ""), json_space(rules_), rule(texts[value])})});
+      edges.push_back({static_cast<int>(i), entry->second,
+                       sequence({i > 0 ? json_comma(rules_) : literal(""), json_space(rules_),
+                                 rule(texts[value])})});
     }
   }
   return graph(std::move(edges), std::move(ends), static_cast<int>(sets.size()));

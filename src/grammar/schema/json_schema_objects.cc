@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "grammar/schema/json_schema.h"
+#include "grammar/schema/json_space.h"
 #include "grammar/schema/json_text.h"
 #include "grammar/schema/json_values.h"
 
@@ -97,10 +98,10 @@ std::vector<SchemaCompiler::Listed> SchemaCompiler::listed_members(const ObjectF
       continue;
     }
     const Expression value = value_of(std::move(schemas), path_ + "/properties/" + name);
-    members.push_back({name,
-                       sequence({json_space(rules_), literal(json_quoted(name) + ":"),
-                                 json_space_after_colon(), value}),
-                       is_required});
+    members.push_back(
+        {name,
+         sequence({json_space(rules_), literal(json_quoted(name)), json_colon(rules_), value}),
+         is_required});
   }
   return members;
 }
@@ -147,7 +148,7 @@ Expression SchemaCompiler::free_member(const ObjectFacts& object,
     for (const std::string& pattern : patterns_of(rest)) patterns.insert(pattern);
   }
   const auto member = [&](const Expression& name, Conjunction schemas) {
-    return sequence({json_space(rules_), name, literal(":"), json_space_after_colon(),
+    return sequence({json_space(rules_), name, json_colon(rules_),
                      value_of(std::move(schemas), path_ + "/additionalProperties")});
   };
   const auto schemas_of = [&](const std::set<std::string>& matched) {
@@ -204,10 +205,10 @@ Expression SchemaCompiler::build_object(const ObjectFacts& object) {
   const bool is_bare = object.rests.empty() && object.properties.empty() &&
                        object.patterns.empty() && object.names.empty() && object.presence.empty() &&
                        !is_counted;
-  if (is_bare && bare_objects_ == BareObjects::kEmpty)
+  if (is_bare && unlisted_ == Unlisted::kNowhere)
     return sequence({literal("{"), json_space(rules_), literal("}")});
   // Further members are written where the schema speaks of them or of nothing.
-  const bool is_open = !object.rests.empty() || kOpenWhereSilent ||
+  const bool is_open = !object.rests.empty() || unlisted_ == Unlisted::kAllowed ||
                        (object.properties.empty() && object.patterns.empty());
   std::vector<Listed> listed = listed_members(object, is_open);
   std::vector<std::string> names = object.order;
@@ -231,10 +232,9 @@ Expression SchemaCompiler::build_members(std::vector<Listed> listed, const Expre
   std::vector<Member> parts;
   for (Listed& member : listed) parts.push_back({std::move(member.text), member.required});
   if (has_free) {
-    parts.push_back({sequence({one, repeat(sequence({literal(","), one}), 0, kUnbounded)}),
-                     /*required=*/false});
+    parts.push_back({graph({{0, 1, one}, {1, 0, json_comma(rules_)}}, {1}, 2), /*required=*/false});
   }
-  return members(std::move(parts), ",");
+  return members(std::move(parts), json_comma(rules_));
 }
 
 // A state for each place among the members, with the clauses that are left and the number of those written.
@@ -273,7 +273,7 @@ Expression SchemaCompiler::build_counted(const ObjectFacts& object,
       return budget_.ok() ? fail("its rules about which members are present are too many")
                           : choice({});
     }
-    edges.push_back({from, behind_comma, literal(at.is_first ? "" : ",")});
+    edges.push_back({from, behind_comma, at.is_first ? literal("") : json_comma(rules_)});
     const int64_t missing = object.min - at.written;
     if (at.next == listed.size()) {
       if (!at.clauses.empty()) continue;
@@ -287,8 +287,8 @@ Expression SchemaCompiler::build_counted(const ObjectFacts& object,
           {.next = listed.size() + 1, .clauses = {}, .written = done, .is_first = true});
       const int more =
           room == kUnbounded ? kUnbounded : static_cast<int>(std::min<int64_t>(room - 1, 20'000));
-      edges.push_back(
-          {behind_comma, done, sequence({one, repeat(sequence({literal(","), one}), 0, more)})});
+      edges.push_back({behind_comma, done,
+                       sequence({one, repeat(sequence({json_comma(rules_), one}), 0, more)})});
       ends.push_back(done);
       continue;
     }

@@ -257,7 +257,7 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
     // Schemas of many tools have the same bounds.
     std::string key = is_integer ? "i" : "n";
     for (const NumberUnits units : {bounds.min, bounds.max}) key += ' ' + spellings(units);
-    const auto [known, is_new] = rules_.json.ranges.try_emplace(std::move(key), -1);
+    const auto [known, is_new] = rules_.json().ranges.try_emplace(std::move(key), -1);
     if (is_new) known->second = rules_.add(range);
     return rule(known->second);
   }

@@ -9,11 +9,10 @@
 #include "grammar/expressions/json_quoted.h"
 #include "grammar/expressions/regex_parser.h"
 #include "grammar/schema/front_ends.h"
+#include "grammar/schema/json_space.h"
 
 namespace fathom::grammar {
 namespace {
-
-constexpr int kMaxIndent = 32;
 
 Expression pattern(std::string_view text, RuleSet& rules) {
   return parse_regex(text, {}, rules.budget());
@@ -43,29 +42,33 @@ Expression string_character() {
 
 Expression list(const Expression& item, std::string_view open, std::string_view close,
                 RuleSet& rules) {
+  constexpr int kStart = 0, kOpen = 1, kNext = 2, kWritten = 3, kEnd = 4;
   const Expression space = json_space(rules);
-  const Expression one = sequence({space, item});
-  return sequence({literal(std::string(open)),
-                   optional(sequence({one, repeat(sequence({literal(","), one}), 0, kUnbounded)})),
-                   space, literal(std::string(close))});
+  const Expression end = sequence({space, literal(std::string(close))});
+  return graph({{kStart, kOpen, literal(std::string(open))},
+                {kOpen, kNext, literal("")},
+                {kNext, kWritten, sequence({space, item})},
+                {kWritten, kNext, json_comma(rules)},
+                {kOpen, kEnd, end},
+                {kWritten, kEnd, end}},
+               {kEnd}, kEnd + 1);
 }
 
 // A rule per level: the depth is bounded because the innermost level has no lists.
 void define_any_values(RuleSet& rules) {
-  if (rules.json.value >= 0) return;
+  if (rules.json().value >= 0) return;
   const Expression string = json_string(rules);
   const Expression scalar =
       choice({string, json_number(rules), literal("true"), literal("false"), literal("null")});
   int value = rules.add(scalar);
   const int leaf = value;
   for (int depth = 0; depth < kMaxAnyDepth; ++depth) {
-    const Expression member =
-        sequence({string, literal(":"), json_space_after_colon(), rule(value)});
-    rules.json.object = rules.add(list(member, "{", "}", rules));
-    rules.json.array = rules.add(list(rule(value), "[", "]", rules));
-    value = rules.add(choice({rule(leaf), rule(rules.json.object), rule(rules.json.array)}));
+    const Expression member = sequence({string, json_colon(rules), rule(value)});
+    rules.json().object = rules.add(list(member, "{", "}", rules));
+    rules.json().array = rules.add(list(rule(value), "[", "]", rules));
+    value = rules.add(choice({rule(leaf), rule(rules.json().object), rule(rules.json().array)}));
   }
-  rules.json.value = value;
+  rules.json().value = value;
 }
 
 std::string digits_of(NumberUnits value, int num_digits) {
@@ -177,100 +180,93 @@ void add_magnitudes(NumberUnits min, NumberUnits max, int num_decimals, std::str
 
 }  // namespace
 
-Expression json_space(RuleSet& rules) {
-  if (rules.json.space < 0) {
-    rules.json.space = rules.add(optional(
-        choice({literal(" "), sequence({literal("\n"), repeat(literal(" "), 0, kMaxIndent)})})));
-  }
-  return rule(rules.json.space);
-}
-
-Expression json_space_after_colon() { return optional(literal(" ")); }
-
 std::string json_quoted(std::string_view text) { return json::dump(json::Value(text)); }
 
 Expression json_string(RuleSet& rules) {
-  if (rules.json.string < 0) {
-    rules.json.string = rules.add(
+  if (rules.json().string < 0) {
+    rules.json().string = rules.add(
         sequence({literal("\""), repeat(string_character(), 0, kUnbounded), literal("\"")}));
   }
-  return rule(rules.json.string);
+  return rule(rules.json().string);
 }
 
 Expression json_string_content(RuleSet& rules) {
-  if (rules.json.string_content < 0) {
-    rules.json.string_content = rules.add(repeat(string_character(), 0, kUnbounded));
+  if (rules.json().string_content < 0) {
+    rules.json().string_content = rules.add(repeat(string_character(), 0, kUnbounded));
   }
-  return rule(rules.json.string_content);
+  return rule(rules.json().string_content);
 }
 
 Expression json_escape(RuleSet& rules) {
-  if (rules.json.escape < 0) {
-    rules.json.escape = rules.add(json_string_character({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}));
+  if (rules.json().escape < 0) {
+    rules.json().escape = rules.add(json_string_character({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}));
   }
-  return rule(rules.json.escape);
+  return rule(rules.json().escape);
 }
 
 Expression json_wide_character(RuleSet& rules) {
-  if (rules.json.wide_character < 0) {
-    rules.json.wide_character = rules.add(character({{0x80, kMaxCodePoint}}));
+  if (rules.json().wide_character < 0) {
+    rules.json().wide_character = rules.add(character({{0x80, kMaxCodePoint}}));
   }
-  return rule(rules.json.wide_character);
+  return rule(rules.json().wide_character);
 }
 
 Expression json_string(int min_characters, int max_characters, RuleSet& rules) {
-  if (rules.json.character < 0) rules.json.character = rules.add(string_character());
+  if (rules.json().character < 0) rules.json().character = rules.add(string_character());
   return sequence({literal("\""),
-                   repeat(rule(rules.json.character), min_characters, max_characters),
+                   repeat(rule(rules.json().character), min_characters, max_characters),
                    literal("\"")});
 }
 
 Expression json_number(RuleSet& rules) {
-  if (rules.json.number < 0)
-    rules.json.number = rules.add(sequence({optional(literal("-")), json_magnitude(rules)}));
-  return rule(rules.json.number);
+  if (rules.json().number < 0)
+    rules.json().number = rules.add(sequence({optional(literal("-")), json_magnitude(rules)}));
+  return rule(rules.json().number);
 }
 
 // Every double in every usual form, and nothing that reads as infinite. 1.7976931348623157e308 is the largest, and
 // 5e-324, with as many decimals where it has no exponent, the smallest.
 Expression json_magnitude(RuleSet& rules) {
-  if (rules.json.magnitude >= 0) return rule(rules.json.magnitude);
-  const std::string decimals = "(?:\\.[0-9]{1,341})?";
+  if (rules.json().magnitude >= 0) return rule(rules.json().magnitude);
+  const auto form = [&](std::string_view whole, std::string_view exponent) {
+    return sequence(
+        {pattern(whole, rules), optional(rule(rules.json().decimals)), pattern(exponent, rules)});
+  };
+  rules.json().decimals = rules.add(pattern("\\.[0-9]{1,341}", rules));
   const std::string up_to_290 = "(?:[0-9]{1,2}|[01][0-9]{2}|2[0-8][0-9]|290)";
   const std::string down_to_324 = "(?:[0-9]{1,2}|[0-2][0-9]{2}|3[01][0-9]|32[0-4])";
-  const std::string short_form = "(?:0|[1-9][0-9]{0,16})" + decimals + "(?:[eE](?:\\+?" +
-                                 up_to_290 + "|-" + down_to_324 + "))?";
-  const std::string long_form = "[1-9][0-9]{17,307}" + decimals;
-  const std::string large_form = "[0-9]" + decimals + "[eE]\\+?(?:29[1-9]|30[0-7])";
+  const Expression short_form =
+      form("0|[1-9][0-9]{0,16}", "(?:[eE](?:\\+?" + up_to_290 + "|-" + down_to_324 + "))?");
+  const Expression long_form = form("[1-9][0-9]{17,307}", "");
+  const Expression large_form = form("[0-9]", "[eE]\\+?(?:29[1-9]|30[0-7])");
   const NumberUnits one = power_of_ten(16), largest = 17'976'931'348'623'157;
   const Expression largest_form =
       sequence({json_decimals_between(one, largest, 16), pattern("[eE]\\+?308", rules)});
-  rules.json.magnitude = rules.add(choice({pattern(short_form, rules), pattern(long_form, rules),
-                                           pattern(large_form, rules), largest_form}));
-  return rule(rules.json.magnitude);
+  rules.json().magnitude = rules.add(choice({short_form, long_form, large_form, largest_form}));
+  return rule(rules.json().magnitude);
 }
 
 Expression json_integer(RuleSet& rules) {
-  if (rules.json.integer < 0) {
-    rules.json.integer =
+  if (rules.json().integer < 0) {
+    rules.json().integer =
         rules.add(choice({json_decimals_between(kLeastInteger, kMostInteger, 0), literal("-0")}));
   }
-  return rule(rules.json.integer);
+  return rule(rules.json().integer);
 }
 
 Expression json_any_value(RuleSet& rules) {
   define_any_values(rules);
-  return rule(rules.json.value);
+  return rule(rules.json().value);
 }
 
 Expression json_any_object(RuleSet& rules) {
   define_any_values(rules);
-  return rule(rules.json.object);
+  return rule(rules.json().object);
 }
 
 Expression json_any_array(RuleSet& rules) {
   define_any_values(rules);
-  return rule(rules.json.array);
+  return rule(rules.json().array);
 }
 
 Expression json_decimals_between(NumberUnits min, NumberUnits max, int num_decimals) {
@@ -280,11 +276,15 @@ Expression json_decimals_between(NumberUnits min, NumberUnits max, int num_decim
   return choice(std::move(ways));
 }
 
-Expression lower_json_object(RuleSet& rules) { return json_any_object(rules); }
+Expression lower_json_object(const JsonStyle& style, RuleSet& rules) {
+  rules.set_json_space(style.space);
+  return json_any_object(rules);
+}
 
 Expression lower_json_member(std::string_view name, const Expression& text, RuleSet& rules) {
+  rules.set_json_space(std::nullopt);
   const Expression space = json_space(rules);
-  return sequence({literal("{"), space, literal(json_quoted(name) + ":"), json_space_after_colon(),
+  return sequence({literal("{"), space, literal(json_quoted(name)), json_colon(rules),
                    literal("\""), json_quoted_text(text, rules), literal("\""), space,
                    literal("}")});
 }

@@ -1,10 +1,8 @@
 #pragma once
-// The pieces that JSON texts are made of: strings, numbers, white space, any value.
+// The pieces that JSON texts are made of: strings, numbers, any value.
 //
-//   Expression pair = sequence({literal("\"age\":"), json_space_after_colon(), json_integer()});
+//   Expression pair = sequence({literal("\"age\""), json_colon(rules), json_integer(rules)});
 //
-// White space is bounded, so that a model cannot write it forever: after a colon nothing or one space; after
-// { [ and , and before } ] nothing, one space, or a line break and up to 32 spaces.
 // Numbers are bounded: every double, however it is written; integers of 64 bits, with a sign or without.
 //
 // The functions that take a RuleSet share the rules they make.
@@ -25,8 +23,6 @@ constexpr NumberUnits kLeastInteger = NumberUnits{std::numeric_limits<int64_t>::
 constexpr NumberUnits kMostInteger = NumberUnits{std::numeric_limits<uint64_t>::max()};
 constexpr int kMaxAnyDepth = 32;  // of values without a schema
 
-Expression json_space(RuleSet& rules);  // after { [ , and before } ]
-Expression json_space_after_colon();
 std::string json_quoted(std::string_view text);
 
 Expression json_string(RuleSet& rules);
