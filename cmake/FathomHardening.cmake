@@ -4,6 +4,16 @@ include(CheckCXXCompilerFlag)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES CXX)
 
+# Programs carry their own C++ run time, so that they run on systems with an older one. Not where it comes as a shared
+# library alone, and not beside sanitizers, which bring theirs.
+include(CheckCXXSourceCompiles)
+if(NOT FATHOM_SANITIZE)
+  set(CMAKE_REQUIRED_LINK_OPTIONS -static-libstdc++)
+  check_cxx_source_compiles("#include <string>\nint main(int n, char** v) { return int(std::string(v[n - 1]).size()); }"
+                            FATHOM_HAS_STATIC_LIBSTDCXX)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+endif()
+
 add_compile_definitions($<$<COMPILE_LANGUAGE:CXX>:_GLIBCXX_ASSERTIONS>)
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
 foreach(flag IN ITEMS -fstack-clash-protection -fcf-protection)

@@ -3,12 +3,14 @@
 #include <cstdint>
 #include <random>
 
+#include "base/entropy.h"
+
 namespace fathom::answer {
 
 std::string draw_id(std::string_view prefix) {
   thread_local std::mt19937_64 random = [] {
-    std::random_device entropy;
-    std::seed_seq seed{entropy(), entropy(), entropy(), entropy()};
+    const uint64_t high = entropy_bits(), low = entropy_bits();
+    std::seed_seq seed{high >> 32, high & 0xFFFFFFFF, low >> 32, low & 0xFFFFFFFF};
     return std::mt19937_64(seed);
   }();
   constexpr char kDigits[] = "0123456789abcdef";

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
-#include <random>
 
+#include "base/entropy.h"
 #include "base/rng.h"
 
 namespace fathom::cache {
@@ -17,8 +17,7 @@ uint64_t fold(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-BlockHash::BlockHash(const BlockHashConfig& config)
-    : config_(config), seed_(uint64_t{std::random_device{}()} << 32 | std::random_device{}()) {}
+BlockHash::BlockHash(const BlockHashConfig& config) : config_(config), seed_(entropy_bits()) {}
 
 uint64_t BlockHash::of_salt(std::string_view salt) const {
   uint64_t hash = seed_;

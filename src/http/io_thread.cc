@@ -5,10 +5,10 @@
 #include <ctime>
 #include <exception>
 #include <future>
-#include <random>
 #include <utility>
 
 #include "base/check.h"
+#include "base/entropy.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/rng.h"
@@ -29,11 +29,6 @@ milliseconds tick_interval(const Timeouts& timeouts) {
   return std::clamp(shortest / 8, milliseconds(5), milliseconds(250));
 }
 
-uint64_t random_seed() {
-  std::random_device device;
-  return static_cast<uint64_t>(device()) << 32 | device();
-}
-
 // Tasks should not throw. If one does, it is logged and the loop goes on.
 void run_task(const std::function<void()>& task) {
   try {
@@ -52,7 +47,7 @@ IoThread::IoThread(std::shared_ptr<ServerShared> shared, int thread_idx)
       tick_timer_(io_),
       keys_(std::make_shared<const KeyStore>(shared_->config.keys)),
       date_(http_date_now()),
-      id_seed_(random_seed()) {}
+      id_seed_(entropy_bits()) {}
 
 IoThread::~IoThread() { FATHOM_CHECK(!thread_.joinable(), "an I/O thread was not stopped"); }
 

@@ -1,11 +1,9 @@
 #include "metrics/registry.h"
 
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
-
 #include <algorithm>
 
 #include "base/check.h"
+#include "metrics/text_format.h"
 
 namespace fathom::metrics {
 
@@ -17,19 +15,10 @@ struct Registry::Series {
   std::unique_ptr<Gauge> gauge{};
   std::unique_ptr<Histogram> histogram{};
 
-  void write(prometheus::ClientMetric& metric) const {
-    if (counter) metric.counter.value = counter->value();
-    if (gauge) metric.gauge.value = gauge->value();
-    if (!histogram) return;
-    const HistogramSnapshot snapshot = histogram->snapshot();
-    uint64_t cumulative = 0;
-    for (size_t i = 0; i < snapshot.upper_bounds.size(); ++i) {
-      cumulative += snapshot.counts[i];
-      metric.histogram.bucket.push_back({cumulative, snapshot.upper_bounds[i]});
-    }
-    // The serializer adds the bucket +Inf from the count.
-    metric.histogram.sample_count = cumulative + snapshot.counts.back();
-    metric.histogram.sample_sum = snapshot.sum;
+  void write(TextFormat& text, const std::string& name, const Labels& labels) const {
+    if (counter) text.sample(name, labels, counter->value());
+    if (gauge) text.sample(name, labels, gauge->value());
+    if (histogram) text.histogram(name, labels, histogram->snapshot());
   }
 };
 
@@ -122,26 +111,16 @@ std::string Registry::expose() const {
     const std::lock_guard lock(collectors_mutex_);
     for (const auto& [id, refresh] : collectors_) refresh();
   }
-  std::vector<prometheus::MetricFamily> families;
-  {
-    const std::lock_guard lock(mutex_);
-    families.reserve(families_.size());
-    for (const Family& family : families_) {
-      const auto type = family.kind == Kind::kCounter ? prometheus::MetricType::Counter
-                        : family.kind == Kind::kGauge ? prometheus::MetricType::Gauge
-                                                      : prometheus::MetricType::Histogram;
-      prometheus::MetricFamily& out = families.emplace_back();
-      out.name = family.name;
-      out.help = family.help;
-      out.type = type;
-      for (const auto& [labels, series] : family.series) {
-        prometheus::ClientMetric& metric = out.metric.emplace_back();
-        for (const auto& [name, value] : labels) metric.label.push_back({name, value});
-        series->write(metric);
-      }
-    }
+  TextFormat text;
+  const std::lock_guard lock(mutex_);
+  for (const Family& family : families_) {
+    text.family(family.name, family.help,
+                family.kind == Kind::kCounter ? "counter"
+                : family.kind == Kind::kGauge ? "gauge"
+                                              : "histogram");
+    for (const auto& [labels, series] : family.series) series->write(text, family.name, labels);
   }
-  return prometheus::TextSerializer().Serialize(families);
+  return std::move(text).str();
 }
 
 Registry::Collector Registry::add_collector(std::function<void()> refresh) {

@@ -26,10 +26,9 @@
 #include <vector>
 
 #include "metrics/metric.h"
+#include "metrics/text_format.h"
 
 namespace fathom::metrics {
-
-using Labels = std::vector<std::pair<std::string, std::string>>;  // name, value
 
 // Another name of the same value. Without labels of its own it has those of the metric.
 struct Alias {
