@@ -7,6 +7,7 @@
 #include <string>
 
 #include "api/tables/endpoint_fields.h"
+#include "base/edit_distance.h"
 #include "tests/cpu_time.h"
 
 namespace fathom::api::tests {

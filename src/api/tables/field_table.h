@@ -73,8 +73,4 @@ class FieldTable {
   std::vector<FieldRule> rules_;
 };
 
-// How many letters must be added, removed, changed or swapped with the next one; more than `limit` is limit + 1.
-// Capital letters, dashes and underscores between words count as nothing.
-int edit_distance(std::string_view a, std::string_view b, int limit);
-
 }  // namespace fathom::api
