@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/count_progress.h"
 #include "apps/decode_floor.h"
 #include "apps/engine_setup.h"
 #include "apps/figures.h"
@@ -44,12 +45,14 @@ Timing time_batch(runner::Runner& runner, const StaticBatchShape& shape) {
   Timing timing;
   timing.prefill_seconds = batch.prefill();
   timing.total_seconds = timing.prefill_seconds;
+  CountProgress progress("decode steps", shape.output_len - 1);
   while (!batch.done()) {
     const StaticStep step = batch.decode();
     timing.decode_seconds.push_back(step.seconds);
     timing.decode_throughputs.push_back(
         per_second(static_cast<double>(step.num_tokens), step.seconds));
     timing.total_seconds += step.seconds;
+    progress.add();
   }
   timing.speculation = batch.speculation();
   return timing;
@@ -174,11 +177,13 @@ int run(OneBatchFlags& flags) {
   for (const StaticBatchShape& shape : shapes) check_fits(shape, ready.runner().info());
 
   std::printf("Warmup ...\n");
+  std::fflush(stdout);
   StaticBatchShape warm_up = shapes.front();
   warm_up.output_len = std::min(warm_up.output_len, kWarmUpOutputTokens);
   print_timing(flags, warm_up, time_batch(ready.runner(), warm_up));
   const double gb_per_s = read_bandwidth_gb_s(flags.engine.device, *ready.backend);
   std::printf("Benchmark ...\n");
+  std::fflush(stdout);
   for (const StaticBatchShape& shape : shapes) {
     if (shapes.size() > 1) {
       std::printf("batch_size=%d input_len=%d output_len=%d\n", shape.batch_size, shape.input_len,

@@ -12,6 +12,7 @@
 #include "apps/bench_ops/timing.h"
 #include "apps/command.h"
 #include "apps/commit.h"
+#include "apps/count_progress.h"
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
 #include "apps/result_file.h"
@@ -36,7 +37,7 @@ double allowed_error(const OpCase& bench_case, tensor::DType act) {
 struct OpsFlags {
   EngineFlags engine;
   std::vector<std::string> operators;
-  std::vector<int> tokens = {1, 8, 32, 128, 4096};
+  std::vector<int> tokens;  // empty = what suits the device
   std::vector<int> context_len = {1024, 4096};
   int repeat = 15;
   std::string result_filename;
@@ -172,16 +173,36 @@ bool is_wanted(const OpsFlags& flags, const std::string& op) {
          std::find(flags.operators.begin(), flags.operators.end(), op) != flags.operators.end();
 }
 
+bool has_tokens(const OpCase& bench_case, int tokens) {
+  return tokens >= bench_case.min_tokens && tokens <= bench_case.max_tokens;
+}
+
+bool can_run(const ops::Backend& backend, const OpCase& bench_case) {
+  return ops::provides(backend, {.op = bench_case.op, .dtype = bench_case.dtype});
+}
+
+int64_t count_rows(const Bench& bench, const OpsFlags& flags, const std::vector<OpCase>& cases) {
+  int64_t rows = 0;
+  for (const OpCase& bench_case : cases) {
+    if (!is_wanted(flags, bench_case.op) || !can_run(*bench.shapes.backend, bench_case)) continue;
+    for (const int tokens : flags.tokens) rows += has_tokens(bench_case, tokens) ? 1 : 0;
+  }
+  return rows;
+}
+
 // Whether all of it was right.
-bool run_case(Bench& bench, const OpsFlags& flags, const OpCase& bench_case) {
+bool run_case(Bench& bench, const OpsFlags& flags, const OpCase& bench_case,
+              CountProgress& progress) {
   const double allowed = allowed_error(bench_case, bench.shapes.backend->act);
   bool is_right = true;
   for (const int tokens : flags.tokens) {
-    if (tokens < bench_case.min_tokens || tokens > bench_case.max_tokens) continue;
+    if (!has_tokens(bench_case, tokens)) continue;
     const Measured measured = measure(bench, bench_case, tokens);
+    progress.clear();
     print_row(bench, bench_case, measured);
     if (!flags.result_filename.empty())
       append_result(flags.result_filename, result_line(bench, flags, bench_case, measured));
+    progress.add();
     if (measured.relative_error <= allowed) continue;  // NaN is not
     is_right = false;
     std::fprintf(stderr, "fathom: %s, %s, %d tokens: error %.2e, allowed %.0e\n",
@@ -199,9 +220,16 @@ double read_bandwidth_gb_s(const ops::Backend& backend, int num_threads) {
   return measure(num_threads);
 }
 
-int run(const OpsFlags& flags) {
+// Large calls take a CPU, and the float32 reference beside it, minutes each.
+std::vector<int> default_tokens(const ops::Backend& backend) {
+  if (backend.device_memory) return {1, 8, 32, 128, 4096};
+  return {1, 8};
+}
+
+int run(OpsFlags flags) {
   apply_log_flags(flags.engine.log);
   const OpShapes shapes = make_shapes(flags);
+  if (flags.tokens.empty()) flags.tokens = default_tokens(*shapes.backend);
   const int num_threads = flags.engine.device.cpu_threads;
   RandomPieces pieces(*shapes.backend);
   Bench bench{.shapes = shapes,
@@ -213,11 +241,12 @@ int run(const OpsFlags& flags) {
   std::vector<ops::Requirement> missing;
   bool is_right = true;
   const std::vector<OpCase> cases = all_op_cases(bench.shapes);
+  CountProgress progress("rows", count_rows(bench, flags, cases));
   for (const OpCase& bench_case : cases) {
     if (!is_wanted(flags, bench_case.op)) continue;
     const ops::Requirement needed{.op = bench_case.op, .dtype = bench_case.dtype};
-    if (ops::provides(*shapes.backend, needed)) {
-      is_right = run_case(bench, flags, bench_case) && is_right;
+    if (can_run(*shapes.backend, bench_case)) {
+      is_right = run_case(bench, flags, bench_case, progress) && is_right;
     } else if (missing.empty() || missing.back().op != needed.op) {
       missing.push_back(needed);
     }
@@ -240,6 +269,7 @@ void add_ops_flags(CLI::App& app, OpsFlags& flags) {
                  "numbers below 64")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N...")
+      ->default_str("1 8 on a CPU, 1 8 32 128 4096 on a GPU")
       ->group(group);
   app.add_option("--context-len", flags.context_len,
                  "Rows of the cache that each sequence of a decode sees")

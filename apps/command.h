@@ -25,6 +25,7 @@ Command add_bench_one_batch(CLI::App& bench);
 Command add_bench_ops(CLI::App& bench);
 Command add_inspect(CLI::App& parent);
 Command add_tokenize(CLI::App& parent);
+Command add_doctor(CLI::App& parent);
 // Of fathom-bench.
 Command add_bench_serving(CLI::App& parent);
 Command add_bench_gsm8k(CLI::App& parent);

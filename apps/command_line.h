@@ -5,7 +5,7 @@
 //
 //   int run(int argc, char** argv) {
 //     CLI::App app{"Fathom runs ...", "fathom"};
-//     begin_command_line(app, FATHOM_VERSION);     // before subcommands are added: they inherit its style
+//     begin_command_line(app);     // before subcommands are added: they inherit its style
 //     const std::vector<Command> commands = {add_serve(app)};
 //     return run_command_line(app, commands, argc, argv);
 //   }
@@ -19,10 +19,14 @@
 
 namespace fathom::apps {
 
-// The style of the help, --version, and that a subcommand must be named.
-void begin_command_line(CLI::App& app, const std::string& version);
+// The style of the help, --version with `more` as a second line, and that a subcommand must be named.
+void begin_command_line(CLI::App& app, const std::string& more = "");
 
-// The exit status. Throws what the command throws.
+// --config FILE, which run_command_line() adds to the commands that do not have it; `path` keeps its value.
+void add_config_flag(CLI::App& app, std::string* path = nullptr);
+
+// The exit status. Throws what the command throws. Flags may come from the environment and from --config, and under
+// other servers' names (apps/arguments.h).
 int run_command_line(CLI::App& app, const std::vector<Command>& commands, int argc, char** argv);
 
 // What main() does: `run`, with an exception as the program's one line and status 1.

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <random>
 #include <string_view>
 #include <utility>
 
+#include "apps/address_only.h"
 #include "apps/progress.h"
 #include "apps/rank_flags.h"
+#include "apps/rank_listing.h"
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "base/log.h"
 #include "base/startup_error.h"
 #include "config/draft_config.h"
@@ -361,6 +363,24 @@ void load_weights(const EngineFlags& flags, runner::RankGroup& ranks,
   ranks.finish_loading(threads_of_rank(flags));
 }
 
+namespace {
+
+// Before any of it is taken: a machine that is short of memory takes minutes to say so.
+void check_memory(const EngineFlags& flags, const config::ModelConfig& config,
+                  const ops::Backend& backend) {
+  const runner::RankSizes sizes = rank_sizes(flags.ranks);
+  const int64_t weights = sizes.count() * rank_weight_bytes(config, model_options(flags, backend),
+                                                            address_only(backend), sizes);
+  const int64_t free = backend.free_memory_bytes();
+  if (weights <= free) return;
+  throw StartupError("weights larger than memory: they take " + format_bytes(weights) + ", and " +
+                     format_bytes(free) + " are free on " + std::string(backend.device) +
+                     "; what would hold them says: fathom inspect --model-path " +
+                     flags.model.model_path + " --gpus 8 --gpu-memory 141");
+}
+
+}  // namespace
+
 ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observer) {
   apply_log_flags(flags.log);
   drafter_shape(flags.speculation);  // refuses what contradicts itself
@@ -372,6 +392,7 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ready.backend = &choose_backend(flags);
   check_ranks_on(flags.ranks, *ready.backend);
   log_device(flags.device, *ready.backend);
+  check_memory(flags, ready.config, *ready.backend);
   if (ready.backend->device_memory) cuda::join_traces();
   if (ready.backend->device_memory && !ready.backend->batch_invariant &&
       flags.device.gemm_backend != "fathom")
@@ -398,13 +419,12 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
 }
 
 engine::StepLoopConfig step_loop_config(const EngineFlags& flags, const ReadyModel& ready) {
-  std::random_device entropy;
   return {.chunked_prefill_size = chunked_prefill_size(flags, *ready.backend),
           .max_running_requests = flags.memory.max_running_requests,
           .overlap = !flags.disable_overlap_schedule,
           .speculation = speculation_config(flags.speculation),
           .eos_token_ids = ready.config.eos_token_ids,
-          .random_seed = (uint64_t{entropy()} << 32) | entropy()};
+          .random_seed = entropy_bits()};
 }
 
 }  // namespace fathom::apps

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/count_progress.h"
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
 #include "apps/gsm8k_questions.h"
@@ -24,7 +25,7 @@ struct EvalGsm8kFlags {
   EngineFlags engine;
   Gsm8kFlags questions;
   std::string json_filename;
-  int num_questions = -1, parallel = 64, max_new_tokens = 512;
+  int num_questions = 200, parallel = 64, max_new_tokens = 512;
   double min_accuracy = 0;
 };
 
@@ -87,8 +88,11 @@ int run(EvalGsm8kFlags& flags) {
     texts[index] += piece;
     return before_next_question(texts[index]).size() == texts[index].size();
   };
+  CountProgress progress("questions", static_cast<int64_t>(requests.size()));
+  generation.on_done = [&progress](size_t, const Completion&) { progress.add(); };
   catch_interrupts();
   const std::vector<Completion> completions = generation.run(std::move(requests));
+  progress.finish();
   if (interrupted()) throw StartupError("interrupted");
   for (const Completion& completion : completions) {
     if (!completion.output.error.empty()) throw StartupError(completion.output.error);
@@ -121,7 +125,6 @@ Command add_eval_gsm8k(CLI::App& eval) {
   app->add_option("--num-questions", flags->num_questions, "Ask only the first N problems")
       ->check(CLI::PositiveNumber)
       ->type_name("N")
-      ->default_str("all")
       ->group(group);
   app->add_option("--parallel", flags->parallel, "Requests that run at the same time")
       ->check(CLI::Range(1, 1 << 16))
@@ -142,8 +145,7 @@ Command add_eval_gsm8k(CLI::App& eval) {
   add_engine_flags(*app, flags->engine);
   add_overlap_flag(*app, group, flags->engine.disable_overlap_schedule);
   app->remove_option(app->get_option("--max-running-requests"));
-  set_examples(*app, {"fathom eval gsm8k --model-path models/demo \\",
-                      "    --data models/demo/eval.json --shots models/demo/shots.json",
+  set_examples(*app, {"fathom eval gsm8k --model-path demo",
                       "fathom eval gsm8k --model-path models/demo --dequantize \\",
                       "    --data models/demo/eval.json --shots models/demo/shots.json"});
   return {.app = app, .run = [flags] { return run(*flags); }};

@@ -1,5 +1,7 @@
 #include "apps/flags.h"
 
+#include <unistd.h>
+
 #include <charconv>
 
 #include "apps/model_directory.h"
@@ -31,7 +33,8 @@ std::pair<int32_t, float> parse_logit_bias(const std::string& text) {
 
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
   const std::string group = "Model";
-  app.add_option("--model-path", flags.model_path, "Hugging Face checkpoint directory")
+  app.add_option("-m,--model-path", flags.model_path,
+                 "Hugging Face checkpoint directory; demo is the one that comes with this program")
       ->required()
       ->transform(checkpoint_directory("--model-path"))
       ->type_name("DIR")
@@ -160,11 +163,14 @@ void add_device_flags(CLI::App& app, DeviceFlags& flags) {
 }
 
 void add_log_flags(CLI::App& app, LogFlags& flags) {
-  app.add_option("--log-level", flags.log_level,
-                 "Least important messages to show on standard error; info includes every "
-                 "effective setting")
+  app.add_option(
+         "--log-level", flags.log_level,
+         "Least important messages to show on standard error; debug includes every effective "
+         "setting")
+      ->each([&flags](const std::string&) { flags.is_given = true; })
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}))
       ->type_name("debug|info|warning|error")
+      ->default_str("info; warning on a terminal while it starts")
       ->group("Logging");
 }
 
@@ -219,7 +225,10 @@ void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
       ->group(group);
 }
 
+bool LogFlags::is_quiet() const { return !is_given && !is_json && isatty(STDERR_FILENO) == 1; }
+
 void apply_log_flags(const LogFlags& flags) {
+  if (flags.is_quiet()) return set_log_level(LogLevel::kWarning);
   if (flags.log_level == "debug") set_log_level(LogLevel::kDebug);
   if (flags.log_level == "info") set_log_level(LogLevel::kInfo);
   if (flags.log_level == "warning") set_log_level(LogLevel::kWarning);

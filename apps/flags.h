@@ -54,6 +54,11 @@ struct DeviceFlags {
 
 struct LogFlags {
   std::string log_level = "info";
+  bool is_given = false;
+  bool is_json = false;
+
+  // On a terminal, unless somebody asked for a level: what a person does not wait for stays out.
+  bool is_quiet() const;
 };
 
 // Everything that engine_setup needs.

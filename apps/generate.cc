@@ -192,7 +192,8 @@ int run(GenerateFlags& flags) {
 
 void add_prompt_flags(CLI::App& app, GenerateFlags& flags) {
   const std::string group = "Prompt (standard input when there is none)";
-  app.add_option("--prompt", flags.prompts, "Text to continue; repeat it to run several together")
+  app.add_option("-p,--prompt", flags.prompts,
+                 "Text to continue; repeat it to run several together")
       ->type_name("TEXT")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

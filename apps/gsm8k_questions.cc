@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "apps/model_directory.h"
 #include "base/startup_error.h"
 
 namespace fathom::apps {
@@ -10,8 +11,8 @@ void add_gsm8k_flags(CLI::App& app, Gsm8kFlags& flags, const std::string& group)
   app.add_option("--data,--data-path", flags.data,
                  "Problems: a JSON array or JSON lines of {\"question\", \"answer\"}, the answer "
                  "ending in \"#### NUMBER\"")
-      ->required()
       ->type_name("FILE")
+      ->default_str("the demo model's, with its examples")
       ->group(group);
   app.add_option("--shots", flags.shots, "Worked examples put before each problem, same form")
       ->type_name("FILE")
@@ -23,7 +24,24 @@ void add_gsm8k_flags(CLI::App& app, Gsm8kFlags& flags, const std::string& group)
       ->group(group);
 }
 
-Gsm8kQuestions load_gsm8k_questions(const Gsm8kFlags& flags, int count) {
+namespace {
+
+// Without a file the problems that came with the demo model, and the examples that it learned the form from.
+Gsm8kFlags with_defaults(Gsm8kFlags flags) {
+  if (!flags.data.empty()) return flags;
+  const std::string demo = demo_directory();
+  if (demo.empty())
+    throw StartupError(
+        "--data is required: the problems of the demo model are not beside this program");
+  flags.data = demo + "/eval.json";
+  if (flags.shots.empty()) flags.shots = demo + "/shots.json";
+  return flags;
+}
+
+}  // namespace
+
+Gsm8kQuestions load_gsm8k_questions(const Gsm8kFlags& given, int count) {
+  const Gsm8kFlags flags = with_defaults(given);
   Gsm8kQuestions questions{.problems = load_gsm8k(flags.data, count), .prompts = {}};
   if (questions.problems.empty()) throw StartupError(flags.data + ": no questions");
   std::string preamble;

@@ -2,6 +2,7 @@
 // reading weights and without taking memory for them.
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "apps/command.h"
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
+#include "apps/memory_fit.h"
 #include "apps/operator_listing.h"
 #include "apps/progress.h"
 #include "apps/rank_flags.h"
@@ -30,6 +32,7 @@ struct InspectFlags {
   EngineFlags engine;
   bool tensors = false, operators = false, json = false;
   std::optional<double> gpu_memory_gib;
+  std::optional<int> num_gpus;
 
   std::optional<int64_t> device_bytes() const {
     if (!gpu_memory_gib) return std::nullopt;
@@ -45,6 +48,7 @@ struct Findings {
   int64_t weight_bytes = 0;  // in memory, with the flags given
   int64_t kv_bytes_per_token = 0;
   std::optional<RankListing> ranks;    // where the flags ask for several, or for a device
+  std::optional<MemoryFit> fit;        // in the devices that were asked for, or in this machine
   std::string tokenizer, chat_format;  // for people
   std::vector<BackendOperators> operators;
   struct Unlisted {
@@ -79,13 +83,38 @@ void inspect_ranks(const InspectFlags& flags, Findings& findings) {
       options.kv_cache_dtype = tensor::DType::kBf16;
     findings.ranks = list_ranks(findings.config, options, backend, rank_sizes(flags.engine.ranks));
   } catch (const StartupError& error) {
-    return findings.problems.push_back(error.what());
+    findings.problems.push_back(error.what());
   }
-  if (device_bytes && findings.ranks->cache_tokens(*device_bytes) == 0)
-    findings.problems.push_back("a rank's " + format_bytes(findings.ranks->weight_bytes) +
-                                " of weights and " + format_bytes(RankListing::kStepBytes) +
-                                " of a step leave no cache in --gpu-memory, " +
-                                format_bytes(*device_bytes) + ": more ranks hold less each");
+}
+
+MemoryPlace asked_devices(const InspectFlags& flags) {
+  const int ranks = flags.engine.ranks.tp_size;
+  return {.name = ranks > 1 ? "each of " + std::to_string(ranks) + " GPUs" : "a GPU",
+          .bytes = *flags.device_bytes(),
+          .cache_share = flags.engine.memory.mem_fraction_static.value_or(kGpuCacheShare)};
+}
+
+// Of one rank, on the devices that were asked for, or on this machine.
+void inspect_fit(const InspectFlags& flags, Findings& findings) {
+  const bool has_ranks = flags.engine.ranks.tp_size == 1 || findings.ranks;
+  if (findings.weight_bytes == 0 || !has_ranks) return;
+  const ops::Backend& backend = choose_backend(flags.engine);
+  const bool on_gpu = flags.device_bytes() || backend.device_memory;
+  MemoryNeeds needs{.weight_bytes = findings.weight_bytes,
+                    .step_bytes = on_gpu ? kGpuStepBytes : cpu_step_bytes(findings.config),
+                    .kv_bytes_per_token = findings.kv_bytes_per_token};
+  if (findings.ranks) {
+    needs.weight_bytes = findings.ranks->weight_bytes;
+    needs.kv_bytes_per_token = findings.ranks->kv_bytes_per_token;
+  }
+  findings.fit = fit_in(
+      flags.device_bytes() ? asked_devices(flags) : this_machine(flags.engine, backend), needs);
+  if (findings.fit->runs()) return;
+  findings.problems.push_back(fit_problem(*findings.fit) +
+                              (flags.device_bytes()
+                                   ? "; more ranks hold less each"
+                                   : "; what would hold it: --gpus 8 --gpu-memory 141, "
+                                     "other numbers for other machines"));
 }
 
 void inspect_model(const InspectFlags& flags, Findings& findings) {
@@ -136,7 +165,20 @@ void inspect_checkpoint(const InspectFlags& flags, Findings& findings) {
   findings.checkpoint = std::move(*checkpoint);
 }
 
+// Random weights need no tokenizer to be counted.
+bool is_config_alone(const ModelFlags& flags) {
+  const auto is_there = [&](const char* name) {
+    return std::filesystem::exists(std::filesystem::path(flags.model_path) / name);
+  };
+  return flags.dummy() && !is_there("tokenizer.json") && !is_there("tiktoken.model");
+}
+
 void inspect_text(const InspectFlags& flags, Findings& findings) {
+  if (is_config_alone(flags.engine.model)) {
+    findings.tokenizer = "none, which serving needs";
+    findings.chat_format = "unknown";
+    return;
+  }
   try {
     const TextSetup text = load_text(flags.engine.model.model_path, "auto");
     findings.tokenizer = std::to_string(text.tokenizer.vocab_size()) + " tokens";
@@ -234,12 +276,15 @@ void print_text(const InspectFlags& flags, const Findings& findings) {
   }
   if (findings.ranks) {
     print_row("each rank", rank_text(*findings.ranks));
-    if (flags.gpu_memory_gib)
-      print_row("cache", cache_text(*findings.ranks, *flags.device_bytes()));
+  }
+  if (findings.fit) {
+    const int lanes = findings.ranks ? findings.ranks->sizes.dp : 1;
+    const std::string each = lanes > 1 ? ", for each of " + std::to_string(lanes) + " lanes" : "";
+    print_row("room", fit_text(*findings.fit, config.max_position_embeddings) + each);
   }
   print_row("tokenizer", findings.tokenizer);
   print_row("chat format", findings.chat_format);
-  if (findings.problems.empty()) print_row("check", "ok, this program can load it");
+  if (findings.problems.empty()) print_row("check", "ok, this program can load it and it fits");
   for (const std::string& problem : findings.problems) print_row("PROBLEM", problem);
 }
 
@@ -301,17 +346,20 @@ void print_json(const InspectFlags& flags, const Findings& findings) {
   for (const auto& [backend, why] : findings.unlisted)
     value["operators_unlisted"].push_back({{"backend", backend}, {"why", why}});
   if (findings.ranks) value["ranks"] = rank_json(*findings.ranks, flags.device_bytes());
+  if (findings.fit) value["fit"] = fit_json(*findings.fit);
   value["problems"] = findings.problems;
   std::printf("%s\n", json::dump(value).c_str());
 }
 
-int run(const InspectFlags& flags) {
+int run(InspectFlags flags) {
+  if (flags.num_gpus) flags.engine.ranks.tp_size = *flags.num_gpus;
   Findings findings;
   findings.config = load_config(flags.engine.model);
   inspect_checkpoint(flags, findings);
   inspect_model(flags, findings);
   inspect_ranks(flags, findings);
   inspect_text(flags, findings);
+  inspect_fit(flags, findings);
   inspect_operators(flags, findings);
   if (flags.json) {
     print_json(flags, findings);
@@ -336,9 +384,16 @@ Command add_inspect(CLI::App& parent) {
   add_deterministic_flag(*app, flags->engine.model);
   add_device_flags(*app, flags->engine.device);
   add_rank_flags(*app, flags->engine.ranks);
-  app->add_option("--gpu-memory", flags->gpu_memory_gib,
-                  "Say how many tokens of cache fit each rank's device of so many GiB, and whether "
-                  "the weights do; no such device is needed")
+  app->add_option("--gpus", flags->num_gpus,
+                  "Say what each of N GPUs would hold, as --tp-size N does; none is needed")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N")
+      ->excludes(app->get_option("--tp-size"))
+      ->group("Ranks");
+  app->add_option(
+         "--gpu-memory", flags->gpu_memory_gib,
+         "Say how many tokens of cache and requests fit each rank's device of so many GiB, and "
+         "whether the weights do, instead of asking this machine")
       ->check(CLI::Range(0.1, 65536.0))
       ->type_name("GIB")
       ->group("Ranks");
@@ -353,7 +408,7 @@ Command add_inspect(CLI::App& parent) {
                 "fathom inspect --model-path DIR --tensors | less",
                 "fathom inspect --model-path DIR --operators",
                 "fathom inspect --model-path models/configs/deepseek-v3 --load-format dummy \\",
-                "    --tp-size 8 --gpu-memory 140.4",
+                "    --gpus 8 --gpu-memory 140.4",
                 "fathom inspect --model-path DIR --load-format dummy    # config.json only"});
   return {.app = app, .run = [flags] { return run(*flags); }};
 }

@@ -2,12 +2,14 @@
 
 #include <CLI/App.hpp>
 #include <cstdio>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "apps/command.h"
 #include "apps/command_line.h"
 #include "cuda/gemm/library.h"
+#include "cuda/inventory.h"
 
 namespace fathom::apps {
 namespace {
@@ -28,7 +30,8 @@ int run(int argc, char** argv) {
   if (names_outside_bench(argc, argv)) return 2;
   CLI::App app{"Fathom runs the DeepSeek family of language models from a Hugging Face checkpoint.",
                "fathom"};
-  begin_command_line(app, FATHOM_VERSION);
+  const std::string cuda = cuda::built_with();
+  begin_command_line(app, cuda.empty() ? "without CUDA: it was built without nvcc" : cuda);
   std::vector<Command> commands;
   commands.push_back(add_serve(app));
   commands.push_back(add_generate(app));
@@ -42,6 +45,7 @@ int run(int argc, char** argv) {
   commands.push_back(add_bench_ops(*bench));
   commands.push_back(add_inspect(app));
   commands.push_back(add_tokenize(app));
+  commands.push_back(add_doctor(app));
   set_examples(app, {"fathom serve --model-path models/demo",
                      "fathom generate --model-path models/demo --chat --prompt \"Hello!\"",
                      "fathom inspect --model-path models/demo", "fathom generate --help"});

@@ -128,7 +128,23 @@ void refuse_what_is_none(const std::string& flag, const fs::path& directory) {
 
 }  // namespace
 
+std::string demo_directory() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return "";
+  // PREFIX/bin/fathom; PREFIX/build/release/apps/fathom.
+  const fs::path folder = program.parent_path();
+  for (const char* place : {"../share/fathom/models/demo", "../../../models/demo"}) {
+    if (is_there(folder / place / "config.json"))
+      return (folder / place).lexically_normal().string();
+  }
+  return "";
+}
+
 std::string find_model_directory(const std::string& flag, const std::string& given) {
+  if (given == "demo" && !is_there(given)) {
+    if (const std::string demo = demo_directory(); !demo.empty()) return demo;
+  }
   if (!is_folder(given)) {
     throw StartupError(flag + " " + given + " is not a directory" +
                        advice_without_directory(given));

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "apps/count_progress.h"
 #include "base/log.h"
 
 namespace fathom::apps {
@@ -15,18 +16,6 @@ constexpr int kBarWidth = 24;
 
 double bytes_per_second(const weights::LoadProgress& progress) {
   return progress.seconds > 0 ? static_cast<double>(progress.bytes_done) / progress.seconds : 0.0;
-}
-
-std::string format_seconds(double seconds) {
-  char text[32];
-  if (seconds < 100) {
-    std::snprintf(text, sizeof text, "%.0f s", seconds);
-  } else {
-    const auto whole = static_cast<int64_t>(seconds);
-    std::snprintf(text, sizeof text, "%d:%02d min", static_cast<int>(whole / 60),
-                  static_cast<int>(whole % 60));
-  }
-  return text;
 }
 
 }  // namespace
@@ -69,7 +58,7 @@ std::string progress_line(const std::string& title, const weights::LoadProgress&
 
 LoadProgressBar::LoadProgressBar(std::string title)
     : title_(std::move(title)),
-      redraw_(isatty(STDERR_FILENO) == 1 && log_level() <= LogLevel::kInfo) {}
+      redraw_(isatty(STDERR_FILENO) == 1 && log_level() <= LogLevel::kWarning) {}
 
 void LoadProgressBar::update(const weights::LoadProgress& progress) {
   if (!redraw_) {

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "apps/memory_fit.h"
 #include "apps/progress.h"
 #include "comm/thread_ranks.h"
 
 namespace fathom::apps {
 namespace {
-
-constexpr double kCacheShare = 0.9;
 
 // Rank 0's part, which is as large as any.
 int64_t weight_bytes(const config::ModelConfig& config, const model::ModelOptions& options,
@@ -17,19 +16,35 @@ int64_t weight_bytes(const config::ModelConfig& config, const model::ModelOption
   return model::Model::create(config, options, backend, rank)->weight_bytes();
 }
 
+struct OneRank {
+  explicit OneRank(const runner::RankSizes& sizes)
+      : tp("tp", sizes.tp), dp("dp", sizes.dp), ep("ep", sizes.ep) {}
+  comm::RankContext context() { return {.tp = &tp.of(0), .dp = &dp.of(0), .ep = &ep.of(0)}; }
+
+  // Nobody meets: a place in the groups is all that a part needs.
+  comm::ThreadRanks tp, dp, ep;
+};
+
 }  // namespace
 
 int64_t RankListing::cache_tokens(int64_t device_bytes) const {
-  const int64_t left = device_bytes - weight_bytes - kStepBytes;
-  return static_cast<int64_t>(kCacheShare * static_cast<double>(std::max<int64_t>(left, 0))) /
-         kv_bytes_per_token;
+  const MemoryPlace device{
+      .name = "a rank's device", .bytes = device_bytes, .cache_share = kGpuCacheShare};
+  return fit_in(device, {.weight_bytes = weight_bytes,
+                         .step_bytes = kGpuStepBytes,
+                         .kv_bytes_per_token = kv_bytes_per_token})
+      .cache_tokens;
+}
+
+int64_t rank_weight_bytes(const config::ModelConfig& config, const model::ModelOptions& options,
+                          const ops::Backend& address_only, const runner::RankSizes& sizes) {
+  return weight_bytes(config, options, address_only, OneRank(sizes).context());
 }
 
 RankListing list_ranks(const config::ModelConfig& config, const model::ModelOptions& options,
                        const ops::Backend& address_only, const runner::RankSizes& sizes) {
-  // Nobody meets: a place in the groups is all that a part needs.
-  comm::ThreadRanks tp("tp", sizes.tp), dp("dp", sizes.dp), ep("ep", sizes.ep);
-  const comm::RankContext rank{.tp = &tp.of(0), .dp = &dp.of(0), .ep = &ep.of(0)};
+  OneRank place(sizes);
+  const comm::RankContext rank = place.context();
   RankListing listing{.sizes = sizes};
   listing.weight_bytes = weight_bytes(config, options, address_only, rank);
   model::ModelOptions with_drafts = options;
@@ -51,17 +66,6 @@ std::string rank_text(const RankListing& listing) {
          (listing.sizes.dp > 1 ? ", " + std::to_string(listing.sizes.dp) + " lanes" : "") + ")";
 }
 
-std::string cache_text(const RankListing& listing, int64_t device_bytes) {
-  const int64_t tokens = listing.cache_tokens(device_bytes);
-  const std::string device = "a device of " + format_bytes(device_bytes);
-  if (tokens == 0) return "none in " + device;
-  const int lanes = listing.sizes.dp;
-  const std::string of_all =
-      lanes > 1 ? " for each lane, " + std::to_string(lanes * tokens) + " together" : "";
-  return std::to_string(tokens) + " tokens" + of_all + " in " + device + ", if a step takes " +
-         format_bytes(RankListing::kStepBytes);
-}
-
 json::Value rank_json(const RankListing& listing, std::optional<int64_t> device_bytes) {
   json::Value value = {{"tp_size", listing.sizes.count()},
                        {"dp_size", listing.sizes.dp},
@@ -71,7 +75,7 @@ json::Value rank_json(const RankListing& listing, std::optional<int64_t> device_
                        {"kv_bytes_per_token", listing.kv_bytes_per_token}};
   if (!device_bytes) return value;
   value["device_bytes"] = *device_bytes;
-  value["step_bytes_estimated"] = RankListing::kStepBytes;
+  value["step_bytes_estimated"] = kGpuStepBytes;
   value["cache_tokens"] = listing.cache_tokens(*device_bytes);
   value["cache_tokens_of_all"] = listing.sizes.dp * listing.cache_tokens(*device_bytes);
   return value;

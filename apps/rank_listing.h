@@ -20,10 +20,6 @@
 namespace fathom::apps {
 
 struct RankListing {
-  // What a step of 8,192 tokens, captured steps and libraries take of a GPU: an estimate, within a gigabyte of what
-  // published shapes need.
-  static constexpr int64_t kStepBytes = 4'000'000'000;
-
   runner::RankSizes sizes;
   int64_t weight_bytes = 0, weight_bytes_with_drafts = 0;  // of one rank; with the draft layer
   int64_t kv_bytes_per_token = 0;                          // of one rank
@@ -33,12 +29,15 @@ struct RankListing {
   int64_t cache_tokens(int64_t device_bytes) const;
 };
 
+// The weights alone, of one rank.
+int64_t rank_weight_bytes(const config::ModelConfig& config, const model::ModelOptions& options,
+                          const ops::Backend& address_only, const runner::RankSizes& sizes);
+
 RankListing list_ranks(const config::ModelConfig& config, const model::ModelOptions& options,
                        const ops::Backend& address_only, const runner::RankSizes& sizes);
 
-// For people: what a rank holds, and the cache in a device of so many bytes.
+// For people: what a rank holds.
 std::string rank_text(const RankListing& listing);
-std::string cache_text(const RankListing& listing, int64_t device_bytes);
 json::Value rank_json(const RankListing& listing, std::optional<int64_t> device_bytes);
 
 }  // namespace fathom::apps

@@ -6,19 +6,22 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <random>
 #include <utility>
 
 #include "apps/command.h"
+#include "apps/commit.h"
 #include "apps/engine_setup.h"
 #include "apps/model_directory.h"
 #include "apps/serve_flags.h"
 #include "apps/shutdown_signals.h"
 #include "apps/text_setup.h"
+#include "apps/version.h"
 #include "base/clock.h"
+#include "base/entropy.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/startup_error.h"
+#include "cuda/inventory.h"
 #include "runner/sim_runner.h"
 #include "serve/api_server.h"
 
@@ -46,6 +49,9 @@ struct Backend {
   int64_t weight_bytes = 0;
 
   runner::Runner& runner() { return simulation ? *simulation : model.runner(); }
+  std::string device() const {
+    return simulation ? "a simulation" : std::string(model.backend->device);
+  }
 };
 
 std::vector<std::string> model_names(const ServeFlags& flags) {
@@ -99,7 +105,8 @@ serve::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& 
                        .has_open_metrics = flags.access.open_metrics,
                        .profile_dir = flags.service.profile_dir,
                        .settings = settings_json(flags)};
-  api.settings["version"] = FATHOM_VERSION;
+  api.settings["version"] = version();
+  api.settings["commit"] = built_from();
   api.settings["runs_on"] =
       flags.is_simulation() ? "simulation" : std::string(choose_backend(flags.engine).device);
   api.settings["num_api_keys"] = keys.size();
@@ -125,20 +132,25 @@ int raise_file_limit(int max_connections) {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
   if (limit.rlim_cur >= wanted) return max_connections;
   const int possible = limit.rlim_cur > others ? static_cast<int>(limit.rlim_cur - others) : 1;
-  FATHOM_LOG(
-      kWarning, "apps", "the limit on open files is below --max-connections",
+  // Nobody who leaves the flag alone has asked for so many.
+  const bool is_default = max_connections == LimitFlags{}.max_connections;
+  const LogLevel level = is_default ? LogLevel::kInfo : LogLevel::kWarning;
+  write_log(
+      level, "apps", "the limit on open files is below --max-connections",
       {{"open_files", limit.rlim_cur}, {"asked", max_connections}, {"max_connections", possible}});
   return possible;
 }
 
+// A line of 1,600 characters: for programs, and for people who look for something.
 void log_settings(const ServeFlags& flags, const serve::ApiConfig& api) {
+  const LogLevel level = flags.log_format == "json" ? LogLevel::kInfo : LogLevel::kDebug;
   std::vector<LogField> fields{{"model_path", api.model.model_path},
                                {"served_model_name", json::dump(json::Value(api.model.names))}};
   for (const auto& [name, value] : api.settings.items()) {
     fields.emplace_back(name, value.is_string() ? value.get<std::string>() : json::dump(value));
   }
   for (LogField& field : access_settings(flags)) fields.push_back(std::move(field));
-  write_log(LogLevel::kInfo, "apps", "settings", std::span<const LogField>(fields));
+  write_log(level, "apps", "settings", std::span<const LogField>(fields));
 }
 
 // A simulated drafter knows what the simulated model will say, so how often it is right is a setting.
@@ -194,7 +206,6 @@ Backend make_backend(const ServeFlags& flags, const config::ModelConfig& config,
 
 engine::ServingConfig serving_config(const ServeFlags& flags, const config::ModelConfig& config,
                                      metrics::Registry& registry) {
-  std::random_device entropy;
   engine::ServingConfig serving;
   serving.step = {.chunked_prefill_size = *flags.engine.memory.chunked_prefill_size,
                   .max_step_seconds = *flags.scheduling.max_step_ms / 1e3,
@@ -206,7 +217,7 @@ engine::ServingConfig serving_config(const ServeFlags& flags, const config::Mode
                   .overlap = !flags.scheduling.disable_overlap_schedule,
                   .speculation = speculation_config(flags.engine.speculation),
                   .eos_token_ids = config.eos_token_ids,
-                  .random_seed = (uint64_t{entropy()} << 32) | entropy()};
+                  .random_seed = entropy_bits()};
   serving.max_queued_requests = flags.scheduling.max_queued_requests;
   serving.max_queue_seconds = flags.scheduling.max_queue_seconds;
   serving.num_mask_workers = flags.scheduling.num_mask_workers;
@@ -233,6 +244,18 @@ void tell_simulated_acceptance(const ServeFlags& flags, metrics::Registry& regis
       .gauge({.name = "fathom:spec_accept_simulated",
               .help = "1 = whether drafts are accepted is simulated, whatever the model says."})
       .set(is_simulated ? 1 : 0);
+}
+
+// Of which program the other figures are.
+void tell_build(metrics::Registry& registry) {
+  const std::string cuda = cuda::built_with();
+  registry
+      .gauge({.name = "fathom:build_info",
+              .help = "1; what was built, as labels.",
+              .labels = {{"version", version()},
+                         {"commit", built_from()},
+                         {"cuda", cuda.empty() ? "none" : cuda}}})
+      .set(1);
 }
 
 void reload_keys(const ServeFlags& flags, http::Server& http) {
@@ -316,7 +339,23 @@ struct LogFlusher {
   ~LogFlusher() { flush_log(kLogFlushTime); }
 };
 
-int run(const ServeFlags& asked) {
+// For a person at a terminal, in place of the log's lines.
+void show_banner(const ServeFlags& flags, const serve::EngineFacts& facts,
+                 const std::string& device, int port) {
+  const std::string model = model_names(flags).front();
+  const std::string url = base_url(flags, port);
+  std::fprintf(stderr,
+               "%s: %s on %s, %lld tokens of cache\n"
+               "Open %s to chat; the OpenAI API is %s/v1; Ctrl-C ends it. More: --log-level info\n",
+               version_text("fathom").c_str(), model.c_str(), device.c_str(),
+               static_cast<long long>(facts.max_total_tokens), url.c_str(), url.c_str());
+}
+
+int run(const ServeFlags& flags_given) {
+  ServeFlags asked = flags_given;
+  asked.engine.log.is_json = asked.log_format == "json";
+  asked.engine.model.model_path =
+      std::filesystem::absolute(asked.engine.model.model_path).lexically_normal().string();
   memory::configure_heap();
   set_log_format(asked.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   apply_log_flags(asked.engine.log);
@@ -349,6 +388,7 @@ int run(const ServeFlags& asked) {
     engine::ServingEngine engine(backend.runner(), serving_config(flags, config, api.registry()),
                                  api.update_sink());
     tell_simulated_acceptance(flags, api.registry());
+    tell_build(api.registry());
     engine.metrics().add_startup(
         {.total_seconds = total.seconds(), .load_weights_seconds = loaded_seconds});
     memory::arm(memory::default_reserve_bytes());
@@ -356,6 +396,10 @@ int run(const ServeFlags& asked) {
     facts.startup_seconds = total.seconds();
     api.set_ready(engine, facts);
     FATHOM_LOG(kInfo, "apps", "serving", {{"startup_s", total.seconds()}});
+    if (flags.engine.log.is_quiet()) {
+      show_banner(flags, facts, backend.device(), http.port());
+      set_log_level(LogLevel::kInfo);  // from here on, requests
+    }
     status = serve_until_signal(flags, signals, api, http);
     http.stop();
     api.detach_engine();

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "apps/command_line.h"
 #include "base/startup_error.h"
 #include "serve/api_server.h"
 #include "text/chat_format.h"
@@ -267,6 +268,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_rank_flags(app, flags.engine.ranks);
   add_simulation_flags(app, flags.simulation);
   add_log_flags(app, flags.engine.log);
+  add_config_flag(app, &flags.config_file);
   app.add_option("--log-format", flags.log_format, "Log lines as key=value text or JSON objects")
       ->check(CLI::IsMember({"text", "json"}))
       ->type_name("text|json")
@@ -406,6 +408,7 @@ std::vector<LogField> access_settings(const ServeFlags& flags) {
           {"api_key", flags.access.api_keys.size()},
           {"admin_api_key", flags.access.admin_api_keys.size()},
           {"api_key_file", flags.access.api_key_file},
+          {"config", flags.config_file},
           {"profile_dir", flags.service.profile_dir}};
 }
 

@@ -87,6 +87,7 @@ struct ServeFlags {
   ServiceFlags service;
   LimitFlags limits;
   SimulationFlags simulation;
+  std::string config_file;  // where other flags came from
   std::string log_format = "text";
   bool log_requests = true;
 

@@ -116,7 +116,7 @@ void add_input_flags(CLI::App& app, TokenizeFlags& flags) {
 Command add_tokenize(CLI::App& parent) {
   auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* app = parent.add_subcommand("tokenize", "Turn text into token ids and back");
-  app->add_option("--model-path", flags->model_path,
+  app->add_option("-m,--model-path", flags->model_path,
                   "Directory with tokenizer.json or tiktoken.model")
       ->required()
       ->transform(checkpoint_directory("--model-path"))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/count_progress.h"
 #include "apps/fathom_bench/http_target.h"
 #include "apps/fathom_bench/wire.h"
 #include "apps/gsm8k_questions.h"
@@ -49,7 +50,10 @@ std::string generate_body(const std::string& prompt, int max_new_tokens) {
 class Gsm8kRun {
  public:
   Gsm8kRun(client::Client& client, const HttpTarget& target, std::vector<std::string> bodies)
-      : client_(client), target_(target), bodies_(std::move(bodies)) {
+      : client_(client),
+        target_(target),
+        bodies_(std::move(bodies)),
+        progress_("questions", static_cast<int64_t>(bodies_.size())) {
     answers_.texts.resize(bodies_.size());
   }
 
@@ -61,6 +65,7 @@ class Gsm8kRun {
     });
     all_done.wait();
     answers_.seconds = watch.seconds();
+    progress_.finish();
     return std::move(answers_);
   }
 
@@ -75,6 +80,7 @@ class Gsm8kRun {
                   .timeout = kAnswerTimeout},
                  {.on_done = [this, index](const client::ClientResponse& response) {
                    take(index, response);
+                   progress_.add();
                    if (++num_ended_ < bodies_.size()) return start_next();
                    // The waiting thread may destroy this object while set_value() still runs.
                    const std::shared_ptr<std::promise<void>> all_done = all_done_;
@@ -97,6 +103,7 @@ class Gsm8kRun {
   client::Client& client_;
   const HttpTarget& target_;
   std::vector<std::string> bodies_;
+  CountProgress progress_;
   Gsm8kAnswers answers_;
   size_t next_ = 0, num_ended_ = 0;
   std::shared_ptr<std::promise<void>> all_done_ = std::make_shared<std::promise<void>>();
@@ -127,6 +134,7 @@ int run(const BenchGsm8kFlags& flags) {
   client::Client client;
   HttpTarget target(client, flags.target);
   target.wait_until_ready(flags.ready_check_timeout);
+  target.describe();
   const std::string model = target.get("/get_model_info").value("model_path", std::string());
   const Gsm8kAnswers answers = Gsm8kRun(client, target, std::move(bodies)).run(flags.parallel);
   // An unanswered question would count as a wrong answer of the model.
@@ -162,8 +170,8 @@ Command add_bench_gsm8k(CLI::App& parent) {
   app->add_option("--result-file", flags->result_file, "Append the result as a JSON line")
       ->type_name("FILE")
       ->group(group);
-  set_examples(*app, {"fathom-bench gsm8k --data models/demo/eval.json \\",
-                      "    --shots models/demo/shots.json --num-questions 500 --parallel 64"});
+  set_examples(*app, {"fathom-bench gsm8k --num-questions 500",
+                      "fathom-bench gsm8k --data test.jsonl --shots train.jsonl --num-shots 5"});
   return {.app = app, .run = [flags] { return run(*flags); }};
 }
 

@@ -1,6 +1,7 @@
 #include "apps/fathom_bench/http_target.h"
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <thread>
 #include <utility>
@@ -64,15 +65,35 @@ client::ClientResponse HttpTarget::call(const std::string& method, const std::st
 
 void HttpTarget::wait_until_ready(double seconds) {
   const Stopwatch watch;
+  bool is_told = false;
   while (true) {
     const client::ClientResponse response = call("GET", "/v1/models");
     if (response.ok()) return;
     const bool may_come = !response.error.empty() || response.status == 503;
     if (!may_come || watch.seconds() >= seconds) {
-      throw StartupError(url("/v1/models") + ": " + what_went_wrong(response));
+      const bool is_refused = response.error.find("refused") != std::string::npos;
+      throw StartupError(
+          url("/v1/models") + ": " + what_went_wrong(response) +
+          (is_refused ? "; start a server (fathom serve), or name it: --base-url URL" : ""));
     }
+    if (!std::exchange(is_told, true))
+      std::fprintf(stderr, "Waiting up to %.0f s for %s: %s\n", seconds, base_url_.c_str(),
+                   what_went_wrong(response).c_str());
     std::this_thread::sleep_for(kPollInterval);
   }
+}
+
+void HttpTarget::describe() {
+  const client::ClientResponse response = call("GET", "/server_info");
+  const Result<json::Value> info = json::parse(response.body);
+  const auto said = [&](const char* key) -> std::string {
+    if (!info || !info->is_object()) return "unknown";
+    const auto found = info->find(key);
+    return found != info->end() && found->is_string() ? found->get<std::string>() : "unknown";
+  };
+  std::fprintf(stderr, "Server %s: model %s, version %s (commit %s), on %s\n", base_url_.c_str(),
+               said("served_model_name").c_str(), said("version").c_str(), said("commit").c_str(),
+               said("runs_on").c_str());
 }
 
 json::Value HttpTarget::get(const std::string& path) {

@@ -29,8 +29,10 @@ class HttpTarget {
   std::string url(std::string_view path) const { return base_url_ + std::string(path); }
   const http::Headers& headers() const { return headers_; }
 
-  // Asks for /v1/models until it answers. A refusal ends the wait at once.
+  // Asks for /v1/models until it answers, and says that it waits. A refusal ends the wait at once.
   void wait_until_ready(double seconds);
+  // One line on standard error: where the server is, its model, version and device, as far as it says.
+  void describe();
   json::Value get(const std::string& path);
   // Fails when the server does, for example because requests are running.
   void flush_cache();

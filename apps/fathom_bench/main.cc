@@ -12,7 +12,7 @@ namespace {
 int run(int argc, char** argv) {
   CLI::App app{"Measures a running server over HTTP: Fathom's, or another one with the same API.",
                "fathom-bench"};
-  begin_command_line(app, FATHOM_VERSION);
+  begin_command_line(app);
   const std::vector<Command> commands = {add_bench_serving(app), add_bench_gsm8k(app)};
   set_examples(app,
                {"fathom-bench serving --num-prompts 256 --max-concurrency 32",

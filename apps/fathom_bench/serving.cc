@@ -62,7 +62,9 @@ std::string tokenizer_path(const BenchServingFlags& flags, HttpTarget& target) {
     std::string path = info.value(key, std::string());
     if (!path.empty() && std::filesystem::exists(path)) return path;
   }
-  throw StartupError("the server's model path does not exist here; set --model-path");
+  throw StartupError(
+      "the server's model, " + info.value("model_path", std::string()) +
+      ", is not on this machine: give a directory with its tokenizer, --model-path DIR");
 }
 
 std::string served_model(HttpTarget& target) {
@@ -161,6 +163,7 @@ int run(const BenchServingFlags& flags) {
                 .max_concurrency = flags.max_concurrency,
                 .seed = flags.seed};
   target.wait_until_ready(flags.ready_check_timeout);
+  target.describe();
   const text::Tokenizer tokenizer =
       value_or_throw(text::Tokenizer::load(tokenizer_path(flags, target)));
   const WireOptions wire{.api = plan.api,
@@ -221,7 +224,7 @@ void add_dataset_flags(CLI::App& app, BenchServingFlags& flags) {
   app.add_option("--seed", flags.seed, "Of prompts, lengths and arrivals")
       ->type_name("N")
       ->group(group);
-  app.add_option("--model-path", flags.model_path, "Directory of the served model's tokenizer")
+  app.add_option("-m,--model-path", flags.model_path, "Directory of the served model's tokenizer")
       ->transform(checkpoint_directory("--model-path"))
       ->type_name("DIR")
       ->default_str("what the server names, if it is here")

@@ -205,6 +205,7 @@ void write_log(LogLevel level, std::string_view module, std::string_view event,
 
 void write_log(LogLevel level, std::string_view module, std::string_view event,
                std::span<const LogField> fields) {
+  if (level < log_level()) return;
   // What went wrong for want of memory is told all the same.
   const memory::MustSucceed scope;
   const std::string line = formatted(module, event, fields);

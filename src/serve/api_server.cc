@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread_cpu.h"
+#include "metrics/process_metrics.h"
 #include "page/page_routes.h"
 #include "serve/http_metrics.h"
 #include "serve/response_metrics.h"
@@ -84,7 +85,11 @@ answer::GenerationService::Config generation_config(ServerState& state) {
               std::ignore = state.long_body_workers.post([] { memory::give_back(); });
             });
           }};
-  if (config.log_requests) generation.on_answer = log_answer;
+  generation.on_answer = [&used = state.key_tokens,
+                          is_logged = config.log_requests](const auto& record) {
+    used.add(record);
+    if (is_logged) log_answer(record);
+  };
   return generation;
 }
 
@@ -148,6 +153,9 @@ ServerState::ServerState(ApiConfig api_config)
       responses(config.response_store),
       registry(labels(config)),
       skipped_fields(registry),
+      key_tokens(registry),
+      probe_refusals(registry.counter(
+          {.name = "fathom:probe_refusals_total", .help = "Probes that were answered 503."})),
       history({.model = config.model.name()}),
       generation(generation_config(*this)),
       workers({.name = "parser",
@@ -264,6 +272,7 @@ void ApiServer::set_transport(http::Server& http) {
   };
   state_->collector = add_http_metrics(state_->registry, http.counters(), state_->generation,
                                        state_->config.max_body_memory_bytes);
+  state_->process_collector = metrics::add_process_metrics(state_->registry);
   state_->response_collector = add_response_metrics(state_->registry, state_->responses);
 }
 

@@ -19,6 +19,7 @@
 #include "base/worker_pool.h"
 #include "page/stats_history.h"
 #include "serve/api_server.h"
+#include "serve/key_tokens.h"
 #include "serve/skipped_fields.h"
 
 namespace fathom::serve {
@@ -52,9 +53,12 @@ struct ServerState {
   api::ResponseStore responses;  // of /v1/responses
   metrics::Registry registry;
   SkippedFields skipped_fields;
+  KeyTokens key_tokens;
+  // Probes answered 503: an alert on failures of the server leaves them out.
+  metrics::Counter& probe_refusals;
   page::StatsHistory history;
   answer::GenerationService generation;
-  metrics::Registry::Collector collector, response_collector;
+  metrics::Registry::Collector collector, response_collector, process_collector;
   // Runs a task on an I/O thread once the time is over; dropped when the transport stops. Set with the transport.
   std::function<void(std::chrono::milliseconds delay, std::function<void()> task)> post_after;
   // Declared last, so that they end before what their jobs use. Long bodies have workers of their own, with a lower

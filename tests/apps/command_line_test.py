@@ -39,7 +39,8 @@ class HelpTest(CommandLineTest):
     SUBCOMMANDS = (["generate"], ["eval", "gsm8k"], ["bench", "one-batch"], ["inspect"], ["tokenize"])
 
     def test_the_version_is_shown(self):
-        self.assertRegex(self.run_ok("--version").stdout, r"^fathom \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.run_ok("--version").stdout, r"^fathom \d+\.\d+\.\d+ \(commit \w+( with changes)?\)\n"
+                         r"(CUDA \d+\.\d+, kernels for sm_90a|without CUDA: .*)\n$")
 
     def test_help_names_every_subcommand(self):
         text = self.run_ok("--help").stdout

@@ -129,7 +129,7 @@ class AgainstAServer(unittest.TestCase):
 
 class ProgramsTest(unittest.TestCase):
     def test_the_commands_are_found_from_both_programs(self):
-        self.assertRegex(bench("--version").stdout, r"^fathom-bench \d+\.\d+\.\d+\n$")
+        self.assertRegex(bench("--version").stdout, r"^fathom-bench \d+\.\d+\.\d+ \(commit \w+( with changes)?\)\n$")
         text = bench("--help").stdout
         for name in ("serving", "gsm8k"):
             self.assertIn(f"\n  {name} ", text)

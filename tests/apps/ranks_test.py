@@ -101,22 +101,27 @@ class InspectTest(unittest.TestCase):
         return done.returncode, json.loads(done.stdout)
 
     def test_says_what_each_rank_holds_and_whether_it_fits(self):
-        # The configuration has no tokenizer, which is a problem of its own.
-        _, value = self.inspect("--tp-size", 8, "--enable-ep-moe", "--gpu-memory", 140.4)
+        # The configuration alone is enough.
+        status, value = self.inspect("--gpus", 8, "--enable-ep-moe", "--gpu-memory", 140.4)
+        self.assertEqual((status, value["problems"]), (0, []))
         ranks = value["ranks"]
         self.assertEqual((ranks["tp_size"], ranks["ep_size"]), (8, 8))
         self.assertEqual(round(ranks["weight_bytes"] / 1e9, 1), 85.4)
         self.assertGreater(ranks["cache_tokens"], 700_000)
-        self.assertFalse([problem for problem in value["problems"] if "no cache" in problem])
+        self.assertEqual(value["fit"]["cache_tokens"], ranks["cache_tokens"])
         _, value = self.inspect("--tp-size", 8, "--enable-ep-moe", "--enable-dp-attention", "--dp-size", 8, "--gpu-memory",
                                 140.4)
         ranks = value["ranks"]
         self.assertEqual((ranks["tp_size"], ranks["dp_size"], ranks["ep_size"]), (8, 8, 8))
         self.assertEqual(ranks["cache_tokens_of_all"], 8 * ranks["cache_tokens"])
         self.assertGreater(ranks["cache_tokens_of_all"], 4_500_000)
+        # This machine does not hold it.
+        status, value = self.inspect()
+        self.assertEqual((status, value["fit"]["runs"]), (1, False))
+        self.assertIn("it would not run in this machine", value["problems"][0])
         status, value = self.inspect("--tp-size", 8, "--gpu-memory", 79.6)
         self.assertEqual((status, value["ranks"]["cache_tokens"]), (1, 0))
-        self.assertTrue([problem for problem in value["problems"] if "leave no cache in --gpu-memory" in problem])
+        self.assertTrue([problem for problem in value["problems"] if "leave no cache in" in problem])
         status, value = self.inspect("--tp-size", 3)
         self.assertEqual(status, 1)
         self.assertIn("--tp-size 3 does not divide num_attention_heads, 128", value["problems"])

@@ -192,7 +192,7 @@ class StartTest(unittest.TestCase):
             ours = [line for line in lines if re.search(r"fathom serve|\"fathom\", \"serve\"|FATHOM_FLAGS=|^ +- --", line)]
             self.assertTrue(ours, name)
             for flag in re.findall(r"--[a-z][a-z-]+", "\n".join(ours)):
-                self.assertRegex(text, rf"(?m)^ +{flag}\b", name)
+                self.assertRegex(text, rf"(?m)^ +(?:-\w,)?{flag}\b", name)
 
     def test_code_in_a_checkpoint_is_not_run_and_the_log_says_so(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/library.h"
+#include "cuda/inventory.h"
 #include "cuda/linear/batch_product.h"
 #include "cuda/profile/profile.h"
 
@@ -18,6 +19,10 @@ Presence find_gpu() {
       .why_not =
           "this program was built without CUDA: install the CUDA toolkit (nvcc) and build again"};
 }
+
+std::string built_with() { return ""; }
+std::string driver_cuda() { return ""; }
+std::vector<Gpu> list_gpus() { return {}; }
 
 const ops::Backend& backend() { FATHOM_CHECK(false, "this program was built without CUDA"); }
 

@@ -42,6 +42,12 @@ http::Response readiness_response(ServerState& state) {
   return now.takes_requests ? json_response(now.body) : not_ready(now.body);
 }
 
+void answer_probe(ServerState& state, const http::ExchangePtr& exchange) {
+  http::Response response = readiness_response(state);
+  if (response.status != 200) state.probe_refusals.add();
+  exchange->send(std::move(response));
+}
+
 api::GenerationRequest one_token(const ServerState& state) {
   api::GenerationItem item;
   item.prompt = {std::max(state.config.model.tokenizer->bos_id(), 0)};
@@ -60,7 +66,7 @@ api::GenerationRequest one_token(const ServerState& state) {
 
 void probe(ServerState& state, const http::ExchangePtr& exchange) {
   http::Response ready = readiness_response(state);
-  if (ready.status != 200) return exchange->send(std::move(ready));
+  if (ready.status != 200) return answer_probe(state, exchange);
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
   // An operator's pause is no fault, and a token would come after it only.
   const bool moves = snapshot.num_running > 0 && snapshot.seconds_since_progress < kRecentSeconds;
@@ -111,14 +117,12 @@ void add_health_routes(http::Router& router, ServerState& state) {
   const http::Access health =
       state.config.has_open_health ? http::Access::kOpen : http::Access::kInference;
   for (const char* path : {"/readyz", "/health", "/ping"}) {
-    router.add({.method = "GET",
-                .path = path,
-                .access = std::string_view(path) == "/readyz" ? http::Access::kOpen : health,
-                .handler =
-                    [&state](const http::ExchangePtr& exchange) {
-                      exchange->send(readiness_response(state));
-                    },
-                .is_probe = true});
+    router.add(
+        {.method = "GET",
+         .path = path,
+         .access = std::string_view(path) == "/readyz" ? http::Access::kOpen : health,
+         .handler = [&state](const http::ExchangePtr& exchange) { answer_probe(state, exchange); },
+         .is_probe = true});
   }
   router.add({.method = "GET",
               .path = "/health_generate",

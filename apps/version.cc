@@ -1,0 +1,13 @@
+#include "apps/version.h"
+
+#include "apps/commit.h"
+
+namespace fathom::apps {
+
+const char* version() { return FATHOM_VERSION; }
+
+std::string version_text(const std::string& program) {
+  return program + " " + version() + " (commit " + built_from() + ")";
+}
+
+}  // namespace fathom::apps
