@@ -2,6 +2,7 @@
 #
 #   make build      the release programs: build/release/apps/fathom and fathom-bench
 #   make serve      run it on the demo model; PORT=30001 takes another port
+#   make package    a .deb, a tarball, a wheel, checksums and an SBOM: build/package/dist
 #   make test       build everything and run the tests
 #   make clients    the tests of third-party clients alone, guidellm's with PyTorch, which is too large for `make test`
 #   make check      style: format, module dependencies, sizes, self-contained headers, clang-tidy
@@ -46,7 +47,7 @@ configure = @mkdir -p build/$(1) && [ -w build/$(1) ] || { echo "$$(id -un) cann
 	[ -e build/$(1)/build.ninja ] || echo "Configuring build/$(1)"; \
 	cmake --preset $(1) --log-level=NOTICE >/dev/null
 
-.PHONY: all build serve test clients check sanitize asan tsan fuzz clean packages test-packages check-packages
+.PHONY: all build serve package test clients check sanitize asan tsan fuzz clean packages test-packages check-packages
 .PHONY: build-test build-asan build-tsan
 .DEFAULT_GOAL := build
 # The steps of one goal come in order and Ninja spreads the work; under `make -j` two goals would build at once.
@@ -62,11 +63,16 @@ check-packages:
 
 build: packages
 	$(call configure,release)
+	@tools/say_build_time.sh build/release fathom fathom-bench
 	@cmake --build --preset release --target fathom fathom-bench -j $(JOBS)
 
 # The demo model on http://127.0.0.1:30000; open it in a browser. Ctrl-C ends it.
 serve: build
 	$(FATHOM) serve --model-path $(DEMO) --port $(PORT)
+
+# Of what `make build` built: with CUDA where there is an nvcc. WHEEL=no leaves the wheel out, which needs PyPI.
+package: build
+	@tools/package/build.sh
 
 test: build-test
 	@tools/run_tests.py --preset release --report build/release/test_report.txt -- -L cpu -j $(JOBS)

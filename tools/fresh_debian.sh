@@ -23,6 +23,7 @@ repository=$(cd "$(dirname "$0")/.." && pwd)
 
 die() { echo "fresh_debian: $*" >&2; exit 1; }
 say() { echo "fresh_debian: $*"; }
+. "$repository/tools/debian_system.sh"
 
 parse() {
   user=root pypi=yes cuda='' clone='' ccache='' mirror='' work=/var/tmp/fresh-debian keep='' run=''
@@ -50,52 +51,17 @@ parse() {
   [ -n "$python3" ] || die "install python3"
 }
 
-# What this machine's apt uses: the mirrors of the suite as lines of sources.list.
-sources() {
-  [ -z "$mirror" ] || { echo "deb $mirror $suite main"; return; }
-  apt-get indextargets --format '$(CREATED_BY) $(REPO_URI) $(RELEASE) $(COMPONENT)' |
-    awk -v suite="$suite" '$1 == "Packages" && $3 ~ "^" suite && $4 == "main" {print "deb", $2, $3, $4}' | sort -u
-}
-
-bootstrap() {
-  [ -e "$pristine.done" ] && return
-  local from
-  from=$(sources | awk -v suite="$suite" '$3 == suite {print $2; exit}')
-  [ -n "$from" ] || die "this machine's apt uses no mirror of Debian $suite: name one with --mirror"
-  say "bootstrapping $suite into $pristine (once; the log is $pristine.log)"
-  rm -rf "$pristine"
-  debootstrap --variant=minbase "$suite" "$pristine" "$from" >"$pristine.log" 2>&1 ||
-    die "debootstrap failed: $(tail -n 1 "$pristine.log")"
-  touch "$pristine.done"
-}
-
-# A copy of the pristine system, with the way to this machine's mirrors and nothing more.
+# A bare system with the toolkit, the cache, the user and the clone.
 make_system() {
-  rm -rf --one-file-system "$system"
-  cp -a "$pristine" "$system"
-  sources >"$system/etc/apt/sources.list"
-  apt-config dump | grep -E '^Acquire::(https?|Check)[-:A-Za-z]* ' >"$system/etc/apt/apt.conf.d/90mirror" || true
-  # Certificates that this machine trusts besides the public ones; ca-certificates picks them up when it comes.
-  [ ! -d /usr/local/share/ca-certificates ] ||
-    cp -r /usr/local/share/ca-certificates "$system/usr/local/share/"
-  cp -L /etc/resolv.conf "$system/etc/resolv.conf"
-  echo fresh >"$system/etc/hostname"
-  echo "127.0.0.1 localhost $(hostname)" >"$system/etc/hosts"
-  mount --rbind /dev "$system/dev"
-  mount -t proc proc "$system/proc"
-  mount -t sysfs -o ro sysfs "$system/sys"
-  mount -t tmpfs tmpfs "$system/tmp"
-  chmod 1777 "$system/tmp"
+  copy_system
   [ -z "$cuda" ] || add_cuda
-  [ -z "$ccache" ] || { mkdir -p "$system/var/ccache" && mount --bind "$ccache" "$system/var/ccache"; }
+  [ -z "$ccache" ] || show_folder "$ccache" /var/ccache
   add_user_and_clone
 }
 
 add_cuda() {
   cuda=$(realpath "$cuda")
-  mkdir -p "$system$cuda"
-  mount --bind "$cuda" "$system$cuda"
-  mount -o remount,bind,ro "$system$cuda"
+  show_folder "$cuda" "$cuda" ro
   [ "$cuda" = /usr/local/cuda ] || ln -s "$cuda" "$system/usr/local/cuda"
 }
 
@@ -170,10 +136,7 @@ run_serve() {
 ask_server() {
   curl -sf "$url" -o "$logs/page.html" || die "the page does not come"
   grep -o '<title>.*</title>' "$logs/page.html" || die "the page has no title"
-  local question='Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?'
-  curl -sf "$url/v1/chat/completions" -o "$logs/answer.json" -d \
-    '{"messages": [{"role": "user", "content": "'"$question"'"}], "temperature": 0}' || die "the chat request failed"
-  grep -o '"content": *"[^"]*19[^"]*"' "$logs/answer.json" || die "no 19 in $(cat "$logs/answer.json")"
+  ask_question "$url" "$logs/answer.json"
 }
 
 run_test() {
@@ -215,7 +178,7 @@ main() {
   parse "$@"
   name=$user-pypi-$pypi${cuda:+-cuda}
   # Inside the namespace it is a new process of this script, with the same arguments.
-  pristine=$work/pristine logs=$work/logs.$name system=$work/system.$name
+  pristine=$work/pristine-$suite logs=$work/logs.$name system=$work/system.$name
   [ "$user" = root ] && who=root || who=dev
   if [ -n "${FRESH_DEBIAN_INSIDE:-}" ]; then
     inside
