@@ -11,6 +11,7 @@
 #include "apps/arguments.h"
 #include "apps/help.h"
 #include "apps/version.h"
+#include "base/edit_distance.h"
 
 namespace fathom::apps {
 namespace {
@@ -26,6 +27,19 @@ std::string command_path(const CLI::App& program, const std::vector<std::string>
     app = sub;
   }
   return path;
+}
+
+// Empty: none is near.
+std::string nearest_subcommand(const CLI::App& app, const std::string& name) {
+  std::string best;
+  int fewest = static_cast<int>(name.size()) / 3 + 1;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const int edits = edit_distance(name, sub->get_name(), fewest - 1);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    best = sub->get_name();
+  }
+  return best;
 }
 
 // Every command takes a file of flags. What the parser itself would read of it, it would read in a form of its own.
@@ -84,7 +98,9 @@ int run_command_line(CLI::App& app, const std::vector<Command>& commands, int ar
     return 2;
   }
   if (argv[1][0] != '-' && find_subcommand(app, argv[1]) == nullptr) {
-    std::fprintf(stderr, "%s: no subcommand \"%s\"\nTry: %s --help\n", program, argv[1], program);
+    const std::string near = nearest_subcommand(app, argv[1]);
+    std::fprintf(stderr, "%s: no subcommand \"%s\"%s\nTry: %s --help\n", program, argv[1],
+                 near.empty() ? "" : ("; the nearest is " + near).c_str(), program);
     return 2;
   }
   add_config_flags(commands);

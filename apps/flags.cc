@@ -39,9 +39,10 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
       ->transform(checkpoint_directory("--model-path"))
       ->type_name("DIR")
       ->group(group);
-  app.add_option("--load-format", flags.load_format,
-                 "auto reads the checkpoint; dummy needs config.json only and fills the weights "
-                 "with seeded random values")
+  app.add_option(
+         "--load-format", flags.load_format,
+         "auto reads the checkpoint; dummy fills the weights with seeded random values, for which "
+         "config.json is enough; what reads or writes text needs the tokenizer, too")
       ->check(CLI::IsMember({"auto", "dummy"}))
       ->type_name("auto|dummy")
       ->group(group);

@@ -339,6 +339,16 @@ struct LogFlusher {
   ~LogFlusher() { flush_log(kLogFlushTime); }
 };
 
+void start_listening(http::Server& http) {
+  try {
+    http.start();
+  } catch (const StartupError& error) {
+    const std::string why = error.what();
+    if (why.find("Address already in use") == why.npos) throw;
+    throw StartupError(why + "; end the program that has it, or choose another one: --port");
+  }
+}
+
 // For a person at a terminal, in place of the log's lines.
 void show_banner(const ServeFlags& flags, const serve::EngineFacts& facts,
                  const std::string& device, int port) {
@@ -378,7 +388,7 @@ int run(const ServeFlags& flags_given) {
   if (flags.log_requests) http_settings.on_access = serve::log_access;
   http::Server http(std::move(http_settings), std::move(router));
   api.set_transport(http);
-  http.start();
+  start_listening(http);
   FATHOM_LOG(kInfo, "apps", "listening",
              {{"url", base_url(flags, http.port())}, {"seconds", total.seconds()}});
   Backend backend = make_backend(flags, config, api);

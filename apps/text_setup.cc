@@ -18,11 +18,24 @@ constexpr int64_t kMaxTextBytes = int64_t{4} << 30;  // a data set
 
 }  // namespace
 
+namespace {
+
+text::Tokenizer load_tokenizer(const std::string& model_path) {
+  Result<text::Tokenizer> tokenizer = text::Tokenizer::load(model_path);
+  if (tokenizer) return std::move(*tokenizer);
+  std::string why = tokenizer.error().message;
+  if (why.find("holds no tokenizer.json") != why.npos)
+    why += "; put the model's beside config.json (--load-format dummy makes weights alone)";
+  throw StartupError(why);
+}
+
+}  // namespace
+
 TextSetup load_text(const std::string& model_path, const std::string& chat_format) {
   if (!std::filesystem::is_directory(model_path)) {
     throw StartupError("--model-path " + model_path + " is not a directory");
   }
-  TextSetup setup{.tokenizer = value_or_throw(text::Tokenizer::load(model_path)),
+  TextSetup setup{.tokenizer = load_tokenizer(model_path),
                   .chat_format = std::nullopt,
                   .chat_format_problem = ""};
   if (chat_format != "auto") {

@@ -102,7 +102,7 @@ try_package() {
 check_deb() {
   in_system sh -ec 'fathom --version; fathom doctor >/dev/null; test -s /usr/share/man/man1/fathom.1.gz
     test -s /usr/lib/systemd/system/fathom.service; bash -n /usr/share/bash-completion/completions/fathom
-    dpkg --verify fathom; apt-get remove -y fathom >/dev/null; ! command -v fathom'
+    dpkg --verify fathom; apt-get remove -y fathom >/dev/null; test ! -e /usr/bin/fathom'
 }
 
 # A stage of the Dockerfile in a system of its own, the tree at /context and earlier stages below /stages.

@@ -21,6 +21,8 @@ import time
 COMPILED_IN = [("nlohmann-json3-dev", "MIT"), ("libspdlog-dev", "MIT"), ("libfmt-dev", "MIT"),
                ("libcli11-dev", "BSD-3-Clause"), ("libboost-dev", "BSL-1.0"), ("libyaml-cpp-dev", "MIT"),
                ("libstdc++-DIGITS-dev", "GPL-3.0-or-later WITH GCC-exception-3.1")]
+# In the page, where it was there.
+OPTIONAL = [("libjs-katex", "MIT")]
 FROM_SYSTEM = [("libssl3", "Apache-2.0"), ("libc6", "LGPL-2.1-or-later"),
                ("libgcc-s1", "GPL-3.0-or-later WITH GCC-exception-3.1")]
 
@@ -62,7 +64,8 @@ def package(name, version, licence, supplier="NOASSERTION", purl=None):
 def debian_packages(args):
     """[(package, relationship to the programs)]"""
     digits = compiler_digits(args.build)
-    for names, relation in ((COMPILED_IN, "CONTAINS"), (FROM_SYSTEM, "DYNAMIC_LINK")):
+    optional = [entry for entry in OPTIONAL if debian_version(entry[0])]
+    for names, relation in ((COMPILED_IN + optional, "CONTAINS"), (FROM_SYSTEM, "DYNAMIC_LINK")):
         for name, licence in names:
             name = name.replace("DIGITS", digits)
             version = debian_version(name)
