@@ -143,7 +143,7 @@ std::string demo_directory() {
 
 std::string find_model_directory(const std::string& flag, const std::string& given) {
   if (given == "demo" && !is_there(given)) {
-    if (const std::string demo = demo_directory(); !demo.empty()) return demo;
+    if (std::string demo = demo_directory(); !demo.empty()) return demo;
   }
   if (!is_folder(given)) {
     throw StartupError(flag + " " + given + " is not a directory" +

@@ -339,16 +339,6 @@ struct LogFlusher {
   ~LogFlusher() { flush_log(kLogFlushTime); }
 };
 
-void start_listening(http::Server& http) {
-  try {
-    http.start();
-  } catch (const StartupError& error) {
-    const std::string why = error.what();
-    if (why.find("Address already in use") == why.npos) throw;
-    throw StartupError(why + "; end the program that has it, or choose another one: --port");
-  }
-}
-
 // For a person at a terminal, in place of the log's lines.
 void show_banner(const ServeFlags& flags, const serve::EngineFacts& facts,
                  const std::string& device, int port) {
@@ -388,7 +378,7 @@ int run(const ServeFlags& flags_given) {
   if (flags.log_requests) http_settings.on_access = serve::log_access;
   http::Server http(std::move(http_settings), std::move(router));
   api.set_transport(http);
-  start_listening(http);
+  http.start();
   FATHOM_LOG(kInfo, "apps", "listening",
              {{"url", base_url(flags, http.port())}, {"seconds", total.seconds()}});
   Backend backend = make_backend(flags, config, api);
@@ -417,6 +407,17 @@ int run(const ServeFlags& flags_given) {
   return status;
 }
 
+// What the transport says is of sockets; which flag there is, is known here.
+int run_or_advise(const ServeFlags& flags) {
+  try {
+    return run(flags);
+  } catch (const StartupError& error) {
+    const std::string why = error.what();
+    if (why.find("Address already in use") == why.npos) throw;
+    throw StartupError(why + "; end the program that has the port, or choose another: --port");
+  }
+}
+
 }  // namespace
 
 Command add_serve(CLI::App& parent) {
@@ -428,7 +429,7 @@ Command add_serve(CLI::App& parent) {
                       "fathom serve --model-path /models/DeepSeek-V2-Lite --host 0.0.0.0 \\",
                       "    --api-key-file /etc/fathom/keys --served-model-name deepseek-v2-lite",
                       "fathom serve --model-path models/demo --engine sim --sim-step-us 10000"});
-  return {.app = app, .run = [flags] { return run(*flags); }};
+  return {.app = app, .run = [flags] { return run_or_advise(*flags); }};
 }
 
 }  // namespace fathom::apps

@@ -152,7 +152,7 @@ inside() {
     try_image
     return
   fi
-  for kind in ${only//,/ }; do try_package "$kind"; done
+  try_package "$kind"
 }
 
 clean_up() {
@@ -164,7 +164,7 @@ main() {
   parse "$@"
   logs=$work/logs.packages
   if [ -n "${TRY_PACKAGES_SUITE:-}" ]; then
-    suite=$TRY_PACKAGES_SUITE pristine=$work/pristine-$suite system=$work/system.try-$suite
+    suite=$TRY_PACKAGES_SUITE kind=$TRY_PACKAGES_KIND pristine=$work/pristine-$suite system=$work/system.try-$suite-$kind
     inside
     return
   fi
@@ -174,14 +174,17 @@ main() {
   inside_pid=''
   trap clean_up EXIT
   trap 'exit 130' INT TERM HUP
-  [ -z "$image" ] || suites=trixie
+  [ -z "$image" ] || { suites=trixie only=image; }
   for suite in ${suites//,/ }; do
     pristine=$work/pristine-$suite
     bootstrap
-    TRY_PACKAGES_SUITE=$suite unshare --mount --pid --fork --kill-child --mount-proc -- "$0" "$@" &
-    inside_pid=$!
-    wait $inside_pid
-    inside_pid=''
+    # Each in namespaces of its own, whose mounts go with them.
+    for kind in ${only//,/ }; do
+      TRY_PACKAGES_SUITE=$suite TRY_PACKAGES_KIND=$kind unshare --mount --pid --fork --kill-child --mount-proc -- "$0" "$@" &
+      inside_pid=$!
+      wait $inside_pid
+      inside_pid=''
+    done
   done
 }
 
