@@ -80,7 +80,8 @@ int32_t StaticBatch::slot_of(int sequence) const {
 StaticBatch::Sequence& StaticBatch::sequence_in(int32_t slot) {
   const runner::RunnerInfo& info = runner_.info();
   const int lane = slot / info.slots_per_lane(), place = slot % info.slots_per_lane();
-  return sequences_[static_cast<size_t>(place * info.num_lanes + lane)];
+  const int sequence = place * info.num_lanes + lane;
+  return sequences_[static_cast<size_t>(sequence)];
 }
 
 double StaticBatch::prefill() {

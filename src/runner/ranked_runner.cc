@@ -1,5 +1,6 @@
 #include "runner/ranked_runner.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -127,12 +128,13 @@ void RankedRunner::set_masks(core::StepMasks masks) {
   std::vector<core::StepMasks> lanes;
   {
     const std::lock_guard lock(mutex_);
-    for (const StepInFlight& step : in_flight_)
-      if (step.step_id == masks.step_id)
-        lanes = split_masks(std::move(masks), step.places, sizes_.num_lanes);
+    const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                   [&](const auto& each) { return each.step_id == masks.step_id; });
+    FATHOM_CHECK(step != in_flight_.end(), "masks of step " << masks.step_id);
+    lanes = split_masks(std::move(masks), step->places, sizes_.num_lanes);
   }
   for (size_t rank = 0; rank < members_.size(); ++rank) {
-    const core::StepMasks& lane = lanes.at(rank / ranks_per_lane());
+    const core::StepMasks& lane = lanes[rank / ranks_per_lane()];
     if (!lane.masks.empty()) members_[rank]->set_masks(lane);
   }
 }

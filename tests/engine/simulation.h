@@ -76,7 +76,7 @@ class Simulation {
   std::mt19937_64 random_;
   runner::SimConfig sim_;  // of each lane
   int num_lanes_ = 1;
-  int crowd_ = 1;  // times the usual number of requests
+  int crowd_ = 1;                                        // times the usual number of requests
   std::unique_ptr<runner::SimCollectives> collectives_;  // of several
   StepLoopConfig config_;
   std::vector<std::vector<int32_t>> prefixes_;

@@ -112,5 +112,31 @@ TEST_F(TimedBudget, rounds_a_short_chunk_by_an_eighth_at_most) {
   }
 }
 
+TEST(LaneBudgets, share_tokens_and_have_the_time_each_for_itself) {
+  const StepCost cost = microsecond_tokens();
+  PrefillBudget budget(linear_work, kBudgetBlockTokens, /*num_lanes=*/2);
+  budget.start({.num_tokens = 1000, .seconds = 300e-6, .cost = &cost});
+  const auto take = [&](int lane, int num_wanted) {
+    return budget.take({.num_wanted = num_wanted, .lane = lane}).num_tokens;
+  };
+  // Each as many as its time allows.
+  EXPECT_EQ(take(0, 200), 200);
+  EXPECT_LE(take(0, 200), 110);
+  EXPECT_TRUE(budget.is_spent(0));
+  EXPECT_FALSE(budget.is_spent(1));
+  EXPECT_EQ(take(1, 200), 200);
+  EXPECT_FALSE(budget.is_spent());
+  // A lane whose sequences decode for long has less.
+  budget.start({.num_tokens = 1000, .seconds = 300e-6, .cost = &cost});
+  budget.set_lane_seconds(1, 100e-6);
+  EXPECT_EQ(take(0, 200), 200);
+  EXPECT_LE(take(1, 200), 110);
+  // Tokens run out for both.
+  budget.start({.num_tokens = 250, .seconds = 1, .cost = &cost});
+  EXPECT_EQ(take(0, 200), 200);
+  EXPECT_EQ(take(1, 200), 50);
+  EXPECT_TRUE(budget.is_spent());
+}
+
 }  // namespace
 }  // namespace fathom::sched
