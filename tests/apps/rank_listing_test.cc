@@ -61,6 +61,19 @@ TEST(RankListing, says_how_many_tokens_fit) {
   EXPECT_NEAR(static_cast<double>(fp8.cache_tokens(kH200)), 1.38e6, 1e4);
 }
 
+// Of lanes each has others: the heads whole in a rank or in two, FFNs and experts over all.
+TEST(RankListing, says_how_many_tokens_the_lanes_hold) {
+  const auto tokens_of = [](const runner::RankSizes& sizes, int64_t device_bytes) {
+    return static_cast<double>(listing_of("deepseek-v3", sizes).cache_tokens(device_bytes));
+  };
+  EXPECT_NEAR(tokens_of({.tp = 2, .dp = 4, .ep = 8}, kH200), 708e3, 4e3);
+  EXPECT_NEAR(tokens_of({.tp = 8, .dp = 2, .ep = 16}, kH100), 477e3, 4e3);
+  // Between a head in each rank with every FFN whole, and one cut over all ranks: 4.39 and 4.89 million.
+  const double all = 8 * tokens_of({.dp = 8, .ep = 8}, kH200);
+  EXPECT_GT(all, 4.5e6);
+  EXPECT_LT(all, 4.89e6);
+}
+
 // Parts get smaller with every doubling, but never by half: what is not cut each rank has whole.
 TEST(RankListing, divides_every_published_model_among_2_to_16_ranks) {
   for (const char* model : {"deepseek-v3", "deepseek-v2", "deepseek-v2-lite", "kimi-k2"})
@@ -73,6 +86,21 @@ TEST(RankListing, divides_every_published_model_among_2_to_16_ranks) {
         EXPECT_GT(2 * bytes, before) << model << " " << size;
         before = bytes;
       }
+    }
+}
+
+// A lane's ranks hold less the more of them there are, and with lanes of one all attention is in each.
+TEST(RankListing, divides_every_published_model_among_lanes) {
+  for (const char* model : {"deepseek-v3", "deepseek-v2", "deepseek-v2-lite", "kimi-k2"})
+    for (const int size : {2, 4, 8, 16}) {
+      int64_t before = 0;
+      for (int dp = 1; dp <= size; dp *= 2) {
+        const int64_t bytes =
+            listing_of(model, {.tp = size / dp, .dp = dp, .ep = size}).weight_bytes;
+        EXPECT_GT(bytes, before) << model << " " << size << " ranks in " << dp << " lanes";
+        before = bytes;
+      }
+      EXPECT_LT(before, listing_of(model, {}).weight_bytes);
     }
 }
 
