@@ -17,7 +17,18 @@ struct RadixTree::Node {
   int num_pins = 0;
   // The last one submitted when it was unpinned: none after it reads the blocks.
   int64_t last_step = -1;
-  Node *older = nullptr, *newer = nullptr;  // in unpinned_
+  Node *older = nullptr, *newer = nullptr;  // in Owner::unpinned
+  Owner* owner = nullptr;
+};
+
+struct RadixTree::Owner {
+  Owner() { unpinned.older = unpinned.newer = &unpinned; }
+
+  std::string name;
+  int num_roots = 0, num_blocks = 0;
+  // Circular list of its nodes without pins, the first to evict first. Descendants of a node come before it: a path is
+  // pinned and unpinned as a whole, and its nodes enter the list from the end of the path up.
+  Node unpinned;
 };
 
 RadixTree::Pin::Pin(Pin&& other) noexcept
@@ -53,12 +64,10 @@ RadixTree::RadixTree(std::vector<BlockPool*> pools, const RadixTreeConfig& confi
       hash_(config.index != nullptr ? config.index->hash()
                                     : BlockHash({.block_tokens = config.block_tokens,
                                                  .lookahead_tokens = config.lookahead_tokens,
-                                                 .mask = config.hash_mask})),
-      unpinned_(std::make_unique<Node>()) {
+                                                 .mask = config.hash_mask})) {
   FATHOM_CHECK(config.block_tokens >= 1 && config.lookahead_tokens >= 0 && !pools_.empty(),
                config.block_tokens << " tokens in a block, lookahead of " << config.lookahead_tokens
                                    << ", " << pools_.size() << " KV groups");
-  unpinned_->older = unpinned_->newer = unpinned_.get();
 }
 
 RadixTree::~RadixTree() { FATHOM_CHECK(num_pins_ == 0, num_pins_ << " pins outlive their tree"); }
@@ -138,12 +147,23 @@ int RadixTree::publish(Pin& pin, std::string_view salt, std::span<const int32_t>
   return static_cast<int>(num_whole - num_known);
 }
 
+RadixTree::Owner& RadixTree::owner_of_salt(std::string_view salt) {
+  const std::string_view name = salt.substr(0, salt.find('\n'));
+  const auto found = owners_.find(name);
+  if (found != owners_.end()) return *found->second;
+  auto owner = std::make_unique<Owner>();
+  owner->name = name;
+  return *owners_.emplace(name, std::move(owner)).first->second;
+}
+
 RadixTree::Node& RadixTree::root_for(std::string_view salt) {
   const auto found = roots_.find(salt);
   if (found != roots_.end()) return *found->second;
   auto root = std::make_unique<Node>();
   root->salt = salt;
   root->hash = hash_.of_salt(salt);
+  root->owner = &owner_of_salt(salt);
+  ++root->owner->num_roots;
   return *roots_.emplace(salt, std::move(root)).first->second;
 }
 
@@ -156,6 +176,8 @@ RadixTree::Node& RadixTree::add_node(Node& parent, std::span<const int32_t> toke
   node->tokens.assign(tokens.begin(), tokens.end());
   node->blocks = std::move(blocks);
   node->num_pins = 1;
+  node->owner = parent.owner;
+  ++node->owner->num_blocks;
   ++num_pinned_;
   ++parent.num_children;
   const uint64_t hash = node->hash;
@@ -168,6 +190,8 @@ void RadixTree::remove_leaf(Node& node) {
       node.num_pins == 0 && node.num_children == 0,
       "evicting a node with " << node.num_pins << " pins and " << node.num_children << " children");
   unlink(node);
+  Owner* const owner = node.owner;
+  --owner->num_blocks;
   for (BlockPool::Lease& block : node.blocks) block.release_as_of(node.last_step);
   Node* const parent = node.parent;
   --parent->num_children;
@@ -175,14 +199,27 @@ void RadixTree::remove_leaf(Node& node) {
   const auto [begin, end] = nodes_.equal_range(node.hash);
   nodes_.erase(
       std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == &node; }));
-  if (parent->parent == nullptr && parent->num_children == 0)
-    roots_.erase(roots_.find(parent->salt));
+  if (parent->parent != nullptr || parent->num_children > 0) return;
+  roots_.erase(roots_.find(parent->salt));
+  if (--owner->num_roots == 0) owners_.erase(owners_.find(owner->name));
+}
+
+RadixTree::Owner* RadixTree::largest_with_unpinned() {
+  Owner* largest = nullptr;
+  for (const auto& [name, owner] : owners_) {
+    if (owner->unpinned.newer == &owner->unpinned) continue;
+    if (largest == nullptr || owner->num_blocks > largest->num_blocks) largest = owner.get();
+  }
+  return largest;
 }
 
 int RadixTree::evict(int num_blocks) {
   int num_evicted = 0;
-  for (; num_evicted < num_blocks && unpinned_->newer != unpinned_.get(); ++num_evicted)
-    remove_leaf(*unpinned_->newer);
+  for (; num_evicted < num_blocks; ++num_evicted) {
+    Owner* const owner = largest_with_unpinned();
+    if (owner == nullptr) break;
+    remove_leaf(*owner->unpinned.newer);
+  }
   num_evicted_ += num_evicted;
   return num_evicted;
 }
@@ -207,8 +244,8 @@ void RadixTree::unpin(const std::vector<Node*>& path) {
 }
 
 void RadixTree::link_as_newest(Node& node) {
-  node.newer = unpinned_.get();
-  node.older = unpinned_->older;
+  node.newer = &node.owner->unpinned;
+  node.older = node.newer->older;
   node.older->newer = node.newer->older = &node;
 }
 
@@ -296,17 +333,31 @@ std::string RadixTree::check_children() const {
                                         : "a node hangs below something that is not in the tree";
 }
 
-std::string RadixTree::check_order() const {
+std::string RadixTree::check_order_of(const Owner& owner, int& num_listed) {
   std::unordered_map<const Node*, int> num_seen_children;
-  int num_listed = 0;
-  for (const Node* node = unpinned_->newer; node != unpinned_.get(); node = node->newer) {
+  int num_left = owner.num_blocks;
+  for (const Node* node = owner.unpinned.newer; node != &owner.unpinned; node = node->newer) {
     if (node->newer == nullptr || node->newer->older != node) return "the LRU list is broken";
+    if (node->owner != &owner) return "a node is in the LRU list of another owner";
     if (node->num_pins > 0) return "a pinned node is in the LRU list";
     if (num_seen_children[node] != node->num_children)
       return "a node would be evicted before its children";
     ++num_seen_children[node->parent];
-    if (++num_listed > num_blocks()) return "the LRU list does not end";
+    if (--num_left < 0) return "the LRU list does not end";
+    ++num_listed;
   }
+  return "";
+}
+
+std::string RadixTree::check_order() const {
+  int num_listed = 0, num_owned = 0;
+  for (const auto& [name, owner] : owners_) {
+    if (std::string problem = check_order_of(*owner, num_listed); !problem.empty()) return problem;
+    num_owned += owner->num_blocks;
+  }
+  if (num_owned != num_blocks())
+    return "owners have " + std::to_string(num_owned) + " of " + std::to_string(num_blocks()) +
+           " nodes";
   if (num_listed != num_blocks() - num_pinned_)
     return std::to_string(num_listed) + " nodes can be evicted, " +
            std::to_string(num_blocks() - num_pinned_) + " have no pins";

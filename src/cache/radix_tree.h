@@ -13,10 +13,12 @@
 //   tree.publish(pin, salt, tokens, leases);        // whole blocks go over to the tree, pin grows
 //
 // A Pin keeps its path from being evicted; it is move-only and unpins in its destructor. What is not pinned
-// is evicted from the leaves up, least recently used first: a prefix counts as used until it is unpinned. An
+// is evicted from the leaves up, least recently used first: a prefix counts as used until it is unpinned. What a salt
+// has before its first line break is its owner; of several owners the one that holds the most blocks loses one, so that
+// nobody's flood takes from others what they have below their equal share. An
 // evicted block goes back to its pool (FENCED while a step that was submitted before it was unpinned is in
 // flight). Costs O(blocks of the path);
-// eviction O(1) per block.
+// eviction O(owners) per block.
 // One thread (the scheduler's) uses a tree, its pins and pools. The pools outlive the tree, the tree its
 // pins.
 
@@ -111,6 +113,7 @@ class RadixTree {
  private:
   // By the hash of the whole prefix.
   using Nodes = std::unordered_multimap<uint64_t, std::unique_ptr<Node>>;
+  struct Owner;
 
   const Node* root_of(std::string_view salt) const;
   Node* child_of(const Node& parent, std::span<const int32_t> tokens) const;
@@ -123,23 +126,25 @@ class RadixTree {
   void remove_leaf(Node& node);
   void pin_node(Node& node);
   void unpin(const std::vector<Node*>& path);
-  void link_as_newest(Node& node);
+  Owner& owner_of_salt(std::string_view salt);  // made if there is none
+  Owner* largest_with_unpinned();
+  static void link_as_newest(Node& node);
   static void unlink(Node& node);
   std::string check_nodes() const;
   std::string check_node(const Node& node) const;
   std::string check_children() const;
   std::string check_order() const;
+  // Counts the owner's nodes in `num_listed`.
+  static std::string check_order_of(const Owner& owner, int& num_listed);
 
   RadixTreeConfig config_;
   std::vector<BlockPool*> pools_;
   BlockHash hash_;
   Nodes nodes_;
-  std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;  // each has children
-  // Circular list of all nodes without pins, the first to evict first. Descendants of a node come before it:
-  // a path is pinned and unpinned as a whole, and its nodes enter the list from the end of the path up.
-  std::unique_ptr<Node> unpinned_;
-  int num_pinned_ = 0;    // nodes with pins
-  int64_t num_pins_ = 0;  // with a path
+  std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;    // each has children
+  std::map<std::string, std::unique_ptr<Owner>, std::less<>> owners_;  // each has blocks
+  int num_pinned_ = 0;                                                 // nodes with pins
+  int64_t num_pins_ = 0;                                               // with a path
   int64_t num_evicted_ = 0;
 };
 

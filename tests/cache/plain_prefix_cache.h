@@ -97,16 +97,19 @@ class PlainPrefixCache {
     }
     return num_added;
   }
+  // Of the salts 'x' and 'y' one owner is, of 'z' another.
+  static char owner_of(char salt) { return salt == 'z' ? 'b' : 'a'; }
   int evict(int num_blocks) {
     int num_evicted = 0;
     for (; num_evicted < num_blocks; ++num_evicted) {
+      std::map<char, int> num_held;
+      for (const auto& [prefix, entry] : entries_) ++num_held[owner_of(prefix[0])];
       auto oldest = entries_.end();
       for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
         const auto next = std::next(entry);
         const bool has_children = next != entries_.end() && next->first.starts_with(entry->first);
         if (entry->second.num_pins > 0 || has_children) continue;
-        if (oldest == entries_.end() || entry->second.last_used < oldest->second.last_used)
-          oldest = entry;
+        if (oldest == entries_.end() || goes_before(*entry, *oldest, num_held)) oldest = entry;
       }
       if (oldest == entries_.end()) break;
       for (size_t group = 0; group < pools_.size(); ++group)
@@ -114,6 +117,16 @@ class PlainPrefixCache {
       entries_.erase(oldest);
     }
     return num_evicted;
+  }
+
+  // The owner that holds more loses first, then the one whose name comes first, and of its entries the oldest.
+  static bool goes_before(const std::pair<const std::string, Entry>& left,
+                          const std::pair<const std::string, Entry>& right,
+                          std::map<char, int>& num_held) {
+    const char owner = owner_of(left.first[0]), other = owner_of(right.first[0]);
+    if (owner == other) return left.second.last_used < right.second.last_used;
+    if (num_held[owner] != num_held[other]) return num_held[owner] > num_held[other];
+    return owner < other;
   }
 
   // Blocks that a pool says it leased: false = one was not free.

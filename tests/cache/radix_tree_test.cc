@@ -181,6 +181,26 @@ TEST_F(RadixTreeTest, evicts_from_the_leaves_up_least_recently_used_first) {
   EXPECT_EQ(pool_.num_free(), kNumBlocks);
 }
 
+TEST_F(RadixTreeTest, whoever_holds_the_most_makes_room) {
+  remember(prompt(16, 1), "bob\n");
+  for (int family = 2; family < 5; ++family) {
+    remember(prompt(16, family), "alice\n" + std::to_string(family % 2));
+  }
+  const auto length_of = [&](const std::string& salt, int family) {
+    return tree_.match_length(salt, prompt(16, family));
+  };
+  EXPECT_EQ(tree_.evict(6), 6);
+  EXPECT_EQ(length_of("bob\n", 1), 16);
+  EXPECT_EQ(length_of("alice\n0", 2), 0);  // the one that alice used least recently
+  EXPECT_EQ(length_of("alice\n1", 3), 8);
+  EXPECT_EQ(length_of("alice\n0", 4), 16);
+  // What alice has in use cannot be evicted, so it is bob's turn.
+  const RadixTree::Pin pin = tree_.match("alice\n0", prompt(16, 4), 16);
+  EXPECT_EQ(tree_.evict(4), 4);
+  EXPECT_EQ(length_of("alice\n1", 3), 0);
+  EXPECT_EQ(length_of("bob\n", 1), 8);
+}
+
 TEST_F(RadixTreeTest, asking_for_a_length_is_no_use) {
   remember(prompt(4, 1));
   remember(prompt(4, 2));

@@ -106,7 +106,9 @@ class RadixWorld {
     sequence.leased.resize(groups);
     return sequence;
   }
-  static std::string salt_of(const Sequence& sequence) { return std::string(1, sequence.salt); }
+  static std::string salt_of(const Sequence& sequence) {
+    return {PlainPrefixCache::owner_of(sequence.salt), '\n', sequence.salt};
+  }
   // The sequence's tokens and some of a block that is not whole.
   std::vector<int32_t> tokens_and_tail(const Sequence& sequence, uint8_t choice) const {
     std::vector<int32_t> tokens = sequence.tokens;
