@@ -150,7 +150,7 @@ sanitize() {
 
 eval_demo() {
   "$fathom" eval gsm8k --model-path $demo --data $demo/eval.json --shots $demo/shots.json --device cuda \
-    --min-accuracy 0.995 --json "$out/gsm8k.jsonl" "$@"
+    --num-questions 500 --min-accuracy 0.995 --json "$out/gsm8k.jsonl" "$@"
 }
 
 # Every combination of types, graphs, overlap and drafts, four at a time: each with a small cache, so that they fit.

@@ -51,7 +51,7 @@ def read_flag(line):
 def read_command(program, words):
     command, section, flag = Command(words), "", None
     subcommands = []
-    for line in help_of(program, words).splitlines():
+    for line in map(str.rstrip, help_of(program, words).splitlines()):
         if not command.summary and line and not line.startswith(("Usage", " ")):
             command.summary = line
         elif re.match(r"^\S.*:$", line):
