@@ -322,6 +322,43 @@ TEST(JsonSchema, multiples_are_excluded_however_they_are_written) {
   for (const char* text : {"5.5", "1", "2.51", "7.5."}) EXPECT_FALSE(accepts(steps, text)) << text;
 }
 
+TEST(JsonSchema, property_ordering_says_the_order_of_members) {
+  const std::string schema =
+      R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"null"},"c":{}},"required":["a","b"],"propertyOrdering":["c","b"]})";
+  for (const char* text : {R"({"c":1,"b":null,"a":1})", R"({"b":null,"a":1})"})
+    EXPECT_TRUE(accepts(schema, text)) << text;
+  for (const char* text :
+       {R"({"a":1,"b":null})", R"({"b":null,"c":1,"a":1})", R"({"b":null,"a":1,"c":1})"})
+    EXPECT_FALSE(accepts(schema, text)) << text;
+}
+
+TEST(JsonSchema, a_pattern_as_a_value_is_one_in_every_dialect) {
+  const std::string schema = R"({"type":"string","format":"regex"})";
+  for (const char* text : {R"x("^[a-z]+(\\.[a-z]{2,})*$")x", R"x("(?:a|b)c?")x",
+                           R"x("\\d{3}-(x(y|z)*)+")x", R"("")", R"("[^\\]]")"}) {
+    EXPECT_TRUE(accepts(schema, text)) << text;
+  }
+  for (const char* text : {R"x("(a")x", R"x("a)")x", R"("[z-a]")", R"("*a")", R"("a**")",
+                           R"("\\q")", R"("a{2,1}")", R"("[]")", R"x("(?<a>b)")x"}) {
+    EXPECT_FALSE(accepts(schema, text)) << text;
+  }
+}
+
+TEST(JsonSchema, counts_of_items_hold_beside_contains) {
+  const std::string none = R"({"type":"array","maxItems":0,"contains":{"type":"integer"}})";
+  EXPECT_NE(refusal(none).find("no finite"), std::string::npos) << refusal(none);
+  const std::string any_number =
+      R"({"type":"array","maxItems":0,"contains":{"type":"integer"},"minContains":0,"maxContains":1})";
+  EXPECT_TRUE(accepts(any_number, "[]"));
+  EXPECT_FALSE(accepts(any_number, "[1]"));
+  const std::string prefix =
+      R"({"type":"array","prefixItems":[{"type":"integer"},{},{}],"maxItems":2,"contains":{"const":1}})";
+  EXPECT_TRUE(accepts(prefix, "[2,1]"));
+  EXPECT_TRUE(accepts(prefix, "[1]"));
+  EXPECT_FALSE(accepts(prefix, "[1,2,3]"));
+  EXPECT_FALSE(accepts(prefix, "[2,2]"));
+}
+
 TEST(JsonSchema, refuses_by_name_what_it_cannot_keep) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {R"({"type":"integer","multipleOf":1234567})", "multipleOf"},
@@ -335,7 +372,8 @@ TEST(JsonSchema, refuses_by_name_what_it_cannot_keep) {
       {R"({"not":{}})", "no finite"},
       {R"({"not":true})", "no finite"},
       {R"({"type":"object","not":{"required":[]}})", "no finite"},
-      {R"({"type":"string","format":"regex"})", "regex"},
+      {R"({"type":"number","minimum":1e25})", "beyond 10^20"},
+      {R"({"type":"integer","maximum":-1e21})", "beyond 10^20"},
       {R"({"type":"string","pattern":"(?=a)b"})", "no finite"},
       {R"x({"type":"string","pattern":"a(?<=(?=b))"})x", "look-behind"},
       {R"({"$ref":"http://example.com/schema"})", "$ref"},

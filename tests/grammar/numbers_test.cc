@@ -75,6 +75,27 @@ TEST(Numbers, doubles_are_whole) {
   });
 }
 
+TEST(Numbers, may_have_exponents_within_their_bounds) {
+  expect_all({
+      {R"({"type":"number","minimum":1})",
+       {"1", "1e1", "1.5e300", "9.99E+20", "7e307", "12345678901234567890.5"},
+       {"1e0", "1e-1", "0.5", "-1e5", "2e308", "1e309"}},
+      {R"({"type":"number","minimum":-250,"exclusiveMaximum":1e6})",
+       {"-2e1", "-9.9e0", "9.99e4", "5e-9", "-5E-300", "999999.5"},
+       {"-3e2", "-2e2", "1e5", "1e6", "-1e3"}},
+      {R"({"type":"number","exclusiveMinimum":0})",
+       {"1e-13", "3e7", "0.5"},
+       {"0", "1e-300", "0e5"}},
+      {R"({"type":"number","maximum":0.001})", {"1e-5", "-1e300", "0.001", "0"}, {"1e-3", "1e0"}},
+      {R"({"type":"number","minimum":0.5,"maximum":2})", {"0.5", "2"}, {"1e0", "5e-1", "2e0"}},
+      {R"({"type":"number","maximum":1e25})", {"1e18", "99999999999999999999"}, {"1e26"}},
+      {R"({"type":"number","maximum":-1e-3})",
+       {"-1e0", "-5.5e7", "-0.001"},
+       {"1e5", "-1e-5", "-1e-3"}},
+      {R"({"type":"integer","minimum":1})", {"1"}, {"1e1"}},
+  });
+}
+
 TEST(Numbers, multiples_of_large_steps_are_kept) {
   expect_all({
       {R"({"type":"integer","multipleOf":1000})",

@@ -117,12 +117,27 @@ void add_references(Patterns& patterns) {
        {"uuid", "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}"}});
 }
 
+// Patterns that ECMAScript, Python and Rust read alike: characters, escapes, classes, and groups two levels deep.
+void add_patterns(Patterns& patterns) {
+  const std::string escape = R"(\\[dDwWsS^$.*+?()\[\]{}|\\])";
+  const std::string classed = R"(\[\^?(?:a-z|A-Z|0-9|[A-Za-z0-9 _,;:@%/]|)" + escape + R"()+\])";
+  const std::string one = R"((?:[A-Za-z0-9 _,;:@%/=<>'"!#&~`-]|\.|)" + escape + "|" + classed + ")";
+  const std::string count = R"((?:[*+?]|\{[0-9]{1,2},?\})?)";
+  std::string text = "(?:" + one + count + ")*";
+  for (int depth = 0; depth < 2; ++depth) {
+    const std::string group = R"(\((?:\?:)?)" + text + R"((?:\|)" + text + R"()*\))";
+    text = "(?:" + either(one, group) + count + ")*";
+  }
+  patterns.emplace_back("regex", R"(\^?)" + text + R"(\$?)");
+}
+
 // Every text that fits satisfies the format; rare forms (quoted mail addresses, international names) are left out.
 Patterns make_patterns() {
   Patterns patterns;
   add_times(patterns);
   add_hosts(patterns);
   add_references(patterns);
+  add_patterns(patterns);
   return patterns;
 }
 
@@ -145,8 +160,6 @@ const IntegerFormat* find_integer_format(std::string_view format) {
 bool is_free_number_format(std::string_view format) {
   return format == "float" || format == "double" || format == "decimal";
 }
-
-bool is_refused_format(std::string_view format) { return format == "regex"; }
 
 std::string_view string_format_pattern(std::string_view format) {
   static const Patterns patterns = make_patterns();

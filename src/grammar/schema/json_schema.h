@@ -52,6 +52,7 @@ class SchemaCompiler {
     bool has_min = false, has_max = false;  // asked for
   };
   static NumberRange range_of(const NumberFacts& number, bool is_integer);
+  static Expression exponents(const NumberRange& bounds);
   std::optional<TextSet> number_set(const Facts& facts, unsigned types, const Expression& range,
                                     const std::vector<std::string>& excluded);
 

@@ -88,7 +88,7 @@ Expression SchemaCompiler::build_containing(const ArrayFacts& array, int64_t max
       });
   if (!are_alike) return fail("more than one \"contains\" for one array is not supported");
   const auto num_prefix = static_cast<int64_t>(prefix_size(array));
-  const int64_t last = std::max({array.min, num_prefix, max == kUnbounded ? 1 : max, int64_t{1}});
+  const int64_t last = max == kUnbounded ? std::max({array.min, num_prefix, int64_t{1}}) : max;
   const int64_t last_found = wanted.max ? *wanted.max : wanted.min;
   if ((last + 1) * (last_found + 1) > kMaxCount)
     return fail("\"contains\" with such counts of items is not supported");

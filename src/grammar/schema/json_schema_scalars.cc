@@ -21,6 +21,8 @@ constexpr int64_t kMaxLength = 20'000;
 // Decimals of this many digits are different numbers for every reader. Behind an exclusive bound the first number is
 // taken that differs from it so: what lies between could be read as the bound itself.
 constexpr int kSureDigits = 15;
+// Bounds that lie further out are cut to this.
+const NumberUnits kBoundLimit = power_of_ten(kMaxIntegerDigits + kUnitDecimals);
 
 NumberUnits step_beside(NumberUnits bound) {
   const NumberUnits magnitude = bound < 0 ? -bound : bound;
@@ -148,6 +150,36 @@ std::optional<TextSet> whole_multiples(NumberUnits step, Budget& budget) {
   return set;
 }
 
+// The place of the first digit: 0 of what lies from 1 to 10, and of units.
+int exponent_of(NumberUnits units) {
+  int exponent = -kUnitDecimals;
+  for (; units >= 10; units /= 10) ++exponent;
+  return exponent;
+}
+
+// Positive numbers from least to most, in units, written with an exponent: all whose exponent lies between those of the
+// bounds, whatever their digits are.
+Expression with_exponent(NumberUnits least, std::optional<NumberUnits> most) {
+  constexpr int kFirst = -307, kLast = 307, kMaxDecimals = 16;
+  const int first = least > 0 ? exponent_of(least) + 1 : kFirst;
+  const int last = most ? exponent_of(*most) - 1 : kLast;
+  if (first > last || (most && *most <= 0)) return choice({});
+  const Expression digit = character({{'0', '9'}});
+  const Expression mark = character({{'e', 'e'}, {'E', 'E'}});
+  std::vector<Expression> powers;
+  if (last >= 0) {
+    powers.push_back(
+        sequence({optional(literal("+")), json_decimals_between(std::max(first, 0), last, 0)}));
+  }
+  if (first < 0) {
+    powers.push_back(
+        sequence({literal("-"), json_decimals_between(std::max(1, -last), -first, 0)}));
+  }
+  return sequence({character({{'1', '9'}}),
+                   optional(sequence({literal("."), repeat(digit, 1, kMaxDecimals)})), mark,
+                   choice(std::move(powers))});
+}
+
 // All ways to write the number without an exponent, as a pattern.
 std::string spellings(NumberUnits value) {
   const bool is_negative = value < 0;
@@ -236,6 +268,20 @@ SchemaCompiler::NumberRange SchemaCompiler::range_of(const NumberFacts& number, 
   return range;
 }
 
+// Numbers within the bounds that have an exponent.
+Expression SchemaCompiler::exponents(const NumberRange& bounds) {
+  const auto most = [](bool is_asked_for, NumberUnits units) {
+    return is_asked_for ? std::optional(units) : std::nullopt;
+  };
+  const Expression negative = bounds.min < 0 ? with_exponent(std::max<NumberUnits>(-bounds.max, 0),
+                                                             most(bounds.has_min, -bounds.min))
+                                             : choice({});
+  const Expression positive = bounds.max > 0 ? with_exponent(std::max<NumberUnits>(bounds.min, 0),
+                                                             most(bounds.has_max, bounds.max))
+                                             : choice({});
+  return choice({sequence({literal("-"), negative}), positive});
+}
+
 Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
   const NumberFacts& number = facts.number;
   const bool is_integer = types == kWhole;
@@ -249,16 +295,19 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
                         number.other_multiples.empty() && types != kFraction;
   const bool is_bounded = bounds.has_min || bounds.has_max;
   if (is_plain && !is_bounded) return is_integer ? json_integer(rules_) : json_number(rules_);
+  const bool is_above = std::max(number.least, number.above) >= kBoundLimit;
+  const bool is_below =
+      number.most.value_or(0) <= -kBoundLimit || number.below.value_or(0) <= -kBoundLimit;
+  if (is_above || is_below) return fail("numbers beyond 10^20 alone are not supported");
   if (bounds.min > bounds.max) return choice({});
   if (is_plain && !is_integer && !bounds.has_max && bounds.min == 0) return json_magnitude(rules_);
-  const Expression range =
-      json_decimals_between(bounds.min, bounds.max, is_integer ? 0 : kUnitDecimals);
+  Expression range = json_decimals_between(bounds.min, bounds.max, is_integer ? 0 : kUnitDecimals);
   if (is_plain) {
     // Schemas of many tools have the same bounds.
     std::string key = is_integer ? "i" : "n";
     for (const NumberUnits units : {bounds.min, bounds.max}) key += ' ' + spellings(units);
     const auto [known, is_new] = rules_.json().ranges.try_emplace(std::move(key), -1);
-    if (is_new) known->second = rules_.add(range);
+    if (is_new) known->second = rules_.add(is_integer ? range : choice({range, exponents(bounds)}));
     return rule(known->second);
   }
   const std::optional<TextSet> set = number_set(facts, types, range, excluded);

@@ -171,8 +171,6 @@ bool SchemaReader::read_string_keyword(const std::string& key, const Value& valu
     const auto& text = value.get_ref<const std::string&>();
     if (key == "pattern") {
       facts.string.patterns.push_back(text);
-    } else if (is_refused_format(text)) {
-      refuse("\"format\": \"" + text.substr(0, 64) + "\" is not supported");
     } else if (find_integer_format(text) != nullptr || is_free_number_format(text)) {
       facts.mentioned = (facts.mentioned & ~kString) | kNumber;
       facts.number.formats.push_back(text);

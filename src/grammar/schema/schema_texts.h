@@ -42,7 +42,5 @@ class TextSets {
 
 // The schema's text for a format, as a pattern; empty: the format is not known.
 std::string_view string_format_pattern(std::string_view format);
-// Formats of the specification that are not kept.
-bool is_refused_format(std::string_view format);
 
 }  // namespace fathom::grammar
