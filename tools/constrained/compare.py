@@ -76,8 +76,18 @@ class LLGuidance:
             raise ValueError(matcher.get_error())
         return matcher
 
+    def start(self, compiled):
+        return compiled.deep_copy()
+
+    def fill(self, matcher):
+        self.masks.fill_next_token_bitmask(matcher, self.mask, 0)
+        return self.mask
+
+    def take(self, matcher, token):
+        return matcher.consume_token(token)
+
     def accepts(self, compiled, tokens, times):
-        matcher = compiled.deep_copy()
+        matcher = self.start(compiled)
         for token in tokens:
             start = time.thread_time()
             self.masks.fill_next_token_bitmask(matcher, self.mask, 0)
@@ -108,8 +118,18 @@ class XGrammar:
     def compile(self, schema):
         return self.compiler.compile_json_schema(json.dumps(schema), any_whitespace=True, strict_mode=False)
 
+    def start(self, compiled):
+        return self.module.GrammarMatcher(compiled)
+
+    def fill(self, matcher):
+        matcher.fill_next_token_bitmask(self.mask)
+        return self.mask
+
+    def take(self, matcher, token):
+        return matcher.accept_token(token)
+
     def accepts(self, compiled, tokens, times):
-        matcher = self.module.GrammarMatcher(compiled)
+        matcher = self.start(compiled)
         for token in tokens + [self.eos]:
             start = time.thread_time()
             matcher.fill_next_token_bitmask(self.mask)
@@ -179,14 +199,14 @@ class Engine:
         line, self.output = self.output.split(b"\n", 1)
         return line.decode()
 
-    def answer(self, case):
+    def answer(self, case, keys):
         seconds = self.limits.schema_seconds
         ticks = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
         used = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
         # Native code notices no alarm; the kernel ends the process itself.
         resource.prlimit(self.process.pid, resource.RLIMIT_CPU, (int(used) + 1 + seconds, resource.RLIM_INFINITY))
         try:
-            line = json.dumps({key: case[key] for key in ("id", "schema", "texts")}) + "\n"
+            line = json.dumps({key: case[key] for key in keys if key in case}) + "\n"
             self.process.stdin.write(line.encode())
             self.process.stdin.flush()
         except BrokenPipeError:
@@ -211,14 +231,14 @@ class Engine:
         self.process.wait()
 
 
-def run(command, cases, limits, says_ready):
+def run(command, cases, limits, says_ready, keys=("id", "schema", "texts")):
     """Results by id. A process that dies takes one schema with it: the rest go on in another."""
     results = {}
     engine = None
     for number, case in enumerate(cases):
         if engine is None or engine.process.returncode is not None:
             engine = Engine(command, limits, says_ready)
-        results[case["id"]] = engine.answer(case)
+        results[case["id"]] = engine.answer(case, keys)
         if sys.stderr.isatty() or number % 100 == 99:
             print(f"{number + 1} of {len(cases)}", file=sys.stderr, end="\n" if number % 100 == 99 else "\r")
     if engine is not None:
