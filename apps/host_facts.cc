@@ -62,7 +62,7 @@ std::string gpu_driver_version() {
   const std::string line = value_in("/proc/driver/nvidia/version", "NVRM version", ':');
   for (size_t at = 0; at < line.size();) {
     const size_t end = std::min(line.find(' ', at), line.size());
-    const std::string word = line.substr(at, end - at);
+    std::string word = line.substr(at, end - at);
     if (!word.empty() && word.find_first_not_of("0123456789.") == word.npos) return word;
     at = end + 1;
   }
