@@ -110,6 +110,8 @@ run_stage() {
   local stage=$1
   system=$work/system.image-$stage
   copy_system
+  # As the slim images are made of minbase.
+  [ "$stage" = build ] || rm -rf "$system"/usr/share/{doc,info,lintian,linda,locale,man}/*
   show_folder "$context" /context ro
   [ -z "$cuda" ] || { show_folder "$cuda" "$cuda" ro && [ "$cuda" = /usr/local/cuda ] || ln -s "$cuda" "$system/usr/local/cuda"; }
   [ -z "$ccache" ] || show_folder "$ccache" /var/ccache
