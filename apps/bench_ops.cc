@@ -223,7 +223,7 @@ double read_bandwidth_gb_s(const ops::Backend& backend, int num_threads) {
 // Large calls take a CPU, and the float32 reference beside it, minutes each.
 std::vector<int> default_tokens(const ops::Backend& backend) {
   if (backend.device_memory) return {1, 8, 32, 128, 4096};
-  return {1, 8};
+  return {1};
 }
 
 int run(OpsFlags flags) {
@@ -269,7 +269,7 @@ void add_ops_flags(CLI::App& app, OpsFlags& flags) {
                  "numbers below 64")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N...")
-      ->default_str("1 8 on a CPU, 1 8 32 128 4096 on a GPU")
+      ->default_str("1 on a CPU, 1 8 32 128 4096 on a GPU")
       ->group(group);
   app.add_option("--context-len", flags.context_len,
                  "Rows of the cache that each sequence of a decode sees")
