@@ -12,12 +12,12 @@ namespace {
 // passes go up and down; what takes more is given up.
 constexpr int kMaxPasses = 8;
 // What reads nothing is followed so far, and as many edges of a state.
-constexpr int kMaxSteps = 2;
-constexpr size_t kMaxEdges = 8;
+constexpr int kMaxSilentSteps = 2;
+constexpr size_t kMaxSilentEdges = 8;
 
 template <class T>
 std::span<const T> first_of(std::span<const T> edges) {
-  return edges.first(std::min(edges.size(), kMaxEdges));
+  return edges.first(std::min(edges.size(), kMaxSilentEdges));
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ EndlessText::EndlessText(const Automaton& automaton)
     }
     if (has_changed) continue;
     for (size_t state = 0; state < num_states; ++state)
-      holds_[state] = comes_to(static_cast<int32_t>(state), kMaxSteps);
+      holds_[state] = comes_to(static_cast<int32_t>(state), kMaxSilentSteps);
     return;
   }
 }
@@ -63,7 +63,7 @@ bool EndlessText::goes_on(int32_t state) const {
   const auto calls = first_of(automaton_.call_edges(state));
   for (size_t i = 0; i < ranges_.size(); ++i) {
     const bool is_called = std::any_of(calls.begin(), calls.end(), [&](const auto& call) {
-      return comes_to(call.target, kMaxSteps) && takes_in_rule(call.rule, i);
+      return comes_to(call.target, kMaxSilentSteps) && takes_in_rule(call.rule, i);
     });
     if (!is_called && !takes(state, ranges_[i], 0, /*ends_rule=*/false)) return false;
   }
@@ -80,7 +80,7 @@ bool EndlessText::takes(int32_t state, const Utf8Range& characters, int at, bool
     if (edge.first > first_missing) return false;
     const bool is_last = at + 1 == characters.length;
     const bool leads_on = is_last ? (ends_rule ? automaton_.state(edge.target).accepting
-                                               : comes_to(edge.target, kMaxSteps))
+                                               : comes_to(edge.target, kMaxSilentSteps))
                                   : takes(edge.target, characters, at + 1, ends_rule);
     if (!leads_on) return false;
     first_missing = std::max(first_missing, edge.last + 1);

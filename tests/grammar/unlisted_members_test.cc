@@ -11,7 +11,7 @@
 namespace fathom::grammar::tests {
 namespace {
 
-bool takes(const Expression& expression, const std::string& text) {
+bool takes_all_of(const Expression& expression, const std::string& text) {
   static const TestVocabulary single_bytes = make_vocabulary(byte_tokens());
   const auto constraint = compiled(expression)->new_constraint(single_bytes.vocabulary);
   for (const char c : text) {
@@ -86,16 +86,16 @@ TEST(UnlistedMembers, can_be_left_out) {
       R"({"type":"object","properties":{"a":{"type":"object"},"l":{"prefixItems":[{}]}}})";
   const std::string listed = R"({"a":{"x":1},"l":[1]})", bare = R"({"a":{},"l":[1]})";
   for (const char* more : {R"({"b":1})", R"({"a":{},"b":1})", R"({"l":[1,2]})"}) {
-    EXPECT_TRUE(takes(json_schema(schema), more)) << more;
-    EXPECT_FALSE(takes(json_schema(schema, {.unlisted = Unlisted::kLeftOut}), more)) << more;
-    EXPECT_FALSE(takes(json_schema(schema, {.unlisted = Unlisted::kNowhere}), more)) << more;
+    EXPECT_TRUE(takes_all_of(json_schema(schema), more)) << more;
+    EXPECT_FALSE(takes_all_of(json_schema(schema, {.unlisted = Unlisted::kLeftOut}), more)) << more;
+    EXPECT_FALSE(takes_all_of(json_schema(schema, {.unlisted = Unlisted::kNowhere}), more)) << more;
   }
-  EXPECT_TRUE(takes(json_schema(schema, {.unlisted = Unlisted::kLeftOut}), listed));
-  EXPECT_FALSE(takes(json_schema(schema, {.unlisted = Unlisted::kNowhere}), listed));
-  EXPECT_TRUE(takes(json_schema(schema, {.unlisted = Unlisted::kNowhere}), bare));
+  EXPECT_TRUE(takes_all_of(json_schema(schema, {.unlisted = Unlisted::kLeftOut}), listed));
+  EXPECT_FALSE(takes_all_of(json_schema(schema, {.unlisted = Unlisted::kNowhere}), listed));
+  EXPECT_TRUE(takes_all_of(json_schema(schema, {.unlisted = Unlisted::kNowhere}), bare));
   // What the schema says holds everywhere.
   const std::string open = R"({"properties":{"a":{}},"additionalProperties":{"type":"integer"}})";
-  EXPECT_TRUE(takes(json_schema(open, {.unlisted = Unlisted::kNowhere}), R"({"b":1})"));
+  EXPECT_TRUE(takes_all_of(json_schema(open, {.unlisted = Unlisted::kNowhere}), R"({"b":1})"));
 }
 
 TEST(UnlistedMembers, are_no_arguments_of_a_function) {
@@ -107,8 +107,8 @@ TEST(UnlistedMembers, are_no_arguments_of_a_function) {
       .call_begin = {"", -1},
       .steps = {{.kind = ToolCallStep::Kind::kName}, {.kind = ToolCallStep::Kind::kObject}}};
   const Expression call = tool_calls(syntax, tools, {.required = true});
-  EXPECT_TRUE(takes(call, R"(<f{"a":1}>)"));
-  EXPECT_FALSE(takes(call, R"(<f{"a":1,"b":2}>)"));
+  EXPECT_TRUE(takes_all_of(call, R"(<f{"a":1}>)"));
+  EXPECT_FALSE(takes_all_of(call, R"(<f{"a":1,"b":2}>)"));
 }
 
 }  // namespace
