@@ -59,7 +59,9 @@ std::string driver_text(const HostFacts& host) {
          (cuda.empty() ? "" : ", for CUDA " + cuda);
 }
 
-std::string cublaslt_text() {
+// Opening it asks for a device.
+std::string cublaslt_text(bool has_gpu) {
+  if (!has_gpu) return "not looked for, since there is no GPU";
   const Result<std::string> library = cuda::find_cublaslt();
   return library ? *library : "none: " + library.error().message;
 }
@@ -70,7 +72,7 @@ void add_gpu_lines(const HostFacts& host, std::vector<DoctorLine>& lines) {
   for (size_t i = 0; i < gpus.size(); ++i)
     lines.push_back({"gpu_" + std::to_string(i), "GPU " + std::to_string(i), gpu_text(gpus[i])});
   if (gpus.empty()) lines.push_back({"gpu", "GPU", "none"});
-  lines.push_back({"cublaslt", "cuBLASLt", cublaslt_text()});
+  lines.push_back({"cublaslt", "cuBLASLt", cublaslt_text(!gpus.empty())});
 }
 
 std::vector<DoctorLine> report_lines(const HostFacts& host, const Verdict& found) {
