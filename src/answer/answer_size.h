@@ -15,12 +15,13 @@
 
 namespace fathom::answer {
 
-// Some 25 bytes of JSON each, and a processor writes a million or two in a second.
-inline constexpr int64_t kMaxPromptValues = 4'000'000;
+// Some 25 bytes of JSON each. A processor writes a million or two in a second, beside the others; collecting and
+// freeing them takes the threads of all a quarter as long.
+inline constexpr int64_t kMaxPromptValues = 600'000;
 // The events of a stream are written by the thread that serves other streams.
 inline constexpr int64_t kMaxStreamedPromptValues = 200'000;
 // Of all answers in work.
-inline constexpr int64_t kMaxPromptValuesInWork = 16'000'000;
+inline constexpr int64_t kMaxPromptValuesInWork = 6'000'000;
 
 // Of the prompts, as often as the answer repeats them.
 int64_t num_prompt_values(const api::GenerationRequest& request);

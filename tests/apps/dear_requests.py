@@ -141,8 +141,9 @@ def main():
         "32 grammars": grammars(32),
         "8 grammars, 8 workers": grammars(8, "--num-workers", "8"),
         "10,000 tokens x 128 x 20": answers(echo(10_000, 128, 20)),
-        "10,000 tokens x 16 x 20": answers(echo(10_000, 16, 20)),
-        "100,000 tokens x 1 x 20": answers(echo(100_000, 1, 20)),
+        "9,000 tokens x 3 x 20": answers(echo(9_000, 3, 20)),
+        "27,000 tokens x 1 x 20": answers(echo(27_000, 1, 20)),
+        "100,000 tokens x 1 x 4": answers(echo(100_000, 1, 4)),
         "in a stream: 9,000 tokens x 1 x 20": answers(echo(9_000, 1, 20, stream=True)),
         "32 names of 240 KB": names(32, 240_000),
     }

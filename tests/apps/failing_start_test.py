@@ -52,7 +52,7 @@ class FailingStart(unittest.TestCase):
 
     if DEVICE == "cuda":  # memory of a CPU is promised before it is there
         def test_with_a_model_that_is_too_large(self):
-            self.fails("bytes are needed", "bench", "one-batch", "--model-path",
+            self.fails("weights larger than memory", "bench", "one-batch", "--model-path",
                        str(ROOT / "models" / "configs" / "deepseek-v3"), "--load-format", "dummy")
 
 
