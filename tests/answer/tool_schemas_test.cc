@@ -105,7 +105,7 @@ TEST(ToolSchemas, a_schema_that_cannot_be_kept_and_was_not_asked_for_ends_no_req
       const char* const parameters :
       {R"({"type":"object","properties":{"tags":{"type":"array","items":{"type":"string"},"uniqueItems":true}}})",
        R"({"type":"object","properties":{"tags":{"$ref":"https://example.com/tags.json"}}})",
-       R"({"type":"object","properties":{"tags":{"type":"string","format":"regex"}}})"}) {
+       R"({"type":"object","properties":{"tags":{"type":"string","pattern":"(a)\\1"}}})"}) {
     json::Value held = tool(R"({"type":"object","properties":{"n":{"type":"integer"}}})", true);
     held["function"]["name"] = "held";
     for (const bool parallel : {true, false}) {

@@ -123,7 +123,8 @@ TEST(Ranks, that_do_not_fit_together_are_refused) {
   };
   Place two(0, 2), four(0, 4);
   EXPECT_THAT(refusal({.tp = &two, .ep = &four}), HasSubstr("expert parallelism of 4 ranks"));
-  EXPECT_THAT(refusal({.dp = &two, .ep = &two}), HasSubstr("ranks with tokens of their own"));
+  EXPECT_THAT(refusal({.dp = &two, .ep = &four}), HasSubstr("needs all 2 ranks of the model"));
+  EXPECT_EQ(refusal({.dp = &two, .ep = &two}), "");
   // Its experts are one block of scales wide, of which each rank has a part; a head's 192 rows are one and a half.
   Place eight(0, 8);
   EXPECT_NO_THROW(Model::create(config, {}, cpu::reference_backend(), {.tp = &four}));
