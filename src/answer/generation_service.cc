@@ -184,7 +184,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
                       .renderer = make_renderer(head_of(request), *config_.tokenizer),
                       .since_arrival = since_arrival,
                       .num_prompt_values = size_lease->num_values(),
-                      .size_lease = std::move(size_lease)};
+                      .size_lease = size_lease};
   for (const api::GenerationItem& item : request.items) {
     api::Parsed<ConstraintPtr> made =
         constraints_.make(request, item, exchange->request().key_name);
