@@ -49,6 +49,17 @@ class RunTestsTest(unittest.TestCase):
         self.assertNotIn("Left out", output)
         self.assertRegex(closing, r"\nSlowest of 2 tests:\n +\d+\.\d s  (one|two)\n +\d+\.\d s  (one|two)\n\Z")
 
+    def test_more_groups_than_ctest_takes_are_refused(self):
+        """It would leave nothing out."""
+        self.add("one", "exit 0")
+        groups = "|".join(f"(a{i})" for i in range(run_tests.MAX_GROUPS))
+        status, _, closing = self.run_tests("--leave-out", groups, "slow; to run it: make test")
+        self.assertEqual(status, 0, self.errors)
+        self.assertIn("Slowest of 1 tests", closing)
+        status, _, _ = self.run_tests("--leave-out", groups + "|(b)", "slow; to run it: make test")
+        self.assertNotEqual(status, 0)
+        self.assertIn("10 groups together, ctest takes 9", self.errors)
+
     def test_what_a_test_leaves_in_the_temporary_folder_is_gone(self):
         self.add("leaves", f"mktemp -d > {self.root}/left && test -d `cat {self.root}/left`")
         status, _, _ = self.run_tests()
