@@ -31,9 +31,9 @@ class Renderer {
   // stays in choice.news. After the choice has finished this is called exactly once more.
   virtual void write_news(Choice& choice, std::string& events) = 0;
   virtual void write_end(std::span<const Choice> choices, std::string& events) = 0;
-  // Appends what keeps the connection of a silent stream: a comment line, or an event where the endpoint's clients wait
-  // for one.
-  virtual void write_silence(std::string& events) { events += ": keep-alive\n\n"; }
+  // Appends an event for a stream in which nothing is new, where the endpoint's clients wait for one. Without one the
+  // transport sends a comment line.
+  virtual void write_silence(std::string& /*events*/) {}
   // Instead of the rest of a stream.
   virtual void write_error(const api::ApiError& error, std::string& events);
   // REQUIRES: all choices have finished and write_news() was never called.

@@ -373,11 +373,8 @@ void Connection::check_answer_time(Clock::time_point now) {
   }
   if (answer_ == Answer::kStreaming && !is_head_ && queued_bytes() == 0 &&
       now - last_event_ > timeouts().stream_comment) {
-    if (on_silence_) {
-      payload_.append(on_silence_());
-    } else {
-      payload_.append(kStreamComment);
-    }
+    const std::string events = on_silence_ ? on_silence_() : "";
+    payload_.append(events.empty() ? kStreamComment : events);
     last_event_ = now;
     flush();
   }

@@ -37,8 +37,8 @@ class Exchange {
 
   // The whole answer at once.
   virtual void send(Response response) = 0;
-  // Or a stream of server-sent events. From here on, whenever nothing else went out for Timeouts::stream_comment, what
-  // `on_silence` returns does (whole events; called on the I/O thread), or a comment line if it is null.
+  // Or a stream of server-sent events. From here on, whenever nothing else went out for Timeouts::stream_comment, the
+  // events that `on_silence` returns do (called on the I/O thread), or a comment line if it is null or returns none.
   virtual void begin_stream(std::function<std::string()> on_silence) = 0;
   void begin_stream() { begin_stream(nullptr); }
   // Queues bytes (whole events, "data: ...\n\n"); several calls in one turn go out in one write.
