@@ -223,43 +223,50 @@ CompiledForm ConstraintFactory::compile(const api::GenerationRequest& request,
   return *compiled;
 }
 
-bool ConstraintFactory::is_free(const api::GenerationRequest& request,
-                                const api::GenerationItem& item) const {
-  return item.grammar.kind == api::GrammarSource::Kind::kNone &&
-         request.tool_constraint.kind == api::ToolConstraint::Kind::kNone;
-}
-
-// With the field that the source came in, since a refusal names it.
-std::string ConstraintFactory::cache_key(const api::GenerationRequest& request,
+// With the field that the form came in, since a refusal names it.
+std::string ConstraintFactory::source_of(const api::GenerationRequest& request,
                                          const api::GenerationItem& item) const {
+  if (item.grammar.kind == api::GrammarSource::Kind::kNone &&
+      request.tool_constraint.kind == api::ToolConstraint::Kind::kNone) {
+    return "";
+  }
   return item.grammar.field + '\n' +
          form_of(request, item.grammar, tools_of(request.tool_constraint)).key;
 }
 
-bool ConstraintFactory::has_to_compile(const api::GenerationRequest& request,
+std::vector<std::string> ConstraintFactory::sources_of(
+    const api::GenerationRequest& request) const {
+  std::vector<std::string> sources;
+  sources.reserve(request.items.size());
+  for (const api::GenerationItem& item : request.items) {
+    sources.push_back(source_of(request, item));
+  }
+  return sources;
+}
+
+bool ConstraintFactory::has_to_compile(const std::vector<std::string>& sources,
                                        const std::string& owner) {
   if (vocabulary_ == nullptr) return false;
-  return std::ranges::any_of(request.items, [&](const api::GenerationItem& item) {
-    return !is_free(request, item) && !cache_.find(owner, cache_key(request, item));
+  return std::ranges::any_of(sources, [&](const std::string& source) {
+    return !source.empty() && !cache_.find(owner, source);
   });
 }
 
 api::Parsed<ConstraintPtr> ConstraintFactory::make(const api::GenerationRequest& request,
                                                    const api::GenerationItem& item,
-                                                   const std::string& owner) {
-  if (is_free(request, item)) return ConstraintPtr();
-  const bool has_form = item.grammar.kind != api::GrammarSource::Kind::kNone;
+                                                   const CacheKey& key) {
+  if (key.source.empty()) return ConstraintPtr();
   if (vocabulary_ == nullptr) {
+    const bool has_form = item.grammar.kind != api::GrammarSource::Kind::kNone;
     return api::invalid_parameter(
         has_form ? item.grammar.field : "tools",
         "this model has no end-of-sequence token, so its output cannot be "
         "held to a grammar");
   }
-  const std::string key = cache_key(request, item);
-  std::optional<CompiledForm> form = cache_.find(owner, key);
+  std::optional<CompiledForm> form = cache_.find(key.owner, key.source);
   if (!form) {
     form = compile(request, item.grammar);
-    cache_.add(owner, key, *form);
+    cache_.add(key.owner, key.source, *form);
   }
   if (const auto* error = std::get_if<api::ApiError>(&*form)) return *error;
   return std::get<GrammarPtr>(*form)->new_constraint(vocabulary_);

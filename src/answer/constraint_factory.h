@@ -3,8 +3,9 @@
 // samples under. What compiling gave is kept by owner (the name of an API key) and source.
 //
 //   ConstraintFactory factory({.tokenizer = tokenizer, .vocab_size = 129280, .eos_token_ids = {1}});
-//   if (factory.has_to_compile(request, key_name)) ...              // make() takes its time
-//   Parsed<ConstraintPtr> constraint = factory.make(request, item, key_name);
+//   std::vector<std::string> sources = factory.sources_of(request);       // one for each item
+//   if (factory.has_to_compile(sources, key_name)) ...                     // make() takes its time
+//   Parsed<ConstraintPtr> constraint = factory.make(request, item, {.owner = key_name, .source = sources[i]});
 //
 // Where the output begins with reasoning, that is free and the form holds for what follows it. Tool calls
 // that are required take the place of a response format; beside calls that are only allowed the output is
@@ -42,9 +43,19 @@ class ConstraintFactory {
   };
   explicit ConstraintFactory(Config config);
 
+  // What the forms of the request's items are kept under; "" where the output is free.
+  std::vector<std::string> sources_of(const api::GenerationRequest& request) const;
+  bool has_to_compile(const std::vector<std::string>& sources, const std::string& owner);
+  struct CacheKey {
+    std::string owner, source;  // source: of sources_of()
+  };
   api::Parsed<ConstraintPtr> make(const api::GenerationRequest& request,
-                                  const api::GenerationItem& item, const std::string& owner = {});
-  bool has_to_compile(const api::GenerationRequest& request, const std::string& owner);
+                                  const api::GenerationItem& item, const CacheKey& key);
+  // For one item and no owner.
+  api::Parsed<ConstraintPtr> make(const api::GenerationRequest& request,
+                                  const api::GenerationItem& item) {
+    return make(request, item, {.owner = "", .source = source_of(request, item)});
+  }
 
  private:
   // The form with its key in the cache and the parameter that errors name.
@@ -52,9 +63,7 @@ class ConstraintFactory {
     grammar::Expression expression;
     std::string key, param;
   };
-  bool is_free(const api::GenerationRequest& request, const api::GenerationItem& item) const;
-  // What the form is kept under.
-  std::string cache_key(const api::GenerationRequest& request,
+  std::string source_of(const api::GenerationRequest& request,
                         const api::GenerationItem& item) const;
   Form form_of(const api::GenerationRequest& request, const api::GrammarSource& source,
                const std::vector<grammar::Tool>& tools) const;

@@ -98,19 +98,24 @@ void set_waiting_stops(const api::GenerationRequest& request, const api::Generat
 }
 
 // Does work for one answer. How much memory it needs is up to the client, so where there is not enough this answer
-// alone ends with an error; the other answers of the step go on. Returns whether the work was done.
+// alone ends with an error; the other answers of the step go on. Returns that error.
 template <class Work>
-bool answer_or_fail(Answer& answer, const Work& work) {
+std::optional<api::ApiError> error_of(const Work& work) {
   try {
     const memory::MayFail scope;
-    return work();
+    work();
+    return std::nullopt;
   } catch (const std::bad_alloc&) {
-    answer.fail(api::out_of_memory());
+    return api::out_of_memory();
   } catch (const std::exception& error) {
     FATHOM_LOG(kError, "server", "an answer failed", {{"why", error.what()}});
-    answer.fail(api::internal_error());
+    return api::internal_error();
   }
-  return false;
+}
+
+template <class Work>
+void work_or_fail(Answer& answer, const Work& work) {
+  if (const std::optional<api::ApiError> error = error_of(work)) answer.fail(*error);
 }
 
 }  // namespace
@@ -143,37 +148,37 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
   }
   if (request.id.empty()) request.id = draw_id(id_prefix(request.endpoint));
   request.created = static_cast<int64_t>(std::time(nullptr));
+  auto started = std::make_shared<Started>(Started{.request = std::move(request),
+                                                   .sources = {},
+                                                   .lease = std::move(claim.lease),
+                                                   .exchange = exchange,
+                                                   .since_arrival = since_arrival});
+  started->sources = constraints_.sources_of(started->request);
   if (!config_.run_compiling ||
-      !constraints_.has_to_compile(request, exchange->request().key_name)) {
-    return prepare_and_submit(request, std::move(claim.lease), exchange, since_arrival);
+      !constraints_.has_to_compile(started->sources, exchange->request().key_name)) {
+    return prepare_and_submit(*started);
   }
-  config_.run_compiling(
-      exchange, [this, request = std::make_shared<api::GenerationRequest>(std::move(request)),
-                 lease = std::move(claim.lease), exchange, since_arrival]() mutable {
-        prepare_and_submit(*request, std::move(lease), exchange, since_arrival);
-      });
+  config_.run_compiling(exchange, [this, started] { prepare_and_submit(*started); });
 }
 
-void GenerationService::prepare_and_submit(api::GenerationRequest& request,
-                                           std::shared_ptr<RidLease> lease,
-                                           const http::ExchangePtr& exchange,
-                                           const Stopwatch& since_arrival) {
-  api::Parsed<Prepared> parsed = prepare(request, exchange, since_arrival);
+void GenerationService::prepare_and_submit(Started& started) {
+  const http::ExchangePtr& exchange = started.exchange;
+  api::Parsed<Prepared> parsed = prepare(started);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
-    lease.reset();  // who reads the answer may use the rid
+    started.lease.reset();  // who reads the answer may use the rid
     exchange->post([exchange, error = *error] {
       exchange->send(api::to_response(error, exchange->request()));
     });
     return;
   }
   auto prepared = std::make_shared<Prepared>(std::move(std::get<Prepared>(parsed)));
-  prepared->answer->hold(std::move(lease));
+  prepared->answer->hold(std::move(started.lease));
   exchange->post([this, prepared] { submit(*prepared); });
 }
 
-api::Parsed<GenerationService::Prepared> GenerationService::prepare(
-    api::GenerationRequest& request, const http::ExchangePtr& exchange,
-    const Stopwatch& since_arrival) {
+api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Started& started) {
+  const api::GenerationRequest& request = started.request;
+  const std::string& key_name = started.exchange->request().key_name;
   if (std::optional<api::ApiError> error = problem_of_size(request)) return *std::move(error);
   Prepared prepared;
   auto size_lease = std::make_shared<SizeLease>(num_prompt_values(request), kMaxPromptValuesInWork,
@@ -182,12 +187,13 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
   Answer::Setup setup{.head = head_of(request),
                       .choices = {},
                       .renderer = make_renderer(head_of(request), *config_.tokenizer),
-                      .since_arrival = since_arrival,
+                      .since_arrival = started.since_arrival,
                       .num_prompt_values = size_lease->num_values(),
                       .size_lease = size_lease};
-  for (const api::GenerationItem& item : request.items) {
+  for (size_t i = 0; i < request.items.size(); ++i) {
+    const api::GenerationItem& item = request.items[i];
     api::Parsed<ConstraintPtr> made =
-        constraints_.make(request, item, exchange->request().key_name);
+        constraints_.make(request, item, {.owner = key_name, .source = started.sources[i]});
     if (const api::ApiError* error = std::get_if<api::ApiError>(&made)) return *error;
     const ConstraintPtr constraint =
         with_budget(request, item, std::move(std::get<ConstraintPtr>(made)));
@@ -197,7 +203,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
       ChoiceSetup choice = choice_setup(request, item, k);
       choice.index = static_cast<int>(setup.choices.size());
       choice.stop = stop;
-      core::Request submitted = core_request(request, item, exchange->request().key_name);
+      core::Request submitted = core_request(request, item, key_name);
       if (choice.stops_wait) submitted.sampling.stop_token_ids.clear();
       // Choice k uses seed + k: the n answers to one prompt differ, and the same request gives the same n again.
       if (submitted.sampling.seed) *submitted.sampling.seed += static_cast<uint64_t>(k);
@@ -213,7 +219,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(
       setup.choices.push_back(std::move(choice));
     }
   }
-  prepared.answer = std::make_shared<Answer>(std::move(setup), exchange);
+  prepared.answer = std::make_shared<Answer>(std::move(setup), started.exchange);
   return prepared;
 }
 
@@ -322,10 +328,7 @@ void GenerationService::submit(Prepared& prepared) {
     gone->client_gone();
     close(thread_idx, gone);
   });
-  answer_or_fail(*answer, [&] {
-    answer->begin();
-    return true;
-  });
+  work_or_fail(*answer, [&] { answer->begin(); });
   if (answer->done()) close(thread_idx, answer);
 }
 
@@ -363,16 +366,14 @@ void GenerationService::apply(int thread_idx, const engine::StepUpdates& updates
     const auto tokens = std::span(updates.tokens)
                             .subspan(static_cast<size_t>(update.tokens_begin),
                                      static_cast<size_t>(update.tokens_end - update.tokens_begin));
-    const bool stops = answer_or_fail(
-        *stream.answer, [&] { return stream.answer->take(stream.choice_idx, tokens, update); });
+    bool stops = false;
+    work_or_fail(*stream.answer,
+                 [&] { stops = stream.answer->take(stream.choice_idx, tokens, update); });
     if (stops) engine_.load()->stop(update.id);
     if (stream.answer->touch()) touched.push_back(stream.answer);
   }
   for (const std::shared_ptr<Answer>& answer : touched) {
-    answer_or_fail(*answer, [&] {
-      answer->flush();
-      return true;
-    });
+    work_or_fail(*answer, [&] { answer->flush(); });
     if (answer->is_due()) render(thread_idx, answer);
     if (answer->done()) close(thread_idx, answer);
   }
@@ -381,19 +382,10 @@ void GenerationService::apply(int thread_idx, const engine::StepUpdates& updates
 void GenerationService::render(int thread_idx, const std::shared_ptr<Answer>& answer) {
   const auto job = [this, thread_idx, answer] {
     auto body = std::make_shared<std::string>();
-    std::optional<api::ApiError> error;
-    try {
-      const memory::MayFail scope;
-      *body = answer->render();
-    } catch (const std::exception&) {
-      error = api::out_of_memory();
-    }
+    const std::optional<api::ApiError> error = error_of([&] { *body = answer->render(); });
     answer->exchange()->post([this, thread_idx, answer, body, error] {
       if (error) answer->fail(*error);
-      answer_or_fail(*answer, [&] {
-        answer->send_whole(std::move(*body));
-        return true;
-      });
+      work_or_fail(*answer, [&] { answer->send_whole(std::move(*body)); });
       close(thread_idx, answer);
       if (config_.after_rendering) config_.after_rendering();
     });

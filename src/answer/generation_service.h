@@ -104,11 +104,17 @@ class GenerationService : public engine::UpdateSink {
   };
   Claim claim_rids(const api::GenerationRequest& request, const std::string& key_name);
 
+  // A request that was taken, on its way to the engine.
+  struct Started {
+    api::GenerationRequest request;
+    std::vector<std::string> sources;  // of the items' forms: ConstraintFactory::sources_of()
+    std::shared_ptr<RidLease> lease;
+    http::ExchangePtr exchange;
+    Stopwatch since_arrival;
+  };
   // start(), once the grammars may be compiled here.
-  void prepare_and_submit(api::GenerationRequest& request, std::shared_ptr<RidLease> lease,
-                          const http::ExchangePtr& exchange, const Stopwatch& since_arrival);
-  api::Parsed<Prepared> prepare(api::GenerationRequest& request, const http::ExchangePtr& exchange,
-                                const Stopwatch& since_arrival);
+  void prepare_and_submit(Started& started);
+  api::Parsed<Prepared> prepare(const Started& started);
   ChoiceSetup choice_setup(const api::GenerationRequest& request, const api::GenerationItem& item,
                            int choice_idx) const;
   // For a choice that stop strings may end.

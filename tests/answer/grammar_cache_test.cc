@@ -51,11 +51,15 @@ TEST(GrammarCache, what_was_refused_need_not_be_compiled_again) {
   request.items.push_back({});
   request.items[0].grammar = {
       .kind = api::GrammarSource::Kind::kRegex, .text = "(a", .field = "regex"};
-  ASSERT_TRUE(factory.has_to_compile(request, "alice"));
-  const auto refused = factory.make(request, request.items[0], "alice");
-  EXPECT_FALSE(factory.has_to_compile(request, "alice"));
-  EXPECT_TRUE(factory.has_to_compile(request, "bob"));
-  const auto again = factory.make(request, request.items[0], "alice");
+  const std::vector<std::string> sources = factory.sources_of(request);
+  ASSERT_TRUE(factory.has_to_compile(sources, "alice"));
+  const auto make = [&] {
+    return factory.make(request, request.items[0], {.owner = "alice", .source = sources[0]});
+  };
+  const auto refused = make();
+  EXPECT_FALSE(factory.has_to_compile(sources, "alice"));
+  EXPECT_TRUE(factory.has_to_compile(sources, "bob"));
+  const auto again = make();
   EXPECT_EQ(std::get<api::ApiError>(refused).message, std::get<api::ApiError>(again).message);
 }
 
