@@ -23,33 +23,29 @@ void require(bool ok, const std::string& message) {
 
 void add_rank_flags(CLI::App& app, RankFlags& flags) {
   const std::string group = "Ranks";
-  app.add_option("--tp-size,--tensor-parallel-size", flags.tp_size,
-                 "Ranks that compute the model together, each on a share of the CPU's threads: "
-                 "every rank holds a part of the heads, of the FFN widths and of the vocabulary")
-      ->check(CLI::Range(1, kMostRanks))
-      ->type_name("N")
-      ->group(group);
+  const auto add_count = [&](const char* names, auto& count, const char* about) {
+    return app.add_option(names, count, about)
+        ->check(CLI::Range(1, kMostRanks))
+        ->type_name("N")
+        ->group(group);
+  };
+  add_count("--tp-size,--tensor-parallel-size", flags.tp_size,
+            "Ranks that compute the model together, each on a share of the CPU's threads: "
+            "every rank holds a part of the heads, of the FFN widths and of the vocabulary");
   app.add_flag("--enable-ep-moe", flags.experts_apart,
                "Give each rank whole experts instead of a part of each expert's width")
       ->group(group);
-  app.add_option("--ep-size,--expert-parallel-size", flags.ep_size,
-                 "Ranks that hold whole experts; needs --enable-ep-moe, with which it is "
-                 "--tp-size")
-      ->check(CLI::Range(1, kMostRanks))
-      ->type_name("N")
-      ->default_str("1, or --tp-size with --enable-ep-moe")
-      ->group(group);
+  add_count("--ep-size,--expert-parallel-size", flags.ep_size,
+            "Ranks that hold whole experts; needs --enable-ep-moe, with which it is --tp-size")
+      ->default_str("1, or --tp-size with --enable-ep-moe");
   app.add_flag("--enable-dp-attention", flags.dp_attention,
                "Form --dp-size groups of the ranks: each has requests and a cache of its own and "
                "computes their attention, and all together compute FFNs and experts")
       ->group(group);
-  app.add_option("--dp-size,--data-parallel-size", flags.dp_size,
-                 "Groups that the ranks form; needs --enable-dp-attention. Each has --tp-size / N "
-                 "ranks, and --max-total-tokens is the cache of each")
-      ->check(CLI::Range(1, kMostRanks))
-      ->type_name("N")
-      ->default_str("1")
-      ->group(group);
+  add_count("--dp-size,--data-parallel-size", flags.dp_size,
+            "Groups that the ranks form; needs --enable-dp-attention. Each has --tp-size / N "
+            "ranks, and --max-total-tokens is the cache of each")
+      ->default_str("1");
 }
 
 namespace {

@@ -4,6 +4,8 @@
 #   bootstrap                # makes $pristine, where it is not there yet
 #   copy_system              # makes $system; in a mount namespace of its own (unshare --mount)
 #
+#   read_options 'keep no-pypi' 'mirror work' "$@"      # --keep: keep=yes, --no-pypi: no_pypi=yes, --work DIR: work=DIR
+#
 # Needs root, debootstrap, and die() and say() of the script. Mirror and proxy are those of this machine's apt.
 
 # The mirrors of the suite as lines of sources.list: $mirror, or those that this machine's apt uses for its own suite.
@@ -61,4 +63,25 @@ ask_question() {
   curl -sf "$@" "$url/v1/chat/completions" -o "$file" -d \
     '{"messages": [{"role": "user", "content": "'"$question"'"}], "temperature": 0}' || die "the chat request failed"
   grep -o '"content": *"[^"]*19[^"]*"' "$file" || die "no 19 in $(cat "$file")"
+}
+
+# read_options FLAGS NAMES ARGUMENT...: a variable for each option. What is none shows how the script is used.
+read_options() {
+  local flags=$1 names=$2 name
+  shift 2
+  while [ $# -gt 0 ]; do
+    name=${1#--}
+    [ "$1" = "--$name" ] || name=-  # no option
+    if [[ " $flags " = *" $name "* ]]; then
+      printf -v "${name//-/_}" yes
+    elif [[ " $names " = *" $name "* ]]; then
+      [ $# -ge 2 ] || die "$1 needs a value"
+      printf -v "$name" %s "$2"
+      shift
+    else
+      sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2
+      die "unknown argument '$1'"
+    fi
+    shift
+  done
 }

@@ -26,19 +26,9 @@ say() { echo "fresh_debian: $*"; }
 . "$repository/tools/debian_system.sh"
 
 parse() {
-  user=root pypi=yes cuda='' clone='' ccache='' mirror='' work=/var/tmp/fresh-debian keep='' run=''
-  while [ $# -gt 0 ]; do
-    case "$1" in
-      --no-pypi) pypi=no ;;
-      --keep) keep=yes ;;
-      --user | --cuda | --clone | --ccache | --mirror | --work | --run)
-        [ $# -ge 2 ] || die "$1 needs a value"
-        printf -v "${1#--}" %s "$2"
-        shift ;;
-      *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; die "unknown argument '$1'" ;;
-    esac
-    shift
-  done
+  user=root pypi=yes no_pypi='' cuda='' clone='' ccache='' mirror='' work=/var/tmp/fresh-debian keep='' run=''
+  read_options 'no-pypi keep' 'user cuda clone ccache mirror work run' "$@"
+  [ -z "$no_pypi" ] || pypi=no
   case "$user" in root | sudo | password) ;; *) die "--user is root, sudo or password, not '$user'" ;; esac
   [ "$user" = root ] && home=/root || home=/home/dev
   clone=${clone:-$home/fathom}

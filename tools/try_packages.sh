@@ -23,17 +23,7 @@ say() { echo "try_packages: $*"; }
 parse() {
   only=deb,tarball,wheel suites=bookworm,trixie dist=$repository/build/package/dist image='' cuda='' ccache='' mirror=''
   work=/var/tmp/fresh-debian
-  while [ $# -gt 0 ]; do
-    case "$1" in
-      --image) image=yes ;;
-      --only | --suites | --dist | --cuda | --ccache | --mirror | --work)
-        [ $# -ge 2 ] || die "$1 needs a value"
-        printf -v "${1#--}" %s "$2"
-        shift ;;
-      *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; die "unknown argument '$1'" ;;
-    esac
-    shift
-  done
+  read_options image 'only suites dist cuda ccache mirror work' "$@"
   [ "$(id -u)" -eq 0 ] || die "needs root: it makes systems and mounts"
   command -v debootstrap >/dev/null || die "install debootstrap"
   command -v curl >/dev/null || die "install curl"
@@ -91,8 +81,8 @@ try_package() {
   [ -f "$file" ] || die "no package of the kind $kind in $dist: make package"
   copy_system
   rm -rf "$system"/var/lib/apt/lists/* "$system"/var/cache/apt/*
-  mkdir -p "$system/root/new"
-  cp "$file" "$system/root/new/"
+  mkdir -p "$system/srv/new"
+  cp "$file" "$system/srv/new/"
   serve_and_ask "$logs/$suite-$kind.log" sh -c "$(command_of "$kind")"
   say "$suite, $kind of $(du -h "$file" | cut -f1): answered $seconds s after the command, nothing installed before"
   [ "$kind" != deb ] || check_deb
@@ -148,7 +138,7 @@ try_image() {
 }
 
 inside() {
-  settings=() chroot_flags=() curl_flags=() folder=/root/new
+  settings=() chroot_flags=() curl_flags=() folder=/srv/new
   if [ -n "$image" ]; then
     folder=/
     try_image

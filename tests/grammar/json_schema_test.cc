@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/grammar/random_walk.h"
+#include "tests/grammar/schema_case.h"
 #include "tests/grammar/schema_validator.h"
 #include "tests/source_tree.h"
 #include "text/tokenizer.h"
@@ -165,11 +166,7 @@ TEST(JsonSchema, free_members_cannot_take_a_listed_name) {
 }
 
 TEST(JsonSchema, one_of_is_written_without_what_fits_two_branches) {
-  struct Case {
-    std::string schema;
-    std::vector<std::string> fitting, others;
-  };
-  const std::vector<Case> cases = {
+  const std::vector<SchemaCase> cases = {
       {R"({"oneOf":[{"type":"string"},{"type":"string","maxLength":3}]})",
        {"\"abcd\""},
        {"\"abc\"", "1"}},
@@ -192,13 +189,7 @@ TEST(JsonSchema, one_of_is_written_without_what_fits_two_branches) {
       {R"({"oneOf":[{"anyOf":[{"type":"string"},{"type":"null"}]},{"type":"null"}]})",
        {"\"\""},
        {"null"}}};
-  for (const Case& one : cases) {
-    ASSERT_EQ(refusal(one.schema), "") << one.schema;
-    for (const std::string& text : one.fitting)
-      EXPECT_TRUE(accepts(one.schema, text)) << one.schema << " " << text;
-    for (const std::string& text : one.others)
-      EXPECT_FALSE(accepts(one.schema, text)) << one.schema << " " << text;
-  }
+  for (const SchemaCase& one : cases) expect_fit(one);
   // What cannot be excluded is refused.
   for (const std::string schema :
        {R"({"oneOf":[{"type":"string","format":"uri"},{"type":"string"}]})",

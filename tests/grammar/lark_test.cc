@@ -11,15 +11,6 @@
 namespace fathom::grammar::tests {
 namespace {
 
-bool takes_all(const Expression& expression, const std::string& text) {
-  static const TestVocabulary bytes = make_vocabulary(byte_tokens());
-  const auto constraint = compiled(expression)->new_constraint(bytes.vocabulary);
-  for (const char c : text) {
-    if (!constraint->accept(static_cast<uint8_t>(c))) return false;
-  }
-  return constraint->accept(bytes.eos);
-}
-
 bool lark_fits(const std::string& rules, const std::string& text) {
   return takes_all(lark(rules), text);
 }

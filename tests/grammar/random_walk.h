@@ -66,14 +66,18 @@ inline std::string refusal(const std::string& schema) {
   return grammar ? "" : grammar.error().message;
 }
 
-// Whether the text, byte by byte, and then the end fit the schema.
-inline bool accepts(const std::string& schema, const std::string& text) {
+// Whether the text, byte by byte, and then the end fit.
+inline bool takes_all(const Expression& expression, const std::string& text) {
   static const TestVocabulary bytes = make_vocabulary(byte_tokens());
-  const auto constraint = compiled(json_schema(schema))->new_constraint(bytes.vocabulary);
+  const auto constraint = compiled(expression)->new_constraint(bytes.vocabulary);
   for (const char c : text) {
     if (!constraint->accept(static_cast<uint8_t>(c))) return false;
   }
   return constraint->accept(bytes.eos);
+}
+
+inline bool accepts(const std::string& schema, const std::string& text) {
+  return takes_all(json_schema(schema), text);
 }
 
 inline bool bit(const std::vector<uint64_t>& words, int32_t token) {
