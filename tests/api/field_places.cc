@@ -5,8 +5,8 @@
 #include "api/chat_request.h"
 #include "api/completion_request.h"
 #include "api/generate_request.h"
+#include "api/operators/operator_request.h"
 #include "api/output_text_request.h"
-#include "api/pause_request.h"
 #include "api/score_request.h"
 #include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
@@ -40,6 +40,10 @@ std::optional<ApiError> detokenize(std::string_view body, const ServedModel& mod
 
 std::optional<ApiError> pause(std::string_view body, const ServedModel& model) {
   return error_of(parse_pause_request(body, model));
+}
+
+std::optional<ApiError> abort_request(std::string_view body, const ServedModel& model) {
+  return error_of(parse_abort_request(body, model));
 }
 
 std::optional<ApiError> score(std::string_view body, const ServedModel& model) {
@@ -93,7 +97,9 @@ std::vector<FieldPlace> bodies() {
            {{"text", R"("hi")"}, {"reasoning_parser", R"("deepseek-r1")"}},
            ""},
           {pause_fields, pause, "", "", {}, ""},
-          {continue_fields, check_continue_request, "", "", {}, ""}};
+          {continue_fields, check_continue_request, "", "", {}, ""},
+          {abort_fields, abort_request, "", "", {{"rid", R"("a")"}}, ""},
+          {start_profile_fields, check_start_profile_request, "", "", {}, ""}};
 }
 
 std::vector<FieldPlace> messages() {

@@ -198,6 +198,28 @@ constexpr FieldRule kPause[] = {
              "what becomes of the requests that are there"),
 };
 
+constexpr FieldRule kAbort[] = {
+    honoured("rid", kAnyText, "which requests end: those whose rid begins so"),
+    honoured("abort_all", kAnyBoolean, "all requests end"),
+    without_effect("abort_message", "a note for the log of another server"),
+};
+
+// Where a profile is written is the operator's to say (--profile-dir), not a request's.
+constexpr FieldRule kStartProfile[] = {
+    honoured("activities", R"({"type":"array","items":{"enum":["CPU","GPU"]}})",
+             "what a profile holds: always both"),
+    refused("output_dir", "a profile is written to --profile-dir"),
+    refused("profile_id", "a profile is named by its time"),
+    refused("profile_prefix", "a profile is named by its time"),
+    refused("start_step", "recording begins now"),
+    refused("num_steps", "recording ends with /stop_profile"),
+    refused("profile_by_stage", "all steps are recorded"),
+    refused("profile_stages", "all steps are recorded"),
+    refused("merge_profiles", "there is one file"),
+    refused("record_shapes", "spans have no shapes"),
+    refused("with_stack", "spans have no stacks"),
+};
+
 constexpr FieldRule kContinue[] = {
     without_effect("torch_empty_cache", "there is no cache of PyTorch"),
 };
@@ -269,6 +291,16 @@ const FieldTable& continue_fields() {
   return table;
 }
 
+const FieldTable& abort_fields() {
+  static const FieldTable table("/abort_request", {kAbort});
+  return table;
+}
+
+const FieldTable& start_profile_fields() {
+  static const FieldTable table("/start_profile", {kStartProfile});
+  return table;
+}
+
 std::span<const EndpointFields> endpoints_with_fields() {
   static constexpr EndpointFields kEndpoints[] = {
       {"/v1/chat/completions", chat_fields},
@@ -281,6 +313,8 @@ std::span<const EndpointFields> endpoints_with_fields() {
       {"/detokenize", detokenize_fields},
       {"/pause_generation", pause_fields},
       {"/continue_generation", continue_fields},
+      {"/abort_request", abort_fields},
+      {"/start_profile", start_profile_fields},
       {"/parse_function_call", call_text_fields},
       {"/separate_reasoning", reasoning_text_fields},
       {"/v1/score", score_fields}};

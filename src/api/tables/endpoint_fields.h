@@ -25,6 +25,8 @@ const FieldTable& call_text_fields();        // /parse_function_call
 const FieldTable& reasoning_text_fields();   // /separate_reasoning
 const FieldTable& pause_fields();            // /pause_generation
 const FieldTable& continue_fields();         // /continue_generation
+const FieldTable& abort_fields();            // /abort_request
+const FieldTable& start_profile_fields();    // /start_profile
 
 // Of a conversation, in chat and /tokenize.
 const FieldTable& message_fields();

@@ -5,11 +5,9 @@
 #include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <span>
-#include <string_view>
 #include <utility>
 
-#include "api/pause_request.h"
+#include "api/operators/operator_request.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "base/whole_file.h"
@@ -22,24 +20,12 @@ namespace {
 // moment even when the client asks for no timeout.
 constexpr double kFlushGraceSeconds = 0.25, kMaxFlushSeconds = 600;
 constexpr std::chrono::milliseconds kFlushInterval{20};
-constexpr int64_t kMaxBodyBytes = 64 << 10;
-constexpr size_t kMaxShownBytes = 64;
+constexpr size_t kMaxBodyBytes = 64 << 10;
 
-api::Parsed<json::Value> parse_object(const std::string& body,
-                                      std::span<const std::string_view> known) {
-  if (body.empty()) return json::Value::object();
-  // Parsed on the I/O thread, which must not be kept busy; these bodies hold a few names.
-  Result<json::Value> value = json::parse(body, {.max_bytes = kMaxBodyBytes});
-  if (!value && value.error().code == ErrorCode::kTooLong)
-    return api::body_too_large("the body is " + value.error().message);
-  if (!value) return api::invalid_parameter("", "the body is not JSON: " + value.error().message);
-  if (!value->is_object()) return api::invalid_parameter("", "the body must be a JSON object");
-  for (const auto& [name, member] : value->items()) {
-    if (std::ranges::find(known, name) != known.end()) continue;
-    return api::invalid_parameter(name.substr(0, kMaxShownBytes),
-                                  "this route has no field " + json::shown_text(name));
-  }
-  return std::move(*value);
+// These bodies are read on the I/O thread, which must not be kept busy; they hold a few names.
+std::optional<api::ApiError> problem_of_size(const http::ExchangePtr& exchange) {
+  if (exchange->request().body.size() <= kMaxBodyBytes) return std::nullopt;
+  return api::body_too_large("the body is above 64 KiB");
 }
 
 // The query's timeout in seconds, or the grace.
@@ -86,27 +72,20 @@ void flush_cache(ServerState& state, const http::ExchangePtr& exchange) {
   flush(state, exchange, std::get<double>(timeout));
 }
 
-constexpr std::string_view kAbortFields[] = {"rid", "abort_all", "abort_message"};
-
 void abort_request(ServerState& state, const http::ExchangePtr& exchange) {
-  const api::Parsed<json::Value> parsed = parse_object(exchange->request().body, kAbortFields);
+  if (const auto problem = problem_of_size(exchange)) {
+    return exchange->send(api::to_response(*problem));
+  }
+  const api::Parsed<api::AbortRequest> parsed =
+      api::parse_abort_request(exchange->request().body, state.config.model);
   if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
     return exchange->send(api::to_response(*error));
   }
-  const auto& body = std::get<json::Value>(parsed);
-  const json::Value all = body.value("abort_all", json::Value(false));
-  const json::Value rid = body.value("rid", json::Value(nullptr));
-  if (!all.is_boolean()) {
-    return exchange->send(
-        api::to_response(api::invalid_parameter("abort_all", "abort_all must be true or false")));
-  }
-  if (all.get<bool>()) {
+  const auto& request = std::get<api::AbortRequest>(parsed);
+  if (request.all) {
     state.generation.abort_all();
-  } else if (rid.is_string() && !rid.get<std::string>().empty()) {
-    state.generation.abort(rid.get<std::string>());
   } else {
-    return exchange->send(
-        api::to_response(api::invalid_parameter("rid", "rid must be a text that is not empty")));
+    state.generation.abort(request.rid);
   }
   exchange->send(text_response(""));
 }
@@ -155,8 +134,8 @@ void continue_generation(ServerState& state, const http::ExchangePtr& exchange) 
   if (const std::optional<api::ApiError> refusal = state.refusal()) {
     return exchange->send(api::to_response(*refusal));
   }
-  if (exchange->request().body.size() > static_cast<size_t>(kMaxBodyBytes)) {
-    return exchange->send(api::to_response(api::body_too_large("the body is above 64 KiB")));
+  if (const auto problem = problem_of_size(exchange)) {
+    return exchange->send(api::to_response(*problem));
   }
   if (const auto problem =
           api::check_continue_request(exchange->request().body, state.config.model)) {
@@ -167,45 +146,17 @@ void continue_generation(ServerState& state, const http::ExchangePtr& exchange) 
   exchange->send(control_answer("Generation continued successfully."));
 }
 
-// What a profile holds, how long it takes and where it is written are the operator's to say (--profile-dir), not a
-// request's; null, false and an empty list ask for nothing.
-constexpr std::string_view kProfileFields[] = {
-    "activities",       "output_dir",     "start_step",    "num_steps",
-    "profile_id",       "profile_prefix", "with_stack",    "record_shapes",
-    "profile_by_stage", "profile_stages", "merge_profiles"};
-
-bool asks_for_nothing(const json::Value& value) {
-  return value.is_null() || value == json::Value(false) || (value.is_array() && value.empty());
-}
-
-// The host's and the device's work are in a profile, so a list of both is what it holds.
-bool is_what_is_recorded(const std::string& name, const json::Value& value) {
-  if (name != "activities" || !value.is_array()) return false;
-  return std::ranges::all_of(value, [](const json::Value& one) {
-    return one == json::Value("CPU") || one == json::Value("GPU");
-  });
-}
-
-std::optional<api::ApiError> profile_problem(const ServerState& state, const json::Value& body) {
+std::optional<api::ApiError> profile_problem(const ServerState& state,
+                                             const http::ExchangePtr& exchange) {
   if (state.config.profile_dir.empty()) {
     return api::invalid_parameter("", "profiling is off; start the server with --profile-dir");
   }
-  for (const auto& [name, value] : body.items()) {
-    if (asks_for_nothing(value) || is_what_is_recorded(name, value)) continue;
-    return api::invalid_parameter(name,
-                                  name +
-                                      " cannot be set by a request; recording begins now, ends "
-                                      "with /stop_profile and is written to --profile-dir");
-  }
-  return std::nullopt;
+  if (auto problem = problem_of_size(exchange)) return problem;
+  return api::check_start_profile_request(exchange->request().body, state.config.model);
 }
 
 void start_profile(ServerState& state, const http::ExchangePtr& exchange) {
-  const api::Parsed<json::Value> parsed = parse_object(exchange->request().body, kProfileFields);
-  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
-    return exchange->send(api::to_response(*error));
-  }
-  if (const auto problem = profile_problem(state, std::get<json::Value>(parsed))) {
+  if (const auto problem = profile_problem(state, exchange)) {
     return exchange->send(api::to_response(*problem));
   }
   // On a worker, because a device may take long to begin tracing.

@@ -1,4 +1,4 @@
-#include "api/pause_request.h"
+#include "api/operators/operator_request.h"
 
 #include <gtest/gtest.h>
 
@@ -42,6 +42,29 @@ TEST(PauseRequest, continuing_asks_for_nothing) {
   EXPECT_FALSE(check_continue_request(R"({"torch_empty_cache": false})", model));
   EXPECT_EQ(check_continue_request(R"({"mode": "abort"})", model)->param, "mode");
   EXPECT_EQ(check_continue_request("{", model)->status, 400);
+}
+
+TEST(AbortRequest, names_requests_or_all) {
+  const ServedModel model = demo_served_model();
+  EXPECT_EQ(accepted(parse_abort_request(R"({"rid": "a"})", model)).rid, "a");
+  EXPECT_TRUE(accepted(parse_abort_request(R"({"abort_all": true})", model)).all);
+  for (const char* body :
+       {"", "{}", R"({"rid": ""})", R"({"rid": 5})", R"({"abort_all": false})"}) {
+    EXPECT_EQ(refused(parse_abort_request(body, model)).param, "rid") << body;
+  }
+  EXPECT_EQ(refused(parse_abort_request(R"({"abort_all": 1})", model)).param, "abort_all");
+  EXPECT_EQ(refused(parse_abort_request(R"({"rids": "a"})", model)).param, "rids");
+}
+
+TEST(StartProfile, takes_what_asks_for_what_there_is) {
+  const ServedModel model = demo_served_model();
+  for (const char* body : {"", "{}", R"({"activities": ["CPU", "GPU"], "num_steps": null})",
+                           R"({"with_stack": false})"}) {
+    EXPECT_FALSE(check_start_profile_request(body, model)) << body;
+  }
+  EXPECT_EQ(check_start_profile_request(R"({"activities": ["MEM"]})", model)->param, "activities");
+  EXPECT_EQ(check_start_profile_request(R"({"output_dir": "/tmp"})", model)->param, "output_dir");
+  EXPECT_EQ(check_start_profile_request(R"({"outputdir": "/tmp"})", model)->param, "outputdir");
 }
 
 }  // namespace
