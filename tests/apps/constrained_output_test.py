@@ -51,6 +51,8 @@ TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds."
                  "color": {"enum": ["red", "blue"]}, "size": {"type": "number", "minimum": 0, "maximum": 2}}}}}]
 PARAMETERS = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
 
+QUESTION = "Question: Tom fills 4 bags with 5 apples each. How many apples does Tom use?\nAnswer:"
+
 
 def is_sum(text):
     item = re.compile(r"\((\d{1,3})\+(\d{1,3})\)")
@@ -91,13 +93,15 @@ class Server:
             return error.code, error.read().decode()
 
     def chat(self, body):
-        """The choices as {text, reasoning, calls, finish}, from a stream as well as from a whole answer."""
-        body = {"model": "demo", "messages": [{"role": "user", "content": "Tom has 3 apples."}],
-                "max_tokens": MAX_TOKENS, **body}
-        status, text = self.send("/v1/chat/completions", body)
+        """The choices as {text, reasoning, calls, finish}, from a stream as well as from a whole answer. A body with a
+        prompt is continued instead."""
+        path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+        said = {} if "prompt" in body else {"messages": [{"role": "user", "content": "Tom has 3 apples."}]}
+        body = {"model": "demo", **said, "max_tokens": MAX_TOKENS, **body}
+        status, text = self.send(path, body)
         assert status == 200, text
         if not body.get("stream"):
-            return [joined([choice["message"]], choice["finish_reason"]) for choice in json.loads(text)["choices"]]
+            return [joined([said_in(choice)], choice["finish_reason"]) for choice in json.loads(text)["choices"]]
         choices = {}
         for line in text.splitlines():
             if not line.startswith("data: {"):
@@ -106,8 +110,12 @@ class Server:
             assert "error" not in event, event
             for choice in event["choices"]:
                 deltas, _ = choices.get(choice["index"], ([], None))
-                choices[choice["index"]] = (deltas + [choice["delta"]], choice["finish_reason"])
+                choices[choice["index"]] = (deltas + [said_in(choice)], choice["finish_reason"])
         return [joined(*choices[index]) for index in sorted(choices)]
+
+
+def said_in(choice):
+    return choice.get("message") or choice.get("delta") or {"content": choice.get("text")}
 
 
 def joined(deltas, finish):
@@ -224,10 +232,8 @@ class ConstrainedOutputTest(unittest.TestCase):
             nonlocal num_tags
             num_tags += choice["text"].count("<<")
             self.check_text(lambda text: re.fullmatch(free, text))(_, choice)
-        # The demo model writes a sum between << and >> where it is asked for one.
-        question = "Tom has 3 apples and buys 4 bags of 5 apples. How many apples has he?"
-        body = {"messages": [{"role": "user", "content": question}],
-                "response_format": {"type": "structural_tag", "format": tags}}
+        # The demo model continues a question of this form with a sum between << and >>.
+        body = {"prompt": QUESTION, "stop": "\n", "response_format": {"type": "structural_tag", "format": tags}}
         self.run_all([{**body, "stream": stream, **setting}
                       for setting in SETTINGS for stream in (False, True)], check, 0.5)
         self.assertGreater(num_tags, 0)
@@ -244,7 +250,7 @@ class ConstrainedOutputTest(unittest.TestCase):
             {"begin": "<<", "schema": {"enum": ["one", "two"]}, "end": ">>"}]}
         for value in (tag, json.dumps(tag)):
             sampling = {"structural_tag": value, "max_new_tokens": MAX_TOKENS, "temperature": 0}
-            status, text = self.server.send("/generate", {"text": "Tom has 3 apples. Add 5", "sampling_params": sampling})
+            status, text = self.server.send("/generate", {"text": QUESTION, "sampling_params": sampling})
             self.assertEqual(status, 200, text)
             answer = json.loads(text)["text"]
             self.assertIn("<<", answer)

@@ -25,7 +25,8 @@ SMALL_TALK = [
     (["thank you", "thanks", "thank you very much", "thanks a lot", "many thanks", "thx", "great, thanks", "cool, thank you"],
      "You are welcome!"),
     (["bye", "goodbye", "bye bye", "see you", "see you later", "good night", "have a nice day"], "Goodbye!"),
-    (["ok", "okay", "yes", "no", "sure", "nice", "cool", "great", "good", "wow", "i see"], "All right. What would you like to do next?"),
+    (["are you sure", "really", "is that right", "sure"], "Yes, I am sure."),
+    (["ok", "okay", "yes", "no", "nice", "cool", "great", "good", "wow", "i see"], "All right. What would you like to do next?"),
 ]
 ZH_TALK = [
     (["你好", "您好", "嗨", "早上好", "晚上好", "下午好", "你好啊", "大家好", "哈喽"], ZH_GREETING),
