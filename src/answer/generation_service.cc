@@ -306,7 +306,9 @@ void GenerationService::submit(Prepared& prepared) {
   ++num_open_;
   if (config_.on_answer) answer->exchange()->claim_log_line();
   std::vector<core::RequestId> ids;
+  const int64_t fan_out = prepared.requests.size() > 1 ? ++num_fan_outs_ : 0;
   for (core::Request& request : prepared.requests) {
+    request.fan_out = fan_out;
     const Result<core::RequestId> id =
         engine->submit(std::move(request), static_cast<uint32_t>(thread_idx));
     if (!id) {

@@ -134,6 +134,7 @@ class GenerationService : public engine::UpdateSink {
   const Config config_;
   ConstraintFactory constraints_;
   const std::shared_ptr<const std::vector<int32_t>> end_marker_;  // of reasoning
+  std::atomic<int64_t> num_fan_outs_{0};       // answers of several requests, so far
   std::atomic<int64_t> num_prompt_values_{0};  // of answers in work, which give them back
   PostToThread post_;
   std::vector<std::unique_ptr<IoThread>> threads_;

@@ -21,6 +21,9 @@ struct Request {
   int priority = 0;  // higher goes first; equal ones by arrival (or by cached prefix, policy lpm)
   // Two requests share cached blocks only when their salts are equal.
   std::string cache_salt{};
+  // Requests that one body asks for (its choices and prompts) have the same, and take their turns together: they get
+  // no more of the engine than others that wait. 0 = it is alone.
+  int64_t fan_out = 0;
   // Limits every sampled token; null = free. The request owns its state.
   std::shared_ptr<TokenConstraint> constraint{};
 };

@@ -140,6 +140,7 @@ RequestPool::Owner StepLoop::make_state(core::Request request) {
   RequestPool::Owner state = states_.make();
   state->id = request.id;
   state->priority = request.priority;
+  state->fan_out = request.fan_out;
   state->cache_salt = std::move(request.cache_salt);
   state->reads_cache = !request.sampling.return_prompt_logprobs;
   state->seed = request.sampling.seed.value_or(draw_seed(config_.random_seed, request.id));

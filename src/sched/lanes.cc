@@ -28,7 +28,7 @@ std::string check_running(const Sequence& sequence) {
 }  // namespace
 
 bool ranks_before(const Sequence* a, const Sequence* b) {
-  return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
+  return a->priority != b->priority ? a->priority > b->priority : a->turn < b->turn;
 }
 
 Lane::Lane(const LanesConfig& config, int lane, cache::PrefixIndex* index)

@@ -40,7 +40,7 @@ struct Lane {
 
   int number;
   KvBlocks blocks;
-  std::vector<Sequence*> running{};  // by priority, then arrival: the first is never retracted
+  std::vector<Sequence*> running{};  // by priority, then turn: the first is never retracted
   std::vector<int32_t> free_slots{}, pending_releases{};
   int64_t load = 0;
   // Of the plan being made.

@@ -38,7 +38,10 @@ Scheduler::Scheduler(const SchedulerConfig& config)
               .placement = config.placement,
               .kv_groups = config.kv_groups,
               .radix_cache = config.radix_cache}),
-      waiting_(config.policy, lanes_),
+      waiting_({.policy = config.policy,
+                .turn_tokens = config.chunked_prefill_size,
+                .most_running = config.max_running_requests},
+               lanes_),
       num_drafts_(config.num_drafts),
       prefill_budget_(config.slice_work, lanes_.block_tokens(), config.num_lanes) {
   FATHOM_CHECK(
@@ -63,6 +66,7 @@ void Scheduler::plan(int64_t step_id, PlannedStep& step) {
   }
   lanes_.start_plan();
   retract_by_failpoint();
+  give_way();
   draft_budget_.start({.max_batch_tokens = config_.max_batch_tokens,
                        .num_running = num_running(),
                        .prompts_wait = prompts_wait()});
@@ -95,6 +99,21 @@ void Scheduler::retract_by_failpoint() {
     if (failpoint("scheduler.retract")) retract_last(lane);
     return;
   }
+}
+
+// Where others wait for a slot, the last of a body that has more than half of them goes back to the queue. Before
+// decodes are planned: what a retracted sequence may still get is from the step in flight.
+void Scheduler::give_way() {
+  if (!waiting_.has_crowd() || has_room_to_run() || lanes_.has_releases()) return;
+  const Sequence* const first = waiting_.first_unyielding(num_plans_);
+  if (first == nullptr) return;
+  Sequence* last = nullptr;
+  for (const Lane& lane : lanes_)
+    for (Sequence* const sequence : lane.running)
+      if (sequence->priority <= first->priority && waiting_.is_of_crowd(*sequence) &&
+          (last == nullptr || ranks_before(last, sequence)))
+        last = sequence;
+  if (last != nullptr) retract(*last);
 }
 
 void Scheduler::step_submitted(int64_t step_id) {
@@ -226,14 +245,17 @@ void Scheduler::start_chunk(Sequence& sequence, bool is_admitted) {
 }
 
 void Scheduler::plan_admissions(int64_t step_id, PlannedStep& step) {
-  while (!waiting_.empty() && num_free_slots() > 0 && !prefill_budget_.is_spent() &&
-         num_running() < config_.max_running_requests) {
+  while (!waiting_.empty() && has_room_to_run() && !prefill_budget_.is_spent()) {
     Sequence* const next = waiting_.next(num_plans_, publishing_);
     if (next == nullptr) return;
     if (next == blocked_ && step_id < blocked_until_step_ && num_running() > 0 &&
         lanes_.num_available_blocks() <= blocked_at_available_)
       return;
     if (!admit(*next, step)) {
+      if (blocked_ == next && waiting_.set_aside(*next)) {
+        blocked_ = nullptr;
+        continue;
+      }
       blocked_until_step_ = blocked_ == next ? step_id + kBlockedRetrySteps : 0;
       return;
     }
@@ -292,6 +314,7 @@ Scheduler::Admitted Scheduler::admit_to(Lane& lane, Sequence& sequence, PlannedS
   sequence.num_computed_rows = num_cached;
   sequence.min_advance = sequence.max_advance = sequence.num_drafts = 0;
   sequence.num_prefill_tokens = num_tokens;
+  waiting_.owes(sequence, num_tokens - num_cached);
   lane.load += lane.load_of(sequence);
   if (sequence.row_limit() > sequence.num_row_capacity) ++lane.num_growing;
   step.batch.admissions.push_back({.slot = sequence.slot,
@@ -335,6 +358,7 @@ void Scheduler::emit_chunk(Sequence& sequence, int num_tokens, PlannedStep& step
   stats_.num_prefill_tokens += num_tokens;
   sequence.min_advance += num_tokens;
   sequence.max_advance += num_tokens;
+  waiting_.owes(sequence, sequence.num_prefill_tokens - end);
 }
 
 // Drafts are for the slice after the one that leaves `num_rows` rows or more: none if that is inert.
@@ -356,9 +380,9 @@ void Scheduler::rows_computed(const PlannedSlice& slice, int num_rows) {
     lanes_.of(sequence).blocks.publish(sequence);
 }
 
-void Scheduler::retract_last(Lane& lane) {
-  Sequence& sequence = *lane.running.back();
-  lane.running.pop_back();
+void Scheduler::retract(Sequence& sequence) {
+  Lane& lane = lanes_.of(sequence);
+  lane.running.erase(position_in(lane, sequence));
   release_resources(sequence, Rows::kValid);
   ++sequence.num_retractions;
   ++stats_.num_retractions;
@@ -369,6 +393,7 @@ void Scheduler::retract_last(Lane& lane) {
 void Scheduler::release_resources(Sequence& sequence, Rows rows) {
   Lane& lane = lanes_.of(sequence);
   lane.load -= lane.load_of(sequence);
+  waiting_.stopped_running(sequence);
   if (rows == Rows::kValid) lane.blocks.publish(sequence);
   lane.pending_releases.push_back(sequence.slot);
   sequence.slot = -1;
@@ -401,11 +426,7 @@ SchedulerStats Scheduler::stats() const {
 
 std::string Scheduler::check_integrity() const {
   if (std::string problem = lanes_.check_integrity(); !problem.empty()) return problem;
-  for (const Sequence* sequence : waiting_)
-    if (sequence->slot >= 0 || sequence->ended || sequence->num_row_capacity != 0 ||
-        sequence->pin.num_blocks() != 0)
-      return "request " + std::to_string(sequence->id) + " waits and holds a slot or blocks";
-  return "";
+  return waiting_.check_integrity();
 }
 
 }  // namespace fathom::sched

@@ -170,7 +170,12 @@ class Scheduler {
   int num_drafts_to_propose(const Sequence& sequence, int num_rows) const;
   void plan_releases(PlannedStep& step);
   void predict(PlannedStep& step) const;
-  void retract_last(Lane& lane);
+  bool has_room_to_run() const {
+    return num_free_slots() > 0 && num_running() < config_.max_running_requests;
+  }
+  void give_way();
+  void retract(Sequence& sequence);
+  void retract_last(Lane& lane) { retract(*lane.running.back()); }
   void release_resources(Sequence& sequence, Rows rows);
   static std::vector<Sequence*>::iterator position_in(Lane& lane, const Sequence& sequence);
 

@@ -57,7 +57,10 @@ struct alignas(kCacheLineBytes) Sequence {
   std::string cache_salt{};
   // The scheduler's.
   int num_retractions = 0;
-  int num_overtaken = 0;       // admissions of later arrivals since it waits
+  int64_t fan_out = 0;      // the request's: those of one body have the same; 0 = it is alone
+  int64_t turn = -1;        // its place in the line, from when it first came to stand there
+  int num_owed_tokens = 0;  // of a fan-out, in line or running: of its prompt, yet to be computed
+  int num_overtaken = 0;    // admissions of later arrivals since it waits
   int num_deferred_steps = 0;  // passed over because a running sequence was computing its prefix
   int64_t last_deferral = -1;  // index of the plan
   int64_t hint_version = -1;   // of the cache when hint_tokens was looked up,

@@ -8,7 +8,113 @@ bool WaitingQueue::GoesBefore::operator()(const Sequence* a, const Sequence* b) 
   if (a->priority != b->priority) return a->priority > b->priority;
   const bool a_retracted = a->num_retractions > 0, b_retracted = b->num_retractions > 0;
   if (a_retracted != b_retracted) return a_retracted;
-  return a->arrival < b->arrival;
+  return a->turn < b->turn;
+}
+
+void WaitingQueue::add(Sequence& sequence) {
+  if (sequence.fan_out == 0 || sequence.num_retractions > 0) return enter_line(sequence);
+  FanOut& fan_out = fan_outs_[sequence.fan_out];
+  fan_out.behind.insert(&sequence);
+  ++num_behind_;
+  bring_up(fan_out);
+}
+
+void WaitingQueue::enter_line(Sequence& sequence) {
+  if (sequence.turn < 0) sequence.turn = next_turn_++;
+  line_.insert(&sequence);
+  if (sequence.fan_out == 0) return;
+  FanOut& fan_out = fan_outs_[sequence.fan_out];
+  ++fan_out.num_in_line;
+  fan_out.num_owed_tokens += sequence.num_known_tokens() - sequence.num_owed_tokens;
+  sequence.num_owed_tokens = sequence.num_known_tokens();
+}
+
+void WaitingQueue::leave_line(Sequence& sequence) {
+  line_.erase(&sequence);
+  if (sequence.fan_out != 0) --fan_outs_.at(sequence.fan_out).num_in_line;
+}
+
+void WaitingQueue::bring_up(FanOut& fan_out) {
+  while (!fan_out.behind.empty() && !fan_out.waits_for_room &&
+         fan_out.num_owed_tokens < config_.turn_tokens && fan_out.num_in_line < kMostInLine) {
+    Sequence* const first = *fan_out.behind.begin();
+    fan_out.behind.erase(fan_out.behind.begin());
+    --num_behind_;
+    enter_line(*first);
+  }
+}
+
+void WaitingQueue::forget_if_over(FanOutMap::iterator it) {
+  const FanOut& fan_out = it->second;
+  if (fan_out.behind.empty() && fan_out.num_in_line == 0 && fan_out.num_running == 0)
+    fan_outs_.erase(it);
+}
+
+void WaitingQueue::remove(Sequence& sequence) {
+  const auto it = fan_outs_.find(sequence.fan_out);
+  if (it != fan_outs_.end() && it->second.behind.erase(&sequence) > 0) {
+    --num_behind_;
+  } else {
+    leave_line(sequence);
+    owes(sequence, 0);
+  }
+  if (it != fan_outs_.end()) forget_if_over(it);
+}
+
+void WaitingQueue::owes(Sequence& sequence, int num_tokens) {
+  if (sequence.fan_out == 0) return;
+  FanOut& fan_out = fan_outs_.at(sequence.fan_out);
+  fan_out.num_owed_tokens += num_tokens - sequence.num_owed_tokens;
+  sequence.num_owed_tokens = num_tokens;
+  bring_up(fan_out);
+}
+
+void WaitingQueue::count_running(FanOut& fan_out, int change) {
+  num_crowds_ -= is_crowd(fan_out) ? 1 : 0;
+  fan_out.num_running += change;
+  num_crowds_ += is_crowd(fan_out) ? 1 : 0;
+}
+
+void WaitingQueue::stopped_running(Sequence& sequence) {
+  const auto it = fan_outs_.find(sequence.fan_out);
+  if (it == fan_outs_.end()) return;
+  count_running(it->second, -1);
+  it->second.waits_for_room = false;
+  owes(sequence, 0);
+  forget_if_over(it);
+}
+
+bool WaitingQueue::set_aside(Sequence& sequence) {
+  const auto it = fan_outs_.find(sequence.fan_out);
+  if (it == fan_outs_.end() || it->second.num_running == 0) return false;
+  FanOut& fan_out = it->second;
+  fan_out.waits_for_room = true;
+  leave_line(sequence);
+  owes(sequence, 0);
+  if (sequence.num_retractions == 0) sequence.turn = -1;
+  fan_out.behind.insert(&sequence);
+  ++num_behind_;
+  return true;
+}
+
+bool WaitingQueue::is_of_crowd(const Sequence& sequence) const {
+  const auto it = fan_outs_.find(sequence.fan_out);
+  return it != fan_outs_.end() && is_crowd(it->second);
+}
+
+// With one more it would have more than half.
+bool WaitingQueue::yields(const Sequence& sequence) const {
+  const auto it = fan_outs_.find(sequence.fan_out);
+  return it != fan_outs_.end() && it->second.num_running > 0 &&
+         2 * (it->second.num_running + 1) > config_.most_running;
+}
+
+const Sequence* WaitingQueue::first_unyielding(int64_t plan_idx) const {
+  const auto it = std::find_if(line_.begin(), line_.end(), [&](const Sequence* sequence) {
+    return !yields(*sequence) &&
+           (sequence->last_deferral < 0 || sequence->last_deferral < plan_idx - 1);
+  });
+  return it == line_.end() ? nullptr : *it;
 }
 
 // Once a plan: what its admissions evict changes little about who goes next.
@@ -19,20 +125,37 @@ void WaitingQueue::look_up(Sequence& sequence, int64_t plan_idx) {
   lanes_.look_up(sequence);
 }
 
+bool WaitingQueue::needs_look_up(std::span<Sequence* const> publishing) const {
+  return config_.policy == SchedulePolicy::kLpm || !publishing.empty() || lanes_.size() > 1;
+}
+
+// What a body has cached of many prompts does not let all of them go before others: those count that cost next to
+// nothing.
+int64_t WaitingQueue::attraction(const Sequence& sequence) const {
+  const int64_t num_left = sequence.num_known_tokens() - sequence.hint_tokens;
+  return sequence.fan_out != 0 && num_left > 2 * lanes_.block_tokens() ? 0 : sequence.hint_tokens;
+}
+
 Sequence* WaitingQueue::next(int64_t plan_idx, std::span<Sequence* const> publishing) {
-  Sequence* best = nullptr;
+  Sequence *best = nullptr, *yielding = nullptr;
   int num_seen = 0;
-  for (Sequence* const sequence : waiting_) {
-    if (best != nullptr && sequence->priority != best->priority) break;
-    if (++num_seen > kWindow) break;
-    if (policy_ == SchedulePolicy::kLpm || !publishing.empty() || lanes_.size() > 1)
-      look_up(*sequence, plan_idx);
+  for (Sequence* const sequence : line_) {
+    const Sequence* const found = best != nullptr ? best : yielding;
+    if (found != nullptr && sequence->priority != found->priority) break;
+    const bool has_to_yield = yields(*sequence);
+    if (has_to_yield && yielding != nullptr) continue;
+    if (!has_to_yield && ++num_seen > kWindow) break;
+    if (needs_look_up(publishing)) look_up(*sequence, plan_idx);
     if (is_deferred(*sequence, plan_idx, publishing)) continue;
+    if (has_to_yield) {
+      yielding = sequence;
+      continue;
+    }
     const bool is_due = sequence->num_retractions > 0 || sequence->num_overtaken >= kMaxOvertaken;
-    if (best == nullptr && (policy_ == SchedulePolicy::kFcfs || is_due)) return sequence;
-    if (best == nullptr || sequence->hint_tokens > best->hint_tokens) best = sequence;
+    if (best == nullptr && (config_.policy == SchedulePolicy::kFcfs || is_due)) return sequence;
+    if (best == nullptr || attraction(*sequence) > attraction(*best)) best = sequence;
   }
-  return best;
+  return best != nullptr ? best : yielding;
 }
 
 bool WaitingQueue::is_deferred(Sequence& sequence, int64_t plan_idx,
@@ -69,9 +192,39 @@ bool WaitingQueue::gains_from(const Sequence& sequence, const Sequence& running)
 }
 
 void WaitingQueue::admitted(Sequence& sequence) {
-  for (auto it = waiting_.begin(); it != waiting_.end() && *it != &sequence; ++it)
+  for (auto it = line_.begin(); it != line_.end() && *it != &sequence; ++it)
     if ((*it)->priority == sequence.priority) ++(*it)->num_overtaken;
-  waiting_.erase(&sequence);
+  leave_line(sequence);
+  if (sequence.fan_out != 0) count_running(fan_outs_.at(sequence.fan_out), 1);
+}
+
+std::string WaitingQueue::check_integrity() const {
+  FanOutMap wanted;
+  int num_behind = 0;
+  for (const auto& [id, fan_out] : fan_outs_) {
+    if (!fan_out.behind.empty() && fan_out.num_in_line + fan_out.num_running == 0)
+      return "nobody brings up those of fan-out " + std::to_string(id);
+    wanted[id] = {.waits_for_room = fan_out.waits_for_room, .behind = fan_out.behind};
+    num_behind += static_cast<int>(fan_out.behind.size());
+  }
+  for (const Sequence* sequence : line_) {
+    if (sequence->slot >= 0 || sequence->ended || sequence->num_row_capacity != 0 ||
+        sequence->pin.num_blocks() != 0)
+      return "request " + std::to_string(sequence->id) + " waits and holds a slot or blocks";
+    if (sequence->fan_out == 0) continue;
+    ++wanted[sequence->fan_out].num_in_line;
+    wanted[sequence->fan_out].num_owed_tokens += sequence->num_known_tokens();
+  }
+  for (const Lane& lane : lanes_)
+    for (const Sequence* sequence : lane.running) {
+      if (sequence->fan_out == 0) continue;
+      ++wanted[sequence->fan_out].num_running;
+      wanted[sequence->fan_out].num_owed_tokens +=
+          std::max(0, sequence->num_prefill_tokens - sequence->min_rows());
+    }
+  if (wanted != fan_outs_ || num_behind != num_behind_)
+    return "what fan-outs have in line and in work is not what is there";
+  return "";
 }
 
 }  // namespace fathom::sched

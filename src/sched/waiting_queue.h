@@ -6,15 +6,20 @@
 //   Sequence* next = queue.next(plan_idx, prefilling);     // null: none waits, or all are deferred
 //   queue.admitted(*next);
 //
-// Higher priorities first. Within one: retracted sequences, then by arrival (kFcfs), or the longest cached
-// prefix first (kLpm) of the kWindow oldest. Two bounds keep both fair:
+// Higher priorities first. Within one: retracted sequences, then by turn (kFcfs), or the longest cached
+// prefix first (kLpm) of the kWindow that wait longest. Two bounds keep both fair:
 //  - a request that kMaxOvertaken later ones have gone before is next (of its priority);
 //  - a request is deferred while a running sequence computes a prefix that it can use, in a lane that it might go to,
 //    at most kMaxDeferredSteps steps. Others go before it meanwhile.
+// A turn is an arrival, but for fan-outs, the sequences of one body: they come to the end of the line one after the
+// other, the next when those before have less than turn_tokens of their prompts left to compute. While others wait,
+// a fan-out has at most half of what may run.
 // One thread uses it. The sequences belong to the caller.
 
 #include <set>
 #include <span>
+#include <string>
+#include <unordered_map>
 
 #include "sched/lanes.h"
 #include "sched/sequence.h"
@@ -29,33 +34,81 @@ class WaitingQueue {
   static constexpr int kMaxOvertaken = 64;
   static constexpr int kMaxDeferredSteps = 64;
 
-  WaitingQueue(SchedulePolicy policy, Lanes& lanes) : policy_(policy), lanes_(lanes) {}
+  struct Config {
+    SchedulePolicy policy = SchedulePolicy::kLpm;
+    int turn_tokens = 1;   // of prompts, that a fan-out has in line and in work at once
+    int most_running = 1;  // sequences, of all
+  };
+  static constexpr int kMostInLine = 8;  // of a fan-out
 
-  void add(Sequence& sequence) { waiting_.insert(&sequence); }
-  void remove(Sequence& sequence) { waiting_.erase(&sequence); }
+  WaitingQueue(const Config& config, Lanes& lanes) : config_(config), lanes_(lanes) {}
+
+  // One that is new, or was retracted.
+  void add(Sequence& sequence);
+  void remove(Sequence& sequence);
   // `publishing` are the running sequences whose prompts are not all computed. plan_idx is another one for every plan;
   // while it is the same, sequences only join `publishing` at its end.
   Sequence* next(int64_t plan_idx, std::span<Sequence* const> publishing);
-  // It leaves the queue; those that it overtook remember.
+  // It leaves the queue and runs; those that it overtook remember.
   void admitted(Sequence& sequence);
+  // There are no blocks for it: where others of its fan-out run, it waits until one of them gives some back and holds
+  // nobody up. False = there are none.
+  bool set_aside(Sequence& sequence);
+  // Of one that runs: what is left of its prompt, and that it runs no more.
+  void owes(Sequence& sequence, int num_tokens);
+  void stopped_running(Sequence& sequence);
 
-  bool empty() const { return waiting_.empty(); }
-  int size() const { return static_cast<int>(waiting_.size()); }
-  auto begin() const { return waiting_.begin(); }
-  auto end() const { return waiting_.end(); }
+  // For whom a sequence that runs should give its slot back, if it is one that has to: the first in line that has not,
+  // and that the plan before did not defer. Null: nobody.
+  const Sequence* first_unyielding(int64_t plan_idx) const;
+  // Whether there is a fan-out with more than half of what may run, and whether it is the sequence's.
+  bool has_crowd() const { return num_crowds_ > 0; }
+  bool is_of_crowd(const Sequence& sequence) const;
+
+  bool empty() const { return line_.empty() && num_behind_ == 0; }
+  int size() const { return static_cast<int>(line_.size()) + num_behind_; }
+  // Empty = fan-outs are what lines and lanes say.
+  std::string check_integrity() const;
 
  private:
   struct GoesBefore {
     bool operator()(const Sequence* a, const Sequence* b) const;
   };
+  struct ArrivesBefore {
+    bool operator()(const Sequence* a, const Sequence* b) const { return a->arrival < b->arrival; }
+  };
+  struct FanOut {
+    int64_t num_owed_tokens = 0;  // of those in line and running
+    int num_in_line = 0, num_running = 0;
+    bool waits_for_room = false;  // that its own give back
+    std::set<Sequence*, ArrivesBefore> behind{};
+    bool operator==(const FanOut&) const = default;
+  };
+  using FanOutMap = std::unordered_map<int64_t, FanOut>;
+
+  void enter_line(Sequence& sequence);
+  void leave_line(Sequence& sequence);
+  void bring_up(FanOut& fan_out);
+  void forget_if_over(FanOutMap::iterator it);
+  void count_running(FanOut& fan_out, int change);
+  bool is_crowd(const FanOut& fan_out) const {
+    return 2 * fan_out.num_running > config_.most_running;
+  }
+  bool yields(const Sequence& sequence) const;
+  bool needs_look_up(std::span<Sequence* const> publishing) const;
+  int64_t attraction(const Sequence& sequence) const;
   void look_up(Sequence& sequence, int64_t plan_idx);
   bool is_deferred(Sequence& sequence, int64_t plan_idx,
                    std::span<Sequence* const> publishing) const;
   bool gains_from(const Sequence& sequence, const Sequence& running) const;
 
-  SchedulePolicy policy_;
+  const Config config_;
   Lanes& lanes_;
-  std::set<Sequence*, GoesBefore> waiting_;
+  std::set<Sequence*, GoesBefore> line_;
+  FanOutMap fan_outs_;
+  int num_behind_ = 0;  // of all fan-outs
+  int num_crowds_ = 0;
+  int64_t next_turn_ = 0;
 };
 
 }  // namespace fathom::sched

@@ -135,6 +135,17 @@ def names(count, num_bytes):
     return measure([("POST", "/generate", {"a" * num_bytes: 1, "text": "x"})] * count)
 
 
+def fan_out(prompts, tokens, max_tokens=1):
+    """A body of many prompts, no two of which share anything."""
+    ids = [[10 + i] + [5] * (tokens - 1) for i in range(prompts)]
+    return measure([("POST", "/v1/completions", {"prompt": ids, "max_tokens": max_tokens, "ignore_eos": True})])
+
+
+def choices(count, tokens, max_tokens):
+    body = {"prompt": [5] * tokens, "n": count, "max_tokens": max_tokens, "ignore_eos": True}
+    return measure([("POST", "/v1/completions", body)])
+
+
 def main():
     rows = {
         "nothing": measure([]),
@@ -145,6 +156,9 @@ def main():
         "27,000 tokens x 1 x 20": answers(echo(27_000, 1, 20)),
         "100,000 tokens x 1 x 4": answers(echo(100_000, 1, 4)),
         "in a stream: 9,000 tokens x 1 x 20": answers(echo(9_000, 1, 20, stream=True)),
+        "128 prompts of 20,000 tokens in one body": fan_out(128, 20_000),
+        "128 prompts of 3,000 tokens in one body": fan_out(128, 3_000),
+        "128 choices of 2,000 tokens": choices(128, 1_000, 2_000),
         "32 names of 240 KB": names(32, 240_000),
     }
     for name, row in rows.items():

@@ -28,6 +28,12 @@ class DearRequests(unittest.TestCase):
         self.assertEqual(figures["statuses"], {200: 1}, figures)
         self.assertLess(figures["one_token_p50_ms"], 500, figures)
 
+    def test_a_body_of_many_prompts_or_choices_takes_turns_with_others(self):
+        for figures in (dear_requests.fan_out(64, 10_000), dear_requests.choices(96, 200, 500)):
+            self.assertEqual(figures["statuses"], {200: 1}, figures)
+            # Without turns a request waits for most of the body.
+            self.assertLess(figures["one_token_max_ms"], 250 * figures["seconds"], figures)
+
 
 if __name__ == "__main__":
     skipping.main()

@@ -68,6 +68,7 @@ Simulation::Simulation(uint64_t seed, int num_lanes) : seed_(seed), random_(seed
   }
   if (!chance(4)) choose_drafter();
   if (chance(3)) bound_steps();
+  if (chance(2)) fan_outs_ = pick(1, 6);
 }
 
 void Simulation::bound_steps() {
@@ -138,6 +139,11 @@ core::Request Simulation::random_request(core::RequestId id) {
   if (chance(3)) sampling.seed = static_cast<uint64_t>(pick(0, 1000));
   sampling.return_prompt_logprobs = chance(8);
   request.priority = chance(4) ? pick(-1, 1) : 0;
+  // All of a run, some of it in bodies, or each alone.
+  if (fan_outs_ > 0 && !chance(4)) {
+    request.fan_out = pick(1, fan_outs_);
+    request.priority = static_cast<int>(request.fan_out % 3) - 1;
+  }
   if (chance(5)) request.cache_salt = chance(2) ? "a" : "b";
   if (chance(6))
     request.constraint = std::make_shared<ToyConstraint>(

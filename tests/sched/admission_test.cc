@@ -160,5 +160,150 @@ TEST(Admission, a_stream_of_short_prompts_leaves_a_long_one_its_half) {
   EXPECT_LE(num_steps, 160 / 8);
 }
 
+SchedulerConfig roomy(int max_running, int chunk) {
+  SchedulerConfig wide = config(max_running);
+  wide.max_batch_tokens = std::max(64, chunk);
+  wide.chunked_prefill_size = chunk;
+  wide.kv_groups[0].num_blocks = 4000;
+  return wide;
+}
+
+// Steps until it has ended.
+int steps_to_end(StepDriver& driver, const Sequence& sequence) {
+  int num_steps = 0;
+  for (; !sequence.ended && num_steps < 10'000; ++num_steps) driver.step();
+  return num_steps;
+}
+
+TEST(FanOut, a_body_of_many_prompts_gets_one_turn_among_others) {
+  for (const SchedulePolicy policy : {SchedulePolicy::kLpm, SchedulePolicy::kFcfs}) {
+    for (const int length : {7, 40, 200}) {  // shorter than a step, and longer
+      SchedulerConfig narrow = roomy(16, 64);
+      narrow.policy = policy;
+      StepDriver driver(narrow);
+      for (int i = 0; i < 50; ++i)
+        driver.add({.prompt = text(length, 1 + i), .max_new_tokens = 1, .fan_out = 1});
+      driver.step();
+      const Sequence& brief = driver.add({.prompt = text(9, 100), .max_new_tokens = 1});
+      EXPECT_LE(steps_to_end(driver, brief), 3) << length;
+      const Sequence& equal = driver.add({.prompt = text(length, 101), .max_new_tokens = 1});
+      // What stood in line before it, and its own.
+      EXPECT_LE(steps_to_end(driver, equal), 2 * length / 64 + 3) << length;
+      driver.run();
+    }
+  }
+}
+
+TEST(FanOut, two_bodies_take_turns) {
+  StepDriver driver(roomy(16, 64));
+  std::vector<const Sequence*> first, second;
+  for (int i = 0; i < 20; ++i)
+    first.push_back(&driver.add({.prompt = text(100, 1 + i), .max_new_tokens = 1, .fan_out = 1}));
+  for (int i = 0; i < 20; ++i)
+    second.push_back(&driver.add({.prompt = text(100, 50 + i), .max_new_tokens = 1, .fan_out = 2}));
+  const auto num_ended = [](const std::vector<const Sequence*>& of) {
+    return std::count_if(of.begin(), of.end(), [](const Sequence* s) { return s->ended; });
+  };
+  while (num_ended(first) < 20) {
+    driver.step();
+    EXPECT_LE(std::abs(num_ended(first) - num_ended(second)), 2);
+  }
+  driver.run();
+}
+
+TEST(FanOut, a_body_by_itself_computes_as_much_in_every_step_as_requests_of_their_own) {
+  for (const int length : {7, 40, 100, 200}) {
+    int64_t num_steps[2] = {};
+    for (const bool together : {false, true}) {
+      StepDriver driver(roomy(16, 64));
+      for (int i = 0; i < 30; ++i)
+        driver.add({.prompt = text(length, 1 + i), .max_new_tokens = 1, .fan_out = together});
+      driver.run();
+      num_steps[together] = driver.num_steps();
+    }
+    EXPECT_LE(num_steps[1], num_steps[0] + 1) << length;
+  }
+}
+
+TEST(FanOut, choices_of_one_prompt_share_it_and_start_together) {
+  StepDriver driver(roomy(16, 64));
+  std::vector<const Sequence*> choices;
+  for (int i = 0; i < 16; ++i)
+    choices.push_back(&driver.add({.prompt = text(200, 1), .max_new_tokens = 8, .fan_out = 1}));
+  for (int i = 0; i < 5; ++i) driver.step();
+  for (const Sequence* const choice : choices) EXPECT_GE(choice->slot, 0);
+  driver.run();
+  for (size_t i = 1; i < choices.size(); ++i) EXPECT_EQ(choices[i]->num_cached_tokens, 196);
+}
+
+TEST(FanOut, prompts_that_begin_with_what_is_cached_do_not_all_go_first) {
+  StepDriver driver(roomy(2, 64));
+  driver.add({.prompt = text(9, 1), .max_new_tokens = 1});
+  driver.run();
+  for (int i = 0; i < 30; ++i) {
+    std::vector<int32_t> prompt = text(8, 1);
+    const std::vector<int32_t> rest = text(60, 2 + i);
+    prompt.insert(prompt.end(), rest.begin(), rest.end());
+    driver.add({.prompt = prompt, .max_new_tokens = 1, .fan_out = 1});
+  }
+  driver.step();
+  const Sequence& cold = driver.add({.prompt = text(9, 100), .max_new_tokens = 1});
+  EXPECT_LE(steps_to_end(driver, cold), 3);
+  driver.run();
+}
+
+TEST(FanOut, a_body_keeps_no_more_than_half_of_the_slots_from_others) {
+  StepDriver driver(roomy(8, 64));
+  std::vector<const Sequence*> choices;
+  for (int i = 0; i < 16; ++i)
+    choices.push_back(&driver.add({.prompt = text(5, 1 + i), .max_new_tokens = 300, .fan_out = 1}));
+  const auto num_running = [&] {
+    return std::count_if(choices.begin(), choices.end(),
+                         [](const Sequence* choice) { return choice->slot >= 0; });
+  };
+  for (int i = 0; i < 5; ++i) driver.step();
+  EXPECT_EQ(num_running(), 8);  // nobody else is there
+  std::vector<const Sequence*> others;
+  for (int i = 0; i < 6; ++i)
+    others.push_back(&driver.add({.prompt = text(5, 50 + i), .max_new_tokens = 100}));
+  for (int i = 0; i < 12; ++i) driver.step();
+  EXPECT_EQ(num_running(), 4);
+  EXPECT_EQ(std::count_if(others.begin(), others.end(), [](const auto* s) { return s->slot >= 0; }),
+            4);
+  EXPECT_EQ(driver.scheduler().stats().num_retractions, 4);
+  while (!others.back()->ended) {
+    driver.step();
+    EXPECT_GE(num_running(), 4);
+  }
+  driver.step();
+  driver.step();
+  EXPECT_EQ(num_running(), 8);
+  driver.run();
+}
+
+TEST(FanOut, what_has_no_room_beside_its_own_holds_nobody_up) {
+  SchedulerConfig tight = roomy(8, 64);
+  tight.kv_groups[0].num_blocks = 60;  // 240 rows: two of a hundred
+  StepDriver driver(tight);
+  for (int i = 0; i < 8; ++i)
+    driver.add({.prompt = text(100, 1 + i), .max_new_tokens = 10, .fan_out = 1});
+  for (int i = 0; i < 6; ++i) driver.step();
+  const Sequence& brief = driver.add({.prompt = text(9, 100), .max_new_tokens = 1});
+  EXPECT_LE(steps_to_end(driver, brief), 2);
+  driver.run();
+}
+
+TEST(FanOut, one_that_ends_while_it_stands_behind_is_forgotten) {
+  StepDriver driver(roomy(2, 64));
+  std::vector<Sequence*> all;
+  for (int i = 0; i < 40; ++i)
+    all.push_back(&driver.add({.prompt = text(30, 1 + i), .max_new_tokens = 2, .fan_out = 7}));
+  driver.step();
+  EXPECT_EQ(driver.scheduler().num_waiting() + driver.scheduler().num_running(), 40);
+  for (size_t i = 39; i > 5; i -= 2) driver.end(*all[i]);
+  driver.run();
+  EXPECT_EQ(driver.scheduler().num_waiting(), 0);
+}
+
 }  // namespace
 }  // namespace fathom::sched

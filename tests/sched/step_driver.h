@@ -17,6 +17,7 @@ struct NewSequence {
   int max_new_tokens = 4;
   int priority = 0;
   std::string salt{};
+  int64_t fan_out = 0;
 };
 
 // Tokens of their own: no two texts share a block.
@@ -41,6 +42,7 @@ class StepDriver {
     sequence->id = sequence->arrival = static_cast<int64_t>(sequences_.size());
     sequence->priority = wanted.priority;
     sequence->cache_salt = std::move(wanted.salt);
+    sequence->fan_out = wanted.fan_out;
     sequence->num_prompt_tokens = static_cast<int>(wanted.prompt.size());
     sequence->tokens = std::move(wanted.prompt);
     sequence->sampling.max_new_tokens = wanted.max_new_tokens;
