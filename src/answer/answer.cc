@@ -57,6 +57,7 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
   Choice& choice = choices_[choice_idx];
   if (!choice.has_stopped()) note_tokens(tokens.size());
   choice.set_cached_tokens(update.num_cached_tokens);
+  if (update.prompt_logprobs != nullptr) share_prompt_logprobs(choice_idx, update.prompt_logprobs);
   const bool ends_with_stop_token = update.end != nullptr && update.end->matched_stop_token >= 0;
   const bool stop = choice.push(tokens, ends_with_stop_token);
   if (update.end == nullptr) return stop;
@@ -69,6 +70,12 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
   choice.end(*update.end);
   --num_unfinished_;
   return false;
+}
+
+void Answer::share_prompt_logprobs(size_t choice_idx, const PromptLogprobs& logprobs) {
+  const auto num_sharing = static_cast<size_t>(head_.choices_per_item);
+  const size_t first = choice_idx - choice_idx % num_sharing;
+  for (size_t i = first; i < first + num_sharing; ++i) choices_[i].set_prompt_logprobs(logprobs);
 }
 
 void Answer::note_tokens(size_t num_tokens) {
@@ -96,7 +103,7 @@ void Answer::flush() {
   if (!is_end && exchange_->backlog_bytes() > max_backlog_bytes_) return;
   events_.clear();
   for (size_t i = 0; i < choices_.size(); ++i) {
-    if (written_end_[i]) continue;
+    if (written_end_[i] || choices_[i].waits_for_prompt_logprobs()) continue;
     renderer_->write_news(choices_[i], events_);
     written_end_[i] = choices_[i].finished();
   }

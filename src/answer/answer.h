@@ -88,6 +88,8 @@ class Answer {
   AnswerRecord record() const;
 
  private:
+  // The choices of one prompt have the same: the engine computes them for one of those.
+  void share_prompt_logprobs(size_t choice_idx, const PromptLogprobs& logprobs);
   void note_tokens(size_t num_tokens);
   bool is_large() const;
 

@@ -196,7 +196,6 @@ void Choice::end(const engine::RequestEnd& end) {
   counts_.cached_tokens = end.num_cached_tokens;
   counts_.retractions = end.num_retractions;
   counts_.speculation = end.speculation;
-  prompt_logprobs_ = end.prompt_logprobs;
   if (has_stopped()) {
     finish_ = Finish::kStop;
   } else {

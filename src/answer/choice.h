@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "answer/structure_check.h"
@@ -88,6 +89,8 @@ struct ChoiceSetup {
   bool places_tokens = false;  // tells which tokens made up each piece of content
 };
 
+using PromptLogprobs = std::shared_ptr<const std::vector<core::SampledToken>>;
+
 class Choice {
  public:
   explicit Choice(ChoiceSetup setup);
@@ -112,7 +115,14 @@ class Choice {
   const ChoiceSetup& setup() const { return setup_; }
   const ChoiceCounts& counts() const { return counts_; }
   void set_cached_tokens(int num_tokens) { counts_.cached_tokens = num_tokens; }
-  const std::vector<core::SampledToken>& prompt_logprobs() const { return prompt_logprobs_; }
+  // Those of the prompt, which the choices of one prompt share; empty while it waits for them.
+  void set_prompt_logprobs(PromptLogprobs logprobs) { prompt_logprobs_ = std::move(logprobs); }
+  std::span<const core::SampledToken> prompt_logprobs() const {
+    return prompt_logprobs_ == nullptr ? std::span<const core::SampledToken>() : *prompt_logprobs_;
+  }
+  bool waits_for_prompt_logprobs() const {
+    return setup_.return_prompt_logprobs && prompt_logprobs_ == nullptr;
+  }
 
   ChoiceNews news;
 
@@ -150,7 +160,7 @@ class Choice {
   bool in_reasoning_ = false, saw_event_ = false;
   std::vector<text::OutputEvent> fresh_events_;  // of the token being read
   std::vector<core::SampledToken> unplaced_;     // read since the last event
-  std::vector<core::SampledToken> prompt_logprobs_;
+  PromptLogprobs prompt_logprobs_;
 };
 
 }  // namespace fathom::answer

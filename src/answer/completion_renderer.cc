@@ -1,6 +1,7 @@
 #include "answer/completion_renderer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ class CompletionRenderer : public Renderer {
           {.started = false,
            .logprobs = CompletionLogprobs({tokenizer, head_.tokens_as_ids}, head_.top_logprobs)});
     }
+    of_items_.resize(static_cast<size_t>(head_.num_choices / head_.choices_per_item));
     constant_ = chunk_prefix(head_, "text_completion");
   }
 
@@ -33,9 +35,17 @@ class CompletionRenderer : public Renderer {
     bool started = false;
     CompletionLogprobs logprobs;
   };
+  // What the choices of one prompt show of it, written once.
+  struct OfItem {
+    std::optional<CompletionLogprobs> logprobs;
+    std::string prompt_logprobs;
+  };
 
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
+  }
+  size_t item_of(const Choice& choice) const {
+    return static_cast<size_t>(choice.setup().index / head_.choices_per_item);
   }
   // The prompt before the first text, with echo.
   std::string_view echoed_prompt(const Choice& choice);
@@ -48,16 +58,19 @@ class CompletionRenderer : public Renderer {
   const text::Tokenizer& tokenizer_;
   std::string constant_;  // of every chunk
   std::vector<Progress> progress_;
+  std::vector<OfItem> of_items_;
 };
 
 std::string_view CompletionRenderer::echoed_prompt(const Choice& choice) {
   if (!head_.echo || progress(choice).started) return {};
-  return head_.prompt_texts[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
+  return head_.prompt_texts[item_of(choice)];
 }
 
 // text_offset counts characters of the echoed text, so each token of the prompt must be known to be in that text or
 // not. A start token that the tokenizer added is not in it, nor, where the prompt came as ids, are special tokens.
 void CompletionRenderer::add_prompt_logprobs(const Choice& choice, CompletionLogprobs& logprobs) {
+  std::optional<CompletionLogprobs>& written = of_items_[item_of(choice)].logprobs;
+  if (written) return logprobs.begin_as(*written);
   std::string_view left = echoed_prompt(choice);
   const auto is_shown = [&](int32_t token) {
     const std::string_view bytes = tokenizer_.token_bytes(token);
@@ -70,9 +83,10 @@ void CompletionRenderer::add_prompt_logprobs(const Choice& choice, CompletionLog
   for (const core::SampledToken& token : choice.prompt_logprobs()) {
     logprobs.add(token, is_shown(token.token));
   }
+  if (head_.choices_per_item > 1) written.emplace(logprobs);
 }
 
-// With echo the prompt's log-probabilities come first; the engine reports them when the choice has finished.
+// With echo the prompt's log-probabilities come first.
 void CompletionRenderer::append_logprobs(std::string& out, Choice& choice) {
   CompletionLogprobs& logprobs = progress(choice).logprobs;
   if (head_.echo && !progress(choice).started && !choice.setup().prompt.empty()) {
@@ -100,7 +114,11 @@ void CompletionRenderer::append_tokens(std::string& out, const Choice& choice) {
   }
   if (head_.prompt_logprobs) {
     out += R"(,"prompt_logprobs":)";
-    append_prompt_logprobs(out, choice.prompt_logprobs(), tokenizer_, *head_.prompt_logprobs);
+    std::string& written = of_items_[item_of(choice)].prompt_logprobs;
+    if (written.empty()) {
+      append_prompt_logprobs(written, choice.prompt_logprobs(), tokenizer_, *head_.prompt_logprobs);
+    }
+    out += written;
   }
 }
 
@@ -126,10 +144,7 @@ void CompletionRenderer::append_choice(std::string& out, Choice& choice) {
 
 void CompletionRenderer::write_news(Choice& choice, std::string& events) {
   const bool shows_text = !choice.news.text.empty() || !echoed_prompt(choice).empty();
-  // A stream with echo and logprobs writes nothing before the choice has finished: its first event must hold the
-  // prompt's log-probabilities, and the engine reports them only then.
-  const bool waits_for_prompt = head_.echo && head_.logprobs && !progress(choice).started;
-  if (!choice.finished() && (!shows_text || waits_for_prompt)) return;
+  if (!choice.finished() && !shows_text) return;
   events += "data: ";
   events += constant_;
   append_choice(events, choice);

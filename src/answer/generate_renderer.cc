@@ -19,7 +19,8 @@ class GenerateRenderer : public Renderer {
   GenerateRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
       : head_(std::move(head)),
         tokenizer_(tokenizer),
-        progress_(static_cast<size_t>(head_.num_choices)) {}
+        progress_(static_cast<size_t>(head_.num_choices)),
+        inputs_(static_cast<size_t>(head_.num_choices / head_.choices_per_item)) {}
 
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice>, std::string& events) override {
@@ -40,7 +41,7 @@ class GenerateRenderer : public Renderer {
   void append_meta_info(std::string& out, const Choice& choice);
   void append_logprobs(std::string& out, const Choice& choice);
   static void append_speculation(std::string& out, const core::SpeculationCounts& counts);
-  void append_input_logprobs(std::string& out, const Choice& choice);
+  std::string input_logprobs(const Choice& choice, bool shows_values) const;
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
@@ -49,6 +50,11 @@ class GenerateRenderer : public Renderer {
   const text::Tokenizer& tokenizer_;
   Stopwatch since_arrival_;
   std::vector<Progress> progress_;
+  // What the choices of one prompt show of it: before their ends, and with them.
+  struct Input {
+    std::string before_end, at_end;
+  };
+  std::vector<Input> inputs_;
 };
 
 void GenerateRenderer::take_news(Choice& choice) {
@@ -70,10 +76,12 @@ void GenerateRenderer::take_news(Choice& choice) {
   choice.news = {};
 }
 
-// Entries for the prompt from logprob_start_len on; the first has no log-probability.
-void GenerateRenderer::append_input_logprobs(std::string& out, const Choice& choice) {
+// Entries for the prompt from logprob_start_len on; the first has no log-probability. Events repeat them, so values come
+// with the last one alone.
+std::string GenerateRenderer::input_logprobs(const Choice& choice, bool shows_values) const {
   const std::vector<int32_t>& prompt = choice.setup().prompt;
-  const std::vector<core::SampledToken>& known = choice.prompt_logprobs();
+  const std::span<const core::SampledToken> known =
+      shows_values ? choice.prompt_logprobs() : std::span<const core::SampledToken>();
   const int start = choice.setup().logprob_start_len;
   std::string entries, tops;
   for (size_t i = start < 0 ? prompt.size() : static_cast<size_t>(start); i < prompt.size(); ++i) {
@@ -93,12 +101,15 @@ void GenerateRenderer::append_input_logprobs(std::string& out, const Choice& cho
                         head_.return_text_in_logprobs, tokenizer_);
     append_native_top(tops, known[i - 1], head_.return_text_in_logprobs, tokenizer_);
   }
-  out += R"("input_token_logprobs":[)" + entries + R"(],"input_top_logprobs":[)" + tops + "],";
+  return R"("input_token_logprobs":[)" + entries + R"(],"input_top_logprobs":[)" + tops + "],";
 }
 
 void GenerateRenderer::append_logprobs(std::string& out, const Choice& choice) {
   const Progress& shown = progress(choice);
-  append_input_logprobs(out, choice);
+  Input& input = inputs_[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
+  std::string& written = choice.finished() ? input.at_end : input.before_end;
+  if (written.empty()) written = input_logprobs(choice, choice.finished());
+  out += written;
   out += R"("output_token_logprobs":[)" + shown.logprobs + R"(],"output_top_logprobs":[)";
   out += shown.top_logprobs + R"(],"output_token_logprobs_length":)";
   append_json(out, choice.counts().completion_tokens);

@@ -204,6 +204,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Starte
       choice.index = static_cast<int>(setup.choices.size());
       choice.stop = stop;
       core::Request submitted = core_request(request, item, key_name);
+      if (k > 0) submitted.sampling.return_prompt_logprobs = false;  // the first one's are for all
       if (choice.stops_wait) submitted.sampling.stop_token_ids.clear();
       // Choice k uses seed + k: the n answers to one prompt differ, and the same request gives the same n again.
       if (submitted.sampling.seed) *submitted.sampling.seed += static_cast<uint64_t>(k);

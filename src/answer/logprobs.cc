@@ -143,6 +143,14 @@ void CompletionLogprobs::add(const core::SampledToken& token, bool is_shown) {
 }
 
 // The likeliest tokens, and the chosen one where it is none of them: with logprobs 0 it alone.
+void CompletionLogprobs::begin_as(const CompletionLogprobs& other) {
+  offset_ = other.offset_;
+  offsets_ = other.offsets_;
+  logprobs_ = other.logprobs_;
+  tokens_ = other.tokens_;
+  tops_ = other.tops_;
+}
+
 void CompletionLogprobs::append_tops(const core::SampledToken& token) {
   std::vector<std::pair<int32_t, float>> shown(
       token.top_logprobs.begin(),

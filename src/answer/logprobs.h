@@ -52,6 +52,8 @@ class CompletionLogprobs {
   void add(const core::SampledToken& token, bool is_shown = true);
   // The first token of a prompt: nothing comes before it.
   void add_without_logprob(int32_t token, bool is_shown = true);
+  // What `other` has so far comes first here, too. REQUIRES: nothing was added.
+  void begin_as(const CompletionLogprobs& other);
   // The object of what was added since the last time. Offsets go on, in characters.
   void append_to(std::string& out);
 

@@ -34,7 +34,7 @@ class OutputCollector {
   void run(StepLoop& loop);
 
  private:
-  std::unordered_map<core::RequestId, std::vector<core::SampledToken>> tokens_;
+  std::unordered_map<core::RequestId, std::vector<core::SampledToken>> tokens_, prompts_;
 };
 
 }  // namespace fathom::engine

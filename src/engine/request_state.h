@@ -36,6 +36,7 @@ struct RequestState : sched::Sequence {
   RunningSpeculation speculation{};
 
   Clock::time_point arrived{};
+  bool owes_prompt_logprobs = false;  // they have not been given out
   std::vector<core::SampledToken> prompt_logprobs{};
   std::shared_ptr<core::TokenConstraint> constraint{};
   int num_constrained_tokens = 0;  // of `tokens`: the prompt, and what the constraint has accepted

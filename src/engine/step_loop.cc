@@ -142,7 +142,8 @@ RequestPool::Owner StepLoop::make_state(core::Request request) {
   state->priority = request.priority;
   state->fan_out = request.fan_out;
   state->cache_salt = std::move(request.cache_salt);
-  state->reads_cache = !request.sampling.return_prompt_logprobs;
+  state->owes_prompt_logprobs = request.sampling.return_prompt_logprobs;
+  state->reads_cache = !state->owes_prompt_logprobs;
   state->seed = request.sampling.seed.value_or(draw_seed(config_.random_seed, request.id));
   state->stop_token_ids = request.sampling.stop_token_ids;
   const core::TokenConstraint* const constraint = request.constraint.get();
@@ -350,13 +351,7 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
            updates);
     return;
   }
-  // A retracted sequence computes its prompt again; what is known already stays.
-  size_t index = static_cast<size_t>(planned.first_position);
-  for (core::SampledToken& token : result.prompt_logprobs)
-    if (index++ == state.prompt_logprobs.size()) state.prompt_logprobs.push_back(std::move(token));
-  if (!state.reads_cache)
-    state.reads_cache =
-        static_cast<int>(state.prompt_logprobs.size()) + 1 >= state.num_prompt_tokens;
+  if (state.owes_prompt_logprobs) take_prompt_logprobs(state, planned.first_position, result);
   const Cut cut = cut_at_end(state, result.tokens);
   for (size_t i = 0; i < cut.num_tokens; ++i) state.tokens.push_back(result.tokens[i].token);
   stats_.num_wasted_tokens += static_cast<int64_t>(result.tokens.size() - cut.num_tokens);
@@ -373,6 +368,21 @@ void StepLoop::commit_slice(const sched::PlannedSlice& planned, core::SliceResul
   } else if (planned.ends_prefill && state.sampling.max_new_tokens == 0) {
     finish(state, {.reason = core::FinishReason::kLength}, updates);
   }
+}
+
+// A retracted sequence computes its prompt again; what is known already stays.
+void StepLoop::take_prompt_logprobs(RequestState& state, int first_position,
+                                    core::SliceResult& result) {
+  auto index = static_cast<size_t>(first_position);
+  for (core::SampledToken& token : result.prompt_logprobs)
+    if (index++ == state.prompt_logprobs.size()) state.prompt_logprobs.push_back(std::move(token));
+  state.reads_cache = static_cast<int>(state.prompt_logprobs.size()) + 1 >= state.num_prompt_tokens;
+}
+
+void StepLoop::give_out_prompt_logprobs(RequestState& state, RequestUpdate& update) {
+  if (!std::exchange(state.owes_prompt_logprobs, false)) return;
+  update.prompt_logprobs =
+      std::make_shared<const std::vector<core::SampledToken>>(std::move(state.prompt_logprobs));
 }
 
 StepLoop::Cut StepLoop::cut_at_end(const RequestState& state,
@@ -419,6 +429,7 @@ void StepLoop::give_out(RequestState& state, std::vector<core::SampledToken>& to
                               .tokens_begin = begin,
                               .tokens_end = static_cast<int32_t>(updates.tokens.size()),
                               .num_cached_tokens = state.num_cached_tokens});
+  give_out_prompt_logprobs(state, updates.requests.back());
   if (state.times.first_token_seconds < 0) {
     state.times.first_token_seconds = seconds_between(state.arrived, commit_time_);
     updates.requests.back().first_token_seconds = state.times.first_token_seconds;
@@ -438,7 +449,6 @@ void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates)
   end.num_retractions = state.num_retractions;
   end.num_output_tokens = state.num_output_tokens();
   end.seed = state.seed;
-  end.prompt_logprobs = std::move(state.prompt_logprobs);
   end.speculation = state.speculation.counts();
   end.times = state.times;
   end.times.finished_seconds = seconds_between(state.arrived, commit_time_);
@@ -451,6 +461,7 @@ void StepLoop::finish(RequestState& state, RequestEnd end, StepUpdates& updates)
                                 .tokens_begin = num_tokens,
                                 .tokens_end = num_tokens,
                                 .num_cached_tokens = end.num_cached_tokens});
+  give_out_prompt_logprobs(state, updates.requests.back());
   updates.requests.back().end = std::make_unique<RequestEnd>(std::move(end));
   const auto it = live_.find(state.id);
   ended_.push_back({.last_step_id = next_step_id_ - 1, .state = std::move(it->second)});

@@ -175,6 +175,9 @@ class StepLoop {
   void observe_drafts(const core::Batch& batch, const core::StepResult& result);
   void commit_slice(const sched::PlannedSlice& planned, core::SliceResult& result,
                     StepUpdates& updates);
+  static void take_prompt_logprobs(RequestState& state, int first_position,
+                                   core::SliceResult& result);
+  static void give_out_prompt_logprobs(RequestState& state, RequestUpdate& update);
   // How many of the tokens belong to the request, and why it ends with the last of them, if it does.
   struct Cut {
     size_t num_tokens = 0;

@@ -25,7 +25,6 @@ struct RequestEnd {
   std::string error{};  // kFailed
   int num_cached_tokens = 0, num_retractions = 0, num_output_tokens = 0;
   uint64_t seed = 0;
-  std::vector<core::SampledToken> prompt_logprobs{};
   core::SpeculationCounts speculation{};
   RequestTimes times{};
 };
@@ -35,8 +34,10 @@ struct RequestUpdate {
   uint32_t client_tag = 0;                   // as submitted: which I/O thread it belongs to
   int32_t tokens_begin = 0, tokens_end = 0;  // in StepUpdates::tokens; several with speculation
   int32_t num_cached_tokens = 0;
-  double first_token_seconds = -1;    // since it was submitted, when its first token is in here
-  double token_gap_seconds = -1;      // since its tokens before, when there were some and are some
+  double first_token_seconds = -1;  // since it was submitted, when its first token is in here
+  double token_gap_seconds = -1;    // since its tokens before, when there were some and are some
+  // Of a request that wants those of its prompt, once: with its first token, or with its end, when they may be fewer.
+  std::shared_ptr<const std::vector<core::SampledToken>> prompt_logprobs{};
   std::unique_ptr<RequestEnd> end{};  // null = goes on. The last update of a request
 };
 

@@ -167,6 +167,28 @@ TEST_F(SimEngine, returns_prompt_logprobs_once_for_every_prompt_token_but_the_fi
     for (const auto& other : seen) EXPECT_EQ(other[i].logprob, seen[0][i].logprob);
 }
 
+TEST_F(SimEngine, gives_prompt_logprobs_out_with_the_first_token_and_once) {
+  core::SamplingParams params = greedy_request(20);
+  params.return_prompt_logprobs = true;
+  runner::SimRunner runner({.vocab_size = kLoopVocabSize, .num_blocks = 8, .block_tokens = 4});
+  StepLoop loop(runner, {.chunked_prefill_size = 4});
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(loop.add({.id = i, .prompt = prompt_of(8, i), .sampling = params}));
+  int num_given[3] = {};
+  for (bool busy = true; busy;) {
+    StepUpdates updates;
+    busy = loop.step(updates);
+    for (const RequestUpdate& update : updates.requests) {
+      if (update.prompt_logprobs == nullptr) continue;
+      ++num_given[update.id];
+      EXPECT_GE(update.first_token_seconds, 0);
+      EXPECT_EQ(update.prompt_logprobs->size(), 7u);
+    }
+  }
+  EXPECT_GT(loop.stats().num_retractions, 0);
+  for (const int num : num_given) EXPECT_EQ(num, 1);
+}
+
 TEST_F(SimEngine, scores_a_prompt_without_generating) {
   core::SamplingParams params = greedy_request(0);
   params.return_prompt_logprobs = true;

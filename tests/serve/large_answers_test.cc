@@ -52,5 +52,66 @@ TEST(LargeAnswers, say_the_same_wherever_they_are_written) {
   EXPECT_TRUE(server.eventually([&] { return server.is_idle(); }));
 }
 
+int64_t prefill_tokens(SimServer& server) { return server.engine().snapshot().num_prefill_tokens; }
+
+json::Value native_of(int num_tokens, int num_choices) {
+  return {{"input_ids", std::vector<int>(static_cast<size_t>(num_tokens), 5)},
+          {"sampling_params", {{"max_new_tokens", 8}, {"n", num_choices}, {"temperature", 0}}},
+          {"return_logprob", true},
+          {"logprob_start_len", 0},
+          {"top_logprobs_num", 3}};
+}
+
+// Each choice computes the end of the last block besides.
+TEST(LargeAnswers, log_probabilities_of_a_prompt_are_computed_once_for_all_choices) {
+  SimServer server;
+  const int64_t at_first = prefill_tokens(server);
+  const json::Value completion = server.post_json("/v1/completions", echo_of(1'000, 8, 5));
+  const int64_t of_completion = prefill_tokens(server) - at_first;
+  EXPECT_LT(of_completion, 1'000 + 8 * 64);
+  for (const json::Value& choice : completion["choices"])
+    EXPECT_EQ(choice["logprobs"], completion["choices"][0]["logprobs"]);
+  const json::Value native = server.post_json("/generate", native_of(1'000, 8));
+  EXPECT_LT(prefill_tokens(server) - at_first - of_completion, 1'000 + 8 * 64);
+  ASSERT_EQ(native.size(), 8U);
+  for (const json::Value& choice : native) {
+    const json::Value& values = choice["meta_info"]["input_token_logprobs"];
+    ASSERT_EQ(values.size(), 1'000U);
+    EXPECT_TRUE(values[999][0].is_number());
+    EXPECT_EQ(values, native[0]["meta_info"]["input_token_logprobs"]);
+    EXPECT_EQ(choice["meta_info"]["input_top_logprobs"],
+              native[0]["meta_info"]["input_top_logprobs"]);
+  }
+}
+
+TEST(LargeAnswers, every_choice_of_a_stream_has_the_log_probabilities_of_the_prompt) {
+  SimServer server;
+  json::Value completion = echo_of(300, 4, 2);
+  const json::Value whole = server.post_json("/v1/completions", completion);
+  completion["stream"] = true;
+  std::vector<int> num_tokens(4);
+  for (const json::Value& event : server.post_stream("/v1/completions", completion)) {
+    if (event.is_string()) continue;
+    for (const json::Value& choice : event["choices"]) {
+      int& num = num_tokens[choice["index"].get<size_t>()];
+      if (num == 0) {
+        EXPECT_EQ(choice["logprobs"]["token_logprobs"][299],
+                  whole["choices"][0]["logprobs"]["token_logprobs"][299]);
+      }
+      num += static_cast<int>(choice["logprobs"]["tokens"].size());
+    }
+  }
+  EXPECT_EQ(num_tokens, std::vector<int>(4, 301));
+  json::Value native = native_of(300, 4);
+  const json::Value native_whole = server.post_json("/generate", native);
+  native["stream"] = true;
+  std::vector<json::Value> last(4);
+  for (const json::Value& event : server.post_stream("/generate", native))
+    if (!event.is_string())
+      last[event["index"].get<size_t>()] = event["meta_info"]["input_token_logprobs"];
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(last[i], native_whole[i]["meta_info"]["input_token_logprobs"]);
+}
+
 }  // namespace
 }  // namespace fathom::serve
