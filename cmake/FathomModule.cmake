@@ -70,20 +70,22 @@ function(fathom_module name)
 endfunction()
 
 # fathom_quick_build(TARGET): for tests and the command line, whose compile time counts for more than their run time.
-# What runs often is in the modules, which are optimised as the preset says.
+# What runs often is in the modules, which are optimised as the preset says. FATHOM_TEST_FILES_AT_ONCE files are
+# compiled at a time, because most of the time goes to headers that their neighbours read too; so names in unnamed
+# namespaces must differ within a target.
 function(fathom_quick_build target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${FATHOM_TEST_FILES_AT_ONCE})
   if(FATHOM_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
   elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-    target_compile_options(${target} PRIVATE -O1)
+    # With -Og gcc takes for unset what it has not followed far enough to see set.
+    target_compile_options(${target} PRIVATE -Og -Wno-maybe-uninitialized)
   endif()
 endfunction()
 
 # fathom_test(NAME): one GoogleTest program from tests/NAME/**/*.cc linked against the given modules.
 #   fathom_test(text MODULES text)            -> target test_text, ctest label cpu
-# Its files are compiled FATHOM_TEST_FILES_AT_ONCE at a time, because most of a test's compile time goes to
-# headers that its neighbours read too; so names in unnamed namespaces must differ within a target. The sanitizers'
-# presets have the modules compiled so too.
+# Its files are compiled at once as fathom_quick_build() says. The sanitizers' presets have the modules compiled so too.
 function(fathom_test name)
   cmake_parse_arguments(arg "" "" "MODULES;LIBRARIES;LABELS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${name}/*.cc")
@@ -94,7 +96,6 @@ function(fathom_test name)
   target_include_directories(test_${name} PRIVATE "${CMAKE_SOURCE_DIR}")
   fathom_warnings(test_${name})
   fathom_quick_build(test_${name})
-  set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${FATHOM_TEST_FILES_AT_ONCE})
   fathom_libraries("${arg_MODULES}" libraries)
   target_link_libraries(test_${name} PRIVATE ${libraries} ${arg_LIBRARIES} fathom_source_tree GTest::gmock GTest::gtest GTest::gtest_main)
   if(NOT arg_LABELS)

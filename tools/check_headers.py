@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles each header of src/ and apps/ alone, so that every header includes what it uses. A header that its own
-.cc includes before anything else is left out: the build has compiled it alone already.
+"""Compiles each header of src/ and apps/ alone, so that every header includes what it uses. A header of src/ that its own
+.cc includes before anything else is left out: the build has compiled it alone already. Files of apps/ it compiles several
+at once.
 
     tools/check_headers.py [--root DIR] [--jobs N] [--compiler c++]
 """
@@ -31,7 +32,7 @@ def headers_below(root):
     for folder in ("src", "apps"):
         base = root / folder
         if base.is_dir():
-            yield from (header for header in sorted(base.rglob("*.h")) if not is_first_in_its_source(header))
+            yield from (header for header in sorted(base.rglob("*.h")) if folder == "apps" or not is_first_in_its_source(header))
 
 
 def compile_alone(root, compiler, header):

@@ -23,6 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FINDING = re.compile(r"^\S.*: (?:warning|error): .*\[.*\]$", re.M)
 NOT_COMPILED = "[clang-diagnostic-error"
 CLANG_ERROR = re.compile(r"^(\S[^:]*):\d+:\d+: (?:fatal )?error: ", re.M)
+UNITY = re.compile(r"/Unity/unity_\d+_cxx\.cxx$")
+INCLUDED = re.compile(r'^#include "(.+)"$', re.M)
 EXTRA_FLAGS = ["-Wno-unknown-warning-option"]
 CLANG = "clang++"
 
@@ -40,6 +42,18 @@ def flags_of(entry):
         if word != entry["file"]:
             flags.append(word)
     return flags
+
+
+def each_file(database):
+    """The entries of compile_commands.json, one for each of our files: what CMake compiles several files at once from
+    includes them, one a line."""
+    for entry in database:
+        if not UNITY.search(entry["file"]):
+            yield entry
+            continue
+        words = entry["command"].replace(entry["file"], "UNITY")
+        for file in INCLUDED.findall(pathlib.Path(entry["file"]).read_text(encoding="utf-8")):
+            yield {**entry, "file": file, "command": words.replace("UNITY", file)}
 
 
 def batches_of(entries, size):
@@ -116,7 +130,7 @@ def main():
     build = args.build or root / "build/release"
     chosen = {str(file.resolve()) for file in args.files}
     database = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
-    entries = [entry for entry in database
+    entries = [entry for entry in each_file(database)
                if entry["file"].startswith((f"{root}/src/", f"{root}/apps/")) and not entry["file"].endswith(".cu")
                and (not chosen or entry["file"] in chosen)]
     if not entries or (chosen and len(entries) < len(chosen)):

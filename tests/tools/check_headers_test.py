@@ -23,6 +23,11 @@ class CheckHeadersTest(TreeTest):
         self.write("src/a/a.cc", '#include <string>\n#include "a/a.h"\n')
         self.assert_refused(TOOL, "src/a/a.h does not compile alone")
 
+    def test_a_source_of_apps_says_nothing_of_its_header(self):
+        self.write("apps/a.h", "#pragma once\nstd::string f();\n")
+        self.write("apps/a.cc", '#include "apps/a.h"\n')
+        self.assert_refused(TOOL, "apps/a.h does not compile alone")
+
     def test_warnings_count(self):
         self.write("apps/a.h", "#pragma once\ninline int f(long x) { return x; }\n")
         self.assert_refused(TOOL, "apps/a.h does not compile alone")

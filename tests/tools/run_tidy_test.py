@@ -47,6 +47,14 @@ class RunTidyTest(TreeTest):
         status, lines = self.run_tidy({"src/a/a.cc": "int a;", "src/a/b.cc": "int b;", "tests/t.cc": "bad"})
         self.assertEqual((status, lines), (0, ["clang-tidy: 2 files in 1 units, 0 findings"]))
 
+    def test_files_that_are_compiled_at_once_are_each_checked(self):
+        root = self.root.resolve()
+        self.write("apps/a.cc", "int a;")
+        self.write("apps/b.cc", "bad")
+        status, lines = self.run_tidy({"build/Unity/unity_0_cxx.cxx": f'#include "{root}/apps/a.cc"\n#include "{root}/apps/b.cc"\n'})
+        self.assertEqual(lines, ["apps/b.cc:1:5: error: bad [readability-bad]", "clang-tidy: 2 files in 1 units, 1 findings"])
+        self.assertEqual(status, 1)
+
     def test_files_that_define_the_same_name_are_checked_apart(self):
         status, lines = self.run_tidy({"src/a/a.cc": "same", "src/a/b.cc": "same bad", "src/a/c.cc": "bad",
                                        "apps/d.cc": "bad"})
