@@ -1,25 +1,14 @@
 #include "cuda/gemm/tensor_map.h"
 
-#include <cuda_runtime.h>
-
 #include "base/check.h"
-#include "cuda/runtime/stream.cuh"
+#include "cuda/runtime/driver.h"
 
 namespace fathom::cuda {
 namespace {
 
-// Through the runtime, so that nothing links the driver's library, which a machine without a GPU lacks.
 decltype(&cuTensorMapEncodeTiled) encode_function() {
-  static const auto function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    constexpr unsigned kVersion = 12000;
-    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, kVersion,
-                                           cudaEnableDefault, &result),
-          "name its encoder of tensor maps");
-    FATHOM_CHECK(result == cudaDriverEntryPointSuccess, "the driver has no tensor maps");
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(found);
-  }();
+  static const auto function =
+      driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
   return function;
 }
 

@@ -1,0 +1,151 @@
+#pragma once
+// A row on its way through rms_norm: what the kernels that normalise share, so that all of them give the same bits.
+//
+//   const NormRow<false> row(params);                              // of this block
+//   Vector v = row.load(i);   row.keep(v, i);                      // x + residual, which the residual gets
+//   row.finish(v, weight, norm_factor(block_total(sum, shared), params), i);
+//
+// A block has a row, and a thread has the vectors of 8 at i * threads + thread, i = 0, 1, ...
+
+#include "cuda/device/reduce.cuh"
+#include "cuda/elementwise/vector.cuh"
+#include "cuda/runtime/launch.cuh"
+#include "ops/rms_norm.h"
+
+namespace fathom::cuda {
+
+inline constexpr int kNormThreads = 512;  // of a block at most
+
+// How a row is shared by the threads of its block: a function of the width alone.
+struct NormLayout {
+  int64_t per_thread;  // vectors
+  unsigned block;      // threads
+};
+inline NormLayout norm_layout(int64_t dim) {
+  const int64_t vectors = (dim + kVector - 1) / kVector;
+  const int64_t per_thread = vectors <= kNormThreads ? 1 : (vectors <= 2 * kNormThreads ? 2 : 4);
+  return {per_thread, num_tiles(vectors, per_thread * 32) * 32};
+}
+
+struct NormParams {
+  const Bf16* x;             // bf16[rows, dim], rows x_stride apart
+  const void* weight;        // f32|bf16[dim]
+  Bf16* residual = nullptr;  // bf16[rows, dim]; null allowed
+  Bf16* out = nullptr;       // bf16[rows, dim], rows out_stride apart; null allowed; may be x
+  F8E4M3* q = nullptr;       // f8[rows, dim]; null allowed
+  float* scale = nullptr;    // f32[rows, ceil(dim / 128)]; null where q is
+  int64_t x_stride, out_stride = 0;
+  int64_t rows;
+  int dim, scale_blocks = 0;
+  float eps;
+  bool aligned;
+};
+
+// The sum over the block's threads in order of warps, for any number of warps.
+__device__ __forceinline__ float block_total(float v, float* shared) {
+  v = warp_sum(v);
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  // Lanes of no warp add 0.
+  return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0.0f);
+}
+
+// kWhole: rows are aligned and each thread has whole vectors of them, so nothing is asked on the way.
+template <bool kWhole>
+class NormRow {
+ public:
+  __device__ __forceinline__ explicit NormRow(const NormParams& p, int64_t row = blockIdx.x)
+      : p_(p), row_(row) {}
+
+  __device__ __forceinline__ int begin(int i) const {
+    return (i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kVector;
+  }
+  // What is normalised comes from two places.
+  struct Parts {
+    Words<Bf16> x, before;
+  };
+  __device__ __forceinline__ Parts load_parts(int i) const {
+    Parts parts;
+    parts.x = load_words(p_.x + row_ * p_.x_stride, begin(i), end(i), aligned());
+    if (p_.residual != nullptr)
+      parts.before = load_words(p_.residual + row_ * p_.dim, begin(i), end(i), aligned());
+    return parts;
+  }
+  // The residual gets their sum.
+  __device__ __forceinline__ Vector add(const Parts& parts) const {
+    Vector v = unpack(parts.x);
+    if (p_.residual == nullptr) return v;
+    const Vector before = unpack(parts.before);
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v.at[k] += before.at[k];
+    round_to_bf16(v);
+    return v;
+  }
+  __device__ __forceinline__ Vector load(int i) const { return add(load_parts(i)); }
+  __device__ __forceinline__ void keep(const Vector& v, int i) const {
+    if (p_.residual != nullptr)
+      store_vector(v, p_.residual + row_ * p_.dim, begin(i), end(i), aligned());
+  }
+  // What load() gave, once more from memory.
+  __device__ __forceinline__ Vector reload(int i) const {
+    const Bf16* const from =
+        p_.residual != nullptr ? p_.residual + row_ * p_.dim : p_.x + row_ * p_.x_stride;
+    return load_vector(from, begin(i), end(i), aligned());
+  }
+  __device__ __forceinline__ void finish(Vector v, const Vector& weight, float factor,
+                                         int i) const {
+#pragma unroll
+    for (int k = 0; k < kVector; ++k) v.at[k] = v.at[k] * factor * weight.at[k];
+    if (p_.out != nullptr)
+      store_vector(v, p_.out + row_ * p_.out_stride, begin(i), end(i), aligned());
+    if (p_.q == nullptr) return;
+    round_to_bf16(v);
+    // Channels past the end are 0 there, not NaN: NaN * 0 of a row with a NaN would not count anyway.
+    quantize_vector(v, p_.q + row_ * p_.dim, begin(i), end(i), aligned(),
+                    p_.scale + row_ * p_.scale_blocks);
+  }
+
+ private:
+  // What the loads and stores of vector i take for the row's end.
+  __device__ __forceinline__ int end(int i) const { return kWhole ? begin(i) + kVector : p_.dim; }
+  __device__ __forceinline__ bool aligned() const { return kWhole || p_.aligned; }
+
+  const NormParams& p_;
+  const int64_t row_;
+};
+
+__device__ __forceinline__ float sum_of_squares(const Vector& v) {
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kVector; ++k) sum += v.at[k] * v.at[k];
+  return sum;
+}
+
+__device__ __forceinline__ float norm_factor(float sum, const NormParams& p) {
+  return 1.0f / sqrtf(sum / static_cast<float>(p.dim) + p.eps);
+}
+
+inline NormParams norm_params(const ops::RmsNormArgs& args, const ops::Activation& quantised) {
+  NormParams params{.x = args.x.as<Bf16>(),
+                    .weight = args.weight.data(),
+                    .x_stride = args.x.stride(0),
+                    .rows = args.x.dim(0),
+                    .dim = static_cast<int>(args.x.dim(1)),
+                    .eps = args.eps,
+                    .aligned = rows_aligned(args.x, 16) && rows_aligned(args.weight, 16) &&
+                               rows_aligned(args.residual, 16) && rows_aligned(args.out, 16) &&
+                               rows_aligned(quantised.values, kVector)};
+  if (!args.residual.is_null()) params.residual = args.residual.as<Bf16>();
+  if (!args.out.is_null()) {
+    params.out = args.out.as<Bf16>();
+    params.out_stride = args.out.stride(0);
+  }
+  if (!quantised.is_null()) {
+    params.q = quantised.values.as<F8E4M3>();
+    params.scale = quantised.scale.as<float>();
+    params.scale_blocks = static_cast<int>(quantised.scale.dim(1));
+  }
+  return params;
+}
+
+}  // namespace fathom::cuda
