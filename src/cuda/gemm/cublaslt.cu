@@ -67,16 +67,23 @@ int current_device() {
   return device;
 }
 
-// Opened once, by a thread of its own.
-const std::shared_future<Result<std::unique_ptr<CublasLt>>>& opening() {
-  static const auto& future = *new std::shared_future(
-      background().start([device = current_device()] { return open_and_tell(device); }));
-  return future;
+using Opening = std::shared_future<Result<std::unique_ptr<CublasLt>>>;
+
+// Of the current device: a handle belongs to one. Opened once, by a thread of its own.
+const Opening& opening() {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& of_devices = *new std::map<int, Opening>;
+  const int device = current_device();
+  const std::lock_guard lock(mutex);
+  const auto known = of_devices.find(device);
+  if (known != of_devices.end()) return known->second;
+  return of_devices.emplace(device, background().start([device] { return open_and_tell(device); }))
+      .first->second;
 }
 const Result<std::unique_ptr<CublasLt>>& library() { return opening().get(); }
 
-// What was asked for so far; the same for everybody. Prompts come in any number of rows, so where the library is to
-// take all of them there may be any number of kinds.
+// What was asked for so far on each device; the same for everybody. Prompts come in any number of rows, so where the
+// library is to take all of them there may be any number of kinds.
 class Plans {
  public:
   using Entry = std::shared_future<std::unique_ptr<Plan>>;
@@ -85,10 +92,11 @@ class Plans {
   Entry of(const Kind& kind) {
     constexpr size_t kMostPlans = 4096;
     const std::lock_guard lock(mutex_);
-    const auto known = plans_.find(kind);
+    const auto key = std::make_pair(current_device(), kind);
+    const auto known = plans_.find(key);
     if (known != plans_.end()) return known->second;
     if (plans_.size() >= kMostPlans) plans_.clear();
-    const auto make = [kind, device = current_device()]() -> std::unique_ptr<Plan> {
+    const auto make = [kind, device = key.first]() -> std::unique_ptr<Plan> {
       check(cudaSetDevice(device), "be used by another thread");
       if (!library().has_value()) return nullptr;
       std::unique_ptr<Plan> plan = library().value()->make_plan(kind);
@@ -102,12 +110,12 @@ class Plans {
                   {"found", plan->has_kernel}});
       return plan;
     };
-    return plans_.emplace(kind, background().start(make)).first->second;
+    return plans_.emplace(key, background().start(make)).first->second;
   }
 
  private:
   std::mutex mutex_;
-  std::map<Kind, Entry> plans_;
+  std::map<std::pair<int, Kind>, Entry> plans_;  // by device
 };
 
 Plans& plans() {
