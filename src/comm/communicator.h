@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/rms_norm.h"
 #include "ops/stream.h"
 #include "tensor/tensor.h"
 
@@ -44,6 +45,11 @@ class Communicator {
                                    ops::Stream& stream) = 0;
   // Returns when all ranks have called it. Waits for no stream.
   virtual void barrier() = 0;
+
+  // x = the sum of the ranks' x, then rms_norm or, where `quantised` is not null, rms_norm_quantize, to their bits. x
+  // is undefined afterwards. A transport may do all of it in one pass.
+  virtual void all_reduce_norm(const ops::RmsNormArgs& norm, const ops::Activation& quantised,
+                               ops::Stream& stream);
 };
 
 // The group of one, which is the same for all. Stateless.

@@ -25,11 +25,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/group.h"
 
 namespace fathom::comm {
 
-class ThreadRanks {
+class ThreadRanks : public Group {
  public:
   // Long enough for the longest step of a CPU whose ranks share its cores.
   static constexpr std::chrono::milliseconds kDeadline = std::chrono::minutes(5);
@@ -37,8 +37,8 @@ class ThreadRanks {
   // name: of the group, for messages.
   ThreadRanks(std::string name, int size, std::chrono::milliseconds deadline = kDeadline);
 
-  Communicator& of(int rank) { return members_[static_cast<size_t>(rank)]; }
-  int size() const { return static_cast<int>(members_.size()); }
+  Communicator& of(int rank) override { return members_[static_cast<size_t>(rank)]; }
+  int size() const override { return static_cast<int>(members_.size()); }
 
  private:
   using Tensor = tensor::Tensor;

@@ -65,8 +65,12 @@ class ResidualStream {
   // is free.
   void normalise(const RmsNorm& norm, const NormedRows& out, ops::Stream& stream) {
     if (!is_pending()) return norm.forward(residual_, {}, out, stream);
-    summed_over_->all_reduce(branch_, stream);
-    norm.forward(branch_, residual_, out, stream);
+    const ops::RmsNormArgs args{.x = branch_,
+                                .weight = norm.weight,
+                                .eps = norm.eps,
+                                .residual = residual_,
+                                .out = out.values};
+    summed_over_->all_reduce_norm(args, out.quantised, stream);
     summed_over_ = nullptr;
   }
 

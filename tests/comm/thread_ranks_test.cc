@@ -248,6 +248,31 @@ TEST_P(ThreadRanksOf, sum_in_the_order_of_ranks_to_the_same_bits_everywhere) {
   });
 }
 
+TEST_P(ThreadRanksOf, norm_what_they_sum_to_the_bits_of_both_operators) {
+  const int size = GetParam();
+  ThreadRanks group("tp", size);
+  on_every_rank(size, [&](int rank) {
+    constexpr int64_t kRows = 3, kDim = 40;
+    std::vector<float> x(kRows * kDim), weight(kDim, 0.5f), residual(kRows * kDim, 2.0f);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = element(rank, static_cast<int64_t>(i), 0, 0);
+    std::vector<float> sum = x, kept = residual, out(x.size()), expected(x.size());
+    const auto view = [](std::vector<float>& values) {
+      return Tensor::contiguous(values.data(), DType::kF32, {kRows, kDim});
+    };
+    const Tensor factors = Tensor::contiguous(weight.data(), DType::kF32, {kDim});
+    const auto stream = make_stream();
+    group.of(rank).all_reduce_norm(
+        {.x = view(x), .weight = factors, .residual = view(residual), .out = view(out)}, {},
+        *stream);
+    group.of(rank).all_reduce(view(sum), *stream);
+    ops::rms_norm(
+        {.x = view(sum), .weight = factors, .residual = view(kept), .out = view(expected)},
+        *stream);
+    EXPECT_EQ(out, expected);
+    EXPECT_EQ(residual, kept);
+  });
+}
+
 TEST_P(ThreadRanksOf, allocate_nothing_in_a_collective_and_send_nothing_when_they_measure) {
   const int size = GetParam();
   ThreadRanks group("tp", size);

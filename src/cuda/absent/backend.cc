@@ -3,6 +3,7 @@
 #include "cuda/backend.h"
 
 #include "base/check.h"
+#include "cuda/comm/peer_ranks.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/library.h"
 #include "cuda/inventory.h"
@@ -27,6 +28,8 @@ std::vector<Gpu> list_gpus() { return {}; }
 const ops::Backend& backend() { FATHOM_CHECK(false, "this program was built without CUDA"); }
 
 const ops::Backend& batch_invariant_backend() { return backend(); }
+
+comm::MakeGroup make_peer_ranks(const PeerOptions&) { return {}; }
 
 void set_gemm_backend(GemmBackend) {}
 Result<std::string> find_cublaslt() { return Error{ErrorCode::kNotFound, find_gpu().why_not}; }
