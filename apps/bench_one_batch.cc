@@ -58,7 +58,7 @@ Timing time_batch(runner::Runner& runner, const StaticBatchShape& shape) {
   return timing;
 }
 
-// Of one host, whose memory all ranks read.
+// What all ranks read together.
 DecodeBytes decode_bytes_of_ranks(const runner::RankGroup& ranks, const StaticBatchShape& shape) {
   DecodeBytes sum;
   for (int rank = 0; rank < ranks.size(); ++rank) {
@@ -181,7 +181,9 @@ int run(OneBatchFlags& flags) {
   StaticBatchShape warm_up = shapes.front();
   warm_up.output_len = std::min(warm_up.output_len, kWarmUpOutputTokens);
   print_timing(flags, warm_up, time_batch(ready.runner(), warm_up));
-  const double gb_per_s = read_bandwidth_gb_s(flags.engine.device, *ready.backend);
+  // The ranks of a CPU read the host's memory, each GPU its own.
+  const int num_memories = ready.backend->device_memory ? ready.ranks->size() : 1;
+  const double gb_per_s = num_memories * read_bandwidth_gb_s(flags.engine.device, *ready.backend);
   std::printf("Benchmark ...\n");
   std::fflush(stdout);
   for (const StaticBatchShape& shape : shapes) {

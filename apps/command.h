@@ -23,6 +23,7 @@ Command add_generate(CLI::App& parent);
 Command add_eval_gsm8k(CLI::App& eval);
 Command add_bench_one_batch(CLI::App& bench);
 Command add_bench_ops(CLI::App& bench);
+Command add_bench_all_reduce(CLI::App& bench);
 Command add_inspect(CLI::App& parent);
 Command add_tokenize(CLI::App& parent);
 Command add_doctor(CLI::App& parent);

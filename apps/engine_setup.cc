@@ -237,7 +237,9 @@ int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend) 
 
 std::vector<int> graph_batch_sizes(const EngineFlags& flags, const ops::Backend& backend) {
   const DeviceFlags& device = flags.device;
-  if (device.disable_cuda_graph) return {};
+  // A graph has one number of rows for each lane, so all would have to be padded to the same: not built.
+  const bool has_lanes = flags.ranks.num_lanes() > 1;
+  if (device.disable_cuda_graph || (has_lanes && device.cuda_graph_bs.empty())) return {};
   std::vector<int> sizes = device.cuda_graph_bs;
   if (sizes.empty()) {
     const int most = device.cuda_graph_max_bs.value_or(backend.defaults.cuda_graph_max_bs);
@@ -307,21 +309,44 @@ std::vector<std::string> ignored_prefixes(const ModelFlags& flags, const model::
 
 namespace {
 
-// To a device the bytes go through page-locked memory; its ranks are one.
+// Copies host memory to whichever device a rank's parameters are on, through page-locked memory.
+class RankUploaders {
+ public:
+  RankUploaders(const ops::Backend& backend, int num_devices, int num_threads) : backend_(backend) {
+    for (int device = 0; device < num_devices; ++device) {
+      backend.use_device(device);
+      uploaders_.push_back(
+          std::make_unique<ops::Uploader>(backend, (num_threads + num_devices - 1) / num_devices));
+    }
+    backend.use_device(0);
+  }
+  void copy(void* to, const void* from, int64_t bytes) {
+    const int device = backend_.device_of(to);
+    backend_.use_device(device);
+    uploaders_[static_cast<size_t>(device)]->copy(to, from, bytes);
+  }
+  void finish() {
+    for (const auto& uploader : uploaders_) uploader->finish();
+  }
+
+ private:
+  const ops::Backend& backend_;
+  std::vector<std::unique_ptr<ops::Uploader>> uploaders_;  // [device]
+};
+
 void load_from_checkpoint(const EngineFlags& flags, runner::RankGroup& ranks,
                           weights::LoadOptions options) {
   const model::Model& model = ranks.model();
-  std::optional<ops::Uploader> uploader;
+  std::optional<RankUploaders> uploaders;
   if (model.backend().device_memory) {
-    uploader.emplace(model.backend(), options.num_threads);
-    options.copy = [&uploader, &model](void* to, const void* from, int64_t bytes) {
-      runner::use_device_of(model.rank(), model.backend());
-      uploader->copy(to, from, bytes);
+    uploaders.emplace(model.backend(), ranks.size(), options.num_threads);
+    options.copy = [&uploaders](void* to, const void* from, int64_t bytes) {
+      uploaders->copy(to, from, bytes);
     };
   }
   const auto checkpoint = value_or_throw(weights::Checkpoint::open(flags.model.model_path));
   load_checkpoint(flags, checkpoint, ranks, options);
-  if (uploader) uploader->finish();
+  if (uploaders) uploaders->finish();
 }
 
 // Random weights are made where they lie.
@@ -365,13 +390,27 @@ void load_weights(const EngineFlags& flags, runner::RankGroup& ranks,
 
 namespace {
 
+// Of the device that has the least.
+int64_t free_on_every_device(const ops::Backend& backend, int num_ranks) {
+  if (backend.use_device == nullptr) return backend.free_memory_bytes();
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int device = 0; device < num_ranks; ++device) {
+    backend.use_device(device);
+    least = std::min(least, backend.free_memory_bytes());
+  }
+  backend.use_device(0);
+  return least;
+}
+
 // Before any of it is taken: a machine that is short of memory takes minutes to say so.
 void check_memory(const EngineFlags& flags, const config::ModelConfig& config,
                   const ops::Backend& backend) {
   const runner::RankSizes sizes = rank_sizes(flags.ranks);
-  const int64_t weights = sizes.count() * rank_weight_bytes(config, model_options(flags, backend),
-                                                            address_only(backend), sizes);
-  const int64_t free = backend.free_memory_bytes();
+  // Ranks share a host's memory, and each GPU has its own.
+  const int num_sharers = backend.device_memory ? 1 : sizes.count();
+  const int64_t weights = num_sharers * rank_weight_bytes(config, model_options(flags, backend),
+                                                          address_only(backend), sizes);
+  const int64_t free = free_on_every_device(backend, sizes.count());
   if (weights <= free) return;
   throw StartupError("weights larger than memory: they take " + format_bytes(weights) + ", and " +
                      format_bytes(free) + " are free on " + std::string(backend.device) +
@@ -397,7 +436,9 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   if (ready.backend->device_memory && !ready.backend->batch_invariant &&
       flags.device.gemm_backend != "fathom")
     cuda::open_cublaslt_soon();  // while the weights are read
-  ready.ranks = std::make_unique<runner::RankGroup>(rank_sizes(flags.ranks), *ready.backend);
+  ready.ranks = std::make_unique<runner::RankGroup>(
+      rank_sizes(flags.ranks), *ready.backend,
+      ready.backend->device_memory ? cuda::make_peer_ranks(flags.ranks.peers) : comm::MakeGroup());
   ready.ranks->create_models(ready.config, model_options(flags, *ready.backend));
   log_model(flags.model, *ready.ranks);
   log_ranks(flags, *ready.ranks);

@@ -43,6 +43,7 @@ int run(int argc, char** argv) {
   bench->require_subcommand(1);
   commands.push_back(add_bench_one_batch(*bench));
   commands.push_back(add_bench_ops(*bench));
+  commands.push_back(add_bench_all_reduce(*bench));
   commands.push_back(add_inspect(app));
   commands.push_back(add_tokenize(app));
   commands.push_back(add_doctor(app));

@@ -4,6 +4,7 @@
 
 #include "base/startup_error.h"
 #include "cache/prefix_index.h"
+#include "cuda/rank_devices.h"
 
 namespace fathom::apps {
 namespace {
@@ -46,6 +47,21 @@ void add_rank_flags(CLI::App& app, RankFlags& flags) {
             "Groups that the ranks form; needs --enable-dp-attention. Each has --tp-size / N "
             "ranks, and --max-total-tokens is the cache of each")
       ->default_str("1");
+  add_peer_flags(app, flags.peers);
+}
+
+void add_peer_flags(CLI::App& app, cuda::PeerOptions& peers) {
+  const std::string group = "Ranks";
+  app.add_flag("--disable-custom-all-reduce", peers.disable_custom_all_reduce,
+               "Add among GPUs by NCCL alone, to compare; what is added by kernels of our own and "
+               "what by NCCL is otherwise chosen by size")
+      ->group(group);
+  app.add_option(
+         "--nccl-library", peers.nccl_library,
+         "NCCL's libnccl.so.2, of 2.10 or newer. Without it kernels of our own add all sizes")
+      ->type_name("FILE")
+      ->default_str("where the system has it")
+      ->group(group);
 }
 
 namespace {
@@ -92,10 +108,9 @@ void check_ranks(const RankFlags& flags, const config::ModelConfig& config) {
 }
 
 void check_ranks_on(const RankFlags& flags, const ops::Backend& backend) {
-  require(flags.tp_size == 1 || !backend.device_memory,
-          flag("--tp-size", flags.tp_size) +
-              " needs --device cpu: ranks on several GPUs are not built, and " +
-              std::string(backend.device) + " is one");
+  if (flags.tp_size == 1 || !backend.device_memory) return;
+  const std::string why_not = cuda::why_not_ranks(cuda::list_gpus(), flags.tp_size);
+  require(why_not.empty(), flag("--tp-size", flags.tp_size) + " with --device cuda: " + why_not);
 }
 
 void check_one_rank(const RankFlags& flags) {

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "config/model_config.h"
+#include "cuda/comm/peer_ranks.h"
 #include "ops/backend.h"
 #include "runner/rank_group.h"
 
@@ -24,11 +25,14 @@ struct RankFlags {
   std::optional<int> ep_size;
   bool dp_attention = false;
   std::optional<int> dp_size;
+  cuda::PeerOptions peers = {};  // of ranks that are GPUs
 
   int num_lanes() const { return dp_attention ? dp_size.value_or(1) : 1; }
 };
 
 void add_rank_flags(CLI::App& app, RankFlags& flags);
+// Those of how GPUs add; the others have them too.
+void add_peer_flags(CLI::App& app, cuda::PeerOptions& peers);
 
 // Whether the flags fit together and the model divides. What a parameter's own size forbids beyond that
 // (weights/shard.h) is found when the model is made.

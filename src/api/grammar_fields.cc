@@ -41,8 +41,7 @@ void append_literal(const std::string& text, std::string& rules) {
 class GrammarReader {
  public:
   explicit GrammarReader(const ServedModel& model)
-      : max_bytes_(static_cast<size_t>(model.limits.max_grammar_bytes)),
-        is_dense_(model.json_without_white_space) {}
+      : max_bytes_(static_cast<size_t>(model.limits.max_grammar_bytes)) {}
 
   void read_pattern(FieldReader& reader, std::string_view key, GrammarKind kind) {
     std::optional<std::string> text = reader.text(key, max_bytes_);
@@ -214,11 +213,7 @@ class GrammarReader {
     }
   }
 
-  GrammarFields take() && {
-    GrammarSource& source = fields_.source;
-    if (is_dense_ && is_json(source.kind) && !source.white_space) source.white_space = "";
-    return std::move(fields_);
-  }
+  GrammarFields take() && { return std::move(fields_); }
 
  private:
   // Where they come from; empty: nothing was said.
@@ -294,7 +289,6 @@ class GrammarReader {
   }
 
   size_t max_bytes_;
-  bool is_dense_;  // JSON has no white space where the request does not say which
   GrammarFields fields_;
   JsonOptions options_;
 };

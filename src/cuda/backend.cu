@@ -56,6 +56,7 @@ ops::Backend make_backend(bool batch_invariant) {
   backend.name = "cuda";
   backend.device = device;
   backend.use_device = use_device;
+  backend.device_of = device_of;
   backend.device_memory = true;
   backend.allocate = allocate;
   backend.deallocate = deallocate;

@@ -1,5 +1,5 @@
 #pragma once
-// The CUDA backend: one NVIDIA Hopper GPU (compute capability 9.0), activations in bf16.
+// The CUDA backend: NVIDIA Hopper GPUs (compute capability 9.0), activations in bf16.
 //
 //   const cuda::Presence gpu = cuda::find_gpu();
 //   if (gpu.usable) backend = &cuda::backend();         else say(gpu.why_not);

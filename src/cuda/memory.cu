@@ -26,6 +26,12 @@ void* allocate(int64_t bytes) {
 
 void deallocate(void* data) { check(cudaFree(data), "free memory"); }
 
+int device_of(const void* data) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, data), "tell where memory is");
+  return attributes.device;
+}
+
 int64_t free_memory_bytes() {
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "tell its free memory");

@@ -14,6 +14,7 @@ namespace fathom::cuda {
 // Device memory, null when there is no room. Zero bytes give a valid pointer.
 void* allocate(int64_t bytes);
 void deallocate(void* data);
+int device_of(const void* data);
 int64_t free_memory_bytes();
 
 // Page-locked host memory, null when there is no room.

@@ -85,6 +85,8 @@ struct Backend {
   // From here on what the calling thread allocates, copies and runs lies on this of the backend's devices. Null = it
   // has device 0 alone. Threads begin with device 0.
   void (*use_device)(int device) = nullptr;
+  // Which of the backend's devices allocate() gave the memory on. Null = on device 0.
+  int (*device_of)(const void* data) = nullptr;
   // Whether allocate() gives memory that the host cannot touch.
   bool device_memory = false;
   // Device memory, 256-byte aligned. allocate() returns null when there is no room.

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/startup_error.h"
+#include "comm/thread_ranks.h"
 
 namespace fathom::runner {
 namespace {
@@ -23,28 +24,48 @@ void wait_for_all(std::vector<std::future<void>>& futures) {
   if (error != nullptr) std::rethrow_exception(error);
 }
 
+std::unique_ptr<comm::Group> thread_ranks(const std::string& name,
+                                          const std::vector<int>& devices) {
+  return std::make_unique<comm::ThreadRanks>(name, static_cast<int>(devices.size()));
+}
+
 }  // namespace
 
-RankGroup::RankGroup(const RankSizes& sizes, const ops::Backend& backend)
+RankGroup::RankGroup(const RankSizes& sizes, const ops::Backend& backend,
+                     const comm::MakeGroup& make_group)
     : backend_(backend), num_lanes_(sizes.dp) {
-  if (sizes.count() > 1 && backend.device_memory)
+  if (sizes.count() > 1 && backend.device_memory && !make_group)
     throw StartupError(std::to_string(sizes.count()) +
                        " ranks need a CPU: their collectives work in host memory, and " +
                        std::string(backend.name) + " has memory of its own");
-  for (int lane = 0; sizes.tp > 1 && lane < sizes.dp; ++lane)
-    tp_.emplace_back(sizes.dp == 1 ? "tp" : "tp of lane " + std::to_string(lane), sizes.tp);
-  for (int place = 0; sizes.dp > 1 && place < sizes.tp; ++place)
-    dp_.emplace_back(sizes.tp == 1 ? "dp" : "dp of place " + std::to_string(place), sizes.dp);
-  if (sizes.ep > 1) ep_.emplace("ep", sizes.ep);
+  make_groups(sizes, make_group ? make_group : thread_ranks);
   for (int i = 0; i < sizes.count(); ++i) {
     Rank rank;
     const int lane = i / sizes.tp, place = i % sizes.tp;
-    if (!tp_.empty()) rank.context.tp = &tp_[static_cast<size_t>(lane)].of(place);
-    if (!dp_.empty()) rank.context.dp = &dp_[static_cast<size_t>(place)].of(lane);
-    if (ep_) rank.context.ep = &ep_->of(i);
+    if (backend.use_device != nullptr) rank.context.device = i;
+    if (!tp_.empty()) rank.context.tp = &tp_[static_cast<size_t>(lane)]->of(place);
+    if (!dp_.empty()) rank.context.dp = &dp_[static_cast<size_t>(place)]->of(lane);
+    if (ep_ != nullptr) rank.context.ep = &ep_->of(i);
     rank.thread = std::make_unique<RankThread>(rank.context, backend);
     ranks_.push_back(std::move(rank));
   }
+}
+
+void RankGroup::make_groups(const RankSizes& sizes, const comm::MakeGroup& make_group) {
+  // Every `step`-th rank from `first` on; rank i is on device i where the backend has several.
+  const auto group_of = [&](const std::string& name, int first, int count, int step) {
+    std::vector<int> devices;
+    for (int i = 0; i < count; ++i)
+      devices.push_back(backend_.use_device == nullptr ? 0 : first + i * step);
+    return make_group(name, devices);
+  };
+  for (int lane = 0; sizes.tp > 1 && lane < sizes.dp; ++lane)
+    tp_.push_back(group_of(sizes.dp == 1 ? "tp" : "tp of lane " + std::to_string(lane),
+                           lane * sizes.tp, sizes.tp, 1));
+  for (int place = 0; sizes.dp > 1 && place < sizes.tp; ++place)
+    dp_.push_back(group_of(sizes.tp == 1 ? "dp" : "dp of place " + std::to_string(place), place,
+                           sizes.dp, sizes.tp));
+  if (sizes.ep > 1) ep_ = group_of("ep", 0, sizes.ep, 1);
 }
 
 void RankGroup::on_every_rank(const std::function<void(int rank)>& task) {

@@ -12,13 +12,11 @@
 // Everything throws StartupError where a rank cannot be had, once all ranks have ended what they were told to do.
 // One thread calls. Owns all of it.
 
-#include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
-#include "comm/thread_ranks.h"
+#include "comm/group.h"
 #include "model/model.h"
 #include "runner/model_runner.h"
 #include "runner/rank_thread.h"
@@ -35,8 +33,11 @@ struct RankSizes {
 
 class RankGroup {
  public:
-  // Throws StartupError where sizes do not fit together or the backend cannot have several ranks.
-  RankGroup(const RankSizes& sizes, const ops::Backend& backend);
+  // Rank i computes on device i of a backend that has several, all ranks on the only one of others. make_group: of the
+  // groups that ranks meet in; without it they are threads that meet in host memory. Throws StartupError where the
+  // backend cannot have several ranks.
+  RankGroup(const RankSizes& sizes, const ops::Backend& backend,
+            const comm::MakeGroup& make_group = {});
 
   int size() const { return static_cast<int>(ranks_.size()); }
   const comm::RankContext& context(int rank) const { return at(rank).context; }
@@ -65,13 +66,14 @@ class RankGroup {
   };
   const Rank& at(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
+  void make_groups(const RankSizes& sizes, const comm::MakeGroup& make_group);
   void take_cache(std::vector<std::unique_ptr<ModelRunner>>& runners);
 
   const ops::Backend& backend_;
   int num_lanes_;
-  std::deque<comm::ThreadRanks> tp_;  // [lane]; none = ranks compute alone
-  std::deque<comm::ThreadRanks> dp_;  // [place in a lane]
-  std::optional<comm::ThreadRanks> ep_;
+  std::vector<std::unique_ptr<comm::Group>> tp_;  // [lane]; none = ranks compute alone
+  std::vector<std::unique_ptr<comm::Group>> dp_;  // [place in a lane]
+  std::unique_ptr<comm::Group> ep_;
   std::vector<Rank> ranks_;
   MemoryPlan plan_;
   std::unique_ptr<Runner> runner_;  // last: it ends first
