@@ -436,9 +436,12 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   if (ready.backend->device_memory && !ready.backend->batch_invariant &&
       flags.device.gemm_backend != "fathom")
     cuda::open_cublaslt_soon();  // while the weights are read
+  cuda::PeerOptions peers = flags.ranks.peers;
+  peers.deadline = rank_standstill(flags.ranks);
   ready.ranks = std::make_unique<runner::RankGroup>(
       rank_sizes(flags.ranks), *ready.backend,
-      ready.backend->device_memory ? cuda::make_peer_ranks(flags.ranks.peers) : comm::MakeGroup());
+      ready.backend->device_memory ? cuda::make_peer_ranks(peers) : comm::MakeGroup(),
+      rank_standstill(flags.ranks));
   ready.ranks->create_models(ready.config, model_options(flags, *ready.backend));
   log_model(flags.model, *ready.ranks);
   log_ranks(flags, *ready.ranks);

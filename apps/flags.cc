@@ -188,6 +188,7 @@ void add_engine_flags(CLI::App& app, EngineFlags& flags) {
   add_speculation_flags(app, flags.speculation);
   add_device_flags(app, flags.device);
   add_rank_flags(app, flags.ranks);
+  add_rank_wait_flag(app, flags.ranks);
   add_log_flags(app, flags.log);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/startup_error.h"
 #include "cache/prefix_index.h"
+#include "comm/thread_ranks.h"
 #include "cuda/rank_devices.h"
 
 namespace fathom::apps {
@@ -64,6 +65,18 @@ void add_peer_flags(CLI::App& app, cuda::PeerOptions& peers) {
       ->group(group);
 }
 
+void add_rank_wait_flag(CLI::App& app, RankFlags& flags) {
+  app.add_option("--dist-timeout", flags.dist_timeout,
+                 "Ranks that wait for one give it up when it has done nothing for so long, and "
+                 "when it has computed " +
+                     std::to_string(runner::RankGroup::kPatience) +
+                     " times as long; needs --tp-size 2 or more")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->type_name("SECONDS")
+      ->default_str("5")
+      ->group("Ranks");
+}
+
 namespace {
 
 void check_lanes(const RankFlags& flags) {
@@ -77,6 +90,8 @@ void check_lanes(const RankFlags& flags) {
                             std::to_string(tp) + ": its groups have equally many ranks");
   require(dp <= kMostLanes,
           flag("--dp-size", dp) + " is more than " + std::to_string(kMostLanes) + " groups");
+  require(!flags.dist_timeout || tp > 1,
+          "--dist-timeout needs --tp-size 2 or more: one rank waits for no other");
 }
 
 }  // namespace
@@ -125,6 +140,11 @@ runner::RankSizes rank_sizes(const RankFlags& flags) {
           .ep = flags.experts_apart ? flags.tp_size : 1};
 }
 
+std::chrono::milliseconds rank_standstill(const RankFlags& flags) {
+  if (!flags.dist_timeout) return comm::ThreadRanksConfig{}.standstill;
+  return std::chrono::milliseconds(static_cast<int64_t>(*flags.dist_timeout * 1e3));
+}
+
 int slots_of_lane(const RankFlags& flags, int max_running_requests) {
   return (max_running_requests + flags.num_lanes() - 1) / flags.num_lanes();
 }
@@ -135,7 +155,8 @@ json::Value rank_settings(const RankFlags& flags) {
           {"dp_size", sizes.dp},
           {"ep_size", sizes.ep},
           {"enable_dp_attention", flags.dp_attention},
-          {"enable_ep_moe", flags.experts_apart}};
+          {"enable_ep_moe", flags.experts_apart},
+          {"dist_timeout", std::chrono::duration<double>(rank_standstill(flags)).count()}};
 }
 
 }  // namespace fathom::apps

@@ -9,6 +9,7 @@
 // Names are SGLang's. Plain data and pure functions.
 
 #include <CLI/App.hpp>
+#include <chrono>
 #include <optional>
 
 #include "base/json.h"
@@ -25,7 +26,8 @@ struct RankFlags {
   std::optional<int> ep_size;
   bool dp_attention = false;
   std::optional<int> dp_size;
-  cuda::PeerOptions peers = {};  // of ranks that are GPUs
+  cuda::PeerOptions peers = {};        // of ranks that are GPUs
+  std::optional<double> dist_timeout;  // seconds
 
   int num_lanes() const { return dp_attention ? dp_size.value_or(1) : 1; }
 };
@@ -33,6 +35,8 @@ struct RankFlags {
 void add_rank_flags(CLI::App& app, RankFlags& flags);
 // Those of how GPUs add; the others have them too.
 void add_peer_flags(CLI::App& app, cuda::PeerOptions& peers);
+// Of commands whose ranks compute.
+void add_rank_wait_flag(CLI::App& app, RankFlags& flags);
 
 // Whether the flags fit together and the model divides. What a parameter's own size forbids beyond that
 // (weights/shard.h) is found when the model is made.
@@ -41,9 +45,11 @@ void check_ranks_on(const RankFlags& flags, const ops::Backend& backend);
 // Of a simulation, which has no model to share.
 void check_one_rank(const RankFlags& flags);
 runner::RankSizes rank_sizes(const RankFlags& flags);
+// How long ranks wait for one that stands still.
+std::chrono::milliseconds rank_standstill(const RankFlags& flags);
 // Requests that each lane has room for, where all lanes together run so many.
 int slots_of_lane(const RankFlags& flags, int max_running_requests);
-// For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe".
+// For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe", "dist_timeout".
 json::Value rank_settings(const RankFlags& flags);
 
 }  // namespace fathom::apps

@@ -41,6 +41,8 @@ constexpr int kSimulatedChunk = 2048;
 // Gaps between tokens that readers do not mind yet. On a CPU a chunk that takes less is so small that prompts suffer.
 constexpr double kCpuStepMs = 100, kGpuStepMs = 50;
 constexpr int64_t kBodyMemoryShare = 4;
+// Of a server whose model cannot go on. A signal's end is 0 or 1, a failed start's 1 or 2.
+constexpr int kFailedStatus = 70;
 
 // What `runner` runs, and what the server says about it.
 struct Backend {
@@ -385,8 +387,9 @@ int run(const ServeFlags& flags_given) {
   const double loaded_seconds = total.seconds();
   int status = 0;
   {
-    engine::ServingEngine engine(backend.runner(), serving_config(flags, config, api.registry()),
-                                 api.update_sink());
+    engine::ServingConfig serving = serving_config(flags, config, api.registry());
+    serving.on_failure = [&signals](const std::string&) { signals.shut_down(); };
+    engine::ServingEngine engine(backend.runner(), serving, api.update_sink());
     tell_simulated_acceptance(flags, api.registry());
     tell_build(api.registry());
     engine.metrics().add_startup(
@@ -404,6 +407,8 @@ int run(const ServeFlags& flags_given) {
     http.stop();
     api.detach_engine();
   }
+  // Ranks that wait for one that stands still are not to be joined.
+  if (!backend.runner().failure().empty()) end_here(kFailedStatus);
   return status;
 }
 

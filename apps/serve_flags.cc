@@ -266,6 +266,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_limit_flags(app, flags.limits);
   add_device_flags(app, flags.engine.device);
   add_rank_flags(app, flags.engine.ranks);
+  add_rank_wait_flag(app, flags.engine.ranks);
   add_simulation_flags(app, flags.simulation);
   add_log_flags(app, flags.engine.log);
   add_config_flag(app, &flags.config_file);

@@ -12,11 +12,6 @@ namespace {
 // How long a reader of the log that stalls may hold up the end.
 constexpr std::chrono::milliseconds kLastWords{200};
 
-[[noreturn]] void end_here(int status) {
-  flush_log(kLastWords);
-  std::_Exit(status);
-}
-
 // Wakes run() when the object goes.
 constexpr int kWakeSignal = SIGUSR2;
 
@@ -32,6 +27,11 @@ sigset_t handled_signals() {
 }
 
 }  // namespace
+
+void end_here(int status) {
+  flush_log(kLastWords);
+  std::_Exit(status);
+}
 
 ShutdownSignals::ShutdownSignals() {
   // Threads inherit the mask, so the signals come to sigwait() and nowhere else.
@@ -53,6 +53,14 @@ ShutdownSignals::~ShutdownSignals() {
 void ShutdownSignals::serving_begins() {
   const std::lock_guard lock(mutex_);
   serving_ = true;
+}
+
+void ShutdownSignals::shut_down() {
+  {
+    const std::lock_guard lock(mutex_);
+    shutdown_ = true;
+  }
+  changed_.notify_all();
 }
 
 ShutdownSignals::Kind ShutdownSignals::wait() {

@@ -18,6 +18,9 @@
 
 namespace fathom::apps {
 
+// Ends the process without waiting for its threads: the log's lines are written, nothing is destroyed.
+[[noreturn]] void end_here(int status);
+
 class ShutdownSignals {
  public:
   enum class Kind { kShutdown, kReload };
@@ -28,6 +31,8 @@ class ShutdownSignals {
   ShutdownSignals& operator=(const ShutdownSignals&) = delete;
 
   void serving_begins();
+  // As a first SIGTERM does, from inside: what is served has failed. Any thread, once serving has begun.
+  void shut_down();
   // Blocks until one comes. After kShutdown it is not called again.
   Kind wait();
   // A second SIGTERM or SIGINT has come.

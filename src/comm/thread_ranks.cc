@@ -1,5 +1,7 @@
 #include "comm/thread_ranks.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -95,9 +97,9 @@ std::string rows_text(std::span<const int64_t> starts) {
 
 }  // namespace
 
-ThreadRanks::ThreadRanks(std::string name, int size, std::chrono::milliseconds deadline)
+ThreadRanks::ThreadRanks(std::string name, int size, ThreadRanksConfig config)
     : name_(std::move(name)),
-      deadline_(deadline),
+      config_(std::move(config)),
       spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()),
       places_(static_cast<size_t>(size)) {
   FATHOM_CHECK(size >= 1, name_ << " has " << size << " ranks");
@@ -119,6 +121,8 @@ std::string ThreadRanks::doing(int rank) const {
 
 // The last to come lets the others go. They look for a moment first, which is quicker than to sleep and be woken.
 void ThreadRanks::meet(int rank) {
+  clockid_t clock = kNoClock;
+  if (pthread_getcpuclockid(pthread_self(), &clock) == 0) at(rank).clock = clock;
   at(rank).num_meetings.fetch_add(1, std::memory_order_relaxed);
   const int64_t meeting = num_meetings_.load(std::memory_order_acquire);
   if (num_here_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
@@ -131,14 +135,42 @@ void ThreadRanks::meet(int rank) {
     return;
   }
   if (wait_briefly(meeting)) return;
-  // In pieces: a process that was stopped, as by SIGSTOP, goes on with at most one of them lost.
+  wait_in_pieces(rank, meeting);
+}
+
+// A process that was stopped, as by SIGSTOP, goes on with at most one piece lost. Each takes time of a processor, so a
+// rank that waits for others does not count as standing still where others wait for it.
+void ThreadRanks::wait_in_pieces(int rank, int64_t meeting) {
+  using std::chrono::milliseconds;
   constexpr int kPieces = 64;
-  const auto piece = std::max(deadline_ / kPieces, std::chrono::milliseconds(1));
+  const auto piece =
+      std::max(std::min(config_.standstill, config_.deadline) / kPieces, milliseconds(1));
+  milliseconds waited(0), still(0);
+  int64_t computed = -1;
   std::unique_lock lock(mutex_);
-  for (auto waited = std::chrono::milliseconds(0); waited < deadline_; waited += piece)
+  while (waited < config_.deadline && still < config_.standstill) {
     if (all_here_.wait_for(lock, piece, [&] { return num_meetings_.load() != meeting; })) return;
+    const int64_t now = time_of_missing(rank);
+    still = now >= 0 && now == computed ? still + piece : milliseconds(0);
+    computed = now;
+    waited += piece;
+  }
   lock.unlock();
-  abort_without(rank);
+  fail_without(rank, waited, still >= config_.standstill);
+}
+
+// Of a thread that has ended nothing. -1: one has never come, so that nobody knows its thread.
+int64_t ThreadRanks::time_of_missing(int rank) {
+  int64_t sum = 0;
+  for (int other = 0; other < size(); ++other) {
+    const clockid_t clock = at(other).clock;
+    timespec time{};
+    if (!is_missing(other, rank)) continue;
+    if (clock == kNoClock) return -1;
+    if (clock_gettime(clock, &time) == 0)
+      sum += int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  }
+  return sum;
 }
 
 bool ThreadRanks::wait_briefly(int64_t meeting) const {
@@ -148,13 +180,22 @@ bool ThreadRanks::wait_briefly(int64_t meeting) const {
   return num_meetings_.load(std::memory_order_acquire) != meeting;
 }
 
-void ThreadRanks::abort_without(int rank) {
+void ThreadRanks::fail_without(int rank, std::chrono::milliseconds waited, bool stands_still) {
   std::string missing;
   for (int other = 0; other < size(); ++other)
-    if (at(other).num_meetings.load() < at(rank).num_meetings.load())
-      missing += (missing.empty() ? "" : "; ") + who(other) + ", whose last is " + doing(other);
-  FATHOM_CHECK(false, who(rank) << " has waited " << deadline_.count() << " ms in " << doing(rank)
-                                << " for " << missing);
+    if (is_missing(other, rank))
+      missing += (missing.empty() ? "" : "; ") + who(other) +
+                 (stands_still ? ", which stands still and" : ",") + " whose last is " +
+                 doing(other);
+  fail(who(rank) + " has waited " + std::to_string(waited.count()) + " ms in " + doing(rank) +
+       " for " + missing);
+}
+
+void ThreadRanks::fail(const std::string& why) {
+  FATHOM_CHECK(config_.on_failure, why);
+  config_.on_failure(why);
+  // What the others hold and what this one has yet to write are no longer in step.
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 // Each compares itself with all others: one that went on with some that agree would read what the different one has
@@ -164,13 +205,14 @@ void ThreadRanks::check_same(int rank) {
   for (int i = 1; i < size(); ++i) {
     const int member = (rank + i) % size();
     const Place& other = at(member);
-    FATHOM_CHECK(mine.collective.load() == other.collective.load() && mine.axis == other.axis &&
-                     same_shape(mine.tensor, other.tensor) && same_rows(mine.starts, other.starts),
-                 who(rank) << " is in " << doing(rank) << " of " << mine.tensor.describe()
-                           << " along axis " << mine.axis << rows_text(mine.starts) << ", "
-                           << who(member) << " in " << doing(member) << " of "
-                           << other.tensor.describe() << " along axis " << other.axis
-                           << rows_text(other.starts));
+    if (mine.collective.load() == other.collective.load() && mine.axis == other.axis &&
+        same_shape(mine.tensor, other.tensor) && same_rows(mine.starts, other.starts))
+      continue;
+    const auto what = [&](int of) {
+      return "in " + doing(of) + " of " + at(of).tensor.describe() + " along axis " +
+             std::to_string(at(of).axis) + rows_text(at(of).starts);
+    };
+    fail(who(rank) + " is " + what(rank) + ", " + who(member) + " " + what(member));
   }
 }
 

@@ -9,9 +9,10 @@
 // Sums are of f32, bf16 (added in f32, rounded once) and i32, in the order of ranks, so all members have the same bits
 // in every run. Gathers are of any type. Tensors may have any rank and be strided.
 //
-// All members of a collective bring the same one: its name, type and shape are compared in each, and a difference
-// aborts with both. A member that has not come after the deadline ends the process with the names of those who are
-// missing and of the collective. The time in which the process as a whole stood still does not count.
+// All members of a collective bring the same one: its name, type and shape are compared in each. A member that is
+// missing while others wait is given up once its thread has stood still (used no time of a processor) for a while, and
+// whatever it does after the deadline. Either is a failure of the group, told in a sentence with the ranks and the
+// collective. The time in which the process as a whole stood still does not count.
 //
 // of(i) is for the thread of rank i. The group outlives its members' use. REQUIRES: streams that do not run ahead.
 
@@ -19,7 +20,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <ctime>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <string>
@@ -29,19 +32,27 @@
 
 namespace fathom::comm {
 
+struct ThreadRanksConfig {
+  // Longer than anything that a rank's thread waits for without a look at the clock between two collectives.
+  std::chrono::milliseconds standstill = std::chrono::seconds(5);
+  // Long enough for the longest step of a CPU whose ranks share its cores.
+  std::chrono::milliseconds deadline = std::chrono::minutes(5);
+  // Told of a failure by the thread of a member, which then waits for ever; perhaps by several. Null = a failure ends
+  // the process.
+  std::function<void(const std::string& why)> on_failure{};
+};
+
 class ThreadRanks : public Group {
  public:
-  // Long enough for the longest step of a CPU whose ranks share its cores.
-  static constexpr std::chrono::milliseconds kDeadline = std::chrono::minutes(5);
-
   // name: of the group, for messages.
-  ThreadRanks(std::string name, int size, std::chrono::milliseconds deadline = kDeadline);
+  ThreadRanks(std::string name, int size, ThreadRanksConfig config = {});
 
   Communicator& of(int rank) override { return members_[static_cast<size_t>(rank)]; }
   int size() const override { return static_cast<int>(members_.size()); }
 
  private:
   using Tensor = tensor::Tensor;
+  static constexpr clockid_t kNoClock = -1;  // it has not come yet
 
   // What a member does at present. `tensor` is read by others between the two meetings of a collective only.
   struct Place {
@@ -50,6 +61,7 @@ class ThreadRanks : public Group {
     std::span<const int64_t> starts{};  // empty = equal pieces
     std::atomic<const char*> collective = "nothing yet";
     std::atomic<int64_t> num_collectives = 0, num_meetings = 0;
+    std::atomic<clockid_t> clock = kNoClock;  // of its thread's time on a processor
   };
 
   class Member : public Communicator {
@@ -82,8 +94,13 @@ class ThreadRanks : public Group {
   // Returns when all members have called it as often.
   void meet(int rank);
   bool wait_briefly(int64_t meeting) const;
+  void wait_in_pieces(int rank, int64_t meeting);
   void check_same(int rank);
-  [[noreturn]] void abort_without(int rank);
+  bool is_missing(int other, int rank) { return at(other).num_meetings < at(rank).num_meetings; }
+  // Nanoseconds that the threads of those for whom the rank waits have computed; -1 = not known.
+  int64_t time_of_missing(int rank);
+  [[noreturn]] void fail_without(int rank, std::chrono::milliseconds waited, bool stands_still);
+  [[noreturn]] void fail(const std::string& why);
   std::string who(int rank) const;
   std::string doing(int rank) const;
   // Elements [begin, end) of all members' tensors, row by row, into those of `to`.
@@ -96,7 +113,7 @@ class ThreadRanks : public Group {
   void sum_as(const SumRange& range);
 
   const std::string name_;
-  const std::chrono::milliseconds deadline_;
+  const ThreadRanksConfig config_;
   bool spins_ = false;    // there is a core for every member
   std::vector<int> all_;  // 0, 1, ... size() - 1
   std::deque<Member> members_;

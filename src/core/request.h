@@ -44,6 +44,9 @@ struct SpeculationCounts {
   }
 };
 
+// How the `error` ends of a request that ended because no step of the runner can succeed any more.
+inline constexpr std::string_view kStartAgain = "start the server again";
+
 // The `error` of a request that its constraint ended; the server tells its client which of these it was. None of them
 // says anything of the model: nothing that it computed was wrong.
 inline constexpr std::string_view kNoMemory = "there is no memory for the masks of its grammar";

@@ -48,6 +48,7 @@ ServingEngine::ServingEngine(runner::Runner& runner, ServingConfig config, Updat
     : config_(checked(std::move(config))),
       clock_(*config_.step.clock),
       sink_(sink),
+      runner_(runner),
       kv_group_(runner.info().kv_groups.at(0)),
       own_registry_(config_.registry == nullptr ? std::make_unique<metrics::Registry>() : nullptr) {
   metrics::Registry& registry = own_registry_ ? *own_registry_ : *config_.registry;
@@ -104,7 +105,7 @@ Result<core::RequestId> ServingEngine::submit(core::Request request, uint32_t cl
   core::RequestId id = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (draining_ || stopping_) {
+    if (draining_ || stopping_ || !published_.failure.empty()) {
       totals.rejected_draining.add();
       return Error{ErrorCode::kCancelled, "the server is shutting down"};
     }
@@ -291,6 +292,7 @@ void ServingEngine::run() {
     if (failpoint("serving_engine.slow_step")) std::this_thread::sleep_for(kSlowStep);
     has_work = loop_->step(updates);
     finish_step(std::move(updates), has_work);
+    observe_failure();
     publish_halt(has_work);
   }
 }
@@ -552,6 +554,7 @@ void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
                       .cache_hit_rate = rates_.hit_rate(),
                       .speculation = speculation(),
                       .step_time = step_time(),
+                      .failure = runner_.failure(),
                       .lanes = lanes()};
   const int64_t num_ends =
       std::count_if(updates.requests.begin(), updates.requests.end(),
@@ -560,6 +563,13 @@ void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
   published_ = look;
   num_live_ -= num_ends;
   last_progress_ = now;
+}
+
+// Once the updates are out: whoever is told may end the server.
+void ServingEngine::observe_failure() {
+  if (has_failed_ || runner_.failure().empty()) return;
+  has_failed_ = true;
+  if (config_.on_failure) config_.on_failure(runner_.failure());
 }
 
 // Once the updates are out: whoever paused sees what came before.

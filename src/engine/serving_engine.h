@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -46,6 +47,9 @@ struct ServingConfig {
   // (fathom:invariant_violations_total), it goes on. 0 = after every step, for tests.
   double integrity_interval_seconds = 10;
   metrics::Registry* registry = nullptr;  // null = one of its own
+  // Told once, by the engine's thread, that the runner has failed (Runner::failure()): what it had in flight has ended
+  // with that error, and so will all that is still accepted.
+  std::function<void(const std::string& why)> on_failure{};
 };
 
 // What drafts do for the engine. Counts since the start, of requests that had not ended.
@@ -102,6 +106,7 @@ struct EngineSnapshot {
   StepTimeSnapshot step_time{};
   double seconds_since_progress = 0;  // while there is work: since a step last ended; 0 when idle
   bool has_work = false, draining = false, paused = false;
+  std::string failure{};              // why no request can succeed any more; empty = they can
   std::vector<LaneSnapshot> lanes{};  // at least one
 
   int64_t num_used_blocks() const {
@@ -126,7 +131,7 @@ class ServingEngine {
   ServingEngine& operator=(const ServingEngine&) = delete;
 
   // Gives the request its id. Errors: kInvalidArgument, kTooLong: the request; kResourceEmpty: the queue is
-  // full; kCancelled: draining.
+  // full; kCancelled: draining, or the runner has failed.
   Result<core::RequestId> submit(core::Request request, uint32_t client_tag);
   // The request ends with kStop (a stop string matched) or kCancelled before the next step is planned. Its
   // slot and blocks are free within two steps. Unknown ids are ignored.
@@ -194,6 +199,7 @@ class ServingEngine {
   void check_invariants();
   void publish(const StepUpdates& updates, bool has_work);
   void publish_halt(bool has_work);
+  void observe_failure();
   RateWindow::Totals rate_totals() const;
   SpeculationSnapshot speculation() const;
   std::vector<LaneSnapshot> lanes() const;
@@ -208,6 +214,7 @@ class ServingEngine {
   const ServingConfig config_;
   const Clock& clock_;
   UpdateSink& sink_;
+  const runner::Runner& runner_;
   const runner::KvGroupInfo kv_group_;
   std::unique_ptr<metrics::Registry> own_registry_;
   std::unique_ptr<EngineMetrics> metrics_;
@@ -232,7 +239,7 @@ class ServingEngine {
   StepLoopStats last_stats_;
   RateWindow rates_;
   StepTimeWindow step_times_;
-  bool had_work_ = false;
+  bool had_work_ = false, has_failed_ = false;
   Clock::time_point next_check_{};
   int64_t num_added_ = 0, num_ended_ = 0, num_violations_ = 0;
 

@@ -1,6 +1,7 @@
 #include "runner/mask_mailbox.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/check.h"
 #include "base/token_mask.h"
@@ -22,11 +23,14 @@ void MaskMailbox::put(core::StepMasks masks) {
 std::optional<core::StepMasks> MaskMailbox::take(int64_t step_id) {
   std::unique_lock lock(mutex_);
   auto found = waiting_.end();
-  changed_.wait(lock, [&] {
+  const auto has_come = [&] {
     found = std::find_if(waiting_.begin(), waiting_.end(),
                          [&](const core::StepMasks& masks) { return masks.step_id == step_id; });
     return closed_ || found != waiting_.end();
-  });
+  };
+  // A rank looks up while it waits: others that wait for it see that it does not stand still.
+  while (!changed_.wait_for(lock, std::chrono::milliseconds(100), has_come)) {
+  }
   if (found == waiting_.end()) return std::nullopt;
   core::StepMasks masks = std::move(*found);
   waiting_.erase(found);

@@ -207,6 +207,14 @@ void ModelRunner::finish() {
   submitted_.notify_one();
 }
 
+void ModelRunner::give_up() {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+  }
+  finished_.notify_one();
+}
+
 ModelRunner::~ModelRunner() {
   finish();
   thread_.reset();
@@ -235,7 +243,8 @@ void ModelRunner::submit(const core::Batch& batch) {
 core::StepResult ModelRunner::wait() {
   FATHOM_CHECK(in_flight_ > 0, "no step in flight");
   std::unique_lock lock(mutex_);
-  finished_.wait(lock, [&] { return !results_.empty(); });
+  finished_.wait(lock, [&] { return given_up_ || !results_.empty(); });
+  if (results_.empty()) return {};
   core::StepResult result = std::move(results_.front());
   results_.pop_front();
   --in_flight_;

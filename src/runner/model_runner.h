@@ -85,6 +85,7 @@ class ModelRunner : public Runner {
   // together all are told to finish() before one is destroyed: it may wait for them in a collective.
   ~ModelRunner() override;
   void finish() override;
+  void give_up() override;
 
   const RunnerInfo& info() const override { return info_; }
   const MemoryPlan& plan() const { return plan_; }
@@ -120,6 +121,7 @@ class ModelRunner : public Runner {
   std::deque<int> frames_;                // enqueued, not collected; guarded by mutex_
   std::deque<core::StepResult> results_;  // guarded by mutex_
   bool stopping_ = false;                 // guarded by mutex_
+  bool given_up_ = false;                 // guarded by mutex_
   bool worker_done_ = false;              // guarded by mutex_
   std::thread collector_;                 // these last: they use everything above
   std::unique_ptr<RankThread> thread_;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/startup_error.h"
 #include "comm/thread_ranks.h"
@@ -24,20 +25,22 @@ void wait_for_all(std::vector<std::future<void>>& futures) {
   if (error != nullptr) std::rethrow_exception(error);
 }
 
-std::unique_ptr<comm::Group> thread_ranks(const std::string& name,
-                                          const std::vector<int>& devices) {
-  return std::make_unique<comm::ThreadRanks>(name, static_cast<int>(devices.size()));
-}
-
 }  // namespace
 
 RankGroup::RankGroup(const RankSizes& sizes, const ops::Backend& backend,
-                     const comm::MakeGroup& make_group)
+                     const comm::MakeGroup& make_group, std::chrono::milliseconds standstill)
     : backend_(backend), num_lanes_(sizes.dp) {
   if (sizes.count() > 1 && backend.device_memory && !make_group)
     throw StartupError(std::to_string(sizes.count()) +
                        " ranks need a CPU: their collectives work in host memory, and " +
                        std::string(backend.name) + " has memory of its own");
+  const auto thread_ranks = [&](const std::string& name, const std::vector<int>& devices) {
+    return std::make_unique<comm::ThreadRanks>(
+        name, static_cast<int>(devices.size()),
+        comm::ThreadRanksConfig{.standstill = standstill,
+                                .deadline = kPatience * standstill,
+                                .on_failure = [this](const std::string& why) { fail(why); }});
+  };
   make_groups(sizes, make_group ? make_group : thread_ranks);
   for (int i = 0; i < sizes.count(); ++i) {
     Rank rank;
@@ -66,6 +69,25 @@ void RankGroup::make_groups(const RankSizes& sizes, const comm::MakeGroup& make_
     dp_.push_back(group_of(sizes.tp == 1 ? "dp" : "dp of place " + std::to_string(place), place,
                            sizes.dp, sizes.tp));
   if (sizes.ep > 1) ep_ = group_of("ep", 0, sizes.ep, 1);
+}
+
+RankGroup::~RankGroup() {
+  const std::lock_guard lock(mutex_);
+  ranked_ = nullptr;
+}
+
+void RankGroup::fail(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  FATHOM_CHECK(ranked_ != nullptr, why);
+  ranked_->fail(why);
+}
+
+std::string RankGroup::group_failure() const {
+  std::string why;
+  for (const auto* groups : {&tp_, &dp_})
+    for (const auto& group : *groups)
+      if (why.empty()) why = group->failure();
+  return why.empty() && ep_ != nullptr ? ep_->failure() : why;
 }
 
 void RankGroup::on_every_rank(const std::function<void(int rank)>& task) {
@@ -130,13 +152,17 @@ void RankGroup::start(const RunnerConfig& config) {
   done.clear();
   for (const auto& runner : runners) done.push_back(runner->start());
   wait_for_all(done);
-  if (size() == 1)
+  if (size() == 1) {
     runner_ = std::move(runners[0]);
-  else
-    runner_ = std::make_unique<RankedRunner>(
-        std::vector<std::unique_ptr<Runner>>(std::make_move_iterator(runners.begin()),
-                                             std::make_move_iterator(runners.end())),
-        num_lanes_);
+    return;
+  }
+  auto ranked = std::make_unique<RankedRunner>(
+      std::vector<std::unique_ptr<Runner>>(std::make_move_iterator(runners.begin()),
+                                           std::make_move_iterator(runners.end())),
+      num_lanes_, [this] { return group_failure(); });
+  const std::lock_guard lock(mutex_);
+  ranked_ = ranked.get();
+  runner_ = std::move(ranked);
 }
 
 }  // namespace fathom::runner

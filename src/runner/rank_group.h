@@ -12,8 +12,11 @@
 // Everything throws StartupError where a rank cannot be had, once all ranks have ended what they were told to do.
 // One thread calls. Owns all of it.
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <vector>
 
 #include "comm/group.h"
@@ -33,11 +36,15 @@ struct RankSizes {
 
 class RankGroup {
  public:
+  static constexpr int kPatience = 60;
   // Rank i computes on device i of a backend that has several, all ranks on the only one of others. make_group: of the
-  // groups that ranks meet in; without it they are threads that meet in host memory. Throws StartupError where the
-  // backend cannot have several ranks.
+  // groups that ranks meet in; without it they are threads that meet in host memory, and standstill is for how long
+  // others wait for one that does nothing (comm/thread_ranks.h); one that computes may take kPatience as long. Throws
+  // StartupError where the backend cannot have several ranks.
   RankGroup(const RankSizes& sizes, const ops::Backend& backend,
-            const comm::MakeGroup& make_group = {});
+            const comm::MakeGroup& make_group = {},
+            std::chrono::milliseconds standstill = std::chrono::seconds(5));
+  ~RankGroup();
 
   int size() const { return static_cast<int>(ranks_.size()); }
   const comm::RankContext& context(int rank) const { return at(rank).context; }
@@ -68,6 +75,10 @@ class RankGroup {
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   void make_groups(const RankSizes& sizes, const comm::MakeGroup& make_group);
   void take_cache(std::vector<std::unique_ptr<ModelRunner>>& runners);
+  // Of a group that goes on without the one that is missing.
+  std::string group_failure() const;
+  // By a rank's thread: a collective does not end. Before there is a runner that ends the process.
+  void fail(const std::string& why);
 
   const ops::Backend& backend_;
   int num_lanes_;
@@ -76,6 +87,8 @@ class RankGroup {
   std::unique_ptr<comm::Group> ep_;
   std::vector<Rank> ranks_;
   MemoryPlan plan_;
+  std::mutex mutex_;
+  RankedRunner* ranked_ = nullptr;  // guarded by mutex_; of several ranks, once it is there
   std::unique_ptr<Runner> runner_;  // last: it ends first
 };
 

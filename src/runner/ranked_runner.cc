@@ -5,56 +5,14 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/request.h"
+#include "core/step_difference.h"
 
 namespace fathom::runner {
-namespace {
 
-bool same_tokens(const core::SliceResult& a, const core::SliceResult& b) {
-  if (a.tokens.size() != b.tokens.size()) return false;
-  for (size_t i = 0; i < a.tokens.size(); ++i)
-    if (a.tokens[i].token != b.tokens[i].token) return false;
-  return true;
-}
-
-// "tokens 5, 17", "no token", or why there is none.
-std::string sampled(const core::SliceResult& slice) {
-  if (!slice.error.empty()) return "nothing (" + slice.error + ")";
-  if (slice.tokens.empty()) return "no token";
-  std::string text;
-  for (const core::SampledToken& token : slice.tokens)
-    text += (text.empty() ? "token " : ", ") + std::to_string(token.token);
-  return text;
-}
-
-std::string slice_difference(const core::SliceResult& first, const core::SliceResult& other,
-                             const TwoRanks& ranks) {
-  const std::string a = "rank " + std::to_string(ranks.first),
-                    b = "rank " + std::to_string(ranks.other);
-  if (first.error.empty() != other.error.empty() || !same_tokens(first, other))
-    return b + " sampled " + sampled(other) + ", " + a + " " + sampled(first);
-  if (first.drafts != other.drafts || first.num_verified_drafts != other.num_verified_drafts)
-    return b + " and " + a + " have other drafts";
-  return "";
-}
-
-}  // namespace
-
-std::string difference(const core::StepResult& first, const core::StepResult& other,
-                       const TwoRanks& ranks) {
-  if (first.step_id != other.step_id || first.slices.size() != other.slices.size())
-    return "rank " + std::to_string(ranks.other) + " ran step " + std::to_string(other.step_id) +
-           " of " + std::to_string(other.slices.size()) + " slices, rank " +
-           std::to_string(ranks.first) + " step " + std::to_string(first.step_id) + " of " +
-           std::to_string(first.slices.size());
-  for (size_t i = 0; i < first.slices.size(); ++i) {
-    const std::string what = slice_difference(first.slices[i], other.slices[i], ranks);
-    if (!what.empty()) return what + " in step " + std::to_string(first.step_id);
-  }
-  return "";
-}
-
-RankedRunner::RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num_lanes)
-    : members_(std::move(members)) {
+RankedRunner::RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num_lanes,
+                           std::function<std::string()> group_failure)
+    : members_(std::move(members)), group_failure_(std::move(group_failure)) {
   FATHOM_CHECK(
       num_lanes >= 1 && !members_.empty() && members_.size() % static_cast<size_t>(num_lanes) == 0,
       members_.size() << " ranks in " << num_lanes << " lanes");
@@ -66,30 +24,61 @@ RankedRunner::RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num
 
 // A rank that ends waits for its steps, and in them for the others.
 RankedRunner::~RankedRunner() {
+  FATHOM_CHECK(!is_stuck_, failure());
   for (const auto& member : members_) member->finish();
 }
 
+int RankedRunner::in_flight() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(in_flight_.size());
+}
+
+std::string RankedRunner::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void RankedRunner::set_failure(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) return;
+  failure_ = why;
+  if (!in_flight_.empty()) failure_ += " in step " + std::to_string(in_flight_.front().step_id);
+  failure_ += is_stuck_ ? ": the ranks of the model cannot go on, "
+                        : ": the ranks of the model no longer agree, ";
+  failure_ += core::kStartAgain;
+  FATHOM_LOG(kError, "runner", "ranks have failed", {{"what", failure_}});
+}
+
+void RankedRunner::fail(const std::string& why) {
+  is_stuck_ = true;
+  set_failure(why);
+  for (const auto& member : members_) member->give_up();
+}
+
 void RankedRunner::submit(const core::Batch& batch) {
-  if (sizes_.num_lanes == 1) {
-    for (const auto& member : members_) member->submit(batch);
-    return;
+  ++next_step_id_;
+  StepInFlight step{.step_id = batch.step_id};
+  for (const core::SequenceSlice& slice : batch.slices) step.slots.push_back(slice.slot);
+  LaneBatches lanes;
+  if (sizes_.num_lanes > 1) {
+    lanes = split_batch(batch, sizes_);
+    step.places = std::move(lanes.places);
   }
-  LaneBatches lanes = split_batch(batch, sizes_);
   {
     const std::lock_guard lock(mutex_);
-    in_flight_.push_back({batch.step_id, std::move(lanes.places)});
+    in_flight_.push_back(std::move(step));
+    if (!failure_.empty()) return;
   }
   for (size_t rank = 0; rank < members_.size(); ++rank)
-    members_[rank]->submit(lanes.batches[rank / ranks_per_lane()]);
+    members_[rank]->submit(lanes.batches.empty() ? batch : lanes.batches[rank / ranks_per_lane()]);
 }
 
 void RankedRunner::compare(const core::StepResult& first, const core::StepResult& other,
                            int first_rank, int rank) {
-  if (!desync_.empty()) return;
-  desync_ = difference(first, other, {.first = first_rank, .other = rank});
-  if (desync_.empty()) return;
-  desync_ += ": the ranks of the model no longer agree, start the server again";
-  FATHOM_LOG(kError, "runner", "ranks disagree", {{"what", desync_}});
+  if (!failure().empty()) return;
+  std::string what = group_failure_ ? group_failure_() : "";
+  if (what.empty()) what = core::difference(first, other, {.first = first_rank, .other = rank});
+  if (!what.empty()) set_failure(what);
 }
 
 core::StepResult RankedRunner::wait_for_lane(int lane) {
@@ -102,40 +91,37 @@ core::StepResult RankedRunner::wait_for_lane(int lane) {
 
 core::StepResult RankedRunner::wait() {
   std::vector<core::StepResult> lanes;
-  for (int lane = 0; lane < sizes_.num_lanes; ++lane) lanes.push_back(wait_for_lane(lane));
-  core::StepResult result;
-  if (sizes_.num_lanes == 1) {
-    result = std::move(lanes[0]);
-  } else {
-    StepInFlight step;
-    {
-      const std::lock_guard lock(mutex_);
-      step = std::move(in_flight_.front());
-      in_flight_.pop_front();
-    }
-    result = join_results(step.places, sizes_, std::move(lanes));
+  for (int lane = 0; lane < sizes_.num_lanes && failure().empty(); ++lane)
+    lanes.push_back(wait_for_lane(lane));
+  if (const std::string why = group_failure_ ? group_failure_() : ""; !why.empty())
+    set_failure(why);
+  std::unique_lock lock(mutex_);
+  const StepInFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  if (!failure_.empty()) {
+    core::StepResult result{.step_id = step.step_id};
+    for (const int32_t slot : step.slots)
+      result.slices.push_back({.slot = slot, .error = failure_});
+    return result;
   }
-  if (desync_.empty()) return result;
-  for (core::SliceResult& slice : result.slices) slice = {.slot = slice.slot, .error = desync_};
-  return result;
+  lock.unlock();
+  if (sizes_.num_lanes == 1) return std::move(lanes[0]);
+  return join_results(step.places, sizes_, std::move(lanes));
 }
 
 void RankedRunner::set_masks(core::StepMasks masks) {
-  if (sizes_.num_lanes == 1) {
-    for (size_t rank = 1; rank < members_.size(); ++rank) members_[rank]->set_masks(masks);
-    return members_[0]->set_masks(std::move(masks));
-  }
   std::vector<core::StepMasks> lanes;
   {
     const std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return;
     const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
                                    [&](const auto& each) { return each.step_id == masks.step_id; });
     FATHOM_CHECK(step != in_flight_.end(), "masks of step " << masks.step_id);
-    lanes = split_masks(std::move(masks), step->places, sizes_.num_lanes);
+    if (sizes_.num_lanes > 1) lanes = split_masks(std::move(masks), step->places, sizes_.num_lanes);
   }
   for (size_t rank = 0; rank < members_.size(); ++rank) {
-    const core::StepMasks& lane = lanes[rank / ranks_per_lane()];
-    if (!lane.masks.empty()) members_[rank]->set_masks(lane);
+    const core::StepMasks& of_lane = lanes.empty() ? masks : lanes[rank / ranks_per_lane()];
+    if (!of_lane.masks.empty()) members_[rank]->set_masks(of_lane);
   }
 }
 

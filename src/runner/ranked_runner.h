@@ -8,12 +8,16 @@
 //   core::StepResult result = runner.wait();
 //
 // The ranks of a lane must have sampled the same tokens and drafts, which is compared in every step. Where one has not,
-// what they hold no longer belongs together: the error goes to the log with the rank, and from that step on every slice
-// of every result has it as its error and no token. Nothing that was computed apart is served.
+// what they hold no longer belongs together: that is a failure, and so is a rank that does not come to a collective
+// (fail()). It goes to the log, nothing is submitted any more, and from that step on every slice of every result has it
+// as its error and no token. Nothing that was computed apart is served.
 //
-// Threads and contract: runner.h. Owns the members, which end together.
+// Threads and contract: runner.h. Owns the members, which end together. A runner one of whose ranks waits for ever
+// (fail()) cannot be destroyed: that ends the process with the failure.
 
+#include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,7 +31,9 @@ namespace fathom::runner {
 class RankedRunner : public Runner {
  public:
   // REQUIRES: at least one, and equally many in each lane; all have the same info().
-  explicit RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num_lanes = 1);
+  // group_failure: why what the members computed is worthless, behind every step; empty = it is not. May be null.
+  explicit RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num_lanes = 1,
+                        std::function<std::string()> group_failure = {});
   ~RankedRunner() override;
 
   const RunnerInfo& info() const override { return info_; }
@@ -35,13 +41,17 @@ class RankedRunner : public Runner {
   core::StepResult wait() override;
   void set_masks(core::StepMasks masks) override;
   core::SliceWork slice_work(int num_tokens, int64_t kv_begin) const override;
-  int in_flight() const override { return members_[0]->in_flight(); }
-  int64_t next_step_id() const override { return members_[0]->next_step_id(); }
+  int in_flight() const override;
+  int64_t next_step_id() const override { return next_step_id_; }
+  std::string failure() const override;
+  // A rank cannot go on, and no step in flight will end. The first reason counts. Any thread.
+  void fail(const std::string& why);
 
  private:
   struct StepInFlight {
     int64_t step_id = 0;
-    std::vector<SlicePlace> places;
+    std::vector<int32_t> slots{};      // of its slices
+    std::vector<SlicePlace> places{};  // with several lanes
   };
 
   size_t ranks_per_lane() const { return members_.size() / static_cast<size_t>(sizes_.num_lanes); }
@@ -49,20 +59,17 @@ class RankedRunner : public Runner {
   core::StepResult wait_for_lane(int lane);
   void compare(const core::StepResult& first, const core::StepResult& other, int first_rank,
                int rank);
+  void set_failure(const std::string& why);
 
   std::vector<std::unique_ptr<Runner>> members_;
+  const std::function<std::string()> group_failure_;
   RunnerInfo info_;
   LaneSizes sizes_;
-  std::string desync_;  // empty = all agree
-  std::mutex mutex_;
+  int64_t next_step_id_ = 0;  // caller's side
+  mutable std::mutex mutex_;
   std::deque<StepInFlight> in_flight_;  // guarded by mutex_
+  std::string failure_;                 // guarded by mutex_; empty = none
+  std::atomic<bool> is_stuck_ = false;  // ranks do not end
 };
-
-struct TwoRanks {
-  int first = 0, other = 0;
-};
-// How two ranks' results of a step differ, in a sentence; empty = they do not.
-std::string difference(const core::StepResult& first, const core::StepResult& other,
-                       const TwoRanks& ranks);
 
 }  // namespace fathom::runner

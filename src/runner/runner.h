@@ -86,6 +86,12 @@ class Runner {
   virtual int64_t next_step_id() const = 0;
   // No batch follows. Of runners that compute together all are told before one is destroyed: it may wait for them.
   virtual void finish() {}
+  // Another runner has failed without which this one's steps never end: wait() no longer blocks, and what it has not
+  // got is a result without slices. Nothing is submitted any more. Any thread.
+  virtual void give_up() {}
+  // Why no step can succeed any more, in a sentence; empty = steps can. Every slice of every result has it as its error
+  // from then on, and ends as core::kStartAgain says. Any thread.
+  virtual std::string failure() const { return ""; }
 };
 
 }  // namespace fathom::runner

@@ -1,7 +1,9 @@
 #include "runner/step_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <thread>
 
 #include "base/failpoint.h"
 #include "base/startup_error.h"
@@ -133,6 +135,8 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
   trace::Span span("runner", "enqueue");
   span.arg("step", batch.step_id);
   span.arg("slices", static_cast<int64_t>(batch.slices.size()));
+  if (any_failpoint_armed() && failpoint("model_runner.stands_still" + failpoint_suffix_))
+    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
   Frame& frame = frames_.at(static_cast<size_t>(frame_idx));
   frame.enqueued = Clock::now();
   frame.result = {.step_id = batch.step_id};

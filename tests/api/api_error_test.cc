@@ -59,6 +59,7 @@ TEST(ApiError, what_a_grammar_ended_is_no_fault_of_the_model) {
     EXPECT_THAT(from_runner(why).message, testing::Not(testing::HasSubstr("not a number")));
   }
   EXPECT_EQ(from_runner(core::kNoMemory).code, "out_of_memory");
+  EXPECT_EQ(from_runner("rank 1 stands still: start the server again").code, "model_failed");
   EXPECT_EQ(from_runner("the logits are not finite").code, "numeric_error");
 }
 

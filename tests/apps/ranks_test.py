@@ -1,14 +1,19 @@
 """Several ranks from the command line: the tokens and answers of one, right answers in FP8, and what is refused in a
 sentence."""
 import concurrent.futures
+import contextlib
+import ctypes
+import http.client
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
-from serving_process import DEMO, PATIENCE_SECONDS, PROGRAM, ServingProcess, environment, eventually  # noqa: E402
+from serving_process import DEMO, PATIENCE_SECONDS, PROGRAM, ServingProcess, environment, events_of, eventually  # noqa: E402
 
 FLOAT32 = ("--dequantize", "--dtype", "float32")
 SMALL = ("--device", "cpu", "--max-total-tokens", 4096, "--max-running-requests", 8, "--chunked-prefill-size", 128)
@@ -64,6 +69,8 @@ class RefusalTest(unittest.TestCase):
                      "--tp-size", 2, "--enable-dp-attention")
         self.refused("--dp-size 3 does not divide --tp-size, 4: its groups have equally many ranks",
                      "--tp-size", 4, "--enable-dp-attention", "--dp-size", 3)
+        self.refused("--dist-timeout needs --tp-size 2 or more: one rank waits for no other", "--dist-timeout", 7)
+        self.refused("--dist-timeout", "--tp-size", 2, "--dist-timeout", 0, status=2)
         self.refused("--dp-size 128 is more than 64 groups", "--tp-size", 128, "--enable-dp-attention", "--dp-size", 128)
         self.refused("--tp-size 48 / --dp-size 2 does not divide num_attention_heads, 8",
                      "--tp-size", 48, "--enable-dp-attention", "--dp-size", 2)
@@ -223,6 +230,74 @@ class ServerTest(unittest.TestCase):
             self.assertEqual(server.process.wait(PATIENCE_SECONDS), 0)
         ranks = server.log_lines("ranks")[0]
         self.assertEqual((ranks["tp_size"], ranks["ep_size"]), (2, 2))
+
+
+def busiest_thread(pid):
+    """While it generates that of a rank."""
+    threads = os.listdir(f"/proc/{pid}/task")
+
+    def ticks(thread):
+        fields = pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        return int(fields[11]) + int(fields[12])
+    before = {thread: ticks(thread) for thread in threads}
+    eventually(lambda: any(ticks(thread) > before[thread] + 10 for thread in threads), "a thread to compute")
+    return int(max(threads, key=lambda thread: ticks(thread) - before[thread]))
+
+
+@contextlib.contextmanager
+def stopped(thread):
+    """One thread of another process stands still, as under a debugger. For a process that ends meanwhile."""
+    seize, interrupt, detach, all_threads = 0x4206, 0x4207, 17, 0x40000000
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long] * 4
+    if libc.ptrace(seize, thread, 0, 0) != 0:
+        raise unittest.SkipTest(f"no thread may be traced here: {os.strerror(ctypes.get_errno())}")
+    libc.ptrace(interrupt, thread, 0, 0)
+    os.waitpid(thread, all_threads)
+    try:
+        yield
+        # The process is gone once whoever traced its thread has seen that end.
+        os.waitpid(thread, all_threads)
+    except BaseException:
+        libc.ptrace(detach, thread, 0, 0)
+        raise
+
+
+def events_of_failed(server, body):
+    """A stream that failed has no end."""
+    connection, response = server.open("POST", "/generate", {**body, "stream": True})
+    try:
+        text = response.read()
+    except http.client.IncompleteRead as error:
+        text = error.partial
+    connection.close()
+    return events_of(text.decode())
+
+
+class FailureTest(unittest.TestCase):
+    def test_a_rank_that_stands_still_is_named_and_every_request_ends(self):
+        endless = {"text": "x", "sampling_params": {"max_new_tokens": 3000, "ignore_eos": True}}
+        with ServingProcess("--device", "cpu", "--max-total-tokens", 8192, "--max-running-requests", 2, *FLOAT32, "--tp-size", 2,
+                            "--dist-timeout", 1) as server:
+            self.assertEqual(server.get("/server_info")[1]["dist_timeout"], 1)
+            with concurrent.futures.ThreadPoolExecutor(5) as pool:
+                stream = pool.submit(events_of_failed, server, endless)
+                eventually(lambda: server.metrics()["fathom:num_running_requests"] == 1, "the stream to run")
+                answers = [pool.submit(server.post, "/generate", endless) for _ in range(4)]  # three of them wait
+                eventually(lambda: server.metrics()["fathom:num_waiting_requests"] == 3, "requests to wait")
+                eventually(lambda: server.metrics()["fathom:generation_tokens_total"] > 100, "tokens")
+                begin = time.monotonic()
+                with stopped(busiest_thread(server.process.pid)):
+                    for answer in answers:
+                        status, body = answer.result()
+                        self.assertEqual((status, body["error"]["code"]), (503, "model_failed"))
+                    self.assertEqual(stream.result()[-1]["error"]["code"], "model_failed")
+                self.assertLess(time.monotonic() - begin, 30)
+            self.assertEqual(server.process.wait(PATIENCE_SECONDS), 70)
+        failures = server.log_lines("ranks have failed")
+        self.assertEqual(len(failures), 1, server.log_text())
+        self.assertRegex(failures[0]["what"], r"^rank (0|1) of 2 in tp has waited \d+ ms in \w+ \(number \d+\) for rank (0|1) of 2 "
+                         r"in tp, which stands still and whose last is \w+ \(number \d+\) in step \d+: ")
 
 
 if __name__ == "__main__":

@@ -331,15 +331,17 @@ TEST_P(ThreadRanksOf, keep_collectives_apart_that_follow_at_once) {
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadRanksOf, testing::Values(1, 2, 3, 8),
                          [](const auto& info) { return "of_" + std::to_string(info.param); });
 
+constexpr std::chrono::milliseconds kShort{200};
+
 class ThreadRanksDeathTest : public testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
 // run(rank, its tensor f32[2, 6])
-void on_three(std::chrono::milliseconds deadline,
+void on_three(const ThreadRanksConfig& config,
               const std::function<void(ThreadRanks&, int, const Tensor&)>& run) {
-  ThreadRanks group("tp", 3, deadline);
+  ThreadRanks group("tp", 3, config);
   on_every_rank(3, [&](int rank) {
     std::vector<float> values(12);
     run(group, rank, Tensor::contiguous(values.data(), DType::kF32, {2, 6}));
@@ -347,17 +349,77 @@ void on_three(std::chrono::milliseconds deadline,
 }
 
 TEST_F(ThreadRanksDeathTest, name_who_is_missing_and_in_which_collective) {
-  EXPECT_DEATH(on_three(std::chrono::milliseconds(200),
+  EXPECT_DEATH(on_three({.standstill = kShort},
                         [](ThreadRanks& group, int rank, const Tensor& t) {
                           group.of(rank).all_gather(t, 1, *make_stream());
                           if (rank == 1) return;
                           group.of(rank).all_reduce(t, *make_stream());
                         }),
-               "rank [02] of 3 in tp has waited 200 ms in all_reduce \\(number 2\\) for rank 1 of "
-               "3 in tp, whose last is all_gather \\(number 1\\)");
+               "rank [02] of 3 in tp has waited 2[0-9]+ ms in all_reduce \\(number 2\\) for rank 1 "
+               "of 3 in tp, which stands still and whose last is all_gather \\(number 1\\)");
 }
 
-constexpr std::chrono::milliseconds kLong = std::chrono::minutes(1);
+void compute_for(std::chrono::milliseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+TEST_F(ThreadRanksDeathTest, wait_for_a_rank_that_computes_until_the_deadline) {
+  on_three({.standstill = kShort}, [](ThreadRanks& group, int rank, const Tensor& t) {
+    group.of(rank).barrier();
+    if (rank == 1) compute_for(4 * kShort);
+    group.of(rank).all_reduce(t, *make_stream());
+  });
+  EXPECT_DEATH(on_three({.standstill = kShort, .deadline = 2 * kShort},
+                        [](ThreadRanks& group, int rank, const Tensor& t) {
+                          group.of(rank).all_reduce(t, *make_stream());
+                          if (rank == 1) compute_for(std::chrono::seconds(20));
+                          group.of(rank).barrier();
+                        }),
+               "rank [02] of 3 in tp has waited 4[0-9]+ ms in barrier \\(number 2\\) for rank 1 of "
+               "3 in tp, whose last is all_reduce \\(number 1\\)");
+}
+
+// Rank 2 waits for rank 1 elsewhere: it is not the one that rank 0 should name, and rank 0 lets it be.
+TEST_F(ThreadRanksDeathTest, name_the_one_that_all_the_others_wait_for) {
+  EXPECT_DEATH(
+      {
+        ThreadRanks first("first", 2, {.standstill = kShort});
+        ThreadRanks second("second", 2, {.standstill = 2 * kShort});
+        on_every_rank(3, [&](int rank) {
+          if (rank == 0) first.of(0).barrier();
+          for (int round = 0; round < 2; ++round) {
+            if (rank == 1 && round == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
+            if (rank != 0) second.of(rank == 1 ? 0 : 1).barrier();
+            if (rank != 1) first.of(rank == 0 ? 0 : 1).barrier();
+          }
+        });
+      },
+      "rank 1 of 2 in second has waited .* for rank 0 of 2 in second, which stands still");
+}
+
+// Whoever owns the group decides how it ends; no member goes on.
+TEST_F(ThreadRanksDeathTest, tell_the_owner_of_a_failure_and_go_no_further) {
+  EXPECT_EXIT(
+      {
+        std::mutex mutex;
+        const auto end = [&](const std::string& why) {
+          mutex.lock();
+          std::fprintf(stderr, "failed: %s\n", why.c_str());
+          std::_Exit(5);
+        };
+        on_three({.standstill = kShort, .on_failure = end},
+                 [](ThreadRanks& group, int rank, const Tensor& t) {
+                   group.of(rank).barrier();
+                   if (rank != 1) group.of(rank).all_reduce(t, *make_stream());
+                   std::fprintf(stderr, rank == 1 ? "" : "went on\n");
+                 });
+      },
+      testing::ExitedWithCode(5), "^failed: rank [02] of 3 in tp has waited [^\n]*\n$");
+}
+
+const ThreadRanksConfig kLong = {};
 
 TEST_F(ThreadRanksDeathTest, name_a_rank_that_brings_another_collective_or_shape) {
   EXPECT_DEATH(on_three(kLong,

@@ -43,9 +43,11 @@ runner::RunnerConfig rank_config(const DrafterInfo& drafter = {}) {
           .drafter = drafter};
 }
 
-std::unique_ptr<RankGroup> make_ranks(const RankSizes& sizes, const model::ModelOptions& options,
-                                      const runner::RunnerConfig& config) {
-  auto ranks = std::make_unique<RankGroup>(sizes, cpu::fast_backend());
+std::unique_ptr<RankGroup> make_ranks(
+    const RankSizes& sizes, const model::ModelOptions& options, const runner::RunnerConfig& config,
+    std::chrono::milliseconds standstill = std::chrono::seconds(5)) {
+  auto ranks =
+      std::make_unique<RankGroup>(sizes, cpu::fast_backend(), comm::MakeGroup(), standstill);
   ranks->create_models(value_or_throw(config::load_model_config(demo_path())), options);
   const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(demo_path()));
   throw_on_error(weights::load_parameters_of_ranks(
@@ -252,8 +254,10 @@ class RankDesync : public ::testing::Test {
   // The errors of the requests, with a failpoint planted before the sixth step.
   static std::vector<std::string> errors_with(const char* failpoint,
                                               const RankSizes& sizes = {.tp = 2}) {
-    const auto ranks = ranks_for(sizes, {});
-    StepLoop loop(ranks->runner(), {});
+    return errors_on(*ranks_for(sizes, {}), failpoint);
+  }
+  static std::vector<std::string> errors_on(RankGroup& ranks, const char* failpoint) {
+    StepLoop loop(ranks.runner(), {});
     Recorder recorder(loop);
     for (const core::Request& request : rank_requests()) EXPECT_TRUE(loop.add(request));
     for (int step = 0; recorder.step(); ++step)
@@ -265,9 +269,25 @@ class RankDesync : public ::testing::Test {
     recorder.run();
     std::vector<std::string> errors;
     for (const auto& [id, output] : recorder.finished) errors.push_back(output.error);
+    EXPECT_EQ(errors.size(), rank_requests().size() + 1);
+    EXPECT_NE(ranks.runner().failure(), "");
     return errors;
   }
+
+  // Ends the process with status 7 after printing the errors, which must all be alike: ranks that wait for ever cannot
+  // be ended.
+  [[noreturn]] static void print_errors_and_exit(const char* failpoint, const RankSizes& sizes) {
+    const auto ranks =
+        make_ranks(sizes, kRankFloat32, rank_config(), std::chrono::milliseconds(500));
+    const std::vector<std::string> errors = errors_on(*ranks, failpoint);
+    const auto of_first = std::count(errors.begin(), errors.end(), errors.at(0));
+    std::fprintf(stderr, "%d of %d: %s\n", static_cast<int>(of_first),
+                 static_cast<int>(errors.size()), errors.at(0).c_str());
+    std::_Exit(7);
+  }
 };
+
+const ::testing::ExitedWithCode kErrorsPrinted(7);
 
 TEST_F(RankDesync, of_another_token_is_named_and_ends_all_requests) {
   for (const std::string& error : errors_with("model_runner.token.1")) {
@@ -289,12 +309,38 @@ TEST_F(RankDesync, of_a_lane_is_named_and_ends_the_requests_of_all_lanes) {
     EXPECT_THAT(error, HasSubstr("rank 3 sampled token 0, rank 2 token "));
 }
 
-TEST_F(RankDesync, of_the_rows_of_lanes_ends_the_process_with_both_ranks) {
+TEST_F(RankDesync, of_the_rows_of_lanes_is_named_with_both_ranks_and_ends_all_requests) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      print_errors_and_exit("model_runner.lane_rows.1", {.dp = 2}), kErrorsPrinted,
+      "9 of 9: rank . of 2 in dp is in all_gather_rows \\(number [0-9]+\\) of "
+      "f32\\[[0-9]+, 128\\] along axis 0, rows from .*, rank . of 2 in dp in all_gather_rows .* in "
+      "step [0-9]+: the ranks of the model cannot go on");
+}
+
+// Within the half second that the others wait.
+TEST_F(RankDesync, of_a_rank_that_stands_still_is_named_with_step_and_collective) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      print_errors_and_exit("model_runner.stands_still.1", {.tp = 2}), kErrorsPrinted,
+      "9 of 9: rank 0 of 2 in tp has waited [0-9]+ ms in all_reduce \\(number [0-9]+\\) for "
+      "rank 1 of 2 in tp, which stands still and whose last is all_gather \\(number "
+      "[0-9]+\\) in step [67]: the ranks of the model cannot go on");
+  EXPECT_EXIT(
+      print_errors_and_exit("model_runner.stands_still.3", {.tp = 2, .dp = 2}), kErrorsPrinted,
+      "9 of 9: rank . of 2 in (tp of lane 1|dp of place 1) has waited .* for rank 1 of 2 in "
+      "(tp of lane 1|dp of place 1), which stands still");
+}
+
+TEST_F(RankDesync, of_ranks_that_wait_for_ever_ends_the_process_where_nobody_ends_it_before) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
-      errors_with("model_runner.lane_rows.1", {.dp = 2}),
-      "rank . of 2 in dp is in all_gather_rows \\(number [0-9]+\\) of f32\\[[0-9]+, 128\\] "
-      "along axis 0, rows from .*, rank . of 2 in dp in all_gather_rows");
+      {
+        const auto ranks =
+            make_ranks({.tp = 2}, kRankFloat32, rank_config(), std::chrono::milliseconds(500));
+        errors_on(*ranks, "model_runner.stands_still.1");
+      },
+      "check failed: .*rank 1 of 2 in tp, which stands still");
 }
 
 // The same on every rank is an error of one request, as on one rank.

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "client/client.h"
 #include "engine/serving_engine.h"
 #include "http/server.h"
+#include "runner/ranked_runner.h"
 #include "runner/sim_runner.h"
 #include "serve/api_server.h"
 #include "tests/api/demo_served_model.h"
@@ -34,6 +36,8 @@ struct SimServerOptions {
   bool radix_cache = true, overlap = true;
   runner::SimDrafterConfig drafter = {};  // with one the engine speculates
   bool ready = true;                      // false: the engine is not there yet
+  int num_ranks = 1;                      // that compute the same tokens
+  std::function<void()> on_failure = {};
   // None: by endpoint, as a server has it unless it is told otherwise.
   std::optional<api::UnknownFields> unknown_fields = api::UnknownFields::kRefuse;
   std::optional<text::ChatFormat> chat_format = {};  // in place of the model's
@@ -51,13 +55,7 @@ class SimServer {
               .log_requests = false,
               .profile_dir = options.profile_dir,
               .settings = {{"chunked_prefill_size", 2048}}}),
-        runner_({.vocab_size = options.model.vocab_size,
-                 .num_blocks = options.num_blocks,
-                 .max_context_tokens =
-                     options.max_context_tokens > 0 ? options.max_context_tokens : 1 << 20,
-                 .max_slots = options.max_slots,
-                 .drafter = options.drafter,
-                 .step_delay = options.step_delay}) {
+        runner_(runner_of(options)) {
     http::Router router;
     api_.register_routes(router);
     http::ServerConfig config;
@@ -89,9 +87,12 @@ class SimServer {
     config.integrity_interval_seconds = 0;
     config.step.eos_token_ids = options_.model.eos_token_ids;
     config.registry = &api_.registry();
-    engine_.emplace(runner_, config, api_.update_sink());
+    config.on_failure = [this](const std::string&) {
+      if (options_.on_failure) options_.on_failure();
+    };
+    engine_.emplace(*runner_, config, api_.update_sink());
     api_.set_ready(*engine_,
-                   {.max_context_tokens = static_cast<int>(runner_.info().max_context_tokens),
+                   {.max_context_tokens = static_cast<int>(runner_->info().max_context_tokens),
                     .max_total_tokens = 256 * 64,
                     .max_running_requests = engine_->max_running_requests()});
   }
@@ -176,6 +177,20 @@ class SimServer {
   engine::ServingEngine& engine() { return *engine_; }
 
  private:
+  static std::unique_ptr<runner::Runner> runner_of(const SimServerOptions& options) {
+    const runner::SimConfig config{
+        .vocab_size = options.model.vocab_size,
+        .num_blocks = options.num_blocks,
+        .max_context_tokens = options.max_context_tokens > 0 ? options.max_context_tokens : 1 << 20,
+        .max_slots = options.max_slots,
+        .drafter = options.drafter,
+        .step_delay = options.step_delay};
+    std::vector<std::unique_ptr<runner::Runner>> ranks;
+    for (int rank = 0; rank < options.num_ranks; ++rank)
+      ranks.push_back(std::make_unique<runner::SimRunner>(config));
+    if (options.num_ranks == 1) return std::move(ranks[0]);
+    return std::make_unique<runner::RankedRunner>(std::move(ranks));
+  }
   static api::ServedModel model_of(const SimServerOptions& options) {
     api::ServedModel model = options.model;
     model.unknown_fields = options.unknown_fields;
@@ -184,7 +199,7 @@ class SimServer {
   }
 
   ApiServer api_;
-  runner::SimRunner runner_;
+  std::unique_ptr<runner::Runner> runner_;
   std::optional<http::Server> http_;
   std::optional<engine::ServingEngine> engine_;
   SimServerOptions options_;

@@ -126,6 +126,15 @@ ApiError profile_not_written(const std::string& why) {
   return failed_with("profile_not_written", "the profile could not be written and is lost: " + why);
 }
 
+ApiError model_failed() {
+  return {.status = 503,
+          .message = "the ranks of the model have failed, and the server ends; its log says how",
+          .type = "server_error",
+          .param = "",
+          .code = "model_failed",
+          .retry_after_seconds = 5};
+}
+
 ApiError from_engine(const Error& error) {
   switch (error.code) {
     case ErrorCode::kInvalidArgument:
@@ -148,6 +157,7 @@ ApiError from_engine(const Error& error) {
 
 ApiError from_runner(std::string_view why) {
   if (why == core::kNoMemory) return out_of_memory();
+  if (why.ends_with(core::kStartAgain)) return model_failed();
   if (why == core::kGrammarDeadEnd) {
     return failed_with("grammar_dead_end",
                        "no token of this model's vocabulary can go on as the grammar of the "

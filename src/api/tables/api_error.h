@@ -34,6 +34,7 @@ ApiError item_not_found(std::string param, const std::string& id);
 ApiError overloaded();      // 429: the queue is full
 ApiError loading();         // 503: the weights are not there yet
 ApiError draining();        // 503
+ApiError model_failed();    // 503: no request can succeed until the server has been started again
 ApiError out_of_memory();   // 503: this request needs more than there is now
 ApiError internal_error();  // 500: "the request failed; see the server's log"
 // 500: why a profile could not be written, in the system's words ("No space left on device").

@@ -1,4 +1,5 @@
-// Probes. /livez: the event loops turn. /readyz, /health and /ping: requests are taken and the engine moves.
+// Probes. /livez: the event loops turn. /readyz, /health and /ping: requests are taken and the engine moves and has not
+// failed.
 // /health_generate: one token really comes out.
 
 #include <limits>
@@ -86,6 +87,10 @@ void probe(ServerState& state, const http::ExchangePtr& exchange) {
 }  // namespace
 
 Readiness readiness(ServerState& state) {
+  if (state.phase != Phase::kLoading && state.engine != nullptr) {
+    if (std::string failure = state.engine->snapshot().failure; !failure.empty())
+      return {.body = {{"status", "failed"}, {"why", std::move(failure)}}};
+  }
   switch (state.phase.load()) {
     case Phase::kDraining:
       return {.body = {{"status", "draining"}, {"open_requests", state.generation.num_open()}}};
