@@ -128,10 +128,11 @@ void check_ranks_on(const RankFlags& flags, const ops::Backend& backend) {
   require(why_not.empty(), flag("--tp-size", flags.tp_size) + " with --device cuda: " + why_not);
 }
 
-void check_one_rank(const RankFlags& flags) {
+void check_simulated_ranks(const RankFlags& flags) {
   check_lanes(flags);
-  require(flags.tp_size == 1, flag("--tp-size", flags.tp_size) +
-                                  " needs --engine model, a simulation has no weights to share");
+  require(!flags.experts_apart,
+          "--enable-ep-moe needs --engine model, a simulation has no experts");
+  require(!flags.dist_timeout, "--dist-timeout needs --engine model, simulated ranks do not wait");
 }
 
 runner::RankSizes rank_sizes(const RankFlags& flags) {

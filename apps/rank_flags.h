@@ -42,14 +42,15 @@ void add_rank_wait_flag(CLI::App& app, RankFlags& flags);
 // (weights/shard.h) is found when the model is made.
 void check_ranks(const RankFlags& flags, const config::ModelConfig& config);
 void check_ranks_on(const RankFlags& flags, const ops::Backend& backend);
-// Of a simulation, which has no model to share.
-void check_one_rank(const RankFlags& flags);
+// Of a simulation, whose ranks have no model to share.
+void check_simulated_ranks(const RankFlags& flags);
 runner::RankSizes rank_sizes(const RankFlags& flags);
 // How long ranks wait for one that stands still.
 std::chrono::milliseconds rank_standstill(const RankFlags& flags);
 // Requests that each lane has room for, where all lanes together run so many.
 int slots_of_lane(const RankFlags& flags, int max_running_requests);
-// For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe", "dist_timeout".
+// For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe" and
+// "dist_timeout".
 json::Value rank_settings(const RankFlags& flags);
 
 }  // namespace fathom::apps

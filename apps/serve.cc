@@ -14,6 +14,7 @@
 #include "apps/model_directory.h"
 #include "apps/serve_flags.h"
 #include "apps/shutdown_signals.h"
+#include "apps/simulation.h"
 #include "apps/text_setup.h"
 #include "apps/version.h"
 #include "base/clock.h"
@@ -22,7 +23,6 @@
 #include "base/memory.h"
 #include "base/startup_error.h"
 #include "cuda/inventory.h"
-#include "runner/sim_runner.h"
 #include "serve/api_server.h"
 
 namespace fathom::apps {
@@ -36,7 +36,6 @@ constexpr std::chrono::milliseconds kFlushTime{2000};
 constexpr std::chrono::milliseconds kLogFlushTime{500};
 // How soon a second signal is seen while draining.
 constexpr std::chrono::milliseconds kSignalPoll{20};
-constexpr int64_t kSimulatedTokens = int64_t{1} << 20;
 constexpr int kSimulatedChunk = 2048;
 // Gaps between tokens that readers do not mind yet. On a CPU a chunk that takes less is so small that prompts suffer.
 constexpr double kCpuStepMs = 100, kGpuStepMs = 50;
@@ -47,10 +46,10 @@ constexpr int kFailedStatus = 70;
 // What `runner` runs, and what the server says about it.
 struct Backend {
   ReadyModel model;  // empty in a simulation
-  std::unique_ptr<runner::SimRunner> simulation;
+  std::unique_ptr<Simulation> simulation;
   int64_t weight_bytes = 0;
 
-  runner::Runner& runner() { return simulation ? *simulation : model.runner(); }
+  runner::Runner& runner() { return simulation ? simulation->runner() : model.runner(); }
   std::string device() const {
     return simulation ? "a simulation" : std::string(model.backend->device);
   }
@@ -155,48 +154,11 @@ void log_settings(const ServeFlags& flags, const serve::ApiConfig& api) {
   write_log(level, "apps", "settings", std::span<const LogField>(fields));
 }
 
-// A simulated drafter knows what the simulated model will say, so how often it is right is a setting.
-runner::SimDrafterConfig simulated_drafter(const SpeculationFlags& flags) {
-  runner::SimDrafterConfig drafter{.shape = drafter_shape(flags)};
-  if (!flags.draft_model_path.empty()) {
-    throw StartupError(
-        "--speculative-draft-model-path needs --engine model, a simulation reads no weights");
-  }
-  if (!flags.simulate_accept_length) return drafter;
-  if (drafter.shape.top_k > 1) {
-    throw StartupError(
-        "--simulate-accept-length with --engine sim needs --speculative-eagle-topk 1, is " +
-        std::to_string(drafter.shape.top_k));
-  }
-  drafter.agreement = agreement_for(*flags.simulate_accept_length, drafter.shape.num_steps);
-  return drafter;
-}
-
-std::unique_ptr<runner::SimRunner> make_simulation(const ServeFlags& flags,
-                                                   const config::ModelConfig& config) {
-  const MemoryFlags& memory = flags.engine.memory;
-  const int block_tokens = runner::SimConfig{}.block_tokens;
-  const int64_t tokens = memory.max_total_tokens.value_or(kSimulatedTokens);
-  const int64_t context =
-      flags.engine.model.context_length.value_or(config.max_position_embeddings);
-  const int num_blocks = static_cast<int>((tokens + block_tokens - 1) / block_tokens);
-  return std::make_unique<runner::SimRunner>(runner::SimConfig{
-      .vocab_size = config.vocab_size,
-      .num_blocks = num_blocks,
-      .block_tokens = block_tokens,
-      .max_context_tokens = context,
-      .max_slots = memory.max_running_requests,
-      .max_batch_tokens = std::max(*memory.chunked_prefill_size, memory.max_running_requests),
-      .drafter = simulated_drafter(flags.engine.speculation),
-      .step_delay = std::chrono::microseconds(flags.simulation.step_us)});
-}
-
 Backend make_backend(const ServeFlags& flags, const config::ModelConfig& config,
                      serve::ApiServer& api) {
   Backend backend;
   if (flags.is_simulation()) {
-    check_one_rank(flags.engine.ranks);
-    backend.simulation = make_simulation(flags, config);
+    backend.simulation = std::make_unique<Simulation>(flags, config);
     return backend;
   }
   backend.model = make_ready_model(flags.engine, [&api](const std::string& phase, double done) {

@@ -81,13 +81,14 @@ class RefusalTest(unittest.TestCase):
                      "multiples of 128 or divide it: they may not straddle blocks of scales (--dequantize does without "
                      "them)", "--tp-size", 8)
 
-    def test_a_simulation_has_no_ranks(self):
-        done = run(("serve",), "--engine", "sim", "--tp-size", 2, "--port", 0)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("--tp-size 2 needs --engine model", done.stderr)
-        done = run(("serve",), "--engine", "sim", "--enable-dp-attention", "--dp-size", 2, "--port", 0)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("--dp-size 2 does not divide --tp-size, 1", done.stderr)
+    def test_a_simulation_refuses_what_only_a_model_has(self):
+        for part, args in (("--enable-ep-moe needs --engine model", ("--tp-size", 2, "--enable-ep-moe")),
+                           ("--dist-timeout needs --engine model", ("--tp-size", 2, "--dist-timeout", 3)),
+                           ("--dp-size 2 does not divide --tp-size, 1", LANES[2:]),
+                           ("--tp-size 3 does not divide num_attention_heads, 8", ("--tp-size", 3))):
+            done = run(("serve",), "--engine", "sim", *args, "--port", 0)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(part, done.stderr)
 
     def test_memory_is_shared_by_the_ranks_of_a_host(self):
         for size, shared in ((1, False), (4, True)):
