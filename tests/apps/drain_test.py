@@ -39,7 +39,7 @@ class Server:
         self.process = subprocess.Popen(
             [PROGRAM, "serve", "--model-path", str(ROOT / "models" / "demo"), "--port", "0", *engine(step_us),
              "--max-running-requests", "256", "--no-log-requests",
-             *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+             *os.environ.get("FATHOM_TEST_FLAGS", "").split(), *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         match = None
         while match is None:
             line = self.process.stdout.readline()

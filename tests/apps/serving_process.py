@@ -32,6 +32,11 @@ def run_serve(*args, timeout=PATIENCE_SECONDS, model=DEMO):
     return done.returncode, done.stderr
 
 
+def rank_flags():
+    """The ranks that tools/ranks_serving.sh runs a test of a server on."""
+    return os.environ.get("FATHOM_TEST_FLAGS", "").split()
+
+
 def environment(extra=None):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FATHOM_")}
     return {**kept, **(extra or {})}
@@ -50,7 +55,7 @@ class ServingProcess:
         # pylint: disable=consider-using-with
         self.log = tempfile.NamedTemporaryFile(prefix="fathom-serve-", suffix=".log")
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--model-path", str(model), "--port", "0", "--log-format", "json", *map(str, args)],
+            [PROGRAM, "serve", "--model-path", str(model), "--port", "0", "--log-format", "json", *rank_flags(), *map(str, args)],
             stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment(env), preexec_fn=before_start)
         self.port = self.final_log = None
 

@@ -23,7 +23,7 @@ class Serving:
         self.process = subprocess.Popen(
             [os.environ["FATHOM_PROGRAM"], "serve", "--model-path", str(DEMO), "--port", "0",
              "--max-total-tokens", str(max_total_tokens),
-             "--cpu-threads", "2", *arguments], stdout=self.log, stderr=subprocess.STDOUT)
+             "--cpu-threads", "2", *os.environ.get("FATHOM_TEST_FLAGS", "").split(), *arguments], stdout=self.log, stderr=subprocess.STDOUT)
         self.url = self._wait()
 
     def _wait(self):

@@ -1,5 +1,5 @@
-// A server whose ranks no longer agree: nothing that runs or comes afterwards is answered with tokens, readiness says why
-// and the engine's owner is told, once.
+// A server whose ranks no longer agree: nothing that runs or comes afterwards is answered with tokens, readiness says
+// why and the engine's owner is told, once.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,9 +22,9 @@ json::Value long_request() {
 
 TEST(ModelFailure, ends_every_request_and_readiness_and_is_told_once) {
   std::atomic<int> num_told = 0;
-  SimServer server({.step_delay = std::chrono::milliseconds(2), .num_ranks = 2, .on_failure = [&] {
-                      ++num_told;
-                    }});
+  SimServer server({.step_delay = std::chrono::milliseconds(2),
+                    .ranks = {.ranks_of_lane = 2},
+                    .on_failure = [&] { ++num_told; }});
   std::vector<std::promise<client::ClientResponse>> answers(4);
   for (auto& answer : answers)
     server.client().send(
@@ -44,7 +44,10 @@ TEST(ModelFailure, ends_every_request_and_readiness_and_is_told_once) {
     EXPECT_EQ(response.status, 503) << path;
     const json::Value body = json::parse(response.body).value();
     EXPECT_EQ(body["status"], "failed") << path;
-    EXPECT_THAT(body["why"], ::testing::HasSubstr("rank 1 sampled nothing (the logits are not finite (injected)), rank 0 token")) << path;
+    EXPECT_THAT(body["why"],
+                ::testing::HasSubstr(
+                    "rank 1 sampled nothing (the logits are not finite (injected)), rank 0 token"))
+        << path;
   }
   EXPECT_EQ(server.get("/livez").status, 200);
   EXPECT_EQ(server.post("/generate", long_request()).status, 503);

@@ -42,8 +42,8 @@ void expect_paused(SimServer& server) {
 }
 
 // False: the stream had ended before the pause came.
-bool pause_within(const char* mode_name, int num_tokens) {
-  SimServer server({.step_delay = std::chrono::milliseconds(2)});
+bool pause_within(const char* mode_name, const tests::SimRanks& ranks, int num_tokens) {
+  SimServer server({.step_delay = std::chrono::milliseconds(2), .ranks = ranks});
   const json::Value body = stream_to_pause(num_tokens);
   std::promise<std::string> paused_body;
   server.client().send(
@@ -66,18 +66,29 @@ bool pause_within(const char* mode_name, int num_tokens) {
   return is_within;
 }
 
-class PauseModes : public ::testing::TestWithParam<const char*> {};
+class PauseModes : public ::testing::TestWithParam<std::tuple<const char*, tests::SimRanks>> {};
 
 TEST_P(PauseModes, hold_a_stream_that_goes_on_exactly) {
   // On a busy machine a stream may be at its end before the pause: a longer one is not.
   for (const int num_tokens : {400, 2000, 10'000}) {
-    if (pause_within(GetParam(), num_tokens)) return;
+    const auto& [mode_name, ranks] = GetParam();
+    if (pause_within(mode_name, ranks, num_tokens)) return;
   }
   FAIL() << "every stream had ended";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PauseModes, ::testing::Values("in_place", "retract"),
-                         [](const auto& info) { return std::string(info.param); });
+std::string pause_name(const ::testing::TestParamInfo<PauseModes::ParamType>& info) {
+  const auto& [mode_name, ranks] = info.param;
+  return std::string(mode_name) + "_" + std::to_string(ranks.num_lanes) + "x" +
+         std::to_string(ranks.ranks_of_lane);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PauseModes,
+                         ::testing::Combine(::testing::Values("in_place", "retract"),
+                                            ::testing::Values(tests::SimRanks{},
+                                                              tests::SimRanks{.num_lanes = 2,
+                                                                              .ranks_of_lane = 2})),
+                         pause_name);
 
 TEST(Pause, aborts_unless_told_otherwise_and_new_requests_wait) {
   SimServer server({.step_delay = std::chrono::milliseconds(2)});

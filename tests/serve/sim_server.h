@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,11 +23,26 @@
 #include "engine/serving_engine.h"
 #include "http/server.h"
 #include "runner/ranked_runner.h"
+#include "runner/sim_collectives.h"
 #include "runner/sim_runner.h"
 #include "serve/api_server.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::serve::tests {
+
+// How many ranks simulate the model. Several of a lane compute the same, lanes have requests of their own.
+struct SimRanks {
+  int num_lanes = 1, ranks_of_lane = 1;
+};
+// FATHOM_TEST_LANES and FATHOM_TEST_RANKS_OF_LANE: every test of a server on so many (tools/ranks_serving.sh).
+inline SimRanks ranks_of_environment() {
+  const auto number = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? 1 : std::atoi(value);
+  };
+  return {.num_lanes = number("FATHOM_TEST_LANES"),
+          .ranks_of_lane = number("FATHOM_TEST_RANKS_OF_LANE")};
+}
 
 struct SimServerOptions {
   int num_blocks = 256, max_slots = 16, max_queued_requests = 64;
@@ -36,7 +53,7 @@ struct SimServerOptions {
   bool radix_cache = true, overlap = true;
   runner::SimDrafterConfig drafter = {};  // with one the engine speculates
   bool ready = true;                      // false: the engine is not there yet
-  int num_ranks = 1;                      // that compute the same tokens
+  SimRanks ranks = ranks_of_environment();
   std::function<void()> on_failure = {};
   // None: by endpoint, as a server has it unless it is told otherwise.
   std::optional<api::UnknownFields> unknown_fields = api::UnknownFields::kRefuse;
@@ -55,7 +72,7 @@ class SimServer {
               .log_requests = false,
               .profile_dir = options.profile_dir,
               .settings = {{"chunked_prefill_size", 2048}}}),
-        runner_(runner_of(options)) {
+        runner_(make_runner(options)) {
     http::Router router;
     api_.register_routes(router);
     http::ServerConfig config;
@@ -93,6 +110,7 @@ class SimServer {
     engine_.emplace(*runner_, config, api_.update_sink());
     api_.set_ready(*engine_,
                    {.max_context_tokens = static_cast<int>(runner_->info().max_context_tokens),
+                    .num_lanes = runner_->info().num_lanes,
                     .max_total_tokens = 256 * 64,
                     .max_running_requests = engine_->max_running_requests()});
   }
@@ -177,19 +195,26 @@ class SimServer {
   engine::ServingEngine& engine() { return *engine_; }
 
  private:
-  static std::unique_ptr<runner::Runner> runner_of(const SimServerOptions& options) {
-    const runner::SimConfig config{
-        .vocab_size = options.model.vocab_size,
-        .num_blocks = options.num_blocks,
-        .max_context_tokens = options.max_context_tokens > 0 ? options.max_context_tokens : 1 << 20,
-        .max_slots = options.max_slots,
-        .drafter = options.drafter,
-        .step_delay = options.step_delay};
+  std::unique_ptr<runner::Runner> make_runner(const SimServerOptions& options) {
     std::vector<std::unique_ptr<runner::Runner>> ranks;
-    for (int rank = 0; rank < options.num_ranks; ++rank)
-      ranks.push_back(std::make_unique<runner::SimRunner>(config));
-    if (options.num_ranks == 1) return std::move(ranks[0]);
-    return std::make_unique<runner::RankedRunner>(std::move(ranks));
+    const int num_lanes = options.ranks.num_lanes, ranks_of_lane = options.ranks.ranks_of_lane;
+    for (int place = 0; num_lanes > 1 && place < ranks_of_lane; ++place)
+      collectives_.emplace_back(num_lanes);
+    for (int rank = 0; rank < num_lanes * ranks_of_lane; ++rank) {
+      const auto place = static_cast<size_t>(rank % ranks_of_lane);
+      ranks.push_back(std::make_unique<runner::SimRunner>(runner::SimConfig{
+          .vocab_size = options.model.vocab_size,
+          .num_blocks = options.num_blocks,
+          .max_context_tokens =
+              options.max_context_tokens > 0 ? options.max_context_tokens : 1 << 20,
+          .max_slots = (options.max_slots + num_lanes - 1) / num_lanes,
+          .drafter = options.drafter,
+          .step_delay = options.step_delay,
+          .collectives = num_lanes > 1 ? &collectives_[place] : nullptr,
+          .lane = rank / ranks_of_lane}));
+    }
+    if (ranks.size() == 1) return std::move(ranks[0]);
+    return std::make_unique<runner::RankedRunner>(std::move(ranks), num_lanes);
   }
   static api::ServedModel model_of(const SimServerOptions& options) {
     api::ServedModel model = options.model;
@@ -199,6 +224,7 @@ class SimServer {
   }
 
   ApiServer api_;
+  std::deque<runner::SimCollectives> collectives_;  // [place in a lane], of several lanes
   std::unique_ptr<runner::Runner> runner_;
   std::optional<http::Server> http_;
   std::optional<engine::ServingEngine> engine_;
