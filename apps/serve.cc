@@ -85,6 +85,7 @@ api::ServedModel served_model(const ServeFlags& flags, const config::ModelConfig
   model.thinks_by_default = flags.service.thinking;
   model.stop_in_reasoning = flags.service.stop_in_reasoning;
   model.constrain_tool_calls = flags.service.constrain_tool_calls;
+  model.json_without_white_space = flags.service.json_without_white_space;
   model.takes_any_name = flags.service.any_model_name;
   if (flags.service.unknown_fields == "refuse") model.unknown_fields = api::UnknownFields::kRefuse;
   if (flags.service.unknown_fields == "ignore") model.unknown_fields = api::UnknownFields::kIgnore;

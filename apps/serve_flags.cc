@@ -144,6 +144,10 @@ void add_service_flags(CLI::App& app, ServiceFlags& flags) {
   app.add_flag("--constrain-tool-calls", flags.constrain_tool_calls,
                "Hold the arguments of every tool call to the tool's schema")
       ->group(group);
+  app.add_flag("--constrained-json-disable-any-whitespace", flags.json_without_white_space,
+               "Nothing stands between the tokens of JSON that a format asks for, unless the "
+               "request says what may")
+      ->group(group);
   app.add_option(
          "--unknown-fields", flags.unknown_fields,
          "Fields of bodies that no API has: refuse is a 400 that names the nearest one, ignore "
@@ -358,6 +362,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"thinking", flags.service.thinking},
       {"stop_in_reasoning", flags.service.stop_in_reasoning},
       {"constrain_tool_calls", flags.service.constrain_tool_calls},
+      {"constrained_json_disable_any_whitespace", flags.service.json_without_white_space},
       {"any_model_name", flags.service.any_model_name},
       {"unknown_fields", flags.service.unknown_fields},
       {"drain_timeout", flags.service.drain_timeout_seconds},

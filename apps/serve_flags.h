@@ -56,6 +56,7 @@ struct ServiceFlags {
   bool thinking = false;
   bool stop_in_reasoning = false;
   bool constrain_tool_calls = false;
+  bool json_without_white_space = false;
   bool any_model_name = false;
   std::string unknown_fields = "by-endpoint";
   double drain_timeout_seconds = 60;

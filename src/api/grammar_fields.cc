@@ -41,7 +41,8 @@ void append_literal(const std::string& text, std::string& rules) {
 class GrammarReader {
  public:
   explicit GrammarReader(const ServedModel& model)
-      : max_bytes_(static_cast<size_t>(model.limits.max_grammar_bytes)) {}
+      : max_bytes_(static_cast<size_t>(model.limits.max_grammar_bytes)),
+        is_dense_(model.json_without_white_space) {}
 
   void read_pattern(FieldReader& reader, std::string_view key, GrammarKind kind) {
     std::optional<std::string> text = reader.text(key, max_bytes_);
@@ -213,7 +214,11 @@ class GrammarReader {
     }
   }
 
-  GrammarFields take() && { return std::move(fields_); }
+  GrammarFields take() && {
+    GrammarSource& source = fields_.source;
+    if (is_dense_ && is_json(source.kind) && !source.white_space) source.white_space = "";
+    return std::move(fields_);
+  }
 
  private:
   // Where they come from; empty: nothing was said.
@@ -289,6 +294,7 @@ class GrammarReader {
   }
 
   size_t max_bytes_;
+  bool is_dense_;  // JSON has no white space where the request does not say which
   GrammarFields fields_;
   JsonOptions options_;
 };

@@ -62,6 +62,7 @@ struct ServedModel {
   bool thinks_by_default = false;               // formats with a switch (v3.1)
   bool stop_in_reasoning = false;               // --stop-in-reasoning
   bool constrain_tool_calls = false;            // --constrain-tool-calls
+  bool json_without_white_space = false;        // --constrained-json-disable-any-whitespace
   std::optional<UnknownFields> unknown_fields;  // --unknown-fields; none: by endpoint
   FieldLog* field_log = nullptr;                // told of what is skipped; borrowed
   RequestLimits limits;

@@ -197,6 +197,19 @@ TEST(OtherNames, settings_of_json_hold_whichever_field_has_the_form) {
             "guided_decoding_backend");
 }
 
+TEST(OtherNames, the_server_may_have_no_white_space_where_the_request_does_not_say) {
+  ServedModel model = demo_served_model();
+  model.json_without_white_space = true;
+  const auto grammar = [&](const std::string& fields) {
+    return accepted(parse_chat_request(chat_body(fields), model)).items.at(0).grammar;
+  };
+  EXPECT_EQ(grammar(R"("response_format": {"type": "json_object"})").white_space, "");
+  EXPECT_EQ(grammar(R"("json_schema": "{}")").white_space, "");
+  EXPECT_EQ(grammar(R"("guided_json": {}, "guided_whitespace_pattern": " ")").white_space, " ");
+  EXPECT_EQ(grammar(R"("regex": "a")").white_space, std::nullopt);
+  EXPECT_EQ(grammar(R"("n": 1)").white_space, std::nullopt);
+}
+
 TEST(OtherNames, a_choice_is_rules_with_its_texts_quoted) {
   const std::string texts = R"(["yes", "a \"b\" \\ c", "line\nbreak", "é"])";
   for (const std::string& field :

@@ -76,6 +76,8 @@ TEST(Arguments, takes_the_flags_of_other_servers_that_mean_the_same) {
       {{"--enable-metrics"}, {}, "/metrics"},
       {{"--grammar-backend", "xgrammar"}, {}, "of the program itself"},
       {{"--reasoning-parser", "deepseek-r1"}, {}, "--chat-format"},
+      {{"--cuda-graph-max-bs-decode", "8"}, {"--cuda-graph-max-bs=8"}},
+      {{"--decode-log-interval", "40"}, {}, "rates are in /metrics"},
       // vLLM
       {{"--tensor-parallel-size", "2"}, {"--tensor-parallel-size=2"}},
       {{"-tp", "2"}, {"--tp-size=2"}},

@@ -339,10 +339,15 @@ class ConstrainedOutputTest(unittest.TestCase):
 class SmallCacheTest(ConstrainedOutputTest):
     """The same with retractions and without overlap; calls are constrained without being asked for."""
     FLAGS = ["--max-total-tokens", "1024", "--disable-overlap-schedule", "--constrain-tool-calls",
-             "--chunked-prefill-size", "64"]
+             "--chunked-prefill-size", "64", "--constrained-json-disable-any-whitespace"]
 
     def test_calls_are_constrained_by_the_flag(self):
         self.check_free_calls(TOOLS)
+
+    def test_json_is_dense_by_the_flag(self):
+        def is_dense(text):
+            return not re.search(r"\s", re.sub(r'"(\\.|[^"\\])*"', "", text)) and violation(PERSON, json.loads(text)) is None
+        self.run_all(self.schema_bodies(PERSON), self.check_text(is_dense), 0.5)
 
     def test_retracted_requests_go_on_where_they_were(self):
         pattern = "([a-c][0-9]-){60}"
