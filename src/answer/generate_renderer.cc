@@ -76,8 +76,8 @@ void GenerateRenderer::take_news(Choice& choice) {
   choice.news = {};
 }
 
-// Entries for the prompt from logprob_start_len on; the first has no log-probability. Events repeat them, so values come
-// with the last one alone.
+// Entries for the prompt from logprob_start_len on; the first has no log-probability. Events repeat them, so values
+// come with the last one alone.
 std::string GenerateRenderer::input_logprobs(const Choice& choice, bool shows_values) const {
   const std::vector<int32_t>& prompt = choice.setup().prompt;
   const std::span<const core::SampledToken> known =

@@ -331,6 +331,12 @@ void GenerationService::submit(Prepared& prepared) {
     gone->client_gone();
     close(thread_idx, gone);
   });
+  answer->exchange()->on_behind([this, weak = std::weak_ptr<Answer>(answer)](bool is_behind) {
+    const std::shared_ptr<Answer> unread = weak.lock();
+    if (unread == nullptr) return;
+    for (const core::RequestId id : unread->request_ids())
+      engine_.load()->set_gives_way(id, is_behind);
+  });
   work_or_fail(*answer, [&] { answer->begin(); });
   if (answer->done()) close(thread_idx, answer);
 }

@@ -146,6 +146,13 @@ void ServingEngine::cancel_all() {
   if (is_paused_) wake_.notify_one();
 }
 
+void ServingEngine::set_gives_way(core::RequestId id, bool gives_way) {
+  const std::lock_guard lock(mutex_);
+  if (num_live_ == 0) return;
+  // While the id lives the engine's thread is awake, or will be when a pause ends.
+  commands_.gives_way.emplace_back(id, gives_way);
+}
+
 Status ServingEngine::flush_cache() {
   std::unique_lock lock(mutex_);
   const bool is_in_use = is_halted_ ? published_.num_running > 0 : num_live_ > 0;
@@ -328,6 +335,7 @@ void ServingEngine::apply(Commands commands, StepUpdates& updates) {
   for (const EndCommand& end : commands.ends)
     end.reason == core::FinishReason::kStop ? loop_->stop(end.id) : loop_->cancel(end.id);
   if (commands.cancel_all) loop_->cancel_all();
+  for (const auto& [id, gives_way] : commands.gives_way) loop_->set_gives_way(id, gives_way);
 }
 
 void ServingEngine::apply_pause(Commands::Pause pause) {

@@ -138,6 +138,8 @@ class ServingEngine {
   void stop(core::RequestId id);
   void cancel(core::RequestId id);
   void cancel_all();
+  // Whether it should run only while nobody else needs its slot or blocks, as its client does not take what it has.
+  void set_gives_way(core::RequestId id, bool gives_way);
 
   // Forgets the prefix cache. Error kResourceEmpty when requests are running or waiting; in a pause, when some have
   // slots.
@@ -170,10 +172,11 @@ class ServingEngine {
   struct Commands {
     std::vector<Submission> submissions{};
     std::vector<EndCommand> ends{};
+    std::vector<std::pair<core::RequestId, bool>> gives_way{};
     bool cancel_all = false, flush = false;
     enum class Pause { kUnchanged, kResume, kInPlace, kRetract } pause = Pause::kUnchanged;
     bool empty() const {
-      return submissions.empty() && ends.empty() && !cancel_all && !flush &&
+      return submissions.empty() && ends.empty() && gives_way.empty() && !cancel_all && !flush &&
              pause == Pause::kUnchanged;
     }
   };

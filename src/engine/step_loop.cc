@@ -176,6 +176,11 @@ void StepLoop::set_num_drafts(int num_drafts) {
   scheduler_.set_num_drafts(num_drafts);
 }
 
+void StepLoop::set_gives_way(core::RequestId id, bool gives_way) {
+  const auto it = live_.find(id);
+  if (it != live_.end()) scheduler_.set_gives_way(*it->second, gives_way);
+}
+
 void StepLoop::cancel_all() {
   for (const auto& [id, state] : live_) cancel(id);
 }

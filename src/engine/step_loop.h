@@ -120,6 +120,9 @@ class StepLoop {
   void expire(core::RequestId id, std::string error) {
     ends_wanted_.push_back({id, core::FinishReason::kFailed, std::move(error)});
   }
+  // Whether it runs only while nobody else needs its slot or blocks; unknown ids are ignored. It is the same request
+  // afterwards, computed again from what the cache has kept.
+  void set_gives_way(core::RequestId id, bool gives_way);
   // Forgets the prefix cache. Error kResourceEmpty while requests run or wait; those that wait in a pause do not count.
   Status flush_cache();
 

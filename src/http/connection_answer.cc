@@ -116,6 +116,7 @@ void Connection::queue_whole(const Response& response) {
   }
   answer_ = Answer::kComplete;
   on_close_ = nullptr;
+  on_behind_ = nullptr;
 }
 
 void Connection::send(uint64_t serial, const Response& response) {
@@ -136,6 +137,8 @@ void Connection::begin_stream(uint64_t serial, std::function<std::string()> on_s
   keeps_alive_ = keeps_alive_ && !is_draining() && version_minor_ == 1;
   append(stream_head(answer_context()), &framed_);
   answer_ = Answer::kStreaming;
+  behind_since_.reset();
+  is_behind_ = false;
   on_silence_ = std::move(on_silence);
   last_event_ = system_clock().now();
   counters().open_streams.fetch_add(1, std::memory_order_relaxed);
@@ -159,6 +162,7 @@ void Connection::finish_stream(uint64_t serial, bool complete) {
   counters().open_streams.fetch_sub(1, std::memory_order_relaxed);
   answer_ = Answer::kComplete;
   on_close_ = nullptr;
+  on_behind_ = nullptr;
   on_silence_ = nullptr;
   queue_flush();
 }
@@ -181,6 +185,10 @@ void Connection::claim_log_line(uint64_t serial) {
   if (is_current(serial)) has_own_line_ = true;
 }
 
+void Connection::set_on_behind(uint64_t serial, std::function<void(bool)> callback) {
+  if (is_current(serial)) on_behind_ = std::move(callback);
+}
+
 size_t Connection::backlog_bytes(uint64_t serial) const {
   return is_current(serial) ? queued_bytes() : 0;
 }
@@ -197,6 +205,16 @@ void Connection::count_backlog() {
   const bool is_over = answer_ == Answer::kStreaming && queued > limits().max_backlog_bytes;
   if (is_over && !is_over_backlog_) over_backlog_since_ = system_clock().now();
   is_over_backlog_ = is_over;
+  if (answer_ == Answer::kStreaming) note_behind(queued);
+}
+
+void Connection::note_behind(size_t queued) {
+  if (queued > 0) {
+    if (!behind_since_) behind_since_ = system_clock().now();
+    return;
+  }
+  behind_since_.reset();
+  if (std::exchange(is_behind_, false) && on_behind_) on_behind_(false);
 }
 
 void Connection::queue_flush() {
@@ -280,6 +298,7 @@ void Connection::cut(bool stalled) {
   }
   const std::function<void()> callback = std::exchange(on_close_, nullptr);
   on_silence_ = nullptr;
+  on_behind_ = nullptr;
   close();
   if (callback) callback();
 }
@@ -371,6 +390,11 @@ void Connection::check_answer_time(Clock::time_point now) {
     watch_for_end();
     if (phase_ == Phase::kClosed) return;
   }
+  if (answer_ == Answer::kStreaming && behind_since_ && !is_behind_ &&
+      now - *behind_since_ > timeouts().behind) {
+    is_behind_ = true;
+    if (on_behind_) on_behind_(true);
+  }
   if (answer_ == Answer::kStreaming && !is_head_ && queued_bytes() == 0 &&
       now - last_event_ > timeouts().stream_comment) {
     const std::string events = on_silence_ ? on_silence_() : "";
@@ -414,6 +438,9 @@ void ConnectionExchange::finish_stream(bool complete) {
   connection_->finish_stream(serial_, complete);
 }
 size_t ConnectionExchange::backlog_bytes() const { return connection_->backlog_bytes(serial_); }
+void ConnectionExchange::on_behind(std::function<void(bool)> callback) {
+  connection_->set_on_behind(serial_, std::move(callback));
+}
 bool ConnectionExchange::is_closed() const { return connection_->is_closed(); }
 void ConnectionExchange::on_close(std::function<void()> callback) {
   connection_->set_on_close(serial_, std::move(callback));

@@ -53,6 +53,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_stream(uint64_t serial, std::function<std::string()> on_silence);
   void write(uint64_t serial, std::string_view bytes);
   void finish_stream(uint64_t serial, bool complete);
+  void set_on_behind(uint64_t serial, std::function<void(bool)> callback);
   void set_on_close(uint64_t serial, std::function<void()> callback);
   size_t backlog_bytes(uint64_t serial) const;
   void claim_log_line(uint64_t serial);
@@ -110,6 +111,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_body_overdue(Clock::time_point now) const;
   void check_answer_time(Clock::time_point now);
   void count_backlog();
+  void note_behind(size_t queued);
   size_t queued_bytes() const;
 
   const Timeouts& timeouts() const { return shared_->config.timeouts; }
@@ -147,6 +149,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool has_own_line_ = false;      // see Exchange::claim_log_line
   std::function<void()> on_close_;
   std::function<std::string()> on_silence_;
+  std::function<void(bool)> on_behind_;
 
   // The answer.
   Answer answer_ = Answer::kComplete;
@@ -160,6 +163,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   int64_t counted_backlog_ = 0;  // our share of ServerCounters::backlog_bytes
   Clock::time_point last_progress_, last_event_, over_backlog_since_;
   bool is_over_backlog_ = false;
+  std::optional<Clock::time_point>
+      behind_since_;        // of a stream: something has been queued ever since
+  bool is_behind_ = false;  // and on_behind_ was told
 };
 
 // What a handler holds. Keeps the connection's memory, not its socket.
@@ -179,6 +185,7 @@ class ConnectionExchange final : public Exchange {
   void write(std::string_view bytes) override;
   void finish_stream(bool complete) override;
   size_t backlog_bytes() const override;
+  void on_behind(std::function<void(bool)> callback) override;
   bool is_closed() const override;
   void on_close(std::function<void()> callback) override;
   void claim_log_line() override;

@@ -48,6 +48,10 @@ class Exchange {
   // Bytes queued and not yet taken by the socket.
   virtual size_t backlog_bytes() const = 0;
 
+  // Called on the I/O thread with true when the client of a stream has not taken all that was written for
+  // Timeouts::behind, and with false when it has again. Dropped once the answer is complete.
+  virtual void on_behind(std::function<void(bool is_behind)> callback) { (void)callback; }
+
   // The client has gone (also when it stalled too long), for streams and for answers not yet sent alike.
   virtual bool is_closed() const = 0;
   // Called once, on the I/O thread, when the client goes before the answer is complete; in a later turn when it

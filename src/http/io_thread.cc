@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 milliseconds tick_interval(const Timeouts& timeouts) {
   const auto shortest =
       std::min({timeouts.header, timeouts.body_idle, timeouts.body, timeouts.keep_alive,
-                timeouts.write_stall, timeouts.stream_comment, timeouts.linger});
+                timeouts.write_stall, timeouts.behind, timeouts.stream_comment, timeouts.linger});
   return std::clamp(shortest / 8, milliseconds(5), milliseconds(250));
 }
 

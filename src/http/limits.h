@@ -49,6 +49,8 @@ struct Timeouts {
   Duration keep_alive{75'000};  // an idle connection is closed
   // The client takes nothing, or too little (Limits::max_backlog_bytes).
   Duration write_stall{30'000};
+  // The client of a stream has not taken everything: Exchange::on_behind.
+  Duration behind{2'000};
   Duration stream_comment{15'000};  // Exchange::begin_stream: after this silence of a stream
   // Reading what a client still sends after the last answer, so that it gets that answer.
   Duration linger{2'000};

@@ -101,19 +101,35 @@ void Scheduler::retract_by_failpoint() {
   }
 }
 
-// Where others wait for a slot, the last of a body that has more than half of them goes back to the queue. Before
+void Scheduler::set_gives_way(Sequence& sequence, bool gives_way) {
+  num_giving_way_ += static_cast<int>(gives_way) - static_cast<int>(sequence.gives_way);
+  sequence.gives_way = gives_way;
+}
+
+// Whoever has to goes back to the queue where another waits for a slot or, of those with gives_way, for blocks. Before
 // decodes are planned: what a retracted sequence may still get is from the step in flight.
 void Scheduler::give_way() {
-  if (!waiting_.has_crowd() || has_room_to_run() || lanes_.has_releases()) return;
-  const Sequence* const first = waiting_.first_unyielding(num_plans_);
-  if (first == nullptr) return;
+  if ((!waiting_.has_crowd() && num_giving_way_ == 0) || lanes_.has_releases()) return;
+  const Sequence* const to = waiting_.first_unyielding(num_plans_);
+  if (to == nullptr) return;
+  if (Sequence* const victim = who_gives_way(*to)) retract(*victim);
+}
+
+// The last by rank of those with gives_way; without any the last of a body that has more than half of the slots, if a
+// slot is what is missing.
+Sequence* Scheduler::who_gives_way(const Sequence& to) {
+  const bool needs_slot = !has_room_to_run();
+  if (!needs_slot && blocked_ != &to) return nullptr;
   Sequence* last = nullptr;
   for (const Lane& lane : lanes_)
-    for (Sequence* const sequence : lane.running)
-      if (sequence->priority <= first->priority && waiting_.is_of_crowd(*sequence) &&
-          (last == nullptr || ranks_before(last, sequence)))
+    for (Sequence* const sequence : lane.running) {
+      const bool has_to = sequence->gives_way || (needs_slot && sequence->priority <= to.priority &&
+                                                  waiting_.is_of_crowd(*sequence));
+      if (!has_to || (last != nullptr && last->gives_way && !sequence->gives_way)) continue;
+      if (last == nullptr || last->gives_way != sequence->gives_way || ranks_before(last, sequence))
         last = sequence;
-  if (last != nullptr) retract(*last);
+    }
+  return last;
 }
 
 void Scheduler::step_submitted(int64_t step_id) {
@@ -401,6 +417,7 @@ void Scheduler::release_resources(Sequence& sequence, Rows rows) {
 }
 
 void Scheduler::remove(Sequence& sequence, Rows rows) {
+  set_gives_way(sequence, false);
   if (sequence.slot < 0) {
     waiting_.remove(sequence);
   } else {

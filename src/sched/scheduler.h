@@ -89,6 +89,8 @@ class Scheduler {
   explicit Scheduler(const SchedulerConfig& config);
 
   void enqueue(Sequence& sequence) { waiting_.add(sequence); }
+  // Of one that is enqueued: whether others go before it, and get its slot and blocks when they wait for some.
+  void set_gives_way(Sequence& sequence, bool gives_way);
   // Fills `step`, whose former content is dropped.
   void plan(int64_t step_id, PlannedStep& step);
   // Ends a sequence, waiting or running: its valid blocks stay in the cache, the others go back (fenced while
@@ -174,6 +176,7 @@ class Scheduler {
     return num_free_slots() > 0 && num_running() < config_.max_running_requests;
   }
   void give_way();
+  Sequence* who_gives_way(const Sequence& to);
   void retract(Sequence& sequence);
   void retract_last(Lane& lane) { retract(*lane.running.back()); }
   void release_resources(Sequence& sequence, Rows rows);
@@ -187,6 +190,7 @@ class Scheduler {
 
   int num_drafts_;
   std::optional<Pause> pause_;
+  int num_giving_way_ = 0;  // sequences with gives_way, waiting or running
 
   int64_t num_plans_ = 0;
 

@@ -57,7 +57,9 @@ struct alignas(kCacheLineBytes) Sequence {
   std::string cache_salt{};
   // The scheduler's.
   int num_retractions = 0;
-  int64_t fan_out = 0;      // the request's: those of one body have the same; 0 = it is alone
+  int64_t fan_out = 0;  // the request's: those of one body have the same; 0 = it is alone
+  bool gives_way =
+      false;  // runs only while nobody else needs its slot or blocks (Scheduler::set_gives_way)
   int64_t turn = -1;        // its place in the line, from when it first came to stand there
   int num_owed_tokens = 0;  // of a fan-out, in line or running: of its prompt, yet to be computed
   int num_overtaken = 0;    // admissions of later arrivals since it waits

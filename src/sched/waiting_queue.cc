@@ -102,8 +102,9 @@ bool WaitingQueue::is_of_crowd(const Sequence& sequence) const {
   return it != fan_outs_.end() && is_crowd(it->second);
 }
 
-// With one more it would have more than half.
+// With one more a fan-out would have more than half.
 bool WaitingQueue::yields(const Sequence& sequence) const {
+  if (sequence.gives_way) return true;
   const auto it = fan_outs_.find(sequence.fan_out);
   return it != fan_outs_.end() && it->second.num_running > 0 &&
          2 * (it->second.num_running + 1) > config_.most_running;
@@ -140,7 +141,9 @@ Sequence* WaitingQueue::next(int64_t plan_idx, std::span<Sequence* const> publis
   Sequence *best = nullptr, *yielding = nullptr;
   int num_seen = 0;
   for (Sequence* const sequence : line_) {
-    const Sequence* const found = best != nullptr ? best : yielding;
+    // One that gives way does so for lower priorities, too.
+    const bool decides = best == nullptr && yielding != nullptr && !yielding->gives_way;
+    const Sequence* const found = decides ? yielding : best;
     if (found != nullptr && sequence->priority != found->priority) break;
     const bool has_to_yield = yields(*sequence);
     if (has_to_yield && yielding != nullptr) continue;
@@ -213,7 +216,7 @@ std::string WaitingQueue::check_integrity() const {
       return "request " + std::to_string(sequence->id) + " waits and holds a slot or blocks";
     if (sequence->fan_out == 0) continue;
     ++wanted[sequence->fan_out].num_in_line;
-    wanted[sequence->fan_out].num_owed_tokens += sequence->num_known_tokens();
+    wanted[sequence->fan_out].num_owed_tokens += sequence->num_owed_tokens;
   }
   for (const Lane& lane : lanes_)
     for (const Sequence* sequence : lane.running) {

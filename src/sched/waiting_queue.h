@@ -13,7 +13,7 @@
 //    at most kMaxDeferredSteps steps. Others go before it meanwhile.
 // A turn is an arrival, but for fan-outs, the sequences of one body: they come to the end of the line one after the
 // other, the next when those before have less than turn_tokens of their prompts left to compute. While others wait,
-// a fan-out has at most half of what may run.
+// a fan-out has at most half of what may run, and those that give way have nothing.
 // One thread uses it. The sequences belong to the caller.
 
 #include <set>

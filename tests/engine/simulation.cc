@@ -170,6 +170,8 @@ void Simulation::disturb(StepLoop& loop) {
   if (retract_one_in_ > 0 && chance(retract_one_in_)) arm_failpoint("scheduler.retract", 1);
   if (injects_failures_ && chance(200)) arm_failpoint("sim_runner.slice", pick(1, 10));
   if (varies_depth_ && chance(5)) loop.set_num_drafts(pick(0, loop.max_drafts()));
+  if (!requests_.empty() && chance(20))
+    loop.set_gives_way(pick(0, static_cast<int>(requests_.size()) - 1), chance(2));
   if (requests_.empty() || !chance(60)) return;
   const auto id = static_cast<core::RequestId>(pick(0, static_cast<int>(requests_.size()) - 1));
   const bool stop = chance(2);

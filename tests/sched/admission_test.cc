@@ -305,5 +305,60 @@ TEST(FanOut, one_that_ends_while_it_stands_behind_is_forgotten) {
   EXPECT_EQ(driver.scheduler().num_waiting(), 0);
 }
 
+TEST(GivingWay, is_for_whoever_waits_and_only_as_long) {
+  StepDriver driver(roomy(2, 64));
+  std::vector<Sequence*> unread;
+  for (int i = 0; i < 2; ++i) {
+    unread.push_back(&driver.add({.prompt = text(9, 1 + i), .max_new_tokens = 100}));
+    driver.scheduler().set_gives_way(*unread.back(), true);
+  }
+  for (int i = 0; i < 5; ++i) driver.step();
+  EXPECT_GE(unread[0]->slot, 0);  // nobody waits
+  EXPECT_GE(unread[1]->slot, 0);
+  const Sequence& first = driver.add({.prompt = text(9, 10), .max_new_tokens = 20});
+  const Sequence& second = driver.add({.prompt = text(9, 11), .max_new_tokens = 20});
+  for (int i = 0; i < 4; ++i) driver.step();
+  EXPECT_GE(first.slot, 0);
+  EXPECT_GE(second.slot, 0);
+  EXPECT_LT(unread[0]->slot, 0);
+  const Sequence& third = driver.add({.prompt = text(9, 12), .max_new_tokens = 20});
+  for (int i = 0; i < 24; ++i) driver.step();
+  EXPECT_GE(third.slot, 0);  // it came later and is not kept waiting
+  driver.scheduler().set_gives_way(*unread[0], false);
+  const Sequence& fourth = driver.add({.prompt = text(9, 13), .max_new_tokens = 20});
+  EXPECT_GT(steps_to_end(driver, fourth), 0);
+  EXPECT_GT(unread[0]->num_output_tokens(), 20) << "it was retracted, so it goes before the fourth";
+  driver.run();
+  EXPECT_EQ(unread[0]->num_output_tokens(), 100);
+  EXPECT_EQ(unread[1]->num_output_tokens(), 100);
+}
+
+TEST(GivingWay, is_for_lower_priorities_too) {
+  StepDriver driver(roomy(1, 64));
+  Sequence& unread = driver.add({.prompt = text(9, 1), .max_new_tokens = 50, .priority = 1});
+  driver.scheduler().set_gives_way(unread, true);
+  driver.step();
+  const Sequence& low = driver.add({.prompt = text(9, 2), .max_new_tokens = 20, .priority = -1});
+  EXPECT_LE(steps_to_end(driver, low), 23);
+  EXPECT_EQ(driver.scheduler().stats().num_retractions, 1);
+  driver.run();
+}
+
+TEST(GivingWay, gives_blocks_too) {
+  SchedulerConfig tight = roomy(8, 64);
+  tight.kv_groups[0].num_blocks = 60;
+  StepDriver driver(tight);
+  Sequence& unread = driver.add({.prompt = text(150, 1), .max_new_tokens = 50});
+  driver.add({.prompt = text(9, 2), .max_new_tokens = 300 - 80});
+  for (int i = 0; i < 5; ++i) driver.step();
+  const Sequence& next = driver.add({.prompt = text(120, 3), .max_new_tokens = 2});
+  driver.step();
+  EXPECT_LT(next.slot, 0);
+  driver.scheduler().set_gives_way(unread, true);
+  EXPECT_LE(steps_to_end(driver, next), 15);
+  EXPECT_FALSE(unread.ended);
+  driver.run();
+}
+
 }  // namespace
 }  // namespace fathom::sched

@@ -161,5 +161,28 @@ TEST(BackPressure, a_reader_that_never_goes_on_is_cut_off_and_its_blocks_come_ba
   EXPECT_EQ(server.post("/generate", endless(3)).status, 200);
 }
 
+TEST(BackPressure, a_reader_that_stops_gives_its_slot_to_others_and_gets_the_same_answer) {
+  constexpr int kTokens = 6000;
+  http::Timeouts timeouts;
+  timeouts.behind = std::chrono::milliseconds(100);
+  SimServer server(
+      {.max_slots = 1, .step_delay = std::chrono::milliseconds(1), .timeouts = timeouts});
+  RawConnection connection(server.http().port(), kReceiveBufferBytes);
+  ASSERT_NO_FATAL_FAILURE(send_stream(connection, "/generate", endless(kTokens)));
+  ASSERT_TRUE(server.eventually([&] { return server.http().counters().backlog_bytes > 0; }));
+  EXPECT_EQ(server.post("/generate", endless(3)).status, 200);
+  const engine::EngineSnapshot look = server.engine().snapshot();
+  EXPECT_EQ(look.num_retractions, 1);
+  EXPECT_LT(look.num_output_tokens, kTokens) << "the stream was over, so nobody gave way";
+
+  const http::tests::RawAnswer answer = connection.read_answer(false, kReadTime);
+  ASSERT_TRUE(answer.is_whole);
+  const std::vector<json::Value> events = SimServer::events_of(answer.body);
+  const json::Value whole = server.post_json("/generate", endless(kTokens));
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(events[events.size() - 2]["output_ids"], whole["output_ids"]);
+  EXPECT_EQ(events[events.size() - 2]["text"], whole["text"]);
+}
+
 }  // namespace
 }  // namespace fathom::serve
