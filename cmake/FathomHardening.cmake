@@ -15,12 +15,15 @@ if(NOT FATHOM_SANITIZE)
 endif()
 
 add_compile_definitions($<$<COMPILE_LANGUAGE:CXX>:_GLIBCXX_ASSERTIONS>)
-add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>)
+# What nvcc hands to its host compiler counts as much as the other objects.
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>
+                    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fstack-protector-strong>)
 foreach(flag IN ITEMS -fstack-clash-protection -fcf-protection)
   string(MAKE_C_IDENTIFIER "FATHOM_HAS${flag}" has_flag)
   check_cxx_compiler_flag(${flag} ${has_flag})
   if(${has_flag})
-    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${flag}>)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:${flag}>
+                        $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${flag}>)
   endif()
 endforeach()
 add_link_options(-Wl,-z,relro,-z,now)
