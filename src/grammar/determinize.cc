@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bitset>
 #include <map>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -37,12 +39,13 @@ struct Draft {
 
 // Where the byte edges' ranges begin and end cuts the bytes into intervals that behave alike.
 std::vector<int> interval_starts(const std::vector<const Edge*>& byte_edges) {
-  std::vector<bool> is_start(257, false);
+  std::bitset<257> is_start;
   for (const Edge* edge : byte_edges) {
-    is_start[edge->first] = true;
-    is_start[static_cast<size_t>(edge->last) + 1] = true;
+    is_start.set(edge->first);
+    is_start.set(static_cast<size_t>(edge->last) + 1);
   }
   std::vector<int> starts;
+  starts.reserve(is_start.count());
   for (int byte = 0; byte <= 256; ++byte) {
     if (is_start[static_cast<size_t>(byte)]) starts.push_back(byte);
   }
@@ -82,19 +85,20 @@ class Determinizer {
   }
 
   // All that is reached without reading, without the states that only pass on: sets that behave alike then
-  // look alike.
-  StateSet closure(const StateSet& from, int32_t rule_end) {
+  // look alike. Valid until the next call.
+  const StateSet& closure(std::span<const int32_t> from, int32_t rule_end) {
     ++epoch_;
-    StateSet stack, closed;
+    StateSet& closed = closed_;
+    closed.clear();
     const auto visit = [&](int32_t state) {
       if (seen_[static_cast<size_t>(state)] == epoch_) return;
       seen_[static_cast<size_t>(state)] = epoch_;
-      stack.push_back(state);
+      stack_.push_back(state);
     };
     for (const int32_t state : from) visit(state);
-    while (!stack.empty()) {
-      const int32_t state = stack.back();
-      stack.pop_back();
+    while (!stack_.empty()) {
+      const int32_t state = stack_.back();
+      stack_.pop_back();
       bool reads = state == rule_end;
       for (const Edge& edge : network_.edges[static_cast<size_t>(state)]) {
         ++work_;
@@ -119,21 +123,21 @@ class Determinizer {
     sets_.clear();
     set_drafts_.clear();
     rule_end_ = rule.end;
-    draft_of({rule.start});
+    draft_of({&rule.start, 1});
     for (size_t i = 0; i < sets_.size(); ++i) {
       const int64_t before = work_;
-      expand(StateSet(*sets_[i]), static_cast<size_t>(set_drafts_.at(*sets_[i])));
+      expand(sets_[i]->first, static_cast<size_t>(sets_[i]->second));
       if (!budget_.charge(8 * (work_ - before) + 32)) return false;
       if (sets_.size() > max_sets || work_ > max_work) return false;
     }
     return true;
   }
 
-  int32_t draft_of(const StateSet& targets) {
+  int32_t draft_of(std::span<const int32_t> targets) {
     const auto [entry, is_new] =
         set_drafts_.try_emplace(closure(targets, rule_end_), static_cast<int32_t>(drafts_.size()));
     if (is_new) {
-      sets_.push_back(&entry->first);
+      sets_.push_back(&*entry);
       drafts_.emplace_back();
       budget_.charge_memory(static_cast<int64_t>(sizeof(Draft) + entry->first.size() * 4 + 64));
     }
@@ -141,7 +145,8 @@ class Determinizer {
   }
 
   void expand(const StateSet& set, size_t draft) {
-    std::vector<const Edge*> byte_edges;
+    std::vector<const Edge*>& byte_edges = byte_edges_;
+    byte_edges.clear();
     std::map<int32_t, StateSet> calls, tokens;
     for (const int32_t state : set) {
       if (state == rule_end_) drafts_[draft].accepting = true;
@@ -166,6 +171,14 @@ class Determinizer {
 
   void expand_bytes(const std::vector<const Edge*>& byte_edges, size_t draft) {
     if (byte_edges.empty()) return;
+    if (byte_edges.size() == 1) {
+      const Edge& only = *byte_edges.front();
+      const int32_t target = draft_of({&only.target, 1});
+      drafts_[draft].bytes.push_back({only.first, only.last, target});
+      budget_.charge_memory(sizeof(Automaton::ByteEdge));
+      ++work_;
+      return;
+    }
     const std::vector<int> starts = interval_starts(byte_edges);
     std::vector<StateSet> targets(starts.size());
     for (const Edge* edge : byte_edges) {
@@ -258,8 +271,11 @@ class Determinizer {
   std::vector<Draft> drafts_;
   std::vector<int32_t> rule_start_;  // [rules] -1: not reached
   std::vector<int32_t> pending_rules_;
-  std::unordered_map<StateSet, int32_t, StateSetHash> set_drafts_;  // of the rule at hand
-  std::vector<const StateSet*> sets_;                               // in the order of their drafts
+  using SetDrafts = std::unordered_map<StateSet, int32_t, StateSetHash>;
+  SetDrafts set_drafts_;                            // of the rule at hand
+  std::vector<const SetDrafts::value_type*> sets_;  // in the order of their drafts
+  StateSet closed_, stack_;                         // of closure()
+  std::vector<const Edge*> byte_edges_;             // of expand()
 };
 
 }  // namespace

@@ -14,6 +14,8 @@ constexpr int kMaxPasses = 8;
 // What reads nothing is followed so far, and as many edges of a state.
 constexpr int kMaxSilentSteps = 2;
 constexpr size_t kMaxSilentEdges = 8;
+// Rules that take a character together are looked at in so many steps.
+constexpr int64_t kMaxTogetherSteps = 20'000;
 
 template <class T>
 std::span<const T> first_of(std::span<const T> edges) {
@@ -59,13 +61,60 @@ bool EndlessText::comes_to(int32_t state, int num_steps) const {
   return false;
 }
 
-bool EndlessText::goes_on(int32_t state) const {
-  const auto calls = first_of(automaton_.call_edges(state));
+bool EndlessText::goes_on(int32_t state) {
+  std::vector<int32_t> called;
+  for (const Automaton::CallEdge& call : first_of(automaton_.call_edges(state))) {
+    const bool may_take = automaton_.rule_start[static_cast<size_t>(call.rule)] >= 0;
+    if (may_take && comes_to(call.target, kMaxSilentSteps)) called.push_back(call.rule);
+  }
   for (size_t i = 0; i < ranges_.size(); ++i) {
-    const bool is_called = std::any_of(calls.begin(), calls.end(), [&](const auto& call) {
-      return comes_to(call.target, kMaxSilentSteps) && takes_in_rule(call.rule, i);
-    });
-    if (!is_called && !takes(state, ranges_[i], 0, /*ends_rule=*/false)) return false;
+    const bool is_called = std::any_of(called.begin(), called.end(),
+                                       [&](int32_t rule) { return takes_in_rule(rule, i); });
+    if (!is_called && !takes(state, ranges_[i], 0, /*ends_rule=*/false) &&
+        !take_together(called, i))
+      return false;
+  }
+  return true;
+}
+
+// Whether each character of the range is a text of one of the rules: of letters, say, and of what is none.
+bool EndlessText::take_together(const std::vector<int32_t>& rules, size_t range) {
+  if (rules.size() < 2) return false;
+  std::vector<int32_t> starts;
+  for (const int32_t rule : rules)
+    starts.push_back(automaton_.rule_start[static_cast<size_t>(rule)]);
+  std::sort(starts.begin(), starts.end());
+  const auto [known, is_new] = together_.try_emplace({starts, range}, false);
+  if (is_new) {
+    int64_t steps_left = kMaxTogetherSteps;
+    known->second = take_together(starts, ranges_[range], 0, steps_left);
+  }
+  return known->second;
+}
+
+bool EndlessText::take_together(const std::vector<int32_t>& states, const Utf8Range& characters,
+                                int at, int64_t& steps_left) const {
+  const auto& bytes = characters.bytes[static_cast<size_t>(at)];
+  std::vector<int32_t> targets;
+  for (int byte = bytes.first; byte <= bytes.last;) {
+    targets.clear();
+    int last = bytes.last;  // of the bytes that lead where this one does
+    for (const int32_t state : states) {
+      for (const Automaton::ByteEdge& edge : automaton_.byte_edges(state)) {
+        if (--steps_left < 0) return false;
+        if (edge.first > byte) last = std::min(last, edge.first - 1);
+        if (edge.first > byte || edge.last < byte) continue;
+        last = std::min(last, int{edge.last});
+        targets.push_back(edge.target);
+      }
+    }
+    const bool fits =
+        at + 1 < characters.length
+            ? !targets.empty() && take_together(targets, characters, at + 1, steps_left)
+            : std::any_of(targets.begin(), targets.end(),
+                          [this](int32_t target) { return automaton_.state(target).accepting; });
+    if (!fits) return false;
+    byte = last + 1;
   }
   return true;
 }

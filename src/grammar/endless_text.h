@@ -9,6 +9,8 @@
 // A lower bound: texts that come and go between rules are not followed. Immutable; the automaton must outlive it.
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "grammar/automaton.h"
@@ -23,7 +25,7 @@ class EndlessText {
 
  private:
   // By characters that its own edges read, or those of rules of one character.
-  bool goes_on(int32_t state) const;
+  bool goes_on(int32_t state);
   // That, or without reading it comes to such a state, in few steps: round in a circle nothing is read.
   bool comes_to(int32_t state, int num_steps) const;
   bool takes(int32_t state, const Utf8Range& characters, int at, bool ends_rule) const;
@@ -31,7 +33,13 @@ class EndlessText {
     return rule_takes_[static_cast<size_t>(rule) * ranges_.size() + range];
   }
 
+  bool take_together(const std::vector<int32_t>& rules, size_t range);
+  bool take_together(const std::vector<int32_t>& states, const Utf8Range& characters, int at,
+                     int64_t& steps_left) const;
+
   const Automaton& automaton_;
+  // By starts of rules and range: whether they take each of its characters together.
+  std::map<std::pair<std::vector<int32_t>, size_t>, bool> together_;
   std::vector<Utf8Range> ranges_;  // of plain characters
   std::vector<bool>
       rule_takes_;  // [rules, ranges] one character of the range, whichever, is a text of the rule

@@ -55,5 +55,21 @@ inner ::= [^"])"}) {
   }
 }
 
+// As names are that follow a pattern or do not: letters beyond ASCII are a rule, and so is what is none.
+TEST(EndlessText, holds_where_rules_take_each_character_together) {
+  const std::string text =
+      R"(root ::= ([a-z] | letter)* (([\x00-`{-\x7f] | other) rest)?
+rest ::= ([^"])*
+letter ::= [\u00e0-\u017e\u4e00-\u9fff]
+)";
+  EXPECT_TRUE(
+      starts_endless(ebnf(text + R"(other ::= [\u0080-\u00df\u017f-\u4dff\ua000-\U0010ffff])")));
+  for (const char* fewer : {R"(other ::= [\u0080-\u00df\u0180-\u4dff\ua000-\U0010ffff])",
+                            R"(other ::= [\u0080-\u00df\u017f-\u4dff\ua000-\U000fffff])",
+                            R"(other ::= [\u0080-\U0010ffff] "x")"}) {
+    EXPECT_FALSE(starts_endless(ebnf(text + fewer))) << fewer;
+  }
+}
+
 }  // namespace
 }  // namespace fathom::grammar::tests
