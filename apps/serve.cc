@@ -24,6 +24,7 @@
 #include "base/startup_error.h"
 #include "cuda/inventory.h"
 #include "serve/api_server.h"
+#include "serve/span_exporter.h"
 
 namespace fathom::apps {
 namespace {
@@ -105,6 +106,10 @@ serve::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& 
                        .log_requests = flags.log_requests,
                        .has_open_health = flags.access.open_health,
                        .has_open_metrics = flags.access.open_metrics,
+                       .otlp_traces_url = flags.otlp_traces_endpoint.empty()
+                                              ? ""
+                                              : serve::traces_url(flags.otlp_traces_endpoint),
+                       .version = version(),
                        .profile_dir = flags.service.profile_dir,
                        .settings = settings_json(flags)};
   api.settings["version"] = version();

@@ -282,6 +282,11 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
                "A line for each request, without any text of it; what needs no model and went well "
                "is logged at level debug")
       ->group("Logging");
+  app.add_option("--otlp-traces-endpoint", flags.otlp_traces_endpoint,
+                 "Send a span for each request to this OpenTelemetry collector: OTLP over HTTP, "
+                 "such as http://127.0.0.1:4318/v1/traces")
+      ->type_name("URL")
+      ->group("Logging");
 }
 
 http::KeyStore read_keys(const AccessFlags& flags) {
@@ -402,7 +407,8 @@ json::Value settings_json(const ServeFlags& flags) {
       {"sim_step_us", flags.simulation.step_us},
       {"log_level", flags.engine.log.log_level},
       {"log_format", flags.log_format},
-      {"log_requests", flags.log_requests}};
+      {"log_requests", flags.log_requests},
+      {"otlp_traces_endpoint", flags.otlp_traces_endpoint}};
   settings.update(rank_settings(flags.engine.ranks));
   settings.update(speculation_settings(flags.engine.speculation));
   return settings;

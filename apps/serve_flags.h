@@ -91,6 +91,7 @@ struct ServeFlags {
   std::string config_file;  // where other flags came from
   std::string log_format = "text";
   bool log_requests = true;
+  std::string otlp_traces_endpoint;
 
   bool is_simulation() const { return simulation.engine == "sim"; }
   bool tls() const { return !address.ssl_certfile.empty(); }

@@ -173,6 +173,8 @@ AnswerRecord Answer::record() const {
   record.status = status_;
   record.client_gone = client_gone_;
   record.stream = head_.stream;
+  record.traceparent = exchange_->request().header("traceparent");
+  record.tracestate = exchange_->request().header("tracestate");
   record.finish = client_gone_       ? "client_gone"
                   : status_ >= 400   ? "error"
                   : choices_.empty() ? "stop"

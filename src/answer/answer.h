@@ -36,6 +36,7 @@ struct AnswerRecord {
   std::string_view finish{};  // stop, length, abort, error, client_gone
   int status = 200;
   bool client_gone = false, stream = false;
+  std::string traceparent{}, tracestate{};  // the request's headers, as they came
 };
 
 class Answer {

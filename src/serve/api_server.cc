@@ -85,9 +85,16 @@ answer::GenerationService::Config generation_config(ServerState& state) {
               std::ignore = state.long_body_workers.post([] { memory::give_back(); });
             });
           }};
-  generation.on_answer = [&used = state.key_tokens,
+  if (!config.otlp_traces_url.empty()) {
+    state.spans.emplace(
+        SpanExporter::Config{.url = config.otlp_traces_url,
+                             .source = {.model = config.model.name(), .version = config.version}},
+        state.registry);
+  }
+  generation.on_answer = [&used = state.key_tokens, &spans = state.spans,
                           is_logged = config.log_requests](const auto& record) {
     used.add(record);
+    if (spans) spans->add(record);
     if (is_logged) log_answer(record);
   };
   return generation;

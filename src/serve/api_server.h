@@ -45,7 +45,9 @@ struct ApiConfig {
   bool log_requests = true;  // an access line for each request: on_answer and log_access()
   // Without a key even where there are keys: /health, /health_generate and /ping; /metrics.
   bool has_open_health = false, has_open_metrics = false;
-  std::string profile_dir;  // where /stop_profile writes; empty = profiling is refused
+  std::string otlp_traces_url;  // where spans go (serve/span_exporter.h); empty = nowhere
+  std::string version;          // of the program, in spans
+  std::string profile_dir;      // where /stop_profile writes; empty = profiling is refused
   json::Value settings = json::Value::object();  // every effective setting, flat, no secrets
 };
 

@@ -21,6 +21,7 @@
 #include "serve/api_server.h"
 #include "serve/key_tokens.h"
 #include "serve/skipped_fields.h"
+#include "serve/span_exporter.h"
 
 namespace fathom::serve {
 
@@ -56,6 +57,7 @@ struct ServerState {
   KeyTokens key_tokens;
   // Probes answered 503: an alert on failures of the server leaves them out.
   metrics::Counter& probe_refusals;
+  std::optional<SpanExporter> spans;  // where they go somewhere
   page::StatsHistory history;
   answer::GenerationService generation;
   metrics::Registry::Collector collector, response_collector, process_collector;

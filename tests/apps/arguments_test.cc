@@ -77,6 +77,7 @@ TEST(Arguments, takes_the_flags_of_other_servers_that_mean_the_same) {
       {{"--grammar-backend", "xgrammar"}, {}, "of the program itself"},
       {{"--reasoning-parser", "deepseek-r1"}, {}, "--chat-format"},
       {{"--cuda-graph-max-bs-decode", "8"}, {"--cuda-graph-max-bs=8"}},
+      {{"--enable-trace"}, {}, "--otlp-traces-endpoint"},
       {{"--decode-log-interval", "40"}, {}, "rates are in /metrics"},
       // vLLM
       {{"--tensor-parallel-size", "2"}, {"--tensor-parallel-size=2"}},

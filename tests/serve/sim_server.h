@@ -49,6 +49,7 @@ struct SimServerOptions {
   int max_context_tokens = 0;  // 0: what the blocks hold
   std::chrono::microseconds step_delay{0};
   std::string profile_dir = {};
+  std::string otlp_traces_url = {};
   http::Timeouts timeouts = {};
   bool radix_cache = true, overlap = true;
   runner::SimDrafterConfig drafter = {};  // with one the engine speculates
@@ -70,6 +71,8 @@ class SimServer {
               .model_type = "deepseek_v3",
               .architecture = "DeepseekV3ForCausalLM",
               .log_requests = false,
+              .otlp_traces_url = options.otlp_traces_url,
+              .version = "1",
               .profile_dir = options.profile_dir,
               .settings = {{"chunked_prefill_size", 2048}}}),
         runner_(make_runner(options)) {
