@@ -50,7 +50,7 @@ class Exchange {
 
   // Called on the I/O thread with true when the client of a stream has not taken all that was written for
   // Timeouts::behind, and with false when it has again. Dropped once the answer is complete.
-  virtual void on_behind(std::function<void(bool is_behind)> callback) { (void)callback; }
+  virtual void on_behind(std::function<void(bool is_behind)> callback) = 0;
 
   // The client has gone (also when it stalled too long), for streams and for answers not yet sent alike.
   virtual bool is_closed() const = 0;
