@@ -313,6 +313,13 @@ EngineMetrics::EngineMetrics(Registry& registry, const EngineDimensions& dimensi
            dimensions.block_tokens);
   constant("fathom:num_blocks", "sglang:num_pages", "Blocks of the KV cache.",
            dimensions.num_blocks);
+  registry
+      .gauge({.name = "fathom:cache_config_info",
+              .aliases = {{"vllm:cache_config_info"}},
+              .help = "1; the KV cache's blocks as labels, where routers look for them.",
+              .labels = {{"block_size", std::to_string(dimensions.block_tokens)},
+                         {"num_gpu_blocks", std::to_string(dimensions.num_blocks)}}})
+      .set(1);
   constant("fathom:max_context_tokens", "sglang:context_len",
            "Most tokens of a request, prompt and answer.", dimensions.max_context_tokens);
   for (int lane = 0; dimensions.num_lanes > 1 && lane < dimensions.num_lanes; ++lane)

@@ -6,6 +6,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <string>
 
 namespace fathom::engine {
 namespace {
@@ -32,6 +33,18 @@ TEST(EngineMetrics, AreAllListedInTheDocumentation) {
                 ::testing::AnyOf(HasSubstr("`" + name + "`"), HasSubstr("`" + name + "{")));
   }
   EXPECT_GT(num_names, 70);
+}
+
+// The names and labels of the Gateway API's inference extension and of llm-d, as they read them from vLLM.
+TEST(EngineMetrics, TellRoutersWhatTheyAskFor) {
+  metrics::Registry registry;
+  EngineMetrics metrics(registry, {.block_tokens = 64, .num_blocks = 1024});
+  const std::string text = registry.expose();
+  EXPECT_THAT(text,
+              HasSubstr("vllm:cache_config_info{block_size=\"64\",num_gpu_blocks=\"1024\"} 1\n"));
+  for (const char* name :
+       {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"})
+    EXPECT_THAT(text, HasSubstr("# TYPE " + std::string(name) + " gauge\n"));
 }
 
 TEST(EngineMetrics, ExportStartUpTimesOnlyOnceTheyWereMeasured) {
