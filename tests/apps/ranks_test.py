@@ -207,6 +207,28 @@ class EquivalenceTest(unittest.TestCase):
             self.assertEqual(len(of_lanes), lanes if lanes > 1 else 0, metrics)
 
 
+class SimulationTest(unittest.TestCase):
+    @staticmethod
+    def answers(*args):
+        asked = [{"text": f"{i % 7} fish and a fox. " * (1 + i), "sampling_params": {"temperature": 0, "max_new_tokens": 100}}
+                 for i in range(24)]
+        with ServingProcess("--engine", "sim", "--max-total-tokens", 8192, "--sim-step-us", 1000, "--max-running-requests", 32,
+                            *args) as server, concurrent.futures.ThreadPoolExecutor(24) as pool:
+            answers = [answer["text"] for _, answer in pool.map(lambda body: server.post("/generate", body), asked)]
+            return answers, server.get("/server_info")[1], server.get("/get_load")[1], server.metrics()
+
+    def test_eight_simulated_lanes_answer_as_one_and_show_what_each_has(self):
+        one, *_ = self.answers()
+        for size, lanes in ((8, 8), (8, 4), (2, 1)):
+            flags = ("--enable-dp-attention", "--dp-size", lanes) if lanes > 1 else ()
+            answers, info, load, metrics = self.answers("--tp-size", size, *flags)
+            self.assertEqual(answers, one)
+            self.assertEqual((info["tp_size"], info["dp_size"]), (size, lanes))
+            self.assertEqual(info["max_total_num_tokens"], lanes * 8192)
+            self.assertEqual([each["dp_rank"] for each in load], list(range(lanes)))
+            self.assertEqual(len([name for name in metrics if name.startswith("fathom:lane_kv_used_tokens")]), lanes if lanes > 1 else 0)
+
+
 class ServerTest(unittest.TestCase):
     def test_a_server_of_two_ranks_answers_constrains_aborts_and_drains(self):
         with ServingProcess(*SMALL, *FLOAT32, "--tp-size", 2, "--enable-ep-moe") as server:
