@@ -157,7 +157,9 @@ json::Value rank_settings(const RankFlags& flags) {
           {"ep_size", sizes.ep},
           {"enable_dp_attention", flags.dp_attention},
           {"enable_ep_moe", flags.experts_apart},
-          {"dist_timeout", std::chrono::duration<double>(rank_standstill(flags)).count()}};
+          {"dist_timeout", std::chrono::duration<double>(rank_standstill(flags)).count()},
+          {"disable_custom_all_reduce", flags.peers.disable_custom_all_reduce},
+          {"nccl_library", flags.peers.nccl_library}};
 }
 
 }  // namespace fathom::apps

@@ -49,8 +49,8 @@ runner::RankSizes rank_sizes(const RankFlags& flags);
 std::chrono::milliseconds rank_standstill(const RankFlags& flags);
 // Requests that each lane has room for, where all lanes together run so many.
 int slots_of_lane(const RankFlags& flags, int max_running_requests);
-// For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe" and
-// "dist_timeout".
+// For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe",
+// "dist_timeout", "disable_custom_all_reduce", "nccl_library".
 json::Value rank_settings(const RankFlags& flags);
 
 }  // namespace fathom::apps
