@@ -21,6 +21,8 @@ check() {
   [[ $name =~ $pattern ]] || return 0
   if output=$("$@" 2>&1 </dev/null); then
     echo "ok      $name ($(grep -E '^Ran |PASSED' <<<"$output" | tail -1))"
+  elif [[ $output == SKIPPED:* ]]; then
+    echo "skipped $name (${output#SKIPPED: })"
   else
     echo "FAILED  $name"
     echo "$output"

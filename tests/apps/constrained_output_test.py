@@ -64,7 +64,7 @@ def is_sum(text):
 class Server:
     def __init__(self, *flags):
         command = [PROGRAM, "serve", "--model-path", ROOT / "models" / "demo", "--port", "0", "--cpu-threads", "2",
-                   "--log-level", "warning", *flags]
+                   "--log-level", "warning", *os.environ.get("FATHOM_TEST_FLAGS", "").split(), *flags]
         self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         assert line.startswith("Fathom is ready: "), line
