@@ -339,7 +339,7 @@ class ConstrainedOutputTest(unittest.TestCase):
 class SmallCacheTest(ConstrainedOutputTest):
     """The same with retractions and without overlap; calls are constrained without being asked for."""
     FLAGS = ["--max-total-tokens", "1024", "--disable-overlap-schedule", "--constrain-tool-calls",
-             "--chunked-prefill-size", "64", "--constrained-json-disable-any-whitespace"]
+             "--chunked-prefill-size", "64"]
 
     def test_calls_are_constrained_by_the_flag(self):
         self.check_free_calls(TOOLS)
@@ -347,6 +347,8 @@ class SmallCacheTest(ConstrainedOutputTest):
     def test_json_is_dense_by_the_flag(self):
         def is_dense(text):
             return not re.search(r"\s", re.sub(r'"(\\.|[^"\\])*"', "", text)) and violation(PERSON, json.loads(text)) is None
+        self.server = Server(*self.FLAGS, "--constrained-json-disable-any-whitespace")
+        self.addCleanup(self.server.close)
         self.run_all(self.schema_bodies(PERSON), self.check_text(is_dense), 0.5)
 
     def test_retracted_requests_go_on_where_they_were(self):
