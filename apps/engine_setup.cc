@@ -412,8 +412,12 @@ void check_memory(const EngineFlags& flags, const config::ModelConfig& config,
                                                           address_only(backend), sizes);
   const int64_t free = free_on_every_device(backend, sizes.count());
   if (weights <= free) return;
-  throw StartupError("weights larger than memory: they take " + format_bytes(weights) + ", and " +
-                     format_bytes(free) + " are free on " + std::string(backend.device) +
+  const std::string ranks = " of --tp-size " + std::to_string(sizes.count());
+  const std::string where = sizes.count() == 1      ? ""
+                            : backend.device_memory ? " on each GPU" + ranks
+                                                    : " in all ranks" + ranks;
+  throw StartupError("weights larger than memory: they take " + format_bytes(weights) + where +
+                     ", and " + format_bytes(free) + " are free on " + std::string(backend.device) +
                      "; what would hold them says: fathom inspect --model-path " +
                      flags.model.model_path + " --gpus 8 --gpu-memory 141");
 }

@@ -96,6 +96,11 @@ class RefusalTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual("shared_by=4" in done.stderr, shared, done.stderr)
             self.assertEqual("ranks=4" in done.stderr, shared, done.stderr)
+        # Weights of all ranks together.
+        done = run(("bench", "one-batch"), "--device", "cpu", "--load-format", "dummy", "--tp-size", 4,
+                   model=DEMO.parent / "configs" / "kimi-k2")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"fathom: weights larger than memory: they take .* in all ranks of --tp-size 4, and .* are free on ")
         # What no share of it holds is refused with the share.
         done = run(("generate",), "--prompt", "x", "--device", "cpu", "--tp-size", 4, "--max-total-tokens", 1 << 32, *FLOAT32)
         self.assertEqual(done.returncode, 1)
