@@ -89,7 +89,7 @@ TEST(ApiServer, answers_under_deepseeks_paths_as_under_openais) {
 }
 
 TEST(ApiServer, tells_its_load_as_sglang_and_vllm_do) {
-  SimServer server({.step_delay = std::chrono::milliseconds(2)});
+  SimServer server({.step_delay = std::chrono::milliseconds(2), .ranks = {}});
   const auto get = [&](const char* path) { return json::parse(server.get(path).body).value(); };
   EXPECT_EQ(get("/load"), (json::Value{{"server_load", 0}}));
   EXPECT_EQ(server.get("/ping").status, 200);

@@ -165,8 +165,11 @@ TEST(BackPressure, a_reader_that_stops_gives_its_slot_to_others_and_gets_the_sam
   constexpr int kTokens = 6000;
   http::Timeouts timeouts;
   timeouts.behind = std::chrono::milliseconds(100);
-  SimServer server(
-      {.max_slots = 1, .step_delay = std::chrono::milliseconds(1), .timeouts = timeouts});
+  // One slot in all.
+  SimServer server({.max_slots = 1,
+                    .step_delay = std::chrono::milliseconds(1),
+                    .timeouts = timeouts,
+                    .ranks = {}});
   RawConnection connection(server.http().port(), kReceiveBufferBytes);
   ASSERT_NO_FATAL_FAILURE(send_stream(connection, "/generate", endless(kTokens)));
   ASSERT_TRUE(server.eventually([&] { return server.http().counters().backlog_bytes > 0; }));
