@@ -15,7 +15,8 @@ import re
 import sys
 
 # Kernels that are launched without overlap, and why.
-ALONE = {"read_kernel": "times the memory at start-up, between events"}
+ALONE = {"read_kernel": "times the memory at start-up, between events",
+         "echo": "tries one GPU's memory from another at start-up"}
 
 # Instances that are other code than their neighbours, as patterns.
 BF16, F8, YES, NO = r"(?:\w+::)*[Bb]f16", r"(?:\w+::)*(?:f8|F8E4M3)", "(?:true|1)", "(?:false|0)"

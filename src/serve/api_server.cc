@@ -89,7 +89,7 @@ answer::GenerationService::Config generation_config(ServerState& state) {
     state.spans.emplace(
         SpanExporter::Config{.url = config.otlp_traces_url,
                              .source = {.model = config.model.name(), .version = config.version}},
-        state.registry);
+        state.span_counters);
   }
   generation.on_answer = [&used = state.key_tokens, &spans = state.spans,
                           is_logged = config.log_requests](const auto& record) {
@@ -163,6 +163,7 @@ ServerState::ServerState(ApiConfig api_config)
       key_tokens(registry),
       probe_refusals(registry.counter(
           {.name = "fathom:probe_refusals_total", .help = "Probes that were answered 503."})),
+      span_counters(registry),
       history({.model = config.model.name()}),
       generation(generation_config(*this)),
       workers({.name = "parser",

@@ -57,6 +57,7 @@ struct ServerState {
   KeyTokens key_tokens;
   // Probes answered 503: an alert on failures of the server leaves them out.
   metrics::Counter& probe_refusals;
+  SpanCounters span_counters;
   std::optional<SpanExporter> spans;  // where they go somewhere
   page::StatsHistory history;
   answer::GenerationService generation;

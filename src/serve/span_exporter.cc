@@ -32,13 +32,14 @@ std::string traces_url(const std::string& endpoint) {
   return endpoint + (endpoint.ends_with('/') ? "v1/traces" : "/v1/traces");
 }
 
-SpanExporter::SpanExporter(Config config, metrics::Registry& registry)
-    : config_(std::move(config)),
-      sent_(registry.counter(
+SpanCounters::SpanCounters(metrics::Registry& registry)
+    : sent(registry.counter(
           {.name = "fathom:traces_sent_total", .help = "Requests whose spans a collector took."})),
-      dropped_(registry.counter({.name = "fathom:traces_dropped_total",
-                                 .help = "Requests whose spans found no room or no collector."})),
-      thread_([this] { run(); }) {}
+      dropped(registry.counter({.name = "fathom:traces_dropped_total",
+                                .help = "Requests whose spans found no room or no collector."})) {}
+
+SpanExporter::SpanExporter(Config config, const SpanCounters& counters)
+    : config_(std::move(config)), counters_(counters), thread_([this] { run(); }) {}
 
 SpanExporter::~SpanExporter() {
   {
@@ -55,7 +56,7 @@ void SpanExporter::add(const answer::AnswerRecord& record) {
   bool is_full_batch = false;
   {
     const std::lock_guard lock(mutex_);
-    if (queue_.size() >= config_.max_queued) return dropped_.add();
+    if (queue_.size() >= config_.max_queued) return counters_.dropped.add();
     queue_.push_back(std::move(trace));
     is_full_batch = queue_.size() % kMaxBatch == 0;
   }
@@ -76,7 +77,7 @@ void SpanExporter::run() {
     send(std::move(batch));
     lock.lock();
   }
-  dropped_.add(static_cast<double>(queue_.size()));
+  counters_.dropped.add(static_cast<double>(queue_.size()));
 }
 
 void SpanExporter::send(std::vector<RequestTrace> batch) {
@@ -89,7 +90,7 @@ void SpanExporter::send(std::vector<RequestTrace> batch) {
     lock.unlock();
     is_taken = !stops && post(body);
   }
-  (is_taken ? sent_ : dropped_).add(static_cast<double>(batch.size()));
+  (is_taken ? counters_.sent : counters_.dropped).add(static_cast<double>(batch.size()));
 }
 
 bool SpanExporter::post(const std::string& body) {

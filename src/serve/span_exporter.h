@@ -2,7 +2,8 @@
 // SpanExporter: sends the spans of finished requests (serve/request_spans.h) to an OpenTelemetry collector, OTLP over
 // HTTP in JSON, in batches, from a thread of its own.
 //
-//   SpanExporter exporter({.url = "http://127.0.0.1:4318/v1/traces", .source = source}, registry);
+//   SpanCounters counters(registry);
+//   SpanExporter exporter({.url = "http://127.0.0.1:4318/v1/traces", .source = source}, counters);
 //   exporter.add(record);              // as an answer ends; never waits
 //
 // Answers never wait for a collector: what a bounded queue has no room for is dropped and counted, and so is a batch
@@ -23,6 +24,12 @@
 
 namespace fathom::serve {
 
+// What became of requests' spans; 0 where they go nowhere.
+struct SpanCounters {
+  explicit SpanCounters(metrics::Registry& registry);
+  metrics::Counter &sent, &dropped;
+};
+
 class SpanExporter {
  public:
   struct Config {
@@ -32,7 +39,7 @@ class SpanExporter {
     std::chrono::milliseconds interval{1000};  // between batches
     std::chrono::milliseconds timeout{3000};   // of one
   };
-  SpanExporter(Config config, metrics::Registry& registry);
+  SpanExporter(Config config, const SpanCounters& counters);
   ~SpanExporter();
   SpanExporter(const SpanExporter&) = delete;
   SpanExporter& operator=(const SpanExporter&) = delete;
@@ -45,8 +52,7 @@ class SpanExporter {
   bool post(const std::string& body);
 
   const Config config_;
-  metrics::Counter& sent_;
-  metrics::Counter& dropped_;
+  const SpanCounters counters_;
   client::Client client_;
   bool was_taken_ = true;  // the last batch; of the thread
   std::mutex mutex_;

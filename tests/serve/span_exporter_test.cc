@@ -82,7 +82,7 @@ TEST(SpanExporter, sends_what_is_sampled) {
   Collector collector;
   metrics::Registry registry;
   {
-    SpanExporter exporter(quick(collector), registry);
+    SpanExporter exporter(quick(collector), SpanCounters(registry));
     exporter.add(record_of("first"));
     exporter.add(record_of("hidden", kNotSampled));
     exporter.add(record_of("second", kSampled));
@@ -101,7 +101,7 @@ TEST(SpanExporter, sends_what_is_sampled) {
 TEST(SpanExporter, tries_twice_and_then_lets_go) {
   Collector collector(503);
   metrics::Registry registry;
-  SpanExporter exporter(quick(collector), registry);
+  SpanExporter exporter(quick(collector), SpanCounters(registry));
   exporter.add(record_of("first"));
   ASSERT_TRUE(comes([&] {
     return registry.expose().find("fathom:traces_dropped_total 1") != std::string::npos;
@@ -122,7 +122,7 @@ TEST(SpanExporter, holds_up_nobody_where_a_collector_never_answers) {
   config.timeout = std::chrono::milliseconds(500);
   const Stopwatch watch;
   {
-    SpanExporter exporter(config, registry);
+    SpanExporter exporter(config, SpanCounters(registry));
     exporter.add(record_of("stuck"));
     ASSERT_TRUE(comes([&] { return !collector.bodies().empty(); }));
     for (int i = 0; i < 1000; ++i) exporter.add(record_of("more"));
