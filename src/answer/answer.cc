@@ -99,14 +99,18 @@ void Answer::flush() {
     if (!is_due_) send_whole(render());
     return;
   }
-  const bool is_end = num_unfinished_ == 0;
+  bool is_end = num_unfinished_ == 0;
   if (!is_end && exchange_->backlog_bytes() > max_backlog_bytes_) return;
   events_.clear();
+  is_preparing_ = false;
   for (size_t i = 0; i < choices_.size(); ++i) {
     if (written_end_[i] || choices_[i].waits_for_prompt_logprobs()) continue;
+    is_preparing_ = !renderer_->prepare(choices_[i]);
+    if (is_preparing_) break;
     renderer_->write_news(choices_[i], events_);
     written_end_[i] = choices_[i].finished();
   }
+  is_end = is_end && !is_preparing_;
   if (is_end) renderer_->write_end(choices_, events_);
   if (is_end) lease_.reset();
   if (!events_.empty()) exchange_->write(events_);
@@ -114,6 +118,14 @@ void Answer::flush() {
   exchange_->finish_stream(/*complete=*/true);
   total_seconds_ = since_arrival_.seconds();
   done_ = true;
+}
+
+std::string Answer::render() {
+  std::string body = renderer_->body(choices_);
+  // What it took is freed here, too.
+  renderer_.reset();
+  for (Choice& choice : choices_) choice.set_prompt_logprobs(nullptr);
+  return body;
 }
 
 bool Answer::is_large() const {

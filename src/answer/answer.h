@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "answer/choice.h"
-#include "answer/gap_histogram.h"
+#include "answer/pieces/gap_histogram.h"
 #include "answer/renderer.h"
 #include "api/tables/api_error.h"
 #include "base/clock.h"
@@ -62,10 +62,14 @@ class Answer {
   // Streams: writes what is new. Others: writes the whole answer once all choices have finished, unless it is large:
   // then is_due() turns true. done() is true when nothing more will be written.
   void flush();
+  // A stream whose next event takes long to write is written in pieces: somebody calls flush() again in a later turn of
+  // the thread. True once for each of these turns; turn_comes() ends it.
+  bool wants_turn() { return is_preparing_ && !done_ && !std::exchange(has_turn_, true); }
+  void turn_comes() { has_turn_ = false; }
   // A large answer wants to be rendered beside the I/O thread: somebody calls render() there, once, and then
   // send_whole() here. Nothing else touches the renderer from then on.
   bool is_due() const { return is_due_ && !done_; }
-  std::string render() { return renderer_->body(choices_); }
+  std::string render();
   void send_whole(std::string body);
   // Ends it with an error: the whole answer, or an event in the stream and no [DONE].
   void fail(const api::ApiError& error);
@@ -107,7 +111,7 @@ class Answer {
   std::string events_;             // scratch
   size_t num_unfinished_;
   bool is_touched_ = false, is_retired_ = false, done_ = false, stream_begun_ = false,
-       client_gone_ = false, is_due_ = false;
+       client_gone_ = false, is_due_ = false, is_preparing_ = false, has_turn_ = false;
   int status_ = 200;
   double queue_seconds_ = -1, first_token_seconds_ = -1, last_token_seconds_ = -1;
   double total_seconds_ = 0;

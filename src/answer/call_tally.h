@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "answer/draw_id.h"
+#include "answer/pieces/draw_id.h"
 #include "text/output_parser.h"
 
 namespace fathom::answer {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "answer/finish.h"
-#include "answer/json_text.h"
 #include "answer/logprobs.h"
+#include "answer/pieces/json_text.h"
 #include "answer/usage.h"
 
 namespace fathom::answer {
@@ -26,6 +26,7 @@ class CompletionRenderer : public Renderer {
     constant_ = chunk_prefix(head_, "text_completion");
   }
 
+  bool prepare(const Choice& choice) override;
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice> choices, std::string& events) override;
   std::string body(std::span<Choice> choices) override;
@@ -38,6 +39,8 @@ class CompletionRenderer : public Renderer {
   // What the choices of one prompt show of it, written once.
   struct OfItem {
     std::optional<CompletionLogprobs> logprobs;
+    size_t num_added = 0;           // of the prompt's tokens behind the first
+    std::string_view unshown_text;  // of the echoed prompt, behind the tokens added
     std::string prompt_logprobs;
   };
 
@@ -49,7 +52,9 @@ class CompletionRenderer : public Renderer {
   }
   // The prompt before the first text, with echo.
   std::string_view echoed_prompt(const Choice& choice);
-  void add_prompt_logprobs(const Choice& choice, CompletionLogprobs& logprobs);
+  bool shows_prompt_logprobs(const Choice& choice);
+  // Up to so many more tokens; true: all are there.
+  bool add_prompt_logprobs(const Choice& choice, size_t most_tokens);
   void append_choice(std::string& out, Choice& choice);
   void append_logprobs(std::string& out, Choice& choice);
   void append_tokens(std::string& out, const Choice& choice);
@@ -68,29 +73,47 @@ std::string_view CompletionRenderer::echoed_prompt(const Choice& choice) {
 
 // text_offset counts characters of the echoed text, so each token of the prompt must be known to be in that text or
 // not. A start token that the tokenizer added is not in it, nor, where the prompt came as ids, are special tokens.
-void CompletionRenderer::add_prompt_logprobs(const Choice& choice, CompletionLogprobs& logprobs) {
-  std::optional<CompletionLogprobs>& written = of_items_[item_of(choice)].logprobs;
-  if (written) return logprobs.begin_as(*written);
-  std::string_view left = echoed_prompt(choice);
+bool CompletionRenderer::add_prompt_logprobs(const Choice& choice, size_t most_tokens) {
+  OfItem& of_item = of_items_[item_of(choice)];
+  std::string_view& left = of_item.unshown_text;
   const auto is_shown = [&](int32_t token) {
     const std::string_view bytes = tokenizer_.token_bytes(token);
     if (tokenizer_.is_special(token) && !left.starts_with(bytes)) return false;
     left.remove_prefix(std::min(left.size(), bytes.size()));
     return true;
   };
-  const int32_t first = choice.setup().prompt.front();
-  logprobs.add_without_logprob(first, is_shown(first));
-  for (const core::SampledToken& token : choice.prompt_logprobs()) {
-    logprobs.add(token, is_shown(token.token));
+  if (!of_item.logprobs) {
+    left = echoed_prompt(choice);
+    const int32_t first = choice.setup().prompt.front();
+    of_item.logprobs.emplace(TokenNames{tokenizer_, head_.tokens_as_ids}, head_.top_logprobs);
+    of_item.logprobs->add_without_logprob(first, is_shown(first));
   }
-  if (head_.choices_per_item > 1) written.emplace(logprobs);
+  const auto tokens = choice.prompt_logprobs().subspan(of_item.num_added);
+  for (const core::SampledToken& token : tokens.first(std::min(most_tokens, tokens.size()))) {
+    of_item.logprobs->add(token, is_shown(token.token));
+    ++of_item.num_added;
+  }
+  return most_tokens >= tokens.size();
+}
+
+bool CompletionRenderer::shows_prompt_logprobs(const Choice& choice) {
+  return head_.logprobs && head_.echo && !progress(choice).started &&
+         !choice.setup().prompt.empty();
+}
+
+bool CompletionRenderer::prepare(const Choice& choice) {
+  if (!shows_prompt_logprobs(choice)) return true;
+  const auto values_per_token = static_cast<size_t>(head_.top_logprobs) + 1;
+  return add_prompt_logprobs(choice, kPreparedValues / values_per_token);
 }
 
 // With echo the prompt's log-probabilities come first.
 void CompletionRenderer::append_logprobs(std::string& out, Choice& choice) {
   CompletionLogprobs& logprobs = progress(choice).logprobs;
-  if (head_.echo && !progress(choice).started && !choice.setup().prompt.empty()) {
-    add_prompt_logprobs(choice, logprobs);
+  if (shows_prompt_logprobs(choice)) {
+    add_prompt_logprobs(choice, choice.prompt_logprobs().size());
+    std::optional<CompletionLogprobs>& of_item = of_items_[item_of(choice)].logprobs;
+    logprobs.begin_as(*of_item);
   }
   for (const core::SampledToken& token : choice.news.tokens) {
     const bool is_hidden = choice.setup().skip_special_tokens && tokenizer_.is_special(token.token);

@@ -1,6 +1,6 @@
 #include "answer/finish.h"
 
-#include "answer/json_text.h"
+#include "answer/pieces/json_text.h"
 
 namespace fathom::answer {
 namespace {

@@ -1,12 +1,13 @@
 #include "answer/generate_renderer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "answer/finish.h"
-#include "answer/json_text.h"
 #include "answer/logprobs.h"
+#include "answer/pieces/json_text.h"
 #include "base/clock.h"
 
 namespace fathom::answer {
@@ -22,6 +23,7 @@ class GenerateRenderer : public Renderer {
         progress_(static_cast<size_t>(head_.num_choices)),
         inputs_(static_cast<size_t>(head_.num_choices / head_.choices_per_item)) {}
 
+  bool prepare(const Choice& choice) override;
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice>, std::string& events) override {
     events += "data: [DONE]\n\n";
@@ -35,13 +37,27 @@ class GenerateRenderer : public Renderer {
     int num_shown_tokens = 0;
   };
 
+  // Insides of lists: what is shown of the tokens before `next`.
+  struct Entries {
+    std::string entries, tops;
+    std::optional<size_t> next;
+  };
+  // What the choices of one prompt show of it: before their ends, and with them.
+  struct Input {
+    Entries before_end, at_end;
+  };
+
   bool is_list() const { return head_.is_batch || head_.num_choices > 1; }
   void take_news(Choice& choice);
   void append_object(std::string& out, const Choice& choice);
   void append_meta_info(std::string& out, const Choice& choice);
   void append_logprobs(std::string& out, const Choice& choice);
   static void append_speculation(std::string& out, const core::SpeculationCounts& counts);
-  std::string input_logprobs(const Choice& choice, bool shows_values) const;
+  Input& input(const Choice& choice) {
+    return inputs_[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
+  }
+  // Up to so many more of its entries, with values or without; true: all are there.
+  bool add_entries(Entries& to, const Choice& choice, bool shows_values, size_t most) const;
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
@@ -50,10 +66,6 @@ class GenerateRenderer : public Renderer {
   const text::Tokenizer& tokenizer_;
   Stopwatch since_arrival_;
   std::vector<Progress> progress_;
-  // What the choices of one prompt show of it: before their ends, and with them.
-  struct Input {
-    std::string before_end, at_end;
-  };
   std::vector<Input> inputs_;
 };
 
@@ -76,40 +88,49 @@ void GenerateRenderer::take_news(Choice& choice) {
   choice.news = {};
 }
 
-// Entries for the prompt from logprob_start_len on; the first has no log-probability. Events repeat them, so values
-// come with the last one alone.
-std::string GenerateRenderer::input_logprobs(const Choice& choice, bool shows_values) const {
+// For the prompt from logprob_start_len on; the first has no log-probability. Events repeat them, so values come with
+// the last one alone.
+bool GenerateRenderer::add_entries(Entries& to, const Choice& choice, bool shows_values,
+                                   size_t most) const {
   const std::vector<int32_t>& prompt = choice.setup().prompt;
   const std::span<const core::SampledToken> known =
       shows_values ? choice.prompt_logprobs() : std::span<const core::SampledToken>();
   const int start = choice.setup().logprob_start_len;
-  std::string entries, tops;
-  for (size_t i = start < 0 ? prompt.size() : static_cast<size_t>(start); i < prompt.size(); ++i) {
-    const bool is_first = entries.empty();
-    if (!is_first) entries += ',', tops += ',';
+  if (!to.next) to.next = start < 0 ? prompt.size() : static_cast<size_t>(start);
+  const size_t end = std::min(prompt.size(), *to.next + most);
+  for (size_t i = *to.next; i < end; ++i) {
+    const bool is_first = to.entries.empty();
+    if (!is_first) to.entries += ',', to.tops += ',';
     if (is_first || i - 1 >= known.size()) {
-      entries += "[null,";
-      append_json(entries, prompt[i]);
-      entries += ',';
-      append_json_or_null(entries,
+      to.entries += "[null,";
+      append_json(to.entries, prompt[i]);
+      to.entries += ',';
+      append_json_or_null(to.entries,
                           head_.return_text_in_logprobs ? token_text(tokenizer_, prompt[i]) : "");
-      entries += ']';
-      tops += "null";
+      to.entries += ']';
+      to.tops += "null";
       continue;
     }
-    append_native_entry(entries, {known[i - 1].token, known[i - 1].logprob},
+    append_native_entry(to.entries, {known[i - 1].token, known[i - 1].logprob},
                         head_.return_text_in_logprobs, tokenizer_);
-    append_native_top(tops, known[i - 1], head_.return_text_in_logprobs, tokenizer_);
+    append_native_top(to.tops, known[i - 1], head_.return_text_in_logprobs, tokenizer_);
   }
-  return R"("input_token_logprobs":[)" + entries + R"(],"input_top_logprobs":[)" + tops + "],";
+  to.next = std::max(end, *to.next);
+  return *to.next >= prompt.size();
+}
+
+bool GenerateRenderer::prepare(const Choice& choice) {
+  if (!choice.setup().return_logprobs || !choice.finished()) return true;
+  const auto values_per_token = static_cast<size_t>(std::max(0, head_.top_logprobs)) + 1;
+  return add_entries(input(choice).at_end, choice, true, kPreparedValues / values_per_token);
 }
 
 void GenerateRenderer::append_logprobs(std::string& out, const Choice& choice) {
   const Progress& shown = progress(choice);
-  Input& input = inputs_[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
-  std::string& written = choice.finished() ? input.at_end : input.before_end;
-  if (written.empty()) written = input_logprobs(choice, choice.finished());
-  out += written;
+  Entries& of_prompt = choice.finished() ? input(choice).at_end : input(choice).before_end;
+  add_entries(of_prompt, choice, choice.finished(), choice.setup().prompt.size());
+  out += R"("input_token_logprobs":[)" + of_prompt.entries + R"(],"input_top_logprobs":[)";
+  out += of_prompt.tops + "],";
   out += R"("output_token_logprobs":[)" + shown.logprobs + R"(],"output_top_logprobs":[)";
   out += shown.top_logprobs + R"(],"output_token_logprobs_length":)";
   append_json(out, choice.counts().completion_tokens);

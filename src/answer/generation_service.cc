@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "answer/answer_size.h"
-#include "answer/draw_id.h"
 #include "answer/forced_token.h"
+#include "answer/pieces/draw_id.h"
 #include "answer/thinking_budget.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -381,11 +381,18 @@ void GenerationService::apply(int thread_idx, const engine::StepUpdates& updates
     if (stops) engine_.load()->stop(update.id);
     if (stream.answer->touch()) touched.push_back(stream.answer);
   }
-  for (const std::shared_ptr<Answer>& answer : touched) {
-    work_or_fail(*answer, [&] { answer->flush(); });
-    if (answer->is_due()) render(thread_idx, answer);
-    if (answer->done()) close(thread_idx, answer);
-  }
+  for (const std::shared_ptr<Answer>& answer : touched) flush(thread_idx, answer);
+}
+
+void GenerationService::flush(int thread_idx, const std::shared_ptr<Answer>& answer) {
+  work_or_fail(*answer, [&] { answer->flush(); });
+  if (answer->is_due()) render(thread_idx, answer);
+  if (answer->done()) return close(thread_idx, answer);
+  if (!answer->wants_turn()) return;
+  answer->exchange()->post([this, thread_idx, answer] {
+    answer->turn_comes();
+    flush(thread_idx, answer);
+  });
 }
 
 void GenerationService::render(int thread_idx, const std::shared_ptr<Answer>& answer) {

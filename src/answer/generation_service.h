@@ -127,6 +127,7 @@ class GenerationService : public engine::UpdateSink {
   // These run on the exchange's I/O thread.
   void submit(Prepared& prepared);
   void apply(int thread_idx, const engine::StepUpdates& updates, std::span<const int32_t> indices);
+  void flush(int thread_idx, const std::shared_ptr<Answer>& answer);
   void render(int thread_idx, const std::shared_ptr<Answer>& answer);
   void close(int thread_idx, const std::shared_ptr<Answer>& answer);
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "answer/call_tally.h"
-#include "answer/json_text.h"
+#include "answer/pieces/json_text.h"
 #include "api/message_blocks.h"
 
 namespace fathom::answer {

@@ -1,6 +1,6 @@
 #include "answer/output_item.h"
 
-#include "answer/json_text.h"
+#include "answer/pieces/json_text.h"
 #include "base/base64.h"
 
 namespace fathom::answer {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "answer/json_text.h"
+#include "answer/pieces/json_text.h"
 #include "text/output_parser.h"
 
 namespace fathom::answer {

@@ -5,8 +5,8 @@
 #include "answer/chat_renderer.h"
 #include "answer/completion_renderer.h"
 #include "answer/generate_renderer.h"
-#include "answer/json_text.h"
 #include "answer/messages_renderer.h"
+#include "answer/pieces/json_text.h"
 #include "answer/responses_renderer.h"
 #include "answer/score_renderer.h"
 

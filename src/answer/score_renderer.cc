@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "answer/json_text.h"
+#include "answer/pieces/json_text.h"
 #include "answer/usage.h"
 #include "base/check.h"
 

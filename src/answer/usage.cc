@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "answer/json_text.h"
+#include "answer/pieces/json_text.h"
 
 namespace fathom::answer {
 

@@ -2,6 +2,7 @@
 
 #include "answer/logprobs.h"
 #include "base/json.h"
+#include "tests/answer/fed_answer.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::answer {
@@ -26,6 +27,42 @@ TEST(PromptLogprobs, have_the_ranks_that_are_known) {
   out.clear();
   append_prompt_logprobs(out, {}, *tokenizer, 3);
   EXPECT_EQ(out, "[null]");
+}
+
+// A stream's thread serves others between two pieces.
+TEST(PromptLogprobs, of_a_stream_are_written_in_pieces) {
+  constexpr size_t kTokens = 5'000;
+  const auto tokenizer = api::tests::demo_tokenizer();
+  std::vector<core::SampledToken> tokens;
+  for (size_t i = 1; i < kTokens; ++i)
+    tokens.push_back({.token = 20, .logprob = -1.5F, .top_logprobs = {{30, -0.5F}, {20, -1.5F}}});
+  const auto shared = std::make_shared<const std::vector<core::SampledToken>>(std::move(tokens));
+  for (const api::Endpoint endpoint : {api::Endpoint::kCompletions, api::Endpoint::kGenerate}) {
+    std::string events[2];
+    for (const bool in_pieces : {false, true}) {
+      AnswerHead head = tests::answer_head(endpoint);
+      head.echo = head.logprobs = true;
+      head.top_logprobs = 2;
+      head.prompt_texts = {"prompt"};
+      ChoiceSetup setup = tests::plain_choice();
+      setup.prompt.assign(kTokens, 20);
+      setup.return_logprobs = setup.return_prompt_logprobs = true;
+      setup.logprob_start_len = 0;
+      tests::FedAnswer answer(head, setup);
+      EXPECT_TRUE(answer.choices[0].waits_for_prompt_logprobs());
+      answer.choices[0].set_prompt_logprobs(shared);
+      answer.end(core::FinishReason::kLength);
+      int num_pieces = 1;
+      while (in_pieces && !answer.renderer->prepare(answer.choices[0])) ++num_pieces;
+      EXPECT_TRUE(!in_pieces || num_pieces * kPreparedValues >= kTokens * 3) << num_pieces;
+      events[in_pieces] = answer.last_events();
+    }
+    const auto without_time = [](const std::string& text) {
+      return text.substr(0, text.find("e2e_latency"));
+    };
+    EXPECT_EQ(without_time(events[0]), without_time(events[1]));
+    EXPECT_GT(events[0].size(), kTokens * 20);
+  }
 }
 
 }  // namespace

@@ -85,33 +85,31 @@ TEST(LargeAnswers, log_probabilities_of_a_prompt_are_computed_once_for_all_choic
   }
 }
 
+// Of several pieces, each written in a turn of its own.
 TEST(LargeAnswers, every_choice_of_a_stream_has_the_log_probabilities_of_the_prompt) {
   SimServer server;
-  json::Value completion = echo_of(300, 4, 2);
-  const json::Value whole = server.post_json("/v1/completions", completion);
-  completion["stream"] = true;
-  std::vector<int> num_tokens(4);
+  json::Value completion = echo_of(3'000, 4, 5);
+  const json::Value whole = server.post_json("/v1/completions", completion)["choices"];
+  std::vector<json::Value> joined(4);
   for (const json::Value& event : server.post_stream("/v1/completions", completion)) {
     if (event.is_string()) continue;
     for (const json::Value& choice : event["choices"]) {
-      int& num = num_tokens[choice["index"].get<size_t>()];
-      if (num == 0) {
-        EXPECT_EQ(choice["logprobs"]["token_logprobs"][299],
-                  whole["choices"][0]["logprobs"]["token_logprobs"][299]);
+      json::Value& to = joined[choice["index"].get<size_t>()];
+      for (const auto& [name, values] : choice["logprobs"].items()) {
+        if (!to.contains(name)) to[name] = json::Value::array();
+        for (const json::Value& value : values) to[name].push_back(value);
       }
-      num += static_cast<int>(choice["logprobs"]["tokens"].size());
     }
   }
-  EXPECT_EQ(num_tokens, std::vector<int>(4, 301));
-  json::Value native = native_of(300, 4);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(joined[i], whole[i]["logprobs"]);
+  const json::Value native = native_of(3'000, 4);
   const json::Value native_whole = server.post_json("/generate", native);
-  native["stream"] = true;
   std::vector<json::Value> last(4);
   for (const json::Value& event : server.post_stream("/generate", native))
-    if (!event.is_string())
-      last[event["index"].get<size_t>()] = event["meta_info"]["input_token_logprobs"];
+    if (!event.is_string()) last[event["index"].get<size_t>()] = event["meta_info"];
   for (size_t i = 0; i < 4; ++i)
-    EXPECT_EQ(last[i], native_whole[i]["meta_info"]["input_token_logprobs"]);
+    for (const char* name : {"input_token_logprobs", "input_top_logprobs"})
+      EXPECT_EQ(last[i][name], native_whole[i]["meta_info"][name]);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "answer/draw_id.h"
+#include "answer/pieces/draw_id.h"
 #include "serve/server_state.h"
 
 namespace fathom::serve {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "answer/draw_id.h"
+#include "answer/pieces/draw_id.h"
 #include "api/responses/response_draft.h"
 #include "api/responses/responses_request.h"
 #include "base/clock.h"

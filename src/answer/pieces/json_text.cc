@@ -1,4 +1,4 @@
-#include "answer/json_text.h"
+#include "answer/pieces/json_text.h"
 
 #include <charconv>
 #include <cmath>

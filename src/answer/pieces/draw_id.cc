@@ -1,4 +1,4 @@
-#include "answer/draw_id.h"
+#include "answer/pieces/draw_id.h"
 
 #include <cstdint>
 #include <random>

@@ -1,4 +1,4 @@
-#include "answer/gap_histogram.h"
+#include "answer/pieces/gap_histogram.h"
 
 #include <algorithm>
 #include <cmath>
