@@ -237,16 +237,16 @@ int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend) 
 
 std::vector<int> graph_batch_sizes(const EngineFlags& flags, const ops::Backend& backend) {
   const DeviceFlags& device = flags.device;
-  // A graph has one number of rows for each lane, so all would have to be padded to the same: not built.
-  const bool has_lanes = flags.ranks.num_lanes() > 1;
-  if (device.disable_cuda_graph || (has_lanes && device.cuda_graph_bs.empty())) return {};
+  if (device.disable_cuda_graph) return {};
   std::vector<int> sizes = device.cuda_graph_bs;
   if (sizes.empty()) {
     const int most = device.cuda_graph_max_bs.value_or(backend.defaults.cuda_graph_max_bs);
     for (int size = 1; size < most; size += size < 8 ? std::min(size, 4) : 8) sizes.push_back(size);
     if (most > 0) sizes.push_back(most);
   }
-  for (int& size : sizes) size = std::min(size, flags.memory.max_running_requests);
+  // Of a lane, where there are several: all of them are padded to the longest.
+  const int most_slots = slots_of_lane(flags.ranks, flags.memory.max_running_requests);
+  for (int& size : sizes) size = std::min(size, most_slots);
   std::sort(sizes.begin(), sizes.end());
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;

@@ -103,6 +103,8 @@ struct StepShape {
   std::vector<int32_t> lane_tokens{};  // query tokens of each lane; empty = there is one lane
   std::vector<int32_t> lane_slices{};
   int32_t most_drafts = 0;  // that a slice of any lane proposes
+  // Query tokens of the longest slice, where all slices of all lanes go on from their slots; 0 = some do not.
+  int32_t going_on_tokens = 0;
   bool has_tokens() const {
     for (const int32_t tokens : lane_tokens)
       if (tokens > 0) return true;

@@ -8,15 +8,19 @@ namespace {
 
 core::StepShape shape_of(const std::vector<core::Batch>& batches) {
   core::StepShape shape;
+  bool all_go_on = true;
   for (const core::Batch& batch : batches) {
     int32_t tokens = 0;
     for (const core::SequenceSlice& slice : batch.slices) {
       tokens += slice.num_tokens;
       shape.most_drafts = std::max(shape.most_drafts, slice.num_drafts_to_propose);
+      shape.going_on_tokens = std::max(shape.going_on_tokens, slice.num_tokens);
+      all_go_on = all_go_on && slice.tokens.empty();
     }
     shape.lane_tokens.push_back(tokens);
     shape.lane_slices.push_back(static_cast<int32_t>(batch.slices.size()));
   }
+  if (!all_go_on) shape.going_on_tokens = 0;
   return shape;
 }
 

@@ -13,13 +13,6 @@
 namespace fathom::runner {
 namespace {
 
-// A graph has one number of rows for each lane, so all would have to be padded to the same.
-void check_lanes(const RunnerConfig& config, int num_lanes) {
-  if (num_lanes > 1 && !config.graph_batch_sizes.empty())
-    throw StartupError("graph_batch_sizes (--cuda-graph-bs) is not empty: steps of " +
-                       std::to_string(num_lanes) + " lanes are not captured");
-}
-
 void check_config(const RunnerConfig& config, const config::ModelConfig& model, int num_lanes) {
   const auto require = [](bool ok, const std::string& message) {
     if (!ok) throw StartupError(message);
@@ -109,7 +102,6 @@ std::unique_ptr<ModelRunner> ModelRunner::make(const model::Model& model,
                                                std::unique_ptr<RankThread> thread) {
   const int num_lanes = model.rank().dp->size();
   check_config(config, model.config(), num_lanes);
-  check_lanes(config, num_lanes);
   check_drafter(config, model);
   return std::unique_ptr<ModelRunner>(new ModelRunner(model, config, std::move(thread)));
 }

@@ -145,7 +145,10 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
   apply_deltas(batch, frame_idx);
   if (batch.slices.empty() && batch.shape.has_tokens()) {
     frame.layout = lay_out(batch);
-    compute_idle(frame.layout, *frame.timer);
+    if (graph_shape(frame.layout).batch_size > 0)
+      compute(batch, frame.layout, masks, frame_idx);
+    else
+      compute_idle(frame.layout, *frame.timer);
   }
   if (!batch.slices.empty()) {
     frame.layout = lay_out(batch);
@@ -286,7 +289,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
                            int frame) {
   const GraphShape shape = graph_shape(layout);
   const bool captured = shape.batch_size > 0;
-  if (captured) pad_step(layout, {shape.batch_size, shape.num_tokens, drafter()});
+  if (captured) pad(layout, shape);
   stage_inputs(layout, frame);
   DecodeGraphs* graphs = captured ? &decode_graphs(layout, shape) : nullptr;
   StepTimer& timer = *frames_.at(static_cast<size_t>(frame)).timer;

@@ -124,6 +124,7 @@ class StepExecutor {
   void check_penalties(const core::Batch& batch) const;
   const DrafterInfo& drafter() const { return config_.drafter; }
   int max_blocks() const;
+  int num_lanes() const { return model_.rank().dp->size(); }
   // Of a lane without slices while another has some: the collectives of that step, with no row of its own.
   void compute_idle(const StepLayout& layout, StepTimer& timer);
   StepLayout lay_out(const core::Batch& batch) const;
@@ -158,6 +159,7 @@ class StepExecutor {
   // The captured shape that a step takes; batch_size 0 = it runs without a graph.
   GraphShape graph_shape(const StepLayout& layout) const;
   bool can_capture(const GraphShape& shape) const;
+  void pad(StepLayout& layout, const GraphShape& shape) const;
   void capture_graphs_of(const GraphShape& shape);
   DecodeGraphs& decode_graphs(const StepLayout& layout, const GraphShape& shape);
   ops::Graph& sampling_graph(const StepLayout& layout, bool masked, DecodeGraphs& graphs);

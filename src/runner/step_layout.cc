@@ -184,6 +184,7 @@ StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int bl
   StepLayout layout = builder.take();
   layout.lane_tokens = batch.shape.lane_tokens;
   layout.lane_slices = batch.shape.lane_slices;
+  layout.going_on_tokens = batch.shape.going_on_tokens;
   int32_t most = batch.shape.most_drafts;
   for (const int32_t asked : layout.num_asked) most = std::max(most, asked);
   // A chain is as deep as anybody asks; a tree is always drafted whole, or not at all.
@@ -199,6 +200,14 @@ std::vector<int64_t> lane_starts(const std::vector<int32_t>& counts, int rows_ea
   return starts;
 }
 
+namespace {
+
+// A tree is verified whole, but for the last tokens of a sequence.
+int filled_up(int tokens, const DrafterInfo& drafter) {
+  return tokens > 1 && drafter.top_k > 1 ? drafter.num_draft_tokens : tokens;
+}
+
+// Of one lane by itself.
 int captured_tokens(const StepLayout& layout, const DrafterInfo& drafter) {
   const int64_t slices = layout.num_slices();
   if (!layout.expanded.empty() || layout.rows.size() != layout.given_token.size()) return 0;
@@ -213,8 +222,20 @@ int captured_tokens(const StepLayout& layout, const DrafterInfo& drafter) {
     if (layout.num_wanted[i] == 0) return 0;
     most = std::max(most, layout.num_wanted[i]);
   }
-  // A tree is verified whole, but for the last tokens of a sequence.
-  return most > 1 && drafter.top_k > 1 ? drafter.num_draft_tokens : most;
+  return filled_up(most, drafter);
+}
+
+}  // namespace
+
+CapturedStep captured_step(const StepLayout& layout, const DrafterInfo& drafter) {
+  if (layout.lane_tokens.empty())
+    return {.num_slices = layout.num_slices(), .num_tokens = captured_tokens(layout, drafter)};
+  if (layout.going_on_tokens == 0) return {};
+  // What the other lanes know too decides; that this lane can is what follows from it.
+  FATHOM_CHECK(layout.num_slices() == 0 || captured_tokens(layout, drafter) > 0,
+               "a lane cannot be padded in a step whose slices all go on");
+  return {.num_slices = *std::max_element(layout.lane_slices.begin(), layout.lane_slices.end()),
+          .num_tokens = filled_up(layout.going_on_tokens, drafter)};
 }
 
 namespace {
@@ -247,6 +268,11 @@ void pad_step(StepLayout& layout, const PaddedShape& shape) {
   layout = {};
   layout.order = step.order;
   layout.num_levels = step.num_levels;
+  if (shape.num_lanes > 1) {
+    const auto lanes = static_cast<size_t>(shape.num_lanes);
+    layout.lane_slices.assign(lanes, static_cast<int32_t>(shape.num_slices));
+    layout.lane_tokens.assign(lanes, static_cast<int32_t>(shape.num_slices * shape.num_tokens));
+  }
   layout.query_start.push_back(0);
   const bool has_drafter = shape.drafter.num_steps > 0;
   const auto slices = static_cast<size_t>(step.num_slices());

@@ -49,6 +49,7 @@ struct StepLayout {
   int num_levels = 0;  // of drafting; of several lanes the most that any of them asks for
   // core::StepShape's; empty = one lane.
   std::vector<int32_t> lane_tokens, lane_slices;
+  int32_t going_on_tokens = 0;
 
   int64_t num_slices() const { return static_cast<int64_t>(slice_slot.size()); }
   int64_t num_tokens() const { return static_cast<int64_t>(given_token.size()); }
@@ -67,17 +68,24 @@ StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int bl
 // how many there are: i64[lanes + 1]. Empty = there is one lane.
 std::vector<int64_t> lane_starts(const std::vector<int32_t>& counts, int rows_each = 1);
 
-// The query tokens of a sequence of a step that may be captured: every sequence goes on from its slot, absorbed, with a
-// row of logits for each query token, so that all of the step's shape is numbers of sequences and tokens. Without a
-// drafter one token each; with one as many as the longest has, to which the others are filled up. 0 = another step.
-int captured_tokens(const StepLayout& layout, const DrafterInfo& drafter);
+// What a step that may be captured has to be padded to at least: every sequence goes on from its slot, absorbed, with a
+// row of logits for each query token, so that all of the step's shape is numbers of sequences and tokens. Of several
+// lanes all are padded to the longest one.
+struct CapturedStep {
+  int64_t num_slices = 0;  // of each lane
+  // Of each slice. Without a drafter one; with one as many as the longest has, to which the others are filled up. 0 =
+  // the step may not be captured.
+  int num_tokens = 0;
+};
+CapturedStep captured_step(const StepLayout& layout, const DrafterInfo& drafter);
 
 struct PaddedShape {
   int64_t num_slices = 0;
   int num_tokens = 1;  // of a slice
+  int num_lanes = 1;   // which are all padded so
   const DrafterInfo& drafter;
 };
-// Fills such a step up with inert query tokens and inert sequences. REQUIRES: captured_tokens() > 0, no more sequences
+// Fills such a step up with inert query tokens and inert sequences. REQUIRES: it may be captured, no more sequences
 // and no longer ones. An empty layout is such a step.
 void pad_step(StepLayout& layout, const PaddedShape& shape);
 

@@ -101,6 +101,7 @@ struct RankWay {
   int num_growing = 3;                        // requests, where some are retracted
   size_t num_requests = 8;                    // where none is
   DrafterInfo drafter{};
+  std::vector<int> graph_batch_sizes{};
 };
 
 struct RankOutcome {
@@ -171,24 +172,28 @@ constexpr DrafterInfo kRankChain = {.num_steps = 3, .top_k = 1, .num_draft_token
 constexpr DrafterInfo kRankTree = {.num_steps = 3, .top_k = 2, .num_draft_tokens = 6};
 
 std::vector<RankWay> rank_ways() {
-  return {{.name = "plain", .config = {}},
-          {.name = "without radix cache, in chunks of 64",
-           .config = {.chunked_prefill_size = 64, .radix_cache = false}},
-          {.name = "in chunks of 192, without overlap",
-           .config = {.chunked_prefill_size = 192, .overlap = false}},
-          {.name = "masks", .config = {}, .is_constrained = true},
-          {.name = "cancelled", .config = {.chunked_prefill_size = 64}, .cancels = true},
-          {.name = "retracted",
-           .config = {.chunked_prefill_size = 64},
-           .max_total_tokens = 8 * 64,
-           .num_tokens = 3 * 64 - kRetractedPrompt},
-          {.name = "chain", .config = {}, .drafter = kRankChain},
-          {.name = "chain with masks, without overlap",
-           .config = {.overlap = false},
-           .is_constrained = true,
-           .drafter = kRankChain},
-          {.name = "tree", .config = {}, .drafter = kRankTree},
-          {.name = "tree with masks", .config = {}, .is_constrained = true, .drafter = kRankTree}};
+  return {
+      {.name = "plain", .config = {}},
+      {.name = "without radix cache, in chunks of 64",
+       .config = {.chunked_prefill_size = 64, .radix_cache = false}},
+      {.name = "in chunks of 192, without overlap",
+       .config = {.chunked_prefill_size = 192, .overlap = false}},
+      {.name = "masks", .config = {}, .is_constrained = true},
+      {.name = "cancelled", .config = {.chunked_prefill_size = 64}, .cancels = true},
+      {.name = "retracted",
+       .config = {.chunked_prefill_size = 64},
+       .max_total_tokens = 8 * 64,
+       .num_tokens = 3 * 64 - kRetractedPrompt},
+      {.name = "chain", .config = {}, .drafter = kRankChain},
+      {.name = "chain with masks, without overlap",
+       .config = {.overlap = false},
+       .is_constrained = true,
+       .drafter = kRankChain},
+      {.name = "captured", .config = {}, .graph_batch_sizes = {1, 2, 4, 8}},
+      {.name = "captured chain", .config = {}, .drafter = kRankChain, .graph_batch_sizes = {2, 4}},
+      {.name = "captured tree", .config = {}, .drafter = kRankTree, .graph_batch_sizes = {1, 3, 8}},
+      {.name = "tree", .config = {}, .drafter = kRankTree},
+      {.name = "tree with masks", .config = {}, .is_constrained = true, .drafter = kRankTree}};
 }
 
 constexpr int kLaneBlocks = 5;
@@ -197,6 +202,7 @@ constexpr int kLaneBlocks = 5;
 std::unique_ptr<RankGroup> ranks_for(const RankSizes& sizes, const RankWay& way) {
   runner::RunnerConfig config = rank_config(way.drafter);
   if (way.max_total_tokens) config.max_total_tokens = way.max_total_tokens;
+  config.graph_batch_sizes = way.graph_batch_sizes;
   // Lanes have two or three of the requests each.
   if (way.max_total_tokens && sizes.dp > 1) {
     config.max_total_tokens = kLaneBlocks * 64;
@@ -212,6 +218,8 @@ class RanksOf : public ::testing::TestWithParam<RankSizes> {};
 TEST_P(RanksOf, give_the_tokens_and_log_probabilities_of_one) {
   for (RankWay way : rank_ways()) {
     SCOPED_TRACE(way.name);
+    // Captured steps of one lane are every runner's.
+    if (GetParam().dp == 1 && !way.graph_batch_sizes.empty()) continue;
     if (GetParam().dp > 2) way.num_growing = GetParam().dp + 2;  // two in one lane at least
     const auto one = ranks_for({}, way), several = ranks_for(GetParam(), way);
     const RankOutcome alone = run_on(*one, way), together = run_on(*several, way);

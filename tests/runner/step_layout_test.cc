@@ -164,7 +164,8 @@ TEST_F(StepLayoutTest, fills_verifications_up_to_the_longest) {
       {.slot = 0, .num_tokens = 3, .outputs = Outputs::kAll, .num_drafts_to_propose = 1});
   StepLayout layout = lay_out_step(batch, slots_, kBlockTokens, form_of, drafter);
   EXPECT_EQ(layout.num_levels, 2);
-  ASSERT_EQ(captured_tokens(layout, drafter), 3);
+  ASSERT_EQ(captured_step(layout, drafter).num_tokens, 3);
+  ASSERT_EQ(captured_step(layout, drafter).num_slices, 2);
   pad_step(layout, {.num_slices = 3, .num_tokens = 3, .drafter = drafter});
   EXPECT_THAT(layout.slice_slot, ElementsAre(2, 0, -1));
   EXPECT_THAT(layout.query_start, ElementsAre(0, 3, 6, 9));
@@ -186,8 +187,27 @@ TEST_F(StepLayoutTest, fills_verifications_up_to_the_longest) {
   }
   batch.slices.push_back({.slot = 1, .num_tokens = 2, .tokens = {30, 31}});
   admit(1, {30, 31, 32}, 0);
-  EXPECT_EQ(captured_tokens(lay_out_step(batch, slots_, kBlockTokens, form_of, drafter), drafter),
+  EXPECT_EQ(captured_step(lay_out_step(batch, slots_, kBlockTokens, form_of, drafter), drafter)
+                .num_tokens,
             0);
+}
+
+// What decides is what all lanes know: the longest lane and the longest slice of any.
+TEST_F(StepLayoutTest, pads_all_lanes_to_the_longest) {
+  admit(0, {10, 11}, 2);
+  core::Batch batch;
+  batch.slices.push_back({.slot = 0});
+  batch.shape = {.lane_tokens = {1, 3}, .lane_slices = {1, 3}, .going_on_tokens = 1};
+  StepLayout layout = lay_out_step(batch, slots_, kBlockTokens, form_of);
+  EXPECT_EQ(captured_step(layout, {}).num_slices, 3);
+  ASSERT_EQ(captured_step(layout, {}).num_tokens, 1);
+  pad_step(layout, {.num_slices = 4, .num_lanes = 2, .drafter = {}});
+  EXPECT_THAT(layout.slice_slot, ElementsAre(0, -1, -1, -1));
+  EXPECT_THAT(layout.lane_tokens, ElementsAre(4, 4));
+  EXPECT_THAT(layout.lane_slices, ElementsAre(4, 4));
+  // Another lane has a prompt.
+  batch.shape.going_on_tokens = 0;
+  EXPECT_EQ(captured_step(lay_out_step(batch, slots_, kBlockTokens, form_of), {}).num_tokens, 0);
 }
 
 // A draft may lie less deep than its place in a tree says, so bans must be sent as if it were the first.
