@@ -1,5 +1,7 @@
 #include "base/trace.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -114,7 +116,21 @@ void record(int64_t recording, const Event& event) {
 
 }  // namespace detail
 
+namespace {
+
+// "runner of rank 1" is "runner 1": the system keeps 15 characters.
+std::string system_name(std::string name) {
+  static constexpr std::string_view kOfRank = " of rank ";
+  constexpr size_t kLongest = 15;
+  if (const size_t at = name.find(kOfRank); at != std::string::npos)
+    name.replace(at, kOfRank.size(), " ");
+  return name.substr(0, kLongest);
+}
+
+}  // namespace
+
 void set_thread_name(std::string name) {
+  pthread_setname_np(pthread_self(), system_name(name).c_str());
   detail::Buffer& buffer = detail::this_thread();
   const std::lock_guard lock(buffer.mutex);
   buffer.thread_name = std::move(name);

@@ -66,7 +66,8 @@ void record(int64_t recording, const Event& event);
 
 inline bool recording() { return detail::listening.load(std::memory_order_relaxed) > 1; }
 
-// The name of the calling thread in traces; "thread" without one.
+// The name of the calling thread in traces; "thread" without one. The system shows its first 15 characters, for which
+// "runner of rank 1" is "runner 1".
 void set_thread_name(std::string name);
 
 // From construction to destruction.

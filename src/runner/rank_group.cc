@@ -72,8 +72,22 @@ void RankGroup::make_groups(const RankSizes& sizes, const comm::MakeGroup& make_
 }
 
 RankGroup::~RankGroup() {
-  const std::lock_guard lock(mutex_);
-  ranked_ = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    ranked_ = nullptr;
+    is_ending_ = true;
+  }
+  ends_.notify_one();
+  if (watcher_.joinable()) watcher_.join();
+}
+
+void RankGroup::watch() {
+  constexpr auto kPause = std::chrono::milliseconds(100);
+  std::unique_lock lock(mutex_);
+  while (!ends_.wait_for(lock, kPause, [&] { return is_ending_; })) {
+    const std::string why = group_failure();
+    if (!why.empty()) return ranked_->fail(why);
+  }
 }
 
 void RankGroup::fail(const std::string& why) {
@@ -163,6 +177,7 @@ void RankGroup::start(const RunnerConfig& config) {
   const std::lock_guard lock(mutex_);
   ranked_ = ranked.get();
   runner_ = std::move(ranked);
+  if (backend_.device_memory) watcher_ = std::thread([this] { watch(); });
 }
 
 }  // namespace fathom::runner

@@ -13,10 +13,12 @@
 // One thread calls. Owns all of it.
 
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/group.h"
@@ -79,6 +81,9 @@ class RankGroup {
   std::string group_failure() const;
   // By a rank's thread: a collective does not end. Before there is a runner that ends the process.
   void fail(const std::string& why);
+  // Looks for group_failure() until the ranks end: the thread of the rank that is missing may never come back from its
+  // step, and the runner waits for it.
+  void watch();
 
   const ops::Backend& backend_;
   int num_lanes_;
@@ -89,7 +94,10 @@ class RankGroup {
   MemoryPlan plan_;
   std::mutex mutex_;
   RankedRunner* ranked_ = nullptr;  // guarded by mutex_; of several ranks, once it is there
-  std::unique_ptr<Runner> runner_;  // last: it ends first
+  std::condition_variable ends_;
+  bool is_ending_ = false;          // guarded by mutex_
+  std::unique_ptr<Runner> runner_;  // it ends before what its ranks use
+  std::thread watcher_;  // of groups that tell nobody of their failure; last: it ends first
 };
 
 }  // namespace fathom::runner
