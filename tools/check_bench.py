@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds the lines of `fathom bench one-batch --result-filename FILE` to the bounds of a model on an H200.
 
-    tools/check_bench.py FILE v2-lite|v3-rank
+    tools/check_bench.py FILE v2-lite|v3-rank|v2-lite-tp2
 
 Every row of the table must be in FILE and within its bounds: steps no longer than SGLang's on the same kind of GPU but
 for the 4% by which machines differ, prefills no slower than SGLang's. Where SGLang's cannot be compared, no slower than
@@ -18,6 +18,9 @@ SPREAD = 1.04
 BOUNDS = {
     "v2-lite": {1: (3.84 * SPREAD, 21_300), 8: (7.4 * SPREAD, 70_000), 32: (10.4 * SPREAD, 70_000),
                 128: (15.2 * SPREAD, 70_000)},
+    # Two GPUs (docs/perf/ranks.md).
+    "v2-lite-tp2": {1: (3.90 * SPREAD, 70_000), 8: (5.54 * SPREAD, 140_000), 32: (7.59 * SPREAD, 140_000),
+                    128: (10.5 * SPREAD, 140_000)},
     "v3-rank": {1: (7.9 * SPREAD, 7_400), 8: (12.4, 44_000), 32: (25.6, 43_000)},
 }
 INPUT_LEN = 1024

@@ -4,7 +4,7 @@
 # `N passed, N failed`.
 #
 #   tools/gpu_tests.sh [--out DIR] [--only PART,...]        # parts: operators models engine server accuracy memory
-#                                                           #        serving v2-lite v3-rank
+#                                                           #        serving v2-lite v3-rank ranks
 #
 # Takes the programs from build/release, or from FATHOM_BIN_DIR where they were built on another machine (they lie in
 # apps/ and tests/ there). Logs go to DIR, build/gpu-tests unless told otherwise.
@@ -224,6 +224,22 @@ if wanted v2-lite; then
 fi
 if wanted v3-rank; then
   part v3-rank one_batch v3-rank --model-path models/configs/deepseek-v3-tp8-rank --batch-size 1 8 32 --output-len 32
+fi
+if wanted ranks && [ "$(nvidia-smi -L | wc -l)" -lt 2 ]; then
+  echo "skipped ranks: they need two GPUs of one host"
+elif wanted ranks; then
+  part ranks-collectives "$bin/tests/test_gpu" --gtest_filter='PeerRanks.*'
+  part ranks-sums "$fathom" bench all-reduce --replays 50000 --bytes 2048 16384 262144
+  part ranks-gsm8k tools/ranks_gsm8k.sh 500 "$fathom" cuda
+  for ranks in "--tp-size 2" "--tp-size 2 --enable-dp-attention --dp-size 2"; do
+    for test in drain serve_operator constrained_output; do
+      FATHOM_TEST_DEVICE=cuda FATHOM_TEST_FLAGS=$ranks part "ranks-$test-$(wc -w <<<"$ranks")" \
+        python3 -B "tests/apps/${test}_test.py"
+    done
+  done
+  FATHOM_TEST_DEVICE=cuda part ranks-failure python3 -B tests/apps/ranks_test.py FailureTest
+  part ranks-v2-lite one_batch v2-lite-tp2 --model-path models/configs/deepseek-v2-lite --dtype bfloat16 --tp-size 2 \
+    --batch-size 1 8 32 128 --output-len 32
 fi
 echo "$passed passed, ${#failed[@]} failed"
 [ ${#failed[@]} -eq 0 ]

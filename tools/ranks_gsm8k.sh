@@ -2,11 +2,12 @@
 # Right answers of the demo model in its own FP8, on ranks and lanes in every mode: word problems of which none may be
 # wrong. The first mode that has one wrong ends it with status 1.
 #
-#   tools/ranks_gsm8k.sh [questions, 500 at most] [fathom]
+#   tools/ranks_gsm8k.sh [questions, 500 at most] [fathom] [device: cpu, or cuda for two GPUs]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 questions=${1:-500}
 fathom=${2:-build/release/apps/fathom}
+device=${3:-cpu}
 lanes="--enable-dp-attention --dp-size"
 chain="--speculative-algorithm NEXTN --speculative-num-steps 3"
 tree="$chain --speculative-eagle-topk 2 --speculative-num-draft-tokens 6"
@@ -23,9 +24,21 @@ modes=(
   "--tp-size 2 $lanes 2 --enable-ep-moe $chain"
   "--tp-size 4 $lanes 2 $tree"
 )
+if [ "$device" = cuda ]; then
+  modes=("" --deterministic)
+  for ranks in "--tp-size 2" "--tp-size 2 --enable-ep-moe" "--tp-size 2 $lanes 2" "--tp-size 2 $lanes 2 --enable-ep-moe"; do
+    for graph in "" --disable-cuda-graph; do
+      for drafts in "" "$chain" "$tree"; do
+        for cache in "" "--kv-cache-dtype fp8_e4m3"; do
+          modes+=("$ranks $graph $drafts $cache")
+        done
+      done
+    done
+  done
+fi
 for mode in "${modes[@]}"; do
   echo "== ${mode:-one rank}"
   # shellcheck disable=SC2086
   "$fathom" eval gsm8k --model-path models/demo --data models/demo/eval.json --shots models/demo/shots.json \
-    --num-questions "$questions" --parallel 32 --device cpu --log-level error --min-accuracy 1 $mode
+    --num-questions "$questions" --parallel 32 --device "$device" --log-level error --min-accuracy 1 $mode
 done
