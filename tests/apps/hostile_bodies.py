@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 
+import dear_requests
 import serving_process
 from serving_process import ServingProcess
 
@@ -45,6 +46,11 @@ def nested(head, tail, num_bytes):
     return head + b"[" * (num_bytes // 2) + b"]" * (num_bytes // 2) + tail
 
 
+def small(value, _):
+    """What costs much by what it asks for, whatever its size."""
+    return json.dumps(value).encode()
+
+
 # (path, function that makes the body, its arguments but for the size): each is a body that a client with a valid key
 # may send.
 HOSTILE = (
@@ -61,6 +67,12 @@ HOSTILE = (
     ("/generate", repeated, b'{"input_ids":[', b"1,", b"1]}"),
     ("/detokenize", repeated, b'{"tokens":[', b"[5],", b"[5]]}"),
     ("/abort_request", repeated, b'{"rid":[', b"{},", b"{}]}"),
+    ("/v1/completions", small, dear_requests.echo(10_000, 128, 20)),
+    ("/v1/completions", small, dear_requests.echo(9_000, 1, 20)),
+    ("/v1/completions", small, dear_requests.echo(2_000, 4, 20, stream=True)),
+    ("/v1/completions", small, {"prompt": [[10 + i] + [5] * 100 for i in range(100)], "max_tokens": 8}),
+    ("/generate", small, dear_requests.with_schema(1)),
+    ("/generate", small, {"a" * 240_000: 1, "text": "x"}),
 )
 
 
