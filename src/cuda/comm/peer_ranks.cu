@@ -134,8 +134,8 @@ class PeerRanks : public comm::Group {
   std::deque<Member> members_;
 };
 
-// Up to here our own kernels are faster between two GPUs (docs/perf/ranks.md).
-constexpr int64_t kNcclBytes = int64_t{4} << 20;
+// Up to here our own kernels are faster among four GPUs; between two they always are (docs/perf/ranks.md).
+constexpr int64_t kNcclBytes = int64_t{16} << 20;
 
 bool is_capturing(ops::Stream& stream) {
   cudaStreamCaptureStatus status{};
@@ -191,7 +191,7 @@ void PeerRanks::open_nccl(const std::vector<int>& devices) {
 bool PeerRanks::is_for_nccl(const Tensor& t, ops::Stream& stream) const {
   if (nccl_ == nullptr || !t.is_contiguous()) return false;
   if (options_.disable_custom_all_reduce) return true;
-  return t.num_bytes() > kNcclBytes && !is_capturing(stream);
+  return size() > 2 && t.num_bytes() > kNcclBytes && !is_capturing(stream);
 }
 
 std::string PeerRanks::failure() const {
@@ -233,9 +233,10 @@ void PeerRanks::Member::all_reduce(const Tensor& t, ops::Stream& stream) {
   Exchange args = of(kAllReduce, Exchange::kAllReduce, t);
   args.pieces[0] = piece_of(t);
   // Everybody sends everything to all others, or twice its part of it: with three and more ranks the second is less,
-  // for one more way over the wire.
-  constexpr int64_t kTwoShotBytes = int64_t{128} << 10;
-  if (size() > 2 && args.pieces[0].bytes > kTwoShotBytes) return reduce_in_two(args, stream);
+  // for one more way over the wire and one more kernel. Among four H200 they are level at 450 KB to each peer.
+  constexpr int64_t kOneShotSends = int64_t{1400} << 10;
+  if (size() > 2 && (size() - 1) * args.pieces[0].bytes > kOneShotSends)
+    return reduce_in_two(args, stream);
   exchange(args, stream);
 }
 
