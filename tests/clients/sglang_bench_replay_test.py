@@ -167,8 +167,8 @@ class OneBatchServerTest(BenchReplayTest):
         self.assertEqual(info["tokenizer_path"], str(DEMO))
         state = info["internal_states"][0]
         self.assertGreater(state["effective_max_running_requests_per_dp"], 0)
-        self.assertEqual(state["dp_size"], 1)
-        self.assertEqual(state["memory_usage"]["token_capacity"], 32768)
+        self.assertEqual(state["dp_size"], info["dp_size"])
+        self.assertEqual(state["memory_usage"]["token_capacity"], 32768 * info["dp_size"])
         self.run_batch(stream_interval=1)
         self.assertGreater(self.client.json("GET", "/server_info")["internal_states"][0]["last_gen_throughput"], 0)
 
