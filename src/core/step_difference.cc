@@ -40,7 +40,7 @@ std::string difference(const StepResult& first, const StepResult& other, const T
            std::to_string(ranks.first) + " step " + std::to_string(first.step_id) + " of " +
            std::to_string(first.slices.size());
   for (size_t i = 0; i < first.slices.size(); ++i) {
-    const std::string what = slice_difference(first.slices[i], other.slices[i], ranks);
+    std::string what = slice_difference(first.slices[i], other.slices[i], ranks);
     if (!what.empty()) return what;
   }
   return "";

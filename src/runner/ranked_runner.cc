@@ -117,7 +117,7 @@ void RankedRunner::set_masks(core::StepMasks masks) {
     const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
                                    [&](const auto& each) { return each.step_id == masks.step_id; });
     FATHOM_CHECK(step != in_flight_.end(), "masks of step " << masks.step_id);
-    if (sizes_.num_lanes > 1) lanes = split_masks(std::move(masks), step->places, sizes_.num_lanes);
+    if (sizes_.num_lanes > 1) lanes = split_masks(masks, step->places, sizes_.num_lanes);
   }
   for (size_t rank = 0; rank < members_.size(); ++rank) {
     const core::StepMasks& of_lane = lanes.empty() ? masks : lanes[rank / ranks_per_lane()];
