@@ -59,9 +59,9 @@ void RankedRunner::submit(const core::Batch& batch) {
   ++next_step_id_;
   StepInFlight step{.step_id = batch.step_id};
   for (const core::SequenceSlice& slice : batch.slices) step.slots.push_back(slice.slot);
-  LaneBatches lanes;
+  core::LaneBatches lanes;
   if (sizes_.num_lanes > 1) {
-    lanes = split_batch(batch, sizes_);
+    lanes = core::split_batch(batch, sizes_);
     step.places = std::move(lanes.places);
   }
   {
@@ -106,7 +106,7 @@ core::StepResult RankedRunner::wait() {
   }
   lock.unlock();
   if (sizes_.num_lanes == 1) return std::move(lanes[0]);
-  return join_results(step.places, sizes_, std::move(lanes));
+  return core::join_results(step.places, sizes_, std::move(lanes));
 }
 
 void RankedRunner::set_masks(core::StepMasks masks) {
@@ -117,7 +117,7 @@ void RankedRunner::set_masks(core::StepMasks masks) {
     const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
                                    [&](const auto& each) { return each.step_id == masks.step_id; });
     FATHOM_CHECK(step != in_flight_.end(), "masks of step " << masks.step_id);
-    if (sizes_.num_lanes > 1) lanes = split_masks(masks, step->places, sizes_.num_lanes);
+    if (sizes_.num_lanes > 1) lanes = core::split_masks(masks, step->places, sizes_.num_lanes);
   }
   for (size_t rank = 0; rank < members_.size(); ++rank) {
     const core::StepMasks& of_lane = lanes.empty() ? masks : lanes[rank / ranks_per_lane()];

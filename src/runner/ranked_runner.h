@@ -1,7 +1,7 @@
 #pragma once
 // RankedRunner: one runner over all ranks of a model. Those of a lane compute the same tokens: each gets every batch
 // and every mask of its lane, and the lane's result is its first rank's, once all have theirs. All lanes take part in
-// every step, with nothing of their own or something (lanes.h).
+// every step, with nothing of their own or something (core/step_lanes.h).
 //
 //   RankedRunner runner(std::move(members), /*num_lanes=*/2);    // started, in the order of ranks
 //   runner.submit(batch);
@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/lanes.h"
+#include "core/step_lanes.h"
 #include "runner/runner.h"
 
 namespace fathom::runner {
@@ -50,8 +50,8 @@ class RankedRunner : public Runner {
  private:
   struct StepInFlight {
     int64_t step_id = 0;
-    std::vector<int32_t> slots{};      // of its slices
-    std::vector<SlicePlace> places{};  // with several lanes
+    std::vector<int32_t> slots{};            // of its slices
+    std::vector<core::SlicePlace> places{};  // with several lanes
   };
 
   size_t ranks_per_lane() const { return members_.size() / static_cast<size_t>(sizes_.num_lanes); }
@@ -64,7 +64,7 @@ class RankedRunner : public Runner {
   std::vector<std::unique_ptr<Runner>> members_;
   const std::function<std::string()> group_failure_;
   RunnerInfo info_;
-  LaneSizes sizes_;
+  core::LaneSizes sizes_;
   int64_t next_step_id_ = 0;  // caller's side
   mutable std::mutex mutex_;
   std::deque<StepInFlight> in_flight_;  // guarded by mutex_

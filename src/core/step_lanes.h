@@ -4,8 +4,8 @@
 //
 //   LaneBatches lanes = split_batch(batch, {.num_lanes = 2, .slots_per_lane = 32});
 //   runners[l]->submit(lanes.batches[l]);
-//   core::StepMasks of_lane = ...            split_masks(masks, lanes.places)
-//   core::StepResult result = join_results(lanes, std::move(results));
+//   StepMasks of_lane = ...            split_masks(masks, lanes.places)
+//   StepResult result = join_results(lanes, std::move(results));
 //
 // Plain data and pure functions.
 
@@ -14,7 +14,7 @@
 
 #include "core/batch.h"
 
-namespace fathom::runner {
+namespace fathom::core {
 
 struct LaneSizes {
   int num_lanes = 1, slots_per_lane = 0;
@@ -26,16 +26,16 @@ struct SlicePlace {
 };
 
 struct LaneBatches {
-  std::vector<core::Batch> batches;  // [lane]
-  std::vector<SlicePlace> places;    // [slice of the step]
+  std::vector<Batch> batches;      // [lane]
+  std::vector<SlicePlace> places;  // [slice of the step]
 };
 
-LaneBatches split_batch(const core::Batch& batch, const LaneSizes& sizes);
+LaneBatches split_batch(const Batch& batch, const LaneSizes& sizes);
 // [lane]; without an entry for lanes that want none. places: of the step's slices.
-std::vector<core::StepMasks> split_masks(core::StepMasks masks,
-                                         const std::vector<SlicePlace>& places, int num_lanes);
+std::vector<StepMasks> split_masks(StepMasks masks, const std::vector<SlicePlace>& places,
+                                   int num_lanes);
 // results: [lane]. Times are those of the lane that took longest.
-core::StepResult join_results(const std::vector<SlicePlace>& places, const LaneSizes& sizes,
-                              std::vector<core::StepResult> results);
+StepResult join_results(const std::vector<SlicePlace>& places, const LaneSizes& sizes,
+                        std::vector<StepResult> results);
 
-}  // namespace fathom::runner
+}  // namespace fathom::core

@@ -1,17 +1,17 @@
-#include "runner/lanes.h"
+#include "core/step_lanes.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace fathom::runner {
+namespace fathom::core {
 namespace {
 
-core::StepShape shape_of(const std::vector<core::Batch>& batches) {
-  core::StepShape shape;
+StepShape shape_of(const std::vector<Batch>& batches) {
+  StepShape shape;
   bool all_go_on = true;
-  for (const core::Batch& batch : batches) {
+  for (const Batch& batch : batches) {
     int32_t tokens = 0;
-    for (const core::SequenceSlice& slice : batch.slices) {
+    for (const SequenceSlice& slice : batch.slices) {
       tokens += slice.num_tokens;
       shape.most_drafts = std::max(shape.most_drafts, slice.num_drafts_to_propose);
       shape.going_on_tokens = std::max(shape.going_on_tokens, slice.num_tokens);
@@ -26,39 +26,39 @@ core::StepShape shape_of(const std::vector<core::Batch>& batches) {
 
 }  // namespace
 
-LaneBatches split_batch(const core::Batch& batch, const LaneSizes& sizes) {
+LaneBatches split_batch(const Batch& batch, const LaneSizes& sizes) {
   LaneBatches lanes;
   lanes.batches.resize(static_cast<size_t>(sizes.num_lanes));
-  for (core::Batch& each : lanes.batches) each.step_id = batch.step_id;
-  const auto lane_of = [&](int32_t slot) -> core::Batch& {
+  for (Batch& each : lanes.batches) each.step_id = batch.step_id;
+  const auto lane_of = [&](int32_t slot) -> Batch& {
     return lanes.batches.at(static_cast<size_t>(slot / sizes.slots_per_lane));
   };
   const auto put = [&](auto& to, const auto& of_slot) {
     to.push_back(of_slot);
     to.back().slot %= sizes.slots_per_lane;
   };
-  for (const core::SlotAdmission& admission : batch.admissions)
+  for (const SlotAdmission& admission : batch.admissions)
     put(lane_of(admission.slot).admissions, admission);
-  for (const core::BlockAppend& append : batch.block_appends)
+  for (const BlockAppend& append : batch.block_appends)
     put(lane_of(append.slot).block_appends, append);
-  for (const core::SequenceSlice& slice : batch.slices) {
-    std::vector<core::SequenceSlice>& to = lane_of(slice.slot).slices;
+  for (const SequenceSlice& slice : batch.slices) {
+    std::vector<SequenceSlice>& to = lane_of(slice.slot).slices;
     lanes.places.push_back(
         {.lane = slice.slot / sizes.slots_per_lane, .slice_idx = static_cast<int32_t>(to.size())});
     put(to, slice);
   }
   for (const int32_t slot : batch.releases)
     lane_of(slot).releases.push_back(slot % sizes.slots_per_lane);
-  const core::StepShape shape = shape_of(lanes.batches);
-  for (core::Batch& each : lanes.batches) each.shape = shape;
+  const StepShape shape = shape_of(lanes.batches);
+  for (Batch& each : lanes.batches) each.shape = shape;
   return lanes;
 }
 
-std::vector<core::StepMasks> split_masks(core::StepMasks masks,
-                                         const std::vector<SlicePlace>& places, int num_lanes) {
-  std::vector<core::StepMasks> lanes(static_cast<size_t>(num_lanes));
-  for (core::StepMasks& each : lanes) each.step_id = masks.step_id;
-  for (core::SliceMask& mask : masks.masks) {
+std::vector<StepMasks> split_masks(StepMasks masks, const std::vector<SlicePlace>& places,
+                                   int num_lanes) {
+  std::vector<StepMasks> lanes(static_cast<size_t>(num_lanes));
+  for (StepMasks& each : lanes) each.step_id = masks.step_id;
+  for (SliceMask& mask : masks.masks) {
     const SlicePlace& place = places.at(static_cast<size_t>(mask.slice_idx));
     mask.slice_idx = place.slice_idx;
     lanes[static_cast<size_t>(place.lane)].masks.push_back(std::move(mask));
@@ -66,23 +66,23 @@ std::vector<core::StepMasks> split_masks(core::StepMasks masks,
   return lanes;
 }
 
-core::StepResult join_results(const std::vector<SlicePlace>& places, const LaneSizes& sizes,
-                              std::vector<core::StepResult> results) {
+StepResult join_results(const std::vector<SlicePlace>& places, const LaneSizes& sizes,
+                        std::vector<StepResult> results) {
   const auto slowest = std::max_element(results.begin(), results.end(), [](auto& a, auto& b) {
     return a.wall_seconds < b.wall_seconds;
   });
-  core::StepResult joined{.step_id = slowest->step_id,
-                          .wall_seconds = slowest->wall_seconds,
-                          .forward_seconds = slowest->forward_seconds,
-                          .sampling_seconds = slowest->sampling_seconds,
-                          .mask_wait_seconds = slowest->mask_wait_seconds};
+  StepResult joined{.step_id = slowest->step_id,
+                    .wall_seconds = slowest->wall_seconds,
+                    .forward_seconds = slowest->forward_seconds,
+                    .sampling_seconds = slowest->sampling_seconds,
+                    .mask_wait_seconds = slowest->mask_wait_seconds};
   joined.slices.reserve(places.size());
   for (const SlicePlace& place : places) {
-    core::StepResult& lane = results[static_cast<size_t>(place.lane)];
+    StepResult& lane = results[static_cast<size_t>(place.lane)];
     joined.slices.push_back(std::move(lane.slices[static_cast<size_t>(place.slice_idx)]));
     joined.slices.back().slot += place.lane * sizes.slots_per_lane;
   }
   return joined;
 }
 
-}  // namespace fathom::runner
+}  // namespace fathom::core
