@@ -55,7 +55,14 @@ constexpr Drafting kDraftings[] = {
     {"chain of 3", {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}},
     {"tree of 4", {.num_steps = 2, .top_k = 4, .num_draft_tokens = 4}},
     {"tree of 8", {.num_steps = 2, .top_k = 4, .num_draft_tokens = 8}}};
-constexpr size_t kNumDraftings = std::size(kDraftings);
+// Where a GPU verifies a tree its rows lie apart, so its sums have other last bits (docs/contracts/runner.md, section 8):
+// trees, which come last, are compared on a CPU.
+size_t num_draftings() {
+  constexpr size_t kNumPlainAndChains = 4;
+  static_assert(kDraftings[kNumPlainAndChains].shape.top_k > 1);
+  const bool skips_gaps = !fathom::testing::invariant_backend().device_memory;
+  return skips_gaps ? std::size(kDraftings) : kNumPlainAndChains;
+}
 
 std::unique_ptr<model::Model> load(AttentionForm form,
                                    tensor::DType kv_cache_dtype = tensor::DType::kF32) {
@@ -201,7 +208,7 @@ struct Load {
 // Every kind of drafts with one request, a few and all of them at a time; a retraction takes two.
 std::vector<Load> every_load(bool retract) {
   std::vector<Load> loads;
-  for (size_t drafting = 0; drafting < kNumDraftings; ++drafting)
+  for (size_t drafting = 0; drafting < num_draftings(); ++drafting)
     for (const int running : {retract ? 2 : 1, 5, 64}) loads.push_back({drafting, running});
   return loads;
 }
@@ -237,8 +244,8 @@ std::vector<Way> ways_of_the_matrix() {
 TEST_F(Deterministic, answers_depend_on_the_request_alone_in_every_way_to_compute_them) {
   const std::vector<Way> ways = ways_of_the_matrix();
   int64_t num_cached = 0, num_retractions = 0;
-  std::array<int64_t, kNumDraftings> num_accepted{};
-  std::array<std::set<bool>, kNumDraftings> retracted{};
+  std::array<int64_t, std::size(kDraftings)> num_accepted{};
+  std::array<std::set<bool>, std::size(kDraftings)> retracted{};
   for (const Way& way : ways) {
     const Answers answers = expect_alone(up_to(kMatrixRequests), way);
     EXPECT_EQ(answers.stats.num_retractions > 0, way.retract) << way.name();
@@ -249,7 +256,7 @@ TEST_F(Deterministic, answers_depend_on_the_request_alone_in_every_way_to_comput
   }
   EXPECT_GT(num_cached, 0);
   EXPECT_GT(num_retractions, kMatrixRequests);
-  for (size_t drafting = 0; drafting < kNumDraftings; ++drafting) {
+  for (size_t drafting = 0; drafting < num_draftings(); ++drafting) {
     if (kIsSanitized) break;  // too few ways
     EXPECT_EQ(retracted[drafting].size(), 2u) << kDraftings[drafting].name;
     EXPECT_EQ(num_accepted[drafting] > 0, drafting > 0) << kDraftings[drafting].name;
@@ -259,13 +266,14 @@ TEST_F(Deterministic, answers_depend_on_the_request_alone_in_every_way_to_comput
 
 TEST_F(Deterministic, mixed_requests_in_batches_of_any_size_get_their_answers_alone) {
   const int group = wants_everything() ? kLargeGroup : kSmallGroup;
-  const int total = number_from("FATHOM_DETERMINISTIC_REQUESTS",
-                                kIsSanitized ? kSmallGroup : kNumDraftings * kSmallGroup);
+  const int total =
+      number_from("FATHOM_DETERMINISTIC_REQUESTS",
+                  kIsSanitized ? kSmallGroup : static_cast<int>(num_draftings()) * kSmallGroup);
   const int seed = seed_wanted();
   std::mt19937_64 random(static_cast<uint64_t>(seed));
   const int num_different = std::min(total, kNumDifferent);
   std::set<int> different;
-  std::array<int64_t, kNumDraftings> num_accepted{};
+  std::array<int64_t, std::size(kDraftings)> num_accepted{};
   int64_t num_stop_strings = 0, num_retractions = 0;
   for (int done = 0; done < total; done += group) {
     const std::vector<int> chunks = chunk_sizes();
@@ -277,7 +285,7 @@ TEST_F(Deterministic, mixed_requests_in_batches_of_any_size_get_their_answers_al
                              .overlap = random() % 4 != 0,
                              .speculation = {.adaptive = random() % 4 == 0}},
                   .retract = retract,
-                  .drafting = static_cast<size_t>(done / group + seed) % kNumDraftings};
+                  .drafting = static_cast<size_t>(done / group + seed) % num_draftings()};
     std::vector<int> numbers(static_cast<size_t>(std::min(group, total - done)));
     for (int& number : numbers)
       number = static_cast<int>(random() % static_cast<uint64_t>(num_different));
@@ -296,8 +304,8 @@ TEST_F(Deterministic, mixed_requests_in_batches_of_any_size_get_their_answers_al
   EXPECT_GT(num_stop_strings, 0);
   EXPECT_GT(num_retractions, 0);
   // A group for each of them at least.
-  for (size_t drafting = 0; drafting < kNumDraftings; ++drafting) {
-    if (total < static_cast<int>(kNumDraftings) * group) break;
+  for (size_t drafting = 0; drafting < num_draftings(); ++drafting) {
+    if (total < static_cast<int>(num_draftings()) * group) break;
     EXPECT_EQ(num_accepted[drafting] > 0, drafting > 0) << kDraftings[drafting].name;
   }
 }
@@ -369,7 +377,8 @@ TEST_F(Deterministic, without_one_form_drafts_change_no_bit_of_prompts_cut_alike
     const Way way{.config = {.radix_cache = false, .overlap = overlap}};
     const Answers plain = run(*make_runner(*model, kNumThreads), numbers, way);
     EXPECT_GT(num_different(plain.answers, run(runner(), numbers, way).answers), 0);
-    for (const Drafting& drafting : kDraftings) {
+    for (size_t i = 0; i < num_draftings(); ++i) {
+      const Drafting& drafting = kDraftings[i];
       const Answers answers = run(*make_runner(*model, kNumThreads, drafting), numbers, way);
       EXPECT_EQ(answers.answers, plain.answers) << drafting.name << ", overlap " << overlap;
       EXPECT_EQ(answers.stats.num_prefill_tokens, static_cast<int64_t>(num_prompt_tokens));
