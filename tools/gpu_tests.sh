@@ -38,7 +38,8 @@ part() {
     echo "ok      $name ($((SECONDS - start)) s)"
     passed=$((passed + 1))
   else
-    echo "FAILED  $name ($((SECONDS - start)) s): $out/$name.log"
+    echo "FAILED  $name ($((SECONDS - start)) s): $out/$name.log, which ends"
+    tail -n 25 "$out/$name.log" | cut -c1-300
     failed+=("$name")
   fi
 }
