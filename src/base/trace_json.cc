@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "base/json.h"
 
@@ -18,15 +19,19 @@ int64_t nanoseconds_between(TimePoint begin, TimePoint end) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(end - begin).count();
 }
 
-// When and in which step the host enqueued, in the order of time.
+// When and in which step a thread enqueued.
 struct Enqueued {
   TimePoint begin{}, end{};
   int64_t step = kNoStep;
 };
+// In the order of time, which is that of their ends too: spans of one thread follow each other. Those of several, which
+// are ranks, lie over one another.
+using EnqueuedByThread = std::vector<std::vector<Enqueued>>;
 
-std::vector<Enqueued> enqueued_steps(const Recording& recording) {
-  std::vector<Enqueued> steps;
+EnqueuedByThread enqueued_steps(const Recording& recording) {
+  EnqueuedByThread by_thread;
   for (const ThreadRecording& thread : recording.threads) {
+    std::vector<Enqueued> steps;
     for (const Event& event : thread.events) {
       if (event.duration_ns < 0 || std::string_view(event.name) != kEnqueueSpan) continue;
       for (const Arg& arg : event.args) {
@@ -35,18 +40,21 @@ std::vector<Enqueued> enqueued_steps(const Recording& recording) {
         steps.push_back({.begin = event.begin, .end = end, .step = arg.value});
       }
     }
+    std::sort(steps.begin(), steps.end(),
+              [](const Enqueued& a, const Enqueued& b) { return a.begin < b.begin; });
+    if (!steps.empty()) by_thread.push_back(std::move(steps));
   }
-  std::sort(steps.begin(), steps.end(),
-            [](const Enqueued& a, const Enqueued& b) { return a.begin < b.begin; });
-  return steps;
+  return by_thread;
 }
 
-int64_t step_at(const std::vector<Enqueued>& steps, TimePoint launched) {
-  auto after = std::upper_bound(
-      steps.begin(), steps.end(), launched,
-      [](TimePoint time, const Enqueued& enqueued) { return time < enqueued.begin; });
-  if (after == steps.begin()) return kNoStep;
-  return launched <= std::prev(after)->end ? std::prev(after)->step : kNoStep;
+int64_t step_at(const EnqueuedByThread& by_thread, TimePoint launched) {
+  for (const std::vector<Enqueued>& steps : by_thread) {
+    const auto after = std::upper_bound(
+        steps.begin(), steps.end(), launched,
+        [](TimePoint time, const Enqueued& enqueued) { return time < enqueued.begin; });
+    if (after != steps.begin() && launched <= std::prev(after)->end) return std::prev(after)->step;
+  }
+  return kNoStep;
 }
 
 struct Head {
@@ -190,7 +198,7 @@ class DeviceWriter {
 
   const DeviceRecording& device_;
   const TimePoint started_;
-  const std::vector<Enqueued> steps_;
+  const EnqueuedByThread steps_;
   Writer& writer_;
   std::vector<std::string> names_;  // as JSON
   std::map<int64_t, bool> streams_;

@@ -102,6 +102,23 @@ TEST_F(DeviceTrace, kernels_belong_to_the_step_that_launched_them_and_a_bar_span
   EXPECT_NEAR(bars.at(8).at("ts").get<double>() - bars.at(7).at("ts").get<double>(), 30, 2e-3);
 }
 
+// Two ranks enqueue the same step, one of them for longer: what it launches after the other is done is of that step.
+TEST_F(DeviceTrace, kernels_belong_to_the_step_of_their_rank_while_others_enqueue_too) {
+  ASSERT_TRUE(start({}));
+  TimePoint late{};
+  {
+    Span span("runner", "enqueue");
+    span.arg("step", 7);
+    std::thread([] { enqueue(7); }).join();
+    std::this_thread::sleep_for(microseconds(50));
+    late = steady_clock::now();
+  }
+  add(late, steady_clock::now(), 10);
+  const auto events = stop_and_parse();
+  ASSERT_EQ(events.count("kernel"), 1u);
+  EXPECT_EQ(events.find("kernel")->second.at("args").value("step", json::Value("none")), 7);
+}
+
 TEST_F(DeviceTrace, copies_have_bytes_and_lines_have_names) {
   ASSERT_TRUE(start({.max_device_events = 12}));
   EXPECT_EQ(device_.max_events_asked, 12);
