@@ -20,7 +20,8 @@ using TimePoint = std::chrono::steady_clock::time_point;
 struct DeviceEvent {
   const char* category = nullptr;  // a literal: "kernel", "copy", "fill"
   size_t name_idx = 0;             // in DeviceRecording::names
-  int64_t stream = 0;
+  int device = 0;                  // its number, where there are several
+  int64_t stream = 0;              // of the device
   // When the host enqueued it, as part of a graph or alone; the clock's epoch = not known.
   TimePoint launched{};
   TimePoint begin{}, end{};

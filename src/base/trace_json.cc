@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 constexpr int kHostPid = 1, kDevicePid = 2;
 // The line above a device's streams: a bar for each step, from its first kernel to the end of its last.
 constexpr int64_t kStepLine = 0;
+// Lines of a device's streams: those of the next one come behind.
+constexpr int64_t kLinesOfDevice = 100'000;
 constexpr int64_t kNoStep = -1;
 
 int64_t nanoseconds_between(TimePoint begin, TimePoint end) {
@@ -154,8 +157,11 @@ class DeviceWriter {
       // Launched before the recording began.
       if (event.begin >= started_) write_event(event);
     }
-    for (const auto& [stream, known] : streams_)
-      writer_.name("thread_name", kDevicePid, stream, "stream " + std::to_string(stream));
+    for (const int64_t line : lines_) {
+      const int64_t device = line / kLinesOfDevice, stream = line % kLinesOfDevice;
+      const std::string of_device = device == 0 ? "" : "GPU " + std::to_string(device) + " ";
+      writer_.name("thread_name", kDevicePid, line, of_device + "stream " + std::to_string(stream));
+    }
     writer_.name("thread_name", kDevicePid, kStepLine, "steps");
     for (const auto& [step, extent] : extents_) {
       const std::string name = json::dump("step " + std::to_string(step));
@@ -172,10 +178,11 @@ class DeviceWriter {
 
  private:
   void write_event(const DeviceEvent& event) {
-    streams_[event.stream] = true;
+    const int64_t line = event.device * kLinesOfDevice + event.stream;
+    lines_.insert(line);
     writer_.begin_event(
         {.pid = kDevicePid,
-         .tid = event.stream,
+         .tid = line,
          .category = event.category,
          .name = names_.at(event.name_idx),
          .begin = event.begin,
@@ -201,7 +208,7 @@ class DeviceWriter {
   const EnqueuedByThread steps_;
   Writer& writer_;
   std::vector<std::string> names_;  // as JSON
-  std::map<int64_t, bool> streams_;
+  std::set<int64_t> lines_;
   std::map<int64_t, Extent> extents_;  // of steps
 };
 

@@ -129,15 +129,17 @@ TEST_F(DeviceTrace, copies_have_bytes_and_lines_have_names) {
                                       .begin = begin,
                                       .end = begin + microseconds(3),
                                       .num_bytes = 4096});
+  device_.recording.events.push_back(device_.recording.events.back());
+  device_.recording.events.back().device = 1;
   device_.recording.num_dropped = 5;
   const auto events = stop_and_parse();
-  ASSERT_EQ(events.count("copy"), 1u);
+  ASSERT_EQ(events.count("copy"), 2u);
   EXPECT_EQ(events.find("copy")->second.at("args"), json::Value({{"bytes", 4096}}));
   EXPECT_EQ(other_.at("dropped_device_events"), 5);
   std::vector<json::Value> names;
   for (auto [it, end] = events.equal_range("name"); it != end; ++it)
     names.push_back(it->second.at("args").at("name"));
-  EXPECT_EQ(names, (std::vector<json::Value>{"GPU 0", "stream 13", "steps"}));
+  EXPECT_EQ(names, (std::vector<json::Value>{"GPU 0", "stream 13", "GPU 1 stream 13", "steps"}));
 }
 
 TEST_F(DeviceTrace, what_ran_before_the_recording_is_not_in_it) {

@@ -125,6 +125,7 @@ class Inbox {
   DeviceEvent event_of(const Record& record, const char* category, const char* name) {
     return {.category = category,
             .name_idx = index_of(name == nullptr ? "unknown" : name),
+            .device = static_cast<int>(record.deviceId),
             .stream = record.streamId,
             .begin = to_time(record.start),
             .end = to_time(record.end)};
