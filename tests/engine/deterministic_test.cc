@@ -55,8 +55,8 @@ constexpr Drafting kDraftings[] = {
     {"chain of 3", {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}},
     {"tree of 4", {.num_steps = 2, .top_k = 4, .num_draft_tokens = 4}},
     {"tree of 8", {.num_steps = 2, .top_k = 4, .num_draft_tokens = 8}}};
-// Where a GPU verifies a tree its rows lie apart, so its sums have other last bits (docs/contracts/runner.md, section 8):
-// trees, which come last, are compared on a CPU.
+// Where a GPU verifies a tree its rows lie apart, so its sums have other last bits (docs/contracts/runner.md,
+// section 8): trees, which come last, are compared on a CPU.
 size_t num_draftings() {
   constexpr size_t kNumPlainAndChains = 4;
   static_assert(kDraftings[kNumPlainAndChains].shape.top_k > 1);

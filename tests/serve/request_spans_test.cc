@@ -71,8 +71,7 @@ TEST(RequestSpans, divide_the_time_of_a_request) {
     EXPECT_EQ(spans[i]["endTimeUnixNano"], wanted[i].end) << wanted[i].name;
     EXPECT_EQ(spans[i]["traceId"], spans[0]["traceId"]);
   }
-  for (size_t i = 1; i < spans.size(); ++i)
-    EXPECT_EQ(spans[i]["parentSpanId"], spans[0]["spanId"]);
+  for (size_t i = 1; i < spans.size(); ++i) EXPECT_EQ(spans[i]["parentSpanId"], spans[0]["spanId"]);
   EXPECT_FALSE(spans[0].contains("parentSpanId"));
   EXPECT_FALSE(spans[0].contains("status"));
 }
