@@ -32,7 +32,7 @@ struct AllReduceFlags {
   EngineFlags engine;
   std::vector<int64_t> bytes = {2 << 10,   8 << 10, 16 << 10, 64 << 10,
                                 256 << 10, 1 << 20, 4 << 20,  8 << 20};
-  int replays = 500;
+  std::optional<int> replays;  // none = what takes seconds on the device
   std::string result_filename;
 };
 
@@ -155,20 +155,23 @@ std::string microseconds(const std::optional<SumTime>& measured) {
   return text;
 }
 
+int default_replays(const ops::Backend& backend) { return backend.device_memory ? 500 : 5; }
+
 int run(const AllReduceFlags& flags) {
   apply_log_flags(flags.engine.log);
   const int size = flags.engine.ranks.tp_size;
   const ops::Backend& backend = choose_backend(flags.engine);
   check_ranks_on(flags.engine.ranks, backend);
+  const int replays = flags.replays.value_or(default_replays(backend));
   const std::unique_ptr<comm::Group> own = make_sum_group(flags, backend, /*by_nccl=*/false);
   const std::unique_ptr<comm::Group> nccl = make_sum_group(flags, backend, /*by_nccl=*/true);
   std::printf("%d ranks on %s, %s, commit %s, %d replays of %d sums\n", size,
               std::string(backend.name).c_str(), std::string(backend.device).c_str(), built_from(),
-              flags.replays, kCallsOfGraph);
+              replays, kCallsOfGraph);
   std::printf("%10s %12s %12s %8s\n", "bytes", "own us", "NCCL us", "right");
   bool all_right = true;
   for (const int64_t bytes : flags.bytes) {
-    const SumMessage message{.bytes = bytes, .num_replays = flags.replays};
+    const SumMessage message{.bytes = bytes, .num_replays = replays};
     const SumTime by_us = run_group(backend, *own, message);
     std::optional<SumTime> by_nccl;
     if (nccl != nullptr) by_nccl = run_group(backend, *nccl, message);
@@ -211,6 +214,7 @@ Command add_bench_all_reduce(CLI::App& bench) {
   app->add_option("--replays", flags->replays, "How often each graph of 20 sums is replayed")
       ->check(CLI::Range(1, 1 << 30))
       ->type_name("N")
+      ->default_str("500 on GPUs, 5 on a CPU")
       ->group(group);
   app->add_option("--result-filename", flags->result_filename,
                   "Append one JSON line per size to this file")
