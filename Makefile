@@ -30,9 +30,9 @@ MODEL_LEFT_OUT := \
   --leave-out '^engine\.(.*RanksOf\.|RankDesync\.of_(a_lane|the_rows|ranks_that_wait))' 'computes the demo model on several ranks for minutes, as engine.FewRanks and the other tests of RankDesync do for seconds; to run it: make test' \
   --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
-  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|first_hour|sizes|install|deploy_files|operator_files)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
+  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|first_hour|sizes|install|deploy_files|operator_files|timing_between_keys|ranks_serving)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
-  --leave-out '^clients\.(langchain|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
+  --leave-out '^clients\.(langchain|openai_agents|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
   --leave-out '^page\.(page|views|edit|facts|keep|chats|loading|logprobs|looks|markdown|math|tools)$$' 'runs against a server in Python; to run it: make test' \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
