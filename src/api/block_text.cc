@@ -90,11 +90,11 @@ bool add_body(const json::Value& block, int depth, JoinedText& joined) {
 BlockText text_of(const json::Value& block, int depth) {
   const std::string_view type = text_at(block, "type");
   if (is_left_out(type)) return {};
-  const std::string placeholder = placeholder_of(type, name_of(block));
-  if (type == "tool_reference") return {.text = placeholder};
+  const std::string in_brackets = bracketed(type, name_of(block));
+  if (type == "tool_reference") return {.text = in_brackets};
   JoinedText body;
   if (depth > kMaxDepth || !add_body(block, depth, body)) {
-    return {.text = placeholder, .is_unread = true};
+    return {.text = in_brackets, .is_unread = true};
   }
   if (type != "document" && type != "search_result") return {.text = body.take()};
   JoinedText whole;

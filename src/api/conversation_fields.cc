@@ -59,7 +59,7 @@ void read_content_part(const json::Value& value, const std::string& path, bool i
   if (is_text_part(*type)) return joined.add(read_text_or_refusal(part, type == "refusal"));
   if (is_thought_part(*type)) return;
   if (is_question) return refuse_unread(part);
-  joined.add_block(placeholder_of(*type));
+  joined.add_block(bracketed(*type));
 }
 
 std::optional<std::string> read_content(FieldReader& message, bool is_question) {

@@ -35,7 +35,7 @@ size_t newest_question(size_t num_messages, const std::function<Speaker(size_t)>
   return question;
 }
 
-std::string placeholder_of(std::string_view type, std::string_view name) {
+std::string bracketed(std::string_view type, std::string_view name) {
   const auto* kind = std::ranges::find(kKinds, type, [](const auto& entry) { return entry.first; });
   std::string text = "[";
   text += kind == std::ranges::end(kKinds) ? shown_words(type) : std::string(kind->second);

@@ -182,9 +182,9 @@ TEST(UnreadParts, a_conversation_goes_on_with_blocks_of_other_servers) {
 }
 
 TEST(UnreadParts, a_name_from_a_client_stays_on_one_line) {
-  EXPECT_EQ(placeholder_of("image_url"), "[image]");
-  EXPECT_EQ(placeholder_of("x", "a\nb"), "[x: a\\nb]");
-  EXPECT_LT(placeholder_of(std::string(5000, 'x'), std::string(5000, 'y')).size(), 200U);
+  EXPECT_EQ(bracketed("image_url"), "[image]");
+  EXPECT_EQ(bracketed("x", "a\nb"), "[x: a\\nb]");
+  EXPECT_LT(bracketed(std::string(5000, 'x'), std::string(5000, 'y')).size(), 200U);
 }
 
 TEST(UnreadParts, results_beside_a_picture_make_it_no_question) {

@@ -49,7 +49,7 @@ std::string part_text(const json::Value& part) {
       type.find("screenshot") == std::string_view::npos) {
     return json::dump(part);
   }
-  return placeholder_of(type);
+  return bracketed(type);
 }
 
 std::string result_text(const json::Value& item) {

@@ -51,14 +51,14 @@ std::string read_text_part(const json::Value& part, const std::string& path,
 // too.
 std::string read_part_texts(FieldReader& item, std::string_view key, bool is_question) {
   item.require(key);
-  return read_text_parts(
-      item, key, "parts",
-      [&](const json::Value& part, const std::string& path, JoinedText& joined) {
-        if (!is_unread(part)) return joined.add(read_text_part(part, path, item.problem()));
-        FieldReader unread(part, path, item.problem());
-        if (is_question) return refuse_unread(unread);
-        joined.add_block(placeholder_of(part["type"].get_ref<const std::string&>()));
-      });
+  return read_text_parts(item, key, "parts",
+                         [&](const json::Value& part, const std::string& path, JoinedText& joined) {
+                           if (!is_unread(part))
+                             return joined.add(read_text_part(part, path, item.problem()));
+                           FieldReader unread(part, path, item.problem());
+                           if (is_question) return refuse_unread(unread);
+                           joined.add_block(bracketed(part["type"].get_ref<const std::string&>()));
+                         });
 }
 
 class ItemReader {
