@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "answer/pieces/draw_id.h"
 #include "base/json.h"
 
 namespace fathom::serve {
@@ -20,14 +20,8 @@ bool is_hex(std::string_view text) {
 
 bool is_zero(std::string_view text) { return text.find_first_not_of('0') == text.npos; }
 
-std::string hex(uint64_t bits) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(bits));
-  return text;
-}
-
-// An id of so many digits, not all 0.
-std::string draw_span_id(const std::function<uint64_t()>& draw) { return hex(draw() | 1); }
+// Of 64 bits; a trace's has 128.
+std::string draw_span_id() { return answer::draw_id("").substr(0, 16); }
 
 json::Value text_attribute(const char* key, std::string_view value) {
   return {{"key", key}, {"value", {{"stringValue", std::string(value)}}}};
@@ -88,14 +82,12 @@ json::Value span_of(const SpanNames& names, std::string_view name, int kind, int
   return span;
 }
 
-void add_spans(const RequestTrace& trace, const std::function<uint64_t()>& draw,
-               json::Value& spans) {
+void add_spans(const RequestTrace& trace, json::Value& spans) {
   const answer::AnswerRecord& record = trace.record;
   const int64_t end = trace.end_unix_ns, begin = end - nanoseconds(record.total_seconds);
-  SpanNames names = {
-      .trace_id = trace.parent ? trace.parent->trace_id : hex(draw()) + hex(draw() | 1),
-      .span_id = draw_span_id(draw),
-      .parent_id = trace.parent ? trace.parent->span_id : ""};
+  SpanNames names = {.trace_id = trace.parent ? trace.parent->trace_id : answer::draw_id(""),
+                     .span_id = draw_span_id(),
+                     .parent_id = trace.parent ? trace.parent->span_id : ""};
   json::Value whole = span_of(names, "llm_request", kServer, begin, end);
   if (trace.parent && !record.tracestate.empty()) whole["traceState"] = record.tracestate;
   whole["attributes"] = attributes_of(trace);
@@ -104,7 +96,7 @@ void add_spans(const RequestTrace& trace, const std::function<uint64_t()>& draw,
 
   const auto add_part = [&](const char* name, int64_t from, int64_t to) {
     const SpanNames part = {
-        .trace_id = names.trace_id, .span_id = draw_span_id(draw), .parent_id = names.span_id};
+        .trace_id = names.trace_id, .span_id = draw_span_id(), .parent_id = names.span_id};
     spans.push_back(span_of(part, name, kInternal, std::min(from, end), std::min(to, end)));
   };
   if (record.queue_seconds < 0) return add_part("queue", begin, end);
@@ -149,10 +141,9 @@ RequestTrace request_trace(const answer::AnswerRecord& record, int64_t end_unix_
 
 bool is_sampled(const RequestTrace& trace) { return !trace.parent || trace.parent->is_sampled; }
 
-std::string otlp_json(std::span<const RequestTrace> traces, const SpanSource& source,
-                      const std::function<uint64_t()>& draw) {
+std::string otlp_json(std::span<const RequestTrace> traces, const SpanSource& source) {
   json::Value spans = json::Value::array();
-  for (const RequestTrace& trace : traces) add_spans(trace, draw, spans);
+  for (const RequestTrace& trace : traces) add_spans(trace, spans);
   const json::Value resource = {
       {"attributes", json::Value::array({text_attribute("service.name", "fathom"),
                                          text_attribute("service.version", source.version),

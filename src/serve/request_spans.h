@@ -3,13 +3,12 @@
 // the prompt and the answer. As JSON of OTLP (ExportTraceServiceRequest), without text of prompts or answers.
 //
 //   RequestTrace trace = request_trace(record, now_unix_ns);
-//   if (is_sampled(trace)) body = otlp_json({&trace, 1}, {.model = "demo", .version = "0.2.0"}, draw);
+//   if (is_sampled(trace)) body = otlp_json({&trace, 1}, {.model = "demo", .version = "0.2.0"});
 //
 // A well-formed traceparent (W3C Trace Context) makes the request a part of its client's trace, which also says whether
-// it is recorded; any other begins a trace of its own. Pure functions, thread-safe.
+// it is recorded; any other begins a trace of its own, with ids that are drawn. Thread-safe.
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,8 +37,6 @@ bool is_sampled(const RequestTrace& trace);
 struct SpanSource {
   std::string model, version;
 };
-// draw: 64 random bits, for ids.
-std::string otlp_json(std::span<const RequestTrace> traces, const SpanSource& source,
-                      const std::function<uint64_t()>& draw);
+std::string otlp_json(std::span<const RequestTrace> traces, const SpanSource& source);
 
 }  // namespace fathom::serve

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/entropy.h"
 #include "base/log.h"
 #include "base/startup_error.h"
 #include "client/url.h"
@@ -81,7 +80,7 @@ void SpanExporter::run() {
 }
 
 void SpanExporter::send(std::vector<RequestTrace> batch) {
-  const std::string body = otlp_json(batch, config_.source, entropy_bits);
+  const std::string body = otlp_json(batch, config_.source);
   bool is_taken = post(body);
   if (!is_taken) {
     // A collector that begins anew is back soon; more would keep others waiting.

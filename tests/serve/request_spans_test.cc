@@ -49,10 +49,8 @@ answer::AnswerRecord sample_record() {
 }
 
 json::Value spans_of(const answer::AnswerRecord& record) {
-  uint64_t next = 1;
   const RequestTrace trace = request_trace(record, 10'000'000'000);
-  const std::string text =
-      otlp_json({&trace, 1}, {.model = "demo", .version = "1"}, [&] { return next += 2; });
+  const std::string text = otlp_json({&trace, 1}, {.model = "demo", .version = "1"});
   return json::parse(text).value()["resourceSpans"][0]["scopeSpans"][0]["spans"];
 }
 
