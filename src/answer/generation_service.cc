@@ -184,9 +184,11 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Starte
   auto size_lease = std::make_shared<SizeLease>(num_prompt_values(request), kMaxPromptValuesInWork,
                                                 num_prompt_values_);
   if (!size_lease->is_granted()) return api::overloaded();
-  Answer::Setup setup{.head = head_of(request),
+  AnswerHead head = head_of(request);
+  std::unique_ptr<Renderer> renderer = make_renderer(head, *config_.tokenizer);
+  Answer::Setup setup{.head = std::move(head),
                       .choices = {},
-                      .renderer = make_renderer(head_of(request), *config_.tokenizer),
+                      .renderer = std::move(renderer),
                       .since_arrival = started.since_arrival,
                       .num_prompt_values = size_lease->num_values(),
                       .size_lease = size_lease};
