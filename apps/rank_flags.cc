@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/log.h"
 #include "base/startup_error.h"
 #include "cache/prefix_index.h"
 #include "comm/thread_ranks.h"
@@ -31,9 +32,10 @@ void add_rank_flags(CLI::App& app, RankFlags& flags) {
         ->type_name("N")
         ->group(group);
   };
-  add_count("--tp-size,--tensor-parallel-size", flags.tp_size,
-            "Ranks that compute the model together, each on a share of the CPU's threads: "
-            "every rank holds a part of the heads, of the FFN widths and of the vocabulary");
+  add_count(
+      "--tp-size,--tensor-parallel-size", flags.tp_size,
+      "Ranks that compute the model together, each on a GPU or on a share of the CPU's "
+      "threads: every rank holds a part of the heads, of the FFN widths and of the vocabulary");
   app.add_flag("--enable-ep-moe", flags.experts_apart,
                "Give each rank whole experts instead of a part of each expert's width")
       ->group(group);
@@ -123,7 +125,13 @@ void check_ranks(const RankFlags& flags, const config::ModelConfig& config) {
 }
 
 void check_ranks_on(const RankFlags& flags, const ops::Backend& backend) {
-  if (flags.tp_size == 1 || !backend.device_memory) return;
+  const bool has_peers = flags.tp_size > 1 && backend.device_memory;
+  const cuda::PeerOptions& peers = flags.peers;
+  if (!has_peers && (peers.disable_custom_all_reduce || !peers.nccl_library.empty()))
+    FATHOM_LOG(kWarning, "apps", "flags of how several GPUs add have no effect",
+               {{"flags", "--disable-custom-all-reduce, --nccl-library"},
+                {"needs", "--tp-size 2 or more with --device cuda"}});
+  if (!has_peers) return;
   const std::string why_not = cuda::why_not_ranks(cuda::list_gpus(), flags.tp_size);
   require(why_not.empty(), flag("--tp-size", flags.tp_size) + " with --device cuda: " + why_not);
 }
