@@ -4,8 +4,8 @@
 //
 //   LaneBatches lanes = split_batch(batch, {.num_lanes = 2, .slots_per_lane = 32});
 //   runners[l]->submit(lanes.batches[l]);
-//   StepMasks of_lane = ...            split_masks(masks, lanes.places)
-//   StepResult result = join_results(lanes, std::move(results));
+//   std::vector<StepMasks> of_lanes = split_masks(std::move(masks), lanes.places, 2);
+//   StepResult result = join_results(lanes.places, sizes, std::move(results));
 //
 // Plain data and pure functions.
 

@@ -1,7 +1,7 @@
 #pragma once
 // WaitingQueue: the requests that wait for admission, and which of them is next.
 //
-//   WaitingQueue queue(SchedulePolicy::kLpm, lanes);
+//   WaitingQueue queue({.policy = SchedulePolicy::kLpm, .turn_tokens = 2048, .most_running = 64}, lanes);
 //   queue.add(sequence);
 //   Sequence* next = queue.next(plan_idx, prefilling);     // null: none waits, or all are deferred
 //   queue.admitted(*next);

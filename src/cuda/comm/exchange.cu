@@ -77,9 +77,9 @@ class Chunk {
       const int at = static_cast<int>(threadIdx.x) + k * kThreads;
       if (at >= p_.chunk_packets) break;
       if constexpr (kForm == Exchange::kReduceScatter) {
-        for (int i = 1; i < box_.size; ++i) send(own_or(next_peer(i)), next_peer(i), at);
+        for (int i = 1; i < box_.size; ++i) send(piece_of_rank(next_peer(i)), next_peer(i), at);
       } else {
-        const Piece& own = own_or(box_.rank);
+        const Piece& own = piece_of_rank(box_.rank);
         if (!has(own, first_ + at)) continue;
         const uint4 packet = without_empty(load(own, first_ + at), p_.nan_word);
         for (int i = 1; i < box_.size; ++i)
@@ -92,7 +92,7 @@ class Chunk {
 
   template <class T, int kRanks>
   __device__ __forceinline__ void sum() const {
-    const Piece& own = own_or(box_.rank);
+    const Piece& own = piece_of_rank(box_.rank);
 #pragma unroll
     for (int k = 0; k < kThreadPackets; ++k) {
       const int at = static_cast<int>(threadIdx.x) + k * kThreads;
@@ -144,7 +144,7 @@ class Chunk {
 
  private:
   __device__ __forceinline__ int next_peer(int i) const { return (box_.rank + i) % box_.size; }
-  __device__ __forceinline__ const Piece& own_or(int rank) const {
+  __device__ __forceinline__ const Piece& piece_of_rank(int rank) const {
     return p_.what.pieces[kForm == Exchange::kAllReduce ? 0 : rank];
   }
   __device__ __forceinline__ int at(int k) const {

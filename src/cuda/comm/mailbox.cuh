@@ -4,9 +4,10 @@
 // words, which no packet has, so whoever looks there until no word is kEmpty has the packet. It costs one way over
 // NVLink, where data with a flag behind it costs two.
 //
-//   Turn turn(mailbox);                                     // after wait_for_previous()
-//   post(mailbox.place(peer, turn.slot(), mailbox.rank) + i, without_empty(packet, nan_word));
-//   uint4 theirs = look(...);   theirs = arrived(theirs) ? theirs : wait_for(place, peer, mailbox);   empty(place);
+//   const int slot = mailbox.turns[blockIdx.x] % kSlots;                       // after wait_for_previous()
+//   post(mailbox.place(peer, slot, mailbox.rank) + i, without_empty(packet, nan_word));
+//   uint4* const place = mailbox.place(mailbox.rank, slot, peer) + i;
+//   const uint4 theirs = take(look(place), place, peer, mailbox);              // waits, and empties the place
 //
 // A block of a kernel talks to the blocks of the same number in the kernels of its peers, and has places of its own:
 // kSlots slots that it takes in turn. The number of turns lies on the device and counts on when a graph is replayed.
