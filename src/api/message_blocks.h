@@ -1,6 +1,6 @@
 #pragma once
 // `system` and `messages` of Anthropic's Messages form -> text::Conversation: blocks of text, thinking, tool_use and
-// tool_result, and names in brackets for what a text model cannot read (unread_parts.h). One message may become several,
+// tool_result, and names in brackets of what no text model reads (unread_parts.h). One message may become several,
 // because results of tools are messages of their own here. Thinking of earlier turns is left out, as every published
 // template does.
 //
