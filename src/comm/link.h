@@ -6,11 +6,14 @@
 //
 // A message comes whole, once, and in the order of those sent on its channel; channels do not wait for one another.
 // Any thread may send, one thread at a time receives of a channel. A link that has failed (the other process ended, was
-// silent for too long, or sent what is no message) stays so: send() drops, receive() throws.
+// silent for too long, or sent what is no message) stays so: send() drops, and a receiver gets what had come before,
+// then LinkFailure.
 // Implementations: nodes/ucx_link.h between processes, LinkPair in one.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -25,16 +28,22 @@ class LinkFailure : public std::runtime_error {
 
 class Link {
  public:
-  // Channels of a node's steps; collectives of groups have numbers from kFirstGroup on, one each.
+  // Channels of a node's steps; collectives of groups have numbers from kFirstGroup on, one each. kControl is for what
+  // nodes say to one another before there are ranks.
   enum Channel : uint32_t { kControl, kPlans, kMasks, kResults, kFirstGroup };
 
   virtual ~Link() = default;
   virtual void send(uint32_t channel, std::vector<std::byte> message) = 0;
-  // Blocks for the oldest message of the channel that nobody has got yet. Throws LinkFailure.
-  virtual std::vector<std::byte> receive(uint32_t channel) = 0;
+  // The oldest message of the channel that nobody has got yet; blocks for it, but not for longer than patience, after
+  // which there is none. Throws LinkFailure at once when the link has failed and nothing is left.
+  virtual std::optional<std::vector<std::byte>> receive_for(uint32_t channel,
+                                                            std::chrono::milliseconds patience) = 0;
+  // Blocks until there is one. Throws LinkFailure.
+  std::vector<std::byte> receive(uint32_t channel);
   // Why nothing comes any more; empty = the link lives. Any thread.
   virtual std::string failure() const = 0;
-  // Gives the link up: whoever waits in receive() gets `why`. The first reason counts. Any thread.
+  // Gives the link up: both ends fail, and the other one is told `why`, where it still can be. The first reason counts.
+  // Any thread.
   virtual void fail(const std::string& why) = 0;
 };
 
