@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
-#include "cuda/runtime/shared_library.h"
+#include "base/shared_library.h"
 #include "cuda/runtime/stream.cuh"
 
 namespace fathom::cuda {

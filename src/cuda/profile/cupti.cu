@@ -2,7 +2,7 @@
 
 #include "cuda/profile/cupti.cuh"
 
-#include "cuda/runtime/shared_library.h"
+#include "base/shared_library.h"
 
 namespace fathom::cuda {
 namespace {

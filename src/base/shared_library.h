@@ -4,7 +4,7 @@
 //   bool find_all(void* library, Functions& to) { return find(library, "cublasLtCreate", to.create) && ...; }
 //   Result<Functions> functions = open_library<Functions>("cuBLASLt", {"libcublasLt.so.13"}, find_all);
 //
-// Internal to cuda/. Thread-safe.
+// Thread-safe.
 
 #include <dlfcn.h>
 
@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 
-namespace fathom::cuda {
+namespace fathom {
 
 // Whether the library has a function of that name, which is then in `function`.
 template <class Function>
@@ -40,4 +40,4 @@ Result<Functions> open_library(const std::string& what, const std::vector<std::s
   return Error{ErrorCode::kNotFound, what + " cannot be opened, tried " + tried};
 }
 
-}  // namespace fathom::cuda
+}  // namespace fathom
