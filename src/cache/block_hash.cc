@@ -17,7 +17,8 @@ uint64_t fold(uint64_t a, uint64_t b) {
 
 }  // namespace
 
-BlockHash::BlockHash(const BlockHashConfig& config) : config_(config), seed_(entropy_bits()) {}
+BlockHash::BlockHash(const BlockHashConfig& config)
+    : config_(config), seed_(config.seed ? *config.seed : entropy_bits()) {}
 
 uint64_t BlockHash::of_salt(std::string_view salt) const {
   uint64_t hash = seed_;

@@ -6,10 +6,12 @@
 //   for (int64_t i = 0; i < hash.num_whole_blocks(tokens, max_tokens); ++i)
 //     found_by = hash.of_block(found_by, hash.key(tokens, i));
 //
-// It is keyed, so nobody can choose prompts whose blocks collide; those who share a hash share its key.
+// It is keyed, by a number drawn at random unless one is given, so nobody can choose prompts whose blocks collide; those
+// who share a hash share its key.
 // Plain data and pure functions.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -21,6 +23,7 @@ struct BlockHashConfig {
   int lookahead_tokens = 0;
   // The bits that are used. A test that takes some away sees what colliding hashes do.
   uint64_t mask = ~uint64_t{0};
+  std::optional<uint64_t> seed{};  // the key; none = at random
 };
 
 class BlockHash {

@@ -10,6 +10,7 @@ namespace fathom::cache {
 struct RadixTree::Node {
   Node* parent = nullptr;
   uint64_t hash = 0;                     // of the salt and all keys from the root to here
+  uint64_t name = 0;                     // for the listener, where there is one
   std::string salt;                      // of a root
   std::vector<int32_t> tokens;           // its key: the block's, and the lookahead
   std::vector<BlockPool::Lease> blocks;  // one block per KV group
@@ -64,7 +65,8 @@ RadixTree::RadixTree(std::vector<BlockPool*> pools, const RadixTreeConfig& confi
       hash_(config.index != nullptr ? config.index->hash()
                                     : BlockHash({.block_tokens = config.block_tokens,
                                                  .lookahead_tokens = config.lookahead_tokens,
-                                                 .mask = config.hash_mask})) {
+                                                 .mask = config.hash_mask})),
+      names_(config.block_tokens) {
   FATHOM_CHECK(config.block_tokens >= 1 && config.lookahead_tokens >= 0 && !pools_.empty(),
                config.block_tokens << " tokens in a block, lookahead of " << config.lookahead_tokens
                                    << ", " << pools_.size() << " KV groups");
@@ -144,7 +146,27 @@ int RadixTree::publish(Pin& pin, std::string_view salt, std::span<const int32_t>
     pin.path_.push_back(parent);
   }
   pin.tree_ = this;
+  if (config_.listener != nullptr) tell_stored(pin.path_, num_known, salt, tokens);
   return static_cast<int>(num_whole - num_known);
+}
+
+void RadixTree::tell_stored(const std::vector<Node*>& path, size_t first, std::string_view salt,
+                            std::span<const int32_t> tokens) {
+  const auto block_tokens = static_cast<size_t>(config_.block_tokens);
+  std::vector<uint64_t> names;
+  names.reserve(path.size() - first);
+  for (size_t i = first; i < path.size(); ++i) {
+    const uint64_t before = i == 0 ? names_.of_salt(salt) : path[i - 1]->name;
+    path[i]->name = names_.of_block(before, tokens.subspan(i * block_tokens, block_tokens));
+    names.push_back(path[i]->name);
+  }
+  config_.listener->stored(
+      config_.index_place,
+      {.salt = salt,
+       .parent = first == 0 ? 0 : path[first - 1]->name,
+       .names = names,
+       .tokens = tokens.subspan(first * block_tokens, names.size() * block_tokens),
+       .block_tokens = config_.block_tokens});
 }
 
 RadixTree::Owner& RadixTree::owner_of_salt(std::string_view salt) {
@@ -196,6 +218,7 @@ void RadixTree::remove_leaf(Node& node) {
   Node* const parent = node.parent;
   --parent->num_children;
   if (config_.index != nullptr) config_.index->remove(node.hash, config_.index_place);
+  if (config_.listener != nullptr) config_.listener->removed(config_.index_place, node.name);
   const auto [begin, end] = nodes_.equal_range(node.hash);
   nodes_.erase(
       std::find_if(begin, end, [&](const auto& entry) { return entry.second.get() == &node; }));
@@ -224,7 +247,10 @@ int RadixTree::evict(int num_blocks) {
   return num_evicted;
 }
 
-void RadixTree::clear() { evict(num_blocks()); }
+void RadixTree::clear() {
+  evict(num_blocks());
+  if (config_.listener != nullptr && nodes_.empty()) config_.listener->cleared(config_.index_place);
+}
 
 void RadixTree::pin_node(Node& node) {
   if (++node.num_pins > 1) return;

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "cache/block_hash.h"
+#include "cache/block_listener.h"
 #include "cache/block_pool.h"
 #include "cache/prefix_index.h"
 
@@ -48,6 +49,8 @@ struct RadixTreeConfig {
   // Several trees may be looked up in one index, whose hashes are then theirs. This one is number index_place.
   PrefixIndex* index = nullptr;
   int index_place = 0;
+  // Told of every block that comes and goes, as those of cache index_place; null = nobody is.
+  BlockListener* listener = nullptr;
 };
 
 class RadixTree {
@@ -124,6 +127,9 @@ class RadixTree {
   Node& add_node(Node& parent, std::span<const int32_t> tokens,
                  std::vector<BlockPool::Lease> blocks);
   void remove_leaf(Node& node);
+  // Of the nodes of a path from `first` on, which are new.
+  void tell_stored(const std::vector<Node*>& path, size_t first, std::string_view salt,
+                   std::span<const int32_t> tokens);
   void pin_node(Node& node);
   void unpin(const std::vector<Node*>& path);
   Owner& owner_of_salt(std::string_view salt);  // made if there is none
@@ -140,6 +146,7 @@ class RadixTree {
   RadixTreeConfig config_;
   std::vector<BlockPool*> pools_;
   BlockHash hash_;
+  BlockNames names_;
   Nodes nodes_;
   std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;    // each has children
   std::map<std::string, std::unique_ptr<Owner>, std::less<>> owners_;  // each has blocks

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <numeric>
+#include <set>
 
 namespace fathom::cache {
 namespace {
@@ -48,6 +49,57 @@ class RadixTreeTest : public ::testing::Test {
   BlockPool pool_{{.num_blocks = kNumBlocks}};
   RadixTree tree_{{&pool_}, {.block_tokens = kBlockTokens}};
 };
+
+// Keeps the names that it hears, in order; removed ones are negated.
+struct Heard : BlockListener {
+  void stored(int cache, const StoredBlocks& blocks) override {
+    events += "+" + std::to_string(blocks.names.size()) + "@" + std::to_string(cache) + " ";
+    parents.push_back(blocks.parent);
+    names.insert(names.end(), blocks.names.begin(), blocks.names.end());
+    tokens.assign(blocks.tokens.begin(), blocks.tokens.end());
+  }
+  void removed(int /*cache*/, uint64_t name) override {
+    events += "- ";
+    gone.push_back(name);
+  }
+  void cleared(int /*cache*/) override { events += "clear "; }
+
+  std::string events;
+  std::vector<uint64_t> parents, names, gone;
+  Tokens tokens;
+};
+
+TEST(RadixTreeListener, hears_names_that_every_tree_gives_to_the_same_prefix) {
+  Heard heard[2];
+  for (int i = 0; i < 2; ++i) {
+    BlockPool pool({.num_blocks = kNumBlocks});
+    RadixTree tree({&pool}, {.block_tokens = kBlockTokens,
+                             .lookahead_tokens = i,  // no part of a name
+                             .index_place = i,
+                             .listener = &heard[i]});
+    const auto remember = [&](const Tokens& tokens, const std::string& salt) {
+      RadixTree::Pin pin = tree.match(salt, tokens, std::ssize(tokens));
+      Leases leases;
+      leases.push_back(pool.lease(3).value());
+      tree.publish(pin, salt, tokens, leases);
+    };
+    remember(prompt(9), "key\nsalt");
+    EXPECT_THAT(heard[i].tokens, ElementsAreArray(prompt(8)));
+    remember(prompt(13), "key\nsalt");
+    EXPECT_THAT(heard[i].tokens, ElementsAre(8, 9, 10, 11));
+    remember(prompt(9), "other\nsalt");
+    tree.clear();
+  }
+  EXPECT_EQ(heard[0].events, "+2@0 +1@0 +2@0 - - - - - clear ");
+  EXPECT_EQ(heard[1].events, "+2@1 +1@1 +2@1 - - - - - clear ");
+  EXPECT_EQ(heard[0].names, heard[1].names);
+  EXPECT_THAT(heard[0].parents, ElementsAre(0, heard[0].names[1], 0));
+  const std::set<uint64_t> names(heard[0].names.begin(), heard[0].names.end());
+  EXPECT_EQ(names.size(), 5u);  // the salt is part of them
+  EXPECT_EQ(std::set<uint64_t>(heard[0].gone.begin(), heard[0].gone.end()), names);
+  // Of earlier versions too: an index outlives an update.
+  EXPECT_EQ(heard[0].names[0], 10851772069256387283u);
+}
 
 TEST(RadixTreeLookahead, finds_a_block_only_with_the_tokens_behind_it) {
   BlockPool pool({.num_blocks = kNumBlocks});

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cache/radix_tree.h"
+#include "tests/cache/named_blocks.h"
 #include "tests/cache/plain_prefix_cache.h"
 
 namespace fathom::cache::testing {
@@ -48,8 +49,9 @@ class RadixWorld {
       pools_.push_back(std::make_unique<BlockPool>(BlockPoolConfig{config.num_blocks}));
       pools.push_back(pools_.back().get());
     }
-    tree_ = std::make_unique<RadixTree>(
-        pools, RadixTreeConfig{.block_tokens = config.block_tokens, .hash_mask = config.hash_mask});
+    tree_ = std::make_unique<RadixTree>(pools, RadixTreeConfig{.block_tokens = config.block_tokens,
+                                                               .hash_mask = config.hash_mask,
+                                                               .listener = &named_});
   }
   // Sequences hold pins, so they go before the tree.
   ~RadixWorld() { sequences_.clear(); }
@@ -276,6 +278,7 @@ class RadixWorld {
   }
 
   void check_integrity() {
+    expect(named_.compare(model_.entries()).empty(), named_.compare(model_.entries()));
     expect(tree_->check_integrity().empty(), tree_->check_integrity());
     for (const auto& pool : pools_)
       expect(pool->check_integrity().empty(), pool->check_integrity());
@@ -283,6 +286,7 @@ class RadixWorld {
 
   RadixWorldConfig config_;
   std::vector<std::unique_ptr<BlockPool>> pools_;
+  NamedBlocks named_;
   std::unique_ptr<RadixTree> tree_;
   PlainPrefixCache model_;
   std::vector<Sequence> sequences_;
