@@ -267,8 +267,9 @@ void read_environment(const CLI::App& program, const CLI::App& app, const char* 
       const std::string variable = variable_of("--" + name);
       const auto found = variables.find(variable);
       if (found == variables.end() || found->second.empty()) continue;
-      append(*option, "--" + name,
-             is_list(*option) ? split(found->second) : std::vector{found->second}, variable, out);
+      std::vector<std::string> values = {found->second};
+      if (is_list(*option)) values = split(found->second);
+      append(*option, "--" + name, values, variable, out);
       given.insert(option);
       break;
     }

@@ -22,6 +22,7 @@ dependencies() { python3 tools/check_deps.py; }
 sizes() { python3 tools/check_size.py; }
 documents() { python3 tools/check_docs.py; }
 kernels() { python3 tools/check_kernels.py; }
+lists() { python3 tools/check_lists.py; }
 headers() { python3 tools/check_headers.py; }
 tidy() { python3 tools/run_tidy.py --jobs "$(tools/build_jobs.sh)"; }
 
@@ -30,6 +31,7 @@ run dependencies dependencies
 run sizes sizes
 run documents documents
 run kernels kernels
+run lists lists
 run headers headers
 run clang-tidy tidy
 

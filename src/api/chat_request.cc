@@ -135,7 +135,9 @@ class ChatRequestParser {
 
   void read_modalities() {
     const json::Value* modalities = reader_.find("modalities");
-    if (modalities == nullptr || *modalities == json::Value::array({"text"})) return;
+    if (modalities == nullptr) return;
+    const json::Value text_only = json::Value::array({"text"});
+    if (*modalities == text_only) return;
     reader_.fail("modalities", "[\"text\"]: this model writes nothing else");
   }
 

@@ -261,7 +261,8 @@ void read_quantization(JsonReader& outer, ModelConfig& config) {
   Fp8Config fp8;
   fp8.scale_ue8m0 = reader.choice("scale_fmt", {"float", "ue8m0"}, 0) == 1;
   const json::Value* block = reader.find("weight_block_size");
-  const bool valid = block != nullptr && *block == json::Value::array({128, 128});
+  const json::Value blocks_of_128 = json::Value::array({128, 128});
+  const bool valid = block != nullptr && *block == blocks_of_128;
   reader.require(valid, "weight_block_size", "[128, 128]");
   reader.choice("expert_dtype", {"fp8"}, 0);
   reader.require(!reader.boolean("dequantize", false), "dequantize",

@@ -301,7 +301,9 @@ class TagReader {
     const bool loops = part.loops;
     const Expression more = free(fields, std::move(part), ends);
     if (!may_go_on()) return literal("");
-    return loops ? sequence({choice(std::move(tags)), more}) : choice(std::move(tags));
+    const Expression one = choice(std::move(tags));
+    if (!loops) return one;
+    return sequence({one, more});
   }
 
   Expression separated_tags(const TagFields& fields, const Ends&) {

@@ -58,7 +58,8 @@ uint64_t name_hash(const std::string& name) {
 // As one row, where nothing lies between the rows, neither in memory nor in the whole tensor.
 Tensor as_rows(const Tensor& out, bool cuts_rows) {
   const bool one_row = out.rank() == 1 || (out.is_contiguous() && !cuts_rows);
-  return one_row ? out.reshape({1, out.num_elements()}) : out;
+  if (!one_row) return out;
+  return out.reshape({1, out.num_elements()});
 }
 
 }  // namespace

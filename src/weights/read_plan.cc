@@ -244,9 +244,8 @@ class Planner {
 
   // What [begin, end) of a part, in elements where it is flat and else in rows, fills.
   static ReadTarget target_of(const Part& part, int64_t begin, int64_t end, bool flat) {
-    const Tensor rows = flat                    ? part.data.reshape({1, part.data.num_elements()})
-                        : part.data.rank() == 1 ? part.data.reshape({1, part.data.dim(0)})
-                                                : part.data;
+    Tensor rows = part.data;
+    if (flat || rows.rank() == 1) rows = rows.reshape({1, rows.num_elements()});
     return {.data = rows.slice(flat ? 1 : 0, begin, end), .first_column = part.first_column};
   }
 

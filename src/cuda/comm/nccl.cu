@@ -29,8 +29,7 @@ constexpr int kOldestVersion = 21000;  // bf16
 
 Result<std::unique_ptr<Nccl>> Nccl::open(const std::string& library,
                                          const std::vector<int>& devices) {
-  const std::vector<std::string> names = library.empty() ? std::vector<std::string>{"libnccl.so.2"}
-                                                         : std::vector<std::string>{library};
+  const std::vector<std::string> names = {library.empty() ? "libnccl.so.2" : library};
   setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
   // Ranks meet when they are made: a first sum that is captured could not.
   setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/1);

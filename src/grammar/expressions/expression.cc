@@ -89,8 +89,8 @@ Expression free_text(FreeText text) {
 }
 
 Expression any_text(const std::string& forbidden) {
-  return free_text(
-      {.forbidden = forbidden.empty() ? std::vector<std::string>{} : std::vector{forbidden}});
+  if (forbidden.empty()) return free_text({});
+  return free_text({.forbidden = {forbidden}});
 }
 
 Expression text_until(const Marker& marker) {

@@ -50,7 +50,8 @@ class LarkLowering {
       const Pending next = std::move(pending_[i]);
       rules_.define(next.rule, in_rule(next.body));
     }
-    return ignored_ < 0 ? root : sequence({rule(ignored_), root});
+    if (ignored_ < 0) return root;
+    return sequence({rule(ignored_), root});
   }
 
  private:
@@ -92,7 +93,8 @@ class LarkLowering {
   }
 
   Expression with_ignored(Expression text) {
-    return ignored_ < 0 ? text : sequence({std::move(text), rule(ignored_)});
+    if (ignored_ < 0) return text;
+    return sequence({std::move(text), rule(ignored_)});
   }
 
   int rule_of(const std::string& name, const std::vector<LarkNode>& arguments, int line) {

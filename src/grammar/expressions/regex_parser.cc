@@ -371,7 +371,8 @@ Expression json_string_character(const std::vector<CodePointRange>& ranges) {
   const std::vector<CodePointRange> escaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
   const Expression plain = character(intersection(ranges, complement(escaped)));
   const std::vector<CodePointRange> escapes = intersection(ranges, escaped);
-  return escapes.empty() ? plain : choice({plain, escapes_of(escapes)});
+  if (escapes.empty()) return plain;
+  return choice({plain, escapes_of(escapes)});
 }
 
 Expression parse_regex(std::string_view pattern, const RegexOptions& options, Budget& budget) {

@@ -66,14 +66,20 @@ Expression SchemaCompiler::build_list(const ArrayFacts& array, int64_t max) {
         static_cast<int>(max == kUnbounded ? kUnbounded : std::max<int64_t>(max - written, 0));
     return repeat(sequence({comma, item}), least, most);
   };
-  Expression content = num_prefix > 0 ? more(num_prefix)
-                       : max > 0      ? sequence({item, more(1)})
-                                      : literal("");
+  Expression content = literal("");
+  if (num_prefix > 0) {
+    content = more(num_prefix);
+  } else if (max > 0) {
+    content = sequence({item, more(1)});
+  }
   for (int64_t i = num_prefix; i-- > 0 && budget_.ok();) {
     // The item fits only where the list may be that long.
-    content = i >= max ? literal("")
-                       : sequence({i > 0 ? comma : literal(""),
-                                   item_of(array, static_cast<size_t>(i)), content});
+    if (i >= max) {
+      content = literal("");
+    } else {
+      const Expression before = i > 0 ? comma : literal("");
+      content = sequence({before, item_of(array, static_cast<size_t>(i)), content});
+    }
     if (i >= array.min && i > 0) content = optional(content);
   }
   return array.min == 0 ? optional(content) : content;
@@ -88,7 +94,8 @@ Expression SchemaCompiler::build_containing(const ArrayFacts& array, int64_t max
       });
   if (!are_alike) return fail("more than one \"contains\" for one array is not supported");
   const auto num_prefix = static_cast<int64_t>(prefix_size(array));
-  const int64_t last = max == kUnbounded ? std::max({array.min, num_prefix, int64_t{1}}) : max;
+  const int64_t least_last = std::max({array.min, num_prefix, int64_t{1}});
+  const int64_t last = max == kUnbounded ? least_last : max;
   const int64_t last_found = wanted.max ? *wanted.max : wanted.min;
   if ((last + 1) * (last_found + 1) > kMaxCount)
     return fail("\"contains\" with such counts of items is not supported");
@@ -119,12 +126,12 @@ Expression SchemaCompiler::build_containing(const ArrayFacts& array, int64_t max
 // All values that satisfy the schemas, where they are listed.
 std::optional<std::vector<const Value*>> SchemaCompiler::finite_values(const Conjunction& schemas) {
   static const Value yes = true, no = false, null = nullptr;
+  static const std::vector<const Value*> literals = {&yes, &no, &null};
   std::vector<const Value*> values;
   const Alternatives ways = reader_.read(schemas);
   for (const Facts& facts : ways.all) {
     if (!facts.values && (facts.types & ~(kBoolean | kNull)) != 0) return std::nullopt;
-    for (const Value* const value :
-         facts.values ? *facts.values : std::vector<const Value*>{&yes, &no, &null}) {
+    for (const Value* const value : facts.values ? *facts.values : literals) {
       const bool is_known = std::any_of(values.begin(), values.end(),
                                         [&](const Value* one) { return are_equal(*one, *value); });
       if (!is_known && reader_.satisfies(*value, facts, SchemaReader::Sure::kSurely))

@@ -307,7 +307,10 @@ Expression SchemaCompiler::build_number(const Facts& facts, unsigned types) {
     std::string key = is_integer ? "i" : "n";
     for (const NumberUnits units : {bounds.min, bounds.max}) key += ' ' + spellings(units);
     const auto [known, is_new] = rules_.json().ranges.try_emplace(std::move(key), -1);
-    if (is_new) known->second = rules_.add(is_integer ? range : choice({range, exponents(bounds)}));
+    if (is_new) {
+      if (!is_integer) range = choice({range, exponents(bounds)});
+      known->second = rules_.add(range);
+    }
     return rule(known->second);
   }
   const std::optional<TextSet> set = number_set(facts, types, range, excluded);

@@ -97,9 +97,9 @@ class DigitRange {
     std::vector<Expression> ways;
     if (at >= num_integer_digits_ && !follows_low) ways.push_back(literal(""));
     if (at < low_.size()) {
-      const Expression digits = more_digits(at, follows_low, follows_high);
-      const bool begins_decimals = at == num_integer_digits_;
-      ways.push_back(begins_decimals ? sequence({literal("."), digits}) : digits);
+      Expression digits = more_digits(at, follows_low, follows_high);
+      if (at == num_integer_digits_) digits = sequence({literal("."), std::move(digits)});
+      ways.push_back(std::move(digits));
     }
     return choice(std::move(ways));
   }

@@ -133,7 +133,8 @@ void SchemaReader::read_keyword(const std::string& key, const Value& value, cons
                                 Facts& facts) {
   if (key == "type") {
     unsigned bits = 0;
-    const Value list = value.is_array() ? value : Value::array({value});
+    Value list = value;
+    if (!value.is_array()) list = Value::array({value});
     for (const Value& one : list) {
       if (type_bits(one) == 0) refuse("\"type\" names a type that does not exist");
       bits |= type_bits(one);

@@ -130,8 +130,8 @@ Alternatives SchemaReader::read_combined(const Value& schema, Alternatives all) 
       if (names) {
         all = all_of(all, as_alternatives(*names));
       } else if (ok()) {
-        all =
-            all_of(all, key == "not" ? read_one({&value, true}) : read_conditional(schema, false));
+        const SignedSchema denied = {&value, true};
+        all = all_of(all, key == "not" ? read_one(denied) : read_conditional(schema, false));
       }
     } else if ((key == "dependencies" || key == "dependentSchemas") && value.is_object()) {
       for (const auto& [name, dependent] : value.items()) {
