@@ -17,7 +17,10 @@ export class TokenView {
     // What it says is in the name of the token that has the focus.
     this.tip = el('div', {class: 'token-tip', 'aria-hidden': 'true', hidden: true});
     this.node = el('div', {class: 'token-view'}, this.list, this.tip);
-    this.list.addEventListener('pointerover', (event) => this.#showTip(event.target));
+    this.list.addEventListener('pointerover', (event) => {
+      // Between two tokens the tip of the one that has the focus stays.
+      this.#showTip(this.#tokenAt(event.target) ? event.target : document.activeElement);
+    });
     this.list.addEventListener('pointerleave', () => this.#showTip(document.activeElement));
     this.list.addEventListener('focusin', (event) => this.#enter(event.target));
     this.list.addEventListener('focusout', () => this.#showTip(null));
