@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Holds the documents to the tree: every path that a *.md names exists, every link leads somewhere, and the module
-table of docs/architecture.md has the rows of src/modules.txt.
+"""Holds the documents to the tree: every path that a *.md names exists, every link leads somewhere, the module table
+of docs/architecture.md has the rows of src/modules.txt, and prose ends at column 100 (tools/wrap_docs.py wraps it).
 
     tools/check_docs.py [--root DIR]
 
@@ -16,6 +16,15 @@ import re
 import sys
 
 from check_deps import ROW_NAME, read_table
+from wrap_docs import WIDTH, wrapped
+
+# Pages and folders whose prose is not wrapped yet.
+NOT_WRAPPED = (
+    "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/accuracy.md", "docs/api.md", "docs/chat-formats.md",
+    "docs/clients.md", "docs/contracts/", "docs/dependencies.md", "docs/fresh-debian.md", "docs/fuzzing.md",
+    "docs/gpu-tests.md", "docs/grammars.md", "docs/install.md", "docs/kernels.md", "docs/metrics.md", "docs/moving.md",
+    "docs/page.md", "docs/perf/", "docs/production.md", "docs/serving.md", "docs/slow.md", "docs/test-runs.md",
+    "models/", "tools/")
 
 FOLDERS = (".ci", "apps", "bench", "cmake", "deploy", "docs", "models", "src", "tests", "tools")
 SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc", ".py", ".sh", ".md", ".json", ".jsonl", ".txt", ".svg", ".cmake")
@@ -92,6 +101,12 @@ class Documents:
                 if anchor not in map(anchor_of, headings):
                     self.report(document, text, link.start(), f"the link '{link[1]}' names no heading")
 
+    def check_width(self, document, text):
+        for number, line in enumerate(text.split("\n"), 1):
+            if len(line) > WIDTH and wrapped(line) != line + "\n":
+                self.problems.append(f"{document.relative_to(self.root)}:{number}: ends at column {len(line)}, "
+                                     f"the limit is {WIDTH}: tools/wrap_docs.py wraps it")
+
     def check_module_table(self, document, text):
         table, _ = read_table(self.root / "src" / "modules.txt")
         rows = TABLE_ROW.findall(text.partition("## Modules")[2].partition("\n## ")[0])
@@ -107,6 +122,8 @@ class Documents:
             text = without_fences(document.read_text(encoding="utf-8"))
             self.check_paths(document, text)
             self.check_links(document, text)
+            if not str(document.relative_to(self.root)).startswith(NOT_WRAPPED):
+                self.check_width(document, text)
             if document == self.root / "docs" / "architecture.md":
                 self.check_module_table(document, text)
 
