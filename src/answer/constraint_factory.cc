@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 
@@ -78,7 +79,8 @@ grammar::ToolCallStep::Kind step_kind(text::CallStep::Kind kind) {
 ConstraintFactory::ConstraintFactory(Config config)
     : config_(std::move(config)),
       vocabulary_(make_vocabulary(config_)),
-      cache_(config_.max_cache_bytes) {}
+      cache_({.max_bytes = config_.max_cache_bytes, .max_bytes_in_use = config_.max_bytes_in_use}) {
+}
 
 bool ConstraintFactory::is_marker(int32_t token) const {
   return token < config_.vocab_size && config_.tokenizer->is_added(token);
@@ -206,70 +208,98 @@ ConstraintFactory::Form ConstraintFactory::form_of(const api::GenerationRequest&
   return behind_reasoning(request, std::move(form));
 }
 
-CompiledForm ConstraintFactory::compile(const api::GenerationRequest& request,
-                                        const api::GrammarSource& source) const {
+CompiledForm ConstraintFactory::compiled(const api::GenerationRequest& request,
+                                         const api::GrammarSource& source) const {
   std::vector<grammar::Tool> tools = tools_of(request.tool_constraint);
   const Form form = form_of(request, source, tools);
-  Result<GrammarPtr> compiled = grammar::compile(form.expression);
-  if (compiled) return *compiled;
+  Result<GrammarPtr> made = grammar::compile(form.expression);
+  if (made) return *made;
   const bool has_source = form.param == source.field;
   if (has_source && (tools.empty() || !grammar::compile(source_form(source).expression)))
-    return api::invalid_parameter(form.param, compiled.error().message);
+    return api::invalid_parameter(form.param, made.error().message);
   // What is left to be at fault are the tools.
   if (Status status = let_go_of_schemas(tools); !status)
     return api::invalid_parameter("tools", status.error().message);
-  compiled = grammar::compile(form_of(request, source, tools).expression);
-  if (!compiled) return api::invalid_parameter("tools", compiled.error().message);
-  return *compiled;
+  made = grammar::compile(form_of(request, source, tools).expression);
+  if (!made) return api::invalid_parameter("tools", made.error().message);
+  return *made;
 }
 
 // With the field that the form came in, since a refusal names it.
-std::string ConstraintFactory::source_of(const api::GenerationRequest& request,
-                                         const api::GenerationItem& item) const {
-  if (item.grammar.kind == api::GrammarSource::Kind::kNone &&
+std::string ConstraintFactory::key_of(const api::GenerationRequest& request,
+                                      const api::GrammarSource& source) const {
+  if (source.kind == api::GrammarSource::Kind::kNone &&
       request.tool_constraint.kind == api::ToolConstraint::Kind::kNone) {
     return "";
   }
-  return item.grammar.field + '\n' +
-         form_of(request, item.grammar, tools_of(request.tool_constraint)).key;
+  return source.field + '\n' + form_of(request, source, tools_of(request.tool_constraint)).key;
 }
 
-std::vector<std::string> ConstraintFactory::sources_of(
-    const api::GenerationRequest& request) const {
-  std::vector<std::string> sources;
-  sources.reserve(request.items.size());
+WantedForms ConstraintFactory::forms_of(const api::GenerationRequest& request) const {
+  WantedForms wanted;
+  std::unordered_map<const api::GrammarSource*, size_t> by_source;
+  std::unordered_map<std::string, size_t> by_key;
+  wanted.of_item.reserve(request.items.size());
   for (const api::GenerationItem& item : request.items) {
-    sources.push_back(source_of(request, item));
+    const auto [found, is_new] = by_source.emplace(item.grammar.get(), 0);
+    if (is_new) {
+      std::string key = key_of(request, *item.grammar);
+      found->second = by_key.emplace(key, wanted.forms.size()).first->second;
+      if (found->second == wanted.forms.size())
+        wanted.forms.push_back({.key = std::move(key), .source = item.grammar});
+    }
+    wanted.of_item.push_back(found->second);
   }
-  return sources;
+  return wanted;
 }
 
-bool ConstraintFactory::has_to_compile(const std::vector<std::string>& sources,
-                                       const std::string& owner) {
-  if (vocabulary_ == nullptr) return false;
-  return std::ranges::any_of(sources, [&](const std::string& source) {
-    return !source.empty() && !cache_.find(owner, source);
-  });
+bool ConstraintFactory::find(WantedForm& form, const std::string& owner) {
+  if (form.key.empty() || form.made) return true;
+  if (vocabulary_ == nullptr) {
+    const bool has_form = form.source->kind != api::GrammarSource::Kind::kNone;
+    form.made = api::invalid_parameter(
+        has_form ? form.source->field : "tools",
+        "this model has no end-of-sequence token, so its output cannot be held to a grammar");
+    return true;
+  }
+  form.made = cache_.find(owner, form.key);
+  return form.made.has_value();
+}
+
+void ConstraintFactory::compile(const api::GenerationRequest& request, WantedForm& form,
+                                const std::string& owner) {
+  if (!cache_.has_room(owner)) {
+    form.made = api::overloaded();
+    return;
+  }
+  form.made = compiled(request, *form.source);
+  cache_.add(owner, form.key, *form.made);
+}
+
+std::optional<api::ApiError> ConstraintFactory::count_next(WantedForms& wanted) const {
+  const WantedForm& form = wanted.next();
+  ++wanted.num_made;
+  if (!form.made) return std::nullopt;
+  if (const auto* error = std::get_if<api::ApiError>(&*form.made)) return *error;
+  wanted.num_bytes += std::get<GrammarPtr>(*form.made)->memory_bytes();
+  if (wanted.num_bytes <= config_.max_request_bytes) return std::nullopt;
+  return api::invalid_parameter(form.source->field,
+                                "the grammars of the request need more than " +
+                                    std::to_string(config_.max_request_bytes) +
+                                    " bytes of memory together, send them in several requests");
+}
+
+api::Parsed<ConstraintPtr> ConstraintFactory::make(const WantedForm& form) const {
+  if (form.key.empty()) return ConstraintPtr();
+  if (const auto* error = std::get_if<api::ApiError>(&*form.made)) return *error;
+  return std::get<GrammarPtr>(*form.made)->new_constraint(vocabulary_);
 }
 
 api::Parsed<ConstraintPtr> ConstraintFactory::make(const api::GenerationRequest& request,
-                                                   const api::GenerationItem& item,
-                                                   const CacheKey& key) {
-  if (key.source.empty()) return ConstraintPtr();
-  if (vocabulary_ == nullptr) {
-    const bool has_form = item.grammar.kind != api::GrammarSource::Kind::kNone;
-    return api::invalid_parameter(
-        has_form ? item.grammar.field : "tools",
-        "this model has no end-of-sequence token, so its output cannot be "
-        "held to a grammar");
-  }
-  std::optional<CompiledForm> form = cache_.find(key.owner, key.source);
-  if (!form) {
-    form = compile(request, item.grammar);
-    cache_.add(key.owner, key.source, *form);
-  }
-  if (const auto* error = std::get_if<api::ApiError>(&*form)) return *error;
-  return std::get<GrammarPtr>(*form)->new_constraint(vocabulary_);
+                                                   const api::GenerationItem& item) {
+  WantedForm form{.key = key_of(request, *item.grammar), .source = item.grammar};
+  if (!find(form, "")) compile(request, form, "");
+  return make(form);
 }
 
 }  // namespace fathom::answer

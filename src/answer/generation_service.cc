@@ -124,7 +124,8 @@ GenerationService::GenerationService(Config config)
     : config_(std::move(config)),
       constraints_({.tokenizer = config_.tokenizer,
                     .vocab_size = config_.vocab_size,
-                    .eos_token_ids = config_.eos_token_ids}),
+                    .eos_token_ids = config_.eos_token_ids,
+                    .max_bytes_in_use = config_.max_grammar_bytes}),
       end_marker_(
           std::make_shared<const std::vector<int32_t>>(end_marker_tokens(*config_.tokenizer))) {}
 
@@ -149,28 +150,57 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
   if (request.id.empty()) request.id = draw_id(id_prefix(request.endpoint));
   request.created = static_cast<int64_t>(std::time(nullptr));
   auto started = std::make_shared<Started>(Started{.request = std::move(request),
-                                                   .sources = {},
+                                                   .wanted = {},
                                                    .lease = std::move(claim.lease),
                                                    .exchange = exchange,
                                                    .since_arrival = since_arrival});
-  started->sources = constraints_.sources_of(started->request);
-  if (!config_.run_compiling ||
-      !constraints_.has_to_compile(started->sources, exchange->request().key_name)) {
-    return prepare_and_submit(*started);
+  if (const std::optional<api::ApiError> error = problem_of_size(started->request))
+    return refuse(*started, *error);
+  started->wanted = constraints_.forms_of(started->request);
+  make_forms(started);
+}
+
+void GenerationService::make_forms(const std::shared_ptr<Started>& started) {
+  const std::string& key_name = started->exchange->request().key_name;
+  WantedForms& wanted = started->wanted;
+  while (!wanted.are_made()) {
+    if (!constraints_.find(wanted.next(), key_name)) {
+      if (config_.run_compiling) return compile_in_turn(started);
+      constraints_.compile(started->request, wanted.next(), key_name);
+    }
+    if (const std::optional<api::ApiError> error = constraints_.count_next(wanted))
+      return refuse(*started, *error);
   }
-  config_.run_compiling(exchange, [this, started] { prepare_and_submit(*started); });
+  prepare_and_submit(*started);
+}
+
+// By way of the I/O thread, which knows whether anybody still waits for it.
+void GenerationService::compile_in_turn(const std::shared_ptr<Started>& started) {
+  started->exchange->post([this, started] {
+    if (started->exchange->is_closed()) return;
+    config_.run_compiling(started->exchange, [this, started] {
+      const std::string& key_name = started->exchange->request().key_name;
+      WantedForm& form = started->wanted.next();
+      // Another request may have had it compiled meanwhile.
+      if (!constraints_.find(form, key_name))
+        constraints_.compile(started->request, form, key_name);
+      make_forms(started);
+    });
+  });
+}
+
+void GenerationService::refuse(Started& started, const api::ApiError& error) {
+  started.lease.reset();  // who reads the answer may use the rid
+  started.exchange->post([exchange = started.exchange, error] {
+    exchange->send(api::to_response(error, exchange->request()));
+  });
 }
 
 void GenerationService::prepare_and_submit(Started& started) {
   const http::ExchangePtr& exchange = started.exchange;
   api::Parsed<Prepared> parsed = prepare(started);
-  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed)) {
-    started.lease.reset();  // who reads the answer may use the rid
-    exchange->post([exchange, error = *error] {
-      exchange->send(api::to_response(error, exchange->request()));
-    });
-    return;
-  }
+  if (const api::ApiError* error = std::get_if<api::ApiError>(&parsed))
+    return refuse(started, *error);
   auto prepared = std::make_shared<Prepared>(std::move(std::get<Prepared>(parsed)));
   prepared->answer->hold(std::move(started.lease));
   exchange->post([this, prepared] { submit(*prepared); });
@@ -179,7 +209,6 @@ void GenerationService::prepare_and_submit(Started& started) {
 api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Started& started) {
   const api::GenerationRequest& request = started.request;
   const std::string& key_name = started.exchange->request().key_name;
-  if (std::optional<api::ApiError> error = problem_of_size(request)) return *std::move(error);
   Prepared prepared;
   auto size_lease = std::make_shared<SizeLease>(num_prompt_values(request), kMaxPromptValuesInWork,
                                                 num_prompt_values_);
@@ -194,8 +223,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Starte
                       .size_lease = size_lease};
   for (size_t i = 0; i < request.items.size(); ++i) {
     const api::GenerationItem& item = request.items[i];
-    api::Parsed<ConstraintPtr> made =
-        constraints_.make(request, item, {.owner = key_name, .source = started.sources[i]});
+    api::Parsed<ConstraintPtr> made = constraints_.make(started.wanted.of(i));
     if (const api::ApiError* error = std::get_if<api::ApiError>(&made)) return *error;
     const ConstraintPtr constraint =
         with_budget(request, item, std::move(std::get<ConstraintPtr>(made)));

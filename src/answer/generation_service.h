@@ -41,6 +41,7 @@ class GenerationService : public engine::UpdateSink {
     std::shared_ptr<const text::Tokenizer> tokenizer;
     int vocab_size = 0;  // of the logits
     std::vector<int32_t> eos_token_ids;
+    int64_t max_grammar_bytes = int64_t{1} << 30;  // kept or in use; a key has half of it at most
     // Runs a job that compiles a grammar beside all others, in turns with the jobs of other keys, or answers the
     // exchange. Null: it runs in the caller's thread.
     std::function<void(const http::ExchangePtr&, std::function<void()> job)> run_compiling = {};
@@ -107,12 +108,16 @@ class GenerationService : public engine::UpdateSink {
   // A request that was taken, on its way to the engine.
   struct Started {
     api::GenerationRequest request;
-    std::vector<std::string> sources;  // of the items' forms: ConstraintFactory::sources_of()
+    WantedForms wanted;
     std::shared_ptr<RidLease> lease;
     http::ExchangePtr exchange;
     Stopwatch since_arrival;
   };
-  // start(), once the grammars may be compiled here.
+  // Finds the forms that are kept and compiles the others, each in a job of its own: between two of them other requests
+  // have their turns. Then prepare_and_submit().
+  void make_forms(const std::shared_ptr<Started>& started);
+  void compile_in_turn(const std::shared_ptr<Started>& started);
+  static void refuse(Started& started, const api::ApiError& error);
   void prepare_and_submit(Started& started);
   api::Parsed<Prepared> prepare(const Started& started);
   ChoiceSetup choice_setup(const api::GenerationRequest& request, const api::GenerationItem& item,

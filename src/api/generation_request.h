@@ -31,7 +31,7 @@ inline bool is_chat(Endpoint endpoint) {
          endpoint == Endpoint::kResponses;
 }
 
-// What a grammar is written in; compiled by the grammar module.
+// What a grammar is written in; compiled by the grammar module. It may be long, so the items of a body share it.
 struct GrammarSource {
   enum class Kind { kNone, kJsonObject, kJsonSchema, kRegex, kEbnf, kStructuralTag };
   Kind kind = Kind::kNone;  // kEbnf: or Lark, as the text shows
@@ -44,6 +44,13 @@ struct GrammarSource {
   // kJsonSchema, kJsonObject: what stands between tokens, as a pattern; "" is nothing. None: the usual white space.
   std::optional<std::string> white_space{};
 };
+
+using GrammarSourcePtr = std::shared_ptr<const GrammarSource>;  // never null
+
+inline const GrammarSourcePtr& no_grammar() {
+  static const auto none = std::make_shared<const GrammarSource>();
+  return none;
+}
 
 // Tool calls that the output must hold (tool_choice required or a named function) or may hold (in place of a
 // response format, or beside free text where calls are constrained). Only these tools are called.
@@ -68,7 +75,7 @@ struct GenerationItem {
   std::vector<std::string> stop;   // stop strings
   bool no_stop_trim = false;       // keep the stop string in the text
   bool skip_special_tokens = true;
-  GrammarSource grammar;
+  GrammarSourcePtr grammar = no_grammar();
   std::string request_id;  // native API: rid of this item; empty = draw one
   // Native API: prompt log-probabilities from this position on; -1 = none.
   int logprob_start_len = -1;

@@ -156,13 +156,12 @@ class GrammarReader {
 
   // What was said about JSON, whichever field has the form. REQUIRES: all fields are read.
   void add_options(FieldProblem& problem) {
-    GrammarSource& source = fields_.source;
     for (const std::string& path : {options_.spaced_by, options_.closed_by}) {
-      if (path.empty() || is_json(source.kind)) continue;
+      if (path.empty() || is_json(source_.kind)) continue;
       problem.set(invalid_parameter(path, path + " is set, but the answer is not held to JSON"));
     }
-    source.is_closed = !options_.closed_by.empty();
-    if (!options_.spaced_by.empty()) source.white_space = options_.space;
+    source_.is_closed = !options_.closed_by.empty();
+    if (!options_.spaced_by.empty()) source_.white_space = options_.space;
   }
 
   void read_response_format(FieldReader& reader) {
@@ -215,9 +214,9 @@ class GrammarReader {
   }
 
   GrammarFields take() && {
-    GrammarSource& source = fields_.source;
-    if (is_dense_ && is_json(source.kind) && !source.white_space) source.white_space = "";
-    return std::move(fields_);
+    if (field_.empty()) return {};
+    if (is_dense_ && is_json(source_.kind) && !source_.white_space) source_.white_space = "";
+    return {.source = std::make_shared<const GrammarSource>(std::move(source_)), .field = field_};
   }
 
  private:
@@ -264,7 +263,7 @@ class GrammarReader {
     } else {
       read_schema_text(inner, "schema");
     }
-    fields_.source.is_strict = is_strict;
+    source_.is_strict = is_strict;
   }
 
   void set_schema(FieldReader& reader, std::string_view key, const json::Value& schema) {
@@ -283,19 +282,21 @@ class GrammarReader {
 
   void set(FieldReader& reader, std::string_view key, GrammarSource source) {
     const std::string path = reader.path_of(key);
-    if (!fields_.field.empty()) {
+    if (!field_.empty()) {
       return reader.fail_with(
-          key, path + " and " + fields_.field + " are both set, must be at most one of them");
+          key, path + " and " + field_ + " are both set, must be at most one of them");
     }
     // OpenAI's errors name the parameter, not the place in it.
     const bool is_format = path.starts_with("response_format");
     source.field = is_format ? "response_format" : path;
-    fields_ = {.source = std::move(source), .field = path};
+    source_ = std::move(source);
+    field_ = path;
   }
 
   size_t max_bytes_;
   bool is_dense_;  // JSON has no white space where the request does not say which
-  GrammarFields fields_;
+  GrammarSource source_;
+  std::string field_;  // the one that set it; empty = none
   JsonOptions options_;
 };
 

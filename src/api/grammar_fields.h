@@ -14,7 +14,7 @@
 namespace fathom::api {
 
 struct GrammarFields {
-  GrammarSource source;
+  GrammarSourcePtr source = no_grammar();
   std::string field;  // the one that set it; empty = none
 };
 

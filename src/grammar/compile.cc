@@ -21,6 +21,10 @@ class Grammar : public CompiledGrammar, public std::enable_shared_from_this<Gram
   }
   int num_states() const override { return automaton_.num_states(); }
   int64_t memory_bytes() const override { return automaton_.memory_bytes(); }
+  int64_t mask_bytes() const override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return masks_ == nullptr ? 0 : masks_->memory_bytes();
+  }
 
  private:
   // A process has one vocabulary; should there be another, the masks of the last one are kept.

@@ -27,8 +27,10 @@ class CompiledGrammar {
   virtual std::unique_ptr<core::TokenConstraint> new_constraint(
       std::shared_ptr<const Vocabulary> vocabulary) const = 0;
   virtual int num_states() const = 0;
-  // For a cache of grammars that is bounded by bytes. Without cached masks.
+  // What compiling made.
   virtual int64_t memory_bytes() const = 0;
+  // Of the masks for new sequences, which grow with use.
+  virtual int64_t mask_bytes() const = 0;
 };
 
 // kInvalidArgument with one sentence: where, the keyword or position, and the rule. kTooLong beyond a limit.

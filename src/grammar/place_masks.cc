@@ -409,6 +409,7 @@ void PlaceMasks::watch_memory() {
   const int64_t num_bytes = places_.memory_bytes() + plain_run_.memory_bytes() +
                             behaviours_.memory_bytes() + char_runs_.memory_bytes() + mask_bytes_ +
                             static_cast<int64_t>(mask_of_place_.capacity() * 4);
+  num_bytes_.store(num_bytes, std::memory_order_relaxed);
   if (num_bytes > max_bytes_) is_full_ = true;
 }
 
@@ -417,6 +418,11 @@ std::optional<int32_t> PlaceMove::go_on(int32_t place) {
   const std::optional<int32_t> there = transfer_.go_on(place, kMoveItems);
   to_->watch_memory();
   return there;
+}
+
+int64_t MaskSource::memory_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return current_ == nullptr ? 0 : current_->memory_bytes();
 }
 
 std::shared_ptr<PlaceMasks> MaskSource::current() {

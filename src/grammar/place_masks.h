@@ -46,6 +46,8 @@ class PlaceMasks {
 
   // More memory than allowed: each place in use moves on to new masks (PlaceMove).
   bool is_full() const { return is_full_; }
+  // Without waiting for who fills a mask, so as of the last one.
+  int64_t memory_bytes() const { return num_bytes_.load(std::memory_order_relaxed); }
 
   const std::shared_ptr<const Vocabulary>& vocabulary() const { return vocabulary_; }
   // Places::work() so far.
@@ -85,6 +87,7 @@ class PlaceMasks {
   const int64_t max_bytes_;
   std::mutex mutex_;
   std::atomic<bool> is_full_ = false;
+  std::atomic<int64_t> num_bytes_ = 0;
   Places places_;
   PlainRun plain_run_;
   Behaviours behaviours_;
@@ -126,13 +129,14 @@ class MaskSource {
              int64_t max_bytes)
       : automaton_(automaton), vocabulary_(std::move(vocabulary)), max_bytes_(max_bytes) {}
   std::shared_ptr<PlaceMasks> current();
+  int64_t memory_bytes() const;
   const std::shared_ptr<const Vocabulary>& vocabulary() const { return vocabulary_; }
 
  private:
   const Automaton& automaton_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const int64_t max_bytes_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::shared_ptr<PlaceMasks> current_;
 };
 

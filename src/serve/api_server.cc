@@ -85,6 +85,7 @@ answer::GenerationService::Config generation_config(ServerState& state) {
               std::ignore = state.long_body_workers.post([] { memory::give_back(); });
             });
           }};
+  if (config.max_body_memory_bytes > 0) generation.max_grammar_bytes = config.max_body_memory_bytes;
   if (!config.otlp_traces_url.empty()) {
     state.spans.emplace(
         SpanExporter::Config{.url = config.otlp_traces_url,

@@ -39,8 +39,9 @@ struct ApiConfig {
   api::ServedModel model;                // max_context_tokens is set by set_ready()
   std::string model_type, architecture;  // of config.json
   int num_workers = 2;
-  int max_queued_jobs = 1024;         // requests waiting for a worker; more are refused with 429
-  int64_t max_body_memory_bytes = 0;  // for metrics; the transport's limit enforces it
+  int max_queued_jobs = 1024;  // requests waiting for a worker; more are refused with 429
+  // For metrics, as the transport's limit enforces it, and of grammars. 0: none is known.
+  int64_t max_body_memory_bytes = 0;
   api::ResponseStore::Limits response_store = {};  // no responses: nothing is kept
   bool log_requests = true;  // an access line for each request: on_answer and log_access()
   // Without a key even where there are keys: /health, /health_generate and /ping; /metrics.

@@ -144,8 +144,8 @@ class ThinkingBudgetWithGrammar : public testing::TestWithParam<text::ChatFormat
     request.chat_format = GetParam();
     request.starts_in_reasoning = GetParam() == text::ChatFormat::kV31;
     api::GenerationItem item;
-    item.grammar = {
-        .kind = api::GrammarSource::Kind::kRegex, .text = std::string(pattern), .field = "regex"};
+    item.grammar = std::make_shared<const api::GrammarSource>(api::GrammarSource{
+        .kind = api::GrammarSource::Kind::kRegex, .text = std::string(pattern), .field = "regex"});
     ConstraintFactory factory({.tokenizer = api::tests::demo_tokenizer(),
                                .vocab_size = kVocabSize,
                                .eos_token_ids = {1}});

@@ -61,7 +61,7 @@ TEST(ChatRequest, reads_the_smallest_body_with_the_documented_defaults) {
   EXPECT_EQ(item.sampling.seed, std::nullopt);
   EXPECT_EQ(item.n, 1);
   EXPECT_TRUE(item.skip_special_tokens);
-  EXPECT_EQ(item.grammar.kind, GrammarSource::Kind::kNone);
+  EXPECT_EQ(item.grammar->kind, GrammarSource::Kind::kNone);
 }
 
 TEST(ChatRequest, reads_every_sampling_field) {
@@ -285,7 +285,7 @@ TEST(ChatRequest, a_format_beside_tools_makes_calls_the_other_form_of_an_answer)
   const GenerationRequest free = accept_chat(with(kWeatherTool + format));
   EXPECT_EQ(free.tool_constraint.kind, ToolConstraint::Kind::kOptional);
   EXPECT_FALSE(free.tool_constraint.follows_schemas);
-  EXPECT_EQ(free.items[0].grammar.kind, GrammarSource::Kind::kJsonObject);
+  EXPECT_EQ(free.items[0].grammar->kind, GrammarSource::Kind::kJsonObject);
   const GenerationRequest forced =
       accept_chat(with(kWeatherTool + format + R"(, "tool_choice": "required")"));
   EXPECT_EQ(forced.tool_constraint.kind, ToolConstraint::Kind::kRequired);
@@ -344,16 +344,16 @@ TEST(ChatRequest, the_names_in_tools_are_checked) {
 }
 
 TEST(ChatRequest, reads_the_response_formats) {
-  EXPECT_EQ(accept_chat(with(R"("response_format": {"type": "text"})")).items[0].grammar.kind,
+  EXPECT_EQ(accept_chat(with(R"("response_format": {"type": "text"})")).items[0].grammar->kind,
             GrammarSource::Kind::kNone);
   EXPECT_EQ(
-      accept_chat(with(R"("response_format": {"type": "json_object"})")).items[0].grammar.kind,
+      accept_chat(with(R"("response_format": {"type": "json_object"})")).items[0].grammar->kind,
       GrammarSource::Kind::kJsonObject);
   const GrammarSource schema =
-      accept_chat(with(R"("response_format": {"type": "json_schema", "json_schema":
+      *accept_chat(with(R"("response_format": {"type": "json_schema", "json_schema":
           {"name": "x", "strict": true, "schema": {"type": "object"}}})"))
-          .items[0]
-          .grammar;
+           .items[0]
+           .grammar;
   EXPECT_EQ(schema.kind, GrammarSource::Kind::kJsonSchema);
   EXPECT_EQ(schema.text, R"({"type":"object"})");
   const std::string tag = R"({"type":"structural_tag","format":{"type":"any_text"}})";
@@ -361,7 +361,7 @@ TEST(ChatRequest, reads_the_response_formats) {
        {"\"response_format\": " + tag, "\"structural_tag\": " + tag,
         "\"structural_tag\": " + json::dump(json::Value(tag)),
         "\"structured_outputs\": {\"structural_tag\": " + json::dump(json::Value(tag)) + "}"}) {
-    const GrammarSource source = accept_chat(with(field)).items[0].grammar;
+    const GrammarSource source = *accept_chat(with(field)).items[0].grammar;
     EXPECT_EQ(source.kind, GrammarSource::Kind::kStructuralTag) << field;
     EXPECT_EQ(source.text, tag) << field;
   }

@@ -54,7 +54,7 @@ TEST(GenerateRequest, takes_what_bench_one_batch_server_sends) {
   ASSERT_EQ(request.items.size(), 3U);
   EXPECT_THAT(request.items[2].prompt, ElementsAre(9, 10));
   EXPECT_EQ(request.items[2].stream_interval, 2);
-  EXPECT_EQ(request.items[2].grammar.kind, GrammarSource::Kind::kNone);
+  EXPECT_EQ(request.items[2].grammar->kind, GrammarSource::Kind::kNone);
 }
 
 TEST(GenerateRequest, takes_what_the_gsm8k_benchmark_sends) {
@@ -69,6 +69,19 @@ TEST(GenerateRequest, takes_what_the_gsm8k_benchmark_sends) {
   EXPECT_THAT(item.stop, ElementsAre("Question", "Assistant:", "<|separator|>"));
   EXPECT_EQ(item.sampling.temperature, 0.0f);
   EXPECT_EQ(item.sampling.max_new_tokens, 512);
+}
+
+// A thousand prompts hold a long schema once.
+TEST(GenerateRequest, prompts_share_the_grammar_that_is_said_for_all) {
+  for (
+      const char* const body :
+      {R"({"text": ["a", "b"], "sampling_params": {"max_new_tokens": 1, "regex": "a+"}})",
+       R"({"input_ids": [[5], [6]], "sampling_params": {"max_new_tokens": 1, "ebnf": "root ::= \"a\""}})"}) {
+    const GenerationRequest request = accept_generate(body);
+    ASSERT_EQ(request.items.size(), 2u);
+    EXPECT_NE(request.items[0].grammar->kind, GrammarSource::Kind::kNone);
+    EXPECT_EQ(request.items[0].grammar, request.items[1].grammar);
+  }
 }
 
 TEST(GenerateRequest, no_tokens_at_all_are_legal) {

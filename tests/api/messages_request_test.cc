@@ -254,9 +254,9 @@ TEST(MessagesRequest, an_output_format_is_a_grammar) {
       R"("output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, )" +
       kHelloMessages));
   ASSERT_EQ(request.items.size(), 1U);
-  EXPECT_EQ(request.items[0].grammar.kind, GrammarSource::Kind::kJsonSchema);
-  EXPECT_EQ(request.items[0].grammar.text, R"({"type":"object"})");
-  EXPECT_EQ(request.items[0].grammar.field, "output_config.format.schema");
+  EXPECT_EQ(request.items[0].grammar->kind, GrammarSource::Kind::kJsonSchema);
+  EXPECT_EQ(request.items[0].grammar->text, R"({"type":"object"})");
+  EXPECT_EQ(request.items[0].grammar->field, "output_config.format.schema");
 }
 
 // What a body is refused for: the field, and a part of what is said about it.
@@ -360,8 +360,8 @@ TEST(MessagesRequest, an_output_format_in_its_older_place_is_the_same_grammar) {
       messages_body(R"("output_format": {"type": "json_schema", "schema": {"type": "object"}}, )" +
                     kHelloMessages));
   ASSERT_EQ(request.items.size(), 1U);
-  EXPECT_EQ(request.items[0].grammar.text, R"({"type":"object"})");
-  EXPECT_EQ(request.items[0].grammar.field, "output_format.schema");
+  EXPECT_EQ(request.items[0].grammar->text, R"({"type":"object"})");
+  EXPECT_EQ(request.items[0].grammar->field, "output_format.schema");
 }
 
 TEST(MessagesRequest, thinking_may_be_left_empty) {

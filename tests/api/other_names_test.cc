@@ -26,7 +26,7 @@ ApiError refused_chat(const std::string& more) {
   return tests::refused(parse_chat_request(chat_body(more), demo_served_model()));
 }
 
-GrammarSource grammar_of(const std::string& more) { return chat_of(more).items.at(0).grammar; }
+GrammarSource grammar_of(const std::string& more) { return *chat_of(more).items.at(0).grammar; }
 
 TEST(OtherNames, reasoning_is_switched_by_every_name) {
   for (
@@ -157,7 +157,7 @@ TEST(OtherNames, a_form_of_the_answer_by_every_name) {
   EXPECT_EQ(accepted(parse_completion_request(R"({"prompt": "a", "guided_regex": "b"})",
                                               demo_served_model()))
                 .items.at(0)
-                .grammar.text,
+                .grammar->text,
             "b");
 }
 
@@ -201,7 +201,7 @@ TEST(OtherNames, the_server_may_have_no_white_space_where_the_request_does_not_s
   ServedModel model = demo_served_model();
   model.json_without_white_space = true;
   const auto grammar = [&](const std::string& fields) {
-    return accepted(parse_chat_request(chat_body(fields), model)).items.at(0).grammar;
+    return *accepted(parse_chat_request(chat_body(fields), model)).items.at(0).grammar;
   };
   EXPECT_EQ(grammar(R"("response_format": {"type": "json_object"})").white_space, "");
   EXPECT_EQ(grammar(R"("json_schema": "{}")").white_space, "");

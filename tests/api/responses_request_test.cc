@@ -148,8 +148,8 @@ TEST(ResponsesRequest, settings_arrive_and_are_repeated_in_the_response) {
   EXPECT_EQ(made.items[0].sampling.top_p, 0.5f);
   EXPECT_EQ(made.items[0].sampling.max_new_tokens, 9);
   EXPECT_TRUE(made.items[0].sampling.ignore_eos);
-  EXPECT_EQ(made.items[0].grammar.kind, GrammarSource::Kind::kJsonSchema);
-  EXPECT_EQ(made.items[0].grammar.field, "text.format.schema");
+  EXPECT_EQ(made.items[0].grammar->kind, GrammarSource::Kind::kJsonSchema);
+  EXPECT_EQ(made.items[0].grammar->field, "text.format.schema");
   EXPECT_TRUE(made.stream);
   EXPECT_FALSE(made.response->is_stored);
   const json::Value settings = json::parse("{" + made.response->settings + "}").value();

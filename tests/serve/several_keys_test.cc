@@ -100,5 +100,34 @@ TEST(SeveralKeys, grammars_of_one_hold_up_nobody_else) {
   all_refused.get_future().get();
 }
 
+// Grammars of one body are compiled in turns with others', so bob has his long before alice has all of hers.
+TEST(SeveralKeys, a_body_of_many_grammars_holds_up_nobody_else_s) {
+  constexpr int kNumGrammars = 10;
+  SimServer server({.keys = {"alice", "bob"}});
+  json::Value body = {{"text", json::Value::array()}, {"sampling_params", json::Value::array()}};
+  for (int i = 0; i < kNumGrammars; ++i) {
+    json::Value schema = costly_schema(i);
+    schema["dependentRequired"].erase("p0");  // few enough are left to be accepted
+    for (int k = 8; k < 60; ++k) schema["dependentRequired"].erase("p" + std::to_string(k));
+    body["text"].push_back("Hello");
+    body["sampling_params"].push_back({{"max_new_tokens", 1}, {"json_schema", json::dump(schema)}});
+  }
+  std::atomic<bool> is_answered{false};
+  std::promise<client::ClientResponse> answer;
+  server.client().send(server.request_as("alice", "POST", "/generate", body),
+                       {.on_done = [&](const client::ClientResponse& response) {
+                         is_answered = true;
+                         answer.set_value(response);
+                       }});
+  for (const char* const pattern : {"[a-c]{3}", "[d-f]{3}", "[g-i]{3}"}) {
+    EXPECT_EQ(server.call_as("bob", "POST", "/generate", one_token({{"regex", pattern}})).status,
+              200);
+  }
+  EXPECT_FALSE(is_answered);
+  const client::ClientResponse response = answer.get_future().get();
+  EXPECT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(json::parse(response.body).value().size(), static_cast<size_t>(kNumGrammars));
+}
+
 }  // namespace
 }  // namespace fathom::serve
