@@ -47,10 +47,10 @@ class CheckDocsTest(TreeTest):
         self.assert_refused(TOOL, "has no row for core/text")
 
     def test_prose_ends_at_column_100(self):
-        self.write("docs/page.md", "a " * 49 + "aa\n| " + "a " * 90 + "|\n```\n" + "a " * 90 + "\n```\n- `" + "a " * 90 + "b`\n")
+        self.write("docs/words.md", "a " * 49 + "aa\n| " + "a " * 90 + "|\n```\n" + "a " * 90 + "\n```\n- `" + "a " * 90 + "b`\n")
         self.assert_passes(TOOL)
-        self.write("docs/page.md", "\n" + "a " * 50 + "a\n")
-        self.assert_refused(TOOL, "docs/page.md:2: ends at column 101, the limit is 100: tools/wrap_docs.py wraps it")
+        self.write("docs/words.md", "\n" + "a " * 50 + "a\n")
+        self.assert_refused(TOOL, "docs/words.md:2: ends at column 101, the limit is 100: tools/wrap_docs.py wraps it")
 
 
 if __name__ == "__main__":
