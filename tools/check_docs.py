@@ -21,9 +21,9 @@ from wrap_docs import WIDTH, wrapped
 # Pages and folders whose prose is not wrapped yet.
 NOT_WRAPPED = (
     "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/accuracy.md", "docs/api.md", "docs/chat-formats.md",
-    "docs/clients.md", "docs/contracts/", "docs/dependencies.md", "docs/fresh-debian.md", "docs/fuzzing.md",
-    "docs/gpu-tests.md", "docs/grammars.md", "docs/install.md", "docs/kernels.md", "docs/metrics.md", "docs/moving.md",
-    "docs/page.md", "docs/perf/", "docs/production.md", "docs/serving.md", "docs/slow.md", "docs/test-runs.md",
+    "docs/clients.md", "docs/contracts/", "docs/dependencies.md",
+    "docs/grammars.md", "docs/install.md", "docs/kernels.md", "docs/metrics.md", "docs/moving.md",
+    "docs/page.md", "docs/perf/", "docs/production.md", "docs/serving.md", "docs/slow.md",
     "models/", "tools/")
 
 FOLDERS = (".ci", "apps", "bench", "cmake", "deploy", "docs", "models", "src", "tests", "tools")
