@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "comm/host_rows.h"
 
 namespace fathom::comm {
 namespace {
@@ -16,65 +17,6 @@ namespace {
 using tensor::Bf16;
 using tensor::DType;
 using tensor::Tensor;
-
-int64_t num_rows(const Tensor& t) {
-  return t.dim(t.rank() - 1) == 0 ? 0 : t.num_elements() / t.dim(t.rank() - 1);
-}
-
-// The row'th run of dim(last) elements, which lie side by side.
-char* row_of(const Tensor& t, int64_t row) {
-  int64_t element = 0;
-  for (int axis = t.rank() - 2; axis >= 0; --axis) {
-    element += row % t.dim(axis) * t.stride(axis);
-    row /= t.dim(axis);
-  }
-  return static_cast<char*>(t.data()) + element * tensor::dtype_bytes(t.dtype());
-}
-
-void copy(const Tensor& from, const Tensor& to) {
-  const int64_t row_bytes = from.dim(from.rank() - 1) * tensor::dtype_bytes(from.dtype());
-  for (int64_t row = 0; row < num_rows(from); ++row)
-    std::memcpy(row_of(to, row), row_of(from, row), static_cast<size_t>(row_bytes));
-}
-
-// What sums of T are added in.
-template <class T>
-using Sum = std::conditional_t<std::is_same_v<T, Bf16>, float, T>;
-
-template <class T>
-void set(const T* from, Sum<T>* sum, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    if constexpr (std::is_same_v<T, Bf16>)
-      sum[i] = tensor::to_float(from[i]);
-    else
-      sum[i] = from[i];
-  }
-}
-
-template <class T>
-void add(const T* from, Sum<T>* sum, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    if constexpr (std::is_same_v<T, Bf16>)
-      sum[i] += tensor::to_float(from[i]);
-    else
-      sum[i] += from[i];
-  }
-}
-
-template <class T>
-void store(const Sum<T>* sum, T* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    if constexpr (std::is_same_v<T, Bf16>)
-      to[i] = tensor::from_float<Bf16>(sum[i]);
-    else
-      to[i] = sum[i];
-  }
-}
-
-Tensor piece_of(const Tensor& whole, int axis, int index, int count) {
-  const int64_t length = whole.dim(axis) / count;
-  return whole.slice(axis, index * length, (index + 1) * length);
-}
 
 bool same_shape(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || a.rank() != b.rank()) return false;
@@ -110,7 +52,9 @@ ThreadRanks::ThreadRanks(std::string name, int size, ThreadRanksConfig config)
 }
 
 std::string ThreadRanks::who(int rank) const {
-  return "rank " + std::to_string(rank) + " of " + std::to_string(size()) + " in " + name_;
+  const int all = config_.num_ranks == 0 ? size() : config_.num_ranks;
+  return "rank " + std::to_string(config_.first_rank + rank) + " of " + std::to_string(all) +
+         " in " + name_;
 }
 
 std::string ThreadRanks::doing(int rank) const {
@@ -198,6 +142,12 @@ void ThreadRanks::fail(const std::string& why) {
   while (true) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
+std::string ThreadRanks::call_text(int rank) const {
+  const Place& place = places_[static_cast<size_t>(rank)];
+  return doing(rank) + " of " + place.tensor.describe() + " along axis " +
+         std::to_string(place.axis) + rows_text(place.starts);
+}
+
 // Each compares itself with all others: one that went on with some that agree would read what the different one has
 // not brought, and could crash before anybody has said why.
 void ThreadRanks::check_same(int rank) {
@@ -208,11 +158,7 @@ void ThreadRanks::check_same(int rank) {
     if (mine.collective.load() == other.collective.load() && mine.axis == other.axis &&
         same_shape(mine.tensor, other.tensor) && same_rows(mine.starts, other.starts))
       continue;
-    const auto what = [&](int of) {
-      return "in " + doing(of) + " of " + at(of).tensor.describe() + " along axis " +
-             std::to_string(at(of).axis) + rows_text(at(of).starts);
-    };
-    fail(who(rank) + " is " + what(rank) + ", " + who(member) + " " + what(member));
+    fail(who(rank) + " is in " + call_text(rank) + ", " + who(member) + " in " + call_text(member));
   }
 }
 
@@ -233,10 +179,20 @@ void ThreadRanks::Member::barrier() {
   end();
 }
 
-// Whether there is something to do: a stream that measures sends nothing.
-bool ThreadRanks::Member::sends(const ops::Stream& stream) const {
-  FATHOM_CHECK(!stream.runs_ahead(), group_.who(rank_) << " is a thread, its stream runs ahead");
+bool ThreadRanks::sends(int rank, const ops::Stream& stream) const {
+  FATHOM_CHECK(!stream.runs_ahead(), who(rank) << " is a thread, its stream runs ahead");
   return !stream.is_measuring();
+}
+
+void ThreadRanks::together(int rank, const Call& call, const Exchange& exchange) {
+  Member& member = members_[static_cast<size_t>(rank)];
+  member.begin(call.collective, call.tensor, call.axis, call.starts);
+  if (rank == 0) {
+    std::vector<Tensor> tensors;
+    for (const Place& place : places_) tensors.push_back(place.tensor);
+    if (const std::string why = exchange(call_text(0), tensors); !why.empty()) fail(why);
+  }
+  member.end();
 }
 
 template <class T>
@@ -272,7 +228,7 @@ void ThreadRanks::sum(int rank, const SumRange& range) {
 
 // A member sums its part of the elements and writes it to all of them: nobody else touches it.
 void ThreadRanks::Member::all_reduce(const Tensor& t, ops::Stream& stream) {
-  if (!sends(stream)) return;
+  if (!group_.sends(rank_, stream)) return;
   begin("all_reduce", t, 0);
   const int64_t total = num_rows(t) * t.dim(t.rank() - 1);
   group_.sum(
@@ -282,35 +238,26 @@ void ThreadRanks::Member::all_reduce(const Tensor& t, ops::Stream& stream) {
 }
 
 void ThreadRanks::Member::all_gather(const Tensor& whole, int axis, ops::Stream& stream) {
-  FATHOM_CHECK(
-      axis >= 0 && axis < whole.rank() && whole.dim(axis) % size() == 0,
-      "axis " << axis << " of " << whole.describe() << ", in " << size() << " equal pieces");
-  if (!sends(stream)) return;
+  check_pieces(whole, axis, size());
+  if (!group_.sends(rank_, stream)) return;
   begin("all_gather", whole, axis);
   for (int from = 0; from < size(); ++from)
     if (from != rank_)
-      copy(piece_of(group_.at(from).tensor, axis, from, size()),
-           piece_of(whole, axis, from, size()));
+      copy_rows(piece_of(group_.at(from).tensor, axis, from, size()),
+                piece_of(whole, axis, from, size()));
   end();
-}
-
-void ThreadRanks::Member::check_starts(const Tensor& whole, std::span<const int64_t> starts) const {
-  FATHOM_CHECK(
-      std::ssize(starts) == size() + 1 && starts.front() == 0 && starts.back() == whole.dim(0) &&
-          std::is_sorted(starts.begin(), starts.end()),
-      starts.size() << " starts of rows of " << whole.describe() << " for " << size() << " ranks");
 }
 
 void ThreadRanks::Member::all_gather_rows(const Tensor& whole, std::span<const int64_t> starts,
                                           ops::Stream& stream) {
-  check_starts(whole, starts);
-  if (!sends(stream)) return;
+  check_starts(whole, starts, size());
+  if (!group_.sends(rank_, stream)) return;
   begin("all_gather_rows", whole, 0, starts);
   for (int from = 0; from < size(); ++from) {
     const auto piece = static_cast<size_t>(from);
     if (from == rank_ || starts[piece] == starts[piece + 1]) continue;
-    copy(group_.at(from).tensor.slice(0, starts[piece], starts[piece + 1]),
-         whole.slice(0, starts[piece], starts[piece + 1]));
+    copy_rows(group_.at(from).tensor.slice(0, starts[piece], starts[piece + 1]),
+              whole.slice(0, starts[piece], starts[piece + 1]));
   }
   end();
 }
@@ -318,8 +265,8 @@ void ThreadRanks::Member::all_gather_rows(const Tensor& whole, std::span<const i
 // Nobody else reads or writes a member's own rows of its own tensor, and it reads no others.
 void ThreadRanks::Member::reduce_scatter_rows(const Tensor& whole, std::span<const int64_t> starts,
                                               ops::Stream& stream) {
-  check_starts(whole, starts);
-  if (!sends(stream)) return;
+  check_starts(whole, starts, size());
+  if (!group_.sends(rank_, stream)) return;
   begin("reduce_scatter_rows", whole, 0, starts);
   const auto piece = static_cast<size_t>(rank_);
   const int64_t row_elements = whole.dim(0) == 0 ? 0 : whole.num_elements() / whole.dim(0);

@@ -40,6 +40,8 @@ struct ThreadRanksConfig {
   // Told of a failure by the thread of a member, which then waits for ever; perhaps by several. Null = a failure ends
   // the process.
   std::function<void(const std::string& why)> on_failure{};
+  // For messages: the members are so many ranks from first_rank on of a group of num_ranks; 0 = they are all.
+  int first_rank = 0, num_ranks = 0;
 };
 
 class ThreadRanks : public Group {
@@ -49,6 +51,23 @@ class ThreadRanks : public Group {
 
   Communicator& of(int rank) override { return members_[static_cast<size_t>(rank)]; }
   int size() const override { return static_cast<int>(members_.size()); }
+
+  // What a group needs whose other ranks are elsewhere (node_ranks.h).
+  struct Call {
+    const char* collective = "";
+    tensor::Tensor tensor{};
+    int axis = 0;
+    std::span<const int64_t> starts{};  // empty = equal pieces
+  };
+  // call: what all are in, in words. tensors: of all members. Returns why it failed; empty = it did not.
+  using Exchange = std::function<std::string(const std::string& call,
+                                             const std::vector<tensor::Tensor>& tensors)>;
+  // By each member: returns when all have come with the same call and rank 0's thread has run its exchange.
+  void together(int rank, const Call& call, const Exchange& exchange);
+  // Whether there is something to do: a stream that measures sends nothing.
+  bool sends(int rank, const ops::Stream& stream) const;
+  // "rank 1 of 2 in tp"
+  std::string who(int rank) const;
 
  private:
   using Tensor = tensor::Tensor;
@@ -77,15 +96,13 @@ class ThreadRanks : public Group {
                              ops::Stream& stream) override;
     void barrier() override;
 
-   private:
-    bool sends(const ops::Stream& stream) const;
     // Everybody has come with the same collective; their tensors may be read.
     void begin(const char* collective, const Tensor& t, int axis,
                std::span<const int64_t> starts = {});
     // Everybody has read.
     void end() { group_.meet(rank_); }
-    void check_starts(const Tensor& whole, std::span<const int64_t> starts) const;
 
+   private:
     ThreadRanks& group_;
     int rank_;
   };
@@ -101,8 +118,8 @@ class ThreadRanks : public Group {
   int64_t time_of_missing(int rank);
   [[noreturn]] void fail_without(int rank, std::chrono::milliseconds waited, bool stands_still);
   [[noreturn]] void fail(const std::string& why);
-  std::string who(int rank) const;
   std::string doing(int rank) const;
+  std::string call_text(int rank) const;
   // Elements [begin, end) of all members' tensors, row by row, into those of `to`.
   struct SumRange {
     int64_t begin = 0, end = 0;

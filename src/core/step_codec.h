@@ -7,9 +7,9 @@
 //   if (!batch) fail(batch.error().message);     // "slice 3 has slot 70, must be in [0, 64)"
 //
 // Bytes are taken as a whole or refused: those of another version, cut, longer, or with a value that the lane cannot
-// Bytes are taken as a whole or refused: those of another version, cut, longer, or with a value that the lane cannot
 // have. What depends on the steps before (which slots are free, which blocks a slot has) is the planner's word, as
 // it is to a runner in its own process. Pure functions.
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
