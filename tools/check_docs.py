@@ -22,7 +22,7 @@ from wrap_docs import WIDTH, wrapped
 NOT_WRAPPED = (
     "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/accuracy.md", "docs/api.md", "docs/chat-formats.md",
     "docs/clients.md", "docs/contracts/", "docs/dependencies.md",
-    "docs/grammars.md", "docs/install.md", "docs/kernels.md", "docs/metrics.md", "docs/moving.md",
+    "docs/grammars.md", "docs/install.md", "docs/metrics.md", "docs/moving.md",
     "docs/page.md", "docs/perf/", "docs/production.md", "docs/serving.md", "docs/slow.md",
     "models/", "tools/")
 
