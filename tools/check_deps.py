@@ -22,7 +22,8 @@ THIRD_PARTY = {
     "CLI/": {"apps", "bench"},
     "yaml-cpp/": {"apps"},
     "boost/": {"http", "client", "tests"},
-    "openssl/": {"http", "client", "tests"},
+    "openssl/": {"http", "client", "nodes", "tests"},
+    "ucp/": {"nodes"},
     "gtest/": {"tests"},
     "gmock/": {"tests"},
     "benchmark/": {"bench"},
@@ -35,7 +36,7 @@ THIRD_PARTY = {
 }
 # System headers that are not the C++ standard library's: POSIX, Linux, and vector intrinsics.
 SYSTEM = re.compile(
-    r"^(sys/\w+|linux/\w+|netinet/\w+|arpa/inet|stdlib|fcntl|unistd|pthread|sched|signal|poll|dirent|termios|dlfcn"
+    r"^(sys/\w+|linux/\w+|netinet/\w+|arpa/inet|stdlib|fcntl|unistd|pthread|sched|signal|poll|netdb|ifaddrs|spawn|dirent|termios|dlfcn"
     r"|cxxabi|malloc|immintrin|x86intrin|cpuid|arm_neon|arm_sve)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}

@@ -9,7 +9,7 @@ set -euo pipefail
 
 packages=(
   build-essential cmake ninja-build ccache git python3
-  nlohmann-json3-dev libspdlog-dev libcli11-dev libyaml-cpp-dev libboost-dev libssl-dev libjs-katex
+  nlohmann-json3-dev libspdlog-dev libcli11-dev libyaml-cpp-dev libboost-dev libssl-dev libucx-dev libjs-katex
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 case "${1:-}" in
