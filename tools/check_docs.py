@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Holds the documents to the tree: every path that a *.md names exists, every link leads somewhere, the module table
-of docs/architecture.md has the rows of src/modules.txt, and prose ends at column 100 (tools/wrap_docs.py wraps it).
+of docs/architecture.md has the rows of src/modules.txt, prose ends at column 100 (tools/wrap_docs.py wraps it), and in docs/contracts the rules
+of a numbered section are numbered through, none longer than three lines.
 
     tools/check_docs.py [--root DIR]
 
@@ -21,11 +22,13 @@ from wrap_docs import WIDTH, wrapped
 # Pages and folders whose prose is not wrapped yet.
 NOT_WRAPPED = (
     "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/accuracy.md", "docs/api.md", "docs/chat-formats.md",
-    "docs/clients.md", "docs/contracts/", "docs/dependencies.md",
+    "docs/clients.md", "docs/dependencies.md",
     "docs/grammars.md", "docs/install.md", "docs/metrics.md", "docs/moving.md",
     "docs/page.md", "docs/perf/", "docs/production.md", "docs/serving.md", "docs/slow.md",
     "models/", "tools/")
 
+RULE = re.compile(r"- (?:\*\*(\d+)\.(\d+)\*\* )?")
+RULE_LINES = 3
 FOLDERS = (".ci", "apps", "bench", "cmake", "deploy", "docs", "models", "src", "tests", "tools")
 SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc", ".py", ".sh", ".md", ".json", ".jsonl", ".txt", ".svg", ".cmake")
 WORD = re.compile(r"[A-Za-z0-9_.*{},/+-]+")
@@ -107,6 +110,26 @@ class Documents:
                 self.problems.append(f"{document.relative_to(self.root)}:{number}: ends at column {len(line)}, "
                                      f"the limit is {WIDTH}: tools/wrap_docs.py wraps it")
 
+    def check_rules(self, document, text):
+        section, rules = None, 0
+        for number, (line, *rest) in enumerate(self.following(text), 1):
+            if line.startswith("## "):
+                numbered = re.match(r"## (\d+)\.", line)
+                section, rules = numbered and numbered[1], 0
+            elif section and (rule := RULE.match(line)):
+                rules += 1
+                if rule.groups() != (section, str(rules)):
+                    self.problems.append(f"{document.relative_to(self.root)}:{number}: is rule {section}.{rules}")
+                if len(rest) == RULE_LINES and all(below.startswith("  ") for below in rest):
+                    self.problems.append(f"{document.relative_to(self.root)}:{number}: rule {section}.{rules} is longer "
+                                         f"than {RULE_LINES} lines")
+
+    @staticmethod
+    def following(text):
+        """Each line with as many behind it as a rule has."""
+        lines = text.split("\n")
+        return (lines[i:i + RULE_LINES + 1] for i in range(len(lines)))
+
     def check_module_table(self, document, text):
         table, _ = read_table(self.root / "src" / "modules.txt")
         rows = TABLE_ROW.findall(text.partition("## Modules")[2].partition("\n## ")[0])
@@ -124,6 +147,8 @@ class Documents:
             self.check_links(document, text)
             if not str(document.relative_to(self.root)).startswith(NOT_WRAPPED):
                 self.check_width(document, text)
+            if document.parent == self.root / "docs" / "contracts":
+                self.check_rules(document, text)
             if document == self.root / "docs" / "architecture.md":
                 self.check_module_table(document, text)
 

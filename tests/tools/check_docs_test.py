@@ -52,6 +52,14 @@ class CheckDocsTest(TreeTest):
         self.write("docs/words.md", "\n" + "a " * 50 + "a\n")
         self.assert_refused(TOOL, "docs/words.md:2: ends at column 101, the limit is 100: tools/wrap_docs.py wraps it")
 
+    def test_rules_of_contracts_are_numbered_and_short(self):
+        self.write("docs/contracts/runner.md", "- no rule\n## 1. A\n- **1.1** one\n  more\n  more\n- **1.2** two\n## 2. B\n- **2.1** x\n"
+                                               "## Checklist\n- none\n")
+        self.assert_passes(TOOL)
+        self.write("docs/contracts/runner.md", "## 1. A\n- **1.1** one\n  b\n  c\n  d\n- **1.3** two\n- three\n")
+        self.assert_refused(TOOL, "runner.md:2: rule 1.1 is longer than 3 lines", "runner.md:6: is rule 1.2",
+                            "runner.md:7: is rule 1.3")
+
 
 if __name__ == "__main__":
     unittest.main()
