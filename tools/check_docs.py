@@ -21,11 +21,8 @@ from wrap_docs import WIDTH, wrapped
 
 # Pages and folders whose prose is not wrapped yet.
 NOT_WRAPPED = (
-    "CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/accuracy.md", "docs/api.md", "docs/chat-formats.md",
-    "docs/clients.md", "docs/dependencies.md",
-    "docs/grammars.md", "docs/install.md", "docs/metrics.md", "docs/moving.md",
-    "docs/page.md", "docs/perf/", "docs/production.md", "docs/serving.md", "docs/slow.md",
-    "models/", "tools/")
+    "CHANGELOG.md", "README.md", "docs/api.md", "docs/dependencies.md", "docs/metrics.md", "docs/moving.md",
+    "docs/perf/", "docs/production.md", "docs/serving.md")
 
 RULE = re.compile(r"- (?:\*\*(\d+)\.(\d+)\*\* )?")
 RULE_LINES = 3
