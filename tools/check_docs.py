@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Holds the documents to the tree: every path that a *.md names exists, every link leads somewhere, the module table
 of docs/architecture.md has the rows of src/modules.txt, prose ends at column 100 (tools/wrap_docs.py wraps it), and in docs/contracts the rules
-of a numbered section are numbered through, none longer than three lines.
+of a numbered section are numbered through, none longer than three lines. Code may cite a section
+("docs/contracts/runner.md, section 8") or a rule ("docs/contracts/runner.md, 8.2") that is there.
 
     tools/check_docs.py [--root DIR]
 
@@ -26,6 +27,8 @@ NOT_WRAPPED = (
 
 RULE = re.compile(r"- (?:\*\*(\d+)\.(\d+)\*\* )?")
 RULE_LINES = 3
+CITATION = re.compile(r"docs/contracts/(\w+\.md),\s+(?://\s+)?(?:section (\d+)|(\d+\.\d+))")
+CODE_FOLDERS, CODE_SUFFIXES = ("src", "apps", "tests", "bench"), {".h", ".cc", ".cu", ".cuh"}
 FOLDERS = (".ci", "apps", "bench", "cmake", "deploy", "docs", "models", "src", "tests", "tools")
 SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc", ".py", ".sh", ".md", ".json", ".jsonl", ".txt", ".svg", ".cmake")
 WORD = re.compile(r"[A-Za-z0-9_.*{},/+-]+")
@@ -121,6 +124,17 @@ class Documents:
                     self.problems.append(f"{document.relative_to(self.root)}:{number}: rule {section}.{rules} is longer "
                                          f"than {RULE_LINES} lines")
 
+    def check_citations(self):
+        for source in sorted(path for folder in CODE_FOLDERS for path in (self.root / folder).rglob("*")):
+            if source.suffix not in CODE_SUFFIXES:
+                continue
+            text = source.read_text(encoding="utf-8")
+            for cited in CITATION.finditer(text):
+                contract = self.root / "docs" / "contracts" / cited[1]
+                rules = contract.read_text(encoding="utf-8") if contract.exists() else ""
+                if (f"\n## {cited[2]}." if cited[2] else f"\n- **{cited[3]}** ") not in "\n" + rules:
+                    self.report(source, text, cited.start(), f"{cited[1]} has no {cited[2] or cited[3]}")
+
     @staticmethod
     def following(text):
         """Each line with as many behind it as a rule has."""
@@ -148,6 +162,7 @@ class Documents:
                 self.check_rules(document, text)
             if document == self.root / "docs" / "architecture.md":
                 self.check_module_table(document, text)
+        self.check_citations()
 
 
 def main():

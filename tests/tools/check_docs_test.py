@@ -60,6 +60,13 @@ class CheckDocsTest(TreeTest):
         self.assert_refused(TOOL, "runner.md:2: rule 1.1 is longer than 3 lines", "runner.md:6: is rule 1.2",
                             "runner.md:7: is rule 1.3")
 
+    def test_code_cites_sections_and_rules_that_are_there(self):
+        self.write("docs/contracts/runner.md", "## 8. A\n- **8.1** one\n")
+        self.write("src/core/batch.h", "// (docs/contracts/runner.md, section 8), docs/contracts/runner.md,\n// 8.1\n")
+        self.assert_passes(TOOL)
+        self.write("src/core/batch.h", "// docs/contracts/runner.md, 8.2\n\n// docs/contracts/gone.md,\n// section 8\n")
+        self.assert_refused(TOOL, "src/core/batch.h:1: runner.md has no 8.2", "src/core/batch.h:3: gone.md has no 8")
+
 
 if __name__ == "__main__":
     unittest.main()
