@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every libFuzzer program of a build for some seconds each, starting from the corpus in the tree.
+# Runs every libFuzzer program of a build for some seconds each, starting from the corpus in the tree and with the
+# dictionary of that name, where there is one.
 # Findings are left in the build folder; the corpus in the tree is only read.
 #
 #   tools/run_fuzzers.sh build/fuzz/tests/fuzz SECONDS JOBS
@@ -14,9 +15,11 @@ targets=(*_fuzz)
 
 fuzz_one() {
   local target=$1 name=${1%_fuzz}
+  local dictionary=$root/tests/fuzz/$name.dict options=()
+  [ ! -e "$dictionary" ] || options+=(-dict="$dictionary")
   mkdir -p "corpus/$name" "findings/$name"
   if ! "./$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
-      -artifact_prefix="findings/$name/" "corpus/$name" "$root/tests/fuzz/corpus/$name" \
+      -artifact_prefix="findings/$name/" "${options[@]}" "corpus/$name" "$root/tests/fuzz/corpus/$name" \
       >"$name.log" 2>&1; then
     echo "FAILED  $name: see $PWD/$name.log"
     tail -n 30 "$name.log"

@@ -32,6 +32,25 @@ def with_schema(number):
     return {"text": "x", "sampling_params": {"max_new_tokens": 1, "json_schema": dear_schema(number)}}
 
 
+def taken_schema(number):
+    """A tenth of that, and it is taken."""
+    schema = json.loads(dear_schema(number))
+    schema["dependentRequired"] = {f"p{i}": schema["dependentRequired"][f"p{i}"] for i in range(7)}
+    return json.dumps(schema)
+
+
+def many_grammars(count):
+    """A body with a grammar of its own for each prompt."""
+    return {"text": ["x"] * count,
+            "sampling_params": [{"max_new_tokens": 1, "json_schema": taken_schema(i)} for i in range(count)]}
+
+
+def one_grammar(prompts, num_bytes):
+    """A body with one long grammar for all prompts."""
+    schema = json.dumps({"type": "object", "title": "t" * num_bytes})
+    return {"text": ["x"] * prompts, "sampling_params": {"max_new_tokens": 1, "json_schema": schema}}
+
+
 def echo(tokens, choices, alternatives, **more):
     return {"prompt": [5] * tokens, "max_tokens": 1, "n": choices, "echo": True, "logprobs": alternatives, **more}
 
@@ -140,6 +159,26 @@ def answers(body, count=1, *args):
     return measure([("POST", "/v1/completions", body)] * count, *args, settle_seconds=10)
 
 
+def bodies(count, body):
+    return measure([("POST", "/generate", body)] * count, settle_seconds=10)
+
+
+def grammar_beside(body):
+    """The longest that bob waits for a grammar that is new, while alice's body is compiled."""
+    with ServingProcess(*SETTINGS) as server:
+        thread = threading.Thread(target=server.ask, args=("POST", "/generate", body, ALICE))
+        thread.start()
+        longest = 0
+        for i in range(8):
+            time.sleep(0.1)
+            start = time.monotonic()
+            own = {"text": "x", "sampling_params": {"max_new_tokens": 1, "regex": f"[a-c]{{{i + 3}}}"}}
+            assert server.ask("POST", "/generate", own, BOB)[0] == 200
+            longest = max(longest, time.monotonic() - start)
+        thread.join(PATIENCE_SECONDS)
+        return {"max_ms": round(longest * 1000)}
+
+
 def names(count, num_bytes):
     return measure([("POST", "/generate", {"a" * num_bytes: 1, "text": "x"})] * count)
 
@@ -160,6 +199,9 @@ def main():
         "nothing": measure([]),
         "32 grammars": grammars(32),
         "8 grammars, 8 workers": grammars(8, "--num-workers", "8"),
+        "100 grammars in one body": bodies(1, many_grammars(100)),
+        "beside it a grammar of another key": grammar_beside(many_grammars(100)),
+        "4 bodies of 1,000 prompts with one schema of 200 KB": bodies(4, one_grammar(1000, 200_000)),
         "10,000 tokens x 128 x 20": answers(echo(10_000, 128, 20)),
         "9,000 tokens x 3 x 20": answers(echo(9_000, 3, 20)),
         "27,000 tokens x 1 x 20": answers(echo(27_000, 1, 20)),

@@ -51,6 +51,8 @@ def small(value, _):
     return json.dumps(value).encode()
 
 
+CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
+
 # (path, function that makes the body, its arguments but for the size): each is a body that a client with a valid key
 # may send.
 HOSTILE = (
@@ -73,6 +75,21 @@ HOSTILE = (
     ("/v1/completions", small, {"prompt": [[10 + i] + [5] * 100 for i in range(100)], "max_tokens": 8}),
     ("/generate", small, dear_requests.with_schema(1)),
     ("/generate", small, {"a" * 240_000: 1, "text": "x"}),
+    ("/generate", small, {"text": "x", "sampling_params": {"b" * 240_000: 1}}),
+    ("/generate", small, dear_requests.many_grammars(12)),
+    ("/generate", small, dear_requests.one_grammar(1000, 200_000)),
+    ("/generate", small, {"text": "x", "rid": "r" * 240_000}),
+    ("/generate", small, {"text": ["x"] * 1000, "rid": [f"{i}" for i in range(1000)],
+                          "sampling_params": {"max_new_tokens": 1}}),
+    ("/v1/chat/completions", small, {**CHAT, "n": 128, "logprobs": True, "top_logprobs": 20, "prompt_logprobs": 20,
+                                     "max_tokens": 2}),
+    ("/v1/chat/completions", small, {**CHAT, "n": 32, "max_tokens": 40, "thinking_token_budget": 5,
+                                     "chat_template_kwargs": {"thinking": True}, "response_format": {"type": "json_object"}}),
+    ("/v1/messages", small, {**CHAT, "max_tokens": 60, "thinking": {"type": "enabled", "budget_tokens": 40}}),
+    ("/v1/responses", small, {"input": "x" * 2000, "store": True, "max_output_tokens": 1}),
+    ("/v1/responses", repeated, b'{"store":true,"max_output_tokens":1,"input":[', b'{"role":"user","content":"x"},',
+     b'{"role":"user","content":"x"}]}'),
+    ("/v1/score", small, {"query": "x", "items": ["y"] * 500, "label_token_ids": [5, 6]}),
 )
 
 

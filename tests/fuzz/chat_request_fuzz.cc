@@ -1,19 +1,23 @@
 // Any bytes as a body of any endpoint: the parsers accept it or say why not, what they accept is what the
-// engine may be given, and what they say is JSON without a word about the inside.
+// engine may be given and holds no more of a grammar than the body does, and what they say is JSON without a word about
+// the inside.
 //
 // Input: byte 0 chooses endpoint and model, the rest is the body. From 250 on it is an endpoint of another vendor's
-// form, and the size chooses the model.
+// form, scores or aborts, and the size chooses the model.
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <variant>
 
 #include "api/chat_request.h"
 #include "api/completion_request.h"
 #include "api/generate_request.h"
 #include "api/messages_request.h"
+#include "api/operators/operator_request.h"
 #include "api/responses/responses_request.h"
+#include "api/score_request.h"
 #include "api/tokenize_request.h"
 #include "tests/source_tree.h"
 
@@ -22,7 +26,7 @@ namespace {
 using namespace fathom::api;  // NOLINT(google-build-using-namespace): the subject of the file
 
 constexpr int kNumEndpoints = 5;
-constexpr uint8_t kMessages = 250, kCountTokens = 251, kResponses = 252;
+constexpr uint8_t kMessages = 250, kCountTokens = 251, kResponses = 252, kScore = 253, kAbort = 254;
 constexpr int kMaxContextTokens = 4096;
 
 ServedModel make_model(size_t format_idx) {
@@ -72,10 +76,27 @@ void check_item(const GenerationItem& item, const ServedModel& model) {
                "logprob_start_len " << item.logprob_start_len);
 }
 
-void check_generation(const Parsed<GenerationRequest>& parsed, const ServedModel& model) {
+// Dumping a JSON text may write it longer than it came: 1e15 has 4 bytes, 1000000000000000.0 has 18.
+constexpr size_t kLongestDump = 16;
+
+void check_sources(const GenerationRequest& request, size_t body_bytes) {
+  std::unordered_set<const GrammarSource*> sources;
+  size_t num_bytes = 0;
+  for (const GenerationItem& item : request.items) {
+    FATHOM_CHECK(item.grammar != nullptr, "no grammar, not even none");
+    if (sources.insert(item.grammar.get()).second) num_bytes += item.grammar->text.size();
+  }
+  FATHOM_CHECK(num_bytes <= kLongestDump * (body_bytes + 64),
+               num_bytes << " bytes of grammars of " << body_bytes);
+}
+
+void check_generation(const Parsed<GenerationRequest>& parsed, const ServedModel& model,
+                      std::string_view body) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) return check_error(*error);
   const auto& request = std::get<GenerationRequest>(parsed);
   FATHOM_CHECK(!request.items.empty(), "a request without prompts");
+  check_sources(request, body.size());
+  if (request.thinking_budget) FATHOM_CHECK(*request.thinking_budget >= 0, "thinking budget");
   int64_t num_sequences = 0;
   for (const GenerationItem& item : request.items) {
     check_item(item, model);
@@ -104,6 +125,10 @@ std::shared_ptr<const StoredResponse> past_response(const std::string& id) {
   return std::make_shared<const StoredResponse>(past);
 }
 
+void check_abort(const Parsed<AbortRequest>& parsed) {
+  if (const auto* error = std::get_if<ApiError>(&parsed)) check_error(*error);
+}
+
 void check_count(const Parsed<int>& parsed) {
   if (const auto* error = std::get_if<ApiError>(&parsed)) return check_error(*error);
   FATHOM_CHECK(std::get<int>(parsed) > 0, "a prompt without tokens");
@@ -118,11 +143,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ServedModel& model =
       model_of(static_cast<uint8_t>(is_other_form ? size % 256 : data[0] / kNumEndpoints));
   if (data[0] == kMessages) {
-    check_generation(parse_messages_request(body, model), model);
+    check_generation(parse_messages_request(body, model), model, body);
     return 0;
   }
   if (data[0] == kResponses) {
-    check_generation(parse_responses_request(body, model, {.find_response = past_response}), model);
+    check_generation(parse_responses_request(body, model, {.find_response = past_response}), model,
+                     body);
+    return 0;
+  }
+  if (data[0] == kScore) {
+    check_generation(parse_score_request(body, model), model, body);
+    return 0;
+  }
+  if (data[0] == kAbort) {
+    check_abort(parse_abort_request(body, model));
     return 0;
   }
   if (data[0] == kCountTokens) {
@@ -131,13 +165,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   switch (data[0] % kNumEndpoints) {
     case 0:
-      check_generation(parse_chat_request(body, model), model);
+      check_generation(parse_chat_request(body, model), model, body);
       break;
     case 1:
-      check_generation(parse_completion_request(body, model), model);
+      check_generation(parse_completion_request(body, model), model, body);
       break;
     case 2:
-      check_generation(parse_generate_request(body, model), model);
+      check_generation(parse_generate_request(body, model), model, body);
       break;
     case 3:
       check_tokens(parse_tokenize_request(body, model), model);
