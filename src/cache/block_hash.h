@@ -6,8 +6,8 @@
 //   for (int64_t i = 0; i < hash.num_whole_blocks(tokens, max_tokens); ++i)
 //     found_by = hash.of_block(found_by, hash.key(tokens, i));
 //
-// It is keyed, by a number drawn at random unless one is given, so nobody can choose prompts whose blocks collide; those
-// who share a hash share its key.
+// It is keyed, by a number drawn at random unless one is given, so nobody can choose prompts whose blocks collide.
+// Those who share a hash share its key.
 // Plain data and pure functions.
 
 #include <cstdint>
