@@ -11,6 +11,7 @@
 #include "apps/command.h"
 #include "apps/commit.h"
 #include "apps/engine_setup.h"
+#include "apps/kv_event_publisher.h"
 #include "apps/model_directory.h"
 #include "apps/serve_flags.h"
 #include "apps/shutdown_signals.h"
@@ -106,6 +107,7 @@ serve::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& 
                        .log_requests = flags.log_requests,
                        .has_open_health = flags.access.open_health,
                        .has_open_metrics = flags.access.open_metrics,
+                       .kv_events = kv_events_json(flags),
                        .otlp_traces_url = flags.otlp_traces_endpoint.empty()
                                               ? ""
                                               : serve::traces_url(flags.otlp_traces_endpoint),
@@ -349,6 +351,8 @@ int run(const ServeFlags& flags_given) {
   http::Server http(std::move(http_settings), std::move(router));
   api.set_transport(http);
   http.start();
+  const std::unique_ptr<kv_events::Publisher> publisher =
+      make_kv_event_publisher(flags, api.registry());
   FATHOM_LOG(kInfo, "apps", "listening",
              {{"url", base_url(flags, http.port())}, {"seconds", total.seconds()}});
   Backend backend = make_backend(flags, config, api);
@@ -356,6 +360,7 @@ int run(const ServeFlags& flags_given) {
   int status = 0;
   {
     engine::ServingConfig serving = serving_config(flags, config, api.registry());
+    serving.step.block_listener = publisher.get();
     serving.on_failure = [&signals](const std::string&) { signals.shut_down(); };
     engine::ServingEngine engine(backend.runner(), serving, api.update_sink());
     tell_simulated_acceptance(flags, api.registry());

@@ -287,6 +287,12 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
                  "such as http://127.0.0.1:4318/v1/traces")
       ->type_name("URL")
       ->group("Logging");
+  app.add_option(
+         "--kv-events-config", flags.kv_events_config,
+         "Publish which prefixes are cached, for routers, by ZeroMQ as vLLM and SGLang do, such as "
+         R"({"publisher": "zmq", "endpoint": "tcp://*:5557"})")
+      ->type_name("JSON")
+      ->group("Scheduling");
 }
 
 http::KeyStore read_keys(const AccessFlags& flags) {
@@ -408,7 +414,8 @@ json::Value settings_json(const ServeFlags& flags) {
       {"log_level", flags.engine.log.log_level},
       {"log_format", flags.log_format},
       {"log_requests", flags.log_requests},
-      {"otlp_traces_endpoint", flags.otlp_traces_endpoint}};
+      {"otlp_traces_endpoint", flags.otlp_traces_endpoint},
+      {"kv_events_config", flags.kv_events_config}};
   settings.update(rank_settings(flags.engine.ranks));
   settings.update(speculation_settings(flags.engine.speculation));
   return settings;

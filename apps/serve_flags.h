@@ -92,6 +92,7 @@ struct ServeFlags {
   std::string log_format = "text";
   bool log_requests = true;
   std::string otlp_traces_endpoint;
+  std::string kv_events_config;  // JSON
 
   bool is_simulation() const { return simulation.engine == "sim"; }
   bool tls() const { return !address.ssl_certfile.empty(); }

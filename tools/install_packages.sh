@@ -3,7 +3,7 @@
 # Says nothing and takes no time when everything is there.
 #
 #   tools/install_packages.sh            what building and serving needs
-#   tools/install_packages.sh test       and what the tests need: a browser, Python environments, openssl
+#   tools/install_packages.sh test       and what the tests need: a browser, Python environments, openssl, ZeroMQ
 #   tools/install_packages.sh check      and what the style checks and fuzzers need (clang)
 set -euo pipefail
 
@@ -13,7 +13,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 case "${1:-}" in
-  test) packages+=(chromium chromium-driver python3-venv openssl) ;;
+  test) packages+=(chromium chromium-driver python3-venv openssl libzmq5) ;;
   check) packages+=(clang clang-format clang-tidy libclang-rt-dev) ;;
 esac
 

@@ -59,6 +59,7 @@ sched::SchedulerConfig scheduler_config(const runner::Runner& runner,
           .max_running_requests = max_running_requests(info, config),
           .policy = config.schedule_policy,
           .radix_cache = config.radix_cache,
+          .block_listener = config.block_listener,
           .num_drafts = num_drafts_of(config.speculation, info),
           .max_step_seconds = config.max_step_seconds,
           .slice_work = [&runner](int num_tokens, int64_t kv_begin) {

@@ -46,6 +46,7 @@ struct StepLoopConfig {
   int max_running_requests = 0;  // 0 = as many as the runner has slots
   sched::SchedulePolicy schedule_policy = sched::SchedulePolicy::kLpm;
   bool radix_cache = true;
+  cache::BlockListener* block_listener = nullptr;  // of the lanes' prefix caches; outlives the loop
   bool overlap = true;
   SpeculationConfig speculation{};
   std::vector<int32_t> eos_token_ids{};

@@ -10,8 +10,11 @@
 
 namespace fathom::sched {
 
+KvBlocks::KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache)
+    : KvBlocks(groups, radix_cache, Watchers{}) {}
+
 KvBlocks::KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache,
-                   cache::PrefixIndex* index, int index_place) {
+                   const Watchers& watchers) {
   FATHOM_CHECK(!groups.empty(), "no KV group");
   std::vector<cache::BlockPool*> pools;
   for (const KvGroupConfig& group : groups) {
@@ -28,8 +31,9 @@ KvBlocks::KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache,
     tree_ = std::make_unique<cache::RadixTree>(
         std::move(pools), cache::RadixTreeConfig{.block_tokens = block_tokens(),
                                                  .lookahead_tokens = lookahead_tokens_,
-                                                 .index = index,
-                                                 .index_place = index_place});
+                                                 .index = watchers.index,
+                                                 .index_place = watchers.number,
+                                                 .listener = watchers.listener});
 }
 
 int64_t KvBlocks::cached_prefix(const Sequence& sequence) const {

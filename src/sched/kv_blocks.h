@@ -40,10 +40,16 @@ class KvBlocks {
   // kWait: they come when the steps in flight are done. kNone: not even then.
   enum class Provided { kReady, kWait, kNone };
 
-  // REQUIRES with radix_cache: all groups have the same block_tokens. index: where the cache is looked up besides, and
-  // as which of its caches; null = nowhere.
-  KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache,
-           cache::PrefixIndex* index = nullptr, int index_place = 0);
+  // Who is told of the prefix cache besides: an index that it is looked up in, and a listener; null = nobody.
+  struct Watchers {
+    cache::PrefixIndex* index = nullptr;
+    cache::BlockListener* listener = nullptr;
+    int number = 0;  // which of their caches it is
+  };
+
+  // REQUIRES with radix_cache: all groups have the same block_tokens.
+  KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache);
+  KvBlocks(const std::vector<KvGroupConfig>& groups, bool radix_cache, const Watchers& watchers);
 
   bool has_cache() const { return tree_ != nullptr; }
   int block_tokens() const { return groups_.front().block_tokens; }  // of group 0

@@ -32,7 +32,9 @@ bool ranks_before(const Sequence* a, const Sequence* b) {
 }
 
 Lane::Lane(const LanesConfig& config, int lane, cache::PrefixIndex* index)
-    : number(lane), blocks(config.kv_groups, config.radix_cache, index, lane) {
+    : number(lane),
+      blocks(config.kv_groups, config.radix_cache,
+             {.index = index, .listener = config.listener, .number = lane}) {
   const int32_t first = lane * config.slots_per_lane;
   for (int32_t slot = first + config.slots_per_lane - 1; slot >= first; --slot)
     free_slots.push_back(slot);

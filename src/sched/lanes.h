@@ -33,6 +33,7 @@ struct LanesConfig {
   LanePlacement placement = LanePlacement::kPrefix;
   std::vector<KvGroupConfig> kv_groups{};  // of each lane
   bool radix_cache = true;
+  cache::BlockListener* listener = nullptr;  // of every lane's cache, by its number; null = none
 };
 
 struct Lane {

@@ -47,6 +47,7 @@ struct SchedulerConfig {
   SchedulePolicy policy = SchedulePolicy::kLpm;
   bool radix_cache = true;  // REQUIRES: all groups have the same block_tokens
   LanePlacement placement = LanePlacement::kPrefix;
+  cache::BlockListener* block_listener = nullptr;  // of the lanes' prefix caches; outlives it
   int num_drafts = 0;  // that the drafter proposes after each token, until set_num_drafts()
   double max_step_seconds = 0;  // of a step in which sequences decode; 0 = no bound
   SliceWorkOf slice_work{};     // REQUIRES with a bound: what slices compute

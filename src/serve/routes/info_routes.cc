@@ -146,6 +146,15 @@ json::Value chat_defaults(const ServerState& state) {
           {"thinking", api::thinking_by_default(state.config.model)}};
 }
 
+// As SGLang says it to routers that subscribe.
+json::Value kv_events(const ServerState& state) {
+  json::Value events = state.config.kv_events;
+  if (events.is_null()) return events;
+  events["block_size"] = state.engine->snapshot().block_tokens;
+  events["dp_size"] = state.facts.num_lanes;
+  return events;
+}
+
 void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
   json::Value info = state.config.settings;
   info["model_path"] = state.config.model.model_path;
@@ -160,7 +169,7 @@ void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
   info["max_req_input_len"] = state.facts.max_context_tokens - 1;
   info["chat_defaults"] = chat_defaults(state);
   info["startup_time"] = state.facts.startup_seconds;
-  info["kv_events"] = nullptr;
+  info["kv_events"] = kv_events(state);
   info["internal_states"] = json::Value::array({internal_state(state)});
   exchange->send(json_response(info));
 }
