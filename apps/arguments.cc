@@ -17,11 +17,25 @@ constexpr std::string_view kPrefix = "FATHOM_";
 // Values of other servers that mean one of ours.
 struct SameValue {
   std::string_view flag, theirs, ours;
+  std::string_view note = {};  // where it is not quite the same
 };
-constexpr SameValue kSameValues[] = {
-    {"--kv-cache-dtype", "fp8", "fp8_e4m3"},  {"--dtype", "float", "float32"},
-    {"--load-format", "safetensors", "auto"}, {"--log-level", "warn", "warning"},
-    {"--log-level", "INFO", "info"},          {"--schedule-policy", "priority", "fcfs"}};
+constexpr std::string_view kOurKernels =
+    "the kernels are this program's, chosen for the device and the shapes";
+constexpr SameValue kSameValues[] = {{"--kv-cache-dtype", "fp8", "fp8_e4m3"},
+                                     {"--dtype", "float", "float32"},
+                                     {"--load-format", "safetensors", "auto"},
+                                     {"--log-level", "warn", "warning"},
+                                     {"--log-level", "INFO", "info"},
+                                     {"--schedule-policy", "priority", "fcfs"},
+                                     {"--attention-backend", "aiter", "auto", kOurKernels},
+                                     {"--attention-backend", "cutlass_mla", "auto", kOurKernels},
+                                     {"--attention-backend", "fa3", "auto", kOurKernels},
+                                     {"--attention-backend", "fa4", "auto", kOurKernels},
+                                     {"--attention-backend", "flashinfer", "auto", kOurKernels},
+                                     {"--attention-backend", "flashmla", "auto", kOurKernels},
+                                     {"--attention-backend", "torch_native", "auto", kOurKernels},
+                                     {"--attention-backend", "triton", "auto", kOurKernels},
+                                     {"--attention-backend", "trtllm_mla", "auto", kOurKernels}};
 
 std::string with_dashes(std::string name) {
   const size_t begin = name.find_first_not_of('-');
@@ -48,9 +62,15 @@ std::string shown_name(const CLI::Option& option) {
   return option.get_snames().empty() ? option.get_name() : "-" + option.get_snames().front();
 }
 
-std::string our_value(const std::string& flag, const std::string& value) {
-  for (const SameValue& same : kSameValues)
-    if (same.flag == flag && same.theirs == value) return std::string(same.ours);
+std::string our_value(const std::string& flag, const std::string& value,
+                      std::vector<std::string>& notes) {
+  for (const SameValue& same : kSameValues) {
+    if (same.flag != flag || same.theirs != value) continue;
+    if (!same.note.empty())
+      notes.push_back(flag + " " + value + " is taken as " + std::string(same.ours) + ": " +
+                      std::string(same.note));
+    return std::string(same.ours);
+  }
   return value;
 }
 
@@ -114,7 +134,7 @@ class Translator {
   void push(const std::string& name, const CLI::Option& option,
             const std::optional<std::string>& value) {
     if (!value) return out_.words.push_back(name);
-    const std::string text = our_value(shown_name(option), *value);
+    const std::string text = our_value(shown_name(option), *value, out_.notes);
     if (name.starts_with("--")) return out_.words.push_back(name + "=" + text);
     out_.words.push_back(name);
     out_.words.push_back(text);
@@ -190,7 +210,7 @@ void append(const CLI::Option& option, const std::string& name,
   }
   if (takes_value(option))
     for (const std::string& value : values)
-      out.words.push_back(flag + "=" + our_value(flag, value));
+      out.words.push_back(flag + "=" + our_value(flag, value, out.notes));
   out.sources[flag] = place;
 }
 

@@ -223,8 +223,9 @@ Command add_bench_all_reduce(CLI::App& bench) {
   add_peer_flags(*app, flags->engine.ranks.peers);
   app->remove_option(app->get_option("--disable-custom-all-reduce"));
   add_device_flags(*app, flags->engine.device);
-  for (const char* of_steps : {"--disable-cuda-graph", "--cuda-graph-max-bs", "--cuda-graph-bs",
-                               "--gemm-backend", "--cpu-threads"})
+  for (const char* of_steps :
+       {"--disable-cuda-graph", "--cuda-graph-max-bs", "--cuda-graph-bs", "--gemm-backend",
+        "--attention-backend", "--disable-fusion", "--cpu-threads"})
     app->remove_option(app->get_option(of_steps));
   add_log_flags(*app, flags->engine.log);
   set_examples(*app, {"fathom bench all-reduce --tp-size 2",

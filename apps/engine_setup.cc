@@ -15,8 +15,6 @@
 #include "base/startup_error.h"
 #include "config/draft_config.h"
 #include "cpu/fast/cpu_topology.h"
-#include "cpu/fast/fast_backend.h"
-#include "cpu/reference/reference_backend.h"
 #include "cuda/backend.h"
 #include "cuda/gemm/library.h"
 #include "cuda/profile/profile.h"
@@ -98,6 +96,8 @@ void log_device(const DeviceFlags& flags, const ops::Backend& backend) {
               {"gpu", gpu_state(flags)},
               {"backend", backend.name},
               {"gemm_backend", flags.gemm_backend},
+              {"attention_backend", flags.attention_backend},
+              {"disable_fusion", flags.disable_fusion},
               {"cpu_backend", flags.cpu_backend},
               {"cpu_threads", num_threads(flags)},
               {"runs_on", backend.device}});
@@ -189,46 +189,6 @@ config::ModelConfig load_config(const ModelFlags& flags) {
                        " (max_position_embeddings)");
   }
   return config;
-}
-
-namespace {
-
-// What was asked for and cannot be had is an error; "auto" takes what there is.
-void choose_gemm_backend(const EngineFlags& flags, bool on_gpu) {
-  const std::string& name = flags.device.gemm_backend;
-  if (name != "auto" && !on_gpu) throw StartupError("--gemm-backend " + name + " needs a GPU");
-  if (name == "cublaslt") {
-    if (flags.model.deterministic)
-      throw StartupError(
-          "--gemm-backend cublaslt does not go with --deterministic: its sums have another order "
-          "for other numbers of rows");
-    const Result<std::string> library = cuda::find_cublaslt();
-    if (!library) throw StartupError("--gemm-backend cublaslt: " + library.error().message);
-  }
-  cuda::set_gemm_backend(name == "auto"     ? cuda::GemmBackend::kAuto
-                         : name == "fathom" ? cuda::GemmBackend::kFathom
-                                            : cuda::GemmBackend::kCublasLt);
-}
-
-}  // namespace
-
-const ops::Backend& choose_backend(const EngineFlags& flags) {
-  if (flags.device.device != "cpu") {
-    const cuda::Presence gpu = cuda::find_gpu();
-    if (gpu.usable) {
-      choose_gemm_backend(flags, /*on_gpu=*/true);
-      return flags.model.deterministic ? cuda::batch_invariant_backend() : cuda::backend();
-    }
-    if (flags.device.device == "cuda") throw StartupError("--device cuda: " + gpu.why_not);
-  }
-  choose_gemm_backend(flags, /*on_gpu=*/false);
-  return flags.device.cpu_backend == "reference" ? cpu::reference_backend() : cpu::fast_backend();
-}
-
-std::vector<const ops::Backend*> usable_backends() {
-  std::vector<const ops::Backend*> backends = {&cpu::fast_backend(), &cpu::reference_backend()};
-  if (cuda::find_gpu().usable) backends.push_back(&cuda::backend());
-  return backends;
 }
 
 int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend) {

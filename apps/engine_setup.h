@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/backend_choice.h"
 #include "apps/flags.h"
 #include "config/model_config.h"
 #include "engine/step_loop.h"
@@ -41,10 +42,6 @@ config::ModelConfig load_config(const ModelFlags& flags);
 // The same with the draft layer that speculation wants: the model's own, or one from a checkpoint of its own, which
 // is checked. Throws where there is none.
 config::ModelConfig load_config(const EngineFlags& flags);
-// Throws where --device cuda cannot be had; with auto the log of the device says why it is not.
-const ops::Backend& choose_backend(const EngineFlags& flags);
-// The one list of backends: all that --device and --cpu-backend can choose here.
-std::vector<const ops::Backend*> usable_backends();
 model::ModelOptions model_options(const EngineFlags& flags, const ops::Backend& backend);
 // --chunked-prefill-size, or what suits the backend.
 int chunked_prefill_size(const EngineFlags& flags, const ops::Backend& backend);

@@ -151,6 +151,15 @@ void add_device_flags(CLI::App& app, DeviceFlags& flags) {
       ->check(CLI::IsMember({"auto", "fathom", "cublaslt"}))
       ->type_name("auto|fathom|cublaslt")
       ->group(group);
+  app.add_option("--attention-backend", flags.attention_backend,
+                 "Kernels of attention: auto takes those made for the rows and the processor, "
+                 "generic those that take any rows, which are slow; to compare")
+      ->check(CLI::IsMember({"auto", "generic"}))
+      ->type_name("auto|generic")
+      ->group(group);
+  app.add_flag("--disable-fusion", flags.disable_fusion,
+               "Run the parts of fused operators one by one; to compare")
+      ->group(group);
   app.add_option("--cpu-threads", flags.cpu_threads, "Threads that compute")
       ->check(CLI::Range(0, 4096))
       ->type_name("N")

@@ -47,9 +47,11 @@ struct DeviceFlags {
   int cpu_threads = 0;               // 0 = one per physical core
   std::string cpu_backend = "fast";  // fast, reference
   bool disable_cuda_graph = false;
-  std::optional<int> cuda_graph_max_bs;  // none = the backend's default
-  std::vector<int> cuda_graph_bs;        // empty = up to cuda_graph_max_bs
-  std::string gemm_backend = "auto";     // auto, fathom, cublaslt
+  std::optional<int> cuda_graph_max_bs;    // none = the backend's default
+  std::vector<int> cuda_graph_bs;          // empty = up to cuda_graph_max_bs
+  std::string gemm_backend = "auto";       // auto, fathom, cublaslt
+  std::string attention_backend = "auto";  // auto, generic
+  bool disable_fusion = false;
 };
 
 struct LogFlags {

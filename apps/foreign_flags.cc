@@ -80,7 +80,6 @@ constexpr ForeignFlag kOfSglangAndVllm[] = {
     switch_without_effect("--disable-shared-experts-fusion", kKernels),
     switch_without_effect("--skip-server-warmup", "there is no warm-up request"),
     switch_without_effect("--disable-cuda-graph-padding", kKernels),
-    value_without_effect("--attention-backend", kKernels),
     value_without_effect("--prefill-attention-backend", kKernels),
     value_without_effect("--decode-attention-backend", kKernels),
     value_without_effect("--sampling-backend", kKernels),

@@ -132,11 +132,6 @@ void inspect_model(const InspectFlags& flags, Findings& findings) {
   }
 }
 
-// The table that these flags would run on.
-const ops::Backend& table_of(const ops::Backend& backend, const ModelFlags& flags) {
-  return backend.device_memory && flags.deterministic ? cuda::batch_invariant_backend() : backend;
-}
-
 // Of every backend that can be used here; a stream of the GPU's is its driver's. Whether or not the flags ask for
 // drafts: the draft layer is a part of the model.
 void inspect_operators(const InspectFlags& flags, Findings& findings) {
@@ -144,7 +139,7 @@ void inspect_operators(const InspectFlags& flags, Findings& findings) {
   if (const cuda::Presence gpu = cuda::find_gpu(); !gpu.usable)
     findings.unlisted.push_back({.backend = "cuda", .why = gpu.why_not});
   for (const ops::Backend* usable : usable_backends()) {
-    const ops::Backend& backend = table_of(*usable, flags.engine.model);
+    const ops::Backend& backend = table_of(*usable, flags.engine);
     try {
       model::ModelOptions options = model_options(flags.engine, backend);
       options.load_mtp = true;

@@ -409,6 +409,8 @@ json::Value settings_json(const ServeFlags& flags) {
       {"cuda_graph_max_bs", or_automatic(flags.engine.device.cuda_graph_max_bs)},
       {"cuda_graph_bs", flags.engine.device.cuda_graph_bs},
       {"gemm_backend", flags.engine.device.gemm_backend},
+      {"attention_backend", flags.engine.device.attention_backend},
+      {"disable_fusion", flags.engine.device.disable_fusion},
       {"engine", flags.simulation.engine},
       {"sim_step_us", flags.simulation.step_us},
       {"log_level", flags.engine.log.log_level},

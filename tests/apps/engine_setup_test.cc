@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/startup_error.h"
+#include "cpu/fast/fast_backend.h"
+#include "cpu/reference/reference_backend.h"
 #include "tests/source_tree.h"
 
 namespace fathom::apps {
@@ -88,6 +90,33 @@ TEST(EngineSetup, a_library_for_products_is_not_asked_for_in_vain) {
         [&] { choose_backend(flags); },
         ThrowsMessage<StartupError>(std::string("--gemm-backend ") + name + " needs a GPU"));
   }
+}
+
+TEST(EngineSetup, plainer_tables_are_asked_for_one_by_one_and_together) {
+  EngineFlags flags;
+  flags.device.device = "cpu";
+  const ops::Backend &whole = choose_backend(flags), &plain = cpu::reference_backend();
+  ASSERT_NE(whole.mla_plan.run, nullptr);
+  ASSERT_NE(whole.linear_pair.run, nullptr);
+  flags.device.disable_fusion = true;
+  const ops::Backend& parts = choose_backend(flags);
+  EXPECT_EQ(parts.linear_pair.run, nullptr);
+  EXPECT_EQ(parts.mla_plan.run, nullptr);
+  EXPECT_EQ(parts.mla_absorbed.run, whole.mla_absorbed.run);
+  EXPECT_EQ(&choose_backend(flags), &parts);
+  flags.device.attention_backend = "generic";
+  const ops::Backend& plainest = choose_backend(flags);
+  EXPECT_EQ(plainest.linear_pair.run, nullptr);
+  EXPECT_EQ(plainest.mla_absorbed.run, plain.mla_absorbed.run);
+  flags.device.disable_fusion = false;
+  const ops::Backend& generic = choose_backend(flags);
+  EXPECT_EQ(generic.linear_pair.run, whole.linear_pair.run);
+  EXPECT_EQ(generic.mla_plan.run, nullptr);
+  EXPECT_EQ(generic.mla_absorbed.run, plain.mla_absorbed.run);
+  EXPECT_EQ(generic.mla_expanded.run, plain.mla_expanded.run);
+  // Operators are found in the table of the stream.
+  EXPECT_EQ(generic.make_stream({.num_threads = 1})->backend().mla_absorbed.run,
+            plain.mla_absorbed.run);
 }
 
 }  // namespace

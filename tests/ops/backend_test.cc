@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "ops/parts_only.h"
 #include "ops/silu_mul.h"
 #include "tests/ops/device.h"
 
@@ -50,6 +51,18 @@ TEST_P(BackendTest, every_fused_operator_is_in_the_table_and_so_are_its_parts) {
       EXPECT_TRUE(ops::provides(backend(), {part, act()})) << part;
   }
   EXPECT_EQ(backend().mla_plan.run == nullptr, backend().mla_plan_bytes == nullptr);
+}
+
+TEST_P(BackendTest, parts_alone_are_all_but_the_fused_operators) {
+  const ops::Backend parts = ops::parts_only(backend());
+  for (const ops::FusedOperator& fused : ops::fused_operators()) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
+      EXPECT_FALSE(ops::provides(parts, {fused.op, dtype})) << fused.op;
+    for (const std::string_view part : fused.parts)
+      EXPECT_TRUE(ops::provides(parts, {part, act()})) << part;
+  }
+  EXPECT_EQ(parts.mla_plan_bytes, nullptr);
+  EXPECT_THAT(ops::missing_operators(parts, kDeepSeekV3), testing::IsEmpty());
 }
 
 TEST_P(BackendTest, a_missing_operator_type_or_name_is_one_sentence_each) {

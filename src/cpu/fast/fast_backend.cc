@@ -14,9 +14,14 @@ namespace fathom::cpu {
 
 namespace {
 
-template <Isa kIsa>
+enum class Attention { kFast, kGeneric };
+
+template <Isa kIsa, Attention kAttention>
+const ops::Backend& backend_of();
+
+template <Isa kIsa, Attention kAttention>
 std::unique_ptr<ops::Stream> make_stream(const ops::StreamConfig& config) {
-  return std::make_unique<FastStream>(fast_backend(kIsa), config.num_threads, kIsa);
+  return std::make_unique<FastStream>(backend_of<kIsa, kAttention>(), config.num_threads, kIsa);
 }
 
 std::string describe(Isa isa) {
@@ -25,7 +30,16 @@ std::string describe(Isa isa) {
          (cores == 1 ? " core" : " cores");
 }
 
-template <Isa kIsa>
+// Its rows need no plan.
+void take_generic_attention(ops::Backend& backend) {
+  const ops::Backend& reference = reference_backend();
+  backend.mla_absorbed = reference.mla_absorbed;
+  backend.mla_expanded = reference.mla_expanded;
+  backend.mla_plan = {};
+  backend.mla_plan_bytes = nullptr;
+}
+
+template <Isa kIsa, Attention kAttention>
 ops::Backend make_backend() {
   static const std::string device = describe(kIsa);
   const ops::Backend& reference = reference_backend();
@@ -40,7 +54,7 @@ ops::Backend make_backend() {
   backend.read_bandwidth_gb_s = measure_read_bandwidth_gb_s;
   backend.copy_to_device = copy_to_device;
   backend.copy_to_host = copy_to_host;
-  backend.make_stream = make_stream<kIsa>;
+  backend.make_stream = make_stream<kIsa, kAttention>;
   backend.act = reference.act;
   backend.supports = reference.supports;
   // A few table lookups or copies per token, or not for speed: nothing to gain over the reference.
@@ -76,30 +90,38 @@ ops::Backend make_backend() {
   backend.linear_pair = {fast::linear_pair, fast::linear_pair_scratch};
   backend.mla_plan = {fast::mla_plan};
   backend.mla_plan_bytes = fast::mla_plan_bytes;
+  if (kAttention == Attention::kGeneric) take_generic_attention(backend);
   return backend;
 }
 
-template <Isa kIsa>
+template <Isa kIsa, Attention kAttention>
 const ops::Backend& backend_of() {
-  static const ops::Backend backend = make_backend<kIsa>();
+  static const ops::Backend backend = make_backend<kIsa, kAttention>();
   return backend;
+}
+
+template <Attention kAttention>
+const ops::Backend& backend_for(Isa isa) {
+  FATHOM_CHECK(isa_supported(isa), "instruction set " << isa_name(isa) << " is not supported");
+  switch (isa) {
+    case Isa::kAvx512:
+      return backend_of<Isa::kAvx512, kAttention>();
+    case Isa::kAvx2:
+      return backend_of<Isa::kAvx2, kAttention>();
+    case Isa::kPortable:
+      break;
+  }
+  return backend_of<Isa::kPortable, kAttention>();
 }
 
 }  // namespace
 
-const ops::Backend& fast_backend(Isa isa) {
-  FATHOM_CHECK(isa_supported(isa), "instruction set " << isa_name(isa) << " is not supported");
-  switch (isa) {
-    case Isa::kAvx512:
-      return backend_of<Isa::kAvx512>();
-    case Isa::kAvx2:
-      return backend_of<Isa::kAvx2>();
-    case Isa::kPortable:
-      break;
-  }
-  return backend_of<Isa::kPortable>();
-}
+const ops::Backend& fast_backend(Isa isa) { return backend_for<Attention::kFast>(isa); }
 
 const ops::Backend& fast_backend() { return fast_backend(effective_isa()); }
+
+const ops::Backend& generic_attention_backend() {
+  return backend_for<Attention::kGeneric>(effective_isa());
+}
 
 }  // namespace fathom::cpu

@@ -17,5 +17,7 @@ namespace fathom::cpu {
 const ops::Backend& fast_backend();
 // For a given one. REQUIRES: isa_supported(isa).
 const ops::Backend& fast_backend(Isa isa);
+// The same with the reference's attention, which one thread computes.
+const ops::Backend& generic_attention_backend();
 
 }  // namespace fathom::cpu

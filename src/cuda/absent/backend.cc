@@ -3,6 +3,7 @@
 #include "cuda/backend.h"
 
 #include "base/check.h"
+#include "cuda/attention/choice.h"
 #include "cuda/comm/peer_ranks.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/library.h"
@@ -31,6 +32,7 @@ const ops::Backend& batch_invariant_backend() { return backend(); }
 
 comm::MakeGroup make_peer_ranks(const PeerOptions&) { return {}; }
 
+void set_attention_backend(AttentionBackend) {}
 void set_gemm_backend(GemmBackend) {}
 Result<std::string> find_cublaslt() { return Error{ErrorCode::kNotFound, find_gpu().why_not}; }
 void open_cublaslt_soon() {}

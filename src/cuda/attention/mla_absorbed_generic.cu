@@ -3,6 +3,7 @@
 //
 // Grid: tokens x heads. Shared memory: the query and the weighted values as float32, 3 KB a head of 512 + 64.
 
+#include "cuda/attention/choice.h"
 #include "cuda/attention/mla_absorbed.cuh"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/attention/ops.h"
@@ -107,6 +108,10 @@ bool is_aligned(const void* pointer, uintptr_t bytes) {
   return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
+bool is_tuned(const ops::MlaAbsorbedArgs& args) {
+  return takes_tuned_attention() && absorbed::can_run(args);
+}
+
 }  // namespace
 
 AbsorbedParams absorbed_params(const ops::MlaAbsorbedArgs& args) {
@@ -133,11 +138,11 @@ AbsorbedParams absorbed_params(const ops::MlaAbsorbedArgs& args) {
 }
 
 int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
-  return absorbed::can_run(args) ? absorbed::scratch_bytes(args, stream) : 0;
+  return is_tuned(args) ? absorbed::scratch_bytes(args, stream) : 0;
 }
 
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
-  absorbed::can_run(args) ? absorbed::run(args, stream) : generic_absorbed(args, stream);
+  is_tuned(args) ? absorbed::run(args, stream) : generic_absorbed(args, stream);
 }
 
 }  // namespace fathom::cuda

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cuda/attention/choice.h"
 #include "cuda/attention/mla_expanded.cuh"
 #include "cuda/attention/ops.h"
 #include "cuda/attention/softmax.cuh"
@@ -110,7 +111,7 @@ void generic_expanded(const ExpandedParams& p, ops::Stream& stream) {
 
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream) {
   ExpandedParams p = common_params(args);
-  const bool fast = has_fast_expanded(args);
+  const bool fast = takes_tuned_attention() && has_fast_expanded(args);
   const int tile_queries = fast ? kFastExpandedQueries : 1;
   for (size_t first = 0; first < args.segments.size(); first += kMaxExpandedSegments) {
     const auto segments = args.segments.subspan(
