@@ -9,6 +9,8 @@
 #   tools/try_packages.sh --image                the steps of deploy/Dockerfile instead, in a chroot for each stage
 #       --cuda /usr/local/cuda-13.0              with this CUDA toolkit; without it --build-arg CUDA=OFF
 #       --ccache DIR                             compile through a ccache in DIR
+#       --built DIR                              what was installed in DIR (build/package/fathom-*) instead of what
+#                                                the first stage would compile, which takes long: the second stage alone
 #   tools/try_packages.sh --mirror URL --work DIR   as tools/fresh_debian.sh has them
 #
 # The image's base images are not fetched: its steps run on Debian 13's minbase, of which debian:trixie-slim is made.
@@ -21,10 +23,11 @@ say() { echo "try_packages: $*"; }
 . "$repository/tools/debian_system.sh"
 
 parse() {
-  only=deb,tarball,wheel suites=bookworm,trixie dist=$repository/build/package/dist image='' cuda='' ccache='' mirror=''
+  only=deb,tarball,wheel suites=bookworm,trixie dist=$repository/build/package/dist image='' cuda='' ccache='' built='' mirror=''
   work=/var/tmp/fresh-debian
-  read_options image 'only suites dist cuda ccache mirror work' "$@"
+  read_options image 'only suites dist cuda ccache built mirror work' "$@"
   [ "$(id -u)" -eq 0 ] || die "needs root: it makes systems and mounts"
+  [ -z "$built" ] || [ -x "$built/bin/fathom" ] || die "--built $built: there is no bin/fathom in it"
   command -v debootstrap >/dev/null || die "install debootstrap"
   command -v curl >/dev/null || die "install curl"
 }
@@ -105,7 +108,7 @@ run_stage() {
   show_folder "$context" /context ro
   [ -z "$cuda" ] || { show_folder "$cuda" "$cuda" ro && [ "$cuda" = /usr/local/cuda ] || ln -s "$cuda" "$system/usr/local/cuda"; }
   [ -z "$ccache" ] || show_folder "$ccache" /var/ccache
-  [ "$stage" = build ] || show_folder "$work/system.image-build" /stages/build ro
+  [ "$stage" = build ] || show_folder "$stages" /stages/build ro
   python3 -B "$repository/tools/package/dockerfile_steps.py" "$context/deploy/Dockerfile" "$stage" \
     --build-arg CUDA="$([ -n "$cuda" ] && echo ON || echo OFF)" --build-arg COMMIT="$(git -C "$repository" rev-parse --short=12 HEAD)" \
     >"$system/tmp/steps.sh"
@@ -122,8 +125,14 @@ try_image() {
   settings=()
   [ -z "$cuda" ] || settings+=(PATH="$cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
   [ -z "$ccache" ] || settings+=(CCACHE_DIR=/var/ccache CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content)
-  run_stage build
-  say "the stage build took $((SECONDS - start)) s"
+  stages=$work/system.image-build
+  if [ -n "$built" ]; then
+    mkdir -p "$stages"
+    cp -rL "$built" "$stages/out"
+  else
+    run_stage build
+    say "the stage build took $((SECONDS - start)) s"
+  fi
   settings=()
   run_stage run
   mib=$(du -smx --exclude="$system"/{context,stages,proc,sys,dev,tmp,var/ccache} "$system" | cut -f1)
@@ -133,7 +142,8 @@ try_image() {
   curl_flags=(-H 'Authorization: Bearer a-key-of-the-trial')
   chroot_flags=(--userspec 10001:10001)
   mapfile -t entry < <(python3 -B "$repository/tools/package/dockerfile_steps.py" "$context/deploy/Dockerfile" run --entry)
-  serve_and_ask "$logs/image.log" "${entry[@]}"
+  # With the flag whose library nothing is linked against.
+  serve_and_ask "$logs/image.log" "${entry[@]}" --kv-events-config '{"publisher": "zmq", "endpoint": "ipc:///tmp/kv"}'
   say "the image answered $seconds s after its start"
 }
 
