@@ -42,8 +42,10 @@ int run(int argc, char** argv) {
       app.add_subcommand("bench", "Measure the engine's speed (a server's: fathom-bench)");
   bench->require_subcommand(1);
   commands.push_back(add_bench_one_batch(*bench));
+  commands.push_back(add_bench_engine(*bench));
   commands.push_back(add_bench_ops(*bench));
   commands.push_back(add_bench_all_reduce(*bench));
+  commands.push_back(add_bench_ablation(*bench));
   commands.push_back(add_inspect(app));
   commands.push_back(add_tokenize(app));
   commands.push_back(add_doctor(app));

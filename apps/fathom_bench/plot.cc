@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "apps/fathom_bench/svg_panel.h"
+#include "apps/svg_panel.h"
 
 namespace fathom::apps {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "apps/fathom_bench/plot.h"
-#include "apps/fathom_bench/svg_panel.h"
+#include "apps/svg_panel.h"
 
 namespace fathom::apps {
 namespace {

@@ -1,4 +1,4 @@
-#include "apps/fathom_bench/svg_panel.h"
+#include "apps/svg_panel.h"
 
 #include <algorithm>
 #include <cmath>

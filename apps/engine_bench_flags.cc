@@ -1,0 +1,47 @@
+#include "apps/engine_bench_flags.h"
+
+namespace fathom::apps {
+
+void add_engine_load_flags(CLI::App& app, EngineLoadFlags& flags, const std::string& group) {
+  const auto count = [&](const char* name, auto& value, const char* help) {
+    return app.add_option(name, value, help)
+        ->check(CLI::Range(1, 1 << 20))
+        ->type_name("N")
+        ->group(group);
+  };
+  count("--clients", flags.clients,
+        "Clients that send a request and wait for its end; several numbers run one after another")
+      ->type_name("N...");
+  count("--requests-per-client", flags.requests_per_client, "Requests that each of them sends");
+  count("--input-len", flags.input_len, "Prompt tokens of their requests, random ones");
+  count("--output-len", flags.output_len, "Tokens generated for each of them");
+  app.add_option("--query", flags.query, "What the single query asks")
+      ->type_name("TEXT")
+      ->group(group);
+  count("--query-tokens", flags.query_tokens, "Tokens generated for the single query");
+  add_gsm8k_flags(app, flags.questions, group);
+  count("--num-questions", flags.num_questions, "Ask only the first N problems");
+  count("--max-new-tokens", flags.max_new_tokens, "Longest answer to a problem");
+}
+
+std::vector<std::string> words_of(const EngineLoadFlags& flags) {
+  std::vector<std::string> words;
+  const auto add = [&words](const char* name, const std::string& value) {
+    words.push_back(std::string(name) + "=" + value);
+  };
+  words.push_back("--clients");
+  for (const int clients : flags.clients) words.push_back(std::to_string(clients));
+  add("--requests-per-client", std::to_string(flags.requests_per_client));
+  add("--input-len", std::to_string(flags.input_len));
+  add("--output-len", std::to_string(flags.output_len));
+  add("--query", flags.query);
+  add("--query-tokens", std::to_string(flags.query_tokens));
+  if (!flags.questions.data.empty()) add("--data", flags.questions.data);
+  if (!flags.questions.shots.empty()) add("--shots", flags.questions.shots);
+  if (flags.questions.num_shots >= 0) add("--num-shots", std::to_string(flags.questions.num_shots));
+  add("--num-questions", std::to_string(flags.num_questions));
+  add("--max-new-tokens", std::to_string(flags.max_new_tokens));
+  return words;
+}
+
+}  // namespace fathom::apps
