@@ -21,8 +21,8 @@
 #include "model/draft_checkpoint.h"
 #include "ops/uploader.h"
 #include "runner/model_runner.h"
-#include "runner/rank_group.h"
 #include "runner/rank_thread.h"
+#include "runner/ranks/rank_group.h"
 #include "weights/checkpoint.h"
 #include "weights/loader.h"
 

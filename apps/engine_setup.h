@@ -18,7 +18,7 @@
 #include "engine/step_loop.h"
 #include "model/model.h"
 #include "ops/backend.h"
-#include "runner/rank_group.h"
+#include "runner/ranks/rank_group.h"
 
 namespace fathom::apps {
 

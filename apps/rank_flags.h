@@ -16,7 +16,7 @@
 #include "config/model_config.h"
 #include "cuda/comm/peer_ranks.h"
 #include "ops/backend.h"
-#include "runner/rank_group.h"
+#include "runner/ranks/rank_group.h"
 
 namespace fathom::apps {
 

@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "config/model_config.h"
 #include "model/model.h"
-#include "runner/rank_group.h"
+#include "runner/ranks/rank_group.h"
 
 namespace fathom::apps {
 

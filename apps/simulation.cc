@@ -7,7 +7,7 @@
 #include "apps/rank_flags.h"
 #include "apps/speculation_flags.h"
 #include "base/startup_error.h"
-#include "runner/ranked_runner.h"
+#include "runner/ranks/ranked_runner.h"
 #include "runner/sim_runner.h"
 
 namespace fathom::apps {

@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "engine/step_loop.h"
-#include "runner/ranked_runner.h"
+#include "runner/ranks/ranked_runner.h"
 #include "runner/sim_runner.h"
 
 namespace fathom::engine {

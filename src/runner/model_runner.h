@@ -17,9 +17,10 @@
 // Ranks that hold the same rows take the first phase in three parts, since each must know what is left when all have
 // their step's memory, and the smallest cache is everybody's (rank_group.h).
 //
-// The model (loaded, finish_loading() called) outlives the runner. One thread submits and waits;
+// The model (loaded, finish_loading() called) outlives the runner. One thread submits and one, perhaps another, waits;
 // any thread sets masks. Contract: runner.h and docs/contracts/runner.md.
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <future>
@@ -111,9 +112,9 @@ class ModelRunner : public Runner {
   MemoryPlan plan_;
   RunnerInfo info_;
   MaskMailbox masks_;
-  int in_flight_ = 0;         // caller's side
-  int64_t next_step_id_ = 0;  // caller's side
-  bool started_ = false;      // caller's side
+  std::atomic<int> in_flight_ = 0;  // by the threads that submit and wait
+  int64_t next_step_id_ = 0;        // caller's side
+  bool started_ = false;            // caller's side
 
   std::mutex mutex_;
   std::condition_variable submitted_, enqueued_, finished_;

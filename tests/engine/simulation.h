@@ -14,7 +14,7 @@
 #include <random>
 #include <vector>
 
-#include "runner/ranked_runner.h"
+#include "runner/ranks/ranked_runner.h"
 #include "tests/engine/sim_scenario.h"
 
 namespace fathom::engine::testing {

@@ -22,7 +22,7 @@
 #include "client/client.h"
 #include "engine/serving_engine.h"
 #include "http/server.h"
-#include "runner/ranked_runner.h"
+#include "runner/ranks/ranked_runner.h"
 #include "runner/sim_collectives.h"
 #include "runner/sim_runner.h"
 #include "serve/api_server.h"

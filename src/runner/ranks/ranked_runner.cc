@@ -1,4 +1,4 @@
-#include "runner/ranked_runner.h"
+#include "runner/ranks/ranked_runner.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,26 +6,44 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "core/request.h"
-#include "core/step_difference.h"
 
 namespace fathom::runner {
+namespace {
 
-RankedRunner::RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num_lanes,
+std::vector<RankedMember> one_rank_each(std::vector<std::unique_ptr<Runner>> runners,
+                                        int num_lanes) {
+  FATHOM_CHECK(num_lanes >= 1 && runners.size() % static_cast<size_t>(num_lanes) == 0,
+               runners.size() << " ranks in " << num_lanes << " lanes");
+  const int per_lane = static_cast<int>(runners.size()) / num_lanes;
+  std::vector<RankedMember> members;
+  for (std::unique_ptr<Runner>& runner : runners) {
+    const int rank = static_cast<int>(members.size());
+    members.push_back({.runner = std::move(runner), .lane = rank / per_lane, .rank = rank});
+  }
+  return members;
+}
+
+}  // namespace
+
+RankedRunner::RankedRunner(std::vector<RankedMember> members, int num_lanes,
                            std::function<std::string()> group_failure)
     : members_(std::move(members)), group_failure_(std::move(group_failure)) {
-  FATHOM_CHECK(
-      num_lanes >= 1 && !members_.empty() && members_.size() % static_cast<size_t>(num_lanes) == 0,
-      members_.size() << " ranks in " << num_lanes << " lanes");
-  info_ = members_[0]->info();
+  FATHOM_CHECK(num_lanes >= 1 && !members_.empty() && members_[0].rank == 0,
+               members_.size() << " ranks in " << num_lanes << " lanes");
+  info_ = members_[0].runner->info();
   sizes_ = {.num_lanes = num_lanes, .slots_per_lane = info_.max_slots};
   info_.num_lanes = num_lanes;
   info_.max_slots *= num_lanes;
 }
 
+RankedRunner::RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num_lanes)
+    : RankedRunner(one_rank_each(std::move(members), num_lanes), num_lanes, {}) {}
+
 // A rank that ends waits for its steps, and in them for the others.
 RankedRunner::~RankedRunner() {
   FATHOM_CHECK(!is_stuck_, failure());
-  for (const auto& member : members_) member->finish();
+  for (const RankedMember& member : members_) member.runner->finish();
+  for (RankedMember& member : members_) member.runner.reset();
 }
 
 int RankedRunner::in_flight() const {
@@ -52,7 +70,7 @@ void RankedRunner::set_failure(const std::string& why) {
 void RankedRunner::fail(const std::string& why) {
   is_stuck_ = true;
   set_failure(why);
-  for (const auto& member : members_) member->give_up();
+  for (const RankedMember& member : members_) member.runner->give_up();
 }
 
 void RankedRunner::submit(const core::Batch& batch) {
@@ -69,23 +87,37 @@ void RankedRunner::submit(const core::Batch& batch) {
     in_flight_.push_back(std::move(step));
     if (!failure_.empty()) return;
   }
-  for (size_t rank = 0; rank < members_.size(); ++rank)
-    members_[rank]->submit(lanes.batches.empty() ? batch : lanes.batches[rank / ranks_per_lane()]);
+  for (const RankedMember& member : members_)
+    member.runner->submit(lanes.batches.empty() ? batch
+                                                : lanes.batches[static_cast<size_t>(member.lane)]);
 }
 
 void RankedRunner::compare(const core::StepResult& first, const core::StepResult& other,
-                           int first_rank, int rank) {
+                           const core::TwoRanks& ranks) {
   if (!failure().empty()) return;
   std::string what = group_failure_ ? group_failure_() : "";
-  if (what.empty()) what = core::difference(first, other, {.first = first_rank, .other = rank});
+  if (what.empty()) what = core::difference(first, other, ranks);
   if (!what.empty()) set_failure(what);
 }
 
+core::StepResult RankedRunner::wait_for(const RankedMember& member) {
+  core::StepResult result = member.runner->wait();
+  if (const std::string why = member.runner->failure(); !why.empty()) set_failure(why);
+  return result;
+}
+
 core::StepResult RankedRunner::wait_for_lane(int lane) {
-  const auto first_rank = static_cast<size_t>(lane) * ranks_per_lane();
-  core::StepResult result = members_[first_rank]->wait();
-  for (size_t rank = first_rank + 1; rank < first_rank + ranks_per_lane(); ++rank)
-    compare(result, members_[rank]->wait(), static_cast<int>(first_rank), static_cast<int>(rank));
+  const RankedMember* first = nullptr;
+  core::StepResult result;
+  for (const RankedMember& member : members_) {
+    if (member.lane != lane) continue;
+    if (first == nullptr) {
+      first = &member;
+      result = wait_for(member);
+    } else {
+      compare(result, wait_for(member), {.first = first->rank, .other = member.rank});
+    }
+  }
   return result;
 }
 
@@ -119,14 +151,15 @@ void RankedRunner::set_masks(core::StepMasks masks) {
     FATHOM_CHECK(step != in_flight_.end(), "masks of step " << masks.step_id);
     if (sizes_.num_lanes > 1) lanes = core::split_masks(masks, step->places, sizes_.num_lanes);
   }
-  for (size_t rank = 0; rank < members_.size(); ++rank) {
-    const core::StepMasks& of_lane = lanes.empty() ? masks : lanes[rank / ranks_per_lane()];
-    if (!of_lane.masks.empty()) members_[rank]->set_masks(of_lane);
+  for (const RankedMember& member : members_) {
+    const core::StepMasks& of_lane =
+        lanes.empty() ? masks : lanes[static_cast<size_t>(member.lane)];
+    if (!of_lane.masks.empty()) member.runner->set_masks(of_lane);
   }
 }
 
 core::SliceWork RankedRunner::slice_work(int num_tokens, int64_t kv_begin) const {
-  return members_[0]->slice_work(num_tokens, kv_begin);
+  return members_[0].runner->slice_work(num_tokens, kv_begin);
 }
 
 }  // namespace fathom::runner

@@ -23,17 +23,27 @@
 #include <string>
 #include <vector>
 
+#include "core/step_difference.h"
 #include "core/step_lanes.h"
 #include "runner/runner.h"
 
 namespace fathom::runner {
 
+// What a RankedRunner is over: a rank, or ranks of a lane that compare themselves (remote_runner.h).
+struct RankedMember {
+  std::unique_ptr<Runner> runner;
+  int lane = 0;
+  int rank = 0;  // of all ranks of the model; the first
+};
+
 class RankedRunner : public Runner {
  public:
-  // REQUIRES: at least one, and equally many in each lane; all have the same info().
+  // REQUIRES: the first one's rank is 0, every lane has one; they follow each other by rank, and have the same info().
   // group_failure: why what the members computed is worthless, behind every step; empty = it is not. May be null.
-  explicit RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num_lanes = 1,
-                        std::function<std::string()> group_failure = {});
+  RankedRunner(std::vector<RankedMember> members, int num_lanes,
+               std::function<std::string()> group_failure);
+  // A rank each, equally many in each lane.
+  explicit RankedRunner(std::vector<std::unique_ptr<Runner>> members, int num_lanes = 1);
   ~RankedRunner() override;
 
   const RunnerInfo& info() const override { return info_; }
@@ -54,14 +64,14 @@ class RankedRunner : public Runner {
     std::vector<core::SlicePlace> places{};  // with several lanes
   };
 
-  size_t ranks_per_lane() const { return members_.size() / static_cast<size_t>(sizes_.num_lanes); }
   // The first rank's result of a lane, once it was compared with the others'.
   core::StepResult wait_for_lane(int lane);
-  void compare(const core::StepResult& first, const core::StepResult& other, int first_rank,
-               int rank);
+  core::StepResult wait_for(const RankedMember& member);
+  void compare(const core::StepResult& first, const core::StepResult& other,
+               const core::TwoRanks& ranks);
   void set_failure(const std::string& why);
 
-  std::vector<std::unique_ptr<Runner>> members_;
+  std::vector<RankedMember> members_;
   const std::function<std::string()> group_failure_;
   RunnerInfo info_;
   core::LaneSizes sizes_;
