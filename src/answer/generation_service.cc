@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <exception>
+#include <functional>
 #include <new>
 #include <utility>
 
@@ -323,6 +324,7 @@ core::Request GenerationService::core_request(const api::GenerationRequest& requ
   // The key's name is in the salt even while there is only one key: keys may be read again (SIGHUP), and holders of
   // new ones must not share prefixes that were cached before.
   submitted.cache_salt = key_name + '\n' + request.cache_salt;
+  submitted.owner = std::hash<std::string>()(key_name);
   return submitted;
 }
 

@@ -24,6 +24,8 @@ struct Request {
   // Requests that one body asks for (its choices and prompts) have the same, and take their turns together: they get
   // no more of the engine than others that wait. 0 = it is alone.
   int64_t fan_out = 0;
+  // Whose it is (the API key's), any number: while those of others wait, one has no more than half of what may run.
+  uint64_t owner = 0;
   // Limits every sampled token; null = free. The request owns its state.
   std::shared_ptr<TokenConstraint> constraint{};
 };

@@ -142,6 +142,7 @@ RequestPool::Owner StepLoop::make_state(core::Request request) {
   state->id = request.id;
   state->priority = request.priority;
   state->fan_out = request.fan_out;
+  state->owner = request.owner;
   state->cache_salt = std::move(request.cache_salt);
   state->owes_prompt_logprobs = request.sampling.return_prompt_logprobs;
   state->reads_cache = !state->owes_prompt_logprobs;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -58,11 +57,9 @@ struct Peer {
                  link.deliver(channel, std::move(message));
                }) {}
 
-  // Why nothing more will come, a moment before the link fails: what is under way may still come. That a process has
-  // ended says more than that messages do not get there.
-  void is_ending(const std::string& why, bool has_ended = false) {
-    if (end.empty()) fails_at = steady_clock::now() + kAfterEnd;
-    if (end.empty() || has_ended) end = why;
+  // Why nothing more will come, a moment before the link fails: what is under way may still come.
+  void is_ending(const std::string& why) {
+    if (end.empty()) end = why, fails_at = steady_clock::now() + kAfterEnd;
   }
   bool is_gone() const { return !end.empty() || link.has_heard_farewell(); }
 
@@ -95,22 +92,22 @@ class Cluster::Mover {
     thread_ = std::thread([this] { run(); });
   }
 
-  ~Mover() { leave("it has ended"); }
+  ~Mover() {
+    leave("it has ended");
+    ending_ = true;
+    bell_.ring();
+    thread_.join();
+    for (const auto& link : links_)
+      if (link) link->end();
+  }
 
   const ClusterConfig& config() const { return config_; }
   UcxLink* link(int node) { return links_.at(static_cast<size_t>(node)).get(); }
   const std::string& name(int node) const { return meeting_.names.at(static_cast<size_t>(node)); }
 
   void leave(const std::string& why) {
-    const std::lock_guard lock(leaving_);
-    if (!thread_.joinable()) return;
     for (const auto& link : links_)
       if (link) link->say_farewell(why);
-    ending_ = true;
-    bell_.ring();
-    thread_.join();
-    for (const auto& link : links_)
-      if (link) link->end();
   }
 
  private:
@@ -184,10 +181,10 @@ class Cluster::Mover {
 
   // After the start nobody speaks at a door: what is to be read there is its end.
   static void listen_at(Peer& peer) {
-    const char* const why = peer.door->socket().is_closed()
-                                ? " closed its connection: its process has ended"
-                                : " sent what is no message";
-    peer.is_ending(peer.link.peer_name() + why, /*has_ended=*/true);
+    const bool is_closed = peer.door->socket().is_closed();
+    peer.is_ending(peer.link.peer_name() + (is_closed
+                                                ? " closed its connection: its process has ended"
+                                                : " sent what is no message"));
     peer.door = nullptr;
   }
 
@@ -249,7 +246,6 @@ class Cluster::Mover {
   Bell bell_;
   steady_clock::time_point next_beat_;
   std::atomic<bool> ending_ = false;
-  std::mutex leaving_;
   std::thread thread_;
 };
 

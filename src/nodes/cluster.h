@@ -30,8 +30,8 @@ class Cluster {
   comm::Link& link(int node);
   // "node 1 at 10.0.0.2:40512"
   const std::string& name(int node) const;
-  // Tells the others why this node leaves, behind what was sent before: their links to it fail with that, and those
-  // here fail. Waits for at most about a second until they have heard it. Once; the destructor does it too.
+  // Tells the others why this node leaves, behind what was sent before: their links to it fail with that. Once; returns
+  // at once.
   void leave(const std::string& why);
 
  private:

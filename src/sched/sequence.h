@@ -58,6 +58,7 @@ struct alignas(kCacheLineBytes) Sequence {
   // The scheduler's.
   int num_retractions = 0;
   int64_t fan_out = 0;  // the request's: those of one body have the same; 0 = it is alone
+  uint64_t owner = 0;   // the request's
   bool gives_way =
       false;  // runs only while nobody else needs its slot or blocks (Scheduler::set_gives_way)
   int64_t turn = -1;        // its place in the line, from when it first came to stand there

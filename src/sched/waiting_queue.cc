@@ -11,7 +11,18 @@ bool WaitingQueue::GoesBefore::operator()(const Sequence* a, const Sequence* b) 
   return a->turn < b->turn;
 }
 
+void WaitingQueue::count_owner(const Sequence& sequence, int waiting, int running) {
+  const auto it = owners_.try_emplace(sequence.owner).first;
+  Owner& owner = it->second;
+  num_waiting_owners_ -= owner.num_waiting > 0 ? 1 : 0;
+  owner.num_waiting += waiting;
+  owner.num_running += running;
+  num_waiting_owners_ += owner.num_waiting > 0 ? 1 : 0;
+  if (owner == Owner{}) owners_.erase(it);
+}
+
 void WaitingQueue::add(Sequence& sequence) {
+  count_owner(sequence, 1, 0);
   if (sequence.fan_out == 0 || sequence.num_retractions > 0) return enter_line(sequence);
   FanOut& fan_out = fan_outs_[sequence.fan_out];
   fan_out.behind.insert(&sequence);
@@ -51,6 +62,7 @@ void WaitingQueue::forget_if_over(FanOutMap::iterator it) {
 }
 
 void WaitingQueue::remove(Sequence& sequence) {
+  count_owner(sequence, -1, 0);
   const auto it = fan_outs_.find(sequence.fan_out);
   if (it != fan_outs_.end() && it->second.behind.erase(&sequence) > 0) {
     --num_behind_;
@@ -70,12 +82,13 @@ void WaitingQueue::owes(Sequence& sequence, int num_tokens) {
 }
 
 void WaitingQueue::count_running(FanOut& fan_out, int change) {
-  num_crowds_ -= is_crowd(fan_out) ? 1 : 0;
+  num_crowds_ -= is_crowd(fan_out.num_running) ? 1 : 0;
   fan_out.num_running += change;
-  num_crowds_ += is_crowd(fan_out) ? 1 : 0;
+  num_crowds_ += is_crowd(fan_out.num_running) ? 1 : 0;
 }
 
 void WaitingQueue::stopped_running(Sequence& sequence) {
+  count_owner(sequence, 0, -1);
   const auto it = fan_outs_.find(sequence.fan_out);
   if (it == fan_outs_.end()) return;
   count_running(it->second, -1);
@@ -97,17 +110,28 @@ bool WaitingQueue::set_aside(Sequence& sequence) {
   return true;
 }
 
-bool WaitingQueue::is_of_crowd(const Sequence& sequence) const {
-  const auto it = fan_outs_.find(sequence.fan_out);
-  return it != fan_outs_.end() && is_crowd(it->second);
+bool WaitingQueue::has_crowd() const {
+  if (num_crowds_ > 0) return true;
+  return num_waiting_owners_ > 0 && owners_.size() > 1 &&
+         std::any_of(owners_.begin(), owners_.end(), [&](const auto& owner) {
+           return is_crowd(owner.second.num_running) && others_wait(owner.second);
+         });
 }
 
-// With one more a fan-out would have more than half.
+bool WaitingQueue::is_of_crowd(const Sequence& sequence) const {
+  const auto it = fan_outs_.find(sequence.fan_out);
+  if (it != fan_outs_.end() && is_crowd(it->second.num_running)) return true;
+  const Owner& owner = owners_.at(sequence.owner);
+  return is_crowd(owner.num_running) && others_wait(owner);
+}
+
+// With one more a fan-out, or an owner, would have more than half.
 bool WaitingQueue::yields(const Sequence& sequence) const {
   if (sequence.gives_way) return true;
   const auto it = fan_outs_.find(sequence.fan_out);
-  return it != fan_outs_.end() && it->second.num_running > 0 &&
-         2 * (it->second.num_running + 1) > config_.most_running;
+  if (it != fan_outs_.end() && would_be_crowd(it->second.num_running)) return true;
+  if (num_waiting_owners_ < 2) return false;
+  return would_be_crowd(owners_.at(sequence.owner).num_running);
 }
 
 const Sequence* WaitingQueue::first_unyielding(int64_t plan_idx) const {
@@ -195,6 +219,7 @@ bool WaitingQueue::gains_from(const Sequence& sequence, const Sequence& running)
 }
 
 void WaitingQueue::admitted(Sequence& sequence) {
+  count_owner(sequence, -1, 1);
   for (auto it = line_.begin(); it != line_.end() && *it != &sequence; ++it)
     if ((*it)->priority == sequence.priority) ++(*it)->num_overtaken;
   leave_line(sequence);
@@ -203,23 +228,27 @@ void WaitingQueue::admitted(Sequence& sequence) {
 
 std::string WaitingQueue::check_integrity() const {
   FanOutMap wanted;
+  OwnerMap owners;
   int num_behind = 0;
   for (const auto& [id, fan_out] : fan_outs_) {
     if (!fan_out.behind.empty() && fan_out.num_in_line + fan_out.num_running == 0)
       return "nobody brings up those of fan-out " + std::to_string(id);
     wanted[id] = {.waits_for_room = fan_out.waits_for_room, .behind = fan_out.behind};
     num_behind += static_cast<int>(fan_out.behind.size());
+    for (const Sequence* sequence : fan_out.behind) ++owners[sequence->owner].num_waiting;
   }
   for (const Sequence* sequence : line_) {
     if (sequence->slot >= 0 || sequence->ended || sequence->num_row_capacity != 0 ||
         sequence->pin.num_blocks() != 0)
       return "request " + std::to_string(sequence->id) + " waits and holds a slot or blocks";
+    ++owners[sequence->owner].num_waiting;
     if (sequence->fan_out == 0) continue;
     ++wanted[sequence->fan_out].num_in_line;
     wanted[sequence->fan_out].num_owed_tokens += sequence->num_owed_tokens;
   }
   for (const Lane& lane : lanes_)
     for (const Sequence* sequence : lane.running) {
+      ++owners[sequence->owner].num_running;
       if (sequence->fan_out == 0) continue;
       ++wanted[sequence->fan_out].num_running;
       wanted[sequence->fan_out].num_owed_tokens +=
@@ -227,6 +256,7 @@ std::string WaitingQueue::check_integrity() const {
     }
   if (wanted != fan_outs_ || num_behind != num_behind_)
     return "what fan-outs have in line and in work is not what is there";
+  if (owners != owners_) return "what owners have waiting and running is not what is there";
   return "";
 }
 

@@ -13,7 +13,8 @@
 //    at most kMaxDeferredSteps steps. Others go before it meanwhile.
 // A turn is an arrival, but for fan-outs, the sequences of one body: they come to the end of the line one after the
 // other, the next when those before have less than turn_tokens of their prompts left to compute. While others wait,
-// a fan-out has at most half of what may run, and those that give way have nothing.
+// a fan-out has at most half of what may run, and those that give way have nothing. While sequences of other owners
+// wait, so has an owner.
 // One thread uses it. The sequences belong to the caller.
 
 #include <set>
@@ -61,8 +62,9 @@ class WaitingQueue {
   // For whom a sequence that runs should give its slot back, if it is one that has to: the first in line that has not,
   // and that the plan before did not defer. Null: nobody.
   const Sequence* first_unyielding(int64_t plan_idx) const;
-  // Whether there is a fan-out with more than half of what may run, and whether it is the sequence's.
-  bool has_crowd() const { return num_crowds_ > 0; }
+  // Whether there is a fan-out with more than half of what may run, or an owner while others wait, and whether it
+  // is the sequence's.
+  bool has_crowd() const;
   bool is_of_crowd(const Sequence& sequence) const;
 
   bool empty() const { return line_.empty() && num_behind_ == 0; }
@@ -85,15 +87,29 @@ class WaitingQueue {
     bool operator==(const FanOut&) const = default;
   };
   using FanOutMap = std::unordered_map<int64_t, FanOut>;
+  struct Owner {
+    int num_waiting = 0, num_running = 0;
+    bool operator==(const Owner&) const = default;
+  };
+  using OwnerMap = std::unordered_map<uint64_t, Owner>;
 
   void enter_line(Sequence& sequence);
   void leave_line(Sequence& sequence);
   void bring_up(FanOut& fan_out);
   void forget_if_over(FanOutMap::iterator it);
   void count_running(FanOut& fan_out, int change);
-  bool is_crowd(const FanOut& fan_out) const {
-    return 2 * fan_out.num_running > config_.most_running;
+  // With one alone nobody is better off who takes its place.
+  bool is_crowd(int num_running) const {
+    return num_running > 1 && 2 * num_running > config_.most_running;
   }
+  // With one more it would be.
+  bool would_be_crowd(int num_running) const {
+    return num_running > 0 && is_crowd(num_running + 1);
+  }
+  bool others_wait(const Owner& owner) const {
+    return num_waiting_owners_ > (owner.num_waiting > 0 ? 1 : 0);
+  }
+  void count_owner(const Sequence& sequence, int waiting, int running);
   bool yields(const Sequence& sequence) const;
   bool needs_look_up(std::span<Sequence* const> publishing) const;
   int64_t attraction(const Sequence& sequence) const;
@@ -107,7 +123,9 @@ class WaitingQueue {
   std::set<Sequence*, GoesBefore> line_;
   FanOutMap fan_outs_;
   int num_behind_ = 0;  // of all fan-outs
-  int num_crowds_ = 0;
+  int num_crowds_ = 0;  // fan-outs
+  OwnerMap owners_;     // those with sequences here
+  int num_waiting_owners_ = 0;
   int64_t next_turn_ = 0;
 };
 

@@ -69,6 +69,7 @@ Simulation::Simulation(uint64_t seed, int num_lanes) : seed_(seed), random_(seed
   if (!chance(4)) choose_drafter();
   if (chance(3)) bound_steps();
   if (chance(2)) fan_outs_ = pick(1, 6);
+  if (chance(2)) num_owners_ = pick(2, 4);
 }
 
 void Simulation::bound_steps() {
@@ -144,6 +145,7 @@ core::Request Simulation::random_request(core::RequestId id) {
     request.fan_out = pick(1, fan_outs_);
     request.priority = static_cast<int>(request.fan_out % 3) - 1;
   }
+  request.owner = static_cast<uint64_t>(pick(1, num_owners_));
   if (chance(5)) request.cache_salt = chance(2) ? "a" : "b";
   if (chance(6))
     request.constraint = std::make_shared<ToyConstraint>(

@@ -76,6 +76,7 @@ class Simulation {
   std::mt19937_64 random_;
   runner::SimConfig sim_;  // of each lane
   int num_lanes_ = 1;
+  int num_owners_ = 1;
   int fan_outs_ = 0;                                     // bodies of several requests
   int crowd_ = 1;                                        // times the usual number of requests
   std::unique_ptr<runner::SimCollectives> collectives_;  // of several

@@ -305,6 +305,49 @@ TEST(FanOut, one_that_ends_while_it_stands_behind_is_forgotten) {
   EXPECT_EQ(driver.scheduler().num_waiting(), 0);
 }
 
+int64_t num_running(const std::vector<const Sequence*>& sequences) {
+  return std::ranges::count_if(sequences, [](const Sequence* one) { return one->slot >= 0; });
+}
+
+TEST(Owners, one_keeps_no_more_than_half_of_the_slots_from_others) {
+  StepDriver driver(roomy(8, 64));
+  std::vector<const Sequence*> alices, bobs;
+  for (int i = 0; i < 20; ++i) {
+    alices.push_back(&driver.add(
+        {.prompt = text(5, 1 + i), .max_new_tokens = 300, .fan_out = i / 4, .owner = 1}));
+  }
+  for (int i = 0; i < 5; ++i) driver.step();
+  EXPECT_EQ(num_running(alices), 8);  // nobody else is there
+  const Sequence& first = driver.add({.prompt = text(5, 40), .max_new_tokens = 1, .owner = 2});
+  EXPECT_LE(steps_to_end(driver, first), 3);
+  for (int i = 0; i < 6; ++i) {
+    bobs.push_back(&driver.add({.prompt = text(5, 50 + i), .max_new_tokens = 100, .owner = 2}));
+  }
+  for (int i = 0; i < 12; ++i) driver.step();
+  EXPECT_EQ(num_running(alices), 4);
+  EXPECT_EQ(num_running(bobs), 4);
+  while (!bobs.back()->ended) {
+    driver.step();
+    EXPECT_GE(num_running(alices), 4);
+  }
+  driver.step();
+  driver.step();
+  EXPECT_EQ(num_running(alices), 8);
+  driver.run();
+}
+
+TEST(Owners, take_no_turns_within_an_only_slot) {
+  StepDriver driver(roomy(1, 64));
+  for (int i = 0; i < 8; ++i) {
+    driver.add({.prompt = text(5, 1 + i),
+                .max_new_tokens = 20,
+                .fan_out = 1 + i % 2,
+                .owner = static_cast<uint64_t>(i % 2)});
+  }
+  driver.run();
+  EXPECT_EQ(driver.scheduler().stats().num_retractions, 0);
+}
+
 TEST(GivingWay, is_for_whoever_waits_and_only_as_long) {
   StepDriver driver(roomy(2, 64));
   std::vector<Sequence*> unread;

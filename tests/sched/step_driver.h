@@ -18,6 +18,7 @@ struct NewSequence {
   int priority = 0;
   std::string salt{};
   int64_t fan_out = 0;
+  uint64_t owner = 0;
 };
 
 // Tokens of their own: no two texts share a block.
@@ -43,6 +44,7 @@ class StepDriver {
     sequence->priority = wanted.priority;
     sequence->cache_salt = std::move(wanted.salt);
     sequence->fan_out = wanted.fan_out;
+    sequence->owner = wanted.owner;
     sequence->num_prompt_tokens = static_cast<int>(wanted.prompt.size());
     sequence->tokens = std::move(wanted.prompt);
     sequence->sampling.max_new_tokens = wanted.max_new_tokens;
