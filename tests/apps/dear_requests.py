@@ -6,12 +6,17 @@ repeat much of the prompt, long names. Beside them six streams, a probe and anot
 prints a table. The simulation backend stands for the model.
 """
 import collections
+import contextlib
 import http.client
 import json
 import re
+import socket
+import ssl
+import tempfile
 import threading
 import time
 
+from serve_inputs import make_certificate
 from serving_process import PATIENCE_SECONDS, ServingProcess
 
 ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789"
@@ -183,6 +188,35 @@ def names(count, num_bytes):
     return measure([("POST", "/generate", {"a" * num_bytes: 1, "text": "x"})] * count)
 
 
+def hello(curve):
+    """A client's first message of TLS with a share of a key on that curve."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ecdh_curve(curve)
+    out = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="localhost").do_handshake()
+    return out.read()
+
+
+def hellos(count, curve):
+    """Clients that send the same hello, which costs them nothing, and wait for what comes."""
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = f"{folder}/cert.pem", f"{folder}/key.pem"
+        make_certificate(certificate, key)
+        with ServingProcess(*SETTINGS, "--ssl-certfile", certificate, "--ssl-keyfile", key, tls=certificate) as server:
+            with Bystanders(server) as bystanders:
+                message = hello(curve)
+                start = time.monotonic()
+                sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(count)]
+                for one in sockets:
+                    one.sendall(message)
+                answers = sum(one.recv(65536)[:1] == b"\x16" for one in sockets)  # a message of a handshake
+                seconds = time.monotonic() - start
+                for one in sockets:
+                    one.close()
+            return {"answered": answers, "seconds": round(seconds, 2), **bystanders.figures()}
+
+
 def fan_out(prompts, tokens, max_tokens=1):
     """A body of many prompts, no two of which share anything."""
     ids = [[10 + i] + [5] * (tokens - 1) for i in range(prompts)]
@@ -211,6 +245,8 @@ def main():
         "128 prompts of 3,000 tokens in one body": fan_out(128, 3_000),
         "128 choices of 2,000 tokens": choices(128, 1_000, 2_000),
         "32 names of 240 KB": names(32, 240_000),
+        "60 hellos with a share on P-521": hellos(60, "secp521r1"),
+        "60 hellos with a share on P-256": hellos(60, "prime256v1"),
     }
     for name, row in rows.items():
         print(f"{name}: {json.dumps(row)}")
