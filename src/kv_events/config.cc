@@ -24,7 +24,7 @@ bool is_on(config::JsonReader& reader) {
   return reader.boolean("enable_kv_cache_events", true) && is_zmq;
 }
 
-PublisherConfig read(config::JsonReader& reader) {
+PublisherConfig read_publisher(config::JsonReader& reader) {
   PublisherConfig config;
   const auto count = [&](std::string_view key, int fallback) {
     return reader.integer(key, {.min = 1, .max = kMaxCount, .fallback = fallback});
@@ -54,7 +54,7 @@ Result<std::optional<PublisherConfig>> parse_config(std::string_view text) {
                             R"({"publisher": "zmq", "endpoint": "tcp://*:5557"})");
   config::JsonReader reader(*object);
   const bool on = is_on(reader);
-  PublisherConfig config = read(reader);
+  PublisherConfig config = read_publisher(reader);
   if (!reader.ok()) return reader.error();
   if (const std::vector<std::string> unread = reader.unread_keys(); !unread.empty())
     return invalid_argument(
