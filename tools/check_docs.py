@@ -20,9 +20,6 @@ import sys
 from check_deps import ROW_NAME, read_table
 from wrap_docs import WIDTH, wrapped
 
-# Pages and folders whose prose is not wrapped yet.
-NOT_WRAPPED = ("CHANGELOG.md", "docs/perf/long-bodies.md", "docs/serving.md")
-
 RULE = re.compile(r"- (?:\*\*(\d+)\.(\d+)\*\* )?")
 RULE_LINES = 3
 CITATION = re.compile(r"docs/contracts/(\w+\.md),\s+(?://\s+)?(?:section (\d+)|(\d+\.\d+))")
@@ -154,8 +151,7 @@ class Documents:
             text = without_fences(document.read_text(encoding="utf-8"))
             self.check_paths(document, text)
             self.check_links(document, text)
-            if not str(document.relative_to(self.root)).startswith(NOT_WRAPPED):
-                self.check_width(document, text)
+            self.check_width(document, text)
             if document.parent == self.root / "docs" / "contracts":
                 self.check_rules(document, text)
             if document == self.root / "docs" / "architecture.md":
