@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# DeepSeek-V3 whole on the GPUs of one host, with dummy weights: what docs/perf/ranks.md infers for eight GPUs, measured.
+# DeepSeek-V3 whole on the GPUs of one host, with dummy weights: what docs/perf/ranks.md infers for eight, measured.
 # Each part ends within ten minutes on eight H200; a part that fails does not end the others. Ends with a line per part
 # and `N passed, N failed`.
 #

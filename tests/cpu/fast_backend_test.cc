@@ -27,7 +27,8 @@ class FastBackendTest : public testing::TestWithParam<Isa> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(every_isa, FastBackendTest,
-                         testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512),
+                         testing::Values(Isa::kPortable, Isa::kAvx2, Isa::kAvx512,
+                                         Isa::kAvx512Bf16),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {

@@ -26,7 +26,8 @@ inline TestedBackend reference_backend() {
 
 // Every instruction set that this machine can run; thread counts that do and do not divide the work.
 inline void add_fast_backends(std::vector<TestedBackend>& backends) {
-  for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
+  for (const cpu::Isa isa :
+       {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512, cpu::Isa::kAvx512Bf16}) {
     if (!cpu::isa_supported(isa)) continue;
     const std::string name = "fast_" + std::string(cpu::isa_name(isa));
     backends.push_back(

@@ -5,7 +5,7 @@
 //
 //   std::unique_ptr<ops::Stream> stream = cpu::fast_backend().make_stream({.num_threads = 4});
 //
-// FATHOM_CPU_ISA=portable|avx2|avx512 overrides the choice of instruction set. Thread-safe: streams share
+// FATHOM_CPU_ISA=portable|avx2|avx512|avx512_bf16 overrides the choice of instruction set. Thread-safe: streams share
 // nothing.
 
 #include "cpu/fast/isa.h"

@@ -14,7 +14,7 @@ namespace fathom::cpu {
 
 namespace {
 
-constexpr Isa kBestFirst[] = {Isa::kAvx512, Isa::kAvx2, Isa::kPortable};
+constexpr Isa kBestFirst[] = {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kPortable};
 
 #if defined(__x86_64__)
 // clang 14 does not know the name "f16c" for its builtin. Bit 29 of ecx, leaf 1.
@@ -35,13 +35,15 @@ Isa choose_isa() {
     }
   }
   throw StartupError("FATHOM_CPU_ISA is \"" + std::string(wanted) +
-                     "\"; it must be portable, avx2 or avx512");
+                     "\"; it must be portable, avx2, avx512 or avx512_bf16");
 }
 
 }  // namespace
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
     case Isa::kAvx512:
       return "avx512";
     case Isa::kAvx2:
@@ -61,6 +63,9 @@ bool isa_supported(Isa isa) {
     return isa_supported(Isa::kAvx2) && __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
+  if (isa == Isa::kAvx512Bf16)
+    return isa_supported(Isa::kAvx512) && __builtin_cpu_supports("avx512vbmi") &&
+           __builtin_cpu_supports("avx512bf16");
 #endif
   return isa == Isa::kPortable;
 }
@@ -73,6 +78,7 @@ Isa effective_isa() {
 const KernelTable& kernels_for(Isa isa) {
   FATHOM_CHECK(isa_supported(isa), "instruction set " << isa_name(isa) << " is not supported");
 #if defined(__x86_64__)
+  if (isa == Isa::kAvx512Bf16) return avx512_bf16_kernels();
   if (isa == Isa::kAvx512) return avx512_kernels();
   if (isa == Isa::kAvx2) return avx2_kernels();
 #endif

@@ -12,9 +12,10 @@
 
 namespace fathom::cpu {
 
-enum class Isa { kPortable, kAvx2, kAvx512 };
+enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
 
-std::string_view isa_name(Isa isa);  // "portable", "avx2", "avx512": the values of FATHOM_CPU_ISA
+std::string_view isa_name(
+    Isa isa);  // "portable", "avx2", "avx512", "avx512_bf16": the values of FATHOM_CPU_ISA
 // Whether this machine can run it.
 bool isa_supported(Isa isa);
 // The instruction set in effect. Throws StartupError when FATHOM_CPU_ISA names an unknown or unsupported

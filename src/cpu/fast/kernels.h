@@ -25,9 +25,11 @@ using tensor::kScaleBlock;
 inline constexpr int64_t kTileTokens = 96;
 inline constexpr int64_t kTileRows = 32;
 inline constexpr int64_t kWorkspaceBytes = int64_t{512} << 10;
+// Floats of memory that a quantised row of x takes: it starts and ends on a vector boundary.
+constexpr int64_t grid_row_floats(int64_t dim) { return (dim + 31) / 32 * 32; }
 
-// out[i][out_begin + r] (+)= dot(x[i], w[r]) for num_x <= kTileTokens rows of x. For f8, x holds the
-// quantised values (on the e4m3 grid, not yet scaled) and the weight rows share one row of scales.
+// out[i][out_begin + r] (+)= dot(x[i], w[r]) for num_x <= kTileTokens rows of x. For f8, x holds rows that
+// quantize_row or grid_row of the same table wrote, and the weight rows share one row of scales.
 struct MatmulTile {
   const float* const* x = nullptr;        // [num_x] rows of [in]
   const float* const* x_scale = nullptr;  // f8: [num_x] rows of [ceil(in/128)]
@@ -94,8 +96,11 @@ struct KernelTable {
   // Up to this many rows of x a weight row is read straight from memory; above, tiles are widened first.
   int64_t direct_tokens = 0;
   void (*matmul)(const MatmulTile& tile) = nullptr;
-  // q = round_e4m3(x / scale) as float, scale per 128 channels (ops/quantize_fp8.h).
+  // q = round_e4m3(x / scale) in the form that matmul() reads, which only this table knows and which takes no more than
+  // grid_row_floats(dim); scale per 128 channels (ops/quantize_fp8.h). q may be x.
   void (*quantize_row)(const float* x, int64_t dim, float* q, float* scale) = nullptr;
+  // The same of values that are e4m3 already.
+  void (*grid_row)(const uint8_t* x, int64_t dim, float* q) = nullptr;
   void (*attention_block)(const AttentionBlock& block) = nullptr;
   // Adds a finished partial state to a running one: both as in SoftmaxState, num_rows rows.
   void (*merge_softmax)(const SoftmaxState& into, const SoftmaxState& from, int64_t num_rows,
@@ -111,7 +116,7 @@ struct KernelTable {
   void (*narrow_row)(const float* x, int64_t dim, uint16_t* out) = nullptr;
   // x * factor to e4m3, saturating, nearest even. REQUIRES: factor is a power of two or 0.
   void (*narrow_f8_row)(const float* x, float factor, int64_t dim, uint8_t* out) = nullptr;
-  // e4m3 values times the scale of their 128 channels; null = 1.
+  // e4m3 values times the scale of their 128 channels.
   void (*widen_f8_row)(const uint8_t* x, const float* scale, int64_t dim, float* out) = nullptr;
   // Of a row; NaN does not count.
   float (*largest_magnitude)(const float* x, int64_t dim) = nullptr;
@@ -134,6 +139,7 @@ const KernelTable& portable_kernels();
 #if defined(__x86_64__)
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
+const KernelTable& avx512_bf16_kernels();
 #endif
 
 }  // namespace fathom::cpu

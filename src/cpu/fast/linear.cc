@@ -19,19 +19,16 @@ namespace {
 struct PreparedRows {
   const float** values = nullptr;
   const float** scales = nullptr;  // null without f8
-  float* q = nullptr;              // f8: [tokens, q_stride(in)]
+  float* q = nullptr;              // f8: [tokens, grid_row_floats(in)]
   float* q_scale = nullptr;        // f8: [tokens, ceil(in / 128)]
 };
-
-// Quantised rows start on a vector boundary.
-int64_t q_stride(int64_t in) { return (in + 15) / 16 * 16; }
 
 PreparedRows carve(const ops::Activation& x, tensor::DType weight, ScratchArena& arena) {
   const int64_t tokens = x.dim(0), in = x.dim(1);
   PreparedRows rows{.values = arena.take<const float*>(tokens)};
   if (weight == tensor::DType::kF8E4M3) {
     rows.scales = arena.take<const float*>(tokens);
-    rows.q = arena.take<float>(tokens * q_stride(in));
+    rows.q = arena.take<float>(tokens * grid_row_floats(in));
     rows.q_scale = arena.take<float>(tokens * num_scale_blocks(in));
   }
   return rows;
@@ -39,7 +36,7 @@ PreparedRows carve(const ops::Activation& x, tensor::DType weight, ScratchArena&
 
 XRows prepare(const ops::Activation& x, const PreparedRows& rows, FastStream& stream) {
   const int64_t tokens = x.dim(0), in = x.dim(1);
-  const int64_t stride = q_stride(in), blocks = num_scale_blocks(in);
+  const int64_t stride = grid_row_floats(in), blocks = num_scale_blocks(in);
   const bool quantised = rows.scales != nullptr;
   for (int64_t i = 0; i < tokens; ++i) {
     rows.values[i] = quantised ? rows.q + i * stride : x.values.row<float>(i);
@@ -102,7 +99,7 @@ struct HeadRows {
   float** out = nullptr;
   // f8: kTileTokens rows of each worker.
   const float** scales = nullptr;  // into q_scale
-  float* q = nullptr;              // [workers, kTileTokens, q_stride(in)]
+  float* q = nullptr;              // [workers, kTileTokens, grid_row_floats(in)]
   float* q_scale = nullptr;        // [workers, kTileTokens, ceil(in / 128)]
 
   // `count` rows from `from` on, which point to the quantised values afterwards.
@@ -110,7 +107,7 @@ struct HeadRows {
                  int worker) const {
     const int64_t first = worker * kTileTokens, blocks = num_scale_blocks(in);
     for (int64_t i = 0; i < count; ++i) {
-      float* const values = q + (first + i) * q_stride(in);
+      float* const values = q + (first + i) * grid_row_floats(in);
       float* const scale = q_scale + (first + i) * blocks;
       kernels.quantize_row(from[i], in, values, scale);
       from[i] = values;
@@ -126,7 +123,7 @@ HeadRows carve(const ops::HeadLinearArgs& args, int64_t workers, ScratchArena& a
   return {.x = arena.take<const float*>(rows),
           .out = arena.take<float*>(rows),
           .scales = arena.take<const float*>(quantised),
-          .q = arena.take<float>(quantised * q_stride(in)),
+          .q = arena.take<float>(quantised * grid_row_floats(in)),
           .q_scale = arena.take<float>(quantised * num_scale_blocks(in))};
 }
 

@@ -33,8 +33,6 @@ bool is_quantised(const ops::MoeExpertsArgs& args) {
   return args.down.data.dtype() == tensor::DType::kF8E4M3;
 }
 
-int64_t padded(int64_t dim) { return (dim + 15) / 16 * 16; }
-
 struct ExpertScratch {
   int32_t* count = nullptr;  // [n_routed_experts + 1]
   Routing routing;
@@ -42,9 +40,9 @@ struct ExpertScratch {
   const float** x_scales = nullptr;  // f8 only, as all scales and x_quantised
   float** h_rows = nullptr;
   const float** h_scales = nullptr;
-  float* x_quantised = nullptr;   // [tokens, padded(hidden_size)]
+  float* x_quantised = nullptr;   // [tokens, grid_row_floats(hidden_size)]
   float* x_scale_data = nullptr;  // [tokens, ceil(hidden_size / 128)]
-  float* h_data = nullptr;        // [pairs, padded(moe_intermediate_size)]
+  float* h_data = nullptr;        // [pairs, grid_row_floats(moe_intermediate_size)]
   float* h_scale_data = nullptr;  // [pairs, ceil(moe_intermediate_size / 128)]
   // Per worker: gate and up of a group of tokens, or the outputs of a task's columns; row pointers.
   float* worker_data = nullptr;
@@ -69,9 +67,9 @@ ExpertScratch carve(const ops::MoeExpertsArgs& args, int64_t threads, ScratchAre
   s.x_scales = arena.take<const float*>(pairs);
   s.h_rows = arena.take<float*>(pairs);
   s.h_scales = arena.take<const float*>(pairs);
-  s.x_quantised = arena.take<float>(quantised ? tokens * padded(hidden) : 0);
+  s.x_quantised = arena.take<float>(quantised ? tokens * grid_row_floats(hidden) : 0);
   s.x_scale_data = arena.take<float>(quantised ? tokens * num_scale_blocks(hidden) : 0);
-  s.h_data = arena.take<float>(pairs * padded(inter));
+  s.h_data = arena.take<float>(pairs * grid_row_floats(inter));
   s.h_scale_data = arena.take<float>(quantised ? pairs * num_scale_blocks(inter) : 0);
   s.worker_floats = std::max(2 * kTileTokens * kTileRows, pairs * kDownRows);
   s.worker_data = arena.take<float>(threads * s.worker_floats);
@@ -135,7 +133,7 @@ class MoeExperts {
   }
 
   void prepare_x() {
-    const int64_t blocks = num_scale_blocks(hidden_), stride = padded(hidden_);
+    const int64_t blocks = num_scale_blocks(hidden_), stride = grid_row_floats(hidden_);
     if (quantised_) {
       stream_.run(tokens_, tokens_ * hidden_, [&](int64_t t, int) {
         quantised_row(kernels_, args_.x, t, scratch_.x_quantised + t * stride,
@@ -148,7 +146,7 @@ class MoeExperts {
           quantised_ ? scratch_.x_quantised + token * stride : args_.x.values.row<float>(token);
       scratch_.x_scales[i] = args_.x.is_quantised() ? args_.x.scale.row<float>(token)
                                                     : scratch_.x_scale_data + token * blocks;
-      scratch_.h_rows[i] = scratch_.h_data + i * padded(inter_);
+      scratch_.h_rows[i] = scratch_.h_data + i * grid_row_floats(inter_);
       scratch_.h_scales[i] = scratch_.h_scale_data + i * num_scale_blocks(inter_);
     }
   }
@@ -196,7 +194,6 @@ class MoeExperts {
   void prepare_h() {
     if (!quantised_) return;
     stream_.run(routing_.num_pairs, routing_.num_pairs * inter_, [&](int64_t i, int) {
-      // Block by block, so a row can be quantised where it lies.
       kernels_.quantize_row(scratch_.h_rows[i], inter_, scratch_.h_rows[i],
                             scratch_.h_scale_data + i * num_scale_blocks(inter_));
     });

@@ -29,7 +29,7 @@ void quantised_row(const KernelTable& kernels, const ops::Activation& x, int64_t
                    float* scale) {
   const int64_t dim = x.dim(1);
   if (!x.is_quantised()) return kernels.quantize_row(x.values.row<float>(row), dim, q, scale);
-  kernels.widen_f8_row(&x.values.row<tensor::F8E4M3>(row)->bits, nullptr, dim, q);
+  kernels.grid_row(&x.values.row<tensor::F8E4M3>(row)->bits, dim, q);
 }
 
 WeightRows WeightRows::of(const ops::Weight& weight, int64_t index) {

@@ -42,8 +42,8 @@ struct XRows {
   }
 };
 
-// Row of x on the e4m3 grid with its scales, whether x came quantised (then the scales are x's own and `scale` stays
-// as it is) or is quantised now.
+// Row of x as products with f8 weights read it (kernels.h), with its scales, whether x came quantised (then the scales
+// are x's own and `scale` stays as it is) or is quantised now.
 void quantised_row(const KernelTable& kernels, const ops::Activation& x, int64_t row, float* q,
                    float* scale);
 

@@ -116,7 +116,8 @@ struct Vec {
     for (int i = 1; i < kLanes; ++i) m = v[i] > m ? v[i] : m;
     return m;
   }
-  static void prefetch(const void* p) { __builtin_prefetch(p); }
+  // Inlined early: GCC drops calls of what only prefetches.
+  [[gnu::always_inline]] static void prefetch(const void* p) { __builtin_prefetch(p); }
 
  private:
   static float f8_value(uint8_t byte) {

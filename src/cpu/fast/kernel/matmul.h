@@ -69,7 +69,8 @@ struct Matmul {
     if constexpr (sizeof(W) == 1) {
       add_f8_blocks<W, kRows, kColumns>(t, row, x, w, total);
     } else {
-      total.add(x, w, 0, t.in, prefetch_ahead<W, kColumns>(t));
+      // One row asks for memory in order as fast as the processor's own prefetcher follows, which ours would disturb.
+      total.add(x, w, 0, t.in, kRows == 1 ? 0 : prefetch_ahead<W, kColumns>(t));
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) put_sums<kColumns>(t, row + i, column, total.acc[i]);

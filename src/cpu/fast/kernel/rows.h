@@ -169,6 +169,9 @@ struct Rows {
     }
   }
 
+  static void grid(const uint8_t* x, int64_t dim, float* q) { widen_f8(x, nullptr, dim, q); }
+
+  // scale: null = 1.
   static void widen_f8(const uint8_t* x, const float* scale, int64_t dim, float* out) {
     for (int64_t begin = 0, b = 0; begin < dim; begin += kScaleBlock, ++b) {
       const int64_t size = begin + kScaleBlock < dim ? kScaleBlock : dim - begin;

@@ -15,6 +15,7 @@ constexpr KernelTable make_kernel_table() {
   table.direct_tokens = Matmul<V>::kDirectTokens;
   table.matmul = &Matmul<V>::run;
   table.quantize_row = &Rows<V>::quantize;
+  table.grid_row = &Rows<V>::grid;
   table.attention_block = &Attention<V>::run;
   table.merge_softmax = &Attention<V>::merge;
   table.divide_row = &Rows<V>::divide;

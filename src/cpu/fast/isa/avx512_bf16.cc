@@ -1,0 +1,28 @@
+// The kernels for x86-64-v4 with AVX-512 BF16 and VBMI: those of avx512.cc, but FP8 products by dot products of bf16
+// pairs. src/cpu/module.cmake gives this file its flags.
+#if defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__)
+// The intrinsic headers of gcc 12 start registers from "undefined" ones and then warn about themselves.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#include "cpu/fast/isa/f8_dot.h"
+
+#include "cpu/fast/kernels.h"
+
+namespace fathom::cpu {
+
+const KernelTable& avx512_bf16_kernels() {
+  static const KernelTable kTable = [] {
+    KernelTable table = avx512_kernels();
+    table.matmul = &F8Dot::run;
+    table.quantize_row = &F8Dot::quantize_row;
+    table.grid_row = &F8Dot::grid_row;
+    return table;
+  }();
+  return kTable;
+}
+
+}  // namespace fathom::cpu
+#endif
