@@ -224,7 +224,7 @@ class Ablation {
   ResultDirectory results_;
 };
 
-void add_output_flags(CLI::App& app, BenchAblationFlags& flags, const std::string& group) {
+void add_file_flags(CLI::App& app, BenchAblationFlags& flags, const std::string& group) {
   const auto file = [&](const char* name, std::string& path, const char* help) {
     app.add_option(name, path, help)->type_name("FILE")->group(group);
   };
@@ -256,7 +256,7 @@ Command add_bench_ablation(CLI::App& bench) {
       ->check(CLI::Range(1.0, 86400.0))
       ->type_name("SECONDS")
       ->group(group);
-  add_output_flags(*app, *flags, group);
+  add_file_flags(*app, *flags, group);
   add_engine_load_flags(*app, flags->load, "Load");
   add_model_flags(*app, flags->engine.model);
   add_deterministic_flag(*app, flags->engine.model);

@@ -26,7 +26,7 @@
 namespace fathom::apps {
 namespace {
 
-constexpr int kBlockTokens = 64, kMaxRandomId = 10'000;
+constexpr int kCacheBlockTokens = 64, kMaxRandomId = 10'000;
 // Of a CPU's cache, for the questions: prefixes stay in it.
 constexpr int64_t kQuestionTokens = 16'384;
 
@@ -116,7 +116,7 @@ class Requests {
   std::unique_ptr<answer::ConstraintFactory> constraints_;  // null: answers are free
 };
 
-json::Value settings_of(const BenchEngineFlags& flags, const ReadyModel& ready) {
+json::Value load_settings(const BenchEngineFlags& flags, const ReadyModel& ready) {
   const EngineFlags& engine = flags.engine;
   json::Value settings = {{"device", std::string(ready.backend->device)},
                           {"dtype", engine.model.dtype},
@@ -189,8 +189,8 @@ void make_room(BenchEngineFlags& flags, bool device_memory) {
   memory.max_running_requests = most;
   if (memory.max_total_tokens || device_memory) return;
   const int length = flags.load.input_len + flags.load.output_len;
-  const int64_t blocks = (length + kBlockTokens - 1) / kBlockTokens + 1;
-  memory.max_total_tokens = most * blocks * kBlockTokens + kQuestionTokens;
+  const int64_t blocks = (length + kCacheBlockTokens - 1) / kCacheBlockTokens + 1;
+  memory.max_total_tokens = most * blocks * kCacheBlockTokens + kQuestionTokens;
 }
 
 int run(BenchEngineFlags& flags) {
@@ -211,7 +211,7 @@ int run(BenchEngineFlags& flags) {
                       {"model_path", flags.engine.model.model_path},
                       {"input_len", flags.load.input_len},
                       {"output_len", flags.load.output_len},
-                      {"settings", settings_of(flags, ready)},
+                      {"settings", load_settings(flags, ready)},
                       {"batches", json::Value::array()}};
   const auto measure_batches = [&] {
     for (const int num_clients : clients)

@@ -11,7 +11,7 @@ constexpr const char* kColumns =
     "Torch Compile | Cuda Graph | Radix Cache | Flashinfer-mla | Next-N | EP-MoE | DP-Attention";
 constexpr int kNumColumns = 7;
 
-std::string figure(double value, const char* form = "%.1f") {
+std::string number_text(double value, const char* form = "%.1f") {
   char text[40];
   std::snprintf(text, sizeof text, form, value);
   return text;
@@ -31,7 +31,7 @@ std::string verdict_text(const AblationOutcome& outcome) {
 
 std::string query_text(const AblationOutcome& outcome) {
   if (outcome.measured.is_null()) return "N/A";
-  return figure(outcome.measured.at("query").at("tokens_per_second").get<double>());
+  return number_text(outcome.measured.at("query").at("tokens_per_second").get<double>());
 }
 
 std::string tokens_text(const AblationOutcome& outcome) {
@@ -41,7 +41,7 @@ std::string tokens_text(const AblationOutcome& outcome) {
 
 std::string accuracy_text(const AblationOutcome& outcome) {
   if (outcome.measured.is_null()) return "N/A";
-  return figure(outcome.measured.at("questions").at("accuracy").get<double>(), "%.3f");
+  return number_text(outcome.measured.at("questions").at("accuracy").get<double>(), "%.3f");
 }
 
 // A cell with a line for each number of clients.
@@ -49,7 +49,7 @@ std::string batches_text(const AblationOutcome& outcome, const char* key, const 
   if (outcome.measured.is_null()) return "N/A";
   std::string text;
   for (const json::Value& batch : outcome.measured.at("batches"))
-    text += (text.empty() ? "" : "<br>") + figure(batch.at(key).get<double>(), form);
+    text += (text.empty() ? "" : "<br>") + number_text(batch.at(key).get<double>(), form);
   return text;
 }
 
@@ -57,8 +57,8 @@ std::string batch_cells(const AblationOutcome& outcome) {
   const std::string most =
       outcome.measured.is_null()
           ? "N/A"
-          : figure(outcome.measured.at("settings").at("max_running_requests").get<double>(),
-                   "%.0f");
+          : number_text(outcome.measured.at("settings").at("max_running_requests").get<double>(),
+                        "%.0f");
   return batches_text(outcome, "clients", "%.0f") + " | " +
          batches_text(outcome, "tokens_per_second", "%.1f") + " | " +
          batches_text(outcome, "tokens_per_second_of_request", "%.2f") + " | " +

@@ -8,8 +8,8 @@
 namespace fathom::apps {
 namespace {
 
-constexpr int kRowHeight = 18, kTop = 60, kLabelWidth = 250, kBarWidth = 300, kGap = 90;
-constexpr int kWidth = kLabelWidth + 2 * (kBarWidth + kGap);
+constexpr int kRowHeight = 18, kPictureTop = 60, kLabelWidth = 250, kLongestBar = 300, kGap = 90;
+constexpr int kWidth = kLabelWidth + 2 * (kLongestBar + kGap);
 
 double query_rate(const AblationOutcome& outcome) {
   if (outcome.measured.is_null()) return 0;
@@ -28,7 +28,7 @@ double batch_rate(const AblationOutcome& outcome) {
   return rate;
 }
 
-std::string text_at(int x, int y, const std::string& text, const char* more = "") {
+std::string label_at(int x, int y, const std::string& text, const char* more = "") {
   return "<text x=\"" + std::to_string(x) + "\" y=\"" + std::to_string(y) + "\"" + more + ">" +
          svg_escaped(text) + "</text>\n";
 }
@@ -50,14 +50,14 @@ std::string label_of(const AblationOutcome& outcome) {
 }
 
 std::string bar(int x, int y, double value, double most) {
-  const double width = most > 0 ? kBarWidth * value / most : 0;
+  const double width = most > 0 ? kLongestBar * value / most : 0;
   char text[160];
   std::snprintf(text, sizeof text,
                 "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"#4477aa\"/>\n", x,
                 y - kRowHeight + 6, width, kRowHeight - 5);
   char number[32];
   std::snprintf(number, sizeof number, "%.1f", value);
-  return text + text_at(x + static_cast<int>(width) + 4, y, number);
+  return text + label_at(x + static_cast<int>(width) + 4, y, number);
 }
 
 }  // namespace
@@ -68,21 +68,21 @@ std::string ablation_svg(const AblationSetup& setup, const std::vector<AblationO
     most_query = std::max(most_query, query_rate(outcome));
     most_batch = std::max(most_batch, batch_rate(outcome));
   }
-  const int height = kTop + kRowHeight * static_cast<int>(outcomes.size()) + 20;
-  const int query_x = kLabelWidth, batch_x = kLabelWidth + kBarWidth + kGap;
+  const int height = kPictureTop + kRowHeight * static_cast<int>(outcomes.size()) + 20;
+  const int query_x = kLabelWidth, batch_x = kLabelWidth + kLongestBar + kGap;
   std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + std::to_string(kWidth) +
                     "\" height=\"" + std::to_string(height) +
                     "\" font-family=\"sans-serif\" font-size=\"12\">\n"
                     "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
-  svg += text_at(10, 20, setup.model + " on " + setup.device + ", " + setup.commit);
-  svg += text_at(query_x, 44, "single query, token/s", " font-weight=\"bold\"");
+  svg += label_at(10, 20, setup.model + " on " + setup.device + ", " + setup.commit);
+  svg += label_at(query_x, 44, "single query, token/s", " font-weight=\"bold\"");
   svg +=
-      text_at(batch_x, 44, "batch with the most clients, token/s (p+d)", " font-weight=\"bold\"");
-  int y = kTop + kRowHeight - 4;
+      label_at(batch_x, 44, "batch with the most clients, token/s (p+d)", " font-weight=\"bold\"");
+  int y = kPictureTop + kRowHeight - 4;
   for (const AblationOutcome& outcome : outcomes) {
-    svg += text_at(10, y, label_of(outcome));
+    svg += label_at(10, y, label_of(outcome));
     if (!outcome.runs()) {
-      svg += text_at(query_x, y, "x  " + outcome.why_failed, " fill=\"#aa3333\"");
+      svg += label_at(query_x, y, "x  " + outcome.why_failed, " fill=\"#aa3333\"");
     } else {
       svg += bar(query_x, y, query_rate(outcome), most_query);
       svg += bar(batch_x, y, batch_rate(outcome), most_batch);

@@ -95,6 +95,7 @@ class LoadRun {
   void end(size_t index, RequestRecord record) {
     result_.records[index] = std::move(record);
     --num_in_flight_;
+    if (plan_.on_end) plan_.on_end();
     if (++num_ended_ == plan_.requests.size()) {
       result_.duration_seconds = watch_.seconds();
       // The waiting thread may destroy this object while set_value() still runs.

@@ -7,6 +7,7 @@
 // Blocks until every request has ended. All bookkeeping runs on the client's thread, so there are no locks.
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@ struct LoadPlan {
   double request_rate = std::numeric_limits<double>::infinity();
   int max_concurrency = 0;  // 0 = no bound; time is taken from when a request goes out
   uint64_t seed = 1;
+  std::function<void()> on_end = {};  // a request has ended; called by the client's thread
 };
 
 struct LoadResult {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/count_progress.h"
 #include "apps/fathom_bench/dataset.h"
 #include "apps/fathom_bench/http_target.h"
 #include "apps/fathom_bench/load_run.h"
@@ -176,7 +177,11 @@ int run(const BenchServingFlags& flags) {
   warm_up(flags, wire, plan, prompts.front(), client);
   if (flags.flush_cache) target.flush_cache();
   const json::Value info_before = target.get("/server_info");
+  CountProgress progress("requests", std::ssize(plan.requests));
+  plan.on_end = [&progress] { progress.add(); };
+  progress.add(0);  // shown while the first ones are on their way
   const LoadResult result = run_load(client, plan);
+  progress.finish();
 
   const ServingMetrics metrics = serving_metrics(result.records, result.duration_seconds);
   ServingSetup setup = setup_of(flags, tokenizer, result);
