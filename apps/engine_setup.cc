@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/address_only.h"
+#include "apps/node_setup.h"
 #include "apps/progress.h"
 #include "apps/rank_flags.h"
 #include "apps/rank_listing.h"
@@ -49,7 +50,7 @@ int num_threads(const DeviceFlags& flags) {
 
 // The ranks of a CPU share its threads.
 int threads_of_rank(const EngineFlags& flags) {
-  return std::max(1, num_threads(flags.device) / flags.ranks.tp_size);
+  return std::max(1, num_threads(flags.device) / num_local_ranks(flags));
 }
 
 void log_ranks(const EngineFlags& flags, const runner::RankGroup& ranks) {
@@ -367,7 +368,7 @@ void check_memory(const EngineFlags& flags, const config::ModelConfig& config,
                   const ops::Backend& backend) {
   const runner::RankSizes sizes = rank_sizes(flags.ranks);
   // Ranks share a host's memory, and each GPU has its own.
-  const int num_sharers = backend.device_memory ? 1 : sizes.count();
+  const int num_sharers = backend.device_memory ? 1 : num_local_ranks(flags);
   const int64_t weights = num_sharers * rank_weight_bytes(config, model_options(flags, backend),
                                                           address_only(backend), sizes);
   const int64_t free = free_on_every_device(backend, sizes.count());
@@ -396,6 +397,8 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   check_ranks_on(flags.ranks, *ready.backend);
   log_device(flags.device, *ready.backend);
   check_memory(flags, ready.config, *ready.backend);
+  if (observer) observer("nodes", 0);
+  ready.cluster = join_nodes(flags, *ready.backend);
   if (ready.backend->device_memory) cuda::join_traces();
   if (ready.backend->device_memory && !ready.backend->batch_invariant &&
       flags.device.gemm_backend != "fathom")
@@ -405,7 +408,7 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ready.ranks = std::make_unique<runner::RankGroup>(
       rank_sizes(flags.ranks), *ready.backend,
       ready.backend->device_memory ? cuda::make_peer_ranks(peers) : comm::MakeGroup(),
-      rank_standstill(flags.ranks));
+      rank_standstill(flags.ranks), place_among(ready.cluster.get()));
   ready.ranks->create_models(ready.config, model_options(flags, *ready.backend));
   log_model(flags.model, *ready.ranks);
   log_ranks(flags, *ready.ranks);
@@ -416,7 +419,7 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ready.ranks->start(runner_config(flags, *ready.backend));
   const double plan_seconds = total.seconds() - create_seconds - load_seconds;
   if (ready.backend->device_memory) cuda::wait_for_cublaslt();
-  log_runner(flags, *ready.backend, ready.runner().info());
+  if (!is_follower(flags)) log_runner(flags, *ready.backend, ready.runner().info());
   log_speculation(flags.speculation);
   FATHOM_LOG(kInfo, "apps", "ready",
              {{"create_s", create_seconds},

@@ -17,6 +17,7 @@
 #include "config/model_config.h"
 #include "engine/step_loop.h"
 #include "model/model.h"
+#include "nodes/cluster.h"
 #include "ops/backend.h"
 #include "runner/ranks/rank_group.h"
 
@@ -25,6 +26,7 @@ namespace fathom::apps {
 struct ReadyModel {
   config::ModelConfig config;
   const ops::Backend* backend = nullptr;
+  std::unique_ptr<nodes::Cluster> cluster;  // null: there are no other nodes
   std::unique_ptr<runner::RankGroup> ranks;
 
   runner::Runner& runner() const { return ranks->runner(); }

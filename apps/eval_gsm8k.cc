@@ -12,6 +12,7 @@
 #include "apps/flags.h"
 #include "apps/gsm8k_questions.h"
 #include "apps/interrupt.h"
+#include "apps/node_setup.h"
 #include "apps/result_file.h"
 #include "apps/text_generation.h"
 #include "apps/text_setup.h"
@@ -75,12 +76,13 @@ void write_json(const EvalGsm8kFlags& flags, const Gsm8kScore& score,
 }
 
 int run(EvalGsm8kFlags& flags) {
+  flags.engine.memory.max_running_requests = flags.parallel;
+  if (is_follower(flags.engine)) return follow(flags.engine);
   const TextSetup text = load_text(flags.engine.model.model_path, "auto");
   const Gsm8kQuestions questions = load_gsm8k_questions(flags.questions, flags.num_questions);
   std::vector<core::Request> requests =
       make_requests(questions.prompts, text.tokenizer, flags.max_new_tokens);
 
-  flags.engine.memory.max_running_requests = flags.parallel;
   ReadyModel ready = make_ready_model(flags.engine);
   TextGeneration generation(ready.runner(), text.tokenizer, step_loop_config(flags.engine, ready));
   std::vector<std::string> texts(questions.problems.size());
@@ -143,6 +145,7 @@ Command add_eval_gsm8k(CLI::App& eval) {
       ->type_name("FILE")
       ->group(group);
   add_engine_flags(*app, flags->engine);
+  add_node_flags(*app, flags->engine.nodes);
   add_overlap_flag(*app, group, flags->engine.disable_overlap_schedule);
   app->remove_option(app->get_option("--max-running-requests"));
   set_examples(*app, {"fathom eval gsm8k --model-path demo",

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/node_flags.h"
 #include "apps/rank_flags.h"
 #include "apps/speculation_flags.h"
 #include "core/sampling_params.h"
@@ -69,6 +70,7 @@ struct EngineFlags {
   MemoryFlags memory;
   DeviceFlags device;
   RankFlags ranks;
+  NodeFlags nodes;  // of commands that have them
   SpeculationFlags speculation;
   LogFlags log;
   bool disable_overlap_schedule = false;

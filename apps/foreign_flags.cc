@@ -28,7 +28,8 @@ constexpr ForeignFlag refused(std::string_view name, std::string_view note) {
 }
 
 constexpr std::string_view kKernels = "the kernels are chosen for the device and the shapes";
-constexpr std::string_view kOneHost = "one process on one host computes: there is --tp-size";
+constexpr std::string_view kOtherRanks =
+    "ranks hold parts of every layer: there are --tp-size and, over several hosts, --nnodes";
 constexpr std::string_view kNoDownloads =
     "nothing is downloaded: hf download REPOSITORY, then --model-path DIR";
 constexpr std::string_view kTemplates =
@@ -94,7 +95,7 @@ constexpr ForeignFlag kOfSglangAndVllm[] = {
     value_without_effect("--tool-call-parser", kFormats),
     value_without_effect("--reasoning-parser", kFormats),
     value_without_effect("--tokenizer-mode", "there is one"),
-    value_without_effect("--distributed-executor-backend", kOneHost),
+    value_without_effect("--distributed-executor-backend", kOtherRanks),
     value_without_effect("--block-size", "blocks of the cache have 64 tokens"),
     value_without_effect("--page-size", "blocks of the cache have 64 tokens"),
     value_without_effect("--watchdog-timeout", "/readyz tells when no step ends for 120 s"),
@@ -111,11 +112,8 @@ constexpr ForeignFlag kOfSglangAndVllm[] = {
     refused("--revision", kNoDownloads),
     refused("--download-dir", kNoDownloads),
     alias("--dp", "--dp-size"),
-    refused("--pipeline-parallel-size", kOneHost),
-    refused("--pp-size", kOneHost),
-    refused("--nnodes", kOneHost),
-    refused("--node-rank", kOneHost),
-    refused("--dist-init-addr", kOneHost),
+    refused("--pipeline-parallel-size", kOtherRanks),
+    refused("--pp-size", kOtherRanks),
     refused("--cpu-offload-gb", kOffload),
     refused("--swap-space", kOffload),
     refused("--enable-lora", "adapters are not read: merge them into the checkpoint"),

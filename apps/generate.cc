@@ -17,6 +17,7 @@
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
 #include "apps/interrupt.h"
+#include "apps/node_setup.h"
 #include "apps/text_generation.h"
 #include "apps/text_setup.h"
 #include "base/startup_error.h"
@@ -175,6 +176,7 @@ std::vector<std::string> read_prompts(const GenerateFlags& flags) {
 }
 
 int run(GenerateFlags& flags) {
+  if (is_follower(flags.engine)) return follow(flags.engine);
   const TextSetup text = load_text(flags.engine.model.model_path, flags.chat_format);
   const bool no_prompt = flags.prompts.empty() && flags.prompt_file.empty();
   const bool interactive = flags.chat && no_prompt && isatty(STDIN_FILENO) == 1;
@@ -248,6 +250,7 @@ Command add_generate(CLI::App& parent) {
   add_sampling_flags(*app, flags->sampling);
   add_output_flags(*app, *flags);
   add_engine_flags(*app, flags->engine);
+  add_node_flags(*app, flags->engine.nodes);
   add_overlap_flag(*app, "Memory", flags->engine.disable_overlap_schedule);
   set_examples(*app, {"fathom generate --model-path models/demo --chat --prompt \"Hello!\"",
                       "fathom generate --model-path models/demo --chat          # turn by turn",

@@ -13,6 +13,7 @@
 #include "apps/engine_setup.h"
 #include "apps/kv_event_publisher.h"
 #include "apps/model_directory.h"
+#include "apps/node_setup.h"
 #include "apps/serve_flags.h"
 #include "apps/shutdown_signals.h"
 #include "apps/simulation.h"
@@ -42,8 +43,6 @@ constexpr int kSimulatedChunk = 2048;
 // Gaps between tokens that readers do not mind yet. On a CPU a chunk that takes less is so small that prompts suffer.
 constexpr double kCpuStepMs = 100, kGpuStepMs = 50;
 constexpr int64_t kBodyMemoryShare = 4;
-// Of a server whose model cannot go on. A signal's end is 0 or 1, a failed start's 1 or 2.
-constexpr int kFailedStatus = 70;
 
 // What `runner` runs, and what the server says about it.
 struct Backend {
@@ -288,12 +287,16 @@ int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, serve:
 
 // From here on the settings that a backend or the system decides are numbers, and are shown as such.
 ServeFlags resolved(ServeFlags flags) {
+  const NodePlace place = node_place(flags.engine.nodes, process_environment());
+  flags.engine.nodes.num_nodes = place.num_nodes;
+  flags.engine.nodes.node_rank = place.node_rank;
   flags.limits.max_connections = raise_file_limit(flags.limits.max_connections);
   std::optional<int64_t>& body_memory = flags.limits.max_body_memory;
   body_memory = body_memory.value_or(memory::limit_bytes() / kBodyMemoryShare);
   std::optional<int>& chunk = flags.engine.memory.chunked_prefill_size;
   std::optional<double>& step_ms = flags.scheduling.max_step_ms;
   if (flags.is_simulation()) {
+    check_no_nodes(flags.engine.nodes, "--engine sim");
     chunk = chunk.value_or(kSimulatedChunk);
     // Its steps take as long whatever they compute.
     step_ms = step_ms.value_or(0);
@@ -336,6 +339,8 @@ int run(const ServeFlags& flags_given) {
   start_background_log();
   const LogFlusher flusher;
   const ServeFlags flags = resolved(asked);
+  // A signal to end is for node 0, with which the others end.
+  if (is_follower(flags.engine)) return follow(flags.engine, [&] { signals.serving_begins(); });
   const Stopwatch total;
   http::KeyStore keys = read_keys(flags.access);
   check_address(flags, keys);
@@ -381,7 +386,10 @@ int run(const ServeFlags& flags_given) {
     api.detach_engine();
   }
   // Ranks that wait for one that stands still are not to be joined.
-  if (!backend.runner().failure().empty()) end_here(kFailedStatus);
+  if (const std::string why = backend.runner().failure(); !why.empty()) {
+    if (backend.model.cluster) backend.model.cluster->leave(why);
+    end_here(kFailedStatus);
+  }
   return status;
 }
 

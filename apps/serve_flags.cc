@@ -271,6 +271,7 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   add_device_flags(app, flags.engine.device);
   add_rank_flags(app, flags.engine.ranks);
   add_rank_wait_flag(app, flags.engine.ranks);
+  add_node_flags(app, flags.engine.nodes);
   add_simulation_flags(app, flags.simulation);
   add_log_flags(app, flags.engine.log);
   add_config_flag(app, &flags.config_file);
@@ -419,6 +420,7 @@ json::Value settings_json(const ServeFlags& flags) {
       {"otlp_traces_endpoint", flags.otlp_traces_endpoint},
       {"kv_events_config", flags.kv_events_config}};
   settings.update(rank_settings(flags.engine.ranks));
+  settings.update(node_settings(flags.engine.nodes));
   settings.update(speculation_settings(flags.engine.speculation));
   return settings;
 }

@@ -142,7 +142,7 @@ class Cluster::Mover {
     while (meeting_.transport->progress()) {
     }
     end_links();
-    if (meeting_.transport->arm()) sleep();
+    sleep(/*is_quiet=*/meeting_.transport->arm());
   }
 
   bool all_gone() const {
@@ -152,12 +152,16 @@ class Cluster::Mover {
 
   void end_links() {
     const auto now = steady_clock::now();
-    for (const auto& peer : peers_)
-      if (peer && !peer->end.empty() && now >= peer->fails_at) peer->link.lose(peer->end);
+    for (const auto& peer : peers_) {
+      if (!peer || peer->end.empty() || now < peer->fails_at) continue;
+      if (peer->door != nullptr && peer->door->socket().is_closed()) listen_at(*peer);
+      peer->link.lose(peer->end);
+    }
   }
 
-  // Sleeps until a message comes or is to be sent, a door opens or closes, or it is time for a heartbeat.
-  void sleep() {
+  // Sleeps, if all is quiet, until a message comes or is to be sent, a door opens or closes, or it is time for a
+  // heartbeat.
+  void sleep(bool is_quiet) {
     std::vector<pollfd> wanted = {
         {.fd = bell_.descriptor(), .events = POLLIN, .revents = 0},
         {.fd = meeting_.transport->descriptor(), .events = POLLIN, .revents = 0}};
@@ -173,8 +177,8 @@ class Cluster::Mover {
         until = std::min(until, peer->fails_at);
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(until - steady_clock::now()).count();
-    if (::poll(wanted.data(), wanted.size(), static_cast<int>(std::max<int64_t>(left, 0)) + 1) <= 0)
-      return;
+    const int patience = is_quiet ? static_cast<int>(std::max<int64_t>(left, 0)) + 1 : 0;
+    if (::poll(wanted.data(), wanted.size(), patience) <= 0) return;
     for (size_t i = 0; i < at_doors.size(); ++i)
       if (wanted[i + 2].revents != 0) listen_at(*at_doors[i]);
   }

@@ -130,7 +130,6 @@ TEST(Arguments, names_what_there_is_instead_of_a_foreign_flag) {
     const char* part;
   } cases[] = {{{"--quantization", "fp8"}, "--quantization: is not needed"},
                {{"--pp-size", "2"}, "--tp-size"},
-               {{"--nnodes", "2"}, "--tp-size"},
                {{"-ngl", "99"}, "--device cuda"},
                {{"-hf", "acme/demo"}, "hf download"},
                {{"--chat-template", "x.jinja"}, "--chat-format"},

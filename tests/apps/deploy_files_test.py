@@ -158,6 +158,61 @@ def install_filter(allowed):
         raise OSError(ctypes.get_errno(), "prctl")
 
 
+
+class KubernetesNodesTest(unittest.TestCase):
+    """The same of a model on several pods."""
+
+    def setUp(self):
+        self.items = manifests("kubernetes-nodes.yaml")
+
+    def named(self, kind, name):
+        found, = (item for item in self.items if (item["kind"], item["metadata"]["name"]) == (kind, name))
+        return found["spec"]
+
+    def test_the_manifest_is_what_its_version_of_the_api_takes(self):
+        import kubernetes_validate  # pylint: disable=import-outside-toplevel
+        for item in self.items:
+            for version in ("1.31", "1.37"):
+                kubernetes_validate.validate(item, version, strict=True)
+
+    def test_the_pods_are_nodes_of_one_service(self):
+        first, others = (self.named("StatefulSet", "fathom-" + name) for name in ("first", "others"))
+        pods = [part["template"]["spec"]["containers"][0] for part in (first, others)]
+        for part in ("image", "args", "env", "resources", "securityContext", "volumeMounts"):
+            self.assertEqual(pods[0][part], pods[1][part], part)
+        flags = dict(arg.removeprefix("--").split("=") for arg in pods[0]["args"])
+        self.assertEqual(int(flags["nnodes"]), first["replicas"] + others["replicas"])
+        self.assertEqual(others["ordinals"]["start"], first["replicas"])
+        self.assertEqual(flags["dist-init-addr"], f"fathom-first-0.{first['serviceName']}:29500")
+        self.assertIs(self.named("Service", first["serviceName"])["publishNotReadyAddresses"], True)
+        self.assertEqual(self.named("Service", "fathom")["selector"], first["template"]["metadata"]["labels"])
+        mounts = {mount["name"]: mount["mountPath"] for mount in pods[0]["volumeMounts"]}
+        self.assertTrue(flags["cluster-key-file"].startswith(mounts["cluster-key"] + "/"))
+
+
+class SlurmTest(unittest.TestCase):
+    def test_the_script_has_srun_start_a_node_on_each_host(self):
+        with tempfile.TemporaryDirectory() as directory:
+            stand_ins = {"scontrol": 'if [ "$1" = show ]; then echo host7; echo host8; else echo "$@" >"$0.called"; fi',
+                         "srun": 'printf "%s\\n" "$@" >"$0.called"; exit 70'}
+            for name, body in stand_ins.items():
+                path = pathlib.Path(directory, name)
+                path.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+                path.chmod(0o755)
+            done = subprocess.run(
+                [DEPLOY / "fathom.sbatch", "--max-running-requests", "8"], check=False, capture_output=True, text=True,
+                env={"PATH": directory + ":" + os.environ["PATH"], "HOME": directory, "MODEL": "/srv/model",
+                     "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "host[7-8]", "SLURM_JOB_ID": "42"})
+            self.assertEqual(done.returncode, 70, done.stderr)
+            called = pathlib.Path(directory, "srun.called").read_text(encoding="utf-8").split("\n")
+            self.assertEqual(called[:6], ["--ntasks-per-node=1", "--kill-on-bad-exit=1", "fathom", "serve", "--model-path",
+                                          "/srv/model"])
+            self.assertEqual(called[called.index("--dist-init-addr") + 1], "host7:29500")
+            self.assertEqual(called[called.index("--tp-size") + 1], "2")
+            self.assertEqual(called[-3:-1], ["--max-running-requests", "8"])
+            self.assertEqual(pathlib.Path(directory, "scontrol.called").read_text(encoding="utf-8"), "requeue 42\n")
+
+
 class SystemdTest(unittest.TestCase):
     @unittest.skipUnless(SYSTEMD, NEEDS_SYSTEMD)
     def test_systemd_takes_the_unit(self):

@@ -31,7 +31,7 @@ Section: science
 Priority: optional
 Installed-Size: $(du -sk "$root/usr" | cut -f1)
 Depends: libc6 (>= $glibc), libgcc-s1, libssl3t64 | libssl3
-Suggests: libzmq5
+Suggests: libucx0, libzmq5
 Description: OpenAI-compatible server for the DeepSeek family of models
  One native program that serves a Hugging Face checkpoint over HTTP, on an NVIDIA
  Hopper GPU or on a CPU. It needs no Python. A small demo model is inside:

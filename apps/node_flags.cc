@@ -1,0 +1,89 @@
+#include "apps/node_flags.h"
+
+#include "base/startup_error.h"
+
+namespace fathom::apps {
+namespace {
+
+constexpr int kMostNodes = 256;
+constexpr const char* kNodeGroup = "Nodes";
+
+void require_nodes(bool ok, const std::string& message) {
+  if (!ok) throw StartupError(message);
+}
+
+std::string count_text(const char* name, int value) {
+  return std::string(name) + " " + std::to_string(value);
+}
+
+}  // namespace
+
+void add_node_flags(CLI::App& app, NodeFlags& flags) {
+  app.add_option("--nnodes", flags.num_nodes,
+                 "Processes, each on a host of its own, whose ranks compute the model together: "
+                 "every node has "
+                 "--tp-size / N of them. All are started with the same flags but for --node-rank")
+      ->check(CLI::Range(1, kMostNodes))
+      ->type_name("N")
+      ->default_str("1, or as many as mpirun or srun has started")
+      ->group(kNodeGroup);
+  app.add_option(
+         "--node-rank", flags.node_rank,
+         "Which node this is, from 0; node 0 has the HTTP server, and the others end with it")
+      ->check(CLI::Range(0, kMostNodes - 1))
+      ->type_name("N")
+      ->default_str("as mpirun or srun says")
+      ->group(kNodeGroup);
+  app.add_option("--dist-init-addr", flags.dist_init_addr,
+                 "Where node 0 waits for the others; an address that other hosts reach needs "
+                 "--cluster-key-file")
+      ->type_name("HOST:PORT")
+      ->group(kNodeGroup);
+  app.add_option(
+         "--cluster-key-file", flags.cluster_key_file,
+         "A secret of 32 bytes or more that the nodes prove to one another, the same on all")
+      ->type_name("FILE")
+      ->group(kNodeGroup);
+}
+
+NodePlace node_place(const NodeFlags& flags, const Environment& environment) {
+  if (flags.num_nodes == 1) return {1, flags.node_rank.value_or(0)};
+  const std::optional<Launched> launched = find_launcher(environment);
+  if (!flags.num_nodes) {
+    if (launched) return {launched->size, flags.node_rank.value_or(launched->rank)};
+    return {1, flags.node_rank.value_or(0)};
+  }
+  if (flags.node_rank) return {*flags.num_nodes, *flags.node_rank};
+  require_nodes(launched.has_value(), count_text("--nnodes", *flags.num_nodes) +
+                                          " needs --node-rank, which node this is");
+  require_nodes(launched->size == *flags.num_nodes,
+                count_text("--nnodes", *flags.num_nodes) + ": " + launched->by + " has started " +
+                    std::to_string(launched->size) + ", and there is no --node-rank");
+  return {launched->size, launched->rank};
+}
+
+void check_nodes(const NodeFlags& flags, const NodePlace& place, int tp_size) {
+  const std::string num_nodes = count_text("--nnodes", place.num_nodes);
+  require_nodes(place.node_rank < place.num_nodes,
+                count_text("--node-rank", place.node_rank) + " must be less than " + num_nodes);
+  if (!place.has_others()) {
+    require_nodes(flags.dist_init_addr.empty(), "--dist-init-addr needs --nnodes 2 or more");
+    require_nodes(flags.cluster_key_file.empty(), "--cluster-key-file needs --nnodes 2 or more");
+    return;
+  }
+  require_nodes(
+      !flags.dist_init_addr.empty(),
+      num_nodes + (flags.num_nodes ? "" : " (as the launcher says; --nnodes 1 if each is alone)") +
+          " needs --dist-init-addr HOST:PORT, where node 0 waits for the others");
+  require_nodes(tp_size % place.num_nodes == 0, num_nodes + " does not divide --tp-size, " +
+                                                    std::to_string(tp_size) +
+                                                    ": its nodes have equally many ranks");
+}
+
+json::Value node_settings(const NodeFlags& flags) {
+  return {{"nnodes", flags.num_nodes.value_or(1)},
+          {"node_rank", flags.node_rank.value_or(0)},
+          {"dist_init_addr", flags.dist_init_addr}};
+}
+
+}  // namespace fathom::apps

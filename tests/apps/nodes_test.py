@@ -1,0 +1,208 @@
+"""Nodes that are processes of this host: the tokens of one rank, started by flags and by mpirun, one sentence each where
+they cannot meet, and the end of all with the end of one."""
+import ctypes.util
+import http.client
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
+import skipping  # noqa: E402
+from serving_process import DEMO, PATIENCE_SECONDS, PROGRAM, ServingProcess, environment  # noqa: E402
+
+if ctypes.util.find_library("ucp") is None:
+    skipping.skip("there is no UCX", "install libucx-dev and build again")
+
+FLOAT32 = ("--dequantize", "--dtype", "float32")
+SMALL = ("--device", "cpu", "--cpu-threads", 1, "--max-total-tokens", 4096, "--max-running-requests", 8,
+         "--chunked-prefill-size", 128)
+QUESTION = "Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?"
+ASK = ("--chat", "--temperature", 0, "--prompt", QUESTION, "--log-level", "error")
+MIXED = ("--tp-size", 4, "--enable-ep-moe", "--enable-dp-attention", "--dp-size", 2,
+         "--speculative-algorithm", "NEXTN", "--speculative-num-steps", 3)
+MPIRUN = shutil.which("mpirun")
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def free_address():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def words(command, args):
+    model = () if "--model-path" in args else ("--model-path", DEMO)
+    return [PROGRAM, command, *map(str, (*model, *SMALL, *args))]
+
+
+def start(command, *args):
+    return subprocess.Popen(words(command, args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=environment())
+
+
+def started_nodes(num_nodes, *args, own=None):
+    """generate on so many nodes; own: flags by node."""
+    nodes = ("--nnodes", num_nodes, "--dist-init-addr", free_address())
+    return [start("generate", *nodes, "--node-rank", node, *ASK, *args, *((own or {}).get(node, ())))
+            for node in range(num_nodes)]
+
+
+def ends_of(processes):
+    """(exit status, standard output, the program's sentences) of each."""
+    ends = []
+    for process in processes:
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        ends.append((process.returncode, out, [line for line in err.splitlines() if line.startswith("fathom: ")]))
+    return ends
+
+
+def one_rank():
+    (status, out, errors), = ends_of([start("generate", *ASK, *FLOAT32)])
+    assert status == 0, errors
+    return out
+
+
+class TokensTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.one = one_rank()
+
+    def test_nodes_say_what_one_rank_says(self):
+        self.assertIn("19", self.one)
+        for num_nodes, args in ((2, ("--tp-size", 2)), (4, MIXED)):
+            ends = ends_of(started_nodes(num_nodes, *FLOAT32, *args))
+            self.assertEqual(ends, [(0, self.one, [])] + [(0, "", [])] * (num_nodes - 1), args)
+
+    @unittest.skipUnless(MPIRUN, skipping.because("there is no mpirun", "install openmpi-bin"))
+    def test_nodes_may_be_started_by_mpirun(self):
+        done = subprocess.run(
+            [MPIRUN, "-n", "2", "--oversubscribe", *words("generate", (
+                "--dist-init-addr", free_address(), *ASK, *FLOAT32, "--tp-size", 2))],
+            capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment(AS_ROOT))
+        self.assertEqual((done.returncode, done.stdout), (0, self.one), done.stderr)
+
+
+class RefusalTest(unittest.TestCase):
+    def refused(self, part, own, *args, statuses=(1, 1)):
+        began = time.monotonic()
+        ends = ends_of(started_nodes(2, "--tp-size", 2, *args, own=own))
+        self.assertLess(time.monotonic() - began, PATIENCE_SECONDS)
+        self.assertEqual([status for status, _, _ in ends], list(statuses), ends)
+        for _, _, sentences in ends:
+            self.assertEqual(len(sentences), 1, ends)
+            self.assertIn(part, sentences[0])
+
+    def test_other_flags(self):
+        self.refused('kv_cache_dtype: node 0 has "auto", node 1 has "float32"', {1: ("--kv-cache-dtype", "float32")})
+
+    def test_another_checkpoint(self):
+        with tempfile.TemporaryDirectory() as directory:
+            for path in DEMO.iterdir():
+                if path.is_file():
+                    shutil.copy(path, directory)
+            for path in pathlib.Path(directory).glob("*.safetensors"):
+                data = bytearray(path.read_bytes())
+                data[-1] ^= 1
+                path.write_bytes(data)
+            self.refused("does not agree with node 0: checkpoint: node 0 has ", {1: ("--model-path", directory)})
+
+    def test_another_key(self):
+        with tempfile.TemporaryDirectory() as directory:
+            keys = [pathlib.Path(directory, name) for name in "ab"]
+            for key in keys:
+                key.write_text(key.name * 64, encoding="utf-8")
+            head, node = started_nodes(2, "--tp-size", 2, own={
+                place: ("--cluster-key-file", key) for place, key in enumerate(keys)})
+            (status, _, sentences), = ends_of([node])
+            self.assertEqual(status, 1)
+            self.assertIn("has another --cluster-key-file, or one of both has none", sentences[0])
+            # It waits for the node that has its key; anybody could end it otherwise.
+            self.assertIsNone(head.poll())
+            head.kill()
+            head.communicate()
+
+    def test_a_port_in_use(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            (status, _, sentences), = ends_of([start("generate", *ASK, "--tp-size", 2, "--nnodes", 2, "--node-rank", 0,
+                                                     "--dist-init-addr", address)])
+            self.assertEqual(status, 1)
+            self.assertEqual(sentences, [f"fathom: --dist-init-addr {address}: cannot listen on {address}: "
+                                         "Address already in use"])
+
+    def test_an_address_that_others_reach_without_a_key(self):
+        (status, _, sentences), = ends_of([start("generate", *ASK, "--tp-size", 2, "--nnodes", 2, "--node-rank", 0,
+                                                 "--dist-init-addr", "0.0.0.0:29500")])
+        self.assertEqual(status, 1)
+        self.assertIn("is reached by others than this host, which needs --cluster-key-file", sentences[0])
+
+
+class ServingNodes:
+    """A server on two nodes."""
+
+    def __init__(self, *args):
+        nodes = ("--nnodes", 2, "--dist-init-addr", free_address(), "--tp-size", 2, "--dist-timeout", 2, *SMALL, *args)
+        self.node = subprocess.Popen([PROGRAM, "serve", "--model-path", str(DEMO), *map(str, nodes), "--node-rank", "1"],
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        self.head = ServingProcess(*nodes, "--node-rank", 0)
+
+    def __enter__(self):
+        self.head.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.head.end()
+        if self.node.poll() is None:
+            self.node.kill()
+        self.node.communicate()
+
+
+class ServingTest(unittest.TestCase):
+    def test_a_server_ends_with_its_nodes(self):
+        with ServingNodes(*FLOAT32) as nodes:
+            status, answer = nodes.head.post("/generate", {"text": "Hello", "sampling_params": {"max_new_tokens": 4}})
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(nodes.head.get("/server_info")[1]["nnodes"], 2)
+            # A supervisor that ends all of them ends the service: node 0 first finishes what it has.
+            nodes.node.send_signal(signal.SIGTERM)
+            status, answer = nodes.head.post("/generate", {"text": "Hello", "sampling_params": {"max_new_tokens": 4}})
+            self.assertEqual(status, 200, answer)
+            self.assertEqual(nodes.head.end(), 0, nodes.head.log_text())
+            self.assertEqual(nodes.node.wait(PATIENCE_SECONDS), 0)
+
+    def loses_its_node(self, number, why, seconds):
+        with ServingNodes() as nodes:
+            connection, response = nodes.head.open("POST", "/generate", {
+                "text": "Hello", "stream": True, "sampling_params": {"max_new_tokens": 2000, "ignore_eos": True}})
+            self.assertEqual(response.status, 200)
+            response.readline()
+            began = time.monotonic()
+            nodes.node.send_signal(number)
+            with self.assertRaises(http.client.IncompleteRead) as cut:  # a stream that failed has no end
+                response.read()
+            self.assertLess(time.monotonic() - began, seconds)
+            self.assertIn(b"model_failed", cut.exception.partial)
+            connection.close()
+            self.assertEqual(nodes.head.process.wait(PATIENCE_SECONDS), 70)
+            failed, = nodes.head.log_lines("ranks have failed")
+            self.assertIn("node 1 at 127.0.0.1:", json.dumps(failed))
+            self.assertIn(why, json.dumps(failed))
+
+    def test_a_killed_node_ends_requests_within_a_second(self):
+        self.loses_its_node(signal.SIGKILL, "start the server again", 1)
+
+    def test_a_node_that_stands_still_ends_requests(self):
+        self.loses_its_node(signal.SIGSTOP, "was silent for 2000 ms", 5)
+
+
+if __name__ == "__main__":
+    skipping.main()
