@@ -57,9 +57,11 @@ struct Peer {
                  link.deliver(channel, std::move(message));
                }) {}
 
-  // Why nothing more will come, a moment before the link fails: what is under way may still come.
-  void is_ending(const std::string& why) {
-    if (end.empty()) end = why, fails_at = steady_clock::now() + kAfterEnd;
+  // Why nothing more will come, a moment before the link fails: what is under way may still come. That a process has
+  // ended says more than that messages do not get there.
+  void is_ending(const std::string& why, bool has_ended = false) {
+    if (end.empty()) fails_at = steady_clock::now() + kAfterEnd;
+    if (end.empty() || has_ended) end = why;
   }
   bool is_gone() const { return !end.empty() || link.has_heard_farewell(); }
 
@@ -185,10 +187,10 @@ class Cluster::Mover {
 
   // After the start nobody speaks at a door: what is to be read there is its end.
   static void listen_at(Peer& peer) {
-    const bool is_closed = peer.door->socket().is_closed();
-    peer.is_ending(peer.link.peer_name() + (is_closed
-                                                ? " closed its connection: its process has ended"
-                                                : " sent what is no message"));
+    const char* const why = peer.door->socket().is_closed()
+                                ? " closed its connection: its process has ended"
+                                : " sent what is no message";
+    peer.is_ending(peer.link.peer_name() + why, /*has_ended=*/true);
     peer.door = nullptr;
   }
 

@@ -198,7 +198,7 @@ class ServingTest(unittest.TestCase):
             self.assertIn(why, json.dumps(failed))
 
     def test_a_killed_node_ends_requests_within_a_second(self):
-        self.loses_its_node(signal.SIGKILL, "start the server again", 1)
+        self.loses_its_node(signal.SIGKILL, "closed its connection: its process has ended", 1)
 
     def test_a_node_that_stands_still_ends_requests(self):
         self.loses_its_node(signal.SIGSTOP, "was silent for 2000 ms", 5)
