@@ -46,7 +46,8 @@ struct ApiConfig {
   bool log_requests = true;  // an access line for each request: on_answer and log_access()
   // Without a key even where there are keys: /health, /health_generate and /ping; /metrics.
   bool has_open_health = false, has_open_metrics = false;
-  json::Value kv_events;        // where KV events are published, for /server_info; null = nowhere
+  // Where KV events are published, for /server_info; null = nowhere.
+  json::Value kv_events = nullptr;
   std::string otlp_traces_url;  // where spans go (serve/span_exporter.h); empty = nowhere
   std::string version;          // of the program, in spans
   std::string profile_dir;      // where /stop_profile writes; empty = profiling is refused
