@@ -81,9 +81,11 @@ void check_nodes(const NodeFlags& flags, const NodePlace& place, int tp_size) {
 }
 
 json::Value node_settings(const NodeFlags& flags) {
-  return {{"nnodes", flags.num_nodes.value_or(1)},
-          {"node_rank", flags.node_rank.value_or(0)},
-          {"dist_init_addr", flags.dist_init_addr}};
+  const NodePlace place = node_place(flags, process_environment());
+  return {{"nnodes", place.num_nodes},
+          {"node_rank", place.node_rank},
+          {"dist_init_addr", flags.dist_init_addr},
+          {"cluster_key_file", flags.cluster_key_file}};
 }
 
 }  // namespace fathom::apps

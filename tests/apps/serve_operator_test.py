@@ -151,8 +151,9 @@ class OperatorTest(unittest.TestCase):
         names = {re.sub(r"(_bucket|_sum|_count)?(\{.*)?$", "", name) for name in after}
         manual = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
         documented = {re.sub(r"\{.*", "", name) for name in re.findall(r"`((?:fathom:|sglang:|vllm:|process_)[^`]+)`", manual)}
-        # Only with keys, with lanes, with a collector.
-        sometimes = {name for name in documented if name.startswith(("fathom:key_", "fathom:lane_", "fathom:traces_"))}
+        # Only with keys, with lanes, with a collector, with a router.
+        sometimes = {name for name in documented
+                     if name.startswith(("fathom:key_", "fathom:lane_", "fathom:traces_", "fathom:kv_event"))}
         self.assertGreater(len(documented), 60)
         self.assertEqual(documented - names - sometimes, set())
         self.assertEqual(names - documented, set())

@@ -169,7 +169,11 @@ TEST_P(NodeRanksOf, send_nothing_when_they_measure) {
 
 INSTANTIATE_TEST_SUITE_P(Spreads, NodeRanksOf,
                          ::testing::Values(std::vector<int>{0, 1, 2}, std::vector<int>{0, 2, 4},
-                                           std::vector<int>{0, 1, 3, 4, 8}));
+                                           std::vector<int>{0, 1, 3, 4, 8}),
+                         [](const auto& info) {
+                           return "of_" + std::to_string(info.param.back()) + "_on_" +
+                                  std::to_string(info.param.size() - 1);
+                         });
 
 // What is told of a failure by the thread of a rank, which then waits for ever: such tests end in a process of theirs.
 class NodeRanksFailing : public ::testing::Test {

@@ -20,11 +20,11 @@ class PythonVenvTest(unittest.TestCase):
 
     def test_every_set_that_is_asked_for_is_there_and_the_other_way_round(self):
         # Tests in C++ read a tokenizer from a set of its own.
-        asked = set(re.findall(r"venv-([a-z0-9]+)", (ROOT / "tests" / "published_tokenizer.h").read_text()))
+        asked = set(re.findall(r"venv-([a-z0-9-]+)", (ROOT / "tests" / "published_tokenizer.h").read_text()))
         for path in [*CLIENTS.glob("*_test.py"), *(ROOT / "tests" / "page").glob("*_test.py")]:
-            asked |= set(re.findall(r'^.*venv_python\.(?:enter|packages)\("?([a-z0-9]*)', path.read_text(), re.M))
+            asked |= set(re.findall(r'^.*venv_python\.(?:enter|packages)\("?([a-z0-9-]*)', path.read_text(), re.M))
         for path in (ROOT / "tools" / "package").iterdir():
-            asked |= set(re.findall(r"tools/python_venv\.sh ([a-z0-9]+)", path.read_text()))
+            asked |= set(re.findall(r"tools/python_venv\.sh ([a-z0-9-]+)", path.read_text()))
         there = {path.stem.removeprefix("requirements").removeprefix("-") for path in CLIENTS.glob("requirements*.txt")}
         self.assertEqual(asked, there)
 
