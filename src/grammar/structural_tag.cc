@@ -301,7 +301,7 @@ class TagReader {
     const bool loops = part.loops;
     const Expression more = free(fields, std::move(part), ends);
     if (!may_go_on()) return literal("");
-    const Expression one = choice(std::move(tags));
+    Expression one = choice(std::move(tags));
     if (!loops) return one;
     return sequence({one, more});
   }
@@ -318,7 +318,7 @@ class TagReader {
     const bool is_needed = fields.flag("at_least_one", false),
                is_one = fields.flag("stop_after_first", false);
     if (!may_go_on()) return literal("");
-    const Expression one = choice(std::move(tags));
+    Expression one = choice(std::move(tags));
     const Expression more = repeat(sequence({written(separator), one}), 0, is_one ? 0 : kUnbounded);
     const Expression all = sequence({one, more});
     return is_needed ? all : optional(all);

@@ -369,7 +369,7 @@ Expression escapes_of(const std::vector<CodePointRange>& ranges) {
 
 Expression json_string_character(const std::vector<CodePointRange>& ranges) {
   const std::vector<CodePointRange> escaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
-  const Expression plain = character(intersection(ranges, complement(escaped)));
+  Expression plain = character(intersection(ranges, complement(escaped)));
   const std::vector<CodePointRange> escapes = intersection(ranges, escaped);
   if (escapes.empty()) return plain;
   return choice({plain, escapes_of(escapes)});

@@ -14,14 +14,14 @@
 namespace fathom::cpu {
 
 const KernelTable& avx512_bf16_kernels() {
-  static const KernelTable kTable = [] {
-    KernelTable table = avx512_kernels();
-    table.matmul = &F8Dot::run;
-    table.quantize_row = &F8Dot::quantize_row;
-    table.grid_row = &F8Dot::grid_row;
-    return table;
+  static const KernelTable table = [] {
+    KernelTable kernels = avx512_kernels();
+    kernels.matmul = &F8Dot::run;
+    kernels.quantize_row = &F8Dot::quantize_row;
+    kernels.grid_row = &F8Dot::grid_row;
+    return kernels;
   }();
-  return kTable;
+  return table;
 }
 
 }  // namespace fathom::cpu

@@ -132,11 +132,17 @@ struct F8Dot {
     }
   };
 
-  // total += (sum over one block of k) * scale of x * scale of w, block after block of [begin, end).
+  // Elements [begin, end) of k.
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+
+  // total += (sum over one block of k) * scale of x * scale of w, block after block of the range.
   template <int kRows, int kColumns, class Weights>
-  [[gnu::always_inline]] static void add_blocks(const MatmulTile& t, int64_t row, int64_t begin,
-                                                int64_t end, const Weights& weights,
+  [[gnu::always_inline]] static void add_blocks(const MatmulTile& t, int64_t row, Range range,
+                                                const Weights& weights,
                                                 Vec (&total)[kRows][kColumns]) {
+    const auto [begin, end] = range;
     const uint16_t* x[kRows];
     for (int i = 0; i < kRows; ++i) x[i] = reinterpret_cast<const uint16_t*>(t.x[row + i]);
     for (int64_t from = begin; from < end; from += kScaleBlock) {
@@ -176,7 +182,7 @@ struct F8Dot {
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
       for (int j = 0; j < kColumns; ++j) total[i][j] = Vec::zero();
-    add_blocks(t, row, 0, t.in, weights, total);
+    add_blocks(t, row, {0, t.in}, weights, total);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) Plain::put_sums<kColumns>(t, row + i, column, total[i]);
   }
@@ -204,14 +210,14 @@ struct F8Dot {
   // A widened block of k. acc: [num_x, kTileRows, kLanes], the sums so far.
   struct Block {
     const uint16_t* w = nullptr;
-    int64_t begin = 0, end = 0;
+    Range range;
     float* acc = nullptr;
   };
   static constexpr int64_t kWideStride = kDepth + 2 * kRowGap;
 
   template <int kRows, int kColumns>
   static void wide_tile(const MatmulTile& t, const Block& b, int64_t row, int64_t column) {
-    Widened<kColumns> weights{.w = {}, .begin = b.begin};
+    Widened<kColumns> weights{.w = {}, .begin = b.range.begin};
     for (int j = 0; j < kColumns; ++j) weights.w[j] = b.w + (column + j) * kWideStride;
     float* const acc = b.acc + (row * kTileRows + column) * Vec::kLanes;
     const auto at = [acc](int i, int j) { return acc + (i * kTileRows + j) * Vec::kLanes; };
@@ -220,7 +226,7 @@ struct F8Dot {
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
       for (int j = 0; j < kColumns; ++j) total[i][j] = Vec::load(at(i, j));
-    add_blocks(t, row, b.begin, b.end, weights, total);
+    add_blocks(t, row, b.range, weights, total);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
@@ -251,7 +257,7 @@ struct F8Dot {
     for (int64_t begin = 0; begin < t.in; begin += kDepth) {
       const int64_t end = begin + kDepth < t.in ? begin + kDepth : t.in;
       widen(t, begin, end, widened);
-      const Block block{.w = widened, .begin = begin, .end = end, .acc = acc};
+      const Block block{.w = widened, .range = {begin, end}, .acc = acc};
       for (int64_t row = 0; row < t.num_x;)
         row += Plain::with_rows(
             t.num_x - row, [&](auto rows) { wide_rows<decltype(rows)::kValue>(t, block, row); });
