@@ -27,10 +27,10 @@ MODEL_LEFT_OUT := \
   --leave-out '^engine\.Deterministic\.' 'computes the demo model for minutes, in the same code as engine.DemoEngine; to run it: make test' \
   --leave-out '^engine\.drafters/ModelSpeculation\.equals_plain_decoding_in_every_way' 'computes the demo model for minutes, in the same code as the other tests of ModelSpeculation; to run it: make test' \
   --leave-out '^engine\.drafters/ModelSpeculation\.(an_adaptive_depth|captured_steps)_.*/chain_[123]$$' 'runs with a tree too; to run it: make test' \
-  --leave-out '^engine\.(.*RanksOf\.|RankDesync\.of_(a_lane|the_rows|ranks_that_wait))' 'computes the demo model on several ranks for minutes, as engine.FewRanks and the other tests of RankDesync do for seconds; to run it: make test' \
+  --leave-out '^engine\.(.*RanksOf\.|.*NodesOf\.|RankDesync\.of_(a_lane|the_rows|ranks_that_wait))' 'computes the demo model on several ranks for minutes, as engine.FewRanks and the other tests of RankDesync do for seconds; to run it: make test' \
   --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
-  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|first_hour|sizes|install|deploy_files|operator_files|timing_between_keys|ranks_serving)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
+  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|first_hour|sizes|install|bench_ablation|deploy_files|operator_files|timing_between_keys|ranks_serving)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
   --leave-out '^clients\.(langchain|openai_agents|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
   --leave-out '^page\.(page|views|edit|facts|keep|chats|loading|logprobs|looks|markdown|math|tools)$$' 'runs against a server in Python; to run it: make test' \
