@@ -44,9 +44,11 @@ TEST(ModelFailure, ends_every_request_and_readiness_and_is_told_once) {
     EXPECT_EQ(response.status, 503) << path;
     const json::Value body = json::parse(response.body).value();
     EXPECT_EQ(body["status"], "failed") << path;
-    EXPECT_THAT(body["why"],
-                ::testing::HasSubstr(
-                    "rank 1 sampled nothing (the logits are not finite (injected)), rank 0 token"))
+    // Which rank meets the failpoint first is chance.
+    EXPECT_THAT(
+        body["why"].get<std::string>(),
+        ::testing::ContainsRegex("rank 1 sampled (nothing \\(the logits .*\\), rank 0 token|token "
+                                 "[0-9]+, rank 0 nothing \\(the logits )"))
         << path;
   }
   EXPECT_EQ(server.get("/livez").status, 200);
