@@ -30,6 +30,7 @@ bin=${FATHOM_BIN_DIR:-build/release}
 fathom=$bin/apps/fathom
 mkdir -p "$out"
 results=$out/results.jsonl
+. tools/parts.sh
 
 common=(--model-path "$model" --load-format dummy --device "$device")
 [ -z "$layers" ] || common+=(--num-layers "$layers")
@@ -113,18 +114,5 @@ accuracy() {
   tools/ranks_gsm8k.sh $questions "$fathom" "$device" "$ranks"
 }
 
-passed=0
-failed=()
-for part in "${parts[@]}"; do
-  start=$SECONDS
-  if "$part" >"$out/$part.log" 2>&1; then
-    echo "ok      $part ($((SECONDS - start)) s)"
-    passed=$((passed + 1))
-  else
-    echo "FAILED  $part ($((SECONDS - start)) s): $out/$part.log, which ends"
-    tail -n 15 "$out/$part.log" | cut -c1-300
-    failed+=("$part")
-  fi
-done
-echo "$passed passed, ${#failed[@]} failed"
-[ ${#failed[@]} -eq 0 ]
+for name in "${parts[@]}"; do part "$name" "$name"; done
+finish_parts

@@ -25,24 +25,9 @@ fathom=$bin/apps/fathom
 demo=models/demo
 export FATHOM_SOURCE_DIR=$PWD FATHOM_PROGRAM=$fathom FATHOM_BUILD_DIR=$bin
 mkdir -p "$out"
-passed=0
-failed=()
+. tools/parts.sh
 
 wanted() { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; }
-
-# part NAME COMMAND...: runs it with its log in DIR/NAME.log.
-part() {
-  local name=$1 start=$SECONDS
-  shift
-  if "$@" >"$out/$name.log" 2>&1; then
-    echo "ok      $name ($((SECONDS - start)) s)"
-    passed=$((passed + 1))
-  else
-    echo "FAILED  $name ($((SECONDS - start)) s): $out/$name.log, which ends"
-    tail -n 25 "$out/$name.log" | cut -c1-300
-    failed+=("$name")
-  fi
-}
 
 # The oracles run on the host, so the suite is cut into shards that share the GPU.
 shards() {
@@ -242,5 +227,4 @@ elif wanted ranks; then
   part ranks-v2-lite one_batch v2-lite-tp2 --model-path models/configs/deepseek-v2-lite --dtype bfloat16 --tp-size 2 \
     --batch-size 1 8 32 128 --output-len 32
 fi
-echo "$passed passed, ${#failed[@]} failed"
-[ ${#failed[@]} -eq 0 ]
+finish_parts
