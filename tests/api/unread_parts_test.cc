@@ -1,4 +1,4 @@
-// Pictures, documents and other parts that a text model cannot read, in all three chat APIs: placeholders in the
+// Pictures, documents and other parts that a text model cannot read, in all three chat APIs: named in brackets in the
 // history and in results, refused in the newest question.
 
 #include "api/unread_parts.h"
@@ -63,7 +63,7 @@ TEST(UnreadParts, a_picture_in_the_newest_question_is_refused) {
   }
 }
 
-TEST(UnreadParts, an_older_question_keeps_a_placeholder) {
+TEST(UnreadParts, are_named_in_an_older_question) {
   const auto turns = [](const std::string& picture, const std::string& text_type) {
     return R"({"role": "user", "content": [{"type": ")" + text_type + R"(", "text": "Look"}, )" +
            picture + R"(]}, {"role": "assistant", "content": "Nice."},
@@ -84,7 +84,7 @@ TEST(UnreadParts, a_question_behind_the_refused_one_goes_through) {
               HasSubstr("[image]"));
 }
 
-TEST(UnreadParts, a_tools_picture_is_a_placeholder) {
+TEST(UnreadParts, are_named_in_a_tools_result) {
   EXPECT_THAT(rendered_chat(R"({"role": "user", "content": "Look"},
         {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "see", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "seen:"}, )" +

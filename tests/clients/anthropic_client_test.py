@@ -165,7 +165,7 @@ class AnthropicClientTest(unittest.TestCase):
             self.create(tools=[WEATHER, search], tool_choice={"type": "tool", "name": "web_search"})
         self.assertIn("web_search_20250305", caught.exception.body["error"]["message"])
 
-    def test_a_tools_picture_is_a_placeholder(self):
+    def test_a_tools_picture_is_named_in_brackets(self):
         picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}}
         message = self.create(tools=[WEATHER], messages=[
             *OSLO, {"role": "assistant", "content": [

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/parts_only.h"
 #include "tests/model/backends.h"
 #include "tests/model/golden.h"
 #include "tests/model/step_harness.h"
@@ -193,13 +194,7 @@ TEST_P(LongEquivalenceTest, strangers_in_the_batch_do_not_change_a_bit) {
 TEST_P(EquivalenceTest, fused_operators_and_their_parts_give_the_same_bits) {
   const ops::Backend& full = GetParam().backend();
   static ops::Backend parts;  // a model keeps a reference
-  parts = full;
-  parts.rms_norm_quantize = {};
-  parts.silu_mul_quantize = {};
-  parts.linear_pair = {};
-  parts.moe_experts_shared = {};
-  parts.mla_plan = {};
-  parts.mla_plan_bytes = nullptr;
+  parts = ops::parts_only(full);
   const LoadedModel fused_model(kDemoModel, {}, full), parts_model(kDemoModel, {}, parts);
   const std::vector<Work> work = mixed_work(true);
   const std::vector<SliceOutput> fused = run_together(fused_model, work);

@@ -82,7 +82,7 @@ constexpr FieldRule kMessage[] = {
 };
 
 constexpr FieldRule kContentPart[] = {
-    required("type", kAnyText, "text, refusal; what is no text is a placeholder, or refused"),
+    required("type", kAnyText, "text, refusal; what is no text is named in brackets, or refused"),
     honoured("text", kAnyText, "its text"),
     honoured("refusal", kAnyText, "its text, of the type refusal"),
     without_effect("cache_control", "prefixes are found without it"),

@@ -18,7 +18,7 @@ constexpr FieldRule kMessageItem[] = {
     without_effect("id", kNotRead),
 };
 constexpr FieldRule kItemPart[] = {
-    required("type", kAnyText, "of part; what is no text is a placeholder, or refused"),
+    required("type", kAnyText, "of part; what is no text is named in brackets, or refused"),
     honoured("text", kAnyText, "the text"),
     honoured("refusal", kAnyText, "the text, of the type refusal"),
     without_effect("annotations", kNotRead),
