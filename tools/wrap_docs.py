@@ -3,7 +3,7 @@
 
     tools/wrap_docs.py FILE...
 
-Paragraphs and items of lists are wrapped; headings, tables, fenced blocks and HTML stay as they are. A code span or a
+Paragraphs and items of lists are wrapped; headings, tables, blocks of code, quotes and HTML stay as they are. A code span or a
 word, so a link's address too, is never broken, and none that would begin a list or a heading comes to begin a line.
 """
 import re
@@ -12,7 +12,8 @@ import sys
 WIDTH = 100
 FENCE = re.compile(r"^ *```")
 ITEM = re.compile(r"^( *)([-*+]|\d+[.)]) +(.*)$")
-FIXED = re.compile(r"^ *(\||#|<|$)")
+FIXED = re.compile(r"^ *(\||#|<|>|$)")
+CODE = re.compile(r"^    ")  # where no paragraph and no list is open
 SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 BEGINS_SOMETHING = re.compile(r"(?:[-+*>|=#]+|\d+[.)])$|[|#<>]|```")
 
@@ -42,7 +43,7 @@ def filled(text, first, rest):
 
 def wrapped(text):
     """The text of a file with its prose wrapped."""
-    out, paragraph, fenced = [], None, False  # paragraph: [text, first indent, indent of the rest]
+    out, paragraph, fenced, listed = [], None, False, False  # paragraph: [text, first indent, indent of the rest]
 
     def close():
         nonlocal paragraph
@@ -57,14 +58,18 @@ def wrapped(text):
         elif not fenced and (item := ITEM.match(line)):
             close()
             lead = f"{item[1]}{item[2]} "
-            paragraph = [item[3], lead, " " * len(lead)]
+            paragraph, listed = [item[3], lead, " " * len(lead)], True
             continue
+        elif not fenced and paragraph is None and not listed and CODE.match(line):
+            pass
         elif not fenced and not FIXED.match(line):
             indent = line[:len(line) - len(line.lstrip())]
+            listed = listed and (bool(indent) or paragraph is not None)
             paragraph = paragraph or ["", indent, indent]
             paragraph[0] += " " + line.strip()
             continue
         close()
+        listed = listed and not line.startswith("#")
         out.append(line)
     close()
     return "\n".join(out) + "\n"
