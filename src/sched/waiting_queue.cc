@@ -134,7 +134,15 @@ bool WaitingQueue::yields(const Sequence& sequence) const {
   return would_be_crowd(owners_.at(sequence.owner).num_running);
 }
 
+bool WaitingQueue::do_all_owners_yield() const {
+  return num_waiting_owners_ > 1 &&
+         std::all_of(owners_.begin(), owners_.end(), [&](const auto& owner) {
+           return owner.second.num_waiting == 0 || would_be_crowd(owner.second.num_running);
+         });
+}
+
 const Sequence* WaitingQueue::first_unyielding(int64_t plan_idx) const {
+  if (do_all_owners_yield()) return nullptr;
   const auto it = std::find_if(line_.begin(), line_.end(), [&](const Sequence* sequence) {
     return !yields(*sequence) &&
            (sequence->last_deferral < 0 || sequence->last_deferral < plan_idx - 1);
@@ -163,15 +171,20 @@ int64_t WaitingQueue::attraction(const Sequence& sequence) const {
 
 Sequence* WaitingQueue::next(int64_t plan_idx, std::span<Sequence* const> publishing) {
   Sequence *best = nullptr, *yielding = nullptr;
-  int num_seen = 0;
+  int num_seen = 0, num_yielding_seen = 0;
+  const bool everybody_yields = do_all_owners_yield();
   for (Sequence* const sequence : line_) {
     // One that gives way does so for lower priorities, too.
     const bool decides = best == nullptr && yielding != nullptr && !yielding->gives_way;
     const Sequence* const found = decides ? yielding : best;
     if (found != nullptr && sequence->priority != found->priority) break;
     const bool has_to_yield = yields(*sequence);
-    if (has_to_yield && yielding != nullptr) continue;
+    if (has_to_yield && yielding != nullptr) {
+      if (everybody_yields) break;
+      continue;
+    }
     if (!has_to_yield && ++num_seen > kWindow) break;
+    if (has_to_yield && ++num_yielding_seen > kWindow) continue;
     if (needs_look_up(publishing)) look_up(*sequence, plan_idx);
     if (is_deferred(*sequence, plan_idx, publishing)) continue;
     if (has_to_yield) {
@@ -256,7 +269,10 @@ std::string WaitingQueue::check_integrity() const {
     }
   if (wanted != fan_outs_ || num_behind != num_behind_)
     return "what fan-outs have in line and in work is not what is there";
-  if (owners != owners_) return "what owners have waiting and running is not what is there";
+  const auto waits = [](const auto& owner) { return owner.second.num_waiting > 0; };
+  if (owners != owners_ ||
+      num_waiting_owners_ != std::count_if(owners.begin(), owners.end(), waits))
+    return "what owners have waiting and running is not what is there";
   return "";
 }
 

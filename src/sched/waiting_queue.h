@@ -103,14 +103,14 @@ class WaitingQueue {
     return num_running > 1 && 2 * num_running > config_.most_running;
   }
   // With one more it would be.
-  bool would_be_crowd(int num_running) const {
-    return num_running > 0 && is_crowd(num_running + 1);
-  }
+  bool would_be_crowd(int num_running) const { return is_crowd(num_running + 1); }
   bool others_wait(const Owner& owner) const {
     return num_waiting_owners_ > (owner.num_waiting > 0 ? 1 : 0);
   }
   void count_owner(const Sequence& sequence, int waiting, int running);
   bool yields(const Sequence& sequence) const;
+  // Of those that wait, whichever has a sequence in line; then every sequence yields.
+  bool do_all_owners_yield() const;
   bool needs_look_up(std::span<Sequence* const> publishing) const;
   int64_t attraction(const Sequence& sequence) const;
   void look_up(Sequence& sequence, int64_t plan_idx);
