@@ -383,22 +383,9 @@ void check_memory(const EngineFlags& flags, const config::ModelConfig& config,
                      flags.model.model_path + " --gpus 8 --gpu-memory 141");
 }
 
-}  // namespace
-
-ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observer) {
-  apply_log_flags(flags.log);
-  drafter_shape(flags.speculation);  // refuses what contradicts itself
-  check_simulated_acceptance(flags.speculation);
-  const Stopwatch total;
-  ReadyModel ready;
-  ready.config = load_config(flags);
-  check_ranks(flags.ranks, ready.config);
-  ready.backend = &choose_backend(flags);
-  check_ranks_on(flags.ranks, *ready.backend);
-  log_device(flags.device, *ready.backend);
-  check_memory(flags, ready.config, *ready.backend);
-  if (observer) observer("nodes", 0);
-  ready.cluster = join_nodes(flags, *ready.backend);
+// The ranks of this node, ready for steps. total: since the start.
+void make_ranks(const EngineFlags& flags, const LoadObserver& observer, const Stopwatch& total,
+                ReadyModel& ready) {
   if (ready.backend->device_memory) cuda::join_traces();
   if (ready.backend->device_memory && !ready.backend->batch_invariant &&
       flags.device.gemm_backend != "fathom")
@@ -426,6 +413,31 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
               {"load_s", load_seconds},
               {"memory_plan_s", plan_seconds},
               {"total_s", total.seconds()}});
+}
+
+}  // namespace
+
+ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observer) {
+  apply_log_flags(flags.log);
+  drafter_shape(flags.speculation);  // refuses what contradicts itself
+  check_simulated_acceptance(flags.speculation);
+  const Stopwatch total;
+  ReadyModel ready;
+  ready.config = load_config(flags);
+  check_ranks(flags.ranks, ready.config);
+  ready.backend = &choose_backend(flags);
+  check_ranks_on(flags.ranks, *ready.backend);
+  log_device(flags.device, *ready.backend);
+  check_memory(flags, ready.config, *ready.backend);
+  if (observer) observer("nodes", 0);
+  ready.cluster = join_nodes(flags, *ready.backend);
+  try {
+    make_ranks(flags, observer, total, ready);
+  } catch (const StartupError& error) {
+    // The other nodes hear why, and not only that this one has ended.
+    if (ready.cluster) ready.cluster->leave(error.what());
+    throw;
+  }
   return ready;
 }
 

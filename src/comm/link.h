@@ -28,9 +28,8 @@ class LinkFailure : public std::runtime_error {
 
 class Link {
  public:
-  // Channels of a node's steps; collectives of groups have numbers from kFirstGroup on, one each. kControl is for what
-  // nodes say to one another before there are ranks.
-  enum Channel : uint32_t { kControl, kPlans, kMasks, kResults, kFirstGroup };
+  // Channels of a node's steps; collectives of groups have numbers from kFirstGroup on, one each.
+  enum Channel : uint32_t { kPlans, kMasks, kResults, kFirstGroup };
 
   virtual ~Link() = default;
   virtual void send(uint32_t channel, std::vector<std::byte> message) = 0;

@@ -96,8 +96,6 @@ class ByteReader {
   }
   // Everything was read, and there was nothing else.
   bool ended() const { return !failed_ && bytes_.empty(); }
-  // What has not been read.
-  std::span<const std::byte> rest() const { return bytes_; }
 
  private:
   template <class T>

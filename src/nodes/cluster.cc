@@ -81,15 +81,13 @@ class Cluster::Mover {
  public:
   explicit Mover(const ClusterConfig& config)
       : config_(config),
-        meeting_(
-            meet(config,
-                 [this](const std::string& network_interface) {
-                   return std::make_unique<UcxTransport>(UcxTransport::Config{
-                       .network_interface = network_interface,
-                       .arrived = [this](Bytes header, Bytes payload) { arrived(header, payload); },
-                       .broken = [this](int peer, const std::string& why) { broken(peer, why); }});
-                 })),
-        interval_(config.silence / kBeatsPerSilence) {
+        interval_(config.silence / kBeatsPerSilence),
+        meeting_(meet(config, [this](const std::string& network_interface) {
+          return std::make_unique<UcxTransport>(UcxTransport::Config{
+              .network_interface = network_interface,
+              .arrived = [this](Bytes header, Bytes payload) { arrived(header, payload); },
+              .broken = [this](int peer, const std::string& why) { broken(peer, why); }});
+        })) {
     for (int node = 0; node < config.num_nodes; ++node) add_peer(node);
     thread_ = std::thread([this] { run(); });
   }
@@ -105,7 +103,6 @@ class Cluster::Mover {
 
   const ClusterConfig& config() const { return config_; }
   UcxLink* link(int node) { return links_.at(static_cast<size_t>(node)).get(); }
-  const std::string& name(int node) const { return meeting_.names.at(static_cast<size_t>(node)); }
 
   void leave(const std::string& why) {
     for (const auto& link : links_)
@@ -115,8 +112,10 @@ class Cluster::Mover {
  private:
   void add_peer(int node) {
     const bool is_other = node != config_.node_rank;
-    links_.push_back(is_other ? std::make_unique<UcxLink>(name(node), [this] { bell_.ring(); })
-                              : nullptr);
+    links_.push_back(is_other
+                         ? std::make_unique<UcxLink>(meeting_.names.at(static_cast<size_t>(node)),
+                                                     [this] { bell_.ring(); })
+                         : nullptr);
     peers_.emplace_back();
     if (!is_other) return;
     const auto place = static_cast<size_t>(node);
@@ -245,12 +244,12 @@ class Cluster::Mover {
   }
 
   const ClusterConfig config_;
-  Meeting meeting_;
   const std::chrono::milliseconds interval_;
   std::vector<std::unique_ptr<UcxLink>> links_;  // by node
   std::vector<std::unique_ptr<Peer>> peers_;     // by node
   Bell bell_;
   steady_clock::time_point next_beat_;
+  Meeting meeting_;  // its transport may call arrived() and broken() until it has ended
   std::atomic<bool> ending_ = false;
   std::thread thread_;
 };
@@ -268,8 +267,6 @@ comm::Link& Cluster::link(int node) {
   FATHOM_CHECK(link != nullptr, "node " << node << " is this one");
   return *link;
 }
-
-const std::string& Cluster::name(int node) const { return mover_->name(node); }
 
 void Cluster::leave(const std::string& why) { mover_->leave(why); }
 

@@ -28,8 +28,6 @@ class Cluster {
   int node_rank() const;
   // REQUIRES: another node than this one.
   comm::Link& link(int node);
-  // "node 1 at 10.0.0.2:40512"
-  const std::string& name(int node) const;
   // Tells the others why this node leaves, behind what was sent before: their links to it fail with that. Once; returns
   // at once.
   void leave(const std::string& why);

@@ -4,7 +4,7 @@
 // direction has, so a frame that was changed, repeated, left out or sent to somebody else is noticed.
 //
 //   FrameWriter writer(key, 0);
-//   writer.split(channel, message.size(), [&](const FrameHeader& header, size_t offset) { ... });
+//   writer.split(channel, message, [&](const FrameHeader& header, Bytes payload) { ... });
 //   FrameReader reader(key, 0, [&](uint32_t channel, std::vector<std::byte> message) { ... });
 //   reader.take(header_bytes, payload);
 //

@@ -30,7 +30,7 @@ struct Hmac::State {
   }
 };
 
-Hmac::Hmac(std::string_view key) : state_(std::make_shared<State>()) {
+Hmac::Hmac(std::string_view key) : state_(std::make_unique<State>()) {
   // A key of no bytes is another one than none.
   const std::string text = key.empty() ? std::string(1, '\0') : std::string(key);
   state_->key = EVP_PKEY_new_raw_private_key(
@@ -38,6 +38,10 @@ Hmac::Hmac(std::string_view key) : state_(std::make_shared<State>()) {
   state_->context = EVP_MD_CTX_new();
   must(state_->key != nullptr && state_->context != nullptr, "a key of HMAC");
 }
+
+Hmac::Hmac(Hmac&& other) noexcept = default;
+
+Hmac::~Hmac() = default;
 
 Hmac::Digest Hmac::of(std::initializer_list<Bytes> pieces) {
   Digest digest;

@@ -29,12 +29,14 @@ class Hmac {
   using Digest = std::array<std::byte, 32>;
 
   explicit Hmac(std::string_view key);
+  Hmac(Hmac&& other) noexcept;
+  ~Hmac();
   // Of the pieces, one after another.
   Digest of(std::initializer_list<Bytes> pieces);
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 // A key for one purpose, which tells nothing about the key it comes from.

@@ -117,7 +117,7 @@ class Host {
       if (steady_clock::now() >= end)
         throw StartupError("no word from " + missing + " within the start's time");
       if (steady_clock::now() >= next_line) {
-        FATHOM_LOG(kInfo, "nodes", "waiting", {{"for", missing}, {"at", config_.address}});
+        FATHOM_LOG(kInfo, "nodes", "waiting", {{"for", missing}, {"at", address->text()}});
         next_line = from_now(kLogInterval);
       }
       if (std::optional<Socket> guest = listener.accept(std::min(end, next_line)))
@@ -231,8 +231,10 @@ Meeting visit(const ClusterConfig& config, const MakeTransport& make_transport) 
   const Deadline end = from_now(config.start_limit);
   Meeting meeting;
   try {
-    meeting.doors.push_back(std::make_unique<Door>(
-        Door::enter(connected(config, end), config.key, config.node_rank, from_now(kWordsTime))));
+    Socket socket = connected(config, end);
+    // Node 0 admits one after the other, so how long it takes is not this node's fault, nor node 0's.
+    meeting.doors.push_back(
+        std::make_unique<Door>(Door::enter(std::move(socket), config.key, config.node_rank, end)));
     Door& door = *meeting.doors.front();
     meeting.transport = make_transport(interface_of(door.socket().local()));
     door.tell({{"facts", all_facts(config)}, {"ucx", encode_base64(meeting.transport->address())}},

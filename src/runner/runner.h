@@ -17,8 +17,8 @@
 // s / slots_per_lane()'s, and the blocks of its sequence are among those of that lane. One batch holds what all lanes
 // compute in a step.
 //
-// One thread calls a runner, set_masks() any. Implementations: ModelRunner (a model on a backend) and SimRunner (no
-// model: the next token is a hash of the tokens read through the real block tables).
+// One thread calls a runner, or one submits and another waits; set_masks() any. Implementations: ModelRunner (a model
+// on a backend) and SimRunner (no model: the next token is a hash of the tokens read through the real block tables).
 
 #include <cstdint>
 #include <string>

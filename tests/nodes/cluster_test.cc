@@ -185,6 +185,17 @@ TEST_F(Clusters, keep_what_was_sent_before_a_node_left) {
   EXPECT_EQ(clusters[1]->link(0).receive(Link::kPlans), large);
 }
 
+// Longer than a node waits for a word once it is connected.
+TEST_F(Clusters, meet_though_the_first_node_comes_seconds_after_another) {
+  auto early =
+      std::async(std::launch::async, [this] { return std::make_unique<Cluster>(config(2, 1)); });
+  std::this_thread::sleep_for(milliseconds(5'500));
+  Cluster head(config(2, 0));
+  const std::unique_ptr<Cluster> other = early.get();
+  head.link(1).send(Link::kPlans, message_of("a plan"));
+  EXPECT_EQ(text_of_message(other->link(0).receive(Link::kPlans)), "a plan");
+}
+
 class ClusterOfProcesses : public Clusters {
  protected:
   ClusterOfProcesses() { key_.clear(); }

@@ -1,7 +1,7 @@
 #pragma once
 // What the node with the planner (the head) and a node without one (a follower) say to each other, one message each.
 //
-//   link.send(Link::kPlans, encode_plan(/*lane=*/1, batch));
+//   link.send(Link::kPlans, encode({.kind = NodeMessageKind::kPlan, .lane = 1, .payload = core::encode(batch)}));
 //   Result<NodeMessage> message = decode_node_message(bytes);
 //   core::decode_batch(message->payload, limits)
 //

@@ -52,8 +52,7 @@ struct RankSizes {
 // Where this process is among the nodes of a model.
 struct NodePlace {
   int node = 0;
-  // [node]; null for this one, none for a model on one node. They outlive the RankGroup, which uses all channels but
-  // kControl.
+  // [node]; null for this one, none for a model on one node. They outlive the RankGroup, which uses all channels.
   std::vector<comm::Link*> links{};
   int num_nodes() const { return links.empty() ? 1 : static_cast<int>(links.size()); }
 };
