@@ -25,7 +25,6 @@ class MessagePack {
   // What another one wrote.
   void append(std::string_view bytes) { bytes_ += bytes; }
 
-  size_t size() const { return bytes_.size(); }
   std::string take() { return std::exchange(bytes_, {}); }
 
  private:

@@ -109,7 +109,7 @@ void Publisher::run() {
     queue_.clear_wake();
     for (size_t i = 0; i < lanes_.size(); ++i) {
       publish(*lanes_[i], static_cast<int>(i));
-      if (lanes_[i]->replay != nullptr) answer_replays(*lanes_[i]);
+      if (lanes_[i]->replay != nullptr) answer_replay(*lanes_[i]);
     }
   }
 }
@@ -118,43 +118,41 @@ void Publisher::publish(Lane& lane, int number) {
   for (const Event& event : queue_.take(number))
     if (!lane.events.add(event)) num_lost_.add();
   const int num_events = lane.events.num_events();
-  Batch batch{.sequence = big_endian(lane.next_sequence),
-              .payload = lane.events.take_batch(unix_seconds())};
-  if (batch.payload.empty()) return;
-  ++lane.next_sequence;
+  std::string payload = lane.events.take_batch(unix_seconds());
+  if (payload.empty()) return;
   // Whoever misses it sees the gap in the sequence.
-  lane.pub.send({config_.topic, batch.sequence, batch.payload});
+  lane.pub.send({config_.topic, big_endian(lane.next_sequence), payload});
+  ++lane.next_sequence;
   num_batches_.add();
   num_events_.add(num_events);
-  if (lane.replay != nullptr) keep(lane, std::move(batch));
+  if (lane.replay != nullptr) keep(lane, std::move(payload));
 }
 
-void Publisher::keep(Lane& lane, Batch batch) {
-  lane.num_kept_bytes += batch.payload.size();
-  lane.kept.push_back(std::move(batch));
+void Publisher::keep(Lane& lane, std::string payload) {
+  lane.num_kept_bytes += payload.size();
+  lane.kept.push_back(std::move(payload));
   while (lane.kept.size() > static_cast<size_t>(config_.buffer_steps) ||
          (lane.num_kept_bytes > kMaxKeptBytes && lane.kept.size() > 1)) {
-    lane.num_kept_bytes -= lane.kept.front().payload.size();
+    lane.num_kept_bytes -= lane.kept.front().size();
     lane.kept.pop_front();
   }
 }
 
-void Publisher::answer_replays(Lane& lane) {
-  while (true) {
-    const std::vector<std::string> request = lane.replay->receive();
-    if (request.empty()) return;
-    const std::string& client = request.front();
-    if (request.size() != 3 || request[2].size() != 8) {
-      FATHOM_LOG(kDebug, "kv_events", "a replay request is not [\"\", sequence of 8 bytes]",
-                 {{"parts", request.size()}});
-      continue;
-    }
-    const uint64_t first = from_big_endian(request[2]);
-    for (const Batch& batch : lane.kept)
-      if (from_big_endian(batch.sequence) >= first)
-        lane.replay->send({client, "", batch.sequence, batch.payload});
-    lane.replay->send({client, "", std::string(8, '\xff'), ""});
+// One request: run() comes back for the next, so that nobody who asks and asks keeps others from what is new.
+void Publisher::answer_replay(Lane& lane) {
+  const std::vector<std::string> request = lane.replay->receive();
+  if (request.empty()) return;
+  const std::string& client = request.front();
+  if (request.size() != 3 || request[2].size() != 8) {
+    FATHOM_LOG(kDebug, "kv_events", "a replay request is not [\"\", sequence of 8 bytes]",
+               {{"parts", request.size()}});
+    return;
   }
+  const uint64_t oldest = lane.next_sequence - lane.kept.size();
+  for (uint64_t sequence = std::max(oldest, from_big_endian(request[2]));
+       sequence < lane.next_sequence; ++sequence)
+    lane.replay->send({client, "", big_endian(sequence), lane.kept[sequence - oldest]});
+  lane.replay->send({client, "", std::string(8, '\xff'), ""});
 }
 
 }  // namespace fathom::kv_events

@@ -39,9 +39,6 @@ class Publisher : public cache::BlockListener {
   void cleared(int cache) override;
 
  private:
-  struct Batch {
-    std::string sequence, payload;
-  };
   struct Lane {
     Lane(ZmqContext& context, const PublisherConfig& config, int number);
 
@@ -49,7 +46,8 @@ class Publisher : public cache::BlockListener {
     ZmqSocket pub;
     std::unique_ptr<ZmqSocket> replay;  // null = there is none
     uint64_t next_sequence = 0;
-    std::deque<Batch> kept{};  // the last ones, where they can be sent again
+    // The last ones, up to next_sequence, where they can be sent again.
+    std::deque<std::string> kept{};
     size_t num_kept_bytes = 0;
   };
 
@@ -57,8 +55,8 @@ class Publisher : public cache::BlockListener {
   // The thread's.
   void run();
   void publish(Lane& lane, int number);
-  void keep(Lane& lane, Batch batch);
-  static void answer_replays(Lane& lane);
+  void keep(Lane& lane, std::string payload);
+  static void answer_replay(Lane& lane);
 
   const PublisherConfig config_;
   metrics::Counter &num_batches_, &num_events_, &num_lost_;
