@@ -238,7 +238,6 @@ Command add_bench_one_batch(CLI::App& bench) {
       ->type_name("N")
       ->group(group);
   add_engine_flags(*app, flags->engine);
-  flags->engine.nodes.num_nodes = 1;  // whoever started this
   // Every step drafts to the full depth: that is what is timed.
   app->remove_option(app->get_option("--speculative-adaptive"));
   set_examples(*app,

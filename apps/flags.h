@@ -70,7 +70,7 @@ struct EngineFlags {
   MemoryFlags memory;
   DeviceFlags device;
   RankFlags ranks;
-  NodeFlags nodes;  // of commands that have them
+  NodeFlags nodes{.num_nodes = 1};  // of commands that have no flags of nodes, whoever started them
   SpeculationFlags speculation;
   LogFlags log;
   bool disable_overlap_schedule = false;

@@ -65,7 +65,9 @@ json::Value flag_facts(const EngineFlags& flags, const ops::Backend& backend) {
                        {"max_running_requests", memory.max_running_requests},
                        {"chunked_prefill_size", chunked_prefill_size(flags, backend)},
                        {"cuda_graph_bs", graph_batch_sizes(flags, backend)},
-                       {"gemm_backend", flags.device.gemm_backend}};
+                       {"gemm_backend", flags.device.gemm_backend},
+                       {"attention_backend", flags.device.attention_backend},
+                       {"disable_fusion", flags.device.disable_fusion}};
   const auto add = [&](const char* name, const auto& value) {
     facts[name] = value ? json::Value(*value) : json::Value();
   };

@@ -19,6 +19,7 @@ std::string count_text(const char* name, int value) {
 }  // namespace
 
 void add_node_flags(CLI::App& app, NodeFlags& flags) {
+  flags.num_nodes.reset();
   app.add_option("--nnodes", flags.num_nodes,
                  "Processes, each on a host of its own, whose ranks compute the model together: "
                  "every node has "
@@ -81,11 +82,9 @@ void check_nodes(const NodeFlags& flags, const NodePlace& place, int tp_size) {
 }
 
 json::Value node_settings(const NodeFlags& flags) {
-  const NodePlace place = node_place(flags, process_environment());
-  return {{"nnodes", place.num_nodes},
-          {"node_rank", place.node_rank},
-          {"dist_init_addr", flags.dist_init_addr},
-          {"cluster_key_file", flags.cluster_key_file}};
+  return {{"nnodes", flags.num_nodes.value_or(1)},
+          {"node_rank", flags.node_rank.value_or(0)},
+          {"dist_init_addr", flags.dist_init_addr}};
 }
 
 }  // namespace fathom::apps

@@ -288,6 +288,7 @@ int serve_until_signal(const ServeFlags& flags, ShutdownSignals& signals, serve:
 // From here on the settings that a backend or the system decides are numbers, and are shown as such.
 ServeFlags resolved(ServeFlags flags) {
   const NodePlace place = node_place(flags.engine.nodes, process_environment());
+  if (!flags.is_simulation()) check_nodes(flags.engine.nodes, place, flags.engine.ranks.tp_size);
   flags.engine.nodes.num_nodes = place.num_nodes;
   flags.engine.nodes.node_rank = place.node_rank;
   flags.limits.max_connections = raise_file_limit(flags.limits.max_connections);

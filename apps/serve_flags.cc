@@ -431,6 +431,7 @@ std::vector<LogField> access_settings(const ServeFlags& flags) {
           {"api_key", flags.access.api_keys.size()},
           {"admin_api_key", flags.access.admin_api_keys.size()},
           {"api_key_file", flags.access.api_key_file},
+          {"cluster_key_file", flags.engine.nodes.cluster_key_file},
           {"config", flags.config_file},
           {"profile_dir", flags.service.profile_dir}};
 }
