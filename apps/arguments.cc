@@ -214,13 +214,6 @@ void append(const CLI::Option& option, const std::string& name,
   out.sources[flag] = place;
 }
 
-std::string variable_of(const std::string& flag) {
-  std::string name(kPrefix);
-  for (const char c : flag.substr(flag.find_first_not_of('-')))
-    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return name;
-}
-
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts;
   for (size_t at = 0; at <= text.size();) {
@@ -328,6 +321,13 @@ std::string config_path(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+std::string variable_of(const std::string& flag) {
+  std::string name(kPrefix);
+  for (const char c : flag.substr(flag.find_first_not_of('-')))
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
 
 const CLI::App* find_subcommand(const CLI::App& app, const std::string& name) {
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))

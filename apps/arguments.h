@@ -34,6 +34,9 @@ struct PreparedArguments {
 PreparedArguments prepare_arguments(const CLI::App& program, std::vector<std::string> words,
                                     const char* const* environment);
 
+// The variable of the environment that says what the flag would: "--tp-size" -> "FATHOM_TP_SIZE".
+std::string variable_of(const std::string& flag);
+
 // Null where it has none of that name.
 const CLI::App* find_subcommand(const CLI::App& app, const std::string& name);
 

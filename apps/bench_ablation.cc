@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include "apps/ablation/report.h"
 #include "apps/ablation/rows.h"
+#include "apps/arguments.h"
 #include "apps/backend_choice.h"
 #include "apps/child_process.h"
 #include "apps/command.h"
@@ -24,11 +24,14 @@
 #include "apps/engine_bench_flags.h"
 #include "apps/engine_setup.h"
 #include "apps/model_directory.h"
+#include "apps/result_file.h"
 #include "apps/text_setup.h"
 #include "base/startup_error.h"
 
 namespace fathom::apps {
 namespace {
+
+constexpr const char* kLoadGroup = "Load";
 
 struct BenchAblationFlags {
   EngineFlags engine;
@@ -61,12 +64,13 @@ class ResultDirectory {
   std::filesystem::path path_;
 };
 
-// The flags of the model and the device as they were given, wherever: a child gets the same.
+// The flags that rows share as they were given, wherever: a child gets the same.
 std::vector<std::string> given_words(const CLI::App& app) {
   std::vector<std::string> words;
   for (const CLI::Option* option : app.get_options()) {
     const std::string& group = option->get_group();
-    const bool is_shared = group == "Model" || group == "Memory" || group == "Device";
+    const bool is_shared =
+        group == kLoadGroup || group == "Model" || group == "Memory" || group == "Device";
     if (!is_shared || option->count() == 0) continue;
     const std::string name = "--" + option->get_lnames().front();
     if (option->get_items_expected_max() == 0) {
@@ -76,6 +80,12 @@ std::vector<std::string> given_words(const CLI::App& app) {
     for (const std::string& value : option->results()) words.push_back(name + "=" + value);
   }
   return words;
+}
+
+// A row says all flags of its own: what the environment says would hold in all rows.
+void forget_variables(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) unsetenv(variable_of("--" + name).c_str());
 }
 
 std::vector<AblationOutcome> wanted_rows(const std::vector<std::string>& names) {
@@ -101,14 +111,6 @@ bool is_float32(const EngineFlags& flags, const ops::Backend& backend) {
   const bool is_f32 = flags.model.dtype == "float32" ||
                       (flags.model.dtype == "auto" && config.torch_dtype == "float32");
   return !has_fp8 && is_f32 && backend.act == tensor::DType::kF32;
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path);
-  file << text;
-  file.flush();
-  if (!file) throw StartupError(path + ": cannot write the result");
 }
 
 // One run of the command.
@@ -170,8 +172,7 @@ class Ablation {
     if (!outcome.runs()) return;
     const std::string file = results_.file(number);
     std::vector<std::string> words = {"bench", "engine", "--log-level=error", "--json=" + file};
-    for (const std::vector<std::string>& more :
-         {shared_, words_of(flags_.load), flags_of(*outcome.row, machine_)})
+    for (const std::vector<std::string>& more : {shared_, flags_of(*outcome.row, machine_)})
       words.insert(words.end(), more.begin(), more.end());
     outcome.why_failed = run_this_program(words, flags_.time_limit_seconds).why_failed;
     if (!outcome.runs()) return;
@@ -201,9 +202,12 @@ class Ablation {
 
   void save() const {
     const std::vector<AblationOutcome> outcomes = judged();
-    write_file(flags_.json_filename, json::dump(ablation_json(setup_, outcomes)) + "\n");
-    write_file(flags_.markdown_filename, ablation_markdown(setup_, outcomes));
-    write_file(flags_.svg_filename, ablation_svg(setup_, outcomes));
+    const auto write = [](const std::string& path, const std::string& text) {
+      if (!path.empty()) write_result_file(path, text);
+    };
+    write(flags_.json_filename, json::dump(ablation_json(setup_, outcomes)) + "\n");
+    write(flags_.markdown_filename, ablation_markdown(setup_, outcomes));
+    write(flags_.svg_filename, ablation_svg(setup_, outcomes));
   }
 
   // The exit status.
@@ -257,7 +261,7 @@ Command add_bench_ablation(CLI::App& bench) {
       ->type_name("SECONDS")
       ->group(group);
   add_file_flags(*app, *flags, group);
-  add_engine_load_flags(*app, flags->load, "Load");
+  add_engine_load_flags(*app, flags->load, kLoadGroup);
   add_model_flags(*app, flags->engine.model);
   add_deterministic_flag(*app, flags->engine.model);
   add_memory_flags(*app, flags->engine.memory);
@@ -270,7 +274,10 @@ Command add_bench_ablation(CLI::App& bench) {
                {"fathom bench ablation --model-path models/demo --dequantize --dtype float32 \\",
                 "    --clients 4 16 --input-len 190 --output-len 115 --markdown ablation.md",
                 "fathom bench ablation --model-path DIR --clients 16 256 1024 --svg a.svg"});
-  return {.app = app, .run = [flags, app] { return Ablation(*flags, given_words(*app)).run(); }};
+  return {.app = app, .run = [flags, app, &bench] {
+            forget_variables(*bench.get_subcommand("engine"));
+            return Ablation(*flags, given_words(*app)).run();
+          }};
 }
 
 }  // namespace fathom::apps

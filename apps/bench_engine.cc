@@ -18,15 +18,15 @@
 #include "apps/engine_setup.h"
 #include "apps/gsm8k_questions.h"
 #include "apps/result_file.h"
+#include "apps/static_batch.h"
 #include "apps/text_setup.h"
 #include "base/json.h"
-#include "base/rng.h"
 #include "base/startup_error.h"
 
 namespace fathom::apps {
 namespace {
 
-constexpr int kCacheBlockTokens = 64, kMaxRandomId = 10'000;
+constexpr int kCacheBlockTokens = 64;
 // Of a CPU's cache, for the questions: prefixes stay in it.
 constexpr int64_t kQuestionTokens = 16'384;
 
@@ -67,16 +67,9 @@ class Requests {
   // Random prompts, which share nothing.
   std::vector<core::Request> batch(int count, uint64_t seed) const {
     std::vector<core::Request> requests;
-    const auto limit = static_cast<uint32_t>(std::min(kMaxRandomId, vocab_size_));
-    for (int request = 0; request < count; ++request) {
-      std::vector<int32_t> prompt;
-      for (int i = 0; i < flags_.load.input_len; ++i) {
-        const uint32_t bits =
-            philox(seed, static_cast<uint64_t>(request), static_cast<uint64_t>(i))[0];
-        prompt.push_back(static_cast<int32_t>(bits % limit));
-      }
-      requests.push_back(of_length(std::move(prompt), flags_.load.output_len));
-    }
+    for (int request = 0; request < count; ++request)
+      requests.push_back(of_length(random_prompt(seed, request, flags_.load.input_len, vocab_size_),
+                                   flags_.load.output_len));
     return requests;
   }
 
@@ -137,7 +130,7 @@ json::Value load_settings(const BenchEngineFlags& flags, const ReadyModel& ready
 }
 
 json::Value measure_query(ClientLoad& load, const Requests& requests) {
-  const LoadResult result = load.run(requests.query(), 1);
+  const ClientLoadResult result = load.run(requests.query(), 1);
   const ClientAnswer& answer = result.answers.front();
   std::printf("One query: %.2f token/s, first token after %.4f s\n",
               answer.decode_tokens_per_second(), answer.first_token_seconds);
@@ -149,7 +142,7 @@ json::Value measure_query(ClientLoad& load, const Requests& requests) {
 
 json::Value measure_questions(ClientLoad& load, const Requests& requests,
                               const Gsm8kQuestions& questions, int num_clients) {
-  const LoadResult result = load.run(requests.questions(questions.prompts), num_clients);
+  const ClientLoadResult result = load.run(requests.questions(questions.prompts), num_clients);
   std::vector<std::string> texts;
   json::Value tokens = json::Value::array();
   for (const ClientAnswer& answer : result.answers) {
@@ -170,7 +163,7 @@ json::Value measure_batch(ClientLoad& load, const Requests& requests, const Engi
                           int num_clients) {
   const int count = num_clients * flags.requests_per_client;
   const auto seed = static_cast<uint64_t>(num_clients);
-  const LoadResult result = load.run(requests.batch(count, seed), num_clients);
+  const ClientLoadResult result = load.run(requests.batch(count, seed), num_clients);
   std::printf("%d clients, %d requests: %.2f token/s, %.2f token/s a request\n", num_clients, count,
               result.tokens_per_second(), result.tokens_per_second_of_request());
   std::fflush(stdout);

@@ -26,7 +26,7 @@ class Run {
     collector_.on_finish = [this](core::RequestOutput output) { finish(std::move(output)); };
   }
 
-  LoadResult run(int num_clients) {
+  ClientLoadResult run(int num_clients) {
     for (int client = 0; client < num_clients; ++client) send_next();
     // A step that ended the last ones may have sent others.
     while (num_finished_ < num_sent_) collector_.step(loop_);
@@ -78,7 +78,7 @@ class Run {
   std::vector<double> sent_seconds_;  // [request], since the run began
   engine::OutputCollector collector_;
   Stopwatch watch_;
-  LoadResult result_;
+  ClientLoadResult result_;
   size_t num_sent_ = 0, num_finished_ = 0;
   std::string error_;
 };
@@ -94,30 +94,27 @@ double ClientAnswer::decode_tokens_per_second() const {
                     seconds - first_token_seconds);
 }
 
-double LoadResult::tokens_per_second() const {
+double ClientLoadResult::tokens_per_second() const {
   double tokens = 0;
   for (const ClientAnswer& answer : answers)
     tokens += answer.num_prompt_tokens + static_cast<double>(answer.tokens.size());
   return per_second(tokens, seconds);
 }
 
-double LoadResult::tokens_per_second_of_request() const {
+double ClientLoadResult::tokens_per_second_of_request() const {
   if (answers.empty()) return 0;
   double sum = 0;
   for (const ClientAnswer& answer : answers) sum += answer.tokens_per_second();
   return sum / static_cast<double>(answers.size());
 }
 
-double LoadResult::accept_length() const {
+double ClientLoadResult::accept_length() const {
   core::SpeculationCounts sum;
-  for (const ClientAnswer& answer : answers) {
-    sum.num_verify_steps += answer.speculation.num_verify_steps;
-    sum.num_drafts_accepted += answer.speculation.num_drafts_accepted;
-  }
+  for (const ClientAnswer& answer : answers) sum.add(answer.speculation);
   return sum.accept_length();
 }
 
-LoadResult ClientLoad::run(std::vector<core::Request> requests, int num_clients) {
+ClientLoadResult ClientLoad::run(std::vector<core::Request> requests, int num_clients) {
   const auto count = static_cast<core::RequestId>(requests.size());
   Run run(loop_, std::move(requests), first_id_);
   first_id_ += count;

@@ -3,7 +3,7 @@
 // test from outside sees, without a server.
 //
 //   ClientLoad load(loop);
-//   const LoadResult result = load.run(std::move(requests), /*num_clients=*/16);
+//   const ClientLoadResult result = load.run(std::move(requests), /*num_clients=*/16);
 //   result.tokens_per_second()              // of prompts and answers together
 //
 // One thread uses it; the loop outlives it. Throws StartupError when a request is refused or fails.
@@ -30,7 +30,7 @@ struct ClientAnswer {
   double decode_tokens_per_second() const;
 };
 
-struct LoadResult {
+struct ClientLoadResult {
   std::vector<ClientAnswer> answers;  // [request]
   double seconds = 0;
 
@@ -44,7 +44,7 @@ class ClientLoad {
  public:
   explicit ClientLoad(engine::StepLoop& loop) : loop_(loop) {}
   // The ids of the requests are set here.
-  LoadResult run(std::vector<core::Request> requests, int num_clients);
+  ClientLoadResult run(std::vector<core::Request> requests, int num_clients);
 
  private:
   engine::StepLoop& loop_;

@@ -24,24 +24,4 @@ void add_engine_load_flags(CLI::App& app, EngineLoadFlags& flags, const std::str
   count("--max-new-tokens", flags.max_new_tokens, "Longest answer to a problem");
 }
 
-std::vector<std::string> words_of(const EngineLoadFlags& flags) {
-  std::vector<std::string> words;
-  const auto add = [&words](const char* name, const std::string& value) {
-    words.push_back(std::string(name) + "=" + value);
-  };
-  words.push_back("--clients");
-  for (const int clients : flags.clients) words.push_back(std::to_string(clients));
-  add("--requests-per-client", std::to_string(flags.requests_per_client));
-  add("--input-len", std::to_string(flags.input_len));
-  add("--output-len", std::to_string(flags.output_len));
-  add("--query", flags.query);
-  add("--query-tokens", std::to_string(flags.query_tokens));
-  if (!flags.questions.data.empty()) add("--data", flags.questions.data);
-  if (!flags.questions.shots.empty()) add("--shots", flags.questions.shots);
-  if (flags.questions.num_shots >= 0) add("--num-shots", std::to_string(flags.questions.num_shots));
-  add("--num-questions", std::to_string(flags.num_questions));
-  add("--max-new-tokens", std::to_string(flags.max_new_tokens));
-  return words;
-}
-
 }  // namespace fathom::apps

@@ -3,7 +3,6 @@
 //
 //   EngineLoadFlags load;
 //   add_engine_load_flags(*subcommand, load, "Load");
-//   words_of(load)                          // "--clients 4 16 --input-len 190 ...", for a child
 //
 // Plain data.
 
@@ -27,7 +26,5 @@ struct EngineLoadFlags {
 };
 
 void add_engine_load_flags(CLI::App& app, EngineLoadFlags& flags, const std::string& group);
-// Flags that say the same.
-std::vector<std::string> words_of(const EngineLoadFlags& flags);
 
 }  // namespace fathom::apps

@@ -6,11 +6,22 @@
 
 namespace fathom::apps {
 
-void append_result(const std::string& path, const json::Value& line) {
-  std::ofstream file(path, std::ios::app);
-  file << json::dump(line) << "\n";
+namespace {
+
+void write(std::ofstream file, const std::string& path, const std::string& text) {
+  file << text;
   file.flush();
   if (!file) throw StartupError(path + ": cannot write the result");
+}
+
+}  // namespace
+
+void append_result(const std::string& path, const json::Value& line) {
+  write(std::ofstream(path, std::ios::app), path, json::dump(line) + "\n");
+}
+
+void write_result_file(const std::string& path, const std::string& text) {
+  write(std::ofstream(path), path, text);
 }
 
 }  // namespace fathom::apps

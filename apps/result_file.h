@@ -10,5 +10,7 @@
 namespace fathom::apps {
 
 void append_result(const std::string& path, const json::Value& line);
+// A file of its own.
+void write_result_file(const std::string& path, const std::string& text);
 
 }  // namespace fathom::apps

@@ -50,18 +50,21 @@ void check_fits(const StaticBatchShape& shape, const runner::RunnerInfo& info) {
   }
 }
 
+std::vector<int32_t> random_prompt(uint64_t seed, int number, int length, int vocab_size) {
+  const auto limit = static_cast<uint32_t>(std::min(kMaxPromptId, vocab_size));
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < length; ++i) {
+    const uint32_t bits = philox(seed, static_cast<uint64_t>(number), static_cast<uint64_t>(i))[0];
+    prompt.push_back(static_cast<int32_t>(bits % limit));
+  }
+  return prompt;
+}
+
 StaticBatch::StaticBatch(runner::Runner& runner, const StaticBatchShape& shape)
     : runner_(runner), shape_(shape) {
-  const int limit = std::min(kMaxPromptId, runner.info().vocab_size);
-  for (int sequence = 0; sequence < shape.batch_size; ++sequence) {
-    std::vector<int32_t> prompt;
-    for (int i = 0; i < shape.input_len; ++i) {
-      const uint32_t bits =
-          philox(shape.seed, static_cast<uint64_t>(sequence), static_cast<uint64_t>(i))[0];
-      prompt.push_back(static_cast<int32_t>(bits % static_cast<uint32_t>(limit)));
-    }
-    sequences_.push_back({.prompt = std::move(prompt)});
-  }
+  for (int sequence = 0; sequence < shape.batch_size; ++sequence)
+    sequences_.push_back(
+        {.prompt = random_prompt(shape.seed, sequence, shape.input_len, runner.info().vocab_size)});
 }
 
 StaticBatch::~StaticBatch() {

@@ -39,6 +39,9 @@ struct StaticStep {
 // Throws StartupError that names the flag to change.
 void check_fits(const StaticBatchShape& shape, const runner::RunnerInfo& info);
 
+// Token ids of a prompt that shares nothing with those of other numbers or seeds.
+std::vector<int32_t> random_prompt(uint64_t seed, int number, int length, int vocab_size);
+
 class StaticBatch {
  public:
   StaticBatch(runner::Runner& runner, const StaticBatchShape& shape);

@@ -45,11 +45,7 @@ std::vector<Completion> TextGeneration::run(std::vector<core::Request> requests)
   for (Progress& progress : progress_) {
     stats_.num_prompt_tokens += progress.completion.num_prompt_tokens;
     stats_.num_output_tokens += static_cast<int64_t>(progress.completion.output.tokens.size());
-    const core::SpeculationCounts& counts = progress.completion.output.speculation;
-    stats_.speculation.num_verify_steps += counts.num_verify_steps;
-    stats_.speculation.num_drafts_proposed += counts.num_drafts_proposed;
-    stats_.speculation.num_drafts_verified += counts.num_drafts_verified;
-    stats_.speculation.num_drafts_accepted += counts.num_drafts_accepted;
+    stats_.speculation.add(progress.completion.output.speculation);
     completions.push_back(std::move(progress.completion));
   }
   return completions;

@@ -30,6 +30,7 @@ bin=${FATHOM_BIN_DIR:-build/release}
 fathom=$bin/apps/fathom
 mkdir -p "$out"
 results=$out/results.jsonl
+rm -f "$results"
 . tools/parts.sh
 
 common=(--model-path "$model" --load-format dummy --device "$device")

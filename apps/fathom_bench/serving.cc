@@ -118,13 +118,6 @@ json::Value dataset_settings(const BenchServingFlags& flags) {
           {"gsp_output_len", dataset.output_len}};
 }
 
-void write_plot(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.flush();
-  if (!file) throw StartupError(path + ": cannot be written");
-}
-
 void write_results(const BenchServingFlags& flags, const ServingSetup& setup,
                    const ServingMetrics& metrics, const LoadResult& result) {
   if (!flags.output_file.empty()) {
@@ -134,7 +127,7 @@ void write_results(const BenchServingFlags& flags, const ServingSetup& setup,
   }
   if (!flags.plot_file.empty()) {
     const std::string title = setup.tag.empty() ? "fathom-bench serving" : setup.tag;
-    write_plot(flags.plot_file, serving_plot(title, setup, metrics, result.records));
+    write_result_file(flags.plot_file, serving_plot(title, setup, metrics, result.records));
   }
 }
 

@@ -38,6 +38,13 @@ struct SpeculationCounts {
   int64_t num_verify_steps = 0;  // steps that verified drafts of it: SGLang's spec_verify_ct
   int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
   std::vector<int64_t> accept_histogram{};  // [n]: steps that accepted n drafts
+  // All but the histogram.
+  void add(const SpeculationCounts& other) {
+    num_verify_steps += other.num_verify_steps;
+    num_drafts_proposed += other.num_drafts_proposed;
+    num_drafts_verified += other.num_drafts_verified;
+    num_drafts_accepted += other.num_drafts_accepted;
+  }
   // Tokens that a verifying step yields, on average: SGLang's spec_accept_length.
   double accept_length() const {
     return num_verify_steps == 0 ? 0
