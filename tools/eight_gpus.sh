@@ -51,7 +51,12 @@ one_batch() {
 facts() {
   if [ "$device" = cuda ]; then nvidia-smi -q -d CLOCK,POWER | head -40 && nvidia-smi topo -m; fi
   "$fathom" doctor
-  "$fathom" inspect --model-path "$model" "${tensor[@]}" && "$fathom" inspect --model-path "$model" "${lanes[@]}"
+  local divided
+  for divided in "${tensor[*]}" "${lanes[*]}"; do
+    # All layers may have no room where only some are run.
+    # shellcheck disable=SC2086
+    "$fathom" inspect --model-path "$model" --load-format dummy $divided || [ -n "$layers" ] || return 1
+  done
 }
 
 sums() {

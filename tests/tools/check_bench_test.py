@@ -13,7 +13,7 @@ import check_bench  # noqa: E402
 
 def good_lines(model):
     return [{"batch_size": size, "input_len": 1024, "median_decode_latency": step_ms / 1e3 * 0.99,
-             "prefill_throughput": prefill * 1.01} for size, (step_ms, prefill) in check_bench.BOUNDS[model].items()]
+             "prefill_throughput": prefill * 1.01, "device": "NVIDIA H200, 132 multiprocessors"} for size, (step_ms, prefill) in check_bench.BOUNDS[model].items()]
 
 
 class CheckBenchTest(unittest.TestCase):
@@ -23,6 +23,7 @@ class CheckBenchTest(unittest.TestCase):
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
             done = subprocess.run([sys.executable, "-B", ROOT / "tools" / "check_bench.py", path, model],
                                   capture_output=True, text=True, check=False)
+        self.assertEqual("SKIPPED" in done.stdout, "NVIDIA H200" not in str(lines))
         return done.returncode, done.stderr
 
     def test_what_is_within_the_bounds_passes(self):
@@ -47,6 +48,10 @@ class CheckBenchTest(unittest.TestCase):
         lines = good_lines("v3-rank")
         del lines[0]["median_decode_latency"]
         self.assertEqual(self.check("v3-rank", lines)[0], 1)
+
+    def test_the_bounds_of_another_gpu_are_not_known(self):
+        lines = [{**line, "device": "NVIDIA H100 80GB HBM3", "median_decode_latency": 1} for line in good_lines("v2-lite")]
+        self.assertEqual(self.check("v2-lite", lines), (0, ""))
 
 
 if __name__ == "__main__":
