@@ -16,8 +16,15 @@ constexpr std::chrono::milliseconds kLastWords{200};
 constexpr int kWakeSignal = SIGUSR2;
 
 // They end a program by default. SIGUSR1: log rotation and monitoring send it to programs that might know it. SIGXFSZ:
-// a file that may not grow is an error of that write.
-constexpr int kIgnoredSignals[] = {SIGUSR1, SIGXFSZ};
+// a file that may not grow is an error of that write. The others are of timers and descriptors that the server has not:
+// a timer of the program that started it outlives exec().
+constexpr int kIgnoredSignals[] = {SIGUSR1, SIGXFSZ, SIGALRM, SIGVTALRM, SIGPROF, SIGIO};
+
+// But for one that is a tool's own, as a profiler's that was loaded before main().
+void ignore(int signal) {
+  const auto before = std::signal(signal, SIG_IGN);
+  if (before != SIG_DFL && before != SIG_ERR) std::signal(signal, before);
+}
 
 sigset_t handled_signals() {
   sigset_t set;
@@ -37,7 +44,7 @@ ShutdownSignals::ShutdownSignals() {
   // Threads inherit the mask, so the signals come to sigwait() and nowhere else.
   const sigset_t set = handled_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  for (const int signal : kIgnoredSignals) std::signal(signal, SIG_IGN);
+  for (const int signal : kIgnoredSignals) ignore(signal);
   thread_ = std::thread([this] { run(); });
 }
 

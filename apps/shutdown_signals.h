@@ -1,7 +1,7 @@
 #pragma once
 // SIGTERM, SIGINT and SIGHUP for a server. The first SIGTERM or SIGINT is a request to drain, the second a
 // request to stop draining, and the third ends the process where it is, with status 1. Before serving begins,
-// the first one ends it, with status 0. SIGUSR1, SIGUSR2 and SIGXFSZ do nothing.
+// the first one ends it, with status 0. SIGUSR1, SIGUSR2, SIGXFSZ, SIGALRM, SIGVTALRM, SIGPROF and SIGIO do nothing.
 //
 //   ShutdownSignals signals;                    // before any thread is started
 //   ... load ...

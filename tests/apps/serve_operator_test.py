@@ -114,7 +114,8 @@ class OperatorTest(unittest.TestCase):
 
     def test_signals_that_mean_nothing_here_end_nothing(self):
         with ServingProcess(*SIM) as server:
-            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
+            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1, signal.SIGXFSZ, signal.SIGALRM,
+                           signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGPIPE):
                 server.process.send_signal(number)
                 self.assertEqual(server.get("/readyz")[0], 200)
             self.assertIsNone(server.process.poll())
