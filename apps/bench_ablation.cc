@@ -149,6 +149,7 @@ class Ablation {
         outcomes_[i] = outcomes_[*before];
         outcomes_[i].row = row;
       } else {
+        progress.start("row " + std::string(outcomes_[i].row->name));
         measure(outcomes_[i], static_cast<int>(i));
         progress.clear();
         print(i);

@@ -14,6 +14,7 @@
 #include "apps/client_load.h"
 #include "apps/command.h"
 #include "apps/commit.h"
+#include "apps/count_progress.h"
 #include "apps/engine_bench_flags.h"
 #include "apps/engine_setup.h"
 #include "apps/gsm8k_questions.h"
@@ -129,11 +130,21 @@ json::Value load_settings(const BenchEngineFlags& flags, const ReadyModel& ready
   return settings;
 }
 
+ClientLoadResult run_shown(ClientLoad& load, std::vector<core::Request> requests, int num_clients,
+                           const char* what) {
+  CountProgress progress(what, std::ssize(requests));
+  load.on_end = [&progress] { progress.add(); };
+  ClientLoadResult result = load.run(std::move(requests), num_clients);
+  load.on_end = {};
+  return result;
+}
+
 json::Value measure_query(ClientLoad& load, const Requests& requests) {
-  const ClientLoadResult result = load.run(requests.query(), 1);
+  const ClientLoadResult result = run_shown(load, requests.query(), 1, "queries");
   const ClientAnswer& answer = result.answers.front();
   std::printf("One query: %.2f token/s, first token after %.4f s\n",
               answer.decode_tokens_per_second(), answer.first_token_seconds);
+  std::fflush(stdout);
   return {{"tokens_per_second", answer.decode_tokens_per_second()},
           {"first_token_seconds", answer.first_token_seconds},
           {"num_tokens", answer.tokens.size()},
@@ -142,7 +153,8 @@ json::Value measure_query(ClientLoad& load, const Requests& requests) {
 
 json::Value measure_questions(ClientLoad& load, const Requests& requests,
                               const Gsm8kQuestions& questions, int num_clients) {
-  const ClientLoadResult result = load.run(requests.questions(questions.prompts), num_clients);
+  const ClientLoadResult result =
+      run_shown(load, requests.questions(questions.prompts), num_clients, "questions");
   std::vector<std::string> texts;
   json::Value tokens = json::Value::array();
   for (const ClientAnswer& answer : result.answers) {
@@ -153,6 +165,7 @@ json::Value measure_questions(ClientLoad& load, const Requests& requests,
   texts.pop_back();
   const Gsm8kScore score = gsm8k_score(questions.problems, texts);
   std::printf("%d questions: accuracy %.3f\n", score.num_questions, score.accuracy());
+  std::fflush(stdout);
   return {{"accuracy", score.accuracy()},
           {"num_questions", score.num_questions},
           {"accept_length", result.accept_length()},
@@ -163,7 +176,8 @@ json::Value measure_batch(ClientLoad& load, const Requests& requests, const Engi
                           int num_clients) {
   const int count = num_clients * flags.requests_per_client;
   const auto seed = static_cast<uint64_t>(num_clients);
-  const ClientLoadResult result = load.run(requests.batch(count, seed), num_clients);
+  const ClientLoadResult result =
+      run_shown(load, requests.batch(count, seed), num_clients, "requests");
   std::printf("%d clients, %d requests: %.2f token/s, %.2f token/s a request\n", num_clients, count,
               result.tokens_per_second(), result.tokens_per_second_of_request());
   std::fflush(stdout);

@@ -40,10 +40,20 @@ struct Timing {
   core::SpeculationCounts speculation;
 };
 
+std::string prompts_of(const StaticBatchShape& shape) {
+  const std::string tokens = std::to_string(shape.input_len) + " tokens";
+  return shape.batch_size == 1
+             ? "computing a prompt of " + tokens
+             : "computing " + std::to_string(shape.batch_size) + " prompts of " + tokens;
+}
+
 Timing time_batch(runner::Runner& runner, const StaticBatchShape& shape) {
   StaticBatch batch(runner, shape);
   Timing timing;
-  timing.prefill_seconds = batch.prefill();
+  {
+    const LiveLine line = long_work(prompts_of(shape));
+    timing.prefill_seconds = batch.prefill();
+  }
   timing.total_seconds = timing.prefill_seconds;
   CountProgress progress("decode steps", shape.output_len - 1);
   while (!batch.done()) {
@@ -94,6 +104,7 @@ void print_timing(const OneBatchFlags& flags, const StaticBatchShape& shape, con
       static_cast<double>(shape.batch_size) * (shape.input_len + shape.output_len);
   std::printf("Total. latency: %6.3f s, throughput: %9.2f token/s\n", timing.total_seconds,
               per_second(tokens, timing.total_seconds));
+  std::fflush(stdout);
 }
 
 // How close the median decode step comes to reading its bytes at the machine's measured bandwidth.
@@ -167,6 +178,7 @@ double read_bandwidth_gb_s(const DeviceFlags& flags, const ops::Backend& backend
   double (*const measure)(int) = backend.read_bandwidth_gb_s != nullptr
                                      ? backend.read_bandwidth_gb_s
                                      : cpu::fast_backend().read_bandwidth_gb_s;
+  const LiveLine line = long_work("measuring the read bandwidth");
   return measure(flags.cpu_threads);
 }
 

@@ -74,8 +74,7 @@ OpShapes make_shapes(const OpsFlags& ops_flags) {
 
 // How often a call that touches so many bytes is there, each with memory of its own.
 size_t num_copies(const Operands& one, const OpCall& call) {
-  const double room =
-      std::min(kMaxCopyBytes, static_cast<double>(one.backend().free_memory_bytes()) / 2);
+  const double room = std::min(most, static_cast<double>(one.backend().free_memory_bytes()) / 2);
   const double fit = std::max(1.0, 1 + room / static_cast<double>(one.num_bytes()));
   const double cold = std::ceil(kColdBytes / std::max(call.bytes, 1.0));
   return static_cast<size_t>(std::min({cold, fit, kMaxCopies}));
@@ -197,6 +196,7 @@ bool run_case(Bench& bench, const OpsFlags& flags, const OpCase& bench_case,
   bool is_right = true;
   for (const int tokens : flags.tokens) {
     if (!has_tokens(bench_case, tokens)) continue;
+    progress.start(bench_case.op + ", " + bench_case.what);
     const Measured measured = measure(bench, bench_case, tokens);
     progress.clear();
     print_row(bench, bench_case, measured);
@@ -217,6 +217,7 @@ double read_bandwidth_gb_s(const ops::Backend& backend, int num_threads) {
   const auto measure = backend.read_bandwidth_gb_s != nullptr
                            ? backend.read_bandwidth_gb_s
                            : cpu::fast_backend().read_bandwidth_gb_s;
+  const LiveLine line = long_work("measuring the read bandwidth");
   return measure(num_threads);
 }
 

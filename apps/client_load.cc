@@ -14,10 +14,12 @@ namespace {
 // The requests of one run, and what has come of them.
 class Run {
  public:
-  Run(engine::StepLoop& loop, std::vector<core::Request> requests, core::RequestId first_id)
+  Run(engine::StepLoop& loop, std::vector<core::Request> requests, core::RequestId first_id,
+      const std::function<void()>& on_end)
       : loop_(loop),
         requests_(std::move(requests)),
         first_id_(first_id),
+        on_end_(on_end),
         sent_seconds_(requests_.size(), 0) {
     result_.answers.resize(requests_.size());
     collector_.on_tokens = [this](core::RequestId id, std::span<const core::SampledToken> tokens) {
@@ -69,12 +71,14 @@ class Run {
     if (!output.error.empty() && error_.empty())
       error_ = "request " + std::to_string(index) + ": " + output.error;
     ++num_finished_;
+    if (on_end_) on_end_();
     send_next();
   }
 
   engine::StepLoop& loop_;
   std::vector<core::Request> requests_;
   const core::RequestId first_id_;
+  const std::function<void()>& on_end_;
   std::vector<double> sent_seconds_;  // [request], since the run began
   engine::OutputCollector collector_;
   Stopwatch watch_;
@@ -116,7 +120,7 @@ double ClientLoadResult::accept_length() const {
 
 ClientLoadResult ClientLoad::run(std::vector<core::Request> requests, int num_clients) {
   const auto count = static_cast<core::RequestId>(requests.size());
-  Run run(loop_, std::move(requests), first_id_);
+  Run run(loop_, std::move(requests), first_id_, on_end);
   first_id_ += count;
   return run.run(num_clients);
 }

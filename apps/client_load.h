@@ -9,6 +9,7 @@
 // One thread uses it; the loop outlives it. Throws StartupError when a request is refused or fails.
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/clock.h"
@@ -45,6 +46,8 @@ class ClientLoad {
   explicit ClientLoad(engine::StepLoop& loop) : loop_(loop) {}
   // The ids of the requests are set here.
   ClientLoadResult run(std::vector<core::Request> requests, int num_clients);
+  // Told of each end of a request, in run().
+  std::function<void()> on_end;
 
  private:
   engine::StepLoop& loop_;

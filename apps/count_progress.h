@@ -1,47 +1,44 @@
 #pragma once
-// Shows how many of a known number of things are done, how fast, and when the rest will be: on a terminal one line that
-// is redrawn, else a line every ten seconds.
+// Shows how many of a known number of things are done, how fast, about when the rest will be, and what is under way; as
+// live lines are shown (apps/live_line.h).
 //
 //   CountProgress progress("questions", 200);
-//   for (...) { ...; progress.add(); }
-//   progress.finish();
+//   for (...) { progress.start("question 7"); ...; progress.add(); }
 //
-// Writes to standard error. Thread-safe.
+// Thread-safe.
 
 #include <cstdint>
 #include <mutex>
 #include <string>
 
-#include "base/clock.h"
+#include "apps/live_line.h"
 
 namespace fathom::apps {
 
-// "12 s", "2:05 min"
-std::string format_seconds(double seconds);
-// "104 of 200 questions, 13.1/s, 7 s left"
+// "104 of 200 questions, 13.1/s, about 7 s left", "2 of 15 decode steps, 4.0 s each, about 52 s left",
+// "0 of 15 decode steps, 4 s so far"
 std::string count_text(const std::string& what, int64_t done, int64_t total, double seconds);
 
 class CountProgress {
  public:
   CountProgress(std::string what, int64_t total);
-  ~CountProgress() { finish(); }
-  CountProgress(const CountProgress&) = delete;
-  CountProgress& operator=(const CountProgress&) = delete;
 
+  // Names what is under way, until the next add().
+  void start(std::string now);
   void add(int64_t count = 1);
-  // Takes the line away, for other output; the next add() draws it again.
-  void clear();
-  void finish() { clear(); }
+  // Takes the line away, for other output.
+  void clear() { line_.clear(); }
+  void finish() { line_.finish(); }
 
  private:
+  std::string text(double seconds);
+
   const std::string what_;
   const int64_t total_;
-  const bool redraw_;
   std::mutex mutex_;
-  Stopwatch watch_;
   int64_t done_ = 0;
-  double next_seconds_;
-  bool drawn_ = false;
+  std::string now_;
+  LiveLine line_;  // the last: its thread reads the others
 };
 
 }  // namespace fathom::apps

@@ -346,6 +346,7 @@ void load_weights(const EngineFlags& flags, runner::RankGroup& ranks,
     load_from_checkpoint(flags, ranks, options);
   }
   bar.finish();
+  const LiveLine line = start_phase("Preparing the weights");
   ranks.finish_loading(threads_of_rank(flags));
 }
 
@@ -403,7 +404,9 @@ void make_ranks(const EngineFlags& flags, const LoadObserver& observer, const St
   load_weights(flags, *ready.ranks, observer);
   const double load_seconds = total.seconds() - create_seconds;
   if (observer) observer("memory plan", 0);
+  LiveLine line = start_phase("Planning the memory");
   ready.ranks->start(runner_config(flags, *ready.backend));
+  line.finish();
   const double plan_seconds = total.seconds() - create_seconds - load_seconds;
   if (ready.backend->device_memory) cuda::wait_for_cublaslt();
   if (!is_follower(flags)) log_runner(flags, *ready.backend, ready.runner().info());

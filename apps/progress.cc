@@ -1,12 +1,9 @@
 #include "apps/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <utility>
 
-#include "apps/count_progress.h"
 #include "base/log.h"
 
 namespace fathom::apps {
@@ -16,6 +13,18 @@ constexpr int kBarWidth = 24;
 
 double bytes_per_second(const weights::LoadProgress& progress) {
   return progress.seconds > 0 ? static_cast<double>(progress.bytes_done) / progress.seconds : 0.0;
+}
+
+void log_weights(const weights::LoadProgress& progress) {
+  FATHOM_LOG(kInfo, "apps", "loading weights",
+             {{"percent", static_cast<int>(fraction_done(progress) * 100)},
+              {"bytes", progress.bytes_done},
+              {"bytes_total", progress.bytes_total},
+              {"gb_per_s", bytes_per_second(progress) * 1e-9}});
+}
+
+void log_phase(const std::string& title, double seconds) {
+  FATHOM_LOG(kInfo, "apps", "still starting", {{"phase", title}, {"seconds", seconds}});
 }
 
 }  // namespace
@@ -58,33 +67,31 @@ std::string progress_line(const std::string& title, const weights::LoadProgress&
 
 LoadProgressBar::LoadProgressBar(std::string title)
     : title_(std::move(title)),
-      redraw_(isatty(STDERR_FILENO) == 1 && log_level() <= LogLevel::kWarning) {}
+      line_(
+          [this](double seconds) {
+            const auto now = progress(seconds);
+            return now ? progress_line(title_, *now) : so_far_text(title_, seconds);
+          },
+          [this](double seconds) {
+            const auto now = progress(seconds);
+            now ? log_weights(*now) : log_phase(title_, seconds);
+          }) {}
 
 void LoadProgressBar::update(const weights::LoadProgress& progress) {
-  if (!redraw_) {
-    log_quarter(progress);
-    return;
-  }
-  // Back to column 0, and clear what a longer line left behind.
-  std::fprintf(stderr, "\r%s\x1b[K", progress_line(title_, progress).c_str());
-  std::fflush(stderr);
-  drawn_ = true;
+  const std::lock_guard lock(mutex_);
+  last_ = progress;
 }
 
-void LoadProgressBar::finish() {
-  if (drawn_) std::fputc('\n', stderr);
-  drawn_ = false;
+std::optional<weights::LoadProgress> LoadProgressBar::progress(double seconds) {
+  const std::lock_guard lock(mutex_);
+  std::optional<weights::LoadProgress> now = last_;
+  if (now && fraction_done(*now) < 1) now->seconds = seconds;
+  return now;
 }
 
-void LoadProgressBar::log_quarter(const weights::LoadProgress& progress) {
-  const auto quarter = static_cast<int64_t>(fraction_done(progress) * 4);
-  if (quarter < next_quarter_ || progress.bytes_total == 0) return;
-  next_quarter_ = quarter + 1;
-  FATHOM_LOG(kInfo, "apps", "loading weights",
-             {{"percent", quarter * 25},
-              {"bytes", progress.bytes_done},
-              {"bytes_total", progress.bytes_total},
-              {"gb_per_s", bytes_per_second(progress) * 1e-9}});
+LiveLine start_phase(const std::string& title) {
+  return LiveLine([title](double seconds) { return so_far_text(title, seconds); },
+                  [title](double seconds) { log_phase(title, seconds); });
 }
 
 }  // namespace fathom::apps

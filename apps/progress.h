@@ -1,15 +1,20 @@
 #pragma once
-// Shows how far loading has come: on a terminal one line that is redrawn, else a log line per quarter.
+// Shows how far a start has come: on a terminal one line that is redrawn, else lines of the log, a few seconds apart.
 //
 //   LoadProgressBar bar("Loading weights");
 //   options.on_progress = [&](const weights::LoadProgress& p) { bar.update(p); };
 //   ... bar.finish();
 //
-// One thread at a time calls it. Writes to standard error.
+//   const LiveLine line = start_phase("Planning the memory");
+//
+// Thread-safe. Writes to standard error.
 
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string>
 
+#include "apps/live_line.h"
 #include "weights/loader.h"
 
 namespace fathom::apps {
@@ -27,16 +32,20 @@ class LoadProgressBar {
  public:
   explicit LoadProgressBar(std::string title);
   void update(const weights::LoadProgress& progress);
-  // Ends the redrawn line, so that other output starts on a fresh one.
-  void finish();
+  // All is loaded: says so, on a line that stays.
+  void finish() { line_.keep(); }
 
  private:
-  void log_quarter(const weights::LoadProgress& progress);
+  // As it was told last, with the seconds of now; none = nothing has been read.
+  std::optional<weights::LoadProgress> progress(double seconds);
 
-  std::string title_;
-  bool redraw_;
-  bool drawn_ = false;
-  int64_t next_quarter_ = 1;
+  const std::string title_;
+  std::mutex mutex_;
+  std::optional<weights::LoadProgress> last_;
+  LiveLine line_;  // the last: its thread reads the others
 };
+
+// A phase of the start that takes as long as it takes: "Planning the memory, 8 s so far".
+LiveLine start_phase(const std::string& title);
 
 }  // namespace fathom::apps

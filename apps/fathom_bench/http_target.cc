@@ -3,10 +3,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <thread>
-#include <utility>
 
 #include "apps/fathom_bench/wire.h"
+#include "apps/live_line.h"
 #include "base/clock.h"
 #include "base/startup_error.h"
 
@@ -65,7 +66,7 @@ client::ClientResponse HttpTarget::call(const std::string& method, const std::st
 
 void HttpTarget::wait_until_ready(double seconds) {
   const Stopwatch watch;
-  bool is_told = false;
+  std::optional<LiveLine> line;
   while (true) {
     const client::ClientResponse response = call("GET", "/v1/models");
     if (response.ok()) return;
@@ -76,9 +77,12 @@ void HttpTarget::wait_until_ready(double seconds) {
           url("/v1/models") + ": " + what_went_wrong(response) +
           (is_refused ? "; start a server (fathom serve), or name it: --base-url URL" : ""));
     }
-    if (!std::exchange(is_told, true))
+    if (!line) {
       std::fprintf(stderr, "Waiting up to %.0f s for %s: %s\n", seconds, base_url_.c_str(),
                    what_went_wrong(response).c_str());
+      line.emplace(
+          [this](double so_far) { return so_far_text("waiting for " + base_url_, so_far); });
+    }
     std::this_thread::sleep_for(kPollInterval);
   }
 }

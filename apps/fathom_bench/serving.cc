@@ -95,6 +95,8 @@ void warm_up(const BenchServingFlags& flags, const WireOptions& wire, LoadPlan p
              const BenchPrompt& first, client::Client& client) {
   if (flags.warmup_requests == 0) return;
   std::printf("Starting warmup with %d requests...\n", flags.warmup_requests);
+  std::fflush(stdout);
+  const LiveLine line = long_work("warming up");
   BenchPrompt prompt = first;
   prompt.output_len = std::min(prompt.output_len, kFirstRequestTokens);
   plan.requests.assign(static_cast<size_t>(flags.warmup_requests), load_request(wire, prompt));
@@ -172,7 +174,6 @@ int run(const BenchServingFlags& flags) {
   const json::Value info_before = target.get("/server_info");
   CountProgress progress("requests", std::ssize(plan.requests));
   plan.on_end = [&progress] { progress.add(); };
-  progress.add(0);  // shown while the first ones are on their way
   const LoadResult result = run_load(client, plan);
   progress.finish();
 

@@ -192,6 +192,33 @@ class StartTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("Accuracy: 1.000", done.stdout)
 
+    def test_no_command_is_silent_for_five_seconds(self):
+        # One prompt that the reference computes for longer than this.
+        command = [PROGRAM, "bench", "one-batch", "-m", "demo", "--device", "cpu", "--cpu-backend", "reference", "--dequantize",
+                   "--dtype", "float32", "--input-len", "4096", "--output-len", "2"]
+
+        def run(*more):
+            process = subprocess.Popen([*command, *more], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,  # pylint: disable=consider-using-with
+                                       env=environment())
+            self.addCleanup(process.stderr.close)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            return process
+        silent = run("--log-level", "error")
+        process, said, last, times = run(), [], time.monotonic(), []
+        while len(said) < 2:
+            line = process.stderr.readline()
+            self.assertTrue(line, "it ended before it had said anything")
+            times.append(time.monotonic() - last)
+            last += times[-1]
+            if line.startswith("computing a prompt of 4096 tokens, "):
+                said.append(line)
+        self.assertRegex(said[1], r"^computing a prompt of 4096 tokens, \d+ s so far\n$")
+        self.assertLess(max(times), 5)
+        self.assertIsNone(silent.poll())
+        silent.kill()
+        self.assertEqual(silent.communicate()[1], "")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,0 +1,71 @@
+#pragma once
+// What a command is doing, on standard error for as long as it takes: on a terminal one line that is redrawn, else a
+// line every few seconds. A thread of its own writes it, so that one long piece of work is not silent.
+//
+//   LiveLine line([&](double seconds) { return text_of(num_done.load(), seconds); });
+//   line.clear();                                        // before other output
+//
+//   const LiveLine work = long_work("measuring the read bandwidth");
+//
+// Says nothing at --log-level error. Thread-safe.
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace fathom::apps {
+
+// "12 s", "2:05 min"
+std::string format_seconds(double seconds);
+// "measuring the read bandwidth, 8 s so far"
+std::string so_far_text(const std::string& what, double seconds);
+
+class LiveLine {
+ public:
+  // Asked by the thread for what is true now, with the seconds since the start.
+  using Text = std::function<std::string(double seconds)>;
+  // Off a terminal in place of the text: for lines of the log.
+  using Log = std::function<void(double seconds)>;
+  // Off a terminal a line comes so long after the last one of all live lines, so that many short pieces of work are not
+  // silent either; after a sixtieth of the time so far where that is longer.
+  static constexpr double kLineSeconds = 3;
+
+  explicit LiveLine(Text text, Log log = {}, double line_seconds = kLineSeconds);
+  ~LiveLine();
+  LiveLine(const LiveLine&) = delete;
+  LiveLine& operator=(const LiveLine&) = delete;
+
+  // Takes the line away, for other output; it comes back.
+  void clear();
+  // Takes it away for good, as the destructor does.
+  void finish();
+  // Says it once more and leaves it there: the last word.
+  void keep();
+
+ private:
+  void run();
+  std::chrono::duration<double> time_to_next() const;
+  void say();
+  void erase();
+  void end_thread();
+
+  const Text text_;
+  const Log log_;
+  const bool silent_, redraw_;
+  const double line_seconds_;
+  const Stopwatch watch_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool ending_ = false, drawn_ = false;
+  std::thread thread_;
+};
+
+// Of a piece of work of which nobody knows how far it is.
+LiveLine long_work(const std::string& what);
+
+}  // namespace fathom::apps
