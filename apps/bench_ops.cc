@@ -25,7 +25,7 @@ namespace {
 // More than caches hold: the copies of a call take so much together, unless there would be very many.
 constexpr double kColdBytes = 256e6;
 constexpr double kMaxCopies = 128;
-constexpr double kMaxCopyBytes = 16e9;
+constexpr double kMaxCopyBytes = 16e9, kMaxHostCopyBytes = 4e9;  // a host's take seconds to fill
 
 // Of a call against the reference in float32: what roundings of the types cost, two to three times over. A norm that is
 // quantised at once has values at the edge of two FP8 neighbours, which may fall to either.
@@ -74,6 +74,7 @@ OpShapes make_shapes(const OpsFlags& ops_flags) {
 
 // How often a call that touches so many bytes is there, each with memory of its own.
 size_t num_copies(const Operands& one, const OpCall& call) {
+  const double most = one.backend().device_memory ? kMaxCopyBytes : kMaxHostCopyBytes;
   const double room = std::min(most, static_cast<double>(one.backend().free_memory_bytes()) / 2);
   const double fit = std::max(1.0, 1 + room / static_cast<double>(one.num_bytes()));
   const double cold = std::ceil(kColdBytes / std::max(call.bytes, 1.0));
