@@ -220,5 +220,16 @@ class StartTest(unittest.TestCase):
         self.assertEqual(silent.communicate()[1], "")
 
 
+class ReadmeTest(unittest.TestCase):
+    def test_the_quick_commands_run_as_they_stand(self):
+        def time_readme(*args):
+            return subprocess.run([ROOT / "tools/time_readme.py", "--programs", pathlib.Path(PROGRAM).parent, "--only",
+                                   "doctor,inspect,tokenize", *args], capture_output=True, text=True, check=False, env=environment())
+        done = time_readme("--seconds", str(PATIENCE_SECONDS), "--silence", str(PATIENCE_SECONDS))
+        self.assertEqual((done.returncode, done.stdout.count("| `fathom ")), (0, 3), done.stdout + done.stderr)
+        self.assertRegex(time_readme("--seconds", "0").stdout, r"(?m)^\| .* \| `fathom inspect`, too long \|$")
+        self.assertRegex(time_readme("--silence", "0").stdout, r"(?m)^\| .* \| `fathom inspect`, silent \|$")
+
+
 if __name__ == "__main__":
     unittest.main()
