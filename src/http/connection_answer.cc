@@ -13,6 +13,8 @@ namespace {
 constexpr std::string_view kStreamComment = ": keep-alive\n\n";
 // Buffers up to this size, enough for ordinary events, are kept for reuse; larger ones are freed.
 constexpr size_t kKeptBufferBytes = 4 << 10;
+// A body above this size is not copied behind its head: the thread would be at it for long.
+constexpr size_t kLargeBodyBytes = 64 << 10;
 
 void clear_buffer(std::string& buffer) {
   if (buffer.capacity() > kKeptBufferBytes) {
@@ -105,25 +107,31 @@ void Connection::answer_directly(const Response& response) {
   flush();
 }
 
-void Connection::queue_whole(const Response& response) {
+void Connection::queue_whole(Response response) {
   FATHOM_CHECK(response.status >= 200 && response.status < 600, "status " << response.status);
   status_ = response.status;
   keeps_alive_ = keeps_alive_ && !is_draining();
   {
-    std::string bytes = whole_answer(response, answer_context());
+    const bool is_large = response.body.size() > kLargeBodyBytes;
+    std::string bytes = is_large ? whole_head(response, answer_context())
+                                 : whole_answer(response, answer_context());
     const memory::MustSucceed scope;  // from here on nothing throws: the answer is queued whole
     append(std::move(bytes), &framed_);
+    if (is_large && sends_body(response, answer_context())) {
+      large_body_ = std::move(response.body);
+      large_body_lease_ = std::move(response.lease);
+    }
   }
   answer_ = Answer::kComplete;
   on_close_ = nullptr;
   on_behind_ = nullptr;
 }
 
-void Connection::send(uint64_t serial, const Response& response) {
+void Connection::send(uint64_t serial, Response response) {
   if (!is_current(serial) || answer_ != Answer::kDue) return;
   try {
     const memory::MayFail scope;
-    queue_whole(response);
+    queue_whole(std::move(response));
   } catch (const std::bad_alloc&) {
     queue_whole(to_response(TransportError::kOutOfMemory, {}, form(), request_id_));
   }
@@ -194,7 +202,7 @@ size_t Connection::backlog_bytes(uint64_t serial) const {
 }
 
 size_t Connection::queued_bytes() const {
-  return framed_.size() + payload_.size() + writing_.size() - written_;
+  return framed_.size() + payload_.size() + large_body_.size() + writing_.size() - written_;
 }
 
 void Connection::count_backlog() {
@@ -236,7 +244,11 @@ void Connection::flush() {
     clear_buffer(payload_);
   }
   if (std::exchange(ends_stream_, false)) framed_.append(kLastChunk);
-  if (framed_.empty()) return on_all_written();
+  if (framed_.empty()) framed_.swap(large_body_);
+  if (framed_.empty()) {
+    large_body_lease_.reset();
+    return on_all_written();
+  }
   writing_.swap(framed_);
   last_progress_ = system_clock().now();
   write_rest();
@@ -316,6 +328,8 @@ void Connection::close() {
   // the socket is still reading from.
   std::string().swap(framed_);
   std::string().swap(payload_);
+  std::string().swap(large_body_);
+  large_body_lease_.reset();
   std::string().swap(pipelined_);
   reader_.reset();
   stop_waiting();
@@ -429,7 +443,9 @@ int ConnectionExchange::thread_idx() const { return connection_->thread().thread
 void ConnectionExchange::post(std::function<void()> task) {
   connection_->thread().post(std::move(task));
 }
-void ConnectionExchange::send(Response response) { connection_->send(serial_, response); }
+void ConnectionExchange::send(Response response) {
+  connection_->send(serial_, std::move(response));
+}
 void ConnectionExchange::begin_stream(std::function<std::string()> on_silence) {
   connection_->begin_stream(serial_, std::move(on_silence));
 }

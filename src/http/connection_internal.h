@@ -49,7 +49,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void flush();
 
   // For exchanges: each does nothing unless `serial` is the request in work.
-  void send(uint64_t serial, const Response& response);
+  void send(uint64_t serial, Response response);
   void begin_stream(uint64_t serial, std::function<std::string()> on_silence);
   void write(uint64_t serial, std::string_view bytes);
   void finish_stream(uint64_t serial, bool complete);
@@ -99,7 +99,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void answer_directly(const Response& response);
   void begin_exchange();
   void end_exchange(bool client_gone);
-  void queue_whole(const Response& response);
+  void queue_whole(Response response);
   AnswerContext answer_context() const;
   void queue_flush();
   void write_rest();
@@ -154,10 +154,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The answer.
   Answer answer_ = Answer::kComplete;
   int status_ = 0;
-  std::string framed_;   // bytes as they go out, before payload_
-  std::string payload_;  // of a stream, framed when it is flushed
-  std::string writing_;  // with the socket
-  size_t written_ = 0;   // of writing_
+  std::string framed_;      // bytes as they go out, before payload_
+  std::string payload_;     // of a stream, framed when it is flushed
+  std::string writing_;     // with the socket
+  std::string large_body_;  // of a whole answer, behind framed_
+  std::shared_ptr<const void> large_body_lease_;
+  size_t written_ = 0;  // of writing_
   bool is_writing_ = false, is_flush_due_ = false, ends_stream_ = false;
   int64_t sent_bytes_ = 0;       // of this answer
   int64_t counted_backlog_ = 0;  // our share of ServerCounters::backlog_bytes

@@ -1,6 +1,7 @@
 #pragma once
 // What a handler sees of an HTTP request and what it answers. Plain data, no transport.
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,6 +40,8 @@ struct Response {
   std::string content_type = "application/json";
   std::string body;
   Headers headers;
+  // Kept until the answer has been written or its connection is closed: what the body takes of a bound.
+  std::shared_ptr<const void> lease = nullptr;
 };
 
 }  // namespace fathom::http

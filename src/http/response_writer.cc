@@ -46,9 +46,9 @@ bool has_no_body(int status) { return status == 204 || status == 304; }
 
 }  // namespace
 
-std::string whole_answer(const Response& response, const AnswerContext& context) {
+std::string whole_head(const Response& response, const AnswerContext& context) {
   std::string out;
-  out.reserve(512 + response.body.size());
+  out.reserve(512);
   append_status_and_date(response.status, context, &out);
   if (!has_no_body(response.status)) {
     if (!response.body.empty()) append_header("Content-Type", response.content_type, &out);
@@ -59,8 +59,16 @@ std::string whole_answer(const Response& response, const AnswerContext& context)
     FATHOM_CHECK(is_token(name), "a header's name is not a token");
     append_header(name, value, &out);
   }
-  out.append("\r\n");
-  if (!context.is_head && !has_no_body(response.status)) out.append(response.body);
+  return out.append("\r\n");
+}
+
+bool sends_body(const Response& response, const AnswerContext& context) {
+  return !context.is_head && !has_no_body(response.status);
+}
+
+std::string whole_answer(const Response& response, const AnswerContext& context) {
+  std::string out = whole_head(response, context);
+  if (sends_body(response, context)) out.append(response.body);
   return out;
 }
 

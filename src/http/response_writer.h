@@ -21,7 +21,10 @@ struct AnswerContext {
   bool varies_by_origin = false;  // other origins get another Access-Control-Allow-Origin
 };
 
-// Head and body, Content-Length included.
+// Content-Length included.
+std::string whole_head(const Response& response, const AnswerContext& context);
+bool sends_body(const Response& response, const AnswerContext& context);
+// Both, of a body that is not large.
 std::string whole_answer(const Response& response, const AnswerContext& context);
 // The head of a stream of events: chunked for HTTP/1.1; for 1.0 the stream ends when the connection closes.
 std::string stream_head(const AnswerContext& context);
