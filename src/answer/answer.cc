@@ -10,6 +10,7 @@ namespace {
 
 // Written in some ten milliseconds.
 constexpr int64_t kLargeValues = 20'000;
+constexpr int64_t kMuchBytes = 16 << 20;
 
 std::string_view finish_name(const Choice& choice) {
   switch (choice.finish()) {
@@ -32,6 +33,7 @@ Answer::Answer(Setup setup, http::ExchangePtr exchange)
       num_prompt_values_(setup.num_prompt_values),
       exchange_(std::move(exchange)),
       size_lease_(std::move(setup.size_lease)),
+      memory_lease_(std::move(setup.memory_lease)),
       written_end_(setup.choices.size()),
       num_unfinished_(setup.choices.size()) {
   choices_.reserve(setup.choices.size());
@@ -58,6 +60,10 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
   if (!choice.has_stopped()) note_tokens(tokens.size());
   choice.set_cached_tokens(update.num_cached_tokens);
   if (update.prompt_logprobs != nullptr) share_prompt_logprobs(choice_idx, update.prompt_logprobs);
+  if (const std::optional<api::ApiError> error = keep(choice, tokens.size())) {
+    fail(*error);
+    return false;
+  }
   const bool ends_with_stop_token = update.end != nullptr && update.end->matched_stop_token >= 0;
   const bool stop = choice.push(tokens, ends_with_stop_token);
   if (update.end == nullptr) return stop;
@@ -70,6 +76,18 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
   choice.end(*update.end);
   --num_unfinished_;
   return false;
+}
+
+std::optional<api::ApiError> Answer::keep(const Choice& choice, size_t num_tokens) {
+  // Events of the native API repeat all that was before them.
+  if (head_.stream && head_.endpoint != api::Endpoint::kGenerate) return std::nullopt;
+  const int64_t num_bytes =
+      static_cast<int64_t>(num_tokens) *
+      num_kept_bytes(choice.setup().return_logprobs, choice.setup().num_top_logprobs);
+  kept_bytes_ += num_bytes;
+  if (kept_bytes_ > kMaxKeptBytes) return answer_too_large();
+  if (memory_lease_ != nullptr && !memory_lease_->grow(num_bytes)) return api::overloaded();
+  return std::nullopt;
 }
 
 void Answer::share_prompt_logprobs(size_t choice_idx, const PromptLogprobs& logprobs) {
@@ -120,6 +138,10 @@ void Answer::flush() {
   done_ = true;
 }
 
+bool Answer::took_much() const {
+  return is_due_ || (memory_lease_ != nullptr && memory_lease_->size() > kMuchBytes);
+}
+
 std::string Answer::render() {
   std::string body = renderer_->body(choices_);
   // What it took is freed here, too.
@@ -141,6 +163,7 @@ void Answer::send_whole(std::string body) {
   if (done_) return;
   http::Response response;
   response.body = std::move(body);
+  response.lease = memory_lease_;
   lease_.reset();
   exchange_->send(std::move(response));
   total_seconds_ = since_arrival_.seconds();

@@ -10,12 +10,14 @@
 // Lives on the I/O thread of its connection; everything is called there.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "answer/answer_size.h"
 #include "answer/choice.h"
 #include "answer/pieces/gap_histogram.h"
 #include "answer/renderer.h"
@@ -48,8 +50,9 @@ class Answer {
     Stopwatch since_arrival;
     // While this much waits for a slow client, new text is collected instead of written; nothing is lost.
     size_t max_backlog_bytes = 64 << 10;
-    int64_t num_prompt_values = 0;               // answer_size.h
-    std::shared_ptr<void> size_lease = nullptr;  // kept as long as the answer
+    int64_t num_prompt_values = 0;                      // answer_size.h
+    std::shared_ptr<void> size_lease = nullptr;         // kept as long as the answer
+    std::shared_ptr<SizeLease> memory_lease = nullptr;  // the same; grows with what is kept of it
   };
 
   Answer(Setup setup, http::ExchangePtr exchange);
@@ -71,6 +74,8 @@ class Answer {
   bool is_due() const { return is_due_ && !done_; }
   std::string render();
   void send_whole(std::string body);
+  // It was large, or its choices held much of its prompts.
+  bool took_much() const;
   // Ends it with an error: the whole answer, or an event in the stream and no [DONE].
   void fail(const api::ApiError& error);
   // The client has gone; nothing more is written.
@@ -97,6 +102,8 @@ class Answer {
   void share_prompt_logprobs(size_t choice_idx, const PromptLogprobs& logprobs);
   void note_tokens(size_t num_tokens);
   bool is_large() const;
+  // Counts what is kept of new tokens; an error where that is too much, of this answer or of all.
+  std::optional<api::ApiError> keep(const Choice& choice, size_t num_tokens);
 
   AnswerHead head_;
   std::shared_ptr<Renderer> renderer_;  // also of the connection while it streams
@@ -107,6 +114,8 @@ class Answer {
   std::vector<Choice> choices_;
   std::vector<core::RequestId> request_ids_;
   std::shared_ptr<void> lease_, size_lease_;
+  std::shared_ptr<SizeLease> memory_lease_;
+  int64_t kept_bytes_ = 0;         // of tokens so far
   std::vector<bool> written_end_;  // per choice: write_news() has shown its end
   std::string events_;             // scratch
   size_t num_unfinished_;

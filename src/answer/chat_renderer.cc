@@ -6,8 +6,8 @@
 #include "answer/call_tally.h"
 #include "answer/custom_input.h"
 #include "answer/finish.h"
-#include "answer/logprobs.h"
 #include "answer/pieces/json_text.h"
+#include "answer/pieces/logprobs.h"
 #include "answer/usage.h"
 
 namespace fathom::answer {

@@ -69,6 +69,7 @@ struct ChoiceSetup {
   int logprob_start_len = -1;
   std::vector<int32_t> prompt{};  // only kept when it or its log-probabilities are shown
   bool return_logprobs = false, return_prompt_logprobs = false;
+  int num_top_logprobs = 0;
   bool is_cut_by_context =
       false;  // its length is what the context had left, less than what was asked for
   std::shared_ptr<const text::StopStrings> stop{};  // null: none

@@ -155,7 +155,8 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
                                                    .lease = std::move(claim.lease),
                                                    .exchange = exchange,
                                                    .since_arrival = since_arrival});
-  if (const std::optional<api::ApiError> error = problem_of_size(started->request))
+  if (const std::optional<api::ApiError> error =
+          problem_of_size(started->request, config_.max_answer_bytes))
     return refuse(*started, *error);
   started->wanted = constraints_.forms_of(started->request);
   make_forms(started);
@@ -212,16 +213,19 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Starte
   const std::string& key_name = started.exchange->request().key_name;
   Prepared prepared;
   auto size_lease = std::make_shared<SizeLease>(num_prompt_values(request), kMaxPromptValuesInWork,
-                                                num_prompt_values_);
-  if (!size_lease->is_granted()) return api::overloaded();
+                                                prompt_values_);
+  auto memory_lease =
+      std::make_shared<SizeLease>(num_held_bytes(request), config_.max_answer_bytes, answer_bytes_);
+  if (!size_lease->is_granted() || !memory_lease->is_granted()) return api::overloaded();
   AnswerHead head = head_of(request);
   std::unique_ptr<Renderer> renderer = make_renderer(head, *config_.tokenizer);
   Answer::Setup setup{.head = std::move(head),
                       .choices = {},
                       .renderer = std::move(renderer),
                       .since_arrival = started.since_arrival,
-                      .num_prompt_values = size_lease->num_values(),
-                      .size_lease = size_lease};
+                      .num_prompt_values = size_lease->size(),
+                      .size_lease = size_lease,
+                      .memory_lease = memory_lease};
   for (size_t i = 0; i < request.items.size(); ++i) {
     const api::GenerationItem& item = request.items[i];
     api::Parsed<ConstraintPtr> made = constraints_.make(started.wanted.of(i));
@@ -271,6 +275,7 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
                     .logprob_start_len = item.logprob_start_len,
                     .return_logprobs = item.sampling.return_logprobs,
                     .return_prompt_logprobs = item.sampling.return_prompt_logprobs,
+                    .num_top_logprobs = item.sampling.num_top_logprobs,
                     .is_cut_by_context = item.is_cut_by_context,
                     .no_stop_trim = item.no_stop_trim,
                     .skip_special_tokens = item.skip_special_tokens};
@@ -435,7 +440,6 @@ void GenerationService::render(int thread_idx, const std::shared_ptr<Answer>& an
       if (error) answer->fail(*error);
       work_or_fail(*answer, [&] { answer->send_whole(std::move(*body)); });
       close(thread_idx, answer);
-      if (config_.after_rendering) config_.after_rendering();
     });
   };
   if (!config_.run_rendering ||
@@ -458,6 +462,7 @@ void GenerationService::close(int thread_idx, const std::shared_ptr<Answer>& ans
   }
   answer->set_request_ids({});
   --num_open_;
+  if (answer->took_much() && config_.after_much) config_.after_much();
   if (config_.on_answer) config_.on_answer(answer->record());
 }
 

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "answer/answer.h"
+#include "answer/answer_size.h"
 #include "answer/constraint_factory.h"
 #include "api/generation_request.h"
 #include "base/clock.h"
@@ -42,14 +43,16 @@ class GenerationService : public engine::UpdateSink {
     int vocab_size = 0;  // of the logits
     std::vector<int32_t> eos_token_ids;
     int64_t max_grammar_bytes = int64_t{1} << 30;  // kept or in use; a key has half of it at most
+    int64_t max_answer_bytes = int64_t{1}
+                               << 30;  // what choices hold of prompts, and answers that are kept
     // Runs a job that compiles a grammar beside all others, in turns with the jobs of other keys, or answers the
     // exchange. Null: it runs in the caller's thread.
     std::function<void(const http::ExchangePtr&, std::function<void()> job)> run_compiling = {};
     // Runs a job that writes a large answer beside the I/O threads; false, without having run it: there is no place.
     // Null: it runs on the I/O thread.
     std::function<bool(std::function<void()> job, const std::string& key_name)> run_rendering = {};
-    // Called on an I/O thread when such an answer has been handed to the transport.
-    std::function<void()> after_rendering = {};
+    // Called on an I/O thread when an answer is over that took much memory.
+    std::function<void()> after_much = {};
     // Called on an I/O thread when an answer is over.
     std::function<void(const AnswerRecord&)> on_answer = {};
   };
@@ -140,8 +143,9 @@ class GenerationService : public engine::UpdateSink {
   const Config config_;
   ConstraintFactory constraints_;
   const std::shared_ptr<const std::vector<int32_t>> end_marker_;  // of reasoning
-  std::atomic<int64_t> num_fan_outs_{0};       // answers of several requests, so far
-  std::atomic<int64_t> num_prompt_values_{0};  // of answers in work, which give them back
+  std::atomic<int64_t> num_fan_outs_{0};  // answers of several requests, so far
+  const SizeInWork prompt_values_ = std::make_shared<std::atomic<int64_t>>(0);
+  const SizeInWork answer_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
   PostToThread post_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::atomic<engine::ServingEngine*> engine_{nullptr};

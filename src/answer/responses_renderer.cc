@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
-#include "answer/logprobs.h"
 #include "answer/output_item.h"
 #include "answer/pieces/draw_id.h"
 #include "answer/pieces/json_text.h"
+#include "answer/pieces/logprobs.h"
 #include "api/responses/response_draft.h"
 
 namespace fathom::answer {

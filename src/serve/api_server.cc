@@ -78,14 +78,15 @@ answer::GenerationService::Config generation_config(ServerState& state) {
           [&state](std::function<void()> job, const std::string& key_name) {
             return state.long_body_workers.post(std::move(job), key_name);
           },
-      .after_rendering =
+      .after_much =
           [&state] {
             state.post_after(kGiveBackDelay, [&state] {
               // A full queue has jobs that give back too.
               std::ignore = state.long_body_workers.post([] { memory::give_back(); });
             });
           }};
-  if (config.max_body_memory_bytes > 0) generation.max_grammar_bytes = config.max_body_memory_bytes;
+  if (config.max_body_memory_bytes > 0)
+    generation.max_grammar_bytes = generation.max_answer_bytes = config.max_body_memory_bytes;
   if (!config.otlp_traces_url.empty()) {
     state.spans.emplace(
         SpanExporter::Config{.url = config.otlp_traces_url,

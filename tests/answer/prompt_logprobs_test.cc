@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "answer/logprobs.h"
+#include "answer/pieces/logprobs.h"
 #include "base/json.h"
 #include "tests/answer/fed_answer.h"
 #include "tests/api/demo_served_model.h"

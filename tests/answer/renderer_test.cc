@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "answer/logprobs.h"
 #include "answer/pieces/json_text.h"
+#include "answer/pieces/logprobs.h"
 #include "tests/answer/fed_answer.h"
 
 namespace fathom::answer {

@@ -3,7 +3,7 @@ repeat much of the prompt, long names. Beside them six streams, a probe and anot
 
     FATHOM_PROGRAM=build/release/apps/fathom python3 tests/apps/dear_requests.py
 
-prints a table. The simulation backend stands for the model.
+prints a table, of the rows whose names have one of the words behind it if there are any. The simulation backend stands for the model.
 """
 import collections
 import contextlib
@@ -12,6 +12,7 @@ import json
 import re
 import socket
 import ssl
+import sys
 import tempfile
 import threading
 import time
@@ -21,6 +22,7 @@ from serving_process import PATIENCE_SECONDS, ServingProcess
 
 ALICE, BOB = "sk-alice-0123456789", "sk-bob-0123456789"
 STREAMS = 6
+CHAT = "/v1/chat/completions"
 SETTINGS = ("--engine", "sim", "--sim-step-us", "2000", "--max-total-tokens", "400000",
             "--api-key", f"alice:{ALICE}", "--api-key", f"bob:{BOB}")
 
@@ -58,6 +60,26 @@ def one_grammar(prompts, num_bytes):
 
 def echo(tokens, choices, alternatives, **more):
     return {"prompt": [5] * tokens, "max_tokens": 1, "n": choices, "echo": True, "logprobs": alternatives, **more}
+
+
+def native(tokens, choices, alternatives, max_tokens=1, start=0, **more):
+    return {"input_ids": [5] * tokens, "return_logprob": True, "logprob_start_len": start,
+            "top_logprobs_num": alternatives,
+            "sampling_params": {"max_new_tokens": max_tokens, "n": choices, "ignore_eos": True}, **more}
+
+
+def without_logprobs(tokens, choices):
+    return {"input_ids": [5] * tokens, "sampling_params": {"max_new_tokens": 1, "n": choices}}
+
+
+def chat(tokens, choices, alternatives, max_tokens=1, **more):
+    return {"model": "default", "messages": [{"role": "user", "content": "a " * tokens}], "n": choices,
+            "max_tokens": max_tokens, "ignore_eos": True, "logprobs": True, "top_logprobs": alternatives, **more}
+
+
+def scores(tokens, items, labels):
+    return {"query": [5] * tokens, "items": [[6 + i] for i in range(items)],
+            "label_token_ids": list(range(10, 10 + labels))}
 
 
 ONE_TOKEN = {"text": "Hi", "sampling_params": {"max_new_tokens": 1}}
@@ -160,8 +182,8 @@ def grammars(count, *args):
     return measure([("POST", "/generate", with_schema(i)) for i in range(count)], *args, settle_seconds=10)
 
 
-def answers(body, count=1, *args):
-    return measure([("POST", "/v1/completions", body)] * count, *args, settle_seconds=10)
+def answers(body, count=1, *args, path="/v1/completions"):
+    return measure([("POST", path, body)] * count, *args, settle_seconds=10)
 
 
 def bodies(count, body):
@@ -230,26 +252,48 @@ def choices(count, tokens, max_tokens):
 
 def main():
     rows = {
-        "nothing": measure([]),
-        "32 grammars": grammars(32),
-        "8 grammars, 8 workers": grammars(8, "--num-workers", "8"),
-        "100 grammars in one body": bodies(1, many_grammars(100)),
-        "beside it a grammar of another key": grammar_beside(many_grammars(100)),
-        "4 bodies of 1,000 prompts with one schema of 200 KB": bodies(4, one_grammar(1000, 200_000)),
-        "10,000 tokens x 128 x 20": answers(echo(10_000, 128, 20)),
-        "9,000 tokens x 3 x 20": answers(echo(9_000, 3, 20)),
-        "27,000 tokens x 1 x 20": answers(echo(27_000, 1, 20)),
-        "100,000 tokens x 1 x 4": answers(echo(100_000, 1, 4)),
-        "in a stream: 9,000 tokens x 1 x 20": answers(echo(9_000, 1, 20, stream=True)),
-        "128 prompts of 20,000 tokens in one body": fan_out(128, 20_000),
-        "128 prompts of 3,000 tokens in one body": fan_out(128, 3_000),
-        "128 choices of 2,000 tokens": choices(128, 1_000, 2_000),
-        "32 names of 240 KB": names(32, 240_000),
-        "60 hellos with a share on P-521": hellos(60, "secp521r1"),
-        "60 hellos with a share on P-256": hellos(60, "prime256v1"),
+        "nothing": lambda: measure([]),
+        "32 grammars": lambda: grammars(32),
+        "8 grammars, 8 workers": lambda: grammars(8, "--num-workers", "8"),
+        "100 grammars in one body": lambda: bodies(1, many_grammars(100)),
+        "beside it a grammar of another key": lambda: grammar_beside(many_grammars(100)),
+        "4 bodies of 1,000 prompts with one schema of 200 KB": lambda: bodies(4, one_grammar(1000, 200_000)),
+        "10,000 tokens x 128 x 20": lambda: answers(echo(10_000, 128, 20)),
+        "9,000 tokens x 3 x 20": lambda: answers(echo(9_000, 3, 20)),
+        "27,000 tokens x 1 x 20": lambda: answers(echo(27_000, 1, 20)),
+        "100,000 tokens x 1 x 4": lambda: answers(echo(100_000, 1, 4)),
+        "in a stream: 9,000 tokens x 1 x 20": lambda: answers(echo(9_000, 1, 20, stream=True)),
+        "/generate, 10,000 tokens x 128 x 20": lambda: answers(native(10_000, 128, 20), path="/generate"),
+        "/generate, 220 tokens x 128 x 20": lambda: answers(native(220, 128, 20), path="/generate"),
+        "/generate, 4,600 tokens x 128": lambda: answers(native(4600, 128, 0), path="/generate"),
+        "/generate, 100,000 tokens x 1 x 4": lambda: answers(native(100_000, 1, 4), path="/generate"),
+        "/generate, 100,000 tokens x 128 without": lambda: answers(without_logprobs(100_000, 128), path="/generate"),
+        "/generate, 60,000 tokens x 128 without": lambda: answers(without_logprobs(60_000, 128), path="/generate"),
+        "/generate, 1,000 written x 128 x 20": lambda: answers(native(10, 128, 20, 1000, start=-1), path="/generate"),
+        "/generate, stream, 100,000 tokens, 200 written": lambda: answers(
+            native(100_000, 1, 0, 200, stream=True), path="/generate"),
+        "/generate, stream, 2,000 written x 128 x 20": lambda: answers(
+            native(10, 128, 20, 2000, start=-1, stream=True), path="/generate"),
+        "chat, 10,000 tokens x 128 x 20": lambda: answers(chat(10_000, 128, 20, prompt_logprobs=20), path=CHAT),
+        "chat, 28,000 tokens x 128 x 20": lambda: answers(chat(28_000, 128, 20, prompt_logprobs=20), path=CHAT),
+        "chat, 100,000 tokens x 1 x 4": lambda: answers(chat(100_000, 1, 4, prompt_logprobs=4), path=CHAT),
+        "chat, 1,000 written x 128 x 20": lambda: answers(chat(10, 128, 20, 1000), path=CHAT),
+        "chat, stream, 1,000 written x 128 x 20": lambda: answers(chat(10, 128, 20, 1000, stream=True), path=CHAT),
+        "completions, 1,000 written x 128 x 20": lambda: answers(
+            {"prompt": [5] * 10, "n": 128, "max_tokens": 1000, "ignore_eos": True, "logprobs": 20}),
+        "scores, 7,800 tokens, 1,024 labels": lambda: answers(scores(7800, 1, 1024), path="/v1/score"),
+        "scores, 60,000 tokens, 128 labels": lambda: answers(scores(60_000, 1, 128), path="/v1/score"),
+        "scores, 100,000 tokens, 1,024 labels": lambda: answers(scores(100_000, 1, 1024), path="/v1/score"),
+        "128 prompts of 20,000 tokens in one body": lambda: fan_out(128, 20_000),
+        "128 prompts of 3,000 tokens in one body": lambda: fan_out(128, 3_000),
+        "128 choices of 2,000 tokens": lambda: choices(128, 1_000, 2_000),
+        "32 names of 240 KB": lambda: names(32, 240_000),
+        "60 hellos with a share on P-521": lambda: hellos(60, "secp521r1"),
+        "60 hellos with a share on P-256": lambda: hellos(60, "prime256v1"),
     }
     for name, row in rows.items():
-        print(f"{name}: {json.dumps(row)}")
+        if not sys.argv[1:] or any(word in name for word in sys.argv[1:]):
+            print(f"{name}: {json.dumps(row())}", flush=True)
 
 
 if __name__ == "__main__":

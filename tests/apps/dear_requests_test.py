@@ -3,7 +3,7 @@ import sys
 import unittest
 
 import dear_requests
-from serving_process import ROOT
+from serving_process import ROOT, ServingProcess
 
 sys.path.insert(0, str(ROOT / "tests" / "clients"))
 import skipping  # noqa: E402
@@ -22,6 +22,21 @@ class DearRequests(unittest.TestCase):
         figures = dear_requests.answers(dear_requests.echo(10_000, 128, 20))
         self.assertEqual(figures["statuses"], {400: 1}, figures)
         self.assertLess(figures["peak_mb"], 200, figures)
+
+    def test_copies_of_long_prompts_are_refused_at_once(self):
+        for path, body in (("/generate", dear_requests.without_logprobs(100_000, 128)),
+                           ("/v1/score", dear_requests.scores(100_000, 1, 1024))):
+            figures = dear_requests.answers(body, path=path)
+            self.assertEqual(figures["statuses"], {400: 1}, figures)
+            self.assertLess(figures["peak_mb"], 100, figures)
+
+    def test_what_long_answers_take_is_bounded_by_the_memory_of_bodies(self):
+        with ServingProcess(*dear_requests.SETTINGS, "--max-body-memory", "2000000") as server:
+            for tokens, status in ((1000, 429), (100, 200), (1000, 429)):
+                body = dear_requests.native(10, 1, 20, tokens, start=-1)
+                self.assertEqual(server.ask("POST", "/generate", body, dear_requests.ALICE)[0], status, tokens)
+            body = dear_requests.without_logprobs(50_000, 8)
+            self.assertEqual(server.ask("POST", "/generate", body, dear_requests.ALICE)[0], 400)
 
     def test_a_large_answer_is_given(self):
         figures = dear_requests.answers(dear_requests.echo(5_000, 4, 20))

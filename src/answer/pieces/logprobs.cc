@@ -1,4 +1,4 @@
-#include "answer/logprobs.h"
+#include "answer/pieces/logprobs.h"
 
 #include <algorithm>
 
