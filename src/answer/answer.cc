@@ -11,6 +11,17 @@ namespace {
 // Written in some ten milliseconds.
 constexpr int64_t kLargeValues = 20'000;
 constexpr int64_t kMuchBytes = 16 << 20;
+// Written to a stream in some milliseconds: then others have their turn.
+constexpr size_t kLargeEventBytes = 256 << 10;
+// Of a stream of larger events.
+constexpr double kEventBytesPerSecond = 100e6;
+// Of a client that reads slowly: they would be written all at once when it goes on.
+constexpr size_t kMostUnwrittenValues = 40'000;
+
+size_t num_new_values(const Choice& choice) {
+  const int num_top = choice.setup().return_logprobs ? choice.setup().num_top_logprobs : 0;
+  return choice.news.tokens.size() * (1 + static_cast<size_t>(num_top));
+}
 
 std::string_view finish_name(const Choice& choice) {
   switch (choice.finish()) {
@@ -51,6 +62,7 @@ void Answer::begin() {
   events_.clear();
   renderer_->write_begin(choices_, events_);
   if (!events_.empty()) exchange_->write(events_);
+  events_.clear();
 }
 
 bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
@@ -85,7 +97,8 @@ std::optional<api::ApiError> Answer::keep(const Choice& choice, size_t num_token
       static_cast<int64_t>(num_tokens) *
       num_kept_bytes(choice.setup().return_logprobs, choice.setup().num_top_logprobs);
   kept_bytes_ += num_bytes;
-  if (kept_bytes_ > kMaxKeptBytes) return answer_too_large();
+  const int64_t most = head_.stream ? kMaxStreamedKeptBytes : kMaxKeptBytes;
+  if (kept_bytes_ > most) return answer_too_large(most);
   if (memory_lease_ != nullptr && !memory_lease_->grow(num_bytes)) return api::overloaded();
   return std::nullopt;
 }
@@ -117,25 +130,57 @@ void Answer::flush() {
     if (!is_due_) send_whole(render());
     return;
   }
-  bool is_end = num_unfinished_ == 0;
-  if (!is_end && exchange_->backlog_bytes() > max_backlog_bytes_) return;
-  events_.clear();
   is_preparing_ = false;
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    if (written_end_[i] || choices_[i].waits_for_prompt_logprobs()) continue;
-    is_preparing_ = !renderer_->prepare(choices_[i]);
-    if (is_preparing_) break;
-    renderer_->write_news(choices_[i], events_);
-    written_end_[i] = choices_[i].finished();
-  }
-  is_end = is_end && !is_preparing_;
+  const bool is_end = num_unfinished_ == 0;
+  const bool is_held = !is_end && waits();
+  if (is_held && !has_much_unwritten()) return;
+  is_preparing_ = !write_choices();
+  // The end goes out as one, whatever the client has read.
+  if (is_held || (is_end && is_preparing_)) return;
   if (is_end) renderer_->write_end(choices_, events_);
   if (is_end) lease_.reset();
+  if (events_.size() > kLargeEventBytes)
+    next_write_seconds_ =
+        since_arrival_.seconds() + static_cast<double>(events_.size()) / kEventBytesPerSecond;
   if (!events_.empty()) exchange_->write(events_);
+  events_.clear();
   if (!is_end) return;
   exchange_->finish_stream(/*complete=*/true);
   total_seconds_ = since_arrival_.seconds();
   done_ = true;
+}
+
+bool Answer::waits() const {
+  return since_arrival_.seconds() < next_write_seconds_ ||
+         exchange_->backlog_bytes() > max_backlog_bytes_;
+}
+
+bool Answer::has_much_unwritten() const {
+  if (head_.endpoint == api::Endpoint::kGenerate) return false;  // prepared in pieces
+  size_t num_values = 0;
+  for (const Choice& choice : choices_) num_values += num_new_values(choice);
+  return num_values > kMostUnwrittenValues;
+}
+
+bool Answer::write_choices() {
+  const size_t num_bytes_before = events_.size();
+  size_t num_values = 0;
+  for (size_t k = 0; k < choices_.size(); ++k) {
+    const size_t i = (next_choice_ + k) % choices_.size();
+    Choice& choice = choices_[i];
+    if (written_end_[i] || choice.waits_for_prompt_logprobs()) continue;
+    num_values += num_new_values(choice);
+    const bool is_spent = k > 0 && (num_values > kPreparedValues ||
+                                    events_.size() - num_bytes_before > kLargeEventBytes);
+    if (is_spent || !renderer_->prepare(choice)) {
+      next_choice_ = i;
+      return false;
+    }
+    renderer_->write_news(choice, events_);
+    written_end_[i] = choice.finished();
+  }
+  next_choice_ = 0;
+  return true;
 }
 
 bool Answer::took_much() const {
@@ -153,7 +198,8 @@ std::string Answer::render() {
 bool Answer::is_large() const {
   int64_t num_values = num_prompt_values_;
   for (const Choice& choice : choices_) {
-    const int64_t per_token = choice.setup().return_logprobs ? 1 + head_.top_logprobs : 1;
+    const int64_t per_token =
+        choice.setup().return_logprobs ? 1 + choice.setup().num_top_logprobs : 1;
     num_values += per_token * choice.counts().completion_tokens;
   }
   return num_values > kLargeValues;

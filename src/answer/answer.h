@@ -102,6 +102,12 @@ class Answer {
   void share_prompt_logprobs(size_t choice_idx, const PromptLogprobs& logprobs);
   void note_tokens(size_t num_tokens);
   bool is_large() const;
+  // A stream's: writes what is new of choices, some milliseconds of work, and their ends. False: there is more.
+  bool write_choices();
+  // Whether its client or its size lets a stream wait with what is new.
+  bool waits() const;
+  // So much is new that it is written as events now, though they cannot go out yet.
+  bool has_much_unwritten() const;
   // Counts what is kept of new tokens; an error where that is too much, of this answer or of all.
   std::optional<api::ApiError> keep(const Choice& choice, size_t num_tokens);
 
@@ -117,7 +123,9 @@ class Answer {
   std::shared_ptr<SizeLease> memory_lease_;
   int64_t kept_bytes_ = 0;         // of tokens so far
   std::vector<bool> written_end_;  // per choice: write_news() has shown its end
-  std::string events_;             // scratch
+  std::string events_;             // not yet handed to the transport
+  size_t next_choice_ = 0;         // that write_choices() begins with
+  double next_write_seconds_ = 0;  // not before, but for the end
   size_t num_unfinished_;
   bool is_touched_ = false, is_retired_ = false, done_ = false, stream_begun_ = false,
        client_gone_ = false, is_due_ = false, is_preparing_ = false, has_turn_ = false;

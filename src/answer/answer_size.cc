@@ -65,9 +65,9 @@ std::optional<api::ApiError> problem_of_size(const api::GenerationRequest& reque
           std::to_string(limit));
 }
 
-api::ApiError answer_too_large() {
+api::ApiError answer_too_large(int64_t max_bytes) {
   return api::invalid_parameter(
-      "max_tokens", "the answer became larger than " + std::to_string(kMaxKeptBytes >> 20) +
+      "max_tokens", "the answer became larger than " + std::to_string(max_bytes >> 20) +
                         " MiB may be in memory: ask for fewer choices, tokens or alternatives");
 }
 

@@ -36,6 +36,8 @@ inline constexpr int64_t kBytesPerHeldToken = 8;
 inline constexpr int64_t kBytesPerKeptToken = 64, kBytesPerKeptValue = 128;
 // What is more is handed to nobody in one piece.
 inline constexpr int64_t kMaxKeptBytes = int64_t{512} << 20;
+// Of a stream whose events repeat all of it: some 25 MB each.
+inline constexpr int64_t kMaxStreamedKeptBytes = int64_t{128} << 20;
 
 // What the choices hold of the prompts.
 int64_t num_held_bytes(const api::GenerationRequest& request);
@@ -47,8 +49,8 @@ int64_t num_prompt_values(const api::GenerationRequest& request);
 std::optional<api::ApiError> problem_of_size(const api::GenerationRequest& request,
                                              int64_t max_held_bytes);
 
-// Of an answer of which more than kMaxKeptBytes would be kept.
-api::ApiError answer_too_large();
+// Of an answer of which more than so many bytes would be kept.
+api::ApiError answer_too_large(int64_t max_bytes);
 
 // What all answers in work have of something, values or bytes. It lives as long as one of its leases.
 using SizeInWork = std::shared_ptr<std::atomic<int64_t>>;

@@ -26,7 +26,7 @@ class CompletionRenderer : public Renderer {
     constant_ = chunk_prefix(head_, "text_completion");
   }
 
-  bool prepare(const Choice& choice) override;
+  bool prepare(Choice& choice) override;
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice> choices, std::string& events) override;
   std::string body(std::span<Choice> choices) override;
@@ -101,7 +101,7 @@ bool CompletionRenderer::shows_prompt_logprobs(const Choice& choice) {
          !choice.setup().prompt.empty();
 }
 
-bool CompletionRenderer::prepare(const Choice& choice) {
+bool CompletionRenderer::prepare(Choice& choice) {
   if (!shows_prompt_logprobs(choice)) return true;
   const auto values_per_token = static_cast<size_t>(head_.top_logprobs) + 1;
   return add_prompt_logprobs(choice, kPreparedValues / values_per_token);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,7 @@ class GenerateRenderer : public Renderer {
         progress_(static_cast<size_t>(head_.num_choices)),
         inputs_(static_cast<size_t>(head_.num_choices / head_.choices_per_item)) {}
 
-  bool prepare(const Choice& choice) override;
+  bool prepare(Choice& choice) override;
   void write_news(Choice& choice, std::string& events) override;
   void write_end(std::span<const Choice>, std::string& events) override {
     events += "data: [DONE]\n\n";
@@ -48,6 +49,8 @@ class GenerateRenderer : public Renderer {
   };
 
   bool is_list() const { return head_.is_batch || head_.num_choices > 1; }
+  // Up to so many of its new tokens; true: none is left.
+  bool take_tokens(Choice& choice, size_t most);
   void take_news(Choice& choice);
   void append_object(std::string& out, const Choice& choice);
   void append_meta_info(std::string& out, const Choice& choice);
@@ -69,13 +72,14 @@ class GenerateRenderer : public Renderer {
   std::vector<Input> inputs_;
 };
 
-void GenerateRenderer::take_news(Choice& choice) {
+bool GenerateRenderer::take_tokens(Choice& choice, size_t most) {
   Progress& shown = progress(choice);
   const auto separate = [](std::string& list) {
     if (!list.empty()) list += ',';
   };
-  append_json_inside(shown.text, choice.news.text);
-  for (const core::SampledToken& token : choice.news.tokens) {
+  std::vector<core::SampledToken>& tokens = choice.news.tokens;
+  const size_t num_taken = std::min(most, tokens.size());
+  for (const core::SampledToken& token : std::span(tokens).first(num_taken)) {
     separate(shown.output_ids);
     append_json(shown.output_ids, token.token);
     if (!choice.setup().return_logprobs) continue;
@@ -85,6 +89,13 @@ void GenerateRenderer::take_news(Choice& choice) {
     separate(shown.top_logprobs);
     append_native_top(shown.top_logprobs, token, head_.return_text_in_logprobs, tokenizer_);
   }
+  tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(num_taken));
+  return tokens.empty();
+}
+
+void GenerateRenderer::take_news(Choice& choice) {
+  append_json_inside(progress(choice).text, choice.news.text);
+  take_tokens(choice, choice.news.tokens.size());
   choice.news = {};
 }
 
@@ -119,10 +130,11 @@ bool GenerateRenderer::add_entries(Entries& to, const Choice& choice, bool shows
   return *to.next >= prompt.size();
 }
 
-bool GenerateRenderer::prepare(const Choice& choice) {
+bool GenerateRenderer::prepare(Choice& choice) {
+  const auto num_values = static_cast<size_t>(choice.setup().num_top_logprobs) + 1;
+  if (!take_tokens(choice, kPreparedValues / num_values)) return false;
   if (!choice.setup().return_logprobs || !choice.finished()) return true;
-  const auto values_per_token = static_cast<size_t>(std::max(0, head_.top_logprobs)) + 1;
-  return add_entries(input(choice).at_end, choice, true, kPreparedValues / values_per_token);
+  return add_entries(input(choice).at_end, choice, true, kPreparedValues / num_values);
 }
 
 void GenerateRenderer::append_logprobs(std::string& out, const Choice& choice) {
@@ -211,7 +223,8 @@ void GenerateRenderer::write_news(Choice& choice, std::string& events) {
   // The first token always gets its event: clients take their time to first token from it.
   const bool is_due =
       shown.num_shown_tokens == 0 || num_tokens - shown.num_shown_tokens >= interval;
-  if (!choice.finished() && (choice.news.empty() || !is_due)) return;
+  const bool is_new = num_tokens > shown.num_shown_tokens || !choice.news.empty();
+  if (!choice.finished() && (!is_new || !is_due)) return;
   take_news(choice);
   shown.num_shown_tokens = num_tokens;
   events += "data: ";

@@ -31,8 +31,8 @@ class Renderer {
   // server that hangs. Counts of cached tokens come with the last event. write_news() does it where nobody has.
   virtual void write_begin(std::span<Choice> /*choices*/, std::string& /*events*/) {}
   // Writes a part of what the next write_news() needs of the choice, some milliseconds of work. True: all is there. So
-  // the thread that serves other streams is not held up by a long prompt's log-probabilities.
-  virtual bool prepare(const Choice& /*choice*/) { return true; }
+  // the thread that serves other streams is not held up by many log-probabilities. May take from choice.news.
+  virtual bool prepare(Choice& /*choice*/) { return true; }
   // Appends events for what choice.news holds, and the choice's end if it has finished. News that cannot be shown yet
   // stays in choice.news. After the choice has finished this is called exactly once more.
   virtual void write_news(Choice& choice, std::string& events) = 0;

@@ -47,6 +47,7 @@ TEST(PromptLogprobs, of_a_stream_are_written_in_pieces) {
       ChoiceSetup setup = tests::plain_choice();
       setup.prompt.assign(kTokens, 20);
       setup.return_logprobs = setup.return_prompt_logprobs = true;
+      setup.num_top_logprobs = 2;
       setup.logprob_start_len = 0;
       tests::FedAnswer answer(head, setup);
       EXPECT_TRUE(answer.choices[0].waits_for_prompt_logprobs());
@@ -63,6 +64,31 @@ TEST(PromptLogprobs, of_a_stream_are_written_in_pieces) {
     EXPECT_EQ(without_time(events[0]), without_time(events[1]));
     EXPECT_GT(events[0].size(), kTokens * 20);
   }
+}
+
+// One that a client has left lying for long.
+TEST(PromptLogprobs, of_what_a_native_stream_writes_are_prepared_in_pieces) {
+  constexpr size_t kTokens = 10'000;
+  std::string events[2];
+  for (const bool in_pieces : {false, true}) {
+    AnswerHead head = tests::answer_head(api::Endpoint::kGenerate);
+    ChoiceSetup setup = tests::plain_choice();
+    setup.return_logprobs = true;
+    setup.num_top_logprobs = 2;
+    tests::FedAnswer answer(head, setup);
+    const core::SampledToken token{
+        .token = 20, .logprob = -1.5F, .top_logprobs = {{30, -0.5F}, {20, -1.5F}}};
+    for (size_t i = 0; i < kTokens; ++i) answer.choices[0].push({&token, 1}, false);
+    size_t num_pieces = 1;
+    while (in_pieces && !answer.renderer->prepare(answer.choices[0])) ++num_pieces;
+    EXPECT_TRUE(!in_pieces || num_pieces * kPreparedValues >= kTokens * 3) << num_pieces;
+    answer.renderer->write_news(answer.choices[0], events[in_pieces]);
+    const std::string written = events[in_pieces];
+    answer.renderer->write_news(answer.choices[0], events[in_pieces]);
+    EXPECT_EQ(events[in_pieces], written) << "nothing is new";
+  }
+  EXPECT_EQ(events[0], events[1]);
+  EXPECT_GT(events[0].size(), kTokens);
 }
 
 }  // namespace

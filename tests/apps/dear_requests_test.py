@@ -1,4 +1,6 @@
 """The dearest requests of one key beside another's, for seconds; tests/apps/dear_requests.py has the long form."""
+import contextlib
+import http.client
 import sys
 import unittest
 
@@ -37,6 +39,19 @@ class DearRequests(unittest.TestCase):
                 self.assertEqual(server.ask("POST", "/generate", body, dear_requests.ALICE)[0], status, tokens)
             body = dear_requests.without_logprobs(50_000, 8)
             self.assertEqual(server.ask("POST", "/generate", body, dear_requests.ALICE)[0], 400)
+
+    def test_a_stream_whose_events_repeat_everything_ends_where_they_are_large(self):
+        with ServingProcess(*dear_requests.SETTINGS) as server:
+            body = dear_requests.native(10, 128, 20, 600, start=-1, stream=True)
+            connection, response = server.open("POST", "/generate", body, dear_requests.ALICE)
+            last = b""
+            with contextlib.suppress(http.client.IncompleteRead):  # the stream ends without its end
+                while piece := response.read1(1 << 20):
+                    last = (last + piece)[-1000:]
+            connection.close()
+            self.assertIn(b"larger than 128 MiB", last)
+            self.assertLess(dear_requests.memory_mb(server, "VmHWM"), 250)
+            self.assertEqual(server.ask("POST", "/generate", dear_requests.ONE_TOKEN, dear_requests.BOB)[0], 200)
 
     def test_a_large_answer_is_given(self):
         figures = dear_requests.answers(dear_requests.echo(5_000, 4, 20))
