@@ -9,6 +9,7 @@ import collections
 import contextlib
 import http.client
 import json
+import pathlib
 import re
 import socket
 import ssl
@@ -220,23 +221,48 @@ def hello(curve):
     return out.read()
 
 
-def hellos(count, curve):
-    """Clients that send the same hello, which costs them nothing, and wait for what comes."""
+def processor_ms(server):
+    """Of all threads of the server, so far."""
+    return sum(int(task.read_text(encoding="ascii").split()[0])
+               for task in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/schedstat")) / 1e6
+
+
+def say_hello(server, count, message):
+    """How many were answered."""
+    sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(count)]
+    for one in sockets:
+        one.sendall(message)
+    answered = sum(one.recv(65536)[:1] == b"\x16" for one in sockets)  # a message of a handshake
+    for one in sockets:
+        one.close()
+    return answered
+
+
+def hellos(count, curve, rounds=8, seconds=1.0):
+    """Clients that send the same hello, which costs them nothing, and wait for what comes; so long with them and so long
+    without, in turns, so that what the machine does besides is in both."""
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = f"{folder}/cert.pem", f"{folder}/key.pem"
         make_certificate(certificate, key)
         with ServingProcess(*SETTINGS, "--ssl-certfile", certificate, "--ssl-keyfile", key, tls=certificate) as server:
+            message = hello(curve)
+            say_hello(server, 2, message)
+            before = processor_ms(server)
+            answered = say_hello(server, 5 * count, message)
+            per_hello = (processor_ms(server) - before) / (5 * count)
+            gaps = {True: [], False: []}
             with Bystanders(server) as bystanders:
-                message = hello(curve)
-                start = time.monotonic()
-                sockets = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(count)]
-                for one in sockets:
-                    one.sendall(message)
-                answers = sum(one.recv(65536)[:1] == b"\x16" for one in sockets)  # a message of a handshake
-                seconds = time.monotonic() - start
-                for one in sockets:
-                    one.close()
-            return {"answered": answers, "seconds": round(seconds, 2), **bystanders.figures()}
+                for turn in range(2 * rounds):
+                    has_hellos = turn % 2 == 1
+                    bystanders.gaps[:] = [0.0] * STREAMS
+                    start = time.monotonic()
+                    answered += say_hello(server, count if has_hellos else 0, message)
+                    time.sleep(max(0.0, start + seconds - time.monotonic()))
+                    gaps[has_hellos].append(max(bystanders.gaps) * 1000)
+            return {"answered": answered, "of": count * (rounds + 5), "processor_ms_each": round(per_hello, 2),
+                    "gap_ms_with": [round(gap) for gap in sorted(gaps[True])],
+                    "gap_ms_without": [round(gap) for gap in sorted(gaps[False])],
+                    "livez_max_ms": bystanders.figures()["livez_max_ms"]}
 
 
 def fan_out(prompts, tokens, max_tokens=1):
@@ -289,6 +315,7 @@ def main():
         "128 choices of 2,000 tokens": lambda: choices(128, 1_000, 2_000),
         "32 names of 240 KB": lambda: names(32, 240_000),
         "60 hellos with a share on P-521": lambda: hellos(60, "secp521r1"),
+        "60 hellos with a share on P-384": lambda: hellos(60, "secp384r1"),
         "60 hellos with a share on P-256": lambda: hellos(60, "prime256v1"),
     }
     for name, row in rows.items():
