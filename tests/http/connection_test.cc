@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/http/raw_connection.h"
@@ -358,6 +359,40 @@ TEST(Connection, refuses_bodies_beyond_the_limit_of_all) {
   EXPECT_EQ(holder.read_answer().status, 200);
   EXPECT_TRUE(eventually([&] { return fixture.server->counters().bodies_bytes.load() == 0; }));
   EXPECT_TRUE(second.wait_closed());
+}
+
+TEST(Connection, keeps_what_a_large_body_takes_until_it_is_written_or_its_client_has_gone) {
+  Fixture fixture;
+  const std::string body(size_t{16} << 20, 'x');
+  for (const bool is_read : {true, false}) {
+    RawConnection client(fixture.server->port(), 4096);
+    client.send(get("/hold"));
+    std::weak_ptr<const void> lease;
+    {
+      const ExchangePtr held = fixture.take_held();
+      auto taken = std::make_shared<const int>(0);
+      lease = taken;
+      held->post([exchange = held, body, taken] {
+        Response response;
+        response.body = body;
+        response.lease = taken;
+        exchange->send(std::move(response));
+      });
+    }
+    EXPECT_TRUE(client.wait_for("\r\n\r\nx"));
+    EXPECT_FALSE(lease.expired()) << "most of it waits for the client";
+    if (is_read) {
+      const RawAnswer answer = client.read_answer();
+      EXPECT_TRUE(answer.is_whole);
+      EXPECT_EQ(answer.body, body);
+      client.send(kGet);
+      EXPECT_EQ(client.read_answer().body, "hello");
+    } else {
+      client.reset();
+    }
+    EXPECT_TRUE(eventually([&] { return lease.expired(); }));
+  }
+  EXPECT_TRUE(eventually([&] { return fixture.server->counters().backlog_bytes.load() == 0; }));
 }
 
 TEST(Drain, closes_idle_connections_and_finishes_what_is_in_work) {
