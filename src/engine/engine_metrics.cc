@@ -78,11 +78,11 @@ EngineLoad::EngineLoad(Registry& registry)
       num_waiting(gauge(registry, "fathom:num_waiting_requests",
                         {"sglang:num_queue_reqs", "vllm:num_requests_waiting"},
                         "Requests in the queue, new and retracted.")),
-      kv_usage_ratio(
-          gauge(registry, "fathom:kv_usage_ratio",
-                {"sglang:token_usage", "sglang:full_token_usage", "vllm:kv_cache_usage_perc"},
-                "Part of the KV cache in use by requests, 0 to 1; cached prefixes that "
-                "nobody uses are free.")),
+      kv_usage_ratio(gauge(registry, "fathom:kv_usage_ratio",
+                           {"sglang:token_usage", "sglang:full_token_usage",
+                            "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
+                           "Part of the KV cache in use by requests, 0 to 1; cached prefixes that "
+                           "nobody uses are free.")),
       kv_used_tokens(gauge(registry, "fathom:kv_used_tokens",
                            {"sglang:num_used_tokens", "sglang:kv_used_tokens"},
                            "Rows of the KV cache in blocks that requests use.")),
@@ -232,7 +232,8 @@ RequestHistograms::RequestHistograms(Registry& registry)
       inter_token_latency_seconds(
           histogram(registry,
                     {"fathom:inter_token_latency_seconds",
-                     {"sglang:inter_token_latency_seconds", "vllm:inter_token_latency_seconds"},
+                     {"sglang:inter_token_latency_seconds", "vllm:inter_token_latency_seconds",
+                      "vllm:time_per_output_token_seconds"},
                      "Between two tokens of a request."},
                     kInterTokenBuckets)),
       e2e_latency_seconds(
@@ -246,6 +247,16 @@ RequestHistograms::RequestHistograms(Registry& registry)
                                {"sglang:queue_time_seconds", "vllm:request_queue_time_seconds"},
                                "From the engine's acceptance of a request to its first admission."},
                               kRequestBuckets)),
+      prefill_seconds(histogram(registry,
+                                {"fathom:request_prefill_seconds",
+                                 {"vllm:request_prefill_time_seconds"},
+                                 "From a request's first admission to its first token."},
+                                kRequestBuckets)),
+      decode_seconds(histogram(registry,
+                               {"fathom:request_decode_seconds",
+                                {"vllm:request_decode_time_seconds"},
+                                "From a request's first token to its end."},
+                               kRequestBuckets)),
       prompt_tokens(histogram(registry,
                               {"fathom:request_prompt_tokens",
                                {"sglang:prompt_tokens_histogram", "vllm:request_prompt_tokens"},

@@ -82,7 +82,7 @@ struct StepTimeMetrics {
 struct RequestHistograms {
   explicit RequestHistograms(metrics::Registry& registry);
   metrics::Histogram &time_to_first_token_seconds, &inter_token_latency_seconds,
-      &e2e_latency_seconds, &queue_seconds;
+      &e2e_latency_seconds, &queue_seconds, &prefill_seconds, &decode_seconds;
   metrics::Histogram &prompt_tokens, &generation_tokens;
 };
 

@@ -463,6 +463,9 @@ void ServingEngine::observe(const StepUpdates& updates) {
     requests.e2e_latency_seconds.observe(end.times.finished_seconds);
     requests.generation_tokens.observe(end.num_output_tokens);
     if (end.times.admitted_seconds >= 0) requests.queue_seconds.observe(end.times.admitted_seconds);
+    if (end.times.first_token_seconds < 0) continue;
+    requests.prefill_seconds.observe(end.times.first_token_seconds - end.times.admitted_seconds);
+    requests.decode_seconds.observe(end.times.finished_seconds - end.times.first_token_seconds);
   }
   if (count > 0) requests.inter_token_latency_seconds.observe(gap, count);
 }

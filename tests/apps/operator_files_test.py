@@ -88,6 +88,14 @@ class PrometheusTest(unittest.TestCase):
         self.assertRegex(text, r'(?m)^fathom:key_completion_tokens_total\{[^}]*key_name="team"\} 8$')
         self.assertRegex(text, r'(?m)^fathom:build_info\{[^}]*version="\d+\.\d+\.\d+",commit="[^"]+",cuda="[^"]+"\} 1$')
         self.check_process(text)
+        self.check_times(text)
+
+    def check_times(self, text):
+        sums = {name: float(value) for name, value in re.findall(r"^fathom:(\w+)_sum\{[^}]*\} (\S+)$", text, re.M)}
+        self.assertRegex(text, r"(?m)^vllm:request_decode_time_seconds_count\{[^}]*\} 1$")
+        parts = sums["queue_time_seconds"] + sums["request_prefill_seconds"], sums["request_decode_seconds"]
+        self.assertAlmostEqual(parts[0], sums["time_to_first_token_seconds"], 6)
+        self.assertAlmostEqual(sum(parts), sums["e2e_request_latency_seconds"], 6)
 
     def check_process(self, text):
         values = {name: float(value) for name, value in re.findall(r"^(process_\w+)\{[^}]*\} (\S+)$", text, re.M)}

@@ -47,6 +47,22 @@ TEST(EngineMetrics, TellRoutersWhatTheyAskFor) {
     EXPECT_THAT(text, HasSubstr("# TYPE " + std::string(name) + " gauge\n"));
 }
 
+// What the panels of the dashboard among vLLM's examples ask for, but for one.
+TEST(EngineMetrics, TellVllmsDashboardWhatItAsksFor) {
+  metrics::Registry registry;
+  EngineMetrics metrics(registry, {});
+  const std::string text = registry.expose();
+  for (const char* name :
+       {"e2e_request_latency_seconds histogram", "prompt_tokens_total counter",
+        "generation_tokens_total counter", "time_per_output_token_seconds histogram",
+        "num_requests_running gauge", "num_requests_waiting gauge",
+        "time_to_first_token_seconds histogram", "gpu_cache_usage_perc gauge",
+        "request_prompt_tokens histogram", "request_generation_tokens histogram",
+        "request_success_total counter", "request_queue_time_seconds histogram",
+        "request_prefill_time_seconds histogram", "request_decode_time_seconds histogram"})
+    EXPECT_THAT(text, HasSubstr("# TYPE vllm:" + std::string(name) + "\n"));
+}
+
 TEST(EngineMetrics, ExportStartUpTimesOnlyOnceTheyWereMeasured) {
   metrics::Registry registry;
   EngineMetrics metrics(registry, {});
