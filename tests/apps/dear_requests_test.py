@@ -53,6 +53,12 @@ class DearRequests(unittest.TestCase):
             self.assertLess(dear_requests.memory_mb(server, "VmHWM"), 250)
             self.assertEqual(server.ask("POST", "/generate", dear_requests.ONE_TOKEN, dear_requests.BOB)[0], 200)
 
+    def test_no_hello_costs_its_server_much(self):
+        # The dearest group of TLS 1.3 takes more than 100 ms.
+        with dear_requests.tls_server() as server:
+            for curve in ("secp521r1", "secp384r1", "prime256v1"):
+                self.assertLess(dear_requests.hello_cost(server, dear_requests.hello(curve), 60), 15, curve)
+
     def test_a_large_answer_is_given(self):
         figures = dear_requests.answers(dear_requests.echo(5_000, 4, 20))
         self.assertEqual(figures["statuses"], {200: 1}, figures)
