@@ -1,7 +1,7 @@
 #pragma once
-// What collectives of ranks that compute in host memory are made of: tensors row by row, pieces of them, and sums.
+// What collectives of ranks that compute in host memory are made of: tensors row by row, and pieces of them.
 //
-//   for (int64_t row = 0; row < num_rows(t); ++row) add(reinterpret_cast<const float*>(row_of(t, row)), sum, columns);
+//   for (int64_t row = 0; row < num_rows(t); ++row) std::memcpy(to, row_of(t, row), row_bytes(t));
 //
 // A row is the elements along the last axis, which lie side by side. Pure functions.
 
@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
-#include <type_traits>
 
 #include "base/check.h"
 #include "tensor/tensor.h"
@@ -58,38 +57,6 @@ inline void check_starts(const tensor::Tensor& whole, std::span<const int64_t> s
       std::ssize(starts) == count + 1 && starts.front() == 0 && starts.back() == whole.dim(0) &&
           std::is_sorted(starts.begin(), starts.end()),
       starts.size() << " starts of rows of " << whole.describe() << " for " << count << " ranks");
-}
-
-// What sums of T are added in.
-template <class T>
-using Sum = std::conditional_t<std::is_same_v<T, tensor::Bf16>, float, T>;
-
-template <class T>
-Sum<T> summand(T value) {
-  if constexpr (std::is_same_v<T, tensor::Bf16>)
-    return tensor::to_float(value);
-  else
-    return value;
-}
-
-template <class T>
-void set(const T* from, Sum<T>* sum, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] = summand(from[i]);
-}
-
-template <class T>
-void add(const T* from, Sum<T>* sum, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] += summand(from[i]);
-}
-
-template <class T>
-void store(const Sum<T>* sum, T* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    if constexpr (std::is_same_v<T, tensor::Bf16>)
-      to[i] = tensor::from_float<tensor::Bf16>(sum[i]);
-    else
-      to[i] = sum[i];
-  }
 }
 
 }  // namespace fathom::comm

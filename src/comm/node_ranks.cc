@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "comm/host_rows.h"
+#include "comm/tree_sum.h"
 
 namespace fathom::comm {
 namespace {
@@ -140,30 +141,24 @@ template <class T>
 void NodeRanks::sum(const Tensors& tensors, Starts starts) {
   const Tensor& t = tensors[0];
   const int64_t columns = t.dim(t.rank() - 1), rows = num_rows(t), count = rows * columns;
-  std::vector<Sum<T>> sums(static_cast<size_t>(count));
-  const auto bytes = static_cast<int64_t>(sums.size() * sizeof(Sum<T>));
-  if (config_.node > 0) {
-    const Payload before = receive(config_.node - 1, bytes);
-    if (bytes > 0) std::memcpy(sums.data(), before.data(), static_cast<size_t>(bytes));
+  TreeSum<T> sums(count);
+  if (config_.node > 0)
+    sums.take(first_rank(), receive(config_.node - 1, sums.bytes(first_rank())).data());
+  for (const Tensor& own : tensors) {
+    std::vector<T> values(static_cast<size_t>(count));
+    for (int64_t row = 0; row < rows; ++row)
+      std::copy_n(reinterpret_cast<const T*>(row_of(own, row)), columns,
+                  values.data() + row * columns);
+    sums.push(std::move(values));
   }
-  for (size_t i = 0; i < tensors.size(); ++i)
-    for (int64_t row = 0; row < rows; ++row) {
-      const T* from = reinterpret_cast<const T*>(row_of(tensors[i], row));
-      if (i == 0 && config_.node == 0)
-        set<T>(from, sums.data() + row * columns, columns);
-      else
-        add<T>(from, sums.data() + row * columns, columns);
-    }
-  std::vector<T> total(static_cast<size_t>(is_last_node() ? count : 0));
   if (is_last_node()) {
-    store<T>(sums.data(), total.data(), count);
-  } else {
-    Bytes next = message(bytes);
-    append(next, sums.data(), static_cast<size_t>(bytes));
-    send(config_.node + 1, std::move(next));
+    const std::vector<T> total = std::move(sums).total();
+    return pass_on(tensors, starts, reinterpret_cast<const std::byte*>(total.data()));
   }
-  sums = {};
-  pass_on(tensors, starts, reinterpret_cast<const std::byte*>(total.data()));
+  Bytes next = message(sums.bytes(end_rank()));
+  for (const auto& part : sums.parts()) append(next, part.sum.data(), part.sum.size() * sizeof(T));
+  send(config_.node + 1, std::move(next));
+  pass_on(tensors, starts, nullptr);
 }
 
 // From the last node, which has the total, to each its rows, and from there to its ranks.

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "comm/host_rows.h"
+#include "comm/tree_sum.h"
 
 namespace fathom::comm {
 namespace {
@@ -197,18 +198,16 @@ void ThreadRanks::together(int rank, const Call& call, const Exchange& exchange)
 
 template <class T>
 void ThreadRanks::sum_as(const SumRange& range) {
-  constexpr int64_t kAtOnce = 1024;
-  std::array<Sum<T>, kAtOnce> sum;
+  std::array<T, kSumAtOnce> sum;
   const int64_t columns = at(0).tensor.dim(at(0).tensor.rank() - 1);
   for (int64_t begin = range.begin; begin < range.end;) {
     const int64_t row = begin / columns, column = begin % columns;
-    const int64_t count = std::min({kAtOnce, columns - column, range.end - begin});
+    const int64_t count = std::min({kSumAtOnce, columns - column, range.end - begin});
     const auto elements_of = [&](int member) {
       return reinterpret_cast<T*>(row_of(at(member).tensor, row)) + column;
     };
-    set<T>(elements_of(0), sum.data(), count);
-    for (int other = 1; other < size(); ++other) add<T>(elements_of(other), sum.data(), count);
-    for (const int member : range.to) store<T>(sum.data(), elements_of(member), count);
+    const T* total = sum_in_tree<T>(0, size(), elements_of, sum.data(), count);
+    for (const int member : range.to) std::copy_n(total, count, elements_of(member));
     begin += count;
   }
 }

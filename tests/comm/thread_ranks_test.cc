@@ -214,8 +214,19 @@ TEST_P(ThreadRanksOf, gather_every_type_along_every_axis) {
   check_gathers<int32_t>(GetParam());
 }
 
+// Neighbours first, then sums of neighbours.
+template <class T>
+T tree_of(std::vector<T> values) {
+  for (size_t half = 1; half < values.size(); half *= 2)
+    for (size_t i = 0; i + half < values.size(); i += 2 * half) {
+      const float sum = tensor::to_float(values[i]) + tensor::to_float(values[i + half]);
+      values[i] = tensor::from_float<T>(sum);
+    }
+  return values[0];
+}
+
 // Large and small numbers, so that another order gives other bits.
-TEST_P(ThreadRanksOf, sum_in_the_order_of_ranks_to_the_same_bits_everywhere) {
+TEST_P(ThreadRanksOf, sum_in_a_tree_to_the_same_bits_everywhere) {
   const int size = GetParam();
   const auto value = [](int rank, int i) {
     return std::ldexp(1.0f + static_cast<float>(i % 7) / 8, (rank * 11 + i) % 40 - 20) *
@@ -235,14 +246,14 @@ TEST_P(ThreadRanksOf, sum_in_the_order_of_ranks_to_the_same_bits_everywhere) {
     group.of(rank).all_reduce(Tensor::contiguous(bf16.data(), DType::kBf16, {1, kElements}),
                               *make_stream());
     for (int i = 0; i < kElements; ++i) {
-      float sum = value(0, i), rounded = tensor::to_float(tensor::from_float<Bf16>(sum));
-      for (int from = 1; from < size; ++from) {
-        sum += value(from, i);
-        rounded += tensor::to_float(tensor::from_float<Bf16>(value(from, i)));
+      std::vector<float> values;
+      std::vector<Bf16> rounded;
+      for (int from = 0; from < size; ++from) {
+        values.push_back(value(from, i));
+        rounded.push_back(tensor::from_float<Bf16>(values.back()));
       }
-      ASSERT_EQ(f32[static_cast<size_t>(i)], sum) << i;
-      ASSERT_EQ(tensor::to_float(bf16[static_cast<size_t>(i)]),
-                tensor::to_float(tensor::from_float<Bf16>(rounded)))
+      ASSERT_EQ(f32[static_cast<size_t>(i)], tree_of(values)) << i;
+      ASSERT_EQ(tensor::to_float(bf16[static_cast<size_t>(i)]), tensor::to_float(tree_of(rounded)))
           << i;
     }
   });

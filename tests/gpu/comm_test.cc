@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -68,24 +69,21 @@ std::vector<char> random_bytes(DType dtype, int64_t count, uint32_t seed) {
   return bytes;
 }
 
-// In the order of ranks; bf16 is added in f32 and rounded once.
-std::vector<char> sum_of(const std::vector<std::vector<char>>& parts, DType dtype) {
-  std::vector<char> sum = parts[0];
-  const size_t count = sum.size() / static_cast<size_t>(tensor::dtype_bytes(dtype));
-  for (size_t i = 0; i < count; ++i) {
-    float total = 0;
-    for (size_t r = 0; r < parts.size(); ++r) {
-      const float value = dtype == DType::kF32
-                              ? reinterpret_cast<const float*>(parts[r].data())[i]
-                              : tensor::to_float(reinterpret_cast<const Bf16*>(parts[r].data())[i]);
-      total = r == 0 ? value : total + value;
+// Neighbours first, then sums of neighbours, each rounded.
+template <class T>
+std::vector<char> tree_of(std::vector<std::vector<char>> parts) {
+  for (size_t half = 1; half < parts.size(); half *= 2)
+    for (size_t r = 0; r + half < parts.size(); r += 2 * half) {
+      T* const sum = reinterpret_cast<T*>(parts[r].data());
+      const T* const other = reinterpret_cast<const T*>(parts[r + half].data());
+      for (size_t i = 0; i < parts[r].size() / sizeof(T); ++i)
+        sum[i] = tensor::from_float<T>(tensor::to_float(sum[i]) + tensor::to_float(other[i]));
     }
-    if (dtype == DType::kF32)
-      reinterpret_cast<float*>(sum.data())[i] = total;
-    else
-      reinterpret_cast<Bf16*>(sum.data())[i] = tensor::from_float<Bf16>(total);
-  }
-  return sum;
+  return parts[0];
+}
+
+std::vector<char> sum_of(const std::vector<std::vector<char>>& parts, DType dtype) {
+  return dtype == DType::kF32 ? tree_of<float>(parts) : tree_of<Bf16>(parts);
 }
 
 class PeerRanks : public GpuTest {
@@ -99,10 +97,17 @@ class PeerRanks : public GpuTest {
   std::unique_ptr<comm::Group> make(const cuda::PeerOptions& options = {}) {
     return cuda::make_peer_ranks(options)("tp", devices_);
   }
+  // On a device each; false = there are fewer.
+  bool use_ranks(size_t count) {
+    if (cuda::list_gpus().size() < count) return false;
+    devices_.resize(count);
+    std::iota(devices_.begin(), devices_.end(), 0);
+    return true;
+  }
   // On a thread of each rank, with a stream of its device.
   void on_ranks(const std::function<void(int rank, ops::Stream& stream)>& task) {
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < kSize; ++rank)
+    for (int rank = 0; rank < std::ssize(devices_); ++rank)
       threads.emplace_back([&, rank] {
         cuda::backend().use_device(devices_[static_cast<size_t>(rank)]);
         const auto stream = cuda::backend().make_stream({});
@@ -115,27 +120,28 @@ class PeerRanks : public GpuTest {
   std::vector<int> devices_ = {0, 0};
 };
 
-TEST_F(PeerRanks, adds_to_the_bits_of_the_order_of_ranks) {
-  const auto group = make({.use_nccl = false});
-  on_ranks([&](int rank, ops::Stream& stream) {
-    uint32_t seed = 1;
-    for (int round = 0; round < 3; ++round) {
+TEST_F(PeerRanks, add_in_a_tree) {
+  for (const size_t ranks : {2, 3, 4}) {
+    if (ranks > kSize && !use_ranks(ranks)) break;
+    const auto group = make({.use_nccl = false});
+    on_ranks([&](int rank, ops::Stream& stream) {
+      uint32_t seed = 1;
       for (const DType dtype : {DType::kF32, DType::kBf16}) {
         for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
                  {1, 2}, {3, 10}, {1, 2048}, {5, 2048}, {32, 7168}, {300, 2048}, {1000, 7168}}) {
           std::vector<std::vector<char>> parts;
-          for (int r = 0; r < kSize; ++r)
+          for (size_t r = 0; r < ranks; ++r)
             parts.push_back(random_bytes(dtype, rows * columns, seed++));
           RankTensor t(stream, dtype, rows, columns);
           t.set(parts[static_cast<size_t>(rank)]);
           group->of(rank).all_reduce(t.view(), stream);
           EXPECT_EQ(t.get(), sum_of(parts, dtype))
-              << tensor::dtype_name(dtype) << " " << rows << " x " << columns;
+              << tensor::dtype_name(dtype) << " " << rows << " x " << columns << " of " << ranks;
         }
       }
-    }
-  });
-  EXPECT_EQ(group->failure(), "");
+    });
+    EXPECT_EQ(group->failure(), "");
+  }
 }
 
 TEST_F(PeerRanks, keeps_every_bit_pattern_a_number_or_nan) {
@@ -173,7 +179,7 @@ TEST_F(PeerRanks, gathers_columns_and_rows) {
     }
     for (const std::vector<int64_t>& starts :
          std::vector<std::vector<int64_t>>{{0, 3, 8}, {0, 0, 5}, {0, 4, 4}, {0, 1, 400}}) {
-      for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
+      for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI32}) {
         for (const int64_t columns : {int64_t{4}, int64_t{2048}}) {
           const int64_t row_bytes = columns * tensor::dtype_bytes(dtype);
           const std::vector<char> whole = random_bytes(dtype, starts[2] * columns, 5);

@@ -2,7 +2,7 @@
 // kernel: what crosses the wire is a row of x, and nothing is written that only the next kernel would read. Bound by
 // the one way over NVLink and the row's own latency.
 // Grid: one block per row, laid out as rms_norm's, so that the bits are the same. A thread posts its vectors to all
-// peers, loads weight and residual while they fly, then adds what came in the order of ranks.
+// peers, loads weight and residual while they fly, then adds what came in a tree (sum.cuh).
 
 #include "cuda/comm/exchange.cuh"
 #include "cuda/comm/sum.cuh"
@@ -56,19 +56,13 @@ __global__ void __launch_bounds__(kNormThreads, kVectors == 1 ? 2 : 1)
 #pragma unroll
       for (int r = 0; r < kRanks; ++r)
         if (r < box.size && r != box.rank) packets[r] = look(box.place(box.rank, slot, r) + at);
-      PacketSum<Bf16> total;
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
         if (r >= box.size) break;
-        const uint4 packet = r == box.rank
-                                 ? parts[i].x.at[0]
-                                 : take(packets[r], box.place(box.rank, slot, r) + at, r, box);
-        if (r == 0)
-          total.set(packet);
-        else
-          total.add(packet);
+        packets[r] = r == box.rank ? parts[i].x.at[0]
+                                   : take(packets[r], box.place(box.rank, slot, r) + at, r, box);
       }
-      parts[i].x.at[0] = total.packet();
+      parts[i].x.at[0] = sum_in_tree<Bf16>(packets, box.size);
     }
     v[i].at[0] = pack(row.add(parts[i]));
     sum += sum_of_squares(unpack(v[i]));

@@ -1,5 +1,5 @@
 // exchange: all-reduce, reduce-scatter and gather of rows, by packets (mailbox.cuh). One-shot: everybody sends what
-// others need straight to them, and adds what came in the order of ranks. Bound by NVLink's latency up to some 64 KB,
+// others need straight to them, and adds what came in a tree (sum.cuh). Bound by NVLink's latency up to some 64 KB,
 // then by its rate.
 // Grid: up to kMaxBlocks blocks, which take chunks of packets in turn; a thread has kThreadPackets of a chunk. A block
 // sends its next chunk before it waits for this one, so that the wire is busy while it waits.
@@ -103,18 +103,13 @@ class Chunk {
         if (r < box_.size && r != box_.rank)
           packets[r] = look(box_.place(box_.rank, slot_, r) + at);
       const uint4 mine = load(own, first_ + at);
-      PacketSum<T> total;
 #pragma unroll
       for (int r = 0; r < kRanks; ++r) {
         if (r >= box_.size) break;
-        const uint4 packet =
+        packets[r] =
             r == box_.rank ? mine : take(packets[r], box_.place(box_.rank, slot_, r) + at, r, box_);
-        if (r == 0)
-          total.set(packet);
-        else
-          total.add(packet);
       }
-      store(own, first_ + at, total.packet());
+      store(own, first_ + at, sum_in_tree<T>(packets, box_.size));
     }
   }
 
@@ -187,6 +182,7 @@ __global__ void __launch_bounds__(kThreads) exchange_chunks(const __grid_constan
   if (threadIdx.x == 0) p.what.mailbox.turns[blockIdx.x] = turn;
 }
 
+// What is sent for a word that looks like an empty place.
 uint32_t nan_word(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -195,6 +191,8 @@ uint32_t nan_word(DType dtype) {
       return 0x7fff7fffu;
     case DType::kF8E4M3:
       return 0x7f7f7f7fu;
+    case DType::kI32:  // -1 becomes another negative number
+      return 0x80000000u;
     default:
       FATHOM_CHECK(false, "a collective of " << tensor::dtype_name(dtype) << " between GPUs");
   }

@@ -35,7 +35,7 @@ struct Exchange {
   Mailbox mailbox;
   Form form = kAllReduce;
   tensor::DType dtype =
-      tensor::DType::kF32;  // f32 or bf16 to be added, also f8_e4m3 to be gathered
+      tensor::DType::kF32;  // f32 or bf16 to be added, also f8_e4m3 and i32 to be gathered
   Piece pieces[kMaxRanks];
 };
 void exchange(const Exchange& args, ops::Stream& stream);

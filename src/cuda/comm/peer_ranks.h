@@ -1,14 +1,15 @@
 #pragma once
 // PeerRanks: a group whose ranks are GPUs of one process that write into one another's memory over NVLink. All
-// collectives are kernels of our own (mailbox.cuh): they may be captured, and sums are in the order of ranks, so that
-// all members have the same bits.
+// collectives are kernels of our own (mailbox.cuh): they may be captured, and sums are in one tree (comm/tree_sum.h),
+// so that all members have the same bits.
 //
 //   std::unique_ptr<comm::Group> tp = make_peer_ranks({.deadline = 5s})("tp", {0, 1});     // StartupError
 //   tp->of(1).all_reduce(branch, stream);                                                  // on rank 1's thread
 //
-// Sums are of f32 and bf16 (added in f32, rounded once); gathers also of f8_e4m3. Tensors of at least two axes may be
-// strided in rows. A rank that does not come to a collective for the deadline is told by failure(); what this group
-// computes afterwards is worthless, and nobody waits in it any more.
+// Sums are of f32 and bf16 (added in f32, every sum of two rounded); gathers also of f8_e4m3, and of i32, in which -1
+// may become another negative number. Tensors of at least two axes may be strided in rows. A rank that does not come
+// to a collective for the deadline is told by failure(); what this group computes afterwards is worthless, and nobody
+// waits in it any more.
 //
 // REQUIRES: a device's thread is the only one that enqueues a group's collectives there, on one stream.
 

@@ -1,5 +1,6 @@
 #pragma once
-// Sums of packets in the order of ranks: the same bits on every rank, whoever adds.
+// Sums of packets in the tree of comm/tree_sum.h: the same bits on every rank, whoever adds, and those of the sums in
+// host memory.
 
 #include <cstdint>
 
@@ -7,46 +8,36 @@
 
 namespace fathom::cuda {
 
+// A packet of elements T, added in f32 and rounded to T.
 template <class T>
-struct PacketSum;
+__device__ __forceinline__ uint4 add_packets(uint4 a, uint4 b);
 
 template <>
-struct PacketSum<float> {
-  float at[4] = {};
-  __device__ __forceinline__ void set(uint4 p) {
-    at[0] = __uint_as_float(p.x), at[1] = __uint_as_float(p.y);
-    at[2] = __uint_as_float(p.z), at[3] = __uint_as_float(p.w);
-  }
-  __device__ __forceinline__ void add(uint4 p) {
-    at[0] += __uint_as_float(p.x), at[1] += __uint_as_float(p.y);
-    at[2] += __uint_as_float(p.z), at[3] += __uint_as_float(p.w);
-  }
-  __device__ __forceinline__ uint4 packet() const {
-    return make_uint4(__float_as_uint(at[0]), __float_as_uint(at[1]), __float_as_uint(at[2]),
-                      __float_as_uint(at[3]));
-  }
-};
+__device__ __forceinline__ uint4 add_packets<float>(uint4 a, uint4 b) {
+  const auto add = [](uint32_t x, uint32_t y) {
+    return __float_as_uint(__uint_as_float(x) + __uint_as_float(y));
+  };
+  return make_uint4(add(a.x, b.x), add(a.y, b.y), add(a.z, b.z), add(a.w, b.w));
+}
 
-// Added in f32, rounded once.
 template <>
-struct PacketSum<Bf16> {
-  float at[8] = {};
-  __device__ __forceinline__ void set(uint4 p) {
-    const uint32_t words[4] = {p.x, p.y, p.z, p.w};
+__device__ __forceinline__ uint4 add_packets<Bf16>(uint4 a, uint4 b) {
+  const auto add = [](uint32_t x, uint32_t y) {
+    return floats_to_bf16x2(bf16x2_low(x) + bf16x2_low(y), bf16x2_high(x) + bf16x2_high(y));
+  };
+  return make_uint4(add(a.x, b.x), add(a.y, b.y), add(a.z, b.z), add(a.w, b.w));
+}
+
+// Of `size` ranks; overwrites the packets. REQUIRES: size <= kRanks.
+template <class T, int kRanks>
+__device__ __forceinline__ uint4 sum_in_tree(uint4 (&packets)[kRanks], int size) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      at[2 * i] = bf16x2_low(words[i]), at[2 * i + 1] = bf16x2_high(words[i]);
-  }
-  __device__ __forceinline__ void add(uint4 p) {
-    const uint32_t words[4] = {p.x, p.y, p.z, p.w};
+  for (int half = 1; half < kRanks; half *= 2) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      at[2 * i] += bf16x2_low(words[i]), at[2 * i + 1] += bf16x2_high(words[i]);
+    for (int r = 0; r + half < kRanks; r += 2 * half)
+      if (r + half < size) packets[r] = add_packets<T>(packets[r], packets[r + half]);
   }
-  __device__ __forceinline__ uint4 packet() const {
-    return make_uint4(floats_to_bf16x2(at[0], at[1]), floats_to_bf16x2(at[2], at[3]),
-                      floats_to_bf16x2(at[4], at[5]), floats_to_bf16x2(at[6], at[7]));
-  }
-};
+  return packets[0];
+}
 
 }  // namespace fathom::cuda
