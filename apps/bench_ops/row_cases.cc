@@ -2,6 +2,7 @@
 
 #include "apps/bench_ops/cases.h"
 #include "apps/bench_ops/rope_angles.h"
+#include "ops/add_rows.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
 #include "ops/quantize_fp8.h"
@@ -239,6 +240,23 @@ OpCall gather_rows_call(Operands& operands, const OpShapes& shapes, int64_t toke
       });
 }
 
+OpCall add_rows_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const DType act = operands.backend().act;
+  const Tensor x = operands.random(act, {tokens, shapes.config.hidden_size});
+  const Tensor sum = operands.random(act, {tokens, shapes.config.hidden_size});
+  return {.bytes = bytes_of({x, sum, sum}),
+          .prepare = {},
+          .run = [=](ops::Stream& stream) { ops::add_rows({.x = x, .sum = sum}, stream); },
+          .expected =
+              [=](OnReference& on_reference) {
+                const Tensor cut = on_reference.act(checked(sum));
+                ops::add_rows({.x = on_reference.act(checked(x)), .sum = cut},
+                              on_reference.stream());
+                return values_of(cut);
+              },
+          .actual = [=](OnReference& on_reference) { return on_reference.values(checked(sum)); }};
+}
+
 void add_activations(const OpShapes& shapes, const std::string& name, int64_t inter,
                      std::vector<OpCase>& cases) {
   if (inter == 0) return;
@@ -266,6 +284,7 @@ std::vector<OpCase> row_cases(const OpShapes& shapes) {
   std::vector<OpCase> cases = {
       row_case("embedding", "vocabulary", plain, with_shapes(embedding_call)),
       row_case("gather_rows", "hidden", act, with_shapes(gather_rows_call)),
+      row_case("add_rows", "hidden", act, with_shapes(add_rows_call)),
       row_case("rms_norm", "hidden + residual", plain, with_shapes(rms_norm_call))};
   if (shapes.types.fp8)
     cases.push_back(row_case("rms_norm_quantize", "hidden + residual", plain,

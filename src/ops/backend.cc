@@ -19,6 +19,7 @@ bool has(const Backend& backend) {
 constexpr std::array kEntries = {
     Entry{"embedding", has<&Backend::embedding>},
     Entry{"gather_rows", has<&Backend::gather_rows>},
+    Entry{"add_rows", has<&Backend::add_rows>},
     Entry{"rms_norm", has<&Backend::rms_norm>},
     Entry{"linear", has<&Backend::linear>},
     Entry{"head_linear", has<&Backend::head_linear>},

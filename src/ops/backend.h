@@ -24,6 +24,7 @@ namespace fathom::ops {
 
 struct EmbeddingArgs;
 struct GatherRowsArgs;
+struct AddRowsArgs;
 struct FillFromTableArgs;
 struct RmsNormArgs;
 struct RmsNormQuantizeArgs;
@@ -115,6 +116,7 @@ struct Backend {
 
   Operator<EmbeddingArgs> embedding;
   Operator<GatherRowsArgs> gather_rows;
+  Operator<AddRowsArgs> add_rows;
   Operator<RmsNormArgs> rms_norm;
   Operator<LinearArgs> linear;
   Operator<HeadLinearArgs> head_linear;

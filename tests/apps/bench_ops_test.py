@@ -10,8 +10,8 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DEMO = ROOT / "models" / "demo"
 PROGRAM = os.environ["FATHOM_PROGRAM"]
-OPERATORS = {"linear", "linear_pair", "head_linear", "embedding", "gather_rows", "rms_norm", "rms_norm_quantize",
-             "silu_mul", "silu_mul_quantize", "quantize_fp8", "rope_table", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
+OPERATORS = {"linear", "linear_pair", "head_linear", "embedding", "gather_rows", "add_rows", "rms_norm",
+             "rms_norm_quantize", "silu_mul", "silu_mul_quantize", "quantize_fp8", "rope_table", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
              "moe_experts", "moe_experts_shared", "sample", "step_inputs", "commit_tokens", "write_words", "count_tokens",
              "draft_inputs", "draft_rows", "accept_drafts", "move_rows", "grow_drafts", "select_rows"}
 

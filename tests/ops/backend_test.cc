@@ -29,9 +29,9 @@ TEST_P(BackendTest, has_what_deepseek_v3_needs) {
 
 TEST_P(BackendTest, has_every_operator_that_takes_activations_only) {
   for (const std::string_view op :
-       {"gather_rows", "rope_table", "rope", "mla_expanded", "silu_mul", "quantize_fp8", "sample",
-        "step_inputs", "commit_tokens", "draft_inputs", "draft_rows", "accept_drafts", "move_rows",
-        "grow_drafts", "select_rows"}) {
+       {"gather_rows", "add_rows", "rope_table", "rope", "mla_expanded", "silu_mul", "quantize_fp8",
+        "sample", "step_inputs", "commit_tokens", "draft_inputs", "draft_rows", "accept_drafts",
+        "move_rows", "grow_drafts", "select_rows"}) {
     EXPECT_THAT(ops::missing_operators(backend(), {{op, act()}}), testing::IsEmpty());
   }
 }

@@ -1,8 +1,9 @@
-// embedding, gather_rows, rms_norm, silu_mul, rope_table, rope.
+// embedding, gather_rows, add_rows, rms_norm, silu_mul, rope_table, rope.
 
 #include <cmath>
 #include <limits>
 
+#include "ops/add_rows.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
 #include "ops/rms_norm.h"
@@ -90,6 +91,24 @@ TEST_P(ElementwiseTest, gather_rows_picks_rows_in_any_order_and_repeatedly) {
       }
     }
     expect_close(download(out.view()), expected, kExact);
+  }
+}
+
+TEST_P(ElementwiseTest, add_rows_rounds_once_and_takes_strided_rows) {
+  ref::Random random(3);
+  for (const int64_t dim : {1, 69, 2048, 7168}) {
+    for (const int64_t rows : {0, 1, 37}) {
+      const HostTensor x = random.normal(act(), {rows, dim + 8}, 3.0);
+      const HostTensor old = random.normal(act(), {rows, dim + 3});
+      const DeviceTensor device_x = upload(x), sum = upload(old);
+      ops::add_rows({.x = device_x.view().slice(1, 8, dim + 8), .sum = sum.view().slice(1, 0, dim)},
+                    stream());
+      HostTensor expected = old;
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t k = 0; k < dim; ++k)
+          expected.at(i, k) = ref::round_to(act(), old.at(i, k) + x.at(i, 8 + k));
+      expect_close(download(sum.view()), expected, kExact);
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include "cpu/reference/matmul.h"
 #include "cpu/reference/ops.h"
 #include "cpu/reference/rope.h"
+#include "ops/add_rows.h"
 #include "ops/embedding.h"
 #include "ops/gather_rows.h"
 #include "ops/kv_cache.h"
@@ -55,6 +56,16 @@ void gather_rows(const ops::GatherRowsArgs& args, ops::Stream& ops_stream) {
     const int32_t row = *args.rows.row<int32_t>(i);
     FATHOM_CHECK(row >= 0 && row < tokens, "rows[" << i << "] is " << row << " of " << tokens);
     std::copy_n(args.x.row<float>(row), dim, args.out.row<float>(i));
+  });
+}
+
+void add_rows(const ops::AddRowsArgs& args, ops::Stream& ops_stream) {
+  FastStream& stream = fast_stream(ops_stream);
+  const int64_t rows = args.sum.dim(0), dim = args.sum.dim(1);
+  stream.run(rows, rows * dim, [&](int64_t row, int) {
+    const float* const x = args.x.row<float>(row);
+    float* const sum = args.sum.row<float>(row);
+    for (int64_t i = 0; i < dim; ++i) sum[i] += x[i];
   });
 }
 

@@ -72,6 +72,7 @@ ops::Backend make_backend() {
   backend.select_rows = reference.select_rows;
   backend.embedding = {fast::embedding};
   backend.gather_rows = {fast::gather_rows};
+  backend.add_rows = {fast::add_rows};
   backend.rms_norm = {fast::rms_norm};
   backend.linear = {fast::linear, fast::linear_scratch};
   backend.head_linear = {fast::head_linear, fast::head_linear_scratch};

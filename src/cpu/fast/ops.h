@@ -10,6 +10,7 @@ namespace fathom::cpu::fast {
 
 void embedding(const ops::EmbeddingArgs& args, ops::Stream& stream);
 void gather_rows(const ops::GatherRowsArgs& args, ops::Stream& stream);
+void add_rows(const ops::AddRowsArgs& args, ops::Stream& stream);
 void rms_norm(const ops::RmsNormArgs& args, ops::Stream& stream);
 void linear(const ops::LinearArgs& args, ops::Stream& stream);
 void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream);

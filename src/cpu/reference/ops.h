@@ -13,6 +13,7 @@ namespace fathom::cpu::reference {
 
 void embedding(const ops::EmbeddingArgs& args, ops::Stream& stream);
 void gather_rows(const ops::GatherRowsArgs& args, ops::Stream& stream);
+void add_rows(const ops::AddRowsArgs& args, ops::Stream& stream);
 void fill_from_table(const ops::FillFromTableArgs& args, ops::Stream& stream);
 void rms_norm(const ops::RmsNormArgs& args, ops::Stream& stream);
 void rms_norm_quantize(const ops::RmsNormQuantizeArgs& args, ops::Stream& stream);

@@ -46,6 +46,7 @@ ops::Backend make_backend() {
   backend.supports = supports;
   backend.embedding = {reference::embedding};
   backend.gather_rows = {reference::gather_rows};
+  backend.add_rows = {reference::add_rows};
   backend.rms_norm = {reference::rms_norm, reference::rms_norm_scratch};
   backend.linear = {reference::linear, reference::linear_scratch};
   backend.head_linear = {reference::head_linear, reference::head_linear_scratch};

@@ -5,6 +5,7 @@ namespace fathom::cuda {
 void add_elementwise(ops::Backend& backend) {
   backend.embedding = {embedding};
   backend.gather_rows = {gather_rows};
+  backend.add_rows = {add_rows};
   backend.fill_from_table = {fill_from_table};
   backend.rms_norm = {rms_norm};
   backend.rms_norm_quantize = {rms_norm_quantize};
