@@ -59,6 +59,7 @@ void log_ranks(const EngineFlags& flags, const runner::RankGroup& ranks) {
              {{"tp_size", flags.ranks.tp_size},
               {"dp_size", flags.ranks.num_lanes()},
               {"ep_size", flags.ranks.experts_apart ? flags.ranks.tp_size : 1},
+              {"deterministic_tp", flags.ranks.deterministic_tp},
               {"cpu_threads_each", threads_of_rank(flags)}});
   if (ranks.size() > cores)
     FATHOM_LOG(kWarning, "apps", "more ranks than cores: they take turns, which is slow",
@@ -393,6 +394,8 @@ void make_ranks(const EngineFlags& flags, const LoadObserver& observer, const St
     cuda::open_cublaslt_soon();  // while the weights are read
   cuda::PeerOptions peers = flags.ranks.peers;
   peers.deadline = rank_standstill(flags.ranks);
+  // NCCL adds in another order for other numbers of rows.
+  if (ready.backend->batch_invariant) peers.use_nccl = false;
   ready.ranks = std::make_unique<runner::RankGroup>(
       rank_sizes(flags.ranks), *ready.backend,
       ready.backend->device_memory ? cuda::make_peer_ranks(peers) : comm::MakeGroup(),

@@ -1,5 +1,6 @@
 #include "apps/rank_flags.h"
 
+#include <bit>
 #include <string>
 
 #include "base/log.h"
@@ -50,6 +51,11 @@ void add_rank_flags(CLI::App& app, RankFlags& flags) {
             "Groups that the ranks form; needs --enable-dp-attention. Each has --tp-size / N "
             "ranks, and --max-total-tokens is the cache of each")
       ->default_str("1");
+  add_count("--deterministic-tp", flags.deterministic_tp,
+            "Compute the same bits on every --tp-size that divides N, a power of two: sums over "
+            "ranks are computed in N parts and added in one tree. On a GPU with --deterministic; "
+            "a step takes longer the fewer ranks share the parts")
+      ->default_str("1: each rank computes one part");
   add_peer_flags(app, flags.peers);
 }
 
@@ -98,8 +104,26 @@ void check_lanes(const RankFlags& flags) {
 
 }  // namespace
 
+namespace {
+
+void check_sum_parts(const RankFlags& flags) {
+  const int parts = flags.deterministic_tp, tp = flags.tp_size;
+  if (parts == 1) return;
+  const std::string name = flag("--deterministic-tp", parts);
+  require(std::has_single_bit(static_cast<unsigned>(parts)), name + " is not a power of two");
+  require(parts % tp == 0, name + " is not a multiple of --tp-size, " + std::to_string(tp) +
+                               ": each rank computes as many parts of a sum");
+  require(!flags.experts_apart,
+          name +
+              " does not go with --enable-ep-moe: which experts are added first is then a "
+              "matter of where they are");
+}
+
+}  // namespace
+
 void check_ranks(const RankFlags& flags, const config::ModelConfig& config) {
   check_lanes(flags);
+  check_sum_parts(flags);
   const int tp = flags.tp_size;
   if (flags.ep_size && *flags.ep_size > 1)
     require(flags.experts_apart,
@@ -126,12 +150,18 @@ void check_ranks(const RankFlags& flags, const config::ModelConfig& config) {
 
 void check_ranks_on(const RankFlags& flags, const ops::Backend& backend) {
   const bool has_peers = flags.tp_size > 1 && backend.device_memory;
+  require(flags.deterministic_tp == 1 || backend.batch_invariant,
+          flag("--deterministic-tp", flags.deterministic_tp) + " needs --deterministic on a GPU");
   const cuda::PeerOptions& peers = flags.peers;
   if (!has_peers && (peers.disable_custom_all_reduce || !peers.nccl_library.empty()))
     FATHOM_LOG(kWarning, "apps", "flags of how several GPUs add have no effect",
                {{"flags", "--disable-custom-all-reduce, --nccl-library"},
                 {"needs", "--tp-size 2 or more with --device cuda"}});
   if (!has_peers) return;
+  require(
+      !peers.disable_custom_all_reduce || !backend.batch_invariant,
+      "--disable-custom-all-reduce does not go with --deterministic: NCCL adds in another order "
+      "for other numbers of rows");
   const std::string why_not = cuda::why_not_ranks(cuda::list_gpus(), flags.tp_size);
   require(why_not.empty(), flag("--tp-size", flags.tp_size) + " with --device cuda: " + why_not);
 }
@@ -140,13 +170,16 @@ void check_simulated_ranks(const RankFlags& flags) {
   check_lanes(flags);
   require(!flags.experts_apart,
           "--enable-ep-moe needs --engine model, a simulation has no experts");
+  require(flags.deterministic_tp == 1,
+          "--deterministic-tp needs --engine model, a simulation has no sums");
   require(!flags.dist_timeout, "--dist-timeout needs --engine model, simulated ranks do not wait");
 }
 
 runner::RankSizes rank_sizes(const RankFlags& flags) {
   return {.tp = flags.tp_size / flags.num_lanes(),
           .dp = flags.num_lanes(),
-          .ep = flags.experts_apart ? flags.tp_size : 1};
+          .ep = flags.experts_apart ? flags.tp_size : 1,
+          .sum_parts = flags.deterministic_tp};
 }
 
 std::chrono::milliseconds rank_standstill(const RankFlags& flags) {
@@ -165,6 +198,7 @@ json::Value rank_settings(const RankFlags& flags) {
           {"ep_size", sizes.ep},
           {"enable_dp_attention", flags.dp_attention},
           {"enable_ep_moe", flags.experts_apart},
+          {"deterministic_tp", flags.deterministic_tp},
           {"dist_timeout", std::chrono::duration<double>(rank_standstill(flags)).count()},
           {"disable_custom_all_reduce", flags.peers.disable_custom_all_reduce},
           {"nccl_library", flags.peers.nccl_library}};

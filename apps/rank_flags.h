@@ -26,6 +26,7 @@ struct RankFlags {
   std::optional<int> ep_size;
   bool dp_attention = false;
   std::optional<int> dp_size;
+  int deterministic_tp = 1;
   cuda::PeerOptions peers = {};        // of ranks that are GPUs
   std::optional<double> dist_timeout;  // seconds
 
@@ -50,7 +51,7 @@ std::chrono::milliseconds rank_standstill(const RankFlags& flags);
 // Requests that each lane has room for, where all lanes together run so many.
 int slots_of_lane(const RankFlags& flags, int max_running_requests);
 // For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe",
-// "dist_timeout", "disable_custom_all_reduce", "nccl_library".
+// "deterministic_tp", "dist_timeout", "disable_custom_all_reduce", "nccl_library".
 json::Value rank_settings(const RankFlags& flags);
 
 }  // namespace fathom::apps

@@ -18,11 +18,14 @@ int64_t weight_bytes(const config::ModelConfig& config, const model::ModelOption
 
 struct OneRank {
   explicit OneRank(const runner::RankSizes& sizes)
-      : tp("tp", sizes.tp), dp("dp", sizes.dp), ep("ep", sizes.ep) {}
-  comm::RankContext context() { return {.tp = &tp.of(0), .dp = &dp.of(0), .ep = &ep.of(0)}; }
+      : tp("tp", sizes.tp), dp("dp", sizes.dp), ep("ep", sizes.ep), sum_parts(sizes.sum_parts) {}
+  comm::RankContext context() {
+    return {.tp = &tp.of(0), .dp = &dp.of(0), .ep = &ep.of(0), .sum_parts = sum_parts};
+  }
 
   // Nobody meets: a place in the groups is all that a part needs.
   comm::ThreadRanks tp, dp, ep;
+  int sum_parts;
 };
 
 }  // namespace

@@ -80,6 +80,7 @@ small_cases=(
   ElementwiseTest.rms_norm_adds_the_residual_first_and_may_write_over_its_input
   ElementwiseTest.embedding_copies_rows_of_the_table_into_strided_rows
   ElementwiseTest.gather_rows_picks_rows_in_any_order_and_repeatedly
+  ElementwiseTest.add_rows_rounds_once_and_takes_strided_rows
   RmsNormQuantizeTest.equals_the_norm_and_the_quantisation
   SiluMulQuantizeTest.equals_the_activation_and_the_quantisation
   SampleRulesTest.a_forced_row_reports_that_tokens_log_probability
@@ -215,6 +216,7 @@ if wanted ranks && [ "$(nvidia-smi -L | wc -l)" -lt 2 ]; then
   echo "skipped ranks: they need two GPUs of one host"
 elif wanted ranks; then
   part ranks-collectives "$bin/tests/test_gpu" --gtest_filter='PeerRanks.*'
+  FATHOM_TEST_DEVICE=cuda part ranks-parts "$bin/tests/test_engine" --gtest_brief=1 --gtest_filter='SumParts.give*'
   part ranks-sums "$fathom" bench all-reduce --replays 50000 --bytes 2048 16384 262144
   part ranks-gsm8k tools/ranks_gsm8k.sh 500 "$fathom" cuda
   for ranks in "--tp-size 2" "--tp-size 2 --enable-dp-attention --dp-size 2"; do

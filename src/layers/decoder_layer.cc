@@ -7,13 +7,13 @@
 namespace fathom::layers {
 namespace {
 
-std::variant<Ffn, Moe> make_mlp(int layer_idx, const config::ModelConfig& config,
-                                WeightBuilder& builder) {
+std::variant<DenseMlp, Moe> make_mlp(int layer_idx, const config::ModelConfig& config,
+                                     WeightBuilder& builder) {
   const std::string prefix = layer_prefix(layer_idx) + "mlp.";
   if (config.is_moe_layer(layer_idx)) return Moe(prefix, config, builder);
-  return Ffn(prefix,
-             {.hidden_size = config.hidden_size, .intermediate_size = config.intermediate_size},
-             builder);
+  return DenseMlp(
+      prefix, {.hidden_size = config.hidden_size, .intermediate_size = config.intermediate_size},
+      builder);
 }
 
 }  // namespace
@@ -53,18 +53,35 @@ void DecoderLayer::attend(ResidualStream& residual_stream, const LayerStep& step
   residual_stream.normalise(post_attention_layernorm_, normed, step.stream);
 }
 
+void DecoderLayer::choose_experts(const tensor::Tensor& x, const tensor::Tensor& kv_rows,
+                                  const RoutedRows& to, ops::Stream& stream) const {
+  if (const Moe* moe = std::get_if<Moe>(&mlp_)) moe->choose(x, kv_rows, to, stream);
+}
+
+// The gate reads rows as they are, the experts of an FP8 model quantised ones: there each lane chooses the experts of
+// its own tokens, and only what the experts read is gathered, a third of the bytes. Otherwise all rows are here, and
+// choosing for all of them is quicker than gathering what was chosen.
 NormedRows DecoderLayer::gather_lanes(const LayerStep& step) const {
   const MlpRows& rows = step.buffers.all_lanes;
-  NormedRows all{.values = {}, .quantised = {}};
-  if (quantises_rows_) all.quantised = rows.normed_f8;
-  if (!quantises_rows_ || is_moe()) all.values = rows.normed;
   comm::Communicator& lanes = *step.rank.dp;
-  if (lanes.size() == 1) return all;
   const std::vector<int64_t>& starts = step.batch.lane_starts;
-  if (!all.values.is_null()) lanes.all_gather_rows(all.values, starts, step.stream);
-  if (all.quantised.is_null()) return all;
-  lanes.all_gather_rows(all.quantised.values, starts, step.stream);
-  lanes.all_gather_rows(all.quantised.scale, starts, step.stream);
+  NormedRows all{.values = rows.normed, .quantised = {}};
+  if (quantises_rows_) all = {.values = {}, .quantised = rows.normed_f8};
+  if (lanes.size() == 1 || quantises_rows_) {
+    if (step.batch.num_tokens() > 0)
+      choose_experts(step.buffers.normed, step.batch.kv_rows, step.buffers.routed, step.stream);
+    if (lanes.size() == 1) return all;
+    if (is_moe()) {
+      lanes.all_gather_rows(rows.routed.ids, starts, step.stream);
+      lanes.all_gather_rows(rows.routed.weights, starts, step.stream);
+    }
+    lanes.all_gather_rows(all.quantised.values, starts, step.stream);
+    lanes.all_gather_rows(all.quantised.scale, starts, step.stream);
+    return all;
+  }
+  lanes.all_gather_rows(all.values, starts, step.stream);
+  // Which rows of other lanes are padding is not known here, and nobody reads what is computed for them.
+  choose_experts(all.values, {}, rows.routed, step.stream);
   return all;
 }
 

@@ -31,13 +31,15 @@ class DecoderLayer {
   NormedRows normalise_input(ResidualStream& residual_stream, const LayerStep& step) const;
   // Attention, then what this lane's tokens bring to the FFN or MoE.
   void attend(ResidualStream& residual_stream, const LayerStep& step) const;
-  // The rows of all lanes, where they are.
+  // The rows of all lanes, where they are, with the experts that their tokens go to.
   NormedRows gather_lanes(const LayerStep& step) const;
+  void choose_experts(const tensor::Tensor& x, const tensor::Tensor& kv_rows, const RoutedRows& to,
+                      ops::Stream& stream) const;
   bool is_moe() const { return std::holds_alternative<Moe>(mlp_); }
 
   RmsNorm input_layernorm_, post_attention_layernorm_;
   std::unique_ptr<Attention> attention_;
-  std::variant<Ffn, Moe> mlp_;
+  std::variant<DenseMlp, Moe> mlp_;
   bool quantises_rows_;  // in the normalisations, for all matrices
 };
 

@@ -1,6 +1,7 @@
 #include "layers/ffn.h"
 
 #include "layers/linear_pair.h"
+#include "layers/sum_of_parts.h"
 #include "ops/linear.h"
 #include "ops/silu_mul.h"
 
@@ -8,12 +9,12 @@ namespace fathom::layers {
 
 using tensor::Tensor;
 
-Ffn::Ffn(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder)
+Ffn::Ffn(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder, int part)
     : fused_(builder.fused()),
       gate_up_(builder.stacked({prefix + "gate_proj.weight", prefix + "up_proj.weight"},
-                               shape.intermediate_size, shape.hidden_size, builder.mlp_rows())),
+                               shape.intermediate_size, shape.hidden_size, builder.mlp_rows(part))),
       down_(builder.matrix(prefix + "down_proj.weight", shape.hidden_size, shape.intermediate_size,
-                           builder.mlp_columns())) {}
+                           builder.mlp_columns(part))) {}
 
 void Ffn::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
   const int64_t tokens = out.dim(0), inter = intermediate_size();
@@ -59,6 +60,16 @@ void Ffn::project_up(const ops::Activation& x, const Tensor& gate_up, ops::Strea
     whole.scale = scale.reshape({2 * scale.dim(1), scale.dim(2)});
   }
   ops::linear({.x = x, .weight = whole, .out = rows}, stream);
+}
+
+DenseMlp::DenseMlp(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder) {
+  for (int part = 0; part < builder.rank().mlp_parts(); ++part)
+    parts_.emplace_back(prefix, shape, builder, part);
+}
+
+void DenseMlp::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
+  sum_of_parts(parts_.size(), out, step,
+               [&](size_t part, const Tensor& to) { parts_[part].forward(x, step, to); });
 }
 
 }  // namespace fathom::layers

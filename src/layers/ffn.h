@@ -8,6 +8,7 @@
 // Immutable after loading, thread-safe.
 
 #include <string>
+#include <vector>
 
 #include "layers/attention.h"
 #include "layers/rms_norm.h"
@@ -21,7 +22,8 @@ struct FfnShape {
 
 class Ffn {
  public:
-  Ffn(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder);
+  // part: which of the rank's parts of the sum over ranks this computes (RankContext::mlp_parts()).
+  Ffn(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder, int part = 0);
 
   // x, out  [tokens, hidden_size]
   void forward(const NormedRows& x, const LayerStep& step, const tensor::Tensor& out) const;
@@ -41,6 +43,16 @@ class Ffn {
   FusedOps fused_;
   ops::Weight gate_up_;  // [2, intermediate_size, hidden_size], gate first
   ops::Weight down_;
+};
+
+// The FFN of a dense layer: the parts of it that the rank computes, mostly one.
+class DenseMlp {
+ public:
+  DenseMlp(const std::string& prefix, const FfnShape& shape, WeightBuilder& builder);
+  void forward(const NormedRows& x, const LayerStep& step, const tensor::Tensor& out) const;
+
+ private:
+  std::vector<Ffn> parts_;
 };
 
 }  // namespace fathom::layers

@@ -4,6 +4,7 @@
 
 #include "layers/absorbed_weights.h"
 #include "layers/linear_pair.h"
+#include "layers/sum_of_parts.h"
 #include "ops/head_linear.h"
 #include "ops/kv_cache.h"
 #include "ops/linear.h"
@@ -60,8 +61,9 @@ Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBui
         builder.derived(builder.types().plain, {num_heads_, kv_lora_rank_, qk_nope_head_dim_});
     w_uv_.data = kv_b_heads().slice(1, qk_nope_head_dim_, kv_head_dim);
   }
-  o_proj_ = builder.matrix(prefix + "o_proj.weight", hidden_size, all_heads * v_head_dim_,
-                           builder.tp_columns(v_head_dim_));
+  for (int part = 0; part < builder.rank().tp_parts(); ++part)
+    o_proj_.push_back(builder.matrix(prefix + "o_proj.weight", hidden_size, all_heads * v_head_dim_,
+                                     builder.tp_columns(v_head_dim_, part)));
 }
 
 Tensor Mla::kv_b_heads() const {
@@ -82,7 +84,12 @@ void Mla::forward(const ops::Activation& x, const LayerStep& step, const Tensor&
   if (step.batch.num_absorbed_tokens > 0) attend_absorbed(step);
   if (!step.plan.expanded_calls.empty()) attend_expanded(step);
   const Tensor heads_out = step.buffers.mla.out.reshape({out.dim(0), num_heads_ * v_head_dim_});
-  ops::linear({.x = heads_out, .weight = o_proj_, .out = out}, step.stream);
+  sum_of_parts(o_proj_.size(), out, step, [&](size_t part, const Tensor& to) {
+    const int64_t columns = o_proj_[part].data.dim(1), begin = static_cast<int64_t>(part) * columns;
+    ops::linear(
+        {.x = heads_out.slice(1, begin, begin + columns), .weight = o_proj_[part], .out = to},
+        step.stream);
+  });
 }
 
 void Mla::append_rows(const ops::Activation& x, const LayerStep& step) const {

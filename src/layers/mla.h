@@ -55,7 +55,7 @@ class Mla : public Attention {
   tensor::Tensor kv_b_proj_;  // [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank]
   ops::Weight w_uk_;          // [heads, kv_lora_rank, qk_nope_head_dim]  transposed, derived
   ops::Weight w_uv_;  // [heads, v_head_dim, kv_lora_rank]  rows of kv_b_proj, derived in FP8
-  ops::Weight o_proj_;
+  std::vector<ops::Weight> o_proj_;  // [RankContext::tp_parts()]: columns of the rank's heads
 };
 
 }  // namespace fathom::layers

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "layers/sum_of_parts.h"
+
 namespace fathom::layers {
 namespace {
 
@@ -39,31 +41,24 @@ Moe::Moe(const std::string& prefix, const config::ModelConfig& config, WeightBui
     gate_.bias = builder.bias(prefix + "gate.e_score_correction_bias", num_experts);
   }
 
-  take_experts(prefix, config, builder);
-  if (config.n_shared_experts > 0) {
-    shared_experts_.emplace(prefix + "shared_experts.",
-                            FfnShape{.hidden_size = hidden_size,
-                                     .intermediate_size = int64_t{config.moe_intermediate_size} *
-                                                          config.n_shared_experts},
-                            builder);
-    shares_call_ = builder.fused().moe_experts_shared;
-  }
+  const comm::Communicator& ep = *builder.rank().ep;
+  num_experts_ = weights::shard_length({.rank = ep.rank(), .size = ep.size()}, prefix + "experts",
+                                       num_experts);
+  first_expert_ = ep.rank() * num_experts_;
+  for (int part = 0; part < builder.rank().mlp_parts(); ++part)
+    parts_.push_back(take_part(prefix, config, part, builder));
+  shares_call_ = config.n_shared_experts > 0 && builder.fused().moe_experts_shared;
 }
 
 // The experts of this rank, or its part of all. Those of others are listed without memory.
-void Moe::take_experts(const std::string& prefix, const config::ModelConfig& config,
-                       WeightBuilder& builder) {
-  const comm::Communicator& ep = *builder.rank().ep;
-  const int64_t num_experts = config.n_routed_experts;
-  gate_.num_held = weights::shard_length({.rank = ep.rank(), .size = ep.size()}, prefix + "experts",
-                                         num_experts);
-  gate_.first_expert = ep.rank() * gate_.num_held;
+Moe::Part Moe::take_part(const std::string& prefix, const config::ModelConfig& config, int number,
+                         WeightBuilder& builder) const {
   std::vector<std::string> gate_up_names, down_names;
-  for (int64_t expert = 0; expert < num_experts; ++expert) {
+  for (int64_t expert = 0; expert < config.n_routed_experts; ++expert) {
     const std::string name = prefix + "experts." + std::to_string(expert) + ".";
     const std::string gate = name + "gate_proj.weight", up = name + "up_proj.weight";
     const std::string down = name + "down_proj.weight";
-    if (gate_.held_id(expert) < 0) {
+    if (expert < first_expert_ || expert >= first_expert_ + num_experts_) {
       builder.leave_to_others({gate, up, down});
       continue;
     }
@@ -71,38 +66,54 @@ void Moe::take_experts(const std::string& prefix, const config::ModelConfig& con
     down_names.push_back(down);
   }
   const int64_t inter = config.moe_intermediate_size, hidden_size = config.hidden_size;
-  const bool whole_experts = ep.size() > 1;
-  const weights::Shard rows = whole_experts ? weights::Shard() : builder.mlp_rows();
-  const weights::Shard columns = whole_experts ? weights::Shard() : builder.mlp_columns();
+  const bool whole_experts = builder.rank().ep->size() > 1;
+  const weights::Shard rows = whole_experts ? weights::Shard() : builder.mlp_rows(number);
+  const weights::Shard columns = whole_experts ? weights::Shard() : builder.mlp_columns(number);
   const ops::Weight gate_up = builder.stacked(gate_up_names, inter, hidden_size, rows);
-  gate_up_ = {.data = pair_up(gate_up.data), .scale = pair_up(gate_up.scale)};
-  down_ = builder.stacked(down_names, hidden_size, inter, columns);
+  Part part{.gate_up = {.data = pair_up(gate_up.data), .scale = pair_up(gate_up.scale)},
+            .down = builder.stacked(down_names, hidden_size, inter, columns),
+            .shared_experts = std::nullopt};
+  if (config.n_shared_experts > 0)
+    part.shared_experts.emplace(
+        prefix + "shared_experts.",
+        FfnShape{.hidden_size = hidden_size, .intermediate_size = inter * config.n_shared_experts},
+        builder, number);
+  return part;
+}
+
+void Moe::choose(const Tensor& x, const Tensor& kv_rows, const RoutedRows& to,
+                 ops::Stream& stream) const {
+  ops::MoeGateArgs gate = gate_;
+  gate.x = x;
+  gate.kv_rows = kv_rows;
+  gate.ids = to.ids;
+  gate.weights = to.weights;
+  ops::moe_gate(gate, stream);
 }
 
 void Moe::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
-  const FfnBuffers& buffers = step.buffers.ffn;
-  ops::MoeGateArgs gate = gate_;
-  gate.x = x.values;
-  // Which rows of other lanes are padding is not known here, and nobody reads what is computed for them.
-  if (step.rank.dp->size() == 1) gate.kv_rows = step.batch.kv_rows;
-  gate.ids = buffers.ids;
-  gate.weights = buffers.weights;
-  ops::moe_gate(gate, step.stream);
+  sum_of_parts(parts_.size(), out, step,
+               [&](size_t part, const Tensor& to) { compute(parts_[part], x, step, to); });
+}
+
+void Moe::compute(const Part& part, const NormedRows& x, const LayerStep& step,
+                  const Tensor& out) const {
   ops::MoeExpertsArgs routed{.x = x.input(),
-                             .ids = buffers.ids,
-                             .weights = buffers.weights,
-                             .gate_up = gate_up_,
-                             .down = down_,
+                             .ids = step.buffers.all_lanes.routed.ids,
+                             .weights = step.buffers.all_lanes.routed.weights,
+                             .gate_up = part.gate_up,
+                             .down = part.down,
+                             .first_expert = first_expert_,
                              .out = out};
   const int64_t most_tokens = step.stream.backend().moe_experts_shared_max_tokens;
   if (shares_call_ && (most_tokens == 0 || out.dim(0) <= most_tokens)) {
     return ops::moe_experts_shared({.experts = routed,
-                                    .shared_gate_up = shared_experts_->gate_up(),
-                                    .shared_down = shared_experts_->down()},
+                                    .shared_gate_up = part.shared_experts->gate_up(),
+                                    .shared_down = part.shared_experts->down()},
                                    step.stream);
   }
-  if (shared_experts_) shared_experts_->forward(x, step, out);
-  routed.accumulate = shared_experts_.has_value();
+  if (part.shared_experts) part.shared_experts->forward(x, step, out);
+  routed.accumulate = part.shared_experts.has_value();
   ops::moe_experts(routed, step.stream);
 }
 

@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/model_config.h"
 #include "layers/ffn.h"
@@ -20,18 +21,30 @@ class Moe {
   // prefix: "model.layers.3.mlp."
   Moe(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
 
-  // x, out  [tokens, hidden_size]. REQUIRES: x has values, which the gate reads.
+  // The gate: rows of buffers.ffn.ids and weights, from x, act[rows, hidden_size] of these tokens. kv_rows i64[rows]
+  // tells which are padding; null = unknown.
+  void choose(const tensor::Tensor& x, const tensor::Tensor& kv_rows, const RoutedRows& to,
+              ops::Stream& stream) const;
+  // x, out  [tokens, hidden_size], of tokens whose experts were chosen.
   void forward(const NormedRows& x, const LayerStep& step, const tensor::Tensor& out) const;
 
  private:
-  void take_experts(const std::string& prefix, const config::ModelConfig& config,
-                    WeightBuilder& builder);
+  // One of the rank's parts of the sum over ranks; mostly there is one.
+  struct Part {
+    // [experts, 2, moe_intermediate_size, hidden_size]  the part's, as down
+    ops::Weight gate_up;
+    ops::Weight down;  // [experts, hidden_size, moe_intermediate_size]
+    std::optional<Ffn> shared_experts;
+  };
 
-  ops::MoeGateArgs gate_;  // everything but x and the outputs
-  // [experts, 2, moe_intermediate_size, hidden_size]  the rank's part, as down_
-  ops::Weight gate_up_;
-  ops::Weight down_;  // [experts, hidden_size, moe_intermediate_size]
-  std::optional<Ffn> shared_experts_;
+  Part take_part(const std::string& prefix, const config::ModelConfig& config, int number,
+                 WeightBuilder& builder) const;
+  void compute(const Part& part, const NormedRows& x, const LayerStep& step,
+               const tensor::Tensor& out) const;
+
+  ops::MoeGateArgs gate_;                       // everything but x and the outputs
+  int64_t first_expert_ = 0, num_experts_ = 0;  // that the rank holds
+  std::vector<Part> parts_;
   bool shares_call_ = false;  // shared and routed experts in one call
 };
 

@@ -1,6 +1,7 @@
 #include "layers/step_buffers.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "ops/mla.h"
 #include "tensor/scale_block.h"
@@ -58,8 +59,8 @@ FfnBuffers carve_ffn(Arena& arena, const StepBufferSizes& sizes) {
     ffn.gated_scale = arena.allocate(DType::kF32, {tokens * tensor::num_scale_blocks(widest)});
   }
   if (config.n_routed_experts > 0) {
-    ffn.ids = arena.allocate(DType::kI32, {tokens, config.num_experts_per_tok});
-    ffn.weights = arena.allocate(DType::kF32, {tokens, config.num_experts_per_tok});
+    ffn.routed.ids = arena.allocate(DType::kI32, {tokens, config.num_experts_per_tok});
+    ffn.routed.weights = arena.allocate(DType::kF32, {tokens, config.num_experts_per_tok});
   }
   return ffn;
 }
@@ -84,6 +85,11 @@ StepBuffers StepBuffers::carve(Arena& arena, const StepBufferSizes& sizes) {
     buffers.mtp_input = arena.allocate(sizes.backend->act, {tokens, 2 * hidden_size});
     buffers.mtp_hidden = arena.allocate(sizes.backend->act, {tokens, hidden_size});
   }
+  const int parts = std::max(sizes.rank.tp_parts(), sizes.rank.mlp_parts());
+  if (parts > 1)
+    buffers.part_sums =
+        arena.allocate(sizes.backend->act,
+                       {std::bit_width(static_cast<unsigned>(parts)) - 1, tokens, hidden_size});
   const int64_t phases = arena.mark();
   buffers.mla = carve_mla(arena, sizes);
   arena.rewind(phases);
@@ -100,8 +106,8 @@ StepBuffers StepBuffers::for_tokens(const LaneTokens& tokens) const {
     if (!t->is_null()) *t = t->slice(0, 0, tokens.count());
   }
   if (!cut.mla.q_a_f8.is_null()) cut.mla.q_a_f8 = cut.mla.q_a_f8.rows(0, tokens.count());
-  for (Tensor* t : {&cut.ffn.ids, &cut.ffn.weights})
-    if (!t->is_null()) *t = t->slice(0, 0, tokens.of_all);
+  cut.routed = ffn.routed.rows(tokens.begin, tokens.end);
+  cut.all_lanes.routed = ffn.routed.rows(0, tokens.of_all);
   cut.all_lanes.normed = normed.slice(0, 0, tokens.of_all);
   cut.all_lanes.branch = branch.slice(0, 0, tokens.of_all);
   cut.normed = normed.slice(0, tokens.begin, tokens.end);

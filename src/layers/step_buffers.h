@@ -36,14 +36,24 @@ struct MlaBuffers {
   tensor::Tensor state_acc;             // f32[tokens, heads, v_head_dim]
 };
 
+// What the gate chose for each token.
+struct RoutedRows {
+  tensor::Tensor ids;      // i32[tokens, num_experts_per_tok]   null in dense models
+  tensor::Tensor weights;  // f32[tokens, num_experts_per_tok]
+
+  RoutedRows rows(int64_t begin, int64_t end) const {
+    if (ids.is_null()) return {};
+    return {.ids = ids.slice(0, begin, end), .weights = weights.slice(0, begin, end)};
+  }
+};
+
 // Tokens: of all lanes.
 struct FfnBuffers {
   tensor::Tensor gate_up;      // act[2 * tokens * widest FFN]  one row, shaped by each FFN
   tensor::Tensor gated;        // act[tokens * widest FFN]
   tensor::Tensor gated_f8;     // f8_e4m3[tokens * widest FFN]  null like q_a_f8
   tensor::Tensor gated_scale;  // f32[tokens * scale blocks of the widest FFN]
-  tensor::Tensor ids;          // i32[tokens, num_experts_per_tok]   null in dense models
-  tensor::Tensor weights;      // f32[tokens, num_experts_per_tok]
+  RoutedRows routed;
 };
 
 struct StepBufferSizes {
@@ -66,11 +76,12 @@ struct LaneTokens {
   int64_t count() const { return end - begin; }
 };
 
-// What goes through an FFN: normed rows, and what came out of it.
+// What goes through an FFN: normed rows with their experts, and what came out of it.
 struct MlpRows {
   tensor::Tensor normed;      // act[tokens of all lanes, hidden_size]
   ops::Activation normed_f8;  // the same quantised, null like q_a_f8
-  tensor::Tensor branch;      // act[tokens of all lanes, hidden_size]
+  RoutedRows routed;
+  tensor::Tensor branch;  // act[tokens of all lanes, hidden_size]
 };
 
 struct StepBuffers {
@@ -78,10 +89,13 @@ struct StepBuffers {
   tensor::Tensor residual, branch;  // act[tokens, hidden_size]  the residual stream is their sum
   tensor::Tensor normed;            // act[tokens, hidden_size]
   ops::Activation normed_f8;        // the same quantised, null like q_a_f8
-  MlpRows all_lanes;                // branch, normed and normed_f8 are this lane's rows of them
-  tensor::Tensor hidden;            // act[tokens, hidden_size]  after the final norm
-  tensor::Tensor mtp_input;         // act[tokens, 2 * hidden_size]  null without MTP
-  tensor::Tensor mtp_hidden;        // act[tokens, hidden_size]
+  RoutedRows routed;                // of this lane's tokens
+  MlpRows all_lanes;          // branch, normed, normed_f8 and routed are this lane's rows of them
+  tensor::Tensor hidden;      // act[tokens, hidden_size]  after the final norm
+  tensor::Tensor mtp_input;   // act[tokens, 2 * hidden_size]  null without MTP
+  tensor::Tensor mtp_hidden;  // act[tokens, hidden_size]
+  // act[log2 of the most parts, tokens, hidden_size]  sums of a rank's parts (sum_of_parts.h), null where it has one
+  tensor::Tensor part_sums;
   tensor::Tensor plan;  // u8[bytes] of ops::mla_plan, null where the backend has no such plan
   MlaBuffers mla;
   FfnBuffers ffn;

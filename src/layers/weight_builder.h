@@ -6,7 +6,7 @@
 //
 //   WeightBuilder builder(arena, {.plain = DType::kBf16, .fp8 = true}, backend, parameters, rank);
 //   ops::Weight o_proj = builder.matrix(prefix + "o_proj.weight", hidden_size, heads * v_head_dim,
-//                                       builder.tp_columns(v_head_dim));          // the columns of this rank's heads
+//                                       builder.tp_columns(v_head_dim, 0));       // the columns of this rank's heads
 //
 // Sizes are the whole model's; what comes back is the rank's part. Throws StartupError where ranks cannot share a
 // parameter equally: in granules, and with f8 weights between blocks of scales (weights/shard.h).
@@ -36,11 +36,21 @@ class WeightBuilder {
         rank_(rank) {}
 
   // Rows or columns of the rank's place in tensor parallelism. granule: what stays together, as the rows of a head.
-  weights::Shard tp_rows(int64_t granule = 1) const { return shard(0, *rank_.tp, granule); }
-  weights::Shard tp_columns(int64_t granule = 1) const { return shard(1, *rank_.tp, granule); }
-  // The same among all ranks of the model, which share the FFNs.
-  weights::Shard mlp_rows() const { return mlp_shard(0); }
-  weights::Shard mlp_columns() const { return mlp_shard(1); }
+  // part: of the parts of a sum that the rank computes (RankContext::tp_parts()).
+  weights::Shard tp_rows(int64_t granule = 1) const {
+    return {.axis = 0, .rank = rank_.tp->rank(), .size = rank_.tp->size(), .granule = granule};
+  }
+  weights::Shard tp_columns(int64_t granule, int part) const {
+    const int parts = rank_.tp_parts();
+    return {.axis = 1,
+            .rank = rank_.tp->rank() * parts + part,
+            .size = rank_.tp->size() * parts,
+            .granule = granule,
+            .holders = holders(parts)};
+  }
+  // The same among all ranks of the model, which share the FFNs. part: of RankContext::mlp_parts().
+  weights::Shard mlp_rows(int part) const { return mlp_shard(0, part); }
+  weights::Shard mlp_columns(int part) const { return mlp_shard(1, part); }
 
   // [dim], of ones when dummy weights are asked for.
   tensor::Tensor norm(const std::string& name, int64_t dim);
@@ -66,11 +76,15 @@ class WeightBuilder {
   const comm::RankContext& rank() const { return rank_; }
 
  private:
-  weights::Shard mlp_shard(int axis) const {
-    return {.axis = axis, .rank = rank_.number(), .size = rank_.count()};
+  static const char* holders(int parts) {
+    return parts == 1 ? "ranks" : "parts of --deterministic-tp";
   }
-  static weights::Shard shard(int axis, const comm::Communicator& group, int64_t granule) {
-    return {.axis = axis, .rank = group.rank(), .size = group.size(), .granule = granule};
+  weights::Shard mlp_shard(int axis, int part) const {
+    const int parts = rank_.mlp_parts();
+    return {.axis = axis,
+            .rank = rank_.mlp_part() * parts + part,
+            .size = rank_.count() * parts,
+            .holders = holders(parts)};
   }
 
   tensor::Arena& arena_;

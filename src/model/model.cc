@@ -1,5 +1,7 @@
 #include "model/model.h"
 
+#include <bit>
+
 #include "base/startup_error.h"
 #include "model/network.h"
 #include "ops/embedding.h"
@@ -44,6 +46,10 @@ void check_absorbed_type(const config::ModelConfig& config, const ModelOptions& 
 // What the layers can be divided into.
 void check_rank(const comm::RankContext& rank) {
   const int tp = rank.tp->size(), dp = rank.dp->size(), ep = rank.ep->size();
+  const int parts = rank.sum_parts;
+  FATHOM_CHECK(parts == 1 || (std::has_single_bit(static_cast<unsigned>(parts)) &&
+                              parts % rank.count() == 0 && ep == 1),
+               parts << " parts of sums over " << rank.count() << " ranks");
   if (ep != 1 && ep != tp * dp)
     throw StartupError("expert parallelism of " + std::to_string(ep) + " ranks needs all " +
                        std::to_string(tp * dp) + " ranks of the model, or 1");
@@ -135,6 +141,7 @@ void Model::check_operators() const {
                                          {"mla_absorbed", options_.kv_cache_dtype},
                                          {"mla_expanded", backend_.act},
                                          {"silu_mul", backend_.act}};
+  if (rank_.sum_parts > 1) needs.push_back({"add_rows", backend_.act});
   if (config_.n_routed_experts > 0) {
     needs.push_back({"moe_gate", types.plain});
     needs.push_back({"moe_experts", matrix});

@@ -12,16 +12,16 @@
 //   weight   f32|bf16[n_routed_experts, hidden_size]
 //   bias     f32[n_routed_experts]                kSigmoidNoAux only, else null
 //   kv_rows  i64[tokens]                          null, or as in kv_append: a row with -1 is padding
-//   ids      i32[tokens, num_experts_per_tok]     best first, counted from first_expert; -1 in a padding row and
-//                                                 for experts that are not among the num_held from there on
+//   ids      i32[tokens, num_experts_per_tok]     best first; -1 in a padding row
 //   weights  f32[tokens, num_experts_per_tok]     0 in a padding row
 //
 // moe_experts: out = sum_j weights[t, j] * expert ids[t, j](x[t]) (+ out when accumulate), summed in
 // float32 in the order of j, then added to out once; expert(x) = down(silu(gate(x)) * up(x)), each matrix
 // as in ops/linear.h
 //   x              act[tokens, hidden_size], or quantised rows of f8 experts (ops/activation.h)
-//   ids, weights   as above; id -1 = skip (padding, another rank's)
-//   gate_up        f32|bf16|f8[experts, 2, moe_intermediate_size, hidden_size]   experts: those that are held
+//   ids, weights   as above; a negative id is skipped. Expert id is the (id - first_expert)'th of gate_up and down;
+//                  an id that they do not have is another rank's and skipped
+//   gate_up        f32|bf16|f8[experts, 2, moe_intermediate_size, hidden_size]
 //   gate_up_scale  f32[experts, 2, ceil(inter/128), ceil(hidden_size/128)]   f8 only
 //   down           f32|bf16|f8[experts, hidden_size, moe_intermediate_size]
 //   down_scale     f32[experts, ceil(hidden_size/128), ceil(inter/128)]      f8 only
@@ -52,16 +52,7 @@ struct MoeGateArgs {
   int n_group = 1, topk_group = 1;
   bool norm_topk_prob = false;
   float routed_scaling_factor = 1.0f;
-  // Of a rank that holds some of the experts; num_held 0 = all of them.
-  int64_t first_expert = 0, num_held = 0;
   tensor::Tensor ids, weights;
-
-  // What stands in ids for an expert.
-  int32_t held_id(int64_t expert) const {
-    if (num_held == 0) return static_cast<int32_t>(expert);
-    const int64_t id = expert - first_expert;
-    return id >= 0 && id < num_held ? static_cast<int32_t>(id) : -1;
-  }
 };
 void moe_gate(const MoeGateArgs& args, Stream& stream);
 
@@ -69,8 +60,15 @@ struct MoeExpertsArgs {
   Activation x;
   tensor::Tensor ids, weights;
   Weight gate_up, down;
+  int64_t first_expert = 0;
   bool accumulate = false;
   tensor::Tensor out;
+
+  // Which of the experts here an id names; -1 = none.
+  int32_t place_of(int32_t id) const {
+    const int64_t place = id - first_expert;
+    return id >= 0 && place >= 0 && place < gate_up.data.dim(0) ? static_cast<int32_t>(place) : -1;
+  }
 };
 void moe_experts(const MoeExpertsArgs& args, Stream& stream);
 

@@ -265,6 +265,19 @@ class Planner {
   ReadPlan plan_;
 };
 
+// The latest way in which a list wants a tensor.
+struct Way {
+  int number = -1;
+  Shard last{};
+
+  int number_of(const Shard& shard) {
+    const bool is_next_part =
+        number >= 0 && shard.axis == last.axis && shard.size == last.size && shard.rank > last.rank;
+    last = shard;
+    return is_next_part ? number : ++number;
+  }
+};
+
 }  // namespace
 
 int64_t first_scale_row(const ReadPiece& piece) { return piece.first_row / kScaleBlock; }
@@ -302,14 +315,16 @@ void check_parameter(const Parameter& parameter) {
 Result<ReadPlan> plan_reads(const Checkpoint& checkpoint, const ParameterLists& lists,
                             const LoadOptions& options) {
   // In the order of the first list; another may have other names first where it holds other experts. A list may want a
-  // tensor several times, each in its own way: those are matched with the others' by their number.
+  // tensor several times, each in its own way: those are matched with the others' by their number. Several parts of one
+  // division are one way.
   std::vector<std::vector<const Parameter*>> wanted;
   std::map<std::pair<std::string_view, int>, size_t> place;
   for (const std::vector<Parameter>* list : lists) {
-    std::unordered_map<std::string_view, int> times;
+    std::unordered_map<std::string_view, Way> ways;
     for (const Parameter& parameter : *list) {
       check_parameter(parameter);
-      const std::pair<std::string_view, int> key(parameter.name, times[parameter.name]++);
+      const std::pair<std::string_view, int> key(parameter.name,
+                                                 ways[parameter.name].number_of(parameter.shard));
       const auto [at, is_new] = place.try_emplace(key, wanted.size());
       if (is_new) wanted.emplace_back();
       wanted[at->second].push_back(&parameter);

@@ -15,7 +15,8 @@ namespace fathom::weights {
 struct Shard {
   int axis = 0;
   int rank = 0, size = 1;
-  int64_t granule = 1;  // entries that stay together: of a head, of a block of scales
+  int64_t granule = 1;            // entries that stay together: of a head, of a block of scales
+  const char* holders = "ranks";  // what there are `size` of, for messages
 
   bool is_whole() const { return size == 1; }
 };

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "cpu/fast/fast_backend.h"
+#include "cuda/comm/peer_ranks.h"
+#include "ops/uploader.h"
 #include "tests/engine/sim_scenario.h"
 #include "tests/engine/toy_constraint.h"
 #include "tests/runner/demo_model.h"
@@ -56,9 +58,14 @@ void make_ready(RankGroup& ranks, const model::ModelOptions& options,
                 const runner::RunnerConfig& config) {
   ranks.create_models(value_or_throw(config::load_model_config(demo_path())), options);
   const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(demo_path()));
+  constexpr int kLoadThreads = 2;
+  ops::Uploader uploader(ranks.model().backend(), kLoadThreads);
   throw_on_error(weights::load_parameters_of_ranks(
       checkpoint, ranks.parameters(),
-      {.num_threads = 2, .ignored_prefixes = ranks.model().ignored_prefixes()}));
+      {.num_threads = kLoadThreads,
+       .copy = [&](void* to, const void* from, int64_t bytes) { uploader.copy(to, from, bytes); },
+       .ignored_prefixes = ranks.model().ignored_prefixes()}));
+  uploader.finish();
   ranks.finish_loading(1);
   ranks.start(config);
 }
@@ -69,6 +76,16 @@ std::unique_ptr<RankGroup> make_ranks(const RankSizes& sizes, const model::Model
   auto ranks =
       std::make_unique<RankGroup>(sizes, cpu::fast_backend(), comm::MakeGroup(), standstill);
   make_ready(*ranks, options, config);
+  return ranks;
+}
+
+std::unique_ptr<RankGroup> make_invariant_ranks(const RankSizes& sizes,
+                                                const model::ModelOptions& options) {
+  const ops::Backend& backend = fathom::testing::invariant_backend();
+  auto ranks = std::make_unique<RankGroup>(
+      sizes, backend,
+      backend.device_memory ? cuda::make_peer_ranks({.use_nccl = false}) : comm::MakeGroup());
+  make_ready(*ranks, options, rank_config());
   return ranks;
 }
 
@@ -145,6 +162,19 @@ void expect_same_outcome(const RankOutcome& one, const RankOutcome& other) {
         ASSERT_NEAR(a.tokens[t].top_logprobs[top].second, b.tokens[t].top_logprobs[top].second,
                     1e-4)
             << i;
+    }
+  }
+}
+
+void expect_same_bits(const RankOutcome& one, const RankOutcome& other) {
+  for (size_t i = 0; i < one.outputs.size(); ++i) {
+    const core::RequestOutput &a = one.outputs[i], &b = other.outputs[i];
+    ASSERT_EQ(a.error + b.error, "");
+    ASSERT_EQ(a.tokens.size(), b.tokens.size()) << i;
+    for (size_t t = 0; t < a.tokens.size(); ++t) {
+      ASSERT_EQ(a.tokens[t].token, b.tokens[t].token) << "request " << i << " token " << t;
+      ASSERT_EQ(a.tokens[t].logprob, b.tokens[t].logprob) << "request " << i << " token " << t;
+      ASSERT_EQ(a.tokens[t].top_logprobs, b.tokens[t].top_logprobs) << i;
     }
   }
 }

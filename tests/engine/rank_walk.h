@@ -55,12 +55,18 @@ std::unique_ptr<runner::RankGroup> make_ranks(
     const runner::RankSizes& sizes, const model::ModelOptions& options,
     const runner::RunnerConfig& config,
     std::chrono::milliseconds standstill = std::chrono::seconds(5));
+// On the backend whose bits no request's company changes: the fast CPU backend, or with FATHOM_TEST_DEVICE=cuda in the
+// environment GPUs.
+std::unique_ptr<runner::RankGroup> make_invariant_ranks(const runner::RankSizes& sizes,
+                                                        const model::ModelOptions& options);
 std::unique_ptr<runner::RankGroup> ranks_for(const runner::RankSizes& sizes, const RankWay& way);
 
 // All requests, and a last one when the others have ended. Expects that everything was returned.
 RankOutcome run_on(runner::RankGroup& ranks, const RankWay& way);
 // REQUIRES: one is the outcome of one rank.
 void expect_same_outcome(const RankOutcome& one, const RankOutcome& other);
+// Tokens and log-probabilities, to the bit.
+void expect_same_bits(const RankOutcome& one, const RankOutcome& other);
 // That the way did what it is there for.
 void expect_way_taken(const RankOutcome& outcome, const RankWay& way);
 

@@ -8,8 +8,10 @@
 #include <algorithm>
 
 #include "base/failpoint.h"
+#include "cuda/rank_devices.h"
 #include "tests/engine/rank_walk.h"
 #include "tests/engine/sim_scenario.h"
+#include "tests/runner/demo_model.h"
 #include "tests/sanitized.h"
 
 namespace fathom::engine {
@@ -18,10 +20,12 @@ namespace {
 using runner::DrafterInfo;
 using runner::RankGroup;
 using runner::RankSizes;
+using testing::expect_same_bits;
 using testing::expect_same_outcome;
 using testing::expect_way_taken;
 using ::testing::HasSubstr;
 using testing::kRankFloat32;
+using testing::make_invariant_ranks;
 using testing::make_ranks;
 using testing::rank_config;
 using testing::rank_requests;
@@ -97,6 +101,50 @@ TEST(Fp8Ranks, answer_word_problems_and_agree_in_every_step) {
       EXPECT_EQ(output.tokens.size(), static_cast<size_t>(testing::kRankTokens));
     }
   }
+}
+
+// Where there are fewer GPUs than ranks nothing is shown.
+bool can_have(const RankSizes& sizes, const ops::Backend& backend) {
+  return !backend.device_memory || cuda::why_not_ranks(cuda::list_gpus(), sizes.count()).empty();
+}
+
+// In FP8 a bit that differs moves values over rounding edges, and soon tokens. Four parts of the demo model's widths
+// are equal fractions of its blocks of scales, eight are not.
+TEST(SumParts, give_the_same_bits_whatever_the_number_of_ranks) {
+  const ops::Backend& backend = fathom::testing::invariant_backend();
+  model::ModelOptions fp8{.load_mtp = false}, plain{.dequantize = true, .load_mtp = false};
+  for (model::ModelOptions* options : {&fp8, &plain}) {
+    options->kv_cache_dtype = backend.defaults.kv_cache_dtype;
+    options->attention_form = model::AttentionForm::kAbsorbed;
+  }
+  int num_compared = 0;
+  for (const auto& [options, parts] : {std::pair(fp8, 4), std::pair(plain, 8)}) {
+    SCOPED_TRACE(parts);
+    const RankOutcome one =
+        run_on(*make_invariant_ranks({.sum_parts = parts}, options), {.num_requests = 4});
+    for (RankSizes sizes : {RankSizes{.tp = 2}, RankSizes{.tp = 4}, RankSizes{.tp = 8},
+                            RankSizes{.dp = 2}, RankSizes{.tp = 2, .dp = 2}}) {
+      sizes.sum_parts = parts;
+      if (parts % sizes.count() != 0 || !can_have(sizes, backend)) continue;
+      SCOPED_TRACE(sizes.tp);
+      SCOPED_TRACE(sizes.dp);
+      expect_same_bits(one, run_on(*make_invariant_ranks(sizes, options), {.num_requests = 4}));
+      ++num_compared;
+    }
+  }
+  if (num_compared == 0) GTEST_SKIP() << "one GPU";
+}
+
+// What the test above would see.
+TEST(SumParts, differ_where_each_rank_computes_one) {
+  const auto logprobs = [](const RankSizes& sizes) {
+    std::vector<float> all;
+    for (const core::RequestOutput& output :
+         run_on(*make_ranks(sizes, kRankFloat32, rank_config()), {.num_requests = 2}).outputs)
+      for (const core::SampledToken& token : output.tokens) all.push_back(token.logprob);
+    return all;
+  };
+  EXPECT_NE(logprobs({}), logprobs({.tp = 2}));
 }
 
 class RankDesync : public ::testing::Test {

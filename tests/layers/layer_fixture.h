@@ -4,16 +4,18 @@
 //   LayerFixture fixture(config, {.plain = DType::kF32, .fp8 = true});            // or with another backend
 //   Ffn ffn("mlp.", shape, fixture.builder());
 //   fixture.fill();
-//   ffn.forward(x, fixture.step(tokens), out);
+//   run_layer(ffn, fixture, x, out);
 //
 // One thread.
 
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "config/model_config.h"
 #include "cpu/reference/reference_backend.h"
 #include "layers/attention.h"
+#include "layers/moe.h"
 #include "layers/weight_builder.h"
 #include "ops/device_buffer.h"
 #include "weights/loader.h"
@@ -106,6 +108,15 @@ class LayerFixture {
 
 inline std::vector<float> to_vector(const tensor::Tensor& t) {
   return {t.as<float>(), t.as<float>() + t.num_elements()};
+}
+
+// x, out  [rows, hidden_size]. Of an MoE layer the gate too.
+template <class Layer>
+void run_layer(const Layer& layer, LayerFixture& fixture, const tensor::Tensor& x,
+               const tensor::Tensor& out) {
+  const LayerStep step = fixture.step(x.dim(0));
+  if constexpr (std::is_same_v<Layer, Moe>) layer.choose(x, {}, step.buffers.routed, step.stream);
+  layer.forward({.values = x, .quantised = {}}, step, out);
 }
 
 }  // namespace fathom::layers

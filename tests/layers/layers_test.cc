@@ -106,7 +106,7 @@ TEST(Moe, adds_routed_experts_to_the_shared_ones_and_overwrites_the_output) {
     const Tensor x = fixture.values(tokens, config.hidden_size);
     const Tensor out = fixture.values(tokens, config.hidden_size);
     std::fill_n(out.as<float>(), out.num_elements(), std::numeric_limits<float>::quiet_NaN());
-    moe.forward({.values = x, .quantised = {}}, fixture.step(tokens), out);
+    run_layer(moe, fixture, x, out);
     (n_shared_experts == 0 ? routed : both) = to_vector(out);
     if (n_shared_experts == 0) continue;
     // The shared experts alone: the same weights as one FFN of twice the width.
@@ -164,7 +164,7 @@ TEST(Moe, gives_the_same_bits_fused_and_in_parts_and_runs_what_it_says) {
       const Tensor out = fixture.values(tokens, config.hidden_size);
       std::vector<ops::OperatorCall> calls;
       fixture.stream().record_operators(&calls);
-      moe.forward({.values = x, .quantised = {}}, fixture.step(tokens), out);
+      run_layer(moe, fixture, x, out);
       fixture.stream().record_operators(nullptr);
       const DType matrix = types.matrix();
       EXPECT_EQ(calls.size(), fused ? 2u : types.fp8 ? 6u : 5u);
@@ -255,7 +255,7 @@ TEST(StepBuffers, share_memory_only_between_phases_that_do_not_overlap) {
   live_with({mla.q_a, mla.q, mla.kv_a, mla.out, mla.q_latent, mla.out_latent});
   live_with({mla.q_a, mla.q, mla.kv_a, mla.out, mla.latent, mla.k_rope, mla.kv, mla.state_max,
              mla.state_sum, mla.state_acc});
-  live_with({b.ffn.gate_up, b.ffn.gated, b.ffn.ids, b.ffn.weights});
+  live_with({b.ffn.gate_up, b.ffn.gated, b.ffn.routed.ids, b.ffn.routed.weights});
   EXPECT_EQ(fixture.step(3).buffers.mla.q.describe(), "f32[3, 2, 48]");
 }
 

@@ -40,7 +40,7 @@ std::vector<float> output_of(const WeightTypes& types, const RankContext& rank,
   const int64_t tokens = 3;
   const Tensor x = fixture.values(tokens, config.hidden_size);
   const Tensor out = fixture.values(tokens, config.hidden_size);
-  layer.forward({.values = x, .quantised = {}}, fixture.step(tokens), out);
+  run_layer(layer, fixture, x, out);
   return to_vector(out);
 }
 

@@ -105,14 +105,17 @@ class MoeExperts {
   }
 
  private:
+  int32_t expert_of(int64_t pair) const {
+    return args_.place_of(args_.ids.row<int32_t>(pair / per_token_)[pair % per_token_]);
+  }
+
   // Counting sort by expert, stable in (token, j).
   void sort_pairs() {
     std::fill_n(scratch_.count, experts_ + 1, 0);
     const int64_t pairs = tokens_ * per_token_;
     for (int64_t p = 0; p < pairs; ++p) {
-      const int32_t id = args_.ids.row<int32_t>(p / per_token_)[p % per_token_];
-      FATHOM_CHECK(id >= -1 && id < experts_, "ids[" << p << "] is " << id << " of " << experts_);
-      if (id >= 0) ++scratch_.count[id];
+      const int32_t expert = expert_of(p);
+      if (expert >= 0) ++scratch_.count[expert];
     }
     int32_t position = 0;
     for (int32_t e = 0; e < experts_; ++e) {
@@ -126,9 +129,9 @@ class MoeExperts {
     routing_.start[routing_.num_active] = position;
     routing_.num_pairs = position;
     for (int64_t p = 0; p < pairs; ++p) {
-      const int32_t id = args_.ids.row<int32_t>(p / per_token_)[p % per_token_];
-      routing_.place[p] = id < 0 ? -1 : scratch_.count[id]++;
-      if (id >= 0) routing_.pair[routing_.place[p]] = static_cast<int32_t>(p);
+      const int32_t expert = expert_of(p);
+      routing_.place[p] = expert < 0 ? -1 : scratch_.count[expert]++;
+      if (expert >= 0) routing_.pair[routing_.place[p]] = static_cast<int32_t>(p);
     }
   }
 

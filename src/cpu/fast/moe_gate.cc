@@ -107,7 +107,7 @@ void choose(const ops::MoeGateArgs& args, int64_t token, const float* scores,
   float total = 0;
   for (int64_t j = 0; j < per_token; ++j) {
     const int64_t expert = take_largest(scratch.choices, experts, scratch.taken);
-    ids[j] = args.held_id(expert);
+    ids[j] = static_cast<int32_t>(expert);
     weights[j] = scores[expert];
     total += weights[j];
   }

@@ -65,7 +65,7 @@ int64_t gather_members(const ops::MoeExpertsArgs& args, int64_t expert, int64_t 
   int64_t rows = 0;
   for (int64_t token = begin; token < end; ++token) {
     for (int64_t j = 0; j < s.num_experts_per_tok; ++j) {
-      if (args.ids.row<int32_t>(token)[j] != expert) continue;
+      if (args.place_of(args.ids.row<int32_t>(token)[j]) != expert) continue;
       float* x = scratch.x + rows * s.hidden_size;
       if (s.is_f8) {
         quantised_floats(args.x, token, x, scratch.x_scale + rows * s.hidden_blocks);
@@ -131,7 +131,7 @@ void combine(const ops::MoeExpertsArgs& args, const Sizes& s, int64_t token, con
              float* sums) {
   std::fill_n(sums, s.hidden_size, 0.0f);
   for (int64_t j = 0; j < s.num_experts_per_tok; ++j) {
-    if (args.ids.row<int32_t>(token)[j] == -1) continue;
+    if (args.place_of(args.ids.row<int32_t>(token)[j]) < 0) continue;
     add_scaled(sums, args.weights.row<float>(token)[j], results + j * s.hidden_size, s.hidden_size);
   }
   float* out = args.out.row<float>(token);
@@ -139,16 +139,6 @@ void combine(const ops::MoeExpertsArgs& args, const Sizes& s, int64_t token, con
     add_scaled(out, 1.0f, sums, s.hidden_size);
   } else {
     std::copy_n(sums, s.hidden_size, out);
-  }
-}
-
-void check_ids(const ops::MoeExpertsArgs& args, int64_t experts) {
-  for (int64_t token = 0; token < args.ids.dim(0); ++token) {
-    for (int64_t j = 0; j < args.ids.dim(1); ++j) {
-      const int32_t id = args.ids.row<int32_t>(token)[j];
-      FATHOM_CHECK(id >= -1 && id < experts,
-                   "ids[" << token << ", " << j << "] is " << id << " of " << experts);
-    }
   }
 }
 
@@ -162,7 +152,6 @@ int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream&)
 
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
   const Sizes s = sizes_of(args);
-  check_ids(args, s.experts);
   ScratchArena arena(stream.scratch());
   const ExpertScratch scratch = carve(s, arena);
   for (int64_t begin = 0; begin < args.x.dim(0); begin += kTileTokens) {

@@ -77,7 +77,7 @@ void select_experts(const ops::MoeGateArgs& args, int64_t token, const GateScrat
   float total = 0.0f;
   for (int64_t j = 0; j < num_experts_per_tok; ++j) {
     const int64_t expert = take_largest(scratch.choices, experts, scratch.taken);
-    ids[j] = args.held_id(expert);
+    ids[j] = static_cast<int32_t>(expert);
     weights[j] = scratch.scores[expert];
     total += weights[j];
   }

@@ -165,6 +165,7 @@ ExpertLists make_lists(const Call& call, const Scratch& scratch, bool sorted, in
   lists.of_pairs = {.ids = call.experts.ids.as<int32_t>(),
                     .routed = static_cast<int>(s.routed),
                     .shared = static_cast<int>(s.shared),
+                    .first = static_cast<int>(call.experts.first_expert),
                     .experts = static_cast<int>(s.experts)};
   lists.most_groups = static_cast<int>(pairs);
   lists.group_tokens = group_tokens;

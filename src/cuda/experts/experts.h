@@ -21,9 +21,9 @@ struct ExpertGroup {
 
 // The expert of each pair: shared ones come after the routed ones.
 struct PairExperts {
-  const int32_t* ids = nullptr;  // i32[tokens, routed], -1 = none
+  const int32_t* ids = nullptr;  // i32[tokens, routed], negative = none
   int routed = 0, shared = 0;    // pairs of a token
-  int experts = 0;               // routed ones of the layer
+  int first = 0, experts = 0;    // the routed ones that are here
   int per_token() const { return routed + shared; }
 };
 

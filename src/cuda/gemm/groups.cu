@@ -18,9 +18,15 @@ int64_t num_chunks(const GroupSizes& sizes) { return num_tiles(sizes.pairs(), kC
 
 struct SortParams {
   const int32_t* ids;
-  int pairs, per_token, experts, chunks, gathered_columns;
+  int pairs, per_token, first_expert, experts, chunks, gathered_columns;
   Groups groups;
 };
+
+// Of those that are here; negative, or too large: none.
+__device__ __forceinline__ int expert_of_pair(const SortParams& p, int pair) {
+  const int id = p.ids[pair];
+  return id >= 0 ? id - p.first_expert : -1;
+}
 
 // Grid: chunks of pairs. Shared memory: a counter per expert.
 __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__ SortParams p) {
@@ -31,8 +37,8 @@ __global__ void __launch_bounds__(kThreads) count_kernel(const __grid_constant__
   __syncthreads();
   const int begin = blockIdx.x * kChunk, end = min(begin + kChunk, p.pairs);
   for (int pair = begin + threadIdx.x; pair < end; pair += kThreads) {
-    const int id = p.ids[pair];
-    if (id >= 0 && id < p.experts) atomicAdd(&counts[id], 1);
+    const int expert = expert_of_pair(p, pair);
+    if (expert >= 0 && expert < p.experts) atomicAdd(&counts[expert], 1);
   }
   __syncthreads();
   int* const out = p.groups.starts + static_cast<int64_t>(blockIdx.x) * p.experts;
@@ -118,10 +124,10 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   __syncthreads();
   const int begin = blockIdx.x * kChunk, end = min(begin + kChunk, p.pairs);
   for (int pair = begin + threadIdx.x; pair < end; pair += kThreads) {
-    const int id = p.ids[pair];
+    const int expert = expert_of_pair(p, pair);
     int row = -1;
-    if (id >= 0 && id < p.experts) {
-      row = atomicAdd(&rows[id], 1);
+    if (expert >= 0 && expert < p.experts) {
+      row = atomicAdd(&rows[expert], 1);
       p.groups.token_of_row[row] = pair / p.per_token;
     }
     p.groups.row_of_pair[pair] = row;
@@ -147,6 +153,7 @@ void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& group
   const SortParams params{.ids = ids,
                           .pairs = static_cast<int>(sizes.pairs()),
                           .per_token = static_cast<int>(sizes.num_experts_per_tok),
+                          .first_expert = static_cast<int>(sizes.first_expert),
                           .experts = static_cast<int>(sizes.experts),
                           .chunks = static_cast<int>(num_chunks(sizes)),
                           .gathered_columns = static_cast<int>(sizes.gathered_columns),

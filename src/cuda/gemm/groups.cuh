@@ -19,7 +19,8 @@ namespace fathom::cuda {
 inline constexpr int64_t kMaxGroups = 1024;
 
 struct GroupSizes {
-  int64_t tokens = 0, num_experts_per_tok = 0, experts = 0;
+  int64_t tokens = 0, num_experts_per_tok = 0;
+  int64_t first_expert = 0, experts = 0;
   int64_t gathered_columns = 0;  // tiles of columns of the product whose rows are gathered
 
   int64_t pairs() const { return tokens * num_experts_per_tok; }
@@ -45,7 +46,8 @@ struct Groups {
 };
 
 Groups carve_groups(const GroupSizes& sizes, DeviceArena& arena);
-// ids  i32[tokens, num_experts_per_tok]; what is not in [0, experts) is left out. REQUIRES: experts <= kMaxGroups.
+// ids  i32[tokens, num_experts_per_tok]; what is not in first_expert + [0, experts) is left out.
+// REQUIRES: experts <= kMaxGroups.
 void sort_pairs(const GroupSizes& sizes, const int32_t* ids, const Groups& groups,
                 ops::Stream& stream);
 

@@ -212,6 +212,7 @@ struct ExpertSizes {
 ExpertSizes sizes_of(const ops::MoeExpertsArgs& args) {
   return {.groups = {.tokens = args.ids.dim(0),
                      .num_experts_per_tok = args.ids.dim(1),
+                     .first_expert = args.first_expert,
                      .experts = args.down.data.dim(0),
                      .gathered_columns =
                          (args.down.data.dim(2) + kGatheredTileColumns - 1) / kGatheredTileColumns},

@@ -53,6 +53,7 @@ RankGroup::RankGroup(const RankSizes& sizes, const ops::Backend& backend,
     if (!tp_.empty()) rank.context.tp = &tp_[static_cast<size_t>(lane)]->of(of_lane);
     if (!dp_.empty()) rank.context.dp = &dp_[static_cast<size_t>(of_lane)]->of(lane);
     if (ep_ != nullptr) rank.context.ep = &ep_->of(i);
+    rank.context.sum_parts = sizes.sum_parts;
     rank.thread = std::make_unique<RankThread>(rank.context, backend);
     ranks_.push_back(std::move(rank));
   }
@@ -102,7 +103,7 @@ std::unique_ptr<comm::Group> RankGroup::make_group_of(const Members& members,
 }
 
 void RankGroup::make_groups(const comm::MakeGroup& make_group) {
-  const auto [tp, dp, ep] = sizes_;
+  const int tp = sizes_.tp, dp = sizes_.dp, ep = sizes_.ep;
   for (int lane = 0; tp > 1 && lane < dp; ++lane)
     tp_.push_back(make_group_of({.name = dp == 1 ? "tp" : "tp of lane " + std::to_string(lane),
                                  .first = lane * tp,

@@ -43,9 +43,10 @@
 namespace fathom::runner {
 
 struct RankSizes {
-  int tp = 1;  // ranks of a lane, which hold heads and vocabulary in parts
-  int dp = 1;  // lanes, each with sequences of its own
-  int ep = 1;  // ranks that hold whole experts in parts: 1 or all
+  int tp = 1;         // ranks of a lane, which hold heads and vocabulary in parts
+  int dp = 1;         // lanes, each with sequences of its own
+  int ep = 1;         // ranks that hold whole experts in parts: 1 or all
+  int sum_parts = 1;  // of sums over ranks (comm::RankContext::sum_parts)
   int count() const { return tp * dp; }
 };
 

@@ -21,7 +21,6 @@ struct ChooseParams {
   int32_t* ids;                      // i32[tokens, per_token]
   float* weights;                    // f32[tokens, per_token]
   int splits, experts, per_token, n_group, topk_group;
-  int first_expert, num_held;  // what ids count and hold
   float routed_scaling_factor;
   ops::GateKind kind;
   bool grouped, norm_topk_prob;

@@ -140,9 +140,7 @@ __device__ __forceinline__ void take_best(const ChooseParams& p, const Shared& s
   __syncwarp();  // lane 0 wrote the ids
   const float divisor = p.norm_topk_prob ? total + 1e-20f : 1.0f;
   for (int j = lane; j < p.per_token; j += 32) {
-    const int expert = ids[j], id = expert - p.first_expert;
-    weights[j] = shared.scores[expert] / divisor * p.routed_scaling_factor;
-    ids[j] = id >= 0 && id < p.num_held ? id : -1;
+    weights[j] = shared.scores[ids[j]] / divisor * p.routed_scaling_factor;
   }
 }
 
@@ -187,8 +185,6 @@ void choose_experts(const ops::MoeGateArgs& args, GateTokens tokens, const GateS
       .per_token = static_cast<int>(per_token),
       .n_group = args.n_group,
       .topk_group = args.topk_group,
-      .first_expert = static_cast<int>(args.first_expert),
-      .num_held = static_cast<int>(args.num_held == 0 ? experts : args.num_held),
       .routed_scaling_factor = args.routed_scaling_factor,
       .kind = args.kind,
       .grouped = args.kind != ops::GateKind::kSoftmaxGreedy && args.topk_group < args.n_group,

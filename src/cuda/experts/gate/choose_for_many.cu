@@ -102,9 +102,8 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
   if (lane >= p.per_token) return;
   const float divisor = p.norm_topk_prob ? total + 1e-20f : 1.0f;
-  const int id = expert - p.first_expert;
   p.weights[out] = score / divisor * p.routed_scaling_factor;
-  p.ids[out] = id >= 0 && id < p.num_held ? id : -1;
+  p.ids[out] = expert;
 }
 
 }  // namespace
