@@ -33,7 +33,7 @@ results=$out/results.jsonl
 rm -f "$results"
 . tools/parts.sh
 
-common=(--model-path "$model" --load-format dummy --device "$device")
+common=(--load-format dummy --device "$device")
 [ -z "$layers" ] || common+=(--num-layers "$layers")
 tensor=(--tp-size "$ranks")
 lanes=(--tp-size "$ranks" --enable-dp-attention --dp-size "$ranks" --enable-ep-moe)
@@ -45,7 +45,7 @@ one_batch() {
   local name=$1
   shift
   echo "== $name: $*"
-  "$fathom" bench one-batch "${common[@]}" --run-name "$name" --result-filename "$results" "$@"
+  "$fathom" bench one-batch --model-path "$model" "${common[@]}" --run-name "$name" --result-filename "$results" "$@"
 }
 
 facts() {
@@ -92,11 +92,20 @@ until_ready() {
   return 1
 }
 
+# A server reads and writes text: the model's config, with the demo model's tokenizer where it has none.
+with_tokenizer() {
+  local folder=$out/model
+  mkdir -p "$folder" && cp models/demo/tokenizer*.json "$folder/"
+  cp "$model"/*.json "$folder/"
+  echo "$folder"
+}
+
 # served NAME FLAGS...: a server of these ranks, and one client after the other of each number.
 served() {
-  local name=$1 port=30988 status=0 server count
+  local name=$1 port=30988 status=0 server count folder
   shift
-  "$fathom" serve "${common[@]}" --port $port --max-running-requests "${clients[-1]}" "$@" &
+  folder=$(with_tokenizer)
+  "$fathom" serve --model-path "$folder" "${common[@]}" --port $port --max-running-requests "${clients[-1]}" "$@" &
   server=$!
   until_ready $port $server || status=1
   [ "$device" != cuda ] || nvidia-smi --query-gpu=index,memory.used --format=csv
