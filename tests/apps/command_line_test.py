@@ -338,10 +338,13 @@ class EvalAndBenchTest(CommandLineTest):
             lines = [json.loads(line) for line in result.read_text().splitlines()]
         self.assertEqual(done.stdout.count("Prefill. latency: "), 3)  # the warm-up's, too
         self.assertRegex(done.stdout, r"Decode 0\. Batch size: 3, latency: [\d.]+ s, throughput: +[\d.]+ token/s")
-        self.assertRegex(done.stdout, r"Decode\.  median latency: [\d.]+ s, median throughput: ")
+        self.assertRegex(done.stdout, r"Decode\.  median latency: [\d.]+ s, median throughput: +[\d.]+ token/s, mean: ")
         self.assertEqual([line["batch_size"] for line in lines], [1, 3])
         for key in ("prefill_latency", "median_decode_throughput", "overall_throughput"):
             self.assertGreater(lines[1][key], 0)
+        # Three sequences, and each has its first token from the prompt.
+        seconds = lines[1]["total_latency"] - lines[1]["prefill_latency"]
+        self.assertAlmostEqual(lines[1]["mean_decode_throughput"] * seconds, 3 * 3, delta=0.01)
 
     def test_dummy_weights_need_only_a_config(self):
         with tempfile.TemporaryDirectory() as folder:
