@@ -76,6 +76,13 @@ class RefusalTest(unittest.TestCase):
                      "--tp-size", 48, "--enable-dp-attention", "--dp-size", 2)
         self.refused("--ep-size 2 with --enable-ep-moe must be --tp-size, 4", "--tp-size", 4, *LANES[2:],
                      "--enable-ep-moe", "--ep-size", 2)
+        self.refused("--deterministic-tp 3 is not a power of two", "--deterministic-tp", 3)
+        self.refused("--deterministic-tp 2 is not a multiple of --tp-size, 4: each rank computes as many parts of a sum",
+                     "--tp-size", 4, "--deterministic-tp", 2)
+        self.refused("--deterministic-tp 4 does not go with --enable-ep-moe", "--tp-size", 2, "--deterministic-tp", 4,
+                     "--enable-ep-moe")
+        self.refused("o_proj.weight: dimension 1 is 1024, which does not divide among 16 parts of --deterministic-tp in "
+                     "multiples of 128", "--deterministic-tp", 16, *FLOAT32)
         # A head's 192 rows on each of eight ranks are a block of scales and a half.
         self.refused("q_b_proj.weight: dimension 0 is 1536, of which each of 8 ranks would hold 192, but FP8 parts are "
                      "multiples of 128 or divide it: they may not straddle blocks of scales (--dequantize does without "
@@ -83,6 +90,7 @@ class RefusalTest(unittest.TestCase):
 
     def test_a_simulation_refuses_what_only_a_model_has(self):
         for part, args in (("--enable-ep-moe needs --engine model", ("--tp-size", 2, "--enable-ep-moe")),
+                           ("--deterministic-tp needs --engine model", ("--deterministic-tp", 2)),
                            ("--dist-timeout needs --engine model", ("--tp-size", 2, "--dist-timeout", 3)),
                            ("--dp-size 2 does not divide --tp-size, 1", LANES[2:]),
                            ("--tp-size 3 does not divide num_attention_heads, 8", ("--tp-size", 3))):

@@ -1,5 +1,5 @@
 // Ranks that are GPUs: every collective against sums in host memory, to the bit, in eager steps and in replayed graphs,
-// and what happens when a rank does not come. With one GPU both ranks are on it.
+// and what happens when a rank does not come.
 
 #include <cmath>
 #include <cstring>
@@ -91,7 +91,8 @@ class PeerRanks : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
-    if (cuda::list_gpus().size() >= kSize) devices_ = {0, 1};
+    // On one device the kernel of one rank may wait for ever for the other's to begin.
+    if (cuda::list_gpus().size() < kSize) GTEST_SKIP() << "one GPU; to run it: two of one host";
   }
 
   std::unique_ptr<comm::Group> make(const cuda::PeerOptions& options = {}) {
@@ -117,7 +118,7 @@ class PeerRanks : public GpuTest {
     for (std::thread& thread : threads) thread.join();
   }
 
-  std::vector<int> devices_ = {0, 0};
+  std::vector<int> devices_ = {0, 1};
 };
 
 TEST_F(PeerRanks, add_in_a_tree) {
