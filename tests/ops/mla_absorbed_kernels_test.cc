@@ -21,6 +21,26 @@ TEST_P(MlaAbsorbedKernelsTest, sixty_four_short_sequences_match_float64) {
   }
 }
 
+// Few heads, so that several tokens are one item: pieces of prompts beside decodes, and drafts of many sequences. Some
+// of a piece's queries end in an earlier unit of rows than the sequence.
+TEST_P(MlaAbsorbedKernelsTest, several_tokens_of_few_heads_match_float64) {
+  for (const DType dtype : kHopperCacheTypes)
+    for (const bool with_tree : {false, true}) {
+      AbsorbedCase c{.dims = {.heads = 4, .rank = 512, .rope = 64, .nope = 128, .v = 128},
+                     .sequences = {},
+                     .cache_dtype = dtype,
+                     .with_tree = with_tree,
+                     .seed = 24};
+      for (int64_t i = 0; i < 20; ++i) c.sequences.push_back({1, 20 + 7 * i});
+      c.sequences.push_back({22, 262});
+      c.sequences.push_back({22, 290});
+      expect_matches_oracle(c);
+      c.sequences.clear();
+      for (int64_t i = 0; i < 32; ++i) c.sequences.push_back({1 + i % 4, i == 9 ? 258 : 4 + 5 * i});
+      expect_matches_oracle(c);
+    }
+}
+
 TEST_P(MlaAbsorbedKernelsTest, a_few_decodes_match_float64) {
   for (const DType dtype : kHopperCacheTypes)
     expect_matches_oracle({.dims = kRankDims,
