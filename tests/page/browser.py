@@ -145,6 +145,13 @@ class PageTest(unittest.TestCase):
           const look = () => ({condition}) ? done(true) : performance.now() > end ? done(false) : setTimeout(look, 10);
           look()"""), what)
 
+    def default_of(self, setting):
+        """What an empty setting shows that the server will use: HTML's own attribute of a field for that."""
+        return self.id(f"set-{setting}").get_attribute("placeholder")
+
+    def wait_for_default(self, setting, text):
+        self.until(lambda: self.default_of(setting) == text, f"{setting} to show {text}")
+
     def type(self, text):
         self.id("prompt").send_keys(text)
 

@@ -32,7 +32,7 @@ class FactsTest(browser.FakeServerTest):
 
     def test_the_engine_view_has_a_row_for_each_lane_of_a_server_with_several_ranks(self):
         self.open(view="#engine")
-        self.wait_for_script("document.getElementById('set-top_p').placeholder === '0.95'", "the facts")
+        self.wait_for_default("top_p", "0.95")
         self.assertFalse(self.id("ranks").is_displayed())
         self.assertNotIn("/v1/loads", self.server.paths)
         self.server.info = server_info("m", tp_size=4, dp_size=2, ep_size=4)
@@ -49,17 +49,17 @@ class FactsTest(browser.FakeServerTest):
 
     def test_a_server_that_was_started_anew_is_asked_anew(self):
         self.open()
-        self.wait_for_script("document.getElementById('set-top_p').placeholder === '0.95'", "the defaults")
+        self.wait_for_default("top_p", "0.95")
         self.server.readiness = {"status": "loading", "phase": "weights", "progress": 0.5}
         self.until(lambda: self.id("loading").is_displayed(), "the page to see it")
         self.server.info = server_info("other", max_req_input_len=4095)
         self.server.readiness = {"status": "ready"}
-        self.wait_for_script("document.getElementById('set-max_tokens').placeholder === 'to 4,096'", "the other context")
+        self.wait_for_default("max_tokens", "to 4,096")
 
     def test_empty_settings_show_what_the_server_will_use(self):
         self.open()
-        self.wait_for_script("document.getElementById('set-top_p').placeholder === '0.95'", "the defaults")
-        shown = {name: self.id(f"set-{name}").get_attribute("placeholder") for name in
+        self.wait_for_default("top_p", "0.95")
+        shown = {name: self.default_of(name) for name in
                  ("temperature", "top_p", "top_k", "max_tokens", "seed", "presence_penalty", "frequency_penalty", "repetition_penalty")}
         self.assertEqual(shown, {"temperature": "1", "top_p": "0.95", "top_k": "-1", "max_tokens": "to 131,072", "seed": "random",
                                  "presence_penalty": "0", "frequency_penalty": "0", "repetition_penalty": "1"})

@@ -97,7 +97,7 @@ class RealServerTest(browser.PageTest):
 
     def test_the_panel_and_the_settings_say_what_the_server_says(self):
         self.open()
-        self.wait_for_script("document.getElementById('set-temperature').placeholder === '1'", "the defaults")
+        self.wait_for_default("temperature", "1")
         info = self.driver.execute_async_script("fetch('/server_info').then((answer) => answer.json()).then(arguments[0])")
         self.assertEqual(self.one("label[for=thinking-default]").text, f"Default: {info['chat_defaults']['thinking']}")
         self.id("model-name").click()
