@@ -102,10 +102,6 @@ void check_lanes(const RankFlags& flags) {
           "--dist-timeout needs --tp-size 2 or more: one rank waits for no other");
 }
 
-}  // namespace
-
-namespace {
-
 void check_sum_parts(const RankFlags& flags) {
   const int parts = flags.deterministic_tp, tp = flags.tp_size;
   if (parts == 1) return;
