@@ -20,10 +20,12 @@ constexpr int kWakeSignal = SIGUSR2;
 // a timer of the program that started it outlives exec().
 constexpr int kIgnoredSignals[] = {SIGUSR1, SIGXFSZ, SIGALRM, SIGVTALRM, SIGPROF, SIGIO};
 
-// But for one that is a tool's own, as a profiler's that was loaded before main().
+// But for one that is a tool's own, as a profiler's that was loaded before main(): that is left as it is.
 void ignore(int signal) {
-  const auto before = std::signal(signal, SIG_IGN);
-  if (before != SIG_DFL && before != SIG_ERR) std::signal(signal, before);
+  struct sigaction now {};
+  if (sigaction(signal, nullptr, &now) != 0) return;
+  const bool is_default = (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL;
+  if (is_default) std::signal(signal, SIG_IGN);
 }
 
 sigset_t handled_signals() {
