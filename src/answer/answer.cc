@@ -19,8 +19,12 @@ constexpr double kEventBytesPerSecond = 100e6;
 constexpr size_t kMostUnwrittenValues = 40'000;
 
 size_t num_new_values(const Choice& choice) {
-  const int num_top = choice.setup().return_logprobs ? choice.setup().num_top_logprobs : 0;
-  return choice.news.tokens.size() * (1 + static_cast<size_t>(num_top));
+  return choice.news.tokens.size() * static_cast<size_t>(choice.setup().values_per_token());
+}
+
+// Events of the native API repeat all that was before them, the last ones of Responses do.
+bool repeats_itself(api::Endpoint endpoint) {
+  return endpoint == api::Endpoint::kGenerate || endpoint == api::Endpoint::kResponses;
 }
 
 std::string_view finish_name(const Choice& choice) {
@@ -41,7 +45,6 @@ Answer::Answer(Setup setup, http::ExchangePtr exchange)
       renderer_(std::move(setup.renderer)),
       since_arrival_(setup.since_arrival),
       max_backlog_bytes_(setup.max_backlog_bytes),
-      num_prompt_values_(setup.num_prompt_values),
       exchange_(std::move(exchange)),
       size_lease_(std::move(setup.size_lease)),
       memory_lease_(std::move(setup.memory_lease)),
@@ -69,10 +72,11 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
                   const engine::RequestUpdate& update) {
   if (done_) return false;
   Choice& choice = choices_[choice_idx];
-  if (!choice.has_stopped()) note_tokens(tokens.size());
+  const size_t num_taken = choice.has_stopped() ? 0 : tokens.size();
+  note_tokens(num_taken);
   choice.set_cached_tokens(update.num_cached_tokens);
   if (update.prompt_logprobs != nullptr) share_prompt_logprobs(choice_idx, update.prompt_logprobs);
-  if (const std::optional<api::ApiError> error = keep(choice, tokens.size())) {
+  if (const std::optional<api::ApiError> error = keep(choice, num_taken)) {
     fail(*error);
     return false;
   }
@@ -91,15 +95,16 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
 }
 
 std::optional<api::ApiError> Answer::keep(const Choice& choice, size_t num_tokens) {
-  // Events of the native API repeat all that was before them.
-  if (head_.stream && head_.endpoint != api::Endpoint::kGenerate) return std::nullopt;
-  const int64_t num_bytes =
-      static_cast<int64_t>(num_tokens) *
-      num_kept_bytes(choice.setup().return_logprobs, choice.setup().num_top_logprobs);
+  if (head_.stream && !repeats_itself(head_.endpoint)) return std::nullopt;
+  const ChoiceSetup& setup = choice.setup();
+  const int64_t of_token =
+      kBytesPerKeptToken +
+      (setup.return_logprobs ? kBytesPerKeptValue * setup.values_per_token() : 0);
+  const int64_t num_bytes = static_cast<int64_t>(num_tokens) * of_token;
   kept_bytes_ += num_bytes;
   const int64_t most = head_.stream ? kMaxStreamedKeptBytes : kMaxKeptBytes;
   if (kept_bytes_ > most) return answer_too_large(most);
-  if (memory_lease_ != nullptr && !memory_lease_->grow(num_bytes)) return api::overloaded();
+  if (!memory_lease_->grow(num_bytes)) return api::overloaded();
   return std::nullopt;
 }
 
@@ -183,9 +188,7 @@ bool Answer::write_choices() {
   return true;
 }
 
-bool Answer::took_much() const {
-  return is_due_ || (memory_lease_ != nullptr && memory_lease_->size() > kMuchBytes);
-}
+bool Answer::took_much() const { return is_due_ || memory_lease_->size() > kMuchBytes; }
 
 std::string Answer::render() {
   std::string body = renderer_->body(choices_);
@@ -196,12 +199,9 @@ std::string Answer::render() {
 }
 
 bool Answer::is_large() const {
-  int64_t num_values = num_prompt_values_;
-  for (const Choice& choice : choices_) {
-    const int64_t per_token =
-        choice.setup().return_logprobs ? 1 + choice.setup().num_top_logprobs : 1;
-    num_values += per_token * choice.counts().completion_tokens;
-  }
+  int64_t num_values = size_lease_->size();
+  for (const Choice& choice : choices_)
+    num_values += int64_t{choice.setup().values_per_token()} * choice.counts().completion_tokens;
   return num_values > kLargeValues;
 }
 

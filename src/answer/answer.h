@@ -50,9 +50,9 @@ class Answer {
     Stopwatch since_arrival;
     // While this much waits for a slow client, new text is collected instead of written; nothing is lost.
     size_t max_backlog_bytes = 64 << 10;
-    int64_t num_prompt_values = 0;                      // answer_size.h
-    std::shared_ptr<void> size_lease = nullptr;         // kept as long as the answer
-    std::shared_ptr<SizeLease> memory_lease = nullptr;  // the same; grows with what is kept of it
+    // Never null, kept as long as the answer (answer_size.h): of values of the prompts, and of memory, which grows with
+    // what is kept of the answer.
+    std::shared_ptr<SizeLease> size_lease, memory_lease;
   };
 
   Answer(Setup setup, http::ExchangePtr exchange);
@@ -115,12 +115,11 @@ class Answer {
   std::shared_ptr<Renderer> renderer_;  // also of the connection while it streams
   Stopwatch since_arrival_;
   size_t max_backlog_bytes_;
-  int64_t num_prompt_values_;
   http::ExchangePtr exchange_;
   std::vector<Choice> choices_;
   std::vector<core::RequestId> request_ids_;
-  std::shared_ptr<void> lease_, size_lease_;
-  std::shared_ptr<SizeLease> memory_lease_;
+  std::shared_ptr<void> lease_;
+  std::shared_ptr<SizeLease> size_lease_, memory_lease_;
   int64_t kept_bytes_ = 0;         // of tokens so far
   std::vector<bool> written_end_;  // per choice: write_news() has shown its end
   std::string events_;             // not yet handed to the transport

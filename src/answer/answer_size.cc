@@ -17,30 +17,35 @@ int64_t num_prompt_values(const api::GenerationRequest& request, const api::Gene
   return item.n * (per_choice + logprobs);
 }
 
+// `first`: which copy of a prompt is the first that counts.
+int64_t num_copied_tokens(const api::GenerationRequest& request, int first) {
+  int64_t num_tokens = 0;
+  for (const api::GenerationItem& item : request.items)
+    num_tokens += (item.n - first) * static_cast<int64_t>(item.prompt.size());
+  return num_tokens;
+}
+
 std::optional<api::ApiError> problem_of_copies(const api::GenerationRequest& request,
                                                int64_t max_held_bytes) {
-  const int64_t most = std::min(kMaxCopiedTokens, max_held_bytes / kBytesPerHeldToken);
-  int64_t num_copied = 0;
-  for (const api::GenerationItem& item : request.items)
-    num_copied += (item.n - 1) * static_cast<int64_t>(item.prompt.size());
-  if (num_copied <= most) return std::nullopt;
-  return api::invalid_parameter(
-      request.endpoint == api::Endpoint::kScore ? "label_token_ids" : "n",
-      "the prompts, once for each choice or label behind the first, are " +
-          std::to_string(num_copied) + " tokens; the most is " + std::to_string(most));
+  const char* const param = request.endpoint == api::Endpoint::kScore ? "label_token_ids" : "n";
+  const auto refusal = [&](const char* which, int64_t num_tokens, int64_t most) {
+    return api::invalid_parameter(
+        param, "the prompts, once for each choice or label" + std::string(which) + ", are " +
+                   std::to_string(num_tokens) + " tokens; the most is " + std::to_string(most));
+  };
+  const int64_t behind_first = num_copied_tokens(request, 1), all = num_copied_tokens(request, 0);
+  if (behind_first > kMaxCopiedTokens)
+    return refusal(" behind the first", behind_first, kMaxCopiedTokens);
+  // More than all answers together may have would be refused for ever.
+  if (all > max_held_bytes / kBytesPerHeldToken)
+    return refusal("", all, max_held_bytes / kBytesPerHeldToken);
+  return std::nullopt;
 }
 
 }  // namespace
 
 int64_t num_held_bytes(const api::GenerationRequest& request) {
-  int64_t num_tokens = 0;
-  for (const api::GenerationItem& item : request.items)
-    num_tokens += item.n * static_cast<int64_t>(item.prompt.size());
-  return num_tokens * kBytesPerHeldToken;
-}
-
-int64_t num_kept_bytes(bool has_logprobs, int num_top_logprobs) {
-  return kBytesPerKeptToken + (has_logprobs ? kBytesPerKeptValue * (1 + num_top_logprobs) : 0);
+  return num_copied_tokens(request, 0) * kBytesPerHeldToken;
 }
 
 int64_t num_prompt_values(const api::GenerationRequest& request) {

@@ -36,13 +36,11 @@ inline constexpr int64_t kBytesPerHeldToken = 8;
 inline constexpr int64_t kBytesPerKeptToken = 64, kBytesPerKeptValue = 128;
 // What is more is handed to nobody in one piece.
 inline constexpr int64_t kMaxKeptBytes = int64_t{512} << 20;
-// Of a stream whose events repeat all of it: some 25 MB each.
+// Of a stream whose events repeat what was before them: some 25 MB each.
 inline constexpr int64_t kMaxStreamedKeptBytes = int64_t{128} << 20;
 
 // What the choices hold of the prompts.
 int64_t num_held_bytes(const api::GenerationRequest& request);
-// Of one token that the model wrote.
-int64_t num_kept_bytes(bool has_logprobs, int num_top_logprobs);
 // Of the prompts, as often as the answer repeats them.
 int64_t num_prompt_values(const api::GenerationRequest& request);
 // `max_held_bytes`: what there is for all answers in work.
@@ -66,12 +64,15 @@ class SizeLease {
   SizeLease(const SizeLease&) = delete;
   SizeLease& operator=(const SizeLease&) = delete;
 
-  // Of something that turns out to be larger than was known. False: there is no more, and what there is has grown all
-  // the same, until it is given back. Called by one thread at a time.
+  // Of something that turns out to be larger than was known. False: there is no more, and nothing has grown, so that
+  // others are not refused for what nobody got. Called by one thread at a time.
   bool grow(int64_t more) {
+    int64_t now = in_work_->load();
+    do {
+      if (now + more > most_) return is_granted_ = false;
+    } while (!in_work_->compare_exchange_weak(now, now + more));
     size_ += more;
-    is_granted_ = in_work_->fetch_add(more) + more <= most_;
-    return is_granted_;
+    return is_granted_ = true;
   }
   bool is_granted() const { return is_granted_; }
   int64_t size() const { return size_; }

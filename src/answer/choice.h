@@ -88,6 +88,9 @@ struct ChoiceSetup {
   // Where stop strings may cut a structure; null: there are none of the two.
   std::shared_ptr<StructureCheck> structure{};
   bool places_tokens = false;  // tells which tokens made up each piece of content
+
+  // Of a token of the answer (answer_size.h): itself or its log-probability, and alternatives.
+  int values_per_token() const { return return_logprobs ? 1 + num_top_logprobs : 1; }
 };
 
 using PromptLogprobs = std::shared_ptr<const std::vector<core::SampledToken>>;

@@ -131,7 +131,7 @@ bool GenerateRenderer::add_entries(Entries& to, const Choice& choice, bool shows
 }
 
 bool GenerateRenderer::prepare(Choice& choice) {
-  const auto num_values = static_cast<size_t>(choice.setup().num_top_logprobs) + 1;
+  const auto num_values = static_cast<size_t>(choice.setup().values_per_token());
   if (!take_tokens(choice, kPreparedValues / num_values)) return false;
   if (!choice.setup().return_logprobs || !choice.finished()) return true;
   return add_entries(input(choice).at_end, choice, true, kPreparedValues / num_values);
@@ -221,10 +221,8 @@ void GenerateRenderer::write_news(Choice& choice, std::string& events) {
   const int interval =
       head_.stream_intervals[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
   // The first token always gets its event: clients take their time to first token from it.
-  const bool is_due =
-      shown.num_shown_tokens == 0 || num_tokens - shown.num_shown_tokens >= interval;
-  const bool is_new = num_tokens > shown.num_shown_tokens || !choice.news.empty();
-  if (!choice.finished() && (!is_new || !is_due)) return;
+  const int num_due = shown.num_shown_tokens == 0 ? 1 : interval;
+  if (!choice.finished() && num_tokens - shown.num_shown_tokens < num_due) return;
   take_news(choice);
   shown.num_shown_tokens = num_tokens;
   events += "data: ";

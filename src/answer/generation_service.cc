@@ -223,7 +223,6 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Starte
                       .choices = {},
                       .renderer = std::move(renderer),
                       .since_arrival = started.since_arrival,
-                      .num_prompt_values = size_lease->size(),
                       .size_lease = size_lease,
                       .memory_lease = memory_lease};
   for (size_t i = 0; i < request.items.size(); ++i) {

@@ -39,11 +39,12 @@ TEST(AnswerSize, copies_of_prompts_behind_the_first_are_bounded) {
   }
 }
 
-TEST(AnswerSize, copies_of_prompts_fit_into_what_all_answers_have) {
-  const api::GenerationRequest request = request_of(1, 3, 1000);
-  EXPECT_FALSE(problem_of_size(request, 2000 * kBytesPerHeldToken));
-  EXPECT_TRUE(problem_of_size(request, 2000 * kBytesPerHeldToken - 1));
-  EXPECT_EQ(num_held_bytes(request), 3000 * kBytesPerHeldToken);
+TEST(AnswerSize, prompts_fit_into_what_all_answers_have) {
+  for (const auto& request : {request_of(1, 3, 1000), request_of(3, 1, 1000)}) {
+    EXPECT_EQ(num_held_bytes(request), 3000 * kBytesPerHeldToken);
+    EXPECT_FALSE(problem_of_size(request, num_held_bytes(request)));
+    EXPECT_TRUE(problem_of_size(request, num_held_bytes(request) - 1));
+  }
 }
 
 TEST(AnswerSize, a_lease_grows_to_the_most_and_gives_all_back) {
@@ -55,9 +56,10 @@ TEST(AnswerSize, a_lease_grows_to_the_most_and_gives_all_back) {
     EXPECT_TRUE(second.grow(10));
     EXPECT_FALSE(second.grow(1));
     EXPECT_FALSE(second.is_granted());
-    EXPECT_EQ(second.size(), 41);
+    EXPECT_EQ(second.size(), 40);
     EXPECT_FALSE(SizeLease(1, 100, in_work).is_granted());
-    EXPECT_EQ(*in_work, 101);
+    EXPECT_EQ(*in_work, 100);
+    EXPECT_TRUE(second.grow(0)) << "what was refused to others is nothing that this one lacks";
   }
   EXPECT_EQ(*in_work, 0);
 }
