@@ -184,7 +184,7 @@ void Connection::answer_unrouted(const Router::Found& found, const std::string& 
   Response response;
   response.status = 204;
   response.headers = std::move(allow);
-  answer_directly(response);
+  answer_directly(std::move(response));
 }
 
 void Connection::answer_preflight(const Router::Found& found) {
@@ -198,7 +198,7 @@ void Connection::answer_preflight(const Router::Found& found) {
                                            ? std::string(asked)
                                            : "authorization, content-type, x-request-id"},
       {"Access-Control-Max-Age", "600"}};
-  answer_directly(response);
+  answer_directly(std::move(response));
 }
 
 void Connection::begin_request(const Router::Found& found, Target target) {

@@ -90,10 +90,10 @@ void Connection::reject(TransportError error, Headers headers, std::string_view 
     counters().rejected_for(reason).fetch_add(1, std::memory_order_relaxed);
   Response response = to_response(error, named, form(), request_id_);
   for (auto& header : headers) response.headers.push_back(std::move(header));
-  answer_directly(response);
+  answer_directly(std::move(response));
 }
 
-void Connection::answer_directly(const Response& response) {
+void Connection::answer_directly(Response response) {
   // The rest of the request, its body, is not read, so the connection cannot go on to a next request.
   if (reader_.state() != RequestReader::State::kHeadComplete || reader_.head().has_body())
     keeps_alive_ = false;
@@ -103,7 +103,7 @@ void Connection::answer_directly(const Response& response) {
   request_ = Request{};
   drop_body();
   begin_exchange();
-  queue_whole(response);
+  queue_whole(std::move(response));
   flush();
 }
 
@@ -112,12 +112,12 @@ void Connection::queue_whole(Response response) {
   status_ = response.status;
   keeps_alive_ = keeps_alive_ && !is_draining();
   {
-    const bool is_large = response.body.size() > kLargeBodyBytes;
-    std::string bytes = is_large ? whole_head(response, answer_context())
-                                 : whole_answer(response, answer_context());
+    const AnswerContext context = answer_context();
+    const bool is_large = response.body.size() > kLargeBodyBytes && sends_body(response, context);
+    std::string bytes = is_large ? whole_head(response, context) : whole_answer(response, context);
     const memory::MustSucceed scope;  // from here on nothing throws: the answer is queued whole
     append(std::move(bytes), &framed_);
-    if (is_large && sends_body(response, answer_context())) {
+    if (is_large) {
       large_body_ = std::move(response.body);
       large_body_lease_ = std::move(response.lease);
     }

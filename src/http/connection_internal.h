@@ -96,7 +96,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_current(uint64_t serial) const;
   // The transport's own answer: an error, or what needs no handler.
   void reject(TransportError error, Headers headers = {}, std::string_view named = {});
-  void answer_directly(const Response& response);
+  void answer_directly(Response response);
   void begin_exchange();
   void end_exchange(bool client_gone);
   void queue_whole(Response response);

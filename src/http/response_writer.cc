@@ -46,9 +46,9 @@ bool has_no_body(int status) { return status == 204 || status == 304; }
 
 }  // namespace
 
-std::string whole_head(const Response& response, const AnswerContext& context) {
+std::string whole_head(const Response& response, const AnswerContext& context, size_t room) {
   std::string out;
-  out.reserve(512);
+  out.reserve(512 + room);
   append_status_and_date(response.status, context, &out);
   if (!has_no_body(response.status)) {
     if (!response.body.empty()) append_header("Content-Type", response.content_type, &out);
@@ -67,7 +67,7 @@ bool sends_body(const Response& response, const AnswerContext& context) {
 }
 
 std::string whole_answer(const Response& response, const AnswerContext& context) {
-  std::string out = whole_head(response, context);
+  std::string out = whole_head(response, context, response.body.size());
   if (sends_body(response, context)) out.append(response.body);
   return out;
 }

@@ -21,8 +21,8 @@ struct AnswerContext {
   bool varies_by_origin = false;  // other origins get another Access-Control-Allow-Origin
 };
 
-// Content-Length included.
-std::string whole_head(const Response& response, const AnswerContext& context);
+// Content-Length included. `room`: for what will be appended.
+std::string whole_head(const Response& response, const AnswerContext& context, size_t room = 0);
 bool sends_body(const Response& response, const AnswerContext& context);
 // Both, of a body that is not large.
 std::string whole_answer(const Response& response, const AnswerContext& context);
