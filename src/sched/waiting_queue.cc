@@ -179,12 +179,11 @@ Sequence* WaitingQueue::next(int64_t plan_idx, std::span<Sequence* const> publis
     const Sequence* const found = decides ? yielding : best;
     if (found != nullptr && sequence->priority != found->priority) break;
     const bool has_to_yield = yields(*sequence);
-    if (has_to_yield && yielding != nullptr) {
+    if (has_to_yield && (yielding != nullptr || ++num_yielding_seen > kWindow)) {
       if (everybody_yields) break;
       continue;
     }
     if (!has_to_yield && ++num_seen > kWindow) break;
-    if (has_to_yield && ++num_yielding_seen > kWindow) continue;
     if (needs_look_up(publishing)) look_up(*sequence, plan_idx);
     if (is_deferred(*sequence, plan_idx, publishing)) continue;
     if (has_to_yield) {
