@@ -151,8 +151,7 @@ class Ablation {
       } else {
         progress.start("row " + std::string(outcomes_[i].row->name));
         measure(outcomes_[i], static_cast<int>(i));
-        progress.clear();
-        print(i);
+        progress.beside([&] { print(i); });
         progress.add();
       }
       save();

@@ -133,10 +133,7 @@ json::Value load_settings(const BenchEngineFlags& flags, const ReadyModel& ready
 ClientLoadResult run_shown(ClientLoad& load, std::vector<core::Request> requests, int num_clients,
                            const char* what) {
   CountProgress progress(what, std::ssize(requests));
-  load.on_end = [&progress] { progress.add(); };
-  ClientLoadResult result = load.run(std::move(requests), num_clients);
-  load.on_end = {};
-  return result;
+  return load.run(std::move(requests), num_clients, [&progress] { progress.add(); });
 }
 
 json::Value measure_query(ClientLoad& load, const Requests& requests) {

@@ -15,10 +15,10 @@
 #include "apps/figures.h"
 #include "apps/flags.h"
 #include "apps/progress.h"
+#include "apps/read_bandwidth.h"
 #include "apps/result_file.h"
 #include "apps/static_batch.h"
 #include "base/json.h"
-#include "cpu/fast/fast_backend.h"
 
 namespace fathom::apps {
 namespace {
@@ -183,15 +183,6 @@ void size_for(const std::vector<StaticBatchShape>& shapes, MemoryFlags& memory) 
   memory.max_running_requests = std::max(memory.max_running_requests, max_batch_size);
 }
 
-// The reference backend is held to what the fast one could do on the same machine.
-double read_bandwidth_gb_s(const DeviceFlags& flags, const ops::Backend& backend) {
-  double (*const measure)(int) = backend.read_bandwidth_gb_s != nullptr
-                                     ? backend.read_bandwidth_gb_s
-                                     : cpu::fast_backend().read_bandwidth_gb_s;
-  const LiveLine line = long_work("measuring the read bandwidth");
-  return measure(flags.cpu_threads);
-}
-
 int run(OneBatchFlags& flags) {
   const std::vector<StaticBatchShape> shapes = shapes_of(flags);
   size_for(shapes, flags.engine.memory);
@@ -205,7 +196,8 @@ int run(OneBatchFlags& flags) {
   print_timing(flags, warm_up, time_batch(ready.runner(), warm_up));
   // The ranks of a CPU read the host's memory, each GPU its own.
   const int num_memories = ready.backend->device_memory ? ready.ranks->size() : 1;
-  const double gb_per_s = num_memories * read_bandwidth_gb_s(flags.engine.device, *ready.backend);
+  const double gb_per_s =
+      num_memories * measure_read_bandwidth(*ready.backend, flags.engine.device.cpu_threads);
   std::printf("Benchmark ...\n");
   std::fflush(stdout);
   for (const StaticBatchShape& shape : shapes) {

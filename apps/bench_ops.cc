@@ -15,9 +15,9 @@
 #include "apps/count_progress.h"
 #include "apps/engine_setup.h"
 #include "apps/flags.h"
+#include "apps/read_bandwidth.h"
 #include "apps/result_file.h"
 #include "base/json.h"
-#include "cpu/fast/fast_backend.h"
 
 namespace fathom::apps {
 namespace {
@@ -136,6 +136,12 @@ void print_row(const Bench& bench, const OpCase& bench_case, const Measured& m) 
   std::fflush(stdout);
 }
 
+void print_error(const OpCase& bench_case, const Measured& m, double allowed) {
+  std::fprintf(stderr, "fathom: %s, %s, %lld tokens: error %.2e, allowed %.0e\n",
+               bench_case.op.c_str(), bench_case.what.c_str(), static_cast<long long>(m.tokens),
+               m.relative_error, allowed);
+}
+
 json::Value result_line(const Bench& bench, const OpsFlags& flags, const OpCase& bench_case,
                         const Measured& m) {
   const double floor = m.floor_seconds(bench.gb_per_s);
@@ -199,27 +205,17 @@ bool run_case(Bench& bench, const OpsFlags& flags, const OpCase& bench_case,
     if (!has_tokens(bench_case, tokens)) continue;
     progress.start(bench_case.op + ", " + bench_case.what);
     const Measured measured = measure(bench, bench_case, tokens);
-    progress.clear();
-    print_row(bench, bench_case, measured);
+    const bool row_is_right = measured.relative_error <= allowed;  // NaN is not
+    is_right = is_right && row_is_right;
+    progress.beside([&] {
+      print_row(bench, bench_case, measured);
+      if (!row_is_right) print_error(bench_case, measured, allowed);
+    });
     if (!flags.result_filename.empty())
       append_result(flags.result_filename, result_line(bench, flags, bench_case, measured));
     progress.add();
-    if (measured.relative_error <= allowed) continue;  // NaN is not
-    is_right = false;
-    std::fprintf(stderr, "fathom: %s, %s, %d tokens: error %.2e, allowed %.0e\n",
-                 bench_case.op.c_str(), bench_case.what.c_str(), tokens, measured.relative_error,
-                 allowed);
   }
   return is_right;
-}
-
-// The reference backend is held to what the fast one could do on the same machine.
-double read_bandwidth_gb_s(const ops::Backend& backend, int num_threads) {
-  const auto measure = backend.read_bandwidth_gb_s != nullptr
-                           ? backend.read_bandwidth_gb_s
-                           : cpu::fast_backend().read_bandwidth_gb_s;
-  const LiveLine line = long_work("measuring the read bandwidth");
-  return measure(num_threads);
 }
 
 // Large calls take a CPU, and the float32 reference beside it, minutes each.
@@ -238,7 +234,7 @@ int run(OpsFlags flags) {
               .pieces = pieces,
               .num_threads = num_threads,
               .num_samples = flags.repeat,
-              .gb_per_s = read_bandwidth_gb_s(*shapes.backend, num_threads)};
+              .gb_per_s = measure_read_bandwidth(*shapes.backend, num_threads)};
   print_header(bench);
   std::vector<ops::Requirement> missing;
   bool is_right = true;
@@ -253,6 +249,7 @@ int run(OpsFlags flags) {
       missing.push_back(needed);
     }
   }
+  progress.finish();
   for (const std::string& sentence : ops::missing_operators(*shapes.backend, missing))
     std::printf("%s\n", sentence.c_str());
   return is_right ? 0 : 1;

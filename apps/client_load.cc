@@ -118,7 +118,8 @@ double ClientLoadResult::accept_length() const {
   return sum.accept_length();
 }
 
-ClientLoadResult ClientLoad::run(std::vector<core::Request> requests, int num_clients) {
+ClientLoadResult ClientLoad::run(std::vector<core::Request> requests, int num_clients,
+                                 const std::function<void()>& on_end) {
   const auto count = static_cast<core::RequestId>(requests.size());
   Run run(loop_, std::move(requests), first_id_, on_end);
   first_id_ += count;

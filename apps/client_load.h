@@ -44,10 +44,9 @@ struct ClientLoadResult {
 class ClientLoad {
  public:
   explicit ClientLoad(engine::StepLoop& loop) : loop_(loop) {}
-  // The ids of the requests are set here.
-  ClientLoadResult run(std::vector<core::Request> requests, int num_clients);
-  // Told of each end of a request, in run().
-  std::function<void()> on_end;
+  // The ids of the requests are set here. `on_end` is told of each end of a request.
+  ClientLoadResult run(std::vector<core::Request> requests, int num_clients,
+                       const std::function<void()>& on_end = {});
 
  private:
   engine::StepLoop& loop_;

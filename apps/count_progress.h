@@ -8,6 +8,7 @@
 // Thread-safe.
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -16,8 +17,9 @@
 namespace fathom::apps {
 
 // "104 of 200 questions, 13.1/s, about 7 s left", "2 of 15 decode steps, 4.0 s each, about 52 s left",
-// "0 of 15 decode steps, 4 s so far"
-std::string count_text(const std::string& what, int64_t done, int64_t total, double seconds);
+// "0 of 15 decode steps, 4 s so far". `done_seconds` had passed when the last of `done` was.
+std::string count_text(const std::string& what, int64_t done, int64_t total, double seconds,
+                       double done_seconds);
 
 class CountProgress {
  public:
@@ -26,8 +28,8 @@ class CountProgress {
   // Names what is under way, until the next add().
   void start(std::string now);
   void add(int64_t count = 1);
-  // Takes the line away, for other output.
-  void clear() { line_.clear(); }
+  // Runs what writes other output: the line is away meanwhile.
+  void beside(const std::function<void()>& output) { line_.beside(output); }
   void finish() { line_.finish(); }
 
  private:
@@ -37,6 +39,7 @@ class CountProgress {
   const int64_t total_;
   std::mutex mutex_;
   int64_t done_ = 0;
+  double done_seconds_ = 0;
   std::string now_;
   LiveLine line_;  // the last: its thread reads the others
 };

@@ -43,7 +43,7 @@ LiveLine::LiveLine(Text text, Log log, double line_seconds)
     : text_(std::move(text)),
       log_(std::move(log)),
       silent_(log_level() > LogLevel::kWarning),
-      redraw_(isatty(STDERR_FILENO) == 1),
+      redraw_(isatty(STDERR_FILENO) == 1 && !(log_ && log_level() <= LogLevel::kInfo)),
       line_seconds_(line_seconds) {
   if (g_last_said.load() == Clock::time_point()) g_last_said = system_clock().now();
   if (!silent_) thread_ = std::thread([this] { run(); });
@@ -65,9 +65,10 @@ void LiveLine::end_thread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void LiveLine::clear() {
+void LiveLine::beside(const std::function<void()>& output) {
   const std::lock_guard lock(mutex_);
   erase();
+  output();
 }
 
 void LiveLine::keep() {
@@ -96,11 +97,11 @@ void LiveLine::run() {
 
 // REQUIRES: the lock, or no thread any more; so does erase().
 void LiveLine::say() {
-  const double seconds = watch_.seconds();
+  const double now = seconds();
   g_last_said = system_clock().now();
-  if (!redraw_ && log_) return log_(seconds);
+  if (!redraw_ && log_) return log_(now);
   // Back to column 0, and clear what a longer line left behind.
-  std::fprintf(stderr, redraw_ ? "\r%s\x1b[K" : "%s\n", text_(seconds).c_str());
+  std::fprintf(stderr, redraw_ ? "\r%s\x1b[K" : "%s\n", text_(now).c_str());
   std::fflush(stderr);
   drawn_ = redraw_;
 }

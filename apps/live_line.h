@@ -3,7 +3,7 @@
 // line every few seconds. A thread of its own writes it, so that one long piece of work is not silent.
 //
 //   LiveLine line([&](double seconds) { return text_of(num_done.load(), seconds); });
-//   line.clear();                                        // before other output
+//   line.beside([&] { print(row); });
 //
 //   const LiveLine work = long_work("measuring the read bandwidth");
 //
@@ -29,7 +29,8 @@ class LiveLine {
  public:
   // Asked by the thread for what is true now, with the seconds since the start.
   using Text = std::function<std::string(double seconds)>;
-  // Off a terminal in place of the text: for lines of the log.
+  // Where no line is redrawn, in place of the text: for lines of the log. Those that are shown come between the lines
+  // of others, so that with `log` nothing is redrawn at --log-level info and below.
   using Log = std::function<void(double seconds)>;
   // Off a terminal a line comes so long after the last one of all live lines, so that many short pieces of work are not
   // silent either; after a sixtieth of the time so far where that is longer.
@@ -40,8 +41,10 @@ class LiveLine {
   LiveLine(const LiveLine&) = delete;
   LiveLine& operator=(const LiveLine&) = delete;
 
-  // Takes the line away, for other output; it comes back.
-  void clear();
+  // Runs what writes other output: the line is away meanwhile.
+  void beside(const std::function<void()>& output);
+  // Since the start.
+  double seconds() const { return watch_.seconds(); }
   // Takes it away for good, as the destructor does.
   void finish();
   // Says it once more and leaves it there: the last word.

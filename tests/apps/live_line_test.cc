@@ -100,10 +100,14 @@ TEST_F(LiveLineTest, weights_that_are_there_are_said_to_be) {
 }
 
 TEST(CountText, says_only_what_is_known) {
-  EXPECT_EQ(count_text("steps", 0, 15, 4.2), "0 of 15 steps, 4 s so far");
-  EXPECT_EQ(count_text("steps", 2, 15, 8), "2 of 15 steps, 4.0 s each, about 52 s left");
-  EXPECT_EQ(count_text("questions", 104, 200, 8), "104 of 200 questions, 13.0/s, about 7 s left");
-  EXPECT_EQ(count_text("rows", 1000, 2000, 2), "1000 of 2000 rows, 500/s, about 2 s left");
+  EXPECT_EQ(count_text("steps", 0, 15, 4.2, 0), "0 of 15 steps, 4 s so far");
+  EXPECT_EQ(count_text("steps", 2, 15, 8, 8), "2 of 15 steps, 4.0 s each, about 52 s left");
+  EXPECT_EQ(count_text("questions", 104, 200, 8, 8),
+            "104 of 200 questions, 13.0/s, about 7 s left");
+  EXPECT_EQ(count_text("rows", 1000, 2000, 2, 2), "1000 of 2000 rows, 500/s, about 2 s left");
+  // A long one is under way: the speed stays that of the ends.
+  EXPECT_EQ(count_text("rows", 2, 4, 15, 10), "2 of 4 rows, 5.0 s each, about 5 s left");
+  EXPECT_EQ(count_text("rows", 2, 4, 30, 10), "2 of 4 rows, 5.0 s each, about 0 s left");
 }
 
 TEST(FormatSeconds, has_minutes_where_there_are_some) {
