@@ -25,12 +25,14 @@ while [ $# -gt 0 ]; do
     *) echo "unknown option or part $1" >&2; exit 2 ;;
   esac
 done
-[ ${#parts[@]} -gt 0 ] || parts=(facts sums steps drafts prefill lanes accuracy)
+all=''
+[ ${#parts[@]} -gt 0 ] || { parts=(facts sums steps drafts prefill lanes accuracy); all=1; }
 bin=${FATHOM_BIN_DIR:-build/release}
 fathom=$bin/apps/fathom
 mkdir -p "$out"
 results=$out/results.jsonl
-rm -f "$results"
+# A part that is run again adds its lines to those of the others.
+[ -z "$all" ] || rm -f "$results"
 . tools/parts.sh
 
 common=(--load-format dummy --device "$device")
@@ -51,12 +53,8 @@ one_batch() {
 facts() {
   if [ "$device" = cuda ]; then nvidia-smi -q -d CLOCK,POWER | head -40 && nvidia-smi topo -m; fi
   "$fathom" doctor
-  local divided
-  for divided in "${tensor[*]}" "${lanes[*]}"; do
-    # All layers may have no room where only some are run.
-    # shellcheck disable=SC2086
-    "$fathom" inspect --model-path "$model" --load-format dummy $divided || [ -n "$layers" ] || return 1
-  done
+  "$fathom" inspect --model-path "$model" "${common[@]}" "${tensor[@]}" &&
+    "$fathom" inspect --model-path "$model" "${common[@]}" "${lanes[@]}"
 }
 
 sums() {
