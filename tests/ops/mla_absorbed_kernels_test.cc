@@ -41,6 +41,26 @@ TEST_P(MlaAbsorbedKernelsTest, several_tokens_of_few_heads_match_float64) {
     }
 }
 
+// Splits of 128 rows that some tokens of an item see and others do not: lanes of a warp merge them and lanes beside
+// them do not.
+TEST_P(MlaAbsorbedKernelsTest, tokens_on_both_sides_of_a_split_match_float64) {
+  for (const DType dtype : kHopperCacheTypes)
+    for (const bool with_tree : {false, true})
+      for (const int64_t heads : {2, 4, 8})
+        for (const int64_t decodes : {4, 28}) {
+          SCOPED_TRACE(testing::Message()
+                       << tensor::dtype_name(dtype) << ", " << heads << " heads, " << decodes
+                       << " decodes" << (with_tree ? ", trees" : ""));
+          AbsorbedCase c{.dims = {.heads = heads, .rank = 512, .rope = 64, .nope = 128, .v = 128},
+                         .sequences = {{6, 131}, {6, 259}, {6, 387}, {6, 1027}},
+                         .cache_dtype = dtype,
+                         .with_tree = with_tree,
+                         .seed = 25};
+          for (int64_t i = 0; i < decodes; ++i) c.sequences.push_back({1, 20 + 3 * i});
+          expect_matches_oracle(c);
+        }
+}
+
 TEST_P(MlaAbsorbedKernelsTest, a_few_decodes_match_float64) {
   for (const DType dtype : kHopperCacheTypes)
     expect_matches_oracle({.dims = kRankDims,

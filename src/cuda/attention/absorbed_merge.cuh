@@ -79,6 +79,7 @@ __device__ __forceinline__ void merge_splits(int slice, char* shared, SliceSum<k
     }
     sum.add(m, {splits[0].max, splits[0].sum}, values[0]);
   }
+  __syncwarp();  // lanes whose rows see fewer splits are back: barriers of the cluster need all
 }
 
 // The chunks of an item that has several clusters: stored, and merged by whoever comes last.
@@ -128,6 +129,7 @@ struct SharedItem {
         sum.add(m, stats, values);
       }
     }
+    __syncwarp();
   }
 };
 

@@ -1,6 +1,10 @@
 #pragma once
 // Weighted values of a run of cache rows (a split, a unit, a chunk) in the registers of a block that streams, and how
 // runs that follow each other become one. Internal to cuda/attention/.
+//
+// Where a run is empty for some of a warp's rows and not for others, as a split behind the first of several tokens is,
+// the lanes of these rows part in merge(). Barriers of the block, products and what the compiler keeps once for a whole
+// warp need them together, so every addition ends with __syncwarp().
 
 #include "cuda/attention/absorbed_tile.cuh"
 
@@ -31,6 +35,7 @@ struct Node {
       for (int i = 0; i < 4; ++i)
         values[0][n][i] = merge(values[0][n][i], f[i / 2], next.values[0][n][i]);
     }
+    __syncwarp();
   }
 };
 
@@ -58,6 +63,7 @@ __device__ __forceinline__ void add_to_values(Node& node, Merged (&rows)[2], con
     v[2] = merge(old.z, f[1], v[2]);
     v[3] = merge(old.w, f[1], v[3]);
   }
+  __syncwarp();
 }
 
 // Splits of a chunk added by pairs, pairs of pairs, and those two, while they come one by one. A split waits in
