@@ -83,7 +83,8 @@ prefill() {
 until_ready() {
   local start=$SECONDS
   while [ $((SECONDS - start)) -lt 300 ]; do
-    if curl -sf "http://127.0.0.1:$1/readyz" >/dev/null; then echo "ready after $((SECONDS - start)) s"; return 0; fi
+    if python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' "http://127.0.0.1:$1/readyz" 2>/dev/null
+    then echo "ready after $((SECONDS - start)) s"; return 0; fi
     kill -0 "$2" || return 1
     sleep 1
   done
