@@ -72,7 +72,8 @@ ops::Backend make_backend(bool batch_invariant) {
                       .mem_fraction_static = 0.9,
                       .chunked_prefill_size = 8192,
                       .expand_chunk_tokens = 8192,
-                      .cuda_graph_max_bs = 128};
+                      .cuda_graph_max_bs = 128,
+                      .step_start_tokens = 512};
   backend.act = DType::kBf16;
   backend.supports = supports;
   add_linear(backend);

@@ -62,6 +62,7 @@ sched::SchedulerConfig scheduler_config(const runner::Runner& runner,
           .block_listener = config.block_listener,
           .num_drafts = num_drafts_of(config.speculation, info),
           .max_step_seconds = config.max_step_seconds,
+          .step_start_tokens = info.step_start_tokens,
           .slice_work = [&runner](int num_tokens, int64_t kv_begin) {
             return runner.slice_work(num_tokens, kv_begin);
           }};

@@ -165,6 +165,7 @@ std::future<void> ModelRunner::allocate_cache(const MemoryPlan& plan) {
            .max_context_tokens = plan_.max_context_tokens,
            .max_slots = config_.max_slots,
            .max_batch_tokens = config_.max_batch_tokens,
+           .step_start_tokens = model_.backend().defaults.step_start_tokens,
            .kv_groups = {{.name = group.name,
                           .num_blocks = plan_.num_blocks,
                           .block_tokens = group.block_tokens,

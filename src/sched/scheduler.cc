@@ -51,7 +51,8 @@ Scheduler::Scheduler(const SchedulerConfig& config)
       "chunks of " << config.chunked_prefill_size << ", " << config.max_running_requests
                    << " running requests, " << config.num_slots << " slots, "
                    << config.max_batch_tokens << " tokens in a step");
-  if (config.max_step_seconds > 0) cost_.emplace(config.slice_work(1, 0).linear);
+  if (config.max_step_seconds > 0)
+    cost_.emplace(config.slice_work(1, 0).linear, config.step_start_tokens);
 }
 
 void Scheduler::plan(int64_t step_id, PlannedStep& step) {

@@ -6,8 +6,6 @@
 namespace fathom::sched {
 namespace {
 
-// What a step costs whatever it computes, in tokens, until it was measured.
-constexpr double kStartTokens = 8;
 // Farther than this from the fit nothing is believed before the fit has followed.
 constexpr double kMostSlowdown = 8;
 constexpr double kErrorDecay = 0.95;
@@ -24,9 +22,9 @@ CostFit<4>::Vector prompt_vector(const StepWork& work) {
 
 }  // namespace
 
-StepCost::StepCost(double token_macs)
-    : decodes_({kStartTokens * std::max(1.0, token_macs), 1, 1}),
-      prompts_({kStartTokens * std::max(1.0, token_macs), 1, 1, 1}) {}
+StepCost::StepCost(double token_macs, int start_tokens)
+    : decodes_({start_tokens * std::max(1.0, token_macs), 1, 1}),
+      prompts_({start_tokens * std::max(1.0, token_macs), 1, 1, 1}) {}
 
 double StepCost::raw_decode_seconds(const StepWork& work) const {
   if (work.num_decodes == 0) return 0;

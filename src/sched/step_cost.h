@@ -1,7 +1,7 @@
 #pragma once
 // StepCost: how long a step will take, from what it computes and what steps took before.
 //
-//   StepCost cost(runner.slice_work(1, 0).linear);
+//   StepCost cost(runner.slice_work(1, 0).linear, runner.info().step_start_tokens);
 //   StepWork work;  work.add_decode(...);  work.add_prefill(...);
 //   double seconds = cost.seconds(work);
 //   ...  cost.observe(work, result.wall_seconds);           // after every step, in order
@@ -37,8 +37,10 @@ struct StepWork {
 
 class StepCost {
  public:
-  // token_macs: multiply-adds of one token without its attention; they scale what is not known yet.
-  explicit StepCost(double token_macs);
+  // token_macs: multiply-adds of one token without its attention; they scale what is not known yet. start_tokens: what a
+  // step costs whatever it computes, in tokens, until steps of different sizes were measured. Too few of them and what
+  // small chunks take is put down to their tokens: then none is ever planned that would show otherwise.
+  StepCost(double token_macs, int start_tokens);
 
   double seconds(const StepWork& work) const { return slowdown_ * raw_seconds(work); }
   // For plans: of the decodes of a step,

@@ -15,7 +15,7 @@ core::SliceWork linear_work(int num_tokens, int64_t kv_begin) {
 
 // A machine that takes a microsecond for a token, and one for each token behind a thousand rows.
 StepCost microsecond_tokens() {
-  StepCost cost(kBudgetTokenMacs);
+  StepCost cost(kBudgetTokenMacs, 8);
   for (int i = 0; i < 200; ++i) {
     StepWork work;
     const int num_tokens = 100 + 37 * (i % 50), kv_begin = 911 * (i % 7);

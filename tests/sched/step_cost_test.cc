@@ -5,10 +5,13 @@
 #include <cmath>
 #include <random>
 
+#include "sched/prefill_budget.h"
+
 namespace fathom::sched {
 namespace {
 
 constexpr double kCostTokenMacs = 4e6;
+constexpr int kFewTokens = 8;
 
 // What a machine really takes, each kind of work at its own speed.
 struct Machine {
@@ -55,7 +58,7 @@ void expect_close(const StepCost& cost, const Machine& machine, double slowdown,
 }
 
 TEST(StepCost, one_measured_prompt_tells_what_others_cost_within_the_differences_of_speeds) {
-  StepCost cost(kCostTokenMacs);
+  StepCost cost(kCostTokenMacs, kFewTokens);
   EXPECT_FALSE(cost.knows_prompts());
   EXPECT_EQ(cost.seconds(work_of(2, chunk(64, 1e8, 0))), 0);
   const Machine machine;
@@ -69,7 +72,7 @@ TEST(StepCost, one_measured_prompt_tells_what_others_cost_within_the_differences
 TEST(StepCost, is_within_a_tenth_after_forty_steps) {
   std::mt19937 random(1);
   const Machine machine;
-  StepCost cost(kCostTokenMacs);
+  StepCost cost(kCostTokenMacs, kFewTokens);
   for (int i = 0; i < 40; ++i) {
     const StepWork work = random_work(random);
     cost.observe(work, machine.seconds(work));
@@ -81,7 +84,7 @@ TEST(StepCost, is_within_a_tenth_after_forty_steps) {
 TEST(StepCost, stands_noise_a_slow_first_step_and_steps_that_were_held_up) {
   std::mt19937 random(2);
   const Machine machine;
-  StepCost cost(kCostTokenMacs);
+  StepCost cost(kCostTokenMacs, kFewTokens);
   for (int i = 0; i < 200; ++i) {
     const StepWork work = random_work(random);
     double factor = std::uniform_real_distribution<double>(0.85, 1.15)(random);
@@ -96,7 +99,7 @@ TEST(StepCost, stands_noise_a_slow_first_step_and_steps_that_were_held_up) {
 TEST(StepCost, follows_a_machine_that_gets_slower_or_faster_within_eight_steps) {
   std::mt19937 random(3);
   const Machine machine;
-  StepCost cost(kCostTokenMacs);
+  StepCost cost(kCostTokenMacs, kFewTokens);
   for (const double slowdown : {1.0, 3.0, 1.0}) {
     for (int i = 0; i < 60; ++i) {
       const StepWork work = random_work(random);
@@ -110,7 +113,7 @@ TEST(StepCost, follows_a_machine_that_gets_slower_or_faster_within_eight_steps) 
 TEST(StepCost, keeps_what_it_knows_of_prompts_through_ten_thousand_steps_without_any) {
   std::mt19937 random(4);
   const Machine machine;
-  StepCost cost(kCostTokenMacs);
+  StepCost cost(kCostTokenMacs, kFewTokens);
   for (int i = 0; i < 100; ++i) {
     const StepWork work = random_work(random);
     cost.observe(work, machine.seconds(work));
@@ -120,9 +123,29 @@ TEST(StepCost, keeps_what_it_knows_of_prompts_through_ten_thousand_steps_without
   EXPECT_NEAR(cost.seconds(work), machine.seconds(work), 0.1 * machine.seconds(work));
 }
 
+// Reading the weights of a large model takes a GPU as long as computing hundreds of tokens: DeepSeek-V3 on eight H200.
+TEST(StepCost, chunks_grow_where_a_step_costs_as_much_as_hundreds_of_tokens) {
+  constexpr double kSeconds = 0.02, kDecodes = 24e-3, kStart = 17e-3, kToken = 30e-6;
+  StepCost cost(kCostTokenMacs, 512);
+  PrefillBudget budget([](int tokens, int64_t) { return chunk(tokens, 0, 0); }, 64);
+  const auto planned = [&] {
+    budget.start({.num_tokens = 8192, .seconds = kSeconds, .cost = &cost});
+    PrefillBudget::Chunk share = budget.take({.num_wanted = 8192});
+    budget.take_more(share);
+    return share.num_tokens;
+  };
+  cost.observe(work_of(8, {}), kDecodes);
+  for (int i = 0; i < 2000; ++i) {
+    const int tokens = i == 0 ? 64 : planned();
+    cost.observe(work_of(8, chunk(tokens, 0, 0)), kDecodes + kStart + kToken * tokens);
+    cost.observe(work_of(8, {}), kDecodes);
+  }
+  EXPECT_NEAR(planned(), kSeconds / kToken, 0.2 * kSeconds / kToken);
+}
+
 TEST(StepCost, is_the_same_for_the_same_steps_and_never_negative) {
   std::mt19937 random(5);
-  StepCost one(kCostTokenMacs), other(kCostTokenMacs);
+  StepCost one(kCostTokenMacs, kFewTokens), other(kCostTokenMacs, kFewTokens);
   for (int i = 0; i < 300; ++i) {
     const StepWork work = random_work(random);
     const double seconds = std::uniform_real_distribution<double>(1e-6, 1)(random);
