@@ -4,7 +4,7 @@
 # and `N passed, N failed`.
 #
 #   tools/eight_gpus.sh [--ranks 8] [--out DIR] [--layers N] [--model DIR] [--device cuda|cpu] [PART...]
-#                       # parts: facts sums steps drafts prefill lanes accuracy; all of them unless named
+#                       # parts: facts sums steps drafts prefill batches lanes accuracy; all of them unless named
 #
 # --layers N keeps the first N layers, so that it can be tried where the whole model has no room; --device cpu with
 # --model models/demo tries the script itself. Takes the programs from build/release, or from FATHOM_BIN_DIR.
@@ -21,12 +21,12 @@ while [ $# -gt 0 ]; do
     --layers) layers=$2; shift 2 ;;
     --model) model=$2; shift 2 ;;
     --device) device=$2; shift 2 ;;
-    facts|sums|steps|drafts|prefill|lanes|accuracy) parts+=("$1"); shift ;;
+    facts|sums|steps|drafts|prefill|batches|lanes|accuracy) parts+=("$1"); shift ;;
     *) echo "unknown option or part $1" >&2; exit 2 ;;
   esac
 done
 all=''
-[ ${#parts[@]} -gt 0 ] || { parts=(facts sums steps drafts prefill lanes accuracy); all=1; }
+[ ${#parts[@]} -gt 0 ] || { parts=(facts sums steps drafts prefill batches lanes accuracy); all=1; }
 bin=${FATHOM_BIN_DIR:-build/release}
 fathom=$bin/apps/fathom
 mkdir -p "$out"
@@ -78,6 +78,9 @@ prefill() {
   one_batch prefill "${tensor[@]}" --batch-size 8 --input-len $prompt --output-len 2 --chunked-prefill-size $((8 * prompt)) &&
     one_batch prefill-lanes "${lanes[@]}" --batch-size 8 --input-len $prompt --output-len 2 --chunked-prefill-size $((8 * prompt))
 }
+
+# Steps of as many requests as are served below, all of which are there.
+batches() { one_batch batches "${lanes[@]}" --batch-size "${clients[@]}" --input-len $served_prompt --output-len 32; }
 
 # until_ready PORT: the seconds that the server took, or a status of 1 after five minutes.
 until_ready() {
