@@ -20,7 +20,7 @@ StepExecutor::GraphShape StepExecutor::graph_shape(const StepLayout& layout) con
       *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(step.num_slices));
   const GraphShape shape{
       .batch_size = batch_size, .num_tokens = step.num_tokens, .num_levels = layout.num_levels};
-  return can_capture(shape) ? shape : GraphShape{};
+  return graphs_.contains(shape) ? shape : GraphShape{};
 }
 
 // All rows of a lane are sampled by one operator, and the workspace holds the tokens of all lanes.
@@ -36,50 +36,38 @@ void StepExecutor::pad(StepLayout& layout, const GraphShape& shape) const {
                     .drafter = drafter()});
 }
 
-// Of a speculating runner's steps those of the full depth and those without drafts; others, which a depth that changes
-// makes, are captured when they first come.
+// Steps that verify as many drafts as they ask for: of each depth of a chain, of a tree and of none. What comes between,
+// where the depth changes or sequences end, is computed without a graph: to capture it would hold up that step and, of
+// several ranks, allocate memory while another waits in a collective.
 void StepExecutor::capture_graphs() {
   for (const int batch_size : config_.graph_batch_sizes) {
-    if (can_capture({.batch_size = batch_size})) capture_graphs_of({.batch_size = batch_size});
-    const GraphShape full{.batch_size = batch_size,
-                          .num_tokens = 1 + drafter().max_drafts(),
-                          .num_levels = drafter().num_steps};
-    if (drafter_ && can_capture(full)) capture_graphs_of(full);
+    capture_graphs_of({.batch_size = batch_size});
+    const bool is_chain = drafter().top_k == 1;
+    for (int levels = is_chain ? 1 : drafter().num_steps; levels <= drafter().num_steps; ++levels)
+      capture_graphs_of({.batch_size = batch_size,
+                         .num_tokens = 1 + (is_chain ? levels : drafter().max_drafts()),
+                         .num_levels = levels});
   }
   stream_.synchronize();
 }
 
 void StepExecutor::capture_graphs_of(const GraphShape& shape) {
+  if (!can_capture(shape)) return;
   StepLayout layout;
   layout.num_levels = shape.num_levels;
   pad(layout, shape);
   stage_inputs(layout, /*frame=*/0);
-  DecodeGraphs& graphs = decode_graphs(layout, shape);
-  for (const bool masked : {false, true}) sampling_graph(layout, masked, graphs);
-}
-
-StepExecutor::DecodeGraphs& StepExecutor::decode_graphs(const StepLayout& layout,
-                                                        const GraphShape& shape) {
   DecodeGraphs& graphs = graphs_[shape];
-  if (graphs.forward == nullptr)
-    graphs.forward = stream_.capture([this, layout, &graphs] {
-      prepare_forward(layout);
-      graphs.hidden = forward(layout);
-    });
-  return graphs;
-}
-
-ops::Graph& StepExecutor::sampling_graph(const StepLayout& layout, bool masked,
-                                         DecodeGraphs& graphs) {
-  std::unique_ptr<ops::Graph>& graph = graphs.sample[masked];
-  if (graph == nullptr) {
-    graph = stream_.capture([this, layout, masked, &graphs] {
+  graphs.forward = stream_.capture([this, layout, &graphs] {
+    prepare_forward(layout);
+    graphs.hidden = forward(layout);
+  });
+  for (const bool masked : {false, true})
+    graphs.sample[masked] = stream_.capture([this, layout, masked, &graphs] {
       const auto rows = static_cast<int64_t>(layout.rows.size());
       sampler_.sample_all(logits_.slice(0, 0, rows), masked, stream_);
       commit(layout, forward_batch(layout), graphs.hidden);
     });
-  }
-  return *graph;
 }
 
 }  // namespace fathom::runner

@@ -291,7 +291,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   const bool captured = shape.batch_size > 0;
   if (captured) pad(layout, shape);
   stage_inputs(layout, frame);
-  DecodeGraphs* graphs = captured ? &decode_graphs(layout, shape) : nullptr;
+  const DecodeGraphs* const graphs = captured ? &graphs_.at(shape) : nullptr;
   StepTimer& timer = *frames_.at(static_cast<size_t>(frame)).timer;
   const bool has_masks = wants_masks(batch);
   timer.begin(!stream_.runs_ahead() || has_masks || batch.step_id % config_.steps_per_timing == 0);
@@ -308,7 +308,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
   if (has_masks) timer.masks_came();
   const trace::Span span("sampling", "sample");
   if (graphs != nullptr) {
-    sampling_graph(layout, sampler_.send_masks(stream_), *graphs).replay(stream_);
+    graphs->sample[sampler_.send_masks(stream_)]->replay(stream_);
   } else {
     sample_rows(layout, hidden);
     commit(layout, forward_batch(layout), hidden);

@@ -161,8 +161,6 @@ class StepExecutor {
   bool can_capture(const GraphShape& shape) const;
   void pad(StepLayout& layout, const GraphShape& shape) const;
   void capture_graphs_of(const GraphShape& shape);
-  DecodeGraphs& decode_graphs(const StepLayout& layout, const GraphShape& shape);
-  ops::Graph& sampling_graph(const StepLayout& layout, bool masked, DecodeGraphs& graphs);
 
   const model::Model& model_;
   const std::string failpoint_suffix_;  // the rank's
