@@ -36,9 +36,9 @@ void StepExecutor::pad(StepLayout& layout, const GraphShape& shape) const {
                     .drafter = drafter()});
 }
 
-// Steps that verify as many drafts as they ask for: of each depth of a chain, of a tree and of none. What comes between,
-// where the depth changes or sequences end, is computed without a graph: to capture it would hold up that step and, of
-// several ranks, allocate memory while another waits in a collective.
+// Steps that verify as many drafts as they ask for: of each depth of a chain, of a tree and of none. What comes
+// between, where the depth changes or sequences end, is computed without a graph: to capture it would hold up that step
+// and, of several ranks, allocate memory while another waits in a collective.
 void StepExecutor::capture_graphs() {
   for (const int batch_size : config_.graph_batch_sizes) {
     capture_graphs_of({.batch_size = batch_size});

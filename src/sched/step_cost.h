@@ -37,9 +37,9 @@ struct StepWork {
 
 class StepCost {
  public:
-  // token_macs: multiply-adds of one token without its attention; they scale what is not known yet. start_tokens: what a
-  // step costs whatever it computes, in tokens, until steps of different sizes were measured. Too few of them and what
-  // small chunks take is put down to their tokens: then none is ever planned that would show otherwise.
+  // token_macs: multiply-adds of one token without its attention; they scale what is not known yet. start_tokens: what
+  // a step costs whatever it computes, in tokens, until steps of different sizes were measured. Too few of them and
+  // what small chunks take is put down to their tokens: then none is ever planned that would show otherwise.
   StepCost(double token_macs, int start_tokens);
 
   double seconds(const StepWork& work) const { return slowdown_ * raw_seconds(work); }
