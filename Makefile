@@ -30,7 +30,7 @@ MODEL_LEFT_OUT := \
   --leave-out '^engine\.(.*RanksOf\.|.*NodesOf\.|RankDesync\.of_(a_lane|the_rows|ranks_that_wait))' 'computes the demo model on several ranks for minutes, as engine.FewRanks and the other tests of RankDesync do for seconds; to run it: make test' \
   --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
-  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|first_hour|sizes|install|bench_ablation|deploy_files|operator_files|timing_between_keys|ranks_serving)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
+  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|first_hour|sizes|install|bench_ablation|deploy_files|operator_files|timing_between_keys|ranks_serving|serve_start|hostile_bodies)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
   --leave-out '^apps\.RankListing\.divides_every' 'counts bytes of every published model for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
   --leave-out '^clients\.(langchain|openai_agents|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
@@ -45,6 +45,8 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
 TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^cpu\..*(agrees_with_the_reference|gives_a_row_the_same_bits)' 'computes the same kernels for minutes; to run it: make test asan' \
   --leave-out '^(base\.JsonScanner\.agrees|runner\.Drafter\.simulated_acceptance|engine\.PlantedFault\.seeds)' 'takes minutes in one thread; to run it: make test asan' \
+  --leave-out '^(runner\.Backends/ScratchPlan\.|runner\.drafters/PaddedStep\..*/chain$$)' 'computes the demo model for minutes in the threads of runner.ModelRunner; to run it: make test asan' \
+  --leave-out '^engine\.DemoEngine\.answers_the_same_from_a_cache' 'retracts for minutes what engine.Equivalence retracts too; to run it: make test asan' \
   --leave-out '^runner\.graphs/.*/(none|padded)$$' 'runs with a graph for each size too; to run it: make test asan' \
   --leave-out '^weights\.(Types/ShardedLoadTest|GoldenWeights|HostileSafetensors)' 'reads in the threads that weights.Loader tests; to run it: make test asan' \
   --only '$(TSAN_PATTERN)' 'the other modules start no threads of their own; to run them: make test asan'
