@@ -25,6 +25,7 @@
 #include "base/memory.h"
 #include "base/startup_error.h"
 #include "cuda/inventory.h"
+#include "metrics/gpu_metrics.h"
 #include "serve/api_server.h"
 #include "serve/span_exporter.h"
 
@@ -229,6 +230,17 @@ void tell_build(metrics::Registry& registry) {
       .set(1);
 }
 
+// Without a GPU, or where the driver's library is missing, there is nothing to tell.
+metrics::Registry::Collector tell_gpus(const Backend& backend, metrics::Registry& registry) {
+  if (backend.simulation || !backend.model.backend->device_memory) return {};
+  Result<std::unique_ptr<metrics::Nvml>> nvml = metrics::Nvml::open();
+  if (nvml)
+    return metrics::add_gpu_metrics(registry, std::move(*nvml),
+                                    cuda::bus_ids(backend.model.ranks->size()));
+  FATHOM_LOG(kInfo, "apps", "no metrics of GPUs", {{"why", nvml.error().message}});
+  return {};
+}
+
 void reload_keys(const ServeFlags& flags, http::Server& http) {
   try {
     http::KeyStore keys = read_keys(flags.access);
@@ -371,6 +383,7 @@ int run(const ServeFlags& flags_given) {
     engine::ServingEngine engine(backend.runner(), serving, api.update_sink());
     tell_simulated_acceptance(flags, api.registry());
     tell_build(api.registry());
+    const metrics::Registry::Collector gpus = tell_gpus(backend, api.registry());
     engine.metrics().add_startup(
         {.total_seconds = total.seconds(), .load_weights_seconds = loaded_seconds});
     memory::arm(memory::default_reserve_bytes());

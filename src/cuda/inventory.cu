@@ -50,4 +50,14 @@ std::vector<Gpu> list_gpus() {
   return gpus;
 }
 
+std::vector<std::string> bus_ids(int count) {
+  std::vector<std::string> ids;
+  for (int device = 0; device < count; ++device) {
+    char id[32] = {};
+    if (cudaDeviceGetPCIBusId(id, sizeof id, device) != cudaSuccess) cudaGetLastError();
+    ids.emplace_back(id);
+  }
+  return ids;
+}
+
 }  // namespace fathom::cuda

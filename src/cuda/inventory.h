@@ -28,4 +28,7 @@ struct Gpu {
 // In the order of CUDA_VISIBLE_DEVICES; empty where the driver shows none.
 std::vector<Gpu> list_gpus();
 
+// "0000:3B:00.0", the PCI address of the first `count` of them. Opens none.
+std::vector<std::string> bus_ids(int count);
+
 }  // namespace fathom::cuda

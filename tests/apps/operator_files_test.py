@@ -75,6 +75,8 @@ class PrometheusTest(unittest.TestCase):
             eventually(lambda: "fathom:key_completion_tokens_total" in server.get("/metrics")[1], "tokens by key")
             text = server.get("/metrics")[1]
         families = set(re.findall(r"^# TYPE (\S+) ", text, re.M))
+        # Of a machine with a GPU; tests/metrics/gpu_metrics_test.cc has them.
+        families |= set(re.findall(r"fathom:gpu_\w+", (ROOT / "src/metrics/gpu_metrics.cc").read_text(encoding="utf-8")))
         known = families | {name + end for name in families for end in ("_bucket", "_count", "_sum")}
         for title, expression in dashboard_expressions():
             self.assertEqual(names_in(expression) - known, set(), title)

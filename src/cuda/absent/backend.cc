@@ -25,6 +25,7 @@ Presence find_gpu() {
 std::string built_with() { return ""; }
 std::string driver_cuda() { return ""; }
 std::vector<Gpu> list_gpus() { return {}; }
+std::vector<std::string> bus_ids(int) { return {}; }
 
 const ops::Backend& backend() { FATHOM_CHECK(false, "this program was built without CUDA"); }
 
