@@ -73,7 +73,7 @@ ops::Backend make_backend(bool batch_invariant) {
                       .chunked_prefill_size = 8192,
                       .expand_chunk_tokens = 8192,
                       .cuda_graph_max_bs = 128,
-                      .step_start_tokens = 512};
+                      .step_start_tokens = 256};
   backend.act = DType::kBf16;
   backend.supports = supports;
   add_linear(backend);

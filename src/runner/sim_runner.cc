@@ -83,6 +83,7 @@ SimRunner::SimRunner(const SimConfig& config)
   info_.vocab_size = config.vocab_size;
   info_.max_slots = config.max_slots;
   info_.max_batch_tokens = config.max_batch_tokens;
+  info_.step_start_tokens = config.cost.step_start_tokens;
   info_.max_context_tokens = std::min<int64_t>(config.max_context_tokens,
                                                int64_t{config.num_blocks} * config.block_tokens);
   info_.drafter = config.drafter.shape;

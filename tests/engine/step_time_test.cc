@@ -106,11 +106,24 @@ runner::SimCostConfig slow_machine() {
 runner::SimCostConfig fast_machine() {
   return {.step_us = 6000,
           .prompt_step_us = 2000,
+          .step_start_tokens = 256,
           .linear_rate = 800,
           .absorbed_rate = 9000,
           .expanded_rate = 12'000,
           .decode_rate = 2000,
           .noise = 0.1};
+}
+
+// As eight GPUs with DeepSeek-V3: reading the weights takes as long as computing hundreds of tokens.
+runner::SimCostConfig large_model() {
+  return {.step_us = 24'000,
+          .prompt_step_us = 17'000,
+          .step_start_tokens = 256,
+          .linear_rate = 130,
+          .absorbed_rate = 9000,
+          .expanded_rate = 12'000,
+          .decode_rate = 2000,
+          .noise = 0.05};
 }
 
 TEST(StepTime, without_a_bound_a_long_prompt_makes_streams_wait_for_seconds) {
@@ -165,6 +178,18 @@ TEST(StepTime, the_bound_costs_a_prompt_at_most_a_fifth_of_its_throughput_where_
   EXPECT_GT(without.longest_gap, 2 * bound) << "the bound has nothing to do";
   EXPECT_LE(with.longest_gap, 2 * bound);
   EXPECT_LE(with.prompts_seconds, 1.25 * without.prompts_seconds);
+}
+
+// What a step costs at the least leaves 20 ms of the bound for prompts: some 600 tokens.
+TEST(StepTime, prompts_get_what_there_is_time_for_beside_large_weights) {
+  for (const auto& [num_prompts, least_tokens] : {std::pair{8, 200.0}, {64, 400.0}}) {
+    const TimedRun outcome =
+        run_timed({.cost = large_model(),
+                   .max_step_seconds = 0.05,
+                   .prompts = std::vector<int>(static_cast<size_t>(num_prompts), 2048)});
+    EXPECT_LE(outcome.longest_gap, 2 * 0.05);
+    EXPECT_GE(num_prompts * 2048.0 / outcome.num_gaps, least_tokens) << num_prompts << " prompts";
+  }
 }
 
 TEST(StepTime, without_streams_the_bound_changes_nothing) {

@@ -126,7 +126,7 @@ TEST(StepCost, keeps_what_it_knows_of_prompts_through_ten_thousand_steps_without
 // Reading the weights of a large model takes a GPU as long as computing hundreds of tokens: DeepSeek-V3 on eight H200.
 TEST(StepCost, chunks_grow_where_a_step_costs_as_much_as_hundreds_of_tokens) {
   constexpr double kSeconds = 0.02, kDecodes = 24e-3, kStart = 17e-3, kToken = 30e-6;
-  StepCost cost(kCostTokenMacs, 512);
+  StepCost cost(kCostTokenMacs, 256);
   PrefillBudget budget([](int tokens, int64_t) { return chunk(tokens, 0, 0); }, 64);
   const auto planned = [&] {
     budget.start({.num_tokens = 8192, .seconds = kSeconds, .cost = &cost});
@@ -140,7 +140,8 @@ TEST(StepCost, chunks_grow_where_a_step_costs_as_much_as_hundreds_of_tokens) {
     cost.observe(work_of(8, chunk(tokens, 0, 0)), kDecodes + kStart + kToken * tokens);
     cost.observe(work_of(8, {}), kDecodes);
   }
-  EXPECT_NEAR(planned(), kSeconds / kToken, 0.2 * kSeconds / kToken);
+  EXPECT_GT(planned(), 0.6 * kSeconds / kToken);
+  EXPECT_LT(planned(), 1.2 * kSeconds / kToken);
 }
 
 TEST(StepCost, is_the_same_for_the_same_steps_and_never_negative) {
