@@ -8,7 +8,7 @@
 #include "apps/speculation_flags.h"
 #include "base/startup_error.h"
 #include "runner/ranks/ranked_runner.h"
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 namespace fathom::apps {
 namespace {

@@ -14,7 +14,7 @@
 #include "apps/serve_flags.h"
 #include "config/model_config.h"
 #include "runner/runner.h"
-#include "runner/sim_collectives.h"
+#include "runner/sim/collectives.h"
 
 namespace fathom::apps {
 

@@ -5,8 +5,8 @@
 
 A row names a folder below src/, at any depth; a file belongs to the deepest row that holds it.
 
-Fails on: a source that no row holds, a row without a folder, a row that names a module below it (so no cycles),
-an include that the including module's row does not list, an include of a file that does not exist, a cycle
+Fails on: a source that no row holds, a row without a folder, a row that names a module below it (so no cycles) or one
+that none of its files includes, an include that the including module's row does not list, an include of a file that does not exist, a cycle
 between files, a module outside apps/, tests/ and bench/ that names a backend it may not, and a third-party
 header outside the module that owns it or the folders of that module.
 """
@@ -95,6 +95,7 @@ class Tree:
         self.root = pathlib.Path(root)
         self.table, self.problems = read_table(self.root / "src" / "modules.txt")
         self.edges = {}
+        self.used = {module: {module, ALWAYS_ALLOWED} for module in self.table}
 
     def files(self, folder):
         base = self.root / folder
@@ -110,6 +111,9 @@ class Tree:
                 self.problems.append(f"{path.relative_to(self.root).as_posix()}: in no row of src/modules.txt")
             else:
                 self.check_file(path, module, self.table[module])
+        for module, allowed in self.table.items():
+            for name in sorted(allowed - self.used[module]):
+                self.problems.append(f"modules.txt: {module} lists {name} and includes nothing of it")
         for folder in ("apps", "tests", "bench"):
             for path in self.files(folder):
                 self.check_file(path, folder, set(self.table))
@@ -146,7 +150,9 @@ class Tree:
                 return
             self.report(path, number, f'"{header}" is no file below src/')
             return
-        if module_of(self.table, header) not in allowed:
+        included = module_of(self.table, header)
+        self.used.get(owner, set()).add(included)
+        if included not in allowed:
             self.report(path, number, f'{owner} may not include "{header}": its row of src/modules.txt '
                         f"lists {', '.join(sorted(allowed - {owner}))}")
         self.edges.setdefault(path, []).append(target)

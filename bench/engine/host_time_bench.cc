@@ -22,7 +22,7 @@
 #include "base/json.h"
 #include "engine/step_loop.h"
 #include "runner/ranks/ranked_runner.h"
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 namespace fathom::engine {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "base/json.h"
 #include "engine/serving_engine.h"
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 namespace fathom::engine {
 namespace {

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "base/json.h"
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 namespace fathom::bench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "apps/decode_floor.h"
 #include "base/startup_error.h"
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 namespace fathom::apps {
 namespace {

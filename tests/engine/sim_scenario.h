@@ -10,7 +10,7 @@
 #include "base/token_mask.h"
 #include "engine/output_collector.h"
 #include "engine/step_loop.h"
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 namespace fathom::engine::testing {
 

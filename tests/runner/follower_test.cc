@@ -12,7 +12,7 @@
 
 #include "comm/link_pair.h"
 #include "runner/ranks/remote_runner.h"
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 namespace fathom::runner {
 namespace {

@@ -1,4 +1,4 @@
-#include "runner/sim_drafter.h"
+#include "runner/sim/drafter.h"
 
 #include <gtest/gtest.h>
 

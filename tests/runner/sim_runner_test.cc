@@ -1,4 +1,4 @@
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 #include <gtest/gtest.h>
 

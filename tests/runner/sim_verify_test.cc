@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 namespace fathom::runner {
 namespace {

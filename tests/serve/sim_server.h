@@ -23,8 +23,8 @@
 #include "engine/serving_engine.h"
 #include "http/server.h"
 #include "runner/ranks/ranked_runner.h"
-#include "runner/sim_collectives.h"
-#include "runner/sim_runner.h"
+#include "runner/sim/collectives.h"
+#include "runner/sim/sim_runner.h"
 #include "serve/api_server.h"
 #include "tests/api/demo_served_model.h"
 

@@ -9,7 +9,7 @@ TOOL = "check_deps.py"
 class CheckDepsTest(TreeTest):
     def setUp(self):
         super().setUp()
-        self.write("src/modules.txt", "# table\nbase:\ncore:\ncache: core\ncpu: core\n")
+        self.write("src/modules.txt", "# table\nbase:\ncore:\ncache: core\ncpu:\n")
         self.write("src/base/check.h", "#include <string>\n#include <nlohmann/json.hpp>\n")
         self.write("src/core/batch.h", '#include "base/check.h"\n')
         self.write("src/cache/pool.cc", '#include "core/batch.h"\n#include <sys/stat.h>\n')
@@ -34,8 +34,12 @@ class CheckDepsTest(TreeTest):
         self.assert_refused(TOOL, 'cache may not include "cpu/fast.h"')
 
     def test_a_row_that_names_a_module_below_it_is_refused(self):
-        self.write("src/modules.txt", "base:\ncore: cache\ncache: core\ncpu: core\n")
+        self.write("src/modules.txt", "base:\ncore: cache\ncache: core\ncpu:\n")
         self.assert_refused(TOOL, "modules.txt:2: core names cache")
+
+    def test_a_permission_that_no_include_uses_is_refused(self):
+        self.write("src/cache/pool.cc", "#include <sys/stat.h>\n")
+        self.assert_refused(TOOL, "modules.txt: cache lists core and includes nothing of it")
 
     def test_a_malformed_row_is_refused(self):
         self.write("src/modules.txt", "base:\ncore\ncache:\ncpu:\n")
@@ -46,24 +50,24 @@ class CheckDepsTest(TreeTest):
         self.assert_refused(TOOL, "src/stray/a.h: in no row of src/modules.txt")
 
     def test_a_row_without_a_folder_is_refused(self):
-        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu: core\ncpu/fsat: cpu\n")
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu:\ncpu/fsat: cpu\n")
         self.assert_refused(TOOL, "modules.txt:5: there is no folder src/cpu/fsat")
 
     def test_a_folder_with_a_row_is_a_module_of_its_own(self):
-        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu: core\ncpu/fast: cpu\n")
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu:\ncpu/fast: cpu\n")
         self.write("src/cpu/fast/deep/wide.h", '#include "cpu/fast.h"\n#include <immintrin.h>\n')
         self.assert_passes(TOOL)
         self.write("src/cpu/fast/deep/wide.h", '#include "core/batch.h"\n')
         self.assert_refused(TOOL, 'cpu/fast may not include "core/batch.h"')
 
     def test_an_include_is_judged_by_the_deepest_row_of_the_included_file(self):
-        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu: core\ncpu/fast: cpu\n")
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu:\ncpu/fast: cpu\n")
         self.write("src/cpu/fast/wide.h", "")
         self.write("src/cpu/fast.h", '#include "cpu/fast/wide.h"\n')
         self.assert_refused(TOOL, 'cpu may not include "cpu/fast/wide.h"')
 
     def test_a_folder_may_come_before_the_module_around_it(self):
-        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu/fast:\ncpu: core cpu/fast\n")
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu/fast:\ncpu: cpu/fast\n")
         self.write("src/cpu/fast/wide.h", "")
         self.write("src/cpu/fast.h", '#include "cpu/fast/wide.h"\n')
         self.assert_passes(TOOL)
@@ -72,7 +76,7 @@ class CheckDepsTest(TreeTest):
         self.assert_refused(TOOL, 'cpu/fast may not include "cpu/memory.h"')
 
     def test_a_header_that_a_module_owns_may_be_included_in_its_folders(self):
-        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu: core\nhttp:\nhttp/text:\n")
+        self.write("src/modules.txt", "base:\ncore:\ncache: core\ncpu:\nhttp:\nhttp/text:\n")
         self.write("src/http/text/writer.cc", "#include <boost/asio.hpp>\n")
         self.write("src/http/server.cc", "")
         self.assert_passes(TOOL)

@@ -38,10 +38,10 @@
 #include "runner/block_ledger.h"
 #include "runner/mask_mailbox.h"
 #include "runner/runner.h"
-#include "runner/sim_collectives.h"
-#include "runner/sim_cost.h"
-#include "runner/sim_drafter.h"
-#include "runner/sim_storage.h"
+#include "runner/sim/collectives.h"
+#include "runner/sim/cost.h"
+#include "runner/sim/drafter.h"
+#include "runner/sim/storage.h"
 
 namespace fathom::runner {
 

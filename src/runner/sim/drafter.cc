@@ -1,11 +1,11 @@
-#include "runner/sim_drafter.h"
+#include "runner/sim/drafter.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/check.h"
 #include "ops/mla.h"
-#include "runner/sim_hash.h"
+#include "runner/sim/hash.h"
 
 namespace fathom::runner {
 

@@ -1,4 +1,4 @@
-#include "runner/sim_collectives.h"
+#include "runner/sim/collectives.h"
 
 #include <algorithm>
 

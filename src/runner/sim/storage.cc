@@ -1,7 +1,7 @@
-#include "runner/sim_storage.h"
+#include "runner/sim/storage.h"
 
 #include "base/check.h"
-#include "runner/sim_hash.h"
+#include "runner/sim/hash.h"
 
 namespace fathom::runner {
 

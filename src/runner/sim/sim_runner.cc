@@ -1,4 +1,4 @@
-#include "runner/sim_runner.h"
+#include "runner/sim/sim_runner.h"
 
 #include <algorithm>
 #include <thread>
@@ -7,7 +7,7 @@
 #include "base/failpoint.h"
 #include "base/rng.h"
 #include "base/token_mask.h"
-#include "runner/sim_hash.h"
+#include "runner/sim/hash.h"
 
 namespace fathom::runner {
 namespace {

@@ -1,4 +1,4 @@
-#include "runner/sim_cost.h"
+#include "runner/sim/cost.h"
 
 #include "base/rng.h"
 
