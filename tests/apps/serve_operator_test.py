@@ -152,12 +152,17 @@ class OperatorTest(unittest.TestCase):
         names = {re.sub(r"(_bucket|_sum|_count)?(\{.*)?$", "", name) for name in after}
         manual = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
         documented = {re.sub(r"\{.*", "", name) for name in re.findall(r"`((?:fathom:|sglang:|vllm:|process_)[^`]+)`", manual)}
-        # Only with keys, with lanes, with a collector, with a router.
-        sometimes = {name for name in documented
-                     if name.startswith(("fathom:key_", "fathom:lane_", "fathom:traces_", "fathom:kv_event"))}
+        # Only with keys, with lanes, with a collector, with a router, with a GPU.
+        rare = ["fathom:key_", "fathom:lane_", "fathom:traces_", "fathom:kv_event"] + ([] if DEVICE else ["fathom:gpu_"])
+        sometimes = {name for name in documented if name.startswith(tuple(rare))}
         self.assertGreater(len(documented), 60)
         self.assertEqual(documented - names - sometimes, set())
         self.assertEqual(names - documented, set())
+        if DEVICE:
+            used, total = (after[f"fathom:gpu_memory_{which}_bytes{{gpu=0}}"] for which in ("used", "total"))
+            self.assertTrue(1e9 < used < total < 1e12, (used, total))
+            self.assertTrue(10 < after["fathom:gpu_temperature_celsius{gpu=0}"] < 100)
+            self.assertTrue(30 < after["fathom:gpu_power_watts{gpu=0}"] < 1500)
 
 
 class LogTest(unittest.TestCase):
