@@ -16,6 +16,8 @@ import time
 import unittest
 import urllib.request
 
+from serving_process import eventually
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAM = os.environ["FATHOM_PROGRAM"]
 PATIENCE_SECONDS = 300
@@ -161,6 +163,8 @@ class StuckLog(unittest.TestCase):
             lines = []
             reader = threading.Thread(target=lambda: lines.extend(server.process.stderr))
             reader.start()
+            # Its backlog is read, or the last line may be dropped too.
+            eventually(lambda: any('"lines dropped' in line for line in list(lines)), "the reader to go on")
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.process.wait(PATIENCE_SECONDS), 0)
             reader.join(PATIENCE_SECONDS)
