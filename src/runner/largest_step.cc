@@ -96,10 +96,9 @@ void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form
   apply_deltas(batch, /*frame=*/0);
   const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of, drafter());
   stage_inputs(layout, /*frame=*/0);
-  prepare_forward(layout);
-  const tensor::Tensor hidden = forward(layout);
+  const tensor::Tensor hidden = prepare_and_forward(layout);
   sample_rows(layout, hidden);
-  commit(layout, forward_batch(layout), hidden);
+  commit(layout, hidden);
   release_slots(batch);
 }
 
@@ -124,7 +123,7 @@ void StepExecutor::plan_scratch() {
   stream_.seal_scratch();
   kv_.reset();
   workspace_.touch(stream_);
-  stream_.touch(device_input_memory_.data(), device_input_memory_.num_bytes());
+  inputs_.touch(stream_);
   stream_.touch(logits_memory_.data(), logits_memory_.num_bytes());
 }
 

@@ -36,34 +36,7 @@ int64_t most_logit_rows(const StepExecutorConfig& config) {
 // A query token can have a row for its successor in the prompt and one to choose.
 int max_rows(const StepExecutorConfig& config) { return 2 * config.max_batch_tokens; }
 
-int64_t input_bytes(const StepExecutorConfig& config) {
-  using Staged = ops::StagedBuffer;
-  return 4 * Staged::array_bytes<int32_t>(config.max_slots + 1) +
-         2 * Staged::array_bytes<int32_t>(config.max_batch_tokens) +
-         Staged::array_bytes<uint64_t>(config.max_batch_tokens) +
-         Staged::array_bytes<int32_t>(max_rows(config));
-}
-
-ops::DeviceBuffer allocate_or_throw(const ops::Backend& backend, int64_t bytes, const char* what) {
-  std::optional<ops::DeviceBuffer> memory = ops::DeviceBuffer::allocate(backend, bytes);
-  if (!memory)
-    throw StartupError(std::string(what) + " need " + std::to_string(bytes) + " bytes, " +
-                       std::string(backend.device) + " has " +
-                       std::to_string(backend.free_memory_bytes()) +
-                       " free: lower the number of running requests or the tokens of a step");
-  return std::move(*memory);
-}
-
 }  // namespace
-
-void StepExecutor::carve_inputs(tensor::Arena& arena) {
-  const int64_t tokens = config_.max_batch_tokens, slices = config_.max_slots;
-  device_inputs_ = {.token_ids = arena.allocate(DType::kI32, {tokens}),
-                    .positions = arena.allocate(DType::kI32, {tokens}),
-                    .kv_rows = arena.allocate(DType::kI64, {tokens}),
-                    .kv_len = arena.allocate(DType::kI32, {slices}),
-                    .tables = arena.allocate(DType::kI32, {slices, slots_.block_tables().dim(1)})};
-}
 
 void StepExecutor::carve_logits(tensor::Arena& arena) {
   row_hidden_ =
@@ -92,17 +65,24 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
                 .max_path = config.drafter.num_steps},
                model.backend()),
       writes_(model.backend(), kNumFrames),
-      input_memory_(model.backend(), input_bytes(config), kNumFrames) {
+      inputs_({.max_slots = config.max_slots,
+               .max_batch_tokens = config.max_batch_tokens,
+               .max_rows = max_rows(config),
+               .max_blocks = max_blocks(),
+               .block_tokens = block_tokens_,
+               .num_frames = kNumFrames},
+              model.backend()),
+      captured_({.batch_sizes = config.graph_batch_sizes,
+                 .drafter = config.drafter,
+                 .num_lanes = model.rank().dp->size(),
+                 .max_logit_rows = max_logit_rows_,
+                 .max_batch_tokens = config.max_batch_tokens}) {
   for (Frame& frame : frames_) frame.timer.emplace(stream);
   const ops::Backend& backend = model.backend();
-  tensor::Arena measure_inputs, measure_logits;
-  carve_inputs(measure_inputs);
-  carve_logits(measure_logits);
-  device_input_memory_ =
-      allocate_or_throw(backend, measure_inputs.peak_bytes(), "the inputs of a step");
-  logits_memory_ = allocate_or_throw(backend, measure_logits.peak_bytes(), "the logits of a step");
-  tensor::Arena inputs = device_input_memory_.arena(), logits = logits_memory_.arena();
-  carve_inputs(inputs);
+  tensor::Arena measured;
+  carve_logits(measured);
+  logits_memory_ = allocate_or_throw(backend, measured.peak_bytes(), "the logits of a step");
+  tensor::Arena logits = logits_memory_.arena();
   carve_logits(logits);
   if (drafter().num_steps > 0)
     drafter_.emplace(model,
@@ -124,8 +104,7 @@ int StepExecutor::max_blocks() const {
 StepMemory StepExecutor::memory() const {
   return {.workspace_bytes = workspace_.num_bytes(),
           .logits_bytes = logits_memory_.num_bytes(),
-          .slots_bytes = slots_.num_bytes() + writes_.num_bytes() +
-                         device_input_memory_.num_bytes() + input_memory_.num_bytes(),
+          .slots_bytes = slots_.num_bytes() + writes_.num_bytes() + inputs_.num_bytes(),
           .sampler_bytes = sampler_.num_bytes(),
           .scratch_bytes = stream_.scratch_bytes(),
           .drafter_bytes = drafter_ ? drafter_->num_bytes() : 0};
@@ -145,7 +124,7 @@ void StepExecutor::enqueue(const core::Batch& batch, MaskMailbox& masks, int fra
   apply_deltas(batch, frame_idx);
   if (batch.slices.empty() && batch.shape.has_tokens()) {
     frame.layout = lay_out(batch);
-    if (graph_shape(frame.layout).batch_size > 0)
+    if (captured_.takes(frame.layout))
       compute(batch, frame.layout, masks, frame_idx);
     else
       compute_idle(frame.layout, *frame.timer);
@@ -181,10 +160,7 @@ StepLayout StepExecutor::lay_out(const core::Batch& batch) const {
 
 void StepExecutor::compute_idle(const StepLayout& layout, StepTimer& timer) {
   timer.begin(true);
-  model::ForwardBatch batch;
-  batch.token_ids = device_inputs_.token_ids.slice(0, 0, 0);
-  batch.block_tables = device_inputs_.tables.slice(0, 0, 0);
-  batch.lane_starts = lane_starts(layout.lane_tokens);
+  const model::ForwardBatch batch = inputs_.idle_batch(layout);
   const Tensor hidden = model_.forward(batch, *kv_, workspace_, stream_);
   timer.forward_done();
   if (drafter_)
@@ -287,11 +263,8 @@ void StepExecutor::apply_deltas(const core::Batch& batch, int frame) {
 
 void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMailbox& masks,
                            int frame) {
-  const GraphShape shape = graph_shape(layout);
-  const bool captured = shape.batch_size > 0;
-  if (captured) pad(layout, shape);
+  const CapturedSteps::Graphs* const graphs = captured_.pad(layout);
   stage_inputs(layout, frame);
-  const DecodeGraphs* const graphs = captured ? &graphs_.at(shape) : nullptr;
   StepTimer& timer = *frames_.at(static_cast<size_t>(frame)).timer;
   const bool has_masks = wants_masks(batch);
   timer.begin(!stream_.runs_ahead() || has_masks || batch.step_id % config_.steps_per_timing == 0);
@@ -300,8 +273,7 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     const trace::Span span("model", "replay");
     graphs->forward->replay(stream_);
   } else {
-    prepare_forward(layout);
-    hidden = forward(layout);
+    hidden = prepare_and_forward(layout);
   }
   timer.forward_done();
   const std::optional<core::StepMasks> step_masks = take_masks(batch, layout, masks);
@@ -311,17 +283,32 @@ void StepExecutor::compute(const core::Batch& batch, StepLayout& layout, MaskMai
     graphs->sample[sampler_.send_masks(stream_)]->replay(stream_);
   } else {
     sample_rows(layout, hidden);
-    commit(layout, forward_batch(layout), hidden);
+    commit(layout, hidden);
   }
   sampler_.fetch(stream_);
   if (drafter_) drafter_->fetch(stream_);
   timer.end();
 }
 
-Tensor StepExecutor::forward(const StepLayout& layout) {
+void StepExecutor::capture_graphs() {
+  captured_.capture(
+      {.stage = [this](const StepLayout& layout) { stage_inputs(layout, 0); },
+       .forward = [this](const StepLayout& layout) { return prepare_and_forward(layout); },
+       .sample =
+           [this](const StepLayout& layout, bool masked, const Tensor& hidden) {
+             const int64_t rows = std::ssize(layout.rows);
+             sampler_.sample_all(logits_.slice(0, 0, rows), masked, stream_);
+             commit(layout, hidden);
+           }},
+      stream_);
+}
+
+Tensor StepExecutor::prepare_and_forward(const StepLayout& layout) {
+  inputs_.prepare(layout, slots_, stream_);
+  if (drafter_) drafter_->complete_inputs(inputs_.draft_step(layout), sampler_, stream_);
   trace::Span span("model", "forward");
   span.arg("tokens", layout.num_tokens());
-  const Tensor hidden = model_.forward(forward_batch(layout), *kv_, workspace_, stream_);
+  const Tensor hidden = model_.forward(inputs_.forward_batch(layout), *kv_, workspace_, stream_);
   const auto num_rows = static_cast<int64_t>(layout.rows.size());
   if (num_rows > 0) compute_logits(0, std::min(max_logit_rows_, num_rows), hidden);
   return hidden;
@@ -353,85 +340,19 @@ std::optional<core::StepMasks> StepExecutor::take_masks(const core::Batch& batch
 }
 
 void StepExecutor::stage_inputs(const StepLayout& layout, int frame) {
-  const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
-  const int64_t rows = static_cast<int64_t>(layout.rows.size());
-  input_memory_.use_host(frame);
-  inputs_.slice_slot = input_memory_.add<int32_t>({slices});
-  inputs_.query_start = input_memory_.add<int32_t>({slices + 1});
-  inputs_.commit_row = input_memory_.add<int32_t>({slices});
-  inputs_.penalty_row = input_memory_.add<int32_t>({slices});
-  inputs_.given_token = input_memory_.add<int32_t>({tokens});
-  inputs_.relative = input_memory_.add<int32_t>({tokens});
-  inputs_.tree_mask = input_memory_.add<uint64_t>({layout.tree_mask.empty() ? 0 : tokens});
-  inputs_.row_tokens = input_memory_.add<int32_t>({rows});
-  inputs_.slice_slot.assign(layout.slice_slot);
-  inputs_.query_start.assign(layout.query_start);
-  inputs_.commit_row.assign(layout.commit_row);
-  inputs_.given_token.assign(layout.given_token);
-  inputs_.relative.assign(layout.relative);
-  inputs_.tree_mask.assign(layout.tree_mask);
-  for (size_t i = 0; i < layout.slice_slot.size(); ++i) {
-    const int32_t slot = layout.slice_slot[i];
-    inputs_.penalty_row.host[i] = slot < 0 ? -1 : sampler_.penalty_row(slot);
-  }
+  inputs_.stage(layout, sampler_, frame, stream_);
   std::vector<sampling::SampleRow> sample_rows;
   sample_rows.reserve(layout.rows.size());
-  for (size_t i = 0; i < layout.rows.size(); ++i) {
-    inputs_.row_tokens.host[i] = layout.rows[i].token_idx;
-    sample_rows.push_back(layout.rows[i].sample);
-  }
-  input_memory_.upload(stream_);
+  for (const OutputRow& row : layout.rows) sample_rows.push_back(row.sample);
   sampler_.begin_step(sample_rows, frame, stream_);
   if (drafter_) drafter_->stage(layout, frame, stream_);
-}
-
-void StepExecutor::prepare_forward(const StepLayout& layout) {
-  const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
-  const DeviceInputs inputs = {.token_ids = device_inputs_.token_ids.slice(0, 0, tokens),
-                               .positions = device_inputs_.positions.slice(0, 0, tokens),
-                               .kv_rows = device_inputs_.kv_rows.slice(0, 0, tokens),
-                               .kv_len = device_inputs_.kv_len.slice(0, 0, slices),
-                               .tables = device_inputs_.tables.slice(0, 0, slices)};
-  ops::step_inputs({.last_token = slots_.last_token(),
-                    .length = slots_.length(),
-                    .block_tables = slots_.block_tables(),
-                    .slice_slot = inputs_.slice_slot.device,
-                    .query_start = inputs_.query_start.device,
-                    .given_token = inputs_.given_token.device,
-                    .relative = inputs_.relative.device,
-                    .block_tokens = block_tokens_,
-                    .token_ids = inputs.token_ids,
-                    .positions = inputs.positions,
-                    .kv_rows = inputs.kv_rows,
-                    .kv_len = inputs.kv_len,
-                    .tables = inputs.tables},
-                   stream_);
-  if (drafter_) drafter_->complete_inputs(draft_step(layout), sampler_, stream_);
-}
-
-model::ForwardBatch StepExecutor::forward_batch(const StepLayout& layout) const {
-  const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
-  model::ForwardBatch batch;
-  batch.token_ids = device_inputs_.token_ids.slice(0, 0, tokens);
-  batch.positions = device_inputs_.positions.slice(0, 0, tokens);
-  batch.kv_rows = device_inputs_.kv_rows.slice(0, 0, tokens);
-  if (!layout.tree_mask.empty()) batch.tree_mask = inputs_.tree_mask.device;
-  batch.lane_starts = lane_starts(layout.lane_tokens);
-  batch.query_start = inputs_.query_start.device;
-  batch.kv_len = device_inputs_.kv_len.slice(0, 0, slices);
-  batch.block_tables = device_inputs_.tables.slice(0, 0, slices);
-  batch.num_absorbed_sequences = layout.num_absorbed_sequences;
-  batch.num_absorbed_tokens = layout.num_absorbed_tokens;
-  batch.expanded = layout.expanded;
-  return batch;
 }
 
 Tensor StepExecutor::compute_logits(int64_t begin, int64_t end, const Tensor& hidden) {
   const Tensor row_hidden = row_hidden_.slice(0, 0, end - begin);
   const Tensor logits = logits_.slice(0, 0, end - begin);
   ops::gather_rows(
-      {.x = hidden, .rows = inputs_.row_tokens.device.slice(0, begin, end), .out = row_hidden},
-      stream_);
+      {.x = hidden, .rows = inputs_.row_tokens().slice(0, begin, end), .out = row_hidden}, stream_);
   model_.logits(row_hidden, logits, stream_);
   return logits;
 }
@@ -455,38 +376,25 @@ void StepExecutor::plant_logits() {
       model_.backend().copy_to_device(logits_.data(), value, sizeof(float), stream_);
 }
 
-DraftStep StepExecutor::draft_step(const StepLayout& layout) const {
-  const int64_t slices = layout.num_slices(), tokens = layout.num_tokens();
-  return {.layout = layout,
-          .slice_slot = inputs_.slice_slot.device,
-          .query_start = inputs_.query_start.device,
-          .row_tokens = inputs_.row_tokens.device,
-          .penalty_row = inputs_.penalty_row.device,
-          .token_ids = device_inputs_.token_ids.slice(0, 0, tokens),
-          .positions = device_inputs_.positions.slice(0, 0, tokens),
-          .kv_rows = device_inputs_.kv_rows.slice(0, 0, tokens),
-          .kv_len = device_inputs_.kv_len.slice(0, 0, slices),
-          .tables = device_inputs_.tables.slice(0, 0, slices),
-          .tree_mask = layout.tree_mask.empty() ? Tensor() : inputs_.tree_mask.device};
-}
-
-void StepExecutor::commit(const StepLayout& layout, const model::ForwardBatch& batch,
-                          const Tensor& hidden) {
+void StepExecutor::commit(const StepLayout& layout, const Tensor& hidden) {
   if (drafter_) {
-    const DraftStep step = draft_step(layout);
+    const DraftStep step = inputs_.draft_step(layout);
     drafter_->accept(step, sampler_, stream_);
-    return drafter_->propose(
-        step,
-        {.batch = batch, .hidden = hidden, .logits = logits_, .kv = *kv_, .workspace = workspace_},
-        stream_);
+    return drafter_->propose(step,
+                             {.batch = inputs_.forward_batch(layout),
+                              .hidden = hidden,
+                              .logits = logits_,
+                              .kv = *kv_,
+                              .workspace = workspace_},
+                             stream_);
   }
   ops::commit_tokens({.last_token = slots_.last_token(),
                       .length = slots_.length(),
-                      .slice_slot = inputs_.slice_slot.device,
-                      .query_start = inputs_.query_start.device,
+                      .slice_slot = inputs_.slice_slot(),
+                      .query_start = inputs_.query_start(),
                       .sampled = sampler_.tokens(),
-                      .commit_row = inputs_.commit_row.device,
-                      .penalty_row = inputs_.penalty_row.device,
+                      .commit_row = inputs_.commit_row(),
+                      .penalty_row = inputs_.penalty_row(),
                       .counts = sampler_.counts()},
                      stream_);
 }

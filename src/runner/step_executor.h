@@ -21,7 +21,6 @@
 
 #include <array>
 #include <chrono>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,10 +28,11 @@
 
 #include "core/batch.h"
 #include "model/model.h"
-#include "ops/staged_buffer.h"
+#include "runner/captured_steps.h"
 #include "runner/drafter.h"
 #include "runner/mask_mailbox.h"
 #include "runner/slot_table.h"
+#include "runner/step_inputs.h"
 #include "runner/step_layout.h"
 #include "runner/step_timer.h"
 #include "sampling/sampler.h"
@@ -86,19 +86,6 @@ class StepExecutor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  template <class T>
-  using Array = ops::StagedBuffer::Array<T>;
-  // Sent with every step.
-  struct Inputs {
-    Array<int32_t> slice_slot, query_start, given_token, relative, commit_row, penalty_row;
-    Array<uint64_t> tree_mask;
-    Array<int32_t> row_tokens;  // query token of each row of logits
-  };
-  // Written by step_inputs; sized for the largest step.
-  struct DeviceInputs {
-    tensor::Tensor token_ids, positions, kv_rows, kv_len, tables;
-  };
-
   // A step that was enqueued.
   struct Frame {
     core::StepResult result;
@@ -106,25 +93,11 @@ class StepExecutor {
     std::optional<StepTimer> timer;  // made once
     Clock::time_point enqueued;
   };
-  // What the shape of a padded step depends on: sequences, query tokens of each, and how deep it drafts.
-  struct GraphShape {
-    int batch_size = 0, num_tokens = 1, num_levels = 0;
-    auto operator<=>(const GraphShape&) const = default;
-  };
-  // A padded step of decodes or verifications, captured in two parts between which masks may arrive.
-  struct DecodeGraphs {
-    std::unique_ptr<ops::Graph> forward;
-    tensor::Tensor hidden;                  // what it ends with
-    std::unique_ptr<ops::Graph> sample[2];  // without masks, with masks
-  };
-
-  void carve_inputs(tensor::Arena& arena);
   void carve_logits(tensor::Arena& arena);
   void apply_deltas(const core::Batch& batch, int frame);
   void check_penalties(const core::Batch& batch) const;
   const DrafterInfo& drafter() const { return config_.drafter; }
   int max_blocks() const;
-  int num_lanes() const { return model_.rank().dp->size(); }
   // Of a lane without slices while another has some: the collectives of that step, with no row of its own.
   void compute_idle(const StepLayout& layout, StepTimer& timer);
   StepLayout lay_out(const core::Batch& batch) const;
@@ -134,18 +107,13 @@ class StepExecutor {
                                             MaskMailbox& masks);
   void stage_inputs(const StepLayout& layout, int frame);
   // act[tokens, hidden_size]. The logits of the step, or its first max_logit_rows_ of them, are in logits_ then.
-  tensor::Tensor forward(const StepLayout& layout);
-  // Enqueues what makes the inputs of the model; then they are where forward_batch() says.
-  void prepare_forward(const StepLayout& layout);
-  model::ForwardBatch forward_batch(const StepLayout& layout) const;
+  tensor::Tensor prepare_and_forward(const StepLayout& layout);
   void plant_logits();
-  // REQUIRES: forward() was the last to write logits_.
+  // REQUIRES: prepare_and_forward() was the last to write logits_.
   void sample_rows(const StepLayout& layout, const tensor::Tensor& hidden);
   tensor::Tensor compute_logits(int64_t begin, int64_t end, const tensor::Tensor& hidden);
   // The tokens become the slots'; with a drafter its rows and drafts follow.
-  void commit(const StepLayout& layout, const model::ForwardBatch& batch,
-              const tensor::Tensor& hidden);
-  DraftStep draft_step(const StepLayout& layout) const;
+  void commit(const StepLayout& layout, const tensor::Tensor& hidden);
   core::StepResult collect_rows(Frame& frame, int frame_idx);
   void collect_drafts(const StepLayout& layout, int frame_idx, core::StepResult& result);
   void release_slots(const core::Batch& batch);
@@ -154,13 +122,6 @@ class StepExecutor {
   core::Batch most_tokens(int64_t tokens, int64_t tokens_of_sequence, bool at_end_of_context) const;
   // Besides so many tokens here, what the other lanes can have at most.
   core::StepShape largest_shape(int64_t tokens, int64_t slices) const;
-
-  // decode_graphs.cc
-  // The captured shape that a step takes; batch_size 0 = it runs without a graph.
-  GraphShape graph_shape(const StepLayout& layout) const;
-  bool can_capture(const GraphShape& shape) const;
-  void pad(StepLayout& layout, const GraphShape& shape) const;
-  void capture_graphs_of(const GraphShape& shape);
 
   const model::Model& model_;
   const std::string failpoint_suffix_;  // the rank's
@@ -173,17 +134,14 @@ class StepExecutor {
   sampling::Sampler sampler_;
   std::optional<Drafter> drafter_;
   ops::DeviceWrites writes_;
-  ops::StagedBuffer input_memory_;
-  Inputs inputs_;
-  ops::DeviceBuffer device_input_memory_;
-  DeviceInputs device_inputs_;
+  StepInputs inputs_;
+  CapturedSteps captured_;
   ops::DeviceBuffer logits_memory_;
   tensor::Tensor row_hidden_;  // act[max_logit_rows, hidden_size]
   tensor::Tensor logits_;      // f32[max_logit_rows, vocab_size]
   std::optional<model::KvStorage> kv_;
   std::array<Frame, kNumFrames> frames_;
   Clock::time_point last_done_{};  // collector's side
-  std::map<GraphShape, DecodeGraphs> graphs_;
 };
 
 }  // namespace fathom::runner

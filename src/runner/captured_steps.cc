@@ -1,0 +1,67 @@
+#include "runner/captured_steps.h"
+
+#include <algorithm>
+
+#include "base/failpoint.h"
+
+namespace fathom::runner {
+
+CapturedSteps::Map::const_iterator CapturedSteps::find(const StepLayout& layout) const {
+  const std::vector<int>& sizes = config_.batch_sizes;
+  if (graphs_.empty()) return graphs_.end();
+  const CapturedStep step = captured_step(layout, config_.drafter);
+  if (step.num_tokens == 0 || step.num_slices > sizes.back()) return graphs_.end();
+  // It is planted between the two operators that a graph holds.
+  if (any_failpoint_armed()) return graphs_.end();
+  const int batch_size =
+      *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(step.num_slices));
+  return graphs_.find(
+      {.batch_size = batch_size, .num_tokens = step.num_tokens, .num_levels = layout.num_levels});
+}
+
+const CapturedSteps::Graphs* CapturedSteps::pad(StepLayout& layout) const {
+  const auto found = find(layout);
+  if (found == graphs_.end()) return nullptr;
+  pad_to(found->first, layout);
+  return &found->second;
+}
+
+void CapturedSteps::pad_to(const Shape& shape, StepLayout& layout) const {
+  pad_step(layout, {.num_slices = shape.batch_size,
+                    .num_tokens = shape.num_tokens,
+                    .num_lanes = config_.num_lanes,
+                    .drafter = config_.drafter});
+}
+
+void CapturedSteps::capture(const Parts& parts, ops::Stream& stream) {
+  const DrafterInfo& drafter = config_.drafter;
+  for (const int batch_size : config_.batch_sizes) {
+    capture({.batch_size = batch_size}, parts, stream);
+    const bool is_chain = drafter.top_k == 1;
+    for (int levels = is_chain ? 1 : drafter.num_steps; levels <= drafter.num_steps; ++levels)
+      capture({.batch_size = batch_size,
+               .num_tokens = 1 + (is_chain ? levels : drafter.max_drafts()),
+               .num_levels = levels},
+              parts, stream);
+  }
+  stream.synchronize();
+}
+
+void CapturedSteps::capture(const Shape& shape, const Parts& parts, ops::Stream& stream) {
+  const int64_t tokens = int64_t{shape.batch_size} * shape.num_tokens;
+  if (tokens > config_.max_logit_rows || tokens * config_.num_lanes > config_.max_batch_tokens)
+    return;
+  StepLayout layout;
+  layout.num_levels = shape.num_levels;
+  pad_to(shape, layout);
+  parts.stage(layout);
+  Graphs& graphs = graphs_[shape];
+  graphs.forward = stream.capture(
+      [forward = parts.forward, layout, &graphs] { graphs.hidden = forward(layout); });
+  for (const bool masked : {false, true})
+    graphs.sample[masked] = stream.capture([sample = parts.sample, layout, masked, &graphs] {
+      sample(layout, masked, graphs.hidden);
+    });
+}
+
+}  // namespace fathom::runner
