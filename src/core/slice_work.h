@@ -8,6 +8,9 @@
 
 namespace fathom::core {
 
+// What computing prompts at all costs a runner that says nothing else, in tokens of them: a first guess.
+inline constexpr int kStepStartTokens = 8;
+
 struct SliceWork {
   double linear = 0;    // projections and experts: the same for every token
   double absorbed = 0;  // attention over what the cache holds

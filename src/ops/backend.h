@@ -77,7 +77,8 @@ struct BackendDefaults {
   int chunked_prefill_size = 2048;
   int expand_chunk_tokens = 1024;  // rows whose keys and values are expanded at once
   int cuda_graph_max_bs = 0;       // decode steps of up to so many requests are captured; 0 = none
-  // What computing prompts at all costs, in tokens of them: the first guess of what steps take (sched/step_cost.h).
+  // What computing prompts at all costs, in tokens of them: the first guess of what steps take (sched/step_cost.h). A
+  // GPU reads weights for as long as it computes hundreds of tokens.
   int step_start_tokens = 8;
 };
 

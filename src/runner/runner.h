@@ -55,7 +55,7 @@ struct RunnerInfo {
   int max_batch_tokens =
       0;  // query tokens of one step, of all lanes together; any lane may have all of them
   int max_top_logprobs = core::kMaxTopLogprobs;
-  int step_start_tokens = 8;  // ops::BackendDefaults
+  int step_start_tokens = core::kStepStartTokens;  // ops::BackendDefaults
   std::vector<KvGroupInfo> kv_groups{};
   DrafterInfo drafter{};
 

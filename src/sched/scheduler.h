@@ -50,9 +50,8 @@ struct SchedulerConfig {
   cache::BlockListener* block_listener = nullptr;  // of the lanes' prefix caches; outlives it
   int num_drafts = 0;  // that the drafter proposes after each token, until set_num_drafts()
   double max_step_seconds = 0;  // of a step in which sequences decode; 0 = no bound
-  int step_start_tokens =
-      8;  // RunnerInfo's: the first guess of what a step costs besides its tokens
-  SliceWorkOf slice_work{};  // REQUIRES with a bound: what slices compute
+  int step_start_tokens = core::kStepStartTokens;  // of the runner
+  SliceWorkOf slice_work{};                        // REQUIRES with a bound: what slices compute
 };
 
 // What a slice of the batch was planned for; same order as Batch::slices.

@@ -13,14 +13,13 @@
 #include <cstdint>
 
 #include "core/slice_work.h"
-#include "runner/runner.h"
 
 namespace fathom::runner {
 
 struct SimCostConfig {
   double step_us = 0;         // of every step with slices; 0 = no times are told
   double prompt_step_us = 0;  // more when it computes prompt tokens
-  int step_start_tokens = RunnerInfo().step_start_tokens;  // what is told of it
+  int step_start_tokens = core::kStepStartTokens;  // what is told of it
   // 1e9 multiply-adds per second: of chunks by kind, and of decodes.
   double linear_rate = 20, absorbed_rate = 50, expanded_rate = 60, decode_rate = 25;
   double noise = 0;       // times are off by up to this part, either way
