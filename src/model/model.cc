@@ -234,11 +234,11 @@ int64_t Model::workspace_bytes(const WorkspaceLimits& limits) const {
 
 Workspace Model::make_workspace(const WorkspaceLimits& limits) const {
   const int64_t bytes = workspace_bytes(limits);
-  std::optional<ops::DeviceBuffer> memory = ops::DeviceBuffer::allocate(backend_, bytes);
-  if (!memory) throw_no_room("the workspace of a step", bytes, backend_);
-  tensor::Arena arena = memory->arena();
+  ops::DeviceBuffer memory =
+      ops::DeviceBuffer::allocate_for_step(backend_, bytes, "the workspace of a step");
+  tensor::Arena arena = memory.arena();
   const auto buffers = layers::StepBuffers::carve(arena, buffer_sizes(limits));
-  return Workspace(limits, std::move(*memory), buffers);
+  return Workspace(limits, std::move(memory), buffers);
 }
 
 layers::StepBufferSizes Model::buffer_sizes(const WorkspaceLimits& limits) const {

@@ -1,21 +1,26 @@
 #pragma once
 // DeviceBuffer: a piece of a backend's memory, freed by its destructor.
 //
-//   std::optional<DeviceBuffer> buffer = DeviceBuffer::allocate(backend, bytes);
-//   if (!buffer) throw StartupError(...);          // no room
-//   tensor::Arena arena = buffer->arena();
+//   DeviceBuffer buffer = DeviceBuffer::allocate_for_step(backend, bytes, "the inputs of a step");
+//   std::optional<DeviceBuffer> other = DeviceBuffer::allocate(backend, bytes);     // none: no room
+//   tensor::Arena arena = buffer.arena();
 //
 // Move-only. The backend outlives it (backends are static). Not synchronised: free it only when no
 // work that uses it is queued.
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "ops/backend.h"
 #include "tensor/arena.h"
 
 namespace fathom::ops {
+
+// A StartupError with what can be lowered, where memory whose size follows from the largest step has no room.
+[[noreturn]] void throw_no_room_for_step(const Backend& backend, int64_t bytes,
+                                         const std::string& what);
 
 class DeviceBuffer {
  public:
@@ -31,6 +36,9 @@ class DeviceBuffer {
     }
     return buffer;
   }
+  // The same, or throw_no_room_for_step().
+  static DeviceBuffer allocate_for_step(const Backend& backend, int64_t bytes,
+                                        const std::string& what);
   DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     std::swap(backend_, other.backend_);

@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/startup_error.h"
 #include "ops/backend.h"
+#include "ops/device_buffer.h"
 
 namespace fathom::ops {
 namespace {
@@ -65,10 +65,7 @@ void Stream::seal_scratch() {
   if (scratch_bytes_ == 0) return;
   scratch_ = allocate_scratch(scratch_bytes_);
   if (scratch_ == nullptr)
-    throw StartupError("the scratch of a step needs " + std::to_string(scratch_bytes_) +
-                       " bytes, " + std::string(backend().device) + " has " +
-                       std::to_string(backend().free_memory_bytes()) +
-                       " free: lower the number of running requests or the tokens of a step");
+    throw_no_room_for_step(backend(), scratch_bytes_, "the scratch of a step");
   touch(scratch_, scratch_bytes_);
 }
 

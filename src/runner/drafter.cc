@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/startup_error.h"
 #include "base/trace.h"
 #include "ops/draft.h"
 #include "ops/gather_rows.h"
@@ -57,14 +56,9 @@ Drafter::Drafter(const model::Model& model, const DrafterConfig& config, const S
       results_(model.backend(), result_bytes(config), kNumFrames) {
   tensor::Arena measure;
   carve(measure);
-  std::optional<ops::DeviceBuffer> memory =
-      ops::DeviceBuffer::allocate(model.backend(), measure.peak_bytes());
-  if (!memory)
-    throw StartupError("the drafts of " + std::to_string(config.max_slots) +
-                       " running requests need " + std::to_string(measure.peak_bytes()) +
-                       " bytes, " + std::string(model.backend().device) + " has " +
-                       std::to_string(model.backend().free_memory_bytes()) + " free");
-  memory_ = std::move(*memory);
+  memory_ = ops::DeviceBuffer::allocate_for_step(
+      model.backend(), measure.peak_bytes(),
+      "the drafts of " + std::to_string(config.max_slots) + " running requests");
   tensor::Arena arena = memory_.arena();
   carve(arena);
   fill_constants();

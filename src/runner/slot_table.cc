@@ -4,7 +4,6 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/startup_error.h"
 
 namespace fathom::runner {
 
@@ -13,14 +12,9 @@ using tensor::DType;
 SlotTable::SlotTable(const SlotTableConfig& config, const ops::Backend& backend) : config_(config) {
   tensor::Arena measure;
   carve(measure);
-  std::optional<ops::DeviceBuffer> memory =
-      ops::DeviceBuffer::allocate(backend, measure.peak_bytes());
-  if (!memory)
-    throw StartupError("the block tables of " + std::to_string(config.max_slots) +
-                       " running requests need " + std::to_string(measure.peak_bytes()) +
-                       " bytes, " + std::string(backend.device) + " has " +
-                       std::to_string(backend.free_memory_bytes()) + " free");
-  memory_ = std::move(*memory);
+  memory_ = ops::DeviceBuffer::allocate_for_step(
+      backend, measure.peak_bytes(),
+      "the block tables of " + std::to_string(config.max_slots) + " running requests");
   tensor::Arena arena = memory_.arena();
   carve(arena);
   states_.resize(static_cast<size_t>(config.max_slots));

@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "base/failpoint.h"
-#include "base/startup_error.h"
 #include "base/token_mask.h"
 #include "base/trace.h"
 #include "ops/gather_rows.h"
@@ -81,7 +80,8 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
   const ops::Backend& backend = model.backend();
   tensor::Arena measured;
   carve_logits(measured);
-  logits_memory_ = allocate_or_throw(backend, measured.peak_bytes(), "the logits of a step");
+  logits_memory_ =
+      ops::DeviceBuffer::allocate_for_step(backend, measured.peak_bytes(), "the logits of a step");
   tensor::Arena logits = logits_memory_.arena();
   carve_logits(logits);
   if (drafter().num_steps > 0)

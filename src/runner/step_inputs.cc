@@ -1,6 +1,5 @@
 #include "runner/step_inputs.h"
 
-#include "base/startup_error.h"
 #include "ops/step.h"
 
 namespace fathom::runner {
@@ -19,21 +18,12 @@ int64_t sent_bytes(const StepInputsConfig& config) {
 
 }  // namespace
 
-ops::DeviceBuffer allocate_or_throw(const ops::Backend& backend, int64_t bytes, const char* what) {
-  std::optional<ops::DeviceBuffer> memory = ops::DeviceBuffer::allocate(backend, bytes);
-  if (!memory)
-    throw StartupError(std::string(what) + " need " + std::to_string(bytes) + " bytes, " +
-                       std::string(backend.device) + " has " +
-                       std::to_string(backend.free_memory_bytes()) +
-                       " free: lower the number of running requests or the tokens of a step");
-  return std::move(*memory);
-}
-
 StepInputs::StepInputs(const StepInputsConfig& config, const ops::Backend& backend)
     : config_(config), sent_memory_(backend, sent_bytes(config), config.num_frames) {
   tensor::Arena measured;
   carve(measured);
-  made_memory_ = allocate_or_throw(backend, measured.peak_bytes(), "the inputs of a step");
+  made_memory_ =
+      ops::DeviceBuffer::allocate_for_step(backend, measured.peak_bytes(), "the inputs of a step");
   tensor::Arena arena = made_memory_.arena();
   carve(arena);
 }

@@ -9,6 +9,7 @@
 // synchronised.
 
 #include "model/model.h"
+#include "ops/device_buffer.h"
 #include "ops/staged_buffer.h"
 #include "runner/drafter.h"
 #include "runner/slot_table.h"
@@ -74,8 +75,5 @@ class StepInputs {
   ops::DeviceBuffer made_memory_;
   Made made_;
 };
-
-// Throws StartupError, in which `what` needs the bytes.
-ops::DeviceBuffer allocate_or_throw(const ops::Backend& backend, int64_t bytes, const char* what);
 
 }  // namespace fathom::runner

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "base/check.h"
-#include "base/startup_error.h"
 #include "base/token_mask.h"
 #include "ops/step.h"
 
@@ -43,20 +42,13 @@ int64_t result_bytes(int64_t rows, int64_t max_top) {
 
 Sampler::Sampler(const SamplerConfig& config, const ops::Backend& backend)
     : config_(config),
-      backend_(backend),
       slots_(static_cast<size_t>(config.max_slots)),
       row_memory_(backend, row_bytes(config.max_rows), kNumFrames),
       prompt_memory_(backend, prompt_bytes(config), kNumFrames),
       result_memory_(backend, result_bytes(config.max_rows, config.max_top_logprobs), kNumFrames),
       mask_memory_(backend, mask_bytes(config), kNumFrames) {
   const auto allocate = [&](int64_t bytes, const std::string& what) {
-    std::optional<ops::DeviceBuffer> memory = ops::DeviceBuffer::allocate(backend, bytes);
-    if (!memory)
-      throw StartupError(what + " need " + std::to_string(bytes) + " bytes, " +
-                         std::string(backend.device) + " has " +
-                         std::to_string(backend.free_memory_bytes()) +
-                         " free: lower the number of running requests");
-    return std::move(*memory);
+    return ops::DeviceBuffer::allocate_for_step(backend, bytes, what);
   };
   const std::string requests = std::to_string(config.max_slots) + " running requests";
   counts_memory_ = allocate(

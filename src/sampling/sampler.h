@@ -151,7 +151,6 @@ class Sampler {
   const Results& results() const { return frames_[static_cast<size_t>(frame_)].results; }
 
   SamplerConfig config_;
-  const ops::Backend& backend_;
   std::vector<Slot> slots_;
   ops::DeviceBuffer slot_memory_, counts_memory_, path_memory_;
   ops::SamplingSlots on_device_;
