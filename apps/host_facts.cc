@@ -14,6 +14,8 @@ namespace fathom::apps {
 namespace {
 
 constexpr const char* kShownPrefixes[] = {"FATHOM_", "CUDA_", "NVIDIA_"};
+// What CUDA's images ask of the container runtime: two thousand characters that say nothing about this machine.
+constexpr std::string_view kHiddenPrefix = "NVIDIA_REQUIRE_";
 
 // What follows `name` and a separator in the first line of the file that begins with it.
 std::string value_in(const char* path, std::string_view name, char separator) {
@@ -87,7 +89,7 @@ std::vector<std::pair<std::string, std::string>> shown_variables() {
     const std::string name = text.substr(0, text.find('='));
     bool wanted = false;
     for (const char* prefix : kShownPrefixes) wanted = wanted || name.starts_with(prefix);
-    if (!wanted) continue;
+    if (!wanted || name.starts_with(kHiddenPrefix)) continue;
     const bool secret = name.find("KEY") != name.npos && name.find("FILE") == name.npos;
     shown.emplace_back(name, secret ? "(not shown)" : text.substr(name.size() + 1));
   }
