@@ -28,7 +28,9 @@ MODEL_LEFT_OUT := \
   --leave-out '^engine\.drafters/ModelSpeculation\.equals_plain_decoding_in_every_way' 'computes the demo model for minutes, in the same code as the other tests of ModelSpeculation; to run it: make test' \
   --leave-out '^engine\.drafters/ModelSpeculation\.(an_adaptive_depth|captured_steps)_.*/chain_[123]$$' 'runs with a tree too; to run it: make test' \
   --leave-out '^engine\.(.*RanksOf\.|.*NodesOf\.|RankDesync\.of_(a_lane|the_rows|ranks_that_wait))' 'computes the demo model on several ranks for minutes, as engine.FewRanks and the other tests of RankDesync do for seconds; to run it: make test' \
-  --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test'
+  --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test' \
+  --leave-out '^engine\.Million/.*/shard_[5-9]$$' 'more seeds of the simulation of the other shards; to run it: make test' \
+  --leave-out '^engine\.PlantedFault\.seeds' 'runs that simulation for minutes, with faults; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|first_hour|sizes|install|bench_ablation|deploy_files|operator_files|timing_between_keys|ranks_serving|serve_start|hostile_bodies)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
   --leave-out '^apps\.RankListing\.divides_every' 'counts bytes of every published model for minutes; to run it: make test' \
@@ -38,13 +40,15 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
   --leave-out '^ops\.backends/MlaAbsorbedTest\.a_long_sequence_does_not_depend' 'compares bits as many_sequences_of_all_lengths_get_the_bits_of_few does; to run it: make test' \
+  --leave-out '^ops\.backends/MlaAbsorbedKernelsTest\.(several|tokens_on|drafts|all_heads)' 'computes for minutes what MlaAbsorbedTest does, at sizes where a GPU takes other kernels; to run it: make test' \
   --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512|avx512_bf16)$$' 'runs with 3 threads too; to run it: make test' \
   --leave-out '^answer\.formats/DeepSeekWays\..*/[rv][0-9]_' 'runs with r1, v2 and v3 too; to run it: make test' \
   --leave-out '^nodes\.ClusterStart\.takes_no_notice_of_strangers$$' 'the leak checker itself may end by a signal on the storage of threads that UCX leaves; to run it: make test' \
   --leave-out '^text\.OutputParser\.HostileOutputsTakeLinearTime$$' 'measures times, which a sanitizer changes, on outputs of the same kinds as the other tests of OutputParser; to run it: make test'
 TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^cpu\..*(agrees_with_the_reference|gives_a_row_the_same_bits)' 'computes the same kernels for minutes; to run it: make test asan' \
-  --leave-out '^(base\.JsonScanner\.agrees|runner\.Drafter\.simulated_acceptance|engine\.PlantedFault\.seeds)' 'takes minutes in one thread; to run it: make test asan' \
+  --leave-out '^(base\.JsonScanner\.agrees|runner\.Drafter\.simulated_acceptance)' 'takes minutes in one thread; to run it: make test asan' \
+  --leave-out '^cpu\..*/portable$$' 'runs in the threads of the other instruction sets; to run it: make test' \
   --leave-out '^(runner\.Backends/ScratchPlan\.|runner\.drafters/PaddedStep\..*/chain$$)' 'computes the demo model for minutes in the threads of runner.ModelRunner; to run it: make test asan' \
   --leave-out '^engine\.DemoEngine\.answers_the_same_from_a_cache' 'retracts for minutes what engine.Equivalence retracts too; to run it: make test asan' \
   --leave-out '^runner\.graphs/.*/(none|padded)$$' 'runs with a graph for each size too; to run it: make test asan' \
