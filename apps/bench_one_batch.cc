@@ -75,8 +75,10 @@ Timing time_batch(runner::Runner& runner, const StaticBatchShape& shape) {
   return timing;
 }
 
-// What all ranks read together.
-DecodeBytes decode_bytes_of_ranks(const runner::RankGroup& ranks, const StaticBatchShape& shape) {
+// What all ranks read together: each the weights that the whole batch needs of it, and the cache of its lane, which has
+// one of num_lanes equal parts of the sequences.
+DecodeBytes decode_bytes_of_ranks(const runner::RankGroup& ranks, int num_lanes,
+                                  const StaticBatchShape& shape) {
   DecodeBytes sum;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     const DecodeBytes bytes =
@@ -84,6 +86,7 @@ DecodeBytes decode_bytes_of_ranks(const runner::RankGroup& ranks, const StaticBa
     sum.weight_bytes += bytes.weight_bytes;
     sum.cache_bytes += bytes.cache_bytes;
   }
+  sum.cache_bytes /= num_lanes;
   return sum;
 }
 
@@ -171,12 +174,12 @@ std::vector<StaticBatchShape> shapes_of(const OneBatchFlags& flags) {
   return shapes;
 }
 
-// A cache and slots for the largest batch, unless told otherwise: nothing else runs.
-void size_for(const std::vector<StaticBatchShape>& shapes, MemoryFlags& memory) {
+// A cache (of each lane) and slots (of all) for the largest batch, unless told otherwise: nothing else runs.
+void size_for(const std::vector<StaticBatchShape>& shapes, int num_lanes, MemoryFlags& memory) {
   int64_t max_tokens = 0;
   int max_batch_size = 0;
   for (const StaticBatchShape& shape : shapes) {
-    max_tokens = std::max(max_tokens, shape.cache_tokens());
+    max_tokens = std::max(max_tokens, shape.cache_tokens(num_lanes));
     max_batch_size = std::max(max_batch_size, shape.batch_size);
   }
   if (!memory.max_total_tokens) memory.max_total_tokens = max_tokens;
@@ -185,7 +188,7 @@ void size_for(const std::vector<StaticBatchShape>& shapes, MemoryFlags& memory) 
 
 int run(OneBatchFlags& flags) {
   const std::vector<StaticBatchShape> shapes = shapes_of(flags);
-  size_for(shapes, flags.engine.memory);
+  size_for(shapes, flags.engine.ranks.num_lanes(), flags.engine.memory);
   ReadyModel ready = make_ready_model(flags.engine);
   for (const StaticBatchShape& shape : shapes) check_fits(shape, ready.runner().info());
 
@@ -210,7 +213,8 @@ int run(OneBatchFlags& flags) {
     json::Value line = result_line(flags, shape, timing);
     // How many experts the rows of drafts reach is not known beforehand.
     if (!timing.decode_seconds.empty() && shape.num_drafts == 0) {
-      const DecodeBytes bytes = decode_bytes_of_ranks(*ready.ranks, shape);
+      const DecodeBytes bytes =
+          decode_bytes_of_ranks(*ready.ranks, ready.runner().info().num_lanes, shape);
       const double percent = print_floor(bytes, gb_per_s, median(timing.decode_seconds));
       line["decode_weight_bytes"] = bytes.weight_bytes;
       line["decode_cache_bytes"] = bytes.cache_bytes;

@@ -18,8 +18,8 @@ int blocks_of(const StaticBatchShape& shape, int block_tokens) {
 
 }  // namespace
 
-int64_t StaticBatchShape::cache_tokens() const {
-  return int64_t{batch_size} * blocks_of(*this, kBlockTokens) * kBlockTokens;
+int64_t StaticBatchShape::cache_tokens(int num_lanes) const {
+  return int64_t{lane_sequences(num_lanes)} * blocks_of(*this, kBlockTokens) * kBlockTokens;
 }
 
 void check_fits(const StaticBatchShape& shape, const runner::RunnerInfo& info) {
@@ -40,8 +40,8 @@ void check_fits(const StaticBatchShape& shape, const runner::RunnerInfo& info) {
                        std::to_string(info.max_context_tokens) + " tokens");
   }
   for (const runner::KvGroupInfo& group : info.kv_groups) {
-    const int64_t of_lane = (shape.batch_size + info.num_lanes - 1) / info.num_lanes;
-    const int64_t need = of_lane * blocks_of(shape, group.block_tokens);
+    const int64_t need =
+        int64_t{shape.lane_sequences(info.num_lanes)} * blocks_of(shape, group.block_tokens);
     if (need > group.num_blocks) {
       throw StartupError(size + ": the cache has " + std::to_string(group.num_blocks) +
                          " blocks of " + std::to_string(group.block_tokens) + " tokens, needs " +

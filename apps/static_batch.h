@@ -25,8 +25,10 @@ struct StaticBatchShape {
   uint64_t seed = 1;   // of the prompts
   int num_drafts = 0;  // of a sequence in every step, at most what the runner's drafter has
 
-  // Rows of the cache that the batch needs, in whole blocks of 64.
-  int64_t cache_tokens() const;
+  // Sequences of the lane that has most.
+  int lane_sequences(int num_lanes) const { return (batch_size + num_lanes - 1) / num_lanes; }
+  // Rows of the cache that each lane needs, in whole blocks of 64.
+  int64_t cache_tokens(int num_lanes) const;
 };
 
 // What a step of the whole batch took and brought.

@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -47,6 +48,19 @@ class TokensTest(unittest.TestCase):
             done = run(("eval", "gsm8k"), "--data", DEMO / "eval.json", "--shots", DEMO / "shots.json", "--num-questions",
                        8, "--parallel", 8, "--device", "cpu", "--min-accuracy", 1, *args)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class OneBatchTest(unittest.TestCase):
+    def test_a_lane_has_room_for_its_sequences_and_reads_their_cache(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = pathlib.Path(folder, "result.jsonl")
+            for ranks, tokens in (((), 512), (("--tp-size", 2), 512), (LANES, 256)):
+                done = run(("bench", "one-batch"), "--device", "cpu", "--batch-size", 4, "--input-len", 100, "--output-len", 4,
+                           "--result-filename", result, *ranks)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(f"({tokens} tokens of", done.stderr)
+            one, parts, lanes = (json.loads(line)["decode_cache_bytes"] for line in result.read_text().splitlines())
+        self.assertEqual((parts, lanes), (2 * one, one))  # a rank of tensor parallelism reads the rows of all sequences
 
 
 class RefusalTest(unittest.TestCase):
