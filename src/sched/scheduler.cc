@@ -245,11 +245,11 @@ void Scheduler::share_out_prefill(PlannedStep& step) {
     if (sequence->in_prefill()) start_chunk(*sequence, false);
 }
 
-// Where decodes alone fill the bound, prompts still get a third of the step.
+// Where decodes alone nearly fill the bound, prompts still get a third of the step, and as long as the decodes.
 double Scheduler::seconds_for_chunks(const StepWork& work) const {
-  const double anyway = cost_->decode_seconds(work) + cost_->prompt_start_seconds();
+  const double decodes = cost_->decode_seconds(work), start = cost_->prompt_start_seconds();
   const double planned = planned_part(cost_->error()) * config_.max_step_seconds;
-  return std::max(planned - anyway, anyway / 2);
+  return std::max({planned - decodes - start, (decodes + start) / 2, decodes - start});
 }
 
 void Scheduler::start_chunk(Sequence& sequence, bool is_admitted) {
