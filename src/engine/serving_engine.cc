@@ -66,9 +66,13 @@ ServingEngine::ServingEngine(runner::Runner& runner, ServingConfig config, Updat
   StepLoopConfig step = config_.step;
   step.mask_executor = [this](std::function<void()> job) { compute_masks(std::move(job)); };
   loop_ = std::make_unique<StepLoop>(runner, std::move(step));
+  observer_ = std::make_unique<EngineObserver>(
+      *metrics_, ObserverConfig{.clock = config_.step.clock,
+                                .block_tokens = kv_group_.block_tokens,
+                                .max_step_seconds = config_.step.max_step_seconds,
+                                .integrity_interval_seconds = config_.integrity_interval_seconds});
   publish({}, false);
-  next_check_ = after(clock_.now(), config_.integrity_interval_seconds);
-  collector_ = registry.add_collector([this] { refresh_metrics(); });
+  collector_ = registry.add_collector([this] { show(snapshot(), *metrics_); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -218,72 +222,6 @@ EngineSnapshot ServingEngine::snapshot() const {
   return snapshot;
 }
 
-void ServingEngine::refresh_metrics() {
-  const EngineSnapshot now = snapshot();
-  const auto rows = [&](int64_t blocks) { return static_cast<double>(blocks * now.block_tokens); };
-  EngineLoad& load = metrics_->load;
-  load.num_running.set(now.num_running);
-  load.num_waiting.set(now.num_waiting);
-  load.kv_usage_ratio.set(static_cast<double>(now.num_used_blocks()) /
-                          static_cast<double>(std::max<int64_t>(now.num_blocks, 1)));
-  load.kv_used_tokens.set(rows(now.num_used_blocks()));
-  load.kv_available_tokens.set(rows(now.num_free_blocks));
-  load.kv_evictable_tokens.set(rows(now.num_cached_blocks));
-  load.kv_fenced_tokens.set(rows(now.num_fenced_blocks));
-  load.cache_hit_rate.set(now.cache_hit_rate);
-  load.generation_tokens_per_second.set(now.has_work ? now.generation_tokens_per_second : 0);
-  load.seconds_since_progress.set(now.seconds_since_progress);
-  load.paused.set(now.paused ? 1 : 0);
-  for (size_t lane = 0; lane < metrics_->lanes.size(); ++lane) {
-    metrics_->lanes[lane].num_running->set(now.lanes[lane].num_running);
-    metrics_->lanes[lane].kv_used_tokens->set(rows(now.lanes[lane].num_used_blocks()));
-  }
-
-  EngineTotals& totals = metrics_->totals;
-  const auto set = [](metrics::Counter& counter, int64_t total) {
-    counter.set_total(static_cast<double>(total));
-  };
-  set(totals.prompt_tokens, now.num_prompt_tokens);
-  set(totals.cached_tokens, now.num_cached_tokens);
-  set(totals.prefill_tokens, now.num_prefill_tokens);
-  set(totals.generation_tokens, now.num_output_tokens);
-  set(totals.wasted_tokens, now.num_wasted_tokens);
-  set(totals.evicted_tokens, now.num_evicted_tokens);
-  set(totals.steps, now.num_steps);
-  set(totals.retractions, now.num_retractions);
-  set(totals.grammar_dead_ends, now.grammar_failures.num_dead_ends);
-  set(totals.grammar_refusals, now.grammar_failures.num_refusals);
-  set(totals.grammar_without_memory, now.grammar_failures.num_without_memory);
-  set(totals.requests_received, now.num_received);
-  refresh_speculation_metrics(now.speculation);
-  refresh_step_time_metrics(now.step_time);
-}
-
-void ServingEngine::refresh_step_time_metrics(const StepTimeSnapshot& now) {
-  StepTimeMetrics& metrics = metrics_->step_time;
-  metrics.bound_seconds.set(now.bound_seconds);
-  metrics.longest_seconds.set(now.longest_seconds);
-  metrics.predicted_seconds.set(now.predicted_seconds);
-  metrics.error.set(now.error);
-  metrics.steps.set_total(static_cast<double>(now.num_steps));
-  metrics.cut_steps.set_total(static_cast<double>(now.num_cut));
-  metrics.steps_over.set_total(static_cast<double>(now.num_over));
-}
-
-void ServingEngine::refresh_speculation_metrics(const SpeculationSnapshot& now) {
-  SpeculationMetrics& metrics = metrics_->speculation;
-  metrics.num_drafts.set(now.num_drafts);
-  metrics.accept_length.set(now.accept_length);
-  metrics.accept_rate.set(now.accept_rate);
-  const auto set = [](metrics::Counter& counter, int64_t total) {
-    counter.set_total(static_cast<double>(total));
-  };
-  set(metrics.verify_slices, now.num_verify_slices);
-  set(metrics.proposed_drafts, now.num_drafts_proposed);
-  set(metrics.verified_drafts, now.num_drafts_verified);
-  set(metrics.accepted_drafts, now.num_drafts_accepted);
-}
-
 // ---- the engine's thread ----
 
 void ServingEngine::run() {
@@ -327,10 +265,7 @@ void ServingEngine::apply(Commands commands, StepUpdates& updates) {
   if (commands.flush) flush();
   apply_pause(commands.pause);
   const bool may_work = !commands.submissions.empty() || loop_->num_live() > 0;
-  if (may_work && !loop_->is_paused() && !had_work_) {
-    rates_.open(clock_.now(), rate_totals());
-    had_work_ = true;
-  }
+  if (may_work && !loop_->is_paused()) observer_->work_begins();
   for (Submission& submission : commands.submissions) add(std::move(submission), updates);
   for (const EndCommand& end : commands.ends)
     end.reason == core::FinishReason::kStop ? loop_->stop(end.id) : loop_->cancel(end.id);
@@ -354,7 +289,7 @@ void ServingEngine::apply_pause(Commands::Pause pause) {
 
 void ServingEngine::add(Submission submission, StepUpdates& updates) {
   const core::RequestId id = submission.request.id;
-  ++num_added_;
+  observer_->count_added();
   // It was checked by submit(); should it be refused all the same, it fails alone.
   Status status =
       failpoint("serving_engine.add")
@@ -409,169 +344,23 @@ void ServingEngine::expire_queued() {
 void ServingEngine::finish_step(StepUpdates updates, bool has_work) {
   const trace::Span span("engine", "hand over");
   const Clock::time_point begin = clock_.now();
-  observe_step(loop_->stats());
-  observe(updates);
-  if (begin >= next_check_) {
-    check_invariants();
-    next_check_ = after(begin, config_.integrity_interval_seconds);
-  }
+  observer_->observe(loop_->stats(), updates);
+  observer_->check_when_due(*loop_);
   publish(updates, has_work);
   if (updates.requests.empty()) return;
   sink_.on_updates(std::make_shared<const StepUpdates>(std::move(updates)));
   metrics_->steps.hand_over_seconds.observe(seconds_between(begin, clock_.now()));
 }
 
-void ServingEngine::observe_step(const StepLoopStats& stats) {
-  StepHistograms& steps = metrics_->steps;
-  if (stats.num_steps > last_stats_.num_steps)
-    steps.plan_seconds.observe(stats.last_plan_us * 1e-6);
-  if (stats.num_committed_steps > last_stats_.num_committed_steps) {
-    steps.commit_seconds.observe(stats.last_commit_us * 1e-6);
-    steps.step_seconds.observe(stats.wall_seconds - last_stats_.wall_seconds);
-    if (stats.last_forward_seconds >= 0) steps.forward_seconds.observe(stats.last_forward_seconds);
-    if (stats.last_sampling_seconds >= 0)
-      steps.sampling_seconds.observe(stats.last_sampling_seconds);
-    steps.mask_wait_seconds.observe(stats.last_mask_wait_seconds);
-  }
-  if (stats.step_time.num_steps > last_stats_.step_time.num_steps)
-    step_times_.add(clock_.now(), {.seconds = stats.step_time.last_seconds,
-                                   .predicted_seconds = stats.step_time.last_predicted_seconds});
-  last_stats_ = stats;
-}
-
-void ServingEngine::observe(const StepUpdates& updates) {
-  RequestHistograms& requests = metrics_->requests;
-  // Requests that decode together have the same gap: one observation for all of them. Tokens that came together
-  // share theirs.
-  double gap = -1;
-  uint64_t count = 0;
-  for (const RequestUpdate& update : updates.requests) {
-    if (update.first_token_seconds >= 0)
-      requests.time_to_first_token_seconds.observe(update.first_token_seconds);
-    if (update.token_gap_seconds >= 0) {
-      const int32_t num_tokens = update.tokens_end - update.tokens_begin;
-      const double token_gap = update.token_gap_seconds / num_tokens;
-      if (token_gap != gap && count > 0)
-        requests.inter_token_latency_seconds.observe(gap, std::exchange(count, 0));
-      gap = token_gap;
-      count += static_cast<uint64_t>(num_tokens);
-    }
-    if (!update.end) continue;
-    const RequestEnd& end = *update.end;
-    ++num_ended_;
-    metrics_->totals.count_end(end.reason);
-    requests.e2e_latency_seconds.observe(end.times.finished_seconds);
-    requests.generation_tokens.observe(end.num_output_tokens);
-    if (end.times.admitted_seconds >= 0) requests.queue_seconds.observe(end.times.admitted_seconds);
-    if (end.times.first_token_seconds < 0) continue;
-    requests.prefill_seconds.observe(end.times.first_token_seconds - end.times.admitted_seconds);
-    requests.decode_seconds.observe(end.times.finished_seconds - end.times.first_token_seconds);
-  }
-  if (count > 0) requests.inter_token_latency_seconds.observe(gap, count);
-}
-
-void ServingEngine::check_invariants() {
-  const trace::Span span("engine", "check integrity");
-  const std::string wrong = failpoint("serving_engine.integrity")
-                                ? "failpoint serving_engine.integrity"
-                                : loop_->check_integrity();
-  if (!wrong.empty()) {
-    ++num_violations_;
-    metrics_->totals.integrity_violations.add();
-    FATHOM_LOG(kError, "engine", "integrity violated", {{"what", wrong}});
-  }
-  if (num_added_ != num_ended_ + loop_->num_live()) {
-    ++num_violations_;
-    metrics_->totals.accounting_violations.add();
-    FATHOM_LOG(kError, "engine", "accounting violated",
-               {{"added", num_added_}, {"ended", num_ended_}, {"live", loop_->num_live()}});
-  }
-}
-
-RateWindow::Totals ServingEngine::rate_totals() const {
-  return {.prompt_tokens = last_stats_.num_prompt_tokens,
-          .cached_tokens = last_stats_.num_cached_tokens,
-          .output_tokens = last_stats_.num_output_tokens,
-          .verify_slices = last_stats_.num_verify_slices,
-          .verified_drafts = last_stats_.num_drafts_verified,
-          .accepted_drafts = last_stats_.num_drafts_accepted};
-}
-
-SpeculationSnapshot ServingEngine::speculation() const {
-  if (loop_->max_drafts() == 0) return {};
-  return {.max_drafts = loop_->max_drafts(),
-          .num_drafts = loop_->num_drafts(),
-          .num_verify_slices = last_stats_.num_verify_slices,
-          .num_drafts_proposed = last_stats_.num_drafts_proposed,
-          .num_drafts_verified = last_stats_.num_drafts_verified,
-          .num_drafts_accepted = last_stats_.num_drafts_accepted,
-          .accept_length = rates_.accept_length(),
-          .accept_rate = rates_.accept_rate()};
-}
-
-StepTimeSnapshot ServingEngine::step_time() const {
-  const StepTimeStats& stats = last_stats_.step_time;
-  const StepTimeWindow::Step& longest = step_times_.longest();
-  return {.bound_seconds = config_.step.max_step_seconds,
-          .longest_seconds = longest.seconds,
-          .predicted_seconds = longest.predicted_seconds,
-          .error = stats.error,
-          .num_steps = stats.num_steps,
-          .num_cut = stats.num_cut,
-          .num_over = stats.num_over};
-}
-
-std::vector<LaneSnapshot> ServingEngine::lanes() const {
-  std::vector<LaneSnapshot> all;
-  for (const sched::Lane& lane : loop_->scheduler().lanes()) {
-    const sched::KvUsage blocks = lane.blocks.usage();
-    all.push_back({.num_running = static_cast<int>(lane.running.size()),
-                   .num_blocks = blocks.num_blocks,
-                   .num_free_blocks = blocks.num_free,
-                   .num_cached_blocks = blocks.num_evictable,
-                   .num_fenced_blocks = blocks.num_fenced});
-  }
-  return all;
-}
-
 void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
+  EngineSnapshot look = observer_->look(*loop_, has_work);
+  look.failure = runner_.failure();
   const Clock::time_point now = clock_.now();
-  const StepLoopStats& stats = last_stats_;
-  const RateWindow::Totals totals = rate_totals();
-  if (had_work_) has_work ? rates_.advance(now, totals) : rates_.close(now, totals);
-  had_work_ = has_work;
-  if (!has_work) step_times_.clear();
-
-  const sched::KvUsage blocks = loop_->scheduler().kv_usage();
-  EngineSnapshot look{.num_running = loop_->num_running(),
-                      .num_waiting = loop_->num_waiting(),
-                      .num_blocks = blocks.num_blocks,
-                      .num_free_blocks = blocks.num_free,
-                      .num_cached_blocks = blocks.num_evictable,
-                      .num_fenced_blocks = blocks.num_fenced,
-                      .block_tokens = kv_group_.block_tokens,
-                      .num_steps = stats.num_steps,
-                      .num_prompt_tokens = stats.num_prompt_tokens,
-                      .num_cached_tokens = stats.num_cached_tokens,
-                      .num_output_tokens = stats.num_output_tokens,
-                      .num_prefill_tokens = stats.num_prefill_tokens,
-                      .num_wasted_tokens = stats.num_wasted_tokens,
-                      .num_evicted_tokens = stats.num_evicted_blocks * kv_group_.block_tokens,
-                      .num_retractions = stats.num_retractions,
-                      .grammar_failures = stats.grammar_failures,
-                      .num_ended = num_ended_,
-                      .num_violations = num_violations_,
-                      .generation_tokens_per_second = rates_.tokens_per_second(),
-                      .cache_hit_rate = rates_.hit_rate(),
-                      .speculation = speculation(),
-                      .step_time = step_time(),
-                      .failure = runner_.failure(),
-                      .lanes = lanes()};
   const int64_t num_ends =
       std::count_if(updates.requests.begin(), updates.requests.end(),
                     [](const RequestUpdate& update) { return update.end != nullptr; });
   const std::lock_guard lock(mutex_);
-  published_ = look;
+  published_ = std::move(look);
   num_live_ -= num_ends;
   last_progress_ = now;
 }

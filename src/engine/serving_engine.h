@@ -28,9 +28,9 @@
 #include "base/worker_pool.h"
 #include "core/request.h"
 #include "engine/engine_metrics.h"
-#include "engine/rate_window.h"
+#include "engine/engine_observer.h"
+#include "engine/engine_snapshot.h"
 #include "engine/step_loop.h"
-#include "engine/step_time_window.h"
 #include "engine/updates.h"
 #include "metrics/registry.h"
 #include "runner/runner.h"
@@ -50,68 +50,6 @@ struct ServingConfig {
   // Told once, by the engine's thread, that the runner has failed (Runner::failure()): what it had in flight has ended
   // with that error, and so will all that is still accepted.
   std::function<void(const std::string& why)> on_failure{};
-};
-
-// What drafts do for the engine. Counts since the start, of requests that had not ended.
-struct SpeculationSnapshot {
-  int max_drafts = 0;             // of a sequence; 0 = no speculation, and all else is 0
-  int num_drafts = 0;             // asked for after each token now
-  int64_t num_verify_slices = 0;  // a step that verifies drafts of k sequences counts k times
-  int64_t num_drafts_proposed = 0, num_drafts_verified = 0, num_drafts_accepted = 0;
-  // Over the last second of work; 0 when nothing was verified in it.
-  double accept_length = 0, accept_rate = 0;
-
-  // Tokens of a verifying step of one sequence since the start; 0 = none verified yet.
-  double average_accept_length() const {
-    return num_verify_slices == 0 ? 0
-                                  : 1 + static_cast<double>(num_drafts_accepted) /
-                                            static_cast<double>(num_verify_slices);
-  }
-};
-
-// The bound on the time of steps in which requests decode, and how it is kept. Without a bound all is 0.
-struct StepTimeSnapshot {
-  double bound_seconds = 0;
-  // The longest of them in the last second or two of work, and its prediction; 0 when idle.
-  double longest_seconds = 0, predicted_seconds = 0;
-  double error = 0;  // mean of |measured / predicted - 1| of all steps, lately
-  int64_t num_steps = 0, num_cut = 0, num_over = 0;  // StepTimeStats
-};
-
-// What one lane has: a group of ranks with requests of its own. Blocks as in EngineSnapshot.
-struct LaneSnapshot {
-  int num_running = 0;
-  int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0, num_fenced_blocks = 0;
-
-  int64_t num_used_blocks() const {
-    return num_blocks - num_free_blocks - num_cached_blocks - num_fenced_blocks;
-  }
-};
-
-// One consistent look at the engine, for /server_info, /stats and /metrics.
-struct EngineSnapshot {
-  int num_running = 0, num_waiting = 0;
-  // KV group 0, of all lanes. Cached blocks are those of prefixes that no request uses now.
-  int64_t num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0, num_fenced_blocks = 0;
-  int block_tokens = 64;
-  int64_t num_steps = 0, num_prompt_tokens = 0, num_cached_tokens = 0, num_output_tokens = 0;
-  int64_t num_prefill_tokens = 0, num_wasted_tokens = 0, num_evicted_tokens = 0;
-  int64_t num_retractions = 0;
-  GrammarFailures grammar_failures{};
-  int64_t num_received = 0, num_ended = 0;  // requests
-  int64_t num_violations = 0;               // of invariants, since the start
-  double generation_tokens_per_second = 0;  // over the last second of work; kept when idle
-  double cache_hit_rate = 0;                // over the last second of work that admitted requests
-  SpeculationSnapshot speculation{};
-  StepTimeSnapshot step_time{};
-  double seconds_since_progress = 0;  // while there is work: since a step last ended; 0 when idle
-  bool has_work = false, draining = false, paused = false;
-  std::string failure{};              // why no request can succeed any more; empty = they can
-  std::vector<LaneSnapshot> lanes{};  // at least one
-
-  int64_t num_used_blocks() const {
-    return num_blocks - num_free_blocks - num_cached_blocks - num_fenced_blocks;
-  }
 };
 
 // What becomes of the requests that a pause finds.
@@ -197,22 +135,11 @@ class ServingEngine {
   void flush();
   void expire_queued();
   void finish_step(StepUpdates updates, bool has_work);
-  void observe(const StepUpdates& updates);
-  void observe_step(const StepLoopStats& stats);
-  void check_invariants();
   void publish(const StepUpdates& updates, bool has_work);
   void publish_halt(bool has_work);
   void observe_failure();
-  RateWindow::Totals rate_totals() const;
-  SpeculationSnapshot speculation() const;
-  std::vector<LaneSnapshot> lanes() const;
-  StepTimeSnapshot step_time() const;
   // A job for mask_workers_, timed.
   void compute_masks(std::function<void()> job);
-  // A scrape.
-  void refresh_metrics();
-  void refresh_speculation_metrics(const SpeculationSnapshot& now);
-  void refresh_step_time_metrics(const StepTimeSnapshot& now);
 
   const ServingConfig config_;
   const Clock& clock_;
@@ -239,12 +166,8 @@ class ServingEngine {
 
   // The engine's thread's own.
   std::deque<Deadline> deadlines_;  // of requests in the queue, and some that left it
-  StepLoopStats last_stats_;
-  RateWindow rates_;
-  StepTimeWindow step_times_;
-  bool had_work_ = false, has_failed_ = false;
-  Clock::time_point next_check_{};
-  int64_t num_added_ = 0, num_ended_ = 0, num_violations_ = 0;
+  std::unique_ptr<EngineObserver> observer_;
+  bool has_failed_ = false;
 
   metrics::Registry::Collector collector_;
   std::thread thread_;

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "engine/serving_engine.h"
+#include "engine/engine_snapshot.h"
 #include "metrics/metric.h"
 
 namespace fathom::page {
