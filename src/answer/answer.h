@@ -44,7 +44,7 @@ struct AnswerRecord {
 class Answer {
  public:
   struct Setup {
-    AnswerHead head;
+    api::ShownForm form;
     std::vector<ChoiceSetup> choices;
     std::unique_ptr<Renderer> renderer;
     Stopwatch since_arrival;
@@ -111,7 +111,7 @@ class Answer {
   // Counts what is kept of new tokens; an error where that is too much, of this answer or of all.
   std::optional<api::ApiError> keep(const Choice& choice, size_t num_tokens);
 
-  AnswerHead head_;
+  api::ShownForm form_;
   std::shared_ptr<Renderer> renderer_;  // also of the connection while it streams
   Stopwatch since_arrival_;
   size_t max_backlog_bytes_;

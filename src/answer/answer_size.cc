@@ -8,12 +8,12 @@ namespace {
 
 int64_t num_prompt_values(const api::GenerationRequest& request, const api::GenerationItem& item) {
   const auto num_tokens = static_cast<int64_t>(item.prompt.size());
-  int64_t per_choice = request.echo || request.return_token_ids ? num_tokens : 0;
+  int64_t per_choice = request.form.repeats_prompt() ? num_tokens : 0;
   if (!item.sampling.return_prompt_logprobs) return item.n * per_choice;
   const int64_t num_shown = num_tokens - std::max(0, item.logprob_start_len);
   const int64_t logprobs = num_shown * (1 + item.sampling.num_top_logprobs);
   // Chats show them once for all choices.
-  if (api::is_chat(request.endpoint)) return item.n * per_choice + logprobs;
+  if (api::is_chat(request.form.endpoint)) return item.n * per_choice + logprobs;
   return item.n * (per_choice + logprobs);
 }
 
@@ -27,7 +27,8 @@ int64_t num_copied_tokens(const api::GenerationRequest& request, int first) {
 
 std::optional<api::ApiError> problem_of_copies(const api::GenerationRequest& request,
                                                int64_t max_held_bytes) {
-  const char* const param = request.endpoint == api::Endpoint::kScore ? "label_token_ids" : "n";
+  const char* const param =
+      request.form.endpoint == api::Endpoint::kScore ? "label_token_ids" : "n";
   const auto refusal = [&](const char* which, int64_t num_tokens, int64_t most) {
     return api::invalid_parameter(
         param, "the prompts, once for each choice or label" + std::string(which) + ", are " +
@@ -60,9 +61,9 @@ std::optional<api::ApiError> problem_of_size(const api::GenerationRequest& reque
                                              int64_t max_held_bytes) {
   if (auto problem = problem_of_copies(request, max_held_bytes)) return problem;
   const int64_t num_values = num_prompt_values(request);
-  const int64_t limit = request.stream ? kMaxStreamedPromptValues : kMaxPromptValues;
+  const int64_t limit = request.form.stream ? kMaxStreamedPromptValues : kMaxPromptValues;
   if (num_values <= limit) return std::nullopt;
-  const std::string kind = request.stream ? "a stream" : "an answer";
+  const std::string kind = request.form.stream ? "a stream" : "an answer";
   return api::invalid_parameter(
       "n",
       "tokens of the prompts, their log-probabilities and alternatives, for each choice, are " +

@@ -19,11 +19,11 @@ constexpr std::string_view kCallIdPrefix = "call_";
 
 class ChatRenderer : public Renderer {
  public:
-  ChatRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
-      : head_(std::move(head)),
+  ChatRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
+      : form_(std::move(form)),
         tokenizer_(tokenizer),
-        progress_(static_cast<size_t>(head_.num_choices)) {
-    constant_ = chunk_prefix(head_, head_.stream ? "chat.completion.chunk" : "chat.completion");
+        progress_(static_cast<size_t>(form_.num_choices)) {
+    constant_ = chunk_prefix(form_, form_.stream ? "chat.completion.chunk" : "chat.completion");
   }
 
   void write_begin(std::span<Choice> choices, std::string& events) override {
@@ -48,7 +48,7 @@ class ChatRenderer : public Renderer {
   void write_chunk(Choice& choice, std::string_view delta, Place place, std::string& events);
   // Once for each choice, without tokens.
   void write_role(Choice& choice, std::string& events);
-  bool shows_tokens() const { return head_.logprobs || head_.return_token_ids; }
+  bool shows_tokens() const { return form_.logprobs || form_.return_token_ids; }
   void write_event(Choice& choice, const text::OutputEvent& event, std::string& events);
   void write_text(Choice& choice, Kind kind, std::string_view text, std::string& events);
   void write_function_call(Choice& choice, const text::OutputEvent& event, std::string& events);
@@ -57,13 +57,13 @@ class ChatRenderer : public Renderer {
   void append_message(std::string& out, const Choice& choice, CallTally& tally) const;
   FinishedCalls finished_calls(const CallTally& tally) const {
     if (!tally.all_complete()) return FinishedCalls::kNone;
-    return head_.calls_functions ? FinishedCalls::kFunction : FinishedCalls::kTools;
+    return form_.calls_functions ? FinishedCalls::kFunction : FinishedCalls::kTools;
   }
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
 
-  AnswerHead head_;
+  api::ShownForm form_;
   const text::Tokenizer& tokenizer_;
   std::string constant_;  // of every chunk
   std::vector<Progress> progress_;
@@ -78,13 +78,13 @@ void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, Place pla
   events += R"(,"delta":)";
   events += delta;
   events += R"(,"logprobs":)";
-  if (head_.logprobs && !choice.news.tokens.empty()) {
-    append_chat_logprobs(events, choice.news.tokens, {tokenizer_, head_.tokens_as_ids},
-                         head_.top_logprobs);
+  if (form_.logprobs && !choice.news.tokens.empty()) {
+    append_chat_logprobs(events, choice.news.tokens, {tokenizer_, form_.tokens_as_ids},
+                         form_.top_logprobs);
   } else {
     events += "null";
   }
-  if (head_.return_token_ids) {
+  if (form_.return_token_ids) {
     events += R"(,"token_ids":)";
     append_token_ids(events, std::span<const core::SampledToken>(choice.news.tokens));
   }
@@ -96,11 +96,11 @@ void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, Place pla
     events += R"("finish_reason":null,"matched_stop":null)";
   }
   events += "}]";
-  if (head_.return_token_ids && place == Place::kFirst) {
+  if (form_.return_token_ids && place == Place::kFirst) {
     events += R"(,"prompt_token_ids":)";
     append_token_ids(events, choice.setup().prompt);
   }
-  if (head_.continuous_usage_stats) {
+  if (form_.continuous_usage_stats) {
     events += R"(,"usage":)";
     append_usage(events, choice.counts());
   }
@@ -121,7 +121,7 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
                                std::string& events) {
   Progress& state = progress(choice);
   if (event.kind == Kind::kReasoning) {
-    if (head_.stream_reasoning) return write_text(choice, event.kind, event.text, events);
+    if (form_.stream_reasoning) return write_text(choice, event.kind, event.text, events);
     state.held_reasoning += event.text;
     return;
   }
@@ -129,11 +129,11 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
   if (event.kind == Kind::kContent) return write_text(choice, event.kind, event.text, events);
   state.calls.count(event);
   if (event.kind == Kind::kToolCallEnd) return;
-  if (head_.calls_functions) return write_function_call(choice, event, events);
+  if (form_.calls_functions) return write_function_call(choice, event, events);
   std::string delta = R"({"reasoning_content":null,"tool_calls":[{"index":)";
   append_json(delta, event.index);
   if (event.kind == Kind::kToolCallBegin) {
-    const api::ToolKind kind = api::kind_of(head_.tool_kinds.get(), event.text);
+    const api::ToolKind kind = api::kind_of(form_.tool_kinds.get(), event.text);
     state.input.reset();
     if (kind.is_custom) state.input.emplace();
     delta += R"(,"id":)";
@@ -196,11 +196,11 @@ void ChatRenderer::write_news(Choice& choice, std::string& events) {
 }
 
 void ChatRenderer::write_end(std::span<const Choice> choices, std::string& events) {
-  if (head_.include_usage) {
+  if (form_.include_usage) {
     events += "data: ";
     events += constant_;
     events += R"(],"usage":)";
-    append_usage(events, total_usage(choices, head_.choices_per_item));
+    append_usage(events, total_usage(choices, form_.choices_per_item));
     events += "}\n\n";
   }
   events += "data: [DONE]\n\n";
@@ -209,7 +209,7 @@ void ChatRenderer::write_end(std::span<const Choice> choices, std::string& event
 void ChatRenderer::append_call_begin(std::string& calls, const text::OutputEvent& event,
                                      bool is_custom) const {
   if (!calls.empty()) calls += ',';
-  if (head_.calls_functions) {
+  if (form_.calls_functions) {
     calls += R"({"name":)";
   } else {
     calls += R"({"id":)";
@@ -237,14 +237,14 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
         break;
       case Kind::kToolCallBegin:
         input.reset();
-        if (api::kind_of(head_.tool_kinds.get(), event.text).is_custom) input.emplace();
+        if (api::kind_of(form_.tool_kinds.get(), event.text).is_custom) input.emplace();
         append_call_begin(calls, event, input.has_value());
         break;
       case Kind::kToolCallArguments:
         append_json_inside(calls, input ? input->push(event.text) : event.text);
         break;
       case Kind::kToolCallEnd:
-        calls += head_.calls_functions ? "\"}" : "\"}}";
+        calls += form_.calls_functions ? "\"}" : "\"}}";
         break;
     }
   }
@@ -257,7 +257,7 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
   }
   out += R"(,"refusal":null,"reasoning_content":)";
   append_json_or_null(out, reasoning);
-  if (head_.calls_functions) {
+  if (form_.calls_functions) {
     if (has_tool_calls) out += R"(,"function_call":)" + calls;
   } else if (has_tool_calls) {
     out += R"(,"tool_calls":[)" + calls + ']';
@@ -267,13 +267,13 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
 
 // All choices have the same one.
 void ChatRenderer::append_prompt(std::string& out, const Choice& choice) const {
-  if (head_.return_token_ids) {
+  if (form_.return_token_ids) {
     out += R"(,"prompt_token_ids":)";
     append_token_ids(out, choice.setup().prompt);
   }
-  if (head_.prompt_logprobs) {
+  if (form_.prompt_logprobs) {
     out += R"(,"prompt_logprobs":)";
-    append_prompt_logprobs(out, choice.prompt_logprobs(), tokenizer_, *head_.prompt_logprobs);
+    append_prompt_logprobs(out, choice.prompt_logprobs(), tokenizer_, *form_.prompt_logprobs);
   }
 }
 
@@ -287,13 +287,13 @@ std::string ChatRenderer::body(std::span<Choice> choices) {
     out += R"(,"message":)";
     append_message(out, choice, tally);
     out += R"(,"logprobs":)";
-    if (head_.logprobs) {
-      append_chat_logprobs(out, choice.news.tokens, {tokenizer_, head_.tokens_as_ids},
-                           head_.top_logprobs);
+    if (form_.logprobs) {
+      append_chat_logprobs(out, choice.news.tokens, {tokenizer_, form_.tokens_as_ids},
+                           form_.top_logprobs);
     } else {
       out += "null";
     }
-    if (head_.return_token_ids) {
+    if (form_.return_token_ids) {
       out += R"(,"token_ids":)";
       append_token_ids(out, std::span<const core::SampledToken>(choice.news.tokens));
     }
@@ -304,15 +304,16 @@ std::string ChatRenderer::body(std::span<Choice> choices) {
   out += ']';
   append_prompt(out, choices.front());
   out += R"(,"usage":)";
-  append_usage(out, total_usage(choices, head_.choices_per_item));
+  append_usage(out, total_usage(choices, form_.choices_per_item));
   out += R"(,"metadata":{"weight_version":"default"}})";
   return out;
 }
 
 }  // namespace
 
-std::unique_ptr<Renderer> make_chat_renderer(AnswerHead head, const text::Tokenizer& tokenizer) {
-  return std::make_unique<ChatRenderer>(std::move(head), tokenizer);
+std::unique_ptr<Renderer> make_chat_renderer(api::ShownForm form,
+                                             const text::Tokenizer& tokenizer) {
+  return std::make_unique<ChatRenderer>(std::move(form), tokenizer);
 }
 
 }  // namespace fathom::answer

@@ -7,6 +7,6 @@
 
 namespace fathom::answer {
 
-std::unique_ptr<Renderer> make_chat_renderer(AnswerHead head, const text::Tokenizer& tokenizer);
+std::unique_ptr<Renderer> make_chat_renderer(api::ShownForm form, const text::Tokenizer& tokenizer);
 
 }  // namespace fathom::answer

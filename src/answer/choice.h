@@ -74,6 +74,7 @@ struct ChoiceSetup {
       false;  // its length is what the context had left, less than what was asked for
   std::shared_ptr<const text::StopStrings> stop{};  // null: none
   bool no_stop_trim = false, skip_special_tokens = true;
+  int stream_interval = 1;  // native API: tokens per event
   // Chat: how the output is told apart, and the special tokens whose text the parser reads.
   std::optional<text::OutputParser> parser{};
   std::shared_ptr<const std::vector<int32_t>> marker_ids{};

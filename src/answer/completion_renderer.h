@@ -7,7 +7,7 @@
 
 namespace fathom::answer {
 
-std::unique_ptr<Renderer> make_completion_renderer(AnswerHead head,
+std::unique_ptr<Renderer> make_completion_renderer(api::ShownForm form,
                                                    const text::Tokenizer& tokenizer);
 
 }  // namespace fathom::answer

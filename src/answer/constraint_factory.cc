@@ -176,7 +176,7 @@ ConstraintFactory::Form ConstraintFactory::behind_reasoning(const api::Generatio
   // The output parser takes up to two line breaks after </think> as part of it, so the grammar must allow them.
   const Expression breaks = grammar::repeat(grammar::literal("\n"), 0, 2);
   const grammar::Marker think_end = marker(text::markup::kThinkEnd);
-  if (!api::is_chat(request.endpoint)) return form;
+  if (!api::is_chat(request.form.endpoint)) return form;
   if (request.starts_in_reasoning) {
     form.expression = grammar::sequence({grammar::text_until(think_end), breaks, form.expression});
     form.key = 't' + form.key;

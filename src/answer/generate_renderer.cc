@@ -18,11 +18,11 @@ namespace {
 // event costs copying and not rendering again.
 class GenerateRenderer : public Renderer {
  public:
-  GenerateRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
-      : head_(std::move(head)),
+  GenerateRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
+      : form_(std::move(form)),
         tokenizer_(tokenizer),
-        progress_(static_cast<size_t>(head_.num_choices)),
-        inputs_(static_cast<size_t>(head_.num_choices / head_.choices_per_item)) {}
+        progress_(static_cast<size_t>(form_.num_choices)),
+        inputs_(static_cast<size_t>(form_.num_choices / form_.choices_per_item)) {}
 
   bool prepare(Choice& choice) override;
   void write_news(Choice& choice, std::string& events) override;
@@ -48,7 +48,7 @@ class GenerateRenderer : public Renderer {
     Entries before_end, at_end;
   };
 
-  bool is_list() const { return head_.is_batch || head_.num_choices > 1; }
+  bool is_list() const { return form_.is_batch || form_.num_choices > 1; }
   // Up to so many of its new tokens; true: none is left.
   bool take_tokens(Choice& choice, size_t most);
   void take_news(Choice& choice);
@@ -57,7 +57,7 @@ class GenerateRenderer : public Renderer {
   void append_logprobs(std::string& out, const Choice& choice);
   static void append_speculation(std::string& out, const core::SpeculationCounts& counts);
   Input& input(const Choice& choice) {
-    return inputs_[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
+    return inputs_[static_cast<size_t>(choice.setup().index / form_.choices_per_item)];
   }
   // Up to so many more of its entries, with values or without; true: all are there.
   bool add_entries(Entries& to, const Choice& choice, bool shows_values, size_t most) const;
@@ -65,7 +65,7 @@ class GenerateRenderer : public Renderer {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
 
-  AnswerHead head_;
+  api::ShownForm form_;
   const text::Tokenizer& tokenizer_;
   Stopwatch since_arrival_;
   std::vector<Progress> progress_;
@@ -84,10 +84,10 @@ bool GenerateRenderer::take_tokens(Choice& choice, size_t most) {
     append_json(shown.output_ids, token.token);
     if (!choice.setup().return_logprobs) continue;
     separate(shown.logprobs);
-    append_native_entry(shown.logprobs, {token.token, token.logprob}, head_.return_text_in_logprobs,
+    append_native_entry(shown.logprobs, {token.token, token.logprob}, form_.return_text_in_logprobs,
                         tokenizer_);
     separate(shown.top_logprobs);
-    append_native_top(shown.top_logprobs, token, head_.return_text_in_logprobs, tokenizer_);
+    append_native_top(shown.top_logprobs, token, form_.return_text_in_logprobs, tokenizer_);
   }
   tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(num_taken));
   return tokens.empty();
@@ -117,14 +117,14 @@ bool GenerateRenderer::add_entries(Entries& to, const Choice& choice, bool shows
       append_json(to.entries, prompt[i]);
       to.entries += ',';
       append_json_or_null(to.entries,
-                          head_.return_text_in_logprobs ? token_text(tokenizer_, prompt[i]) : "");
+                          form_.return_text_in_logprobs ? token_text(tokenizer_, prompt[i]) : "");
       to.entries += ']';
       to.tops += "null";
       continue;
     }
     append_native_entry(to.entries, {known[i - 1].token, known[i - 1].logprob},
-                        head_.return_text_in_logprobs, tokenizer_);
-    append_native_top(to.tops, known[i - 1], head_.return_text_in_logprobs, tokenizer_);
+                        form_.return_text_in_logprobs, tokenizer_);
+    append_native_top(to.tops, known[i - 1], form_.return_text_in_logprobs, tokenizer_);
   }
   to.next = std::max(end, *to.next);
   return *to.next >= prompt.size();
@@ -218,10 +218,8 @@ void GenerateRenderer::append_object(std::string& out, const Choice& choice) {
 void GenerateRenderer::write_news(Choice& choice, std::string& events) {
   Progress& shown = progress(choice);
   const int num_tokens = choice.counts().completion_tokens;
-  const int interval =
-      head_.stream_intervals[static_cast<size_t>(choice.setup().index / head_.choices_per_item)];
   // The first token always gets its event: clients take their time to first token from it.
-  const int num_due = shown.num_shown_tokens == 0 ? 1 : interval;
+  const int num_due = shown.num_shown_tokens == 0 ? 1 : choice.setup().stream_interval;
   if (!choice.finished() && num_tokens - shown.num_shown_tokens < num_due) return;
   take_news(choice);
   shown.num_shown_tokens = num_tokens;
@@ -249,9 +247,9 @@ std::string GenerateRenderer::body(std::span<Choice> choices) {
 
 }  // namespace
 
-std::unique_ptr<Renderer> make_generate_renderer(AnswerHead head,
+std::unique_ptr<Renderer> make_generate_renderer(api::ShownForm form,
                                                  const text::Tokenizer& tokenizer) {
-  return std::make_unique<GenerateRenderer>(std::move(head), tokenizer);
+  return std::make_unique<GenerateRenderer>(std::move(form), tokenizer);
 }
 
 }  // namespace fathom::answer

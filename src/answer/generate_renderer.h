@@ -7,6 +7,7 @@
 
 namespace fathom::answer {
 
-std::unique_ptr<Renderer> make_generate_renderer(AnswerHead head, const text::Tokenizer& tokenizer);
+std::unique_ptr<Renderer> make_generate_renderer(api::ShownForm form,
+                                                 const text::Tokenizer& tokenizer);
 
 }  // namespace fathom::answer

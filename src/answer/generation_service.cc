@@ -39,38 +39,14 @@ std::string_view id_prefix(api::Endpoint endpoint) {
   return "";
 }
 
-AnswerHead head_of(const api::GenerationRequest& request) {
-  AnswerHead head{.endpoint = request.endpoint,
-                  .id = request.id,
-                  .model = request.model,
-                  .created = request.created,
-                  .num_choices = 0,
-                  .choices_per_item = request.items.front().n,
-                  .is_batch = request.is_batch,
-                  .stream = request.stream,
-                  .include_usage = request.include_usage,
-                  .continuous_usage_stats = request.continuous_usage_stats,
-                  .echo = request.echo,
-                  .logprobs = request.logprobs,
-                  .stream_reasoning = request.stream_reasoning,
-                  .omits_thinking = request.omits_thinking,
-                  .top_logprobs = request.top_logprobs,
-                  .return_text_in_logprobs = request.return_text_in_logprobs,
-                  .return_token_ids = request.return_token_ids,
-                  .tokens_as_ids = request.tokens_as_ids,
-                  .prompt_logprobs = request.prompt_logprobs,
-                  .apply_softmax = request.apply_softmax,
-                  .calls_functions = request.calls_functions,
-                  .prompt_texts = {},
-                  .stream_intervals = {},
-                  .response = request.response,
-                  .tool_kinds = request.tool_kinds};
-  for (const api::GenerationItem& item : request.items) {
-    head.num_choices += item.n;
-    if (request.echo) head.prompt_texts.push_back(item.prompt_text);
-    head.stream_intervals.push_back(item.stream_interval);
-  }
-  return head;
+// What the service alone knows of how the answer is shown.
+void complete_form(api::GenerationRequest& request) {
+  api::ShownForm& form = request.form;
+  if (form.id.empty()) form.id = draw_id(id_prefix(form.endpoint));
+  form.created = static_cast<int64_t>(std::time(nullptr));
+  form.num_choices = 0;
+  for (const api::GenerationItem& item : request.items) form.num_choices += item.n;
+  form.choices_per_item = request.items.front().n;
 }
 
 // The special tokens whose text the output parser reads.
@@ -148,8 +124,7 @@ void GenerationService::start(api::GenerationRequest request, const http::Exchan
     });
     return;
   }
-  if (request.id.empty()) request.id = draw_id(id_prefix(request.endpoint));
-  request.created = static_cast<int64_t>(std::time(nullptr));
+  complete_form(request);
   auto started = std::make_shared<Started>(Started{.request = std::move(request),
                                                    .wanted = {},
                                                    .lease = std::move(claim.lease),
@@ -217,11 +192,9 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Starte
   auto memory_lease =
       std::make_shared<SizeLease>(num_held_bytes(request), config_.max_answer_bytes, answer_bytes_);
   if (!size_lease->is_granted() || !memory_lease->is_granted()) return api::overloaded();
-  AnswerHead head = head_of(request);
-  std::unique_ptr<Renderer> renderer = make_renderer(head, *config_.tokenizer);
-  Answer::Setup setup{.head = std::move(head),
+  Answer::Setup setup{.form = request.form,
                       .choices = {},
-                      .renderer = std::move(renderer),
+                      .renderer = make_renderer(request.form, *config_.tokenizer),
                       .since_arrival = started.since_arrival,
                       .size_lease = size_lease,
                       .memory_lease = memory_lease};
@@ -248,8 +221,8 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Starte
         const int32_t token = item.forced_tokens[static_cast<size_t>(k)];
         submitted.constraint = std::make_unique<ForcedToken>(token);
       }
-      prepared.rids.push_back(request.endpoint == api::Endpoint::kGenerate ? choice.id
-                                                                           : request.id);
+      prepared.rids.push_back(request.form.endpoint == api::Endpoint::kGenerate ? choice.id
+                                                                                : request.form.id);
       prepared.requests.push_back(std::move(submitted));
       setup.choices.push_back(std::move(choice));
     }
@@ -277,15 +250,14 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
                     .num_top_logprobs = item.sampling.num_top_logprobs,
                     .is_cut_by_context = item.is_cut_by_context,
                     .no_stop_trim = item.no_stop_trim,
-                    .skip_special_tokens = item.skip_special_tokens};
-  if (setup.return_prompt_logprobs || request.echo || request.return_token_ids) {
-    setup.prompt = item.prompt;
-  }
-  if (request.endpoint == api::Endpoint::kGenerate) {
+                    .skip_special_tokens = item.skip_special_tokens,
+                    .stream_interval = item.stream_interval};
+  if (setup.return_prompt_logprobs || request.form.repeats_prompt()) setup.prompt = item.prompt;
+  if (request.form.endpoint == api::Endpoint::kGenerate) {
     setup.id = item.request_id.empty() ? draw_id("") : item.request_id;
     if (choice_idx > 0 && !item.request_id.empty()) setup.id += "-" + std::to_string(choice_idx);
   }
-  if (!api::is_chat(request.endpoint)) return setup;
+  if (!api::is_chat(request.form.endpoint)) return setup;
   const bool reads_markers = request.parse_tools || request.hide_tool_markers;
   if (!request.separate_reasoning && !reads_markers) return setup;
   setup.parser.emplace(request.chat_format, text::OutputParser::Options{
@@ -298,7 +270,7 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
   setup.think_end_id = config_.tokenizer->added_token_id(kThinkEnd).value_or(-1);
   setup.starts_in_reasoning = request.separate_reasoning && request.starts_in_reasoning;
   setup.shows_reasoning = request.include_reasoning;
-  setup.places_tokens = request.endpoint == api::Endpoint::kResponses && request.logprobs;
+  setup.places_tokens = request.form.endpoint == api::Endpoint::kResponses && request.form.logprobs;
   if (request.separate_reasoning && !request.stop_in_reasoning)
     set_waiting_stops(request, item, setup);
   return setup;
@@ -485,10 +457,11 @@ class GenerationService::RidLease {
 GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequest& request,
                                                        const std::string& key_name) {
   std::vector<std::string> names;
-  if (!request.id.empty()) names.push_back(request.id);
+  if (!request.form.id.empty()) names.push_back(request.form.id);
   for (const api::GenerationItem& item : request.items) {
     // The rid of a single prompt is the request's own, which is in the list already.
-    if (!item.request_id.empty() && item.request_id != request.id) names.push_back(item.request_id);
+    if (!item.request_id.empty() && item.request_id != request.form.id)
+      names.push_back(item.request_id);
   }
   // Made before the lock is taken: its destructor takes the same lock, and runs on the way out of this function when
   // memory runs out or a rid is taken.

@@ -65,11 +65,11 @@ void append_stop(std::string& out, const Choice& choice, const CallTally& calls)
 }
 
 // {"type":"message","id":..,"role":..,"model":..,"content":
-void append_message_head(std::string& out, const AnswerHead& head) {
+void append_message_head(std::string& out, const api::ShownForm& form) {
   out += R"({"id":)";
-  append_json(out, head.id);
+  append_json(out, form.id);
   out += R"(,"type":"message","role":"assistant","model":)";
-  append_json(out, head.model);
+  append_json(out, form.model);
   out += R"(,"content":)";
 }
 
@@ -77,7 +77,7 @@ class MessagesRenderer : public Renderer {
   using Kind = text::OutputEvent::Kind;
 
  public:
-  explicit MessagesRenderer(AnswerHead head) : head_(std::move(head)) {}
+  explicit MessagesRenderer(api::ShownForm form) : form_(std::move(form)) {}
 
   void write_begin(std::span<Choice> choices, std::string& events) override {
     write_start(choices.front(), events);
@@ -102,7 +102,7 @@ class MessagesRenderer : public Renderer {
   void append_blocks(std::string& out, const Choice& choice);
   std::string block_place() const { return R"("index":)" + std::to_string(block_idx_); }
 
-  AnswerHead head_;
+  api::ShownForm form_;
   CallTally calls_;
   bool started_ = false;
   int block_idx_ = -1;
@@ -112,7 +112,7 @@ class MessagesRenderer : public Renderer {
 void MessagesRenderer::write_start(const Choice& choice, std::string& events) {
   if (std::exchange(started_, true)) return;
   std::string data = R"({"type":"message_start","message":)";
-  append_message_head(data, head_);
+  append_message_head(data, form_);
   data += R"([],"stop_reason":null,"stop_sequence":null,"usage":)";
   append_message_usage(data, choice.counts());
   data += "}}";
@@ -137,7 +137,7 @@ void MessagesRenderer::open_block(Kind kind, std::string_view block, std::string
 void MessagesRenderer::close_block(std::string& events) {
   if (!open_) return;
   // This server never checks signatures, but Anthropic's clients drop thinking blocks that have none.
-  if (open_ == Kind::kReasoning) write_delta("signature_delta", "signature", head_.id, events);
+  if (open_ == Kind::kReasoning) write_delta("signature_delta", "signature", form_.id, events);
   open_.reset();
   append_event(events, "content_block_stop",
                R"({"type":"content_block_stop",)" + block_place() + '}');
@@ -164,7 +164,7 @@ void MessagesRenderer::write_text(Kind kind, std::string_view text, std::string&
                            : R"({"type":"text","text":""})",
                events);
   }
-  if (is_thinking && head_.omits_thinking) return;
+  if (is_thinking && form_.omits_thinking) return;
   if (is_thinking) return write_delta("thinking_delta", "thinking", text, events);
   write_delta("text_delta", "text", text, events);
 }
@@ -249,9 +249,9 @@ void MessagesRenderer::append_blocks(std::string& out, const Choice& choice) {
       out += R"(,"input":)";
     } else if (event.kind == Kind::kReasoning) {
       out += R"({"type":"thinking","thinking":)";
-      append_json(out, head_.omits_thinking ? std::string_view() : std::string_view(event.text));
+      append_json(out, form_.omits_thinking ? std::string_view() : std::string_view(event.text));
       out += R"(,"signature":)";
-      append_json(out, head_.id);
+      append_json(out, form_.id);
       out += '}';
     } else {
       out += R"({"type":"text","text":)";
@@ -268,7 +268,7 @@ std::string MessagesRenderer::body(std::span<Choice> choices) {
     choice.news.events.push_back({.kind = Kind::kContent, .text = std::move(choice.news.text)});
   }
   std::string out;
-  append_message_head(out, head_);
+  append_message_head(out, form_);
   out += '[';
   append_blocks(out, choice);
   out += "],";
@@ -281,8 +281,8 @@ std::string MessagesRenderer::body(std::span<Choice> choices) {
 
 }  // namespace
 
-std::unique_ptr<Renderer> make_messages_renderer(AnswerHead head) {
-  return std::make_unique<MessagesRenderer>(std::move(head));
+std::unique_ptr<Renderer> make_messages_renderer(api::ShownForm form) {
+  return std::make_unique<MessagesRenderer>(std::move(form));
 }
 
 }  // namespace fathom::answer

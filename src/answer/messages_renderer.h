@@ -5,6 +5,6 @@
 
 namespace fathom::answer {
 
-std::unique_ptr<Renderer> make_messages_renderer(AnswerHead head);
+std::unique_ptr<Renderer> make_messages_renderer(api::ShownForm form);
 
 }  // namespace fathom::answer

@@ -1,7 +1,7 @@
 #pragma once
 // Renderer: choices -> the bytes of an answer, in the form of one endpoint. One object per answer.
 //
-//   std::unique_ptr<Renderer> renderer = make_renderer(request, tokenizer);
+//   std::unique_ptr<Renderer> renderer = make_renderer(request.form, tokenizer);
 //   renderer->write_begin(choices, events);       // a stream: what a client sees while the prompt computes
 //   renderer->write_news(choice, events);         // a stream: what is new of a choice; takes choice.news
 //   renderer->write_silence(events);              // a stream: nothing has been new for a while
@@ -11,12 +11,11 @@
 // Lives on one I/O thread; borrows the tokenizer. docs/contracts/streaming.md has the order of events.
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 
 #include "answer/choice.h"
-#include "api/generation_request.h"
+#include "api/shown_form.h"
 #include "api/tables/api_error.h"
 
 namespace fathom::answer {
@@ -46,32 +45,9 @@ class Renderer {
   virtual std::string body(std::span<Choice> choices) = 0;
 };
 
-// What of a request its answer shows.
-struct AnswerHead {
-  api::Endpoint endpoint = api::Endpoint::kChat;
-  std::string id, model;
-  int64_t created = 0;
-  int num_choices = 1;       // of all items
-  int choices_per_item = 1;  // n
-  bool is_batch = false, stream = false;
-  bool include_usage = false, continuous_usage_stats = false;
-  bool echo = false, logprobs = false, stream_reasoning = true, omits_thinking = false;
-  int top_logprobs = 0;
-  bool return_text_in_logprobs = false;
-  bool return_token_ids = false, tokens_as_ids = false;
-  std::optional<int>
-      prompt_logprobs{};         // alternatives to each token of the prompt; none: not shown
-  bool apply_softmax = false;    // scores
-  bool calls_functions = false;  // chat: the call is shown as function_call
-  std::vector<std::string> prompt_texts;                       // per item, with echo
-  std::vector<int> stream_intervals;                           // per item, native API
-  std::shared_ptr<api::ResponseDraft> response = nullptr;      // /v1/responses, there never null
-  std::shared_ptr<const api::ToolKinds> tool_kinds = nullptr;  // null: all tools are functions
-};
-
 // What all chunks of an OpenAI answer begin with, up to the list of choices.
-std::string chunk_prefix(const AnswerHead& head, std::string_view object);
+std::string chunk_prefix(const api::ShownForm& form, std::string_view object);
 
-std::unique_ptr<Renderer> make_renderer(AnswerHead head, const text::Tokenizer& tokenizer);
+std::unique_ptr<Renderer> make_renderer(api::ShownForm form, const text::Tokenizer& tokenizer);
 
 }  // namespace fathom::answer

@@ -48,8 +48,8 @@ class ResponsesRenderer : public Renderer {
   using Tokens = std::span<const PlacedToken>;
 
  public:
-  ResponsesRenderer(AnswerHead head, const text::Tokenizer& tokenizer)
-      : head_(std::move(head)), tokenizer_(tokenizer) {
+  ResponsesRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
+      : form_(std::move(form)), tokenizer_(tokenizer) {
     answer_.role = "assistant";
   }
 
@@ -85,7 +85,7 @@ class ResponsesRenderer : public Renderer {
            std::to_string(num_items_);
   }
 
-  AnswerHead head_;
+  api::ShownForm form_;
   const text::Tokenizer& tokenizer_;
   bool started_ = false;
   int64_t sequence_number_ = 0;
@@ -111,15 +111,15 @@ void ResponsesRenderer::write(std::string_view type, std::string_view members,
 
 std::string ResponsesRenderer::response(std::string_view status, std::string_view details,
                                         const ChoiceCounts* counts) const {
-  std::string out = R"({"id":)" + json_text_of(head_.id);
+  std::string out = R"({"id":)" + json_text_of(form_.id);
   out += R"(,"object":"response","created_at":)";
-  append_json(out, head_.created);
+  append_json(out, form_.created);
   out += R"(,"status":")";
   out += status;
   out += R"(","error":null,"incomplete_details":)";
   out += details;
   out += R"(,"model":)";
-  append_json(out, head_.model);
+  append_json(out, form_.model);
   out += R"(,"output":[)";
   out += items_;
   out += R"(],"usage":)";
@@ -129,7 +129,7 @@ std::string ResponsesRenderer::response(std::string_view status, std::string_vie
     out += "null";
   }
   out += ',';
-  out += head_.response->settings;
+  out += form_.response->settings;
   out += '}';
   return out;
 }
@@ -198,14 +198,14 @@ void ResponsesRenderer::write_text(const text::OutputEvent& event, Tokens tokens
   if (!open_ || open_->kind != event.kind) {
     open_item({.kind = event.kind,
                .id = draw_id(is_reasoning ? "rs_" : "msg_"),
-               .is_encrypted = is_reasoning && head_.response->has_encrypted_reasoning},
+               .is_encrypted = is_reasoning && form_.response->has_encrypted_reasoning},
               events);
   }
   open_->text += event.text;
   std::string logprobs;
   for (const PlacedToken& placed : tokens) {
     if (!logprobs.empty()) logprobs += ',';
-    append_token_logprob(logprobs, placed.token, {tokenizer_}, head_.top_logprobs);
+    append_token_logprob(logprobs, placed.token, {tokenizer_}, form_.top_logprobs);
   }
   if (!open_->logprobs.empty() && !logprobs.empty()) open_->logprobs += ',';
   open_->logprobs += logprobs;
@@ -220,7 +220,7 @@ OutputItem ResponsesRenderer::call_item(const text::OutputEvent& begin) const {
                   .id = "",
                   .call_id = begin.id.empty() ? draw_id("call_") : begin.id,
                   .shown_name = begin.text,
-                  .tool = api::kind_of(head_.tool_kinds.get(), begin.text)};
+                  .tool = api::kind_of(form_.tool_kinds.get(), begin.text)};
   item.id = draw_id(item.is_custom() ? "ctc_" : "fc_");
   return item;
 }
@@ -278,9 +278,9 @@ std::string ResponsesRenderer::end(const Choice& choice, std::string& events) {
   close_item(is_complete ? "completed" : "incomplete", events);
   const std::string_view details = is_complete ? "null" : incomplete_details(choice);
   std::string made = response(is_complete ? "completed" : "incomplete", details, &choice.counts());
-  if (head_.response->keep) {
+  if (form_.response->keep) {
     if (!answer_.content && answer_.tool_calls.empty()) answer_.content = "";
-    api::StoredResponse stored{.messages = std::move(head_.response->messages),
+    api::StoredResponse stored{.messages = std::move(form_.response->messages),
                                .body = made,
                                .items = std::move(stored_items_)};
     // Of no text within, where quotes are escaped.
@@ -288,7 +288,7 @@ std::string ResponsesRenderer::end(const Choice& choice, std::string& events) {
     const size_t begin = made.find(kBeforeItems) + kBeforeItems.size();
     for (api::StoredItem& item : stored.items) item.begin += begin;
     stored.messages.push_back(std::move(answer_));
-    head_.response->keep(head_.id, std::move(stored));
+    form_.response->keep(form_.id, std::move(stored));
   }
   return made;
 }
@@ -303,10 +303,10 @@ void ResponsesRenderer::write_end(std::span<const Choice> choices, std::string& 
 // Without the request's settings, so that it is short: the error may be that memory has run out.
 void ResponsesRenderer::write_error(const api::ApiError& error, std::string& events) {
   const auto failed = [&](std::string_view status, const std::string& why) {
-    return R"("response":{"id":)" + json_text_of(head_.id) +
-           R"(,"object":"response","created_at":)" + std::to_string(head_.created) +
+    return R"("response":{"id":)" + json_text_of(form_.id) +
+           R"(,"object":"response","created_at":)" + std::to_string(form_.created) +
            R"(,"status":")" + std::string(status) + R"(","error":)" + why +
-           R"(,"incomplete_details":null,"model":)" + json_text_of(head_.model) +
+           R"(,"incomplete_details":null,"model":)" + json_text_of(form_.model) +
            R"(,"output":[],"parallel_tool_calls":true,"tool_choice":"auto","tools":[],)"
            R"("usage":null})";
   };
@@ -329,9 +329,9 @@ std::string ResponsesRenderer::body(std::span<Choice> choices) {
 
 }  // namespace
 
-std::unique_ptr<Renderer> make_responses_renderer(AnswerHead head,
+std::unique_ptr<Renderer> make_responses_renderer(api::ShownForm form,
                                                   const text::Tokenizer& tokenizer) {
-  return std::make_unique<ResponsesRenderer>(std::move(head), tokenizer);
+  return std::make_unique<ResponsesRenderer>(std::move(form), tokenizer);
 }
 
 }  // namespace fathom::answer

@@ -6,7 +6,7 @@
 
 namespace fathom::answer {
 
-std::unique_ptr<Renderer> make_responses_renderer(AnswerHead head,
+std::unique_ptr<Renderer> make_responses_renderer(api::ShownForm form,
                                                   const text::Tokenizer& tokenizer);
 
 }  // namespace fathom::answer

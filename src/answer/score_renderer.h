@@ -7,6 +7,6 @@
 
 namespace fathom::answer {
 
-std::unique_ptr<Renderer> make_score_renderer(AnswerHead head);
+std::unique_ptr<Renderer> make_score_renderer(api::ShownForm form);
 
 }  // namespace fathom::answer

@@ -24,7 +24,7 @@ class ChatRequestParser {
       : model_(model), reader_(body, chat_fields(), problem_) {}
 
   Parsed<GenerationRequest> parse() && {
-    request_.endpoint = Endpoint::kChat;
+    request_.form.endpoint = Endpoint::kChat;
     read_model(reader_, model_, request_);
     if (!model_.chat_format && !problem_) {
       reader_.fail_with("messages", "this model has no chat format: " + model_.chat_format_problem);
@@ -59,7 +59,7 @@ class ChatRequestParser {
   void read_reasoning_form() {
     const std::optional<bool> separate = reader_.boolean("separate_reasoning");
     request_.separate_reasoning = separate.value_or(true);
-    request_.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
+    request_.form.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
     read_reasoning_shown();
     request_.stop_in_reasoning =
         reader_.boolean("stop_in_reasoning").value_or(model_.stop_in_reasoning);
@@ -103,15 +103,16 @@ class ChatRequestParser {
   }
 
   void read_logprobs() {
-    request_.logprobs = reader_.boolean("logprobs").value_or(false);
-    request_.top_logprobs =
+    request_.form.logprobs = reader_.boolean("logprobs").value_or(false);
+    request_.form.top_logprobs =
         reader_.integer("top_logprobs", {0, model_.limits.max_top_logprobs}).value_or(0);
-    if (request_.top_logprobs > 0 && !request_.logprobs) {
-      reader_.fail_with("top_logprobs", "top_logprobs is " + std::to_string(request_.top_logprobs) +
+    if (request_.form.top_logprobs > 0 && !request_.form.logprobs) {
+      reader_.fail_with("top_logprobs", "top_logprobs is " +
+                                            std::to_string(request_.form.top_logprobs) +
                                             ", must be 0 unless logprobs is true");
     }
-    item_.sampling.return_logprobs = request_.logprobs;
-    item_.sampling.num_top_logprobs = request_.top_logprobs;
+    item_.sampling.return_logprobs = request_.form.logprobs;
+    item_.sampling.num_top_logprobs = request_.form.top_logprobs;
   }
 
   void read_output_length() {
@@ -149,7 +150,7 @@ class ChatRequestParser {
     const bool has_tools = !tools.empty();
     ToolUse use = read_tool_use(reader_, model_, tools, !grammar.field.empty());
     if (use.shows_tools) chat.tools = shown_tools(tools);
-    request_.tool_kinds = std::make_shared<const ToolKinds>(kinds_of(tools));
+    request_.form.tool_kinds = std::make_shared<const ToolKinds>(kinds_of(tools));
     request_.parse_tools = use.shows_tools;
     request_.tool_constraint = std::move(use.constraint);
     item_.grammar = std::move(grammar.source);
@@ -160,7 +161,7 @@ class ChatRequestParser {
     if (problem_) return;
     const bool continues = read_continuation(reader_);
     check_generation_prompt(continues);
-    request_.calls_functions = has_functions(reader_);
+    request_.form.calls_functions = has_functions(reader_);
     chat.add_generation_prompt = !continues;
     request_.hide_tool_markers =
         !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));

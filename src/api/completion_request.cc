@@ -21,7 +21,7 @@ class CompletionRequestParser {
       : model_(model), reader_(body, completion_fields(), problem_) {}
 
   Parsed<GenerationRequest> parse() && {
-    request_.endpoint = Endpoint::kCompletions;
+    request_.form.endpoint = Endpoint::kCompletions;
     read_model(reader_, model_, request_);
     read_fields();
     if (!problem_) read_items();
@@ -42,7 +42,7 @@ class CompletionRequestParser {
     read_stream(reader_, request_);
     read_placement(reader_, model_, request_);
     read_rid(reader_, model_, request_);
-    request_.echo = reader_.boolean("echo").value_or(false);
+    request_.form.echo = reader_.boolean("echo").value_or(false);
     read_logprobs();
     read_token_fields(reader_, model_, request_, shared_.sampling);
     check_best_of();
@@ -57,12 +57,12 @@ class CompletionRequestParser {
   void read_logprobs() {
     const std::optional<int> asked =
         reader_.integer("logprobs", {0, model_.limits.max_top_logprobs});
-    request_.logprobs = asked.has_value();
-    request_.top_logprobs = asked.value_or(0);
-    shared_.sampling.return_logprobs = request_.logprobs;
-    shared_.sampling.num_top_logprobs = request_.top_logprobs;
+    request_.form.logprobs = asked.has_value();
+    request_.form.top_logprobs = asked.value_or(0);
+    shared_.sampling.return_logprobs = request_.form.logprobs;
+    shared_.sampling.num_top_logprobs = request_.form.top_logprobs;
     // With echo the log-probabilities are about the whole text.
-    shared_.sampling.return_prompt_logprobs = request_.logprobs && request_.echo;
+    shared_.sampling.return_prompt_logprobs = request_.form.logprobs && request_.form.echo;
   }
 
   // n answers of best_of candidates; candidates that are not answers are not made here.
@@ -78,7 +78,7 @@ class CompletionRequestParser {
     suffix_ = reader_.text("suffix", max_bytes).value_or("");
     if (suffix_.empty()) return;
     if (!can_fill_gaps(model_)) return reader_.fail_with("suffix", no_gaps_message());
-    if (request_.echo) reader_.fail_with("echo", "echo and suffix exclude each other");
+    if (request_.form.echo) reader_.fail_with("echo", "echo and suffix exclude each other");
   }
 
   void read_items() {
@@ -90,7 +90,7 @@ class CompletionRequestParser {
       return reader_.fail_with("prompt", "with suffix prompt must be a text or texts");
     }
     RawPrompts prompts = read_prompts(*prompt, "prompt", model_, problem_);
-    request_.is_batch = prompts.is_batch;
+    request_.form.is_batch = prompts.is_batch;
     for (RawPrompt& raw : prompts.prompts) {
       if (problem_) return;
       if (!suffix_.empty()) {
@@ -100,10 +100,10 @@ class CompletionRequestParser {
       item.prompt = std::move(raw.ids);
       budget_.prompt_field = raw.path;
       fit_output(budget_, model_, item, problem_);
-      if (request_.echo) {
-        item.prompt_text = raw.text.empty()
-                               ? model_.tokenizer->decode(item.prompt, shared_.skip_special_tokens)
-                               : std::move(raw.text);
+      if (request_.form.echo) {
+        request_.form.prompt_texts.push_back(
+            raw.text.empty() ? model_.tokenizer->decode(item.prompt, shared_.skip_special_tokens)
+                             : std::move(raw.text));
       }
       request_.items.push_back(std::move(item));
     }

@@ -23,10 +23,11 @@ class GenerateRequestParser {
       : model_(model), reader_(body, generate_fields(), problem_) {}
 
   Parsed<GenerationRequest> parse() && {
-    request_.endpoint = Endpoint::kGenerate;
+    request_.form.endpoint = Endpoint::kGenerate;
     read_model(reader_, model_, request_);
-    request_.stream = reader_.boolean("stream").value_or(false);
-    request_.return_text_in_logprobs = reader_.boolean("return_text_in_logprobs").value_or(false);
+    request_.form.stream = reader_.boolean("stream").value_or(false);
+    request_.form.return_text_in_logprobs =
+        reader_.boolean("return_text_in_logprobs").value_or(false);
     read_placement(reader_, model_, request_);
     if (!problem_) read_items();
     if (!problem_) read_rids();
@@ -60,7 +61,7 @@ class GenerateRequestParser {
 
   void read_items() {
     RawPrompts prompts = read_prompt_field();
-    request_.is_batch = prompts.is_batch;
+    request_.form.is_batch = prompts.is_batch;
     num_items_ = prompts.prompts.size();
     const json::Value* params = list_field("sampling_params");
     // One dict for all is read once, however many prompts there are.
@@ -118,10 +119,11 @@ class GenerateRequestParser {
   const json::Value* list_field(std::string_view key) {
     const json::Value* value = reader_.find(key);
     if (value == nullptr || !value->is_array()) return value;
-    if (!request_.is_batch || value->size() != num_items_) {
-      reader_.fail(key, request_.is_batch ? "one value, or an array of " +
-                                                std::to_string(num_items_) + ", one for each prompt"
-                                          : "one value, there is one prompt");
+    if (!request_.form.is_batch || value->size() != num_items_) {
+      reader_.fail(key, request_.form.is_batch
+                            ? "one value, or an array of " + std::to_string(num_items_) +
+                                  ", one for each prompt"
+                            : "one value, there is one prompt");
       return nullptr;
     }
     return value;
@@ -187,7 +189,7 @@ class GenerateRequestParser {
         problem_.set(broken_rule(field.path, *field.value, "another one for each prompt"));
       }
     }
-    if (!request_.is_batch && !problem_) request_.id = request_.items.front().request_id;
+    if (!request_.form.is_batch && !problem_) request_.form.id = request_.items.front().request_id;
   }
 
   const ServedModel& model_;

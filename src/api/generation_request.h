@@ -5,7 +5,7 @@
 //   Parsed<GenerationRequest> parsed = parse_chat_request(body, model);
 //   if (const ApiError* error = std::get_if<ApiError>(&parsed)) return to_response(*error);
 //   GenerationRequest& request = std::get<GenerationRequest>(parsed);
-//   if (request.id.empty()) request.id = draw_id();
+//   if (request.form.id.empty()) request.form.id = draw_id();
 
 #include <cstdint>
 #include <memory>
@@ -14,22 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "api/tool_kinds.h"
+#include "api/shown_form.h"
 #include "base/json.h"
 #include "core/sampling_params.h"
 #include "text/chat_format.h"
 
 namespace fathom::api {
-
-struct ResponseDraft;
-
-enum class Endpoint { kChat, kCompletions, kGenerate, kMessages, kResponses, kScore };
-
-// Made of a conversation: its output has reasoning, content and calls.
-inline bool is_chat(Endpoint endpoint) {
-  return endpoint == Endpoint::kChat || endpoint == Endpoint::kMessages ||
-         endpoint == Endpoint::kResponses;
-}
 
 // What a grammar is written in; compiled by the grammar module. It may be long, so the items of a body share it.
 struct GrammarSource {
@@ -66,7 +56,6 @@ struct ToolConstraint {
 // One prompt and how its answers are made. n answers come from the same item.
 struct GenerationItem {
   std::vector<int32_t> prompt;  // at least one; with max_new_tokens it fits the context
-  std::string prompt_text;      // completions with echo only
   // Complete and validated. return_logprobs, num_top_logprobs and return_prompt_logprobs are set here for
   // every endpoint. The choices of n > 1 share the seed: the service derives one for each.
   core::SamplingParams sampling;
@@ -85,26 +74,8 @@ struct GenerationItem {
 };
 
 struct GenerationRequest {
-  Endpoint endpoint = Endpoint::kChat;
-  std::string id;       // rid; empty = the service draws "chatcmpl-…", "cmpl-…"
-  std::string model;    // as served
-  int64_t created = 0;  // unix seconds; the service sets it
+  ShownForm form;
   std::vector<GenerationItem> items;
-  bool is_batch = false;  // native API: the answer is a list even for one item
-
-  bool stream = false;
-  bool include_usage = false;            // stream_options
-  bool continuous_usage_stats = false;   // stream_options
-  bool echo = false;                     // completions
-  bool logprobs = false;                 // chat and completions; the native API has it per item
-  int top_logprobs = 0;                  // chat and completions: how many alternatives are shown
-  bool return_text_in_logprobs = false;  // native API
-  bool return_token_ids = false;         // chat and completions: of prompt and answer
-  bool tokens_as_ids = false;  // chat and completions: log-probabilities name tokens by id
-  // Chat and completions: alternatives shown to each token of the prompt; none: no log-probabilities of it.
-  std::optional<int> prompt_logprobs{};
-
-  bool apply_softmax = false;  // scores
 
   int priority = 0;
   // What the client asked for (cache_salt, extra_key), the API key not in it.
@@ -114,19 +85,13 @@ struct GenerationRequest {
   text::ChatFormat chat_format = text::ChatFormat::kV3;
   bool starts_in_reasoning = false;
   bool separate_reasoning = true;
-  bool stream_reasoning = true;
   bool include_reasoning = true;         // false: it is counted and not shown
-  bool omits_thinking = false;           // messages: its blocks are there and empty
   std::optional<int> thinking_budget{};  // the reasoning ends by so many tokens of the output
   bool stop_in_reasoning = false;        // false: stop strings and tokens wait for its end
   bool parse_tools = false;              // the output is searched for calls
-  bool calls_functions = false;          // the call is shown as function_call (legacy_functions.h)
   // No call may be made, but the conversation has some: their markers are kept out of the text.
   bool hide_tool_markers = false;
   ToolConstraint tool_constraint;
-  std::shared_ptr<const ToolKinds> tool_kinds{};  // null: all tools are functions
-
-  std::shared_ptr<ResponseDraft> response;  // of kResponses, there never null
 };
 
 }  // namespace fathom::api

@@ -26,7 +26,7 @@ class MessagesParser {
       : model_(model), body_(body), reader_(body, problem_) {}
 
   Parsed<GenerationRequest> parse() && {
-    request_.endpoint = Endpoint::kMessages;
+    request_.form.endpoint = Endpoint::kMessages;
     read_everything(/*needs_max_tokens=*/true);
     if (!problem_) fit_output(budget_, model_, item_, problem_);
     if (problem_) return error();
@@ -66,7 +66,7 @@ class MessagesParser {
     apply(model_.sampling_defaults, item_.sampling);
     read_common_sampling(reader_, item_.sampling);
     read_stop(reader_, "stop_sequences", model_.limits, item_);
-    request_.stream = reader_.boolean("stream").value_or(false);
+    request_.form.stream = reader_.boolean("stream").value_or(false);
     request_.stop_in_reasoning = model_.stop_in_reasoning;
   }
 
@@ -161,7 +161,7 @@ class MessagesParser {
     if (display && display != "summarized" && display != "updates" && display != "omitted") {
       inner.fail("display", "summarized, updates or omitted");
     }
-    request_.omits_thinking = display == "omitted";
+    request_.form.omits_thinking = display == "omitted";
     if (budget && type != "enabled") {
       inner.fail_with("budget_tokens",
                       "thinking.budget_tokens is set, but thinking is not enabled");

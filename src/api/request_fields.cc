@@ -16,7 +16,7 @@ Parsed<json::Members> parse_body(std::string_view body) {
 }
 
 void read_model(FieldReader& reader, const ServedModel& model, GenerationRequest& request) {
-  request.model = model.name();
+  request.form.model = model.name();
   const std::optional<std::string> asked =
       reader.text("model", std::numeric_limits<uint16_t>::max());
   if (asked && !model.answers_to(*asked)) reader.problem().set(model_not_found(*asked));
@@ -33,15 +33,16 @@ void read_stop_form(FieldReader& reader, GenerationItem& item) {
 }
 
 void read_stream(FieldReader& reader, GenerationRequest& request) {
-  request.stream = reader.boolean("stream").value_or(false);
+  request.form.stream = reader.boolean("stream").value_or(false);
   if (const json::Value* options = reader.object("stream_options")) {
     FieldReader inner(*options, "stream_options", stream_options_fields(), reader.problem());
-    request.include_usage = inner.boolean("include_usage").value_or(false);
-    request.continuous_usage_stats = inner.boolean("continuous_usage_stats").value_or(false);
+    request.form.include_usage = inner.boolean("include_usage").value_or(false);
+    request.form.continuous_usage_stats = inner.boolean("continuous_usage_stats").value_or(false);
   }
   if (const json::Value* usage = reader.object("usage")) {
     FieldReader inner(*usage, "usage", usage_wish_fields(), reader.problem());
-    request.include_usage = inner.boolean("include").value_or(false) || request.include_usage;
+    request.form.include_usage =
+        inner.boolean("include").value_or(false) || request.form.include_usage;
   }
   // Nothing is read there: the table says what would be asked for.
   if (const json::Value* options = reader.object("options"))
@@ -88,10 +89,10 @@ void read_rid(FieldReader& reader, const ServedModel& model, GenerationRequest& 
     if (value == nullptr) continue;
     std::string id =
         read_request_id(*value, reader.path_of(key), model, reader.problem()).value_or("");
-    if (!request.id.empty() && request.id != id) {
+    if (!request.form.id.empty() && request.form.id != id) {
       reader.fail_with(key, reader.path_of(key) + " and rid are both set, must be the same");
     }
-    request.id = std::move(id);
+    request.form.id = std::move(id);
   }
 }
 

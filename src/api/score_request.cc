@@ -16,9 +16,9 @@ class ScoreRequestParser {
       : model_(model), reader_(body, score_fields(), problem_) {}
 
   Parsed<GenerationRequest> parse() && {
-    request_.endpoint = Endpoint::kScore;
+    request_.form.endpoint = Endpoint::kScore;
     read_model(reader_, model_, request_);
-    request_.apply_softmax = reader_.boolean("apply_softmax").value_or(false);
+    request_.form.apply_softmax = reader_.boolean("apply_softmax").value_or(false);
     item_first_ = reader_.boolean("item_first").value_or(false);
     for (const char* name : {"query", "items", "label_token_ids"}) reader_.require(name);
     if (!problem_) read_labels();

@@ -9,7 +9,7 @@ constexpr int64_t kMuchMemory = int64_t{1} << 40;
 
 api::GenerationRequest request_of(int num_items, int n, size_t num_tokens) {
   api::GenerationRequest request;
-  request.endpoint = api::Endpoint::kGenerate;
+  request.form.endpoint = api::Endpoint::kGenerate;
   for (int i = 0; i < num_items; ++i) {
     api::GenerationItem item;
     item.prompt.assign(num_tokens, 5);
@@ -34,7 +34,7 @@ TEST(AnswerSize, copies_of_prompts_behind_the_first_are_bounded) {
     EXPECT_NE(problem(request)->message.find(std::to_string(num_items * (most + 100))),
               std::string::npos)
         << problem(request)->message;
-    request.endpoint = api::Endpoint::kScore;
+    request.form.endpoint = api::Endpoint::kScore;
     EXPECT_EQ(problem(request)->param, "label_token_ids");
   }
 }

@@ -13,19 +13,19 @@ constexpr const char* kTwoCalls =
     "<｜tool▁call▁begin｜>get<｜tool▁sep｜>{\"input\": "
     "\"x\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
 
-AnswerHead chat_with_custom_tool() {
-  AnswerHead head = tests::answer_head(api::Endpoint::kChat);
-  head.tool_kinds = std::make_shared<const api::ToolKinds>(
+api::ShownForm chat_with_custom_tool() {
+  api::ShownForm form = tests::shown_form(api::Endpoint::kChat);
+  form.tool_kinds = std::make_shared<const api::ToolKinds>(
       api::ToolKinds{{"patch", {.is_custom = true, .name = "patch", .name_space = ""}}});
-  return head;
+  return form;
 }
 
 ChoiceSetup choice() { return tests::parsed_choice({.reasoning = false}); }
 
 TEST(CustomCalls, have_their_input_in_place_of_arguments) {
-  AnswerHead head = chat_with_custom_tool();
-  head.stream = false;
-  tests::FedAnswer whole(head, choice());
+  api::ShownForm form = chat_with_custom_tool();
+  form.stream = false;
+  tests::FedAnswer whole(form, choice());
   whole.feed(kTwoCalls, 0);
   whole.end(core::FinishReason::kStop);
   const json::Value answer = json::parse(whole.body()).value()["choices"][0];
@@ -64,9 +64,9 @@ TEST(CustomCalls, stream_their_input_as_it_comes) {
 }
 
 TEST(CustomCalls, without_calls_a_message_has_no_list_of_them) {
-  AnswerHead head = tests::answer_head(api::Endpoint::kChat);
-  head.stream = false;
-  tests::FedAnswer whole(head, choice());
+  api::ShownForm form = tests::shown_form(api::Endpoint::kChat);
+  form.stream = false;
+  tests::FedAnswer whole(form, choice());
   whole.feed("Hello", 0);
   whole.end(core::FinishReason::kStop);
   EXPECT_FALSE(json::parse(whole.body()).value()["choices"][0]["message"].contains("tool_calls"));

@@ -2,7 +2,7 @@
 // FedAnswer: an answer of one choice with its renderer, without a server: tests feed it text of the demo model's
 // tokenizer and look at the bytes.
 //
-//   FedAnswer answer(answer_head(api::Endpoint::kChat), parsed_choice({.starts_in_reasoning = true}));
+//   FedAnswer answer(shown_form(api::Endpoint::kChat), parsed_choice({.starts_in_reasoning = true}));
 //   std::string events = answer.feed("I think</think>so", /*step_tokens=*/2);
 //   answer.end(core::FinishReason::kStopToken);
 //   events += answer.last_events();        // or, without events: answer.body()
@@ -20,14 +20,8 @@
 
 namespace fathom::answer::tests {
 
-inline AnswerHead answer_head(api::Endpoint endpoint, std::string id = "id") {
-  return {.endpoint = endpoint,
-          .id = std::move(id),
-          .model = "demo",
-          .created = 7,
-          .stream = true,
-          .prompt_texts = {},
-          .stream_intervals = {1}};
+inline api::ShownForm shown_form(api::Endpoint endpoint, std::string id = "id") {
+  return {.endpoint = endpoint, .id = std::move(id), .model = "demo", .stream = true, .created = 7};
 }
 
 // For a prompt of 5 tokens. Without a parser all of the output is text.
@@ -52,8 +46,8 @@ inline ChoiceSetup parsed_choice(text::OutputParser::Options options) {
 }
 
 struct FedAnswer {
-  FedAnswer(AnswerHead head, ChoiceSetup setup)
-      : renderer(make_renderer(std::move(head), *api::tests::demo_tokenizer())) {
+  FedAnswer(api::ShownForm form, ChoiceSetup setup)
+      : renderer(make_renderer(std::move(form), *api::tests::demo_tokenizer())) {
     choices.emplace_back(std::move(setup));
   }
 

@@ -22,7 +22,7 @@ ChoiceSetup message_choice(text::OutputParser::Options options, std::vector<std:
 
 struct FedMessage : tests::FedAnswer {
   explicit FedMessage(text::OutputParser::Options options, std::vector<std::string> stop = {})
-      : FedAnswer(tests::answer_head(api::Endpoint::kMessages, "msg_1"),
+      : FedAnswer(tests::shown_form(api::Endpoint::kMessages, "msg_1"),
                   message_choice(options, std::move(stop))) {}
 };
 

@@ -40,16 +40,16 @@ TEST(PromptLogprobs, of_a_stream_are_written_in_pieces) {
   for (const api::Endpoint endpoint : {api::Endpoint::kCompletions, api::Endpoint::kGenerate}) {
     std::string events[2];
     for (const bool in_pieces : {false, true}) {
-      AnswerHead head = tests::answer_head(endpoint);
-      head.echo = head.logprobs = true;
-      head.top_logprobs = 2;
-      head.prompt_texts = {"prompt"};
+      api::ShownForm form = tests::shown_form(endpoint);
+      form.echo = form.logprobs = true;
+      form.top_logprobs = 2;
+      form.prompt_texts = {"prompt"};
       ChoiceSetup setup = tests::plain_choice();
       setup.prompt.assign(kTokens, 20);
       setup.return_logprobs = setup.return_prompt_logprobs = true;
       setup.num_top_logprobs = 2;
       setup.logprob_start_len = 0;
-      tests::FedAnswer answer(head, setup);
+      tests::FedAnswer answer(form, setup);
       EXPECT_TRUE(answer.choices[0].waits_for_prompt_logprobs());
       answer.choices[0].set_prompt_logprobs(shared);
       answer.end(core::FinishReason::kLength);
@@ -71,11 +71,11 @@ TEST(PromptLogprobs, of_what_a_native_stream_writes_are_prepared_in_pieces) {
   constexpr size_t kTokens = 10'000;
   std::string events[2];
   for (const bool in_pieces : {false, true}) {
-    AnswerHead head = tests::answer_head(api::Endpoint::kGenerate);
+    api::ShownForm form = tests::shown_form(api::Endpoint::kGenerate);
     ChoiceSetup setup = tests::plain_choice();
     setup.return_logprobs = true;
     setup.num_top_logprobs = 2;
-    tests::FedAnswer answer(head, setup);
+    tests::FedAnswer answer(form, setup);
     const core::SampledToken token{
         .token = 20, .logprob = -1.5F, .top_logprobs = {{30, -0.5F}, {20, -1.5F}}};
     for (size_t i = 0; i < kTokens; ++i) answer.choices[0].push({&token, 1}, false);

@@ -11,7 +11,7 @@
 namespace fathom::answer {
 namespace {
 
-using tests::answer_head;
+using tests::shown_form;
 
 ChoiceSetup choice_of(std::optional<text::OutputParser> parser, bool shows_reasoning) {
   ChoiceSetup setup = tests::plain_choice();
@@ -21,9 +21,9 @@ ChoiceSetup choice_of(std::optional<text::OutputParser> parser, bool shows_reaso
 }
 
 struct Rendered : tests::FedAnswer {
-  explicit Rendered(AnswerHead head, std::optional<text::OutputParser> parser = {},
+  explicit Rendered(api::ShownForm form, std::optional<text::OutputParser> parser = {},
                     bool shows_reasoning = true)
-      : FedAnswer(std::move(head), choice_of(std::move(parser), shows_reasoning)) {}
+      : FedAnswer(std::move(form), choice_of(std::move(parser), shows_reasoning)) {}
 
   // The text's tokens, one by one as steps; the events of all.
   std::string stream(std::string_view text) { return feed(text, 1); }
@@ -34,7 +34,7 @@ struct Rendered : tests::FedAnswer {
 };
 
 TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
-  Rendered chat(answer_head(api::Endpoint::kChat),
+  Rendered chat(shown_form(api::Endpoint::kChat),
                 text::OutputParser(text::ChatFormat::kV31, {.starts_in_reasoning = true}));
   const std::string start = R"(data: {"id":"id","object":"chat.completion.chunk","created":7,)"
                             R"("model":"demo","choices":[{"index":0,"delta":)";
@@ -54,7 +54,7 @@ TEST(Renderer, streams_a_chat_with_reasoning_in_the_documented_order) {
 }
 
 TEST(Renderer, reasoning_that_is_not_shown_is_counted_and_left_out) {
-  Rendered chat(answer_head(api::Endpoint::kChat),
+  Rendered chat(shown_form(api::Endpoint::kChat),
                 text::OutputParser(text::ChatFormat::kV31, {.starts_in_reasoning = true}),
                 /*shows_reasoning=*/false);
   std::string events = chat.stream("secret");
@@ -98,8 +98,7 @@ const std::string kCallStart = "<｜tool▁calls▁begin｜><｜tool▁call▁be
 const std::string kCallEnd = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
 
 Rendered chat_with_calls() {
-  return Rendered(answer_head(api::Endpoint::kChat),
-                  text::OutputParser(text::ChatFormat::kV31, {}));
+  return Rendered(shown_form(api::Endpoint::kChat), text::OutputParser(text::ChatFormat::kV31, {}));
 }
 
 // The finish reason, and the deltas of calls without the id that was drawn.
@@ -135,10 +134,10 @@ TEST(Renderer, streams_the_arguments_of_a_call_as_they_come) {
 }
 
 TEST(Renderer, a_call_of_a_function_has_the_form_that_was_before_tools) {
-  AnswerHead head = answer_head(api::Endpoint::kChat);
-  head.calls_functions = true;
+  api::ShownForm form = shown_form(api::Endpoint::kChat);
+  form.calls_functions = true;
   const text::OutputParser parser(text::ChatFormat::kV31, {});
-  Rendered streamed(head, parser);
+  Rendered streamed(form, parser);
   std::string events = streamed.stream(kCallStart + "{}" + kCallEnd);
   events += streamed.end(core::FinishReason::kStop);
   EXPECT_NE(events.find(R"("function_call":{"name":"f","arguments":""})"), std::string::npos);
@@ -146,7 +145,7 @@ TEST(Renderer, a_call_of_a_function_has_the_form_that_was_before_tools) {
   EXPECT_NE(events.find(R"("finish_reason":"function_call")"), std::string::npos);
   EXPECT_EQ(events.find("tool_calls"), std::string::npos) << events;
 
-  Rendered whole(head, parser);
+  Rendered whole(form, parser);
   for (const int32_t id : api::tests::demo_tokenizer()->encode(kCallStart + "{}" + kCallEnd)) {
     const core::SampledToken token{.token = id};
     whole.choices[0].push({&token, 1}, /*last_is_stop_token=*/false);
@@ -202,9 +201,9 @@ TEST(Renderer, a_call_that_was_cut_or_is_no_json_is_not_called_complete) {
 }
 
 TEST(Renderer, streams_completions_with_usage_last_and_never_an_empty_choice_before) {
-  AnswerHead head = answer_head(api::Endpoint::kCompletions);
-  head.include_usage = true;
-  Rendered completion(head);
+  api::ShownForm form = shown_form(api::Endpoint::kCompletions);
+  form.include_usage = true;
+  Rendered completion(form);
   const std::string start = R"(data: {"id":"id","object":"text_completion","created":7,)"
                             R"("model":"demo","choices":[)";
   EXPECT_EQ(completion.stream("a"),
@@ -224,7 +223,7 @@ TEST(Renderer, streams_completions_with_usage_last_and_never_an_empty_choice_bef
 }
 
 TEST(Renderer, a_native_event_repeats_the_whole_text_and_ids) {
-  Rendered native(answer_head(api::Endpoint::kGenerate));
+  Rendered native(shown_form(api::Endpoint::kGenerate));
   const std::vector<int32_t> ids = api::tests::demo_tokenizer()->encode("a");
   ASSERT_EQ(ids.size(), 1u);
   const std::string id = std::to_string(ids[0]);
@@ -239,7 +238,7 @@ TEST(Renderer, a_native_event_repeats_the_whole_text_and_ids) {
 }
 
 TEST(Renderer, a_native_answer_says_at_its_end_what_drafts_did) {
-  Rendered native(answer_head(api::Endpoint::kGenerate));
+  Rendered native(shown_form(api::Endpoint::kGenerate));
   EXPECT_EQ(native.stream("How are").find("spec_"), std::string::npos);
   engine::RequestEnd end;
   end.reason = core::FinishReason::kLength;

@@ -13,18 +13,18 @@ namespace {
 
 using core::FinishReason;
 
-AnswerHead response_head() {
-  AnswerHead head = tests::answer_head(api::Endpoint::kResponses, "resp_1");
-  head.response = std::make_shared<api::ResponseDraft>();
-  head.response->settings = R"("tools":[])";
-  head.response->messages = {{.role = "user", .content = "hi"}};
-  return head;
+api::ShownForm response_form() {
+  api::ShownForm form = tests::shown_form(api::Endpoint::kResponses, "resp_1");
+  form.response = std::make_shared<api::ResponseDraft>();
+  form.response->settings = R"("tools":[])";
+  form.response->messages = {{.role = "user", .content = "hi"}};
+  return form;
 }
 
 struct FedResponse : tests::FedAnswer {
-  explicit FedResponse(const AnswerHead& head = response_head())
-      : FedAnswer(head, tests::parsed_choice({.starts_in_reasoning = true})) {
-    head.response->keep = [this](const std::string& id, api::StoredResponse response) {
+  explicit FedResponse(const api::ShownForm& form = response_form())
+      : FedAnswer(form, tests::parsed_choice({.starts_in_reasoning = true})) {
+    form.response->keep = [this](const std::string& id, api::StoredResponse response) {
       EXPECT_EQ(id, "resp_1");
       stored = std::move(response);
     };
@@ -188,23 +188,24 @@ TEST(ResponsesRenderer, streams_the_items_of_the_whole_answer_however_it_is_cut)
 constexpr const char* kMadeCallEnd = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>";
 constexpr const char* kMadeCallBegin = "</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>";
 
-// A head whose model sees tools that are no plain functions.
-AnswerHead head_with_kinds() {
-  AnswerHead head = response_head();
-  head.tool_kinds = std::make_shared<const api::ToolKinds>(api::ToolKinds{
+// A form whose model sees tools that are no plain functions.
+api::ShownForm form_with_kinds() {
+  api::ShownForm form = response_form();
+  form.tool_kinds = std::make_shared<const api::ToolKinds>(api::ToolKinds{
       {"patch", {.is_custom = true, .name = "patch", .name_space = ""}},
       {"agents__wait", {.is_custom = false, .name = "wait", .name_space = "agents"}}});
-  return head;
+  return form;
 }
 
 // The response of a stream in steps of each length, which is that of the whole answer.
-json::Value response_of(const AnswerHead& head, const std::string& output, FinishReason reason) {
-  FedResponse whole(head);
+json::Value response_of(const api::ShownForm& form, const std::string& output,
+                        FinishReason reason) {
+  FedResponse whole(form);
   whole.feed(output, 0);
   whole.end(reason);
   const json::Value made = without_drawn_ids(json::parse(whole.body()).value());
   for (const size_t step_tokens : {1U, 3U, 1000U}) {
-    FedResponse streamed(head);
+    FedResponse streamed(form);
     std::string events = streamed.feed(output, step_tokens);
     streamed.end(reason);
     events += streamed.last_events();
@@ -216,23 +217,23 @@ json::Value response_of(const AnswerHead& head, const std::string& output, Finis
 TEST(ResponsesRenderer, calls_of_custom_tools_have_their_input_and_those_of_namespaces_both_names) {
   const std::string patch = kMadeCallBegin + std::string("patch<｜tool▁sep｜>");
   EXPECT_EQ(
-      json::dump(response_of(head_with_kinds(), patch + R"({"input": "a\nb\"c"})" + kMadeCallEnd,
+      json::dump(response_of(form_with_kinds(), patch + R"({"input": "a\nb\"c"})" + kMadeCallEnd,
                              FinishReason::kStop)["output"]),
       R"([{"id":"ctc","type":"custom_tool_call","call_id":"call_","name":"patch","input":"a\nb\"c","status":"completed"}])");
   EXPECT_EQ(
-      json::dump(response_of(head_with_kinds(), patch + R"({"input": "a\n)",
+      json::dump(response_of(form_with_kinds(), patch + R"({"input": "a\n)",
                              FinishReason::kLength)["output"]),
       R"([{"id":"ctc","type":"custom_tool_call","call_id":"call_","name":"patch","input":"a\n","status":"incomplete"}])");
   EXPECT_EQ(
       json::dump(
-          response_of(head_with_kinds(),
+          response_of(form_with_kinds(),
                       kMadeCallBegin + std::string("agents__wait<｜tool▁sep｜>{}") + kMadeCallEnd,
                       FinishReason::kStop)["output"]),
       R"([{"id":"fc_","type":"function_call","call_id":"call_","name":"wait","namespace":"agents","arguments":"{}","status":"completed"}])");
 }
 
 TEST(ResponsesRenderer, stores_calls_as_the_model_wrote_them) {
-  FedResponse made(head_with_kinds());
+  FedResponse made(form_with_kinds());
   made.feed(kMadeCallBegin + std::string(R"(patch<｜tool▁sep｜>{"input": "x"})") + kMadeCallEnd, 0);
   made.end(FinishReason::kStop);
   made.body();
@@ -256,16 +257,16 @@ TEST(ResponsesRenderer, stored_items_are_where_they_stand_in_the_body) {
 }
 
 TEST(ResponsesRenderer, reasoning_carries_its_text_where_that_is_asked_for) {
-  AnswerHead head = response_head();
-  head.response->has_encrypted_reasoning = true;
-  const json::Value made = response_of(head, "hm</think>Hello", FinishReason::kStop);
+  api::ShownForm form = response_form();
+  form.response->has_encrypted_reasoning = true;
+  const json::Value made = response_of(form, "hm</think>Hello", FinishReason::kStop);
   EXPECT_EQ(made["output"][0]["encrypted_content"].get<std::string>(), "aG0=");
   EXPECT_FALSE(made["output"][1].contains("encrypted_content"));
 }
 
 TEST(ResponsesRenderer, log_probabilities_are_those_of_the_tokens_of_each_text) {
-  AnswerHead head = response_head();
-  head.logprobs = true;
+  api::ShownForm form = response_form();
+  form.logprobs = true;
   const auto choice = [] {
     ChoiceSetup setup = tests::parsed_choice({.starts_in_reasoning = true});
     setup.places_tokens = true;
@@ -274,7 +275,7 @@ TEST(ResponsesRenderer, log_probabilities_are_those_of_the_tokens_of_each_text) 
   const std::string text = "It is grün, \U0001F600!";
   const std::string output = "hm</think>\n\n" + text + std::string(kMadeCallBegin).substr(8) +
                              "get<｜tool▁sep｜>{}" + kMadeCallEnd;
-  tests::FedAnswer whole(head, choice());
+  tests::FedAnswer whole(form, choice());
   whole.feed(output, 0);
   whole.end(FinishReason::kStop);
   const json::Value made = without_drawn_ids(json::parse(whole.body()).value());
@@ -285,7 +286,7 @@ TEST(ResponsesRenderer, log_probabilities_are_those_of_the_tokens_of_each_text) 
   }
   EXPECT_EQ(bytes, text);
   for (const size_t step_tokens : {1U, 2U, 5U}) {
-    tests::FedAnswer streamed(head, choice());
+    tests::FedAnswer streamed(form, choice());
     std::string events = streamed.feed(output, step_tokens);
     streamed.end(FinishReason::kStop);
     events += streamed.last_events();

@@ -41,13 +41,13 @@ constexpr const char* kWeatherTool =
 TEST(ChatRequest, reads_the_smallest_body_with_the_documented_defaults) {
   const GenerationRequest request =
       accept_chat(R"({"messages": [{"role": "user", "content": "hi"}]})");
-  EXPECT_EQ(request.endpoint, Endpoint::kChat);
-  EXPECT_EQ(request.model, "demo");
-  EXPECT_EQ(request.id, "");
-  EXPECT_FALSE(request.stream);
+  EXPECT_EQ(request.form.endpoint, Endpoint::kChat);
+  EXPECT_EQ(request.form.model, "demo");
+  EXPECT_EQ(request.form.id, "");
+  EXPECT_FALSE(request.form.stream);
   EXPECT_FALSE(request.parse_tools);
   EXPECT_TRUE(request.separate_reasoning);
-  EXPECT_TRUE(request.stream_reasoning);
+  EXPECT_TRUE(request.form.stream_reasoning);
   EXPECT_FALSE(request.starts_in_reasoning);
   EXPECT_EQ(request.chat_format, text::ChatFormat::kV31);
   ASSERT_EQ(request.items.size(), 1U);
@@ -378,7 +378,7 @@ TEST(ChatRequest, another_model_is_not_found) {
   EXPECT_EQ(error.code, "model_not_found");
   EXPECT_EQ(error.param, "model");
   for (const char* name : {"\"demo\"", "\"fathom-demo\"", "\"default\"", "null"}) {
-    EXPECT_EQ(accept_chat(with(R"("model": )" + std::string(name))).model, "demo");
+    EXPECT_EQ(accept_chat(with(R"("model": )" + std::string(name))).form.model, "demo");
   }
 }
 

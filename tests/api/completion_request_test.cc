@@ -23,14 +23,14 @@ ApiError refuse_completion(const std::string& body) {
 
 TEST(CompletionRequest, encodes_a_text_with_the_start_token_and_16_tokens_to_come) {
   const GenerationRequest request = accept_completion(R"({"model": "demo", "prompt": "1+1="})");
-  EXPECT_EQ(request.endpoint, Endpoint::kCompletions);
+  EXPECT_EQ(request.form.endpoint, Endpoint::kCompletions);
   ASSERT_EQ(request.items.size(), 1U);
   const std::vector<int32_t>& prompt = request.items[0].prompt;
   EXPECT_EQ(prompt.front(), 0);
   EXPECT_EQ(tests::demo_tokenizer()->decode(prompt, true), "1+1=");
   EXPECT_EQ(request.items[0].sampling.max_new_tokens, 16);
-  EXPECT_EQ(request.items[0].prompt_text, "");
-  EXPECT_FALSE(request.logprobs);
+  EXPECT_TRUE(request.form.prompt_texts.empty());
+  EXPECT_FALSE(request.form.logprobs);
 }
 
 TEST(CompletionRequest, makes_an_item_of_every_prompt) {
@@ -46,14 +46,14 @@ TEST(CompletionRequest, makes_an_item_of_every_prompt) {
 TEST(CompletionRequest, echo_with_logprobs_asks_for_those_of_the_prompt) {
   const GenerationRequest text =
       accept_completion(R"({"prompt": "1+1=", "echo": true, "logprobs": 0, "max_tokens": 0})");
-  EXPECT_TRUE(text.logprobs);
-  EXPECT_EQ(text.items[0].prompt_text, "1+1=");
+  EXPECT_TRUE(text.form.logprobs);
+  EXPECT_EQ(text.form.prompt_texts.at(0), "1+1=");
   EXPECT_TRUE(text.items[0].sampling.return_logprobs);
   EXPECT_TRUE(text.items[0].sampling.return_prompt_logprobs);
   const std::vector<int32_t> ids = text.items[0].prompt;
   const GenerationRequest of_ids = accept_completion(R"({"prompt": [)" + std::to_string(ids[1]) +
                                                      R"(], "echo": true, "logprobs": 2})");
-  EXPECT_EQ(of_ids.items[0].prompt_text,
+  EXPECT_EQ(of_ids.form.prompt_texts.at(0),
             tests::demo_tokenizer()->decode(std::vector<int32_t>{ids[1]}, false));
   EXPECT_FALSE(accept_completion(R"({"prompt": "a", "logprobs": 2})")
                    .items[0]
@@ -64,8 +64,8 @@ TEST(CompletionRequest, takes_what_bench_serving_sends) {
   const GenerationRequest request = accept_completion(
       R"({"model": "demo", "prompt": "a b c", "best_of": 1, "max_tokens": 32, "stream": true,
           "temperature": 0.0, "ignore_eos": true, "lora_path": null})");
-  EXPECT_TRUE(request.stream);
-  EXPECT_FALSE(request.include_usage);
+  EXPECT_TRUE(request.form.stream);
+  EXPECT_FALSE(request.form.include_usage);
   EXPECT_EQ(request.items[0].sampling.temperature, 0.0f);
   EXPECT_TRUE(request.items[0].sampling.ignore_eos);
   EXPECT_EQ(request.items[0].sampling.max_new_tokens, 32);

@@ -23,8 +23,8 @@ ApiError refuse_generate(const std::string& body) {
 
 TEST(GenerateRequest, reads_one_text_with_128_tokens_to_come) {
   const GenerationRequest request = accept_generate(R"({"text": "a b"})");
-  EXPECT_EQ(request.endpoint, Endpoint::kGenerate);
-  EXPECT_FALSE(request.is_batch);
+  EXPECT_EQ(request.form.endpoint, Endpoint::kGenerate);
+  EXPECT_FALSE(request.form.is_batch);
   EXPECT_EQ(request.items.at(0).sampling.max_new_tokens, 128);
   EXPECT_EQ(request.items[0].logprob_start_len, -1);
   EXPECT_EQ(request.items[0].stream_interval, 1);
@@ -37,8 +37,8 @@ TEST(GenerateRequest, takes_what_bench_serving_sends) {
         R"(, "sampling_params": {"temperature": 0.0, "max_new_tokens": 20, "ignore_eos": true,
             "top_p": 1.0}, "stream": true, "lora_path": null, "return_logprob": false,
             "return_routed_experts": false, "logprob_start_len": -1})");
-    EXPECT_TRUE(request.stream);
-    EXPECT_FALSE(request.is_batch);
+    EXPECT_TRUE(request.form.stream);
+    EXPECT_FALSE(request.form.is_batch);
     EXPECT_FALSE(request.items.at(0).sampling.return_logprobs);
     EXPECT_EQ(request.items[0].sampling.max_new_tokens, 20);
     EXPECT_TRUE(request.items[0].sampling.ignore_eos);
@@ -50,7 +50,7 @@ TEST(GenerateRequest, takes_what_bench_one_batch_server_sends) {
       R"({"input_ids": [[5, 6], [7, 8], [9, 10]], "sampling_params": {"temperature": 0.0,
           "max_new_tokens": 16, "ignore_eos": true, "json_schema": null, "stream_interval": 2},
           "return_logprob": false, "stream": true})");
-  EXPECT_TRUE(request.is_batch);
+  EXPECT_TRUE(request.form.is_batch);
   ASSERT_EQ(request.items.size(), 3U);
   EXPECT_THAT(request.items[2].prompt, ElementsAre(9, 10));
   EXPECT_EQ(request.items[2].stream_interval, 2);

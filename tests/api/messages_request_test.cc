@@ -215,8 +215,8 @@ TEST(MessagesRequest, sampling_arrives_as_it_was_sent) {
   EXPECT_EQ(item.sampling.top_k, 7);
   EXPECT_EQ(item.sampling.max_new_tokens, 8);
   EXPECT_THAT(item.stop, testing::ElementsAre("a", "bc"));
-  EXPECT_TRUE(request.stream);
-  EXPECT_EQ(request.endpoint, Endpoint::kMessages);
+  EXPECT_TRUE(request.form.stream);
+  EXPECT_EQ(request.form.endpoint, Endpoint::kMessages);
   EXPECT_TRUE(request.separate_reasoning);
 }
 
@@ -368,7 +368,7 @@ TEST(MessagesRequest, thinking_may_be_left_empty) {
   const auto omits = [](const std::string& display) {
     return read_messages_body(messages_body(R"("thinking": {"type": "adaptive")" + display + "}, " +
                                             kHelloMessages))
-        .omits_thinking;
+        .form.omits_thinking;
   };
   EXPECT_TRUE(omits(R"(, "display": "omitted")"));
   EXPECT_FALSE(omits(R"(, "display": "summarized")"));
@@ -384,7 +384,7 @@ TEST(MessagesRequest, a_thread_is_refused_in_the_words_that_clients_go_on_by) {
       json::parse(to_json(error, http::ClientForm::kAnthropic)).value()["error"];
   EXPECT_EQ(json::dump(shown["details"]),
             R"({"error_code":"thread_unsupported_request","unsupported":["thread"]})");
-  EXPECT_EQ(read_messages_body(messages_body(R"("thread": null, )" + kHelloMessages)).id, "");
+  EXPECT_EQ(read_messages_body(messages_body(R"("thread": null, )" + kHelloMessages)).form.id, "");
   const ApiError other =
       refused(parse_messages_request("{" + kHelloMessages + "}", messages_model()));
   EXPECT_FALSE(json::parse(to_json(other, http::ClientForm::kAnthropic))

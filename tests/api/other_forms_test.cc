@@ -79,8 +79,8 @@ TEST(OtherForms, hints_change_nothing) {
 }
 
 TEST(OtherForms, usage_and_reasoning_are_asked_for_in_other_words) {
-  EXPECT_TRUE(take(kHi, R"("stream": true, "usage": {"include": true})").include_usage);
-  EXPECT_FALSE(take(kHi, R"("stream": true, "usage": {"include": false})").include_usage);
+  EXPECT_TRUE(take(kHi, R"("stream": true, "usage": {"include": true})").form.include_usage);
+  EXPECT_FALSE(take(kHi, R"("stream": true, "usage": {"include": false})").form.include_usage);
   EXPECT_FALSE(take(kHi, R"("reasoning": {"exclude": true})").include_reasoning);
   EXPECT_TRUE(take(kHi, R"("reasoning": {"exclude": false})").include_reasoning);
   EXPECT_EQ(refuse(kHi, R"("reasoning": {"exclude": true}, "include_reasoning": true)").param,
@@ -122,7 +122,7 @@ TEST(OtherForms, any_model_is_answered_for_where_the_operator_says_so) {
   const std::string body = body_of(kHi, R"("model": "gpt-4.1")");
   EXPECT_EQ(refused(parse_chat_request(body, model)).code, "model_not_found");
   model.takes_any_name = true;
-  EXPECT_EQ(accepted(parse_chat_request(body, model)).model, "demo");
+  EXPECT_EQ(accepted(parse_chat_request(body, model)).form.model, "demo");
 }
 
 TEST(OtherForms, a_score_of_no_items_has_none) {
@@ -139,16 +139,16 @@ const std::string kTools = R"("tools": [{"type": "function", "function": {"name"
 TEST(OtherForms, functions_are_tools_of_which_one_is_called) {
   const GenerationRequest request = take(kHi, kFunctions);
   EXPECT_EQ(prompt_of(request), prompt_of(take(kHi, kTools)));
-  EXPECT_TRUE(request.calls_functions);
+  EXPECT_TRUE(request.form.calls_functions);
   EXPECT_TRUE(request.parse_tools);
   EXPECT_EQ(request.tool_constraint.kind, ToolConstraint::Kind::kOptional);
   EXPECT_FALSE(request.tool_constraint.parallel);
-  EXPECT_FALSE(take(kHi, kTools).calls_functions);
+  EXPECT_FALSE(take(kHi, kTools).form.calls_functions);
   EXPECT_EQ(take(kHi, kFunctions + R"(, "function_call": {"name": "f"})").tool_constraint.kind,
             ToolConstraint::Kind::kRequired);
   EXPECT_EQ(prompt_of(take(kHi, kFunctions + R"(, "function_call": "none")")),
             prompt_of(take(kHi)));
-  EXPECT_FALSE(take(kHi, R"("functions": [], "function_call": "none")").calls_functions);
+  EXPECT_FALSE(take(kHi, R"("functions": [], "function_call": "none")").form.calls_functions);
 }
 
 TEST(OtherForms, a_history_of_functions_is_one_of_tools) {

@@ -243,7 +243,7 @@ TEST(OtherNames, the_length_by_three_names_if_they_agree) {
 }
 
 TEST(OtherNames, ids_and_stop_strings) {
-  EXPECT_EQ(chat_of(R"("request_id": "a")").id, "a");
+  EXPECT_EQ(chat_of(R"("request_id": "a")").form.id, "a");
   EXPECT_EQ(refused_chat(R"("request_id": "a", "rid": "b")").param, "request_id");
   EXPECT_TRUE(chat_of(R"("include_stop_str_in_output": true)").items[0].no_stop_trim);
   EXPECT_TRUE(chat_of(R"("no_stop_trim": true)").items[0].no_stop_trim);

@@ -151,22 +151,24 @@ std::map<std::string, Getter> getters() {
       {"return_logprob", of_item([](Item i) { return double(i.sampling.return_logprobs); })},
   };
   const std::map<std::string, Getter> of_request = {
-      {"stream", [](const GenerationRequest& r) { return double(r.stream); }},
-      {"return_token_ids", [](const GenerationRequest& r) { return double(r.return_token_ids); }},
+      {"stream", [](const GenerationRequest& r) { return double(r.form.stream); }},
+      {"return_token_ids",
+       [](const GenerationRequest& r) { return double(r.form.return_token_ids); }},
       {"return_tokens_as_token_ids",
-       [](const GenerationRequest& r) { return double(r.tokens_as_ids); }},
+       [](const GenerationRequest& r) { return double(r.form.tokens_as_ids); }},
       {"prompt_logprobs",
-       [](const GenerationRequest& r) { return double(r.prompt_logprobs.value_or(-1)); }},
+       [](const GenerationRequest& r) { return double(r.form.prompt_logprobs.value_or(-1)); }},
       {"priority", [](const GenerationRequest& r) { return double(r.priority); }},
-      {"echo", [](const GenerationRequest& r) { return double(r.echo); }},
+      {"echo", [](const GenerationRequest& r) { return double(r.form.echo); }},
       {"separate_reasoning",
        [](const GenerationRequest& r) { return double(r.separate_reasoning); }},
       {"stop_in_reasoning", [](const GenerationRequest& r) { return double(r.stop_in_reasoning); }},
       {"thinking_token_budget",
        [](const GenerationRequest& r) { return double(r.thinking_budget.value_or(-1)); }},
-      {"stream_reasoning", [](const GenerationRequest& r) { return double(r.stream_reasoning); }},
-      {"top_logprobs", [](const GenerationRequest& r) { return double(r.top_logprobs); }},
-      {"include_usage", [](const GenerationRequest& r) { return double(r.include_usage); }},
+      {"stream_reasoning",
+       [](const GenerationRequest& r) { return double(r.form.stream_reasoning); }},
+      {"top_logprobs", [](const GenerationRequest& r) { return double(r.form.top_logprobs); }},
+      {"include_usage", [](const GenerationRequest& r) { return double(r.form.include_usage); }},
   };
   all.insert(of_request.begin(), of_request.end());
   return all;

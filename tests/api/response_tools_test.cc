@@ -37,10 +37,10 @@ TEST(ResponseTools, tools_of_a_namespace_have_its_name_before_their_own) {
       {"type": "function", "function": {"name": "agents__spawn", "description": "Other agents.\n\nStarts one.",
         "parameters": {"type": "object", "properties": {"task": {"type": "string"}}}}},
       {"type": "function", "function": {"name": "agents__wait"}}])"));
-  ASSERT_NE(made.tool_kinds, nullptr);
+  ASSERT_NE(made.form.tool_kinds, nullptr);
   const ToolKind wait{.is_custom = false, .name = "wait", .name_space = "agents"};
-  EXPECT_EQ(kind_of(made.tool_kinds.get(), "agents__wait"), wait);
-  EXPECT_EQ(kind_of(made.tool_kinds.get(), "other").name, "other");
+  EXPECT_EQ(kind_of(made.form.tool_kinds.get(), "agents__wait"), wait);
+  EXPECT_EQ(kind_of(made.form.tool_kinds.get(), "other").name, "other");
 }
 
 TEST(ResponseTools, a_tool_of_a_namespace_is_chosen_by_both_names) {
@@ -62,7 +62,7 @@ TEST(ResponseTools, a_custom_tool_is_a_function_of_one_text) {
       chat_prompt(
           R"([{"type": "function", "function": {"name": "note", "description": "Keeps a text.",
       "parameters": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}}}])"));
-  EXPECT_TRUE(kind_of(made.tool_kinds.get(), "note").is_custom);
+  EXPECT_TRUE(kind_of(made.form.tool_kinds.get(), "note").is_custom);
   EXPECT_EQ(made.tool_constraint.kind, ToolConstraint::Kind::kNone);
 }
 
@@ -143,7 +143,7 @@ TEST(ChatCustomTools, are_what_the_responses_form_makes_of_them) {
                     "format": {"type": "grammar", "syntax": "regex", "definition": "[0-9]+"}}])");
   EXPECT_EQ(chat.items.at(0).prompt, flat.items.at(0).prompt);
   EXPECT_EQ(chat.tool_constraint.tools, flat.tool_constraint.tools);
-  EXPECT_TRUE(kind_of(chat.tool_kinds.get(), "sum").is_custom);
+  EXPECT_TRUE(kind_of(chat.form.tool_kinds.get(), "sum").is_custom);
   for (const char* choice :
        {R"({"type": "custom", "custom": {"name": "sum"}})",
         R"({"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [

@@ -115,9 +115,9 @@ TEST(ResponsesRequest, goes_on_with_a_stored_response) {
       {"role": "tool", "tool_call_id": "c", "content": "rain"}])");
   // Instructions are of one request; the conversation goes on.
   const GenerationRequest made = accepted(parse_response_body(kFlatTool + next));
-  ASSERT_NE(made.response, nullptr);
-  ASSERT_EQ(made.response->messages.size(), 3U);
-  EXPECT_EQ(made.response->messages[2].role, "tool");
+  ASSERT_NE(made.form.response, nullptr);
+  ASSERT_EQ(made.form.response->messages.size(), 3U);
+  EXPECT_EQ(made.form.response->messages[2].role, "tool");
   const ApiError gone =
       refused(parse_response_body(R"("previous_response_id": "resp_2", )" + kHelloInput));
   EXPECT_EQ(gone.status, 404);
@@ -150,9 +150,9 @@ TEST(ResponsesRequest, settings_arrive_and_are_repeated_in_the_response) {
   EXPECT_TRUE(made.items[0].sampling.ignore_eos);
   EXPECT_EQ(made.items[0].grammar->kind, GrammarSource::Kind::kJsonSchema);
   EXPECT_EQ(made.items[0].grammar->field, "text.format.schema");
-  EXPECT_TRUE(made.stream);
-  EXPECT_FALSE(made.response->is_stored);
-  const json::Value settings = json::parse("{" + made.response->settings + "}").value();
+  EXPECT_TRUE(made.form.stream);
+  EXPECT_FALSE(made.form.response->is_stored);
+  const json::Value settings = json::parse("{" + made.form.response->settings + "}").value();
   EXPECT_EQ(settings["temperature"].get<double>(), 0.25);
   EXPECT_TRUE(settings["tools"][0]["strict"].is_null());
   EXPECT_EQ(settings["max_output_tokens"].get<int>(), 9);
@@ -257,7 +257,7 @@ TEST(ResponsesRequest, numbers_are_repeated_as_they_were_sent) {
       json::parse(
           "{" +
           accepted(parse_response_body(R"("temperature": 0.7, "top_p": 0.95, )" + kHelloInput))
-              .response->settings +
+              .form.response->settings +
           "}")
           .value();
   EXPECT_EQ(json::dump(sent["temperature"]), "0.7");
@@ -265,7 +265,7 @@ TEST(ResponsesRequest, numbers_are_repeated_as_they_were_sent) {
   ServedModel model = responses_model();
   model.sampling_defaults.temperature = 0.6f;
   const auto made = accepted(parse_responses_request("{" + kHelloInput + "}", model, {}));
-  const auto defaults = json::parse("{" + made.response->settings + "}").value();
+  const auto defaults = json::parse("{" + made.form.response->settings + "}").value();
   EXPECT_EQ(json::dump(defaults["temperature"]), "0.6");
   EXPECT_EQ(defaults["top_p"].get<double>(), 1.0);
 }
@@ -299,7 +299,8 @@ TEST(ResponsesRequest, what_asks_for_nothing_in_the_answer_changes_nothing) {
         R"("stream_options": {"include_obfuscation": true})", R"("top_logprobs": 3)"}) {
     expect_chat_prompt(field + std::string(", ") + kHelloInput,
                        R"("messages": [{"role": "user", "content": "Hello"}])");
-    EXPECT_FALSE(accepted(parse_response_body(field + std::string(", ") + kHelloInput)).logprobs);
+    EXPECT_FALSE(
+        accepted(parse_response_body(field + std::string(", ") + kHelloInput)).form.logprobs);
   }
 }
 
@@ -308,9 +309,9 @@ TEST(ResponsesRequest, include_asks_for_what_the_answer_holds) {
       R"("include": ["reasoning.encrypted_content", "message.output_text.logprobs"],
          "top_logprobs": 3, )" +
       kHelloInput));
-  EXPECT_TRUE(made.response->has_encrypted_reasoning);
-  EXPECT_TRUE(made.logprobs);
-  EXPECT_EQ(made.top_logprobs, 3);
+  EXPECT_TRUE(made.form.response->has_encrypted_reasoning);
+  EXPECT_TRUE(made.form.logprobs);
+  EXPECT_EQ(made.form.top_logprobs, 3);
   EXPECT_TRUE(made.items.at(0).sampling.return_logprobs);
   EXPECT_EQ(made.items[0].sampling.num_top_logprobs, 3);
 }
@@ -371,8 +372,8 @@ TEST(ResponsesRequest, without_a_store_nothing_is_kept_or_found) {
   const auto parse = [](const std::string& fields) {
     return parse_responses_request("{" + fields + kHelloInput + "}", responses_model(), {});
   };
-  EXPECT_FALSE(accepted(parse("")).response->is_stored);
-  EXPECT_FALSE(accepted(parse(R"("store": true, )")).response->is_stored);
+  EXPECT_FALSE(accepted(parse("")).form.response->is_stored);
+  EXPECT_FALSE(accepted(parse(R"("store": true, )")).form.response->is_stored);
   EXPECT_EQ(refused(parse(R"("previous_response_id": "resp_1", )")).status, 404);
 }
 

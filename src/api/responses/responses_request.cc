@@ -27,7 +27,7 @@ class ResponsesParser {
       : model_(model), past_(past), body_(body), reader_(body, problem_) {}
 
   Parsed<GenerationRequest> parse() && {
-    request_.endpoint = Endpoint::kResponses;
+    request_.form.endpoint = Endpoint::kResponses;
     request_.stop_in_reasoning = model_.stop_in_reasoning;
     draft_ = std::make_shared<ResponseDraft>();
     read_model(reader_, model_, request_);
@@ -47,7 +47,7 @@ class ResponsesParser {
     if (problem_) return problem_.error();
     draft_->settings = response_settings(reader_, item_.sampling, *draft_);
     if (problem_) return problem_.error();
-    request_.response = std::move(draft_);
+    request_.form.response = std::move(draft_);
     request_.items.push_back(std::move(item_));
     return std::move(request_);
   }
@@ -73,19 +73,19 @@ class ResponsesParser {
       if (json::is_text(name, "reasoning.encrypted_content")) {
         draft_->has_encrypted_reasoning = true;
       } else if (json::is_text(name, "message.output_text.logprobs")) {
-        request_.logprobs = true;
+        request_.form.logprobs = true;
       } else {
         problem_.skip_unknown("include[] " + name.get<std::string>());
       }
     }
-    if (!request_.logprobs) return;
-    request_.top_logprobs = top;
+    if (!request_.form.logprobs) return;
+    request_.form.top_logprobs = top;
     item_.sampling.return_logprobs = true;
     item_.sampling.num_top_logprobs = top;
   }
 
   void read_streaming() {
-    request_.stream = reader_.boolean("stream").value_or(false);
+    request_.form.stream = reader_.boolean("stream").value_or(false);
     const json::Value* options = reader_.object("stream_options");
     if (options == nullptr) return;
     check_names(*options, "stream_options", response_stream_fields(), problem_);
@@ -132,7 +132,7 @@ class ResponsesParser {
     const bool has_tools = !flat.tools.empty();
     ToolUse use = use_tools(reader_, model_, flat.tools, choice, !grammar.field.empty());
     if (use.shows_tools) chat.tools = shown_tools(flat.tools);
-    request_.tool_kinds = std::make_shared<const ToolKinds>(std::move(flat.kinds));
+    request_.form.tool_kinds = std::make_shared<const ToolKinds>(std::move(flat.kinds));
     request_.parse_tools = use.shows_tools;
     request_.tool_constraint = std::move(use.constraint);
     item_.grammar = grammar.source;

@@ -25,7 +25,7 @@ using ParseGeneration = api::Parsed<api::GenerationRequest> (*)(std::string_view
 http::Response no_scores(const api::GenerationRequest& request) {
   return json_response(
       {{"scores", json::Value::array()},
-       {"model", request.model},
+       {"model", request.form.model},
        {"usage", {{"prompt_tokens", 0}, {"completion_tokens", 0}, {"total_tokens", 0}}},
        {"object", "scoring"}});
 }

@@ -57,9 +57,9 @@ api::GenerationRequest one_token(const ServerState& state) {
   item.sampling.ignore_eos = true;
   item.request_id = answer::draw_id("HEALTH_CHECK_");
   api::GenerationRequest request;
-  request.endpoint = api::Endpoint::kGenerate;
-  request.id = item.request_id;
-  request.model = state.config.model.name();
+  request.form.endpoint = api::Endpoint::kGenerate;
+  request.form.id = item.request_id;
+  request.form.model = state.config.model.name();
   request.priority = std::numeric_limits<int>::max();
   request.items.push_back(std::move(item));
   return request;
@@ -75,7 +75,7 @@ void probe(ServerState& state, const http::ExchangePtr& exchange) {
     return exchange->send(std::move(ready));
   }
   api::GenerationRequest request = one_token(state);
-  const std::string rid = request.id;
+  const std::string rid = request.form.id;
   state.generation.start(std::move(request), exchange, Stopwatch());
   // If the token has come by then, this second answer to the exchange does nothing.
   state.post_after(kProbeTimeout, [&state, exchange, rid] {

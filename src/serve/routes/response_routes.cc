@@ -29,10 +29,11 @@ void create(ServerState& state, const http::ExchangePtr& exchange, const Stopwat
     return send_later(exchange, api::to_response(*error));
   }
   auto& request = std::get<api::GenerationRequest>(parsed);
-  if (request.response->is_stored) {
-    if (request.id.empty()) request.id = answer::draw_id("resp_");
-    request.response->keep = [&state, owner, making = state.responses.begin(owner, request.id)](
-                                 const std::string& id, api::StoredResponse stored) {
+  if (request.form.response->is_stored) {
+    if (request.form.id.empty()) request.form.id = answer::draw_id("resp_");
+    request.form.response->keep = [&state, owner,
+                                   making = state.responses.begin(owner, request.form.id)](
+                                      const std::string& id, api::StoredResponse stored) {
       state.responses.put(owner, id, std::move(stored));
     };
   }
