@@ -262,10 +262,10 @@ Command add_bench_ablation(CLI::App& bench) {
       ->group(group);
   add_file_flags(*app, *flags, group);
   add_engine_load_flags(*app, flags->load, kLoadGroup);
-  add_model_flags(*app, flags->engine.model);
-  add_deterministic_flag(*app, flags->engine.model);
-  add_memory_flags(*app, flags->engine.memory);
-  add_device_flags(*app, flags->engine.device);
+  model_flags().add_to(*app, flags->engine.model);
+  deterministic_flag().add_to(*app, flags->engine.model);
+  memory_flags().add_to(*app, flags->engine.memory);
+  device_flags().add_to(*app, flags->engine.device);
   for (const char* of_rows : {"--max-running-requests", "--chunked-prefill-size",
                               "--kv-cache-dtype", "--disable-cuda-graph", "--cuda-graph-max-bs",
                               "--cuda-graph-bs", "--attention-backend", "--disable-fusion"})

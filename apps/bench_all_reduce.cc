@@ -220,14 +220,14 @@ Command add_bench_all_reduce(CLI::App& bench) {
                   "Append one JSON line per size to this file")
       ->type_name("FILE")
       ->group(group);
-  add_peer_flags(*app, flags->engine.ranks.peers);
+  peer_flags().add_to(*app, flags->engine.ranks.peers);
   app->remove_option(app->get_option("--disable-custom-all-reduce"));
-  add_device_flags(*app, flags->engine.device);
+  device_flags().add_to(*app, flags->engine.device);
   for (const char* of_steps :
        {"--disable-cuda-graph", "--cuda-graph-max-bs", "--cuda-graph-bs", "--gemm-backend",
         "--attention-backend", "--disable-fusion", "--cpu-threads"})
     app->remove_option(app->get_option(of_steps));
-  add_log_flags(*app, flags->engine.log);
+  log_flags().add_to(*app, flags->engine.log);
   set_examples(*app, {"fathom bench all-reduce --tp-size 2",
                       "fathom bench all-reduce --device cpu --bytes 16384 --replays 10"});
   return {.app = app, .run = [flags] {

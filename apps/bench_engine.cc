@@ -250,7 +250,7 @@ Command add_bench_engine(CLI::App& bench) {
       ->type_name("FILE")
       ->group(group);
   add_engine_flags(*app, flags->engine);
-  add_overlap_flag(*app, group, flags->engine.disable_overlap_schedule);
+  add_overlap_flag(*app, group, flags->engine);
   app->remove_option(app->get_option("--max-running-requests"));
   set_examples(*app, {"fathom bench engine --model-path demo",
                       "fathom bench engine --model-path models/demo --clients 4 16 \\",

@@ -292,16 +292,16 @@ Command add_bench_ops(CLI::App& bench) {
   CLI::App* app = bench.add_subcommand(
       "ops", "Time each operator over a model's shapes; needs its config.json only");
   add_ops_flags(*app, *flags);
-  add_model_flags(*app, flags->engine.model);
+  model_flags().add_to(*app, flags->engine.model);
   // W_UK and W_UV are benched in both types.
   for (const char* of_checkpoints :
        {"--load-format", "--num-layers", "--context-length", "--random-seed", "--absorbed-dtype"})
     app->remove_option(app->get_option(of_checkpoints));
-  add_deterministic_flag(*app, flags->engine.model);
-  add_device_flags(*app, flags->engine.device);
+  deterministic_flag().add_to(*app, flags->engine.model);
+  device_flags().add_to(*app, flags->engine.device);
   for (const char* of_steps : {"--disable-cuda-graph", "--cuda-graph-max-bs", "--cuda-graph-bs"})
     app->remove_option(app->get_option(of_steps));
-  add_log_flags(*app, flags->engine.log);
+  log_flags().add_to(*app, flags->engine.log);
   set_examples(*app, {"fathom bench ops --model-path models/configs/deepseek-v2-lite",
                       "fathom bench ops --model-path models/demo --operators linear,moe_experts "
                       "--tokens 1 8"});

@@ -74,11 +74,12 @@ int refuse(const CLI::App& app, const std::vector<std::string>& words, const std
 
 }  // namespace
 
-void add_config_flag(CLI::App& app, std::string* path) {
+CLI::Option* add_config_flag(CLI::App& app, std::string* path) {
   const std::string text =
       "YAML file of flags: their names without the dashes in front. The command line wins, then "
       "the environment (FATHOM_PORT for --port)";
-  (path == nullptr ? app.add_option("--config", text) : app.add_option("--config", *path, text))
+  return (path == nullptr ? app.add_option("--config", text)
+                          : app.add_option("--config", *path, text))
       ->configurable(false)
       ->type_name("FILE")
       ->group("Settings");

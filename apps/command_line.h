@@ -23,7 +23,7 @@ namespace fathom::apps {
 void begin_command_line(CLI::App& app, const std::string& more = "");
 
 // --config FILE, which run_command_line() adds to the commands that do not have it; `path` keeps its value.
-void add_config_flag(CLI::App& app, std::string* path = nullptr);
+CLI::Option* add_config_flag(CLI::App& app, std::string* path = nullptr);
 
 // The exit status. Throws what the command throws. Flags may come from the environment and from --config, and under
 // other servers' names (apps/arguments.h).

@@ -119,7 +119,7 @@ Command add_doctor(CLI::App& parent) {
   auto as_json = std::make_shared<bool>(false);
   CLI::App* app = parent.add_subcommand(
       "doctor", "Describe this machine and what would run on it, to paste into a report");
-  add_device_flags(*app, flags->device);
+  device_flags().add_to(*app, flags->device);
   app->add_flag("--json", *as_json, "Print one JSON object")->group("Output");
   set_examples(*app,
                {"fathom doctor", "fathom doctor --device cuda    # exit status 1 without one"});

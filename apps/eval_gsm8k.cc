@@ -145,8 +145,8 @@ Command add_eval_gsm8k(CLI::App& eval) {
       ->type_name("FILE")
       ->group(group);
   add_engine_flags(*app, flags->engine);
-  add_node_flags(*app, flags->engine.nodes);
-  add_overlap_flag(*app, group, flags->engine.disable_overlap_schedule);
+  node_flags().add_to(*app, flags->engine.nodes);
+  add_overlap_flag(*app, group, flags->engine);
   app->remove_option(app->get_option("--max-running-requests"));
   set_examples(*app, {"fathom eval gsm8k --model-path demo",
                       "fathom eval gsm8k --model-path models/demo --dequantize \\",

@@ -3,7 +3,7 @@
 // the parser and passed down by part, so no code sees the whole command line.
 //
 //   ModelFlags model;
-//   add_model_flags(*subcommand, model);        // adds --model-path and its group to the help
+//   model_flags().add_to(*subcommand, model);   // adds --model-path and its group to the help
 //
 // The structs must outlive the parse. Values are checked twice: form and range by the parser (exit status
 // 2), meaning by the code that uses them (exit status 1).
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/flag_table.h"
 #include "apps/node_flags.h"
 #include "apps/rank_flags.h"
 #include "apps/speculation_flags.h"
@@ -82,14 +83,20 @@ struct SamplingFlags {
   std::vector<std::string> logit_bias;  // "id:value"
 };
 
-void add_model_flags(CLI::App& app, ModelFlags& flags);
+const FlagTable<ModelFlags>& model_flags();
 // --deterministic, for subcommands that compute tokens.
-void add_deterministic_flag(CLI::App& app, ModelFlags& flags);
-void add_memory_flags(CLI::App& app, MemoryFlags& flags);
-void add_device_flags(CLI::App& app, DeviceFlags& flags);
+const FlagTable<ModelFlags>& deterministic_flag();
+const FlagTable<MemoryFlags>& memory_flags();
+const FlagTable<DeviceFlags>& device_flags();
+const FlagTable<LogFlags>& log_flags();
 // --disable-overlap-schedule, for subcommands that have an engine's loop.
-void add_overlap_flag(CLI::App& app, const std::string& group, bool& disable_overlap_schedule);
-void add_log_flags(CLI::App& app, LogFlags& flags);
+template <class Flags>
+FlagRow<Flags> overlap_row() {
+  return {"--disable-overlap-schedule", &Flags::disable_overlap_schedule,
+          "Plan a step only when the one before has ended"};
+}
+void add_overlap_flag(CLI::App& app, const std::string& group, EngineFlags& flags);
+// All of these that engine_setup needs, but for those of nodes.
 void add_engine_flags(CLI::App& app, EngineFlags& flags);
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags);
 

@@ -250,8 +250,8 @@ Command add_generate(CLI::App& parent) {
   add_sampling_flags(*app, flags->sampling);
   add_output_flags(*app, *flags);
   add_engine_flags(*app, flags->engine);
-  add_node_flags(*app, flags->engine.nodes);
-  add_overlap_flag(*app, "Memory", flags->engine.disable_overlap_schedule);
+  node_flags().add_to(*app, flags->engine.nodes);
+  add_overlap_flag(*app, "Memory", flags->engine);
   set_examples(*app, {"fathom generate --model-path models/demo --chat --prompt \"Hello!\"",
                       "fathom generate --model-path models/demo --chat          # turn by turn",
                       "fathom generate --model-path models/demo --temperature 0 --json \\",

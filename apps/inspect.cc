@@ -375,10 +375,11 @@ Command add_inspect(CLI::App& parent) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* app =
       parent.add_subcommand("inspect", "Describe a checkpoint and check that it would load");
-  add_model_flags(*app, flags->engine.model);
-  add_deterministic_flag(*app, flags->engine.model);
-  add_device_flags(*app, flags->engine.device);
-  add_rank_flags(*app, flags->engine.ranks);
+  model_flags().add_to(*app, flags->engine.model);
+  deterministic_flag().add_to(*app, flags->engine.model);
+  device_flags().add_to(*app, flags->engine.device);
+  rank_flags().add_to(*app, flags->engine.ranks);
+  peer_flags().add_to(*app, flags->engine.ranks.peers);
   app->add_option("--gpus", flags->num_gpus,
                   "Say what each of N GPUs would hold, as --tp-size N does; none is needed")
       ->check(CLI::Range(1, 1024))

@@ -6,7 +6,6 @@ namespace fathom::apps {
 namespace {
 
 constexpr int kMostNodes = 256;
-constexpr const char* kNodeGroup = "Nodes";
 
 void require_nodes(bool ok, const std::string& message) {
   if (!ok) throw StartupError(message);
@@ -18,33 +17,37 @@ std::string count_text(const char* name, int value) {
 
 }  // namespace
 
-void add_node_flags(CLI::App& app, NodeFlags& flags) {
-  flags.num_nodes.reset();
-  app.add_option("--nnodes", flags.num_nodes,
-                 "Processes, each on a host of its own, whose ranks compute the model together: "
-                 "every node has "
-                 "--tp-size / N of them. All are started with the same flags but for --node-rank")
-      ->check(CLI::Range(1, kMostNodes))
-      ->type_name("N")
-      ->default_str("1, or as many as mpirun or srun has started")
-      ->group(kNodeGroup);
-  app.add_option(
-         "--node-rank", flags.node_rank,
-         "Which node this is, from 0; node 0 has the HTTP server, and the others end with it")
-      ->check(CLI::Range(0, kMostNodes - 1))
-      ->type_name("N")
-      ->default_str("as mpirun or srun says")
-      ->group(kNodeGroup);
-  app.add_option("--dist-init-addr", flags.dist_init_addr,
-                 "Where node 0 waits for the others; an address that other hosts reach needs "
-                 "--cluster-key-file")
-      ->type_name("HOST:PORT")
-      ->group(kNodeGroup);
-  app.add_option(
-         "--cluster-key-file", flags.cluster_key_file,
-         "A secret of 32 bytes or more that the nodes prove to one another, the same on all")
-      ->type_name("FILE")
-      ->group(kNodeGroup);
+const FlagTable<NodeFlags>& node_flags() {
+  static const FlagTable<NodeFlags> table(
+      "Nodes",
+      {{"--nnodes",
+        &NodeFlags::num_nodes,
+        "Processes, each on a host of its own, whose ranks compute the model together: "
+        "every node has "
+        "--tp-size / N of them. All are started with the same flags but for --node-rank",
+        {.type = "N",
+         .check = CLI::Range(1, kMostNodes),
+         .default_text = "1, or as many as mpirun or srun has started",
+         // Where there is the flag, the launcher may say it too.
+         .parse_rules = [](CLI::Option&, NodeFlags& flags) { flags.num_nodes.reset(); },
+         .setting = [](const NodeFlags& flags) { return flags.num_nodes.value_or(1); }}},
+       {"--node-rank",
+        &NodeFlags::node_rank,
+        "Which node this is, from 0; node 0 has the HTTP server, and the others end with it",
+        {.type = "N",
+         .check = CLI::Range(0, kMostNodes - 1),
+         .default_text = "as mpirun or srun says",
+         .setting = [](const NodeFlags& flags) { return flags.node_rank.value_or(0); }}},
+       {"--dist-init-addr",
+        &NodeFlags::dist_init_addr,
+        "Where node 0 waits for the others; an address that other hosts reach needs "
+        "--cluster-key-file",
+        {.type = "HOST:PORT"}},
+       {"--cluster-key-file",
+        &NodeFlags::cluster_key_file,
+        "A secret of 32 bytes or more that the nodes prove to one another, the same on all",
+        {.type = "FILE", .shown = Shown::kInLog}}});
+  return table;
 }
 
 NodePlace node_place(const NodeFlags& flags, const Environment& environment) {
@@ -79,12 +82,6 @@ void check_nodes(const NodeFlags& flags, const NodePlace& place, int tp_size) {
   require_nodes(tp_size % place.num_nodes == 0, num_nodes + " does not divide --tp-size, " +
                                                     std::to_string(tp_size) +
                                                     ": its nodes have equally many ranks");
-}
-
-json::Value node_settings(const NodeFlags& flags) {
-  return {{"nnodes", flags.num_nodes.value_or(1)},
-          {"node_rank", flags.node_rank.value_or(0)},
-          {"dist_init_addr", flags.dist_init_addr}};
 }
 
 }  // namespace fathom::apps

@@ -2,19 +2,18 @@
 // How many nodes compute a model, and which one this is: flags, what a launcher's environment says, what is refused.
 //
 //   NodeFlags flags;
-//   add_node_flags(*subcommand, flags);
+//   node_flags().add_to(*subcommand, flags);
 //   ... parse ...
 //   const NodePlace place = node_place(flags, process_environment());
 //   check_nodes(flags, place, tp_size);
 //
 // Names are SGLang's. Throws StartupError.
 
-#include <CLI/App.hpp>
 #include <optional>
 #include <string>
 
+#include "apps/flag_table.h"
 #include "apps/launcher.h"
-#include "base/json.h"
 
 namespace fathom::apps {
 
@@ -31,13 +30,12 @@ struct NodePlace {
   bool is_head() const { return node_rank == 0; }
 };
 
-void add_node_flags(CLI::App& app, NodeFlags& flags);
+// Their settings say what node_place() did only once its numbers are in the flags.
+const FlagTable<NodeFlags>& node_flags();
 
 // The flags', or where they say nothing the launcher's.
 NodePlace node_place(const NodeFlags& flags, const Environment& environment);
 // Whether the flags fit together, and the ranks can be shared out.
 void check_nodes(const NodeFlags& flags, const NodePlace& place, int tp_size);
-// For /server_info and the log: "nnodes", "node_rank", "dist_init_addr". REQUIRES: the flags say what node_place() did.
-json::Value node_settings(const NodeFlags& flags);
 
 }  // namespace fathom::apps

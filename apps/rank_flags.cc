@@ -2,7 +2,9 @@
 
 #include <bit>
 #include <string>
+#include <utility>
 
+#include "apps/settings_order.h"
 #include "base/log.h"
 #include "base/startup_error.h"
 #include "cache/prefix_index.h"
@@ -23,66 +25,72 @@ void require(bool ok, const std::string& message) {
   if (!ok) throw StartupError(message);
 }
 
+FlagForm<RankFlags> count_of_ranks(const char* default_text,
+                                   std::function<json::Value(const RankFlags&)> setting = {}) {
+  return {.type = "N",
+          .check = CLI::Range(1, kMostRanks),
+          .default_text = default_text,
+          .setting = std::move(setting)};
+}
+
 }  // namespace
 
-void add_rank_flags(CLI::App& app, RankFlags& flags) {
-  const std::string group = "Ranks";
-  const auto add_count = [&](const char* names, auto& count, const char* about) {
-    return app.add_option(names, count, about)
-        ->check(CLI::Range(1, kMostRanks))
-        ->type_name("N")
-        ->group(group);
-  };
-  add_count(
-      "--tp-size,--tensor-parallel-size", flags.tp_size,
-      "Ranks that compute the model together, each on a GPU or on a share of the CPU's "
-      "threads: every rank holds a part of the heads, of the FFN widths and of the vocabulary");
-  app.add_flag("--enable-ep-moe", flags.experts_apart,
-               "Give each rank whole experts instead of a part of each expert's width")
-      ->group(group);
-  add_count("--ep-size,--expert-parallel-size", flags.ep_size,
-            "Ranks that hold whole experts; needs --enable-ep-moe, with which it is --tp-size")
-      ->default_str("1, or --tp-size with --enable-ep-moe");
-  app.add_flag("--enable-dp-attention", flags.dp_attention,
-               "Form --dp-size groups of the ranks: each has requests and a cache of its own and "
-               "computes their attention, and all together compute FFNs and experts")
-      ->group(group);
-  add_count("--dp-size,--data-parallel-size", flags.dp_size,
-            "Groups that the ranks form; needs --enable-dp-attention. Each has --tp-size / N "
-            "ranks, and --max-total-tokens is the cache of each")
-      ->default_str("1");
-  add_count("--deterministic-tp", flags.deterministic_tp,
-            "Compute the same bits on every --tp-size that divides N, a power of two: sums over "
-            "ranks are computed in N parts and added in one tree. On a GPU with --deterministic; "
-            "a step takes longer the fewer ranks share the parts")
-      ->default_str("1: each rank computes one part");
-  add_peer_flags(app, flags.peers);
+const FlagTable<RankFlags>& rank_flags() {
+  static const FlagTable<RankFlags> table(
+      "Ranks",
+      {{"--tp-size,--tensor-parallel-size", &RankFlags::tp_size,
+        "Ranks that compute the model together, each on a GPU or on a share of the CPU's "
+        "threads: every rank holds a part of the heads, of the FFN widths and of the vocabulary",
+        count_of_ranks(nullptr)},
+       {"--enable-ep-moe", &RankFlags::experts_apart,
+        "Give each rank whole experts instead of a part of each expert's width"},
+       {"--ep-size,--expert-parallel-size", &RankFlags::ep_size,
+        "Ranks that hold whole experts; needs --enable-ep-moe, with which it is --tp-size",
+        count_of_ranks("1, or --tp-size with --enable-ep-moe",
+                       [](const RankFlags& flags) { return rank_sizes(flags).ep; })},
+       {"--enable-dp-attention", &RankFlags::dp_attention,
+        "Form --dp-size groups of the ranks: each has requests and a cache of its own and "
+        "computes their attention, and all together compute FFNs and experts"},
+       {"--dp-size,--data-parallel-size", &RankFlags::dp_size,
+        "Groups that the ranks form; needs --enable-dp-attention. Each has --tp-size / N "
+        "ranks, and --max-total-tokens is the cache of each",
+        count_of_ranks("1", [](const RankFlags& flags) { return rank_sizes(flags).dp; })},
+       {"--deterministic-tp", &RankFlags::deterministic_tp,
+        "Compute the same bits on every --tp-size that divides N, a power of two: sums over "
+        "ranks are computed in N parts and added in one tree. On a GPU with --deterministic; "
+        "a step takes longer the fewer ranks share the parts",
+        count_of_ranks("1: each rank computes one part")}});
+  return table;
 }
 
-void add_peer_flags(CLI::App& app, cuda::PeerOptions& peers) {
-  const std::string group = "Ranks";
-  app.add_flag("--disable-custom-all-reduce", peers.disable_custom_all_reduce,
-               "Add among GPUs by NCCL alone, to compare; what is added by kernels of our own and "
-               "what by NCCL is otherwise chosen by size")
-      ->group(group);
-  app.add_option(
-         "--nccl-library", peers.nccl_library,
-         "NCCL's libnccl.so.2, of 2.10 or newer. Without it kernels of our own add all sizes")
-      ->type_name("FILE")
-      ->default_str("where the system has it")
-      ->group(group);
+const FlagTable<cuda::PeerOptions>& peer_flags() {
+  static const FlagTable<cuda::PeerOptions> table(
+      "Ranks",
+      {{"--disable-custom-all-reduce", &cuda::PeerOptions::disable_custom_all_reduce,
+        "Add among GPUs by NCCL alone, to compare; what is added by kernels of our own and "
+        "what by NCCL is otherwise chosen by size"},
+       {"--nccl-library",
+        &cuda::PeerOptions::nccl_library,
+        "NCCL's libnccl.so.2, of 2.10 or newer. Without it kernels of our own add all sizes",
+        {.type = "FILE", .default_text = "where the system has it"}}});
+  return table;
 }
 
-void add_rank_wait_flag(CLI::App& app, RankFlags& flags) {
-  app.add_option("--dist-timeout", flags.dist_timeout,
+const FlagTable<RankFlags>& rank_wait_flag() {
+  static const FlagTable<RankFlags> table(
+      "Ranks", {{"--dist-timeout",
+                 &RankFlags::dist_timeout,
                  "Ranks that wait for one give it up when it has done nothing for so long, and "
                  "when it has computed " +
                      std::to_string(runner::RankGroup::kPatience) +
-                     " times as long; needs --tp-size 2 or more")
-      ->check(CLI::Range(0.1, 86400.0))
-      ->type_name("SECONDS")
-      ->default_str("5")
-      ->group("Ranks");
+                     " times as long; needs --tp-size 2 or more",
+                 {.type = "SECONDS",
+                  .check = CLI::Range(0.1, 86400.0),
+                  .default_text = "5",
+                  .setting = [](const RankFlags& flags) {
+                    return std::chrono::duration<double>(rank_standstill(flags)).count();
+                  }}}});
+  return table;
 }
 
 namespace {
@@ -188,16 +196,11 @@ int slots_of_lane(const RankFlags& flags, int max_running_requests) {
 }
 
 json::Value rank_settings(const RankFlags& flags) {
-  const runner::RankSizes sizes = rank_sizes(flags);
-  return {{"tp_size", flags.tp_size},
-          {"dp_size", sizes.dp},
-          {"ep_size", sizes.ep},
-          {"enable_dp_attention", flags.dp_attention},
-          {"enable_ep_moe", flags.experts_apart},
-          {"deterministic_tp", flags.deterministic_tp},
-          {"dist_timeout", std::chrono::duration<double>(rank_standstill(flags)).count()},
-          {"disable_custom_all_reduce", flags.peers.disable_custom_all_reduce},
-          {"nccl_library", flags.peers.nccl_library}};
+  json::Value settings;
+  rank_flags().show(flags, settings);
+  rank_wait_flag().show(flags, settings);
+  peer_flags().show(flags.peers, settings);
+  return in_known_order(settings);
 }
 
 }  // namespace fathom::apps

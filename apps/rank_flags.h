@@ -2,16 +2,16 @@
 // How many ranks compute a model, and how they share it: flags, what they mean together, and what is refused.
 //
 //   RankFlags flags;
-//   add_rank_flags(*subcommand, flags);
+//   rank_flags().add_to(*subcommand, flags);
 //   check_ranks(flags, config);                     // throws: the flag, its value and the rule
 //   runner::RankGroup ranks(rank_sizes(flags), backend);
 //
 // Names are SGLang's. Plain data and pure functions.
 
-#include <CLI/App.hpp>
 #include <chrono>
 #include <optional>
 
+#include "apps/flag_table.h"
 #include "base/json.h"
 #include "config/model_config.h"
 #include "cuda/comm/peer_ranks.h"
@@ -33,11 +33,11 @@ struct RankFlags {
   int num_lanes() const { return dp_attention ? dp_size.value_or(1) : 1; }
 };
 
-void add_rank_flags(CLI::App& app, RankFlags& flags);
-// Those of how GPUs add; the others have them too.
-void add_peer_flags(CLI::App& app, cuda::PeerOptions& peers);
+const FlagTable<RankFlags>& rank_flags();
+// Those of how GPUs add.
+const FlagTable<cuda::PeerOptions>& peer_flags();
 // Of commands whose ranks compute.
-void add_rank_wait_flag(CLI::App& app, RankFlags& flags);
+const FlagTable<RankFlags>& rank_wait_flag();
 
 // Whether the flags fit together and the model divides. What a parameter's own size forbids beyond that
 // (weights/shard.h) is found when the model is made.
@@ -50,8 +50,7 @@ runner::RankSizes rank_sizes(const RankFlags& flags);
 std::chrono::milliseconds rank_standstill(const RankFlags& flags);
 // Requests that each lane has room for, where all lanes together run so many.
 int slots_of_lane(const RankFlags& flags, int max_running_requests);
-// For /server_info and the log: "tp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_ep_moe",
-// "deterministic_tp", "dist_timeout", "disable_custom_all_reduce", "nccl_library".
+// What the three tables show.
 json::Value rank_settings(const RankFlags& flags);
 
 }  // namespace fathom::apps

@@ -1,6 +1,7 @@
 #include "apps/speculation_flags.h"
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 
 #include "apps/model_directory.h"
@@ -58,53 +59,89 @@ void check_draft_tokens(const runner::DrafterInfo& shape) {
 
 std::string plain_number(double value) { return json::dump(json::Value(value)); }
 
+using SpeculationSetting = std::function<json::Value(const SpeculationFlags&)>;
+
+// Null where nothing drafts.
+SpeculationSetting of_shape(int runner::DrafterInfo::*member) {
+  return [member](const SpeculationFlags& flags) {
+    const runner::DrafterInfo shape = drafter_shape(flags);
+    return flags.enabled() ? json::Value(shape.*member) : json::Value(nullptr);
+  };
+}
+
+json::Value text_or_null(const std::string& text) {
+  return text.empty() ? json::Value(nullptr) : json::Value(text);
+}
+
+// The parser would set an optional switch that was not given, too.
+CLI::Option* add_adaptive(CLI::App& app, const std::string& names, SpeculationFlags& flags,
+                          const std::string& help) {
+  return app.add_flag_function(
+      names, [&flags](int64_t count) { flags.adaptive = count > 0; }, help);
+}
+
+json::Value adaptive_setting(const SpeculationFlags& flags) {
+  return flags.enabled() ? json::Value(flags.is_adaptive()) : json::Value(nullptr);
+}
+
 }  // namespace
 
-void add_speculation_flags(CLI::App& app, SpeculationFlags& flags) {
-  const std::string group = "Speculation";
-  app.add_option("--speculative-algorithm", flags.algorithm,
-                 "Draft tokens with the model's MTP layer and verify several in one step; the text "
-                 "stays the same. NEXTN and EAGLE mean the same")
-      ->check(CLI::IsMember({"NEXTN", "EAGLE"}))
-      ->type_name("NEXTN|EAGLE")
-      ->default_str("off")
-      ->group(group);
-  app.add_option("--speculative-num-steps", flags.num_steps, "Draft steps: how deep it looks ahead")
-      ->check(CLI::Range(1, kMaxDraftTokens - 1))
-      ->type_name("N")
-      ->default_str("1")
-      ->group(group);
-  app.add_option("--speculative-eagle-topk", flags.eagle_topk,
-                 "Continuations that each step keeps; 1 drafts a chain, more a tree")
-      ->check(CLI::Range(1, kMaxDraftTokens - 1))
-      ->type_name("K")
-      ->default_str("1")
-      ->group(group);
-  app.add_option("--speculative-num-draft-tokens", flags.num_draft_tokens,
-                 "Tokens that a step verifies, the last one included")
-      ->check(CLI::Range(2, kMaxDraftTokens))
-      ->type_name("D")
-      ->default_str("steps * topk + 1")
-      ->group(group);
-  app.add_option("--speculative-draft-model-path", flags.draft_model_path,
-                 "Checkpoint directory with only the MTP layer")
-      ->transform(checkpoint_directory("--speculative-draft-model-path"))
-      ->type_name("DIR")
-      ->default_str("the model's own layer")
-      ->group(group);
-  // The parser would set an optional switch that was not given, too.
-  const auto set_adaptive = [&flags](int64_t count) { flags.adaptive = count > 0; };
-  app.add_flag_function(
-         "--speculative-adaptive,!--no-speculative-adaptive", set_adaptive,
-         "Draft as deep as pays at the present load, down to not at all (on); or always to "
-         "the full depth")
-      ->group(group);
-  app.add_option("--simulate-accept-length", flags.simulate_accept_length,
-                 "For benches on random weights: accept drafts so that a verifying step yields A "
-                 "tokens on average, whatever the model says; the text is then meaningless")
-      ->type_name("A")
-      ->default_str("off")
-      ->group(group);
+const FlagTable<SpeculationFlags>& speculation_flags() {
+  static const FlagTable<SpeculationFlags> table(
+      "Speculation",
+      {{"--speculative-algorithm",
+        &SpeculationFlags::algorithm,
+        "Draft tokens with the model's MTP layer and verify several in one step; the text "
+        "stays the same. NEXTN and EAGLE mean the same",
+        {.type = "NEXTN|EAGLE",
+         .check = CLI::IsMember({"NEXTN", "EAGLE"}),
+         .default_text = "off",
+         .setting = [](const SpeculationFlags& flags) { return text_or_null(flags.algorithm); }}},
+       {"--speculative-num-steps",
+        &SpeculationFlags::num_steps,
+        "Draft steps: how deep it looks ahead",
+        {.type = "N",
+         .check = CLI::Range(1, kMaxDraftTokens - 1),
+         .default_text = "1",
+         .setting = of_shape(&runner::DrafterInfo::num_steps)}},
+       {"--speculative-eagle-topk",
+        &SpeculationFlags::eagle_topk,
+        "Continuations that each step keeps; 1 drafts a chain, more a tree",
+        {.type = "K",
+         .check = CLI::Range(1, kMaxDraftTokens - 1),
+         .default_text = "1",
+         .setting = of_shape(&runner::DrafterInfo::top_k)}},
+       {"--speculative-num-draft-tokens",
+        &SpeculationFlags::num_draft_tokens,
+        "Tokens that a step verifies, the last one included",
+        {.type = "D",
+         .check = CLI::Range(2, kMaxDraftTokens),
+         .default_text = "steps * topk + 1",
+         .setting = of_shape(&runner::DrafterInfo::num_draft_tokens)}},
+       {"--speculative-draft-model-path",
+        &SpeculationFlags::draft_model_path,
+        "Checkpoint directory with only the MTP layer",
+        {.type = "DIR",
+         .default_text = "the model's own layer",
+         .parse_rules =
+             [](CLI::Option& option, SpeculationFlags&) {
+               option.transform(checkpoint_directory("--speculative-draft-model-path"));
+             },
+         .setting =
+             [](const SpeculationFlags& flags) { return text_or_null(flags.draft_model_path); }}},
+       {"--speculative-adaptive,!--no-speculative-adaptive",
+        {add_adaptive, adaptive_setting},
+        "Draft as deep as pays at the present load, down to not at all (on); or always to "
+        "the full depth"},
+       {"--simulate-accept-length",
+        &SpeculationFlags::simulate_accept_length,
+        "For benches on random weights: accept drafts so that a verifying step yields A "
+        "tokens on average, whatever the model says; the text is then meaningless",
+        {.type = "A", .default_text = "off", .setting = [](const SpeculationFlags& flags) {
+           const std::optional<double>& length = flags.simulate_accept_length;
+           return length ? json::Value(*length) : json::Value(nullptr);
+         }}}});
+  return table;
 }
 
 runner::DrafterInfo drafter_shape(const SpeculationFlags& flags) {
@@ -142,23 +179,8 @@ engine::SpeculationConfig speculation_config(const SpeculationFlags& flags) {
 }
 
 json::Value speculation_settings(const SpeculationFlags& flags) {
-  const runner::DrafterInfo shape = drafter_shape(flags);
-  const auto if_enabled = [&](json::Value value) {
-    return flags.enabled() ? std::move(value) : json::Value(nullptr);
-  };
-  json::Value settings = {{"speculative_algorithm", if_enabled(flags.algorithm)},
-                          {"speculative_num_steps", if_enabled(shape.num_steps)},
-                          {"speculative_eagle_topk", if_enabled(shape.top_k)},
-                          {"speculative_num_draft_tokens", if_enabled(shape.num_draft_tokens)},
-                          {"speculative_draft_model_path", nullptr},
-                          {"speculative_adaptive", if_enabled(flags.is_adaptive())},
-                          {"simulate_accept_length", nullptr}};
-  if (!flags.draft_model_path.empty()) {
-    settings["speculative_draft_model_path"] = flags.draft_model_path;
-  }
-  if (flags.simulate_accept_length) {
-    settings["simulate_accept_length"] = *flags.simulate_accept_length;
-  }
+  json::Value settings;
+  speculation_flags().show(flags, settings);
   return settings;
 }
 

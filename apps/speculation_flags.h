@@ -2,16 +2,16 @@
 // The flags of speculative decoding, under SGLang's names, and what follows from them for drafter and engine.
 //
 //   SpeculationFlags flags;
-//   add_speculation_flags(*subcommand, flags);
+//   speculation_flags().add_to(*subcommand, flags);
 //   ... parse ...
 //   runner::DrafterInfo shape = drafter_shape(flags);    // num_steps 0: nothing drafts
 //
 // The struct must outlive the parse. Throws StartupError.
 
-#include <CLI/App.hpp>
 #include <optional>
 #include <string>
 
+#include "apps/flag_table.h"
 #include "base/json.h"
 #include "engine/speculation.h"
 #include "runner/runner.h"
@@ -30,14 +30,14 @@ struct SpeculationFlags {
   bool is_adaptive() const { return enabled() && adaptive.value_or(true); }
 };
 
-void add_speculation_flags(CLI::App& app, SpeculationFlags& flags);
+const FlagTable<SpeculationFlags>& speculation_flags();
 
 // The shape that the flags ask for, with defaults filled in. Refuses values that contradict each other, and
 // flags that would do nothing because no algorithm is named.
 runner::DrafterInfo drafter_shape(const SpeculationFlags& flags);
 // What the step loop is told: all that the runner's drafter offers.
 engine::SpeculationConfig speculation_config(const SpeculationFlags& flags);
-// Every effective setting under the name of its flag; null where nothing drafts.
+// What the table shows: every effective setting under the name of its flag; null where nothing drafts.
 json::Value speculation_settings(const SpeculationFlags& flags);
 
 // How often a draft after accepted ones must be right so that a verifying step yields `accept_length` tokens on

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 SpeculationFlags parsed(const std::string& arguments) {
   CLI::App app;
   SpeculationFlags flags;
-  add_speculation_flags(app, flags);
+  speculation_flags().add_to(app, flags);
   app.parse(arguments);
   return flags;
 }
