@@ -318,6 +318,17 @@ void add_serve_flags(CLI::App& app, ServeFlags& flags) {
   app.get_option("--ssl-keyfile")->needs("--ssl-certfile");
 }
 
+std::vector<FlagFact> serve_flag_facts() {
+  std::vector<FlagFact> facts;
+  const ServeFlags flags;
+  for_each_table(flags, [&facts](const auto& table, const auto&) {
+    for (const auto& row : table.rows())
+      facts.push_back({row.long_name(), row.key(), row.form.shown,
+                       row.form.told_by == nullptr ? "" : row.form.told_by});
+  });
+  return facts;
+}
+
 http::KeyStore read_keys(const AccessFlags& flags) {
   http::KeyStore keys;
   for (const std::string& key : flags.api_keys) {

@@ -100,6 +100,15 @@ struct ServeFlags {
 
 void add_serve_flags(CLI::App& app, ServeFlags& flags);
 
+// A flag's row without its part of the flags.
+struct FlagFact {
+  std::string flag, key;  // "--num-layers", "num_layers"
+  Shown shown = Shown::kToClients;
+  std::string told_by;  // of Shown::kElsewhere
+};
+// Of every flag, in the order in which the parser has them.
+std::vector<FlagFact> serve_flag_facts();
+
 // Keys from the flags, FATHOM_API_KEY and FATHOM_ADMIN_API_KEY, and the file.
 http::KeyStore read_keys(const AccessFlags& flags);
 // Another address than loopback needs a key or --insecure.
