@@ -29,7 +29,7 @@ constexpr std::string_view kKnownOrder =
     "admin_api_key api_key_file cluster_key_file config profile_dir ";
 
 // A place that no other key has; of keys that are not there: the last.
-size_t place_of(const std::string& key) { return kKnownOrder.find(" " + key + " "); }
+size_t known_place(const std::string& key) { return kKnownOrder.find(" " + key + " "); }
 
 }  // namespace
 
@@ -37,7 +37,7 @@ json::Value in_known_order(const json::Value& settings) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : settings.items()) keys.push_back(key);
   std::stable_sort(keys.begin(), keys.end(), [](const std::string& a, const std::string& b) {
-    return place_of(a) < place_of(b);
+    return known_place(a) < known_place(b);
   });
   json::Value ordered = json::Value::object();
   for (const std::string& key : keys) ordered[key] = settings[key];
@@ -46,7 +46,7 @@ json::Value in_known_order(const json::Value& settings) {
 
 void put_in_known_order(std::vector<LogField>& fields) {
   std::stable_sort(fields.begin(), fields.end(), [](const LogField& a, const LogField& b) {
-    return place_of(a.key) < place_of(b.key);
+    return known_place(a.key) < known_place(b.key);
   });
 }
 
