@@ -10,7 +10,7 @@ int64_t num_prompt_values(const api::GenerationRequest& request, const api::Gene
   const auto num_tokens = static_cast<int64_t>(item.prompt.size());
   int64_t per_choice = request.form.repeats_prompt() ? num_tokens : 0;
   if (!item.sampling.return_prompt_logprobs) return item.n * per_choice;
-  const int64_t num_shown = num_tokens - std::max(0, item.logprob_start_len);
+  const int64_t num_shown = num_tokens - std::max(0, item.native.logprob_start_len);
   const int64_t logprobs = num_shown * (1 + item.sampling.num_top_logprobs);
   // Chats show them once for all choices.
   if (api::is_chat(request.form.endpoint)) return item.n * per_choice + logprobs;

@@ -153,14 +153,14 @@ grammar::ToolCallSyntax ConstraintFactory::tool_syntax(text::ChatFormat format) 
 ConstraintFactory::Form ConstraintFactory::tool_form(const api::GenerationRequest& request,
                                                      const std::vector<grammar::Tool>& tools,
                                                      bool is_required) const {
-  const api::ToolConstraint& constraint = request.tool_constraint;
+  const api::ToolConstraint& constraint = request.chat.tool_constraint;
   const grammar::ToolCallOptions options{.required = is_required, .parallel = constraint.parallel};
   std::string key = "tools";
   key += is_required ? 'r' : 'o';
   key += options.parallel ? 'p' : '1';
   key += constraint.follows_schemas ? 's' : '-';
-  key += std::to_string(static_cast<int>(request.chat_format)) + json::dump(constraint.tools);
-  return {.expression = grammar::tool_calls(tool_syntax(request.chat_format), tools, options),
+  key += std::to_string(static_cast<int>(request.chat.format)) + json::dump(constraint.tools);
+  return {.expression = grammar::tool_calls(tool_syntax(request.chat.format), tools, options),
           .key = std::move(key),
           .param = "tools"};
 }
@@ -177,10 +177,10 @@ ConstraintFactory::Form ConstraintFactory::behind_reasoning(const api::Generatio
   const Expression breaks = grammar::repeat(grammar::literal("\n"), 0, 2);
   const grammar::Marker think_end = marker(text::markup::kThinkEnd);
   if (!api::is_chat(request.form.endpoint)) return form;
-  if (request.starts_in_reasoning) {
+  if (request.chat.starts_in_reasoning) {
     form.expression = grammar::sequence({grammar::text_until(think_end), breaks, form.expression});
     form.key = 't' + form.key;
-  } else if (text::model_opens_reasoning(request.chat_format)) {
+  } else if (text::model_opens_reasoning(request.chat.format)) {
     const Expression thinking =
         grammar::sequence({grammar::marker(marker(text::markup::kThinkBegin)),
                            grammar::text_until(think_end), breaks});
@@ -194,7 +194,7 @@ ConstraintFactory::Form ConstraintFactory::form_of(const api::GenerationRequest&
                                                    const api::GrammarSource& source,
                                                    const std::vector<grammar::Tool>& tools) const {
   using Calls = api::ToolConstraint::Kind;
-  const Calls calls_kind = request.tool_constraint.kind;
+  const Calls calls_kind = request.chat.tool_constraint.kind;
   const bool has_source = source.kind != api::GrammarSource::Kind::kNone;
   if (calls_kind == Calls::kRequired || !has_source) {
     return behind_reasoning(request, tool_form(request, tools, calls_kind == Calls::kRequired));
@@ -210,7 +210,7 @@ ConstraintFactory::Form ConstraintFactory::form_of(const api::GenerationRequest&
 
 CompiledForm ConstraintFactory::compiled(const api::GenerationRequest& request,
                                          const api::GrammarSource& source) const {
-  std::vector<grammar::Tool> tools = tools_of(request.tool_constraint);
+  std::vector<grammar::Tool> tools = tools_of(request.chat.tool_constraint);
   const Form form = form_of(request, source, tools);
   Result<GrammarPtr> made = grammar::compile(form.expression);
   if (made) return *made;
@@ -229,10 +229,10 @@ CompiledForm ConstraintFactory::compiled(const api::GenerationRequest& request,
 std::string ConstraintFactory::key_of(const api::GenerationRequest& request,
                                       const api::GrammarSource& source) const {
   if (source.kind == api::GrammarSource::Kind::kNone &&
-      request.tool_constraint.kind == api::ToolConstraint::Kind::kNone) {
+      request.chat.tool_constraint.kind == api::ToolConstraint::Kind::kNone) {
     return "";
   }
-  return source.field + '\n' + form_of(request, source, tools_of(request.tool_constraint)).key;
+  return source.field + '\n' + form_of(request, source, tools_of(request.chat.tool_constraint)).key;
 }
 
 WantedForms ConstraintFactory::forms_of(const api::GenerationRequest& request) const {

@@ -53,16 +53,16 @@ void complete_form(api::GenerationRequest& request) {
 std::vector<int32_t> marker_ids(const api::GenerationRequest& request,
                                 const text::Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
-  for (const std::string_view marker : text::output_markers(request.chat_format)) {
+  for (const std::string_view marker : text::output_markers(request.chat.format)) {
     const bool is_reasoning = marker == kThinkBegin || marker == kThinkEnd;
-    if (is_reasoning ? !request.separate_reasoning : !request.parse_tools) continue;
+    if (is_reasoning ? !request.chat.separate_reasoning : !request.chat.parse_tools) continue;
     if (const std::optional<int32_t> id = tokenizer.added_token_id(marker)) ids.push_back(*id);
   }
   return ids;
 }
 
 bool may_reason(const api::GenerationRequest& request) {
-  return request.starts_in_reasoning || text::model_opens_reasoning(request.chat_format);
+  return request.chat.starts_in_reasoning || text::model_opens_reasoning(request.chat.format);
 }
 
 // Stops say where the answer ends, so they wait for the end of the reasoning, if there can be any.
@@ -244,49 +244,50 @@ ChoiceSetup GenerationService::choice_setup(const api::GenerationRequest& reques
   ChoiceSetup setup{.tokenizer = config_.tokenizer.get(),
                     .id = "",
                     .prompt_tokens = static_cast<int>(item.prompt.size()),
-                    .logprob_start_len = item.logprob_start_len,
+                    .logprob_start_len = item.native.logprob_start_len,
                     .return_logprobs = item.sampling.return_logprobs,
                     .return_prompt_logprobs = item.sampling.return_prompt_logprobs,
                     .num_top_logprobs = item.sampling.num_top_logprobs,
                     .is_cut_by_context = item.is_cut_by_context,
                     .no_stop_trim = item.no_stop_trim,
                     .skip_special_tokens = item.skip_special_tokens,
-                    .stream_interval = item.stream_interval};
+                    .stream_interval = item.native.stream_interval};
   if (setup.return_prompt_logprobs || request.form.repeats_prompt()) setup.prompt = item.prompt;
   if (request.form.endpoint == api::Endpoint::kGenerate) {
-    setup.id = item.request_id.empty() ? draw_id("") : item.request_id;
-    if (choice_idx > 0 && !item.request_id.empty()) setup.id += "-" + std::to_string(choice_idx);
+    setup.id = item.native.request_id.empty() ? draw_id("") : item.native.request_id;
+    if (choice_idx > 0 && !item.native.request_id.empty())
+      setup.id += "-" + std::to_string(choice_idx);
   }
   if (!api::is_chat(request.form.endpoint)) return setup;
-  const bool reads_markers = request.parse_tools || request.hide_tool_markers;
-  if (!request.separate_reasoning && !reads_markers) return setup;
-  setup.parser.emplace(request.chat_format, text::OutputParser::Options{
-                                                .reasoning = request.separate_reasoning,
-                                                .starts_in_reasoning = request.starts_in_reasoning,
-                                                .tools = reads_markers,
-                                                .calls = request.parse_tools});
+  const api::ChatPart& chat = request.chat;
+  const bool reads_markers = chat.parse_tools || chat.hide_tool_markers;
+  if (!chat.separate_reasoning && !reads_markers) return setup;
+  setup.parser.emplace(chat.format,
+                       text::OutputParser::Options{.reasoning = chat.separate_reasoning,
+                                                   .starts_in_reasoning = chat.starts_in_reasoning,
+                                                   .tools = reads_markers,
+                                                   .calls = chat.parse_tools});
   setup.marker_ids =
       std::make_shared<const std::vector<int32_t>>(marker_ids(request, *config_.tokenizer));
   setup.think_end_id = config_.tokenizer->added_token_id(kThinkEnd).value_or(-1);
-  setup.starts_in_reasoning = request.separate_reasoning && request.starts_in_reasoning;
-  setup.shows_reasoning = request.include_reasoning;
+  setup.starts_in_reasoning = chat.separate_reasoning && chat.starts_in_reasoning;
+  setup.shows_reasoning = chat.include_reasoning;
   setup.places_tokens = request.form.endpoint == api::Endpoint::kResponses && request.form.logprobs;
-  if (request.separate_reasoning && !request.stop_in_reasoning)
-    set_waiting_stops(request, item, setup);
+  if (chat.separate_reasoning && !chat.stop_in_reasoning) set_waiting_stops(request, item, setup);
   return setup;
 }
 
 ConstraintPtr GenerationService::with_budget(const api::GenerationRequest& request,
                                              const api::GenerationItem& item,
                                              ConstraintPtr constraint) const {
-  const std::optional<int> budget = request.thinking_budget;
+  const std::optional<int> budget = request.chat.thinking_budget;
   // One that max_tokens does not reach bounds nothing.
   if (!budget || *budget > item.sampling.max_new_tokens || !may_reason(request)) return constraint;
   return std::make_unique<ThinkingBudget>(
       ThinkingBudget::Limit{.tokenizer = config_.tokenizer.get(),
                             .end_marker = end_marker_,
                             .num_tokens = *budget,
-                            .starts_in_reasoning = request.starts_in_reasoning},
+                            .starts_in_reasoning = request.chat.starts_in_reasoning},
       std::move(constraint));
 }
 
@@ -460,8 +461,8 @@ GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequ
   if (!request.form.id.empty()) names.push_back(request.form.id);
   for (const api::GenerationItem& item : request.items) {
     // The rid of a single prompt is the request's own, which is in the list already.
-    if (!item.request_id.empty() && item.request_id != request.form.id)
-      names.push_back(item.request_id);
+    if (!item.native.request_id.empty() && item.native.request_id != request.form.id)
+      names.push_back(item.native.request_id);
   }
   // Made before the lock is taken: its destructor takes the same lock, and runs on the way out of this function when
   // memory runs out or a rid is taken.

@@ -1,7 +1,7 @@
 #pragma once
 // What the arguments of a request's tools must fit, and what becomes of schemas that cannot be compiled.
 //
-//   std::vector<grammar::Tool> tools = tools_of(request.tool_constraint);
+//   std::vector<grammar::Tool> tools = tools_of(request.chat.tool_constraint);
 //   if (!grammar::compile(tool_calls(syntax, tools, options))) {
 //     if (Status status = let_go_of_schemas(tools); !status) refuse(status.error());
 //   }

@@ -58,10 +58,10 @@ class ChatRequestParser {
   // Where the reasoning of an answer goes.
   void read_reasoning_form() {
     const std::optional<bool> separate = reader_.boolean("separate_reasoning");
-    request_.separate_reasoning = separate.value_or(true);
+    request_.chat.separate_reasoning = separate.value_or(true);
     request_.form.stream_reasoning = reader_.boolean("stream_reasoning").value_or(true);
     read_reasoning_shown();
-    request_.stop_in_reasoning =
+    request_.chat.stop_in_reasoning =
         reader_.boolean("stop_in_reasoning").value_or(model_.stop_in_reasoning);
     const std::optional<std::string> format = reader_.text("reasoning_format", kMaxFormatBytes);
     if (format && format != "auto" && format != "deepseek" && format != "none") {
@@ -70,9 +70,9 @@ class ChatRequestParser {
       reader_.fail_with("reasoning_format",
                         "reasoning_format and separate_reasoning contradict each other");
     } else if (format) {
-      request_.separate_reasoning = format != "none";
+      request_.chat.separate_reasoning = format != "none";
     }
-    if (!request_.include_reasoning && !request_.separate_reasoning) {
+    if (!request_.chat.include_reasoning && !request_.chat.separate_reasoning) {
       reader_.fail_with(
           reader_.find("include_reasoning") != nullptr ? "include_reasoning" : "reasoning",
           "reasoning cannot be left out where it stays in the content");
@@ -90,7 +90,7 @@ class ChatRequestParser {
       reader_.fail_with("reasoning",
                         "reasoning.exclude and include_reasoning contradict each other");
     }
-    request_.include_reasoning = shown.value_or(true) && !is_excluded;
+    request_.chat.include_reasoning = shown.value_or(true) && !is_excluded;
   }
 
   // The template's mark where an answer begins: there if and only if the last message is not continued.
@@ -151,24 +151,24 @@ class ChatRequestParser {
     ToolUse use = read_tool_use(reader_, model_, tools, !grammar.field.empty());
     if (use.shows_tools) chat.tools = shown_tools(tools);
     request_.form.tool_kinds = std::make_shared<const ToolKinds>(kinds_of(tools));
-    request_.parse_tools = use.shows_tools;
-    request_.tool_constraint = std::move(use.constraint);
+    request_.chat.parse_tools = use.shows_tools;
+    request_.chat.tool_constraint = std::move(use.constraint);
     item_.grammar = std::move(grammar.source);
     const Thinking thinking = read_thinking(reader_, model_);
     chat.thinking = thinking.on;
-    request_.thinking_budget = thinking.budget;
+    request_.chat.thinking_budget = thinking.budget;
     chat.messages = read_messages(reader_, model_);
     if (problem_) return;
     const bool continues = read_continuation(reader_);
     check_generation_prompt(continues);
     request_.form.calls_functions = has_functions(reader_);
     chat.add_generation_prompt = !continues;
-    request_.hide_tool_markers =
-        !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));
+    request_.chat.hide_tool_markers =
+        !request_.chat.parse_tools && (has_tools || text::speaks_of_tools(chat));
     ChatPrompt prompt = render_chat(chat, {.continues_final = continues}, model_, problem_);
     if (problem_) return;
-    request_.chat_format = prompt.format;
-    request_.starts_in_reasoning = prompt.starts_in_reasoning;
+    request_.chat.format = prompt.format;
+    request_.chat.starts_in_reasoning = prompt.starts_in_reasoning;
     item_.prompt = std::move(prompt.ids);
     fit_output(budget_, model_, item_, problem_);
   }

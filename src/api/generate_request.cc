@@ -105,7 +105,7 @@ class GenerateRequestParser {
     read_sampling(reader, model_, item);
     item.sampling.seed = reader.seed("sampling_seed");
     item.grammar = read_grammar(reader, model_, GrammarNames::kSglang).source;
-    item.stream_interval = reader.integer("stream_interval", {1, kMaxInt}).value_or(1);
+    item.native.stream_interval = reader.integer("stream_interval", {1, kMaxInt}).value_or(1);
     settings.budget = {.asked = read_token_limit(reader, "max_new_tokens"),
                        .fallback = kDefaultMaxNewTokens,
                        .min_tokens = read_token_count(reader, "min_new_tokens").value_or(0),
@@ -169,7 +169,7 @@ class GenerateRequestParser {
     item.sampling.return_logprobs = true;
     item.sampling.num_top_logprobs = num_top;
     item.sampling.return_prompt_logprobs = start >= 0;
-    item.logprob_start_len = start;
+    item.native.logprob_start_len = start;
   }
 
   void read_rids() {
@@ -183,13 +183,14 @@ class GenerateRequestParser {
     for (size_t i = 0; i < request_.items.size() && !problem_; ++i) {
       const Element field = element("rid", i);
       if (field.value == nullptr) continue;
-      std::string& id = request_.items[i].request_id;
+      std::string& id = request_.items[i].native.request_id;
       id = read_request_id(*field.value, field.path, model_, problem_).value_or("");
       if (!problem_ && !seen.insert(id).second) {
         problem_.set(broken_rule(field.path, *field.value, "another one for each prompt"));
       }
     }
-    if (!request_.form.is_batch && !problem_) request_.form.id = request_.items.front().request_id;
+    if (!request_.form.is_batch && !problem_)
+      request_.form.id = request_.items.front().native.request_id;
   }
 
   const ServedModel& model_;

@@ -53,6 +53,13 @@ struct ToolConstraint {
   bool follows_schemas = true;  // false: arguments are any JSON object
 };
 
+// Of items of the native API alone.
+struct NativeItem {
+  std::string request_id{};    // rid of this item; empty = draw one
+  int logprob_start_len = -1;  // prompt log-probabilities from this position on; -1 = none
+  int stream_interval = 1;     // tokens per event
+};
+
 // One prompt and how its answers are made. n answers come from the same item.
 struct GenerationItem {
   std::vector<int32_t> prompt;  // at least one; with max_new_tokens it fits the context
@@ -65,24 +72,14 @@ struct GenerationItem {
   bool no_stop_trim = false;       // keep the stop string in the text
   bool skip_special_tokens = true;
   GrammarSourcePtr grammar = no_grammar();
-  std::string request_id;  // native API: rid of this item; empty = draw one
-  // Native API: prompt log-probabilities from this position on; -1 = none.
-  int logprob_start_len = -1;
-  int stream_interval = 1;  // native API: tokens per event
+  NativeItem native;
   // Scores: answer k is this token, whatever the model thinks of it; n of them. Empty: answers are the model's.
   std::vector<int32_t> forced_tokens{};
 };
 
-struct GenerationRequest {
-  ShownForm form;
-  std::vector<GenerationItem> items;
-
-  int priority = 0;
-  // What the client asked for (cache_salt, extra_key), the API key not in it.
-  std::string cache_salt;
-
-  // Chat only.
-  text::ChatFormat chat_format = text::ChatFormat::kV3;
+// Of conversations alone: chat, messages and responses.
+struct ChatPart {
+  text::ChatFormat format = text::ChatFormat::kV3;
   bool starts_in_reasoning = false;
   bool separate_reasoning = true;
   bool include_reasoning = true;         // false: it is counted and not shown
@@ -92,6 +89,15 @@ struct GenerationRequest {
   // No call may be made, but the conversation has some: their markers are kept out of the text.
   bool hide_tool_markers = false;
   ToolConstraint tool_constraint;
+};
+
+struct GenerationRequest {
+  ShownForm form;
+  std::vector<GenerationItem> items;
+  int priority = 0;
+  // What the client asked for (cache_salt, extra_key), the API key not in it.
+  std::string cache_salt;
+  ChatPart chat;
 };
 
 }  // namespace fathom::api

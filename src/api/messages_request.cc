@@ -67,7 +67,7 @@ class MessagesParser {
     read_common_sampling(reader_, item_.sampling);
     read_stop(reader_, "stop_sequences", model_.limits, item_);
     request_.form.stream = reader_.boolean("stream").value_or(false);
-    request_.stop_in_reasoning = model_.stop_in_reasoning;
+    request_.chat.stop_in_reasoning = model_.stop_in_reasoning;
   }
 
   void read_output_length(bool is_required) {
@@ -92,8 +92,8 @@ class MessagesParser {
     const bool has_tools = !chat.tools.empty();
     ToolUse use = use_tools(reader_, model_, chat.tools, choice, !grammar.field.empty());
     if (!use.shows_tools) chat.tools = json::Value::array();
-    request_.parse_tools = use.shows_tools;
-    request_.tool_constraint = std::move(use.constraint);
+    request_.chat.parse_tools = use.shows_tools;
+    request_.chat.tool_constraint = std::move(use.constraint);
     item_.grammar = grammar.source;
     const ThinkingSwitch asked = read_thinking_config();
     chat.thinking = resolve_thinking(asked, model_, problem_);
@@ -118,8 +118,8 @@ class MessagesParser {
                                "thinking is enabled, but the last message is an "
                                "assistant's, whose text the answer would go on with");
     }
-    request_.hide_tool_markers =
-        !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));
+    request_.chat.hide_tool_markers =
+        !request_.chat.parse_tools && (has_tools || text::speaks_of_tools(chat));
     ChatPrompt prompt = render_chat(chat,
                                     {.continues_final = continues,
                                      .prompt_field = "messages",
@@ -127,8 +127,8 @@ class MessagesParser {
                                      .result_place = text::ResultPlace::kBehindTurn},
                                     model_, problem_);
     if (problem_) return;
-    request_.chat_format = prompt.format;
-    request_.starts_in_reasoning = prompt.starts_in_reasoning;
+    request_.chat.format = prompt.format;
+    request_.chat.starts_in_reasoning = prompt.starts_in_reasoning;
     item_.prompt = std::move(prompt.ids);
   }
 
@@ -166,7 +166,7 @@ class MessagesParser {
       inner.fail_with("budget_tokens",
                       "thinking.budget_tokens is set, but thinking is not enabled");
     }
-    request_.thinking_budget = budget;
+    request_.chat.thinking_budget = budget;
     if (type == "enabled") return {.field = "thinking.type", .on = true};
     if (type == "disabled") return {.field = "thinking.type", .on = false};
     if (!type) {

@@ -195,9 +195,9 @@ class Ways {
 
   // What stands before the form: a reasoning that the prompt has opened, or that the model may write.
   static std::string reasoning_before(const api::GenerationRequest& request, uint64_t seed) {
-    if (request.starts_in_reasoning) return "Hm, function ```.</think>\n\n";
+    if (request.chat.starts_in_reasoning) return "Hm, function ```.</think>\n\n";
     const bool writes_it =
-        request.chat_format == ChatFormat::kR1_0528 || request.chat_format == ChatFormat::kR1Tools;
+        request.chat.format == ChatFormat::kR1_0528 || request.chat.format == ChatFormat::kR1Tools;
     return writes_it && seed % 2 == 0 ? "<think>Hm.</think>\n" : "";
   }
 
@@ -206,7 +206,7 @@ class Ways {
     for (const uint64_t seed : seeds()) {
       SCOPED_TRACE(std::string(way.name) + ", seed " + std::to_string(seed));
       std::string prefix = reasoning_before(request, seed);
-      if (way.leads_in) prefix += text::tool_call_form(request.chat_format)->section_begin;
+      if (way.leads_in) prefix += text::tool_call_form(request.chat.format)->section_begin;
       const Walked walked = walk(model_, request, {.seed = seed, .prefix = prefix});
       ASSERT_EQ(walked.problem, "");
       ASSERT_FALSE(walked.calls.empty()) << walked.text;

@@ -50,11 +50,11 @@ class Walker {
  private:
   // Tokens that spell a word of the chat format, whether they are markers or not: where a mask goes wrong.
   void find_words(const api::GenerationRequest& request) {
-    for (const std::string_view marker : text::output_markers(request.chat_format)) {
+    for (const std::string_view marker : text::output_markers(request.chat.format)) {
       if (const auto id = tokenizer_.token_id(marker)) probes_.push_back(*id);
     }
     think_end_ = tokenizer_.added_token_id(text::markup::kThinkEnd).value_or(-1);
-    const text::ToolCallForm* const form = text::tool_call_form(request.chat_format);
+    const text::ToolCallForm* const form = text::tool_call_form(request.chat.format);
     if (form == nullptr) return;
     for (const text::CallStep& step : form->steps) {
       if (const auto id = tokenizer_.token_id(step.literal)) probes_.push_back(*id);
@@ -121,11 +121,11 @@ class Walker {
   }
 
   void read(const api::GenerationRequest& request) {
-    text::OutputParser parser(request.chat_format,
-                              {.reasoning = request.separate_reasoning,
-                               .starts_in_reasoning = request.starts_in_reasoning,
-                               .tools = request.parse_tools,
-                               .calls = request.parse_tools});
+    text::OutputParser parser(request.chat.format,
+                              {.reasoning = request.chat.separate_reasoning,
+                               .starts_in_reasoning = request.chat.starts_in_reasoning,
+                               .tools = request.chat.parse_tools,
+                               .calls = request.chat.parse_tools});
     std::vector<OutputEvent> events;
     parser.push(walked_.text, events);
     parser.finish(events);

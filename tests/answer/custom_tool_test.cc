@@ -18,9 +18,9 @@ api::Parsed<ConstraintPtr> constraint_of(const json::Value& custom) {
                                     .vocab_size = tokenizer->vocab_size(),
                                     .eos_token_ids = {tokenizer->eos_id()}});
   api::GenerationRequest request;
-  request.chat_format = kCustomToolFormat;
-  request.tool_constraint = {.kind = api::ToolConstraint::Kind::kRequired,
-                             .tools = {{{"type", "custom"}, {"custom", custom}}}};
+  request.chat.format = kCustomToolFormat;
+  request.chat.tool_constraint = {.kind = api::ToolConstraint::Kind::kRequired,
+                                  .tools = {{{"type", "custom"}, {"custom", custom}}}};
   return factory.make(request, {});
 }
 

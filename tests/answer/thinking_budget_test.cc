@@ -141,8 +141,8 @@ class ThinkingBudgetWithGrammar : public testing::TestWithParam<text::ChatFormat
  protected:
   Constraint grammar(std::string_view pattern) {
     api::GenerationRequest request;
-    request.chat_format = GetParam();
-    request.starts_in_reasoning = GetParam() == text::ChatFormat::kV31;
+    request.chat.format = GetParam();
+    request.chat.starts_in_reasoning = GetParam() == text::ChatFormat::kV31;
     api::GenerationItem item;
     item.grammar = std::make_shared<const api::GrammarSource>(api::GrammarSource{
         .kind = api::GrammarSource::Kind::kRegex, .text = std::string(pattern), .field = "regex"});

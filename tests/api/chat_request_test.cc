@@ -45,11 +45,11 @@ TEST(ChatRequest, reads_the_smallest_body_with_the_documented_defaults) {
   EXPECT_EQ(request.form.model, "demo");
   EXPECT_EQ(request.form.id, "");
   EXPECT_FALSE(request.form.stream);
-  EXPECT_FALSE(request.parse_tools);
-  EXPECT_TRUE(request.separate_reasoning);
+  EXPECT_FALSE(request.chat.parse_tools);
+  EXPECT_TRUE(request.chat.separate_reasoning);
   EXPECT_TRUE(request.form.stream_reasoning);
-  EXPECT_FALSE(request.starts_in_reasoning);
-  EXPECT_EQ(request.chat_format, text::ChatFormat::kV31);
+  EXPECT_FALSE(request.chat.starts_in_reasoning);
+  EXPECT_EQ(request.chat.format, text::ChatFormat::kV31);
   ASSERT_EQ(request.items.size(), 1U);
   const GenerationItem& item = request.items[0];
   EXPECT_EQ(prompt_text(request), "<｜begin▁of▁sentence｜><｜User｜>hi<｜Assistant｜></think>");
@@ -140,7 +140,7 @@ TEST(ChatRequest, thinking_follows_the_template_switch_or_the_effort) {
        {R"("chat_template_kwargs": {"thinking": true})",
         R"("chat_template_kwargs": {"enable_thinking": true})", R"("reasoning_effort": "high")"}) {
     const GenerationRequest request = accept_chat(with(on));
-    EXPECT_TRUE(request.starts_in_reasoning) << on;
+    EXPECT_TRUE(request.chat.starts_in_reasoning) << on;
     EXPECT_EQ(request.items[0].prompt.back(), kThink) << on;
   }
   ServedModel thinking = demo_served_model();
@@ -148,22 +148,22 @@ TEST(ChatRequest, thinking_follows_the_template_switch_or_the_effort) {
   for (const char* off :
        {R"("chat_template_kwargs": {"thinking": false})", R"("reasoning_effort": "none")"}) {
     const GenerationRequest request = accept_chat(with(off), thinking);
-    EXPECT_FALSE(request.starts_in_reasoning) << off;
+    EXPECT_FALSE(request.chat.starts_in_reasoning) << off;
     EXPECT_EQ(request.items[0].prompt.back(), kThinkEnd) << off;
   }
-  EXPECT_TRUE(accept_chat(with(R"("n": 1)"), thinking).starts_in_reasoning);
+  EXPECT_TRUE(accept_chat(with(R"("n": 1)"), thinking).chat.starts_in_reasoning);
 }
 
 TEST(ChatRequest, refuses_what_a_model_without_the_switch_cannot_do) {
   ServedModel always = demo_served_model();
   always.chat_format = text::ChatFormat::kR1;
   EXPECT_EQ(refuse_chat(with(R"("reasoning_effort": "none")"), always).param, "reasoning_effort");
-  EXPECT_TRUE(accept_chat(with(R"("reasoning_effort": "low")"), always).starts_in_reasoning);
+  EXPECT_TRUE(accept_chat(with(R"("reasoning_effort": "low")"), always).chat.starts_in_reasoning);
   ServedModel never = demo_served_model();
   never.chat_format = text::ChatFormat::kV3;
   EXPECT_EQ(refuse_chat(with(R"("chat_template_kwargs": {"thinking": true})"), never).param,
             "chat_template_kwargs.thinking");
-  EXPECT_FALSE(accept_chat(with(R"("reasoning_effort": "high")"), never).starts_in_reasoning);
+  EXPECT_FALSE(accept_chat(with(R"("reasoning_effort": "high")"), never).chat.starts_in_reasoning);
   EXPECT_EQ(refuse_chat(with(R"("chat_template_kwargs": {"thinking": true},
                                 "reasoning_effort": "none")"))
                 .param,
@@ -187,60 +187,61 @@ TEST(ChatRequest, continues_the_final_message) {
 
 TEST(ChatRequest, shows_tools_and_reads_calls_when_there_are_any) {
   const GenerationRequest request = accept_chat(with(kWeatherTool));
-  EXPECT_TRUE(request.parse_tools);
-  EXPECT_EQ(request.tool_constraint.kind, ToolConstraint::Kind::kNone);
+  EXPECT_TRUE(request.chat.parse_tools);
+  EXPECT_EQ(request.chat.tool_constraint.kind, ToolConstraint::Kind::kNone);
   EXPECT_THAT(prompt_text(request), HasSubstr("### get_weather"));
 }
 
 TEST(ChatRequest, tool_choice_none_hides_the_tools) {
   const GenerationRequest request =
       accept_chat(with(std::string(kWeatherTool) + R"(, "tool_choice": "none")"));
-  EXPECT_FALSE(request.parse_tools);
+  EXPECT_FALSE(request.chat.parse_tools);
   EXPECT_THAT(prompt_text(request), testing::Not(HasSubstr("get_weather")));
 }
 
 TEST(ChatRequest, markers_of_calls_are_hidden_where_none_may_be_made_but_some_were) {
-  EXPECT_FALSE(accept_chat(with(R"("max_tokens": 1)")).hide_tool_markers);
-  EXPECT_FALSE(accept_chat(with(kWeatherTool)).hide_tool_markers);
+  EXPECT_FALSE(accept_chat(with(R"("max_tokens": 1)")).chat.hide_tool_markers);
+  EXPECT_FALSE(accept_chat(with(kWeatherTool)).chat.hide_tool_markers);
   const GenerationRequest none =
       accept_chat(with(std::string(kWeatherTool) + R"(, "tool_choice": "none")"));
-  EXPECT_TRUE(none.hide_tool_markers);
+  EXPECT_TRUE(none.chat.hide_tool_markers);
   const GenerationRequest later = accept_chat(R"({"messages": [
       {"role": "user", "content": "hi"},
       {"role": "assistant", "content": null, "tool_calls": [{"id": "c", "type": "function",
         "function": {"name": "get_weather", "arguments": "{}"}}]},
       {"role": "tool", "tool_call_id": "c", "content": "rain"}]})");
-  EXPECT_TRUE(later.hide_tool_markers);
-  EXPECT_FALSE(later.parse_tools);
+  EXPECT_TRUE(later.chat.hide_tool_markers);
+  EXPECT_FALSE(later.chat.parse_tools);
 }
 
 TEST(ChatRequest, tool_choice_decides_the_constraint) {
   const std::string two = R"("tools": [{"type": "function", "function": {"name": "a"}},
                                        {"name": "b", "parameters": {"type": "object"}}])";
   const ToolConstraint required =
-      accept_chat(with(two + R"(, "tool_choice": "required")")).tool_constraint;
+      accept_chat(with(two + R"(, "tool_choice": "required")")).chat.tool_constraint;
   EXPECT_EQ(required.kind, ToolConstraint::Kind::kRequired);
   EXPECT_EQ(required.tools.size(), 2U);
   EXPECT_TRUE(required.parallel);
   const ToolConstraint named = accept_chat(with(two + R"(, "tool_choice":
       {"type": "function", "function": {"name": "b"}})"))
-                                   .tool_constraint;
+                                   .chat.tool_constraint;
   EXPECT_EQ(named.kind, ToolConstraint::Kind::kRequired);
   EXPECT_EQ(json::dump(named.tools), R"([{"name":"b","parameters":{"type":"object"}}])");
   EXPECT_FALSE(named.parallel);
   const ToolConstraint single =
-      accept_chat(with(two + R"(, "parallel_tool_calls": false)")).tool_constraint;
+      accept_chat(with(two + R"(, "parallel_tool_calls": false)")).chat.tool_constraint;
   EXPECT_EQ(single.kind, ToolConstraint::Kind::kOptional);
   EXPECT_FALSE(single.parallel);
   ServedModel guided = demo_served_model();
   guided.constrain_tool_calls = true;
-  EXPECT_EQ(accept_chat(with(two), guided).tool_constraint.kind, ToolConstraint::Kind::kOptional);
+  EXPECT_EQ(accept_chat(with(two), guided).chat.tool_constraint.kind,
+            ToolConstraint::Kind::kOptional);
 }
 
 TEST(ChatRequest, a_strict_tool_is_constrained) {
   const GenerationRequest request = accept_chat(
       with(R"("tools": [{"type": "function", "function": {"name": "a", "strict": true}}])"));
-  EXPECT_EQ(request.tool_constraint.kind, ToolConstraint::Kind::kOptional);
+  EXPECT_EQ(request.chat.tool_constraint.kind, ToolConstraint::Kind::kOptional);
 }
 
 TEST(ChatRequest, refuses_a_forced_call_without_that_tool) {
@@ -260,12 +261,12 @@ TEST(ChatRequest, allowed_tools_are_a_choice_among_the_tools_shown) {
   };
   const std::string only_b = R"({"type": "function", "function": {"name": "bb"}})";
   const GenerationRequest free = accept_chat(allowed("auto", only_b));
-  EXPECT_EQ(free.tool_constraint.kind, ToolConstraint::Kind::kOptional);
-  EXPECT_FALSE(free.tool_constraint.follows_schemas);
-  EXPECT_EQ(json::dump(free.tool_constraint.tools),
+  EXPECT_EQ(free.chat.tool_constraint.kind, ToolConstraint::Kind::kOptional);
+  EXPECT_FALSE(free.chat.tool_constraint.follows_schemas);
+  EXPECT_EQ(json::dump(free.chat.tool_constraint.tools),
             R"([{"name":"bb","parameters":{"type":"object"}}])");
   EXPECT_THAT(prompt_text(free), HasSubstr("### aa"));
-  const ToolConstraint forced = accept_chat(allowed("required", only_b)).tool_constraint;
+  const ToolConstraint forced = accept_chat(allowed("required", only_b)).chat.tool_constraint;
   EXPECT_EQ(forced.kind, ToolConstraint::Kind::kRequired);
   EXPECT_EQ(forced.tools.size(), 1U);
   EXPECT_TRUE(forced.parallel && forced.follows_schemas);
@@ -283,15 +284,15 @@ TEST(ChatRequest, allowed_tools_are_a_choice_among_the_tools_shown) {
 TEST(ChatRequest, a_format_beside_tools_makes_calls_the_other_form_of_an_answer) {
   const std::string format = R"(, "response_format": {"type": "json_object"})";
   const GenerationRequest free = accept_chat(with(kWeatherTool + format));
-  EXPECT_EQ(free.tool_constraint.kind, ToolConstraint::Kind::kOptional);
-  EXPECT_FALSE(free.tool_constraint.follows_schemas);
+  EXPECT_EQ(free.chat.tool_constraint.kind, ToolConstraint::Kind::kOptional);
+  EXPECT_FALSE(free.chat.tool_constraint.follows_schemas);
   EXPECT_EQ(free.items[0].grammar->kind, GrammarSource::Kind::kJsonObject);
   const GenerationRequest forced =
       accept_chat(with(kWeatherTool + format + R"(, "tool_choice": "required")"));
-  EXPECT_EQ(forced.tool_constraint.kind, ToolConstraint::Kind::kRequired);
+  EXPECT_EQ(forced.chat.tool_constraint.kind, ToolConstraint::Kind::kRequired);
   const GenerationRequest none =
       accept_chat(with(kWeatherTool + format + R"(, "tool_choice": "none")"));
-  EXPECT_EQ(none.tool_constraint.kind, ToolConstraint::Kind::kNone);
+  EXPECT_EQ(none.chat.tool_constraint.kind, ToolConstraint::Kind::kNone);
 }
 
 TEST(ChatRequest, renders_calls_and_results) {
@@ -339,8 +340,8 @@ TEST(ChatRequest, the_names_in_tools_are_checked) {
                 .message,
             "unknown field 'tools[0].function.paramters'; did you mean 'parameters'?");
   EXPECT_EQ(refuse_chat(with(R"("tools": [{"name": "f", "strict": 1}])")).param, "tools[0].strict");
-  EXPECT_TRUE(
-      accept_chat(with(R"("tools": [{"name": "f", "parameters": {"x-any": 1}}])")).parse_tools);
+  EXPECT_TRUE(accept_chat(with(R"("tools": [{"name": "f", "parameters": {"x-any": 1}}])"))
+                  .chat.parse_tools);
 }
 
 TEST(ChatRequest, reads_the_response_formats) {

@@ -26,8 +26,8 @@ TEST(GenerateRequest, reads_one_text_with_128_tokens_to_come) {
   EXPECT_EQ(request.form.endpoint, Endpoint::kGenerate);
   EXPECT_FALSE(request.form.is_batch);
   EXPECT_EQ(request.items.at(0).sampling.max_new_tokens, 128);
-  EXPECT_EQ(request.items[0].logprob_start_len, -1);
-  EXPECT_EQ(request.items[0].stream_interval, 1);
+  EXPECT_EQ(request.items[0].native.logprob_start_len, -1);
+  EXPECT_EQ(request.items[0].native.stream_interval, 1);
 }
 
 TEST(GenerateRequest, takes_what_bench_serving_sends) {
@@ -53,7 +53,7 @@ TEST(GenerateRequest, takes_what_bench_one_batch_server_sends) {
   EXPECT_TRUE(request.form.is_batch);
   ASSERT_EQ(request.items.size(), 3U);
   EXPECT_THAT(request.items[2].prompt, ElementsAre(9, 10));
-  EXPECT_EQ(request.items[2].stream_interval, 2);
+  EXPECT_EQ(request.items[2].native.stream_interval, 2);
   EXPECT_EQ(request.items[2].grammar->kind, GrammarSource::Kind::kNone);
 }
 
@@ -103,11 +103,11 @@ TEST(GenerateRequest, a_batch_may_have_settings_of_its_own_for_each_prompt) {
   EXPECT_TRUE(first.sampling.return_logprobs);
   EXPECT_TRUE(first.sampling.return_prompt_logprobs);
   EXPECT_EQ(first.sampling.num_top_logprobs, 2);
-  EXPECT_EQ(first.logprob_start_len, 0);
-  EXPECT_EQ(first.request_id, "r1");
+  EXPECT_EQ(first.native.logprob_start_len, 0);
+  EXPECT_EQ(first.native.request_id, "r1");
   EXPECT_EQ(second.sampling.max_new_tokens, 3);
   EXPECT_FALSE(second.sampling.return_logprobs);
-  EXPECT_EQ(second.request_id, "r2");
+  EXPECT_EQ(second.native.request_id, "r2");
 }
 
 TEST(GenerateRequest, lists_must_match_the_prompts) {
@@ -134,7 +134,7 @@ TEST(GenerateRequest, prompt_logprobs_start_inside_the_prompt) {
   EXPECT_EQ(accept_generate(R"({"input_ids": [1, 2], "return_logprob": true,
                                 "logprob_start_len": 1})")
                 .items.at(0)
-                .logprob_start_len,
+                .native.logprob_start_len,
             1);
   EXPECT_EQ(refuse_generate(R"({"input_ids": [1, 2], "return_logprob": true,
                                 "logprob_start_len": 2})")

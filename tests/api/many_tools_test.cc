@@ -60,7 +60,7 @@ TEST(ManyTools, are_chosen_among_in_linear_time) {
           R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": )" +
           tools_of(R"({"type": "function", "function": {"name": )", "}}", count) + "}}}",
       model));
-  EXPECT_EQ(request.tool_constraint.tools.size(), static_cast<size_t>(count));
+  EXPECT_EQ(request.chat.tool_constraint.tools.size(), static_cast<size_t>(count));
   EXPECT_LT(watch.seconds(), kIsSanitized ? 60 : 5);
 }
 

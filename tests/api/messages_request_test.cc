@@ -35,9 +35,9 @@ void expect_chats_prompt(const std::string& messages_fields, const std::string& 
   const GenerationRequest chat =
       accepted(parse_chat_request(messages_body(chat_fields), messages_model()));
   EXPECT_EQ(messages_prompt(made), messages_prompt(chat)) << messages_fields;
-  EXPECT_EQ(made.starts_in_reasoning, chat.starts_in_reasoning);
-  EXPECT_EQ(made.parse_tools, chat.parse_tools);
-  EXPECT_EQ(made.hide_tool_markers, chat.hide_tool_markers);
+  EXPECT_EQ(made.chat.starts_in_reasoning, chat.chat.starts_in_reasoning);
+  EXPECT_EQ(made.chat.parse_tools, chat.chat.parse_tools);
+  EXPECT_EQ(made.chat.hide_tool_markers, chat.chat.hide_tool_markers);
   EXPECT_EQ(accepted(parse_count_tokens_request("{" + messages_fields + "}", messages_model())),
             static_cast<int>(messages_prompt(chat).size()));
 }
@@ -190,13 +190,13 @@ TEST(MessagesRequest, thinking_follows_the_switch) {
   expect_chats_prompt(R"("thinking": {"type": "disabled"}, )" + kHelloMessages, kHelloMessages);
   ServedModel thinks = messages_model();
   thinks.thinks_by_default = true;
-  EXPECT_TRUE(
-      accepted(parse_messages_request(messages_body(kHelloMessages), thinks)).starts_in_reasoning);
+  EXPECT_TRUE(accepted(parse_messages_request(messages_body(kHelloMessages), thinks))
+                  .chat.starts_in_reasoning);
   ServedModel never = messages_model();
   never.chat_format = text::ChatFormat::kV3;
   const std::string adaptive =
       messages_body(R"("thinking": {"type": "adaptive"}, )" + kHelloMessages);
-  EXPECT_FALSE(accepted(parse_messages_request(adaptive, never)).starts_in_reasoning);
+  EXPECT_FALSE(accepted(parse_messages_request(adaptive, never)).chat.starts_in_reasoning);
   const std::string enabled =
       messages_body(R"("thinking": {"type": "enabled"}, )" + kHelloMessages);
   EXPECT_EQ(refused(parse_messages_request(enabled, never)).param, "thinking.type");
@@ -217,7 +217,7 @@ TEST(MessagesRequest, sampling_arrives_as_it_was_sent) {
   EXPECT_THAT(item.stop, testing::ElementsAre("a", "bc"));
   EXPECT_TRUE(request.form.stream);
   EXPECT_EQ(request.form.endpoint, Endpoint::kMessages);
-  EXPECT_TRUE(request.separate_reasoning);
+  EXPECT_TRUE(request.chat.separate_reasoning);
 }
 
 TEST(MessagesRequest, choices_of_tools_constrain_the_calls) {
@@ -227,9 +227,9 @@ TEST(MessagesRequest, choices_of_tools_constrain_the_calls) {
   using Kind = ToolConstraint::Kind;
   const auto constraint = [&](const std::string& choice) {
     return read_messages_body(messages_body("\"tool_choice\": " + choice + ", " + tools))
-        .tool_constraint;
+        .chat.tool_constraint;
   };
-  EXPECT_EQ(read_messages_body(messages_body(tools)).tool_constraint.kind, Kind::kNone);
+  EXPECT_EQ(read_messages_body(messages_body(tools)).chat.tool_constraint.kind, Kind::kNone);
   EXPECT_EQ(constraint(R"({"type": "auto"})").kind, Kind::kNone);
   const ToolConstraint one = constraint(R"({"type": "auto", "disable_parallel_tool_use": true})");
   EXPECT_EQ(one.kind, Kind::kOptional);
@@ -243,8 +243,8 @@ TEST(MessagesRequest, choices_of_tools_constrain_the_calls) {
   EXPECT_EQ(named.tools[0]["name"].get<std::string>(), "g");
   const GenerationRequest none =
       read_messages_body(messages_body(R"("tool_choice": {"type": "none"}, )" + tools));
-  EXPECT_FALSE(none.parse_tools);
-  EXPECT_TRUE(none.hide_tool_markers);
+  EXPECT_FALSE(none.chat.parse_tools);
+  EXPECT_TRUE(none.chat.hide_tool_markers);
   EXPECT_EQ(messages_prompt(none),
             messages_prompt(read_messages_body(messages_body(kHelloMessages))));
 }

@@ -81,8 +81,8 @@ TEST(OtherForms, hints_change_nothing) {
 TEST(OtherForms, usage_and_reasoning_are_asked_for_in_other_words) {
   EXPECT_TRUE(take(kHi, R"("stream": true, "usage": {"include": true})").form.include_usage);
   EXPECT_FALSE(take(kHi, R"("stream": true, "usage": {"include": false})").form.include_usage);
-  EXPECT_FALSE(take(kHi, R"("reasoning": {"exclude": true})").include_reasoning);
-  EXPECT_TRUE(take(kHi, R"("reasoning": {"exclude": false})").include_reasoning);
+  EXPECT_FALSE(take(kHi, R"("reasoning": {"exclude": true})").chat.include_reasoning);
+  EXPECT_TRUE(take(kHi, R"("reasoning": {"exclude": false})").chat.include_reasoning);
   EXPECT_EQ(refuse(kHi, R"("reasoning": {"exclude": true}, "include_reasoning": true)").param,
             "reasoning");
   EXPECT_EQ(refuse(kHi, R"("reasoning": {"exclude": true}, "separate_reasoning": false)").param,
@@ -140,11 +140,11 @@ TEST(OtherForms, functions_are_tools_of_which_one_is_called) {
   const GenerationRequest request = take(kHi, kFunctions);
   EXPECT_EQ(prompt_of(request), prompt_of(take(kHi, kTools)));
   EXPECT_TRUE(request.form.calls_functions);
-  EXPECT_TRUE(request.parse_tools);
-  EXPECT_EQ(request.tool_constraint.kind, ToolConstraint::Kind::kOptional);
-  EXPECT_FALSE(request.tool_constraint.parallel);
+  EXPECT_TRUE(request.chat.parse_tools);
+  EXPECT_EQ(request.chat.tool_constraint.kind, ToolConstraint::Kind::kOptional);
+  EXPECT_FALSE(request.chat.tool_constraint.parallel);
   EXPECT_FALSE(take(kHi, kTools).form.calls_functions);
-  EXPECT_EQ(take(kHi, kFunctions + R"(, "function_call": {"name": "f"})").tool_constraint.kind,
+  EXPECT_EQ(take(kHi, kFunctions + R"(, "function_call": {"name": "f"})").chat.tool_constraint.kind,
             ToolConstraint::Kind::kRequired);
   EXPECT_EQ(prompt_of(take(kHi, kFunctions + R"(, "function_call": "none")")),
             prompt_of(take(kHi)));

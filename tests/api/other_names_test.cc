@@ -34,17 +34,18 @@ TEST(OtherNames, reasoning_is_switched_by_every_name) {
       {R"("thinking": {"type": "enabled"})", R"("thinking": true)", R"("enable_thinking": true)",
        R"("reasoning": {"effort": "low"})", R"("reasoning": {"enabled": true})",
        R"("thinking": {"type": "enabled"}, "reasoning_effort": "high", "enable_thinking": true)"}) {
-    EXPECT_TRUE(chat_of(on).starts_in_reasoning) << on;
+    EXPECT_TRUE(chat_of(on).chat.starts_in_reasoning) << on;
   }
   ServedModel model = demo_served_model();
   model.thinks_by_default = true;
   for (const char* off : {R"("thinking": {"type": "disabled"})", R"("thinking": false)",
                           R"("enable_thinking": false)", R"("reasoning": {"effort": "none"})",
                           R"("reasoning": {"enabled": false})"}) {
-    EXPECT_FALSE(accepted(parse_chat_request(chat_body(off), model)).starts_in_reasoning) << off;
+    EXPECT_FALSE(accepted(parse_chat_request(chat_body(off), model)).chat.starts_in_reasoning)
+        << off;
   }
-  EXPECT_TRUE(
-      accepted(parse_chat_request(chat_body(R"("reasoning": {})"), model)).starts_in_reasoning);
+  EXPECT_TRUE(accepted(parse_chat_request(chat_body(R"("reasoning": {})"), model))
+                  .chat.starts_in_reasoning);
 }
 
 TEST(OtherNames, switches_that_contradict_each_other_or_say_nothing_are_refused) {
@@ -70,11 +71,11 @@ TEST(OtherNames, budgets_of_the_reasoning_are_one_under_every_name) {
                             R"("reasoning": {"max_tokens": 5})", R"("thinking_token_budget": 5)",
                             R"("thinking_budget": 5)", R"("reasoning_budget": 5)",
                             R"("max_thinking_tokens": 5, "thinking_token_budget": 5)"}) {
-    EXPECT_EQ(chat_of(named).thinking_budget, 5) << named;
+    EXPECT_EQ(chat_of(named).chat.thinking_budget, 5) << named;
   }
-  EXPECT_EQ(chat_of(R"("thinking_token_budget": 0)").thinking_budget, 0);
-  EXPECT_EQ(chat_of(R"("thinking_token_budget": -1)").thinking_budget, std::nullopt);
-  EXPECT_EQ(chat_of(R"("n": 1)").thinking_budget, std::nullopt);
+  EXPECT_EQ(chat_of(R"("thinking_token_budget": 0)").chat.thinking_budget, 0);
+  EXPECT_EQ(chat_of(R"("thinking_token_budget": -1)").chat.thinking_budget, std::nullopt);
+  EXPECT_EQ(chat_of(R"("n": 1)").chat.thinking_budget, std::nullopt);
   const ApiError error =
       refused_chat(R"("reasoning": {"max_tokens": 5}, "thinking_token_budget": 6)");
   EXPECT_EQ(error.param, "thinking_token_budget");
@@ -82,33 +83,34 @@ TEST(OtherNames, budgets_of_the_reasoning_are_one_under_every_name) {
 }
 
 TEST(OtherNames, of_budgets_the_one_in_reasoning_asks_for_reasoning) {
-  EXPECT_TRUE(chat_of(R"("reasoning": {"max_tokens": 5})").starts_in_reasoning);
-  EXPECT_FALSE(chat_of(R"("thinking_token_budget": 5)").starts_in_reasoning);
+  EXPECT_TRUE(chat_of(R"("reasoning": {"max_tokens": 5})").chat.starts_in_reasoning);
+  EXPECT_FALSE(chat_of(R"("thinking_token_budget": 5)").chat.starts_in_reasoning);
   EXPECT_EQ(refused_chat(R"("reasoning": {"max_tokens": 5, "enabled": false})").param,
             "reasoning.max_tokens");
 }
 
 TEST(OtherNames, the_effort_may_stand_in_chat_template_kwargs) {
   EXPECT_TRUE(
-      chat_of(R"("chat_template_kwargs": {"reasoning_effort": "low"})").starts_in_reasoning);
+      chat_of(R"("chat_template_kwargs": {"reasoning_effort": "low"})").chat.starts_in_reasoning);
   ServedModel model = demo_served_model();
   model.thinks_by_default = true;
   EXPECT_FALSE(
       accepted(parse_chat_request(
                    chat_body(R"("chat_template_kwargs": {"reasoning_effort": "none"})"), model))
-          .starts_in_reasoning);
+          .chat.starts_in_reasoning);
   EXPECT_EQ(refused_chat(R"("chat_template_kwargs": {"reasoning_effort": "much"})").param,
             "chat_template_kwargs.reasoning_effort");
 }
 
 TEST(OtherNames, stops_wait_for_the_answer_unless_the_request_or_the_server_says_otherwise) {
-  EXPECT_FALSE(chat_of(R"("stop": "7")").stop_in_reasoning);
-  EXPECT_TRUE(chat_of(R"("stop": "7", "stop_in_reasoning": true)").stop_in_reasoning);
+  EXPECT_FALSE(chat_of(R"("stop": "7")").chat.stop_in_reasoning);
+  EXPECT_TRUE(chat_of(R"("stop": "7", "stop_in_reasoning": true)").chat.stop_in_reasoning);
   ServedModel model = demo_served_model();
   model.stop_in_reasoning = true;
-  EXPECT_TRUE(accepted(parse_chat_request(chat_body(R"("stop": "7")"), model)).stop_in_reasoning);
+  EXPECT_TRUE(
+      accepted(parse_chat_request(chat_body(R"("stop": "7")"), model)).chat.stop_in_reasoning);
   EXPECT_FALSE(accepted(parse_chat_request(chat_body(R"("stop_in_reasoning": false)"), model))
-                   .stop_in_reasoning);
+                   .chat.stop_in_reasoning);
 }
 
 TEST(OtherNames, tokenize_makes_the_same_prompt) {
@@ -119,11 +121,11 @@ TEST(OtherNames, tokenize_makes_the_same_prompt) {
 }
 
 TEST(OtherNames, reasoning_can_be_left_out_or_stay_in_the_content) {
-  EXPECT_TRUE(chat_of(R"("n": 1)").include_reasoning);
-  EXPECT_FALSE(chat_of(R"("include_reasoning": false)").include_reasoning);
-  EXPECT_FALSE(chat_of(R"("reasoning_format": "none")").separate_reasoning);
-  EXPECT_TRUE(
-      chat_of(R"("reasoning_format": "deepseek", "separate_reasoning": true)").separate_reasoning);
+  EXPECT_TRUE(chat_of(R"("n": 1)").chat.include_reasoning);
+  EXPECT_FALSE(chat_of(R"("include_reasoning": false)").chat.include_reasoning);
+  EXPECT_FALSE(chat_of(R"("reasoning_format": "none")").chat.separate_reasoning);
+  EXPECT_TRUE(chat_of(R"("reasoning_format": "deepseek", "separate_reasoning": true)")
+                  .chat.separate_reasoning);
   EXPECT_EQ(refused_chat(R"("reasoning_format": "none", "separate_reasoning": true)").param,
             "reasoning_format");
   EXPECT_EQ(refused_chat(R"("reasoning_format": "deepseek-legacy")").param, "reasoning_format");

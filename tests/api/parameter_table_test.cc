@@ -147,7 +147,7 @@ std::map<std::string, Getter> getters() {
       {"max_new_tokens", of_item([](Item i) { return double(i.sampling.max_new_tokens); })},
       {"min_tokens", of_item([](Item i) { return double(i.sampling.min_new_tokens); })},
       {"min_new_tokens", of_item([](Item i) { return double(i.sampling.min_new_tokens); })},
-      {"stream_interval", of_item([](Item i) { return double(i.stream_interval); })},
+      {"stream_interval", of_item([](Item i) { return double(i.native.stream_interval); })},
       {"return_logprob", of_item([](Item i) { return double(i.sampling.return_logprobs); })},
   };
   const std::map<std::string, Getter> of_request = {
@@ -161,10 +161,11 @@ std::map<std::string, Getter> getters() {
       {"priority", [](const GenerationRequest& r) { return double(r.priority); }},
       {"echo", [](const GenerationRequest& r) { return double(r.form.echo); }},
       {"separate_reasoning",
-       [](const GenerationRequest& r) { return double(r.separate_reasoning); }},
-      {"stop_in_reasoning", [](const GenerationRequest& r) { return double(r.stop_in_reasoning); }},
+       [](const GenerationRequest& r) { return double(r.chat.separate_reasoning); }},
+      {"stop_in_reasoning",
+       [](const GenerationRequest& r) { return double(r.chat.stop_in_reasoning); }},
       {"thinking_token_budget",
-       [](const GenerationRequest& r) { return double(r.thinking_budget.value_or(-1)); }},
+       [](const GenerationRequest& r) { return double(r.chat.thinking_budget.value_or(-1)); }},
       {"stream_reasoning",
        [](const GenerationRequest& r) { return double(r.form.stream_reasoning); }},
       {"top_logprobs", [](const GenerationRequest& r) { return double(r.form.top_logprobs); }},

@@ -48,7 +48,7 @@ TEST(ResponseTools, a_tool_of_a_namespace_is_chosen_by_both_names) {
       read_response(R"("tool_choice": {"type": "function", "namespace": "agents", "name": "wait"},
                        "tools": [)" +
                     std::string(kNamespace) + "]")
-          .tool_constraint;
+          .chat.tool_constraint;
   EXPECT_EQ(chosen.kind, ToolConstraint::Kind::kRequired);
   ASSERT_EQ(chosen.tools.size(), 1U);
   EXPECT_EQ(chosen.tools[0]["name"].get<std::string>(), "agents__wait");
@@ -63,7 +63,7 @@ TEST(ResponseTools, a_custom_tool_is_a_function_of_one_text) {
           R"([{"type": "function", "function": {"name": "note", "description": "Keeps a text.",
       "parameters": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}}}])"));
   EXPECT_TRUE(kind_of(made.form.tool_kinds.get(), "note").is_custom);
-  EXPECT_EQ(made.tool_constraint.kind, ToolConstraint::Kind::kNone);
+  EXPECT_EQ(made.chat.tool_constraint.kind, ToolConstraint::Kind::kNone);
 }
 
 TEST(ResponseTools, a_grammar_constrains_calls_and_the_model_is_told) {
@@ -74,9 +74,9 @@ TEST(ResponseTools, a_grammar_constrains_calls_and_the_model_is_told) {
             chat_prompt(R"([{"type": "function", "function": {"name": "sum",
       "description": "The input follows this grammar (Lark):\nstart: \"a\"",
       "parameters": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}}}])"));
-  EXPECT_EQ(made.tool_constraint.kind, ToolConstraint::Kind::kOptional);
+  EXPECT_EQ(made.chat.tool_constraint.kind, ToolConstraint::Kind::kOptional);
   EXPECT_EQ(
-      json::dump(made.tool_constraint.tools),
+      json::dump(made.chat.tool_constraint.tools),
       R"([{"type":"custom","custom":{"name":"sum","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"start: \"a\""}}}}])");
 }
 
@@ -94,7 +94,7 @@ TEST(ResponseTools, tools_that_a_server_would_run_are_left_out) {
     EXPECT_EQ(made.items.at(0).prompt, chat_prompt(R"([{"name": "get_weather"}])")) << hosted;
     const GenerationRequest alone = read_response(R"("tools": [)" + std::string(hosted) + "]");
     EXPECT_EQ(alone.items.at(0).prompt, chat_prompt("[]")) << hosted;
-    EXPECT_FALSE(alone.parse_tools);
+    EXPECT_FALSE(alone.chat.parse_tools);
   }
 }
 
@@ -105,7 +105,7 @@ TEST(ResponseTools, allowed_tools_may_name_some_that_are_left_out) {
       read_response(tools +
                     R"("tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [
           {"type": "web_search"}, {"type": "custom", "name": "g"}]})")
-          .tool_constraint;
+          .chat.tool_constraint;
   EXPECT_EQ(allowed.kind, ToolConstraint::Kind::kRequired);
   EXPECT_EQ(json::dump(allowed.tools), R"([{"type":"custom","custom":{"name":"g"}}])");
   const ApiError error = refused(parse_responses_request(
@@ -142,7 +142,7 @@ TEST(ChatCustomTools, are_what_the_responses_form_makes_of_them) {
       R"("tools": [{"type": "custom", "name": "sum",
                     "format": {"type": "grammar", "syntax": "regex", "definition": "[0-9]+"}}])");
   EXPECT_EQ(chat.items.at(0).prompt, flat.items.at(0).prompt);
-  EXPECT_EQ(chat.tool_constraint.tools, flat.tool_constraint.tools);
+  EXPECT_EQ(chat.chat.tool_constraint.tools, flat.chat.tool_constraint.tools);
   EXPECT_TRUE(kind_of(chat.form.tool_kinds.get(), "sum").is_custom);
   for (const char* choice :
        {R"({"type": "custom", "custom": {"name": "sum"}})",
@@ -150,8 +150,8 @@ TEST(ChatCustomTools, are_what_the_responses_form_makes_of_them) {
               {"type": "custom", "custom": {"name": "sum"}}]}})"}) {
     const GenerationRequest chosen = accepted(parse_chat_request(
         begin + custom + R"(], "tool_choice": )" + choice + "}", demo_served_model(8192)));
-    EXPECT_EQ(chosen.tool_constraint.kind, ToolConstraint::Kind::kRequired);
-    EXPECT_EQ(chosen.tool_constraint.tools.size(), 1U);
+    EXPECT_EQ(chosen.chat.tool_constraint.kind, ToolConstraint::Kind::kRequired);
+    EXPECT_EQ(chosen.chat.tool_constraint.tools.size(), 1U);
   }
 }
 

@@ -48,9 +48,9 @@ void expect_chat_prompt(const std::string& fields, const std::string& chat_field
       accepted(parse_chat_request("{" + chat_fields + "}", responses_model()));
   ASSERT_EQ(made.items.size(), 1U) << fields;
   EXPECT_EQ(made.items[0].prompt, chat.items.at(0).prompt) << fields;
-  EXPECT_EQ(made.starts_in_reasoning, chat.starts_in_reasoning);
-  EXPECT_EQ(made.parse_tools, chat.parse_tools);
-  EXPECT_EQ(made.hide_tool_markers, chat.hide_tool_markers);
+  EXPECT_EQ(made.chat.starts_in_reasoning, chat.chat.starts_in_reasoning);
+  EXPECT_EQ(made.chat.parse_tools, chat.chat.parse_tools);
+  EXPECT_EQ(made.chat.hide_tool_markers, chat.chat.hide_tool_markers);
 }
 
 const std::string kFlatTool =
@@ -168,7 +168,8 @@ TEST(ResponsesRequest, settings_arrive_and_are_repeated_in_the_response) {
 TEST(ResponsesRequest, choices_of_tools_constrain_calls) {
   using Kind = ToolConstraint::Kind;
   const auto constraint = [](const std::string& choice) {
-    return accepted(parse_response_body(choice + ", " + kFlatTool + kHelloInput)).tool_constraint;
+    return accepted(parse_response_body(choice + ", " + kFlatTool + kHelloInput))
+        .chat.tool_constraint;
   };
   EXPECT_EQ(constraint(R"("tool_choice": "auto")").kind, Kind::kNone);
   EXPECT_EQ(constraint(R"("tool_choice": "required")").kind, Kind::kRequired);

@@ -72,8 +72,8 @@ void check_item(const GenerationItem& item, const ServedModel& model) {
   FATHOM_CHECK(item.n >= 1 && item.n <= limits.max_n, "n " << item.n);
   FATHOM_CHECK(static_cast<int>(item.stop.size()) <= limits.max_stop_strings, "stop strings");
   for (const std::string& stop : item.stop) FATHOM_CHECK(!stop.empty(), "an empty stop string");
-  FATHOM_CHECK(item.logprob_start_len >= -1 && item.logprob_start_len < num_prompt,
-               "logprob_start_len " << item.logprob_start_len);
+  FATHOM_CHECK(item.native.logprob_start_len >= -1 && item.native.logprob_start_len < num_prompt,
+               "logprob_start_len " << item.native.logprob_start_len);
 }
 
 // Dumping a JSON text may write it longer than it came: 1e15 has 4 bytes, 1000000000000000.0 has 18.
@@ -96,7 +96,8 @@ void check_generation(const Parsed<GenerationRequest>& parsed, const ServedModel
   const auto& request = std::get<GenerationRequest>(parsed);
   FATHOM_CHECK(!request.items.empty(), "a request without prompts");
   check_sources(request, body.size());
-  if (request.thinking_budget) FATHOM_CHECK(*request.thinking_budget >= 0, "thinking budget");
+  if (request.chat.thinking_budget)
+    FATHOM_CHECK(*request.chat.thinking_budget >= 0, "thinking budget");
   int64_t num_sequences = 0;
   for (const GenerationItem& item : request.items) {
     check_item(item, model);

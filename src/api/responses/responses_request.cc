@@ -28,7 +28,7 @@ class ResponsesParser {
 
   Parsed<GenerationRequest> parse() && {
     request_.form.endpoint = Endpoint::kResponses;
-    request_.stop_in_reasoning = model_.stop_in_reasoning;
+    request_.chat.stop_in_reasoning = model_.stop_in_reasoning;
     draft_ = std::make_shared<ResponseDraft>();
     read_model(reader_, model_, request_);
     if (!model_.chat_format && !problem_) {
@@ -133,8 +133,8 @@ class ResponsesParser {
     ToolUse use = use_tools(reader_, model_, flat.tools, choice, !grammar.field.empty());
     if (use.shows_tools) chat.tools = shown_tools(flat.tools);
     request_.form.tool_kinds = std::make_shared<const ToolKinds>(std::move(flat.kinds));
-    request_.parse_tools = use.shows_tools;
-    request_.tool_constraint = std::move(use.constraint);
+    request_.chat.parse_tools = use.shows_tools;
+    request_.chat.tool_constraint = std::move(use.constraint);
     item_.grammar = grammar.source;
     chat.thinking = resolve_thinking(read_reasoning(), model_, problem_);
     PlacedMessages read;
@@ -149,15 +149,15 @@ class ResponsesParser {
     }
     chat.messages = std::move(read.messages);
     if (problem_) return;
-    request_.hide_tool_markers =
-        !request_.parse_tools && (has_tools || text::speaks_of_tools(chat));
+    request_.chat.hide_tool_markers =
+        !request_.chat.parse_tools && (has_tools || text::speaks_of_tools(chat));
     ChatPrompt prompt = render_chat(chat,
                                     {.prompt_field = "input",
                                      .places = &read.places,
                                      .result_place = text::ResultPlace::kAnywhereBehind},
                                     model_, problem_);
-    request_.chat_format = prompt.format;
-    request_.starts_in_reasoning = prompt.starts_in_reasoning;
+    request_.chat.format = prompt.format;
+    request_.chat.starts_in_reasoning = prompt.starts_in_reasoning;
     item_.prompt = std::move(prompt.ids);
   }
 
@@ -199,7 +199,7 @@ class ResponsesParser {
     read_effort(inner, "effort", model_, asked);
     BudgetField budget;
     read_budget(inner, "max_tokens", 0, budget);
-    request_.thinking_budget = budget.tokens;
+    request_.chat.thinking_budget = budget.tokens;
     if (budget.tokens && !asked.on && has_thinking_switch(model_)) {
       asked = {.field = budget.field, .on = true};
     }

@@ -55,10 +55,10 @@ api::GenerationRequest one_token(const ServerState& state) {
   item.sampling.max_new_tokens = 1;
   item.sampling.temperature = 0;
   item.sampling.ignore_eos = true;
-  item.request_id = answer::draw_id("HEALTH_CHECK_");
+  item.native.request_id = answer::draw_id("HEALTH_CHECK_");
   api::GenerationRequest request;
   request.form.endpoint = api::Endpoint::kGenerate;
-  request.form.id = item.request_id;
+  request.form.id = item.native.request_id;
   request.form.model = state.config.model.name();
   request.priority = std::numeric_limits<int>::max();
   request.items.push_back(std::move(item));
