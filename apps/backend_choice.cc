@@ -1,9 +1,9 @@
 #include "apps/backend_choice.h"
 
 #include <map>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/startup_error.h"
 #include "cpu/fast/fast_backend.h"
 #include "cpu/reference/reference_backend.h"
@@ -33,9 +33,9 @@ void choose_gemm_backend(const EngineFlags& flags, bool on_gpu) {
 }
 
 const ops::Backend& without_fusion(const ops::Backend& backend) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static std::map<const ops::Backend*, ops::Backend> tables;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   return tables.try_emplace(&backend, ops::parts_only(backend)).first->second;
 }
 

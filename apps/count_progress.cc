@@ -27,19 +27,19 @@ CountProgress::CountProgress(std::string what, int64_t total)
       line_([this](double seconds) { return text(seconds); }) {}
 
 void CountProgress::start(std::string now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   now_ = std::move(now);
 }
 
 void CountProgress::add(int64_t count) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   done_ += count;
   done_seconds_ = line_.seconds();
   now_.clear();
 }
 
 std::string CountProgress::text(double seconds) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::string text = count_text(what_, done_, total_, seconds, done_seconds_);
   return now_.empty() ? text : text + "; now " + now_;
 }

@@ -9,10 +9,10 @@
 
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 
 #include "apps/live_line.h"
+#include "base/mutex.h"
 
 namespace fathom::apps {
 
@@ -37,10 +37,10 @@ class CountProgress {
 
   const std::string what_;
   const int64_t total_;
-  std::mutex mutex_;
-  int64_t done_ = 0;
-  double done_seconds_ = 0;
-  std::string now_;
+  Mutex mutex_;
+  int64_t done_ FATHOM_GUARDED_BY(mutex_) = 0;
+  double done_seconds_ FATHOM_GUARDED_BY(mutex_) = 0;
+  std::string now_ FATHOM_GUARDED_BY(mutex_);
   LiveLine line_;  // the last: its thread reads the others
 };
 

@@ -53,12 +53,13 @@ LiveLine::~LiveLine() { finish(); }
 
 void LiveLine::finish() {
   end_thread();
+  const MutexLock lock(mutex_);
   erase();
 }
 
 void LiveLine::end_thread() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   ended_.notify_all();
@@ -66,7 +67,7 @@ void LiveLine::end_thread() {
 }
 
 void LiveLine::beside(const std::function<void()>& output) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   erase();
   output();
 }
@@ -74,6 +75,7 @@ void LiveLine::beside(const std::function<void()>& output) {
 void LiveLine::keep() {
   end_thread();
   if (silent_) return;
+  const MutexLock lock(mutex_);
   say();
   if (drawn_) std::fputc('\n', stderr);
   drawn_ = false;
@@ -87,15 +89,15 @@ std::chrono::duration<double> LiveLine::time_to_next() const {
 }
 
 void LiveLine::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    if (ended_.wait_for(lock, time_to_next(), [this] { return ending_; })) return;
+    if (ended_.wait_for(lock, time_to_next(), [this]() FATHOM_REQUIRES(mutex_) { return ending_; }))
+      return;
     // Another line may have said something meanwhile.
     if (redraw_ || time_to_next().count() <= 0) say();
   }
 }
 
-// REQUIRES: the lock, or no thread any more; so does erase().
 void LiveLine::say() {
   const double now = seconds();
   g_last_said = system_clock().now();

@@ -10,13 +10,12 @@
 // Says nothing at --log-level error. Thread-safe.
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace fathom::apps {
 
@@ -53,8 +52,8 @@ class LiveLine {
  private:
   void run();
   std::chrono::duration<double> time_to_next() const;
-  void say();
-  void erase();
+  void say() FATHOM_REQUIRES(mutex_);
+  void erase() FATHOM_REQUIRES(mutex_);
   void end_thread();
 
   const Text text_;
@@ -62,9 +61,9 @@ class LiveLine {
   const bool silent_, redraw_;
   const double line_seconds_;
   const Stopwatch watch_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool ending_ = false, drawn_ = false;
+  Mutex mutex_;
+  CondVar ended_;
+  bool ending_ FATHOM_GUARDED_BY(mutex_) = false, drawn_ FATHOM_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

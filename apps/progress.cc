@@ -78,12 +78,12 @@ LoadProgressBar::LoadProgressBar(std::string title)
           }) {}
 
 void LoadProgressBar::update(const weights::LoadProgress& progress) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last_ = progress;
 }
 
 std::optional<weights::LoadProgress> LoadProgressBar::progress(double seconds) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::optional<weights::LoadProgress> now = last_;
   if (now && fraction_done(*now) < 1) now->seconds = seconds;
   return now;

@@ -10,11 +10,11 @@
 // Thread-safe. Writes to standard error.
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "apps/live_line.h"
+#include "base/mutex.h"
 #include "weights/loader.h"
 
 namespace fathom::apps {
@@ -40,8 +40,8 @@ class LoadProgressBar {
   std::optional<weights::LoadProgress> progress(double seconds);
 
   const std::string title_;
-  std::mutex mutex_;
-  std::optional<weights::LoadProgress> last_;
+  Mutex mutex_;
+  std::optional<weights::LoadProgress> last_ FATHOM_GUARDED_BY(mutex_);
   LiveLine line_;  // the last: its thread reads the others
 };
 

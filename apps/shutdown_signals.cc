@@ -52,7 +52,7 @@ ShutdownSignals::ShutdownSignals() {
 
 ShutdownSignals::~ShutdownSignals() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   pthread_kill(thread_.native_handle(), kWakeSignal);
@@ -60,21 +60,21 @@ ShutdownSignals::~ShutdownSignals() {
 }
 
 void ShutdownSignals::serving_begins() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   serving_ = true;
 }
 
 void ShutdownSignals::shut_down() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     shutdown_ = true;
   }
   changed_.notify_all();
 }
 
 ShutdownSignals::Kind ShutdownSignals::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return shutdown_ || reload_; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this]() FATHOM_REQUIRES(mutex_) { return shutdown_ || reload_; });
   if (shutdown_) return Kind::kShutdown;
   reload_ = false;
   return Kind::kReload;
@@ -86,13 +86,13 @@ void ShutdownSignals::run() {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
     take(signal);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ending_) return;
   }
 }
 
 void ShutdownSignals::take(int signal) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (signal == SIGHUP) {
     reload_ = true;
   } else if (signal != kWakeSignal) {

@@ -12,9 +12,9 @@
 // One object per process; wait() is for one thread.
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace fathom::apps {
 
@@ -42,9 +42,12 @@ class ShutdownSignals {
   void run();
   void take(int signal);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool serving_ = false, shutdown_ = false, reload_ = false, ending_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  bool serving_ FATHOM_GUARDED_BY(mutex_) = false;
+  bool shutdown_ FATHOM_GUARDED_BY(mutex_) = false;
+  bool reload_ FATHOM_GUARDED_BY(mutex_) = false;
+  bool ending_ FATHOM_GUARDED_BY(mutex_) = false;
   std::atomic<bool> urgent_ = false;
   std::thread thread_;
 };

@@ -25,7 +25,7 @@ NOT_COMPILED = "[clang-diagnostic-error"
 CLANG_ERROR = re.compile(r"^(\S[^:]*):\d+:\d+: (?:fatal )?error: ", re.M)
 UNITY = re.compile(r"/Unity/unity_\d+_cxx\.cxx$")
 INCLUDED = re.compile(r'^#include "(.+)"$', re.M)
-EXTRA_FLAGS = ["-Wno-unknown-warning-option"]
+EXTRA_FLAGS = ["-Wno-unknown-warning-option", "-Wthread-safety"]
 CLANG = "clang++"
 
 

@@ -330,7 +330,7 @@ void GenerationService::submit(Prepared& prepared) {
     thread.streams.emplace(*id, Stream{.answer = answer, .choice_idx = ids.size() - 1});
   }
   {
-    const std::lock_guard lock(rids_mutex_);
+    const MutexLock lock(rids_mutex_);
     for (size_t i = 0; i < ids.size(); ++i) rids_.emplace(ids[i], prepared.rids[i]);
   }
   answer->set_request_ids(std::move(ids));
@@ -443,7 +443,7 @@ class GenerationService::RidLease {
  public:
   explicit RidLease(GenerationService& service) : service_(service) {}
   ~RidLease() {
-    const std::lock_guard lock(service_.rids_mutex_);
+    const MutexLock lock(service_.rids_mutex_);
     for (const std::string& name : names) service_.claimed_rids_.erase(name);
   }
   RidLease(const RidLease&) = delete;
@@ -468,7 +468,7 @@ GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequ
   // memory runs out or a rid is taken.
   auto lease = std::make_shared<RidLease>(*this);
   lease->names.reserve(names.size());
-  const std::lock_guard lock(rids_mutex_);
+  const MutexLock lock(rids_mutex_);
   for (std::string& name : names) {
     std::string claimed = key_name + '\n' + name;
     if (!claimed_rids_.insert(claimed).second) return {.lease = nullptr, .taken = std::move(name)};
@@ -478,14 +478,14 @@ GenerationService::Claim GenerationService::claim_rids(const api::GenerationRequ
 }
 
 void GenerationService::forget_rid(core::RequestId id) {
-  const std::lock_guard lock(rids_mutex_);
+  const MutexLock lock(rids_mutex_);
   rids_.erase(id);
 }
 
 void GenerationService::abort(const std::string& rid) {
   std::vector<core::RequestId> ids;
   {
-    const std::lock_guard lock(rids_mutex_);
+    const MutexLock lock(rids_mutex_);
     for (const auto& [id, name] : rids_) {
       if (name.starts_with(rid)) ids.push_back(id);
     }

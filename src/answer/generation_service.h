@@ -17,7 +17,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +29,7 @@
 #include "answer/constraint_factory.h"
 #include "api/generation_request.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "engine/serving_engine.h"
 #include "http/exchange.h"
 #include "text/tokenizer.h"
@@ -150,10 +150,11 @@ class GenerationService : public engine::UpdateSink {
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::atomic<engine::ServingEngine*> engine_{nullptr};
   std::atomic<int> num_open_{0}, num_ghosts_{0};
-  std::mutex rids_mutex_;
-  std::unordered_map<core::RequestId, std::string> rids_;  // of running native requests
+  Mutex rids_mutex_;
+  std::unordered_map<core::RequestId, std::string> rids_
+      FATHOM_GUARDED_BY(rids_mutex_);  // of running native requests
   // Given by clients, of live requests, each behind the name of its key: keys do not see each other's.
-  std::unordered_set<std::string> claimed_rids_;
+  std::unordered_set<std::string> claimed_rids_ FATHOM_GUARDED_BY(rids_mutex_);
 };
 
 }  // namespace fathom::answer

@@ -29,7 +29,7 @@ GrammarCache::GrammarCache(const Limits& limits)
 
 std::optional<CompiledForm> GrammarCache::find(const std::string& owner,
                                                const std::string& source) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto of_owner = owners_.find(owner);
   if (of_owner == owners_.end()) return std::nullopt;
   std::list<Entry>& entries = of_owner->second.entries;
@@ -40,7 +40,7 @@ std::optional<CompiledForm> GrammarCache::find(const std::string& owner,
 }
 
 void GrammarCache::add(const std::string& owner, const std::string& source, CompiledForm form) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const memory::MustSucceed scope;  // an entry must be in the list and in the map, or in neither
   Owner& of_owner = owners_[owner];
   if (of_owner.by_source.contains(source)) return;
@@ -98,7 +98,7 @@ bool GrammarCache::exceeds_use(const std::string& owner) const {
 }
 
 bool GrammarCache::has_room(const std::string& owner) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!exceeds_use(owner)) return true;
   const memory::MustSucceed scope;
   measure();
@@ -106,7 +106,7 @@ bool GrammarCache::has_room(const std::string& owner) {
 }
 
 int64_t GrammarCache::num_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return num_bytes_;
 }
 

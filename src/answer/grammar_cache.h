@@ -14,13 +14,13 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "api/tables/api_error.h"
+#include "base/mutex.h"
 #include "grammar/grammar.h"
 
 namespace fathom::answer {
@@ -60,16 +60,16 @@ class GrammarCache {
     int64_t num_lost_bytes = 0;
   };
 
-  // All of these with mutex_ held.
-  void measure();  // masks grow, and requests end; drops what is too much
-  void drop_oldest_of_largest();
-  void lose(Owner& owner, const CompiledForm& form);
-  bool exceeds_use(const std::string& owner) const;
+  void measure() FATHOM_REQUIRES(mutex_);  // masks grow, and requests end; drops what is too much
+  void drop_oldest_of_largest() FATHOM_REQUIRES(mutex_);
+  void lose(Owner& owner, const CompiledForm& form) FATHOM_REQUIRES(mutex_);
+  bool exceeds_use(const std::string& owner) const FATHOM_REQUIRES(mutex_);
 
   const int64_t max_bytes_, max_bytes_in_use_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Owner> owners_;  // those with entries, or that have lost some
-  int64_t num_bytes_ = 0, num_lost_bytes_ = 0;
+  mutable Mutex mutex_;
+  std::map<std::string, Owner> owners_
+      FATHOM_GUARDED_BY(mutex_);  // those with entries, or that have lost some
+  int64_t num_bytes_ FATHOM_GUARDED_BY(mutex_) = 0, num_lost_bytes_ FATHOM_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fathom::answer

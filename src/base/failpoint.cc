@@ -1,13 +1,14 @@
 #include "base/failpoint.h"
 
 #include <map>
-#include <mutex>
 #include <string>
+
+#include "base/mutex.h"
 
 namespace fathom {
 namespace {
 
-std::mutex g_mutex;
+Mutex g_mutex;
 std::map<std::string, int, std::less<>>& remaining_hits() {
   static std::map<std::string, int, std::less<>> hits;
   return hits;
@@ -20,7 +21,7 @@ namespace detail {
 std::atomic<int> num_armed_failpoints{0};
 
 bool failpoint_hit(std::string_view name) {
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   const auto it = remaining_hits().find(name);
   if (it == remaining_hits().end() || --it->second > 0) return false;
   remaining_hits().erase(it);
@@ -31,13 +32,13 @@ bool failpoint_hit(std::string_view name) {
 }  // namespace detail
 
 void arm_failpoint(std::string_view name, int nth) {
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   remaining_hits().insert_or_assign(std::string(name), nth);
   detail::num_armed_failpoints = static_cast<int>(remaining_hits().size());
 }
 
 void disarm_failpoints() {
-  const std::lock_guard lock(g_mutex);
+  const MutexLock lock(g_mutex);
   remaining_hits().clear();
   detail::num_armed_failpoints = 0;
 }

@@ -29,7 +29,7 @@ LineWriter::LineWriter(int fd, Options options) : fd_(fd), options_(std::move(op
 
 LineWriter::~LineWriter() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stops_ = true;
   }
   has_work_.notify_all();
@@ -37,7 +37,7 @@ LineWriter::~LineWriter() {
 }
 
 bool LineWriter::write(std::string line) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto bytes = static_cast<int64_t>(line.size());
   if (waiting_bytes_ + bytes > options_.max_bytes) {
     ++num_dropped_;
@@ -50,12 +50,13 @@ bool LineWriter::write(std::string line) {
 }
 
 bool LineWriter::flush(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  return is_idle_.wait_for(lock, limit, [this] { return waiting_bytes_ == 0; });
+  MutexLock lock(mutex_);
+  return is_idle_.wait_for(lock, limit,
+                           [this]() FATHOM_REQUIRES(mutex_) { return waiting_bytes_ == 0; });
 }
 
 int64_t LineWriter::num_dropped() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return num_dropped_;
 }
 
@@ -73,9 +74,9 @@ void LineWriter::take_report(std::deque<std::string>& lines) {
 
 void LineWriter::run() {
   const memory::MustSucceed scope;  // everybody's lines go through here
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    const auto has_line = [this] { return stops_ || !lines_.empty(); };
+    const auto has_line = [this]() FATHOM_REQUIRES(mutex_) { return stops_ || !lines_.empty(); };
     if (num_dropped_ > num_reported_) {
       has_work_.wait_until(lock, next_report_, has_line);
     } else {

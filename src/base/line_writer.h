@@ -12,13 +12,13 @@
 // reader does leaves the writer behind.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace fathom {
 
@@ -45,18 +45,18 @@ class LineWriter {
 
  private:
   void run();
-  void take_report(std::deque<std::string>& lines);
+  void take_report(std::deque<std::string>& lines) FATHOM_REQUIRES(mutex_);
 
   const int fd_;
   const Options options_;
-  mutable std::mutex mutex_;
-  std::condition_variable has_work_, is_idle_;
-  // Guarded by mutex_.
-  std::deque<std::string> lines_;
-  int64_t waiting_bytes_ = 0;  // of lines_ and of what the thread has taken of them
-  int64_t num_dropped_ = 0, num_reported_ = 0;
-  std::chrono::steady_clock::time_point next_report_{};
-  bool stops_ = false;
+  mutable Mutex mutex_;
+  CondVar has_work_, is_idle_;
+  std::deque<std::string> lines_ FATHOM_GUARDED_BY(mutex_);
+  // Of lines_ and of what the thread has taken of them.
+  int64_t waiting_bytes_ FATHOM_GUARDED_BY(mutex_) = 0;
+  int64_t num_dropped_ FATHOM_GUARDED_BY(mutex_) = 0, num_reported_ FATHOM_GUARDED_BY(mutex_) = 0;
+  std::chrono::steady_clock::time_point next_report_ FATHOM_GUARDED_BY(mutex_){};
+  bool stops_ FATHOM_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/device_trace.h"
+#include "base/mutex.h"
 #include "base/trace_json.h"
 
 namespace fathom::trace {
@@ -19,21 +19,21 @@ namespace {
 
 // The events of one thread. The thread appends, stop() takes; both hold the mutex, which hardly ever waits.
 struct Buffer {
-  std::mutex mutex;
-  std::string thread_name = "thread";
-  int thread_id = 0;
-  bool thread_ended = false;
-  int64_t recording = 0;  // the events are of this one
-  std::vector<Event> events;
-  int64_t num_dropped = 0;
+  Mutex mutex;
+  std::string thread_name FATHOM_GUARDED_BY(mutex) = "thread";
+  int thread_id FATHOM_GUARDED_BY(mutex) = 0;
+  bool thread_ended FATHOM_GUARDED_BY(mutex) = false;
+  int64_t recording FATHOM_GUARDED_BY(mutex) = 0;  // the events are of this one
+  std::vector<Event> events FATHOM_GUARDED_BY(mutex);
+  int64_t num_dropped FATHOM_GUARDED_BY(mutex) = 0;
 };
 
 struct Threads {
-  std::mutex mutex;
-  std::vector<std::shared_ptr<Buffer>> buffers;
-  int next_thread_id = 1;
-  int64_t last_recording = 0;
-  std::chrono::steady_clock::time_point started{};
+  Mutex mutex;
+  std::vector<std::shared_ptr<Buffer>> buffers FATHOM_GUARDED_BY(mutex);
+  int next_thread_id FATHOM_GUARDED_BY(mutex) = 1;
+  int64_t last_recording FATHOM_GUARDED_BY(mutex) = 0;
+  std::chrono::steady_clock::time_point started FATHOM_GUARDED_BY(mutex){};
   std::atomic<int64_t> max_events_per_thread{0}, num_events_left{0};
 };
 
@@ -48,15 +48,15 @@ class ThreadBuffer {
  public:
   ThreadBuffer() : buffer_(std::make_shared<Buffer>()) {
     Threads& all = threads();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     buffer_->thread_id = all.next_thread_id++;
     all.buffers.push_back(buffer_);
   }
   ~ThreadBuffer() {
     Threads& all = threads();
-    const std::lock_guard lock(all.mutex);
+    const MutexLock lock(all.mutex);
     if (recording()) {
-      const std::lock_guard buffer_lock(buffer_->mutex);
+      const MutexLock buffer_lock(buffer_->mutex);
       buffer_->thread_ended = true;
     } else {
       std::erase(all.buffers, buffer_);
@@ -77,10 +77,10 @@ Buffer& this_thread() {
 
 // What start() and stop() share.
 struct Control {
-  std::mutex mutex;  // a start or a stop is under way
-  DeviceRecorder* device_recorder = nullptr;
-  bool device_records = false;
-  std::string device_missing;
+  Mutex mutex;  // a start or a stop is under way
+  DeviceRecorder* device_recorder FATHOM_GUARDED_BY(mutex) = nullptr;
+  bool device_records FATHOM_GUARDED_BY(mutex) = false;
+  std::string device_missing FATHOM_GUARDED_BY(mutex);
 };
 
 Control& control() {
@@ -97,7 +97,7 @@ void begin_heard(const Event& event) { listener.begin(event.category, event.name
 void record(int64_t recording, const Event& event) {
   Buffer& buffer = this_thread();
   Threads& all = threads();
-  const std::lock_guard lock(buffer.mutex);
+  const MutexLock lock(buffer.mutex);
   // Another recording, or none: the span began in one that is over.
   if (listening.load(std::memory_order_relaxed) >> 1 != recording) return;
   if (buffer.recording != recording) {
@@ -132,7 +132,7 @@ std::string system_name(std::string name) {
 void set_thread_name(std::string name) {
   pthread_setname_np(pthread_self(), system_name(name).c_str());
   detail::Buffer& buffer = detail::this_thread();
-  const std::lock_guard lock(buffer.mutex);
+  const MutexLock lock(buffer.mutex);
   buffer.thread_name = std::move(name);
 }
 
@@ -171,14 +171,14 @@ void set_listener(const SpanListener& listener) {
 }
 
 void set_device_recorder(DeviceRecorder* recorder) {
-  const std::lock_guard lock(detail::control().mutex);
+  const MutexLock lock(detail::control().mutex);
   detail::control().device_recorder = recorder;
 }
 
 namespace {
 
 // Before the host's: the first time takes long.
-void start_device(detail::Control& control, int64_t max_events) {
+void start_device(detail::Control& control, int64_t max_events) FATHOM_REQUIRES(control.mutex) {
   control.device_records = false;
   control.device_missing.clear();
   if (control.device_recorder == nullptr) return;
@@ -189,9 +189,9 @@ void start_device(detail::Control& control, int64_t max_events) {
 
 void start_host(const TraceOptions& options) {
   detail::Threads& all = detail::threads();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   std::erase_if(all.buffers, [](const std::shared_ptr<detail::Buffer>& buffer) {
-    const std::lock_guard buffer_lock(buffer->mutex);
+    const MutexLock buffer_lock(buffer->mutex);
     return buffer->thread_ended;
   });
   all.max_events_per_thread = options.max_events_per_thread;
@@ -202,12 +202,12 @@ void start_host(const TraceOptions& options) {
 
 detail::Recording stop_host() {
   detail::Threads& all = detail::threads();
-  const std::lock_guard lock(all.mutex);
+  const MutexLock lock(all.mutex);
   const int64_t recording = detail::listening.fetch_and(1) >> 1;
   detail::Recording result;
   result.started = all.started;
   for (const std::shared_ptr<detail::Buffer>& buffer : all.buffers) {
-    const std::lock_guard buffer_lock(buffer->mutex);
+    const MutexLock buffer_lock(buffer->mutex);
     if (recording == 0 || buffer->recording != recording) continue;
     result.threads.push_back({.thread_id = buffer->thread_id,
                               .name = buffer->thread_name,
@@ -227,7 +227,7 @@ Result<std::string> start(const TraceOptions& options) {
                             " in all and " + std::to_string(options.max_device_events) +
                             " of a device, all must be >= 1");
   detail::Control& control = detail::control();
-  const std::lock_guard lock(control.mutex);
+  const MutexLock lock(control.mutex);
   if (recording()) return Error{ErrorCode::kResourceEmpty, "a trace is being recorded already"};
   start_device(control, options.max_device_events);
   start_host(options);
@@ -236,7 +236,7 @@ Result<std::string> start(const TraceOptions& options) {
 
 std::string stop() {
   detail::Control& control = detail::control();
-  const std::lock_guard lock(control.mutex);
+  const MutexLock lock(control.mutex);
   const bool was_recording = recording();
   detail::Recording result = stop_host();
   if (was_recording) {

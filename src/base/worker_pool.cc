@@ -44,7 +44,7 @@ WorkerPool::~WorkerPool() { end(); }
 
 void WorkerPool::end() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
@@ -53,7 +53,7 @@ void WorkerPool::end() {
 
 bool WorkerPool::post(std::function<void()> job, const std::string& owner) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (num_jobs_ >= max_queued_jobs_) return false;
     const auto found = by_name_.find(owner);
     if (found == by_name_.end()) {
@@ -73,7 +73,7 @@ bool WorkerPool::post(std::function<void()> job, const std::string& owner) {
 }
 
 int WorkerPool::num_queued() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<int>(num_jobs_);
 }
 
@@ -96,9 +96,9 @@ void WorkerPool::run(const std::string& thread_name, int nice) {
   // Of this thread alone, where the system has it so; nothing depends on it.
   if (nice > 0) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice);
   trace::set_thread_name(thread_name);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return ending_ || num_jobs_ > 0; });
+    changed_.wait(lock, [this]() FATHOM_REQUIRES(mutex_) { return ending_ || num_jobs_ > 0; });
     if (num_jobs_ == 0) return;
     std::function<void()> job = take_next();
     lock.unlock();

@@ -10,16 +10,16 @@
 // A job that throws is logged and forgotten, so one that owes somebody an answer catches for itself; its allocations
 // may fail (memory.h). Thread-safe. The destructor runs what is queued and joins.
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <limits>
 #include <list>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace fathom {
 
@@ -50,16 +50,17 @@ class WorkerPool {
 
   void run(const std::string& thread_name, int nice);
   void end();
-  // REQUIRES: num_jobs_ > 0, mutex_ held.
-  std::function<void()> take_next();
+  // REQUIRES: num_jobs_ > 0.
+  std::function<void()> take_next() FATHOM_REQUIRES(mutex_);
 
   const size_t max_queued_jobs_, max_queued_jobs_per_owner_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::list<Owner> owners_;  // those with jobs; the first one's turn is next
-  std::unordered_map<std::string, std::list<Owner>::iterator> by_name_;
-  size_t num_jobs_ = 0;
-  bool ending_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  // Those with jobs; the first one's turn is next.
+  std::list<Owner> owners_ FATHOM_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, std::list<Owner>::iterator> by_name_ FATHOM_GUARDED_BY(mutex_);
+  size_t num_jobs_ FATHOM_GUARDED_BY(mutex_) = 0;
+  bool ending_ FATHOM_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -9,7 +9,7 @@ LinkPair::LinkPair(std::string first, std::string second)
 
 void LinkPair::End::send(uint32_t channel, std::vector<std::byte> message) {
   {
-    const std::lock_guard lock(pair_.mutex_);
+    const MutexLock lock(pair_.mutex_);
     if (!pair_.failures_[node_].empty()) return;
     pair_.arrived_[1 - node_][channel].push_back(std::move(message));
   }
@@ -18,10 +18,11 @@ void LinkPair::End::send(uint32_t channel, std::vector<std::byte> message) {
 
 std::optional<std::vector<std::byte>> LinkPair::End::receive_for(
     uint32_t channel, std::chrono::milliseconds patience) {
-  std::unique_lock lock(pair_.mutex_);
+  MutexLock lock(pair_.mutex_);
   std::deque<std::vector<std::byte>>& queue = pair_.arrived_[node_][channel];
   const std::string& failure = pair_.failures_[node_];
-  pair_.changed_.wait_for(lock, patience, [&] { return !queue.empty() || !failure.empty(); });
+  pair_.changed_.wait_for(
+      lock, patience, [&]() FATHOM_REQUIRES(mutex_) { return !queue.empty() || !failure.empty(); });
   if (queue.empty() && !failure.empty()) throw LinkFailure(failure);
   if (queue.empty()) return std::nullopt;
   std::vector<std::byte> message = std::move(queue.front());
@@ -30,13 +31,13 @@ std::optional<std::vector<std::byte>> LinkPair::End::receive_for(
 }
 
 std::string LinkPair::End::failure() const {
-  const std::lock_guard lock(pair_.mutex_);
+  const MutexLock lock(pair_.mutex_);
   return pair_.failures_[node_];
 }
 
 void LinkPair::End::fail(const std::string& why) {
   {
-    const std::lock_guard lock(pair_.mutex_);
+    const MutexLock lock(pair_.mutex_);
     if (!pair_.failures_[node_].empty()) return;
     pair_.failures_[node_] = why;
     pair_.failures_[1 - node_] = pair_.names_[node_] + ": " + why;

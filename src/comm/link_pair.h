@@ -9,13 +9,12 @@
 // "node 0: ...". Owns both ends, which any thread may use.
 
 #include <array>
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/link.h"
 
 namespace fathom::comm {
@@ -44,11 +43,11 @@ class LinkPair {
 
   const std::array<std::string, 2> names_;
   std::array<End, 2> ends_{End(*this, 0), End(*this, 1)};
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::array<std::map<uint32_t, std::deque<std::vector<std::byte>>>, 2>
-      arrived_;                          // [node][channel]
-  std::array<std::string, 2> failures_;  // [node]
+  Mutex mutex_;
+  CondVar changed_;
+  std::array<std::map<uint32_t, std::deque<std::vector<std::byte>>>, 2> arrived_
+      FATHOM_GUARDED_BY(mutex_);                                   // [node][channel]
+  std::array<std::string, 2> failures_ FATHOM_GUARDED_BY(mutex_);  // [node]
 };
 
 }  // namespace fathom::comm

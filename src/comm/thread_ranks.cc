@@ -73,7 +73,7 @@ void ThreadRanks::meet(int rank) {
   if (num_here_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
     num_here_.store(0, std::memory_order_relaxed);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       num_meetings_.store(meeting + 1, std::memory_order_release);
     }
     all_here_.notify_all();
@@ -92,9 +92,11 @@ void ThreadRanks::wait_in_pieces(int rank, int64_t meeting) {
       std::max(std::min(config_.standstill, config_.deadline) / kPieces, milliseconds(1));
   milliseconds waited(0), still(0);
   int64_t computed = -1;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (waited < config_.deadline && still < config_.standstill) {
-    if (all_here_.wait_for(lock, piece, [&] { return num_meetings_.load() != meeting; })) return;
+    if (all_here_.wait_for(
+            lock, piece, [&]() FATHOM_REQUIRES(mutex_) { return num_meetings_.load() != meeting; }))
+      return;
     const int64_t now = time_of_missing(rank);
     still = now >= 0 && now == computed ? still + piece : milliseconds(0);
     computed = now;

@@ -18,16 +18,15 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <ctime>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/group.h"
 
 namespace fathom::comm {
@@ -137,8 +136,8 @@ class ThreadRanks : public Group {
   std::deque<Place> places_;
   std::atomic<int> num_here_ = 0;
   std::atomic<int64_t> num_meetings_ = 0;
-  std::mutex mutex_;
-  std::condition_variable all_here_;
+  Mutex mutex_;
+  CondVar all_here_;
 };
 
 }  // namespace fathom::comm

@@ -88,7 +88,7 @@ void ServingEngine::compute_masks(std::function<void()> job) {
 
 ServingEngine::~ServingEngine() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
@@ -108,7 +108,7 @@ Result<core::RequestId> ServingEngine::submit(core::Request request, uint32_t cl
   const auto num_prompt_tokens = static_cast<double>(request.prompt.size());
   core::RequestId id = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (draining_ || stopping_ || !published_.failure.empty()) {
       totals.rejected_draining.add();
       return Error{ErrorCode::kCancelled, "the server is shutting down"};
@@ -137,7 +137,7 @@ void ServingEngine::stop(core::RequestId id) { command_end(id, core::FinishReaso
 void ServingEngine::cancel(core::RequestId id) { command_end(id, core::FinishReason::kCancelled); }
 
 void ServingEngine::command_end(core::RequestId id, core::FinishReason reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (num_live_ == 0) return;
   commands_.ends.push_back({id, reason});
   // While the id lives the engine's thread is awake, but for a pause.
@@ -145,20 +145,20 @@ void ServingEngine::command_end(core::RequestId id, core::FinishReason reason) {
 }
 
 void ServingEngine::cancel_all() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   commands_.cancel_all = num_live_ > 0;
   if (is_paused_) wake_.notify_one();
 }
 
 void ServingEngine::set_gives_way(core::RequestId id, bool gives_way) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (num_live_ == 0) return;
   // While the id lives the engine's thread is awake, or will be when a pause ends.
   commands_.gives_way.emplace_back(id, gives_way);
 }
 
 Status ServingEngine::flush_cache() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const bool is_in_use = is_halted_ ? published_.num_running > 0 : num_live_ > 0;
   if (is_in_use)
     return Error{ErrorCode::kResourceEmpty, std::to_string(num_live_) +
@@ -167,7 +167,8 @@ Status ServingEngine::flush_cache() {
   commands_.flush = true;
   const int64_t ticket = ++num_flushes_wanted_;
   wake_.notify_one();
-  flushed_.wait(lock, [&] { return num_flushes_done_ >= ticket || stopping_; });
+  flushed_.wait(lock,
+                [&]() FATHOM_REQUIRES(mutex_) { return num_flushes_done_ >= ticket || stopping_; });
   if (num_flushes_done_ < ticket)
     return Error{ErrorCode::kCancelled, "the server is shutting down"};
   return {};
@@ -175,14 +176,15 @@ Status ServingEngine::flush_cache() {
 
 Status ServingEngine::pause(PauseMode mode) {
   using Pause = Commands::Pause;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (!draining_ && !stopping_) {
     commands_.pause = mode == PauseMode::kRetract ? Pause::kRetract : Pause::kInPlace;
     commands_.cancel_all = commands_.cancel_all || mode == PauseMode::kAbort;
     is_paused_ = true;
     is_halted_ = false;
     wake_.notify_one();
-    halted_.wait(lock, [&] { return is_halted_ || !is_paused_ || stopping_; });
+    halted_.wait(lock,
+                 [&]() FATHOM_REQUIRES(mutex_) { return is_halted_ || !is_paused_ || stopping_; });
     if (is_halted_) return {};
   }
   if (draining_ || stopping_) return Error{ErrorCode::kCancelled, "the server is shutting down"};
@@ -190,7 +192,7 @@ Status ServingEngine::pause(PauseMode mode) {
 }
 
 void ServingEngine::resume() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   resume_locked();
 }
 
@@ -204,13 +206,13 @@ void ServingEngine::resume_locked() {
 }
 
 void ServingEngine::begin_drain() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   draining_ = true;
   resume_locked();
 }
 
 EngineSnapshot ServingEngine::snapshot() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   EngineSnapshot snapshot = published_;
   snapshot.num_waiting = static_cast<int>(std::max<int64_t>(num_live_ - snapshot.num_running, 0));
   snapshot.num_received = num_accepted_;
@@ -244,8 +246,8 @@ void ServingEngine::run() {
 
 // Sleeps while there is neither work nor a command. False = the end.
 bool ServingEngine::take_commands(bool has_work, Commands& commands) {
-  std::unique_lock lock(mutex_);
-  const auto is_wanted = [&] { return stopping_ || !commands_.empty(); };
+  MutexLock lock(mutex_);
+  const auto is_wanted = [&]() FATHOM_REQUIRES(mutex_) { return stopping_ || !commands_.empty(); };
   if (!has_work) {
     if (loop_->is_paused() && !deadlines_.empty())
       wake_.wait_for(lock, kDeadlineInterval, is_wanted);
@@ -321,7 +323,7 @@ void ServingEngine::flush() {
   Status flushed = loop_->flush_cache();
   FATHOM_CHECK(flushed, flushed.error().message);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     num_flushes_done_ = num_flushes_wanted_;
   }
   flushed_.notify_all();
@@ -359,7 +361,7 @@ void ServingEngine::publish(const StepUpdates& updates, bool has_work) {
   const int64_t num_ends =
       std::count_if(updates.requests.begin(), updates.requests.end(),
                     [](const RequestUpdate& update) { return update.end != nullptr; });
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   published_ = std::move(look);
   num_live_ -= num_ends;
   last_progress_ = now;
@@ -375,7 +377,7 @@ void ServingEngine::observe_failure() {
 // Once the updates are out: whoever paused sees what came before.
 void ServingEngine::publish_halt(bool has_work) {
   if (has_work || !loop_->is_paused()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (commands_.pause != Commands::Pause::kUnchanged || is_halted_) return;
   is_halted_ = true;
   halted_.notify_all();

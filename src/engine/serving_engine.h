@@ -12,18 +12,17 @@
 // returned the id. The runner, the sink and the registry outlive the engine.
 // All functions are thread-safe; none of them waits for a step, but flush_cache() and pause() may.
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "base/worker_pool.h"
 #include "core/request.h"
@@ -124,7 +123,7 @@ class ServingEngine {
   };
 
   void command_end(core::RequestId id, core::FinishReason reason);
-  void resume_locked();
+  void resume_locked() FATHOM_REQUIRES(mutex_);
 
   // The engine's thread.
   void run();
@@ -152,17 +151,18 @@ class ServingEngine {
   std::unique_ptr<StepLoop> loop_;
 
   // Shared by all threads.
-  mutable std::mutex mutex_;
-  std::condition_variable wake_, flushed_, halted_;
-  Commands commands_;
-  bool stopping_ = false, draining_ = false;
-  bool is_paused_ = false;  // or about to be
-  bool is_halted_ = false;  // and no step is in flight
-  core::RequestId next_id_ = 1;
-  int64_t num_accepted_ = 0, num_live_ = 0;
-  int64_t num_flushes_wanted_ = 0, num_flushes_done_ = 0;
-  Clock::time_point last_progress_{};
-  EngineSnapshot published_;
+  mutable Mutex mutex_;
+  CondVar wake_, flushed_, halted_;
+  Commands commands_ FATHOM_GUARDED_BY(mutex_);
+  bool stopping_ FATHOM_GUARDED_BY(mutex_) = false, draining_ FATHOM_GUARDED_BY(mutex_) = false;
+  bool is_paused_ FATHOM_GUARDED_BY(mutex_) = false;  // or about to be
+  bool is_halted_ FATHOM_GUARDED_BY(mutex_) = false;  // and no step is in flight
+  core::RequestId next_id_ FATHOM_GUARDED_BY(mutex_) = 1;
+  int64_t num_accepted_ FATHOM_GUARDED_BY(mutex_) = 0, num_live_ FATHOM_GUARDED_BY(mutex_) = 0;
+  int64_t num_flushes_wanted_ FATHOM_GUARDED_BY(mutex_) = 0;
+  int64_t num_flushes_done_ FATHOM_GUARDED_BY(mutex_) = 0;
+  Clock::time_point last_progress_ FATHOM_GUARDED_BY(mutex_){};
+  EngineSnapshot published_ FATHOM_GUARDED_BY(mutex_);
 
   // The engine's thread's own.
   std::deque<Deadline> deadlines_;  // of requests in the queue, and some that left it

@@ -1,7 +1,7 @@
-#include <mutex>
 #include <utility>
 
 #include "base/bounded_heap.h"
+#include "base/mutex.h"
 #include "grammar/constraint.h"
 #include "grammar/grammar.h"
 #include "grammar/network.h"
@@ -22,14 +22,14 @@ class Grammar : public CompiledGrammar, public std::enable_shared_from_this<Gram
   int num_states() const override { return automaton_.num_states(); }
   int64_t memory_bytes() const override { return automaton_.memory_bytes(); }
   int64_t mask_bytes() const override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return masks_ == nullptr ? 0 : masks_->memory_bytes();
   }
 
  private:
   // A process has one vocabulary; should there be another, the masks of the last one are kept.
   std::shared_ptr<MaskSource> masks_for(std::shared_ptr<const Vocabulary> vocabulary) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (masks_ == nullptr || masks_->vocabulary() != vocabulary) {
       masks_ =
           std::make_shared<MaskSource>(automaton_, std::move(vocabulary), max_mask_cache_bytes_);
@@ -39,8 +39,8 @@ class Grammar : public CompiledGrammar, public std::enable_shared_from_this<Gram
 
   const Automaton automaton_;
   const int64_t max_mask_cache_bytes_;
-  mutable std::mutex mutex_;
-  mutable std::shared_ptr<MaskSource> masks_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<MaskSource> masks_ FATHOM_GUARDED_BY(mutex_);
 };
 
 std::shared_ptr<const CompiledGrammar> compile_within(const Expression& expression,

@@ -89,7 +89,7 @@ PlaceMasks::PlaceMasks(const Automaton& automaton, std::shared_ptr<const Vocabul
       start_(places_.start()) {}
 
 bool PlaceMasks::fill(int32_t place, std::span<uint64_t> words) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   const Mask* mask = find(place, Part::kAll);
   if (mask == nullptr) {
     Words found(static_cast<size_t>(num_mask_words(vocabulary_->size())), 0);
@@ -366,7 +366,7 @@ int32_t PlaceMasks::follow(int32_t place, std::string_view bytes) {
 
 int32_t PlaceMasks::advance(int32_t place, int32_t token) {
   const std::string_view bytes = vocabulary_->text_bytes(token);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   int32_t next = bytes.empty() ? places_.next_token(place, token) : follow(place, bytes);
   if (next == Places::kNowhere && places_.was_cut()) next = advance_each_item(place, bytes);
   watch_memory();
@@ -396,12 +396,12 @@ int32_t PlaceMasks::advance_each_item(int32_t place, std::string_view bytes) {
 }
 
 bool PlaceMasks::may_end(int32_t place) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return places_.may_end(place);
 }
 
 int64_t PlaceMasks::work() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return places_.work();
 }
 
@@ -414,19 +414,21 @@ void PlaceMasks::watch_memory() {
 }
 
 std::optional<int32_t> PlaceMove::go_on(int32_t place) {
-  const std::scoped_lock lock(from_->mutex_, to_->mutex_);
+  // The older masks first, always: so two moves never wait for each other.
+  const MutexLock lock(from_->mutex_);
+  const MutexLock to_lock(to_->mutex_);
   const std::optional<int32_t> there = transfer_.go_on(place, kMoveItems);
   to_->watch_memory();
   return there;
 }
 
 int64_t MaskSource::memory_bytes() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return current_ == nullptr ? 0 : current_->memory_bytes();
 }
 
 std::shared_ptr<PlaceMasks> MaskSource::current() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (current_ == nullptr || current_->is_full()) {
     current_ = std::make_shared<PlaceMasks>(automaton_, vocabulary_, max_bytes_);
   }

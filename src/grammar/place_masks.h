@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -23,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "grammar/behaviours.h"
 #include "grammar/char_runs.h"
 #include "grammar/place_transfer.h"
@@ -63,47 +63,52 @@ class PlaceMasks {
   using Words = std::vector<uint64_t>;
   enum class Part : uint8_t { kAll, kUnplain };  // of a mask: all of it, or what is no plain token
 
-  const Mask* find(int32_t place, Part part) const;
-  const Mask& store(int32_t place, Part part, const Words& words);
+  const Mask* find(int32_t place, Part part) const FATHOM_REQUIRES(mutex_);
+  const Mask& store(int32_t place, Part part, const Words& words) FATHOM_REQUIRES(mutex_);
   // These add to the words. False: max_work was reached before all was found.
-  bool add_mask(int32_t place, Part part, int64_t max_work, Words& words);
-  bool add_text_tokens(int32_t place, int64_t max_work, Words& words);
-  bool are_known_alone(int32_t place);
-  bool add_each_item(int32_t place, int64_t max_work, Words& words);
-  bool add_from_all(int32_t place, const PlainRun::Length& run, int64_t max_work, Words& words);
-  void keep_last_walk();
-  bool walk_all(int32_t place, const PlainRun::Length& run, int64_t max_work, Words& words);
+  bool add_mask(int32_t place, Part part, int64_t max_work, Words& words) FATHOM_REQUIRES(mutex_);
+  bool add_text_tokens(int32_t place, int64_t max_work, Words& words) FATHOM_REQUIRES(mutex_);
+  bool are_known_alone(int32_t place) FATHOM_REQUIRES(mutex_);
+  bool add_each_item(int32_t place, int64_t max_work, Words& words) FATHOM_REQUIRES(mutex_);
+  bool add_from_all(int32_t place, const PlainRun::Length& run, int64_t max_work, Words& words)
+      FATHOM_REQUIRES(mutex_);
+  void keep_last_walk() FATHOM_REQUIRES(mutex_);
+  bool walk_all(int32_t place, const PlainRun::Length& run, int64_t max_work, Words& words)
+      FATHOM_REQUIRES(mutex_);
   bool takes_all_below(const TokenTree::Node& node, const TokenTree::TextsBelow& below,
-                       int32_t place);
-  bool walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work, Words& words);
-  void add_special_tokens(int32_t place, Words& words);
-  bool add_long_tokens(int32_t place, int64_t max_work, Words& words);
-  void add_bytes(int32_t place, int64_t max_work, Words& words);
-  int32_t advance_each_item(int32_t place, std::string_view bytes);
-  int32_t follow(int32_t place, std::string_view bytes);
-  void watch_memory();
+                       int32_t place) FATHOM_REQUIRES(mutex_);
+  bool walk(const TokenTree& tree, int32_t place, int num_plain, int64_t max_work, Words& words)
+      FATHOM_REQUIRES(mutex_);
+  void add_special_tokens(int32_t place, Words& words) FATHOM_REQUIRES(mutex_);
+  bool add_long_tokens(int32_t place, int64_t max_work, Words& words) FATHOM_REQUIRES(mutex_);
+  void add_bytes(int32_t place, int64_t max_work, Words& words) FATHOM_REQUIRES(mutex_);
+  int32_t advance_each_item(int32_t place, std::string_view bytes) FATHOM_REQUIRES(mutex_);
+  int32_t follow(int32_t place, std::string_view bytes) FATHOM_REQUIRES(mutex_);
+  void watch_memory() FATHOM_REQUIRES(mutex_);
 
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const int64_t max_bytes_;
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<bool> is_full_ = false;
   std::atomic<int64_t> num_bytes_ = 0;
   Places places_;
-  PlainRun plain_run_;
-  Behaviours behaviours_;
-  CharRuns char_runs_;
+  PlainRun plain_run_ FATHOM_GUARDED_BY(mutex_);
+  Behaviours behaviours_ FATHOM_GUARDED_BY(mutex_);
+  CharRuns char_runs_ FATHOM_GUARDED_BY(mutex_);
   int32_t start_;
-  std::vector<int32_t> mask_of_place_;  // [places, parts] -1: not known
-  std::vector<std::unique_ptr<const Mask>> masks_;
-  std::unordered_multimap<uint64_t, int32_t> masks_by_hash_;  // many places have the same mask
-  std::unordered_map<int32_t, Words> short_tokens_;           // by behaviour
+  std::vector<int32_t> mask_of_place_ FATHOM_GUARDED_BY(mutex_);  // [places, parts] -1: not known
+  std::vector<std::unique_ptr<const Mask>> masks_ FATHOM_GUARDED_BY(mutex_);
+  std::unordered_multimap<uint64_t, int32_t> masks_by_hash_
+      FATHOM_GUARDED_BY(mutex_);  // many places have the same mask
+  std::unordered_map<int32_t, Words> short_tokens_ FATHOM_GUARDED_BY(mutex_);  // by behaviour
   struct Walk {
     int32_t place = Places::kNowhere;
     Words words;
   };
-  Walk last_walk_;  // a large one, of all tokens, that is not yet in short_tokens_
-  int64_t mask_bytes_ = 0;
-  std::vector<int32_t> path_;  // [depth] of a walk
+  // A large one, of all tokens, that is not yet in short_tokens_.
+  Walk last_walk_ FATHOM_GUARDED_BY(mutex_);
+  int64_t mask_bytes_ FATHOM_GUARDED_BY(mutex_) = 0;
+  std::vector<int32_t> path_ FATHOM_GUARDED_BY(mutex_);  // [depth] of a walk
 };
 
 // A sequence's way from masks that are full to newer ones of the same grammar, a slice of it at a time. Until it is
@@ -136,8 +141,8 @@ class MaskSource {
   const Automaton& automaton_;
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const int64_t max_bytes_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<PlaceMasks> current_;
+  mutable Mutex mutex_;
+  std::shared_ptr<PlaceMasks> current_ FATHOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace fathom::grammar

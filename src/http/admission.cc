@@ -18,7 +18,7 @@ Admission::PeerKey key_of(const boost::asio::ip::address& peer) {
 }  // namespace
 
 void WaitingConnections::add(const std::shared_ptr<Connection>& connection, Spot* spot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (spot->is_listed) {
     entries_.splice(entries_.end(), entries_, spot->at);
   } else {
@@ -28,12 +28,12 @@ void WaitingConnections::add(const std::shared_ptr<Connection>& connection, Spot
 }
 
 void WaitingConnections::remove(Spot* spot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (std::exchange(spot->is_listed, false)) entries_.erase(spot->at);
 }
 
 std::shared_ptr<Connection> WaitingConnections::take_oldest() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     std::shared_ptr<Connection> connection = entry->connection.lock();
     // It is being destroyed and takes itself out of the list.
@@ -47,7 +47,7 @@ std::shared_ptr<Connection> WaitingConnections::take_oldest() {
 
 std::variant<Admission::Place, TransportError> Admission::enter(
     const boost::asio::ip::address& peer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Place place;
   if (limits_.max_connections_per_address > 0) {
     place.peer = key_of(peer);
@@ -62,14 +62,14 @@ std::variant<Admission::Place, TransportError> Admission::enter(
 }
 
 std::optional<Admission::Place> Admission::enter_reserve(TransportError refusal) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (num_in_reserve_ >= limits_.num_probe_connections) return std::nullopt;
   ++num_in_reserve_;
   return Place{.is_reserve = true, .refusal = refusal};
 }
 
 void Admission::leave(const Place& place) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   int& count = place.is_reserve ? num_in_reserve_ : num_connections_;
   --count;
   FATHOM_CHECK(count >= 0, "connections " << count << " in_reserve " << place.is_reserve);

@@ -15,10 +15,10 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <variant>
 
+#include "base/mutex.h"
 #include "http/limits.h"
 #include "http/transport_error.h"
 
@@ -47,8 +47,8 @@ class WaitingConnections {
   std::shared_ptr<Connection> take_oldest();
 
  private:
-  std::mutex mutex_;
-  std::list<Entry> entries_;
+  Mutex mutex_;
+  std::list<Entry> entries_ FATHOM_GUARDED_BY(mutex_);
 };
 
 class Admission {
@@ -74,9 +74,10 @@ class Admission {
 
  private:
   Limits limits_;
-  std::mutex mutex_;
-  int num_connections_ = 0, num_in_reserve_ = 0;
-  std::map<PeerKey, int> num_by_peer_;  // empty without a limit for addresses
+  Mutex mutex_;
+  int num_connections_ FATHOM_GUARDED_BY(mutex_) = 0, num_in_reserve_ FATHOM_GUARDED_BY(mutex_) = 0;
+  std::map<PeerKey, int> num_by_peer_
+      FATHOM_GUARDED_BY(mutex_);  // empty without a limit for addresses
   // idle: between requests, or done and not closed yet. in_reserve: until the head of the request is there.
   WaitingConnections idle_, in_reserve_;
 };

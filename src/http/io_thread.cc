@@ -88,7 +88,7 @@ void IoThread::stop() {
   });
   closed.get_future().wait();
   {
-    const std::lock_guard lock(mail_mutex_);
+    const MutexLock lock(mail_mutex_);
     is_stopped_ = true;
   }
   // The loop ends by itself once the operations of the closed sockets have completed. io_.stop() would leave them
@@ -98,7 +98,7 @@ void IoThread::stop() {
   // Tasks may hold the last reference to exchanges, and those post from their destructors.
   std::vector<std::function<void()>> rest;
   {
-    const std::lock_guard lock(mail_mutex_);
+    const MutexLock lock(mail_mutex_);
     rest.swap(mail_);
   }
 }
@@ -106,7 +106,7 @@ void IoThread::stop() {
 void IoThread::post(std::function<void()> task) {
   const memory::MustSucceed scope;  // a task must not be in the mailbox without a wake-up under way
   {
-    const std::lock_guard lock(mail_mutex_);
+    const MutexLock lock(mail_mutex_);
     if (is_stopped_) return;
     mail_.push_back(std::move(task));
     if (mail_.size() > 1) return;  // the wake-up is under way
@@ -117,7 +117,7 @@ void IoThread::post(std::function<void()> task) {
 void IoThread::take_mail() {
   std::vector<std::function<void()>> tasks;
   {
-    const std::lock_guard lock(mail_mutex_);
+    const MutexLock lock(mail_mutex_);
     tasks.swap(mail_);
   }
   for (auto& task : tasks) {

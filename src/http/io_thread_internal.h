@@ -19,7 +19,6 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -27,6 +26,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "http/admission_internal.h"
 #include "http/browser_policy.h"
 #include "http/handshake_pacer_internal.h"
@@ -49,15 +49,15 @@ struct ServerShared {
   bool has_tls() const { return !config.tls_key_path.empty(); }
   // For new connections; each keeps the context that it began with. Null: no TLS.
   std::shared_ptr<boost::asio::ssl::context> tls() const {
-    const std::lock_guard lock(tls_mutex);
+    const MutexLock lock(tls_mutex);
     return current_tls;
   }
   void set_tls(std::shared_ptr<boost::asio::ssl::context> tls) {
-    const std::lock_guard lock(tls_mutex);
+    const MutexLock lock(tls_mutex);
     current_tls.swap(tls);
   }
-  mutable std::mutex tls_mutex;
-  std::shared_ptr<boost::asio::ssl::context> current_tls;
+  mutable Mutex tls_mutex;
+  std::shared_ptr<boost::asio::ssl::context> current_tls FATHOM_GUARDED_BY(tls_mutex);
 };
 
 class IoThread : public std::enable_shared_from_this<IoThread> {
@@ -103,9 +103,9 @@ class IoThread : public std::enable_shared_from_this<IoThread> {
   std::list<boost::asio::steady_timer> delays_;  // of tasks that wait for their time
   std::thread thread_;
 
-  std::mutex mail_mutex_;
-  std::vector<std::function<void()>> mail_;
-  bool is_stopped_ = false;
+  Mutex mail_mutex_;
+  std::vector<std::function<void()>> mail_ FATHOM_GUARDED_BY(mail_mutex_);
+  bool is_stopped_ FATHOM_GUARDED_BY(mail_mutex_) = false;
 
   std::unordered_set<std::shared_ptr<Connection>> connections_;
   std::vector<std::shared_ptr<Connection>> to_flush_;

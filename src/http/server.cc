@@ -6,7 +6,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <future>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/startup_error.h"
 #include "http/connection_internal.h"
 #include "http/io_thread_internal.h"
@@ -88,8 +88,8 @@ class Server::Impl {
   size_t next_thread_ = 0;
   bool is_accepting_ = false;
   // Guards the end: nobody waits for a thread that has gone.
-  std::mutex stop_mutex_;
-  bool is_stopped_ = false;
+  Mutex stop_mutex_;
+  bool is_stopped_ FATHOM_GUARDED_BY(stop_mutex_) = false;
 };
 
 Server::Impl::Impl(ServerConfig config, Router router) {
@@ -244,12 +244,12 @@ void Server::Impl::close_acceptor() {
 }
 
 void Server::Impl::stop_accepting() {
-  const std::lock_guard lock(stop_mutex_);
+  const MutexLock lock(stop_mutex_);
   if (!is_stopped_) close_acceptor();
 }
 
 void Server::Impl::stop() {
-  const std::lock_guard lock(stop_mutex_);
+  const MutexLock lock(stop_mutex_);
   if (std::exchange(is_stopped_, true)) return;
   close_acceptor();
   for (const auto& thread : threads) thread->stop();

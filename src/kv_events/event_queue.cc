@@ -22,7 +22,7 @@ int64_t EventQueue::add(int lane, Event event) {
   int64_t num_lost = 0;
   bool wakes = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<Event>& events = lanes_.at(static_cast<size_t>(lane));
     if (events.size() >= max_events_) {
       num_lost = static_cast<int64_t>(events.size()) + 1;
@@ -37,7 +37,7 @@ int64_t EventQueue::add(int lane, Event event) {
 }
 
 std::vector<Event> EventQueue::take(int lane) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(lanes_.at(static_cast<size_t>(lane)), {});
 }
 
@@ -50,7 +50,7 @@ void EventQueue::wake() {
 void EventQueue::clear_wake() {
   uint64_t count = 0;
   [[maybe_unused]] const ssize_t num_read = read(fd_, &count, sizeof count);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   is_awake_ = false;
 }
 

@@ -9,9 +9,9 @@
 //
 // Thread-safe; one thread takes.
 
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "kv_events/lane_events.h"
 
 namespace fathom::kv_events {
@@ -35,9 +35,9 @@ class EventQueue {
  private:
   const size_t max_events_;
   const int fd_;
-  std::mutex mutex_;
-  std::vector<std::vector<Event>> lanes_;
-  bool is_awake_ = false;
+  Mutex mutex_;
+  std::vector<std::vector<Event>> lanes_ FATHOM_GUARDED_BY(mutex_);
+  bool is_awake_ FATHOM_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace fathom::kv_events

@@ -83,7 +83,7 @@ Histogram& Registry::histogram(const MetricOptions& options, std::vector<double>
 }
 
 void Registry::add(Kind kind, const MetricOptions& options, const std::shared_ptr<Series>& series) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   add_name(kind, options, {.name = options.name, .labels = options.labels}, series);
   for (const Alias& alias : options.aliases) add_name(kind, options, alias, series);
 }
@@ -108,11 +108,11 @@ void Registry::add_name(Kind kind, const MetricOptions& options, const Alias& al
 
 std::string Registry::expose() const {
   {
-    const std::lock_guard lock(collectors_mutex_);
+    const MutexLock lock(collectors_mutex_);
     for (const auto& [id, refresh] : collectors_) refresh();
   }
   TextFormat text;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Family& family : families_) {
     text.family(family.name, family.help,
                 family.kind == Kind::kCounter ? "counter"
@@ -124,14 +124,14 @@ std::string Registry::expose() const {
 }
 
 Registry::Collector Registry::add_collector(std::function<void()> refresh) {
-  const std::lock_guard lock(collectors_mutex_);
+  const MutexLock lock(collectors_mutex_);
   const int64_t id = next_collector_id_++;
   collectors_.emplace_back(id, std::move(refresh));
   return Collector(this, id);
 }
 
 void Registry::remove_collector(int64_t id) {
-  const std::lock_guard lock(collectors_mutex_);
+  const MutexLock lock(collectors_mutex_);
   std::erase_if(collectors_, [id](const auto& entry) { return entry.first == id; });
 }
 

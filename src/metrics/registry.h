@@ -19,12 +19,12 @@
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "metrics/metric.h"
 #include "metrics/text_format.h"
 
@@ -86,15 +86,16 @@ class Registry {
 
   void add(Kind kind, const MetricOptions& options, const std::shared_ptr<Series>& series);
   void add_name(Kind kind, const MetricOptions& options, const Alias& alias,
-                const std::shared_ptr<Series>& series);
+                const std::shared_ptr<Series>& series) FATHOM_REQUIRES(mutex_);
   void remove_collector(int64_t id);
 
   const Labels labels_;
-  mutable std::mutex mutex_;
-  std::list<Family> families_;
-  mutable std::mutex collectors_mutex_;
-  std::vector<std::pair<int64_t, std::function<void()>>> collectors_;
-  int64_t next_collector_id_ = 1;
+  mutable Mutex mutex_;
+  std::list<Family> families_ FATHOM_GUARDED_BY(mutex_);
+  mutable Mutex collectors_mutex_;
+  std::vector<std::pair<int64_t, std::function<void()>>> collectors_
+      FATHOM_GUARDED_BY(collectors_mutex_);
+  int64_t next_collector_id_ FATHOM_GUARDED_BY(collectors_mutex_) = 1;
 };
 
 }  // namespace fathom::metrics

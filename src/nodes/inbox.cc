@@ -7,7 +7,7 @@
 namespace fathom::nodes {
 
 void Inbox::put(uint32_t channel, std::vector<std::byte> message) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.empty()) return;
   Channel& place = channels_[channel];
   place.messages.push_back(std::move(message));
@@ -16,9 +16,11 @@ void Inbox::put(uint32_t channel, std::vector<std::byte> message) {
 
 std::optional<std::vector<std::byte>> Inbox::take(uint32_t channel,
                                                   std::chrono::milliseconds patience) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   Channel& place = channels_[channel];
-  const auto is_over = [&] { return !place.messages.empty() || !failure_.empty(); };
+  const auto is_over = [&]() FATHOM_REQUIRES(mutex_) {
+    return !place.messages.empty() || !failure_.empty();
+  };
   if (!place.changed.wait_for(lock, patience, is_over)) return std::nullopt;
   if (place.messages.empty()) throw comm::LinkFailure(failure_);
   std::vector<std::byte> message = std::move(place.messages.front());
@@ -27,7 +29,7 @@ std::optional<std::vector<std::byte>> Inbox::take(uint32_t channel,
 }
 
 bool Inbox::fail(const std::string& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.empty()) return false;
   failure_ = why;
   for (auto& [channel, place] : channels_) place.changed.notify_all();
@@ -35,7 +37,7 @@ bool Inbox::fail(const std::string& why) {
 }
 
 std::string Inbox::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 

@@ -8,14 +8,14 @@
 // Thread-safe. After fail() nothing is put, and what came before may still be taken.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace fathom::nodes {
 
@@ -31,12 +31,13 @@ class Inbox {
  private:
   struct Channel {
     std::deque<std::vector<std::byte>> messages;
-    std::condition_variable changed;
+    CondVar changed;
   };
 
-  mutable std::mutex mutex_;
-  std::map<uint32_t, Channel> channels_;  // nodes of a map stay where they are
-  std::string failure_;
+  mutable Mutex mutex_;
+  std::map<uint32_t, Channel> channels_
+      FATHOM_GUARDED_BY(mutex_);  // nodes of a map stay where they are
+  std::string failure_ FATHOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace fathom::nodes

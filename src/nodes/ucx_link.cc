@@ -16,7 +16,7 @@ void UcxLink::send(uint32_t channel, std::vector<std::byte> message) {
 
 void UcxLink::put_outgoing(uint32_t channel, std::vector<std::byte> message) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     outgoing_.emplace_back(channel,
                            std::make_shared<const std::vector<std::byte>>(std::move(message)));
   }
@@ -49,7 +49,7 @@ void UcxLink::deliver(uint32_t channel, std::vector<std::byte> message) {
 }
 
 UcxLink::Outgoing UcxLink::take_outgoing() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(outgoing_, {});
 }
 

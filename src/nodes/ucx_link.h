@@ -4,10 +4,10 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/link.h"
 #include "nodes/inbox.h"
 
@@ -50,8 +50,8 @@ class UcxLink : public comm::Link {
   const std::string peer_name_;
   const std::function<void()> wake_;
   Inbox inbox_;
-  std::mutex mutex_;
-  Outgoing outgoing_;
+  Mutex mutex_;
+  Outgoing outgoing_ FATHOM_GUARDED_BY(mutex_);
   std::atomic<bool> has_said_farewell_ = false, has_heard_farewell_ = false;
 };
 

@@ -51,8 +51,8 @@ void Uploader::finish() {
 }
 
 Uploader::Lane* Uploader::take_lane() {
-  std::unique_lock lock(mutex_);
-  returned_.wait(lock, [&] { return !free_.empty(); });
+  MutexLock lock(mutex_);
+  returned_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) { return !free_.empty(); });
   Lane* const lane = free_.back();
   free_.pop_back();
   return lane;
@@ -60,7 +60,7 @@ Uploader::Lane* Uploader::take_lane() {
 
 void Uploader::give_back(Lane* lane) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     free_.push_back(lane);
   }
   returned_.notify_one();

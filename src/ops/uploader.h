@@ -9,12 +9,11 @@
 // Thread-safe but for finish(). More threads than lanes wait for one another.
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "ops/backend.h"
 
 namespace fathom::ops {
@@ -48,9 +47,9 @@ class Uploader {
 
   const Backend& backend_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::mutex mutex_;
-  std::condition_variable returned_;
-  std::vector<Lane*> free_;  // guarded by mutex_
+  Mutex mutex_;
+  CondVar returned_;
+  std::vector<Lane*> free_ FATHOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace fathom::ops

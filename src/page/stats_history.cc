@@ -71,7 +71,7 @@ double unix_seconds() {
 StatsHistory::StatsHistory(Options options) : options_(std::move(options)) {}
 
 void StatsHistory::add(const StatsReading& reading) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!window_.empty() && reading.unix_seconds <= window_.back().unix_seconds) {
     // The wall clock was set back: start over rather than show negative rates.
     if (reading.unix_seconds < window_.back().unix_seconds - 1) {
@@ -201,7 +201,7 @@ json::Value StatsHistory::current() const {
 }
 
 json::Value StatsHistory::to_json(double now, double since) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   json::Value samples = json::Value::array();
   for (const Sample& sample : samples_) {
     // Compared as it is written, or a client that sends back the last t would get that sample again.

@@ -9,11 +9,11 @@
 
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/json.h"
+#include "base/mutex.h"
 #include "engine/engine_snapshot.h"
 #include "metrics/metric.h"
 
@@ -79,16 +79,17 @@ class StatsHistory {
     } step_parts;
   };
 
-  Sample sample_of(const StatsReading& reading) const;
-  void add_speculation(const StatsReading& reading, Sample& sample) const;
-  json::Value current() const;
+  Sample sample_of(const StatsReading& reading) const FATHOM_REQUIRES(mutex_);
+  void add_speculation(const StatsReading& reading, Sample& sample) const FATHOM_REQUIRES(mutex_);
+  json::Value current() const FATHOM_REQUIRES(mutex_);
   static Sample::StepParts step_parts(const StepSnapshots& before, const StepSnapshots& after);
   static json::Value to_json(const Sample& sample);
 
   const Options options_;
-  mutable std::mutex mutex_;
-  std::deque<StatsReading> window_;  // at most window_samples, oldest first
-  std::deque<Sample> samples_;       // at most capacity_samples, oldest first
+  mutable Mutex mutex_;
+  std::deque<StatsReading> window_
+      FATHOM_GUARDED_BY(mutex_);                          // at most window_samples, oldest first
+  std::deque<Sample> samples_ FATHOM_GUARDED_BY(mutex_);  // at most capacity_samples, oldest first
 };
 
 }  // namespace fathom::page

@@ -9,7 +9,7 @@
 namespace fathom::runner {
 void MaskMailbox::put(core::StepMasks masks) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const bool is_known =
         std::any_of(waiting_.begin(), waiting_.end(),
                     [&](const core::StepMasks& other) { return other.step_id == masks.step_id; });
@@ -21,9 +21,9 @@ void MaskMailbox::put(core::StepMasks masks) {
 }
 
 std::optional<core::StepMasks> MaskMailbox::take(int64_t step_id) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   auto found = waiting_.end();
-  const auto has_come = [&] {
+  const auto has_come = [&]() FATHOM_REQUIRES(mutex_) {
     found = std::find_if(waiting_.begin(), waiting_.end(),
                          [&](const core::StepMasks& masks) { return masks.step_id == step_id; });
     return closed_ || found != waiting_.end();
@@ -40,7 +40,7 @@ std::optional<core::StepMasks> MaskMailbox::take(int64_t step_id) {
 
 void MaskMailbox::close() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
   }
   changed_.notify_all();

@@ -8,12 +8,11 @@
 //
 // Thread-safe. close() ends every wait with none, now and from then on.
 
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "core/batch.h"
 
 namespace fathom::runner {
@@ -26,11 +25,12 @@ class MaskMailbox {
   void close();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<core::StepMasks> waiting_;  // guarded by mutex_; at most one per step in flight
-  int64_t last_taken_ = -1;               // guarded by mutex_
-  bool closed_ = false;                   // guarded by mutex_
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<core::StepMasks> waiting_
+      FATHOM_GUARDED_BY(mutex_);  // at most one per step in flight
+  int64_t last_taken_ FATHOM_GUARDED_BY(mutex_) = -1;
+  bool closed_ FATHOM_GUARDED_BY(mutex_) = false;
 };
 
 bool wants_masks(const core::Batch& batch);

@@ -193,7 +193,7 @@ std::future<void> ModelRunner::start() {
 
 void ModelRunner::finish() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   masks_.close();
@@ -202,7 +202,7 @@ void ModelRunner::finish() {
 
 void ModelRunner::give_up() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     given_up_ = true;
   }
   finished_.notify_one();
@@ -212,7 +212,7 @@ ModelRunner::~ModelRunner() {
   finish();
   thread_.reset();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     worker_done_ = true;
   }
   enqueued_.notify_one();
@@ -227,7 +227,7 @@ void ModelRunner::submit(const core::Batch& batch) {
   ++next_step_id_;
   ++in_flight_;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     batches_.push_back(batch);
   }
   submitted_.notify_one();
@@ -235,8 +235,8 @@ void ModelRunner::submit(const core::Batch& batch) {
 
 core::StepResult ModelRunner::wait() {
   FATHOM_CHECK(in_flight_ > 0, "no step in flight");
-  std::unique_lock lock(mutex_);
-  finished_.wait(lock, [&] { return given_up_ || !results_.empty(); });
+  MutexLock lock(mutex_);
+  finished_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) { return given_up_ || !results_.empty(); });
   if (results_.empty()) return {};
   core::StepResult result = std::move(results_.front());
   results_.pop_front();
@@ -253,9 +253,9 @@ core::SliceWork ModelRunner::slice_work(int num_tokens, int64_t kv_begin) const 
 }
 
 void ModelRunner::work() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    submitted_.wait(lock, [&] { return stopping_ || !batches_.empty(); });
+    submitted_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) { return stopping_ || !batches_.empty(); });
     if (batches_.empty()) return;
     const core::Batch batch = std::move(batches_.front());
     batches_.pop_front();
@@ -274,9 +274,10 @@ void ModelRunner::work() {
 void ModelRunner::collect_results() {
   const memory::MustSucceed scope;
   join_rank(model_.rank(), model_.backend(), "results");
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    enqueued_.wait(lock, [&] { return worker_done_ || !frames_.empty(); });
+    enqueued_.wait(lock,
+                   [&]() FATHOM_REQUIRES(mutex_) { return worker_done_ || !frames_.empty(); });
     if (frames_.empty()) return;
     const int frame = frames_.front();
     frames_.pop_front();
@@ -288,7 +289,7 @@ void ModelRunner::collect_results() {
 
 void ModelRunner::publish(core::StepResult result) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     results_.push_back(std::move(result));
   }
   finished_.notify_one();

@@ -21,14 +21,13 @@
 // any thread sets masks. Contract: runner.h and docs/contracts/runner.md.
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 
+#include "base/mutex.h"
 #include "model/model.h"
 #include "runner/mask_mailbox.h"
 #include "runner/memory_plan.h"
@@ -116,15 +115,15 @@ class ModelRunner : public Runner {
   int64_t next_step_id_ = 0;        // caller's side
   bool started_ = false;            // caller's side
 
-  std::mutex mutex_;
-  std::condition_variable submitted_, enqueued_, finished_;
-  std::deque<core::Batch> batches_;       // guarded by mutex_
-  std::deque<int> frames_;                // enqueued, not collected; guarded by mutex_
-  std::deque<core::StepResult> results_;  // guarded by mutex_
-  bool stopping_ = false;                 // guarded by mutex_
-  bool given_up_ = false;                 // guarded by mutex_
-  bool worker_done_ = false;              // guarded by mutex_
-  std::thread collector_;                 // these last: they use everything above
+  Mutex mutex_;
+  CondVar submitted_, enqueued_, finished_;
+  std::deque<core::Batch> batches_ FATHOM_GUARDED_BY(mutex_);
+  std::deque<int> frames_ FATHOM_GUARDED_BY(mutex_);  // enqueued, not collected
+  std::deque<core::StepResult> results_ FATHOM_GUARDED_BY(mutex_);
+  bool stopping_ FATHOM_GUARDED_BY(mutex_) = false;
+  bool given_up_ FATHOM_GUARDED_BY(mutex_) = false;
+  bool worker_done_ FATHOM_GUARDED_BY(mutex_) = false;
+  std::thread collector_;  // these last: they use everything above
   std::unique_ptr<RankThread> thread_;
 };
 

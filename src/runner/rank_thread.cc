@@ -32,7 +32,7 @@ RankThread::RankThread(const comm::RankContext& rank, const ops::Backend& backen
 
 RankThread::~RankThread() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   given_.notify_one();
@@ -43,7 +43,7 @@ std::future<void> RankThread::run(std::function<void()> task) {
   std::packaged_task<void()> packaged(std::move(task));
   std::future<void> done = packaged.get_future();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tasks_.push_back(std::move(packaged));
   }
   given_.notify_one();
@@ -51,9 +51,9 @@ std::future<void> RankThread::run(std::function<void()> task) {
 }
 
 void RankThread::work() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    given_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+    given_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) { return stopping_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
     std::packaged_task<void()> task = std::move(tasks_.front());
     tasks_.pop_front();

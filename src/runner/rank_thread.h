@@ -9,13 +9,12 @@
 // Tasks run one after another in the order of run(). The destructor runs what was given, then ends the thread.
 // Thread-safe.
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <future>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.h"
 #include "comm/rank_context.h"
 #include "ops/backend.h"
 
@@ -35,11 +34,11 @@ class RankThread {
  private:
   void work();
 
-  std::mutex mutex_;
-  std::condition_variable given_;
-  std::deque<std::packaged_task<void()>> tasks_;  // guarded by mutex_
-  bool stopping_ = false;                         // guarded by mutex_
-  std::thread thread_;                            // last: it uses everything above
+  Mutex mutex_;
+  CondVar given_;
+  std::deque<std::packaged_task<void()>> tasks_ FATHOM_GUARDED_BY(mutex_);
+  bool stopping_ FATHOM_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses everything above
 };
 
 // From here on what the calling thread does lies on the rank's device. REQUIRES: the backend has the device.

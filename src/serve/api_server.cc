@@ -287,7 +287,7 @@ void ApiServer::set_transport(http::Server& http) {
 }
 
 void ApiServer::set_loading(const std::string& phase, double fraction) {
-  const std::lock_guard lock(state_->loading_mutex);
+  const MutexLock lock(state_->loading_mutex);
   if (phase != state_->loading_phase) state_->loading_watch = Stopwatch();
   state_->loading_phase = phase;
   state_->loading_fraction = fraction;

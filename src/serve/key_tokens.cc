@@ -10,7 +10,7 @@ constexpr const char* kOtherKeys = "other";
 
 void KeyTokens::add(const answer::AnswerRecord& record) {
   if (record.key_name.empty()) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool is_full = counters_.size() >= kMaxKeyNames && !counters_.contains(record.key_name);
   const Counters& used = counters(is_full ? kOtherKeys : record.key_name);
   used.requests->add();

@@ -10,10 +10,10 @@
 // file may bring, the rest are counted together as "other". Thread-safe. The registry outlives it.
 
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "answer/answer.h"
+#include "base/mutex.h"
 #include "metrics/registry.h"
 
 namespace fathom::serve {
@@ -28,13 +28,12 @@ class KeyTokens {
   struct Counters {
     metrics::Counter *requests, *prompt, *cached, *completion;
   };
-  // REQUIRES: mutex_ is held.
-  Counters& counters(const std::string& key_name);
+  Counters& counters(const std::string& key_name) FATHOM_REQUIRES(mutex_);
   metrics::Counter& counter(const char* name, const char* help, const std::string& key_name);
 
   metrics::Registry& registry_;
-  std::mutex mutex_;
-  std::map<std::string, Counters> counters_;
+  Mutex mutex_;
+  std::map<std::string, Counters> counters_ FATHOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace fathom::serve

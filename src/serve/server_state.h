@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -16,6 +15,7 @@
 #include "api/responses/response_store.h"
 #include "api/tables/api_error.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/worker_pool.h"
 #include "page/stats_history.h"
 #include "serve/api_server.h"
@@ -46,10 +46,10 @@ struct ServerState {
   engine::ServingEngine* engine = nullptr;
   EngineFacts facts;
 
-  std::mutex loading_mutex;
-  std::string loading_phase = "starting";
-  double loading_fraction = 0;
-  Stopwatch loading_watch;  // since the phase began
+  Mutex loading_mutex;
+  std::string loading_phase FATHOM_GUARDED_BY(loading_mutex) = "starting";
+  double loading_fraction FATHOM_GUARDED_BY(loading_mutex) = 0;
+  Stopwatch loading_watch FATHOM_GUARDED_BY(loading_mutex);  // since the phase began
 
   api::ResponseStore responses;  // of /v1/responses
   metrics::Registry registry;

@@ -53,7 +53,7 @@ void SkippedFields::add(const api::SkippedField& skipped) {
                     is_of_tables ? skipped.name : std::string("other"));
   bool is_logged = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     counter(counted).add();
     is_logged = is_first(skipped);
   }

@@ -11,12 +11,12 @@
 // Thread-safe. The registry outlives it.
 
 #include <map>
-#include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
 
 #include "api/tables/field_policy.h"
+#include "base/mutex.h"
 #include "metrics/registry.h"
 
 namespace fathom::serve {
@@ -30,14 +30,14 @@ class SkippedFields : public api::FieldLog {
  private:
   using Key = std::tuple<std::string, std::string, std::string>;  // endpoint, kind, field
 
-  // Whether this is the first of its kind. REQUIRES: mutex_ is held.
-  bool is_first(const api::SkippedField& skipped);
-  metrics::Counter& counter(const Key& key);
+  // Whether this is the first of its kind.
+  bool is_first(const api::SkippedField& skipped) FATHOM_REQUIRES(mutex_);
+  metrics::Counter& counter(const Key& key) FATHOM_REQUIRES(mutex_);
 
   metrics::Registry& registry_;
-  std::mutex mutex_;
-  std::map<Key, metrics::Counter*> counters_;
-  std::set<Key> logged_;
+  Mutex mutex_;
+  std::map<Key, metrics::Counter*> counters_ FATHOM_GUARDED_BY(mutex_);
+  std::set<Key> logged_ FATHOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace fathom::serve

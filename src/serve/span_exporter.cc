@@ -42,7 +42,7 @@ SpanExporter::SpanExporter(Config config, const SpanCounters& counters)
 
 SpanExporter::~SpanExporter() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stops_ = true;
   }
   wake_.notify_one();
@@ -54,7 +54,7 @@ void SpanExporter::add(const answer::AnswerRecord& record) {
   if (!is_sampled(trace)) return;
   bool is_full_batch = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (queue_.size() >= config_.max_queued) return counters_.dropped.add();
     queue_.push_back(std::move(trace));
     is_full_batch = queue_.size() % kMaxBatch == 0;
@@ -63,9 +63,11 @@ void SpanExporter::add(const answer::AnswerRecord& record) {
 }
 
 void SpanExporter::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stops_) {
-    wake_.wait_for(lock, config_.interval, [this] { return stops_ || queue_.size() >= kMaxBatch; });
+    wake_.wait_for(lock, config_.interval, [this]() FATHOM_REQUIRES(mutex_) {
+      return stops_ || queue_.size() >= kMaxBatch;
+    });
     if (queue_.empty()) continue;
     const size_t count = std::min(queue_.size(), kMaxBatch);
     const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(count);
@@ -84,8 +86,9 @@ void SpanExporter::send(std::vector<RequestTrace> batch) {
   bool is_taken = post(body);
   if (!is_taken) {
     // A collector that begins anew is back soon; more would keep others waiting.
-    std::unique_lock lock(mutex_);
-    const bool stops = wake_.wait_for(lock, config_.interval, [this] { return stops_; });
+    MutexLock lock(mutex_);
+    const bool stops =
+        wake_.wait_for(lock, config_.interval, [this]() FATHOM_REQUIRES(mutex_) { return stops_; });
     lock.unlock();
     is_taken = !stops && post(body);
   }

@@ -11,13 +11,12 @@
 // that a few seconds at most. The registry outlives it.
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "answer/answer.h"
+#include "base/mutex.h"
 #include "client/client.h"
 #include "metrics/registry.h"
 #include "serve/request_spans.h"
@@ -55,10 +54,10 @@ class SpanExporter {
   const SpanCounters counters_;
   client::Client client_;
   bool was_taken_ = true;  // the last batch; of the thread
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::vector<RequestTrace> queue_;
-  bool stops_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  std::vector<RequestTrace> queue_ FATHOM_GUARDED_BY(mutex_);
+  bool stops_ FATHOM_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses all of the above
 };
 

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace fathom::weights {
 
@@ -12,7 +13,7 @@ Status run_jobs(size_t num_jobs, int num_threads,
                 const std::function<Status(size_t job, size_t worker)>& run) {
   std::atomic<size_t> next{0};
   std::atomic<bool> failed{false};
-  std::mutex mutex;
+  Mutex mutex;
   Status first_error;
   const auto work = [&](size_t worker) {
     while (!failed) {
@@ -20,7 +21,7 @@ Status run_jobs(size_t num_jobs, int num_threads,
       if (job >= num_jobs) return;
       Status done = run(job, worker);
       if (done) continue;
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       if (!failed.exchange(true)) first_error = std::move(done);
     }
   };

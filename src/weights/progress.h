@@ -11,9 +11,9 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "weights/loader.h"
 
 namespace fathom::weights {
@@ -27,21 +27,23 @@ class Progress {
     bytes_done_ += num_bytes;
     if (!listener_) return;
     // Whoever finds the lock taken has nothing to add: the holder reports bytes that are as new.
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock || watch_.seconds() - last_report_ < kMinSecondsBetween) return;
+    if (!mutex_.try_lock()) return;
+    const MutexLock lock(mutex_, std::adopt_lock);
+    if (watch_.seconds() - last_report_ < kMinSecondsBetween) return;
     last_report_ = watch_.seconds();
     report();
   }
 
   // REQUIRES: no add() runs any more.
   void finish() {
+    const MutexLock lock(mutex_);
     if (listener_) report();
   }
 
  private:
   static constexpr double kMinSecondsBetween = 0.05;
 
-  void report() {
+  void report() FATHOM_REQUIRES(mutex_) {
     listener_(
         {.bytes_done = bytes_done_, .bytes_total = bytes_total_, .seconds = watch_.seconds()});
   }
@@ -49,9 +51,9 @@ class Progress {
   const std::function<void(const LoadProgress&)>& listener_;
   const int64_t bytes_total_;
   std::atomic<int64_t> bytes_done_{0};
-  std::mutex mutex_;
-  Stopwatch watch_;
-  double last_report_ = 0;
+  Mutex mutex_;
+  Stopwatch watch_ FATHOM_GUARDED_BY(mutex_);
+  double last_report_ FATHOM_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fathom::weights

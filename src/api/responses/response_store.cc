@@ -33,11 +33,11 @@ int64_t bytes_of(const StoredResponse& response) {
 std::shared_ptr<void> ResponseStore::begin(const std::string& owner, const std::string& id) {
   std::string key = key_of(owner, id);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     making_.emplace(key, false);
   }
   return {nullptr, [this, key = std::move(key)](void*) {
-            const std::lock_guard lock(mutex_);
+            const MutexLock lock(mutex_);
             making_.erase(key);
           }};
 }
@@ -48,7 +48,7 @@ void ResponseStore::put(const std::string& owner, const std::string& id, StoredR
               .response = nullptr,
               .num_bytes = bytes_of(response)};
   entry.response = std::make_shared<const StoredResponse>(std::move(response));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto made = making_.find(entry.key); made != making_.end() && made->second) return;
   if (const auto found = by_key_.find(entry.key); found != by_key_.end()) drop(found->second);
   Held& held = held_[owner];
@@ -81,7 +81,7 @@ void ResponseStore::drop_one_too_many() {
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& owner,
                                                           const std::string& id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = by_key_.find(key_of(owner, id));
   if (found == by_key_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found->second);
@@ -90,7 +90,7 @@ std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& own
 
 std::optional<std::string> ResponseStore::find_item(const std::string& owner,
                                                     const std::string& item_id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = by_item_.find(key_of(owner, item_id));
   if (found == by_item_.end()) return std::nullopt;
   entries_.splice(entries_.begin(), entries_, found->second);
@@ -100,7 +100,7 @@ std::optional<std::string> ResponseStore::find_item(const std::string& owner,
 }
 
 bool ResponseStore::erase(const std::string& owner, const std::string& id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::string key = key_of(owner, id);
   const auto made = making_.find(key);
   const bool was_being_made = made != making_.end() && !std::exchange(made->second, true);
@@ -111,7 +111,7 @@ bool ResponseStore::erase(const std::string& owner, const std::string& id) {
 }
 
 ResponseStore::Counts ResponseStore::counts() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return counts_;
 }
 

@@ -14,13 +14,13 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "text/conversation.h"
 
 namespace fathom::api {
@@ -74,18 +74,20 @@ class ResponseStore {
     int64_t num_responses = 0, num_bytes = 0;
   };
 
-  void drop(Entries::iterator entry);
+  void drop(Entries::iterator entry) FATHOM_REQUIRES(mutex_);
   // Of the owner that holds the most of what there is too much of. REQUIRES: !entries_.empty().
-  void drop_one_too_many();
+  void drop_one_too_many() FATHOM_REQUIRES(mutex_);
 
   const Limits limits_;
-  mutable std::mutex mutex_;
-  Entries entries_;
-  std::unordered_map<std::string, Entries::iterator> by_key_;
-  std::unordered_map<std::string, Entries::iterator> by_item_;  // by owner and id of the item
-  std::map<std::string, Held> held_;                            // by owner, those with entries
-  std::unordered_map<std::string, bool> making_;  // by owner and id of the response; true: erased
-  Counts counts_;
+  mutable Mutex mutex_;
+  Entries entries_ FATHOM_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Entries::iterator> by_key_ FATHOM_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Entries::iterator> by_item_
+      FATHOM_GUARDED_BY(mutex_);                                // by owner and id of the item
+  std::map<std::string, Held> held_ FATHOM_GUARDED_BY(mutex_);  // by owner, those with entries
+  // By owner and id of the response; true: erased.
+  std::unordered_map<std::string, bool> making_ FATHOM_GUARDED_BY(mutex_);
+  Counts counts_ FATHOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace fathom::api

@@ -52,7 +52,7 @@ Follower::Follower(Link& head, const std::vector<FollowedLane>& lanes, int num_l
 
 void Follower::fail(const std::string& why) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (is_done_) return;
     if (failure_.empty()) failure_ = why;
   }
@@ -83,7 +83,7 @@ std::string Follower::run() {
   results.join();
   wait_for_end();
   masks.join();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -100,7 +100,7 @@ void Follower::wait_for_end() {
 }
 
 bool Follower::has_failed() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !failure_.empty();
 }
 
@@ -125,7 +125,7 @@ void Follower::take_plans() {
     }
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     all_planned_ = true;
   }
   changed_.notify_all();
@@ -135,7 +135,7 @@ void Follower::take_plan(Lane& lane, const NodeMessage& message) {
   if (message.kind != NodeMessageKind::kPlan) throw LinkFailure("what came is no plan");
   const core::Batch batch = taken(core::decode_batch(message.payload, lane.limits));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (batch.step_id != lane.num_planned ||
         lane.num_planned - lane.num_done >= Runner::kMaxInFlight)
       throw LinkFailure("a plan is of step " + std::to_string(batch.step_id) + ", expected step " +
@@ -146,7 +146,7 @@ void Follower::take_plan(Lane& lane, const NodeMessage& message) {
   }
   for (Runner* runner : lane.of.runners) runner->submit(batch);
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++lane.num_planned;
   }
   changed_.notify_all();
@@ -168,9 +168,10 @@ void Follower::take_masks() {
 
 // Once for each step that does. A mask may come before the plan of its step.
 bool Follower::wants(Lane& lane, const core::StepMasks& masks) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(
-      lock, [&] { return !failure_.empty() || all_planned_ || masks.step_id < lane.num_planned; });
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) {
+    return !failure_.empty() || all_planned_ || masks.step_id < lane.num_planned;
+  });
   const auto found =
       std::find_if(lane.wanted.begin(), lane.wanted.end(),
                    [&](const WantedMasks& wanted) { return wanted.step_id == masks.step_id; });
@@ -183,8 +184,8 @@ bool Follower::wants(Lane& lane, const core::StepMasks& masks) {
 void Follower::send_results() {
   while (true)
     for (Lane& lane : lanes_) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] {
+      MutexLock lock(mutex_);
+      changed_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) {
         return !failure_.empty() || all_planned_ || lane.num_done < lane.num_planned;
       });
       if (!failure_.empty()) return;
@@ -206,7 +207,7 @@ void Follower::send_result(Lane& lane) {
           {.first = lane.of.first_rank, .other = lane.of.first_rank + static_cast<int>(i)});
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_.empty()) return;  // a runner has given up
     ++lane.num_done;
   }
@@ -218,7 +219,7 @@ void Follower::send_result(Lane& lane) {
 
 void Follower::send_ends() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     is_done_ = true;
   }
   for (const Lane& lane : lanes_)

@@ -13,13 +13,12 @@
 // results. Owns nothing; runners are told to finish() before run() returns "".
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/link.h"
 #include "core/step_codec.h"
 #include "runner/ranks/node_messages.h"
@@ -53,8 +52,8 @@ class Follower {
     FollowedLane of;
     core::StepLimits limits;
     bool has_ended = false;                 // by the thread of plans
-    int64_t num_planned = 0, num_done = 0;  // guarded by mutex_; steps
-    std::vector<WantedMasks> wanted{};      // guarded by mutex_; that have not come
+    int64_t num_planned = 0, num_done = 0;  // steps; with mutex_ held
+    std::vector<WantedMasks> wanted{};      // that have not come; with mutex_ held
   };
 
   void run_part(void (Follower::*part)());
@@ -71,11 +70,11 @@ class Follower {
 
   comm::Link& head_;
   std::vector<Lane> lanes_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool all_planned_ = false;  // guarded by mutex_: no step follows
-  bool is_done_ = false;      // guarded by mutex_: nothing can fail any more
-  std::string failure_;       // guarded by mutex_; the first
+  Mutex mutex_;
+  CondVar changed_;
+  bool all_planned_ FATHOM_GUARDED_BY(mutex_) = false;  // no step follows
+  bool is_done_ FATHOM_GUARDED_BY(mutex_) = false;      // nothing can fail any more
+  std::string failure_ FATHOM_GUARDED_BY(mutex_);       // the first
   std::atomic<bool> is_over_ = false;
 };
 

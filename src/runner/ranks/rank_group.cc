@@ -125,7 +125,7 @@ void RankGroup::make_groups(const comm::MakeGroup& make_group) {
 // The others' ranks end when all have done their last step, and then the nodes.
 RankGroup::~RankGroup() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     FATHOM_CHECK(failure_.empty(), failure_);
     ranked_ = nullptr;
     is_ending_ = true;
@@ -143,8 +143,8 @@ RankGroup::~RankGroup() {
 
 void RankGroup::watch() {
   constexpr auto kPause = std::chrono::milliseconds(100);
-  std::unique_lock lock(mutex_);
-  while (!ends_.wait_for(lock, kPause, [&] { return is_ending_; })) {
+  MutexLock lock(mutex_);
+  while (!ends_.wait_for(lock, kPause, [&]() FATHOM_REQUIRES(mutex_) { return is_ending_; })) {
     std::string why = group_failure();
     for (const comm::Link* link : place_.links)
       if (why.empty() && link != nullptr) why = link->failure();
@@ -153,7 +153,7 @@ void RankGroup::watch() {
 }
 
 void RankGroup::fail(const std::string& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   fail_with_lock(why);
 }
 
@@ -304,7 +304,7 @@ void RankGroup::make_runner() {
   }
   auto ranked = std::make_unique<RankedRunner>(members_of_all_nodes(), sizes_.dp,
                                                [this] { return group_failure(); });
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ranked_ = ranked.get();
   runner_ = std::move(ranked);
 }
@@ -318,7 +318,7 @@ void RankGroup::make_follower() {
     lanes.back().runners.push_back(runners_[static_cast<size_t>(i)].get());
   }
   follower_ = std::make_unique<Follower>(*place_.links[0], lanes, sizes_.dp);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   followed_ = follower_.get();
 }
 
@@ -330,7 +330,7 @@ Runner& RankGroup::runner() {
 std::string RankGroup::follow() {
   FATHOM_CHECK(follower_ != nullptr, "node " << place_.node << " does not follow");
   std::string why = follower_->run();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   failure_ = why;
   return why;
 }

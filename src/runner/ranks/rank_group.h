@@ -23,14 +23,13 @@
 // One thread calls. Owns all of it.
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/group.h"
 #include "comm/link.h"
 #include "comm/thread_ranks.h"
@@ -127,7 +126,7 @@ class RankGroup {
   // By a rank's thread: a collective does not end. Before there is a runner that ends the process, or, of several
   // nodes, start().
   void fail(const std::string& why);
-  void fail_with_lock(const std::string& why);
+  void fail_with_lock(const std::string& why) FATHOM_REQUIRES(mutex_);
   // Looks for a failure of a group or a link until the ranks end: the thread of the rank that is missing may never come
   // back from its step, and the runner waits for it.
   void watch();
@@ -141,12 +140,12 @@ class RankGroup {
   std::unique_ptr<comm::Group> ep_;
   std::vector<Rank> ranks_;
   MemoryPlan plan_;
-  std::mutex mutex_;
-  RankedRunner* ranked_ = nullptr;  // guarded by mutex_; of several ranks, once it is there
-  Follower* followed_ = nullptr;    // guarded by mutex_; on nodes but 0, once it is there
-  std::string failure_;             // guarded by mutex_; why follow() ended
-  std::condition_variable ends_;
-  bool is_ending_ = false;                        // guarded by mutex_
+  Mutex mutex_;
+  RankedRunner* ranked_ FATHOM_GUARDED_BY(mutex_) = nullptr;  // of several ranks, once it is there
+  Follower* followed_ FATHOM_GUARDED_BY(mutex_) = nullptr;    // on nodes but 0, once it is there
+  std::string failure_ FATHOM_GUARDED_BY(mutex_);             // why follow() ended
+  CondVar ends_;
+  bool is_ending_ FATHOM_GUARDED_BY(mutex_) = false;
   std::vector<std::unique_ptr<Runner>> runners_;  // of these ranks; node 0's are runner_'s
   std::unique_ptr<Follower> follower_;
   std::unique_ptr<Runner> runner_;  // it ends before what its ranks use

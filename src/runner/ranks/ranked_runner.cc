@@ -47,17 +47,17 @@ RankedRunner::~RankedRunner() {
 }
 
 int RankedRunner::in_flight() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<int>(in_flight_.size());
 }
 
 std::string RankedRunner::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
 void RankedRunner::set_failure(const std::string& why) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.empty()) return;
   failure_ = why;
   if (!in_flight_.empty()) failure_ += " in step " + std::to_string(in_flight_.front().step_id);
@@ -83,7 +83,7 @@ void RankedRunner::submit(const core::Batch& batch) {
     step.places = std::move(lanes.places);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     in_flight_.push_back(std::move(step));
     if (!failure_.empty()) return;
   }
@@ -127,7 +127,7 @@ core::StepResult RankedRunner::wait() {
     lanes.push_back(wait_for_lane(lane));
   if (const std::string why = group_failure_ ? group_failure_() : ""; !why.empty())
     set_failure(why);
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const StepInFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   if (!failure_.empty()) {
@@ -144,7 +144,7 @@ core::StepResult RankedRunner::wait() {
 void RankedRunner::set_masks(core::StepMasks masks) {
   std::vector<core::StepMasks> lanes;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!failure_.empty()) return;
     const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
                                    [&](const auto& each) { return each.step_id == masks.step_id; });

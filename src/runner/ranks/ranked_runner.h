@@ -19,10 +19,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "core/step_difference.h"
 #include "core/step_lanes.h"
 #include "runner/runner.h"
@@ -76,10 +76,10 @@ class RankedRunner : public Runner {
   RunnerInfo info_;
   core::LaneSizes sizes_;
   int64_t next_step_id_ = 0;  // caller's side
-  mutable std::mutex mutex_;
-  std::deque<StepInFlight> in_flight_;  // guarded by mutex_
-  std::string failure_;                 // guarded by mutex_; empty = none
-  std::atomic<bool> is_stuck_ = false;  // ranks do not end
+  mutable Mutex mutex_;
+  std::deque<StepInFlight> in_flight_ FATHOM_GUARDED_BY(mutex_);
+  std::string failure_ FATHOM_GUARDED_BY(mutex_);  // empty = none
+  std::atomic<bool> is_stuck_ = false;             // ranks do not end
 };
 
 }  // namespace fathom::runner

@@ -34,7 +34,7 @@ RemoteRunner::~RemoteRunner() {
 }
 
 std::string RemoteRunner::failure() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_;
 }
 
@@ -84,7 +84,7 @@ core::StepResult RemoteRunner::receive_result(const StepInFlight& step) {
                   step.slots.end(), same_slot))
     throw LinkFailure("a result is of step " + std::to_string(result->step_id) +
                       " or of other slices, expected step " + std::to_string(step.step_id));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failure_.empty()) failure_ = std::move(message.text);
   return *std::move(result);
 }

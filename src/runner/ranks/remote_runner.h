@@ -16,10 +16,10 @@
 #include <atomic>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "comm/link.h"
 #include "core/step_codec.h"
 #include "runner/ranks/node_messages.h"
@@ -69,8 +69,8 @@ class RemoteRunner : public Runner {
   int64_t next_step_id_ = 0;            // caller's side
   bool has_finished_ = false;           // caller's side
   std::atomic<bool> has_given_up_ = false;
-  mutable std::mutex mutex_;
-  std::string failure_;  // guarded by mutex_: how the node's ranks differ
+  mutable Mutex mutex_;
+  std::string failure_ FATHOM_GUARDED_BY(mutex_);  // how the node's ranks differ
 };
 
 }  // namespace fathom::runner

@@ -28,7 +28,7 @@ http::Response not_ready(const json::Value& body) {
 }
 
 json::Value loading_state(ServerState& state) {
-  const std::lock_guard lock(state.loading_mutex);
+  const MutexLock lock(state.loading_mutex);
   const double done = state.loading_fraction, seconds = state.loading_watch.seconds();
   json::Value body = {{"status", "loading"},
                       {"phase", state.loading_phase},
