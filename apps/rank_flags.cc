@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "apps/settings_order.h"
 #include "base/log.h"
 #include "base/startup_error.h"
 #include "cache/prefix_index.h"
@@ -200,7 +199,7 @@ json::Value rank_settings(const RankFlags& flags) {
   rank_flags().show(flags, settings);
   rank_wait_flag().show(flags, settings);
   peer_flags().show(flags.peers, settings);
-  return in_known_order(settings);
+  return settings;
 }
 
 }  // namespace fathom::apps

@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "apps/command_line.h"
-#include "apps/settings_order.h"
 #include "base/startup_error.h"
 #include "serve/api_server.h"
 #include "text/chat_format.h"
@@ -380,13 +379,12 @@ http::ServerConfig http_config(const ServeFlags& flags, http::KeyStore keys) {
 json::Value settings_json(const ServeFlags& flags) {
   json::Value settings;
   for_each_table(flags, [&](const auto& table, const auto& part) { table.show(part, settings); });
-  return in_known_order(settings);
+  return settings;
 }
 
 std::vector<LogField> access_settings(const ServeFlags& flags) {
   std::vector<LogField> fields;
   for_each_table(flags, [&](const auto& table, const auto& part) { table.log(part, fields); });
-  put_in_known_order(fields);
   return fields;
 }
 
