@@ -4,7 +4,7 @@
 //
 //   class Counter {
 //     void add() { const MutexLock lock(mutex_);  add_locked(); }
-//     void wait() { MutexLock lock(mutex_);  changed_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) { return count_ > 0; }); }
+//     void wait() { MutexLock lock(mutex_);  changed_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) { return ...; }); }
 //     void add_locked() FATHOM_REQUIRES(mutex_) { ++count_; }
 //     Mutex mutex_;
 //     CondVar changed_;
