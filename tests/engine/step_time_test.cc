@@ -197,8 +197,8 @@ TEST(StepTime, prompts_get_as_long_as_decodes_that_nearly_fill_the_bound) {
   runner::SimCostConfig cost = large_model();
   cost.step_us = 40'000;
   cost.prompt_step_us = 1000;
-  const TimedRun outcome = run_timed(
-      {.cost = cost, .max_step_seconds = 0.05, .prompts = std::vector<int>(64, 2048)});
+  const TimedRun outcome =
+      run_timed({.cost = cost, .max_step_seconds = 0.05, .prompts = std::vector<int>(64, 2048)});
   EXPECT_LE(outcome.longest_gap, 2.5 * 0.04);
   EXPECT_GE(64 * 2048.0 / outcome.num_gaps, 900);
 }
