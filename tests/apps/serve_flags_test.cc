@@ -92,8 +92,8 @@ TEST(ServeFlagRows, never_tell_a_key_nor_clients_a_file_of_the_host) {
   for (const LogField& field : access_settings(serve.flags))
     log += field.key + "=" + field.value + " ";
   EXPECT_EQ(log,
-            "ssl_certfile=/secret/cert ssl_keyfile=/secret/key api_key=2 admin_api_key=1 "
-            "api_key_file=/secret/keys cluster_key_file=/secret/cluster config= profile_dir= ");
+            "ssl_certfile=/secret/cert ssl_keyfile=/secret/key api_key=2 api_key_file=/secret/keys "
+            "admin_api_key=1 profile_dir= cluster_key_file=/secret/cluster config= ");
 }
 
 TEST(ServeFlagRows, show_numbers_as_numbers_and_what_is_left_open_as_auto) {
