@@ -20,7 +20,7 @@ constexpr std::string_view kCallIdPrefix = "call_";
 class ChatRenderer : public Renderer {
  public:
   ChatRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
-      : form_(std::move(form)),
+      : Renderer(std::move(form)),
         tokenizer_(tokenizer),
         progress_(static_cast<size_t>(form_.num_choices)) {
     constant_ = chunk_prefix(form_, form_.stream ? "chat.completion.chunk" : "chat.completion");
@@ -63,7 +63,6 @@ class ChatRenderer : public Renderer {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
 
-  api::ShownForm form_;
   const text::Tokenizer& tokenizer_;
   std::string constant_;  // of every chunk
   std::vector<Progress> progress_;

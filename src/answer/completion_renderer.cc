@@ -16,7 +16,7 @@ namespace {
 class CompletionRenderer : public Renderer {
  public:
   CompletionRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
-      : form_(std::move(form)), tokenizer_(tokenizer) {
+      : Renderer(std::move(form)), tokenizer_(tokenizer) {
     for (int i = 0; i < form_.num_choices; ++i) {
       progress_.push_back(
           {.started = false,
@@ -59,7 +59,6 @@ class CompletionRenderer : public Renderer {
   void append_logprobs(std::string& out, Choice& choice);
   void append_tokens(std::string& out, const Choice& choice);
 
-  api::ShownForm form_;
   const text::Tokenizer& tokenizer_;
   std::string constant_;  // of every chunk
   std::vector<Progress> progress_;

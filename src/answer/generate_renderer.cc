@@ -19,7 +19,7 @@ namespace {
 class GenerateRenderer : public Renderer {
  public:
   GenerateRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
-      : form_(std::move(form)),
+      : Renderer(std::move(form)),
         tokenizer_(tokenizer),
         progress_(static_cast<size_t>(form_.num_choices)),
         inputs_(static_cast<size_t>(form_.num_choices / form_.choices_per_item)) {}
@@ -65,7 +65,6 @@ class GenerateRenderer : public Renderer {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
 
-  api::ShownForm form_;
   const text::Tokenizer& tokenizer_;
   Stopwatch since_arrival_;
   std::vector<Progress> progress_;

@@ -192,8 +192,7 @@ api::Parsed<GenerationService::Prepared> GenerationService::prepare(const Starte
   auto memory_lease =
       std::make_shared<SizeLease>(num_held_bytes(request), config_.max_answer_bytes, answer_bytes_);
   if (!size_lease->is_granted() || !memory_lease->is_granted()) return api::overloaded();
-  Answer::Setup setup{.form = request.form,
-                      .choices = {},
+  Answer::Setup setup{.choices = {},
                       .renderer = make_renderer(request.form, *config_.tokenizer),
                       .since_arrival = started.since_arrival,
                       .size_lease = size_lease,

@@ -77,7 +77,7 @@ class MessagesRenderer : public Renderer {
   using Kind = text::OutputEvent::Kind;
 
  public:
-  explicit MessagesRenderer(api::ShownForm form) : form_(std::move(form)) {}
+  explicit MessagesRenderer(api::ShownForm form) : Renderer(std::move(form)) {}
 
   void write_begin(std::span<Choice> choices, std::string& events) override {
     write_start(choices.front(), events);
@@ -102,7 +102,6 @@ class MessagesRenderer : public Renderer {
   void append_blocks(std::string& out, const Choice& choice);
   std::string block_place() const { return R"("index":)" + std::to_string(block_idx_); }
 
-  api::ShownForm form_;
   CallTally calls_;
   bool started_ = false;
   int block_idx_ = -1;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "answer/choice.h"
 #include "api/shown_form.h"
@@ -25,7 +26,10 @@ inline constexpr size_t kPreparedValues = 8'000;
 
 class Renderer {
  public:
+  explicit Renderer(api::ShownForm form) : form_(std::move(form)) {}
   virtual ~Renderer() = default;
+  // Of the answer, which has no other copy of it.
+  const api::ShownForm& form() const { return form_; }
   // Appends what is known before the first token: clients that watch for events must not take a long prompt for a
   // server that hangs. Counts of cached tokens come with the last event. write_news() does it where nobody has.
   virtual void write_begin(std::span<Choice> /*choices*/, std::string& /*events*/) {}
@@ -43,6 +47,9 @@ class Renderer {
   virtual void write_error(const api::ApiError& error, std::string& events);
   // REQUIRES: all choices have finished and write_news() was never called.
   virtual std::string body(std::span<Choice> choices) = 0;
+
+ protected:
+  const api::ShownForm form_;
 };
 
 // What all chunks of an OpenAI answer begin with, up to the list of choices.

@@ -49,7 +49,7 @@ class ResponsesRenderer : public Renderer {
 
  public:
   ResponsesRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
-      : form_(std::move(form)), tokenizer_(tokenizer) {
+      : Renderer(std::move(form)), tokenizer_(tokenizer) {
     answer_.role = "assistant";
   }
 
@@ -85,7 +85,6 @@ class ResponsesRenderer : public Renderer {
            std::to_string(num_items_);
   }
 
-  api::ShownForm form_;
   const text::Tokenizer& tokenizer_;
   bool started_ = false;
   int64_t sequence_number_ = 0;

@@ -32,7 +32,7 @@ std::vector<double> scores_of(std::span<const Choice> labels, bool apply_softmax
 
 class ScoreRenderer : public Renderer {
  public:
-  explicit ScoreRenderer(api::ShownForm form) : form_(std::move(form)) {}
+  explicit ScoreRenderer(api::ShownForm form) : Renderer(std::move(form)) {}
 
   void write_news(Choice&, std::string&) override { FATHOM_CHECK(false, "scores are no stream"); }
   void write_end(std::span<const Choice>, std::string&) override {
@@ -64,8 +64,6 @@ class ScoreRenderer : public Renderer {
       append_json(out, static_cast<float>(scores[i]));
     }
   }
-
-  api::ShownForm form_;
 };
 
 }  // namespace
