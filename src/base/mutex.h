@@ -13,7 +13,6 @@
 //
 // The attributes are those of https://clang.llvm.org/docs/ThreadSafetyAnalysis.html. Other compilers do not see them.
 
-#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -38,8 +37,6 @@ class FATHOM_THREAD_SAFETY(capability("mutex")) Mutex {
   Mutex(const Mutex&) = delete;
   Mutex& operator=(const Mutex&) = delete;
 
-  void lock() FATHOM_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
-  void unlock() FATHOM_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
   bool try_lock() FATHOM_THREAD_SAFETY(try_acquire_capability(true)) { return mutex_.try_lock(); }
 
  private:
@@ -73,7 +70,6 @@ class CondVar {
   void notify_one() { condition_.notify_one(); }
   void notify_all() { condition_.notify_all(); }
 
-  void wait(MutexLock& lock) { condition_.wait(lock.lock_); }
   template <class Question>
   void wait(MutexLock& lock, Question question) FATHOM_UNCHECKED_LOCKS {
     condition_.wait(lock.lock_, std::move(question));
@@ -82,17 +78,9 @@ class CondVar {
   bool wait_for(MutexLock& lock, const Duration& most, Question question) FATHOM_UNCHECKED_LOCKS {
     return condition_.wait_for(lock.lock_, most, std::move(question));
   }
-  template <class Duration>
-  std::cv_status wait_for(MutexLock& lock, const Duration& most) {
-    return condition_.wait_for(lock.lock_, most);
-  }
   template <class TimePoint, class Question>
   bool wait_until(MutexLock& lock, const TimePoint& end, Question question) FATHOM_UNCHECKED_LOCKS {
     return condition_.wait_until(lock.lock_, end, std::move(question));
-  }
-  template <class TimePoint>
-  std::cv_status wait_until(MutexLock& lock, const TimePoint& end) {
-    return condition_.wait_until(lock.lock_, end);
   }
 
  private:
