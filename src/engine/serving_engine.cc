@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "base/startup_error.h"
 #include "base/trace.h"
+#include "engine/engine_observer.h"
 
 namespace fathom::engine {
 namespace {

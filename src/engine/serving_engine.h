@@ -27,7 +27,6 @@
 #include "base/worker_pool.h"
 #include "core/request.h"
 #include "engine/engine_metrics.h"
-#include "engine/engine_observer.h"
 #include "engine/engine_snapshot.h"
 #include "engine/step_loop.h"
 #include "engine/updates.h"
@@ -35,6 +34,8 @@
 #include "runner/runner.h"
 
 namespace fathom::engine {
+
+class EngineObserver;
 
 struct ServingConfig {
   StepLoopConfig step{};  // scheduler, overlap, eos ids, clock; mask_executor stays empty
