@@ -41,7 +41,8 @@ std::string_view finish_name(const Choice& choice) {
 }  // namespace
 
 Answer::Answer(Setup setup, http::ExchangePtr exchange)
-    : renderer_(std::move(setup.renderer)),
+    : form_(setup.renderer->form()),
+      renderer_(std::move(setup.renderer)),
       since_arrival_(setup.since_arrival),
       max_backlog_bytes_(setup.max_backlog_bytes),
       exchange_(std::move(exchange)),
@@ -54,7 +55,7 @@ Answer::Answer(Setup setup, http::ExchangePtr exchange)
 }
 
 void Answer::begin() {
-  if (!form().stream || done_) return;
+  if (!form_->stream || done_) return;
   exchange_->begin_stream([renderer = renderer_] {
     std::string events;
     renderer->write_silence(events);
@@ -94,21 +95,21 @@ bool Answer::take(size_t choice_idx, std::span<const core::SampledToken> tokens,
 }
 
 std::optional<api::ApiError> Answer::keep(const Choice& choice, size_t num_tokens) {
-  if (form().stream && !repeats_itself(form().endpoint)) return std::nullopt;
+  if (form_->stream && !repeats_itself(form_->endpoint)) return std::nullopt;
   const ChoiceSetup& setup = choice.setup();
   const int64_t of_token =
       kBytesPerKeptToken +
       (setup.return_logprobs ? kBytesPerKeptValue * setup.values_per_token() : 0);
   const int64_t num_bytes = static_cast<int64_t>(num_tokens) * of_token;
   kept_bytes_ += num_bytes;
-  const int64_t most = form().stream ? kMaxStreamedKeptBytes : kMaxKeptBytes;
+  const int64_t most = form_->stream ? kMaxStreamedKeptBytes : kMaxKeptBytes;
   if (kept_bytes_ > most) return answer_too_large(most);
   if (!memory_lease_->grow(num_bytes)) return api::overloaded();
   return std::nullopt;
 }
 
 void Answer::share_prompt_logprobs(size_t choice_idx, const PromptLogprobs& logprobs) {
-  const auto num_sharing = static_cast<size_t>(form().choices_per_item);
+  const auto num_sharing = static_cast<size_t>(form_->choices_per_item);
   const size_t first = choice_idx - choice_idx % num_sharing;
   for (size_t i = first; i < first + num_sharing; ++i) choices_[i].set_prompt_logprobs(logprobs);
 }
@@ -128,7 +129,7 @@ void Answer::note_tokens(size_t num_tokens) {
 void Answer::flush() {
   is_touched_ = false;
   if (done_) return;
-  if (!form().stream) {
+  if (!form_->stream) {
     if (num_unfinished_ > 0 || is_due_) return;
     is_due_ = is_large();
     if (!is_due_) send_whole(render());
@@ -160,7 +161,7 @@ bool Answer::waits() const {
 }
 
 bool Answer::has_much_unwritten() const {
-  if (form().endpoint == api::Endpoint::kGenerate) return false;  // prepared in pieces
+  if (form_->endpoint == api::Endpoint::kGenerate) return false;  // prepared in pieces
   size_t num_values = 0;
   for (const Choice& choice : choices_) num_values += num_new_values(choice);
   return num_values > kMostUnwrittenValues;
@@ -241,9 +242,9 @@ void Answer::client_gone() {
 AnswerRecord Answer::record() const {
   AnswerRecord record{.request_id = exchange_->request().request_id,
                       .key_name = exchange_->request().key_name,
-                      .model = form().model,
+                      .model = form_->model,
                       .endpoint = exchange_->request().path};
-  record.counts = total_usage(choices_, form().choices_per_item);
+  record.counts = total_usage(choices_, form_->choices_per_item);
   for (const Choice& choice : choices_) record.counts.retractions += choice.counts().retractions;
   record.num_choices = static_cast<int>(choices_.size());
   record.queue_seconds = queue_seconds_;
@@ -252,7 +253,7 @@ AnswerRecord Answer::record() const {
   record.gap_p50_seconds = gaps_.p50_seconds();
   record.status = status_;
   record.client_gone = client_gone_;
-  record.stream = form().stream;
+  record.stream = form_->stream;
   record.traceparent = exchange_->request().header("traceparent");
   record.tracestate = exchange_->request().header("tracestate");
   record.finish = client_gone_       ? "client_gone"

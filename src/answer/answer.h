@@ -109,8 +109,8 @@ class Answer {
   bool has_much_unwritten() const;
   // Counts what is kept of new tokens; an error where that is too much, of this answer or of all.
   std::optional<api::ApiError> keep(const Choice& choice, size_t num_tokens);
-  const api::ShownForm& form() const { return renderer_->form(); }
 
+  std::shared_ptr<const api::ShownForm> form_;
   std::shared_ptr<Renderer> renderer_;  // also of the connection while it streams
   Stopwatch since_arrival_;
   size_t max_backlog_bytes_;
