@@ -41,7 +41,7 @@ std::string_view finish_name(const Choice& choice) {
 }  // namespace
 
 Answer::Answer(Setup setup, http::ExchangePtr exchange)
-    : form_(setup.renderer->form()),
+    : form_(setup.renderer->shared_form()),
       renderer_(std::move(setup.renderer)),
       since_arrival_(setup.since_arrival),
       max_backlog_bytes_(setup.max_backlog_bytes),

@@ -19,11 +19,11 @@ constexpr std::string_view kCallIdPrefix = "call_";
 
 class ChatRenderer : public Renderer {
  public:
-  ChatRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
-      : Renderer(std::move(form)),
+  ChatRenderer(api::ShownForm shown, const text::Tokenizer& tokenizer)
+      : Renderer(std::move(shown)),
         tokenizer_(tokenizer),
-        progress_(static_cast<size_t>(form_.num_choices)) {
-    constant_ = chunk_prefix(form_, form_.stream ? "chat.completion.chunk" : "chat.completion");
+        progress_(static_cast<size_t>(form().num_choices)) {
+    constant_ = chunk_prefix(form(), form().stream ? "chat.completion.chunk" : "chat.completion");
   }
 
   void write_begin(std::span<Choice> choices, std::string& events) override {
@@ -48,7 +48,7 @@ class ChatRenderer : public Renderer {
   void write_chunk(Choice& choice, std::string_view delta, Place place, std::string& events);
   // Once for each choice, without tokens.
   void write_role(Choice& choice, std::string& events);
-  bool shows_tokens() const { return form_.logprobs || form_.return_token_ids; }
+  bool shows_tokens() const { return form().logprobs || form().return_token_ids; }
   void write_event(Choice& choice, const text::OutputEvent& event, std::string& events);
   void write_text(Choice& choice, Kind kind, std::string_view text, std::string& events);
   void write_function_call(Choice& choice, const text::OutputEvent& event, std::string& events);
@@ -57,7 +57,7 @@ class ChatRenderer : public Renderer {
   void append_message(std::string& out, const Choice& choice, CallTally& tally) const;
   FinishedCalls finished_calls(const CallTally& tally) const {
     if (!tally.all_complete()) return FinishedCalls::kNone;
-    return form_.calls_functions ? FinishedCalls::kFunction : FinishedCalls::kTools;
+    return form().calls_functions ? FinishedCalls::kFunction : FinishedCalls::kTools;
   }
   Progress& progress(const Choice& choice) {
     return progress_[static_cast<size_t>(choice.setup().index)];
@@ -77,13 +77,13 @@ void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, Place pla
   events += R"(,"delta":)";
   events += delta;
   events += R"(,"logprobs":)";
-  if (form_.logprobs && !choice.news.tokens.empty()) {
-    append_chat_logprobs(events, choice.news.tokens, {tokenizer_, form_.tokens_as_ids},
-                         form_.top_logprobs);
+  if (form().logprobs && !choice.news.tokens.empty()) {
+    append_chat_logprobs(events, choice.news.tokens, {tokenizer_, form().tokens_as_ids},
+                         form().top_logprobs);
   } else {
     events += "null";
   }
-  if (form_.return_token_ids) {
+  if (form().return_token_ids) {
     events += R"(,"token_ids":)";
     append_token_ids(events, std::span<const core::SampledToken>(choice.news.tokens));
   }
@@ -95,11 +95,11 @@ void ChatRenderer::write_chunk(Choice& choice, std::string_view delta, Place pla
     events += R"("finish_reason":null,"matched_stop":null)";
   }
   events += "}]";
-  if (form_.return_token_ids && place == Place::kFirst) {
+  if (form().return_token_ids && place == Place::kFirst) {
     events += R"(,"prompt_token_ids":)";
     append_token_ids(events, choice.setup().prompt);
   }
-  if (form_.continuous_usage_stats) {
+  if (form().continuous_usage_stats) {
     events += R"(,"usage":)";
     append_usage(events, choice.counts());
   }
@@ -120,7 +120,7 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
                                std::string& events) {
   Progress& state = progress(choice);
   if (event.kind == Kind::kReasoning) {
-    if (form_.stream_reasoning) return write_text(choice, event.kind, event.text, events);
+    if (form().stream_reasoning) return write_text(choice, event.kind, event.text, events);
     state.held_reasoning += event.text;
     return;
   }
@@ -128,11 +128,11 @@ void ChatRenderer::write_event(Choice& choice, const text::OutputEvent& event,
   if (event.kind == Kind::kContent) return write_text(choice, event.kind, event.text, events);
   state.calls.count(event);
   if (event.kind == Kind::kToolCallEnd) return;
-  if (form_.calls_functions) return write_function_call(choice, event, events);
+  if (form().calls_functions) return write_function_call(choice, event, events);
   std::string delta = R"({"reasoning_content":null,"tool_calls":[{"index":)";
   append_json(delta, event.index);
   if (event.kind == Kind::kToolCallBegin) {
-    const api::ToolKind kind = api::kind_of(form_.tool_kinds.get(), event.text);
+    const api::ToolKind kind = api::kind_of(form().tool_kinds.get(), event.text);
     state.input.reset();
     if (kind.is_custom) state.input.emplace();
     delta += R"(,"id":)";
@@ -195,11 +195,11 @@ void ChatRenderer::write_news(Choice& choice, std::string& events) {
 }
 
 void ChatRenderer::write_end(std::span<const Choice> choices, std::string& events) {
-  if (form_.include_usage) {
+  if (form().include_usage) {
     events += "data: ";
     events += constant_;
     events += R"(],"usage":)";
-    append_usage(events, total_usage(choices, form_.choices_per_item));
+    append_usage(events, total_usage(choices, form().choices_per_item));
     events += "}\n\n";
   }
   events += "data: [DONE]\n\n";
@@ -208,7 +208,7 @@ void ChatRenderer::write_end(std::span<const Choice> choices, std::string& event
 void ChatRenderer::append_call_begin(std::string& calls, const text::OutputEvent& event,
                                      bool is_custom) const {
   if (!calls.empty()) calls += ',';
-  if (form_.calls_functions) {
+  if (form().calls_functions) {
     calls += R"({"name":)";
   } else {
     calls += R"({"id":)";
@@ -236,14 +236,14 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
         break;
       case Kind::kToolCallBegin:
         input.reset();
-        if (api::kind_of(form_.tool_kinds.get(), event.text).is_custom) input.emplace();
+        if (api::kind_of(form().tool_kinds.get(), event.text).is_custom) input.emplace();
         append_call_begin(calls, event, input.has_value());
         break;
       case Kind::kToolCallArguments:
         append_json_inside(calls, input ? input->push(event.text) : event.text);
         break;
       case Kind::kToolCallEnd:
-        calls += form_.calls_functions ? "\"}" : "\"}}";
+        calls += form().calls_functions ? "\"}" : "\"}}";
         break;
     }
   }
@@ -256,7 +256,7 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
   }
   out += R"(,"refusal":null,"reasoning_content":)";
   append_json_or_null(out, reasoning);
-  if (form_.calls_functions) {
+  if (form().calls_functions) {
     if (has_tool_calls) out += R"(,"function_call":)" + calls;
   } else if (has_tool_calls) {
     out += R"(,"tool_calls":[)" + calls + ']';
@@ -266,13 +266,13 @@ void ChatRenderer::append_message(std::string& out, const Choice& choice, CallTa
 
 // All choices have the same one.
 void ChatRenderer::append_prompt(std::string& out, const Choice& choice) const {
-  if (form_.return_token_ids) {
+  if (form().return_token_ids) {
     out += R"(,"prompt_token_ids":)";
     append_token_ids(out, choice.setup().prompt);
   }
-  if (form_.prompt_logprobs) {
+  if (form().prompt_logprobs) {
     out += R"(,"prompt_logprobs":)";
-    append_prompt_logprobs(out, choice.prompt_logprobs(), tokenizer_, *form_.prompt_logprobs);
+    append_prompt_logprobs(out, choice.prompt_logprobs(), tokenizer_, *form().prompt_logprobs);
   }
 }
 
@@ -286,13 +286,13 @@ std::string ChatRenderer::body(std::span<Choice> choices) {
     out += R"(,"message":)";
     append_message(out, choice, tally);
     out += R"(,"logprobs":)";
-    if (form_.logprobs) {
-      append_chat_logprobs(out, choice.news.tokens, {tokenizer_, form_.tokens_as_ids},
-                           form_.top_logprobs);
+    if (form().logprobs) {
+      append_chat_logprobs(out, choice.news.tokens, {tokenizer_, form().tokens_as_ids},
+                           form().top_logprobs);
     } else {
       out += "null";
     }
-    if (form_.return_token_ids) {
+    if (form().return_token_ids) {
       out += R"(,"token_ids":)";
       append_token_ids(out, std::span<const core::SampledToken>(choice.news.tokens));
     }
@@ -303,7 +303,7 @@ std::string ChatRenderer::body(std::span<Choice> choices) {
   out += ']';
   append_prompt(out, choices.front());
   out += R"(,"usage":)";
-  append_usage(out, total_usage(choices, form_.choices_per_item));
+  append_usage(out, total_usage(choices, form().choices_per_item));
   out += R"(,"metadata":{"weight_version":"default"}})";
   return out;
 }

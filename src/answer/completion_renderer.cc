@@ -15,15 +15,15 @@ namespace {
 
 class CompletionRenderer : public Renderer {
  public:
-  CompletionRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
-      : Renderer(std::move(form)), tokenizer_(tokenizer) {
-    for (int i = 0; i < form_.num_choices; ++i) {
+  CompletionRenderer(api::ShownForm shown, const text::Tokenizer& tokenizer)
+      : Renderer(std::move(shown)), tokenizer_(tokenizer) {
+    for (int i = 0; i < form().num_choices; ++i) {
       progress_.push_back(
           {.started = false,
-           .logprobs = CompletionLogprobs({tokenizer, form_.tokens_as_ids}, form_.top_logprobs)});
+           .logprobs = CompletionLogprobs({tokenizer, form().tokens_as_ids}, form().top_logprobs)});
     }
-    of_items_.resize(static_cast<size_t>(form_.num_choices / form_.choices_per_item));
-    constant_ = chunk_prefix(form_, "text_completion");
+    of_items_.resize(static_cast<size_t>(form().num_choices / form().choices_per_item));
+    constant_ = chunk_prefix(form(), "text_completion");
   }
 
   bool prepare(Choice& choice) override;
@@ -48,7 +48,7 @@ class CompletionRenderer : public Renderer {
     return progress_[static_cast<size_t>(choice.setup().index)];
   }
   size_t item_of(const Choice& choice) const {
-    return static_cast<size_t>(choice.setup().index / form_.choices_per_item);
+    return static_cast<size_t>(choice.setup().index / form().choices_per_item);
   }
   // The prompt before the first text, with echo.
   std::string_view echoed_prompt(const Choice& choice);
@@ -66,8 +66,8 @@ class CompletionRenderer : public Renderer {
 };
 
 std::string_view CompletionRenderer::echoed_prompt(const Choice& choice) {
-  if (!form_.echo || progress(choice).started) return {};
-  return form_.prompt_texts[item_of(choice)];
+  if (!form().echo || progress(choice).started) return {};
+  return form().prompt_texts[item_of(choice)];
 }
 
 // text_offset counts characters of the echoed text, so each token of the prompt must be known to be in that text or
@@ -84,7 +84,7 @@ bool CompletionRenderer::add_prompt_logprobs(const Choice& choice, size_t most_t
   if (!of_item.logprobs) {
     left = echoed_prompt(choice);
     const int32_t first = choice.setup().prompt.front();
-    of_item.logprobs.emplace(TokenNames{tokenizer_, form_.tokens_as_ids}, form_.top_logprobs);
+    of_item.logprobs.emplace(TokenNames{tokenizer_, form().tokens_as_ids}, form().top_logprobs);
     of_item.logprobs->add_without_logprob(first, is_shown(first));
   }
   const auto tokens = choice.prompt_logprobs().subspan(of_item.num_added);
@@ -96,13 +96,13 @@ bool CompletionRenderer::add_prompt_logprobs(const Choice& choice, size_t most_t
 }
 
 bool CompletionRenderer::shows_prompt_logprobs(const Choice& choice) {
-  return form_.logprobs && form_.echo && !progress(choice).started &&
+  return form().logprobs && form().echo && !progress(choice).started &&
          !choice.setup().prompt.empty();
 }
 
 bool CompletionRenderer::prepare(Choice& choice) {
   if (!shows_prompt_logprobs(choice)) return true;
-  const auto values_per_token = static_cast<size_t>(form_.top_logprobs) + 1;
+  const auto values_per_token = static_cast<size_t>(form().top_logprobs) + 1;
   return add_prompt_logprobs(choice, kPreparedValues / values_per_token);
 }
 
@@ -124,7 +124,7 @@ void CompletionRenderer::append_logprobs(std::string& out, Choice& choice) {
 // The prompt's come once.
 void CompletionRenderer::append_tokens(std::string& out, const Choice& choice) {
   const std::vector<int32_t>& prompt = choice.setup().prompt;
-  if (form_.return_token_ids) {
+  if (form().return_token_ids) {
     out += R"(,"prompt_token_ids":)";
     if (progress(choice).started) {
       out += "null";
@@ -134,11 +134,12 @@ void CompletionRenderer::append_tokens(std::string& out, const Choice& choice) {
     out += R"(,"token_ids":)";
     append_token_ids(out, std::span<const core::SampledToken>(choice.news.tokens));
   }
-  if (form_.prompt_logprobs) {
+  if (form().prompt_logprobs) {
     out += R"(,"prompt_logprobs":)";
     std::string& written = of_items_[item_of(choice)].prompt_logprobs;
     if (written.empty()) {
-      append_prompt_logprobs(written, choice.prompt_logprobs(), tokenizer_, *form_.prompt_logprobs);
+      append_prompt_logprobs(written, choice.prompt_logprobs(), tokenizer_,
+                             *form().prompt_logprobs);
     }
     out += written;
   }
@@ -151,7 +152,7 @@ void CompletionRenderer::append_choice(std::string& out, Choice& choice) {
   append_json_inside(out, echoed_prompt(choice));
   append_json_inside(out, choice.news.text);
   out += R"(","logprobs":)";
-  if (form_.logprobs) {
+  if (form().logprobs) {
     append_logprobs(out, choice);
   } else {
     out += "null";
@@ -171,7 +172,7 @@ void CompletionRenderer::write_news(Choice& choice, std::string& events) {
   events += constant_;
   append_choice(events, choice);
   events += R"(],"usage":)";
-  if (form_.continuous_usage_stats) {
+  if (form().continuous_usage_stats) {
     append_usage(events, choice.counts());
   } else {
     events += "null";
@@ -180,11 +181,11 @@ void CompletionRenderer::write_news(Choice& choice, std::string& events) {
 }
 
 void CompletionRenderer::write_end(std::span<const Choice> choices, std::string& events) {
-  if (form_.include_usage) {
+  if (form().include_usage) {
     events += "data: ";
     events += constant_;
     events += R"(],"usage":)";
-    append_usage(events, total_usage(choices, form_.choices_per_item));
+    append_usage(events, total_usage(choices, form().choices_per_item));
     events += "}\n\n";
   }
   events += "data: [DONE]\n\n";
@@ -197,7 +198,7 @@ std::string CompletionRenderer::body(std::span<Choice> choices) {
     append_choice(out, choice);
   }
   out += R"(],"usage":)";
-  append_usage(out, total_usage(choices, form_.choices_per_item));
+  append_usage(out, total_usage(choices, form().choices_per_item));
   out += R"(,"metadata":{"weight_version":"default"}})";
   return out;
 }

@@ -18,11 +18,11 @@ namespace {
 // event costs copying and not rendering again.
 class GenerateRenderer : public Renderer {
  public:
-  GenerateRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
-      : Renderer(std::move(form)),
+  GenerateRenderer(api::ShownForm shown, const text::Tokenizer& tokenizer)
+      : Renderer(std::move(shown)),
         tokenizer_(tokenizer),
-        progress_(static_cast<size_t>(form_.num_choices)),
-        inputs_(static_cast<size_t>(form_.num_choices / form_.choices_per_item)) {}
+        progress_(static_cast<size_t>(form().num_choices)),
+        inputs_(static_cast<size_t>(form().num_choices / form().choices_per_item)) {}
 
   bool prepare(Choice& choice) override;
   void write_news(Choice& choice, std::string& events) override;
@@ -48,7 +48,7 @@ class GenerateRenderer : public Renderer {
     Entries before_end, at_end;
   };
 
-  bool is_list() const { return form_.is_batch || form_.num_choices > 1; }
+  bool is_list() const { return form().is_batch || form().num_choices > 1; }
   // Up to so many of its new tokens; true: none is left.
   bool take_tokens(Choice& choice, size_t most);
   void take_news(Choice& choice);
@@ -57,7 +57,7 @@ class GenerateRenderer : public Renderer {
   void append_logprobs(std::string& out, const Choice& choice);
   static void append_speculation(std::string& out, const core::SpeculationCounts& counts);
   Input& input(const Choice& choice) {
-    return inputs_[static_cast<size_t>(choice.setup().index / form_.choices_per_item)];
+    return inputs_[static_cast<size_t>(choice.setup().index / form().choices_per_item)];
   }
   // Up to so many more of its entries, with values or without; true: all are there.
   bool add_entries(Entries& to, const Choice& choice, bool shows_values, size_t most) const;
@@ -83,10 +83,10 @@ bool GenerateRenderer::take_tokens(Choice& choice, size_t most) {
     append_json(shown.output_ids, token.token);
     if (!choice.setup().return_logprobs) continue;
     separate(shown.logprobs);
-    append_native_entry(shown.logprobs, {token.token, token.logprob}, form_.return_text_in_logprobs,
-                        tokenizer_);
+    append_native_entry(shown.logprobs, {token.token, token.logprob},
+                        form().return_text_in_logprobs, tokenizer_);
     separate(shown.top_logprobs);
-    append_native_top(shown.top_logprobs, token, form_.return_text_in_logprobs, tokenizer_);
+    append_native_top(shown.top_logprobs, token, form().return_text_in_logprobs, tokenizer_);
   }
   tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(num_taken));
   return tokens.empty();
@@ -116,14 +116,14 @@ bool GenerateRenderer::add_entries(Entries& to, const Choice& choice, bool shows
       append_json(to.entries, prompt[i]);
       to.entries += ',';
       append_json_or_null(to.entries,
-                          form_.return_text_in_logprobs ? token_text(tokenizer_, prompt[i]) : "");
+                          form().return_text_in_logprobs ? token_text(tokenizer_, prompt[i]) : "");
       to.entries += ']';
       to.tops += "null";
       continue;
     }
     append_native_entry(to.entries, {known[i - 1].token, known[i - 1].logprob},
-                        form_.return_text_in_logprobs, tokenizer_);
-    append_native_top(to.tops, known[i - 1], form_.return_text_in_logprobs, tokenizer_);
+                        form().return_text_in_logprobs, tokenizer_);
+    append_native_top(to.tops, known[i - 1], form().return_text_in_logprobs, tokenizer_);
   }
   to.next = std::max(end, *to.next);
   return *to.next >= prompt.size();

@@ -77,7 +77,7 @@ class MessagesRenderer : public Renderer {
   using Kind = text::OutputEvent::Kind;
 
  public:
-  explicit MessagesRenderer(api::ShownForm form) : Renderer(std::move(form)) {}
+  explicit MessagesRenderer(api::ShownForm shown) : Renderer(std::move(shown)) {}
 
   void write_begin(std::span<Choice> choices, std::string& events) override {
     write_start(choices.front(), events);
@@ -111,7 +111,7 @@ class MessagesRenderer : public Renderer {
 void MessagesRenderer::write_start(const Choice& choice, std::string& events) {
   if (std::exchange(started_, true)) return;
   std::string data = R"({"type":"message_start","message":)";
-  append_message_head(data, form_);
+  append_message_head(data, form());
   data += R"([],"stop_reason":null,"stop_sequence":null,"usage":)";
   append_message_usage(data, choice.counts());
   data += "}}";
@@ -136,7 +136,7 @@ void MessagesRenderer::open_block(Kind kind, std::string_view block, std::string
 void MessagesRenderer::close_block(std::string& events) {
   if (!open_) return;
   // This server never checks signatures, but Anthropic's clients drop thinking blocks that have none.
-  if (open_ == Kind::kReasoning) write_delta("signature_delta", "signature", form_.id, events);
+  if (open_ == Kind::kReasoning) write_delta("signature_delta", "signature", form().id, events);
   open_.reset();
   append_event(events, "content_block_stop",
                R"({"type":"content_block_stop",)" + block_place() + '}');
@@ -163,7 +163,7 @@ void MessagesRenderer::write_text(Kind kind, std::string_view text, std::string&
                            : R"({"type":"text","text":""})",
                events);
   }
-  if (is_thinking && form_.omits_thinking) return;
+  if (is_thinking && form().omits_thinking) return;
   if (is_thinking) return write_delta("thinking_delta", "thinking", text, events);
   write_delta("text_delta", "text", text, events);
 }
@@ -248,9 +248,9 @@ void MessagesRenderer::append_blocks(std::string& out, const Choice& choice) {
       out += R"(,"input":)";
     } else if (event.kind == Kind::kReasoning) {
       out += R"({"type":"thinking","thinking":)";
-      append_json(out, form_.omits_thinking ? std::string_view() : std::string_view(event.text));
+      append_json(out, form().omits_thinking ? std::string_view() : std::string_view(event.text));
       out += R"(,"signature":)";
-      append_json(out, form_.id);
+      append_json(out, form().id);
       out += '}';
     } else {
       out += R"({"type":"text","text":)";
@@ -267,7 +267,7 @@ std::string MessagesRenderer::body(std::span<Choice> choices) {
     choice.news.events.push_back({.kind = Kind::kContent, .text = std::move(choice.news.text)});
   }
   std::string out;
-  append_message_head(out, form_);
+  append_message_head(out, form());
   out += '[';
   append_blocks(out, choice);
   out += "],";

@@ -27,13 +27,12 @@ inline constexpr size_t kPreparedValues = 8'000;
 class Renderer {
  public:
   explicit Renderer(api::ShownForm form)
-      : shared_form_(std::make_shared<const api::ShownForm>(std::move(form))),
-        form_(*shared_form_) {}
+      : form_(std::make_shared<const api::ShownForm>(std::move(form))) {}
   virtual ~Renderer() = default;
   Renderer(const Renderer&) = delete;
   Renderer& operator=(const Renderer&) = delete;
   // The one copy of it; the answer needs it when the renderer has gone.
-  const std::shared_ptr<const api::ShownForm>& form() const { return shared_form_; }
+  const std::shared_ptr<const api::ShownForm>& shared_form() const { return form_; }
   // Appends what is known before the first token: clients that watch for events must not take a long prompt for a
   // server that hangs. Counts of cached tokens come with the last event. write_news() does it where nobody has.
   virtual void write_begin(std::span<Choice> /*choices*/, std::string& /*events*/) {}
@@ -52,11 +51,11 @@ class Renderer {
   // REQUIRES: all choices have finished and write_news() was never called.
   virtual std::string body(std::span<Choice> choices) = 0;
 
- private:
-  const std::shared_ptr<const api::ShownForm> shared_form_;
-
  protected:
-  const api::ShownForm& form_;
+  const api::ShownForm& form() const { return *form_; }
+
+ private:
+  const std::shared_ptr<const api::ShownForm> form_;
 };
 
 // What all chunks of an OpenAI answer begin with, up to the list of choices.

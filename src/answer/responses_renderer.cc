@@ -48,8 +48,8 @@ class ResponsesRenderer : public Renderer {
   using Tokens = std::span<const PlacedToken>;
 
  public:
-  ResponsesRenderer(api::ShownForm form, const text::Tokenizer& tokenizer)
-      : Renderer(std::move(form)), tokenizer_(tokenizer) {
+  ResponsesRenderer(api::ShownForm shown, const text::Tokenizer& tokenizer)
+      : Renderer(std::move(shown)), tokenizer_(tokenizer) {
     answer_.role = "assistant";
   }
 
@@ -110,15 +110,15 @@ void ResponsesRenderer::write(std::string_view type, std::string_view members,
 
 std::string ResponsesRenderer::response(std::string_view status, std::string_view details,
                                         const ChoiceCounts* counts) const {
-  std::string out = R"({"id":)" + json_text_of(form_.id);
+  std::string out = R"({"id":)" + json_text_of(form().id);
   out += R"(,"object":"response","created_at":)";
-  append_json(out, form_.created);
+  append_json(out, form().created);
   out += R"(,"status":")";
   out += status;
   out += R"(","error":null,"incomplete_details":)";
   out += details;
   out += R"(,"model":)";
-  append_json(out, form_.model);
+  append_json(out, form().model);
   out += R"(,"output":[)";
   out += items_;
   out += R"(],"usage":)";
@@ -128,7 +128,7 @@ std::string ResponsesRenderer::response(std::string_view status, std::string_vie
     out += "null";
   }
   out += ',';
-  out += form_.response->settings;
+  out += form().response->settings;
   out += '}';
   return out;
 }
@@ -197,14 +197,14 @@ void ResponsesRenderer::write_text(const text::OutputEvent& event, Tokens tokens
   if (!open_ || open_->kind != event.kind) {
     open_item({.kind = event.kind,
                .id = draw_id(is_reasoning ? "rs_" : "msg_"),
-               .is_encrypted = is_reasoning && form_.response->has_encrypted_reasoning},
+               .is_encrypted = is_reasoning && form().response->has_encrypted_reasoning},
               events);
   }
   open_->text += event.text;
   std::string logprobs;
   for (const PlacedToken& placed : tokens) {
     if (!logprobs.empty()) logprobs += ',';
-    append_token_logprob(logprobs, placed.token, {tokenizer_}, form_.top_logprobs);
+    append_token_logprob(logprobs, placed.token, {tokenizer_}, form().top_logprobs);
   }
   if (!open_->logprobs.empty() && !logprobs.empty()) open_->logprobs += ',';
   open_->logprobs += logprobs;
@@ -219,7 +219,7 @@ OutputItem ResponsesRenderer::call_item(const text::OutputEvent& begin) const {
                   .id = "",
                   .call_id = begin.id.empty() ? draw_id("call_") : begin.id,
                   .shown_name = begin.text,
-                  .tool = api::kind_of(form_.tool_kinds.get(), begin.text)};
+                  .tool = api::kind_of(form().tool_kinds.get(), begin.text)};
   item.id = draw_id(item.is_custom() ? "ctc_" : "fc_");
   return item;
 }
@@ -277,9 +277,9 @@ std::string ResponsesRenderer::end(const Choice& choice, std::string& events) {
   close_item(is_complete ? "completed" : "incomplete", events);
   const std::string_view details = is_complete ? "null" : incomplete_details(choice);
   std::string made = response(is_complete ? "completed" : "incomplete", details, &choice.counts());
-  if (form_.response->keep) {
+  if (form().response->keep) {
     if (!answer_.content && answer_.tool_calls.empty()) answer_.content = "";
-    api::StoredResponse stored{.messages = std::move(form_.response->messages),
+    api::StoredResponse stored{.messages = std::move(form().response->messages),
                                .body = made,
                                .items = std::move(stored_items_)};
     // Of no text within, where quotes are escaped.
@@ -287,7 +287,7 @@ std::string ResponsesRenderer::end(const Choice& choice, std::string& events) {
     const size_t begin = made.find(kBeforeItems) + kBeforeItems.size();
     for (api::StoredItem& item : stored.items) item.begin += begin;
     stored.messages.push_back(std::move(answer_));
-    form_.response->keep(form_.id, std::move(stored));
+    form().response->keep(form().id, std::move(stored));
   }
   return made;
 }
@@ -302,10 +302,10 @@ void ResponsesRenderer::write_end(std::span<const Choice> choices, std::string& 
 // Without the request's settings, so that it is short: the error may be that memory has run out.
 void ResponsesRenderer::write_error(const api::ApiError& error, std::string& events) {
   const auto failed = [&](std::string_view status, const std::string& why) {
-    return R"("response":{"id":)" + json_text_of(form_.id) +
-           R"(,"object":"response","created_at":)" + std::to_string(form_.created) +
+    return R"("response":{"id":)" + json_text_of(form().id) +
+           R"(,"object":"response","created_at":)" + std::to_string(form().created) +
            R"(,"status":")" + std::string(status) + R"(","error":)" + why +
-           R"(,"incomplete_details":null,"model":)" + json_text_of(form_.model) +
+           R"(,"incomplete_details":null,"model":)" + json_text_of(form().model) +
            R"(,"output":[],"parallel_tool_calls":true,"tool_choice":"auto","tools":[],)"
            R"("usage":null})";
   };

@@ -32,7 +32,7 @@ std::vector<double> scores_of(std::span<const Choice> labels, bool apply_softmax
 
 class ScoreRenderer : public Renderer {
  public:
-  explicit ScoreRenderer(api::ShownForm form) : Renderer(std::move(form)) {}
+  explicit ScoreRenderer(api::ShownForm shown) : Renderer(std::move(shown)) {}
 
   void write_news(Choice&, std::string&) override { FATHOM_CHECK(false, "scores are no stream"); }
   void write_end(std::span<const Choice>, std::string&) override {
@@ -40,18 +40,18 @@ class ScoreRenderer : public Renderer {
   }
 
   std::string body(std::span<Choice> choices) override {
-    const auto num_labels = static_cast<size_t>(form_.choices_per_item);
+    const auto num_labels = static_cast<size_t>(form().choices_per_item);
     std::string out = R"({"scores":[)";
     for (size_t begin = 0; begin < choices.size(); begin += num_labels) {
       out += begin > 0 ? ",[" : "[";
-      append_scores(out, scores_of(choices.subspan(begin, num_labels), form_.apply_softmax));
+      append_scores(out, scores_of(choices.subspan(begin, num_labels), form().apply_softmax));
       out += ']';
     }
     out += R"(],"model":)";
-    append_json(out, form_.model);
+    append_json(out, form().model);
     out += R"(,"usage":)";
     // The labels are asked for, not written.
-    ChoiceCounts usage = total_usage(choices, form_.choices_per_item);
+    ChoiceCounts usage = total_usage(choices, form().choices_per_item);
     usage.completion_tokens = 0;
     append_usage(out, usage);
     return out + R"(,"object":"scoring"})";

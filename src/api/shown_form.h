@@ -4,7 +4,7 @@
 // read by the one, kept here and written by the other.
 //
 //   request.form.return_token_ids = reader.boolean("return_token_ids").value_or(false);      // a parser
-//   if (form_.return_token_ids) append_token_ids(...);                                       // a renderer
+//   if (form().return_token_ids) append_token_ids(...);                                       // a renderer
 //
 // Plain data.
 
