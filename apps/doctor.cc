@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "apps/command.h"
-#include "apps/engine_setup.h"
-#include "apps/flags.h"
-#include "apps/host_facts.h"
-#include "apps/model_directory.h"
-#include "apps/progress.h"
-#include "apps/version.h"
+#include "apps/commands.h"
+#include "apps/common/model_directory.h"
+#include "apps/common/version.h"
+#include "apps/engine/engine_setup.h"
+#include "apps/engine/host_facts.h"
+#include "apps/engine/progress.h"
+#include "apps/flags/flags.h"
 #include "base/json.h"
 #include "base/startup_error.h"
 #include "cuda/backend.h"

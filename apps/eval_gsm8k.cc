@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include "apps/command.h"
-#include "apps/count_progress.h"
-#include "apps/engine_setup.h"
-#include "apps/flags.h"
-#include "apps/gsm8k_questions.h"
+#include "apps/commands.h"
+#include "apps/common/count_progress.h"
+#include "apps/common/gsm8k_questions.h"
+#include "apps/common/result_file.h"
+#include "apps/common/text_setup.h"
+#include "apps/engine/engine_setup.h"
+#include "apps/engine/node_setup.h"
+#include "apps/flags/flags.h"
 #include "apps/interrupt.h"
-#include "apps/node_setup.h"
-#include "apps/result_file.h"
 #include "apps/text_generation.h"
-#include "apps/text_setup.h"
 #include "base/json.h"
 #include "base/startup_error.h"
 

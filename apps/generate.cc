@@ -11,15 +11,15 @@
 #include <utility>
 #include <vector>
 
-#include "apps/chat_session.h"
-#include "apps/command.h"
+#include "apps/commands.h"
+#include "apps/common/chat_session.h"
+#include "apps/common/text_setup.h"
 #include "apps/completion_json.h"
-#include "apps/engine_setup.h"
-#include "apps/flags.h"
+#include "apps/engine/engine_setup.h"
+#include "apps/engine/node_setup.h"
+#include "apps/flags/flags.h"
 #include "apps/interrupt.h"
-#include "apps/node_setup.h"
 #include "apps/text_generation.h"
-#include "apps/text_setup.h"
 #include "base/startup_error.h"
 
 namespace fathom::apps {

@@ -8,7 +8,7 @@
 
 #include <memory>
 
-#include "apps/serve_flags.h"
+#include "apps/flags/serve_flags.h"
 #include "base/json.h"
 #include "kv_events/publisher.h"
 #include "metrics/registry.h"

@@ -1,4 +1,4 @@
-// fathom: the engine and its server. Parses, and runs one subcommand (apps/command_line.h).
+// fathom: the engine and its server. Parses, and runs one subcommand (apps/common/command_line.h).
 
 #include <CLI/App.hpp>
 #include <cstdio>
@@ -6,8 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/command.h"
-#include "apps/command_line.h"
+#include "apps/bench/commands.h"
+#include "apps/bench_ops/command.h"
+#include "apps/commands.h"
+#include "apps/common/command_line.h"
 #include "cuda/gemm/library.h"
 #include "cuda/inventory.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "apps/address_only.h"
+#include "apps/engine/address_only.h"
 
 namespace fathom::apps {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "apps/rank_flags.h"
-#include "apps/speculation_flags.h"
+#include "apps/flags/rank_flags.h"
+#include "apps/flags/speculation_flags.h"
 #include "base/startup_error.h"
 #include "runner/ranks/ranked_runner.h"
 #include "runner/sim/sim_runner.h"

@@ -11,7 +11,7 @@
 #include <deque>
 #include <memory>
 
-#include "apps/serve_flags.h"
+#include "apps/flags/serve_flags.h"
 #include "config/model_config.h"
 #include "runner/runner.h"
 #include "runner/sim/collectives.h"

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/command.h"
-#include "apps/flags.h"
-#include "apps/model_directory.h"
-#include "apps/text_setup.h"
+#include "apps/commands.h"
+#include "apps/common/model_directory.h"
+#include "apps/common/text_setup.h"
+#include "apps/flags/flags.h"
 #include "base/json.h"
 #include "base/startup_error.h"
 #include "text/conversation.h"

@@ -1,5 +1,5 @@
-# Which commit a program was built from, for what it measures: fathom_commit(TARGET) gives it apps/commit.h. Asked at
-# every build; the file changes, and is compiled again, only when the answer does.
+# Which commit a program was built from, for what it measures: fathom_commit(TARGET) gives it apps/common/commit.h.
+# Asked at every build; the file changes, and is compiled again, only when the answer does.
 
 if(NOT FATHOM_COMMIT_FILE)
   function(fathom_commit target)
@@ -35,7 +35,7 @@ if(NOT GIVEN AND status EQUAL 0 AND top STREQUAL source)
 endif()
 file(CONFIGURE OUTPUT "${FATHOM_COMMIT_FILE}" @ONLY CONTENT [[
 // Written by cmake/FathomCommit.cmake.
-#include "apps/commit.h"
+#include "apps/common/commit.h"
 
 namespace fathom::apps {
 

@@ -1,6 +1,7 @@
 # fathom_module(NAME): one static library from src/NAME/**/*.cc, and *.cu where there is an nvcc, without the folders
 # that are modules themselves, linked against the modules that its row of src/modules.txt lists. The table is the only
-# place where dependencies are written. The library of cuda/gemm is fathom_cuda_gemm.
+# place where dependencies are written. The library of cuda/gemm is fathom_cuda_gemm. The modules of apps/ lie beside
+# src/, and a main.cc of theirs is in no library.
 
 file(STRINGS "${CMAKE_SOURCE_DIR}/src/modules.txt" FATHOM_MODULE_ROWS REGEX "^[a-z_/]+:")
 set(FATHOM_MODULES ${FATHOM_MODULE_ROWS})
@@ -36,38 +37,55 @@ function(fathom_libraries modules out)
   set(${out} ${modules} PARENT_SCOPE)
 endfunction()
 
+# fathom_module_root(NAME OUT): where a module's folder lies, and what its includes are relative to.
+function(fathom_module_root name out)
+  if(name MATCHES "^apps(/|$)")
+    set(${out} "${CMAKE_SOURCE_DIR}" PARENT_SCOPE)
+  else()
+    set(${out} "${CMAKE_SOURCE_DIR}/src" PARENT_SCOPE)
+  endif()
+endfunction()
+
 # fathom_module_sources(NAME OUT): what the library of a module is compiled from.
 function(fathom_module_sources name out)
-  set(patterns "${CMAKE_SOURCE_DIR}/src/${name}/*.cc")
+  fathom_module_root(${name} root)
+  set(patterns "${root}/${name}/*.cc")
   if(FATHOM_HAS_CUDA)
-    list(APPEND patterns "${CMAKE_SOURCE_DIR}/src/${name}/*.cu")
+    list(APPEND patterns "${root}/${name}/*.cu")
   endif()
-  file(GLOB_RECURSE sources RELATIVE "${CMAKE_SOURCE_DIR}/src" CONFIGURE_DEPENDS ${patterns})
+  file(GLOB_RECURSE sources RELATIVE "${root}" CONFIGURE_DEPENDS ${patterns})
   foreach(module IN LISTS FATHOM_MODULES)
     if(module MATCHES "^${name}/")
       list(FILTER sources EXCLUDE REGEX "^${module}/")
     endif()
   endforeach()
-  list(TRANSFORM sources PREPEND "${CMAKE_SOURCE_DIR}/src/")
+  list(FILTER sources EXCLUDE REGEX "^apps/(.*/)?main\\.cc$")
+  list(TRANSFORM sources PREPEND "${root}/")
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
 function(fathom_module name)
   fathom_libraries(${name} library)
+  fathom_module_root(${name} root)
   fathom_module_sources(${name} sources)
   if(sources)
     add_library(${library} STATIC ${sources})
     set(to_all PUBLIC)
-    # What a running server may not do and a test may: base/json.h.
-    target_compile_definitions(${library} PRIVATE FATHOM_IN_MODULE)
     fathom_warnings(${library})
+    if(name MATCHES "^apps(/|$)")
+      # Flags, tables and loops over calls: the time goes by in the modules of src/.
+      fathom_quick_build(${library})
+    else()
+      # What a running server may not do and a test may: base/json.h.
+      target_compile_definitions(${library} PRIVATE FATHOM_IN_MODULE)
+    endif()
     target_compile_options(${library} PRIVATE
       $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra>)
   else()  # headers alone, or kernels where there is no nvcc
     add_library(${library} INTERFACE)
     set(to_all INTERFACE)
   endif()
-  target_include_directories(${library} ${to_all} "${CMAKE_SOURCE_DIR}/src")
+  target_include_directories(${library} ${to_all} "${root}")
   list(FILTER FATHOM_MODULE_ROWS INCLUDE REGEX "^${name}:")
   string(REGEX REPLACE "^.*:" "" deps "${FATHOM_MODULE_ROWS}")
   separate_arguments(deps UNIX_COMMAND "${deps}")

@@ -3,11 +3,12 @@
 
     tools/check_deps.py [--root DIR]
 
-A row names a folder below src/, at any depth; a file belongs to the deepest row that holds it.
+A row names a folder below src/, at any depth, or apps/ or a folder below it; a file belongs to the deepest row that
+holds it.
 
-Fails on: a source that no row holds, a row without a folder, a row that names a module below it (so no cycles) or one
-that none of its files includes, an include that the including module's row does not list, an include of a file that does not exist, a cycle
-between files, a module outside apps/, tests/ and bench/ that names a backend it may not, and a third-party
+Fails on: a source of src/ or apps/ that no row holds, a row without a folder, a row that names a module below it (so
+no cycles) or one that none of its files includes, an include that the including module's row does not list, an include
+of a file that does not exist, a cycle between files, a module of src/ that includes one of apps/, and a third-party
 header outside the module that owns it or the folders of that module.
 """
 import argparse
@@ -41,6 +42,7 @@ SYSTEM = re.compile(
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 ALWAYS_ALLOWED = "base"
+OUTSIDE_SRC = "apps"  # the modules that lie beside src/; only they, tests and benches include each other
 ROW_NAME = r"[a-z_]+(?:/[a-z_]+)*"
 
 
@@ -59,19 +61,27 @@ def read_table(path):
             continue
         if name in table:
             problems.append(f"{where}: module {name} is listed twice")
-        if not (path.parent / name).is_dir():
-            problems.append(f"{where}: there is no folder {path.parent.name}/{name}")
+        if not (path.parent.parent / folder_of(name)).is_dir():
+            problems.append(f"{where}: there is no folder {folder_of(name)}")
         for dep in deps.split():
             if dep not in table:
                 problems.append(f"{where}: {name} names {dep}, which is not a row above it")
+            elif is_within(dep, {OUTSIDE_SRC}) and not is_within(name, {OUTSIDE_SRC}):
+                problems.append(f"{where}: {name} names {dep}, and src/ includes nothing of {OUTSIDE_SRC}/")
         table[name] = set(deps.split()) | {name, ALWAYS_ALLOWED}
     return table, problems
 
 
+def folder_of(module):
+    """Where a module lies below the root."""
+    return module if is_within(module, {OUTSIDE_SRC}) else f"src/{module}"
+
+
 def module_of(table, file):
-    """The deepest row that holds a file (its path below src/), or None."""
-    rows = (folder.as_posix() for folder in pathlib.PurePosixPath(file).parents)
-    return next((row for row in rows if row in table), None)
+    """The deepest row that holds a file (its path below the root), or None."""
+    holding = {folder_of(row): row for row in table}
+    folders = (folder.as_posix() for folder in pathlib.PurePosixPath(file).parents)
+    return next((holding[folder] for folder in folders if folder in holding), None)
 
 
 def is_within(module, owners):
@@ -105,8 +115,8 @@ class Tree:
         self.problems.append(f"{path.relative_to(self.root)}:{number}: {message}")
 
     def check(self):
-        for path in self.files("src"):
-            module = module_of(self.table, path.relative_to(self.root / "src").as_posix())
+        for path in self.files("src") + self.files(OUTSIDE_SRC):
+            module = module_of(self.table, path.relative_to(self.root).as_posix())
             if module is None:
                 self.problems.append(f"{path.relative_to(self.root).as_posix()}: in no row of src/modules.txt")
             else:
@@ -114,7 +124,7 @@ class Tree:
         for module, allowed in self.table.items():
             for name in sorted(allowed - self.used[module]):
                 self.problems.append(f"modules.txt: {module} lists {name} and includes nothing of it")
-        for folder in ("apps", "tests", "bench"):
+        for folder in ("tests", "bench"):
             for path in self.files(folder):
                 self.check_file(path, folder, set(self.table))
         self.check_file_cycles()
@@ -140,17 +150,17 @@ class Tree:
 
     def check_quoted(self, path, number, module, header):
         owner, allowed = module
-        target = self.root / "src" / header
+        # apps, tests and bench include their own files, and tests those of apps, from the root. Benches take what tests
+        # have to find their data.
+        folders = {"tests": ("tests", OUTSIDE_SRC), "bench": ("bench", "tests")}.get(owner, (OUTSIDE_SRC,))
+        is_from_root = header.split("/")[0] in folders
+        target = (self.root if is_from_root else self.root / "src") / header
         if not target.is_file():
-            # apps, tests and bench include their own files, and tests those of apps, from the root. Benches take what
-            # tests have to find their data.
-            target = self.root / header
-            folders = {"apps": ("apps",), "tests": ("tests", "apps"), "bench": ("bench", "tests")}.get(owner, ())
-            if header.split("/")[0] in folders and target.is_file():
-                return
             self.report(path, number, f'"{header}" is no file below src/')
             return
-        included = module_of(self.table, header)
+        if is_from_root and not header.startswith(OUTSIDE_SRC + "/"):
+            return
+        included = module_of(self.table, target.relative_to(self.root).as_posix())
         self.used.get(owner, set()).add(included)
         if included not in allowed:
             self.report(path, number, f'{owner} may not include "{header}": its row of src/modules.txt '

@@ -141,7 +141,7 @@ def module_lines(root, files):
     table, _ = read_table(root / "src" / "modules.txt")
     modules = dict.fromkeys(table, 0)
     for name, lines in files.items():
-        module = module_of(table, name.removeprefix("src/")) if name.startswith("src/") else None
+        module = module_of(table, name)
         if module and pathlib.PurePosixPath(name).suffix in CPP_SUFFIXES | CUDA_SUFFIXES:
             modules[module] += lines
     return modules

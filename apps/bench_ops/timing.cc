@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "apps/figures.h"
+#include "apps/common/figures.h"
 #include "base/clock.h"
 
 namespace fathom::apps {

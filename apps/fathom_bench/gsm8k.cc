@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "apps/command.h"
-#include "apps/count_progress.h"
+#include "apps/common/count_progress.h"
+#include "apps/common/gsm8k_questions.h"
+#include "apps/common/result_file.h"
+#include "apps/fathom_bench/commands.h"
 #include "apps/fathom_bench/http_target.h"
 #include "apps/fathom_bench/wire.h"
-#include "apps/gsm8k_questions.h"
-#include "apps/result_file.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/startup_error.h"

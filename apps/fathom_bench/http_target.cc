@@ -6,8 +6,8 @@
 #include <optional>
 #include <thread>
 
+#include "apps/common/live_line.h"
 #include "apps/fathom_bench/wire.h"
-#include "apps/live_line.h"
 #include "base/clock.h"
 #include "base/startup_error.h"
 

@@ -1,10 +1,10 @@
-// fathom-bench: measures a running server from outside, over HTTP (apps/command_line.h). It has no engine.
+// fathom-bench: measures a running server from outside, over HTTP (apps/common/command_line.h). It has no engine.
 
 #include <CLI/App.hpp>
 #include <vector>
 
-#include "apps/command.h"
-#include "apps/command_line.h"
+#include "apps/common/command_line.h"
+#include "apps/fathom_bench/commands.h"
 
 namespace fathom::apps {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "apps/svg_panel.h"
+#include "apps/common/svg_panel.h"
 
 namespace fathom::apps {
 namespace {

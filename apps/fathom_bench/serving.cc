@@ -9,16 +9,16 @@
 #include <string>
 #include <vector>
 
-#include "apps/command.h"
-#include "apps/count_progress.h"
+#include "apps/common/count_progress.h"
+#include "apps/common/model_directory.h"
+#include "apps/common/result_file.h"
+#include "apps/fathom_bench/commands.h"
 #include "apps/fathom_bench/dataset.h"
 #include "apps/fathom_bench/http_target.h"
 #include "apps/fathom_bench/load_run.h"
 #include "apps/fathom_bench/plot.h"
 #include "apps/fathom_bench/report.h"
 #include "apps/fathom_bench/statistics.h"
-#include "apps/model_directory.h"
-#include "apps/result_file.h"
 #include "base/startup_error.h"
 #include "text/tokenizer.h"
 

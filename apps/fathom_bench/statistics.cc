@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "apps/figures.h"
+#include "apps/common/figures.h"
 
 namespace fathom::apps {
 namespace {

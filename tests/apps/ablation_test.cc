@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
-#include "apps/ablation/report.h"
-#include "apps/ablation/rows.h"
+#include "apps/bench/ablation/report.h"
+#include "apps/bench/ablation/rows.h"
 
 namespace fathom::apps {
 namespace {

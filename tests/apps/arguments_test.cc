@@ -1,15 +1,15 @@
 // Command lines of other servers, of files and of the environment, as this program's own.
 
-#include "apps/arguments.h"
+#include "apps/common/arguments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "apps/command_line.h"
-#include "apps/foreign_flags.h"
-#include "apps/serve_flags.h"
+#include "apps/common/command_line.h"
+#include "apps/common/foreign_flags.h"
+#include "apps/flags/serve_flags.h"
 #include "base/startup_error.h"
 #include "tests/scratch_directory.h"
 

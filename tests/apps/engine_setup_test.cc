@@ -1,4 +1,4 @@
-#include "apps/engine_setup.h"
+#include "apps/engine/engine_setup.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

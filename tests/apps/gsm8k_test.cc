@@ -1,4 +1,4 @@
-#include "apps/gsm8k.h"
+#include "apps/common/gsm8k.h"
 
 #include <gtest/gtest.h>
 

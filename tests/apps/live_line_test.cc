@@ -1,4 +1,4 @@
-#include "apps/live_line.h"
+#include "apps/common/live_line.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
-#include "apps/count_progress.h"
-#include "apps/progress.h"
+#include "apps/common/count_progress.h"
+#include "apps/engine/progress.h"
 #include "base/log.h"
 
 namespace fathom::apps {

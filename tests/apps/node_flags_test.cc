@@ -1,4 +1,4 @@
-#include "apps/node_flags.h"
+#include "apps/flags/node_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <map>
 
-#include "apps/node_facts.h"
+#include "apps/engine/node_facts.h"
 #include "base/startup_error.h"
 #include "tests/scratch_directory.h"
 #include "tests/source_tree.h"

@@ -1,10 +1,10 @@
 // What ranks of published models hold, held to figures that were worked out apart from this program's listing.
 
-#include "apps/rank_listing.h"
+#include "apps/engine/rank_listing.h"
 
 #include <gtest/gtest.h>
 
-#include "apps/address_only.h"
+#include "apps/engine/address_only.h"
 #include "base/startup_error.h"
 #include "cpu/fast/fast_backend.h"
 #include "tests/source_tree.h"

@@ -1,7 +1,7 @@
 // The rows of `fathom serve`'s flags: the parser has no others, each is told where its row says, and docs/serving.md
 // has a row for each and for nothing else.
 
-#include "apps/serve_flags.h"
+#include "apps/flags/serve_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

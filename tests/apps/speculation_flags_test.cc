@@ -1,4 +1,4 @@
-#include "apps/speculation_flags.h"
+#include "apps/flags/speculation_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
-#include "apps/static_batch.h"
+#include "apps/bench/static_batch.h"
 
 #include <gtest/gtest.h>
 
-#include "apps/decode_floor.h"
+#include "apps/bench/decode_floor.h"
 #include "base/startup_error.h"
 #include "runner/sim/sim_runner.h"
 

@@ -98,6 +98,12 @@ class CheckSizeTest(TreeTest):
         errors = self.assert_refused(TOOL, "module a/b: 5050 lines, at most 5000")
         self.assertNotIn("module a:", errors)
 
+    def test_a_module_of_apps_lies_beside_src(self):
+        self.write("src/modules.txt", "a:\napps/b: a\n")
+        for i in range(10):
+            self.write(f"apps/b/{i}.cc", "\n" * 510)
+        self.assert_refused(TOOL, "module apps/b: 5100 lines, at most 5000")
+
     def test_an_exception_holds_for_what_it_names_only(self):
         self.write("src/a.h", "\n" * 650)
         self.write("tools/size_exceptions.txt", "src/a.h 650  # why\n")

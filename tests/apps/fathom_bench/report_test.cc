@@ -4,8 +4,8 @@
 
 #include <limits>
 
+#include "apps/common/svg_panel.h"
 #include "apps/fathom_bench/plot.h"
-#include "apps/svg_panel.h"
 
 namespace fathom::apps {
 namespace {

@@ -1,0 +1,82 @@
+#include "apps/engine/backend_choice.h"
+
+#include <map>
+#include <string>
+
+#include "base/mutex.h"
+#include "base/startup_error.h"
+#include "cpu/fast/fast_backend.h"
+#include "cpu/reference/reference_backend.h"
+#include "cuda/attention/choice.h"
+#include "cuda/backend.h"
+#include "cuda/gemm/library.h"
+#include "ops/parts_only.h"
+
+namespace fathom::apps {
+namespace {
+
+// What was asked for and cannot be had is an error; "auto" takes what there is.
+void choose_gemm_backend(const EngineFlags& flags, bool on_gpu) {
+  const std::string& name = flags.device.gemm_backend;
+  if (name != "auto" && !on_gpu) throw StartupError("--gemm-backend " + name + " needs a GPU");
+  if (name == "cublaslt") {
+    if (flags.model.deterministic)
+      throw StartupError(
+          "--gemm-backend cublaslt does not go with --deterministic: its sums have another order "
+          "for other numbers of rows");
+    const Result<std::string> library = cuda::find_cublaslt();
+    if (!library) throw StartupError("--gemm-backend cublaslt: " + library.error().message);
+  }
+  cuda::set_gemm_backend(name == "auto"     ? cuda::GemmBackend::kAuto
+                         : name == "fathom" ? cuda::GemmBackend::kFathom
+                                            : cuda::GemmBackend::kCublasLt);
+}
+
+const ops::Backend& without_fusion(const ops::Backend& backend) {
+  static Mutex mutex;
+  static std::map<const ops::Backend*, ops::Backend> tables;
+  const MutexLock lock(mutex);
+  return tables.try_emplace(&backend, ops::parts_only(backend)).first->second;
+}
+
+const ops::Backend& with_attention(const ops::Backend& device, const EngineFlags& flags) {
+  const bool is_generic = flags.device.attention_backend == "generic";
+  if (device.device_memory) {
+    cuda::set_attention_backend(is_generic ? cuda::AttentionBackend::kGeneric
+                                           : cuda::AttentionBackend::kAuto);
+    return flags.model.deterministic ? cuda::batch_invariant_backend() : device;
+  }
+  // The reference's own is generic.
+  const bool is_fast = &device == &cpu::fast_backend();
+  return is_generic && is_fast ? cpu::generic_attention_backend() : device;
+}
+
+const ops::Backend& choose_device(const EngineFlags& flags) {
+  if (flags.device.device != "cpu") {
+    const cuda::Presence gpu = cuda::find_gpu();
+    if (gpu.usable) return cuda::backend();
+    if (flags.device.device == "cuda") throw StartupError("--device cuda: " + gpu.why_not);
+  }
+  return flags.device.cpu_backend == "reference" ? cpu::reference_backend() : cpu::fast_backend();
+}
+
+}  // namespace
+
+const ops::Backend& choose_backend(const EngineFlags& flags) {
+  const ops::Backend& device = choose_device(flags);
+  choose_gemm_backend(flags, device.device_memory);
+  return table_of(device, flags);
+}
+
+const ops::Backend& table_of(const ops::Backend& device, const EngineFlags& flags) {
+  const ops::Backend& backend = with_attention(device, flags);
+  return flags.device.disable_fusion ? without_fusion(backend) : backend;
+}
+
+std::vector<const ops::Backend*> usable_backends() {
+  std::vector<const ops::Backend*> backends = {&cpu::fast_backend(), &cpu::reference_backend()};
+  if (cuda::find_gpu().usable) backends.push_back(&cuda::backend());
+  return backends;
+}
+
+}  // namespace fathom::apps
