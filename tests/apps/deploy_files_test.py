@@ -191,26 +191,37 @@ class KubernetesNodesTest(unittest.TestCase):
 
 
 class SlurmTest(unittest.TestCase):
-    def test_the_script_has_srun_start_a_node_on_each_host(self):
+    def run_script(self, directory, srun_status):
+        """What srun was called with, and whether the job is begun again."""
+        stand_ins = {"scontrol": 'if [ "$1" = show ]; then echo host7; echo host8; else echo "$@" >"$0.called"; fi',
+                     "srun": f'printf "%s\\n" "$@" >"$0.called"; exit {srun_status}'}
+        for name, body in stand_ins.items():
+            path = pathlib.Path(directory, name)
+            path.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+            path.chmod(0o755)
+        done = subprocess.run(
+            [DEPLOY / "fathom.sbatch", "--max-running-requests", "8"], check=False, capture_output=True, text=True,
+            env={"PATH": directory + ":" + os.environ["PATH"], "HOME": directory, "MODEL": "/srv/model",
+                 "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_JOB_NODELIST": "host[7-8]",
+                 "SLURM_JOB_ID": "42"})
+        self.assertEqual(done.returncode, srun_status, done.stderr)
+        again = pathlib.Path(directory, "scontrol.called")
+        if again.exists():
+            self.assertEqual(again.read_text(encoding="utf-8"), "requeue 42\n")
+        return pathlib.Path(directory, "srun.called").read_text(encoding="utf-8").split("\n"), again.exists()
+
+    def test_the_script_has_srun_start_the_nodes(self):
         with tempfile.TemporaryDirectory() as directory:
-            stand_ins = {"scontrol": 'if [ "$1" = show ]; then echo host7; echo host8; else echo "$@" >"$0.called"; fi',
-                         "srun": 'printf "%s\\n" "$@" >"$0.called"; exit 70'}
-            for name, body in stand_ins.items():
-                path = pathlib.Path(directory, name)
-                path.write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
-                path.chmod(0o755)
-            done = subprocess.run(
-                [DEPLOY / "fathom.sbatch", "--max-running-requests", "8"], check=False, capture_output=True, text=True,
-                env={"PATH": directory + ":" + os.environ["PATH"], "HOME": directory, "MODEL": "/srv/model",
-                     "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "host[7-8]", "SLURM_JOB_ID": "42"})
-            self.assertEqual(done.returncode, 70, done.stderr)
-            called = pathlib.Path(directory, "srun.called").read_text(encoding="utf-8").split("\n")
-            self.assertEqual(called[:6], ["--ntasks-per-node=1", "--kill-on-bad-exit=1", "fathom", "serve", "--model-path",
-                                          "/srv/model"])
+            called, _ = self.run_script(directory, 0)
+            self.assertEqual(called[:5], ["--kill-on-bad-exit=1", "fathom", "serve", "--model-path", "/srv/model"])
             self.assertEqual(called[called.index("--dist-init-addr") + 1], "host7:29500")
-            self.assertEqual(called[called.index("--tp-size") + 1], "2")
+            self.assertEqual(called[called.index("--tp-size") + 1], "4")
             self.assertEqual(called[-3:-1], ["--max-running-requests", "8"])
-            self.assertEqual(pathlib.Path(directory, "scontrol.called").read_text(encoding="utf-8"), "requeue 42\n")
+
+    def test_a_node_that_failed_or_was_killed_begins_the_job_again_and_a_start_that_failed_does_not(self):
+        for status, again in ((0, False), (1, False), (70, True), (137, True)):
+            with tempfile.TemporaryDirectory() as directory:
+                self.assertEqual(self.run_script(directory, status)[1], again, status)
 
 
 class SystemdTest(unittest.TestCase):

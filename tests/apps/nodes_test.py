@@ -1,4 +1,4 @@
-"""Nodes that are processes of this host: the tokens of one rank, started by flags and by mpirun, one sentence each where
+"""Nodes that are processes of this host: the tokens of one rank, started by flags and by launchers, one sentence each where
 they cannot meet, and the end of all with the end of one."""
 import ctypes.util
 import http.client
@@ -27,8 +27,10 @@ QUESTION = "Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia 
 ASK = ("--chat", "--temperature", 0, "--prompt", QUESTION, "--log-level", "error")
 MIXED = ("--tp-size", 4, "--enable-ep-moe", "--enable-dp-attention", "--dp-size", 2,
          "--speculative-algorithm", "NEXTN", "--speculative-num-steps", 3)
-MPIRUN = shutil.which("mpirun")
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+LAUNCHERS = [path for path in map(shutil.which, ("mpirun", "mpiexec.hydra")) if path]
+# Of Open MPI, version 5 too: more processes than cores, and by root.
+ALLOWED = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+           "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 
 def free_address():
@@ -80,13 +82,14 @@ class TokensTest(unittest.TestCase):
             ends = ends_of(started_nodes(num_nodes, *FLOAT32, *args))
             self.assertEqual(ends, [(0, self.one, [])] + [(0, "", [])] * (num_nodes - 1), args)
 
-    @unittest.skipUnless(MPIRUN, skipping.because("there is no mpirun", "install openmpi-bin"))
-    def test_nodes_may_be_started_by_mpirun(self):
-        done = subprocess.run(
-            [MPIRUN, "-n", "2", "--oversubscribe", *words("generate", (
-                "--dist-init-addr", free_address(), *ASK, *FLOAT32, "--tp-size", 2))],
-            capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment(AS_ROOT))
-        self.assertEqual((done.returncode, done.stdout), (0, self.one), done.stderr)
+    @unittest.skipUnless(LAUNCHERS, skipping.because("there is no mpirun", "install openmpi-bin or hydra"))
+    def test_nodes_may_be_started_by_open_mpi_and_mpich(self):
+        for launcher in LAUNCHERS:
+            done = subprocess.run(
+                [launcher, "-n", "2", *words("generate", (
+                    "--dist-init-addr", free_address(), *ASK, *FLOAT32, "--tp-size", 2))],
+                capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment(ALLOWED))
+            self.assertEqual((done.returncode, done.stdout), (0, self.one), done.stderr)
 
 
 class RefusalTest(unittest.TestCase):
