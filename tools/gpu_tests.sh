@@ -215,7 +215,7 @@ fi
 if wanted ranks && [ "$(nvidia-smi -L | wc -l)" -lt 2 ]; then
   echo "skipped ranks: they need two GPUs of one host"
 elif wanted ranks; then
-  part ranks-collectives "$bin/tests/test_gpu" --gtest_filter='PeerRanks.*'
+  part ranks-collectives "$bin/tests/test_gpu" --gtest_filter='PeerRanks.*:*GpuCollectives.*:RanksOfGpus.*:NcclRanks.*'
   FATHOM_TEST_DEVICE=cuda part ranks-parts "$bin/tests/test_engine" --gtest_brief=1 --gtest_filter='SumParts.give*'
   part ranks-sums "$fathom" bench all-reduce --replays 50000 --bytes 2048 16384 262144
   part ranks-gsm8k tools/ranks_gsm8k.sh 500 "$fathom" cuda

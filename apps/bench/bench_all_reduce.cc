@@ -161,7 +161,7 @@ int run(const AllReduceFlags& flags) {
   apply_log_flags(flags.engine.log);
   const int size = flags.engine.ranks.tp_size;
   const ops::Backend& backend = choose_backend(flags.engine);
-  check_ranks_on(flags.engine.ranks, backend);
+  check_ranks_on(flags.engine.ranks, size, backend);
   const int replays = flags.replays.value_or(default_replays(backend));
   const std::unique_ptr<comm::Group> own = make_sum_group(flags, backend, /*by_nccl=*/false);
   const std::unique_ptr<comm::Group> nccl = make_sum_group(flags, backend, /*by_nccl=*/true);

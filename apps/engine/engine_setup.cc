@@ -373,7 +373,7 @@ void check_memory(const EngineFlags& flags, const config::ModelConfig& config,
   const int num_sharers = backend.device_memory ? 1 : num_local_ranks(flags);
   const int64_t weights = num_sharers * rank_weight_bytes(config, model_options(flags, backend),
                                                           address_only(backend), sizes);
-  const int64_t free = free_on_every_device(backend, sizes.count());
+  const int64_t free = free_on_every_device(backend, num_local_ranks(flags));
   if (weights <= free) return;
   const std::string ranks = " of --tp-size " + std::to_string(sizes.count());
   const std::string where = sizes.count() == 1      ? ""
@@ -399,7 +399,7 @@ void make_ranks(const EngineFlags& flags, const LoadObserver& observer, const St
   ready.ranks = std::make_unique<runner::RankGroup>(
       rank_sizes(flags.ranks), *ready.backend,
       ready.backend->device_memory ? cuda::make_peer_ranks(peers) : comm::MakeGroup(),
-      rank_standstill(flags.ranks), place_among(ready.cluster.get()));
+      rank_standstill(flags.ranks), place_among(ready.cluster.get(), flags, *ready.backend));
   ready.ranks->create_models(ready.config, model_options(flags, *ready.backend));
   log_model(flags.model, *ready.ranks);
   log_ranks(flags, *ready.ranks);
@@ -432,7 +432,7 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ready.config = load_config(flags);
   check_ranks(flags.ranks, ready.config);
   ready.backend = &choose_backend(flags);
-  check_ranks_on(flags.ranks, *ready.backend);
+  check_ranks_on(flags.ranks, num_local_ranks(flags), *ready.backend);
   log_device(flags.device, *ready.backend);
   check_memory(flags, ready.config, *ready.backend);
   if (observer) observer("nodes", 0);

@@ -7,6 +7,7 @@
 #include "apps/engine/shutdown_signals.h"
 #include "base/log.h"
 #include "base/startup_error.h"
+#include "cuda/comm/nccl_ranks.h"
 #include "nodes/cluster_key.h"
 #include "nodes/ucx_library.h"
 
@@ -17,15 +18,28 @@ NodePlace place_of(const EngineFlags& flags) {
   return node_place(flags.nodes, process_environment());
 }
 
+// What NCCL asks for and cannot give.
+void check_nodes_on(const EngineFlags& flags, const NodePlace& place, const ops::Backend& backend) {
+  if (!backend.device_memory) return;
+  const std::string nodes = "--nnodes " + std::to_string(place.num_nodes);
+  const std::string ranks = std::to_string(flags.ranks.tp_size);
+  if (flags.ranks.tp_size != place.num_nodes)
+    throw StartupError(nodes + " with --tp-size " + ranks +
+                       ": GPUs of several nodes are one to a process, so start " + ranks +
+                       " processes with --nnodes " + ranks);
+  if (backend.batch_invariant && place.num_nodes > 2)
+    throw StartupError(nodes +
+                       " does not go with --deterministic: NCCL adds more than two GPUs in "
+                       "another order for other numbers of rows");
+}
+
 }  // namespace
 
 std::unique_ptr<nodes::Cluster> join_nodes(const EngineFlags& flags, const ops::Backend& backend) {
   const NodePlace place = place_of(flags);
   check_nodes(flags.nodes, place, flags.ranks.tp_size);
   if (!place.has_others()) return nullptr;
-  if (backend.device_memory)
-    throw StartupError("--nnodes " + std::to_string(place.num_nodes) +
-                       " needs --device cpu: GPUs of several hosts do not add to one another yet");
+  check_nodes_on(flags, place, backend);
   if (const std::string why = nodes::why_no_ucx(); !why.empty()) throw StartupError(why);
   nodes::ClusterConfig config{.num_nodes = place.num_nodes,
                               .node_rank = place.node_rank,
@@ -42,9 +56,13 @@ std::unique_ptr<nodes::Cluster> join_nodes(const EngineFlags& flags, const ops::
   return cluster;
 }
 
-runner::NodePlace place_among(nodes::Cluster* cluster) {
+runner::NodePlace place_among(nodes::Cluster* cluster, const EngineFlags& flags,
+                              const ops::Backend& backend) {
   runner::NodePlace place;
   if (cluster == nullptr) return place;
+  if (backend.device_memory)
+    place.make_group = cuda::make_nccl_ranks({.library = flags.ranks.peers.nccl_library,
+                                              .network_interface = cluster->network_interface()});
   place.node = cluster->node_rank();
   for (int node = 0; node < cluster->num_nodes(); ++node)
     place.links.push_back(node == place.node ? nullptr : &cluster->link(node));

@@ -24,7 +24,8 @@ inline constexpr int kFailedStatus = 70;
 // Waits for the other nodes; null where there are none. REQUIRES: ranks are checked.
 std::unique_ptr<nodes::Cluster> join_nodes(const EngineFlags& flags, const ops::Backend& backend);
 // This node among them, for the ranks. The links are the cluster's.
-runner::NodePlace place_among(nodes::Cluster* cluster);
+runner::NodePlace place_among(nodes::Cluster* cluster, const EngineFlags& flags,
+                              const ops::Backend& backend);
 
 // Ranks in this process. Throws where nodes cannot share them out.
 int num_local_ranks(const EngineFlags& flags);

@@ -151,7 +151,7 @@ void check_ranks(const RankFlags& flags, const config::ModelConfig& config) {
                                                  std::to_string(config.n_routed_experts));
 }
 
-void check_ranks_on(const RankFlags& flags, const ops::Backend& backend) {
+void check_ranks_on(const RankFlags& flags, int num_local, const ops::Backend& backend) {
   const bool has_peers = flags.tp_size > 1 && backend.device_memory;
   require(flags.deterministic_tp == 1 || backend.batch_invariant,
           flag("--deterministic-tp", flags.deterministic_tp) + " needs --deterministic on a GPU");
@@ -165,7 +165,7 @@ void check_ranks_on(const RankFlags& flags, const ops::Backend& backend) {
       !peers.disable_custom_all_reduce || !backend.batch_invariant,
       "--disable-custom-all-reduce does not go with --deterministic: NCCL adds in another order "
       "for other numbers of rows");
-  const std::string why_not = cuda::why_not_ranks(cuda::list_gpus(), flags.tp_size);
+  const std::string why_not = cuda::why_not_ranks(cuda::list_gpus(), num_local);
   require(why_not.empty(), flag("--tp-size", flags.tp_size) + " with --device cuda: " + why_not);
 }
 

@@ -42,7 +42,8 @@ const FlagTable<RankFlags>& rank_wait_flag();
 // Whether the flags fit together and the model divides. What a parameter's own size forbids beyond that
 // (weights/shard.h) is found when the model is made.
 void check_ranks(const RankFlags& flags, const config::ModelConfig& config);
-void check_ranks_on(const RankFlags& flags, const ops::Backend& backend);
+// num_local: ranks in this process.
+void check_ranks_on(const RankFlags& flags, int num_local, const ops::Backend& backend);
 // Of a simulation, whose ranks have no model to share.
 void check_simulated_ranks(const RankFlags& flags);
 runner::RankSizes rank_sizes(const RankFlags& flags);

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -38,6 +39,11 @@ struct NodeRanksConfig {
   uint32_t channel = 0;         // of each link, the group's own
   ThreadRanksConfig threads{};  // of the ranks of this node
 };
+
+// What makes a group over several nodes whose ranks do not compute in host memory. devices: of this node's ranks.
+// Throws StartupError, also where a node stays away.
+using MakeNodeGroup = std::function<std::unique_ptr<Group>(
+    const std::string& name, const std::vector<int>& devices, NodeRanksConfig config)>;
 
 class NodeRanks : public Group {
  public:

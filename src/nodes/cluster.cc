@@ -102,6 +102,7 @@ class Cluster::Mover {
   }
 
   const ClusterConfig& config() const { return config_; }
+  const std::string& network_interface() const { return meeting_.network_interface; }
   UcxLink* link(int node) { return links_.at(static_cast<size_t>(node)).get(); }
 
   void leave(const std::string& why) {
@@ -261,6 +262,8 @@ Cluster::~Cluster() = default;
 int Cluster::num_nodes() const { return mover_->config().num_nodes; }
 
 int Cluster::node_rank() const { return mover_->config().node_rank; }
+
+const std::string& Cluster::network_interface() const { return mover_->network_interface(); }
 
 comm::Link& Cluster::link(int node) {
   UcxLink* const link = mover_->link(node);

@@ -26,6 +26,8 @@ class Cluster {
 
   int num_nodes() const;
   int node_rank() const;
+  // That leads to node 0, or of node 0 to another: "lo", "eth0".
+  const std::string& network_interface() const;
   // REQUIRES: another node than this one.
   comm::Link& link(int node);
   // Tells the others why this node leaves, behind what was sent before: their links to it fail with that. Once; returns

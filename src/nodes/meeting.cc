@@ -87,7 +87,8 @@ class Host {
 
   Meeting run(const MakeTransport& make_transport) {
     wait_for_all();
-    meeting_.transport = make_transport(interface_of(any_door().socket().local()));
+    meeting_.network_interface = interface_of(any_door().socket().local());
+    meeting_.transport = make_transport(meeting_.network_interface);
     meeting_.addresses[0] = meeting_.transport->address();
     const std::string nonce = random_bytes(32);
     meeting_.session = derived_key(config_.key, nonce);
@@ -236,7 +237,8 @@ Meeting visit(const ClusterConfig& config, const MakeTransport& make_transport) 
     meeting.doors.push_back(
         std::make_unique<Door>(Door::enter(std::move(socket), config.key, config.node_rank, end)));
     Door& door = *meeting.doors.front();
-    meeting.transport = make_transport(interface_of(door.socket().local()));
+    meeting.network_interface = interface_of(door.socket().local());
+    meeting.transport = make_transport(meeting.network_interface);
     door.tell({{"facts", all_facts(config)}, {"ucx", encode_base64(meeting.transport->address())}},
               from_now(kWordsTime));
     const json::Value words = door.hear(end);

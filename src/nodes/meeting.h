@@ -38,6 +38,7 @@ struct Meeting {
   std::vector<std::string> addresses;  // UCX's, by node
   std::vector<std::string> names;      // "node 1 at 10.0.0.2:40512", by node
   std::string session;                 // key of this meeting's frames
+  std::string network_interface;       // that leads to the others: "lo", "eth0"
 };
 
 using MakeTransport =

@@ -1,8 +1,11 @@
 """Nodes that are processes of this host: the tokens of one rank, started by flags and by launchers, one sentence each where
-they cannot meet, and the end of all with the end of one."""
+they cannot meet, and the end of all with the end of one.
+
+With FATHOM_TEST_DEVICE=cuda each of two nodes has a GPU, and says what one process with both says."""
 import ctypes.util
 import http.client
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -20,12 +23,13 @@ from serving_process import DEMO, PATIENCE_SECONDS, PROGRAM, ServingProcess, env
 if ctypes.util.find_library("ucp") is None:
     skipping.skip("there is no UCX", "install libucx-dev and build again")
 
-FLOAT32 = ("--dequantize", "--dtype", "float32")
-SMALL = ("--device", "cpu", "--cpu-threads", 1, "--max-total-tokens", 4096, "--max-running-requests", 8,
-         "--chunked-prefill-size", 128)
+ON_GPUS = os.environ.get("FATHOM_TEST_DEVICE") == "cuda"
+FLOAT32 = ("--dequantize", "--dtype", "bfloat16" if ON_GPUS else "float32")
+SMALL = (*(("--device", "cuda") if ON_GPUS else ("--device", "cpu", "--cpu-threads", 1)), "--max-total-tokens", 4096,
+         "--max-running-requests", 8, "--chunked-prefill-size", 128)
 QUESTION = "Mia has 12 apples. Mia gets 7 more apples. How many apples does Mia have now?"
 ASK = ("--chat", "--temperature", 0, "--prompt", QUESTION, "--log-level", "error")
-MIXED = ("--tp-size", 4, "--enable-ep-moe", "--enable-dp-attention", "--dp-size", 2,
+MIXED = ("--tp-size", 2 if ON_GPUS else 4, "--enable-ep-moe", "--enable-dp-attention", "--dp-size", 2,
          "--speculative-algorithm", "NEXTN", "--speculative-num-steps", 3)
 LAUNCHERS = [path for path in map(shutil.which, ("mpirun", "mpiexec.hydra")) if path]
 # Of Open MPI, version 5 too: more processes than cores, and by root.
@@ -39,20 +43,24 @@ def free_address():
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
+def own_gpu(node):
+    return {"CUDA_VISIBLE_DEVICES": str(node)} if ON_GPUS else {}
+
+
 def words(command, args):
     model = () if "--model-path" in args else ("--model-path", DEMO)
     return [PROGRAM, command, *map(str, (*model, *SMALL, *args))]
 
 
-def start(command, *args):
+def start(command, *args, env=None):
     return subprocess.Popen(words(command, args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=environment())
+                            env=environment(env))
 
 
 def started_nodes(num_nodes, *args, own=None):
     """generate on so many nodes; own: flags by node."""
     nodes = ("--nnodes", num_nodes, "--dist-init-addr", free_address())
-    return [start("generate", *nodes, "--node-rank", node, *ASK, *args, *((own or {}).get(node, ())))
+    return [start("generate", *nodes, "--node-rank", node, *ASK, *args, *((own or {}).get(node, ())), env=own_gpu(node))
             for node in range(num_nodes)]
 
 
@@ -65,8 +73,8 @@ def ends_of(processes):
     return ends
 
 
-def one_rank():
-    (status, out, errors), = ends_of([start("generate", *ASK, *FLOAT32)])
+def one_process(*args):
+    (status, out, errors), = ends_of([start("generate", *ASK, *FLOAT32, *args)])
     assert status == 0, errors
     return out
 
@@ -74,14 +82,35 @@ def one_rank():
 class TokensTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.one = one_rank()
+        cls.one = one_process()
 
     def test_nodes_say_what_one_rank_says(self):
         self.assertIn("19", self.one)
-        for num_nodes, args in ((2, ("--tp-size", 2)), (4, MIXED)):
+        for num_nodes, args in ((2, ("--tp-size", 2)), (2 if ON_GPUS else 4, MIXED)):
+            # bf16 rounds a sum of other parts otherwise.
+            one = one_process(*args) if ON_GPUS else self.one
             ends = ends_of(started_nodes(num_nodes, *FLOAT32, *args))
-            self.assertEqual(ends, [(0, self.one, [])] + [(0, "", [])] * (num_nodes - 1), args)
+            self.assertEqual(ends, [(0, one, [])] + [(0, "", [])] * (num_nodes - 1), args)
 
+    @unittest.skipUnless(ON_GPUS, skipping.because("nodes compute on CPUs", "FATHOM_TEST_DEVICE=cuda and two GPUs"))
+    def test_gpus_of_two_nodes_give_the_probabilities_of_one_process(self):
+        ask = ("--tp-size", 2, "--json", "--return-logprob")
+        one = one_process(*ask)
+        head, _ = ends_of(started_nodes(2, *FLOAT32, *ask))
+        # Times differ.
+        answers = [json.loads(text)["meta_info"]["output_token_logprobs"] for text in (one, head[1])]
+        self.assertEqual(answers[1], answers[0])
+
+    @unittest.skipUnless(ON_GPUS, skipping.because("nodes compute on CPUs", "FATHOM_TEST_DEVICE=cuda and two GPUs"))
+    def test_two_nodes_with_one_gpu_are_refused(self):
+        address = free_address()
+        ends = ends_of([start("generate", "--nnodes", 2, "--node-rank", node, "--dist-init-addr", address, "--tp-size", 2,
+                              *ASK, env=own_gpu(0)) for node in (0, 1)])
+        for status, _, sentences in ends:
+            self.assertEqual((status, len(sentences)), (1, 1), ends)
+            self.assertIn("rank 0 and rank 1 of tp have the same GPU: give each process one of its own", sentences[0])
+
+    @unittest.skipIf(ON_GPUS, skipping.because("mpirun gives both processes all GPUs", "a run without FATHOM_TEST_DEVICE"))
     @unittest.skipUnless(LAUNCHERS, skipping.because("there is no mpirun", "install openmpi-bin or hydra"))
     def test_nodes_may_be_started_by_open_mpi_and_mpich(self):
         for launcher in LAUNCHERS:
@@ -155,8 +184,9 @@ class ServingNodes:
     def __init__(self, *args):
         nodes = ("--nnodes", 2, "--dist-init-addr", free_address(), "--tp-size", 2, "--dist-timeout", 2, *SMALL, *args)
         self.node = subprocess.Popen([PROGRAM, "serve", "--model-path", str(DEMO), *map(str, nodes), "--node-rank", "1"],
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-        self.head = ServingProcess(*nodes, "--node-rank", 0)
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     env=environment(own_gpu(1)))
+        self.head = ServingProcess(*nodes, "--node-rank", 0, env=own_gpu(0))
 
     def __enter__(self):
         self.head.__enter__()

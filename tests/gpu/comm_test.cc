@@ -1,5 +1,5 @@
-// Ranks that are GPUs: every collective against sums in host memory, to the bit, in eager steps and in replayed graphs,
-// and what happens when a rank does not come.
+// Ranks that are GPUs, of one process or of two nodes: every collective against sums in host memory, to the bit, in
+// eager steps and in replayed graphs, and what happens when a rank does not come.
 
 #include <cmath>
 #include <cstring>
@@ -8,12 +8,15 @@
 #include <random>
 #include <thread>
 
+#include "base/startup_error.h"
 #include "cuda/backend.h"
+#include "cuda/comm/nccl_ranks.h"
 #include "cuda/comm/peer_ranks.h"
 #include "cuda/inventory.h"
 #include "ops/device_buffer.h"
 #include "ops/quantize_fp8.h"
 #include "ops/rms_norm.h"
+#include "tests/comm/node_mesh.h"
 #include "tests/gpu/gpu.h"
 
 namespace fathom::gpu_test {
@@ -86,7 +89,51 @@ std::vector<char> sum_of(const std::vector<std::vector<char>>& parts, DType dtyp
   return dtype == DType::kF32 ? tree_of<float>(parts) : tree_of<Bf16>(parts);
 }
 
-class PeerRanks : public GpuTest {
+constexpr const char* kNoNccl = "need NCCL";
+
+// Nodes that are threads of this process, a GPU each.
+class NodesOfGpus : public comm::Group {
+ public:
+  // Throws what node 0's part of the group threw.
+  explicit NodesOfGpus(const std::vector<int>& devices)
+      : mesh_(static_cast<int>(devices.size())), parts_(devices.size()), why_(devices.size()) {
+    std::vector<int> starts(devices.size() + 1);
+    std::iota(starts.begin(), starts.end(), 0);
+    std::vector<std::thread> nodes;
+    for (size_t node = 0; node < devices.size(); ++node)
+      nodes.emplace_back([&, node] {
+        const int number = static_cast<int>(node);
+        try {
+          parts_[node] = cuda::make_nccl_ranks({})("tp", {devices[node]},
+                                                   {.node = number,
+                                                    .starts = starts,
+                                                    .links = mesh_.links(number),
+                                                    .channel = comm::Link::kFirstGroup});
+        } catch (const StartupError& error) {
+          why_[node] = error.what();
+          for (comm::Link* link : mesh_.links(number))
+            if (link != nullptr) link->fail(why_[node]);
+        }
+      });
+    for (std::thread& node : nodes) node.join();
+    if (!why_[0].empty()) throw StartupError(why_[0]);
+  }
+  comm::Communicator& of(int rank) override { return parts_[static_cast<size_t>(rank)]->of(rank); }
+  int size() const override { return static_cast<int>(parts_.size()); }
+  std::string failure() const override {
+    std::string why;
+    for (const auto& part : parts_)
+      if (why.empty()) why = part->failure();
+    return why;
+  }
+
+ private:
+  comm::NodeMesh mesh_;
+  std::vector<std::unique_ptr<comm::Group>> parts_;
+  std::vector<std::string> why_;
+};
+
+class RanksOfGpus : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
@@ -95,8 +142,14 @@ class PeerRanks : public GpuTest {
     if (cuda::list_gpus().size() < kSize) GTEST_SKIP() << "one GPU; to run it: two of one host";
   }
 
-  std::unique_ptr<comm::Group> make(const cuda::PeerOptions& options = {}) {
-    return cuda::make_peer_ranks(options)("tp", devices_);
+  // Null where there is no NCCL.
+  std::unique_ptr<comm::Group> nodes() {
+    try {
+      return std::make_unique<NodesOfGpus>(devices_);
+    } catch (const StartupError& error) {
+      if (std::string(error.what()).find(kNoNccl) == std::string::npos) throw;
+      return nullptr;
+    }
   }
   // On a device each; false = there are fewer.
   bool use_ranks(size_t count) {
@@ -120,6 +173,38 @@ class PeerRanks : public GpuTest {
 
   std::vector<int> devices_ = {0, 1};
 };
+
+class PeerRanks : public RanksOfGpus {
+ protected:
+  std::unique_ptr<comm::Group> make(const cuda::PeerOptions& options = {}) {
+    return cuda::make_peer_ranks(options)("tp", devices_);
+  }
+};
+
+enum class Kind { kOneProcess, kNodes };
+
+// Whatever carries what they exchange.
+class GpuCollectives : public RanksOfGpus, public ::testing::WithParamInterface<Kind> {
+ protected:
+  void SetUp() override {
+    RanksOfGpus::SetUp();
+    if (IsSkipped()) return;
+    group_ = GetParam() == Kind::kNodes
+                 ? nodes()
+                 : cuda::make_peer_ranks({.use_nccl = false})("tp", devices_);
+    if (group_ == nullptr)
+      GTEST_SKIP() << "no NCCL; to run it: NCCL where libraries are looked for";
+  }
+  std::unique_ptr<comm::Group> make() { return std::move(group_); }
+
+ private:
+  std::unique_ptr<comm::Group> group_;
+};
+
+INSTANTIATE_TEST_SUITE_P(ranks, GpuCollectives, ::testing::Values(Kind::kOneProcess, Kind::kNodes),
+                         [](const auto& kind) {
+                           return kind.param == Kind::kNodes ? "nodes" : "one_process";
+                         });
 
 TEST_F(PeerRanks, add_in_a_tree) {
   for (const size_t ranks : {2, 3, 4}) {
@@ -145,8 +230,8 @@ TEST_F(PeerRanks, add_in_a_tree) {
   }
 }
 
-TEST_F(PeerRanks, keeps_every_bit_pattern_a_number_or_nan) {
-  const auto group = make({.use_nccl = false});
+TEST_P(GpuCollectives, keeps_every_bit_pattern_a_number_or_nan) {
+  const auto group = make();
   on_ranks([&](int rank, ops::Stream& stream) {
     RankTensor t(stream, DType::kF32, kSize, 64);
     std::vector<char> bytes(kSize * 64 * sizeof(float), '\xff');  // NaN, as empty places look
@@ -161,8 +246,8 @@ TEST_F(PeerRanks, keeps_every_bit_pattern_a_number_or_nan) {
   EXPECT_EQ(group->failure(), "");
 }
 
-TEST_F(PeerRanks, gathers_columns_and_rows) {
-  const auto group = make({.use_nccl = false});
+TEST_P(GpuCollectives, gathers_columns_and_rows) {
+  const auto group = make();
   on_ranks([&](int rank, ops::Stream& stream) {
     for (const int64_t rows : {int64_t{1}, int64_t{7}, int64_t{130}}) {
       const int64_t columns = 2048, half = columns / kSize;
@@ -199,8 +284,8 @@ TEST_F(PeerRanks, gathers_columns_and_rows) {
   EXPECT_EQ(group->failure(), "");
 }
 
-TEST_F(PeerRanks, scatters_sums_of_rows) {
-  const auto group = make({.use_nccl = false});
+TEST_P(GpuCollectives, scatters_sums_of_rows) {
+  const auto group = make();
   on_ranks([&](int rank, ops::Stream& stream) {
     for (int round = 0; round < 4; ++round) {
       for (const std::vector<int64_t>& starts :
@@ -249,8 +334,8 @@ struct NormRows {
   ops::Activation quantised() const { return {q.view(), scale.view()}; }
 };
 
-TEST_F(PeerRanks, norms_what_it_adds_to_the_bits_of_both_operators) {
-  const auto group = make({.use_nccl = false});
+TEST_P(GpuCollectives, norms_what_it_adds_to_the_bits_of_both_operators) {
+  const auto group = make();
   on_ranks([&](int rank, ops::Stream& stream) {
     for (const int64_t dim : {int64_t{128}, int64_t{2048}, int64_t{7168}}) {
       for (const int64_t rows : {int64_t{1}, int64_t{8}, int64_t{128}, int64_t{129}}) {
@@ -270,20 +355,23 @@ TEST_F(PeerRanks, norms_what_it_adds_to_the_bits_of_both_operators) {
   EXPECT_EQ(group->failure(), "");
 }
 
-TEST_F(PeerRanks, replays_captured_collectives) {
-  const auto group = make({.use_nccl = false});
+TEST_P(GpuCollectives, replays_captured_collectives) {
+  const auto group = make();
   on_ranks([&](int rank, ops::Stream& stream) {
     constexpr int kReplays = 2000;
     const std::vector<int64_t> starts = {0, 2, 5};
-    RankTensor sums(stream, DType::kF32, 3, 256), rows(stream, DType::kBf16, 5, 2048);
+    RankTensor sums(stream, DType::kF32, 3, 256), rows(stream, DType::kBf16, 5, 2048),
+        columns(stream, DType::kF32, 2, 64);
     sums.set(std::vector<char>(3 * 256 * 4, 0));
     rows.set(std::vector<char>(5 * 2048 * 2, 0));
+    columns.set(std::vector<char>(2 * 64 * 4, 0));
     stream.begin_measuring();
     stream.seal_scratch();
     const auto graph = stream.capture([&] {
       for (int k = 0; k < 5; ++k) group->of(rank).all_reduce(sums.view(), stream);
       group->of(rank).all_gather_rows(rows.view(), starts, stream);
       group->of(rank).reduce_scatter_rows(rows.view(), starts, stream);
+      group->of(rank).all_gather(columns.view(), 1, stream);
     });
     group->of(rank).barrier();
     for (int k = 0; k < kReplays; ++k) graph->replay(stream);
@@ -293,6 +381,27 @@ TEST_F(PeerRanks, replays_captured_collectives) {
     sums.set(parts[static_cast<size_t>(rank)]);
     group->of(rank).all_reduce(sums.view(), stream);
     EXPECT_EQ(sums.get(), sum_of(parts, DType::kF32));
+  });
+  EXPECT_EQ(group->failure(), "");
+}
+
+TEST_F(RanksOfGpus, of_two_nodes_add_to_the_bits_of_one_process) {
+  const auto group = nodes();
+  if (group == nullptr) GTEST_SKIP() << "no NCCL; to run it: NCCL where libraries are looked for";
+  on_ranks([&](int rank, ops::Stream& stream) {
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{
+               {1, 2}, {3, 10}, {1, 2048}, {32, 7168}, {1000, 7168}}) {
+        std::vector<std::vector<char>> parts;
+        for (uint32_t r = 0; r < kSize; ++r)
+          parts.push_back(random_bytes(dtype, rows * columns, r + 1));
+        RankTensor t(stream, dtype, rows, columns);
+        t.set(parts[static_cast<size_t>(rank)]);
+        group->of(rank).all_reduce(t.view(), stream);
+        EXPECT_EQ(t.get(), sum_of(parts, dtype))
+            << tensor::dtype_name(dtype) << " " << rows << " x " << columns;
+      }
+    }
   });
   EXPECT_EQ(group->failure(), "");
 }
@@ -309,6 +418,36 @@ TEST_F(PeerRanks, names_a_rank_that_does_not_come) {
     for (int k = 0; k < 100; ++k) group->of(rank).all_reduce(t.view(), stream);
   });
   EXPECT_EQ(group->failure(), "rank 0 of tp waited 200 ms in all_reduce for rank 1");
+}
+
+class NcclRanks : public GpuTest {};
+
+TEST_F(NcclRanks, refuse_two_nodes_with_one_gpu) {
+  try {
+    NodesOfGpus({0, 0});
+    FAIL() << "two ranks on one GPU";
+  } catch (const StartupError& error) {
+    const std::string why = error.what();
+    if (why.find(kNoNccl) != std::string::npos) GTEST_SKIP() << why << "; to run it: NCCL";
+    EXPECT_NE(why.find("rank 0 and rank 1 of tp have the same GPU"), std::string::npos) << why;
+  }
+}
+
+TEST_F(NcclRanks, do_not_wait_for_a_node_that_has_gone) {
+  comm::NodeMesh mesh(2);
+  mesh.link(1, 0).fail("it has ended");
+  try {
+    cuda::make_nccl_ranks({})("tp", {0},
+                              {.node = 0,
+                               .starts = {0, 1, 2},
+                               .links = mesh.links(0),
+                               .channel = comm::Link::kFirstGroup});
+    FAIL() << "a group without its other node";
+  } catch (const StartupError& error) {
+    const std::string why = error.what();
+    if (why.find(kNoNccl) != std::string::npos) GTEST_SKIP() << why << "; to run it: NCCL";
+    EXPECT_EQ(why, "node 1: it has ended");
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cuda/attention/choice.h"
+#include "cuda/comm/nccl_ranks.h"
 #include "cuda/comm/peer_ranks.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/library.h"
@@ -32,6 +33,7 @@ const ops::Backend& backend() { FATHOM_CHECK(false, "this program was built with
 const ops::Backend& batch_invariant_backend() { return backend(); }
 
 comm::MakeGroup make_peer_ranks(const PeerOptions&) { return {}; }
+comm::MakeNodeGroup make_nccl_ranks(const NcclOptions&) { return {}; }
 
 void set_attention_backend(AttentionBackend) {}
 void set_gemm_backend(GemmBackend) {}

@@ -1,57 +1,27 @@
 #include "cuda/comm/nccl.h"
 
-#include <cstdlib>
-
 #include "base/check.h"
-#include "base/shared_library.h"
 #include "cuda/runtime/stream.cuh"
 
 namespace fathom::cuda {
-namespace {
-
-bool find_all(void* library, NcclFunctions& to) {
-  return find(library, "ncclGetVersion", to.get_version) &&
-         find(library, "ncclGetErrorString", to.error_words) &&
-         find(library, "ncclCommInitAll", to.init_all) &&
-         find(library, "ncclCommDestroy", to.destroy) &&
-         find(library, "ncclAllReduce", to.all_reduce);
-}
-
-// NCCL counts 2.28.9 as 22809.
-std::string version_name(int version) {
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
-}
-
-constexpr int kOldestVersion = 21000;  // bf16
-
-}  // namespace
 
 Result<std::unique_ptr<Nccl>> Nccl::open(const std::string& library,
                                          const std::vector<int>& devices) {
-  const std::vector<std::string> names = {library.empty() ? "libnccl.so.2" : library};
-  setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/1);
-  // Ranks meet when they are made: a first sum that is captured could not.
-  setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/1);
-  const Result<NcclFunctions> functions = open_library<NcclFunctions>("NCCL", names, find_all);
-  if (!functions) return functions.error();
-  int version = 0;
-  if (functions->get_version(&version) != kNcclSuccess || version < kOldestVersion)
-    return Error{ErrorCode::kNotFound, "NCCL " + version_name(version) + " is too old, needed is " +
-                                           version_name(kOldestVersion) + " or newer"};
+  const Result<NcclLibrary> opened = open_nccl(library);
+  if (!opened) return opened.error();
   std::unique_ptr<Nccl> nccl(new Nccl);
-  nccl->functions_ = *functions;
-  nccl->name_ = "NCCL " + version_name(version);
+  nccl->functions_ = opened->functions;
+  nccl->name_ = opened->name;
   nccl->comms_.resize(devices.size());
   int before = 0;
   check(cudaGetDevice(&before), "name its device");
-  const NcclResult made =
-      functions->init_all(nccl->comms_.data(), static_cast<int>(devices.size()), devices.data());
+  const NcclResult made = nccl->functions_.init_all(
+      nccl->comms_.data(), static_cast<int>(devices.size()), devices.data());
   check(cudaSetDevice(before), "be used by a thread");
   if (made == kNcclSuccess) return Result<std::unique_ptr<Nccl>>(std::move(nccl));
   nccl->comms_.clear();
   return Error{ErrorCode::kInternal,
-               nccl->name_ + " does not start: " + functions->error_words(made)};
+               nccl->name_ + " does not start: " + nccl->functions_.error_words(made)};
 }
 
 Nccl::~Nccl() {

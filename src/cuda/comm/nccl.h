@@ -1,13 +1,12 @@
 #pragma once
 // Nccl: all-reduces of NCCL, for messages above the size up to which kernels of our own are faster. Opened at run time:
-// a program starts where it is not installed, and ranks of one host need it for nothing.
+// a program starts where it is not installed, and ranks of one process need it for nothing.
 //
 //   Result<std::unique_ptr<Nccl>> nccl = Nccl::open("", {0, 1});        // "" = where the system has it
 //   nccl.value()->all_reduce(rank, tensor, stream);                     // on the rank's thread
 //
-// Sums are in an order of NCCL's; all ranks get the same bits. NVLink multicast is never used (NCCL_NVLS_ENABLE=0 is
-// set before the library is asked for anything). Owns its communicators. all_reduce() is thread-safe for distinct
-// ranks.
+// Sums are in an order of NCCL's; all ranks get the same bits. Owns its communicators. all_reduce() is thread-safe for
+// distinct ranks.
 
 #include <memory>
 #include <string>

@@ -62,7 +62,7 @@ RankGroup::RankGroup(const RankSizes& sizes, const ops::Backend& backend,
 void RankGroup::check_place() const {
   const int num_nodes = place_.num_nodes();
   if (num_nodes == 1) return;
-  if (backend_.device_memory)
+  if (backend_.device_memory && !place_.make_group)
     throw StartupError(
         "several nodes need a CPU: between nodes tensors go through host memory, and " +
         std::string(backend_.name) + " has memory of its own");
@@ -84,7 +84,8 @@ std::unique_ptr<comm::Group> RankGroup::make_group_of(const Members& members,
   std::vector<int> devices;
   for (int i = 0, node = -1; i < members.count; ++i) {
     const int rank = members.first + i * members.step;
-    devices.push_back(backend_.use_device == nullptr ? 0 : rank);
+    if (node_of(rank) == place_.node)
+      devices.push_back(backend_.use_device == nullptr ? 0 : rank - first_rank());
     if (i > 0 && node_of(rank) == node) {
       ++config.starts.back();
       continue;
@@ -99,6 +100,7 @@ std::unique_ptr<comm::Group> RankGroup::make_group_of(const Members& members,
   if (!is_here) return nullptr;
   if (config.links.size() == 1) return make_group(members.name, devices);
   config.threads = threads_config();
+  if (place_.make_group) return place_.make_group(members.name, devices, std::move(config));
   return std::make_unique<comm::NodeRanks>(members.name, std::move(config));
 }
 

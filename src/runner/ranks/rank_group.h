@@ -32,6 +32,7 @@
 #include "base/mutex.h"
 #include "comm/group.h"
 #include "comm/link.h"
+#include "comm/node_ranks.h"
 #include "comm/thread_ranks.h"
 #include "model/model.h"
 #include "runner/model_runner.h"
@@ -54,6 +55,8 @@ struct NodePlace {
   int node = 0;
   // [node]; null for this one, none for a model on one node. They outlive the RankGroup, which uses all channels.
   std::vector<comm::Link*> links{};
+  // Of groups over several nodes; null = they meet in host memory.
+  comm::MakeNodeGroup make_group{};
   int num_nodes() const { return links.empty() ? 1 : static_cast<int>(links.size()); }
 };
 
