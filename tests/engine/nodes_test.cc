@@ -144,11 +144,15 @@ class NodesFailing : public ::testing::Test {
 
   static void start_plain(RankGroup& ranks, int) { make_ready(ranks, kRankFloat32, rank_config()); }
 
-  // The errors of all requests, where `harm` is done before the sixth step.
+  // The errors of all requests, where `harm` is done before the sixth step. They go on for longer than a node needs to
+  // hear of it.
   static std::vector<std::string> errors_after(Nodes& nodes, const std::function<void()>& harm) {
     StepLoop loop(nodes.head().runner(), {});
     testing::Recorder recorder(loop);
-    for (const core::Request& request : rank_requests()) EXPECT_TRUE(loop.add(request));
+    for (core::Request& request : rank_requests()) {
+      request.sampling.max_new_tokens = 200;
+      EXPECT_TRUE(loop.add(request));
+    }
     for (int step = 0; recorder.step(); ++step)
       if (step == 5) harm();
     std::vector<std::string> errors;
