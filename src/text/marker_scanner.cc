@@ -1,6 +1,6 @@
 #include "text/marker_scanner.h"
 
-#include "text/json_object_machine.h"
+#include "text/output/json_object_machine.h"
 
 namespace fathom::text {
 

@@ -46,17 +46,6 @@ const ToolCallForm kKimi = {markup::kKimiSectionBegin,  markup::kKimiSectionEnd,
                             markup::kKimiCallBegin,     markup::kKimiCallEnd,
                             markup::kKimiArgumentBegin, kKimiSteps};
 
-bool is_name_byte(char c) {
-  const bool is_alnum = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  return is_alnum || c == '_' || c == '-' || c == '.' || c == '/' ||
-         static_cast<uint8_t>(c) >= 0x80;
-}
-
-// Names beyond ASCII must be valid UTF-8; the JSON machine already knows how to tell.
-bool is_valid_name(std::string_view name) {
-  return is_json_object("{\"" + std::string(name) + "\":0}");
-}
-
 }  // namespace
 
 const ToolCallForm* tool_call_form(ChatFormat format) {
@@ -127,7 +116,7 @@ ToolCallMatcher::Taken ToolCallMatcher::take_name(const CallStep& step, char c) 
     return read.size() <= kMaxNameBytes ? Taken::kYes : Taken::kFailed;
   }
   if (is_id && !split_call_id()) return Taken::kFailed;
-  if (name_.empty() || !is_valid_name(name_)) return Taken::kFailed;
+  if (!is_function_name(name_)) return Taken::kFailed;
   has_name_ = true;
   next_step();
   return Taken::kNo;

@@ -15,7 +15,8 @@
 #include <string_view>
 
 #include "text/chat_format.h"
-#include "text/json_object_machine.h"
+#include "text/output/function_name.h"
+#include "text/output/json_object_machine.h"
 
 namespace fathom::text {
 
@@ -56,7 +57,6 @@ class ToolCallMatcher {
     kMatched,       // the last byte of the call
     kFailed,        // nowhere: this is not the form of a call
   };
-  static constexpr size_t kMaxNameBytes = 256;
 
   explicit ToolCallMatcher(std::span<const CallStep> steps) : steps_(steps) {}
   // REQUIRES: no earlier push returned kMatched or kFailed.

@@ -18,7 +18,7 @@
 #include "tests/published_tokenizer.h"
 #include "tests/sanitized.h"
 #include "text/chat_markup.h"
-#include "text/json_object_machine.h"
+#include "text/output/json_object_machine.h"
 #include "text/tool_call_form.h"
 
 namespace fathom::answer::tests {

@@ -1,4 +1,4 @@
-#include "text/json_object_machine.h"
+#include "text/output/json_object_machine.h"
 
 namespace fathom::text {
 namespace {

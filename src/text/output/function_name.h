@@ -1,0 +1,19 @@
+#pragma once
+// What a call may name.
+//
+//   if (!is_function_name(name)) treat_as_text();
+//
+// Pure functions, thread-safe.
+
+#include <string_view>
+
+namespace fathom::text {
+
+inline constexpr size_t kMaxNameBytes = 256;
+
+// Letters, digits, _ - . / and text beyond ASCII.
+bool is_name_byte(char c);
+// 1 to kMaxNameBytes of them, valid UTF-8.
+bool is_function_name(std::string_view name);
+
+}  // namespace fathom::text
