@@ -7,6 +7,7 @@
 #include "grammar/expressions/front_ends.h"
 #include "grammar/expressions/text_search.h"
 #include "grammar/network.h"
+#include "grammar/schema/dsml_form.h"
 #include "grammar/schema/front_ends.h"
 
 namespace fathom::grammar {
@@ -94,6 +95,7 @@ class Builder {
       case Kind::kEbnf:
       case Kind::kLark:
       case Kind::kJsonMember:
+      case Kind::kDsmlParameters:
         return add_edge(from,
                         {.kind = Edge::Kind::kCall, .label = rule_of(expression), .target = to});
     }
@@ -112,6 +114,8 @@ class Builder {
     if (node.kind == Kind::kEbnf) return lower_ebnf(node, rules_);
     if (node.kind == Kind::kLark) return lower_lark(node, rules_);
     if (node.kind == Kind::kJsonMember) return lower_json_member(node.text, node.parts[0], rules_);
+    if (node.kind == Kind::kDsmlParameters)
+      return lower_dsml_parameters(node.text, node.markers[0], *node.style, rules_);
     return lower_json_object(*node.style, rules_);
   }
 

@@ -137,6 +137,13 @@ Expression json_text_member(std::string name, Expression text) {
   return make({.kind = Kind::kJsonMember, .text = std::move(name), .parts = {std::move(text)}});
 }
 
+Expression dsml_parameters(std::string schema, Marker mark, JsonStyle style) {
+  return make({.kind = Kind::kDsmlParameters,
+               .text = std::move(schema),
+               .markers = {std::move(mark)},
+               .style = std::make_shared<const JsonStyle>(std::move(style))});
+}
+
 Expression mistake(std::string sentence) {
   return make({.kind = Kind::kMistake, .text = std::move(sentence)});
 }

@@ -127,6 +127,9 @@ Expression lark(std::string rules, TokenLookup tokens = {});  // starts at the r
 Expression rules_text(std::string rules, TokenLookup tokens = {});
 // {"NAME": "TEXT"}: a JSON object whose only member is a string, and what it says is of this form.
 Expression json_text_member(std::string name, Expression text);
+// The members of an object of the schema (empty: any object) as parameters of a call in DSML, a line each; the mark is
+// its "｜DSML｜" (grammar/dsml_calls.h).
+Expression dsml_parameters(std::string schema, Marker mark, JsonStyle style = {});
 // What a front end outside of this file found wrong: compile() reports it.
 Expression mistake(std::string sentence);
 
@@ -142,15 +145,16 @@ struct Expression::Node {
     kToken,      // number
     // markers, parts = what follows them, required = whether it ends then; texts = forbidden, number = 1: may end
     kFreeText,
-    kRule,        // number
-    kLook,        // parts[0], number = the Look
-    kJsonObject,  // style
-    kJsonSchema,  // text, style
-    kRegex,       // text
-    kEbnf,        // text, tokens
-    kLark,        // text, tokens
-    kJsonMember,  // text = name, parts[0]
-    kMistake,     // text = the sentence
+    kRule,            // number
+    kLook,            // parts[0], number = the Look
+    kJsonObject,      // style
+    kJsonSchema,      // text, style
+    kRegex,           // text
+    kEbnf,            // text, tokens
+    kLark,            // text, tokens
+    kJsonMember,      // text = name, parts[0]
+    kDsmlParameters,  // text = schema, markers[0], style
+    kMistake,         // text = the sentence
   };
   Kind kind;
   std::string text = {};

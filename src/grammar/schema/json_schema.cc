@@ -14,11 +14,6 @@ using Value = json::Value;
 
 constexpr int kJsonDepth = 128;  // of the document
 
-bool is_free(const StringFacts& facts) {
-  return facts.patterns.empty() && facts.other_patterns.empty() && facts.formats.empty() &&
-         facts.min_length == 0 && !facts.max_length;
-}
-
 }  // namespace
 
 std::string SchemaCompiler::place() const {
@@ -32,6 +27,11 @@ Expression SchemaCompiler::fail(const std::string& what) {
 
 Expression SchemaCompiler::compile() {
   Expression root = value_of({{&document_, false}}, "#");
+  build_pending();
+  return root;
+}
+
+void SchemaCompiler::build_pending() {
   while (!pending_.empty() && budget_.ok()) {
     const Pending next = std::move(pending_.front());
     pending_.pop_front();
@@ -40,7 +40,6 @@ Expression SchemaCompiler::compile() {
     // What a pattern is refused for says where in the pattern, not which of the schema's.
     if (!budget_.ok()) budget_.name_place(place());
   }
-  return root;
 }
 
 int SchemaCompiler::identity(const Value* schema) {
@@ -90,11 +89,15 @@ Expression SchemaCompiler::build(const Conjunction& schemas) {
   return choice(std::move(ways));
 }
 
+// Without a type, the keywords say which values are meant.
+unsigned SchemaCompiler::types_of(const Facts& facts) {
+  const bool is_meant = !facts.names_types && facts.mentioned != 0;
+  return is_meant ? facts.types & facts.mentioned : facts.types;
+}
+
 Expression SchemaCompiler::build_facts(const Facts& facts) {
   if (facts.values) return build_values(facts);
-  unsigned types = facts.types;
-  // Without a type, the keywords say which values are meant.
-  if (!facts.names_types && facts.mentioned != 0) types &= facts.mentioned;
+  const unsigned types = types_of(facts);
   if (types == kAnyType && facts.mentioned == 0 && facts.excluded.empty() && !facts.names_types) {
     return json_any_value(rules_);
   }

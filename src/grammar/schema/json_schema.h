@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "grammar/expressions/expression.h"
 #include "grammar/expressions/rule_set.h"
+#include "grammar/schema/dsml_form.h"
 #include "grammar/schema/schema_reader.h"
 
 namespace fathom::grammar {
@@ -31,6 +32,8 @@ class SchemaCompiler {
         reader_(document, budget_) {}
 
   Expression compile();
+  // The members of the document's objects as parameters of DSML (dsml_form.h), what is within them as JSON.
+  Expression compile_parameters(const Marker& mark, DsmlTexts& texts);
 
  private:
   using Value = json::Value;
@@ -39,7 +42,9 @@ class SchemaCompiler {
   Expression value_of(Conjunction schemas, const std::string& path);
   // A number for the schema; equal schemas share one.
   int identity(const Value* schema);
+  void build_pending();
   Expression build(const Conjunction& schemas);
+  static unsigned types_of(const Facts& facts);
   Expression build_facts(const Facts& facts);
   Expression build_type(unsigned type, const Facts& facts);
   Expression build_values(const Facts& facts);
@@ -76,6 +81,19 @@ class SchemaCompiler {
   Expression build_counted(const ObjectFacts& object, const std::vector<Listed>& listed,
                            const Expression& one, bool has_free);
 
+  // Of the outermost object only, and none while anything else is built.
+  struct ParameterForm {
+    Marker mark;
+    DsmlTexts& texts;
+  };
+  Expression parameter(const Expression& name, Conjunction schemas, const std::string& path);
+  Expression listed_parameter(const std::string& name, Conjunction schemas);
+  Expression parameter_text(const Facts& facts);
+  Expression parameters_text(const Value& object);
+  Expression any_parameters_of_object();
+  // Between members.
+  Expression separator();
+
   // Stops with the sentence and the place that is being built.
   Expression fail(const std::string& what);
   // "json schema at #/properties/a: "
@@ -95,6 +113,7 @@ class SchemaCompiler {
     std::string path;
   };
   std::deque<Pending> pending_;
+  std::optional<ParameterForm> parameters_;
   std::string path_ = "#";  // of what is being built
   int64_t num_properties_ = 0;
 };

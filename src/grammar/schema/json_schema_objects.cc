@@ -97,6 +97,10 @@ std::vector<SchemaCompiler::Listed> SchemaCompiler::listed_members(const ObjectF
       if (is_required) members.push_back({name, choice({}), true});
       continue;
     }
+    if (parameters_) {
+      members.push_back({name, listed_parameter(name, std::move(schemas)), is_required});
+      continue;
+    }
     const Expression value = value_of(std::move(schemas), path_ + "/properties/" + name);
     members.push_back(
         {name,
@@ -148,8 +152,10 @@ Expression SchemaCompiler::free_member(const ObjectFacts& object,
     for (const std::string& pattern : patterns_of(rest)) patterns.insert(pattern);
   }
   const auto member = [&](const Expression& name, Conjunction schemas) {
-    return sequence({json_space(rules_), name, json_colon(rules_),
-                     value_of(std::move(schemas), path_ + "/additionalProperties")});
+    const std::string path = path_ + "/additionalProperties";
+    if (parameters_) return parameter(name, std::move(schemas), path);
+    return sequence(
+        {json_space(rules_), name, json_colon(rules_), value_of(std::move(schemas), path)});
   };
   const auto schemas_of = [&](const std::set<std::string>& matched) {
     Conjunction schemas;
@@ -167,7 +173,8 @@ Expression SchemaCompiler::free_member(const ObjectFacts& object,
   Conjunction plain = schemas_of({});
   if (patterns.empty() && (!is_open || are_never(plain))) return choice({});
   if (patterns.empty() && names.empty() && object.names.empty())
-    return member(json_string(rules_), std::move(plain));
+    return member(parameters_ ? parameters_->texts.any_name() : json_string(rules_),
+                  std::move(plain));
   std::optional<TextSet> free = free_names(object, names);
   if (!free) return fail("\"propertyNames\" is too large");
   std::vector<NameClass> classes = {{std::move(*free), {}}};
@@ -194,8 +201,14 @@ Expression SchemaCompiler::free_member(const ObjectFacts& object,
     Conjunction schemas = schemas_of(one.patterns);
     const bool is_silent = one.patterns.empty() && !is_open;
     if (is_silent || are_never(schemas) || is_empty(one.names)) continue;
-    const Expression name = sequence({literal("\""), json_text(one.names, rules_), literal("\"")});
-    ways.push_back(member(name, std::move(schemas)));
+    std::optional<Expression> name;
+    if (parameters_) {
+      name = parameters_->texts.name_of(one.names);
+    } else {
+      name = sequence({literal("\""), json_text(one.names, rules_), literal("\"")});
+    }
+    if (!name) return fail("\"propertyNames\" is too large");
+    ways.push_back(member(*name, std::move(schemas)));
   }
   return choice(std::move(ways));
 }
@@ -205,8 +218,10 @@ Expression SchemaCompiler::build_object(const ObjectFacts& object) {
   const bool is_bare = object.rests.empty() && object.properties.empty() &&
                        object.patterns.empty() && object.names.empty() && object.presence.empty() &&
                        !is_counted;
-  if (is_bare && unlisted_ == Unlisted::kNowhere)
+  if (is_bare && unlisted_ == Unlisted::kNowhere) {
+    if (parameters_) return literal("");
     return sequence({literal("{"), json_space(rules_), literal("}")});
+  }
   // Further members are written where the schema speaks of them or of nothing.
   const bool is_open = !object.rests.empty() || unlisted_ == Unlisted::kAllowed ||
                        (object.properties.empty() && object.patterns.empty());
@@ -216,25 +231,28 @@ Expression SchemaCompiler::build_object(const ObjectFacts& object) {
     for (const auto& [name, is_present] : clause) names.push_back(name);
   }
   if (!budget_.ok() || !reader_.ok()) return choice({});
-  if (is_bare && is_open) return json_any_object(rules_);
+  if (is_bare && is_open) return parameters_ ? any_parameters_of_object() : json_any_object(rules_);
   const Expression one = free_member(object, names, is_open);
   const bool has_free = one->kind != Expression::Node::Kind::kChoice || !one->parts.empty();
   const bool is_simple =
       !is_counted && std::all_of(object.presence.begin(), object.presence.end(),
                                  [](const PresenceClause& clause) { return clause.size() == 1; });
-  const Expression content = is_simple ? build_members(std::move(listed), one, has_free)
-                                       : build_counted(object, listed, one, has_free);
+  Expression content = is_simple ? build_members(std::move(listed), one, has_free)
+                                 : build_counted(object, listed, one, has_free);
+  if (parameters_) return content;
   return sequence({literal("{"), content, json_space(rules_), literal("}")});
 }
+
+Expression SchemaCompiler::separator() { return parameters_ ? literal("\n") : json_comma(rules_); }
 
 Expression SchemaCompiler::build_members(std::vector<Listed> listed, const Expression& one,
                                          bool has_free) {
   std::vector<Member> parts;
   for (Listed& member : listed) parts.push_back({std::move(member.text), member.required});
   if (has_free) {
-    parts.push_back({graph({{0, 1, one}, {1, 0, json_comma(rules_)}}, {1}, 2), /*required=*/false});
+    parts.push_back({graph({{0, 1, one}, {1, 0, separator()}}, {1}, 2), /*required=*/false});
   }
-  return members(std::move(parts), json_comma(rules_));
+  return members(std::move(parts), separator());
 }
 
 // A state for each place among the members, with the clauses that are left and the number of those written.
@@ -273,7 +291,7 @@ Expression SchemaCompiler::build_counted(const ObjectFacts& object,
       return budget_.ok() ? fail("its rules about which members are present are too many")
                           : choice({});
     }
-    edges.push_back({from, behind_comma, at.is_first ? literal("") : json_comma(rules_)});
+    edges.push_back({from, behind_comma, at.is_first ? literal("") : separator()});
     const int64_t missing = object.min - at.written;
     if (at.next == listed.size()) {
       if (!at.clauses.empty()) continue;
@@ -287,8 +305,8 @@ Expression SchemaCompiler::build_counted(const ObjectFacts& object,
           {.next = listed.size() + 1, .clauses = {}, .written = done, .is_first = true});
       const int more =
           room == kUnbounded ? kUnbounded : static_cast<int>(std::min<int64_t>(room - 1, 20'000));
-      edges.push_back({behind_comma, done,
-                       sequence({one, repeat(sequence({json_comma(rules_), one}), 0, more)})});
+      edges.push_back(
+          {behind_comma, done, sequence({one, repeat(sequence({separator(), one}), 0, more)})});
       ends.push_back(done);
       continue;
     }

@@ -111,6 +111,11 @@ std::optional<NumberUnits> units_of(const Value& number) {
   return is_negative ? -digits : digits;
 }
 
+bool is_free(const StringFacts& facts) {
+  return facts.patterns.empty() && facts.other_patterns.empty() && facts.formats.empty() &&
+         facts.min_length == 0 && !facts.max_length;
+}
+
 Facts both(Facts a, const Facts& b) {
   a.types &= b.types;
   a.mentioned |= b.mentioned;

@@ -45,6 +45,8 @@ struct StringFacts {
   std::optional<int64_t> max_length;
 };
 
+bool is_free(const StringFacts& facts);  // any string
+
 struct NumberFacts {
   std::optional<NumberUnits> least, most;                      // included
   std::optional<NumberUnits> above, below;                     // excluded
