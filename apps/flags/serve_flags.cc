@@ -130,7 +130,7 @@ const FlagTable<ServiceFlags>& service_flags() {
         "values, or those of generation_config.json",
         {.type = "openai|model", .check = CLI::IsMember({"openai", "model"})}},
        {"--thinking", &ServiceFlags::thinking,
-        "Formats that can switch reasoning (v3.1) have it on by default"},
+        "Formats that can switch reasoning (v3.1, v3.2) have it on by default"},
        {"--stop-in-reasoning", &ServiceFlags::stop_in_reasoning,
         "Stop strings and tokens of chats end reasoning too; they wait for its end otherwise"},
        {"--any-model-name", &ServiceFlags::any_model_name,

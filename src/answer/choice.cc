@@ -33,7 +33,7 @@ Choice::Choice(ChoiceSetup setup)
       matcher_(setup_.stop),
       in_reasoning_(setup_.starts_in_reasoning) {
   counts_.prompt_tokens = setup_.prompt_tokens;
-  if (setup_.stops_wait) reasoning_.emplace(setup_.starts_in_reasoning);
+  if (setup_.stops_wait) reasoning_.emplace(setup_.starts_in_reasoning, setup_.calls_end_reasoning);
 }
 
 bool Choice::push(std::span<const core::SampledToken> tokens, bool last_is_stop_token) {

@@ -83,6 +83,7 @@ struct ChoiceSetup {
   // Chat: stop strings wait for the end of the reasoning, and so do the request's stop tokens, which are looked for
   // here and not by the engine. Before `min_tokens` none of those ends the choice.
   bool stops_wait = false;
+  bool calls_end_reasoning = false;  // a call is the answer's, wherever it stands
   std::vector<int32_t> stop_token_ids{};
   int min_tokens = 0;
   bool shows_reasoning = true;  // false: it is counted and dropped

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "text/chat_markup.h"
+#include "text/tool_call_form.h"
 
 namespace fathom::answer {
 namespace {
@@ -65,10 +66,16 @@ bool may_reason(const api::GenerationRequest& request) {
   return request.chat.starts_in_reasoning || text::model_opens_reasoning(request.chat.format);
 }
 
+// In DSML a call ends the reasoning that it stands in.
+bool calls_end_reasoning(const api::GenerationRequest& request) {
+  return request.chat.parse_tools && text::writes_dsml(request.chat.format);
+}
+
 // Stops say where the answer ends, so they wait for the end of the reasoning, if there can be any.
 void set_waiting_stops(const api::GenerationRequest& request, const api::GenerationItem& item,
                        ChoiceSetup& setup) {
   setup.stops_wait = may_reason(request);
+  setup.calls_end_reasoning = calls_end_reasoning(request);
   if (!setup.stops_wait) return;
   setup.stop_token_ids = item.sampling.stop_token_ids;
   setup.min_tokens = item.sampling.min_new_tokens;
@@ -286,7 +293,8 @@ ConstraintPtr GenerationService::with_budget(const api::GenerationRequest& reque
       ThinkingBudget::Limit{.tokenizer = config_.tokenizer.get(),
                             .end_marker = end_marker_,
                             .num_tokens = *budget,
-                            .starts_in_reasoning = request.chat.starts_in_reasoning},
+                            .starts_in_reasoning = request.chat.starts_in_reasoning,
+                            .calls_end_reasoning = calls_end_reasoning(request)},
       std::move(constraint));
 }
 

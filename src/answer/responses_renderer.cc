@@ -184,7 +184,9 @@ void ResponsesRenderer::keep_of(const OutputItem& item) {
   if (item.is_call()) {
     answer_.tool_calls.push_back(
         {.id = item.call_id, .name = item.shown_name, .arguments = item.text});
-  } else if (!item.is_reasoning()) {
+  } else if (item.is_reasoning()) {
+    answer_.reasoning += item.text;
+  } else {
     if (!answer_.content) answer_.content.emplace();
     *answer_.content += item.text;
   }

@@ -9,7 +9,9 @@
 namespace fathom::answer {
 
 ThinkingBudget::ThinkingBudget(Limit limit, std::unique_ptr<core::TokenConstraint> inner)
-    : limit_(std::move(limit)), inner_(std::move(inner)), reasoning_(limit_.starts_in_reasoning) {}
+    : limit_(std::move(limit)),
+      inner_(std::move(inner)),
+      reasoning_(limit_.starts_in_reasoning, limit_.calls_end_reasoning) {}
 
 void ThinkingBudget::fill_mask(std::span<uint64_t> words) {
   if (is_forcing()) {

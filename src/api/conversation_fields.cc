@@ -115,6 +115,13 @@ void check_role(FieldReader& message, const std::string& role) {
   }
 }
 
+// What an earlier answer thought, under either of its names.
+void read_thoughts(FieldReader& message, text::Message& result) {
+  std::optional<std::string> thoughts = message.text("reasoning", SIZE_MAX);
+  if (auto text = message.text("reasoning_content", SIZE_MAX)) thoughts = std::move(text);
+  if (thoughts && result.role == "assistant") result.reasoning = std::move(*thoughts);
+}
+
 // An assistant that refused has said so in place of content.
 void read_refusal(FieldReader& message, text::Message& result) {
   const std::optional<std::string> refusal = message.text("refusal", SIZE_MAX);
@@ -157,7 +164,7 @@ text::Message read_message(const json::Value& value, const MessagePlace& place,
   }
   result.tool_call_id = message.text("tool_call_id", kMaxNameBytes).value_or("");
   result.name = message.text("name", kMaxNameBytes).value_or("");
-  message.text("reasoning_content", SIZE_MAX);
+  read_thoughts(message, result);
   read_refusal(message, result);
   check_prefix(message, result, place.is_last);
   legacy.take(message, result);
@@ -247,6 +254,7 @@ Reasoning reasoning_of(text::ChatFormat format) {
     case text::ChatFormat::kR1Tools:
       return Reasoning::kAlways;
     case text::ChatFormat::kV31:
+    case text::ChatFormat::kV32:
       return Reasoning::kSwitched;
     default:
       return Reasoning::kNever;

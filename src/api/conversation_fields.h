@@ -1,7 +1,7 @@
 #pragma once
 // `messages` and `tools` of a body -> text::Conversation, and a conversation -> prompt. What a checkpoint's
 // template has no place for is refused, never dropped; past reasoning (reasoning_content) is the exception:
-// every published template leaves it out.
+// the published templates leave it out, and v3.2 where the user has spoken since.
 //
 //   text::Conversation chat;
 //   chat.messages = read_messages(reader, model);

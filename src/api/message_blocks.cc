@@ -99,6 +99,7 @@ class MessageReader {
     bool has_text = false;  // or nothing else either
     JoinedText text{};
     std::vector<text::ToolCall> calls{};
+    std::string reasoning{};
   };
 
   void add(text::Message message, std::string place) {
@@ -134,7 +135,7 @@ class MessageReader {
                                 : read_tool_result(block, value, path);
     }
     if (type == "thinking" || type == "redacted_thinking") {
-      return check_thinking(block, value, path, type == "thinking");
+      return read_thinking_block(block, value, path, turn);
     }
     turn.has_text = true;
     add_block_text(block, value, path, turn.is_question, turn.text);
@@ -155,6 +156,7 @@ class MessageReader {
     text::Message message{.role = turn.role, .content = std::move(text)};
     if (!turn.has_text && !turn.calls.empty()) message.content.reset();
     message.tool_calls = std::move(turn.calls);
+    message.reasoning = std::move(turn.reasoning);
     add(std::move(message), path);
   }
 
@@ -167,14 +169,18 @@ class MessageReader {
     held_place_ = path;
   }
 
-  void check_thinking(FieldReader& block, const json::Value& value, const std::string& path,
-                      bool is_plain) {
+  // What is redacted cannot be read.
+  void read_thinking_block(FieldReader& block, const json::Value& value, const std::string& path,
+                           Turn& turn) {
+    const bool is_plain = json::is_text(value["type"], "thinking");
     check_names(value, path, is_plain ? thinking_block_fields() : redacted_block_fields(),
                 problem_);
     for (const char* key : {"thinking", "signature", "data"}) {
       const json::Value* text = block.find(key);
       if (text != nullptr && !text->is_string()) block.fail(key, "a string");
     }
+    if (is_plain && turn.role == "assistant")
+      turn.reasoning += block.text("thinking", SIZE_MAX).value_or("");
   }
 
   void read_tool_use(FieldReader& block, const json::Value& value, const std::string& path,

@@ -1,8 +1,7 @@
 #pragma once
 // `system` and `messages` of Anthropic's Messages form -> text::Conversation: blocks of text, thinking, tool_use and
 // tool_result, and names in brackets of what no text model reads (unread_parts.h). One message may become several,
-// because results of tools are messages of their own here. Thinking of earlier turns is left out, as every published
-// template does.
+// because results of tools are messages of their own here. Thinking is the reasoning of its message.
 //
 // A system message within the conversation stays where it is, as text of the user's turn beside it. The templates
 // would move it to the front, where it changes the prompt from its beginning: the prefix cache would find nothing of a

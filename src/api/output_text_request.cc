@@ -22,6 +22,8 @@ std::string_view call_parser_of(text::ChatFormat format) {
       return "deepseekv3";
     case text::ChatFormat::kV31:
       return "deepseekv31";
+    case text::ChatFormat::kV32:
+      return "deepseekv32";
     case text::ChatFormat::kKimiK2:
       return "kimi_k2";
     case text::ChatFormat::kV2:
@@ -43,6 +45,7 @@ ReasoningParsers reasoning_parsers_of(text::ChatFormat format) {
     case text::ChatFormat::kR1Tools:
       return {.opened = true};
     case text::ChatFormat::kV31:
+    case text::ChatFormat::kV32:
       return {.opened = true, .unopened = true};
     default:
       return {};

@@ -26,6 +26,7 @@ void join_turns(std::vector<Message>& messages, std::vector<size_t>& order) {
     if (last != nullptr && has_calls(*last) && messages[i].role == "assistant") {
       Message& more = messages[i];
       if (more.content) last->content = last->content.value_or("") + *more.content;
+      last->reasoning += more.reasoning;
       std::ranges::move(more.tool_calls, std::back_inserter(last->tool_calls));
       continue;
     }

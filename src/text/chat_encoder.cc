@@ -40,6 +40,8 @@ Result<std::vector<Segment>> render(ChatFormat format, const Conversation& conve
       return encode_r1(conversation);
     case ChatFormat::kV31:
       return encode_v31(conversation);
+    case ChatFormat::kV32:
+      return encode_v32(conversation);
     case ChatFormat::kV3_0324:
     case ChatFormat::kV3Tools:
     case ChatFormat::kR1_0528:

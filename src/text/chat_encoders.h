@@ -19,6 +19,7 @@ std::vector<Segment> encode_r1(const Conversation& conversation);
 // kV3_0324, kV3Tools, kR1_0528, kR1Tools: a user's turn ends with <｜Assistant｜>.
 std::vector<Segment> encode_closed_turns(ChatFormat format, const Conversation& conversation);
 std::vector<Segment> encode_v31(const Conversation& conversation);
+Result<std::vector<Segment>> encode_v32(const Conversation& conversation);
 // kKimiK2, kMoonlight.
 std::vector<Segment> encode_kimi(ChatFormat format, const Conversation& conversation);
 

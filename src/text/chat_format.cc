@@ -9,7 +9,7 @@
 namespace fathom::text {
 namespace {
 
-constexpr std::array<ChatFormatTraits, 10> kFormats = {{
+constexpr std::array<ChatFormatTraits, 11> kFormats = {{
     {ChatFormat::kV2, "v2", "DeepSeek-V2, V2-Lite, Coder-V2", false},
     {ChatFormat::kV3, "v3", "DeepSeek-V3, V2.5", true},
     {ChatFormat::kV3_0324, "v3-0324", "DeepSeek-V3-0324", true},
@@ -18,6 +18,7 @@ constexpr std::array<ChatFormatTraits, 10> kFormats = {{
     {ChatFormat::kR1_0528, "r1-0528", "DeepSeek-R1-0528", true},
     {ChatFormat::kR1Tools, "r1-tools", "tool-calling template of R1", true},
     {ChatFormat::kV31, "v3.1", "DeepSeek-V3.1", true},
+    {ChatFormat::kV32, "v3.2", "DeepSeek-V3.2", true},
     {ChatFormat::kKimiK2, "kimi-k2", "Kimi-K2", true, true},
     {ChatFormat::kMoonlight, "moonlight", "Moonlight", false},
 }};
@@ -83,6 +84,8 @@ Result<ChatFormat> detect_chat_format(const CheckpointChatHints& hints) {
   }
   if (hints.model_type == "kimi_k2") return ChatFormat::kKimiK2;
   if (hints.model_type == "deepseek_v2") return ChatFormat::kV2;
+  // V3.2 publishes no template; V3.2-Exp does, of V3.1's kind.
+  if (hints.model_type == "deepseek_v32") return ChatFormat::kV32;
   return invalid_argument("chat template: the checkpoint has none, and model_type \"" +
                           hints.model_type.substr(0, 64) +
                           "\" does not tell the format; "
@@ -118,6 +121,7 @@ bool model_opens_reasoning(ChatFormat format) {
 
 std::vector<std::string_view> output_markers(ChatFormat format) {
   std::vector<std::string_view> markers = {markup::kThinkBegin, markup::kThinkEnd};
+  if (writes_dsml(format)) markers.push_back(markup::kDsml);
   if (const ToolCallForm* form = tool_call_form(format)) {
     markers.push_back(form->section_begin);
     markers.push_back(form->section_end);

@@ -27,6 +27,7 @@ enum class ChatFormat {
   kR1_0528,    // DeepSeek-R1-0528: the model writes <think> itself
   kR1Tools,    // the published tool-calling template of R1
   kV31,        // DeepSeek-V3.1: thinking on or off
+  kV32,        // DeepSeek-V3.2: calls in DSML, reasoning kept within a chain of calls
   kKimiK2,     // Kimi-K2
   kMoonlight,  // Moonlight: Kimi's turns, no tools
 };
@@ -49,7 +50,7 @@ std::string chat_format_names();
 
 // What a checkpoint says about itself; empty strings where it says nothing.
 struct CheckpointChatHints {
-  std::string model_type = {};     // config.json: deepseek_v2, deepseek_v3, kimi_k2
+  std::string model_type = {};     // config.json: deepseek_v2, deepseek_v32, kimi_k2
   std::string chat_template = {};  // tokenizer_config.json, or the text of chat_template.jinja
 };
 

@@ -8,6 +8,8 @@
 
 #include <string_view>
 
+#include "text/output/dsml_tag.h"
+
 namespace fathom::text::markup {
 
 // DeepSeek.
@@ -26,6 +28,8 @@ inline constexpr std::string_view kOutputsBegin = "<｜tool▁outputs▁begin｜
 inline constexpr std::string_view kOutputsEnd = "<｜tool▁outputs▁end｜>";
 inline constexpr std::string_view kOutputBegin = "<｜tool▁output▁begin｜>";
 inline constexpr std::string_view kOutputEnd = "<｜tool▁output▁end｜>";
+// V3.2: stands in its tags behind "<" or "</", which are plain text.
+inline constexpr std::string_view kDsml = kDsmlMark;
 
 // Moonshot (Kimi-K2, Moonlight).
 inline constexpr std::string_view kImSystem = "<|im_system|>";

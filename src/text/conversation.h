@@ -6,8 +6,7 @@
 //   chat.messages.push_back({.role = "user", .content = "weather in Oslo?"});
 //   chat.tools = *json::parse(R"([{"type": "function", "function": {"name": "get_weather"}}])");
 //
-// Owns its values. Not synchronised. Reasoning of earlier turns has no field: every published template
-// leaves it out of the prompt, so a client that sends it back is served by dropping it.
+// Owns its values. Not synchronised.
 
 #include <optional>
 #include <string>
@@ -32,6 +31,9 @@ struct Message {
   std::vector<ToolCall> tool_calls = {};              // assistant only
   std::string tool_call_id = {};  // tool only; empty = in the order of the calls
   std::string name = {};          // speaker or function; only kimi-k2 shows it
+  // Assistant only: what it thought. Only v3.2 shows it, and of the messages behind the last user's alone; for all
+  // other formats a client that sends it back is served by leaving it out.
+  std::string reasoning = {};
 };
 
 struct Conversation {
@@ -40,7 +42,7 @@ struct Conversation {
   // alone. Null and the empty array both mean that there are no tools.
   json::Value tools = json::Value::array();
   bool add_generation_prompt = true;  // end the prompt where the assistant begins to write
-  bool thinking = false;  // v3.1 alone chooses by it; the other templates do not look at it
+  bool thinking = false;  // v3.1 and v3.2 choose by it; the other templates do not look at it
 };
 
 // Every rule that does not depend on the chat format: known roles, content where it is needed, calls with

@@ -19,6 +19,10 @@ OutputParser::OutputParser(ChatFormat format, Options options)
       think_begin_({markup::kThinkBegin}),
       reasoning_markers_({markup::kThinkEnd}),
       matcher_(form_ ? form_->steps : std::span<const CallStep>()) {
+  if (options.tools && writes_dsml(format)) {
+    dsml_.emplace(options.calls);
+    markers_.add(markup::kThinkEnd);
+  }
   if (form_ == nullptr) return;
   for (const std::string_view marker : form_->markers()) {
     reasoning_markers_.add(marker);
@@ -48,18 +52,23 @@ void OutputParser::finish(Events& out) {
   if (!pending_.empty() && !drops_cut_marker()) take_text(std::exchange(pending_, {}), out);
   switch (state_) {
     case State::kStart:
-      return emit(options_.starts_in_reasoning ? Kind::kReasoning : Kind::kContent, held_, out);
+      emit(options_.starts_in_reasoning ? Kind::kReasoning : Kind::kContent, held_, out);
+      break;
     case State::kReasoning:
-      return emit(Kind::kReasoning, held_, out);
+      emit(Kind::kReasoning, held_, out);
+      break;
     case State::kCallHead:
       held_.clear();  // a name that was cut off is nobody's
-      return end_head(out);
+      end_head(out);
+      break;
     case State::kArguments:
     case State::kBrokenArguments:
-      return end_call(/*is_complete=*/false, out);
+      end_call(/*is_complete=*/false, out);
+      break;
     default:
-      return;  // nothing is held but white space and markup
+      break;  // nothing is held but white space and markup
   }
+  if (dsml_) dsml_->finish(out);
 }
 
 // Whether the output's last bytes, which may begin a marker, are taken for one that was cut off.
@@ -146,6 +155,10 @@ void OutputParser::take_reasoning(std::string_view text, Events& out) {
     text.remove_suffix(1);
   }
   emit(Kind::kReasoning, text, out);
+  if (!dsml_ || !dsml_->has_ended_reasoning()) return;
+  state_ = State::kContent;
+  awaits_think_end_ = true;
+  emit(Kind::kContent, std::exchange(held_, {}), out);
 }
 
 void OutputParser::take_gap(char c, Events& out) {
@@ -176,7 +189,9 @@ void OutputParser::take_call_byte(char c, Events& out) {
 
 void OutputParser::take_marker(std::string_view marker, Events& out) {
   if (state_ == State::kReasoning) {
-    if (marker == markup::kThinkEnd) close_reasoning();
+    if (marker == markup::kThinkEnd) close_reasoning(out);
+  } else if (dsml_) {
+    take_late_think_end(out);
   } else if (!is_part_of_call(marker, out)) {
     enter_after(marker);
   }
@@ -221,8 +236,19 @@ void OutputParser::enter_after(std::string_view marker) {
   }
 }
 
-void OutputParser::close_reasoning() {
+// Behind a call that ended the reasoning the marker ends nothing any more.
+void OutputParser::take_late_think_end(Events& out) {
+  if (!awaits_think_end_ || dsml_->in_call()) {
+    return emit(Kind::kContent, markup::kThinkEnd, out);
+  }
+  awaits_think_end_ = false;
+  num_newlines_ = 0;
+  state_ = State::kThinkClosed;
+}
+
+void OutputParser::close_reasoning(Events& out) {
   held_.clear();  // the newline before the marker belongs to it
+  if (dsml_) dsml_->end_reasoning(out);
   num_newlines_ = 0;
   guard_.reset();
   state_ = State::kThinkClosed;
@@ -251,6 +277,7 @@ void OutputParser::emit_held(Events& out) {
 }
 
 void OutputParser::emit(Kind kind, std::string_view text, Events& out) {
+  if (dsml_) return dsml_->push(kind, text, out);
   if (form_ != nullptr && kind != Kind::kToolCallArguments) return emit_guarded(kind, text, out);
   append(kind, text, out);
 }

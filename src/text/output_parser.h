@@ -10,35 +10,23 @@
 // A call begins with the first byte of its arguments, which are reported as they come. It ends complete with
 // the last byte of its JSON object; a call that is cut off behind its name or whose arguments break the rules
 // of JSON ends as not complete, with what the model wrote of it. Markers of tool calls are never text: what a
-// section holds besides calls comes out as content without them, and reasoning loses them too.
+// section holds besides calls comes out as content without them, and reasoning loses them too. Calls in DSML are read
+// by DsmlReader, which has the rules for them.
 //
 // Owns its buffers. Not synchronised.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "text/chat_format.h"
 #include "text/marker_scanner.h"
+#include "text/output/dsml_reader.h"
+#include "text/output/output_event.h"
 #include "text/tool_call_form.h"
 
 namespace fathom::text {
-
-struct OutputEvent {
-  enum class Kind {
-    kReasoning,          // text
-    kContent,            // text
-    kToolCallBegin,      // index, text = the function's name, id = as the model wrote it or empty
-    kToolCallArguments,  // index, text = a piece of the JSON object
-    kToolCallEnd,        // index, is_complete; follows every begin
-  };
-  Kind kind = Kind::kContent;
-  std::string text = {};
-  int index = -1;  // of the call in the output, from 0
-  std::string id = {};
-  bool is_complete = false;  // the arguments are one JSON object
-  bool operator==(const OutputEvent&) const = default;
-};
 
 class OutputParser {
  public:
@@ -88,7 +76,8 @@ class OutputParser {
   void take_marker(std::string_view marker, Events& out);
   bool is_part_of_call(std::string_view marker, Events& out);
   void enter_after(std::string_view marker);
-  void close_reasoning();
+  void take_late_think_end(Events& out);
+  void close_reasoning(Events& out);
   bool drops_cut_marker() const;
 
   void begin_call(Events& out);
@@ -104,7 +93,9 @@ class OutputParser {
   MarkerScanner& scanner() { return state_ == State::kReasoning ? reasoning_markers_ : markers_; }
 
   Options options_;
-  const ToolCallForm* form_;  // null: no tool calls
+  const ToolCallForm* form_;  // null: no tool calls, or DSML
+  std::optional<DsmlReader> dsml_;
+  bool awaits_think_end_ = false;  // a call has ended the reasoning, without its marker
   State state_;
   MarkerScanner think_begin_;        // of kStart
   MarkerScanner reasoning_markers_;  // </think> and those of calls

@@ -5,9 +5,22 @@
 
 namespace fathom::text {
 
-ReasoningTracker::ReasoningTracker(bool starts_in_reasoning)
-    : place_(starts_in_reasoning ? Place::kReasoning : Place::kStart),
-      scanner_({starts_in_reasoning ? markup::kThinkEnd : markup::kThinkBegin}) {}
+ReasoningTracker::ReasoningTracker(bool starts_in_reasoning, bool calls_end_it)
+    : calls_end_it_(calls_end_it),
+      place_(starts_in_reasoning ? Place::kReasoning : Place::kStart),
+      scanner_({markup::kThinkBegin}) {
+  if (starts_in_reasoning) scanner_ = ends();
+}
+
+MarkerScanner ReasoningTracker::ends() const {
+  MarkerScanner scanner({markup::kThinkEnd});
+  if (!calls_end_it_) return scanner;
+  for (const std::string_view begin :
+       {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜invoke name=\""}) {
+    scanner.add(begin);
+  }
+  return scanner;
+}
 
 void ReasoningTracker::push(std::string_view bytes, std::string& before, std::string& answer) {
   has_just_ended_ = false;
@@ -36,8 +49,9 @@ void ReasoningTracker::step(char c, std::string& before, std::string& answer) {
       return step_start(c, before, answer);
     case Place::kReasoning:
       before += c;
-      has_just_ended_ = scanner_.push(c);
-      if (has_just_ended_) place_ = Place::kClosed;
+      if (!scanner_.push(c)) return;
+      has_just_ended_ = scanner_.marker() == markup::kThinkEnd;
+      place_ = has_just_ended_ ? Place::kClosed : Place::kAnswer;
       return;
     case Place::kClosed:
       if (c == '\n' && ++num_newlines_ <= OutputParser::kMaxBreaksBehindReasoning) {
@@ -59,7 +73,7 @@ void ReasoningTracker::step_start(char c, std::string& before, std::string& answ
   const bool is_gap = push_into_gap(scanner_, c, is_found);
   if (!is_found && is_gap && held_.size() <= OutputParser::kMaxLeadingBytes) return;
   place_ = is_found ? Place::kReasoning : Place::kAnswer;
-  if (is_found) scanner_ = MarkerScanner({markup::kThinkEnd});
+  if (is_found) scanner_ = ends();
   (is_found ? before : answer) += held_;
   held_.clear();
 }

@@ -6,6 +6,8 @@
 //   tracker.push(piece, before, answer);   // appends each byte to one of the two, in order
 //   tracker.finish(answer);                // white space at the beginning that no <think> followed
 //
+// Where calls end the reasoning (DSML), what begins one is the answer's although its first bytes came before.
+//
 // Held back is only what may still become a <think> at the beginning. Copies are cheap: nothing but that is kept.
 // Not synchronised.
 
@@ -19,7 +21,7 @@ namespace fathom::text {
 class ReasoningTracker {
  public:
   // Of an output that the prompt opened, or that may begin with a <think> of the model's own.
-  explicit ReasoningTracker(bool starts_in_reasoning);
+  explicit ReasoningTracker(bool starts_in_reasoning, bool calls_end_it = false);
 
   void push(std::string_view bytes, std::string& before, std::string& answer);
   void finish(std::string& answer);
@@ -38,8 +40,11 @@ class ReasoningTracker {
   void step(char c, std::string& before, std::string& answer);
   void step_start(char c, std::string& before, std::string& answer);
 
+  MarkerScanner ends() const;
+
+  bool calls_end_it_;
   Place place_;
-  MarkerScanner scanner_;  // <think> in kStart, </think> in kReasoning
+  MarkerScanner scanner_;  // <think> in kStart, ends() in kReasoning
   std::string held_;       // of kStart
   int num_newlines_ = 0;
   bool has_just_ended_ = false;

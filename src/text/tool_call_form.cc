@@ -62,11 +62,14 @@ const ToolCallForm* tool_call_form(ChatFormat format) {
     case ChatFormat::kKimiK2:
       return &kKimi;
     case ChatFormat::kV2:
+    case ChatFormat::kV32:
     case ChatFormat::kMoonlight:
       return nullptr;
   }
   FATHOM_CHECK(false, "chat format " << static_cast<int>(format));
 }
+
+bool writes_dsml(ChatFormat format) { return format == ChatFormat::kV32; }
 
 ToolCallMatcher::Place ToolCallMatcher::push(char c) {
   const bool had_ended = arguments_ended_;

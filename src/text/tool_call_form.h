@@ -43,8 +43,11 @@ struct ToolCallForm {
   }
 };
 
-// Null for formats without tool calls.
+// Null for formats without tool calls, and for DSML, whose arguments are no JSON object (dsml_reader.h).
 const ToolCallForm* tool_call_form(ChatFormat format);
+
+// Calls are tags of DSML (dsml_tag.h).
+bool writes_dsml(ChatFormat format);
 
 class ToolCallMatcher {
  public:
@@ -57,7 +60,6 @@ class ToolCallMatcher {
     kMatched,       // the last byte of the call
     kFailed,        // nowhere: this is not the form of a call
   };
-
   explicit ToolCallMatcher(std::span<const CallStep> steps) : steps_(steps) {}
   // REQUIRES: no earlier push returned kMatched or kFailed.
   Place push(char c);

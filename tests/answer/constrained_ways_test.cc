@@ -54,6 +54,11 @@ Vocabulary edited_demo(const std::vector<std::pair<std::string, std::string>>& r
   return {std::make_shared<const text::Tokenizer>(std::move(tokenizer.value())), size};
 }
 
+// V3.2's mark may be an added token or not.
+Vocabulary demo_with_mark() {
+  return edited_demo({{std::string(text::markup::kSep), std::string(text::markup::kDsml)}}, {});
+}
+
 Vocabulary demo_with_words() { return edited_demo({}, {"function", "```", "```json", "\n```"}); }
 
 Vocabulary demo_with_kimis_markers() {
@@ -201,12 +206,17 @@ class Ways {
     return writes_it && seed % 2 == 0 ? "<think>Hm.</think>\n" : "";
   }
 
+  static std::string section_begin(ChatFormat format) {
+    if (!text::writes_dsml(format)) return std::string(text::tool_call_form(format)->section_begin);
+    return "<" + std::string(text::markup::kDsml) + "function_calls>\n";
+  }
+
   void check_calls(const Way& way) const {
     const api::GenerationRequest request = accepted(parsed(way));
     for (const uint64_t seed : seeds()) {
       SCOPED_TRACE(std::string(way.name) + ", seed " + std::to_string(seed));
       std::string prefix = reasoning_before(request, seed);
-      if (way.leads_in) prefix += text::tool_call_form(request.chat.format)->section_begin;
+      if (way.leads_in) prefix += section_begin(request.chat.format);
       const Walked walked = walk(model_, request, {.seed = seed, .prefix = prefix});
       ASSERT_EQ(walked.problem, "");
       ASSERT_FALSE(walked.calls.empty()) << walked.text;
@@ -301,6 +311,12 @@ TEST_P(DeepSeekWays, read_back_with_the_published_vocabulary) {
 
 TEST_P(DeepSeekWays, read_back_with_words_of_the_formats_as_tokens) {
   check_all_ways(demo_with_words(), GetParam());
+}
+
+TEST(DsmlWays, read_back_with_the_mark_as_a_token) {
+  const Vocabulary vocabulary = demo_with_mark();
+  ASSERT_TRUE(vocabulary.tokenizer->added_token_id(text::markup::kDsml));
+  check_all_ways(vocabulary, ChatFormat::kV32);
 }
 
 TEST_P(MoonshotWays, read_back_with_their_markers) {

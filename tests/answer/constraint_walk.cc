@@ -1,5 +1,6 @@
 #include "tests/answer/constraint_walk.h"
 
+#include <algorithm>
 #include <random>
 #include <span>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "base/token_mask.h"
 #include "text/chat_markup.h"
 #include "text/output_parser.h"
+#include "text/tool_call_form.h"
 
 namespace fathom::answer::tests {
 namespace {
@@ -54,6 +56,10 @@ class Walker {
       if (const auto id = tokenizer_.token_id(marker)) probes_.push_back(*id);
     }
     think_end_ = tokenizer_.added_token_id(text::markup::kThinkEnd).value_or(-1);
+    if (text::writes_dsml(request.chat.format)) {
+      const std::string end = "</" + std::string(text::markup::kDsml);
+      endings_ = {end + "parameter>", "\n" + end + "invoke>", "\n" + end + "function_calls>"};
+    }
     const text::ToolCallForm* const form = text::tool_call_form(request.chat.format);
     if (form == nullptr) return;
     for (const text::CallStep& step : form->steps) {
@@ -66,9 +72,14 @@ class Walker {
 
   // Of the mask's tokens; -1: there are none.
   int32_t any_allowed() {
-    int32_t token = static_cast<int32_t>(random_() % static_cast<uint64_t>(vocab_size_));
-    for (int i = 0; i < vocab_size_; ++i, token = (token + 1) % vocab_size_) {
+    const auto first = static_cast<int32_t>(random_() % static_cast<uint64_t>(vocab_size_));
+    for (int32_t i = 0; i < vocab_size_;) {
+      const int32_t token = (first + i) % vocab_size_;
       if (allowed(token)) return token;
+      // Most words of a narrow mask are empty.
+      const bool is_empty_word = token % 64 == 0 && token + 64 <= vocab_size_ &&
+                                 words_[static_cast<size_t>(token / 64)] == 0;
+      i += is_empty_word ? 64 : 1;
     }
     return -1;
   }
@@ -76,7 +87,9 @@ class Walker {
   int32_t chosen(int num_tokens) {
     constraint_->fill_mask(words_);
     check_mask();
+    if (!queued_.empty()) return next_queued();
     const bool must_end = num_tokens > options_.prefer_ends;
+    if ((must_end || random_() % 8 == 0) && queue_ending()) return next_queued();
     if ((must_end || random_() % 4 == 0) && allowed(eos_)) return eos_;
     // Reasoning that the walk has begun is free text: it would go on.
     if (think_end_ >= 0 && random_() % 4 == 0 && allowed(think_end_)) return think_end_;
@@ -88,6 +101,27 @@ class Walker {
       }
     }
     return any_allowed();
+  }
+
+  int32_t next_queued() {
+    const int32_t token = queued_.front();
+    queued_.erase(queued_.begin());
+    return token;
+  }
+
+  // Of a form whose ends are texts of many tokens: one that is allowed here. One that stands here ended nothing: it is
+  // part of a string.
+  bool queue_ending() {
+    for (const std::string& ending : endings_) {
+      if (walked_.text.ends_with(ending)) continue;
+      const std::vector<int32_t> tokens = tokenizer_.encode(ending);
+      const auto copy = constraint_->clone();
+      if (!std::ranges::all_of(tokens, [&](int32_t token) { return copy->accept(token); }))
+        continue;
+      queued_ = tokens;
+      return true;
+    }
+    return false;
   }
 
   void check_mask() {
@@ -149,6 +183,8 @@ class Walker {
   std::vector<uint64_t> words_;
   std::vector<int32_t> probes_;
   int32_t section_end_ = -1, think_end_ = -1;
+  std::vector<std::string> endings_;
+  std::vector<int32_t> queued_;
   ConstraintPtr constraint_;
   bool ended_ = false;
   Walked walked_;

@@ -35,7 +35,8 @@ TEST(CallTextRequest, knows_the_parser_of_the_served_format_alone) {
   const std::pair<ChatFormat, std::string> kNames[] = {
       {ChatFormat::kV3, "deepseekv3"},   {ChatFormat::kV3_0324, "deepseekv3"},
       {ChatFormat::kR1, "deepseekv3"},   {ChatFormat::kR1_0528, "deepseekv3"},
-      {ChatFormat::kV31, "deepseekv31"}, {ChatFormat::kKimiK2, "kimi_k2"}};
+      {ChatFormat::kV31, "deepseekv31"}, {ChatFormat::kV32, "deepseekv32"},
+      {ChatFormat::kKimiK2, "kimi_k2"}};
   for (const auto& [format, name] : kNames) {
     for (const auto& [other_format, other] : kNames) {
       const auto parsed = parse_call_text_request(
@@ -60,7 +61,8 @@ TEST(ReasoningTextRequest, knows_the_parsers_of_the_served_format_alone) {
     return parse_reasoning_text_request(R"({"text": "hi", "reasoning_parser": ")" + name + "\"}",
                                         model_of(format));
   };
-  for (const ChatFormat format : {ChatFormat::kR1, ChatFormat::kR1_0528, ChatFormat::kV31}) {
+  for (const ChatFormat format :
+       {ChatFormat::kR1, ChatFormat::kR1_0528, ChatFormat::kV31, ChatFormat::kV32}) {
     EXPECT_TRUE(accepted(parse(format, "deepseek-r1")).starts_in_reasoning);
   }
   EXPECT_FALSE(accepted(parse(ChatFormat::kV31, "deepseek-v3")).starts_in_reasoning);

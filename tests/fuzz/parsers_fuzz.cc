@@ -49,7 +49,7 @@ void check_arguments(const fathom::text::tests::Events& events) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
-  const ChatFormat format = kFormats[data[0] & 3];
+  const ChatFormat format = (data[0] & 64) != 0 ? ChatFormat::kV32 : kFormats[data[0] & 3];
   const OutputParser::Options options = {.reasoning = (data[0] & 4) == 0,
                                          .starts_in_reasoning = (data[0] & 8) != 0,
                                          .tools = (data[0] & 16) == 0,

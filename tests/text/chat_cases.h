@@ -29,6 +29,7 @@ inline Message message_from_json(const json::Value& value) {
     message.content = text(value, "content");
   message.tool_call_id = text(value, "tool_call_id");
   message.name = text(value, "name");
+  message.reasoning = text(value, "reasoning_content");
   for (const json::Value& call : value.value("tool_calls", json::Value::array())) {
     message.tool_calls.push_back(
         {text(call, "id"), text(call["function"], "name"), text(call["function"], "arguments")});

@@ -71,6 +71,11 @@ INSTANTIATE_TEST_SUITE_P(AllFormats, OwnCases,
                            return name;
                          });
 
+// Conversations whose earlier answers thought, with chains of calls.
+TEST(ChatEncoderGolden, V32KeepsTheReasoningBehindTheLastUser) {
+  expect_same_texts(ChatFormat::kV32, load_chat_cases("reasoning_cases.json"), "v3.2");
+}
+
 // Where a published template raises: what it was meant to do is done, or the error says what is missing.
 
 TEST(ChatEncoder, ToolsTemplateOfR1AcceptsWrappedAndBareTools) {
@@ -140,6 +145,7 @@ TEST(ChatEncoder, KnowsWhenThePromptOpensReasoning) {
   EXPECT_FALSE(opens(ChatFormat::kV31));
   chat.thinking = true;
   EXPECT_TRUE(opens(ChatFormat::kV31));
+  EXPECT_TRUE(opens(ChatFormat::kV32));
   EXPECT_FALSE(opens(ChatFormat::kV3));
   chat.add_generation_prompt = false;
   EXPECT_FALSE(opens(ChatFormat::kV31));
@@ -152,8 +158,9 @@ TEST(ChatEncoder, KnowsWhenThePromptOpensReasoning) {
 
 TEST(ChatEncoder, TextOfClientsNeverBecomesMarkup) {
   std::string all_markers = "<|im_end|><|im_user|><|tool_call_end|>";
-  for (const char* marker : {"<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<think>",
-                             "</think>", "<｜tool▁outputs▁begin｜>", "<｜end▁of▁sentence｜>"}) {
+  for (const char* marker :
+       {"<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>",
+        "<｜tool▁outputs▁begin｜>", "<｜end▁of▁sentence｜>", "<｜DSML｜invoke name=\"f\">"}) {
     all_markers += marker;
   }
   Conversation evil = load_chat_cases("cases.json").conversations[7];
@@ -162,7 +169,9 @@ TEST(ChatEncoder, TextOfClientsNeverBecomesMarkup) {
     for (Message& message : chat.messages) {
       if (message.content) message.content = text;
       message.name = text;
-      for (ToolCall& call : message.tool_calls) call.arguments = "{\"k\": \"" + text + "\"}";
+      message.reasoning = text;
+      for (ToolCall& call : message.tool_calls)
+        call.arguments = json::dump(json::Value{{"k", text}});
     }
     chat.tools[0]["function"]["description"] = text;
   };
@@ -190,7 +199,7 @@ TEST(ChatEncoder, ArgumentsThatAreNoJsonStandAsTheyAre) {
     return render(format, chat);
   };
   for (const ChatFormatTraits& format : chat_formats()) {
-    if (!format.takes_tools) continue;
+    if (!format.takes_tools || format.format == ChatFormat::kV32) continue;
     const std::string cut = "{\"city\": \"Os<｜tool▁call▁end｜><|tool_call_end|></think>";
     const auto whole = prompt_with(format.format, "{}"), broken = prompt_with(format.format, cut);
     ASSERT_TRUE(whole && broken) << format.name;
@@ -206,6 +215,44 @@ TEST(ChatEncoder, ArgumentsThatAreNoJsonStandAsTheyAre) {
     }
     EXPECT_GT(num_different, 0) << format.name;
   }
+}
+
+Message calls_message(const std::vector<std::string>& arguments) {
+  Message message{.role = "assistant", .tool_calls = {}};
+  for (const std::string& one : arguments) message.tool_calls.push_back({"", "f", one});
+  return message;
+}
+
+// V3.2 writes each argument apart and results in a group, so what has no place there is named.
+TEST(ChatEncoder, V32RefusesWhatItsEncoderRaisesAt) {
+  const auto error_of = [](std::vector<Message> messages) {
+    messages.insert(messages.begin(), {.role = "user", .content = "?"});
+    Conversation chat;
+    chat.messages = std::move(messages);
+    const auto prompt = render(ChatFormat::kV32, chat);
+    return prompt ? "rendered" : prompt.error().message;
+  };
+  const Message result{.role = "tool", .content = "1"};
+  for (const char* const arguments : {"{\"a\": ", "[1]", "", "{\"a\": 1, \"a\": 2}"}) {
+    EXPECT_TRUE(error_of({calls_message({"{}", arguments}), result, result})
+                    .starts_with("messages[1].tool_calls[1]: the arguments must be one JSON"))
+        << arguments;
+  }
+  EXPECT_TRUE(error_of({calls_message({"{}"}), result, result})
+                  .starts_with("messages[3]: is one result of a tool too many, messages[1] has 1"));
+  EXPECT_TRUE(error_of({calls_message({"{}", "{}"}), result})
+                  .starts_with("messages[1].tool_calls[1]: the call has no result"));
+  EXPECT_EQ(error_of({calls_message({"{}", "{}"}), result, result}), "rendered");
+}
+
+// The encoder raises; an answer whose client does not send back what it thought has thought nothing.
+TEST(ChatEncoder, V32ClosesTheReasoningOfAnAnswerThatHasNone) {
+  Conversation chat;
+  chat.messages = {{.role = "user", .content = "?"}, {.role = "assistant", .content = "!"}};
+  chat.thinking = true;
+  EXPECT_EQ(
+      to_text(*render(ChatFormat::kV32, chat)),
+      "<｜begin▁of▁sentence｜><｜User｜>?<｜Assistant｜><think></think>!<｜end▁of▁sentence｜>");
 }
 
 TEST(ChatEncoder, PlainNeighboursAreOneSegment) {

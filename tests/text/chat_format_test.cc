@@ -81,7 +81,8 @@ TEST(ChatFormats, TellTaleFeaturesDecide) {
 TEST(ChatFormats, WithoutATemplateOnlyUnambiguousModelTypesDecide) {
   EXPECT_EQ(*detect_chat_format({.model_type = "kimi_k2"}), ChatFormat::kKimiK2);
   EXPECT_EQ(*detect_chat_format({.model_type = "deepseek_v2"}), ChatFormat::kV2);
-  for (const char* model_type : {"deepseek_v3", "deepseek_v32", ""}) {
+  EXPECT_EQ(*detect_chat_format({.model_type = "deepseek_v32"}), ChatFormat::kV32);
+  for (const char* model_type : {"deepseek_v3", ""}) {
     const auto detected = detect_chat_format({.model_type = model_type});
     ASSERT_FALSE(detected);
     for (const ChatFormatTraits& format : chat_formats()) {

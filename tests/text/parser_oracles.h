@@ -3,8 +3,10 @@
 //
 //   check_output(ChatFormat::kV31, {.tools = true}, bytes, cuts);   // aborts with a line on a violation
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -117,8 +119,23 @@ inline bool is_cut_end(const ToolCallForm& form, std::string_view before, std::s
   return has_name && rest.find_first_of("<{}\"") == rest.npos;
 }
 
+// What is shown as text stands in the output, in order. Arguments in DSML are composed.
+inline bool shows_in_order(std::string_view bytes, const Events& events) {
+  for (const OutputEvent& event : events) {
+    if (event.kind != OutputEvent::Kind::kReasoning && event.kind != OutputEvent::Kind::kContent)
+      continue;
+    for (const char c : event.text) {
+      const size_t at = bytes.find(c);
+      if (at == bytes.npos) return false;
+      bytes.remove_prefix(at + 1);
+    }
+  }
+  return true;
+}
+
 // Every byte is in an event, in order, or is markup.
 inline bool accounts_for(ChatFormat format, std::string_view bytes, const Events& events) {
+  if (writes_dsml(format)) return shows_in_order(bytes, events);
   const ToolCallForm* form = tool_call_form(format);
   Places places = {0};
   // By kind: a client joins the pieces of the content over what comes between them.
@@ -157,11 +174,13 @@ inline bool accounts_for(ChatFormat format, std::string_view bytes, const Events
 // No marker of a call in what a client reads as text, and none that was cut off at its end.
 inline void check_no_markers(ChatFormat format, const Events& events) {
   const ToolCallForm* form = tool_call_form(format);
-  if (form == nullptr) return;
+  std::vector<std::string_view> markers;
+  if (form != nullptr) std::ranges::copy(form->markers(), std::back_inserter(markers));
+  if (writes_dsml(format)) markers.push_back(markup::kDsml);
   for (const auto kind : {OutputEvent::Kind::kReasoning, OutputEvent::Kind::kContent}) {
     std::string text;
     for (const OutputEvent& event : events) text += event.kind == kind ? event.text : "";
-    for (const std::string_view marker : form->markers()) {
+    for (const std::string_view marker : markers) {
       FATHOM_CHECK(text.find(marker) == text.npos, marker << " in " << text);
     }
   }
@@ -191,7 +210,10 @@ inline void check_events(ChatFormat format, const Events& events, OutputParser::
       FATHOM_CHECK(in_call && event.index == num_calls, "outside of its call at " << i);
       arguments += event.text;
       if (event.kind == Kind::kToolCallArguments) continue;
-      FATHOM_CHECK(event.is_complete == is_json_object(arguments), "arguments: " << arguments);
+      // In DSML names may be given twice, which JSON alone takes.
+      const bool may_be_incomplete = writes_dsml(format) && !event.is_complete;
+      FATHOM_CHECK(may_be_incomplete || event.is_complete == is_json_object(arguments),
+                   "arguments: " << arguments);
       in_call = false;
       ++num_calls;
     }

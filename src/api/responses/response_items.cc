@@ -12,6 +12,8 @@
 #include "api/tables/response_item_fields.h"
 #include "api/text_parts.h"
 #include "api/unread_parts.h"
+#include "base/base64.h"
+#include "text/pieces/utf8.h"
 
 namespace fathom::api {
 namespace {
@@ -61,6 +63,32 @@ std::string read_part_texts(FieldReader& item, std::string_view key, bool is_que
                          });
 }
 
+// The text of a reasoning item's content.
+std::string reasoning_of_content(FieldReader& item) {
+  const json::Value* const content = item.find("content");
+  if (content == nullptr) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) {
+    item.fail("content", "a string or an array of texts");
+    return "";
+  }
+  std::string text;
+  for (const json::Value& part : *content) {
+    const auto words = part.is_object() ? part.find("text") : part.end();
+    if (words != part.end() && words->is_string()) text += words->get_ref<const std::string&>();
+  }
+  return text;
+}
+
+// Without a content, what this server keeps for its clients; nothing of what another one keeps to itself.
+std::string reasoning_of(FieldReader& item) {
+  std::string text = reasoning_of_content(item);
+  const std::optional<std::string> kept = item.text("encrypted_content", SIZE_MAX);
+  if (!text.empty() || !kept) return text;
+  std::string decoded = decode_base64(*kept).value_or("");
+  return text::is_valid_utf8(decoded) ? decoded : "";
+}
+
 class ItemReader {
  public:
   ItemReader(const ItemSources& sources, const json::Value& input, FieldProblem& problem,
@@ -86,6 +114,7 @@ class ItemReader {
       read_result(item, value, path);
     } else if (type == "reasoning") {
       check_names(value, path, reasoning_item_fields(), problem_);
+      thoughts_ += reasoning_of(item);
     } else if (type == "item_reference") {
       read_reference(item, value, path);
     } else {
@@ -103,6 +132,14 @@ class ItemReader {
   void add(text::Message message, const std::string& place) {
     read_.messages.push_back(std::move(message));
     read_.places.push_back(place);
+    take_thoughts();
+  }
+
+  // Reasoning is of the answer or the calls that follow it; of none if somebody else speaks.
+  void take_thoughts() {
+    text::Message& message = read_.messages.back();
+    if (message.role == "assistant") message.reasoning += thoughts_;
+    thoughts_.clear();
   }
 
   void read_message(FieldReader& item, const json::Value& value, const std::string& path,
@@ -119,7 +156,7 @@ class ItemReader {
     if (text::Message* open = role == "assistant" ? open_calls() : nullptr) {
       if (!open->content) open->content.emplace();
       *open->content += content;
-      return;
+      return take_thoughts();
     }
     add({.role = role, .content = std::move(content)}, path);
   }
@@ -160,6 +197,7 @@ class ItemReader {
     }
     call_ids_.insert(call.id);
     message.tool_calls.push_back(std::move(call));
+    take_thoughts();
   }
 
   void read_result(FieldReader& item, const json::Value& value, const std::string& path) {
@@ -195,6 +233,7 @@ class ItemReader {
   PlacedMessages& read_;
   const std::set<std::string> result_ids_;  // of the whole input
   std::set<std::string> call_ids_;          // so far
+  std::string thoughts_;                    // of what comes next
 };
 
 // Of an item that may be anything: what is no message is the model's or a tool's.

@@ -1,7 +1,7 @@
 #pragma once
 // `input` of OpenAI's Responses form. Items become messages of a conversation: a call of the assistant joins the
-// message that it followed, so that the conversation is the one that chat has. Reasoning of earlier turns is left out,
-// as every published template does. Calls of tools that have types of their own (local_shell_call, apply_patch_call,
+// message that it followed, and reasoning the one that it came before, so that the conversation is the one that chat
+// has. Calls of tools that have types of their own (local_shell_call, apply_patch_call,
 // ...) become calls of functions of these names where their results are there too; other items are left out: a
 // client's history may hold what another server made, and must not end the conversation.
 //

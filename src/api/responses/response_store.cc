@@ -15,8 +15,9 @@ std::string key_of(const std::string& owner, const std::string& id) { return own
 int64_t bytes_of(const StoredResponse& response) {
   auto num_bytes = kBytesPerEntry + static_cast<int64_t>(response.body.size());
   for (const text::Message& message : response.messages) {
-    num_bytes += kBytesPerMessage + static_cast<int64_t>(message.content.value_or("").size() +
-                                                         message.tool_call_id.size());
+    num_bytes += kBytesPerMessage +
+                 static_cast<int64_t>(message.content.value_or("").size() +
+                                      message.reasoning.size() + message.tool_call_id.size());
     for (const text::ToolCall& call : message.tool_calls) {
       num_bytes += kBytesPerMessage +
                    static_cast<int64_t>(call.id.size() + call.name.size() + call.arguments.size());

@@ -73,7 +73,8 @@ constexpr FieldRule kText[] = {
     without_effect("citations", "what an earlier answer was marked with"),
 };
 constexpr FieldRule kThinkingBlock[] = {
-    honoured("thinking", kAnyText, "left out of the prompt"),
+    honoured("thinking", kAnyText,
+             "v3.2 shows it behind the last user's message, others leave it out"),
     honoured("signature", kAnyText, "not checked"),
 };
 constexpr FieldRule kRedacted[] = {honoured("data", kAnyText, "left out of the prompt")};

@@ -58,9 +58,10 @@ constexpr FieldRule kReasoningItem[] = {
     required("type", R"({"const":"reasoning"})", "of item"),
     without_effect("id", kNotRead),
     without_effect("summary", "left out of the prompt"),
-    without_effect("content", "left out of the prompt"),
+    honoured("content", R"({"type":["string","array"]})",
+             "texts; v3.2 shows them behind the last user's message, others leave them out"),
     without_effect("status", kNotRead),
-    without_effect("encrypted_content", "left out of the prompt"),
+    honoured("encrypted_content", kAnyText, "the texts of an item of this server, without content"),
 };
 constexpr FieldRule kItemReference[] = {
     honoured("type", R"({"const":"item_reference"})", "of item"),

@@ -54,7 +54,7 @@ constexpr FieldRule kResponseReasoning[] = {
     without_effect("summary", "reasoning is shown whole"),
     honoured("mode", R"({"const":"standard"})", "there is one"),
     without_effect("generate_summary", "the older name of summary"),
-    without_effect("context", "which earlier reasoning to keep; the templates leave it out"),
+    without_effect("context", "which earlier reasoning to keep; the chat format says it"),
 };
 constexpr FieldRule kTextConfig[] = {
     honoured("format", kAnyObject, "text, json_object or json_schema", flat_format_fields),

@@ -23,6 +23,8 @@ class JsonObjectMachine {
   State push(char c);
   // Inside a string, where any text without quotes, backslashes and control characters may follow.
   bool in_string() const { return expect_ == Expect::kString; }
+  // Behind a comma of the object itself, where nothing of its next member has come.
+  bool at_next_member() const { return depth_ == 1 && expect_ == Expect::kKey; }
 
  private:
   enum class Expect : uint8_t {
