@@ -50,6 +50,11 @@ constexpr std::array kEntries = {
     Entry{"move_rows", has<&Backend::move_rows>},
     Entry{"grow_drafts", has<&Backend::grow_drafts>},
     Entry{"select_rows", has<&Backend::select_rows>},
+    Entry{"index_append", has<&Backend::index_append>},
+    Entry{"index_query", has<&Backend::index_query>},
+    Entry{"index_scores", has<&Backend::index_scores>},
+    Entry{"top_rows", has<&Backend::top_rows>},
+    Entry{"mla_sparse", has<&Backend::mla_sparse>},
 };
 
 }  // namespace

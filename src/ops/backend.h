@@ -56,6 +56,11 @@ struct AcceptDraftsArgs;
 struct MoveRowsArgs;
 struct GrowDraftsArgs;
 struct SelectRowsArgs;
+struct IndexAppendArgs;
+struct IndexQueryArgs;
+struct IndexScoresArgs;
+struct TopRowsArgs;
+struct MlaSparseArgs;
 
 // What a backend has for an operator. Calls go through ops::dispatch (ops/boundary.h).
 template <class Args>
@@ -161,6 +166,13 @@ struct Backend {
   Operator<MoveRowsArgs> move_rows;
   Operator<GrowDraftsArgs> grow_drafts;
   Operator<SelectRowsArgs> select_rows;
+
+  // Of models with an indexer (ops/index.h).
+  Operator<IndexAppendArgs> index_append;
+  Operator<IndexQueryArgs> index_query;
+  Operator<IndexScoresArgs> index_scores;
+  Operator<TopRowsArgs> top_rows;
+  Operator<MlaSparseArgs> mla_sparse;
 };
 
 // What a model needs: an operator and, where it reads weights or cache rows, their type.

@@ -3,6 +3,7 @@
 #include "ops/embedding.h"
 #include "ops/fill_from_table.h"
 #include "ops/head_linear.h"
+#include "ops/index.h"
 #include "ops/kv_cache.h"
 #include "ops/linear.h"
 #include "ops/mla.h"
@@ -148,6 +149,41 @@ TEST_P(BoundaryDeathTest, cache_rows_of_another_width_or_format_are_refused) {
   EXPECT_DEATH(
       gather(ops::KvFormat::of(kF32, 60, 12), 288),
       "cache rows are of 60 \\+ 12 values, must be kv_lora_rank 64 \\+ qk_rope_head_dim 8");
+}
+
+TEST_P(BoundaryDeathTest, index_keys_and_lists_that_do_not_fit_are_refused) {
+  const DType f8 = DType::kF8E4M3;
+  const auto append = [&](int64_t dim, const ops::IndexCache& cache, int64_t rope_dim = 8) {
+    ops::index_append({.k = shape(kF32, {3, dim}),
+                       .weight = shape(kF32, {dim}),
+                       .bias = shape(kF32, {dim}),
+                       .table = shape(kF32, {3, rope_dim}),
+                       .kv_rows = shape(DType::kI64, {3}),
+                       .cache = cache},
+                      stream());
+  };
+  EXPECT_DEATH(append(32, {.values = shape(f8, {4, 64, 32}), .scales = {}}),
+               "cache scales are missing, values are f8_e4m3");
+  EXPECT_DEATH(append(24, {.values = shape(f8, {4, 64, 24}), .scales = shape(kF32, {4, 64})}),
+               "index_head_dim is 24, must be a power of two");
+  EXPECT_DEATH(append(32, {.values = shape(kF32, {4, 64, 32}), .scales = {}}, 64),
+               "qk_rope_head_dim is 64, must be even and at most 32");
+  const auto top_rows = [&](const Tensor& scores, int64_t token_end) {
+    ops::top_rows({.scores = scores,
+                   .queries = {.query_start = shape(kI32, {3}),
+                               .kv_len = shape(kI32, {2}),
+                               .block_tables = shape(kI32, {2, 5}),
+                               .tree_mask = {},
+                               .token_begin = 1,
+                               .token_end = token_end},
+                   .block_tokens = 64,
+                   .rows = shape(kI32, {4, 100}),
+                   .counts = shape(kI32, {4})},
+                  stream());
+  };
+  EXPECT_DEATH(top_rows(shape(kF32, {3, 256}), 4), "scores axis 1: max_rows is 320, got 256");
+  EXPECT_DEATH(top_rows({}, 4), "scores is null");
+  EXPECT_DEATH(top_rows(shape(kF32, {4, 320}), 5), "query tokens \\[1, 5\\) of 4");
 }
 
 TEST_P(BoundaryDeathTest, impossible_gates_are_refused) {

@@ -63,12 +63,28 @@ void AbsorbedPlan::add_token(const ops::MlaPlanArgs& lengths, int32_t seq, int32
     unit.visible = VisibleRows(kv_len - (end - begin), token - begin,
                                is_causal ? nullptr : lengths.tree_mask.row<uint64_t>(token));
     unit.num_rows = unit.visible.count(kv_len);
+  }
+  add_units(unit, lengths.heads);
+}
+
+void AbsorbedPlan::build(const tensor::Tensor& counts, int64_t heads, int64_t max_rows) {
+  *header_ = {};
+  for (int32_t token = 0; token < counts.dim(0); ++token) {
+    const int32_t count = *counts.row<int32_t>(token);
+    FATHOM_CHECK(count >= 0 && count <= max_rows,
+                 "counts[" << token << "] is " << count << " of " << max_rows);
+    add_units({.token = token, .num_rows = count}, heads);
+  }
+}
+
+void AbsorbedPlan::add_units(AbsorbedUnit unit, int64_t heads) {
+  if (unit.num_rows > 0) {
     unit.chunk_rows = chunk_rows_for(unit.num_rows);
     unit.num_chunks = static_cast<int32_t>((unit.num_rows + unit.chunk_rows - 1) / unit.chunk_rows);
   }
-  for (int64_t head = 0; head < lengths.heads; head += kUnitHeads) {
+  for (int64_t head = 0; head < heads; head += kUnitHeads) {
     unit.head_begin = static_cast<int32_t>(head);
-    unit.head_end = static_cast<int32_t>(std::min(head + kUnitHeads, lengths.heads));
+    unit.head_end = static_cast<int32_t>(std::min(head + kUnitHeads, heads));
     unit.first_chunk = static_cast<int32_t>(header_->num_chunks);
     header_->num_chunks += unit.num_chunks;
     header_->num_rows += unit.num_rows;

@@ -41,6 +41,8 @@ class AbsorbedPlan {
 
   // Aborts where a length does not fit (the rules of ops/mla.h).
   void build(const ops::MlaPlanArgs& lengths);
+  // Of tokens with lists of rows, counts[t] of token t: row i of a unit is the i-th of its list.
+  void build(const tensor::Tensor& counts, int64_t heads, int64_t max_rows);
 
   int64_t num_units() const { return header_->num_units; }
   int64_t num_chunks() const { return header_->num_chunks; }
@@ -56,6 +58,8 @@ class AbsorbedPlan {
   };
 
   void add_token(const ops::MlaPlanArgs& lengths, int32_t seq, int32_t token);
+  // All heads of a token. REQUIRES: its num_rows.
+  void add_units(AbsorbedUnit unit, int64_t heads);
 
   Header* header_ = nullptr;
   AbsorbedUnit* units_ = nullptr;

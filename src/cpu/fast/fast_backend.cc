@@ -34,6 +34,7 @@ std::string describe(Isa isa) {
 void take_generic_attention(ops::Backend& backend) {
   const ops::Backend& reference = reference_backend();
   backend.mla_absorbed = reference.mla_absorbed;
+  backend.mla_sparse = reference.mla_sparse;
   backend.mla_expanded = reference.mla_expanded;
   backend.mla_plan = {};
   backend.mla_plan_bytes = nullptr;
@@ -86,6 +87,11 @@ ops::Backend make_backend() {
   backend.moe_experts = {fast::moe_experts, fast::moe_experts_scratch};
   backend.quantize_fp8 = {fast::quantize_fp8};
   backend.sample = {fast::sample, fast::sample_scratch};
+  backend.index_append = {fast::index_append, fast::index_append_scratch};
+  backend.index_query = {fast::index_query, fast::index_query_scratch};
+  backend.index_scores = {fast::index_scores, fast::index_scores_scratch};
+  backend.top_rows = {fast::top_rows, fast::top_rows_scratch};
+  backend.mla_sparse = {fast::mla_sparse, fast::mla_sparse_scratch};
   // Of the fused operators those that save work here. The kernels widen what they read, so rows quantised
   // ahead would be widened again.
   backend.linear_pair = {fast::linear_pair, fast::linear_pair_scratch};

@@ -116,7 +116,7 @@ struct KernelTable {
   void (*narrow_row)(const float* x, int64_t dim, uint16_t* out) = nullptr;
   // x * factor to e4m3, saturating, nearest even. REQUIRES: factor is a power of two or 0.
   void (*narrow_f8_row)(const float* x, float factor, int64_t dim, uint8_t* out) = nullptr;
-  // e4m3 values times the scale of their 128 channels.
+  // e4m3 values times the scale of their 128 channels; scale: null = 1.
   void (*widen_f8_row)(const uint8_t* x, const float* scale, int64_t dim, float* out) = nullptr;
   // Of a row; NaN does not count.
   float (*largest_magnitude)(const float* x, int64_t dim) = nullptr;

@@ -3,6 +3,7 @@
 // its own (online softmax over blocks of kKeyBlock rows, also at absolute multiples) and chunks are merged in order, so
 // the bits depend neither on threads nor on how many other tokens there are. With few units the chunks are spread over
 // threads and merged afterwards; with many, each unit goes through its chunks itself. Same functions, same bits.
+// Lists of rows (mla_sparse) are cut and summed the same way: a list of all visible rows gives the bits of none.
 //
 // Bound: heads * (2 * kv_lora_rank + qk_rope_head_dim) multiply-adds per cache row of kv_dim elements; from
 // sixteen heads on that is arithmetic, not memory.
@@ -14,6 +15,7 @@
 #include "cpu/fast/fast_stream.h"
 #include "cpu/fast/kv_rows.h"
 #include "cpu/fast/ops.h"
+#include "ops/index.h"
 #include "ops/mla.h"
 
 namespace fathom::cpu::fast {
@@ -44,12 +46,52 @@ class HeadStates {
 ops::MlaPlanShape shape_of(const ops::MlaAbsorbedArgs& args) {
   return {.tokens = args.out.dim(0), .sequences = args.kv_len.dim(0), .heads = args.out.dim(1)};
 }
+ops::MlaPlanShape shape_of(const ops::MlaSparseArgs& args) {
+  return {.tokens = args.out.dim(0), .sequences = args.out.dim(0), .heads = args.out.dim(1)};
+}
+
+// Null = the call brings none.
+void* plan_memory(const ops::MlaAbsorbedArgs& args) {
+  return args.plan.is_null() ? nullptr : args.plan.data();
+}
+void* plan_memory(const ops::MlaSparseArgs&) { return nullptr; }
+
+void build(AbsorbedPlan& plan, const ops::MlaAbsorbedArgs& args) {
+  plan.build({.query_start = args.query_start,
+              .kv_len = args.kv_len,
+              .tree_mask = args.tree_mask,
+              .tokens = args.out.dim(0),
+              .heads = args.out.dim(1),
+              .max_rows = args.block_tables.dim(1) * args.cache.block_tokens(),
+              .plan = {}});
+}
+void build(AbsorbedPlan& plan, const ops::MlaSparseArgs& args) {
+  plan.build(args.counts, args.out.dim(1), args.rows.dim(1));
+}
+
+// The flat row of the i-th that a unit sees.
+int64_t flat_row(const ops::MlaAbsorbedArgs& args, const Unit& unit, int64_t i) {
+  const int64_t block_tokens = args.cache.block_tokens(), row = unit.visible.row(i);
+  const int32_t block_id = args.block_tables.row<int32_t>(unit.seq)[row / block_tokens];
+  FATHOM_CHECK(block_id >= 0 && block_id < args.cache.num_blocks(),
+               "block table entry " << row / block_tokens << " is " << block_id << " of "
+                                    << args.cache.num_blocks());
+  return int64_t{block_id} * block_tokens + row % block_tokens;
+}
+int64_t flat_row(const ops::MlaSparseArgs& args, const Unit& unit, int64_t i) {
+  const int64_t row = args.rows.row<int32_t>(unit.token)[i];
+  const int64_t num_rows = args.cache.num_blocks() * args.cache.block_tokens();
+  FATHOM_CHECK(row >= 0 && row < num_rows,
+               "rows of token " << unit.token << " hold " << row << " of " << num_rows);
+  return row;
+}
 
 // With more units than this every thread has enough of its own.
 int64_t max_spread_units(const FastStream& stream) { return 2 * stream.num_threads() - 1; }
 
 // Widened rows, packed queries, scores and two states.
-int64_t floats_of_worker(const ops::MlaAbsorbedArgs& args) {
+template <class Args>
+int64_t floats_of_worker(const Args& args) {
   const int64_t kv_dim = args.cache.format.dim();
   return kKeyBlock * kv_dim + kHeads * kv_dim + kQueryBlock * kKeyBlock +
          2 * HeadStates::num_floats(args.out.dim(2));
@@ -61,20 +103,21 @@ struct AbsorbedScratch {
   float* parts = nullptr;  // states of the chunks of units that are spread
 };
 
-AbsorbedScratch carve(const ops::MlaAbsorbedArgs& args, const FastStream& stream,
-                      ScratchArena& arena) {
+template <class Args>
+AbsorbedScratch carve(const Args& args, const FastStream& stream, ScratchArena& arena) {
   const int64_t max_parts =
       std::min(AbsorbedPlan::max_units(shape_of(args)), max_spread_units(stream)) *
       AbsorbedPlan::kChunks;
-  return {
-      .plan = arena.take<std::byte>(args.plan.is_null() ? AbsorbedPlan::bytes(shape_of(args)) : 0),
-      .workers = arena.take<float>(stream.num_threads() * floats_of_worker(args)),
-      .parts = arena.take<float>(max_parts * HeadStates::num_floats(args.out.dim(2)))};
+  return {.plan = arena.take<std::byte>(
+              plan_memory(args) == nullptr ? AbsorbedPlan::bytes(shape_of(args)) : 0),
+          .workers = arena.take<float>(stream.num_threads() * floats_of_worker(args)),
+          .parts = arena.take<float>(max_parts * HeadStates::num_floats(args.out.dim(2)))};
 }
 
+template <class Args>
 class MlaAbsorbed {
  public:
-  MlaAbsorbed(const ops::MlaAbsorbedArgs& args, FastStream& stream)
+  MlaAbsorbed(const Args& args, FastStream& stream)
       : args_(args),
         stream_(stream),
         kernels_(stream.kernels()),
@@ -87,18 +130,12 @@ class MlaAbsorbed {
     const AbsorbedScratch scratch = carve(args, stream, arena);
     workers_ = scratch.workers;
     parts_ = scratch.parts;
-    if (!args.plan.is_null()) {
-      plan_ = AbsorbedPlan::at(args.plan.data(), shape_of(args));
+    if (void* const plan = plan_memory(args); plan != nullptr) {
+      plan_ = AbsorbedPlan::at(plan, shape_of(args));
       return;
     }
     plan_ = AbsorbedPlan::at(scratch.plan, shape_of(args));
-    plan_.build({.query_start = args.query_start,
-                 .kv_len = args.kv_len,
-                 .tree_mask = args.tree_mask,
-                 .tokens = args.out.dim(0),
-                 .heads = args.out.dim(1),
-                 .max_rows = args.block_tables.dim(1) * args.cache.block_tokens(),
-                 .plan = {}});
+    build(plan_, args);
   }
 
   void run() {
@@ -130,26 +167,17 @@ class MlaAbsorbed {
   void pack_q(const Unit& unit, int w, const float** q) const {
     for (int32_t h = unit.head_begin; h < unit.head_end; ++h) {
       float* const row = packed_q(w) + (h - unit.head_begin) * kv_dim_;
-      std::copy_n(args_.q_latent.row<float>(unit.token, h), rank_, row);
-      std::copy_n(args_.q_rope.row<float>(unit.token, h), rope_, row + rank_);
+      std::copy_n(args_.q_latent.template row<float>(unit.token, h), rank_, row);
+      std::copy_n(args_.q_rope.template row<float>(unit.token, h), rope_, row + rank_);
       q[h - unit.head_begin] = row;
     }
   }
 
   // Pointers to rows [begin, end) of those that a unit sees, as floats.
   void find_rows(const Unit& unit, int64_t begin, int64_t end, int w, const float** rows) const {
-    const int64_t block_tokens = args_.cache.block_tokens();
-    const int32_t* const table = args_.block_tables.row<int32_t>(unit.seq);
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = unit.visible.row(i);
-      const int32_t block_id = table[row / block_tokens];
-      FATHOM_CHECK(block_id >= 0 && block_id < args_.cache.num_blocks(),
-                   "block table entry " << row / block_tokens << " is " << block_id << " of "
-                                        << args_.cache.num_blocks());
-      rows[i - begin] =
-          read_kv_row(kernels_, args_.cache, int64_t{block_id} * block_tokens + row % block_tokens,
-                      widened(w) + (i - begin) * kv_dim_);
-    }
+    for (int64_t i = begin; i < end; ++i)
+      rows[i - begin] = read_kv_row(kernels_, args_.cache, flat_row(args_, unit, i),
+                                    widened(w) + (i - begin) * kv_dim_);
   }
 
   void run_chunk(const Unit& unit, int64_t chunk, HeadStates& part, int w) const {
@@ -180,13 +208,14 @@ class MlaAbsorbed {
   void finish(const Unit& unit, HeadStates& total) const {
     if (unit.num_rows == 0) {  // padding
       for (int32_t h = unit.head_begin; h < unit.head_end; ++h)
-        std::fill_n(args_.out.row<float>(unit.token, h), rank_, 0.0f);
+        std::fill_n(args_.out.template row<float>(unit.token, h), rank_, 0.0f);
       return;
     }
     const SoftmaxState state = total.view();
     for (int32_t h = unit.head_begin; h < unit.head_end; ++h) {
       const int32_t i = h - unit.head_begin;
-      kernels_.divide_row(state.acc[i], state.sum[i], rank_, args_.out.row<float>(unit.token, h));
+      kernels_.divide_row(state.acc[i], state.sum[i], rank_,
+                          args_.out.template row<float>(unit.token, h));
     }
   }
 
@@ -210,7 +239,7 @@ class MlaAbsorbed {
     finish(unit, total);
   }
 
-  const ops::MlaAbsorbedArgs& args_;
+  const Args& args_;
   FastStream& stream_;
   const KernelTable& kernels_;
   const int64_t rank_, rope_, kv_dim_, state_floats_, worker_floats_;
@@ -227,6 +256,12 @@ int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream
   return arena.bytes();
 }
 
+int64_t mla_sparse_scratch(const ops::MlaSparseArgs& args, const ops::Stream& stream) {
+  ScratchArena arena;
+  carve(args, fast_stream(stream), arena);
+  return arena.bytes();
+}
+
 int64_t mla_plan_bytes(const ops::MlaPlanShape& shape) { return AbsorbedPlan::bytes(shape); }
 
 void mla_plan(const ops::MlaPlanArgs& args, ops::Stream&) {
@@ -236,6 +271,10 @@ void mla_plan(const ops::MlaPlanArgs& args, ops::Stream&) {
 }
 
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
+  MlaAbsorbed(args, fast_stream(stream)).run();
+}
+
+void mla_sparse(const ops::MlaSparseArgs& args, ops::Stream& stream) {
   MlaAbsorbed(args, fast_stream(stream)).run();
 }
 

@@ -26,6 +26,11 @@ void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
 void quantize_fp8(const ops::QuantizeFp8Args& args, ops::Stream& stream);
 void sample(const ops::SampleArgs& args, ops::Stream& stream);
+void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream);
+void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream);
+void index_scores(const ops::IndexScoresArgs& args, ops::Stream& stream);
+void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream);
+void mla_sparse(const ops::MlaSparseArgs& args, ops::Stream& stream);
 
 int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream);
 int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream);
@@ -37,5 +42,10 @@ int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream
 int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream);
 int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream);
 int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream);
+int64_t index_append_scratch(const ops::IndexAppendArgs& args, const ops::Stream& stream);
+int64_t index_query_scratch(const ops::IndexQueryArgs& args, const ops::Stream& stream);
+int64_t index_scores_scratch(const ops::IndexScoresArgs& args, const ops::Stream& stream);
+int64_t top_rows_scratch(const ops::TopRowsArgs& args, const ops::Stream& stream);
+int64_t mla_sparse_scratch(const ops::MlaSparseArgs& args, const ops::Stream& stream);
 
 }  // namespace fathom::cpu::fast

@@ -43,6 +43,11 @@ void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream);
 void move_rows(const ops::MoveRowsArgs& args, ops::Stream& stream);
 void grow_drafts(const ops::GrowDraftsArgs& args, ops::Stream& stream);
 void select_rows(const ops::SelectRowsArgs& args, ops::Stream& stream);
+void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream);
+void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream);
+void index_scores(const ops::IndexScoresArgs& args, ops::Stream& stream);
+void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream);
+void mla_sparse(const ops::MlaSparseArgs& args, ops::Stream& stream);
 
 int64_t rms_norm_scratch(const ops::RmsNormArgs& args, const ops::Stream& stream);
 int64_t rms_norm_quantize_scratch(const ops::RmsNormQuantizeArgs& args, const ops::Stream& stream);
@@ -59,5 +64,10 @@ int64_t moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args,
                                    const ops::Stream& stream);
 int64_t silu_mul_quantize_scratch(const ops::SiluMulQuantizeArgs& args, const ops::Stream& stream);
 int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream);
+int64_t index_append_scratch(const ops::IndexAppendArgs& args, const ops::Stream& stream);
+int64_t index_query_scratch(const ops::IndexQueryArgs& args, const ops::Stream& stream);
+int64_t index_scores_scratch(const ops::IndexScoresArgs& args, const ops::Stream& stream);
+int64_t top_rows_scratch(const ops::TopRowsArgs& args, const ops::Stream& stream);
+int64_t mla_sparse_scratch(const ops::MlaSparseArgs& args, const ops::Stream& stream);
 
 }  // namespace fathom::cpu::reference

@@ -20,8 +20,11 @@ bool supports(std::string_view op, DType dtype) {
        {"embedding", "rms_norm", "rms_norm_quantize", "moe_gate"}) {
     if (op == takes_bf16) return dtype == DType::kF32 || dtype == DType::kBf16;
   }
-  for (const std::string_view of_cache : {"kv_append", "kv_gather", "mla_absorbed"}) {
+  for (const std::string_view of_cache : {"kv_append", "kv_gather", "mla_absorbed", "mla_sparse"}) {
     if (op == of_cache) return ops::KvFormat::is_known(dtype);
+  }
+  for (const std::string_view of_keys : {"index_append", "index_query", "index_scores"}) {
+    if (op == of_keys) return dtype == DType::kF32 || dtype == DType::kF8E4M3;
   }
   return dtype == DType::kF32;
 }
@@ -77,6 +80,11 @@ ops::Backend make_backend() {
   backend.move_rows = {reference::move_rows};
   backend.grow_drafts = {reference::grow_drafts};
   backend.select_rows = {reference::select_rows};
+  backend.index_append = {reference::index_append, reference::index_append_scratch};
+  backend.index_query = {reference::index_query, reference::index_query_scratch};
+  backend.index_scores = {reference::index_scores, reference::index_scores_scratch};
+  backend.top_rows = {reference::top_rows, reference::top_rows_scratch};
+  backend.mla_sparse = {reference::mla_sparse, reference::mla_sparse_scratch};
   return backend;
 }
 

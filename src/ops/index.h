@@ -1,0 +1,111 @@
+#pragma once
+// The lightning indexer of DeepSeek-V3.2 and attention to the rows that it selects (DeepSeek-V3.2-Exp report,
+// section 2; the published inference/model.py). For each query token it scores every row that the token sees and keeps
+// the topk best; MLA then attends to those alone. D = index_head_dim, H = index_n_heads, R = qk_rope_head_dim.
+//
+// A token that sees at most topk rows keeps them all: no score of it is computed or read. So a step has two kinds of
+// tokens, told apart by the number of rows that they see.
+//
+// Two forms, by the type of the cached keys (ops/index_cache.h): f8_e4m3 is the published one, where queries and keys
+// go through a Hadamard transform and are quantised; f32 leaves both out. The transform is orthonormal, so that the
+// forms differ by the rounding alone.
+//
+// index_append: writes the keys of this step
+//   k        act[tokens, D]       output of wk
+//   weight   f32|bf16[D]          k_norm, and
+//   bias     f32[D]               its bias
+//   table    f32[tokens, R]       of ops/rope.h
+//   kv_rows  i64[tokens]          flat row, as in kv_append; -1 = padding, writes nothing
+//   cache    written in place
+//   key = layernorm(k) with weight, bias and eps; its first R values rotated in pairs (j, j + R/2), which is not how
+//   ops/rope.h pairs; f8: Hadamard of order D (Sylvester's) times D^-0.5, then quantised
+//   REQUIRES: kv_rows pairwise distinct except for -1.
+//
+// index_query: what index_scores reads of the queries
+//   q        act[tokens, H, D]    output of wq_b
+//   w        f32[tokens, H]       output of weights_proj; negative ones count as they are
+//   table    f32[tokens, R]
+//   out      f32|f8_e4m3[tokens, H, D]  rotated, f8: transformed and quantised as keys are. May be q itself
+//   weights  f32[tokens, H]       w * H^-0.5 * D^-0.5, f8: times the scale of the query. May be w itself
+//
+// index_scores: score[t, s] = k_scale[s] * sum over h of weights[t, h] * max(0, q[t, h] . k[s]), heads in rising order
+//   q, weights   as index_query made them, of all tokens of `queries`
+//   queries      which rows each token sees, and the tokens that are meant: IndexQueries
+//   topk         tokens that see at most so many rows are left out: their scores stay as they are
+//   scores       f32[token_end - token_begin, max_blocks * block_tokens]   by row of the sequence. -inf for rows below
+//                kv_len that the token does not see; those from kv_len on stay as they are
+//
+// top_rows: the topk best rows of each token that `queries` means
+//   scores   of index_scores; null where no token can see more than topk rows, max_blocks * block_tokens being so few
+//   rows     i32[tokens, topk]    out: flat rows of the cache, in rising order of the sequence's rows, then -1
+//   counts   i32[tokens]          out: how many there are: all that the token sees, or topk
+//   Larger scores first, equal ones by the smaller row of the sequence; -0 equals +0, NaN is above all, so that a
+//   failed row stays visible. What a token does not see never competes, whatever stands in scores. Padding: none.
+//
+// mla_sparse: mla_absorbed (ops/mla.h) over lists of rows
+//   q_latent, q_rope, cache, scale, out   as in mla_absorbed
+//   rows     i32[tokens, topk]    flat rows of the cache: the first counts[t] of token t are read
+//   counts   i32[tokens]          0 = padding, the out row becomes 0
+//   With all the rows that a token sees it gives mla_absorbed's bits where sums have one order (the CPU).
+
+#include "ops/backend.h"
+#include "ops/index_cache.h"
+#include "ops/kv_format.h"
+#include "tensor/tensor.h"
+
+namespace fathom::ops {
+
+// The query tokens [token_begin, token_end) of a step, and the rows that they see: the rule of ops/mla.h.
+struct IndexQueries {
+  tensor::Tensor query_start;   // i32[seqs + 1]
+  tensor::Tensor kv_len;        // i32[seqs]
+  tensor::Tensor block_tables;  // i32[seqs, max_blocks]
+  tensor::Tensor tree_mask;     // u64[tokens]; null = causal
+  int64_t token_begin = 0, token_end = 0;
+
+  int64_t num_tokens() const { return token_end - token_begin; }
+};
+
+struct IndexAppendArgs {
+  tensor::Tensor k, weight, bias;
+  float eps = 1e-6f;
+  tensor::Tensor table, kv_rows;
+  IndexCache cache;
+};
+void index_append(const IndexAppendArgs& args, Stream& stream);
+
+struct IndexQueryArgs {
+  tensor::Tensor q, w, table;
+  tensor::Tensor out, weights;
+};
+void index_query(const IndexQueryArgs& args, Stream& stream);
+
+struct IndexScoresArgs {
+  tensor::Tensor q, weights;
+  IndexCache cache;
+  IndexQueries queries;
+  int64_t topk = 0;
+  tensor::Tensor scores;
+};
+void index_scores(const IndexScoresArgs& args, Stream& stream);
+
+struct TopRowsArgs {
+  tensor::Tensor scores;
+  IndexQueries queries;
+  int64_t block_tokens = 64;
+  tensor::Tensor rows, counts;
+
+  int64_t topk() const { return rows.dim(1); }
+};
+void top_rows(const TopRowsArgs& args, Stream& stream);
+
+struct MlaSparseArgs {
+  tensor::Tensor q_latent, q_rope;
+  KvCache cache;
+  tensor::Tensor rows, counts;
+  float scale = 1.0f;
+  tensor::Tensor out;
+};
+void mla_sparse(const MlaSparseArgs& args, Stream& stream);
+
+}  // namespace fathom::ops
