@@ -35,6 +35,19 @@ class LayerEnds : public model::LayerTap {
   const std::vector<ops::OperatorCall>& calls_;
 };
 
+// Room for more rows than an indexer keeps: where nobody has to choose it does not run.
+int64_t num_blocks(const Step& step, const model::Model& model) {
+  const std::optional<config::IndexConfig>& index = model.config().index_config;
+  const int64_t rows = step.tokens_of_each + (index ? index->topk : 0);
+  return rows / model.kv_groups().at(0).block_tokens + 1;
+}
+
+model::Workspace make_workspace(const model::ForwardBatch& batch, const model::Model& model) {
+  return model.make_workspace(
+      {.max_batch_tokens = batch.num_tokens(),
+       .max_rows = batch.block_tables.dim(1) * model.kv_groups().at(0).block_tokens});
+}
+
 model::ForwardBatch make_batch(const Step& step, const model::Model& model) {
   const int64_t tokens = step.sequences * step.tokens_of_each;
   tensor::Arena nowhere;
@@ -44,7 +57,7 @@ model::ForwardBatch make_batch(const Step& step, const model::Model& model) {
   batch.kv_rows = nowhere.allocate(DType::kI64, {tokens});
   batch.query_start = nowhere.allocate(DType::kI32, {step.sequences + 1});
   batch.kv_len = nowhere.allocate(DType::kI32, {step.sequences});
-  batch.block_tables = nowhere.allocate(DType::kI32, {step.sequences, step.tokens_of_each});
+  batch.block_tables = nowhere.allocate(DType::kI32, {step.sequences, num_blocks(step, model)});
   if (step.verifies || model.attention_form(step.tokens_of_each, 0) == AttentionForm::kAbsorbed) {
     batch.num_absorbed_sequences = step.sequences;
     batch.num_absorbed_tokens = tokens;
@@ -106,7 +119,7 @@ std::vector<ops::OperatorCall> record(const Step& step, const model::Model& mode
   std::vector<ops::OperatorCall> calls;
   const std::unique_ptr<ops::Stream> stream = recorder(model, calls);
   const model::ForwardBatch batch = make_batch(step, model);
-  model::Workspace workspace = model.make_workspace({.max_batch_tokens = batch.num_tokens()});
+  model::Workspace workspace = make_workspace(batch, model);
   const model::KvStorage kv = model::KvStorage::unbacked(model.kv_groups().at(0));
   LayerEnds tap(calls);
   const tensor::Tensor hidden = model.forward(batch, kv, workspace, *stream, &tap);
@@ -122,7 +135,7 @@ std::vector<ops::OperatorCall> record_draft(const model::Model& model, size_t& l
   std::vector<ops::OperatorCall> calls;
   const std::unique_ptr<ops::Stream> stream = recorder(model, calls);
   const model::ForwardBatch batch = make_batch(kDraft, model);
-  model::Workspace workspace = model.make_workspace({.max_batch_tokens = batch.num_tokens()});
+  model::Workspace workspace = make_workspace(batch, model);
   const model::KvStorage kv = model::KvStorage::unbacked(model.kv_groups().at(0));
   tensor::Arena nowhere;
   const tensor::Tensor hidden = nowhere.allocate(

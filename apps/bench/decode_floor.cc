@@ -1,5 +1,6 @@
 #include "apps/bench/decode_floor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -48,9 +49,14 @@ DecodeBytes decode_bytes(const model::Model& model, int batch_size, int64_t cont
     }
   }
   // The draft layer has rows too, which a plain decode step does not read.
-  const int64_t row_bytes = config.num_hidden_layers * model.kv_groups()[0].format.row_bytes;
+  const layers::CacheFormat format = model.kv_groups()[0].format;
+  int64_t bytes = context_tokens * format.latent.row_bytes;
+  // An indexer reads its keys of all tokens, attention the rows of those that it keeps.
+  if (format.index)
+    bytes = context_tokens * format.index->row_bytes() +
+            std::min<int64_t>(context_tokens, config.index_config->topk) * format.latent.row_bytes;
   return {.weight_bytes = other_bytes + static_cast<int64_t>(expert_bytes),
-          .cache_bytes = int64_t{batch_size} * context_tokens * row_bytes};
+          .cache_bytes = int64_t{batch_size} * config.num_hidden_layers * bytes};
 }
 
 }  // namespace fathom::apps

@@ -13,6 +13,11 @@ namespace {
 constexpr std::string_view kDraftArchitectures[] = {"DeepseekV3ForCausalLMNextN",
                                                     "DeepSeekMTPModel"};
 
+json::Value index_settings(const std::optional<IndexConfig>& index) {
+  if (!index) return nullptr;
+  return {{"n_heads", index->n_heads}, {"head_dim", index->head_dim}, {"topk", index->topk}};
+}
+
 json::Value yarn_settings(const std::optional<YarnConfig>& yarn) {
   if (!yarn) return nullptr;
   return {{"factor", yarn->factor},
@@ -34,6 +39,7 @@ json::Value layer_settings(const ModelConfig& config) {
           {"qk_nope_head_dim", config.qk_nope_head_dim},
           {"qk_rope_head_dim", config.qk_rope_head_dim},
           {"v_head_dim", config.v_head_dim},
+          {"index", index_settings(config.index_config)},
           {"n_routed_experts", config.n_routed_experts},
           {"n_shared_experts", config.n_shared_experts},
           {"num_experts_per_tok", config.num_experts_per_tok},

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "config/config_file.h"
+#include "config/index_section.h"
 #include "config/json_reader.h"
 #include "config/parse_sections.h"
 
@@ -66,9 +67,6 @@ constexpr std::string_view kHarmlessKeys[] = {"_attn_implementation",
 constexpr std::string_view kUnsupportedKeys[] = {"attn_logit_softcapping",
                                                  "compress_ratios",
                                                  "final_logit_softcapping",
-                                                 "index_head_dim",
-                                                 "index_n_heads",
-                                                 "index_topk",
                                                  "layer_types",
                                                  "mlp_bias",
                                                  "partial_rotary_factor",
@@ -90,10 +88,12 @@ bool is_off(std::string_view key, const json::Value& value) {
   return key == "partial_rotary_factor" && value == 1.0;
 }
 
-void refuse_unsupported(JsonReader& reader) {
+void refuse_unsupported(JsonReader& reader, Architecture architecture) {
   for (const std::string_view key : kUnsupportedKeys) {
     const json::Value* value = reader.find(key);
     if (value == nullptr || is_off(key, *value)) continue;
+    // The kind of every layer, which read_index checks.
+    if (key == "layer_types" && architecture == Architecture::kDeepseekV32) continue;
     reader.require(false, key, "absent: this is not supported");
   }
   reader.require(!reader.boolean("attention_bias", false), "attention_bias",
@@ -196,9 +196,10 @@ Result<ModelConfig> parse(const json::Value& object, JsonReader* generation) {
   JsonReader reader(object);
   ModelConfig config;
   read_architecture(reader, config);
-  if (reader.ok()) refuse_unsupported(reader);
+  if (reader.ok()) refuse_unsupported(reader, config.architecture);
   if (reader.ok()) read_dimensions(reader, config);
   if (reader.ok()) read_attention(reader, config);
+  if (reader.ok()) read_index(reader, config);
   if (reader.ok()) read_experts(reader, config);
   if (reader.ok()) read_rope(reader, config);
   if (reader.ok()) read_quantization(reader, config);

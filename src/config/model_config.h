@@ -19,7 +19,7 @@
 
 namespace fathom::config {
 
-enum class Architecture { kDeepseekV2, kDeepseekV3 };
+enum class Architecture { kDeepseekV2, kDeepseekV3, kDeepseekV32 };
 enum class ScoringFunc { kSoftmax, kSigmoid };
 enum class TopkMethod { kGreedy, kGroupLimitedGreedy, kNoauxTc };
 
@@ -40,6 +40,13 @@ struct Fp8Config {
   bool scale_ue8m0 = false;
 };
 
+// The lightning indexer of DeepSeek-V3.2 (ops/index.h): index_n_heads, index_head_dim, index_topk.
+struct IndexConfig {
+  int n_heads = 0, head_dim = 0, topk = 0;
+
+  bool operator==(const IndexConfig&) const = default;
+};
+
 struct ModelConfig {
   Architecture architecture = Architecture::kDeepseekV3;
   std::string architecture_name;  // architectures[0]
@@ -50,6 +57,7 @@ struct ModelConfig {
   int num_attention_heads = 0;
   std::optional<int> q_lora_rank;  // none = q_proj without compression
   int kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
+  std::optional<IndexConfig> index_config;  // none = attention to all rows
 
   int n_routed_experts = 0;  // 0 = a dense model
   int n_shared_experts = 0, num_experts_per_tok = 0, moe_intermediate_size = 0;
@@ -74,6 +82,8 @@ struct ModelConfig {
   std::vector<std::string> unused_keys;  // of config.json, that nothing here knows
 
   // Derived.
+  // DeepSeek-V3's gate of experts, which later architectures keep.
+  bool has_v3_gate() const { return architecture != Architecture::kDeepseekV2; }
   int qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   int kv_dim() const { return kv_lora_rank + qk_rope_head_dim; }
   bool is_moe_layer(int layer_idx) const {

@@ -17,22 +17,23 @@ struct KnownArchitecture {
 const std::vector<KnownArchitecture>& known_architectures() {
   static const std::vector<KnownArchitecture> known = {
       {"DeepseekV2ForCausalLM", Architecture::kDeepseekV2, {"deepseek_v2"}},
-      {"DeepseekV3ForCausalLM", Architecture::kDeepseekV3, {"deepseek_v3", "kimi_k2"}}};
+      {"DeepseekV3ForCausalLM", Architecture::kDeepseekV3, {"deepseek_v3", "kimi_k2"}},
+      {"DeepseekV32ForCausalLM", Architecture::kDeepseekV32, {"deepseek_v32"}}};
   return known;
 }
 
 // One of the three gates of the family: scoring_func and topk_method belong together.
 void require_known_gate(JsonReader& reader, const ModelConfig& config) {
-  if (config.architecture == Architecture::kDeepseekV3) {
+  const std::string of = " for " + config.architecture_name;
+  if (config.has_v3_gate()) {
     reader.require(config.scoring_func == ScoringFunc::kSigmoid, "scoring_func",
-                   "\"sigmoid\" for DeepseekV3ForCausalLM");
-    reader.require(config.topk_method == TopkMethod::kNoauxTc, "topk_method",
-                   "\"noaux_tc\" for DeepseekV3ForCausalLM");
+                   "\"sigmoid\"" + of);
+    reader.require(config.topk_method == TopkMethod::kNoauxTc, "topk_method", "\"noaux_tc\"" + of);
   } else {
     reader.require(config.scoring_func == ScoringFunc::kSoftmax, "scoring_func",
-                   "\"softmax\" for DeepseekV2ForCausalLM");
+                   "\"softmax\"" + of);
     reader.require(config.topk_method != TopkMethod::kNoauxTc, "topk_method",
-                   "\"greedy\" or \"group_limited_greedy\" for DeepseekV2ForCausalLM");
+                   "\"greedy\" or \"group_limited_greedy\"" + of);
   }
 }
 
@@ -184,7 +185,7 @@ void read_architecture(JsonReader& reader, ModelConfig& config) {
 }
 
 void read_experts(JsonReader& reader, ModelConfig& config) {
-  const bool is_v3 = config.architecture == Architecture::kDeepseekV3;
+  const bool is_v3 = config.has_v3_gate();
   config.n_routed_experts =
       reader.integer("n_routed_experts", {.min = 0, .max = 4096, .fallback = 0});
   const bool has_experts = config.n_routed_experts > 0;

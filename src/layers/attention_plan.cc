@@ -39,6 +39,16 @@ void append(std::vector<std::vector<ExpandedSegment>>& calls, ExpandedSegment se
   calls.push_back({segment});
 }
 
+// The tokens of a sequence that see at most topk rows; the others go into the plan's lists.
+ExpandedSequence cut(const ExpandedSequence& sequence, int64_t topk, AttentionPlan& plan) {
+  ExpandedSequence dense = sequence;
+  dense.num_tokens = std::clamp<int64_t>(topk - sequence.kv_begin, 0, sequence.num_tokens);
+  const int64_t begin = sequence.token_begin + dense.num_tokens;
+  const int64_t end = sequence.token_begin + sequence.num_tokens;
+  if (begin < end) plan.listed.push_back({.begin = begin, .end = end});
+  return dense;
+}
+
 }  // namespace
 
 tensor::Tensor absorbed_tree_mask(const ForwardBatch& batch) {
@@ -49,7 +59,11 @@ tensor::Tensor absorbed_tree_mask(const ForwardBatch& batch) {
 AttentionPlan plan_attention(const ForwardBatch& batch, const AttentionPlanConfig& config,
                              ops::Stream& stream) {
   AttentionPlan plan;
-  for (const ExpandedSequence& sequence : batch.expanded) {
+  if (config.topk > 0 && batch.num_absorbed_tokens > 0)
+    plan.listed.push_back({.begin = 0, .end = batch.num_absorbed_tokens});
+  for (const ExpandedSequence& whole : batch.expanded) {
+    const ExpandedSequence sequence = config.topk > 0 ? cut(whole, config.topk, plan) : whole;
+    if (sequence.num_tokens == 0) continue;
     const int64_t rows = sequence.kv_begin + sequence.num_tokens;
     for (int64_t begin = 0; begin < rows; begin += config.chunk_rows)
       append(plan.expanded_calls, segment_of(sequence, begin, config.chunk_rows),

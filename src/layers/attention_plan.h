@@ -1,6 +1,7 @@
 #pragma once
 // AttentionPlan: what attention decides once per step for all layers: which rows of which sequences each call
-// of expanded attention takes, and the backend's own plan of absorbed attention where it has one.
+// of expanded attention takes, the backend's own plan of absorbed attention where it has one, and with an indexer which
+// tokens attend by lists of rows.
 //
 //   const AttentionPlan plan = plan_attention(batch, {.heads = 16, .chunk_rows = 1024, .plan_buffer = buffer,
 //                                                     .max_rows = max_blocks * 64}, stream);
@@ -16,11 +17,21 @@
 
 namespace fathom::layers {
 
+// Query tokens of a batch, [begin, end).
+struct TokenRange {
+  int64_t begin = 0, end = 0;
+
+  int64_t size() const { return end - begin; }
+};
+
 struct AttentionPlan {
   tensor::Tensor absorbed;  // for ops::mla_absorbed; null = none
   // The segments of each call, at most one of a sequence and chunk_rows rows together. A sequence's rows are
   // cut at multiples of chunk_rows whatever else is in the step, so that its bits depend on it alone.
   std::vector<std::vector<ops::ExpandedSegment>> expanded_calls;
+  // With topk, all others: the absorbed ones and, of an expanded sequence, those behind its first topk rows, where each
+  // sees more rows than are kept.
+  std::vector<TokenRange> listed;
 };
 
 struct AttentionPlanConfig {
@@ -28,6 +39,7 @@ struct AttentionPlanConfig {
   int64_t chunk_rows = 0;      // rows of the buffers of expanded attention
   tensor::Tensor plan_buffer;  // u8[bytes] of ops::mla_plan; null = the backend has no plan
   int64_t max_rows = 0;        // that a block table has room for
+  int64_t topk = 0;            // rows that an indexer keeps; 0 = there is none
 };
 
 AttentionPlan plan_attention(const ForwardBatch& batch, const AttentionPlanConfig& config,

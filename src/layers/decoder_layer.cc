@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "layers/mla.h"
+#include "layers/attention_kind.h"
 
 namespace fathom::layers {
 namespace {
@@ -28,28 +28,32 @@ DecoderLayer::DecoderLayer(int layer_idx, const config::ModelConfig& config, Wei
       post_attention_layernorm_(
           make_rms_norm(layer_prefix(layer_idx) + "post_attention_layernorm.weight",
                         config.hidden_size, config, builder)),
-      attention_(std::make_unique<Mla>(layer_prefix(layer_idx) + "self_attn.", config, builder)),
+      attention_(make_attention(layer_prefix(layer_idx) + "self_attn.", config, builder)),
       mlp_(make_mlp(layer_idx, config, builder)),
       quantises_rows_(builder.fused().rms_norm_quantize) {}
 
 NormedRows DecoderLayer::normalise_input(ResidualStream& residual_stream,
                                          const LayerStep& step) const {
   NormedRows normed{.values = step.buffers.normed, .quantised = {}};
-  if (quantises_rows_) normed = {.values = {}, .quantised = step.buffers.normed_f8};
+  if (quantises_rows_) {
+    normed.quantised = step.buffers.normed_f8;
+    if (!attention_->reads_values()) normed.values = {};
+  }
   residual_stream.normalise(input_layernorm_, normed, step.stream);
   return normed;
 }
 
 void DecoderLayer::append_rows(ResidualStream& residual_stream, const LayerStep& step) const {
-  attention_->append_rows(normalise_input(residual_stream, step).input(), step);
+  attention_->append_rows(normalise_input(residual_stream, step), step);
 }
 
 void DecoderLayer::attend(ResidualStream& residual_stream, const LayerStep& step) const {
   NormedRows normed = normalise_input(residual_stream, step);
-  attention_->forward(normed.input(), step, residual_stream.branch());
+  attention_->forward(normed, step, residual_stream.branch());
   residual_stream.set_pending(*step.rank.tp);
   // The gate reads the rows as they are.
-  if (is_moe()) normed.values = step.buffers.normed;
+  const bool wants_values = is_moe() || normed.quantised.is_null();
+  normed.values = wants_values ? step.buffers.normed : tensor::Tensor();
   residual_stream.normalise(post_attention_layernorm_, normed, step.stream);
 }
 

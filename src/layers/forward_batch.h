@@ -36,9 +36,11 @@ struct ForwardBatch {
   tensor::Tensor kv_rows;    // i64[tokens]  flat cache row, -1 = padding
   tensor::Tensor tree_mask;  // u64[tokens]  null = causal
 
-  // Per sequence, absorbed ones first. query_start and kv_len are read for absorbed sequences only.
-  tensor::Tensor query_start;  // i32[>= num_absorbed_sequences + 1]  starts with 0
-  tensor::Tensor kv_len;  // i32[>= num_absorbed_sequences]      rows with this step's; 0 = padding
+  // Per sequence, absorbed ones first. query_start and kv_len are read for absorbed sequences, by an indexer for all.
+  tensor::Tensor
+      query_start;  // i32[>= num_absorbed_sequences + 1]  starts with 0; with an indexer [sequences + 1]
+  tensor::Tensor
+      kv_len;  // i32[>= num_absorbed_sequences]  rows with this step's; 0 = padding; or [sequences]
   tensor::Tensor block_tables;  // i32[sequences, max_blocks]
 
   int64_t num_absorbed_sequences = 0, num_absorbed_tokens = 0;

@@ -78,26 +78,21 @@ void Mla::finish_loading(ops::Stream& stream) {
   }
 }
 
-void Mla::forward(const ops::Activation& x, const LayerStep& step, const Tensor& out) const {
-  project(x, step);
+void Mla::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
+  project_down(x.input(), step);
+  project_queries(step);
   append_cache(step);
   if (step.batch.num_absorbed_tokens > 0) attend_absorbed(step);
-  if (!step.plan.expanded_calls.empty()) attend_expanded(step);
-  const Tensor heads_out = step.buffers.mla.out.reshape({out.dim(0), num_heads_ * v_head_dim_});
-  sum_of_parts(o_proj_.size(), out, step, [&](size_t part, const Tensor& to) {
-    const int64_t columns = o_proj_[part].data.dim(1), begin = static_cast<int64_t>(part) * columns;
-    ops::linear(
-        {.x = heads_out.slice(1, begin, begin + columns), .weight = o_proj_[part], .out = to},
-        step.stream);
-  });
+  attend_expanded(step);
+  project_out(step, out);
 }
 
-void Mla::append_rows(const ops::Activation& x, const LayerStep& step) const {
-  ops::linear({.x = x, .weight = kv_a_proj_, .out = step.buffers.mla.kv_a}, step.stream);
+void Mla::append_rows(const NormedRows& x, const LayerStep& step) const {
+  ops::linear({.x = x.input(), .weight = kv_a_proj_, .out = step.buffers.mla.kv_a}, step.stream);
   append_cache(step);
 }
 
-void Mla::project(const ops::Activation& x, const LayerStep& step) const {
+void Mla::project_down(const ops::Activation& x, const LayerStep& step) const {
   const MlaBuffers& buffers = step.buffers.mla;
   const Tensor q = buffers.q.reshape({buffers.q.dim(0), num_heads_ * buffers.q.dim(2)});
   linear_pair(
@@ -106,14 +101,35 @@ void Mla::project(const ops::Activation& x, const LayerStep& step) const {
        .a = {.weight = has_q_lora_ ? q_a_proj_ : q_proj_, .out = has_q_lora_ ? buffers.q_a : q},
        .b = {.weight = kv_a_proj_, .out = buffers.kv_a}},
       step.stream);
+  if (!has_q_lora_) return;
+  NormedRows normed{.values = buffers.q_a, .quantised = {}};
+  if (fused_.rms_norm_quantize) normed = {.values = {}, .quantised = buffers.q_a_f8};
+  q_a_layernorm_.forward(buffers.q_a, {}, normed, step.stream);
+}
+
+ops::Activation Mla::compressed_queries(const LayerStep& step) const {
+  const MlaBuffers& buffers = step.buffers.mla;
+  return fused_.rms_norm_quantize ? buffers.q_a_f8 : ops::Activation(buffers.q_a);
+}
+
+void Mla::project_queries(const LayerStep& step) const {
+  const MlaBuffers& buffers = step.buffers.mla;
   if (has_q_lora_) {
-    NormedRows normed{.values = buffers.q_a, .quantised = {}};
-    if (fused_.rms_norm_quantize) normed = {.values = {}, .quantised = buffers.q_a_f8};
-    q_a_layernorm_.forward(buffers.q_a, {}, normed, step.stream);
-    ops::linear({.x = normed.input(), .weight = q_proj_, .out = q}, step.stream);
+    const Tensor q = buffers.q.reshape({buffers.q.dim(0), num_heads_ * buffers.q.dim(2)});
+    ops::linear({.x = compressed_queries(step), .weight = q_proj_, .out = q}, step.stream);
   }
   const Tensor q_rope = buffers.q.slice(2, qk_nope_head_dim_, buffers.q.dim(2));
   ops::rope({.x = q_rope, .table = step.buffers.rope_table}, step.stream);
+}
+
+void Mla::project_out(const LayerStep& step, const Tensor& out) const {
+  const Tensor heads_out = step.buffers.mla.out.reshape({out.dim(0), num_heads_ * v_head_dim_});
+  sum_of_parts(o_proj_.size(), out, step, [&](size_t part, const Tensor& to) {
+    const int64_t columns = o_proj_[part].data.dim(1), begin = static_cast<int64_t>(part) * columns;
+    ops::linear(
+        {.x = heads_out.slice(1, begin, begin + columns), .weight = o_proj_[part], .out = to},
+        step.stream);
+  });
 }
 
 void Mla::append_cache(const LayerStep& step) const {
@@ -126,17 +142,34 @@ void Mla::append_cache(const LayerStep& step) const {
                  step.stream);
 }
 
+AbsorbedTokens Mla::absorb(const TokenRange& tokens, const LayerStep& step) const {
+  const MlaBuffers& buffers = step.buffers.mla;
+  const Tensor q = buffers.q.slice(0, tokens.begin, tokens.end);
+  const AbsorbedTokens absorbed{
+      .q_latent = buffers.q_latent.slice(0, tokens.begin, tokens.end),
+      .q_rope = q.slice(2, qk_nope_head_dim_, q.dim(2)),
+      .out_latent = buffers.out_latent.slice(0, tokens.begin, tokens.end)};
+  ops::head_linear(
+      {.x = q.slice(2, 0, qk_nope_head_dim_), .weight = w_uk_, .out = absorbed.q_latent},
+      step.stream);
+  return absorbed;
+}
+
+void Mla::leave_latent(const TokenRange& tokens, const LayerStep& step) const {
+  const MlaBuffers& buffers = step.buffers.mla;
+  ops::head_linear({.x = buffers.out_latent.slice(0, tokens.begin, tokens.end),
+                    .weight = w_uv_,
+                    .out = buffers.out.slice(0, tokens.begin, tokens.end)},
+                   step.stream);
+}
+
 void Mla::attend_absorbed(const LayerStep& step) const {
   const ForwardBatch& batch = step.batch;
-  const MlaBuffers& buffers = step.buffers.mla;
-  const int64_t tokens = batch.num_absorbed_tokens, sequences = batch.num_absorbed_sequences;
-  const Tensor q = buffers.q.slice(0, 0, tokens);
-  const Tensor q_latent = buffers.q_latent.slice(0, 0, tokens);
-  const Tensor out_latent = buffers.out_latent.slice(0, 0, tokens);
-  ops::head_linear({.x = q.slice(2, 0, qk_nope_head_dim_), .weight = w_uk_, .out = q_latent},
-                   step.stream);
-  ops::mla_absorbed({.q_latent = q_latent,
-                     .q_rope = q.slice(2, qk_nope_head_dim_, q.dim(2)),
+  const TokenRange tokens{.begin = 0, .end = batch.num_absorbed_tokens};
+  const int64_t sequences = batch.num_absorbed_sequences;
+  const AbsorbedTokens absorbed = absorb(tokens, step);
+  ops::mla_absorbed({.q_latent = absorbed.q_latent,
+                     .q_rope = absorbed.q_rope,
                      .cache = step.cache,
                      .query_start = batch.query_start.slice(0, 0, sequences + 1),
                      .kv_len = batch.kv_len.slice(0, 0, sequences),
@@ -144,10 +177,9 @@ void Mla::attend_absorbed(const LayerStep& step) const {
                      .tree_mask = absorbed_tree_mask(batch),
                      .plan = step.plan.absorbed,
                      .scale = softmax_scale_,
-                     .out = out_latent},
+                     .out = absorbed.out_latent},
                     step.stream);
-  ops::head_linear({.x = out_latent, .weight = w_uv_, .out = buffers.out.slice(0, 0, tokens)},
-                   step.stream);
+  leave_latent(tokens, step);
 }
 
 void Mla::attend_expanded(const LayerStep& step) const {

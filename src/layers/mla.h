@@ -15,30 +15,50 @@
 #include "config/model_config.h"
 #include "config/rope.h"
 #include "layers/attention.h"
-#include "layers/rms_norm.h"
 #include "layers/weight_builder.h"
 #include "weights/convert.h"
 
 namespace fathom::layers {
+
+// Query tokens as heads read latent rows.
+struct AbsorbedTokens {
+  tensor::Tensor q_latent;    // act[tokens, heads, kv_lora_rank]
+  tensor::Tensor q_rope;      // act[tokens, heads, qk_rope_head_dim]
+  tensor::Tensor out_latent;  // act[tokens, heads, kv_lora_rank]
+};
 
 class Mla : public Attention {
  public:
   // prefix: "model.layers.3.self_attn."
   Mla(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
 
-  void forward(const ops::Activation& x, const LayerStep& step,
+  void forward(const NormedRows& x, const LayerStep& step,
                const tensor::Tensor& out) const override;
-  void append_rows(const ops::Activation& x, const LayerStep& step) const override;
+  void append_rows(const NormedRows& x, const LayerStep& step) const override;
   void finish_loading(ops::Stream& stream) override;
+  bool reads_values() const override { return false; }
+
+  // The parts of forward() in order, for kinds of attention that are made of them. The buffers are those of step.
+  // kv_a and, compressed and normalised, q_a; without q_lora_rank q itself.
+  void project_down(const ops::Activation& x, const LayerStep& step) const;
+  void append_cache(const LayerStep& step) const;
+  // What q_b_proj reads. REQUIRES: q_lora_rank, project_down().
+  ops::Activation compressed_queries(const LayerStep& step) const;
+  // q, rotated.
+  void project_queries(const LayerStep& step) const;
+  // Fills q_latent.
+  AbsorbedTokens absorb(const TokenRange& tokens, const LayerStep& step) const;
+  // From out_latent to the heads' outputs.
+  void leave_latent(const TokenRange& tokens, const LayerStep& step) const;
+  // The expanded calls of the plan.
+  void attend_expanded(const LayerStep& step) const;
+  void project_out(const LayerStep& step, const tensor::Tensor& out) const;
+  float softmax_scale() const { return softmax_scale_; }
 
  private:
   // [heads, qk_nope_head_dim + v_head_dim, kv_lora_rank]
   tensor::Tensor kv_b_heads() const;
-  // q, rotated, and kv_a.
-  void project(const ops::Activation& x, const LayerStep& step) const;
-  void append_cache(const LayerStep& step) const;
   void attend_absorbed(const LayerStep& step) const;
-  void attend_expanded(const LayerStep& step) const;
 
   int64_t num_heads_;  // the rank's
   int64_t qk_nope_head_dim_, v_head_dim_, kv_lora_rank_;

@@ -19,7 +19,31 @@ ops::Activation carve_f8(Arena& arena, int64_t rows, int64_t dim) {
   return {q, arena.allocate(DType::kF32, {rows, tensor::num_scale_blocks(dim)})};
 }
 
-MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes) {
+// Scores of the indexer at once: more tokens take turns.
+constexpr int64_t kScoreBytes = int64_t{64} << 20;
+
+IndexBuffers carve_index(Arena& arena, const StepBufferSizes& sizes) {
+  IndexBuffers index;
+  if (!sizes.index) return index;
+  const config::IndexConfig& config = *sizes.config->index_config;
+  const int64_t tokens = sizes.max_batch_tokens, heads = config.n_heads, dim = config.head_dim;
+  FATHOM_CHECK(sizes.max_rows > 0, "max_rows " << sizes.max_rows);
+  index.k = arena.allocate(sizes.backend->act, {tokens, dim});
+  index.q = arena.allocate(sizes.backend->act, {tokens, heads, dim});
+  if (sizes.index->has_scale()) index.q_f8 = arena.allocate(DType::kF8E4M3, {tokens, heads, dim});
+  index.weights = arena.allocate(DType::kF32, {tokens, heads});
+  if (sizes.max_rows > config.topk) {
+    const int64_t at_once =
+        std::clamp<int64_t>(kScoreBytes / int64_t{sizeof(float)} / sizes.max_rows, 1, tokens);
+    index.scores = arena.allocate(DType::kF32, {at_once * sizes.max_rows});
+  }
+  index.rows =
+      arena.allocate(DType::kI32, {tokens, std::min<int64_t>(config.topk, sizes.max_rows)});
+  index.counts = arena.allocate(DType::kI32, {tokens});
+  return index;
+}
+
+MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes, IndexBuffers& index) {
   const config::ModelConfig& config = *sizes.config;
   const int64_t tokens = sizes.max_batch_tokens, heads = sizes.heads();
   const int64_t chunk = sizes.expand_chunk_tokens;
@@ -35,6 +59,7 @@ MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes) {
   const int64_t forms = arena.mark();
   mla.q_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
   mla.out_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
+  index = carve_index(arena, sizes);
   arena.rewind(forms);
   mla.latent = arena.allocate(sizes.backend->act, {chunk, config.kv_lora_rank});
   mla.k_rope = arena.allocate(sizes.backend->act, {chunk, config.qk_rope_head_dim});
@@ -77,7 +102,7 @@ StepBuffers StepBuffers::carve(Arena& arena, const StepBufferSizes& sizes) {
   if (sizes.fused.rms_norm_quantize) buffers.normed_f8 = carve_f8(arena, tokens, hidden_size);
   buffers.hidden = arena.allocate(sizes.backend->act, {tokens, hidden_size});
   // A sequence has a token at least.
-  if (sizes.fused.mla_plan)
+  if (sizes.fused.mla_plan && !sizes.index)
     buffers.plan = arena.allocate(
         DType::kU8, {sizes.backend->mla_plan_bytes(
                         {.tokens = tokens, .sequences = tokens, .heads = sizes.heads()})});
@@ -91,7 +116,7 @@ StepBuffers StepBuffers::carve(Arena& arena, const StepBufferSizes& sizes) {
         arena.allocate(sizes.backend->act,
                        {std::bit_width(static_cast<unsigned>(parts)) - 1, tokens, hidden_size});
   const int64_t phases = arena.mark();
-  buffers.mla = carve_mla(arena, sizes);
+  buffers.mla = carve_mla(arena, sizes, buffers.index);
   arena.rewind(phases);
   buffers.ffn = carve_ffn(arena, sizes);
   return buffers;
@@ -100,9 +125,11 @@ StepBuffers StepBuffers::carve(Arena& arena, const StepBufferSizes& sizes) {
 StepBuffers StepBuffers::for_tokens(const LaneTokens& tokens) const {
   StepBuffers cut = *this;
   for (Tensor* t :
-       {&cut.rope_table, &cut.residual, &cut.hidden, &cut.mtp_input, &cut.mtp_hidden, &cut.mla.q_a,
-        &cut.mla.q, &cut.mla.kv_a, &cut.mla.out, &cut.mla.q_latent, &cut.mla.out_latent,
-        &cut.mla.state_max, &cut.mla.state_sum, &cut.mla.state_acc}) {
+       {&cut.rope_table,    &cut.residual,      &cut.hidden,         &cut.mtp_input,
+        &cut.mtp_hidden,    &cut.mla.q_a,       &cut.mla.q,          &cut.mla.kv_a,
+        &cut.mla.out,       &cut.mla.q_latent,  &cut.mla.out_latent, &cut.mla.state_max,
+        &cut.mla.state_sum, &cut.mla.state_acc, &cut.index.k,        &cut.index.q,
+        &cut.index.q_f8,    &cut.index.weights, &cut.index.rows,     &cut.index.counts}) {
     if (!t->is_null()) *t = t->slice(0, 0, tokens.count());
   }
   if (!cut.mla.q_a_f8.is_null()) cut.mla.q_a_f8 = cut.mla.q_a_f8.rows(0, tokens.count());

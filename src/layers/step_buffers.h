@@ -12,10 +12,13 @@
 //
 // Views only; the arena's memory must outlive them.
 
+#include <optional>
+
 #include "comm/rank_context.h"
 #include "config/model_config.h"
 #include "layers/fused_ops.h"
 #include "ops/activation.h"
+#include "ops/index_cache.h"
 #include "tensor/arena.h"
 #include "tensor/tensor.h"
 
@@ -34,6 +37,22 @@ struct MlaBuffers {
   tensor::Tensor kv;      // act[expand_chunk_tokens, heads, qk_nope_head_dim + v_head_dim]
   tensor::Tensor state_max, state_sum;  // f32[tokens, heads]
   tensor::Tensor state_acc;             // f32[tokens, heads, v_head_dim]
+};
+
+// Of an indexer; all null without one. In the memory of absorbed attention, which runs together with it.
+struct IndexBuffers {
+  tensor::Tensor k;        // act[tokens, index_head_dim]
+  tensor::Tensor q;        // act[tokens, index_n_heads, index_head_dim]
+  tensor::Tensor q_f8;     // f8_e4m3, the same shape; null where cached keys are f32
+  tensor::Tensor weights;  // f32[tokens, index_n_heads]
+  tensor::Tensor
+      scores;  // f32[at least max_rows]  of as many tokens at once as fit; null where nobody has to choose
+  tensor::Tensor rows;    // i32[tokens, min(index_topk, max_rows)]
+  tensor::Tensor counts;  // i32[tokens]
+
+  // What index_scores reads.
+  const tensor::Tensor& queries() const { return q_f8.is_null() ? q : q_f8; }
+  int64_t topk() const { return rows.dim(1); }
 };
 
 // What the gate chose for each token.
@@ -62,6 +81,8 @@ struct StepBufferSizes {
   FusedOps fused{};
   int64_t max_batch_tokens = 0;  // of all lanes together, any of which may have all of them
   int64_t expand_chunk_tokens = 0;
+  int64_t max_rows = 0;  // of a sequence in the cache; read with an indexer
+  std::optional<ops::IndexFormat> index{};
   bool has_mtp = false;
   comm::RankContext rank{};
 
@@ -98,6 +119,7 @@ struct StepBuffers {
   tensor::Tensor part_sums;
   tensor::Tensor plan;  // u8[bytes] of ops::mla_plan, null where the backend has no such plan
   MlaBuffers mla;
+  IndexBuffers index;
   FfnBuffers ffn;
 
   static StepBuffers carve(tensor::Arena& arena, const StepBufferSizes& sizes);

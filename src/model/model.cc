@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/startup_error.h"
+#include "layers/attention_kind.h"
 #include "model/network.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
@@ -55,26 +56,14 @@ void check_rank(const comm::RankContext& rank) {
                        std::to_string(tp * dp) + " ranks of the model, or 1");
 }
 
-// Multiply-adds of a slice's attention in one head. Absorbed carries each query through W_UK and W_UV and attends in
-// kv_lora_rank dimensions; expanded carries each row of the cache through kv_b_proj and attends in head dimensions.
-int64_t kv_b_macs(const config::ModelConfig& config) {
-  return int64_t{config.kv_lora_rank} * (config.qk_nope_head_dim + config.v_head_dim);
-}
-
-int64_t visible_pairs(int64_t num_tokens, int64_t kv_begin) {
-  return num_tokens * kv_begin + num_tokens * (num_tokens + 1) / 2;
-}
-
-int64_t absorbed_macs_per_head(const config::ModelConfig& config, int64_t num_tokens,
-                               int64_t kv_begin) {
-  return num_tokens * kv_b_macs(config) +
-         visible_pairs(num_tokens, kv_begin) * (config.kv_dim() + config.kv_lora_rank);
-}
-
-int64_t expanded_macs_per_head(const config::ModelConfig& config, int64_t num_tokens,
-                               int64_t kv_begin) {
-  return (kv_begin + num_tokens) * kv_b_macs(config) +
-         visible_pairs(num_tokens, kv_begin) * (config.qk_head_dim() + config.v_head_dim);
+// The FP8 form of an indexer's keys has one scale a row, as matrices have one for so many values.
+void check_index_keys(const config::ModelConfig& config, const ModelOptions& options) {
+  if (!config.index_config || config.index_config->head_dim == tensor::kScaleBlock) return;
+  if (layers::cache_format(config, options.kv_cache_dtype).index->values == DType::kF32) return;
+  throw StartupError("\"index_head_dim\" is " + std::to_string(config.index_config->head_dim) +
+                     ", must be " + std::to_string(tensor::kScaleBlock) + " with a cache of " +
+                     std::string(tensor::dtype_name(options.kv_cache_dtype)) +
+                     ", beside which the indexer's keys are FP8");
 }
 
 [[noreturn]] void throw_no_room(const char* what, int64_t bytes, const ops::Backend& backend) {
@@ -105,6 +94,7 @@ Model::~Model() = default;
 std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const ModelOptions& options,
                                      const ops::Backend& backend, const comm::RankContext& rank) {
   check_absorbed_type(config, options);
+  check_index_keys(config, options);
   check_rank(rank);
   std::unique_ptr<Model> model(new Model(config, options, backend, rank));
   model->check_operators();
@@ -128,19 +118,12 @@ std::unique_ptr<Model> Model::create(const config::ModelConfig& config, const Mo
 void Model::check_operators() const {
   const layers::WeightTypes types = weight_types(config_, options_);
   const DType matrix = types.matrix();
-  std::vector<ops::Requirement> needs = {{"embedding", types.plain},
-                                         {"gather_rows", backend_.act},
-                                         {"rms_norm", types.plain},
-                                         {"linear", types.plain},
-                                         {"linear", matrix},
-                                         {"head_linear", absorbed_dtype()},
-                                         {"rope_table", DType::kF32},
-                                         {"rope", backend_.act},
-                                         {"kv_append", options_.kv_cache_dtype},
-                                         {"kv_gather", options_.kv_cache_dtype},
-                                         {"mla_absorbed", options_.kv_cache_dtype},
-                                         {"mla_expanded", backend_.act},
-                                         {"silu_mul", backend_.act}};
+  std::vector<ops::Requirement> needs = {{"embedding", types.plain}, {"gather_rows", backend_.act},
+                                         {"rms_norm", types.plain},  {"linear", types.plain},
+                                         {"linear", matrix},         {"silu_mul", backend_.act}};
+  for (const ops::Requirement& need : layers::attention_requirements(
+           config_, options_.kv_cache_dtype, absorbed_dtype(), backend_.act))
+    needs.push_back(need);
   if (rank_.sum_parts > 1) needs.push_back({"add_rows", backend_.act});
   if (config_.n_routed_experts > 0) {
     needs.push_back({"moe_gate", types.plain});
@@ -177,34 +160,31 @@ void Model::finish_loading(ops::Stream& stream) { network_->finish_loading(strea
 std::vector<KvGroupSpec> Model::kv_groups() const {
   return {{.name = "mla",
            .num_layers = config_.num_hidden_layers + (has_mtp() ? 1 : 0),
-           .format = ops::KvFormat::of(options_.kv_cache_dtype, config_.kv_lora_rank,
-                                       config_.qk_rope_head_dim),
-           .block_tokens = 64}};
+           .format = layers::cache_format(config_, options_.kv_cache_dtype),
+           .block_tokens = kBlockTokens}};
 }
 
 AttentionForm Model::attention_form(int64_t num_tokens, int64_t kv_begin) const {
   if (options_.attention_form != AttentionForm::kAuto) return options_.attention_form;
   if (num_tokens == 1) return AttentionForm::kAbsorbed;
   if (num_tokens > kMaxAbsorbedTokens) return AttentionForm::kExpanded;
-  return absorbed_macs_per_head(config_, num_tokens, kv_begin) <
-                 expanded_macs_per_head(config_, num_tokens, kv_begin)
+  const layers::AttentionCost cost(config_);
+  if (cost.num_dense_tokens(num_tokens, kv_begin) == 0) return AttentionForm::kAbsorbed;
+  return cost.absorbed_macs(num_tokens, kv_begin) < cost.expanded_macs(num_tokens, kv_begin)
              ? AttentionForm::kAbsorbed
              : AttentionForm::kExpanded;
 }
 
 double Model::attention_macs(AttentionForm form, int64_t num_tokens, int64_t kv_begin) const {
-  const int64_t per_head = form == AttentionForm::kAbsorbed
-                               ? absorbed_macs_per_head(config_, num_tokens, kv_begin)
-                               : expanded_macs_per_head(config_, num_tokens, kv_begin);
-  return static_cast<double>(per_head) * config_.num_attention_heads * config_.num_hidden_layers;
+  const layers::AttentionCost cost(config_);
+  return config_.num_hidden_layers * (form == AttentionForm::kAbsorbed
+                                          ? cost.absorbed_macs(num_tokens, kv_begin)
+                                          : cost.expanded_macs(num_tokens, kv_begin));
 }
 
 double Model::linear_macs_per_token() const {
-  const double hidden = config_.hidden_size, heads = config_.num_attention_heads;
-  const double q_dim = heads * config_.qk_head_dim();
-  const double query =
-      config_.q_lora_rank ? *config_.q_lora_rank * (hidden + q_dim) : hidden * q_dim;
-  const double attention = query + hidden * config_.kv_dim() + heads * config_.v_head_dim * hidden;
+  const double hidden = config_.hidden_size;
+  const double attention = layers::AttentionCost(config_).linear_macs_per_token();
   const double dense = 3 * hidden * config_.intermediate_size;
   const double experts = 3 * hidden * config_.moe_intermediate_size *
                          (config_.num_experts_per_tok + config_.n_shared_experts);
@@ -232,7 +212,15 @@ int64_t Model::workspace_bytes(const WorkspaceLimits& limits) const {
   return measure.peak_bytes();
 }
 
-Workspace Model::make_workspace(const WorkspaceLimits& limits) const {
+WorkspaceLimits Model::resolved(WorkspaceLimits limits) const {
+  if (limits.max_rows == 0)
+    limits.max_rows =
+        (config_.max_position_embeddings + kBlockTokens - 1) / kBlockTokens * kBlockTokens;
+  return limits;
+}
+
+Workspace Model::make_workspace(const WorkspaceLimits& asked) const {
+  const WorkspaceLimits limits = resolved(asked);
   const int64_t bytes = workspace_bytes(limits);
   ops::DeviceBuffer memory =
       ops::DeviceBuffer::allocate_for_step(backend_, bytes, "the workspace of a step");
@@ -248,6 +236,8 @@ layers::StepBufferSizes Model::buffer_sizes(const WorkspaceLimits& limits) const
           .fused = layers::FusedOps::of(backend_, weight_types(config_, options_)),
           .max_batch_tokens = limits.max_batch_tokens,
           .expand_chunk_tokens = options_.expand_chunk_tokens,
+          .max_rows = resolved(limits).max_rows,
+          .index = layers::cache_format(config_, options_.kv_cache_dtype).index,
           .has_mtp = has_mtp(),
           .rank = rank_};
 }
@@ -277,9 +267,14 @@ void Model::check_batch(const ForwardBatch& batch, const KvStorage& kv,
   }
   FATHOM_CHECK(covered == tokens, "sequences cover " << covered << " of " << tokens << " tokens");
   const KvGroupSpec group = kv_groups()[0];
-  FATHOM_CHECK(kv.spec().num_layers == group.num_layers && kv.spec().format == group.format,
-               "the cache is not of this model: " << kv.spec().num_layers << " layers of "
-                                                  << tensor::dtype_name(kv.spec().format.latent));
+  FATHOM_CHECK(
+      kv.spec().num_layers == group.num_layers && kv.spec().format == group.format,
+      "the cache is not of this model: " << kv.spec().num_layers << " layers of "
+                                         << tensor::dtype_name(kv.spec().format.latent.latent));
+  FATHOM_CHECK(!kv.spec().format.index ||
+                   batch.block_tables.dim(1) * kv.spec().block_tokens <= workspace.max_rows(),
+               "block tables of " << batch.block_tables.dim(1) << " blocks, the workspace holds "
+                                  << workspace.max_rows() << " rows");
 }
 
 Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace& workspace,
@@ -297,6 +292,7 @@ Tensor Model::forward(const ForwardBatch& batch, const KvStorage& kv, Workspace&
                                  .buffers = buffers,
                                  .plan = plan,
                                  .cache = kv.layer(layer_idx),
+                                 .index_cache = kv.index_layer(layer_idx),
                                  .rank = rank_,
                                  .stream = stream};
     network_->layers[static_cast<size_t>(layer_idx)].forward(residual_stream, step);
@@ -353,6 +349,7 @@ void Model::mtp_append_rows(const Tensor& hidden, const Tensor& next_token_ids,
                               .buffers = buffers,
                               .plan = plan,
                               .cache = kv.layer(config_.num_hidden_layers),
+                              .index_cache = kv.index_layer(config_.num_hidden_layers),
                               .rank = rank_,
                               .stream = stream});
 }
@@ -368,6 +365,7 @@ Tensor Model::mtp_forward(const Tensor& hidden, const Tensor& next_token_ids,
                                .buffers = buffers,
                                .plan = plan,
                                .cache = kv.layer(config_.num_hidden_layers),
+                               .index_cache = kv.index_layer(config_.num_hidden_layers),
                                .rank = rank_,
                                .stream = stream};
   network_->mtp->forward(hidden, buffers.normed, step, buffers.mtp_hidden);
@@ -381,7 +379,8 @@ layers::AttentionPlan Model::plan_attention(const ForwardBatch& batch,
                                 {.heads = config_.num_attention_heads / rank_.tp->size(),
                                  .chunk_rows = buffers.mla.kv.dim(0),
                                  .plan_buffer = buffers.plan,
-                                 .max_rows = batch.block_tables.dim(1) * kv.spec().block_tokens},
+                                 .max_rows = batch.block_tables.dim(1) * kv.spec().block_tokens,
+                                 .topk = config_.index_config ? config_.index_config->topk : 0},
                                 stream);
 }
 

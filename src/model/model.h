@@ -1,6 +1,6 @@
 #pragma once
 // A DeepSeek model on a backend: config.json -> layers -> forward(). One class for V2-Lite, V2, V3
-// (with its MTP layer) and the one-group V3 kind; the config alone tells them apart.
+// (with its MTP layer), the one-group V3 kind and V3.2; the config alone tells them apart.
 //
 //   std::unique_ptr<Model> model = Model::create(config, {.kv_cache_dtype = DType::kF32}, backend, rank);
 //   throw_on_error(weights::load_parameters(checkpoint, model->parameters(), load_options));
@@ -152,6 +152,9 @@ class Model {
   void check_operators() const;
   void check_batch(const ForwardBatch& batch, const KvStorage& kv,
                    const Workspace& workspace) const;
+  static constexpr int kBlockTokens = 64;
+  // With defaults in place of zeros.
+  WorkspaceLimits resolved(WorkspaceLimits limits) const;
   layers::StepBufferSizes buffer_sizes(const WorkspaceLimits& limits) const;
   layers::AttentionPlan plan_attention(const ForwardBatch& batch,
                                        const layers::StepBuffers& buffers, const KvStorage& kv,

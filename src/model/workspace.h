@@ -16,6 +16,8 @@ namespace fathom::model {
 
 struct WorkspaceLimits {
   int64_t max_batch_tokens = 0;
+  // That a block table has room for; 0 = max_position_embeddings, in whole blocks. Read by models with an indexer.
+  int64_t max_rows = 0;
 };
 
 class Workspace {
@@ -24,6 +26,7 @@ class Workspace {
   // Stream::touch for all of it.
   void touch(ops::Stream& stream) const { stream.touch(memory_.data(), memory_.num_bytes()); }
   int64_t max_batch_tokens() const { return limits_.max_batch_tokens; }
+  int64_t max_rows() const { return limits_.max_rows; }
 
  private:
   friend class Model;

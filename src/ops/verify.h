@@ -56,7 +56,7 @@
 //
 // move_rows: brings accepted rows of a tree together. For token t with to[t] >= 0 and source[t] != t: the row at
 // from[source[t]] goes to from[t], in order of t, in every layer.
-//   rows        u8[layers, blocks, block_tokens, row_bytes]   in place
+//   rows        u8[layers, blocks, block_tokens, row_bytes]   in place; a cache of several planes takes a call for each
 //   from, to    i64[tokens]   kv_rows, draft_kv_rows of accept_drafts
 //   source      i32[tokens];  query_start i32[slices + 1]
 //   REQUIRES: within a slice source rises and source[t] >= t.

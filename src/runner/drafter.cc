@@ -256,12 +256,13 @@ void Drafter::propose(const DraftStep& step, const Pass& pass, ops::Stream& stre
   const Tensor source = first(m_.source, tokens), draft_kv_rows = first(m_.draft_kv_rows, tokens);
   Tensor hidden = pass.hidden;
   if (!is_chain()) {
-    ops::move_rows({.rows = pass.kv.layers(0, model_.config().num_hidden_layers),
-                    .query_start = step.query_start,
-                    .source = source,
-                    .from = step.kv_rows,
-                    .to = draft_kv_rows},
-                   stream);
+    for (const Tensor& rows : pass.kv.layers(0, model_.config().num_hidden_layers))
+      ops::move_rows({.rows = rows,
+                      .query_start = step.query_start,
+                      .source = source,
+                      .from = step.kv_rows,
+                      .to = draft_kv_rows},
+                     stream);
     hidden = first(m_.moved_hidden, tokens);
     ops::gather_rows({.x = pass.hidden, .rows = source, .out = hidden}, stream);
   }

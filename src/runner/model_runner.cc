@@ -140,8 +140,7 @@ int64_t ModelRunner::context_tokens() const {
 MemoryPlan ModelRunner::plan_cache(int num_sharers) {
   const ops::Backend& backend = model_.backend();
   const model::KvGroupSpec group = model_.kv_groups().at(0);
-  const int64_t spare_bytes =
-      num_spare_blocks(config_) * group.block_tokens * group.format.row_bytes;
+  const int64_t spare_bytes = num_spare_blocks(config_) * group.layer_block_bytes();
   int64_t free_bytes = 0;
   thread_->run([&] { free_bytes = backend.free_memory_bytes(); }).get();
   return plan_kv_pool({.weight_bytes = model_.weight_bytes(),

@@ -55,7 +55,8 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
       workspace_(model.make_workspace(
           {.max_batch_tokens = std::max<int64_t>(
                config.max_batch_tokens,
-               max_draft_tokens(config.drafter, config.max_slots * model.rank().dp->size()))})),
+               max_draft_tokens(config.drafter, config.max_slots * model.rank().dp->size())),
+           .max_rows = int64_t{max_blocks()} * block_tokens_})),
       slots_({.max_slots = config.max_slots, .max_blocks = max_blocks()}, model.backend()),
       sampler_({.vocab_size = model.config().vocab_size,
                 .max_slots = config.max_slots,

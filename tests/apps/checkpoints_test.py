@@ -112,7 +112,8 @@ class NewerLibraries(CheckpointTest):
                  '"quantization_config.modules_to_convert" is'),
                 ({"tie_word_embeddings": True}, '"tie_word_embeddings" is true'),
                 ({"index_topk": 2048}, '"index_topk" is 2048'),
-                ({"architectures": ["DeepseekV32ForCausalLM"]}, '["DeepseekV32ForCausalLM"], which is not supported'),
+                ({"architectures": ["DeepseekV32ForCausalLM"]}, '"model_type" is "deepseek_v3", must be "deepseek_v32"'),
+                ({"architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32"}, '"index_n_heads" is missing'),
                 ({"architectures": ["KimiK25ForConditionalGeneration"], "text_config": {}}, "which is not supported"),
                 ({"text_config": {"hidden_size": 7168}}, '"text_config" is an object')]:
             with self.subTest(part):

@@ -72,6 +72,26 @@ TEST(ModelConfig, reads_v3) {
   EXPECT_THAT(config.eos_token_ids, ElementsAre(1));
 }
 
+TEST(ModelConfig, reads_v3_2) {
+  const ModelConfig config = published("deepseek-v3.2");
+  EXPECT_EQ(config.architecture, Architecture::kDeepseekV32);
+  EXPECT_EQ(config.index_config, (IndexConfig{.n_heads = 64, .head_dim = 128, .topk = 2048}));
+  EXPECT_EQ(config.scoring_func, ScoringFunc::kSigmoid);
+  EXPECT_TRUE(config.quantization_config->scale_ue8m0);
+  EXPECT_THAT(config.unused_keys, IsEmpty());
+  EXPECT_FALSE(published("deepseek-v3").index_config);
+}
+
+// As transformers 5.24 saves one: rope_parameters, layer_types, mlp_layer_types, head_dim.
+TEST(ModelConfig, reads_v3_2_as_transformers_saves_it) {
+  const Result<ModelConfig> config = load_model_config(source_path("tests/data/v32"));
+  ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->index_config, (IndexConfig{.n_heads = 32, .head_dim = 64, .topk = 64}));
+  EXPECT_EQ(config->rope_scaling->factor, 4);
+  EXPECT_EQ(config->topk_method, TopkMethod::kNoauxTc);
+  EXPECT_THAT(config->unused_keys, IsEmpty());
+}
+
 TEST(ModelConfig, reads_moonlight_and_kimi_k2) {
   const ModelConfig moonlight = published("moonlight-16b-a3b");
   EXPECT_EQ(moonlight.n_group, 1);
@@ -144,6 +164,12 @@ TEST(ModelConfig, accepts_what_does_not_change_the_computation) {
            {"deepseek-v3", "topk_method", ""},
            {"deepseek-v2-lite", "n_group", "null"},
            {"deepseek-v2-lite", "n_shared_experts", "null"},
+           {"deepseek-v3.2", "indexer_rope_interleave", "false"},
+           {"deepseek-v3.2", "index_share_for_mtp_iteration", "false"},
+           {"deepseek-v3.2", "index_topk_freq", "null"},
+           {"deepseek-v3.2", "head_dim", "64"},
+           {"deepseek-v3.2", "mlp_bias", "false"},
+           {"deepseek-v3", "index_topk", "null"},
            {"moonlight-16b-a3b", "first_k_dense_replace", "27"},
            {"moonlight-16b-a3b", "n_routed_experts", "null"}}) {
     const Result<ModelConfig> config =

@@ -1,17 +1,19 @@
 // Speculation with a model: whatever the drafter proposes and however steps are cut, a request gets the tokens that it
-// gets from plain decoding. The model, the demo checkpoint with its MTP layer, has one attention form, so
-// log-probabilities are the same bits; on a GPU but for trees, where a row and those above it do not lie side by side
-// while they are verified, which moves sums by their rounding.
+// gets from plain decoding. The models, the demo checkpoint and a tiny one with sparse attention, both with their MTP
+// layers, have one attention form, so log-probabilities are the same bits; on a GPU but for trees, where a row and
+// those above it do not lie side by side while they are verified, which moves sums by their rounding.
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 #include <random>
 
 #include "base/failpoint.h"
 #include "engine/step_loop.h"
 #include "tests/engine/sim_scenario.h"
 #include "tests/engine/toy_constraint.h"
+#include "tests/model/v32_checkpoint.h"
 #include "tests/runner/demo_model.h"
 
 namespace fathom::engine {
@@ -29,6 +31,16 @@ using Tokens = std::vector<int32_t>;
 constexpr int kNumKinds = 8;
 constexpr int kNumRequests = kThreadSanitizer ? 4 : 2 * kNumKinds;
 
+// With sparse attention to 64 rows, fewer than most requests have, and few tokens that ever come out, so that drafts
+// are accepted though its weights mean nothing.
+const model::Model& absorbed_sparse_model() {
+  static const model::V32Checkpoint checkpoint({.num_likely_tokens = 3});
+  static const std::unique_ptr<model::Model> model =
+      fathom::testing::load_model(checkpoint.directory(), cpu::fast_backend(),
+                                  {.attention_form = model::AttentionForm::kAbsorbed});
+  return *model;
+}
+
 const model::Model& absorbed_demo_model() {
   if (std::getenv("FATHOM_TEST_DEVICE") != nullptr) return fathom::testing::fast_demo_model();
   static const std::unique_ptr<model::Model> model = fathom::testing::load_demo(
@@ -42,9 +54,13 @@ DrafterInfo chain(int num_steps) {
   return {.num_steps = num_steps, .top_k = 1, .num_draft_tokens = num_steps + 1};
 }
 
-std::unique_ptr<ModelRunner> make_runner(const DrafterInfo& drafter,
+const model::Model& absorbed_model(bool is_sparse) {
+  return is_sparse ? absorbed_sparse_model() : absorbed_demo_model();
+}
+
+std::unique_ptr<ModelRunner> make_runner(bool is_sparse, const DrafterInfo& drafter,
                                          std::vector<int> graph_batch_sizes = {}) {
-  return ModelRunner::create(absorbed_demo_model(),
+  return ModelRunner::create(absorbed_model(is_sparse),
                              {.max_slots = 8,
                               .max_batch_tokens = 256,
                               .context_length = 512,
@@ -67,7 +83,7 @@ Tokens prompt_of(int number, std::mt19937_64& random) {
   return prompt;
 }
 
-void choose_kind(int kind, core::Request& request) {
+void choose_kind(int kind, int vocab_size, core::Request& request) {
   core::SamplingParams& params = request.sampling;
   params.temperature = kind < 2 ? 0.0f : 0.7f;
   switch (kind) {
@@ -82,14 +98,14 @@ void choose_kind(int kind, core::Request& request) {
       break;
     case 4:
       request.constraint = std::make_shared<testing::ToyConstraint>(testing::ToyConstraint::Rule{
-          .vocab_size = 2048, .divisor = 3, .min_tokens = 9, .eos_token_ids = {kDemoEos}});
+          .vocab_size = vocab_size, .divisor = 3, .min_tokens = 9, .eos_token_ids = {kDemoEos}});
       break;
     case 5:
       params.min_new_tokens = 7;
-      for (int32_t id = 0; id < 2048; id += 3) params.stop_token_ids.push_back(id);
+      for (int32_t id = 0; id < vocab_size; id += 3) params.stop_token_ids.push_back(id);
       break;
     case 6:
-      params.logit_bias = {{17, 4.0f}, {300, 3.5f}, {5, -100.0f}};
+      params.logit_bias = {{17, 4.0f}, {vocab_size / 7, 3.5f}, {5, -100.0f}};
       params.top_p = 0.9f;
       break;
     case 7:
@@ -102,13 +118,14 @@ void choose_kind(int kind, core::Request& request) {
   }
 }
 
-core::Request request_of(int number) {
+core::Request request_of(int number, int vocab_size) {
   std::mt19937_64 random(static_cast<uint64_t>(number) + 1);
   core::Request request{.id = number, .prompt = prompt_of(number, random)};
+  for (int32_t& id : request.prompt) id %= vocab_size;
   request.sampling.max_new_tokens = 1 + static_cast<int>(random() % 40);
   request.sampling.return_logprobs = true;
   request.sampling.seed = random();
-  choose_kind(number / 2 % kNumKinds, request);
+  choose_kind(number / 2 % kNumKinds, vocab_size, request);
   return request;
 }
 
@@ -124,7 +141,7 @@ LoopAnswers run(ModelRunner& runner, StepLoopConfig config, bool retract = false
   StepLoop loop(runner, config);
   Recorder recorder(loop);
   for (int number = 0; number < kNumRequests; ++number) {
-    const Status added = loop.add(request_of(number));
+    const Status added = loop.add(request_of(number, runner.info().vocab_size));
     EXPECT_TRUE(added) << added.error().message;
   }
   for (int step = 1; recorder.step(); ++step) {
@@ -182,18 +199,29 @@ struct DrafterCase {
   const char* name;
   DrafterInfo shape;
   double least_accepted;  // tokens of a verifying step
+  bool is_sparse = false;
 };
 
 class ModelSpeculation : public ::testing::TestWithParam<DrafterCase> {
  protected:
+  void SetUp() override {
+    if (GetParam().is_sparse && std::getenv("FATHOM_TEST_DEVICE") != nullptr)
+      GTEST_SKIP() << "sparse attention is for CPUs";
+  }
+  static std::unique_ptr<ModelRunner> runner(std::vector<int> graph_batch_sizes = {}) {
+    return make_runner(GetParam().is_sparse, GetParam().shape, std::move(graph_batch_sizes));
+  }
   static const LoopAnswers& plain() {
-    static const LoopAnswers answers =
-        run(*make_runner({}), {.radix_cache = false, .overlap = false});
-    return answers;
+    static std::map<bool, LoopAnswers> answers;
+    const bool is_sparse = GetParam().is_sparse;
+    if (!answers.contains(is_sparse))
+      answers[is_sparse] =
+          run(*make_runner(is_sparse, {}), {.radix_cache = false, .overlap = false});
+    return answers.at(is_sparse);
   }
   static bool is_chain() { return GetParam().shape.top_k == 1; }
   static void expect_plain(const LoopAnswers& answers) {
-    const bool rounds = absorbed_demo_model().backend().act == tensor::DType::kBf16;
+    const bool rounds = absorbed_model(GetParam().is_sparse).backend().act == tensor::DType::kBf16;
     if (!is_chain() && rounds) return expect_mostly_same(answers, plain());
     expect_same(answers, plain());
   }
@@ -201,14 +229,17 @@ class ModelSpeculation : public ::testing::TestWithParam<DrafterCase> {
 
 INSTANTIATE_TEST_SUITE_P(
     drafters, ModelSpeculation,
-    ::testing::Values(DrafterCase{"chain_1", chain(1), 1.5}, DrafterCase{"chain_2", chain(2), 1.8},
-                      DrafterCase{"chain_3", chain(3), 2.0},
-                      DrafterCase{
-                          "tree", {.num_steps = 3, .top_k = 3, .num_draft_tokens = 10}, 2.0}),
+    ::testing::Values(
+        DrafterCase{"chain_1", chain(1), 1.5}, DrafterCase{"chain_2", chain(2), 1.8},
+        DrafterCase{"chain_3", chain(3), 2.0},
+        DrafterCase{"tree", {.num_steps = 3, .top_k = 3, .num_draft_tokens = 10}, 2.0},
+        DrafterCase{"sparse_chain_2", chain(2), 1.1, true},
+        DrafterCase{
+            "sparse_tree", {.num_steps = 3, .top_k = 3, .num_draft_tokens = 10}, 1.2, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(ModelSpeculation, equals_plain_decoding_in_every_way_to_compute_it) {
-  const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape);
+  const std::unique_ptr<ModelRunner> speculating = runner();
   int64_t num_cached = 0, num_retractions = 0;
   double best = 0;
   for (const int chunk : {16, 256})
@@ -217,7 +248,7 @@ TEST_P(ModelSpeculation, equals_plain_decoding_in_every_way_to_compute_it) {
       SCOPED_TRACE("chunks of " + std::to_string(chunk) + ", radix " + std::to_string(radix) +
                    ", overlap " + std::to_string(overlap));
       const bool retract = chunk == 16;
-      const LoopAnswers answers = run(*runner,
+      const LoopAnswers answers = run(*speculating,
                                       {.chunked_prefill_size = chunk,
                                        .max_running_requests = chunk == 16 ? 3 : 8,
                                        .radix_cache = radix,
@@ -234,22 +265,22 @@ TEST_P(ModelSpeculation, equals_plain_decoding_in_every_way_to_compute_it) {
 }
 
 TEST_P(ModelSpeculation, an_adaptive_depth_changes_no_token) {
-  const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape);
-  expect_plain(run(*runner, {.speculation = {.adaptive = true}}));
+  expect_plain(run(*runner(), {.speculation = {.adaptive = true}}));
 }
 
 TEST_P(ModelSpeculation, captured_steps_change_no_token) {
-  const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape, {1, 2, 8});
+  const std::unique_ptr<ModelRunner> captured = runner({1, 2, 8});
   for (const bool adaptive : {false, true})
-    expect_plain(run(*runner, {.speculation = {.adaptive = adaptive}}));
+    expect_plain(run(*captured, {.speculation = {.adaptive = adaptive}}));
 }
 
 TEST_P(ModelSpeculation, a_failed_row_ends_its_request_alone) {
-  const std::unique_ptr<ModelRunner> runner = make_runner(GetParam().shape);
+  const std::unique_ptr<ModelRunner> speculating = runner();
   StepLoopConfig config{.speculation = {.enabled = true}, .eos_token_ids = {kDemoEos}};
-  StepLoop loop(*runner, config);
+  StepLoop loop(*speculating, config);
   Recorder recorder(loop);
-  for (int number = 0; number < 4; ++number) ASSERT_TRUE(loop.add(request_of(number)));
+  for (int number = 0; number < 4; ++number)
+    ASSERT_TRUE(loop.add(request_of(number, speculating->info().vocab_size)));
   recorder.step();
   recorder.step();
   arm_failpoint("model_runner.logits", 1);
@@ -267,7 +298,7 @@ TEST_P(ModelSpeculation, a_failed_row_ends_its_request_alone) {
   }
   EXPECT_EQ(num_failed, 1);
   expect_plain(answers);
-  testing::expect_everything_returned(loop, runner->info());
+  testing::expect_everything_returned(loop, speculating->info());
 }
 
 }  // namespace

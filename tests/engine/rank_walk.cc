@@ -55,9 +55,10 @@ runner::RunnerConfig rank_config(const DrafterInfo& drafter) {
 }
 
 void make_ready(RankGroup& ranks, const model::ModelOptions& options,
-                const runner::RunnerConfig& config) {
-  ranks.create_models(value_or_throw(config::load_model_config(demo_path())), options);
-  const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(demo_path()));
+                const runner::RunnerConfig& config, const std::string& directory) {
+  const std::string path = directory.empty() ? demo_path() : directory;
+  ranks.create_models(value_or_throw(config::load_model_config(path)), options);
+  const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(path));
   constexpr int kLoadThreads = 2;
   ops::Uploader uploader(ranks.model().backend(), kLoadThreads);
   throw_on_error(weights::load_parameters_of_ranks(
@@ -72,10 +73,11 @@ void make_ready(RankGroup& ranks, const model::ModelOptions& options,
 
 std::unique_ptr<RankGroup> make_ranks(const RankSizes& sizes, const model::ModelOptions& options,
                                       const runner::RunnerConfig& config,
-                                      std::chrono::milliseconds standstill) {
+                                      std::chrono::milliseconds standstill,
+                                      const std::string& directory) {
   auto ranks =
       std::make_unique<RankGroup>(sizes, cpu::fast_backend(), comm::MakeGroup(), standstill);
-  make_ready(*ranks, options, config);
+  make_ready(*ranks, options, config, directory);
   return ranks;
 }
 
@@ -121,6 +123,7 @@ RankOutcome run_on(RankGroup& ranks, const RankWay& way) {
   if (way.max_total_tokens) all = growing_requests(way.num_growing);
   for (core::Request& request : all) {
     request.sampling.max_new_tokens = way.num_tokens;
+    for (int32_t& id : request.prompt) id %= ranks.model().config().vocab_size;
     if (way.max_total_tokens)
       request.prompt.erase(request.prompt.begin(), request.prompt.end() - kRetractedPrompt);
     if (way.is_constrained && request.id % 2 == 0)
@@ -223,7 +226,8 @@ model::ModelOptions options_for(const RankWay& way) {
 }
 
 std::unique_ptr<RankGroup> ranks_for(const RankSizes& sizes, const RankWay& way) {
-  return make_ranks(sizes, options_for(way), config_for(sizes, way));
+  return make_ranks(sizes, options_for(way), config_for(sizes, way), std::chrono::seconds(5),
+                    way.directory);
 }
 
 void expect_way_taken(const RankOutcome& outcome, const RankWay& way) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/request.h"
@@ -31,6 +32,7 @@ struct RankWay {
   size_t num_requests = 8;                    // where none is
   runner::DrafterInfo drafter{};
   std::vector<int> graph_batch_sizes{};
+  std::string directory{};  // of the model; empty = the demo model's
 };
 
 struct RankOutcome {
@@ -48,13 +50,14 @@ runner::RunnerConfig rank_config(const runner::DrafterInfo& drafter = {});
 runner::RunnerConfig config_for(const runner::RankSizes& sizes, const RankWay& way);
 model::ModelOptions options_for(const RankWay& way);
 
-// Loads the demo model and starts.
+// Loads the model, the demo model where no directory is named, and starts.
 void make_ready(runner::RankGroup& ranks, const model::ModelOptions& options,
-                const runner::RunnerConfig& config);
+                const runner::RunnerConfig& config, const std::string& directory = "");
 std::unique_ptr<runner::RankGroup> make_ranks(
     const runner::RankSizes& sizes, const model::ModelOptions& options,
     const runner::RunnerConfig& config,
-    std::chrono::milliseconds standstill = std::chrono::seconds(5));
+    std::chrono::milliseconds standstill = std::chrono::seconds(5),
+    const std::string& directory = "");
 // On the backend whose bits no request's company changes: the fast CPU backend, or with FATHOM_TEST_DEVICE=cuda in the
 // environment GPUs.
 std::unique_ptr<runner::RankGroup> make_invariant_ranks(const runner::RankSizes& sizes,

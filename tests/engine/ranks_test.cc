@@ -11,6 +11,7 @@
 #include "cuda/rank_devices.h"
 #include "tests/engine/rank_walk.h"
 #include "tests/engine/sim_scenario.h"
+#include "tests/model/v32_checkpoint.h"
 #include "tests/runner/demo_model.h"
 #include "tests/sanitized.h"
 
@@ -73,6 +74,29 @@ INSTANTIATE_TEST_SUITE_P(
                       RankSizes{.dp = 16, .ep = 16}, RankSizes{.tp = 2, .dp = 8, .ep = 16},
                       RankSizes{.tp = 8, .dp = 2, .ep = 16}),
     rank_sizes_name);
+
+// With an indexer, which every rank of tensor parallelism has whole: the rows that it chooses are the same on all.
+class SparseRanksOf : public ::testing::TestWithParam<RankSizes> {};
+
+TEST_P(SparseRanksOf, give_the_tokens_and_log_probabilities_of_one) {
+  static const model::V32Checkpoint checkpoint({.num_likely_tokens = 6});
+  for (RankWay way : rank_ways()) {
+    const std::string name = way.name;
+    if (name != "plain" && name != "retracted" && name != "tree") continue;
+    SCOPED_TRACE(name);
+    way.directory = checkpoint.directory();
+    const auto one = ranks_for({}, way), several = ranks_for(GetParam(), way);
+    const RankOutcome together = run_on(*several, way);
+    expect_same_outcome(run_on(*one, way), together);
+    expect_way_taken(together, way);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, SparseRanksOf,
+                         ::testing::Values(RankSizes{.tp = 4}, RankSizes{.dp = 2},
+                                           RankSizes{.tp = 2, .dp = 2, .ep = 4}),
+                         rank_sizes_name);
 
 constexpr DrafterInfo kFewRanksTree = {.num_steps = 3, .top_k = 2, .num_draft_tokens = 6};
 

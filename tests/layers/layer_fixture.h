@@ -88,6 +88,7 @@ class LayerFixture {
             .buffers = buffers_,
             .plan = plan_,
             .cache = {},
+            .index_cache = {},
             .rank = rank_,
             .stream = *stream_};
   }

@@ -63,7 +63,7 @@ struct StepHarness::HostBatch {
     batch.kv_rows = device.send(kv_rows);
     if (has_tree_mask) batch.tree_mask = device.send(tree_mask);
     batch.query_start = device.send(query_start);
-    if (!kv_len.empty()) batch.kv_len = device.send(kv_len);
+    batch.kv_len = device.send(kv_len);
     batch.block_tables = device.send(block_tables).reshape({num_sequences, max_blocks});
     batch.num_absorbed_sequences = num_absorbed_sequences;
     batch.num_absorbed_tokens = num_absorbed_tokens;
@@ -79,8 +79,7 @@ StepHarness::StepHarness(const LoadedModel& loaded, const HarnessConfig& config)
       kv_(KvStorage::allocate(loaded.model().kv_groups()[0], config.num_blocks,
                               loaded.model().backend())) {
   // A row that is read before it was written shows up as NaN.
-  for (int layer = 0; layer < kv_.spec().num_layers; ++layer) {
-    const tensor::Tensor rows = kv_.layer(layer).rows;
+  for (const tensor::Tensor& rows : kv_.layers(0, kv_.spec().num_layers)) {
     const std::vector<uint8_t> poison(static_cast<size_t>(rows.num_bytes()), 0xff);
     loaded.model().backend().copy_to_device(rows.data(), poison.data(), rows.num_bytes(),
                                             loaded.stream());
@@ -126,9 +125,9 @@ void StepHarness::add_slice(const Slice& slice, bool absorbed, HostBatch& host) 
     const uint64_t causal = i < 63 ? (uint64_t{2} << i) - 1 : ~uint64_t{0};
     host.tree_mask.push_back(slice.tree_mask.empty() ? causal : slice.tree_mask[idx]);
   }
+  host.query_start.push_back(host.query_start.back() + static_cast<int32_t>(num_tokens));
+  host.kv_len.push_back(static_cast<int32_t>(sequence.length + num_tokens));
   if (absorbed) {
-    host.query_start.push_back(host.query_start.back() + static_cast<int32_t>(num_tokens));
-    host.kv_len.push_back(static_cast<int32_t>(sequence.length + num_tokens));
     ++host.num_absorbed_sequences;
     host.num_absorbed_tokens += num_tokens;
   } else {

@@ -57,12 +57,13 @@ inline std::vector<GoldenPrompt> load_golden() {
   return prompts;
 }
 
-inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend,
-                                               const model::ModelOptions& model_options,
-                                               const comm::RankContext& rank = {}) {
-  const config::ModelConfig config = value_or_throw(config::load_model_config(demo_path()));
+inline std::unique_ptr<model::Model> load_model(const std::string& directory,
+                                                const ops::Backend& backend,
+                                                const model::ModelOptions& model_options,
+                                                const comm::RankContext& rank = {}) {
+  const config::ModelConfig config = value_or_throw(config::load_model_config(directory));
   std::unique_ptr<model::Model> model = model::Model::create(config, model_options, backend, rank);
-  const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(demo_path()));
+  const weights::Checkpoint checkpoint = value_or_throw(weights::Checkpoint::open(directory));
   weights::LoadOptions options;
   options.ignored_prefixes = model->ignored_prefixes();
   ops::Uploader uploader(backend, options.num_threads);
@@ -74,6 +75,12 @@ inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend,
   std::unique_ptr<ops::Stream> stream = backend.make_stream({.num_threads = 1});
   model->finish_loading(*stream);
   return model;
+}
+
+inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend,
+                                               const model::ModelOptions& model_options,
+                                               const comm::RankContext& rank = {}) {
+  return load_model(demo_path(), backend, model_options, rank);
 }
 
 inline std::unique_ptr<model::Model> load_demo(const ops::Backend& backend) {

@@ -29,6 +29,13 @@ config::ModelConfig demo_config() {
   return value_or_throw(config::with_num_layers(std::move(config), 2));
 }
 
+// Most contexts have more rows than are kept.
+config::ModelConfig sparse_config() {
+  config::ModelConfig config = demo_config();
+  config.index_config = {.n_heads = 5, .head_dim = 128, .topk = 48};
+  return config;
+}
+
 config::ModelConfig bf16_config() {
   config::ModelConfig config = demo_config();
   config.quantization_config.reset();
@@ -56,11 +63,14 @@ struct ModelCase {
 };
 
 std::vector<ModelCase> model_cases() {
-  std::vector<ModelCase> cases = {{"fp8", demo_config()},
-                                  {"bf16", bf16_config()},
-                                  {"dense", dense_config()},
-                                  {"absorbed_only", demo_config(), AttentionForm::kAbsorbed},
-                                  {"expanded_only", demo_config(), AttentionForm::kExpanded}};
+  std::vector<ModelCase> cases = {
+      {"fp8", demo_config()},
+      {"bf16", bf16_config()},
+      {"dense", dense_config()},
+      {"sparse", sparse_config()},
+      {"sparse_absorbed_only", sparse_config(), AttentionForm::kAbsorbed},
+      {"absorbed_only", demo_config(), AttentionForm::kAbsorbed},
+      {"expanded_only", demo_config(), AttentionForm::kExpanded}};
   for (const std::string variant : {"v2", "v2-lite", "v3-fp8", "v3-one-group"})
     cases.push_back({variant, fixture_config(variant)});
   return cases;

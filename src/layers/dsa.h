@@ -1,0 +1,36 @@
+#pragma once
+// DeepSeek sparse attention (DeepSeek-V3.2): multi-head latent attention to the rows that an indexer chooses. Weights
+// and mathematics of attention are Mla's.
+//
+// A token that sees at most topk rows attends to all of them, the others to topk. Prompts take Mla's expanded form for
+// the tokens of the first kind; all other tokens go by lists of rows (ops::mla_sparse), which hold all rows where a
+// token sees few. So which of the two a prompt's token takes depends on its own position, not on where the prompt is
+// cut (AttentionPlan).
+
+#include <string>
+
+#include "layers/indexer.h"
+#include "layers/mla.h"
+
+namespace fathom::layers {
+
+class Dsa : public Attention {
+ public:
+  // prefix: "model.layers.3.self_attn."
+  Dsa(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
+
+  void forward(const NormedRows& x, const LayerStep& step,
+               const tensor::Tensor& out) const override;
+  void append_rows(const NormedRows& x, const LayerStep& step) const override;
+  void finish_loading(ops::Stream& stream) override { mla_.finish_loading(stream); }
+  // The heads' weights come from rows that are not quantised.
+  bool reads_values() const override { return true; }
+
+ private:
+  void attend_listed(const TokenRange& range, const LayerStep& step) const;
+
+  Mla mla_;
+  Indexer indexer_;
+};
+
+}  // namespace fathom::layers

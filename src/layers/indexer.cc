@@ -1,0 +1,106 @@
+#include "layers/indexer.h"
+
+#include <algorithm>
+
+#include "ops/linear.h"
+
+namespace fathom::layers {
+namespace {
+
+using tensor::Tensor;
+
+// Of k_norm, fixed in the published code: not rms_norm_eps.
+constexpr float kNormEps = 1e-6f;
+
+ops::IndexQueries queries_of(const ForwardBatch& batch, int64_t begin, int64_t end) {
+  return {.query_start = batch.query_start,
+          .kv_len = batch.kv_len,
+          .block_tables = batch.block_tables,
+          .tree_mask = batch.tree_mask,
+          .token_begin = begin,
+          .token_end = end};
+}
+
+int64_t max_rows(const LayerStep& step) {
+  return step.batch.block_tables.dim(1) * step.index_cache.block_tokens();
+}
+
+}  // namespace
+
+Indexer::Indexer(const std::string& prefix, const config::ModelConfig& config,
+                 WeightBuilder& builder)
+    : n_heads_(config.index_config->n_heads),
+      head_dim_(config.index_config->head_dim),
+      wq_b_(builder.matrix(prefix + "wq_b.weight", n_heads_ * head_dim_, *config.q_lora_rank)),
+      wk_(builder.matrix(prefix + "wk.weight", head_dim_, config.hidden_size)),
+      k_norm_weight_(builder.norm(prefix + "k_norm.weight", head_dim_)),
+      k_norm_bias_(builder.bias(prefix + "k_norm.bias", head_dim_)),
+      weights_proj_(
+          builder.plain_matrix(prefix + "weights_proj.weight", n_heads_, config.hidden_size)) {}
+
+void Indexer::append(const ops::Activation& x, const LayerStep& step) const {
+  const Tensor& k = step.buffers.index.k;
+  ops::linear({.x = x, .weight = wk_, .out = k}, step.stream);
+  ops::index_append({.k = k,
+                     .weight = k_norm_weight_,
+                     .bias = k_norm_bias_,
+                     .eps = kNormEps,
+                     .table = step.buffers.rope_table,
+                     .kv_rows = step.batch.kv_rows,
+                     .cache = step.index_cache},
+                    step.stream);
+}
+
+void Indexer::choose(const NormedRows& x, const ops::Activation& compressed_q,
+                     const LayerStep& step) const {
+  if (step.plan.listed.empty()) return;
+  // With room for no more rows than are kept nobody has to choose.
+  if (max_rows(step) > step.buffers.index.topk()) prepare_queries(x, compressed_q, step);
+  for (const TokenRange& range : step.plan.listed) choose_range(range, step);
+}
+
+void Indexer::prepare_queries(const NormedRows& x, const ops::Activation& compressed_q,
+                              const LayerStep& step) const {
+  const IndexBuffers& buffers = step.buffers.index;
+  const Tensor q = buffers.q.reshape({buffers.q.dim(0), n_heads_ * head_dim_});
+  ops::linear({.x = compressed_q, .weight = wq_b_, .out = q}, step.stream);
+  ops::linear(
+      {.x = x.values, .weight = {.data = weights_proj_, .scale = {}}, .out = buffers.weights},
+      step.stream);
+  ops::index_query({.q = buffers.q,
+                    .w = buffers.weights,
+                    .table = step.buffers.rope_table,
+                    .out = buffers.queries(),
+                    .weights = buffers.weights},
+                   step.stream);
+}
+
+void Indexer::choose_range(const TokenRange& range, const LayerStep& step) const {
+  const IndexBuffers& buffers = step.buffers.index;
+  const int64_t rows = max_rows(step), topk = buffers.topk();
+  const bool scores_count = rows > topk;
+  const int64_t most = scores_count ? buffers.scores.dim(0) / rows : range.size();
+  for (int64_t begin = range.begin; begin < range.end; begin += most) {
+    const int64_t end = std::min(begin + most, range.end);
+    const ops::IndexQueries queries = queries_of(step.batch, begin, end);
+    Tensor scores;
+    if (scores_count) {
+      scores = buffers.scores.slice(0, 0, (end - begin) * rows).reshape({end - begin, rows});
+      ops::index_scores({.q = buffers.queries(),
+                         .weights = buffers.weights,
+                         .cache = step.index_cache,
+                         .queries = queries,
+                         .topk = topk,
+                         .scores = scores},
+                        step.stream);
+    }
+    ops::top_rows({.scores = scores,
+                   .queries = queries,
+                   .block_tokens = step.index_cache.block_tokens(),
+                   .rows = buffers.rows,
+                   .counts = buffers.counts},
+                  step.stream);
+  }
+}
+
+}  // namespace fathom::layers

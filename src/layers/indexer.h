@@ -1,0 +1,42 @@
+#pragma once
+// The lightning indexer of DeepSeek-V3.2 (ops/index.h): its weights, the keys that it caches for every token, and the
+// rows that it chooses for query tokens. Every layer has one, the MTP layer too, and each rank of tensor parallelism
+// has all of it: the ranks read the same rows and so choose the same.
+//
+// Immutable after loading, thread-safe.
+
+#include <string>
+
+#include "config/model_config.h"
+#include "layers/attention.h"
+#include "layers/weight_builder.h"
+#include "ops/index.h"
+
+namespace fathom::layers {
+
+class Indexer {
+ public:
+  // prefix: "model.layers.3.self_attn.indexer."
+  Indexer(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
+
+  // The step's keys into the cache, whether or not anybody chooses by them now.
+  void append(const ops::Activation& x, const LayerStep& step) const;
+  // Fills rows and counts of buffers.index for the tokens of the plan's lists.
+  // x: values and, where quantised, both. compressed_q  [tokens, q_lora_rank]: what q_b_proj reads.
+  void choose(const NormedRows& x, const ops::Activation& compressed_q,
+              const LayerStep& step) const;
+
+ private:
+  void prepare_queries(const NormedRows& x, const ops::Activation& compressed_q,
+                       const LayerStep& step) const;
+  void choose_range(const TokenRange& range, const LayerStep& step) const;
+
+  int64_t n_heads_, head_dim_;
+  ops::Weight wq_b_;              // [n_heads * head_dim, q_lora_rank]
+  ops::Weight wk_;                // [head_dim, hidden_size]
+  tensor::Tensor k_norm_weight_;  // [head_dim]
+  tensor::Tensor k_norm_bias_;    // f32[head_dim]
+  tensor::Tensor weights_proj_;   // [n_heads, hidden_size], never FP8
+};
+
+}  // namespace fathom::layers
