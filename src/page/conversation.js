@@ -93,6 +93,8 @@ function answeredCalls({toolCalls, finish}, later) {
 function assistantMessage(turn, calls) {
   const message = {role: 'assistant', content: turn.content};
   if (calls.length) {
+    // V3.2 goes on from what it thought before its calls.
+    if (turn.reasoning) message.reasoning_content = turn.reasoning;
     message.tool_calls = calls.map(({id, name, arguments: text}) =>
       ({id, type: 'function', function: {name, arguments: text}}));
   }

@@ -71,8 +71,8 @@ class ChatTest(FakeServerTest):
         self.assertEqual(call.find_element("class name", "tool-name").text, "get_weather")
         self.assertEqual(call.find_element("css selector", "pre").text, '{\n  "city": "Oslo",\n  "days": 3\n}')
 
-    def test_results_of_tool_calls_go_back_with_their_ids(self):
-        self.server.answer = WEATHER_CALL
+    def test_results_of_tool_calls_go_back_with_their_ids_and_what_was_thought(self):
+        self.server.answer = [reasoning("Hm."), *WEATHER_CALL]
         self.open()
         self.ask("Weather in Oslo?")
         self.server.answer = [content("It is sunny."), ending("stop"), usage(120, 4)]
@@ -83,7 +83,7 @@ class ChatTest(FakeServerTest):
         call = {"id": "call_0", "type": "function",
                 "function": {"name": "get_weather", "arguments": '{"city": "Oslo", "days": 3}'}}
         self.assertEqual(self.server.requests[1]["messages"][1:], [
-            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "assistant", "content": "", "reasoning_content": "Hm.", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "call_0", "content": '{"sky": "sunny"}'}])
         self.assertIn("It is sunny.", self.id("messages").text)
 
