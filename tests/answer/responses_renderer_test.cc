@@ -308,6 +308,7 @@ TEST(ResponsesRenderer, keeps_the_conversation_with_its_answer) {
   const text::Message& answer = made.stored.messages[1];
   EXPECT_EQ(answer.role, "assistant");
   EXPECT_EQ(answer.content, "I look.");
+  EXPECT_EQ(answer.reasoning, body["output"][0]["content"][0]["text"].get<std::string>());
   ASSERT_EQ(answer.tool_calls.size(), 1U);
   EXPECT_EQ(answer.tool_calls[0].id, body["output"][2]["call_id"].get<std::string>());
   EXPECT_EQ(answer.tool_calls[0].arguments, "{}");

@@ -187,7 +187,7 @@ TEST(ApiServer, tells_benchmark_clients_what_they_read) {
 TEST(ApiServer, says_whether_a_chat_reasons_where_it_says_nothing) {
   for (const auto& [format, thinking] :
        {std::pair{text::ChatFormat::kV3, "never"}, std::pair{text::ChatFormat::kV31, "off"},
-        std::pair{text::ChatFormat::kR1, "always"}}) {
+        std::pair{text::ChatFormat::kV32, "off"}, std::pair{text::ChatFormat::kR1, "always"}}) {
     SimServer server({.chat_format = format});
     EXPECT_EQ(server.get_json("/server_info")["chat_defaults"]["thinking"], thinking);
   }

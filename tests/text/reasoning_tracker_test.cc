@@ -68,6 +68,19 @@ TEST(ReasoningTracker, says_when_the_end_has_just_come) {
   EXPECT_FALSE(tracker.has_just_ended());
 }
 
+TEST(ReasoningTracker, a_call_ends_it_where_the_format_says_so) {
+  const std::string output = "hm <｜DSML｜invoke name=\"f\"/>\nstop";
+  for (const bool calls_end_it : {false, true}) {
+    ReasoningTracker tracker(/*starts_in_reasoning=*/true, calls_end_it);
+    std::string before, answer;
+    tracker.push(output, before, answer);
+    EXPECT_EQ(tracker.is_over(), calls_end_it);
+    EXPECT_EQ(before + answer, output);
+    EXPECT_EQ(answer, calls_end_it ? "f\"/>\nstop" : "");
+    EXPECT_FALSE(tracker.has_just_ended()) << "its marker has not come";
+  }
+}
+
 TEST(ReasoningTracker, tells_what_would_be_of_the_answer) {
   ReasoningTracker tracker(false);
   Split split;
