@@ -4,8 +4,8 @@ namespace fathom::apps {
 
 std::vector<OpCase> all_op_cases(const OpShapes& shapes) {
   std::vector<OpCase> cases;
-  for (const auto& family : {linear_cases, row_cases, cache_cases, attention_cases, moe_cases,
-                             sample_cases, slot_cases, verify_cases, draft_cases}) {
+  for (const auto& family : {linear_cases, row_cases, cache_cases, attention_cases, index_cases,
+                             moe_cases, sample_cases, slot_cases, verify_cases, draft_cases}) {
     for (OpCase& bench_case : family(shapes)) cases.push_back(std::move(bench_case));
   }
   return cases;
@@ -20,7 +20,8 @@ const std::vector<std::string>& benched_operators() {
       "mla_expanded", "moe_gate",          "moe_experts",   "moe_experts_shared",
       "sample",       "step_inputs",       "commit_tokens", "write_words",
       "count_tokens", "draft_inputs",      "draft_rows",    "accept_drafts",
-      "move_rows",    "grow_drafts",       "select_rows"};
+      "move_rows",    "grow_drafts",       "select_rows",   "index_append",
+      "index_query",  "index_scores",      "top_rows",      "mla_sparse"};
   return operators;
 }
 

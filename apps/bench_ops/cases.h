@@ -72,7 +72,9 @@ std::vector<OpCase> linear_cases(const OpShapes& shapes);  // linear, linear_pai
 std::vector<OpCase> row_cases(const OpShapes& shapes);     // norms, activations, quantisation, rope
 std::vector<OpCase> cache_cases(const OpShapes& shapes);   // kv_append, kv_gather
 std::vector<OpCase> attention_cases(const OpShapes& shapes);  // both forms
-std::vector<OpCase> moe_cases(const OpShapes& shapes);        // gate and experts
+std::vector<OpCase> index_cases(
+    const OpShapes& shapes);  // of models with an indexer, attention to its rows
+std::vector<OpCase> moe_cases(const OpShapes& shapes);  // gate and experts
 // Inputs of steps, sampled tokens, changes of slots.
 std::vector<OpCase> slot_cases(const OpShapes& shapes);
 std::vector<OpCase> verify_cases(const OpShapes& shapes);  // verification of drafts

@@ -14,6 +14,8 @@ OPERATORS = {"linear", "linear_pair", "head_linear", "embedding", "gather_rows",
              "rms_norm_quantize", "silu_mul", "silu_mul_quantize", "quantize_fp8", "rope_table", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
              "moe_experts", "moe_experts_shared", "sample", "step_inputs", "commit_tokens", "write_words", "count_tokens",
              "draft_inputs", "draft_rows", "accept_drafts", "move_rows", "grow_drafts", "select_rows"}
+INDEX_OPERATORS = {"index_append", "index_query", "index_scores", "top_rows", "mla_sparse"}
+SPARSE = DEMO.parent / "configs/deepseek-v3.2"
 
 
 def bench_ops(*args):
@@ -22,11 +24,11 @@ def bench_ops(*args):
 
 
 class BenchOpsTest(unittest.TestCase):
-    def run_ok(self, *args):
+    def run_ok(self, *args, model=DEMO):
         """The result lines, and what was printed."""
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "results.jsonl")
-            done = bench_ops("--model-path", DEMO, "--device", "cpu", "--cpu-threads", 2, "--log-level", "warning",
+            done = bench_ops("--model-path", model, "--device", "cpu", "--cpu-threads", 2, "--log-level", "warning",
                              "--repeat", 1, "--result-filename", file, *args)
             self.assertEqual(done.returncode, 0, done.stderr)
             return [json.loads(line) for line in file.read_text().splitlines()], done.stdout
@@ -46,6 +48,15 @@ class BenchOpsTest(unittest.TestCase):
                 self.assertIn(f", commit {line['commit']}\n", text)
                 self.assertGreater(line["bytes"], 0)
                 self.assertAlmostEqual(line["floor_us"] * line["read_bandwidth_gb_per_s"] * 1e3 / line["bytes"], 1)
+
+    def test_the_operators_of_an_indexer_agree_with_the_reference(self):
+        for dtype in ("float32", "fp8_e4m3"):
+            lines, _ = self.run_ok("--tokens", 3, "--operators", ",".join(sorted(INDEX_OPERATORS)), "--context-len", 70, 2500,
+                                   "--kv-cache-dtype", dtype, model=SPARSE)
+            self.assertEqual({line["operator"] for line in lines}, INDEX_OPERATORS)
+            for line in lines:
+                with self.subTest(operator=line["operator"], case=line["case"], dtype=dtype):
+                    self.assertLess(line["relative_error"], 1e-3)
 
     def test_every_operator_of_a_step_has_cases(self):
         done = subprocess.run([PROGRAM, "inspect", "--model-path", DEMO, "--operators", "--device", "cpu"],
