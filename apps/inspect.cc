@@ -87,6 +87,13 @@ void inspect_ranks(const InspectFlags& flags, Findings& findings) {
   }
 }
 
+// Kernels of an indexer are still to be written: on a GPU the start is refused by the operators that it lacks.
+void inspect_gpus(const InspectFlags& flags, Findings& findings) {
+  if (!flags.device_bytes() || !findings.config.index_config) return;
+  findings.problems.push_back(
+      "GPUs have no operators for sparse attention, which this model has: it runs on CPUs");
+}
+
 MemoryPlace asked_devices(const InspectFlags& flags) {
   const int ranks = flags.engine.ranks.tp_size;
   return {.name = ranks > 1 ? "each of " + std::to_string(ranks) + " GPUs" : "a GPU",
@@ -110,11 +117,13 @@ void inspect_fit(const InspectFlags& flags, Findings& findings) {
   findings.fit = fit_in(
       flags.device_bytes() ? asked_devices(flags) : this_machine(flags.engine, backend), needs);
   if (findings.fit->runs()) return;
-  findings.problems.push_back(fit_problem(*findings.fit) +
-                              (flags.device_bytes()
-                                   ? "; more ranks hold less each"
-                                   : "; what would hold it: --gpus 8 --gpu-memory 141, "
-                                     "other numbers for other machines"));
+  std::string way_out;
+  if (flags.device_bytes()) {
+    way_out = "; more ranks hold less each";
+  } else if (!findings.config.index_config) {
+    way_out = "; what would hold it: --gpus 8 --gpu-memory 141, other numbers for other machines";
+  }
+  findings.problems.push_back(fit_problem(*findings.fit) + way_out);
 }
 
 void inspect_model(const InspectFlags& flags, Findings& findings) {
@@ -353,6 +362,7 @@ int run(InspectFlags flags) {
   inspect_checkpoint(flags, findings);
   inspect_model(flags, findings);
   inspect_ranks(flags, findings);
+  inspect_gpus(flags, findings);
   inspect_text(flags, findings);
   inspect_fit(flags, findings);
   inspect_operators(flags, findings);

@@ -51,6 +51,12 @@ class SizesTest(unittest.TestCase):
         status, value = inspect("kimi-k2", "--gpus", 8, "--gpu-memory", 79.6)
         self.assertRegex(value["problems"][0], "each of 8 GPUs: 129.9 GB .* more ranks hold less each")
 
+    def test_sparse_attention_is_a_problem_on_gpus_though_it_would_fit(self):
+        status, value = inspect("deepseek-v3.2", "--gpus", 8, "--gpu-memory", 140.4)
+        self.assertEqual((status, value["fit"]["runs"]), (1, True))
+        self.assertEqual(value["problems"], ["GPUs have no operators for sparse attention, which this model has: it runs on CPUs"])
+        self.assertNotIn("--gpus", inspect("deepseek-v3.2")[1]["problems"][0])
+
     def test_a_start_that_has_no_room_for_the_weights_says_so_at_once(self):
         with tempfile.TemporaryDirectory() as folder:
             for file in (ROOT / "models/demo").iterdir():
