@@ -4,12 +4,12 @@
 #include <string_view>
 #include <utility>
 
-#include "api/block_text.h"
+#include "api/parts/block_text.h"
+#include "api/parts/text_parts.h"
+#include "api/parts/unread_parts.h"
 #include "api/request_fields.h"
 #include "api/tables/field_check.h"
 #include "api/tables/messages_fields.h"
-#include "api/text_parts.h"
-#include "api/unread_parts.h"
 
 namespace fathom::api {
 namespace {

@@ -1,14 +1,14 @@
 // Pictures, documents and other parts that a text model cannot read, in all three chat APIs: named in brackets in the
 // history and in results, refused in the newest question.
 
-#include "api/unread_parts.h"
+#include "api/parts/unread_parts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "api/block_text.h"
 #include "api/chat_request.h"
 #include "api/messages_request.h"
+#include "api/parts/block_text.h"
 #include "api/responses/responses_request.h"
 #include "tests/api/demo_served_model.h"
 

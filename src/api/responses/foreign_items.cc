@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "api/unread_parts.h"
+#include "api/parts/unread_parts.h"
 
 namespace fathom::api {
 namespace {

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "api/custom_tools.h"
+#include "api/parts/text_parts.h"
+#include "api/parts/unread_parts.h"
 #include "api/request_fields.h"
 #include "api/responses/foreign_items.h"
 #include "api/tables/field_check.h"
 #include "api/tables/response_item_fields.h"
-#include "api/text_parts.h"
-#include "api/unread_parts.h"
 #include "base/base64.h"
 #include "text/pieces/utf8.h"
 

@@ -1,4 +1,4 @@
-#include "api/unread_parts.h"
+#include "api/parts/unread_parts.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,10 +1,10 @@
-#include "api/block_text.h"
+#include "api/parts/block_text.h"
 
 #include <algorithm>
 #include <string_view>
 
-#include "api/text_parts.h"
-#include "api/unread_parts.h"
+#include "api/parts/text_parts.h"
+#include "api/parts/unread_parts.h"
 
 namespace fathom::api {
 namespace {

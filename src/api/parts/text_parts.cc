@@ -1,4 +1,4 @@
-#include "api/text_parts.h"
+#include "api/parts/text_parts.h"
 
 #include <algorithm>
 #include <cstdint>
