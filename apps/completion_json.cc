@@ -1,5 +1,7 @@
 #include "apps/completion_json.h"
 
+#include "base/json.h"
+
 namespace fathom::apps {
 namespace {
 

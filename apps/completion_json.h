@@ -7,7 +7,7 @@
 // Pure function.
 
 #include "apps/text_generation.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "text/tokenizer.h"
 
 namespace fathom::apps {

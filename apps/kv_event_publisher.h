@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "apps/flags/serve_flags.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "kv_events/publisher.h"
 #include "metrics/registry.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "apps/engine/address_only.h"
+#include "base/json.h"
 
 namespace fathom::apps {
 namespace {

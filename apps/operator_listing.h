@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "config/model_config.h"
 #include "model/model.h"
 

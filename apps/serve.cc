@@ -114,13 +114,14 @@ serve::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& 
                        .version = version(),
                        .profile_dir = flags.service.profile_dir,
                        .settings = settings_json(flags)};
-  api.settings["version"] = version();
-  api.settings["commit"] = built_from();
-  api.settings["runs_on"] =
+  json::Value& settings = *api.settings;
+  settings["version"] = version();
+  settings["commit"] = built_from();
+  settings["runs_on"] =
       flags.is_simulation() ? "simulation" : std::string(choose_backend(flags.engine).device);
-  api.settings["num_api_keys"] = keys.size();
+  settings["num_api_keys"] = keys.size();
   if (api.model.chat_format) {
-    api.settings["chat_format"] = text::chat_format_name(*api.model.chat_format);
+    settings["chat_format"] = text::chat_format_name(*api.model.chat_format);
   } else {
     FATHOM_LOG(kWarning, "apps", "no chat format, /v1/chat/completions is refused",
                {{"why", api.model.chat_format_problem}});
@@ -155,7 +156,7 @@ void log_settings(const ServeFlags& flags, const serve::ApiConfig& api) {
   const LogLevel level = flags.log_format == "json" ? LogLevel::kInfo : LogLevel::kDebug;
   std::vector<LogField> fields{{"model_path", api.model.model_path},
                                {"served_model_name", json::dump(json::Value(api.model.names))}};
-  for (const auto& [name, value] : api.settings.items()) {
+  for (const auto& [name, value] : api.settings->items()) {
     fields.emplace_back(name, value.is_string() ? value.get<std::string>() : json::dump(value));
   }
   for (LogField& field : access_settings(flags)) fields.push_back(std::move(field));

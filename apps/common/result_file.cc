@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "base/json.h"
 #include "base/startup_error.h"
 
 namespace fathom::apps {

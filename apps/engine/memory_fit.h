@@ -11,7 +11,7 @@
 #include <string>
 
 #include "apps/engine/engine_setup.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace fathom::apps {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "apps/flags/flags.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "ops/backend.h"
 
 namespace fathom::apps {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "config/model_config.h"
 #include "model/model.h"
 #include "runner/ranks/rank_group.h"

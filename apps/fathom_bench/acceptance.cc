@@ -1,5 +1,7 @@
 #include "apps/fathom_bench/acceptance.h"
 
+#include "base/json.h"
+
 namespace fathom::apps {
 namespace {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace fathom::apps {
 

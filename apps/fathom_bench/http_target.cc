@@ -9,6 +9,7 @@
 #include "apps/common/live_line.h"
 #include "apps/fathom_bench/wire.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/startup_error.h"
 
 namespace fathom::apps {

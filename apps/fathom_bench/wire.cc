@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 
 namespace fathom::apps {
 namespace {

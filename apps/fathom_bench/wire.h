@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "apps/fathom_bench/dataset.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "client/sse_parser.h"
 
 namespace fathom::apps {

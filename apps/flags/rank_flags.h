@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "apps/flags/flag_table.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "config/model_config.h"
 #include "cuda/comm/peer_ranks.h"
 #include "ops/backend.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "apps/flags/flags.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/log.h"
 #include "engine/serving_engine.h"
 #include "http/key_store.h"

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "apps/flags/flag_table.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "engine/speculation.h"
 #include "runner/runner.h"
 

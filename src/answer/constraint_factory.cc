@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "answer/tool_schemas.h"
+#include "base/json.h"
 #include "grammar/dsml_calls.h"
 #include "text/chat_markup.h"
 #include "text/tool_call_form.h"
@@ -160,7 +161,7 @@ ConstraintFactory::Form ConstraintFactory::tool_form(const api::GenerationReques
   key += is_required ? 'r' : 'o';
   key += options.parallel ? 'p' : '1';
   key += constraint.follows_schemas ? 's' : '-';
-  key += std::to_string(static_cast<int>(request.chat.format)) + json::dump(constraint.tools);
+  key += std::to_string(static_cast<int>(request.chat.format)) + json::dump(*constraint.tools);
   const text::ChatFormat format = request.chat.format;
   return {.expression = text::writes_dsml(format)
                             ? grammar::dsml_calls(marker(text::markup::kDsml), tools, options)

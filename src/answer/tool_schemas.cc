@@ -86,7 +86,7 @@ Status compiles(const grammar::Tool& tool) {
 
 std::vector<grammar::Tool> tools_of(const api::ToolConstraint& constraint) {
   std::vector<grammar::Tool> tools;
-  for (const json::Value& value : constraint.tools) {
+  for (const json::Value& value : *constraint.tools) {
     if (value.contains("custom")) {
       tools.push_back(custom_tool_of(value["custom"]));
       continue;

@@ -12,6 +12,8 @@
 #include "api/tables/endpoint_fields.h"
 #include "api/token_fields.h"
 #include "api/tool_fields.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 namespace fathom::api {
 namespace {

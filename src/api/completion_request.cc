@@ -9,6 +9,8 @@
 #include "api/sampling_fields.h"
 #include "api/tables/endpoint_fields.h"
 #include "api/token_fields.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 namespace fathom::api {
 namespace {

@@ -14,6 +14,7 @@
 #include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
 #include "api/tables/field_check.h"
+#include "base/json.h"
 #include "text/chat_encoder.h"
 #include "text/chat_markup.h"
 #include "text/tool_schema.h"

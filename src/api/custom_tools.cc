@@ -5,6 +5,7 @@
 
 #include "api/tables/custom_tool_fields.h"
 #include "api/tables/response_item_fields.h"
+#include "base/json.h"
 #include "text/tool_schema.h"
 
 namespace fathom::api {

@@ -15,7 +15,7 @@
 #include "api/served_model.h"
 #include "api/tables/field_reader.h"
 #include "api/tool_kinds.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace fathom::api {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "api/shown_form.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "core/sampling_params.h"
 #include "text/chat_format.h"
 
@@ -48,7 +48,7 @@ struct ToolConstraint {
   enum class Kind { kNone, kOptional, kRequired };
   Kind kind = Kind::kNone;
   // Those allowed: {name, parameters, ...}, custom ones as {"type": "custom", "custom": {name, format, ...}}.
-  json::Value tools = json::Value::array();
+  json::Box tools{};
   bool parallel = true;         // more than one call
   bool follows_schemas = true;  // false: arguments are any JSON object
 };

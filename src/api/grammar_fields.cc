@@ -5,6 +5,7 @@
 
 #include "api/tables/field_groups.h"
 #include "api/tables/responses_fields.h"
+#include "base/json.h"
 
 namespace fathom::api {
 namespace {

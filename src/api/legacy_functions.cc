@@ -4,6 +4,7 @@
 
 #include "api/conversation_fields.h"
 #include "api/tables/endpoint_fields.h"
+#include "base/json.h"
 #include "text/tool_schema.h"
 
 namespace fathom::api {

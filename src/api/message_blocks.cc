@@ -10,6 +10,7 @@
 #include "api/request_fields.h"
 #include "api/tables/field_check.h"
 #include "api/tables/messages_fields.h"
+#include "base/json.h"
 
 namespace fathom::api {
 namespace {

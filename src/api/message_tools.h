@@ -16,6 +16,7 @@
 #include "api/served_model.h"
 #include "api/tables/field_reader.h"
 #include "api/tool_fields.h"
+#include "base/json.h"
 
 namespace fathom::api {
 

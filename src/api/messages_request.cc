@@ -12,6 +12,8 @@
 #include "api/tables/field_check.h"
 #include "api/tables/messages_fields.h"
 #include "api/tool_fields.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 namespace fathom::api {
 namespace {
@@ -89,8 +91,8 @@ class MessagesParser {
     check_is_offered(choice, tools, reader_);
     if (problem_) return;
     chat.tools = std::move(tools.functions);
-    const bool has_tools = !chat.tools.empty();
-    ToolUse use = use_tools(reader_, model_, chat.tools, choice, !grammar.field.empty());
+    const bool has_tools = !chat.tools->empty();
+    ToolUse use = use_tools(reader_, model_, *chat.tools, choice, !grammar.field.empty());
     if (!use.shows_tools) chat.tools = json::Value::array();
     request_.chat.parse_tools = use.shows_tools;
     request_.chat.tool_constraint = std::move(use.constraint);

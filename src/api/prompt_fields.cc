@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "api/context_overflow.h"
+#include "base/json.h"
 
 namespace fathom::api {
 namespace {

@@ -5,6 +5,8 @@
 
 #include "api/tables/field_check.h"
 #include "api/tables/field_groups.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 namespace fathom::api {
 Parsed<json::Members> parse_body(std::string_view body) {

@@ -14,6 +14,7 @@
 #include "api/generation_request.h"
 #include "api/served_model.h"
 #include "api/tables/field_reader.h"
+#include "base/json_fwd.h"
 #include "base/json_members.h"
 
 namespace fathom::api {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "api/tables/field_reader.h"
+#include "base/json.h"
 
 namespace fathom::api {
 

@@ -6,6 +6,8 @@
 #include "api/request_fields.h"
 #include "api/sampling_fields.h"
 #include "api/tables/endpoint_fields.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 namespace fathom::api {
 namespace {

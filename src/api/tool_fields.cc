@@ -7,6 +7,7 @@
 #include "api/legacy_functions.h"
 #include "api/tables/custom_tool_fields.h"
 #include "api/tables/endpoint_fields.h"
+#include "base/json.h"
 #include "text/tool_schema.h"
 
 namespace fathom::api {

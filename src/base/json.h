@@ -15,6 +15,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 // The library's own moves all values into a new list to free them: it allocates in a destructor, as much as the value
@@ -49,16 +50,6 @@ bool operator!=(const ordered_json&, const char*) = delete;
 #endif
 
 namespace fathom::json {
-
-using Value = nlohmann::ordered_json;
-
-struct Limits {
-  int max_depth = 64;
-  int64_t max_bytes = int64_t{256} << 20;
-  // Of memory that the values take, about: what is small as text may be large as values ("[],[],..." is 20 times its
-  // text). More is an error kTooLong.
-  int64_t max_value_bytes = std::numeric_limits<int64_t>::max();
-};
 
 // Strict RFC 8259 text in valid UTF-8. Errors name line and column and the rule.
 Result<Value> parse(std::string_view text, const Limits& limits = {});

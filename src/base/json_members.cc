@@ -3,10 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json.h"
 #include "base/json_scanner.h"
 #include "base/json_surrogates.h"
 
 namespace fathom::json {
+
+Members::Members(std::string_view text, const Limits& limits) : text_(text), limits_(limits) {}
+Members::Members(Members&& other) = default;  // NOLINT(performance-noexcept-move-constructor)
+Members& Members::operator=(Members&& other) =
+    default;  // NOLINT(performance-noexcept-move-constructor)
+Members::~Members() = default;
 
 Result<Members> Members::scan(std::string_view text, const Limits& limits) {
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {

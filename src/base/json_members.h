@@ -14,7 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
+#include "base/result.h"
 
 namespace fathom::json {
 
@@ -22,6 +23,10 @@ class Members {
  public:
   // Error kInvalidArgument also when the text is no object. limits.max_value_bytes is for all that is ever built.
   static Result<Members> scan(std::string_view text, const Limits& limits = {});
+  // Moving a deque may allocate, so neither is noexcept.
+  Members(Members&& other);             // NOLINT(performance-noexcept-move-constructor)
+  Members& operator=(Members&& other);  // NOLINT(performance-noexcept-move-constructor)
+  ~Members();
 
   // Valid as long as this is.
   Result<const Value*> find(std::string_view name);
@@ -36,7 +41,7 @@ class Members {
     std::unique_ptr<Value> value;
   };
 
-  Members(std::string_view text, const Limits& limits) : text_(text), limits_(limits) {}
+  Members(std::string_view text, const Limits& limits);
   Status add(std::string_view name_token, std::string_view value_text);
   Status sort();
 

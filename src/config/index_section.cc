@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
+
 namespace fathom::config {
 namespace {
 

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <utility>
 
+#include "base/json.h"
+
 namespace fathom::config {
 namespace {
 

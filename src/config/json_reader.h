@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace fathom::config {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
+
 namespace fathom::config {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "grammar/expressions/budget.h"
 #include "grammar/expressions/text_search.h"
 #include "grammar/grammar.h"

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "grammar/expressions/expression.h"
 
 namespace fathom::grammar {

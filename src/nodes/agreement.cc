@@ -1,5 +1,7 @@
 #include "nodes/agreement.h"
 
+#include "base/json.h"
+
 namespace fathom::nodes {
 namespace {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "nodes/hmac.h"
 #include "nodes/socket.h"
 

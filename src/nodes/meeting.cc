@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/base64.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/startup_error.h"
 #include "nodes/agreement.h"
@@ -70,7 +71,7 @@ std::string joined_text(const std::vector<std::string>& lines) {
 
 // The facts of a configuration, and what belongs to the meeting itself.
 json::Value all_facts(const ClusterConfig& config) {
-  json::Value facts = config.facts;
+  json::Value facts = *config.facts;
   facts["nnodes"] = config.num_nodes;
   return facts;
 }

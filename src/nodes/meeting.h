@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "nodes/door.h"
 #include "nodes/ucx_transport.h"
 
@@ -24,7 +24,7 @@ struct ClusterConfig {
   std::string address;   // of node 0: "HOST:PORT"
   std::string key = {};  // empty = none, which only a loopback address may have
   // What must be the same on all nodes (agreement.h).
-  json::Value facts = json::Value::object();
+  json::Box facts = json::Box::object();
   // A node of which nothing was heard for so long has failed.
   std::chrono::milliseconds silence{5'000};
   // How long nodes wait for one another at the start.

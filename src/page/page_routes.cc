@@ -11,6 +11,7 @@
 
 #include "api/tables/api_error.h"
 #include "base/check.h"
+#include "base/json.h"
 
 namespace fathom::page {
 namespace {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/mutex.h"
 #include "engine/engine_snapshot.h"
 #include "metrics/metric.h"

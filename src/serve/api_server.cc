@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread_cpu.h"
@@ -269,7 +270,7 @@ void ApiServer::register_routes(http::Router& router) {
   add_info_routes(router, *state_);
   add_admin_routes(router, *state_);
   page::add_page_routes(router, state_->config.model.name(), state_->history,
-                        [state = state_.get()] { return readiness(*state).body; });
+                        [state = state_.get()] { return *readiness(*state).body; });
   add_doc_routes(router, *state_);  // last: it describes the routes that are there
 }
 

@@ -22,7 +22,7 @@
 
 #include "api/responses/response_store.h"
 #include "api/served_model.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "engine/serving_engine.h"
 #include "http/router.h"
 #include "http/server.h"
@@ -47,11 +47,11 @@ struct ApiConfig {
   // Without a key even where there are keys: /health, /health_generate and /ping; /metrics.
   bool has_open_health = false, has_open_metrics = false;
   // Where KV events are published, for /server_info; null = nowhere.
-  json::Value kv_events = nullptr;
+  json::Box kv_events{};
   std::string otlp_traces_url;  // where spans go (serve/span_exporter.h); empty = nowhere
   std::string version;          // of the program, in spans
   std::string profile_dir;      // where /stop_profile writes; empty = profiling is refused
-  json::Value settings = json::Value::object();  // every effective setting, flat, no secrets
+  json::Box settings = json::Box::object();  // every effective setting, flat, no secrets
 };
 
 // What is known once the memory plan is made.

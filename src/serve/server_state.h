@@ -81,7 +81,7 @@ http::Response json_response(const json::Value& value);
 // What /readyz says, and whether requests are taken.
 struct Readiness {
   bool takes_requests = false;
-  json::Value body;  // {"status": "ready", ...}
+  json::Box body{};  // {"status": "ready", ...}
 };
 Readiness readiness(ServerState& state);
 

@@ -1,5 +1,6 @@
 #include "text/added_token_json.h"
 
+#include "base/json.h"
 #include "text/added_tokens.h"
 #include "text/pieces/json_fields.h"
 

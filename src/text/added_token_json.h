@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "text/tokenizer_json.h"
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "text/chat_encoders.h"
 #include "text/pieces/json_fields.h"
 

@@ -2,6 +2,7 @@
 // V3 and R1. The tool-calling templates are indented source, and some of the indentation and newlines end
 // up in the prompt; the models are served with exactly that text everywhere, so it is kept.
 
+#include "base/json.h"
 #include "text/chat_encoders.h"
 #include "text/chat_markup.h"
 #include "text/prompt_builder.h"
@@ -51,7 +52,7 @@ class ClosedTurnEncoder {
   std::vector<Segment> encode(const Conversation& conversation) && {
     prompt_.text(style_.before_bos).markup(markup::kBos).text(style_.after_bos);
     prompt_.text(joined_system(conversation));
-    if (style_.has_tool_list && !conversation.tools.empty()) append_tools(conversation.tools);
+    if (style_.has_tool_list && !conversation.tools->empty()) append_tools(*conversation.tools);
     for (const Message& message : conversation.messages) append(message);
     if (in_results_) {
       indent(style_.end_indent).markup(markup::kOutputsEnd).text(style_.after_end);

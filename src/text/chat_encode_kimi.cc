@@ -2,6 +2,7 @@
 // compact JSON in a turn of their own and identifies each call; Moonlight has another default system text
 // and no tools. Neither writes BOS.
 
+#include "base/json.h"
 #include "text/chat_encoders.h"
 #include "text/chat_markup.h"
 #include "text/prompt_builder.h"
@@ -51,9 +52,9 @@ std::string_view label_of(ChatFormat format, const Message& message) {
 
 std::vector<Segment> encode_kimi(ChatFormat format, const Conversation& conversation) {
   PromptBuilder prompt;
-  if (!conversation.tools.empty()) {
+  if (!conversation.tools->empty()) {
     prompt.markup(markup::kImSystem).text("tool_declare").markup(markup::kImMiddle);
-    prompt.text(json::dump(conversation.tools)).markup(markup::kImEnd);
+    prompt.text(json::dump(*conversation.tools)).markup(markup::kImEnd);
   }
   const auto& messages = conversation.messages;
   if (!messages.empty() && !is_system(messages.front())) {

@@ -1,6 +1,7 @@
 // DeepSeek-V3.1: </think> after <｜Assistant｜> turns reasoning off, <think> turns it on; tools are
 // described after the system text, and calls carry bare JSON.
 
+#include "base/json.h"
 #include "text/chat_encoders.h"
 #include "text/chat_markup.h"
 #include "text/prompt_builder.h"
@@ -55,7 +56,7 @@ void append_assistant(const Message& message, PromptBuilder& prompt) {
 std::vector<Segment> encode_v31(const Conversation& conversation) {
   PromptBuilder prompt;
   prompt.markup(markup::kBos).text(joined_system(conversation));
-  if (!conversation.tools.empty()) append_tools(conversation.tools, prompt);
+  if (!conversation.tools->empty()) append_tools(*conversation.tools, prompt);
   bool is_after_user = false;
   for (const Message& message : conversation.messages) {
     if (is_system(message)) continue;

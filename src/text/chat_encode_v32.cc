@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "text/chat_encoders.h"
 #include "text/chat_markup.h"
 #include "text/prompt_builder.h"
@@ -60,7 +61,7 @@ class DsmlEncoder {
 
   Result<std::vector<Segment>> encode() && {
     prompt_.markup(markup::kBos);
-    bool lists_tools = !conversation_.tools.empty();
+    bool lists_tools = !conversation_.tools->empty();
     // Where no system message takes them, an empty one would.
     if (lists_tools && std::ranges::none_of(conversation_.messages, is_system)) {
       append_tools();
@@ -109,7 +110,7 @@ class DsmlEncoder {
     prompt_.text("\n\n");
     append_preamble();
     bool is_first = true;
-    for (const json::Value& tool : conversation_.tools) {
+    for (const json::Value& tool : *conversation_.tools) {
       if (!std::exchange(is_first, false)) prompt_.text("\n");
       prompt_.text(spaced_json(tool_function(tool)));
     }

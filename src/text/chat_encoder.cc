@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 
+#include "base/json.h"
 #include "text/chat_encoders.h"
 #include "text/chat_markup.h"
 
@@ -13,7 +14,7 @@ namespace {
 Status check_tools_have_a_place(ChatFormat format, const Conversation& conversation) {
   if (traits(format).takes_tools) return {};
   const std::string name(chat_format_name(format));
-  if (!conversation.tools.empty()) {
+  if (!conversation.tools->empty()) {
     return invalid_argument("tools: the chat format " + name + " has no place for tools");
   }
   for (size_t i = 0; i < conversation.messages.size(); ++i) {

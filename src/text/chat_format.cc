@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "text/chat_markup.h"
 #include "text/tool_call_form.h"
 
@@ -97,7 +98,7 @@ bool speaks_of_tools(const Conversation& conversation) {
   const auto has_call_or_result = [](const Message& message) {
     return message.role == "tool" || !message.tool_calls.empty();
   };
-  return !conversation.tools.empty() ||
+  return !conversation.tools->empty() ||
          std::ranges::any_of(conversation.messages, has_call_or_result);
 }
 

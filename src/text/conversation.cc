@@ -57,7 +57,7 @@ Status validate(const Conversation& conversation) {
       return result_without_call(where);
     }
   }
-  return validate_tools(conversation.tools);
+  return validate_tools(*conversation.tools);
 }
 
 }  // namespace fathom::text

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace fathom::text {
@@ -40,7 +40,7 @@ struct Conversation {
   std::vector<Message> messages = {};
   // Array of {"type": "function", "function": {name, description, parameters}} or of the inner objects
   // alone. Null and the empty array both mean that there are no tools.
-  json::Value tools = json::Value::array();
+  json::Box tools{};
   bool add_generation_prompt = true;  // end the prompt where the assistant begins to write
   bool thinking = false;  // v3.1 and v3.2 choose by it; the other templates do not look at it
 };

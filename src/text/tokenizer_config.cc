@@ -1,3 +1,4 @@
+#include "base/json.h"
 #include "text/pieces/json_fields.h"
 #include "text/tokenizer_json.h"
 

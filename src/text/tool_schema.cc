@@ -1,5 +1,7 @@
 #include "text/tool_schema.h"
 
+#include "base/json.h"
+
 namespace fathom::text {
 namespace {
 

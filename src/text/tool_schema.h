@@ -2,13 +2,13 @@
 // Reading the `tools` of a request. OpenAI clients wrap a function as {"type": "function", "function":
 // {...}}; some send the inner object alone. Both are accepted everywhere.
 //
-//   for (const json::Value& tool : conversation.tools) use(tool_function(tool)["name"]);
+//   for (const json::Value& tool : *conversation.tools) use(tool_function(tool)["name"]);
 //
 // Thread-safe (no state).
 
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace fathom::text {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "answer/constraint_factory.h"
+#include "base/json.h"
 #include "tests/api/demo_served_model.h"
 #include "text/tool_call_form.h"
 
@@ -20,7 +21,7 @@ api::Parsed<ConstraintPtr> constraint_of(const json::Value& custom) {
   api::GenerationRequest request;
   request.chat.format = kCustomToolFormat;
   request.chat.tool_constraint = {.kind = api::ToolConstraint::Kind::kRequired,
-                                  .tools = {{{"type", "custom"}, {"custom", custom}}}};
+                                  .tools = json::Value{{{"type", "custom"}, {"custom", custom}}}};
   return factory.make(request, {});
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "tests/answer/fed_answer.h"
 
 namespace fathom::answer {

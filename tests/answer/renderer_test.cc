@@ -6,6 +6,7 @@
 
 #include "answer/pieces/json_text.h"
 #include "answer/pieces/logprobs.h"
+#include "base/json.h"
 #include "tests/answer/fed_answer.h"
 
 namespace fathom::answer {

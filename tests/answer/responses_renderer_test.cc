@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "api/responses/response_draft.h"
+#include "base/json.h"
 #include "tests/answer/fed_answer.h"
 
 namespace fathom::answer {

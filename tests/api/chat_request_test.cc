@@ -220,13 +220,13 @@ TEST(ChatRequest, tool_choice_decides_the_constraint) {
   const ToolConstraint required =
       accept_chat(with(two + R"(, "tool_choice": "required")")).chat.tool_constraint;
   EXPECT_EQ(required.kind, ToolConstraint::Kind::kRequired);
-  EXPECT_EQ(required.tools.size(), 2U);
+  EXPECT_EQ(required.tools->size(), 2U);
   EXPECT_TRUE(required.parallel);
   const ToolConstraint named = accept_chat(with(two + R"(, "tool_choice":
       {"type": "function", "function": {"name": "b"}})"))
                                    .chat.tool_constraint;
   EXPECT_EQ(named.kind, ToolConstraint::Kind::kRequired);
-  EXPECT_EQ(json::dump(named.tools), R"([{"name":"b","parameters":{"type":"object"}}])");
+  EXPECT_EQ(json::dump(*named.tools), R"([{"name":"b","parameters":{"type":"object"}}])");
   EXPECT_FALSE(named.parallel);
   const ToolConstraint single =
       accept_chat(with(two + R"(, "parallel_tool_calls": false)")).chat.tool_constraint;
@@ -263,12 +263,12 @@ TEST(ChatRequest, allowed_tools_are_a_choice_among_the_tools_shown) {
   const GenerationRequest free = accept_chat(allowed("auto", only_b));
   EXPECT_EQ(free.chat.tool_constraint.kind, ToolConstraint::Kind::kOptional);
   EXPECT_FALSE(free.chat.tool_constraint.follows_schemas);
-  EXPECT_EQ(json::dump(free.chat.tool_constraint.tools),
+  EXPECT_EQ(json::dump(*free.chat.tool_constraint.tools),
             R"([{"name":"bb","parameters":{"type":"object"}}])");
   EXPECT_THAT(prompt_text(free), HasSubstr("### aa"));
   const ToolConstraint forced = accept_chat(allowed("required", only_b)).chat.tool_constraint;
   EXPECT_EQ(forced.kind, ToolConstraint::Kind::kRequired);
-  EXPECT_EQ(forced.tools.size(), 1U);
+  EXPECT_EQ(forced.tools->size(), 1U);
   EXPECT_TRUE(forced.parallel && forced.follows_schemas);
   EXPECT_EQ(refuse_chat(allowed("none", only_b)).param, "tool_choice.allowed_tools.mode");
   EXPECT_EQ(refuse_chat(allowed("auto", "")).param, "tool_choice.allowed_tools.tools");

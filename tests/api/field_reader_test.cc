@@ -1,4 +1,6 @@
 #include "api/tables/field_reader.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,6 +10,7 @@
 
 #include "api/chat_request.h"
 #include "api/tables/endpoint_fields.h"
+#include "base/json.h"
 #include "tests/api/demo_served_model.h"
 #include "tests/api/field_places.h"
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "api/chat_request.h"
+#include "base/json.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::api {
@@ -239,8 +240,8 @@ TEST(MessagesRequest, choices_of_tools_constrain_the_calls) {
   EXPECT_FALSE(constraint(R"({"type": "any", "disable_parallel_tool_use": true})").parallel);
   const ToolConstraint named = constraint(R"({"type": "tool", "name": "g"})");
   EXPECT_EQ(named.kind, Kind::kRequired);
-  ASSERT_EQ(named.tools.size(), 1U);
-  EXPECT_EQ(named.tools[0]["name"].get<std::string>(), "g");
+  ASSERT_EQ(named.tools->size(), 1U);
+  EXPECT_EQ((*named.tools)[0]["name"].get<std::string>(), "g");
   const GenerationRequest none =
       read_messages_body(messages_body(R"("tool_choice": {"type": "none"}, )" + tools));
   EXPECT_FALSE(none.chat.parse_tools);

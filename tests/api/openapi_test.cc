@@ -8,6 +8,7 @@
 #include "api/tables/docs_examples.h"
 #include "api/tables/docs_page.h"
 #include "api/tables/endpoint_fields.h"
+#include "base/json.h"
 #include "tests/api/parameter_cases.h"
 
 namespace fathom::api::tests {

@@ -15,6 +15,7 @@
 #include "api/responses/responses_request.h"
 #include "api/score_request.h"
 #include "api/tokenize_request.h"
+#include "base/json.h"
 #include "tests/api/demo_served_model.h"
 #include "tests/api/parameter_cases.h"
 #include "tests/cpu_time.h"

@@ -6,6 +6,7 @@
 
 #include "api/chat_request.h"
 #include "api/responses/responses_request.h"
+#include "base/json.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::api {
@@ -50,8 +51,8 @@ TEST(ResponseTools, a_tool_of_a_namespace_is_chosen_by_both_names) {
                     std::string(kNamespace) + "]")
           .chat.tool_constraint;
   EXPECT_EQ(chosen.kind, ToolConstraint::Kind::kRequired);
-  ASSERT_EQ(chosen.tools.size(), 1U);
-  EXPECT_EQ(chosen.tools[0]["name"].get<std::string>(), "agents__wait");
+  ASSERT_EQ(chosen.tools->size(), 1U);
+  EXPECT_EQ((*chosen.tools)[0]["name"].get<std::string>(), "agents__wait");
 }
 
 TEST(ResponseTools, a_custom_tool_is_a_function_of_one_text) {
@@ -76,7 +77,7 @@ TEST(ResponseTools, a_grammar_constrains_calls_and_the_model_is_told) {
       "parameters": {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}}}])"));
   EXPECT_EQ(made.chat.tool_constraint.kind, ToolConstraint::Kind::kOptional);
   EXPECT_EQ(
-      json::dump(made.chat.tool_constraint.tools),
+      json::dump(*made.chat.tool_constraint.tools),
       R"([{"type":"custom","custom":{"name":"sum","format":{"type":"grammar","grammar":{"syntax":"lark","definition":"start: \"a\""}}}}])");
 }
 
@@ -107,7 +108,7 @@ TEST(ResponseTools, allowed_tools_may_name_some_that_are_left_out) {
           {"type": "web_search"}, {"type": "custom", "name": "g"}]})")
           .chat.tool_constraint;
   EXPECT_EQ(allowed.kind, ToolConstraint::Kind::kRequired);
-  EXPECT_EQ(json::dump(allowed.tools), R"([{"type":"custom","custom":{"name":"g"}}])");
+  EXPECT_EQ(json::dump(*allowed.tools), R"([{"type":"custom","custom":{"name":"g"}}])");
   const ApiError error = refused(parse_responses_request(
       R"({"input": "Hello", )" + tools +
           R"("tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}})",
@@ -142,7 +143,7 @@ TEST(ChatCustomTools, are_what_the_responses_form_makes_of_them) {
       R"("tools": [{"type": "custom", "name": "sum",
                     "format": {"type": "grammar", "syntax": "regex", "definition": "[0-9]+"}}])");
   EXPECT_EQ(chat.items.at(0).prompt, flat.items.at(0).prompt);
-  EXPECT_EQ(chat.chat.tool_constraint.tools, flat.chat.tool_constraint.tools);
+  EXPECT_EQ(*chat.chat.tool_constraint.tools, *flat.chat.tool_constraint.tools);
   EXPECT_TRUE(kind_of(chat.form.tool_kinds.get(), "sum").is_custom);
   for (const char* choice :
        {R"({"type": "custom", "custom": {"name": "sum"}})",
@@ -151,7 +152,7 @@ TEST(ChatCustomTools, are_what_the_responses_form_makes_of_them) {
     const GenerationRequest chosen = accepted(parse_chat_request(
         begin + custom + R"(], "tool_choice": )" + choice + "}", demo_served_model(8192)));
     EXPECT_EQ(chosen.chat.tool_constraint.kind, ToolConstraint::Kind::kRequired);
-    EXPECT_EQ(chosen.chat.tool_constraint.tools.size(), 1U);
+    EXPECT_EQ(chosen.chat.tool_constraint.tools->size(), 1U);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "api/chat_request.h"
 #include "api/responses/response_draft.h"
+#include "base/json.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::api {
@@ -180,7 +181,7 @@ TEST(ResponsesRequest, choices_of_tools_constrain_calls) {
       R"("tool_choice": {"type": "allowed_tools", "mode": "auto",
                          "tools": [{"type": "function", "name": "get_weather"}]})");
   EXPECT_EQ(allowed.kind, Kind::kOptional);
-  EXPECT_EQ(allowed.tools.size(), 1U);
+  EXPECT_EQ(allowed.tools->size(), 1U);
 }
 
 struct ResponsesRefusal {

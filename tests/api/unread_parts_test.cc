@@ -10,6 +10,7 @@
 #include "api/messages_request.h"
 #include "api/parts/block_text.h"
 #include "api/responses/responses_request.h"
+#include "base/json.h"
 #include "tests/api/demo_served_model.h"
 
 namespace fathom::api {

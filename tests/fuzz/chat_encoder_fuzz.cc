@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "tests/text/chat_cases.h"
 #include "text/chat_encoder.h"
 

@@ -19,6 +19,7 @@
 #include "api/responses/responses_request.h"
 #include "api/score_request.h"
 #include "api/tokenize_request.h"
+#include "base/json.h"
 #include "tests/source_tree.h"
 
 namespace {

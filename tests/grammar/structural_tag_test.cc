@@ -1,4 +1,5 @@
 #include "grammar/structural_tag.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/startup_error.h"
 #include "tensor/dtype.h"
 #include "tests/source_tree.h"
 #include "tests/weights/scratch_files.h"

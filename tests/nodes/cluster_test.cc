@@ -1,4 +1,5 @@
 #include "nodes/cluster.h"
+#include "base/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ class Clusters : public ::testing::Test {
             .node_rank = node_rank,
             .address = address_,
             .key = key_,
-            .facts = {{"version", "1"}},
+            .facts = json::Value{{"version", "1"}},
             .silence = milliseconds(kPeerSilenceMs),
             .start_limit = milliseconds(20'000)};
   }
@@ -247,7 +248,7 @@ class ClusterStart : public Clusters {
 
 TEST_F(ClusterStart, is_refused_where_facts_differ) {
   ClusterConfig other = config(2, 1);
-  other.facts["version"] = "2";
+  (*other.facts)["version"] = "2";
   const auto [head, node] = complaints(config(2, 0), other);
   EXPECT_THAT(head, HasSubstr("node 1 at 127.0.0.1:"));
   EXPECT_THAT(head,

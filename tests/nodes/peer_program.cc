@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/startup_error.h"
 #include "nodes/cluster.h"
@@ -24,7 +25,7 @@ int run_peer(int argc, char** argv) {
     Cluster cluster({.num_nodes = std::atoi(argv[3]),
                      .node_rank = std::atoi(argv[4]),
                      .address = argv[2],
-                     .facts = {{"version", "1"}},
+                     .facts = json::Value{{"version", "1"}},
                      .silence = std::chrono::milliseconds(kPeerSilenceMs),
                      .start_limit = std::chrono::milliseconds(20'000)});
     comm::Link& head = cluster.link(0);

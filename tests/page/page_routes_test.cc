@@ -1,4 +1,5 @@
 #include "page/page_routes.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "page/stats_history.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -74,7 +74,7 @@ class SimServer {
               .otlp_traces_url = options.otlp_traces_url,
               .version = "1",
               .profile_dir = options.profile_dir,
-              .settings = {{"chunked_prefill_size", 2048}}}),
+              .settings = json::Value{{"chunked_prefill_size", 2048}}}),
         runner_(make_runner(options)) {
     http::Router router;
     api_.register_routes(router);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "tests/source_tree.h"
 #include "text/conversation.h"
 

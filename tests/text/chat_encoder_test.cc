@@ -2,6 +2,7 @@
 // own_cases.json holds conversations of our own, rendered by tools/chat_format/make_cases.py.
 
 #include "text/chat_encoder.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
@@ -88,7 +89,7 @@ TEST(ChatEncoder, ToolsTemplateOfR1AcceptsWrappedAndBareTools) {
             std::string::npos);
   Conversation bare = wrapped;
   bare.tools = json::Value::array();
-  for (const json::Value& tool : wrapped.tools) bare.tools.push_back(tool["function"]);
+  for (const json::Value& tool : *wrapped.tools) bare.tools->push_back(tool["function"]);
   const auto bare_prompt = render(ChatFormat::kR1Tools, bare);
   ASSERT_TRUE(bare_prompt) << bare_prompt.error().message;
   EXPECT_NE(to_text(*bare_prompt).find("- `get_time`:\n```json\n{\"name\": \"get_time\""),
@@ -173,7 +174,7 @@ TEST(ChatEncoder, TextOfClientsNeverBecomesMarkup) {
       for (ToolCall& call : message.tool_calls)
         call.arguments = json::dump(json::Value{{"k", text}});
     }
-    chat.tools[0]["function"]["description"] = text;
+    (*chat.tools)[0]["function"]["description"] = text;
   };
   fill(evil, all_markers);
   fill(tame, "x");
@@ -328,7 +329,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, BadConversations, testing::ValuesIn(kBad),
 
 TEST(ChatEncoder, FormatsWithoutToolsSaySo) {
   for (const Conversation& chat : load_chat_cases("cases.json").conversations) {
-    const bool has_tools = !chat.tools.empty();
+    const bool has_tools = !chat.tools->empty();
     EXPECT_EQ(render(ChatFormat::kV2, chat).has_value(), !has_tools);
     EXPECT_EQ(render(ChatFormat::kMoonlight, chat).has_value(), !has_tools);
   }

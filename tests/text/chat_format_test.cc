@@ -2,6 +2,7 @@
 // visibly, where that is missing.
 
 #include "text/chat_format.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "text/pieces/pre_tokenizer.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 

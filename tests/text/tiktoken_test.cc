@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 
+#include "base/json.h"
 #include "tests/scratch_directory.h"
 #include "tests/text/golden_file.h"
 #include "text/chat_encoder.h"

@@ -1,6 +1,7 @@
 // Ids and text are those of Hugging Face `tokenizers`, and for Kimi's form those of `tiktoken`, string by string.
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "tests/text/golden_file.h"
 #include "text/detokenizer.h"
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "base/json.h"
 #include "tests/source_tree.h"
 #include "tests/text/golden_file.h"
 

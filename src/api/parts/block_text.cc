@@ -5,6 +5,7 @@
 
 #include "api/parts/text_parts.h"
 #include "api/parts/unread_parts.h"
+#include "base/json.h"
 
 namespace fathom::api {
 namespace {

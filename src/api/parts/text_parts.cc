@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "api/tables/field_check.h"
+#include "base/json.h"
 
 namespace fathom::api {
 namespace {

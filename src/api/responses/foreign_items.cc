@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "api/parts/unread_parts.h"
+#include "base/json.h"
 
 namespace fathom::api {
 namespace {

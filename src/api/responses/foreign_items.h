@@ -12,7 +12,7 @@
 #include <set>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "text/conversation.h"
 
 namespace fathom::api {

@@ -13,6 +13,7 @@
 #include "api/tables/field_check.h"
 #include "api/tables/response_item_fields.h"
 #include "base/base64.h"
+#include "base/json.h"
 #include "text/pieces/utf8.h"
 
 namespace fathom::api {

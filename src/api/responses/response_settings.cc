@@ -3,6 +3,8 @@
 #include <array>
 #include <charconv>
 
+#include "base/json.h"
+
 namespace fathom::api {
 namespace {
 

@@ -6,6 +6,7 @@
 
 #include "api/tables/field_check.h"
 #include "api/tables/response_item_fields.h"
+#include "base/json.h"
 
 namespace fathom::api {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "api/custom_tools.h"
 #include "api/tool_fields.h"
+#include "base/json.h"
 
 namespace fathom::api {
 

@@ -12,6 +12,8 @@
 #include "api/sampling_fields.h"
 #include "api/tables/field_check.h"
 #include "api/tables/responses_fields.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 namespace fathom::api {
 namespace {

@@ -4,6 +4,8 @@
 #include <string_view>
 
 #include "api/tables/field_reader.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 namespace fathom::api {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "api/tables/field_table.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/json_members.h"
 
 namespace fathom::api {

@@ -7,6 +7,8 @@
 
 #include "api/tables/field_check.h"
 #include "base/check.h"
+#include "base/json.h"
+#include "base/json_members.h"
 
 namespace fathom::api {
 namespace {

@@ -25,7 +25,7 @@
 #include "api/tables/api_error.h"
 #include "api/tables/field_policy.h"
 #include "api/tables/field_table.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/json_members.h"
 
 namespace fathom::api {

@@ -5,6 +5,7 @@
 #include "api/tables/endpoint_fields.h"
 #include "api/tables/openapi_answers.h"
 #include "base/check.h"
+#include "base/json.h"
 
 namespace fathom::api {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "api/tables/field_table.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace fathom::api {
 

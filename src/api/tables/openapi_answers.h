@@ -7,7 +7,7 @@
 
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace fathom::api {
 

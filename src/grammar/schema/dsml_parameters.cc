@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "grammar/schema/dsml_form.h"
 #include "grammar/schema/json_schema.h"
 #include "grammar/schema/json_values.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json.h"
 #include "grammar/schema/front_ends.h"
 #include "grammar/schema/json_space.h"
 #include "grammar/schema/json_values.h"

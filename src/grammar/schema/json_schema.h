@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "grammar/expressions/expression.h"
 #include "grammar/expressions/rule_set.h"
 #include "grammar/schema/dsml_form.h"

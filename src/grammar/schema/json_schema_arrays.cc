@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "grammar/schema/json_schema.h"
 #include "grammar/schema/json_space.h"
 #include "grammar/schema/json_values.h"

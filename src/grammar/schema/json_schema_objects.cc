@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/json.h"
 #include "grammar/schema/json_schema.h"
 #include "grammar/schema/json_space.h"
 #include "grammar/schema/json_text.h"

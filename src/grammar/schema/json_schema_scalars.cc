@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "grammar/expressions/json_quoted.h"
 #include "grammar/expressions/regex_parser.h"
 #include "grammar/schema/json_schema.h"

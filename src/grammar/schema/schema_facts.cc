@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/json.h"
+
 namespace fathom::grammar {
 namespace {
 

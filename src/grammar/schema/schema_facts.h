@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace fathom::grammar {
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "grammar/schema/schema_reader.h"
 
 namespace fathom::grammar {

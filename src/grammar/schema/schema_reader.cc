@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/json.h"
 #include "grammar/schema/schema_references.h"
 
 namespace fathom::grammar {

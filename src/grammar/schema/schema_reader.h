@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "grammar/expressions/budget.h"
 #include "grammar/schema/schema_facts.h"
 #include "grammar/schema/schema_texts.h"

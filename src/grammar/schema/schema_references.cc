@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "grammar/expressions/code_points.h"
 
 namespace fathom::grammar {

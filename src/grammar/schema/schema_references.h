@@ -13,7 +13,7 @@
 
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace fathom::grammar {

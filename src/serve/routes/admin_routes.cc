@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "api/operators/operator_request.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "base/whole_file.h"

@@ -10,6 +10,7 @@
 
 #include "api/tables/docs_page.h"
 #include "api/tables/openapi.h"
+#include "base/json.h"
 #include "serve/server_state.h"
 
 namespace fathom::serve {
@@ -148,7 +149,7 @@ void add_doc_routes(http::Router& router, ServerState& state) {
   }
   for (const char* path : {"/openapi.json", "/docs"})
     operations.push_back({.method = "GET", .path = path});
-  api::OpenApiFacts facts{.version = state.config.settings.value("version", ""),
+  api::OpenApiFacts facts{.version = state.config.settings->value("version", ""),
                           .model = state.config.model.name(),
                           .unknown_fields = state.config.model.unknown_fields,
                           .operations = in_order(std::move(operations))};

@@ -12,6 +12,7 @@
 #include "api/score_request.h"
 #include "api/tokenize_request.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "serve/server_state.h"
 #include "text/byte_alphabet.h"
 

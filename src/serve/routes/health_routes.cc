@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "answer/pieces/draw_id.h"
+#include "base/json.h"
 #include "serve/server_state.h"
 
 namespace fathom::serve {
@@ -40,7 +41,7 @@ json::Value loading_state(ServerState& state) {
 
 http::Response readiness_response(ServerState& state) {
   const Readiness now = readiness(state);
-  return now.takes_requests ? json_response(now.body) : not_ready(now.body);
+  return now.takes_requests ? json_response(*now.body) : not_ready(*now.body);
 }
 
 void answer_probe(ServerState& state, const http::ExchangePtr& exchange) {
@@ -89,11 +90,12 @@ void probe(ServerState& state, const http::ExchangePtr& exchange) {
 Readiness readiness(ServerState& state) {
   if (state.phase != Phase::kLoading && state.engine != nullptr) {
     if (std::string failure = state.engine->snapshot().failure; !failure.empty())
-      return {.body = {{"status", "failed"}, {"why", std::move(failure)}}};
+      return {.body = json::Value{{"status", "failed"}, {"why", std::move(failure)}}};
   }
   switch (state.phase.load()) {
     case Phase::kDraining:
-      return {.body = {{"status", "draining"}, {"open_requests", state.generation.num_open()}}};
+      return {.body = json::Value{{"status", "draining"},
+                                  {"open_requests", state.generation.num_open()}}};
     case Phase::kLoading:
       return {.body = loading_state(state)};
     case Phase::kReady:
@@ -101,13 +103,13 @@ Readiness readiness(ServerState& state) {
   }
   const engine::EngineSnapshot snapshot = state.engine->snapshot();
   if (snapshot.has_work && snapshot.seconds_since_progress > kStallSeconds) {
-    return {.body = {{"status", "stalled"},
-                     {"seconds_since_progress", snapshot.seconds_since_progress}}};
+    return {.body = json::Value{{"status", "stalled"},
+                                {"seconds_since_progress", snapshot.seconds_since_progress}}};
   }
   return {.takes_requests = true,
-          .body = {{"status", snapshot.paused ? "paused" : "ready"},
-                   {"running", snapshot.num_running},
-                   {"waiting", snapshot.num_waiting}}};
+          .body = json::Value{{"status", snapshot.paused ? "paused" : "ready"},
+                              {"running", snapshot.num_running},
+                              {"waiting", snapshot.num_waiting}}};
 }
 
 void add_health_routes(http::Router& router, ServerState& state) {

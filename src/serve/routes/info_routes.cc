@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "api/conversation_fields.h"
+#include "base/json.h"
 #include "serve/server_state.h"
 
 namespace fathom::serve {
@@ -15,7 +16,7 @@ namespace {
 constexpr double kGigabyte = 1e9;
 
 json::Value version_of(const ServerState& state) {
-  return state.config.settings.value("version", json::Value(nullptr));
+  return state.config.settings->value("version", json::Value(nullptr));
 }
 
 // "2026-11-25T04:24:00Z"
@@ -148,7 +149,7 @@ json::Value chat_defaults(const ServerState& state) {
 
 // As SGLang says it to routers that subscribe.
 json::Value kv_events(const ServerState& state) {
-  json::Value events = state.config.kv_events;
+  json::Value events = *state.config.kv_events;
   if (events.is_null()) return events;
   events["block_size"] = state.engine->snapshot().block_tokens;
   events["dp_size"] = state.facts.num_lanes;
@@ -156,7 +157,7 @@ json::Value kv_events(const ServerState& state) {
 }
 
 void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
-  json::Value info = state.config.settings;
+  json::Value info = *state.config.settings;
   info["model_path"] = state.config.model.model_path;
   info["tokenizer_path"] = state.config.model.model_path;
   info["served_model_name"] = state.config.model.name();

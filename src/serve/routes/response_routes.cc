@@ -6,6 +6,7 @@
 #include "api/responses/response_draft.h"
 #include "api/responses/responses_request.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "serve/server_state.h"
 
 namespace fathom::serve {

@@ -1,5 +1,7 @@
 #include "text/pieces/json_fields.h"
 
+#include "base/json.h"
+
 namespace fathom::text {
 
 std::string type_name(const json::Value& value) {

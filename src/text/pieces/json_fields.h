@@ -8,7 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
+#include "base/result.h"
 
 namespace fathom::text {
 

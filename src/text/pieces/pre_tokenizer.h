@@ -12,7 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
+#include "base/result.h"
 
 namespace fathom::text {
 

@@ -1,4 +1,5 @@
 #include "apps/fathom_bench/acceptance.h"
+#include "base/json.h"
 
 #include <gtest/gtest.h>
 
