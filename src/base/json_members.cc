@@ -10,9 +10,10 @@
 namespace fathom::json {
 
 Members::Members(std::string_view text, const Limits& limits) : text_(text), limits_(limits) {}
-Members::Members(Members&& other) = default;  // NOLINT(performance-noexcept-move-constructor)
-Members& Members::operator=(Members&& other) =
-    default;  // NOLINT(performance-noexcept-move-constructor)
+// NOLINTBEGIN(performance-noexcept-move-constructor)
+Members::Members(Members&& other) = default;
+Members& Members::operator=(Members&& other) = default;
+// NOLINTEND(performance-noexcept-move-constructor)
 Members::~Members() = default;
 
 Result<Members> Members::scan(std::string_view text, const Limits& limits) {
