@@ -87,6 +87,12 @@ struct BackendDefaults {
   int step_start_tokens = 8;
 };
 
+// Where mla_absorbed has other kernels: calls of fewer query tokens than this for whose query tokens there is room in
+// block tables for more rows than this, the rows of each counted. 0 = it has none.
+struct LongAttention {
+  int64_t rows = 0, tokens = 0;
+};
+
 struct Backend {
   std::string_view name;    // "cpu-reference", "cpu", "cuda"
   std::string_view device;  // what it runs on, for people: "AVX-512 CPU, 4 threads"
@@ -152,6 +158,7 @@ struct Backend {
   // What absorbed attention decides once per step instead of in every layer. Both entries or none.
   Operator<MlaPlanArgs> mla_plan;
   int64_t (*mla_plan_bytes)(const MlaPlanShape& shape) = nullptr;
+  LongAttention long_attention{};
 
   Operator<SampleArgs> sample;
   Operator<StepInputsArgs> step_inputs;

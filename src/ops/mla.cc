@@ -74,7 +74,6 @@ void mla_absorbed(const MlaAbsorbedArgs& args, Stream& stream) {
                 {.tokens = tokens.value(), .sequences = seqs.value(), .heads = heads.value()},
                 stream.backend());
   expect_contiguous("q_latent", args.q_latent);
-  expect_contiguous("block_tables", args.block_tables);
   expect_contiguous("out", args.out);
   dispatch("mla_absorbed", args.cache.format.latent, stream.backend().mla_absorbed, args, stream);
 }

@@ -16,7 +16,7 @@
 //   query_start   i32[seqs + 1]     query tokens of sequence s: [query_start[s], query_start[s+1])
 //   kv_len        i32[seqs]         rows of the sequence, this step's included, so >= its query tokens;
 //                                   0 = padding, the out rows of its query tokens become 0
-//   block_tables  i32[seqs, max_blocks]
+//   block_tables  i32[seqs, max_blocks]   rows may be strided; no sequence has more rows than its table's blocks
 //   tree_mask     u64[tokens]       null = causal
 //   out           act[tokens, heads, kv_lora_rank]
 //

@@ -15,8 +15,18 @@ CapturedSteps::Map::const_iterator CapturedSteps::find(const StepLayout& layout)
   if (any_failpoint_armed()) return graphs_.end();
   const int batch_size =
       *std::lower_bound(sizes.begin(), sizes.end(), static_cast<int>(step.num_slices));
-  return graphs_.find(
-      {.batch_size = batch_size, .num_tokens = step.num_tokens, .num_levels = layout.num_levels});
+  const int64_t short_ones = short_blocks(int64_t{batch_size} * step.num_tokens);
+  const bool is_short = layout.table_blocks <= short_ones;
+  return graphs_.find({.batch_size = batch_size,
+                       .num_tokens = step.num_tokens,
+                       .num_levels = layout.num_levels,
+                       .num_blocks = is_short ? short_ones : config_.max_blocks});
+}
+
+int64_t CapturedSteps::short_blocks(int64_t num_tokens) const {
+  const ops::LongAttention& long_ones = config_.long_attention;
+  if (num_tokens >= long_ones.tokens) return config_.max_blocks;
+  return std::min(config_.max_blocks, long_ones.rows / num_tokens / config_.block_tokens);
 }
 
 const CapturedSteps::Graphs* CapturedSteps::pad(StepLayout& layout) const {
@@ -30,6 +40,7 @@ void CapturedSteps::pad_to(const Shape& shape, StepLayout& layout) const {
   pad_step(layout, {.num_slices = shape.batch_size,
                     .num_tokens = shape.num_tokens,
                     .num_lanes = config_.num_lanes,
+                    .num_blocks = shape.num_blocks,
                     .drafter = config_.drafter});
 }
 
@@ -47,7 +58,16 @@ void CapturedSteps::capture(const Parts& parts, ops::Stream& stream) {
   stream.synchronize();
 }
 
-void CapturedSteps::capture(const Shape& shape, const Parts& parts, ops::Stream& stream) {
+void CapturedSteps::capture(Shape shape, const Parts& parts, ops::Stream& stream) {
+  shape.num_blocks = config_.max_blocks;
+  capture_one(shape, parts, stream);
+  const int64_t short_ones = short_blocks(int64_t{shape.batch_size} * shape.num_tokens);
+  if (short_ones == config_.max_blocks) return;
+  shape.num_blocks = short_ones;
+  capture_one(shape, parts, stream);
+}
+
+void CapturedSteps::capture_one(const Shape& shape, const Parts& parts, ops::Stream& stream) {
   const int64_t tokens = int64_t{shape.batch_size} * shape.num_tokens;
   if (tokens > config_.max_logit_rows || tokens * config_.num_lanes > config_.max_batch_tokens)
     return;

@@ -24,6 +24,10 @@ struct CapturedStepsConfig {
   std::vector<int> batch_sizes{};  // numbers of sequences, rising
   DrafterInfo drafter{};
   int num_lanes = 1;
+  // Steps whose sequences are so long that attention has other kernels are captured apart from those of short ones.
+  ops::LongAttention long_attention{};
+  int64_t max_blocks = 0;  // of a table
+  int block_tokens = 1;
   // A step has at most so many rows of logits, which one operator samples, and query tokens of all lanes.
   int64_t max_logit_rows = 0, max_batch_tokens = 0;
 };
@@ -51,16 +55,21 @@ class CapturedSteps {
   bool takes(const StepLayout& layout) const { return find(layout) != graphs_.end(); }
 
  private:
-  // Sequences, query tokens of each, and how deep they draft.
+  // Sequences, query tokens of each, how deep they draft, and the blocks of a table.
   struct Shape {
     int batch_size = 0, num_tokens = 1, num_levels = 0;
+    int64_t num_blocks = 0;
     auto operator<=>(const Shape&) const = default;
   };
   using Map = std::map<Shape, Graphs>;
 
   Map::const_iterator find(const StepLayout& layout) const;
+  // Blocks that a sequence may have in a step captured for short ones. max_blocks: all are captured alike.
+  int64_t short_blocks(int64_t num_tokens) const;
   void pad_to(const Shape& shape, StepLayout& layout) const;
-  void capture(const Shape& shape, const Parts& parts, ops::Stream& stream);
+  // For short and for long sequences, where these are apart.
+  void capture(Shape shape, const Parts& parts, ops::Stream& stream);
+  void capture_one(const Shape& shape, const Parts& parts, ops::Stream& stream);
 
   const CapturedStepsConfig config_;
   Map graphs_;

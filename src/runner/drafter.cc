@@ -408,6 +408,7 @@ Tensor Drafter::run_level(int level, const StepLayout& layout, const Tensor& bef
   batch.block_tables = first(m_.tables, slices);
   batch.num_absorbed_sequences = slices;
   batch.num_absorbed_tokens = tokens;
+  batch.num_absorbed_blocks = std::min<int64_t>(layout.table_blocks, config_.max_blocks);
   return model_.mtp_forward(hidden, batch.token_ids, batch, pass.kv, pass.workspace, stream);
 }
 

@@ -94,7 +94,8 @@ core::StepShape StepExecutor::largest_shape(int64_t tokens, int64_t slices) cons
 
 void StepExecutor::measure(const core::Batch& batch, const AttentionFormOf& form_of) {
   apply_deltas(batch, /*frame=*/0);
-  const StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of, drafter());
+  StepLayout layout = lay_out_step(batch, slots_, block_tokens_, form_of, drafter());
+  layout.table_blocks = max_blocks();  // as where one sequence is as long as it may be
   stage_inputs(layout, /*frame=*/0);
   const tensor::Tensor hidden = prepare_and_forward(layout);
   sample_rows(layout, hidden);

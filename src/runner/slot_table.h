@@ -21,6 +21,11 @@
 
 namespace fathom::runner {
 
+// That hold so many tokens.
+inline int num_blocks_for(int64_t tokens, int block_tokens) {
+  return static_cast<int>((tokens + block_tokens - 1) / block_tokens);
+}
+
 struct SlotTableConfig {
   int max_slots = 0;
   int max_blocks = 0;  // of one sequence

@@ -21,10 +21,6 @@ using tensor::Tensor;
 // a row of a large vocabulary takes half a megabyte.
 constexpr int64_t kLogitRows = 64;
 
-int num_blocks_for(int64_t tokens, int block_tokens) {
-  return static_cast<int>((tokens + block_tokens - 1) / block_tokens);
-}
-
 // Rows of logits of a step of decodes, which is sampled at once, drafts included as far as that stays small.
 int64_t most_logit_rows(const StepExecutorConfig& config) {
   constexpr int64_t kMostDraftRows = 512;
@@ -75,6 +71,9 @@ StepExecutor::StepExecutor(const model::Model& model, const StepExecutorConfig& 
       captured_({.batch_sizes = config.graph_batch_sizes,
                  .drafter = config.drafter,
                  .num_lanes = model.rank().dp->size(),
+                 .long_attention = model.backend().long_attention,
+                 .max_blocks = max_blocks(),
+                 .block_tokens = block_tokens_,
                  .max_logit_rows = max_logit_rows_,
                  .max_batch_tokens = config.max_batch_tokens}) {
   for (Frame& frame : frames_) frame.timer.emplace(stream);

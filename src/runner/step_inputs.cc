@@ -1,5 +1,7 @@
 #include "runner/step_inputs.h"
 
+#include <algorithm>
+
 #include "ops/step.h"
 
 namespace fathom::runner {
@@ -104,6 +106,7 @@ model::ForwardBatch StepInputs::forward_batch(const StepLayout& layout) const {
   batch.block_tables = in.tables;
   batch.num_absorbed_sequences = layout.num_absorbed_sequences;
   batch.num_absorbed_tokens = layout.num_absorbed_tokens;
+  batch.num_absorbed_blocks = std::min<int64_t>(layout.table_blocks, config_.max_blocks);
   batch.expanded = layout.expanded;
   return batch;
 }

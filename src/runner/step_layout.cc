@@ -105,6 +105,7 @@ class Builder {
                                   .has_tree_mask = !slice.tree_mask.empty()});
     }
     layout_.order.push_back(slice_idx);
+    layout_.table_blocks = std::max<int64_t>(layout_.table_blocks, slots_[slice.slot].num_blocks);
     layout_.slice_slot.push_back(slice.slot);
     layout_.commit_row.push_back(-1);
     const auto first_row = static_cast<int32_t>(layout_.rows.size());
@@ -182,6 +183,8 @@ StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int bl
   }
   for (int32_t slice_idx : expanded) builder.add(slice_idx, false);
   StepLayout layout = builder.take();
+  if (drafter.num_steps > 0 && layout.table_blocks > 0)
+    layout.table_blocks += num_blocks_for(1 + drafter.max_drafts(), block_tokens);
   layout.lane_tokens = batch.shape.lane_tokens;
   layout.lane_slices = batch.shape.lane_slices;
   layout.going_on_tokens = batch.shape.going_on_tokens;
@@ -268,6 +271,7 @@ void pad_step(StepLayout& layout, const PaddedShape& shape) {
   layout = {};
   layout.order = step.order;
   layout.num_levels = step.num_levels;
+  layout.table_blocks = shape.num_blocks;
   if (shape.num_lanes > 1) {
     const auto lanes = static_cast<size_t>(shape.num_lanes);
     layout.lane_slices.assign(lanes, static_cast<int32_t>(shape.num_slices));

@@ -44,6 +44,7 @@ struct StepLayout {
   std::vector<int32_t> next_given;
 
   int64_t num_absorbed_sequences = 0, num_absorbed_tokens = 0;
+  int64_t table_blocks = 0;  // of a block table, which hold all rows of each sequence
   std::vector<model::ExpandedSequence> expanded;
   std::vector<OutputRow> rows;
   int num_levels = 0;  // of drafting; of several lanes the most that any of them asks for
@@ -61,6 +62,8 @@ using AttentionFormOf = std::function<model::AttentionForm(int64_t num_tokens, i
 
 // REQUIRES: every slice's slot is active and has blocks for its tokens (checked). With a drafter the lengths of slots
 // that go on are known to the device alone; those of a prompt's slices are checked.
+// table_blocks counts the blocks that the slots have, and with a drafter those that inert drafts may reach into: the
+// drafts behind a prompt are absorbed though it is not.
 StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int block_tokens,
                         const AttentionFormOf& form_of, const DrafterInfo& drafter = {});
 
@@ -81,8 +84,9 @@ CapturedStep captured_step(const StepLayout& layout, const DrafterInfo& drafter)
 
 struct PaddedShape {
   int64_t num_slices = 0;
-  int num_tokens = 1;  // of a slice
-  int num_lanes = 1;   // which are all padded so
+  int num_tokens = 1;      // of a slice
+  int num_lanes = 1;       // which are all padded so
+  int64_t num_blocks = 0;  // StepLayout::table_blocks
   const DrafterInfo& drafter;
 };
 // Fills such a step up with inert query tokens and inert sequences. REQUIRES: it may be captured, no more sequences

@@ -122,57 +122,78 @@ inline HostTensor expected_output(const AbsorbedCase& c, const AbsorbedInputs& i
   return out;
 }
 
+// Tables are views of wider ones, as in a step whose sequences are shorter than others may be.
+inline HostTensor with_spare_columns(const HostTensor& tables) {
+  HostTensor wide(tables.dtype, {tables.dim(0), tables.dim(1) + 3}, -1);
+  for (int64_t s = 0; s < tables.dim(0); ++s)
+    for (int64_t block = 0; block < tables.dim(1); ++block) wide.at(s, block) = tables.at(s, block);
+  return wide;
+}
+
+// What a call reads and writes on the device.
+struct AbsorbedCall {
+  DeviceTensor q_latent, q, cache, query_start, kv_len, tables, mask, out, plan;
+  ops::MlaAbsorbedArgs args;
+};
+
 class MlaAbsorbedFixture : public OpsTest {
  protected:
   // Sequences [first, last) of the inputs in one call; their output in memory order.
   std::vector<uint8_t> run(const AbsorbedCase& c, const AbsorbedInputs& in, size_t first,
                            size_t last, HostTensor* out_values = nullptr) {
+    const AbsorbedCall call = make_call(c, in, first, last);
+    ops::mla_absorbed(call.args, stream());
+    if (out_values != nullptr) *out_values = download(call.out.view());
+    return bytes(call.out.view());
+  }
+
+  AbsorbedCall make_call(const AbsorbedCase& c, const AbsorbedInputs& in, size_t first,
+                         size_t last) {
     const auto seqs = static_cast<int64_t>(last - first);
     const int64_t begin = in.query_start[first], end = in.query_start[last];
     std::vector<int32_t> start(in.query_start.begin() + static_cast<std::ptrdiff_t>(first),
                                in.query_start.begin() + static_cast<std::ptrdiff_t>(last) + 1);
     for (int32_t& value : start) value -= static_cast<int32_t>(begin);
-    const DeviceTensor q_latent = upload(in.q_latent.rows(begin, end));
     // q_rope is the tail of a wider query, as in the model.
     const HostTensor padding(act(), {end - begin, c.dims.heads, 3}, 1.0);
-    const DeviceTensor q = upload(concatenated(padding, in.q_rope.rows(begin, end)));
     const auto num_rows = static_cast<int64_t>(in.cache.size()) / in.format.row_bytes;
-    const DeviceTensor cache =
-        upload({num_rows / kCacheBlockTokens, kCacheBlockTokens, in.format.row_bytes}, in.cache);
-    const DeviceTensor query_start = upload({seqs + 1}, start);
-    const DeviceTensor kv_len =
-        upload({seqs}, std::vector<int32_t>(in.kv_len.begin() + static_cast<std::ptrdiff_t>(first),
-                                            in.kv_len.begin() + static_cast<std::ptrdiff_t>(last)));
-    const DeviceTensor tables =
-        upload(in.block_tables.rows(static_cast<int64_t>(first), static_cast<int64_t>(last)));
-    const DeviceTensor mask = upload({static_cast<int64_t>(in.tree_mask.size())}, in.tree_mask);
-    const DeviceTensor out = empty(act(), {end - begin, c.dims.heads, c.dims.rank});
-    const Tensor tree_mask = c.with_tree ? mask.view().slice(0, begin, end) : Tensor();
     const ops::MlaPlanShape shape{.tokens = end - begin, .sequences = seqs, .heads = c.dims.heads};
-    const DeviceTensor plan =
-        empty(DType::kU8, {wants_plan_ ? backend().mla_plan_bytes(shape) : 1});
+    const auto row_begin = static_cast<std::ptrdiff_t>(first);
+    const auto row_end = static_cast<std::ptrdiff_t>(last);
+    const int64_t blocks = in.block_tables.dim(1);
+    AbsorbedCall call{
+        .q_latent = upload(in.q_latent.rows(begin, end)),
+        .q = upload(concatenated(padding, in.q_rope.rows(begin, end))),
+        .cache = upload({num_rows / kCacheBlockTokens, kCacheBlockTokens, in.format.row_bytes},
+                        in.cache),
+        .query_start = upload({seqs + 1}, start),
+        .kv_len = upload({seqs}, std::vector<int32_t>(in.kv_len.begin() + row_begin,
+                                                      in.kv_len.begin() + row_end)),
+        .tables = upload(with_spare_columns(in.block_tables.rows(row_begin, row_end))),
+        .mask = upload({static_cast<int64_t>(in.tree_mask.size())}, in.tree_mask),
+        .out = empty(act(), {end - begin, c.dims.heads, c.dims.rank}),
+        .plan = empty(DType::kU8, {wants_plan_ ? backend().mla_plan_bytes(shape) : 1}),
+        .args = {}};
+    call.args = {.q_latent = call.q_latent.view(),
+                 .q_rope = call.q.view().slice(2, 3, 3 + c.dims.rope),
+                 .cache = {.rows = call.cache.view(), .format = in.format},
+                 .query_start = call.query_start.view(),
+                 .kv_len = call.kv_len.view(),
+                 .block_tables = call.tables.view().slice(1, 0, blocks),
+                 .tree_mask = c.with_tree ? call.mask.view().slice(0, begin, end) : Tensor(),
+                 .plan = wants_plan_ ? call.plan.view() : Tensor(),
+                 .scale = in.scale,
+                 .out = call.out.view()};
     if (wants_plan_)
-      ops::mla_plan({.query_start = query_start.view(),
-                     .kv_len = kv_len.view(),
-                     .tree_mask = tree_mask,
+      ops::mla_plan({.query_start = call.query_start.view(),
+                     .kv_len = call.kv_len.view(),
+                     .tree_mask = call.args.tree_mask,
                      .tokens = end - begin,
                      .heads = c.dims.heads,
-                     .max_rows = in.block_tables.dim(1) * kCacheBlockTokens,
-                     .plan = plan.view()},
+                     .max_rows = blocks * kCacheBlockTokens,
+                     .plan = call.plan.view()},
                     stream());
-    ops::mla_absorbed({.q_latent = q_latent.view(),
-                       .q_rope = q.view().slice(2, 3, 3 + c.dims.rope),
-                       .cache = {.rows = cache.view(), .format = in.format},
-                       .query_start = query_start.view(),
-                       .kv_len = kv_len.view(),
-                       .block_tables = tables.view(),
-                       .tree_mask = tree_mask,
-                       .plan = wants_plan_ ? plan.view() : Tensor(),
-                       .scale = in.scale,
-                       .out = out.view()},
-                      stream());
-    if (out_values != nullptr) *out_values = download(out.view());
-    return bytes(out.view());
+    return call;
   }
 
   bool wants_plan_ = false;

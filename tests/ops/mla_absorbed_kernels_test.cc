@@ -69,6 +69,74 @@ TEST_P(MlaAbsorbedKernelsTest, a_few_decodes_match_float64) {
                            .seed = 23});
 }
 
+// Tables so wide that a GPU cuts the rows of a few sequences among all of its multiprocessors, whose sums all of them
+// add up: units of 128 rows and of more, of one sequence and of several.
+constexpr int64_t kLongRows = 4200;
+
+TEST_P(MlaAbsorbedKernelsTest, a_few_long_sequences_match_float64) {
+  for (const DType dtype : kHopperCacheTypes)
+    for (const int64_t others : {0, 1, 6}) {
+      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << others << " others");
+      AbsorbedCase c{
+          .dims = kRankDims, .sequences = {{1, kLongRows}}, .cache_dtype = dtype, .seed = 26};
+      for (int64_t i = 0; i < others; ++i) c.sequences.push_back({1, i == 2 ? 0 : 3900 - 650 * i});
+      expect_matches_oracle(c);
+    }
+}
+
+// Several tokens of few heads are one item, some of whose tokens see no row of the last unit.
+TEST_P(MlaAbsorbedKernelsTest, drafts_of_a_few_long_sequences_match_float64) {
+  for (const bool with_tree : {false, true}) {
+    const AbsorbedCase c{.dims = {.heads = 4, .rank = 512, .rope = 64, .nope = 128, .v = 128},
+                         .sequences = {{4, kLongRows}, {4, 1026}, {2, 130}},
+                         .cache_dtype = DType::kBf16,
+                         .with_tree = with_tree,
+                         .seed = 27};
+    expect_matches_oracle(c);
+  }
+}
+
+TEST_P(MlaAbsorbedKernelsTest, a_long_sequence_has_the_same_bits_alone_and_among_others) {
+  for (const DType dtype : kHopperCacheTypes) {
+    AbsorbedCase c{
+        .dims = kRankDims, .sequences = {{1, kLongRows}}, .cache_dtype = dtype, .seed = 28};
+    for (int64_t i = 0; i < 19; ++i) c.sequences.push_back({1, 40 + 97 * i});
+    const AbsorbedInputs in = make_absorbed_inputs(c, act());
+    const std::vector<uint8_t> alone = run(c, in, 0, 1);
+    for (const size_t among : {2, 5, 20}) {
+      std::vector<uint8_t> together = run(c, in, 0, among);
+      together.resize(alone.size());
+      EXPECT_EQ(together, alone) << among << " sequences, " << tensor::dtype_name(dtype);
+    }
+    AbsorbedInputs narrow = in;  // takes other kernels
+    narrow.block_tables = HostTensor(DType::kI32, {20, 32}, -1);
+    for (int64_t s = 1; s < 20; ++s)
+      for (int64_t block = 0; block < 32; ++block)
+        narrow.block_tables.at(s, block) = in.block_tables.at(s, block);
+    EXPECT_EQ(run(c, narrow, 1, 5), run(c, in, 1, 5)) << tensor::dtype_name(dtype);
+  }
+}
+
+// Blocks of two kernels hold multiprocessors that the other one's blocks may wait for.
+TEST_P(MlaAbsorbedKernelsTest, two_streams_at_once_do_not_wait_for_each_other_for_ever) {
+  const AbsorbedCase c{.dims = kRankDims,
+                       .sequences = {{1, kLongRows}, {1, 2900}},
+                       .cache_dtype = DType::kBf16,
+                       .seed = 29};
+  const AbsorbedInputs in = make_absorbed_inputs(c, act());
+  const std::vector<uint8_t> expected = run(c, in, 0, 2);
+  const AbsorbedCall first = make_call(c, in, 0, 2), second = make_call(c, in, 0, 2);
+  stream().synchronize();
+  const std::unique_ptr<ops::Stream> other = backend().make_stream({.num_threads = 2});
+  for (int i = 0; i < (backend().device_memory ? 300 : 2); ++i) {
+    ops::mla_absorbed(first.args, stream());
+    ops::mla_absorbed(second.args, *other);
+  }
+  other->synchronize();
+  EXPECT_EQ(bytes(first.out.view()), expected);
+  EXPECT_EQ(bytes(second.out.view()), expected);
+}
+
 // A chain of 5 and of 7 drafts behind its token, and trees of as many, beside a plain decode.
 TEST_P(MlaAbsorbedKernelsTest, drafts_match_float64_for_any_number_of_heads) {
   for (const DType dtype : kHopperCacheTypes)

@@ -222,5 +222,24 @@ TEST_F(StepLayoutTest, positions_of_drafts_are_lower_bounds) {
   EXPECT_EQ(layout.tree_mask.size(), 5u);
 }
 
+// Attention reads no table further than its sequences' blocks, and than where drafts that are inert may stand.
+TEST_F(StepLayoutTest, counts_the_blocks_of_the_longest_sequence) {
+  for (const auto& [slot, blocks] : {std::pair{0, 3}, {1, 5}, {2, 9}}) {
+    slots_.admit({.slot = slot, .prompt = {1}}, writes_);
+    slots_.append_blocks({.slot = slot,
+                          .kv_group = 0,
+                          .block_ids = std::vector<int32_t>(static_cast<size_t>(blocks), slot)},
+                         writes_);
+  }
+  core::Batch batch;
+  batch.slices.push_back({.slot = 0});
+  batch.slices.push_back({.slot = 1});
+  batch.slices.push_back({.slot = 2, .num_tokens = 3, .tokens = {1, 2, 3}});  // expanded
+  EXPECT_EQ(lay_out(batch).table_blocks, 9);
+  batch.slices.resize(2);
+  const DrafterInfo chain{.num_steps = 4, .top_k = 1, .num_draft_tokens = 5};
+  EXPECT_EQ(lay_out_step(batch, slots_, kBlockTokens, form_of, chain).table_blocks, 7);
+}
+
 }  // namespace
 }  // namespace fathom::runner

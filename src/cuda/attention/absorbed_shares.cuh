@@ -6,7 +6,7 @@
 //     const ItemPart part = walk.part();                        // an item, and the rows of it that are this block's
 //   }
 //
-// An item's rows are cut into units of 256, 512 or 1024; the units of all items, one after another, are dealt out in
+// An item's rows are cut into units of 128, 256, 512 or 1024; the units of all items, one after another, are dealt out in
 // equal runs. So what a block does follows from the lengths alone, and every block finds its own. Internal to
 // cuda/attention/.
 
@@ -16,10 +16,10 @@ namespace fathom::cuda::absorbed {
 
 inline constexpr int kStreamRows = 16;  // query rows of an item
 inline constexpr int kChunkShift = 10;  // of 1024 rows
-inline constexpr int kChunkUnits = 4;   // at most
+inline constexpr int kChunkUnits = 8;   // at most
 
 struct Shares {
-  int row_shift;    // a unit has 1 << row_shift rows: 256, 512 or 1024
+  int row_shift;    // a unit has 1 << row_shift rows: 128, 256, 512 or 1024
   int block_units;  // of each block
   int num_units;
   // There is no scratch for so many units: an item is its first unit's block's as a whole.
@@ -45,17 +45,16 @@ struct SequenceUnits {
 
 __device__ __forceinline__ Shares make_shares(const AbsorbedParams& p) {
   const int lane = threadIdx.x % 32, blocks = static_cast<int>(gridDim.x);
-  int counts[3] = {};  // of units of 1024, 512, 256 rows
+  int counts[4] = {};  // of units of 1024, 512, 256, 128 rows
 #pragma unroll 4
   for (int base = 0; base < p.seqs; base += 32) {
-    const SequenceUnits s = SequenceUnits::of(p, base + lane, kChunkShift - 2);
-    counts[0] += s.items * ((s.units + 3) / 4);
-    counts[1] += s.items * ((s.units + 1) / 2);
-    counts[2] += s.items * s.units;
+    const SequenceUnits s = SequenceUnits::of(p, base + lane, kChunkShift - 3);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) counts[i] += s.items * ((s.units + (8 >> i) - 1) / (8 >> i));
   }
   Shares best{};
 #pragma unroll
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     const int units = __reduce_add_sync(0xffffffffu, counts[i]);
     const int shift = kChunkShift - i, each = (units + blocks - 1) / blocks;
     // Smaller units leave partial sums to merge: only for an eighth of the time.
@@ -87,6 +86,8 @@ class ItemWalk {
   }
 
   __device__ __forceinline__ bool is_inside() const { return unit_ < end_; }
+  // Whether this block has no item behind this one.
+  __device__ __forceinline__ bool is_last() const { return unit_ + units_.units - at_ >= end_; }
 
   __device__ __forceinline__ ItemPart part() const {
     ItemPart part;

@@ -7,8 +7,8 @@
 // Then block i merges columns [64 i, 64 (i + 1)) of all eight, by pairs, pairs of pairs, and those two. A cluster goes
 // through its chunks in order; where an item has several clusters, each leaves its chunks' sums in scratch and the one
 // that comes last merges them, in the same order. So which rows are added when is fixed by their numbers, and a query's
-// bits depend on nothing but what it sees. Calls with many items of 16 query rows go to mla_absorbed_stream.cu, where
-// the same sums are taken in the same order.
+// bits depend on nothing but what it sees. Calls with many items of 16 query rows, or whose sequences may be long, go to
+// mla_absorbed_stream.cu, where the same sums are taken in the same order.
 //
 // Grid: 8 * items x clusters of an item. Shared memory: 103 to 108 KB (16 rows, two blocks on a
 // multiprocessor), 213 to 225 KB (64 rows).
@@ -85,21 +85,28 @@ struct Plan {
   int64_t nodes = 0;  // of a call that streams; 0 = clusters
 };
 
-// From so many items on blocks stream. Of 32 and more they are faster at any length; 16 of 1024 rows take 19 us instead
-// of 17, but of 4096 rows 37 instead of 54. A call does not know its lengths on the host.
-constexpr int64_t kStreamItems = 16;
 // Units that a call may leave in scratch, 32 KB each. With more, items are not shared.
+constexpr int64_t kMostNodes = 4096;
 int64_t max_nodes(int64_t items, int64_t max_chunks) {
-  return std::min<int64_t>(items * max_chunks * kChunkUnits, 1024);
+  return std::min(items * max_chunks * kChunkUnits, kMostNodes);
 }
 
 // Query rows of the largest call that has several clusters for an item.
 constexpr int64_t kSharedRows = 512;
 
+// That a sequence can have: its length is known to the device alone.
+int64_t most_rows(const ops::MlaAbsorbedArgs& args) {
+  return args.block_tables.dim(1) * args.cache.block_tokens();
+}
+
+bool streams(int64_t items, int64_t max_rows) {
+  return items >= kStreamItems || items * max_rows > kLongRows;
+}
+
 Plan make_plan(const ops::MlaAbsorbedArgs& args) {
   const int64_t tokens = args.out.dim(0), heads = args.out.dim(1), seqs = args.kv_len.dim(0);
   Plan plan;
-  const int64_t max_rows = args.block_tables.dim(1) * args.cache.block_tokens();
+  const int64_t max_rows = most_rows(args);
   plan.max_chunks = std::max<int64_t>(1, (max_rows + kChunkRows - 1) / kChunkRows);
   if (tokens == 0 || seqs == 0) return plan;
   const int64_t tokens_each = (tokens + seqs - 1) / seqs;
@@ -109,7 +116,7 @@ Plan make_plan(const ops::MlaAbsorbedArgs& args) {
   plan.head_groups = static_cast<int>(plan.group_tokens > 1 ? 1 : (heads + rows - 1) / rows);
   plan.items = plan.group_tokens > 1 ? (tokens + seqs * (plan.group_tokens - 1)) / plan.group_tokens
                                      : tokens * plan.head_groups;
-  if (plan.m_tiles == 1 && plan.items >= kStreamItems) {
+  if (plan.m_tiles == 1 && streams(plan.items, max_rows)) {
     plan.nodes = max_nodes(plan.items, plan.max_chunks);
     return plan;
   }
@@ -129,7 +136,7 @@ int64_t shared_rows(const ops::MlaAbsorbedArgs& args) {
 // Nodes of the largest call of no more tokens that streams: every token an item, whatever this call's are.
 int64_t stream_nodes(const ops::MlaAbsorbedArgs& args, int64_t max_chunks) {
   const int64_t tokens = args.out.dim(0), heads = args.out.dim(1);
-  if (heads > kStreamRows || tokens < kStreamItems) return 0;
+  if (heads > kStreamRows || !streams(tokens, most_rows(args))) return 0;
   // Behind the units' nodes each block has two of its own.
   return max_nodes(tokens, max_chunks) + 2 * num_multiprocessors();
 }

@@ -15,8 +15,8 @@ struct AbsorbedParams {
   int64_t q_rope_token_stride, q_rope_head_stride;
   bool q_rope_is_aligned;  // 16 bytes at a time
   KvLayout cache;
-  const int32_t* block_tables;  // [seqs, max_blocks]
-  int64_t max_blocks;
+  const int32_t* block_tables;  // [seqs, blocks]
+  int64_t table_stride;
   int block_tokens;
   const int32_t* query_start;
   const int32_t* kv_len;
@@ -31,7 +31,7 @@ struct AbsorbedParams {
   float* values;  // [items, chunks, 8, rows, 64]
   float2* stats;  // [items, chunks, 8, rows]: maximum, sum
   int max_chunks;
-  uint32_t* tickets;  // [items, 8]
+  uint32_t* tickets;  // [items, 8]; of a call that streams [blocks, 4]
   // Of one that streams (mla_absorbed_stream.cu): values of nodes f32[nodes, 8, 256, 4], stats [nodes, 16].
   int max_nodes;
 };
@@ -133,7 +133,7 @@ __device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int it
 // The flat row of a sequence's row.
 __device__ __forceinline__ int32_t kv_row_at(const AbsorbedParams& p, int seq, int row) {
   const int block = row / p.block_tokens;
-  return p.block_tables[seq * p.max_blocks + block] * p.block_tokens + row - block * p.block_tokens;
+  return p.block_tables[seq * p.table_stride + block] * p.block_tokens + row - block * p.block_tokens;
 }
 
 }  // namespace fathom::cuda

@@ -124,7 +124,7 @@ AbsorbedParams absorbed_params(const ops::MlaAbsorbedArgs& args) {
       is_aligned(p.q_rope, 16) && p.q_rope_token_stride % 8 == 0 && p.q_rope_head_stride % 8 == 0;
   p.cache = kv_layout(args.cache);
   p.block_tables = args.block_tables.as<int32_t>();
-  p.max_blocks = args.block_tables.dim(1);
+  p.table_stride = args.block_tables.stride(0);
   p.block_tokens = static_cast<int>(args.cache.block_tokens());
   p.query_start = args.query_start.as<int32_t>();
   p.kv_len = args.kv_len.as<int32_t>();

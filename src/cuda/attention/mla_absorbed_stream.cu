@@ -1,15 +1,14 @@
-// Absorbed attention for many items of 16 query rows: one block on each multiprocessor, through which its share of
-// all cache rows streams. Sums and bits are those of mla_absorbed.cu; see there for tiles and splits.
+// Absorbed attention for many items of 16 query rows, or for long ones: one block on each multiprocessor, through which
+// its share of all cache rows streams. Sums and bits are those of mla_absorbed.cu; see there for tiles and splits.
 //
 // Four producer warps have the copy engine fill stages with tiles of 32 rows, from one item into the next, so that
 // copies are under way while the other eight warps merge, write and load queries. Splits of a chunk are merged as they
-// come, chunks of an item through scratch. Of an item that several blocks share each unit leaves a node in scratch,
-// and the block that comes last merges them.
+// come, chunks of an item through scratch. Of an item that several blocks share each unit leaves a node in scratch;
+// the block that comes last merges them, or all of them do (absorbed_combine.cuh).
 //
 // Bound by memory: 1152 (656) bytes of a cache row. Grid: multiprocessors. Shared memory: 200 (209) KB.
 
-#include "cuda/attention/absorbed_node.cuh"
-#include "cuda/attention/absorbed_shares.cuh"
+#include "cuda/attention/absorbed_combine.cuh"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/mma/panels.cuh"
 #include "cuda/ptx/barrier.cuh"
@@ -51,11 +50,6 @@ struct StreamLayout {
   static_assert(kRows * kRowBytes <= kRows * kLatent * 4);
   static_assert(kBytes <= 227 * 1024);
 };
-
-// Of the warps that compute.
-__device__ __forceinline__ void meet() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
-}
 
 // A tile's number among all of this block's, as both roles count them: its stage and which use of it that is.
 template <class Layout>
@@ -212,7 +206,8 @@ struct Consumer {
 
   // Adds up leaves, runs of them by a tree: the splits of a whole item's chunks, those of the units of an item that
   // several blocks share, or in the last of these blocks the units of its chunks.
-  __device__ __forceinline__ void attend_item(const ItemPart& part, const Shares& shares) {
+  __device__ __forceinline__ void attend_item(const ItemPart& part, const Shares& shares,
+                                              bool is_last_item) {
     constexpr int kSplitShift = 7;
     static_assert(1 << kSplitShift == kSplitRows && 1 << kChunkShift == kChunkRows);
     ItemSum sum{SharedNodes::item_sum(p)};
@@ -245,7 +240,7 @@ struct Consumer {
       }
       SharedNodes::store(p, part.first_unit + (leaf >> shift), node);
       if (!ends_item) continue;
-      if (!is_last_block(part, shares)) return;
+      if (!adds_up_alone(part, shares, is_last_item)) return;
       merges = true;
       leaf = -1;
       end = part.num_units;
@@ -253,29 +248,27 @@ struct Consumer {
     }
   }
 
-  // Whether all blocks of the item have stored their nodes.
-  __device__ __forceinline__ bool is_last_block(const ItemPart& part, const Shares& shares) const {
+  // What is left when this block has stored its nodes. Items of many blocks are added up here by all of them.
+  __device__ __forceinline__ bool adds_up_alone(const ItemPart& part, const Shares& shares,
+                                                bool is_last_item) const {
     const int first = part.first_unit / shares.block_units;
-    const int last = (part.first_unit + part.num_units - 1) / shares.block_units;
+    const int blocks = (part.first_unit + part.num_units - 1) / shares.block_units - first + 1;
     auto* const flag = reinterpret_cast<uint32_t*>(shared + Layout::kFlag);
-    uint32_t* const ticket = p.tickets + first;  // of the items that a block begins it shares one
-    __threadfence();
-    meet();
-    if (threadIdx.x == 0) {
-      *flag = atomicAdd(ticket, 1) == static_cast<uint32_t>(last - first) ? 1 : 0;
-      if (*flag != 0) *ticket = 0;
-    }
-    meet();
-    const bool is_last = *flag != 0;
-    if (is_last) __threadfence();
-    return is_last;
+    // Of the items that a block begins it shares one.
+    auto* const tickets = reinterpret_cast<ItemTickets*>(p.tickets) + first;
+    const bool is_together = blocks > kFewSharers;
+    const bool are_all = arrive(tickets, blocks, is_together && is_last_item, flag);
+    if (are_all && is_together)
+      combine_item(p, part, shares, blocks, tickets, flag, shared + Layout::kPair);
+    leave(tickets, blocks);
+    return are_all && !is_together;
   }
 
   __device__ __forceinline__ void run(const Shares& shares, ItemWalk<kStreamRows> walk) {
     for (; walk.is_inside(); walk.next()) {
       const ItemPart part = walk.part();
       if (part.begin_row < part.end_row) begin_item(part.group);
-      attend_item(part, shares);
+      attend_item(part, shares, walk.is_last());
     }
   }
 };

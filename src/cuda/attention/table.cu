@@ -1,3 +1,4 @@
+#include "cuda/attention/mla_absorbed.h"
 #include "cuda/attention/ops.h"
 
 namespace fathom::cuda {
@@ -8,6 +9,7 @@ void add_attention(ops::Backend& backend) {
   backend.kv_append = {kv_append};
   backend.kv_gather = {kv_gather};
   backend.mla_absorbed = {mla_absorbed, mla_absorbed_scratch};
+  backend.long_attention = {.rows = absorbed::kLongRows, .tokens = absorbed::kStreamItems};
   backend.mla_expanded = {mla_expanded};
 }
 

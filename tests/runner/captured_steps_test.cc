@@ -1,0 +1,101 @@
+// Which graph a step of decodes takes: by its sequences, its drafts and, where attention has kernels for long contexts,
+// by the blocks of its longest sequence.
+
+#include "runner/captured_steps.h"
+
+#include <gtest/gtest.h>
+
+#include "cpu/fast/fast_backend.h"
+
+namespace fathom::runner {
+namespace {
+
+// Of four rows; two sequences are short with 16 of them each.
+constexpr int64_t kMaxBlocks = 100, kShortRows = 128;
+
+class CapturedStepsTest : public ::testing::Test {
+ protected:
+  // The layouts of which there are graphs.
+  std::vector<StepLayout> capture(CapturedSteps& steps) {
+    std::vector<StepLayout> layouts;
+    steps.capture({.stage = [&](const StepLayout& layout) { layouts.push_back(layout); },
+                   .forward = [](const StepLayout&) { return tensor::Tensor(); },
+                   .sample = [](const StepLayout&, bool, const tensor::Tensor&) {}},
+                  *stream_);
+    return layouts;
+  }
+
+  static CapturedStepsConfig config() {
+    return {.batch_sizes = {1, 2, 4, 8},
+            .long_attention = {.rows = kShortRows, .tokens = 4},
+            .max_blocks = kMaxBlocks,
+            .block_tokens = 4,
+            .max_logit_rows = 64,
+            .max_batch_tokens = 64};
+  }
+
+  // Decodes of so many sequences, the longest of which has so many blocks.
+  static StepLayout decodes(int sequences, int64_t blocks) {
+    StepLayout layout;
+    pad_step(layout, {.num_slices = sequences, .num_blocks = blocks, .drafter = {}});
+    return layout;
+  }
+
+  const std::unique_ptr<ops::Stream> stream_ = cpu::fast_backend().make_stream({.num_threads = 1});
+};
+
+TEST_F(CapturedStepsTest, few_long_sequences_have_graphs_of_their_own) {
+  CapturedSteps steps(config());
+  capture(steps);
+  StepLayout at_most = decodes(2, 16), more = decodes(2, 17);
+  const CapturedSteps::Graphs* const short_graphs = steps.pad(at_most);
+  const CapturedSteps::Graphs* const long_graphs = steps.pad(more);
+  ASSERT_NE(short_graphs, nullptr);
+  ASSERT_NE(long_graphs, nullptr);
+  EXPECT_NE(short_graphs, long_graphs);
+  EXPECT_EQ(at_most.table_blocks, 16);
+  EXPECT_EQ(more.table_blocks, kMaxBlocks);
+}
+
+TEST_F(CapturedStepsTest, many_sequences_have_one_graph_whatever_their_lengths) {
+  CapturedSteps steps(config());
+  capture(steps);
+  StepLayout short_ones = decodes(3, 1), long_ones = decodes(3, kMaxBlocks);
+  EXPECT_EQ(steps.pad(short_ones), steps.pad(long_ones));  // padded to 4
+  EXPECT_EQ(short_ones.table_blocks, kMaxBlocks);
+  EXPECT_EQ(short_ones.num_slices(), 4);
+}
+
+TEST_F(CapturedStepsTest, no_step_is_captured_twice) {
+  CapturedStepsConfig plain = config();
+  std::vector<int64_t> blocks;
+  for (const StepLayout& layout : [&] {
+         CapturedSteps steps(plain);
+         return capture(steps);
+       }())
+    blocks.push_back(layout.table_blocks);
+  const int64_t m = kMaxBlocks;
+  EXPECT_EQ(blocks, (std::vector<int64_t>{m, 32, m, 16, m, m}));  // 1, 1, 2, 2, 4, 8 sequences
+  for (const ops::LongAttention& none :
+       {ops::LongAttention{}, {.rows = kShortRows, .tokens = 1}, {.rows = 1000, .tokens = 4}}) {
+    plain.long_attention = none;
+    CapturedSteps steps(plain);
+    EXPECT_EQ(capture(steps).size(), 4u) << none.rows << " rows, " << none.tokens << " tokens";
+  }
+}
+
+TEST_F(CapturedStepsTest, drafts_of_short_and_of_long_sequences_are_captured) {
+  CapturedStepsConfig chain = config();
+  chain.batch_sizes = {1};
+  chain.drafter = {.num_steps = 2, .top_k = 1, .num_draft_tokens = 3};
+  CapturedSteps steps(chain);
+  const std::vector<StepLayout> layouts = capture(steps);
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  for (const StepLayout& layout : layouts)
+    shapes.emplace_back(layout.num_tokens(), layout.table_blocks);
+  EXPECT_EQ(shapes, (std::vector<std::pair<int64_t, int64_t>>{
+                        {1, 100}, {1, 32}, {2, 100}, {2, 16}, {3, 100}, {3, 10}}));
+}
+
+}  // namespace
+}  // namespace fathom::runner
