@@ -6,8 +6,8 @@
 //     const ItemPart part = walk.part();                        // an item, and the rows of it that are this block's
 //   }
 //
-// An item's rows are cut into units of 128, 256, 512 or 1024; the units of all items, one after another, are dealt out in
-// equal runs. So what a block does follows from the lengths alone, and every block finds its own. Internal to
+// An item's rows are cut into units of 128, 256, 512 or 1024; the units of all items, one after another, are dealt out
+// in equal runs. So what a block does follows from the lengths alone, and every block finds its own. Internal to
 // cuda/attention/.
 
 #include "cuda/attention/mla_absorbed.cuh"

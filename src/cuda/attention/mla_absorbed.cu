@@ -7,8 +7,8 @@
 // Then block i merges columns [64 i, 64 (i + 1)) of all eight, by pairs, pairs of pairs, and those two. A cluster goes
 // through its chunks in order; where an item has several clusters, each leaves its chunks' sums in scratch and the one
 // that comes last merges them, in the same order. So which rows are added when is fixed by their numbers, and a query's
-// bits depend on nothing but what it sees. Calls with many items of 16 query rows, or whose sequences may be long, go to
-// mla_absorbed_stream.cu, where the same sums are taken in the same order.
+// bits depend on nothing but what it sees. Calls with many items of 16 query rows, or whose sequences may be long, go
+// to mla_absorbed_stream.cu, where the same sums are taken in the same order.
 //
 // Grid: 8 * items x clusters of an item. Shared memory: 103 to 108 KB (16 rows, two blocks on a
 // multiprocessor), 213 to 225 KB (64 rows).
@@ -109,8 +109,9 @@ Plan make_plan(const ops::MlaAbsorbedArgs& args) {
   const int64_t max_rows = most_rows(args);
   plan.max_chunks = std::max<int64_t>(1, (max_rows + kChunkRows - 1) / kChunkRows);
   if (tokens == 0 || seqs == 0) return plan;
-  const int64_t tokens_each = (tokens + seqs - 1) / seqs;
-  plan.m_tiles = heads * tokens_each > 16 ? 4 : 1;
+  // Tokens of one sequence are items of their own, not query rows of one: its rows come from the L2 cache for all but
+  // the first, and a block takes half of the time of one with 64 query rows.
+  plan.m_tiles = heads > kStreamRows ? 4 : 1;
   const int64_t rows = 16 * plan.m_tiles;
   plan.group_tokens = static_cast<int>(std::max<int64_t>(1, rows / heads));
   plan.head_groups = static_cast<int>(plan.group_tokens > 1 ? 1 : (heads + rows - 1) / rows);

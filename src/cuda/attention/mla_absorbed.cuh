@@ -133,7 +133,8 @@ __device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int it
 // The flat row of a sequence's row.
 __device__ __forceinline__ int32_t kv_row_at(const AbsorbedParams& p, int seq, int row) {
   const int block = row / p.block_tokens;
-  return p.block_tables[seq * p.table_stride + block] * p.block_tokens + row - block * p.block_tokens;
+  return p.block_tables[seq * p.table_stride + block] * p.block_tokens + row -
+         block * p.block_tokens;
 }
 
 }  // namespace fathom::cuda

@@ -1,8 +1,8 @@
 #pragma once
 // The fast kernels of absorbed attention, for V3's rows of 512 + 64 values in bf16 or f8: clusters for few and short
-// sequences (mla_absorbed.cu) and streams for many or long ones (mla_absorbed_stream.cu), with the same bits. Any other rows get the kernel
-// of mla_absorbed_generic.cu. Whether they do depends on format and alignment alone. More than 16 heads over bf16 rows
-// have a kernel of their own (mla_absorbed_wide.cu), which a batch-invariant backend does without.
+// sequences (mla_absorbed.cu) and streams for many or long ones (mla_absorbed_stream.cu), with the same bits. Any other
+// rows get the kernel of mla_absorbed_generic.cu. Whether they do depends on format and alignment alone. More than 16
+// heads over bf16 rows have a kernel of their own (mla_absorbed_wide.cu), which a batch-invariant backend does without.
 //
 //   if (absorbed::can_run(args)) absorbed::run(args, stream);      // the wide kernel where it can
 //
@@ -19,9 +19,9 @@ namespace absorbed {
 inline constexpr int kLatent = 512, kRope = 64, kDim = kLatent + kRope;  // values of a row
 
 // Items of 16 query rows stream from so many on, or where the tables of all have room for more rows than this: a call
-// does not know its lengths on the host. 32 items and more stream faster at any length, 16 of 4096 rows and more; a step
-// with one sequence is faster from some 24k rows on, with two of 14k, with four of 6k. Before that it is slower, because
-// the blocks of a stream leave no room beside them in which the kernels before and after could begin and end.
+// does not know its lengths on the host. 32 items and more stream faster at any length, 16 of 4096 rows and more; a
+// step with one sequence is faster from some 24k rows on, with two of 14k, with four of 6k. Before that it is slower,
+// because the blocks of a stream leave no room beside them in which the kernels before and after could begin and end.
 inline constexpr int64_t kStreamItems = 16, kLongRows = 24576;
 
 bool can_run(const ops::MlaAbsorbedArgs& args);
