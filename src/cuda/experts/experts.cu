@@ -14,8 +14,10 @@ namespace {
 
 using tensor::DType, tensor::num_scale_blocks;
 
-// Tokens that pass at once, which bounds the scratch; fewer need no sorting.
-constexpr int64_t kSlabTokens = 1024, kUnsortedTokens = 2;
+// Tokens that pass at once, which bounds the scratch.
+constexpr int64_t kSlabTokens = 1024;
+// Of no more pairs need to be sorted: with f8 weights the sum over experts in down's kernel is faster up to here.
+constexpr int64_t kUnsortedTokensF8 = 4, kUnsortedTokensBf16 = 2;
 // Calls of so many at most run on the streaming kernels, so their rows have the same bits in any company.
 constexpr int64_t kMaxStreamedExpertTokens = 128;
 // From so many on the wide kernels are faster.
@@ -193,7 +195,7 @@ void run_slab(const Call& call, ops::Stream& stream) {
   const int64_t tokens = args.x.dim(0);
   ExpertProductParams gate_up = gate_up_params(call, scratch, stream);
   const bool has_wide = takes_wide_groups(s.weight, gate_up);
-  const bool sorted = tokens > kUnsortedTokens || !has_wide;
+  const bool sorted = tokens > (s.is_f8 ? kUnsortedTokensF8 : kUnsortedTokensBf16) || !has_wide;
   const bool wide = has_wide && tokens >= (s.is_f8 ? kWideTokensF8 : kWideTokensBf16);
   gate_up.lists = make_lists(call, scratch, sorted, wide ? kWideGroup : kNarrowGroup, stream);
   run_gate_up(s.weight, gate_up, stream);
