@@ -41,6 +41,7 @@ void quantise(QuantizeRowsParams rows, ProductParams& params, ops::Stream& strea
   const Scratch scratch = carve(rows.rows * rows.heads, rows.dim, arena);
   rows.q = scratch.q;
   rows.scale = scratch.scale;
+  rows.starts_next_early = true;  // the product reads its weights and waits
   quantize_rows(rows, stream);
   params.x = static_cast<const char*>(scratch.q);
   params.x_scale = scratch.scale;

@@ -17,11 +17,12 @@ struct alignas(kEach * sizeof(T)) Piece {
   T values[kEach];
 };
 
-// A warp per row and 128 channels, heads along y; bound by latency. The next kernel may start only after this one's
-// wait, so that it finds what the kernels two before wrote (experts/down.cuh reads lists before its own wait).
+// A warp per row and 128 channels, heads along y; bound by latency. Unless the next kernel starts early it finds what
+// the kernels two before wrote.
 template <class X, bool kAligned>
 __global__ void __launch_bounds__(kWarps * 32)
     quantize_rows_kernel(const __grid_constant__ QuantizeRowsParams p, int blocks) {
+  if (p.starts_next_early) let_next_start();
   wait_for_previous();
   let_next_start();
   const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;

@@ -21,6 +21,9 @@ struct QuantizeRowsParams {
   float* scale = nullptr;  // f32[rows, heads, ceil(dim / 128)]
   int64_t rows = 0;
   int heads = 1, dim = 0;
+  // The next kernel may begin before the kernels ahead of this one are done. Else it finds what they wrote without a
+  // wait of its own, as down's does with the lists of experts (experts/down_and_combine.cuh).
+  bool starts_next_early = false;
 };
 
 void quantize_rows(const QuantizeRowsParams& params, ops::Stream& stream);
