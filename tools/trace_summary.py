@@ -5,7 +5,8 @@ between a step's last kernel and the next one's first, and the launches of a ste
     tools/trace_summary.py profile.trace.json [--layers 27]
 
 Only steps that are like most others (the same launches) are counted, so decodes of one size. The GPU waits inside a
-step where no kernel runs, and between steps; kernels may overlap. Times in microseconds.
+step where no kernel runs, and between steps. Kernels overlap, so a kernel's own times do not add up to the step; what
+it adds to the step does: from the end of those that ended before it to its own. Times in microseconds.
 """
 import argparse
 import collections
@@ -63,16 +64,28 @@ def percentile(values, part):
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
+def added_times(work):
+    """(name, what the kernel adds to the step) of a step's kernels, by end."""
+    kernels = sorted((stop, begin, name) for begin, stop, category, name in work if category == "kernel")
+    end = kernels[0][1]
+    for stop, _, name in kernels:
+        yield name, stop - end
+        end = stop
+
+
 def print_launches(steps, chosen, layers):
-    seconds, count = collections.Counter(), launches(steps[chosen[0]])
+    seconds, added, count = collections.Counter(), collections.Counter(), launches(steps[chosen[0]])
     for step in chosen:
         for begin, end, category, name in steps[step]:
             if category == "kernel":
                 seconds[name] += (end - begin) / len(chosen)
+        for name, us in added_times(steps[step]):
+            added[name] += us / len(chosen)
     print(f"{sum(count.values())} kernels a step:")
-    for name, us in seconds.most_common():
+    for name, us in added.most_common():
         per_layer = f"{count[name] / layers:7.2f} a layer" if layers else ""
-        print(f"  {count[name]:5d} {per_layer} {us / count[name]:8.2f} us each {us:9.1f} us  {name}")
+        print(f"  {count[name]:5d} {per_layer} {seconds[name] / count[name]:8.2f} us each, adds "
+              f"{us / count[name]:8.2f} us each {us:9.1f} us  {name}")
 
 
 def main():

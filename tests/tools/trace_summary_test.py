@@ -45,8 +45,9 @@ class TraceSummary(unittest.TestCase):
         self.assertRegex(text, r"idle between steps +5\.0 median +5\.0 p99 +11\.11%")
         self.assertRegex(text, r"idle inside a step +3\.7 mean +8\.15%")
         self.assertIn("3 kernels a step", text)
-        self.assertRegex(text, r"2 +1\.00 a layer +10\.00 us each +20\.0 us +a")
-        self.assertRegex(text, r"1 +0\.50 a layer +20\.00 us each +20\.0 us +b")
+        # Of 40 us: a 10 and, with what nobody does, 12; b from where a ended.
+        self.assertRegex(text, r"2 +1\.00 a layer +10\.00 us each, adds +11\.00 us each +22\.0 us +a")
+        self.assertRegex(text, r"1 +0\.50 a layer +20\.00 us each, adds +18\.00 us each +18\.0 us +b")
 
     def test_a_trace_without_kernels_says_why(self):
         status, text = self.summary([enqueue(0, 10, 30)], {"device_missing": "no library"})
