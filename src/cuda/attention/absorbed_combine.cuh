@@ -2,8 +2,8 @@
 // How the blocks that share a long item add up the sums of its units together: the fix-up of stream-K, done by all of
 // an item's blocks instead of by the last one.
 //
-//   store the units' nodes                                         // SharedNodes::store()
-//   if (arrive(tickets, blocks, may_wait, flag)) combine_item(p, part, shares, tickets, flag, shared);
+//   SharedNodes::store(p, unit, node);                               // each unit of this block
+//   if (arrive(tickets, blocks, may_wait, flag)) combine_item(p, part, shares, blocks, tickets, flag, shared);
 //   leave(tickets, blocks);
 //
 // Every block takes pieces of the columns until none is left. Units of a chunk are added by pairs, pairs of pairs, and
