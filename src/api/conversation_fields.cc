@@ -23,7 +23,6 @@ namespace fathom::api {
 namespace {
 
 constexpr size_t kMaxRoleBytes = 64;
-constexpr size_t kMaxNameBytes = 256;  // of functions, speakers and calls
 
 // Whose message it is, and where.
 struct MessagePlace {

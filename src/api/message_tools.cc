@@ -12,7 +12,6 @@ namespace fathom::api {
 namespace {
 
 constexpr size_t kMaxTypeBytes = 64;
-constexpr size_t kMaxNameBytes = 256;
 
 constexpr size_t kMaxCallers = 64;
 

@@ -30,6 +30,8 @@
 
 namespace fathom::api {
 
+inline constexpr size_t kMaxNameBytes = 256;  // of functions, speakers and calls
+
 // The first broken rule of a body, whether a name that nobody knows breaks one, and what was skipped.
 class FieldProblem {
  public:
