@@ -26,7 +26,7 @@ TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
 MODEL_LEFT_OUT := \
   --leave-out '^engine\.Deterministic\.' 'computes the demo model for minutes, in the same code as engine.DemoEngine; to run it: make test' \
   --leave-out '^engine\.drafters/ModelSpeculation\.equals_plain_decoding_in_every_way' 'computes the demo model for minutes, in the same code as the other tests of ModelSpeculation; to run it: make test' \
-  --leave-out '^engine\.drafters/ModelSpeculation\.(an_adaptive_depth|captured_steps)_.*/chain_[123]$$' 'runs with a tree too; to run it: make test' \
+  --leave-out '^engine\.drafters/ModelSpeculation\.(an_adaptive_depth|captured_steps|a_failed_row)_.*/chain_[123]$$' 'runs with a tree too; to run it: make test' \
   --leave-out '^engine\.(.*RanksOf\.|.*NodesOf\.|RankDesync\.of_(a_lane|the_rows|ranks_that_wait))' 'computes the demo model on several ranks for minutes, as engine.FewRanks and the other tests of RankDesync do for seconds; to run it: make test' \
   --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test' \
   --leave-out '^engine\.Million/.*/shard_[5-9]$$' 'more seeds of the simulation of the other shards; to run it: make test' \
@@ -44,7 +44,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512|avx512_bf16)$$' 'runs with 3 threads too; to run it: make test' \
   --leave-out '^answer\.formats/DeepSeekWays\..*/[rv][0-9]_' 'runs with r1, v2 and v3 too; to run it: make test' \
   --leave-out '^nodes\.ClusterStart\.takes_no_notice_of_strangers$$' 'the leak checker itself may end by a signal on the storage of threads that UCX leaves; to run it: make test' \
-  --leave-out '^text\.OutputParser\.HostileOutputsTakeLinearTime$$' 'measures times, which a sanitizer changes, on outputs of the same kinds as the other tests of OutputParser; to run it: make test'
+  --leave-out '^text\..*\.HostileOutputsTakeLinearTime$$' 'measures times, which a sanitizer changes, on outputs of the same kinds as the other tests of these readers; to run it: make test'
 TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^cpu\..*(agrees_with_the_reference|gives_a_row_the_same_bits)' 'computes the same kernels for minutes; to run it: make test asan' \
   --leave-out '^(base\.JsonScanner\.agrees|runner\.Drafter\.simulated_acceptance)' 'takes minutes in one thread; to run it: make test asan' \
