@@ -42,11 +42,11 @@ struct ForwardBatch {
   tensor::Tensor
       kv_len;  // i32[>= num_absorbed_sequences]  rows with this step's; 0 = padding; or [sequences]
   tensor::Tensor block_tables;  // i32[sequences, max_blocks]
+  // Of each table, which hold all rows of its sequence; 0 = all may. The fewer, the better attention knows what it has
+  // to do.
+  int64_t num_table_blocks = 0;
 
   int64_t num_absorbed_sequences = 0, num_absorbed_tokens = 0;
-  // Of an absorbed sequence's block table, which hold all of its rows; 0 = all may. The fewer, the better attention
-  // knows what it has to do.
-  int64_t num_absorbed_blocks = 0;
   std::vector<ExpandedSequence> expanded;
 
   // i64[lanes + 1]: where the tokens of each lane begin among those of all, this one's between its own and the next.
@@ -54,10 +54,9 @@ struct ForwardBatch {
   std::vector<int64_t> lane_starts;
 
   int64_t num_tokens() const { return token_ids.dim(0); }
-  // i32[num_absorbed_sequences, blocks]; rows are strided.
-  tensor::Tensor absorbed_tables() const {
-    const int64_t blocks = num_absorbed_blocks == 0 ? block_tables.dim(1) : num_absorbed_blocks;
-    return block_tables.slice(0, 0, num_absorbed_sequences).slice(1, 0, blocks);
+  // i32[sequences, blocks]; rows are strided.
+  tensor::Tensor tables() const {
+    return num_table_blocks == 0 ? block_tables : block_tables.slice(1, 0, num_table_blocks);
   }
 };
 

@@ -15,14 +15,14 @@ constexpr float kNormEps = 1e-6f;
 ops::IndexQueries queries_of(const ForwardBatch& batch, int64_t begin, int64_t end) {
   return {.query_start = batch.query_start,
           .kv_len = batch.kv_len,
-          .block_tables = batch.block_tables,
+          .block_tables = batch.tables(),
           .tree_mask = batch.tree_mask,
           .token_begin = begin,
           .token_end = end};
 }
 
 int64_t max_rows(const LayerStep& step) {
-  return step.batch.block_tables.dim(1) * step.index_cache.block_tokens();
+  return step.batch.tables().dim(1) * step.index_cache.block_tokens();
 }
 
 }  // namespace

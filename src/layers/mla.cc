@@ -173,7 +173,7 @@ void Mla::attend_absorbed(const LayerStep& step) const {
                      .cache = step.cache,
                      .query_start = batch.query_start.slice(0, 0, sequences + 1),
                      .kv_len = batch.kv_len.slice(0, 0, sequences),
-                     .block_tables = batch.absorbed_tables(),
+                     .block_tables = batch.tables().slice(0, 0, sequences),
                      .tree_mask = absorbed_tree_mask(batch),
                      .plan = step.plan.absorbed,
                      .scale = softmax_scale_,

@@ -375,14 +375,13 @@ Tensor Model::mtp_forward(const Tensor& hidden, const Tensor& next_token_ids,
 layers::AttentionPlan Model::plan_attention(const ForwardBatch& batch,
                                             const layers::StepBuffers& buffers, const KvStorage& kv,
                                             ops::Stream& stream) const {
-  return layers::plan_attention(
-      batch,
-      {.heads = config_.num_attention_heads / rank_.tp->size(),
-       .chunk_rows = buffers.mla.kv.dim(0),
-       .plan_buffer = buffers.plan,
-       .max_rows = batch.absorbed_tables().dim(1) * kv.spec().block_tokens,
-       .topk = config_.index_config ? config_.index_config->topk : 0},
-      stream);
+  return layers::plan_attention(batch,
+                                {.heads = config_.num_attention_heads / rank_.tp->size(),
+                                 .chunk_rows = buffers.mla.kv.dim(0),
+                                 .plan_buffer = buffers.plan,
+                                 .max_rows = batch.tables().dim(1) * kv.spec().block_tokens,
+                                 .topk = config_.index_config ? config_.index_config->topk : 0},
+                                stream);
 }
 
 void Model::compute_rope_table(const ForwardBatch& batch, const layers::StepBuffers& buffers,

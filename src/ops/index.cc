@@ -48,7 +48,6 @@ void expect_queries(const IndexQueries& queries, const Dim& tokens, Dim& max_blo
                    queries.token_end <= tokens.value(),
                "query tokens [" << queries.token_begin << ", " << queries.token_end << ") of "
                                 << tokens.value());
-  expect_contiguous("block_tables", queries.block_tables);
 }
 
 void expect_scores(const tensor::Tensor& scores, const IndexQueries& queries, int64_t max_rows) {

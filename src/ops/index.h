@@ -59,7 +59,7 @@ namespace fathom::ops {
 struct IndexQueries {
   tensor::Tensor query_start;   // i32[seqs + 1]
   tensor::Tensor kv_len;        // i32[seqs]
-  tensor::Tensor block_tables;  // i32[seqs, max_blocks]
+  tensor::Tensor block_tables;  // i32[seqs, max_blocks]; rows may be strided
   tensor::Tensor tree_mask;     // u64[tokens]; null = causal
   int64_t token_begin = 0, token_end = 0;
 

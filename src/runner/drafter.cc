@@ -406,9 +406,9 @@ Tensor Drafter::run_level(int level, const StepLayout& layout, const Tensor& bef
   batch.query_start = first(m_.query_start.at(static_cast<size_t>(level) - 1), slices + 1);
   batch.kv_len = first(m_.kv_len, slices);
   batch.block_tables = first(m_.tables, slices);
+  batch.num_table_blocks = layout.table_blocks;
   batch.num_absorbed_sequences = slices;
   batch.num_absorbed_tokens = tokens;
-  batch.num_absorbed_blocks = std::min<int64_t>(layout.table_blocks, config_.max_blocks);
   return model_.mtp_forward(hidden, batch.token_ids, batch, pass.kv, pass.workspace, stream);
 }
 

@@ -1,7 +1,5 @@
 #include "runner/step_inputs.h"
 
-#include <algorithm>
-
 #include "ops/step.h"
 
 namespace fathom::runner {
@@ -104,9 +102,9 @@ model::ForwardBatch StepInputs::forward_batch(const StepLayout& layout) const {
   batch.query_start = sent_.query_start.device;
   batch.kv_len = in.kv_len;
   batch.block_tables = in.tables;
+  batch.num_table_blocks = layout.table_blocks;
   batch.num_absorbed_sequences = layout.num_absorbed_sequences;
   batch.num_absorbed_tokens = layout.num_absorbed_tokens;
-  batch.num_absorbed_blocks = std::min<int64_t>(layout.table_blocks, config_.max_blocks);
   batch.expanded = layout.expanded;
   return batch;
 }

@@ -184,7 +184,9 @@ StepLayout lay_out_step(const core::Batch& batch, const SlotTable& slots, int bl
   for (int32_t slice_idx : expanded) builder.add(slice_idx, false);
   StepLayout layout = builder.take();
   if (drafter.num_steps > 0 && layout.table_blocks > 0)
-    layout.table_blocks += num_blocks_for(1 + drafter.max_drafts(), block_tokens);
+    layout.table_blocks = std::min<int64_t>(
+        layout.table_blocks + num_blocks_for(1 + drafter.max_drafts(), block_tokens),
+        slots.block_tables().dim(1));
   layout.lane_tokens = batch.shape.lane_tokens;
   layout.lane_slices = batch.shape.lane_slices;
   layout.going_on_tokens = batch.shape.going_on_tokens;
