@@ -77,7 +77,7 @@ class DsmlEncoder {
       } else if (message.role == "tool") {
         if (Status result = append_result(i); !result) return result.error();
       } else {
-        if (Status answer = append_answer(i); !answer) return answer.error();
+        append_answer(i);
       }
     }
     return std::move(prompt_).take();
@@ -136,7 +136,7 @@ class DsmlEncoder {
     open_answer(i);
   }
 
-  Status append_answer(size_t i) {
+  void append_answer(size_t i) {
     const Message& message = conversation_.messages[i];
     if (conversation_.thinking && is_behind_user(i)) {
       prompt_.text(message.reasoning).markup(markup::kThinkEnd);
@@ -144,28 +144,34 @@ class DsmlEncoder {
     prompt_.text(content_of(message));
     if (!message.tool_calls.empty()) {
       calls_ = i;
+      num_whole_calls_ = 0;
       tag("\n\n<", "function_calls>\n");
       for (size_t call = 0; call < message.tool_calls.size(); ++call) {
         if (call > 0) prompt_.text("\n");
-        if (Status status = append_call(message.tool_calls[call], i, call); !status) return status;
+        append_call(message.tool_calls[call]);
       }
       tag("\n</", "function_calls>");
     }
     prompt_.markup(markup::kEos);
-    return {};
   }
 
-  Status append_call(const ToolCall& call, size_t message, size_t idx) {
-    const Result<json::Value> arguments = json::parse(call.arguments);
-    if (!arguments || !arguments->is_object()) {
-      return invalid_argument(place_of(message) + ".tool_calls[" + std::to_string(idx) +
-                              "]: the arguments must be one JSON object, the chat format v3.2 "
-                              "writes each member apart" +
-                              (arguments ? "" : ": " + arguments.error().message));
-    }
+  // Arguments that are no object, as of a call that was cut, stand as they are: a conversation has to go on from them.
+  void append_call(const ToolCall& call) {
     tag("<", "invoke name=\"").text(call.name).text("\">\n");
+    const Result<json::Value> arguments = json::parse(call.arguments);
+    if (arguments && arguments->is_object()) {
+      ++num_whole_calls_;
+      append_parameters(*arguments);
+    } else {
+      prompt_.text(call.arguments);
+    }
+    prompt_.text("\n");
+    tag("</", "invoke>");
+  }
+
+  void append_parameters(const json::Value& arguments) {
     bool is_first = true;
-    for (const auto& [name, value] : arguments->items()) {
+    for (const auto& [name, value] : arguments.items()) {
       if (!std::exchange(is_first, false)) prompt_.text("\n");
       const bool is_text = value.is_string();
       tag("<", "parameter name=\"").text(name);
@@ -173,12 +179,9 @@ class DsmlEncoder {
       prompt_.text(is_text ? value.get<std::string>() : spaced_json(value));
       tag("</", "parameter>");
     }
-    prompt_.text("\n");
-    tag("</", "invoke>");
-    return {};
   }
 
-  // validate() has seen to it that calls come before.
+  // validate() has seen to it that calls come before. A call that was cut may have no result.
   Status append_result(size_t i) {
     const size_t num_calls = conversation_.messages[calls_].tool_calls.size();
     const bool follows_group = num_results_ == 0 && conversation_.messages[i - 1].role == "tool";
@@ -191,7 +194,8 @@ class DsmlEncoder {
     prompt_.text("\n<result>").text(content_of(conversation_.messages[i])).text("</result>");
     const bool is_next_result =
         i + 1 < conversation_.messages.size() && conversation_.messages[i + 1].role == "tool";
-    if (num_results_ < num_calls) return is_next_result ? Status() : Status(missing_result());
+    if (is_next_result && num_results_ < num_calls) return {};
+    if (num_results_ < num_whole_calls_) return missing_result();
     num_results_ = 0;
     prompt_.text("\n</function_results>");
     if (!is_answered(i)) return {};
@@ -209,8 +213,9 @@ class DsmlEncoder {
   const Conversation& conversation_;
   PromptBuilder prompt_;
   ptrdiff_t last_user_ = -1;
-  size_t calls_ = 0;        // the message whose calls are being answered
-  size_t num_results_ = 0;  // of the group that is open
+  size_t calls_ = 0;            // the message whose calls are being answered
+  size_t num_whole_calls_ = 0;  // its calls that were not cut
+  size_t num_results_ = 0;      // of the group that is open
 };
 
 }  // namespace

@@ -225,25 +225,36 @@ Message calls_message(const std::vector<std::string>& arguments) {
 }
 
 // V3.2 writes each argument apart and results in a group, so what has no place there is named.
-TEST(ChatEncoder, V32RefusesWhatItsEncoderRaisesAt) {
-  const auto error_of = [](std::vector<Message> messages) {
-    messages.insert(messages.begin(), {.role = "user", .content = "?"});
-    Conversation chat;
-    chat.messages = std::move(messages);
-    const auto prompt = render(ChatFormat::kV32, chat);
-    return prompt ? "rendered" : prompt.error().message;
-  };
+TEST(ChatEncoder, V32RefusesMoreOrFewerResultsThanCalls) {
+  Conversation chat;
   const Message result{.role = "tool", .content = "1"};
-  for (const char* const arguments : {"{\"a\": ", "[1]", "", "{\"a\": 1, \"a\": 2}"}) {
-    EXPECT_TRUE(error_of({calls_message({"{}", arguments}), result, result})
-                    .starts_with("messages[1].tool_calls[1]: the arguments must be one JSON"))
-        << arguments;
+  chat.messages = {{.role = "user", .content = "?"}, calls_message({"{}"}), result, result};
+  const auto prompt = render(ChatFormat::kV32, chat);
+  ASSERT_FALSE(prompt);
+  EXPECT_TRUE(prompt.error().message.starts_with(
+      "messages[3]: is one result of a tool too many, messages[1] has 1"));
+  chat.messages = {{.role = "user", .content = "?"}, calls_message({"{}", "{}"}), result};
+  const auto fewer = render(ChatFormat::kV32, chat);
+  ASSERT_FALSE(fewer);
+  EXPECT_TRUE(
+      fewer.error().message.starts_with("messages[1].tool_calls[1]: the call has no result"));
+}
+
+// A call whose arguments were cut has no result, and the conversation goes on.
+TEST(ChatEncoder, V32WritesArgumentsThatAreNoObjectAsTheyStand) {
+  for (const std::string arguments : {"{\"a\": ", "[1]", "", "{\"a\": 1, \"a\": 2}"}) {
+    Conversation chat;
+    chat.messages = {{.role = "user", .content = "?"},
+                     calls_message({"{}", arguments}),
+                     {.role = "tool", .content = "1"}};
+    const auto prompt = render(ChatFormat::kV32, chat);
+    ASSERT_TRUE(prompt) << prompt.error().message;
+    const std::string shown = to_text(*prompt);
+    EXPECT_NE(shown.find("\">\n" + arguments + "\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"),
+              std::string::npos)
+        << shown;
+    EXPECT_TRUE(shown.ends_with("<result>1</result>\n</function_results>\n\n</think>")) << shown;
   }
-  EXPECT_TRUE(error_of({calls_message({"{}"}), result, result})
-                  .starts_with("messages[3]: is one result of a tool too many, messages[1] has 1"));
-  EXPECT_TRUE(error_of({calls_message({"{}", "{}"}), result})
-                  .starts_with("messages[1].tool_calls[1]: the call has no result"));
-  EXPECT_EQ(error_of({calls_message({"{}", "{}"}), result, result}), "rendered");
 }
 
 // The encoder raises; an answer whose client does not send back what it thought has thought nothing.
