@@ -17,6 +17,14 @@ namespace {
 
 using grammar::Expression;
 
+Expression reasoning_until(const grammar::Marker& end, bool bars_calls) {
+  if (!bars_calls) return grammar::text_until(end);
+  return grammar::free_text(
+      {.triggers = {{.marker = end, .then = grammar::literal(""), .ends = true}},
+       .forbidden = {"<" + std::string(text::markup::kDsml)},
+       .may_end = false});
+}
+
 std::shared_ptr<const grammar::Vocabulary> make_vocabulary(
     const ConstraintFactory::Config& config) {
   if (config.eos_token_ids.empty()) return nullptr;
@@ -180,15 +188,17 @@ ConstraintFactory::Form ConstraintFactory::behind_reasoning(const api::Generatio
                                                             Form form) const {
   // The output parser takes up to two line breaks after </think> as part of it, so the grammar must allow them.
   const Expression breaks = grammar::repeat(grammar::literal("\n"), 0, 2);
-  const grammar::Marker think_end = marker(text::markup::kThinkEnd);
   if (!api::is_chat(request.form.endpoint)) return form;
+  // A call in DSML is one within reasoning too, where nothing would hold it to a schema.
+  const bool bars_calls = text::writes_dsml(request.chat.format) && request.chat.parse_tools;
+  const Expression reasoning = reasoning_until(marker(text::markup::kThinkEnd), bars_calls);
+  if (bars_calls) form.key = 'd' + form.key;
   if (request.chat.starts_in_reasoning) {
-    form.expression = grammar::sequence({grammar::text_until(think_end), breaks, form.expression});
+    form.expression = grammar::sequence({reasoning, breaks, form.expression});
     form.key = 't' + form.key;
   } else if (text::model_opens_reasoning(request.chat.format)) {
     const Expression thinking =
-        grammar::sequence({grammar::marker(marker(text::markup::kThinkBegin)),
-                           grammar::text_until(think_end), breaks});
+        grammar::sequence({grammar::marker(marker(text::markup::kThinkBegin)), reasoning, breaks});
     form.expression = grammar::sequence({grammar::optional(thinking), form.expression});
     form.key = 'w' + form.key;
   }

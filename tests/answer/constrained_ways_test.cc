@@ -345,5 +345,21 @@ std::string format_label(const testing::TestParamInfo<ChatFormat>& info) {
 INSTANTIATE_TEST_SUITE_P(formats, DeepSeekWays, testing::ValuesIn(formats(false)), format_label);
 INSTANTIATE_TEST_SUITE_P(formats, MoonshotWays, testing::ValuesIn(formats(true)), format_label);
 
+// A call in DSML is one within the reasoning too, so an answer that is held to calls cannot begin one there.
+TEST(DsmlWays, bar_calls_within_the_reasoning) {
+  for (const Vocabulary& vocabulary : {demo_with_mark(), demo_with_words()}) {
+    const WalkModel model = walk_model(vocabulary.tokenizer, ChatFormat::kV32, vocabulary.size);
+    const api::GenerationRequest request = accepted(api::parse_chat_request(
+        json::dump(chat_body({{"tools", chat_tools(true)},
+                              {"tool_choice", "required"},
+                              {"chat_template_kwargs", {{"thinking", true}}}})),
+        model.served));
+    ASSERT_TRUE(request.chat.starts_in_reasoning);
+    EXPECT_EQ(walk(model, request, {.seed = 1, .prefix = "A <b> and a <"}).problem, "");
+    const std::string call = "Hm. <" + std::string(text::markup::kDsml) + "invoke";
+    EXPECT_NE(walk(model, request, {.seed = 1, .prefix = call}).problem, "");
+  }
+}
+
 }  // namespace
 }  // namespace fathom::answer::tests
