@@ -53,10 +53,11 @@ void complete_form(api::GenerationRequest& request) {
 // The special tokens whose text the output parser reads.
 std::vector<int32_t> marker_ids(const api::GenerationRequest& request,
                                 const text::Tokenizer& tokenizer) {
+  const bool reads_calls = request.chat.parse_tools || request.chat.hide_tool_markers;
   std::vector<int32_t> ids;
   for (const std::string_view marker : text::output_markers(request.chat.format)) {
     const bool is_reasoning = marker == kThinkBegin || marker == kThinkEnd;
-    if (is_reasoning ? !request.chat.separate_reasoning : !request.chat.parse_tools) continue;
+    if (is_reasoning ? !request.chat.separate_reasoning : !reads_calls) continue;
     if (const std::optional<int32_t> id = tokenizer.added_token_id(marker)) ids.push_back(*id);
   }
   return ids;
