@@ -26,8 +26,8 @@ class ThinkingBudget : public core::TokenConstraint {
     const text::Tokenizer* tokenizer = nullptr;
     std::shared_ptr<const std::vector<int32_t>> end_marker;  // </think> as tokens
     int num_tokens = 0;                                      // of the output
-    bool starts_in_reasoning = false;
-    bool calls_end_reasoning = false;  // the prompt ends in it; else the model may begin one
+    bool starts_in_reasoning = false;  // the prompt ends in it; else the model may begin one
+    bool calls_end_reasoning = false;
   };
   // `inner` is what limits the output besides; null: nothing.
   ThinkingBudget(Limit limit, std::unique_ptr<core::TokenConstraint> inner);

@@ -139,7 +139,7 @@ void check_prefix(FieldReader& message, const text::Message& result, bool is_las
   if (!is_last || result.role != "assistant") {
     message.fail("prefix", "false but in the last message, an assistant's");
   }
-  if (!message.text("reasoning_content", SIZE_MAX).value_or("").empty()) {
+  if (!result.reasoning.empty()) {
     message.fail("reasoning_content", "empty beside prefix: reasoning is not continued");
   }
 }

@@ -44,11 +44,13 @@ void DsmlReader::push(Kind kind, std::string_view text, Events& out) {
   while (!text.empty()) {
     // Plain text between calls, and within strings, comes out at once.
     constexpr std::string_view kStops = "<\n\xEF";
-    const bool is_plain =
-        place_ == Place::kText && !in_gap_ && space_.empty() && !scanner_.holds() && num_mark_ == 0;
+    const bool in_string = place_ == Place::kString;
+    const bool in_text = place_ == Place::kText && !in_gap_ && space_.empty() && num_mark_ == 0;
+    const bool is_plain = !scanner_.holds() && (in_string || in_text);
     const size_t num_plain = is_plain ? std::min(text.find_first_of(kStops), text.size()) : 0;
     if (num_plain > 0) {
-      append(text.substr(0, num_plain), out);
+      const std::string_view plain = text.substr(0, num_plain);
+      in_string ? emit_quoted(plain, out) : append(plain, out);
       text.remove_prefix(num_plain);
     } else {
       step(text.front(), out);
