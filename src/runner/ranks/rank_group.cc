@@ -147,9 +147,11 @@ void RankGroup::watch() {
   constexpr auto kPause = std::chrono::milliseconds(100);
   MutexLock lock(mutex_);
   while (!ends_.wait_for(lock, kPause, [&]() FATHOM_REQUIRES(mutex_) { return is_ending_; })) {
-    std::string why = group_failure();
+    // Links first: they name who has gone, where a group knows only that its own rank waits in vain.
+    std::string why;
     for (const comm::Link* link : place_.links)
       if (why.empty() && link != nullptr) why = link->failure();
+    if (why.empty()) why = group_failure();
     if (!why.empty()) return fail_with_lock(why);
   }
 }
