@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/startup_error.h"
+#include "comm/host_rows.h"
 #include "cuda/comm/nccl_library.h"
 #include "cuda/runtime/stream.cuh"
 
@@ -137,7 +138,8 @@ NcclId NcclRanks::agree(const Introduction& own) {
   config_.links[0]->send(config_.channel, bytes_of(own));
   const Bytes message = hear(0);
   NcclId id{};
-  if (message.size() != sizeof(id)) throw LinkFailure("what came from node 0 is no id of NCCL's");
+  if (message.size() != sizeof(id))
+    throw LinkFailure("what came from rank 0 of " + name_ + " is no id of NCCL's");
   std::memcpy(&id, message.data(), sizeof(id));
   return id;
 }
@@ -146,12 +148,12 @@ NcclId NcclRanks::invite(const Introduction& own) {
   std::vector<Introduction> all = {own};
   for (int node = 1; node < std::ssize(config_.links); ++node) {
     const Bytes message = hear(node);
+    const std::string rank = "rank " + std::to_string(node);
     Introduction other{};
     if (message.size() != sizeof(other))
-      throw LinkFailure("what came from node " + std::to_string(node) + " is no word of its GPU");
+      throw LinkFailure("what came from " + rank + " of " + name_ + " is no word of its GPU");
     std::memcpy(&other, message.data(), sizeof(other));
     other.nccl.back() = '\0';
-    const std::string rank = "rank " + std::to_string(node);
     if (other.nccl != own.nccl)
       throw StartupError(rank + " of " + name_ + " has " + other.nccl.data() + ", rank 0 has " +
                          own.nccl.data());
@@ -209,6 +211,10 @@ void NcclRanks::Member::check(NcclResult result, const char* what) const {
                                                          << group_.nccl_.error_words(result));
 }
 
+void check_gather(const Tensor& whole) {
+  FATHOM_CHECK(whole.is_contiguous(), "pieces by NCCL of " << whole.describe());
+}
+
 void NcclRanks::Member::check_sum(const Tensor& t) const {
   FATHOM_CHECK((t.dtype() == DType::kBf16 || t.dtype() == DType::kF32) && t.is_contiguous(),
                "a sum by NCCL of " << t.describe());
@@ -228,9 +234,8 @@ void NcclRanks::Member::all_reduce(const Tensor& t, ops::Stream& stream) {
 }
 
 void NcclRanks::Member::all_gather(const Tensor& whole, int axis, ops::Stream& stream) {
-  FATHOM_CHECK(
-      axis >= 0 && axis < whole.rank() && whole.dim(axis) % size() == 0 && whole.is_contiguous(),
-      "axis " << axis << " of " << whole.describe() << ", in " << size() << " equal pieces");
+  comm::check_pieces(whole, axis, size());
+  check_gather(whole);
   if (stream.is_measuring() || whole.num_elements() == 0) return;
   gather_columns(whole, axis, stream);
 }
@@ -260,10 +265,8 @@ void NcclRanks::Member::gather_columns(const Tensor& whole, int axis, ops::Strea
 
 std::vector<Piece> NcclRanks::Member::pieces_of(const Tensor& whole,
                                                 std::span<const int64_t> starts) const {
-  FATHOM_CHECK(
-      std::ssize(starts) == size() + 1 && starts.front() == 0 && starts.back() == whole.dim(0) &&
-          std::is_sorted(starts.begin(), starts.end()) && whole.is_contiguous(),
-      starts.size() << " starts of rows of " << whole.describe() << " for " << size() << " ranks");
+  comm::check_starts(whole, starts, size());
+  check_gather(whole);
   const int64_t row_bytes = whole.dim(0) == 0 ? 0 : whole.num_bytes() / whole.dim(0);
   std::vector<Piece> pieces;
   for (size_t rank = 0; rank + 1 < starts.size(); ++rank)
