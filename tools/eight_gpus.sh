@@ -82,18 +82,6 @@ prefill() {
 # Steps of as many requests as are served below, all of which are there.
 batches() { one_batch batches "${lanes[@]}" --batch-size "${clients[@]}" --input-len $served_prompt --output-len 32; }
 
-# until_ready PORT: the seconds that the server took, or a status of 1 after five minutes.
-until_ready() {
-  local start=$SECONDS
-  while [ $((SECONDS - start)) -lt 300 ]; do
-    if python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' "http://127.0.0.1:$1/readyz" 2>/dev/null
-    then echo "ready after $((SECONDS - start)) s"; return 0; fi
-    kill -0 "$2" || return 1
-    sleep 1
-  done
-  return 1
-}
-
 # A server reads and writes text: the model's config, with the demo model's tokenizer where it has none.
 with_tokenizer() {
   local folder=$out/model

@@ -126,21 +126,10 @@ PYTHON
 
 messages() { "${within[@]}" "$bin/bench/bench_nodes" "127.0.0.1:$((port + 2))"; }
 
-until_ready() {
-  local start=$SECONDS
-  while [ $((SECONDS - start)) -lt 120 ]; do
-    if python3 -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' "http://127.0.0.1:$port/readyz" 2>/dev/null
-    then echo "ready after $((SECONDS - start)) s"; return 0; fi
-    kill -0 "$1" 2>/dev/null || return 1
-    sleep 0.5
-  done
-  return 1
-}
-
 # loads NAME SERVER: each number of clients; then what the server says of its steps.
 loads() {
   local name=$1 status=0 count
-  until_ready "$2" || return 1
+  until_ready "$port" "$2" 120 || return 1
   for count in "${clients[@]}"; do
     echo "== $name, $count clients"
     "${within[@]}" "$bin/apps/fathom-bench" serving --port $port --num-prompts $((count == 1 ? 4 : 2 * count)) \
