@@ -251,7 +251,7 @@ std::vector<OpCase> moe_cases(const OpShapes& shapes) {
                      .what = experts,
                      .dtype = dtype,
                      .make = with_shapes(moe_experts_shared_call)});
-    if (const int64_t most = shapes.backend->moe_experts_shared_max_tokens; most > 0)
+    if (const int64_t most = shapes.backend->moe_experts_shared.max_tokens; most > 0)
       cases.back().max_tokens = most;
   }
   return cases;

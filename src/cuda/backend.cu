@@ -12,27 +12,11 @@
 #include "cuda/runtime/stream.cuh"
 #include "cuda/sampling/ops.h"
 #include "cuda/speculation/ops.h"
-#include "ops/kv_format.h"
 
 namespace fathom::cuda {
 namespace {
 
 using tensor::DType;
-
-bool supports(std::string_view op, DType dtype) {
-  for (const std::string_view matrix : {"linear", "linear_pair", "head_linear", "moe_experts",
-                                        "moe_experts_shared", "fill_from_table"}) {
-    if (op == matrix)
-      return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF8E4M3;
-  }
-  for (const std::string_view plain : {"embedding", "rms_norm", "rms_norm_quantize", "moe_gate"}) {
-    if (op == plain) return dtype == DType::kF32 || dtype == DType::kBf16;
-  }
-  for (const std::string_view of_cache : {"kv_append", "kv_gather", "mla_absorbed"}) {
-    if (op == of_cache) return ops::KvFormat::is_known(dtype);
-  }
-  return dtype == DType::kBf16 || (op == "rope_table" && dtype == DType::kF32);
-}
 
 template <const ops::Backend& (*Self)()>
 std::unique_ptr<ops::Stream> make_stream(const ops::StreamConfig&) {
@@ -75,7 +59,6 @@ ops::Backend make_backend(bool batch_invariant) {
                       .cuda_graph_max_bs = 128,
                       .step_start_tokens = 256};
   backend.act = DType::kBf16;
-  backend.supports = supports;
   add_linear(backend);
   add_experts(backend);
   add_attention(backend);

@@ -105,7 +105,7 @@ void Moe::compute(const Part& part, const NormedRows& x, const LayerStep& step,
                              .down = part.down,
                              .first_expert = first_expert_,
                              .out = out};
-  const int64_t most_tokens = step.stream.backend().moe_experts_shared_max_tokens;
+  const int64_t most_tokens = step.stream.backend().moe_experts_shared.max_tokens;
   if (shares_call_ && (most_tokens == 0 || out.dim(0) <= most_tokens)) {
     return ops::moe_experts_shared({.experts = routed,
                                     .shared_gate_up = part.shared_experts->gate_up(),

@@ -3,76 +3,91 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/kv_format.h"
+
 namespace fathom::ops {
 namespace {
 
-struct Entry {
+using tensor::DType;
+
+// A row of the list.
+struct ListedOperator {
   std::string_view op;
+  OperatorTypes types;
   bool (*is_provided)(const Backend&);
+  bool (*lacks)(const Backend&, DType);
 };
 
 template <auto Member>
-bool has(const Backend& backend) {
+bool has_entry(const Backend& backend) {
   return (backend.*Member).run != nullptr;
 }
 
-constexpr std::array kEntries = {
-    Entry{"embedding", has<&Backend::embedding>},
-    Entry{"gather_rows", has<&Backend::gather_rows>},
-    Entry{"add_rows", has<&Backend::add_rows>},
-    Entry{"rms_norm", has<&Backend::rms_norm>},
-    Entry{"linear", has<&Backend::linear>},
-    Entry{"head_linear", has<&Backend::head_linear>},
-    Entry{"rope_table", has<&Backend::rope_table>},
-    Entry{"rope", has<&Backend::rope>},
-    Entry{"kv_append", has<&Backend::kv_append>},
-    Entry{"kv_gather", has<&Backend::kv_gather>},
-    Entry{"mla_absorbed", has<&Backend::mla_absorbed>},
-    Entry{"mla_expanded", has<&Backend::mla_expanded>},
-    Entry{"silu_mul", has<&Backend::silu_mul>},
-    Entry{"moe_gate", has<&Backend::moe_gate>},
-    Entry{"moe_experts", has<&Backend::moe_experts>},
-    Entry{"quantize_fp8", has<&Backend::quantize_fp8>},
-    Entry{"fill_from_table", has<&Backend::fill_from_table>},
-    Entry{"rms_norm_quantize", has<&Backend::rms_norm_quantize>},
-    Entry{"silu_mul_quantize", has<&Backend::silu_mul_quantize>},
-    Entry{"linear_pair", has<&Backend::linear_pair>},
-    Entry{"moe_experts_shared", has<&Backend::moe_experts_shared>},
-    Entry{"mla_plan", has<&Backend::mla_plan>},
-    Entry{"sample", has<&Backend::sample>},
-    Entry{"step_inputs", has<&Backend::step_inputs>},
-    Entry{"commit_tokens", has<&Backend::commit_tokens>},
-    Entry{"write_words", has<&Backend::write_words>},
-    Entry{"count_tokens", has<&Backend::count_tokens>},
-    Entry{"draft_inputs", has<&Backend::draft_inputs>},
-    Entry{"draft_rows", has<&Backend::draft_rows>},
-    Entry{"accept_drafts", has<&Backend::accept_drafts>},
-    Entry{"move_rows", has<&Backend::move_rows>},
-    Entry{"grow_drafts", has<&Backend::grow_drafts>},
-    Entry{"select_rows", has<&Backend::select_rows>},
-    Entry{"index_append", has<&Backend::index_append>},
-    Entry{"index_query", has<&Backend::index_query>},
-    Entry{"index_scores", has<&Backend::index_scores>},
-    Entry{"top_rows", has<&Backend::top_rows>},
-    Entry{"mla_sparse", has<&Backend::mla_sparse>},
+template <auto Member>
+bool entry_lacks(const Backend& backend, DType dtype) {
+  const std::vector<DType>& lacks = (backend.*Member).lacks;
+  return std::find(lacks.begin(), lacks.end(), dtype) != lacks.end();
+}
+
+#define FATHOM_OPERATOR(name, Args, types, reference)                    \
+  ListedOperator{#name, OperatorTypes::types, has_entry<&Backend::name>, \
+                 entry_lacks<&Backend::name>},
+constexpr std::array kList = {
+#include "ops/operators.inc"
 };
+
+const ListedOperator* find_operator(std::string_view op) {
+  const auto* const found = std::find_if(
+      kList.begin(), kList.end(), [op](const ListedOperator& listed) { return listed.op == op; });
+  return found == kList.end() ? nullptr : found;
+}
+
+bool contains(OperatorTypes types, DType dtype, DType act) {
+  const bool is_plain = dtype == DType::kF32 || dtype == DType::kBf16;
+  switch (types) {
+    case OperatorTypes::kAct:
+      return dtype == act;
+    case OperatorTypes::kFloat32:
+      return dtype == DType::kF32 || dtype == act;
+    case OperatorTypes::kPlainWeights:
+      return is_plain;
+    case OperatorTypes::kMatrices:
+      return is_plain || dtype == DType::kF8E4M3;
+    case OperatorTypes::kCacheRows:
+      return KvFormat::is_known(dtype);
+    case OperatorTypes::kIndexKeys:
+      return dtype == DType::kF32 || dtype == DType::kF8E4M3;
+  }
+  return false;
+}
 
 }  // namespace
 
+bool Backend::supports(std::string_view op, DType dtype) const {
+  const ListedOperator* const listed = find_operator(op);
+  return listed != nullptr && contains(listed->types, dtype, act) && !listed->lacks(*this, dtype);
+}
+
 bool provides(const Backend& backend, const Requirement& requirement) {
-  const auto* entry = std::find_if(kEntries.begin(), kEntries.end(),
-                                   [&](const Entry& e) { return e.op == requirement.op; });
-  return entry != kEntries.end() && entry->is_provided(backend) && backend.supports != nullptr &&
+  const ListedOperator* const listed = find_operator(requirement.op);
+  return listed != nullptr && listed->is_provided(backend) &&
          backend.supports(requirement.op, requirement.dtype);
 }
 
+const std::vector<std::string_view>& operator_names() {
+  static const std::vector<std::string_view> names = [] {
+    std::vector<std::string_view> all;
+    for (const ListedOperator& listed : kList) all.push_back(listed.op);
+    return all;
+  }();
+  return names;
+}
+
 const std::vector<FusedOperator>& fused_operators() {
+#define FATHOM_OPERATOR(name, Args, types, reference)
+#define FATHOM_FUSED_OPERATOR(name, Args, types, reference, ...) {#name, {__VA_ARGS__}},
   static const std::vector<FusedOperator> operators = {
-      {"rms_norm_quantize", {"rms_norm", "quantize_fp8"}},
-      {"silu_mul_quantize", {"silu_mul", "quantize_fp8"}},
-      {"linear_pair", {"linear", "linear"}},
-      {"moe_experts_shared", {"linear", "silu_mul", "linear", "moe_experts"}},
-      {"mla_plan", {"mla_absorbed"}},
+#include "ops/operators.inc"
   };
   return operators;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// The backend table: what each operator needs and does, filled by cpu/ or cuda/ and chosen by apps/.
+// The backend table: what each operator of ops/operators.inc needs and does, filled by cpu/ or cuda/ and chosen by
+// apps/.
 // Callers use the functions in ops/<operator>.h, which check shapes by name and then go through the table
 // of the stream they are given. An empty entry means "not provided"; missing_operators() turns that into a
 // start-up error that names operator, dtype and device.
@@ -22,45 +23,19 @@
 
 namespace fathom::ops {
 
-struct EmbeddingArgs;
-struct GatherRowsArgs;
-struct AddRowsArgs;
-struct FillFromTableArgs;
-struct RmsNormArgs;
-struct RmsNormQuantizeArgs;
-struct LinearArgs;
-struct LinearPairArgs;
-struct HeadLinearArgs;
-struct RopeTableArgs;
-struct RopeArgs;
-struct KvAppendArgs;
-struct KvGatherArgs;
+#define FATHOM_OPERATOR(name, Args, types, reference) struct Args;
+#include "ops/operators.inc"
 struct MlaPlanShape;
-struct MlaPlanArgs;
-struct MlaAbsorbedArgs;
-struct MlaExpandedArgs;
-struct SiluMulArgs;
-struct SiluMulQuantizeArgs;
-struct MoeGateArgs;
-struct MoeExpertsArgs;
-struct MoeExpertsSharedArgs;
-struct QuantizeFp8Args;
-struct SampleArgs;
-struct StepInputsArgs;
-struct CommitTokensArgs;
-struct WriteWordsArgs;
-struct CountTokensArgs;
-struct DraftInputsArgs;
-struct DraftRowsArgs;
-struct AcceptDraftsArgs;
-struct MoveRowsArgs;
-struct GrowDraftsArgs;
-struct SelectRowsArgs;
-struct IndexAppendArgs;
-struct IndexQueryArgs;
-struct IndexScoresArgs;
-struct TopRowsArgs;
-struct MlaSparseArgs;
+
+// The types that an operator takes: of its weights or cache rows, of activations where it has neither.
+enum class OperatorTypes {
+  kAct,           // Backend::act
+  kFloat32,       // f32 on every backend (angles, scores), and act
+  kPlainWeights,  // f32, bf16
+  kMatrices,      // f32, bf16, f8_e4m3
+  kCacheRows,     // those of KvFormat (ops/kv_format.h)
+  kIndexKeys,     // f32, f8_e4m3
+};
 
 // What a backend has for an operator. Calls go through ops::dispatch (ops/boundary.h).
 template <class Args>
@@ -69,6 +44,10 @@ struct Operator {
   // The scratch of a call, a function of shapes alone: it reads no tensor's data and does not look at the
   // number of blocks of a cache, which is chosen afterwards. Never less for more tokens. Null = none.
   int64_t (*scratch_bytes)(const Args&, const Stream&) = nullptr;
+  // Calls of more tokens do without it: fused operators only. 0 = no limit.
+  int64_t max_tokens = 0;
+  // Of the types that the operator takes on other backends, those that this entry does not.
+  std::vector<tensor::DType> lacks{};
 };
 
 struct StreamConfig {
@@ -125,62 +104,19 @@ struct Backend {
   // The type of activations ("act" in the contracts): f32 on the CPU, bf16 on CUDA.
   tensor::DType act = tensor::DType::kF32;
   // Whether an operator takes weights (linear, head_linear, moe_experts) or cache rows (kv_append, ...) of
-  // this type.
-  bool (*supports)(std::string_view op, tensor::DType dtype) = nullptr;
+  // this type, or activations where it has neither. False for a name that no operator has.
+  bool supports(std::string_view op, tensor::DType dtype) const;
 
-  Operator<EmbeddingArgs> embedding;
-  Operator<GatherRowsArgs> gather_rows;
-  Operator<AddRowsArgs> add_rows;
-  Operator<RmsNormArgs> rms_norm;
-  Operator<LinearArgs> linear;
-  Operator<HeadLinearArgs> head_linear;
-  Operator<RopeTableArgs> rope_table;
-  Operator<RopeArgs> rope;
-  Operator<KvAppendArgs> kv_append;
-  Operator<KvGatherArgs> kv_gather;
-  Operator<MlaAbsorbedArgs> mla_absorbed;
-  Operator<MlaExpandedArgs> mla_expanded;
-  Operator<SiluMulArgs> silu_mul;
-  Operator<MoeGateArgs> moe_gate;
-  Operator<MoeExpertsArgs> moe_experts;
-  Operator<QuantizeFp8Args> quantize_fp8;
+#define FATHOM_OPERATOR(name, Args, types, reference) Operator<Args> name;
+#include "ops/operators.inc"
 
-  // Of weights that are made instead of loaded.
-  Operator<FillFromTableArgs> fill_from_table;
-
-  // Fused operators, each the equal of its parts (fused_operators()): what a backend has of them, the layers
-  // run instead of the parts. Every backend has the parts.
-  Operator<RmsNormQuantizeArgs> rms_norm_quantize;
-  Operator<SiluMulQuantizeArgs> silu_mul_quantize;
-  Operator<LinearPairArgs> linear_pair;
-  Operator<MoeExpertsSharedArgs> moe_experts_shared;
-  int64_t moe_experts_shared_max_tokens = 0;  // more tokens take the parts; 0 = no limit
-  // What absorbed attention decides once per step instead of in every layer. Both entries or none.
-  Operator<MlaPlanArgs> mla_plan;
+  // Null = no mla_plan.
   int64_t (*mla_plan_bytes)(const MlaPlanShape& shape) = nullptr;
   LongAttention long_attention{};
-
-  Operator<SampleArgs> sample;
-  Operator<StepInputsArgs> step_inputs;
-  Operator<CommitTokensArgs> commit_tokens;
-  Operator<WriteWordsArgs> write_words;
-  Operator<CountTokensArgs> count_tokens;
-
-  // Of a runner that speculates.
-  Operator<DraftInputsArgs> draft_inputs;
-  Operator<DraftRowsArgs> draft_rows;
-  Operator<AcceptDraftsArgs> accept_drafts;
-  Operator<MoveRowsArgs> move_rows;
-  Operator<GrowDraftsArgs> grow_drafts;
-  Operator<SelectRowsArgs> select_rows;
-
-  // Of models with an indexer (ops/index.h).
-  Operator<IndexAppendArgs> index_append;
-  Operator<IndexQueryArgs> index_query;
-  Operator<IndexScoresArgs> index_scores;
-  Operator<TopRowsArgs> top_rows;
-  Operator<MlaSparseArgs> mla_sparse;
 };
+
+// All of ops/operators.inc, in its order.
+const std::vector<std::string_view>& operator_names();
 
 // What a model needs: an operator and, where it reads weights or cache rows, their type.
 struct Requirement {
@@ -190,8 +126,7 @@ struct Requirement {
 
 bool provides(const Backend& backend, const Requirement& requirement);
 
-// A fused operator and what it stands for, in order. Parts whose work an operator does anyway (the
-// quantisation inside a linear with f8 weights) are named too.
+// A fused operator and what it stands for (ops/operators.inc).
 struct FusedOperator {
   std::string_view op;
   std::vector<std::string_view> parts;

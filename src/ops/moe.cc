@@ -78,7 +78,7 @@ void moe_experts_shared(const MoeExpertsSharedArgs& args, Stream& stream) {
   const DType dtype = args.experts.gate_up.data.dtype();
   Dim hidden_size("hidden_size", args.experts.out.dim(1)), two("gate and up", 2);
   Dim inter("width of the shared experts");
-  const int64_t most = stream.backend().moe_experts_shared_max_tokens;
+  const int64_t most = stream.backend().moe_experts_shared.max_tokens;
   FATHOM_CHECK(most == 0 || args.experts.out.dim(0) <= most,
                args.experts.out.dim(0) << " tokens, the backend takes " << most << " at once");
   FATHOM_CHECK(!args.experts.accumulate, "accumulate must be false: the shared part is written");

@@ -4,11 +4,9 @@ namespace fathom::ops {
 
 Backend parts_only(const Backend& backend) {
   Backend parts = backend;
-  parts.rms_norm_quantize = {};
-  parts.silu_mul_quantize = {};
-  parts.linear_pair = {};
-  parts.moe_experts_shared = {};
-  parts.mla_plan = {};
+#define FATHOM_OPERATOR(name, Args, types, reference)
+#define FATHOM_FUSED_OPERATOR(name, Args, types, reference, ...) parts.name = {};
+#include "ops/operators.inc"
   parts.mla_plan_bytes = nullptr;
   return parts;
 }

@@ -119,7 +119,7 @@ void StepExecutor::plan_scratch() {
     return model_.attention_form(num_tokens, kv_begin);
   };
   measure(most_tokens(most, 1, false), form);
-  if (const int64_t fused = stream_.backend().moe_experts_shared_max_tokens; fused > 0)
+  if (const int64_t fused = stream_.backend().moe_experts_shared.max_tokens; fused > 0)
     measure(most_tokens(fused, fused, false), form);
   stream_.seal_scratch();
   kv_.reset();

@@ -128,9 +128,7 @@ TEST(Model, keeps_w_uk_and_w_uv_in_fp8_when_asked_to) {
               static_cast<double>(plain->weight_bytes() + scales), 10000);
 
   ops::Backend backend = cpu::reference_backend();
-  backend.supports = [](std::string_view op, DType dtype) {
-    return op != "head_linear" || dtype != DType::kF8E4M3;
-  };
+  backend.head_linear.lacks = {DType::kF8E4M3};
   EXPECT_THAT(startup_error(config, backend, fp8), HasSubstr("head_linear"));
   EXPECT_THAT(startup_error(config, backend), IsEmpty());
 }

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/parts_only.h"
@@ -28,22 +29,62 @@ TEST_P(BackendTest, has_what_deepseek_v3_needs) {
 }
 
 TEST_P(BackendTest, has_every_operator_that_takes_activations_only) {
-  for (const std::string_view op :
-       {"gather_rows", "add_rows", "rope_table", "rope", "mla_expanded", "silu_mul", "quantize_fp8",
-        "sample", "step_inputs", "commit_tokens", "draft_inputs", "draft_rows", "accept_drafts",
-        "move_rows", "grow_drafts", "select_rows"}) {
-    EXPECT_THAT(ops::missing_operators(backend(), {{op, act()}}), testing::IsEmpty());
+  std::vector<ops::Requirement> needs = {{"rope_table", act()}, {"rope_table", DType::kF32}};
+#define FATHOM_OPERATOR(name, Args, types, reference) \
+  if (ops::OperatorTypes::types == ops::OperatorTypes::kAct) needs.push_back({#name, act()});
+#define FATHOM_FUSED_OPERATOR(name, Args, types, reference, ...)
+#include "ops/operators.inc"
+  EXPECT_GT(needs.size(), 16u);
+  EXPECT_THAT(ops::missing_operators(backend(), needs), testing::IsEmpty());
+}
+
+TEST_P(BackendTest, takes_the_types_of_the_list_but_those_that_an_entry_lacks) {
+  struct Taken {
+    std::string_view op;
+    std::vector<DType> types;
+  };
+  const std::vector<Taken> all = {
+      {"silu_mul", {act()}},
+      {"rms_norm", {DType::kF32, DType::kBf16}},
+      {"linear", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
+      {"mla_absorbed", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
+      {"index_append", {DType::kF32, DType::kF8E4M3}},
+      {"nothing", {}},
+  };
+  ops::Backend cut = backend();
+  cut.linear.lacks = {DType::kBf16};
+  for (const Taken& taken : all) {
+    for (const DType type : {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI32}) {
+      const bool takes =
+          std::find(taken.types.begin(), taken.types.end(), type) != taken.types.end();
+      EXPECT_EQ(backend().supports(taken.op, type), takes) << taken.op;
+      EXPECT_EQ(cut.supports(taken.op, type),
+                takes && !(taken.op == "linear" && type == DType::kBf16))
+          << taken.op;
+    }
+  }
+  EXPECT_THAT(ops::missing_operators(cut, {{"linear", DType::kBf16}, {"linear", DType::kF32}}),
+              testing::ElementsAre(testing::HasSubstr("has no operator linear for bf16 on ")));
+}
+
+TEST(OperatorList, has_every_name_once_and_parts_that_are_operators) {
+  std::vector<std::string_view> names = ops::operator_names();
+  EXPECT_GT(names.size(), 38u);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  for (const ops::FusedOperator& fused : ops::fused_operators()) {
+    EXPECT_THAT(names, testing::Contains(fused.op));
+    for (const std::string_view part : fused.parts)
+      EXPECT_THAT(names, testing::Contains(part)) << fused.op;
   }
 }
 
 TEST_P(BackendTest, every_fused_operator_is_in_the_table_and_so_are_its_parts) {
   ops::Backend full = backend();  // with entries for all: the names are what is tested
-  full.supports = [](std::string_view, DType) { return true; };
-  full.rms_norm_quantize.run = [](const ops::RmsNormQuantizeArgs&, ops::Stream&) {};
-  full.silu_mul_quantize.run = [](const ops::SiluMulQuantizeArgs&, ops::Stream&) {};
-  full.linear_pair.run = [](const ops::LinearPairArgs&, ops::Stream&) {};
-  full.moe_experts_shared.run = [](const ops::MoeExpertsSharedArgs&, ops::Stream&) {};
-  full.mla_plan.run = [](const ops::MlaPlanArgs&, ops::Stream&) {};
+#define FATHOM_OPERATOR(name, Args, types, reference)
+#define FATHOM_FUSED_OPERATOR(name, Args, types, reference, ...) \
+  full.name.run = [](const ops::Args&, ops::Stream&) {};
+#include "ops/operators.inc"
   for (const ops::FusedOperator& fused : ops::fused_operators()) {
     EXPECT_TRUE(ops::provides(full, {fused.op, act()})) << fused.op;
     EXPECT_FALSE(fused.parts.empty()) << fused.op;

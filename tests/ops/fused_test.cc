@@ -245,7 +245,7 @@ INSTANTIATE_TEST_SUITE_P(backends, FusedExpertsTest, testing::ValuesIn(tested_ba
 class SharedExpertsTest : public FusedExpertsTest {
  protected:
   int64_t most_tokens() {
-    const int64_t most = backend().moe_experts_shared_max_tokens;
+    const int64_t most = backend().moe_experts_shared.max_tokens;
     return most > 0 ? most : 128;
   }
 };

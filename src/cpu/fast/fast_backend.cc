@@ -7,8 +7,8 @@
 #include "cpu/fast/cpu_topology.h"
 #include "cpu/fast/fast_stream.h"
 #include "cpu/fast/ops.h"
-#include "cpu/memory.h"
 #include "cpu/reference/reference_backend.h"
+#include "ops/parts_only.h"
 
 namespace fathom::cpu {
 
@@ -43,34 +43,13 @@ void take_generic_attention(ops::Backend& backend) {
 template <Isa kIsa, Attention kAttention>
 ops::Backend make_backend() {
   static const std::string device = describe(kIsa);
-  const ops::Backend& reference = reference_backend();
-  ops::Backend backend;
+  // What has no line below runs as on the reference: a few table lookups or copies per token, or not for speed. Fused
+  // operators do not, which would be slower there than their parts here.
+  ops::Backend backend = ops::parts_only(reference_backend());
   backend.name = "cpu";
   backend.device = device;
-  backend.allocate = allocate;
-  backend.deallocate = deallocate;
-  backend.allocate_host = allocate;
-  backend.deallocate_host = deallocate;
-  backend.free_memory_bytes = free_memory_bytes;
   backend.read_bandwidth_gb_s = measure_read_bandwidth_gb_s;
-  backend.copy_to_device = copy_to_device;
-  backend.copy_to_host = copy_to_host;
   backend.make_stream = make_stream<kIsa, kAttention>;
-  backend.act = reference.act;
-  backend.supports = reference.supports;
-  // A few table lookups or copies per token, or not for speed: nothing to gain over the reference.
-  backend.fill_from_table = reference.fill_from_table;
-  backend.rope_table = reference.rope_table;
-  backend.step_inputs = reference.step_inputs;
-  backend.commit_tokens = reference.commit_tokens;
-  backend.write_words = reference.write_words;
-  backend.count_tokens = reference.count_tokens;
-  backend.draft_inputs = reference.draft_inputs;
-  backend.draft_rows = reference.draft_rows;
-  backend.accept_drafts = reference.accept_drafts;
-  backend.move_rows = reference.move_rows;
-  backend.grow_drafts = reference.grow_drafts;
-  backend.select_rows = reference.select_rows;
   backend.embedding = {fast::embedding};
   backend.gather_rows = {fast::gather_rows};
   backend.add_rows = {fast::add_rows};

@@ -1,9 +1,8 @@
 #pragma once
-// The operators of the reference backend, one file per family, and the scratch that they need. Contracts:
-// ops/<operator>.h. Shapes were checked at the boundary. Another CPU backend may put those that need no speed into its
-// own table.
+// The operators of the reference backend, those of ops/operators.inc, and the scratch that they need: one file per
+// family. Contracts: ops/<operator>.h. Shapes were checked at the boundary.
 //
-//   backend.step_inputs = reference::step_inputs;
+//   reference::rms_norm(args, stream);      // whose scratch has rms_norm_scratch(args, stream) bytes
 //
 // Thread-safe for distinct streams.
 
@@ -11,63 +10,15 @@
 
 namespace fathom::cpu::reference {
 
-void embedding(const ops::EmbeddingArgs& args, ops::Stream& stream);
-void gather_rows(const ops::GatherRowsArgs& args, ops::Stream& stream);
-void add_rows(const ops::AddRowsArgs& args, ops::Stream& stream);
-void fill_from_table(const ops::FillFromTableArgs& args, ops::Stream& stream);
-void rms_norm(const ops::RmsNormArgs& args, ops::Stream& stream);
-void rms_norm_quantize(const ops::RmsNormQuantizeArgs& args, ops::Stream& stream);
-void linear(const ops::LinearArgs& args, ops::Stream& stream);
-void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream);
-void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream);
-void rope_table(const ops::RopeTableArgs& args, ops::Stream& stream);
-void rope(const ops::RopeArgs& args, ops::Stream& stream);
-void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream);
-void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream);
-void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
-void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream);
-void silu_mul(const ops::SiluMulArgs& args, ops::Stream& stream);
-void silu_mul_quantize(const ops::SiluMulQuantizeArgs& args, ops::Stream& stream);
-void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
-void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
-void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stream);
-void quantize_fp8(const ops::QuantizeFp8Args& args, ops::Stream& stream);
-void sample(const ops::SampleArgs& args, ops::Stream& stream);
-void step_inputs(const ops::StepInputsArgs& args, ops::Stream& stream);
-void commit_tokens(const ops::CommitTokensArgs& args, ops::Stream& stream);
-void write_words(const ops::WriteWordsArgs& args, ops::Stream& stream);
-void count_tokens(const ops::CountTokensArgs& args, ops::Stream& stream);
-void draft_inputs(const ops::DraftInputsArgs& args, ops::Stream& stream);
-void draft_rows(const ops::DraftRowsArgs& args, ops::Stream& stream);
-void accept_drafts(const ops::AcceptDraftsArgs& args, ops::Stream& stream);
-void move_rows(const ops::MoveRowsArgs& args, ops::Stream& stream);
-void grow_drafts(const ops::GrowDraftsArgs& args, ops::Stream& stream);
-void select_rows(const ops::SelectRowsArgs& args, ops::Stream& stream);
-void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream);
-void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream);
-void index_scores(const ops::IndexScoresArgs& args, ops::Stream& stream);
-void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream);
-void mla_sparse(const ops::MlaSparseArgs& args, ops::Stream& stream);
-
-int64_t rms_norm_scratch(const ops::RmsNormArgs& args, const ops::Stream& stream);
-int64_t rms_norm_quantize_scratch(const ops::RmsNormQuantizeArgs& args, const ops::Stream& stream);
-int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream);
-int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream);
-int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream& stream);
-int64_t kv_append_scratch(const ops::KvAppendArgs& args, const ops::Stream& stream);
-int64_t kv_gather_scratch(const ops::KvGatherArgs& args, const ops::Stream& stream);
-int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream);
-int64_t mla_expanded_scratch(const ops::MlaExpandedArgs& args, const ops::Stream& stream);
-int64_t moe_gate_scratch(const ops::MoeGateArgs& args, const ops::Stream& stream);
-int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream);
-int64_t moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args,
-                                   const ops::Stream& stream);
-int64_t silu_mul_quantize_scratch(const ops::SiluMulQuantizeArgs& args, const ops::Stream& stream);
-int64_t sample_scratch(const ops::SampleArgs& args, const ops::Stream& stream);
-int64_t index_append_scratch(const ops::IndexAppendArgs& args, const ops::Stream& stream);
-int64_t index_query_scratch(const ops::IndexQueryArgs& args, const ops::Stream& stream);
-int64_t index_scores_scratch(const ops::IndexScoresArgs& args, const ops::Stream& stream);
-int64_t top_rows_scratch(const ops::TopRowsArgs& args, const ops::Stream& stream);
-int64_t mla_sparse_scratch(const ops::MlaSparseArgs& args, const ops::Stream& stream);
+#define FATHOM_REFERENCE_none(name, Args)
+#define FATHOM_REFERENCE_run(name, Args) void name(const ops::Args& args, ops::Stream& stream);
+#define FATHOM_REFERENCE_scratch(name, Args) \
+  FATHOM_REFERENCE_run(name, Args)           \
+      int64_t name##_scratch(const ops::Args& args, const ops::Stream& stream);
+#define FATHOM_OPERATOR(name, Args, types, reference) FATHOM_REFERENCE_##reference(name, Args)
+#include "ops/operators.inc"
+#undef FATHOM_REFERENCE_none
+#undef FATHOM_REFERENCE_run
+#undef FATHOM_REFERENCE_scratch
 
 }  // namespace fathom::cpu::reference

@@ -9,8 +9,9 @@ void add_experts(ops::Backend& backend) {
   // Many tokens of one expert are faster apart, and one form must take all rows that are to be invariant. The limit is
   // that of products whose rows have the same bits.
   if (backend.batch_invariant) return;
-  backend.moe_experts_shared = {moe_experts_shared, moe_experts_shared_scratch};
-  backend.moe_experts_shared_max_tokens = kMaxStreamedTokens;
+  backend.moe_experts_shared = {.run = moe_experts_shared,
+                                .scratch_bytes = moe_experts_shared_scratch,
+                                .max_tokens = kMaxStreamedTokens};
 }
 
 }  // namespace fathom::cuda
