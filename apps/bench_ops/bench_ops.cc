@@ -179,6 +179,15 @@ bool is_wanted(const OpsFlags& flags, const std::string& op) {
          std::find(flags.operators.begin(), flags.operators.end(), op) != flags.operators.end();
 }
 
+// One sentence for each operator that was named and that no case runs.
+void print_without_cases(const OpsFlags& flags, const std::vector<OpCase>& cases) {
+  for (const std::string& op : flags.operators) {
+    if (std::none_of(cases.begin(), cases.end(),
+                     [&](const OpCase& bench_case) { return bench_case.op == op; }))
+      std::printf("%s has no case for this model\n", op.c_str());
+  }
+}
+
 bool has_tokens(const OpCase& bench_case, int tokens) {
   return tokens >= bench_case.min_tokens && tokens <= bench_case.max_tokens;
 }
@@ -252,14 +261,20 @@ int run(OpsFlags flags) {
   progress.finish();
   for (const std::string& sentence : ops::missing_operators(*shapes.backend, missing))
     std::printf("%s\n", sentence.c_str());
+  print_without_cases(flags, cases);
   return is_right ? 0 : 1;
+}
+
+std::vector<std::string> listed_operators() {
+  const std::vector<std::string_view>& names = ops::operator_names();
+  return {names.begin(), names.end()};
 }
 
 void add_ops_flags(CLI::App& app, OpsFlags& flags) {
   const std::string group = "Operators";
   app.add_option("--operators", flags.operators, "Names of operators, with commas in between")
       ->delimiter(',')
-      ->check(CLI::IsMember(benched_operators()))
+      ->check(CLI::IsMember(listed_operators()))
       ->type_name("NAME,...")
       ->default_str("all")
       ->group(group);

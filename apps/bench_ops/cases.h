@@ -82,7 +82,5 @@ std::vector<OpCase> draft_cases(const OpShapes& shapes);   // drafting
 std::vector<OpCase> sample_cases(const OpShapes& shapes);
 
 std::vector<OpCase> all_op_cases(const OpShapes& shapes);
-// The operators that have cases, in order.
-const std::vector<std::string>& benched_operators();
 
 }  // namespace fathom::apps

@@ -69,6 +69,12 @@ class BenchOpsTest(unittest.TestCase):
         # The plan of a step is part of what its attention is prepared with.
         self.assertLessEqual(names - {"mla_plan"}, OPERATORS)
 
+    def test_an_operator_without_cases_is_named(self):
+        lines, text = self.run_ok("--operators", "mla_plan,silu_mul,index_scores")
+        self.assertEqual({line["operator"] for line in lines}, {"silu_mul"})
+        self.assertIn("\nmla_plan has no case for this model\nindex_scores has no case for this model\n", text)
+        self.assertNotIn("silu_mul has no case", text)
+
     def test_a_product_counts_its_bytes_and_its_arithmetic(self):
         lines, text = self.run_ok("--tokens", 3, "--operators", "linear", "--dtype", "float32", "--dequantize")
         config = json.loads((DEMO / "config.json").read_text())
