@@ -52,6 +52,8 @@ bool contains(OperatorTypes types, DType dtype, DType act) {
     case OperatorTypes::kPlainWeights:
       return is_plain;
     case OperatorTypes::kMatrices:
+      return is_plain || dtype == DType::kF8E4M3 || dtype == DType::kI8;
+    case OperatorTypes::kHeadMatrices:
       return is_plain || dtype == DType::kF8E4M3;
     case OperatorTypes::kCacheRows:
       return KvFormat::is_known(dtype);

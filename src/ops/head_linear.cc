@@ -18,7 +18,7 @@ void expect_whole_rows(const char* what, const Tensor& of_heads) {
 void expect_scale_of_heads(const Weight& weight, Dim& heads) {
   const Tensor& data = weight.data;
   if (data.dtype() != DType::kF8E4M3)
-    return expect_block_scale("scale", weight, data.dim(2), data.dim(1));
+    return expect_weight_scale("scale", weight, data.dim(2), data.dim(1));
   Dim out_blocks("blocks of out", num_scale_blocks(data.dim(1)));
   Dim in_blocks("blocks of in", num_scale_blocks(data.dim(2)));
   expect("scale", weight.scale, DType::kF32, {&heads, &out_blocks, &in_blocks});

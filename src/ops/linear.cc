@@ -12,10 +12,11 @@ namespace {
 void expect_product(const Weight& weight, const tensor::Tensor& out_rows, DType act, Dim& tokens,
                     Dim& in) {
   Dim out("out");
-  expect_one_of("weight", weight.data, {DType::kF32, DType::kBf16, DType::kF8E4M3}, {&out, &in});
+  expect_one_of("weight", weight.data, {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8},
+                {&out, &in});
   expect_one_of("out", out_rows, {act, DType::kF32}, {&tokens, &out});
   expect_contiguous("weight", weight.data);
-  expect_block_scale("scale", weight, in.value(), out.value());
+  expect_weight_scale("scale", weight, in.value(), out.value());
 }
 
 }  // namespace
@@ -37,13 +38,27 @@ void linear_pair(const LinearPairArgs& args, Stream& stream) {
   FATHOM_CHECK(args.b.weight.data.dtype() == dtype,
                "weights are " << args.a.weight.data.describe() << " and "
                               << args.b.weight.data.describe() << ", must have one type");
+  FATHOM_CHECK(scale_form(args.a.weight) == scale_form(args.b.weight),
+               "scales are " << args.a.weight.scale.describe() << " and "
+                             << args.b.weight.scale.describe() << ", must have one form");
   dispatch("linear_pair", dtype, stream.backend().linear_pair, args, stream);
 }
 
-void expect_block_scale(std::string_view name, const Weight& weight, int64_t in, int64_t out) {
-  if (weight.data.dtype() != DType::kF8E4M3) {
-    FATHOM_CHECK(weight.scale.is_null(),
-                 name << " is " << weight.scale.describe() << ", must be null without f8 weights");
+ScaleForm scale_form(const Weight& weight) {
+  const DType dtype = weight.data.dtype();
+  if (dtype == DType::kF8E4M3) return ScaleForm::kBlocks;
+  if (dtype != DType::kI8) return ScaleForm::kNone;
+  const int rank = weight.scale.rank();
+  const bool of_channels = rank >= 2 && weight.scale.dim(rank - 1) == 1 &&
+                           weight.scale.dim(rank - 2) == weight.data.dim(weight.data.rank() - 2);
+  return of_channels ? ScaleForm::kChannels : ScaleForm::kBlocks;
+}
+
+void expect_weight_scale(std::string_view name, const Weight& weight, int64_t in, int64_t out) {
+  const ScaleForm form = scale_form(weight);
+  if (form == ScaleForm::kNone) {
+    FATHOM_CHECK(weight.scale.is_null(), name << " is " << weight.scale.describe()
+                                              << ", must be null without f8 or i8 weights");
     return;
   }
   const int rank = weight.scale.rank(), expected_rank = weight.data.rank();
@@ -51,10 +66,13 @@ void expect_block_scale(std::string_view name, const Weight& weight, int64_t in,
                name << " is " << weight.scale.describe() << ", rank must be " << expected_rank);
   FATHOM_CHECK(weight.scale.dtype() == DType::kF32,
                name << " is " << weight.scale.describe() << ", must be f32");
+  FATHOM_CHECK(weight.data.dtype() != DType::kI8 || in <= kMaxI8In,
+               "in is " << in << ", must be at most " << kMaxI8In << " with i8 weights");
+  const bool of_blocks = form == ScaleForm::kBlocks;
   for (int axis = 0; axis < rank; ++axis) {
     int64_t expected = weight.data.dim(axis);
-    if (axis == rank - 2) expected = num_scale_blocks(out);
-    if (axis == rank - 1) expected = num_scale_blocks(in);
+    if (axis == rank - 2 && of_blocks) expected = num_scale_blocks(out);
+    if (axis == rank - 1) expected = of_blocks ? num_scale_blocks(in) : 1;
     FATHOM_CHECK(weight.scale.dim(axis) == expected, name << " axis " << axis << ": must be "
                                                           << expected << ", got "
                                                           << weight.scale.dim(axis));

@@ -2,19 +2,26 @@
 // Linear layer without bias: out = x * weight^T (+ out when accumulate).
 //
 // x       act[tokens, in], or quantised rows of an f8 weight (ops/activation.h)   rows may be strided
-// weight  f32|bf16|f8_e4m3[out, in]
-// scale   f32[ceil(out/128), ceil(in/128)]   only with f8 weights: w = q * scale of its 128x128 block
+// weight  f32|bf16|f8_e4m3|i8[out, in]
+// scale   f32[ceil(out/128), ceil(in/128)]   with f8 and i8 weights: w = q * scale of its 128x128 block
+//         f32[out, 1]                        or with i8 weights: w = q * scale of its output channel
 // out     act|f32[tokens, out]      rows may be strided; f32 always allowed (logits)
 //
 // f32 and bf16 weights: products and sums in float32.
 // f8 weights: x is quantised per token and 128 channels (ops/quantize_fp8.h), the products of one
 // 128-wide block of `in` are summed first, then sum * (x_scale * w_scale) is added in float32, blocks in
 // rising order (DeepSeek-V3 report, section 3.3).
+// i8 weights, scales of channels: x is quantised per token, scale = max(amax, 1e-10) / 127, q = x / scale rounded to
+// the nearest integer, half to even (true float32 divisions); the products are summed as integers, exactly, and
+// float(sum) * (x_scale * w_scale) is the product. Scales of blocks: x is quantised per token and 128 channels by the
+// same rule, and float(sum of one block) * (x_scale * w_scale) is added in float32, blocks in rising order, product
+// and addition each rounded. So all backends have the same bits. NaN or infinity in x makes its scale NaN. in is at
+// most 2^17, so that no sum leaves 32 bits.
 // accumulate: the finished product is added to out once, so it rounds like a product and an addition.
 //
 // linear_pair, fused: two products of the same rows in one call, to the bit
 //   linear(x, a.weight, a.out);  linear(x, b.weight, b.out);
-// The weights have one type. Gate and up whose scale blocks do not join, q_a and kv_a.
+// The weights have one type, and their scales one form. Gate and up whose scale blocks do not join, q_a and kv_a.
 
 #include "ops/activation.h"
 #include "ops/backend.h"
@@ -25,10 +32,19 @@ namespace fathom::ops {
 
 using tensor::kScaleBlock, tensor::num_scale_blocks;
 
-// A weight matrix as stored: values and, for f8, block scales.
+// A weight matrix as stored: values and, for f8 and i8, scales.
 struct Weight {
   tensor::Tensor data, scale;
 };
+
+// What shares one scale. A shape of i8 scales that is both has one output and one block: the two are the same then.
+enum class ScaleForm : uint8_t { kNone, kBlocks, kChannels };
+ScaleForm scale_form(const Weight& weight);
+// Of a row of x as a weight of this form reads it: how many channels share a scale.
+constexpr int64_t row_scale_channels(ScaleForm form, int64_t in) {
+  return form == ScaleForm::kChannels ? in : kScaleBlock;
+}
+inline constexpr int64_t kMaxI8In = int64_t{1} << 17;
 
 struct LinearArgs {
   Activation x;
@@ -49,7 +65,7 @@ struct LinearPairArgs {
 void linear_pair(const LinearPairArgs& args, Stream& stream);
 
 // For the boundary checks of operators with weights: the scale fits the weight [..., out, in], or is null
-// when the weight is not f8.
-void expect_block_scale(std::string_view name, const Weight& weight, int64_t in, int64_t out);
+// when the weight is neither f8 nor i8.
+void expect_weight_scale(std::string_view name, const Weight& weight, int64_t in, int64_t out);
 
 }  // namespace fathom::ops

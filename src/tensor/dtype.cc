@@ -29,6 +29,7 @@ int64_t dtype_bytes(DType dtype) {
     case DType::kF16:
       return 2;
     case DType::kF8E4M3:
+    case DType::kI8:
     case DType::kU8:
       return 1;
     case DType::kI64:
@@ -52,6 +53,8 @@ std::string_view dtype_name(DType dtype) {
       return "i64";
     case DType::kI32:
       return "i32";
+    case DType::kI8:
+      return "i8";
     case DType::kU8:
       return "u8";
     case DType::kU64:

@@ -11,7 +11,7 @@
 
 namespace fathom::tensor {
 
-enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kI64, kI32, kU8, kU64 };
+enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kI64, kI32, kI8, kU8, kU64 };
 
 int64_t dtype_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);  // "f32", "bf16", "f16", "f8_e4m3", "i64", ...
@@ -52,6 +52,10 @@ struct DTypeOf<int64_t> {
 template <>
 struct DTypeOf<int32_t> {
   static constexpr DType value = DType::kI32;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType value = DType::kI8;
 };
 template <>
 struct DTypeOf<uint8_t> {

@@ -24,7 +24,8 @@ struct DTypeName {
 constexpr DTypeName kDTypes[] = {{"F32", tensor::DType::kF32}, {"BF16", tensor::DType::kBf16},
                                  {"F16", tensor::DType::kF16}, {"F8_E4M3", tensor::DType::kF8E4M3},
                                  {"I64", tensor::DType::kI64}, {"I32", tensor::DType::kI32},
-                                 {"U8", tensor::DType::kU8},   {"U64", tensor::DType::kU64}};
+                                 {"I8", tensor::DType::kI8},   {"U8", tensor::DType::kU8},
+                                 {"U64", tensor::DType::kU64}};
 
 std::optional<tensor::DType> parse_dtype(const json::Value& value) {
   if (!value.is_string()) return std::nullopt;
@@ -87,7 +88,7 @@ Status parse_type(const json::Value& entry, TensorInfo& tensor) {
   const std::optional<tensor::DType> dtype = parse_dtype(entry["dtype"]);
   if (!dtype) {
     return invalid_argument("dtype is " + json::shown(entry["dtype"]) +
-                            ", must be F32, BF16, F16, F8_E4M3, I64, I32, U8 or U64");
+                            ", must be F32, BF16, F16, F8_E4M3, I64, I32, I8, U8 or U64");
   }
   tensor.dtype = *dtype;
   Result<std::vector<int64_t>> shape = parse_shape(entry["shape"]);

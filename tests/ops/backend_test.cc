@@ -43,18 +43,21 @@ TEST_P(BackendTest, takes_the_types_of_the_list_but_those_that_an_entry_lacks) {
     std::string_view op;
     std::vector<DType> types;
   };
+  std::vector<DType> matrices = {DType::kF32, DType::kBf16, DType::kF8E4M3};
+  if (act() == DType::kF32) matrices.push_back(DType::kI8);  // no GPU multiplies integers here
   const std::vector<Taken> all = {
       {"silu_mul", {act()}},
       {"rms_norm", {DType::kF32, DType::kBf16}},
-      {"linear", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
+      {"linear", std::move(matrices)},
+      {"head_linear", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
       {"mla_absorbed", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
       {"index_append", {DType::kF32, DType::kF8E4M3}},
       {"nothing", {}},
   };
   ops::Backend cut = backend();
-  cut.linear.lacks = {DType::kBf16};
+  cut.linear.lacks.push_back(DType::kBf16);
   for (const Taken& taken : all) {
-    for (const DType type : {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI32}) {
+    for (const DType type : {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8, DType::kI32}) {
       const bool takes =
           std::find(taken.types.begin(), taken.types.end(), type) != taken.types.end();
       EXPECT_EQ(backend().supports(taken.op, type), takes) << taken.op;

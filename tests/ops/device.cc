@@ -62,6 +62,8 @@ void with_type(DType dtype, F f) {
       return f(int64_t{});
     case DType::kI32:
       return f(int32_t{});
+    case DType::kI8:
+      return f(int8_t{});
     case DType::kU8:
       return f(uint8_t{});
     case DType::kU64:

@@ -5,6 +5,7 @@
 
 namespace fathom::ref {
 
+using ops::ScaleForm;
 using tensor::DType;
 
 namespace {
@@ -13,20 +14,31 @@ constexpr int64_t kBlock = 128;
 
 int64_t blocks(int64_t n) { return (n + kBlock - 1) / kBlock; }
 
+ScaleForm form_of(const HostWeight& weight) {
+  if (weight.scale.shape.empty()) return ScaleForm::kNone;
+  const size_t rank = weight.data.shape.size();
+  const bool of_channels = weight.data.dtype == DType::kI8 && weight.scale.shape[rank - 1] == 1 &&
+                           weight.scale.shape[rank - 2] == weight.data.shape[rank - 2];
+  return of_channels ? ScaleForm::kChannels : ScaleForm::kBlocks;
+}
+
 // The matrices of a stack [..., out, in], dequantised to their mathematical values.
 std::vector<HostTensor> dequantized(const HostWeight& weight) {
   const size_t rank = weight.data.shape.size();
   const int64_t out = weight.data.shape[rank - 2], in = weight.data.shape[rank - 1];
   const int64_t stack = static_cast<int64_t>(weight.data.values.size()) / (out * in);
-  const bool is_f8 = weight.data.dtype == DType::kF8E4M3;
+  const ScaleForm form = form_of(weight);
+  const bool of_channels = form == ScaleForm::kChannels;
   const HostTensor data = weight.data.reshaped({stack, out, in});
-  const HostTensor scales =
-      is_f8 ? weight.scale.reshaped({stack, blocks(out), blocks(in)}) : HostTensor();
+  HostTensor scales;
+  if (form == ScaleForm::kBlocks) scales = weight.scale.reshaped({stack, blocks(out), blocks(in)});
+  if (of_channels) scales = weight.scale.reshaped({stack, out, 1});
   std::vector<HostTensor> matrices;
   for (int64_t i = 0; i < stack; ++i) {
     HostTensor w = data[i];
-    for (int64_t o = 0; o < out && is_f8; ++o) {
-      for (int64_t k = 0; k < in; ++k) w.at(o, k) *= scales.at(i, o / kBlock, k / kBlock);
+    for (int64_t o = 0; o < out && form != ScaleForm::kNone; ++o) {
+      for (int64_t k = 0; k < in; ++k)
+        w.at(o, k) *= of_channels ? scales.at(i, o, 0) : scales.at(i, o / kBlock, k / kBlock);
     }
     matrices.push_back(std::move(w));
   }
@@ -54,19 +66,21 @@ HostTensor product(const HostTensor& x, const HostTensor& w) {
   return y;
 }
 
-// x as an f8 product sees it.
-HostTensor requantized(const HostTensor& x) {
-  Quantized quantized = quantize_fp8(x);
+// x as the product with a quantised weight sees it.
+HostTensor requantized(const HostTensor& x, const HostWeight& weight) {
+  const int64_t channels = form_of(weight) == ScaleForm::kChannels ? x.dim(1) : kBlock;
+  Quantized quantized =
+      weight.data.dtype == DType::kI8 ? quantize_i8(x, channels) : quantize_fp8(x);
   for (int64_t t = 0; t < x.dim(0); ++t) {
     for (int64_t k = 0; k < x.dim(1); ++k)
-      quantized.q.at(t, k) *= quantized.scale.at(t, k / kBlock);
+      quantized.q.at(t, k) *= quantized.scale.at(t, k / channels);
   }
   return quantized.q;
 }
 
-// x * w^T, with x quantised first where the stored weight is f8.
-HostTensor product_as_stored(const HostTensor& x, const HostTensor& w, DType stored) {
-  return product(stored == DType::kF8E4M3 ? requantized(x) : x, w);
+// x * w^T, with x quantised first as the stored weight asks for.
+HostTensor product_as_stored(const HostTensor& x, const HostTensor& w, const HostWeight& stored) {
+  return product(form_of(stored) == ScaleForm::kNone ? x : requantized(x, stored), w);
 }
 
 double silu(double v) { return v / (1 + std::exp(-v)); }
@@ -83,6 +97,39 @@ HostWeight random_weight(Random& random, DType dtype, std::vector<int64_t> shape
   scale_shape[rank - 1] = blocks(in);
   return {.data = random.normal(dtype, shape, 100.0),
           .scale = random.uniform(DType::kF32, scale_shape, 0.005 * deviation, 0.02 * deviation)};
+}
+
+HostWeight random_i8_weight(Random& random, ScaleForm form, std::vector<int64_t> shape) {
+  const size_t rank = shape.size();
+  const int64_t out = shape[rank - 2], in = shape[rank - 1];
+  const double deviation = 1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(in, 1)));
+  std::vector<int64_t> scale_shape = shape;
+  const bool of_channels = form == ScaleForm::kChannels;
+  scale_shape[rank - 2] = of_channels ? out : blocks(out);
+  scale_shape[rank - 1] = of_channels ? 1 : blocks(in);
+  return {.data = random.integers(DType::kI8, shape, -128, 128),
+          .scale = random.uniform(DType::kF32, scale_shape, 0.005 * deviation, 0.02 * deviation)};
+}
+
+Quantized quantize_i8(const HostTensor& x, int64_t channels) {
+  const int64_t tokens = x.dim(0), dim = x.dim(1);
+  Quantized out{.q = HostTensor(DType::kI8, {tokens, dim}),
+                .scale = HostTensor(DType::kF32, {tokens, (dim + channels - 1) / channels})};
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t k = 0; k < dim; ++k) {
+      double& scale = out.scale.at(t, k / channels);
+      scale = std::max(scale, std::fabs(round_to(DType::kF32, x.at(t, k))));
+    }
+    for (int64_t group = 0; group < out.scale.dim(1); ++group) {
+      double& scale = out.scale.at(t, group);
+      scale = round_to(DType::kF32, std::max(scale, static_cast<double>(1e-10f)) / 127.0);
+    }
+    for (int64_t k = 0; k < dim; ++k) {
+      const double ratio = round_to(DType::kF32, x.at(t, k)) / out.scale.at(t, k / channels);
+      out.q.at(t, k) = std::nearbyint(round_to(DType::kF32, ratio));
+    }
+  }
+  return out;
 }
 
 Quantized quantize_fp8(const HostTensor& x) {
@@ -144,7 +191,7 @@ HostTensor dequantize(const HostWeight& weight) {
 }
 
 HostTensor linear(const HostTensor& x, const HostWeight& weight) {
-  return product_as_stored(x, dequantized(weight)[0], weight.data.dtype);
+  return product_as_stored(x, dequantized(weight)[0], weight);
 }
 
 HostTensor head_linear(const HostTensor& x, const HostWeight& weight) {
@@ -155,8 +202,7 @@ HostTensor head_linear(const HostTensor& x, const HostWeight& weight) {
     HostTensor rows(x.dtype, {tokens, in});
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t k = 0; k < in; ++k) rows.at(t, k) = x.at(t, h, k);
-    const HostTensor product =
-        product_as_stored(rows, matrices[static_cast<size_t>(h)], weight.data.dtype);
+    const HostTensor product = product_as_stored(rows, matrices[static_cast<size_t>(h)], weight);
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t o = 0; o < out; ++o) y.at(t, h, o) = product.at(t, o);
   }
@@ -181,18 +227,17 @@ HostTensor moe_experts(const HostTensor& x, const HostTensor& ids, const HostTen
                        const HostWeight& gate_up, const HostWeight& down) {
   HostTensor y(DType::kF32, {x.dim(0), x.dim(1)});
   const std::vector<HostTensor> w_gate_up = dequantized(gate_up), w_down = dequantized(down);
-  const DType stored = down.data.dtype;
   for (int64_t t = 0; t < x.dim(0); ++t) {
     for (int64_t j = 0; j < ids.dim(1); ++j) {
       if (ids.at(t, j) < 0) continue;
       const auto expert = static_cast<size_t>(ids.at(t, j));
       const HostTensor row = x.rows(t, t + 1);
-      HostTensor hidden = product_as_stored(row, w_gate_up[2 * expert], stored);
-      const HostTensor up = product_as_stored(row, w_gate_up[2 * expert + 1], stored);
+      HostTensor hidden = product_as_stored(row, w_gate_up[2 * expert], gate_up);
+      const HostTensor up = product_as_stored(row, w_gate_up[2 * expert + 1], gate_up);
       for (size_t i = 0; i < hidden.values.size(); ++i) {
         hidden.values[i] = silu(hidden.values[i]) * up.values[i];
       }
-      const HostTensor result = product_as_stored(hidden, w_down[expert], stored);
+      const HostTensor result = product_as_stored(hidden, w_down[expert], down);
       for (int64_t i = 0; i < y.dim(1); ++i) y.at(t, i) += weights.at(t, j) * result.at(0, i);
     }
   }

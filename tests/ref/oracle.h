@@ -15,7 +15,7 @@
 
 namespace fathom::ref {
 
-// A weight as stored: values, and with f8 the scales of its 128x128 blocks.
+// A weight as stored: values, and with f8 and i8 scales, of 128x128 blocks or (i8, [..., out, 1]) of channels.
 struct HostWeight {
   HostTensor data, scale;
 };
@@ -23,14 +23,18 @@ struct HostWeight {
 // Values in a dtype; f8 weights get scales that make 448 the largest value of a block. `shape` is
 // [..., out, in].
 HostWeight random_weight(Random& random, tensor::DType dtype, std::vector<int64_t> shape);
+// The same of i8 weights, with all values from -128 to 127.
+HostWeight random_i8_weight(Random& random, ops::ScaleForm form, std::vector<int64_t> shape);
 
 struct Quantized {
   HostTensor q, scale;
 };
 Quantized quantize_fp8(const HostTensor& x);
+// Rows as i8 weights read them, so many channels to a scale.
+Quantized quantize_i8(const HostTensor& x, int64_t channels);
 // A stack of matrices [..., out, in] in FP8, a scale per block of 128x128: amax / 448.
 HostWeight quantize_weight(const HostTensor& weight);
-// The values that a weight stands for, q * scale with f8.
+// The values that a weight stands for, q * scale with f8 and i8.
 HostTensor dequantize(const HostWeight& weight);
 
 HostTensor linear(const HostTensor& x, const HostWeight& weight);

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 
+#include "cpu/integer/kernels.h"
 #include "tensor/scale_block.h"
 
 namespace fathom::cpu {
@@ -25,7 +26,7 @@ using tensor::kScaleBlock;
 inline constexpr int64_t kTileTokens = 96;
 inline constexpr int64_t kTileRows = 32;
 inline constexpr int64_t kWorkspaceBytes = int64_t{512} << 10;
-// Floats of memory that a quantised row of x takes: it starts and ends on a vector boundary.
+// Floats of memory that a quantised row of x takes, e4m3 or i8: it starts and ends on a vector boundary.
 constexpr int64_t grid_row_floats(int64_t dim) { return (dim + 31) / 32 * 32; }
 
 // out[i][out_begin + r] (+)= dot(x[i], w[r]) for num_x <= kTileTokens rows of x. For f8, x holds rows that
@@ -133,6 +134,7 @@ struct KernelTable {
   // Reads floats and returns their sum: nothing but loads, for measuring bandwidth. The count is
   // a multiple of 128.
   float (*read_floats)(const float* data, int64_t count) = nullptr;
+  const integer::Kernels* i8 = nullptr;  // of i8 weights
 };
 
 const KernelTable& portable_kernels();

@@ -15,18 +15,18 @@ namespace fathom::cpu::fast {
 
 namespace {
 
-// Rows of x as the kernels read them and, for f8, the quantised rows behind them, all in scratch.
+// Rows of x as the kernels read them and, for f8 and i8, the quantised rows behind them, all in scratch.
 struct PreparedRows {
   const float** values = nullptr;
-  const float** scales = nullptr;  // null without f8
-  float* q = nullptr;              // f8: [tokens, grid_row_floats(in)]
-  float* q_scale = nullptr;        // f8: [tokens, ceil(in / 128)]
+  const float** scales = nullptr;  // null without f8 and i8
+  float* q = nullptr;              // f8, i8: [tokens, grid_row_floats(in)]
+  float* q_scale = nullptr;        // f8, i8: [tokens, ceil(in / 128)]
 };
 
-PreparedRows carve(const ops::Activation& x, tensor::DType weight, ScratchArena& arena) {
+PreparedRows carve(const ops::Activation& x, const ops::Weight& weight, ScratchArena& arena) {
   const int64_t tokens = x.dim(0), in = x.dim(1);
   PreparedRows rows{.values = arena.take<const float*>(tokens)};
-  if (weight == tensor::DType::kF8E4M3) {
+  if (is_quantised(weight)) {
     rows.scales = arena.take<const float*>(tokens);
     rows.q = arena.take<float>(tokens * grid_row_floats(in));
     rows.q_scale = arena.take<float>(tokens * num_scale_blocks(in));
@@ -34,7 +34,8 @@ PreparedRows carve(const ops::Activation& x, tensor::DType weight, ScratchArena&
   return rows;
 }
 
-XRows prepare(const ops::Activation& x, const PreparedRows& rows, FastStream& stream) {
+XRows prepare(const ops::Activation& x, const ops::Weight& weight, const PreparedRows& rows,
+              FastStream& stream) {
   const int64_t tokens = x.dim(0), in = x.dim(1);
   const int64_t stride = grid_row_floats(in), blocks = num_scale_blocks(in);
   const bool quantised = rows.scales != nullptr;
@@ -45,7 +46,7 @@ XRows prepare(const ops::Activation& x, const PreparedRows& rows, FastStream& st
   }
   if (quantised) {
     stream.run(tokens, tokens * in, [&](int64_t i, int) {
-      quantised_row(stream.kernels(), x, i, rows.q + i * stride, rows.q_scale + i * blocks);
+      quantised_row(stream.kernels(), weight, x, i, rows.q + i * stride, rows.q_scale + i * blocks);
     });
   }
   return {rows.values, rows.scales, tokens};
@@ -88,10 +89,6 @@ void run_products(const XRows& x, std::span<const Target> targets, bool accumula
   });
 }
 
-bool is_quantised(const ops::HeadLinearArgs& args) {
-  return args.weight.data.dtype() == tensor::DType::kF8E4M3;
-}
-
 // Row pointers of every head: [heads, tokens]. A task has rows of one head, which nobody else reads: it quantises them
 // into its worker's part of the rest.
 struct HeadRows {
@@ -119,7 +116,7 @@ struct HeadRows {
 
 HeadRows carve(const ops::HeadLinearArgs& args, int64_t workers, ScratchArena& arena) {
   const int64_t rows = args.x.dim(0) * args.x.dim(1), in = args.x.dim(2);
-  const int64_t quantised = is_quantised(args) ? workers * kTileTokens : 0;
+  const int64_t quantised = is_quantised(args.weight) ? workers * kTileTokens : 0;
   return {.x = arena.take<const float*>(rows),
           .out = arena.take<float*>(rows),
           .scales = arena.take<const float*>(quantised),
@@ -131,14 +128,14 @@ HeadRows carve(const ops::HeadLinearArgs& args, int64_t workers, ScratchArena& a
 
 int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream&) {
   ScratchArena arena;
-  carve(args.x, args.weight.data.dtype(), arena);
+  carve(args.x, args.weight, arena);
   arena.take<float*>(args.x.dim(0));
   return arena.bytes();
 }
 
 int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream&) {
   ScratchArena arena;
-  carve(args.x, args.a.weight.data.dtype(), arena);
+  carve(args.x, args.a.weight, arena);
   arena.take<float*>(args.x.dim(0));
   arena.take<float*>(args.x.dim(0));
   return arena.bytes();
@@ -153,26 +150,26 @@ int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream& 
 void linear(const ops::LinearArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   ScratchArena arena(stream.scratch());
-  const PreparedRows rows = carve(args.x, args.weight.data.dtype(), arena);
+  const PreparedRows rows = carve(args.x, args.weight, arena);
   const Target target = make_target(args.weight, args.out, arena.take<float*>(args.x.dim(0)));
-  run_products(prepare(args.x, rows, stream), {&target, 1}, args.accumulate, stream);
+  run_products(prepare(args.x, args.weight, rows, stream), {&target, 1}, args.accumulate, stream);
 }
 
 void linear_pair(const ops::LinearPairArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   ScratchArena arena(stream.scratch());
-  const PreparedRows rows = carve(args.x, args.a.weight.data.dtype(), arena);
+  const PreparedRows rows = carve(args.x, args.a.weight, arena);
   const Target targets[] = {
       make_target(args.a.weight, args.a.out, arena.take<float*>(args.x.dim(0))),
       make_target(args.b.weight, args.b.out, arena.take<float*>(args.x.dim(0)))};
-  run_products(prepare(args.x, rows, stream), targets, /*accumulate=*/false, stream);
+  run_products(prepare(args.x, args.a.weight, rows, stream), targets, /*accumulate=*/false, stream);
 }
 
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1);
   const int64_t out_dim = args.weight.data.dim(1), in_dim = args.weight.data.dim(2);
-  const bool quantised = is_quantised(args);
+  const bool quantised = is_quantised(args.weight);
   ScratchArena arena(stream.scratch());
   const HeadRows rows = carve(args, stream.num_threads(), arena);
   for (int64_t head = 0; head < heads; ++head) {

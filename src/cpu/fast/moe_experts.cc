@@ -29,15 +29,11 @@ struct Routing {
   int32_t* place = nullptr;   // [tokens * num_experts_per_tok] where a pair went, -1 = skipped
 };
 
-bool is_quantised(const ops::MoeExpertsArgs& args) {
-  return args.down.data.dtype() == tensor::DType::kF8E4M3;
-}
-
 struct ExpertScratch {
   int32_t* count = nullptr;  // [n_routed_experts + 1]
   Routing routing;
   const float** x_rows = nullptr;    // per pair, as the next three
-  const float** x_scales = nullptr;  // f8 only, as all scales and x_quantised
+  const float** x_scales = nullptr;  // f8 and i8 only, as all scales and x_quantised
   float** h_rows = nullptr;
   const float** h_scales = nullptr;
   float* x_quantised = nullptr;   // [tokens, grid_row_floats(hidden_size)]
@@ -56,7 +52,7 @@ ExpertScratch carve(const ops::MoeExpertsArgs& args, int64_t threads, ScratchAre
   const int64_t tokens = args.x.dim(0), pairs = tokens * args.ids.dim(1);
   const int64_t experts = args.down.data.dim(0);
   const int64_t hidden = args.x.dim(1), inter = args.down.data.dim(2);
-  const bool quantised = is_quantised(args);
+  const bool quantised = is_quantised(args.down);
   ExpertScratch s;
   s.count = arena.take<int32_t>(experts + 1);
   s.routing.active = arena.take<int32_t>(experts);
@@ -89,7 +85,7 @@ class MoeExperts {
         inter_(args.down.data.dim(2)),
         experts_(args.down.data.dim(0)),
         per_token_(args.ids.dim(1)),
-        quantised_(is_quantised(args)) {
+        quantised_(is_quantised(args.down)) {
     ScratchArena arena(stream.scratch());
     scratch_ = carve(args, stream.num_threads(), arena);
     routing_ = scratch_.routing;
@@ -139,7 +135,7 @@ class MoeExperts {
     const int64_t blocks = num_scale_blocks(hidden_), stride = grid_row_floats(hidden_);
     if (quantised_) {
       stream_.run(tokens_, tokens_ * hidden_, [&](int64_t t, int) {
-        quantised_row(kernels_, args_.x, t, scratch_.x_quantised + t * stride,
+        quantised_row(kernels_, args_.gate_up, args_.x, t, scratch_.x_quantised + t * stride,
                       scratch_.x_scale_data + t * blocks);
       });
     }
@@ -197,8 +193,8 @@ class MoeExperts {
   void prepare_h() {
     if (!quantised_) return;
     stream_.run(routing_.num_pairs, routing_.num_pairs * inter_, [&](int64_t i, int) {
-      kernels_.quantize_row(scratch_.h_rows[i], inter_, scratch_.h_rows[i],
-                            scratch_.h_scale_data + i * num_scale_blocks(inter_));
+      quantize_row_for(kernels_, args_.down, scratch_.h_rows[i], scratch_.h_rows[i],
+                       scratch_.h_scale_data + i * num_scale_blocks(inter_));
     });
   }
 

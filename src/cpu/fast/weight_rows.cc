@@ -10,6 +10,24 @@ int64_t element_bytes(WeightKind kind) {
   return kind == WeightKind::kF32 ? 4 : kind == WeightKind::kBf16 ? 2 : 1;
 }
 
+// One tile of i8 rows that share a row of scales, or have a scale each.
+void multiply_i8(const KernelTable& kernels, const WeightRows& weight, const MatmulTile& tile,
+                 int64_t begin) {
+  const bool of_channels = weight.form == ops::ScaleForm::kChannels;
+  kernels.i8->matmul({.x = reinterpret_cast<const int8_t* const*>(tile.x),
+                        .x_scale = tile.x_scale,
+                        .num_x = tile.num_x,
+                        .w = static_cast<const int8_t*>(tile.w),
+                        .w_stride = tile.w_stride,
+                        .w_scale = of_channels ? weight.scale + begin : tile.w_scale,
+                        .of_channels = of_channels,
+                        .num_w = tile.num_w,
+                        .in = tile.in,
+                        .out = tile.out,
+                        .out_begin = tile.out_begin,
+                        .accumulate = tile.accumulate});
+}
+
 }  // namespace
 
 WeightKind weight_kind(tensor::DType dtype) {
@@ -25,28 +43,43 @@ WeightKind weight_kind(tensor::DType dtype) {
   }
 }
 
-void quantised_row(const KernelTable& kernels, const ops::Activation& x, int64_t row, float* q,
-                   float* scale) {
+void quantize_row_for(const KernelTable& kernels, const ops::Weight& weight, const float* x,
+                      float* q, float* scale) {
+  const int64_t dim = weight.data.dim(weight.data.rank() - 1);
+  if (weight.data.dtype() != tensor::DType::kI8) return kernels.quantize_row(x, dim, q, scale);
+  const int64_t channels = ops::row_scale_channels(ops::scale_form(weight), dim);
+  kernels.i8->quantize_row(x, dim, channels, reinterpret_cast<int8_t*>(q), scale);
+}
+
+void quantised_row(const KernelTable& kernels, const ops::Weight& weight, const ops::Activation& x,
+                   int64_t row, float* q, float* scale) {
   const int64_t dim = x.dim(1);
-  if (!x.is_quantised()) return kernels.quantize_row(x.values.row<float>(row), dim, q, scale);
+  if (!x.is_quantised())
+    return quantize_row_for(kernels, weight, x.values.row<float>(row), q, scale);
   kernels.grid_row(&x.values.row<tensor::F8E4M3>(row)->bits, dim, q);
 }
 
 WeightRows WeightRows::of(const ops::Weight& weight, int64_t index) {
   const tensor::Tensor& data = weight.data;
   WeightRows w;
-  w.kind = weight_kind(data.dtype());
+  w.is_i8 = data.dtype() == tensor::DType::kI8;
+  if (!w.is_i8) w.kind = weight_kind(data.dtype());
+  w.form = ops::scale_form(weight);
   w.rows = data.dim(data.rank() - 2);
   w.in = data.dim(data.rank() - 1);
   w.data = data.data();
   w.data = w.row(index * w.rows);
-  if (w.kind == WeightKind::kF8)
-    w.scale = weight.scale.as<float>() + index * num_scale_blocks(w.rows) * num_scale_blocks(w.in);
+  if (w.form != ops::ScaleForm::kNone) {
+    const int64_t scales = w.form == ops::ScaleForm::kChannels
+                               ? w.rows
+                               : num_scale_blocks(w.rows) * num_scale_blocks(w.in);
+    w.scale = weight.scale.as<float>() + index * scales;
+  }
   return w;
 }
 
 const void* WeightRows::row(int64_t r) const {
-  return static_cast<const char*>(data) + r * in * element_bytes(kind);
+  return static_cast<const char*>(data) + r * in * (is_i8 ? 1 : element_bytes(kind));
 }
 
 void multiply(const KernelTable& kernels, const WeightRows& weight, const Product& product,
@@ -71,7 +104,11 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
       tile.out_begin = product.out_offset + r;
       if (weight.scale != nullptr)
         tile.w_scale = weight.scale + r / kScaleBlock * num_scale_blocks(weight.in);
-      kernels.matmul(tile);
+      if (weight.is_i8) {
+        multiply_i8(kernels, weight, tile, r);
+      } else {
+        kernels.matmul(tile);
+      }
       r = stop;
     }
   }

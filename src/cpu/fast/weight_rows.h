@@ -19,9 +19,11 @@ using tensor::num_scale_blocks;
 
 WeightKind weight_kind(tensor::DType dtype);
 
-// Matrix [rows, in] with contiguous rows; f8 scales f32[ceil(rows/128), ceil(in/128)].
+// Matrix [rows, in] with contiguous rows; f8 and i8 scales f32[ceil(rows/128), ceil(in/128)], or i8 scales f32[rows].
 struct WeightRows {
-  WeightKind kind = WeightKind::kF32;
+  WeightKind kind = WeightKind::kF32;  // where it is not i8
+  bool is_i8 = false;
+  ops::ScaleForm form = ops::ScaleForm::kNone;
   const void* data = nullptr;
   const float* scale = nullptr;
   int64_t rows = 0, in = 0;
@@ -31,10 +33,11 @@ struct WeightRows {
   const void* row(int64_t r) const;
 };
 
-// Pointers to the rows of x that a product reads. For f8 weights they point to quantised values.
+// Pointers to the rows of x that a product reads. For f8 and i8 weights they point to quantised values, whose form only
+// the kernels know.
 struct XRows {
   const float* const* values = nullptr;
-  const float* const* scales = nullptr;  // f8 only
+  const float* const* scales = nullptr;  // f8 and i8 only
   int64_t count = 0;
 
   XRows slice(int64_t begin, int64_t end) const {
@@ -42,10 +45,16 @@ struct XRows {
   }
 };
 
-// Row of x as products with f8 weights read it (kernels.h), with its scales, whether x came quantised (then the scales
-// are x's own and `scale` stays as it is) or is quantised now.
-void quantised_row(const KernelTable& kernels, const ops::Activation& x, int64_t row, float* q,
-                   float* scale);
+inline bool is_quantised(const ops::Weight& weight) {
+  return ops::scale_form(weight) != ops::ScaleForm::kNone;
+}
+// A row as products with this weight, f8 or i8, read it: grid_row_floats(dim) and ceil(dim / 128) scales. q may be x.
+void quantize_row_for(const KernelTable& kernels, const ops::Weight& weight, const float* x,
+                      float* q, float* scale);
+// Row of x in that form, whether x came quantised (then the scales are x's own and `scale` stays as it is) or is
+// quantised now.
+void quantised_row(const KernelTable& kernels, const ops::Weight& weight, const ops::Activation& x,
+                   int64_t row, float* q, float* scale);
 
 // out[i][out_offset + r] (+)= dot(x[i], weight row r) for r in [begin, end), on this thread.
 struct Product {

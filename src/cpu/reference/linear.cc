@@ -9,20 +9,22 @@
 
 namespace fathom::cpu::reference {
 
-using tensor::DType, tensor::num_scale_blocks, tensor::Tensor;
+using tensor::num_scale_blocks, tensor::Tensor;
 
 namespace {
 
 struct LinearScratch {
   float* weight_row;  // [in]
-  float* q;           // f8: [kTileTokens, in]
-  float* q_scale;     // f8: [kTileTokens, ceil(in / 128)]
+  float* q;           // f8, i8: [kTileTokens, in]
+  float* q_scale;     // f8, i8: [kTileTokens, ceil(in / 128)]
 };
 
-bool is_f8(const ops::Weight& weight) { return weight.data.dtype() == DType::kF8E4M3; }
+bool is_quantised(const ops::Weight& weight) {
+  return ops::scale_form(weight) != ops::ScaleForm::kNone;
+}
 
 LinearScratch carve(const ops::Weight& weight, int64_t in, ScratchArena& arena) {
-  const int64_t quantised_rows = is_f8(weight) ? kTileTokens : 0;
+  const int64_t quantised_rows = is_quantised(weight) ? kTileTokens : 0;
   return {.weight_row = arena.take<float>(in),
           .q = arena.take<float>(quantised_rows * in),
           .q_scale = arena.take<float>(quantised_rows * num_scale_blocks(in))};
@@ -53,13 +55,13 @@ void linear(const ops::LinearArgs& args, ops::Stream& stream) {
   const Tensor& weight = args.weight.data;
   const int64_t tokens = args.x.dim(0), in = args.x.dim(1), out = weight.dim(0);
   const int64_t in_blocks = num_scale_blocks(in);
-  const bool quantised = is_f8(args.weight);
+  const bool quantised = is_quantised(args.weight);
   ScratchArena arena(stream.scratch());
   const LinearScratch scratch = carve(args.weight, in, arena);
   for (int64_t begin = 0; begin < tokens; begin += kTileTokens) {
     const int64_t rows = std::min(kTileTokens, tokens - begin);
     for (int64_t row = 0; quantised && row < rows; ++row) {
-      quantised_floats(args.x, begin + row, scratch.q + row * in,
+      quantised_floats(args.weight, args.x, begin + row, scratch.q + row * in,
                        scratch.q_scale + row * in_blocks);
     }
     matmul({.x = quantised ? scratch.q : args.x.values.row<float>(begin),
@@ -68,6 +70,7 @@ void linear(const ops::LinearArgs& args, ops::Stream& stream) {
             .rows = rows,
             .weight = weight.data(),
             .dtype = weight.dtype(),
+            .form = ops::scale_form(args.weight),
             .scale = quantised ? args.weight.scale.as<float>() : nullptr,
             .in = in,
             .out = out,
@@ -86,7 +89,7 @@ void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1), in = args.x.dim(2);
   const int64_t in_blocks = num_scale_blocks(in);
-  const bool quantised = is_f8(args.weight);
+  const bool quantised = is_quantised(args.weight);
   ScratchArena arena(stream.scratch());
   const LinearScratch scratch = carve(args.weight, in, arena);
   for (int64_t head = 0; head < heads; ++head) {

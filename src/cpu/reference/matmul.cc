@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "cpu/reference/vector_math.h"
 #include "tensor/scale_block.h"
@@ -11,7 +12,7 @@ namespace {
 
 using tensor::DType, tensor::F8E4M3, tensor::kScaleBlock;
 
-constexpr float kMaxF8 = 448.0f, kMinAmax = 1e-10f;
+constexpr float kMaxF8 = 448.0f, kMaxI8 = 127.0f, kMinAmax = 1e-10f;
 
 float block_scaled_dot(const float* x, const float* x_scale, const float* w, const float* w_scale,
                        int64_t in) {
@@ -21,6 +22,37 @@ float block_scaled_dot(const float* x, const float* x_scale, const float* w, con
     total += products * (x_scale[block] * w_scale[block]);
   }
   return total;
+}
+
+float int_dot(const float* x, const int8_t* w, int64_t n) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<int32_t>(x[i]) * w[i];
+  return static_cast<float>(sum);
+}
+
+// Row `row` of x and row `o` of an i8 weight.
+float i8_dot(const MatmulArgs& args, int64_t row, int64_t o) {
+  const int64_t in_blocks = tensor::num_scale_blocks(args.in);
+  const float *x = args.x + row * args.x_stride, *x_scale = args.x_scale + row * in_blocks;
+  const int8_t* w = static_cast<const int8_t*>(args.weight) + o * args.in;
+  if (args.form == ops::ScaleForm::kChannels)
+    return int_dot(x, w, args.in) * (x_scale[0] * args.scale[o]);
+  const float* w_scale = args.scale + o / kScaleBlock * in_blocks;
+  float total = 0.0f;
+  for (int64_t begin = 0, block = 0; begin < args.in; begin += kScaleBlock, ++block) {
+    const float products = int_dot(x + begin, w + begin, std::min(kScaleBlock, args.in - begin));
+    total += products * (x_scale[block] * w_scale[block]);
+  }
+  return total;
+}
+
+float value_of(const MatmulArgs& args, const float* w, int64_t row, int64_t o) {
+  if (args.dtype == DType::kI8) return i8_dot(args, row, o);
+  const float* x = args.x + row * args.x_stride;
+  if (args.dtype != DType::kF8E4M3) return dot(x, w, args.in);
+  const int64_t in_blocks = tensor::num_scale_blocks(args.in);
+  return block_scaled_dot(x, args.x_scale + row * in_blocks, w,
+                          args.scale + o / kScaleBlock * in_blocks, args.in);
 }
 
 template <class Store>
@@ -39,16 +71,13 @@ void quantize_blocks(const float* x, int64_t dim, float* scale, Store store) {
 }  // namespace
 
 void matmul(const MatmulArgs& args) {
-  const int64_t in_blocks = tensor::num_scale_blocks(args.in);
   for (int64_t o = 0; o < args.out; ++o) {
-    const float* w = as_floats(element(args.weight, args.dtype, o * args.in), args.dtype, args.in,
-                               args.weight_row);
+    const float* w = nullptr;
+    if (args.dtype != DType::kI8)
+      w = as_floats(element(args.weight, args.dtype, o * args.in), args.dtype, args.in,
+                    args.weight_row);
     for (int64_t row = 0; row < args.rows; ++row) {
-      const float* x = args.x + row * args.x_stride;
-      const float value = args.dtype == DType::kF8E4M3
-                              ? block_scaled_dot(x, args.x_scale + row * in_blocks, w,
-                                                 args.scale + o / kScaleBlock * in_blocks, args.in)
-                              : dot(x, w, args.in);
+      const float value = value_of(args, w, row, o);
       float& y = args.y[row * args.y_stride + o];
       y = args.accumulate ? y + value : value;
     }
@@ -63,9 +92,32 @@ void quantize_row_to_floats(const float* x, int64_t dim, float* q, float* scale)
   quantize_blocks(x, dim, scale, [q](int64_t i, F8E4M3 value) { q[i] = tensor::to_float(value); });
 }
 
-void quantised_floats(const ops::Activation& x, int64_t row, float* q, float* scale) {
+void quantize_i8_row_to_floats(const float* x, int64_t dim, int64_t channels, float* q,
+                               float* scale) {
+  for (int64_t begin = 0; begin < dim; begin += channels, ++scale) {
+    const int64_t end = std::min(begin + channels, dim);
+    float amax = kMinAmax;
+    bool finite = true;
+    for (int64_t i = begin; i < end; ++i) {
+      finite = finite && std::isfinite(x[i]);
+      amax = std::max(amax, std::fabs(x[i]));
+    }
+    *scale = finite ? amax / kMaxI8 : std::numeric_limits<float>::quiet_NaN();
+    for (int64_t i = begin; i < end; ++i) q[i] = finite ? std::nearbyint(x[i] / *scale) : 0.0f;
+  }
+}
+
+void quantize_row_for(const ops::Weight& weight, const float* x, int64_t dim, float* q,
+                      float* scale) {
+  if (weight.data.dtype() != DType::kI8) return quantize_row_to_floats(x, dim, q, scale);
+  quantize_i8_row_to_floats(x, dim, ops::row_scale_channels(ops::scale_form(weight), dim), q,
+                            scale);
+}
+
+void quantised_floats(const ops::Weight& weight, const ops::Activation& x, int64_t row, float* q,
+                      float* scale) {
   const int64_t dim = x.dim(1);
-  if (!x.is_quantised()) return quantize_row_to_floats(x.values.row<float>(row), dim, q, scale);
+  if (!x.is_quantised()) return quantize_row_for(weight, x.values.row<float>(row), dim, q, scale);
   as_floats(x.values.row<F8E4M3>(row), DType::kF8E4M3, dim, q);
   std::copy_n(x.scale.row<float>(row), tensor::num_scale_blocks(dim), scale);
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "ops/activation.h"
+#include "ops/linear.h"
 #include "tensor/tensor.h"
 
 namespace fathom::cpu::reference {
@@ -17,13 +18,15 @@ namespace fathom::cpu::reference {
 inline constexpr int64_t kTileTokens = 64;
 
 struct MatmulArgs {
-  const float* x = nullptr;  // f32[rows, in]; with f8 weights the quantised values
+  const float* x = nullptr;  // f32[rows, in]; with quantised weights the quantised values
   int64_t x_stride = 0;
-  const float* x_scale = nullptr;  // f32[rows, ceil(in / 128)], f8 weights only
+  const float* x_scale =
+      nullptr;  // f32[rows, ceil(in / 128)], quantised weights only; of channels the first counts
   int64_t rows = 0;
   const void* weight = nullptr;  // [out, in] of dtype, contiguous
   tensor::DType dtype = tensor::DType::kF32;
-  const float* scale = nullptr;  // f32[ceil(out / 128), ceil(in / 128)], f8 weights only
+  ops::ScaleForm form = ops::ScaleForm::kNone;
+  const float* scale = nullptr;  // f32[ceil(out / 128), ceil(in / 128)] or of channels f32[out]
   int64_t in = 0, out = 0;
   float* weight_row = nullptr;  // scratch, f32[in]
   float* y = nullptr;           // f32[rows, out]
@@ -36,7 +39,14 @@ void matmul(const MatmulArgs& args);
 void quantize_row(const float* x, int64_t dim, tensor::F8E4M3* q, float* scale);
 // The same with q as float32 values, ready for matmul().
 void quantize_row_to_floats(const float* x, int64_t dim, float* q, float* scale);
+// The same for i8 weights (ops/linear.h): integers as float32 values, a scale for so many channels each.
+void quantize_i8_row_to_floats(const float* x, int64_t dim, int64_t channels, float* q,
+                               float* scale);
+// As a weight reads the row, f8 or i8.
+void quantize_row_for(const ops::Weight& weight, const float* x, int64_t dim, float* q,
+                      float* scale);
 // Row of x with q as float32 values, whether x came quantised or is quantised now.
-void quantised_floats(const ops::Activation& x, int64_t row, float* q, float* scale);
+void quantised_floats(const ops::Weight& weight, const ops::Activation& x, int64_t row, float* q,
+                      float* scale);
 
 }  // namespace fathom::cpu::reference

@@ -12,20 +12,18 @@
 namespace fathom::cpu::reference {
 namespace {
 
-using tensor::DType;
-
 struct Sizes {
   int64_t hidden_size, inter, hidden_blocks, inter_blocks, num_experts_per_tok, experts;
-  bool is_f8;
+  bool quantised;
 };
 
 // Rows of the tile that go to one expert: gathered input, both layers, and where the results
 // belong.
 struct ExpertScratch {
-  float* x;           // f32[rows, hidden_size]; quantised values with f8 weights
+  float* x;           // f32[rows, hidden_size]; quantised values with quantised weights
   float* x_scale;     // f32[rows, hidden_blocks]
   float* gate_up;     // f32[rows, 2 * inter]
-  float* h;           // f32[rows, inter]; quantised in place with f8 weights
+  float* h;           // f32[rows, inter]; quantised in place with quantised weights
   float* h_scale;     // f32[rows, inter_blocks]
   float* y;           // f32[rows, hidden_size]
   float* weight_row;  // f32[max(hidden_size, inter)]
@@ -41,7 +39,7 @@ Sizes sizes_of(const ops::MoeExpertsArgs& args) {
           .inter_blocks = tensor::num_scale_blocks(inter),
           .num_experts_per_tok = args.ids.dim(1),
           .experts = args.down.data.dim(0),
-          .is_f8 = args.down.data.dtype() == DType::kF8E4M3};
+          .quantised = ops::scale_form(args.down) != ops::ScaleForm::kNone};
 }
 
 ExpertScratch carve(const Sizes& s, ScratchArena& arena) {
@@ -67,8 +65,8 @@ int64_t gather_members(const ops::MoeExpertsArgs& args, int64_t expert, int64_t 
     for (int64_t j = 0; j < s.num_experts_per_tok; ++j) {
       if (args.place_of(args.ids.row<int32_t>(token)[j]) != expert) continue;
       float* x = scratch.x + rows * s.hidden_size;
-      if (s.is_f8) {
-        quantised_floats(args.x, token, x, scratch.x_scale + rows * s.hidden_blocks);
+      if (s.quantised) {
+        quantised_floats(args.gate_up, args.x, token, x, scratch.x_scale + rows * s.hidden_blocks);
       } else {
         std::copy_n(args.x.values.row<float>(token), s.hidden_size, x);
       }
@@ -89,7 +87,8 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const Sizes& s, int64_t expert
             .rows = rows,
             .weight = weight.data(),
             .dtype = weight.dtype(),
-            .scale = s.is_f8 ? args.gate_up.scale[expert][half].as<float>() : nullptr,
+            .form = ops::scale_form(args.gate_up),
+            .scale = s.quantised ? args.gate_up.scale[expert][half].as<float>() : nullptr,
             .in = s.hidden_size,
             .out = s.inter,
             .weight_row = scratch.weight_row,
@@ -100,7 +99,8 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const Sizes& s, int64_t expert
     const float* gate = scratch.gate_up + row * 2 * s.inter;
     float* h = scratch.h + row * s.inter;
     for (int64_t i = 0; i < s.inter; ++i) h[i] = silu(gate[i]) * gate[s.inter + i];
-    if (s.is_f8) quantize_row_to_floats(h, s.inter, h, scratch.h_scale + row * s.inter_blocks);
+    if (s.quantised)
+      quantize_row_for(args.down, h, s.inter, h, scratch.h_scale + row * s.inter_blocks);
   }
 }
 
@@ -114,7 +114,8 @@ void run_expert(const ops::MoeExpertsArgs& args, const Sizes& s, int64_t expert,
           .rows = rows,
           .weight = weight.data(),
           .dtype = weight.dtype(),
-          .scale = s.is_f8 ? args.down.scale[expert].as<float>() : nullptr,
+          .form = ops::scale_form(args.down),
+          .scale = s.quantised ? args.down.scale[expert].as<float>() : nullptr,
           .in = s.inter,
           .out = s.hidden_size,
           .weight_row = scratch.weight_row,

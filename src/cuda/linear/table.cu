@@ -3,8 +3,10 @@
 namespace fathom::cuda {
 
 void add_linear(ops::Backend& backend) {
-  backend.linear = {linear, linear_scratch};
-  backend.linear_pair = {linear_pair, linear_pair_scratch};
+  using tensor::DType;
+  backend.linear = {.run = linear, .scratch_bytes = linear_scratch, .lacks = {DType::kI8}};
+  backend.linear_pair = {
+      .run = linear_pair, .scratch_bytes = linear_pair_scratch, .lacks = {DType::kI8}};
   backend.head_linear = {head_linear, head_linear_scratch};
 }
 

@@ -8,7 +8,7 @@
 namespace fathom::cpu {
 
 const KernelTable& avx2_kernels() {
-  static constexpr KernelTable kTable = make_kernel_table<Vec>();
+  static constexpr KernelTable kTable = make_kernel_table<Vec>(integer::kAvx2);
   return kTable;
 }
 

@@ -14,7 +14,7 @@
 namespace fathom::cpu {
 
 const KernelTable& avx512_kernels() {
-  static constexpr KernelTable kTable = make_kernel_table<Vec>();
+  static constexpr KernelTable kTable = make_kernel_table<Vec>(integer::kAvx512);
   return kTable;
 }
 

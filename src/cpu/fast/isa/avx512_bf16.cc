@@ -1,5 +1,5 @@
-// The kernels for x86-64-v4 with AVX-512 BF16 and VBMI: those of avx512.cc, but FP8 products by dot products of bf16
-// pairs. src/cpu/module.cmake gives this file its flags.
+// The kernels for x86-64-v4 with AVX-512 BF16, VBMI and VNNI: those of avx512.cc, but FP8 products by dot products of
+// bf16 pairs, and INT8 products by those of bytes. src/cpu/module.cmake gives this file its flags.
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
 // The intrinsic headers of gcc 12 start registers from "undefined" ones and then warn about themselves.
@@ -19,6 +19,7 @@ const KernelTable& avx512_bf16_kernels() {
     kernels.matmul = &F8Dot::run;
     kernels.quantize_row = &F8Dot::quantize_row;
     kernels.grid_row = &F8Dot::grid_row;
+    kernels.i8 = &integer::kAvx512Vnni;
     return kernels;
   }();
   return table;

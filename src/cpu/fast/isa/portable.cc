@@ -7,7 +7,7 @@
 namespace fathom::cpu {
 
 const KernelTable& portable_kernels() {
-  static constexpr KernelTable kTable = make_kernel_table<Vec>();
+  static constexpr KernelTable kTable = make_kernel_table<Vec>(integer::kPortable);
   return kTable;
 }
 

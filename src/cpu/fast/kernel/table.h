@@ -1,5 +1,5 @@
 #pragma once
-// Fills a KernelTable with the templates instantiated for one vector type.
+// Fills a KernelTable with the templates instantiated for one vector type, and the kernels of i8 weights.
 
 #include "cpu/fast/kernel/attention.h"
 #include "cpu/fast/kernel/matmul.h"
@@ -10,8 +10,9 @@
 namespace fathom::cpu {
 
 template <class V>
-constexpr KernelTable make_kernel_table() {
+constexpr KernelTable make_kernel_table(const integer::Kernels& of_i8) {
   KernelTable table;
+  table.i8 = &of_i8;
   table.direct_tokens = Matmul<V>::kDirectTokens;
   table.matmul = &Matmul<V>::run;
   table.quantize_row = &Rows<V>::quantize;

@@ -1,0 +1,281 @@
+// linear, linear_pair, moe_experts and moe_experts_shared with i8 weights, whose scales are of blocks or of channels.
+
+#include <cmath>
+#include <memory>
+
+#include "ops/linear.h"
+#include "ops/moe.h"
+#include "tests/ops/product_fixture.h"
+
+namespace fathom::ops_test {
+namespace {
+
+using ops::ScaleForm;
+
+constexpr ScaleForm kScaleForms[] = {ScaleForm::kBlocks, ScaleForm::kChannels};
+
+std::vector<TestedBackend> backends_with_i8() {
+  std::vector<TestedBackend> backends = tested_backends();
+  std::erase_if(backends, [](const TestedBackend& tested) {
+    return !tested.backend->supports("linear", DType::kI8);
+  });
+  return backends;
+}
+
+class Int8Test : public ProductTest {
+ protected:
+  std::vector<uint8_t> product(const HostTensor& x, const DeviceWeight& weight) {
+    const DeviceTensor device_x = upload(x);
+    const DeviceTensor out = empty(act(), {x.dim(0), weight.view().data.dim(0)});
+    ops::linear({.x = device_x.view(), .weight = weight.view(), .out = out.view()}, stream());
+    return bytes(out.view());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, Int8Test, testing::ValuesIn(backends_with_i8()), backend_name);
+
+constexpr Bounds kInt8Bounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
+                             .bf16 = {}};
+
+const char* form_name(ScaleForm form) { return form == ScaleForm::kBlocks ? "blocks" : "channels"; }
+
+struct Int8Shape {
+  int64_t in, out;
+};
+// Cuts of the published shapes, and odd ones: parts of a vector of every width, a block and a value.
+const std::vector<Int8Shape> kInt8Shapes = {{7168, 130}, {2048, 71}, {512, 256}, {384, 1},
+                                            {300, 129},  {129, 3},   {128, 5},   {69, 69},
+                                            {61, 1},     {1, 61}};
+
+TEST_P(Int8Test, products_match_float64) {
+  for (const ScaleForm form : kScaleForms)
+    for (const auto& [in, out] : kInt8Shapes) {
+      ref::Random random(static_cast<uint64_t>(in * 1000 + out));
+      const ref::HostWeight weight = ref::random_i8_weight(random, form, {out, in});
+      const DeviceWeight device_weight = upload_weight(weight);
+      for (const int64_t tokens : {0, 1, 2, 3, 7}) {
+        SCOPED_TRACE(testing::Message()
+                     << form_name(form) << " " << tokens << "x" << in << "x" << out);
+        const HostTensor x = random.normal(act(), {tokens, in});
+        const DeviceTensor device_x = upload(x), y = empty(act(), {tokens, out});
+        ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = y.view()},
+                    stream());
+        expect_close(download(y.view()), ref::linear(x, weight), kInt8Bounds);
+      }
+    }
+}
+
+// The sums are exact and every operation after them is written down.
+TEST_P(Int8Test, products_have_the_bits_of_the_reference) {
+  const ops::Backend& reference = cpu::reference_backend();
+  const std::unique_ptr<ops::Stream> reference_stream = reference.make_stream({});
+  for (const ScaleForm form : kScaleForms)
+    for (const auto& [in, out] : {Int8Shape{1664, 133}, Int8Shape{333, 70}}) {
+      ref::Random random(21);
+      const HostTensor x = random.normal(act(), {11, in}, 3.0);
+      const DeviceWeight weight = upload_weight(ref::random_i8_weight(random, form, {out, in}));
+      const DeviceTensor device_x = upload(x), here = empty(act(), {11, out});
+      const DeviceTensor there = empty(act(), {11, out});
+      ops::linear({.x = device_x.view(), .weight = weight.view(), .out = here.view()}, stream());
+      ops::linear({.x = device_x.view(), .weight = weight.view(), .out = there.view()},
+                  *reference_stream);
+      EXPECT_TRUE(bytes(here.view()) == bytes(there.view())) << form_name(form) << " " << in;
+    }
+}
+
+// 127 times -128 in every place: what an instruction that saturates, or 31 bits, would get wrong.
+TEST_P(Int8Test, the_largest_sums_are_exact) {
+  constexpr int64_t kIn = 18432;
+  const HostTensor x(act(), {1, kIn}, 1.0);
+  for (const double q : {-128.0, 127.0}) {
+    const ref::HostWeight weight{.data = HostTensor(DType::kI8, {5, kIn}, q),
+                                 .scale = HostTensor(DType::kF32, {5, 1}, 1.0)};
+    const DeviceWeight device_weight = upload_weight(weight);
+    const DeviceTensor device_x = upload(x), y = empty(act(), {1, 5});
+    ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = y.view()}, stream());
+    const float scale = 1.0f / 127.0f;
+    const float expected = static_cast<float>(127 * static_cast<int64_t>(q) * kIn) * scale;
+    for (int64_t o = 0; o < 5; ++o)
+      EXPECT_EQ(download(y.view()).at(0, o), static_cast<double>(expected)) << q;
+  }
+}
+
+TEST_P(Int8Test, adds_to_the_output_when_told_and_takes_strided_rows) {
+  for (const ScaleForm form : kScaleForms) {
+    ref::Random random(11);
+    const HostTensor x = random.normal(act(), {69, 300}), before = random.normal(act(), {69, 200});
+    const ref::HostWeight weight = ref::random_i8_weight(random, form, {131, 261});
+    const DeviceTensor device_x = upload(x), device_out = upload(before);
+    const DeviceWeight device_weight = upload_weight(weight);
+    ops::linear({.x = device_x.view().slice(1, 39, 300),
+                 .weight = device_weight.view(),
+                 .accumulate = true,
+                 .out = device_out.view().slice(1, 5, 136)},
+                stream());
+    HostTensor expected = before;
+    const HostTensor product = ref::linear(x.columns(39, 300), weight);
+    for (int64_t t = 0; t < 69; ++t)
+      for (int64_t o = 0; o < 131; ++o) expected.at(t, 5 + o) += product.at(t, o);
+    expect_close(download(device_out.view()), expected, kInt8Bounds);
+  }
+}
+
+TEST_P(Int8Test, rows_do_not_depend_on_the_batch_nor_on_garbage_in_it) {
+  for (const ScaleForm form : kScaleForms) {
+    ref::Random random(13);
+    HostTensor x = random.normal(act(), {130, 400});
+    const DeviceWeight weight = upload_weight(ref::random_i8_weight(random, form, {333, 400}));
+    const std::vector<uint8_t> all = product(x, weight);
+    const size_t row_bytes = all.size() / 130;
+    for (const auto& [begin, end] :
+         {std::pair{0, 1}, {129, 130}, {63, 65}, {5, 12}, {20, 50}, {1, 128}}) {
+      const std::vector<uint8_t> some = product(x.rows(begin, end), weight);
+      EXPECT_TRUE(std::equal(some.begin(), some.end(),
+                             all.begin() + static_cast<int64_t>(row_bytes) * begin))
+          << form_name(form) << " rows " << begin << " to " << end;
+    }
+    for (const double garbage : kGarbage) {
+      x.at(7, 399) = ref::round_to(act(), garbage);
+      std::vector<uint8_t> dirty = product(x, weight);
+      for (size_t i = 0; i < all.size(); ++i)
+        if (i / row_bytes == 7) dirty[i] = all[i];
+      EXPECT_TRUE(dirty == all) << form_name(form) << " " << garbage;
+    }
+  }
+}
+
+TEST_P(Int8Test, nan_and_infinity_make_their_row_nan_and_no_other) {
+  for (const ScaleForm form : kScaleForms)
+    for (const double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
+      ref::Random random(14);
+      HostTensor x = random.normal(act(), {5, 200});
+      x.at(2, 150) = bad;
+      const DeviceWeight weight = upload_weight(ref::random_i8_weight(random, form, {40, 200}));
+      const DeviceTensor device_x = upload(x), out = empty(act(), {5, 40});
+      ops::linear({.x = device_x.view(), .weight = weight.view(), .out = out.view()}, stream());
+      const HostTensor actual = download(out.view());
+      for (int64_t t = 0; t < 5; ++t)
+        for (int64_t o = 0; o < 40; ++o)
+          EXPECT_EQ(std::isnan(actual.at(t, o)), t == 2) << form_name(form) << " " << t;
+    }
+}
+
+TEST_P(Int8Test, a_pair_is_its_two_products) {
+  for (const ScaleForm form : kScaleForms)
+    for (const int64_t tokens : {1, 9, 100}) {
+      ref::Random random(15);
+      const HostTensor x = random.normal(act(), {tokens, 300});
+      const DeviceWeight a = upload_weight(ref::random_i8_weight(random, form, {133, 300}));
+      const DeviceWeight b = upload_weight(ref::random_i8_weight(random, form, {70, 300}));
+      const DeviceTensor device_x = upload(x);
+      const DeviceTensor out_a = empty(act(), {tokens, 133}), out_b = empty(act(), {tokens, 70});
+      ops::linear_pair(
+          {.x = device_x.view(), .a = {a.view(), out_a.view()}, .b = {b.view(), out_b.view()}},
+          stream());
+      EXPECT_TRUE(bytes(out_a.view()) == product(x, a)) << form_name(form) << " " << tokens;
+      EXPECT_TRUE(bytes(out_b.view()) == product(x, b)) << form_name(form) << " " << tokens;
+    }
+}
+
+class Int8ExpertsTest : public ProductTest {
+ protected:
+  struct Inputs {
+    HostTensor x, ids, weights;
+    ref::HostWeight gate_up, down;
+  };
+  Inputs make_inputs(ScaleForm form, int64_t tokens, int64_t hidden, int64_t inter) {
+    ref::Random random(static_cast<uint64_t>(tokens));
+    Inputs in{.x = random.normal(act(), {tokens, hidden}),
+              .ids = HostTensor(DType::kI32, {tokens, 3}),
+              .weights = random.uniform(DType::kF32, {tokens, 3}, 0.1, 1),
+              .gate_up = ref::random_i8_weight(random, form, {6, 2, inter, hidden}),
+              .down = ref::random_i8_weight(random, form, {6, hidden, inter})};
+    for (int64_t t = 0; t < tokens; ++t) {
+      const std::vector<int32_t> order = random.permutation(6);
+      for (int64_t j = 0; j < 3; ++j) in.ids.at(t, j) = order[static_cast<size_t>(j)];
+      if (t % 7 == 6) in.ids.at(t, 0) = -1;
+    }
+    return in;
+  }
+
+  HostTensor run(const Inputs& in, int64_t begin, int64_t end) {
+    const DeviceTensor x = upload(in.x.rows(begin, end)), ids = upload(in.ids.rows(begin, end));
+    const DeviceTensor weights = upload(in.weights.rows(begin, end));
+    const DeviceTensor out = empty(act(), {end - begin, in.x.dim(1)});
+    const DeviceWeight gate_up = upload_weight(in.gate_up), down = upload_weight(in.down);
+    ops::moe_experts({.x = x.view(),
+                      .ids = ids.view(),
+                      .weights = weights.view(),
+                      .gate_up = gate_up.view(),
+                      .down = down.view(),
+                      .out = out.view()},
+                     stream());
+    return download(out.view());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, Int8ExpertsTest, testing::ValuesIn(backends_with_i8()),
+                         backend_name);
+
+// A hidden value at the edge of two integers may fall to either.
+constexpr Bounds kInt8ExpertBounds{.f32 = {.abs = 2e-2, .rel = 1e-3, .one_minus_cosine = 1e-5},
+                                   .bf16 = {}};
+
+TEST_P(Int8ExpertsTest, match_float64_and_do_not_depend_on_the_batch) {
+  for (const ScaleForm form : kScaleForms)
+    for (const auto& [tokens, hidden, inter] :
+         {std::tuple<int64_t, int64_t, int64_t>{1, 512, 256}, {69, 200, 140}, {130, 61, 33}}) {
+      SCOPED_TRACE(testing::Message()
+                   << form_name(form) << " " << tokens << "x" << hidden << "x" << inter);
+      const Inputs in = make_inputs(form, tokens, hidden, inter);
+      const HostTensor all = run(in, 0, tokens);
+      expect_close(all, ref::moe_experts(in.x, in.ids, in.weights, in.gate_up, in.down),
+                   kInt8ExpertBounds);
+      for (const int64_t begin : {int64_t{0}, tokens / 2, tokens - 1})
+        EXPECT_EQ(run(in, begin, tokens).values, all.rows(begin, tokens).values) << begin;
+    }
+}
+
+class SharedInt8ExpertsTest : public Int8ExpertsTest {};
+INSTANTIATE_TEST_SUITE_P(backends, SharedInt8ExpertsTest, testing::ValuesIn([] {
+                           std::vector<TestedBackend> backends = backends_with_i8();
+                           std::erase_if(backends, [](const TestedBackend& tested) {
+                             return tested.backend->moe_experts_shared.run == nullptr;
+                           });
+                           return backends;
+                         }()),
+                         backend_name);
+
+TEST_P(SharedInt8ExpertsTest, are_their_parts) {
+  for (const ScaleForm form : kScaleForms) {
+    const Inputs in = make_inputs(form, 5, 256, 128);
+    ref::Random random(3);
+    const DeviceWeight gate_up = upload_weight(in.gate_up), down = upload_weight(in.down);
+    const ref::HostWeight host_gate_up = ref::random_i8_weight(random, form, {2, 128, 256});
+    const DeviceWeight shared_gate_up = upload_weight(host_gate_up);
+    const ref::HostWeight host_down = ref::random_i8_weight(random, form, {256, 128});
+    const DeviceWeight shared_down = upload_weight(host_down);
+    const DeviceTensor x = upload(in.x), ids = upload(in.ids), weights = upload(in.weights);
+    const DeviceTensor out = empty(act(), {5, 256});
+    ops::moe_experts_shared({.experts = {.x = x.view(),
+                                         .ids = ids.view(),
+                                         .weights = weights.view(),
+                                         .gate_up = gate_up.view(),
+                                         .down = down.view(),
+                                         .out = out.view()},
+                             .shared_gate_up = shared_gate_up.view(),
+                             .shared_down = shared_down.view()},
+                            stream());
+    ref::HostWeight one_gate_up = host_gate_up, one_down = host_down;
+    one_gate_up.data = one_gate_up.data.reshaped({1, 2, 128, 256});
+    one_gate_up.scale.shape.insert(one_gate_up.scale.shape.begin(), 1);
+    one_down.data = one_down.data.reshaped({1, 256, 128});
+    one_down.scale.shape.insert(one_down.scale.shape.begin(), 1);
+    const HostTensor ones(DType::kF32, {5, 1}, 1.0), first(DType::kI32, {5, 1}, 0.0);
+    HostTensor expected = ref::moe_experts(in.x, first, ones, one_gate_up, one_down);
+    const HostTensor routed = ref::moe_experts(in.x, in.ids, in.weights, in.gate_up, in.down);
+    for (size_t i = 0; i < expected.values.size(); ++i) expected.values[i] += routed.values[i];
+    expect_close(download(out.view()), expected, kInt8ExpertBounds);
+  }
+}
+
+}  // namespace
+}  // namespace fathom::ops_test
