@@ -23,6 +23,7 @@
 #include "base/json.h"
 #include "base/startup_error.h"
 #include "cuda/backend.h"
+#include "layers/weight_builder.h"
 #include "weights/read_plan.h"
 
 namespace fathom::apps {
@@ -89,9 +90,14 @@ void inspect_ranks(const InspectFlags& flags, Findings& findings) {
 
 // Kernels of an indexer are still to be written: on a GPU the start is refused by the operators that it lacks.
 void inspect_gpus(const InspectFlags& flags, Findings& findings) {
-  if (!flags.device_bytes() || !findings.config.index_config) return;
-  findings.problems.push_back(
-      "GPUs have no operators for sparse attention, which this model has: it runs on CPUs");
+  if (!flags.device_bytes()) return;
+  const auto refuse = [&](const std::string& what) {
+    findings.problems.push_back("GPUs have no operators for " + what +
+                                ", which this model has: it runs on CPUs");
+  };
+  if (findings.config.index_config) refuse("sparse attention");
+  const auto types = layers::quantised_types(findings.config, flags.engine.model.dequantize);
+  if (types.matrix() == tensor::DType::kI8) refuse("INT8 matrices (--dequantize does without)");
 }
 
 MemoryPlace asked_devices(const InspectFlags& flags) {
@@ -272,6 +278,9 @@ void print_text(const InspectFlags& flags, const Findings& findings) {
                                      ? "; draft layer " + format_count(findings.parameters.mtp)
                                      : ""));
   }
+  if (config.quantization_config)
+    print_row("quantisation",
+              std::string(config::quant_method_name(config.quantization_config->method)));
   if (findings.checkpoint) print_row("checkpoint", checkpoint_text(*findings.checkpoint));
   if (findings.weight_bytes > 0) {
     print_row("in memory", format_bytes(findings.weight_bytes) + " of weights, " +
@@ -338,6 +347,8 @@ void print_json(const InspectFlags& flags, const Findings& findings) {
                        {"kv_bytes_per_token", findings.kv_bytes_per_token},
                        {"tokenizer", findings.tokenizer},
                        {"chat_format", findings.chat_format}};
+  if (config.quantization_config)
+    value["quantisation"] = config::quant_method_name(config.quantization_config->method);
   if (findings.checkpoint) {
     value["checkpoint_bytes"] = findings.checkpoint->total_bytes();
     value["num_files"] = findings.checkpoint->files().size();

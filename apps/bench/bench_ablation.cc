@@ -107,10 +107,10 @@ std::vector<AblationOutcome> wanted_rows(const std::vector<std::string>& names) 
 // Float32 throughout: then no row may change a token.
 bool is_float32(const EngineFlags& flags, const ops::Backend& backend) {
   const config::ModelConfig config = load_config(flags.model);
-  const bool has_fp8 = config.quantization_config.has_value() && !flags.model.dequantize;
+  const bool is_quantised = config.quantization_config.has_value() && !flags.model.dequantize;
   const bool is_f32 = flags.model.dtype == "float32" ||
                       (flags.model.dtype == "auto" && config.torch_dtype == "float32");
-  return !has_fp8 && is_f32 && backend.act == tensor::DType::kF32;
+  return !is_quantised && is_f32 && backend.act == tensor::DType::kF32;
 }
 
 // One run of the command.

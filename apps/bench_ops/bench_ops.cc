@@ -18,6 +18,7 @@
 #include "apps/engine/engine_setup.h"
 #include "apps/flags/flags.h"
 #include "base/json.h"
+#include "layers/weight_builder.h"
 
 namespace fathom::apps {
 namespace {
@@ -64,8 +65,8 @@ OpShapes make_shapes(const OpsFlags& ops_flags) {
   const model::ModelOptions options = model_options(flags, *shapes.backend);
   using tensor::DType;
   const DType stored = shapes.config.torch_dtype == "float32" ? DType::kF32 : DType::kBf16;
-  shapes.types = {.plain = options.weight_dtype.value_or(stored),
-                  .fp8 = shapes.config.quantization_config.has_value() && !options.dequantize};
+  shapes.types = layers::quantised_types(shapes.config, options.dequantize);
+  shapes.types.plain = options.weight_dtype.value_or(stored);
   shapes.fused = layers::FusedOps::of(*shapes.backend, shapes.types);
   shapes.kv_cache_dtype = options.kv_cache_dtype;
   shapes.contexts = ops_flags.context_len;
@@ -99,7 +100,7 @@ Measured measure(Bench& bench, const OpCase& bench_case, int64_t tokens) {
   const ops::Backend& backend = *bench.shapes.backend;
   const std::unique_ptr<ops::Stream> stream =
       backend.make_stream({.num_threads = bench.num_threads});
-  Operands operands(backend, *stream, bench.pieces, /*seed=*/1);
+  Operands operands(backend, *stream, bench.pieces, /*seed=*/1, bench.shapes.types.int8);
   std::vector<OpCall> calls = {bench_case.make(operands, tokens)};
   measure_scratch(calls.front(), *stream);
   const size_t copies = num_copies(operands, calls.front());

@@ -33,7 +33,10 @@ Tensor reference_product(OnReference& on_reference, const ops::Activation& x,
                          const ops::Weight& weight) {
   const int64_t outputs = std::min(kCheckedOutputs, weight.data.dim(0));
   ops::Weight cut{.data = weight.data.slice(0, 0, outputs), .scale = weight.scale};
-  if (!cut.scale.is_null()) cut.scale = cut.scale.slice(0, 0, ops::num_scale_blocks(outputs));
+  const ops::ScaleForm form = ops::scale_form(weight);
+  if (form != ops::ScaleForm::kNone)
+    cut.scale = cut.scale.slice(
+        0, 0, form == ops::ScaleForm::kChannels ? outputs : ops::num_scale_blocks(outputs));
   const ops::Activation rows = on_reference.rows(checked(x));
   const Tensor out = on_reference.empty(DType::kF32, {rows.dim(0), outputs});
   ops::linear({.x = rows, .weight = on_reference.weight(cut), .out = out}, on_reference.stream());

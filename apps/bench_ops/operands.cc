@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/rng.h"
@@ -17,23 +18,29 @@ using tensor::DType, tensor::Tensor;
 // A prime: experts of a power-of-two size do not repeat one another.
 constexpr int64_t kPieceElements = 1'048'583;
 constexpr int64_t kSlabBytes = int64_t{32} << 20;
-// Well inside what e4m3 holds.
-constexpr float kF8Range = 240;
+// Well inside what e4m3 holds, and all that i8 does.
+constexpr float kF8Range = 240, kI8Range = 127;
 
 template <class T>
 void fill(void* data, float low, float high) {
   T* out = static_cast<T*>(data);
   for (int64_t i = 0; i < kPieceElements; i += 4) {
     const auto words = philox(1, 0, static_cast<uint64_t>(i));
-    for (int64_t j = i; j < std::min(i + 4, kPieceElements); ++j)
-      out[j] =
-          tensor::from_float<T>(low + (high - low) * uniform(words[static_cast<size_t>(j % 4)]));
+    for (int64_t j = i; j < std::min(i + 4, kPieceElements); ++j) {
+      const float value = low + (high - low) * uniform(words[static_cast<size_t>(j % 4)]);
+      if constexpr (std::is_integral_v<T>) {
+        out[j] = static_cast<T>(std::lround(value));
+      } else {
+        out[j] = tensor::from_float<T>(value);
+      }
+    }
   }
 }
 
 void fill_piece(DType dtype, void* data, float low, float high) {
   if (dtype == DType::kF32) return fill<float>(data, low, high);
   if (dtype == DType::kBf16) return fill<tensor::Bf16>(data, low, high);
+  if (dtype == DType::kI8) return fill<int8_t>(data, low, high);
   FATHOM_CHECK(dtype == DType::kF8E4M3, "no random values of " << tensor::dtype_name(dtype));
   fill<tensor::F8E4M3>(data, low, high);
 }
@@ -111,11 +118,15 @@ ops::Weight Operands::weight(DType dtype, std::initializer_list<int64_t> shape) 
   FATHOM_CHECK(rank >= 2 && rank <= 4, "weight of rank " << rank);
   const int64_t out = shape.begin()[rank - 2], in = shape.begin()[rank - 1];
   const float deviation = deviation_of(in);
-  if (dtype != DType::kF8E4M3)
+  const bool is_i8 = dtype == DType::kI8;
+  if (dtype != DType::kF8E4M3 && !is_i8)
     return {.data = random(dtype, shape, -deviation, deviation), .scale = {}};
-  const int64_t a = ops::num_scale_blocks(out), b = ops::num_scale_blocks(in);
-  const float low = 0.5f * deviation / kF8Range, high = deviation / kF8Range;
-  ops::Weight weight{.data = random(dtype, shape, -kF8Range, kF8Range), .scale = {}};
+  const bool of_channels = is_i8 && i8_scales_ == ops::ScaleForm::kChannels;
+  const int64_t a = of_channels ? out : ops::num_scale_blocks(out);
+  const int64_t b = of_channels ? 1 : ops::num_scale_blocks(in);
+  const float range = is_i8 ? kI8Range : kF8Range;
+  const float low = 0.5f * deviation / range, high = deviation / range;
+  ops::Weight weight{.data = random(dtype, shape, -range, range), .scale = {}};
   if (rank == 2) weight.scale = random(DType::kF32, {a, b}, low, high);
   if (rank == 3) weight.scale = random(DType::kF32, {shape.begin()[0], a, b}, low, high);
   if (rank == 4)

@@ -48,8 +48,10 @@ class RandomPieces {
 
 class Operands {
  public:
-  Operands(const ops::Backend& backend, ops::Stream& stream, RandomPieces& pieces, uint64_t seed)
-      : backend_(backend), stream_(stream), pieces_(pieces), seed_(seed) {}
+  // i8_scales: of weights in i8.
+  Operands(const ops::Backend& backend, ops::Stream& stream, RandomPieces& pieces, uint64_t seed,
+           ops::ScaleForm i8_scales = ops::ScaleForm::kBlocks)
+      : backend_(backend), stream_(stream), pieces_(pieces), seed_(seed), i8_scales_(i8_scales) {}
 
   const ops::Backend& backend() const { return backend_; }
   int64_t num_bytes() const { return num_bytes_; }
@@ -68,7 +70,7 @@ class Operands {
   ops::Activation rows(int64_t tokens, int64_t dim, bool quantised);
   // Room for quantised rows.
   ops::Activation quantised_room(int64_t tokens, int64_t dim);
-  // [..., out, in] with scales where it is f8, such that products are near 1.
+  // [..., out, in] with scales where it is f8 or i8, such that products are near 1.
   ops::Weight weight(tensor::DType dtype, std::initializer_list<int64_t> shape);
   // Uniform in [0, limit).
   int64_t draw(int64_t limit);
@@ -82,6 +84,7 @@ class Operands {
   ops::Stream& stream_;
   RandomPieces& pieces_;
   uint64_t seed_, num_draws_ = 0;
+  ops::ScaleForm i8_scales_;
   std::vector<ops::DeviceBuffer> slabs_;
   tensor::Arena arena_;
   int64_t room_bytes_ = 0;  // of the newest slab

@@ -101,10 +101,10 @@ constexpr ForeignFlag kOfSglangAndVllm[] = {
     value_without_effect("--watchdog-timeout", "/readyz tells when no step ends for 120 s"),
     refused(
         "--quantization",
-        "is not needed: the checkpoint says whether it is FP8; --dequantize computes it in bf16"),
+        "is not needed: the checkpoint says how it is quantised; --dequantize computes it in bf16"),
     refused(
         "-q",
-        "is not needed: the checkpoint says whether it is FP8; --dequantize computes it in bf16"),
+        "is not needed: the checkpoint says how it is quantised; --dequantize computes it in bf16"),
     refused("--tokenizer", "is not there: the tokenizer is the checkpoint's"),
     refused("--tokenizer-path", "is not there: the tokenizer is the checkpoint's"),
     refused("--chat-template", kTemplates),

@@ -69,7 +69,10 @@ void log_ranks(const EngineFlags& flags, const runner::RankGroup& ranks) {
 void log_model(const ModelFlags& flags, const runner::RankGroup& ranks) {
   const model::Model& model = ranks.model();
   const config::ModelConfig& config = model.config();
-  const bool fp8 = config.quantization_config.has_value() && !flags.dequantize;
+  const bool quantised = config.quantization_config.has_value() && !flags.dequantize;
+  const auto matrices = [&] {
+    return config.quantization_config->method == config::QuantMethod::kFp8Blocks ? "f8_e4m3" : "i8";
+  };
   FATHOM_LOG(kInfo, "apps", "model",
              {{"model_path", flags.model_path},
               {"architecture", config.architecture_name},
@@ -78,7 +81,7 @@ void log_model(const ModelFlags& flags, const runner::RankGroup& ranks) {
               {"random_seed", flags.random_seed},
               {"dequantize", flags.dequantize},
               {"deterministic", flags.deterministic},
-              {"matrices", fp8 ? "f8_e4m3" : "as other weights"},
+              {"matrices", quantised ? matrices() : "as other weights"},
               {"dtype", flags.dtype == "auto" ? "auto (" + config.torch_dtype + ")" : flags.dtype},
               {"kv_cache_dtype", tensor::dtype_name(model.options().kv_cache_dtype)},
               {"absorbed_dtype", tensor::dtype_name(model.absorbed_dtype())},

@@ -54,11 +54,11 @@ const FlagTable<ModelFlags>& model_flags() {
         "Keep only the first N decoder layers",
         {.type = "N", .check = CLI::Range(1, 1 << 16), .default_text = "all"}},
        {"--dequantize", &ModelFlags::dequantize,
-        "Compute with bfloat16 or float32 weights from an FP8 checkpoint; without it FP8 "
-        "weights stay FP8 and activations are quantised per 128 channels"},
+        "Compute with bfloat16 or float32 weights from an FP8 or INT8 checkpoint; without it "
+        "quantised weights stay as they are and activations are quantised as they ask for"},
        {"--dtype",
         &ModelFlags::dtype,
-        "Type of the weights that are not FP8; auto takes float32 where config.json says "
+        "Type of the weights that are not quantised; auto takes float32 where config.json says "
         "so, else bfloat16",
         {.type = "auto|float32|bfloat16", .check = CLI::IsMember({"auto", "float32", "bfloat16"})}},
        {"--kv-cache-dtype",

@@ -120,6 +120,14 @@ std::vector<std::string> JsonReader::unread_keys() const {
   return unread;
 }
 
+void JsonReader::refuse_unread(std::string_view rule) {
+  for (const std::string& unknown : unread_keys()) {
+    const json::Value* value = find(unknown);
+    if (value == nullptr || (value->is_array() && value->empty())) continue;
+    require(false, unknown, rule);
+  }
+}
+
 std::string JsonReader::quoted(std::string_view key) const {
   return json::shown_text(prefix_ + std::string(key));
 }

@@ -58,6 +58,9 @@ class JsonReader {
   // Keys that nobody asked for, in file order.
   std::vector<std::string> unread_keys() const;
 
+  // require() for each of them that is neither null nor an empty list.
+  void refuse_unread(std::string_view rule);
+
   bool ok() const { return !error_.has_value(); }
   const Error& error() const { return *error_; }
 

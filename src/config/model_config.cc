@@ -9,6 +9,7 @@
 #include "config/index_section.h"
 #include "config/json_reader.h"
 #include "config/parse_sections.h"
+#include "config/quantization_section.h"
 
 namespace fathom::config {
 namespace {

@@ -31,13 +31,22 @@ struct YarnConfig {
   bool operator==(const YarnConfig&) const = default;
 };
 
-// quantization_config: fp8 e4m3 with 128x128 weight blocks and dynamic 1x128 activations.
-struct Fp8Config {
-  int weight_block_size_n = 128, weight_block_size_k = 128;
+// What the quantised matrices are: fp8 e4m3 or int8 with scales of 128x128 blocks, and activations quantised per token
+// and 128 channels; or int8 with scales of output channels, and activations per token. Activations always dynamically.
+enum class QuantMethod { kFp8Blocks, kInt8Blocks, kInt8Channels };
+
+std::string_view quant_method_name(QuantMethod method);  // for people
+
+// quantization_config
+struct QuantizationConfig {
+  QuantMethod method = QuantMethod::kFp8Blocks;
   // scale_fmt "ue8m0" (V3.1): the published weight scales are powers of two. They are stored as
   // float32 and read like all others; activation scales may stay float32, which is the more exact
   // choice.
   bool scale_ue8m0 = false;
+  // int8: names of modules that are not quantised, with all in them: "lm_head", "self_attn.kv_b_proj". In FP8 each
+  // tensor's own dtype tells.
+  std::vector<std::string> unquantised_modules;
 };
 
 // The lightning indexer of DeepSeek-V3.2 (ops/index.h): index_n_heads, index_head_dim, index_topk.
@@ -72,7 +81,7 @@ struct ModelConfig {
   int64_t max_position_embeddings = 4096;
   int num_nextn_predict_layers = 0;
   bool tie_word_embeddings = false;  // always false: no model of the family ties, true is refused
-  std::optional<Fp8Config> quantization_config;
+  std::optional<QuantizationConfig> quantization_config;
   std::string torch_dtype;
 
   int32_t bos_token_id = 0;

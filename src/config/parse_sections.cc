@@ -78,15 +78,6 @@ void require_consistent_groups(JsonReader& reader, const ModelConfig& config) {
                  "at most the experts of topk_group groups (" + std::to_string(available) + ")");
 }
 
-// Every key that is not null and was not asked for.
-void refuse_unread(JsonReader& reader, std::string_view rule) {
-  for (const std::string& unknown : reader.unread_keys()) {
-    const json::Value* value = reader.find(unknown);
-    if (value == nullptr || (value->is_array() && value->empty())) continue;
-    reader.require(false, unknown, rule);
-  }
-}
-
 // One of the two places of the rotary settings. What newer libraries write beside DeepSeek's keys is taken with the
 // value that changes nothing.
 struct RopeSection {
@@ -142,22 +133,10 @@ std::optional<RopeSection> read_rope_section(JsonReader& outer, std::string_view
     outer.require(has_type, key, "an object with a \"type\", only \"yarn\" is supported");
     if (!has_type) return std::nullopt;
     read.yarn = read_yarn(reader);
-    refuse_unread(reader, "absent: this changes the rotary embedding and is not supported");
+    reader.refuse_unread("absent: this changes the rotary embedding and is not supported");
   }
   if (!reader.ok()) outer.fail(reader.error().message);
   return read;
-}
-
-// Lists of modules that other programs were told to leave as they are. What is FP8 is told by each tensor's own dtype,
-// so the names may be any.
-void read_module_names(JsonReader& reader, std::string_view key) {
-  const json::Value* names = reader.find(key);
-  if (names == nullptr) return;
-  bool are_texts = names->is_array();
-  if (are_texts) {
-    for (const json::Value& name : *names) are_texts = are_texts && name.is_string();
-  }
-  reader.require(are_texts, key, "a list of names of modules");
 }
 
 }  // namespace
@@ -250,32 +229,6 @@ void read_rope(JsonReader& reader, ModelConfig& config) {
   }
   const std::optional<RopeSection>& chosen = parameters ? parameters : scaling;
   if (chosen) config.rope_scaling = chosen->yarn;
-}
-
-void read_quantization(JsonReader& outer, ModelConfig& config) {
-  const json::Value* section = outer.find("quantization_config");
-  if (section == nullptr) return;
-  outer.require(section->is_object(), "quantization_config", "an object or null");
-  if (!section->is_object()) return;
-  JsonReader reader(*section, "quantization_config.");
-  reader.choice("quant_method", {"fp8"}, -1);
-  reader.choice("fmt", {"e4m3"}, 0);
-  reader.choice("activation_scheme", {"dynamic"}, -1);
-  Fp8Config fp8;
-  fp8.scale_ue8m0 = reader.choice("scale_fmt", {"float", "ue8m0"}, 0) == 1;
-  const json::Value* block = reader.find("weight_block_size");
-  const json::Value blocks_of_128 = json::Value::array({128, 128});
-  const bool valid = block != nullptr && *block == blocks_of_128;
-  reader.require(valid, "weight_block_size", "[128, 128]");
-  reader.choice("expert_dtype", {"fp8"}, 0);
-  reader.require(!reader.boolean("dequantize", false), "dequantize",
-                 "false: --dequantize does that here");
-  for (const std::string_view key : {"modules_to_not_convert", "ignored_layers"}) {
-    read_module_names(reader, key);
-  }
-  refuse_unread(reader, "absent: this changes the quantisation and is not supported");
-  if (!reader.ok()) return outer.fail(reader.error().message);
-  config.quantization_config = fp8;
 }
 
 }  // namespace fathom::config

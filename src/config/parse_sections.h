@@ -1,6 +1,6 @@
 #pragma once
 // The sections of config.json that have rules of their own: architecture, experts and gates, rotary
-// embedding, quantisation. Each reads its keys, fills its fields and records the first broken rule
+// embedding. Each reads its keys, fills its fields and records the first broken rule
 // in the reader.
 //
 //   JsonReader reader(object);
@@ -18,6 +18,5 @@ void read_architecture(JsonReader& reader, ModelConfig& config);
 // REQUIRES: num_hidden_layers is read.
 void read_experts(JsonReader& reader, ModelConfig& config);
 void read_rope(JsonReader& reader, ModelConfig& config);
-void read_quantization(JsonReader& reader, ModelConfig& config);
 
 }  // namespace fathom::config

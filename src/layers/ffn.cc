@@ -43,8 +43,7 @@ ops::Activation Ffn::activate(const Tensor& gate_up, const LayerStep& step) cons
 void Ffn::project_up(const ops::Activation& x, const Tensor& gate_up, ops::Stream& stream) const {
   const int64_t tokens = gate_up.dim(0), inter = intermediate_size();
   const Tensor rows = gate_up.reshape({tokens, 2 * inter});
-  const bool is_fp8 = !gate_up_.scale.is_null();
-  if (is_fp8 && inter % ops::kScaleBlock != 0) {
+  if (ops::scale_form(gate_up_) == ops::ScaleForm::kBlocks && inter % ops::kScaleBlock != 0) {
     // The last scale block of the gate is partial, so the two are no single matrix with 128x128
     // blocks.
     const auto half = [&](int64_t i) {
@@ -55,7 +54,7 @@ void Ffn::project_up(const ops::Activation& x, const Tensor& gate_up, ops::Strea
     return linear_pair(fused_, {.x = x, .a = half(0), .b = half(1)}, stream);
   }
   ops::Weight whole{.data = gate_up_.data.reshape({2 * inter, gate_up_.data.dim(2)}), .scale = {}};
-  if (is_fp8) {
+  if (!gate_up_.scale.is_null()) {
     const Tensor& scale = gate_up_.scale;
     whole.scale = scale.reshape({2 * scale.dim(1), scale.dim(2)});
   }

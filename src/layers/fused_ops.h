@@ -6,17 +6,30 @@
 //
 // Plain data.
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "ops/backend.h"
+#include "ops/linear.h"
 
 namespace fathom::layers {
 
 struct WeightTypes {
-  tensor::DType plain = tensor::DType::kBf16;  // of everything that is not FP8: f32 or bf16
-  bool fp8 = false;                            // matrices that the checkpoint quantises stay FP8
-  bool fp8_absorbed = false;                   // W_UK and W_UV of MLA are quantised to FP8
+  tensor::DType plain = tensor::DType::kBf16;   // of everything that is not FP8: f32 or bf16
+  bool fp8 = false;                             // matrices that the checkpoint quantises stay FP8
+  bool fp8_absorbed = false;                    // W_UK and W_UV of MLA are quantised to FP8
+  ops::ScaleForm int8 = ops::ScaleForm::kNone;  // other than none: they stay INT8, with such scales
+  // INT8: of modules that are not quantised, with all in them. Null = none; outlives the layers' making.
+  const std::vector<std::string>* unquantised = nullptr;
 
   // Of the matrices that the checkpoint quantises.
-  tensor::DType matrix() const { return fp8 ? tensor::DType::kF8E4M3 : plain; }
+  tensor::DType matrix() const {
+    if (int8 != ops::ScaleForm::kNone) return tensor::DType::kI8;
+    return fp8 ? tensor::DType::kF8E4M3 : plain;
+  }
+  // The form of scales of the matrix with this name in the checkpoint.
+  ops::ScaleForm scale_form(std::string_view weight_name) const;
 };
 
 struct FusedOps {

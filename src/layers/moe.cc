@@ -1,7 +1,9 @@
 #include "layers/moe.h"
 
+#include <algorithm>
 #include <vector>
 
+#include "base/startup_error.h"
 #include "layers/sum_of_parts.h"
 
 namespace fathom::layers {
@@ -29,6 +31,20 @@ Tensor pair_up(const Tensor& t) {
 
 }  // namespace
 
+// Whether one call takes routed and shared experts: of an INT8 model some may not be quantised.
+bool Moe::has_one_type(const Part& part) {
+  const tensor::DType type = part.gate_up.data.dtype();
+  return part.shared_experts->gate_up().data.dtype() == type &&
+         part.shared_experts->down().data.dtype() == type;
+}
+
+void Moe::require_one_type(const std::string& prefix, const Part& part) {
+  if (part.gate_up.data.dtype() == part.down.data.dtype()) return;
+  throw StartupError(prefix +
+                     "experts: gate_proj and up_proj are quantised and down_proj is not, or the "
+                     "other way round, which quantization_config must not ask for");
+}
+
 Moe::Moe(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder) {
   const int64_t num_experts = config.n_routed_experts, hidden_size = config.hidden_size;
   gate_.kind = gate_kind(config);
@@ -47,7 +63,8 @@ Moe::Moe(const std::string& prefix, const config::ModelConfig& config, WeightBui
   first_expert_ = ep.rank() * num_experts_;
   for (int part = 0; part < builder.rank().mlp_parts(); ++part)
     parts_.push_back(take_part(prefix, config, part, builder));
-  shares_call_ = config.n_shared_experts > 0 && builder.fused().moe_experts_shared;
+  shares_call_ = config.n_shared_experts > 0 && builder.fused().moe_experts_shared &&
+                 std::all_of(parts_.begin(), parts_.end(), has_one_type);
 }
 
 // The experts of this rank, or its part of all. Those of others are listed without memory.
@@ -73,6 +90,7 @@ Moe::Part Moe::take_part(const std::string& prefix, const config::ModelConfig& c
   Part part{.gate_up = {.data = pair_up(gate_up.data), .scale = pair_up(gate_up.scale)},
             .down = builder.stacked(down_names, hidden_size, inter, columns),
             .shared_experts = std::nullopt};
+  require_one_type(prefix, part);
   if (config.n_shared_experts > 0)
     part.shared_experts.emplace(
         prefix + "shared_experts.",

@@ -37,6 +37,8 @@ class Moe {
     std::optional<Ffn> shared_experts;
   };
 
+  static bool has_one_type(const Part& part);
+  static void require_one_type(const std::string& prefix, const Part& part);
   Part take_part(const std::string& prefix, const config::ModelConfig& config, int number,
                  WeightBuilder& builder) const;
   void compute(const Part& part, const NormedRows& x, const LayerStep& step,

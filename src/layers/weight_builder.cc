@@ -1,5 +1,6 @@
 #include "layers/weight_builder.h"
 
+#include "base/startup_error.h"
 #include "tensor/scale_block.h"
 
 namespace fathom::layers {
@@ -10,6 +11,24 @@ using tensor::num_scale_blocks;
 using tensor::Tensor;
 
 }  // namespace
+
+WeightTypes quantised_types(const config::ModelConfig& config, bool dequantize) {
+  WeightTypes types;
+  if (!config.quantization_config || dequantize) return types;
+  switch (config.quantization_config->method) {
+    case config::QuantMethod::kFp8Blocks:
+      types.fp8 = true;
+      return types;
+    case config::QuantMethod::kInt8Blocks:
+      types.int8 = ops::ScaleForm::kBlocks;
+      break;
+    case config::QuantMethod::kInt8Channels:
+      types.int8 = ops::ScaleForm::kChannels;
+      break;
+  }
+  types.unquantised = &config.quantization_config->unquantised_modules;
+  return types;
+}
 
 Tensor WeightBuilder::norm(const std::string& name, int64_t dim) {
   const Tensor data = arena_.allocate(types_.plain, {dim});
@@ -40,23 +59,38 @@ ops::Weight WeightBuilder::matrix(const std::string& name, int64_t rows, int64_t
 
 ops::Weight WeightBuilder::stacked(const std::vector<std::string>& names, int64_t rows,
                                    int64_t cols, const weights::Shard& shard) {
+  const ops::ScaleForm form = form_of(names);
   int64_t& cut = shard.axis == 0 ? rows : cols;
-  cut = types_.fp8 ? scaled_shard_length(shard, names.front(), cut)
-                   : shard_length(shard, names.front(), cut);
+  cut = form == ops::ScaleForm::kBlocks ? scaled_shard_length(shard, names.front(), cut)
+                                        : shard_length(shard, names.front(), cut);
   const int64_t count = static_cast<int64_t>(names.size());
+  const bool quantised = form != ops::ScaleForm::kNone;
   ops::Weight weight;
-  weight.data = arena_.allocate(types_.fp8 ? DType::kF8E4M3 : types_.plain, {count, rows, cols});
-  if (types_.fp8) {
-    weight.scale =
-        arena_.allocate(DType::kF32, {count, num_scale_blocks(rows), num_scale_blocks(cols)});
-  }
+  weight.data = arena_.allocate(quantised ? types_.matrix() : types_.plain, {count, rows, cols});
+  if (quantised) weight.scale = scales(form, count, rows, cols);
   for (int64_t i = 0; i < count; ++i) {
     parameters_.push_back({.name = names[static_cast<size_t>(i)],
                            .data = weight.data[i],
-                           .scale = types_.fp8 ? weight.scale[i] : Tensor(),
+                           .scale = quantised ? weight.scale[i] : Tensor(),
                            .shard = shard});
   }
   return weight;
+}
+
+Tensor WeightBuilder::scales(ops::ScaleForm form, int64_t count, int64_t rows, int64_t cols) {
+  if (form == ops::ScaleForm::kChannels) return arena_.allocate(DType::kF32, {count, rows, 1});
+  return arena_.allocate(DType::kF32, {count, num_scale_blocks(rows), num_scale_blocks(cols)});
+}
+
+ops::ScaleForm WeightBuilder::form_of(const std::vector<std::string>& names) const {
+  const ops::ScaleForm form = types_.scale_form(names.front());
+  for (const std::string& name : names) {
+    if (types_.scale_form(name) == form) continue;
+    throw StartupError(name + " and " + names.front() +
+                       ": one is quantised and the other is not, which quantization_config must "
+                       "not ask of matrices that are multiplied together");
+  }
+  return form;
 }
 
 void WeightBuilder::leave_to_others(const std::vector<std::string>& names) {

@@ -9,7 +9,7 @@
 //                                       builder.tp_columns(v_head_dim, 0));       // the columns of this rank's heads
 //
 // Sizes are the whole model's; what comes back is the rank's part. Throws StartupError where ranks cannot share a
-// parameter equally: in granules, and with f8 weights between blocks of scales (weights/shard.h).
+// parameter equally: in granules, and between blocks of scales (weights/shard.h).
 //
 // Keeps references to arena and parameters. Not synchronised.
 
@@ -18,12 +18,17 @@
 #include <vector>
 
 #include "comm/rank_context.h"
+#include "config/model_config.h"
 #include "layers/fused_ops.h"
 #include "ops/linear.h"
 #include "tensor/arena.h"
 #include "weights/parameter.h"
 
 namespace fathom::layers {
+
+// The types of a model's matrices as its checkpoint has them, all else left at its default. Of INT8 the names of
+// modules that are not quantised are the config's own.
+WeightTypes quantised_types(const config::ModelConfig& config, bool dequantize);
 
 class WeightBuilder {
  public:
@@ -59,11 +64,11 @@ class WeightBuilder {
   // [rows, cols], never FP8.
   tensor::Tensor plain_matrix(const std::string& name, int64_t rows, int64_t cols,
                               const weights::Shard& shard = {});
-  // [rows, cols], FP8 in an FP8 model.
+  // [rows, cols], FP8 in an FP8 model, INT8 in an INT8 model where it does not leave the module as it is.
   ops::Weight matrix(const std::string& name, int64_t rows, int64_t cols,
                      const weights::Shard& shard = {});
-  // [names..., rows, cols]: equal matrices side by side, FP8 in an FP8 model, each with its own
-  // scales.
+  // [names..., rows, cols]: equal matrices side by side, of the type that matrix() gives each, which must be one, each
+  // with its own scales.
   ops::Weight stacked(const std::vector<std::string>& names, int64_t rows, int64_t cols,
                       const weights::Shard& shard = {});
   // Lists matrices that are other ranks', so that finding them in the checkpoint is no surprise.
@@ -76,6 +81,9 @@ class WeightBuilder {
   const comm::RankContext& rank() const { return rank_; }
 
  private:
+  // Of all of them.
+  ops::ScaleForm form_of(const std::vector<std::string>& names) const;
+  tensor::Tensor scales(ops::ScaleForm form, int64_t count, int64_t rows, int64_t cols);
   static const char* holders(int parts) {
     return parts == 1 ? "ranks" : "parts of --deterministic-tp";
   }

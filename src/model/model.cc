@@ -28,9 +28,10 @@ DType absorbed_type(const config::ModelConfig& config, const ModelOptions& optio
 }
 
 layers::WeightTypes weight_types(const config::ModelConfig& config, const ModelOptions& options) {
-  return {.plain = plain_type(config, options),
-          .fp8 = config.quantization_config.has_value() && !options.dequantize,
-          .fp8_absorbed = absorbed_type(config, options) == DType::kF8E4M3};
+  layers::WeightTypes types = layers::quantised_types(config, options.dequantize);
+  types.plain = plain_type(config, options);
+  types.fp8_absorbed = absorbed_type(config, options) == DType::kF8E4M3;
+  return types;
 }
 
 void check_absorbed_type(const config::ModelConfig& config, const ModelOptions& options) {

@@ -45,7 +45,7 @@ using layers::ForwardBatch;
 enum class AttentionForm { kAuto, kAbsorbed, kExpanded };
 
 struct ModelOptions {
-  // Compute with bf16 or f32 weights from an FP8 checkpoint. Otherwise its FP8 matrices stay FP8
+  // Compute with bf16 or f32 weights from an FP8 or INT8 checkpoint. Otherwise its FP8 matrices stay FP8
   // and their inputs are quantised.
   bool dequantize = false;
   // Type of all weights that are not FP8: f32 or bf16. Empty = f32 where torch_dtype is float32,

@@ -91,6 +91,28 @@ void dequantize_array(const F8E4M3* __restrict src, const float* scales, To* __r
   }
 }
 
+template <class To>
+void dequantize_integers(const int8_t* __restrict src, float scale, To* __restrict dst,
+                         int64_t count) {
+  for (int64_t i = 0; i < count; ++i) encode(static_cast<float>(src[i]) * scale, dst[i]);
+}
+
+template <class To>
+void dequantize_array(const int8_t* src, const float* scales, To* dst, int64_t count) {
+  for (int64_t begin = 0; begin < count; begin += kScaleBlock)
+    dequantize_integers(src + begin, scales[begin / kScaleBlock], dst + begin,
+                        std::min(kScaleBlock, count - begin));
+}
+
+template <class Q>
+void dequantize_to(const Q* src, const float* scales, void* dst, DType to, int64_t count) {
+  if (to == DType::kF32) {
+    return dequantize_array(src, scales, static_cast<float*>(dst), count);
+  }
+  FATHOM_CHECK(to == DType::kBf16, "dequantised to " << tensor::dtype_name(to));
+  dequantize_array(src, scales, static_cast<Bf16*>(dst), count);
+}
+
 float block_scale(float amax, BlockScale kind) {
   const float scale = std::max(amax, 1e-10f) / 448.0f;
   if (kind == BlockScale::kAny || !std::isfinite(scale)) return scale;
@@ -125,11 +147,19 @@ void convert(const void* src, DType from, void* dst, DType to, int64_t count) {
 }
 
 void dequantize(const F8E4M3* src, const float* scales, void* dst, DType to, int64_t count) {
+  dequantize_to(src, scales, dst, to, count);
+}
+
+void dequantize(const int8_t* src, const float* scales, void* dst, DType to, int64_t count) {
+  dequantize_to(src, scales, dst, to, count);
+}
+
+void dequantize_channel(const int8_t* src, float scale, void* dst, DType to, int64_t count) {
   if (to == DType::kF32) {
-    return dequantize_array(src, scales, static_cast<float*>(dst), count);
+    return dequantize_integers(src, scale, static_cast<float*>(dst), count);
   }
   FATHOM_CHECK(to == DType::kBf16, "dequantised to " << tensor::dtype_name(to));
-  dequantize_array(src, scales, static_cast<Bf16*>(dst), count);
+  dequantize_integers(src, scale, static_cast<Bf16*>(dst), count);
 }
 
 void quantize_blocks(const float* src, int64_t rows, int64_t columns, BlockScale kind,

@@ -27,6 +27,9 @@ void convert(const void* src, tensor::DType from, void* dst, tensor::DType to, i
 // REQUIRES: to is f32 or bf16.
 void dequantize(const tensor::F8E4M3* src, const float* scales, void* dst, tensor::DType to,
                 int64_t count);
+void dequantize(const int8_t* src, const float* scales, void* dst, tensor::DType to, int64_t count);
+// The same with one scale for all.
+void dequantize_channel(const int8_t* src, float scale, void* dst, tensor::DType to, int64_t count);
 
 // kPowerOfTwo: rounded up to one, as checkpoints of "scale_fmt": "ue8m0" have them.
 enum class BlockScale { kAny, kPowerOfTwo };

@@ -39,6 +39,16 @@ void make_f8_table(uint64_t seed, char* table) {
   }
 }
 
+void make_i8_table(uint64_t seed, char* table) {
+  for (int64_t i = 0; i < kTableElements; ++i) {
+    const auto bits = philox(seed, 1, static_cast<uint64_t>(i))[0];
+    table[i] = static_cast<char>(static_cast<int32_t>((bits >> 8) % 255) - 127);
+  }
+}
+
+// Root mean square of the integers from -127 to 127.
+float i8_spread() { return std::sqrt(127.0f * 128.0f / 3.0f); }
+
 // Root mean square of the f8 table's distribution.
 float f8_spread() {
   double sum = 0;
@@ -66,12 +76,13 @@ Tensor as_rows(const Tensor& out, bool cuts_rows) {
 
 DummyValues::DummyValues(uint64_t seed, const std::vector<Parameter>& parameters)
     : seed_(seed), normal_(normal_table(seed)) {
-  static const float spread = f8_spread();
+  static const float spread_of_f8 = f8_spread();
   for (const Parameter& parameter : parameters) {
     if (parameter.held_elsewhere) continue;
     const float stddev = parameter.dummy_stddev;
     const DType dtype = parameter.data.dtype();
-    if (dtype == DType::kF8E4M3) {
+    if (dtype == DType::kF8E4M3 || dtype == DType::kI8) {
+      const float spread = dtype == DType::kI8 ? i8_spread() : spread_of_f8;
       add(parameter.data, {.dtype = dtype}, parameter);
       // All the same, so it does not matter that their positions are not those of the whole tensor's scales.
       const float scale = (stddev == 0 ? 1.0f : stddev) / spread;
@@ -106,6 +117,8 @@ Tensor DummyValues::table(const Kind& kind) {
   made.bytes.resize(static_cast<size_t>(kTableElements * tensor::dtype_bytes(kind.dtype)));
   if (kind.dtype == DType::kF8E4M3) {
     make_f8_table(seed_, made.bytes.data());
+  } else if (kind.dtype == DType::kI8) {
+    make_i8_table(seed_, made.bytes.data());
   } else {
     std::vector<float> values = normal_;
     for (float& v : values) v = kind.stddev == 0 ? kind.constant : v * kind.stddev;

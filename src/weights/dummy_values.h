@@ -25,7 +25,7 @@ class DummyValues {
   const std::vector<ops::FillFromTableArgs>& fills() const { return fills_; }
 
  private:
-  // Of random values with a standard deviation, or all the same. Those of f8 take the whole range.
+  // Of random values with a standard deviation, or all the same. Those of f8 and i8 take the whole range.
   struct Kind {
     tensor::DType dtype;
     float stddev = 0, constant = 0;

@@ -38,7 +38,7 @@ class Buffer {
 
 // What one thread reads into and converts through.
 struct Scratch {
-  Buffer file_bytes, converted, scales;
+  Buffer file_bytes, converted, scales, scale_bytes;
 };
 
 // All files of a checkpoint, opened once for all threads.
@@ -74,7 +74,7 @@ Status check_scales(const TensorInfo& source, const float* values, int64_t first
   return invalid_argument(source.file + ": tensor " + json::shown_text(source.name) + " holds " +
                           std::to_string(*bad) + " at [" + std::to_string(position / columns) +
                           ", " + std::to_string(position % columns) +
-                          "], FP8 scales must be finite and > 0");
+                          "], scales must be finite and > 0");
 }
 
 class Reader {
@@ -124,21 +124,30 @@ class Reader {
 
   static Status check_values(const ReadPiece& piece, const void* bytes) {
     if (!piece.is_scale) return {};
-    const int64_t first = (piece.offset - piece.source->offset) / int64_t{sizeof(float)};
-    return check_scales(*piece.source, static_cast<const float*>(bytes), first,
-                        piece.num_bytes / int64_t{sizeof(float)});
+    const tensor::DType dtype = piece.source->dtype;
+    const int64_t element_bytes = tensor::dtype_bytes(dtype);
+    const int64_t first = (piece.offset - piece.source->offset) / element_bytes;
+    const int64_t count = piece.num_bytes / element_bytes;
+    if (dtype == DType::kF32)
+      return check_scales(*piece.source, static_cast<const float*>(bytes), first, count);
+    std::vector<float> values(static_cast<size_t>(count));
+    convert(bytes, dtype, values.data(), DType::kF32, count);
+    return check_scales(*piece.source, values.data(), first, count);
   }
 
   Status read_scales(const ReadPiece& piece, Scratch& scratch) const {
     const TensorInfo& source = *piece.dequantize_with;
     const int64_t first = first_scale_row(piece) * source.shape[1];
     const int64_t count = num_scale_rows(piece) * source.shape[1];
-    const int64_t num_bytes = count * int64_t{sizeof(float)};
-    char* bytes = scratch.scales.at_least(num_bytes);
-    const int64_t offset = source.offset + first * int64_t{sizeof(float)};
-    Status read = files_.at(source.file).read_at(offset, bytes, num_bytes);
+    const int64_t element_bytes = tensor::dtype_bytes(source.dtype);
+    char* bytes = scratch.scale_bytes.at_least(count * element_bytes);
+    const int64_t offset = source.offset + first * element_bytes;
+    Status read = files_.at(source.file).read_at(offset, bytes, count * element_bytes);
     if (!read) return read;
-    return check_scales(source, reinterpret_cast<const float*>(bytes), first, count);
+    auto* const values =
+        reinterpret_cast<float*>(scratch.scales.at_least(count * int64_t{sizeof(float)}));
+    convert(bytes, source.dtype, values, DType::kF32, count);
+    return check_scales(source, values, first, count);
   }
 
   // From scratch.file_bytes (and scales) to the rows of `out`.
@@ -166,10 +175,22 @@ class Reader {
     char* to = nullptr;
   };
 
-  // A rank's columns may begin inside a block of scales.
   static void dequantize_row(const ReadPiece& piece, const ReadTarget& target, Scratch& scratch,
                              const Row& row) {
-    const auto* source = reinterpret_cast<const tensor::F8E4M3*>(row.from);
+    if (piece.source->dtype == DType::kF8E4M3)
+      return dequantize_row_of<tensor::F8E4M3>(piece, target, scratch, row);
+    if (rows_per_scale(piece) == kScaleBlock)
+      return dequantize_row_of<int8_t>(piece, target, scratch, row);
+    const float scale = reinterpret_cast<const float*>(scratch.scales.at_least(0))[row.row];
+    dequantize_channel(reinterpret_cast<const int8_t*>(row.from), scale, row.to,
+                       target.data.dtype(), target.data.dim(1));
+  }
+
+  // A rank's columns may begin inside a block of scales.
+  template <class Q>
+  static void dequantize_row_of(const ReadPiece& piece, const ReadTarget& target, Scratch& scratch,
+                                const Row& row) {
+    const auto* source = reinterpret_cast<const Q*>(row.from);
     const tensor::DType dtype = target.data.dtype();
     const int64_t columns = target.data.dim(1);
     const int64_t scale_row = (piece.first_row + row.row) / kScaleBlock - first_scale_row(piece);

@@ -9,7 +9,7 @@
 // load_parameters first checks everything (names, shapes, dtypes, scales) and lists all problems in one
 // error (at most 20 lines and a count), then reads with several threads in file order with pread, verifies
 // that every byte came, converts, and reports progress from one thread at a time, at most ~20 times a
-// second and once at the end. FP8 scales must be finite and > 0.
+// second and once at the end. Scales must be finite and > 0.
 
 #include <cstdint>
 #include <functional>
@@ -50,8 +50,8 @@ Status load_parameters_of_ranks(const Checkpoint& checkpoint, const ParameterLis
 Status load_parameters(const Checkpoint& checkpoint, const std::vector<Parameter>& parameters,
                        const LoadOptions& options);
 
-// Seeded, the same for any number of threads: normal values of dummy_stddev; f8 weights get values over
-// the whole range with scales that make them dummy_stddev.
+// Seeded, the same for any number of threads: normal values of dummy_stddev; f8 and i8 weights get values
+// over the whole range with scales that make them dummy_stddev.
 Status fill_dummy(const std::vector<Parameter>& parameters, const LoadOptions& options);
 // The same bits, made where the stream's operators run; what goes there from the host are tables of half a megabyte.
 // Done when it returns. REQUIRES: the backend has fill_from_table.

@@ -10,6 +10,18 @@ std::vector<int64_t> whole_shape(const Parameter& parameter) {
   return shape;
 }
 
-std::string scale_name(const std::string& weight_name) { return weight_name + "_scale_inv"; }
+std::string scale_name(const std::string& weight_name, bool of_channels) {
+  return weight_name + (of_channels ? "_scale" : "_scale_inv");
+}
+
+bool are_of_channels(tensor::DType dtype, int64_t rows, int64_t scale_rows, int64_t scale_columns) {
+  return dtype == tensor::DType::kI8 && scale_columns == 1 && scale_rows == rows;
+}
+
+bool has_channel_scales(const Parameter& parameter) {
+  const tensor::Tensor &data = parameter.data, &scale = parameter.scale;
+  return !scale.is_null() && data.rank() == 2 && scale.rank() == 2 &&
+         are_of_channels(data.dtype(), data.dim(0), scale.dim(0), scale.dim(1));
+}
 
 }  // namespace fathom::weights

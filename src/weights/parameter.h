@@ -20,12 +20,13 @@ namespace fathom::weights {
 struct Parameter {
   std::string name = {};  // in the checkpoint; its shape there must be whole_shape(*this)
   // Destination, rank 1 or 2, rows may be strided (a slice of a fused matrix). Its dtype is what the model
-  // computes with: f32 or bf16 (converted from f32, bf16, f16, or dequantised from f8 with its scales),
-  // or f8_e4m3 (the checkpoint must hold f8).
+  // computes with: f32 or bf16 (converted from f32, bf16, f16, or dequantised from f8 or i8 with its scales),
+  // or f8_e4m3 or i8 (the checkpoint must hold that).
   tensor::Tensor data = {};
-  // f8 only: f32[ceil(rows/128), ceil(cols/128)], from scale_name(name).
+  // f8 and i8 only: f32[ceil(rows/128), ceil(cols/128)] of blocks; i8 also f32[rows, 1] of channels, which is meant
+  // where both fit. From scale_name(name, of_channels).
   tensor::Tensor scale = {};
-  // Of which `data` and `scale` are one rank's part. Parts with scales in f8_e4m3 are cut between blocks of 128.
+  // Of which `data` and `scale` are one rank's part. Parts with scales of blocks are cut between blocks of 128.
   Shard shard = {};
   // Another rank has all of it: it may be in the checkpoint and is not read. `data` is null then.
   bool held_elsewhere = false;
@@ -38,7 +39,11 @@ struct Parameter {
 // Of the tensor that `data` is a part of. REQUIRES: not held_elsewhere.
 std::vector<int64_t> whole_shape(const Parameter& parameter);
 
-// "x.weight" -> "x.weight_scale_inv", the published name of block scales.
-std::string scale_name(const std::string& weight_name);
+// "x.weight" -> "x.weight_scale_inv", the published name of block scales, or "x.weight_scale", that of channels'.
+std::string scale_name(const std::string& weight_name, bool of_channels = false);
+
+// Whether scales of this shape are an i8 matrix's of channels.
+bool are_of_channels(tensor::DType dtype, int64_t rows, int64_t scale_rows, int64_t scale_columns);
+bool has_channel_scales(const Parameter& parameter);
 
 }  // namespace fathom::weights

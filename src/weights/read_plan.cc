@@ -44,7 +44,15 @@ struct Part {
   }
 };
 
-// `unit`: entries of the whole that an entry of `data` stands for, kScaleBlock for scales.
+bool is_quantised(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kI8; }
+bool is_quantised(const TensorInfo& info) {
+  return is_quantised(info.dtype) && info.shape.size() == 2;
+}
+
+// "FP8", as people call it.
+const char* family_of(DType dtype) { return dtype == DType::kI8 ? "INT8" : "FP8"; }
+
+// `unit`: entries of the whole that an entry of `data` stands for, kScaleBlock for scales of blocks.
 Part part_of(const Tensor& data, const Parameter& parameter, int64_t unit) {
   const Shard& shard = parameter.shard;
   Part part{.data = data};
@@ -52,6 +60,13 @@ Part part_of(const Tensor& data, const Parameter& parameter, int64_t unit) {
   const int64_t first = shard.rank * parameter.data.dim(shard.axis) / unit;
   (shard.axis == data.rank() - 1 ? part.first_column : part.first_row) = first;
   return part;
+}
+
+// Scales of channels are whole in all parts of columns.
+Part scale_part_of(const Parameter& parameter) {
+  if (!has_channel_scales(parameter)) return part_of(parameter.scale, parameter, kScaleBlock);
+  if (parameter.shard.axis == 1) return {.data = parameter.scale};
+  return part_of(parameter.scale, parameter, 1);
 }
 
 class Planner {
@@ -84,9 +99,9 @@ class Planner {
     std::vector<Part> parts, scales;
     for (const Parameter* each : held) {
       parts.push_back(part_of(each->data, *each, 1));
-      if (!each->scale.is_null()) scales.push_back(part_of(each->scale, *each, kScaleBlock));
+      if (!each->scale.is_null()) scales.push_back(scale_part_of(*each));
     }
-    if (parameter.data.dtype() == DType::kF8E4M3) {
+    if (is_quantised(parameter.data.dtype())) {
       cut({.source = info}, parts);
       if (scale != nullptr) cut({.source = scale, .is_scale = true}, scales);
     } else {
@@ -102,16 +117,19 @@ class Planner {
   }
 
   Result<ReadPlan> finish() && {
-    if (num_plain_ > 0 && num_plain_ == num_problems_ && !holds_fp8()) {
+    if (num_plain_ > 0 && num_plain_ == num_problems_ && !holds_quantised()) {
       return invalid_argument(
-          checkpoint_.directory() + ": config.json has an FP8 quantization_config, but " +
-          first_plain_ + ", as are all of the " + std::to_string(num_plain_) +
+          checkpoint_.directory() + ": config.json has an " + family_of(wanted_) +
+          " quantization_config, but " + first_plain_ + ", as are all of the " +
+          std::to_string(num_plain_) +
           " matrices that it speaks of: remove quantization_config from config.json");
     }
     if (problems_.any()) {
-      const char* const advice =
-          num_plain_ > 0 ? ", some of whose FP8 matrices are not FP8 here (--dequantize reads both)"
-                         : "";
+      const std::string family = family_of(wanted_);
+      const std::string advice = num_plain_ > 0
+                                     ? ", some of whose " + family + " matrices are not " + family +
+                                           " here (--dequantize reads both)"
+                                     : "";
       return problems_.error(checkpoint_.directory() + " does not fit the model" + advice);
     }
     std::stable_sort(plan_.pieces.begin(), plan_.pieces.end(),
@@ -128,13 +146,14 @@ class Planner {
     ++num_problems_;
   }
 
-  bool holds_fp8() const {
+  bool holds_quantised() const {
     return std::any_of(checkpoint_.tensors().begin(), checkpoint_.tensors().end(),
-                       [](const TensorInfo& tensor) { return tensor.dtype == DType::kF8E4M3; });
+                       [](const TensorInfo& tensor) { return is_quantised(tensor.dtype); });
   }
 
   void leave_to_others(const Parameter& parameter) {
-    for (const std::string& name : {parameter.name, scale_name(parameter.name)}) {
+    for (const std::string& name :
+         {parameter.name, scale_name(parameter.name, false), scale_name(parameter.name, true)}) {
       const TensorInfo* info = checkpoint_.find(name);
       if (info != nullptr) used_.insert(info->name);
     }
@@ -153,37 +172,51 @@ class Planner {
       return false;
     }
     const DType to = parameter.data.dtype();
-    const bool from_f8 = info.dtype == DType::kF8E4M3 && info.shape.size() == 2;
-    if (to == DType::kF8E4M3 ? from_f8 : (from_f8 || can_convert(info.dtype, to))) return true;
-    if (to == DType::kF8E4M3 && can_convert(info.dtype, DType::kBf16) && num_plain_++ == 0) {
-      first_plain_ = where;
+    if (is_quantised(to) ? info.dtype == to : (is_quantised(info) || can_convert(info.dtype, to))) {
+      return true;
     }
-    add_problem("wrong dtype", where + ", the model needs " +
-                                   (to == DType::kF8E4M3 ? "f8_e4m3" : "f32, bf16 or f16"));
+    if (is_quantised(to) && can_convert(info.dtype, DType::kBf16) && num_plain_++ == 0) {
+      first_plain_ = where;
+      wanted_ = to;
+    }
+    const std::string needed =
+        is_quantised(to) ? std::string(tensor::dtype_name(to)) : "f32, bf16 or f16";
+    add_problem("wrong dtype", where + ", the model needs " + needed);
     return false;
   }
 
-  // The scales of an f8 tensor; problems for missing, misshapen and superfluous ones.
+  // Where the scales of a tensor may be: where its parameter wants them, or, where it is dequantised, in either place.
+  const TensorInfo* scale_of(const Parameter& parameter, const TensorInfo& info) const {
+    const bool keeps = is_quantised(parameter.data.dtype());
+    const TensorInfo* const of_blocks = checkpoint_.find(scale_name(info.name, false));
+    if (keeps ? !has_channel_scales(parameter) : of_blocks != nullptr) return of_blocks;
+    const TensorInfo* const of_channels = checkpoint_.find(scale_name(info.name, true));
+    return info.dtype == DType::kF8E4M3 ? of_blocks : of_channels;
+  }
+
+  // The scales of an f8 or i8 tensor; problems for missing, misshapen and superfluous ones.
   const TensorInfo* find_scale(const Parameter& parameter, const TensorInfo& info) {
-    const TensorInfo* scale = checkpoint_.find(scale_name(parameter.name));
+    const TensorInfo* scale = scale_of(parameter, info);
     if (scale != nullptr) used_.insert(scale->name);
-    if (info.dtype != DType::kF8E4M3 || info.shape.size() != 2) {
-      if (scale != nullptr) {
-        add_problem("extra scale", "tensor " + json::shown_text(scale->name) + " for " +
-                                       json::shown_text(info.name) + ", which is " +
-                                       describe(info));
-      }
+    const std::string of = " for " + json::shown_text(info.name) + ", which is " + describe(info);
+    if (!is_quantised(info)) {
+      if (scale != nullptr)
+        add_problem("extra scale", "tensor " + json::shown_text(scale->name) + of);
       return nullptr;
     }
     if (scale == nullptr) {
-      add_problem("missing scale", "tensor " + json::shown_text(scale_name(parameter.name)) +
-                                       " for " + json::shown_text(info.name) + ", which is " +
-                                       describe(info));
+      const std::string name = scale_name(info.name, has_channel_scales(parameter));
+      add_problem("missing scale", "tensor " + json::shown_text(name) + of);
       return nullptr;
     }
-    const std::vector<int64_t> shape = {num_scale_blocks(info.shape[0]),
-                                        num_scale_blocks(info.shape[1])};
-    if (scale->dtype == DType::kF32 && scale->shape == shape) return scale;
+    const bool of_channels = scale->name == scale_name(info.name, true);
+    const std::vector<int64_t> shape = of_channels
+                                           ? std::vector<int64_t>{info.shape[0], 1}
+                                           : std::vector<int64_t>{num_scale_blocks(info.shape[0]),
+                                                                  num_scale_blocks(info.shape[1])};
+    const bool right_type =
+        scale->dtype == DType::kF32 || (of_channels && can_convert(scale->dtype, DType::kF32));
+    if (right_type && scale->shape == shape) return scale;
     add_problem("wrong scale", "tensor " + json::shown_text(scale->name) + " is " +
                                    describe(*scale) + ", must be f32[" + std::to_string(shape[0]) +
                                    ", " + std::to_string(shape[1]) + "]");
@@ -259,8 +292,10 @@ class Planner {
   const LoadOptions& options_;
   ProblemList problems_;
   int64_t num_problems_ = 0;
-  int64_t num_plain_ = 0;    // of them, matrices in bf16, f16 or f32 where the model needs FP8
-  std::string first_plain_;  // what the first of those is
+  int64_t num_plain_ =
+      0;  // of them, matrices in bf16, f16 or f32 where the model needs quantised ones
+  DType wanted_ = DType::kF8E4M3;  // of those
+  std::string first_plain_;        // what the first of those is
   std::unordered_set<std::string_view> used_;
   ReadPlan plan_;
 };
@@ -280,16 +315,22 @@ struct Way {
 
 }  // namespace
 
-int64_t first_scale_row(const ReadPiece& piece) { return piece.first_row / kScaleBlock; }
+int64_t rows_per_scale(const ReadPiece& piece) {
+  const TensorInfo &of = *piece.source, &scale = *piece.dequantize_with;
+  return are_of_channels(of.dtype, of.shape[0], scale.shape[0], scale.shape[1]) ? 1 : kScaleBlock;
+}
+
+int64_t first_scale_row(const ReadPiece& piece) { return piece.first_row / rows_per_scale(piece); }
 
 int64_t num_scale_rows(const ReadPiece& piece) {
-  return num_scale_blocks(piece.first_row + piece.num_rows()) - first_scale_row(piece);
+  const int64_t rows = rows_per_scale(piece);
+  return (piece.first_row + piece.num_rows() + rows - 1) / rows - first_scale_row(piece);
 }
 
 int64_t file_bytes(const ReadPiece& piece) {
   if (piece.dequantize_with == nullptr) return piece.num_bytes;
   const int64_t scales = num_scale_rows(piece) * piece.dequantize_with->shape[1];
-  return piece.num_bytes + scales * tensor::dtype_bytes(DType::kF32);
+  return piece.num_bytes + scales * tensor::dtype_bytes(piece.dequantize_with->dtype);
 }
 
 void check_parameter(const Parameter& parameter) {
@@ -298,11 +339,13 @@ void check_parameter(const Parameter& parameter) {
   FATHOM_CHECK(data.rank() == 1 || data.rank() == 2,
                parameter.name << " is " << data.describe() << ", rank must be 1 or 2");
   const DType dtype = data.dtype();
-  FATHOM_CHECK(dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF8E4M3,
+  FATHOM_CHECK(dtype == DType::kF32 || dtype == DType::kBf16 || is_quantised(dtype),
                parameter.name << " is " << data.describe());
-  FATHOM_CHECK((dtype == DType::kF8E4M3) == !scale.is_null(),
-               parameter.name << " is " << data.describe() << ", scales go with f8_e4m3 only");
+  FATHOM_CHECK(
+      is_quantised(dtype) == !scale.is_null(),
+      parameter.name << " is " << data.describe() << ", scales go with f8_e4m3 and i8 only");
   if (scale.is_null()) return;
+  if (has_channel_scales(parameter) && scale.dtype() == DType::kF32) return;
   FATHOM_CHECK(data.rank() == 2 && scale.rank() == 2 && scale.dtype() == DType::kF32 &&
                    scale.dim(0) == num_scale_blocks(data.dim(0)) &&
                    scale.dim(1) == num_scale_blocks(data.dim(1)),

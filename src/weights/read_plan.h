@@ -34,7 +34,7 @@ struct ReadPiece {
   int64_t first_row = 0, first_column = 0;  // of the source, where the range begins
   int64_t row_elements = 0;                 // from one row to the next in the file
   std::vector<ReadTarget> targets{};
-  const TensorInfo* dequantize_with = nullptr;  // set where f8 becomes f32 or bf16
+  const TensorInfo* dequantize_with = nullptr;  // set where f8 or i8 becomes f32 or bf16
   bool is_scale = false;                        // values must be finite and > 0
 
   int64_t num_rows() const { return targets.front().data.dim(0); }
@@ -45,15 +45,17 @@ struct ReadPlan {
   int64_t num_bytes = 0;  // that will be read from files
 };
 
-// Rows of scales that a piece needs when it is dequantised.
+// Of a piece that is dequantised: rows of weights that share a row of scales, 128 or one.
+int64_t rows_per_scale(const ReadPiece& piece);
+// Rows of scales that it needs.
 int64_t first_scale_row(const ReadPiece& piece);
 int64_t num_scale_rows(const ReadPiece& piece);
 
 // Bytes that reading a piece takes from files: its own and its scales.
 int64_t file_bytes(const ReadPiece& piece);
 
-// Sets Parameter::found. REQUIRES: parameters are well formed: rank 1 or 2, dtype f32, bf16 or f8_e4m3, f8
-// with scales of the right shape; those of one name are parts of one tensor, of one type.
+// Sets Parameter::found. REQUIRES: parameters are well formed: rank 1 or 2, dtype f32, bf16, f8_e4m3 or i8, the
+// last two with scales of the right shape; those of one name are parts of one tensor, of one type.
 Result<ReadPlan> plan_reads(const Checkpoint& checkpoint, const ParameterLists& lists,
                             const LoadOptions& options);
 

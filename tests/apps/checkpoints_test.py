@@ -105,7 +105,7 @@ class NewerLibraries(CheckpointTest):
         fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
         for change, part in [
                 ({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}},
-                 '"quantization_config.quant_method" is "compressed-tensors"'),
+                 '"quantization_config.format" is "float-quantized", must be "int-quantized"'),
                 ({"quantization_config": {"quant_method": "awq", "bits": 4}}, '"awq", must be "fp8"'),
                 ({"quantization_config": {**fp8, "activation_scheme": "static"}}, '"static", must be "dynamic"'),
                 ({"quantization_config": {**fp8, "activation_scheme": "dynamic", "modules_to_convert": ["x"]}},

@@ -98,7 +98,7 @@ class RefusalTest(unittest.TestCase):
         self.refused("o_proj.weight: dimension 1 is 1024, which does not divide among 16 parts of --deterministic-tp in "
                      "multiples of 128", "--deterministic-tp", 16, *FLOAT32)
         # A head's 192 rows on each of eight ranks are a block of scales and a half.
-        self.refused("q_b_proj.weight: dimension 0 is 1536, of which each of 8 ranks would hold 192, but FP8 parts are "
+        self.refused("q_b_proj.weight: dimension 0 is 1536, of which each of 8 ranks would hold 192, but parts with block scales are "
                      "multiples of 128 or divide it: they may not straddle blocks of scales (--dequantize does without "
                      "them)", "--tp-size", 8)
 

@@ -72,6 +72,47 @@ TEST(ModelConfig, reads_v3) {
   EXPECT_THAT(config.eos_token_ids, ElementsAre(1));
 }
 
+// What the published INT8 checkpoints of R1 say, and what conversions of others add.
+TEST(ModelConfig, reads_the_published_forms_of_int8) {
+  struct Form {
+    const char* section;
+    QuantMethod method;
+    std::vector<std::string> unquantised = {};
+  };
+  for (const Form& form : std::vector<Form>{
+           {R"({"quant_method": "blockwise_int8", "activation_scheme": "dynamic",
+                "weight_block_size": [128, 128], "ignored_layers": ["lm_head"]})",
+            QuantMethod::kInt8Blocks,
+            {"lm_head"}},
+           {R"({"quant_method": "w8a8_int8"})", QuantMethod::kInt8Channels},
+           {R"({"quant_method": "w8a8_int8", "is_dynamic": true, "ignore": ["lm_head"],
+                "packed_modules_mapping": {"gate_up_proj": ["gate_proj", "up_proj"]}})",
+            QuantMethod::kInt8Channels,
+            {"lm_head"}},
+           {R"({"quant_method": "compressed-tensors", "format": "int-quantized",
+                "config_groups": {"group_0": {
+                  "input_activations": {"actorder": null, "block_structure": null, "dynamic": true,
+                    "group_size": null, "num_bits": 8, "observer": "memoryless",
+                    "observer_kwargs": {}, "strategy": "token", "symmetric": true, "type": "int"},
+                  "output_activations": null,
+                  "weights": {"actorder": null, "block_structure": null, "dynamic": false,
+                    "group_size": null, "num_bits": 8, "observer": "minmax",
+                    "observer_kwargs": {}, "strategy": "channel", "symmetric": true,
+                    "type": "int"},
+                  "targets": ["Linear"]}},
+                "ignore": ["lm_head", "model.layers.0.self_attn"], "kv_cache_scheme": null,
+                "quantization_status": "compressed"})",
+            QuantMethod::kInt8Channels,
+            {"lm_head", "model.layers.0.self_attn"}}}) {
+    const Result<ModelConfig> config =
+        parse_model_config(edited_config("deepseek-v3", "quantization_config", form.section), "");
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->quantization_config->method, form.method) << form.section;
+    EXPECT_EQ(config->quantization_config->unquantised_modules, form.unquantised);
+  }
+  EXPECT_EQ(published("deepseek-v3").quantization_config->method, QuantMethod::kFp8Blocks);
+}
+
 TEST(ModelConfig, reads_v3_2) {
   const ModelConfig config = published("deepseek-v3.2");
   EXPECT_EQ(config.architecture, Architecture::kDeepseekV32);

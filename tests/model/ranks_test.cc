@@ -108,7 +108,7 @@ TEST(V3Ranks, are_refused_where_they_cannot_share) {
   // Parts of 576 rows, which are four blocks and a half.
   EXPECT_THAT(v3_refusal(32),
               HasSubstr("model.layers.0.mlp.gate_proj.weight: dimension 0 is 18432, of which each "
-                        "of 32 ranks would hold 576, but FP8 parts are multiples of 128"));
+                        "of 32 ranks would hold 576, but parts with block scales are multiples of 128"));
 }
 
 TEST(Ranks, that_do_not_fit_together_are_refused) {

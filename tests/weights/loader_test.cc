@@ -348,7 +348,7 @@ TEST(Loader, refuses_scales_that_are_not_finite_and_positive) {
       ASSERT_FALSE(loaded) << bad;
       EXPECT_THAT(loaded.error().message, HasSubstr("tensor \"w.weight_scale_inv\" holds "));
       EXPECT_THAT(loaded.error().message,
-                  HasSubstr("at [2, 1], FP8 scales must be finite and > 0"));
+                  HasSubstr("at [2, 1], scales must be finite and > 0"));
     }
   }
 }
@@ -431,7 +431,7 @@ TEST(Loader, a_malformed_parameter_is_a_programmer_error) {
   EXPECT_DEATH(load_one({.name = "w.weight"}), "rank must be 1 or 2");
   EXPECT_DEATH(load_one({.name = "w.weight",
                          .data = Tensor::contiguous(f32.data(), DType::kF8E4M3, {4, 4})}),
-               "scales go with f8_e4m3 only");
+               "scales go with f8_e4m3 and i8 only");
   EXPECT_DEATH(load_one({.name = "w.weight",
                          .data = Tensor::contiguous(f32.data(), DType::kF8E4M3, {4, 4}),
                          .scale = Tensor::contiguous(f32.data(), DType::kF32, {2, 1})}),

@@ -71,7 +71,7 @@ TEST(Shard, of_weights_with_scales_holds_whole_blocks_or_equal_fractions_of_one)
     } catch (const StartupError& error) {
       EXPECT_THAT(error.what(),
                   HasSubstr("each of 8 ranks would hold " + std::to_string(whole / 8) +
-                            ", but FP8 parts are multiples of 128 or divide it"));
+                            ", but parts with block scales are multiples of 128 or divide it"));
       EXPECT_THAT(error.what(), HasSubstr("--dequantize"));
     }
   }

@@ -1,0 +1,41 @@
+// Which matrices of an INT8 model are quantised: all but those in modules that the configuration names.
+
+#include <gtest/gtest.h>
+
+#include "layers/weight_builder.h"
+
+namespace fathom::layers {
+namespace {
+
+TEST(WeightTypes, a_module_is_named_by_whole_parts_of_its_path) {
+  const std::vector<std::string> modules = {"lm_head", "self_attn.kv_b_proj", "model.layers.1.mlp",
+                                            "gate"};
+  const WeightTypes types{.int8 = ops::ScaleForm::kChannels, .unquantised = &modules};
+  for (const char* left :
+       {"lm_head.weight", "model.layers.7.self_attn.kv_b_proj.weight",
+        "model.layers.1.mlp.experts.3.up_proj.weight", "model.layers.5.mlp.gate.weight"})
+    EXPECT_EQ(types.scale_form(left), ops::ScaleForm::kNone) << left;
+  for (const char* quantised :
+       {"model.layers.7.self_attn.q_b_proj.weight", "model.layers.11.mlp.down_proj.weight",
+        "model.layers.5.mlp.experts.0.gate_proj.weight"})
+    EXPECT_EQ(types.scale_form(quantised), ops::ScaleForm::kChannels) << quantised;
+}
+
+TEST(WeightTypes, are_those_of_the_configuration_unless_it_is_dequantised) {
+  config::ModelConfig config;
+  EXPECT_EQ(quantised_types(config, false).matrix(), tensor::DType::kBf16);
+  config.quantization_config.emplace();
+  EXPECT_EQ(quantised_types(config, false).matrix(), tensor::DType::kF8E4M3);
+  for (const auto& [method, form] :
+       {std::pair{config::QuantMethod::kInt8Blocks, ops::ScaleForm::kBlocks},
+        {config::QuantMethod::kInt8Channels, ops::ScaleForm::kChannels}}) {
+    config.quantization_config->method = method;
+    const WeightTypes types = quantised_types(config, false);
+    EXPECT_EQ(types.matrix(), tensor::DType::kI8);
+    EXPECT_EQ(types.scale_form("model.layers.0.mlp.up_proj.weight"), form);
+    EXPECT_EQ(quantised_types(config, true).matrix(), tensor::DType::kBf16);
+  }
+}
+
+}  // namespace
+}  // namespace fathom::layers
