@@ -139,24 +139,4 @@ void SampleRow::write_failure(uint8_t failed) const {
   *args_.failed.row<uint8_t>(row_) = failed;
 }
 
-int64_t add_top(const SampleRow& row, float log_total, int64_t begin, int64_t end, int64_t count) {
-  const float* const logits = row.logits();
-  int32_t* const ids = row.top_ids();
-  float* const logprobs = row.top_logprobs();
-  const int64_t wanted = row.num_top();
-  for (int64_t id = begin; id < end && wanted > 0; ++id) {
-    const float logprob = logits[id] - log_total;
-    if (count == wanted && logprob <= logprobs[count - 1]) continue;
-    if (count < wanted) ++count;
-    int64_t place = count - 1;
-    for (; place > 0 && logprobs[place - 1] < logprob; --place) {
-      logprobs[place] = logprobs[place - 1];
-      ids[place] = ids[place - 1];
-    }
-    logprobs[place] = logprob;
-    ids[place] = static_cast<int32_t>(id);
-  }
-  return count;
-}
-
 }  // namespace fathom::cpu

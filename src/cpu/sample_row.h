@@ -74,8 +74,4 @@ class SampleRow {
   int32_t slot_;
 };
 
-// The num_top largest log-probabilities of ids [begin, end) joined to those that are already there: best
-// first, ties by lower id, `count` of them so far. Returns how many there are then.
-int64_t add_top(const SampleRow& row, float log_total, int64_t begin, int64_t end, int64_t count);
-
 }  // namespace fathom::cpu

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "cpu/fast/fast_stream.h"
+#include "cpu/fast/logits_row.h"
 #include "cpu/fast/ops.h"
 #include "cpu/fast/weight_rows.h"
 #include "cpu/sample_row.h"
@@ -20,8 +21,6 @@ namespace {
 
 constexpr int kKeyBits = 11;  // of a logit that one pass of the search looks at
 constexpr int64_t kNumBins = std::max(int64_t{1} << kKeyBits, int64_t{kNumSampleBins} + 1);
-// Log-probabilities looked through at once for the best ones.
-constexpr int64_t kTopBlock = 256;
 
 struct Bin {
   uint64_t shares = 0;
@@ -203,28 +202,6 @@ class Draw {
   const float largest_, factor_;
 };
 
-struct Range {
-  float min = HUGE_VALF, max = -HUGE_VALF;
-  int64_t first_max = 0;  // where max is for the first time
-  bool good = true;       // no NaN, no +inf
-};
-
-Range range_of(const float* values, int64_t num, const KernelTable& kernels) {
-  Range range;
-  int64_t best = 0;
-  for (int64_t begin = 0; begin < num; begin += kSampleBlock) {
-    float min = 0, max = 0;
-    range.good &=
-        kernels.range_row(values + begin, std::min(kSampleBlock, num - begin), &min, &max);
-    range.min = std::min(range.min, min);
-    if (!(max > range.max)) continue;
-    range.max = max;
-    best = begin;
-  }
-  range.first_max = std::find(values + best, values + num, range.max) - values;
-  return range;
-}
-
 class RowSampler {
  public:
   RowSampler(const SampleRow& row, const KernelTable& kernels, const Workspace& space)
@@ -237,21 +214,12 @@ class RowSampler {
     const int64_t token = row_.forced() >= 0 ? row_.forced() : choose(range);
     if (token < 0) return row_.write_failure(failed_);
     FATHOM_CHECK(token < row_.vocab_size(), "forced is " << token);
-    const float log_total = range.max + log_sum_exp(range.max);
+    const float log_total = log_sum_exp(row_.logits(), row_.vocab_size(), range.max, kernels_);
     row_.write(token, row_.logits()[token] - log_total);
     if (row_.num_top() > 0) write_top(log_total);
   }
 
  private:
-  // Blocks are summed in float32 and added in double, because a vocabulary has many of them.
-  float log_sum_exp(float max) const {
-    double total = 0;
-    for (int64_t begin = 0; begin < row_.vocab_size(); begin += kSampleBlock)
-      total += static_cast<double>(kernels_.sum_exp_row(
-          row_.logits() + begin, max, 1.0f, std::min(kSampleBlock, row_.vocab_size() - begin)));
-    return static_cast<float>(std::log(total));
-  }
-
   int64_t fail(uint8_t failed) {
     failed_ = failed;
     return -1;
@@ -271,16 +239,9 @@ class RowSampler {
   }
 
   void write_top(float log_total) const {
-    int64_t count = 0;
-    for (int64_t begin = 0; begin < row_.vocab_size(); begin += kTopBlock) {
-      const int64_t end = std::min(begin + kTopBlock, row_.vocab_size());
-      if (count == row_.num_top()) {
-        float min = 0, max = 0;
-        kernels_.range_row(row_.logits() + begin, end - begin, &min, &max);
-        if (max - log_total <= row_.top_logprobs()[count - 1]) continue;
-      }
-      count = add_top(row_, log_total, begin, end, count);
-    }
+    TopTokens top(row_.logits(), row_.top_ids(), row_.num_top());
+    add_all(top, row_.logits(), row_.vocab_size(), kernels_);
+    top.write_logprobs(log_total, row_.top_logprobs());
   }
 
   const SampleRow& row_;

@@ -8,8 +8,10 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "cpu/reference/ops.h"
+#include "cpu/reference/vector_math.h"
 #include "cpu/sample_row.h"
 #include "cpu/stream.h"
+#include "cpu/top_tokens.h"
 #include "ops/sample_weight.h"
 
 namespace fathom::cpu::reference {
@@ -33,14 +35,6 @@ bool has_non_finite(const SampleRow& row) {
   const float* const logits = row.logits();
   return !std::all_of(logits, logits + row.vocab_size(), [](float x) { return x < HUGE_VALF; }) ||
          !row.mask_explains_minus_infinity();
-}
-
-// log(sum(exp(logits))): the sum in double, because it has as many terms as the vocabulary.
-float log_sum_exp(const float* logits, int64_t n) {
-  const float max = *std::max_element(logits, logits + n);
-  double total = 0;
-  for (int64_t i = 0; i < n; ++i) total += static_cast<double>(std::exp(logits[i] - max));
-  return max + static_cast<float>(std::log(total));
 }
 
 uint64_t sum_of_shares(const float* weights, int64_t n) {
@@ -109,7 +103,9 @@ void sample_row(const SampleRow& row, const Workspace& space) {
   FATHOM_CHECK(choice.token < row.vocab_size(), "forced is " << choice.token);
   const float log_total = log_sum_exp(row.logits(), row.vocab_size());
   row.write(choice.token, row.logits()[choice.token] - log_total);
-  add_top(row, log_total, 0, row.vocab_size(), 0);
+  TopTokens top(row.logits(), row.top_ids(), row.num_top());
+  top.add(0, row.vocab_size());
+  top.write_logprobs(log_total, row.top_logprobs());
 }
 
 }  // namespace

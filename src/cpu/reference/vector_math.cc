@@ -112,6 +112,13 @@ void* element(void* data, DType dtype, int64_t i) {
   return static_cast<char*>(data) + i * tensor::dtype_bytes(dtype);
 }
 
+float log_sum_exp(const float* logits, int64_t n) {
+  const float max = *std::max_element(logits, logits + n);
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) total += static_cast<double>(std::exp(logits[i] - max));
+  return max + static_cast<float>(std::log(total));
+}
+
 void softmax(float* values, int64_t n) {
   const float max = *std::max_element(values, values + n);
   for (int64_t i = 0; i < n; ++i) values[i] = std::exp(values[i] - max);

@@ -15,6 +15,8 @@ namespace fathom::cpu::reference {
 
 float dot(const float* a, const float* b, int64_t n);
 float sum(const float* a, int64_t n);
+// log(sum(exp(logits))): the sum in double, because it has as many terms as the vocabulary. REQUIRES: n > 0.
+float log_sum_exp(const float* logits, int64_t n);
 // values[0, n) become exp(value - max) / sum. REQUIRES: n > 0.
 void softmax(float* values, int64_t n);
 // acc += factor * a

@@ -6,14 +6,13 @@
 
 #include "ops/sample.h"
 
-#include "base/check.h"
-#include "cuda/device/reduce.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 #include "cuda/sampling/cluster.cuh"
 #include "cuda/sampling/draw.cuh"
 #include "cuda/sampling/ops.h"
 #include "cuda/sampling/sample_row.cuh"
+#include "cuda/sampling/top_tokens.cuh"
 
 namespace fathom::cuda {
 namespace {
@@ -21,46 +20,6 @@ namespace {
 constexpr uint8_t kNonFinite = 1, kNothingLeft = 2;
 // What a warp tells of its logits; the worst of the row counts.
 constexpr uint64_t kBadRaw = 2, kBadAdjusted = 1;
-
-// The largest logit of a warp's and the sum of exponentials relative to it.
-struct PartOfSum {
-  float most, sum;
-
-  __device__ __forceinline__ uint64_t packed() const {
-    return uint64_t{__float_as_uint(most)} << 32 | __float_as_uint(sum);
-  }
-  static __device__ __forceinline__ PartOfSum unpacked(uint64_t word) {
-    return {.most = __uint_as_float(static_cast<uint32_t>(word >> 32)),
-            .sum = __uint_as_float(static_cast<uint32_t>(word))};
-  }
-};
-
-__device__ __forceinline__ PartOfSum exponentials(const SampleRow& row) {
-  float most = -INFINITY, sum = 0;
-#pragma unroll
-  for (int i = 0; i < kRowGroups; ++i)
-#pragma unroll
-    for (int c = 0; c < 4; ++c) most = fmaxf(most, row.values[i][c]);
-  most = warp_max(most);
-#pragma unroll
-  for (int i = 0; i < kRowGroups; ++i)
-#pragma unroll
-    for (int c = 0; c < 4; ++c) sum += expf(row.values[i][c] - most);
-  return {.most = most, .sum = most > -INFINITY ? warp_sum(sum) : 0.0f};
-}
-
-// log(sum(exp(logits))) from the parts of all warps, which are word 0 of their slots.
-__device__ __forceinline__ float log_total_of(const Cluster& cluster) {
-  float most = -INFINITY, sum = 0;
-  for (int i = threadIdx.x % 32; i < cluster.num_slots(); i += 32)
-    most = fmaxf(most, PartOfSum::unpacked(cluster.slot(0, i)).most);
-  most = warp_max(most);
-  for (int i = threadIdx.x % 32; i < cluster.num_slots(); i += 32) {
-    const PartOfSum part = PartOfSum::unpacked(cluster.slot(0, i));
-    sum += part.sum * expf(part.most - most);
-  }
-  return most + logf(warp_sum(sum));
-}
 
 struct Choice {
   int token;
@@ -80,26 +39,6 @@ __device__ __forceinline__ Choice choose(const SampleParams& p, const SampleRow&
   return {.token = Draw(p, row, cluster, values, rank_logit(best)).run(), .failed = 0};
 }
 
-// The largest log-probabilities one after the other: a thread whose token was taken looks for its next one.
-__device__ __forceinline__ int write_top(const SampleParams& p, SampleRow& row, Cluster& cluster,
-                                         float log_total) {
-  const int wanted = row.slot() < 0 ? 0 : min(p.num_top[row.slot()], p.max_top);
-  if (wanted <= 0) return 0;
-  row.load();
-  uint64_t mine = row.best_below(~uint64_t{0});
-  for (int j = 0; j < wanted; ++j) {
-    cluster.share({warp_max_whole(mine)});
-    const uint64_t best = cluster.max(0);
-    if (best == 0) return j;  // fewer tokens than wanted
-    if (mine == best) mine = row.best_below(best);
-    if (cluster.rank() == 0 && threadIdx.x == 0) {
-      p.top_ids[int64_t{row.row()} * p.max_top + j] = rank_id(best);
-      p.top_logprobs[int64_t{row.row()} * p.max_top + j] = rank_logit(best) - log_total;
-    }
-  }
-  return wanted;
-}
-
 __global__ void __launch_bounds__(kSampleThreads, 1)
     sample_rows(const __grid_constant__ SampleParams p) {
   __shared__ ClusterShared shared;
@@ -108,6 +47,7 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   Cluster cluster(shared);
   SampleRow row(p, static_cast<int>(blockIdx.x / cluster.size()), static_cast<int>(cluster.rank()));
   wait_for_previous();
+  row.load_slot();
   row.load();
   const bool bad_raw = __any_sync(kAllLanes, row.has_non_finite());
   const PartOfSum part = exponentials(row);
@@ -119,29 +59,16 @@ __global__ void __launch_bounds__(kSampleThreads, 1)
   const float log_total = log_total_of(cluster);
   const Choice choice = choose(p, row, cluster, *reinterpret_cast<DrawValues*>(dynamic),
                                cluster.max(1), cluster.max(2));
-  const int num_top = choice.failed == 0 ? write_top(p, row, cluster, log_total) : 0;
-  if (cluster.rank() != 0) return;
-  for (int j = num_top + static_cast<int>(threadIdx.x); j < p.max_top; j += kSampleThreads) {
-    p.top_ids[int64_t{row.row()} * p.max_top + j] = -1;
-    p.top_logprobs[int64_t{row.row()} * p.max_top + j] = 0;
-  }
-  if (threadIdx.x != 0) return;
+  const int wanted = row.slot() < 0 ? 0 : min(p.num_top[row.slot()], p.max_top);
+  write_top(p, row, cluster, log_total, choice.failed == 0 ? wanted : 0);
+  if (cluster.rank() != 0 || threadIdx.x != 0) return;
   p.tokens[row.row()] = choice.token;
   p.failed[row.row()] = choice.failed;
   p.logprobs[row.row()] =
       choice.token < 0 ? 0.0f : p.logits[row.row() * p.logits_stride + choice.token] - log_total;
 }
 
-bool rows_of_groups(const ops::SampleArgs& args) {
-  const auto at_16_bytes = [](const tensor::Tensor& x) {
-    return x.is_null() || (reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.stride(0) % 4 == 0);
-  };
-  return args.logits.dim(1) % 4 == 0 && at_16_bytes(args.logits) && at_16_bytes(args.slots.counts);
-}
-
 SampleParams params_of(const ops::SampleArgs& args, int ranks) {
-  const int64_t vocab_size = args.logits.dim(1);
-  const auto groups = static_cast<int>(num_tiles(vocab_size, int64_t{4} * ranks));
   const ops::SamplingSlots& slots = args.slots;
   return {.temperature = slots.temperature.as<float>(),
           .top_p = slots.top_p.as<float>(),
@@ -174,21 +101,18 @@ SampleParams params_of(const ops::SampleArgs& args, int ranks) {
           .failed = args.failed.as<uint8_t>(),
           .logits_stride = args.logits.stride(0),
           .mask_words = args.mask.is_null() ? 0 : 2 * args.mask.stride(0),
-          .vocab_size = static_cast<int>(vocab_size),
+          .vocab_size = static_cast<int>(args.logits.dim(1)),
           .max_top = static_cast<int>(args.top_ids.dim(1)),
           .max_path = args.paths.is_null() ? 0 : static_cast<int>(args.paths.dim(1)),
-          .ids_per_block = 4 * groups,
-          .aligned = rows_of_groups(args)};
+          .ids_per_block = ids_per_block(args.logits, ranks),
+          .aligned = has_whole_groups(args.logits) && has_whole_groups(args.slots.counts)};
 }
 
 }  // namespace
 
 void sample(const ops::SampleArgs& args, ops::Stream& stream) {
-  const int64_t rows = args.logits.dim(0), vocab_size = args.logits.dim(1);
-  FATHOM_CHECK(vocab_size <= int64_t{kMaxRanks} * kIdsPerBlock,
-               "sample on CUDA takes vocabularies of up to " << int64_t{kMaxRanks} * kIdsPerBlock
-                                                             << " tokens, got " << vocab_size);
-  const int ranks = vocab_size <= int64_t{kRanks} * kIdsPerBlock ? kRanks : kMaxRanks;
+  const int64_t rows = args.logits.dim(0);
+  const int ranks = num_ranks("sample", args.logits);
   launch(sample_rows,
          {.grid = static_cast<unsigned>(rows * ranks),
           .block = kSampleThreads,

@@ -3,6 +3,7 @@
 // groups of four neighbouring ones, so all of the row is loaded at once and looked at any number of times.
 //
 //   SampleRow row(params, cluster.rank(), cluster.size());
+//   row.load_slot();                     // where params has slots
 //   row.load();                          // raw logits; -inf past the end
 //   bool bad = row.has_non_finite();
 //   row.adjust();                        // penalties, bias, bans, mask
@@ -13,7 +14,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/check.h"
+#include "cuda/runtime/launch.cuh"
 #include "cuda/sampling/cluster.cuh"
+#include "tensor/tensor.h"
 
 namespace fathom::cuda {
 
@@ -76,14 +80,14 @@ class SampleRow {
         end_(min(begin_ + p.ids_per_block, p.vocab_size)) {}
 
   __device__ __forceinline__ int row() const { return row_; }
-  // -1 = padding. After load().
+  // -1 = padding, and before load_slot().
   __device__ __forceinline__ int slot() const { return slot_; }
   __device__ __forceinline__ int id(int group) const {
     return begin_ + (group * kSampleThreads + static_cast<int>(threadIdx.x)) * 4;
   }
 
+  __device__ __forceinline__ void load_slot() { slot_ = p_.slot[row_]; }
   __device__ __forceinline__ void load() {
-    slot_ = p_.slot[row_];
     const float* const logits = p_.logits + row_ * p_.logits_stride;
 #pragma unroll
     for (int i = 0; i < kRowGroups; ++i) load_group(logits, i, -INFINITY, values[i]);
@@ -238,5 +242,22 @@ class SampleRow {
   int slot_ = -1;
   uint32_t allowed_ = 0;  // a bit for each of the thread's ids, 0 past the end
 };
+
+// How the host cuts a row: into the blocks of a cluster, and into groups.
+inline int num_ranks(const char* op, const tensor::Tensor& logits) {
+  const int64_t vocab_size = logits.dim(1);
+  FATHOM_CHECK(vocab_size <= int64_t{kMaxRanks} * kIdsPerBlock,
+               op << " on CUDA takes vocabularies of up to " << int64_t{kMaxRanks} * kIdsPerBlock
+                  << " tokens, got " << vocab_size);
+  return vocab_size <= int64_t{kRanks} * kIdsPerBlock ? kRanks : kMaxRanks;
+}
+inline int ids_per_block(const tensor::Tensor& logits, int ranks) {
+  return 4 * static_cast<int>(num_tiles(logits.dim(1), int64_t{4} * ranks));
+}
+// Whether the rows are whole groups at 16 bytes; a null tensor's are.
+inline bool has_whole_groups(const tensor::Tensor& x) {
+  return x.is_null() || (x.dim(1) % 4 == 0 && reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 &&
+                         x.stride(0) % 4 == 0);
+}
 
 }  // namespace fathom::cuda
