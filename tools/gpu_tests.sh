@@ -85,6 +85,7 @@ small_cases=(
   SiluMulQuantizeTest.equals_the_activation_and_the_quantisation
   SampleRulesTest.a_forced_row_reports_that_tokens_log_probability
   SampleRulesTest.a_non_finite_row_fails_alone
+  TopKTest.equal_logits_come_by_id_and_what_is_not_there_is_empty
   StepInputsTest.step_inputs_continue_each_slot_where_it_stands
   SlotChangesTest.words_of_several_arrays_change_and_no_others
   SlotChangesTest.counts_begin_with_the_prompt_and_go_on

@@ -1,9 +1,10 @@
-// Logits to tokens, greedy, with top_p and with top_k.
+// Logits to tokens, greedy, with top_p and with top_k, and to the best tokens.
 
 #include <algorithm>
 
 #include "apps/bench_ops/cases.h"
 #include "ops/sample.h"
+#include "ops/top_k.h"
 
 namespace fathom::apps {
 namespace {
@@ -86,6 +87,30 @@ OpCall sample_call(Operands& operands, int64_t vocab_size, const Sampling& sampl
               }};
 }
 
+OpCall top_k_call(Operands& operands, int64_t vocab_size, int64_t k, int64_t tokens) {
+  const ops::TopKArgs args{.logits = operands.random(DType::kF32, {tokens, vocab_size}, -8, 8),
+                           .ids = operands.empty(DType::kI32, {tokens, k}),
+                           .logprobs = operands.empty(DType::kF32, {tokens, k})};
+  return {.bytes = bytes_of({args.logits, args.ids, args.logprobs}),
+          .prepare = {},
+          .run = [=](ops::Stream& stream) { ops::top_k(args, stream); },
+          .expected =
+              [=](OnReference& on_reference) {
+                const Tensor logits = on_reference.copy(checked(args.logits));
+                const int64_t rows = logits.dim(0);
+                const ops::TopKArgs cut{.logits = logits,
+                                        .ids = on_reference.empty(DType::kI32, {rows, k}),
+                                        .logprobs = on_reference.empty(DType::kF32, {rows, k})};
+                ops::top_k(cut, on_reference.stream());
+                return joined(values_of(cut.ids), values_of(cut.logprobs));
+              },
+          .actual =
+              [=](OnReference& on_reference) {
+                return joined(on_reference.values(checked(args.ids)),
+                              on_reference.values(checked(args.logprobs)));
+              }};
+}
+
 }  // namespace
 
 std::vector<OpCase> sample_cases(const OpShapes& shapes) {
@@ -101,7 +126,13 @@ std::vector<OpCase> sample_cases(const OpShapes& shapes) {
   };
   return {sample_case({.name = "greedy", .temperature = 0, .top_p = 1, .top_k = 0}),
           sample_case({.name = "top_p 0.95", .temperature = 0.6f, .top_p = 0.95f, .top_k = 0}),
-          sample_case({.name = "top_k 40", .temperature = 0.6f, .top_p = 1, .top_k = 40})};
+          sample_case({.name = "top_k 40", .temperature = 0.6f, .top_p = 1, .top_k = 40}),
+          {.op = "top_k",
+           .what = "best 8",
+           .dtype = shapes.backend->act,
+           .make = [=](Operands& operands,
+                       int64_t tokens) { return top_k_call(operands, vocab_size, 8, tokens); },
+           .max_tokens = kMaxDecodeTokens}};
 }
 
 }  // namespace fathom::apps

@@ -66,6 +66,7 @@ ops::Backend make_backend() {
   backend.moe_experts = {fast::moe_experts, fast::moe_experts_scratch};
   backend.quantize_fp8 = {fast::quantize_fp8};
   backend.sample = {fast::sample, fast::sample_scratch};
+  backend.top_k = {fast::top_k};
   backend.index_append = {fast::index_append, fast::index_append_scratch};
   backend.index_query = {fast::index_query, fast::index_query_scratch};
   backend.index_scores = {fast::index_scores, fast::index_scores_scratch};

@@ -26,6 +26,7 @@ void moe_gate(const ops::MoeGateArgs& args, ops::Stream& stream);
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream);
 void quantize_fp8(const ops::QuantizeFp8Args& args, ops::Stream& stream);
 void sample(const ops::SampleArgs& args, ops::Stream& stream);
+void top_k(const ops::TopKArgs& args, ops::Stream& stream);
 void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream);
 void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream);
 void index_scores(const ops::IndexScoresArgs& args, ops::Stream& stream);
