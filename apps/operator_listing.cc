@@ -167,7 +167,8 @@ void list_runner(const ops::Backend& table, bool drafts, BackendOperators& listi
   listing.runner_drafts =
       provided(pair{"draft_inputs", table.draft_inputs}, pair{"draft_rows", table.draft_rows},
                pair{"accept_drafts", table.accept_drafts}, pair{"move_rows", table.move_rows},
-               pair{"grow_drafts", table.grow_drafts}, pair{"select_rows", table.select_rows});
+               pair{"top_k", table.top_k}, pair{"grow_drafts", table.grow_drafts},
+               pair{"select_rows", table.select_rows});
 }
 
 bool is_fused(std::string_view op) {

@@ -9,7 +9,7 @@
 #include "ops/draft.h"
 #include "ops/gather_rows.h"
 #include "ops/mla.h"
-#include "ops/sample.h"
+#include "ops/top_k.h"
 #include "ops/verify.h"
 
 namespace fathom::runner {
@@ -114,16 +114,6 @@ void Drafter::carve(tensor::Arena& arena) {
   m_.query_start.clear();
   for (int level = 1; level < config_.shape.num_steps; ++level)
     m_.query_start.push_back(i32({slots + 1}));
-  const int64_t rows = config_.max_logit_rows;
-  m_.zero_f32 = f32({1});
-  m_.one_f32 = f32({1});
-  m_.zero_u64 = arena.allocate(DType::kU64, {1});
-  m_.zeros_i32 = i32({rows});
-  m_.minus_ones = i32({rows});
-  m_.num_top = i32({1});
-  m_.tokens = i32({rows});
-  m_.logprobs = f32({rows});
-  m_.failed = arena.allocate(DType::kU8, {rows});
   m_.top_ids = i32({slots * top_k, top_k});
   m_.top_logprobs = f32({slots * top_k, top_k});
 }
@@ -133,17 +123,10 @@ void Drafter::fill_constants() {
   const std::unique_ptr<ops::Stream> stream = backend.make_stream({.num_threads = 1});
   const auto slots = static_cast<size_t>(config_.max_slots);
   const auto max_drafts = static_cast<size_t>(config_.shape.max_drafts());
-  const auto rows = static_cast<size_t>(config_.max_logit_rows);
   // Parents are followed before drafts were ever proposed, by rows that are inert.
   upload(backend, m_.parents, std::vector<int32_t>(slots * max_drafts, -1), *stream);
   upload(backend, m_.drafts, std::vector<int32_t>(slots * max_drafts), *stream);
   upload(backend, m_.num_drafts, std::vector<int32_t>(slots), *stream);
-  upload(backend, m_.zero_f32, std::vector<float>(1), *stream);
-  upload(backend, m_.one_f32, std::vector<float>(1, 1.0f), *stream);
-  upload(backend, m_.zero_u64, std::vector<uint64_t>(1), *stream);
-  upload(backend, m_.zeros_i32, std::vector<int32_t>(rows), *stream);
-  upload(backend, m_.minus_ones, std::vector<int32_t>(rows, -1), *stream);
-  upload(backend, m_.num_top, std::vector<int32_t>(1, config_.shape.top_k), *stream);
   for (size_t i = 0; i < m_.query_start.size(); ++i) {
     std::vector<int32_t> starts(slots + 1);
     for (size_t s = 0; s <= slots; ++s)
@@ -292,43 +275,15 @@ void Drafter::propose(const DraftStep& step, const Pass& pass, ops::Stream& stre
   grow(step, num_levels, num_levels, pass.kv, stream);
 }
 
-ops::SamplingSlots Drafter::ranking_slots() const {
-  const Tensor zero = first(m_.zeros_i32, 1), none = first(m_.zeros_i32, 0);
-  return {.temperature = m_.zero_f32,
-          .top_k = zero,
-          .top_p = m_.one_f32,
-          .min_p = m_.zero_f32,
-          .repetition = m_.one_f32,
-          .frequency = m_.zero_f32,
-          .presence = m_.zero_f32,
-          .seed = m_.zero_u64,
-          .num_top = m_.num_top,
-          .penalty_row = first(m_.minus_ones, 1),
-          .counts = {},
-          .bias_start = zero,
-          .ban_start = zero,
-          .ban_end = zero,
-          .ban_until = zero,
-          .bias_ids = none,
-          .bias_values = first(m_.zero_f32, 0)};
-}
-
 void Drafter::rank(const Tensor& rows, const Tensor& logits, ops::Stream& stream) const {
   for (int64_t begin = 0; begin < rows.dim(0); begin += config_.max_logit_rows) {
     const int64_t end = std::min(begin + config_.max_logit_rows, rows.dim(0)), n = end - begin;
     const Tensor out = first(logits, n);
     model_.logits(rows.slice(0, begin, end), out, stream);
-    ops::sample({.slots = ranking_slots(),
-                 .logits = out,
-                 .slot = first(m_.zeros_i32, n),
-                 .position = first(m_.zeros_i32, n),
-                 .forced = first(m_.minus_ones, n),
-                 .tokens = first(m_.tokens, n),
-                 .logprobs = first(m_.logprobs, n),
-                 .top_ids = m_.top_ids.slice(0, begin, end),
-                 .top_logprobs = m_.top_logprobs.slice(0, begin, end),
-                 .failed = first(m_.failed, n)},
-                stream);
+    ops::top_k({.logits = out,
+                .ids = m_.top_ids.slice(0, begin, end),
+                .logprobs = m_.top_logprobs.slice(0, begin, end)},
+               stream);
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Drafter: what a StepExecutor needs to speculate beside slots, model and sampler: the drafts of the slots, and the
-// operators that verify them and propose new ones (ops/verify.h, ops/draft.h). Everything is enqueued; how many drafts
-// hold comes out with the results.
+// operators that verify them and propose new ones (ops/verify.h, ops/top_k.h, ops/draft.h). Everything is enqueued; how
+// many drafts hold comes out with the results.
 //
 //   Drafter drafter(model, {.shape = {.num_steps = 3, .top_k = 1, .num_draft_tokens = 4}, ...});
 //   drafter.admit(admission, writes);
@@ -120,16 +120,12 @@ class Drafter {
     tensor::Tensor node_token, node_parent, node_score, fed;
     tensor::Tensor token_ids, positions, kv_rows, kv_len, tables, tree_mask, from, logit_rows;
     std::vector<tensor::Tensor> query_start;  // [level - 1]: i32[slots + 1], steps of its width
-    // Parameters of ops::sample for the best continuations, the same for all rows, and what it says.
-    tensor::Tensor zero_f32, one_f32, zero_u64, zeros_i32, minus_ones, num_top;
-    tensor::Tensor tokens, logprobs, failed, top_ids, top_logprobs;
+    tensor::Tensor top_ids, top_logprobs;     // of the nodes of the level before
   };
 
   void carve(tensor::Arena& arena);
   void fill_constants();
   ops::DraftSlots draft_slots() const;
-  // One slot that takes the best continuations.
-  ops::SamplingSlots ranking_slots() const;
   int64_t most_nodes() const;
   int64_t most_fed() const;
   // Continuations of the rows: the drafter's logits, then their best.

@@ -42,8 +42,8 @@ void check_config(const RunnerConfig& config, const config::ModelConfig& model, 
 
 void check_drafting_operators(const ops::Backend& backend) {
   std::vector<ops::Requirement> needs;
-  for (const std::string_view op :
-       {"draft_inputs", "draft_rows", "accept_drafts", "move_rows", "grow_drafts", "select_rows"})
+  for (const std::string_view op : {"draft_inputs", "draft_rows", "accept_drafts", "move_rows",
+                                    "top_k", "grow_drafts", "select_rows"})
     needs.push_back({op, backend.act});
   std::string message;
   for (const std::string& line : ops::missing_operators(backend, needs))

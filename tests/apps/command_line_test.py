@@ -430,7 +430,7 @@ class InspectTest(CommandLineTest):
         self.assertIn("decode of 4 sequences", text)
         self.assertNotIn("draft", text[text.index("operators of cpu"):])
         with_layer = self.run_ok("inspect", "--model-path", DEMO, "--operators").stdout
-        self.assertRegex(with_layer, r"with drafts +draft_inputs; draft_rows; accept_drafts; move_rows; grow_drafts; select_rows")
+        self.assertRegex(with_layer, r"with drafts +draft_inputs; draft_rows; accept_drafts; move_rows; top_k; grow_drafts; select_rows")
 
     def test_the_listing_follows_the_flags(self):
         steps, fused = self.operators("--dequantize", "--deterministic")
