@@ -46,7 +46,8 @@ XRows prepare(const ops::Activation& x, const ops::Weight& weight, const Prepare
   }
   if (quantised) {
     stream.run(tokens, tokens * in, [&](int64_t i, int) {
-      quantised_row(stream.kernels(), weight, x, i, rows.q + i * stride, rows.q_scale + i * blocks);
+      quantised_row(stream.kernels(), weight, x, i,
+                    {.q = rows.q + i * stride, .scale = rows.q_scale + i * blocks});
     });
   }
   return {rows.values, rows.scales, tokens};

@@ -135,8 +135,9 @@ class MoeExperts {
     const int64_t blocks = num_scale_blocks(hidden_), stride = grid_row_floats(hidden_);
     if (quantised_) {
       stream_.run(tokens_, tokens_ * hidden_, [&](int64_t t, int) {
-        quantised_row(kernels_, args_.gate_up, args_.x, t, scratch_.x_quantised + t * stride,
-                      scratch_.x_scale_data + t * blocks);
+        quantised_row(
+            kernels_, args_.gate_up, args_.x, t,
+            {.q = scratch_.x_quantised + t * stride, .scale = scratch_.x_scale_data + t * blocks});
       });
     }
     for (int64_t i = 0; i < routing_.num_pairs; ++i) {
@@ -193,8 +194,9 @@ class MoeExperts {
   void prepare_h() {
     if (!quantised_) return;
     stream_.run(routing_.num_pairs, routing_.num_pairs * inter_, [&](int64_t i, int) {
-      quantize_row_for(kernels_, args_.down, scratch_.h_rows[i], scratch_.h_rows[i],
-                       scratch_.h_scale_data + i * num_scale_blocks(inter_));
+      quantize_row_for(
+          kernels_, args_.down, scratch_.h_rows[i],
+          {.q = scratch_.h_rows[i], .scale = scratch_.h_scale_data + i * num_scale_blocks(inter_)});
     });
   }
 

@@ -15,17 +15,17 @@ void multiply_i8(const KernelTable& kernels, const WeightRows& weight, const Mat
                  int64_t begin) {
   const bool of_channels = weight.form == ops::ScaleForm::kChannels;
   kernels.i8->matmul({.x = reinterpret_cast<const int8_t* const*>(tile.x),
-                        .x_scale = tile.x_scale,
-                        .num_x = tile.num_x,
-                        .w = static_cast<const int8_t*>(tile.w),
-                        .w_stride = tile.w_stride,
-                        .w_scale = of_channels ? weight.scale + begin : tile.w_scale,
-                        .of_channels = of_channels,
-                        .num_w = tile.num_w,
-                        .in = tile.in,
-                        .out = tile.out,
-                        .out_begin = tile.out_begin,
-                        .accumulate = tile.accumulate});
+                      .x_scale = tile.x_scale,
+                      .num_x = tile.num_x,
+                      .w = static_cast<const int8_t*>(tile.w),
+                      .w_stride = tile.w_stride,
+                      .w_scale = of_channels ? weight.scale + begin : tile.w_scale,
+                      .of_channels = of_channels,
+                      .num_w = tile.num_w,
+                      .in = tile.in,
+                      .out = tile.out,
+                      .out_begin = tile.out_begin,
+                      .accumulate = tile.accumulate});
 }
 
 }  // namespace
@@ -44,19 +44,19 @@ WeightKind weight_kind(tensor::DType dtype) {
 }
 
 void quantize_row_for(const KernelTable& kernels, const ops::Weight& weight, const float* x,
-                      float* q, float* scale) {
+                      const QuantisedRow& to) {
   const int64_t dim = weight.data.dim(weight.data.rank() - 1);
-  if (weight.data.dtype() != tensor::DType::kI8) return kernels.quantize_row(x, dim, q, scale);
+  if (weight.data.dtype() != tensor::DType::kI8)
+    return kernels.quantize_row(x, dim, to.q, to.scale);
   const int64_t channels = ops::row_scale_channels(ops::scale_form(weight), dim);
-  kernels.i8->quantize_row(x, dim, channels, reinterpret_cast<int8_t*>(q), scale);
+  kernels.i8->quantize_row(x, dim, channels, reinterpret_cast<int8_t*>(to.q), to.scale);
 }
 
 void quantised_row(const KernelTable& kernels, const ops::Weight& weight, const ops::Activation& x,
-                   int64_t row, float* q, float* scale) {
+                   int64_t row, const QuantisedRow& to) {
   const int64_t dim = x.dim(1);
-  if (!x.is_quantised())
-    return quantize_row_for(kernels, weight, x.values.row<float>(row), q, scale);
-  kernels.grid_row(&x.values.row<tensor::F8E4M3>(row)->bits, dim, q);
+  if (!x.is_quantised()) return quantize_row_for(kernels, weight, x.values.row<float>(row), to);
+  kernels.grid_row(&x.values.row<tensor::F8E4M3>(row)->bits, dim, to.q);
 }
 
 WeightRows WeightRows::of(const ops::Weight& weight, int64_t index) {

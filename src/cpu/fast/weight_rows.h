@@ -48,13 +48,18 @@ struct XRows {
 inline bool is_quantised(const ops::Weight& weight) {
   return ops::scale_form(weight) != ops::ScaleForm::kNone;
 }
-// A row as products with this weight, f8 or i8, read it: grid_row_floats(dim) and ceil(dim / 128) scales. q may be x.
+// Room for a row as products with f8 or i8 weights read it.
+struct QuantisedRow {
+  float* q = nullptr;      // [grid_row_floats(dim)]
+  float* scale = nullptr;  // [ceil(dim / 128)]
+};
+// As this weight reads it. to.q may be x.
 void quantize_row_for(const KernelTable& kernels, const ops::Weight& weight, const float* x,
-                      float* q, float* scale);
-// Row of x in that form, whether x came quantised (then the scales are x's own and `scale` stays as it is) or is
+                      const QuantisedRow& to);
+// Row of x in that form, whether x came quantised (then the scales are x's own and to.scale stays as it is) or is
 // quantised now.
 void quantised_row(const KernelTable& kernels, const ops::Weight& weight, const ops::Activation& x,
-                   int64_t row, float* q, float* scale);
+                   int64_t row, const QuantisedRow& to);
 
 // out[i][out_offset + r] (+)= dot(x[i], weight row r) for r in [begin, end), on this thread.
 struct Product {
