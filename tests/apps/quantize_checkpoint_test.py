@@ -1,0 +1,112 @@
+"""tools/quantize_checkpoint.py, and what it makes: checkpoints in both published forms of INT8 load, serve and answer as the demo
+model does, the same in any company and in any chunks."""
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from serving_process import DEMO, PATIENCE_SECONDS, PROGRAM, ROOT, environment
+
+TOOL = ROOT / "tools" / "quantize_checkpoint.py"
+FORMS = {"channel-int8": "w8a8_int8", "block-int8": "blockwise_int8"}
+PROMPTS = ["How many apples", "Tom has 3 pens and buys 4 more. How many pens does Tom have now, if he gives 2 of them to Ann?", "Hello"]
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, encoding="utf-8", check=False,
+                          timeout=PATIENCE_SECONDS, env=environment({}))
+
+
+def tensors_of(folder):
+    tensors = {}
+    for path in folder.glob("*.safetensors"):
+        data = path.read_bytes()
+        length, = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + length])
+        header.pop("__metadata__", None)
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            tensors[name] = (entry["dtype"], entry["shape"], data[8 + length + begin:8 + length + end])
+    return tensors
+
+
+class QuantizeCheckpointTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        for form in FORMS:
+            done = run(sys.executable, TOOL, "--form", form, "--num-layers", 2, DEMO, cls.model(form))
+            assert done.returncode == 0, done.stderr
+
+    @classmethod
+    def model(cls, form):
+        return pathlib.Path(cls.folder.name) / form
+
+    def generate(self, form, prompts, *args):
+        words = [word for prompt in prompts for word in ("--prompt", prompt)]
+        done = run(PROGRAM, "generate", "--model-path", self.model(form), "--device", "cpu", "--max-new-tokens", 12, "--temperature", 0,
+                   "--json", "--return-logprob", *words, *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [(answer["text"], answer["meta_info"]["output_token_logprobs"]) for answer in map(json.loads, done.stdout.splitlines())]
+
+    def test_values_times_scales_are_the_weights(self):
+        original = tensors_of(DEMO)
+        name = "model.layers.1.mlp.experts.3.down_proj.weight"
+        f8 = [(-1 if b & 128 else 1) * ((8 + (b & 7)) * 2.0**((b >> 3 & 15) - 10) if b & 120 else (b & 7) * 2.0**-9) for b in range(256)]
+        block_scale, = struct.unpack("<f", original[name + "_scale_inv"][2])
+        weights = [f8[b] * block_scale for b in original[name][2]]
+        for form, suffix in (("channel-int8", "_scale"), ("block-int8", "_scale_inv")):
+            made = tensors_of(self.model(form))
+            dtype, shape, data = made[name]
+            self.assertEqual((dtype, shape, made[name + suffix][1]), ("I8", [128, 128], [128, 1] if suffix == "_scale" else [1, 1]))
+            scales = struct.unpack(f"<{len(made[name + suffix][2]) // 4}f", made[name + suffix][2])
+            for i, (value, weight) in enumerate(zip(struct.unpack(f"<{len(data)}b", data), weights)):
+                scale = scales[i // 128] if len(scales) > 1 else scales[0]
+                self.assertLessEqual(abs(value * scale - weight), scale * 0.5001)
+            self.assertEqual(made["model.layers.1.mlp.gate.weight"], original["model.layers.1.mlp.gate.weight"])
+            config = json.loads((self.model(form) / "config.json").read_text())
+            self.assertEqual(config["quantization_config"]["quant_method"], FORMS[form])
+
+    def test_inspect_names_the_form(self):
+        for form, words in (("channel-int8", "scales of channels, activations per token"), ("block-int8", "scales of 128x128 blocks")):
+            done = run(PROGRAM, "inspect", "--model-path", self.model(form), "--device", "cpu")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("INT8, " + words, done.stdout)
+            self.assertIn("i8 ", done.stdout)
+            done = run(PROGRAM, "inspect", "--model-path", self.model(form), "--gpu-memory", 80)
+            self.assertIn("GPUs have no operators for INT8 matrices", done.stdout + done.stderr)
+
+    def test_tokens_and_log_probabilities_are_the_same_in_any_company_chunks_and_threads(self):
+        for form in FORMS:
+            alone = [self.generate(form, [prompt], "--deterministic")[0] for prompt in PROMPTS]
+            for args in ([], ["--chunked-prefill-size", 7], ["--cpu-threads", 3]):
+                self.assertEqual(self.generate(form, PROMPTS, "--deterministic", *args), alone, (form, args))
+
+    def test_two_ranks_and_dequantised_weights_compute_it_too(self):
+        for form in FORMS:
+            for args in (["--tp-size", 2], ["--dequantize"]):
+                self.assertEqual(len(self.generate(form, PROMPTS, *args)), len(PROMPTS))
+
+    def test_modules_that_the_config_leaves_as_they_are_stay_so(self):
+        model = self.model("channel-int8")
+        text = (model / "config.json").read_text()
+        config = json.loads(text)
+        config["quantization_config"]["ignore"] = ["lm_head", "model.layers.0.mlp", "shared_experts"]
+        try:
+            (model / "config.json").write_text(json.dumps(config))
+            self.assertEqual(len(self.generate("channel-int8", PROMPTS)), len(PROMPTS))
+            config["quantization_config"]["ignore"] = ["gate_proj"]
+            (model / "config.json").write_text(json.dumps(config))
+            done = run(PROGRAM, "generate", "--model-path", model, "--device", "cpu", "--prompt", "Hi")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("one is quantised and the other is not", done.stderr)
+        finally:
+            (model / "config.json").write_text(text)
+
+
+if __name__ == "__main__":
+    unittest.main()
