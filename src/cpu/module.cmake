@@ -1,10 +1,11 @@
 # Flags of the kernel files: each is compiled for one instruction set and entered only after asking the
 # processor. Products and sums are written as explicit fused operations where they are meant, so the
 # compiler must not fuse others: a tile of one row and a tile of six would then differ in their bits.
-foreach(library IN ITEMS fathom_cpu fathom_cpu_reference fathom_cpu_integer fathom_cpu_fast)
+foreach(library IN ITEMS fathom_cpu fathom_cpu_reference fathom_cpu_integer fathom_cpu_isa
+        fathom_cpu_fast)
   target_compile_options(${library} PRIVATE -ffp-contract=off)
 endforeach()
-set(fathom_isa "${CMAKE_SOURCE_DIR}/src/cpu/fast/isa")
+set(fathom_isa "${CMAKE_SOURCE_DIR}/src/cpu/isa")
 if(FATHOM_SANITIZE)
   # UBSan's checks in the fully inlined tiles take minutes to compile; their callers keep them, and
   # AddressSanitizer and ThreadSanitizer watch the tiles themselves.

@@ -7,8 +7,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "cpu/fast/cpu_topology.h"
-#include "cpu/fast/isa.h"
 #include "cpu/fast/thread_pool.h"
+#include "cpu/isa/isa.h"
 #include "cpu/memory.h"
 
 namespace fathom::cpu {

@@ -8,7 +8,7 @@
 // FATHOM_CPU_ISA=portable|avx2|avx512|avx512_bf16 overrides the choice of instruction set. Thread-safe: streams share
 // nothing.
 
-#include "cpu/fast/isa.h"
+#include "cpu/isa/isa.h"
 #include "ops/backend.h"
 
 namespace fathom::cpu {

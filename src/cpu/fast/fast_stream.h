@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "cpu/fast/isa.h"
 #include "cpu/fast/thread_pool.h"
+#include "cpu/isa/isa.h"
 #include "cpu/stream.h"
 
 namespace fathom::cpu {

@@ -5,7 +5,7 @@
 //
 // Pure functions, thread-safe.
 
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernels.h"
 #include "ops/kv_format.h"
 
 namespace fathom::cpu {

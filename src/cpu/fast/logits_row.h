@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernels.h"
 #include "cpu/top_tokens.h"
 
 namespace fathom::cpu::fast {

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernels.h"
 #include "ops/linear.h"
 
 namespace fathom::cpu {

@@ -5,7 +5,7 @@
 //   table.quantize_row(x, in, /*channels=*/in, q, &scale);
 //   table.matmul({.x = rows, .x_scale = scales, .num_x = n, .w = w, ...});
 //
-// Stateless, thread-safe. Plain types only, for the reason that cpu/fast/kernels.h gives.
+// Stateless, thread-safe. Plain types only, for the reason that cpu/isa/kernels.h gives.
 
 #include <cstdint>
 

@@ -8,7 +8,7 @@
 
 #include <string_view>
 
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 

@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-#include "cpu/fast/kernel/dot_tile.h"
-#include "cpu/fast/kernel/rows.h"
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernel/dot_tile.h"
+#include "cpu/isa/kernel/rows.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 

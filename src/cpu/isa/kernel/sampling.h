@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernels.h"
 #include "ops/sample_weight.h"
 
 namespace fathom::cpu {

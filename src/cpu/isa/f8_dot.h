@@ -12,10 +12,10 @@
 
 #include <cstdint>
 
-#include "cpu/fast/isa/vec_avx512.h"
-#include "cpu/fast/kernel/matmul.h"
-#include "cpu/fast/kernel/rows.h"
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernel/matmul.h"
+#include "cpu/isa/kernel/rows.h"
+#include "cpu/isa/kernels.h"
+#include "cpu/isa/vec_avx512.h"
 
 namespace fathom::cpu {
 namespace {

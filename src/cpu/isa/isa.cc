@@ -1,4 +1,4 @@
-#include "cpu/fast/isa.h"
+#include "cpu/isa/isa.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

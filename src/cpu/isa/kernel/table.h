@@ -1,11 +1,11 @@
 #pragma once
 // Fills a KernelTable with the templates instantiated for one vector type, and the kernels of i8 weights.
 
-#include "cpu/fast/kernel/attention.h"
-#include "cpu/fast/kernel/matmul.h"
-#include "cpu/fast/kernel/rows.h"
-#include "cpu/fast/kernel/sampling.h"
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernel/attention.h"
+#include "cpu/isa/kernel/matmul.h"
+#include "cpu/isa/kernel/rows.h"
+#include "cpu/isa/kernel/sampling.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 

@@ -7,9 +7,9 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-#include "cpu/fast/isa/f8_dot.h"
+#include "cpu/isa/f8_dot.h"
 
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 

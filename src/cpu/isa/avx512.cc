@@ -6,10 +6,10 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-#include "cpu/fast/isa/vec_avx512.h"
+#include "cpu/isa/vec_avx512.h"
 
-#include "cpu/fast/kernel/table.h"
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernel/table.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 

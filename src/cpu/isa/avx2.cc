@@ -1,9 +1,9 @@
 // The kernels for x86-64-v3; src/cpu/module.cmake gives this file its flags.
 #if defined(__x86_64__)
-#include "cpu/fast/isa/vec_avx2.h"
+#include "cpu/isa/vec_avx2.h"
 
-#include "cpu/fast/kernel/table.h"
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernel/table.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 

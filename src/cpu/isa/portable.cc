@@ -1,8 +1,8 @@
 // The kernels for any processor.
-#include "cpu/fast/isa/vec_portable.h"
+#include "cpu/isa/vec_portable.h"
 
-#include "cpu/fast/kernel/table.h"
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernel/table.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 

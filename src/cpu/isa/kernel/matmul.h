@@ -10,8 +10,8 @@
 
 #include <cstdint>
 
-#include "cpu/fast/kernel/dot_tile.h"
-#include "cpu/fast/kernels.h"
+#include "cpu/isa/kernel/dot_tile.h"
+#include "cpu/isa/kernels.h"
 
 namespace fathom::cpu {
 
