@@ -41,7 +41,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
   --leave-out '^ops\.backends/MlaAbsorbedTest\.a_long_sequence_does_not_depend' 'compares bits as many_sequences_of_all_lengths_get_the_bits_of_few does; to run it: make test' \
   --leave-out '^ops\.backends/MlaAbsorbedKernelsTest\.' 'computes for minutes what MlaAbsorbedTest does, at sizes where a GPU takes other kernels; to run it: make test' \
-  --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512|avx512_bf16)$$' 'runs with 3 threads too; to run it: make test' \
+  --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512)$$' 'runs with 3 threads too; to run it: make test' \
   --leave-out '^answer\.formats/DeepSeekWays\..*/[rv][0-9]_' 'runs with r1, v2 and v3 too; to run it: make test' \
   --leave-out '^nodes\.ClusterStart\.takes_no_notice_of_strangers$$' 'the leak checker itself may end by a signal on the storage of threads that UCX leaves; to run it: make test' \
   --leave-out '^text\..*\.HostileOutputsTakeLinearTime$$' 'measures times, which a sanitizer changes, on outputs of the same kinds as the other tests of these readers; to run it: make test'

@@ -24,14 +24,17 @@ inline TestedBackend reference_backend() {
   return {.name = "reference", .backend = &cpu::reference_backend(), .stream = {}};
 }
 
-// Every instruction set that this machine can run; thread counts that do and do not divide the work.
+// Every instruction set that this machine can run; thread counts that do and do not divide the work. Those that only
+// multiply otherwise than AVX-512 split the work as it does.
 inline void add_fast_backends(std::vector<TestedBackend>& backends) {
-  for (const cpu::Isa isa :
-       {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512, cpu::Isa::kAvx512Bf16}) {
+  for (const cpu::Isa isa : {cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512,
+                             cpu::Isa::kAvx512Bf16, cpu::Isa::kAmx}) {
     if (!cpu::isa_supported(isa)) continue;
     const std::string name = "fast_" + std::string(cpu::isa_name(isa));
-    backends.push_back(
-        {.name = name, .backend = &cpu::fast_backend(isa), .stream = {.num_threads = 1}});
+    const bool only_products = isa == cpu::Isa::kAvx512Bf16 || isa == cpu::Isa::kAmx;
+    if (!only_products)
+      backends.push_back(
+          {.name = name, .backend = &cpu::fast_backend(isa), .stream = {.num_threads = 1}});
     backends.push_back({.name = name + "_3_threads",
                         .backend = &cpu::fast_backend(isa),
                         .stream = {.num_threads = 3}});

@@ -91,6 +91,8 @@ template <Attention kAttention>
 const ops::Backend& backend_for(Isa isa) {
   FATHOM_CHECK(isa_supported(isa), "instruction set " << isa_name(isa) << " is not supported");
   switch (isa) {
+    case Isa::kAmx:
+      return backend_of<Isa::kAmx, kAttention>();
     case Isa::kAvx512Bf16:
       return backend_of<Isa::kAvx512Bf16, kAttention>();
     case Isa::kAvx512:

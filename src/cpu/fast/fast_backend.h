@@ -5,8 +5,8 @@
 //
 //   std::unique_ptr<ops::Stream> stream = cpu::fast_backend().make_stream({.num_threads = 4});
 //
-// FATHOM_CPU_ISA=portable|avx2|avx512|avx512_bf16 overrides the choice of instruction set. Thread-safe: streams share
-// nothing.
+// FATHOM_CPU_ISA=portable|avx2|avx512|avx512_bf16|amx overrides the choice of instruction set. Thread-safe: streams
+// share nothing.
 
 #include "cpu/isa/isa.h"
 #include "ops/backend.h"

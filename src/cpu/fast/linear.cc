@@ -71,11 +71,14 @@ void run_products(const XRows& x, std::span<const Target> targets, bool accumula
   const bool direct = tokens <= stream.kernels().direct_tokens;
   int64_t rows = 0;
   for (const Target& target : targets) rows += target.weight.rows;
-  const int64_t step = direct ? rows_per_task(rows, in, tokens, stream.num_threads()) : kTileRows;
+  const TokenGroups groups(tokens);
+  const int64_t step = direct
+                           ? rows_per_task(rows, in, tokens, stream.num_threads())
+                           : wide_rows_per_task(stream.kernels(), rows, groups.count,
+                                                stream.num_threads(), stream.kernels().wide_rows);
   const auto columns_of = [&](const Target& t) { return (t.weight.rows + step - 1) / step; };
   int64_t num_columns = 0;
   for (const Target& target : targets) num_columns += columns_of(target);
-  const TokenGroups groups(tokens);
   stream.run(num_columns * groups.count, tokens * rows * in, [&](int64_t task, int worker) {
     int64_t column = task % num_columns;
     const Target* target = targets.data();

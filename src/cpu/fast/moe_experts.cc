@@ -17,8 +17,22 @@ namespace fathom::cpu::fast {
 
 namespace {
 
-// Columns of the output that one task of the second half computes for all experts.
-constexpr int64_t kDownRows = 32;
+// Weight rows of a task at most.
+constexpr int64_t kMostRows = 512;
+
+// Weight rows of the tasks: of an expert's gate and up, and of down, whose task has them of all experts.
+struct TaskRows {
+  int64_t gate_up = kTileRows, down = kTileRows;
+
+  static TaskRows of(const ops::MoeExpertsArgs& args, const FastStream& stream) {
+    const int64_t pairs = args.x.dim(0) * args.ids.dim(1), experts = args.down.data.dim(0);
+    const auto rows = [&](int64_t rows, int64_t groups) {
+      return wide_rows_per_task(stream.kernels(), rows, groups, stream.num_threads(), kMostRows);
+    };
+    return {.gate_up = rows(args.down.data.dim(2), std::min(pairs, experts)),
+            .down = rows(args.down.data.dim(1), 1)};
+  }
+};
 
 struct Routing {
   int64_t num_pairs = 0;      // pairs with an expert
@@ -48,7 +62,10 @@ struct ExpertScratch {
 };
 
 // As if every pair had an expert: which have is not known here.
-ExpertScratch carve(const ops::MoeExpertsArgs& args, int64_t threads, ScratchArena& arena) {
+ExpertScratch carve(const ops::MoeExpertsArgs& args, const FastStream& stream,
+                    ScratchArena& arena) {
+  const int64_t threads = stream.num_threads();
+  const TaskRows task_rows = TaskRows::of(args, stream);
   const int64_t tokens = args.x.dim(0), pairs = tokens * args.ids.dim(1);
   const int64_t experts = args.down.data.dim(0);
   const int64_t hidden = args.x.dim(1), inter = args.down.data.dim(2);
@@ -67,7 +84,7 @@ ExpertScratch carve(const ops::MoeExpertsArgs& args, int64_t threads, ScratchAre
   s.x_scale_data = arena.take<float>(quantised ? tokens * num_scale_blocks(hidden) : 0);
   s.h_data = arena.take<float>(pairs * grid_row_floats(inter));
   s.h_scale_data = arena.take<float>(quantised ? pairs * num_scale_blocks(inter) : 0);
-  s.worker_floats = std::max(2 * kTileTokens * kTileRows, pairs * kDownRows);
+  s.worker_floats = std::max(2 * kTileTokens * task_rows.gate_up, pairs * task_rows.down);
   s.worker_data = arena.take<float>(threads * s.worker_floats);
   s.num_worker_rows = std::max(pairs, 2 * kTileTokens);
   s.worker_rows = arena.take<float*>(threads * s.num_worker_rows);
@@ -85,9 +102,10 @@ class MoeExperts {
         inter_(args.down.data.dim(2)),
         experts_(args.down.data.dim(0)),
         per_token_(args.ids.dim(1)),
-        quantised_(is_quantised(args.down)) {
+        quantised_(is_quantised(args.down)),
+        task_rows_(TaskRows::of(args, stream)) {
     ScratchArena arena(stream.scratch());
-    scratch_ = carve(args, stream.num_threads(), arena);
+    scratch_ = carve(args, stream, arena);
     routing_ = scratch_.routing;
   }
 
@@ -165,7 +183,7 @@ class MoeExperts {
     const WeightRows up = WeightRows::of(args_.gate_up, 2 * expert + 1);
     float* const data = scratch_.worker_data + worker * scratch_.worker_floats;
     float** const rows = scratch_.worker_rows + worker * scratch_.num_worker_rows;
-    for (int64_t i = 0; i < 2 * kTileTokens; ++i) rows[i] = data + i * kTileRows;
+    for (int64_t i = 0; i < 2 * kTileTokens; ++i) rows[i] = data + i * task_rows_.gate_up;
     for (int64_t i = routing_.start[slot]; i < routing_.start[slot + 1]; i += kTileTokens) {
       const int64_t stop = std::min<int64_t>(i + kTileTokens, routing_.start[slot + 1]);
       Product product{.x = x_of(i, stop),
@@ -182,12 +200,12 @@ class MoeExperts {
   }
 
   void compute_gate_up() {
-    const int64_t tiles = (inter_ + kTileRows - 1) / kTileRows;
+    const int64_t step = task_rows_.gate_up, tiles = (inter_ + step - 1) / step;
     stream_.run(tiles * routing_.num_active, 2 * routing_.num_pairs * inter_ * hidden_,
                 [&](int64_t task, int worker) {
-                  const int64_t begin = task % tiles * kTileRows;
+                  const int64_t begin = task % tiles * step;
                   gate_up_tile(static_cast<int32_t>(task / tiles), begin,
-                               std::min(begin + kTileRows, inter_), worker);
+                               std::min(begin + step, inter_), worker);
                 });
   }
 
@@ -204,7 +222,7 @@ class MoeExperts {
   void down_tile(int64_t begin, int64_t end, int worker) {
     float* const data = scratch_.worker_data + worker * scratch_.worker_floats;
     float** const rows = scratch_.worker_rows + worker * scratch_.num_worker_rows;
-    for (int64_t i = 0; i < routing_.num_pairs; ++i) rows[i] = data + i * kDownRows;
+    for (int64_t i = 0; i < routing_.num_pairs; ++i) rows[i] = data + i * task_rows_.down;
     for (int32_t slot = 0; slot < routing_.num_active; ++slot) {
       const int64_t first = routing_.start[slot];
       multiply(kernels_, WeightRows::of(args_.down, routing_.active[slot]),
@@ -215,7 +233,7 @@ class MoeExperts {
                begin, end);
     }
     for (int64_t t = 0; t < tokens_; ++t) {
-      float sum[kDownRows] = {};
+      float sum[kMostRows] = {};
       for (int64_t j = 0; j < per_token_; ++j) {
         const int32_t place = routing_.place[t * per_token_ + j];
         if (place >= 0)
@@ -229,9 +247,9 @@ class MoeExperts {
   }
 
   void compute_down() {
-    const int64_t tiles = (hidden_ + kDownRows - 1) / kDownRows;
+    const int64_t step = task_rows_.down, tiles = (hidden_ + step - 1) / step;
     stream_.run(tiles, routing_.num_pairs * inter_ * hidden_, [&](int64_t task, int worker) {
-      down_tile(task * kDownRows, std::min((task + 1) * kDownRows, hidden_), worker);
+      down_tile(task * step, std::min((task + 1) * step, hidden_), worker);
     });
   }
 
@@ -240,6 +258,7 @@ class MoeExperts {
   const KernelTable& kernels_;
   const int64_t tokens_, hidden_, inter_, experts_, per_token_;
   const bool quantised_;
+  const TaskRows task_rows_;
   ExpertScratch scratch_;
   Routing routing_;
 };
@@ -248,7 +267,7 @@ class MoeExperts {
 
 int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
   ScratchArena arena;
-  carve(args, fast_stream(stream).num_threads(), arena);
+  carve(args, fast_stream(stream), arena);
   return arena.bytes();
 }
 

@@ -86,6 +86,7 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
               int64_t begin, int64_t end) {
   MatmulTile tile{.kind = weight.kind,
                   .w_stride = weight.in,
+                  .w_scale_stride = num_scale_blocks(weight.in),
                   .in = weight.in,
                   .accumulate = product.accumulate,
                   .workspace = product.workspace};
@@ -95,12 +96,15 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
     tile.x_scale = x.scales;
     tile.num_x = x.count;
     tile.out = product.out + x_begin;
-    // The rows of one tile share a row of scales and fit the workspace.
-    const int64_t limit = x.count <= kernels.direct_tokens ? kScaleBlock : kTileRows;
+    // The rows of one tile fit the workspace and, where the kernel says so, share a row of scales.
+    const bool direct = x.count <= kernels.direct_tokens;
+    const int64_t limit = weight.is_i8 ? (direct ? kScaleBlock : kTileRows)
+                                       : (direct ? kernels.direct_rows : kernels.wide_rows);
     for (int64_t r = begin; r < end;) {
       const int64_t stop = std::min(end, (r / limit + 1) * limit);
       tile.w = weight.row(r);
       tile.num_w = stop - r;
+      tile.w_row = r;
       tile.out_begin = product.out_offset + r;
       if (weight.scale != nullptr)
         tile.w_scale = weight.scale + r / kScaleBlock * num_scale_blocks(weight.in);
@@ -115,11 +119,19 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
 }
 
 int64_t rows_per_task(int64_t rows, int64_t in, int64_t num_x, int threads) {
-  constexpr int64_t kTasksPerThread = 8, kMinTaskWork = 16384, kGroup = 8;
+  constexpr int64_t kTasksPerThread = 8, kMinTaskWork = 16384, kGroup = 16;
   const int64_t by_threads = rows / (threads * kTasksPerThread);
   const int64_t by_work = kMinTaskWork / std::max<int64_t>(1, in * num_x);
   const int64_t wanted = std::max<int64_t>({by_threads, by_work, 1});
   return std::min((wanted + kGroup - 1) / kGroup * kGroup, int64_t{4} * kScaleBlock);
+}
+
+int64_t wide_rows_per_task(const KernelTable& kernels, int64_t rows, int64_t groups, int threads,
+                           int64_t most) {
+  constexpr int64_t kTasksPerThread = 4;
+  const int64_t balanced = rows * groups / (threads * kTasksPerThread);
+  const int64_t limit = std::min(most, kernels.wide_rows);
+  return std::clamp((balanced + kTileRows - 1) / kTileRows * kTileRows, kTileRows, limit);
 }
 
 }  // namespace fathom::cpu

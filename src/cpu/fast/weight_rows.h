@@ -82,7 +82,12 @@ struct TokenGroups {
 };
 
 // Weight rows per task such that each of `threads` gets several tasks (other programs may slow one
-// down) and a task is worth claiming. Multiple of 8.
+// down) and a task is worth claiming. Multiple of 16.
 int64_t rows_per_task(int64_t rows, int64_t in, int64_t num_x, int threads);
+
+// The same where x has more than direct_tokens rows, which are cut into `groups`: as many as a tile has, but where the
+// kernels lay out x once a tile only so few that each thread gets four tasks. Multiple of 32, at most `most`.
+int64_t wide_rows_per_task(const KernelTable& kernels, int64_t rows, int64_t groups, int threads,
+                           int64_t most);
 
 }  // namespace fathom::cpu

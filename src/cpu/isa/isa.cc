@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <cstdlib>
@@ -14,13 +16,30 @@ namespace fathom::cpu {
 
 namespace {
 
-constexpr Isa kBestFirst[] = {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kPortable};
+constexpr Isa kBestFirst[] = {Isa::kAmx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2,
+                              Isa::kPortable};
 
 #if defined(__x86_64__)
 // clang 14 does not know the name "f16c" for its builtin. Bit 29 of ecx, leaf 1.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1) != 0;
+}
+#endif
+
+#if defined(__x86_64__)
+// Bits 22 (AMX-BF16) and 24 (AMX-TILE) of edx, leaf 7.
+bool has_amx_bf16() {
+  constexpr unsigned kBoth = 1u << 22 | 1u << 24;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kBoth) == kBoth;
+}
+
+// Linux saves the tile registers of a process that has asked for it; all its threads may use them then.
+bool may_use_tiles() {
+  constexpr int kRequestState = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool may = syscall(SYS_arch_prctl, kRequestState, kTileData) == 0;
+  return may;
 }
 #endif
 
@@ -35,13 +54,15 @@ Isa choose_isa() {
     }
   }
   throw StartupError("FATHOM_CPU_ISA is \"" + std::string(wanted) +
-                     "\"; it must be portable, avx2, avx512 or avx512_bf16");
+                     "\"; it must be portable, avx2, avx512, avx512_bf16 or amx");
 }
 
 }  // namespace
 
 std::string_view isa_name(Isa isa) {
   switch (isa) {
+    case Isa::kAmx:
+      return "amx";
     case Isa::kAvx512Bf16:
       return "avx512_bf16";
     case Isa::kAvx512:
@@ -66,6 +87,7 @@ bool isa_supported(Isa isa) {
   if (isa == Isa::kAvx512Bf16)
     return isa_supported(Isa::kAvx512) && __builtin_cpu_supports("avx512vbmi") &&
            __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+  if (isa == Isa::kAmx) return isa_supported(Isa::kAvx512Bf16) && has_amx_bf16() && may_use_tiles();
 #endif
   return isa == Isa::kPortable;
 }
@@ -78,6 +100,7 @@ Isa effective_isa() {
 const KernelTable& kernels_for(Isa isa) {
   FATHOM_CHECK(isa_supported(isa), "instruction set " << isa_name(isa) << " is not supported");
 #if defined(__x86_64__)
+  if (isa == Isa::kAmx) return amx_kernels();
   if (isa == Isa::kAvx512Bf16) return avx512_bf16_kernels();
   if (isa == Isa::kAvx512) return avx512_kernels();
   if (isa == Isa::kAvx2) return avx2_kernels();

@@ -12,10 +12,10 @@
 
 namespace fathom::cpu {
 
-enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+enum class Isa { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 std::string_view isa_name(
-    Isa isa);  // "portable", "avx2", "avx512", "avx512_bf16": the values of FATHOM_CPU_ISA
+    Isa isa);  // "portable", "avx2", "avx512", "avx512_bf16", "amx": the values of FATHOM_CPU_ISA
 // Whether this machine can run it.
 bool isa_supported(Isa isa);
 // The instruction set in effect. Throws StartupError when FATHOM_CPU_ISA names an unknown or unsupported

@@ -25,12 +25,13 @@ using tensor::kScaleBlock;
 // Rows of x that one tile may have, and weight rows; they bound the workspace.
 inline constexpr int64_t kTileTokens = 96;
 inline constexpr int64_t kTileRows = 32;
-inline constexpr int64_t kWorkspaceBytes = int64_t{512} << 10;
+inline constexpr int64_t kWorkspaceBytes = int64_t{768} << 10;
 // Floats of memory that a quantised row of x takes, e4m3 or i8: it starts and ends on a vector boundary.
 constexpr int64_t grid_row_floats(int64_t dim) { return (dim + 31) / 32 * 32; }
 
 // out[i][out_begin + r] (+)= dot(x[i], w[r]) for num_x <= kTileTokens rows of x. For f8, x holds rows that
-// quantize_row or grid_row of the same table wrote, and the weight rows share one row of scales.
+// quantize_row or grid_row of the same table wrote, and the weight rows share one row of scales unless the table takes
+// more than kScaleBlock of them.
 struct MatmulTile {
   const float* const* x = nullptr;        // [num_x] rows of [in]
   const float* const* x_scale = nullptr;  // f8: [num_x] rows of [ceil(in/128)]
@@ -38,8 +39,10 @@ struct MatmulTile {
   WeightKind kind = WeightKind::kF32;
   const void* w = nullptr;  // [num_w, in], rows w_stride elements apart
   int64_t w_stride = 0;
-  const float* w_scale = nullptr;  // f8: [ceil(in/128)]
-  int64_t num_w = 0;               // at most kTileRows when num_x > direct_tokens
+  const float* w_scale = nullptr;  // f8: [ceil(in/128)], of the first weight row
+  int64_t w_scale_stride = 0;      // from there to the scales of the next 128 rows of the matrix
+  int64_t w_row = 0;               // of the matrix, the first weight row
+  int64_t num_w = 0;               // at most direct_rows or wide_rows
   int64_t in = 0;
   float* const* out = nullptr;  // [num_x] rows
   int64_t out_begin = 0;
@@ -96,6 +99,9 @@ inline constexpr int32_t kSampleBinsPerOctave = 32, kNumSampleBins = 40 * kSampl
 struct KernelTable {
   // Up to this many rows of x a weight row is read straight from memory; above, tiles are widened first.
   int64_t direct_tokens = 0;
+  // Weight rows of a tile at most, in the one and the other case. Where they are more than kScaleBlock, a tile begins
+  // at a multiple of 16 rows of its matrix.
+  int64_t direct_rows = kScaleBlock, wide_rows = kTileRows;
   void (*matmul)(const MatmulTile& tile) = nullptr;
   // q = round_e4m3(x / scale) in the form that matmul() reads, which only this table knows and which takes no more than
   // grid_row_floats(dim); scale per 128 channels (ops/quantize_fp8.h). q may be x.
@@ -142,6 +148,7 @@ const KernelTable& portable_kernels();
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& avx512_bf16_kernels();
+const KernelTable& amx_kernels();
 #endif
 
 }  // namespace fathom::cpu

@@ -1,0 +1,28 @@
+// The kernels for processors with AMX: those of avx512_bf16.cc, but products of bf16 and e4m3 weights by tile
+// registers. src/cpu/module.cmake gives this file its flags.
+#if defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__)
+// The intrinsic headers of gcc 12 start registers from "undefined" ones and then warn about themselves.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#include "cpu/isa/amx_matmul.h"
+
+#include "cpu/isa/kernels.h"
+
+namespace fathom::cpu {
+
+const KernelTable& amx_kernels() {
+  static const KernelTable table = [] {
+    KernelTable kernels = avx512_bf16_kernels();
+    kernels.matmul = &AmxMatmul::run;
+    kernels.direct_rows = kernels.wide_rows = AmxMatmul::kMaxRows;
+    kernels.direct_tokens = kTileDim;
+    return kernels;
+  }();
+  return table;
+}
+
+}  // namespace fathom::cpu
+#endif
