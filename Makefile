@@ -32,7 +32,7 @@ MODEL_LEFT_OUT := \
   --leave-out '^engine\.Million/.*/shard_[5-9]$$' 'more seeds of the simulation of the other shards; to run it: make test' \
   --leave-out '^engine\.PlantedFault\.seeds' 'runs that simulation for minutes, with faults; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
-  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|first_hour|sizes|install|bench_ablation|deploy_files|operator_files|timing_between_keys|ranks_serving|serve_start|hostile_bodies)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
+  --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|quantize_checkpoint|first_hour|sizes|install|bench_ablation|deploy_files|operator_files|timing_between_keys|ranks_serving|serve_start|hostile_bodies)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
   --leave-out '^apps\.RankListing\.divides_every' 'counts bytes of every published model for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
   --leave-out '^clients\.(langchain|openai_agents|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
