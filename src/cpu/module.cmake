@@ -26,5 +26,5 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties("${fathom_integer_isa}/avx512_vnni.cc" PROPERTIES COMPILE_OPTIONS
     "${fathom_kernel_flags};-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
   set_source_files_properties("${fathom_isa}/amx.cc" PROPERTIES COMPILE_OPTIONS
-    "${fathom_kernel_flags};-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-bf16;-mprefer-vector-width=512")
+    "${fathom_kernel_flags};-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vbmi;-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8;-mprefer-vector-width=512")
 endif()

@@ -20,12 +20,15 @@ void multiply_i8(const KernelTable& kernels, const WeightRows& weight, const Mat
                       .w = static_cast<const int8_t*>(tile.w),
                       .w_stride = tile.w_stride,
                       .w_scale = of_channels ? weight.scale + begin : tile.w_scale,
+                      .w_scale_stride = tile.w_scale_stride,
+                      .w_row = tile.w_row,
                       .of_channels = of_channels,
                       .num_w = tile.num_w,
                       .in = tile.in,
                       .out = tile.out,
                       .out_begin = tile.out_begin,
-                      .accumulate = tile.accumulate});
+                      .accumulate = tile.accumulate,
+                      .workspace = tile.workspace});
 }
 
 }  // namespace
@@ -98,8 +101,8 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
     tile.out = product.out + x_begin;
     // The rows of one tile fit the workspace and, where the kernel says so, share a row of scales.
     const bool direct = x.count <= kernels.direct_tokens;
-    const int64_t limit = weight.is_i8 ? (direct ? kScaleBlock : kTileRows)
-                                       : (direct ? kernels.direct_rows : kernels.wide_rows);
+    int64_t limit = direct ? kernels.direct_rows : kernels.wide_rows;
+    if (weight.is_i8) limit = std::min(limit, kernels.i8->max_rows);
     for (int64_t r = begin; r < end;) {
       const int64_t stop = std::min(end, (r / limit + 1) * limit);
       tile.w = weight.row(r);

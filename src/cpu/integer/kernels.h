@@ -25,13 +25,17 @@ struct Tile {
   int64_t num_x = 0;
   const int8_t* w = nullptr;  // [num_w, in], rows w_stride elements apart
   int64_t w_stride = 0;
-  const float* w_scale =
-      nullptr;  // of blocks: [ceil(in/128)], which all rows share; of channels: [num_w]
+  // Of blocks: [ceil(in/128)], of the first row, which all share unless the kernels take more than kScaleBlock rows;
+  // of channels: [num_w].
+  const float* w_scale = nullptr;
+  int64_t w_scale_stride = 0;  // from there to the scales of the next 128 rows of the matrix
+  int64_t w_row = 0;           // of the matrix, the first row
   bool of_channels = false;
   int64_t num_w = 0, in = 0;
   float* const* out = nullptr;  // [num_x] rows
   int64_t out_begin = 0;
   bool accumulate = false;
+  void* workspace = nullptr;  // for kernels that take more than kScaleBlock rows: as MatmulTile's
 };
 
 struct Kernels {
@@ -39,6 +43,7 @@ struct Kernels {
   // q: row_bytes(dim) bytes, which may lie where x begins; a scale for so many channels each.
   void (*quantize_row)(const float* x, int64_t dim, int64_t channels, int8_t* q,
                        float* scale) = nullptr;
+  int64_t max_rows = kScaleBlock;  // of w in a tile
 };
 
 extern const Kernels kPortable;

@@ -28,11 +28,11 @@ bool has_f16c() {
 #endif
 
 #if defined(__x86_64__)
-// Bits 22 (AMX-BF16) and 24 (AMX-TILE) of edx, leaf 7.
-bool has_amx_bf16() {
-  constexpr unsigned kBoth = 1u << 22 | 1u << 24;
+// Bits 22 (AMX-BF16), 24 (AMX-TILE) and 25 (AMX-INT8) of edx, leaf 7.
+bool has_amx() {
+  constexpr unsigned kAll = 1u << 22 | 1u << 24 | 1u << 25;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kBoth) == kBoth;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAll) == kAll;
 }
 
 // Linux saves the tile registers of a process that has asked for it; all its threads may use them then.
@@ -87,7 +87,7 @@ bool isa_supported(Isa isa) {
   if (isa == Isa::kAvx512Bf16)
     return isa_supported(Isa::kAvx512) && __builtin_cpu_supports("avx512vbmi") &&
            __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
-  if (isa == Isa::kAmx) return isa_supported(Isa::kAvx512Bf16) && has_amx_bf16() && may_use_tiles();
+  if (isa == Isa::kAmx) return isa_supported(Isa::kAvx512Bf16) && has_amx() && may_use_tiles();
 #endif
   return isa == Isa::kPortable;
 }
