@@ -28,6 +28,12 @@ function(fathom_warnings target)
   # gcc 12 sees overlapping copies in every inlined "literal" + std::string (its bug 105329).
   target_compile_options(${target} PRIVATE
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+  if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # A file that another includes looks like a header to gcc, and what it inlines of a neighbour it has not followed
+    # far enough to see set. The debug preset compiles each file alone and keeps both warnings.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage -Wno-maybe-uninitialized>)
+  endif()
 endfunction()
 
 # fathom_libraries(MODULES OUT): the libraries of modules.
