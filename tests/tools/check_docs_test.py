@@ -12,7 +12,7 @@ class CheckDocsTest(TreeTest):
         self.write("src/modules.txt", "base:\ncore:\n")
         self.write("src/core/request.h", "")
         self.write("src/core/batch.h", "")
-        self.write("docs/architecture.md", "## Modules\n| module | |\n|---|---|\n| `base` | |\n| `core` | |\n")
+        self.write("docs/reference/modules.md", "# Modules\n| module | |\n|---|---|\n| `base` | |\n| `core` | |\n")
 
     def test_our_own_tree_passes(self):
         self.assertEqual(self.run_tool(TOOL, ROOT), (0, ""))
