@@ -1,5 +1,5 @@
-// The rows of `fathom serve`'s flags: the parser has no others, each is told where its row says, and docs/serving.md
-// has a row for each and for nothing else.
+// The rows of `fathom serve`'s flags: the parser has no others, each is told where its row says, and
+// docs/reference/flags.md has a row for each and for nothing else.
 
 #include "apps/flags/serve_flags.h"
 
@@ -38,9 +38,9 @@ Names logged_keys(const ServeFlags& flags) {
   return keys;
 }
 
-// The flags in the first column of the tables of docs/serving.md whose second one is the default.
+// The flags in the first column of the tables of docs/reference/flags.md whose second one is the default.
 Names documented_flags() {
-  std::ifstream file(source_path("docs/serving.md"));
+  std::ifstream file(source_path("docs/reference/flags.md"));
   Names names;
   bool is_of_flags = false;
   for (std::string line; std::getline(file, line);) {
@@ -113,9 +113,9 @@ TEST(ServeFlagRows, have_a_row_in_the_manual_which_has_no_others) {
   const ParsedServe serve;
   const Names documented = documented_flags();
   for (const FlagFact& fact : serve_flag_facts())
-    EXPECT_TRUE(documented.contains(fact.flag)) << "docs/serving.md has no row of " << fact.flag;
+    EXPECT_TRUE(documented.contains(fact.flag)) << "docs/reference/flags.md has no row of " << fact.flag;
   for (const std::string& flag : documented)
-    EXPECT_NE(serve.app.get_option_no_throw(flag), nullptr) << "docs/serving.md: " << flag;
+    EXPECT_NE(serve.app.get_option_no_throw(flag), nullptr) << "docs/reference/flags.md: " << flag;
 }
 
 }  // namespace

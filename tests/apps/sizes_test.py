@@ -39,7 +39,7 @@ def row(title, model):
 class SizesTest(unittest.TestCase):
     def test_the_tables_say_what_inspect_counts(self):
         rows = [row(title, model) for title, model in MODELS.items()]
-        for name in ("README.md", "docs/serving.md"):
+        for name in ("README.md", "docs/reference/sizes.md"):
             text = (ROOT / name).read_text(encoding="utf-8")
             for line in rows:
                 self.assertIn(line, text, name)
