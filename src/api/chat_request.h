@@ -1,6 +1,6 @@
 #pragma once
 // The body of POST /v1/chat/completions -> GenerationRequest: messages rendered and encoded, every field
-// checked. docs/api.md lists the fields.
+// checked. docs/reference/fields.md lists the fields.
 //
 //   Parsed<GenerationRequest> parsed = parse_chat_request(exchange.request().body, model);
 //

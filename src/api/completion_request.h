@@ -1,6 +1,6 @@
 #pragma once
 // The body of POST /v1/completions -> GenerationRequest. `prompt` may be a text, texts, token ids or lists of
-// token ids; each prompt becomes one item. docs/api.md lists the fields.
+// token ids; each prompt becomes one item. docs/reference/fields.md lists the fields.
 //
 //   Parsed<GenerationRequest> parsed = parse_completion_request(exchange.request().body, model);
 //

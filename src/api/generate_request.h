@@ -1,5 +1,5 @@
 #pragma once
-// The body of POST /generate, SGLang's native API -> GenerationRequest. docs/api.md lists the fields.
+// The body of POST /generate, SGLang's native API -> GenerationRequest. docs/reference/native.md lists the fields.
 //
 //   Parsed<GenerationRequest> parsed = parse_generate_request(exchange.request().body, model);
 //

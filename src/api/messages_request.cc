@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMaxToolTypeBytes = 64;
 
-// In the order of docs/api.md.
+// In the order of docs/reference/messages.md.
 
 class MessagesParser {
  public:

@@ -1,7 +1,7 @@
 #pragma once
 // The body of POST /v1/messages (Anthropic's Messages form) -> GenerationRequest, and of /v1/messages/count_tokens ->
-// how many tokens its prompt has. The prompt is the one that chat makes of the same conversation. docs/api.md lists
-// the fields.
+// how many tokens its prompt has. The prompt is the one that chat makes of the same conversation.
+// docs/reference/messages.md lists the fields.
 //
 //   Parsed<GenerationRequest> parsed = parse_messages_request(exchange.request().body, model);
 //   Parsed<int> num_tokens = parse_count_tokens_request(exchange.request().body, model);

@@ -1,4 +1,4 @@
-// docs/api.md against the code: the limits that it states are those of RequestLimits.
+// docs/reference against the code: the limits that it states are those of RequestLimits.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

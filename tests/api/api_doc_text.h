@@ -1,5 +1,5 @@
 #pragma once
-// docs/api.md, for the tests that hold it to the parsers.
+// The pages about the API, for the tests that hold them to the parsers.
 
 #include <fstream>
 #include <iterator>
@@ -10,9 +10,24 @@
 
 namespace fathom::api::tests {
 
-inline std::string api_doc_text() {
-  std::ifstream file(source_path("docs/api.md"));
+// A page, by its path in the tree. Empty if it is not there.
+inline std::string doc_text(const std::string& path) {
+  std::ifstream file(source_path(path));
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// "messages": docs/reference/messages.md.
+inline std::string reference_page(const std::string& name) {
+  return doc_text("docs/reference/" + name + ".md");
+}
+
+// All that have tables of fields, chat's fields first.
+inline std::string api_doc_text() {
+  std::string text;
+  for (const char* name : {"fields", "messages", "responses", "native", "refused"}) {
+    text += reference_page(name);
+  }
+  return text;
 }
 
 // What stands in backticks in a line.

@@ -1,5 +1,5 @@
-// docs/api.md against the tables of fields: every honoured field has its row, no row is about anything else, and the
-// lists of refused fields and of those without effect are the tables' own.
+// docs/reference against the tables of fields: every honoured field has its row, no row is about anything else, and
+// the lists of refused fields and of those without effect are the tables' own.
 
 #include <gtest/gtest.h>
 
@@ -114,13 +114,17 @@ TEST(FieldDoc, describes_no_field_that_is_not_honoured) {
 TEST(FieldDoc, lists_what_is_refused_as_the_tables_do) {
   const std::string rows =
       "| refused | where | why |\n|---|---|---|\n" + doc_rows(FieldUse::kRefused) + "\n";
-  EXPECT_NE(api_doc_text().find(rows), std::string::npos) << "docs/api.md must have\n" << rows;
+  EXPECT_NE(reference_page("refused").find(rows), std::string::npos)
+      << "docs/reference/refused.md must have\n"
+      << rows;
 }
 
 TEST(FieldDoc, lists_what_is_without_effect_as_the_tables_do) {
   const std::string rows = "| accepted | where | what it is elsewhere |\n|---|---|---|\n" +
                            doc_rows(FieldUse::kWithoutEffect) + "\n";
-  EXPECT_NE(api_doc_text().find(rows), std::string::npos) << "docs/api.md must have\n" << rows;
+  EXPECT_NE(reference_page("refused").find(rows), std::string::npos)
+      << "docs/reference/refused.md must have\n"
+      << rows;
 }
 
 }  // namespace

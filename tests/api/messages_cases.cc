@@ -1,4 +1,4 @@
-// What docs/api.md says of the fields of /v1/messages, as cases.
+// What docs/reference/messages.md says of the fields of /v1/messages, as cases.
 
 #include "tests/api/parameter_field.h"
 

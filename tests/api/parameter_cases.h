@@ -7,7 +7,7 @@
 //     send(c.path, c.body);   // c.status; for an error also error.param == c.param
 //   }
 //
-// The order and the bodies are the same in every run. Expectations are written from docs/api.md, not from the
+// The order and the bodies are the same in every run. Expectations are written from docs/reference, not from the
 // parsers: a rule here is a range or a list of values.
 
 #include <string>

@@ -1,4 +1,4 @@
-// What docs/api.md says of the fields of /v1/responses, as cases.
+// What docs/reference/responses.md says of the fields of /v1/responses, as cases.
 
 #include "tests/api/parameter_field.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 // The body of POST /v1/responses (OpenAI's Responses form) -> GenerationRequest. The prompt is the one that chat makes
-// of the same conversation. docs/api.md lists the fields.
+// of the same conversation. docs/reference/responses.md lists the fields.
 //
 //   Parsed<GenerationRequest> parsed = parse_responses_request(body, model, past);
 //   // std::get<GenerationRequest>(parsed).response: what its renderer and the store need

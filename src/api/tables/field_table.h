@@ -1,7 +1,7 @@
 #pragma once
 // FieldTable: which names an object of a body may hold and what becomes of each: honoured, refused with the reason, or
 // without effect on the answer. It is the one source: FieldReader refuses by it and reads nothing that it does not
-// honour, docs/api.md is checked against it, GET /openapi.json is rendered from it.
+// honour, docs/reference is checked against it, GET /openapi.json is rendered from it.
 //
 //   const FieldTable table("stream_options", {kStreamOptions});
 //   const FieldRule* rule = table.find("include_usage");      // null: a name that nobody knows
