@@ -113,7 +113,8 @@ TEST(ServeFlagRows, have_a_row_in_the_manual_which_has_no_others) {
   const ParsedServe serve;
   const Names documented = documented_flags();
   for (const FlagFact& fact : serve_flag_facts())
-    EXPECT_TRUE(documented.contains(fact.flag)) << "docs/reference/flags.md has no row of " << fact.flag;
+    EXPECT_TRUE(documented.contains(fact.flag))
+        << "docs/reference/flags.md has no row of " << fact.flag;
   for (const std::string& flag : documented)
     EXPECT_NE(serve.app.get_option_no_throw(flag), nullptr) << "docs/reference/flags.md: " << flag;
 }
