@@ -140,9 +140,11 @@ TEST(Ranks, that_cannot_share_a_layer_are_refused_with_the_parameter) {
                         "not divide among 4 ranks in multiples of 48"));
   EXPECT_EQ(refusal(config, kPlainWeights, {.tp = &two}), "");
   // In FP8 a cut between heads may be one across blocks.
-  EXPECT_THAT(refusal(config, kFp8Weights, {.tp = &two}),
-              HasSubstr("of which each of 2 ranks would hold 48, but parts with block scales are multiples of "
-                        "128 or divide it"));
+  EXPECT_THAT(
+      refusal(config, kFp8Weights, {.tp = &two}),
+      HasSubstr(
+          "of which each of 2 ranks would hold 48, but parts with block scales are multiples of "
+          "128 or divide it"));
   EXPECT_THAT(refusal(config, kPlainWeights, {.ep = &three}),
               HasSubstr("model.layers.1.mlp.experts: dimension 0 is 8, which does not divide "
                         "among 3 ranks"));

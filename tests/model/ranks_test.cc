@@ -106,9 +106,10 @@ TEST(V3Ranks, are_refused_where_they_cannot_share) {
   EXPECT_THAT(v3_refusal(5), HasSubstr("q_b_proj.weight: dimension 0 is 24576, which does not "
                                        "divide among 5 ranks in multiples of 192"));
   // Parts of 576 rows, which are four blocks and a half.
-  EXPECT_THAT(v3_refusal(32),
-              HasSubstr("model.layers.0.mlp.gate_proj.weight: dimension 0 is 18432, of which each "
-                        "of 32 ranks would hold 576, but parts with block scales are multiples of 128"));
+  EXPECT_THAT(
+      v3_refusal(32),
+      HasSubstr("model.layers.0.mlp.gate_proj.weight: dimension 0 is 18432, of which each "
+                "of 32 ranks would hold 576, but parts with block scales are multiples of 128"));
 }
 
 TEST(Ranks, that_do_not_fit_together_are_refused) {

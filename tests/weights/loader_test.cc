@@ -347,8 +347,7 @@ TEST(Loader, refuses_scales_that_are_not_finite_and_positive) {
       const Status loaded = load(directory.path(), {parameter});
       ASSERT_FALSE(loaded) << bad;
       EXPECT_THAT(loaded.error().message, HasSubstr("tensor \"w.weight_scale_inv\" holds "));
-      EXPECT_THAT(loaded.error().message,
-                  HasSubstr("at [2, 1], scales must be finite and > 0"));
+      EXPECT_THAT(loaded.error().message, HasSubstr("at [2, 1], scales must be finite and > 0"));
     }
   }
 }
