@@ -212,6 +212,10 @@ void GenerateRenderer::append_object(std::string& out, const Choice& choice) {
   out += shown.output_ids;
   out += R"(],"meta_info":)";
   append_meta_info(out, choice);
+  if (form().return_prompt_token_ids && choice.finished()) {
+    out += R"(,"prompt_token_ids":)";
+    append_token_ids(out, choice.setup().prompt);
+  }
 }
 
 void GenerateRenderer::write_news(Choice& choice, std::string& events) {

@@ -30,6 +30,8 @@ class GenerateRequestParser {
     request_.form.stream = reader_.boolean("stream").value_or(false);
     request_.form.return_text_in_logprobs =
         reader_.boolean("return_text_in_logprobs").value_or(false);
+    request_.form.return_prompt_token_ids =
+        reader_.boolean("return_prompt_token_ids").value_or(false);
     read_placement(reader_, model_, request_);
     if (!problem_) read_items();
     if (!problem_) read_rids();

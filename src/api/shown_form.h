@@ -65,11 +65,12 @@ struct ShownForm {
   // Native API.
   bool is_batch = false;  // the answer is a list even for one item
   bool return_text_in_logprobs = false;
+  bool return_prompt_token_ids = false;  // with each answer's end
 
   bool apply_softmax = false;  // scores
 
   // Of the prompt, beside its log-probabilities: its tokens are kept with each choice.
-  bool repeats_prompt() const { return echo || return_token_ids; }
+  bool repeats_prompt() const { return echo || return_token_ids || return_prompt_token_ids; }
 };
 
 }  // namespace fathom::api

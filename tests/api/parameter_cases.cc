@@ -367,6 +367,7 @@ Endpoint generate_endpoint(const CaseModel& model) {
   append_unsupported(fields, {"token_ids_logprob"});
   // It is always in the answer.
   std::ranges::find(fields, "return_meta_info", &Field::name)->exceptions = {{"true", 200}};
+  std::ranges::find(fields, "return_prompt_token_ids", &Field::name)->rule = booleans();
   const std::string one_token = R"("sampling_params": {"max_new_tokens": 1}, )";
   fields.push_back(
       {.name = "text",

@@ -155,6 +155,8 @@ std::map<std::string, Getter> getters() {
       {"stream", [](const GenerationRequest& r) { return double(r.form.stream); }},
       {"return_token_ids",
        [](const GenerationRequest& r) { return double(r.form.return_token_ids); }},
+      {"return_prompt_token_ids",
+       [](const GenerationRequest& r) { return double(r.form.return_prompt_token_ids); }},
       {"return_tokens_as_token_ids",
        [](const GenerationRequest& r) { return double(r.form.tokens_as_ids); }},
       {"prompt_logprobs",

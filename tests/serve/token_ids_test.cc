@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "tests/serve/sim_server.h"
 
@@ -95,8 +96,32 @@ TEST(TokenIds, of_completions_belong_to_each_choice) {
   EXPECT_EQ(answer["choices"][1]["token_ids"], native_answer(server, {5, 6, 7})["output_ids"]);
 }
 
+TEST(TokenIds, of_native_prompts_come_once_with_the_end_of_each_answer) {
+  SimServer server;
+  json::Value body = {{"text", {"How many apples are left?", "apples"}},
+                      {"return_prompt_token_ids", true},
+                      {"sampling_params", {{"max_new_tokens", 4}, {"n", 2}, {"ignore_eos", true}}}};
+  const auto ids_of = [&](size_t choice) {
+    return prompt_ids(server, {{"prompt", body["text"][choice / 2]}});
+  };
+  const json::Value answers = server.post_json("/generate", body);
+  ASSERT_EQ(answers.size(), 4U);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(answers[i]["prompt_token_ids"], ids_of(i));
+  std::vector<int> num_shown(4, 0);
+  for (const json::Value& event : server.post_stream("/generate", body)) {
+    if (!event.is_object()) continue;
+    EXPECT_EQ(event.contains("prompt_token_ids"), !event["meta_info"]["finish_reason"].is_null());
+    if (!event.contains("prompt_token_ids")) continue;
+    const auto choice = event["index"].get<size_t>();
+    EXPECT_EQ(event["prompt_token_ids"], ids_of(choice));
+    ++num_shown[choice];
+  }
+  EXPECT_EQ(num_shown, std::vector<int>(4, 1));
+}
+
 TEST(TokenIds, are_not_there_unless_asked_for) {
   SimServer server;
+  EXPECT_FALSE(native_answer(server, {5, 6, 7}).contains("prompt_token_ids"));
   for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
     json::Value body =
         std::string_view(path) == "/v1/completions" ? completion_with_ids() : chat_with_ids();

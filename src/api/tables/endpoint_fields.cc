@@ -101,10 +101,10 @@ constexpr FieldRule kGenerate[] = {
     honoured("top_logprobs_num", R"({"type":["integer","array"]})",
              "0 to 20; counts with return_logprob"),
     honoured("return_text_in_logprobs", kAnyBoolean, "the tokens' text too"),
+    honoured("return_prompt_token_ids", kAnyBoolean, "the prompt's token ids, once it has ended"),
     refused("messages", "text or input_ids says it here"),
     refused("prompt", "text or input_ids says it here"),
     refused("stream_options", "every event has the usage", R"([{"include_usage":true}])"),
-    refused("return_prompt_token_ids", "answers have no token ids of the prompt"),
     refused("return_flat_raw_top_logprobs", "log-probabilities are lists of [value, id, text]"),
     refused("return_flat_raw_top_logprobs_b64", "log-probabilities are lists of [value, id, text]"),
     refused("return_meta_info", "meta_info is always in the answer", "[true]"),
@@ -132,7 +132,7 @@ constexpr FieldRule kSamplingParams[] = {
     refused("seed", "sampling_seed says it here"),
     refused("response_format", "json_schema says it here"),
     refused("return_meta_info", "meta_info is always in the answer", "[true]"),
-    refused("return_prompt_token_ids", "answers have no token ids of the prompt"),
+    refused("return_prompt_token_ids", "the body says it here"),
 };
 
 constexpr FieldRule kTokenize[] = {
