@@ -1,18 +1,16 @@
 #!/usr/bin/env python3
-"""Sets the lines of `fathom bench ops` beside what other kernels take on the same kind of GPU, as a Markdown table.
+"""Sets the lines of `fathom bench ops` beside what other kernels take on the same kind of GPU, as Markdown tables: ours
+and the fastest of the others, in microseconds.
 
     tools/peers_table.py docs/perf/gpu-operators/{deepseek-v3,deepseek-v3-tp8-rank}.jsonl
 
 The peers' times are docs/perf/gpu-operators/peers-h200.jsonl: a line for each shape, microseconds for each kernel.
-The floor is the longer of the bytes at the bandwidth that the bench measured and the arithmetic at the data sheet's rate.
 """
 import json
 import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Dense, of an H200's data sheet.
-FLOPS_PER_US = {"f8_e4m3": 1979e6, "bf16": 989e6}
 PEERS = ROOT / "docs" / "perf" / "gpu-operators" / "peers-h200.jsonl"
 
 
@@ -49,19 +47,31 @@ def peer_shape(peer):
     return (peer["kind"], *(peer[name] for name in names[peer["kind"]]))
 
 
-def label(peer):
-    return {"product": "FP8 ({rows}, {inner}), {tokens} rows",
-            "decode attention": "decode attention, {heads} heads, {sequences} x {context}",
-            "prompt attention": "prompt attention, {heads} heads, {tokens} tokens",
-            "experts": "experts FP8, width {inter}, {tokens} tokens"}[peer["kind"]].format(**peer)
-
-
-def floor_us(line):
-    return max(line["floor_us"], line.get("flops", 0) / FLOPS_PER_US[line["dtype"]])
+# What a table's rows and columns are named by.
+TABLES = {"product": ("FP8 ({rows}, {inner})", "{tokens} rows"),
+          "decode attention": ("decode, {heads} heads, {sequences} sequences", "{context}"),
+          "prompt attention": ("prompt, {heads} heads", "{tokens} tokens"),
+          "experts": ("experts FP8, width {inter}", "{tokens} tokens")}
+LETTERS = {"DeepGEMM": "D", "SGLang Triton": "T", "cuBLASLt block-scaled": "C", "FlashMLA": "M", "FlashInfer FA3": "I"}
 
 
 def load(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def cell(peer, line):
+    """Ours and the fastest peer's, in bold where ours is not slower: "**9.0**/12.8D"."""
+    name, time = min(peer["us"].items(), key=lambda item: item[1])
+    ours = "-" if line is None else f"{line['us']:.1f}" if line["us"] > time else f"**{line['us']:.1f}**"
+    return f"{ours}/{time:.1f}{LETTERS[name]}"
+
+
+def print_table(cells):
+    """cells: {row: {column: cell}}"""
+    columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+    print("| | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|")
+    for name, row in cells.items():
+        print(f"| {name} | " + " | ".join(row.get(column, "") for column in columns) + " |")
 
 
 def main(paths):
@@ -70,17 +80,13 @@ def main(paths):
         for line in load(path):
             config = json.loads((ROOT / line["model_path"] / "config.json").read_text(encoding="utf-8"))
             ours[shape_of(line, config)] = line
-    print("| | ours, us | of the floor | fastest peer, us | | ours to peer's |\n|---|---|---|---|---|---|")
+    tables = {kind: {} for kind in TABLES}
     for peer in load(PEERS):
-        name, time = min(peer["us"].items(), key=lambda item: item[1])
-        line = ours.get(peer_shape(peer))
-        if line is None:
-            print(f"| {label(peer)} | not measured | | {time:.1f} | {name} | |")
-            continue
-        ratio = line["us"] / time
-        bold = "**" if ratio <= 1 else ""
-        print(f"| {label(peer)} | {bold}{line['us']:.1f}{bold} | {100 * floor_us(line) / line['us']:.0f}% | {time:.1f} | {name} "
-              f"| {ratio:.2f} |")
+        row, column = (form.format(**peer) for form in TABLES[peer["kind"]])
+        tables[peer["kind"]].setdefault(row, {})[column] = cell(peer, ours.get(peer_shape(peer)))
+    for cells in tables.values():
+        print_table(cells)
+        print()
 
 
 if __name__ == "__main__":
