@@ -70,6 +70,10 @@ const FlagTable<AccessFlags>& access_flags() {
         "Key for /flush_cache, /abort_request, /pause_generation, /continue_generation and the "
         "profiler; also FATHOM_ADMIN_API_KEY. Without one any key may",
         {.type = "KEY", .shown = Shown::kCountInLog}},
+       {"--admin-api-key-file",
+        &AccessFlags::admin_api_key_file,
+        "File with such keys, one KEY or NAME:KEY per line; read again on SIGHUP",
+        {.type = "FILE", .shown = Shown::kInLog}},
        {"--insecure", &AccessFlags::insecure,
         "Listen on other addresses than loopback without any key"},
        {"--open-health", &AccessFlags::open_health,
@@ -341,6 +345,9 @@ http::KeyStore read_keys(const AccessFlags& flags) {
     throw_on_error(keys.add(key, http::KeyRole::kAdmin));
   }
   add_key_of_environment(keys, "FATHOM_ADMIN_API_KEY", http::KeyRole::kAdmin);
+  if (!flags.admin_api_key_file.empty()) {
+    throw_on_error(keys.add_file(flags.admin_api_key_file, http::KeyRole::kAdmin));
+  }
   return keys;
 }
 

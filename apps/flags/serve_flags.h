@@ -36,6 +36,7 @@ struct AccessFlags {
   std::vector<std::string> api_keys;
   std::string api_key_file;
   std::vector<std::string> admin_api_keys;
+  std::string admin_api_key_file;
   bool insecure = false;
   bool open_health = false, open_metrics = false;
 };
@@ -109,7 +110,7 @@ struct FlagFact {
 // Of every flag, in the order in which the parser has them.
 std::vector<FlagFact> serve_flag_facts();
 
-// Keys from the flags, FATHOM_API_KEY and FATHOM_ADMIN_API_KEY, and the file.
+// Keys from the flags, FATHOM_API_KEY and FATHOM_ADMIN_API_KEY, and the files.
 http::KeyStore read_keys(const AccessFlags& flags);
 // Another address than loopback needs a key or --insecure.
 void check_address(const ServeFlags& flags, const http::KeyStore& keys);

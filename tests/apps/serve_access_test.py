@@ -98,6 +98,20 @@ class AccessTest(unittest.TestCase):
                 self.assertIn("does not belong to", server.log_lines("TLS certificate not read again, the old one stays")[0]["why"])
                 self.assertEqual(shown(), renewed)
 
+    def test_admin_keys_come_from_a_file_too_which_sighup_reads_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "admins")
+            file.write_text("ops:sk-ops-12345\n")
+            with ServingProcess(*SIM, "--api-key", "web:sk-web-12345", "--admin-api-key-file", file) as server:
+                def status(key):
+                    return server.post("/flush_cache", key=key)[0]
+                self.assertEqual([status(key) for key in (None, "sk-web-12345", "sk-ops-12345")], [401, 401, 200])
+                self.assertNotIn("admins", str(server.get("/server_info", key="sk-web-12345")[1]))
+                file.write_text("ops:sk-new-12345\n")
+                server.process.send_signal(signal.SIGHUP)
+                eventually(lambda: status("sk-new-12345") == 200, "the new admin key to be let in")
+                self.assertEqual(status("sk-ops-12345"), 401)
+
     def test_admin_routes_ask_for_the_admin_key_where_there_is_one(self):
         with ServingProcess(*SIM, "--api-key", "web:sk-web-12345", "--admin-api-key", "ops:sk-ops-12345") as server:
             for path in ("/flush_cache", "/abort_request", "/pause_generation", "/continue_generation", "/start_profile",

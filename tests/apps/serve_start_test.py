@@ -40,6 +40,7 @@ class StartTest(unittest.TestCase):
         self.refused(2, "--ssl-keyfile", "--ssl-certfile", "cert.pem")
         self.refused(2, "--schedule-policy", "--schedule-policy", "random")
         self.refused(1, "cannot use the API key file /gone: cannot be read", "--api-key-file", "/gone")
+        self.refused(1, "cannot use the API key file /gone: cannot be read", "--admin-api-key-file", "/gone")
         self.refused(1, "8 to 512", "--api-key", "short")
         self.refused(1, "'a:80' must be a name or an address without a port", "--allowed-host", "a:80")
         self.refused(1, "'example.org' must be SCHEME://HOST", "--cors-origin", "example.org")
@@ -58,6 +59,7 @@ class StartTest(unittest.TestCase):
             for path, kind in ((pipe, "a pipe"), ("/dev/zero", "a device"), (folder, "a directory")):
                 what = f"{path}: must be a regular file, is {kind}"
                 self.refused(1, what, "--api-key-file", path)
+                self.refused(1, what, "--admin-api-key-file", path)
                 self.refused(1, what, "--ssl-certfile", path, "--ssl-keyfile", good)
             for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
                          "chat_template.jinja"):
