@@ -1,7 +1,6 @@
 """guidellm from PyPI, unchanged: short benchmarks of `fathom serve` on the demo model by each of its routes.
 
-guidellm wants PyTorch for an iterator alone, which is 5 GB: torch_stand_in/torch.py stands in, or with `make clients`
-PyTorch itself.
+guidellm wants PyTorch, which is 5 GB, for an iterator alone.
 """
 import json
 import os
@@ -15,9 +14,10 @@ import unittest
 import skipping
 import venv_python
 
+if not os.environ.get("FATHOM_ALL_CLIENTS"):
+    skipping.skip("guidellm wants PyTorch, which is 5 GB", "make clients")
 venv_python.enter("evals")
-REAL_TORCH = bool(os.environ.get("FATHOM_ALL_CLIENTS"))
-TORCH = venv_python.packages("torch") if REAL_TORCH else pathlib.Path(__file__).with_name("torch_stand_in")
+TORCH = venv_python.packages("torch")
 
 from demo_questions import THINKING, WEATHER  # noqa: E402
 from serving import DEMO, PATIENCE_SECONDS, Serving  # noqa: E402
@@ -57,9 +57,7 @@ class GuidellmTest(unittest.TestCase):
                  "--constraint", f"kind=max_requests,count={NUM_REQUESTS}", "--data", json.dumps(data),
                  "--output", f"kind=json,path={report}"],
                 {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": folder,
-                 "PYTHONPATH": str(TORCH),
-                 # The package datasets would take the stand-in for PyTorch.
-                 "USE_TORCH": "1" if REAL_TORCH else "0"})
+                 "PYTHONPATH": str(TORCH), "USE_TORCH": "1"})
             self.assertEqual(status, 0, output)
             requests = json.loads(report.read_text())["benchmarks"][0]["requests"]
         self.assertEqual(requests["errored"], [])

@@ -8,6 +8,8 @@ import unittest
 import skipping
 import venv_python
 
+if not os.environ.get("FATHOM_ALL_CLIENTS"):
+    skipping.skip("lm-eval's packages take 583 MB, and its tasks minutes", "make clients")
 venv_python.enter("evals")
 
 FOLDER = tempfile.TemporaryDirectory()
