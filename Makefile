@@ -31,11 +31,11 @@ MODEL_LEFT_OUT := \
   --leave-out '^runner\.Backends/ScratchPlan\..*/fast_1_thread$$' 'runs with 3 threads too; to run it: make test' \
   --leave-out '^engine\.Million/.*/shard_[1-9]$$' 'more seeds of the simulation of the first shard; to run it: make test' \
   --leave-out '^engine\.Lanes/LaneWalk\..*/of_64$$' 'the same walk with more lanes than of_8; to run it: make test' \
-  --leave-out '^engine\.Equivalence\.(chunks_of_any_size|storms_of|batches_of_any|hits_misses|many_copies|retraction_forced)' 'does for minutes a part of what everything_at_once_at_random does; to run it: make test' \
+  --leave-out '^engine\.Equivalence\.chunks_of_any_size|^engine\.Equivalence\.storms_of|^engine\.Equivalence\.batches_of_any|^engine\.Equivalence\.hits_misses|^engine\.Equivalence\.many_copies|^engine\.Equivalence\.retraction_forced' 'does for minutes a part of what everything_at_once_at_random does; to run it: make test' \
   --leave-out '^engine\.PlantedFault\.seeds' 'runs that simulation for minutes, with faults; to run it: make test'
 ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^apps\.(command_line|constrained_output|fathom_bench|bench_ops|ranks|stuck_log|dear_requests|checkpoints|quantize_checkpoint|first_hour|sizes|install|bench_ablation|deploy_files|operator_files|timing_between_keys|ranks_serving|serve_start|hostile_bodies)$$' 'runs the program over and over, for minutes, or tries what is around it; to run it: make test' \
-  --leave-out '^apps\.(drain|load)$$' 'runs the program for minutes, as soak and many others do; to run it: make test' \
+  --leave-out '^apps\.drain$$|^apps\.load$$' 'runs the program for minutes, as soak and many others do; to run it: make test' \
   --leave-out '^constrained\.walk$$' 'computes masks for minutes, by the code of the tests of grammar; to run it: make test' \
   --leave-out '^runner\.Backends/ScratchPlan\..*/reference_' 'computes the demo model for minutes, as fast_3_threads does; to run it: make test' \
   --leave-out '^apps\.RankListing\.divides_every' 'counts bytes of every published model for minutes; to run it: make test' \
@@ -47,7 +47,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^ops\.backends/MlaAbsorbedTest\.a_long_sequence_does_not_depend' 'compares bits as many_sequences_of_all_lengths_get_the_bits_of_few does; to run it: make test' \
   --leave-out '^ops\.backends/MlaAbsorbedKernelsTest\.' 'computes for minutes what MlaAbsorbedTest does, at sizes where a GPU takes other kernels; to run it: make test' \
   --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512)$$' 'runs with 3 threads too; to run it: make test' \
-  --leave-out '^answer\.formats/DeepSeekWays\..*/([rv][0-9]_|v[23]$$)' 'runs with r1 too; to run it: make test' \
+  --leave-out '^answer\.formats/DeepSeekWays\..*/[rv][0-9]_|^answer\.formats/DeepSeekWays\..*/v[23]$$' 'runs with r1 too; to run it: make test' \
   --leave-out '^nodes\.ClusterStart\.takes_no_notice_of_strangers$$' 'the leak checker itself may end by a signal on the storage of threads that UCX leaves; to run it: make test' \
   --leave-out '^text\..*\.HostileOutputsTakeLinearTime$$' 'measures times, which a sanitizer changes, on outputs of the same kinds as the other tests of these readers; to run it: make test'
 TSAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
