@@ -23,7 +23,7 @@ void expect_quantised(std::string_view name, const Activation& x,
 void expect_activation(std::string_view name, const Activation& x, DType act, DType weight,
                        std::initializer_list<Dim*> dims) {
   if (!x.is_quantised()) return expect(name, x.values, act, dims);
-  FATHOM_CHECK(weight == DType::kF8E4M3,
+  FATHOM_CHECK(weight == DType::kF8E4M3 || weight == DType::kI4x2,
                name << " is quantised, must not be for weights of " << tensor::dtype_name(weight));
   expect_quantised(name, x, dims);
 }

@@ -2,9 +2,9 @@
 // Activation: the rows that a matrix reads. Either as they are, or quantised once for all the matrices that
 // read them (ops/quantize_fp8.h): then the product has the same bits as one that quantises by itself.
 //
-//   ops::linear({.x = rows, ...});                                // act; with f8 weights quantised inside
+//   ops::linear({.x = rows, ...});                                // act; with f8 and i4x2 weights quantised inside
 //   ops::quantize_fp8({.x = rows, .q = q, .scale = scale}, stream);
-//   ops::linear({.x = {q, scale}, .weight = f8_weight, ...});     // REQUIRES: f8 weights
+//   ops::linear({.x = {q, scale}, .weight = f8_weight, ...});     // REQUIRES: f8 or i4x2 weights
 //
 // values  act[tokens, dim], or f8_e4m3[tokens, dim]     rows may be strided, quantised ones not
 // scale   null, or f32[tokens, ceil(dim / 128)]

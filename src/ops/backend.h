@@ -32,7 +32,7 @@ enum class OperatorTypes {
   kAct,           // Backend::act
   kFloat32,       // f32 on every backend (angles, scores), and act
   kPlainWeights,  // f32, bf16
-  kMatrices,      // f32, bf16, f8_e4m3, i8
+  kMatrices,      // f32, bf16, f8_e4m3, i8, i4x2
   kHeadMatrices,  // f32, bf16, f8_e4m3
   kCacheRows,     // those of KvFormat (ops/kv_format.h)
   kIndexKeys,     // f32, f8_e4m3

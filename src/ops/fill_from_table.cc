@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ops/boundary.h"
+#include "ops/linear.h"
 
 namespace fathom::ops {
 
@@ -10,8 +11,7 @@ using tensor::Dim, tensor::DType, tensor::expect, tensor::expect_one_of;
 
 void fill_from_table(const FillFromTableArgs& args, Stream& stream) {
   Dim rows("rows"), columns("columns"), elements("elements");
-  expect_one_of("out", args.out, {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8},
-                {&rows, &columns});
+  expect_one_of("out", args.out, kMatrixTypes, {&rows, &columns});
   expect("table", args.table, args.out.dtype(), {&elements});
   FATHOM_CHECK(elements.value() >= kTableBlock && elements.value() % 4 == 0 &&
                    elements.value() <= std::numeric_limits<int32_t>::max(),

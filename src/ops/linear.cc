@@ -11,9 +11,8 @@ namespace {
 // Of one product; the rows of x fix `tokens` and `in`.
 void expect_product(const Weight& weight, const tensor::Tensor& out_rows, DType act, Dim& tokens,
                     Dim& in) {
-  Dim out("out");
-  expect_one_of("weight", weight.data, {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8},
-                {&out, &in});
+  Dim out("out"), stored = stored_in(weight.data.dtype(), in);
+  expect_one_of("weight", weight.data, kMatrixTypes, {&out, &stored});
   expect_one_of("out", out_rows, {act, DType::kF32}, {&tokens, &out});
   expect_contiguous("weight", weight.data);
   expect_weight_scale("scale", weight, in.value(), out.value());
@@ -47,6 +46,7 @@ void linear_pair(const LinearPairArgs& args, Stream& stream) {
 ScaleForm scale_form(const Weight& weight) {
   const DType dtype = weight.data.dtype();
   if (dtype == DType::kF8E4M3) return ScaleForm::kBlocks;
+  if (dtype == DType::kI4x2) return ScaleForm::kGroups;
   if (dtype != DType::kI8) return ScaleForm::kNone;
   const int rank = weight.scale.rank();
   const bool of_channels = rank >= 2 && weight.scale.dim(rank - 1) == 1 &&
@@ -54,11 +54,22 @@ ScaleForm scale_form(const Weight& weight) {
   return of_channels ? ScaleForm::kChannels : ScaleForm::kBlocks;
 }
 
+int64_t row_values(const tensor::Tensor& matrix) {
+  const int64_t stored = matrix.dim(matrix.rank() - 1);
+  return matrix.dtype() == DType::kI4x2 ? 2 * stored : stored;
+}
+
+Dim stored_in(DType dtype, const Dim& in) {
+  if (dtype != DType::kI4x2) return in;
+  FATHOM_CHECK(in.value() % 2 == 0, "in is " << in.value() << ", must be even with i4x2 weights");
+  return Dim("in / 2", in.value() / 2);
+}
+
 void expect_weight_scale(std::string_view name, const Weight& weight, int64_t in, int64_t out) {
   const ScaleForm form = scale_form(weight);
   if (form == ScaleForm::kNone) {
     FATHOM_CHECK(weight.scale.is_null(), name << " is " << weight.scale.describe()
-                                              << ", must be null without f8 or i8 weights");
+                                              << ", must be null without f8, i8 or i4x2 weights");
     return;
   }
   const int rank = weight.scale.rank(), expected_rank = weight.data.rank();
@@ -68,11 +79,10 @@ void expect_weight_scale(std::string_view name, const Weight& weight, int64_t in
                name << " is " << weight.scale.describe() << ", must be f32");
   FATHOM_CHECK(weight.data.dtype() != DType::kI8 || in <= kMaxI8In,
                "in is " << in << ", must be at most " << kMaxI8In << " with i8 weights");
-  const bool of_blocks = form == ScaleForm::kBlocks;
   for (int axis = 0; axis < rank; ++axis) {
     int64_t expected = weight.data.dim(axis);
-    if (axis == rank - 2 && of_blocks) expected = num_scale_blocks(out);
-    if (axis == rank - 1) expected = of_blocks ? num_scale_blocks(in) : 1;
+    if (axis == rank - 2 && form == ScaleForm::kBlocks) expected = num_scale_blocks(out);
+    if (axis == rank - 1) expected = form == ScaleForm::kChannels ? 1 : num_scale_blocks(in);
     FATHOM_CHECK(weight.scale.dim(axis) == expected, name << " axis " << axis << ": must be "
                                                           << expected << ", got "
                                                           << weight.scale.dim(axis));

@@ -1,16 +1,18 @@
 #pragma once
 // Linear layer without bias: out = x * weight^T (+ out when accumulate).
 //
-// x       act[tokens, in], or quantised rows of an f8 weight (ops/activation.h)   rows may be strided
-// weight  f32|bf16|f8_e4m3|i8[out, in]
+// x       act[tokens, in], or quantised rows of an f8 or i4x2 weight (ops/activation.h)   rows may be strided
+// weight  f32|bf16|f8_e4m3|i8[out, in], or i4x2[out, in/2], of which in is even
 // scale   f32[ceil(out/128), ceil(in/128)]   with f8 and i8 weights: w = q * scale of its 128x128 block
 //         f32[out, 1]                        or with i8 weights: w = q * scale of its output channel
+//         f32[out, ceil(in/128)]             with i4x2 weights: w = q * scale of its 128 channels of one output
 // out     act|f32[tokens, out]      rows may be strided; f32 always allowed (logits)
 //
 // f32 and bf16 weights: products and sums in float32.
 // f8 weights: x is quantised per token and 128 channels (ops/quantize_fp8.h), the products of one
 // 128-wide block of `in` are summed first, then sum * (x_scale * w_scale) is added in float32, blocks in
 // rising order (DeepSeek-V3 report, section 3.3).
+// i4x2 weights: as f8 ones, the integers being e4m3 values, with a w_scale for each output.
 // i8 weights, scales of channels: x is quantised per token, scale = max(amax, 1e-10) / 127, q = x / scale rounded to
 // the nearest integer, half to even (true float32 divisions); the products are summed as integers, exactly, and
 // float(sum) * (x_scale * w_scale) is the product. Scales of blocks: x is quantised per token and 128 channels by the
@@ -23,6 +25,8 @@
 //   linear(x, a.weight, a.out);  linear(x, b.weight, b.out);
 // The weights have one type, and their scales one form. Gate and up whose scale blocks do not join, q_a and kv_a.
 
+#include <initializer_list>
+
 #include "ops/activation.h"
 #include "ops/backend.h"
 #include "tensor/scale_block.h"
@@ -32,14 +36,21 @@ namespace fathom::ops {
 
 using tensor::kScaleBlock, tensor::num_scale_blocks;
 
-// A weight matrix as stored: values and, for f8 and i8, scales.
+// Of OperatorTypes::kMatrices.
+inline constexpr std::initializer_list<tensor::DType> kMatrixTypes = {
+    tensor::DType::kF32, tensor::DType::kBf16, tensor::DType::kF8E4M3, tensor::DType::kI8,
+    tensor::DType::kI4x2};
+
+// A weight matrix as stored: values and, for f8, i8 and i4x2, scales.
 struct Weight {
   tensor::Tensor data, scale;
 };
 
 // What shares one scale. A shape of i8 scales that is both has one output and one block: the two are the same then.
-enum class ScaleForm : uint8_t { kNone, kBlocks, kChannels };
+enum class ScaleForm : uint8_t { kNone, kBlocks, kChannels, kGroups };
 ScaleForm scale_form(const Weight& weight);
+// Values in a row of a matrix [..., out, in] as stored, in.
+int64_t row_values(const tensor::Tensor& matrix);
 // Of a row of x as a weight of this form reads it: how many channels share a scale.
 constexpr int64_t row_scale_channels(ScaleForm form, int64_t in) {
   return form == ScaleForm::kChannels ? in : kScaleBlock;
@@ -64,8 +75,9 @@ struct LinearPairArgs {
 };
 void linear_pair(const LinearPairArgs& args, Stream& stream);
 
-// For the boundary checks of operators with weights: the scale fits the weight [..., out, in], or is null
-// when the weight is neither f8 nor i8.
+// For the boundary checks of operators with weights: elements of a row of `in` values as stored. `in` has its value.
+tensor::Dim stored_in(tensor::DType dtype, const tensor::Dim& in);
+// The scale fits the weight [..., out, in], or is null when the weight is neither f8 nor i8 nor i4x2.
 void expect_weight_scale(std::string_view name, const Weight& weight, int64_t in, int64_t out);
 
 }  // namespace fathom::ops

@@ -53,10 +53,11 @@ void expect_experts(const MoeExpertsArgs& args, DType act) {
   expect_activation("x", args.x, act, dtype, {&tokens, &hidden_size});
   expect("ids", args.ids, DType::kI32, {&tokens, &num_experts_per_tok});
   expect("weights", args.weights, DType::kF32, {&tokens, &num_experts_per_tok});
-  expect_one_of("gate_up", args.gate_up.data,
-                {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8},
-                {&n_routed_experts, &two, &inter, &hidden_size});
-  expect("down", args.down.data, dtype, {&n_routed_experts, &hidden_size, &inter});
+  Dim stored_hidden = stored_in(dtype, hidden_size);
+  expect_one_of("gate_up", args.gate_up.data, kMatrixTypes,
+                {&n_routed_experts, &two, &inter, &stored_hidden});
+  Dim stored_inter = stored_in(dtype, inter);
+  expect("down", args.down.data, dtype, {&n_routed_experts, &hidden_size, &stored_inter});
   expect("out", args.out, act, {&tokens, &hidden_size});
   expect_weight_scale("gate_up_scale", args.gate_up, hidden_size.value(), inter.value());
   expect_weight_scale("down_scale", args.down, inter.value(), hidden_size.value());
@@ -83,8 +84,10 @@ void moe_experts_shared(const MoeExpertsSharedArgs& args, Stream& stream) {
   FATHOM_CHECK(most == 0 || args.experts.out.dim(0) <= most,
                args.experts.out.dim(0) << " tokens, the backend takes " << most << " at once");
   FATHOM_CHECK(!args.experts.accumulate, "accumulate must be false: the shared part is written");
-  expect("shared_gate_up", args.shared_gate_up.data, dtype, {&two, &inter, &hidden_size});
-  expect("shared_down", args.shared_down.data, dtype, {&hidden_size, &inter});
+  Dim stored_hidden = stored_in(dtype, hidden_size);
+  expect("shared_gate_up", args.shared_gate_up.data, dtype, {&two, &inter, &stored_hidden});
+  Dim stored_inter = stored_in(dtype, inter);
+  expect("shared_down", args.shared_down.data, dtype, {&hidden_size, &stored_inter});
   expect_weight_scale("shared_gate_up_scale", args.shared_gate_up, hidden_size.value(),
                       inter.value());
   expect_weight_scale("shared_down_scale", args.shared_down, inter.value(), hidden_size.value());

@@ -31,6 +31,7 @@ int64_t dtype_bytes(DType dtype) {
     case DType::kF8E4M3:
     case DType::kI8:
     case DType::kU8:
+    case DType::kI4x2:
       return 1;
     case DType::kI64:
     case DType::kU64:
@@ -59,6 +60,8 @@ std::string_view dtype_name(DType dtype) {
       return "u8";
     case DType::kU64:
       return "u64";
+    case DType::kI4x2:
+      return "i4x2";
   }
   return "?";
 }

@@ -1,6 +1,8 @@
 #pragma once
 // Element types and their scalar conversions (round to nearest even, as IEEE 754 and PyTorch do).
 // Pure functions, thread-safe. F8E4M3 is the "fn" kind: no infinity, one NaN, largest value 448.
+// I4x2 is two integers from -8 to 7 in a byte, in two's complement, the one of the even column in the low bits: a
+// matrix [rows, columns] of them is a tensor [rows, columns / 2].
 
 #include <bit>
 #include <cmath>
@@ -11,7 +13,7 @@
 
 namespace fathom::tensor {
 
-enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kI64, kI32, kI8, kU8, kU64 };
+enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kI64, kI32, kI8, kU8, kU64, kI4x2 };
 
 int64_t dtype_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);  // "f32", "bf16", "f16", "f8_e4m3", "i64", ...
@@ -25,6 +27,12 @@ struct F16 {
 };
 struct F8E4M3 {
   uint8_t bits;
+};
+struct I4x2 {
+  uint8_t bits;
+
+  int even() const { return static_cast<int8_t>(bits << 4) >> 4; }
+  int odd() const { return static_cast<int8_t>(bits) >> 4; }
 };
 
 template <class T>
@@ -44,6 +52,10 @@ struct DTypeOf<F16> {
 template <>
 struct DTypeOf<F8E4M3> {
   static constexpr DType value = DType::kF8E4M3;
+};
+template <>
+struct DTypeOf<I4x2> {
+  static constexpr DType value = DType::kI4x2;
 };
 template <>
 struct DTypeOf<int64_t> {

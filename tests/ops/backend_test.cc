@@ -44,7 +44,8 @@ TEST_P(BackendTest, takes_the_types_of_the_list_but_those_that_an_entry_lacks) {
     std::vector<DType> types;
   };
   std::vector<DType> matrices = {DType::kF32, DType::kBf16, DType::kF8E4M3};
-  if (act() == DType::kF32) matrices.push_back(DType::kI8);  // no GPU multiplies integers here
+  if (act() == DType::kF32)  // no GPU multiplies integers here
+    matrices.insert(matrices.end(), {DType::kI8, DType::kI4x2});
   const std::vector<Taken> all = {
       {"silu_mul", {act()}},
       {"rms_norm", {DType::kF32, DType::kBf16}},
@@ -57,7 +58,8 @@ TEST_P(BackendTest, takes_the_types_of_the_list_but_those_that_an_entry_lacks) {
   ops::Backend cut = backend();
   cut.linear.lacks.push_back(DType::kBf16);
   for (const Taken& taken : all) {
-    for (const DType type : {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8, DType::kI32}) {
+    for (const DType type :
+         {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8, DType::kI4x2, DType::kI32}) {
       const bool takes =
           std::find(taken.types.begin(), taken.types.end(), type) != taken.types.end();
       EXPECT_EQ(backend().supports(taken.op, type), takes) << taken.op;

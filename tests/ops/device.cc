@@ -33,6 +33,16 @@ void pack(const std::vector<double>& values, std::vector<uint8_t>& bytes) {
   }
 }
 
+// Of pairs the value in the low bits comes first.
+void pack_pairs(const std::vector<double>& values, std::vector<uint8_t>& bytes) {
+  bytes.resize(values.size() / 2);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const auto low = static_cast<unsigned>(static_cast<int>(values[2 * i]));
+    const auto high = static_cast<unsigned>(static_cast<int>(values[2 * i + 1]));
+    bytes[i] = static_cast<uint8_t>((low & 15u) | (high & 15u) << 4);
+  }
+}
+
 template <class T>
 void unpack(const std::vector<uint8_t>& bytes, std::vector<double>& values) {
   const T* in = reinterpret_cast<const T*>(bytes.data());
@@ -68,6 +78,8 @@ void with_type(DType dtype, F f) {
       return f(uint8_t{});
     case DType::kU64:
       return f(uint64_t{});
+    case DType::kI4x2:
+      return f(uint8_t{});
   }
 }
 
@@ -111,9 +123,15 @@ DeviceTensor OpsTest::empty(DType dtype, std::vector<int64_t> shape) {
 }
 
 DeviceTensor OpsTest::upload(const HostTensor& host) {
-  DeviceTensor out = empty(host.dtype, host.shape);
+  std::vector<int64_t> shape = host.shape;
   std::vector<uint8_t> packed;
-  with_type(host.dtype, [&](auto type) { pack<decltype(type)>(host.values, packed); });
+  if (host.dtype == DType::kI4x2) {
+    shape.back() /= 2;
+    pack_pairs(host.values, packed);
+  } else {
+    with_type(host.dtype, [&](auto type) { pack<decltype(type)>(host.values, packed); });
+  }
+  DeviceTensor out = empty(host.dtype, shape);
   copy_in(out.view(), packed.data(), packed.size());
   return out;
 }

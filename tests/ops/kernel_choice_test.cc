@@ -42,7 +42,7 @@ class KernelChoiceTest : public OpsTest {
 INSTANTIATE_TEST_SUITE_P(backends, KernelChoiceTest, testing::ValuesIn(one_of_each_backend()),
                          backend_name);
 
-constexpr Bounds kLinearBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
+constexpr Bounds kChoiceBounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
                                .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
 // A hidden value at the edge of two FP8 neighbours may fall to either; more do where the tensor cores sum many rows
 // (large_product_test.cc).
@@ -62,7 +62,7 @@ TEST_P(KernelChoiceTest, linear_of_many_outputs_matches_float64) {
     const DeviceWeight device_weight = put(weight);
     ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = result.view()},
                 stream());
-    expect_close(download(result.view()), ref::linear(x, weight), kLinearBounds);
+    expect_close(download(result.view()), ref::linear(x, weight), kChoiceBounds);
   }
 }
 
@@ -80,7 +80,7 @@ TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
       const DeviceWeight device_weight = put(weight);
       ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = result.view()},
                   stream());
-      expect_close(download(result.view()), ref::linear(x, weight), kLinearBounds);
+      expect_close(download(result.view()), ref::linear(x, weight), kChoiceBounds);
     }
   }
 }

@@ -16,6 +16,7 @@ int64_t blocks(int64_t n) { return (n + kBlock - 1) / kBlock; }
 
 ScaleForm form_of(const HostWeight& weight) {
   if (weight.scale.shape.empty()) return ScaleForm::kNone;
+  if (weight.data.dtype == DType::kI4x2) return ScaleForm::kGroups;
   const size_t rank = weight.data.shape.size();
   const bool of_channels = weight.data.dtype == DType::kI8 && weight.scale.shape[rank - 1] == 1 &&
                            weight.scale.shape[rank - 2] == weight.data.shape[rank - 2];
@@ -28,17 +29,19 @@ std::vector<HostTensor> dequantized(const HostWeight& weight) {
   const int64_t out = weight.data.shape[rank - 2], in = weight.data.shape[rank - 1];
   const int64_t stack = static_cast<int64_t>(weight.data.values.size()) / (out * in);
   const ScaleForm form = form_of(weight);
-  const bool of_channels = form == ScaleForm::kChannels;
+  const bool of_channels = form == ScaleForm::kChannels, of_groups = form == ScaleForm::kGroups;
   const HostTensor data = weight.data.reshaped({stack, out, in});
   HostTensor scales;
   if (form == ScaleForm::kBlocks) scales = weight.scale.reshaped({stack, blocks(out), blocks(in)});
   if (of_channels) scales = weight.scale.reshaped({stack, out, 1});
+  if (of_groups) scales = weight.scale.reshaped({stack, out, blocks(in)});
   std::vector<HostTensor> matrices;
   for (int64_t i = 0; i < stack; ++i) {
     HostTensor w = data[i];
     for (int64_t o = 0; o < out && form != ScaleForm::kNone; ++o) {
       for (int64_t k = 0; k < in; ++k)
-        w.at(o, k) *= of_channels ? scales.at(i, o, 0) : scales.at(i, o / kBlock, k / kBlock);
+        w.at(o, k) *=
+            scales.at(i, of_channels || of_groups ? o : o / kBlock, of_channels ? 0 : k / kBlock);
     }
     matrices.push_back(std::move(w));
   }
@@ -109,6 +112,15 @@ HostWeight random_i8_weight(Random& random, ScaleForm form, std::vector<int64_t>
   scale_shape[rank - 1] = of_channels ? 1 : blocks(in);
   return {.data = random.integers(DType::kI8, shape, -128, 128),
           .scale = random.uniform(DType::kF32, scale_shape, 0.005 * deviation, 0.02 * deviation)};
+}
+
+HostWeight random_i4_weight(Random& random, std::vector<int64_t> shape) {
+  const int64_t in = shape.back();
+  const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
+  std::vector<int64_t> scale_shape = shape;
+  scale_shape.back() = blocks(in);
+  return {.data = random.integers(DType::kI4x2, shape, -8, 8),
+          .scale = random.uniform(DType::kF32, scale_shape, 0.1 * deviation, 0.4 * deviation)};
 }
 
 Quantized quantize_i8(const HostTensor& x, int64_t channels) {

@@ -15,7 +15,8 @@
 
 namespace fathom::ref {
 
-// A weight as stored: values, and with f8 and i8 scales, of 128x128 blocks or (i8, [..., out, 1]) of channels.
+// A weight as stored: values, and with f8 and i8 scales, of 128x128 blocks or (i8, [..., out, 1]) of channels. i4x2
+// holds values too, not pairs, and scales [..., out, ceil(in / 128)].
 struct HostWeight {
   HostTensor data, scale;
 };
@@ -25,6 +26,9 @@ struct HostWeight {
 HostWeight random_weight(Random& random, tensor::DType dtype, std::vector<int64_t> shape);
 // The same of i8 weights, with all values from -128 to 127.
 HostWeight random_i8_weight(Random& random, ops::ScaleForm form, std::vector<int64_t> shape);
+
+// The same of i4x2 weights, with all values from -8 to 7. in is even.
+HostWeight random_i4_weight(Random& random, std::vector<int64_t> shape);
 
 struct Quantized {
   HostTensor q, scale;

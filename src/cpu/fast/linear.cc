@@ -18,7 +18,7 @@ namespace {
 // Rows of x as the kernels read them and, for f8 and i8, the quantised rows behind them, all in scratch.
 struct PreparedRows {
   const float** values = nullptr;
-  const float** scales = nullptr;  // null without f8 and i8
+  const float** scales = nullptr;  // null without quantised weights
   float* q = nullptr;              // f8, i8: [tokens, grid_row_floats(in)]
   float* q_scale = nullptr;        // f8, i8: [tokens, ceil(in / 128)]
 };

@@ -29,7 +29,7 @@ struct TaskRows {
     const auto rows = [&](int64_t rows, int64_t groups) {
       return wide_rows_per_task(stream.kernels(), rows, groups, stream.num_threads(), kMostRows);
     };
-    return {.gate_up = rows(args.down.data.dim(2), std::min(pairs, experts)),
+    return {.gate_up = rows(ops::row_values(args.down.data), std::min(pairs, experts)),
             .down = rows(args.down.data.dim(1), 1)};
   }
 };
@@ -47,7 +47,7 @@ struct ExpertScratch {
   int32_t* count = nullptr;  // [n_routed_experts + 1]
   Routing routing;
   const float** x_rows = nullptr;    // per pair, as the next three
-  const float** x_scales = nullptr;  // f8 and i8 only, as all scales and x_quantised
+  const float** x_scales = nullptr;  // quantised weights only, as all scales and x_quantised
   float** h_rows = nullptr;
   const float** h_scales = nullptr;
   float* x_quantised = nullptr;   // [tokens, grid_row_floats(hidden_size)]
@@ -68,7 +68,7 @@ ExpertScratch carve(const ops::MoeExpertsArgs& args, const FastStream& stream,
   const TaskRows task_rows = TaskRows::of(args, stream);
   const int64_t tokens = args.x.dim(0), pairs = tokens * args.ids.dim(1);
   const int64_t experts = args.down.data.dim(0);
-  const int64_t hidden = args.x.dim(1), inter = args.down.data.dim(2);
+  const int64_t hidden = args.x.dim(1), inter = ops::row_values(args.down.data);
   const bool quantised = is_quantised(args.down);
   ExpertScratch s;
   s.count = arena.take<int32_t>(experts + 1);
@@ -99,7 +99,7 @@ class MoeExperts {
         kernels_(stream.kernels()),
         tokens_(args.x.dim(0)),
         hidden_(args.x.dim(1)),
-        inter_(args.down.data.dim(2)),
+        inter_(ops::row_values(args.down.data)),
         experts_(args.down.data.dim(0)),
         per_token_(args.ids.dim(1)),
         quantised_(is_quantised(args.down)),

@@ -6,8 +6,28 @@ namespace fathom::cpu {
 
 namespace {
 
-int64_t element_bytes(WeightKind kind) {
-  return kind == WeightKind::kF32 ? 4 : kind == WeightKind::kBf16 ? 2 : 1;
+// Of so many values of a row.
+int64_t stored_bytes(WeightKind kind, int64_t values) {
+  switch (kind) {
+    case WeightKind::kF32:
+      return 4 * values;
+    case WeightKind::kBf16:
+      return 2 * values;
+    case WeightKind::kF8:
+      return values;
+    case WeightKind::kI4:
+      return values / 2;
+  }
+  return 0;
+}
+
+// Those of i4 weights may be another table's.
+const KernelTable& kernels_of(const KernelTable& kernels, WeightKind kind) {
+  return kind == WeightKind::kI4 && kernels.i4 != nullptr ? *kernels.i4 : kernels;
+}
+const KernelTable& kernels_of(const KernelTable& kernels, const ops::Weight& weight) {
+  return kernels_of(
+      kernels, weight.data.dtype() == tensor::DType::kI4x2 ? WeightKind::kI4 : WeightKind::kF8);
 }
 
 // One tile of i8 rows that share a row of scales, or have a scale each.
@@ -41,6 +61,8 @@ WeightKind weight_kind(tensor::DType dtype) {
       return WeightKind::kBf16;
     case tensor::DType::kF8E4M3:
       return WeightKind::kF8;
+    case tensor::DType::kI4x2:
+      return WeightKind::kI4;
     default:
       FATHOM_CHECK(false, "no kernel for weights of " << tensor::dtype_name(dtype));
   }
@@ -48,9 +70,9 @@ WeightKind weight_kind(tensor::DType dtype) {
 
 void quantize_row_for(const KernelTable& kernels, const ops::Weight& weight, const float* x,
                       const QuantisedRow& to) {
-  const int64_t dim = weight.data.dim(weight.data.rank() - 1);
+  const int64_t dim = ops::row_values(weight.data);
   if (weight.data.dtype() != tensor::DType::kI8)
-    return kernels.quantize_row(x, dim, to.q, to.scale);
+    return kernels_of(kernels, weight).quantize_row(x, dim, to.q, to.scale);
   const int64_t channels = ops::row_scale_channels(ops::scale_form(weight), dim);
   kernels.i8->quantize_row(x, dim, channels, reinterpret_cast<int8_t*>(to.q), to.scale);
 }
@@ -59,7 +81,7 @@ void quantised_row(const KernelTable& kernels, const ops::Weight& weight, const 
                    int64_t row, const QuantisedRow& to) {
   const int64_t dim = x.dim(1);
   if (!x.is_quantised()) return quantize_row_for(kernels, weight, x.values.row<float>(row), to);
-  kernels.grid_row(&x.values.row<tensor::F8E4M3>(row)->bits, dim, to.q);
+  kernels_of(kernels, weight).grid_row(&x.values.row<tensor::F8E4M3>(row)->bits, dim, to.q);
 }
 
 WeightRows WeightRows::of(const ops::Weight& weight, int64_t index) {
@@ -69,27 +91,27 @@ WeightRows WeightRows::of(const ops::Weight& weight, int64_t index) {
   if (!w.is_i8) w.kind = weight_kind(data.dtype());
   w.form = ops::scale_form(weight);
   w.rows = data.dim(data.rank() - 2);
-  w.in = data.dim(data.rank() - 1);
+  w.in = ops::row_values(data);
   w.data = data.data();
   w.data = w.row(index * w.rows);
   if (w.form != ops::ScaleForm::kNone) {
-    const int64_t scales = w.form == ops::ScaleForm::kChannels
-                               ? w.rows
-                               : num_scale_blocks(w.rows) * num_scale_blocks(w.in);
-    w.scale = weight.scale.as<float>() + index * scales;
+    const tensor::Tensor& scale = weight.scale;
+    w.scale = scale.as<float>() + index * scale.dim(scale.rank() - 2) * scale.dim(scale.rank() - 1);
   }
   return w;
 }
 
 const void* WeightRows::row(int64_t r) const {
-  return static_cast<const char*>(data) + r * in * (is_i8 ? 1 : element_bytes(kind));
+  return static_cast<const char*>(data) + (is_i8 ? r * in : stored_bytes(kind, r * in));
 }
 
 void multiply(const KernelTable& kernels, const WeightRows& weight, const Product& product,
               int64_t begin, int64_t end) {
+  const KernelTable& table = kernels_of(kernels, weight.kind);
+  const int64_t scale_blocks = num_scale_blocks(weight.in);
   MatmulTile tile{.kind = weight.kind,
                   .w_stride = weight.in,
-                  .w_scale_stride = num_scale_blocks(weight.in),
+                  .w_scale_stride = scale_blocks,
                   .in = weight.in,
                   .accumulate = product.accumulate,
                   .workspace = product.workspace};
@@ -100,8 +122,8 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
     tile.num_x = x.count;
     tile.out = product.out + x_begin;
     // The rows of one tile fit the workspace and, where the kernel says so, share a row of scales.
-    const bool direct = x.count <= kernels.direct_tokens;
-    int64_t limit = direct ? kernels.direct_rows : kernels.wide_rows;
+    const bool direct = x.count <= table.direct_tokens;
+    int64_t limit = direct ? table.direct_rows : table.wide_rows;
     if (weight.is_i8) limit = std::min(limit, kernels.i8->max_rows);
     for (int64_t r = begin; r < end;) {
       const int64_t stop = std::min(end, (r / limit + 1) * limit);
@@ -109,12 +131,13 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
       tile.num_w = stop - r;
       tile.w_row = r;
       tile.out_begin = product.out_offset + r;
+      const bool of_groups = weight.form == ops::ScaleForm::kGroups;
       if (weight.scale != nullptr)
-        tile.w_scale = weight.scale + r / kScaleBlock * num_scale_blocks(weight.in);
+        tile.w_scale = weight.scale + (of_groups ? r : r / kScaleBlock) * scale_blocks;
       if (weight.is_i8) {
         multiply_i8(kernels, weight, tile, r);
       } else {
-        kernels.matmul(tile);
+        table.matmul(tile);
       }
       r = stop;
     }

@@ -19,7 +19,8 @@ using tensor::num_scale_blocks;
 
 WeightKind weight_kind(tensor::DType dtype);
 
-// Matrix [rows, in] with contiguous rows; f8 and i8 scales f32[ceil(rows/128), ceil(in/128)], or i8 scales f32[rows].
+// Matrix [rows, in] with contiguous rows; f8 and i8 scales f32[ceil(rows/128), ceil(in/128)], or i8 scales f32[rows],
+// or i4 scales f32[rows, ceil(in/128)].
 struct WeightRows {
   WeightKind kind = WeightKind::kF32;  // where it is not i8
   bool is_i8 = false;
@@ -33,11 +34,11 @@ struct WeightRows {
   const void* row(int64_t r) const;
 };
 
-// Pointers to the rows of x that a product reads. For f8 and i8 weights they point to quantised values, whose form only
+// Pointers to the rows of x that a product reads. For quantised weights they point to quantised values, whose form only
 // the kernels know.
 struct XRows {
   const float* const* values = nullptr;
-  const float* const* scales = nullptr;  // f8 and i8 only
+  const float* const* scales = nullptr;  // with quantised weights only
   int64_t count = 0;
 
   XRows slice(int64_t begin, int64_t end) const {
@@ -48,7 +49,7 @@ struct XRows {
 inline bool is_quantised(const ops::Weight& weight) {
   return ops::scale_form(weight) != ops::ScaleForm::kNone;
 }
-// Room for a row as products with f8 or i8 weights read it.
+// Room for a row as products with quantised weights read it.
 struct QuantisedRow {
   float* q = nullptr;      // [grid_row_floats(dim)]
   float* scale = nullptr;  // [ceil(dim / 128)]

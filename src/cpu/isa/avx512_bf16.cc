@@ -20,6 +20,7 @@ const KernelTable& avx512_bf16_kernels() {
     kernels.quantize_row = &F8Dot::quantize_row;
     kernels.grid_row = &F8Dot::grid_row;
     kernels.i8 = &integer::kAvx512Vnni;
+    kernels.i4 = &avx512_kernels();
     return kernels;
   }();
   return table;

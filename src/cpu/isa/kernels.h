@@ -19,7 +19,7 @@
 
 namespace fathom::cpu {
 
-enum class WeightKind : uint8_t { kF32, kBf16, kF8 };
+enum class WeightKind : uint8_t { kF32, kBf16, kF8, kI4 };
 
 using tensor::kScaleBlock;
 // Rows of x that one tile may have, and weight rows; they bound the workspace.
@@ -29,20 +29,26 @@ inline constexpr int64_t kWorkspaceBytes = int64_t{768} << 10;
 // Floats of memory that a quantised row of x takes, e4m3 or i8: it starts and ends on a vector boundary.
 constexpr int64_t grid_row_floats(int64_t dim) { return (dim + 31) / 32 * 32; }
 
-// out[i][out_begin + r] (+)= dot(x[i], w[r]) for num_x <= kTileTokens rows of x. For f8, x holds rows that
-// quantize_row or grid_row of the same table wrote, and the weight rows share one row of scales unless the table takes
-// more than kScaleBlock of them.
+// Two integers of four bits (tensor::I4x2).
+struct I4Pair {
+  uint8_t bits;
+};
+
+// out[i][out_begin + r] (+)= dot(x[i], w[r]) for num_x <= kTileTokens rows of x. For f8 and i4, x holds rows that
+// quantize_row or grid_row of the same table wrote. f8 weight rows share one row of scales unless the table takes more
+// than kScaleBlock of them; each i4 row has its own.
 struct MatmulTile {
   const float* const* x = nullptr;        // [num_x] rows of [in]
-  const float* const* x_scale = nullptr;  // f8: [num_x] rows of [ceil(in/128)]
+  const float* const* x_scale = nullptr;  // f8, i4: [num_x] rows of [ceil(in/128)]
   int64_t num_x = 0;
   WeightKind kind = WeightKind::kF32;
-  const void* w = nullptr;  // [num_w, in], rows w_stride elements apart
+  const void* w = nullptr;  // [num_w, in], rows w_stride values apart
   int64_t w_stride = 0;
-  const float* w_scale = nullptr;  // f8: [ceil(in/128)], of the first weight row
-  int64_t w_scale_stride = 0;      // from there to the scales of the next 128 rows of the matrix
-  int64_t w_row = 0;               // of the matrix, the first weight row
-  int64_t num_w = 0;               // at most direct_rows or wide_rows
+  const float* w_scale = nullptr;  // f8, i4: [ceil(in/128)], of the first weight row
+  int64_t w_scale_stride =
+      0;  // from there to the scales of the next 128 rows of the matrix; i4: of the next row
+  int64_t w_row = 0;  // of the matrix, the first weight row
+  int64_t num_w = 0;  // at most direct_rows or wide_rows
   int64_t in = 0;
   float* const* out = nullptr;  // [num_x] rows
   int64_t out_begin = 0;
@@ -141,6 +147,8 @@ struct KernelTable {
   // a multiple of 128.
   float (*read_floats)(const float* data, int64_t count) = nullptr;
   const integer::Kernels* i8 = nullptr;  // of i8 weights
+  // Of i4 weights and the rows of x that they read. Null = this table itself.
+  const KernelTable* i4 = nullptr;
 };
 
 const KernelTable& portable_kernels();

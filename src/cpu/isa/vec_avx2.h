@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/isa/kernels.h"
+
 namespace fathom::cpu {
 namespace {
 
@@ -42,6 +44,22 @@ struct Vec {
         _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16(int16_t(0xBFFF)));
     v[0] = {_mm256_cvtph_ps(_mm256_castsi256_si128(half))};
     v[1] = {_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
+  }
+  static Vec load(const I4Pair* p) {
+    int32_t four;
+    std::memcpy(&four, p, sizeof(four));
+    return of_bytes(i4_bytes(_mm_cvtsi32_si128(four)));
+  }
+  static void load_pair(const I4Pair* p, Vec (&v)[2]) {
+    const __m128i bytes = i4_bytes(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    v[0] = of_bytes(bytes);
+    v[1] = of_bytes(_mm_srli_si128(bytes, 8));
+  }
+  // n is even.
+  static Vec load_partial(const I4Pair* p, int64_t n) {
+    I4Pair padded[kLanes / 2] = {};
+    std::memcpy(padded, p, static_cast<size_t>(n / 2));
+    return load(padded);
   }
   template <class T>
   static Vec load_partial(const T* p, int64_t n) {
@@ -140,6 +158,16 @@ struct Vec {
   [[gnu::always_inline]] static void prefetch(const void* p) {
     _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
   }
+
+ private:
+  // Sixteen integers of four bits, of the low eight bytes, as bytes.
+  static __m128i i4_bytes(__m128i packed) {
+    const __m128i mask = _mm_set1_epi8(0x0F), sign = _mm_set1_epi8(0x08);
+    const __m128i even = _mm_and_si128(packed, mask);
+    const __m128i odd = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
+    return _mm_sub_epi8(_mm_xor_si128(_mm_unpacklo_epi8(even, odd), sign), sign);
+  }
+  static Vec of_bytes(__m128i bytes) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))}; }
 };
 
 }  // namespace

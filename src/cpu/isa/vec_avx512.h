@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "cpu/isa/kernels.h"
+
 namespace fathom::cpu {
 namespace {
 
@@ -36,6 +38,17 @@ struct Vec {
         _mm512_and_si512(_mm512_srai_epi16(high, 1), _mm512_set1_epi16(int16_t(0xBFFF)));
     v[0] = {_mm512_cvtph_ps(_mm512_castsi512_si256(half))};
     v[1] = {_mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1))};
+  }
+  static Vec load(const I4Pair* p) {
+    return widen_i4(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  }
+  static void load_pair(const I4Pair* p, Vec (&v)[2]) {
+    v[0] = load(p);
+    v[1] = load(p + kLanes / 2);
+  }
+  // n is even.
+  static Vec load_partial(const I4Pair* p, int64_t n) {
+    return widen_i4(_mm_maskz_loadu_epi8(first(n / 2), p));
   }
   static Vec load_partial(const float* p, int64_t n) {
     return {_mm512_maskz_loadu_ps(first(n), p)};
@@ -149,6 +162,14 @@ struct Vec {
   static __mmask16 first(int64_t n) { return static_cast<__mmask16>((uint32_t{1} << n) - 1); }
   static Vec widen_bf16(__m256i values) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16))};
+  }
+  // Of the low eight bytes.
+  static Vec widen_i4(__m128i packed) {
+    const __m128i mask = _mm_set1_epi8(0x0F), sign = _mm_set1_epi8(0x08);
+    const __m128i even = _mm_and_si128(packed, mask);
+    const __m128i odd = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
+    const __m128i bytes = _mm_sub_epi8(_mm_xor_si128(_mm_unpacklo_epi8(even, odd), sign), sign);
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
   }
   static Vec widen_f8(__m128i bytes) {
     const __m256i high = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);

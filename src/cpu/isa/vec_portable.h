@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cpu/isa/kernels.h"
+
 namespace fathom::cpu {
 namespace {
 
@@ -36,6 +38,19 @@ struct Vec {
   static void load_pair(const uint8_t* p, Vec (&v)[2]) {
     v[0] = load(p);
     v[1] = load(p + kLanes);
+  }
+  static Vec load(const I4Pair* p) {
+    return {Floats{even(p[0]), odd(p[0]), even(p[1]), odd(p[1])}};
+  }
+  static void load_pair(const I4Pair* p, Vec (&v)[2]) {
+    v[0] = load(p);
+    v[1] = load(p + kLanes / 2);
+  }
+  // n is even.
+  static Vec load_partial(const I4Pair* p, int64_t n) {
+    I4Pair padded[kLanes / 2] = {};
+    for (int64_t i = 0; i < n / 2; ++i) padded[i] = p[i];
+    return load(padded);
   }
   template <class T>
   static Vec load_partial(const T* p, int64_t n) {
@@ -128,6 +143,10 @@ struct Vec {
     std::memcpy(&x, &bits, 4);
     return x * 0x1p112f;
   }
+  static float even(I4Pair pair) {
+    return static_cast<float>(static_cast<int8_t>(pair.bits << 4) >> 4);
+  }
+  static float odd(I4Pair pair) { return static_cast<float>(static_cast<int8_t>(pair.bits) >> 4); }
   static uint16_t bf16_bits(float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, 4);

@@ -106,6 +106,7 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
               .rows = rows,
               .weight = weight.data(),
               .dtype = weight.dtype(),
+              .form = ops::scale_form(args.weight),
               .scale = quantised ? args.weight.scale.row<float>(head) : nullptr,
               .in = in,
               .out = weight.dim(0),

@@ -46,13 +46,18 @@ float i8_dot(const MatmulArgs& args, int64_t row, int64_t o) {
   return total;
 }
 
+// Scales of row `o` of an f8 or i4x2 weight.
+const float* scales_of(const MatmulArgs& args, int64_t o) {
+  const int64_t row = args.form == ops::ScaleForm::kGroups ? o : o / kScaleBlock;
+  return args.scale + row * tensor::num_scale_blocks(args.in);
+}
+
 float value_of(const MatmulArgs& args, const float* w, int64_t row, int64_t o) {
   if (args.dtype == DType::kI8) return i8_dot(args, row, o);
   const float* x = args.x + row * args.x_stride;
-  if (args.dtype != DType::kF8E4M3) return dot(x, w, args.in);
-  const int64_t in_blocks = tensor::num_scale_blocks(args.in);
-  return block_scaled_dot(x, args.x_scale + row * in_blocks, w,
-                          args.scale + o / kScaleBlock * in_blocks, args.in);
+  if (args.form == ops::ScaleForm::kNone) return dot(x, w, args.in);
+  const float* x_scale = args.x_scale + row * tensor::num_scale_blocks(args.in);
+  return block_scaled_dot(x, x_scale, w, scales_of(args, o), args.in);
 }
 
 template <class Store>
@@ -71,10 +76,11 @@ void quantize_blocks(const float* x, int64_t dim, float* scale, Store store) {
 }  // namespace
 
 void matmul(const MatmulArgs& args) {
+  const int64_t stored_in = args.dtype == DType::kI4x2 ? args.in / 2 : args.in;
   for (int64_t o = 0; o < args.out; ++o) {
     const float* w = nullptr;
     if (args.dtype != DType::kI8)
-      w = as_floats(element(args.weight, args.dtype, o * args.in), args.dtype, args.in,
+      w = as_floats(element(args.weight, args.dtype, o * stored_in), args.dtype, args.in,
                     args.weight_row);
     for (int64_t row = 0; row < args.rows; ++row) {
       const float value = value_of(args, w, row, o);

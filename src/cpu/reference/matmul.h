@@ -23,10 +23,11 @@ struct MatmulArgs {
   const float* x_scale =
       nullptr;  // f32[rows, ceil(in / 128)], quantised weights only; of channels the first counts
   int64_t rows = 0;
-  const void* weight = nullptr;  // [out, in] of dtype, contiguous
+  const void* weight = nullptr;  // [out, in] of dtype, contiguous; of i4x2 [out, in / 2]
   tensor::DType dtype = tensor::DType::kF32;
   ops::ScaleForm form = ops::ScaleForm::kNone;
-  const float* scale = nullptr;  // f32[ceil(out / 128), ceil(in / 128)] or of channels f32[out]
+  // f32[ceil(out / 128), ceil(in / 128)], or of channels f32[out], or of groups f32[out, ceil(in / 128)]
+  const float* scale = nullptr;
   int64_t in = 0, out = 0;
   float* weight_row = nullptr;  // scratch, f32[in]
   float* y = nullptr;           // f32[rows, out]

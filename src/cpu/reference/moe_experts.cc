@@ -32,7 +32,7 @@ struct ExpertScratch {
 };
 
 Sizes sizes_of(const ops::MoeExpertsArgs& args) {
-  const int64_t hidden_size = args.x.dim(1), inter = args.down.data.dim(2);
+  const int64_t hidden_size = args.x.dim(1), inter = ops::row_values(args.down.data);
   return {.hidden_size = hidden_size,
           .inter = inter,
           .hidden_blocks = tensor::num_scale_blocks(hidden_size),

@@ -46,7 +46,7 @@ int64_t tile_of(const ops::MoeExpertsSharedArgs& args) {
 }
 
 SharedRows carve(const ops::MoeExpertsSharedArgs& args, tensor::Arena& arena) {
-  const int64_t tile = tile_of(args), inter = args.shared_down.data.dim(1);
+  const int64_t tile = tile_of(args), inter = ops::row_values(args.shared_down.data);
   return {.gate_up = arena.allocate(DType::kF32, {tile, 2, inter}),
           .gated = arena.allocate(DType::kF32, {tile, inter})};
 }

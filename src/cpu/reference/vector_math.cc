@@ -81,6 +81,16 @@ float inverse_rms(const float* v, int64_t n, float eps) {
 
 float silu(float v) { return v / (1.0f + std::exp(-v)); }
 
+namespace {
+
+const float* unpack(const tensor::I4x2* from, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = static_cast<float>(i % 2 == 0 ? from[i / 2].even() : from[i / 2].odd());
+  return to;
+}
+
+}  // namespace
+
 const float* as_floats(const void* from, DType dtype, int64_t n, float* to) {
   switch (dtype) {
     case DType::kF32:
@@ -89,6 +99,8 @@ const float* as_floats(const void* from, DType dtype, int64_t n, float* to) {
       return convert<Bf16>(from, n, to);
     case DType::kF8E4M3:
       return convert<F8E4M3>(from, n, to);
+    case DType::kI4x2:
+      return unpack(static_cast<const tensor::I4x2*>(from), n, to);
     default:
       FATHOM_CHECK(false, "no float values in " << tensor::dtype_name(dtype));
   }

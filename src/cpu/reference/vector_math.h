@@ -25,7 +25,7 @@ void add_scaled(float* acc, float factor, const float* a, int64_t n);
 float inverse_rms(const float* v, int64_t n, float eps);
 float silu(float v);
 
-// n values of type f32, bf16 or f8_e4m3 as float32. Returns `from` itself when it is float32
+// n values of type f32, bf16, f8_e4m3 or i4x2 as float32. Returns `from` itself when it is float32
 // already, else `to` after writing there.
 const float* as_floats(const void* from, tensor::DType dtype, int64_t n, float* to);
 // Writes n values into f32 or bf16 memory.

@@ -7,11 +7,38 @@
 
 #include <cstdint>
 
+#include "cpu/isa/kernels.h"
+
 namespace fathom::cpu {
+
+// How the weights of a type lie and what their loads give.
+template <class W>
+struct Stored {
+  static constexpr int64_t kValues = 1;  // in an element
+  static constexpr bool kScaled = false, kHasNan = false;
+};
+template <>
+struct Stored<uint8_t> {
+  static constexpr int64_t kValues = 1;
+  static constexpr bool kScaled = true, kRowScales = false, kHasNan = true;
+  static constexpr float kLoadFactor = 256.0f;  // loads give the value times 2^-8
+};
+template <>
+struct Stored<I4Pair> {
+  static constexpr int64_t kValues = 2;
+  static constexpr bool kScaled = true, kRowScales = true, kHasNan = false;
+  static constexpr float kLoadFactor = 1.0f;
+};
 
 template <class V, int kRows, int kColumns>
 struct DotTile {
   V acc[kRows][kColumns];
+
+  // Where value k of a row lies.
+  template <class W>
+  [[gnu::always_inline]] static const W* at(const W* w, int64_t k) {
+    return w + k / Stored<W>::kValues;
+  }
 
   template <class W>
   static constexpr bool kPairs = sizeof(W) == 1 && kRows*(kColumns + 2) + 2 <= V::kRegisters;
@@ -32,7 +59,7 @@ struct DotTile {
     for (int i = 0; i < kRows; ++i) xs[i] = V::load(x[i] + k);
 #pragma GCC unroll 8
     for (int j = 0; j < kColumns; ++j) {
-      const V ws = V::load(w[j] + k);
+      const V ws = V::load(at(w[j], k));
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) acc[i][j] = V::fma(xs[i], ws, acc[i][j]);
     }
@@ -51,7 +78,7 @@ struct DotTile {
 #pragma GCC unroll 8
     for (int j = 0; j < kColumns; ++j) {
       V ws[2];
-      V::load_pair(w[j] + k, ws);
+      V::load_pair(at(w[j], k), ws);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i)
         acc[i][j] = V::fma(xs[i][1], ws[1], V::fma(xs[i][0], ws[0], acc[i][j]));
@@ -67,7 +94,7 @@ struct DotTile {
     for (int i = 0; i < kRows; ++i) xs[i] = V::load_partial(x[i] + k, n);
 #pragma GCC unroll 8
     for (int j = 0; j < kColumns; ++j) {
-      const V ws = V::load_partial(w[j] + k, n);
+      const V ws = V::load_partial(at(w[j], k), n);
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) acc[i][j] = V::fma(xs[i], ws, acc[i][j]);
     }
@@ -78,13 +105,13 @@ struct DotTile {
   template <class W>
   [[gnu::always_inline]] void add(const float* const (&x)[kRows], const W* const (&w)[kColumns],
                                   int64_t begin, int64_t end, int64_t ahead) {
-    constexpr int64_t kLineElements = 64 / sizeof(W);
+    constexpr int64_t kLineElements = 64 / sizeof(W) * Stored<W>::kValues;
     constexpr int64_t kLine = kLineElements > V::kLanes ? kLineElements : V::kLanes;
     int64_t k = begin;
     for (; k + kLine <= end; k += kLine) {
       if (ahead > 0) {
 #pragma GCC unroll 8
-        for (int j = 0; j < kColumns; ++j) V::prefetch(w[j] + k + ahead);
+        for (int j = 0; j < kColumns; ++j) V::prefetch(at(w[j], k + ahead));
       }
       // Pairs of x rows must fit the registers beside the accumulators.
       if constexpr (kPairs<W>) {

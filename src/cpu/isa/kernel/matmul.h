@@ -15,8 +15,6 @@
 
 namespace fathom::cpu {
 
-// The e4m3 loads give the value times 2^-8.
-inline constexpr float kF8LoadFactor = 256.0f;
 // Depth of a widened block: [kTileRows, kDepth] floats are 64 KiB.
 inline constexpr int64_t kDepth = 512;
 // Between the rows of a widened block, so that rows of a power of two do not share their cache sets.
@@ -31,11 +29,50 @@ struct Matmul {
     out = t.accumulate ? out + sum : sum;
   }
 
+  template <class W>
+  [[gnu::always_inline]] static const W* at(const void* w, int64_t k) {
+    return static_cast<const W*>(w) + k / Stored<W>::kValues;
+  }
+
+  // f(i, j, scale) of one block of k, all rows of x and of weights of a tile.
+  template <class W, int kRows, int kColumns, class F>
+  [[gnu::always_inline]] static void with_scales(const MatmulTile& t, int64_t row, int64_t column,
+                                                 int64_t block, const F& f) {
+    constexpr float kFactor = Stored<W>::kLoadFactor;
+#pragma GCC unroll 8
+    for (int i = 0; i < kRows; ++i) {
+      const float x_scale = t.x_scale[row + i][block];
+      if constexpr (Stored<W>::kRowScales) {
+#pragma GCC unroll 8
+        for (int j = 0; j < kColumns; ++j)
+          f(i, j, V::set1(x_scale * t.w_scale[(column + j) * t.w_scale_stride + block] * kFactor));
+      } else {
+        const V scale = V::set1(x_scale * t.w_scale[block] * kFactor);
+#pragma GCC unroll 8
+        for (int j = 0; j < kColumns; ++j) f(i, j, scale);
+      }
+    }
+  }
+  // The same where the type is known from the tile only.
+  template <int kRows, int kColumns, class F>
+  [[gnu::always_inline]] static void with_scales_of_kind(const MatmulTile& t, int64_t row,
+                                                         int64_t column, int64_t block,
+                                                         const F& f) {
+    if (t.kind == WeightKind::kI4) {
+      with_scales<I4Pair, kRows, kColumns>(t, row, column, block, f);
+    } else {
+      with_scales<uint8_t, kRows, kColumns>(t, row, column, block, f);
+    }
+  }
+  static bool is_scaled(const MatmulTile& t) {
+    return t.kind == WeightKind::kF8 || t.kind == WeightKind::kI4;
+  }
+
   // How many elements ahead of their use weights are fetched: the next tile, but far enough for memory to
   // answer where rows are short. Rows follow each other, so any distance covers all of them.
   template <class W, int kColumns>
   static int64_t prefetch_ahead(const MatmulTile& t) {
-    constexpr int64_t kLeast = (int64_t{16} << 10) / int64_t{sizeof(W)};
+    constexpr int64_t kLeast = (int64_t{16} << 10) / int64_t{sizeof(W)} * Stored<W>::kValues;
     return kColumns * t.w_stride > kLeast ? kColumns * t.w_stride : kLeast;
   }
 
@@ -62,12 +99,11 @@ struct Matmul {
     const float* x[kRows];
     const W* w[kColumns];
     for (int i = 0; i < kRows; ++i) x[i] = t.x[row + i];
-    for (int j = 0; j < kColumns; ++j)
-      w[j] = static_cast<const W*>(t.w) + (column + j) * t.w_stride;
+    for (int j = 0; j < kColumns; ++j) w[j] = at<W>(t.w, (column + j) * t.w_stride);
     DotTile<V, kRows, kColumns> total;
     total.clear();
-    if constexpr (sizeof(W) == 1) {
-      add_f8_blocks<W, kRows, kColumns>(t, row, x, w, total);
+    if constexpr (Stored<W>::kScaled) {
+      add_blocks<W, kRows, kColumns>(t, {.row = row, .column = column}, x, w, total);
     } else {
       // One row asks for memory in order as fast as the processor's own prefetcher follows, which ours would disturb.
       total.add(x, w, 0, t.in, kRows == 1 ? 0 : prefetch_ahead<W, kColumns>(t));
@@ -76,30 +112,40 @@ struct Matmul {
     for (int i = 0; i < kRows; ++i) put_sums<kColumns>(t, row + i, column, total.acc[i]);
   }
 
+  // Columns whose weights [begin, end) hold a NaN become NaN, which the loads of e4m3 do not see.
+  template <int kRows, int kColumns>
+  [[gnu::always_inline]] static void put_nan(const uint8_t* const (&w)[kColumns], int64_t begin,
+                                             int64_t end, DotTile<V, kRows, kColumns>& block) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kColumns; ++j)
+      if (V::any_nan_f8(w[j] + begin, end - begin)) [[unlikely]] {
+#pragma GCC unroll 8
+        for (int i = 0; i < kRows; ++i) block.acc[i][j] = V::set1(__builtin_nanf(""));
+      }
+  }
+
+  // The first row of x and of weights of a tile.
+  struct Corner {
+    int64_t row = 0, column = 0;
+  };
+
   // total += (sum over one block of k) * scale of x * scale of w, block after block.
   template <class W, int kRows, int kColumns>
-  [[gnu::always_inline]] static void add_f8_blocks(const MatmulTile& t, int64_t row,
-                                                   const float* const (&x)[kRows],
-                                                   const W* const (&w)[kColumns],
-                                                   DotTile<V, kRows, kColumns>& total) {
+  [[gnu::always_inline]] static void add_blocks(const MatmulTile& t, Corner corner,
+                                                const float* const (&x)[kRows],
+                                                const W* const (&w)[kColumns],
+                                                DotTile<V, kRows, kColumns>& total) {
     for (int64_t begin = 0, b = 0; begin < t.in; begin += kScaleBlock, ++b) {
       const int64_t end = begin + kScaleBlock < t.in ? begin + kScaleBlock : t.in;
       DotTile<V, kRows, kColumns> block;
       block.clear();
       block.add(x, w, begin, end, prefetch_ahead<W, kColumns>(t));
-#pragma GCC unroll 8
-      for (int j = 0; j < kColumns; ++j)
-        if (V::any_nan_f8(w[j] + begin, end - begin)) [[unlikely]] {
-#pragma GCC unroll 8
-          for (int i = 0; i < kRows; ++i) block.acc[i][j] = V::set1(__builtin_nanf(""));
-        }
-#pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) {
-        const V scale = V::set1(t.x_scale[row + i][b] * t.w_scale[b] * kF8LoadFactor);
-#pragma GCC unroll 8
-        for (int j = 0; j < kColumns; ++j)
-          total.acc[i][j] = V::fma(block.acc[i][j], scale, total.acc[i][j]);
-      }
+      if constexpr (Stored<W>::kHasNan) put_nan<kRows, kColumns>(w, begin, end, block);
+      with_scales<W, kRows, kColumns>(
+          t, corner.row, corner.column,
+          b, [&](int i, int j, V scale) __attribute__((always_inline)) {
+            total.acc[i][j] = V::fma(block.acc[i][j], scale, total.acc[i][j]);
+          });
     }
   }
 
@@ -135,14 +181,11 @@ struct Matmul {
   template <int kRows, int kColumns>
   [[gnu::always_inline]] static void finish_tile(const MatmulTile& t, int64_t row, int64_t column,
                                                  DotTile<V, kRows, kColumns>& tile) {
-    if (t.kind == WeightKind::kF8) {
-#pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) {
-        const V scale = V::set1(t.x_scale[row + i][0] * t.w_scale[0] * kF8LoadFactor);
-#pragma GCC unroll 8
-        for (int j = 0; j < kColumns; ++j)
-          tile.acc[i][j] = V::fma(tile.acc[i][j], scale, V::zero());
-      }
+    if (is_scaled(t)) {
+      with_scales_of_kind<kRows, kColumns>(
+          t, row, column, 0, [&](int i, int j, V scale) __attribute__((always_inline)) {
+            tile.acc[i][j] = V::fma(tile.acc[i][j], scale, V::zero());
+          });
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) put_sums<kColumns>(t, row + i, column, tile.acc[i]);
@@ -162,7 +205,7 @@ struct Matmul {
     }
     float* acc = b.acc + (row * kTileRows + column) * V::kLanes;
     const auto at = [acc](int i, int j) { return acc + (i * kTileRows + j) * V::kLanes; };
-    if (t.kind != WeightKind::kF8) {
+    if (!is_scaled(t)) {
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 8
@@ -178,14 +221,11 @@ struct Matmul {
       const int64_t end = k + kScaleBlock < b.end ? k + kScaleBlock : b.end;
       tile.clear();
       tile.add(x, w, k - b.begin, end - b.begin, 0);
-#pragma GCC unroll 8
-      for (int i = 0; i < kRows; ++i) {
-        const int64_t s = k / kScaleBlock;
-        const V scale = V::set1(t.x_scale[row + i][s] * t.w_scale[s] * kF8LoadFactor);
-#pragma GCC unroll 8
-        for (int j = 0; j < kColumns; ++j)
-          V::fma(tile.acc[i][j], scale, V::load(at(i, j))).store(at(i, j));
-      }
+      with_scales_of_kind<kRows, kColumns>(
+          t, row, column,
+          k / kScaleBlock, [&](int i, int j, V scale) __attribute__((always_inline)) {
+            V::fma(tile.acc[i][j], scale, V::load(at(i, j))).store(at(i, j));
+          });
     }
   }
 
@@ -203,12 +243,12 @@ struct Matmul {
   template <class W>
   static void widen(const MatmulTile& t, int64_t begin, int64_t end, int64_t stride, float* out) {
     for (int64_t j = 0; j < t.num_w; ++j) {
-      const W* w = static_cast<const W*>(t.w) + j * t.w_stride + begin;
+      const W* w = at<W>(t.w, j * t.w_stride + begin);
       float* row = out + j * stride;
       int64_t k = 0;
-      for (; k + V::kLanes <= end - begin; k += V::kLanes) V::load(w + k).store(row + k);
-      if (k < end - begin) V::load_partial(w + k, end - begin - k).store(row + k);
-      if constexpr (sizeof(W) == 1)
+      for (; k + V::kLanes <= end - begin; k += V::kLanes) V::load(at<W>(w, k)).store(row + k);
+      if (k < end - begin) V::load_partial(at<W>(w, k), end - begin - k).store(row + k);
+      if constexpr (Stored<W>::kHasNan)
         for (k = 0; k < end - begin; k += kScaleBlock)
           if (V::any_nan_f8(w + k, end - begin - k < kScaleBlock ? end - begin - k : kScaleBlock))
               [[unlikely]]
@@ -228,7 +268,7 @@ struct Matmul {
   template <class W>
   static void wide(const MatmulTile& t) {
     float* const widened = static_cast<float*>(t.workspace);
-    const int64_t one_block = t.kind == WeightKind::kF8 ? kScaleBlock : kDepth;
+    const int64_t one_block = is_scaled(t) ? kScaleBlock : kDepth;
     if (t.in <= one_block) {
       const int64_t stride = (t.in + V::kLanes - 1) / V::kLanes * V::kLanes + kRowGap;
       widen<W>(t, 0, t.in, stride, widened);
@@ -296,6 +336,8 @@ struct Matmul {
         return run_kind<uint16_t>(t);
       case WeightKind::kF8:
         return run_kind<uint8_t>(t);
+      case WeightKind::kI4:
+        return run_kind<I4Pair>(t);
     }
   }
 };
