@@ -98,6 +98,7 @@ void inspect_gpus(const InspectFlags& flags, Findings& findings) {
   if (findings.config.index_config) refuse("sparse attention");
   const auto types = layers::quantised_types(findings.config, flags.engine.model.dequantize);
   if (types.matrix() == tensor::DType::kI8) refuse("INT8 matrices (--dequantize does without)");
+  if (types.int4_experts) refuse("INT4 experts (--dequantize does without)");
 }
 
 MemoryPlace asked_devices(const InspectFlags& flags) {

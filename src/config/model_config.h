@@ -32,8 +32,9 @@ struct YarnConfig {
 };
 
 // What the quantised matrices are: fp8 e4m3 or int8 with scales of 128x128 blocks, and activations quantised per token
-// and 128 channels; or int8 with scales of output channels, and activations per token. Activations always dynamically.
-enum class QuantMethod { kFp8Blocks, kInt8Blocks, kInt8Channels };
+// and 128 channels; or int8 with scales of output channels, and activations per token; or FP8 as the first, with routed
+// experts of int4, which have a scale for each output and 128 channels. Activations always dynamically.
+enum class QuantMethod { kFp8Blocks, kInt8Blocks, kInt8Channels, kW4AFp8 };
 
 std::string_view quant_method_name(QuantMethod method);  // for people
 

@@ -54,6 +54,24 @@ void read_fp8(JsonReader& reader, QuantizationConfig& quantization) {
     read_module_names(reader, key);
 }
 
+// Those who made such checkpoints calibrated a scale of activations for each expert, and others quantise by the largest
+// of them. Rows are quantised here as in FP8, each with scales of its own, which is closer to what they hold: so
+// "static" and the scales change nothing.
+void read_w4afp8(JsonReader& reader, QuantizationConfig& quantization) {
+  quantization.method = QuantMethod::kW4AFp8;
+  reader.choice("fmt", {"e4m3"}, 0);
+  reader.choice("activation_scheme", {"dynamic", "static"}, 0);
+  reader.choice("linear_activation_scheme", {"dynamic"}, 0);
+  reader.choice("moe_activation_scheme", {"static", "dynamic"}, 0);
+  const json::Value* block = reader.find("weight_block_size");
+  const json::Value blocks_of_128 = json::Value::array({128, 128});
+  reader.require(block == nullptr || *block == blocks_of_128, "weight_block_size", "[128, 128]");
+  if (reader.find("group_size") != nullptr) reader.integer("group_size", {.min = 128, .max = 128});
+  quantization.scale_ue8m0 = reader.choice("scale_fmt", {"float", "ue8m0"}, 0) == 1;
+  for (const std::string_view key : {"modules_to_not_convert", "ignored_layers"})
+    read_module_names(reader, key);
+}
+
 void read_blockwise_int8(JsonReader& reader, QuantizationConfig& quantization) {
   quantization.method = QuantMethod::kInt8Blocks;
   require_blocks(reader);
@@ -134,9 +152,9 @@ void read_quantization(JsonReader& outer, ModelConfig& config) {
   JsonReader reader(*section, "quantization_config.");
   QuantizationConfig quantization;
   constexpr void (*kForms[])(JsonReader&, QuantizationConfig&) = {
-      read_fp8, read_blockwise_int8, read_w8a8_int8, read_compressed_tensors};
-  const int form = reader.choice("quant_method",
-                                 {"fp8", "blockwise_int8", "w8a8_int8", "compressed-tensors"}, -1);
+      read_fp8, read_blockwise_int8, read_w8a8_int8, read_compressed_tensors, read_w4afp8};
+  const int form = reader.choice(
+      "quant_method", {"fp8", "blockwise_int8", "w8a8_int8", "compressed-tensors", "w4afp8"}, -1);
   if (reader.ok()) kForms[form](reader, quantization);
   reader.refuse_unread(kUnknown);
   if (!reader.ok()) return outer.fail(reader.error().message);
@@ -151,6 +169,9 @@ std::string_view quant_method_name(QuantMethod method) {
       return "INT8, scales of 128x128 blocks, activations per token and 128 channels";
     case QuantMethod::kInt8Channels:
       return "INT8, scales of channels, activations per token";
+    case QuantMethod::kW4AFp8:
+      return "routed experts in INT4, scales of 128 channels of an output; all else in FP8, scales "
+             "of 128x128 blocks";
   }
   return "?";
 }

@@ -1,7 +1,8 @@
 #pragma once
-// quantization_config: the published forms of FP8 and INT8, and refusals of all others by key and value.
+// quantization_config: the published forms of FP8, INT8 and INT4 with FP8, and refusals of all others by key and value.
 //
 //   {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+//   {"quant_method": "w4afp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 //   {"quant_method": "blockwise_int8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 //   {"quant_method": "w8a8_int8"}
 //   {"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {...}}    // the same

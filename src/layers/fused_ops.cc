@@ -19,6 +19,7 @@ bool is_in_module(std::string_view weight_name, std::string_view module) {
 }  // namespace
 
 ops::ScaleForm WeightTypes::scale_form(std::string_view weight_name) const {
+  if (int4_experts && is_in_module(weight_name, "mlp.experts")) return ops::ScaleForm::kGroups;
   if (int8 == ops::ScaleForm::kNone) return fp8 ? ops::ScaleForm::kBlocks : ops::ScaleForm::kNone;
   const bool is_left =
       unquantised != nullptr &&

@@ -18,16 +18,18 @@ namespace fathom::layers {
 struct WeightTypes {
   tensor::DType plain = tensor::DType::kBf16;   // of everything that is not FP8: f32 or bf16
   bool fp8 = false;                             // matrices that the checkpoint quantises stay FP8
+  bool int4_experts = false;                    // of these, routed experts are INT4 (i4x2)
   bool fp8_absorbed = false;                    // W_UK and W_UV of MLA are quantised to FP8
   ops::ScaleForm int8 = ops::ScaleForm::kNone;  // other than none: they stay INT8, with such scales
   // INT8: of modules that are not quantised, with all in them. Null = none; outlives the layers' making.
   const std::vector<std::string>* unquantised = nullptr;
 
-  // Of the matrices that the checkpoint quantises.
+  // Of the matrices that the checkpoint quantises, but routed experts.
   tensor::DType matrix() const {
     if (int8 != ops::ScaleForm::kNone) return tensor::DType::kI8;
     return fp8 ? tensor::DType::kF8E4M3 : plain;
   }
+  tensor::DType experts() const { return int4_experts ? tensor::DType::kI4x2 : matrix(); }
   // The form of scales of the matrix with this name in the checkpoint.
   ops::ScaleForm scale_form(std::string_view weight_name) const;
 };
@@ -47,7 +49,7 @@ struct FusedOps {
     return {.rms_norm_quantize = types.fp8 && has("rms_norm_quantize", types.plain),
             .silu_mul_quantize = types.fp8 && has("silu_mul_quantize", backend.act),
             .linear_pair = has("linear_pair", types.matrix()),
-            .moe_experts_shared = has("moe_experts_shared", types.matrix()),
+            .moe_experts_shared = !types.int4_experts && has("moe_experts_shared", types.matrix()),
             .mla_plan = has("mla_plan", backend.act)};
   }
 };

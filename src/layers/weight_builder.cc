@@ -19,6 +19,9 @@ WeightTypes quantised_types(const config::ModelConfig& config, bool dequantize) 
     case config::QuantMethod::kFp8Blocks:
       types.fp8 = true;
       return types;
+    case config::QuantMethod::kW4AFp8:
+      types.fp8 = types.int4_experts = true;
+      return types;
     case config::QuantMethod::kInt8Blocks:
       types.int8 = ops::ScaleForm::kBlocks;
       break;
@@ -60,13 +63,18 @@ ops::Weight WeightBuilder::matrix(const std::string& name, int64_t rows, int64_t
 ops::Weight WeightBuilder::stacked(const std::vector<std::string>& names, int64_t rows,
                                    int64_t cols, const weights::Shard& shard) {
   const ops::ScaleForm form = form_of(names);
+  const bool of_groups = form == ops::ScaleForm::kGroups;
+  const bool cuts_scales = form == ops::ScaleForm::kBlocks || (of_groups && shard.axis == 1);
   int64_t& cut = shard.axis == 0 ? rows : cols;
-  cut = form == ops::ScaleForm::kBlocks ? scaled_shard_length(shard, names.front(), cut)
-                                        : shard_length(shard, names.front(), cut);
+  cut = cuts_scales ? scaled_shard_length(shard, names.front(), cut)
+                    : shard_length(shard, names.front(), cut);
+  if (of_groups && cols % 2 != 0)
+    throw StartupError(names.front() + ": has " + std::to_string(cols) +
+                       " columns, of which INT4 takes an even number");
   const int64_t count = static_cast<int64_t>(names.size());
   const bool quantised = form != ops::ScaleForm::kNone;
   ops::Weight weight;
-  weight.data = arena_.allocate(quantised ? types_.matrix() : types_.plain, {count, rows, cols});
+  weight.data = arena_.allocate(type_of(form), {count, rows, of_groups ? cols / 2 : cols});
   if (quantised) weight.scale = scales(form, count, rows, cols);
   for (int64_t i = 0; i < count; ++i) {
     parameters_.push_back({.name = names[static_cast<size_t>(i)],
@@ -79,7 +87,14 @@ ops::Weight WeightBuilder::stacked(const std::vector<std::string>& names, int64_
 
 Tensor WeightBuilder::scales(ops::ScaleForm form, int64_t count, int64_t rows, int64_t cols) {
   if (form == ops::ScaleForm::kChannels) return arena_.allocate(DType::kF32, {count, rows, 1});
+  if (form == ops::ScaleForm::kGroups)
+    return arena_.allocate(DType::kF32, {count, rows, num_scale_blocks(cols)});
   return arena_.allocate(DType::kF32, {count, num_scale_blocks(rows), num_scale_blocks(cols)});
+}
+
+DType WeightBuilder::type_of(ops::ScaleForm form) const {
+  if (form == ops::ScaleForm::kNone) return types_.plain;
+  return form == ops::ScaleForm::kGroups ? types_.experts() : types_.matrix();
 }
 
 ops::ScaleForm WeightBuilder::form_of(const std::vector<std::string>& names) const {

@@ -64,7 +64,8 @@ class WeightBuilder {
   // [rows, cols], never FP8.
   tensor::Tensor plain_matrix(const std::string& name, int64_t rows, int64_t cols,
                               const weights::Shard& shard = {});
-  // [rows, cols], FP8 in an FP8 model, INT8 in an INT8 model where it does not leave the module as it is.
+  // [rows, cols], FP8 in an FP8 model, INT8 in an INT8 model where it does not leave the module as it is. Routed
+  // experts of a W4AFP8 model are INT4, [rows, cols / 2] pairs.
   ops::Weight matrix(const std::string& name, int64_t rows, int64_t cols,
                      const weights::Shard& shard = {});
   // [names..., rows, cols]: equal matrices side by side, of the type that matrix() gives each, which must be one, each
@@ -83,6 +84,7 @@ class WeightBuilder {
  private:
   // Of all of them.
   ops::ScaleForm form_of(const std::vector<std::string>& names) const;
+  tensor::DType type_of(ops::ScaleForm form) const;
   tensor::Tensor scales(ops::ScaleForm form, int64_t count, int64_t rows, int64_t cols);
   static const char* holders(int parts) {
     return parts == 1 ? "ranks" : "parts of --deterministic-tp";

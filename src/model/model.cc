@@ -128,7 +128,7 @@ void Model::check_operators() const {
   if (rank_.sum_parts > 1) needs.push_back({"add_rows", backend_.act});
   if (config_.n_routed_experts > 0) {
     needs.push_back({"moe_gate", types.plain});
-    needs.push_back({"moe_experts", matrix});
+    needs.push_back({"moe_experts", types.experts()});
   }
   const std::vector<std::string> missing = ops::missing_operators(backend_, needs);
   if (missing.empty()) return;

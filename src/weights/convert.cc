@@ -104,6 +104,17 @@ void dequantize_array(const int8_t* src, const float* scales, To* dst, int64_t c
                         std::min(kScaleBlock, count - begin));
 }
 
+template <class To>
+void dequantize_pairs(const PackedRow& row, To* __restrict dst) {
+  for (int64_t i = 0; i < row.count; i += 2) {
+    // Both lie in one block of 128.
+    const float scale = row.scales[(row.first + i) / kScaleBlock];
+    const tensor::I4x2 pair = row.packed[i / 2];
+    encode(static_cast<float>(pair.even()) * scale, dst[i]);
+    encode(static_cast<float>(pair.odd()) * scale, dst[i + 1]);
+  }
+}
+
 template <class Q>
 void dequantize_to(const Q* src, const float* scales, void* dst, DType to, int64_t count) {
   if (to == DType::kF32) {
@@ -135,8 +146,12 @@ bool can_convert(DType from, DType to) {
   return readable && (to == DType::kF32 || to == DType::kBf16);
 }
 
+bool same_bytes(DType from, DType to) {
+  return from == to || (from == DType::kI8 && to == DType::kI4x2);
+}
+
 void convert(const void* src, DType from, void* dst, DType to, int64_t count) {
-  if (from == to) {
+  if (same_bytes(from, to)) {
     std::memcpy(dst, src, static_cast<size_t>(count * tensor::dtype_bytes(to)));
     return;
   }
@@ -160,6 +175,12 @@ void dequantize_channel(const int8_t* src, float scale, void* dst, DType to, int
   }
   FATHOM_CHECK(to == DType::kBf16, "dequantised to " << tensor::dtype_name(to));
   dequantize_integers(src, scale, static_cast<Bf16*>(dst), count);
+}
+
+void dequantize(const PackedRow& row, void* dst, DType to) {
+  if (to == DType::kF32) return dequantize_pairs(row, static_cast<float*>(dst));
+  FATHOM_CHECK(to == DType::kBf16, "dequantised to " << tensor::dtype_name(to));
+  dequantize_pairs(row, static_cast<Bf16*>(dst));
 }
 
 void quantize_blocks(const float* src, int64_t rows, int64_t columns, BlockScale kind,

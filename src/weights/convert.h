@@ -20,7 +20,9 @@ using tensor::kScaleBlock, tensor::num_scale_blocks;
 // f32, bf16 or f16 to f32 or bf16.
 bool can_convert(tensor::DType from, tensor::DType to);
 
-// Same dtype: copies. REQUIRES: from == to or can_convert(from, to).
+// The same bytes: one dtype, or i8 as checkpoints name pairs of 4 bits and i4x2.
+bool same_bytes(tensor::DType from, tensor::DType to);
+// The same bytes are copied. REQUIRES: same_bytes(from, to) or can_convert(from, to).
 void convert(const void* src, tensor::DType from, void* dst, tensor::DType to, int64_t count);
 
 // dst[i] = src[i] * scales[i / 128], rounded once to the destination's dtype.
@@ -30,6 +32,15 @@ void dequantize(const tensor::F8E4M3* src, const float* scales, void* dst, tenso
 void dequantize(const int8_t* src, const float* scales, void* dst, tensor::DType to, int64_t count);
 // The same with one scale for all.
 void dequantize_channel(const int8_t* src, float scale, void* dst, tensor::DType to, int64_t count);
+
+// `count` values of a row from value `first` on, which is even, as `count` is. packed: where value `first` lies;
+// scales: of the row, one for 128 values.
+struct PackedRow {
+  const tensor::I4x2* packed = nullptr;
+  const float* scales = nullptr;
+  int64_t first = 0, count = 0;
+};
+void dequantize(const PackedRow& row, void* dst, tensor::DType to);
 
 // kPowerOfTwo: rounded up to one, as checkpoints of "scale_fmt": "ue8m0" have them.
 enum class BlockScale { kAny, kPowerOfTwo };

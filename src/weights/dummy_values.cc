@@ -46,8 +46,16 @@ void make_i8_table(uint64_t seed, char* table) {
   }
 }
 
+// All pairs of integers of 4 bits.
+void make_i4_table(uint64_t seed, char* table) {
+  for (int64_t i = 0; i < kTableElements; ++i)
+    table[i] = static_cast<char>(philox(seed, 1, static_cast<uint64_t>(i))[0] >> 8);
+}
+
 // Root mean square of the integers from -127 to 127.
 float i8_spread() { return std::sqrt(127.0f * 128.0f / 3.0f); }
+// Of those from -8 to 7.
+float i4_spread() { return std::sqrt(344.0f / 16.0f); }
 
 // Root mean square of the f8 table's distribution.
 float f8_spread() {
@@ -81,8 +89,10 @@ DummyValues::DummyValues(uint64_t seed, const std::vector<Parameter>& parameters
     if (parameter.held_elsewhere) continue;
     const float stddev = parameter.dummy_stddev;
     const DType dtype = parameter.data.dtype();
-    if (dtype == DType::kF8E4M3 || dtype == DType::kI8) {
-      const float spread = dtype == DType::kI8 ? i8_spread() : spread_of_f8;
+    if (!parameter.scale.is_null()) {
+      const float spread = dtype == DType::kI8     ? i8_spread()
+                           : dtype == DType::kI4x2 ? i4_spread()
+                                                   : spread_of_f8;
       add(parameter.data, {.dtype = dtype}, parameter);
       // All the same, so it does not matter that their positions are not those of the whole tensor's scales.
       const float scale = (stddev == 0 ? 1.0f : stddev) / spread;
@@ -119,6 +129,8 @@ Tensor DummyValues::table(const Kind& kind) {
     make_f8_table(seed_, made.bytes.data());
   } else if (kind.dtype == DType::kI8) {
     make_i8_table(seed_, made.bytes.data());
+  } else if (kind.dtype == DType::kI4x2) {
+    make_i4_table(seed_, made.bytes.data());
   } else {
     std::vector<float> values = normal_;
     for (float& v : values) v = kind.stddev == 0 ? kind.constant : v * kind.stddev;

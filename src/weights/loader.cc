@@ -117,7 +117,7 @@ class Reader {
 
   // The piece's bytes are the target's as they are.
   static bool is_plain_copy(const ReadPiece& piece, const ReadTarget& target) {
-    return piece.source->dtype == target.data.dtype() && target.data.is_contiguous() &&
+    return same_bytes(piece.source->dtype, target.data.dtype()) && target.data.is_contiguous() &&
            target.first_column == piece.first_column &&
            (target.data.dim(0) == 1 || piece.row_elements == target.data.dim(1));
   }
@@ -177,6 +177,14 @@ class Reader {
 
   static void dequantize_row(const ReadPiece& piece, const ReadTarget& target, Scratch& scratch,
                              const Row& row) {
+    if (piece.is_packed) {
+      return dequantize({.packed = reinterpret_cast<const tensor::I4x2*>(row.from),
+                         .scales = reinterpret_cast<const float*>(scratch.scales.at_least(0)) +
+                                   row.row * piece.dequantize_with->shape[1],
+                         .first = 2 * target.first_column,
+                         .count = target.data.dim(1)},
+                        row.to, target.data.dtype());
+    }
     if (piece.source->dtype == DType::kF8E4M3)
       return dequantize_row_of<tensor::F8E4M3>(piece, target, scratch, row);
     if (rows_per_scale(piece) == kScaleBlock)

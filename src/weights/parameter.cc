@@ -14,6 +14,12 @@ std::string scale_name(const std::string& weight_name, bool of_channels) {
   return weight_name + (of_channels ? "_scale" : "_scale_inv");
 }
 
+std::string input_scale_name(const std::string& weight_name) {
+  constexpr std::string_view kEnd = "weight";
+  const bool has_end = weight_name.ends_with(kEnd);
+  return weight_name.substr(0, weight_name.size() - (has_end ? kEnd.size() : 0)) + "input_scale";
+}
+
 bool are_of_channels(tensor::DType dtype, int64_t rows, int64_t scale_rows, int64_t scale_columns) {
   return dtype == tensor::DType::kI8 && scale_columns == 1 && scale_rows == rows;
 }

@@ -20,13 +20,14 @@ namespace fathom::weights {
 struct Parameter {
   std::string name = {};  // in the checkpoint; its shape there must be whole_shape(*this)
   // Destination, rank 1 or 2, rows may be strided (a slice of a fused matrix). Its dtype is what the model
-  // computes with: f32 or bf16 (converted from f32, bf16, f16, or dequantised from f8 or i8 with its scales),
-  // or f8_e4m3 or i8 (the checkpoint must hold that).
+  // computes with: f32 or bf16 (converted from f32, bf16, f16, or dequantised from f8, i8 or i4x2 with its scales),
+  // or f8_e4m3, i8 or i4x2 (the checkpoint must hold that; it names i4x2 i8, for each pair one).
   tensor::Tensor data = {};
-  // f8 and i8 only: f32[ceil(rows/128), ceil(cols/128)] of blocks; i8 also f32[rows, 1] of channels, which is meant
-  // where both fit. From scale_name(name, of_channels).
+  // f8, i8 and i4x2 only: f32[ceil(rows/128), ceil(cols/128)] of blocks; i8 also f32[rows, 1] of channels, which is
+  // meant where both fit; i4x2 f32[rows, ceil(cols/128)]. From scale_name(name, of_channels).
   tensor::Tensor scale = {};
-  // Of which `data` and `scale` are one rank's part. Parts with scales of blocks are cut between blocks of 128.
+  // Of which `data` and `scale` are one rank's part. Columns with scales of 128 are cut between these, rows with scales
+  // of blocks too.
   Shard shard = {};
   // Another rank has all of it: it may be in the checkpoint and is not read. `data` is null then.
   bool held_elsewhere = false;
@@ -41,6 +42,10 @@ std::vector<int64_t> whole_shape(const Parameter& parameter);
 
 // "x.weight" -> "x.weight_scale_inv", the published name of block scales, or "x.weight_scale", that of channels'.
 std::string scale_name(const std::string& weight_name, bool of_channels = false);
+
+// "x.weight" -> "x.input_scale", of activations, which INT4 checkpoints have and nothing reads: rows are quantised with
+// scales of their own.
+std::string input_scale_name(const std::string& weight_name);
 
 // Whether scales of this shape are an i8 matrix's of channels.
 bool are_of_channels(tensor::DType dtype, int64_t rows, int64_t scale_rows, int64_t scale_columns);

@@ -36,21 +36,35 @@ std::string wanted_shape(const Parameter& parameter) {
 struct Part {
   Tensor data = {};
   int64_t first_row = 0, first_column = 0;
+  int64_t values = 1;  // of `data` in a column
 
   int64_t num_rows() const { return data.rank() == 1 ? 1 : data.dim(0); }
-  int64_t num_columns() const { return data.dim(data.rank() - 1); }
+  int64_t num_columns() const { return data.dim(data.rank() - 1) / values; }
   bool same_rows(const Part& other) const {
     return first_row == other.first_row && num_rows() == other.num_rows();
   }
 };
 
-bool is_quantised(DType dtype) { return dtype == DType::kF8E4M3 || dtype == DType::kI8; }
+bool is_quantised(DType dtype) {
+  return dtype == DType::kF8E4M3 || dtype == DType::kI8 || dtype == DType::kI4x2;
+}
 bool is_quantised(const TensorInfo& info) {
   return is_quantised(info.dtype) && info.shape.size() == 2;
 }
 
 // "FP8", as people call it.
-const char* family_of(DType dtype) { return dtype == DType::kI8 ? "INT8" : "FP8"; }
+const char* family_of(DType dtype) {
+  return dtype == DType::kI8 ? "INT8" : dtype == DType::kI4x2 ? "INT4" : "FP8";
+}
+
+// Pairs of 4 bits, which are to be dequantised.
+bool is_packed(const Parameter& parameter, const TensorInfo& info) {
+  if (info.dtype != DType::kI8 || info.shape.size() != 2 || parameter.data.rank() != 2 ||
+      is_quantised(parameter.data.dtype()))
+    return false;
+  const std::vector<int64_t> whole = whole_shape(parameter);
+  return whole[0] == info.shape[0] && whole[1] == 2 * info.shape[1];
+}
 
 // `unit`: entries of the whole that an entry of `data` stands for, kScaleBlock for scales of blocks.
 Part part_of(const Tensor& data, const Parameter& parameter, int64_t unit) {
@@ -62,8 +76,17 @@ Part part_of(const Tensor& data, const Parameter& parameter, int64_t unit) {
   return part;
 }
 
+// Of pairs, which the parameter holds as values.
+Part packed_part_of(const Parameter& parameter) {
+  Part part = part_of(parameter.data, parameter, parameter.shard.axis == 1 ? 2 : 1);
+  part.values = 2;
+  return part;
+}
+
 // Scales of channels are whole in all parts of columns.
 Part scale_part_of(const Parameter& parameter) {
+  if (parameter.data.dtype() == DType::kI4x2)
+    return part_of(parameter.scale, parameter, parameter.shard.axis == 1 ? kScaleBlock / 2 : 1);
   if (!has_channel_scales(parameter)) return part_of(parameter.scale, parameter, kScaleBlock);
   if (parameter.shard.axis == 1) return {.data = parameter.scale};
   return part_of(parameter.scale, parameter, 1);
@@ -96,16 +119,19 @@ class Planner {
     used_.insert(info->name);
     const TensorInfo* scale = find_scale(parameter, *info);
     if (!check_type(parameter, *info)) return;
+    const bool packed = is_packed(parameter, *info);
+    if (packed || parameter.data.dtype() == DType::kI4x2)
+      mark_used(input_scale_name(parameter.name));
     std::vector<Part> parts, scales;
     for (const Parameter* each : held) {
-      parts.push_back(part_of(each->data, *each, 1));
+      parts.push_back(packed ? packed_part_of(*each) : part_of(each->data, *each, 1));
       if (!each->scale.is_null()) scales.push_back(scale_part_of(*each));
     }
     if (is_quantised(parameter.data.dtype())) {
       cut({.source = info}, parts);
       if (scale != nullptr) cut({.source = scale, .is_scale = true}, scales);
     } else {
-      cut({.source = info, .dequantize_with = scale}, parts);
+      cut({.source = info, .dequantize_with = scale, .is_packed = packed}, parts);
     }
   }
 
@@ -153,10 +179,14 @@ class Planner {
 
   void leave_to_others(const Parameter& parameter) {
     for (const std::string& name :
-         {parameter.name, scale_name(parameter.name, false), scale_name(parameter.name, true)}) {
-      const TensorInfo* info = checkpoint_.find(name);
-      if (info != nullptr) used_.insert(info->name);
-    }
+         {parameter.name, scale_name(parameter.name, false), scale_name(parameter.name, true),
+          input_scale_name(parameter.name)})
+      mark_used(name);
+  }
+
+  void mark_used(const std::string& name) {
+    const TensorInfo* info = checkpoint_.find(name);
+    if (info != nullptr) used_.insert(info->name);
   }
 
   bool is_ignored(const std::string& name) const {
@@ -167,12 +197,13 @@ class Planner {
 
   bool check_type(const Parameter& parameter, const TensorInfo& info) {
     const std::string where = "tensor " + json::shown_text(info.name) + " is " + describe(info);
-    if (info.shape != whole_shape(parameter)) {
+    if (info.shape != whole_shape(parameter) && !is_packed(parameter, info)) {
       add_problem("wrong shape", where + ", the model needs " + wanted_shape(parameter));
       return false;
     }
     const DType to = parameter.data.dtype();
-    if (is_quantised(to) ? info.dtype == to : (is_quantised(info) || can_convert(info.dtype, to))) {
+    if (is_quantised(to) ? same_bytes(info.dtype, to)
+                         : (is_quantised(info) || can_convert(info.dtype, to))) {
       return true;
     }
     if (is_quantised(to) && can_convert(info.dtype, DType::kBf16) && num_plain_++ == 0) {
@@ -194,7 +225,16 @@ class Planner {
     return info.dtype == DType::kF8E4M3 ? of_blocks : of_channels;
   }
 
-  // The scales of an f8 or i8 tensor; problems for missing, misshapen and superfluous ones.
+  // Of the scales of a tensor.
+  static std::vector<int64_t> scale_shape(const Parameter& parameter, const TensorInfo& info,
+                                          bool of_channels) {
+    if (of_channels) return {info.shape[0], 1};
+    if (parameter.data.dtype() == DType::kI4x2 || is_packed(parameter, info))
+      return {info.shape[0], num_scale_blocks(2 * info.shape[1])};
+    return {num_scale_blocks(info.shape[0]), num_scale_blocks(info.shape[1])};
+  }
+
+  // The scales of a quantised tensor; problems for missing, misshapen and superfluous ones.
   const TensorInfo* find_scale(const Parameter& parameter, const TensorInfo& info) {
     const TensorInfo* scale = scale_of(parameter, info);
     if (scale != nullptr) used_.insert(scale->name);
@@ -210,12 +250,10 @@ class Planner {
       return nullptr;
     }
     const bool of_channels = scale->name == scale_name(info.name, true);
-    const std::vector<int64_t> shape = of_channels
-                                           ? std::vector<int64_t>{info.shape[0], 1}
-                                           : std::vector<int64_t>{num_scale_blocks(info.shape[0]),
-                                                                  num_scale_blocks(info.shape[1])};
+    const std::vector<int64_t> shape = scale_shape(parameter, info, of_channels);
+    const bool of_rows = shape[0] == info.shape[0];
     const bool right_type =
-        scale->dtype == DType::kF32 || (of_channels && can_convert(scale->dtype, DType::kF32));
+        scale->dtype == DType::kF32 || (of_rows && can_convert(scale->dtype, DType::kF32));
     if (right_type && scale->shape == shape) return scale;
     add_problem("wrong scale", "tensor " + json::shown_text(scale->name) + " is " +
                                    describe(*scale) + ", must be f32[" + std::to_string(shape[0]) +
@@ -317,6 +355,7 @@ struct Way {
 
 int64_t rows_per_scale(const ReadPiece& piece) {
   const TensorInfo &of = *piece.source, &scale = *piece.dequantize_with;
+  if (piece.is_packed) return 1;
   return are_of_channels(of.dtype, of.shape[0], scale.shape[0], scale.shape[1]) ? 1 : kScaleBlock;
 }
 
@@ -343,15 +382,19 @@ void check_parameter(const Parameter& parameter) {
                parameter.name << " is " << data.describe());
   FATHOM_CHECK(
       is_quantised(dtype) == !scale.is_null(),
-      parameter.name << " is " << data.describe() << ", scales go with f8_e4m3 and i8 only");
+      parameter.name << " is " << data.describe() << ", scales go with f8_e4m3, i8 and i4x2 only");
   if (scale.is_null()) return;
   if (has_channel_scales(parameter) && scale.dtype() == DType::kF32) return;
+  const bool of_groups = dtype == DType::kI4x2;
+  const int64_t values = of_groups ? 2 : 1;  // in a column
   FATHOM_CHECK(data.rank() == 2 && scale.rank() == 2 && scale.dtype() == DType::kF32 &&
-                   scale.dim(0) == num_scale_blocks(data.dim(0)) &&
-                   scale.dim(1) == num_scale_blocks(data.dim(1)),
+                   scale.dim(0) == (of_groups ? data.dim(0) : num_scale_blocks(data.dim(0))) &&
+                   scale.dim(1) == num_scale_blocks(values * data.dim(1)),
                parameter.name << " is " << data.describe() << " with scales " << scale.describe());
   const Shard& shard = parameter.shard;
-  FATHOM_CHECK(shard.is_whole() || fits_scale_blocks(data.dim(shard.axis)),
+  if (shard.is_whole() || (of_groups && shard.axis == 0)) return;
+  const int64_t length = data.dim(shard.axis) * (shard.axis == 1 ? values : 1);
+  FATHOM_CHECK(fits_scale_blocks(length),
                parameter.name << " is cut across blocks of scales: " << data.describe());
 }
 

@@ -34,7 +34,8 @@ struct ReadPiece {
   int64_t first_row = 0, first_column = 0;  // of the source, where the range begins
   int64_t row_elements = 0;                 // from one row to the next in the file
   std::vector<ReadTarget> targets{};
-  const TensorInfo* dequantize_with = nullptr;  // set where f8 or i8 becomes f32 or bf16
+  const TensorInfo* dequantize_with = nullptr;  // set where f8, i8 or i4x2 becomes f32 or bf16
+  bool is_packed = false;                       // that is i4x2: columns of the source are pairs
   bool is_scale = false;                        // values must be finite and > 0
 
   int64_t num_rows() const { return targets.front().data.dim(0); }
@@ -54,8 +55,8 @@ int64_t num_scale_rows(const ReadPiece& piece);
 // Bytes that reading a piece takes from files: its own and its scales.
 int64_t file_bytes(const ReadPiece& piece);
 
-// Sets Parameter::found. REQUIRES: parameters are well formed: rank 1 or 2, dtype f32, bf16, f8_e4m3 or i8, the
-// last two with scales of the right shape; those of one name are parts of one tensor, of one type.
+// Sets Parameter::found. REQUIRES: parameters are well formed: rank 1 or 2, dtype f32, bf16, f8_e4m3, i8 or
+// i4x2, the last three with scales of the right shape; those of one name are parts of one tensor, of one type.
 Result<ReadPlan> plan_reads(const Checkpoint& checkpoint, const ParameterLists& lists,
                             const LoadOptions& options);
 

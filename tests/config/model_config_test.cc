@@ -72,8 +72,8 @@ TEST(ModelConfig, reads_v3) {
   EXPECT_THAT(config.eos_token_ids, ElementsAre(1));
 }
 
-// What the published INT8 checkpoints of R1 say, and what conversions of others add.
-TEST(ModelConfig, reads_the_published_forms_of_int8) {
+// What the published INT8 and W4AFP8 checkpoints of R1 say, and what conversions of others add.
+TEST(ModelConfig, reads_the_published_forms_of_int8_and_int4) {
   struct Form {
     const char* section;
     QuantMethod method;
@@ -85,6 +85,12 @@ TEST(ModelConfig, reads_the_published_forms_of_int8) {
             QuantMethod::kInt8Blocks,
             {"lm_head"}},
            {R"({"quant_method": "w8a8_int8"})", QuantMethod::kInt8Channels},
+           {R"({"quant_method": "w4afp8"})", QuantMethod::kW4AFp8},
+           {R"({"quant_method": "w4afp8", "activation_scheme": "dynamic", "fmt": "e4m3",
+                "linear_activation_scheme": "dynamic", "moe_activation_scheme": "static",
+                "weight_block_size": [128, 128], "group_size": 128,
+                "ignored_layers": ["lm_head"]})",
+            QuantMethod::kW4AFp8},
            {R"({"quant_method": "w8a8_int8", "is_dynamic": true, "ignore": ["lm_head"],
                 "packed_modules_mapping": {"gate_up_proj": ["gate_proj", "up_proj"]}})",
             QuantMethod::kInt8Channels,

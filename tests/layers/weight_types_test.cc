@@ -21,6 +21,21 @@ TEST(WeightTypes, a_module_is_named_by_whole_parts_of_its_path) {
     EXPECT_EQ(types.scale_form(quantised), ops::ScaleForm::kChannels) << quantised;
 }
 
+TEST(WeightTypes, of_w4afp8_are_int4_in_routed_experts_and_fp8_elsewhere) {
+  config::ModelConfig config;
+  config.quantization_config.emplace().method = config::QuantMethod::kW4AFp8;
+  const WeightTypes types = quantised_types(config, false);
+  EXPECT_EQ(types.matrix(), tensor::DType::kF8E4M3);
+  EXPECT_EQ(types.experts(), tensor::DType::kI4x2);
+  EXPECT_EQ(types.scale_form("model.layers.5.mlp.experts.0.gate_proj.weight"),
+            ops::ScaleForm::kGroups);
+  for (const char* fp8 :
+       {"model.layers.5.mlp.shared_experts.up_proj.weight", "model.layers.0.mlp.up_proj.weight",
+        "model.layers.5.self_attn.o_proj.weight"})
+    EXPECT_EQ(types.scale_form(fp8), ops::ScaleForm::kBlocks) << fp8;
+  EXPECT_EQ(quantised_types(config, true).experts(), tensor::DType::kBf16);
+}
+
 TEST(WeightTypes, are_those_of_the_configuration_unless_it_is_dequantised) {
   config::ModelConfig config;
   EXPECT_EQ(quantised_types(config, false).matrix(), tensor::DType::kBf16);
