@@ -79,7 +79,7 @@ Experts make_experts(Operands& operands, const OpShapes& shapes, int64_t tokens)
   const config::ModelConfig& c = shapes.config;
   const int64_t experts = c.n_routed_experts, chosen = c.num_experts_per_tok;
   const int64_t hidden = c.hidden_size, inter = c.moe_intermediate_size;
-  const DType dtype = shapes.types.matrix();
+  const DType dtype = shapes.types.experts();
   Experts made;
   made.ids = draw_ids(operands, tokens, experts, chosen);
   made.num_used = count_different(made.ids);
@@ -184,7 +184,7 @@ double expert_bytes(const Experts& experts) {
 double expert_flops(const Experts& experts) {
   const Tensor& down = experts.args.down.data;
   return 2.0 * 3 * static_cast<double>(experts.ids.size()) *
-         static_cast<double>(down.dim(1) * down.dim(2));
+         static_cast<double>(down.dim(1) * ops::row_values(down));
 }
 
 OpCall moe_experts_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
@@ -237,7 +237,7 @@ std::vector<OpCase> moe_cases(const OpShapes& shapes) {
   };
   const std::string experts = std::to_string(c.num_experts_per_tok) + " of " +
                               std::to_string(c.n_routed_experts) + " experts";
-  const DType dtype = shapes.types.matrix();
+  const DType dtype = shapes.types.experts();
   std::vector<OpCase> cases = {{.op = "moe_gate",
                                 .what = experts,
                                 .dtype = shapes.types.plain,
@@ -246,7 +246,8 @@ std::vector<OpCase> moe_cases(const OpShapes& shapes) {
                                 .what = experts,
                                 .dtype = dtype,
                                 .make = with_shapes(moe_experts_call)}};
-  if (c.n_shared_experts > 0) {
+  // Shared experts of FP8 are no part of a call with routed ones of INT4.
+  if (c.n_shared_experts > 0 && !shapes.types.int4_experts) {
     cases.push_back({.op = "moe_experts_shared",
                      .what = experts,
                      .dtype = dtype,

@@ -18,8 +18,8 @@ using tensor::DType, tensor::Tensor;
 // A prime: experts of a power-of-two size do not repeat one another.
 constexpr int64_t kPieceElements = 1'048'583;
 constexpr int64_t kSlabBytes = int64_t{32} << 20;
-// Well inside what e4m3 holds, and all that i8 does.
-constexpr float kF8Range = 240, kI8Range = 127;
+// Well inside what e4m3 holds, and all that i8 and i4x2 do.
+constexpr float kF8Range = 240, kI8Range = 127, kI4Range = 7;
 
 template <class T>
 void fill(void* data, float low, float high) {
@@ -41,6 +41,7 @@ void fill_piece(DType dtype, void* data, float low, float high) {
   if (dtype == DType::kF32) return fill<float>(data, low, high);
   if (dtype == DType::kBf16) return fill<tensor::Bf16>(data, low, high);
   if (dtype == DType::kI8) return fill<int8_t>(data, low, high);
+  if (dtype == DType::kI4x2) return fill<uint8_t>(data, 0, 255);  // all pairs
   FATHOM_CHECK(dtype == DType::kF8E4M3, "no random values of " << tensor::dtype_name(dtype));
   fill<tensor::F8E4M3>(data, low, high);
 }
@@ -118,20 +119,20 @@ ops::Weight Operands::weight(DType dtype, std::initializer_list<int64_t> shape) 
   FATHOM_CHECK(rank >= 2 && rank <= 4, "weight of rank " << rank);
   const int64_t out = shape.begin()[rank - 2], in = shape.begin()[rank - 1];
   const float deviation = deviation_of(in);
-  const bool is_i8 = dtype == DType::kI8;
-  if (dtype != DType::kF8E4M3 && !is_i8)
+  const bool is_i8 = dtype == DType::kI8, is_i4 = dtype == DType::kI4x2;
+  if (dtype != DType::kF8E4M3 && !is_i8 && !is_i4)
     return {.data = random(dtype, shape, -deviation, deviation), .scale = {}};
+  const auto stack = [&](DType type, int64_t rows, int64_t columns, float low, float high) {
+    if (rank == 2) return random(type, {rows, columns}, low, high);
+    if (rank == 3) return random(type, {shape.begin()[0], rows, columns}, low, high);
+    return random(type, {shape.begin()[0], shape.begin()[1], rows, columns}, low, high);
+  };
   const bool of_channels = is_i8 && i8_scales_ == ops::ScaleForm::kChannels;
-  const int64_t a = of_channels ? out : ops::num_scale_blocks(out);
-  const int64_t b = of_channels ? 1 : ops::num_scale_blocks(in);
-  const float range = is_i8 ? kI8Range : kF8Range;
-  const float low = 0.5f * deviation / range, high = deviation / range;
-  ops::Weight weight{.data = random(dtype, shape, -range, range), .scale = {}};
-  if (rank == 2) weight.scale = random(DType::kF32, {a, b}, low, high);
-  if (rank == 3) weight.scale = random(DType::kF32, {shape.begin()[0], a, b}, low, high);
-  if (rank == 4)
-    weight.scale = random(DType::kF32, {shape.begin()[0], shape.begin()[1], a, b}, low, high);
-  return weight;
+  const float range = is_i8 ? kI8Range : is_i4 ? kI4Range : kF8Range;
+  return {.data = stack(dtype, out, is_i4 ? in / 2 : in, -range, range),
+          .scale = stack(DType::kF32, of_channels || is_i4 ? out : ops::num_scale_blocks(out),
+                         of_channels ? 1 : ops::num_scale_blocks(in), 0.5f * deviation / range,
+                         deviation / range)};
 }
 
 int64_t Operands::draw(int64_t limit) {
