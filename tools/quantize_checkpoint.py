@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes an INT8 checkpoint from an FP8, bf16 or float32 one in the published layout.
+"""Makes an INT8 checkpoint from an FP8, bf16 or float32 one, or one with INT4 experts from an FP8 one, in the published layout.
 
     tools/quantize_checkpoint.py --form channel-int8 models/demo /tmp/demo-int8
 
@@ -7,6 +7,9 @@ channel-int8: a scale for each output channel, amax / 127 (weight_scale), "quant
 block of 128x128 (weight_scale_inv), "quant_method": "blockwise_int8". What is quantised are the matrices that the published INT8
 checkpoints quantise: projections of attention and experts; values are rounded to the nearest integer, half to even. All other
 tensors and files are copied.
+
+w4afp8: routed experts in INT4, two to a byte, a scale for each 128 channels of an output, amax / 7; "quant_method": "w4afp8". All else
+stays FP8. The scales of activations that published checkpoints have (input_scale) are not made: Fathom does not read them.
 
 It needs nothing but Python, and takes a quarter of a second for a million weights. Large models are published in these forms.
 """
@@ -22,9 +25,11 @@ BLOCK = 128
 MATRICES = tuple(f".{name}.weight" for name in (
     "gate_proj", "up_proj", "down_proj", "q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "indexer.wq_b",
     "indexer.wk"))
+EXPERTS = ".mlp.experts."
 FORMS = {
     "channel-int8": {"quant_method": "w8a8_int8", "activation_scheme": "dynamic"},
     "block-int8": {"quant_method": "blockwise_int8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]},
+    "w4afp8": {"quant_method": "w4afp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [BLOCK, BLOCK]},
 }
 
 
@@ -94,11 +99,11 @@ class Checkpoint:
             yield list(floats[row * columns:(row + 1) * columns])
 
 
-def scale_of(values):
+def scale_of(values, largest=127):
     amax = max(max(values), -min(values))
     if amax != amax or amax == float("inf"):
         sys.exit("a matrix holds NaN or infinity")
-    return float32(max(amax, 1e-10) / 127)
+    return float32(max(amax, 1e-10) / largest)
 
 
 def integers(values, scale):
@@ -128,10 +133,27 @@ def block_int8(rows):
     return data, scales, [len(scales) // len(starts), len(starts)]
 
 
+def pairs_int4(rows):
+    data, scales = bytearray(), array.array("f")
+    for values in rows:
+        for begin in range(0, len(values), BLOCK):
+            group = values[begin:begin + BLOCK]
+            scales.append(scale_of(group, largest=7))
+            nibbles = [round(value / scales[-1]) & 15 for value in group]
+            data += bytes(low | high << 4 for low, high in zip(nibbles[::2], nibbles[1::2]))
+    return data, scales
+
+
 def converted(checkpoint, name, form):
     """The tensors that stand for one: (name, dtype, shape, bytes)."""
     _, dtype, shape, _, _ = checkpoint.tensors[name]
-    if not (name.endswith(MATRICES) and len(shape) == 2):
+    if form == "w4afp8" and EXPERTS in name:
+        data, scales = pairs_int4(checkpoint.rows(name))
+        return [(name, "I8", [shape[0], shape[1] // 2], bytes(data)),
+                (name + "_scale_inv", "F32", [shape[0], len(scales) // shape[0]], scales.tobytes())]
+    if form == "w4afp8" and name.endswith(MATRICES) and dtype != "F8_E4M3":
+        sys.exit(f"{name}: is {dtype}, must be F8_E4M3: w4afp8 keeps in FP8 what is no routed expert's")
+    if form == "w4afp8" or not (name.endswith(MATRICES) and len(shape) == 2):
         return [(name, dtype, shape, checkpoint.data(name))]
     quantize, suffix = (channel_int8, "_scale") if form == "channel-int8" else (block_int8, "_scale_inv")
     data, scales, scale_shape = quantize(checkpoint.rows(name))
@@ -164,7 +186,8 @@ def quantize(source, target, form, num_layers):
         tensors = []
         for name in sorted(checkpoint.tensors):
             is_kept = num_layers is None or layer_of(name) < num_layers
-            if checkpoint.tensors[name][0] == path and is_kept and not name.endswith("_scale_inv"):
+            is_replaced = name.endswith("_scale_inv") and (form != "w4afp8" or EXPERTS in name)
+            if checkpoint.tensors[name][0] == path and is_kept and not is_replaced:
                 tensors += converted(checkpoint, name, form)
         write_file(target / path.name, tensors)
         weight_map.update((name, path.name) for name, _, _, _ in tensors)

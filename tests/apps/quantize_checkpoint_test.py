@@ -1,5 +1,5 @@
-"""tools/quantize_checkpoint.py, and what it makes: checkpoints in both published forms of INT8 load, serve and answer as the demo
-model does, the same in any company and in any chunks."""
+"""tools/quantize_checkpoint.py, and what it makes: checkpoints in both published forms of INT8 and with INT4 experts load, serve and answer
+as the demo model does, the same in any company and in any chunks."""
 import json
 import pathlib
 import struct
@@ -11,7 +11,7 @@ import unittest
 from serving_process import DEMO, PATIENCE_SECONDS, PROGRAM, ROOT, environment
 
 TOOL = ROOT / "tools" / "quantize_checkpoint.py"
-FORMS = {"channel-int8": "w8a8_int8", "block-int8": "blockwise_int8"}
+FORMS = {"channel-int8": "w8a8_int8", "block-int8": "blockwise_int8", "w4afp8": "w4afp8"}
 PROMPTS = ["How many apples", "Tom has 3 pens and buys 4 more. How many pens does Tom have now, if he gives 2 of them to Ann?", "Hello"]
 
 
@@ -71,6 +71,22 @@ class QuantizeCheckpointTest(unittest.TestCase):
             config = json.loads((self.model(form) / "config.json").read_text())
             self.assertEqual(config["quantization_config"]["quant_method"], FORMS[form])
 
+    def test_pairs_of_four_bits_times_scales_are_the_experts(self):
+        original, made = tensors_of(DEMO), tensors_of(self.model("w4afp8"))
+        name = "model.layers.1.mlp.experts.3.down_proj.weight"
+        f8 = [(-1 if b & 128 else 1) * ((8 + (b & 7)) * 2.0**((b >> 3 & 15) - 10) if b & 120 else (b & 7) * 2.0**-9) for b in range(256)]
+        block_scale, = struct.unpack("<f", original[name + "_scale_inv"][2])
+        weights = [f8[b] * block_scale for b in original[name][2]]
+        dtype, shape, data = made[name]
+        self.assertEqual((dtype, shape, made[name + "_scale_inv"][1]), ("I8", [128, 64], [128, 1]))
+        scales = struct.unpack("<128f", made[name + "_scale_inv"][2])
+        for i, weight in enumerate(weights):
+            nibble = data[i // 2] >> (i % 2 * 4) & 15
+            value = nibble - 16 if nibble > 7 else nibble
+            self.assertLessEqual(abs(value * scales[i // 128] - weight), scales[i // 128] * 0.5001)
+        for kept in ("model.layers.1.self_attn.o_proj.weight", "model.layers.1.self_attn.o_proj.weight_scale_inv"):
+            self.assertEqual(made[kept], original[kept])
+
     def test_inspect_names_the_form(self):
         for form, words in (("channel-int8", "scales of channels, activations per token"), ("block-int8", "scales of 128x128 blocks")):
             done = run(PROGRAM, "inspect", "--model-path", self.model(form), "--device", "cpu")
@@ -79,6 +95,11 @@ class QuantizeCheckpointTest(unittest.TestCase):
             self.assertIn("i8 ", done.stdout)
             done = run(PROGRAM, "inspect", "--model-path", self.model(form), "--gpu-memory", 80)
             self.assertIn("GPUs have no operators for INT8 matrices", done.stdout + done.stderr)
+        done = run(PROGRAM, "inspect", "--model-path", self.model("w4afp8"), "--device", "cpu")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("routed experts in INT4", done.stdout)
+        done = run(PROGRAM, "inspect", "--model-path", self.model("w4afp8"), "--gpu-memory", 80)
+        self.assertIn("GPUs have no operators for INT4 experts", done.stdout + done.stderr)
 
     def test_tokens_and_log_probabilities_are_the_same_in_any_company_chunks_and_threads(self):
         for form in FORMS:
