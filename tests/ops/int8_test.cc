@@ -4,8 +4,7 @@
 #include <memory>
 
 #include "ops/linear.h"
-#include "ops/moe.h"
-#include "tests/ops/product_fixture.h"
+#include "tests/ops/quantised_experts.h"
 
 namespace fathom::ops_test {
 namespace {
@@ -176,40 +175,13 @@ TEST_P(Int8Test, a_pair_is_its_two_products) {
     }
 }
 
-class Int8ExpertsTest : public ProductTest {
+class Int8ExpertsTest : public QuantisedExpertsTest {
  protected:
-  struct Inputs {
-    HostTensor x, ids, weights;
-    ref::HostWeight gate_up, down;
-  };
   Inputs make_inputs(ScaleForm form, int64_t tokens, int64_t hidden, int64_t inter) {
-    ref::Random random(static_cast<uint64_t>(tokens));
-    Inputs in{.x = random.normal(act(), {tokens, hidden}),
-              .ids = HostTensor(DType::kI32, {tokens, 3}),
-              .weights = random.uniform(DType::kF32, {tokens, 3}, 0.1, 1),
-              .gate_up = ref::random_i8_weight(random, form, {6, 2, inter, hidden}),
-              .down = ref::random_i8_weight(random, form, {6, hidden, inter})};
-    for (int64_t t = 0; t < tokens; ++t) {
-      const std::vector<int32_t> order = random.permutation(6);
-      for (int64_t j = 0; j < 3; ++j) in.ids.at(t, j) = order[static_cast<size_t>(j)];
-      if (t % 7 == 6) in.ids.at(t, 0) = -1;
-    }
-    return in;
-  }
-
-  HostTensor run(const Inputs& in, int64_t begin, int64_t end) {
-    const DeviceTensor x = upload(in.x.rows(begin, end)), ids = upload(in.ids.rows(begin, end));
-    const DeviceTensor weights = upload(in.weights.rows(begin, end));
-    const DeviceTensor out = empty(act(), {end - begin, in.x.dim(1)});
-    const DeviceWeight gate_up = upload_weight(in.gate_up), down = upload_weight(in.down);
-    ops::moe_experts({.x = x.view(),
-                      .ids = ids.view(),
-                      .weights = weights.view(),
-                      .gate_up = gate_up.view(),
-                      .down = down.view(),
-                      .out = out.view()},
-                     stream());
-    return download(out.view());
+    return QuantisedExpertsTest::make_inputs(
+        tokens, hidden, inter, [form](ref::Random& random, std::vector<int64_t> shape) {
+          return ref::random_i8_weight(random, form, std::move(shape));
+        });
   }
 };
 INSTANTIATE_TEST_SUITE_P(backends, Int8ExpertsTest, testing::ValuesIn(backends_with_i8()),
@@ -225,12 +197,7 @@ TEST_P(Int8ExpertsTest, match_float64_and_do_not_depend_on_the_batch) {
          {std::tuple<int64_t, int64_t, int64_t>{1, 512, 256}, {69, 200, 140}, {130, 61, 33}}) {
       SCOPED_TRACE(testing::Message()
                    << form_name(form) << " " << tokens << "x" << hidden << "x" << inter);
-      const Inputs in = make_inputs(form, tokens, hidden, inter);
-      const HostTensor all = run(in, 0, tokens);
-      expect_close(all, ref::moe_experts(in.x, in.ids, in.weights, in.gate_up, in.down),
-                   kInt8ExpertBounds);
-      for (const int64_t begin : {int64_t{0}, tokens / 2, tokens - 1})
-        EXPECT_EQ(run(in, begin, tokens).values, all.rows(begin, tokens).values) << begin;
+      check(make_inputs(form, tokens, hidden, inter), kInt8ExpertBounds);
     }
 }
 

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "tests/weights/scratch_files.h"
-#include "weights/loader.h"
 
 namespace fathom::weights {
 namespace {
@@ -17,12 +16,6 @@ using tensor::DType;
 using tensor::I4x2;
 using tensor::Tensor;
 using testing::HasSubstr;
-
-Status load_int4(const std::string& directory, const std::vector<Parameter>& parameters) {
-  const Result<Checkpoint> checkpoint = Checkpoint::open(directory);
-  return checkpoint ? load_parameters(*checkpoint, parameters, {.num_threads = 2})
-                    : checkpoint.error();
-}
 
 // A matrix with its scales, and a scale of activations, in one file.
 struct Int4Matrix {
@@ -84,7 +77,7 @@ TEST(Int4Loader, keeps_values_and_scales_as_they_are) {
   for (const bool bf16_scales : {false, true}) {
     const Int4Matrix matrix(300, 200, bf16_scales);
     const Int4Part whole(300, 200);
-    const Status loaded = load_int4(
+    const Status loaded = load_from(
         matrix.directory.path(), {{.name = "w.weight", .data = whole.data, .scale = whole.scale}});
     ASSERT_TRUE(loaded) << loaded.error().message;
     EXPECT_EQ(whole.pairs, matrix.pairs);
@@ -100,7 +93,7 @@ TEST(Int4Loader, dequantises_to_f32_and_bf16) {
     std::vector<Bf16> bf16(f32.size());
     for (const Tensor& to : {Tensor::contiguous(f32.data(), DType::kF32, {rows, columns}),
                              Tensor::contiguous(bf16.data(), DType::kBf16, {rows, columns})}) {
-      const Status loaded = load_int4(matrix.directory.path(), {{.name = "w.weight", .data = to}});
+      const Status loaded = load_from(matrix.directory.path(), {{.name = "w.weight", .data = to}});
       ASSERT_TRUE(loaded) << loaded.error().message;
     }
     for (int64_t i = 0; i < rows * columns; ++i) {
@@ -126,7 +119,7 @@ TEST(Int4Loader, gives_ranks_their_parts_and_the_scales_of_these) {
         for (const Parameter& parameter :
              {Parameter{.name = "w.weight", .data = part.data, .scale = part.scale, .shard = shard},
               Parameter{.name = "w.weight", .data = plain, .shard = shard}}) {
-          const Status loaded = load_int4(matrix.directory.path(), {parameter});
+          const Status loaded = load_from(matrix.directory.path(), {parameter});
           ASSERT_TRUE(loaded) << loaded.error().message;
         }
         for (int64_t r = 0; r < rows; ++r)
@@ -165,7 +158,7 @@ TEST(Int4Loader, names_what_does_not_fit) {
             "wrong dtype: tensor \"w.weight\" is f8_e4m3[256, 100], the model needs i4x2"}}) {
     write_file(directory / "model.safetensors", safetensors_file(bad.tensors));
     const Status loaded =
-        load_int4(directory.path(), {{.name = "w.weight", .data = part.data, .scale = part.scale}});
+        load_from(directory.path(), {{.name = "w.weight", .data = part.data, .scale = part.scale}});
     ASSERT_FALSE(loaded) << bad.problem;
     EXPECT_THAT(loaded.error().message, HasSubstr(bad.problem));
   }

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "tests/weights/scratch_files.h"
-#include "weights/loader.h"
 
 namespace fathom::weights {
 namespace {
@@ -16,12 +15,6 @@ using tensor::Bf16;
 using tensor::DType;
 using tensor::Tensor;
 using testing::HasSubstr;
-
-Status load_int8(const std::string& directory, const std::vector<Parameter>& parameters) {
-  const Result<Checkpoint> checkpoint = Checkpoint::open(directory);
-  return checkpoint ? load_parameters(*checkpoint, parameters, {.num_threads = 2})
-                    : checkpoint.error();
-}
 
 // A matrix with scales of its own in one file.
 struct Int8Matrix {
@@ -77,7 +70,7 @@ TEST(Int8Loader, keeps_values_and_scales_as_they_are) {
       const Int8Matrix matrix(300, 200, of_channels, bf16_scales);
       const Int8Part whole(300, 200, {matrix.scale_rows(), matrix.scale_columns()});
       const Status loaded =
-          load_int8(matrix.directory.path(),
+          load_from(matrix.directory.path(),
                     {{.name = "w.weight", .data = whole.data, .scale = whole.scale}});
       ASSERT_TRUE(loaded) << loaded.error().message;
       EXPECT_EQ(whole.values, matrix.values);
@@ -94,7 +87,7 @@ TEST(Int8Loader, dequantises_to_f32_and_bf16) {
       std::vector<Bf16> bf16(f32.size());
       for (const Tensor& to : {Tensor::contiguous(f32.data(), DType::kF32, {rows, columns}),
                                Tensor::contiguous(bf16.data(), DType::kBf16, {rows, columns})})
-        ASSERT_TRUE(load_int8(matrix.directory.path(), {{.name = "w.weight", .data = to}}));
+        ASSERT_TRUE(load_from(matrix.directory.path(), {{.name = "w.weight", .data = to}}));
       for (int64_t i = 0; i < rows * columns; ++i) {
         const float expected = matrix.value(i / columns, i % columns);
         ASSERT_EQ(f32[static_cast<size_t>(i)], expected) << i;
@@ -113,7 +106,7 @@ TEST(Int8Loader, gives_ranks_their_parts_and_the_scales_of_these) {
         const Int8Part part(
             rows, columns,
             of_channels ? std::pair{rows, int64_t{1}} : std::pair{rows / 128, columns / 128});
-        ASSERT_TRUE(load_int8(matrix.directory.path(),
+        ASSERT_TRUE(load_from(matrix.directory.path(),
                               {{.name = "w.weight",
                                 .data = part.data,
                                 .scale = part.scale,
@@ -134,7 +127,7 @@ TEST(Int8Loader, gives_ranks_their_parts_and_the_scales_of_these) {
 TEST(Int8Loader, names_what_does_not_fit) {
   const Int8Matrix of_blocks(256, 200, /*channels=*/false);
   const Int8Part part(256, 200, {256, 1});
-  EXPECT_THAT(load_int8(of_blocks.directory.path(),
+  EXPECT_THAT(load_from(of_blocks.directory.path(),
                         {{.name = "w.weight", .data = part.data, .scale = part.scale}})
                   .error()
                   .message,
@@ -144,7 +137,7 @@ TEST(Int8Loader, names_what_does_not_fit) {
   write_file(directory / "model.safetensors",
              safetensors_file({{"w.weight", "BF16", {256, 200}, std::string(256 * 400, '\0')}}));
   EXPECT_THAT(
-      load_int8(directory.path(), {{.name = "w.weight", .data = part.data, .scale = part.scale}})
+      load_from(directory.path(), {{.name = "w.weight", .data = part.data, .scale = part.scale}})
           .error()
           .message,
       HasSubstr("config.json has an INT8 quantization_config, but tensor \"w.weight\" is "
@@ -158,7 +151,7 @@ TEST(Int8Loader, names_what_does_not_fit) {
     write_file(directory / "model.safetensors",
                safetensors_file({{"w.weight", "I8", {256, 200}, ones}, scale}));
     EXPECT_THAT(
-        load_int8(directory.path(), {{.name = "w.weight", .data = part.data, .scale = part.scale}})
+        load_from(directory.path(), {{.name = "w.weight", .data = part.data, .scale = part.scale}})
             .error()
             .message,
         HasSubstr(problem));

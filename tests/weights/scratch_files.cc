@@ -50,6 +50,12 @@ std::string index_of(const std::vector<std::pair<std::string, std::string>>& wei
   return text + "}}";
 }
 
+Status load_from(const std::string& directory, const std::vector<Parameter>& parameters) {
+  const Result<Checkpoint> checkpoint = Checkpoint::open(directory);
+  return checkpoint ? load_parameters(*checkpoint, parameters, {.num_threads = 2})
+                    : checkpoint.error();
+}
+
 std::vector<float> random_floats(int64_t count, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(-1, 1);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/scratch_directory.h"
+#include "weights/loader.h"
 
 namespace fathom::weights {
 
@@ -20,6 +21,9 @@ struct FileTensor {
   std::vector<int64_t> shape;
   std::string bytes;
 };
+
+// Opens the checkpoint and loads them with two threads.
+Status load_from(const std::string& directory, const std::vector<Parameter>& parameters);
 
 // Header length, header and data.
 std::string safetensors_file(const std::vector<FileTensor>& tensors);
