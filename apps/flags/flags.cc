@@ -54,9 +54,9 @@ const FlagTable<ModelFlags>& model_flags() {
         "Keep only the first N decoder layers",
         {.type = "N", .check = CLI::Range(1, 1 << 16), .default_text = "all"}},
        {"--dequantize", &ModelFlags::dequantize,
-        "Compute with bfloat16 or float32 weights from an FP8, INT8 or W4AFP8 checkpoint; without "
-        "it "
-        "quantised weights stay as they are and activations are quantised as they ask for"},
+        "Compute with bfloat16 or float32 weights from an FP8, INT8 or W4AFP8 checkpoint; "
+        "without it quantised weights stay as they are and activations are quantised as they ask "
+        "for"},
        {"--dtype",
         &ModelFlags::dtype,
         "Type of the weights that are not quantised; auto takes float32 where config.json says "

@@ -52,7 +52,7 @@ bool contains(OperatorTypes types, DType dtype, DType act) {
     case OperatorTypes::kPlainWeights:
       return is_plain;
     case OperatorTypes::kMatrices:
-      return is_plain || dtype == DType::kF8E4M3 || dtype == DType::kI8 || dtype == DType::kI4x2;
+      return std::find(kMatrixTypes.begin(), kMatrixTypes.end(), dtype) != kMatrixTypes.end();
     case OperatorTypes::kHeadMatrices:
       return is_plain || dtype == DType::kF8E4M3;
     case OperatorTypes::kCacheRows:

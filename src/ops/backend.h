@@ -13,6 +13,7 @@
 // its own inputs only, whatever other rows the call holds, and a form of attention not on prompt chunks.
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,11 +33,16 @@ enum class OperatorTypes {
   kAct,           // Backend::act
   kFloat32,       // f32 on every backend (angles, scores), and act
   kPlainWeights,  // f32, bf16
-  kMatrices,      // f32, bf16, f8_e4m3, i8, i4x2
+  kMatrices,      // kMatrixTypes
   kHeadMatrices,  // f32, bf16, f8_e4m3
   kCacheRows,     // those of KvFormat (ops/kv_format.h)
   kIndexKeys,     // f32, f8_e4m3
 };
+
+// Of matrices, as ops/linear.h says what they hold.
+inline constexpr std::initializer_list<tensor::DType> kMatrixTypes = {
+    tensor::DType::kF32, tensor::DType::kBf16, tensor::DType::kF8E4M3, tensor::DType::kI8,
+    tensor::DType::kI4x2};
 
 // What a backend has for an operator. Calls go through ops::dispatch (ops/boundary.h).
 template <class Args>

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "ops/boundary.h"
-#include "ops/linear.h"
 
 namespace fathom::ops {
 

@@ -25,8 +25,6 @@
 //   linear(x, a.weight, a.out);  linear(x, b.weight, b.out);
 // The weights have one type, and their scales one form. Gate and up whose scale blocks do not join, q_a and kv_a.
 
-#include <initializer_list>
-
 #include "ops/activation.h"
 #include "ops/backend.h"
 #include "tensor/scale_block.h"
@@ -35,11 +33,6 @@
 namespace fathom::ops {
 
 using tensor::kScaleBlock, tensor::num_scale_blocks;
-
-// Of OperatorTypes::kMatrices.
-inline constexpr std::initializer_list<tensor::DType> kMatrixTypes = {
-    tensor::DType::kF32, tensor::DType::kBf16, tensor::DType::kF8E4M3, tensor::DType::kI8,
-    tensor::DType::kI4x2};
 
 // A weight matrix as stored: values and, for f8, i8 and i4x2, scales.
 struct Weight {
