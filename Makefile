@@ -40,7 +40,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^runner\.Backends/ScratchPlan\..*/reference_' 'computes the demo model for minutes, as fast_3_threads does; to run it: make test' \
   --leave-out '^apps\.RankListing\.divides_every' 'counts bytes of every published model for minutes; to run it: make test' \
   --leave-out '^clients\.sglang_bench_replay$$' 'runs the program for minutes; to run it: make test' \
-  --leave-out '^clients\.(langchain|openai_agents|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm|anthropic_client|openapi|kv_events|otlp)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
+  --leave-out '^clients\.(langchain|openai_agents|pydantic_ai|litellm|instructor|llama_index|lm_eval|guidellm|anthropic_client|openapi)$$' 'asks for what clients.openai_client and its like ask for; to run it: make test' \
   --leave-out '^page\.(page|views|edit|facts|keep|chats|loading|logprobs|looks|markdown|math|tools|docs|real_server|foreign_page)$$' 'drives a browser for minutes; to run it: make test' \
   --leave-out '^model\..*(LongEquivalence|Precision\.)' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
