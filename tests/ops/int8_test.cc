@@ -2,9 +2,9 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 
-#include "ops/linear.h"
-#include "tests/ops/quantised_experts.h"
+#include "tests/ops/quantised_products.h"
 
 namespace fathom::ops_test {
 namespace {
@@ -13,54 +13,38 @@ using ops::ScaleForm;
 
 constexpr ScaleForm kScaleForms[] = {ScaleForm::kBlocks, ScaleForm::kChannels};
 
-std::vector<TestedBackend> backends_with_i8() {
-  std::vector<TestedBackend> backends = tested_backends();
-  std::erase_if(backends, [](const TestedBackend& tested) {
-    return !tested.backend->supports("linear", DType::kI8);
-  });
-  return backends;
+// What makes weights of one form, for the checks that hold for all.
+auto weights_of(ScaleForm form) {
+  return [form](ref::Random& random, std::vector<int64_t> shape) {
+    return ref::random_i8_weight(random, form, std::move(shape));
+  };
 }
 
-class Int8Test : public ProductTest {
- protected:
-  std::vector<uint8_t> product(const HostTensor& x, const DeviceWeight& weight) {
-    const DeviceTensor device_x = upload(x);
-    const DeviceTensor out = empty(act(), {x.dim(0), weight.view().data.dim(0)});
-    ops::linear({.x = device_x.view(), .weight = weight.view(), .out = out.view()}, stream());
-    return bytes(out.view());
-  }
-};
-INSTANTIATE_TEST_SUITE_P(backends, Int8Test, testing::ValuesIn(backends_with_i8()), backend_name);
+class Int8Test : public QuantisedProductTest {};
+INSTANTIATE_TEST_SUITE_P(backends, Int8Test, testing::ValuesIn(backends_with_weights(DType::kI8)),
+                         backend_name);
 
 constexpr Bounds kInt8Bounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
                              .bf16 = {}};
 
 const char* form_name(ScaleForm form) { return form == ScaleForm::kBlocks ? "blocks" : "channels"; }
 
-struct Int8Shape {
-  int64_t in, out;
-};
 // Cuts of the published shapes, and odd ones: parts of a vector of every width, a block and a value.
-const std::vector<Int8Shape> kInt8Shapes = {{7168, 130}, {2048, 71}, {512, 256}, {384, 1},
-                                            {300, 129},  {129, 3},   {128, 5},   {69, 69},
-                                            {61, 1},     {1, 61}};
-
 TEST_P(Int8Test, products_match_float64) {
-  for (const ScaleForm form : kScaleForms)
-    for (const auto& [in, out] : kInt8Shapes) {
-      ref::Random random(static_cast<uint64_t>(in * 1000 + out));
-      const ref::HostWeight weight = ref::random_i8_weight(random, form, {out, in});
-      const DeviceWeight device_weight = upload_weight(weight);
-      for (const int64_t tokens : {0, 1, 2, 3, 7}) {
-        SCOPED_TRACE(testing::Message()
-                     << form_name(form) << " " << tokens << "x" << in << "x" << out);
-        const HostTensor x = random.normal(act(), {tokens, in});
-        const DeviceTensor device_x = upload(x), y = empty(act(), {tokens, out});
-        ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = y.view()},
-                    stream());
-        expect_close(download(y.view()), ref::linear(x, weight), kInt8Bounds);
-      }
-    }
+  for (const ScaleForm form : kScaleForms) {
+    SCOPED_TRACE(form_name(form));
+    check_products({{7168, 130},
+                    {2048, 71},
+                    {512, 256},
+                    {384, 1},
+                    {300, 129},
+                    {129, 3},
+                    {128, 5},
+                    {69, 69},
+                    {61, 1},
+                    {1, 61}},
+                   weights_of(form), kInt8Bounds);
+  }
 }
 
 // The sums are exact and every operation after them is written down.
@@ -68,7 +52,7 @@ TEST_P(Int8Test, products_have_the_bits_of_the_reference) {
   const ops::Backend& reference = cpu::reference_backend();
   const std::unique_ptr<ops::Stream> reference_stream = reference.make_stream({});
   for (const ScaleForm form : kScaleForms)
-    for (const auto& [in, out] : {Int8Shape{1664, 133}, Int8Shape{333, 70}}) {
+    for (const auto& [in, out] : {std::pair<int64_t, int64_t>{1664, 133}, {333, 70}}) {
       ref::Random random(21);
       const HostTensor x = random.normal(act(), {11, in}, 3.0);
       const DeviceWeight weight = upload_weight(ref::random_i8_weight(random, form, {out, in}));
@@ -100,45 +84,15 @@ TEST_P(Int8Test, the_largest_sums_are_exact) {
 
 TEST_P(Int8Test, adds_to_the_output_when_told_and_takes_strided_rows) {
   for (const ScaleForm form : kScaleForms) {
-    ref::Random random(11);
-    const HostTensor x = random.normal(act(), {69, 300}), before = random.normal(act(), {69, 200});
-    const ref::HostWeight weight = ref::random_i8_weight(random, form, {131, 261});
-    const DeviceTensor device_x = upload(x), device_out = upload(before);
-    const DeviceWeight device_weight = upload_weight(weight);
-    ops::linear({.x = device_x.view().slice(1, 39, 300),
-                 .weight = device_weight.view(),
-                 .accumulate = true,
-                 .out = device_out.view().slice(1, 5, 136)},
-                stream());
-    HostTensor expected = before;
-    const HostTensor product = ref::linear(x.columns(39, 300), weight);
-    for (int64_t t = 0; t < 69; ++t)
-      for (int64_t o = 0; o < 131; ++o) expected.at(t, 5 + o) += product.at(t, o);
-    expect_close(download(device_out.view()), expected, kInt8Bounds);
+    SCOPED_TRACE(form_name(form));
+    check_strided_and_added(39, 261, weights_of(form), kInt8Bounds);
   }
 }
 
 TEST_P(Int8Test, rows_do_not_depend_on_the_batch_nor_on_garbage_in_it) {
   for (const ScaleForm form : kScaleForms) {
-    ref::Random random(13);
-    HostTensor x = random.normal(act(), {130, 400});
-    const DeviceWeight weight = upload_weight(ref::random_i8_weight(random, form, {333, 400}));
-    const std::vector<uint8_t> all = product(x, weight);
-    const size_t row_bytes = all.size() / 130;
-    for (const auto& [begin, end] :
-         {std::pair{0, 1}, {129, 130}, {63, 65}, {5, 12}, {20, 50}, {1, 128}}) {
-      const std::vector<uint8_t> some = product(x.rows(begin, end), weight);
-      EXPECT_TRUE(std::equal(some.begin(), some.end(),
-                             all.begin() + static_cast<int64_t>(row_bytes) * begin))
-          << form_name(form) << " rows " << begin << " to " << end;
-    }
-    for (const double garbage : kGarbage) {
-      x.at(7, 399) = ref::round_to(act(), garbage);
-      std::vector<uint8_t> dirty = product(x, weight);
-      for (size_t i = 0; i < all.size(); ++i)
-        if (i / row_bytes == 7) dirty[i] = all[i];
-      EXPECT_TRUE(dirty == all) << form_name(form) << " " << garbage;
-    }
+    SCOPED_TRACE(form_name(form));
+    check_rows_alone(weights_of(form));
   }
 }
 
@@ -159,33 +113,20 @@ TEST_P(Int8Test, nan_and_infinity_make_their_row_nan_and_no_other) {
 }
 
 TEST_P(Int8Test, a_pair_is_its_two_products) {
-  for (const ScaleForm form : kScaleForms)
-    for (const int64_t tokens : {1, 9, 100}) {
-      ref::Random random(15);
-      const HostTensor x = random.normal(act(), {tokens, 300});
-      const DeviceWeight a = upload_weight(ref::random_i8_weight(random, form, {133, 300}));
-      const DeviceWeight b = upload_weight(ref::random_i8_weight(random, form, {70, 300}));
-      const DeviceTensor device_x = upload(x);
-      const DeviceTensor out_a = empty(act(), {tokens, 133}), out_b = empty(act(), {tokens, 70});
-      ops::linear_pair(
-          {.x = device_x.view(), .a = {a.view(), out_a.view()}, .b = {b.view(), out_b.view()}},
-          stream());
-      EXPECT_TRUE(bytes(out_a.view()) == product(x, a)) << form_name(form) << " " << tokens;
-      EXPECT_TRUE(bytes(out_b.view()) == product(x, b)) << form_name(form) << " " << tokens;
-    }
+  for (const ScaleForm form : kScaleForms) {
+    SCOPED_TRACE(form_name(form));
+    check_pair(weights_of(form));
+  }
 }
 
 class Int8ExpertsTest : public QuantisedExpertsTest {
  protected:
   Inputs make_inputs(ScaleForm form, int64_t tokens, int64_t hidden, int64_t inter) {
-    return QuantisedExpertsTest::make_inputs(
-        tokens, hidden, inter, [form](ref::Random& random, std::vector<int64_t> shape) {
-          return ref::random_i8_weight(random, form, std::move(shape));
-        });
+    return QuantisedExpertsTest::make_inputs(tokens, hidden, inter, weights_of(form));
   }
 };
-INSTANTIATE_TEST_SUITE_P(backends, Int8ExpertsTest, testing::ValuesIn(backends_with_i8()),
-                         backend_name);
+INSTANTIATE_TEST_SUITE_P(backends, Int8ExpertsTest,
+                         testing::ValuesIn(backends_with_weights(DType::kI8)), backend_name);
 
 // A hidden value at the edge of two integers may fall to either.
 constexpr Bounds kInt8ExpertBounds{.f32 = {.abs = 2e-2, .rel = 1e-3, .one_minus_cosine = 1e-5},
@@ -203,7 +144,7 @@ TEST_P(Int8ExpertsTest, match_float64_and_do_not_depend_on_the_batch) {
 
 class SharedInt8ExpertsTest : public Int8ExpertsTest {};
 INSTANTIATE_TEST_SUITE_P(backends, SharedInt8ExpertsTest, testing::ValuesIn([] {
-                           std::vector<TestedBackend> backends = backends_with_i8();
+                           std::vector<TestedBackend> backends = backends_with_weights(DType::kI8);
                            std::erase_if(backends, [](const TestedBackend& tested) {
                              return tested.backend->moe_experts_shared.run == nullptr;
                            });

@@ -1,16 +1,117 @@
 #pragma once
-// What the tests of experts in i8 and i4x2 share: random inputs of six experts, of which a token chooses three, and
-// calls over some of the tokens.
+// What the tests of products with integer weights share, i8 and i4x2: checks that hold for every such weight, made by
+// make(random, shape), and experts, of which a token chooses three of six.
 //
-//   class Int4ExpertsTest : public QuantisedExpertsTest {};
-//   const Inputs in = make_inputs(tokens, hidden, inter, ref::random_i4_weight);
+//   class Int4Test : public QuantisedProductTest {};
+//   check_rows_alone(ref::random_i4_weight);
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
+#include "ops/linear.h"
 #include "ops/moe.h"
 #include "tests/ops/product_fixture.h"
 
 namespace fathom::ops_test {
+
+inline std::vector<TestedBackend> backends_with_weights(DType dtype) {
+  std::vector<TestedBackend> backends = tested_backends();
+  std::erase_if(backends, [dtype](const TestedBackend& tested) {
+    return !tested.backend->supports("linear", dtype);
+  });
+  return backends;
+}
+
+class QuantisedProductTest : public ProductTest {
+ protected:
+  std::vector<uint8_t> product(const HostTensor& x, const DeviceWeight& weight) {
+    const DeviceTensor device_x = upload(x);
+    const DeviceTensor out = empty(act(), {x.dim(0), weight.view().data.dim(0)});
+    ops::linear({.x = device_x.view(), .weight = weight.view(), .out = out.view()}, stream());
+    return bytes(out.view());
+  }
+
+  // shapes: in, out. Against float64.
+  template <class F>
+  void check_products(const std::vector<std::pair<int64_t, int64_t>>& shapes, const F& make,
+                      const Bounds& bounds) {
+    for (const auto& [in, out] : shapes) {
+      ref::Random random(static_cast<uint64_t>(in * 1000 + out));
+      const ref::HostWeight weight = make(random, std::vector<int64_t>{out, in});
+      const DeviceWeight device_weight = upload_weight(weight);
+      for (const int64_t tokens : {0, 1, 2, 3, 7, 40}) {
+        SCOPED_TRACE(testing::Message() << tokens << "x" << in << "x" << out);
+        const HostTensor x = random.normal(act(), {tokens, in});
+        const DeviceTensor device_x = upload(x), y = empty(act(), {tokens, out});
+        ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = y.view()},
+                    stream());
+        expect_close(download(y.view()), ref::linear(x, weight), bounds);
+      }
+    }
+  }
+
+  // Of rows of `in` channels that begin at `first` of longer ones, added to columns of what is there.
+  template <class F>
+  void check_strided_and_added(int64_t first, int64_t in, const F& make, const Bounds& bounds) {
+    ref::Random random(11);
+    const HostTensor x = random.normal(act(), {69, 300}), before = random.normal(act(), {69, 200});
+    const ref::HostWeight weight = make(random, std::vector<int64_t>{131, in});
+    const DeviceTensor device_x = upload(x), device_out = upload(before);
+    const DeviceWeight device_weight = upload_weight(weight);
+    ops::linear({.x = device_x.view().slice(1, first, first + in),
+                 .weight = device_weight.view(),
+                 .accumulate = true,
+                 .out = device_out.view().slice(1, 5, 136)},
+                stream());
+    HostTensor expected = before;
+    const HostTensor product = ref::linear(x.columns(first, first + in), weight);
+    for (int64_t t = 0; t < 69; ++t)
+      for (int64_t o = 0; o < 131; ++o) expected.at(t, 5 + o) += product.at(t, o);
+    expect_close(download(device_out.view()), expected, bounds);
+  }
+
+  // A row has the same bits in every batch, beside garbage too.
+  template <class F>
+  void check_rows_alone(const F& make) {
+    ref::Random random(13);
+    HostTensor x = random.normal(act(), {130, 400});
+    const DeviceWeight weight = upload_weight(make(random, std::vector<int64_t>{333, 400}));
+    const std::vector<uint8_t> all = product(x, weight);
+    const size_t row_bytes = all.size() / 130;
+    for (const auto& [begin, end] :
+         {std::pair{0, 1}, {129, 130}, {63, 65}, {5, 12}, {20, 50}, {1, 128}}) {
+      const std::vector<uint8_t> some = product(x.rows(begin, end), weight);
+      EXPECT_TRUE(std::equal(some.begin(), some.end(),
+                             all.begin() + static_cast<int64_t>(row_bytes) * begin))
+          << "rows " << begin << " to " << end;
+    }
+    for (const double garbage : kGarbage) {
+      x.at(7, 399) = ref::round_to(act(), garbage);
+      std::vector<uint8_t> dirty = product(x, weight);
+      for (size_t i = 0; i < all.size(); ++i)
+        if (i / row_bytes == 7) dirty[i] = all[i];
+      EXPECT_TRUE(dirty == all) << garbage;
+    }
+  }
+
+  template <class F>
+  void check_pair(const F& make) {
+    for (const int64_t tokens : {1, 9, 100}) {
+      ref::Random random(15);
+      const HostTensor x = random.normal(act(), {tokens, 300});
+      const DeviceWeight a = upload_weight(make(random, std::vector<int64_t>{133, 300}));
+      const DeviceWeight b = upload_weight(make(random, std::vector<int64_t>{70, 300}));
+      const DeviceTensor device_x = upload(x);
+      const DeviceTensor out_a = empty(act(), {tokens, 133}), out_b = empty(act(), {tokens, 70});
+      ops::linear_pair(
+          {.x = device_x.view(), .a = {a.view(), out_a.view()}, .b = {b.view(), out_b.view()}},
+          stream());
+      EXPECT_TRUE(bytes(out_a.view()) == product(x, a)) << tokens;
+      EXPECT_TRUE(bytes(out_b.view()) == product(x, b)) << tokens;
+    }
+  }
+};
 
 class QuantisedExpertsTest : public ProductTest {
  protected:
@@ -18,15 +119,15 @@ class QuantisedExpertsTest : public ProductTest {
     HostTensor x, ids, weights;
     ref::HostWeight gate_up, down;
   };
-  // make_weight(random, shape) gives the matrices. A few tokens have an expert less.
+  // A few tokens have an expert less.
   template <class F>
-  Inputs make_inputs(int64_t tokens, int64_t hidden, int64_t inter, const F& make_weight) {
+  Inputs make_inputs(int64_t tokens, int64_t hidden, int64_t inter, const F& make) {
     ref::Random random(static_cast<uint64_t>(tokens));
     Inputs in{.x = random.normal(act(), {tokens, hidden}),
               .ids = HostTensor(DType::kI32, {tokens, 3}),
               .weights = random.uniform(DType::kF32, {tokens, 3}, 0.1, 1),
-              .gate_up = make_weight(random, std::vector<int64_t>{6, 2, inter, hidden}),
-              .down = make_weight(random, std::vector<int64_t>{6, hidden, inter})};
+              .gate_up = make(random, std::vector<int64_t>{6, 2, inter, hidden}),
+              .down = make(random, std::vector<int64_t>{6, hidden, inter})};
     for (int64_t t = 0; t < tokens; ++t) {
       const std::vector<int32_t> order = random.permutation(6);
       for (int64_t j = 0; j < 3; ++j) in.ids.at(t, j) = order[static_cast<size_t>(j)];

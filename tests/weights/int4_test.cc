@@ -21,19 +21,11 @@ using testing::HasSubstr;
 struct Int4Matrix {
   Int4Matrix(int64_t n, int64_t k, bool bf16_scales = false) : rows(n), columns(k) {
     pairs = random_f8(n * k / 2, 3);
-    scales = random_floats(n * blocks(), 4);
-    std::vector<Bf16> rounded;
-    for (float& s : scales) {
-      s = 0.001f + s * s;
-      rounded.push_back(tensor::from_float<Bf16>(s));
-      if (bf16_scales) s = tensor::to_float(rounded.back());
-    }
+    const FileTensor of_scales =
+        random_scales("w.weight_scale_inv", {n, blocks()}, bf16_scales ? "BF16" : "F32", scales);
     write_file(directory / "model.safetensors",
                safetensors_file({{"w.weight", "I8", {n, k / 2}, bytes_of(pairs)},
-                                 {"w.weight_scale_inv",
-                                  bf16_scales ? "BF16" : "F32",
-                                  {n, blocks()},
-                                  bf16_scales ? bytes_of(rounded) : bytes_of(scales)},
+                                 of_scales,
                                  {"w.input_scale", "BF16", {1}, std::string(2, '\1')}}));
   }
   int64_t blocks() const { return num_scale_blocks(columns); }

@@ -21,19 +21,11 @@ struct Int8Matrix {
   Int8Matrix(int64_t n, int64_t k, bool channels, bool bf16_scales = false)
       : rows(n), columns(k), of_channels(channels) {
     for (const uint8_t bits : random_f8(n * k, 3)) values.push_back(static_cast<int8_t>(bits));
-    scales = random_floats(scale_rows() * scale_columns(), 4);
-    std::vector<Bf16> rounded;
-    for (float& s : scales) {
-      s = 0.001f + s * s;
-      rounded.push_back(tensor::from_float<Bf16>(s));
-      if (bf16_scales) s = tensor::to_float(rounded.back());
-    }
+    const FileTensor of_scales =
+        random_scales(scale_name("w.weight", channels), {scale_rows(), scale_columns()},
+                      bf16_scales ? "BF16" : "F32", scales);
     write_file(directory / "model.safetensors",
-               safetensors_file({{"w.weight", "I8", {n, k}, bytes_of(values)},
-                                 {scale_name("w.weight", channels),
-                                  bf16_scales ? "BF16" : "F32",
-                                  {scale_rows(), scale_columns()},
-                                  bf16_scales ? bytes_of(rounded) : bytes_of(scales)}}));
+               safetensors_file({{"w.weight", "I8", {n, k}, bytes_of(values)}, of_scales}));
   }
   int64_t scale_rows() const { return of_channels ? rows : (rows + 127) / 128; }
   int64_t scale_columns() const { return of_channels ? 1 : (columns + 127) / 128; }

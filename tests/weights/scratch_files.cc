@@ -75,4 +75,16 @@ std::vector<uint8_t> random_f8(int64_t count, uint32_t seed) {
   return values;
 }
 
+FileTensor random_scales(const std::string& name, const std::vector<int64_t>& shape,
+                         const std::string& dtype, std::vector<float>& values) {
+  values = random_floats(shape[0] * shape[1], 4);
+  std::vector<tensor::Bf16> rounded;
+  for (float& v : values) {
+    v = 0.001f + v * v;
+    rounded.push_back(tensor::from_float<tensor::Bf16>(v));
+    if (dtype == "BF16") v = tensor::to_float(rounded.back());
+  }
+  return {name, dtype, shape, dtype == "BF16" ? bytes_of(rounded) : bytes_of(values)};
+}
+
 }  // namespace fathom::weights

@@ -40,5 +40,8 @@ std::string bytes_of(const std::vector<T>& values) {
 // Pseudo-random numbers in (-1, 1), and finite f8 bytes.
 std::vector<float> random_floats(int64_t count, uint32_t seed);
 std::vector<uint8_t> random_f8(int64_t count, uint32_t seed);
+// Positive ones as F32 or BF16; `values` are what the file holds.
+FileTensor random_scales(const std::string& name, const std::vector<int64_t>& shape,
+                         const std::string& dtype, std::vector<float>& values);
 
 }  // namespace fathom::weights
