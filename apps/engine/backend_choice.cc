@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "apps/engine/tuned_choices.h"
 #include "base/mutex.h"
 #include "base/startup_error.h"
 #include "cpu/fast/fast_backend.h"
@@ -65,6 +66,7 @@ const ops::Backend& choose_device(const EngineFlags& flags) {
 const ops::Backend& choose_backend(const EngineFlags& flags) {
   const ops::Backend& device = choose_device(flags);
   choose_gemm_backend(flags, device.device_memory);
+  take_tuned_choices(flags, device.device_memory);
   return table_of(device, flags);
 }
 

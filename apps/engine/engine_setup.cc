@@ -9,6 +9,7 @@
 #include "apps/engine/node_setup.h"
 #include "apps/engine/progress.h"
 #include "apps/engine/rank_listing.h"
+#include "apps/engine/tuned_choices.h"
 #include "apps/flags/rank_flags.h"
 #include "base/clock.h"
 #include "base/entropy.h"
@@ -101,6 +102,7 @@ void log_device(const DeviceFlags& flags, const ops::Backend& backend) {
               {"gpu", gpu_state(flags)},
               {"backend", backend.name},
               {"gemm_backend", flags.gemm_backend},
+              {"tuned", tuned_choices_text()},
               {"attention_backend", flags.attention_backend},
               {"disable_fusion", flags.disable_fusion},
               {"cpu_backend", flags.cpu_backend},

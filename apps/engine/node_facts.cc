@@ -8,6 +8,7 @@
 #include "apps/common/version.h"
 #include "apps/engine/engine_setup.h"
 #include "apps/engine/host_facts.h"
+#include "apps/engine/tuned_choices.h"
 #include "base/startup_error.h"
 #include "base/whole_file.h"
 #include "cuda/inventory.h"
@@ -66,6 +67,7 @@ json::Value flag_facts(const EngineFlags& flags, const ops::Backend& backend) {
                        {"chunked_prefill_size", chunked_prefill_size(flags, backend)},
                        {"cuda_graph_bs", graph_batch_sizes(flags, backend)},
                        {"gemm_backend", flags.device.gemm_backend},
+                       {"tuned", tuned_choices_text()},
                        {"attention_backend", flags.device.attention_backend},
                        {"disable_fusion", flags.device.disable_fusion}};
   const auto add = [&](const char* name, const auto& value) {

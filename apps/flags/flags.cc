@@ -147,6 +147,11 @@ const FlagTable<DeviceFlags>& device_flags() {
         "Who multiplies more than 128 rows on a GPU: auto takes cuBLASLt where this "
         "machine has it and it was measured to be faster",
         {.type = "auto|fathom|cublaslt", .check = CLI::IsMember({"auto", "fathom", "cublaslt"})}},
+       {"--tuned-dir",
+        &DeviceFlags::tuned_dir,
+        "Files of `fathom tune` for this GPU, in place of those of the same shapes that come with "
+        "the program; none leaves those out, too",
+        {.type = "DIR|none", .default_text = "what ships", .shown = Shown::kInLog}},
        {"--attention-backend",
         &DeviceFlags::attention_backend,
         "Kernels of attention: auto takes those made for the rows and the processor, "

@@ -53,6 +53,7 @@ struct DeviceFlags {
   std::vector<int> cuda_graph_bs;          // empty = up to cuda_graph_max_bs
   std::string gemm_backend = "auto";       // auto, fathom, cublaslt
   std::string attention_backend = "auto";  // auto, generic
+  std::string tuned_dir;                   // empty = what ships; none = nothing, not even that
   bool disable_fusion = false;
 };
 

@@ -43,6 +43,7 @@ std::vector<Gpu> list_gpus() {
     gpu.name = properties.name;
     gpu.major = properties.major;
     gpu.minor = properties.minor;
+    gpu.multiprocessors = properties.multiProcessorCount;
     gpu.total_bytes = static_cast<int64_t>(properties.totalGlobalMem);
     if (cudaSetDevice(device) == cudaSuccess) gpu.free_bytes = free_bytes_now();
   }

@@ -21,6 +21,7 @@ std::string driver_cuda();
 struct Gpu {
   std::string name;
   int major = 0, minor = 0;  // compute capability
+  int multiprocessors = 0;
   int64_t total_bytes = 0;
   int64_t free_bytes = -1;  // -1: it could not be opened
 };

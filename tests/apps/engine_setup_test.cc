@@ -92,6 +92,16 @@ TEST(EngineSetup, a_library_for_products_is_not_asked_for_in_vain) {
   }
 }
 
+TEST(EngineSetup, tuned_files_are_of_a_gpu) {
+  EngineFlags flags;
+  flags.device.device = "cpu";
+  flags.device.tuned_dir = "none";
+  choose_backend(flags);
+  flags.device.tuned_dir = "somewhere";
+  EXPECT_THAT([&] { choose_backend(flags); },
+              ThrowsMessage<StartupError>("--tuned-dir somewhere needs a GPU"));
+}
+
 TEST(EngineSetup, plainer_tables_are_asked_for_one_by_one_and_together) {
   EngineFlags flags;
   flags.device.device = "cpu";

@@ -226,8 +226,10 @@ void launch_down_and_combine(ExpertProductParams p, const CombineParams& c, ops:
     return DownAndCombine<W>::shared_bytes(p.stages, per_token, p.warps);
   };
   // Deep rings, but not so deep that blocks must wait for others to end.
-  p.stages = stages_for(per_warp, DownAndCombine<W>::kMostStages);
-  while (p.stages > 2 && (227 << 10) / (shared_bytes() + 1024) * num_multiprocessors() < blocks)
+  const bool is_chosen = p.chosen_stages > 0;
+  p.stages = stages_for(per_warp, is_chosen ? p.chosen_stages : DownAndCombine<W>::kMostStages);
+  while (!is_chosen && p.stages > 2 &&
+         (227 << 10) / (shared_bytes() + 1024) * num_multiprocessors() < blocks)
     --p.stages;
   launch(down_and_combine_kernel<W>,
          {.grid = dim3(num_tiles(p.rows, kTileRows), static_cast<unsigned>(c.tokens)),

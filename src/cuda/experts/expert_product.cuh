@@ -267,7 +267,9 @@ void launch_expert_product(ExpertProductParams p, ops::Stream& stream) {
   p.warps = warps_for(p.lines);
   p.units = static_cast<int>(num_tiles(p.rows, kTileRows * (kBlockWarps / p.warps)));
   const int64_t tasks = int64_t{p.lists.most_groups} * p.units;
-  p.stages = Kernel::Lines::kScaled && tasks > num_multiprocessors() ? 2 : 4;
+  p.stages = p.chosen_stages > 0                                       ? p.chosen_stages
+             : Kernel::Lines::kScaled && tasks > num_multiprocessors() ? 2
+                                                                       : 4;
   constexpr int kMostResident = kAligned ? 2 : 1;  // registers
   const int per_multiprocessor =
       std::clamp((227 << 10) / (Kernel::shared_bytes(p.stages) + 1024), 1, kMostResident);

@@ -8,6 +8,7 @@
 #include "cuda/linear/quantize_rows.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/moe.h"
+#include "tuned/table.h"
 
 namespace fathom::cuda {
 namespace {
@@ -15,13 +16,15 @@ namespace {
 using tensor::DType, tensor::num_scale_blocks;
 
 // Tokens that pass at once, which bounds the scratch.
-constexpr int64_t kSlabTokens = 1024;
+constexpr int64_t kSlabTokens = tuned::kMaxExpertSlab;
 // Of no more pairs need to be sorted: with f8 weights the sum over experts in down's kernel is faster up to here.
 constexpr int64_t kUnsortedTokensF8 = 4, kUnsortedTokensBf16 = 2;
 // Calls of so many at most run on the streaming kernels, so their rows have the same bits in any company.
-constexpr int64_t kMaxStreamedExpertTokens = 128;
+constexpr int64_t kMaxStreamedExpertTokens = tuned::kMaxStreamedExpertRows;
 // From so many on the wide kernels are faster.
 constexpr int64_t kWideTokensF8 = 8, kWideTokensBf16 = 48;
+
+using tuned::ExpertChoice, tuned::ExpertKernel;
 
 // Routed experts, and shared ones where the call has them: null otherwise.
 using Call = ops::MoeExpertsSharedArgs;
@@ -187,6 +190,23 @@ ExpertLists make_lists(const Call& call, const Scratch& scratch, bool sorted, in
   return lists;
 }
 
+// What was measured to be faster (tuned/table.h), else by the limits above.
+ExpertChoice choose(const Call& call, const ops::Stream& stream) {
+  const Sizes s = sizes_of(call);
+  const int64_t tokens = call.experts.x.dim(0);
+  const ExpertChoice tuned =
+      stream.backend().batch_invariant
+          ? ExpertChoice{}
+          : tuned::choose({.dtype = s.weight, .experts = s.experts, .inter = s.inter}, tokens);
+  if (tuned.kernel != ExpertKernel::kDefault) return tuned;
+  if (tokens <= (s.is_f8 ? kUnsortedTokensF8 : kUnsortedTokensBf16))
+    return {.kernel = ExpertKernel::kPairs};
+  if (tokens > kMaxStreamedExpertTokens && !stream.backend().batch_invariant)
+    return {.kernel = ExpertKernel::kTiled};
+  const bool is_wide = tokens >= (s.is_f8 ? kWideTokensF8 : kWideTokensBf16);
+  return {.kernel = is_wide ? ExpertKernel::kWide : ExpertKernel::kNarrow};
+}
+
 void run_slab(const Call& call, ops::Stream& stream) {
   const ops::MoeExpertsArgs& args = call.experts;
   const Sizes s = sizes_of(call);
@@ -195,11 +215,15 @@ void run_slab(const Call& call, ops::Stream& stream) {
   const int64_t tokens = args.x.dim(0);
   ExpertProductParams gate_up = gate_up_params(call, scratch, stream);
   const bool has_wide = takes_wide_groups(s.weight, gate_up);
-  const bool sorted = tokens > (s.is_f8 ? kUnsortedTokensF8 : kUnsortedTokensBf16) || !has_wide;
-  const bool wide = has_wide && tokens >= (s.is_f8 ? kWideTokensF8 : kWideTokensBf16);
+  const ExpertChoice choice = choose(call, stream);
+  const bool sorted = choice.kernel != ExpertKernel::kPairs || !has_wide;
+  const bool wide = has_wide && (choice.kernel == ExpertKernel::kWide ||
+                                 choice.kernel == ExpertKernel::kTiled);  // which did not take it
+  gate_up.chosen_stages = choice.gate_up_stages;
   gate_up.lists = make_lists(call, scratch, sorted, wide ? kWideGroup : kNarrowGroup, stream);
   run_gate_up(s.weight, gate_up, stream);
-  const ExpertProductParams down = down_params(call, scratch, gate_up, stream);
+  ExpertProductParams down = down_params(call, scratch, gate_up, stream);
+  down.chosen_stages = choice.down_stages;
   const CombineParams combining{.of_pairs = gate_up.lists.of_pairs,
                                 .weights = args.weights.as<float>(),
                                 .out = args.out.data(),
@@ -250,8 +274,10 @@ int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& 
 }
 
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
-  if (may_be_large(args, stream) && large_moe_experts(args, stream)) return;
-  run_slabs({.experts = args, .shared_gate_up = {}, .shared_down = {}}, stream);
+  const Call call{.experts = args, .shared_gate_up = {}, .shared_down = {}};
+  if (choose(call, stream).kernel == ExpertKernel::kTiled && large_moe_experts(args, stream))
+    return;
+  run_slabs(call, stream);
 }
 
 int64_t moe_experts_shared_scratch(const ops::MoeExpertsSharedArgs& args,

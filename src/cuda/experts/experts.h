@@ -56,6 +56,7 @@ struct ExpertProductParams {
   // gate_up: h, bf16[pairs, rows], f32 with f8 weights. down: y, f32[pairs, rows].
   void* out = nullptr;
   bool is_aligned = false;  // all rows can be read in pieces of 16 bytes
+  int chosen_stages = 0;    // of the warps' rings, as measured; 0: by the launcher's rule
   // Set by the launcher.
   int lines = 0, warps = 1, stages = 2, units = 0;
 };

@@ -10,6 +10,7 @@
 #include "cuda/gemm/rows.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/quantize_fp8.h"
+#include "tuned/table.h"
 
 namespace fathom::cuda {
 namespace {
@@ -124,6 +125,10 @@ bool run_linear(const ops::LinearArgs& args, std::optional<int64_t> measured_row
       cublaslt_product(product, *measured_rows, scratch.library, stream))
     return true;
   if (has_to_be_library) return false;
+  const tuned::MatrixChoice tiles =
+      choose_tiles(product.a.dtype, product.n, product.a.columns, product.a.rows);
+  product.tile = tiles.tile;
+  product.raster = tiles.raster;
   tiled_product(product, stream);
   return true;
 }
@@ -280,6 +285,9 @@ void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const Exper
             .stride = s.inter};
   down.a_scale = scratch.h_scale;
   down.out = scratch.y;
+  down.tile = tuned::choose({.dtype = s.dtype, .experts = s.groups.experts, .inter = s.inter},
+                            s.groups.tokens)
+                  .down_tile;
   tiled_product(down, stream);
 }
 

@@ -81,7 +81,7 @@ TiledParams params_of(const ProductArgs& args) {
   p.half_distance = C::kGathers ? p.n : C::kBlockN / 2;
   p.num_steps = static_cast<int>(ceil_div(args.a.columns, C::kBlockK));
   p.m_tiles = static_cast<int>(ceil_div(args.a.rows, C::kBlockM));
-  p.raster = C::kBlockM == 256 ? 8 : 16;
+  p.raster = args.raster > 0 ? args.raster : C::kBlockM == 256 ? 8 : 16;
   p.out_is_f32 = args.out_dtype == DType::kF32;
   p.accumulate = args.accumulate;
   p.tiles = args.tiles;
@@ -121,6 +121,15 @@ double small_rounds(const ProductArgs& args) {
   return static_cast<double>(ceil_div(num_pairs_of(args, 128, 128), num_clusters()));
 }
 
+// As was chosen, else what takes fewer rounds. Groups of f8 are bound by what is read from the L2 cache: wide tiles,
+// which need whole blocks of scales, read their rows half as often.
+bool takes_large_tiles(const ProductArgs& args) {
+  const bool is_grouped_f8 = args.tiles != nullptr && args.a.dtype == DType::kF8E4M3;
+  const bool can = !is_grouped_f8 || args.n % (4 * tensor::kScaleBlock) == 0;
+  if (args.tile != tuned::Tile::kDefault) return can && args.tile == tuned::Tile::kLarge;
+  return is_grouped_f8 ? can : large_rounds(args) <= small_rounds(args);
+}
+
 }  // namespace
 
 double rounds_of(const ProductArgs& args) {
@@ -136,17 +145,16 @@ void tiled_product(const ProductArgs& args, ops::Stream& stream) {
       FATHOM_CHECK(args.n % (2 * tensor::kScaleBlock) == 0 && args.out_scale != nullptr,
                    "gated f8 products of " << args.n << " columns");
       start<Tiling<F8E4M3, 128, 256, true>>(args, stream);
-    } else if (args.tiles != nullptr && args.n % (4 * tensor::kScaleBlock) == 0) {
-      // Bound by what is read from the L2 cache: wide tiles read their rows half as often.
-      start<Tiling<F8E4M3, 128, 256>>(args, stream);
-    } else if (args.tiles == nullptr && large_rounds(args) <= small_rounds(args)) {
-      start<Tiling<F8E4M3, 256, 128>>(args, stream);
-    } else {
+    } else if (!takes_large_tiles(args)) {
       start<Tiling<F8E4M3, 128, 128>>(args, stream);
+    } else if (args.tiles != nullptr) {
+      start<Tiling<F8E4M3, 128, 256>>(args, stream);
+    } else {
+      start<Tiling<F8E4M3, 256, 128>>(args, stream);
     }
   } else if (args.a_rows != nullptr) {
     start<Tiling<Bf16, 128, 256, true>>(args, stream);
-  } else if (large_rounds(args) <= small_rounds(args)) {
+  } else if (takes_large_tiles(args)) {
     start<Tiling<Bf16, 128, 256>>(args, stream);
   } else {
     start<Tiling<Bf16, 128, 128>>(args, stream);

@@ -10,6 +10,7 @@
 
 #include "cuda/gemm/tensor_map.h"
 #include "ops/stream.h"
+#include "tuned/choice.h"
 
 namespace fathom::cuda {
 
@@ -60,6 +61,9 @@ struct ProductArgs {
   const GroupTile* tiles = nullptr;
   const int* num_tiles = nullptr;  // on the device
   int64_t max_tiles = 0;           // what the host knows of it
+  // kDefault and 0: whichever takes fewer rounds. Without groups, and of the experts' down product of f8.
+  tuned::Tile tile = tuned::Tile::kDefault;
+  int raster = 0;
   // Neither gathered nor grouped, not added to, bf16 results, and n a multiple of kSecondAlignment.
   SecondMatrix second{};
 };

@@ -4,6 +4,7 @@
 
 #include "cuda/gemm/tensor_map.h"
 #include "cuda/linear/batch_params.h"
+#include "cuda/linear/choose.h"
 #include "cuda/linear/line.cuh"
 #include "cuda/runtime/launch.cuh"
 
@@ -45,18 +46,6 @@ bool heads_fit(DType dtype, const ProductParams& p, const Matrices& matrices) {
           p.x_head_bytes % 16 == 0 && matrices.x.columns <= matrices.x.stride && p.b.rows == 0);
 }
 
-// Blocks that share a tile of rows, of the matrix's sizes alone: as many as find room at once, two on a
-// multiprocessor, with lines enough for each. Clusters of eight find less room and are for the smallest matrices; two
-// matrices of one call have clusters of one size.
-int group_of(int64_t lines, int64_t row_tiles) {
-  constexpr int64_t kMostBlocks = 224, kMostBlocksOfEights = 64, kFewestLines = 2;
-  int group = 1;
-  while (group < kMostGroup && lines >= 2 * group * kFewestLines &&
-         row_tiles * 2 * group <= (group < 4 ? kMostBlocks : kMostBlocksOfEights))
-    group *= 2;
-  return group;
-}
-
 int box_of(int tokens) { return tokens <= 32 ? 32 : tokens <= 64 ? 64 : 128; }
 
 // Returns the number of blocks of a head.
@@ -66,7 +55,7 @@ unsigned divide(DType dtype, ProductParams& p) {
   for (ProductPart* part : {&p.a, &p.b}) {
     if (part->rows == 0) continue;
     part->units = static_cast<int>(num_tiles(part->rows, kBatchRows));
-    part->group = group_of(p.lines, int64_t{part->units} * p.heads);
+    part->group = choose_group(*part, p.lines, int64_t{part->units} * p.heads);
     p.cluster = std::max(p.cluster, part->group);
   }
   for (const ProductPart* part : {&p.a, &p.b}) {

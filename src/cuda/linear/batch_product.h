@@ -8,13 +8,14 @@
 #include <cstdint>
 
 #include "cuda/linear/product.h"
+#include "tuned/choice.h"
 
 namespace fathom::cuda {
 
 // Calls of so many rows at most run on the streaming kernels, so their rows have the same bits in any company.
-inline constexpr int64_t kMaxStreamedTokens = 8;
+inline constexpr int64_t kMaxStreamedTokens = tuned::kMaxStreamedRows;
 // Calls of so many at most, and more than those, run here, and theirs have. Larger ones are gemm/large.h's.
-inline constexpr int64_t kMaxBatchTokens = 128;
+inline constexpr int64_t kMaxBatchTokens = tuned::kMaxBatchRows;
 
 // Whether it takes these types, sizes and strides; if so it has enqueued the product.
 // REQUIRES: tokens, heads and a.rows are not 0.

@@ -4,6 +4,7 @@
 
 #include "cuda/gemm/large.h"
 #include "cuda/linear/batch_product.h"
+#include "cuda/linear/choose.h"
 #include "cuda/linear/ops.h"
 #include "cuda/linear/quantize_rows.h"
 #include "cuda/runtime/device_arena.h"
@@ -159,7 +160,9 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   run_product(dtype, params, stream);
 }
 
-void run_product(DType weight, const ProductParams& params, ops::Stream& stream) {
+void run_product(DType weight, const ProductParams& all, ops::Stream& stream) {
+  ProductParams params = all;
+  take_choices(weight, params, stream);
   const bool may_be_batch = params.tokens > kMaxStreamedTokens && !stream.backend().batch_invariant;
   if (may_be_batch && run_batch_product(weight, params, stream)) return;
   if (weight == DType::kF8E4M3) return run_product_f8(params, stream);

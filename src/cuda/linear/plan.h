@@ -1,8 +1,8 @@
 #pragma once
-// How a product divides its inner dimension: a function of one matrix's sizes alone, never of the number of tokens,
-// so that a row has the same bits in every call.
+// How a product divides its inner dimension where nothing was measured (choose.h): a function of one matrix's sizes and
+// the device alone, never of the number of tokens, so that a row has the same bits in every call.
 //
-//   const Split split = split_of(num_lines, row_tiles);     // row_tiles: 16 rows each, of all matrices together
+//   const Split split = split_of(num_lines, row_tiles, num_multiprocessors());   // row_tiles: 16 rows each
 //
 // The lines are cut into group * warps parts of nearly one size. A warp sums one part in order; the warps of a block
 // and then the blocks of a group are added in order. Pure functions.
@@ -18,6 +18,12 @@ struct Split {
   int warps = 1;  // warps of such a block that share it; a power of two
 };
 
+// A number of blocks that was found on a device of 132 multiprocessors, for one of so many.
+inline int64_t part_of_device(int64_t blocks, int64_t multiprocessors) {
+  constexpr int64_t kMeasuredWith = 132;
+  return blocks * multiprocessors / kMeasuredWith;
+}
+
 // Of the inner dimension's lines, over the warps of one block.
 inline int warps_for(int64_t lines) {
   int warps = 1;
@@ -27,14 +33,15 @@ inline int warps_for(int64_t lines) {
 
 // Few rows leave multiprocessors without work unless blocks share them; where there are many, warps take longer parts,
 // so that all blocks find room at once.
-inline Split split_of(int64_t lines, int64_t row_tiles) {
-  constexpr int64_t kWantedBlocks = 128, kManyBlocks = 2 * 132;
+inline Split split_of(int64_t lines, int64_t row_tiles, int64_t multiprocessors) {
+  const int64_t wanted_blocks = part_of_device(128, multiprocessors);
+  const int64_t many_blocks = 2 * multiprocessors;
   Split split{.group = 1, .warps = warps_for(lines)};
-  while (split.group < 8 && row_tiles * split.group < kWantedBlocks &&
+  while (split.group < 8 && row_tiles * split.group < wanted_blocks &&
          lines >= 2 * split.group * kBlockWarps)
     split.group *= 2;
   while (split.warps > 1 && lines < 3 * split.warps &&
-         row_tiles * split.warps > kManyBlocks * kBlockWarps)
+         row_tiles * split.warps > many_blocks * kBlockWarps)
     split.warps /= 2;
   return split;
 }

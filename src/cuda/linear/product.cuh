@@ -2,7 +2,7 @@
 // out[t, n] = sum over k of weight[n, k] * x[t, k], for few tokens. Bound by reading the weight once:
 // rows * in * sizeof(W) bytes, which go from memory to a ring in shared memory that each warp has for itself.
 //
-// Grid: x = groups of blocks (plan.h) that walk over the units, z = heads. A unit is kBlockWarps / warps * MT tiles
+// Grid: x = groups of blocks (choose.h) that walk over the units, z = heads. A unit is kBlockWarps / warps * MT tiles
 // of 16 rows and one tile of 8 * NT tokens; `warps` warps share a unit's rows and divide the inner dimension.
 // Shared memory: the rings (warp, stage), then two buffers of partial sums [warp, token, row], then their sums.
 // A block starts to read weights before the kernel before has finished, and while it adds up a unit the next
@@ -10,8 +10,8 @@
 
 #include <algorithm>
 
+#include "cuda/linear/choose.h"
 #include "cuda/linear/line.cuh"
-#include "cuda/linear/plan.h"
 #include "cuda/linear/product.h"
 #include "cuda/linear/store.cuh"
 #include "cuda/ptx/cluster.cuh"
@@ -240,7 +240,8 @@ int64_t divide(ProductParams& p, int tile_tokens, const RowsToUnits& rows_to_uni
   int64_t per_warp = 0;
   for (ProductPart* part : {&p.a, &p.b}) {
     if (part->rows == 0) continue;
-    const Split split = split_of(p.lines, int64_t{num_tiles(part->rows, kTileRows)} * p.heads);
+    const Split split =
+        choose_split(*part, p.lines, int64_t{num_tiles(part->rows, kTileRows)} * p.heads);
     part->warps = split.warps;
     part->group = split.group;
     part->units = rows_to_units(part->rows, split.warps) * p.token_tiles;
@@ -275,7 +276,7 @@ void launch_product(ProductParams p, ops::Stream& stream) {
   const int most_stages = MT * NT > 1 || wanted > 2 * num_multiprocessors() ? 2
                           : wanted > num_multiprocessors()                  ? 3
                                                                             : 4;
-  p.stages = stages_for(per_warp, most_stages);
+  p.stages = choose_stages(p, per_warp, stages_for(per_warp, most_stages));
   const int resident = num_multiprocessors() *
                        std::clamp((227 << 10) / (Kernel::shared_bytes(p.stages) + 1024), 1, 3);
   const bool walks = p.cluster == 1 && p.b.rows == 0 && wanted > 2 * resident;

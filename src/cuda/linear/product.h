@@ -10,6 +10,7 @@
 
 #include "ops/stream.h"
 #include "tensor/dtype.h"
+#include "tuned/choice.h"
 
 namespace fathom::cuda {
 
@@ -22,6 +23,7 @@ struct ProductPart {
   int64_t weight_head_bytes = 0, w_scale_head = 0, out_stride = 0, out_head = 0;
   int rows = 0;
   bool out_is_float = false;
+  tuned::MatrixChoice choice{};  // of its kernel alone
   // Set by the launcher: blocks and warps of a block that share a tile of rows, units of (tiles of rows, tile of
   // tokens), groups of blocks.
   int group = 1, warps = 1, units = 0, stride = 1;

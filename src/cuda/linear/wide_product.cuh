@@ -192,10 +192,10 @@ __global__ void __launch_bounds__(WideProduct<W>::kThreads, 2)
 // Fewer blocks than this leave too much of the machine without work; the kernel of product.cuh has more.
 template <class W>
 bool wide_is_better(const ProductParams& p) {
-  constexpr int64_t kEnoughBlocks = 160;
+  const int64_t enough_blocks = part_of_device(160, num_multiprocessors());
   using Kernel = WideProduct<W>;
   const int64_t units = num_tiles(p.a.rows, Kernel::kRows) + num_tiles(p.b.rows, Kernel::kRows);
-  return units * num_tiles(p.tokens, Kernel::kTokens) * p.heads >= kEnoughBlocks;
+  return units * num_tiles(p.tokens, Kernel::kTokens) * p.heads >= enough_blocks;
 }
 
 template <class W>

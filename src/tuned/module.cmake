@@ -1,0 +1,9 @@
+# The tuned files, compiled in: a folder for each device.
+file(GLOB fathom_tuned_files CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/tuned/*/*.json")
+set(fathom_tuned_source "${CMAKE_BINARY_DIR}/generated/tuned/shipped_files.cc")
+add_custom_command(OUTPUT "${fathom_tuned_source}"
+  COMMAND ${CMAKE_COMMAND} "-DOUTPUT=${fathom_tuned_source}" "-DFOLDER=${CMAKE_SOURCE_DIR}/src/tuned"
+          -P "${CMAKE_SOURCE_DIR}/src/tuned/embed.cmake"
+  DEPENDS ${fathom_tuned_files} "${CMAKE_SOURCE_DIR}/src/tuned/embed.cmake"
+  COMMENT "Embedding the tuned files" VERBATIM)
+target_sources(fathom_tuned PRIVATE "${fathom_tuned_source}")
