@@ -20,6 +20,7 @@
 #include "apps/flags/flags.h"
 #include "apps/flags/rank_flags.h"
 #include "apps/operator_listing.h"
+#include "apps/tuned_listing.h"
 #include "base/json.h"
 #include "base/startup_error.h"
 #include "cuda/backend.h"
@@ -51,6 +52,7 @@ struct Findings {
   std::optional<RankListing> ranks;    // where the flags ask for several, or for a device
   std::optional<MemoryFit> fit;        // in the devices that were asked for, or in this machine
   std::string tokenizer, chat_format;  // for people
+  std::vector<TunedListing> tuned;     // of the GPU here, or of those that files ship for
   std::vector<BackendOperators> operators;
   struct Unlisted {
     std::string backend, why;
@@ -99,6 +101,13 @@ void inspect_gpus(const InspectFlags& flags, Findings& findings) {
   const auto types = layers::quantised_types(findings.config, flags.engine.model.dequantize);
   if (types.matrix() == tensor::DType::kI8) refuse("INT8 matrices (--dequantize does without)");
   if (types.int4_experts) refuse("INT4 experts (--dequantize does without)");
+}
+
+void inspect_tuned(const InspectFlags& flags, Findings& findings) {
+  const layers::WeightTypes types =
+      layers::quantised_types(findings.config, flags.engine.model.dequantize);
+  for (const DeviceTable& table : tuned_tables(choose_backend(flags.engine).device_memory))
+    findings.tuned.push_back(list_tuned(findings.config, types, flags.engine.ranks.tp_size, table));
 }
 
 MemoryPlace asked_devices(const InspectFlags& flags) {
@@ -296,6 +305,7 @@ void print_text(const InspectFlags& flags, const Findings& findings) {
     const std::string each = lanes > 1 ? ", for each of " + std::to_string(lanes) + " lanes" : "";
     print_row("room", fit_text(*findings.fit, config.max_position_embeddings) + each);
   }
+  for (const TunedListing& listing : findings.tuned) print_row("tuned", tuned_text(listing));
   print_row("tokenizer", findings.tokenizer);
   print_row("chat format", findings.chat_format);
   if (findings.problems.empty()) print_row("check", "ok, this program can load it and it fits");
@@ -361,6 +371,7 @@ void print_json(const InspectFlags& flags, const Findings& findings) {
     value["operators"].push_back(operators_json(listing));
   for (const auto& [backend, why] : findings.unlisted)
     value["operators_unlisted"].push_back({{"backend", backend}, {"why", why}});
+  for (const TunedListing& listing : findings.tuned) value["tuned"].push_back(tuned_json(listing));
   if (findings.ranks) value["ranks"] = rank_json(*findings.ranks, flags.device_bytes());
   if (findings.fit) value["fit"] = fit_json(*findings.fit);
   value["problems"] = findings.problems;
@@ -375,6 +386,7 @@ int run(InspectFlags flags) {
   inspect_model(flags, findings);
   inspect_ranks(flags, findings);
   inspect_gpus(flags, findings);
+  inspect_tuned(flags, findings);
   inspect_text(flags, findings);
   inspect_fit(flags, findings);
   inspect_operators(flags, findings);

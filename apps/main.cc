@@ -10,6 +10,7 @@
 #include "apps/bench_ops/command.h"
 #include "apps/commands.h"
 #include "apps/common/command_line.h"
+#include "apps/tune/commands.h"
 #include "cuda/gemm/library.h"
 #include "cuda/inventory.h"
 
@@ -48,6 +49,10 @@ int run(int argc, char** argv) {
   commands.push_back(add_bench_ops(*bench));
   commands.push_back(add_bench_all_reduce(*bench));
   commands.push_back(add_bench_ablation(*bench));
+  CLI::App* tune = app.add_subcommand("tune", "Find the fastest kernels for a model's shapes");
+  tune->require_subcommand(1);
+  commands.push_back(add_tune_gemm(*tune));
+  commands.push_back(add_tune_moe(*tune));
   commands.push_back(add_inspect(app));
   commands.push_back(add_tokenize(app));
   commands.push_back(add_doctor(app));
