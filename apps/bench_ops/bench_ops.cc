@@ -49,12 +49,14 @@ struct Bench {
   RandomPieces& pieces;
   int num_threads = 0, num_samples = 0;
   double gb_per_s = 0;
+  std::vector<HeadRow> head_rows{};
 };
 
 struct Measured {
   int64_t tokens = 0;
   size_t num_copies = 0;
   double bytes = 0, flops = 0, seconds = 0, relative_error = 0;
+  double cosine = 0;  // of products of each head alone
 
   double floor_seconds(double gb_per_s) const { return bytes / (gb_per_s * 1e9); }
 };
@@ -115,7 +117,20 @@ Measured measure(Bench& bench, const OpCase& bench_case, int64_t tokens) {
   measured.relative_error = check(calls.front(), *stream);
   measured.seconds = seconds_per_call(calls, bench.num_samples, *stream);
   stream->synchronize();
+  if (bench_case.heads.heads > 0)
+    measured.cosine = head_linear_cosine(backend, bench_case.heads, bench_case.dtype, tokens);
   return measured;
+}
+
+void add_head_row(Bench& bench, const OpCase& bench_case, const Measured& m) {
+  if (bench_case.heads.heads == 0) return;
+  bench.head_rows.push_back({.matrix = bench_case.what,
+                             .shape = bench_case.heads,
+                             .rows = head_rows_type(*bench.shapes.backend, bench_case.dtype),
+                             .weight = std::string(tensor::dtype_name(bench_case.dtype)),
+                             .tokens = m.tokens,
+                             .us = m.seconds * 1e6,
+                             .cosine = m.cosine});
 }
 
 void print_header(const Bench& bench) {
@@ -170,6 +185,7 @@ json::Value result_line(const Bench& bench, const OpsFlags& flags, const OpCase&
     line["tflops"] = m.flops / m.seconds / 1e12;
   }
   line["relative_error"] = m.relative_error;
+  if (bench_case.heads.heads > 0) line["cosine"] = m.cosine;
   line["num_copies"] = m.num_copies;
   line["num_samples"] = bench.num_samples;
   return line;
@@ -217,6 +233,7 @@ bool run_case(Bench& bench, const OpsFlags& flags, const OpCase& bench_case,
     const Measured measured = measure(bench, bench_case, tokens);
     const bool row_is_right = measured.relative_error <= allowed;  // NaN is not
     is_right = is_right && row_is_right;
+    add_head_row(bench, bench_case, measured);
     progress.beside([&] {
       print_row(bench, bench_case, measured);
       if (!row_is_right) print_error(bench_case, measured, allowed);
@@ -260,6 +277,7 @@ int run(OpsFlags flags) {
     }
   }
   progress.finish();
+  print_head_table(bench.head_rows);
   for (const std::string& sentence : ops::missing_operators(*shapes.backend, missing))
     std::printf("%s\n", sentence.c_str());
   print_without_cases(flags, cases);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench_ops/head_cosine.h"
 #include "apps/bench_ops/on_reference.h"
 #include "apps/bench_ops/operands.h"
 #include "config/model_config.h"
@@ -52,6 +53,7 @@ struct OpCase {
   int64_t min_tokens = 1, max_tokens = std::numeric_limits<int64_t>::max();
   // Of a linear product's matrix, or of both of a pair; 0: no such operator.
   int64_t out = 0, in = 0;
+  HeadShape heads{};  // of head_linear
 };
 
 // Rows of a call that are compared: its last.

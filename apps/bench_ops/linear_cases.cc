@@ -209,6 +209,16 @@ void add_ffn(const OpShapes& shapes, const std::string& name, int64_t inter,
                       .quantised_rows = shapes.fused.silu_mul_quantize});
 }
 
+// The model's own first.
+std::vector<DType> head_types(const OpShapes& shapes) {
+  std::vector<DType> types = {shapes.types.plain};
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
+    if (dtype != types.front() &&
+        (dtype == DType::kF8E4M3 || ops::provides(*shapes.backend, {"head_linear", dtype})))
+      types.push_back(dtype);
+  return types;
+}
+
 }  // namespace
 
 std::vector<OpCase> linear_cases(const OpShapes& shapes) {
@@ -244,9 +254,9 @@ std::vector<OpCase> linear_cases(const OpShapes& shapes) {
                          int64_t tokens) { return linear_pair_call(operands, q, kv_a, tokens); },
        .out = q.out + kv_a.out,
        .in = q.in});
-  // In both types that --absorbed-dtype chooses from.
-  const auto add_heads = [&](const char* name, auto call) {
-    for (const DType dtype : {shapes.types.plain, DType::kF8E4M3})
+  // In every type that there are kernels for; --absorbed-dtype chooses from those of the model and FP8.
+  const auto add_heads = [&](const char* name, const HeadShape& heads, auto call) {
+    for (const DType dtype : head_types(shapes))
       cases.push_back({.op = "head_linear",
                        .what = name,
                        .dtype = dtype,
@@ -254,10 +264,12 @@ std::vector<OpCase> linear_cases(const OpShapes& shapes) {
                            [&shapes, call, dtype](Operands& operands, int64_t tokens) {
                              return call(operands, shapes, dtype, tokens);
                            },
-                       .max_tokens = kMaxAbsorbedTokens});
+                       .max_tokens = kMaxAbsorbedTokens,
+                       .heads = heads});
   };
-  add_heads("w_uk", w_uk_call);
-  add_heads("w_uv", w_uv_call);
+  const int64_t heads = c.num_attention_heads;
+  add_heads("w_uk", {.heads = heads, .out = c.kv_lora_rank, .in = c.qk_nope_head_dim}, w_uk_call);
+  add_heads("w_uv", {.heads = heads, .out = c.v_head_dim, .in = c.kv_lora_rank}, w_uv_call);
   return cases;
 }
 
