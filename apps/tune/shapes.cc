@@ -7,8 +7,8 @@ using tensor::DType;
 
 bool is_tuned_type(DType dtype) { return dtype == DType::kBf16 || dtype == DType::kF8E4M3; }
 
-// Logits are of decodes and of a prompt's last token.
-constexpr int64_t kMaxLogitRows = 512, kMinPromptRows = 64;
+// Logits are float32, which changes the store of few rows and the kernels of many; those are timed with bf16.
+constexpr int64_t kMaxLogitRows = tuned::kMaxBatchRows, kMinPromptRows = 64;
 
 class MatrixList {
  public:
