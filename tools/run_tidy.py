@@ -123,7 +123,7 @@ def main():
     parser.add_argument("--root", type=pathlib.Path, default=ROOT)
     parser.add_argument("--build", type=pathlib.Path, help="default: build/release")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--batch", type=int, default=24, help="files read at once (default 24)")
+    parser.add_argument("--batch", type=int, default=48, help="files read at once (default 48)")
     parser.add_argument("files", nargs="*", type=pathlib.Path, help="only these")
     args = parser.parse_args()
     root = args.root.resolve()
