@@ -12,7 +12,6 @@ namespace fathom::api {
 namespace {
 
 constexpr size_t kMaxWordBytes = 64;
-constexpr size_t kMaxToolNameBytes = 256;
 
 std::string read_name(FieldReader& tool) {
   tool.require("name");

@@ -9,6 +9,7 @@
 //
 // Pure, thread-safe.
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,7 @@ namespace fathom::api {
 
 // The argument that is a custom tool's input.
 inline constexpr const char* kInputKey = "input";
+inline constexpr size_t kMaxToolNameBytes = 256;  // of a custom tool and of a function
 
 // `inner` is chat's tools[].custom, `flat` a tool of /v1/responses; the result has chat's form. Null: a problem is set.
 json::Value read_custom_tool(const json::Value& inner, const std::string& path,

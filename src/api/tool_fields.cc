@@ -15,8 +15,6 @@ namespace {
 
 using CallKind = ToolConstraint::Kind;
 
-constexpr size_t kMaxToolNameBytes = 256;
-
 // The name in {"type": "function", "function": {"name": ...}}, or the same with custom.
 std::string read_chosen(FieldReader& reader) {
   const std::optional<std::string> type = reader.text("type", kMaxToolNameBytes);

@@ -17,7 +17,7 @@ struct Answer {
   std::string param = {};
 };
 const Answer kAccepted{};
-Answer refused(const std::string& param) { return {.status = 400, .param = param}; }
+Answer refused_for(const std::string& param) { return {.status = 400, .param = param}; }
 
 // "x,x,x": `count` times.
 std::string repeated(const std::string& text, int count) {
@@ -80,7 +80,7 @@ std::vector<GoodBody> good_bodies() {
 
 void add_broken_json(const GoodBody& good, CaseList& cases) {
   const auto bad = [&](const std::string& what, const std::string& body) {
-    cases.add(good.path, what, body, refused(""));
+    cases.add(good.path, what, body, refused_for(""));
   };
   const std::string whole = "{" + good.fields + "}";
   for (const char* body : {"",
@@ -161,7 +161,7 @@ void add_odd_but_good(const GoodBody& good, CaseList& cases) {
 void add_unknown_names(const GoodBody& good, CaseList& cases) {
   const auto unknown = [&](const std::string& what, const std::string& fields,
                            const std::string& param) {
-    cases.add(good.path, what, "{" + good.fields + ", " + fields + "}", refused(param));
+    cases.add(good.path, what, "{" + good.fields + ", " + fields + "}", refused_for(param));
   };
   unknown("an unknown field of very many numbers", "\"z\": " + array_of("0", kMany), "z");
   unknown("an unknown field of 100,000 keys", "\"z\": " + object_of(100'000), "z");
@@ -182,29 +182,30 @@ void add_limits(std::string_view path, const std::string& before, const std::str
               before + "\"" + name + "\": " + value + after, answer);
   };
   for (const int count : {16, 17, 16'000, 100'000, kMany}) {
-    add("stop", array_of("\"a\"", count), count <= 16 ? kAccepted : refused(prefix + "stop"));
+    add("stop", array_of("\"a\"", count), count <= 16 ? kAccepted : refused_for(prefix + "stop"));
   }
   for (const size_t size : {size_t{256}, size_t{257}, size_t{kMany}}) {
     const std::string text = "\"" + std::string(size, 'a') + "\"";
-    add("stop", text, size <= 256 ? kAccepted : refused(prefix + "stop"));
-    add("stop", "[" + text + "]", size <= 256 ? kAccepted : refused(prefix + "stop[0]"));
+    add("stop", text, size <= 256 ? kAccepted : refused_for(prefix + "stop"));
+    add("stop", "[" + text + "]", size <= 256 ? kAccepted : refused_for(prefix + "stop[0]"));
   }
   for (const int count : {128, 129, 128'000, kMany}) {
     add("stop_token_ids", array_of("7", count),
-        count <= 128 ? kAccepted : refused(prefix + "stop_token_ids"));
+        count <= 128 ? kAccepted : refused_for(prefix + "stop_token_ids"));
   }
   for (const int count : {1024, 1025, kMany}) {
-    add("logit_bias", object_of(count), count <= 1024 ? kAccepted : refused(prefix + "logit_bias"));
+    add("logit_bias", object_of(count),
+        count <= 1024 ? kAccepted : refused_for(prefix + "logit_bias"));
   }
   constexpr auto kMaxGrammar = static_cast<size_t>(core::kMaxGrammarBytes);
   for (const size_t size : {kMaxGrammar, kMaxGrammar + 1, 4 * kMaxGrammar}) {
     const std::string text = "\"" + std::string(size, 'a') + "\"";
     const bool fits = size <= kMaxGrammar;
-    add("regex", text, fits ? kAccepted : refused(prefix + "regex"));
-    add("ebnf", text, fits ? kAccepted : refused(prefix + "ebnf"));
+    add("regex", text, fits ? kAccepted : refused_for(prefix + "regex"));
+    add("ebnf", text, fits ? kAccepted : refused_for(prefix + "ebnf"));
   }
   add("json_schema", "{\"enum\": " + array_of("1000", kMany) + "}",
-      refused(prefix + "json_schema"));
+      refused_for(prefix + "json_schema"));
 }
 
 void add_grammar_conflicts(const GoodBody& good, CaseList& cases) {
@@ -215,34 +216,35 @@ void add_grammar_conflicts(const GoodBody& good, CaseList& cases) {
       R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}})";
   add(schema, kAccepted);
   add(R"("response_format": {"type": "json_object"})", kAccepted);
-  add(R"("response_format": {"type": "xml"})", refused("response_format.type"));
-  add(R"("response_format": {"type": 1})", refused("response_format.type"));
+  add(R"("response_format": {"type": "xml"})", refused_for("response_format.type"));
+  add(R"("response_format": {"type": 1})", refused_for("response_format.type"));
   add(R"("response_format": {"type": "structural_tag", "format": {}})", kAccepted);
   add(R"("response_format": {"type": "structural_tag", "structures": [], "triggers": []})",
       kAccepted);
   add(R"("response_format": {"type": "structural_tag", "schema": {}})",
-      refused("response_format.schema"));
-  add(R"("response_format": {"type": "text", "format": {}})", refused("response_format.format"));
+      refused_for("response_format.schema"));
+  add(R"("response_format": {"type": "text", "format": {}})",
+      refused_for("response_format.format"));
   add(R"("response_format": {"type": "json_object", "triggers": []})",
-      refused("response_format.triggers"));
-  add(R"("response_format": {"type": "json_schema"})", refused("response_format.json_schema"));
+      refused_for("response_format.triggers"));
+  add(R"("response_format": {"type": "json_schema"})", refused_for("response_format.json_schema"));
   add(R"("response_format": {"type": "json_schema", "json_schema": []})",
-      refused("response_format.json_schema"));
+      refused_for("response_format.json_schema"));
   for (const char* const taken : {"{}", R"({"schema": true})", R"({"schema": "{}"})"}) {
     add(std::string(R"("response_format": {"type": "json_schema", "json_schema": )") + taken + "}",
         kAccepted);
   }
   add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": "{"}})",
-      refused("response_format.json_schema.schema"));
+      refused_for("response_format.json_schema.schema"));
   add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": 1}})",
-      refused("response_format.json_schema.schema"));
+      refused_for("response_format.json_schema.schema"));
   add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "strict": 1}})",
-      refused("response_format.json_schema.strict"));
+      refused_for("response_format.json_schema.strict"));
   add(R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "name": 1}})",
-      refused("response_format.json_schema.name"));
-  add(schema + R"(, "regex": "a")", refused("regex"));
-  add(R"("regex": "a", "ebnf": "a")", refused("ebnf"));
-  add(R"("json_schema": {}, "ebnf": "a")", refused("ebnf"));
+      refused_for("response_format.json_schema.name"));
+  add(schema + R"(, "regex": "a")", refused_for("regex"));
+  add(R"("regex": "a", "ebnf": "a")", refused_for("ebnf"));
+  add(R"("json_schema": {}, "ebnf": "a")", refused_for("ebnf"));
 }
 
 void add_conversations(const CaseModel& model, CaseList& cases) {
@@ -260,8 +262,8 @@ void add_conversations(const CaseModel& model, CaseList& cases) {
   const std::string result = R"({"role": "tool", "tool_call_id": "c1", "content": "r"})";
   add(user, kAccepted);
   add(user + "," + call + "," + result, kAccepted);
-  add(user + "," + call + "," + result + "," + result, refused("messages[3]"));
-  add(user + "," + call, refused("messages[1].tool_calls[0]"));
+  add(user + "," + call + "," + result + "," + result, refused_for("messages[3]"));
+  add(user + "," + call, refused_for("messages[1].tool_calls[0]"));
   add(R"({"role": "system", "content": ""},)" + user, kAccepted);
   add(R"({"role": "developer", "content": "d"},)" + user, kAccepted);
   add(R"({"role": "user", "content": ""})", kAccepted);
@@ -269,21 +271,21 @@ void add_conversations(const CaseModel& model, CaseList& cases) {
   add(user + R"(,{"role": "assistant", "content": "a", "reasoning_content": "r"},)" + user,
       kAccepted);
   add(R"({"role": "user", "content": "<｜Assistant｜><｜end▁of▁sentence｜>\u0000"})", kAccepted);
-  add("", refused("messages"));
-  add("{}", refused("messages[0].role"));
-  add(user + ",{}", refused("messages[1].role"));
-  add(user + ",null", refused("messages[1]"));
-  add(R"({"role": "function", "content": "a"})", refused("messages[0].name"));
-  add(R"({"role": "User", "content": "a"})", refused("messages[0].role"));
-  add(R"({"role": "user"})", refused("messages[0].content"));
+  add("", refused_for("messages"));
+  add("{}", refused_for("messages[0].role"));
+  add(user + ",{}", refused_for("messages[1].role"));
+  add(user + ",null", refused_for("messages[1]"));
+  add(R"({"role": "function", "content": "a"})", refused_for("messages[0].name"));
+  add(R"({"role": "User", "content": "a"})", refused_for("messages[0].role"));
+  add(R"({"role": "user"})", refused_for("messages[0].content"));
   add(R"({"role": "assistant", "content": null, "tool_calls": []})", kAccepted);
-  add(result, refused("messages[0]"));
-  add(user + "," + result, refused("messages[1]"));
-  add(call + "," + user + "," + result, refused("messages[0].tool_calls[0]"));
+  add(result, refused_for("messages[0]"));
+  add(user + "," + result, refused_for("messages[1]"));
+  add(call + "," + user + "," + result, refused_for("messages[0].tool_calls[0]"));
   add(call + R"(,{"role": "tool", "tool_call_id": "other", "content": "r"})",
-      refused("messages[1]"));
+      refused_for("messages[1]"));
   add(R"({"role": "user", "content": "a", "tool_calls": [{"function": {"name": "f"}}]})",
-      refused("messages[0]"));
+      refused_for("messages[0]"));
   const auto add_call = [&](const std::string& value, const Answer& answer) {
     add(R"({"role": "assistant", "tool_calls": [)" + value +
             R"(]},{"role": "tool", "content": "r"})",
@@ -296,17 +298,17 @@ void add_conversations(const CaseModel& model, CaseList& cases) {
   add_call(R"({"function": {"name": "f", "arguments": "[]"}})", kAccepted);
   add_call(R"({"function": {"name": "f", "arguments": "{\"a"}})", kAccepted);
   add_call(R"({"function": {"name": "f", "arguments": 5}})",
-           refused(where + ".function.arguments"));
-  add_call(R"({"function": {"name": ""}})", refused(where));
-  add_call(R"({"function": {"name": 5}})", refused(where + ".function.name"));
-  add_call(R"({"function": {}})", refused(where));
-  add_call(R"({"function": []})", refused(where + ".function"));
-  add_call("{}", refused(where + ".function"));
-  add_call(R"({"type": "code", "function": {"name": "f"}})", refused(where + ".type"));
-  add_call(R"({"id": 5, "function": {"name": "f"}})", refused(where + ".id"));
+           refused_for(where + ".function.arguments"));
+  add_call(R"({"function": {"name": ""}})", refused_for(where));
+  add_call(R"({"function": {"name": 5}})", refused_for(where + ".function.name"));
+  add_call(R"({"function": {}})", refused_for(where));
+  add_call(R"({"function": []})", refused_for(where + ".function"));
+  add_call("{}", refused_for(where + ".function"));
+  add_call(R"({"type": "code", "function": {"name": "f"}})", refused_for(where + ".type"));
+  add_call(R"({"id": 5, "function": {"name": "f"}})", refused_for(where + ".id"));
   const auto add_part = [&](const std::string& value, const std::string& param) {
     add(R"({"role": "user", "content": [)" + value + "]}",
-        refused("messages[0].content[0]" + param));
+        refused_for("messages[0].content[0]" + param));
   };
   add_part("{}", ".type");
   add_part(R"({"type": "text"})", ".text");
@@ -315,11 +317,11 @@ void add_conversations(const CaseModel& model, CaseList& cases) {
   add_part(R"({"type": "image_url", "image_url": {"url": "data:"}})", ".type");
   add_part(R"({"type": "input_audio", "input_audio": {}})", ".type");
   add_part(R"({"text": "a"})", ".type");
-  add(repeated(user, 16'385), refused("messages"));
-  add(repeated(user, 100'000), refused("messages"));
-  add(repeated(user, 16'384), refused("messages"));  // that many tokens do not fit the context
+  add(repeated(user, 16'385), refused_for("messages"));
+  add(repeated(user, 100'000), refused_for("messages"));
+  add(repeated(user, 16'384), refused_for("messages"));  // that many tokens do not fit the context
   const std::string long_text(static_cast<size_t>(model.max_context_tokens) * 100, '7');
-  add(R"({"role": "user", "content": ")" + long_text + "\"}", refused("messages"));
+  add(R"({"role": "user", "content": ")" + long_text + "\"}", refused_for("messages"));
 }
 
 void add_tools(CaseList& cases) {
@@ -332,51 +334,52 @@ void add_tools(CaseList& cases) {
   add("\"tools\": [" + tool + "]", kAccepted);
   add("\"tools\": [" + tool + R"(], "tool_choice": "none")", kAccepted);
   add(R"("tools": [{"name": "f", "parameters": {}}])", kAccepted);
-  add("\"tools\": " + array_of("1", 129), refused("tools[0]"));
-  add("\"tools\": " + array_of(tool, 16385), refused("tools"));
-  add(R"("tools": [{"type": "web_search"}])", refused("tools[0].type"));
-  add(R"("tools": [{"type": ")" + std::string(kMany, 'a') + "\"}]", refused("tools[0].type"));
-  add(R"("tools": [{"type": "function", "function": 5}])", refused("tools[0].function"));
-  add(R"("tools": [{"type": "function", "function": {}}])", refused("tools[0].function.name"));
+  add("\"tools\": " + array_of("1", 129), refused_for("tools[0]"));
+  add("\"tools\": " + array_of(tool, 16385), refused_for("tools"));
+  add(R"("tools": [{"type": "web_search"}])", refused_for("tools[0].type"));
+  add(R"("tools": [{"type": ")" + std::string(kMany, 'a') + "\"}]", refused_for("tools[0].type"));
+  add(R"("tools": [{"type": "function", "function": 5}])", refused_for("tools[0].function"));
+  add(R"("tools": [{"type": "function", "function": {}}])", refused_for("tools[0].function.name"));
   add(R"("tools": [{"type": "function", "function": {"name": 5}}])",
-      refused("tools[0].function.name"));
+      refused_for("tools[0].function.name"));
   add(R"("tools": [{"type": "function", "function": {"name": "f", "parameters": []}}])",
-      refused("tools[0].function.parameters"));
+      refused_for("tools[0].function.parameters"));
   add(R"("tools": [{"type": "function", "function": {"name": "f", "description": 1}}])",
-      refused("tools[0].function.description"));
+      refused_for("tools[0].function.description"));
   add("\"tools\": [" + tool +
           R"(], "tool_choice": {"type": "function", "function": {"name": "g"}})",
-      refused("tool_choice"));
+      refused_for("tool_choice"));
   add("\"tools\": [" + tool + R"(], "tool_choice": {"type": "allowed_tools"})",
-      refused("tool_choice.allowed_tools"));
+      refused_for("tool_choice.allowed_tools"));
   const std::string allowed =
       "\"tools\": [" + tool + R"(], "tool_choice": {"type": "allowed_tools", "allowed_tools": )";
-  add(allowed + "{}}", refused("tool_choice.allowed_tools.mode"));
-  add(allowed + R"({"mode": 5, "tools": []}})", refused("tool_choice.allowed_tools.mode"));
-  add(allowed + R"({"mode": "auto"}})", refused("tool_choice.allowed_tools.tools"));
+  add(allowed + "{}}", refused_for("tool_choice.allowed_tools.mode"));
+  add(allowed + R"({"mode": 5, "tools": []}})", refused_for("tool_choice.allowed_tools.mode"));
+  add(allowed + R"({"mode": "auto"}})", refused_for("tool_choice.allowed_tools.tools"));
   add(allowed + R"({"mode": "auto", "tools": )" + array_of(tool, 16385) + "}}",
-      refused("tool_choice.allowed_tools.tools"));
+      refused_for("tool_choice.allowed_tools.tools"));
   add(allowed + R"({"mode": "auto", "tools": [null]}})",
-      refused("tool_choice.allowed_tools.tools[0]"));
+      refused_for("tool_choice.allowed_tools.tools[0]"));
   add(allowed + R"({"mode": "auto", "tools": [{}]}})",
-      refused("tool_choice.allowed_tools.tools[0].function"));
+      refused_for("tool_choice.allowed_tools.tools[0].function"));
   add(allowed + R"({"mode": "required", "tools": )" + array_of(tool, 128) + "}}", kAccepted);
-  add(R"("tool_choice": {"type": "web_search"})", refused("tool_choice.type"));
+  add(R"("tool_choice": {"type": "web_search"})", refused_for("tool_choice.type"));
   add("\"tools\": [" + tool + R"(], "tool_choice": {"type": "function", "function": {}})",
-      refused("tool_choice.function.name"));
-  add(R"("tool_choice": {"type": "function", "function": {"name": "f"}})", refused("tool_choice"));
+      refused_for("tool_choice.function.name"));
+  add(R"("tool_choice": {"type": "function", "function": {"name": "f"}})",
+      refused_for("tool_choice"));
   add("\"tools\": [" + tool + R"(], "response_format": {"type": "json_object"})", kAccepted);
   add("\"tools\": [" + tool +
           R"(], "response_format": {"type": "json_object"}, "tool_choice": "none")",
       kAccepted);
-  add(R"("top_logprobs": 1)", refused("top_logprobs"));
-  add(R"("max_completion_tokens": 2)", refused("max_tokens"));
+  add(R"("top_logprobs": 1)", refused_for("top_logprobs"));
+  add(R"("max_completion_tokens": 2)", refused_for("max_tokens"));
   add(R"("max_completion_tokens": 1)", kAccepted);
   add(R"("chat_template_kwargs": {"thinking": true, "enable_thinking": false})",
-      refused("chat_template_kwargs.enable_thinking"));
+      refused_for("chat_template_kwargs.enable_thinking"));
   add(R"("chat_template_kwargs": {"thinking": true, "tokenize": true})",
-      refused("chat_template_kwargs.tokenize"));
-  add(R"("chat_template_kwargs": )" + object_of(kMany), refused("chat_template_kwargs.0"));
+      refused_for("chat_template_kwargs.tokenize"));
+  add(R"("chat_template_kwargs": )" + object_of(kMany), refused_for("chat_template_kwargs.0"));
 }
 
 // Prompts of token ids around the length of the context, and lists of prompts.
@@ -401,30 +404,30 @@ void add_prompts(const CaseModel& model, CaseList& cases) {
   const int context = model.max_context_tokens;
   add(array_of("7", context - 1), "0", kAccepted);
   add(array_of("7", context - 1), "1", kAccepted);
-  add(array_of("7", context - 1), "2", refused("max_tokens"));
+  add(array_of("7", context - 1), "2", refused_for("max_tokens"));
   add(array_of("7", context - 1), "null", kAccepted);  // what is left, one
   add(array_of("7", context), "0", kAccepted);
-  add(array_of("7", context), "1", refused("prompt"));
-  add(array_of("7", context), "null", refused("prompt"));
-  add(array_of("7", context + 1), "0", refused("prompt"));
-  add(array_of("7", context + 1), "1", refused("prompt"));
-  add(array_of("7", kMany), "1", refused("prompt"));
-  add("[" + array_of("7", context + 1) + "]", "1", refused("prompt[0]"));
+  add(array_of("7", context), "1", refused_for("prompt"));
+  add(array_of("7", context), "null", refused_for("prompt"));
+  add(array_of("7", context + 1), "0", refused_for("prompt"));
+  add(array_of("7", context + 1), "1", refused_for("prompt"));
+  add(array_of("7", kMany), "1", refused_for("prompt"));
+  add("[" + array_of("7", context + 1) + "]", "1", refused_for("prompt[0]"));
   add("[" + std::to_string(model.vocab_size - 1) + "]", "1", kAccepted);
   for (const std::string& id :
        {std::to_string(model.vocab_size), std::string("-1"), std::string("2147483648"),
         std::string("4294967296"), std::string("1e308"), std::string("1.5"), std::string("true"),
         std::string("null"), std::string("{}"), std::string("\"7\"")}) {
-    add("[7, " + id + "]", "1", refused("prompt[1]"));
-    add("[[7, " + id + "]]", "1", refused("prompt[0][1]"));
+    add("[7, " + id + "]", "1", refused_for("prompt[1]"));
+    add("[[7, " + id + "]]", "1", refused_for("prompt[0][1]"));
   }
-  add("[[7], 7]", "1", refused("prompt[1]"));
-  add("[[7], \"a\"]", "1", refused("prompt[1]"));
-  add("[[7], []]", "1", refused("prompt[1]"));
-  add("[[[7]]]", "1", refused("prompt[0][0]"));
+  add("[[7], 7]", "1", refused_for("prompt[1]"));
+  add("[[7], \"a\"]", "1", refused_for("prompt[1]"));
+  add("[[7], []]", "1", refused_for("prompt[1]"));
+  add("[[[7]]]", "1", refused_for("prompt[0][0]"));
   add(array_of("[7]", 1024), "1", kAccepted);
-  add(array_of("[7]", 1025), "1", refused("prompt"));
-  add(array_of("[]", kMany), "1", refused("prompt"));
+  add(array_of("[7]", 1025), "1", refused_for("prompt"));
+  add(array_of("[]", kMany), "1", refused_for("prompt"));
 }
 
 void add_batches(CaseList& cases) {
@@ -434,46 +437,47 @@ void add_batches(CaseList& cases) {
   const std::string two = R"({"input_ids": [[5], [6]], )";
   add(two + R"("sampling_params": [{"max_new_tokens": 1}, {"max_new_tokens": 0}]})", kAccepted);
   add(two + R"("sampling_params": [{"max_new_tokens": 1}, null]})", kAccepted);
-  add(two + R"("sampling_params": [{"max_new_tokens": 1}]})", refused("sampling_params"));
-  add(two + R"("sampling_params": []})", refused("sampling_params"));
-  add(two + R"("sampling_params": [{}, 5]})", refused("sampling_params[1]"));
-  add(two + R"("sampling_params": [{}, {"n": 0}]})", refused("sampling_params[1].n"));
-  add(two + R"("sampling_params": [{}, {"stop": [1]}]})", refused("sampling_params[1].stop[0]"));
+  add(two + R"("sampling_params": [{"max_new_tokens": 1}]})", refused_for("sampling_params"));
+  add(two + R"("sampling_params": []})", refused_for("sampling_params"));
+  add(two + R"("sampling_params": [{}, 5]})", refused_for("sampling_params[1]"));
+  add(two + R"("sampling_params": [{}, {"n": 0}]})", refused_for("sampling_params[1].n"));
+  add(two + R"("sampling_params": [{}, {"stop": [1]}]})",
+      refused_for("sampling_params[1].stop[0]"));
   add(two + R"("sampling_params": {"max_new_tokens": 1}, "return_logprob": [true, false]})",
       kAccepted);
-  add(two + R"("return_logprob": [true]})", refused("return_logprob"));
-  add(two + R"("return_logprob": [true, 1]})", refused("return_logprob[1]"));
-  add(two + R"("top_logprobs_num": [0, 21]})", refused("top_logprobs_num[1]"));
-  add(two + R"("logprob_start_len": [0, 1]})", refused("logprob_start_len[1]"));
+  add(two + R"("return_logprob": [true]})", refused_for("return_logprob"));
+  add(two + R"("return_logprob": [true, 1]})", refused_for("return_logprob[1]"));
+  add(two + R"("top_logprobs_num": [0, 21]})", refused_for("top_logprobs_num[1]"));
+  add(two + R"("logprob_start_len": [0, 1]})", refused_for("logprob_start_len[1]"));
   add(two + R"("sampling_params": {"max_new_tokens": 1}, "rid": ["a", "b"]})", kAccepted);
-  add(two + R"("rid": "a"})", refused("rid"));
-  add(two + R"("rid": ["a", "a"]})", refused("rid[1]"));
-  add(two + R"("rid": ["a", 1]})", refused("rid[1]"));
-  add(two + R"("text": "a"})", refused("input_ids"));
-  add(two + R"("return_logprob": )" + array_of("true", kMany) + "}", refused("return_logprob"));
-  add(two + R"("sampling_params": )" + array_of("{}", kMany) + "}", refused("sampling_params"));
-  add("{}", refused("text"));
-  add(R"({"text": ["a", 1]})", refused("text[1]"));
+  add(two + R"("rid": "a"})", refused_for("rid"));
+  add(two + R"("rid": ["a", "a"]})", refused_for("rid[1]"));
+  add(two + R"("rid": ["a", 1]})", refused_for("rid[1]"));
+  add(two + R"("text": "a"})", refused_for("input_ids"));
+  add(two + R"("return_logprob": )" + array_of("true", kMany) + "}", refused_for("return_logprob"));
+  add(two + R"("sampling_params": )" + array_of("{}", kMany) + "}", refused_for("sampling_params"));
+  add("{}", refused_for("text"));
+  add(R"({"text": ["a", 1]})", refused_for("text[1]"));
   add(R"({"input_ids": )" + array_of("[5]", 513) +
           R"(, "sampling_params": {"n": 2, "max_new_tokens": 1}})",
-      refused("input_ids"));
+      refused_for("input_ids"));
 }
 
 void add_token_lists(CaseList& cases) {
   cases.add(kDetokenizePath, "very many ids", "{\"tokens\": " + array_of("7", kMany) + "}",
             kAccepted);
   cases.add(kDetokenizePath, "more than 2^20 ids",
-            "{\"tokens\": " + array_of("7", (1 << 20) + 1) + "}", refused("tokens"));
+            "{\"tokens\": " + array_of("7", (1 << 20) + 1) + "}", refused_for("tokens"));
   cases.add(kDetokenizePath, "more than 2^20 empty lists",
-            "{\"tokens\": " + array_of("[]", (1 << 20) + 1) + "}", refused("tokens"));
+            "{\"tokens\": " + array_of("[]", (1 << 20) + 1) + "}", refused_for("tokens"));
   cases.add(kTokenizePath, "1025 prompts", "{\"prompt\": " + array_of("\"a\"", 1025) + "}",
-            refused("prompt"));
+            refused_for("prompt"));
   cases.add(kTokenizePath, "9 MiB of text",
-            "{\"prompt\": \"" + std::string(size_t{9} << 20, 'a') + "\"}", refused("prompt"));
-  cases.add(kTokenizePath, "nothing", "{}", refused("prompt"));
+            "{\"prompt\": \"" + std::string(size_t{9} << 20, 'a') + "\"}", refused_for("prompt"));
+  cases.add(kTokenizePath, "nothing", "{}", refused_for("prompt"));
   cases.add(kTokenizePath, "both",
             R"({"prompt": "a", "messages": [{"role": "user", "content": "a"}]})",
-            refused("prompt"));
+            refused_for("prompt"));
 }
 
 }  // namespace

@@ -26,11 +26,11 @@ std::string tools_of(const std::string& before, const std::string& after, int co
   return list + "]";
 }
 
-const char* const kTurns = R"([{"role": "user", "content": "hi"}])";
+const char* const kOneTurn = R"([{"role": "user", "content": "hi"}])";
 
 TEST(ManyTools, are_all_offered_by_every_endpoint) {
   const ServedModel model = demo_served_model(100'000);
-  const std::string messages = R"({"max_tokens": 1, "messages": )" + std::string(kTurns);
+  const std::string messages = R"({"max_tokens": 1, "messages": )" + std::string(kOneTurn);
   const std::string wrapped = tools_of(R"({"type": "function", "function": {"name": )", "}}");
   const auto chat =
       accepted(parse_chat_request(messages + R"(, "tools": )" + wrapped + "}", model));
@@ -56,7 +56,7 @@ TEST(ManyTools, are_chosen_among_in_linear_time) {
   const int count = 16'384;
   const CpuStopwatch watch;
   const auto request = accepted(parse_chat_request(
-      R"({"max_tokens": 1, "messages": )" + std::string(kTurns) + R"(, "tools": )" +
+      R"({"max_tokens": 1, "messages": )" + std::string(kOneTurn) + R"(, "tools": )" +
           tools_of(R"({"type": "function", "function": {"name": )", "}}", count) +
           R"(, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": )" +
           tools_of(R"({"type": "function", "function": {"name": )", "}}", count) + "}}}",

@@ -133,17 +133,17 @@ TEST(OtherForms, a_score_of_no_items_has_none) {
 
 const std::string kFunctions = R"("functions": [{"name": "f", "description": "d",
     "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}])";
-const std::string kTools = R"("tools": [{"type": "function", "function": {"name": "f",
+const std::string kOneTool = R"("tools": [{"type": "function", "function": {"name": "f",
     "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}}}}])";
 
 TEST(OtherForms, functions_are_tools_of_which_one_is_called) {
   const GenerationRequest request = take(kHi, kFunctions);
-  EXPECT_EQ(prompt_of(request), prompt_of(take(kHi, kTools)));
+  EXPECT_EQ(prompt_of(request), prompt_of(take(kHi, kOneTool)));
   EXPECT_TRUE(request.form.calls_functions);
   EXPECT_TRUE(request.chat.parse_tools);
   EXPECT_EQ(request.chat.tool_constraint.kind, ToolConstraint::Kind::kOptional);
   EXPECT_FALSE(request.chat.tool_constraint.parallel);
-  EXPECT_FALSE(take(kHi, kTools).form.calls_functions);
+  EXPECT_FALSE(take(kHi, kOneTool).form.calls_functions);
   EXPECT_EQ(take(kHi, kFunctions + R"(, "function_call": {"name": "f"})").chat.tool_constraint.kind,
             ToolConstraint::Kind::kRequired);
   EXPECT_EQ(prompt_of(take(kHi, kFunctions + R"(, "function_call": "none")")),
@@ -158,11 +158,11 @@ TEST(OtherForms, a_history_of_functions_is_one_of_tools) {
   const std::string tools = kHi + R"(, {"role": "assistant", "content": null, "tool_calls": [
       {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
       {"role": "tool", "tool_call_id": "a", "content": "42"})";
-  EXPECT_EQ(prompt_of(take(functions, kFunctions)), prompt_of(take(tools, kTools)));
+  EXPECT_EQ(prompt_of(take(functions, kFunctions)), prompt_of(take(tools, kOneTool)));
 }
 
 TEST(OtherForms, functions_that_do_not_fit_are_told_why) {
-  EXPECT_EQ(refuse(kHi, kFunctions + ", " + kTools).param, "functions");
+  EXPECT_EQ(refuse(kHi, kFunctions + ", " + kOneTool).param, "functions");
   EXPECT_EQ(refuse(kHi, kFunctions + R"(, "tool_choice": "auto")").param, "functions");
   EXPECT_EQ(refuse(kHi, R"("function_call": "auto")").param, "function_call");
   EXPECT_EQ(refuse(kHi, kFunctions + R"(, "function_call": "required")").param, "function_call");

@@ -118,7 +118,7 @@ void choose_kind(int kind, int vocab_size, core::Request& request) {
   }
 }
 
-core::Request request_of(int number, int vocab_size) {
+core::Request numbered_request(int number, int vocab_size) {
   std::mt19937_64 random(static_cast<uint64_t>(number) + 1);
   core::Request request{.id = number, .prompt = prompt_of(number, random)};
   for (int32_t& id : request.prompt) id %= vocab_size;
@@ -141,7 +141,7 @@ LoopAnswers run(ModelRunner& runner, StepLoopConfig config, bool retract = false
   StepLoop loop(runner, config);
   Recorder recorder(loop);
   for (int number = 0; number < kNumRequests; ++number) {
-    const Status added = loop.add(request_of(number, runner.info().vocab_size));
+    const Status added = loop.add(numbered_request(number, runner.info().vocab_size));
     EXPECT_TRUE(added) << added.error().message;
   }
   for (int step = 1; recorder.step(); ++step) {
@@ -280,7 +280,7 @@ TEST_P(ModelSpeculation, a_failed_row_ends_its_request_alone) {
   StepLoop loop(*speculating, config);
   Recorder recorder(loop);
   for (int number = 0; number < 4; ++number)
-    ASSERT_TRUE(loop.add(request_of(number, speculating->info().vocab_size)));
+    ASSERT_TRUE(loop.add(numbered_request(number, speculating->info().vocab_size)));
   recorder.step();
   recorder.step();
   arm_failpoint("model_runner.logits", 1);

@@ -15,8 +15,8 @@
 namespace fathom::ops_test {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int64_t kIndexBlockTokens = 64;
 
 TEST(IndexFormat, has_a_scale_a_row_in_fp8) {
@@ -136,7 +136,7 @@ TEST_P(IndexTest, queries_are_rotated_and_weights_carry_their_scale) {
 
 TEST_P(IndexTest, a_key_that_is_not_finite_stays_visible_in_fp8) {
   // The key is the bias, and the transform of a single value is a row of equal ones.
-  for (const double value : {0.0, 3.0, kInfinity, kNan}) {
+  for (const double value : {0.0, 3.0, kInfinite, kNotANumber}) {
     const int64_t dim = 128;
     HostTensor bias(DType::kF32, {dim}, 0);
     bias.at(100) = value;
@@ -197,8 +197,8 @@ ScoreInputs make_scores(const ScoreCase& c) {
   }
   const std::vector<int32_t> order = random.permutation(static_cast<int>(num_blocks));
   in.tables = HostTensor(DType::kI32, {static_cast<int64_t>(c.sequences.size()), max_blocks}, -1);
-  in.values = HostTensor(type, {num_blocks, kIndexBlockTokens, c.dims.dim}, kNan);
-  in.scales = HostTensor(DType::kF32, {num_blocks, kIndexBlockTokens}, kNan);
+  in.values = HostTensor(type, {num_blocks, kIndexBlockTokens, c.dims.dim}, kNotANumber);
+  in.scales = HostTensor(DType::kF32, {num_blocks, kIndexBlockTokens}, kNotANumber);
   size_t next = 0;
   for (size_t s = 0; s < c.sequences.size(); ++s) {
     const int64_t rows = c.sequences[s].kv_len;
@@ -293,7 +293,7 @@ class IndexScoresTest : public IndexTest {
         if (!is_scored || row >= kv_len) {
           ASSERT_TRUE(std::isnan(score)) << "token " << t << ", row " << row << " was written";
         } else if (!placed.sees(placed.query, row)) {
-          ASSERT_EQ(score, -kInfinity) << "token " << t << ", row " << row;
+          ASSERT_EQ(score, -kInfinite) << "token " << t << ", row " << row;
         } else {
           ASSERT_NEAR(score, expected[static_cast<size_t>(row)], 2e-3) << "token " << t;
         }
@@ -377,7 +377,7 @@ class TopRowsTest : public IndexTest {
   void expect_top(const std::vector<double>& scores, int64_t topk) {
     const int64_t rows = std::ssize(scores), block_tokens = 64;
     const int64_t blocks = (rows + block_tokens - 1) / block_tokens;
-    HostTensor padded(DType::kF32, {1, blocks * block_tokens}, kInfinity);
+    HostTensor padded(DType::kF32, {1, blocks * block_tokens}, kInfinite);
     std::copy(scores.begin(), scores.end(), padded.values.begin());
     HostTensor table(DType::kI32, {1, blocks});
     for (int64_t b = 0; b < blocks; ++b) table.at(0, b) = static_cast<double>(blocks - 1 - b);
@@ -418,7 +418,7 @@ INSTANTIATE_TEST_SUITE_P(backends, TopRowsTest,
 TEST_P(TopRowsTest, prefer_the_smaller_row_among_equal_scores) {
   expect_top(std::vector<double>(5000, 1.5), 2048);
   expect_top(std::vector<double>(5000, 0.0), 2048);
-  expect_top(std::vector<double>(300, -kInfinity), 64);
+  expect_top(std::vector<double>(300, -kInfinite), 64);
   // Thousands of ties around the last one kept.
   expect_top(drawn(9000, 1, [](uint64_t x) { return static_cast<double>(x % 3); }), 2048);
   expect_top(drawn(9000, 2, [](uint64_t x) { return x % 7 == 0 ? 1.0 : 0.0; }), 2048);
@@ -430,14 +430,14 @@ TEST_P(TopRowsTest, rank_negative_infinite_and_failed_scores) {
   expect_top(drawn(4000, 4, [](uint64_t x) { return -1e-3 * static_cast<double>(x % 5000); }), 700);
   expect_top(drawn(2000, 5,
                    [](uint64_t x) {
-                     return x % 5 == 0   ? kNan
-                            : x % 5 == 1 ? -kInfinity
-                            : x % 5 == 2 ? kInfinity
+                     return x % 5 == 0   ? kNotANumber
+                            : x % 5 == 1 ? -kInfinite
+                            : x % 5 == 2 ? kInfinite
                                          : static_cast<double>(static_cast<float>(x % 99) / 7.0f);
                    }),
              500);
   // More failed rows than are kept.
-  expect_top(drawn(2000, 6, [](uint64_t x) { return x % 2 == 0 ? kNan : 1.0; }), 500);
+  expect_top(drawn(2000, 6, [](uint64_t x) { return x % 2 == 0 ? kNotANumber : 1.0; }), 500);
 }
 
 TEST_P(TopRowsTest, keep_all_rows_up_to_topk) {

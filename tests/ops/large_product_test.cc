@@ -113,7 +113,9 @@ TEST_P(LargeProductTest, a_pair_has_the_bits_of_two_products) {
   const std::vector<std::pair<LargeShape, int64_t>> pairs = {
       {{300, 272, 256}, 72}, {{1025, 1040, 1536}, 576}, {{131, 144, 512}, 520}};
   for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
-    for (const auto& [shape, second] : pairs) {
+    for (const auto& sizes : pairs) {
+      const LargeShape& shape = sizes.first;
+      const int64_t second = sizes.second;
       SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
                                       << shape.in << "x" << shape.out << " and " << second);
       ref::Random random(static_cast<uint64_t>(shape.in + second));

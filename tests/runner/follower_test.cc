@@ -78,9 +78,9 @@ TEST(Follower, names_what_is_no_plan) {
       {plan(0, 3), "a message is for lane 3, of which no rank is here"},
       {encode({.kind = NodeMessageKind::kMasks}), "what came is no plan"},
       {Bytes(7), "a message of 7 bytes is none of a node's"}};
-  for (const auto& [bytes, why] : all)
-    EXPECT_THAT(followed([&](Link& link, SimRunner&) { link.send(Link::kPlans, bytes); }),
-                HasSubstr(why));
+  for (const auto& message : all)
+    EXPECT_THAT(followed([&](Link& link, SimRunner&) { link.send(Link::kPlans, message.first); }),
+                HasSubstr(message.second));
 }
 
 TEST(Follower, refuses_masks_that_no_step_wants) {
