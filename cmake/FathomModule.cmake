@@ -70,6 +70,9 @@ function(fathom_module_sources name out)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
+# Modules that wait for others most of the time: under a sanitizer it takes longer to optimise them than to run them.
+set(FATHOM_WAITING_MODULES "^(http|client|nodes|kv_events|metrics|serve|answer|page|config|(api|comm|cuda)(/.*)?)$")
+
 function(fathom_module name)
   fathom_libraries(${name} library)
   fathom_module_root(${name} root)
@@ -82,6 +85,9 @@ function(fathom_module name)
       # Flags, tables and loops over calls: the time goes by in the modules of src/.
       fathom_quick_build(${library})
     else()
+      if(FATHOM_SANITIZE AND name MATCHES "${FATHOM_WAITING_MODULES}")
+        target_compile_options(${library} PRIVATE -O0)
+      endif()
       # What a running server may not do and a test may: base/json.h.
       target_compile_definitions(${library} PRIVATE FATHOM_IN_MODULE)
     endif()
@@ -105,7 +111,7 @@ endfunction()
 # fathom_quick_build(TARGET): for tests and the command line, whose compile time counts for more than their run time.
 # What runs often is in the modules, which are optimised as the preset says. FATHOM_TEST_FILES_AT_ONCE files are
 # compiled at a time, because most of the time goes to headers that their neighbours read too; so names in unnamed
-# namespaces must differ within a target.
+# namespaces must differ within a target, of overloads too.
 function(fathom_quick_build target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${FATHOM_TEST_FILES_AT_ONCE})
   if(FATHOM_SANITIZE)
@@ -118,7 +124,7 @@ endfunction()
 
 # fathom_test(NAME): one GoogleTest program from tests/NAME/**/*.cc linked against the given modules.
 #   fathom_test(text MODULES text)            -> target test_text, ctest label cpu
-# Its files are compiled at once as fathom_quick_build() says. The sanitizers' presets have the modules compiled so too.
+# Its files are compiled at once as fathom_quick_build() says; the sanitizers' presets compile a module as one.
 function(fathom_test name)
   cmake_parse_arguments(arg "" "" "MODULES;LIBRARIES;LABELS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${name}/*.cc")

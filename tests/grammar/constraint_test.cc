@@ -7,18 +7,13 @@
 #include "grammar/tool_calls.h"
 #include "tests/grammar/backtracking_matcher.h"
 #include "tests/grammar/random_walk.h"
+#include "tests/sanitized.h"
 
 namespace fathom::grammar::tests {
 namespace {
 
 // Sanitizers make these tests some thirty times slower.
-uint64_t num_seeds([[maybe_unused]] uint64_t usual) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 1;
-#else
-  return usual;
-#endif
-}
+uint64_t num_seeds(uint64_t usual) { return kIsSanitized ? 1 : usual; }
 
 const TestVocabulary& byte_vocabulary() {
   static const TestVocabulary vocabulary = make_vocabulary(byte_tokens());

@@ -6,6 +6,7 @@
 #include "tests/grammar/random_walk.h"
 #include "tests/grammar/schema_case.h"
 #include "tests/grammar/schema_validator.h"
+#include "tests/sanitized.h"
 #include "tests/source_tree.h"
 #include "text/tokenizer.h"
 
@@ -15,13 +16,7 @@ namespace {
 constexpr int kWalks = 40;
 constexpr int kWalksOfSlowBuilds = 4;
 
-int num_walks() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return kWalksOfSlowBuilds;
-#else
-  return kWalks;
-#endif
-}
+int num_walks() { return kIsSanitized ? kWalksOfSlowBuilds : kWalks; }
 
 const TestVocabulary& demo_vocabulary() {
   static const TestVocabulary vocabulary = [] {
