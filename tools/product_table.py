@@ -4,7 +4,8 @@
     for backend in fathom cublaslt; do
       for model in deepseek-v3 deepseek-v3-tp8-rank deepseek-v2-lite; do
         fathom bench ops --device cuda --model-path models/configs/$model --gemm-backend $backend \\
-          --tuned-dir none --operators linear,linear_pair --tokens 256 512 1024 2048 4096 8192 --result-filename $backend.jsonl
+          --tuned-dir none --operators linear,linear_pair --tokens 256 512 1024 2048 4096 8192 \\
+          --result-filename $backend.jsonl
       done
     done
     tools/product_table.py fathom.jsonl cublaslt.jsonl > src/cuda/gemm/product_table.inc

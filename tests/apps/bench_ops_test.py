@@ -85,16 +85,23 @@ class BenchOpsTest(unittest.TestCase):
         self.assertGreater(logits["tflops"], 0)
         self.assertIn("lm_head", text)
 
-    def test_the_products_of_heads_run_in_both_types(self):
-        lines, _ = self.run_ok("--tokens", 2, "--operators", "head_linear")
+    def test_the_products_of_heads_run_in_every_type_beside_float64(self):
+        lines, text = self.run_ok("--tokens", 2, "--operators", "head_linear")
         self.assertEqual([(line["case"], line["dtype"]) for line in lines],
-                         [(case, dtype) for case in ("w_uk", "w_uv") for dtype in ("bf16", "f8_e4m3")])
+                         [(case, dtype) for case in ("w_uk", "w_uv") for dtype in ("bf16", "f32", "f8_e4m3")])
         config = json.loads((DEMO / "config.json").read_text())
         elements = config["num_attention_heads"] * 128 * 512
         rows = 2 * config["num_attention_heads"] * (128 + 512) * 4
         blocks = config["num_attention_heads"] * 4
-        self.assertEqual([line["bytes"] for line in lines],
-                         [rows + 2 * elements, rows + elements + 4 * blocks] * 2)
+        # Means over the copies of a call.
+        self.assertEqual([round(line["bytes"]) for line in lines],
+                         [rows + 2 * elements, rows + 4 * elements, rows + elements + 4 * blocks] * 2)
+        table = text[text.index("products of each head, by types"):].splitlines()[2:]
+        for line, row in zip(lines, table):
+            self.assertRegex(row, rf"^{line['case']} .* {line['dtype']} +2 +[\d.]+ +[01]\.\d{{7}}$")
+            # bf16 has 8 bits, e4m3 4, of rows and weights alike.
+            nearest = {"f32": 1e-9, "bf16": 1e-5, "f8_e4m3": 1e-3}[line["dtype"]]
+            self.assertLess(abs(1 - line["cosine"]), nearest)
 
     def test_only_the_operators_that_were_named_run_and_only_where_they_make_sense(self):
         lines, _ = self.run_ok("--tokens", 2, 600, "--operators", "sample,kv_gather")
