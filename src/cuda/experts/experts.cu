@@ -190,12 +190,13 @@ ExpertLists make_lists(const Call& call, const Scratch& scratch, bool sorted, in
   return lists;
 }
 
-// What was measured to be faster (tuned/table.h), else by the limits above.
+// What was measured to be faster (tuned/table.h), else by the limits above. It was measured without shared experts,
+// whose weights are read again for every pair that is a group by itself.
 ExpertChoice choose(const Call& call, const ops::Stream& stream) {
   const Sizes s = sizes_of(call);
   const int64_t tokens = call.experts.x.dim(0);
   const ExpertChoice tuned =
-      stream.backend().batch_invariant
+      stream.backend().batch_invariant || s.shared > 0
           ? ExpertChoice{}
           : tuned::choose({.dtype = s.weight, .experts = s.experts, .inter = s.inter}, tokens);
   if (tuned.kernel != ExpertKernel::kDefault) return tuned;
