@@ -6,6 +6,7 @@
 #include "cuda/bandwidth.h"
 #include "cuda/elementwise/ops.h"
 #include "cuda/experts/ops.h"
+#include "cuda/indexer/ops.h"
 #include "cuda/linear/ops.h"
 #include "cuda/memory.h"
 #include "cuda/presence.h"
@@ -62,6 +63,7 @@ ops::Backend make_backend(bool batch_invariant) {
   add_linear(backend);
   add_experts(backend);
   add_attention(backend);
+  add_indexer(backend);
   add_elementwise(backend);
   add_sampling(backend);
   add_speculation(backend);

@@ -1,4 +1,5 @@
 #include "cuda/attention/mla_absorbed.h"
+#include "cuda/attention/mla_sparse.h"
 #include "cuda/attention/ops.h"
 
 namespace fathom::cuda {
@@ -11,6 +12,7 @@ void add_attention(ops::Backend& backend) {
   backend.mla_absorbed = {mla_absorbed, mla_absorbed_scratch};
   backend.long_attention = {.rows = absorbed::kLongRows, .tokens = absorbed::kStreamItems};
   backend.mla_expanded = {mla_expanded};
+  backend.mla_sparse = {mla_sparse, mla_sparse_scratch};
 }
 
 }  // namespace fathom::cuda

@@ -1,0 +1,93 @@
+#pragma once
+// Which rows a query token sees, on the device: the rule of ops/mla.h.
+//
+//   const QueryPlace place = place_of(queries, token);
+//   for (int row = 0; row < place.end(); ++row) if (place.sees(row)) ...
+//
+// Internal to cuda/indexer/.
+
+#include <cstdint>
+
+#include "ops/index.h"
+#include "ops/mla.h"
+
+namespace fathom::cuda {
+
+struct QueryTokens {
+  const int32_t* query_start;   // [seqs + 1]
+  const int32_t* kv_len;        // [seqs]
+  const int32_t* block_tables;  // [seqs, blocks], strided
+  const uint64_t* tree_mask;    // [tokens]; null = causal
+  int64_t table_stride;
+  int seqs, block_tokens;
+  int token_begin, token_end;
+
+  __device__ __forceinline__ const int32_t* table(int sequence) const {
+    return block_tables + sequence * table_stride;
+  }
+};
+
+inline QueryTokens query_tokens(const ops::IndexQueries& queries, int64_t block_tokens) {
+  return {.query_start = queries.query_start.as<int32_t>(),
+          .kv_len = queries.kv_len.as<int32_t>(),
+          .block_tables = queries.block_tables.as<int32_t>(),
+          .tree_mask = queries.tree_mask.is_null() ? nullptr : queries.tree_mask.as<uint64_t>(),
+          .table_stride = queries.block_tables.stride(0),
+          .seqs = static_cast<int>(queries.kv_len.dim(0)),
+          .block_tokens = static_cast<int>(block_tokens),
+          .token_begin = static_cast<int>(queries.token_begin),
+          .token_end = static_cast<int>(queries.token_end)};
+}
+
+struct QueryPlace {
+  int sequence = 0, kv_len = 0;  // 0 = padding
+  int first_query_row = 0, num_queries = 0, query = 0;
+  bool is_tree = false;
+  uint64_t mask = 0;  // of a tree: the queries that it sees, itself included
+
+  // One past the last row that may be visible.
+  __device__ __forceinline__ int end() const {
+    return kv_len == 0 ? 0 : is_tree ? kv_len : first_query_row + query + 1;
+  }
+  // REQUIRES: row < end().
+  __device__ __forceinline__ bool sees(int row) const {
+    const int j = row - first_query_row;
+    return !is_tree || j < 0 || ((mask >> j) & 1) != 0;
+  }
+  __device__ __forceinline__ int num_visible() const {
+    return is_tree && kv_len > 0 ? first_query_row + __popcll(mask) : end();
+  }
+};
+
+__device__ __forceinline__ int sequence_of(const QueryTokens& queries, int token) {
+  // A step that decodes one token of each sequence: the token's number is the sequence's.
+  if (token < queries.seqs && queries.query_start[token] == token &&
+      queries.query_start[token + 1] == token + 1)
+    return token;
+  int low = 0, high = queries.seqs;  // start[low] <= token < start[high]
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (queries.query_start[middle] <= token ? low : high) = middle;
+  }
+  return low;
+}
+
+__device__ __forceinline__ QueryPlace place_of(const QueryTokens& queries, int token) {
+  QueryPlace place;
+  place.sequence = sequence_of(queries, token);
+  const int begin = queries.query_start[place.sequence];
+  if (token >= queries.query_start[place.sequence + 1])
+    return place;  // behind all sequences: padding
+  place.kv_len = queries.kv_len[place.sequence];
+  place.num_queries = queries.query_start[place.sequence + 1] - begin;
+  place.first_query_row = place.kv_len - place.num_queries;
+  place.query = token - begin;
+  place.is_tree = queries.tree_mask != nullptr && place.num_queries <= ops::kMaxTreeTokens;
+  if (place.is_tree) {
+    const uint64_t all = ~uint64_t{0} >> (ops::kMaxTreeTokens - place.num_queries);
+    place.mask = (queries.tree_mask[token] & all) | uint64_t{1} << place.query;
+  }
+  return place;
+}
+
+}  // namespace fathom::cuda

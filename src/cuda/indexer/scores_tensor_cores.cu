@@ -1,0 +1,284 @@
+// index_scores for keys of 128 values in blocks of 64 rows, up to 64 heads. A warpgroup multiplies a block of keys with
+// the heads of a query token: 64 x 64 x 128 e4m3, keys in registers straight from the cache, queries in shared memory,
+// where they stay for all of a thread block's keys. Then each thread adds its columns of ReLU times weight, and four
+// lanes have the score of a row.
+//
+// Decode is bound by reading the keys, 132 bytes each. Prompts are bound by tensor cores: 1.05 MFLOP a product, 128
+// cycles of a multiprocessor, beside which lie some 90 issue slots in each of its quarters.
+//
+// The order of a row's bytes in a product is free, as long as keys and queries agree: a lane loads 32 bytes of a row
+// side by side, and queries are laid out to match (place_of_word).
+//
+// Grid: parts of the sequence's rows x tiles of query tokens. Shared memory: 8.3 KB a query token of a tile.
+
+#include <algorithm>
+
+#include "cuda/indexer/scores.cuh"
+#include "cuda/mma/panels.cuh"
+#include "cuda/mma/warpgroup_rows.cuh"
+#include "cuda/ptx/pdl.cuh"
+#include "cuda/ptx/shared.cuh"
+#include "cuda/runtime/launch.cuh"
+
+namespace fathom::cuda {
+namespace {
+
+constexpr int kWarpgroups = 3, kScoreThreads = kWarpgroups * 128;
+constexpr int kKeyRows = 64, kKeyDim = 128, kHeads = 64;
+constexpr int kQueryBytes = kHeads * kKeyDim;
+constexpr int kMostTileTokens = 16;
+
+// A tile: queries of its tokens, swizzled panels on 1024 bytes, then their weights.
+struct TileShared {
+  static constexpr int bytes(int tokens) {
+    return tokens * (kQueryBytes + kHeads * int{sizeof(float)}) + 1024;
+  }
+  char* queries;
+  float* weights;
+
+  __device__ __forceinline__ TileShared(char* shared, int tokens)
+      : queries(shared + (1024 - shared_address(shared) % 1024) % 1024),
+        weights(reinterpret_cast<float*>(queries + tokens * kQueryBytes)) {}
+};
+
+// Word `word` of a row of 32: lane t of four has the words [8 t, 8 t + 8) of a key, of which step s of the product
+// takes 8 t + 2 s as its columns [4 t, 4 t + 4) and 8 t + 2 s + 1 as [16 + 4 t, 16 + 4 t + 4).
+__device__ __forceinline__ int place_of_word(int word) { return word % 8 * 4 + word / 8; }
+
+// Tokens [first, first + count) with their weights; heads that are not there become zeros.
+__device__ __forceinline__ void load_queries(const IndexScoresParams& p, int first, int count,
+                                             const TileShared& tile) {
+  constexpr int kVectors = kQueryBytes / 16;
+  for (int i = threadIdx.x; i < count * kVectors; i += kScoreThreads) {
+    const int token = i / kVectors, head = i % kVectors / 8, vector = i % 8;
+    uint4 v{};
+    if (head < p.heads)
+      v = *reinterpret_cast<const uint4*>(
+          p.q + (int64_t{first + token} * p.heads + head) * kKeyDim + vector * 16);
+    char* const query = tile.queries + token * kQueryBytes;
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int place = place_of_word(vector * 4 + j);
+      *reinterpret_cast<uint32_t*>(query + panel_offset(head, place / 4) + place % 4 * 4) =
+          words[j];
+    }
+  }
+  for (int i = threadIdx.x; i < count * kHeads; i += kScoreThreads) {
+    const int head = i % kHeads;
+    tile.weights[i] =
+        head < p.heads ? p.weights[int64_t{first + i / kHeads} * p.heads + head] : 0.0f;
+  }
+}
+
+// A warpgroup's block of keys: this lane's 32 bytes of two rows, and their scales.
+struct Keys {
+  uint4 row[2][2];
+  float scale[2];
+
+  __device__ __forceinline__ void load(const IndexScoresParams& p, int32_t block) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t row_idx = int64_t{block} * kKeyRows + warp * 16 + lane / 4 + half * 8;
+      const auto* const from =
+          reinterpret_cast<const uint4*>(p.keys + row_idx * kKeyDim + lane % 4 * 32);
+      row[half][0] = from[0];
+      row[half][1] = from[1];
+      scale[half] = p.scales[row_idx];
+    }
+  }
+
+  __device__ __forceinline__ void operands(uint32_t (&a)[4][4]) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      a[2 * i][0] = row[0][i].x, a[2 * i][1] = row[1][i].x;
+      a[2 * i][2] = row[0][i].y, a[2 * i][3] = row[1][i].y;
+      a[2 * i + 1][0] = row[0][i].z, a[2 * i + 1][1] = row[1][i].z;
+      a[2 * i + 1][2] = row[0][i].w, a[2 * i + 1][3] = row[1][i].w;
+    }
+  }
+};
+
+__device__ __forceinline__ void begin_score(float (&sums)[32], const uint32_t (&a)[4][4],
+                                            uint32_t queries) {
+  mma_begin(sums);
+  const uint32_t b = descriptor_word(queries);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) mma_rows_f8(sums, a[k], descriptor(b + k * kStepOfK), k != 0);
+  mma_commit();
+}
+
+// ReLU as x + |x|, twice the wanted value, which keeps NaN.
+__device__ __forceinline__ float add_weighted(float sum, float product, float weight) {
+  return __fmaf_rn(product + fabsf(product), weight, sum);
+}
+
+// The tokens of a tile that belong to one sequence and have scores at all.
+struct TileRun {
+  int first_token = 0,
+      count = 0;    // of all tokens; count: up to the sequence's last one in the tile
+  int end_row = 0;  // one past the last row that one of them sees
+};
+
+// Writes scores of rows [16 warp, 16 warp + 16) of a block of keys for a token: its 32 sums in each thread.
+__device__ __forceinline__ void finish_score(const IndexScoresParams& p, const QueryPlace& place,
+                                             const float (&sums)[32], const float* weights,
+                                             const float (&scales)[2], int first_row,
+                                             float* scores) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
+  float top = 0.0f, bottom = 0.0f;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 w = *reinterpret_cast<const float2*>(weights + 8 * j + 2 * t);
+    top = add_weighted(top, sums[4 * j], w.x);
+    bottom = add_weighted(bottom, sums[4 * j + 2], w.x);
+    top = add_weighted(top, sums[4 * j + 1], w.y);
+    bottom = add_weighted(bottom, sums[4 * j + 3], w.y);
+  }
+#pragma unroll
+  for (int lanes = 1; lanes < 4; lanes *= 2) {
+    top += __shfl_xor_sync(0xffffffffu, top, lanes);
+    bottom += __shfl_xor_sync(0xffffffffu, bottom, lanes);
+  }
+  const int row = first_row + warp * 16 + lane / 4 + t * 8;
+  if (t >= 2 || row >= place.kv_len) return;
+  const float score = t == 0 ? top * (0.5f * scales[0]) : bottom * (0.5f * scales[1]);
+  scores[row] = row < place.end() && place.sees(row) ? score : minus_infinite_score();
+}
+
+// Of the tokens of a run, in shared memory because every thread needs them one after another.
+struct RunPlaces {
+  QueryPlace place[kMostTileTokens];
+  bool is_scored[kMostTileTokens];
+};
+
+// A warpgroup's blocks of keys, every kWarpgroups-th of [first_block, end_block), for the scored tokens of the run.
+__device__ __forceinline__ void score_blocks(const IndexScoresParams& p, const TileShared& tile,
+                                             const RunPlaces& run, const TileRun& tokens,
+                                             int first_block, int end_block) {
+  const int32_t* const table = p.queries.table(run.place[0].sequence);
+  const uint32_t queries = shared_address(tile.queries);
+  float* const scores = p.scores + (tokens.first_token - p.queries.token_begin) * p.max_rows;
+  // From one lane, so that the compiler sees that a warp stays together: products between branches else wait.
+  const int count = __shfl_sync(0xffffffffu, tokens.count, 0);
+  int block = first_block + __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+  end_block = __shfl_sync(0xffffffffu, end_block, 0);
+  if (block >= end_block) return;
+  Keys next;
+  next.load(p, table[block]);
+  for (; block < end_block; block += kWarpgroups) {
+    uint32_t a[4][4];
+    next.operands(a);
+    const float scales[2] = {next.scale[0], next.scale[1]};
+    if (block + kWarpgroups < end_block) next.load(p, table[block + kWarpgroups]);
+    float even[32], odd[32];
+    const auto finish = [&](const float(&sums)[32], int i) {
+      if (run.is_scored[i])
+        finish_score(p, run.place[i], sums, tile.weights + i * kHeads, scales, block * kKeyRows,
+                     scores + i * p.max_rows);
+    };
+    begin_score(even, a, queries);
+    int i = 0;
+    for (; i + 2 < count; i += 2) {
+      begin_score(odd, a, queries + (i + 1) * kQueryBytes);
+      mma_wait<1>(even);
+      finish(even, i);
+      begin_score(even, a, queries + (i + 2) * kQueryBytes);
+      mma_wait<1>(odd);
+      finish(odd, i + 1);
+    }
+    if (i + 1 < count) {
+      begin_score(odd, a, queries + (i + 1) * kQueryBytes);
+      mma_wait<1>(even);
+      finish(even, i);
+      mma_wait<0>(odd);
+      finish(odd, i + 1);
+    } else {
+      mma_wait<0>(even);
+      finish(even, i);
+    }
+    keep_operand(a);
+  }
+}
+
+// Rows that nobody in the run sees.
+__device__ __forceinline__ void hide_rows(const IndexScoresParams& p, const RunPlaces& run,
+                                          const TileRun& tokens, int first_row) {
+  for (int i = 0; i < tokens.count; ++i) {
+    if (!run.is_scored[i]) continue;
+    float* const scores = p.scores + (tokens.first_token + i - p.queries.token_begin) * p.max_rows;
+    for (int row = first_row + static_cast<int>(blockIdx.x) * kScoreThreads +
+                   static_cast<int>(threadIdx.x);
+         row < run.place[i].kv_len; row += static_cast<int>(gridDim.x) * kScoreThreads)
+      scores[row] = minus_infinite_score();
+  }
+}
+
+__global__ void __launch_bounds__(kScoreThreads, 1)
+    index_scores_kernel(const __grid_constant__ IndexScoresParams p) {
+  extern __shared__ char shared[];
+  __shared__ RunPlaces run;
+  let_next_start();
+  const TileShared tile(shared, p.tile_tokens);
+  wait_for_previous();
+  const int tile_begin = p.queries.token_begin + static_cast<int>(blockIdx.y) * p.tile_tokens;
+  const int tile_end = min(tile_begin + p.tile_tokens, p.queries.token_end);
+  for (TileRun tokens{.first_token = tile_begin}; tokens.first_token < tile_end;
+       tokens.first_token += tokens.count) {
+    const int sequence = sequence_of(p.queries, tokens.first_token);
+    tokens.count = max(1, min(tile_end, p.queries.query_start[sequence + 1]) - tokens.first_token);
+    __syncthreads();  // nobody reads the run before
+    if (static_cast<int>(threadIdx.x) < tokens.count) {
+      const QueryPlace place =
+          place_of(p.queries, tokens.first_token + static_cast<int>(threadIdx.x));
+      run.place[threadIdx.x] = place;
+      run.is_scored[threadIdx.x] = place.num_visible() > p.topk;
+    }
+    __syncthreads();
+    tokens.end_row = 0;
+    for (int i = 0; i < tokens.count; ++i)
+      if (run.is_scored[i]) tokens.end_row = max(tokens.end_row, run.place[i].end());
+    if (tokens.end_row == 0) continue;
+    load_queries(p, tokens.first_token, tokens.count, tile);
+    publish_to_products();
+    __syncthreads();
+    const int blocks = (tokens.end_row + kKeyRows - 1) / kKeyRows;
+    const int parts = static_cast<int>(gridDim.x), part = static_cast<int>(blockIdx.x);
+    score_blocks(p, tile, run, tokens, static_cast<int>(int64_t{blocks} * part / parts),
+                 static_cast<int>(int64_t{blocks} * (part + 1) / parts));
+    hide_rows(p, run, tokens, blocks * kKeyRows);
+  }
+}
+
+// Of a call with several tokens of most sequences, as many of them as share a tile's keys.
+int tile_tokens(const QueryTokens& queries) {
+  const int tokens = queries.token_end - queries.token_begin;
+  if (tokens < 2 * queries.seqs) return 1;
+  return tokens < 64 ? 4 : kMostTileTokens;
+}
+
+}  // namespace
+
+bool can_score_by_tensor_cores(const ops::IndexScoresArgs& args) {
+  const auto is_aligned = [](const tensor::Tensor& t) {
+    return reinterpret_cast<uintptr_t>(t.data()) % 16 == 0;
+  };
+  return args.cache.dim() == kKeyDim && args.cache.block_tokens() == kKeyRows &&
+         args.q.dim(1) <= kHeads && is_aligned(args.q) && is_aligned(args.cache.values);
+}
+
+void score_by_tensor_cores(IndexScoresParams p, ops::Stream& stream) {
+  p.tile_tokens = tile_tokens(p.queries);
+  const int64_t tiles = num_tiles(p.queries.token_end - p.queries.token_begin, p.tile_tokens);
+  if (tiles == 0) return;
+  const int64_t parts =
+      std::clamp<int64_t>(num_multiprocessors() / tiles, 1, p.max_rows / kKeyRows);
+  launch(index_scores_kernel,
+         {.grid = dim3(static_cast<unsigned>(parts), static_cast<unsigned>(tiles)),
+          .block = kScoreThreads,
+          .shared_bytes = TileShared::bytes(p.tile_tokens)},
+         stream, p);
+}
+
+}  // namespace fathom::cuda
