@@ -34,10 +34,12 @@ constexpr int kNumRequests = kThreadSanitizer ? 4 : 2 * kNumKinds;
 // With sparse attention to 64 rows, fewer than most requests have, and few tokens that ever come out, so that drafts
 // are accepted though its weights mean nothing.
 const model::Model& absorbed_sparse_model() {
-  static const model::V32Checkpoint checkpoint({.num_likely_tokens = 3});
-  static const std::unique_ptr<model::Model> model =
-      fathom::testing::load_model(checkpoint.directory(), cpu::fast_backend(),
-                                  {.attention_form = model::AttentionForm::kAbsorbed});
+  const bool on_gpu = std::getenv("FATHOM_TEST_DEVICE") != nullptr;
+  static const model::V32Checkpoint checkpoint({.is_fp8 = on_gpu, .num_likely_tokens = 3});
+  static const std::unique_ptr<model::Model> model = fathom::testing::load_model(
+      checkpoint.directory(), on_gpu ? cuda::batch_invariant_backend() : cpu::fast_backend(),
+      {.kv_cache_dtype = on_gpu ? tensor::DType::kF8E4M3 : tensor::DType::kF32,
+       .attention_form = model::AttentionForm::kAbsorbed});
   return *model;
 }
 
@@ -204,10 +206,6 @@ struct DrafterCase {
 
 class ModelSpeculation : public ::testing::TestWithParam<DrafterCase> {
  protected:
-  void SetUp() override {
-    if (GetParam().is_sparse && std::getenv("FATHOM_TEST_DEVICE") != nullptr)
-      GTEST_SKIP() << "sparse attention is for CPUs";
-  }
   static std::unique_ptr<ModelRunner> runner(std::vector<int> graph_batch_sizes = {}) {
     return make_runner(GetParam().is_sparse, GetParam().shape, std::move(graph_batch_sizes));
   }
