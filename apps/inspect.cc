@@ -93,14 +93,9 @@ void inspect_ranks(const InspectFlags& flags, Findings& findings) {
 // Kernels of an indexer are still to be written: on a GPU the start is refused by the operators that it lacks.
 void inspect_gpus(const InspectFlags& flags, Findings& findings) {
   if (!flags.device_bytes()) return;
-  const auto refuse = [&](const std::string& what) {
-    findings.problems.push_back("GPUs have no operators for " + what +
-                                ", which this model has: it runs on CPUs");
-  };
-  if (findings.config.index_config) refuse("sparse attention");
-  const auto types = layers::quantised_types(findings.config, flags.engine.model.dequantize);
-  if (types.matrix() == tensor::DType::kI8) refuse("INT8 matrices (--dequantize does without)");
-  if (types.int4_experts) refuse("INT4 experts (--dequantize does without)");
+  if (findings.config.index_config)
+    findings.problems.push_back(
+        "GPUs have no operators for sparse attention, which this model has: it runs on CPUs");
 }
 
 void inspect_tuned(const InspectFlags& flags, Findings& findings) {

@@ -94,12 +94,12 @@ class QuantizeCheckpointTest(unittest.TestCase):
             self.assertIn("INT8, " + words, done.stdout)
             self.assertIn("i8 ", done.stdout)
             done = run(PROGRAM, "inspect", "--model-path", self.model(form), "--gpu-memory", 80)
-            self.assertIn("GPUs have no operators for INT8 matrices", done.stdout + done.stderr)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         done = run(PROGRAM, "inspect", "--model-path", self.model("w4afp8"), "--device", "cpu")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("routed experts in INT4", done.stdout)
         done = run(PROGRAM, "inspect", "--model-path", self.model("w4afp8"), "--gpu-memory", 80)
-        self.assertIn("GPUs have no operators for INT4 experts", done.stdout + done.stderr)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_tokens_and_log_probabilities_are_the_same_in_any_company_chunks_and_threads(self):
         for form in FORMS:

@@ -43,13 +43,10 @@ TEST_P(BackendTest, takes_the_types_of_the_list_but_those_that_an_entry_lacks) {
     std::string_view op;
     std::vector<DType> types;
   };
-  std::vector<DType> matrices = {DType::kF32, DType::kBf16, DType::kF8E4M3};
-  if (act() == DType::kF32)  // no GPU multiplies integers here
-    matrices.insert(matrices.end(), {DType::kI8, DType::kI4x2});
   const std::vector<Taken> all = {
       {"silu_mul", {act()}},
       {"rms_norm", {DType::kF32, DType::kBf16}},
-      {"linear", std::move(matrices)},
+      {"linear", {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8, DType::kI4x2}},
       {"head_linear", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
       {"mla_absorbed", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
       {"index_append", {DType::kF32, DType::kF8E4M3}},

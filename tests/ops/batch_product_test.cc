@@ -37,7 +37,10 @@ class BatchProductTest : public DirectProductTest<7> {
   }
   bool run(DType weight, const cuda::ProductParams& params) {
     stream().begin_operator({.op = "linear", .dtype = weight}, 0);
-    return cuda::run_batch_product(weight, params, stream());
+    const cuda::Stored stored = weight == DType::kBf16     ? cuda::Stored::kBf16
+                                : weight == DType::kF8E4M3 ? cuda::Stored::kF8
+                                                           : cuda::Stored::kF32;
+    return cuda::run_batch_product(stored, params, stream());
   }
 };
 INSTANTIATE_TEST_SUITE_P(backends, BatchProductTest, testing::ValuesIn(gpu_or_stand_in()),

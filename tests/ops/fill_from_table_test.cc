@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(backends, FillFromTableTest, testing::ValuesIn(tested_b
                          backend_name);
 
 TEST_P(FillFromTableTest, copies_blocks_of_the_table_to_any_place) {
-  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8, DType::kI4x2}) {
     for (const int64_t elements : {4096, 5000, 1 << 17}) {
       const DeviceTensor table = random_table(dtype, elements);
       for (const int64_t columns : {0, 1, 15, 61, 69, 2046, 4096, 4097, 10001}) {

@@ -20,12 +20,33 @@ auto weights_of(ScaleForm form) {
   };
 }
 
-class Int8Test : public QuantisedProductTest {};
+class Int8Test : public QuantisedProductTest {
+ protected:
+  // The product of rows of f32, in memory of the host.
+  std::vector<uint8_t> of_the_reference(const HostTensor& x, const ref::HostWeight& weight,
+                                        ops::Stream& reference) {
+    const int64_t tokens = x.dim(0), in = x.dim(1), out = weight.data.dim(0);
+    std::vector<float> rows(x.values.begin(), x.values.end());
+    std::vector<float> scales(weight.scale.values.begin(), weight.scale.values.end());
+    std::vector<int8_t> values;
+    for (const double value : weight.data.values) values.push_back(static_cast<int8_t>(value));
+    std::vector<uint8_t> bits(static_cast<size_t>(tokens * out) * sizeof(float));
+    const ops::Weight stored{
+        .data = Tensor::contiguous(values.data(), DType::kI8, {out, in}),
+        .scale = Tensor::contiguous(scales.data(), DType::kF32,
+                                    {weight.scale.dim(0), weight.scale.dim(1)})};
+    ops::linear({.x = Tensor::contiguous(rows.data(), DType::kF32, {tokens, in}),
+                 .weight = stored,
+                 .out = Tensor::contiguous(bits.data(), DType::kF32, {tokens, out})},
+                reference);
+    return bits;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(backends, Int8Test, testing::ValuesIn(backends_with_weights(DType::kI8)),
                          backend_name);
 
 constexpr Bounds kInt8Bounds{.f32 = {.abs = 1e-5, .rel = 1e-5, .one_minus_cosine = 1e-10},
-                             .bf16 = {}};
+                             .bf16 = {.abs = 2e-2, .rel = 1e-2, .one_minus_cosine = 1e-4}};
 
 const char* form_name(ScaleForm form) { return form == ScaleForm::kBlocks ? "blocks" : "channels"; }
 
@@ -47,21 +68,23 @@ TEST_P(Int8Test, products_match_float64) {
   }
 }
 
-// The sums are exact and every operation after them is written down.
+// The sums are exact and every operation after them is written down, but for the order in which a GPU adds blocks.
 TEST_P(Int8Test, products_have_the_bits_of_the_reference) {
   const ops::Backend& reference = cpu::reference_backend();
   const std::unique_ptr<ops::Stream> reference_stream = reference.make_stream({});
   for (const ScaleForm form : kScaleForms)
     for (const auto& [in, out] : {std::pair<int64_t, int64_t>{1664, 133}, {333, 70}}) {
+      if (backend().device_memory && form == ScaleForm::kBlocks) continue;
       ref::Random random(21);
       const HostTensor x = random.normal(act(), {11, in}, 3.0);
-      const DeviceWeight weight = upload_weight(ref::random_i8_weight(random, form, {out, in}));
-      const DeviceTensor device_x = upload(x), here = empty(act(), {11, out});
-      const DeviceTensor there = empty(act(), {11, out});
-      ops::linear({.x = device_x.view(), .weight = weight.view(), .out = here.view()}, stream());
-      ops::linear({.x = device_x.view(), .weight = weight.view(), .out = there.view()},
-                  *reference_stream);
-      EXPECT_TRUE(bytes(here.view()) == bytes(there.view())) << form_name(form) << " " << in;
+      const ref::HostWeight weight = ref::random_i8_weight(random, form, {out, in});
+      const DeviceTensor here = empty(DType::kF32, {11, out}), device_x = upload(x);
+      const DeviceWeight device_weight = upload_weight(weight);
+      ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = here.view()},
+                  stream());
+      const std::vector<uint8_t> bits = bytes(here.view());
+      EXPECT_TRUE(bits == of_the_reference(x, weight, *reference_stream))
+          << form_name(form) << " " << in;
     }
 }
 
@@ -78,7 +101,7 @@ TEST_P(Int8Test, the_largest_sums_are_exact) {
     const float scale = 1.0f / 127.0f;
     const float expected = static_cast<float>(127 * static_cast<int64_t>(q) * kIn) * scale;
     for (int64_t o = 0; o < 5; ++o)
-      EXPECT_EQ(download(y.view()).at(0, o), static_cast<double>(expected)) << q;
+      EXPECT_EQ(download(y.view()).at(0, o), ref::round_to(act(), expected)) << q;
   }
 }
 
@@ -129,8 +152,9 @@ INSTANTIATE_TEST_SUITE_P(backends, Int8ExpertsTest,
                          testing::ValuesIn(backends_with_weights(DType::kI8)), backend_name);
 
 // A hidden value at the edge of two integers may fall to either.
-constexpr Bounds kInt8ExpertBounds{.f32 = {.abs = 2e-2, .rel = 1e-3, .one_minus_cosine = 1e-5},
-                                   .bf16 = {}};
+constexpr Bounds kInt8ExpertBounds{
+    .f32 = {.abs = 2e-2, .rel = 1e-3, .one_minus_cosine = 1e-5},
+    .bf16 = {.abs = 5e-2, .rel = 5e-2, .one_minus_cosine = 1e-3, .rare = 5e-3}};
 
 TEST_P(Int8ExpertsTest, match_float64_and_do_not_depend_on_the_batch) {
   for (const ScaleForm form : kScaleForms)

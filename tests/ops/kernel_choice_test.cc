@@ -2,6 +2,8 @@
 // Small enough for compute-sanitizer (tools/gpu_tests.sh).
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "ops/linear.h"
 #include "ops/moe.h"
@@ -12,32 +14,49 @@
 namespace fathom::ops_test {
 namespace {
 
+// Weights as they are stored.
+struct Kind {
+  const char* name;
+  DType dtype;
+  ops::ScaleForm form = ops::ScaleForm::kNone;  // of i8
+};
+constexpr Kind kKinds[] = {{"bf16", DType::kBf16},
+                           {"f8", DType::kF8E4M3},
+                           {"i4", DType::kI4x2},
+                           {"i8 of blocks", DType::kI8, ops::ScaleForm::kBlocks},
+                           {"i8 of channels", DType::kI8, ops::ScaleForm::kChannels}};
+ref::HostWeight made(ref::Random& random, const Kind& kind, std::vector<int64_t> shape) {
+  if (kind.dtype == DType::kI8) return ref::random_i8_weight(random, kind.form, std::move(shape));
+  if (kind.dtype == DType::kI4x2) return ref::random_i4_weight(random, std::move(shape));
+  return ref::random_weight(random, kind.dtype, std::move(shape));
+}
+
 class KernelChoiceTest : public OpsTest {
  protected:
   struct DeviceWeight {
     DeviceTensor data, scale;
-    bool is_f8;
+    bool has_scale;
     // Matrices [begin, end) of a stack.
     ops::Weight part(int64_t begin, int64_t end) const {
       return {.data = data.view().slice(0, begin, end),
-              .scale = is_f8 ? scale.view().slice(0, begin, end) : Tensor()};
+              .scale = has_scale ? scale.view().slice(0, begin, end) : Tensor()};
     }
     ops::Weight one(int64_t index) const {
-      return {.data = data.view()[index], .scale = is_f8 ? scale.view()[index] : Tensor()};
+      return {.data = data.view()[index], .scale = has_scale ? scale.view()[index] : Tensor()};
     }
     ops::Weight view() const {
-      return {.data = data.view(), .scale = is_f8 ? scale.view() : Tensor()};
+      return {.data = data.view(), .scale = has_scale ? scale.view() : Tensor()};
     }
   };
   DeviceWeight put(const ref::HostWeight& weight) {
-    const bool is_f8 = weight.data.dtype == DType::kF8E4M3;
+    const bool has_scale = !weight.scale.shape.empty();
     return {.data = upload(weight.data),
-            .scale = upload(is_f8 ? weight.scale : HostTensor(DType::kF32, {1})),
-            .is_f8 = is_f8};
+            .scale = upload(has_scale ? weight.scale : HostTensor(DType::kF32, {1})),
+            .has_scale = has_scale};
   }
 
   // Shared experts stand behind the routed ones in the weights here, so that the oracle can name them with weight 1.
-  void expect_right_experts(DType dtype, int64_t tokens, int64_t hidden, bool with_shared);
+  void expect_right_experts(const Kind& kind, int64_t tokens, int64_t hidden, bool with_shared);
 };
 INSTANTIATE_TEST_SUITE_P(backends, KernelChoiceTest, testing::ValuesIn(one_of_each_backend()),
                          backend_name);
@@ -52,12 +71,12 @@ constexpr Bounds kExpertsBounds{
 
 // Enough rows of weights for the wide kernels of a batch-invariant GPU, with a tail of tokens.
 TEST_P(KernelChoiceTest, linear_of_many_outputs_matches_float64) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
-    if (!backend().supports("linear", dtype)) continue;
+  for (const Kind& kind : kKinds) {
+    if (!backend().supports("linear", kind.dtype)) continue;
     ref::Random random(31);
-    const int64_t tokens = 66, in = 144, out = 5200;
+    const int64_t tokens = 66, in = 160, out = 5200;
     const HostTensor x = random.normal(act(), {tokens, in});
-    const ref::HostWeight weight = ref::random_weight(random, dtype, {out, in});
+    const ref::HostWeight weight = made(random, kind, {out, in});
     const DeviceTensor device_x = upload(x), result = empty(act(), {tokens, out});
     const DeviceWeight device_weight = put(weight);
     ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = result.view()},
@@ -68,14 +87,14 @@ TEST_P(KernelChoiceTest, linear_of_many_outputs_matches_float64) {
 
 // Tokens on both sides of every limit between kernels: tails of their tiles, and one more than a class has.
 TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
-    if (!backend().supports("linear", dtype)) continue;
+  for (const Kind& kind : kKinds) {
+    if (!backend().supports("linear", kind.dtype)) continue;
     for (const int64_t tokens : {8, 9, 16, 17, 32, 33, 128, 129, 2046}) {
-      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << tokens << " tokens");
+      SCOPED_TRACE(testing::Message() << kind.name << ", " << tokens << " tokens");
       ref::Random random(static_cast<uint64_t>(tokens));
       const int64_t in = 272, out = 136;
       const HostTensor x = random.normal(act(), {tokens, in});
-      const ref::HostWeight weight = ref::random_weight(random, dtype, {out, in});
+      const ref::HostWeight weight = made(random, kind, {out, in});
       const DeviceTensor device_x = upload(x), result = empty(act(), {tokens, out});
       const DeviceWeight device_weight = put(weight);
       ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = result.view()},
@@ -85,9 +104,9 @@ TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
   }
 }
 
-void KernelChoiceTest::expect_right_experts(DType dtype, int64_t tokens, int64_t hidden,
+void KernelChoiceTest::expect_right_experts(const Kind& kind, int64_t tokens, int64_t hidden,
                                             bool with_shared) {
-  SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << ", " << tokens << " tokens"
+  SCOPED_TRACE(testing::Message() << kind.name << ", " << tokens << " tokens"
                                   << (with_shared ? ", shared" : ""));
   const int64_t inter = 128, experts = 4, routed = 2;
   ref::Random random(static_cast<uint64_t>(tokens));
@@ -105,9 +124,8 @@ void KernelChoiceTest::expect_right_experts(DType dtype, int64_t tokens, int64_t
     }
     all_ids.at(t, routed) = static_cast<double>(experts);
   }
-  const ref::HostWeight gate_up =
-      ref::random_weight(random, dtype, {experts + 1, 2, inter, hidden});
-  const ref::HostWeight down = ref::random_weight(random, dtype, {experts + 1, hidden, inter});
+  const ref::HostWeight gate_up = made(random, kind, {experts + 1, 2, inter, hidden});
+  const ref::HostWeight down = made(random, kind, {experts + 1, hidden, inter});
   const DeviceTensor device_x = upload(x), device_ids = upload(ids),
                      device_weights = upload(weights);
   const DeviceTensor out = upload(before);
@@ -138,15 +156,17 @@ void KernelChoiceTest::expect_right_experts(DType dtype, int64_t tokens, int64_t
 
 // Few tokens without sorting, sorted ones, wide groups of either weight type.
 TEST_P(KernelChoiceTest, experts_of_few_tokens_match_float64) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+  for (const Kind& kind : kKinds)
     for (const int64_t tokens : {2, 5, 9, 49})
-      if (backend().supports("moe_experts", dtype)) expect_right_experts(dtype, tokens, 256, false);
+      if (backend().supports("moe_experts", kind.dtype))
+        expect_right_experts(kind, tokens, 256, false);
 }
 
 TEST_P(KernelChoiceTest, experts_match_float64_beside_every_limit_of_tokens) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+  for (const Kind& kind : kKinds)
     for (const int64_t tokens : {128, 129, 2046})
-      if (backend().supports("moe_experts", dtype)) expect_right_experts(dtype, tokens, 128, false);
+      if (backend().supports("moe_experts", kind.dtype))
+        expect_right_experts(kind, tokens, 128, false);
 }
 
 class SharedKernelChoiceTest : public KernelChoiceTest {};
@@ -155,10 +175,10 @@ INSTANTIATE_TEST_SUITE_P(backends, SharedKernelChoiceTest,
                          backend_name);
 
 TEST_P(SharedKernelChoiceTest, shared_experts_of_few_tokens_match_float64) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
+  for (const Kind& kind : kKinds)
     for (const int64_t tokens : {1, 5, 8})
-      if (backend().supports("moe_experts_shared", dtype))
-        expect_right_experts(dtype, tokens, 256, true);
+      if (backend().supports("moe_experts_shared", kind.dtype))
+        expect_right_experts(kind, tokens, 256, true);
 }
 
 // Wider than a block's registers hold, with a tail.

@@ -6,8 +6,7 @@ void add_elementwise(ops::Backend& backend) {
   backend.embedding = {embedding};
   backend.gather_rows = {gather_rows};
   backend.add_rows = {add_rows};
-  backend.fill_from_table = {.run = fill_from_table,
-                             .lacks = {tensor::DType::kI8, tensor::DType::kI4x2}};
+  backend.fill_from_table = {fill_from_table};
   backend.rms_norm = {rms_norm};
   backend.rms_norm_quantize = {rms_norm_quantize};
   backend.silu_mul = {silu_mul};

@@ -1,7 +1,7 @@
 #pragma once
-// down of a few tokens with the weighted sum over their experts, and for f8 the quantisation of h: a block owns 16 rows
-// of a token's output and streams the matching rows of all its experts, so no result waits in memory. The sums are
-// those of ExpertProduct, to the bit.
+// down of a few tokens with the weighted sum over their experts, and for f8 and i4 the quantisation of h: a block owns
+// 16 rows of a token's output and streams the matching rows of all its experts, so no result waits in memory. The sums
+// are those of ExpertProduct, to the bit.
 //
 // Grid: (tiles of 16 rows, tokens). Warp w has the part w % warps of the inner dimension, of the experts
 // j = w / warps, + kBlockWarps / warps, ... Shared memory: the warps' rings, partial sums [j, part, row], results
@@ -70,28 +70,46 @@ struct DownAndCombine {
     from.weight[0][1] = matrix.weight + min(first_row + lane / 4 + 8, last) * matrix.row_bytes;
     from.x[0] = Lines::kScaled || lane < 4 ? p.x + pair * p.x_stride_bytes : nullptr;
     from.x_scale = nullptr;
-    if constexpr (Lines::kScaled)
-      from.w_scale =
-          lane == 0 ? matrix.scale + first_row / kScaleBlock * matrix.scale_row : nullptr;
+    if constexpr (Lines::kScaled) {
+      const int index = scale_index<W>(min(first_row + lane, last));
+      from.w_scale = lane < Lines::kScaleLanes ? matrix.scale + index * matrix.scale_row : nullptr;
+    }
     return from;
   }
 
-  // This lane's four channels of a line of h, f8 only: zeros behind the end of the row.
-  static __device__ __forceinline__ float4 load_hidden(const Source& from, int line, int in) {
-    const int channel = line * kLineWidth<W> + static_cast<int>(threadIdx.x) % 32 * 4;
-    const float* const h = reinterpret_cast<const float*>(from.x[0]) + channel;
-    return channel < in ? __ldcg(reinterpret_cast<const float4*>(h)) : float4{};
+  // This lane's four channels of each block of a line of h, f8 and i4 only: zeros behind the end of the row.
+  struct Hidden {
+    float4 blocks[Lines::kBlocks];
+  };
+  static __device__ __forceinline__ Hidden load_hidden(const Source& from, int line, int in) {
+    Hidden h;
+#pragma unroll
+    for (int block = 0; block < Lines::kBlocks; ++block) {
+      const int lane = threadIdx.x % 32;
+      const int channel = line * kLineWidth<W> + block * kScaleBlock + lane * 4;
+      const float* const at = reinterpret_cast<const float*>(from.x[0]) + channel;
+      h.blocks[block] = channel < in ? __ldcg(reinterpret_cast<const float4*>(at)) : float4{};
+    }
+    return h;
   }
-  // As quantize_rows would, to where load_activations would have put the first token and its scale.
-  static __device__ __forceinline__ void quantize_hidden(char* stage, const float4& h) {
+  // As quantize_rows would, to where load_activations would have put the first token and its scales.
+  static __device__ __forceinline__ void quantize_hidden(char* stage, const Hidden& hidden) {
     const int lane = threadIdx.x % 32;
-    const float most = fmaxf(fmaxf(fabsf(h.x), fabsf(h.y)), fmaxf(fabsf(h.z), fabsf(h.w)));
-    const float scale = fp8_scale(warp_max(most));
-    const uint32_t low = floats_to_e4m3x2(__fdiv_rn(h.x, scale), __fdiv_rn(h.y, scale));
-    const uint32_t high = floats_to_e4m3x2(__fdiv_rn(h.z, scale), __fdiv_rn(h.w, scale));
-    char* const tokens = stage + Lines::kWeights;
-    *reinterpret_cast<uint32_t*>(tokens + lane / 16 * 512 + lane % 16 * 4) = low | high << 16;
-    if (lane == 0) *reinterpret_cast<float*>(tokens + Lines::kTokens + 32) = scale;
+    // Four lanes hold a piece, and the pieces of one half or, of i4, one lane's follow each other.
+    const int piece = lane / 4, half = kIsI4<W> ? piece % 2 : piece / 4;
+    const int owner = kIsI4<W> ? piece / 2 : piece % 4;
+#pragma unroll
+    for (int block = 0; block < Lines::kBlocks; ++block) {
+      const float4& h = hidden.blocks[block];
+      const float most = fmaxf(fmaxf(fabsf(h.x), fabsf(h.y)), fmaxf(fabsf(h.z), fabsf(h.w)));
+      const float scale = fp8_scale(warp_max(most));
+      const uint32_t low = floats_to_e4m3x2(__fdiv_rn(h.x, scale), __fdiv_rn(h.y, scale));
+      const uint32_t high = floats_to_e4m3x2(__fdiv_rn(h.z, scale), __fdiv_rn(h.w, scale));
+      char* const to = stage + Lines::kWeights + block * 1024 + half * 512 + owner * 16;
+      *reinterpret_cast<uint32_t*>(to + lane % 4 * 4) = low | high << 16;
+      char* const scales = stage + Lines::kWeights + Lines::kTokens + Lines::kWeightScaleBytes;
+      if (lane == 0) *reinterpret_cast<float*>(scales + block * 4) = scale;
+    }
   }
   __device__ __forceinline__ void load_activations(char* stage, const Source& from,
                                                    int line) const {
@@ -99,7 +117,7 @@ struct DownAndCombine {
       quantize_hidden(stage, load_hidden(from, line, p.in));
     } else {
       const int x_bytes = p.in * static_cast<int>(sizeof(typename Lines::X));
-      Lines::load_activations(stage, from, line, x_bytes);
+      Lines::load_activations(stage, from, line, x_bytes, p.blocks);
     }
   }
 
@@ -119,9 +137,9 @@ struct DownAndCombine {
     if (cursor.j < per_token) cursor.from = source_of(cursor.j);
   }
 
-  // Of all stages; the loads of f8's h do not wait for each other.
+  // Of all stages; the loads of h that is quantised here do not wait for each other.
   __device__ __forceinline__ void load_first_activations(char* ring, Cursor& load) const {
-    float4 h[kMostStages] = {};
+    Hidden h[kMostStages] = {};
 #pragma unroll
     for (int stage = 0; stage < kMostStages; ++stage) {
       if (stage == p.stages) break;
@@ -143,7 +161,7 @@ struct DownAndCombine {
   }
 
   __device__ __forceinline__ void stream() {
-    const int row_bytes = p.in * static_cast<int>(sizeof(W));
+    const int row_bytes = static_cast<int>(weight_row_bytes<W>(p.in));
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int first = next_expert(warp / p.warps);
     char* const ring = shared + warp * p.stages * Lines::kStage;
@@ -152,7 +170,8 @@ struct DownAndCombine {
       Cursor early = load;
       for (int stage = 0; stage < p.stages; ++stage) {
         if (early.j < per_token) {
-          Lines::load_weights(ring + stage * Lines::kStage, early.from, early.line, row_bytes);
+          Lines::load_weights(ring + stage * Lines::kStage, early.from, early.line, row_bytes,
+                              p.blocks);
           advance(early);
         }
         commit_copies();
@@ -167,7 +186,7 @@ struct DownAndCombine {
         Lines::wait(p.stages);
         Lines::multiply(stage, sum);
         if (load.j < per_token) {
-          Lines::load_weights(stage, load.from, load.line, row_bytes);
+          Lines::load_weights(stage, load.from, load.line, row_bytes, p.blocks);
           load_activations(stage, load.from, load.line);
           advance(load);
         }
@@ -217,6 +236,7 @@ __global__ void __launch_bounds__(kProductThreads, 4)
 template <class W>
 void launch_down_and_combine(ExpertProductParams p, const CombineParams& c, ops::Stream& stream) {
   p.lines = static_cast<int>(num_tiles(p.in, kLineWidth<W>));
+  p.blocks = static_cast<int>(num_tiles(p.in, kScaleBlock));
   p.warps = warps_for(p.lines);
   const int per_token = c.of_pairs.per_token();
   const int64_t per_warp =

@@ -5,10 +5,7 @@ namespace fathom::cuda {
 
 template <>
 void run_down_of<Bf16>(const ExpertProductParams& params, ops::Stream& stream) {
-  if (!params.is_aligned) return launch_expert_product<Bf16, false, false>(params, stream);
-  if (params.lists.group_tokens == kNarrowGroup)
-    return launch_expert_product<Bf16, true, false>(params, stream);
-  launch_wide_experts<Bf16, false>(params, stream);
+  run_groups<Bf16, false>(params, stream);
 }
 
 template <>

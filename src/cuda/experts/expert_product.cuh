@@ -23,28 +23,43 @@ struct ExpertMatrix {
   const char* weight;
   const float* scale;
   int64_t row_bytes;
-  int scale_row;  // scales from one block of rows to the next
+  int scale_row;  // scales from one row, or block of rows, to the next
 };
 template <class W, bool kGateUp>
 __device__ __forceinline__ ExpertMatrix matrix_of(const ExpertProductParams& p, int expert,
                                                   int tile) {
-  constexpr bool kScaled = std::is_same_v<W, F8E4M3>;
-  const int64_t in_bytes = int64_t{p.in} * sizeof(W);
-  const int scale_rows = scale_blocks(p.rows), shared = p.lists.of_pairs.shared;
-  const int index = expert - p.lists.of_pairs.experts;
+  constexpr bool kOfRows = kRowScales<W> || kIsI8Channels<W>;
+  const int64_t in_bytes = weight_row_bytes<W>(p.in);
+  const int shared = p.lists.of_pairs.shared, index = expert - p.lists.of_pairs.experts;
+  const int scale_rows = kOfRows ? p.rows : scale_blocks(p.rows);
+  const int scales = kIsI8Channels<W> ? 1 : p.blocks;  // of a row
   if (kGateUp || index < 0) {
     const int64_t before = index < 0 ? (kGateUp ? int64_t{expert} * 2 + tile : int64_t{expert})
                                      : int64_t{tile} * shared + index;
     const float* const scale = index < 0 ? p.w_scale : p.shared_w_scale;
     return {.weight = (index < 0 ? p.weight : p.shared_weight) + before * p.rows * in_bytes,
-            .scale = kScaled ? scale + before * scale_rows * p.lines : nullptr,
+            .scale = kQuantisedRows<W> ? scale + before * scale_rows * scales : nullptr,
             .row_bytes = in_bytes,
-            .scale_row = p.lines};
+            .scale_row = scales};
   }
   return {.weight = p.shared_weight + index * in_bytes,
-          .scale = kScaled ? p.shared_w_scale + index * p.lines : nullptr,
+          .scale = kQuantisedRows<W> ? p.shared_w_scale + index * scales : nullptr,
           .row_bytes = shared * in_bytes,
-          .scale_row = shared * p.lines};
+          .scale_row = shared * scales};
+}
+// Which of its scales a row has.
+template <class W>
+__device__ __forceinline__ int scale_index(int row) {
+  return kRowScales<W> ? row : row / kScaleBlock;
+}
+
+// A finished sum of a pair and a row, its tile 0 or, for up, 1.
+template <class W, bool kGateUp>
+__device__ __forceinline__ float scaled_sum(const ExpertProductParams& p, int expert, int tile,
+                                            int pair, int row, SumOf<W> sum) {
+  if constexpr (!kIsI8Channels<W>) return sum;
+  const float w_scale = matrix_of<W, kGateUp>(p, expert, tile).scale[row];
+  return __fmul_rn(static_cast<float>(sum), __fmul_rn(p.x_scale[pair / p.pairs_per_row], w_scale));
 }
 
 __device__ __forceinline__ float silu(float v) { return v / (1.0f + __expf(-v)); }
@@ -54,6 +69,7 @@ struct ExpertProduct {
   static constexpr int MT = kGateUp ? 2 : 1, NT = 1;
   using Lines = LineStream<W, MT, NT, kAligned>;
   using Source = typename Lines::Source;
+  using Sum = typename Lines::Sum;
   static constexpr int kTokens = kTileTokens * NT;
   static constexpr int kPartials = kBlockWarps * kPartialFloats<MT, NT>;
   static int shared_bytes(int stages) {
@@ -62,7 +78,7 @@ struct ExpertProduct {
 
   const ExpertProductParams& p;
   char* ring;
-  float* partials;
+  Sum* partials;
   int* pairs;
   int begin, end, first_task = 0, end_task = 0;
 
@@ -70,7 +86,7 @@ struct ExpertProduct {
       : p(params) {
     const int warp = threadIdx.x / 32, mine = warp % p.warps;
     ring = shared + warp * p.stages * Lines::kStage;
-    partials = reinterpret_cast<float*>(shared + kBlockWarps * p.stages * Lines::kStage);
+    partials = reinterpret_cast<Sum*>(shared + kBlockWarps * p.stages * Lines::kStage);
     pairs = reinterpret_cast<int*>(partials + 2 * kPartials);
     begin = mine * p.lines / p.warps;
     end = (mine + 1) * p.lines / p.warps;
@@ -107,9 +123,10 @@ struct ExpertProduct {
       at.from.weight[tile][1] = from.weight + min(row + lane / 4 + 8, last) * from.row_bytes;
     }
     if constexpr (Lines::kScaled) {
-      const ExpertMatrix from = matrix_of<W, kGateUp>(p, at.group.expert, lane % MT);
-      const int block = min(row, p.rows - 1) / kScaleBlock;
-      at.from.w_scale = lane < MT ? from.scale + block * from.scale_row : nullptr;
+      constexpr int kOfTile = Lines::kScaleLanes / MT;
+      const ExpertMatrix from = matrix_of<W, kGateUp>(p, at.group.expert, lane / kOfTile % MT);
+      const int mine = scale_index<W>(min(row + lane % kOfTile, p.rows - 1));
+      at.from.w_scale = lane < Lines::kScaleLanes ? from.scale + mine * from.scale_row : nullptr;
     }
   }
   // The group's tokens; goes on to the next group while this one has no expert.
@@ -134,7 +151,7 @@ struct ExpertProduct {
     }
     if constexpr (Lines::kScaled)
       at.from.x_scale =
-          lane < min(kTokens, at.group.count) ? p.x_scale + row_of(lane) * p.lines : nullptr;
+          lane < min(kTokens, at.group.count) ? p.x_scale + row_of(lane) * p.blocks : nullptr;
   }
   template <bool kSources>
   __device__ __forceinline__ Task start() const {
@@ -169,16 +186,20 @@ struct ExpertProduct {
     advance<true>(cursor.at);
   }
 
-  __device__ __forceinline__ void store(int pair, int row, const float* sums, int token,
+  __device__ __forceinline__ float finished(int expert, int tile, int pair, int row,
+                                            const Sum* sums, int token, int tile_row) const {
+    const Sum sum = add_partials<MT, NT>(sums, p.warps, token, tile * kTileRows + tile_row);
+    return scaled_sum<W, kGateUp>(p, expert, tile, pair, row, sum);
+  }
+  __device__ __forceinline__ void store(int expert, int pair, int row, const Sum* sums, int token,
                                         int tile_row) const {
     const int64_t at = int64_t{pair} * p.rows + row;
-    const float value = add_partials<MT, NT>(sums, p.warps, token, tile_row);
+    const float value = finished(expert, 0, pair, row, sums, token, tile_row);
     if constexpr (!kGateUp) {
       static_cast<float*>(p.out)[at] = value;
     } else {
-      const float up = add_partials<MT, NT>(sums, p.warps, token, tile_row + kTileRows);
-      const float h = silu(value) * up;
-      if constexpr (Lines::kScaled) {
+      const float h = silu(value) * finished(expert, 1, pair, row, sums, token, tile_row);
+      if constexpr (kQuantisedRows<W>) {
         static_cast<float*>(p.out)[at] = h;
       } else {
         static_cast<Bf16*>(p.out)[at] = cuda::from_float<Bf16>(h);
@@ -187,9 +208,8 @@ struct ExpertProduct {
   }
 
   // Both buffers alternate, so that readers of one task meet no writer of the next.
-  __device__ __forceinline__ void finish(const Task& at, const float (&sum)[MT][NT][4],
-                                         int buffer) {
-    float* const mine = partials + buffer * kPartials;
+  __device__ __forceinline__ void finish(const Task& at, const Sum (&sum)[MT][NT][4], int buffer) {
+    Sum* const mine = partials + buffer * kPartials;
     int* const group_pairs = pairs + buffer * kTokens;
     store_partial<MT, NT>(mine + threadIdx.x / 32 * kPartialFloats<MT, NT>, sum);
     if (static_cast<int>(threadIdx.x) < at.group.count)
@@ -200,13 +220,13 @@ struct ExpertProduct {
       const int row = i % kTileRows, tile = i / kTileRows % tiles, token = i / kTileRows / tiles;
       const int out_row = first_row(at.unit) + tile * kTileRows + row;
       if (out_row >= p.rows) continue;
-      store(group_pairs[token], out_row, mine + tile * p.warps * kPartialFloats<MT, NT>, token,
-            row);
+      store(at.group.expert, group_pairs[token], out_row,
+            mine + tile * p.warps * kPartialFloats<MT, NT>, token, row);
     }
   }
 
   __device__ __forceinline__ void stream() {
-    const int row_bytes = p.in * static_cast<int>(sizeof(W));
+    const int row_bytes = static_cast<int>(weight_row_bytes<W>(p.in));
     const int x_bytes = p.in * static_cast<int>(sizeof(typename Lines::X));
     if constexpr (kGateUp) {
       wait_for_previous();
@@ -218,7 +238,8 @@ struct ExpertProduct {
       Cursor early = load;
       for (int stage = 0; stage < p.stages; ++stage) {
         if (early.at.task < end_task) {
-          Lines::load_weights(ring + stage * Lines::kStage, early.at.from, early.line, row_bytes);
+          Lines::load_weights(ring + stage * Lines::kStage, early.at.from, early.line, row_bytes,
+                              p.blocks);
           next_line(early);
         }
         commit_copies();
@@ -227,7 +248,8 @@ struct ExpertProduct {
     if constexpr (!kGateUp) wait_for_previous();
     for (int stage = 0; stage < p.stages; ++stage) {
       if (load.at.task < end_task) {
-        Lines::load_activations(ring + stage * Lines::kStage, load.at.from, load.line, x_bytes);
+        Lines::load_activations(ring + stage * Lines::kStage, load.at.from, load.line, x_bytes,
+                                p.blocks);
         next_line(load);
       }
       commit_copies();
@@ -235,13 +257,13 @@ struct ExpertProduct {
     char* stage = ring;
     int buffer = 0;
     for (Task at = start<false>(); at.task < end_task; advance<false>(at), buffer ^= 1) {
-      float sum[MT][NT][4] = {};
+      Sum sum[MT][NT][4] = {};
       for (int line = begin; line < end; ++line) {
         Lines::wait(p.stages);
         Lines::multiply(stage, sum);
         if (load.at.task < end_task) {
-          Lines::load_weights(stage, load.at.from, load.line, row_bytes);
-          Lines::load_activations(stage, load.at.from, load.line, x_bytes);
+          Lines::load_weights(stage, load.at.from, load.line, row_bytes, p.blocks);
+          Lines::load_activations(stage, load.at.from, load.line, x_bytes, p.blocks);
           next_line(load);
         }
         commit_copies();
@@ -264,12 +286,15 @@ template <class W, bool kAligned, bool kGateUp>
 void launch_expert_product(ExpertProductParams p, ops::Stream& stream) {
   using Kernel = ExpertProduct<W, kAligned, kGateUp>;
   p.lines = static_cast<int>(num_tiles(p.in, kLineWidth<W>));
+  p.blocks = static_cast<int>(num_tiles(p.in, kScaleBlock));
   p.warps = warps_for(p.lines);
   p.units = static_cast<int>(num_tiles(p.rows, kTileRows * (kBlockWarps / p.warps)));
   const int64_t tasks = int64_t{p.lists.most_groups} * p.units;
-  p.stages = p.chosen_stages > 0                                       ? p.chosen_stages
-             : Kernel::Lines::kScaled && tasks > num_multiprocessors() ? 2
-                                                                       : 4;
+  // Two blocks find room with two stages, but for i4's, whose lines have more channels.
+  constexpr bool kHasRoomForTwo = kQuantisedRows<W> && !kIsI4<W>;
+  p.stages = p.chosen_stages > 0                               ? p.chosen_stages
+             : kHasRoomForTwo && tasks > num_multiprocessors() ? 2
+                                                               : 4;
   constexpr int kMostResident = kAligned ? 2 : 1;  // registers
   const int per_multiprocessor =
       std::clamp((227 << 10) / (Kernel::shared_bytes(p.stages) + 1024), 1, kMostResident);

@@ -13,16 +13,15 @@
 namespace fathom::cuda {
 namespace {
 
-using tensor::DType, tensor::num_scale_blocks;
-
 // Tokens that pass at once, which bounds the scratch.
 constexpr int64_t kSlabTokens = tuned::kMaxExpertSlab;
-// Of no more pairs need to be sorted: with f8 weights the sum over experts in down's kernel is faster up to here.
-constexpr int64_t kUnsortedTokensF8 = 4, kUnsortedTokensBf16 = 2;
+// Of no more pairs need to be sorted: where rows are quantised to e4m3 the sum over experts in down's kernel is faster
+// up to here. That kernel makes no rows of integers.
+constexpr int64_t kUnsortedTokensE4m3 = 4, kUnsortedTokensBf16 = 2, kUnsortedTokensI8 = 0;
 // Calls of so many at most run on the streaming kernels, so their rows have the same bits in any company.
 constexpr int64_t kMaxStreamedExpertTokens = tuned::kMaxStreamedExpertRows;
 // From so many on the wide kernels are faster.
-constexpr int64_t kWideTokensF8 = 8, kWideTokensBf16 = 48;
+constexpr int64_t kWideTokensQuantised = 8, kWideTokensBf16 = 48;
 
 using tuned::ExpertChoice, tuned::ExpertKernel;
 
@@ -31,30 +30,29 @@ using Call = ops::MoeExpertsSharedArgs;
 
 struct Sizes {
   int64_t hidden_size, inter, experts, routed, shared, per_token;
-  DType weight;
-  bool is_f8;
+  Stored weight;
+  bool quantised() const { return takes_quantised(weight); }
 };
 
 Sizes sizes_of(const Call& call) {
   const ops::MoeExpertsArgs& args = call.experts;
-  const DType weight = args.down.data.dtype();
-  const int64_t inter = args.down.data.dim(2), routed = args.ids.dim(1);
-  const int64_t shared = call.shared_down.data.is_null() ? 0 : call.shared_down.data.dim(1) / inter;
+  const int64_t inter = ops::row_values(args.down.data), routed = args.ids.dim(1);
+  const ops::Weight& shared_down = call.shared_down;
+  const int64_t shared = shared_down.data.is_null() ? 0 : ops::row_values(shared_down.data) / inter;
   return {.hidden_size = args.x.dim(1),
           .inter = inter,
           .experts = args.down.data.dim(0),
           .routed = routed,
           .shared = shared,
           .per_token = routed + shared,
-          .weight = weight,
-          .is_f8 = weight == DType::kF8E4M3};
+          .weight = stored_as(args.down)};
 }
 
 struct Scratch {
-  char* x_q;  // e4m3[tokens, hidden_size], of plain rows
+  char* x_q;  // e4m3|i8[tokens, hidden_size], of plain rows
   float* x_scale;
-  char* h;    // bf16[pairs, inter], f32 with f8 weights
-  char* h_q;  // e4m3[pairs, inter]
+  char* h;    // bf16[pairs, inter], f32 where it is quantised
+  char* h_q;  // e4m3|i8[pairs, inter]
   float* h_scale;
   float* y;  // f32[pairs, hidden_size]
   ExpertGroup* groups;
@@ -66,13 +64,13 @@ Scratch carve(const Call& call, DeviceArena& arena) {
   const Sizes s = sizes_of(call);
   const ops::MoeExpertsArgs& args = call.experts;
   const int64_t tokens = std::min(args.x.dim(0), kSlabTokens), pairs = tokens * s.per_token;
-  const int64_t x_rows = s.is_f8 && !args.x.is_quantised() ? tokens : 0;
-  const int64_t h_rows = s.is_f8 ? pairs : 0;
+  const int64_t x_rows = s.quantised() && !args.x.is_quantised() ? tokens : 0;
+  const int64_t h_rows = s.quantised() ? pairs : 0;
   return {.x_q = arena.take<char>(x_rows * s.hidden_size),
-          .x_scale = arena.take<float>(x_rows * num_scale_blocks(s.hidden_size)),
-          .h = arena.take<char>(pairs * s.inter * (s.is_f8 ? 4 : 2)),
+          .x_scale = arena.take<float>(x_rows * num_row_scales(s.weight, s.hidden_size)),
+          .h = arena.take<char>(pairs * s.inter * (s.quantised() ? 4 : 2)),
           .h_q = arena.take<char>(h_rows * s.inter),
-          .h_scale = arena.take<float>(h_rows * num_scale_blocks(s.inter)),
+          .h_scale = arena.take<float>(h_rows * num_row_scales(s.weight, s.inter)),
           .y = arena.take<float>(pairs * s.hidden_size),
           .groups = arena.take<ExpertGroup>(pairs),
           .pairs = arena.take<int>(pairs),
@@ -87,9 +85,11 @@ bool rows_are_aligned(const Call& call) {
   const auto address = [](const ops::Weight& w) {
     return reinterpret_cast<uintptr_t>(w.data.is_null() ? nullptr : w.data.data());
   };
-  const int64_t bytes = std::min<int64_t>(tensor::dtype_bytes(s.weight), 2);
+  // Of f32 weights the rows of activations are shorter, of pairs of 4 bits the weight's.
+  const Stored shortest = s.weight == Stored::kF32 ? Stored::kBf16 : s.weight;
   const int64_t x_stride = args.x.values.stride(0) * tensor::dtype_bytes(args.x.values.dtype());
-  return aligned(s.hidden_size * bytes) && aligned(s.inter * bytes) && aligned(x_stride) &&
+  return aligned(stored_row_bytes(shortest, s.hidden_size)) &&
+         aligned(stored_row_bytes(shortest, s.inter)) && aligned(x_stride) &&
          aligned(reinterpret_cast<uintptr_t>(args.x.values.data())) &&
          aligned(address(args.gate_up)) && aligned(address(args.down)) &&
          aligned(address(call.shared_gate_up)) && aligned(address(call.shared_down));
@@ -116,11 +116,12 @@ ExpertProductParams gate_up_params(const Call& call, const Scratch& scratch, ops
   params.in = static_cast<int>(s.hidden_size);
   params.out = scratch.h;
   params.is_aligned = rows_are_aligned(call);
-  if (!s.is_f8) return params;
+  if (!s.quantised()) return params;
   params.w_scale = args.gate_up.scale.as<float>();
   params.x_scale = args.x.is_quantised() ? args.x.scale.as<float>() : scratch.x_scale;
   if (args.x.is_quantised()) return params;
-  quantize_rows({.x = values.data(),
+  quantize_rows({.kind = row_kind(s.weight),
+                 .x = values.data(),
                  .stride = values.stride(0),
                  .q = scratch.x_q,
                  .scale = scratch.x_scale,
@@ -136,10 +137,10 @@ ExpertProductParams gate_up_params(const Call& call, const Scratch& scratch, ops
 ExpertProductParams down_params(const Call& call, const Scratch& scratch,
                                 const ExpertProductParams& gate_up, ops::Stream& stream) {
   const Sizes s = sizes_of(call);
-  const bool quantises = s.is_f8 && gate_up.lists.groups != nullptr;
+  const bool quantises = s.quantised() && gate_up.lists.groups != nullptr;
   ExpertProductParams params;
   params.x = quantises ? scratch.h_q : scratch.h;
-  params.x_stride_bytes = s.inter * (quantises ? 1 : s.is_f8 ? 4 : 2);
+  params.x_stride_bytes = s.inter * (quantises ? 1 : s.quantised() ? 4 : 2);
   params.weight = static_cast<const char*>(call.experts.down.data.data());
   take_shared(call.shared_down, params);
   params.lists = gate_up.lists;
@@ -147,10 +148,11 @@ ExpertProductParams down_params(const Call& call, const Scratch& scratch,
   params.in = static_cast<int>(s.inter);
   params.out = scratch.y;
   params.is_aligned = gate_up.is_aligned;
-  if (s.is_f8) params.w_scale = call.experts.down.scale.as<float>();
+  if (s.quantised()) params.w_scale = call.experts.down.scale.as<float>();
   if (!quantises) return params;
   params.x_scale = scratch.h_scale;
-  quantize_rows({.x = scratch.h,
+  quantize_rows({.kind = row_kind(s.weight),
+                 .x = scratch.h,
                  .stride = s.inter,
                  .x_is_float = true,
                  .q = scratch.h_q,
@@ -190,6 +192,11 @@ ExpertLists make_lists(const Call& call, const Scratch& scratch, bool sorted, in
   return lists;
 }
 
+int64_t unsorted_tokens(Stored weight) {
+  if (takes_i8(weight)) return kUnsortedTokensI8;
+  return takes_e4m3(weight) ? kUnsortedTokensE4m3 : kUnsortedTokensBf16;
+}
+
 // What was measured to be faster (tuned/table.h), else by the limits above. It was measured without shared experts,
 // whose weights are read again for every pair that is a group by itself.
 ExpertChoice choose(const Call& call, const ops::Stream& stream) {
@@ -198,13 +205,13 @@ ExpertChoice choose(const Call& call, const ops::Stream& stream) {
   const ExpertChoice tuned =
       stream.backend().batch_invariant || s.shared > 0
           ? ExpertChoice{}
-          : tuned::choose({.dtype = s.weight, .experts = s.experts, .inter = s.inter}, tokens);
+          : tuned::choose({.dtype = dtype_of(s.weight), .experts = s.experts, .inter = s.inter},
+                          tokens);
   if (tuned.kernel != ExpertKernel::kDefault) return tuned;
-  if (tokens <= (s.is_f8 ? kUnsortedTokensF8 : kUnsortedTokensBf16))
-    return {.kernel = ExpertKernel::kPairs};
+  if (tokens <= unsorted_tokens(s.weight)) return {.kernel = ExpertKernel::kPairs};
   if (tokens > kMaxStreamedExpertTokens && !stream.backend().batch_invariant)
     return {.kernel = ExpertKernel::kTiled};
-  const bool is_wide = tokens >= (s.is_f8 ? kWideTokensF8 : kWideTokensBf16);
+  const bool is_wide = tokens >= (s.quantised() ? kWideTokensQuantised : kWideTokensBf16);
   return {.kernel = is_wide ? ExpertKernel::kWide : ExpertKernel::kNarrow};
 }
 
@@ -256,11 +263,14 @@ void run_slabs(const Call& call, ops::Stream& stream) {
   }
 }
 
-// Whether the shared FFN is some experts of the routed ones' width, each with scale blocks of its own.
+// Whether the shared FFN is some experts of the routed ones' width, each with scale blocks of its own; with scales of
+// channels a hidden vector has one scale, so it cannot be cut.
 bool divides(const ops::MoeExpertsSharedArgs& args) {
   const Sizes s = sizes_of(args);
-  return args.shared_down.data.dim(1) == s.shared * s.inter &&
-         (!s.is_f8 || s.inter % tensor::kScaleBlock == 0);
+  const bool scales_divide = s.weight == Stored::kI8Channels
+                                 ? s.shared == 1
+                                 : !s.quantised() || s.inter % tensor::kScaleBlock == 0;
+  return ops::row_values(args.shared_down.data) == s.shared * s.inter && scales_divide;
 }
 
 bool may_be_large(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
@@ -292,21 +302,19 @@ void moe_experts_shared(const ops::MoeExpertsSharedArgs& args, ops::Stream& stre
   run_slabs(args, stream);
 }
 
-void run_gate_up(DType weight, const ExpertProductParams& params, ops::Stream& stream) {
-  if (weight == DType::kF8E4M3) return run_gate_up_of<F8E4M3>(params, stream);
-  if (weight == DType::kBf16) return run_gate_up_of<Bf16>(params, stream);
-  run_gate_up_of<float>(params, stream);
+void run_gate_up(Stored weight, const ExpertProductParams& params, ops::Stream& stream) {
+  with_stored(weight, [&](auto w) { run_gate_up_of<decltype(w)>(params, stream); });
 }
 
-void run_down(DType weight, const ExpertProductParams& params, ops::Stream& stream) {
-  if (weight == DType::kF8E4M3) return run_down_of<F8E4M3>(params, stream);
-  if (weight == DType::kBf16) return run_down_of<Bf16>(params, stream);
-  run_down_of<float>(params, stream);
+void run_down(Stored weight, const ExpertProductParams& params, ops::Stream& stream) {
+  with_stored(weight, [&](auto w) { run_down_of<decltype(w)>(params, stream); });
 }
 
-void run_down_and_combine(DType weight, const ExpertProductParams& params,
+void run_down_and_combine(Stored weight, const ExpertProductParams& params,
                           const CombineParams& combining, ops::Stream& stream) {
-  if (weight == DType::kF8E4M3) return run_down_and_combine_of<F8E4M3>(params, combining, stream);
+  if (weight == Stored::kF8) return run_down_and_combine_of<F8E4M3>(params, combining, stream);
+  if (weight == Stored::kI4)
+    return run_down_and_combine_of<tensor::I4x2>(params, combining, stream);
   run_down_and_combine_of<Bf16>(params, combining, stream);
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "cuda/linear/stored.h"
 #include "ops/moe.h"
 #include "ops/stream.h"
 #include "tensor/dtype.h"
@@ -41,24 +42,29 @@ struct ExpertLists {
 };
 
 struct ExpertProductParams {
-  // bf16 or, for f8 weights, e4m3[pairs / pairs_per_row, in]; f32 for run_down_and_combine, which quantises
+  // bf16[pairs / pairs_per_row, in] or what the weight takes: e4m3 (f8, i4), i8; f32 for run_down_and_combine, which
+  // quantises
   const char* x = nullptr;
-  const float* x_scale = nullptr;  // f32[pairs / pairs_per_row, lines], f8 only
+  const float* x_scale =
+      nullptr;  // f32[pairs / pairs_per_row, ceil(in / 128)], or [.., 1] of i8 with scales of channels
   int64_t x_stride_bytes = 0;
   int pairs_per_row = 1;
-  const char* weight = nullptr;    // W[experts, 1 or 2, rows, in]
-  const float* w_scale = nullptr;  // f32[experts, 1 or 2, ceil(rows / 128), lines], f8 only
+  const char* weight = nullptr;  // W[experts, 1 or 2, rows, in]
+  // f32[experts, 1 or 2, ceil(rows / 128), ceil(in / 128)] of f8 and i8, [.., rows, ceil(in / 128)] of i4, [.., rows]
+  // of i8 with scales of channels
+  const float* w_scale = nullptr;
   // The shared experts side by side: gate_up W[2, shared, rows, in], down W[rows, shared, in]; scales likewise.
   const char* shared_weight = nullptr;
   const float* shared_w_scale = nullptr;
   ExpertLists lists;
   int rows = 0, in = 0;
-  // gate_up: h, bf16[pairs, rows], f32 with f8 weights. down: y, f32[pairs, rows].
+  // gate_up: h, bf16[pairs, rows], f32 where rows are quantised. down: y, f32[pairs, rows].
   void* out = nullptr;
   bool is_aligned = false;  // all rows can be read in pieces of 16 bytes
   int chosen_stages = 0;    // of the warps' rings, as measured; 0: by the launcher's rule
   // Set by the launcher.
   int lines = 0, warps = 1, stages = 2, units = 0;
+  int blocks = 0;  // of 128 channels
 };
 
 struct CombineParams {
@@ -81,14 +87,14 @@ struct SortParams {
 void sort_pairs(const SortParams& params, ops::Stream& stream);
 void combine(const CombineParams& params, const float* y, ops::Stream& stream);
 
-inline bool takes_wide_groups(tensor::DType weight, const ExpertProductParams& params) {
-  return params.is_aligned && weight != tensor::DType::kF32;
+inline bool takes_wide_groups(Stored weight, const ExpertProductParams& params) {
+  return params.is_aligned && weight != Stored::kF32;
 }
-void run_gate_up(tensor::DType weight, const ExpertProductParams& params, ops::Stream& stream);
+void run_gate_up(Stored weight, const ExpertProductParams& params, ops::Stream& stream);
 // REQUIRES: groups.
-void run_down(tensor::DType weight, const ExpertProductParams& params, ops::Stream& stream);
-// REQUIRES: null groups, aligned, weights of bf16 or f8.
-void run_down_and_combine(tensor::DType weight, const ExpertProductParams& params,
+void run_down(Stored weight, const ExpertProductParams& params, ops::Stream& stream);
+// REQUIRES: null groups, aligned, weights of bf16, f8 or i4.
+void run_down_and_combine(Stored weight, const ExpertProductParams& params,
                           const CombineParams& combining, ops::Stream& stream);
 
 // moe_experts_shared as its parts, where the shared FFN does not divide into experts of the routed width.
@@ -106,20 +112,35 @@ void run_down_and_combine_of(const ExpertProductParams& params, const CombinePar
 template <>
 void run_gate_up_of<float>(const ExpertProductParams&, ops::Stream&);
 template <>
-void run_gate_up_of<tensor::Bf16>(const ExpertProductParams&, ops::Stream&);
-template <>
-void run_gate_up_of<tensor::F8E4M3>(const ExpertProductParams&, ops::Stream&);
-template <>
 void run_down_of<float>(const ExpertProductParams&, ops::Stream&);
+template <>
+void run_gate_up_of<tensor::Bf16>(const ExpertProductParams&, ops::Stream&);
 template <>
 void run_down_of<tensor::Bf16>(const ExpertProductParams&, ops::Stream&);
 template <>
+void run_gate_up_of<tensor::F8E4M3>(const ExpertProductParams&, ops::Stream&);
+template <>
 void run_down_of<tensor::F8E4M3>(const ExpertProductParams&, ops::Stream&);
+template <>
+void run_gate_up_of<tensor::I4x2>(const ExpertProductParams&, ops::Stream&);
+template <>
+void run_down_of<tensor::I4x2>(const ExpertProductParams&, ops::Stream&);
+template <>
+void run_gate_up_of<I8Blocks>(const ExpertProductParams&, ops::Stream&);
+template <>
+void run_down_of<I8Blocks>(const ExpertProductParams&, ops::Stream&);
+template <>
+void run_gate_up_of<I8Channels>(const ExpertProductParams&, ops::Stream&);
+template <>
+void run_down_of<I8Channels>(const ExpertProductParams&, ops::Stream&);
 template <>
 void run_down_and_combine_of<tensor::Bf16>(const ExpertProductParams&, const CombineParams&,
                                            ops::Stream&);
 template <>
 void run_down_and_combine_of<tensor::F8E4M3>(const ExpertProductParams&, const CombineParams&,
                                              ops::Stream&);
+template <>
+void run_down_and_combine_of<tensor::I4x2>(const ExpertProductParams&, const CombineParams&,
+                                           ops::Stream&);
 
 }  // namespace fathom::cuda

@@ -19,7 +19,7 @@ struct SharedRows {
 };
 
 SharedRows carve(const ops::MoeExpertsSharedArgs& args, DeviceArena& arena) {
-  const int64_t tokens = args.experts.x.dim(0), width = args.shared_down.data.dim(1);
+  const int64_t tokens = args.experts.x.dim(0), width = ops::row_values(args.shared_down.data);
   void* const gate_up = arena.take<tensor::Bf16>(tokens * 2 * width);
   void* const gated = arena.take<tensor::Bf16>(tokens * width);
   return {.gate_up = Tensor::contiguous(gate_up, DType::kBf16, {tokens, 2, width}),

@@ -5,16 +5,13 @@ namespace fathom::cuda {
 
 void add_experts(ops::Backend& backend) {
   backend.moe_gate = {moe_gate, moe_gate_scratch};
-  backend.moe_experts = {.run = moe_experts,
-                         .scratch_bytes = moe_experts_scratch,
-                         .lacks = {tensor::DType::kI8, tensor::DType::kI4x2}};
+  backend.moe_experts = {moe_experts, moe_experts_scratch};
   // Many tokens of one expert are faster apart, and one form must take all rows that are to be invariant. The limit is
   // that of products whose rows have the same bits.
   if (backend.batch_invariant) return;
   backend.moe_experts_shared = {.run = moe_experts_shared,
                                 .scratch_bytes = moe_experts_shared_scratch,
-                                .max_tokens = kMaxStreamedTokens,
-                                .lacks = {tensor::DType::kI8, tensor::DType::kI4x2}};
+                                .max_tokens = kMaxStreamedTokens};
 }
 
 }  // namespace fathom::cuda

@@ -24,10 +24,14 @@ struct WideExperts {
   static constexpr int kWarpRows = kGateUp ? kTileRows : 2 * kTileRows;
   static constexpr int kUnitRows = kWarps * kWarpRows;
   using Lines = LineStream<W, 2, kColumns, true>;
-  static constexpr int kWeights = kWarps * 4096, kScales = kWeights + kColumns * 1024;
-  static constexpr int kStage = kScales + (Lines::kScaled ? kWarps * 16 + kWideGroup * 4 : 0);
+  static constexpr int kWarpWeights = 2 * Lines::kTileBytes, kWeights = kWarps * kWarpWeights;
+  static constexpr int kScales = kWeights + kColumns * Lines::kColumnBytes;
+  static constexpr int kWarpScales = kRowScales<W> ? Lines::kWeightScaleBytes : 16;
+  static constexpr int kStage =
+      kScales + (Lines::kScaled ? kWarps * kWarpScales + kWideGroup * 4 * Lines::kBlocks : 0);
   static constexpr int kSharedBytes = kStages * kStage;
-  using Sums = float[2][kColumns][4];
+  using Sum = typename Lines::Sum;
+  using Sums = Sum[2][kColumns][4];
 
   const ExpertProductParams& p;
   char* shared;
@@ -74,7 +78,8 @@ struct WideExperts {
     int line;
     const char* weight[2][2];
     const float* w_scale;
-    const char* x[kColumns * 2 / kWarps];  // this thread's pieces of the tokens, null = no token
+    const char* x[kColumns * Lines::kPiecesX /
+                  kWarps];  // this thread's pieces of the tokens, null = no token
     const float* x_scale;
   };
   __device__ __forceinline__ void find_rows(Cursor& to) const {
@@ -87,9 +92,12 @@ struct WideExperts {
       to.weight[tile][1] = from.weight + min(mine + 8, last) * from.row_bytes;
     }
     if constexpr (Lines::kScaled) {
-      const ExpertMatrix from = matrix_of<W, kGateUp>(p, to.at.group.expert, lane % 2);
-      const int block = min(row + (kGateUp ? 0 : lane % 2 * kTileRows), last) / kScaleBlock;
-      to.w_scale = lane < 2 ? from.scale + block * from.scale_row : nullptr;
+      constexpr int kOfTile = Lines::kScaleLanes / 2;
+      const int tile = lane / kOfTile % 2;
+      const ExpertMatrix from = matrix_of<W, kGateUp>(p, to.at.group.expert, tile);
+      const int mine = row + (kGateUp ? 0 : tile * kTileRows) + lane % kOfTile;
+      const int index = scale_index<W>(min(mine, last));
+      to.w_scale = lane < Lines::kScaleLanes ? from.scale + index * from.scale_row : nullptr;
     }
   }
   __device__ __forceinline__ void find_tokens(Cursor& to) const {
@@ -99,13 +107,13 @@ struct WideExperts {
       return int64_t{load_pair(p.lists, group.first + token) / p.pairs_per_row};
     };
 #pragma unroll
-    for (int i = 0; i < kColumns * 2 / kWarps; ++i) {
-      const int slot = i * kWarps + warp, token = slot / 2 * kTileTokens + lane / 4;
+    for (int i = 0; i < kColumns * Lines::kPiecesX / kWarps; ++i) {
+      const int slot = i * kWarps + warp, token = slot / Lines::kPiecesX * kTileTokens + lane / 4;
       to.x[i] = token < group.count ? p.x + row_of(token) * p.x_stride_bytes : nullptr;
     }
     if constexpr (Lines::kScaled) {
       const int token = static_cast<int>(threadIdx.x);
-      to.x_scale = token < group.count ? p.x_scale + row_of(token) * p.lines : nullptr;
+      to.x_scale = token < group.count ? p.x_scale + row_of(token) * p.blocks : nullptr;
     }
   }
   __device__ __forceinline__ Cursor start() const {
@@ -122,17 +130,15 @@ struct WideExperts {
 
   __device__ __forceinline__ void load_weights(char* stage, const Cursor& from) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int row_bytes = p.in * static_cast<int>(sizeof(W));
-    const int offset = from.line * kLineBytes + lane % 4 * 16;
+    const int row_bytes = static_cast<int>(weight_row_bytes<W>(p.in));
 #pragma unroll
-    for (int piece = 0; piece < 8; ++piece)
-      copy_piece<W, 16, true>(stage + warp * 4096 + piece * 512 + lane * 16,
-                              from.weight[piece / 4][piece / 2 % 2], offset + piece % 2 * 64,
-                              row_bytes);
+    for (int tile = 0; tile < 2; ++tile)
+      Lines::load_tile(stage + warp * kWarpWeights + tile * Lines::kTileBytes, from.weight[tile],
+                       from.line, row_bytes);
     if constexpr (Lines::kScaled) {
       if (from.w_scale != nullptr)
-        copy_async_small<4>(shared_address(stage + kScales + warp * 16 + lane * 4),
-                            from.w_scale + from.line, true);
+        Lines::load_scales(stage + kScales + warp * kWarpScales + lane * 4 * Lines::kBlocks,
+                           from.w_scale, from.line, p.blocks);
     }
   }
   __device__ __forceinline__ void load_tokens(char* stage, const Cursor& from) const {
@@ -140,36 +146,66 @@ struct WideExperts {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row_bytes = p.in * static_cast<int>(sizeof(X));
 #pragma unroll
-    for (int i = 0; i < kColumns * 2 / kWarps; ++i) {
+    for (int i = 0; i < kColumns * Lines::kPiecesX / kWarps; ++i) {
       const int slot = i * kWarps + warp;
       if (from.x[i] == nullptr) continue;
-      const int offset = from.line * Lines::kLineX + (lane % 4 + slot % 2 * 4) * Lines::kPieceX;
+      const int offset =
+          from.line * Lines::kLineX + Lines::token_offset(lane % 4, slot % Lines::kPiecesX);
       copy_piece<X, Lines::kPieceX, true>(stage + kWeights + slot * 512 + lane * 16, from.x[i],
                                           offset, row_bytes);
     }
     if constexpr (Lines::kScaled) {
       if (from.x_scale != nullptr)
-        copy_async_small<4>(shared_address(stage + kScales + kWarps * 16 + threadIdx.x * 4),
-                            from.x_scale + from.line, true);
+        Lines::load_scales(
+            stage + kScales + kWarps * kWarpScales + threadIdx.x * 4 * Lines::kBlocks, from.x_scale,
+            from.line, p.blocks);
+    }
+  }
+
+  // What sums are multiplied with when they are stored, i8 with scales of channels only: of this thread's rows and
+  // tokens.
+  struct OutScales {
+    float rows[2][2], tokens[kColumns][2];
+    __device__ __forceinline__ float value(Sum sum, int tile, int i) const {
+      if constexpr (!kIsI8Channels<W>) return sum;
+      return __fmul_rn(static_cast<float>(sum),
+                       __fmul_rn(tokens[i / 4][i % 2], rows[tile][i % 4 / 2]));
+    }
+  };
+  __device__ __forceinline__ void find_scales(const Task& at, const int (&pairs)[kColumns][2],
+                                              OutScales& to) const {
+    if constexpr (!kIsI8Channels<W>) return;
+    const int row = first_row(at) + static_cast<int>(threadIdx.x) % 32 / 4, last = p.rows - 1;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int tile = i / 2, mine = row + i % 2 * 8 + (kGateUp ? 0 : tile * kTileRows);
+      to.rows[tile][i % 2] =
+          __ldg(matrix_of<W, kGateUp>(p, at.group.expert, tile).scale + min(mine, last));
+    }
+#pragma unroll
+    for (int i = 0; i < kColumns * 2; ++i) {
+      const int pair = pairs[i / 2][i % 2];
+      to.tokens[i / 2][i % 2] = pair < 0 ? 0.0f : __ldcg(p.x_scale + pair / p.pairs_per_row);
     }
   }
 
   // The sums are in registers: gate and up of a row are one thread's.
   __device__ __forceinline__ void store(const Task& at, const int (&pairs)[kColumns][2],
-                                        const Sums& sum) const {
+                                        const OutScales& scales, const Sums& sum) const {
     const int row = first_row(at) + static_cast<int>(threadIdx.x) % 32 / 4;
 #pragma unroll
     for (int i = 0; i < kColumns * 4; ++i) {
       const int column = i / 4, pair = pairs[column][i % 2], mine = row + i % 4 / 2 * 8;
       if (pair < 0) continue;
       const int64_t to = int64_t{pair} * p.rows + mine;
-      const float a = sum[0][column][i % 4], b = sum[1][column][i % 4];
+      const float a = scales.value(sum[0][column][i % 4], 0, i),
+                  b = scales.value(sum[1][column][i % 4], 1, i);
       if constexpr (!kGateUp) {
         if (mine < p.rows) static_cast<float*>(p.out)[to] = a;
         if (mine + kTileRows < p.rows) static_cast<float*>(p.out)[to + kTileRows] = b;
       } else if (mine < p.rows) {
         const float h = silu(a) * b;
-        if constexpr (Lines::kScaled) {
+        if constexpr (kQuantisedRows<W>) {
           static_cast<float*>(p.out)[to] = h;
         } else {
           static_cast<Bf16*>(p.out)[to] = cuda::from_float<Bf16>(h);
@@ -194,8 +230,8 @@ struct WideExperts {
   static __device__ __forceinline__ void add_part(Sums& total, Sums& sum, bool is_first) {
 #pragma unroll
     for (int i = 0; i < 2 * kColumns * 4; ++i) {
-      float& all = total[i / (kColumns * 4)][i / 4 % kColumns][i % 4];
-      float& mine = sum[i / (kColumns * 4)][i / 4 % kColumns][i % 4];
+      Sum& all = total[i / (kColumns * 4)][i / 4 % kColumns][i % 4];
+      Sum& mine = sum[i / (kColumns * 4)][i / 4 % kColumns][i % 4];
       all = is_first ? mine : all + mine;
       mine = 0;
     }
@@ -232,6 +268,8 @@ struct WideExperts {
     Task at = first();
     if (at.task < end_task) find_pairs(at.group, pairs);
     while (at.task < end_task) {
+      OutScales scales;
+      find_scales(at, pairs, scales);
       Sums total, sum = {};
       const int columns = (at.group.count + kTileTokens - 1) / kTileTokens;
       int part = 0;
@@ -246,14 +284,15 @@ struct WideExperts {
         }
         commit_copies();
         const char* const stage = shared + slot * kStage;
-        Lines::multiply(stage + warp * 4096, stage + kWeights, stage + kScales + warp * 16,
-                        stage + kScales + kWarps * 16, sum, columns);
+        Lines::multiply(stage + warp * kWarpWeights, stage + kWeights,
+                        stage + kScales + warp * kWarpScales,
+                        stage + kScales + kWarps * kWarpScales, sum, columns);
         slot = (slot + 1) % kStages;
         if (line + 1 < part_end(part)) continue;
         add_part(total, sum, part == 0);
         ++part;
       }
-      store(at, pairs, total);
+      store(at, pairs, scales, total);
       if (advance(at)) find_pairs(at.group, pairs);
     }
   }
@@ -272,6 +311,7 @@ template <class W, bool kGateUp>
 void launch_wide_experts(ExpertProductParams p, ops::Stream& stream) {
   using Kernel = WideExperts<W, kGateUp>;
   p.lines = static_cast<int>(num_tiles(p.in, kLineWidth<W>));
+  p.blocks = static_cast<int>(num_tiles(p.in, kScaleBlock));
   p.warps = warps_for(p.lines);
   p.units = static_cast<int>(num_tiles(p.rows, Kernel::kUnitRows));
   const int64_t tasks = int64_t{p.lists.most_groups} * p.units;
@@ -281,6 +321,15 @@ void launch_wide_experts(ExpertProductParams p, ops::Stream& stream) {
           .block = Kernel::kThreads,
           .shared_bytes = Kernel::kSharedBytes},
          stream, p);
+}
+
+// gate_up or down of groups, by their size and whether rows are aligned.
+template <class W, bool kGateUp>
+void run_groups(const ExpertProductParams& params, ops::Stream& stream) {
+  if (!params.is_aligned) return launch_expert_product<W, false, kGateUp>(params, stream);
+  if (params.lists.group_tokens == kNarrowGroup)
+    return launch_expert_product<W, true, kGateUp>(params, stream);
+  launch_wide_experts<W, kGateUp>(params, stream);
 }
 
 }  // namespace fathom::cuda

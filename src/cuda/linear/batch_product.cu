@@ -68,10 +68,11 @@ unsigned divide(DType dtype, ProductParams& p) {
 
 }  // namespace
 
-bool run_batch_product(DType dtype, const ProductParams& params, ops::Stream& stream) {
-  if ((dtype != DType::kBf16 && dtype != DType::kF8E4M3) || params.tokens > kMaxBatchTokens ||
+bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream) {
+  if ((weight != Stored::kBf16 && weight != Stored::kF8) || params.tokens > kMaxBatchTokens ||
       params.in == 0)
     return false;
+  const DType dtype = weight == Stored::kF8 ? DType::kF8E4M3 : DType::kBf16;
   const Matrices matrices = matrices_of(dtype, params);
   const bool has_b = params.b.rows > 0;
   if (!can_map(matrices.x) || !can_map(matrices.a) || (has_b && !can_map(matrices.b)) ||

@@ -1,7 +1,7 @@
 #pragma once
 // Products of a batch: more rows of activations than product.h streams best, fewer than gemm/large.h wants.
 //
-//   if (tokens > kMaxStreamedTokens && run_batch_product(DType::kBf16, params, stream)) return;
+//   if (tokens > kMaxStreamedTokens && run_batch_product(Stored::kBf16, params, stream)) return;
 //
 // Internal to cuda/.
 
@@ -19,6 +19,6 @@ inline constexpr int64_t kMaxBatchTokens = tuned::kMaxBatchRows;
 
 // Whether it takes these types, sizes and strides; if so it has enqueued the product.
 // REQUIRES: tokens, heads and a.rows are not 0.
-bool run_batch_product(tensor::DType weight, const ProductParams& params, ops::Stream& stream);
+bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream);
 
 }  // namespace fathom::cuda

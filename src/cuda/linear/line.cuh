@@ -15,26 +15,24 @@
 // address by many lanes are slow, so nothing is loaded for tokens that are not there, and a scale by one lane.
 //
 // f8: both sides become halves (exact), the line is one scale block: sum += products * (x_scale * w_scale).
+// i4: a line is two scale blocks, 256 channels. Lane (g, t) takes bytes 16t of the first 64, which are channels 32t to
+// 32t + 31 of the first block, and bytes 64 + 16t, the same of the second. Each row has a w_scale.
+// i8: products are summed as integers. With scales of blocks a line is one, as of f8; with scales of channels the
+// integers are summed to the end, and whoever stores them scales.
 // f32: a weight is the exact sum of three bf16 values, each multiplied with the bf16 activation.
 
 #include <cstdint>
 #include <type_traits>
 
 #include "cuda/device/convert.cuh"
+#include "cuda/linear/stored.h"
 #include "cuda/mma/warp.cuh"
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda {
 
-inline constexpr int kLineBytes = 128, kTileRows = 16, kTileTokens = 8;
-
-template <class W>
-inline constexpr int kLineWidth = kLineBytes / static_cast<int>(sizeof(W));
-
-// What the rows of activations are stored as.
-template <class W>
-using RowOf = std::conditional_t<std::is_same_v<W, F8E4M3>, F8E4M3, Bf16>;
+inline constexpr int kTileRows = 16, kTileTokens = 8;
 
 // Like wait_copies, for 2 to 4 stages of a ring whose oldest is needed.
 __device__ __forceinline__ void wait_oldest(int stages) {
@@ -80,6 +78,17 @@ __device__ __forceinline__ uint32_t high_halves(uint32_t four) {
   return e4m3x2_to_half2(static_cast<uint16_t>(four >> 16));
 }
 
+// Half of the channels of eight integers of 4 bits: pairs (c, c + 4) of halves, from c = 0 and 1 or, of the word
+// shifted by 8, from 2 and 3. n ^ 8 is the integer plus 8, and as low bits of 1024 it counts ones or sixteens.
+__device__ __forceinline__ void expand_i4(uint32_t word, uint32_t& first, uint32_t& second) {
+  constexpr uint32_t kOnes = 0x64086408u, kSixteens = 0x64806480u;  // 1024 + 8, 1024 + 8 * 16
+  constexpr uint32_t kSixteenth = 0x2c002c00u,
+                     kMinus72 = 0xd480d480u;  // 1 / 16, -(1024 + 128) / 16
+  const uint32_t low = (word & 0x000f000fu) ^ kOnes, high = (word & 0x00f000f0u) ^ kSixteens;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(first) : "r"(low), "r"(kOnes));
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(second) : "r"(high), "r"(kSixteenth), "r"(kMinus72));
+}
+
 // The next bf16 part of two floats, which keep what is left.
 __device__ __forceinline__ uint32_t take_part(float& low, float& high) {
   const uint32_t part = floats_to_bf16x2(low, high);
@@ -91,56 +100,88 @@ __device__ __forceinline__ uint32_t take_part(float& low, float& high) {
 template <class W, int MT, int NT, bool kAligned>
 struct LineStream {
   using X = RowOf<W>;
-  static constexpr bool kScaled = std::is_same_v<W, F8E4M3>;
+  using Sum = SumOf<W>;
+  static constexpr bool kScaled = kLineScales<W>;
   static constexpr int kPieceX = 16 * static_cast<int>(sizeof(X)) / static_cast<int>(sizeof(W));
-  static constexpr int kLineX = 8 * kPieceX;
+  static constexpr int kBlocks = kLineBlocks<W>;
+  static constexpr int kPiecesX = 2 * kBlocks;  // of a lane and a token
+  static constexpr int kLineX = 4 * kPiecesX * kPieceX;
+  static constexpr int kTileBytes = kTileRows * kLineBytes, kColumnBytes = kPiecesX * 512;
+  // The lanes that load a scale of the weight: one for each tile or, where rows have scales, for each row.
+  static constexpr int kScaleLanes = MT * (kRowScales<W> ? kTileRows : 1),
+                       kRowsOfScale = kTileRows * MT / kScaleLanes;
+  static constexpr int kWeightScaleBytes = kRowScales<W> ? kScaleLanes * kBlocks * 4 : 32;
   // Bytes of a warp's stage: pieces of 16 bytes a lane, then the scales.
-  static constexpr int kWeights = MT * 2048, kTokens = NT * 1024;
-  static constexpr int kStage = kWeights + kTokens + (kScaled ? 32 + NT * 32 : 0);
+  static constexpr int kWeights = MT * kTileBytes, kTokens = NT * kColumnBytes;
+  static constexpr int kStage =
+      kWeights + kTokens + (kScaled ? kWeightScaleBytes + NT * 32 * kBlocks : 0);
+  static_assert(kScaleLanes <= 32);
 
   // Where this lane's part of the rows begins. Null where there is no token: nothing reads what its column gives. Rows
   // beyond the end repeat the last one.
   struct Source {
     const char* weight[MT][2];  // rows g and g + 8 of a tile
     const char* x[NT];          // token g
-    const float* w_scale;       // lane i: of tile i's first block, null from MT on
-    const float* x_scale;       // lane i: of token i, null from 8 * NT on
+    const float* w_scale;  // lane i: of row i * kRowsOfScale or its block, null from kScaleLanes on
+    const float* x_scale;  // lane i: of token i, null from 8 * NT on
   };
 
-  // `stage` is the warp's.
-  static __device__ __forceinline__ void load_weights(char* stage, const Source& from, int line,
-                                                      int row_bytes) {
+  // Of one tile, whose rows these are.
+  static __device__ __forceinline__ void load_tile(char* to, const char* const (&rows)[2], int line,
+                                                   int row_bytes) {
     const int lane = threadIdx.x % 32, offset = line * kLineBytes + lane % 4 * 16;
 #pragma unroll
-    for (int tile = 0; tile < MT; ++tile) {
-#pragma unroll
-      for (int piece = 0; piece < 4; ++piece)
-        copy_piece<W, 16, kAligned>(stage + tile * 2048 + piece * 512 + lane * 16,
-                                    from.weight[tile][piece / 2], offset + piece % 2 * 64,
-                                    row_bytes);
+    for (int piece = 0; piece < 4; ++piece)
+      copy_piece<W, 16, kAligned>(to + piece * 512 + lane * 16, rows[piece / 2],
+                                  offset + piece % 2 * 64, row_bytes);
+  }
+  // This lane's scales of a line, of a row of the weight or of a token; zeros behind the last of `blocks`.
+  static __device__ __forceinline__ void load_scales(char* to, const float* from, int line,
+                                                     int blocks) {
+    if constexpr (kBlocks == 1) {
+      copy_async_small<4>(shared_address(to), from + line, true);
+    } else if (blocks % 2 == 0) {
+      copy_async_small<8>(shared_address(to), from + line * 2, true);
+    } else {
+      const bool has_second = line * 2 + 1 < blocks;
+      copy_async_small<4>(shared_address(to), from + line * 2, true);
+      copy_async_small<4>(shared_address(to + 4), from + line * 2 + (has_second ? 1 : 0),
+                          has_second);
     }
+  }
+  // `stage` is the warp's.
+  static __device__ __forceinline__ void load_weights(char* stage, const Source& from, int line,
+                                                      int row_bytes, int blocks) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int tile = 0; tile < MT; ++tile)
+      load_tile(stage + tile * kTileBytes, from.weight[tile], line, row_bytes);
     if constexpr (kScaled) {
       if (from.w_scale != nullptr)
-        copy_async_small<4>(shared_address(stage + kWeights + kTokens + lane * 4),
-                            from.w_scale + line, true);
+        load_scales(stage + kWeights + kTokens + lane * 4 * kBlocks, from.w_scale, line, blocks);
     }
   }
 
+  // Where in a token's line a piece of lane t begins.
+  static __device__ __forceinline__ int token_offset(int t, int piece) {
+    return kIsI4<W> ? piece / 2 * kScaleBlock + t * 32 + piece % 2 * 16 : (t + piece * 4) * kPieceX;
+  }
   static __device__ __forceinline__ void load_activations(char* stage, const Source& from, int line,
-                                                          int row_bytes) {
-    const int lane = threadIdx.x % 32, offset = line * kLineX + lane % 4 * kPieceX;
+                                                          int row_bytes, int blocks) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int column = 0; column < NT; ++column) {
       if (from.x[column] == nullptr) continue;
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        copy_piece<X, kPieceX, kAligned>(stage + kWeights + column * 1024 + half * 512 + lane * 16,
-                                         from.x[column], offset + half * 4 * kPieceX, row_bytes);
+      for (int piece = 0; piece < kPiecesX; ++piece)
+        copy_piece<X, kPieceX, kAligned>(
+            stage + kWeights + column * kColumnBytes + piece * 512 + lane * 16, from.x[column],
+            line * kLineX + token_offset(lane % 4, piece), row_bytes);
     }
     if constexpr (kScaled) {
       if (from.x_scale != nullptr)
-        copy_async_small<4>(shared_address(stage + kWeights + kTokens + 32 + lane * 4),
-                            from.x_scale + line, true);
+        load_scales(stage + kWeights + kTokens + kWeightScaleBytes + lane * 4 * kBlocks,
+                    from.x_scale, line, blocks);
     }
   }
 
@@ -150,51 +191,89 @@ struct LineStream {
     if constexpr (kScaled) __syncwarp();
   }
 
-  static __device__ __forceinline__ void multiply(const char* stage, float (&sum)[MT][NT][4]) {
+  static __device__ __forceinline__ void multiply(const char* stage, Sum (&sum)[MT][NT][4]) {
     const char* const scales = stage + kWeights + kTokens;
-    multiply(stage, stage + kWeights, scales, scales + 32, sum);
+    multiply(stage, stage + kWeights, scales, scales + kWeightScaleBytes, sum);
   }
   // The same of parts that lie apart, for the first `columns` tiles of tokens.
   static __device__ __forceinline__ void multiply(const char* weights, const char* tokens,
                                                   const char* w_scales, const char* x_scales,
-                                                  float (&sum)[MT][NT][4], int columns = NT) {
+                                                  Sum (&sum)[MT][NT][4], int columns = NT) {
     const int lane = threadIdx.x % 32;
-    if constexpr (kScaled) {
-      multiply_f8(weights + lane * 16, tokens + lane * 16, w_scales, x_scales, sum, columns);
-      __syncwarp();  // the stage may be overwritten from here on
+    const char* const my_weights = weights + lane * 16;
+    const char* const my_tokens = tokens + lane * 16;
+    if constexpr (kIsF8<W> || kIsI4<W>) {
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block)
+        multiply_halves(my_weights + block * 512, my_tokens + block * 1024, w_scales + block * 4,
+                        x_scales + block * 4, sum, columns);
+    } else if constexpr (kQuantisedRows<W>) {
+      multiply_i8(my_weights, my_tokens, w_scales, x_scales, sum, columns);
     } else if constexpr (std::is_same_v<W, Bf16>) {
-      multiply_bf16(weights + lane * 16, tokens + lane * 16, sum, columns);
+      multiply_bf16(my_weights, my_tokens, sum, columns);
     } else {
-      multiply_f32(weights + lane * 16, tokens + lane * 16, sum);
+      multiply_f32(my_weights, my_tokens, sum);
     }
+    if constexpr (kScaled) __syncwarp();  // the stage may be overwritten from here on
   }
 
  private:
-  // Half of a line's steps of a tile, as halves.
+  // Half of a block's steps of a tile, as halves.
   static __device__ __forceinline__ void load_halves(uint32_t (&a)[8][4], const char* tile,
                                                      int half) {
-    uint32_t top[4], bottom[4];
-    unpack(top, tile + half * 512);
-    unpack(bottom, tile + 1024 + half * 512);
+    if constexpr (kIsI4<W>) {
+      const uint2 top = *reinterpret_cast<const uint2*>(tile + half * 8);
+      const uint2 bottom = *reinterpret_cast<const uint2*>(tile + 1024 + half * 8);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      uint32_t(&step)[4] = a[half * 4 + i];
-      step[0] = low_halves(top[i]), step[1] = low_halves(bottom[i]);
-      step[2] = high_halves(top[i]), step[3] = high_halves(bottom[i]);
+      for (int i = 0; i < 4; ++i) {
+        uint32_t(&step)[4] = a[half * 4 + i];
+        const uint32_t upper = i < 2 ? top.x : top.y, lower = i < 2 ? bottom.x : bottom.y;
+        expand_i4(i % 2 == 0 ? upper : upper >> 8, step[0], step[2]);
+        expand_i4(i % 2 == 0 ? lower : lower >> 8, step[1], step[3]);
+      }
+    } else {
+      uint32_t top[4], bottom[4];
+      unpack(top, tile + half * 512);
+      unpack(bottom, tile + 1024 + half * 512);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t(&step)[4] = a[half * 4 + i];
+        step[0] = low_halves(top[i]), step[1] = low_halves(bottom[i]);
+        step[2] = high_halves(top[i]), step[3] = high_halves(bottom[i]);
+      }
     }
+  }
+  // Four of a token's channels for a step, in the order in which load_halves() has the weight's.
+  static __device__ __forceinline__ uint32_t step_of(const uint32_t (&x)[4], int i) {
+    if constexpr (!kIsI4<W>) return x[i];
+    return __byte_perm(x[i / 2 * 2], x[i / 2 * 2 + 1], i % 2 == 0 ? 0x5140 : 0x7362);
+  }
+
+  // The scales of rows g and g + 8 of a tile.
+  static __device__ __forceinline__ float2 weight_scales(const char* w_scales, int tile) {
+    const float* const from = reinterpret_cast<const float*>(w_scales);
+    if constexpr (!kRowScales<W>) return {from[tile], from[tile]};
+    const int row = tile * kTileRows + static_cast<int>(threadIdx.x) % 32 / 4;
+    return {from[row * kBlocks], from[(row + 8) * kBlocks]};
+  }
+  // Of the tokens of d's two columns.
+  static __device__ __forceinline__ float2 token_scales(const char* x_scales, int column) {
+    const int token = column * kTileTokens + static_cast<int>(threadIdx.x) % 4 * 2;
+    const float* const from = reinterpret_cast<const float*>(x_scales) + token * kBlocks;
+    if constexpr (kBlocks == 1) return *reinterpret_cast<const float2*>(from);
+    return {from[0], from[kBlocks]};
   }
 
   // Two chains of four products each, for their latency.
-  static __device__ __forceinline__ void multiply_f8(const char* weights, const char* tokens,
-                                                     const char* w_scales, const char* x_scales,
-                                                     float (&sum)[MT][NT][4], int columns) {
-    const int pair = threadIdx.x % 4 * 2;
+  static __device__ __forceinline__ void multiply_halves(const char* weights, const char* tokens,
+                                                         const char* w_scales, const char* x_scales,
+                                                         float (&sum)[MT][NT][4], int columns) {
     uint32_t a[MT][8][4];
 #pragma unroll
     for (int tile = 0; tile < MT; ++tile)
 #pragma unroll
       for (int half = 0; half < 2 && NT > 1; ++half)
-        load_halves(a[tile], weights + tile * 2048, half);
+        load_halves(a[tile], weights + tile * kTileBytes, half);
 #pragma unroll
     for (int column = 0; column < NT; ++column) {
       if (column >= columns) break;
@@ -203,28 +282,80 @@ struct LineStream {
       for (int half = 0; half < 2; ++half) {
         if constexpr (NT == 1) {  // used once, so no registers are kept for all of a line
 #pragma unroll
-          for (int tile = 0; tile < MT; ++tile) load_halves(a[tile], weights + tile * 2048, half);
+          for (int tile = 0; tile < MT; ++tile)
+            load_halves(a[tile], weights + tile * kTileBytes, half);
         }
         uint32_t x[4];
-        unpack(x, tokens + column * 1024 + half * 512);
+        unpack(x, tokens + column * kColumnBytes + half * 512);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const uint32_t b[2] = {low_halves(x[i]), high_halves(x[i])};
+          const uint32_t four = step_of(x, i);
+          const uint32_t b[2] = {low_halves(four), high_halves(four)};
 #pragma unroll
           for (int tile = 0; tile < MT; ++tile)
             mma_f16(products[tile][half], a[tile][half * 4 + i], b);
         }
       }
-      const float2 x_scale =
-          *reinterpret_cast<const float2*>(x_scales + (column * kTileTokens + pair) * 4);
+      const float2 x_scale = token_scales(x_scales, column);
 #pragma unroll
       for (int tile = 0; tile < MT; ++tile) {
-        const float w_scale = *reinterpret_cast<const float*>(w_scales + tile * 4);
+        const float2 w_scale = weight_scales(w_scales, tile);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          sum[tile][column][i] = __fmaf_rn(__fadd_rn(products[tile][0][i], products[tile][1][i]),
-                                           __fmul_rn(i % 2 == 0 ? x_scale.x : x_scale.y, w_scale),
-                                           sum[tile][column][i]);
+          sum[tile][column][i] = __fmaf_rn(
+              __fadd_rn(products[tile][0][i], products[tile][1][i]),
+              __fmul_rn(i % 2 == 0 ? x_scale.x : x_scale.y, i < 2 ? w_scale.x : w_scale.y),
+              sum[tile][column][i]);
+      }
+    }
+  }
+
+  // Of scales of blocks every operation is rounded, as ops/linear.h has it.
+  static __device__ __forceinline__ void multiply_i8(const char* weights, const char* tokens,
+                                                     const char* w_scales, const char* x_scales,
+                                                     Sum (&sum)[MT][NT][4], int columns) {
+    uint32_t rows[MT][2][2][4];  // top and bottom of each half
+#pragma unroll
+    for (int tile = 0; tile < MT; ++tile)
+#pragma unroll
+      for (int piece = 0; piece < 4; ++piece)
+        unpack(rows[tile][piece % 2][piece / 2], weights + tile * kTileBytes + piece * 512);
+#pragma unroll
+    for (int column = 0; column < NT; ++column) {
+      if (column >= columns) break;
+      int products[MT][4];
+#pragma unroll
+      for (int i = 0; i < MT * 4; ++i)
+        products[i / 4][i % 4] = kScaled ? 0 : static_cast<int>(sum[i / 4][column][i % 4]);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint32_t x[4];
+        unpack(x, tokens + column * 1024 + half * 512);
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+          const uint32_t b[2] = {x[i], x[i + 1]};
+#pragma unroll
+          for (int tile = 0; tile < MT; ++tile) {
+            const auto& [top, bottom] = rows[tile][half];
+            const uint32_t a[4] = {top[i], bottom[i], top[i + 1], bottom[i + 1]};
+            mma_s8(products[tile], a, b);
+          }
+        }
+      }
+#pragma unroll
+      for (int tile = 0; tile < MT; ++tile) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          Sum& mine = sum[tile][column][i];
+          if constexpr (kScaled) {
+            const float2 x_scale = token_scales(x_scales, column);
+            const float2 w_scale = weight_scales(w_scales, tile);
+            const float scale = __fmul_rn(i % 2 == 0 ? x_scale.x : x_scale.y, w_scale.x);
+            mine = __fadd_rn(mine, __fmul_rn(__int2float_rn(products[tile][i]), scale));
+          } else {
+            mine = products[tile][i];
+          }
+        }
       }
     }
   }

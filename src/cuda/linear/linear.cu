@@ -13,33 +13,34 @@
 namespace fathom::cuda {
 namespace {
 
-using tensor::DType, tensor::num_scale_blocks, tensor::Tensor;
+using tensor::DType, tensor::Tensor;
 
 struct Scratch {
   void* q = nullptr;
   float* scale = nullptr;
 };
 
-bool quantises(const ops::Activation& x, DType weight) {
-  return weight == DType::kF8E4M3 && !x.is_quantised();
+bool quantises(const ops::Activation& x, Stored weight) {
+  return takes_quantised(weight) && !x.is_quantised();
 }
 
 // Of rows that are quantised here, each head's for itself.
-Scratch carve(int64_t rows, int64_t dim, DeviceArena& arena) {
+Scratch carve(Stored weight, int64_t rows, int64_t dim, DeviceArena& arena) {
   return {.q = arena.take<char>(rows * dim),
-          .scale = arena.take<float>(rows * num_scale_blocks(dim))};
+          .scale = arena.take<float>(rows * num_row_scales(weight, dim))};
 }
 
-int64_t quantised_bytes(int64_t rows, int64_t dim) {
+int64_t quantised_bytes(Stored weight, int64_t rows, int64_t dim) {
   DeviceArena arena;
-  carve(rows, dim, arena);
+  carve(weight, rows, dim, arena);
   return arena.bytes();
 }
 
 // From now on `params` has the rows quantised, in scratch.
-void quantise(QuantizeRowsParams rows, ProductParams& params, ops::Stream& stream) {
+void quantise(QuantizeRowsParams rows, Stored weight, ProductParams& params, ops::Stream& stream) {
   DeviceArena arena(stream.scratch());
-  const Scratch scratch = carve(rows.rows * rows.heads, rows.dim, arena);
+  const Scratch scratch = carve(weight, rows.rows * rows.heads, rows.dim, arena);
+  rows.kind = row_kind(weight);
   rows.q = scratch.q;
   rows.scale = scratch.scale;
   rows.starts_next_early = true;  // the product reads its weights and waits
@@ -64,7 +65,7 @@ ProductPart part_of(const ops::Weight& weight, const Tensor& out) {
 }
 
 // The rows as the kernels read them, quantised if need be.
-ProductParams params_of(const ops::Activation& x, DType weight, ops::Stream& stream) {
+ProductParams params_of(const ops::Activation& x, Stored weight, ops::Stream& stream) {
   const Tensor& values = x.values;
   ProductParams params;
   params.tokens = static_cast<int>(x.dim(0));
@@ -75,27 +76,28 @@ ProductParams params_of(const ops::Activation& x, DType weight, ops::Stream& str
   if (!quantises(x, weight)) return params;
   quantise(
       {.x = values.data(), .stride = values.stride(0), .rows = params.tokens, .dim = params.in},
-      params, stream);
+      weight, params, stream);
   return params;
 }
 
 }  // namespace
 
 int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream) {
-  const bool quantised = quantises(args.x, args.weight.data.dtype());
-  const int64_t mine = quantised ? quantised_bytes(args.x.dim(0), args.x.dim(1)) : 0;
+  const Stored weight = stored_as(args.weight);
+  const bool quantised = quantises(args.x, weight);
+  const int64_t mine = quantised ? quantised_bytes(weight, args.x.dim(0), args.x.dim(1)) : 0;
   const bool large = may_be_large(args.x.dim(0), stream);
   return large ? std::max(mine, large_linear_scratch(args)) : mine;
 }
 
 void linear(const ops::LinearArgs& args, ops::Stream& stream) {
-  const DType dtype = args.weight.data.dtype();
+  const Stored weight = stored_as(args.weight);
   if (args.x.dim(0) == 0 || args.weight.data.dim(0) == 0) return;
   if (may_be_large(args.x.dim(0), stream) && large_linear(args, stream)) return;
-  ProductParams params = params_of(args.x, dtype, stream);
+  ProductParams params = params_of(args.x, weight, stream);
   params.a = part_of(args.weight, args.out);
   params.accumulate = args.accumulate;
-  run_product(dtype, params, stream);
+  run_product(weight, params, stream);
 }
 
 int64_t linear_pair_scratch(const ops::LinearPairArgs& args, const ops::Stream& stream) {
@@ -116,21 +118,22 @@ void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
     return;
   }
   if (args.x.dim(0) == 0) return;
-  const DType dtype = args.a.weight.data.dtype();
-  ProductParams params = params_of(args.x, dtype, stream);
+  const Stored weight = stored_as(args.a.weight);
+  ProductParams params = params_of(args.x, weight, stream);
   params.a = part_of(args.a.weight, args.a.out);
   params.b = part_of(args.b.weight, args.b.out);
-  run_product(dtype, params, stream);
+  run_product(weight, params, stream);
 }
 
 int64_t head_linear_scratch(const ops::HeadLinearArgs& args, const ops::Stream&) {
   if (args.weight.data.dtype() != DType::kF8E4M3) return 0;
-  return quantised_bytes(args.x.dim(0) * args.x.dim(1), args.x.dim(2));
+  return quantised_bytes(Stored::kF8, args.x.dim(0) * args.x.dim(1), args.x.dim(2));
 }
 
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   const Tensor &weight = args.weight.data, &scale = args.weight.scale;
   const DType dtype = weight.dtype();
+  const Stored stored = stored_as(args.weight);
   if (args.x.dim(0) == 0 || args.x.dim(1) == 0 || weight.dim(1) == 0) return;
   const int64_t x_bytes = tensor::dtype_bytes(args.x.dtype());
   ProductParams params;
@@ -155,19 +158,30 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
               .rows = params.tokens,
               .heads = params.heads,
               .dim = params.in},
-             params, stream);
+             stored, params, stream);
   }
-  run_product(dtype, params, stream);
+  run_product(stored, params, stream);
 }
 
-void run_product(DType weight, const ProductParams& all, ops::Stream& stream) {
+void run_product(Stored weight, const ProductParams& all, ops::Stream& stream) {
   ProductParams params = all;
-  take_choices(weight, params, stream);
+  take_choices(dtype_of(weight), params, stream);
   const bool may_be_batch = params.tokens > kMaxStreamedTokens && !stream.backend().batch_invariant;
   if (may_be_batch && run_batch_product(weight, params, stream)) return;
-  if (weight == DType::kF8E4M3) return run_product_f8(params, stream);
-  if (weight == DType::kBf16) return run_product_bf16(params, stream);
-  run_product_f32(params, stream);
+  switch (weight) {
+    case Stored::kF32:
+      return run_product_f32(params, stream);
+    case Stored::kBf16:
+      return run_product_bf16(params, stream);
+    case Stored::kF8:
+      return run_product_f8(params, stream);
+    case Stored::kI4:
+      return run_product_i4(params, stream);
+    case Stored::kI8Blocks:
+      return run_product_i8_blocks(params, stream);
+    case Stored::kI8Channels:
+      return run_product_i8_channels(params, stream);
+  }
 }
 
 }  // namespace fathom::cuda

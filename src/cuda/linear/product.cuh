@@ -1,6 +1,6 @@
 #pragma once
-// out[t, n] = sum over k of weight[n, k] * x[t, k], for few tokens. Bound by reading the weight once:
-// rows * in * sizeof(W) bytes, which go from memory to a ring in shared memory that each warp has for itself.
+// out[t, n] = sum over k of weight[n, k] * x[t, k], for few tokens. Bound by reading the weight once: its bytes go from
+// memory to a ring in shared memory that each warp has for itself.
 //
 // Grid: x = groups of blocks (choose.h) that walk over the units, z = heads. A unit is kBlockWarps / warps * MT tiles
 // of 16 rows and one tile of 8 * NT tokens; `warps` warps share a unit's rows and divide the inner dimension.
@@ -28,8 +28,8 @@ inline constexpr int kProductThreads = kBlockWarps * 32;
 template <int MT, int NT>
 inline constexpr int kPartialFloats = kTileTokens* NT*(kTileRows* MT + 4);
 
-template <int MT, int NT>
-__device__ __forceinline__ void store_partial(float* partial, const float (&sum)[MT][NT][4]) {
+template <int MT, int NT, class Sum>
+__device__ __forceinline__ void store_partial(Sum* partial, const Sum (&sum)[MT][NT][4]) {
   constexpr int kStride = kTileRows * MT + 4;
   const int lane = threadIdx.x % 32, row = lane / 4, token = lane % 4 * 2;
 #pragma unroll
@@ -43,30 +43,46 @@ __device__ __forceinline__ void store_partial(float* partial, const float (&sum)
 }
 
 // In the order of the warps.
-template <int MT, int NT>
-__device__ __forceinline__ float add_partials(const float* partials, int warps, int token,
-                                              int row) {
+template <int MT, int NT, class Sum>
+__device__ __forceinline__ Sum add_partials(const Sum* partials, int warps, int token, int row) {
   constexpr int kStride = kTileRows * MT + 4;
-  float sum = partials[token * kStride + row];
+  Sum sum = partials[token * kStride + row];
   for (int warp = 1; warp < warps; ++warp)
     sum += partials[warp * kPartialFloats<MT, NT> + token * kStride + row];
   return sum;
+}
+
+// What another block of the cluster left there.
+template <class Sum>
+__device__ __forceinline__ Sum load_remote_sum(const Sum* sum, uint32_t rank) {
+  const float value = load_remote(shared_address(sum), rank);
+  if constexpr (std::is_same_v<Sum, int>) return __float_as_int(value);
+  if constexpr (std::is_same_v<Sum, float>) return value;
+}
+
+// A finished sum as it is stored.
+template <class W>
+__device__ __forceinline__ float scaled(const ProductParams& p, const ProductPart& part, int token,
+                                        int row, SumOf<W> sum) {
+  if constexpr (!kIsI8Channels<W>) return sum;
+  return __fmul_rn(static_cast<float>(sum), __fmul_rn(p.x_scale[token], part.w_scale[row]));
 }
 
 template <class W, int MT, int NT, bool kAligned>
 struct Product {
   using Lines = LineStream<W, MT, NT, kAligned>;
   using Source = typename Lines::Source;
+  using Sum = typename Lines::Sum;
   static constexpr int kRows = kTileRows * MT, kTokens = kTileTokens * NT;
   static constexpr int kPartials = kBlockWarps * kPartialFloats<MT, NT>;
-  static int shared_bytes(int stages) {
+  static constexpr int shared_bytes(int stages) {
     return kBlockWarps * stages * Lines::kStage + (2 * kPartials + kTokens * kRows) * 4;
   }
 
   const ProductParams& p;
   const ProductPart& part;
   char* ring;
-  float* partials;
+  Sum* partials;
   int rank, first_unit, begin, end;
 
   __device__ __forceinline__ Product(const ProductParams& params, char* shared)
@@ -74,7 +90,7 @@ struct Product {
     const int warp = threadIdx.x / 32;
     const int block = static_cast<int>(blockIdx.x) - (&part == &p.a ? 0 : p.blocks_a);
     ring = shared + warp * p.stages * Lines::kStage;
-    partials = reinterpret_cast<float*>(shared + kBlockWarps * p.stages * Lines::kStage);
+    partials = reinterpret_cast<Sum*>(shared + kBlockWarps * p.stages * Lines::kStage);
     rank = block % part.group;
     first_unit = block / part.group;
     const int parts = part.group * part.warps, mine = rank * part.warps + warp % part.warps;
@@ -87,7 +103,7 @@ struct Product {
     const int first_row =
         (unit / p.token_tiles * (kBlockWarps / part.warps) + warp / part.warps) * kRows;
     const int first_token = unit % p.token_tiles * kTokens;
-    const int64_t row_bytes = int64_t{p.in} * sizeof(W);
+    const int64_t row_bytes = weight_row_bytes<W>(p.in);
     const char* const weight = part.weight + blockIdx.z * part.weight_head_bytes;
     const char* const x = p.x + blockIdx.z * p.x_head_bytes;
     Source from;
@@ -103,13 +119,14 @@ struct Product {
       from.x[column] = token < p.tokens ? x + token * p.x_stride_bytes : nullptr;
     }
     if constexpr (Lines::kScaled) {
-      const int block = min(first_row + lane * kTileRows, part.rows - 1) / kScaleBlock;
+      const int row = min(first_row + lane * Lines::kRowsOfScale, part.rows - 1);
+      const int block = kRowScales<W> ? row : row / kScaleBlock;
       const int token = first_token + lane;
       const float* const w_scale = part.w_scale + blockIdx.z * part.w_scale_head;
-      const float* const x_scale = p.x_scale + int64_t{blockIdx.z} * p.lines;
-      from.w_scale = lane < MT ? w_scale + int64_t{block} * p.lines : nullptr;
+      const float* const x_scale = p.x_scale + int64_t{blockIdx.z} * p.blocks;
+      from.w_scale = lane < Lines::kScaleLanes ? w_scale + int64_t{block} * p.blocks : nullptr;
       from.x_scale = lane < kTokens && token < p.tokens
-                         ? x_scale + int64_t{token} * p.heads * p.lines
+                         ? x_scale + int64_t{token} * p.heads * p.blocks
                          : nullptr;
     }
     return from;
@@ -130,25 +147,25 @@ struct Product {
     if (cursor.unit < part.units) cursor.from = source_of(cursor.unit);
   }
 
-  __device__ __forceinline__ void store(int unit, int tile, int token, int row, float value) const {
+  __device__ __forceinline__ void store(int unit, int tile, int token, int row, Sum sum) const {
     const int out_row = (unit / p.token_tiles * (kBlockWarps / part.warps) + tile) * kRows + row;
     const int out_token = unit % p.token_tiles * kTokens + token;
     if (out_row < part.rows && out_token < p.tokens)
-      store_product(p, part, out_token, out_row, value);
+      store_product(p, part, out_token, out_row, scaled<W>(p, part, out_token, out_row, sum));
   }
 
   // All warps' sums of a unit; `buffer` alternates, so that a unit's readers meet no writer of the next.
-  __device__ __forceinline__ void finish(int unit, const float (&sum)[MT][NT][4], int buffer) {
-    float* const mine = partials + buffer * kPartials;
-    float* const sums = partials + 2 * kPartials;
+  __device__ __forceinline__ void finish(int unit, const Sum (&sum)[MT][NT][4], int buffer) {
+    Sum* const mine = partials + buffer * kPartials;
+    Sum* const sums = partials + 2 * kPartials;
     store_partial<MT, NT>(mine + threadIdx.x / 32 * kPartialFloats<MT, NT>, sum);
     __syncthreads();
     const int tiles = kBlockWarps / part.warps;
     const int tokens = min(kTokens, p.tokens - unit % p.token_tiles * kTokens);
     for (int i = threadIdx.x; i < tiles * tokens * kRows; i += kProductThreads) {
       const int row = i % kRows, tile = i / kRows % tiles, token = i / kRows / tiles;
-      const float value = add_partials<MT, NT>(mine + tile * part.warps * kPartialFloats<MT, NT>,
-                                               part.warps, token, row);
+      const Sum value = add_partials<MT, NT>(mine + tile * part.warps * kPartialFloats<MT, NT>,
+                                             part.warps, token, row);
       if (part.group == 1) {
         store(unit, tile, token, row, value);
       } else {
@@ -159,27 +176,28 @@ struct Product {
 
   // A group's blocks add their sums in order of rank; each stores some of the rows. A group has all of a block's warps.
   __device__ __forceinline__ void finish_group() {
-    const float* const sums = partials + 2 * kPartials;
+    const Sum* const sums = partials + 2 * kPartials;
     const uint32_t first = cluster_rank() - static_cast<uint32_t>(rank);
     const int tokens = min(kTokens, p.tokens - first_unit % p.token_tiles * kTokens);
     for (int i = threadIdx.x; i < tokens * kRows; i += kProductThreads) {
       if (i % part.group != rank) continue;
-      float sum = load_remote(shared_address(sums + i), first);
+      Sum sum = load_remote_sum(sums + i, first);
       for (int other = 1; other < part.group; ++other)
-        sum += load_remote(shared_address(sums + i), first + static_cast<uint32_t>(other));
+        sum += load_remote_sum(sums + i, first + static_cast<uint32_t>(other));
       store(first_unit, 0, i / kRows, i % kRows, sum);
     }
   }
 
   __device__ __forceinline__ void stream() {
-    const int row_bytes = p.in * static_cast<int>(sizeof(W));
+    const int row_bytes = static_cast<int>(weight_row_bytes<W>(p.in));
     const int x_bytes = p.in * static_cast<int>(sizeof(typename Lines::X));
     Cursor load = start();
     {
       Cursor early = load;
       for (int stage = 0; stage < p.stages; ++stage) {
         if (early.unit < part.units) {
-          Lines::load_weights(ring + stage * Lines::kStage, early.from, early.line, row_bytes);
+          Lines::load_weights(ring + stage * Lines::kStage, early.from, early.line, row_bytes,
+                              p.blocks);
           advance(early);
         }
         commit_copies();
@@ -188,7 +206,8 @@ struct Product {
     wait_for_previous();
     for (int stage = 0; stage < p.stages; ++stage) {
       if (load.unit < part.units) {
-        Lines::load_activations(ring + stage * Lines::kStage, load.from, load.line, x_bytes);
+        Lines::load_activations(ring + stage * Lines::kStage, load.from, load.line, x_bytes,
+                                p.blocks);
         advance(load);
       }
       commit_copies();
@@ -196,13 +215,13 @@ struct Product {
     char* stage = ring;
     int buffer = 0;
     for (int unit = first_unit; unit < part.units; unit += part.stride, buffer ^= 1) {
-      float sum[MT][NT][4] = {};
+      Sum sum[MT][NT][4] = {};
       for (int line = begin; line < end; ++line) {
         Lines::wait(p.stages);
         Lines::multiply(stage, sum);
         if (load.unit < part.units) {
-          Lines::load_weights(stage, load.from, load.line, row_bytes);
-          Lines::load_activations(stage, load.from, load.line, x_bytes);
+          Lines::load_weights(stage, load.from, load.line, row_bytes, p.blocks);
+          Lines::load_activations(stage, load.from, load.line, x_bytes, p.blocks);
           advance(load);
         }
         commit_copies();
@@ -236,6 +255,7 @@ __global__ void __launch_bounds__(kProductThreads, kAligned&& MT* NT == 1 ? 3 : 
 template <class W, class RowsToUnits>
 int64_t divide(ProductParams& p, int tile_tokens, const RowsToUnits& rows_to_units) {
   p.lines = static_cast<int>(num_tiles(p.in, kLineWidth<W>));
+  p.blocks = static_cast<int>(num_tiles(p.in, kScaleBlock));
   p.token_tiles = static_cast<int>(num_tiles(p.tokens, tile_tokens));
   int64_t per_warp = 0;
   for (ProductPart* part : {&p.a, &p.b}) {
@@ -267,6 +287,7 @@ unsigned place_parts(ProductParams& p, const Groups& groups) {
 template <class W, int MT, int NT, bool kAligned>
 void launch_product(ProductParams p, ops::Stream& stream) {
   using Kernel = Product<W, MT, NT, kAligned>;
+  static_assert(Kernel::shared_bytes(2) <= 227 << 10);
   const int64_t per_warp = divide<W>(p, Kernel::kTokens, [](int rows, int warps) {
     return static_cast<int>(num_tiles(num_tiles(rows, kTileRows), kBlockWarps / warps * MT));
   });
@@ -295,9 +316,10 @@ template <class W>
 bool rows_are_aligned(const ProductParams& p) {
   const auto aligned = [](auto value) { return value % 16 == 0; };
   const auto address = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); };
-  return aligned(p.in * sizeof(W)) && aligned(p.in * sizeof(RowOf<W>)) && aligned(address(p.x)) &&
-         aligned(p.x_stride_bytes) && aligned(p.x_head_bytes) && aligned(address(p.a.weight)) &&
-         aligned(address(p.b.weight)) && aligned(p.a.weight_head_bytes);
+  return aligned(weight_row_bytes<W>(p.in)) && aligned(p.in * sizeof(RowOf<W>)) &&
+         aligned(address(p.x)) && aligned(p.x_stride_bytes) && aligned(p.x_head_bytes) &&
+         aligned(address(p.a.weight)) && aligned(address(p.b.weight)) &&
+         aligned(p.a.weight_head_bytes);
 }
 
 }  // namespace fathom::cuda

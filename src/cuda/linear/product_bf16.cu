@@ -3,12 +3,7 @@
 namespace fathom::cuda {
 
 void run_product_bf16(const ProductParams& params, ops::Stream& stream) {
-  if (!rows_are_aligned<Bf16>(params)) return launch_product<Bf16, 1, 1, false>(params, stream);
-  if (params.tokens <= 8) return launch_product<Bf16, 1, 1, true>(params, stream);
-  if (params.tokens <= 16) return launch_product<Bf16, 1, 2, true>(params, stream);
-  if (params.tokens <= 32 || !wide_is_better<Bf16>(params))
-    return launch_product<Bf16, 2, 4, true>(params, stream);
-  launch_wide_product<Bf16>(params, stream);
+  run_product_of<Bf16>(params, stream);
 }
 
 }  // namespace fathom::cuda

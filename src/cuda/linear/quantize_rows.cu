@@ -8,7 +8,7 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 4, kRowThreads = 1024;
 
 // Neighbouring channels of a lane, read and written at once where all rows begin on their boundaries.
 constexpr int kEach = kScaleBlock / 32;
@@ -17,9 +17,57 @@ struct alignas(kEach * sizeof(T)) Piece {
   T values[kEach];
 };
 
+// Those of `mine` channels from x on, zeros behind them.
+template <class X, bool kAligned>
+__device__ __forceinline__ void load_channels(const X* x, int mine, float (&values)[kEach]) {
+  Piece<X> from{};
+  if (kAligned && mine > 0) from = *reinterpret_cast<const Piece<X>*>(x);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    if (!kAligned && i < mine) from.values[i] = x[i];
+    values[i] = kAligned || i < mine ? cuda::to_float(from.values[i]) : 0.0f;
+  }
+}
+template <bool kAligned>
+__device__ __forceinline__ void store_channels(const Piece<uint8_t>& values, int mine, uint8_t* q) {
+  if (kAligned && mine > 0) *reinterpret_cast<Piece<uint8_t>*>(q) = values;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    if (!kAligned && i < mine) q[i] = values.values[i];
+}
+
+// To e4m3: a NaN does not count for the scale.
+struct ToE4m3 {
+  float most = 0, scale = 0;
+  __device__ __forceinline__ void see(float v) { most = fmaxf(most, fabsf(v)); }
+  __device__ __forceinline__ void meet_warp() { most = warp_max(most); }
+  __device__ __forceinline__ void find_scale() { scale = fp8_scale(most); }
+  __device__ __forceinline__ uint8_t value(float v) const {
+    return cuda::from_float<F8E4M3>(__fdiv_rn(v, scale)).bits;
+  }
+};
+// To integers of 8 bits. Magnitudes compare as their bits do, and NaN is above infinity: of either the scale is NaN
+// and the integers are 0.
+struct ToI8 {
+  uint32_t most = 0;
+  float scale = 0;
+  __device__ __forceinline__ void see(float v) {
+    most = max(most, __float_as_uint(v) & 0x7fffffffu);
+  }
+  __device__ __forceinline__ void meet_warp() { most = __reduce_max_sync(0xffffffffu, most); }
+  __device__ __forceinline__ void find_scale() {
+    constexpr uint32_t kInfinity = 0x7f800000u, kNan = 0x7fffffffu;
+    const float amax = fmaxf(__uint_as_float(most), 1e-10f);
+    scale = most >= kInfinity ? __uint_as_float(kNan) : __fdiv_rn(amax, 127.0f);
+  }
+  __device__ __forceinline__ uint8_t value(float v) const {
+    return static_cast<uint8_t>(isnan(scale) ? 0 : __float2int_rn(__fdiv_rn(v, scale)));
+  }
+};
+
 // A warp per row and 128 channels, heads along y; bound by latency. Unless the next kernel starts early it finds what
 // the kernels two before wrote.
-template <class X, bool kAligned>
+template <class X, bool kAligned, class Quantiser>
 __global__ void __launch_bounds__(kWarps * 32)
     quantize_rows_kernel(const __grid_constant__ QuantizeRowsParams p, int blocks) {
   if (p.starts_next_early) let_next_start();
@@ -32,25 +80,54 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int channel = block * kScaleBlock + lane * kEach, mine = min(kEach, p.dim - channel);
   const X* const x =
       static_cast<const X*>(p.x) + row * p.stride + blockIdx.y * p.head_stride + channel;
-  F8E4M3* const q = static_cast<F8E4M3*>(p.q) + out_row * p.dim + channel;
-  Piece<X> from{};
-  if (kAligned && mine > 0) from = *reinterpret_cast<const Piece<X>*>(x);
-  float values[kEach], most = 0;
+  float values[kEach];
+  load_channels<X, kAligned>(x, mine, values);
+  Quantiser to;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    if (!kAligned && i < mine) from.values[i] = x[i];
-    values[i] = kAligned || i < mine ? cuda::to_float(from.values[i]) : 0.0f;
-    most = fmaxf(most, fabsf(values[i]));
-  }
-  const float scale = fp8_scale(warp_max(most));
-  Piece<F8E4M3> to;
+  for (int i = 0; i < kEach; ++i) to.see(values[i]);
+  to.meet_warp();
+  to.find_scale();
+  Piece<uint8_t> q;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    to.values[i] = cuda::from_float<F8E4M3>(__fdiv_rn(values[i], scale));
-    if (!kAligned && i < mine) q[i] = to.values[i];
+  for (int i = 0; i < kEach; ++i) q.values[i] = to.value(values[i]);
+  store_channels<kAligned>(q, mine, static_cast<uint8_t*>(p.q) + out_row * p.dim + channel);
+  if (lane == 0) p.scale[out_row * blocks + block] = to.scale;
+}
+
+// A block per row, which has one scale; the row is read twice, the second time from the cache.
+template <class X, bool kAligned>
+__global__ void __launch_bounds__(kRowThreads)
+    quantize_whole_rows_kernel(const __grid_constant__ QuantizeRowsParams p) {
+  __shared__ uint32_t warps[kRowThreads / 32];
+  if (p.starts_next_early) let_next_start();
+  wait_for_previous();
+  let_next_start();
+  const int64_t row = blockIdx.x;
+  const X* const x = static_cast<const X*>(p.x) + row * p.stride;
+  uint8_t* const q = static_cast<uint8_t*>(p.q) + row * p.dim;
+  const int first = static_cast<int>(threadIdx.x) * kEach;
+  float values[kEach];
+  ToI8 to;
+  for (int channel = first; channel < p.dim; channel += kRowThreads * kEach) {
+    load_channels<X, kAligned>(x + channel, min(kEach, p.dim - channel), values);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) to.see(values[i]);
   }
-  if (kAligned && mine > 0) *reinterpret_cast<Piece<F8E4M3>*>(q) = to;
-  if (lane == 0) p.scale[out_row * blocks + block] = scale;
+  to.meet_warp();
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = to.most;
+  __syncthreads();
+#pragma unroll
+  for (int warp = 0; warp < kRowThreads / 32; ++warp) to.most = max(to.most, warps[warp]);
+  to.find_scale();
+  for (int channel = first; channel < p.dim; channel += kRowThreads * kEach) {
+    const int mine = min(kEach, p.dim - channel);
+    load_channels<X, kAligned>(x + channel, mine, values);
+    Piece<uint8_t> out;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) out.values[i] = to.value(values[i]);
+    store_channels<kAligned>(out, mine, q + channel);
+  }
+  if (threadIdx.x == 0) p.scale[row] = to.scale;
 }
 
 // The results lie in scratch, one row behind the other.
@@ -60,15 +137,25 @@ bool is_aligned(const QuantizeRowsParams& p) {
          reinterpret_cast<uintptr_t>(p.x) % sizeof(Piece<X>) == 0;
 }
 
-template <class X>
-void launch_rows(const QuantizeRowsParams& params, ops::Stream& stream) {
+template <class X, bool kAligned>
+void launch_aligned(const QuantizeRowsParams& params, ops::Stream& stream) {
+  if (params.kind == RowKind::kI8Rows)
+    return launch(quantize_whole_rows_kernel<X, kAligned>,
+                  {.grid = static_cast<unsigned>(params.rows), .block = kRowThreads}, stream,
+                  params);
   const int blocks = static_cast<int>(num_tiles(params.dim, kScaleBlock));
   const LaunchShape shape{
       .grid = dim3(num_tiles(params.rows * blocks, kWarps), static_cast<unsigned>(params.heads)),
       .block = kWarps * 32};
-  const auto kernel =
-      is_aligned<X>(params) ? quantize_rows_kernel<X, true> : quantize_rows_kernel<X, false>;
+  const auto kernel = params.kind == RowKind::kE4m3 ? quantize_rows_kernel<X, kAligned, ToE4m3>
+                                                    : quantize_rows_kernel<X, kAligned, ToI8>;
   launch(kernel, shape, stream, params, blocks);
+}
+
+template <class X>
+void launch_rows(const QuantizeRowsParams& params, ops::Stream& stream) {
+  if (is_aligned<X>(params)) return launch_aligned<X, true>(params, stream);
+  launch_aligned<X, false>(params, stream);
 }
 
 }  // namespace

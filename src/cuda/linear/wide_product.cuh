@@ -19,8 +19,13 @@ struct WideProduct {
   static constexpr int kWarps = 4, kColumns = 8, kStages = 4, kThreads = kWarps * 32;
   static constexpr int kRows = kWarps * kTileRows, kTokens = kColumns * kTileTokens;
   using Lines = LineStream<W, 1, kColumns, true>;
-  static constexpr int kPieces = kWarps * 2048 + kColumns * 1024;
-  static constexpr int kStage = kPieces + (Lines::kScaled ? kWarps * 16 + kTokens * 4 : 0);
+  using Sum = typename Lines::Sum;
+  static constexpr int kWeights = kWarps * Lines::kTileBytes,
+                       kPieces = kWeights + kColumns * Lines::kColumnBytes;
+  // Of a warp's rows; at least 16 bytes.
+  static constexpr int kWeightScales = kRowScales<W> ? Lines::kWeightScaleBytes : 16;
+  static constexpr int kStage =
+      kPieces + (Lines::kScaled ? kWarps * kWeightScales + kTokens * 4 * Lines::kBlocks : 0);
   static constexpr int kSumStride = kRows + 4;  // keeps the banks apart
   static constexpr int kSharedBytes = std::max(kStages * kStage, kTokens* kSumStride * 4);
 
@@ -48,31 +53,33 @@ struct WideProduct {
   struct Source {
     const char* weight[2];
     const float* w_scale;
-    const char* x[kColumns * 2 / kWarps];  // this thread's pieces of the tokens
+    const char* x[kColumns * Lines::kPiecesX / kWarps];  // this thread's pieces of the tokens
     const float* x_scale;
   };
   __device__ __forceinline__ Source source() const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row = first_row + warp * kTileRows + lane / 4, last = part.rows - 1;
-    const char* const weight = part.weight + blockIdx.z * part.weight_head_bytes + lane % 4 * 16;
-    const int64_t row_bytes = int64_t{p.in} * sizeof(W);
+    const char* const weight = part.weight + blockIdx.z * part.weight_head_bytes;
+    const int64_t row_bytes = weight_row_bytes<W>(p.in);
     Source from;
     from.weight[0] = weight + min(row, last) * row_bytes;
     from.weight[1] = weight + min(row + 8, last) * row_bytes;
 #pragma unroll
-    for (int i = 0; i < kColumns * 2 / kWarps; ++i) {
-      const int slot = i * kWarps + warp, token = first_token + slot / 2 * kTileTokens + lane / 4;
+    for (int i = 0; i < kColumns * Lines::kPiecesX / kWarps; ++i) {
+      const int slot = i * kWarps + warp,
+                token = first_token + slot / Lines::kPiecesX * kTileTokens + lane / 4;
       from.x[i] = p.x + blockIdx.z * p.x_head_bytes + min(token, p.tokens - 1) * p.x_stride_bytes +
-                  (lane % 4 + slot % 2 * 4) * Lines::kPieceX;
+                  Lines::token_offset(lane % 4, slot % Lines::kPiecesX);
     }
     if constexpr (Lines::kScaled) {
-      const int block = min(first_row + warp * kTileRows, last) / kScaleBlock;
+      const int scale_row = first_row + warp * kTileRows + lane * Lines::kRowsOfScale;
+      const int block = kRowScales<W> ? min(scale_row, last) : min(scale_row, last) / kScaleBlock;
       const int token = first_token + static_cast<int>(threadIdx.x);
       const bool loads = static_cast<int>(threadIdx.x) < kTokens && token < p.tokens;
       const float* const w_scale = part.w_scale + blockIdx.z * part.w_scale_head;
-      const float* const x_scale = p.x_scale + int64_t{blockIdx.z} * p.lines;
-      from.w_scale = lane == 0 ? w_scale + int64_t{block} * p.lines : nullptr;
-      from.x_scale = loads ? x_scale + int64_t{token} * p.heads * p.lines : nullptr;
+      const float* const x_scale = p.x_scale + int64_t{blockIdx.z} * p.blocks;
+      from.w_scale = lane < Lines::kScaleLanes ? w_scale + int64_t{block} * p.blocks : nullptr;
+      from.x_scale = loads ? x_scale + int64_t{token} * p.heads * p.blocks : nullptr;
     }
     return from;
   }
@@ -80,33 +87,29 @@ struct WideProduct {
   // Zeros behind the end of a row: offsets within the line's row.
   __device__ __forceinline__ void load_weights(char* stage, const Source& from, int line) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int row_bytes = p.in * static_cast<int>(sizeof(W)), mine = lane % 4 * 16;
-#pragma unroll
-    for (int piece = 0; piece < 4; ++piece) {
-      const int offset = line * kLineBytes + piece % 2 * 64;
-      const bool valid = offset + mine < row_bytes;
-      copy_async_16(shared_address(stage + warp * 2048 + piece * 512 + lane * 16),
-                    from.weight[piece / 2] + (valid ? offset : 0), valid);
-    }
+    Lines::load_tile(stage + warp * Lines::kTileBytes, from.weight, line,
+                     static_cast<int>(weight_row_bytes<W>(p.in)));
     if constexpr (Lines::kScaled) {
       if (from.w_scale != nullptr)
-        copy_async_small<4>(shared_address(stage + kPieces + warp * 16), from.w_scale + line, true);
+        Lines::load_scales(stage + kPieces + warp * kWeightScales + lane * 4 * Lines::kBlocks,
+                           from.w_scale, line, p.blocks);
     }
   }
   __device__ __forceinline__ void load_tokens(char* stage, const Source& from, int line) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row_bytes = p.in * static_cast<int>(sizeof(typename Lines::X));
 #pragma unroll
-    for (int i = 0; i < kColumns * 2 / kWarps; ++i) {
+    for (int i = 0; i < kColumns * Lines::kPiecesX / kWarps; ++i) {
       const int slot = i * kWarps + warp, offset = line * Lines::kLineX;
-      const bool valid = offset + (lane % 4 + slot % 2 * 4) * Lines::kPieceX < row_bytes;
-      copy_async_16(shared_address(stage + kWarps * 2048 + slot * 512 + lane * 16),
+      const bool valid = offset + Lines::token_offset(lane % 4, slot % Lines::kPiecesX) < row_bytes;
+      copy_async_16(shared_address(stage + kWeights + slot * 512 + lane * 16),
                     from.x[i] + (valid ? offset : 0), valid);
     }
     if constexpr (Lines::kScaled) {
       if (from.x_scale != nullptr)
-        copy_async_small<4>(shared_address(stage + kPieces + kWarps * 16 + threadIdx.x * 4),
-                            from.x_scale + line, true);
+        Lines::load_scales(
+            stage + kPieces + kWarps * kWeightScales + threadIdx.x * 4 * Lines::kBlocks,
+            from.x_scale, line, p.blocks);
     }
   }
 
@@ -121,7 +124,7 @@ struct WideProduct {
       if (begin + i < end) load_tokens(shared + i * kStage, from, begin + i);
       commit_copies();
     }
-    float total[1][kColumns][4], sum[1][kColumns][4] = {};
+    Sum total[1][kColumns][4], sum[1][kColumns][4] = {};
     int index = 0, next = part_begin(1);
     for (int line = begin; line < end; ++line) {
       wait_copies<kStages - 2>();
@@ -134,12 +137,12 @@ struct WideProduct {
       commit_copies();
       const char* const stage = shared + (line - begin) % kStages * kStage;
       const char* const scales = stage + kPieces;
-      Lines::multiply(stage + warp * 2048, stage + kWarps * 2048, scales + warp * 16,
-                      scales + kWarps * 16, sum);
+      Lines::multiply(stage + warp * Lines::kTileBytes, stage + kWeights,
+                      scales + warp * kWeightScales, scales + kWarps * kWeightScales, sum);
       if (line + 1 < next) continue;
 #pragma unroll
       for (int i = 0; i < kColumns * 4; ++i) {
-        float& all = total[0][i / 4][i % 4];
+        Sum& all = total[0][i / 4][i % 4];
         all = index == 0 ? sum[0][i / 4][i % 4] : all + sum[0][i / 4][i % 4];
         sum[0][i / 4][i % 4] = 0;
       }
@@ -147,7 +150,7 @@ struct WideProduct {
     }
     wait_copies<0>();
     __syncthreads();
-    float* const sums = reinterpret_cast<float*>(shared) + warp * kTileRows;
+    Sum* const sums = reinterpret_cast<Sum*>(shared) + warp * kTileRows;
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kColumns * 4; ++i)
@@ -157,16 +160,16 @@ struct WideProduct {
 
   // REQUIRES: the sums of all blocks of the group are there.
   __device__ __forceinline__ void store() const {
-    const float* const sums = reinterpret_cast<const float*>(shared);
+    const Sum* const sums = reinterpret_cast<const Sum*>(shared);
     const uint32_t first = part.group > 1 ? cluster_rank() - static_cast<uint32_t>(rank) : 0;
     for (int i = threadIdx.x; i < kTokens * kRows; i += kThreads) {
       const int row = first_row + i % kRows, token = first_token + i / kRows;
       if (i % part.group != rank || row >= part.rows || token >= p.tokens) continue;
-      const float* const mine = sums + i / kRows * kSumStride + i % kRows;
-      float value = part.group > 1 ? load_remote(shared_address(mine), first) : *mine;
+      const Sum* const mine = sums + i / kRows * kSumStride + i % kRows;
+      Sum value = part.group > 1 ? load_remote_sum(mine, first) : *mine;
       for (int other = 1; other < part.group; ++other)
-        value += load_remote(shared_address(mine), first + static_cast<uint32_t>(other));
-      store_product(p, part, token, row, value);
+        value += load_remote_sum(mine, first + static_cast<uint32_t>(other));
+      store_product(p, part, token, row, scaled<W>(p, part, token, row, value));
     }
   }
 };
@@ -210,6 +213,18 @@ void launch_wide_product(ProductParams p, ops::Stream& stream) {
           .shared_bytes = Kernel::kSharedBytes,
           .cluster = p.cluster},
          stream, p);
+}
+
+// By the rows and whether they are aligned; of one matrix's rows all have the same bits.
+template <class W>
+void run_product_of(const ProductParams& params, ops::Stream& stream) {
+  if (!rows_are_aligned<W>(params)) return launch_product<W, 1, 1, false>(params, stream);
+  if (params.tokens <= 8) return launch_product<W, 1, 1, true>(params, stream);
+  if (params.tokens <= 16) return launch_product<W, 1, 2, true>(params, stream);
+  constexpr int kTiles = kIsI4<W> ? 1 : 2;  // lines of two blocks leave no room for more
+  if (params.tokens <= 32 || !wide_is_better<W>(params))
+    return launch_product<W, kTiles, 4, true>(params, stream);
+  launch_wide_product<W>(params, stream);
 }
 
 }  // namespace fathom::cuda
