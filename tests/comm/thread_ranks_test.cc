@@ -12,12 +12,13 @@
 #include <thread>
 
 #include "cpu/reference/reference_backend.h"
+#include "tests/sanitized.h"
 
 namespace {
 
 std::atomic<int64_t> num_allocations = 0;
 
-void* counted(std::size_t bytes) {
+[[maybe_unused]] void* counted(std::size_t bytes) {
   num_allocations.fetch_add(1, std::memory_order_relaxed);
   void* memory = std::malloc(std::max<std::size_t>(bytes, 1));
   if (memory == nullptr) std::abort();
@@ -26,13 +27,15 @@ void* counted(std::size_t bytes) {
 
 }  // namespace
 
-// Of the whole test program: a collective may not allocate.
+// Of the whole test program: a collective may not allocate. A sanitizer has an allocator of its own.
+#if !FATHOM_IS_SANITIZED
 void* operator new(std::size_t bytes) { return counted(bytes); }
 void* operator new[](std::size_t bytes) { return counted(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
 
 namespace fathom::comm {
 namespace {
