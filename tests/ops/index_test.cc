@@ -506,7 +506,7 @@ TEST_P(TopRowsTest, choose_from_the_longest_row) {
 // Counts are added up in any order on a GPU: what comes out must not show it.
 TEST_P(TopRowsTest, are_the_same_in_every_run) {
   constexpr int64_t kRows = 20000, kTopk = 2048, kBlocks = (kRows + 63) / 64;
-  HostTensor padded(DType::kF32, {1, kBlocks * 64}, kInfinity);
+  HostTensor padded(DType::kF32, {1, kBlocks * 64}, kInfinite);
   const std::vector<double> scores =
       drawn(kRows, 9, [](uint64_t x) { return static_cast<double>(x % 700); });
   std::copy(scores.begin(), scores.end(), padded.values.begin());
