@@ -77,9 +77,10 @@ class CheckKernelsTest(TreeTest):
     def test_kernels_and_variants_that_nobody_launched_are_found(self):
         self.write("src/cuda/a.cu", PLAIN + kernel("wait_for_previous();", name="wide_product_kernel"))
         names = self.root / "names"
-        for lines, missing in ((["plain", "wide_product_kernel<tensor::Bf16>", "wide_product_kernel<f8>"], []),
-                               (["plain<float>", "wide_product_kernel<bf16>"], ["no wide_product_kernel<"]),
-                               (["wide_product_kernel<bf16>", "wide_product_kernel<tensor::F8E4M3>"],
+        integers = [f"wide_product_kernel<{weight}>" for weight in ("I4x2", "I8Blocks", "linear::I8Channels")]
+        for lines, missing in ((["plain", "wide_product_kernel<tensor::Bf16>", "wide_product_kernel<f8>", *integers], []),
+                               (["plain<float>", "wide_product_kernel<bf16>", *integers], ["no wide_product_kernel<"]),
+                               (["wide_product_kernel<bf16>", "wide_product_kernel<tensor::F8E4M3>", *integers],
                                 ["src/cuda/a.cu: plain was not launched"])):
             with self.subTest(lines=lines):
                 names.write_text("\n".join(lines))
