@@ -54,7 +54,8 @@ double tiled_cost(const MatrixShape& shape, int64_t rows, const MatrixChoice& ch
   const double tile_columns = is_large && !is_f8 ? 256 : 128;
   const double clusters = ceil_div(static_cast<double>(rows), tile_rows) *
                           ceil_div(static_cast<double>(shape.n), 2 * tile_columns);
-  return (is_large ? 1.85 : 1) * ceil_div(clusters, device.multiprocessors / 2);
+  const int clusters_at_once = device.multiprocessors / 2;
+  return (is_large ? 1.85 : 1) * ceil_div(clusters, clusters_at_once);
 }
 
 class MatrixCandidates {

@@ -257,11 +257,12 @@ std::string entries_text(const Choices& choices) {
   return text + "\n}\n";
 }
 
-std::string name_of(const char* first_key, int64_t first, const char* second_key, int64_t second,
-                    const std::string& device, DType dtype) {
-  return std::string(first_key) + "=" + std::to_string(first) + "," + second_key + "=" +
-         std::to_string(second) + ",device_name=" + device +
-         (dtype == DType::kF8E4M3 ? std::string(kF8Suffix) : "") + std::string(kEnding);
+std::string size_in_name(const char* key, int64_t size) {
+  return std::string(key) + "=" + std::to_string(size) + ",";
+}
+std::string name_of(const std::string& sizes, const std::string& device, DType dtype) {
+  return sizes + "device_name=" + device + (dtype == DType::kF8E4M3 ? std::string(kF8Suffix) : "") +
+         std::string(kEnding);
 }
 
 std::string with_count(const char* what, int value) {
@@ -281,11 +282,13 @@ std::string device_name_in_files(std::string_view device) {
 
 std::string file_name(const MatrixChoices& choices) {
   const MatrixShape& shape = choices.shape;
-  return name_of("N", shape.n, "K", shape.k, choices.device, shape.dtype);
+  return name_of(size_in_name("N", shape.n) + size_in_name("K", shape.k), choices.device,
+                 shape.dtype);
 }
 std::string file_name(const ExpertChoices& choices) {
   const ExpertShape& shape = choices.shape;
-  return name_of("E", shape.experts, "N", shape.inter, choices.device, shape.dtype);
+  return name_of(size_in_name("E", shape.experts) + size_in_name("N", shape.inter), choices.device,
+                 shape.dtype);
 }
 std::string file_text(const MatrixChoices& choices) { return entries_text(choices); }
 std::string file_text(const ExpertChoices& choices) { return entries_text(choices); }
@@ -336,7 +339,7 @@ Status add_directory(const std::string& path, std::string_view device, Table& ta
   for (const std::filesystem::path& file : files) {
     Result<std::string> text = read_whole_file(file.string(), kMaxFileBytes);
     if (!text) return text.error();
-    const Status added = add_file(
+    Status added = add_file(
         {.name = file.filename().string(), .text = std::move(*text), .from = file.string()}, device,
         table);
     if (!added) return added;
