@@ -305,13 +305,11 @@ int search_jobs(TuneRun& run, const std::vector<Job>& jobs) {
 template <class Job>
 int check_jobs(TuneRun& run, const std::vector<Job>& jobs) {
   constexpr double kSlower = 1.02;
+  tuned::Table table;
+  throw_on_error(tuned::add_directory(run.flags.out, run.device_name, table));
   Ratios ratios;
   for (const Job& job : jobs) {
     typename Job::Choices choices = empty_choices(run, job);
-    const std::string path = run.flags.out + "/" + tuned::file_name(choices);
-    if (!std::filesystem::exists(path)) continue;
-    tuned::Table table;
-    throw_on_error(tuned::add_directory(run.flags.out, run.device_name, table));
     const auto* const read = table.find(job.shape);
     if (read == nullptr) continue;
     typename Job::Timer timer = job.timer(run.backend, run.device, run.pieces);
@@ -357,7 +355,7 @@ int run_tune(const TuneFlags& flags) {
   return flags.check ? check_jobs(run, jobs) : search_jobs(run, jobs);
 }
 
-void add_tune_flags(CLI::App& app, const char* shape, TuneFlags& flags) {
+void add_tune_flags(CLI::App& app, const char* shape, const char* rows, TuneFlags& flags) {
   const std::string shapes = "Shapes", search = "Search", output = "Output";
   app.add_option("-m,--model-path", flags.model_path,
                  "The shapes of this model; its config.json is enough")
@@ -383,7 +381,7 @@ void add_tune_flags(CLI::App& app, const char* shape, TuneFlags& flags) {
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 17))
       ->type_name("N,...")
-      ->default_str("1 to 8192, doubling")
+      ->default_str(rows)
       ->group(shapes);
   app.add_option("--time-limit", flags.time_limit, "End after so long; --resume goes on")
       ->check(CLI::Range(0.0, 1e9))
@@ -415,7 +413,7 @@ void add_tune_flags(CLI::App& app, const char* shape, TuneFlags& flags) {
 Command add_tune_gemm(CLI::App& tune) {
   auto flags = std::make_shared<TuneFlags>();
   CLI::App* app = tune.add_subcommand("gemm", "Tune the products with a model's matrices");
-  add_tune_flags(*app, "N,K", *flags);
+  add_tune_flags(*app, "N,K", "1 to 8192, doubling", *flags);
   set_examples(*app, {"fathom tune gemm --model-path models/configs/deepseek-v3 --tp-size 1,8",
                       "fathom tune gemm --shape 1536,1536 --rows 1,8,64 --out my-tuned"});
   return {.app = app, .run = [flags] { return run_tune<MatrixJob>(*flags); }};
@@ -424,7 +422,7 @@ Command add_tune_gemm(CLI::App& tune) {
 Command add_tune_moe(CLI::App& tune) {
   auto flags = std::make_shared<TuneFlags>();
   CLI::App* app = tune.add_subcommand("moe", "Tune a model's experts");
-  add_tune_flags(*app, "E,N,HIDDEN,TOP_K", *flags);
+  add_tune_flags(*app, "E,N,HIDDEN,TOP_K", "16 from 1 to 4096", *flags);
   set_examples(*app, {"fathom tune moe --model-path models/configs/deepseek-v3 --tp-size 8",
                       "fathom tune moe --shape 256,256,7168,8 --resume"});
   return {.app = app, .run = [flags] { return run_tune<ExpertJob>(*flags); }};
