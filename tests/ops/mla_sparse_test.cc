@@ -1,0 +1,145 @@
+// Attention to lists of rows against a float64 oracle and against absorbed attention.
+
+#include <algorithm>
+
+#include "ops/index.h"
+#include "tests/ops/mla_absorbed_cases.h"
+
+namespace fathom::ops_test {
+namespace {
+
+class MlaSparseTest : public MlaAbsorbedFixture {
+ protected:
+  // lists: rows of the sequence that each token attends to.
+  std::vector<uint8_t> run_listed(const AbsorbedCase& c, const AbsorbedInputs& in,
+                                  const std::vector<std::vector<int64_t>>& lists, int64_t width,
+                                  HostTensor* values = nullptr) {
+    const int64_t tokens = in.query_start.back();
+    HostTensor rows(DType::kI32, {tokens, width}, -1), counts(DType::kI32, {tokens});
+    size_t sequence = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      while (in.query_start[sequence + 1] <= t) ++sequence;
+      const std::vector<int64_t>& list = lists[static_cast<size_t>(t)];
+      counts.at(t) = static_cast<double>(list.size());
+      for (size_t i = 0; i < list.size(); ++i)
+        rows.at(t, static_cast<int64_t>(i)) =
+            in.block_tables.at(static_cast<int64_t>(sequence), list[i] / kCacheBlockTokens) *
+                kCacheBlockTokens +
+            static_cast<double>(list[i] % kCacheBlockTokens);
+    }
+    const auto num_rows = static_cast<int64_t>(in.cache.size()) / in.format.row_bytes;
+    const DeviceTensor cache =
+        upload({num_rows / kCacheBlockTokens, kCacheBlockTokens, in.format.row_bytes}, in.cache);
+    const DeviceTensor q_latent = upload(in.q_latent), q_rope = upload(in.q_rope);
+    const DeviceTensor rows_in = upload(rows), counts_in = upload(counts);
+    const DeviceTensor out = empty(act(), {tokens, c.dims.heads, c.dims.rank});
+    ops::mla_sparse({.q_latent = q_latent.view(),
+                     .q_rope = q_rope.view(),
+                     .cache = {.rows = cache.view(), .format = in.format},
+                     .rows = rows_in.view(),
+                     .counts = counts_in.view(),
+                     .scale = in.scale,
+                     .out = out.view()},
+                    stream());
+    if (values != nullptr) *values = download(out.view());
+    return bytes(out.view());
+  }
+
+  // All rows that each token sees, or every third of them and its own.
+  static std::vector<std::vector<int64_t>> lists_of(const AbsorbedCase& c, const AbsorbedInputs& in,
+                                                    int64_t step) {
+    std::vector<std::vector<int64_t>> lists;
+    for (size_t s = 0; s < c.sequences.size(); ++s) {
+      const QuerySequence& sequence = c.sequences[s];
+      std::vector<uint64_t> mask;
+      if (c.with_tree && sequence.queries <= ops::kMaxTreeTokens)
+        mask.assign(in.tree_mask.begin() + in.query_start[s],
+                    in.tree_mask.begin() + in.query_start[s + 1]);
+      const ref::Sees sees = sees_rule(sequence.kv_len - sequence.queries, mask);
+      for (int64_t query = 0; query < sequence.queries; ++query) {
+        lists.emplace_back();
+        const int64_t own = sequence.kv_len - sequence.queries + query;
+        for (int64_t row = 0; row < sequence.kv_len; ++row)
+          if (sees(query, row) && (row % step == 0 || row == own)) lists.back().push_back(row);
+      }
+    }
+    return lists;
+  }
+
+  // Every third row of each token and its own.
+  void expect_listed(const AbsorbedCase& c) {
+    SCOPED_TRACE(std::string(tensor::dtype_name(c.cache_dtype)) + ", heads " +
+                 std::to_string(c.dims.heads));
+    const AbsorbedInputs in = make_absorbed_inputs(c, act());
+    const std::vector<std::vector<int64_t>> lists = lists_of(c, in, 3);
+    HostTensor got;
+    run_listed(c, in, lists, 2100, &got);
+    const HostTensor q = concatenated(in.q_latent, in.q_rope);
+    for (size_t s = 0; s < c.sequences.size(); ++s) {
+      const int64_t begin = in.query_start[s], end = in.query_start[s + 1];
+      if (c.sequences[s].kv_len == 0) {
+        for (int64_t i = 0; i < c.dims.rank; ++i) EXPECT_EQ(got.at(begin, 0, i), 0);
+        continue;
+      }
+      const HostTensor expected = ref::attention(
+          q.rows(begin, end), in.rows[s], in.rows[s].columns(0, c.dims.rank), in.scale,
+          [&](int64_t query, int64_t row) {
+            const std::vector<int64_t>& list = lists[static_cast<size_t>(begin + query)];
+            return std::find(list.begin(), list.end(), row) != list.end();
+          });
+      expect_close(got.rows(begin, end), expected, kAttentionBounds);
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, MlaSparseTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::mla_sparse)), backend_name);
+
+const std::vector<QuerySequence> kListedSequences = {{1, 513},  {3, 64},  {2, 0},   {1, 1},
+                                                     {66, 130}, {7, 700}, {1, 9000}};
+
+TEST_P(MlaSparseTest, with_all_rows_gives_the_bits_of_absorbed_attention) {
+  for (const DType cache : kCacheTypes)
+    for (const bool with_tree : {false, true}) {
+      // A GPU adds up rows by their places in the sequence or in the list, and lists have no gaps.
+      if (with_tree && backend().device_memory) continue;
+      AbsorbedCase c{.dims = kAttentionDims[1],
+                     .sequences = kListedSequences,
+                     .cache_dtype = cache,
+                     .with_tree = with_tree,
+                     .seed = 31};
+      if (cache == DType::kF32) {
+        c.dims = kAttentionDims[2];
+      } else if (backend().device_memory) {
+        c.dims = kAttentionDims[0];
+      }
+      const AbsorbedInputs in = make_absorbed_inputs(c, act());
+      EXPECT_EQ(run_listed(c, in, lists_of(c, in, 1), 9000), run(c, in, 0, c.sequences.size()))
+          << tensor::dtype_name(cache);
+    }
+}
+
+TEST_P(MlaSparseTest, attends_to_the_rows_of_the_lists_alone) {
+  for (const DType cache : kCacheTypes)
+    for (const int64_t heads : {3, 16, 64, 128}) {
+      AbsorbedCase c{.dims = kAttentionDims[0],
+                     .sequences = {{2, 400}, {1, 0}, {3, 70}},
+                     .cache_dtype = cache,
+                     .seed = 32};
+      c.dims.heads = heads;
+      expect_listed(c);
+    }
+  // A decode of several sequences of published lists, and a prompt's tokens.
+  for (const std::vector<QuerySequence>& sequences :
+       {std::vector<QuerySequence>{{1, 6100}, {1, 3000}, {1, 30}},
+        std::vector<QuerySequence>{{40, 700}}}) {
+    AbsorbedCase c{.dims = kAttentionDims[0],
+                   .sequences = sequences,
+                   .cache_dtype = DType::kF8E4M3,
+                   .seed = 33};
+    c.dims.heads = 16;
+    expect_listed(c);
+  }
+}
+
+}  // namespace
+}  // namespace fathom::ops_test

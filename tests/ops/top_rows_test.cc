@@ -1,0 +1,137 @@
+// The choice of the best rows against an oracle: ties, what is no score, the longest rows.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/index.h"
+#include "tests/ops/index_cases.h"
+#include "tests/ref/index.h"
+#include "tests/sanitized.h"
+
+namespace fathom::ops_test {
+namespace {
+
+class TopRowsTest : public OpsTest {
+ protected:
+  static constexpr int64_t kBlockTokens = 64;
+
+  // One token that sees all of these scores, in blocks that lie in the other order.
+  struct Call {
+    DeviceTensor scores, tables, query_start, kv_len, rows, counts;
+    int64_t num_blocks;
+  };
+
+  Call make_call(const std::vector<double>& scores, int64_t topk) {
+    const int64_t rows = std::ssize(scores), blocks = (rows + kBlockTokens - 1) / kBlockTokens;
+    HostTensor padded(DType::kF32, {1, blocks * kBlockTokens}, kInfinite);
+    std::copy(scores.begin(), scores.end(), padded.values.begin());
+    HostTensor tables(DType::kI32, {1, blocks});
+    for (int64_t b = 0; b < blocks; ++b) tables.at(0, b) = static_cast<double>(blocks - 1 - b);
+    return {.scores = upload(padded),
+            .tables = upload(tables),
+            .query_start = upload({2}, std::vector<int32_t>{0, 1}),
+            .kv_len = upload({1}, std::vector<int32_t>{static_cast<int32_t>(rows)}),
+            .rows = empty(DType::kI32, {1, topk}),
+            .counts = empty(DType::kI32, {1}),
+            .num_blocks = blocks};
+  }
+
+  void run(const Call& call) {
+    ops::top_rows({.scores = call.scores.view(),
+                   .queries = {.query_start = call.query_start.view(),
+                               .kv_len = call.kv_len.view(),
+                               .block_tables = call.tables.view(),
+                               .tree_mask = {},
+                               .token_begin = 0,
+                               .token_end = 1},
+                   .block_tokens = kBlockTokens,
+                   .rows = call.rows.view(),
+                   .counts = call.counts.view()},
+                  stream());
+  }
+
+  void expect_top(const std::vector<double>& scores, int64_t topk) {
+    const Call call = make_call(scores, topk);
+    run(call);
+    const std::vector<int64_t> expected = ref::top_rows(scores, topk, [](int64_t) { return true; });
+    const auto got = download_as<int32_t>(call.rows.view());
+    ASSERT_EQ(download_as<int32_t>(call.counts.view())[0], std::ssize(expected));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const int64_t block = call.num_blocks - 1 - expected[i] / kBlockTokens;
+      ASSERT_EQ(got[i], block * kBlockTokens + expected[i] % kBlockTokens) << "entry " << i;
+    }
+  }
+
+  static std::vector<double> drawn(size_t count, uint64_t seed, double (*draw)(uint64_t)) {
+    ref::Random random(seed);
+    std::vector<double> scores(count);
+    for (double& score : scores) score = draw(random.engine()());
+    return scores;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(backends, TopRowsTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::top_rows)), backend_name);
+
+TEST_P(TopRowsTest, prefer_the_smaller_row_among_equal_scores) {
+  expect_top(std::vector<double>(5000, 1.5), 2048);
+  expect_top(std::vector<double>(5000, 0.0), 2048);
+  expect_top(std::vector<double>(300, -kInfinite), 64);
+  // Thousands of ties around the last one kept.
+  expect_top(drawn(9000, 1, [](uint64_t x) { return static_cast<double>(x % 3); }), 2048);
+  expect_top(drawn(9000, 2, [](uint64_t x) { return x % 7 == 0 ? 1.0 : 0.0; }), 2048);
+  // -0 equals 0.
+  expect_top(drawn(3000, 3, [](uint64_t x) { return x % 2 == 0 ? 0.0 : -0.0; }), 1000);
+}
+
+TEST_P(TopRowsTest, rank_negative_infinite_and_failed_scores) {
+  expect_top(drawn(4000, 4, [](uint64_t x) { return -1e-3 * static_cast<double>(x % 5000); }), 700);
+  expect_top(drawn(2000, 5,
+                   [](uint64_t x) {
+                     return x % 5 == 0   ? kNotANumber
+                            : x % 5 == 1 ? -kInfinite
+                            : x % 5 == 2 ? kInfinite
+                                         : static_cast<double>(static_cast<float>(x % 99) / 7.0f);
+                   }),
+             500);
+  // More failed rows than are kept.
+  expect_top(drawn(2000, 6, [](uint64_t x) { return x % 2 == 0 ? kNotANumber : 1.0; }), 500);
+}
+
+TEST_P(TopRowsTest, keep_all_rows_up_to_topk) {
+  const auto draw = [](uint64_t x) { return static_cast<double>(static_cast<int32_t>(x % 1000)); };
+  for (const size_t rows : {1, 63, 64, 65, 66}) expect_top(drawn(rows, rows, draw), 64);
+  expect_top(drawn(65, 7, draw), 1);
+}
+
+TEST_P(TopRowsTest, choose_from_the_longest_row) {
+  if (kIsSanitized) return;
+  // A hundred thousand of the scores share their upper bits.
+  std::vector<double> scores = drawn(163840, 8, [](uint64_t x) {
+    const auto low = static_cast<float>(x % 4096) * 0x1p-23f;
+    return static_cast<double>(x % 5 < 3 ? 1.0f + low : -static_cast<float>(x % 4096));
+  });
+  expect_top(scores, 2048);
+  std::fill(scores.begin(), scores.end(), 0.25);
+  expect_top(scores, 2048);
+  if (!backend().device_memory) return;
+  // Longer than any context that is served: a GPU's blocks do not hold their parts.
+  scores = drawn(500'000, 10, [](uint64_t x) { return static_cast<double>(x % 4096); });
+  expect_top(scores, 1000);
+}
+
+// Counts are added up in any order on a GPU: what comes out must not show it.
+TEST_P(TopRowsTest, are_the_same_in_every_run) {
+  const Call call =
+      make_call(drawn(20000, 9, [](uint64_t x) { return static_cast<double>(x % 700); }), 2048);
+  std::vector<uint8_t> first;
+  const int runs = backend().device_memory ? 1000 : 3;
+  for (int i = 0; i < runs; ++i) {
+    run(call);
+    const std::vector<uint8_t> got = bytes(call.rows.view());
+    if (i == 0) first = got;
+    ASSERT_EQ(got, first) << "run " << i;
+  }
+}
+
+}  // namespace
+}  // namespace fathom::ops_test
