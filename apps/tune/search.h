@@ -122,16 +122,24 @@ tuned::Entry<Choice> time_again(const Choice& choice, int64_t rows, int num_samp
           .default_us = median(by_rule) * 1e6};
 }
 
-// Whether entries of one task are faster than the rule together, and none slower.
+// Of the rule's time, in the geometric mean.
 template <class Choice>
-bool is_worth(const std::vector<tuned::Entry<Choice>>& entries, const SearchLimits& limits) {
+double ratio_to_rule(const std::vector<tuned::Entry<Choice>>& entries) {
   std::vector<double> us, default_us;
   for (const tuned::Entry<Choice>& entry : entries) {
-    if (!(entry.us <= limits.never_above * entry.default_us)) return false;
     us.push_back(entry.us);
     default_us.push_back(entry.default_us);
   }
-  return !entries.empty() && tune::mean_ratio(us, default_us) <= limits.worth;
+  return tune::mean_ratio(us, default_us);
+}
+
+// Whether entries of one task are faster than the rule together, and none slower.
+template <class Choice>
+bool is_worth(const std::vector<tuned::Entry<Choice>>& entries, const SearchLimits& limits) {
+  const bool none_slower = std::all_of(entries.begin(), entries.end(), [&](const auto& entry) {
+    return entry.us <= limits.never_above * entry.default_us;
+  });
+  return none_slower && !entries.empty() && ratio_to_rule(entries) <= limits.worth;
 }
 
 template <class Choice>
@@ -189,13 +197,9 @@ SearchResult<Choice> search(const SearchTask<Choice>& task, const SearchLimits& 
       break;
     }
     std::vector<tuned::Entry<Choice>> entries;
-    std::vector<double> us, default_us;
-    for (size_t row = 0; row < task.rows.size(); ++row) {
+    for (size_t row = 0; row < task.rows.size(); ++row)
       entries.push_back(time_again(all[i].choices[row], task.rows[row], limits.samples, measure));
-      us.push_back(entries.back().us);
-      default_us.push_back(entries.back().default_us);
-    }
-    const double ratio = tune::mean_ratio(us, default_us);
+    const double ratio = ratio_to_rule(entries);
     if (!is_worth(entries, limits) || ratio >= best) continue;
     best = ratio;
     result.entries = std::move(entries);
