@@ -114,18 +114,25 @@ void FieldProblem::skip_named(SkippedField::Kind kind, std::string_view name) {
 
 FieldReader::FieldReader(const json::Value& object, std::string path, const FieldTable& table,
                          FieldProblem& problem)
-    : FieldReader(object, std::move(path), problem) {
-  table_ = &table;
+    : object_(&object), path_(std::move(path)), table_(&table), problem_(problem) {
   check_names(object, path_, table, problem);
+  if (!problem) sort_members();
 }
 
 FieldReader::FieldReader(const json::Value& object, std::string path, FieldProblem& problem)
     : object_(&object), path_(std::move(path)), problem_(problem) {
-  const auto& members = object.get_ref<const json::Value::object_t&>();
+  sort_members();
+}
+
+// An object may hold a million names that nobody asks for: only those of the table are sorted.
+void FieldReader::sort_members() {
+  const auto& members = object_->get_ref<const json::Value::object_t&>();
   if (members.size() <= kMaxLinearKeys) return;
-  members_.reserve(members.size());
-  for (const auto& [key, value] : members) members_.emplace_back(key, &value);
+  for (const auto& [key, value] : members) {
+    if (table_ == nullptr || table_->find(key) != nullptr) members_.emplace_back(key, &value);
+  }
   std::sort(members_.begin(), members_.end(), has_lower_key);
+  is_sorted_ = true;
 }
 
 FieldReader::FieldReader(json::Members& body, FieldProblem& problem)
@@ -146,7 +153,7 @@ const json::Value* FieldReader::find(std::string_view key) const {
     const Result<const json::Value*> built = body_->find(key);
     if (!built) problem_.set(broken_body(built.error()));
     value = built ? *built : nullptr;
-  } else if (!members_.empty()) {
+  } else if (is_sorted_) {
     const auto found =
         std::lower_bound(members_.begin(), members_.end(), Member{key, nullptr}, has_lower_key);
     if (found != members_.end() && found->first == key) value = found->second;

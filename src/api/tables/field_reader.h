@@ -134,6 +134,7 @@ class FieldReader {
   static constexpr size_t kMaxLinearKeys = 32;
   using Member = std::pair<std::string_view, const json::Value*>;
   static bool has_lower_key(const Member& a, const Member& b) { return a.first < b.first; }
+  void sort_members();
 
   const json::Value* object_ = nullptr;  // null: the body
   json::Members* body_ = nullptr;
@@ -142,6 +143,7 @@ class FieldReader {
   FieldProblem& problem_;
   // Sorted by key, for objects with many members only. Sorted and not hashed, because a client chooses the keys.
   std::vector<Member> members_;
+  bool is_sorted_ = false;  // members_ stands for the object
 };
 
 }  // namespace fathom::api
