@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes an INT8 checkpoint from an FP8, bf16 or float32 one, or one with INT4 experts from an FP8 one, in the published layout.
+"""Makes an INT8 or AWQ checkpoint from an FP8, bf16 or float32 one, or one with INT4 experts from an FP8 one, in the published layout.
 
     tools/quantize_checkpoint.py --form channel-int8 models/demo /tmp/demo-int8
 
@@ -10,6 +10,10 @@ tensors and files are copied.
 
 w4afp8: routed experts in INT4, two to a byte, a scale for each 128 channels of an output, amax / 7; "quant_method": "w4afp8". All else
 stays FP8. The scales of activations that published checkpoints have (input_scale) are not made: Fathom does not read them.
+
+awq: the same matrices in 4 bits, transposed and eight outputs to a word as AutoAWQ packs them ("version": "gemm"), with a scale and a zero
+point for each 64 channels of an output, from the group's smallest to its largest value; "quant_method": "awq". Activations were not
+looked at: AWQ's search for better scales is not made here.
 
 It needs nothing but Python, and takes a quarter of a second for a million weights. Large models are published in these forms.
 """
@@ -22,6 +26,8 @@ import struct
 import sys
 
 BLOCK = 128
+AWQ_GROUP = 64
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # outputs of a word, from its lowest bits on
 MATRICES = tuple(f".{name}.weight" for name in (
     "gate_proj", "up_proj", "down_proj", "q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "indexer.wq_b",
     "indexer.wk"))
@@ -29,6 +35,7 @@ EXPERTS = ".mlp.experts."
 FORMS = {
     "channel-int8": {"quant_method": "w8a8_int8", "activation_scheme": "dynamic"},
     "block-int8": {"quant_method": "blockwise_int8", "activation_scheme": "dynamic", "weight_block_size": [BLOCK, BLOCK]},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"},
     "w4afp8": {"quant_method": "w4afp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [BLOCK, BLOCK]},
 }
 
@@ -144,6 +151,41 @@ def pairs_int4(rows):
     return data, scales
 
 
+def awq_group(values):
+    """Scale, zero point and integers of 0 to 15."""
+    low, high = min(values), max(values)
+    if not high - low < float("inf"):
+        sys.exit("a matrix holds NaN or infinity")
+    scale, = struct.unpack("<e", struct.pack("<e", max(high - low, 1e-5) / 15))
+    zero = min(max(round(-low / scale), 0), 15)
+    return scale, zero, [min(max(round(value / scale) + zero, 0), 15) for value in values]
+
+
+def awq_words(outputs):
+    """Rows of outputs as words of eight, transposed: [out][n] -> i32[n, out / 8]."""
+    words = array.array("I")
+    for column in zip(*outputs):
+        for begin in range(0, len(column), 8):
+            words.append(sum(column[begin + output] << 4 * place for place, output in enumerate(AWQ_ORDER)))
+    return words.tobytes()
+
+
+def awq(name, rows, out, channels):
+    if out % 8 or channels % AWQ_GROUP:
+        sys.exit(f"{name}: is [{out}, {channels}], must be multiples of 8 and {AWQ_GROUP}")
+    quantised, zeros, scales = [], [], []
+    for values in rows:
+        groups = [awq_group(values[begin:begin + AWQ_GROUP]) for begin in range(0, channels, AWQ_GROUP)]
+        scales.append([scale for scale, _, _ in groups])
+        zeros.append([zero for _, zero, _ in groups])
+        quantised.append([value for _, _, group in groups for value in group])
+    base, groups = name.removesuffix("weight"), channels // AWQ_GROUP
+    transposed = [scale for group in zip(*scales) for scale in group]
+    return [(base + "qweight", "I32", [channels, out // 8], awq_words(quantised)),
+            (base + "qzeros", "I32", [groups, out // 8], awq_words(zeros)),
+            (base + "scales", "F16", [groups, out], struct.pack(f"<{len(transposed)}e", *transposed))]
+
+
 def converted(checkpoint, name, form):
     """The tensors that stand for one: (name, dtype, shape, bytes)."""
     _, dtype, shape, _, _ = checkpoint.tensors[name]
@@ -155,6 +197,8 @@ def converted(checkpoint, name, form):
         sys.exit(f"{name}: is {dtype}, must be F8_E4M3: w4afp8 keeps in FP8 what is no routed expert's")
     if form == "w4afp8" or not (name.endswith(MATRICES) and len(shape) == 2):
         return [(name, dtype, shape, checkpoint.data(name))]
+    if form == "awq":
+        return awq(name, checkpoint.rows(name), *shape)
     quantize, suffix = (channel_int8, "_scale") if form == "channel-int8" else (block_int8, "_scale_inv")
     data, scales, scale_shape = quantize(checkpoint.rows(name))
     return [(name, "I8", shape, bytes(data)), (name + suffix, "F32", scale_shape, scales.tobytes())]

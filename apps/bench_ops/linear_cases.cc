@@ -36,7 +36,7 @@ Tensor reference_product(OnReference& on_reference, const ops::Activation& x,
   const ops::ScaleForm form = ops::scale_form(weight);
   if (form != ops::ScaleForm::kNone)
     cut.scale = cut.scale.slice(
-        0, 0, form == ops::ScaleForm::kChannels ? outputs : ops::num_scale_blocks(outputs));
+        0, 0, form == ops::ScaleForm::kBlocks ? ops::num_scale_blocks(outputs) : outputs);
   const ops::Activation rows = on_reference.rows(checked(x));
   const Tensor out = on_reference.empty(DType::kF32, {rows.dim(0), outputs});
   ops::linear({.x = rows, .weight = on_reference.weight(cut), .out = out}, on_reference.stream());
@@ -44,7 +44,8 @@ Tensor reference_product(OnReference& on_reference, const ops::Activation& x,
 }
 
 double flops_of(int64_t tokens, const Tensor& weight) {
-  return 2.0 * static_cast<double>(tokens) * static_cast<double>(weight.num_elements());
+  return 2.0 * static_cast<double>(tokens) * static_cast<double>(weight.dim(0)) *
+         static_cast<double>(ops::row_values(weight));
 }
 
 double bytes_of_weight(const ops::Weight& weight) { return bytes_of({weight.data, weight.scale}); }

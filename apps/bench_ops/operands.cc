@@ -20,6 +20,8 @@ constexpr int64_t kPieceElements = 1'048'583;
 constexpr int64_t kSlabBytes = int64_t{32} << 20;
 // Well inside what e4m3 holds, and all that i8 and i4x2 do.
 constexpr float kF8Range = 240, kI8Range = 127, kI4Range = 7;
+// Of AWQ; published checkpoints of the family have groups of 64.
+constexpr int64_t kZeroPointChannels = 64;
 
 template <class T>
 void fill(void* data, float low, float high) {
@@ -41,7 +43,8 @@ void fill_piece(DType dtype, void* data, float low, float high) {
   if (dtype == DType::kF32) return fill<float>(data, low, high);
   if (dtype == DType::kBf16) return fill<tensor::Bf16>(data, low, high);
   if (dtype == DType::kI8) return fill<int8_t>(data, low, high);
-  if (dtype == DType::kI4x2) return fill<uint8_t>(data, 0, 255);  // all pairs
+  if (dtype == DType::kF16) return fill<tensor::F16>(data, low, high);
+  if (tensor::holds_pairs(dtype)) return fill<uint8_t>(data, 0, 255);  // all pairs
   FATHOM_CHECK(dtype == DType::kF8E4M3, "no random values of " << tensor::dtype_name(dtype));
   fill<tensor::F8E4M3>(data, low, high);
 }
@@ -120,13 +123,19 @@ ops::Weight Operands::weight(DType dtype, std::initializer_list<int64_t> shape) 
   const int64_t out = shape.begin()[rank - 2], in = shape.begin()[rank - 1];
   const float deviation = deviation_of(in);
   const bool is_i8 = dtype == DType::kI8, is_i4 = dtype == DType::kI4x2;
-  if (dtype != DType::kF8E4M3 && !is_i8 && !is_i4)
+  const bool has_zeros = dtype == DType::kU4x2;
+  if (dtype != DType::kF8E4M3 && !is_i8 && !is_i4 && !has_zeros)
     return {.data = random(dtype, shape, -deviation, deviation), .scale = {}};
   const auto stack = [&](DType type, int64_t rows, int64_t columns, float low, float high) {
     if (rank == 2) return random(type, {rows, columns}, low, high);
     if (rank == 3) return random(type, {shape.begin()[0], rows, columns}, low, high);
     return random(type, {shape.begin()[0], shape.begin()[1], rows, columns}, low, high);
   };
+  // Zero points near 0 cost what others do.
+  if (has_zeros)
+    return {.data = stack(DType::kU4x2, out, in / 2, 0, 255),
+            .scale = stack(DType::kF16, out, 2 * in / kZeroPointChannels, 0.5f * deviation / 8,
+                           deviation / 8)};
   const bool of_channels = is_i8 && i8_scales_ == ops::ScaleForm::kChannels;
   const float range = is_i8 ? kI8Range : is_i4 ? kI4Range : kF8Range;
   return {.data = stack(dtype, out, is_i4 ? in / 2 : in, -range, range),

@@ -70,7 +70,7 @@ class Operands {
   ops::Activation rows(int64_t tokens, int64_t dim, bool quantised);
   // Room for quantised rows.
   ops::Activation quantised_room(int64_t tokens, int64_t dim);
-  // [..., out, in] with scales where it is f8 or i8, such that products are near 1.
+  // [..., out, in] with scales where it is quantised, such that products are near 1.
   ops::Weight weight(tensor::DType dtype, std::initializer_list<int64_t> shape);
   // Uniform in [0, limit).
   int64_t draw(int64_t limit);

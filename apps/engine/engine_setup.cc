@@ -72,7 +72,16 @@ void log_model(const ModelFlags& flags, const runner::RankGroup& ranks) {
   const config::ModelConfig& config = model.config();
   const bool quantised = config.quantization_config.has_value() && !flags.dequantize;
   const auto matrices = [&] {
-    return config.quantization_config->method == config::QuantMethod::kFp8Blocks ? "f8_e4m3" : "i8";
+    switch (config.quantization_config->method) {
+      case config::QuantMethod::kFp8Blocks:
+        return "f8_e4m3";
+      case config::QuantMethod::kW4AFp8:
+        return "f8_e4m3, routed experts i4x2";
+      case config::QuantMethod::kAwq:
+        return "u4x2";
+      default:
+        return "i8";
+    }
   };
   FATHOM_LOG(kInfo, "apps", "model",
              {{"model_path", flags.model_path},

@@ -54,7 +54,7 @@ const FlagTable<ModelFlags>& model_flags() {
         "Keep only the first N decoder layers",
         {.type = "N", .check = CLI::Range(1, 1 << 16), .default_text = "all"}},
        {"--dequantize", &ModelFlags::dequantize,
-        "Compute with bfloat16 or float32 weights from an FP8, INT8 or W4AFP8 checkpoint; "
+        "Compute with bfloat16 or float32 weights from an FP8, INT8, W4AFP8 or AWQ checkpoint; "
         "without it quantised weights stay as they are and activations are quantised as they ask "
         "for"},
        {"--dtype",

@@ -34,7 +34,8 @@ struct YarnConfig {
 // What the quantised matrices are: fp8 e4m3 or int8 with scales of 128x128 blocks, and activations quantised per token
 // and 128 channels; or int8 with scales of output channels, and activations per token; or FP8 as the first, with routed
 // experts of int4, which have a scale for each output and 128 channels. Activations always dynamically.
-enum class QuantMethod { kFp8Blocks, kInt8Blocks, kInt8Channels, kW4AFp8 };
+// AWQ: int4 with a scale and a zero point for each output and group_size channels; activations as they are.
+enum class QuantMethod { kFp8Blocks, kInt8Blocks, kInt8Channels, kW4AFp8, kAwq };
 
 std::string_view quant_method_name(QuantMethod method);  // for people
 
@@ -45,8 +46,9 @@ struct QuantizationConfig {
   // float32 and read like all others; activation scales may stay float32, which is the more exact
   // choice.
   bool scale_ue8m0 = false;
-  // int8: names of modules that are not quantised, with all in them: "lm_head", "self_attn.kv_b_proj". In FP8 each
-  // tensor's own dtype tells.
+  int group_size = 0;  // AWQ: 32, 64 or 128
+  // int8 and AWQ: names of modules that are not quantised, with all in them: "lm_head", "self_attn.kv_b_proj". In FP8
+  // each tensor's own dtype tells.
   std::vector<std::string> unquantised_modules;
 };
 

@@ -87,6 +87,21 @@ void read_w8a8_int8(JsonReader& reader, QuantizationConfig& quantization) {
   read_unquantised(reader, quantization);
 }
 
+// AutoAWQ's "gemm" packing, which nearly all published AWQ checkpoints have. Its kernels cannot take groups of 128 of
+// this family's sizes, so group_size is mostly 64.
+void read_awq(JsonReader& reader, QuantizationConfig& quantization) {
+  quantization.method = QuantMethod::kAwq;
+  reader.integer("bits", {.min = 4, .max = 4});
+  reader.choice("version", {"gemm", "GEMM"}, 0);
+  reader.require(reader.boolean("zero_point", false), "zero_point", "true");
+  constexpr std::string_view kGroupSize = "group_size";
+  const int group_size = reader.integer(kGroupSize, {.min = -1, .max = 1 << 20});
+  reader.require(group_size == 32 || group_size == 64 || group_size == 128, kGroupSize,
+                 "32, 64 or 128");
+  quantization.group_size = group_size;
+  read_unquantised(reader, quantization);
+}
+
 // One of the two things that a group of compressed-tensors quantises. Observers made the scales.
 struct CompressedPart {
   std::string_view key, strategy;
@@ -152,9 +167,11 @@ void read_quantization(JsonReader& outer, ModelConfig& config) {
   JsonReader reader(*section, "quantization_config.");
   QuantizationConfig quantization;
   constexpr void (*kForms[])(JsonReader&, QuantizationConfig&) = {
-      read_fp8, read_blockwise_int8, read_w8a8_int8, read_compressed_tensors, read_w4afp8};
+      read_fp8, read_blockwise_int8, read_w8a8_int8, read_compressed_tensors, read_w4afp8,
+      read_awq};
   const int form = reader.choice(
-      "quant_method", {"fp8", "blockwise_int8", "w8a8_int8", "compressed-tensors", "w4afp8"}, -1);
+      "quant_method", {"fp8", "blockwise_int8", "w8a8_int8", "compressed-tensors", "w4afp8", "awq"},
+      -1);
   if (reader.ok()) kForms[form](reader, quantization);
   reader.refuse_unread(kUnknown);
   if (!reader.ok()) return outer.fail(reader.error().message);
@@ -172,6 +189,9 @@ std::string_view quant_method_name(QuantMethod method) {
     case QuantMethod::kW4AFp8:
       return "routed experts in INT4, scales of 128 channels of an output; all else in FP8, scales "
              "of 128x128 blocks";
+    case QuantMethod::kAwq:
+      return "INT4 (AWQ), scales and zero points of groups of channels of an output, activations "
+             "not quantised";
   }
   return "?";
 }

@@ -1,5 +1,6 @@
 #pragma once
-// quantization_config: the published forms of FP8, INT8 and INT4 with FP8, and refusals of all others by key and value.
+// quantization_config: the published forms of FP8, INT8, INT4 with FP8 and AWQ, and refusals of all others by key and
+// value.
 //
 //   {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 //   {"quant_method": "w4afp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}

@@ -20,12 +20,14 @@ bool is_in_module(std::string_view weight_name, std::string_view module) {
 
 ops::ScaleForm WeightTypes::scale_form(std::string_view weight_name) const {
   if (int4_experts && is_in_module(weight_name, "mlp.experts")) return ops::ScaleForm::kGroups;
-  if (int8 == ops::ScaleForm::kNone) return fp8 ? ops::ScaleForm::kBlocks : ops::ScaleForm::kNone;
+  const ops::ScaleForm integer = awq_group_size > 0 ? ops::ScaleForm::kZeroPoints : int8;
+  if (integer == ops::ScaleForm::kNone)
+    return fp8 ? ops::ScaleForm::kBlocks : ops::ScaleForm::kNone;
   const bool is_left =
       unquantised != nullptr &&
       std::any_of(unquantised->begin(), unquantised->end(),
                   [&](const std::string& module) { return is_in_module(weight_name, module); });
-  return is_left ? ops::ScaleForm::kNone : int8;
+  return is_left ? ops::ScaleForm::kNone : integer;
 }
 
 }  // namespace fathom::layers

@@ -21,12 +21,14 @@ struct WeightTypes {
   bool int4_experts = false;                    // of these, routed experts are INT4 (i4x2)
   bool fp8_absorbed = false;                    // W_UK and W_UV of MLA are quantised to FP8
   ops::ScaleForm int8 = ops::ScaleForm::kNone;  // other than none: they stay INT8, with such scales
-  // INT8: of modules that are not quantised, with all in them. Null = none; outlives the layers' making.
+  int awq_group_size = 0;  // other than 0: they stay u4x2, with zero points of so many channels
+  // INT8 and AWQ: of modules that are not quantised, with all in them. Null = none; outlives the layers' making.
   const std::vector<std::string>* unquantised = nullptr;
 
   // Of the matrices that the checkpoint quantises, but routed experts.
   tensor::DType matrix() const {
     if (int8 != ops::ScaleForm::kNone) return tensor::DType::kI8;
+    if (awq_group_size > 0) return tensor::DType::kU4x2;
     return fp8 ? tensor::DType::kF8E4M3 : plain;
   }
   tensor::DType experts() const { return int4_experts ? tensor::DType::kI4x2 : matrix(); }

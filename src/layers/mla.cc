@@ -125,7 +125,8 @@ void Mla::project_queries(const LayerStep& step) const {
 void Mla::project_out(const LayerStep& step, const Tensor& out) const {
   const Tensor heads_out = step.buffers.mla.out.reshape({out.dim(0), num_heads_ * v_head_dim_});
   sum_of_parts(o_proj_.size(), out, step, [&](size_t part, const Tensor& to) {
-    const int64_t columns = o_proj_[part].data.dim(1), begin = static_cast<int64_t>(part) * columns;
+    const int64_t columns = ops::row_values(o_proj_[part].data);
+    const int64_t begin = static_cast<int64_t>(part) * columns;
     ops::linear(
         {.x = heads_out.slice(1, begin, begin + columns), .weight = o_proj_[part], .out = to},
         step.stream);

@@ -28,6 +28,9 @@ WeightTypes quantised_types(const config::ModelConfig& config, bool dequantize) 
     case config::QuantMethod::kInt8Channels:
       types.int8 = ops::ScaleForm::kChannels;
       break;
+    case config::QuantMethod::kAwq:
+      types.awq_group_size = config.quantization_config->group_size;
+      break;
   }
   types.unquantised = &config.quantization_config->unquantised_modules;
   return types;
@@ -64,8 +67,10 @@ ops::Weight WeightBuilder::stacked(const std::vector<std::string>& names, int64_
                                    int64_t cols, const weights::Shard& shard) {
   const ops::ScaleForm form = form_of(names);
   const bool of_groups = form == ops::ScaleForm::kGroups;
+  const bool has_zeros = form == ops::ScaleForm::kZeroPoints;
   const bool cuts_scales = form == ops::ScaleForm::kBlocks || (of_groups && shard.axis == 1);
   int64_t& cut = shard.axis == 0 ? rows : cols;
+  if (has_zeros) require_groups(names.front(), cols, shard);
   cut = cuts_scales ? scaled_shard_length(shard, names.front(), cut)
                     : shard_length(shard, names.front(), cut);
   if (of_groups && cols % 2 != 0)
@@ -74,7 +79,8 @@ ops::Weight WeightBuilder::stacked(const std::vector<std::string>& names, int64_
   const int64_t count = static_cast<int64_t>(names.size());
   const bool quantised = form != ops::ScaleForm::kNone;
   ops::Weight weight;
-  weight.data = arena_.allocate(type_of(form), {count, rows, of_groups ? cols / 2 : cols});
+  weight.data =
+      arena_.allocate(type_of(form), {count, rows, of_groups || has_zeros ? cols / 2 : cols});
   if (quantised) weight.scale = scales(form, count, rows, cols);
   for (int64_t i = 0; i < count; ++i) {
     parameters_.push_back({.name = names[static_cast<size_t>(i)],
@@ -85,8 +91,21 @@ ops::Weight WeightBuilder::stacked(const std::vector<std::string>& names, int64_
   return weight;
 }
 
+void WeightBuilder::require_groups(const std::string& name, int64_t cols,
+                                   const weights::Shard& shard) const {
+  const int64_t parts = shard.axis == 1 ? shard.size : 1;
+  if (cols % (parts * types_.awq_group_size) == 0) return;
+  throw StartupError(name + ": has " + std::to_string(cols) +
+                     " columns, which do not divide into " +
+                     (parts == 1 ? "" : std::to_string(parts) + " equal parts of ") + "groups of " +
+                     std::to_string(types_.awq_group_size) + " (quantization_config.group_size)" +
+                     (parts == 1 ? "" : ": use fewer ranks, or --dequantize"));
+}
+
 Tensor WeightBuilder::scales(ops::ScaleForm form, int64_t count, int64_t rows, int64_t cols) {
   if (form == ops::ScaleForm::kChannels) return arena_.allocate(DType::kF32, {count, rows, 1});
+  if (form == ops::ScaleForm::kZeroPoints)
+    return arena_.allocate(DType::kF16, {count, rows, 2 * cols / types_.awq_group_size});
   if (form == ops::ScaleForm::kGroups)
     return arena_.allocate(DType::kF32, {count, rows, num_scale_blocks(cols)});
   return arena_.allocate(DType::kF32, {count, num_scale_blocks(rows), num_scale_blocks(cols)});

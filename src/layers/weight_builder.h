@@ -65,7 +65,7 @@ class WeightBuilder {
   tensor::Tensor plain_matrix(const std::string& name, int64_t rows, int64_t cols,
                               const weights::Shard& shard = {});
   // [rows, cols], FP8 in an FP8 model, INT8 in an INT8 model where it does not leave the module as it is. Routed
-  // experts of a W4AFP8 model are INT4, [rows, cols / 2] pairs.
+  // experts of a W4AFP8 model are INT4, [rows, cols / 2] pairs, and all matrices of an AWQ model u4x2, as many.
   ops::Weight matrix(const std::string& name, int64_t rows, int64_t cols,
                      const weights::Shard& shard = {});
   // [names..., rows, cols]: equal matrices side by side, of the type that matrix() gives each, which must be one, each
@@ -85,6 +85,8 @@ class WeightBuilder {
   // Of all of them.
   ops::ScaleForm form_of(const std::vector<std::string>& names) const;
   tensor::DType type_of(ops::ScaleForm form) const;
+  // Throws StartupError where parts of the columns are no whole groups of zero points.
+  void require_groups(const std::string& name, int64_t cols, const weights::Shard& shard) const;
   tensor::Tensor scales(ops::ScaleForm form, int64_t count, int64_t rows, int64_t cols);
   static const char* holders(int parts) {
     return parts == 1 ? "ranks" : "parts of --deterministic-tp";

@@ -41,8 +41,8 @@ enum class OperatorTypes {
 
 // Of matrices, as ops/linear.h says what they hold.
 inline constexpr std::initializer_list<tensor::DType> kMatrixTypes = {
-    tensor::DType::kF32, tensor::DType::kBf16, tensor::DType::kF8E4M3, tensor::DType::kI8,
-    tensor::DType::kI4x2};
+    tensor::DType::kF32, tensor::DType::kBf16, tensor::DType::kF8E4M3,
+    tensor::DType::kI8,  tensor::DType::kI4x2, tensor::DType::kU4x2};
 
 // What a backend has for an operator. Calls go through ops::dispatch (ops/boundary.h).
 template <class Args>

@@ -6,7 +6,7 @@
 // Element (r, c) has position first + r * row_elements + c. Positions are cut into blocks of kTableBlock, and block b
 // lies in the table from table_offset(seed, key, b, elements) on.
 //
-// out           f32|bf16|f8_e4m3|i8|i4x2[rows, columns]   rows may be strided; a pair of i4x2 is one element
+// out           f32|bf16|f8_e4m3|i8|i4x2|u4x2[rows, columns]   rows may be strided; a pair is one element
 // table         the type of out, [elements]       elements a multiple of 4, at least kTableBlock; 16-byte aligned
 // row_elements  of the whole tensor, of which `columns` may be a part
 

@@ -2,13 +2,15 @@
 // Linear layer without bias: out = x * weight^T (+ out when accumulate).
 //
 // x       act[tokens, in], or quantised rows of an f8 or i4x2 weight (ops/activation.h)   rows may be strided
-// weight  f32|bf16|f8_e4m3|i8[out, in], or i4x2[out, in/2], of which in is even
+// weight  f32|bf16|f8_e4m3|i8[out, in], or i4x2|u4x2[out, in/2], of which in is even
 // scale   f32[ceil(out/128), ceil(in/128)]   with f8 and i8 weights: w = q * scale of its 128x128 block
 //         f32[out, 1]                        or with i8 weights: w = q * scale of its output channel
 //         f32[out, ceil(in/128)]             with i4x2 weights: w = q * scale of its 128 channels of one output
+//         f16[out, 2 * in/g]                 with u4x2 weights: of each output its scales of g channels, then as many
+//                                            zero points, w = (q - zero) * scale, exact in float32; g is 32, 64 or 128
 // out     act|f32[tokens, out]      rows may be strided; f32 always allowed (logits)
 //
-// f32 and bf16 weights: products and sums in float32.
+// f32, bf16 and u4x2 weights: products and sums in float32.
 // f8 weights: x is quantised per token and 128 channels (ops/quantize_fp8.h), the products of one
 // 128-wide block of `in` are summed first, then sum * (x_scale * w_scale) is added in float32, blocks in
 // rising order (DeepSeek-V3 report, section 3.3).
@@ -34,14 +36,27 @@ namespace fathom::ops {
 
 using tensor::kScaleBlock, tensor::num_scale_blocks;
 
-// A weight matrix as stored: values and, for f8, i8 and i4x2, scales.
+// A weight matrix as stored: values and, for f8, i8, i4x2 and u4x2, scales.
 struct Weight {
   tensor::Tensor data, scale;
 };
 
 // What shares one scale. A shape of i8 scales that is both has one output and one block: the two are the same then.
-enum class ScaleForm : uint8_t { kNone, kBlocks, kChannels, kGroups };
+// kZeroPoints: a group of channels of one output, with a zero point beside the scale.
+enum class ScaleForm : uint8_t { kNone, kBlocks, kChannels, kGroups, kZeroPoints };
 ScaleForm scale_form(const Weight& weight);
+// Whether products with a weight of this form quantise the rows of x.
+constexpr bool quantises_rows(ScaleForm form) {
+  return form != ScaleForm::kNone && form != ScaleForm::kZeroPoints;
+}
+inline bool quantises_rows(const Weight& weight) { return quantises_rows(scale_form(weight)); }
+// Channels of a group of kZeroPoints, 0 of other forms, and whether there are kernels for so many.
+int64_t zero_point_channels(const Weight& weight);
+constexpr bool is_zero_point_group(int64_t channels) {
+  return channels == 32 || channels == 64 || channels == 128;
+}
+// Scales of matrix `index` of a stack, whose leading axes count as one. Null where there are none.
+const void* matrix_scale(const Weight& weight, int64_t index = 0);
 // Values in a row of a matrix [..., out, in] as stored, in.
 int64_t row_values(const tensor::Tensor& matrix);
 // Of a row of x as a weight of this form reads it: how many channels share a scale.
@@ -70,7 +85,7 @@ void linear_pair(const LinearPairArgs& args, Stream& stream);
 
 // For the boundary checks of operators with weights: elements of a row of `in` values as stored. `in` has its value.
 tensor::Dim stored_in(tensor::DType dtype, const tensor::Dim& in);
-// The scale fits the weight [..., out, in], or is null when the weight is neither f8 nor i8 nor i4x2.
+// The scale fits the weight [..., out, in], or is null when the weight is not quantised.
 void expect_weight_scale(std::string_view name, const Weight& weight, int64_t in, int64_t out);
 
 }  // namespace fathom::ops

@@ -21,14 +21,17 @@
 //   x              act[tokens, hidden_size], or quantised rows of f8 or i4x2 experts (ops/activation.h)
 //   ids, weights   as above; a negative id is skipped. Expert id is the (id - first_expert)'th of gate_up and down;
 //                  an id that they do not have is another rank's and skipped
-//   gate_up        f32|bf16|f8|i8[experts, 2, moe_intermediate_size, hidden_size], or i4x2 with half the last axis
+//   gate_up        f32|bf16|f8|i8[experts, 2, moe_intermediate_size, hidden_size], or i4x2|u4x2 with half the last
+//                  axis
 //   gate_up_scale  f32[experts, 2, ceil(inter/128), ceil(hidden_size/128)]   f8 and i8, or
 //                  f32[experts, 2, moe_intermediate_size, 1]                 i8 with scales of channels, or
-//                  f32[experts, 2, moe_intermediate_size, ceil(hidden_size/128)]     i4x2
-//   down           f32|bf16|f8|i8[experts, hidden_size, moe_intermediate_size], or i4x2 with half the last axis
+//                  f32[experts, 2, moe_intermediate_size, ceil(hidden_size/128)]     i4x2, or
+//                  f16[experts, 2, moe_intermediate_size, 2 * hidden_size/g]         u4x2
+//   down           f32|bf16|f8|i8[experts, hidden_size, moe_intermediate_size], or i4x2|u4x2 with half the last axis
 //   down_scale     f32[experts, ceil(hidden_size/128), ceil(inter/128)]      f8 and i8, or
 //                  f32[experts, hidden_size, 1]                              i8 with scales of channels, or
-//                  f32[experts, hidden_size, ceil(inter/128)]                i4x2
+//                  f32[experts, hidden_size, ceil(inter/128)]                i4x2, or
+//                  f16[experts, hidden_size, 2 * inter/g]                    u4x2
 //   out            act[tokens, hidden_size]
 //
 // moe_experts_shared, fused: the shared experts, one FFN that every token passes, in the same call, to the bit

@@ -32,6 +32,7 @@ int64_t dtype_bytes(DType dtype) {
     case DType::kI8:
     case DType::kU8:
     case DType::kI4x2:
+    case DType::kU4x2:
       return 1;
     case DType::kI64:
     case DType::kU64:
@@ -62,6 +63,8 @@ std::string_view dtype_name(DType dtype) {
       return "u64";
     case DType::kI4x2:
       return "i4x2";
+    case DType::kU4x2:
+      return "u4x2";
   }
   return "?";
 }

@@ -2,7 +2,7 @@
 // Element types and their scalar conversions (round to nearest even, as IEEE 754 and PyTorch do).
 // Pure functions, thread-safe. F8E4M3 is the "fn" kind: no infinity, one NaN, largest value 448.
 // I4x2 is two integers from -8 to 7 in a byte, in two's complement, the one of the even column in the low bits: a
-// matrix [rows, columns] of them is a tensor [rows, columns / 2].
+// matrix [rows, columns] of them is a tensor [rows, columns / 2]. U4x2 is the same of integers from 0 to 15.
 
 #include <bit>
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace fathom::tensor {
 
-enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kI64, kI32, kI8, kU8, kU64, kI4x2 };
+enum class DType : uint8_t { kF32, kBf16, kF16, kF8E4M3, kI64, kI32, kI8, kU8, kU64, kI4x2, kU4x2 };
 
 int64_t dtype_bytes(DType dtype);
 std::string_view dtype_name(DType dtype);  // "f32", "bf16", "f16", "f8_e4m3", "i64", ...
@@ -34,6 +34,15 @@ struct I4x2 {
   int even() const { return static_cast<int8_t>(bits << 4) >> 4; }
   int odd() const { return static_cast<int8_t>(bits) >> 4; }
 };
+struct U4x2 {
+  uint8_t bits;
+
+  int even() const { return bits & 15; }
+  int odd() const { return bits >> 4; }
+};
+
+// Two values of 4 bits in an element.
+constexpr bool holds_pairs(DType dtype) { return dtype == DType::kI4x2 || dtype == DType::kU4x2; }
 
 template <class T>
 struct DTypeOf;
@@ -56,6 +65,10 @@ struct DTypeOf<F8E4M3> {
 template <>
 struct DTypeOf<I4x2> {
   static constexpr DType value = DType::kI4x2;
+};
+template <>
+struct DTypeOf<U4x2> {
+  static constexpr DType value = DType::kU4x2;
 };
 template <>
 struct DTypeOf<int64_t> {

@@ -54,8 +54,9 @@ void make_i4_table(uint64_t seed, char* table) {
 
 // Root mean square of the integers from -127 to 127.
 float i8_spread() { return std::sqrt(127.0f * 128.0f / 3.0f); }
-// Of those from -8 to 7.
+// Of those from -8 to 7, as which those from 0 to 15 count with a zero point of 8.
 float i4_spread() { return std::sqrt(344.0f / 16.0f); }
+constexpr float kMiddleOfU4 = 8;
 
 // Root mean square of the f8 table's distribution.
 float f8_spread() {
@@ -90,18 +91,35 @@ DummyValues::DummyValues(uint64_t seed, const std::vector<Parameter>& parameters
     const float stddev = parameter.dummy_stddev;
     const DType dtype = parameter.data.dtype();
     if (!parameter.scale.is_null()) {
-      const float spread = dtype == DType::kI8     ? i8_spread()
-                           : dtype == DType::kI4x2 ? i4_spread()
-                                                   : spread_of_f8;
+      const float spread = dtype == DType::kI8          ? i8_spread()
+                           : tensor::holds_pairs(dtype) ? i4_spread()
+                                                        : spread_of_f8;
       add(parameter.data, {.dtype = dtype}, parameter);
       // All the same, so it does not matter that their positions are not those of the whole tensor's scales.
       const float scale = (stddev == 0 ? 1.0f : stddev) / spread;
+      if (dtype == DType::kU4x2) {
+        add_zero_points(parameter, scale);
+        continue;
+      }
       add(parameter.scale, {.dtype = DType::kF32, .constant = scale}, parameter);
     } else {
       add(parameter.data, {.dtype = dtype, .stddev = stddev, .constant = stddev == 0 ? 1.0f : 0.0f},
           parameter);
     }
   }
+}
+
+// The operator copies elements: f16 values go as bf16 ones of the same bits.
+void DummyValues::add_zero_points(const Parameter& parameter, float scale) {
+  const int64_t rows = parameter.scale.dim(0), columns = parameter.scale.dim(1);
+  const Tensor bits = Tensor::contiguous(parameter.scale.data(), DType::kBf16, {rows, columns});
+  const auto constant = [](float value) {
+    return tensor::to_float(tensor::Bf16{tensor::from_float<tensor::F16>(value).bits});
+  };
+  add(bits.slice(1, 0, columns / 2), {.dtype = DType::kBf16, .constant = constant(scale)},
+      parameter);
+  add(bits.slice(1, columns / 2, columns),
+      {.dtype = DType::kBf16, .constant = constant(kMiddleOfU4)}, parameter);
 }
 
 void DummyValues::add(const Tensor& out, const Kind& kind, const Parameter& parameter) {
@@ -129,7 +147,7 @@ Tensor DummyValues::table(const Kind& kind) {
     make_f8_table(seed_, made.bytes.data());
   } else if (kind.dtype == DType::kI8) {
     make_i8_table(seed_, made.bytes.data());
-  } else if (kind.dtype == DType::kI4x2) {
+  } else if (tensor::holds_pairs(kind.dtype)) {
     make_i4_table(seed_, made.bytes.data());
   } else {
     std::vector<float> values = normal_;

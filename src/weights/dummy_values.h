@@ -37,6 +37,7 @@ class DummyValues {
   };
 
   void add(const tensor::Tensor& out, const Kind& kind, const Parameter& parameter);
+  void add_zero_points(const Parameter& parameter, float scale);
   tensor::Tensor table(const Kind& kind);
 
   const uint64_t seed_;

@@ -82,6 +82,7 @@ class Reader {
   Reader(const OpenFiles& files, const LoadOptions& options) : files_(files), options_(options) {}
 
   Status read(const ReadPiece& piece, Scratch& scratch) const {
+    if (piece.awq) return read_awq(piece, scratch);
     const File& file = files_.at(piece.source->file);
     const ReadTarget& first = piece.targets.front();
     if (piece.targets.size() == 1 && is_plain_copy(piece, first) && !options_.copy) {
@@ -101,6 +102,51 @@ class Reader {
   }
 
  private:
+  Result<const char*> read_whole(const TensorInfo& tensor, Buffer& into) const {
+    char* const bytes = into.at_least(tensor.num_bytes);
+    if (Status read = files_.at(tensor.file).read_at(tensor.offset, bytes, tensor.num_bytes); !read)
+      return read.error();
+    return bytes;
+  }
+
+  Status read_awq(const ReadPiece& piece, Scratch& scratch) const {
+    const AwqTensors& tensors = *piece.awq;
+    AwqBytes from{.in = tensors.in(), .out = tensors.out(), .channels = tensors.channels()};
+    if (!piece.is_scale) {
+      const Result<const char*> weight = read_whole(*tensors.weight, scratch.file_bytes);
+      if (!weight) return weight.error();
+      from.weight = reinterpret_cast<const uint32_t*>(*weight);
+    }
+    if (reads_awq_scales(piece)) {
+      const Result<const char*> zeros = read_whole(*tensors.zeros, scratch.scale_bytes);
+      if (!zeros) return zeros.error();
+      const Result<const char*> scales = read_whole(*tensors.scales, scratch.scales);
+      if (!scales) return scales.error();
+      from.zeros = reinterpret_cast<const uint32_t*>(*zeros);
+      from.scales = reinterpret_cast<const tensor::F16*>(*scales);
+      const int64_t count = tensors.scales->num_bytes / int64_t{sizeof(tensor::F16)};
+      if (Status valid = check_scales_of(*tensors.scales, *scales, 0, count); !valid) return valid;
+    }
+    for (const ReadTarget& target : piece.targets) {
+      if (!options_.copy) {
+        unpack(piece, target, from, target.data);
+        continue;
+      }
+      char* staged = scratch.converted.at_least(target.data.num_bytes());
+      const Tensor staging =
+          Tensor::contiguous(staged, target.data.dtype(), {target.data.dim(0), target.data.dim(1)});
+      unpack(piece, target, from, staging);
+      copy_rows(staging, target.data);
+    }
+    return {};
+  }
+
+  static void unpack(const ReadPiece& piece, const ReadTarget& target, const AwqBytes& from,
+                     const Tensor& to) {
+    (piece.is_scale ? unpack_awq_scales : unpack_awq)(from, target.first_row, target.first_column,
+                                                      to);
+  }
+
   // REQUIRES: scratch holds the piece's bytes and scales.
   void fill(const ReadPiece& piece, const ReadTarget& target, Scratch& scratch) const {
     if (!options_.copy) return convert_rows(piece, target, scratch, target.data);
@@ -124,15 +170,19 @@ class Reader {
 
   static Status check_values(const ReadPiece& piece, const void* bytes) {
     if (!piece.is_scale) return {};
-    const tensor::DType dtype = piece.source->dtype;
-    const int64_t element_bytes = tensor::dtype_bytes(dtype);
+    const int64_t element_bytes = tensor::dtype_bytes(piece.source->dtype);
     const int64_t first = (piece.offset - piece.source->offset) / element_bytes;
-    const int64_t count = piece.num_bytes / element_bytes;
-    if (dtype == DType::kF32)
-      return check_scales(*piece.source, static_cast<const float*>(bytes), first, count);
+    return check_scales_of(*piece.source, bytes, first, piece.num_bytes / element_bytes);
+  }
+
+  // Entries from `first` on.
+  static Status check_scales_of(const TensorInfo& source, const void* bytes, int64_t first,
+                                int64_t count) {
+    if (source.dtype == DType::kF32)
+      return check_scales(source, static_cast<const float*>(bytes), first, count);
     std::vector<float> values(static_cast<size_t>(count));
-    convert(bytes, dtype, values.data(), DType::kF32, count);
-    return check_scales(*piece.source, values.data(), first, count);
+    convert(bytes, source.dtype, values.data(), DType::kF32, count);
+    return check_scales(source, values.data(), first, count);
   }
 
   Status read_scales(const ReadPiece& piece, Scratch& scratch) const {

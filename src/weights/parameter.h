@@ -20,11 +20,13 @@ namespace fathom::weights {
 struct Parameter {
   std::string name = {};  // in the checkpoint; its shape there must be whole_shape(*this)
   // Destination, rank 1 or 2, rows may be strided (a slice of a fused matrix). Its dtype is what the model
-  // computes with: f32 or bf16 (converted from f32, bf16, f16, or dequantised from f8, i8 or i4x2 with its scales),
-  // or f8_e4m3, i8 or i4x2 (the checkpoint must hold that; it names i4x2 i8, for each pair one).
+  // computes with: f32 or bf16 (converted from f32, bf16, f16, or dequantised from f8, i8, i4x2 or AWQ with its
+  // scales), or f8_e4m3, i8 or i4x2 (the checkpoint must hold that; it names i4x2 i8, for each pair one), or u4x2 (the
+  // checkpoint must hold AWQ's tensors of this name, weights/awq.h).
   tensor::Tensor data = {};
   // f8, i8 and i4x2 only: f32[ceil(rows/128), ceil(cols/128)] of blocks; i8 also f32[rows, 1] of channels, which is
-  // meant where both fit; i4x2 f32[rows, ceil(cols/128)]. From scale_name(name, of_channels).
+  // meant where both fit; i4x2 f32[rows, ceil(cols/128)]. From scale_name(name, of_channels). u4x2:
+  // f16[rows, 2 * cols/g] as ops/linear.h has it.
   tensor::Tensor scale = {};
   // Of which `data` and `scale` are one rank's part. Columns with scales of 128 are cut between these, rows with scales
   // of blocks too.

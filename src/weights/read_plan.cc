@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "ops/linear.h"
 #include "weights/convert.h"
 #include "weights/problem_list.h"
 #include "weights/safetensors.h"
@@ -46,7 +47,7 @@ struct Part {
 };
 
 bool is_quantised(DType dtype) {
-  return dtype == DType::kF8E4M3 || dtype == DType::kI8 || dtype == DType::kI4x2;
+  return dtype == DType::kF8E4M3 || dtype == DType::kI8 || tensor::holds_pairs(dtype);
 }
 bool is_quantised(const TensorInfo& info) {
   return is_quantised(info.dtype) && info.shape.size() == 2;
@@ -54,7 +55,10 @@ bool is_quantised(const TensorInfo& info) {
 
 // "FP8", as people call it.
 const char* family_of(DType dtype) {
-  return dtype == DType::kI8 ? "INT8" : dtype == DType::kI4x2 ? "INT4" : "FP8";
+  return dtype == DType::kI8     ? "INT8"
+         : dtype == DType::kI4x2 ? "INT4"
+         : dtype == DType::kU4x2 ? "AWQ"
+                                 : "FP8";
 }
 
 // Pairs of 4 bits, which are to be dequantised.
@@ -92,6 +96,19 @@ Part scale_part_of(const Parameter& parameter) {
   return part_of(parameter.scale, parameter, 1);
 }
 
+// Channels of a group of a u4x2 parameter.
+int64_t zero_point_channels(const Parameter& parameter) {
+  return ops::zero_point_channels({.data = parameter.data, .scale = parameter.scale});
+}
+
+void check_zero_points(const Parameter& parameter) {
+  const Tensor &data = parameter.data, &scale = parameter.scale;
+  FATHOM_CHECK(data.rank() == 2 && scale.rank() == 2 && scale.dtype() == DType::kF16 &&
+                   scale.dim(0) == data.dim(0) && scale.dim(1) >= 2 &&
+                   ops::is_zero_point_group(zero_point_channels(parameter)),
+               parameter.name << " is " << data.describe() << " with scales " << scale.describe());
+}
+
 class Planner {
  public:
   Planner(const Checkpoint& checkpoint, const LoadOptions& options)
@@ -101,22 +118,26 @@ class Planner {
   void add(const std::vector<const Parameter*>& of_ranks) {
     const Parameter& first = *of_ranks.front();
     const TensorInfo* info = checkpoint_.find(first.name);
+    const std::optional<AwqTensors> awq =
+        info == nullptr ? find_awq(checkpoint_, first.name) : std::nullopt;
     std::vector<const Parameter*> held;
     for (const Parameter* parameter : of_ranks) {
       if (parameter->held_elsewhere) continue;
       held.push_back(parameter);
-      if (parameter->found != nullptr) *parameter->found = info != nullptr;
+      if (parameter->found != nullptr) *parameter->found = info != nullptr || awq;
     }
     if (held.empty()) return leave_to_others(first);
     const Parameter& parameter = *held.front();
+    if (awq) return add_awq(*awq, held);
     if (info == nullptr) {
       if (!parameter.optional) {
-        add_problem("missing",
-                    "tensor " + json::shown_text(parameter.name) + " " + wanted_shape(parameter));
+        add_problem("missing", "tensor " + json::shown_text(name_of(parameter)) + " " +
+                                   wanted_shape(parameter));
       }
       return;
     }
     used_.insert(info->name);
+    if (parameter.data.dtype() == DType::kU4x2) return refuse_plain(parameter, *info);
     const TensorInfo* scale = find_scale(parameter, *info);
     if (!check_type(parameter, *info)) return;
     const bool packed = is_packed(parameter, *info);
@@ -167,6 +188,89 @@ class Planner {
   }
 
  private:
+  // What a checkpoint that fits has.
+  static std::string name_of(const Parameter& parameter) {
+    return parameter.data.dtype() == DType::kU4x2 ? awq_names(parameter.name).weight
+                                                  : parameter.name;
+  }
+
+  // A matrix as it is where the model needs AWQ's tensors.
+  void refuse_plain(const Parameter& parameter, const TensorInfo& info) {
+    const std::string where = "tensor " + json::shown_text(info.name) + " is " + describe(info);
+    note_plain(DType::kU4x2, where);
+    add_problem("wrong dtype", where + ", the model needs " +
+                                   json::shown_text(awq_names(parameter.name).weight) +
+                                   " with its qzeros and scales");
+  }
+
+  void note_plain(DType wanted, const std::string& where) {
+    if (num_plain_++ > 0) return;
+    first_plain_ = where;
+    wanted_ = wanted;
+  }
+
+  void add_awq(const AwqTensors& awq, const std::vector<const Parameter*>& held) {
+    const Parameter& parameter = *held.front();
+    for (const TensorInfo* tensor : {awq.weight, awq.zeros, awq.scales})
+      if (tensor != nullptr) used_.insert(tensor->name);
+    if (!check_awq(awq, parameter)) return;
+    ReadPiece data{.source = awq.weight, .awq = awq},
+        scale{.source = awq.scales, .is_scale = true, .awq = awq};
+    for (const Parameter* each : held) {
+      const std::vector<int64_t> begin = first_of(*each);
+      const auto target = [&](const Tensor& to) {
+        return ReadTarget{.data = to, .first_column = begin[1], .first_row = begin[0]};
+      };
+      data.targets.push_back(target(each->data));
+      if (!each->scale.is_null()) scale.targets.push_back(target(each->scale));
+    }
+    add_whole(std::move(data));
+    if (!scale.targets.empty()) add_whole(std::move(scale));
+  }
+
+  bool check_awq(const AwqTensors& awq, const Parameter& parameter) {
+    const std::string of =
+        " for " + json::shown_text(awq.weight->name) + ", which is " + describe(*awq.weight);
+    const AwqNames names = awq_names(parameter.name);
+    for (const auto& [tensor, name] :
+         {std::pair{awq.zeros, &names.zeros}, {awq.scales, &names.scales}}) {
+      if (tensor != nullptr) continue;
+      add_problem("missing scale", "tensor " + json::shown_text(*name) + of);
+      return false;
+    }
+    const DType to = parameter.data.dtype();
+    if (parameter.data.rank() != 2 || (is_quantised(to) && to != DType::kU4x2)) {
+      add_problem("wrong dtype", "tensor " + json::shown_text(awq.weight->name) + " is AWQ's " +
+                                     describe(*awq.weight) + ", the model needs " +
+                                     std::string(tensor::dtype_name(to)) + " " +
+                                     wanted_shape(parameter));
+      return false;
+    }
+    const std::vector<int64_t> whole = whole_shape(parameter);
+    const int64_t in = to == DType::kU4x2 ? 2 * whole[1] : whole[1];
+    const int64_t channels = to == DType::kU4x2 ? zero_point_channels(parameter) : 0;
+    const std::string problem = awq_problem(awq, whole[0], in, channels);
+    if (!problem.empty()) add_problem("wrong shape", problem);
+    return problem.empty();
+  }
+
+  // Of the matrix, the first row and column that a parameter's memory holds.
+  static std::vector<int64_t> first_of(const Parameter& parameter) {
+    const Shard& shard = parameter.shard;
+    const int64_t values = parameter.data.dtype() == DType::kU4x2 ? 2 : 1;
+    const int64_t row = shard.axis == 0 ? shard.rank * parameter.data.dim(0) : 0;
+    return {row, shard.axis == 1 ? shard.rank * values * parameter.data.dim(1) : 0};
+  }
+
+  // A piece of all that its source has.
+  void add_whole(ReadPiece piece) {
+    piece.offset = piece.source->offset;
+    piece.num_bytes = piece.source->num_bytes;
+    piece.row_elements = piece.source->shape.back();
+    plan_.num_bytes += file_bytes(piece);
+    plan_.pieces.push_back(std::move(piece));
+  }
+
   void add_problem(std::string_view kind, const std::string& what) {
     problems_.add(kind, what);
     ++num_problems_;
@@ -178,9 +282,10 @@ class Planner {
   }
 
   void leave_to_others(const Parameter& parameter) {
+    const AwqNames awq = awq_names(parameter.name);
     for (const std::string& name :
          {parameter.name, scale_name(parameter.name, false), scale_name(parameter.name, true),
-          input_scale_name(parameter.name)})
+          input_scale_name(parameter.name), awq.weight, awq.zeros, awq.scales})
       mark_used(name);
   }
 
@@ -206,10 +311,7 @@ class Planner {
                          : (is_quantised(info) || can_convert(info.dtype, to))) {
       return true;
     }
-    if (is_quantised(to) && can_convert(info.dtype, DType::kBf16) && num_plain_++ == 0) {
-      first_plain_ = where;
-      wanted_ = to;
-    }
+    if (is_quantised(to) && can_convert(info.dtype, DType::kBf16)) note_plain(to, where);
     const std::string needed =
         is_quantised(to) ? std::string(tensor::dtype_name(to)) : "f32, bf16 or f16";
     add_problem("wrong dtype", where + ", the model needs " + needed);
@@ -366,7 +468,15 @@ int64_t num_scale_rows(const ReadPiece& piece) {
   return (piece.first_row + piece.num_rows() + rows - 1) / rows - first_scale_row(piece);
 }
 
+bool reads_awq_scales(const ReadPiece& piece) {
+  return piece.is_scale || piece.targets.front().data.dtype() != DType::kU4x2;
+}
+
 int64_t file_bytes(const ReadPiece& piece) {
+  if (piece.awq) {
+    const int64_t scales = piece.is_scale ? 0 : piece.awq->scales->num_bytes;
+    return piece.num_bytes + (reads_awq_scales(piece) ? scales + piece.awq->zeros->num_bytes : 0);
+  }
   if (piece.dequantize_with == nullptr) return piece.num_bytes;
   const int64_t scales = num_scale_rows(piece) * piece.dequantize_with->shape[1];
   return piece.num_bytes + scales * tensor::dtype_bytes(piece.dequantize_with->dtype);
@@ -380,10 +490,11 @@ void check_parameter(const Parameter& parameter) {
   const DType dtype = data.dtype();
   FATHOM_CHECK(dtype == DType::kF32 || dtype == DType::kBf16 || is_quantised(dtype),
                parameter.name << " is " << data.describe());
-  FATHOM_CHECK(
-      is_quantised(dtype) == !scale.is_null(),
-      parameter.name << " is " << data.describe() << ", scales go with f8_e4m3, i8 and i4x2 only");
+  FATHOM_CHECK(is_quantised(dtype) == !scale.is_null(),
+               parameter.name << " is " << data.describe()
+                              << ", scales go with f8_e4m3, i8, i4x2 and u4x2 only");
   if (scale.is_null()) return;
+  if (dtype == DType::kU4x2) return check_zero_points(parameter);
   if (has_channel_scales(parameter) && scale.dtype() == DType::kF32) return;
   const bool of_groups = dtype == DType::kI4x2;
   const int64_t values = of_groups ? 2 : 1;  // in a column

@@ -106,7 +106,7 @@ class NewerLibraries(CheckpointTest):
         for change, part in [
                 ({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}},
                  '"quantization_config.format" is "float-quantized", must be "int-quantized"'),
-                ({"quantization_config": {"quant_method": "awq", "bits": 4}}, '"awq", must be "fp8"'),
+                ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, '"gptq", must be "fp8"'),
                 ({"quantization_config": {**fp8, "activation_scheme": "static"}}, '"static", must be "dynamic"'),
                 ({"quantization_config": {**fp8, "activation_scheme": "dynamic", "modules_to_convert": ["x"]}},
                  '"quantization_config.modules_to_convert" is'),

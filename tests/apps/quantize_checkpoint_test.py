@@ -1,4 +1,4 @@
-"""tools/quantize_checkpoint.py, and what it makes: checkpoints in both published forms of INT8 and with INT4 experts load, serve and answer
+"""tools/quantize_checkpoint.py, and what it makes: checkpoints in both published forms of INT8, with INT4 experts and of AWQ load, serve and answer
 as the demo model does, the same in any company and in any chunks."""
 import json
 import pathlib
@@ -11,7 +11,7 @@ import unittest
 from serving_process import DEMO, PATIENCE_SECONDS, PROGRAM, ROOT, environment
 
 TOOL = ROOT / "tools" / "quantize_checkpoint.py"
-FORMS = {"channel-int8": "w8a8_int8", "block-int8": "blockwise_int8", "w4afp8": "w4afp8"}
+FORMS = {"channel-int8": "w8a8_int8", "block-int8": "blockwise_int8", "w4afp8": "w4afp8", "awq": "awq"}
 PROMPTS = ["How many apples", "Tom has 3 pens and buys 4 more. How many pens does Tom have now, if he gives 2 of them to Ann?", "Hello"]
 
 
@@ -87,6 +87,25 @@ class QuantizeCheckpointTest(unittest.TestCase):
         for kept in ("model.layers.1.self_attn.o_proj.weight", "model.layers.1.self_attn.o_proj.weight_scale_inv"):
             self.assertEqual(made[kept], original[kept])
 
+    def test_words_of_awq_hold_the_matrix_transposed(self):
+        original, made = tensors_of(DEMO), tensors_of(self.model("awq"))
+        name = "model.layers.1.mlp.experts.3.down_proj."
+        f8 = [(-1 if b & 128 else 1) * ((8 + (b & 7)) * 2.0**((b >> 3 & 15) - 10) if b & 120 else (b & 7) * 2.0**-9) for b in range(256)]
+        block_scale, = struct.unpack("<f", original[name + "weight_scale_inv"][2])
+        weights = [f8[b] * block_scale for b in original[name + "weight"][2]]
+        self.assertEqual([made[name + part][:2] for part in ("qweight", "qzeros", "scales")],
+                         [("I32", [128, 16]), ("I32", [2, 16]), ("F16", [2, 128])])
+        self.assertNotIn(name + "weight", made)
+        words, zeros = (struct.unpack(f"<{rows * 16}I", made[name + part][2]) for part, rows in (("qweight", 128), ("qzeros", 2)))
+        scales = struct.unpack("<256e", made[name + "scales"][2])
+        for output in range(128):
+            shift = 4 * (0, 4, 1, 5, 2, 6, 3, 7)[output % 8]
+            for channel in range(128):
+                group, word = channel // 64, output // 8
+                scale = scales[group * 128 + output]
+                steps = (words[channel * 16 + word] >> shift & 15) - (zeros[group * 16 + word] >> shift & 15)
+                self.assertLessEqual(abs(steps * scale - weights[output * 128 + channel]), scale * 1.01)
+
     def test_inspect_names_the_form(self):
         for form, words in (("channel-int8", "scales of channels, activations per token"), ("block-int8", "scales of 128x128 blocks")):
             done = run(PROGRAM, "inspect", "--model-path", self.model(form), "--device", "cpu")
@@ -95,6 +114,9 @@ class QuantizeCheckpointTest(unittest.TestCase):
             self.assertIn("i8 ", done.stdout)
             done = run(PROGRAM, "inspect", "--model-path", self.model(form), "--gpu-memory", 80)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = run(PROGRAM, "inspect", "--model-path", self.model("awq"), "--device", "cpu")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("INT4 (AWQ)", done.stdout)
         done = run(PROGRAM, "inspect", "--model-path", self.model("w4afp8"), "--device", "cpu")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("routed experts in INT4", done.stdout)

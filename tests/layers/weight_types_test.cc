@@ -36,6 +36,21 @@ TEST(WeightTypes, of_w4afp8_are_int4_in_routed_experts_and_fp8_elsewhere) {
   EXPECT_EQ(quantised_types(config, true).experts(), tensor::DType::kBf16);
 }
 
+TEST(WeightTypes, of_awq_have_zero_points_but_in_modules_that_the_config_names) {
+  config::ModelConfig config;
+  config::QuantizationConfig& quantization = config.quantization_config.emplace();
+  quantization = {.method = config::QuantMethod::kAwq,
+                  .group_size = 64,
+                  .unquantised_modules = {"self_attn.o_proj"}};
+  const WeightTypes types = quantised_types(config, false);
+  EXPECT_EQ(types.matrix(), tensor::DType::kU4x2);
+  EXPECT_EQ(types.experts(), tensor::DType::kU4x2);
+  EXPECT_EQ(types.scale_form("model.layers.5.mlp.experts.0.gate_proj.weight"),
+            ops::ScaleForm::kZeroPoints);
+  EXPECT_EQ(types.scale_form("model.layers.5.self_attn.o_proj.weight"), ops::ScaleForm::kNone);
+  EXPECT_EQ(quantised_types(config, true).matrix(), tensor::DType::kBf16);
+}
+
 TEST(WeightTypes, are_those_of_the_configuration_unless_it_is_dequantised) {
   config::ModelConfig config;
   EXPECT_EQ(quantised_types(config, false).matrix(), tensor::DType::kBf16);

@@ -45,10 +45,12 @@ TEST_P(BackendTest, takes_the_types_of_the_list_but_those_that_an_entry_lacks) {
   };
   std::vector<DType> index_rows = {DType::kF32, DType::kF8E4M3};
   for (const DType lacking : backend().index_append.lacks) std::erase(index_rows, lacking);
+  std::vector<DType> matrices = ops::kMatrixTypes;
+  for (const DType lacking : backend().linear.lacks) std::erase(matrices, lacking);
   const std::vector<Taken> all = {
       {"silu_mul", {act()}},
       {"rms_norm", {DType::kF32, DType::kBf16}},
-      {"linear", {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8, DType::kI4x2}},
+      {"linear", matrices},
       {"head_linear", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
       {"mla_absorbed", {DType::kF32, DType::kBf16, DType::kF8E4M3}},
       {"index_append", index_rows},
@@ -57,8 +59,8 @@ TEST_P(BackendTest, takes_the_types_of_the_list_but_those_that_an_entry_lacks) {
   ops::Backend cut = backend();
   cut.linear.lacks.push_back(DType::kBf16);
   for (const Taken& taken : all) {
-    for (const DType type :
-         {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8, DType::kI4x2, DType::kI32}) {
+    for (const DType type : {DType::kF32, DType::kBf16, DType::kF8E4M3, DType::kI8, DType::kI4x2,
+                             DType::kU4x2, DType::kI32}) {
       const bool takes =
           std::find(taken.types.begin(), taken.types.end(), type) != taken.types.end();
       EXPECT_EQ(backend().supports(taken.op, type), takes) << taken.op;

@@ -88,7 +88,7 @@ TEST_P(BoundaryDeathTest, f8_weights_need_the_scales_of_their_blocks_and_others_
                    .weight = {.data = shape(kF32, {130, 200}), .scale = shape(kF32, {2, 2})},
                    .out = out},
                   stream()),
-      "must be null without f8, i8 or i4x2 weights");
+      "must be null without f8, i8, i4x2 or u4x2 weights");
   const auto of_heads = [&](const Tensor& weights, const Tensor& scale) {
     ops::head_linear({.x = shape(kF32, {3, 2, 200}),
                       .weight = {.data = weights, .scale = scale},
@@ -99,7 +99,7 @@ TEST_P(BoundaryDeathTest, f8_weights_need_the_scales_of_their_blocks_and_others_
   EXPECT_DEATH(of_heads(shape(DType::kF8E4M3, {2, 130, 200}), shape(kF32, {2, 1, 2})),
                "scale axis 1: blocks of out is 2, got 1");
   EXPECT_DEATH(of_heads(shape(kF32, {2, 130, 200}), shape(kF32, {2, 2, 2})),
-               "must be null without f8, i8 or i4x2 weights");
+               "must be null without f8, i8, i4x2 or u4x2 weights");
 }
 
 TEST_P(BoundaryDeathTest, strided_memory_is_refused_where_the_contract_wants_contiguous) {

@@ -79,6 +79,7 @@ void with_type(DType dtype, F f) {
     case DType::kU64:
       return f(uint64_t{});
     case DType::kI4x2:
+    case DType::kU4x2:
       return f(uint8_t{});
   }
 }
@@ -125,7 +126,7 @@ DeviceTensor OpsTest::empty(DType dtype, std::vector<int64_t> shape) {
 DeviceTensor OpsTest::upload(const HostTensor& host) {
   std::vector<int64_t> shape = host.shape;
   std::vector<uint8_t> packed;
-  if (host.dtype == DType::kI4x2) {
+  if (tensor::holds_pairs(host.dtype)) {
     shape.back() /= 2;
     pack_pairs(host.values, packed);
   } else {

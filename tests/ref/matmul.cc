@@ -17,10 +17,25 @@ int64_t blocks(int64_t n) { return (n + kBlock - 1) / kBlock; }
 ScaleForm form_of(const HostWeight& weight) {
   if (weight.scale.shape.empty()) return ScaleForm::kNone;
   if (weight.data.dtype == DType::kI4x2) return ScaleForm::kGroups;
+  if (weight.data.dtype == DType::kU4x2) return ScaleForm::kZeroPoints;
   const size_t rank = weight.data.shape.size();
   const bool of_channels = weight.data.dtype == DType::kI8 && weight.scale.shape[rank - 1] == 1 &&
                            weight.scale.shape[rank - 2] == weight.data.shape[rank - 2];
   return of_channels ? ScaleForm::kChannels : ScaleForm::kBlocks;
+}
+
+// (q - zero point) * scale of a stack of matrices [stack, out, in].
+HostTensor without_zero_points(const HostTensor& data, const HostTensor& scales) {
+  HostTensor w = data;
+  const int64_t in = data.dim(2), groups = scales.dim(2) / 2;
+  for (int64_t i = 0; i < w.dim(0); ++i)
+    for (int64_t o = 0; o < w.dim(1); ++o)
+      for (int64_t k = 0; k < in; ++k) {
+        const int64_t group = k / (in / groups);
+        w.at(i, o, k) =
+            (data.at(i, o, k) - scales.at(i, o, groups + group)) * scales.at(i, o, group);
+      }
+  return w;
 }
 
 // The matrices of a stack [..., out, in], dequantised to their mathematical values.
@@ -30,7 +45,10 @@ std::vector<HostTensor> dequantized(const HostWeight& weight) {
   const int64_t stack = static_cast<int64_t>(weight.data.values.size()) / (out * in);
   const ScaleForm form = form_of(weight);
   const bool of_channels = form == ScaleForm::kChannels, of_groups = form == ScaleForm::kGroups;
-  const HostTensor data = weight.data.reshaped({stack, out, in});
+  HostTensor data = weight.data.reshaped({stack, out, in});
+  if (form == ScaleForm::kZeroPoints)
+    data =
+        without_zero_points(data, weight.scale.reshaped({stack, out, weight.scale.shape.back()}));
   HostTensor scales;
   if (form == ScaleForm::kBlocks) scales = weight.scale.reshaped({stack, blocks(out), blocks(in)});
   if (of_channels) scales = weight.scale.reshaped({stack, out, 1});
@@ -38,7 +56,7 @@ std::vector<HostTensor> dequantized(const HostWeight& weight) {
   std::vector<HostTensor> matrices;
   for (int64_t i = 0; i < stack; ++i) {
     HostTensor w = data[i];
-    for (int64_t o = 0; o < out && form != ScaleForm::kNone; ++o) {
+    for (int64_t o = 0; o < out && ops::quantises_rows(form); ++o) {
       for (int64_t k = 0; k < in; ++k)
         w.at(o, k) *=
             scales.at(i, of_channels || of_groups ? o : o / kBlock, of_channels ? 0 : k / kBlock);
@@ -83,7 +101,7 @@ HostTensor requantized(const HostTensor& x, const HostWeight& weight) {
 
 // x * w^T, with x quantised first as the stored weight asks for.
 HostTensor product_as_stored(const HostTensor& x, const HostTensor& w, const HostWeight& stored) {
-  return product(form_of(stored) == ScaleForm::kNone ? x : requantized(x, stored), w);
+  return product(ops::quantises_rows(form_of(stored)) ? requantized(x, stored) : x, w);
 }
 
 double silu(double v) { return v / (1 + std::exp(-v)); }
@@ -121,6 +139,21 @@ HostWeight random_i4_weight(Random& random, std::vector<int64_t> shape) {
   scale_shape.back() = blocks(in);
   return {.data = random.integers(DType::kI4x2, shape, -8, 8),
           .scale = random.uniform(DType::kF32, scale_shape, 0.1 * deviation, 0.4 * deviation)};
+}
+
+HostWeight random_u4_weight(Random& random, int64_t channels, std::vector<int64_t> shape) {
+  const int64_t in = shape.back();
+  const double deviation = 1.0 / std::sqrt(static_cast<double>(in));
+  std::vector<int64_t> scale_shape = shape;
+  scale_shape.back() = 2 * in / channels;
+  HostWeight weight{
+      .data = random.integers(DType::kU4x2, shape, 0, 16),
+      .scale = random.uniform(DType::kF16, scale_shape, 0.1 * deviation, 0.4 * deviation)};
+  const HostTensor zeros = random.integers(DType::kF16, scale_shape, 0, 16);
+  const auto columns = static_cast<size_t>(scale_shape.back());
+  for (size_t i = 0; i < zeros.values.size(); ++i)
+    if (i % columns >= columns / 2) weight.scale.values[i] = zeros.values[i];
+  return weight;
 }
 
 Quantized quantize_i8(const HostTensor& x, int64_t channels) {

@@ -16,7 +16,8 @@
 namespace fathom::ref {
 
 // A weight as stored: values, and with f8 and i8 scales, of 128x128 blocks or (i8, [..., out, 1]) of channels. i4x2
-// holds values too, not pairs, and scales [..., out, ceil(in / 128)].
+// holds values too, not pairs, and scales [..., out, ceil(in / 128)]. u4x2 holds values and, [..., out, 2 * in / g],
+// the scales of g values each and after them the zero points.
 struct HostWeight {
   HostTensor data, scale;
 };
@@ -29,6 +30,9 @@ HostWeight random_i8_weight(Random& random, ops::ScaleForm form, std::vector<int
 
 // The same of i4x2 weights, with all values from -8 to 7. in is even.
 HostWeight random_i4_weight(Random& random, std::vector<int64_t> shape);
+
+// The same of u4x2 weights, with all values and zero points from 0 to 15. channels: of a zero point.
+HostWeight random_u4_weight(Random& random, int64_t channels, std::vector<int64_t> shape);
 
 struct Quantized {
   HostTensor q, scale;

@@ -430,7 +430,7 @@ TEST(Loader, a_malformed_parameter_is_a_programmer_error) {
   EXPECT_DEATH(load_one({.name = "w.weight"}), "rank must be 1 or 2");
   EXPECT_DEATH(load_one({.name = "w.weight",
                          .data = Tensor::contiguous(f32.data(), DType::kF8E4M3, {4, 4})}),
-               "scales go with f8_e4m3, i8 and i4x2 only");
+               "scales go with f8_e4m3, i8, i4x2 and u4x2 only");
   EXPECT_DEATH(load_one({.name = "w.weight",
                          .data = Tensor::contiguous(f32.data(), DType::kF8E4M3, {4, 4}),
                          .scale = Tensor::contiguous(f32.data(), DType::kF32, {2, 1})}),

@@ -26,7 +26,7 @@ struct PreparedRows {
 PreparedRows carve(const ops::Activation& x, const ops::Weight& weight, ScratchArena& arena) {
   const int64_t tokens = x.dim(0), in = x.dim(1);
   PreparedRows rows{.values = arena.take<const float*>(tokens)};
-  if (is_quantised(weight)) {
+  if (ops::quantises_rows(weight)) {
     rows.scales = arena.take<const float*>(tokens);
     rows.q = arena.take<float>(tokens * grid_row_floats(in));
     rows.q_scale = arena.take<float>(tokens * num_scale_blocks(in));
@@ -120,7 +120,7 @@ struct HeadRows {
 
 HeadRows carve(const ops::HeadLinearArgs& args, int64_t workers, ScratchArena& arena) {
   const int64_t rows = args.x.dim(0) * args.x.dim(1), in = args.x.dim(2);
-  const int64_t quantised = is_quantised(args.weight) ? workers * kTileTokens : 0;
+  const int64_t quantised = ops::quantises_rows(args.weight) ? workers * kTileTokens : 0;
   return {.x = arena.take<const float*>(rows),
           .out = arena.take<float*>(rows),
           .scales = arena.take<const float*>(quantised),
@@ -173,7 +173,7 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& ops_stream) {
   FastStream& stream = fast_stream(ops_stream);
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1);
   const int64_t out_dim = args.weight.data.dim(1), in_dim = args.weight.data.dim(2);
-  const bool quantised = is_quantised(args.weight);
+  const bool quantised = ops::quantises_rows(args.weight);
   ScratchArena arena(stream.scratch());
   const HeadRows rows = carve(args, stream.num_threads(), arena);
   for (int64_t head = 0; head < heads; ++head) {

@@ -69,7 +69,7 @@ ExpertScratch carve(const ops::MoeExpertsArgs& args, const FastStream& stream,
   const int64_t tokens = args.x.dim(0), pairs = tokens * args.ids.dim(1);
   const int64_t experts = args.down.data.dim(0);
   const int64_t hidden = args.x.dim(1), inter = ops::row_values(args.down.data);
-  const bool quantised = is_quantised(args.down);
+  const bool quantised = ops::quantises_rows(args.down);
   ExpertScratch s;
   s.count = arena.take<int32_t>(experts + 1);
   s.routing.active = arena.take<int32_t>(experts);
@@ -102,7 +102,7 @@ class MoeExperts {
         inter_(ops::row_values(args.down.data)),
         experts_(args.down.data.dim(0)),
         per_token_(args.ids.dim(1)),
-        quantised_(is_quantised(args.down)),
+        quantised_(ops::quantises_rows(args.down)),
         task_rows_(TaskRows::of(args, stream)) {
     ScratchArena arena(stream.scratch());
     scratch_ = carve(args, stream, arena);

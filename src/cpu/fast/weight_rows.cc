@@ -16,14 +16,16 @@ int64_t stored_bytes(WeightKind kind, int64_t values) {
     case WeightKind::kF8:
       return values;
     case WeightKind::kI4:
+    case WeightKind::kU4:
       return values / 2;
   }
   return 0;
 }
 
-// Those of i4 weights may be another table's.
+// Those of i4 and u4 weights may be another table's.
 const KernelTable& kernels_of(const KernelTable& kernels, WeightKind kind) {
-  return kind == WeightKind::kI4 && kernels.i4 != nullptr ? *kernels.i4 : kernels;
+  const bool is_pairs = kind == WeightKind::kI4 || kind == WeightKind::kU4;
+  return is_pairs && kernels.i4 != nullptr ? *kernels.i4 : kernels;
 }
 const KernelTable& kernels_of(const KernelTable& kernels, const ops::Weight& weight) {
   return kernels_of(
@@ -63,6 +65,8 @@ WeightKind weight_kind(tensor::DType dtype) {
       return WeightKind::kF8;
     case tensor::DType::kI4x2:
       return WeightKind::kI4;
+    case tensor::DType::kU4x2:
+      return WeightKind::kU4;
     default:
       FATHOM_CHECK(false, "no kernel for weights of " << tensor::dtype_name(dtype));
   }
@@ -94,10 +98,12 @@ WeightRows WeightRows::of(const ops::Weight& weight, int64_t index) {
   w.in = ops::row_values(data);
   w.data = data.data();
   w.data = w.row(index * w.rows);
-  if (w.form != ops::ScaleForm::kNone) {
-    const tensor::Tensor& scale = weight.scale;
-    w.scale = scale.as<float>() + index * scale.dim(scale.rank() - 2) * scale.dim(scale.rank() - 1);
-  }
+  const void* scale = ops::matrix_scale(weight, index);
+  w.zero_channels = ops::zero_point_channels(weight);
+  if (w.zero_channels > 0)
+    w.zeros = static_cast<const uint16_t*>(scale);
+  else
+    w.scale = static_cast<const float*>(scale);
   return w;
 }
 
@@ -112,6 +118,7 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
   MatmulTile tile{.kind = weight.kind,
                   .w_stride = weight.in,
                   .w_scale_stride = scale_blocks,
+                  .zero_channels = weight.zero_channels,
                   .in = weight.in,
                   .accumulate = product.accumulate,
                   .workspace = product.workspace};
@@ -134,6 +141,8 @@ void multiply(const KernelTable& kernels, const WeightRows& weight, const Produc
       const bool of_groups = weight.form == ops::ScaleForm::kGroups;
       if (weight.scale != nullptr)
         tile.w_scale = weight.scale + (of_groups ? r : r / kScaleBlock) * scale_blocks;
+      if (weight.zeros != nullptr)
+        tile.w_zeros = weight.zeros + r * 2 * (weight.in / weight.zero_channels);
       if (weight.is_i8) {
         multiply_i8(kernels, weight, tile, r);
       } else {

@@ -20,13 +20,15 @@ using tensor::num_scale_blocks;
 WeightKind weight_kind(tensor::DType dtype);
 
 // Matrix [rows, in] with contiguous rows; f8 and i8 scales f32[ceil(rows/128), ceil(in/128)], or i8 scales f32[rows],
-// or i4 scales f32[rows, ceil(in/128)].
+// or i4 scales f32[rows, ceil(in/128)], or u4 scales with zero points f16[rows, 2 * in / zero_channels].
 struct WeightRows {
   WeightKind kind = WeightKind::kF32;  // where it is not i8
   bool is_i8 = false;
   ops::ScaleForm form = ops::ScaleForm::kNone;
   const void* data = nullptr;
   const float* scale = nullptr;
+  const uint16_t* zeros = nullptr;  // u4: scales and zero points
+  int64_t zero_channels = 0;
   int64_t rows = 0, in = 0;
 
   // Matrix `index` of a stack: all leading axes flattened, the last two are the matrix.
@@ -46,9 +48,6 @@ struct XRows {
   }
 };
 
-inline bool is_quantised(const ops::Weight& weight) {
-  return ops::scale_form(weight) != ops::ScaleForm::kNone;
-}
 // Room for a row as products with quantised weights read it.
 struct QuantisedRow {
   float* q = nullptr;      // [grid_row_floats(dim)]

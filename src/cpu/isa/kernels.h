@@ -19,7 +19,7 @@
 
 namespace fathom::cpu {
 
-enum class WeightKind : uint8_t { kF32, kBf16, kF8, kI4 };
+enum class WeightKind : uint8_t { kF32, kBf16, kF8, kI4, kU4 };
 
 using tensor::kScaleBlock;
 // Rows of x that one tile may have, and weight rows; they bound the workspace.
@@ -33,10 +33,14 @@ constexpr int64_t grid_row_floats(int64_t dim) { return (dim + 31) / 32 * 32; }
 struct I4Pair {
   uint8_t bits;
 };
+// Of 0 to 15 (tensor::U4x2).
+struct U4Pair {
+  uint8_t bits;
+};
 
 // out[i][out_begin + r] (+)= dot(x[i], w[r]) for num_x <= kTileTokens rows of x. For f8 and i4, x holds rows that
 // quantize_row or grid_row of the same table wrote. f8 weight rows share one row of scales unless the table takes more
-// than kScaleBlock of them; each i4 row has its own.
+// than kScaleBlock of them; each i4 row has its own. u4 weights are (q - zero point) * scale, which float holds.
 struct MatmulTile {
   const float* const* x = nullptr;        // [num_x] rows of [in]
   const float* const* x_scale = nullptr;  // f8, i4: [num_x] rows of [ceil(in/128)]
@@ -47,6 +51,9 @@ struct MatmulTile {
   const float* w_scale = nullptr;  // f8, i4: [ceil(in/128)], of the first weight row
   int64_t w_scale_stride =
       0;  // from there to the scales of the next 128 rows of the matrix; i4: of the next row
+  // u4: f16[num_w, 2, in / zero_channels], scales and zero points of so many channels: 32, 64 or 128.
+  const uint16_t* w_zeros = nullptr;
+  int64_t zero_channels = 0;
   int64_t w_row = 0;  // of the matrix, the first weight row
   int64_t num_w = 0;  // at most direct_rows or wide_rows
   int64_t in = 0;
@@ -147,7 +154,7 @@ struct KernelTable {
   // a multiple of 128.
   float (*read_floats)(const float* data, int64_t count) = nullptr;
   const integer::Kernels* i8 = nullptr;  // of i8 weights
-  // Of i4 weights and the rows of x that they read. Null = this table itself.
+  // Of i4 and u4 weights and the rows of x that they read. Null = this table itself.
   const KernelTable* i4 = nullptr;
 };
 

@@ -61,6 +61,12 @@ struct Vec {
     std::memcpy(padded, p, static_cast<size_t>(n / 2));
     return load(padded);
   }
+  static Vec load(const U4Pair* p) {
+    int32_t four;
+    std::memcpy(&four, p, sizeof(four));
+    return of_bytes(nibbles(_mm_cvtsi32_si128(four)));
+  }
+  static float of_half(uint16_t bits) { return _cvtsh_ss(bits); }
   template <class T>
   static Vec load_partial(const T* p, int64_t n) {
     T padded[kLanes] = {};
@@ -161,11 +167,15 @@ struct Vec {
 
  private:
   // Sixteen integers of four bits, of the low eight bytes, as bytes.
-  static __m128i i4_bytes(__m128i packed) {
-    const __m128i mask = _mm_set1_epi8(0x0F), sign = _mm_set1_epi8(0x08);
+  static __m128i nibbles(__m128i packed) {
+    const __m128i mask = _mm_set1_epi8(0x0F);
     const __m128i even = _mm_and_si128(packed, mask);
     const __m128i odd = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
-    return _mm_sub_epi8(_mm_xor_si128(_mm_unpacklo_epi8(even, odd), sign), sign);
+    return _mm_unpacklo_epi8(even, odd);
+  }
+  static __m128i i4_bytes(__m128i packed) {
+    const __m128i sign = _mm_set1_epi8(0x08);
+    return _mm_sub_epi8(_mm_xor_si128(nibbles(packed), sign), sign);
   }
   static Vec of_bytes(__m128i bytes) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))}; }
 };

@@ -50,6 +50,11 @@ struct Vec {
   static Vec load_partial(const I4Pair* p, int64_t n) {
     return widen_i4(_mm_maskz_loadu_epi8(first(n / 2), p));
   }
+  static Vec load(const U4Pair* p) {
+    const __m128i bytes = nibbles(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
+  }
+  static float of_half(uint16_t bits) { return _cvtsh_ss(bits); }
   static Vec load_partial(const float* p, int64_t n) {
     return {_mm512_maskz_loadu_ps(first(n), p)};
   }
@@ -164,11 +169,15 @@ struct Vec {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16))};
   }
   // Of the low eight bytes.
-  static Vec widen_i4(__m128i packed) {
-    const __m128i mask = _mm_set1_epi8(0x0F), sign = _mm_set1_epi8(0x08);
+  static __m128i nibbles(__m128i packed) {
+    const __m128i mask = _mm_set1_epi8(0x0F);
     const __m128i even = _mm_and_si128(packed, mask);
     const __m128i odd = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
-    const __m128i bytes = _mm_sub_epi8(_mm_xor_si128(_mm_unpacklo_epi8(even, odd), sign), sign);
+    return _mm_unpacklo_epi8(even, odd);
+  }
+  static Vec widen_i4(__m128i packed) {
+    const __m128i sign = _mm_set1_epi8(0x08);
+    const __m128i bytes = _mm_sub_epi8(_mm_xor_si128(nibbles(packed), sign), sign);
     return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
   }
   static Vec widen_f8(__m128i bytes) {

@@ -52,6 +52,23 @@ struct Vec {
     for (int64_t i = 0; i < n / 2; ++i) padded[i] = p[i];
     return load(padded);
   }
+  static Vec load(const U4Pair* p) {
+    const auto low = [](U4Pair pair) { return static_cast<float>(pair.bits & 15); };
+    const auto high = [](U4Pair pair) { return static_cast<float>(pair.bits >> 4); };
+    return {Floats{low(p[0]), high(p[0]), low(p[1]), high(p[1])}};
+  }
+  static float of_half(uint16_t bits) {
+    const uint32_t sign = uint32_t{bits & 0x8000u} << 16, exponent = bits >> 10 & 31,
+                   fraction = bits & 1023u;
+    if (exponent == 0) {
+      const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+      return sign == 0 ? magnitude : -magnitude;
+    }
+    const uint32_t wide = sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | fraction << 13;
+    float value;
+    std::memcpy(&value, &wide, sizeof(value));
+    return value;
+  }
   template <class T>
   static Vec load_partial(const T* p, int64_t n) {
     T padded[kLanes] = {};

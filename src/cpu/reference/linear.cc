@@ -19,12 +19,8 @@ struct LinearScratch {
   float* q_scale;     // f8, i8: [kTileTokens, ceil(in / 128)]
 };
 
-bool is_quantised(const ops::Weight& weight) {
-  return ops::scale_form(weight) != ops::ScaleForm::kNone;
-}
-
 LinearScratch carve(const ops::Weight& weight, int64_t in, ScratchArena& arena) {
-  const int64_t quantised_rows = is_quantised(weight) ? kTileTokens : 0;
+  const int64_t quantised_rows = ops::quantises_rows(weight) ? kTileTokens : 0;
   return {.weight_row = arena.take<float>(in),
           .q = arena.take<float>(quantised_rows * in),
           .q_scale = arena.take<float>(quantised_rows * num_scale_blocks(in))};
@@ -55,7 +51,7 @@ void linear(const ops::LinearArgs& args, ops::Stream& stream) {
   const Tensor& weight = args.weight.data;
   const int64_t tokens = args.x.dim(0), in = args.x.dim(1), out = weight.dim(0);
   const int64_t in_blocks = num_scale_blocks(in);
-  const bool quantised = is_quantised(args.weight);
+  const bool quantised = ops::quantises_rows(args.weight);
   ScratchArena arena(stream.scratch());
   const LinearScratch scratch = carve(args.weight, in, arena);
   for (int64_t begin = 0; begin < tokens; begin += kTileTokens) {
@@ -71,7 +67,8 @@ void linear(const ops::LinearArgs& args, ops::Stream& stream) {
             .weight = weight.data(),
             .dtype = weight.dtype(),
             .form = ops::scale_form(args.weight),
-            .scale = quantised ? args.weight.scale.as<float>() : nullptr,
+            .scale = ops::matrix_scale(args.weight),
+            .zero_channels = ops::zero_point_channels(args.weight),
             .in = in,
             .out = out,
             .weight_row = scratch.weight_row,
@@ -89,7 +86,7 @@ void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
 void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
   const int64_t tokens = args.x.dim(0), heads = args.x.dim(1), in = args.x.dim(2);
   const int64_t in_blocks = num_scale_blocks(in);
-  const bool quantised = is_quantised(args.weight);
+  const bool quantised = ops::quantises_rows(args.weight);
   ScratchArena arena(stream.scratch());
   const LinearScratch scratch = carve(args.weight, in, arena);
   for (int64_t head = 0; head < heads; ++head) {
@@ -107,7 +104,7 @@ void head_linear(const ops::HeadLinearArgs& args, ops::Stream& stream) {
               .weight = weight.data(),
               .dtype = weight.dtype(),
               .form = ops::scale_form(args.weight),
-              .scale = quantised ? args.weight.scale.row<float>(head) : nullptr,
+              .scale = ops::matrix_scale(args.weight, head),
               .in = in,
               .out = weight.dim(0),
               .weight_row = scratch.weight_row,

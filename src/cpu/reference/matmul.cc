@@ -36,8 +36,8 @@ float i8_dot(const MatmulArgs& args, int64_t row, int64_t o) {
   const float *x = args.x + row * args.x_stride, *x_scale = args.x_scale + row * in_blocks;
   const int8_t* w = static_cast<const int8_t*>(args.weight) + o * args.in;
   if (args.form == ops::ScaleForm::kChannels)
-    return int_dot(x, w, args.in) * (x_scale[0] * args.scale[o]);
-  const float* w_scale = args.scale + o / kScaleBlock * in_blocks;
+    return int_dot(x, w, args.in) * (x_scale[0] * static_cast<const float*>(args.scale)[o]);
+  const float* w_scale = static_cast<const float*>(args.scale) + o / kScaleBlock * in_blocks;
   float total = 0.0f;
   for (int64_t begin = 0, block = 0; begin < args.in; begin += kScaleBlock, ++block) {
     const float products = int_dot(x + begin, w + begin, std::min(kScaleBlock, args.in - begin));
@@ -49,13 +49,24 @@ float i8_dot(const MatmulArgs& args, int64_t row, int64_t o) {
 // Scales of row `o` of an f8 or i4x2 weight.
 const float* scales_of(const MatmulArgs& args, int64_t o) {
   const int64_t row = args.form == ops::ScaleForm::kGroups ? o : o / kScaleBlock;
-  return args.scale + row * tensor::num_scale_blocks(args.in);
+  return static_cast<const float*>(args.scale) + row * tensor::num_scale_blocks(args.in);
+}
+
+// Row `o` of u4x2 weights, whose integers `w` holds, as the values that they stand for.
+void apply_zero_points(const MatmulArgs& args, int64_t o, float* w) {
+  const int64_t groups = args.in / args.zero_channels;
+  const auto* scales = static_cast<const tensor::F16*>(args.scale) + o * 2 * groups;
+  const tensor::F16* zeros = scales + groups;
+  for (int64_t k = 0; k < args.in; ++k) {
+    const int64_t group = k / args.zero_channels;
+    w[k] = (w[k] - tensor::to_float(zeros[group])) * tensor::to_float(scales[group]);
+  }
 }
 
 float value_of(const MatmulArgs& args, const float* w, int64_t row, int64_t o) {
   if (args.dtype == DType::kI8) return i8_dot(args, row, o);
   const float* x = args.x + row * args.x_stride;
-  if (args.form == ops::ScaleForm::kNone) return dot(x, w, args.in);
+  if (!ops::quantises_rows(args.form)) return dot(x, w, args.in);
   const float* x_scale = args.x_scale + row * tensor::num_scale_blocks(args.in);
   return block_scaled_dot(x, x_scale, w, scales_of(args, o), args.in);
 }
@@ -76,12 +87,13 @@ void quantize_blocks(const float* x, int64_t dim, float* scale, Store store) {
 }  // namespace
 
 void matmul(const MatmulArgs& args) {
-  const int64_t stored_in = args.dtype == DType::kI4x2 ? args.in / 2 : args.in;
+  const int64_t stored_in = tensor::holds_pairs(args.dtype) ? args.in / 2 : args.in;
   for (int64_t o = 0; o < args.out; ++o) {
     const float* w = nullptr;
     if (args.dtype != DType::kI8)
       w = as_floats(element(args.weight, args.dtype, o * stored_in), args.dtype, args.in,
                     args.weight_row);
+    if (args.form == ops::ScaleForm::kZeroPoints) apply_zero_points(args, o, args.weight_row);
     for (int64_t row = 0; row < args.rows; ++row) {
       const float value = value_of(args, w, row, o);
       float& y = args.y[row * args.y_stride + o];

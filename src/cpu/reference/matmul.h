@@ -23,11 +23,13 @@ struct MatmulArgs {
   const float* x_scale =
       nullptr;  // f32[rows, ceil(in / 128)], quantised weights only; of channels the first counts
   int64_t rows = 0;
-  const void* weight = nullptr;  // [out, in] of dtype, contiguous; of i4x2 [out, in / 2]
+  const void* weight = nullptr;  // [out, in] of dtype, contiguous; of i4x2 and u4x2 [out, in / 2]
   tensor::DType dtype = tensor::DType::kF32;
   ops::ScaleForm form = ops::ScaleForm::kNone;
-  // f32[ceil(out / 128), ceil(in / 128)], or of channels f32[out], or of groups f32[out, ceil(in / 128)]
-  const float* scale = nullptr;
+  // f32[ceil(out / 128), ceil(in / 128)], or of channels f32[out], or of groups f32[out, ceil(in / 128)], or with zero
+  // points f16[out, 2 * in / zero_channels]
+  const void* scale = nullptr;
+  int64_t zero_channels = 0;
   int64_t in = 0, out = 0;
   float* weight_row = nullptr;  // scratch, f32[in]
   float* y = nullptr;           // f32[rows, out]

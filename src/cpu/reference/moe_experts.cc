@@ -39,7 +39,7 @@ Sizes sizes_of(const ops::MoeExpertsArgs& args) {
           .inter_blocks = tensor::num_scale_blocks(inter),
           .num_experts_per_tok = args.ids.dim(1),
           .experts = args.down.data.dim(0),
-          .quantised = ops::scale_form(args.down) != ops::ScaleForm::kNone};
+          .quantised = ops::quantises_rows(args.down)};
 }
 
 ExpertScratch carve(const Sizes& s, ScratchArena& arena) {
@@ -88,7 +88,8 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const Sizes& s, int64_t expert
             .weight = weight.data(),
             .dtype = weight.dtype(),
             .form = ops::scale_form(args.gate_up),
-            .scale = s.quantised ? args.gate_up.scale[expert][half].as<float>() : nullptr,
+            .scale = ops::matrix_scale(args.gate_up, 2 * expert + half),
+            .zero_channels = ops::zero_point_channels(args.gate_up),
             .in = s.hidden_size,
             .out = s.inter,
             .weight_row = scratch.weight_row,
@@ -115,7 +116,8 @@ void run_expert(const ops::MoeExpertsArgs& args, const Sizes& s, int64_t expert,
           .weight = weight.data(),
           .dtype = weight.dtype(),
           .form = ops::scale_form(args.down),
-          .scale = s.quantised ? args.down.scale[expert].as<float>() : nullptr,
+          .scale = ops::matrix_scale(args.down, expert),
+          .zero_channels = ops::zero_point_channels(args.down),
           .in = s.inter,
           .out = s.hidden_size,
           .weight_row = scratch.weight_row,

@@ -83,7 +83,9 @@ float silu(float v) { return v / (1.0f + std::exp(-v)); }
 
 namespace {
 
-const float* unpack(const tensor::I4x2* from, int64_t n, float* to) {
+template <class Pair>
+const float* unpack(const void* pairs, int64_t n, float* to) {
+  const auto* from = static_cast<const Pair*>(pairs);
   for (int64_t i = 0; i < n; ++i)
     to[i] = static_cast<float>(i % 2 == 0 ? from[i / 2].even() : from[i / 2].odd());
   return to;
@@ -100,7 +102,9 @@ const float* as_floats(const void* from, DType dtype, int64_t n, float* to) {
     case DType::kF8E4M3:
       return convert<F8E4M3>(from, n, to);
     case DType::kI4x2:
-      return unpack(static_cast<const tensor::I4x2*>(from), n, to);
+      return unpack<tensor::I4x2>(from, n, to);
+    case DType::kU4x2:
+      return unpack<tensor::U4x2>(from, n, to);
     default:
       FATHOM_CHECK(false, "no float values in " << tensor::dtype_name(dtype));
   }

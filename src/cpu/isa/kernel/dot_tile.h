@@ -15,19 +15,24 @@ namespace fathom::cpu {
 template <class W>
 struct Stored {
   static constexpr int64_t kValues = 1;  // in an element
-  static constexpr bool kScaled = false, kHasNan = false;
+  static constexpr bool kScaled = false, kHasNan = false, kZeroPoints = false;
 };
 template <>
 struct Stored<uint8_t> {
   static constexpr int64_t kValues = 1;
-  static constexpr bool kScaled = true, kRowScales = false, kHasNan = true;
+  static constexpr bool kScaled = true, kRowScales = false, kHasNan = true, kZeroPoints = false;
   static constexpr float kLoadFactor = 256.0f;  // loads give the value times 2^-8
 };
 template <>
 struct Stored<I4Pair> {
   static constexpr int64_t kValues = 2;
-  static constexpr bool kScaled = true, kRowScales = true, kHasNan = false;
+  static constexpr bool kScaled = true, kRowScales = true, kHasNan = false, kZeroPoints = false;
   static constexpr float kLoadFactor = 1.0f;
+};
+template <>
+struct Stored<U4Pair> {
+  static constexpr int64_t kValues = 2;
+  static constexpr bool kScaled = false, kHasNan = false, kZeroPoints = true;
 };
 
 template <class V, int kRows, int kColumns>
@@ -124,6 +129,25 @@ struct DotTile {
     }
     for (; k + V::kLanes <= end; k += V::kLanes) step(x, w, k);
     if (k < end) partial_step(x, w, k, end - k);
+  }
+
+  // The same of [begin, end), a multiple of two vectors, with the weight scale[j] * w + offset[j] for each.
+  template <class W>
+  [[gnu::always_inline]] void add_scaled(const float* const (&x)[kRows],
+                                         const W* const (&w)[kColumns], int64_t begin, int64_t end,
+                                         const float (&scale)[kColumns],
+                                         const float (&offset)[kColumns]) {
+    for (int64_t k = begin; k < end; k += V::kLanes) {
+      V xs[kRows];
+#pragma GCC unroll 8
+      for (int i = 0; i < kRows; ++i) xs[i] = V::load(x[i] + k);
+#pragma GCC unroll 8
+      for (int j = 0; j < kColumns; ++j) {
+        const V ws = V::fma(V::load(at(w[j], k)), V::set1(scale[j]), V::set1(offset[j]));
+#pragma GCC unroll 8
+        for (int i = 0; i < kRows; ++i) acc[i][j] = V::fma(xs[i], ws, acc[i][j]);
+      }
+    }
   }
 };
 

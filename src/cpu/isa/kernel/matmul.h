@@ -102,7 +102,9 @@ struct Matmul {
     for (int j = 0; j < kColumns; ++j) w[j] = at<W>(t.w, (column + j) * t.w_stride);
     DotTile<V, kRows, kColumns> total;
     total.clear();
-    if constexpr (Stored<W>::kScaled) {
+    if constexpr (Stored<W>::kZeroPoints) {
+      add_groups<W, kRows, kColumns>(t, column, x, w, total);
+    } else if constexpr (Stored<W>::kScaled) {
       add_blocks<W, kRows, kColumns>(t, {.row = row, .column = column}, x, w, total);
     } else {
       // One row asks for memory in order as fast as the processor's own prefetcher follows, which ours would disturb.
@@ -146,6 +148,36 @@ struct Matmul {
           b, [&](int i, int j, V scale) __attribute__((always_inline)) {
             total.acc[i][j] = V::fma(block.acc[i][j], scale, total.acc[i][j]);
           });
+    }
+  }
+
+  // w = scale * q + offset of a group of one weight row. Both products and the sum are exact.
+  struct Affine {
+    float scale = 0, offset = 0;
+  };
+  [[gnu::always_inline]] static Affine affine_of(const MatmulTile& t, int64_t column,
+                                                 int64_t group) {
+    const int64_t groups = t.in / t.zero_channels;
+    const uint16_t* of_group = t.w_zeros + column * 2 * groups + group;
+    const float scale = V::of_half(of_group[0]);
+    return {.scale = scale, .offset = -V::of_half(of_group[groups]) * scale};
+  }
+
+  template <class W, int kRows, int kColumns>
+  [[gnu::always_inline]] static void add_groups(const MatmulTile& t, int64_t column,
+                                                const float* const (&x)[kRows],
+                                                const W* const (&w)[kColumns],
+                                                DotTile<V, kRows, kColumns>& total) {
+    for (int64_t begin = 0, g = 0; begin < t.in; begin += t.zero_channels, ++g) {
+      float scale[kColumns], offset[kColumns];
+#pragma GCC unroll 8
+      for (int j = 0; j < kColumns; ++j) {
+        const Affine affine = affine_of(t, column + j, g);
+        scale[j] = affine.scale;
+        offset[j] = affine.offset;
+        if constexpr (kRows > 1) V::prefetch(at<W>(w[j], begin + prefetch_ahead<W, kColumns>(t)));
+      }
+      total.add_scaled(x, w, begin, begin + t.zero_channels, scale, offset);
     }
   }
 
@@ -239,20 +271,39 @@ struct Matmul {
     for (; column < end; ++column) wide_tile<kRows, 1>(t, b, row, column);
   }
 
-  // Floats of elements [begin, end) of every weight row.
+  // Values [begin, end) of weight row j, whole groups, from w on.
+  template <class W>
+  static void widen_groups(const MatmulTile& t, int64_t j, const W* w, int64_t begin, int64_t end,
+                           float* out) {
+    for (int64_t k = 0; k < end - begin; k += t.zero_channels) {
+      const Affine affine = affine_of(t, j, (begin + k) / t.zero_channels);
+      const V scale = V::set1(affine.scale), offset = V::set1(affine.offset);
+      for (int64_t i = k; i < k + t.zero_channels; i += V::kLanes)
+        V::fma(V::load(at<W>(w, i)), scale, offset).store(out + i);
+    }
+  }
+
+  // `count` values of a weight row as floats, from w on.
+  template <class W>
+  static void widen_row(const W* w, int64_t count, float* row) {
+    int64_t k = 0;
+    for (; k + V::kLanes <= count; k += V::kLanes) V::load(at<W>(w, k)).store(row + k);
+    if (k < count) V::load_partial(at<W>(w, k), count - k).store(row + k);
+    if constexpr (Stored<W>::kHasNan)
+      for (k = 0; k < count; k += kScaleBlock)
+        if (V::any_nan_f8(w + k, count - k < kScaleBlock ? count - k : kScaleBlock)) [[unlikely]]
+          row[k] = __builtin_nanf("");
+  }
+
+  // Those of every weight row.
   template <class W>
   static void widen(const MatmulTile& t, int64_t begin, int64_t end, int64_t stride, float* out) {
     for (int64_t j = 0; j < t.num_w; ++j) {
       const W* w = at<W>(t.w, j * t.w_stride + begin);
-      float* row = out + j * stride;
-      int64_t k = 0;
-      for (; k + V::kLanes <= end - begin; k += V::kLanes) V::load(at<W>(w, k)).store(row + k);
-      if (k < end - begin) V::load_partial(at<W>(w, k), end - begin - k).store(row + k);
-      if constexpr (Stored<W>::kHasNan)
-        for (k = 0; k < end - begin; k += kScaleBlock)
-          if (V::any_nan_f8(w + k, end - begin - k < kScaleBlock ? end - begin - k : kScaleBlock))
-              [[unlikely]]
-            row[k] = __builtin_nanf("");
+      if constexpr (Stored<W>::kZeroPoints)
+        widen_groups(t, j, w, begin, end, out + j * stride);
+      else
+        widen_row(w, end - begin, out + j * stride);
     }
   }
 
@@ -338,6 +389,8 @@ struct Matmul {
         return run_kind<uint8_t>(t);
       case WeightKind::kI4:
         return run_kind<I4Pair>(t);
+      case WeightKind::kU4:
+        return run_kind<U4Pair>(t);
     }
   }
 };
