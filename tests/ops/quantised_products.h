@@ -71,12 +71,12 @@ class QuantisedProductTest : public ProductTest {
     expect_close(download(device_out.view()), expected, bounds);
   }
 
-  // A row has the same bits in every batch, beside garbage too.
+  // A row of `in` channels has the same bits in every batch, beside garbage too.
   template <class F>
-  void check_rows_alone(const F& make) {
+  void check_rows_alone(const F& make, int64_t in = 400) {
     ref::Random random(13);
-    HostTensor x = random.normal(act(), {130, 400});
-    const DeviceWeight weight = upload_weight(make(random, std::vector<int64_t>{333, 400}));
+    HostTensor x = random.normal(act(), {130, in});
+    const DeviceWeight weight = upload_weight(make(random, std::vector<int64_t>{333, in}));
     const std::vector<uint8_t> all = product(x, weight);
     const size_t row_bytes = all.size() / 130;
     for (const auto& [begin, end] :
@@ -87,7 +87,7 @@ class QuantisedProductTest : public ProductTest {
           << "rows " << begin << " to " << end;
     }
     for (const double garbage : kGarbage) {
-      x.at(7, 399) = ref::round_to(act(), garbage);
+      x.at(7, in - 1) = ref::round_to(act(), garbage);
       std::vector<uint8_t> dirty = product(x, weight);
       for (size_t i = 0; i < all.size(); ++i)
         if (i / row_bytes == 7) dirty[i] = all[i];
@@ -96,12 +96,12 @@ class QuantisedProductTest : public ProductTest {
   }
 
   template <class F>
-  void check_pair(const F& make) {
+  void check_pair(const F& make, int64_t in = 300) {
     for (const int64_t tokens : {1, 9, 100}) {
       ref::Random random(15);
-      const HostTensor x = random.normal(act(), {tokens, 300});
-      const DeviceWeight a = upload_weight(make(random, std::vector<int64_t>{133, 300}));
-      const DeviceWeight b = upload_weight(make(random, std::vector<int64_t>{70, 300}));
+      const HostTensor x = random.normal(act(), {tokens, in});
+      const DeviceWeight a = upload_weight(make(random, std::vector<int64_t>{133, in}));
+      const DeviceWeight b = upload_weight(make(random, std::vector<int64_t>{70, in}));
       const DeviceTensor device_x = upload(x);
       const DeviceTensor out_a = empty(act(), {tokens, 133}), out_b = empty(act(), {tokens, 70});
       ops::linear_pair(
