@@ -79,9 +79,11 @@ void log_model(const ModelFlags& flags, const runner::RankGroup& ranks) {
         return "f8_e4m3, routed experts i4x2";
       case config::QuantMethod::kAwq:
         return "u4x2";
-      default:
+      case config::QuantMethod::kInt8Blocks:
+      case config::QuantMethod::kInt8Channels:
         return "i8";
     }
+    return "?";
   };
   FATHOM_LOG(kInfo, "apps", "model",
              {{"model_path", flags.model_path},
