@@ -134,6 +134,10 @@ void Model::check_operators() const {
   if (missing.empty()) return;
   std::string message;
   for (const std::string& line : missing) message += (message.empty() ? "" : "\n") + line;
+  if (!ops::provides(backend_, {"linear", matrix}) &&
+      ops::provides(backend_, {"linear", types.plain}))
+    message += "\n--dequantize computes such matrices in " +
+               std::string(tensor::dtype_name(types.plain)) + ", which takes more memory";
   throw StartupError(message);
 }
 

@@ -133,6 +133,22 @@ TEST(Model, keeps_w_uk_and_w_uv_in_fp8_when_asked_to) {
   EXPECT_THAT(startup_error(config, backend), IsEmpty());
 }
 
+TEST(Model, says_what_helps_where_a_backend_lacks_the_matrices_of_awq) {
+  config::ModelConfig config = demo_config();
+  config.quantization_config->method = config::QuantMethod::kAwq;
+  config.quantization_config->group_size = 64;
+  ops::Backend backend = cpu::reference_backend();
+  EXPECT_THAT(startup_error(config, backend), IsEmpty());
+  for (std::vector<DType>* lacks : {&backend.linear.lacks, &backend.moe_experts.lacks})
+    *lacks = {DType::kU4x2};
+  const std::string error = startup_error(config, backend);
+  for (const char* part :
+       {"has no operator linear for u4x2", "has no operator moe_experts for u4x2",
+        "--dequantize computes such matrices in bf16"})
+    EXPECT_THAT(error, HasSubstr(part));
+  EXPECT_THAT(startup_error(config, backend, {.dequantize = true}), IsEmpty());
+}
+
 TEST(Model, refuses_types_of_w_uk_and_w_uv_that_contradict_the_others) {
   const ops::Backend& backend = cpu::reference_backend();
   const auto error = [&](const ModelOptions& options) {

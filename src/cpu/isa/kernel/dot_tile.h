@@ -131,7 +131,7 @@ struct DotTile {
     if (k < end) partial_step(x, w, k, end - k);
   }
 
-  // The same of [begin, end), a multiple of two vectors, with the weight scale[j] * w + offset[j] for each.
+  // The same of [begin, end), whole vectors, with the weight scale[j] * w + offset[j] for each.
   template <class W>
   [[gnu::always_inline]] void add_scaled(const float* const (&x)[kRows],
                                          const W* const (&w)[kColumns], int64_t begin, int64_t end,
