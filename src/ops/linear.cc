@@ -68,10 +68,13 @@ ScaleForm scale_form(const Weight& weight) {
 const void* matrix_scale(const Weight& weight, int64_t index) {
   const Tensor& scale = weight.scale;
   if (scale.is_null()) return nullptr;
-  const int rank = scale.rank();
-  const int64_t entries = scale.dim(rank - 2) * scale.dim(rank - 1);
-  return static_cast<const char*>(scale.data()) +
-         index * entries * tensor::dtype_bytes(scale.dtype());
+  // The leading axes may be strided: heads of a part of W_UV begin as far apart as those of the whole.
+  int64_t entries = 0;
+  for (int axis = scale.rank() - 3; axis >= 0; --axis) {
+    entries += index % scale.dim(axis) * scale.stride(axis);
+    index /= scale.dim(axis);
+  }
+  return static_cast<const char*>(scale.data()) + entries * tensor::dtype_bytes(scale.dtype());
 }
 
 int64_t row_values(const tensor::Tensor& matrix) {
