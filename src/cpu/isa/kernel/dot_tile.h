@@ -35,6 +35,11 @@ struct Stored<U4Pair> {
   static constexpr bool kScaled = false, kHasNan = false, kZeroPoints = true;
 };
 
+// A weight is scale * q + offset of its group.
+struct Affine {
+  float scale = 0, offset = 0;
+};
+
 template <class V, int kRows, int kColumns>
 struct DotTile {
   V acc[kRows][kColumns];
@@ -131,19 +136,18 @@ struct DotTile {
     if (k < end) partial_step(x, w, k, end - k);
   }
 
-  // The same of [begin, end), whole vectors, with the weight scale[j] * w + offset[j] for each.
+  // The same of [begin, end), whole vectors, with the weight of[j].scale * w + of[j].offset for each.
   template <class W>
   [[gnu::always_inline]] void add_scaled(const float* const (&x)[kRows],
                                          const W* const (&w)[kColumns], int64_t begin, int64_t end,
-                                         const float (&scale)[kColumns],
-                                         const float (&offset)[kColumns]) {
+                                         const Affine (&of)[kColumns]) {
     for (int64_t k = begin; k < end; k += V::kLanes) {
       V xs[kRows];
 #pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) xs[i] = V::load(x[i] + k);
 #pragma GCC unroll 8
       for (int j = 0; j < kColumns; ++j) {
-        const V ws = V::fma(V::load(at(w[j], k)), V::set1(scale[j]), V::set1(offset[j]));
+        const V ws = V::fma(V::load(at(w[j], k)), V::set1(of[j].scale), V::set1(of[j].offset));
 #pragma GCC unroll 8
         for (int i = 0; i < kRows; ++i) acc[i][j] = V::fma(xs[i], ws, acc[i][j]);
       }

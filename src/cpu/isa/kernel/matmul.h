@@ -151,10 +151,7 @@ struct Matmul {
     }
   }
 
-  // w = scale * q + offset of a group of one weight row. Both products and the sum are exact.
-  struct Affine {
-    float scale = 0, offset = 0;
-  };
+  // Of a group of one weight row. Both products and the sum are exact.
   [[gnu::always_inline]] static Affine affine_of(const MatmulTile& t, int64_t column,
                                                  int64_t group) {
     const int64_t groups = t.in / t.zero_channels;
@@ -169,15 +166,13 @@ struct Matmul {
                                                 const W* const (&w)[kColumns],
                                                 DotTile<V, kRows, kColumns>& total) {
     for (int64_t begin = 0, g = 0; begin < t.in; begin += t.zero_channels, ++g) {
-      float scale[kColumns], offset[kColumns];
+      Affine of[kColumns];
 #pragma GCC unroll 8
       for (int j = 0; j < kColumns; ++j) {
-        const Affine affine = affine_of(t, column + j, g);
-        scale[j] = affine.scale;
-        offset[j] = affine.offset;
+        of[j] = affine_of(t, column + j, g);
         if constexpr (kRows > 1) V::prefetch(at<W>(w[j], begin + prefetch_ahead<W, kColumns>(t)));
       }
-      total.add_scaled(x, w, begin, begin + t.zero_channels, scale, offset);
+      total.add_scaled(x, w, begin, begin + t.zero_channels, of);
     }
   }
 
@@ -271,15 +266,14 @@ struct Matmul {
     for (; column < end; ++column) wide_tile<kRows, 1>(t, b, row, column);
   }
 
-  // Values [begin, end) of weight row j, whole groups, from w on.
+  // Values [begin, end) of weight row j, whole groups.
   template <class W>
-  static void widen_groups(const MatmulTile& t, int64_t j, const W* w, int64_t begin, int64_t end,
-                           float* out) {
-    for (int64_t k = 0; k < end - begin; k += t.zero_channels) {
-      const Affine affine = affine_of(t, j, (begin + k) / t.zero_channels);
+  static void widen_groups(const MatmulTile& t, int64_t j, int64_t begin, int64_t end, float* out) {
+    for (int64_t k = begin; k < end; k += t.zero_channels) {
+      const Affine affine = affine_of(t, j, k / t.zero_channels);
       const V scale = V::set1(affine.scale), offset = V::set1(affine.offset);
       for (int64_t i = k; i < k + t.zero_channels; i += V::kLanes)
-        V::fma(V::load(at<W>(w, i)), scale, offset).store(out + i);
+        V::fma(V::load(at<W>(t.w, j * t.w_stride + i)), scale, offset).store(out + i - begin);
     }
   }
 
@@ -299,11 +293,10 @@ struct Matmul {
   template <class W>
   static void widen(const MatmulTile& t, int64_t begin, int64_t end, int64_t stride, float* out) {
     for (int64_t j = 0; j < t.num_w; ++j) {
-      const W* w = at<W>(t.w, j * t.w_stride + begin);
       if constexpr (Stored<W>::kZeroPoints)
-        widen_groups(t, j, w, begin, end, out + j * stride);
+        widen_groups<W>(t, j, begin, end, out + j * stride);
       else
-        widen_row(w, end - begin, out + j * stride);
+        widen_row(at<W>(t.w, j * t.w_stride + begin), end - begin, out + j * stride);
     }
   }
 
