@@ -6,6 +6,7 @@
 
 #include "answer/call_tally.h"
 #include "answer/pieces/json_text.h"
+#include "api/kept_reasoning.h"
 #include "api/message_blocks.h"
 
 namespace fathom::answer {
@@ -100,12 +101,18 @@ class MessagesRenderer : public Renderer {
   void write_delta(std::string_view type, std::string_view key, std::string_view text,
                    std::string& events) const;
   void append_blocks(std::string& out, const Choice& choice);
+  // Anthropic's clients drop thinking blocks that have no signature. Where the thoughts are omitted they are in it, so
+  // that they come back with the history.
+  std::string signature(std::string_view thoughts) const {
+    return form().omits_thinking ? api::keep_reasoning(thoughts) : form().id;
+  }
   std::string block_place() const { return R"("index":)" + std::to_string(block_idx_); }
 
   CallTally calls_;
   bool started_ = false;
   int block_idx_ = -1;
   std::optional<Kind> open_;  // of the block that is open; kToolCallBegin for a call
+  std::string omitted_;       // thoughts of the open block that are not shown
 };
 
 void MessagesRenderer::write_start(const Choice& choice, std::string& events) {
@@ -135,8 +142,9 @@ void MessagesRenderer::open_block(Kind kind, std::string_view block, std::string
 
 void MessagesRenderer::close_block(std::string& events) {
   if (!open_) return;
-  // This server never checks signatures, but Anthropic's clients drop thinking blocks that have none.
-  if (open_ == Kind::kReasoning) write_delta("signature_delta", "signature", form().id, events);
+  if (open_ == Kind::kReasoning) {
+    write_delta("signature_delta", "signature", signature(std::exchange(omitted_, {})), events);
+  }
   open_.reset();
   append_event(events, "content_block_stop",
                R"({"type":"content_block_stop",)" + block_place() + '}');
@@ -163,7 +171,10 @@ void MessagesRenderer::write_text(Kind kind, std::string_view text, std::string&
                            : R"({"type":"text","text":""})",
                events);
   }
-  if (is_thinking && form().omits_thinking) return;
+  if (is_thinking && form().omits_thinking) {
+    omitted_ += text;
+    return;
+  }
   if (is_thinking) return write_delta("thinking_delta", "thinking", text, events);
   write_delta("text_delta", "text", text, events);
 }
@@ -250,7 +261,7 @@ void MessagesRenderer::append_blocks(std::string& out, const Choice& choice) {
       out += R"({"type":"thinking","thinking":)";
       append_json(out, form().omits_thinking ? std::string_view() : std::string_view(event.text));
       out += R"(,"signature":)";
-      append_json(out, form().id);
+      append_json(out, signature(event.text));
       out += '}';
     } else {
       out += R"({"type":"text","text":)";

@@ -1,7 +1,7 @@
 #include "answer/output_item.h"
 
 #include "answer/pieces/json_text.h"
-#include "base/base64.h"
+#include "api/kept_reasoning.h"
 
 namespace fathom::answer {
 
@@ -44,7 +44,7 @@ std::string OutputItem::json(std::string_view status, bool is_begin) const {
     out += ']';
   }
   if (is_encrypted && !is_begin) {
-    out += R"(,"encrypted_content":)" + json_text_of(encode_base64(text));
+    out += R"(,"encrypted_content":)" + json_text_of(api::keep_reasoning(text));
   }
   out += R"(,"status":")";
   out += status;

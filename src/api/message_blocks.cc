@@ -1,9 +1,11 @@
 #include "api/message_blocks.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "api/kept_reasoning.h"
 #include "api/parts/block_text.h"
 #include "api/parts/text_parts.h"
 #include "api/parts/unread_parts.h"
@@ -170,7 +172,7 @@ class MessageReader {
     held_place_ = path;
   }
 
-  // What is redacted cannot be read.
+  // What is redacted cannot be read; what was omitted stands in the signature.
   void read_thinking_block(FieldReader& block, const json::Value& value, const std::string& path,
                            Turn& turn) {
     const bool is_plain = json::is_text(value["type"], "thinking");
@@ -180,8 +182,10 @@ class MessageReader {
       const json::Value* text = block.find(key);
       if (text != nullptr && !text->is_string()) block.fail(key, "a string");
     }
-    if (is_plain && turn.role == "assistant")
-      turn.reasoning += block.text("thinking", SIZE_MAX).value_or("");
+    if (!is_plain || turn.role != "assistant") return;
+    const std::string thoughts = block.text("thinking", SIZE_MAX).value_or("");
+    const std::optional<std::string> signature = block.text("signature", SIZE_MAX);
+    turn.reasoning += thoughts.empty() && signature ? kept_reasoning(*signature) : thoughts;
   }
 
   void read_tool_use(FieldReader& block, const json::Value& value, const std::string& path,

@@ -58,7 +58,7 @@ struct ShownForm {
   bool calls_functions = false;  // the call is shown as function_call (legacy_functions.h)
   std::shared_ptr<const ToolKinds> tool_kinds{};  // and responses; null: all tools are functions
 
-  bool omits_thinking = false;  // messages: its blocks are there and empty
+  bool omits_thinking = false;  // messages: signatures keep what its blocks do not show
 
   std::shared_ptr<ResponseDraft> response{};  // responses, there never null
 

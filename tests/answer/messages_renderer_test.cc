@@ -189,6 +189,30 @@ TEST(MessagesRenderer, streams_the_blocks_of_the_whole_answer_however_it_is_cut)
   }
 }
 
+TEST(MessagesRenderer, signatures_keep_thoughts_that_are_omitted) {
+  const auto fed = [] {
+    api::ShownForm form = tests::shown_form(api::Endpoint::kMessages, "msg_1");
+    form.omits_thinking = true;
+    return tests::FedAnswer(std::move(form), message_choice({.starts_in_reasoning = true}, {}));
+  };
+  const std::string output = "hm, äh</think>Hello";
+  tests::FedAnswer whole = fed();
+  whole.feed(output, 0);
+  whole.end(FinishReason::kStop);
+  const json::Value message = json::parse(whole.body()).value();
+  EXPECT_EQ(json::dump(message["content"]),
+            R"([{"type":"thinking","thinking":"","signature":"aG0sIMOkaA=="},)"
+            R"({"type":"text","text":"Hello"}])");
+  for (const size_t step_tokens : {1U, 1000U}) {
+    tests::FedAnswer streamed = fed();
+    std::string events = streamed.feed(output, step_tokens);
+    streamed.end(FinishReason::kStop);
+    events += streamed.last_events();
+    EXPECT_EQ(json::dump(StreamReader().read(events)["content"]), json::dump(message["content"]));
+    EXPECT_EQ(events.find("thinking_delta"), std::string::npos) << events;
+  }
+}
+
 // "event: NAME\ndata: {"type":"NAME"MEMBERS}\n\n"
 std::string event_text(const std::string& name, const std::string& members) {
   return "event: " + name + "\ndata: {\"type\":\"" + name + "\"" + members + "}\n\n";

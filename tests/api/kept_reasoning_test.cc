@@ -38,13 +38,14 @@ std::string chat_with(const std::string& field) {
          field + R"(":"new"},{"role":"tool","tool_call_id":"i","content":"1"}]})";
 }
 
-constexpr const char* kBlocks = R"({"max_tokens":1,"messages":[{"role":"user","content":"q"},
+std::string blocks_with(const std::string& thoughts) {
+  return R"({"max_tokens":1,"messages":[{"role":"user","content":"q"},
     {"role":"assistant","content":[{"type":"thinking","thinking":"old","signature":""},
       {"type":"text","text":"a"}]},{"role":"user","content":"r"},
-    {"role":"assistant","content":[{"type":"thinking","thinking":"n","signature":""},
-      {"type":"redacted_thinking","data":"x"},{"type":"thinking","thinking":"ew","signature":""},
-      {"type":"tool_use","id":"i","name":"f","input":{}}]},
+    {"role":"assistant","content":[)" +
+         thoughts + R"(,{"type":"tool_use","id":"i","name":"f","input":{}}]},
     {"role":"user","content":[{"type":"tool_result","tool_use_id":"i","content":"1"}]}]})";
+}
 
 std::string items_with(const std::string& thoughts) {
   return R"({"max_output_tokens":1,"input":[{"role":"user","content":"q"},
@@ -69,7 +70,16 @@ TEST(KeptReasoning, is_read_behind_the_last_user_in_every_form) {
     EXPECT_EQ(prompt_of(chat), kPrompt) << field;
     EXPECT_TRUE(chat.chat.starts_in_reasoning) << "behind a result as behind a question";
   }
-  EXPECT_EQ(prompt_of(accepted(parse_messages_request(kBlocks, model))), kPrompt);
+  for (
+      const char* const thoughts :
+      {R"({"type":"thinking","thinking":"n","signature":""},{"type":"redacted_thinking","data":"x"},
+           {"type":"thinking","thinking":"ew","signature":"msg_1"})",
+       R"({"type":"thinking","thinking":"new","signature":"b2xk"})",
+       R"({"type":"thinking","thinking":"","signature":"bmV3"})",
+       R"({"type":"thinking","signature":"bmV3"})"}) {
+    EXPECT_EQ(prompt_of(accepted(parse_messages_request(blocks_with(thoughts), model))), kPrompt)
+        << thoughts;
+  }
   for (const char* const thoughts :
        {R"("content":[{"type":"reasoning_text","text":"n"},{"type":"reasoning_text","text":"ew"}])",
         R"("encrypted_content":"bmV3")"}) {
@@ -82,10 +92,15 @@ TEST(KeptReasoning, is_read_behind_the_last_user_in_every_form) {
 // Another server's secret is no text.
 TEST(KeptReasoning, of_another_server_is_left_out) {
   const ServedModel model = thinking_model(text::ChatFormat::kV32);
-  const std::string prompt = prompt_of(accepted(
-      parse_responses_request(items_with(R"("encrypted_content":"gAAAAAB/")"), model, {})));
-  EXPECT_NE(prompt.find("<｜Assistant｜><think></think>\n\n<｜DSML｜"), std::string::npos)
-      << prompt;
+  for (const GenerationRequest& request :
+       {accepted(
+            parse_responses_request(items_with(R"("encrypted_content":"gAAAAAB/")"), model, {})),
+        accepted(parse_messages_request(
+            blocks_with(R"({"type":"thinking","thinking":"","signature":"gAAAAAB/"})"), model))}) {
+    const std::string prompt = prompt_of(request);
+    EXPECT_NE(prompt.find("<｜Assistant｜><think></think>\n\n<｜DSML｜"), std::string::npos)
+        << prompt;
+  }
 }
 
 TEST(KeptReasoning, is_left_out_by_other_formats_and_without_thinking) {

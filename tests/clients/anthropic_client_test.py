@@ -1,4 +1,5 @@
 """The anthropic package from PyPI, unchanged, against `fathom serve` on the demo model."""
+import base64
 import json
 import unittest
 
@@ -115,13 +116,14 @@ class AnthropicClientTest(unittest.TestCase):
         fields = {"thinking": {"type": "adaptive", "display": "omitted"}, "max_tokens": 200}
         whole = self.create(**fields)
         self.assertEqual((whole.content[0].type, whole.content[0].thinking), ("thinking", ""))
-        self.assertTrue(whole.content[0].signature)
+        shown = self.create(**{**fields, "thinking": {"type": "adaptive"}})
+        self.assertEqual(base64.b64decode(whole.content[0].signature).decode(), shown.content[0].thinking)
         self.assertGreater(whole.usage.output_tokens_details.thinking_tokens, 0)
         with self.client.messages.stream(**self.fields(**fields)) as stream:
             message = stream.get_final_message()
         self.assertEqual([(block.type, getattr(block, "thinking", None)) for block in message.content],
                          [(block.type, getattr(block, "thinking", None)) for block in whole.content])
-        self.assertTrue(message.content[0].signature)
+        self.assertEqual(message.content[0].signature, whole.content[0].signature)
 
     def test_the_betas_fields_for_the_context_change_nothing(self):
         edits = [{"type": "clear_thinking_20251015", "keep": "all"},

@@ -6,15 +6,14 @@
 #include <utility>
 
 #include "api/custom_tools.h"
+#include "api/kept_reasoning.h"
 #include "api/parts/text_parts.h"
 #include "api/parts/unread_parts.h"
 #include "api/request_fields.h"
 #include "api/responses/foreign_items.h"
 #include "api/tables/field_check.h"
 #include "api/tables/response_item_fields.h"
-#include "base/base64.h"
 #include "base/json.h"
-#include "text/pieces/utf8.h"
 
 namespace fathom::api {
 namespace {
@@ -81,13 +80,11 @@ std::string reasoning_of_content(FieldReader& item) {
   return text;
 }
 
-// Without a content, what this server keeps for its clients; nothing of what another one keeps to itself.
+// Without a content, what the client kept.
 std::string reasoning_of(FieldReader& item) {
   std::string text = reasoning_of_content(item);
   const std::optional<std::string> kept = item.text("encrypted_content", SIZE_MAX);
-  if (!text.empty() || !kept) return text;
-  std::string decoded = decode_base64(*kept).value_or("");
-  return text::is_valid_utf8(decoded) ? decoded : "";
+  return text.empty() && kept ? kept_reasoning(*kept) : text;
 }
 
 class ItemReader {

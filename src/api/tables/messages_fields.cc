@@ -47,7 +47,7 @@ constexpr FieldRule kThinkingConfig[] = {
              "whether to reason"),
     honoured("budget_tokens", R"({"type":"integer","minimum":0})", "tokens by which it ends"),
     honoured("display", R"({"enum":["summarized","updates","omitted"]})",
-             "omitted: the blocks of thinking are empty"),
+             "omitted: the blocks of thinking are empty, and their signatures keep the text"),
 };
 constexpr FieldRule kOutputConfig[] = {
     honoured("effort", kAnyText, "a level of reasoning"),
@@ -75,7 +75,7 @@ constexpr FieldRule kText[] = {
 constexpr FieldRule kThinkingBlock[] = {
     honoured("thinking", kAnyText,
              "v3.2 shows it behind the last user's message, others leave it out"),
-    honoured("signature", kAnyText, "not checked"),
+    honoured("signature", kAnyText, "not checked; of an omitted text it has that text"),
 };
 constexpr FieldRule kRedacted[] = {honoured("data", kAnyText, "left out of the prompt")};
 constexpr FieldRule kToolUse[] = {
