@@ -90,12 +90,14 @@ void inspect_ranks(const InspectFlags& flags, Findings& findings) {
   }
 }
 
-// Kernels of an indexer are still to be written: on a GPU the start is refused by the operators that it lacks.
+// A start on GPUs refuses this type by its operators, of which a machine without a GPU knows nothing.
 void inspect_gpus(const InspectFlags& flags, Findings& findings) {
   if (!flags.device_bytes()) return;
-  if (findings.config.index_config)
+  const layers::WeightTypes types =
+      layers::quantised_types(findings.config, flags.engine.model.dequantize);
+  if (types.awq_group_size > 0)
     findings.problems.push_back(
-        "GPUs have no operators for sparse attention, which this model has: it runs on CPUs");
+        "GPUs have no kernels for AWQ's 4-bit integers: use --dequantize there, or CPUs");
 }
 
 void inspect_tuned(const InspectFlags& flags, Findings& findings) {
