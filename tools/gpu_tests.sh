@@ -108,6 +108,7 @@ unraced_cases=(
   MlaSparseTest.with_all_rows_gives_the_bits_of_absorbed_attention
   TopRowsTest.choose_from_the_longest_row
   MlaAbsorbedKernelsTest.heads_in_groups_and_rows_in_parts_match_float64
+  MlaAbsorbedKernelsTest.heads_in_groups_and_rows_in_parts_match_float64/cuda_invariant
   MlaAbsorbedKernelsTest.a_nan_row_reaches_only_the_queries_of_all_heads_that_see_it
   SampleDrawTest.banned_and_masked_tokens_are_never_drawn
   SampleDrawTest.the_two_zeros_are_equal

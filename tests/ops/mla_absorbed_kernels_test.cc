@@ -173,14 +173,14 @@ TEST_P(MlaAbsorbedKernelsTest, all_heads_match_float64_at_every_boundary) {
 
 // Groups of 64 and of 16 heads, of one part and of several, in a call of few tokens and one of many.
 TEST_P(MlaAbsorbedKernelsTest, heads_in_groups_and_rows_in_parts_match_float64) {
-  AbsorbedCase c{.dims = kManyHeadsDims,
-                 .sequences = {{1, 300}, {1, 40}},
-                 .cache_dtype = DType::kBf16,
-                 .seed = 34};
-  expect_matches_oracle(c);
-  c.sequences.assign(8, {1, 60});
-  c.sequences.push_back({1, 200});
-  expect_matches_oracle(c);
+  for (const DType dtype : kHopperCacheTypes) {
+    AbsorbedCase c{
+        .dims = kManyHeadsDims, .sequences = {{1, 300}, {1, 40}}, .cache_dtype = dtype, .seed = 34};
+    expect_matches_oracle(c);
+    c.sequences.assign(8, {1, 60});
+    c.sequences.push_back({1, 200});
+    expect_matches_oracle(c);
+  }
 }
 
 TEST_P(MlaAbsorbedKernelsTest, a_nan_row_reaches_only_the_queries_of_all_heads_that_see_it) {
