@@ -448,6 +448,7 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ready.config = load_config(flags);
   check_ranks(flags.ranks, ready.config);
   ready.backend = &choose_backend(flags);
+  check_nodes_on(flags, *ready.backend);
   check_ranks_on(flags.ranks, num_local_ranks(flags), *ready.backend);
   log_device(flags.device, *ready.backend);
   check_memory(flags, ready.config, *ready.backend);

@@ -18,9 +18,12 @@ NodePlace place_of(const EngineFlags& flags) {
   return node_place(flags.nodes, process_environment());
 }
 
-// What NCCL asks for and cannot give.
-void check_nodes_on(const EngineFlags& flags, const NodePlace& place, const ops::Backend& backend) {
-  if (!backend.device_memory) return;
+}  // namespace
+
+void check_nodes_on(const EngineFlags& flags, const ops::Backend& backend) {
+  const NodePlace place = place_of(flags);
+  check_nodes(flags.nodes, place, flags.ranks.tp_size);
+  if (!place.has_others() || !backend.device_memory) return;
   const std::string nodes = "--nnodes " + std::to_string(place.num_nodes);
   const std::string ranks = std::to_string(flags.ranks.tp_size);
   if (flags.ranks.tp_size != place.num_nodes)
@@ -33,13 +36,9 @@ void check_nodes_on(const EngineFlags& flags, const NodePlace& place, const ops:
                        "another order for other numbers of rows");
 }
 
-}  // namespace
-
 std::unique_ptr<nodes::Cluster> join_nodes(const EngineFlags& flags, const ops::Backend& backend) {
   const NodePlace place = place_of(flags);
-  check_nodes(flags.nodes, place, flags.ranks.tp_size);
   if (!place.has_others()) return nullptr;
-  check_nodes_on(flags, place, backend);
   if (const std::string why = nodes::why_no_ucx(); !why.empty()) throw StartupError(why);
   nodes::ClusterConfig config{.num_nodes = place.num_nodes,
                               .node_rank = place.node_rank,

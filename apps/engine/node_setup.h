@@ -21,7 +21,9 @@ namespace fathom::apps {
 // Of a server whose model cannot go on. A signal's end is 0 or 1, a failed start's 1 or 2.
 inline constexpr int kFailedStatus = 70;
 
-// Waits for the other nodes; null where there are none. REQUIRES: ranks are checked.
+// Throws where the nodes cannot compute on this device: what NCCL asks for and cannot give.
+void check_nodes_on(const EngineFlags& flags, const ops::Backend& backend);
+// Waits for the other nodes; null where there are none. REQUIRES: nodes and ranks are checked.
 std::unique_ptr<nodes::Cluster> join_nodes(const EngineFlags& flags, const ops::Backend& backend);
 // This node among them, for the ranks. The links are the cluster's.
 runner::NodePlace place_among(nodes::Cluster* cluster, const EngineFlags& flags,

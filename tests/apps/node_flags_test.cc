@@ -8,7 +8,9 @@
 #include <map>
 
 #include "apps/engine/node_facts.h"
+#include "apps/engine/node_setup.h"
 #include "base/startup_error.h"
+#include "cpu/reference/reference_backend.h"
 #include "tests/scratch_directory.h"
 #include "tests/source_tree.h"
 
@@ -94,6 +96,27 @@ TEST(NodeFlags, are_refused_where_they_do_not_fit_together) {
             "--nnodes 2 does not divide --tp-size, 3: its nodes have equally many ranks");
   EXPECT_EQ(refusal({.num_nodes = 2, .dist_init_addr = "host:1"}, {2, 1}, 4),
             "nothing was refused");
+}
+
+// Before the GPUs are counted: two hosts of eight would be told of sixteen ranks.
+TEST(NodeFlags, of_gpus_have_one_rank_to_a_process) {
+  ops::Backend gpu = cpu::reference_backend();
+  gpu.device_memory = true;
+  gpu.batch_invariant = false;
+  EngineFlags flags;
+  flags.nodes = {.num_nodes = 2, .node_rank = 0, .dist_init_addr = "host:1"};
+  flags.ranks.tp_size = 16;
+  const auto refusal = [&](const ops::Backend& backend) {
+    return complaint_of([&] { check_nodes_on(flags, backend); });
+  };
+  EXPECT_EQ(refusal(gpu),
+            "--nnodes 2 with --tp-size 16: GPUs of several nodes are one to a process, so start 16 "
+            "processes with --nnodes 16");
+  EXPECT_EQ(refusal(cpu::reference_backend()), "nothing was refused");
+  flags.nodes.num_nodes = flags.ranks.tp_size = 4;
+  EXPECT_EQ(refusal(gpu), "nothing was refused");
+  gpu.batch_invariant = true;
+  EXPECT_THAT(refusal(gpu), HasSubstr("--nnodes 4 does not go with --deterministic"));
 }
 
 TEST(CheckpointFingerprint, is_another_one_for_other_weights) {
