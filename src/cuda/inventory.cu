@@ -9,7 +9,7 @@ std::string version_digits(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Of the device that is current; -1 where it cannot be opened.
+// Free memory of the current device; -1 where it cannot be opened.
 int64_t free_bytes_now() {
   size_t free = 0, total = 0;
   if (cudaMemGetInfo(&free, &total) == cudaSuccess) return static_cast<int64_t>(free);

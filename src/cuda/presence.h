@@ -22,7 +22,7 @@ struct GpuFacts {
   DriverStatus status = DriverStatus::kFails;
   std::string failure = {};  // the runtime's words, of kFails
   int num_devices = 0;
-  // Of device 0. An empty name: it does not tell.
+  // What device 0 is. An empty name: it does not tell.
   std::string name = {};
   int major = 0, minor = 0;
 };

@@ -29,7 +29,7 @@ class CompiledGrammar {
   virtual int num_states() const = 0;
   // What compiling made.
   virtual int64_t memory_bytes() const = 0;
-  // Of the masks for new sequences, which grow with use.
+  // What the masks for new sequences take, which grow with use.
   virtual int64_t mask_bytes() const = 0;
 };
 

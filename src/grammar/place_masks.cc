@@ -267,7 +267,7 @@ void PlaceMasks::keep_last_walk() {
   short_tokens_.emplace(behaviour, std::move(found));
 }
 
-// Of plain tokens that go beyond the run only the rest counts, and many have the same rest.
+// Where plain tokens go beyond the run, only the rest of each counts, and many have the same rest.
 bool PlaceMasks::walk_all(int32_t place, const PlainRun::Length& run, int64_t max_work,
                           Words& words) {
   const int num_plain = run.characters;
@@ -315,7 +315,7 @@ bool PlaceMasks::walk(const TokenTree& tree, int32_t place, int num_plain, int64
   const std::span<const TokenTree::Node> nodes = tree.nodes();
   const auto end = static_cast<int32_t>(nodes.size());
   path_.assign(1, place);
-  // Of few tokens it is not worth asking what places do with all texts of some kind.
+  // With few tokens it is not worth asking what places do with all texts of some kind.
   const bool is_whole = &tree != &vocabulary_->unplain_tree();
   int64_t num_visited = 0, test_nodes = is_whole ? kFirstTestNodes : 0;
   int32_t at = 1;

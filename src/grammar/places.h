@@ -49,7 +49,7 @@ class Places {
   bool may_end(int32_t place) const { return places_.tag(place); }
   // Those that read something. Holds until a place is added.
   std::span<const Item> items(int32_t place) const { return places_[place]; }
-  // Of some items of places, sorted: what they can do together.
+  // The place that stands for several items, sorted: what they can do together.
   int32_t place_of(std::span<const Item> items, bool may_end);
   // A set was cut: what an item can do alone, it perhaps cannot do among many.
   bool was_cut() const { return was_cut_; }

@@ -102,7 +102,7 @@ class Vocabulary {
 
   const TokenTree& tree() const { return tree_; }                  // of all text tokens
   const TokenTree& unplain_tree() const { return unplain_tree_; }  // of those that are not plain
-  // Of the plain tokens of more than `skipped` characters, what follows so many.
+  // The rest of each plain token of more than `skipped` characters, behind so many.
   // REQUIRES: 0 < skipped < kMaxPlainCharacters.
   const TokenTree& plain_tails(int skipped) const {
     return plain_tails_[static_cast<size_t>(skipped) - 1];

@@ -18,7 +18,7 @@
 
 namespace fathom::cuda::absorbed {
 
-// Of an item that several blocks share; zeros between calls.
+// Counters of an item that several blocks share. They are zero between calls.
 struct ItemTickets {
   uint32_t arrived, taken, left, unused;
 };
@@ -28,7 +28,7 @@ inline constexpr int kFewSharers = 3;
 inline constexpr int64_t kMostWaitCycles = 100'000;  // some 55 us
 inline constexpr int kRoundChunks = 4;  // of a thread, whose loads are under way together
 
-// Of the warps that compute.
+// The warps that compute wait for each other; others do not take part.
 __device__ __forceinline__ void meet() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
 }

@@ -42,8 +42,8 @@ struct alignas(16) PartedItem {
 struct WideParams {
   AbsorbedParams absorbed;  // a token is one item with all heads there (head_groups 1)
   int head_groups;          // of 64
-  // Of items that have several parts. Calls of few tokens have an entry for every item, others for every block: the
-  // item that it leaves to the next one, or none.
+  // What the parts of an item leave for whoever adds them up. Calls of few tokens have an entry for every item, others
+  // for every block: the item that the block leaves to the next one, or none.
   float* values;  // [slots, 64, 512]
   float2* stats;  // [slots, 64]: maximum, sum
   PartedItem* items;

@@ -94,9 +94,9 @@ struct Warpgroup {
   __device__ __forceinline__ uint32_t weights(int of_tile) const {
     return shared + WideShared::kWeights + of_tile * kPanelBytes;
   }
-  // Of this warpgroup.
+  // The warps of this warpgroup wait for each other.
   __device__ __forceinline__ void meet() const { named_barrier_sync(kOwnBarrier + kOwn, 128); }
-  // Of both, at the ends of a part.
+  // Both warpgroups wait for each other, at the ends of a part.
   __device__ __forceinline__ void meet_both() {
     __syncwarp();
     if (lane() == 0) barrier_arrive(shared + WideShared::kBoth);

@@ -128,7 +128,7 @@ Plan make_plan(const ops::MlaAbsorbedArgs& args) {
   return plan;
 }
 
-// Of kSharedRows query rows at most; every item has 16 or 64, some of which may be nobody's.
+// Query rows that scratch must hold, at most kSharedRows. An item has 16 or 64, some of which may be nobody's.
 int64_t shared_rows(const ops::MlaAbsorbedArgs& args) {
   const int64_t rows = args.out.dim(0) * args.out.dim(1) * 4 + args.kv_len.dim(0) * 64;
   return std::min((rows + 63) / 64 * 64, kSharedRows);

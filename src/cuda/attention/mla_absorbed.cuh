@@ -27,12 +27,12 @@ struct AbsorbedParams {
 
   // How tokens and heads make up the items of the grid; one of the first two is 1.
   int group_tokens, head_groups;
-  // Of a call whose items are spread over several clusters.
+  // Scratch of a call that spreads its items over several clusters.
   float* values;  // [items, chunks, 8, rows, 64]
   float2* stats;  // [items, chunks, 8, rows]: maximum, sum
   int max_chunks;
   uint32_t* tickets;  // [items, 8]; of a call that streams [blocks, 4]
-  // Of one that streams (mla_absorbed_stream.cu): values of nodes f32[nodes, 8, 256, 4], stats [nodes, 16].
+  // A call that streams (mla_absorbed_stream.cu) has values of nodes, f32[nodes, 8, 256, 4], and stats [nodes, 16].
   int max_nodes;
 };
 

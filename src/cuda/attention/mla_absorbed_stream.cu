@@ -254,7 +254,7 @@ struct Consumer {
     const int first = part.first_unit / shares.block_units;
     const int blocks = (part.first_unit + part.num_units - 1) / shares.block_units - first + 1;
     auto* const flag = reinterpret_cast<uint32_t*>(shared + Layout::kFlag);
-    // Of the items that a block begins it shares one.
+    // A block shares at most one of the items that it begins.
     auto* const tickets = reinterpret_cast<ItemTickets*>(p.tickets) + first;
     const bool is_together = blocks > kFewSharers;
     const bool are_all = arrive(tickets, blocks, is_together && is_last_item, flag);

@@ -101,7 +101,7 @@ __device__ __forceinline__ void produce(const ExpandedMaps& maps, const Expanded
   }
 }
 
-// Of the warpgroups that compute.
+// The warpgroups that compute wait for each other; the producer does not take part.
 __device__ __forceinline__ void meet() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
 }

@@ -28,7 +28,7 @@ struct ExpandedParams {
   ops::ExpandedSegment segments[kMaxExpandedSegments];
 };
 
-// Of one block: its segment, and its queries among the segment's.
+// The work of one block: a segment, and which of its queries.
 struct ExpandedBlock {
   const ops::ExpandedSegment* segment;
   int first_query;

@@ -22,7 +22,7 @@ using NcclComm = struct ncclComm*;
 enum NcclResult : int { kNcclSuccess = 0, kNcclInProgress = 7 };
 enum NcclType : int { kNcclUint8 = 1, kNcclUint32 = 3, kNcclFloat32 = 7, kNcclBfloat16 = 9 };
 enum NcclOp : int { kNcclSum = 0 };
-// Of a group whose ranks are in several processes: one makes it, all begin with it.
+// Names a group whose ranks are in several processes: one makes it, all begin with it.
 struct NcclId {
   std::array<char, 128> bytes;
 };
@@ -30,7 +30,7 @@ struct NcclId {
 struct NcclFunctions {
   NcclResult (*get_version)(int* version) = nullptr;
   const char* (*error_words)(NcclResult result) = nullptr;
-  // Of all devices, by one thread.
+  // One thread makes those of all devices.
   NcclResult (*init_all)(NcclComm* comms, int count, const int* devices) = nullptr;
   NcclResult (*make_id)(NcclId* id) = nullptr;
   // On the thread's device; returns when all ranks have called it.

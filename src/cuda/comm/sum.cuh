@@ -28,7 +28,7 @@ __device__ __forceinline__ uint4 add_packets<Bf16>(uint4 a, uint4 b) {
   return make_uint4(add(a.x, b.x), add(a.y, b.y), add(a.z, b.z), add(a.w, b.w));
 }
 
-// Of `size` ranks; overwrites the packets. REQUIRES: size <= kRanks.
+// The sum over `size` ranks, as a tree of pairs. Overwrites the packets. REQUIRES: size <= kRanks.
 template <class T, int kRanks>
 __device__ __forceinline__ uint4 sum_in_tree(uint4 (&packets)[kRanks], int size) {
 #pragma unroll

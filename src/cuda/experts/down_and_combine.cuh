@@ -36,7 +36,7 @@ struct DownAndCombine {
     first_row = static_cast<int>(blockIdx.x) * kTileRows;
     token = static_cast<int>(blockIdx.y);
     per_token = c.of_pairs.routed + c.of_pairs.shared;
-    // Of kernels before the one before, so this needs no wait.
+    // An earlier kernel than the one before wrote these, so this needs no wait.
     if (static_cast<int>(threadIdx.x) < per_token) {
       experts()[threadIdx.x] = cuda::expert_of(c.of_pairs, token * per_token + threadIdx.x);
       weights()[threadIdx.x] = weight_of(c, token, threadIdx.x);
@@ -137,7 +137,7 @@ struct DownAndCombine {
     if (cursor.j < per_token) cursor.from = source_of(cursor.j);
   }
 
-  // Of all stages; the loads of h that is quantised here do not wait for each other.
+  // Fills all stages. Where h is quantised here, its loads do not wait for each other.
   __device__ __forceinline__ void load_first_activations(char* ring, Cursor& load) const {
     Hidden h[kMostStages] = {};
 #pragma unroll

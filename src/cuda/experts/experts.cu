@@ -15,8 +15,8 @@ namespace {
 
 // Tokens that pass at once, which bounds the scratch.
 constexpr int64_t kSlabTokens = tuned::kMaxExpertSlab;
-// Of no more pairs need to be sorted: where rows are quantised to e4m3 the sum over experts in down's kernel is faster
-// up to here. That kernel makes no rows of integers.
+// Up to so many tokens the pairs need not be sorted: down's kernel, which adds up the experts itself, is faster. It has
+// no form for rows of integers.
 constexpr int64_t kUnsortedTokensE4m3 = 4, kUnsortedTokensBf16 = 2, kUnsortedTokensI8 = 0;
 // Calls of so many at most run on the streaming kernels, so their rows have the same bits in any company.
 constexpr int64_t kMaxStreamedExpertTokens = tuned::kMaxStreamedExpertRows;
@@ -85,7 +85,7 @@ bool rows_are_aligned(const Call& call) {
   const auto address = [](const ops::Weight& w) {
     return reinterpret_cast<uintptr_t>(w.data.is_null() ? nullptr : w.data.data());
   };
-  // Of f32 weights the rows of activations are shorter, of pairs of 4 bits the weight's.
+  // The shortest row decides: with f32 weights the activations', with pairs of 4 bits the weight's.
   const Stored shortest = s.weight == Stored::kF32 ? Stored::kBf16 : s.weight;
   const int64_t x_stride = args.x.values.stride(0) * tensor::dtype_bytes(args.x.values.dtype());
   return aligned(stored_row_bytes(shortest, s.hidden_size)) &&

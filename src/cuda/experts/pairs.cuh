@@ -24,7 +24,7 @@ __device__ __forceinline__ int load_pair(const ExpertLists& lists, int i) {
   return lists.groups == nullptr ? i : __ldcg(lists.pairs + i);
 }
 
-// Of the j-th pair of a token; 1 for shared experts.
+// The routing weight of a token's j-th pair; 1 for shared experts.
 __device__ __forceinline__ float weight_of(const CombineParams& c, int token, int j) {
   const PairExperts& of = c.of_pairs;
   return j < of.shared ? 1.0f : __ldcg(c.weights + token * of.routed + j - of.shared);

@@ -10,7 +10,7 @@ namespace {
 
 using tensor::DType;
 
-// Of calls of [from, to) rows the library is faster, as measured with `measured` rows.
+// The library is faster for calls of [from, to) rows, as measured with `measured` rows.
 struct Line {
   DType dtype;
   int64_t n, k, from, to, measured;

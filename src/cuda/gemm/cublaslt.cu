@@ -69,7 +69,7 @@ int current_device() {
 
 using Opening = std::shared_future<Result<std::unique_ptr<CublasLt>>>;
 
-// Of the current device: a handle belongs to one. Opened once, by a thread of its own.
+// The library as opened for the current device, since a handle belongs to one. A thread of its own opens it once.
 const Opening& opening() {
   static std::mutex& mutex = *new std::mutex;
   static auto& of_devices = *new std::map<int, Opening>;

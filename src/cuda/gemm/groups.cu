@@ -22,7 +22,7 @@ struct SortParams {
   Groups groups;
 };
 
-// Of those that are here; negative, or too large: none.
+// Index among this rank's experts. A negative or too large one means none of them.
 __device__ __forceinline__ int expert_of_pair(const SortParams& p, int pair) {
   const int id = p.ids[pair];
   return id >= 0 ? id - p.first_expert : -1;

@@ -47,8 +47,8 @@ struct ProductArgs {
   const float* b_scale = nullptr;  // f32[groups, ceil(n / 128), ceil(k / 128)], f8 only
   int64_t groups = 1, n = 0;
   bool accumulate = false;
-  // Of gathered rows alone: n is twice the columns of out, and out = silu(first half) * second half; of f8 rows, out is
-  // f8 too and each half of n a multiple of 128.
+  // Gathered rows only: n is twice the columns of out, and out = silu(first half) * second half. Where the rows are f8,
+  // out is f8 too, and each half of n is a multiple of 128.
   bool is_gated = false;
   void* out = nullptr;         // bf16|f32[rows, n], 16-byte aligned rows, or what is_gated says
   float* out_scale = nullptr;  // f32[rows, n / 2 / 128], f8 and gated only

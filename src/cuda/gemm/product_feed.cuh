@@ -35,7 +35,7 @@ __device__ __forceinline__ void feed(const TiledParams& p, uint32_t shared) {
   });
 }
 
-// Of the tile's half of b's rows: those of a gated product are the gate's n, then as many of up.
+// Scales of one half of the tile's rows of b. A gated product has the gate's n rows first, then as many of up.
 __device__ __forceinline__ const float* b_scales(const TiledParams& p, const Tile& tile, int half) {
   const int blocks = scale_blocks(tile.is_second ? p.second.rows : p.group_rows);
   const int block =

@@ -17,7 +17,7 @@ inline constexpr int kClusterBlocks = 2, kWarpgroup = 128, kMultiplyingWarps = 8
 inline constexpr int kTiledThreads = 3 * kWarpgroup;
 // Threads that fetch the scales of f8: the second and third warp.
 inline constexpr int kScaleThreads = 64;
-// Of a warp: a box of 16 rows of 64 bf16 on their way out, swizzled as the copy engine does.
+// A warp writes its output as boxes of 16 rows of 64 bf16, swizzled as TMA does.
 inline constexpr int kBoxRows = 16, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
 inline constexpr int kMostSharedBytes = 227 << 10;
 
@@ -68,7 +68,7 @@ struct Tiling {
   // The experts' down product has few steps a tile and is bound by what it stores: boxes are worth more than stages.
   static constexpr bool kIsDown = kIsF8 && kBlockN == 256 && !kGathers;
   static constexpr int kStages = kIsDown ? 3 : (192 << 10) / kStageBytes;
-  // Of a stage: the scales of a's rows, then of b's blocks.
+  // A stage has the scales of a's rows, then those of b's blocks.
   static constexpr int kScaleBytes = kIsF8 ? (kBlockM + 4) * 4 : 0;
   static constexpr int kBoxesAt = kStages * kStageBytes;  // boxes begin at multiples of 1024
   static constexpr int kSmallBytes = kStages * (2 * 8 + kScaleBytes);

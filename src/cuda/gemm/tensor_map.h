@@ -15,7 +15,7 @@
 
 namespace fathom::cuda {
 
-// Of device memory; stride counts elements.
+// A matrix in device memory. stride counts elements.
 struct Matrix {
   const void* data = nullptr;
   tensor::DType dtype = tensor::DType::kBf16;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRowWarps = 4;
 
-// Of a row in shared memory, which a warp owns.
+// A row in shared memory that one warp works on.
 struct WarpRow {
   float* x;
   int dim, lane;

@@ -147,7 +147,7 @@ __device__ __forceinline__ void finish_score(const IndexScoresParams& p, const Q
   scores[row] = row < place.end() && place.sees(row) ? score : minus_infinite_score();
 }
 
-// Of the tokens of a run, in shared memory because every thread needs them one after another.
+// Where each token of a run stands. They lie in shared memory because every thread needs them one after another.
 struct RunPlaces {
   QueryPlace place[kMostTileTokens];
   bool is_scored[kMostTileTokens];
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(kScoreThreads, 1)
   }
 }
 
-// Of a call with several tokens of most sequences, as many of them as share a tile's keys.
+// Tokens of one sequence that share a tile of keys: one, unless most sequences of the call have several.
 int tile_tokens(const QueryTokens& queries) {
   const int tokens = queries.token_end - queries.token_begin;
   if (tokens < 2 * queries.seqs) return 1;

@@ -133,7 +133,7 @@ struct BatchProduct {
     for (int line = begin; line < first_end(); ++line, ring.advance()) load_tokens(ring, line);
   }
 
-  // Of kScaleStep lines: a lane has those of one line, of every eighth token.
+  // Scales of kScaleStep lines. A lane has those of one line, for every eighth token.
   struct Scales {
     float tokens[C::kTokens / 8], weight;
   };
@@ -288,7 +288,7 @@ struct BatchProduct {
     }
   }
 
-  // Of all blocks of the group, in order of rank. All reads are under way before the first addition.
+  // Adds up what all blocks of the group have, in order of rank. All reads are under way before the first addition.
   __device__ __forceinline__ float4 group_sum(const float* mine, uint32_t first) const {
     float4 parts[kMostGroup];
 #pragma unroll

@@ -16,11 +16,11 @@ namespace fathom::cuda {
 // suit all numbers of rows.
 void take_choices(tensor::DType weight, ProductParams& params, const ops::Stream& stream);
 
-// Of the streaming kernels. row_tiles: 16 rows each, of all heads together.
+// Split-K of the streaming kernels. row_tiles: 16 rows each, of all heads together.
 Split choose_split(const ProductPart& part, int64_t lines, int64_t row_tiles);
 // Stages of a warp's ring of the streaming kernel; `by_rule` where nothing was measured, or for a pair.
 int choose_stages(const ProductParams& params, int64_t lines_per_warp, int by_rule);
-// Of the batch kernel: blocks that share a tile of rows.
+// Split-K of the batch kernel: blocks that share a tile of rows.
 int choose_group(const ProductPart& part, int64_t lines, int64_t row_tiles);
 
 }  // namespace fathom::cuda

@@ -126,7 +126,7 @@ struct LineStream {
     const float* x_scale;  // lane i: of token i, null from 8 * NT on
   };
 
-  // Of one tile, whose rows these are.
+  // Loads one line of the tile that has these rows.
   static __device__ __forceinline__ void load_tile(char* to, const char* const (&rows)[2], int line,
                                                    int row_bytes) {
     const int lane = threadIdx.x % 32, offset = line * kLineBytes + lane % 4 * 16;
@@ -256,7 +256,7 @@ struct LineStream {
     const int row = tile * kTileRows + static_cast<int>(threadIdx.x) % 32 / 4;
     return {from[row * kBlocks], from[(row + 8) * kBlocks]};
   }
-  // Of the tokens of d's two columns.
+  // Scales of the tokens of d's two columns.
   static __device__ __forceinline__ float2 token_scales(const char* x_scales, int column) {
     const int token = column * kTileTokens + static_cast<int>(threadIdx.x) % 4 * 2;
     const float* const from = reinterpret_cast<const float*>(x_scales) + token * kBlocks;
@@ -310,7 +310,7 @@ struct LineStream {
     }
   }
 
-  // Of scales of blocks every operation is rounded, as ops/linear.h has it.
+  // With scales of blocks every operation rounds, as ops/linear.h says.
   static __device__ __forceinline__ void multiply_i8(const char* weights, const char* tokens,
                                                      const char* w_scales, const char* x_scales,
                                                      Sum (&sum)[MT][NT][4], int columns) {

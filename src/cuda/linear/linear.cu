@@ -24,7 +24,7 @@ bool quantises(const ops::Activation& x, Stored weight) {
   return takes_quantised(weight) && !x.is_quantised();
 }
 
-// Of rows that are quantised here, each head's for itself.
+// Scratch for rows that are quantised here, each head's for itself.
 Scratch carve(Stored weight, int64_t rows, int64_t dim, DeviceArena& arena) {
   return {.q = arena.take<char>(rows * dim),
           .scale = arena.take<float>(rows * num_row_scales(weight, dim))};

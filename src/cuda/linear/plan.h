@@ -24,7 +24,7 @@ inline int64_t part_of_device(int64_t blocks, int64_t multiprocessors) {
   return blocks * multiprocessors / kMeasuredWith;
 }
 
-// Of the inner dimension's lines, over the warps of one block.
+// Warps of one block that share the lines of the inner dimension.
 inline int warps_for(int64_t lines) {
   int warps = 1;
   while (warps < kBlockWarps && lines >= 2 * warps) warps *= 2;

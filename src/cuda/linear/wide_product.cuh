@@ -22,7 +22,7 @@ struct WideProduct {
   using Sum = typename Lines::Sum;
   static constexpr int kWeights = kWarps * Lines::kTileBytes,
                        kPieces = kWeights + kColumns * Lines::kColumnBytes;
-  // Of a warp's rows; at least 16 bytes.
+  // Bytes of the scales of a warp's rows; at least 16.
   static constexpr int kWeightScales = kRowScales<W> ? Lines::kWeightScaleBytes : 16;
   static constexpr int kStage =
       kPieces + (Lines::kScaled ? kWarps * kWeightScales + kTokens * 4 * Lines::kBlocks : 0);

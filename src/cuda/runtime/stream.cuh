@@ -44,7 +44,7 @@ class CudaStream : public ops::Stream {
   uint32_t* tickets_ = nullptr;
 };
 
-// Of the current device, asked for once.
+// How many the current device has. The device is asked once.
 int num_multiprocessors();
 
 }  // namespace fathom::cuda

@@ -81,7 +81,7 @@ class Cluster {
     }
     barrier();
   }
-  // Of the last share(); each warp's value by block, then warp.
+  // What the last share() brought: each warp's value, by block, then warp.
   __device__ __forceinline__ uint64_t slot(int word, int i) const {
     return shared_.slots[set_][word][i];
   }
@@ -96,7 +96,7 @@ class Cluster {
     for (int i = threadIdx.x % 32; i < num_slots_; i += 32) most = ::max(most, slot(word, i));
     return warp_max_whole(most);
   }
-  // Of all warps of one block.
+  // Adds up the values of one block's warps.
   __device__ __forceinline__ uint64_t sum_of_block(int word, int rank) const {
     uint64_t total = 0;
 #pragma unroll

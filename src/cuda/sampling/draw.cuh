@@ -107,7 +107,7 @@ class Draw {
     return {.count = cluster_.sum(0), .shares = cluster_.sum(1)};
   }
 
-  // Of the tokens that weigh anything; the least of their keys comes inverted, for a maximum.
+  // All tokens that weigh anything. The least of their keys comes inverted, so that a maximum finds it.
   struct Whole {
     Above all;
     uint32_t least_key;

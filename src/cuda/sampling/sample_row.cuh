@@ -27,14 +27,14 @@ inline constexpr int kIdsPerBlock = kSampleThreads * kRowGroups * 4;
 
 // Shapes: ops/sample.h.
 struct SampleParams {
-  // Of slots.
+  // A value for each slot.
   const float *temperature, *top_p, *min_p, *repetition, *frequency, *presence;
   const int32_t *top_k, *num_top, *penalty_row, *bias_start, *ban_start, *ban_end, *ban_until;
   const uint64_t* seed;
   const int32_t* counts;  // null allowed
   const int32_t* bias_ids;
   const float* bias_values;
-  // Of rows.
+  // A value for each row.
   const float* logits;  // rows logits_stride apart
   const int32_t *slot, *position, *forced;
   const int32_t* paths;  // i32[rows, max_path], -1 = the end; null allowed
@@ -102,7 +102,7 @@ class SampleRow {
     }
   }
 
-  // Of the thread's raw logits: NaN, +inf, or -inf where the mask allows the token.
+  // Whether one of the thread's raw logits is NaN, +inf, or -inf where the mask allows the token.
   __device__ __forceinline__ bool has_non_finite() const {
     bool bad = false;
 #pragma unroll
@@ -112,7 +112,7 @@ class SampleRow {
         bad |= !(values[i][c] < INFINITY) || (values[i][c] == -INFINITY && allows(i, c));
     return bad;
   }
-  // Of the thread's values after adjust().
+  // Whether one of the thread's values is too large after adjust().
   __device__ __forceinline__ bool has_too_large() const {
     bool bad = false;
 #pragma unroll

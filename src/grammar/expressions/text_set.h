@@ -36,7 +36,7 @@ struct TextSet {
   std::vector<State> states;  // the first is the start
 };
 
-// Of an expression of literals, characters, sequences, choices and repetitions; nullopt for others.
+// The texts of an expression of literals, characters, sequences, choices and repetitions; nullopt for others.
 std::optional<TextSet> text_set_of(const Expression& expression, Budget& budget);
 TextSet all_texts();
 TextSet set_of_words(const std::vector<std::string>& words);

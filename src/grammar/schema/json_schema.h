@@ -81,7 +81,7 @@ class SchemaCompiler {
   Expression build_counted(const ObjectFacts& object, const std::vector<Listed>& listed,
                            const Expression& one, bool has_free);
 
-  // Of the outermost object only, and none while anything else is built.
+  // Set for the outermost object only, and unset while anything else is built.
   struct ParameterForm {
     Marker mark;
     DsmlTexts& texts;

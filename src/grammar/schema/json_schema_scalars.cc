@@ -330,7 +330,7 @@ std::optional<TextSet> SchemaCompiler::number_set(const Facts& facts, unsigned t
   const auto narrow = [&](const std::optional<TextSet>& with, Combine how) {
     set = set && with ? combined(*set, *with, how, budget_) : std::nullopt;
   };
-  // Of so few digits that no reader takes one number for another.
+  // Numbers of so few digits that no reader takes one for another.
   const std::string sure = types == kFraction ? "-?[0-9]{1,6}\\.[0-9]{0,8}[1-9]"
                                               : "-?(?:[0-9]{1,9}(?:\\.[0-9]{1,6})?|[0-9]{1,15})";
   const bool is_exact = is_integer && number.other_multiples.empty() && excluded.empty();

@@ -73,7 +73,7 @@ struct ArrayFacts {
   bool unique = false;
 };
 
-// Of some names at least one is present (or, where false, absent). Sorted.
+// At least one of these names is present (or, where false, absent). Sorted.
 using PresenceClause = std::vector<std::pair<std::string, bool>>;
 
 struct ObjectFacts {

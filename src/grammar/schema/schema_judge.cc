@@ -14,7 +14,7 @@ namespace {
 
 using Value = json::Value;
 
-// Of members in members, where it is judged whether there is a value.
+// How deep members in members are looked at when it is judged whether there is a value.
 constexpr int kMaxMemberDepth = 4;
 
 int64_t num_characters(const std::string& text) {

@@ -133,7 +133,7 @@ std::optional<SchemaReader::Presence> SchemaReader::presence(const Value& schema
   return all;
 }
 
-// Of one keyword with those that belong to it.
+// What one keyword says, with those that belong to it.
 std::optional<SchemaReader::Presence> SchemaReader::presence_of(const std::string& key,
                                                                 const Value& schema, bool negated,
                                                                 int depth) {
