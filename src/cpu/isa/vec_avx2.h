@@ -46,14 +46,13 @@ struct Vec {
     v[1] = {_mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
   }
   static Vec load(const I4Pair* p) {
-    int32_t four;
-    std::memcpy(&four, p, sizeof(four));
-    return of_bytes(i4_bytes(_mm_cvtsi32_si128(four)));
+    const __m256i at_top = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);
+    const __m256i shifted = _mm256_sllv_epi32(four_bytes(p), at_top);
+    return {_mm256_cvtepi32_ps(_mm256_srai_epi32(shifted, 28))};
   }
   static void load_pair(const I4Pair* p, Vec (&v)[2]) {
-    const __m128i bytes = i4_bytes(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-    v[0] = of_bytes(bytes);
-    v[1] = of_bytes(_mm_srli_si128(bytes, 8));
+    v[0] = load(p);
+    v[1] = load(p + kLanes / 2);
   }
   // n is even.
   static Vec load_partial(const I4Pair* p, int64_t n) {
@@ -62,9 +61,9 @@ struct Vec {
     return load(padded);
   }
   static Vec load(const U4Pair* p) {
-    int32_t four;
-    std::memcpy(&four, p, sizeof(four));
-    return of_bytes(nibbles(_mm_cvtsi32_si128(four)));
+    const __m256i at_bottom = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+    const __m256i shifted = _mm256_srlv_epi32(four_bytes(p), at_bottom);
+    return {_mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(0x0F)))};
   }
   static float of_half(uint16_t bits) { return _cvtsh_ss(bits); }
   template <class T>
@@ -166,18 +165,12 @@ struct Vec {
   }
 
  private:
-  // Sixteen integers of four bits, of the low eight bytes, as bytes.
-  static __m128i nibbles(__m128i packed) {
-    const __m128i mask = _mm_set1_epi8(0x0F);
-    const __m128i even = _mm_and_si128(packed, mask);
-    const __m128i odd = _mm_and_si128(_mm_srli_epi16(packed, 4), mask);
-    return _mm_unpacklo_epi8(even, odd);
+  // Eight integers of four bits in every lane, the first in the lowest bits.
+  static __m256i four_bytes(const void* p) {
+    int32_t four;
+    std::memcpy(&four, p, sizeof(four));
+    return _mm256_set1_epi32(four);
   }
-  static __m128i i4_bytes(__m128i packed) {
-    const __m128i sign = _mm_set1_epi8(0x08);
-    return _mm_sub_epi8(_mm_xor_si128(nibbles(packed), sign), sign);
-  }
-  static Vec of_bytes(__m128i bytes) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))}; }
 };
 
 }  // namespace
