@@ -448,8 +448,9 @@ ReadyModel make_ready_model(const EngineFlags& flags, const LoadObserver& observ
   ready.config = load_config(flags);
   check_ranks(flags.ranks, ready.config);
   ready.backend = &choose_backend(flags);
+  const int local_ranks = num_local_ranks(flags);
   check_nodes_on(flags, *ready.backend);
-  check_ranks_on(flags.ranks, num_local_ranks(flags), *ready.backend);
+  check_ranks_on(flags.ranks, local_ranks, *ready.backend);
   log_device(flags.device, *ready.backend);
   check_memory(flags, ready.config, *ready.backend);
   if (observer) observer("nodes", 0);

@@ -22,7 +22,6 @@ NodePlace place_of(const EngineFlags& flags) {
 
 void check_nodes_on(const EngineFlags& flags, const ops::Backend& backend) {
   const NodePlace place = place_of(flags);
-  check_nodes(flags.nodes, place, flags.ranks.tp_size);
   if (!place.has_others() || !backend.device_memory) return;
   const std::string nodes = "--nnodes " + std::to_string(place.num_nodes);
   const std::string ranks = std::to_string(flags.ranks.tp_size);

@@ -21,7 +21,8 @@ namespace fathom::apps {
 // Of a server whose model cannot go on. A signal's end is 0 or 1, a failed start's 1 or 2.
 inline constexpr int kFailedStatus = 70;
 
-// Throws where the nodes cannot compute on this device: what NCCL asks for and cannot give.
+// Throws where the nodes cannot compute on this device: what NCCL asks for and cannot give. REQUIRES: num_local_ranks()
+// has taken the nodes.
 void check_nodes_on(const EngineFlags& flags, const ops::Backend& backend);
 // Waits for the other nodes; null where there are none. REQUIRES: nodes and ranks are checked.
 std::unique_ptr<nodes::Cluster> join_nodes(const EngineFlags& flags, const ops::Backend& backend);
