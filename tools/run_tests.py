@@ -5,7 +5,8 @@
     tools/run_tests.py --preset asan --leave-out '^apps\\.' 'it takes minutes; to run it: make test' -- -L cpu
 
 What follows -- goes to ctest, whose output is shown as it comes and whose exit status is ours. A test run in
-which no test was found fails. A test says why it was skipped, and what would run it, in one line of the form
+which no test was found fails. With --suites the cases of a GoogleTest suite run in one process, some at a time: a
+sanitizer's start, and what a suite reads first, take longer than most cases. A test says why it was skipped, and what would run it, in one line of the form
 `<reason>; to run it: <what>`: the message of GTEST_SKIP, or behind `SKIPPED: ` in what a Python test prints
 (also for a single case of a test that passed). Needs ctest 3.21 or newer.
 """
@@ -25,6 +26,8 @@ MAX_NAMES = 3  # of the tests that one --leave-out names, before they are only c
 OUTPUT_BYTES = 16 << 20
 # Groups that ctest's regular expressions can have. With more it says so and leaves nothing out.
 MAX_GROUPS = 9
+CASES_A_PROCESS = 16
+FILTER = "--gtest_filter="
 NO_WAY = "; it does not say what would run it"
 GTEST_SKIPPED = re.compile(r"^.+:\d+: Skipped\n(.*?)(?=\n\n|\n\[|\Z)", re.M | re.S)
 PYTHON_SKIPPED = re.compile(r"^SKIPPED: (.*)$", re.M)
@@ -68,11 +71,67 @@ def report(cases, left_out):
             + titled(f"Slowest of {len(cases)} tests:", times))
 
 
-def names_of(ctest_args):
-    """The names of all tests that these arguments choose, without running any."""
+def chosen(ctest_args):
+    """The tests that these arguments choose, as ctest describes them, without running any."""
     done = subprocess.run(["ctest", *ctest_args, "--show-only=json-v1"], capture_output=True, text=True, check=True)
-    listing = json.loads(done.stdout[done.stdout.index("{"):])
-    return [test["name"] for test in listing["tests"]]
+    return json.loads(done.stdout[done.stdout.index("{"):])["tests"]
+
+
+def suite_of(test):
+    """What the cases of a suite have in common; None for a test that is no case of GoogleTest."""
+    filters = [word for word in test["command"] if word.startswith(FILTER)]
+    if not filters:
+        return None
+    rest = [word for word in test["command"] if word not in filters]
+    return json.dumps([filters[0].partition(".")[0], rest, test["properties"]])
+
+
+def in_suites(tests):
+    """The tests, of which cases of one suite became one, CASES_A_PROCESS at most."""
+    together, groups = [], {}
+    for test in tests:
+        suite = suite_of(test)
+        group = groups.get(suite) if suite else None
+        if group is None or len(group) == CASES_A_PROCESS:
+            group = groups[suite] = []
+            together.append(group)
+        group.append(test)
+    return [joined(group) for group in together]
+
+
+def joined(group):
+    """One test that runs them all. A case that is skipped does not make it a skipped one; the report names it."""
+    first = group[0]
+    if len(group) == 1:
+        return first
+    cases = ":".join(word.removeprefix(FILTER) for test in group for word in test["command"] if word.startswith(FILTER))
+    command = [FILTER + cases if word.startswith(FILTER) else word for word in first["command"]]
+    properties = [item for item in first["properties"] if item["name"] != "SKIP_REGULAR_EXPRESSION"]
+    return {"name": f"{first['name']} and {len(group) - 1} more", "command": command, "properties": properties}
+
+
+def bracketed(word):
+    return f"[==[{word}]==]"
+
+
+def write_tests(tests, folder):
+    """A CTestTestfile.cmake of them."""
+    lines = []
+    for test in tests:
+        name = bracketed(test["name"])
+        lines.append(f"add_test({name} {' '.join(map(bracketed, test['command']))})")
+        for item in test["properties"]:
+            values = item["value"] if isinstance(item["value"], list) else [item["value"]]
+            value = ";".join("TRUE" if value is True else str(value) for value in values)
+            lines.append(f"set_tests_properties({name} PROPERTIES {item['name']} {bracketed(value)})")
+    folder.mkdir()
+    (folder / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def how_many_at_once(ctest_args):
+    """Of ctest's arguments those that a listing written by write_tests() still needs."""
+    return [word for i, word in enumerate(ctest_args)
+            if word == "-j" or (i > 0 and ctest_args[i - 1] == "-j") or re.match(r"-j\d|--parallel", word)]
 
 
 def left_out_lines(names, leave_out, only):
@@ -118,6 +177,7 @@ def parse_arguments():
     parser.add_argument("--preset", help="of ctest")
     parser.add_argument("--leave-out", nargs=2, action="append", default=[], metavar=("REGEX", "WHY"))
     parser.add_argument("--only", nargs=2, action="append", default=[], metavar=("REGEX", "WHY NOT THE OTHERS"))
+    parser.add_argument("--suites", action="store_true", help="cases of a suite in one process")
     parser.add_argument("--report", type=pathlib.Path, help="a file that gets the closing report too")
     parser.add_argument("ctest_args", nargs="*", metavar="CTEST ARGUMENT")
     return parser.parse_args()
@@ -131,13 +191,18 @@ def main():
     if args.report:
         args.report.unlink(missing_ok=True)  # a run that is cut short leaves no report of another one
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        junit = pathlib.Path(folder) / "junit.xml"
-        status = run_ctest(ctest_args + selection(args.leave_out, args.only), junit, pathlib.Path(folder) / "tmp")
+        folder = pathlib.Path(folder)
+        junit = folder / "junit.xml"
+        to_run = ctest_args + selection(args.leave_out, args.only)
+        if args.suites:
+            write_tests(in_suites(chosen(to_run)), folder / "suites")
+            to_run = ["--test-dir", str(folder / "suites"), "--output-on-failure", *how_many_at_once(ctest_args)]
+        status = run_ctest(to_run, junit, folder / "tmp")
         if not junit.is_file():
             print("run_tests: ctest wrote no results", file=sys.stderr)
             return status or 1
         cases = ElementTree.parse(junit).getroot().findall("testcase")
-    names = names_of(ctest_args) if args.leave_out else []
+    names = [test["name"] for test in chosen(ctest_args)] if args.leave_out else []
     text = "\n".join(report(cases, left_out_lines(names, args.leave_out, args.only))) + "\n"
     print(text, end="", flush=True)
     if args.report:

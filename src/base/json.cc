@@ -207,6 +207,12 @@ Error syntax_error(std::string_view text, const Limits& limits) {
   return error_of(text, builder, 0);
 }
 
+std::string_view text_at(const Value& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) return {};
+  return found->get_ref<const std::string&>();
+}
+
 std::string dump(const Value& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -66,6 +66,9 @@ inline bool is_text(const Value& value, std::string_view text) {
   return value.is_string() && value.get_ref<const std::string&>() == text;
 }
 
+// The text at a key of an object, "" where there is none. It lives as long as the object.
+std::string_view text_at(const Value& object, const char* key);
+
 // Compact text; invalid UTF-8 becomes U+FFFD instead of an exception.
 std::string dump(const Value& value);
 // A text from outside in an error: between quotes, on one line, control characters escaped, whole characters of at most

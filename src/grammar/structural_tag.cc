@@ -21,7 +21,7 @@ const JsonStyle kTagStyle = {.unlisted = Unlisted::kLeftOut};
 constexpr int kMaxTagWhiteSpace = 1000;
 
 // A text that begins in free text, and what follows it. From a token: `token`, and its text.
-struct Way {
+struct TagWay {
   std::string begin;
   int32_t token = -1;
   Expression rest;
@@ -29,7 +29,7 @@ struct Way {
 
 // What free text is made of.
 struct FreePart {
-  std::vector<Way> ways;
+  std::vector<TagWay> ways;
   std::vector<std::string> triggers;  // of texts; each way by text begins with one of them
   std::vector<std::string> forbidden;
   bool loops = true;  // free text goes on behind a way
@@ -196,17 +196,17 @@ class TagReader {
   }
 
   Expression tag(const TagFields& fields, const Ends&) {
-    const Way way = tag_way(fields);
+    const TagWay way = tag_way(fields);
     const Expression begin = way.token >= 0 ? grammar::token(way.token) : written(way.begin);
     return sequence({begin, way.rest});
   }
 
   // begin, content, end: what stands around a tag counts no more in it.
-  Way tag_way(const TagFields& fields) {
+  TagWay tag_way(const TagFields& fields) {
     fields.allow({"type", "begin", "content", "end"});
     if (fields.find("type") != nullptr && fields.text("type") != "tag")
       fields.fail(R"("type" must be "tag")");
-    Way way{.begin = {}, .rest = literal("")};
+    TagWay way{.begin = {}, .rest = literal("")};
     const json::Value* begin = fields.needed("begin");
     const json::Value* end = fields.needed("end");
     if (begin == nullptr || end == nullptr) return way;
@@ -244,13 +244,13 @@ class TagReader {
     return texts;
   }
 
-  std::vector<Way> tag_ways(const TagFields& fields, bool by_token) {
-    std::vector<Way> ways;
+  std::vector<TagWay> tag_ways(const TagFields& fields, bool by_token) {
+    std::vector<TagWay> ways;
     const json::Value* tags = fields.list("tags");
     for (size_t i = 0; tags != nullptr && i < tags->size() && may_go_on(); ++i) {
       const TagFields inner((*tags)[i], fields.path() + ".tags[" + std::to_string(i) + "]",
                             problem_);
-      Way way = tag_way(inner);
+      TagWay way = tag_way(inner);
       if (by_token != (way.token >= 0)) {
         inner.fail(by_token ? R"("begin" must be a token here)"
                             : R"("begin" must be a string here)");
@@ -277,7 +277,7 @@ class TagReader {
     for (const Marker& marker : tokens(fields, "trigger_tokens")) triggers.insert(marker.token);
     if (triggers.empty()) fields.fail(R"("trigger_tokens" must be a list that is not empty)");
     check_excluded(fields, part);
-    for (const Way& way : part.ways) {
+    for (const TagWay& way : part.ways) {
       if (!triggers.erase(way.token) && !is_repeated(part, way))
         fields.fail("no trigger is the token " + json::shown_text(way.begin));
     }
@@ -285,8 +285,8 @@ class TagReader {
     return triggered(fields, std::move(part), ends);
   }
   // Whether a way before this one begins with the same token.
-  static bool is_repeated(const FreePart& part, const Way& way) {
-    for (const Way& other : part.ways) {
+  static bool is_repeated(const FreePart& part, const TagWay& way) {
+    for (const TagWay& other : part.ways) {
       if (&other == &way) return false;
       if (other.token == way.token) return true;
     }
@@ -298,7 +298,7 @@ class TagReader {
     if (!fields.flag("at_least_one", false)) return free(fields, std::move(part), ends);
     // Then the first tag comes without text before it.
     std::vector<Expression> tags;
-    for (const Way& way : part.ways) tags.push_back(sequence({begin_of(way), way.rest}));
+    for (const TagWay& way : part.ways) tags.push_back(sequence({begin_of(way), way.rest}));
     const bool loops = part.loops;
     const Expression more = free(fields, std::move(part), ends);
     if (!may_go_on()) return literal("");
@@ -405,7 +405,7 @@ class TagReader {
   void check_excluded(const TagFields& fields, const FreePart& part) {
     std::set<int32_t> excluded;
     for (const Marker& marker : tokens(fields, "exclude_tokens")) excluded.insert(marker.token);
-    for (const Way& way : part.ways) {
+    for (const TagWay& way : part.ways) {
       if (excluded.contains(way.token))
         fields.fail("the token " + json::shown_text(way.begin) + " is excluded and leads on");
     }
@@ -426,7 +426,7 @@ class TagReader {
     for (const Marker& piece : pieces_of(text)) parts.push_back(marker(piece));
     return parts.empty() ? literal("") : sequence(std::move(parts));
   }
-  Expression begin_of(const Way& way) {
+  Expression begin_of(const TagWay& way) {
     return way.token >= 0 ? grammar::token(way.token) : written(way.begin);
   }
 
@@ -434,7 +434,7 @@ class TagReader {
     FreeText text{.triggers = {}, .forbidden = std::move(part.forbidden)};
     text.forbidden.insert(text.forbidden.end(), ends.begin(), ends.end());
     for (const std::string& trigger : part.triggers) {
-      const auto begins = [&](const Way& way) {
+      const auto begins = [&](const TagWay& way) {
         return budget_.charge(4) && way.begin.starts_with(trigger);
       };
       if (std::none_of(part.ways.begin(), part.ways.end(), begins)) {
@@ -443,7 +443,7 @@ class TagReader {
     }
     std::map<int32_t, std::vector<Expression>> by_token;
     std::vector<std::vector<Expression>> by_trigger(part.triggers.size());
-    for (const Way& way : part.ways) {
+    for (const TagWay& way : part.ways) {
       if (!may_go_on()) return literal("");
       if (way.token >= 0) {
         by_token[way.token].push_back(way.rest);
@@ -465,7 +465,7 @@ class TagReader {
   }
 
   // Behind its one trigger, or behind the special token that it begins with.
-  void add_text_way(const TagFields& fields, const FreePart& part, const Way& way,
+  void add_text_way(const TagFields& fields, const FreePart& part, const TagWay& way,
                     std::map<int32_t, std::vector<Expression>>& by_token,
                     std::vector<std::vector<Expression>>& by_trigger) {
     size_t trigger = part.triggers.size();

@@ -60,6 +60,45 @@ class RunTestsTest(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertIn("10 groups together, ctest takes 9", self.errors)
 
+    def test_cases_of_a_suite_run_in_one_process(self):
+        """But for those that are left out; what has other properties, and what is no case, keeps its own."""
+        program = self.root / "program"
+        program.write_text(f"#!/bin/sh\necho ${{1#--gtest_filter=}} >> {self.root}/ran\n"
+                           f"case $1 in *bad*) echo bad broke; exit 1;; *two*) printf '{GTEST_OUTPUT}';; esac\n")
+        program.chmod(0o755)
+        for case in ("All/Suite.one/a", "All/Suite.two/b", "All/Suite.slow/c", "Other.one"):
+            self.tests.append(f"add_test([==[m.{case}]==] {program} [==[--gtest_filter={case}]==])")
+            self.tests.append(f"set_tests_properties([==[m.{case}]==] PROPERTIES "
+                              "SKIP_REGULAR_EXPRESSION [==[\\[  SKIPPED \\]]==] LABELS cpu)")
+        self.add("plain", f"echo plain >> {self.root}/ran", LABELS="cpu")
+        self.add("unlabelled", f"echo unlabelled >> {self.root}/ran")
+        leave_out = ("--leave-out", "slow", "it takes minutes; to run it: make test")
+        status, output, closing = self.run_tests("--suites", *leave_out, ctest_args=("-L", "cpu", "-j", "2"))
+        self.assertEqual(status, 0, output + self.errors)
+        self.assertEqual(sorted((self.root / "ran").read_text().split()),
+                         ["All/Suite.one/a:All/Suite.two/b", "Other.one", "plain"])
+        self.assertIn("m.All/Suite.one/a and 1 more: no fixtures at <../x>; to run it: put them there", closing)
+        self.assertIn("m.All/Suite.slow/c: it takes minutes", closing)
+        self.assertIn("Slowest of 3 tests:", closing)
+        self.tests.append(f"add_test(m.All/Suite.bad {program} --gtest_filter=All/Suite.bad)")
+        status, output, _ = self.run_tests("--suites", ctest_args=("-j2",))
+        self.assertNotEqual(status, 0)
+        self.assertIn("bad broke", output)
+
+    def test_a_suite_runs_some_cases_at_a_time(self):
+        program = self.root / "program"
+        program.write_text(f"#!/bin/sh\necho ${{1#--gtest_filter=}} >> {self.root}/ran\n")
+        program.chmod(0o755)
+        count = 2 * run_tests.CASES_A_PROCESS + 1
+        for case in range(count):
+            self.tests.append(f"add_test(m.S.c{case} {program} --gtest_filter=S.c{case})")
+        status, _, closing = self.run_tests("--suites")
+        self.assertEqual(status, 0, self.errors)
+        ran = [line.split(":") for line in (self.root / "ran").read_text().split()]
+        self.assertEqual(sorted(map(len, ran)), [1, run_tests.CASES_A_PROCESS, run_tests.CASES_A_PROCESS])
+        self.assertEqual(len({case for cases in ran for case in cases}), count)
+        self.assertIn("Slowest of 3 tests:", closing)
+
     def test_what_a_test_leaves_in_the_temporary_folder_is_gone(self):
         self.add("leaves", f"mktemp -d > {self.root}/left && test -d `cat {self.root}/left`")
         status, _, _ = self.run_tests()

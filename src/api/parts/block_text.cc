@@ -12,12 +12,6 @@ namespace {
 
 constexpr int kMaxDepth = 4;  // of contents in contents
 
-std::string_view text_at(const json::Value& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) return {};
-  return found->get_ref<const std::string&>();
-}
-
 const json::Value* object_at(const json::Value& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_object() ? &*found : nullptr;
@@ -34,7 +28,7 @@ bool is_left_out(std::string_view type) {
 std::string_view name_of(const json::Value& block) {
   const json::Value* const tool = object_at(block, "tool");
   for (const char* key : {"tool_name", "name", "title"}) {
-    const std::string_view name = text_at(tool != nullptr ? *tool : block, key);
+    const std::string_view name = json::text_at(tool != nullptr ? *tool : block, key);
     if (!name.empty()) return name;
   }
   return {};
@@ -50,7 +44,7 @@ bool add_content(const json::Value& content, int depth, JoinedText& joined) {
   }
   if (content.is_object()) {
     const BlockText inner = text_of(content, depth + 1);
-    if (text_at(content, "type") == "text") {
+    if (json::text_at(content, "type") == "text") {
       joined.add(inner.text);
     } else {
       joined.add_block(inner.text);
@@ -69,14 +63,14 @@ bool add_content(const json::Value& content, int depth, JoinedText& joined) {
 bool add_body(const json::Value& block, int depth, JoinedText& joined) {
   bool has_text = false;
   for (const char* key : {"text", "stdout", "stderr"}) {
-    joined.add(text_at(block, key));
-    has_text = has_text || !text_at(block, key).empty();
+    joined.add(json::text_at(block, key));
+    has_text = has_text || !json::text_at(block, key).empty();
   }
   if (const json::Value* source = object_at(block, "source")) {
     // Other data is in base64.
-    if (text_at(*source, "media_type") == "text/plain") {
-      joined.add(text_at(*source, "data"));
-      has_text = has_text || !text_at(*source, "data").empty();
+    if (json::text_at(*source, "media_type") == "text/plain") {
+      joined.add(json::text_at(*source, "data"));
+      has_text = has_text || !json::text_at(*source, "data").empty();
     }
     if (const auto inner = source->find("content"); inner != source->end()) {
       has_text = add_content(*inner, depth, joined) || has_text;
@@ -89,7 +83,7 @@ bool add_body(const json::Value& block, int depth, JoinedText& joined) {
 }
 
 BlockText text_of(const json::Value& block, int depth) {
-  const std::string_view type = text_at(block, "type");
+  const std::string_view type = json::text_at(block, "type");
   if (is_left_out(type)) return {};
   const std::string in_brackets = bracketed(type, name_of(block));
   if (type == "tool_reference") return {.text = in_brackets};
@@ -99,7 +93,7 @@ BlockText text_of(const json::Value& block, int depth) {
   }
   if (type != "document" && type != "search_result") return {.text = body.take()};
   JoinedText whole;
-  for (const char* key : {"title", "source", "context"}) whole.add_block(text_at(block, key));
+  for (const char* key : {"title", "source", "context"}) whole.add_block(json::text_at(block, key));
   whole.add_block(body.take());
   return {.text = whole.take()};
 }

@@ -11,17 +11,10 @@ namespace {
 
 constexpr std::string_view kCallEnd = "_call", kResultEnd = "_output";
 
-// The text at a key, "" where there is none.
-std::string_view text_at(const json::Value& item, const char* key) {
-  const auto found = item.find(key);
-  if (found == item.end() || !found->is_string()) return "";
-  return found->get_ref<const std::string&>();
-}
-
 // local_shell_call_output names its call in `id`.
 std::string_view id_of_call(const json::Value& item) {
-  const std::string_view id = text_at(item, "call_id");
-  return id.empty() ? text_at(item, "id") : id;
+  const std::string_view id = json::text_at(item, "call_id");
+  return id.empty() ? json::text_at(item, "id") : id;
 }
 
 json::Value without_bookkeeping(const json::Value& item) {
@@ -45,7 +38,7 @@ std::string arguments_in(const json::Value& item) {
 std::string part_text(const json::Value& part) {
   if (!part.is_object()) return json::dump(part);
   if (part.contains("text") && part["text"].is_string()) return part["text"].get<std::string>();
-  const std::string_view type = text_at(part, "type");
+  const std::string_view type = json::text_at(part, "type");
   if (type.find("image") == std::string_view::npos && type.find("file") == std::string_view::npos &&
       type.find("screenshot") == std::string_view::npos) {
     return json::dump(part);
@@ -64,13 +57,13 @@ std::string result_text(const json::Value& item) {
 }
 
 bool is_result(const json::Value& item) {
-  return item.is_object() && text_at(item, "type").ends_with(kResultEnd);
+  return item.is_object() && json::text_at(item, "type").ends_with(kResultEnd);
 }
 
 }  // namespace
 
 std::optional<text::ToolCall> foreign_call(const json::Value& item) {
-  const std::string_view type = text_at(item, "type"), id = text_at(item, "call_id");
+  const std::string_view type = json::text_at(item, "type"), id = json::text_at(item, "call_id");
   if (!type.ends_with(kCallEnd) || type.size() == kCallEnd.size() || id.empty()) {
     return std::nullopt;
   }

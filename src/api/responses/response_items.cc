@@ -235,7 +235,7 @@ class ItemReader {
 };
 
 // Of an item that may be anything: what is no message is the model's or a tool's.
-Speaker speaker_of(const json::Value& item) {
+Speaker speaker_of_item(const json::Value& item) {
   if (!item.is_object()) return Speaker::kOther;
   const auto type = item.find("type"), role = item.find("role");
   if (type != item.end() && type->is_string() && !json::is_text(*type, "message")) {
@@ -265,7 +265,7 @@ void read_items(FieldReader& reader, const ItemSources& sources, PlacedMessages&
   }
   ItemReader items(sources, *input, reader.problem(), read);
   const size_t question =
-      newest_question(input->size(), [&](size_t i) { return speaker_of((*input)[i]); });
+      newest_question(input->size(), [&](size_t i) { return speaker_of_item((*input)[i]); });
   for (size_t i = 0; i < input->size() && !reader.problem(); ++i) {
     items.read((*input)[i], element_path("input", i), i == question);
   }

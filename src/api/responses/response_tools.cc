@@ -11,14 +11,14 @@
 namespace fathom::api {
 namespace {
 
-constexpr size_t kMaxTypeBytes = 64;
+constexpr size_t kMaxToolTypeBytes = 64;
 constexpr size_t kMaxNameBytes = 256;
 
 bool names_one_tool(std::string_view type) { return type == "function" || type == "custom"; }
 
-class ToolReader {
+class ResponseToolReader {
  public:
-  ToolReader(FieldReader& body, const ServedModel& model)
+  ResponseToolReader(FieldReader& body, const ServedModel& model)
       : model_(model), problem_(body.problem()), body_(body) {}
 
   FlatTools read() && {
@@ -46,7 +46,7 @@ class ToolReader {
     if (!value.is_object()) return problem_.set(broken_rule(path, value, "an object with a type"));
     FieldReader tool(value, path, problem_);
     tool.require("type");
-    const std::string type = tool.text("type", kMaxTypeBytes).value_or("");
+    const std::string type = tool.text("type", kMaxToolTypeBytes).value_or("");
     if (problem_) return;
     if (type == "function") {
       check_kind(tool, value, path, {"format", "tools"});
@@ -147,7 +147,7 @@ void fail_for_left_out(FieldReader& choice, const std::string& type) {
 // Tools that are left out anyway may be among them.
 void read_allowed_names(FieldReader& choice, int max_tools, const FlatTools& offered,
                         ToolChoice& read) {
-  const std::optional<std::string> mode = choice.text("mode", kMaxTypeBytes);
+  const std::optional<std::string> mode = choice.text("mode", kMaxToolTypeBytes);
   choice.require("mode");
   if (mode && mode != "auto" && mode != "required") choice.fail("mode", "auto or required");
   if (mode == "required") read.mode = ToolMode::kRequired;
@@ -159,7 +159,7 @@ void read_allowed_names(FieldReader& choice, int max_tools, const FlatTools& off
       return choice.problem().set(broken_rule(path, (*tools)[i], "an object"));
     }
     FieldReader tool((*tools)[i], path, choice.problem());
-    const std::string type = tool.text("type", kMaxTypeBytes).value_or("function");
+    const std::string type = tool.text("type", kMaxToolTypeBytes).value_or("function");
     if (names_one_tool(type)) {
       read.names.push_back(read_chosen_name(tool));
     } else if (is_left_out(offered, type)) {
@@ -176,7 +176,7 @@ void read_allowed_names(FieldReader& choice, int max_tools, const FlatTools& off
 }  // namespace
 
 FlatTools read_flat_tools(FieldReader& reader, const ServedModel& model) {
-  return ToolReader(reader, model).read();
+  return ResponseToolReader(reader, model).read();
 }
 
 ToolChoice read_flat_choice(FieldReader& reader, const ServedModel& model, const FlatTools& tools) {
@@ -195,7 +195,7 @@ ToolChoice read_flat_choice(FieldReader& reader, const ServedModel& model, const
     return read;
   }
   FieldReader choice(*value, "tool_choice", reader.problem());
-  const std::string type = choice.text("type", kMaxTypeBytes).value_or("");
+  const std::string type = choice.text("type", kMaxToolTypeBytes).value_or("");
   if (is_left_out(tools, type)) {
     fail_for_left_out(choice, type);
     return read;

@@ -10,15 +10,15 @@
 namespace fathom::text {
 namespace {
 
-using Kind = DsmlTag::Kind;
+using TagKind = DsmlTag::Kind;
 
 // V3.2 was trained on function_calls; what models write in its place means the same.
-constexpr std::array<std::pair<std::string_view, Kind>, 5> kWords = {{
-    {"function_calls", Kind::kSection},
-    {"tool_calls", Kind::kSection},
-    {"calls", Kind::kSection},
-    {"invoke", Kind::kInvoke},
-    {"parameter", Kind::kParameter},
+constexpr std::array<std::pair<std::string_view, TagKind>, 5> kWords = {{
+    {"function_calls", TagKind::kSection},
+    {"tool_calls", TagKind::kSection},
+    {"calls", TagKind::kSection},
+    {"invoke", TagKind::kInvoke},
+    {"parameter", TagKind::kParameter},
 }};
 
 bool is_word_byte(char c) { return (c >= 'a' && c <= 'z') || c == '_'; }
@@ -113,8 +113,8 @@ DsmlScanner::Step DsmlScanner::step_word(char c) {
   }
   // "<｜DSML｜ calls>" is V4.1's spelling.
   if (word_.empty()) return c == ' ' ? Step::kWord : Step::kFailed;
-  const auto* const known =
-      std::ranges::find(kWords, std::string_view(word_), &std::pair<std::string_view, Kind>::first);
+  const auto* const known = std::ranges::find(kWords, std::string_view(word_),
+                                              &std::pair<std::string_view, TagKind>::first);
   if (known == kWords.end()) return Step::kFailed;
   tag_.kind = known->second;
   num_sure_ = held_.size();
