@@ -84,8 +84,7 @@ class MlaSparseTest : public MlaAbsorbedFixture {
       const HostTensor expected = ref::attention(
           q.rows(begin, end), in.rows[s], in.rows[s].columns(0, c.dims.rank), in.scale,
           [&](int64_t query, int64_t row) {
-            const std::vector<int64_t>& list = lists[static_cast<size_t>(begin + query)];
-            return std::find(list.begin(), list.end(), row) != list.end();
+            return std::ranges::binary_search(lists[static_cast<size_t>(begin + query)], row);
           });
       expect_close(got.rows(begin, end), expected, kAttentionBounds);
     }
