@@ -53,7 +53,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^ops\.backends/MlaAbsorbedKernelsTest\.' 'computes for minutes what MlaAbsorbedTest does, at sizes where a GPU takes other kernels; to run it: make test' \
   --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512)$$' 'runs with 3 threads too; to run it: make test' \
   --leave-out '^answer\.formats/DeepSeekWays\..*/[rv][0-9]_|^answer\.formats/DeepSeekWays\..*/v[23]$$' 'runs with r1 too; to run it: make test' \
-  --leave-out '^nodes\.ClusterStart\.takes_no_notice_of_strangers$$' 'the leak checker itself may end by a signal on the storage of threads that UCX leaves; to run it: make test' \
+  --leave-out '^nodes\.ClusterStart\.takes_no_notice_of_strangers$$|^nodes\.ClusterOfProcesses\.' 'the leak checker itself may end by a signal on the storage of threads that UCX leaves; to run it: make test' \
   --leave-out '^text\.All/DsmlCases\.HoldForEveryPrefix|^text\.All/Goldens\.HoldForEveryPrefix' 'reads for minutes what AreTheSameForEverySplit reads; to run it: make test' \
   --leave-out '^runner\.Drafter\.simulated_acceptance' 'draws for half a minute in one thread; to run it: make test' \
   --leave-out '^text\..*\.HostileOutputsTakeLinearTime$$' 'measures times, which a sanitizer changes, on outputs of the same kinds as the other tests of these readers; to run it: make test'
