@@ -2,7 +2,7 @@
 // The parts of which wide absorbed attention (mla_absorbed_wide.cu) is made: what lies where in shared memory, and what
 // a warpgroup does with the tiles of a part of an item. Internal to cuda/attention/.
 //
-//   Warpgroup<0> w{p, memory, shared};                    // of the even tiles
+//   Warpgroup<0, RowSource::kTiles> w{p, memory, shared};                    // of the even tiles
 //   w.begin_part(part);                                   // loads queries
 //   w.score_rope();  w.score_half(0);  w.score_half(1);   // as panels arrive
 //   mma_commit();  mma_wait<0>(w.scores);                 // scores of 64 query rows and 64 rows of the cache
@@ -35,6 +35,10 @@ enum Piece { kRopePiece, kLeftPiece, kRightPiece, kPieces };
 // even one's scaled weights are there), and one of each by itself.
 enum Signal { kMaxReady = 1, kOddReady, kEvenReady, kOwnBarrier };
 
+// Where the rows of a tile come from: a tensor map brings bf16 rows that lie side by side; others are gathered, in bf16
+// or in f8, which become bf16 (absorbed_wide_rows.cuh).
+enum class RowSource { kTiles, kRows, kF8Rows };
+
 struct WideShared {
   static constexpr int kQueries = 0;  // latent values; rope is in registers
   static constexpr int kTiles = kQueries + kLatentPanels * kPanelBytes;
@@ -64,7 +68,7 @@ static_assert(WideShared::kBytes <= 227 * 1024);
 
 // One of the two warpgroups that compute. kOwn: whose tiles' scores it computes (0 the even ones, 1 the odd) and which
 // half of the values is its. A thread has query rows row() and row() + 8.
-template <int kOwn>
+template <int kOwn, RowSource kSource>
 struct Warpgroup {
   const WideParams& p;
   char* const memory;
@@ -116,10 +120,20 @@ struct Warpgroup {
   __device__ __forceinline__ void wait_panel(int of_tile, int panel) const {
     barrier_wait(WideShared::full(shared, of_tile, panel), turns[of_tile] & 1);
   }
+  __device__ __forceinline__ void wait_half(int of_tile, int half) const {
+#pragma unroll
+    for (int i = 0; i < kHalfPanels; ++i) wait_panel(of_tile, half * kHalfPanels + i);
+    publish_rows();
+  }
+  // What threads copied: a fence takes too long to have one for every panel.
+  __device__ __forceinline__ static void publish_rows() {
+    if constexpr (kSource != RowSource::kTiles) publish_to_products();
+  }
 
   // Scores of this warpgroup's tile, rope first, then both halves of the latent values in any order, as they arrive.
   __device__ __forceinline__ void score_rope() {
     wait_panel(kOwn, kRopePanel);
+    publish_rows();
     const uint32_t keys = descriptor_word(WideShared::panel(shared, kOwn, kRopePanel));
     mma_begin(scores);
 #pragma unroll
@@ -127,10 +141,11 @@ struct Warpgroup {
       mma(scores, rope[k], descriptor(keys + k * kStepOfK), k != 0, Bf16{});
   }
   __device__ __forceinline__ void score_half(int half) {
+    if constexpr (kSource != RowSource::kTiles) wait_half(kOwn, half);
 #pragma unroll
     for (int i = 0; i < kHalfPanels; ++i) {
       const int panel = half * kHalfPanels + i;
-      wait_panel(kOwn, panel);
+      if constexpr (kSource == RowSource::kTiles) wait_panel(kOwn, panel);
       begin_products();
       const uint32_t queries = descriptor_word(shared + WideShared::kQueries + panel * kPanelBytes);
       const uint32_t keys = descriptor_word(WideShared::panel(shared, kOwn, panel));
@@ -155,8 +170,7 @@ struct Warpgroup {
   }
   __device__ __forceinline__ void add_others() {
     const int other = 1 - kOwn;
-#pragma unroll
-    for (int i = 0; i < kHalfPanels; ++i) wait_panel(other, kOwn * kHalfPanels + i);
+    wait_half(other, kOwn);
     const uint32_t a = descriptor_word(weights(other));
     mma_begin(values);
 #pragma unroll

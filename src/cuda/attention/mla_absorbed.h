@@ -2,7 +2,7 @@
 // The fast kernels of absorbed attention, for V3's rows of 512 + 64 values in bf16 or f8: clusters for few and short
 // sequences (mla_absorbed.cu) and streams for many or long ones (mla_absorbed_stream.cu), with the same bits. Any other
 // rows get the kernel of mla_absorbed_generic.cu. Whether they do depends on format and alignment alone. More than 16
-// heads over bf16 rows have a kernel of their own (mla_absorbed_wide.cu), which a batch-invariant backend does without.
+// heads have a kernel of their own (mla_absorbed_wide.cu), which a batch-invariant backend does without.
 //
 //   if (absorbed::can_run(args)) absorbed::run(args, stream);      // the wide kernel where it can
 //

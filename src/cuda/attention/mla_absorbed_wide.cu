@@ -1,11 +1,11 @@
-// Absorbed attention of models with more than 16 heads on a GPU, over bf16 rows of 512 + 64 values: bound by the tensor
-// cores, which 64 query rows keep busy 1088 * 2 * 64 operations for each row of 1152 bytes.
+// Absorbed attention of models with more than 16 heads on a GPU, over rows of 512 + 64 values: bound by the tensor
+// cores, which 64 query rows keep busy 1088 * 2 * 64 operations for each row of 1152 or 656 bytes.
 //
-// A block has up to 64 heads of a token (an item) and takes cache rows 128 at a time: two tiles of 64, which the copy
-// engine brings through a tensor map, panel by panel. The first warpgroup computes the scores and weights of the even
-// tiles and columns [0, 256) of the values, the second those of the odd ones and columns [256, 512), so that one's
-// softmax runs beside the other's products (FlashMLA's schedule, April 2025). For each pair of tiles, with m a row's
-// maximum and v a tile's values:
+// A block has up to 64 heads of a token (an item) and takes cache rows 128 at a time: two tiles of 64, which come panel
+// by panel, by the copy engine through a tensor map or row by row. The first warpgroup computes the scores of the even
+// tiles, their weights and columns [0, 256) of the values, the second those of the odd ones and columns [256, 512), so
+// that one's softmax runs beside the other's products (FlashMLA's schedule, April 2025). For each pair of tiles, with m
+// a row's maximum and v a tile's values:
 //
 //   first                                            second
 //   s0 = q k0^T                                      s1 = q k1^T
@@ -19,7 +19,7 @@
 //
 // Grid: multiprocessors; then items x shares of their query rows. Shared memory: 226 KB.
 
-#include "cuda/attention/absorbed_wide_tile.cuh"
+#include "cuda/attention/absorbed_wide_rows.cuh"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/device/reduce.cuh"
 #include "cuda/gemm/tensor_map.h"
@@ -33,17 +33,64 @@ namespace fathom::cuda::absorbed {
 namespace {
 
 constexpr int kThreads = kComputing + 128;  // registers move between whole warpgroups
-constexpr int kProducerRegisters = 40, kRegisters = 232;
 
-// ---- copies: a warp for each of the two tiles, of which the first lane asks the copy engine ----
+// Registers of a thread that brings rows and of one that computes.
+template <RowSource kSource>
+struct Registers {
+  static constexpr int kProducer = kSource == RowSource::kTiles ? 40 : 56;
+  static constexpr int kComputing = 252 - kProducer / 2;  // of two warpgroups
+};
 
-struct Producer {
+// ---- copies ----
+
+// One of the threads that bring tile `tile`. One of them all hands the parts over.
+struct Parts {
   const WideParams& p;
-  const CUtensorMap& rows;
   char* const memory;
   const uint32_t shared;
+  const bool hands_over;
+  uint32_t num_parts = 0;  // so far
+
+  __device__ __forceinline__ void hand_over(const WidePart& part) {
+    const uint32_t at = num_parts % 2, turn = num_parts / 2 & 1;
+    ++num_parts;
+    if (!hands_over) return;
+    barrier_wait(shared + WideShared::kPartEmpty + at * 8, turn ^ 1);
+    reinterpret_cast<WidePart*>(memory + WideShared::kParts)[at] = part;
+    barrier_arrive(shared + WideShared::kPartFull + at * 8);
+  }
+
+  // Calls `produce` for each part, with all lanes together. Only the last item that a block begins in a call of many
+  // tokens goes on in the next one.
+  template <class Produce>
+  __device__ __forceinline__ void walk(const Produce& produce) {
+    const bool is_few = p.absorbed.tokens <= kFewTokens;
+    PartedItem last{.parts = 1};
+    walk_parts(p, [&](const WidePart& part, bool is_first, int parts) {
+      if (is_first && parts > 1) last = {part.token, part.first_head, part.slot, parts};
+      if (is_first && is_few && hands_over)
+        p.items[part.token * p.head_groups + part.first_head / kWideRows] = {
+            part.token, part.first_head, part.slot, parts};
+      hand_over(part);
+      __syncwarp();
+      produce(part);
+      __syncwarp();
+    });
+    if (!is_few && hands_over) p.items[blockIdx.x] = last;
+    hand_over({.token = -1});
+  }
+
+  __device__ __forceinline__ int32_t row_of(const WidePart& part, int row) const {
+    return row < part.end_row ? kv_row_at(p.absorbed, part.seq, row) : 0;
+  }
+};
+
+// A warp, of which the first lane asks the copy engine.
+struct TileProducer {
+  const CUtensorMap& rows;
+  const uint32_t shared;
   const int tile;
-  uint32_t tiles = 0, num_parts = 0;  // so far
+  uint32_t tiles = 0;  // so far
 
   __device__ __forceinline__ void load(int piece, int kv_row) {
     const int first = piece == kRopePiece ? kRopePanel : piece == kRightPiece ? kHalfPanels : 0;
@@ -56,25 +103,12 @@ struct Producer {
     }
   }
 
-  __device__ __forceinline__ void hand_over(const WidePart& part) {
-    const uint32_t at = num_parts % 2, turn = num_parts / 2 & 1;
-    ++num_parts;
-    if (tile != 0) return;  // the other warp does
-    barrier_wait(shared + WideShared::kPartEmpty + at * 8, turn ^ 1);
-    reinterpret_cast<WidePart*>(memory + WideShared::kParts)[at] = part;
-    barrier_arrive(shared + WideShared::kPartFull + at * 8);
-  }
-
-  // One lane.
-  __device__ __forceinline__ void produce(const WidePart& part) {
-    hand_over(part);
-    const int first_row = part.begin_row + tile * kWideTile;
-    const auto row_of = [&](int row) {
-      return row < part.end_row ? kv_row_at(p.absorbed, part.seq, row) : 0;
-    };
-    int kv_row = row_of(first_row);
-    for (int row = first_row; row < part.end_row; row += kPair, ++tiles) {
-      const int next = row_of(row + kPair);
+  __device__ __forceinline__ void produce(const Parts& parts, const WidePart& part) {
+    if (threadIdx.x % 32 != 0) return;
+    int row = part.begin_row + tile * kWideTile;
+    int kv_row = parts.row_of(part, row);
+    for (; row < part.end_row; row += kPair, ++tiles) {
+      const int next = parts.row_of(part, row + kPair);
       // In the order in which the warpgroups are done with what lies there.
       load(kRopePiece, kv_row);
       load(tile == 0 ? kLeftPiece : kRightPiece, kv_row);
@@ -82,30 +116,50 @@ struct Producer {
       kv_row = next;
     }
   }
+};
 
-  // Only the last item that a block begins in a call of many tokens goes on in the next one.
-  __device__ __forceinline__ void run() {
-    const bool leads = threadIdx.x % 32 == 0, is_few = p.absorbed.tokens <= kFewTokens;
-    PartedItem last{.parts = 1};
-    walk_parts(p, [&](const WidePart& part, bool is_first, int parts) {
-      if (is_first && parts > 1) last = {part.token, part.first_head, part.slot, parts};
-      if (leads) {
-        if (is_first && is_few && tile == 0)
-          p.items[part.token * p.head_groups + part.first_head / kWideRows] = {
-              part.token, part.first_head, part.slot, parts};
-        produce(part);
-      }
-      __syncwarp();
-    });
-    if (!leads) return;
-    if (!is_few && tile == 0) p.items[blockIdx.x] = last;
-    hand_over({.token = -1});
+// One of the two warps that bring a tile row by row.
+template <bool kIsF8>
+struct RowProducer {
+  RowCopies<kIsF8> copies;
+  const int tile, warp;
+  uint32_t tiles = 0;  // so far
+
+  __device__ __forceinline__ void produce(const Parts& parts, const WidePart& part) {
+    const int mine = warp * kWarpRows + static_cast<int>(threadIdx.x) % 32;  // of a tile
+    int row = part.begin_row + tile * kWideTile;
+    int kv_row = parts.row_of(part, row + mine);
+    uint32_t exponents = copies.exponents_of(kv_row);
+    for (; row < part.end_row; row += kPair, ++tiles) {
+      const int next_row = parts.row_of(part, row + kPair + mine);
+      const uint32_t next_exponents = copies.exponents_of(next_row);
+      copies.load_tile(tiles, kv_row, exponents);
+      kv_row = next_row;
+      exponents = next_exponents;
+    }
   }
 };
 
+template <RowSource kSource>
+__device__ __forceinline__ void bring_rows(const WideParams& p, const CUtensorMap& rows,
+                                           char* memory, uint32_t shared) {
+  const int thread = static_cast<int>(threadIdx.x) - kComputing;
+  Parts parts{p, memory, shared, thread == 0};
+  if constexpr (kSource == RowSource::kTiles) {
+    if (thread >= 2 * 32) return;
+    TileProducer producer{rows, shared, thread / 32};
+    parts.walk([&](const WidePart& part) { producer.produce(parts, part); });
+  } else {
+    constexpr bool kIsF8 = kSource == RowSource::kF8Rows;
+    const int tile = thread / kTileThreads, warp = thread % kTileThreads / 32;
+    RowProducer<kIsF8> producer{RowCopies<kIsF8>(p, memory, shared, tile, warp), tile, warp};
+    parts.walk([&](const WidePart& part) { producer.produce(parts, part); });
+  }
+}
+
 // An even tile whose scores are under way, and the odd one behind it, whose values are under way afterwards.
-template <bool kHasOdd>
-__device__ __forceinline__ void take_even(Warpgroup<0>& w, const WidePart& part, int row) {
+template <bool kHasOdd, RowSource kSource>
+__device__ __forceinline__ void take_even(Warpgroup<0, kSource>& w, const WidePart& part, int row) {
   mma_wait<0>(w.scores);
   w.release(0, kRopePiece);
   w.hide(part, row);
@@ -144,7 +198,8 @@ __device__ __forceinline__ void take_even(Warpgroup<0>& w, const WidePart& part,
 }
 
 // The even tiles, and columns [0, 256). The next tile's scores run beside the odd one's values.
-__device__ __forceinline__ void attend_even(Warpgroup<0>& w, const WidePart& part) {
+template <RowSource kSource>
+__device__ __forceinline__ void attend_even(Warpgroup<0, kSource>& w, const WidePart& part) {
   w.score_rope();
   w.score_half(0);
   w.score_half(1);
@@ -170,8 +225,8 @@ __device__ __forceinline__ void attend_even(Warpgroup<0>& w, const WidePart& par
 }
 
 // An odd tile whose scores are under way, or none, and the even one before it.
-template <bool kHasOdd>
-__device__ __forceinline__ void take_odd(Warpgroup<1>& w, const WidePart& part, int row) {
+template <bool kHasOdd, RowSource kSource>
+__device__ __forceinline__ void take_odd(Warpgroup<1, kSource>& w, const WidePart& part, int row) {
   float max[2] = {minus_infinity(), minus_infinity()};
   if constexpr (kHasOdd) {
     mma_wait<0>(w.scores);
@@ -213,7 +268,8 @@ __device__ __forceinline__ void take_odd(Warpgroup<1>& w, const WidePart& part, 
 }
 
 // The odd tiles, and columns [256, 512).
-__device__ __forceinline__ void attend_odd(Warpgroup<1>& w, const WidePart& part) {
+template <RowSource kSource>
+__device__ __forceinline__ void attend_odd(Warpgroup<1, kSource>& w, const WidePart& part) {
   int row = part.begin_row;
 #pragma unroll 1
   for (; row + kWideTile < part.end_row; row += kPair) {
@@ -226,8 +282,8 @@ __device__ __forceinline__ void attend_odd(Warpgroup<1>& w, const WidePart& part
   if (row < part.end_row) take_odd<false>(w, part, row);
 }
 
-template <int kOwn>
-__device__ __forceinline__ void attend_parts(Warpgroup<kOwn>&& w) {
+template <int kOwn, RowSource kSource>
+__device__ __forceinline__ void attend_parts(Warpgroup<kOwn, kSource>&& w) {
   for (uint32_t turn = 0;; ++turn) {
     const uint32_t at = turn % 2;
     barrier_wait(w.shared + WideShared::kPartFull + at * 8, turn / 2 & 1);
@@ -247,13 +303,16 @@ __device__ __forceinline__ void attend_parts(Warpgroup<kOwn>&& w) {
   }
 }
 
+template <RowSource kSource>
 __global__ void __launch_bounds__(kThreads, 1)
     wide_kernel(const __grid_constant__ WideParams p, const __grid_constant__ CUtensorMap rows) {
   extern __shared__ __align__(1024) char memory[];
   const uint32_t shared = shared_address(memory);
   let_next_start();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < 2 * kPanels; ++i) barrier_init(shared + WideShared::kFull + i * 8, 1);
+    constexpr int kArrivals = kSource == RowSource::kTiles ? 1 : kTileThreads;
+    for (int i = 0; i < 2 * kPanels; ++i)
+      barrier_init(shared + WideShared::kFull + i * 8, kArrivals);
     for (int i = 0; i < 2 * kPieces; ++i) barrier_init(shared + WideShared::kEmpty + i * 8, 4);
     for (int i = 0; i < 2; ++i) {
       barrier_init(shared + WideShared::kPartFull + i * 8, 1);
@@ -261,22 +320,20 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     barrier_init(shared + WideShared::kBoth, kComputing / 32);
     barriers_are_ready();
-    prefetch_map(&rows);
+    if constexpr (kSource == RowSource::kTiles) prefetch_map(&rows);
   }
   __syncthreads();
   wait_for_previous();
   const int group = threadIdx.x / 128;
   if (group == 2) {
-    give_registers<kProducerRegisters>();
-    const int tile = static_cast<int>(threadIdx.x - kComputing) / 32;
-    if (tile < 2) Producer{p, rows, memory, shared, tile}.run();
-    return;
+    give_registers<Registers<kSource>::kProducer>();
+    return bring_rows<kSource>(p, rows, memory, shared);
   }
-  take_registers<kRegisters>();
+  take_registers<Registers<kSource>::kComputing>();
   if (group == 0) {
-    attend_parts(Warpgroup<0>{p, memory, shared});
+    attend_parts(Warpgroup<0, kSource>{p, memory, shared});
   } else {
-    attend_parts(Warpgroup<1>{p, memory, shared});
+    attend_parts(Warpgroup<1, kSource>{p, memory, shared});
   }
 }
 
@@ -383,13 +440,27 @@ void carve(const ops::MlaAbsorbedArgs& args, DeviceArena& arena, WideParams& p) 
       std::max<int64_t>(num_items(args), kFewTokens * head_groups(args)));  // of fewer tokens too
 }
 
+// Lists have blocks of one row, of which no tensor map brings several.
+RowSource source_of(const ops::MlaAbsorbedArgs& args) {
+  if (args.cache.format.latent == tensor::DType::kF8E4M3) return RowSource::kF8Rows;
+  return args.cache.block_tokens() % kWideTile == 0 ? RowSource::kTiles : RowSource::kRows;
+}
+
+template <RowSource kSource>
+void start(const WideParams& p, const CUtensorMap& rows, ops::Stream& stream) {
+  launch(wide_kernel<kSource>,
+         {.grid = static_cast<unsigned>(num_multiprocessors()),
+          .block = kThreads,
+          .shared_bytes = WideShared::kBytes},
+         stream, p, rows);
+}
+
 }  // namespace
 
 bool can_run_wide(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
   return args.out.dim(1) > kStreamRows && !stream.backend().batch_invariant &&
-         args.cache.format.latent == tensor::DType::kBf16 &&
-         args.cache.block_tokens() % kWideTile == 0 && head_groups(args) <= num_multiprocessors() &&
-         can_map(rows_of(args.cache));
+         head_groups(args) <= num_multiprocessors() &&
+         (source_of(args) != RowSource::kTiles || can_map(rows_of(args.cache)));
 }
 
 int64_t wide_scratch_bytes(const ops::MlaAbsorbedArgs& args) {
@@ -408,11 +479,17 @@ void run_wide(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   DeviceArena arena(stream.scratch());
   carve(args, arena, p);
   if (p.absorbed.tokens == 0 || p.absorbed.seqs == 0) return;
-  launch(wide_kernel,
-         {.grid = static_cast<unsigned>(num_multiprocessors()),
-          .block = kThreads,
-          .shared_bytes = WideShared::kBytes},
-         stream, p, tensor_map(rows_of(args.cache), kWideTile));
+  switch (source_of(args)) {
+    case RowSource::kTiles:
+      start<RowSource::kTiles>(p, tensor_map(rows_of(args.cache), kWideTile), stream);
+      break;
+    case RowSource::kRows:
+      start<RowSource::kRows>(p, {}, stream);
+      break;
+    case RowSource::kF8Rows:
+      start<RowSource::kF8Rows>(p, {}, stream);
+      break;
+  }
   const bool is_few = p.absorbed.tokens <= kFewTokens;
   launch(is_few ? add_parts_kernel<true> : add_parts_kernel<false>,
          {.grid = dim3(static_cast<unsigned>(num_items(args)), is_few ? 32 : 16),
