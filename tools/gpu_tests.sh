@@ -105,6 +105,7 @@ small_cases=(
 # had not done the draws after a minute. Nor does it know barriers of a cluster, between which blocks of
 # mla_absorbed.cu go from one chunk of rows to the next. The longest row is read too often for it.
 unraced_cases=(
+  MlaSparseTest.attends_to_the_rows_of_the_lists_alone
   MlaSparseTest.with_all_rows_gives_the_bits_of_absorbed_attention
   TopRowsTest.choose_from_the_longest_row
   MlaAbsorbedKernelsTest.heads_in_groups_and_rows_in_parts_match_float64
