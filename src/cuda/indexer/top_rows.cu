@@ -1,11 +1,12 @@
-// top_rows: a cluster of one or eight blocks takes a query token; each block keeps its part of the row's scores in
+// top_rows: a cluster of one to eight blocks takes a query token; each block keeps its part of the row's scores in
 // shared memory as whole numbers that rise with the rank, so they are read once. The number of the topk-th best is
 // found by its upper 11, middle 11 and lower 10 bits, from counts that all blocks have; then each block writes its rows
 // behind those of the blocks before it. Nothing but whole numbers is added, so bits depend on no order, and no list of
 // candidates could overflow.
 //
-// Bound by latency at decode: a read of 4 bytes a row, three rounds of counts with a barrier of the cluster each. Rows
-// longer than the cluster's shared memory are read again in each round.
+// Bound by latency at decode: a read of 4 bytes a row, three rounds of counts with a barrier of the cluster each.
+// Prompts have enough tokens for one block each, which adds up no other's counts. Rows longer than the cluster's shared
+// memory are read again in each round.
 //
 // Grid: blocks of a cluster x query tokens. Shared memory: 33 KB and 4 bytes a row of the part.
 
@@ -290,6 +291,16 @@ __global__ void __launch_bounds__(kTopThreads)
   if (rank == 0 && threadIdx.x == 0) p.counts[token * p.counts_stride] = p.topk;
 }
 
+// Blocks for a token: as many as find room at once, and as many as hold its rows.
+int cluster_of(int64_t tokens, int64_t max_rows, int64_t topk) {
+  if (max_rows <= std::max(kRowsAlone, topk)) return 1;
+  int cluster = 1;
+  while (cluster < kTopCluster &&
+         (2 * cluster * tokens <= num_multiprocessors() || cluster * kHeldRows < max_rows))
+    cluster *= 2;
+  return cluster;
+}
+
 }  // namespace
 
 void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream) {
@@ -301,7 +312,7 @@ void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream) {
                         .counts = args.counts.as<int32_t>(),
                         .counts_stride = args.counts.stride(0),
                         .topk = static_cast<int>(args.topk())};
-  const int cluster = max_rows <= std::max(kRowsAlone, args.topk()) ? 1 : kTopCluster;
+  const int cluster = cluster_of(args.queries.num_tokens(), max_rows, args.topk());
   const int64_t part = ((max_rows + cluster - 1) / cluster + 3) / 4 * 4;
   const bool is_held = part <= kHeldRows;
   launch(is_held ? top_rows_kernel<true> : top_rows_kernel<false>,
