@@ -1,7 +1,8 @@
 #pragma once
 // The lightning indexer of DeepSeek-V3.2 (ops/index.h): its weights, the keys that it caches for every token, and the
 // rows that it chooses for query tokens. Every layer has one, the MTP layer too, and each rank of tensor parallelism
-// has all of it: the ranks read the same rows and so choose the same.
+// has all of it. Where there is much to choose each rank does it for a part of the tokens and gets the others' lists;
+// for few tokens each chooses for all, and chooses the same.
 //
 // Immutable after loading, thread-safe.
 
@@ -29,6 +30,8 @@ class Indexer {
  private:
   void prepare_queries(const NormedRows& x, const ops::Activation& compressed_q,
                        const LayerStep& step) const;
+  // The ranks of tensor parallelism, each for its part of the tokens.
+  void choose_together(const TokenRange& range, const LayerStep& step) const;
   void choose_range(const TokenRange& range, const LayerStep& step) const;
 
   int64_t n_heads_, head_dim_;
