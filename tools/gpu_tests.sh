@@ -145,16 +145,40 @@ sanitize() {
     "$bin/tests/test_ops" <<<"$names"
 }
 
-eval_demo() {
-  "$fathom" eval gsm8k --model-path $demo --data $demo/eval.json --shots $demo/shots.json --device cuda \
-    --num-questions 500 --min-accuracy 0.995 --json "$out/gsm8k.jsonl" "$@"
+device=cuda
+# eval_model DIR LEAST ARGUMENT...
+eval_model() {
+  local model=$1 least=$2
+  shift 2
+  "$fathom" eval gsm8k --model-path "$model" --data $demo/eval.json --shots $demo/shots.json --device $device \
+    --num-questions 500 --min-accuracy "$least" "$@"
+}
+eval_demo() { eval_model $demo 0.995 --json "$out/gsm8k.jsonl" "$@"; }
+
+# The demo model in the published forms of INT8 and of four bits. AWQ has no kernels on a GPU: it says so, and computes
+# dequantised.
+quantised_forms() {
+  local form refusal pids=() status=0 models=$out/quantised
+  for form in channel-int8 block-int8 w4afp8 awq; do
+    python3 tools/quantize_checkpoint.py --form $form $demo "$models/$form" &
+    pids+=($!)
+  done
+  for form in "${pids[@]}"; do wait "$form" || return 1; done
+  for form in channel-int8 block-int8; do eval_model "$models/$form" 0.99 || status=1; done
+  eval_model "$models/w4afp8" 0.98 || status=1
+  eval_model "$models/awq" 0.98 --dequantize || status=1
+  refusal=$(eval_model "$models/awq" 0 2>&1) && status=1
+  echo "$refusal"
+  grep -q -e --dequantize <<<"$refusal" || status=1
+  rm -rf "$models"
+  return $status
 }
 
 # Every combination of types, graphs, overlap and drafts, four at a time: each with a small cache, so that they fit.
 accuracy_matrix() {
   local types graphs overlap drafts
-  export -f eval_demo
-  export fathom demo out
+  export -f eval_demo eval_model
+  export fathom demo out device
   for types in '' '--dequantize --dtype bfloat16' '--kv-cache-dtype fp8_e4m3'; do
     for graphs in '' --disable-cuda-graph; do
       for overlap in '' --disable-overlap-schedule; do
@@ -210,6 +234,7 @@ if wanted accuracy; then
   rm -f "$out/gsm8k.jsonl"
   part gsm8k-matrix accuracy_matrix
   part gsm8k-deterministic eval_demo --deterministic
+  part gsm8k-quantised quantised_forms
 fi
 if wanted memory; then
   part launched launched
