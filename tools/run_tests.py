@@ -27,6 +27,7 @@ OUTPUT_BYTES = 16 << 20
 # Groups that ctest's regular expressions can have. With more it says so and leaves nothing out.
 MAX_GROUPS = 9
 CASES_A_PROCESS = 16
+MORE_TIME = 3  # that they have together, in limits of one
 FILTER = "--gtest_filter="
 NO_WAY = "; it does not say what would run it"
 GTEST_SKIPPED = re.compile(r"^.+:\d+: Skipped\n(.*?)(?=\n\n|\n\[|\Z)", re.M | re.S)
@@ -106,7 +107,8 @@ def joined(group):
         return first
     cases = ":".join(word.removeprefix(FILTER) for test in group for word in test["command"] if word.startswith(FILTER))
     command = [FILTER + cases if word.startswith(FILTER) else word for word in first["command"]]
-    properties = [item for item in first["properties"] if item["name"] != "SKIP_REGULAR_EXPRESSION"]
+    properties = [{**item, "value": item["value"] * MORE_TIME} if item["name"] == "TIMEOUT" else item
+                  for item in first["properties"] if item["name"] != "SKIP_REGULAR_EXPRESSION"]
     return {"name": f"{first['name']} and {len(group) - 1} more", "command": command, "properties": properties}
 
 

@@ -89,13 +89,15 @@ class RunTestsTest(unittest.TestCase):
         program = self.root / "program"
         program.write_text(f"#!/bin/sh\necho ${{1#--gtest_filter=}} >> {self.root}/ran\n")
         program.chmod(0o755)
-        count = 2 * run_tests.CASES_A_PROCESS + 1
+        count = 2 * run_tests.CASES_A_PROCESS + 2
         for case in range(count):
             self.tests.append(f"add_test(m.S.c{case} {program} --gtest_filter=S.c{case})")
+            self.tests.append(f"set_tests_properties(m.S.c{case} PROPERTIES TIMEOUT 1)")
+        program.write_text(program.read_text() + "sleep 1.5\n")  # too long for one case, not for several
         status, _, closing = self.run_tests("--suites")
         self.assertEqual(status, 0, self.errors)
         ran = [line.split(":") for line in (self.root / "ran").read_text().split()]
-        self.assertEqual(sorted(map(len, ran)), [1, run_tests.CASES_A_PROCESS, run_tests.CASES_A_PROCESS])
+        self.assertEqual(sorted(map(len, ran)), [2, run_tests.CASES_A_PROCESS, run_tests.CASES_A_PROCESS])
         self.assertEqual(len({case for cases in ran for case in cases}), count)
         self.assertIn("Slowest of 3 tests:", closing)
 
