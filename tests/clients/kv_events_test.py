@@ -7,6 +7,7 @@ import random
 import re
 import socket
 import subprocess
+import time
 import unittest
 import urllib.request
 
@@ -22,7 +23,7 @@ import zmq  # noqa: E402
 from serving import DEMO, PATIENCE_SECONDS, Serving  # noqa: E402
 
 BLOCK = 64
-QUIET_MS = 60  # after which a batch that was on its way is there; long for a thread that only has to wake
+QUIET_MS = 150  # after which a batch that was on its way is there; long for a thread that only has to wake
 
 
 class Event(msgspec.Struct, array_like=True, tag=True, gc=False):
@@ -90,11 +91,15 @@ class Router:
             self.blocks[key], self.keys[name] = name, key
             parent = name
 
-    def follow(self):
-        """Takes what is there and what comes within a moment."""
-        while self.socket.poll(QUIET_MS):
-            _, sequence, payload = self.socket.recv_multipart()
-            self.read(sequence, payload)
+    def follow(self, until=lambda: True):
+        """Takes what is there and what comes within a moment, and goes on until something holds."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            if self.socket.poll(QUIET_MS):
+                _, sequence, payload = self.socket.recv_multipart()
+                self.read(sequence, payload)
+            elif until() or time.monotonic() > deadline:
+                return
 
     def cached_tokens(self, tokens, salt=None):
         parent, count = None, 0
@@ -224,7 +229,7 @@ class KvEventsTest(unittest.TestCase):
         self.post("/generate", {"input_ids": [body["input_ids"] for body in bodies],
                                 "sampling_params": bodies[0]["sampling_params"]})
         for router in routers:
-            router.follow()
+            router.follow(until=lambda r=router: r.blocks)
             self.assertTrue(router.blocks)
 
     def test_what_cannot_be_is_said_at_once(self):
