@@ -48,8 +48,7 @@ ASAN_LEFT_OUT := $(MODEL_LEFT_OUT) \
   --leave-out '^model\..*LongEquivalence|^model\..*Precision\.' 'computes the same operators for minutes; to run it: make test' \
   --leave-out '^cpu\..*gives_(a_row_)?the_same_bits' 'computes the same kernels for minutes; to run it: make test' \
   --leave-out '^ops\.backends/.*/reference$$' 'computes for minutes by loops that cpu.FastBackendTest and the tests of model run too; to run it: make test' \
-  --leave-out '^ops\.backends/MlaAbsorbedTest\.a_long_sequence_does_not_depend|^ops\.backends/MlaAbsorbedTest\.matches_float64_for_long' 'computes for minutes as many_sequences_of_all_lengths_get_the_bits_of_few does; to run it: make test' \
-  --leave-out '^ops\.backends/MlaSparseTest\.attends' 'computes for minutes in a float64 oracle, by the code of with_all_rows; to run it: make test' \
+  --leave-out '^ops\.backends/MlaAbsorbedTest\.a_long_sequence_does_not_depend' 'compares bits as many_sequences_of_all_lengths_get_the_bits_of_few does; to run it: make test' \
   --leave-out '^ops\.backends/DummyWeightsTest\.a_device' 'fills large tensors for minutes, as the_parts_of_ranks do; to run it: make test' \
   --leave-out '^ops\.backends/MlaAbsorbedKernelsTest\.' 'computes for minutes what MlaAbsorbedTest does, at sizes where a GPU takes other kernels; to run it: make test' \
   --leave-out '^ops\.backends/.*/fast_(portable|avx2|avx512)$$' 'runs with 3 threads too; to run it: make test' \

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <vector>
 
 #include "tests/ref/oracle.h"
 
@@ -62,29 +62,38 @@ HostTensor kv_rows(const HostTensor& kv_a, const HostTensor& weight, double eps,
   return rows;
 }
 
+const double* vector_of(const HostTensor& x, int64_t i, int64_t j) {
+  return &x.values[static_cast<size_t>((i * x.shape[1] + j) * x.shape[2])];
+}
+
+// Rows that a query does not see are left out, whatever they hold.
 HostTensor attention(const HostTensor& q, const HostTensor& keys, const HostTensor& values,
                      double scale, const Sees& sees) {
-  const int64_t queries = q.dim(0), heads = q.dim(1), rows = keys.dim(0), dv = values.dim(2);
+  const int64_t queries = q.dim(0), heads = q.dim(1), dk = q.dim(2), dv = values.dim(2);
   HostTensor out(DType::kF32, {queries, heads, dv});
-  std::vector<double> weights(static_cast<size_t>(rows));
+  std::vector<int64_t> seen;
+  std::vector<double> weights;
   for (int64_t query = 0; query < queries; ++query) {
-    for (int64_t head = 0; head < heads; ++head) {
+    seen.clear();
+    for (int64_t row = 0; row < keys.dim(0); ++row)
+      if (sees(query, row)) seen.push_back(row);
+    for (int64_t head = 0; head < heads && !seen.empty(); ++head) {
       const int64_t key_head = keys.dim(1) == 1 ? 0 : head;
-      for (int64_t row = 0; row < rows; ++row) {
-        double& score = weights[static_cast<size_t>(row)];
-        score = sees(query, row) ? 0 : -std::numeric_limits<double>::infinity();
-        for (int64_t i = 0; i < q.dim(2); ++i) {
-          score += q.at(query, head, i) * keys.at(row, key_head, i) * scale;
-        }
+      weights.clear();
+      for (const int64_t row : seen) {
+        const double *const a = vector_of(q, query, head), *const b =
+                                                               vector_of(keys, row, key_head);
+        double score = 0;
+        for (int64_t i = 0; i < dk; ++i) score += a[i] * b[i] * scale;
+        weights.push_back(score);
       }
       const double max = *std::max_element(weights.begin(), weights.end());
       double total = 0;
       for (double& w : weights) total += (w = std::exp(w - max));
-      for (int64_t row = 0; row < rows; ++row) {
-        const double w = weights[static_cast<size_t>(row)] / total;
-        for (int64_t i = 0; i < dv; ++i) {
-          out.at(query, head, i) += w * values.at(row, key_head, i);
-        }
+      double* const sum = &out.at(query, head, 0);
+      for (size_t j = 0; j < seen.size(); ++j) {
+        const double w = weights[j] / total, *const v = vector_of(values, seen[j], key_head);
+        for (int64_t i = 0; i < dv; ++i) sum[i] += w * v[i];
       }
     }
   }
