@@ -119,13 +119,6 @@ __device__ __forceinline__ void load_tile(const AbsorbedParams& p, char* shared,
     if (i + first < kVectors) copy_async_16(to + i * 16, from + i * 16, kv_row >= 0);
 }
 
-__device__ __forceinline__ uint32_t dequantised(uint16_t pair, float scale) {
-  const uint32_t halves = e4m3x2_to_half2(pair);
-  return floats_to_bf16x2(
-      __half2float(__ushort_as_half(static_cast<uint16_t>(halves))) * scale,
-      __half2float(__ushort_as_half(static_cast<uint16_t>(halves >> 16))) * scale);
-}
-
 // A tile of f8 rows as bf16, exactly: scales are powers of two. Zeros of rows behind the end stay zeros.
 __device__ __forceinline__ void dequantise_tile(const char* stage, char* tile) {
 #pragma unroll
@@ -134,16 +127,11 @@ __device__ __forceinline__ void dequantise_tile(const char* stage, char* tile) {
     const char* const from = stage + row * kF8RowBytes;
     const uint4 raw = *reinterpret_cast<const uint4*>(from + vector * 16);
     const float scale = reinterpret_cast<const float*>(from + kF8ScaleOffset)[vector / 8];
-    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-    uint32_t out[8];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      out[2 * j] = dequantised(static_cast<uint16_t>(words[j]), scale);
-      out[2 * j + 1] = dequantised(static_cast<uint16_t>(words[j] >> 16), scale);
-    }
+    uint4 vectors[2];
+    dequantise(raw, scale, vectors);
     auto* const to = reinterpret_cast<uint4*>(tile + row * kRowBytes + vector * 32);
-    to[0] = {out[0], out[1], out[2], out[3]};
-    to[1] = {out[4], out[5], out[6], out[7]};
+    to[0] = vectors[0];
+    to[1] = vectors[1];
   }
   for (int i = threadIdx.x; i < kTileRows * kRope / 8; i += kThreads) {
     const int row = i % kTileRows, vector = i / kTileRows;

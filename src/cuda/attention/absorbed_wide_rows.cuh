@@ -15,26 +15,6 @@ namespace fathom::cuda::absorbed {
 inline constexpr int kTileWarps = 2, kTileThreads = 32 * kTileWarps;  // that bring a tile
 inline constexpr int kWarpRows = kWideTile / kTileWarps;
 
-// Two e4m3 values times a power of two as bf16, exactly.
-__device__ __forceinline__ uint32_t scaled_to_bf16x2(uint16_t pair, float scale) {
-  const uint32_t halves = e4m3x2_to_half2(pair);
-  return floats_to_bf16x2(
-      __half2float(__ushort_as_half(static_cast<uint16_t>(halves))) * scale,
-      __half2float(__ushort_as_half(static_cast<uint16_t>(halves >> 16))) * scale);
-}
-
-// 16 bf16 values of 16 e4m3 ones, as two vectors.
-__device__ __forceinline__ void scaled_to_bf16(const uint4& raw, float scale, uint4 (&out)[2]) {
-  const auto four = [scale](uint32_t low, uint32_t high) -> uint4 {
-    return {scaled_to_bf16x2(static_cast<uint16_t>(low), scale),
-            scaled_to_bf16x2(static_cast<uint16_t>(low >> 16), scale),
-            scaled_to_bf16x2(static_cast<uint16_t>(high), scale),
-            scaled_to_bf16x2(static_cast<uint16_t>(high >> 16), scale)};
-  };
-  out[0] = four(raw.x, raw.y);
-  out[1] = four(raw.z, raw.w);
-}
-
 // The exponents of a row's four scales, a byte each: they are powers of two.
 __device__ __forceinline__ uint32_t scale_exponents(const KvLayout& cache, int32_t kv_row) {
   const uint4 scales = *reinterpret_cast<const uint4*>(cache.row(kv_row) + cache.scale_offset);
@@ -142,7 +122,7 @@ class RowCopies {
         const int row = lane() / 8 + (begin + i) * kRowsOfCopy;
         const uint32_t scales = __shfl_sync(0xffffffffu, exponents, row);
         uint4 vectors[2];
-        scaled_to_bf16(raw[i], __uint_as_float((scales >> (panel / 2 * 8) & 0xffu) << 23), vectors);
+        dequantise(raw[i], __uint_as_float((scales >> (panel / 2 * 8) & 0xffu) << 23), vectors);
         const uint32_t place = behind(to, begin + i);
 #pragma unroll
         for (int j = 0; j < 2; ++j)  // neighbours differ in the lowest bit of their places

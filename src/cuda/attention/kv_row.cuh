@@ -42,6 +42,26 @@ __device__ __forceinline__ float kv_value(const char* row, const KvLayout& layou
   return value;
 }
 
+// Two e4m3 values times a scale of the cache, a power of two, as bf16: exactly.
+__device__ __forceinline__ uint32_t dequantised(uint16_t pair, float scale) {
+  const uint32_t halves = e4m3x2_to_half2(pair);
+  return floats_to_bf16x2(
+      __half2float(__ushort_as_half(static_cast<uint16_t>(halves))) * scale,
+      __half2float(__ushort_as_half(static_cast<uint16_t>(halves >> 16))) * scale);
+}
+
+// 16 e4m3 values as two vectors of bf16.
+__device__ __forceinline__ void dequantise(const uint4& raw, float scale, uint4 (&out)[2]) {
+  const auto four = [scale](uint32_t low, uint32_t high) -> uint4 {
+    return {dequantised(static_cast<uint16_t>(low), scale),
+            dequantised(static_cast<uint16_t>(low >> 16), scale),
+            dequantised(static_cast<uint16_t>(high), scale),
+            dequantised(static_cast<uint16_t>(high >> 16), scale)};
+  };
+  out[0] = four(raw.x, raw.y);
+  out[1] = four(raw.z, raw.w);
+}
+
 // Calls `run` with a value of the type of the cache's latent part.
 template <class Run>
 void with_cache_type(tensor::DType latent, const Run& run) {
