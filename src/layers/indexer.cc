@@ -26,13 +26,16 @@ int64_t max_rows(const LayerStep& step) {
   return step.batch.tables().dim(1) * step.index_cache.block_tokens();
 }
 
+// With room for no more rows than are kept nobody has to choose.
+bool has_to_choose(const LayerStep& step) { return max_rows(step) > step.buffers.index.topk(); }
+
 // Whether the ranks share the tokens: two gathers take some 15 us between GPUs, in which one scores and chooses for
 // 10 tokens of 32k. With half of this work two ranks' step became 1.5% longer. By what all ranks know alike.
 bool is_shared(const TokenRange& range, const LayerStep& step) {
   constexpr int64_t kWork = 128;  // pairs of a token and a row, by rank and by row that is kept
-  const int64_t ranks = step.rank.tp->size(), rows = max_rows(step);
-  const int64_t topk = step.buffers.index.topk();
-  return ranks > 1 && rows > topk && range.size() * rows >= kWork * ranks * topk;
+  const int64_t ranks = step.rank.tp->size();
+  return ranks > 1 && has_to_choose(step) &&
+         range.size() * max_rows(step) >= kWork * ranks * step.buffers.index.topk();
 }
 
 }  // namespace
@@ -64,8 +67,7 @@ void Indexer::append(const ops::Activation& x, const LayerStep& step) const {
 void Indexer::choose(const NormedRows& x, const ops::Activation& compressed_q,
                      const LayerStep& step) const {
   if (step.plan.listed.empty()) return;
-  // With room for no more rows than are kept nobody has to choose.
-  if (max_rows(step) > step.buffers.index.topk()) prepare_queries(x, compressed_q, step);
+  if (has_to_choose(step)) prepare_queries(x, compressed_q, step);
   for (const TokenRange& range : step.plan.listed)
     is_shared(range, step) ? choose_together(range, step) : choose_range(range, step);
 }
@@ -99,8 +101,8 @@ void Indexer::prepare_queries(const NormedRows& x, const ops::Activation& compre
 
 void Indexer::choose_range(const TokenRange& range, const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
-  const int64_t rows = max_rows(step), topk = buffers.topk();
-  const bool scores_count = rows > topk;
+  const int64_t rows = max_rows(step);
+  const bool scores_count = has_to_choose(step);
   const int64_t most = scores_count ? buffers.scores.dim(0) / rows : range.size();
   for (int64_t begin = range.begin; begin < range.end; begin += most) {
     const int64_t end = std::min(begin + most, range.end);
@@ -112,7 +114,7 @@ void Indexer::choose_range(const TokenRange& range, const LayerStep& step) const
                          .weights = buffers.weights,
                          .cache = step.index_cache,
                          .queries = queries,
-                         .topk = topk,
+                         .topk = buffers.topk(),
                          .scores = scores},
                         step.stream);
     }
