@@ -6,9 +6,9 @@
 
 What follows -- goes to ctest, whose output is shown as it comes and whose exit status is ours. A test run in
 which no test was found fails. With --suites the cases of a GoogleTest suite run in one process, some at a time: a
-sanitizer's start, and what a suite reads first, take longer than most cases. A test says why it was skipped, and what would run it, in one line of the form
-`<reason>; to run it: <what>`: the message of GTEST_SKIP, or behind `SKIPPED: ` in what a Python test prints
-(also for a single case of a test that passed). Needs ctest 3.21 or newer.
+sanitizer's start, and what a suite reads first, take longer than most cases. A test says why it was skipped, and
+what would run it, in one line of the form `<reason>; to run it: <what>`: the message of GTEST_SKIP, or behind
+`SKIPPED: ` in what a Python test prints (also for a single case of a test that passed). Needs ctest 3.21 or newer.
 """
 import argparse
 import json
@@ -130,12 +130,6 @@ def write_tests(tests, folder):
     (folder / "CTestTestfile.cmake").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def how_many_at_once(ctest_args):
-    """Of ctest's arguments those that a listing written by write_tests() still needs."""
-    return [word for i, word in enumerate(ctest_args)
-            if word == "-j" or (i > 0 and ctest_args[i - 1] == "-j") or re.match(r"-j\d|--parallel", word)]
-
-
 def left_out_lines(names, leave_out, only):
     """What each --leave-out and --only keeps from running, and why."""
     lines = []
@@ -198,7 +192,8 @@ def main():
         to_run = ctest_args + selection(args.leave_out, args.only)
         if args.suites:
             write_tests(in_suites(chosen(to_run)), folder / "suites")
-            to_run = ["--test-dir", str(folder / "suites"), "--output-on-failure", *how_many_at_once(ctest_args)]
+            # A group is named by its first case, so what chose that one chooses the group again.
+            to_run = [*args.ctest_args, "--test-dir", str(folder / "suites"), "--output-on-failure"]
         status = run_ctest(to_run, junit, folder / "tmp")
         if not junit.is_file():
             print("run_tests: ctest wrote no results", file=sys.stderr)
