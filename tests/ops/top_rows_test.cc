@@ -15,14 +15,15 @@ class TopRowsTest : public OpsTest {
  protected:
   static constexpr int64_t kBlockTokens = 64;
 
-  // One token that sees all of these scores, in blocks that lie in the other order.
+  // One token that sees all of these scores, in blocks that lie in the other order; the table may have room for more.
   struct Call {
     DeviceTensor scores, tables, query_start, kv_len, rows, counts;
     int64_t num_blocks;
   };
 
-  Call make_call(const std::vector<double>& scores, int64_t topk) {
-    const int64_t rows = std::ssize(scores), blocks = (rows + kBlockTokens - 1) / kBlockTokens;
+  Call make_call(const std::vector<double>& scores, int64_t topk, int64_t room = 0) {
+    const int64_t rows = std::ssize(scores);
+    const int64_t blocks = (std::max(rows, room) + kBlockTokens - 1) / kBlockTokens;
     HostTensor padded(DType::kF32, {1, blocks * kBlockTokens}, kInfinite);
     std::copy(scores.begin(), scores.end(), padded.values.begin());
     HostTensor tables(DType::kI32, {1, blocks});
@@ -50,8 +51,8 @@ class TopRowsTest : public OpsTest {
                   stream());
   }
 
-  void expect_top(const std::vector<double>& scores, int64_t topk) {
-    const Call call = make_call(scores, topk);
+  void expect_top(const std::vector<double>& scores, int64_t topk, int64_t room = 0) {
+    const Call call = make_call(scores, topk, room);
     run(call);
     const std::vector<int64_t> expected = ref::top_rows(scores, topk, [](int64_t) { return true; });
     const auto got = download_as<int32_t>(call.rows.view());
@@ -117,6 +118,16 @@ TEST_P(TopRowsTest, choose_from_the_longest_row) {
   // Longer than any context that is served: a GPU's blocks do not hold their parts.
   scores = drawn(500'000, 10, [](uint64_t x) { return static_cast<double>(x % 4096); });
   expect_top(scores, 1000);
+}
+
+// A GPU cannot know on the host how few rows a token sees of those that its table has room for.
+TEST_P(TopRowsTest, choose_from_few_rows_of_a_wide_table) {
+  const auto draw = [](uint64_t x) { return static_cast<double>(x % 50); };
+  for (const size_t rows : {2049, 4096, 8191, 8192, 8193, 9001})
+    for (const int64_t room : {20'000, 163'840}) expect_top(drawn(rows, rows, draw), 2048, room);
+  if (kIsSanitized || !backend().device_memory) return;
+  // So wide that a GPU's blocks hold no part of it.
+  for (const size_t rows : {3000, 8192, 8193}) expect_top(drawn(rows, rows, draw), 2048, 500'000);
 }
 
 // Counts are added up in any order on a GPU: what comes out must not show it.

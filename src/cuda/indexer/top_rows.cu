@@ -5,8 +5,9 @@
 // candidates could overflow.
 //
 // Bound by latency at decode: a read of 4 bytes a row, three rounds of counts with a barrier of the cluster each.
-// Prompts have enough tokens for one block each, which adds up no other's counts. Rows longer than the cluster's shared
-// memory are read again in each round.
+// Prompts have enough tokens for one block each, which adds up no other's counts. Nor does the first block where a
+// token sees few rows, which the device alone knows: it takes all of them, and the others leave. Rows longer than the
+// cluster's shared memory are read again in each round.
 //
 // Grid: blocks of a cluster x query tokens. Shared memory: 33 KB and 4 bytes a row of the part.
 
@@ -28,7 +29,7 @@ constexpr int kRounds = 3;
 constexpr int kTopCluster = 8;
 // Rows that a block keeps are looked up in the table by all threads, up to so many; more by the warp that finds them.
 constexpr int kListedRows = 2048;
-// Rows of a block's part that are kept in shared memory, and of the longest row that one block takes.
+// Rows of a block's part that are kept in shared memory, and the most of a token that one block takes by itself.
 constexpr int64_t kHeldRows = 48 * 1024, kRowsAlone = 8 * 1024;
 static_assert(kThreadBins == 2);
 
@@ -40,6 +41,7 @@ struct TopRowsParams {
   int32_t* counts;
   int64_t counts_stride;
   int topk;
+  int rows_alone;  // that the first block of a cluster takes by itself
 };
 
 struct TopShared {
@@ -89,7 +91,16 @@ struct RowPart {
   QueryPlace place;
   int begin, count;
   uint32_t* held;  // on 16 bytes
+  int blocks;      // that share the token's rows: those of the cluster, or this one alone
 
+  // Of the blocks that share the rows.
+  __device__ __forceinline__ void sync() const {
+    if (blocks > 1) {
+      cluster_sync();
+    } else {
+      __syncthreads();
+    }
+  }
   __device__ __forceinline__ uint32_t rank_of(float score, int i) const {
     return place.sees(begin + i) ? score_rank(score) : 0;
   }
@@ -130,16 +141,17 @@ struct Threshold {
   uint32_t num_equal = 0;  // rows of just this rank that are kept
 };
 
-// Adds all blocks' counts of a round and finds the bin of the num_left-th best; every thread of the cluster calls it.
-__device__ __forceinline__ void find_bin(TopShared& shared, int round, uint32_t num_left) {
-  cluster_sync();  // all counts are there
-  const uint32_t address = shared_address(shared.counts[round] + threadIdx.x * kThreadBins);
-  const uint32_t blocks = cluster_size();
-  uint32_t bins[kThreadBins] = {};
+// Adds the counts of a round of the blocks that share the rows, a power of two, and finds the bin of the num_left-th
+// best; every thread of theirs calls it when all have counted.
+__device__ __forceinline__ void find_bin(TopShared& shared, int round, int blocks,
+                                         uint32_t num_left) {
+  const uint32_t* const mine_of_round = shared.counts[round] + threadIdx.x * kThreadBins;
+  uint32_t bins[kThreadBins] = {mine_of_round[0], mine_of_round[1]};
+  const uint32_t address = shared_address(mine_of_round);
 #pragma unroll
-  for (uint32_t rank = 0; rank < kTopCluster; ++rank) {
-    if (rank >= blocks) break;
-    const float2 theirs = load_remote2(address, rank);
+  for (uint32_t next = 1; next < kTopCluster; ++next) {
+    if (next >= static_cast<uint32_t>(blocks)) break;
+    const float2 theirs = load_remote2(address, (cluster_rank() + next) & (blocks - 1));
     bins[0] += __float_as_uint(theirs.x);
     bins[1] += __float_as_uint(theirs.y);
   }
@@ -177,7 +189,8 @@ __device__ __forceinline__ Threshold find_threshold(const RowPart<kIsHeld>& part
         atomicAdd(&shared.counts[round][(rank >> shift) & ((1u << width) - 1)], 1u);
     };
     round == 0 ? part.template walk<true>(count) : part.template walk<false>(count);
-    find_bin(shared, round, found.num_equal);
+    part.sync();  // all have counted
+    find_bin(shared, round, part.blocks, found.num_equal);
     found.rank |= shared.bin << shift;
     found.num_equal = shared.num_left;
   }
@@ -215,15 +228,16 @@ __device__ __forceinline__ void write_kept(const TopRowsParams& p, const RowPart
     for (const uint2& kept : shared.warp_kept) sum = {sum.x + kept.x, sum.y + kept.y};
     shared.kept = sum;
   }
-  cluster_sync();
+  part.sync();
   above = 0;
   equal = 0;
-  for (uint32_t rank = 0; rank < cluster_rank(); ++rank) {
+  for (uint32_t rank = 0; rank < cluster_rank();
+       ++rank) {  // the first block, which may be alone, has none before it
     const float2 theirs = load_remote2(shared_address(&shared.kept), rank);
     above += __float_as_uint(theirs.x);
     equal += __float_as_uint(theirs.y);
   }
-  cluster_arrive();
+  if (part.blocks > 1) cluster_arrive();
   const uint32_t first_above = above, first_equal = equal;
   const uint32_t first_place = first_above + min(first_equal, threshold.num_equal);
   for (int other = 0; other < warp; ++other) {
@@ -257,7 +271,7 @@ __device__ __forceinline__ void write_kept(const TopRowsParams& p, const RowPart
           place_of_kept(first_above + shared.kept.x, first_equal + shared.kept.y) - first_place);
   for (uint32_t i = threadIdx.x; i < num_listed; i += kTopThreads)
     rows[first_place + i] = flat_row(p.queries, table, shared.rows[i]);
-  cluster_wait();  // nobody reads this block's shared memory any more
+  if (part.blocks > 1) cluster_wait();  // nobody reads this block's shared memory any more
 }
 
 template <bool kIsHeld>
@@ -268,8 +282,8 @@ __global__ void __launch_bounds__(kTopThreads)
   let_next_start();
   for (int i = threadIdx.x; i < kRounds * kBins; i += kTopThreads) (&shared.counts[0][0])[i] = 0;
   wait_for_previous();
-  const int blocks = static_cast<int>(cluster_size()), rank = static_cast<int>(cluster_rank());
-  const int in_range = static_cast<int>(blockIdx.x) / blocks;
+  const int cluster = static_cast<int>(cluster_size()), rank = static_cast<int>(cluster_rank());
+  const int in_range = static_cast<int>(blockIdx.x) / cluster;
   const int token = p.queries.token_begin + in_range;
   const QueryPlace place = place_of(p.queries, token);
   int32_t* const rows = p.rows + int64_t{token} * p.topk;
@@ -277,14 +291,16 @@ __global__ void __launch_bounds__(kTopThreads)
     if (rank == 0) keep_all(p, place, token, rows);
     return;
   }
+  const int blocks = place.end() <= p.rows_alone ? 1 : cluster;
+  if (rank >= blocks) return;
   const int each = ((place.end() + blocks - 1) / blocks + 3) / 4 * 4;
   const int begin = min(rank * each, place.end());
-  const RowPart<kIsHeld> part{
-      .scores = p.scores + in_range * p.max_rows + begin,
-      .place = place,
-      .begin = begin,
-      .count = min(each, place.end() - begin),
-      .held = reinterpret_cast<uint32_t*>(shared_bytes + sizeof(TopShared))};
+  const RowPart<kIsHeld> part{.scores = p.scores + in_range * p.max_rows + begin,
+                              .place = place,
+                              .begin = begin,
+                              .count = min(each, place.end() - begin),
+                              .held = reinterpret_cast<uint32_t*>(shared_bytes + sizeof(TopShared)),
+                              .blocks = blocks};
   __syncthreads();  // counts are 0
   const Threshold threshold = find_threshold(part, static_cast<uint32_t>(p.topk), shared);
   write_kept(p, part, threshold, shared, rows);
@@ -311,15 +327,16 @@ void top_rows(const ops::TopRowsArgs& args, ops::Stream& stream) {
                         .rows = args.rows.as<int32_t>(),
                         .counts = args.counts.as<int32_t>(),
                         .counts_stride = args.counts.stride(0),
-                        .topk = static_cast<int>(args.topk())};
+                        .topk = static_cast<int>(args.topk()),
+                        .rows_alone = static_cast<int>(std::min(kRowsAlone, max_rows))};
   const int cluster = cluster_of(args.queries.num_tokens(), max_rows, args.topk());
-  const int64_t part = ((max_rows + cluster - 1) / cluster + 3) / 4 * 4;
+  const int64_t part = std::max((max_rows + cluster - 1) / cluster, int64_t{p.rows_alone});
   const bool is_held = part <= kHeldRows;
   launch(is_held ? top_rows_kernel<true> : top_rows_kernel<false>,
          {.grid = static_cast<unsigned>(args.queries.num_tokens() * cluster),
           .block = kTopThreads,
           .shared_bytes = int{sizeof(TopShared)} +
-                          (is_held ? static_cast<int>(part) * int{sizeof(uint32_t)} : 0),
+                          (is_held ? static_cast<int>(part + 3) / 4 * int{sizeof(uint4)} : 0),
           .cluster = cluster},
          stream, p);
 }
