@@ -13,8 +13,8 @@ void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
   mla_.project_down(x.input(), step);
   mla_.append_cache(step);
   indexer_.append(x.input(), step);
-  mla_.project_queries(step);
-  indexer_.choose(x, mla_.compressed_queries(step), step);
+  mla_.project_queries(step, indexer_.query_product(step));
+  indexer_.choose(x, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
   for (const TokenRange& range : step.plan.listed) attend_listed(range, step);
   mla_.attend_expanded(step);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/linear.h"
-
 namespace fathom::layers {
 namespace {
 
@@ -26,8 +24,10 @@ int64_t max_rows(const LayerStep& step) {
   return step.batch.tables().dim(1) * step.index_cache.block_tokens();
 }
 
-// With room for no more rows than are kept nobody has to choose.
-bool has_to_choose(const LayerStep& step) { return max_rows(step) > step.buffers.index.topk(); }
+// With lists to make, and room for more rows than are kept.
+bool has_to_choose(const LayerStep& step) {
+  return !step.plan.listed.empty() && max_rows(step) > step.buffers.index.topk();
+}
 
 // Whether the ranks share the tokens: two gathers take some 15 us between GPUs, in which one scores and chooses for
 // 10 tokens of 32k. With half of this work two ranks' step became 1.5% longer. By what all ranks know alike.
@@ -64,10 +64,15 @@ void Indexer::append(const ops::Activation& x, const LayerStep& step) const {
                     step.stream);
 }
 
-void Indexer::choose(const NormedRows& x, const ops::Activation& compressed_q,
-                     const LayerStep& step) const {
-  if (step.plan.listed.empty()) return;
-  if (has_to_choose(step)) prepare_queries(x, compressed_q, step);
+std::optional<ops::LinearPairArgs::Product> Indexer::query_product(const LayerStep& step) const {
+  if (!has_to_choose(step)) return std::nullopt;
+  const Tensor& q = step.buffers.index.q;
+  return ops::LinearPairArgs::Product{.weight = wq_b_,
+                                      .out = q.reshape({q.dim(0), n_heads_ * head_dim_})};
+}
+
+void Indexer::choose(const NormedRows& x, const LayerStep& step) const {
+  if (has_to_choose(step)) prepare_queries(x, step);
   for (const TokenRange& range : step.plan.listed)
     is_shared(range, step) ? choose_together(range, step) : choose_range(range, step);
 }
@@ -83,11 +88,8 @@ void Indexer::choose_together(const TokenRange& range, const LayerStep& step) co
     tp.all_gather_rows(chosen.slice(0, range.begin, range.end), starts, step.stream);
 }
 
-void Indexer::prepare_queries(const NormedRows& x, const ops::Activation& compressed_q,
-                              const LayerStep& step) const {
+void Indexer::prepare_queries(const NormedRows& x, const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
-  const Tensor q = buffers.q.reshape({buffers.q.dim(0), n_heads_ * head_dim_});
-  ops::linear({.x = compressed_q, .weight = wq_b_, .out = q}, step.stream);
   ops::linear(
       {.x = x.values, .weight = {.data = weights_proj_, .scale = {}}, .out = buffers.weights},
       step.stream);

@@ -6,12 +6,14 @@
 //
 // Immutable after loading, thread-safe.
 
+#include <optional>
 #include <string>
 
 #include "config/model_config.h"
 #include "layers/attention.h"
 #include "layers/weight_builder.h"
 #include "ops/index.h"
+#include "ops/linear.h"
 
 namespace fathom::layers {
 
@@ -22,14 +24,15 @@ class Indexer {
 
   // The step's keys into the cache, whether or not anybody chooses by them now.
   void append(const ops::Activation& x, const LayerStep& step) const;
+  // The product that makes queries of the rows that q_b_proj reads, where this step has to choose: the caller computes
+  // it, with q_b_proj's, before choose().
+  std::optional<ops::LinearPairArgs::Product> query_product(const LayerStep& step) const;
   // Fills rows and counts of buffers.index for the tokens of the plan's lists.
-  // x: values and, where quantised, both. compressed_q  [tokens, q_lora_rank]: what q_b_proj reads.
-  void choose(const NormedRows& x, const ops::Activation& compressed_q,
-              const LayerStep& step) const;
+  // x: values and, where quantised, both.
+  void choose(const NormedRows& x, const LayerStep& step) const;
 
  private:
-  void prepare_queries(const NormedRows& x, const ops::Activation& compressed_q,
-                       const LayerStep& step) const;
+  void prepare_queries(const NormedRows& x, const LayerStep& step) const;
   // The ranks of tensor parallelism, each for its part of the tokens.
   void choose_together(const TokenRange& range, const LayerStep& step) const;
   void choose_range(const TokenRange& range, const LayerStep& step) const;

@@ -112,11 +112,17 @@ ops::Activation Mla::compressed_queries(const LayerStep& step) const {
   return fused_.rms_norm_quantize ? buffers.q_a_f8 : ops::Activation(buffers.q_a);
 }
 
-void Mla::project_queries(const LayerStep& step) const {
+void Mla::project_queries(const LayerStep& step,
+                          const std::optional<ops::LinearPairArgs::Product>& beside) const {
   const MlaBuffers& buffers = step.buffers.mla;
   if (has_q_lora_) {
     const Tensor q = buffers.q.reshape({buffers.q.dim(0), num_heads_ * buffers.q.dim(2)});
-    ops::linear({.x = compressed_queries(step), .weight = q_proj_, .out = q}, step.stream);
+    const ops::Activation x = compressed_queries(step);
+    if (beside) {
+      linear_pair(fused_, {.x = x, .a = {.weight = q_proj_, .out = q}, .b = *beside}, step.stream);
+    } else {
+      ops::linear({.x = x, .weight = q_proj_, .out = q}, step.stream);
+    }
   }
   const Tensor q_rope = buffers.q.slice(2, qk_nope_head_dim_, buffers.q.dim(2));
   ops::rope({.x = q_rope, .table = step.buffers.rope_table}, step.stream);

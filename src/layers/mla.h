@@ -10,12 +10,14 @@
 // format, and a prefix hit or chunk that changes the form can show in the tokens
 // (docs/adr/0006).
 
+#include <optional>
 #include <string>
 
 #include "config/model_config.h"
 #include "config/rope.h"
 #include "layers/attention.h"
 #include "layers/weight_builder.h"
+#include "ops/linear.h"
 #include "weights/convert.h"
 
 namespace fathom::layers {
@@ -42,10 +44,9 @@ class Mla : public Attention {
   // kv_a and, compressed and normalised, q_a; without q_lora_rank q itself.
   void project_down(const ops::Activation& x, const LayerStep& step) const;
   void append_cache(const LayerStep& step) const;
-  // What q_b_proj reads. REQUIRES: q_lora_rank, project_down().
-  ops::Activation compressed_queries(const LayerStep& step) const;
-  // q, rotated.
-  void project_queries(const LayerStep& step) const;
+  // q, rotated. beside: another product of the rows that q_b_proj reads. REQUIRES with one: q_lora_rank.
+  void project_queries(const LayerStep& step,
+                       const std::optional<ops::LinearPairArgs::Product>& beside = {}) const;
   // Fills q_latent.
   AbsorbedTokens absorb(const TokenRange& tokens, const LayerStep& step) const;
   // From out_latent to the heads' outputs.
@@ -58,6 +59,8 @@ class Mla : public Attention {
  private:
   // [heads, qk_nope_head_dim + v_head_dim, kv_lora_rank]
   tensor::Tensor kv_b_heads() const;
+  // What q_b_proj reads. REQUIRES: q_lora_rank, project_down().
+  ops::Activation compressed_queries(const LayerStep& step) const;
   void attend_absorbed(const LayerStep& step) const;
 
   int64_t num_heads_;  // the rank's
