@@ -220,10 +220,16 @@ BackendOperators list_operators(const config::ModelConfig& config,
                               {"behind the layer", counted(calls, layer_end, calls.size())}}});
     all.insert(all.end(), calls.begin(), calls.end());
   }
+  const auto runs = [&](std::string_view op) {
+    return std::any_of(all.begin(), all.end(),
+                       [&](const ops::OperatorCall& call) { return call.op == op; });
+  };
   for (const ops::FusedOperator& fused : ops::fused_operators()) {
-    const bool runs = std::any_of(
-        all.begin(), all.end(), [&](const ops::OperatorCall& call) { return call.op == fused.op; });
-    (runs ? listing.fused : listing.in_parts).push_back(with_parts(fused));
+    if (runs(fused.op)) {
+      listing.fused.push_back(with_parts(fused));
+    } else if (std::any_of(fused.parts.begin(), fused.parts.end(), runs)) {
+      listing.in_parts.push_back(with_parts(fused));
+    }
   }
   return listing;
 }

@@ -18,6 +18,9 @@ ops::IndexFormat key_format(const OpShapes& shapes) {
   return *layers::cache_format(shapes.config, shapes.kv_cache_dtype).index;
 }
 
+// Where in its block a key is written.
+constexpr int64_t kBenchedRow = 37;
+
 template <class Room>
 ops::IndexCache key_room(Room& room, const ops::IndexFormat& format, int64_t blocks) {
   ops::IndexCache keys{
@@ -223,20 +226,33 @@ OpCall mla_sparse_call(Operands& operands, const OpShapes& shapes, int64_t token
 }
 
 // One key each, in blocks of their own.
-OpCall index_append_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+ops::IndexAppendArgs append_args(Operands& operands, const OpShapes& shapes, int64_t tokens) {
   const ops::IndexFormat format = key_format(shapes);
   std::vector<int64_t> kv_rows;
-  for (int64_t t = 0; t < tokens; ++t)
-    kv_rows.push_back(t * kBenchedBlockTokens + operands.draw(kBenchedBlockTokens));
-  const ops::IndexAppendArgs args{
-      .k = operands.random(operands.backend().act, {tokens, format.dim}),
-      .weight = operands.random(shapes.types.plain, {format.dim}, 0.5f, 1.0f),
-      .bias = operands.random(DType::kF32, {format.dim}),
-      .table = random_rope_table(operands, tokens, shapes.config.qk_rope_head_dim),
-      .kv_rows = operands.upload(kv_rows, {tokens}),
-      .cache = key_room(operands, format, tokens)};
-  const auto written = static_cast<double>(tokens * format.row_bytes());
-  return {.bytes = written + bytes_of({args.k, args.weight, args.bias, args.table, args.kv_rows}),
+  for (int64_t t = 0; t < tokens; ++t) kv_rows.push_back(t * kBenchedBlockTokens + kBenchedRow);
+  return {.k = operands.random(operands.backend().act, {tokens, format.dim}),
+          .weight = operands.random(shapes.types.plain, {format.dim}, 0.5f, 1.0f),
+          .bias = operands.random(DType::kF32, {format.dim}),
+          .table = random_rope_table(operands, tokens, shapes.config.qk_rope_head_dim),
+          .kv_rows = operands.upload(kv_rows, {tokens}),
+          .cache = key_room(operands, format, tokens)};
+}
+
+double append_bytes(const ops::IndexAppendArgs& args, const ops::IndexFormat& format) {
+  return static_cast<double>(args.k.dim(0) * format.row_bytes()) +
+         bytes_of({args.k, args.weight, args.bias, args.table, args.kv_rows});
+}
+
+// The last token's key.
+std::vector<float> written_key(OnReference& reference, const ops::IndexAppendArgs& args) {
+  return reference.values(
+      args.cache.values[args.k.dim(0) - 1].slice(0, kBenchedRow, kBenchedRow + 1));
+}
+
+OpCall index_append_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const ops::IndexFormat format = key_format(shapes);
+  const ops::IndexAppendArgs args = append_args(operands, shapes, tokens);
+  return {.bytes = append_bytes(args, format),
           .prepare = {},
           .run = [=](ops::Stream& stream) { ops::index_append(args, stream); },
           .expected =
@@ -251,40 +267,59 @@ OpCall index_append_call(Operands& operands, const OpShapes& shapes, int64_t tok
                 ops::index_append(cut, reference.stream());
                 return values_of(cut.cache.values[0].slice(0, 0, 1));
               },
-          .actual =
-              [=](OnReference& reference) {
-                const int64_t row = kv_rows.back() % kBenchedBlockTokens;
-                return reference.values(args.cache.values[tokens - 1].slice(0, row, row + 1));
-              }};
+          .actual = [=](OnReference& reference) { return written_key(reference, args); }};
+}
+
+ops::IndexQueryArgs query_args(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const ops::IndexFormat format = key_format(shapes);
+  const int64_t heads = shapes.config.index_config->n_heads;
+  return {.q = operands.random(operands.backend().act, {tokens, heads, format.dim}),
+          .w = operands.random(DType::kF32, {tokens, heads}),
+          .table = random_rope_table(operands, tokens, shapes.config.qk_rope_head_dim),
+          .out = operands.empty(format.values, {tokens, heads, format.dim}),
+          .weights = operands.empty(DType::kF32, {tokens, heads})};
+}
+
+// What the reference makes of the last token.
+std::vector<float> reference_query(OnReference& reference, const ops::IndexQueryArgs& args) {
+  const int64_t tokens = args.q.dim(0), heads = args.q.dim(1);
+  ops::IndexQueryArgs cut = args;
+  cut.q = reference.act(args.q.slice(0, tokens - 1, tokens));
+  cut.w = reference.copy(args.w.slice(0, tokens - 1, tokens));
+  cut.table = reference.copy(args.table.slice(0, tokens - 1, tokens));
+  cut.out = reference.empty(args.out.dtype(), {1, heads, args.q.dim(2)});
+  cut.weights = reference.empty(DType::kF32, {1, heads});
+  ops::index_query(cut, reference.stream());
+  return values_of(cut.out);
 }
 
 OpCall index_query_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
-  const ops::IndexFormat format = key_format(shapes);
-  const int64_t heads = shapes.config.index_config->n_heads;
-  const ops::IndexQueryArgs args{
-      .q = operands.random(operands.backend().act, {tokens, heads, format.dim}),
-      .w = operands.random(DType::kF32, {tokens, heads}),
-      .table = random_rope_table(operands, tokens, shapes.config.qk_rope_head_dim),
-      .out = operands.empty(format.values, {tokens, heads, format.dim}),
-      .weights = operands.empty(DType::kF32, {tokens, heads})};
+  const ops::IndexQueryArgs args = query_args(operands, shapes, tokens);
   return {.bytes = bytes_of({args.q, args.w, args.table, args.out, args.weights}),
           .prepare = {},
           .run = [=](ops::Stream& stream) { ops::index_query(args, stream); },
-          .expected =
-              [=](OnReference& reference) {
-                ops::IndexQueryArgs cut = args;
-                cut.q = reference.act(args.q.slice(0, tokens - 1, tokens));
-                cut.w = reference.copy(args.w.slice(0, tokens - 1, tokens));
-                cut.table = reference.copy(args.table.slice(0, tokens - 1, tokens));
-                cut.out = reference.empty(format.values, {1, heads, format.dim});
-                cut.weights = reference.empty(DType::kF32, {1, heads});
-                ops::index_query(cut, reference.stream());
-                return values_of(cut.out);
-              },
+          .expected = [=](OnReference& reference) { return reference_query(reference, args); },
           .actual =
               [=](OnReference& reference) {
                 return reference.values(args.out.slice(0, tokens - 1, tokens));
               }};
+}
+
+// Checked by its queries: keys are, in index_append.
+OpCall index_append_query_call(Operands& operands, const OpShapes& shapes, int64_t tokens) {
+  const ops::IndexAppendQueryArgs args{.append = append_args(operands, shapes, tokens),
+                                       .query = query_args(operands, shapes, tokens)};
+  const ops::IndexQueryArgs& query = args.query;
+  return {
+      .bytes = append_bytes(args.append, key_format(shapes)) +
+               bytes_of({query.q, query.w, query.table, query.out, query.weights}),
+      .prepare = {},
+      .run = [=](ops::Stream& stream) { ops::index_append_query(args, stream); },
+      .expected = [=](OnReference& reference) { return reference_query(reference, args.query); },
+      .actual =
+          [=](OnReference& reference) {
+            return reference.values(args.query.out.slice(0, tokens - 1, tokens));
+          }};
 }
 
 }  // namespace
@@ -295,7 +330,8 @@ std::vector<OpCase> index_cases(const OpShapes& shapes) {
   const DType keys = key_format(shapes).values;
   using Make = OpCall (*)(Operands&, const OpShapes&, int64_t tokens);
   for (const auto& [op, make] : {std::pair<const char*, Make>{"index_append", index_append_call},
-                                 {"index_query", index_query_call}})
+                                 {"index_query", index_query_call},
+                                 {"index_append_query", index_append_query_call}})
     cases.push_back({.op = op,
                      .what = "one row each",
                      .dtype = keys,

@@ -12,9 +12,8 @@ Dsa::Dsa(const std::string& prefix, const config::ModelConfig& config, WeightBui
 void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
   mla_.project_down(x.input(), step);
   mla_.append_cache(step);
-  indexer_.append(x.input(), step);
   mla_.project_queries(step, indexer_.query_product(step));
-  indexer_.choose(x, step);
+  indexer_.append_and_choose(x, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
   for (const TokenRange& range : step.plan.listed) attend_listed(range, step);
   mla_.attend_expanded(step);

@@ -43,6 +43,7 @@ struct FusedOps {
   bool linear_pair = false;         // else two products
   bool moe_experts_shared = false;  // else the shared experts' FFN, then the routed ones
   bool mla_plan = false;            // else absorbed attention plans in every layer
+  bool index_append_query = false;  // of FP8 keys; else keys, then queries
 
   static FusedOps of(const ops::Backend& backend, const WeightTypes& types) {
     const auto has = [&](std::string_view op, tensor::DType dtype) {
@@ -52,7 +53,8 @@ struct FusedOps {
             .silu_mul_quantize = types.fp8 && has("silu_mul_quantize", backend.act),
             .linear_pair = has("linear_pair", types.matrix()),
             .moe_experts_shared = !types.int4_experts && has("moe_experts_shared", types.matrix()),
-            .mla_plan = has("mla_plan", backend.act)};
+            .mla_plan = has("mla_plan", backend.act),
+            .index_append_query = has("index_append_query", tensor::DType::kF8E4M3)};
   }
 };
 

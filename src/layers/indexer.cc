@@ -44,6 +44,7 @@ Indexer::Indexer(const std::string& prefix, const config::ModelConfig& config,
                  WeightBuilder& builder)
     : n_heads_(config.index_config->n_heads),
       head_dim_(config.index_config->head_dim),
+      fused_(builder.fused()),
       wq_b_(builder.matrix(prefix + "wq_b.weight", n_heads_ * head_dim_, *config.q_lora_rank)),
       wk_(builder.matrix(prefix + "wk.weight", head_dim_, config.hidden_size)),
       k_norm_weight_(builder.norm(prefix + "k_norm.weight", head_dim_)),
@@ -51,17 +52,20 @@ Indexer::Indexer(const std::string& prefix, const config::ModelConfig& config,
       weights_proj_(
           builder.plain_matrix(prefix + "weights_proj.weight", n_heads_, config.hidden_size)) {}
 
-void Indexer::append(const ops::Activation& x, const LayerStep& step) const {
+ops::IndexAppendArgs Indexer::make_keys(const ops::Activation& x, const LayerStep& step) const {
   const Tensor& k = step.buffers.index.k;
   ops::linear({.x = x, .weight = wk_, .out = k}, step.stream);
-  ops::index_append({.k = k,
-                     .weight = k_norm_weight_,
-                     .bias = k_norm_bias_,
-                     .eps = kNormEps,
-                     .table = step.buffers.rope_table,
-                     .kv_rows = step.batch.kv_rows,
-                     .cache = step.index_cache},
-                    step.stream);
+  return {.k = k,
+          .weight = k_norm_weight_,
+          .bias = k_norm_bias_,
+          .eps = kNormEps,
+          .table = step.buffers.rope_table,
+          .kv_rows = step.batch.kv_rows,
+          .cache = step.index_cache};
+}
+
+void Indexer::append(const ops::Activation& x, const LayerStep& step) const {
+  ops::index_append(make_keys(x, step), step.stream);
 }
 
 std::optional<ops::LinearPairArgs::Product> Indexer::query_product(const LayerStep& step) const {
@@ -71,8 +75,8 @@ std::optional<ops::LinearPairArgs::Product> Indexer::query_product(const LayerSt
                                       .out = q.reshape({q.dim(0), n_heads_ * head_dim_})};
 }
 
-void Indexer::choose(const NormedRows& x, const LayerStep& step) const {
-  if (has_to_choose(step)) prepare_queries(x, step);
+void Indexer::append_and_choose(const NormedRows& x, const LayerStep& step) const {
+  has_to_choose(step) ? append_keys_and_queries(x, step) : append(x.input(), step);
   for (const TokenRange& range : step.plan.listed)
     is_shared(range, step) ? choose_together(range, step) : choose_range(range, step);
 }
@@ -88,17 +92,21 @@ void Indexer::choose_together(const TokenRange& range, const LayerStep& step) co
     tp.all_gather_rows(chosen.slice(0, range.begin, range.end), starts, step.stream);
 }
 
-void Indexer::prepare_queries(const NormedRows& x, const LayerStep& step) const {
+void Indexer::append_keys_and_queries(const NormedRows& x, const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
+  const ops::IndexAppendArgs keys = make_keys(x.input(), step);
   ops::linear(
       {.x = x.values, .weight = {.data = weights_proj_, .scale = {}}, .out = buffers.weights},
       step.stream);
-  ops::index_query({.q = buffers.q,
-                    .w = buffers.weights,
-                    .table = step.buffers.rope_table,
-                    .out = buffers.queries(),
-                    .weights = buffers.weights},
-                   step.stream);
+  const ops::IndexQueryArgs queries = {.q = buffers.q,
+                                       .w = buffers.weights,
+                                       .table = step.buffers.rope_table,
+                                       .out = buffers.queries(),
+                                       .weights = buffers.weights};
+  if (fused_.index_append_query && step.index_cache.values.dtype() == tensor::DType::kF8E4M3)
+    return ops::index_append_query({.append = keys, .query = queries}, step.stream);
+  ops::index_append(keys, step.stream);
+  ops::index_query(queries, step.stream);
 }
 
 void Indexer::choose_range(const TokenRange& range, const LayerStep& step) const {

@@ -22,22 +22,26 @@ class Indexer {
   // prefix: "model.layers.3.self_attn.indexer."
   Indexer(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
 
-  // The step's keys into the cache, whether or not anybody chooses by them now.
+  // The step's keys into the cache, for steps that choose nothing.
   void append(const ops::Activation& x, const LayerStep& step) const;
   // The product that makes queries of the rows that q_b_proj reads, where this step has to choose: the caller computes
-  // it, with q_b_proj's, before choose().
+  // it, with q_b_proj's, before append_and_choose().
   std::optional<ops::LinearPairArgs::Product> query_product(const LayerStep& step) const;
-  // Fills rows and counts of buffers.index for the tokens of the plan's lists.
+  // The same keys, then rows and counts of buffers.index for the tokens of the plan's lists.
   // x: values and, where quantised, both.
-  void choose(const NormedRows& x, const LayerStep& step) const;
+  void append_and_choose(const NormedRows& x, const LayerStep& step) const;
 
  private:
-  void prepare_queries(const NormedRows& x, const LayerStep& step) const;
+  // The arguments of index_append, once the product that it reads is enqueued.
+  ops::IndexAppendArgs make_keys(const ops::Activation& x, const LayerStep& step) const;
+  // Keys into the cache, and queries.
+  void append_keys_and_queries(const NormedRows& x, const LayerStep& step) const;
   // The ranks of tensor parallelism, each for its part of the tokens.
   void choose_together(const TokenRange& range, const LayerStep& step) const;
   void choose_range(const TokenRange& range, const LayerStep& step) const;
 
   int64_t n_heads_, head_dim_;
+  FusedOps fused_;
   ops::Weight wq_b_;              // [n_heads * head_dim, q_lora_rank]
   ops::Weight wk_;                // [head_dim, hidden_size]
   tensor::Tensor k_norm_weight_;  // [head_dim]

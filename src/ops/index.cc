@@ -56,9 +56,7 @@ void expect_scores(const tensor::Tensor& scores, const IndexQueries& queries, in
   expect_contiguous("scores", scores);
 }
 
-}  // namespace
-
-void index_append(const IndexAppendArgs& args, Stream& stream) {
+void expect_append(const IndexAppendArgs& args, const Stream& stream) {
   Dim tokens("tokens"), dim("index_head_dim"), rope_dim("qk_rope_head_dim");
   expect("k", args.k, stream.backend().act, {&tokens, &dim});
   expect_one_of("weight", args.weight, {DType::kF32, DType::kBf16}, {&dim});
@@ -68,10 +66,9 @@ void index_append(const IndexAppendArgs& args, Stream& stream) {
   expect_index_cache(args.cache, dim);
   expect_rotated(dim.value(), rope_dim.value(), args.cache.values.dtype());
   expect_contiguous("table", args.table);
-  dispatch("index_append", args.cache.values.dtype(), stream.backend().index_append, args, stream);
 }
 
-void index_query(const IndexQueryArgs& args, Stream& stream) {
+void expect_query(const IndexQueryArgs& args, const Stream& stream) {
   Dim tokens("tokens"), heads("index_n_heads"), dim("index_head_dim"), rope_dim("qk_rope_head_dim");
   expect("q", args.q, stream.backend().act, {&tokens, &heads, &dim});
   expect("w", args.w, DType::kF32, {&tokens, &heads});
@@ -83,7 +80,28 @@ void index_query(const IndexQueryArgs& args, Stream& stream) {
        {std::pair{"q", &args.q}, std::pair{"w", &args.w}, std::pair{"table", &args.table},
         std::pair{"out", &args.out}, std::pair{"weights", &args.weights}})
     expect_contiguous(entry.first, *entry.second);
+}
+
+}  // namespace
+
+void index_append(const IndexAppendArgs& args, Stream& stream) {
+  expect_append(args, stream);
+  dispatch("index_append", args.cache.values.dtype(), stream.backend().index_append, args, stream);
+}
+
+void index_query(const IndexQueryArgs& args, Stream& stream) {
+  expect_query(args, stream);
   dispatch("index_query", args.out.dtype(), stream.backend().index_query, args, stream);
+}
+
+void index_append_query(const IndexAppendQueryArgs& args, Stream& stream) {
+  expect_append(args.append, stream);
+  expect_query(args.query, stream);
+  const DType keys = args.append.cache.values.dtype();
+  Dim tokens("tokens", args.append.k.dim(0)), dim("index_head_dim", args.append.k.dim(1));
+  Dim heads("index_n_heads");
+  expect("out", args.query.out, keys, {&tokens, &heads, &dim});
+  dispatch("index_append_query", keys, stream.backend().index_append_query, args, stream);
 }
 
 void index_scores(const IndexScoresArgs& args, Stream& stream) {

@@ -28,6 +28,10 @@
 //   out      f32|f8_e4m3[tokens, H, D]  rotated, f8: transformed and quantised as keys are. May be q itself
 //   weights  f32[tokens, H]       w * H^-0.5 * D^-0.5, f8: times the scale of the query. May be w itself
 //
+// index_append_query, fused: both in one call, to the bit
+//   index_append(append);  index_query(query);
+//   of as many tokens, of one type and dimension. Neither writes what the other reads.
+//
 // index_scores: score[t, s] = k_scale[s] * sum over h of weights[t, h] * max(0, q[t, h] . k[s]), heads in rising order
 //   q, weights   as index_query made them, of all tokens of `queries`
 //   queries      which rows each token sees, and the tokens that are meant: IndexQueries
@@ -79,6 +83,12 @@ struct IndexQueryArgs {
   tensor::Tensor out, weights;
 };
 void index_query(const IndexQueryArgs& args, Stream& stream);
+
+struct IndexAppendQueryArgs {
+  IndexAppendArgs append;
+  IndexQueryArgs query;
+};
+void index_append_query(const IndexAppendQueryArgs& args, Stream& stream);
 
 struct IndexScoresArgs {
   tensor::Tensor q, weights;

@@ -14,7 +14,7 @@ OPERATORS = {"linear", "linear_pair", "head_linear", "embedding", "gather_rows",
              "rms_norm_quantize", "silu_mul", "silu_mul_quantize", "quantize_fp8", "rope_table", "rope", "kv_append", "kv_gather", "mla_absorbed", "mla_expanded", "moe_gate",
              "moe_experts", "moe_experts_shared", "sample", "step_inputs", "commit_tokens", "write_words", "count_tokens",
              "draft_inputs", "draft_rows", "accept_drafts", "move_rows", "top_k", "grow_drafts", "select_rows"}
-INDEX_OPERATORS = {"index_append", "index_query", "index_scores", "top_rows", "mla_sparse"}
+INDEX_OPERATORS = {"index_append", "index_query", "index_append_query", "index_scores", "top_rows", "mla_sparse"}
 SPARSE = DEMO.parent / "configs/deepseek-v3.2"
 
 

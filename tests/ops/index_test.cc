@@ -123,6 +123,61 @@ TEST_P(IndexTest, queries_are_rotated_and_weights_carry_their_scale) {
     }
 }
 
+class IndexAppendQueryTest : public IndexFixture {};
+INSTANTIATE_TEST_SUITE_P(backends, IndexAppendQueryTest,
+                         testing::ValuesIn(backends_with(&ops::Backend::index_append_query)),
+                         backend_name);
+
+TEST_P(IndexAppendQueryTest, equals_keys_and_then_queries) {
+  for (const IndexDims& dims : kIndexDims)
+    for (const int64_t tokens : {0, 1, 6}) {
+      SCOPED_TRACE(std::to_string(dims.dim) + ", tokens " + std::to_string(tokens));
+      ref::Random random(13);
+      const DeviceTensor k = upload(random.normal(act(), {tokens, dims.dim})),
+                         weight = upload(random.normal(DType::kF32, {dims.dim})),
+                         bias = upload(random.normal(DType::kF32, {dims.dim})),
+                         table = upload(random.uniform(DType::kF32, {tokens, dims.rope}, -1, 1)),
+                         q = upload(random.normal(act(), {tokens, dims.heads, dims.dim})),
+                         w = upload(random.normal(DType::kF32, {tokens, dims.heads}));
+      HostTensor kv_rows(DType::kI64, {tokens});
+      for (int64_t t = 0; t < tokens; ++t) kv_rows.at(t) = t == 2 ? -1 : static_cast<double>(7 - t);
+      const DeviceTensor rows = upload(kv_rows);
+      struct Results {
+        DeviceTensor values, scales, out, weights;
+      };
+      const auto run = [&](bool in_one_call) {
+        Results made{.values = upload(HostTensor(DType::kF8E4M3, {2, 4, dims.dim}, 0)),
+                     .scales = upload(HostTensor(DType::kF32, {2, 4}, 0)),
+                     .out = empty(DType::kF8E4M3, {tokens, dims.heads, dims.dim}),
+                     .weights = empty(DType::kF32, {tokens, dims.heads})};
+        const ops::IndexAppendQueryArgs args = {
+            .append = {.k = k.view(),
+                       .weight = weight.view(),
+                       .bias = bias.view(),
+                       .table = table.view(),
+                       .kv_rows = rows.view(),
+                       .cache = {.values = made.values.view(), .scales = made.scales.view()}},
+            .query = {.q = q.view(),
+                      .w = w.view(),
+                      .table = table.view(),
+                      .out = made.out.view(),
+                      .weights = made.weights.view()}};
+        if (in_one_call) {
+          ops::index_append_query(args, stream());
+        } else {
+          ops::index_append(args.append, stream());
+          ops::index_query(args.query, stream());
+        }
+        return made;
+      };
+      const Results one = run(true), two = run(false);
+      EXPECT_EQ(bytes(one.values.view()), bytes(two.values.view()));
+      EXPECT_EQ(bytes(one.scales.view()), bytes(two.scales.view()));
+      EXPECT_EQ(bytes(one.out.view()), bytes(two.out.view()));
+      EXPECT_EQ(bytes(one.weights.view()), bytes(two.weights.view()));
+    }
+}
+
 TEST_P(IndexTest, a_key_that_is_not_finite_stays_visible_in_fp8) {
   // The key is the bias, and the transform of a single value is a row of equal ones.
   for (const double value : {0.0, 3.0, kInfinite, kNotANumber}) {

@@ -193,6 +193,23 @@ void index_query(const ops::IndexQueryArgs& args, ops::Stream& ops_stream) {
   });
 }
 
+int64_t index_append_query_scratch(const ops::IndexAppendQueryArgs& args,
+                                   const ops::Stream& stream) {
+  return index_append_scratch(args.append, stream);
+}
+
+// One fork and join: a token's key, then its queries.
+void index_append_query(const ops::IndexAppendQueryArgs& args, ops::Stream& ops_stream) {
+  FastStream& stream = fast_stream(ops_stream);
+  const int64_t tokens = args.append.k.dim(0), dim = args.append.k.dim(1);
+  auto* const scratch = static_cast<float*>(stream.scratch());
+  stream.run(tokens, args.query.q.num_elements() + tokens * dim, [&](int64_t token, int worker) {
+    float* const mine = scratch + worker * 2 * dim;
+    reference::append_key(args.append, token, mine);
+    reference::prepare_query(args.query, token, mine);
+  });
+}
+
 void index_scores(const ops::IndexScoresArgs& args, ops::Stream& stream) {
   IndexScores(args, fast_stream(stream)).run();
 }

@@ -1,5 +1,6 @@
-// index_append and index_query: a warp takes a row of index_head_dim values through its shared memory. Bound by the
-// launch at decode, of prompts by instructions: 64 heads a token, seven levels of the transform each.
+// index_append and index_query, and both in one launch: a warp takes a row of index_head_dim values through its shared
+// memory. Bound by the launch at decode, of prompts by instructions: 64 heads a token, seven levels of the transform
+// each.
 //
 // Shared memory: 4 bytes a value, of 4 rows.
 
@@ -100,12 +101,8 @@ struct IndexAppendParams {
   bool weight_is_f32;
 };
 
-__global__ void __launch_bounds__(kRowWarps * 32) index_append_kernel(const IndexAppendParams p) {
-  extern __shared__ float shared[];
-  let_next_start();
-  wait_for_previous();
-  const int64_t token = int64_t{blockIdx.x} * kRowWarps + threadIdx.x / 32;
-  if (token >= p.tokens) return;
+__device__ __forceinline__ void append_key(const IndexAppendParams& p, int64_t token,
+                                           float* shared) {
   const int64_t kv_row = p.kv_rows[token * p.kv_rows_stride];
   if (kv_row < 0) return;  // padding
   WarpRow row(shared, p.dim);
@@ -133,12 +130,8 @@ struct IndexQueryParams {
   float factor;
 };
 
-__global__ void __launch_bounds__(kRowWarps * 32) index_query_kernel(const IndexQueryParams p) {
-  extern __shared__ float shared[];
-  let_next_start();
-  wait_for_previous();
-  const int64_t at = int64_t{blockIdx.x} * kRowWarps + threadIdx.x / 32;
-  if (at >= p.rows) return;
+__device__ __forceinline__ void prepare_query(const IndexQueryParams& p, int64_t at,
+                                              float* shared) {
   WarpRow row(shared, p.dim);
   for (int i = row.lane; i < p.dim; i += 32) row.x[i] = cuda::to_float(p.q[at * p.dim + i]);
   __syncwarp();
@@ -148,47 +141,99 @@ __global__ void __launch_bounds__(kRowWarps * 32) index_query_kernel(const Index
   if (row.lane == 0) p.weights[at] = p.w[at] * p.factor * scale;
 }
 
+// The number of the warp, of all.
+__device__ __forceinline__ int64_t warp_of_grid() {
+  return int64_t{blockIdx.x} * kRowWarps + threadIdx.x / 32;
+}
+
+__global__ void __launch_bounds__(kRowWarps * 32)
+    index_append_kernel(const __grid_constant__ IndexAppendParams p) {
+  extern __shared__ float shared[];
+  let_next_start();
+  wait_for_previous();
+  const int64_t token = warp_of_grid();
+  if (token < p.tokens) append_key(p, token, shared);
+}
+
+__global__ void __launch_bounds__(kRowWarps * 32)
+    index_query_kernel(const __grid_constant__ IndexQueryParams p) {
+  extern __shared__ float shared[];
+  let_next_start();
+  wait_for_previous();
+  const int64_t at = warp_of_grid();
+  if (at < p.rows) prepare_query(p, at, shared);
+}
+
+// Keys first: they take longer.
+__global__ void __launch_bounds__(kRowWarps * 32)
+    index_append_query_kernel(const __grid_constant__ IndexAppendParams keys,
+                              const __grid_constant__ IndexQueryParams queries) {
+  extern __shared__ float shared[];
+  let_next_start();
+  wait_for_previous();
+  const int64_t at = warp_of_grid();
+  if (at < keys.tokens) {
+    append_key(keys, at, shared);
+  } else if (at - keys.tokens < queries.rows) {
+    prepare_query(queries, at - keys.tokens, shared);
+  }
+}
+
 LaunchShape rows_shape(int64_t rows, int64_t dim) {
   return {.grid = num_tiles(rows, kRowWarps),
           .block = kRowWarps * 32,
           .shared_bytes = static_cast<int>(kRowWarps * dim) * int{sizeof(float)}};
 }
 
+IndexAppendParams params_of(const ops::IndexAppendArgs& args) {
+  return {.k = args.k.as<Bf16>(),
+          .weight = args.weight.data(),
+          .bias = args.bias.as<float>(),
+          .table = args.table.as<float>(),
+          .kv_rows = args.kv_rows.as<int64_t>(),
+          .values = args.cache.values.as<F8E4M3>(),
+          .scales = args.cache.scales.as<float>(),
+          .k_stride = args.k.stride(0),
+          .weight_stride = args.weight.stride(0),
+          .kv_rows_stride = args.kv_rows.stride(0),
+          .tokens = static_cast<int>(args.k.dim(0)),
+          .dim = static_cast<int>(args.k.dim(1)),
+          .rope_dim = static_cast<int>(args.table.dim(1)),
+          .eps = args.eps,
+          .weight_is_f32 = args.weight.dtype() == tensor::DType::kF32};
+}
+
+IndexQueryParams params_of(const ops::IndexQueryArgs& args) {
+  const int64_t heads = args.q.dim(1), dim = args.q.dim(2);
+  return {.q = args.q.as<Bf16>(),
+          .w = args.w.as<float>(),
+          .table = args.table.as<float>(),
+          .out = args.out.as<F8E4M3>(),
+          .weights = args.weights.as<float>(),
+          .rows = args.q.dim(0) * heads,
+          .heads = static_cast<int>(heads),
+          .dim = static_cast<int>(dim),
+          .rope_dim = static_cast<int>(args.table.dim(1)),
+          .factor = 1.0f / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim))};
+}
+
 }  // namespace
 
 void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream) {
-  const IndexAppendParams p{.k = args.k.as<Bf16>(),
-                            .weight = args.weight.data(),
-                            .bias = args.bias.as<float>(),
-                            .table = args.table.as<float>(),
-                            .kv_rows = args.kv_rows.as<int64_t>(),
-                            .values = args.cache.values.as<F8E4M3>(),
-                            .scales = args.cache.scales.as<float>(),
-                            .k_stride = args.k.stride(0),
-                            .weight_stride = args.weight.stride(0),
-                            .kv_rows_stride = args.kv_rows.stride(0),
-                            .tokens = static_cast<int>(args.k.dim(0)),
-                            .dim = static_cast<int>(args.k.dim(1)),
-                            .rope_dim = static_cast<int>(args.table.dim(1)),
-                            .eps = args.eps,
-                            .weight_is_f32 = args.weight.dtype() == tensor::DType::kF32};
+  const IndexAppendParams p = params_of(args);
   launch(index_append_kernel, rows_shape(p.tokens, p.dim), stream, p);
 }
 
 void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream) {
-  const int64_t heads = args.q.dim(1), dim = args.q.dim(2);
-  const IndexQueryParams p{
-      .q = args.q.as<Bf16>(),
-      .w = args.w.as<float>(),
-      .table = args.table.as<float>(),
-      .out = args.out.as<F8E4M3>(),
-      .weights = args.weights.as<float>(),
-      .rows = args.q.dim(0) * heads,
-      .heads = static_cast<int>(heads),
-      .dim = static_cast<int>(dim),
-      .rope_dim = static_cast<int>(args.table.dim(1)),
-      .factor = 1.0f / std::sqrt(static_cast<float>(heads) * static_cast<float>(dim))};
-  launch(index_query_kernel, rows_shape(p.rows, dim), stream, p);
+  const IndexQueryParams p = params_of(args);
+  launch(index_query_kernel, rows_shape(p.rows, p.dim), stream, p);
+}
+
+void index_append_query(const ops::IndexAppendQueryArgs& args, ops::Stream& stream) {
+  const IndexAppendParams keys = params_of(args.append);
+  const IndexQueryParams queries = params_of(args.query);
+  launch(index_append_query_kernel, rows_shape(keys.tokens + queries.rows, keys.dim), stream, keys,
+         queries);
 }
 
 }  // namespace fathom::cuda
