@@ -146,22 +146,34 @@ class Waits:
         if re.search(rf"\b{WAIT}\s*\(", text):
             return {""}
         found = set()
-        for name in re.findall(r"\b(\w+)\s*\(", text):
+        for name in re.findall(r"\b(\w+)\s*(?:<[^<>();]*>)?\s*\(", text):
             if name in self.functions and name not in seen:
                 found |= self.of(self.functions[name], (*seen, name))[0]
         return found
 
 
+def functions_of(path, root, seen):
+    """name -> body, of a file and of the kernels' headers that it includes"""
+    if path in seen or not path.is_file():
+        return {}
+    seen.add(path)
+    text = without_comments(path.read_text(encoding="utf-8"))
+    functions = {}
+    for included in re.findall(r'^#include "(cuda/[^"]+\.cuh)"', text, re.M):
+        functions.update(functions_of(root / "src" / included, root, seen))
+    for found in FUNCTION.finditer(text):
+        body = body_behind(text, found.end() - 1)
+        if body is not None:
+            functions[found[1]] = body
+    return functions
+
+
 def find_kernels(root):
-    """[(name as traces have it, file, body, functions of the file)]"""
+    """[(name as traces have it, file, body, functions that it may call)]"""
     kernels = []
     for path in sorted([*root.glob("src/cuda/**/*.cu"), *root.glob("src/cuda/**/*.cuh")]):
         text = without_comments(path.read_text(encoding="utf-8"))
-        functions = {}
-        for found in FUNCTION.finditer(text):
-            body = body_behind(text, found.end() - 1)
-            if body is not None:
-                functions[found[1]] = body
+        functions = functions_of(path, root, set())
         inner = NAMESPACE.search(text)
         prefix = inner[1] + "::" if inner and inner[1] else ""
         for found in KERNEL.finditer(text):

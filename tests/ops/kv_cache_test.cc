@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(backends, KvRowsTest, testing::ValuesIn(tested_backends
 TEST_P(KvRowsTest, kv_append_writes_normalised_and_rotated_rows_to_their_slots_only) {
   for (const DType dtype : kCacheTypes) {
     if (!backend().supports("kv_append", dtype)) continue;
-    for (const int64_t rank : {512, 69, 200}) {
+    for (const int64_t rank : {512, 69, 200, 600}) {
       for (const int64_t tokens : {0, 1, 61, 64, 65}) {
         SCOPED_TRACE(testing::Message()
                      << tensor::dtype_name(dtype) << " rank " << rank << " tokens " << tokens);
@@ -92,7 +92,7 @@ TEST_P(KvRowsTest, kv_append_writes_normalised_and_rotated_rows_to_their_slots_o
 
 // The rule of the format to the bit: what a float32 cache got, quantised on the host.
 TEST_P(KvRowsTest, kv_append_quantises_by_the_smallest_power_of_two_that_fits) {
-  for (const int64_t rank : {512, 69, 200}) {
+  for (const int64_t rank : {512, 69, 200, 600}) {
     const ops::KvFormat exact = ops::KvFormat::of(DType::kF32, rank, kRope);
     const ops::KvFormat format = ops::KvFormat::of(DType::kF8E4M3, rank, kRope);
     Step step = make_step(rank, 61, static_cast<uint64_t>(rank));

@@ -50,6 +50,14 @@ class CheckKernelsTest(TreeTest):
                   "    return {};\n  }\n  __device__ __forceinline__ void stream() {\n    Cursor at = fill();\n  }\n};")
         self.assert_kernel_passes("Work<W, kGateUp>(p, shared).stream();", method)
 
+    def test_a_function_of_an_included_header_may_wait(self):
+        self.write("src/cuda/row.cuh", "template <class W>\n__device__ __forceinline__ void row(const Params& p) {\n"
+                                       "  wait_for_previous();\n}\n")
+        body = "row<W>(p);"
+        self.write("src/cuda/a.cu", '#include "cuda/row.cuh"\n' + kernel(body))
+        self.assert_passes(TOOL)
+        self.assert_kernel_refused("has a path without wait_for_previous()", body)
+
     def test_a_path_without_a_wait_is_found(self):
         for body in ("x[0] = 1;", "// wait_for_previous();", "if (threadIdx.x == 0) wait_for_previous();",
                      "if constexpr (kGateUp) wait_for_previous();", "for (; i < n; ++i) wait_for_previous();",

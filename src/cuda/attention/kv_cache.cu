@@ -4,124 +4,22 @@
 
 #include <algorithm>
 
-#include "cuda/attention/kv_row.cuh"
+#include "cuda/attention/append_row.cuh"
 #include "cuda/attention/ops.h"
-#include "cuda/device/reduce.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {
 
-constexpr int kAppendThreads = 128, kGatherThreads = 128;
-
-struct AppendParams {
-  const Bf16* kv_a;  // [tokens, latent_dim + rope_dim], strided
-  const void* weight;
-  const float* table;
-  const int64_t* kv_rows;
-  KvLayout cache;
-  int64_t kv_a_stride, weight_stride, kv_rows_stride;
-  float eps;
-  bool weight_is_f32;
-};
-
-__device__ __forceinline__ float weight_at(const AppendParams& p, int i) {
-  const int64_t at = i * p.weight_stride;
-  return p.weight_is_f32 ? static_cast<const float*>(p.weight)[at]
-                         : cuda::to_float(static_cast<const Bf16*>(p.weight)[at]);
-}
-
-// The smallest power of two, at least 2^-126, with amax / scale <= 448 (ops/kv_format.h).
-__device__ __forceinline__ float kv_scale_of(float amax) {
-  if (amax == 0.0f) return 1.0f;
-  if (isinf(amax)) return amax;
-  int exponent = 0;
-  const float fraction = frexpf(amax, &exponent);
-  exponent = fraction <= 0.875f ? exponent - 9 : exponent - 8;
-  return ldexpf(1.0f, max(exponent, -126));
-}
-
-// Rotated value i of the rope part, pairs side by side as they lie in the row.
-__device__ __forceinline__ float rotated(const Bf16* rope, const float* table, int rope_dim,
-                                         int i) {
-  const int pair = i / 2;
-  const float cosine = table[pair], sine = table[rope_dim / 2 + pair];
-  const float a = cuda::to_float(rope[2 * pair]), b = cuda::to_float(rope[2 * pair + 1]);
-  return i % 2 == 0 ? __fmaf_rn(a, cosine, -__fmul_rn(b, sine))
-                    : __fmaf_rn(b, cosine, __fmul_rn(a, sine));
-}
-
-// The normalised latent value i; what is rounded where is the same for every format.
-__device__ __forceinline__ float normed(const AppendParams& p, const Bf16* kv_a, float factor,
-                                        int i) {
-  return __fmul_rn(__fmul_rn(cuda::to_float(kv_a[i]), factor), weight_at(p, i));
-}
-
-// Each warp takes every fourth group of 128 channels, each lane four of them, so the largest is found by
-// shuffles. The bytes up to the scales, and behind the last scale, become 0.
-__device__ void store_latent_f8(const AppendParams& p, const Bf16* kv_a, float factor, char* row) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = p.cache.latent_dim;
-  auto* const q = reinterpret_cast<F8E4M3*>(row);
-  const int groups = scale_blocks(dim);
-  for (int group = warp; group < groups; group += kAppendThreads / 32) {
-    float values[4], amax = 0.0f;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int i = group * kScaleBlock + j * 32 + lane;
-      values[j] = i < dim ? normed(p, kv_a, factor, i) : 0.0f;
-      amax = fmaxf(amax, fabsf(values[j]));
-    }
-    const float scale = kv_scale_of(warp_max(amax));
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const int i = group * kScaleBlock + j * 32 + lane;
-      if (i < dim) q[i] = from_float<F8E4M3>(__fdiv_rn(values[j], scale));
-    }
-    if (lane == 0) reinterpret_cast<float*>(row + p.cache.scale_offset)[group] = scale;
-  }
-  for (int i = dim + static_cast<int>(threadIdx.x); i < p.cache.scale_offset; i += kAppendThreads)
-    row[i] = 0;
-  const int scales_end = p.cache.scale_offset + groups * 4;
-  for (int i = scales_end + static_cast<int>(threadIdx.x); i < p.cache.rope_offset;
-       i += kAppendThreads)
-    row[i] = 0;
-}
+constexpr int kGatherThreads = 128;
 
 // One block a token.
-template <class Latent>
+template <class Latent, int kHeld>
 __global__ void __launch_bounds__(kAppendThreads) kv_append_kernel(const AppendParams p) {
-  constexpr bool kIsF8 = std::is_same_v<Latent, F8E4M3>;
-  using Rope = std::conditional_t<kIsF8, Bf16, Latent>;
   __shared__ float reduced[kAppendThreads / 32];
   let_next_start();
-  wait_for_previous();
-  const int64_t token = blockIdx.x, kv_row = p.kv_rows[token * p.kv_rows_stride];
-  if (kv_row < 0) return;  // padding
-  const int dim = p.cache.latent_dim, rope_dim = p.cache.rope_dim;
-  const Bf16* const kv_a = p.kv_a + token * p.kv_a_stride;
-  float squares = 0.0f;
-  for (int i = threadIdx.x; i < dim; i += kAppendThreads) {
-    const float v = cuda::to_float(kv_a[i]);
-    squares = __fmaf_rn(v, v, squares);
-  }
-  squares = block_sum<kAppendThreads>(squares, reduced);
-  const float factor = __frcp_rn(__fsqrt_rn(squares / static_cast<float>(dim) + p.eps));
-  char* const row = p.cache.row(kv_row);
-  if constexpr (kIsF8) {
-    store_latent_f8(p, kv_a, factor, row);
-  } else {
-    for (int i = threadIdx.x; i < dim; i += kAppendThreads)
-      reinterpret_cast<Latent*>(row)[i] = from_float<Latent>(normed(p, kv_a, factor, i));
-  }
-  const float* const table = p.table + token * rope_dim;
-  auto* const rope = reinterpret_cast<Rope*>(row + p.cache.rope_offset);
-  for (int i = threadIdx.x; i < rope_dim; i += kAppendThreads)
-    rope[i] = from_float<Rope>(rotated(kv_a + dim, table, rope_dim, i));
-  if constexpr (kIsF8) {
-    const int end = p.cache.rope_offset + rope_dim * 2;
-    for (int64_t i = end + threadIdx.x; i < p.cache.row_bytes; i += kAppendThreads) row[i] = 0;
-  }
+  append_row<Latent, kHeld>(p, blockIdx.x, reduced);
 }
 
 constexpr int kMaxSegments = 64;
@@ -227,19 +125,11 @@ GatherParams gather_params(const ops::KvGatherArgs& args) {
 }  // namespace
 
 void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream) {
-  const AppendParams p{.kv_a = args.kv_a.as<Bf16>(),
-                       .weight = args.weight.data(),
-                       .table = args.table.as<float>(),
-                       .kv_rows = args.kv_rows.as<int64_t>(),
-                       .cache = kv_layout(args.cache),
-                       .kv_a_stride = args.kv_a.stride(0),
-                       .weight_stride = args.weight.stride(0),
-                       .kv_rows_stride = args.kv_rows.stride(0),
-                       .eps = args.eps,
-                       .weight_is_f32 = args.weight.dtype() == tensor::DType::kF32};
+  const AppendParams p = append_params(args);
   const LaunchShape shape{.grid = static_cast<unsigned>(args.kv_a.dim(0)), .block = kAppendThreads};
   with_cache_type(args.cache.format.latent, [&]<class Latent>(Latent) {
-    launch(kv_append_kernel<Latent>, shape, stream, p);
+    holds_append(p) ? launch(kv_append_kernel<Latent, kAppendHeld>, shape, stream, p)
+                    : launch(kv_append_kernel<Latent, 0>, shape, stream, p);
   });
 }
 

@@ -19,7 +19,7 @@ struct KvLayout {
 
   __device__ char* row(int64_t kv_row) const { return data + kv_row * row_bytes; }
 };
-
+#ifndef __CUDACC_RTC__
 inline KvLayout kv_layout(const ops::KvCache& cache) {
   const ops::KvFormat& format = cache.format;
   return {.data = static_cast<char*>(cache.rows.data()),
@@ -29,7 +29,7 @@ inline KvLayout kv_layout(const ops::KvCache& cache) {
           .scale_offset = static_cast<int>(format.scale_offset),
           .rope_offset = static_cast<int>(format.rope_offset)};
 }
-
+#endif
 template <class Latent>
 __device__ __forceinline__ float kv_value(const char* row, const KvLayout& layout, int i) {
   using Rope = std::conditional_t<std::is_same_v<Latent, F8E4M3>, Bf16, Latent>;
@@ -61,7 +61,7 @@ __device__ __forceinline__ void dequantise(const uint4& raw, float scale, uint4 
   out[0] = four(raw.x, raw.y);
   out[1] = four(raw.z, raw.w);
 }
-
+#ifndef __CUDACC_RTC__
 // Calls `run` with a value of the type of the cache's latent part.
 template <class Run>
 void with_cache_type(tensor::DType latent, const Run& run) {
@@ -69,5 +69,5 @@ void with_cache_type(tensor::DType latent, const Run& run) {
   if (latent == tensor::DType::kBf16) return run(Bf16{});
   run(F8E4M3{});
 }
-
+#endif
 }  // namespace fathom::cuda

@@ -3,7 +3,7 @@
 #include "ops/rope.h"
 
 #include "cuda/attention/ops.h"
-#include "cuda/device/convert.cuh"
+#include "cuda/attention/rope_row.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 
@@ -37,19 +37,6 @@ __global__ void __launch_bounds__(kThreads) rope_table_kernel(const TableParams 
   row[p.pairs + pair] = sine * p.magnitude;
 }
 
-struct RopeParams {
-  Bf16* x;             // [tokens, heads, 2 * pairs], strided
-  const float* table;  // [tokens, 2 * pairs]
-  int64_t token_stride, head_stride;
-  int heads, pairs;
-  bool is_paired;  // a pair is one word
-};
-
-__device__ __forceinline__ uint32_t rotate(uint32_t pair, float cosine, float sine) {
-  const float a = bf16x2_low(pair), b = bf16x2_high(pair);
-  return floats_to_bf16x2(a * cosine - b * sine, b * cosine + a * sine);
-}
-
 // One block a token, one thread per pair of a head.
 __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeParams p) {
   let_next_start();
@@ -72,34 +59,14 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeParams p) {
   }
 }
 
-constexpr int kPiecePairs = 4;  // 16 bytes
-
 // Rows of whole pieces, a thread each. Grid: pieces of all tokens.
 __global__ void __launch_bounds__(kThreads) rope_pieces(const RopeParams p, int64_t pieces) {
   let_next_start();
   wait_for_previous();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= pieces) return;
-  const int of_head = p.pairs / kPiecePairs, of_token = p.heads * of_head;
-  const int64_t token = i / of_token;
-  const int rest = static_cast<int>(i - token * of_token), head = rest / of_head;
-  const int pair = (rest - head * of_head) * kPiecePairs;
-  const float* const table = p.table + token * 2 * p.pairs + pair;
-  auto* const x =
-      reinterpret_cast<uint4*>(p.x + token * p.token_stride + head * p.head_stride + 2 * pair);
-  const float4 cosine = *reinterpret_cast<const float4*>(table);
-  const float4 sine = *reinterpret_cast<const float4*>(table + p.pairs);
-  const uint4 v = *x;
-  *x = {rotate(v.x, cosine.x, sine.x), rotate(v.y, cosine.y, sine.y), rotate(v.z, cosine.z, sine.z),
-        rotate(v.w, cosine.w, sine.w)};
-}
-
-// Whether rows are whole pieces of 16 bytes, and so is the table.
-bool has_pieces(const ops::RopeArgs& args) {
-  const auto aligned = [](const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; };
-  return args.x.dim(2) % (2 * kPiecePairs) == 0 && args.x.stride(0) % (2 * kPiecePairs) == 0 &&
-         args.x.stride(1) % (2 * kPiecePairs) == 0 && aligned(args.x.data()) &&
-         aligned(args.table.data());
+  const int64_t token = i / pieces_of_token(p);
+  rotate_piece(p, token, static_cast<int>(i - token * pieces_of_token(p)));
 }
 
 }  // namespace
@@ -118,14 +85,7 @@ void rope_table(const ops::RopeTableArgs& args, ops::Stream& stream) {
 }
 
 void rope(const ops::RopeArgs& args, ops::Stream& stream) {
-  const RopeParams p{.x = args.x.as<Bf16>(),
-                     .table = args.table.as<float>(),
-                     .token_stride = args.x.stride(0),
-                     .head_stride = args.x.stride(1),
-                     .heads = static_cast<int>(args.x.dim(1)),
-                     .pairs = static_cast<int>(args.x.dim(2) / 2),
-                     .is_paired = reinterpret_cast<uintptr_t>(args.x.data()) % 4 == 0 &&
-                                  args.x.stride(0) % 2 == 0 && args.x.stride(1) % 2 == 0};
+  const RopeParams p = rope_params(args);
   if (has_pieces(args)) {
     const int64_t pieces = args.x.dim(0) * p.heads * (p.pairs / kPiecePairs);
     return launch(rope_pieces, {.grid = num_tiles(pieces, kThreads), .block = kThreads}, stream, p,

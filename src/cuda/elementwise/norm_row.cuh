@@ -9,13 +9,17 @@
 
 #include "cuda/device/reduce.cuh"
 #include "cuda/elementwise/vector.cuh"
+#include "cuda/ptx/pdl.cuh"
+#ifndef __CUDACC_RTC__
 #include "cuda/runtime/launch.cuh"
 #include "ops/rms_norm.h"
+#endif
 
 namespace fathom::cuda {
 
 inline constexpr int kNormThreads = 512;  // of a block at most
 
+#ifndef __CUDACC_RTC__
 // How a row is shared by the threads of its block: a function of the width alone.
 struct NormLayout {
   int64_t per_thread;  // vectors
@@ -26,6 +30,7 @@ inline NormLayout norm_layout(int64_t dim) {
   const int64_t per_thread = vectors <= kNormThreads ? 1 : (vectors <= 2 * kNormThreads ? 2 : 4);
   return {per_thread, num_tiles(vectors, per_thread * 32) * 32};
 }
+#endif
 
 struct NormParams {
   const Bf16* x;             // bf16[rows, dim], rows x_stride apart
@@ -41,24 +46,27 @@ struct NormParams {
   bool aligned;
 };
 
-// The sum over the block's threads in order of warps, for any number of warps.
-__device__ __forceinline__ float block_total(float v, float* shared) {
+// The sum over the block's first threads, whole warps, in order of warps. All others have ended.
+__device__ __forceinline__ float block_total(float v, float* shared, int threads = blockDim.x) {
   v = warp_sum(v);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
   __syncthreads();
   // Lanes of no warp add 0.
-  return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? shared[threadIdx.x % 32] : 0.0f);
+  return warp_sum(static_cast<int>(threadIdx.x) % 32 < threads / 32 ? shared[threadIdx.x % 32]
+                                                                    : 0.0f);
 }
 
 // kWhole: rows are aligned and each thread has whole vectors of them, so nothing is asked on the way.
 template <bool kWhole>
 class NormRow {
  public:
-  __device__ __forceinline__ explicit NormRow(const NormParams& p, int64_t row = blockIdx.x)
-      : p_(p), row_(row) {}
+  // threads: of the block, those that share the row.
+  __device__ __forceinline__ explicit NormRow(const NormParams& p, int64_t row = blockIdx.x,
+                                              int threads = blockDim.x)
+      : p_(p), row_(row), threads_(threads) {}
 
   __device__ __forceinline__ int begin(int i) const {
-    return (i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * kVector;
+    return (i * threads_ + static_cast<int>(threadIdx.x)) * kVector;
   }
   // What is normalised comes from two places.
   struct Parts {
@@ -112,6 +120,7 @@ class NormRow {
 
   const NormParams& p_;
   const int64_t row_;
+  const int threads_;
 };
 
 __device__ __forceinline__ float sum_of_squares(const Vector& v) {
@@ -125,6 +134,32 @@ __device__ __forceinline__ float norm_factor(float sum, const NormParams& p) {
   return 1.0f / sqrtf(sum / static_cast<float>(p.dim) + p.eps);
 }
 
+// A row whose vectors the block's threads keep in registers as memory has them, kVectors each. The weight is loaded
+// while the kernel before still runs. shared: a float for each warp.
+template <class Weight, int kVectors>
+__device__ __forceinline__ void normalise_row(const NormParams& p, float* shared,
+                                              int threads = blockDim.x) {
+  const NormRow<false> row(p, blockIdx.x, threads);
+  Words<Weight> weight[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i)
+    weight[i] = load_words(static_cast<const Weight*>(p.weight), row.begin(i), p.dim, p.aligned);
+  wait_for_previous();
+  Words<Bf16> v[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) v[i].at[0] = pack(row.load(i));
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    sum += sum_of_squares(unpack(v[i]));
+    row.keep(unpack(v[i]), i);
+  }
+  const float factor = norm_factor(block_total(sum, shared, threads), p);
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) row.finish(unpack(v[i]), unpack(weight[i]), factor, i);
+}
+
+#ifndef __CUDACC_RTC__
 inline NormParams norm_params(const ops::RmsNormArgs& args, const ops::Activation& quantised) {
   NormParams params{.x = args.x.as<Bf16>(),
                     .weight = args.weight.data(),
@@ -147,5 +182,6 @@ inline NormParams norm_params(const ops::RmsNormArgs& args, const ops::Activatio
   }
   return params;
 }
+#endif
 
 }  // namespace fathom::cuda

@@ -22,24 +22,7 @@ __global__ void __launch_bounds__(kThreads, kVectors <= 2 ? 2 : 1)
     norm_rows(const __grid_constant__ NormParams p) {
   __shared__ float shared[kThreads / 32];
   let_next_start();
-  const NormRow<false> row(p);
-  Words<Weight> weight[kVectors];
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i)
-    weight[i] = load_words(static_cast<const Weight*>(p.weight), row.begin(i), p.dim, p.aligned);
-  wait_for_previous();
-  Words<Bf16> v[kVectors];
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) v[i].at[0] = pack(row.load(i));
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    sum += sum_of_squares(unpack(v[i]));
-    row.keep(unpack(v[i]), i);
-  }
-  const float factor = norm_factor(block_total(sum, shared), p);
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) row.finish(unpack(v[i]), unpack(weight[i]), factor, i);
+  normalise_row<Weight, kVectors>(p, shared);
 }
 
 // The same for many rows: as many blocks as run at once take them in turn, and the loads of the next row are under way

@@ -132,7 +132,7 @@ __device__ __forceinline__ void quantize_vector(const Vector& v, F8E4M3* q, int 
     if (begin + i < dim)
       q[begin + i].bits = static_cast<uint8_t>(pairs[i / 2] >> (i % 2 == 0 ? 0 : 8));
 }
-
+#ifndef __CUDACC_RTC__
 // Whether every row starts at a multiple of this many bytes. A null tensor does not mind.
 inline bool rows_aligned(const tensor::Tensor& x, int64_t bytes) {
   if (x.is_null()) return true;
@@ -140,5 +140,5 @@ inline bool rows_aligned(const tensor::Tensor& x, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(x.data()) % static_cast<uintptr_t>(bytes) == 0 &&
          pitch % bytes == 0;
 }
-
+#endif
 }  // namespace fathom::cuda
