@@ -23,7 +23,7 @@ THIRD_PARTY = {
     "CLI/": {"apps", "bench"},
     "yaml-cpp/": {"apps"},
     "boost/": {"http", "client", "tests"},
-    "openssl/": {"http", "client", "nodes", "tests"},
+    "openssl/": {"http", "client", "jit", "nodes", "tests"},
     "ucp/": {"nodes"},
     "gtest/": {"tests"},
     "gmock/": {"tests"},

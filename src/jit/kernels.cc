@@ -1,0 +1,176 @@
+#include "jit/kernels.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace fathom::jit {
+namespace {
+
+// Behind all that serves requests, where processors are short.
+void lower_priority() {
+  constexpr int kLowest = 19;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kLowest);
+}
+
+bool is_equal(const Source& a, const Source& b) {
+  return a.text == b.text && a.options == b.options && a.headers.data() == b.headers.data();
+}
+
+std::string seconds_text(double seconds) {
+  return std::to_string(static_cast<int64_t>(seconds * 1000)) + " ms";
+}
+
+}  // namespace
+
+void* Kernel::code() {
+  if (!settled_.load(std::memory_order_acquire)) owner_->wait_for(*this);
+  return code_.load(std::memory_order_acquire);
+}
+
+Kernel& Kernels::want(const std::string& name, const Source& source) {
+  MutexLock lock(mutex_);
+  for (const std::unique_ptr<Kernel>& known : kernels_)
+    if (is_equal(known->source_, source)) return *known;
+  kernels_.push_back(std::unique_ptr<Kernel>(new Kernel(*this, name, source)));
+  Kernel& kernel = *kernels_.back();
+  if (options_.mode == Mode::kOff) {
+    kernel.state_ = "off";
+    kernel.settled_ = true;
+    return kernel;
+  }
+  kernel.state_ = "wanted";
+  to_look_up_.push_back(&kernel);
+  const bool must_start = !std::exchange(is_working_, true);
+  lock.unlock();
+  if (must_start) tools_.start([this] { work(); });
+  return kernel;
+}
+
+void Kernels::wait_for(const Kernel& kernel) {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&] { return kernel.settled_.load(std::memory_order_acquire); });
+}
+
+void Kernels::settle() {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [&]() FATHOM_REQUIRES(mutex_) {
+    return std::all_of(kernels_.begin(), kernels_.end(), [](const auto& kernel) {
+      return kernel->settled_.load(std::memory_order_acquire);
+    });
+  });
+}
+
+std::vector<KernelState> Kernels::states() {
+  const MutexLock lock(mutex_);
+  std::vector<KernelState> states;
+  for (const std::unique_ptr<Kernel>& kernel : kernels_)
+    states.push_back({.name = kernel->name_, .state = kernel->state_});
+  return states;
+}
+
+// Null when the queue is empty.
+Kernel* Kernels::next(std::deque<Kernel*> Kernels::*queue) {
+  const MutexLock lock(mutex_);
+  std::deque<Kernel*>& kernels = this->*queue;
+  if (kernels.empty()) return nullptr;
+  Kernel* const kernel = kernels.front();
+  kernels.pop_front();
+  return kernel;
+}
+
+void Kernels::work() {
+  lower_priority();
+  for (;;) {
+    while (Kernel* const kernel = next(&Kernels::to_look_up_)) look_up(*kernel);
+    if (Kernel* const kernel = next(&Kernels::to_compile_)) {
+      compile(*kernel);
+      continue;
+    }
+    const MutexLock lock(mutex_);
+    if (to_look_up_.empty() && to_compile_.empty()) {
+      is_working_ = false;
+      return;
+    }
+  }
+}
+
+// Whether there is a compiler: its version is part of every key.
+bool Kernels::prepare() {
+  if (std::exchange(is_prepared_, true)) return compiler_ != nullptr;
+  Result<std::unique_ptr<Compiler>> opened = tools_.open_compiler();
+  if (opened) {
+    compiler_ = std::move(*opened);
+  } else {
+    no_compiler_ = opened.error().message;
+  }
+  if (compiler_ == nullptr || options_.directory == "none") return compiler_ != nullptr;
+  const std::string directory =
+      options_.directory.empty() ? default_directory() : options_.directory;
+  Result<DiskCache> cache = DiskCache::open(directory, options_.max_cache_bytes);
+  if (cache) {
+    cache_ = *cache;
+  } else {
+    say_once(said_no_cache_, "compiled kernels are not kept", cache.error().message);
+  }
+  return true;
+}
+
+void Kernels::look_up(Kernel& kernel) {
+  if (!prepare()) {
+    say_once(said_no_compiler_, "no compiler: the kernels that were built ahead serve",
+             no_compiler_);
+    return finish(kernel, nullptr, "failed: " + no_compiler_);
+  }
+  kernel.key_ = key_of(kernel.source_, compiler_->name());
+  if (cache_) {
+    if (const std::optional<std::string> found = cache_->find(kernel.key_)) {
+      // What does not load is compiled once more.
+      if (const Result<void*> loaded = tools_.load(*found, kernel.source_.entry))
+        return finish(kernel, *loaded, "from the cache");
+    }
+  }
+  const MutexLock lock(mutex_);
+  to_compile_.push_back(&kernel);
+  if (options_.mode == Mode::kWait) return;
+  kernel.settled_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void Kernels::compile(Kernel& kernel) {
+  const Stopwatch watch;
+  const Result<std::string> code = compiler_->compile(kernel.source_);
+  if (!code) return finish(kernel, nullptr, "failed: " + code.error().message);
+  const double seconds = watch.seconds();
+  const Result<void*> loaded = tools_.load(*code, kernel.source_.entry);
+  if (!loaded) return finish(kernel, nullptr, "failed: " + loaded.error().message);
+  finish(kernel, *loaded, "compiled in " + seconds_text(seconds));
+  store(kernel, *code);
+}
+
+void Kernels::store(const Kernel& kernel, const std::string& code) {
+  if (!cache_) return;
+  const Status stored = cache_->store(kernel.key_, code);
+  if (!stored) say_once(said_no_cache_, "compiled kernels are not kept", stored.error().message);
+}
+
+void Kernels::finish(Kernel& kernel, void* code, const std::string& state) {
+  FATHOM_LOG(kInfo, "jit", "kernel", {{"name", kernel.name_}, {"state", state}});
+  const MutexLock lock(mutex_);
+  kernel.state_ = state;
+  kernel.code_.store(code, std::memory_order_release);
+  kernel.settled_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void Kernels::say_once(bool& said, const std::string& what, const std::string& why) {
+  if (std::exchange(said, true)) return;
+  FATHOM_LOG(kWarning, "jit", what, {{"why", why}});
+}
+
+}  // namespace fathom::jit

@@ -1,0 +1,118 @@
+#pragma once
+// Kernels: what is compiled at run time, beside the program. Whoever wants a kernel has another one that serves until
+// this one is there, and for good where it never comes.
+//
+//   Kernel& kernel = kernels.want("chain of rms_norm, kv_append", source);      // at the start; never waits
+//   void* const code = kernel.code();                                           // null: the other one serves
+//
+// A thread of low priority looks into the disk cache first, for all that is wanted, and then compiles what was not
+// there. code() waits for the first, which takes milliseconds, and for the second with Mode::kWait alone. Nothing that
+// fails stops the program: the reason is in the log, once, and in states().
+//
+// Thread-safe. What start() runs must end before the Kernels do.
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/result.h"
+#include "jit/compiler.h"
+#include "jit/disk_cache.h"
+#include "jit/source.h"
+
+namespace fathom::jit {
+
+enum class Mode {
+  kOff,         // nothing is opened, nothing compiled
+  kBackground,  // what the cache lacks is there when it has been compiled
+  kWait,        // code() and settle() wait for the compiler
+};
+
+struct Options {
+  Mode mode = Mode::kBackground;
+  std::string library;    // of NVRTC; "" = where the system has it
+  std::string directory;  // of the cache; "" = default_directory(), "none" = no cache
+  int64_t max_cache_bytes = int64_t{256} << 20;
+  bool operator==(const Options&) const = default;
+};
+
+class Kernels;
+
+class Kernel {
+ public:
+  // What Tools::load made of it. Null: it is not there yet, or never will be.
+  void* code();
+
+ private:
+  friend class Kernels;
+  Kernel(Kernels& owner, std::string name, Source source)
+      : owner_(&owner), name_(std::move(name)), source_(std::move(source)) {}
+
+  Kernels* owner_;
+  std::string name_;
+  Source source_;
+  std::string key_;  // of the worker's thread, as what follows
+  std::atomic<void*> code_{nullptr};
+  std::atomic<bool> settled_{false};  // code() need not wait
+  std::string state_;                 // guarded by the owner's mutex
+};
+
+struct KernelState {
+  std::string name;
+  std::string state;  // "off", "wanted", "compiled in 0.21 s", "from the cache", "failed: ..."
+};
+
+class Kernels {
+ public:
+  // How to get at a compiler and a GPU, and a thread.
+  struct Tools {
+    std::function<Result<std::unique_ptr<Compiler>>()> open_compiler;
+    std::function<Result<void*>(const std::string& code, const std::string& entry)> load;
+    std::function<void(std::function<void()> work)> start;
+  };
+
+  Kernels(const Options& options, Tools tools) : options_(options), tools_(std::move(tools)) {}
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
+
+  // Equal sources are one kernel. It lives as long as this.
+  Kernel& want(const std::string& name, const Source& source);
+  // Returns when code() of all kernels wanted so far waits no longer.
+  void settle();
+  std::vector<KernelState> states();
+
+ private:
+  friend class Kernel;
+
+  void wait_for(const Kernel& kernel);
+  void work();
+  bool prepare();
+  Kernel* next(std::deque<Kernel*> Kernels::*queue);
+  void look_up(Kernel& kernel);
+  void compile(Kernel& kernel);
+  void store(const Kernel& kernel, const std::string& code);
+  void finish(Kernel& kernel, void* code, const std::string& state);
+  void say_once(bool& said, const std::string& what, const std::string& why);
+
+  const Options options_;
+  const Tools tools_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::unique_ptr<Kernel>> kernels_ FATHOM_GUARDED_BY(mutex_);
+  std::deque<Kernel*> to_look_up_ FATHOM_GUARDED_BY(mutex_);
+  std::deque<Kernel*> to_compile_ FATHOM_GUARDED_BY(mutex_);
+  bool is_working_ FATHOM_GUARDED_BY(mutex_) = false;
+  // Of the worker.
+  std::unique_ptr<Compiler> compiler_;
+  std::string no_compiler_;
+  std::optional<DiskCache> cache_;
+  bool is_prepared_ = false, said_no_compiler_ = false, said_no_cache_ = false;
+};
+
+}  // namespace fathom::jit
