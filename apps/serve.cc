@@ -108,6 +108,7 @@ serve::ApiConfig api_config(const ServeFlags& flags, const config::ModelConfig& 
                        .has_open_health = flags.access.open_health,
                        .has_open_metrics = flags.access.open_metrics,
                        .kv_events = kv_events_json(flags),
+                       .compiled_kernels = [] { return json::Box(compiled_kernels()); },
                        .otlp_traces_url = flags.otlp_traces_endpoint.empty()
                                               ? ""
                                               : serve::traces_url(flags.otlp_traces_endpoint),

@@ -266,9 +266,10 @@ Command add_bench_ablation(CLI::App& bench) {
   deterministic_flag().add_to(*app, flags->engine.model);
   memory_flags().add_to(*app, flags->engine.memory);
   device_flags().add_to(*app, flags->engine.device);
-  for (const char* of_rows : {"--max-running-requests", "--chunked-prefill-size",
-                              "--kv-cache-dtype", "--disable-cuda-graph", "--cuda-graph-max-bs",
-                              "--cuda-graph-bs", "--attention-backend", "--disable-fusion"})
+  for (const char* of_rows :
+       {"--max-running-requests", "--chunked-prefill-size", "--kv-cache-dtype",
+        "--disable-cuda-graph", "--cuda-graph-max-bs", "--cuda-graph-bs", "--attention-backend",
+        "--disable-fusion", "--enable-fusion"})
     app->remove_option(app->get_option(of_rows));
   set_examples(*app,
                {"fathom bench ablation --model-path models/demo --dequantize --dtype float32 \\",

@@ -225,7 +225,8 @@ Command add_bench_all_reduce(CLI::App& bench) {
   device_flags().add_to(*app, flags->engine.device);
   for (const char* of_steps :
        {"--disable-cuda-graph", "--cuda-graph-max-bs", "--cuda-graph-bs", "--gemm-backend",
-        "--tuned-dir", "--attention-backend", "--disable-fusion", "--cpu-threads"})
+        "--tuned-dir", "--attention-backend", "--disable-fusion", "--enable-fusion",
+        "--fusion-max-bs", "--jit", "--jit-cache-dir", "--nvrtc-library", "--cpu-threads"})
     app->remove_option(app->get_option(of_steps));
   log_flags().add_to(*app, flags->engine.log);
   set_examples(*app, {"fathom bench all-reduce --tp-size 2",

@@ -122,6 +122,8 @@ json::Value load_settings(const BenchEngineFlags& flags, const ReadyModel& ready
                           {"cuda_graph_bs", graph_batch_sizes(engine, *ready.backend)},
                           {"attention_backend", engine.device.attention_backend},
                           {"disable_fusion", engine.device.disable_fusion},
+                          {"enable_fusion", engine.device.enable_fusion},
+                          {"jit", engine.device.jit},
                           {"disable_overlap_schedule", engine.disable_overlap_schedule},
                           {"disable_radix_cache", flags.disable_radix_cache},
                           {"any_text_grammar", flags.any_text_grammar}};

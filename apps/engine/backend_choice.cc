@@ -10,7 +10,9 @@
 #include "cpu/reference/reference_backend.h"
 #include "cuda/attention/choice.h"
 #include "cuda/backend.h"
+#include "cuda/fusion/chains.h"
 #include "cuda/gemm/library.h"
+#include "cuda/jit/jit.h"
 #include "ops/parts_only.h"
 
 namespace fathom::apps {
@@ -31,6 +33,23 @@ void choose_gemm_backend(const EngineFlags& flags, bool on_gpu) {
   cuda::set_gemm_backend(name == "auto"     ? cuda::GemmBackend::kAuto
                          : name == "fathom" ? cuda::GemmBackend::kFathom
                                             : cuda::GemmBackend::kCublasLt);
+}
+
+// A CPU has nothing that is compiled at run time: there the default means nothing, and what was asked for is an error.
+void choose_jit(const DeviceFlags& flags, bool on_gpu) {
+  if (flags.enable_fusion && flags.disable_fusion)
+    throw StartupError("--enable-fusion does not go with --disable-fusion");
+  if (flags.enable_fusion && flags.jit == "off")
+    throw StartupError("--enable-fusion needs --jit background or wait, is off");
+  if (!on_gpu && flags.enable_fusion) throw StartupError("--enable-fusion needs a GPU");
+  if (!on_gpu && flags.jit == "wait") throw StartupError("--jit wait needs a GPU");
+  if (!on_gpu) return;
+  cuda::set_jit({.mode = flags.jit == "off"    ? jit::Mode::kOff
+                         : flags.jit == "wait" ? jit::Mode::kWait
+                                               : jit::Mode::kBackground,
+                 .library = flags.nvrtc_library,
+                 .directory = flags.jit_cache_dir});
+  cuda::fuse_chains(flags.enable_fusion ? flags.fusion_max_bs : 0);
 }
 
 const ops::Backend& without_fusion(const ops::Backend& backend) {
@@ -66,6 +85,7 @@ const ops::Backend& choose_device(const EngineFlags& flags) {
 const ops::Backend& choose_backend(const EngineFlags& flags) {
   const ops::Backend& device = choose_device(flags);
   choose_gemm_backend(flags, device.device_memory);
+  choose_jit(flags.device, device.device_memory);
   take_tuned_choices(flags, device.device_memory);
   return table_of(device, flags);
 }
@@ -73,6 +93,13 @@ const ops::Backend& choose_backend(const EngineFlags& flags) {
 const ops::Backend& table_of(const ops::Backend& device, const EngineFlags& flags) {
   const ops::Backend& backend = with_attention(device, flags);
   return flags.device.disable_fusion ? without_fusion(backend) : backend;
+}
+
+json::Value compiled_kernels() {
+  json::Value kernels = json::Value::array();
+  for (const jit::KernelState& kernel : cuda::jit_states())
+    kernels.push_back({{"name", kernel.name}, {"state", kernel.state}});
+  return kernels;
 }
 
 std::vector<const ops::Backend*> usable_backends() {

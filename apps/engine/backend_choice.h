@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/flags/flags.h"
+#include "base/json.h"
 #include "ops/backend.h"
 
 namespace fathom::apps {
@@ -20,5 +21,8 @@ std::vector<const ops::Backend*> usable_backends();
 // Of a device of that list, the table that runs with --deterministic, --attention-backend and --disable-fusion as they
 // are.
 const ops::Backend& table_of(const ops::Backend& device, const EngineFlags& flags);
+
+// Those that --jit compiles, or took from its cache: [{"name", "state"}].
+json::Value compiled_kernels();
 
 }  // namespace fathom::apps

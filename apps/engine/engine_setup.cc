@@ -19,6 +19,7 @@
 #include "cpu/fast/cpu_topology.h"
 #include "cuda/backend.h"
 #include "cuda/gemm/library.h"
+#include "cuda/jit/jit.h"
 #include "cuda/profile/profile.h"
 #include "model/draft_checkpoint.h"
 #include "ops/uploader.h"
@@ -116,6 +117,8 @@ void log_device(const DeviceFlags& flags, const ops::Backend& backend) {
               {"tuned", tuned_choices_text()},
               {"attention_backend", flags.attention_backend},
               {"disable_fusion", flags.disable_fusion},
+              {"enable_fusion", flags.enable_fusion},
+              {"jit", flags.jit},
               {"cpu_backend", flags.cpu_backend},
               {"cpu_threads", num_threads(flags)},
               {"runs_on", backend.device}});
@@ -427,7 +430,10 @@ void make_ranks(const EngineFlags& flags, const LoadObserver& observer, const St
   ready.ranks->start(runner_config(flags, *ready.backend));
   line.finish();
   const double plan_seconds = total.seconds() - create_seconds - load_seconds;
-  if (ready.backend->device_memory) cuda::wait_for_cublaslt();
+  if (ready.backend->device_memory) {
+    cuda::wait_for_cublaslt();
+    cuda::settle_jit();
+  }
   if (!is_follower(flags)) log_runner(flags, *ready.backend, ready.runner().info());
   log_speculation(flags.speculation);
   FATHOM_LOG(kInfo, "apps", "ready",

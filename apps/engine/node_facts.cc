@@ -69,7 +69,8 @@ json::Value flag_facts(const EngineFlags& flags, const ops::Backend& backend) {
                        {"gemm_backend", flags.device.gemm_backend},
                        {"tuned", tuned_choices_text()},
                        {"attention_backend", flags.device.attention_backend},
-                       {"disable_fusion", flags.device.disable_fusion}};
+                       {"disable_fusion", flags.device.disable_fusion},
+                       {"enable_fusion", flags.device.enable_fusion}};
   const auto add = [&](const char* name, const auto& value) {
     facts[name] = value ? json::Value(*value) : json::Value();
   };

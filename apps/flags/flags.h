@@ -55,6 +55,11 @@ struct DeviceFlags {
   std::string attention_backend = "auto";  // auto, generic
   std::string tuned_dir;                   // empty = what ships; none = nothing, not even that
   bool disable_fusion = false;
+  bool enable_fusion = false;
+  int fusion_max_bs = 128;
+  std::string jit = "background";  // off, background, wait
+  std::string jit_cache_dir;       // empty = the user's; none = nothing is kept
+  std::string nvrtc_library;       // empty = where the system has it
 };
 
 struct LogFlags {

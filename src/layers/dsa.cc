@@ -1,5 +1,6 @@
 #include "layers/dsa.h"
 
+#include "ops/chain.h"
 #include "ops/index.h"
 
 namespace fathom::layers {
@@ -10,9 +11,11 @@ Dsa::Dsa(const std::string& prefix, const config::ModelConfig& config, WeightBui
     : mla_(prefix, config, builder), indexer_(prefix + "indexer.", config, builder) {}
 
 void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
-  mla_.project_down(x.input(), step);
-  mla_.append_cache(step);
-  mla_.project_queries(step, indexer_.query_product(step));
+  ops::in_chains(step.stream, [&] {
+    mla_.project_down(x.input(), step);
+    mla_.append_cache(step);
+    mla_.project_queries(step, indexer_.query_product(step));
+  });
   indexer_.append_and_choose(x, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
   for (const TokenRange& range : step.plan.listed) attend_listed(range, step);

@@ -5,6 +5,7 @@
 #include "layers/absorbed_weights.h"
 #include "layers/linear_pair.h"
 #include "layers/sum_of_parts.h"
+#include "ops/chain.h"
 #include "ops/head_linear.h"
 #include "ops/kv_cache.h"
 #include "ops/linear.h"
@@ -79,9 +80,11 @@ void Mla::finish_loading(ops::Stream& stream) {
 }
 
 void Mla::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
-  project_down(x.input(), step);
-  project_queries(step);
-  append_cache(step);
+  ops::in_chains(step.stream, [&] {
+    project_down(x.input(), step);
+    append_cache(step);
+    project_queries(step);
+  });
   if (step.batch.num_absorbed_tokens > 0) attend_absorbed(step);
   attend_expanded(step);
   project_out(step, out);

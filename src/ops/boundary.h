@@ -7,8 +7,10 @@
 // Internal to ops/. Pure functions, thread-safe.
 
 #include <string_view>
+#include <type_traits>
 
 #include "ops/backend.h"
+#include "ops/chain.h"
 #include "tensor/expect.h"
 #include "tensor/tensor.h"
 
@@ -20,15 +22,29 @@ inline void expect_contiguous(std::string_view name, const tensor::Tensor& tenso
                name << " is a strided " << tensor.describe() << ", must be contiguous");
 }
 
+// A call as a link of a chain (ops/chain.h), where it may be one.
+template <class Args>
+concept IsLink = std::is_same_v<Args, RmsNormArgs> || std::is_constructible_v<ChainLink, Args>;
+inline ChainLink as_link(const RmsNormArgs& args) {
+  return RmsNormQuantizeArgs{.norm = args, .quantised = {}};
+}
+inline ChainLink as_link(const auto& args) { return args; }
+
 // The only way to an operator of a backend: what it needs is there, or counted and nothing else, before it runs.
 // dtype: the one that Backend::supports was asked for.
 template <class Args>
 void dispatch(std::string_view op, tensor::DType dtype, const Operator<Args>& entry,
               const Args& args, Stream& stream) {
   FATHOM_CHECK(entry.run != nullptr, stream.backend().name << " has no operator " << op);
+  ChainScope* const scope = ChainScope::current();
+  if (scope != nullptr && !IsLink<Args>) scope->end_chain();
   const int64_t bytes =
       entry.scratch_bytes == nullptr ? Stream::kNoScratch : entry.scratch_bytes(args, stream);
-  if (stream.begin_operator({.op = op, .dtype = dtype}, bytes)) entry.run(args, stream);
+  const bool runs = stream.begin_operator({.op = op, .dtype = dtype}, bytes);
+  if constexpr (IsLink<Args>) {
+    if (scope != nullptr) return scope->add(as_link(args));
+  }
+  if (runs) entry.run(args, stream);
 }
 
 }  // namespace fathom::ops

@@ -17,6 +17,7 @@
 //
 // Public functions are thread-safe. Outlives the transport and the engine.
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -48,6 +49,8 @@ struct ApiConfig {
   bool has_open_health = false, has_open_metrics = false;
   // Where KV events are published, for /server_info; null = nowhere.
   json::Box kv_events{};
+  // Kernels compiled at run time and their states, for /server_info; null = none can be.
+  std::function<json::Box()> compiled_kernels = {};
   std::string otlp_traces_url;  // where spans go (serve/span_exporter.h); empty = nowhere
   std::string version;          // of the program, in spans
   std::string profile_dir;      // where /stop_profile writes; empty = profiling is refused

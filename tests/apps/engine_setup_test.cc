@@ -102,6 +102,28 @@ TEST(EngineSetup, tuned_files_are_of_a_gpu) {
               ThrowsMessage<StartupError>("--tuned-dir somewhere needs a GPU"));
 }
 
+TEST(EngineSetup, fusion_is_of_a_gpu_and_of_kernels_compiled_at_run_time) {
+  const auto why_not = [](const char* jit, bool fuses, bool plain) {
+    EngineFlags flags;
+    flags.device.device = "cpu";
+    flags.device.jit = jit;
+    flags.device.enable_fusion = fuses;
+    flags.device.disable_fusion = plain;
+    try {
+      choose_backend(flags);
+    } catch (const StartupError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(why_not("background", false, true), "");
+  EXPECT_EQ(why_not("off", false, false), "");
+  EXPECT_EQ(why_not("wait", false, false), "--jit wait needs a GPU");
+  EXPECT_EQ(why_not("background", true, false), "--enable-fusion needs a GPU");
+  EXPECT_EQ(why_not("off", true, false), "--enable-fusion needs --jit background or wait, is off");
+  EXPECT_EQ(why_not("wait", true, true), "--enable-fusion does not go with --disable-fusion");
+}
+
 TEST(EngineSetup, plainer_tables_are_asked_for_one_by_one_and_together) {
   EngineFlags flags;
   flags.device.device = "cpu";

@@ -85,6 +85,7 @@ TEST(ServeFlagRows, never_tell_a_key_nor_clients_a_file_of_the_host) {
       "--api-key sk-secret-1 --api-key sk-secret-2 --admin-api-key sk-secret-3 "
       "--api-key-file /secret/keys --admin-api-key-file /secret/admins "
       "--cluster-key-file /secret/cluster --tuned-dir /secret/tuned "
+      "--jit-cache-dir /secret/jit --nvrtc-library /secret/nvrtc "
       "--ssl-certfile /secret/cert --ssl-keyfile /secret/key");
   const json::Value settings = settings_json(serve.flags);
   EXPECT_THAT(json::dump(settings), Not(HasSubstr("secret")));
@@ -95,7 +96,8 @@ TEST(ServeFlagRows, never_tell_a_key_nor_clients_a_file_of_the_host) {
   EXPECT_EQ(log,
             "ssl_certfile=/secret/cert ssl_keyfile=/secret/key api_key=2 api_key_file=/secret/keys "
             "admin_api_key=1 admin_api_key_file=/secret/admins profile_dir= "
-            "tuned_dir=/secret/tuned cluster_key_file=/secret/cluster config= ");
+            "tuned_dir=/secret/tuned jit_cache_dir=/secret/jit nvrtc_library=/secret/nvrtc "
+            "cluster_key_file=/secret/cluster config= ");
 }
 
 TEST(ServeFlagRows, show_numbers_as_numbers_and_what_is_left_open_as_auto) {

@@ -165,6 +165,7 @@ TEST(ApiServer, tells_benchmark_clients_what_they_read) {
                             "dp_size", "status", "max_total_num_tokens", "max_req_input_len"}) {
       EXPECT_TRUE(info.contains(key)) << key;
     }
+    EXPECT_EQ(info["compiled_kernels"], json::Value::array());
     EXPECT_EQ(info["chat_defaults"], (json::Value{{"temperature", 1.0},
                                                   {"top_p", 1.0},
                                                   {"top_k", -1},

@@ -6,9 +6,11 @@
 #include "cuda/attention/choice.h"
 #include "cuda/comm/nccl_ranks.h"
 #include "cuda/comm/peer_ranks.h"
+#include "cuda/fusion/chains.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/library.h"
 #include "cuda/inventory.h"
+#include "cuda/jit/jit.h"
 #include "cuda/linear/batch_product.h"
 #include "cuda/profile/profile.h"
 
@@ -37,6 +39,10 @@ comm::MakeNodeGroup make_nccl_ranks(const NcclOptions&) { return {}; }
 
 void set_attention_backend(AttentionBackend) {}
 void set_gemm_backend(GemmBackend) {}
+void set_jit(const jit::Options&) {}
+void settle_jit() {}
+std::vector<jit::KernelState> jit_states() { return {}; }
+ops::ChainRunner* fuse_chains(int64_t) { return nullptr; }
 Result<std::string> find_cublaslt() { return Error{ErrorCode::kNotFound, find_gpu().why_not}; }
 void open_cublaslt_soon() {}
 void wait_for_cublaslt() {}

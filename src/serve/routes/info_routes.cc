@@ -171,6 +171,8 @@ void server_info(const ServerState& state, const http::ExchangePtr& exchange) {
   info["chat_defaults"] = chat_defaults(state);
   info["startup_time"] = state.facts.startup_seconds;
   info["kv_events"] = kv_events(state);
+  info["compiled_kernels"] =
+      state.config.compiled_kernels ? *state.config.compiled_kernels() : json::Value::array();
   info["internal_states"] = json::Value::array({internal_state(state)});
   exchange->send(json_response(info));
 }
