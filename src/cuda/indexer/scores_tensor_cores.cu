@@ -1,10 +1,11 @@
 // index_scores for keys of 128 values in blocks of 64 rows, up to 64 heads. A warpgroup multiplies a block of keys with
 // the heads of a query token: 64 x 64 x 128 e4m3, keys in registers straight from the cache, queries in shared memory,
 // where they stay for all of a thread block's keys. Then each thread adds its columns of ReLU times weight, and four
-// lanes have the score of a row.
+// lanes share out the scores of two rows of two tokens.
 //
 // Decode is bound by reading the keys, 132 bytes each. Prompts are bound by tensor cores: 1.05 MFLOP a product, 128
-// cycles of a multiprocessor, beside which lie some 90 issue slots in each of its quarters.
+// cycles of a multiprocessor, beside which lie some 120 issue slots in each of its quarters. Four warpgroups hide what
+// each waits for; they leave a thread 128 registers.
 //
 // The order of a row's bytes in a product is free, as long as keys and queries agree: a lane loads 32 bytes of a row
 // side by side, and queries are laid out to match (place_of_word).
@@ -23,15 +24,17 @@
 namespace fathom::cuda {
 namespace {
 
-constexpr int kWarpgroups = 3, kScoreThreads = kWarpgroups * 128;
+constexpr int kWarpgroups = 4, kScoreThreads = kWarpgroups * 128;
 constexpr int kKeyRows = 64, kKeyDim = 128, kHeads = 64;
 constexpr int kQueryBytes = kHeads * kKeyDim;
 constexpr int kMostTileTokens = 16;
+// A token's weights as the lanes read them: 16 for each of four, and four that keep the banks apart.
+constexpr int kLaneWeights = kHeads / 4 + 4, kTokenWeights = 4 * kLaneWeights;
 
 // A tile: queries of its tokens, swizzled panels on 1024 bytes, then their weights.
 struct TileShared {
   static constexpr int bytes(int tokens) {
-    return tokens * (kQueryBytes + kHeads * int{sizeof(float)}) + 1024;
+    return tokens * (kQueryBytes + kTokenWeights * int{sizeof(float)}) + 1024;
   }
   char* queries;
   float* weights;
@@ -65,9 +68,9 @@ __device__ __forceinline__ void load_queries(const IndexScoresParams& p, int fir
     }
   }
   for (int i = threadIdx.x; i < count * kHeads; i += kScoreThreads) {
-    const int head = i % kHeads;
-    tile.weights[i] =
-        head < p.heads ? p.weights[int64_t{first + i / kHeads} * p.heads + head] : 0.0f;
+    const int token = i / kHeads, head = i % kHeads, lane = head % 8 / 2;
+    tile.weights[token * kTokenWeights + lane * kLaneWeights + head / 8 * 2 + head % 2] =
+        head < p.heads ? p.weights[int64_t{first + token} * p.heads + head] : 0.0f;
   }
 }
 
@@ -121,37 +124,55 @@ struct TileRun {
   int end_row = 0;  // one past the last row that one of them sees
 };
 
-// Writes scores of rows [16 warp, 16 warp + 16) of a block of keys for a token: its 32 sums in each thread.
-__device__ __forceinline__ void finish_score(const IndexScoresParams& p, const QueryPlace& place,
-                                             const float (&sums)[32], const float* weights,
-                                             const float (&scales)[2], int first_row,
-                                             float* scores) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, t = lane % 4;
-  float top = 0.0f, bottom = 0.0f;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const float2 w = *reinterpret_cast<const float2*>(weights + 8 * j + 2 * t);
-    top = add_weighted(top, sums[4 * j], w.x);
-    bottom = add_weighted(bottom, sums[4 * j + 2], w.x);
-    top = add_weighted(top, sums[4 * j + 1], w.y);
-    bottom = add_weighted(bottom, sums[4 * j + 3], w.y);
-  }
-#pragma unroll
-  for (int lanes = 1; lanes < 4; lanes *= 2) {
-    top += __shfl_xor_sync(0xffffffffu, top, lanes);
-    bottom += __shfl_xor_sync(0xffffffffu, bottom, lanes);
-  }
-  const int row = first_row + warp * 16 + lane / 4 + t * 8;
-  if (t >= 2 || row >= place.kv_len) return;
-  const float score = t == 0 ? top * (0.5f * scales[0]) : bottom * (0.5f * scales[1]);
-  scores[row] = row < place.end() && place.sees(row) ? score : minus_infinite_score();
-}
+// What is asked of a token for each of its scores.
+struct alignas(16) RunToken {
+  int kv_len,
+      end;  // rows that have a score at all, and rows that the token sees, but for those that a tree hides
+  int is_tree, is_scored;
+};
 
-// Where each token of a run stands. They lie in shared memory because every thread needs them one after another.
+// Where each token of a run stands. They lie in shared memory because every thread needs them one after another. One
+// more, which has no scores, is beside the last of an odd number.
 struct RunPlaces {
   QueryPlace place[kMostTileTokens];
-  bool is_scored[kMostTileTokens];
+  RunToken token[kMostTileTokens + 1];
 };
+
+// A thread's part of the sums of two rows, over its 16 heads.
+struct RowSums {
+  float upper = 0.0f, lower = 0.0f;
+};
+
+__device__ __forceinline__ RowSums weighted(const float (&sums)[32], const float* weights) {
+  const float4* const mine = reinterpret_cast<const float4*>(weights) +
+                             static_cast<int>(threadIdx.x) % 4 * (kLaneWeights / 4);
+  float upper[2] = {}, lower[2] = {};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float4 w = mine[j];
+    const float of_columns[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int at = 8 * j + i / 2 * 4 + i % 2;
+      upper[i % 2] = add_weighted(upper[i % 2], sums[at], of_columns[i]);
+      lower[i % 2] = add_weighted(lower[i % 2], sums[at + 2], of_columns[i]);
+    }
+  }
+  return {upper[0] + upper[1], lower[0] + lower[1]};
+}
+
+// Of four lanes that have parts of two tokens' sums of two rows each, lane t gets the whole of token t / 2, row t % 2.
+__device__ __forceinline__ float sum_of_lane(const RowSums& first, const RowSums& second) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  const bool is_lower = t % 2 != 0, is_second = t / 2 != 0;
+  const auto of_row = [is_lower](const RowSums& sums) {
+    return (is_lower ? sums.lower : sums.upper) +
+           __shfl_xor_sync(0xffffffffu, is_lower ? sums.upper : sums.lower, 1);
+  };
+  const float of_first = of_row(first), of_second = of_row(second);
+  return (is_second ? of_second : of_first) +
+         __shfl_xor_sync(0xffffffffu, is_second ? of_first : of_second, 2);
+}
 
 // A warpgroup's blocks of keys, every kWarpgroups-th of [first_block, end_block), for the scored tokens of the run.
 __device__ __forceinline__ void score_blocks(const IndexScoresParams& p, const TileShared& tile,
@@ -165,39 +186,50 @@ __device__ __forceinline__ void score_blocks(const IndexScoresParams& p, const T
   int block = first_block + __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
   end_block = __shfl_sync(0xffffffffu, end_block, 0);
   if (block >= end_block) return;
+  const int lane = static_cast<int>(threadIdx.x) % 32,
+            warp = static_cast<int>(threadIdx.x) / 32 % 4;
+  const int row_in_block = warp * 16 + lane / 4 + lane % 2 * 8;
   Keys next;
   next.load(p, table[block]);
   for (; block < end_block; block += kWarpgroups) {
     uint32_t a[4][4];
     next.operands(a);
-    const float scales[2] = {next.scale[0], next.scale[1]};
+    const float scale = 0.5f * (lane % 2 == 0 ? next.scale[0] : next.scale[1]);
+    const int row = block * kKeyRows + row_in_block;
     if (block + kWarpgroups < end_block) next.load(p, table[block + kWarpgroups]);
     float even[32], odd[32];
-    const auto finish = [&](const float(&sums)[32], int i) {
-      if (run.is_scored[i])
-        finish_score(p, run.place[i], sums, tile.weights + i * kHeads, scales, block * kKeyRows,
-                     scores + i * p.max_rows);
+    const auto weights = [&](int i) { return tile.weights + i * kTokenWeights; };
+    const auto write = [&](const RowSums& first, const RowSums& second, int i) {
+      const int mine = i + lane % 4 / 2;
+      const RunToken token = run.token[mine];
+      const float score = sum_of_lane(first, second) * scale;
+      if (token.is_scored == 0 || row >= token.kv_len) return;
+      const bool is_seen = row < token.end && (token.is_tree == 0 || run.place[mine].sees(row));
+      scores[mine * p.max_rows + row] = is_seen ? score : minus_infinite_score();
     };
+    RowSums first, second;
     begin_score(even, a, queries);
     int i = 0;
     for (; i + 2 < count; i += 2) {
       begin_score(odd, a, queries + (i + 1) * kQueryBytes);
       mma_wait<1>(even);
-      finish(even, i);
+      first = weighted(even, weights(i));
       begin_score(even, a, queries + (i + 2) * kQueryBytes);
       mma_wait<1>(odd);
-      finish(odd, i + 1);
+      second = weighted(odd, weights(i + 1));
+      write(first, second, i);
     }
     if (i + 1 < count) {
       begin_score(odd, a, queries + (i + 1) * kQueryBytes);
       mma_wait<1>(even);
-      finish(even, i);
+      first = weighted(even, weights(i));
       mma_wait<0>(odd);
-      finish(odd, i + 1);
+      second = weighted(odd, weights(i + 1));
     } else {
       mma_wait<0>(even);
-      finish(even, i);
+      first = weighted(even, weights(i));
     }
+    write(first, second, i);
     keep_operand(a);
   }
 }
@@ -206,7 +238,7 @@ __device__ __forceinline__ void score_blocks(const IndexScoresParams& p, const T
 __device__ __forceinline__ void hide_rows(const IndexScoresParams& p, const RunPlaces& run,
                                           const TileRun& tokens, int first_row) {
   for (int i = 0; i < tokens.count; ++i) {
-    if (!run.is_scored[i]) continue;
+    if (run.token[i].is_scored == 0) continue;
     float* const scores = p.scores + (tokens.first_token + i - p.queries.token_begin) * p.max_rows;
     for (int row = first_row + static_cast<int>(blockIdx.x) * kScoreThreads +
                    static_cast<int>(threadIdx.x);
@@ -233,12 +265,16 @@ __global__ void __launch_bounds__(kScoreThreads, 1)
       const QueryPlace place =
           place_of(p.queries, tokens.first_token + static_cast<int>(threadIdx.x));
       run.place[threadIdx.x] = place;
-      run.is_scored[threadIdx.x] = place.num_visible() > p.topk;
+      if (threadIdx.x == 0) run.token[tokens.count].is_scored = 0;
+      run.token[threadIdx.x] = {.kv_len = place.kv_len,
+                                .end = place.end(),
+                                .is_tree = place.is_tree,
+                                .is_scored = place.num_visible() > p.topk};
     }
     __syncthreads();
     tokens.end_row = 0;
     for (int i = 0; i < tokens.count; ++i)
-      if (run.is_scored[i]) tokens.end_row = max(tokens.end_row, run.place[i].end());
+      if (run.token[i].is_scored != 0) tokens.end_row = max(tokens.end_row, run.place[i].end());
     if (tokens.end_row == 0) continue;
     load_queries(p, tokens.first_token, tokens.count, tile);
     publish_to_products();
