@@ -46,10 +46,15 @@ Kernel& Kernels::want(const std::string& name, const Source& source) {
   }
   kernel.state_ = "wanted";
   to_look_up_.push_back(&kernel);
-  const bool must_start = !std::exchange(is_working_, true);
+  const bool starts = must_start();
   lock.unlock();
-  if (must_start) tools_.start([this] { work(); });
+  if (starts) tools_.start([this] { work(); });
   return kernel;
+}
+
+bool Kernels::must_start() {
+  const bool has_work = !to_look_up_.empty() || (may_compile_ && !to_compile_.empty());
+  return has_work && !std::exchange(is_working_, true);
 }
 
 void Kernels::wait_for(const Kernel& kernel) {
@@ -64,6 +69,10 @@ void Kernels::settle() {
       return kernel->settled_.load(std::memory_order_acquire);
     });
   });
+  may_compile_ = true;
+  const bool starts = must_start();
+  lock.unlock();
+  if (starts) tools_.start([this] { work(); });
 }
 
 std::vector<KernelState> Kernels::states() {
@@ -74,42 +83,40 @@ std::vector<KernelState> Kernels::states() {
   return states;
 }
 
-// Null when the queue is empty.
-Kernel* Kernels::next(std::deque<Kernel*> Kernels::*queue) {
+// Null when there is none.
+Kernel* Kernels::next_to_look_up() {
   const MutexLock lock(mutex_);
-  std::deque<Kernel*>& kernels = this->*queue;
-  if (kernels.empty()) return nullptr;
-  Kernel* const kernel = kernels.front();
-  kernels.pop_front();
+  if (to_look_up_.empty()) return nullptr;
+  Kernel* const kernel = to_look_up_.front();
+  to_look_up_.pop_front();
+  return kernel;
+}
+
+// Null when there is none that may be compiled now.
+Kernel* Kernels::next_to_compile() {
+  const MutexLock lock(mutex_);
+  if (!may_compile_ || to_compile_.empty()) return nullptr;
+  Kernel* const kernel = to_compile_.front();
+  to_compile_.pop_front();
   return kernel;
 }
 
 void Kernels::work() {
   lower_priority();
   for (;;) {
-    while (Kernel* const kernel = next(&Kernels::to_look_up_)) look_up(*kernel);
-    if (Kernel* const kernel = next(&Kernels::to_compile_)) {
+    while (Kernel* const kernel = next_to_look_up()) look_up(*kernel);
+    if (Kernel* const kernel = next_to_compile()) {
       compile(*kernel);
       continue;
     }
     const MutexLock lock(mutex_);
-    if (to_look_up_.empty() && to_compile_.empty()) {
-      is_working_ = false;
-      return;
-    }
+    is_working_ = false;
+    if (!must_start()) return;
   }
 }
 
-// Whether there is a compiler: its version is part of every key.
-bool Kernels::prepare() {
-  if (std::exchange(is_prepared_, true)) return compiler_ != nullptr;
-  Result<std::unique_ptr<Compiler>> opened = tools_.open_compiler();
-  if (opened) {
-    compiler_ = std::move(*opened);
-  } else {
-    no_compiler_ = opened.error().message;
-  }
-  if (compiler_ == nullptr || options_.directory == "none") return compiler_ != nullptr;
+void Kernels::open_cache() {
+  if (std::exchange(has_asked_for_cache_, true) || options_.directory == "none") return;
   const std::string directory =
       options_.directory.empty() ? default_directory() : options_.directory;
   Result<DiskCache> cache = DiskCache::open(directory, options_.max_cache_bytes);
@@ -118,16 +125,24 @@ bool Kernels::prepare() {
   } else {
     say_once(said_no_cache_, "compiled kernels are not kept", cache.error().message);
   }
-  return true;
+}
+
+bool Kernels::open_compiler() {
+  if (compiler_ != nullptr || !no_compiler_.empty()) return compiler_ != nullptr;
+  Result<std::unique_ptr<Compiler>> opened = tools_.open_compiler();
+  if (opened) {
+    compiler_ = std::move(*opened);
+    return true;
+  }
+  no_compiler_ = opened.error().message;
+  FATHOM_LOG(kWarning, "jit", "no compiler: the kernels that were built ahead serve",
+             {{"why", no_compiler_}});
+  return false;
 }
 
 void Kernels::look_up(Kernel& kernel) {
-  if (!prepare()) {
-    say_once(said_no_compiler_, "no compiler: the kernels that were built ahead serve",
-             no_compiler_);
-    return finish(kernel, nullptr, "failed: " + no_compiler_);
-  }
-  kernel.key_ = key_of(kernel.source_, compiler_->name());
+  open_cache();
+  kernel.key_ = key_of(kernel.source_);
   if (cache_) {
     if (const std::optional<std::string> found = cache_->find(kernel.key_)) {
       // What does not load is compiled once more.
@@ -143,6 +158,7 @@ void Kernels::look_up(Kernel& kernel) {
 }
 
 void Kernels::compile(Kernel& kernel) {
+  if (!open_compiler()) return finish(kernel, nullptr, "failed: " + no_compiler_);
   const Stopwatch watch;
   const Result<std::string> code = compiler_->compile(kernel.source_);
   if (!code) return finish(kernel, nullptr, "failed: " + code.error().message);

@@ -5,9 +5,10 @@
 //   Kernel& kernel = kernels.want("chain of rms_norm, kv_append", source);      // at the start; never waits
 //   void* const code = kernel.code();                                           // null: the other one serves
 //
-// A thread of low priority looks into the disk cache first, for all that is wanted, and then compiles what was not
-// there. code() waits for the first, which takes milliseconds, and for the second with Mode::kWait alone. Nothing that
-// fails stops the program: the reason is in the log, once, and in states().
+// A thread of low priority looks into the disk cache, for all that is wanted, and compiles what was not there: at once
+// with Mode::kWait, otherwise behind settle(), when the program is ready, so that it is ready no later. code() waits
+// for the first, which takes milliseconds, and for the second with Mode::kWait alone. Nothing that fails stops the
+// program: the reason is in the log, once, and in states().
 //
 // Thread-safe. What start() runs must end before the Kernels do.
 
@@ -77,13 +78,14 @@ class Kernels {
     std::function<void(std::function<void()> work)> start;
   };
 
-  Kernels(const Options& options, Tools tools) : options_(options), tools_(std::move(tools)) {}
+  Kernels(const Options& options, Tools tools)
+      : options_(options), tools_(std::move(tools)), may_compile_(options.mode == Mode::kWait) {}
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
   // Equal sources are one kernel. It lives as long as this.
   Kernel& want(const std::string& name, const Source& source);
-  // Returns when code() of all kernels wanted so far waits no longer.
+  // Returns when code() of all kernels wanted so far waits no longer. From here on what is missing is compiled.
   void settle();
   std::vector<KernelState> states();
 
@@ -92,8 +94,12 @@ class Kernels {
 
   void wait_for(const Kernel& kernel);
   void work();
-  bool prepare();
-  Kernel* next(std::deque<Kernel*> Kernels::*queue);
+  void open_cache();
+  bool open_compiler();
+  Kernel* next_to_look_up();
+  Kernel* next_to_compile();
+  // Whether a thread is to be started, which then counts as working.
+  bool must_start() FATHOM_REQUIRES(mutex_);
   void look_up(Kernel& kernel);
   void compile(Kernel& kernel);
   void store(const Kernel& kernel, const std::string& code);
@@ -108,11 +114,12 @@ class Kernels {
   std::deque<Kernel*> to_look_up_ FATHOM_GUARDED_BY(mutex_);
   std::deque<Kernel*> to_compile_ FATHOM_GUARDED_BY(mutex_);
   bool is_working_ FATHOM_GUARDED_BY(mutex_) = false;
+  bool may_compile_ FATHOM_GUARDED_BY(mutex_);
   // Of the worker.
   std::unique_ptr<Compiler> compiler_;
   std::string no_compiler_;
   std::optional<DiskCache> cache_;
-  bool is_prepared_ = false, said_no_compiler_ = false, said_no_cache_ = false;
+  bool has_asked_for_cache_ = false, said_no_cache_ = false;
 };
 
 }  // namespace fathom::jit

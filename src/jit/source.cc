@@ -17,14 +17,13 @@ std::string sha256_hex(std::string_view bytes) {
   return text;
 }
 
-std::string key_of(const Source& source, std::string_view compiler) {
+std::string key_of(const Source& source) {
   std::string all;
   // With its length, so that no two lists of parts read the same.
   const auto add = [&all](std::string_view part) {
     all += std::to_string(part.size()) + ":";
     all += part;
   };
-  add(compiler);
   for (const std::string& option : source.options) add(option);
   add(source.entry);
   add(source.text);
