@@ -168,9 +168,9 @@ const FlagTable<DeviceFlags>& device_flags() {
         {.type = "N", .check = CLI::Range(1, 1 << 16)}},
        {"--jit",
         &DeviceFlags::jit,
-        "Kernels compiled at run time by NVRTC, where --enable-fusion wants some: background "
-        "serves with those built ahead until they are there, wait compiles before it serves, off "
-        "compiles none",
+        "Kernels compiled at run time by NVRTC, where the model or --enable-fusion wants some: "
+        "background serves with those built ahead until they are there, wait compiles before it "
+        "serves, off compiles none",
         {.type = "off|background|wait", .check = CLI::IsMember({"off", "background", "wait"})}},
        {"--jit-cache-dir",
         &DeviceFlags::jit_cache_dir,

@@ -3,93 +3,39 @@
 //
 // Grid: tokens x heads. Shared memory: the query and the weighted values as float32, 3 KB a head of 512 + 64.
 
+#include "cuda/attention/absorbed_any.cuh"
+#include "cuda/attention/absorbed_source.h"
 #include "cuda/attention/choice.h"
-#include "cuda/attention/mla_absorbed.cuh"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/attention/ops.h"
-#include "cuda/attention/softmax.cuh"
-#include "cuda/device/reduce.cuh"
-#include "cuda/ptx/pdl.cuh"
-#include "cuda/runtime/launch.cuh"
+#include "cuda/jit/compiled_kernels.h"
+#include "cuda/jit/launch_compiled.h"
 
 namespace fathom::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-
-struct Tile {
-  float weights[kThreads];
-  int64_t offsets[kThreads];
-  float reduced[kThreads / 32];
-};
-
 template <class Latent>
-__device__ float score_of(const AbsorbedParams& p, const float* query, int64_t offset) {
-  const char* const row = p.cache.data + offset;
-  const int dim = p.cache.latent_dim + p.cache.rope_dim;
-  float sum = 0.0f;
-  for (int i = 0; i < dim; ++i) sum = __fmaf_rn(query[i], kv_value<Latent>(row, p.cache, i), sum);
-  return sum * p.scale;
-}
-
-// Thread i has row `first + i`; then thread i has every 128th value.
-template <class Latent>
-__device__ void attend_tile(const AbsorbedParams& p, const QueryGroup& group, uint64_t mask,
-                            int first, const float* query, Tile& tile, Merged& total,
-                            float* values) {
-  const int row = first + static_cast<int>(threadIdx.x);
-  const bool visible = row < group.end() && is_visible(group, group.first_query, mask, row);
-  tile.offsets[threadIdx.x] = visible ? kv_row_at(p, group.seq, row) * p.cache.row_bytes : -1;
-  const float score =
-      visible ? score_of<Latent>(p, query, tile.offsets[threadIdx.x]) : minus_infinity();
-  const float max = fmaxf(total.max, block_max<kThreads>(score, tile.reduced));
-  const float weight = exp2_fast(score - finite_max(max));
-  const float factor = exp2_fast(total.max - finite_max(max));
-  tile.weights[threadIdx.x] = weight;
-  total.max = max;
-  total.sum = __fmaf_rn(total.sum, factor, block_sum<kThreads>(weight, tile.reduced));
-  const int rows = min(kThreads, group.end() - first);
-  for (int i = threadIdx.x; i < p.cache.latent_dim; i += kThreads) {
-    float value = values[i] * factor;
-    for (int j = 0; j < rows; ++j) {
-      if (tile.offsets[j] < 0) continue;  // hidden: may be anything
-      value = __fmaf_rn(tile.weights[j],
-                        kv_value<Latent>(p.cache.data + tile.offsets[j], p.cache, i), value);
-    }
-    values[i] = value;
-  }
-  __syncthreads();
-}
-
-template <class Latent>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kAnyThreads)
     absorbed_kernel(const __grid_constant__ AbsorbedParams p) {
   extern __shared__ float shared[];
-  __shared__ Tile tile;
+  __shared__ AnyTile tile;
   let_next_start();
-  wait_for_previous();
-  const int latent_dim = p.cache.latent_dim, rope_dim = p.cache.rope_dim;
-  float* const query = shared;
-  float* const values = query + latent_dim + rope_dim;
-  const QueryGroup group = find_group(p, blockIdx.x, 1);
-  if (group.seq < 0) return;
-  const int64_t token = group.first_token, head = group.first_head;
-  const Bf16* const latent = p.q_latent + (token * p.heads + head) * latent_dim;
-  const Bf16* const rope = p.q_rope + token * p.q_rope_token_stride + head * p.q_rope_head_stride;
-  for (int i = threadIdx.x; i < latent_dim; i += kThreads) {
-    query[i] = cuda::to_float(latent[i]);
-    values[i] = 0.0f;
-  }
-  for (int i = threadIdx.x; i < rope_dim; i += kThreads)
-    query[latent_dim + i] = cuda::to_float(rope[i]);
-  __syncthreads();
-  const uint64_t mask = group.is_tree ? p.tree_mask[token] : 0;
-  Merged total = Merged::none();
-  for (int first = 0; first < group.end() && group.kv_len > 0; first += kThreads)
-    attend_tile<Latent>(p, group, mask, first, query, tile, total, values);
-  Bf16* const out = p.out + (token * p.heads + head) * latent_dim;
-  for (int i = threadIdx.x; i < latent_dim; i += kThreads)
-    out[i] = from_float<Bf16>(group.kv_len > 0 ? values[i] / total.sum : 0.0f);
+  attend_any<Latent, false>(p, shared, tile);
+}
+
+AbsorbedSizes sizes_of(const ops::MlaAbsorbedArgs& args) {
+  return {.format = args.cache.format,
+          .heads = args.out.dim(1),
+          .block_tokens = args.cache.block_tokens()};
+}
+
+CompiledKernels<AbsorbedSizes>& compiled() {
+  static CompiledKernels<AbsorbedSizes> kernels;
+  return kernels;
+}
+
+bool is_aligned(const void* pointer, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
 void generic_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
@@ -98,14 +44,15 @@ void generic_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {
   p.head_groups = p.heads;
   const int shared = (2 * p.cache.latent_dim + p.cache.rope_dim) * int{sizeof(float)};
   const LaunchShape shape{.grid = static_cast<unsigned>(args.out.dim(0) * args.out.dim(1)),
-                          .block = kThreads,
+                          .block = kAnyThreads,
                           .shared_bytes = shared};
+  void* const code = compiled().code_of(sizes_of(args));
+  if (code != nullptr && is_aligned(p.cache.data, 16)) {
+    void* parameters[] = {&p};
+    return launch_compiled(code, shape, stream, parameters);
+  }
   with_cache_type(args.cache.format.latent,
                   [&]<class Latent>(Latent) { launch(absorbed_kernel<Latent>, shape, stream, p); });
-}
-
-bool is_aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
 }
 
 bool is_tuned(const ops::MlaAbsorbedArgs& args) {
@@ -138,7 +85,13 @@ AbsorbedParams absorbed_params(const ops::MlaAbsorbedArgs& args) {
 }
 
 int64_t mla_absorbed_scratch(const ops::MlaAbsorbedArgs& args, const ops::Stream& stream) {
-  return is_tuned(args) ? absorbed::scratch_bytes(args, stream) : 0;
+  if (is_tuned(args)) return absorbed::scratch_bytes(args, stream);
+  // Steps are measured before the first one runs.
+  if (stream.is_measuring()) {
+    const AbsorbedSizes sizes = sizes_of(args);
+    compiled().want(sizes, absorbed_name(sizes), [&] { return absorbed_source(sizes); });
+  }
+  return 0;
 }
 
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream) {

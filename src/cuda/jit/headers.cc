@@ -50,6 +50,12 @@ struct F8E4M3 { uint8_t bits; };
 )"},
     {"tensor/tensor.h", kNothing},
     {"ops/kv_format.h", kNothing},
+    {"ops/mla.h", R"(
+namespace fathom::ops {
+struct MlaAbsorbedArgs;
+inline constexpr int kMaxTreeTokens = 64;
+}
+)"},
 };
 
 std::vector<jit::Header> all_headers() {
