@@ -47,20 +47,25 @@ __device__ __forceinline__ float logit_of(const ChooseParams& p, int expert) {
   return sum;
 }
 
-__device__ __forceinline__ void score_by_sigmoid(const ChooseParams& p, Shared& shared,
-                                                 float bias) {
+// `bias` and `logit`: of the thread's first expert.
+__device__ __forceinline__ void score_by_sigmoid(const ChooseParams& p, Shared& shared, float bias,
+                                                 float logit) {
   for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
-    if (expert >= kMaxThreads) bias = p.bias[expert];
-    const float score = 1.0f / (1.0f + expf(-logit_of(p, expert)));
+    if (expert >= kMaxThreads) {
+      bias = p.bias[expert];
+      logit = logit_of(p, expert);
+    }
+    const float score = 1.0f / (1.0f + expf(-logit));
     shared.scores[expert] = score;
     shared.keys[expert] = key_of(score + bias);
   }
 }
 
-__device__ __forceinline__ void score_by_softmax(const ChooseParams& p, Shared& shared) {
+__device__ __forceinline__ void score_by_softmax(const ChooseParams& p, Shared& shared,
+                                                 float logit) {
   float most = -INFINITY, sum = 0;
   for (int expert = threadIdx.x; expert < p.experts; expert += blockDim.x) {
-    const float logit = logit_of(p, expert);
+    if (expert >= kMaxThreads) logit = logit_of(p, expert);
     shared.scores[expert] = logit;
     most = fmaxf(most, logit);
   }
@@ -110,9 +115,22 @@ __device__ __forceinline__ void exclude_groups(const ChooseParams& p, Shared& sh
   __syncthreads();
 }
 
-// One warp; lane l has experts l, l + 32, ...
+// As a tree, for its latency.
+template <int kCount>
+__device__ __forceinline__ uint32_t largest(const uint32_t (&keys)[kCount]) {
+  uint32_t most[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) most[i] = keys[i];
+#pragma unroll
+  for (int step = 1; step < kCount; step *= 2)
+#pragma unroll
+    for (int i = 0; i + step < kCount; i += 2 * step) most[i] = max(most[i], most[i + step]);
+  return most[0];
+}
+
+// One warp; lane l has experts l, l + 32, ... The groups' place gets those taken.
 template <int kPerLane>
-__device__ __forceinline__ void take_best(const ChooseParams& p, const Shared& shared) {
+__device__ __forceinline__ void take_best(const ChooseParams& p, Shared& shared) {
   const int lane = threadIdx.x % 32;
   int32_t* const ids = p.ids + int64_t{blockIdx.x} * p.per_token;
   float* const weights = p.weights + int64_t{blockIdx.x} * p.per_token;
@@ -122,25 +140,24 @@ __device__ __forceinline__ void take_best(const ChooseParams& p, const Shared& s
     keys[i] = i * 32 + lane < p.experts ? shared.keys[i * 32 + lane] : 0;
   float total = 0;
   for (int j = 0; j < p.per_token; ++j) {
-    uint32_t best = 0, mine = 0;
+    const uint32_t key = __reduce_max_sync(kAllLanes, largest(keys));
+    uint32_t mine = ~0u;
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (keys[i] > best) {
-        best = keys[i];
-        mine = static_cast<uint32_t>(i * 32 + lane);
-      }
-    const uint32_t key = __reduce_max_sync(kAllLanes, best);
-    const uint32_t taken = __reduce_min_sync(kAllLanes, best == key ? mine : ~0u);
+    for (int i = kPerLane - 1; i >= 0; --i)
+      if (keys[i] == key) mine = static_cast<uint32_t>(i * 32 + lane);
+    const uint32_t taken = __reduce_min_sync(kAllLanes, mine);
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i)
       if (taken == static_cast<uint32_t>(i * 32 + lane)) keys[i] = 0;
     total += shared.scores[taken];
-    if (lane == 0) ids[j] = static_cast<int32_t>(taken);
+    if (lane == 0) shared.groups[j] = taken;
   }
-  __syncwarp();  // lane 0 wrote the ids
+  __syncwarp();  // lane 0 wrote what was taken
   const float divisor = p.norm_topk_prob ? total + 1e-20f : 1.0f;
   for (int j = lane; j < p.per_token; j += 32) {
-    weights[j] = shared.scores[ids[j]] / divisor * p.routed_scaling_factor;
+    const uint32_t taken = shared.groups[j];
+    ids[j] = static_cast<int32_t>(taken);
+    weights[j] = shared.scores[taken] / divisor * p.routed_scaling_factor;
   }
 }
 
@@ -152,7 +169,11 @@ __global__ void __launch_bounds__(kMaxThreads) choose(const __grid_constant__ Ch
   const float bias =
       by_sigmoid && threadIdx.x < static_cast<unsigned>(p.experts) ? p.bias[threadIdx.x] : 0.0f;
   wait_for_previous();
-  if (p.kv_rows != nullptr && p.kv_rows[blockIdx.x] == -1) {
+  // Loaded beside each other: each trip to memory is as long as the choice itself.
+  const int64_t kv_row = p.kv_rows != nullptr ? p.kv_rows[blockIdx.x] : 0;
+  const int first = static_cast<int>(threadIdx.x);
+  const float logit = first < p.experts ? logit_of(p, first) : 0.0f;
+  if (kv_row == -1) {
     for (int j = threadIdx.x; j < p.per_token; j += blockDim.x) {
       p.ids[int64_t{blockIdx.x} * p.per_token + j] = -1;
       p.weights[int64_t{blockIdx.x} * p.per_token + j] = 0;
@@ -160,9 +181,9 @@ __global__ void __launch_bounds__(kMaxThreads) choose(const __grid_constant__ Ch
     return;
   }
   if (by_sigmoid) {
-    score_by_sigmoid(p, shared, bias);
+    score_by_sigmoid(p, shared, bias, logit);
   } else {
-    score_by_softmax(p, shared);
+    score_by_softmax(p, shared, logit);
   }
   __syncthreads();
   if (p.grouped) exclude_groups(p, shared);
