@@ -52,6 +52,15 @@ __device__ __forceinline__ Sum add_partials(const Sum* partials, int warps, int 
   return sum;
 }
 
+// To the same place of another block of the cluster.
+template <class Sum>
+__device__ __forceinline__ void store_remote_sum(const Sum* to, uint32_t rank, Sum sum) {
+  float value;
+  if constexpr (std::is_same_v<Sum, int>) value = __int_as_float(sum);
+  if constexpr (std::is_same_v<Sum, float>) value = sum;
+  store_remote(shared_address(to), rank, value);
+}
+
 // What another block of the cluster left there.
 template <class Sum>
 __device__ __forceinline__ Sum load_remote_sum(const Sum* sum, uint32_t rank) {
@@ -154,12 +163,18 @@ struct Product {
       store_product(p, part, out_token, out_row, scaled<W>(p, part, out_token, out_row, sum));
   }
 
+  // The blocks of a group share the sums: block r stores number i where i % group is r, and gets it from all others.
+  __device__ __forceinline__ Sum* sums_from(int block) const {
+    return partials + 2 * kPartials + block * (kTokens * kRows / part.group);
+  }
+
   // All warps' sums of a unit; `buffer` alternates, so that a unit's readers meet no writer of the next.
   __device__ __forceinline__ void finish(int unit, const Sum (&sum)[MT][NT][4], int buffer) {
     Sum* const mine = partials + buffer * kPartials;
-    Sum* const sums = partials + 2 * kPartials;
     store_partial<MT, NT>(mine + threadIdx.x / 32 * kPartialFloats<MT, NT>, sum);
     __syncthreads();
+    if (p.cluster > 1) cluster_wait();  // all of its blocks have started
+    const uint32_t first = cluster_rank() - static_cast<uint32_t>(rank);
     const int tiles = kBlockWarps / part.warps;
     const int tokens = min(kTokens, p.tokens - unit % p.token_tiles * kTokens);
     for (int i = threadIdx.x; i < tiles * tokens * kRows; i += kProductThreads) {
@@ -169,22 +184,20 @@ struct Product {
       if (part.group == 1) {
         store(unit, tile, token, row, value);
       } else {
-        sums[token * kRows + row] = value;
+        store_remote_sum(sums_from(rank) + i / part.group,
+                         first + static_cast<uint32_t>(i % part.group), value);
       }
     }
   }
 
-  // A group's blocks add their sums in order of rank; each stores some of the rows. A group has all of a block's warps.
+  // Adds what the group's blocks sent, in order of rank. A group has all of a block's warps, and one unit.
   __device__ __forceinline__ void finish_group() {
-    const Sum* const sums = partials + 2 * kPartials;
-    const uint32_t first = cluster_rank() - static_cast<uint32_t>(rank);
     const int tokens = min(kTokens, p.tokens - first_unit % p.token_tiles * kTokens);
-    for (int i = threadIdx.x; i < tokens * kRows; i += kProductThreads) {
-      if (i % part.group != rank) continue;
-      Sum sum = load_remote_sum(sums + i, first);
-      for (int other = 1; other < part.group; ++other)
-        sum += load_remote_sum(sums + i, first + static_cast<uint32_t>(other));
-      store(first_unit, 0, i / kRows, i % kRows, sum);
+    for (int i = threadIdx.x; i < tokens * kRows / part.group; i += kProductThreads) {
+      Sum sum = sums_from(0)[i];
+      for (int block = 1; block < part.group; ++block) sum += sums_from(block)[i];
+      const int at = i * part.group + rank;
+      store(first_unit, 0, at / kRows, at % kRows, sum);
     }
   }
 
@@ -237,17 +250,18 @@ __global__ void __launch_bounds__(kProductThreads, kAligned&& MT* NT == 1 ? 3 : 
     product_kernel(const __grid_constant__ ProductParams p) {
   extern __shared__ __align__(128) char shared[];
   let_next_start();
+  if (p.cluster > 1) cluster_arrive();
   Product<W, MT, NT, kAligned> product(p, shared);
   const bool works = product.first_unit < product.part.units;
   if (works) {
     product.stream();
   } else {
     wait_for_previous();
+    if (p.cluster > 1) cluster_wait();
   }
   if (p.cluster == 1) return;
-  cluster_sync();
+  cluster_sync();  // all sums have come
   if (works && product.part.group > 1) product.finish_group();
-  cluster_sync();  // nobody leaves while its sums are read
 }
 
 // What does not depend on a kernel's tiles of rows; rows_to_units(rows, warps) tells those. Returns a warp's most

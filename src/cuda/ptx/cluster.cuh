@@ -51,6 +51,10 @@ __device__ __forceinline__ float load_remote(uint32_t shared, uint32_t rank) {
                : "memory");
   return v;
 }
+__device__ __forceinline__ void store_remote(uint32_t shared, uint32_t rank, float v) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote_address(shared, rank)), "f"(v)
+               : "memory");
+}
 // Aligned to 8 bytes.
 __device__ __forceinline__ float2 load_remote2(uint32_t shared, uint32_t rank) {
   float2 v;
