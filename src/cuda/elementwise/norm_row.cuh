@@ -68,6 +68,10 @@ class NormRow {
   __device__ __forceinline__ int begin(int i) const {
     return (i * threads_ + static_cast<int>(threadIdx.x)) * kVector;
   }
+  template <class Weight>
+  __device__ __forceinline__ Words<Weight> load_weight(int i) const {
+    return load_words(static_cast<const Weight*>(p_.weight), begin(i), end(i), aligned());
+  }
   // What is normalised comes from two places.
   struct Parts {
     Words<Bf16> x, before;
@@ -135,15 +139,14 @@ __device__ __forceinline__ float norm_factor(float sum, const NormParams& p) {
 }
 
 // A row whose vectors the block's threads keep in registers as memory has them, kVectors each. The weight is loaded
-// while the kernel before still runs. shared: a float for each warp.
-template <class Weight, int kVectors>
+// while the kernel before still runs. shared: a float for each warp. kWhole: of NormRow.
+template <class Weight, int kVectors, bool kWhole = false>
 __device__ __forceinline__ void normalise_row(const NormParams& p, float* shared,
                                               int threads = blockDim.x) {
-  const NormRow<false> row(p, blockIdx.x, threads);
+  const NormRow<kWhole> row(p, blockIdx.x, threads);
   Words<Weight> weight[kVectors];
 #pragma unroll
-  for (int i = 0; i < kVectors; ++i)
-    weight[i] = load_words(static_cast<const Weight*>(p.weight), row.begin(i), p.dim, p.aligned);
+  for (int i = 0; i < kVectors; ++i) weight[i] = row.template load_weight<Weight>(i);
   wait_for_previous();
   Words<Bf16> v[kVectors];
 #pragma unroll

@@ -16,13 +16,14 @@ namespace {
 constexpr int kThreads = kNormThreads, kLongThreads = 1024;
 constexpr int kResidentBlocks = 2;  // of a multiprocessor that take many rows in turn
 
-// kVectors: of a thread, held in registers as memory has them, so that several blocks fit.
-template <class Weight, int kVectors>
+// kVectors: of a thread, held in registers as memory has them, so that several blocks fit. kWhole also for the size of
+// the code: what runs once waits for its instructions, too, and those for rows of any kind lie between.
+template <class Weight, int kVectors, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kVectors <= 2 ? 2 : 1)
     norm_rows(const __grid_constant__ NormParams p) {
   __shared__ float shared[kThreads / 32];
   let_next_start();
-  normalise_row<Weight, kVectors>(p, shared);
+  normalise_row<Weight, kVectors, kWhole>(p, shared);
 }
 
 // The same for many rows: as many blocks as run at once take them in turn, and the loads of the next row are under way
@@ -36,8 +37,7 @@ __global__ void __launch_bounds__(kThreads, kVectors <= 2 ? kResidentBlocks : 1)
   let_next_start();
   Words<Weight> weight[kVectors];
 #pragma unroll
-  for (int i = 0; i < kVectors; ++i)
-    weight[i] = load_words(static_cast<const Weight*>(p.weight), Row(p).begin(i), p.dim, p.aligned);
+  for (int i = 0; i < kVectors; ++i) weight[i] = Row(p).template load_weight<Weight>(i);
   wait_for_previous();
   typename Row::Parts parts[kVectors];
 #pragma unroll
@@ -92,16 +92,20 @@ void run(const NormParams& params, int64_t rows, ops::Stream& stream) {
   const auto [per_thread, block] = norm_layout(params.dim);
   LaunchShape shape{.grid = static_cast<unsigned>(rows), .block = block};
   const int64_t resident = int64_t{kResidentBlocks} * num_multiprocessors();
+  const bool whole = params.aligned && params.dim == per_thread * shape.block.x * kVector;
   if (per_thread == 2 && rows >= 4 * resident) {
     shape.grid = static_cast<unsigned>(resident);
-    const bool whole = params.aligned && params.dim == per_thread * shape.block.x * kVector;
     const auto kernel = whole ? norm_many_rows<Weight, 2, true> : norm_many_rows<Weight, 2, false>;
     return launch(kernel, shape, stream, params);
   }
-  if (per_thread == 1) return launch(norm_rows<Weight, 1>, shape, stream, params);
-  if (per_thread == 2) return launch(norm_rows<Weight, 2>, shape, stream, params);
+  if (per_thread == 1)
+    return launch(whole ? norm_rows<Weight, 1, true> : norm_rows<Weight, 1, false>, shape, stream,
+                  params);
+  if (per_thread == 2)
+    return launch(whole ? norm_rows<Weight, 2, true> : norm_rows<Weight, 2, false>, shape, stream,
+                  params);
   if (params.dim <= 4 * kThreads * kVector)
-    return launch(norm_rows<Weight, 4>, shape, stream, params);
+    return launch(norm_rows<Weight, 4, false>, shape, stream, params);
   shape.block = kLongThreads;
   launch(norm_long_rows<Weight>, shape, stream, params);
 }
