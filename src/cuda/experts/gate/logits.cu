@@ -3,6 +3,8 @@
 // A warp's piece of a bf16 weight, at most 14 KB, is in its registers before the kernel ahead has finished.
 // No shared memory, no synchronisation: the parts are summed by who reads them.
 
+#include <type_traits>
+
 #include "cuda/device/convert.cuh"
 #include "cuda/elementwise/vector.cuh"
 #include "cuda/experts/gate/fragments.cuh"
@@ -51,15 +53,16 @@ template <>
 struct Held<Bf16> {
   uint4 low[kHeld], high[kHeld];
 
-  __device__ __forceinline__ void load(const LogitsParams& p, int expert, int k, int steps) {
+  __device__ __forceinline__ void load(const LogitsParams& p, int expert, int k, int steps,
+                                       bool aligned) {
     const Bf16* const row = static_cast<const Bf16*>(p.weight) + int64_t{expert} * p.hidden_size;
     const Bf16* const next = row + int64_t{8} * p.hidden_size;
 #pragma unroll
     for (int s = 0; s < kHeld; ++s) {
       const bool valid = s < steps;
-      low[s] = load_channels(row, k + s * kGateStep, p.hidden_size, p.aligned,
+      low[s] = load_channels(row, k + s * kGateStep, p.hidden_size, aligned,
                              valid && expert < p.experts);
-      high[s] = load_channels(next, k + s * kGateStep, p.hidden_size, p.aligned,
+      high[s] = load_channels(next, k + s * kGateStep, p.hidden_size, aligned,
                               valid && expert + 8 < p.experts);
     }
   }
@@ -75,7 +78,7 @@ struct Held<float> {
   int k, end;
   bool valid[2];
 
-  __device__ __forceinline__ void load(const LogitsParams& p, int expert, int first, int) {
+  __device__ __forceinline__ void load(const LogitsParams& p, int expert, int first, int, bool) {
     rows[0] = static_cast<const float*>(p.weight) + int64_t{expert} * p.hidden_size;
     rows[1] = rows[0] + int64_t{8} * p.hidden_size;
     valid[0] = expert < p.experts;
@@ -109,20 +112,22 @@ struct Held<float> {
   }
 };
 
-// kSeveral: whether a warp takes more than one tile of tokens.
-template <class Weight, bool kSeveral>
+// kSeveral: whether a warp takes more than one tile of tokens. kPlain: all is aligned, and a warp holds its weights.
+// Each instruction runs once and is waited for, so the code for everything else must not lie between.
+template <class Weight, bool kSeveral, bool kPlain>
 __global__ void __launch_bounds__(kWarps * 32) sum_parts(const __grid_constant__ LogitsParams p) {
   let_next_start();
+  const bool aligned = kPlain || p.aligned;
   const int lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
   const int unit = blockIdx.x * kWarps + threadIdx.x / 32;
   const int split = unit % kGateSplits, expert = unit / kGateSplits * kTileExperts + group;
   const int first = split * p.steps * kGateStep + quad * kVector;
   Held<Weight> held;
-  held.load(p, expert, first, p.steps);
+  held.load(p, expert, first, p.steps, aligned);
   wait_for_previous();
   const auto channels_of = [&](int token, int s) {
     return load_channels(p.x + int64_t{token} * p.x_stride, first + s * kGateStep, p.hidden_size,
-                         p.aligned, s < p.steps && token < p.tokens);
+                         aligned, s < p.steps && token < p.tokens);
   };
   const int first_token = blockIdx.y * p.tiles * kTileTokens;
   const int last_token = first_token + (kSeveral ? p.tiles - 1 : 0) * kTileTokens;
@@ -134,13 +139,14 @@ __global__ void __launch_bounds__(kWarps * 32) sum_parts(const __grid_constant__
   for (int token = first_token; token <= last_token; token += kTileTokens) {
     float d[4] = {};
     for (int done = 0; done < p.steps; done += kHeld) {
-      if (p.steps > kHeld) {  // nothing could be held or loaded ahead
-        held.load(p, expert, first + done * kGateStep, p.steps - done);
+      if (!kPlain && p.steps > kHeld) {  // nothing could be held or loaded ahead
+        held.load(p, expert, first + done * kGateStep, p.steps - done, aligned);
 #pragma unroll
         for (int s = 0; s < kHeld; ++s) words[s] = channels_of(token + group, done + s);
       }
 #pragma unroll
       for (int s = 0; s < kHeld; ++s) {
+        if (kPlain && s >= p.steps) break;
         held.add(d, s, words[s]);
         if (kSeveral && token < last_token) words[s] = channels_of(token + kTileTokens + group, s);
       }
@@ -159,8 +165,11 @@ void run(const LogitsParams& params, ops::Stream& stream) {
   const LaunchShape shape{.grid = {num_tiles(params.experts, kTileExperts) * (kGateSplits / kWarps),
                                    num_tiles(params.tokens, params.tiles * kTileTokens)},
                           .block = kWarps * 32};
-  if (params.tiles == 1) return launch(sum_parts<Weight, false>, shape, stream, params);
-  launch(sum_parts<Weight, true>, shape, stream, params);
+  constexpr bool kHolds = std::is_same_v<Weight, Bf16>;
+  if (params.tiles > 1) return launch(sum_parts<Weight, true, false>, shape, stream, params);
+  const bool plain = kHolds && params.aligned && params.steps <= kHeld;
+  launch(plain ? sum_parts<Weight, false, kHolds> : sum_parts<Weight, false, false>, shape, stream,
+         params);
 }
 
 // More tokens share a warp's weights only where the GPU is full anyway.
