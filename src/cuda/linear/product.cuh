@@ -4,9 +4,9 @@
 //
 // Grid: x = groups of blocks (choose.h) that walk over the units, z = heads. A unit is kBlockWarps / warps * MT tiles
 // of 16 rows and one tile of 8 * NT tokens; `warps` warps share a unit's rows and divide the inner dimension.
-// Shared memory: the rings (warp, stage), then two buffers of partial sums [warp, token, row], then their sums.
-// A block starts to read weights before the kernel before has finished, and while it adds up a unit the next
-// one's weights are under way.
+// Shared memory: the rings (warp, stage), then two buffers of partial sums [warp, token, row], then the sums that
+// come from other blocks. A block starts to read weights before the kernel before has finished, and while it adds up a
+// unit the next one's weights are under way.
 
 #include <algorithm>
 
@@ -46,9 +46,15 @@ __device__ __forceinline__ void store_partial(Sum* partial, const Sum (&sum)[MT]
 template <int MT, int NT, class Sum>
 __device__ __forceinline__ Sum add_partials(const Sum* partials, int warps, int token, int row) {
   constexpr int kStride = kTileRows * MT + 4;
-  Sum sum = partials[token * kStride + row];
-  for (int warp = 1; warp < warps; ++warp)
-    sum += partials[warp * kPartialFloats<MT, NT> + token * kStride + row];
+  const Sum* const from = partials + token * kStride + row;
+  Sum each[kBlockWarps];  // loaded beside each other
+#pragma unroll
+  for (int warp = 0; warp < kBlockWarps; ++warp)
+    each[warp] = warp < warps ? from[warp * kPartialFloats<MT, NT>] : 0;
+  Sum sum = each[0];
+#pragma unroll
+  for (int warp = 1; warp < kBlockWarps; ++warp)
+    if (warp < warps) sum += each[warp];
   return sum;
 }
 
