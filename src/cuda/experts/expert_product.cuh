@@ -228,11 +228,13 @@ struct ExpertProduct {
   __device__ __forceinline__ void stream() {
     const int row_bytes = static_cast<int>(weight_row_bytes<W>(p.in));
     const int x_bytes = p.in * static_cast<int>(sizeof(typename Lines::X));
+    const bool has_lists = p.lists.groups != nullptr;
+    if (!has_lists) find_tasks();  // divides, which takes a while
     if constexpr (kGateUp) {
       wait_for_previous();
       let_next_start();
     }
-    find_tasks();
+    if (has_lists) find_tasks();
     Cursor load{.at = start<true>(), .line = begin};
     {
       Cursor early = load;
@@ -291,10 +293,12 @@ void launch_expert_product(ExpertProductParams p, ops::Stream& stream) {
   p.units = static_cast<int>(num_tiles(p.rows, kTileRows * (kBlockWarps / p.warps)));
   const int64_t tasks = int64_t{p.lists.most_groups} * p.units;
   // Two blocks find room with two stages, but for i4's, whose lines have more channels.
-  constexpr bool kHasRoomForTwo = kQuantisedRows<W> && !kIsI4<W>;
-  p.stages = p.chosen_stages > 0                               ? p.chosen_stages
-             : kHasRoomForTwo && tasks > num_multiprocessors() ? 2
-                                                               : 4;
+  constexpr bool kHasRoomForTwo = kQuantisedRows<W> && !kIsI4<W>, kIsBf16 = std::is_same_v<W, Bf16>;
+  // Of bf16 so for a few pairs, whose blocks end their tasks by turns.
+  const bool has_room_for_two = kHasRoomForTwo || (kIsBf16 && p.lists.groups == nullptr);
+  p.stages = p.chosen_stages > 0                                 ? p.chosen_stages
+             : has_room_for_two && tasks > num_multiprocessors() ? 2
+                                                                 : 4;
   constexpr int kMostResident = kAligned ? 2 : 1;  // registers
   const int per_multiprocessor =
       std::clamp((227 << 10) / (Kernel::shared_bytes(p.stages) + 1024), 1, kMostResident);
