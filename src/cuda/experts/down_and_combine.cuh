@@ -137,19 +137,42 @@ struct DownAndCombine {
     if (cursor.j < per_token) cursor.from = source_of(cursor.j);
   }
 
-  // Fills all stages. Where h is quantised here, its loads do not wait for each other.
-  __device__ __forceinline__ void load_first_activations(char* ring, Cursor& load) const {
-    Hidden h[kMostStages] = {};
+  // What a stage of the ring begins with: where its line of activations comes from, null if it has none.
+  struct First {
+    const char* x = nullptr;
+    int line = 0;
+  };
+  // Starts on the weights of all stages, and finds their activations: addresses take longer than their loads.
+  __device__ __forceinline__ void load_first_weights(char* ring, Cursor& load,
+                                                     First (&firsts)[kMostStages]) const {
+    const int row_bytes = static_cast<int>(weight_row_bytes<W>(p.in));
 #pragma unroll
     for (int stage = 0; stage < kMostStages; ++stage) {
       if (stage == p.stages) break;
       if (load.j < per_token) {
-        if constexpr (Lines::kScaled) {
-          h[stage] = load_hidden(load.from, load.line, p.in);
-        } else {
-          load_activations(ring + stage * Lines::kStage, load.from, load.line);
-        }
+        firsts[stage] = {.x = load.from.x[0], .line = load.line};
+        Lines::load_weights(ring + stage * Lines::kStage, load.from, load.line, row_bytes,
+                            p.blocks);
         advance(load);
+      }
+      commit_copies();
+    }
+  }
+  // Where h is quantised here, its loads do not wait for each other.
+  __device__ __forceinline__ void load_first_activations(char* ring,
+                                                         const First (&firsts)[kMostStages]) const {
+    Hidden h[kMostStages] = {};
+#pragma unroll
+    for (int stage = 0; stage < kMostStages; ++stage) {
+      if (stage == p.stages) break;
+      Source from{};
+      from.x[0] = firsts[stage].x;
+      if (from.x[0] != nullptr) {
+        if constexpr (Lines::kScaled) {
+          h[stage] = load_hidden(from, firsts[stage].line, p.in);
+        } else {
+          load_activations(ring + stage * Lines::kStage, from, firsts[stage].line);
+        }
       }
       commit_copies();
     }
@@ -166,19 +189,10 @@ struct DownAndCombine {
     const int first = next_expert(warp / p.warps);
     char* const ring = shared + warp * p.stages * Lines::kStage;
     Cursor load = start(first);
-    {
-      Cursor early = load;
-      for (int stage = 0; stage < p.stages; ++stage) {
-        if (early.j < per_token) {
-          Lines::load_weights(ring + stage * Lines::kStage, early.from, early.line, row_bytes,
-                              p.blocks);
-          advance(early);
-        }
-        commit_copies();
-      }
-    }
+    First firsts[kMostStages];
+    load_first_weights(ring, load, firsts);
     wait_for_previous();
-    load_first_activations(ring, load);
+    load_first_activations(ring, firsts);
     char* stage = ring;
     for (int j = first; j < per_token; j = next_expert(j + kBlockWarps / p.warps)) {
       float sum[1][1][4] = {};
@@ -213,9 +227,10 @@ struct DownAndCombine {
     const int row = first_row + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= kTileRows || row >= c.hidden_size) return;
     float sum = 0;
+#pragma unroll 4
     for (int j = 0; j < per_token; ++j) {
-      if (experts()[j] < 0) continue;
-      sum = __fmaf_rn(weights()[j], results()[j * kTileRows + threadIdx.x], sum);
+      const float with = __fmaf_rn(weights()[j], results()[j * kTileRows + threadIdx.x], sum);
+      sum = experts()[j] < 0 ? sum : with;
     }
     Bf16* const out = static_cast<Bf16*>(c.out) + token * c.out_stride + row;
     *out = cuda::from_float<Bf16>(c.accumulate ? cuda::to_float(*out) + sum : sum);
