@@ -45,13 +45,16 @@ __device__ __forceinline__ void wait_oldest(int stages) {
   }
 }
 
-// kBytes of a row at `offset` to a lane's slot, zeros beyond the row's end. Without kAligned rows begin anywhere.
-template <class Element, int kBytes, bool kAligned>
+// kBytes of a row at `offset` to a lane's slot, zeros beyond the row's end. Without kAligned rows begin anywhere. kAll:
+// the row is read from end to end soon.
+template <class Element, int kBytes, bool kAligned, bool kAll = false>
 __device__ __forceinline__ void copy_piece(char* slot, const char* row, int offset, int row_bytes) {
   if constexpr (kAligned) {
     const bool valid = offset < row_bytes;
     const char* const from = row + (valid ? offset : 0);
-    if constexpr (kBytes == 16) {
+    if constexpr (kBytes == 16 && kAll) {
+      copy_async_16_of_row(shared_address(slot), from, valid);
+    } else if constexpr (kBytes == 16) {
       copy_async_16(shared_address(slot), from, valid);
     } else {
       copy_async_small<kBytes>(shared_address(slot), from, valid);
@@ -132,8 +135,8 @@ struct LineStream {
     const int lane = threadIdx.x % 32, offset = line * kLineBytes + lane % 4 * 16;
 #pragma unroll
     for (int piece = 0; piece < 4; ++piece)
-      copy_piece<W, 16, kAligned>(to + piece * 512 + lane * 16, rows[piece / 2],
-                                  offset + piece % 2 * 64, row_bytes);
+      copy_piece<W, 16, kAligned, true>(to + piece * 512 + lane * 16, rows[piece / 2],
+                                        offset + piece % 2 * 64, row_bytes);
   }
   // This lane's scales of a line, of a row of the weight or of a token; zeros behind the last of `blocks`.
   static __device__ __forceinline__ void load_scales(char* to, const float* from, int line,

@@ -32,6 +32,15 @@ __device__ __forceinline__ void copy_async_16(uint32_t shared, const void* globa
                : "memory");
 }
 
+// The same of a row that is read from end to end: the L2 cache gets 256 bytes at once.
+__device__ __forceinline__ void copy_async_16_of_row(uint32_t shared, const void* global,
+                                                     bool valid) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(bytes)
+               : "memory");
+}
+
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
