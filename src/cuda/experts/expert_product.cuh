@@ -81,6 +81,7 @@ struct ExpertProduct {
   Sum* partials;
   int* pairs;
   int begin, end, first_task = 0, end_task = 0;
+  int tile_bits;  // a unit has 2^tile_bits tiles of rows
 
   __device__ __forceinline__ ExpertProduct(const ExpertProductParams& params, char* shared)
       : p(params) {
@@ -88,6 +89,7 @@ struct ExpertProduct {
     ring = shared + warp * p.stages * Lines::kStage;
     partials = reinterpret_cast<Sum*>(shared + kBlockWarps * p.stages * Lines::kStage);
     pairs = reinterpret_cast<int*>(partials + 2 * kPartials);
+    tile_bits = kWarpBits + 1 - __ffs(p.warps);
     begin = mine * p.lines / p.warps;
     end = (mine + 1) * p.lines / p.warps;
   }
@@ -107,14 +109,14 @@ struct ExpertProduct {
     Source from;
   };
   __device__ __forceinline__ int first_row(int unit) const {
-    return unit * (kBlockWarps / p.warps) * kTileRows;
+    return (unit << tile_bits) * kTileRows;
   }
   // The rows of the unit; those of x are the group's.
   template <bool kSources>
   __device__ __forceinline__ void find_rows(Task& at) const {
     if constexpr (!kSources) return;
     const int lane = threadIdx.x % 32;
-    const int row = first_row(at.unit) + threadIdx.x / 32 / p.warps * kTileRows;
+    const int row = first_row(at.unit) + (threadIdx.x / 32 >> (kWarpBits - tile_bits)) * kTileRows;
 #pragma unroll
     for (int tile = 0; tile < MT; ++tile) {
       const ExpertMatrix from = matrix_of<W, kGateUp>(p, at.group.expert, tile);
@@ -181,7 +183,8 @@ struct ExpertProduct {
     int line;
   };
   __device__ __forceinline__ void next_line(Cursor& cursor) const {
-    if (++cursor.line < end) return;
+    if (++cursor.line < end) [[likely]]
+      return;
     cursor.line = begin;
     advance<true>(cursor.at);
   }
@@ -215,9 +218,10 @@ struct ExpertProduct {
     if (static_cast<int>(threadIdx.x) < at.group.count)
       group_pairs[threadIdx.x] = load_pair(p.lists, at.group.first + static_cast<int>(threadIdx.x));
     __syncthreads();
-    const int tiles = kBlockWarps / p.warps;
+    const int tiles = 1 << tile_bits;
     for (int i = threadIdx.x; i < tiles * at.group.count * kTileRows; i += kProductThreads) {
-      const int row = i % kTileRows, tile = i / kTileRows % tiles, token = i / kTileRows / tiles;
+      const int row = i % kTileRows, tile = i / kTileRows & (tiles - 1),
+                token = i / kTileRows >> tile_bits;
       const int out_row = first_row(at.unit) + tile * kTileRows + row;
       if (out_row >= p.rows) continue;
       store(at.group.expert, group_pairs[token], out_row,

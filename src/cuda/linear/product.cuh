@@ -23,6 +23,8 @@
 namespace fathom::cuda {
 
 inline constexpr int kProductThreads = kBlockWarps * 32;
+inline constexpr int kWarpBits = 3;
+static_assert(1 << kWarpBits == kBlockWarps);
 
 // Floats of one warp's partial sums: [8 * NT, 16 * MT + 4]; the 4 keep the banks apart.
 template <int MT, int NT>
@@ -99,6 +101,7 @@ struct Product {
   char* ring;
   Sum* partials;
   int rank, first_unit, begin, end;
+  int tile_bits;  // a block has 2^tile_bits tiles of rows; divisions behind the last line would take a while
 
   __device__ __forceinline__ Product(const ProductParams& params, char* shared)
       : p(params), part(static_cast<int>(blockIdx.x) < params.blocks_a ? params.a : params.b) {
@@ -106,6 +109,7 @@ struct Product {
     const int block = static_cast<int>(blockIdx.x) - (&part == &p.a ? 0 : p.blocks_a);
     ring = shared + warp * p.stages * Lines::kStage;
     partials = reinterpret_cast<Sum*>(shared + kBlockWarps * p.stages * Lines::kStage);
+    tile_bits = kWarpBits + 1 - __ffs(part.warps);
     rank = block % part.group;
     first_unit = block / part.group;
     const int parts = part.group * part.warps, mine = rank * part.warps + warp % part.warps;
@@ -113,11 +117,18 @@ struct Product {
     end = (mine + 1) * p.lines / parts;
   }
 
+  __device__ __forceinline__ int row_unit(int unit) const {
+    return p.token_tiles == 1 ? unit : unit / p.token_tiles;
+  }
+  __device__ __forceinline__ int first_token_of(int unit) const {
+    return p.token_tiles == 1 ? 0 : unit % p.token_tiles * kTokens;
+  }
+
   __device__ __forceinline__ Source source_of(int unit) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int first_row =
-        (unit / p.token_tiles * (kBlockWarps / part.warps) + warp / part.warps) * kRows;
-    const int first_token = unit % p.token_tiles * kTokens;
+        ((row_unit(unit) << tile_bits) + (warp >> (kWarpBits - tile_bits))) * kRows;
+    const int first_token = first_token_of(unit);
     const int64_t row_bytes = weight_row_bytes<W>(p.in);
     const char* const weight = part.weight + blockIdx.z * part.weight_head_bytes;
     const char* const x = p.x + blockIdx.z * p.x_head_bytes;
@@ -156,15 +167,16 @@ struct Product {
     return {.unit = first_unit, .line = begin, .from = source_of(first_unit)};
   }
   __device__ __forceinline__ void advance(Cursor& cursor) const {
-    if (++cursor.line < end) return;
+    if (++cursor.line < end) [[likely]]
+      return;
     cursor.line = begin;
     cursor.unit += part.stride;
     if (cursor.unit < part.units) cursor.from = source_of(cursor.unit);
   }
 
   __device__ __forceinline__ void store(int unit, int tile, int token, int row, Sum sum) const {
-    const int out_row = (unit / p.token_tiles * (kBlockWarps / part.warps) + tile) * kRows + row;
-    const int out_token = unit % p.token_tiles * kTokens + token;
+    const int out_row = ((row_unit(unit) << tile_bits) + tile) * kRows + row;
+    const int out_token = first_token_of(unit) + token;
     if (out_row < part.rows && out_token < p.tokens)
       store_product(p, part, out_token, out_row, scaled<W>(p, part, out_token, out_row, sum));
   }
@@ -181,10 +193,10 @@ struct Product {
     __syncthreads();
     if (p.cluster > 1) cluster_wait();  // all of its blocks have started
     const uint32_t first = cluster_rank() - static_cast<uint32_t>(rank);
-    const int tiles = kBlockWarps / part.warps;
-    const int tokens = min(kTokens, p.tokens - unit % p.token_tiles * kTokens);
+    const int tiles = 1 << tile_bits;
+    const int tokens = min(kTokens, p.tokens - first_token_of(unit));
     for (int i = threadIdx.x; i < tiles * tokens * kRows; i += kProductThreads) {
-      const int row = i % kRows, tile = i / kRows % tiles, token = i / kRows / tiles;
+      const int row = i % kRows, tile = i / kRows & (tiles - 1), token = i / kRows >> tile_bits;
       const Sum value = add_partials<MT, NT>(mine + tile * part.warps * kPartialFloats<MT, NT>,
                                              part.warps, token, row);
       if (part.group == 1) {
@@ -198,7 +210,7 @@ struct Product {
 
   // Adds what the group's blocks sent, in order of rank. A group has all of a block's warps, and one unit.
   __device__ __forceinline__ void finish_group() {
-    const int tokens = min(kTokens, p.tokens - first_unit % p.token_tiles * kTokens);
+    const int tokens = min(kTokens, p.tokens - first_token_of(first_unit));
     for (int i = threadIdx.x; i < tokens * kRows / part.group; i += kProductThreads) {
       Sum sum = sums_from(0)[i];
       for (int block = 1; block < part.group; ++block) sum += sums_from(block)[i];

@@ -108,6 +108,7 @@ __device__ __forceinline__ void exclude_groups(const ChooseParams& p, Shared& sh
     const int mine = expert / size;
     const uint32_t key = shared.groups[mine];
     int better = 0;
+#pragma unroll 4
     for (int group = 0; group < p.n_group; ++group)
       better += shared.groups[group] > key || (shared.groups[group] == key && group < mine);
     if (better >= p.topk_group) shared.keys[expert] = 0;
