@@ -34,15 +34,16 @@ class DirectProductTest : public OpsTest {
 
   struct DeviceWeight {
     DeviceTensor data, scale;
+    bool has_scale;
     ops::Weight view() const {
-      return {.data = data.view(),
-              .scale = data.view().dtype() == DType::kF8E4M3 ? scale.view() : Tensor()};
+      return {.data = data.view(), .scale = has_scale ? scale.view() : Tensor()};
     }
   };
   DeviceWeight upload_weight(const ref::HostWeight& weight) {
-    const bool is_f8 = weight.data.dtype == DType::kF8E4M3;
+    const bool has_scale = !weight.scale.shape.empty();
     return {.data = upload(weight.data),
-            .scale = upload(is_f8 ? weight.scale : HostTensor(DType::kF32, {1}))};
+            .scale = upload(has_scale ? weight.scale : HostTensor(DType::kF32, {1})),
+            .has_scale = has_scale};
   }
   struct DeviceRows {
     DeviceTensor values, scale;

@@ -9,27 +9,11 @@
 #include "ops/moe.h"
 #include "ops/rms_norm.h"
 #include "tests/ops/device.h"
+#include "tests/ops/weight_kinds.h"
 #include "tests/ref/oracle.h"
 
 namespace fathom::ops_test {
 namespace {
-
-// Weights as they are stored.
-struct Kind {
-  const char* name;
-  DType dtype;
-  ops::ScaleForm form = ops::ScaleForm::kNone;  // of i8
-};
-constexpr Kind kKinds[] = {{"bf16", DType::kBf16},
-                           {"f8", DType::kF8E4M3},
-                           {"i4", DType::kI4x2},
-                           {"i8 of blocks", DType::kI8, ops::ScaleForm::kBlocks},
-                           {"i8 of channels", DType::kI8, ops::ScaleForm::kChannels}};
-ref::HostWeight made(ref::Random& random, const Kind& kind, std::vector<int64_t> shape) {
-  if (kind.dtype == DType::kI8) return ref::random_i8_weight(random, kind.form, std::move(shape));
-  if (kind.dtype == DType::kI4x2) return ref::random_i4_weight(random, std::move(shape));
-  return ref::random_weight(random, kind.dtype, std::move(shape));
-}
 
 class KernelChoiceTest : public OpsTest {
  protected:
@@ -56,7 +40,8 @@ class KernelChoiceTest : public OpsTest {
   }
 
   // Shared experts stand behind the routed ones in the weights here, so that the oracle can name them with weight 1.
-  void expect_right_experts(const Kind& kind, int64_t tokens, int64_t hidden, bool with_shared);
+  void expect_right_experts(const WeightKind& kind, int64_t tokens, int64_t hidden,
+                            bool with_shared);
 };
 INSTANTIATE_TEST_SUITE_P(backends, KernelChoiceTest, testing::ValuesIn(one_of_each_backend()),
                          backend_name);
@@ -71,12 +56,12 @@ constexpr Bounds kExpertsBounds{
 
 // Enough rows of weights for the wide kernels of a batch-invariant GPU, with a tail of tokens.
 TEST_P(KernelChoiceTest, linear_of_many_outputs_matches_float64) {
-  for (const Kind& kind : kKinds) {
+  for (const WeightKind& kind : kWeightKinds) {
     if (!backend().supports("linear", kind.dtype)) continue;
     ref::Random random(31);
     const int64_t tokens = 66, in = 160, out = 5200;
     const HostTensor x = random.normal(act(), {tokens, in});
-    const ref::HostWeight weight = made(random, kind, {out, in});
+    const ref::HostWeight weight = random_weight(random, kind, {out, in});
     const DeviceTensor device_x = upload(x), result = empty(act(), {tokens, out});
     const DeviceWeight device_weight = put(weight);
     ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = result.view()},
@@ -87,14 +72,14 @@ TEST_P(KernelChoiceTest, linear_of_many_outputs_matches_float64) {
 
 // Tokens on both sides of every limit between kernels: tails of their tiles, and one more than a class has.
 TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
-  for (const Kind& kind : kKinds) {
+  for (const WeightKind& kind : kWeightKinds) {
     if (!backend().supports("linear", kind.dtype)) continue;
     for (const int64_t tokens : {8, 9, 16, 17, 32, 33, 128, 129, 2046}) {
       SCOPED_TRACE(testing::Message() << kind.name << ", " << tokens << " tokens");
       ref::Random random(static_cast<uint64_t>(tokens));
       const int64_t in = 272, out = 136;
       const HostTensor x = random.normal(act(), {tokens, in});
-      const ref::HostWeight weight = made(random, kind, {out, in});
+      const ref::HostWeight weight = random_weight(random, kind, {out, in});
       const DeviceTensor device_x = upload(x), result = empty(act(), {tokens, out});
       const DeviceWeight device_weight = put(weight);
       ops::linear({.x = device_x.view(), .weight = device_weight.view(), .out = result.view()},
@@ -104,7 +89,7 @@ TEST_P(KernelChoiceTest, linear_matches_float64_beside_every_limit_of_tokens) {
   }
 }
 
-void KernelChoiceTest::expect_right_experts(const Kind& kind, int64_t tokens, int64_t hidden,
+void KernelChoiceTest::expect_right_experts(const WeightKind& kind, int64_t tokens, int64_t hidden,
                                             bool with_shared) {
   SCOPED_TRACE(testing::Message() << kind.name << ", " << tokens << " tokens"
                                   << (with_shared ? ", shared" : ""));
@@ -124,8 +109,8 @@ void KernelChoiceTest::expect_right_experts(const Kind& kind, int64_t tokens, in
     }
     all_ids.at(t, routed) = static_cast<double>(experts);
   }
-  const ref::HostWeight gate_up = made(random, kind, {experts + 1, 2, inter, hidden});
-  const ref::HostWeight down = made(random, kind, {experts + 1, hidden, inter});
+  const ref::HostWeight gate_up = random_weight(random, kind, {experts + 1, 2, inter, hidden});
+  const ref::HostWeight down = random_weight(random, kind, {experts + 1, hidden, inter});
   const DeviceTensor device_x = upload(x), device_ids = upload(ids),
                      device_weights = upload(weights);
   const DeviceTensor out = upload(before);
@@ -156,14 +141,14 @@ void KernelChoiceTest::expect_right_experts(const Kind& kind, int64_t tokens, in
 
 // Few tokens without sorting, sorted ones, wide groups of either weight type.
 TEST_P(KernelChoiceTest, experts_of_few_tokens_match_float64) {
-  for (const Kind& kind : kKinds)
+  for (const WeightKind& kind : kWeightKinds)
     for (const int64_t tokens : {2, 5, 9, 49})
       if (backend().supports("moe_experts", kind.dtype))
         expect_right_experts(kind, tokens, 256, false);
 }
 
 TEST_P(KernelChoiceTest, experts_match_float64_beside_every_limit_of_tokens) {
-  for (const Kind& kind : kKinds)
+  for (const WeightKind& kind : kWeightKinds)
     for (const int64_t tokens : {128, 129, 2046})
       if (backend().supports("moe_experts", kind.dtype))
         expect_right_experts(kind, tokens, 128, false);
@@ -175,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(backends, SharedKernelChoiceTest,
                          backend_name);
 
 TEST_P(SharedKernelChoiceTest, shared_experts_of_few_tokens_match_float64) {
-  for (const Kind& kind : kKinds)
+  for (const WeightKind& kind : kWeightKinds)
     for (const int64_t tokens : {1, 5, 8})
       if (backend().supports("moe_experts_shared", kind.dtype))
         expect_right_experts(kind, tokens, 256, true);

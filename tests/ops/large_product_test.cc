@@ -11,6 +11,7 @@
 #include "ops/quantize_fp8.h"
 #include "ops/rms_norm.h"
 #include "tests/ops/direct_product.h"
+#include "tests/ops/weight_kinds.h"
 
 namespace fathom::ops_test {
 namespace {
@@ -38,7 +39,7 @@ class LargeProductTest : public DirectProductTest<kPeriod> {
                             cuda::large_moe_experts_scratch(args));
     return cuda::large_moe_experts(args, stream());
   }
-  void expect_right_experts(DType dtype, const LargeExperts& c);
+  void expect_right_experts(const WeightKind& kind, const LargeExperts& c);
 };
 INSTANTIATE_TEST_SUITE_P(backends, LargeProductTest, testing::ValuesIn(gpu_or_stand_in()),
                          backend_name);
@@ -52,12 +53,13 @@ const std::vector<LargeShape> kLargeShapes = {{1, 16, 8},        {129, 16, 8},  
                                               {4100, 144, 4608}, {8200, 128, 1160}};
 
 TEST_P(LargeProductTest, linear_matches_float64_wherever_a_row_lies) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+  for (const WeightKind& kind : kWeightKinds) {
+    if (kind.dtype == DType::kI4x2) continue;
     for (const LargeShape& shape : kLargeShapes) {
-      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
-                                      << shape.in << "x" << shape.out);
+      SCOPED_TRACE(testing::Message()
+                   << kind.name << " " << shape.tokens << "x" << shape.in << "x" << shape.out);
       ref::Random random(static_cast<uint64_t>(shape.in + shape.out));
-      const ref::HostWeight weight = ref::random_weight(random, dtype, {shape.out, shape.in});
+      const ref::HostWeight weight = random_weight(random, kind, {shape.out, shape.in});
       const HostTensor rows = random.normal(act(), {kPeriod, shape.in});
       const DeviceWeight device_weight = upload_weight(weight);
       const DeviceTensor x = upload(repeated(rows, shape.tokens));
@@ -70,12 +72,12 @@ TEST_P(LargeProductTest, linear_matches_float64_wherever_a_row_lies) {
 
 TEST_P(LargeProductTest, linear_adds_to_strided_rows_and_leaves_the_rest_alone) {
   const LargeShape shape{300, 272, 392};
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+  for (const WeightKind& kind : kWeightKinds) {
+    if (kind.dtype == DType::kI4x2) continue;
     for (const DType out_dtype : {act(), DType::kF32}) {
-      SCOPED_TRACE(testing::Message()
-                   << tensor::dtype_name(dtype) << " to " << tensor::dtype_name(out_dtype));
+      SCOPED_TRACE(testing::Message() << kind.name << " to " << tensor::dtype_name(out_dtype));
       ref::Random random(5);
-      const ref::HostWeight weight = ref::random_weight(random, dtype, {shape.out, shape.in});
+      const ref::HostWeight weight = random_weight(random, kind, {shape.out, shape.in});
       const HostTensor rows = random.normal(act(), {kPeriod, shape.in + 24});
       const HostTensor before = random.normal(out_dtype, {kPeriod, shape.out + 24});
       const DeviceWeight device_weight = upload_weight(weight);
@@ -112,16 +114,17 @@ TEST_P(LargeProductTest, linear_of_quantised_rows_has_the_bits_of_one_that_quant
 TEST_P(LargeProductTest, a_pair_has_the_bits_of_two_products) {
   const std::vector<std::pair<LargeShape, int64_t>> pairs = {
       {{300, 272, 256}, 72}, {{1025, 1040, 1536}, 576}, {{131, 144, 512}, 520}};
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+  for (const WeightKind& kind : kWeightKinds) {
+    if (kind.dtype == DType::kI4x2) continue;
     for (const auto& sizes : pairs) {
       const LargeShape& shape = sizes.first;
       const int64_t second = sizes.second;
-      SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << shape.tokens << "x"
-                                      << shape.in << "x" << shape.out << " and " << second);
+      SCOPED_TRACE(testing::Message() << kind.name << " " << shape.tokens << "x" << shape.in << "x"
+                                      << shape.out << " and " << second);
       ref::Random random(static_cast<uint64_t>(shape.in + second));
       const DeviceTensor x = upload(random.normal(act(), {shape.tokens, shape.in}));
       const auto weight = [&](int64_t out) {
-        return upload_weight(ref::random_weight(random, dtype, {out, shape.in}));
+        return upload_weight(random_weight(random, kind, {out, shape.in}));
       };
       const DeviceWeight a = weight(shape.out), b = weight(second);
       const auto outputs = [&](int64_t out) { return empty(act(), {shape.tokens, out}); };
@@ -138,11 +141,12 @@ TEST_P(LargeProductTest, a_pair_has_the_bits_of_two_products) {
 }
 
 TEST_P(LargeProductTest, a_nan_in_one_row_stays_in_that_row) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3}) {
+  for (const WeightKind& kind : kWeightKinds) {
+    if (kind.dtype == DType::kI4x2) continue;
     ref::Random random(7);
     HostTensor rows = random.normal(act(), {300, 208});
     rows.at(140, 200) = std::nan("");
-    const DeviceWeight weight = upload_weight(ref::random_weight(random, dtype, {264, 208}));
+    const DeviceWeight weight = upload_weight(random_weight(random, kind, {264, 208}));
     const DeviceTensor x = upload(rows), out = empty(act(), {300, 264});
     ASSERT_TRUE(linear({.x = x.view(), .weight = weight.view(), .out = out.view()}));
     const HostTensor actual = download(out.view());
@@ -288,9 +292,9 @@ TEST_P(LibraryProductTest, linear_of_quantised_rows_can_be_captured_before_it_ha
 
 // One token; a hidden size with a partial scale block; more experts than pairs; experts with many tiles, more chunks
 // of pairs than one; a hidden size that wide tiles divide.
-const std::vector<LargeExperts> kLargeExperts = {{1, 128, 128, 3, 2},    {300, 208, 256, 8, 3},
-                                                 {9, 64, 128, 40, 2},    {2000, 256, 384, 5, 4},
-                                                 {130, 1168, 256, 4, 2}, {600, 512, 256, 9, 2}};
+const std::vector<LargeExperts> kLargeExperts = {
+    {1, 128, 128, 3, 2},    {300, 208, 256, 8, 3},  {333, 1056, 128, 5, 2}, {9, 64, 128, 40, 2},
+    {2000, 256, 384, 5, 4}, {130, 1168, 256, 4, 2}, {600, 512, 256, 9, 2}};
 constexpr Bounds kLargeBounds{.f32 = {.abs = 2e-5, .rel = 2e-5, .one_minus_cosine = 1e-10},
                               .bf16 = {.abs = 3e-2, .rel = 2e-2, .one_minus_cosine = 1e-4}};
 // A hidden value at the edge of two FP8 neighbours may fall to either; the tensor cores sum e4m3 products in about 14
@@ -315,9 +319,9 @@ HostTensor random_ids(ref::Random& random, const LargeExperts& c) {
   return ids;
 }
 
-void LargeProductTest::expect_right_experts(DType dtype, const LargeExperts& c) {
-  SCOPED_TRACE(testing::Message() << tensor::dtype_name(dtype) << " " << c.tokens << " tokens "
-                                  << c.hidden_size << "x" << c.inter << " of " << c.experts);
+void LargeProductTest::expect_right_experts(const WeightKind& kind, const LargeExperts& c) {
+  SCOPED_TRACE(testing::Message() << kind.name << " " << c.tokens << " tokens " << c.hidden_size
+                                  << "x" << c.inter << " of " << c.experts);
   ref::Random random(static_cast<uint64_t>(c.tokens + c.hidden_size));
   const HostTensor rows = random.normal(act(), {kPeriod, c.hidden_size});
   const HostTensor row_ids = random_ids(random, c);
@@ -325,10 +329,9 @@ void LargeProductTest::expect_right_experts(DType dtype, const LargeExperts& c) 
       random.uniform(DType::kF32, {kPeriod, c.num_experts_per_tok}, 0.1, 1);
   const HostTensor before = random.normal(act(), {kPeriod, c.hidden_size});
   const ref::HostWeight gate_up =
-      ref::random_weight(random, dtype, {c.experts, 2, c.inter, c.hidden_size});
-  const ref::HostWeight down =
-      ref::random_weight(random, dtype, {c.experts, c.hidden_size, c.inter});
-  const bool is_f8 = dtype == DType::kF8E4M3;
+      random_weight(random, kind, {c.experts, 2, c.inter, c.hidden_size});
+  const ref::HostWeight down = random_weight(random, kind, {c.experts, c.hidden_size, c.inter});
+  const bool is_quantised = kind.dtype != DType::kBf16, is_i8 = kind.dtype == DType::kI8;
   const DeviceTensor x = upload(repeated(rows, c.tokens));
   const DeviceTensor ids = upload(repeated(row_ids, c.tokens));
   const DeviceTensor weights = upload(repeated(row_weights, c.tokens));
@@ -339,26 +342,28 @@ void LargeProductTest::expect_right_experts(DType dtype, const LargeExperts& c) 
     const DeviceTensor out = upload(repeated(before, c.tokens));
     for (size_t i = 0; accumulate && i < expected.values.size(); ++i)
       expected.values[i] += before.values[i];
-    ASSERT_TRUE(experts({.x = is_f8 && accumulate ? quantised.view() : x.view(),
+    ASSERT_TRUE(experts({.x = is_quantised && !is_i8 && accumulate ? quantised.view() : x.view(),
                          .ids = ids.view(),
                          .weights = weights.view(),
                          .gate_up = device_gate_up.view(),
                          .down = device_down.view(),
                          .accumulate = accumulate,
                          .out = out.view()}));
-    expect_repeated(out.view(), expected, is_f8 ? kLargeFp8Bounds : kLargeBounds);
+    expect_repeated(out.view(), expected, is_quantised ? kLargeFp8Bounds : kLargeBounds);
   }
 }
 
 TEST_P(LargeProductTest, experts_match_float64_wherever_a_row_lies) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
-    for (const LargeExperts& c : kLargeExperts) expect_right_experts(dtype, c);
+  for (const WeightKind& kind : kWeightKinds)
+    for (const LargeExperts& c : kLargeExperts) {
+      if (kind.dtype == DType::kI4x2 && c.hidden_size % 32 != 0) continue;
+      expect_right_experts(kind, c);
+    }
 }
 
 // Small enough for compute-sanitizer.
 TEST_P(LargeProductTest, experts_of_a_tile_each_match_float64) {
-  for (const DType dtype : {DType::kBf16, DType::kF8E4M3})
-    expect_right_experts(dtype, {40, 128, 256, 3, 2});
+  for (const WeightKind& kind : kWeightKinds) expect_right_experts(kind, {40, 128, 256, 3, 2});
 }
 
 TEST_P(LargeProductTest, experts_can_be_captured_and_give_the_same_bits_again) {

@@ -5,7 +5,7 @@
 #include "cuda/device/convert.cuh"
 #include "cuda/experts/ops.h"
 #include "cuda/gemm/large.h"
-#include "cuda/linear/quantize_rows.h"
+#include "cuda/gemm/quantize_rows.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/moe.h"
 #include "tuned/table.h"

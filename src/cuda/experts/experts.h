@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "cuda/linear/stored.h"
+#include "cuda/gemm/stored.h"
 #include "ops/moe.h"
 #include "ops/stream.h"
 #include "tensor/dtype.h"

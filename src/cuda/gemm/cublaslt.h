@@ -32,7 +32,8 @@ CublasLtScratch carve_cublaslt(const ProductArgs& product, DeviceArena& arena);
 // of `product` matter.
 void prepare_cublaslt(const ProductArgs& product, int64_t measured_rows);
 
-// By sizes, type and strides: one group, rows that are not gathered; of f8 a multiple of 4 rows, n and k of 16.
+// By sizes, type and strides: one group, rows that are not gathered, no integers; of f8 a multiple of 4 rows, n and k
+// of 16.
 bool cublaslt_takes(const ProductArgs& product);
 // False, with nothing written but scratch, where there is no such library or it has no kernel for the product.
 // REQUIRES: cublaslt_takes(product), 16-byte aligned rows.

@@ -7,6 +7,7 @@
 #include "cuda/gemm/cublaslt.h"
 #include "cuda/gemm/groups.cuh"
 #include "cuda/gemm/product.cuh"
+#include "cuda/gemm/quantize_rows.h"
 #include "cuda/gemm/rows.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/quantize_fp8.h"
@@ -15,7 +16,7 @@
 namespace fathom::cuda {
 namespace {
 
-using tensor::Bf16, tensor::DType, tensor::F8E4M3, tensor::num_scale_blocks, tensor::Tensor;
+using tensor::Bf16, tensor::DType, tensor::num_scale_blocks, tensor::Tensor;
 
 bool is_aligned(const Tensor& rows) {
   constexpr int64_t kBytes = 16;
@@ -23,26 +24,47 @@ bool is_aligned(const Tensor& rows) {
          rows.stride(0) * tensor::dtype_bytes(rows.dtype()) % kBytes == 0;
 }
 
-bool is_weight(DType dtype) { return dtype == DType::kBf16 || dtype == DType::kF8E4M3; }
+bool is_matrix(const ops::Weight& weight) {
+  const DType dtype = weight.data.dtype();
+  return dtype == DType::kBf16 || dtype == DType::kF8E4M3 || dtype == DType::kI8;
+}
 
 // By shapes and types alone: what decides the scratch.
 bool takes_shape(const ops::LinearArgs& args) {
   const Tensor& weight = args.weight.data;
-  return is_weight(weight.dtype()) && weight.dim(1) % 16 == 0 && weight.dim(0) % 8 == 0 &&
+  return is_matrix(args.weight) && weight.dim(1) % 16 == 0 && weight.dim(0) % 8 == 0 &&
          weight.dim(0) > 0 && weight.dim(1) > 0;
 }
 
-bool quantises(const ops::Activation& x, const ops::Weight& weight) {
-  return weight.data.dtype() == DType::kF8E4M3 && !x.is_quantised();
+bool quantises(const ops::Activation& x, Stored weight) {
+  return takes_quantised(weight) && !x.is_quantised();
 }
 
 struct QuantisedRows {
-  F8E4M3* q;
+  void* q;
   float* scale;
 };
-QuantisedRows carve_rows(int64_t rows, int64_t dim, DeviceArena& arena) {
-  return {.q = arena.take<F8E4M3>(rows * dim),
-          .scale = arena.take<float>(rows * num_scale_blocks(dim))};
+QuantisedRows carve_rows(Stored weight, int64_t rows, int64_t dim, DeviceArena& arena) {
+  return {.q = arena.take<char>(rows * dim),
+          .scale = arena.take<float>(rows * num_row_scales(weight, dim))};
+}
+
+void quantise(const Tensor& values, Stored weight, const QuantisedRows& rows, ops::Stream& stream) {
+  const int64_t tokens = values.dim(0), dim = values.dim(1);
+  if (takes_i8(weight))
+    return quantize_rows({.kind = row_kind(weight),
+                          .x = values.data(),
+                          .stride = values.stride(0),
+                          .q = rows.q,
+                          .scale = rows.scale,
+                          .rows = tokens,
+                          .dim = static_cast<int>(dim)},
+                         stream);
+  cuda::quantize_fp8(
+      {.x = values,
+       .q = Tensor::contiguous(rows.q, DType::kF8E4M3, {tokens, dim}),
+       .scale = Tensor::contiguous(rows.scale, DType::kF32, {tokens, num_scale_blocks(dim)})},
+      stream);
 }
 // Sets the rows of the product to those of x, quantised if need be.
 void take_rows(const ops::Activation& x, const QuantisedRows& rows, ProductArgs& product,
@@ -53,16 +75,12 @@ void take_rows(const ops::Activation& x, const QuantisedRows& rows, ProductArgs&
                .rows = tokens,
                .columns = dim,
                .stride = x.values.stride(0)};
-  if (product.a.dtype != DType::kF8E4M3) return;
+  if (!takes_quantised(product.weight)) return;
   if (x.is_quantised()) {
     product.a_scale = x.scale.as<float>();
     return;
   }
-  cuda::quantize_fp8(
-      {.x = x.values,
-       .q = Tensor::contiguous(rows.q, DType::kF8E4M3, {tokens, dim}),
-       .scale = Tensor::contiguous(rows.scale, DType::kF32, {tokens, num_scale_blocks(dim)})},
-      stream);
+  quantise(x.values, product.weight, rows, stream);
   product.a.data = rows.q;
   product.a.stride = dim;
   product.a_scale = rows.scale;
@@ -71,11 +89,13 @@ void take_rows(const ops::Activation& x, const QuantisedRows& rows, ProductArgs&
 // The product without the address of its rows.
 ProductArgs dense_product(const ops::LinearArgs& args) {
   const ops::Weight& weight = args.weight;
+  const Stored stored = stored_as(weight);
   const int64_t dim = args.x.dim(1);
-  return {.a = {.dtype = weight.data.dtype(),
+  return {.weight = stored,
+          .a = {.dtype = row_dtype_of(stored),
                 .rows = args.x.dim(0),
                 .columns = dim,
-                .stride = quantises(args.x, weight) ? dim : args.x.values.stride(0)},
+                .stride = quantises(args.x, stored) ? dim : args.x.values.stride(0)},
           .b = weight.data.data(),
           .b_scale = weight.scale.is_null() ? nullptr : weight.scale.as<float>(),
           .n = weight.data.dim(0),
@@ -93,7 +113,9 @@ LinearScratch carve(const ops::LinearArgs& args, DeviceArena& arena) {
   const ProductArgs product = dense_product(args);
   const int64_t rows = product.a.rows, dim = product.a.columns;
   LinearScratch scratch{};
-  if (quantises(args.x, args.weight)) scratch.rows = carve_rows(rows, dim, arena);
+  if (quantises(args.x, product.weight))
+    scratch.rows = carve_rows(product.weight, rows, dim, arena);
+  if (takes_i8(product.weight)) return scratch;  // the library is not asked
   const std::vector<int64_t> measured = library_rows_up_to(product.a.dtype, product.n, dim, rows);
   for (const int64_t measured_rows : measured) prepare_cublaslt(product, measured_rows);
   if (!measured.empty()) scratch.library = carve_cublaslt(product, arena);
@@ -165,9 +187,10 @@ bool takes_shape(const ops::LinearPairArgs& pair) {
 }  // namespace
 
 int64_t large_linear_pair_scratch(const ops::LinearPairArgs& args) {
-  if (!takes_shape(args) || !quantises(args.x, args.a.weight)) return 0;
+  const Stored weight = stored_as(args.a.weight);
+  if (!takes_shape(args) || !quantises(args.x, weight)) return 0;
   DeviceArena arena;
-  carve_rows(args.x.dim(0), args.x.dim(1), arena);
+  carve_rows(weight, args.x.dim(0), args.x.dim(1), arena);
   return arena.bytes();
 }
 
@@ -188,9 +211,9 @@ bool large_linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
                     .out_stride = second.out_stride};
   if (rounds_of(product) > apart) return false;
   QuantisedRows rows{};
-  if (quantises(args.x, args.a.weight)) {
+  if (quantises(args.x, product.weight)) {
     DeviceArena arena(stream.scratch());
-    rows = carve_rows(product.a.rows, product.a.columns, arena);
+    rows = carve_rows(product.weight, product.a.rows, product.a.columns, arena);
   }
   take_rows(args.x, rows, product, stream);
   tiled_product(product, stream);
@@ -202,44 +225,49 @@ namespace {
 struct ExpertScratch {
   Groups groups;
   QuantisedRows x;  // [tokens, hidden_size], of plain rows
-  void* h;          // bf16|f8[max_rows, inter]
-  float* h_scale;   // f32[max_rows, ceil(inter / 128)]
+  void* h;          // as down takes it, [max_rows, inter]
+  float* h_scale;   // f32[max_rows, scales of a row]
+  float* h_f32;     // f32[max_rows, inter], of i8 with scales of channels: a row is in many tiles
   Bf16* y;          // bf16[max_rows, hidden_size]
 };
 
 struct ExpertSizes {
   GroupSizes groups;
   int64_t hidden_size, inter;
-  DType dtype;
-  bool is_f8() const { return dtype == DType::kF8E4M3; }
+  Stored weight;
+  bool quantises_whole_rows() const { return weight == Stored::kI8Channels; }
 };
 
 ExpertSizes sizes_of(const ops::MoeExpertsArgs& args) {
+  const int64_t inter = ops::row_values(args.down.data);
   return {.groups = {.tokens = args.ids.dim(0),
                      .num_experts_per_tok = args.ids.dim(1),
                      .first_expert = args.first_expert,
                      .experts = args.down.data.dim(0),
-                     .gathered_columns =
-                         (args.down.data.dim(2) + kGatheredTileColumns - 1) / kGatheredTileColumns},
+                     .gathered_columns = (inter + kGatheredTileColumns - 1) / kGatheredTileColumns},
           .hidden_size = args.down.data.dim(1),
-          .inter = args.down.data.dim(2),
-          .dtype = args.down.data.dtype()};
+          .inter = inter,
+          .weight = stored_as(args.down)};
 }
 
-// The scale blocks of gate and up must join.
+// The scale blocks of gate and up must join. Rows of pairs are multiples of 16 bytes, too.
 bool takes_shape(const ExpertSizes& s) {
-  return is_weight(s.dtype) && s.hidden_size % 16 == 0 && s.inter % 16 == 0 && s.inter > 0 &&
-         s.hidden_size > 0 && s.groups.experts <= kMaxGroups && s.groups.experts > 0 &&
-         (!s.is_f8() || s.inter % tensor::kScaleBlock == 0);
+  const int64_t row_of = s.weight == Stored::kI4 ? 32 : 16;
+  const bool has_blocks = takes_quantised(s.weight) && !s.quantises_whole_rows();
+  return s.weight != Stored::kF32 && s.hidden_size % row_of == 0 && s.inter % row_of == 0 &&
+         s.inter > 0 && s.hidden_size > 0 && s.groups.experts <= kMaxGroups &&
+         s.groups.experts > 0 && (!has_blocks || s.inter % tensor::kScaleBlock == 0);
 }
 
 ExpertScratch carve(const ExpertSizes& s, bool quantises_x, DeviceArena& arena) {
   ExpertScratch scratch{};
   const int64_t rows = s.groups.max_rows();
   scratch.groups = carve_groups(s.groups, arena);
-  if (quantises_x) scratch.x = carve_rows(s.groups.tokens, s.hidden_size, arena);
-  scratch.h = arena.take<char>(rows * s.inter * tensor::dtype_bytes(s.dtype));
-  if (s.is_f8()) scratch.h_scale = arena.take<float>(rows * num_scale_blocks(s.inter));
+  if (quantises_x) scratch.x = carve_rows(s.weight, s.groups.tokens, s.hidden_size, arena);
+  scratch.h = arena.take<char>(rows * s.inter * tensor::dtype_bytes(row_dtype_of(s.weight)));
+  if (takes_quantised(s.weight))
+    scratch.h_scale = arena.take<float>(rows * num_row_scales(s.weight, s.inter));
+  if (s.quantises_whole_rows()) scratch.h_f32 = arena.take<float>(rows * s.inter);
   scratch.y = arena.take<Bf16>(rows * s.hidden_size);
   return scratch;
 }
@@ -247,9 +275,10 @@ ExpertScratch carve(const ExpertSizes& s, bool quantises_x, DeviceArena& arena) 
 // Rows sorted by expert times the experts' matrices, without the rows.
 ProductArgs grouped_product(const ExpertSizes& s, const GroupTiles& tiles, int64_t max_tiles,
                             const ops::Weight& weight, int64_t out) {
-  return {.a = {.dtype = s.dtype},
+  return {.weight = s.weight,
+          .a = {.dtype = row_dtype_of(s.weight)},
           .b = weight.data.data(),
-          .b_scale = s.is_f8() ? weight.scale.as<float>() : nullptr,
+          .b_scale = takes_quantised(s.weight) ? weight.scale.as<float>() : nullptr,
           .groups = s.groups.experts,
           .n = out,
           .out_stride = out,
@@ -258,7 +287,7 @@ ProductArgs grouped_product(const ExpertSizes& s, const GroupTiles& tiles, int64
           .max_tiles = max_tiles};
 }
 
-// h = silu(gate) * up, in the registers of the product; quantised for f8.
+// h = silu(gate) * up, in the registers of the product; quantised there if a scale is of 128 channels.
 void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
                  const ExpertScratch& scratch, ops::Stream& stream) {
   const Groups& groups = scratch.groups;
@@ -268,10 +297,21 @@ void run_gate_up(const ops::MoeExpertsArgs& args, const ExpertSizes& s,
   up.a_rows = groups.token_of_row;
   up.num_rows = s.groups.max_rows();
   up.is_gated = true;
-  up.out = scratch.h;
-  up.out_scale = scratch.h_scale;
+  up.out = s.quantises_whole_rows() ? scratch.h_f32 : scratch.h;
+  up.out_dtype = s.quantises_whole_rows() ? DType::kF32 : DType::kBf16;
+  up.out_scale = s.quantises_whole_rows() ? nullptr : scratch.h_scale;
   up.out_stride = s.inter;
   tiled_product(up, stream);
+  if (!s.quantises_whole_rows()) return;
+  quantize_rows({.kind = RowKind::kI8Rows,
+                 .x = scratch.h_f32,
+                 .stride = s.inter,
+                 .x_is_float = true,
+                 .q = scratch.h,
+                 .scale = scratch.h_scale,
+                 .rows = s.groups.max_rows(),
+                 .dim = static_cast<int>(s.inter)},
+                stream);
 }
 
 void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const ExpertScratch& scratch,
@@ -279,15 +319,16 @@ void run_down(const ops::MoeExpertsArgs& args, const ExpertSizes& s, const Exper
   ProductArgs down =
       grouped_product(s, scratch.groups.tiles, s.groups.max_tiles(), args.down, s.hidden_size);
   down.a = {.data = scratch.h,
-            .dtype = s.dtype,
+            .dtype = row_dtype_of(s.weight),
             .rows = s.groups.max_rows(),
             .columns = s.inter,
             .stride = s.inter};
   down.a_scale = scratch.h_scale;
   down.out = scratch.y;
-  down.tile = tuned::choose({.dtype = s.dtype, .experts = s.groups.experts, .inter = s.inter},
-                            s.groups.tokens)
-                  .down_tile;
+  down.tile =
+      tuned::choose({.dtype = dtype_of(s.weight), .experts = s.groups.experts, .inter = s.inter},
+                    s.groups.tokens)
+          .down_tile;
   tiled_product(down, stream);
 }
 
@@ -297,7 +338,7 @@ int64_t large_moe_experts_scratch(const ops::MoeExpertsArgs& args) {
   const ExpertSizes s = sizes_of(args);
   if (!takes_shape(s)) return 0;
   DeviceArena arena;
-  carve(s, quantises(args.x, args.gate_up), arena);
+  carve(s, quantises(args.x, s.weight), arena);
   return arena.bytes();
 }
 
@@ -308,7 +349,7 @@ bool large_moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
       !is_aligned(args.gate_up.data) || !is_aligned(args.down.data))
     return false;
   DeviceArena arena(stream.scratch());
-  const ExpertScratch scratch = carve(s, quantises(args.x, args.gate_up), arena);
+  const ExpertScratch scratch = carve(s, quantises(args.x, s.weight), arena);
   sort_pairs(s.groups, args.ids.as<int32_t>(), scratch.groups, stream);
   run_gate_up(args, s, scratch, stream);
   run_down(args, s, scratch, stream);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "cuda/gemm/stored.h"
 #include "cuda/gemm/tensor_map.h"
 #include "ops/stream.h"
 #include "tuned/choice.h"
@@ -33,25 +34,29 @@ struct alignas(16) GroupTile {
 
 // A second matrix for the same rows.
 struct SecondMatrix {
-  const void* b = nullptr;         // type of a [n, k]; null: there is none
-  const float* b_scale = nullptr;  // f32[ceil(n / 128), ceil(k / 128)], f8 only
+  const void* b = nullptr;         // as the first [n, k]; null: there is none
+  const float* b_scale = nullptr;  // as the first's
   int64_t n = 0;
   void* out = nullptr;  // bf16[rows, n]
   int64_t out_stride = 0;
 };
 
 struct ProductArgs {
-  Matrix a;                        // bf16|f8[rows, k]
-  const float* a_scale = nullptr;  // f32[rows, ceil(k / 128)], f8 only
-  const void* b = nullptr;         // type of a [groups * n, k]
-  const float* b_scale = nullptr;  // f32[groups, ceil(n / 128), ceil(k / 128)], f8 only
+  Stored weight = Stored::kBf16;  // how b lies; i4 grouped only
+  Matrix a;                       // bf16|f8|i8[rows, k], row_dtype_of(weight)
+  const float* a_scale =
+      nullptr;  // f32[rows, ceil(k / 128)], [rows] of i8 with scales of channels; not of bf16
+  const void* b = nullptr;  // [groups * n, k]
+  // f32[groups, ceil(n / 128), ceil(k / 128)] of f8 and i8, [groups, n, ceil(k / 128)] of i4, [groups, n] of i8 with
+  // scales of channels
+  const float* b_scale = nullptr;
   int64_t groups = 1, n = 0;
   bool accumulate = false;
-  // Gathered rows only: n is twice the columns of out, and out = silu(first half) * second half. Where the rows are f8,
-  // out is f8 too, and each half of n is a multiple of 128.
+  // Gathered rows only: n is twice the columns of out, and out = silu(first half) * second half. Where rows have scales
+  // of 128 channels, out is quantised as they are, and each half of n is a multiple of 128.
   bool is_gated = false;
   void* out = nullptr;         // bf16|f32[rows, n], 16-byte aligned rows, or what is_gated says
-  float* out_scale = nullptr;  // f32[rows, n / 2 / 128], f8 and gated only
+  float* out_scale = nullptr;  // f32[rows, n / 2 / 128], where out is quantised
   tensor::DType out_dtype = tensor::DType::kBf16;
   int64_t out_stride = 0;
   // Gathered: row i of the product is row a_rows[i] of a. Null: row i.
@@ -61,7 +66,7 @@ struct ProductArgs {
   const GroupTile* tiles = nullptr;
   const int* num_tiles = nullptr;  // on the device
   int64_t max_tiles = 0;           // what the host knows of it
-  // kDefault and 0: whichever takes fewer rounds. Without groups, and of the experts' down product of f8.
+  // kDefault and 0: whichever takes fewer rounds. Without groups, and of the experts' down product but of bf16.
   tuned::Tile tile = tuned::Tile::kDefault;
   int raster = 0;
   // Neither gathered nor grouped, not added to, bf16 results, and n a multiple of kSecondAlignment.

@@ -5,10 +5,12 @@
 // many rows are gathered, share their columns and are neighbours in m. A block has one warpgroup that feeds a ring of
 // stages in shared memory (half of what is shared goes to both blocks) and two that multiply, each 64 rows of every
 // 128. Grid: all multiprocessors. Shared memory: 192 KB of stages, each kBlockM + kBlockN rows of 128 bytes: 64 bf16 or
-// 128 e4m3 of k; 16 or 32 KB for rows on their way out.
-// Order of sums: k rises, for f8 in blocks of 128 whose sums are scaled and added in float32. So the bits of a row
-// depend on nothing but the row and the weight.
+// 128 e4m3 or int8 of k; 16 or 32 KB for rows on their way out.
+// Order of sums: k rises, for f8, i4 and i8 with scales of blocks in blocks of 128 whose sums are scaled and added in
+// float32; i8 with scales of channels is summed as integers and scaled at the end. So the bits of a row depend on
+// nothing but the row and the weight.
 
+#include "cuda/gemm/product_expand.cuh"
 #include "cuda/gemm/product_feed.cuh"
 #include "cuda/gemm/product_store.cuh"
 #include "cuda/gemm/product_tile.cuh"
@@ -40,7 +42,7 @@ struct Operands {
 template <class C>
 __device__ __forceinline__ void multiply_stage(const Operands<C>& operands, int stage,
                                                int rows_before, int columns_before, bool add,
-                                               float (&sums)[C::kSums]) {
+                                               typename C::Sum (&sums)[C::kSums]) {
   const uint32_t a = operands.a + (stage * C::kStageBytes + rows_before * C::kRowBytes) / 16;
   const uint32_t b = operands.b + (stage * C::kStageBytes + columns_before * C::kRowBytes) / 16;
   mma_begin(sums);
@@ -60,33 +62,75 @@ __device__ __forceinline__ void skip_tile(const TiledParams& p, Ring<C>& ring) {
   }
 }
 
-// bf16: one sum over all of k; a stage's products run while the next stage's are started.
-template <class C>
+// One sum over all of k; a stage's products run while the next stage's are started. read_last(scales) still finds the
+// scales of the last one.
+template <class C, class ReadLast>
 __device__ __forceinline__ void multiply(const TiledParams& p, Ring<C>& ring,
-                                         float (&sums)[C::kSums]) {
+                                         typename C::Sum (&sums)[C::kSums],
+                                         const ReadLast& read_last) {
   const Operands<C> operands(ring);
-  uint32_t used = 0;
+  uint32_t used = 0, scales = 0;
   for (int k = 0; k < p.num_steps; ++k) {
     wait_full(ring);
     multiply_stage(operands, ring.stage, 0, 0, k > 0, sums);
     mma_wait<1>(sums);
     if (k > 0) release(used);
     used = ring.empty();
+    scales = ring.scales();
     ring.advance();
   }
   mma_wait<0>(sums);
+  read_last(scales);
   release(used);
 }
 
-template <int kSums>
-__device__ __forceinline__ void add_scaled(float (&totals)[kSums], const float (&sums)[kSums],
+// i8 with scales of channels, every operation rounded.
+template <class C>
+__device__ __forceinline__ void scale_integers(uint32_t scales, const int (&sums)[C::kSums],
+                                               float (&out)[C::kSums]) {
+  const float upper = load_shared(scales + local_row(0) * 4);
+  const float lower = load_shared(scales + local_row(1) * 4);
+  const uint32_t columns = scales + (C::kBlockM + threadIdx.x % 4 * 2) * 4;
+#pragma unroll
+  for (int i = 0; i < C::kSums; i += 4) {
+    const float2 column = load_shared_2(columns + i * 2 * 4);
+    out[i] = __fmul_rn(__int2float_rn(sums[i]), __fmul_rn(upper, column.x));
+    out[i + 1] = __fmul_rn(__int2float_rn(sums[i + 1]), __fmul_rn(upper, column.y));
+    out[i + 2] = __fmul_rn(__int2float_rn(sums[i + 2]), __fmul_rn(lower, column.x));
+    out[i + 3] = __fmul_rn(__int2float_rn(sums[i + 3]), __fmul_rn(lower, column.y));
+  }
+}
+
+__device__ __forceinline__ float float_of_sum(float sum) { return sum; }
+// Of at most 2^22 in magnitude, for less than a conversion takes.
+__device__ __forceinline__ float float_of_sum(int sum) {
+  constexpr int kBits = 0x4b400000;  // 1.5 * 2^23
+  return __int_as_float(sum + kBits) - 0x1.8p23f;
+}
+
+template <class Sum, int kSums>
+__device__ __forceinline__ void add_scaled(float (&totals)[kSums], const Sum (&sums)[kSums],
                                            float upper, float lower) {
 #pragma unroll
   for (int i = 0; i < kSums; i += 4) {
-    totals[i] += sums[i] * upper;
-    totals[i + 1] += sums[i + 1] * upper;
-    totals[i + 2] += sums[i + 2] * lower;
-    totals[i + 3] += sums[i + 3] * lower;
+    totals[i] += float_of_sum(sums[i]) * upper;
+    totals[i + 1] += float_of_sum(sums[i + 1]) * upper;
+    totals[i + 2] += float_of_sum(sums[i + 2]) * lower;
+    totals[i + 3] += float_of_sum(sums[i + 3]) * lower;
+  }
+}
+// The same with a scale for each column, in shared memory: `columns` are those from this thread's first one on.
+template <int kSums>
+__device__ __forceinline__ void add_scaled_columns(float (&totals)[kSums],
+                                                   const float (&sums)[kSums], float upper,
+                                                   float lower, uint32_t columns) {
+#pragma unroll
+  for (int i = 0; i < kSums; i += 4) {
+    const float2 column = load_shared_2(columns + i * 2 * 4);
+    totals[i] += sums[i] * (upper * column.x);
+    totals[i + 1] += sums[i + 1] * (upper * column.y);
+    totals[i + 2] += sums[i + 2] * (lower * column.x);
+    totals[i + 3] += sums[i + 3] * (lower * column.y);
   }
 }
 
@@ -108,14 +152,14 @@ class Turns {
   int warpgroup_;
 };
 
-// f8: the sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies, unless this one is
+// The sums of 128 of k are scaled and added to the totals, while the other warpgroup multiplies, unless this one is
 // alone.
 template <class C, bool kAlone>
 __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, const Turns& turns,
                                                 float (&totals)[C::kWaves][C::kSums]) {
   const Operands<C> operands(ring);
   const uint32_t first_scale = kept(local_row(0) * 4);
-  float sums[C::kSums];
+  typename C::Sum sums[C::kSums];
 #pragma unroll
   for (int w = 0; w < C::kWaves; ++w) {
 #pragma unroll
@@ -124,14 +168,16 @@ __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, co
   for (int k = 0; k < num_steps; ++k) {
     wait_full(ring);
     float upper[C::kWavesM], lower[C::kWavesM], column[C::kWavesN];
+    const uint32_t column_scales = ring.scales() + C::kBlockM * 4;
+    constexpr float kUnit = C::kExpands ? kPairScale : 1.0f;
 #pragma unroll
     for (int m = 0; m < C::kWavesM; ++m) {
-      upper[m] = load_shared(ring.scales() + first_scale + m * 128 * 4);
-      lower[m] = load_shared(ring.scales() + first_scale + (m * 128 + 8) * 4);
+      upper[m] = kUnit * load_shared(ring.scales() + first_scale + m * 128 * 4);
+      lower[m] = kUnit * load_shared(ring.scales() + first_scale + (m * 128 + 8) * 4);
     }
 #pragma unroll
-    for (int n = 0; n < C::kWavesN; ++n)
-      column[n] = load_shared(ring.scales() + (C::kBlockM + n) * 4);
+    for (int n = 0; n < C::kWavesN && !C::kColumnScales; ++n)
+      column[n] = load_shared(column_scales + n * 4);
 #pragma unroll
     for (int w = 0; w < C::kWaves; ++w) {
       const int m = w / C::kWavesN, n = w % C::kWavesN;
@@ -140,7 +186,12 @@ __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, co
       if constexpr (!kAlone) turns.pass();
       mma_wait<0>(sums);
       if (w == C::kWaves - 1) release(ring.empty());
-      add_scaled(totals[w], sums, upper[m] * column[n], lower[m] * column[n]);
+      if constexpr (C::kColumnScales) {
+        add_scaled_columns(totals[w], sums, upper[m], lower[m],
+                           column_scales + (n * 128 + threadIdx.x % 4 * 2) * 4);
+      } else {
+        add_scaled(totals[w], sums, upper[m] * column[n], lower[m] * column[n]);
+      }
     }
     ring.advance();
   }
@@ -149,8 +200,8 @@ __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, co
 template <class C>
 __device__ __forceinline__ void store_tile(const TiledParams& p, const Tile& tile, Boxes<C>& boxes,
                                            const float (&totals)[C::kWaves][C::kSums]) {
-  if constexpr (C::kGathers && C::kIsF8) {
-    store_gated_f8(p, tile, totals[0], totals[1]);
+  if constexpr (C::kGathers && C::kScalesBlocks) {
+    store_gated_quantised<C>(p, tile, totals[0], totals[1]);
   } else if constexpr (C::kGathers) {
     store_gated(p, tile, boxes, totals[0]);
   } else if constexpr (C::kWavesN == 2) {
@@ -172,14 +223,17 @@ __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
   float totals[C::kWaves][C::kSums];
   for_each_tile<C>(p, [&](const Tile& tile) {
     if (first_row_of_warpgroup() >= tile.num_rows) return skip_tile(p, ring);
-    if constexpr (C::kIsF8) {
+    if constexpr (C::kScalesBlocks) {
       if (tile.num_rows <= 64) {
         multiply_scaled<C, true>(p.num_steps, ring, turns, totals);
       } else {
         multiply_scaled<C, false>(p.num_steps, ring, turns, totals);
       }
+    } else if constexpr (C::kScalesEnd) {
+      int sums[C::kSums];
+      multiply(p, ring, sums, [&](uint32_t scales) { scale_integers<C>(scales, sums, totals[0]); });
     } else {
-      multiply(p, ring, totals[0]);
+      multiply(p, ring, totals[0], [](uint32_t) {});
     }
     store_tile<C>(p, tile, boxes, totals);
   });
@@ -189,8 +243,11 @@ __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
 
 // What a thread has after the roles have parted. A block starts with 168 a thread; taking more than the other role gave
 // would wait for ever.
-constexpr int kFeedingRegisters = 40, kMultiplyingRegisters = 232;
-static_assert(kFeedingRegisters + 2 * kMultiplyingRegisters <= 3 * 168);
+template <class C>
+constexpr int kFeedingRegisters = C::kExpands ? 56 : 40;
+template <class C>
+constexpr int kMultiplyingRegisters = C::kExpands ? 224 : 232;
+static_assert(40 + 2 * 232 <= 3 * 168 && 56 + 2 * 224 <= 3 * 168);
 
 template <class C>
 __global__ void __launch_bounds__(kTiledThreads, 1)
@@ -207,16 +264,20 @@ __global__ void __launch_bounds__(kTiledThreads, 1)
   let_next_start();
   wait_for_previous();
   if (threadIdx.x < kWarpgroup) {
-    give_registers<kFeedingRegisters>();
-    if constexpr (C::kGathers) {
+    give_registers<kFeedingRegisters<C>>();
+    if constexpr (C::kExpands) {
+      feed_expanded<C>(p, shared);
+    } else if constexpr (C::kGathers) {
       feed_gathered<C>(p, shared);
     } else {
       if (threadIdx.x == 0) feed<C>(p, shared);
-      if (C::kIsF8 && threadIdx.x / 32 - 1 < kScaleThreads / 32)
-        feed_scales<C>(p, shared, static_cast<int>(threadIdx.x) - 32);
+      if constexpr (C::kHasScales) {
+        if (threadIdx.x / 32 - 1 < kScaleThreads / 32)
+          feed_scales<C>(p, shared, static_cast<int>(threadIdx.x) - 32);
+      }
     }
   } else {
-    take_registers<kMultiplyingRegisters>();
+    take_registers<kMultiplyingRegisters<C>>();
     work<C>(p, shared);
   }
   cluster_sync_parted();  // the other block may still send to this one

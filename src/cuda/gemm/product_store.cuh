@@ -11,6 +11,7 @@
 #include "cuda/gemm/activation.cuh"
 #include "cuda/gemm/product_tile.cuh"
 #include "cuda/gemm/quotients.cuh"
+#include "cuda/gemm/to_i8.cuh"
 #include "cuda/ptx/shared.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
 
@@ -164,32 +165,70 @@ __device__ __forceinline__ void store_quantised(const uint16_t (&pairs)[16], boo
   }
 }
 
+// To e4m3 and int8: 32 of a block's 128 values, the others lie in the quad's other lanes.
+struct QuadToE4m3 {
+  float scale = 0;
+  __device__ __forceinline__ void find_scale(const float (&h)[32]) {
+    float most = 0;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) most = fmaxf(most, fabsf(h[i]));
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
+    scale = fp8_scale(most);
+  }
+  __device__ __forceinline__ void quantise(float (&h)[32], uint16_t (&pairs)[16]) const {
+    quotients(h, scale);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) pairs[i] = floats_to_e4m3x2(h[2 * i], h[2 * i + 1]);
+  }
+};
+struct QuadToI8 {
+  float scale = 0;
+  __device__ __forceinline__ void find_scale(const float (&h)[32]) {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) to_.see(h[i]);
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+      to_.most = max(to_.most, __shfl_xor_sync(0xffffffffu, to_.most, lanes));
+    to_.find_scale();
+    scale = to_.scale;
+  }
+  __device__ __forceinline__ void quantise(float (&h)[32], uint16_t (&pairs)[16]) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      pairs[i] = static_cast<uint16_t>(to_.value(h[2 * i]) | to_.value(h[2 * i + 1]) << 8);
+  }
+
+ private:
+  ToI8 to_;
+};
+
 // silu(gate) * up of one block of 128 columns, quantised: a row lies in four lanes.
-__device__ __forceinline__ void store_gated_f8(const TiledParams& p, const Tile& tile,
-                                               const float (&gate)[64], const float (&up)[64]) {
+template <class C>
+__device__ __forceinline__ void store_gated_quantised(const TiledParams& p, const Tile& tile,
+                                                      const float (&gate)[64],
+                                                      const float (&up)[64]) {
+  using Quantiser =
+      std::conditional_t<std::is_same_v<typename C::Element, int8_t>, QuadToI8, QuadToE4m3>;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float h[32], most = 0;
+    float h[32];
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
       const int at = i / 2 * 4 + half * 2 + i % 2;
       h[i] = silu_mul(gate[at], up[at]);
-      most = fmaxf(most, fabsf(h[i]));
     }
-#pragma unroll
-    for (int lanes = 1; lanes < 4; lanes *= 2)
-      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-    const float scale = fp8_scale(most);
-    quotients(h, scale);
+    Quantiser to;
+    to.find_scale(h);
     uint16_t pairs[16];
-#pragma unroll
-    for (int i = 0; i < 16; ++i) pairs[i] = floats_to_e4m3x2(h[2 * i], h[2 * i + 1]);
+    to.quantise(h, pairs);
     const int local = local_row(half);
     const bool valid = local < tile.num_rows && tile.column < p.n;
     const int64_t row = tile.row + local;
     store_quantised(pairs, valid, static_cast<uint8_t*>(p.out) + row * p.out_stride + tile.column);
     if (valid && threadIdx.x % 4 == 0)
-      p.out_scale[row * (p.n / kScaleBlock) + tile.column / kScaleBlock] = scale;
+      p.out_scale[row * (p.n / kScaleBlock) + tile.column / kScaleBlock] = to.scale;
   }
 }
 

@@ -6,6 +6,8 @@
 // Internal to product_kernel.cuh.
 
 #include "cuda/gemm/product.cuh"
+#include "cuda/gemm/stored.h"
+#include "cuda/gemm/tiles.h"
 #include "cuda/mma/warpgroup.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/cluster.cuh"
@@ -13,13 +15,16 @@
 
 namespace fathom::cuda {
 
-inline constexpr int kClusterBlocks = 2, kWarpgroup = 128, kMultiplyingWarps = 8;
+inline constexpr int kWarpgroup = 128, kMultiplyingWarps = 8;
 inline constexpr int kTiledThreads = 3 * kWarpgroup;
-// Threads that fetch the scales of f8: the second and third warp.
+// Threads that fetch the scales: the second and third warp, or all that feed.
 inline constexpr int kScaleThreads = 64;
 // A warp writes its output as boxes of 16 rows of 64 bf16, swizzled as TMA does.
 inline constexpr int kBoxRows = 16, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
 inline constexpr int kMostSharedBytes = 227 << 10;
+
+// Pairs of 4 bits: bytes of a row of b in a stage, and stages of them that are read ahead.
+inline constexpr int kPairRowBytes = 64, kPairStages = 3;
 
 // A second matrix for the same rows, from column `begin` on of all columns.
 struct SecondParams {
@@ -29,7 +34,7 @@ struct SecondParams {
 };
 
 struct TiledParams {
-  CUtensorMap a, b, out_map;  // out_map: of bf16 that is not added to
+  CUtensorMap a, b, out_map;  // b of pairs in bytes; out_map: of bf16 that is not added to
   SecondParams second;
   const float* a_scale;
   const float* b_scale;
@@ -42,7 +47,7 @@ struct TiledParams {
   int pairs;               // of tiles, beside each other; gathered: tiles of columns
   int half_distance;       // rows of b between the halves of a tile
   bool out_is_f32, accumulate;
-  float* out_scale;  // f8 and gated
+  float* out_scale;  // quantised and gated
   // Gathered rows.
   const char* a_data;
   const int* a_rows;
@@ -52,39 +57,58 @@ struct TiledParams {
   const int* num_tiles;
 };
 
-// kGathers: rows of a are looked up, and the halves of b are gate and up.
-template <class ElementT, int kBlockMT, int kBlockNT, bool kGathersT = false>
+// kGathers: rows of a are looked up, and the halves of b are gate and up. b lies as Weight says (stored.h).
+template <class WeightT, int kBlockMT, int kBlockNT, bool kGathersT = false>
 struct Tiling {
-  using Element = ElementT;
+  using Weight = WeightT;
+  using Element = OperandOf<Weight>;
+  using Sum = OperandSumOf<Weight>;
   static constexpr bool kGathers = kGathersT;
-  static constexpr bool kIsF8 = sizeof(Element) == 1;
+  // The sums of 128 of k are scaled and added up, or the sums of all of k are scaled, or neither.
+  static constexpr bool kScalesBlocks = kLineScales<Weight>, kScalesEnd = kIsI8Channels<Weight>;
+  static constexpr bool kHasScales = kScalesBlocks || kScalesEnd;
+  // Of b each row has scales of its own; else each 128 of them share.
+  static constexpr bool kColumnScales = kRowScales<Weight> || kScalesEnd;
+  // b is expanded on its way to a stage.
+  static constexpr bool kExpands = kIsI4<Weight>;
   static constexpr int kBlockM = kBlockMT, kBlockN = kBlockNT;
-  // A warpgroup multiplies 64 rows and 128 columns of f8 at a time: it holds the sums of one block of scales.
-  static constexpr int kWavesM = kBlockM / 128, kWavesN = kIsF8 ? kBlockN / 128 : 1;
+  // A warpgroup multiplies 64 rows and 128 columns at a time: it holds the sums of one block of scales.
+  static constexpr int kWavesM = kBlockM / 128, kWavesN = kScalesBlocks ? kBlockN / 128 : 1;
   static constexpr int kWaves = kWavesM * kWavesN;
   static constexpr int kRowBytes = 128, kBlockK = kRowBytes / static_cast<int>(sizeof(Element));
   static constexpr int kABytes = kBlockM * kRowBytes, kBBytes = kBlockN * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
+  static constexpr int kPairBytes = kExpands ? kBlockN * kPairRowBytes : 0;  // of a stage of them
   // The experts' down product has few steps a tile and is bound by what it stores: boxes are worth more than stages.
-  static constexpr bool kIsDown = kIsF8 && kBlockN == 256 && !kGathers;
-  static constexpr int kStages = kIsDown ? 3 : (192 << 10) / kStageBytes;
-  // A stage has the scales of a's rows, then those of b's blocks.
-  static constexpr int kScaleBytes = kIsF8 ? (kBlockM + 4) * 4 : 0;
-  static constexpr int kBoxesAt = kStages * kStageBytes;  // boxes begin at multiples of 1024
-  static constexpr int kSmallBytes = kStages * (2 * 8 + kScaleBytes);
+  static constexpr bool kIsDown = kHasScales && kBlockN == 256 && !kGathers;
+  static constexpr int kStages = kIsDown || kExpands ? 3 : (192 << 10) / kStageBytes;
+  static constexpr int kPairsAt = kStages * kStageBytes;
+  // Scales of a's rows, then those of b's rows or blocks. Those of columns are read while their stage is free again, so
+  // there is room for one more.
+  static constexpr int kScaleBytes = kHasScales ? (kBlockM + (kColumnScales ? kBlockN : 4)) * 4 : 0;
+  static constexpr int kScaleStages = kStages + (kScalesBlocks && kColumnScales ? 1 : 0);
+  static constexpr int kBoxesAt = kPairsAt + kPairStages * kPairBytes;  // multiples of 1024
+  static constexpr int kSmallBytes =
+      (2 * kStages + kPairStages) * 8 + 8 + kScaleStages * kScaleBytes;
   static constexpr bool fits_boxes(int boxes) {
     return kBoxesAt + kSmallBytes + boxes * kMultiplyingWarps * kBoxBytes <= kMostSharedBytes;
   }
   static constexpr int kBoxes = fits_boxes(4) ? 4 : fits_boxes(2) ? 2 : 1;  // of a warp
   static constexpr int kBarriersAt = kBoxesAt + kBoxes * kMultiplyingWarps * kBoxBytes;
-  static constexpr int kScalesAt = kBarriersAt + kStages * 2 * 8;
+  static constexpr int kScalesAt = (kBarriersAt + (2 * kStages + kPairStages) * 8 + 15) / 16 * 16;
   static constexpr int kSharedBytes = kBarriersAt + kSmallBytes;
   static_assert(kSharedBytes <= kMostSharedBytes);
   static constexpr int kSums = kBlockN / kWavesN / 2;  // of a thread and a wave
-  // Arrivals that fill a stage, beside the bytes.
-  static constexpr int kFeeders = 1 + (kGathers ? kWarpgroup : (kIsF8 ? kScaleThreads : 0));
-  static_assert(kWaves == 1 || kIsF8);
+  // All feed: rows that are gathered or expanded. Else one thread feeds and a few fetch scales.
+  static constexpr bool kAllFeed = kGathers || kExpands;
+  static constexpr int kScaleFeeders = kAllFeed ? kWarpgroup : kScaleThreads;
+  // Arrivals that fill a stage, beside the bytes: each thread's copies, and each thread's own writes.
+  static constexpr int kFeeders = (kExpands && kGathers ? 0 : 1) +
+                                  (kAllFeed ? kWarpgroup : (kHasScales ? kScaleThreads : 0)) +
+                                  (kExpands ? kWarpgroup : 0);
+  static_assert(kWaves == 1 || kScalesBlocks);
   static_assert(!kGathers || (kBlockM == kGroupTileRows && kBlockN == 2 * kGatheredTileColumns));
+  static_assert(!kExpands || kBlockN == 256);
 };
 
 // A block's tile of out; the other block of its cluster has the next one of the same rows or, shares_columns, of the
@@ -160,7 +184,7 @@ __device__ __forceinline__ void for_each_tile(const TiledParams& p, const Take& 
 template <class C>
 struct Ring {
   uint32_t base;
-  int stage = 0;
+  int stage = 0, scale_stage = 0;
   uint32_t phase = 0;
 
   __device__ explicit Ring(uint32_t shared) : base(shared) {}
@@ -168,8 +192,12 @@ struct Ring {
   __device__ uint32_t b() const { return a() + C::kABytes; }
   __device__ uint32_t full() const { return base + C::kBarriersAt + stage * 8; }
   __device__ uint32_t empty() const { return full() + C::kStages * 8; }
-  __device__ uint32_t scales() const { return base + C::kScalesAt + stage * C::kScaleBytes; }
+  __device__ uint32_t scales() const {
+    return base + C::kScalesAt +
+           (C::kScaleStages == C::kStages ? stage : scale_stage) * C::kScaleBytes;
+  }
   __device__ void advance() {
+    if (C::kScaleStages != C::kStages && ++scale_stage == C::kScaleStages) scale_stage = 0;
     if (++stage < C::kStages) return;
     stage = 0;
     phase ^= 1;
@@ -184,6 +212,12 @@ __device__ __forceinline__ void wait_full(const Ring<C>& ring) {
   if constexpr (C::kGathers) show_to_engines();
 }
 
+// The stages of pairs have a barrier each.
+template <class C>
+__device__ __forceinline__ uint32_t pairs_full(uint32_t shared, int stage) {
+  return shared + C::kBarriersAt + (2 * C::kStages + stage) * 8;
+}
+
 template <class C>
 __device__ __forceinline__ void init_barriers(uint32_t shared) {
   Ring<C> ring(shared);
@@ -191,6 +225,7 @@ __device__ __forceinline__ void init_barriers(uint32_t shared) {
     barrier_init(ring.full(), C::kFeeders);
     barrier_init(ring.empty(), kMultiplyingWarps * kClusterBlocks);
   }
+  for (int i = 0; i < kPairStages && C::kExpands; ++i) barrier_init(pairs_full<C>(shared, i), 1);
   barriers_are_ready();
 }
 

@@ -22,25 +22,33 @@ bool can_map(const Matrix& matrix) {
          matrix.rows < kMostRows && matrix.columns > 0 && matrix.columns < kMostRows;
 }
 
-CUtensorMap tensor_map(const Matrix& matrix, int box_rows) {
-  constexpr cuuint32_t kRowBytes = 128;
+static CUtensorMap encode(const Matrix& matrix, int box_rows, int box_bytes,
+                          CUtensorMapSwizzle swizzle) {
   const auto element_bytes = static_cast<cuuint32_t>(tensor::dtype_bytes(matrix.dtype));
-  const bool is_f8 = matrix.dtype == tensor::DType::kF8E4M3;
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.columns),
                                static_cast<cuuint64_t>(matrix.rows)};
   const cuuint64_t row_bytes[1] = {static_cast<cuuint64_t>(matrix.stride) * element_bytes};
-  const cuuint32_t box[2] = {kRowBytes / element_bytes, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_bytes) / element_bytes,
+                             static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[2] = {1, 1};
   CUtensorMap map;
   const CUresult result = encode_function()(
-      &map, is_f8 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2,
-      const_cast<void*>(matrix.data), sizes, row_bytes, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      &map, element_bytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+      2, const_cast<void*>(matrix.data), sizes, row_bytes, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   FATHOM_CHECK(result == CUDA_SUCCESS, "no tensor map of " << matrix.rows << " x " << matrix.columns
                                                            << ", stride " << matrix.stride
                                                            << ": error " << result);
   return map;
+}
+
+CUtensorMap tensor_map(const Matrix& matrix, int box_rows) {
+  return encode(matrix, box_rows, 128, CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+CUtensorMap plain_map(const Matrix& matrix, int box_rows, int box_bytes) {
+  return encode(matrix, box_rows, box_bytes, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 }  // namespace fathom::cuda

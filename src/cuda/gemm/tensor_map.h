@@ -22,9 +22,11 @@ struct Matrix {
   int64_t rows = 0, columns = 0, stride = 0;
 };
 
-// Whether the copy engine can read it: 16-byte aligned rows, bf16 or f8, sizes that fit.
+// Whether the copy engine can read it: 16-byte aligned rows, elements of one byte or bf16, sizes that fit.
 bool can_map(const Matrix& matrix);
 // REQUIRES: can_map(matrix), box_rows <= 256.
 CUtensorMap tensor_map(const Matrix& matrix, int box_rows);
+// Rows of a box have `box_bytes` and lie one behind the other, not swizzled.
+CUtensorMap plain_map(const Matrix& matrix, int box_rows, int box_bytes);
 
 }  // namespace fathom::cuda

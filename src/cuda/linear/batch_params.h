@@ -22,5 +22,7 @@ struct BatchParams {
 // One per type of weight, each in a file of its own. `blocks`: of a head.
 void run_batch_bf16(const BatchParams& params, unsigned blocks, ops::Stream& stream);
 void run_batch_f8(const BatchParams& params, unsigned blocks, ops::Stream& stream);
+void run_batch_i8_blocks(const BatchParams& params, unsigned blocks, ops::Stream& stream);
+void run_batch_i8_channels(const BatchParams& params, unsigned blocks, ops::Stream& stream);
 
 }  // namespace fathom::cuda

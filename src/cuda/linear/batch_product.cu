@@ -69,10 +69,10 @@ unsigned divide(DType dtype, ProductParams& p) {
 }  // namespace
 
 bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream) {
-  if ((weight != Stored::kBf16 && weight != Stored::kF8) || params.tokens > kMaxBatchTokens ||
+  if (weight == Stored::kF32 || weight == Stored::kI4 || params.tokens > kMaxBatchTokens ||
       params.in == 0)
     return false;
-  const DType dtype = weight == Stored::kF8 ? DType::kF8E4M3 : DType::kBf16;
+  const DType dtype = dtype_of(weight);
   const Matrices matrices = matrices_of(dtype, params);
   const bool has_b = params.b.rows > 0;
   if (!can_map(matrices.x) || !can_map(matrices.a) || (has_b && !can_map(matrices.b)) ||
@@ -87,8 +87,12 @@ bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& 
   batch.x_head = static_cast<int>(params.x_head_bytes / tensor::dtype_bytes(dtype));
   batch.weight_head = static_cast<int>(params.a.weight_head_bytes / row_bytes);
   const unsigned blocks = divide(dtype, batch.product);
-  if (dtype == DType::kF8E4M3) {
+  if (weight == Stored::kF8) {
     run_batch_f8(batch, blocks, stream);
+  } else if (weight == Stored::kI8Blocks) {
+    run_batch_i8_blocks(batch, blocks, stream);
+  } else if (weight == Stored::kI8Channels) {
+    run_batch_i8_channels(batch, blocks, stream);
   } else {
     run_batch_bf16(batch, blocks, stream);
   }

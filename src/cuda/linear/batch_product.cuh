@@ -9,9 +9,10 @@
 //
 // Grid: x = blocks of matrix a, then of b, z = heads. Two blocks fit on a multiprocessor, so one's loads run while
 // the other starts or stores, and the next kernel's weights are under way before this one ends.
-// Shared memory: stages, scales of the next lines (f8), barriers; at the end the block's sums [token, row] in place
-// of the stages.
-// Order of sums: k rises within a block, f8 in blocks of 128 that are scaled and added in float32, then ranks rise.
+// Shared memory: stages, scales of the next lines (f8, i8 of blocks), barriers; at the end the block's sums
+// [token, row] in place of the stages.
+// Order of sums: k rises within a block, f8 and i8 in blocks of 128 that are scaled and added in float32, then ranks
+// rise; i8 with scales of channels is summed as integers and scaled as it is stored.
 // The division depends on the matrices alone, so a row has the same bits at every number of tokens.
 
 #include <algorithm>
@@ -39,10 +40,12 @@ inline constexpr int kBatchConsumers = 2 * 128, kBatchThreads = kBatchConsumers 
 template <class WeightT, int kTokensT>
 struct BatchConfig {
   using Weight = WeightT;
-  static constexpr bool kScaled = std::is_same_v<Weight, F8E4M3>;
+  using Sum = OperandSumOf<Weight>;  // of a line
+  using Total = SumOf<Weight>;
+  static constexpr bool kScaled = kLineScales<Weight>;
   static constexpr int kTokens = kTokensT, kColumns = kTokens / 2;  // of a block, of a warpgroup
   static constexpr int kSums = kColumns / 2;                        // of a thread
-  // Lines that are multiplied at a time: an f8 line's sums, kept apart until they are scaled, are few then.
+  // Lines that are multiplied at a time: a scaled line's sums, kept apart until they are scaled, are few then.
   static constexpr int kAhead = kScaled && kColumns <= 32 ? 2 : 1;
   static constexpr int kWeightBytes = kBatchRows * kLineBytes;
   static constexpr int kTileBytes = kWeightBytes + kTokens * kLineBytes;
@@ -60,6 +63,8 @@ struct BatchConfig {
 template <class C>
 struct BatchProduct {
   using Weight = typename C::Weight;
+  using Sum = typename C::Sum;
+  using Total = typename C::Total;
   static constexpr int kWidth = kLineWidth<Weight>, kConsumerWarps = kBatchConsumers / 32;
   // Arrivals that fill a stage: the loads' and each lane's that keeps scales.
   static constexpr int kFillings = C::kScaled ? 1 + 32 : 2;
@@ -197,18 +202,19 @@ struct BatchProduct {
     return static_cast<int>(threadIdx.x) / 128 * C::kColumns;  // of this thread's warpgroup
   }
   static __device__ __forceinline__ void multiply_stage(const Ring& ring, bool add,
-                                                        float (&sums)[C::kSums]) {
+                                                        Sum (&sums)[C::kSums]) {
     const uint32_t a = descriptor_word(ring.weights());
     const uint32_t b = descriptor_word(ring.tokens() + first_column() * kLineBytes);
     mma_begin(sums);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      mma(sums, descriptor(a + i * kStepOfK), descriptor(b + i * kStepOfK), add || i > 0, Weight{});
+      mma(sums, descriptor(a + i * kStepOfK), descriptor(b + i * kStepOfK), add || i > 0,
+          OperandOf<Weight>{});
     mma_commit();
   }
 
-  // bf16: a line's products run while the next line's are started.
-  __device__ __forceinline__ void multiply(float (&sums)[C::kSums]) const {
+  // One sum of all lines; a line's products run while the next line's are started.
+  __device__ __forceinline__ void multiply(Sum (&sums)[C::kSums]) const {
     Ring ring{base};
     uint32_t used = 0;
     for (int line = begin; line < end; ++line, ring.advance()) {
@@ -221,23 +227,23 @@ struct BatchProduct {
     mma_wait<0>(sums);
   }
 
-  // f8: the sums of a line are scaled and added to the totals.
-  __device__ __forceinline__ void add_scaled(const float (&sums)[C::kSums], int line,
+  // The sums of a line are scaled and added to the totals.
+  __device__ __forceinline__ void add_scaled(const Sum (&sums)[C::kSums], int line,
                                              float (&totals)[C::kSums]) const {
     const float* const scales = scales_of(line) + first_column() + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < C::kSums; i += 4) {
       const float2 scale = *reinterpret_cast<const float2*>(scales + i * 2);
-      totals[i] = fmaf(sums[i], scale.x, totals[i]);
-      totals[i + 1] = fmaf(sums[i + 1], scale.y, totals[i + 1]);
-      totals[i + 2] = fmaf(sums[i + 2], scale.x, totals[i + 2]);
-      totals[i + 3] = fmaf(sums[i + 3], scale.y, totals[i + 3]);
+      totals[i] = fmaf(static_cast<float>(sums[i]), scale.x, totals[i]);
+      totals[i + 1] = fmaf(static_cast<float>(sums[i + 1]), scale.y, totals[i + 1]);
+      totals[i + 2] = fmaf(static_cast<float>(sums[i + 2]), scale.x, totals[i + 2]);
+      totals[i + 3] = fmaf(static_cast<float>(sums[i + 3]), scale.y, totals[i + 3]);
     }
   }
   // Two lines, the second multiplied while the first one's sums are scaled.
   __device__ __forceinline__ void multiply_two(Ring& ring, int line,
                                                float (&totals)[C::kSums]) const {
-    float first[C::kSums], second[C::kSums];
+    Sum first[C::kSums], second[C::kSums];
     const uint32_t used = ring.empty();
     barrier_wait(ring.full(), ring.phase);
     multiply_stage(ring, false, first);
@@ -261,7 +267,7 @@ struct BatchProduct {
       for (; line + 1 < end; line += 2) multiply_two(ring, line, totals);
     }
     for (; line < end; ++line, ring.advance()) {
-      float sums[C::kSums];
+      Sum sums[C::kSums];
       barrier_wait(ring.full(), ring.phase);
       multiply_stage(ring, false, sums);
       mma_wait<0>(sums);
@@ -271,16 +277,16 @@ struct BatchProduct {
   }
 
   // REQUIRES: all consumers have read the ring, in whose place the sums are kept, to its end.
-  __device__ __forceinline__ void keep_sums(const float (&totals)[C::kSums]) const {
+  __device__ __forceinline__ void keep_sums(const Total (&totals)[C::kSums]) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    float* const sums =
-        reinterpret_cast<float*>(shared) + first_column() * C::kSumStride + warp * 16 + lane / 4;
+    Total* const sums =
+        reinterpret_cast<Total*>(shared) + first_column() * C::kSumStride + warp * 16 + lane / 4;
 #pragma unroll
     for (int i = 0; i < C::kSums; ++i)
       sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * C::kSumStride + i % 4 / 2 * 8] = totals[i];
   }
 
-  __device__ __forceinline__ void consume(float (&totals)[C::kSums]) const {
+  __device__ __forceinline__ void consume(Total (&totals)[C::kSums]) const {
     if constexpr (C::kScaled) {
       multiply_scaled(totals);
     } else {
@@ -288,6 +294,14 @@ struct BatchProduct {
     }
   }
 
+  // Totals, integers by their bits.
+  static __device__ __forceinline__ void add(float& sum, float more) {
+    if constexpr (std::is_same_v<Total, int>) {
+      sum = __int_as_float(__float_as_int(sum) + __float_as_int(more));
+    } else {
+      sum += more;
+    }
+  }
   // Adds up what all blocks of the group have, in order of rank. All reads are under way before the first addition.
   __device__ __forceinline__ float4 group_sum(const float* mine, uint32_t first) const {
     float4 parts[kMostGroup];
@@ -299,9 +313,20 @@ struct BatchProduct {
 #pragma unroll
     for (int i = 1; i < kMostGroup; ++i) {
       if (i >= part.group) continue;
-      sum.x += parts[i].x, sum.y += parts[i].y, sum.z += parts[i].z, sum.w += parts[i].w;
+      add(sum.x, parts[i].x), add(sum.y, parts[i].y);
+      add(sum.z, parts[i].z), add(sum.w, parts[i].w);
     }
     return sum;
+  }
+  // Integers by their bits, of rows row to row + 3, every operation rounded.
+  __device__ __forceinline__ float4 scaled(float4 sum, int token, int row) const {
+    if constexpr (std::is_same_v<Total, float>) return sum;
+    const float x_scale = p.x_scale[token];
+    const auto value = [&](float bits, int i) {
+      const float w_scale = part.w_scale[min(row + i, part.rows - 1)];
+      return __fmul_rn(__int2float_rn(__float_as_int(bits)), __fmul_rn(x_scale, w_scale));
+    };
+    return {value(sum.x, 0), value(sum.y, 1), value(sum.z, 2), value(sum.w, 3)};
   }
 
   // REQUIRES: the sums of all blocks of the group are there. Each stores a part of the tokens.
@@ -317,7 +342,8 @@ struct BatchProduct {
       const float* const mine = sums + token * C::kSumStride + row;
       const float4 sum =
           part.group > 1 ? group_sum(mine, first) : *reinterpret_cast<const float4*>(mine);
-      store_product_4(p, part, token, unit * kBatchRows + row, sum);
+      const int out_row = unit * kBatchRows + row;
+      store_product_4(p, part, token, out_row, scaled(sum, token, out_row));
     }
   }
 };
@@ -335,7 +361,7 @@ __global__ void __launch_bounds__(kBatchThreads, 2)
   }
   __syncthreads();
   wait_for_previous();
-  float totals[C::kSums];
+  typename C::Total totals[C::kSums];
   if (works) {
     if (feeds) {
       product.feed();

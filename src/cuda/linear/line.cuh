@@ -25,7 +25,7 @@
 #include <type_traits>
 
 #include "cuda/device/convert.cuh"
-#include "cuda/linear/stored.h"
+#include "cuda/gemm/stored.h"
 #include "cuda/mma/warp.cuh"
 #include "cuda/ptx/copy.cuh"
 #include "cuda/ptx/shared.cuh"

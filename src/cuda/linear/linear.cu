@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "cuda/gemm/large.h"
+#include "cuda/gemm/quantize_rows.h"
 #include "cuda/linear/batch_product.h"
 #include "cuda/linear/choose.h"
 #include "cuda/linear/ops.h"
-#include "cuda/linear/quantize_rows.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/head_linear.h"
 

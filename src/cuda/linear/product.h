@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "cuda/linear/stored.h"
+#include "cuda/gemm/stored.h"
 #include "ops/stream.h"
 #include "tuned/choice.h"
 

@@ -12,8 +12,9 @@
 //
 // a and b are words of descriptors (descriptor_word()) of tiles whose rows have 128 bytes, swizzled as the tensor copy
 // engine does with CU_TENSOR_MAP_SWIZZLE_128B: a has 64 rows, b has 2 * size of d, and d = a * b^T. A row of a tile is
-// 64 bf16 or 128 e4m3, one instruction takes 32 bytes of it. With w = warp of the warpgroup, g = lane / 4, t = lane %
-// 4, d[4 * j + i] is row 16 * w + g (i < 2) or 16 * w + g + 8, column 8 * j + 2 * t + i % 2.
+// 64 bf16 or 128 e4m3 or int8 (whose d is of integers), one instruction takes 32 bytes of it. With w = warp of the
+// warpgroup, g = lane / 4, t = lane % 4, d[4 * j + i] is row 16 * w + g (i < 2) or 16 * w + g + 8, column
+// 8 * j + 2 * t + i % 2.
 // All 128 threads of the warpgroup call them, and no register of d is touched between begin and wait.
 //
 // For attention a may also come from registers (the fragments of mma/warp.cuh), and mma_rows() takes b as it lies in
@@ -41,7 +42,12 @@ __device__ __forceinline__ void pin(float (&d)[kSize]) {
   for (int i = 0; i < kSize; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 template <int kSize>
-__device__ __forceinline__ void mma_begin(float (&d)[kSize]) {
+__device__ __forceinline__ void pin(int (&d)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
+template <class Sum, int kSize>
+__device__ __forceinline__ void mma_begin(Sum (&d)[kSize]) {
   pin(d);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -49,20 +55,19 @@ __device__ __forceinline__ void mma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Until at most this many committed groups are under way.
-template <int kGroups, int kSize>
-__device__ __forceinline__ void mma_wait(float (&d)[kSize]) {
+template <int kGroups, class Sum, int kSize>
+__device__ __forceinline__ void mma_wait(Sum (&d)[kSize]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
   pin(d);
 }
 
 // clang-format off
-#define FATHOM_D8(i)                                                                              \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),      \
-      "+f"(d[i + 6]), "+f"(d[i + 7])
-#define FATHOM_D16(i) FATHOM_D8(i), FATHOM_D8(i + 8)
-#define FATHOM_D32(i) FATHOM_D16(i), FATHOM_D16(i + 16)
-#define FATHOM_D64(i) FATHOM_D32(i), FATHOM_D32(i + 32)
-#define FATHOM_D128(i) FATHOM_D64(i), FATHOM_D64(i + 64)
+#define FATHOM_D8(c, i)                                                                           \
+  c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define FATHOM_D16(c, i) FATHOM_D8(c, i), FATHOM_D8(c, i + 8)
+#define FATHOM_D32(c, i) FATHOM_D16(c, i), FATHOM_D16(c, i + 16)
+#define FATHOM_D64(c, i) FATHOM_D32(c, i), FATHOM_D32(c, i + 32)
+#define FATHOM_D128(c, i) FATHOM_D64(c, i), FATHOM_D64(c, i + 64)
 #define FATHOM_FIRST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define FATHOM_FIRST_16 FATHOM_FIRST_8 \
   ", %8, %9, %10, %11, %12, %13, %14, %15"
@@ -76,14 +81,18 @@ __device__ __forceinline__ void mma_wait(float (&d)[kSize]) {
   ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95" \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// d = a * b^T, added to d if `add`: the instruction's shape and types, how many floats d has, where a, b and add come
-// among the operands, and for bf16 that both operands are K-major.
-#define FATHOM_WGMMA(instruction, floats, a_at, b_at, add_at, majors)                              \
+// d = a * b^T, added to d if `add`: the instruction's shape and types, how many registers of which kind d has, where a,
+// b and add come among the operands, and what follows: signs of floats and for bf16 that both operands are K-major.
+#define FATHOM_WGMMA_OF(instruction, kind, size, a_at, b_at, add_at, rest)                         \
   asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " add_at ", 0;\n"                           \
-               "wgmma.mma_async.sync.aligned." instruction " {" FATHOM_FIRST_##floats "}, " a_at    \
-               ", " b_at ", keep, 1, 1" majors ";\n}\n"                                            \
-               : FATHOM_D##floats(0)                                                               \
+               "wgmma.mma_async.sync.aligned." instruction " {" FATHOM_FIRST_##size "}, " a_at      \
+               ", " b_at ", keep" rest ";\n}\n"                                                   \
+               : FATHOM_D##size(kind, 0)                                                           \
                : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+#define FATHOM_WGMMA(instruction, floats, a_at, b_at, add_at, majors)                              \
+  FATHOM_WGMMA_OF(instruction, "+f", floats, a_at, b_at, add_at, ", 1, 1" majors)
+#define FATHOM_WGMMA_S8(instruction, ints, a_at, b_at, add_at)                                     \
+  FATHOM_WGMMA_OF(instruction, "+r", ints, a_at, b_at, add_at, "")
 __device__ __forceinline__ void mma(float (&d)[128], uint64_t a, uint64_t b, bool add,
                                     tensor::Bf16) {
   FATHOM_WGMMA("m64n256k16.f32.bf16.bf16", 128, "%128", "%129", "%130", ", 0, 0");
@@ -120,12 +129,27 @@ __device__ __forceinline__ void mma(float (&d)[8], uint64_t a, uint64_t b, bool 
                                     tensor::F8E4M3) {
   FATHOM_WGMMA("m64n16k32.f32.e4m3.e4m3", 8, "%8", "%9", "%10", "");
 }
+__device__ __forceinline__ void mma(int (&d)[128], uint64_t a, uint64_t b, bool add, int8_t) {
+  FATHOM_WGMMA_S8("m64n256k32.s32.s8.s8", 128, "%128", "%129", "%130");
+}
+__device__ __forceinline__ void mma(int (&d)[64], uint64_t a, uint64_t b, bool add, int8_t) {
+  FATHOM_WGMMA_S8("m64n128k32.s32.s8.s8", 64, "%64", "%65", "%66");
+}
+__device__ __forceinline__ void mma(int (&d)[32], uint64_t a, uint64_t b, bool add, int8_t) {
+  FATHOM_WGMMA_S8("m64n64k32.s32.s8.s8", 32, "%32", "%33", "%34");
+}
+__device__ __forceinline__ void mma(int (&d)[16], uint64_t a, uint64_t b, bool add, int8_t) {
+  FATHOM_WGMMA_S8("m64n32k32.s32.s8.s8", 16, "%16", "%17", "%18");
+}
+__device__ __forceinline__ void mma(int (&d)[8], uint64_t a, uint64_t b, bool add, int8_t) {
+  FATHOM_WGMMA_S8("m64n16k32.s32.s8.s8", 8, "%8", "%9", "%10");
+}
 #define FATHOM_WGMMA_REGISTERS(instruction, floats, a0_at, a1_at, a2_at, a3_at, b_at, add_at,       \
                                majors)                                                             \
   asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, " add_at ", 0;\n"                           \
                "wgmma.mma_async.sync.aligned." instruction " {" FATHOM_FIRST_##floats "}, {"        \
                a0_at ", " a1_at ", " a2_at ", " a3_at "}, " b_at ", keep, 1, 1" majors ";\n}\n"    \
-               : FATHOM_D##floats(0)                                                               \
+               : FATHOM_D##floats("+f", 0)                                                         \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(add)))
 __device__ __forceinline__ void mma(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add,
                                     tensor::Bf16) {
@@ -141,7 +165,9 @@ __device__ __forceinline__ void mma_rows(float (&d)[128], uint64_t a, uint64_t b
   FATHOM_WGMMA("m64n256k16.f32.bf16.bf16", 128, "%128", "%129", "%130", ", 0, 1");
 }
 #undef FATHOM_WGMMA_REGISTERS
+#undef FATHOM_WGMMA_S8
 #undef FATHOM_WGMMA
+#undef FATHOM_WGMMA_OF
 #undef FATHOM_FIRST_128
 #undef FATHOM_FIRST_64
 #undef FATHOM_FIRST_32

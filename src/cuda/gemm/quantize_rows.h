@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "cuda/linear/stored.h"
+#include "cuda/gemm/stored.h"
 #include "ops/stream.h"
 
 namespace fathom::cuda {

@@ -1,14 +1,17 @@
-#include "cuda/linear/quantize_rows.h"
+#include "cuda/gemm/quantize_rows.h"
+
+#include <algorithm>
 
 #include "cuda/device/convert.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/gemm/to_i8.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 
 namespace fathom::cuda {
 namespace {
 
-constexpr int kWarps = 4, kRowThreads = 1024;
+constexpr int kWarps = 4, kMostRowThreads = 1024;
 
 // Neighbouring channels of a lane, read and written at once where all rows begin on their boundaries.
 constexpr int kEach = kScaleBlock / 32;
@@ -46,25 +49,6 @@ struct ToE4m3 {
     return cuda::from_float<F8E4M3>(__fdiv_rn(v, scale)).bits;
   }
 };
-// To integers of 8 bits. Magnitudes compare as their bits do, and NaN is above infinity: of either the scale is NaN
-// and the integers are 0.
-struct ToI8 {
-  uint32_t most = 0;
-  float scale = 0;
-  __device__ __forceinline__ void see(float v) {
-    most = max(most, __float_as_uint(v) & 0x7fffffffu);
-  }
-  __device__ __forceinline__ void meet_warp() { most = __reduce_max_sync(0xffffffffu, most); }
-  __device__ __forceinline__ void find_scale() {
-    constexpr uint32_t kInfinity = 0x7f800000u, kNan = 0x7fffffffu;
-    const float amax = fmaxf(__uint_as_float(most), 1e-10f);
-    scale = most >= kInfinity ? __uint_as_float(kNan) : __fdiv_rn(amax, 127.0f);
-  }
-  __device__ __forceinline__ uint8_t value(float v) const {
-    return static_cast<uint8_t>(isnan(scale) ? 0 : __float2int_rn(__fdiv_rn(v, scale)));
-  }
-};
-
 // A warp per row and 128 channels, heads along y; bound by latency. Unless the next kernel starts early it finds what
 // the kernels two before wrote.
 template <class X, bool kAligned, class Quantiser>
@@ -94,11 +78,12 @@ __global__ void __launch_bounds__(kWarps * 32)
   if (lane == 0) p.scale[out_row * blocks + block] = to.scale;
 }
 
-// A block per row, which has one scale; the row is read twice, the second time from the cache.
+// A block per row, which has one scale; the row is read twice, the second time from the cache. Short rows have few
+// threads.
 template <class X, bool kAligned>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void __launch_bounds__(kMostRowThreads)
     quantize_whole_rows_kernel(const __grid_constant__ QuantizeRowsParams p) {
-  __shared__ uint32_t warps[kRowThreads / 32];
+  __shared__ uint32_t warps[kMostRowThreads / 32];
   if (p.starts_next_early) let_next_start();
   wait_for_previous();
   let_next_start();
@@ -108,7 +93,8 @@ __global__ void __launch_bounds__(kRowThreads)
   const int first = static_cast<int>(threadIdx.x) * kEach;
   float values[kEach];
   ToI8 to;
-  for (int channel = first; channel < p.dim; channel += kRowThreads * kEach) {
+  const int step = static_cast<int>(blockDim.x) * kEach;
+  for (int channel = first; channel < p.dim; channel += step) {
     load_channels<X, kAligned>(x + channel, min(kEach, p.dim - channel), values);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) to.see(values[i]);
@@ -116,10 +102,10 @@ __global__ void __launch_bounds__(kRowThreads)
   to.meet_warp();
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = to.most;
   __syncthreads();
-#pragma unroll
-  for (int warp = 0; warp < kRowThreads / 32; ++warp) to.most = max(to.most, warps[warp]);
+  for (int warp = 0; warp < static_cast<int>(blockDim.x) / 32; ++warp)
+    to.most = max(to.most, warps[warp]);
   to.find_scale();
-  for (int channel = first; channel < p.dim; channel += kRowThreads * kEach) {
+  for (int channel = first; channel < p.dim; channel += step) {
     const int mine = min(kEach, p.dim - channel);
     load_channels<X, kAligned>(x + channel, mine, values);
     Piece<uint8_t> out;
@@ -140,9 +126,11 @@ bool is_aligned(const QuantizeRowsParams& p) {
 template <class X, bool kAligned>
 void launch_aligned(const QuantizeRowsParams& params, ops::Stream& stream) {
   if (params.kind == RowKind::kI8Rows)
-    return launch(quantize_whole_rows_kernel<X, kAligned>,
-                  {.grid = static_cast<unsigned>(params.rows), .block = kRowThreads}, stream,
-                  params);
+    return launch(
+        quantize_whole_rows_kernel<X, kAligned>,
+        {.grid = static_cast<unsigned>(params.rows),
+         .block = std::min<unsigned>(kMostRowThreads, num_tiles(params.dim, kEach * 32) * 32)},
+        stream, params);
   const int blocks = static_cast<int>(num_tiles(params.dim, kScaleBlock));
   const LaunchShape shape{
       .grid = dim3(num_tiles(params.rows * blocks, kWarps), static_cast<unsigned>(params.heads)),

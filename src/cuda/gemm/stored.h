@@ -1,6 +1,6 @@
 #pragma once
-// How a weight lies in memory, as the streaming kernels tell it apart: a value for the host, a type for templates, and
-// what follows from it.
+// How a weight lies in memory, as the products tell it apart: a value for the host, a type for templates, and what
+// follows from it.
 //
 //   const Stored stored = stored_as(weight);                     // run_product(stored, params, stream);
 //   with_stored(stored, [&](auto w) { launch<decltype(w)>(params, stream); });
@@ -52,6 +52,12 @@ constexpr bool takes_e4m3(Stored stored) { return stored == Stored::kF8 || store
 constexpr bool takes_i8(Stored stored) {
   return stored == Stored::kI8Blocks || stored == Stored::kI8Channels;
 }
+// The type of rows of activations as they are multiplied.
+constexpr tensor::DType row_dtype_of(Stored stored) {
+  return takes_e4m3(stored) ? tensor::DType::kF8E4M3
+         : takes_i8(stored) ? tensor::DType::kI8
+                            : tensor::DType::kBf16;
+}
 constexpr bool takes_quantised(Stored stored) { return takes_e4m3(stored) || takes_i8(stored); }
 // Scales of a row of activations.
 constexpr int64_t num_row_scales(Stored stored, int64_t in) {
@@ -87,6 +93,11 @@ template <class W>
 using RowOf = std::conditional_t<kQuantisedRows<W>, tensor::F8E4M3, tensor::Bf16>;
 template <class W>
 using SumOf = std::conditional_t<kIsI8Channels<W>, int, float>;
+// The operands of the matrix instructions of a warpgroup and their sums: pairs of 4 bits become e4m3 first.
+template <class W>
+using OperandOf = std::conditional_t<kIsI8Blocks<W> || kIsI8Channels<W>, int8_t, RowOf<W>>;
+template <class W>
+using OperandSumOf = std::conditional_t<std::is_same_v<OperandOf<W>, int8_t>, int, float>;
 
 inline constexpr int kLineBytes = 128;
 template <class W>
