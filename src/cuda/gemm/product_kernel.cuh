@@ -101,22 +101,15 @@ __device__ __forceinline__ void scale_integers(uint32_t scales, const int (&sums
   }
 }
 
-__device__ __forceinline__ float float_of_sum(float sum) { return sum; }
-// Of at most 2^22 in magnitude, for less than a conversion takes.
-__device__ __forceinline__ float float_of_sum(int sum) {
-  constexpr int kBits = 0x4b400000;  // 1.5 * 2^23
-  return __int_as_float(sum + kBits) - 0x1.8p23f;
-}
-
 template <class Sum, int kSums>
 __device__ __forceinline__ void add_scaled(float (&totals)[kSums], const Sum (&sums)[kSums],
                                            float upper, float lower) {
 #pragma unroll
   for (int i = 0; i < kSums; i += 4) {
-    totals[i] += float_of_sum(sums[i]) * upper;
-    totals[i + 1] += float_of_sum(sums[i + 1]) * upper;
-    totals[i + 2] += float_of_sum(sums[i + 2]) * lower;
-    totals[i + 3] += float_of_sum(sums[i + 3]) * lower;
+    totals[i] += static_cast<float>(sums[i]) * upper;
+    totals[i + 1] += static_cast<float>(sums[i + 1]) * upper;
+    totals[i + 2] += static_cast<float>(sums[i + 2]) * lower;
+    totals[i + 3] += static_cast<float>(sums[i + 3]) * lower;
   }
 }
 // The same with a scale for each column, in shared memory: `columns` are those from this thread's first one on.
