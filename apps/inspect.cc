@@ -90,16 +90,6 @@ void inspect_ranks(const InspectFlags& flags, Findings& findings) {
   }
 }
 
-// A start on GPUs refuses this type by its operators, of which a machine without a GPU knows nothing.
-void inspect_gpus(const InspectFlags& flags, Findings& findings) {
-  if (!flags.device_bytes()) return;
-  const layers::WeightTypes types =
-      layers::quantised_types(findings.config, flags.engine.model.dequantize);
-  if (types.awq_group_size > 0)
-    findings.problems.push_back(
-        "GPUs have no kernels for AWQ's 4-bit integers: use --dequantize there, or CPUs");
-}
-
 void inspect_tuned(const InspectFlags& flags, Findings& findings) {
   const layers::WeightTypes types =
       layers::quantised_types(findings.config, flags.engine.model.dequantize);
@@ -382,7 +372,6 @@ int run(InspectFlags flags) {
   inspect_checkpoint(flags, findings);
   inspect_model(flags, findings);
   inspect_ranks(flags, findings);
-  inspect_gpus(flags, findings);
   inspect_tuned(flags, findings);
   inspect_text(flags, findings);
   inspect_fit(flags, findings);

@@ -23,10 +23,10 @@ SEVERAL_GPUS = "src/cuda/comm/"
 
 # Instances that are other code than their neighbours, as patterns.
 BF16, F8, YES, NO = r"(?:\w+::)*[Bb]f16", r"(?:\w+::)*(?:f8|F8E4M3)", "(?:true|1)", "(?:false|0)"
-I4, I8_BLOCKS, I8_CHANNELS = (rf"(?:\w+::)*{name}" for name in ("I4x2", "I8Blocks", "I8Channels"))
+I4, U4, I8_BLOCKS, I8_CHANNELS = (rf"(?:\w+::)*{name}" for name in ("I4x2", "U4x2", "I8Blocks", "I8Channels"))
 STREAMED = (BF16, F8, I4, I8_BLOCKS, I8_CHANNELS)
 VARIANTS = [
-    *(rf"tiled_kernel<.*{dtype}.*, {gathers}[> ]+" for dtype in (BF16, F8) for gathers in (YES, NO)),  # rows by expert
+    *(rf"tiled_kernel<.*{dtype}.*, {gathers}[> ]+" for dtype in (*STREAMED, U4) for gathers in (YES, NO)),  # by expert
     *(rf"wide_experts_kernel<{dtype}, {gate_up}>" for dtype in STREAMED for gate_up in (YES, NO)),
     *(rf"expert_product_kernel<{dtype}, .*>" for dtype in STREAMED),
     *(rf"down_and_combine_kernel<{dtype}>" for dtype in (BF16, F8, I4)),
@@ -34,7 +34,9 @@ VARIANTS = [
     *(rf"absorbed::stream_kernel<{f8}>" for f8 in (YES, NO)),
     *(rf"absorbed::add_parts_kernel<{few}>" for few in (YES, NO)),
     *(rf"absorbed::wide_kernel<.*{source}>" for source in range(3)),  # RowSource
-    *(rf"batch_product_kernel<.*{dtype}.*>" for dtype in (BF16, F8)),
+    *(rf"batch_product_kernel<.*{dtype}.*>" for dtype in (BF16, F8, I8_BLOCKS, I8_CHANNELS)),
+    *(rf"zero_point_linear_kernel<{tiles}>" for tiles in (1, 4)),
+    *(rf"zero_point_experts_kernel<1, {gate_up}>" for gate_up in (YES, NO)),
     *(rf"wide_product_kernel<{dtype}>" for dtype in STREAMED),
 ]
 

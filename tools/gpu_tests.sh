@@ -56,6 +56,9 @@ small_cases=(
   LargeProductTest.norms_of_many_rows_have_the_bits_of_few
   LibraryProductTest.a_small_product_matches_float64
   BatchProductTest.a_pair_has_the_bits_of_two_products
+  Int8Test.rows_do_not_depend_on_the_batch_nor_on_garbage_in_it
+  ZeroPointTest.every_pair_has_its_values_in_order
+  ZeroPointExpertsTest.match_float64_and_do_not_depend_on_the_batch
   KernelChoiceTest.linear_of_many_outputs_matches_float64/cuda_invariant
   KernelChoiceTest.the_gate_of_a_chunk_matches_float64/cuda_invariant
   KernelChoiceTest.experts_of_few_tokens_match_float64
@@ -155,21 +158,17 @@ eval_model() {
 }
 eval_demo() { eval_model $demo 0.995 --json "$out/gsm8k.jsonl" "$@"; }
 
-# The demo model in the published forms of INT8 and of four bits. AWQ has no kernels on a GPU: it says so, and computes
-# dequantised.
+# The demo model in the published forms of INT8 and of four bits.
 quantised_forms() {
-  local form refusal pids=() status=0 models=$out/quantised
+  local form pids=() status=0 models=$out/quantised
   for form in channel-int8 block-int8 w4afp8 awq; do
     python3 tools/quantize_checkpoint.py --form $form $demo "$models/$form" &
     pids+=($!)
   done
   for form in "${pids[@]}"; do wait "$form" || return 1; done
   for form in channel-int8 block-int8; do eval_model "$models/$form" 0.99 || status=1; done
-  eval_model "$models/w4afp8" 0.98 || status=1
+  for form in w4afp8 awq; do eval_model "$models/$form" 0.98 || status=1; done
   eval_model "$models/awq" 0.98 --dequantize || status=1
-  refusal=$(eval_model "$models/awq" 0 2>&1) && status=1
-  echo "$refusal"
-  grep -q -e --dequantize <<<"$refusal" || status=1
   rm -rf "$models"
   return $status
 }

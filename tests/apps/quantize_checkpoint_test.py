@@ -117,10 +117,9 @@ class QuantizeCheckpointTest(unittest.TestCase):
         done = run(PROGRAM, "inspect", "--model-path", self.model("awq"), "--device", "cpu")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("INT4 (AWQ)", done.stdout)
-        for flags, status in (((), 1), (("--dequantize",), 0)):
+        for flags in ((), ("--dequantize",)):
             done = run(PROGRAM, "inspect", "--model-path", self.model("awq"), "--gpu-memory", 80, *flags)
-            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-            self.assertEqual("no kernels for AWQ's 4-bit integers: use --dequantize" in done.stdout, status == 1, done.stdout)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         done = run(PROGRAM, "inspect", "--model-path", self.model("w4afp8"), "--device", "cpu")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("routed experts in INT4", done.stdout)

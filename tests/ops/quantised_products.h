@@ -152,13 +152,16 @@ class QuantisedExpertsTest : public ProductTest {
     return download(out.view());
   }
 
-  // All tokens against float64, and the last ones alone against what they got in company.
+  // All tokens against float64, and the last ones alone against what they got in company of their class.
   void check(const Inputs& in, const Bounds& bounds) {
     const int64_t tokens = in.x.dim(0);
     const HostTensor all = run(in, 0, tokens);
     expect_close(all, ref::moe_experts(in.x, in.ids, in.weights, in.gate_up, in.down), bounds);
-    for (const int64_t begin : {int64_t{0}, tokens / 2, tokens - 1})
+    const bool has_classes = !backend().batch_invariant && tokens > cuda::kMaxBatchTokens;
+    for (const int64_t begin : {int64_t{0}, tokens / 2, tokens - 1}) {
+      if (has_classes && tokens - begin <= cuda::kMaxBatchTokens) continue;
       EXPECT_EQ(run(in, begin, tokens).values, all.rows(begin, tokens).values) << begin;
+    }
   }
 };
 

@@ -4,8 +4,10 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/experts/ops.h"
+#include "cuda/experts/zero_points.h"
 #include "cuda/gemm/large.h"
 #include "cuda/gemm/quantize_rows.h"
+#include "cuda/linear/zero_points.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/moe.h"
 #include "tuned/table.h"
@@ -281,10 +283,18 @@ bool may_be_large(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
 
 int64_t moe_experts_scratch(const ops::MoeExpertsArgs& args, const ops::Stream& stream) {
   const int64_t large = may_be_large(args, stream) ? large_moe_experts_scratch(args) : 0;
-  return std::max(slab_scratch({.experts = args, .shared_gate_up = {}, .shared_down = {}}), large);
+  const int64_t few =
+      has_zero_points(args.down)
+          ? zero_point_experts_scratch(args)
+          : slab_scratch({.experts = args, .shared_gate_up = {}, .shared_down = {}});
+  return std::max(few, large);
 }
 
 void moe_experts(const ops::MoeExpertsArgs& args, ops::Stream& stream) {
+  if (has_zero_points(args.down)) {
+    if (may_be_large(args, stream) && large_moe_experts(args, stream)) return;
+    return zero_point_experts(args, stream);
+  }
   const Call call{.experts = args, .shared_gate_up = {}, .shared_down = {}};
   if (choose(call, stream).kernel == ExpertKernel::kTiled && large_moe_experts(args, stream))
     return;

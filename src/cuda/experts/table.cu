@@ -5,7 +5,7 @@ namespace fathom::cuda {
 
 void add_experts(ops::Backend& backend) {
   backend.moe_gate = {moe_gate, moe_gate_scratch};
-  backend.moe_experts = {moe_experts, moe_experts_scratch, 0, {tensor::DType::kU4x2}};
+  backend.moe_experts = {moe_experts, moe_experts_scratch};
   // Many tokens of one expert are faster apart, and one form must take all rows that are to be invariant. The limit is
   // that of products whose rows have the same bits.
   if (backend.batch_invariant) return;

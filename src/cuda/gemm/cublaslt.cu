@@ -34,7 +34,7 @@ CublasLtScratch carve_cublaslt(const ProductArgs& product, DeviceArena& arena) {
 bool cublaslt_takes(const ProductArgs& product) {
   const Matrix& a = product.a;
   if (product.tiles != nullptr || product.a_rows != nullptr || a.rows == 0) return false;
-  if (takes_i8(product.weight)) return false;
+  if (!library_knows(product.weight)) return false;
   return !is_f8(product) || (a.rows % 4 == 0 && product.n % 16 == 0 && a.columns % 16 == 0);
 }
 

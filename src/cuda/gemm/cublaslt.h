@@ -32,7 +32,10 @@ CublasLtScratch carve_cublaslt(const ProductArgs& product, DeviceArena& arena);
 // of `product` matter.
 void prepare_cublaslt(const ProductArgs& product, int64_t measured_rows);
 
-// By sizes, type and strides: one group, rows that are not gathered, no integers; of f8 a multiple of 4 rows, n and k
+constexpr bool library_knows(Stored weight) {
+  return weight == Stored::kBf16 || weight == Stored::kF8;
+}
+// By sizes, type and strides: one group, rows that are not gathered, bf16 or f8; of f8 a multiple of 4 rows, n and k
 // of 16.
 bool cublaslt_takes(const ProductArgs& product);
 // False, with nothing written but scratch, where there is no such library or it has no kernel for the product.

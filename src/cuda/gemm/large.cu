@@ -26,14 +26,19 @@ bool is_aligned(const Tensor& rows) {
 
 bool is_matrix(const ops::Weight& weight) {
   const DType dtype = weight.data.dtype();
-  return dtype == DType::kBf16 || dtype == DType::kF8E4M3 || dtype == DType::kI8;
+  return dtype == DType::kBf16 || dtype == DType::kF8E4M3 || dtype == DType::kI8 ||
+         dtype == DType::kU4x2;
 }
+
+// Rows of pairs are multiples of 16 bytes, too.
+int64_t row_multiple(Stored weight) { return holds_pairs(weight) ? 32 : 16; }
 
 // By shapes and types alone: what decides the scratch.
 bool takes_shape(const ops::LinearArgs& args) {
-  const Tensor& weight = args.weight.data;
-  return is_matrix(args.weight) && weight.dim(1) % 16 == 0 && weight.dim(0) % 8 == 0 &&
-         weight.dim(0) > 0 && weight.dim(1) > 0;
+  const ops::Weight& weight = args.weight;
+  const int64_t in = args.x.dim(1), out = weight.data.dim(0);
+  return is_matrix(weight) && in % row_multiple(stored_as(weight)) == 0 && out % 8 == 0 &&
+         out > 0 && in > 0;
 }
 
 bool quantises(const ops::Activation& x, Stored weight) {
@@ -86,6 +91,14 @@ void take_rows(const ops::Activation& x, const QuantisedRows& rows, ProductArgs&
   product.a_scale = rows.scale;
 }
 
+const float* scales_of(const ops::Weight& weight) {
+  return takes_quantised(stored_as(weight)) ? weight.scale.as<float>() : nullptr;
+}
+const uint16_t* zero_points_of(const ops::Weight& weight) {
+  const bool has_some = stored_as(weight) == Stored::kU4;
+  return has_some ? static_cast<const uint16_t*>(weight.scale.data()) : nullptr;
+}
+
 // The product without the address of its rows.
 ProductArgs dense_product(const ops::LinearArgs& args) {
   const ops::Weight& weight = args.weight;
@@ -97,7 +110,9 @@ ProductArgs dense_product(const ops::LinearArgs& args) {
                 .columns = dim,
                 .stride = quantises(args.x, stored) ? dim : args.x.values.stride(0)},
           .b = weight.data.data(),
-          .b_scale = weight.scale.is_null() ? nullptr : weight.scale.as<float>(),
+          .b_scale = scales_of(weight),
+          .zero_points = zero_points_of(weight),
+          .group_channels = ops::zero_point_channels(weight),
           .n = weight.data.dim(0),
           .accumulate = args.accumulate,
           .out = args.out.data(),
@@ -115,7 +130,7 @@ LinearScratch carve(const ops::LinearArgs& args, DeviceArena& arena) {
   LinearScratch scratch{};
   if (quantises(args.x, product.weight))
     scratch.rows = carve_rows(product.weight, rows, dim, arena);
-  if (takes_i8(product.weight)) return scratch;  // the library is not asked
+  if (!library_knows(product.weight)) return scratch;
   const std::vector<int64_t> measured = library_rows_up_to(product.a.dtype, product.n, dim, rows);
   for (const int64_t measured_rows : measured) prepare_cublaslt(product, measured_rows);
   if (!measured.empty()) scratch.library = carve_cublaslt(product, arena);
@@ -148,7 +163,7 @@ bool run_linear(const ops::LinearArgs& args, std::optional<int64_t> measured_row
     return true;
   if (has_to_be_library) return false;
   const tuned::MatrixChoice tiles =
-      choose_tiles(product.a.dtype, product.n, product.a.columns, product.a.rows);
+      choose_tiles(dtype_of(product.weight), product.n, product.a.columns, product.a.rows);
   product.tile = tiles.tile;
   product.raster = tiles.raster;
   tiled_product(product, stream);
@@ -180,6 +195,7 @@ ops::LinearArgs second_of(const ops::LinearPairArgs& pair) {
 
 bool takes_shape(const ops::LinearPairArgs& pair) {
   return takes_shape(first_of(pair)) && takes_shape(second_of(pair)) &&
+         !holds_pairs(stored_as(pair.a.weight)) &&
          pair.a.weight.data.dim(0) % kSecondAlignment == 0 && pair.a.out.dtype() == DType::kBf16 &&
          pair.b.out.dtype() == DType::kBf16;
 }
@@ -250,9 +266,9 @@ ExpertSizes sizes_of(const ops::MoeExpertsArgs& args) {
           .weight = stored_as(args.down)};
 }
 
-// The scale blocks of gate and up must join. Rows of pairs are multiples of 16 bytes, too.
+// The scale blocks of gate and up must join.
 bool takes_shape(const ExpertSizes& s) {
-  const int64_t row_of = s.weight == Stored::kI4 ? 32 : 16;
+  const int64_t row_of = row_multiple(s.weight);
   const bool has_blocks = takes_quantised(s.weight) && !s.quantises_whole_rows();
   return s.weight != Stored::kF32 && s.hidden_size % row_of == 0 && s.inter % row_of == 0 &&
          s.inter > 0 && s.hidden_size > 0 && s.groups.experts <= kMaxGroups &&
@@ -278,7 +294,9 @@ ProductArgs grouped_product(const ExpertSizes& s, const GroupTiles& tiles, int64
   return {.weight = s.weight,
           .a = {.dtype = row_dtype_of(s.weight)},
           .b = weight.data.data(),
-          .b_scale = takes_quantised(s.weight) ? weight.scale.as<float>() : nullptr,
+          .b_scale = scales_of(weight),
+          .zero_points = zero_points_of(weight),
+          .group_channels = ops::zero_point_channels(weight),
           .groups = s.groups.experts,
           .n = out,
           .out_stride = out,

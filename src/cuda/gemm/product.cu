@@ -61,6 +61,8 @@ void tiled_product(const ProductArgs& args, ops::Stream& stream) {
     case Stored::kI4:
       FATHOM_CHECK(args.tiles != nullptr, "products of i4 want groups");
       return run_tiled_i4(args, stream);
+    case Stored::kU4:
+      return run_tiled_u4(args, stream);
     case Stored::kF32:
       FATHOM_CHECK(false, "there are no tiled products of f32 weights");
   }

@@ -50,6 +50,9 @@ struct ProductArgs {
   // f32[groups, ceil(n / 128), ceil(k / 128)] of f8 and i8, [groups, n, ceil(k / 128)] of i4, [groups, n] of i8 with
   // scales of channels
   const float* b_scale = nullptr;
+  // u4 only: f16[groups, n, 2 * k / group_channels].
+  const uint16_t* zero_points = nullptr;
+  int64_t group_channels = 0;
   int64_t groups = 1, n = 0;
   bool accumulate = false;
   // Gathered rows only: n is twice the columns of out, and out = silu(first half) * second half. Where rows have scales

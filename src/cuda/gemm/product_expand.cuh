@@ -1,13 +1,17 @@
 #pragma once
 // How the kernel of product.h fills its stages with a b of pairs of 4 bits: the copy engine reads ahead into stages of
-// their own, and a warpgroup writes what it finds there as e4m3 into the ring, swizzled as the copy engine does.
+// their own, and a warpgroup writes what it finds there as e4m3 or, of pairs with zero points, as bf16 into the ring,
+// swizzled as the copy engine does.
 //
 //   feed_expanded<C>(p, shared);
 //
 // An e4m3 value of bits 0 to 15 is so many times 2^-9, so an integer's magnitude below its sign is the integer times
-// 2^-9: exact, and whoever scales the sums multiplies with kPairScale.
+// 2^-9: exact, and whoever scales the sums multiplies with kPairScale. With zero points (q - zero point) * scale is
+// rounded to bf16.
 //
 // Internal to product_kernel.cuh.
+
+#include <cuda_fp16.h>
 
 #include "cuda/gemm/product_feed.cuh"
 #include "cuda/ptx/shared.cuh"
@@ -48,8 +52,8 @@ class PairFeed {
     const uint32_t full = pairs_full<C>(shared_, stage_);
     const uint32_t to = shared_ + C::kPairsAt + stage_ * C::kPairBytes;
     barrier_expect(full, C::kPairBytes);
-    load_tile(&p.b, to, full, k_ * kPairRowBytes, row_);
-    load_tile(&p.b, to + C::kPairBytes / 2, full, k_ * kPairRowBytes, row_ + p.half_distance);
+    load_tile(&p.b, to, full, k_ * C::kPairRowBytes, row_);
+    load_tile(&p.b, to + C::kPairBytes / 2, full, k_ * C::kPairRowBytes, row_ + p.half_distance);
     stage_ = stage_ + 1 == kPairStages ? 0 : stage_ + 1;
     if (++k_ < p.num_steps) return;
     k_ = 0;
@@ -67,22 +71,114 @@ class PairFeed {
   int index_, pairs_, row_ = 0, k_ = 0, stage_ = 0;
 };
 
-// A warpgroup: four threads a row of b, which are 32 channels each.
+// A warpgroup: some threads a row of b, 32 channels each.
 template <class C>
-__device__ __forceinline__ void expand_stage(uint32_t pairs, uint32_t b) {
-  constexpr int kPieces = kPairRowBytes / 16, kRowsApart = kWarpgroup / kPieces;
-  const int thread = static_cast<int>(threadIdx.x), row = thread / kPieces;
-  const int piece = thread % kPieces;
-  const uint32_t from = pairs + thread * 16, to = b + row * C::kRowBytes;
-  const uint32_t first = (2 * piece ^ row % 8) * 16, second = (2 * piece + 1 ^ row % 8) * 16;
+struct ExpandPlace {
+  static constexpr int kPieces = C::kPairRowBytes / 16, kRowsApart = kWarpgroup / kPieces;
+  static constexpr int kRows = C::kBlockN / kRowsApart;  // of a thread
+  int row = static_cast<int>(threadIdx.x) / kPieces,
+      piece = static_cast<int>(threadIdx.x) % kPieces;
+
+  __device__ __forceinline__ static uint4 load(uint32_t pairs, int i) {
+    return load_shared_16(pairs + (i * kWarpgroup + threadIdx.x) * 16);
+  }
+  // 16 bytes of the i-th row's part of a stage.
+  __device__ __forceinline__ void store(uint32_t b, int i, int chunk, uint4 v) const {
+    constexpr int kChunks = 8 / kPieces;
+    const uint32_t at = b + (row + i * kRowsApart) * C::kRowBytes;
+    store_shared_16(at + (kChunks * piece + chunk ^ row % 8) * 16, v);
+  }
+};
+
+template <class C>
+__device__ __forceinline__ void expand_signed(uint32_t pairs, uint32_t b) {
+  const ExpandPlace<C> place;
 #pragma unroll 4
-  for (int i = 0; i < C::kBlockN / kRowsApart; ++i) {
-    const uint4 words = load_shared_16(from + i * kWarpgroup * 16);
+  for (int i = 0; i < ExpandPlace<C>::kRows; ++i) {
+    const uint4 words = place.load(pairs, i);
     const uint2 v[4] = {expand_pairs(words.x), expand_pairs(words.y), expand_pairs(words.z),
                         expand_pairs(words.w)};
-    const uint32_t at = to + i * kRowsApart * C::kRowBytes;
-    store_shared_16(at + first, {v[0].x, v[0].y, v[1].x, v[1].y});
-    store_shared_16(at + second, {v[2].x, v[2].y, v[3].x, v[3].y});
+    place.store(b, i, 0, {v[0].x, v[0].y, v[1].x, v[1].y});
+    place.store(b, i, 1, {v[2].x, v[2].y, v[3].x, v[3].y});
+  }
+}
+
+// The scales and zero points of this thread's rows, f16 beside f16. They are read a step ahead.
+template <class C>
+class ZeroPointFeed {
+ public:
+  __device__ __forceinline__ void find(const TiledParams& p, const Tile& tile) {
+    const ExpandPlace<C> place;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int row = place.row + i * ExpandPlace<C>::kRowsApart;
+      rows_[i] = tile.group * p.group_rows +
+                 min(tile.column + row % kHalf + row / kHalf * p.half_distance, p.group_rows - 1);
+    }
+  }
+  __device__ __forceinline__ void load(const TiledParams& p, int k) {
+    const int channel = k * C::kBlockK + ExpandPlace<C>().piece * 32;
+    const int group = min(channel / p.group_channels, p.groups - 1);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const uint16_t* const from = p.zero_points + int64_t{rows_[i]} * 2 * p.groups + group;
+      values_[i] = __ldg(from) | static_cast<uint32_t>(__ldg(from + p.groups)) << 16;
+    }
+  }
+  __device__ __forceinline__ uint32_t value(int i) const { return values_[i]; }
+
+ private:
+  static constexpr int kRows = ExpandPlace<C>::kRows, kHalf = C::kBlockN / 2;
+  int rows_[kRows];
+  uint32_t values_[kRows];
+};
+
+// Of 32 channels of a row: a scale as the sum of two bf16 values, which it is exactly, and 128 + the zero point; each
+// twice.
+struct ZeroPoint {
+  uint32_t high, low, zero;
+
+  __device__ __forceinline__ explicit ZeroPoint(uint32_t value) {
+    const __half2 both = *reinterpret_cast<const __half2*>(&value);
+    const float scale = __low2float(both);
+    high = floats_to_bf16x2(scale, scale);
+    const float rest = scale - bf16x2_low(high);
+    low = floats_to_bf16x2(rest, rest);
+    zero = 0x43004300u + __half2uint_rn(__high2half(both)) * 0x00010001u;
+  }
+  // Channels (i, i + 4) of a word of eight.
+  __device__ __forceinline__ uint32_t values(uint32_t word, int i) const {
+    const uint32_t n = (word >> (4 * i) & 0x000f000fu) | 0x43004300u;  // 128 + it
+    uint32_t out;
+    asm("{\n.reg .b32 n, rest;\n"
+        "sub.rn.bf16x2 n, %1, %2;\n"
+        "mul.rn.bf16x2 rest, n, %4;\n"
+        "fma.rn.bf16x2 %0, n, %3, rest;\n}"
+        : "=r"(out)
+        : "r"(n), "r"(zero), "r"(high), "r"(low));
+    return out;
+  }
+  // Eight channels, in order.
+  __device__ __forceinline__ uint4 expanded(uint32_t word) const {
+    const uint32_t v[4] = {values(word, 0), values(word, 1), values(word, 2), values(word, 3)};
+    constexpr uint32_t kLow = 0x5410, kHigh = 0x7632;
+    return {__byte_perm(v[0], v[1], kLow), __byte_perm(v[2], v[3], kLow),
+            __byte_perm(v[0], v[1], kHigh), __byte_perm(v[2], v[3], kHigh)};
+  }
+};
+
+template <class C>
+__device__ __forceinline__ void expand_zero_points(uint32_t pairs, uint32_t b,
+                                                   const ZeroPointFeed<C>& points) {
+  const ExpandPlace<C> place;
+#pragma unroll
+  for (int i = 0; i < ExpandPlace<C>::kRows; ++i) {
+    const uint4 words = place.load(pairs, i);
+    const ZeroPoint point(points.value(i));
+    place.store(b, i, 0, point.expanded(words.x));
+    place.store(b, i, 1, point.expanded(words.y));
+    place.store(b, i, 2, point.expanded(words.z));
+    place.store(b, i, 3, point.expanded(words.w));
   }
 }
 
@@ -99,8 +195,12 @@ __device__ __forceinline__ void feed_expanded(const TiledParams& p, uint32_t sha
   uint32_t phase = 0;
   for_each_tile<C>(p, [&](const Tile& tile) {
     ScaleFeed<C> scales;
-    if constexpr (C::kGathers) {
-      rows.find(p, tile);
+    ZeroPointFeed<C> points;
+    if constexpr (C::kGathers) rows.find(p, tile);
+    if constexpr (!C::kHasScales) {
+      points.find(p, tile);
+      points.load(p, 0);
+    } else if constexpr (C::kGathers) {
       scales.find(p, tile, thread, gathered_rows_of<C>(p, tile));
     } else {
       scales.find(p, tile, thread, rows_of(p, tile));
@@ -114,10 +214,16 @@ __device__ __forceinline__ void feed_expanded(const TiledParams& p, uint32_t sha
         load_tile_to(&p.a, ring.a() + rank * kHalf * C::kRowBytes, ring.full(), k * C::kBlockK,
                      tile.row + rank * kHalf, 0b11);
       }
-      scales.copy(p, ring, thread, k);
+      if constexpr (C::kHasScales) scales.copy(p, ring, thread, k);
       barrier_arrive_after_copies(ring.full());
       barrier_wait(pairs_full<C>(shared, stage), phase);
-      expand_stage<C>(shared + C::kPairsAt + stage * C::kPairBytes, ring.b());
+      const uint32_t pairs = shared + C::kPairsAt + stage * C::kPairBytes;
+      if constexpr (C::kHasScales) {
+        expand_signed<C>(pairs, ring.b());
+      } else {
+        expand_zero_points<C>(pairs, ring.b(), points);
+        points.load(p, k + 1);
+      }
       show_to_engines();
       barrier_arrive(ring.full());
       named_barrier_sync(kBarrier, kWarpgroup);  // nobody reads the pairs any more

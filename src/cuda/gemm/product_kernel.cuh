@@ -162,7 +162,7 @@ __device__ __forceinline__ void multiply_scaled(int num_steps, Ring<C>& ring, co
     wait_full(ring);
     float upper[C::kWavesM], lower[C::kWavesM], column[C::kWavesN];
     const uint32_t column_scales = ring.scales() + C::kBlockM * 4;
-    constexpr float kUnit = C::kExpands ? kPairScale : 1.0f;
+    constexpr float kUnit = kIsI4<typename C::Weight> ? kPairScale : 1.0f;
 #pragma unroll
     for (int m = 0; m < C::kWavesM; ++m) {
       upper[m] = kUnit * load_shared(ring.scales() + first_scale + m * 128 * 4);
@@ -237,10 +237,11 @@ __device__ __forceinline__ void work(const TiledParams& p, uint32_t shared) {
 // What a thread has after the roles have parted. A block starts with 168 a thread; taking more than the other role gave
 // would wait for ever.
 template <class C>
-constexpr int kFeedingRegisters = C::kExpands ? 56 : 40;
+constexpr int kFeedingRegisters = !C::kExpands       ? 40
+                                  : C::kScalesBlocks ? 56
+                                                     : 104;
 template <class C>
-constexpr int kMultiplyingRegisters = C::kExpands ? 224 : 232;
-static_assert(40 + 2 * 232 <= 3 * 168 && 56 + 2 * 224 <= 3 * 168);
+constexpr int kMultiplyingRegisters = (3 * 168 - kFeedingRegisters<C>) / 2;
 
 template <class C>
 __global__ void __launch_bounds__(kTiledThreads, 1)

@@ -45,14 +45,15 @@ template <class C>
 TiledParams params_of(const ProductArgs& args) {
   const int64_t b_columns = C::kExpands ? args.a.columns / 2 : args.a.columns;
   const Matrix b{.data = args.b,
-                 .dtype = args.a.dtype,
+                 .dtype = C::kExpands ? DType::kU8 : args.a.dtype,
                  .rows = args.groups * args.n,
                  .columns = b_columns,
                  .stride = b_columns};
   TiledParams p{};
   const int64_t rows = C::kGathers ? args.num_rows : args.a.rows;
   p.a = tensor_map(args.a, C::kBlockM / kClusterBlocks);
-  p.b = C::kExpands ? plain_map(b, C::kBlockN / 2, kPairRowBytes) : tensor_map(b, C::kBlockN / 2);
+  p.b =
+      C::kExpands ? plain_map(b, C::kBlockN / 2, C::kPairRowBytes) : tensor_map(b, C::kBlockN / 2);
   if (args.out_dtype == DType::kBf16 && !args.accumulate && args.out_scale == nullptr)
     p.out_map = tensor_map({.data = args.out,
                             .dtype = DType::kBf16,
@@ -64,6 +65,11 @@ TiledParams params_of(const ProductArgs& args) {
   p.b_scale = args.b_scale;
   p.out = args.out;
   p.out_scale = args.out_scale;
+  if (args.zero_points != nullptr) {
+    p.zero_points = args.zero_points;
+    p.groups = static_cast<int>(args.a.columns / args.group_channels);
+    p.group_channels = static_cast<int>(args.group_channels);
+  }
   p.out_stride = args.out_stride;
   p.rows = static_cast<int>(rows);
   p.group_rows = static_cast<int>(args.n);

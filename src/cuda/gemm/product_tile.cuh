@@ -23,8 +23,8 @@ inline constexpr int kScaleThreads = 64;
 inline constexpr int kBoxRows = 16, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
 inline constexpr int kMostSharedBytes = 227 << 10;
 
-// Pairs of 4 bits: bytes of a row of b in a stage, and stages of them that are read ahead.
-inline constexpr int kPairRowBytes = 64, kPairStages = 3;
+// Stages of pairs of 4 bits that are read ahead.
+inline constexpr int kPairStages = 3;
 
 // A second matrix for the same rows, from column `begin` on of all columns.
 struct SecondParams {
@@ -48,6 +48,9 @@ struct TiledParams {
   int half_distance;       // rows of b between the halves of a tile
   bool out_is_f32, accumulate;
   float* out_scale;  // quantised and gated
+  // Pairs with zero points: f16[rows of b, 2 * groups], and the channels of a group.
+  const uint16_t* zero_points;
+  int groups, group_channels;
   // Gathered rows.
   const char* a_data;
   const int* a_rows;
@@ -70,7 +73,7 @@ struct Tiling {
   // Of b each row has scales of its own; else each 128 of them share.
   static constexpr bool kColumnScales = kRowScales<Weight> || kScalesEnd;
   // b is expanded on its way to a stage.
-  static constexpr bool kExpands = kIsI4<Weight>;
+  static constexpr bool kExpands = kIsI4<Weight> || kIsU4<Weight>;
   static constexpr int kBlockM = kBlockMT, kBlockN = kBlockNT;
   // A warpgroup multiplies 64 rows and 128 columns at a time: it holds the sums of one block of scales.
   static constexpr int kWavesM = kBlockM / 128, kWavesN = kScalesBlocks ? kBlockN / 128 : 1;
@@ -78,7 +81,9 @@ struct Tiling {
   static constexpr int kRowBytes = 128, kBlockK = kRowBytes / static_cast<int>(sizeof(Element));
   static constexpr int kABytes = kBlockM * kRowBytes, kBBytes = kBlockN * kRowBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  static constexpr int kPairBytes = kExpands ? kBlockN * kPairRowBytes : 0;  // of a stage of them
+  // Of pairs: a row, and a stage of them.
+  static constexpr int kPairRowBytes = kBlockK / 2,
+                       kPairBytes = kExpands ? kBlockN * kPairRowBytes : 0;
   // The experts' down product has few steps a tile and is bound by what it stores: boxes are worth more than stages.
   static constexpr bool kIsDown = kHasScales && kBlockN == 256 && !kGathers;
   static constexpr int kStages = kIsDown || kExpands ? 3 : (192 << 10) / kStageBytes;

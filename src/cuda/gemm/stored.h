@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/check.h"
 #include "ops/linear.h"
 #include "tensor/dtype.h"
 
@@ -23,7 +24,8 @@ struct I8Channels {
   int8_t value;
 };
 
-enum class Stored : uint8_t { kF32, kBf16, kF8, kI4, kI8Blocks, kI8Channels };
+// kU4, with zero points, has kernels of its own for few rows (linear/zero_points.h).
+enum class Stored : uint8_t { kF32, kBf16, kF8, kI4, kU4, kI8Blocks, kI8Channels };
 
 inline Stored stored_as(const ops::Weight& weight) {
   switch (weight.data.dtype()) {
@@ -33,6 +35,8 @@ inline Stored stored_as(const ops::Weight& weight) {
       return Stored::kF8;
     case tensor::DType::kI4x2:
       return Stored::kI4;
+    case tensor::DType::kU4x2:
+      return Stored::kU4;
     case tensor::DType::kI8:
       return ops::scale_form(weight) == ops::ScaleForm::kChannels ? Stored::kI8Channels
                                                                   : Stored::kI8Blocks;
@@ -45,8 +49,10 @@ constexpr tensor::DType dtype_of(Stored stored) {
          : stored == Stored::kBf16 ? tensor::DType::kBf16
          : stored == Stored::kF8   ? tensor::DType::kF8E4M3
          : stored == Stored::kI4   ? tensor::DType::kI4x2
+         : stored == Stored::kU4   ? tensor::DType::kU4x2
                                    : tensor::DType::kI8;
 }
+constexpr bool holds_pairs(Stored stored) { return tensor::holds_pairs(dtype_of(stored)); }
 // Rows of activations are quantised for it: to e4m3, or to integers of 8 bits.
 constexpr bool takes_e4m3(Stored stored) { return stored == Stored::kF8 || stored == Stored::kI4; }
 constexpr bool takes_i8(Stored stored) {
@@ -66,7 +72,7 @@ constexpr int64_t num_row_scales(Stored stored, int64_t in) {
 constexpr int64_t stored_row_bytes(Stored stored, int64_t in) {
   return stored == Stored::kF32    ? in * 4
          : stored == Stored::kBf16 ? in * 2
-         : stored == Stored::kI4   ? in / 2
+         : holds_pairs(stored)     ? in / 2
                                    : in;
 }
 
@@ -74,6 +80,8 @@ template <class W>
 inline constexpr bool kIsF8 = std::is_same_v<W, tensor::F8E4M3>;
 template <class W>
 inline constexpr bool kIsI4 = std::is_same_v<W, tensor::I4x2>;
+template <class W>
+inline constexpr bool kIsU4 = std::is_same_v<W, tensor::U4x2>;
 template <class W>
 inline constexpr bool kIsI8Blocks = std::is_same_v<W, I8Blocks>;
 // One scale for all of a row of the weight and one for a row of activations: integers are summed to the end.
@@ -111,7 +119,7 @@ constexpr int64_t weight_row_bytes(int64_t in) {
   return kIsI4<W> ? in / 2 : in * static_cast<int64_t>(sizeof(W));
 }
 
-// Calls f with a value of the type; f32 has kernels of its own.
+// Calls f with a value of the type; f32 has kernels of its own. REQUIRES: not kU4.
 template <class F>
 void with_stored(Stored stored, const F& f) {
   switch (stored) {
@@ -127,6 +135,8 @@ void with_stored(Stored stored, const F& f) {
       return f(I8Blocks{});
     case Stored::kI8Channels:
       return f(I8Channels{});
+    case Stored::kU4:
+      FATHOM_CHECK(false, "these kernels take no zero points");
   }
 }
 

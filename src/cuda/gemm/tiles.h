@@ -23,11 +23,12 @@ inline int64_t num_pairs_of(const ProductArgs& args, int block_m, int block_n) {
 
 inline int64_t num_clusters() { return num_multiprocessors() / kClusterBlocks; }
 
-// One per type of weight, each in a file of its own. Of i4 `takes_large_tiles` is always so.
+// One per type of weight, each in a file of its own. Pairs of 4 bits have large tiles alone.
 void run_tiled_bf16(const ProductArgs& args, bool takes_large_tiles, ops::Stream& stream);
 void run_tiled_f8(const ProductArgs& args, bool takes_large_tiles, ops::Stream& stream);
 void run_tiled_i8_blocks(const ProductArgs& args, bool takes_large_tiles, ops::Stream& stream);
 void run_tiled_i8_channels(const ProductArgs& args, bool takes_large_tiles, ops::Stream& stream);
 void run_tiled_i4(const ProductArgs& args, ops::Stream& stream);
+void run_tiled_u4(const ProductArgs& args, ops::Stream& stream);
 
 }  // namespace fathom::cuda

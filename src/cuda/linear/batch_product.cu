@@ -69,7 +69,7 @@ unsigned divide(DType dtype, ProductParams& p) {
 }  // namespace
 
 bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream) {
-  if (weight == Stored::kF32 || weight == Stored::kI4 || params.tokens > kMaxBatchTokens ||
+  if (weight == Stored::kF32 || holds_pairs(weight) || params.tokens > kMaxBatchTokens ||
       params.in == 0)
     return false;
   const DType dtype = dtype_of(weight);

@@ -7,6 +7,7 @@
 #include "cuda/linear/batch_product.h"
 #include "cuda/linear/choose.h"
 #include "cuda/linear/ops.h"
+#include "cuda/linear/zero_points.h"
 #include "cuda/runtime/device_arena.h"
 #include "ops/head_linear.h"
 
@@ -91,9 +92,10 @@ int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream) {
 }
 
 void linear(const ops::LinearArgs& args, ops::Stream& stream) {
-  const Stored weight = stored_as(args.weight);
   if (args.x.dim(0) == 0 || args.weight.data.dim(0) == 0) return;
   if (may_be_large(args.x.dim(0), stream) && large_linear(args, stream)) return;
+  if (has_zero_points(args.weight)) return zero_point_linear(args, stream);
+  const Stored weight = stored_as(args.weight);
   ProductParams params = params_of(args.x, weight, stream);
   params.a = part_of(args.weight, args.out);
   params.accumulate = args.accumulate;
@@ -112,7 +114,7 @@ void linear_pair(const ops::LinearPairArgs& args, ops::Stream& stream) {
   const bool one_is_empty = args.a.weight.data.dim(0) == 0 || args.b.weight.data.dim(0) == 0;
   const bool large = may_be_large(args.x.dim(0), stream);
   if (large && large_linear_pair(args, stream)) return;
-  if (one_is_empty || large) {
+  if (one_is_empty || large || has_zero_points(args.a.weight)) {
     cuda::linear({.x = args.x, .weight = args.a.weight, .out = args.a.out}, stream);
     cuda::linear({.x = args.x, .weight = args.b.weight, .out = args.b.out}, stream);
     return;
@@ -181,6 +183,8 @@ void run_product(Stored weight, const ProductParams& all, ops::Stream& stream) {
       return run_product_i8_blocks(params, stream);
     case Stored::kI8Channels:
       return run_product_i8_channels(params, stream);
+    case Stored::kU4:
+      FATHOM_CHECK(false, "these kernels take no zero points");
   }
 }
 
