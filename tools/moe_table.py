@@ -38,7 +38,7 @@ def markdown(ours, plain, tokens):
     rows = [["us"] + [f"{n} tokens" if n > 1 else "1 token" for n in tokens]]
     for dtype, line in ours.items():
         other = plain.get(PAIRS[dtype], {})
-        cells = [f"**{shown(us)}**/{shown(other.get(n))}" if (us := line.get(n)) is not None else "-" for n in tokens]
+        cells = [f"{shown(line.get(n))}/{shown(other[n])}" if n in other else shown(line.get(n)) for n in tokens]
         rows.append([f"{NAMES[dtype]}, ours/plain" if other else f"{NAMES[dtype]}, ours", *cells])
     for dtype in plain:
         if dtype not in (PAIRS[name] for name in ours):
@@ -77,7 +77,7 @@ def main():
     ours = times([line for path in args.ours for line in load(path) if line["operator"] == "moe_experts"],
                  lambda line: line["dtype"])
     plain = times(load(args.baseline), lambda line: line["dtype"])
-    tokens = sorted({n for line in ours.values() for n in line})
+    tokens = sorted({n for table in (ours, plain) for line in table.values() for n in line})
     print(markdown(ours, plain, tokens))
     if args.svg:
         draw(ours, plain, tokens, args.title, args.svg)
