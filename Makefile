@@ -19,7 +19,7 @@ FATHOM := build/release/apps/fathom
 DEMO := models/demo
 
 # Modules that start threads or hand data between them.
-TSAN_MODULES := base metrics comm nodes kv_events sched weights cpu runner engine http client serve
+TSAN_MODULES := base metrics jit comm nodes kv_events sched weights cpu runner engine http client serve
 TSAN_PATTERN := ^($(subst $() ,|,$(TSAN_MODULES)))\.
 # What the sanitizer runs leave out, and why: patterns of test names for tools/run_tests.py, which lists them.
 # With ASAN_LEFT_OUT= or TSAN_LEFT_OUT= on the command line they leave out nothing that was built.

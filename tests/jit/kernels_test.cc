@@ -22,6 +22,7 @@ struct Workshop {
   std::promise<void> may_compile;
   std::shared_future<void> permission = may_compile.get_future().share();
   std::string compiler_name = "test compiler 1", no_compiler, no_load;
+  std::deque<std::string> loaded;  // which kernels point to
   std::vector<std::future<void>> threads;
 
   void join() {
@@ -55,7 +56,7 @@ Kernels::Tools tools_of(Workshop& workshop) {
           .load = [&workshop](const std::string& code, const std::string&) -> Result<void*> {
             if (code == workshop.no_load) return Error{ErrorCode::kInternal, "no room"};
             ++workshop.num_loaded;
-            return static_cast<void*>(new std::string(code));
+            return static_cast<void*>(&workshop.loaded.emplace_back(code));
           },
           .start =
               [&workshop](std::function<void()> work) {
