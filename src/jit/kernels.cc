@@ -22,10 +22,6 @@ bool is_equal(const Source& a, const Source& b) {
   return a.text == b.text && a.options == b.options && a.headers.data() == b.headers.data();
 }
 
-std::string seconds_text(double seconds) {
-  return std::to_string(static_cast<int64_t>(seconds * 1000)) + " ms";
-}
-
 }  // namespace
 
 void* Kernel::code() {
@@ -46,10 +42,16 @@ Kernel& Kernels::want(const std::string& name, const Source& source) {
   }
   kernel.state_ = "wanted";
   to_look_up_.push_back(&kernel);
+  lock.unlock();
+  start_if_needed();
+  return kernel;
+}
+
+void Kernels::start_if_needed() {
+  MutexLock lock(mutex_);
   const bool starts = must_start();
   lock.unlock();
   if (starts) tools_.start([this] { work(); });
-  return kernel;
 }
 
 bool Kernels::must_start() {
@@ -70,9 +72,8 @@ void Kernels::settle() {
     });
   });
   may_compile_ = true;
-  const bool starts = must_start();
   lock.unlock();
-  if (starts) tools_.start([this] { work(); });
+  start_if_needed();
 }
 
 std::vector<KernelState> Kernels::states() {
@@ -123,7 +124,7 @@ void Kernels::open_cache() {
   if (cache) {
     cache_ = *cache;
   } else {
-    say_once(said_no_cache_, "compiled kernels are not kept", cache.error().message);
+    say_not_kept(cache.error().message);
   }
 }
 
@@ -162,17 +163,17 @@ void Kernels::compile(Kernel& kernel) {
   const Stopwatch watch;
   const Result<std::string> code = compiler_->compile(kernel.source_);
   if (!code) return finish(kernel, nullptr, "failed: " + code.error().message);
-  const double seconds = watch.seconds();
+  const auto milliseconds = static_cast<int64_t>(watch.seconds() * 1000);
   const Result<void*> loaded = tools_.load(*code, kernel.source_.entry);
   if (!loaded) return finish(kernel, nullptr, "failed: " + loaded.error().message);
-  finish(kernel, *loaded, "compiled in " + seconds_text(seconds));
+  finish(kernel, *loaded, "compiled in " + std::to_string(milliseconds) + " ms");
   store(kernel, *code);
 }
 
 void Kernels::store(const Kernel& kernel, const std::string& code) {
   if (!cache_) return;
   const Status stored = cache_->store(kernel.key_, code);
-  if (!stored) say_once(said_no_cache_, "compiled kernels are not kept", stored.error().message);
+  if (!stored) say_not_kept(stored.error().message);
 }
 
 void Kernels::finish(Kernel& kernel, void* code, const std::string& state) {
@@ -184,9 +185,9 @@ void Kernels::finish(Kernel& kernel, void* code, const std::string& state) {
   changed_.notify_all();
 }
 
-void Kernels::say_once(bool& said, const std::string& what, const std::string& why) {
-  if (std::exchange(said, true)) return;
-  FATHOM_LOG(kWarning, "jit", what, {{"why", why}});
+void Kernels::say_not_kept(const std::string& why) {
+  if (std::exchange(said_no_cache_, true)) return;
+  FATHOM_LOG(kWarning, "jit", "compiled kernels are not kept", {{"why", why}});
 }
 
 }  // namespace fathom::jit

@@ -66,7 +66,7 @@ class Kernel {
 
 struct KernelState {
   std::string name;
-  std::string state;  // "off", "wanted", "compiled in 0.21 s", "from the cache", "failed: ..."
+  std::string state;  // "off", "wanted", "compiled in 210 ms", "from the cache", "failed: ..."
 };
 
 class Kernels {
@@ -100,11 +100,12 @@ class Kernels {
   Kernel* next_to_compile();
   // Whether a thread is to be started, which then counts as working.
   bool must_start() FATHOM_REQUIRES(mutex_);
+  void start_if_needed();
   void look_up(Kernel& kernel);
   void compile(Kernel& kernel);
   void store(const Kernel& kernel, const std::string& code);
   void finish(Kernel& kernel, void* code, const std::string& state);
-  void say_once(bool& said, const std::string& what, const std::string& why);
+  void say_not_kept(const std::string& why);
 
   const Options options_;
   const Tools tools_;

@@ -9,10 +9,6 @@ namespace {
 
 using tensor::DType;
 
-const char* type_name(DType latent) {
-  return latent == DType::kF32 ? "float" : latent == DType::kBf16 ? "Bf16" : "F8E4M3";
-}
-
 // Whether each part of a row, whose cache is aligned, is whole pieces of 16 bytes.
 bool has_pieces(const ops::KvFormat& format) {
   const int64_t latent_bytes = format.latent_dim * tensor::dtype_bytes(format.latent);
@@ -53,7 +49,7 @@ jit::Source absorbed_source(const AbsorbedSizes& sizes) {
       "  AbsorbedParams p = any;\n";
   for (const auto& [member, value] : constants)
     text += "  p." + std::string(member) + " = " + std::to_string(value) + ";\n";
-  text += "  attend_any<" + std::string(type_name(format.latent)) +
+  text += "  attend_any<" + std::string(device_type_name(format.latent)) +
           (has_pieces(format) ? ", true" : ", false") + ">(p, shared, tile);\n}\n}\n";
   return {.text = text,
           .headers = device_headers(),

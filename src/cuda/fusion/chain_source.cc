@@ -33,10 +33,6 @@ unsigned norm_threads(int64_t width) {
   return per_warp == 0 ? 0 : static_cast<unsigned>((width + per_warp - 1) / per_warp * 32);
 }
 
-const char* type_name(DType dtype) {
-  return dtype == DType::kF32 ? "float" : dtype == DType::kBf16 ? "Bf16" : "F8E4M3";
-}
-
 const char* params_name(Kind kind) {
   return kind == Kind::kNorm ? "NormParams" : kind == Kind::kRope ? "RopeParams" : "AppendParams";
 }
@@ -73,8 +69,8 @@ std::string norm_text(const LinkShape& link) {
   return text + "    if (threadIdx.x >= " + threads +
          ") return wait_for_previous();\n"
          "    normalise_row<" +
-         type_name(link.weight) + ", " + number(vectors_of_thread(link.width)) + ">(p, shared, " +
-         threads + ");\n";
+         device_type_name(link.weight) + ", " + number(vectors_of_thread(link.width)) +
+         ">(p, shared, " + threads + ");\n";
 }
 
 std::string rope_text(const LinkShape& link) {
@@ -94,7 +90,7 @@ std::string append_text(const LinkShape& link) {
          set("weight_is_f32", link.weight == DType::kF32 ? "true" : "false") +
          "    if (threadIdx.x >= kAppendThreads) return wait_for_previous();\n"
          "    append_row<" +
-         type_name(link.latent) + ", " + (link.width <= kHeldLatent ? "kAppendHeld" : "0") +
+         device_type_name(link.latent) + ", " + (link.width <= kHeldLatent ? "kAppendHeld" : "0") +
          ">(p, blockIdx.x, shared);\n";
 }
 

@@ -16,7 +16,6 @@ namespace fathom::cuda {
 
 using tensor::DType;
 
-// The clusters that work at once should share what they read: `raster` tiles of rows by as many columns.
 template <class C>
 void add_second(const ProductArgs& args, TiledParams& p) {
   const SecondMatrix& second = args.second;
@@ -82,6 +81,7 @@ TiledParams params_of(const ProductArgs& args) {
   p.half_distance = C::kGathers ? p.n : C::kBlockN / 2;
   p.num_steps = static_cast<int>(ceil_div(args.a.columns, C::kBlockK));
   p.m_tiles = static_cast<int>(ceil_div(args.a.rows, C::kBlockM));
+  // The clusters that work at once should share what they read: so many tiles of rows by as many columns.
   p.raster = args.raster > 0 ? args.raster : C::kBlockM == 256 ? 8 : 16;
   p.out_is_f32 = args.out_dtype == DType::kF32;
   p.accumulate = args.accumulate;

@@ -1,7 +1,11 @@
 #include "cuda/jit/headers.h"
 
+#include "ops/mla.h"
+
 namespace fathom::cuda {
 namespace {
+
+static_assert(ops::kMaxTreeTokens == 64, "the stand-in of ops/mla.h says so");
 
 // Empty: only what the host compiles needs them.
 constexpr const char* kNothing = "";
@@ -69,6 +73,10 @@ std::vector<jit::Header> all_headers() {
 std::span<const jit::Header> device_headers() {
   static const std::vector<jit::Header> headers = all_headers();
   return headers;
+}
+
+const char* device_type_name(tensor::DType dtype) {
+  return dtype == tensor::DType::kF32 ? "float" : dtype == tensor::DType::kBf16 ? "Bf16" : "F8E4M3";
 }
 
 std::vector<std::string> device_options() {

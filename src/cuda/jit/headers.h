@@ -11,11 +11,15 @@
 #include <vector>
 
 #include "jit/source.h"
+#include "tensor/dtype.h"
 
 namespace fathom::cuda {
 
 std::span<const jit::Header> device_headers();
 std::vector<std::string> device_options();
+
+// As device code names it: f32, bf16, f8_e4m3.
+const char* device_type_name(tensor::DType dtype);
 
 // Of src/, as module.cmake lists them.
 std::span<const jit::Header> embedded_headers();
