@@ -170,28 +170,21 @@ ExpertLists make_lists(const Call& call, const Scratch& scratch, bool sorted, in
                        ops::Stream& stream) {
   const Sizes s = sizes_of(call);
   const int64_t pairs = call.experts.x.dim(0) * s.per_token;
-  ExpertLists lists;
-  lists.of_pairs = {.ids = call.experts.ids.as<int32_t>(),
-                    .routed = static_cast<int>(s.routed),
-                    .shared = static_cast<int>(s.shared),
-                    .first = static_cast<int>(call.experts.first_expert),
-                    .experts = static_cast<int>(s.experts)};
-  lists.most_groups = static_cast<int>(pairs);
-  lists.group_tokens = group_tokens;
-  if (!sorted) return lists;
-  sort_pairs({.of_pairs = lists.of_pairs,
-              .groups = scratch.groups,
-              .num_groups = scratch.num_groups,
-              .pairs = scratch.pairs,
-              .num_pairs = static_cast<int>(pairs),
-              .group_tokens = group_tokens},
-             stream);
-  lists.groups = scratch.groups;
-  lists.num_groups = scratch.num_groups;
-  lists.pairs = scratch.pairs;
-  lists.most_groups =
-      static_cast<int>(std::min(pairs, s.experts + s.shared + pairs / group_tokens));
-  return lists;
+  const PairExperts of_pairs{.ids = call.experts.ids.as<int32_t>(),
+                             .routed = static_cast<int>(s.routed),
+                             .shared = static_cast<int>(s.shared),
+                             .first = static_cast<int>(call.experts.first_expert),
+                             .experts = static_cast<int>(s.experts)};
+  if (!sorted)
+    return {
+        .of_pairs = of_pairs, .most_groups = static_cast<int>(pairs), .group_tokens = group_tokens};
+  return sort_pairs({.of_pairs = of_pairs,
+                     .groups = scratch.groups,
+                     .num_groups = scratch.num_groups,
+                     .pairs = scratch.pairs,
+                     .num_pairs = static_cast<int>(pairs),
+                     .group_tokens = group_tokens},
+                    stream);
 }
 
 int64_t unsorted_tokens(Stored weight) {

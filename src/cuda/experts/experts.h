@@ -84,7 +84,8 @@ struct SortParams {
   int num_pairs = 0, group_tokens = 8;
 };
 
-void sort_pairs(const SortParams& params, ops::Stream& stream);
+// The lists that are there once it has run.
+ExpertLists sort_pairs(const SortParams& params, ops::Stream& stream);
 void combine(const CombineParams& params, const float* y, ops::Stream& stream);
 
 inline bool takes_wide_groups(Stored weight, const ExpertProductParams& params) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cuda/device/convert.cuh"
 #include "cuda/experts/pairs.cuh"
 #include "cuda/ptx/pdl.cuh"
@@ -85,11 +87,18 @@ __global__ void __launch_bounds__(kCombineThreads)
 
 }  // namespace
 
-void sort_pairs(const SortParams& params, ops::Stream& stream) {
+ExpertLists sort_pairs(const SortParams& params, ops::Stream& stream) {
   launch(sort_pairs_kernel,
          {.block = kSortThreads,
           .shared_bytes = 2 * num_experts(params) * static_cast<int>(sizeof(int))},
          stream, params);
+  return {.of_pairs = params.of_pairs,
+          .groups = params.groups,
+          .num_groups = params.num_groups,
+          .pairs = params.pairs,
+          .most_groups = std::min(params.num_pairs,
+                                  num_experts(params) + params.num_pairs / params.group_tokens),
+          .group_tokens = params.group_tokens};
 }
 
 void combine(const CombineParams& params, const float* y, ops::Stream& stream) {

@@ -112,19 +112,13 @@ ExpertLists make_lists(const ops::MoeExpertsArgs& args, const Scratch& scratch,
                              .routed = static_cast<int>(args.ids.dim(1)),
                              .first = static_cast<int>(args.first_expert),
                              .experts = static_cast<int>(experts)};
-  sort_pairs({.of_pairs = of_pairs,
-              .groups = scratch.groups,
-              .num_groups = scratch.num_groups,
-              .pairs = scratch.pairs,
-              .num_pairs = static_cast<int>(pairs),
-              .group_tokens = group_tokens},
-             stream);
-  return {.of_pairs = of_pairs,
-          .groups = scratch.groups,
-          .num_groups = scratch.num_groups,
-          .pairs = scratch.pairs,
-          .most_groups = static_cast<int>(std::min(pairs, experts + pairs / group_tokens)),
-          .group_tokens = group_tokens};
+  return sort_pairs({.of_pairs = of_pairs,
+                     .groups = scratch.groups,
+                     .num_groups = scratch.num_groups,
+                     .pairs = scratch.pairs,
+                     .num_pairs = static_cast<int>(pairs),
+                     .group_tokens = group_tokens},
+                    stream);
 }
 
 ZeroPointParams params_of(const ops::Weight& weight, int64_t rows, const ExpertLists& lists) {
