@@ -1,4 +1,4 @@
-// index_append and index_query, and both in one launch: a warp takes a row of index_head_dim values through its shared
+// index_append, index_query and both in one launch: a warp takes a row of index_head_dim values through its shared
 // memory. Bound by the launch at decode, of prompts by instructions: 64 heads a token, seven levels of the transform
 // each.
 //
@@ -146,25 +146,7 @@ __device__ __forceinline__ int64_t warp_of_grid() {
   return int64_t{blockIdx.x} * kRowWarps + threadIdx.x / 32;
 }
 
-__global__ void __launch_bounds__(kRowWarps * 32)
-    index_append_kernel(const __grid_constant__ IndexAppendParams p) {
-  extern __shared__ float shared[];
-  let_next_start();
-  wait_for_previous();
-  const int64_t token = warp_of_grid();
-  if (token < p.tokens) append_key(p, token, shared);
-}
-
-__global__ void __launch_bounds__(kRowWarps * 32)
-    index_query_kernel(const __grid_constant__ IndexQueryParams p) {
-  extern __shared__ float shared[];
-  let_next_start();
-  wait_for_previous();
-  const int64_t at = warp_of_grid();
-  if (at < p.rows) prepare_query(p, at, shared);
-}
-
-// Keys first: they take longer.
+// Keys first: they take longer. An operator alone has no rows of the other.
 __global__ void __launch_bounds__(kRowWarps * 32)
     index_append_query_kernel(const __grid_constant__ IndexAppendParams keys,
                               const __grid_constant__ IndexQueryParams queries) {
@@ -221,12 +203,12 @@ IndexQueryParams params_of(const ops::IndexQueryArgs& args) {
 
 void index_append(const ops::IndexAppendArgs& args, ops::Stream& stream) {
   const IndexAppendParams p = params_of(args);
-  launch(index_append_kernel, rows_shape(p.tokens, p.dim), stream, p);
+  launch(index_append_query_kernel, rows_shape(p.tokens, p.dim), stream, p, IndexQueryParams{});
 }
 
 void index_query(const ops::IndexQueryArgs& args, ops::Stream& stream) {
   const IndexQueryParams p = params_of(args);
-  launch(index_query_kernel, rows_shape(p.rows, p.dim), stream, p);
+  launch(index_append_query_kernel, rows_shape(p.rows, p.dim), stream, IndexAppendParams{}, p);
 }
 
 void index_append_query(const ops::IndexAppendQueryArgs& args, ops::Stream& stream) {
