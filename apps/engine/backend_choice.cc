@@ -41,6 +41,8 @@ void choose_jit(const DeviceFlags& flags, bool on_gpu) {
     throw StartupError("--enable-fusion does not go with --disable-fusion");
   if (flags.enable_fusion && flags.jit == "off")
     throw StartupError("--enable-fusion needs --jit background or wait, is off");
+  if (!flags.enable_fusion && flags.fusion_max_bs != DeviceFlags{}.fusion_max_bs)
+    throw StartupError("--fusion-max-bs needs --enable-fusion");
   if (!on_gpu && flags.enable_fusion) throw StartupError("--enable-fusion needs a GPU");
   if (!on_gpu && flags.jit == "wait") throw StartupError("--jit wait needs a GPU");
   if (!on_gpu) return;

@@ -122,6 +122,11 @@ TEST(EngineSetup, fusion_is_of_a_gpu_and_of_kernels_compiled_at_run_time) {
   EXPECT_EQ(why_not("background", true, false), "--enable-fusion needs a GPU");
   EXPECT_EQ(why_not("off", true, false), "--enable-fusion needs --jit background or wait, is off");
   EXPECT_EQ(why_not("wait", true, true), "--enable-fusion does not go with --disable-fusion");
+  EngineFlags bound_alone;
+  bound_alone.device.device = "cpu";
+  bound_alone.device.fusion_max_bs = 7;
+  EXPECT_THAT([&] { choose_backend(bound_alone); },
+              ThrowsMessage<StartupError>("--fusion-max-bs needs --enable-fusion"));
 }
 
 TEST(EngineSetup, plainer_tables_are_asked_for_one_by_one_and_together) {
