@@ -25,9 +25,11 @@ class TileFrame {
   static constexpr int64_t kStagedTiles = 4 * kPieceTiles;
   static constexpr int64_t kSumBytes = kMaxRows * kTileTokens * 4;
   static constexpr int64_t kMaxDepth = 9216;
-  static constexpr int64_t kScaleBytes = kMaxDepth / kScaleBlock * 64;
-  static_assert(kPanelBytes + (kStagedTiles + 4) * kTileBytes + kSumBytes + kScaleBytes <=
-                kWorkspaceBytes);
+  // Of groups of 64 channels at least.
+  static constexpr int64_t kScaleBytes = kMaxDepth / 64 * 64;
+  static constexpr int64_t kFrameBytes =
+      kPanelBytes + (kStagedTiles + 4) * kTileBytes + kSumBytes + kScaleBytes;
+  static_assert(kFrameBytes <= kWorkspaceBytes);
 
   // Of k in a tile.
   struct Depth {

@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "cpu/isa/amx_frame.h"
+#include "cpu/isa/amx_products.h"
 #include "cpu/isa/amx_tile.h"
 #include "cpu/isa/f8_dot.h"
 #include "cpu/isa/kernels.h"
@@ -24,36 +24,21 @@
 namespace fathom::cpu {
 namespace {
 
-class AmxMatmul : TileFrame<MatmulTile> {
+class AmxMatmul : AmxProducts {
  public:
-  using TileFrame::kMaxRows;
+  using AmxProducts::kMaxRows;
 
   static void run(const MatmulTile& t) {
-    if (t.kind == WeightKind::kF32) return run_floats(t);
+    if (t.kind == WeightKind::kF32) return run_by_vectors(t);
     AmxMatmul(t).multiply();
     _tile_release();
   }
 
-  // By vectors, whose tiles have fewer weight rows.
-  static void run_floats(MatmulTile t) {
-    const KernelTable& vectors = avx512_kernels();
-    const int64_t most = t.num_x <= vectors.direct_tokens ? vectors.direct_rows : vectors.wide_rows;
-    const int64_t end = t.num_w;
-    for (int64_t row = 0; row < end; row += most) {
-      t.num_w = end - row < most ? end - row : most;
-      vectors.matmul(t);
-      t.w = static_cast<const float*>(t.w) + t.num_w * t.w_stride;
-      t.out_begin += t.num_w;
-    }
-  }
-
  private:
   static constexpr int64_t kBlockTiles = kScaleBlock / kTileDepth;
-  static constexpr int64_t kWideTiles = 2 * kBlockTiles;  // of 16 e4m3 rows at once
 
   explicit AmxMatmul(const MatmulTile& t)
-      : TileFrame(t, {.elements = kTileDepth, .parts = t.kind == WeightKind::kF8 ? 1 : 3}),
-        is_f8_(t.kind == WeightKind::kF8) {}
+      : AmxProducts(t, t.kind == WeightKind::kF8 ? 1 : 3), is_f8_(t.kind == WeightKind::kF8) {}
 
   void multiply() {
     configure_tiles(columns);
@@ -76,17 +61,9 @@ class AmxMatmul : TileFrame<MatmulTile> {
       const int64_t rows = x_rows(column);
       const float* const* x = tile.x + column * kTileDim;
       for (int64_t k = 0; k < panel_tiles; ++k)
-        is_f8_ ? pack_f8(x, rows, k, x_tile(column, k))
+        is_f8_ ? pack_bf16(x, rows, k, x_tile(column, k))
                : pack_floats(x, rows, k, x_tile(column, k));
     }
-  }
-
-  void pack_f8(const float* const* x, int64_t rows, int64_t k, char* out) const {
-    __m512i row[16];
-    for (int64_t i = 0; i < rows; ++i)
-      row[i] = _mm512_loadu_si512(reinterpret_cast<const uint16_t*>(x[i]) + panel_begin +
-                                  k * kTileDepth);
-    put_tile(row, rows, columns, reinterpret_cast<uint32_t*>(out));
   }
 
   void pack_floats(const float* const* x, int64_t rows, int64_t k, char* out) const {
@@ -187,76 +164,6 @@ class AmxMatmul : TileFrame<MatmulTile> {
       const __m512 before = block == 0 ? _mm512_setzero_ps() : _mm512_load_ps(total + k);
       _mm512_store_ps(total + k, _mm512_fmadd_ps(_mm512_load_ps(add + k), scale, before));
     }
-  }
-
-  // out (+)= sixteen weight rows times the only tile of x. The intrinsics take numbers of tiles as literals.
-  void add_one(const WeightTiles& w, Range range, float* out, bool goes_on) const {
-    const int64_t stride = 4 * columns, part = x_tile_bytes();
-    _tile_zero(0);
-    if (goes_on) _tile_loadd(0, out, stride);
-    for (int64_t k = 0; k < range.size(); ++k) {
-      const char* const x = x_tile(0, range.begin + k);
-      if (w.last != nullptr && k == range.size() - 1) {
-        _tile_loadd(4, w.last, 64);
-      } else {
-        _tile_loadd(4, w.data + k * w.tile_bytes, w.row_bytes);
-      }
-      _tile_loadd(5, x, stride);
-      _tile_dpbf16ps(0, 4, 5);
-      if (is_f8_) continue;
-      _tile_loadd(6, x + part, stride);
-      _tile_loadd(7, x + 2 * part, stride);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_dpbf16ps(0, 4, 7);
-    }
-    _tile_stored(0, out, stride);
-  }
-
-  // Sixty-four staged weight rows times one tile of x.
-  void add_four(int64_t column, Range range, const Four& to, bool goes_on) const {
-    load_four(to, goes_on);
-    for (int64_t k = 0; k < range.size(); ++k)
-      is_f8_ ? add_four_products(k, x_tile(column, range.begin + k))
-             : add_four_times_three(k, x_tile(column, range.begin + k));
-    store_four(to);
-  }
-
-  [[gnu::always_inline]] void add_four_products(int64_t k, const char* x) const {
-    const char* const w = staged + k * kTileBytes;
-    constexpr int64_t kNext = kPieceTiles * kTileBytes;
-    _tile_loadd(5, x, 64);
-    _tile_loadd(4, w, 64);
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(4, w + kNext, 64);
-    _tile_dpbf16ps(1, 4, 5);
-    _tile_loadd(4, w + 2 * kNext, 64);
-    _tile_dpbf16ps(2, 4, 5);
-    _tile_loadd(4, w + 3 * kNext, 64);
-    _tile_dpbf16ps(3, 4, 5);
-  }
-
-  [[gnu::always_inline]] void add_four_times_three(int64_t k, const char* x) const {
-    const char* const w = staged + k * kTileBytes;
-    constexpr int64_t kNext = kPieceTiles * kTileBytes;
-    _tile_loadd(5, x, 64);
-    _tile_loadd(6, x + kTileBytes, 64);
-    _tile_loadd(7, x + 2 * kTileBytes, 64);
-    _tile_loadd(4, w, 64);
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(0, 4, 7);
-    _tile_loadd(4, w + kNext, 64);
-    _tile_dpbf16ps(1, 4, 5);
-    _tile_dpbf16ps(1, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(4, w + 2 * kNext, 64);
-    _tile_dpbf16ps(2, 4, 5);
-    _tile_dpbf16ps(2, 4, 6);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_loadd(4, w + 3 * kNext, 64);
-    _tile_dpbf16ps(3, 4, 5);
-    _tile_dpbf16ps(3, 4, 6);
-    _tile_dpbf16ps(3, 4, 7);
   }
 
   const bool is_f8_;
