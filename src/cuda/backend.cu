@@ -4,6 +4,7 @@
 
 #include "cuda/attention/ops.h"
 #include "cuda/bandwidth.h"
+#include "cuda/cache/ops.h"
 #include "cuda/elementwise/ops.h"
 #include "cuda/experts/ops.h"
 #include "cuda/indexer/ops.h"
@@ -62,6 +63,7 @@ ops::Backend make_backend(bool batch_invariant) {
   backend.act = DType::kBf16;
   add_linear(backend);
   add_experts(backend);
+  add_cache(backend);
   add_attention(backend);
   add_indexer(backend);
   add_elementwise(backend);

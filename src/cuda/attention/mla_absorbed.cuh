@@ -4,7 +4,7 @@
 // The query rows of a block are those of one sequence: some heads of a token, or all heads of some tokens.
 // Internal to cuda/attention/.
 
-#include "cuda/attention/kv_row.cuh"
+#include "cuda/cache/kv_row.cuh"
 #include "ops/mla.h"
 
 namespace fathom::cuda {

@@ -1,6 +1,6 @@
 #pragma once
-// The operators of attention/: rotation, the cache, both forms of attention. Contracts: ops/<operator>.h. Shapes were
-// checked at the boundary; activations are bf16.
+// The operators of attention/: both forms of it. Contracts: ops/<operator>.h. Shapes were checked at the boundary;
+// activations are bf16.
 //
 //   add_attention(backend);      // puts them into the table
 //
@@ -12,10 +12,6 @@ namespace fathom::cuda {
 
 void add_attention(ops::Backend& backend);
 
-void rope_table(const ops::RopeTableArgs& args, ops::Stream& stream);
-void rope(const ops::RopeArgs& args, ops::Stream& stream);
-void kv_append(const ops::KvAppendArgs& args, ops::Stream& stream);
-void kv_gather(const ops::KvGatherArgs& args, ops::Stream& stream);
 void mla_absorbed(const ops::MlaAbsorbedArgs& args, ops::Stream& stream);
 void mla_expanded(const ops::MlaExpandedArgs& args, ops::Stream& stream);
 

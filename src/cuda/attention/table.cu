@@ -5,10 +5,6 @@
 namespace fathom::cuda {
 
 void add_attention(ops::Backend& backend) {
-  backend.rope_table = {rope_table};
-  backend.rope = {rope};
-  backend.kv_append = {kv_append};
-  backend.kv_gather = {kv_gather};
   backend.mla_absorbed = {mla_absorbed, mla_absorbed_scratch};
   backend.long_attention = {.rows = absorbed::kLongRows, .tokens = absorbed::kStreamItems};
   backend.mla_expanded = {mla_expanded};

@@ -11,7 +11,7 @@ namespace {
 using tensor::DType;
 using Kind = LinkShape::Kind;
 
-// Those of elementwise/norm_row.cuh and attention/append_row.cuh, which chain_source() asserts.
+// Those of elementwise/norm_row.cuh and cache/append_row.cuh, which chain_source() asserts.
 constexpr int64_t kVector = 8, kNormThreads = 512;
 constexpr unsigned kAppendThreads = 128;
 constexpr unsigned kRopeThreads = 128;
@@ -111,7 +111,7 @@ unsigned chain_block(const ChainShape& shape) {
   unsigned block = kRopeThreads;
   if (shape.size() > kMostLinks) return 0;
   for (const LinkShape& link : shape) {
-    // Pieces of 16 bytes (attention/rope_row.cuh).
+    // Pieces of 16 bytes (cache/rope_row.cuh).
     if (link.kind == Kind::kRope && link.width % kVector != 0) return 0;
     unsigned threads = link.kind == Kind::kRope ? kRopeThreads : kAppendThreads;
     // The order of a norm's sum is that of so many threads.
@@ -138,8 +138,8 @@ std::string chain_name(const ChainShape& shape) {
 jit::Source chain_source(const ChainShape& shape) {
   const std::string block = number(chain_block(shape));
   std::string text =
-      "#include \"cuda/attention/append_row.cuh\"\n"
-      "#include \"cuda/attention/rope_row.cuh\"\n"
+      "#include \"cuda/cache/append_row.cuh\"\n"
+      "#include \"cuda/cache/rope_row.cuh\"\n"
       "#include \"cuda/elementwise/norm_row.cuh\"\n"
       "namespace fathom::cuda {\n"
       "static_assert(kVector == " +

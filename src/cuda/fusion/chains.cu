@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
-#include "cuda/attention/append_row.cuh"
-#include "cuda/attention/rope_row.cuh"
+#include "cuda/cache/append_row.cuh"
+#include "cuda/cache/rope_row.cuh"
 #include "cuda/elementwise/norm_row.cuh"
 #include "cuda/fusion/chain_source.h"
 #include "cuda/fusion/chains.h"

@@ -3,7 +3,7 @@
 //
 //   rotate_piece(params, token, piece);      // piece: of the token's, head by head
 //
-// Internal to cuda/attention/ and cuda/jit/.
+// Internal to cuda/cache/ and cuda/fusion/.
 
 #include "cuda/device/convert.cuh"
 #ifndef __CUDACC_RTC__

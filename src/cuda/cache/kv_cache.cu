@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "cuda/attention/append_row.cuh"
-#include "cuda/attention/ops.h"
+#include "cuda/cache/append_row.cuh"
+#include "cuda/cache/ops.h"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 

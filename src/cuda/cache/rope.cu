@@ -2,8 +2,8 @@
 
 #include "ops/rope.h"
 
-#include "cuda/attention/ops.h"
-#include "cuda/attention/rope_row.cuh"
+#include "cuda/cache/ops.h"
+#include "cuda/cache/rope_row.cuh"
 #include "cuda/ptx/pdl.cuh"
 #include "cuda/runtime/launch.cuh"
 

@@ -4,7 +4,7 @@
 //   const char* row = cache.row(kv_row);
 //   float value = kv_value<F8E4M3>(row, layout, i);      // latent, then rope; f8 ones times their scale
 //
-// Internal to cuda/attention/.
+// Internal to cuda/cache/ and cuda/attention/.
 
 #include "cuda/device/convert.cuh"
 #include "ops/kv_format.h"

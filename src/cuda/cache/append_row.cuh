@@ -5,10 +5,10 @@
 //   append_row<Bf16, kAppendHeld>(params, token, reduced);      // of a block's first kAppendThreads threads
 //
 // Bound by latency: what a row needs is loaded at once, and its weight while the kernel before still runs. The order
-// of the sum of squares depends on the width alone: values of a thread, lanes, warps. Internal to cuda/attention/ and
-// cuda/jit/.
+// of the sum of squares depends on the width alone: values of a thread, lanes, warps. Internal to cuda/cache/ and
+// cuda/fusion/.
 
-#include "cuda/attention/kv_row.cuh"
+#include "cuda/cache/kv_row.cuh"
 #include "cuda/device/reduce.cuh"
 #include "cuda/ptx/pdl.cuh"
 #ifndef __CUDACC_RTC__
