@@ -85,6 +85,14 @@ TEST(OperatorList, has_every_name_once_and_parts_that_are_operators) {
   }
 }
 
+// In a type that some model computes with: index rows are never bf16, activations on a GPU are nothing else.
+bool provides_some(const ops::Backend& backend, std::string_view op) {
+  const DType types[] = {DType::kF32, DType::kBf16, DType::kF8E4M3};
+  return std::any_of(std::begin(types), std::end(types), [&](DType dtype) {
+    return ops::provides(backend, {op, dtype});
+  });
+}
+
 TEST_P(BackendTest, every_fused_operator_is_in_the_table_and_so_are_its_parts) {
   ops::Backend full = backend();  // with entries for all: the names are what is tested
 #define FATHOM_OPERATOR(name, Args, types, reference)
@@ -92,10 +100,10 @@ TEST_P(BackendTest, every_fused_operator_is_in_the_table_and_so_are_its_parts) {
   full.name.run = [](const ops::Args&, ops::Stream&) {};
 #include "ops/operators.inc"
   for (const ops::FusedOperator& fused : ops::fused_operators()) {
-    EXPECT_TRUE(ops::provides(full, {fused.op, act()})) << fused.op;
+    EXPECT_TRUE(provides_some(full, fused.op)) << fused.op;
     EXPECT_FALSE(fused.parts.empty()) << fused.op;
     for (const std::string_view part : fused.parts)
-      EXPECT_TRUE(ops::provides(backend(), {part, act()})) << part;
+      EXPECT_TRUE(provides_some(backend(), part)) << part;
   }
   EXPECT_EQ(backend().mla_plan.run == nullptr, backend().mla_plan_bytes == nullptr);
 }
@@ -103,10 +111,8 @@ TEST_P(BackendTest, every_fused_operator_is_in_the_table_and_so_are_its_parts) {
 TEST_P(BackendTest, parts_alone_are_all_but_the_fused_operators) {
   const ops::Backend parts = ops::parts_only(backend());
   for (const ops::FusedOperator& fused : ops::fused_operators()) {
-    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3})
-      EXPECT_FALSE(ops::provides(parts, {fused.op, dtype})) << fused.op;
-    for (const std::string_view part : fused.parts)
-      EXPECT_TRUE(ops::provides(parts, {part, act()})) << part;
+    EXPECT_FALSE(provides_some(parts, fused.op)) << fused.op;
+    for (const std::string_view part : fused.parts) EXPECT_TRUE(provides_some(parts, part)) << part;
   }
   EXPECT_EQ(parts.mla_plan_bytes, nullptr);
   EXPECT_THAT(ops::missing_operators(parts, kDeepSeekV3), testing::IsEmpty());
