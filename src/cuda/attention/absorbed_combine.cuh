@@ -3,7 +3,7 @@
 // an item's blocks instead of by the last one.
 //
 //   SharedNodes::store(p, unit, node);                               // each unit of this block
-//   if (arrive(tickets, blocks, may_wait, flag)) combine_item(p, part, shares, blocks, tickets, flag, shared);
+//   if (arrive(tickets, blocks, may_wait, flag)) combine_item<kIsF8>(p, part, shares, blocks, tickets, flag, shared);
 //   leave(tickets, blocks);
 //
 // Every block takes pieces of the columns until none is left. Units of a chunk are added by pairs, pairs of pairs, and
@@ -83,10 +83,11 @@ struct NodeVector {
     const float2 low = __ldcg(stats), high = __ldcg(stats + kStreamRows / 2);
     return {{{low.x, low.y}, {high.x, high.y}}, __ldcg(SharedNodes::values(p, unit) + index)};
   }
+  template <bool kIsF8>
   __device__ __forceinline__ void write(const AbsorbedParams& p, const QueryGroup& group,
                                         int index) const {
     const int n = index / kThreads, thread = index % kThreads, lane = thread % 32;
-    const int column = thread / 32 * kSlice + n * 8 + lane % 4 * 2;
+    const int column = thread / 32 * kSlice + value_column<kIsF8>(n, lane);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = lane / 4 + half * 8;
@@ -131,7 +132,7 @@ struct PieceShape {
 };
 
 // `shared`: 32 KB.
-template <int kUnits>
+template <int kUnits, bool kIsF8>
 __device__ __forceinline__ void combine_piece(const AbsorbedParams& p, const ItemPart& part,
                                               PieceShape shape, int piece, char* shared) {
   auto* const values = reinterpret_cast<float4*>(shared);
@@ -163,11 +164,12 @@ __device__ __forceinline__ void combine_piece(const AbsorbedParams& p, const Ite
     __syncwarp();
     meet();
   }
-  if (first_chunk == 0) total.write(p, part.group, index);
+  if (first_chunk == 0) total.template write<kIsF8>(p, part.group, index);
   __syncwarp();
 }
 
 // REQUIRES: arrive() said that all nodes are there.
+template <bool kIsF8>
 __device__ __forceinline__ void combine_item(const AbsorbedParams& p, const ItemPart& part,
                                              const Shares& shares, int blocks, ItemTickets* tickets,
                                              uint32_t* flag, char* shared) {
@@ -183,16 +185,16 @@ __device__ __forceinline__ void combine_item(const AbsorbedParams& p, const Item
     if (threadIdx.x == 0) taken = atomicAdd(&tickets->taken, 1);
     switch (kChunkShift - shares.row_shift) {
       case 0:
-        combine_piece<1>(p, part, shape, piece, shared);
+        combine_piece<1, kIsF8>(p, part, shape, piece, shared);
         break;
       case 1:
-        combine_piece<2>(p, part, shape, piece, shared);
+        combine_piece<2, kIsF8>(p, part, shape, piece, shared);
         break;
       case 2:
-        combine_piece<4>(p, part, shape, piece, shared);
+        combine_piece<4, kIsF8>(p, part, shape, piece, shared);
         break;
       default:
-        combine_piece<8>(p, part, shape, piece, shared);
+        combine_piece<8, kIsF8>(p, part, shape, piece, shared);
         break;
     }
   }

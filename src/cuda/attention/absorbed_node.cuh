@@ -10,7 +10,7 @@
 
 namespace fathom::cuda::absorbed {
 
-// A thread's part: columns of query rows g and g + 8, as add_values() leaves them.
+// A thread's part: columns of query rows g and g + 8, in the order of value_column().
 struct Node {
   Merged rows[2];
   float values[1][8][4];
@@ -114,18 +114,19 @@ struct ItemSum {
   }
 };
 
+template <bool kIsF8>
 __device__ __forceinline__ void write_item(const AbsorbedParams& p, const QueryGroup& group,
                                            const Node& node) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = g + half * 8;
     if (row >= group.num_rows()) continue;
     const float factor = 1.0f / (group.kv_len == 0 ? 1.0f : node.rows[half].sum);  // padding: zeros
-    Bf16* const to = p.out + group.token_head(row, p.heads) * kLatent + warp * kSlice + 2 * t;
+    Bf16* const to = p.out + group.token_head(row, p.heads) * kLatent + warp * kSlice;
 #pragma unroll
     for (int n = 0; n < 8; ++n)
-      *reinterpret_cast<uint32_t*>(to + n * 8) = floats_to_bf16x2(
+      *reinterpret_cast<uint32_t*>(to + value_column<kIsF8>(n, lane)) = floats_to_bf16x2(
           node.values[0][n][half * 2] * factor, node.values[0][n][half * 2 + 1] * factor);
   }
 }

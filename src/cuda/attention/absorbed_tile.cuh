@@ -1,6 +1,7 @@
 #pragma once
-// What a block of fast absorbed attention (mla_absorbed.cu) does with its 128 cache rows: copies of 32 at a time,
-// scores, softmax and weighted values of its query rows. Internal to cuda/attention/.
+// What a block of fast absorbed attention (mla_absorbed.cu) does with 32 of its cache rows: copies, scores, softmax and
+// weighted values of its query rows. Rows in f8 become bf16 here for 64 query rows; for 16 absorbed_f8.cuh reads them.
+// Internal to cuda/attention/.
 
 #include "cuda/attention/mla_absorbed.cuh"
 #include "cuda/attention/mla_absorbed.h"
@@ -20,26 +21,30 @@ inline constexpr int kQuarterSteps = kDim / 16 / 4;  // steps of 16 of the inner
 inline constexpr int kRowBytes = kDim * 2 + 16;
 inline constexpr int kTileBytes = kTileRows * kRowBytes;
 inline constexpr int kF8RowBytes = 656, kF8ScaleOffset = 512, kF8RopeOffset = 528;
-inline constexpr int kWeightStride = kTileRows + 8;  // bf16 weights of a query row
+inline constexpr int kWeightStride = kTileRows + 8;          // bf16 weights of a query row
+inline constexpr int kWeightScaleBytes = 4 * kTileRows * 2;  // of a tile: absorbed_f8.cuh
 
 template <int kMTiles, bool kIsF8>
 struct BlockLayout {
   static constexpr int kRows = 16 * kMTiles;
-  static constexpr int kStages = kMTiles > 1 ? 3 : 2;
+  static constexpr bool kConverts = kIsF8 && kMTiles > 1;  // absorbed_f8.cuh has what reads f8
+  static constexpr bool kReadsF8 = kIsF8 && !kConverts;
+  static constexpr int kStages = kMTiles > 1 ? 3 : kIsF8 ? 4 : 2;
   static constexpr int kSourceRowBytes = kIsF8 ? kF8RowBytes : kDim * 2;
   static constexpr int kStageRowBytes = kIsF8 ? kF8RowBytes : kRowBytes;
   static constexpr int kStageBytes = kTileRows * kStageRowBytes;
   static constexpr int kScoreStride = kMTiles == 1 ? 40 : 36;
 
   // The block's weighted values lie over stages, tile and scores when those are done with.
-  static constexpr int kTile = kStages * kStageBytes;  // of f8 rows: as bf16
-  static constexpr int kScores = kTile + (kIsF8 ? kTileBytes : 0);
+  static constexpr int kTile = kStages * kStageBytes;  // of f8 rows, where they are converted
+  static constexpr int kScores = kTile + (kConverts ? kTileBytes : 0);
   static constexpr int kQuery = kScores + 4 * kRows * kScoreStride * 4;
   static constexpr int kWeights = kQuery + kRows * kRowBytes;
   static constexpr int kKvRows = kWeights + kRows * kWeightStride * 2;
   static constexpr int kStats = kKvRows + kSplitRows * 4;
   static constexpr int kFactors = kStats + kRows * 8;
-  static constexpr int kBytes = kFactors + kRows * 4 + 16;
+  static constexpr int kWeightScales = kFactors + kRows * 4 + 16;  // of f8
+  static constexpr int kBytes = kWeightScales + kWeightScaleBytes;
   static_assert(kRows * kLatent * 4 <= kQuery && kTile % 16 == 0 && kScores % 16 == 0);
   static_assert(kBytes <= (kMTiles == 1 ? 113 : 227) * 1024);
 };
@@ -174,39 +179,69 @@ __device__ __forceinline__ void score_tile(const Queries<kMTiles>& queries, uint
   }
 }
 
-// Softmax of one query row over a tile, by some threads that follow each other.
-template <int kMTiles, class Layout>
+// Softmax of a query row over a tile, by kRowThreads that follow each other; `thread`: among those of all rows. Sums of
+// two columns each are added as one tree, so a row's bits do not depend on how many threads it has.
+template <int kRowThreads, class Layout>
 struct RowSoftmax {
-  static constexpr int kRowThreads = kThreads / Layout::kRows;
   static constexpr int kColumns = kTileRows / kRowThreads;
+  static constexpr int kVector = kColumns < 4 ? kColumns : 4;  // scores of a load
+  struct alignas(kVector * 4) Vector {
+    float x[kVector];
+  };
 
+  const int thread;
   int query = 0;  // of the sequence
   uint64_t mask = 0;
-  float max, sum;
+  float max, sums[kColumns / 2];
 
-  __device__ static int row() { return threadIdx.x / kRowThreads; }
+  __device__ __forceinline__ explicit RowSoftmax(int index) : thread(index) {}
+  __device__ __forceinline__ int row() const { return thread / kRowThreads; }
+  __device__ __forceinline__ bool is_first() const { return thread % kRowThreads == 0; }
 
   __device__ __forceinline__ void init(const AbsorbedParams& p, const QueryGroup& group) {
     const int token = min(row() / group.num_heads, group.num_tokens - 1);
     query = group.first_query + token;
-    if (group.is_tree) mask = p.tree_mask[group.first_token + token];
+    mask = group.is_tree ? p.tree_mask[group.first_token + token] : 0;
   }
 
-  // Scores to weights; returns their sum over the row. `tile_row`: the first one's number.
+  __device__ __forceinline__ void begin_split() {
+    max = minus_infinity();
+#pragma unroll
+    for (float& sum : sums) sum = 0.0f;
+  }
+
+  // Maximum and sum of the row.
+  __device__ __forceinline__ float2 stats() const {
+    float tree[kColumns / 2];
+#pragma unroll
+    for (int i = 0; i < kColumns / 2; ++i) tree[i] = sums[i];
+#pragma unroll
+    for (int width = 1; width < kColumns / 2; width *= 2) {
+#pragma unroll
+      for (int i = 0; i < kColumns / 2; i += 2 * width) tree[i] += tree[i + width];
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < kRowThreads; lanes *= 2)
+      tree[0] += __shfl_xor_sync(0xffffffffu, tree[0], lanes);
+    return {max, tree[0]};
+  }
+
+  // Scores to weights. `tile_row`: the first one's number.
   __device__ __forceinline__ void step(const QueryGroup& group, float scale, int tile_row,
                                        const float* scores, Bf16* weights, float* factors) {
-    const int first = threadIdx.x % kRowThreads * kColumns;
+    const int first = thread % kRowThreads * kColumns;
     const int end = group.end();
     float x[kColumns], tile_max = minus_infinity();
 #pragma unroll
-    for (int i = 0; i < kColumns; i += 2) {
-      float2 parts[4];
+    for (int i = 0; i < kColumns; i += kVector) {
+      Vector parts[4];
 #pragma unroll
       for (int quarter = 0; quarter < 4; ++quarter)
-        parts[quarter] = *reinterpret_cast<const float2*>(
+        parts[quarter] = *reinterpret_cast<const Vector*>(
             scores + (quarter * Layout::kRows + row()) * Layout::kScoreStride + first + i);
-      x[i] = ((parts[0].x + parts[1].x) + (parts[2].x + parts[3].x)) * scale;
-      x[i + 1] = ((parts[0].y + parts[1].y) + (parts[2].y + parts[3].y)) * scale;
+#pragma unroll
+      for (int j = 0; j < kVector; ++j)
+        x[i + j] = ((parts[0].x[j] + parts[1].x[j]) + (parts[2].x[j] + parts[3].x[j])) * scale;
     }
     if (tile_row + kTileRows > min(end, group.first_partial_row())) {
 #pragma unroll
@@ -223,31 +258,21 @@ struct RowSoftmax {
     const float new_max = fmaxf(max, tile_max), from = finite_max(new_max);
     const float factor = exp2_fast(max - from);
     max = new_max;
-    if (threadIdx.x % kRowThreads == 0) factors[row()] = factor;
-    float tree[kColumns / 2];
+    if (is_first()) factors[row()] = factor;
 #pragma unroll
     for (int i = 0; i < kColumns; i += 2) {
       const uint32_t pair = floats_to_bf16x2(exp2_fast(x[i] - from), exp2_fast(x[i + 1] - from));
       *reinterpret_cast<uint32_t*>(weights + row() * kWeightStride + first + i) = pair;
-      tree[i / 2] = bf16x2_low(pair) + bf16x2_high(pair);
+      sums[i / 2] = __fmaf_rn(sums[i / 2], factor, bf16x2_low(pair) + bf16x2_high(pair));
     }
-    // One tree over the 32 columns, whatever part of it lies in one thread.
-#pragma unroll
-    for (int width = 1; width < kColumns / 2; width *= 2) {
-#pragma unroll
-      for (int i = 0; i + width < kColumns / 2; i += 2 * width) tree[i] += tree[i + width];
-    }
-#pragma unroll
-    for (int lanes = 1; lanes < kRowThreads; lanes *= 2)
-      tree[0] += __shfl_xor_sync(0xffffffffu, tree[0], lanes);
-    sum = __fmaf_rn(sum, factor, tree[0]);
   }
 };
 
 // Values of rows that some query does not see must not reach it as 0 * NaN. Those that see such a row are NaN by
-// their scores.
-__device__ __forceinline__ void clear_non_finite(char* tile, int first_row) {
-  for (int i = threadIdx.x; i < (kTileRows - first_row) * kLatent / 2; i += kThreads) {
+// their scores. By kClearing threads.
+template <int kClearing>
+__device__ __forceinline__ void clear_non_finite(char* tile, int first_row, int thread) {
+  for (int i = thread; i < (kTileRows - first_row) * kLatent / 2; i += kClearing) {
     auto& word = *reinterpret_cast<uint32_t*>(tile + (first_row + i / (kLatent / 2)) * kRowBytes +
                                               i % (kLatent / 2) * 4);
     uint32_t pair = word;
@@ -294,93 +319,30 @@ __device__ __forceinline__ void add_values(uint32_t tile, const Bf16* weights, c
   }
 }
 
+// The first column of a thread's values n of a row, which are two: of its warp's 64.
+template <bool kIsF8>
+__device__ __forceinline__ int value_column(int n, int lane) {
+  const int t = lane % 4;
+  return kIsF8 ? n / 2 * 16 + t * 4 + n % 2 * 2 : n * 8 + t * 2;
+}
+
 // Puts a warp's columns where the block that merges them finds them: f32[8, rows, 64].
-template <int kMTiles>
+template <int kMTiles, bool kIsF8>
 __device__ __forceinline__ void store_values(const float (&values)[kMTiles][8][4], float* to) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
 #pragma unroll
   for (int m = 0; m < kMTiles; ++m) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = m * 16 + g + half * 8;
+        const int row = m * 16 + g + half * 8, column = value_column<kIsF8>(n, lane);
         *reinterpret_cast<float2*>(to + (warp * 16 * kMTiles + row) * kSlice +
-                                   swizzled(row, n * 8 + 2 * t)) = {values[m][n][half * 2],
-                                                                    values[m][n][half * 2 + 1]};
+                                   swizzled(row, column)) = {values[m][n][half * 2],
+                                                             values[m][n][half * 2 + 1]};
       }
     }
   }
-}
-
-// Starts the copies of this block's rows of a chunk.
-template <class Layout>
-__device__ __forceinline__ void begin_split(const AbsorbedParams& p, const QueryGroup& group,
-                                            int first_row, bool wants_queries, char* shared) {
-  auto* const kv_rows = reinterpret_cast<int32_t*>(shared + Layout::kKvRows);
-  const int num_rows = min(kSplitRows, group.end() - first_row);
-  const int32_t kv_row = static_cast<int>(threadIdx.x) < num_rows
-                             ? kv_row_at(p, group.seq, first_row + threadIdx.x)
-                             : -1;
-  if (wants_queries) load_queries<Layout>(p, group, shared);
-  if (threadIdx.x < kSplitRows) kv_rows[threadIdx.x] = kv_row;
-  __syncthreads();
-#pragma unroll
-  for (int tile = 0; tile < Layout::kStages; ++tile) {
-    if (tile * kTileRows < num_rows) load_tile<Layout>(p, shared, tile);
-    commit_copies();
-  }
-}
-
-// One block's 128 rows: weighted values, maximum and sum of each query row, in shared memory.
-template <int kMTiles, bool kIsF8>
-__device__ __forceinline__ void attend_split(const AbsorbedParams& p, const QueryGroup& group,
-                                             int first_row, char* shared) {
-  using Layout = BlockLayout<kMTiles, kIsF8>;
-  auto* const scores = reinterpret_cast<float*>(shared + Layout::kScores);
-  auto* const weights = reinterpret_cast<Bf16*>(shared + Layout::kWeights);
-  auto* const factors = reinterpret_cast<float*>(shared + Layout::kFactors);
-  const int num_rows = min(kSplitRows, group.end() - first_row);
-  const int num_tiles = (num_rows + kTileRows - 1) / kTileRows;
-  Queries<kMTiles> queries;
-  RowSoftmax<kMTiles, Layout> softmax;
-  softmax.init(p, group);
-  softmax.max = minus_infinity();
-  softmax.sum = 0.0f;
-  float values[kMTiles][8][4] = {};
-  for (int tile = 0; tile < num_tiles; ++tile) {
-    if (tile == 0) {
-      wait_copies<Layout::kStages - 1>();
-    } else {
-      wait_copies<Layout::kStages - 2>();
-    }
-    __syncthreads();  // the tile is there, and the one before it is done with
-    const int next = tile - 1 + Layout::kStages;
-    if (tile > 0) {
-      if (next < num_tiles) load_tile<Layout>(p, shared, next);
-      commit_copies();
-    }
-    char* keys = shared + tile % Layout::kStages * Layout::kStageBytes;
-    if (tile == 0) queries.init(shared + Layout::kQuery, threadIdx.x / 64);
-    if constexpr (kIsF8) {
-      dequantise_tile(keys, shared + Layout::kTile);
-      keys = shared + Layout::kTile;
-      __syncthreads();
-    }
-    score_tile<kMTiles, Layout>(queries, shared_address(keys), scores);
-    __syncthreads();
-    const int tile_row = first_row + tile * kTileRows;
-    softmax.step(group, p.scale, tile_row, scores, weights, factors);
-    if (tile_row + kTileRows > group.first_partial_row())
-      clear_non_finite(keys, max(0, group.first_partial_row() - tile_row));
-    __syncthreads();
-    add_values<kMTiles>(shared_address(keys), weights, factors, values);
-  }
-  wait_copies<0>();
-  __syncthreads();
-  store_values<kMTiles>(values, reinterpret_cast<float*>(shared));
-  if (threadIdx.x % softmax.kRowThreads == 0)
-    reinterpret_cast<float2*>(shared + Layout::kStats)[softmax.row()] = {softmax.max, softmax.sum};
 }
 
 }  // namespace fathom::cuda::absorbed

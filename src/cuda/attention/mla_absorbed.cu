@@ -19,6 +19,7 @@
 
 #include "cuda/attention/absorbed_merge.cuh"
 #include "cuda/attention/absorbed_shares.cuh"
+#include "cuda/attention/absorbed_split.cuh"
 #include "cuda/attention/ops.h"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/pdl.cuh"

@@ -1,14 +1,20 @@
 // Absorbed attention for many items of 16 query rows, or for long ones: one block on each multiprocessor, through which
 // its share of all cache rows streams. Sums and bits are those of mla_absorbed.cu; see there for tiles and splits.
 //
-// Four producer warps have the copy engine fill stages with tiles of 32 rows, from one item into the next, so that
-// copies are under way while the other eight warps merge, write and load queries. Splits of a chunk are merged as they
-// come, chunks of an item through scratch. Of an item that several blocks share each unit leaves a node in scratch;
-// the block that comes last merges them, or all of them do (absorbed_combine.cuh).
+// Warps have roles, so that each waits for others' results of tiles ago only:
+//   2 warps    have the copy engine fill stages with tiles of 32 rows, from one item into the next
+//   8 warps    scores of tile i + 2, weighted values of tile i: the tensor cores
+//   2 warps    softmax of tile i + 1, which waits for its own results most of the time
+// Copies are under way while the eight merge, write and load queries. Splits of a chunk are merged as they come, chunks
+// of an item through scratch. Of an item that several blocks share each unit leaves a node in scratch; the block that
+// comes last merges them, or all of them do (absorbed_combine.cuh).
 //
-// Bound by memory: 1152 (656) bytes of a cache row. Grid: multiprocessors. Shared memory: 200 (209) KB.
+// Bound by memory: 1152 (656) bytes of a cache row. Grid: multiprocessors. Shared memory: 202 (182) KB.
+
+#include <type_traits>
 
 #include "cuda/attention/absorbed_combine.cuh"
+#include "cuda/attention/absorbed_f8.cuh"
 #include "cuda/attention/mla_absorbed.h"
 #include "cuda/mma/panels.cuh"
 #include "cuda/ptx/barrier.cuh"
@@ -21,78 +27,154 @@
 namespace fathom::cuda::absorbed {
 namespace {
 
-constexpr int kProducerWarps = 4;  // registers move between whole warpgroups
-constexpr int kProducerRegisters = 40, kRegisters = 232;
-constexpr int kStreamThreads = kThreads + kProducerWarps * 32;
+constexpr int kProducerWarps = 2, kSoftmaxWarps = 2;
+constexpr int kHelpers = 32 * (kProducerWarps + kSoftmaxWarps);
+constexpr int kHelperRegisters = 72, kRegisters = 216;  // they move between whole warpgroups
+constexpr int kStreamThreads = kThreads + kHelpers;
+static_assert(kHelpers == 128);
+// Tiles whose scores are there or on their way when one's values are added.
+constexpr int kAhead = 2;
 
 template <bool kIsF8>
 struct StreamLayout {
   static constexpr int kRows = kStreamRows;
-  static constexpr int kStages = 4;
+  static constexpr int kStages = kIsF8 ? 6 : 4;
   static constexpr int kSourceRowBytes = kIsF8 ? kF8RowBytes : kDim * 2;
   static constexpr int kStageRowBytes = kIsF8 ? kF8RowBytes : kRowBytes;
   static constexpr int kStageBytes = kTileRows * kStageRowBytes;
   static constexpr int kScoreStride = 40;
   static constexpr int kScoreBytes = 4 * kRows * kScoreStride * 4;
 
-  static constexpr int kTiles = kStages * kStageBytes;  // two tiles of f8 rows: as bf16
-  static constexpr int kScores = kTiles + (kIsF8 ? 2 * kTileBytes : 0);  // of two tiles
-  static constexpr int kPair = kScores + 2 * kScoreBytes;                // SplitTree's
+  static constexpr int kScores = kStages * kStageBytes;         // of kAhead tiles
+  static constexpr int kPair = kScores + kAhead * kScoreBytes;  // SplitTree's
   static constexpr int kQuery = kPair;  // until a warp has its own in registers
-  static constexpr int kWeights = kPair + kRows * kLatent * 4;
-  static constexpr int kStats = kWeights + kRows * kWeightStride * 2;
-  static constexpr int kFactors = kStats + kRows * 8;
-  static constexpr int kFull = kFactors + kRows * 4;  // barriers: a stage holds its tile
-  static constexpr int kEmpty = kFull + kStages * 8;  // its tile is done with
-  static constexpr int kFlag = kEmpty + kStages * 8;
+  static constexpr int kWeightBytes = kRows * kWeightStride * 2;
+  static constexpr int kWeights = kPair + kRows * kLatent * 4;      // of kAhead tiles
+  static constexpr int kStats = kWeights + kAhead * kWeightBytes;   // of the last tiles of splits
+  static constexpr int kFactors = kStats + 2 * kAhead * kRows * 8;  // of kAhead tiles
+  static constexpr int kWeightScales = kFactors + kAhead * kRows * 4;  // of each stage in f8
+  // Barriers: a stage holds its tile, and its tile is done with; a tile's scores are there, and its weights.
+  static constexpr int kFull = kWeightScales + (kIsF8 ? kStages * kWeightScaleBytes : 0);
+  static constexpr int kEmpty = kFull + kStages * 8;
+  static constexpr int kScored = kEmpty + kStages * 8;
+  static constexpr int kWeighed = kScored + kAhead * 8;
+  static constexpr int kFlag = kWeighed + kAhead * 8;
   static constexpr int kBytes = kFlag + 16;
-  static_assert(kTiles % 16 == 0 && kPair % 16 == 0 && kScores % 16 == 0 && kFull % 8 == 0);
+  static_assert(kPair % 16 == 0 && kScores % 16 == 0 && kFull % 8 == 0 && kWeightScales % 16 == 0);
   static_assert(kRows * kRowBytes <= kRows * kLatent * 4);
   static_assert(kBytes <= 227 * 1024);
 };
 
-// A tile's number among all of this block's, as both roles count them: its stage and which use of it that is.
+// A tile's number among all of this block's, as all roles count them: where it lies, and which use of that this is.
 template <class Layout>
-struct StageTurn {
+struct Turn {
+  char* const shared;
   int tile = 0;
 
+  __device__ __forceinline__ Turn ahead(int tiles) const { return {shared, tile + tiles}; }
   __device__ __forceinline__ int stage() const { return tile % Layout::kStages; }
-  __device__ __forceinline__ uint32_t phase() const { return tile / Layout::kStages & 1; }
-  __device__ __forceinline__ uint32_t full(uint32_t shared) const {
-    return shared + Layout::kFull + stage() * 8;
+  __device__ __forceinline__ int slot() const { return tile % kAhead; }
+
+  __device__ __forceinline__ char* keys() const { return shared + stage() * Layout::kStageBytes; }
+  __device__ __forceinline__ char* weight_scales() const {
+    return shared + Layout::kWeightScales + stage() * kWeightScaleBytes;
   }
-  __device__ __forceinline__ uint32_t empty(uint32_t shared) const {
-    return shared + Layout::kEmpty + stage() * 8;
+  __device__ __forceinline__ float* scores() const {
+    return reinterpret_cast<float*>(shared + Layout::kScores + slot() * Layout::kScoreBytes);
   }
+  __device__ __forceinline__ Bf16* weights() const {
+    return reinterpret_cast<Bf16*>(shared + Layout::kWeights + slot() * Layout::kWeightBytes);
+  }
+  __device__ __forceinline__ float* factors() const {
+    return reinterpret_cast<float*>(shared + Layout::kFactors + slot() * Layout::kRows * 4);
+  }
+  // Maxima and sums of the split that ends with the tile. They are read before scores of kAhead tiles on, so after
+  // twice as many they may be written again.
+  __device__ __forceinline__ float2* stats() const {
+    return reinterpret_cast<float2*>(shared + Layout::kStats) + tile % (2 * kAhead) * Layout::kRows;
+  }
+
+  __device__ __forceinline__ uint32_t full() const {
+    return shared_address(shared + Layout::kFull) + stage() * 8;
+  }
+  __device__ __forceinline__ uint32_t empty() const {
+    return shared_address(shared + Layout::kEmpty) + stage() * 8;
+  }
+  __device__ __forceinline__ uint32_t scored() const {
+    return shared_address(shared + Layout::kScored) + slot() * 8;
+  }
+  __device__ __forceinline__ uint32_t weighed() const {
+    return shared_address(shared + Layout::kWeighed) + slot() * 8;
+  }
+  __device__ __forceinline__ uint32_t stage_phase() const { return tile / Layout::kStages & 1; }
+  __device__ __forceinline__ uint32_t slot_phase() const { return tile / kAhead & 1; }
 };
 
-// Four warps, a quarter of a tile's rows each. Rows behind the end are left as they are: weights of 0 and
-// clear_non_finite() keep them out.
+// What a warp's lanes have written and read is so for whoever waits at the barrier.
+__device__ __forceinline__ void warp_arrive(uint32_t barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+// Two warps, half of a tile's rows each. Rows that lie side by side in the cache as in the stage are one copy: with one
+// for each row of 656 bytes the two warps were busy all the time. Rows behind the end are left as they are: weights of
+// 0 and clear_non_finite() keep them out.
 template <class Layout>
 __device__ __forceinline__ void produce(const AbsorbedParams& p, ItemWalk<kStreamRows> walk,
-                                        uint32_t shared) {
-  constexpr int kWarpRows = kTileRows / kProducerWarps;
-  const int lane = threadIdx.x % 32, first = (threadIdx.x - kThreads) / 32 * kWarpRows;
-  StageTurn<Layout> turn;
+                                        char* shared, int warp) {
+  constexpr int kWarpRows = kTileRows / kProducerWarps, kRowBytes = Layout::kSourceRowBytes;
+  const int lane = threadIdx.x % 32, first = warp * kWarpRows;
+  const bool in_runs = Layout::kStageRowBytes == kRowBytes && p.block_tokens % kWarpRows == 0;
+  const int copies = in_runs ? 1 : kWarpRows;
+  Turn<Layout> turn{shared};
   for (; walk.is_inside(); walk.next()) {
     const ItemPart part = walk.part();
     const auto kv_row_of = [&](int row) {
-      return lane < kWarpRows && row < part.end_row ? kv_row_at(p, part.group.seq, row) : -1;
+      return lane < copies && row < part.end_row ? kv_row_at(p, part.group.seq, row) : -1;
     };
     int32_t kv_row = kv_row_of(part.begin_row + first + lane);
     for (int row = part.begin_row; row < part.end_row; row += kTileRows, ++turn.tile) {
       const int32_t next_kv_row = kv_row_of(row + kTileRows + first + lane);
-      barrier_wait(turn.empty(shared), turn.phase() ^ 1);
-      if (lane == 0)
-        barrier_expect(turn.full(shared), max(0, min(kWarpRows, part.end_row - row - first)) *
-                                              Layout::kSourceRowBytes);
+      const int bytes = max(0, min(kWarpRows, part.end_row - row - first)) * kRowBytes;
+      barrier_wait(turn.empty(), turn.stage_phase() ^ 1);
+      if (lane == 0) barrier_expect(turn.full(), bytes);
       __syncwarp();
       if (kv_row >= 0)
-        copy_row(
-            shared + turn.stage() * Layout::kStageBytes + (first + lane) * Layout::kStageRowBytes,
-            p.cache.data + int64_t{kv_row} * Layout::kSourceRowBytes, Layout::kSourceRowBytes,
-            turn.full(shared));
+        copy_row(shared_address(turn.keys()) + (first + lane) * Layout::kStageRowBytes,
+                 p.cache.data + int64_t{kv_row} * kRowBytes, in_runs ? bytes : kRowBytes,
+                 turn.full());
       kv_row = next_kv_row;
+    }
+  }
+}
+
+// The two warps that make weights of scores.
+template <bool kIsF8>
+__device__ __forceinline__ void weigh(const AbsorbedParams& p, ItemWalk<kStreamRows> walk,
+                                      char* shared, int thread) {
+  using Layout = StreamLayout<kIsF8>;
+  constexpr int kWeighing = 32 * kSoftmaxWarps;
+  RowSoftmax<kWeighing / Layout::kRows, Layout> softmax(thread);
+  Turn<Layout> turn{shared};
+  for (; walk.is_inside(); walk.next()) {
+    const ItemPart part = walk.part();
+    softmax.init(p, part.group);
+#pragma unroll 1
+    for (int row = part.begin_row; row < part.end_row; row += kTileRows, ++turn.tile) {
+      if (row % kSplitRows == 0) softmax.begin_split();
+      barrier_wait(turn.scored(), turn.slot_phase());
+      softmax.step(part.group, p.scale, row, turn.scores(), turn.weights(), turn.factors());
+      const int end = row + kTileRows;
+      if (end % kSplitRows == 0 || end >= part.end_row) {
+        const float2 stats = softmax.stats();
+        if (softmax.is_first()) turn.stats()[softmax.row()] = stats;
+      }
+      const int partial = part.group.first_partial_row();
+      if (!kIsF8 && end > partial) {
+        clear_non_finite<kWeighing>(turn.keys(), max(0, partial - row), thread);
+        publish_to_products();  // and to the copy engine, which writes here next
+      }
+      warp_arrive(turn.weighed());
     }
   }
 }
@@ -104,85 +186,52 @@ struct Consumer {
 
   const AbsorbedParams& p;
   char* const shared;
-  StageTurn<Layout> turn{};
-  Queries<1> queries{};
-  RowSoftmax<1, Layout> softmax{};
+  Turn<Layout> turn{shared};
+  std::conditional_t<kIsF8, F8Queries, Queries<1>> queries{};
 
-  __device__ __forceinline__ char* stage(const StageTurn<Layout>& of) const {
-    return shared + of.stage() * Layout::kStageBytes;
+  // Of the tile `tiles` on, which begins with row `row` of the sequence.
+  __device__ __forceinline__ void score(const QueryGroup& group, int row, int tiles) const {
+    const Turn<Layout> of = turn.ahead(tiles);
+    barrier_wait(of.full(), of.stage_phase());
+    if constexpr (kIsF8) {
+      score_f8_tile<Layout>(queries, of.keys(), group.end() - row, of.scores(), of.weight_scales());
+    } else {
+      score_tile<1, Layout>(queries, shared_address(of.keys()), of.scores());
+    }
+    warp_arrive(of.scored());
   }
-  // A tile's rows in bf16.
-  __device__ __forceinline__ char* keys(const StageTurn<Layout>& of) const {
-    return kIsF8 ? shared + Layout::kTiles + of.tile % 2 * kTileBytes : stage(of);
-  }
-  __device__ __forceinline__ float* scores(const StageTurn<Layout>& of) const {
-    return reinterpret_cast<float*>(shared + Layout::kScores + of.tile % 2 * Layout::kScoreBytes);
-  }
-  __device__ __forceinline__ void wait_full(const StageTurn<Layout>& of) const {
-    barrier_wait(of.full(shared_address(shared)), of.phase());
-  }
-  __device__ __forceinline__ void release(const StageTurn<Layout>& of) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(of.empty(shared_address(shared)));
-  }
-  __device__ __forceinline__ void convert(const StageTurn<Layout>& of) const {
-    wait_full(of);
-    dequantise_tile(stage(of), keys(of));
-    release(of);
-  }
-  __device__ __forceinline__ void score(const StageTurn<Layout>& of) const {
-    if constexpr (!kIsF8) wait_full(of);
-    score_tile<1, Layout>(queries, shared_address(keys(of)), scores(of));
+  __device__ __forceinline__ void add(float (&values)[1][8][4]) const {
+    if constexpr (kIsF8) {
+      add_f8_values(turn.keys(), turn.weight_scales(), turn.weights(), turn.factors(), values);
+    } else {
+      add_values<1>(shared_address(turn.keys()), turn.weights(), turn.factors(), values);
+    }
   }
 
-  // Loads queries and computes the first tile's scores.
-  __device__ __forceinline__ void begin_item(const QueryGroup& group) {
+  // Loads queries and computes the first tiles' scores.
+  __device__ __forceinline__ void begin_item(const ItemPart& part) {
     meet();  // nobody needs what lies in the place of queries
-    load_queries<Layout>(p, group, shared);
+    load_queries<Layout>(p, part.group, shared);
     commit_copies();
-    softmax.init(p, group);
-    if constexpr (kIsF8) convert(turn);
     wait_copies<0>();
     meet();
     queries.init(shared + Layout::kQuery, threadIdx.x / 64);
-    score(turn);
-  }
-
-  __device__ __forceinline__ void weigh(const QueryGroup& group, int row, bool ends_split) {
-    softmax.step(group, p.scale, row, scores(turn),
-                 reinterpret_cast<Bf16*>(shared + Layout::kWeights),
-                 reinterpret_cast<float*>(shared + Layout::kFactors));
-    if (ends_split && threadIdx.x % softmax.kRowThreads == 0)
-      reinterpret_cast<float2*>(shared + Layout::kStats)[softmax.row()] = {softmax.max,
-                                                                           softmax.sum};
-    if (row + kTileRows > group.first_partial_row()) {
-      clear_non_finite(keys(turn), max(0, group.first_partial_row() - row));
-      publish_to_products();  // and to the copy engine, which writes here next
-    }
-  }
-
-  // Adds the tile whose scores are there or on their way to `values`, scaled by what the softmax says, and computes
-  // the next one's. Softmax waits for its own results most of the time, so half of the warps begin with it and the
-  // other half with the next tile.
-  __device__ __forceinline__ void add_tile(const QueryGroup& group, int row, bool ends_split,
-                                           bool has_next, float (&values)[1][8][4]) {
-    const StageTurn<Layout> next{turn.tile + 1};
-    const int when = threadIdx.x / 128;
-    meet();
 #pragma unroll 1
-    for (int i = 0; i < 2; ++i) {
-      if (i == when) {
-        weigh(group, row, ends_split);
-      } else if (has_next) {
-        kIsF8 ? convert(next) : score(next);
-      }
+    for (int tile = 0; tile < kAhead; ++tile) {
+      const int row = part.begin_row + tile * kTileRows;
+      if (row < part.end_row) score(part.group, row, tile);
     }
-    meet();
-    add_values<1>(shared_address(keys(turn)), reinterpret_cast<Bf16*>(shared + Layout::kWeights),
-                  reinterpret_cast<float*>(shared + Layout::kFactors), values);
-    if constexpr (!kIsF8) release(turn);
-    turn = next;
-    if (kIsF8 && has_next) score(turn);
+  }
+
+  // Adds the tile to `values`, scaled by what the softmax says, and computes the scores of a later one.
+  __device__ __forceinline__ void add_tile(const QueryGroup& group, int row, int part_end,
+                                           float (&values)[1][8][4]) {
+    barrier_wait(turn.weighed(), turn.slot_phase());
+    add(values);
+    warp_arrive(turn.empty());
+    const int later = row + kAhead * kTileRows;
+    if (later < part_end) score(group, later, kAhead);
+    ++turn.tile;
   }
 
   // Rows [begin, end), if any, of an item whose rows that this block has end at part_end.
@@ -190,12 +239,10 @@ struct Consumer {
                                                int part_end, Node& node) {
     node.clear();
     if (begin >= end) return;
-    softmax.max = minus_infinity();
-    softmax.sum = 0.0f;
 #pragma unroll 1
-    for (int row = begin; row < end; row += kTileRows)
-      add_tile(group, row, row + kTileRows >= end, row + kTileRows < part_end, node.values);
-    const auto* const stats = reinterpret_cast<const float2*>(shared + Layout::kStats);
+    for (int row = begin; row < end; row += kTileRows) add_tile(group, row, part_end, node.values);
+    if constexpr (kIsF8) end_f8_values(node.values);
+    const float2* const stats = turn.ahead(-1).stats();
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -235,7 +282,7 @@ struct Consumer {
       if (!ends_run) continue;
       if (part.is_whole || merges) {
         sum.add(node, leaf >> shift == 0, ends_item);
-        if (ends_item) return write_item(p, part.group, node);
+        if (ends_item) return write_item<kIsF8>(p, part.group, node);
         continue;
       }
       SharedNodes::store(p, part.first_unit + (leaf >> shift), node);
@@ -259,7 +306,7 @@ struct Consumer {
     const bool is_together = blocks > kFewSharers;
     const bool are_all = arrive(tickets, blocks, is_together && is_last_item, flag);
     if (are_all && is_together)
-      combine_item(p, part, shares, blocks, tickets, flag, shared + Layout::kPair);
+      combine_item<kIsF8>(p, part, shares, blocks, tickets, flag, shared + Layout::kPair);
     leave(tickets, blocks);
     return are_all && !is_together;
   }
@@ -267,7 +314,7 @@ struct Consumer {
   __device__ __forceinline__ void run(const Shares& shares, ItemWalk<kStreamRows> walk) {
     for (; walk.is_inside(); walk.next()) {
       const ItemPart part = walk.part();
-      if (part.begin_row < part.end_row) begin_item(part.group);
+      if (part.begin_row < part.end_row) begin_item(part);
       attend_item(part, shares, walk.is_last());
     }
   }
@@ -286,18 +333,28 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
       barrier_init(at + Layout::kFull + stage * 8, kProducerWarps);
       barrier_init(at + Layout::kEmpty + stage * 8, kThreads / 32);
     }
+#pragma unroll
+    for (int slot = 0; slot < kAhead; ++slot) {
+      barrier_init(at + Layout::kScored + slot * 8, kThreads / 32);
+      barrier_init(at + Layout::kWeighed + slot * 8, kSoftmaxWarps);
+    }
     barriers_are_ready();
   }
   __syncthreads();
   wait_for_previous();
   const Shares shares = make_shares(p);
   const ItemWalk<kStreamRows> walk(p, shares, blockIdx.x);
-  if (threadIdx.x >= kThreads) {
-    give_registers<kProducerRegisters>();
-    produce<Layout>(p, walk, shared_address(shared));
-  } else {
+  if (threadIdx.x < kThreads) {
     take_registers<kRegisters>();
     Consumer<kIsF8>{p, shared}.run(shares, walk);
+  } else {
+    give_registers<kHelperRegisters>();
+    const int thread = static_cast<int>(threadIdx.x) - kThreads;
+    if (thread < 32 * kProducerWarps) {
+      produce<Layout>(p, walk, shared, thread / 32);
+    } else {
+      weigh<kIsF8>(p, walk, shared, thread - 32 * kProducerWarps);
+    }
   }
 }
 
