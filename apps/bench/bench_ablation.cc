@@ -39,6 +39,7 @@ struct BenchAblationFlags {
   int tp_size = 2;
   double time_limit_seconds = 600;
   std::vector<std::string> rows;  // names; empty = all
+  std::string int8_model_path, int4_model_path;
   std::string json_filename, markdown_filename, svg_filename;
 };
 
@@ -88,17 +89,22 @@ void forget_variables(const CLI::App& app) {
     for (const std::string& name : option->get_lnames()) unsetenv(variable_of("--" + name).c_str());
 }
 
-std::vector<AblationOutcome> wanted_rows(const std::vector<std::string>& names) {
+std::vector<AblationOutcome> wanted_rows(const std::vector<std::string>& names,
+                                         const AblationMachine& machine) {
   std::vector<AblationOutcome> outcomes;
   for (const std::string& name : names) {
     const auto& rows = ablation_rows();
     if (std::none_of(rows.begin(), rows.end(),
                      [&](const AblationRow& row) { return row.name == name; }))
-      throw StartupError("--rows " + name + ": there are 1 to 16, B1 to B15, K1 to K7, F1 to F7");
+      throw StartupError("--rows " + name + ": there are 1 to 16, B1 to B15, K1 to K7, F1 to F7, " +
+                         "X1 to X28");
   }
   for (const AblationRow& row : ablation_rows()) {
     const bool is_first = outcomes.empty();  // with which all are compared
-    if (is_first || names.empty() || std::find(names.begin(), names.end(), row.name) != names.end())
+    const bool is_wanted = names.empty()
+                               ? !is_left_out(row, machine)
+                               : std::find(names.begin(), names.end(), row.name) != names.end();
+    if (is_first || is_wanted)
       outcomes.push_back({.row = &row, .why_failed = "not measured yet", .measured = nullptr});
   }
   return outcomes;
@@ -117,12 +123,15 @@ bool is_float32(const EngineFlags& flags, const ops::Backend& backend) {
 class Ablation {
  public:
   Ablation(const BenchAblationFlags& flags, std::vector<std::string> shared)
-      : flags_(flags), shared_(std::move(shared)), outcomes_(wanted_rows(flags.rows)) {
+      : flags_(flags), shared_(std::move(shared)) {
     const ops::Backend& backend = choose_backend(flags.engine);
     machine_ = {
         .tp_size = flags.tp_size,
         .on_cpu = !backend.device_memory,
-        .max_clients = *std::max_element(flags.load.clients.begin(), flags.load.clients.end())};
+        .max_clients = *std::max_element(flags.load.clients.begin(), flags.load.clients.end()),
+        .int8_model = flags.int8_model_path,
+        .int4_model = flags.int4_model_path};
+    outcomes_ = wanted_rows(flags.rows, machine_);
     std::string words;
     for (const std::string& word : shared_) words += (words.empty() ? "" : " ") + word;
     setup_ = {.model = model_name_of(flags.engine.model.model_path),
@@ -172,7 +181,9 @@ class Ablation {
     if (!outcome.runs()) return;
     const std::string file = results_.file(number);
     std::vector<std::string> words = {"bench", "engine", "--log-level=error", "--json=" + file};
-    for (const std::vector<std::string>& more : {shared_, flags_of(*outcome.row, machine_)})
+    const AblationRow& row = *outcome.row;
+    for (const std::vector<std::string>& more :
+         {shared_flags_of(row, machine_, shared_), flags_of(row, machine_)})
       words.insert(words.end(), more.begin(), more.end());
     outcome.why_failed = run_this_program(words, flags_.time_limit_seconds).why_failed;
     if (!outcome.runs()) return;
@@ -247,9 +258,19 @@ Command add_bench_ablation(CLI::App& bench) {
   const std::string group = "Ablation";
   app->add_option("--rows", flags->rows,
                   "Only these, and row 1, with which all are compared: 1 to 16 and B1 to B15 of "
-                  "SGLang's tables, K1 to K7 of what they exclude, F1 to F7 of our own")
+                  "SGLang's tables, K1 to K7 of what they exclude, F1 to F7 of our own, X1 to X28 "
+                  "of what is compiled, tuned and quantised")
       ->type_name("NAME...")
-      ->default_str("all")
+      ->default_str("all that this machine and the two flags below allow")
+      ->group(group);
+  app->add_option("--int8-model-path", flags->int8_model_path,
+                  "The model in INT8, as tools/quantize_checkpoint.py makes it: for rows X7 to X12 "
+                  "and X19 to X23")
+      ->type_name("DIR")
+      ->group(group);
+  app->add_option("--int4-model-path", flags->int4_model_path,
+                  "The model with 4 bits, W4AFP8 or AWQ: for rows X13 to X18 and X24 to X28")
+      ->type_name("DIR")
       ->group(group);
   app->add_option("--tp-size", flags->tp_size,
                   "Ranks of all rows; rows with EP-MoE or DP-Attention need two")
@@ -269,7 +290,7 @@ Command add_bench_ablation(CLI::App& bench) {
   for (const char* of_rows :
        {"--max-running-requests", "--chunked-prefill-size", "--kv-cache-dtype",
         "--disable-cuda-graph", "--cuda-graph-max-bs", "--cuda-graph-bs", "--attention-backend",
-        "--disable-fusion", "--enable-fusion"})
+        "--disable-fusion", "--enable-fusion", "--fusion-max-bs"})
     app->remove_option(app->get_option(of_rows));
   set_examples(*app,
                {"fathom bench ablation --model-path models/demo --dequantize --dtype float32 \\",

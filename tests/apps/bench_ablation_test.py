@@ -49,6 +49,14 @@ class BenchAblationTest(unittest.TestCase):
         self.assertIn("row 3    x  DP-Attention needs --tp-size 2 or more", done.stdout)
         self.assertIn("answers as row 1's: 3 of 3", done.stdout)
 
+    def test_a_model_of_another_form_takes_the_place_of_the_first(self):
+        done = bench_ablation("--rows", "X1", "X7", "X13", "X2", "--int8-model-path", "/nowhere")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, "row X1   .*answers as row 1's: 3 of 3")
+        self.assertIn("row X7   x  --model-path /nowhere", done.stdout)
+        self.assertIn("row X13  x  W4 needs --int4-model-path", done.stdout)
+        self.assertIn("row X2   x  JIT needs a GPU", done.stdout)
+
     def test_what_a_child_says_is_the_reason(self):
         done = bench_ablation("--rows", "1", "--tp-size", 3)
         self.assertEqual(done.returncode, 1, done.stderr)

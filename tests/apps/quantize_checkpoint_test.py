@@ -53,6 +53,17 @@ class QuantizeCheckpointTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return [(answer["text"], answer["meta_info"]["output_token_logprobs"]) for answer in map(json.loads, done.stdout.splitlines())]
 
+    def test_rows_of_the_ablation_take_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            figures = pathlib.Path(folder, "a.json")
+            done = run(PROGRAM, "bench", "ablation", "--model-path", DEMO, "--num-layers", 2, "--dequantize", "--device", "cpu", "--rows",
+                       "X7", "X13", "--int8-model-path", self.model("channel-int8"), "--int4-model-path", self.model("awq"), "--clients", 2,
+                       "--input-len", 8, "--output-len", 4, "--query-tokens", 8, "--num-questions", 2, "--max-new-tokens", 8, "--json", figures)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            rows = json.loads(figures.read_text(encoding="utf-8"))["rows"]
+        self.assertEqual([(row["row"], row["runs"], row["measured"]["settings"]["dequantize"]) for row in rows],
+                         [("1", True, True), ("X7", True, False), ("X13", True, False)])
+
     def test_values_times_scales_are_the_weights(self):
         original = tensors_of(DEMO)
         name = "model.layers.1.mlp.experts.3.down_proj.weight"

@@ -25,6 +25,18 @@ std::string columns_text(const AblationColumns& columns) {
   return text;
 }
 
+constexpr const char* kExtras = "Fusion by NVRTC | JIT | Tuned | INT8 | W4";
+constexpr int kNumExtras = 5;
+
+std::string extras_text(const AblationExtras& extras) {
+  std::string text;
+  for (const bool is_on :
+       {extras.chains, extras.jit, extras.tuned, extras.weights == AblationWeights::kInt8,
+        extras.weights == AblationWeights::kInt4})
+    text += (text.empty() ? "" : " | ") + std::string(is_on ? kOn : kOff);
+  return text;
+}
+
 std::string verdict_text(const AblationOutcome& outcome) {
   return outcome.runs() ? kOn : kFails + (" " + outcome.why_failed);
 }
@@ -125,6 +137,20 @@ void write_both(std::ostream& out, const std::vector<AblationOutcome>& outcomes,
   });
 }
 
+void write_extra(std::ostream& out, const std::vector<AblationOutcome>& outcomes) {
+  if (!has_rows(outcomes, AblationTable::kExtra)) return;
+  out << "\n## Compiled, tuned and quantised\n| # | Runnable | TPS@1 | " << kExtras << " | "
+      << kColumns
+      << " | tokens of row 1 | gsm8k | Client Concurrency | Avg Throughput (p+d, token/s) | "
+         "Per-req Throughput (d, token/s) | Total Req | Max-running-req |\n"
+      << ruler(kNumExtras + kNumColumns + 10);
+  write_rows(out, outcomes, AblationTable::kExtra, [](const AblationOutcome& outcome) {
+    return verdict_text(outcome) + " | " + query_text(outcome) + " | " +
+           extras_text(*outcome.row->extras) + " | " + columns_text(outcome.row->columns) + " | " +
+           tokens_text(outcome) + " | " + accuracy_text(outcome) + " | " + batch_cells(outcome);
+  });
+}
+
 int num_failed(const std::vector<AblationOutcome>& outcomes) {
   int count = 0;
   for (const AblationOutcome& outcome : outcomes)
@@ -145,13 +171,14 @@ std::string ablation_markdown(const AblationSetup& setup,
       << ". gsm8k: " << setup.num_questions
       << " questions, whose answers and the query's are compared with row "
       << (outcomes.empty() ? "1" : std::string(outcomes.front().row->name)) << "'s: they must be "
-      << (setup.is_exact ? "equal, but with the FP8 cache"
+      << (setup.is_exact ? "equal, but with the FP8 cache and with other weights"
                          : "as often right, since rounding differs")
       << ".\n";
   write_single(out, outcomes);
   write_batch(out, outcomes);
   write_both(out, outcomes, AblationTable::kExcluded, "Combinations that SGLang's table excludes");
   write_both(out, outcomes, AblationTable::kOwn, "Our own columns");
+  write_extra(out, outcomes);
   return out.str();
 }
 

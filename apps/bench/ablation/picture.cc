@@ -43,6 +43,13 @@ std::string label_of(const AblationOutcome& outcome) {
   if (columns.next_n) label += " NN";
   if (columns.experts) label += " EP";
   if (columns.lanes) label += " DP";
+  if (const std::optional<AblationExtras>& extras = outcome.row->extras) {
+    if (extras->chains) label += " NVRTC";
+    if (extras->jit) label += " JIT";
+    if (extras->tuned) label += " tuned";
+    if (extras->weights != AblationWeights::kAsGiven)
+      label += extras->weights == AblationWeights::kInt8 ? " INT8" : " W4";
+  }
   if (outcome.row->table == AblationTable::kOwn) label += ", " + std::string(outcome.row->more);
   constexpr size_t kMostBytes = 44;
   if (label.size() > kMostBytes) label = label.substr(0, kMostBytes - 3) + "...";
@@ -113,6 +120,12 @@ json::Value ablation_json(const AblationSetup& setup,
                          {"ep_moe", columns.experts},
                          {"dp_attention", columns.lanes}}},
                        {"measured", outcome.measured}};
+    if (const std::optional<AblationExtras>& extras = outcome.row->extras)
+      row["columns"].update({{"compiled_chains", extras->chains},
+                             {"jit", extras->jit},
+                             {"tuned", extras->tuned},
+                             {"int8", extras->weights == AblationWeights::kInt8},
+                             {"int4", extras->weights == AblationWeights::kInt4}});
     // Compared, and too long to be read.
     if (!outcome.measured.is_null()) row["measured"]["questions"].erase("tokens");
     rows.push_back(std::move(row));

@@ -105,6 +105,47 @@ void add_own(std::vector<AblationRow>& rows) {
   rows.insert(rows.end(), own.begin(), own.end());
 }
 
+// All of the five columns with one another, beside what is always on; then all of them with each of the others off or
+// on. Chains are compiled, so they want JIT.
+void add_extra(std::vector<AblationRow>& rows) {
+  auto add = [&rows, number = 0](std::string_view columns, AblationExtras extras) mutable {
+    rows.push_back({.name = "X" + std::to_string(++number),
+                    .table = AblationTable::kExtra,
+                    .columns = on(columns),
+                    .extras = extras});
+  };
+  constexpr AblationWeights kForms[] = {AblationWeights::kAsGiven, AblationWeights::kInt8,
+                                        AblationWeights::kInt4};
+  for (const AblationWeights weights : kForms)
+    for (const bool tuned : {false, true})
+      for (const int compiled : {0, 1, 2})
+        add("1111000",
+            {.chains = compiled == 2, .jit = compiled > 0, .tuned = tuned, .weights = weights});
+  for (const AblationWeights weights : {AblationWeights::kInt8, AblationWeights::kInt4})
+    for (const std::string_view columns : {"1011000", "1101000", "1110000", "1111100", "1111111"})
+      add(columns, {.chains = true, .jit = true, .tuned = true, .weights = weights});
+}
+
+const std::string& model_of(AblationWeights weights, const AblationMachine& machine) {
+  return weights == AblationWeights::kInt8 ? machine.int8_model : machine.int4_model;
+}
+
+std::string why_no_extras(const AblationExtras& extras, const AblationMachine& machine) {
+  const std::string_view of_gpu = extras.chains  ? "fusion by NVRTC"
+                                  : extras.jit   ? "JIT"
+                                  : extras.tuned ? "a tuned file"
+                                                 : "";
+  if (machine.on_cpu && !of_gpu.empty()) return std::string(of_gpu) + " needs a GPU";
+  if (extras.weights == AblationWeights::kAsGiven || !model_of(extras.weights, machine).empty())
+    return "";
+  return extras.weights == AblationWeights::kInt8 ? "INT8 needs --int8-model-path"
+                                                  : "W4 needs --int4-model-path";
+}
+
+std::string_view name_of(const std::string& word) {
+  return std::string_view(word).substr(0, word.find('='));
+}
+
 }  // namespace
 
 const std::vector<AblationRow>& ablation_rows() {
@@ -113,6 +154,7 @@ const std::vector<AblationRow>& ablation_rows() {
     add_published(all);
     add_excluded(all);
     add_own(all);
+    add_extra(all);
     return all;
   }();
   return rows;
@@ -136,15 +178,42 @@ std::vector<std::string> flags_of(const AblationRow& row, const AblationMachine&
     words.push_back("--dp-size=" + ranks);
   }
   for (const std::string_view flag : row.flags) words.emplace_back(flag);
+  if (!row.extras) return words;
+  words.push_back(std::string("--jit=") + (row.extras->jit ? "wait" : "off"));
+  if (row.extras->chains) words.push_back("--enable-fusion");
+  if (!row.extras->tuned) words.push_back("--tuned-dir=none");
+  if (row.extras->weights != AblationWeights::kAsGiven)
+    words.push_back("--model-path=" + model_of(row.extras->weights, machine));
+  return words;
+}
+
+std::vector<std::string> shared_flags_of(const AblationRow& row, const AblationMachine& machine,
+                                         const std::vector<std::string>& shared) {
+  const std::vector<std::string> own = flags_of(row, machine);
+  const bool is_other_form = row.extras && row.extras->weights != AblationWeights::kAsGiven;
+  std::vector<std::string> words;
+  for (const std::string& word : shared) {
+    const bool is_own = std::any_of(own.begin(), own.end(), [&](const std::string& mine) {
+      return name_of(mine) == name_of(word);
+    });
+    if (!is_own && !(is_other_form && word == "--dequantize")) words.push_back(word);
+  }
   return words;
 }
 
 std::string why_not(const AblationRow& row, const AblationMachine& machine) {
-  if (machine.tp_size > 1 || (!row.columns.experts && !row.columns.lanes)) return "";
-  return std::string(row.columns.lanes ? "DP-Attention" : "EP-MoE") + " needs --tp-size 2 or more";
+  if (machine.tp_size == 1 && (row.columns.experts || row.columns.lanes))
+    return std::string(row.columns.lanes ? "DP-Attention" : "EP-MoE") +
+           " needs --tp-size 2 or more";
+  return row.extras ? why_no_extras(*row.extras, machine) : "";
+}
+
+bool is_left_out(const AblationRow& row, const AblationMachine& machine) {
+  return row.extras && !why_no_extras(*row.extras, machine).empty();
 }
 
 bool is_exact(const AblationRow& row) {
+  if (row.extras && row.extras->weights != AblationWeights::kAsGiven) return false;
   return std::none_of(row.flags.begin(), row.flags.end(),
                       [](std::string_view flag) { return flag.starts_with("--kv-cache-dtype"); });
 }
