@@ -58,6 +58,7 @@ small_cases=(
   BatchProductTest.a_pair_has_the_bits_of_two_products
   Int8Test.rows_do_not_depend_on_the_batch_nor_on_garbage_in_it
   ZeroPointTest.every_pair_has_its_values_in_order
+  ZeroPointTest.adds_to_the_output_when_told_and_takes_strided_rows
   ZeroPointExpertsTest.match_float64_and_do_not_depend_on_the_batch
   KernelChoiceTest.linear_of_many_outputs_matches_float64/cuda_invariant
   KernelChoiceTest.the_gate_of_a_chunk_matches_float64/cuda_invariant

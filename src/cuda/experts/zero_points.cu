@@ -30,7 +30,7 @@ struct ZeroPointParams {
 };
 
 // Bound by reading the weights of the experts that have tokens. Grid: (units of rows, groups), a unit being 16 rows of
-// gate and of up, or 32 of down. Shared memory: the warps' sums.
+// gate and of up, or 32 of down, for each tile of a block. Shared memory: the warps' sums.
 template <int NT, bool kGateUp>
 __global__ void __launch_bounds__(kPairThreads)
     zero_point_experts_kernel(const __grid_constant__ ZeroPointParams p) {
@@ -40,12 +40,14 @@ __global__ void __launch_bounds__(kPairThreads)
   let_next_start();
   if (static_cast<int>(blockIdx.y) >= __ldcg(p.lists.num_groups)) return;
   const ExpertGroup group = load_group(p.lists, static_cast<int>(blockIdx.y));
-  const int lane = threadIdx.x % 32, first_row = static_cast<int>(blockIdx.x) * kUnitRows;
+  const int lane = threadIdx.x % 32;
+  const int first_row = static_cast<int>(blockIdx.x) * p.sizes.tiles() * kUnitRows;
+  const int first_of_warp = first_row + tile_of_warp(p.sizes) * kUnitRows;
   PairRows rows;
 #pragma unroll
   for (int i = 0; i < kPairTiles * 2; ++i) {
     const int64_t matrix = kGateUp ? int64_t{group.expert} * 2 + i / 2 : int64_t{group.expert};
-    const int mine = first_row + lane / 4 + (kGateUp ? i % 2 : i) * 8;
+    const int mine = first_of_warp + lane / 4 + (kGateUp ? i % 2 : i) * 8;
     const int64_t row = matrix * p.rows + min(mine, p.rows - 1);
     rows.weight[i / 2][i % 2] = p.weight + row * (p.sizes.in / 2);
     rows.scale[i / 2][i % 2] = p.scale + row * 2 * p.sizes.groups();
@@ -59,11 +61,13 @@ __global__ void __launch_bounds__(kPairThreads)
                : nullptr;
   }
   multiply_pairs<NT>(rows, x, (group.count + 7) / 8, p.sizes, shared);
-  for (int i = static_cast<int>(threadIdx.x); i < group.count * kUnitRows; i += kPairThreads) {
-    const int token = i / kUnitRows, unit_row = i % kUnitRows, row = first_row + unit_row;
+  const int block_rows = p.sizes.tiles() * kUnitRows;
+  for (int i = static_cast<int>(threadIdx.x); i < group.count * block_rows; i += kPairThreads) {
+    const int token = i / block_rows, block_row = i % block_rows, row = first_row + block_row;
     if (row >= p.rows) continue;
     const int64_t to = int64_t{load_pair(p.lists, group.first + token)} * p.rows + row;
-    const float* const sums = shared + token * kPairRows + unit_row;
+    const float* const sums = pair_sums<NT>(shared, p.sizes, block_row / kUnitRows) +
+                              token * kPairRows + block_row % kUnitRows;
     if constexpr (kGateUp) {
       static_cast<Bf16*>(p.out)[to] = cuda::from_float<Bf16>(silu(sums[0]) * sums[kUnitRows]);
     } else {
@@ -76,7 +80,7 @@ template <int NT, bool kGateUp>
 void launch_experts(const ZeroPointParams& params, ops::Stream& stream) {
   constexpr int kUnitRows = kGateUp ? kPairRows / 2 : kPairRows;
   launch(zero_point_experts_kernel<NT, kGateUp>,
-         {.grid = dim3(num_tiles(params.rows, kUnitRows),
+         {.grid = dim3(num_tiles(params.rows, params.sizes.tiles() * kUnitRows),
                        static_cast<unsigned>(params.lists.most_groups)),
           .block = kPairThreads},
          stream, params);
@@ -122,8 +126,10 @@ ExpertLists make_lists(const ops::MoeExpertsArgs& args, const Scratch& scratch,
 }
 
 ZeroPointParams params_of(const ops::Weight& weight, int64_t rows, const ExpertLists& lists) {
-  return {.sizes = {.in = static_cast<int>(ops::row_values(weight.data)),
-                    .channels = static_cast<int>(ops::zero_point_channels(weight))},
+  const int in = static_cast<int>(ops::row_values(weight.data));
+  return {.sizes = {.in = in,
+                    .channels = static_cast<int>(ops::zero_point_channels(weight)),
+                    .warps = warps_of_row(in)},
           .weight = static_cast<const char*>(weight.data.data()),
           .scale = static_cast<const uint16_t*>(weight.scale.data()),
           .x = nullptr,

@@ -11,9 +11,8 @@
 //
 // Internal to product_kernel.cuh.
 
-#include <cuda_fp16.h>
-
 #include "cuda/gemm/product_feed.cuh"
+#include "cuda/gemm/zero_point.cuh"
 #include "cuda/ptx/shared.cuh"
 
 namespace fathom::cuda {
@@ -103,7 +102,8 @@ __device__ __forceinline__ void expand_signed(uint32_t pairs, uint32_t b) {
   }
 }
 
-// The scales and zero points of this thread's rows, f16 beside f16. They are read a step ahead.
+// The scales and zero points of this thread's rows, f16 beside f16. They are read a step ahead, and kept as they come:
+// to put two together would wait for them.
 template <class C>
 class ZeroPointFeed {
  public:
@@ -122,49 +122,18 @@ class ZeroPointFeed {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const uint16_t* const from = p.zero_points + int64_t{rows_[i]} * 2 * p.groups + group;
-      values_[i] = __ldg(from) | static_cast<uint32_t>(__ldg(from + p.groups)) << 16;
+      scales_[i] = __ldg(from);
+      zeros_[i] = __ldg(from + p.groups);
     }
   }
-  __device__ __forceinline__ uint32_t value(int i) const { return values_[i]; }
+  __device__ __forceinline__ uint32_t value(int i) const {
+    return scales_[i] | static_cast<uint32_t>(zeros_[i]) << 16;
+  }
 
  private:
   static constexpr int kRows = ExpandPlace<C>::kRows, kHalf = C::kBlockN / 2;
   int rows_[kRows];
-  uint32_t values_[kRows];
-};
-
-// Of 32 channels of a row: a scale as the sum of two bf16 values, which it is exactly, and 128 + the zero point; each
-// twice.
-struct ZeroPoint {
-  uint32_t high, low, zero;
-
-  __device__ __forceinline__ explicit ZeroPoint(uint32_t value) {
-    const __half2 both = *reinterpret_cast<const __half2*>(&value);
-    const float scale = __low2float(both);
-    high = floats_to_bf16x2(scale, scale);
-    const float rest = scale - bf16x2_low(high);
-    low = floats_to_bf16x2(rest, rest);
-    zero = 0x43004300u + __half2uint_rn(__high2half(both)) * 0x00010001u;
-  }
-  // Channels (i, i + 4) of a word of eight.
-  __device__ __forceinline__ uint32_t values(uint32_t word, int i) const {
-    const uint32_t n = (word >> (4 * i) & 0x000f000fu) | 0x43004300u;  // 128 + it
-    uint32_t out;
-    asm("{\n.reg .b32 n, rest;\n"
-        "sub.rn.bf16x2 n, %1, %2;\n"
-        "mul.rn.bf16x2 rest, n, %4;\n"
-        "fma.rn.bf16x2 %0, n, %3, rest;\n}"
-        : "=r"(out)
-        : "r"(n), "r"(zero), "r"(high), "r"(low));
-    return out;
-  }
-  // Eight channels, in order.
-  __device__ __forceinline__ uint4 expanded(uint32_t word) const {
-    const uint32_t v[4] = {values(word, 0), values(word, 1), values(word, 2), values(word, 3)};
-    constexpr uint32_t kLow = 0x5410, kHigh = 0x7632;
-    return {__byte_perm(v[0], v[1], kLow), __byte_perm(v[2], v[3], kLow),
-            __byte_perm(v[0], v[1], kHigh), __byte_perm(v[2], v[3], kHigh)};
-  }
+  uint16_t scales_[kRows], zeros_[kRows];
 };
 
 template <class C>

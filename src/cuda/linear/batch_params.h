@@ -10,9 +10,11 @@
 namespace fathom::cuda {
 
 inline constexpr int kBatchRows = 64, kMostGroup = 8;
+// Of u4: bytes of a row that are multiplied with a line of the tokens, and tokens of a block.
+inline constexpr int kPairLineBytes = 32, kPairTokens = 64;
 
 struct BatchParams {
-  // Boxes of a line of all tokens and of kBatchRows rows; b only if there is one.
+  // Boxes of a line of all tokens (of u4 of a tile of them) and of kBatchRows rows; b only if there is one.
   CUtensorMap x, a, b;
   ProductParams product;
   int box = 128;  // columns of a block's tile, of which the tokens are some: 32, 64 or 128
@@ -22,6 +24,7 @@ struct BatchParams {
 // One per type of weight, each in a file of its own. `blocks`: of a head.
 void run_batch_bf16(const BatchParams& params, unsigned blocks, ops::Stream& stream);
 void run_batch_f8(const BatchParams& params, unsigned blocks, ops::Stream& stream);
+void run_batch_u4(const BatchParams& params, unsigned blocks, ops::Stream& stream);
 void run_batch_i8_blocks(const BatchParams& params, unsigned blocks, ops::Stream& stream);
 void run_batch_i8_channels(const BatchParams& params, unsigned blocks, ops::Stream& stream);
 

@@ -18,16 +18,18 @@ struct Matrices {
 };
 
 // Heads lie within rows of x, and one after the other in the rows of the weight.
-Matrices matrices_of(DType dtype, const ProductParams& p) {
+Matrices matrices_of(Stored stored, const ProductParams& p) {
+  const DType dtype = row_dtype_of(stored);
   const int64_t element_bytes = tensor::dtype_bytes(dtype), in = p.in;
-  const int64_t more_heads = p.heads - 1;
+  const int64_t more_heads = p.heads - 1, row_bytes = stored_row_bytes(stored, in);
   const auto weight = [&](const ProductPart& part) {
-    const int64_t head_rows = part.weight_head_bytes / (in * element_bytes);
+    const int64_t head_rows = part.weight_head_bytes / row_bytes;
+    const DType as = holds_pairs(stored) ? DType::kI8 : dtype;
     return Matrix{.data = part.weight,
-                  .dtype = dtype,
+                  .dtype = as,
                   .rows = more_heads * head_rows + part.rows,
-                  .columns = in,
-                  .stride = in};
+                  .columns = row_bytes / tensor::dtype_bytes(as),
+                  .stride = row_bytes / tensor::dtype_bytes(as)};
   };
   return {.x = {.data = p.x,
                 .dtype = dtype,
@@ -47,6 +49,11 @@ bool heads_fit(DType dtype, const ProductParams& p, const Matrices& matrices) {
 }
 
 int box_of(int tokens) { return tokens <= 32 ? 32 : tokens <= 64 ? 64 : 128; }
+
+CUtensorMap map_of_weight(Stored stored, const Matrix& matrix) {
+  return holds_pairs(stored) ? plain_map(matrix, kBatchRows, kPairLineBytes)
+                             : tensor_map(matrix, kBatchRows);
+}
 
 // Returns the number of blocks of a head.
 unsigned divide(DType dtype, ProductParams& p) {
@@ -69,18 +76,20 @@ unsigned divide(DType dtype, ProductParams& p) {
 }  // namespace
 
 bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& stream) {
-  if (weight == Stored::kF32 || holds_pairs(weight) || params.tokens > kMaxBatchTokens ||
+  if (weight == Stored::kF32 || weight == Stored::kI4 || params.tokens > kMaxBatchTokens ||
       params.in == 0)
     return false;
-  const DType dtype = dtype_of(weight);
-  const Matrices matrices = matrices_of(dtype, params);
+  const DType dtype = row_dtype_of(weight);
+  const Matrices matrices = matrices_of(weight, params);
   const bool has_b = params.b.rows > 0;
   if (!can_map(matrices.x) || !can_map(matrices.a) || (has_b && !can_map(matrices.b)) ||
       !heads_fit(dtype, params, matrices))
     return false;
-  BatchParams batch{.x = tensor_map(matrices.x, params.tokens),
-                    .a = tensor_map(matrices.a, kBatchRows),
-                    .b = has_b ? tensor_map(matrices.b, kBatchRows) : CUtensorMap{},
+  const int box_tokens =
+      weight == Stored::kU4 ? std::min(params.tokens, kPairTokens) : params.tokens;
+  BatchParams batch{.x = tensor_map(matrices.x, box_tokens),
+                    .a = map_of_weight(weight, matrices.a),
+                    .b = has_b ? map_of_weight(weight, matrices.b) : CUtensorMap{},
                     .product = params,
                     .box = box_of(params.tokens)};
   const int64_t row_bytes = params.in * tensor::dtype_bytes(dtype);
@@ -93,6 +102,8 @@ bool run_batch_product(Stored weight, const ProductParams& params, ops::Stream& 
     run_batch_i8_blocks(batch, blocks, stream);
   } else if (weight == Stored::kI8Channels) {
     run_batch_i8_channels(batch, blocks, stream);
+  } else if (weight == Stored::kU4) {
+    run_batch_u4(batch, blocks, stream);
   } else {
     run_batch_bf16(batch, blocks, stream);
   }

@@ -7,17 +7,22 @@
 // tokens: weights are the first operand, tokens the columns. Where a matrix has few tiles of rows a group of blocks,
 // part of a cluster, divides its lines and adds the sums in order of rank through each other's shared memory.
 //
-// Grid: x = blocks of matrix a, then of b, z = heads. Two blocks fit on a multiprocessor, so one's loads run while
-// the other starts or stores, and the next kernel's weights are under way before this one ends.
+// Grid: x = blocks of matrix a, then of b, y = tiles of tokens, z = heads. Two blocks fit on a multiprocessor, so one's
+// loads run while the other starts or stores, and the next kernel's weights are under way before this one ends.
 // Shared memory: stages, scales of the next lines (f8, i8 of blocks), barriers; at the end the block's sums
 // [token, row] in place of the stages.
-// Order of sums: k rises within a block, f8 and i8 in blocks of 128 that are scaled and added in float32, then ranks
-// rise; i8 with scales of channels is summed as integers and scaled as it is stored.
+// Pairs of 4 bits with zero points (u4) have lines of 64 channels, 32 bytes of a row: each warpgroup takes every second
+// line with all tokens, at most 64, and expands its pairs in registers (batch_pairs.cuh). More tokens are another row
+// of blocks.
+// Order of sums: k rises within a block, of u4 within a warpgroup, the second of which is added to the first; f8 and i8
+// in blocks of 128 that are scaled and added in float32; then ranks rise. i8 with scales of channels is summed as
+// integers and scaled as it is stored.
 // The division depends on the matrices alone, so a row has the same bits at every number of tokens.
 
 #include <algorithm>
 #include <type_traits>
 
+#include "cuda/linear/batch_pairs.cuh"
 #include "cuda/linear/batch_params.h"
 #include "cuda/linear/line.cuh"
 #include "cuda/linear/store.cuh"
@@ -42,12 +47,16 @@ struct BatchConfig {
   using Weight = WeightT;
   using Sum = OperandSumOf<Weight>;  // of a line
   using Total = SumOf<Weight>;
-  static constexpr bool kScaled = kLineScales<Weight>;
-  static constexpr int kTokens = kTokensT, kColumns = kTokens / 2;  // of a block, of a warpgroup
-  static constexpr int kSums = kColumns / 2;                        // of a thread
+  static constexpr bool kScaled = kLineScales<Weight>, kExpands = kIsU4<Weight>;
+  static constexpr int kTokens = kTokensT;                           // of a block
+  static constexpr int kColumns = kExpands ? kTokens : kTokens / 2;  // of a warpgroup
+  static constexpr int kSums = kColumns / 2;                         // of a thread
   // Lines that are multiplied at a time: a scaled line's sums, kept apart until they are scaled, are few then.
   static constexpr int kAhead = kScaled && kColumns <= 32 ? 2 : 1;
-  static constexpr int kWeightBytes = kBatchRows * kLineBytes;
+  // Elements of a line as the copy engine counts them: of the tokens, and of the weight's rows.
+  static constexpr int kWidth = kExpands ? kLineWidth<tensor::Bf16> : kLineWidth<Weight>;
+  static constexpr int kWeightWidth = kExpands ? kPairLineBytes : kWidth;
+  static constexpr int kWeightBytes = kBatchRows * (kExpands ? kPairLineBytes : kLineBytes);
   static constexpr int kTileBytes = kWeightBytes + kTokens * kLineBytes;
   static constexpr int kScales = kScaled ? kTokens : 0;  // floats of a line
   static constexpr int kMostShared = 112 << 10;          // of two blocks on a multiprocessor
@@ -65,7 +74,8 @@ struct BatchProduct {
   using Weight = typename C::Weight;
   using Sum = typename C::Sum;
   using Total = typename C::Total;
-  static constexpr int kWidth = kLineWidth<Weight>, kConsumerWarps = kBatchConsumers / 32;
+  // Warps that read a stage.
+  static constexpr int kConsumerWarps = kBatchConsumers / 32 / (C::kExpands ? 2 : 1);
   // Arrivals that fill a stage: the loads' and each lane's that keeps scales.
   static constexpr int kFillings = C::kScaled ? 1 + 32 : 2;
 
@@ -74,7 +84,7 @@ struct BatchProduct {
   const ProductPart& part;
   char* shared;
   uint32_t base;
-  int rank, unit, begin, end;
+  int rank, unit, begin, end, first_token, num_tokens;  // of this block
 
   __device__ __forceinline__ BatchProduct(const BatchParams& all, char* shared_memory)
       : params(all),
@@ -87,6 +97,8 @@ struct BatchProduct {
     unit = block / part.group;
     begin = rank * p.lines / part.group;
     end = (rank + 1) * p.lines / part.group;
+    first_token = static_cast<int>(blockIdx.y) * C::kTokens;
+    num_tokens = min(p.tokens - first_token, C::kTokens);
   }
 
   __device__ __forceinline__ bool works() const { return unit < part.units; }
@@ -119,13 +131,14 @@ struct BatchProduct {
 
   // One thread of the feeding warp.
   __device__ __forceinline__ void load_weights(const Ring& ring, int line) const {
-    barrier_expect(ring.full(), C::kWeightBytes + p.tokens * kLineBytes);
-    load_tile(&part == &p.a ? &params.a : &params.b, ring.weights(), ring.full(), line * kWidth,
+    barrier_expect(ring.full(), C::kWeightBytes + min(p.tokens, C::kTokens) * kLineBytes);
+    load_tile(&part == &p.a ? &params.a : &params.b, ring.weights(), ring.full(),
+              line * C::kWeightWidth,
               static_cast<int>(blockIdx.z) * params.weight_head + unit * kBatchRows);
   }
   __device__ __forceinline__ void load_tokens(const Ring& ring, int line) const {
     load_tile(&params.x, ring.tokens(), ring.full(),
-              static_cast<int>(blockIdx.z) * params.x_head + line * kWidth, 0);
+              static_cast<int>(blockIdx.z) * params.x_head + line * C::kWidth, first_token);
   }
   // The stages that are free at the start.
   __device__ __forceinline__ int first_end() const { return min(end, begin + C::kStages); }
@@ -199,7 +212,7 @@ struct BatchProduct {
   }
 
   static __device__ __forceinline__ int first_column() {
-    return static_cast<int>(threadIdx.x) / 128 * C::kColumns;  // of this thread's warpgroup
+    return C::kExpands ? 0 : static_cast<int>(threadIdx.x) / 128 * C::kColumns;  // of a warpgroup
   }
   static __device__ __forceinline__ void multiply_stage(const Ring& ring, bool add,
                                                         Sum (&sums)[C::kSums]) {
@@ -276,18 +289,70 @@ struct BatchProduct {
     }
   }
 
+  // Starts half a line of pairs, whose scales' first line is `after` lines before it.
+  static __device__ __forceinline__ void multiply_half(const Ring& ring, const PairScales& scales,
+                                                       int after, int half,
+                                                       float (&sums)[C::kSums]) {
+    uint32_t a[kPairSteps][4];
+    PairLines::expand(ring.weights(), scales, after, half, a);
+    const uint32_t b = descriptor_word(ring.tokens()) + half * kPairSteps * kStepOfK;
+    mma_begin(sums);
+#pragma unroll
+    for (int step = 0; step < kPairSteps; ++step)
+      mma(sums, a[step], descriptor(b + step * kStepOfK), true, tensor::Bf16{});
+    mma_commit();
+  }
+  // Every second line with all tokens.
+  __device__ __forceinline__ void multiply_pairs(float (&totals)[C::kSums]) const {
+    const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+#pragma unroll
+    for (int i = 0; i < C::kSums; ++i) totals[i] = 0;
+    const PairLines lines(part, p.in, unit * kBatchRows);
+    PairScales now, next = lines.scales(begin + warpgroup);
+    for (int line = begin + warpgroup; line < end; line += kLinesOfScales) {
+      now = next;
+      if (line + kLinesOfScales < end) next = lines.scales(line + kLinesOfScales);
+#pragma unroll
+      for (int i = 0; i < kLinesOfScales; i += 2) {
+        if (line + i >= end) break;
+        const int use = line + i - begin;
+        const Ring ring{base, use % C::kStages, static_cast<uint32_t>(use / C::kStages & 1)};
+        barrier_wait(ring.full(), ring.phase);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) multiply_half(ring, now, i, half, totals);
+        mma_wait<0>(totals);
+        release(ring.empty());
+      }
+    }
+  }
+
   // REQUIRES: all consumers have read the ring, in whose place the sums are kept, to its end.
-  __device__ __forceinline__ void keep_sums(const Total (&totals)[C::kSums]) const {
+  __device__ __forceinline__ void keep_sums(const Total (&totals)[C::kSums], bool adds) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     Total* const sums =
         reinterpret_cast<Total*>(shared) + first_column() * C::kSumStride + warp * 16 + lane / 4;
 #pragma unroll
-    for (int i = 0; i < C::kSums; ++i)
-      sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * C::kSumStride + i % 4 / 2 * 8] = totals[i];
+    for (int i = 0; i < C::kSums; ++i) {
+      Total& sum = sums[(i / 4 * 8 + lane % 4 * 2 + i % 2) * C::kSumStride + i % 4 / 2 * 8];
+      sum = adds ? totals[i] + sum : totals[i];
+    }
+  }
+  // Every warpgroup its columns or, where they have the same ones, the first one to the second one's. All threads.
+  __device__ __forceinline__ void keep_all_sums(const Total (&totals)[C::kSums]) const {
+    const bool consumes = works() && threadIdx.x < kBatchConsumers;
+    const bool is_first = threadIdx.x < kBatchConsumers / 2;
+    if (consumes && !(C::kExpands && is_first)) keep_sums(totals, false);
+    __syncthreads();
+    if constexpr (C::kExpands) {
+      if (consumes && is_first) keep_sums(totals, true);
+      __syncthreads();
+    }
   }
 
   __device__ __forceinline__ void consume(Total (&totals)[C::kSums]) const {
-    if constexpr (C::kScaled) {
+    if constexpr (C::kExpands) {
+      multiply_pairs(totals);
+    } else if constexpr (C::kScaled) {
       multiply_scaled(totals);
     } else {
       multiply(totals);
@@ -333,8 +398,8 @@ struct BatchProduct {
   __device__ __forceinline__ void store() const {
     const float* const sums = reinterpret_cast<const float*>(shared);
     const uint32_t first = part.group > 1 ? cluster_rank() - static_cast<uint32_t>(rank) : 0;
-    const int begin_token = rank * p.tokens / part.group;
-    const int end_token = (rank + 1) * p.tokens / part.group;
+    const int begin_token = rank * num_tokens / part.group;
+    const int end_token = (rank + 1) * num_tokens / part.group;
     constexpr int kPieces = kBatchRows / 4;  // of a token, four rows each
     const int pieces = (end_token - begin_token) * kPieces;
     for (int i = threadIdx.x; i < pieces; i += kBatchThreads) {
@@ -343,7 +408,7 @@ struct BatchProduct {
       const float4 sum =
           part.group > 1 ? group_sum(mine, first) : *reinterpret_cast<const float4*>(mine);
       const int out_row = unit * kBatchRows + row;
-      store_product_4(p, part, token, out_row, scaled(sum, token, out_row));
+      store_product_4(p, part, first_token + token, out_row, scaled(sum, token, out_row));
     }
   }
 };
@@ -370,8 +435,7 @@ __global__ void __launch_bounds__(kBatchThreads, 2)
     }
   }
   __syncthreads();
-  if (works && !feeds) product.keep_sums(totals);
-  __syncthreads();
+  product.keep_all_sums(totals);
   const bool in_cluster = params.product.cluster > 1;
   if (in_cluster) cluster_sync();
   if (works) product.store();
@@ -382,7 +446,8 @@ template <class Weight, int kTokens>
 void launch_batch_product(const BatchParams& params, unsigned blocks, ops::Stream& stream) {
   using C = BatchConfig<Weight, kTokens>;
   launch(batch_product_kernel<C>,
-         {.grid = dim3(blocks, 1, static_cast<unsigned>(params.product.heads)),
+         {.grid = dim3(blocks, num_tiles(params.product.tokens, kTokens),
+                       static_cast<unsigned>(params.product.heads)),
           .block = kBatchThreads,
           .shared_bytes = C::kSharedBytes,
           .cluster = params.product.cluster},

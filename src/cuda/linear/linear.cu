@@ -9,6 +9,7 @@
 #include "cuda/linear/ops.h"
 #include "cuda/linear/zero_points.h"
 #include "cuda/runtime/device_arena.h"
+#include "cuda/runtime/stream.cuh"
 #include "ops/head_linear.h"
 
 namespace fathom::cuda {
@@ -57,12 +58,18 @@ bool may_be_large(int64_t tokens, const ops::Stream& stream) {
 }
 
 ProductPart part_of(const ops::Weight& weight, const Tensor& out) {
-  return {.weight = static_cast<const char*>(weight.data.data()),
-          .w_scale = weight.scale.is_null() ? nullptr : weight.scale.as<float>(),
-          .out = static_cast<char*>(out.data()),
-          .out_stride = out.stride(0),
-          .rows = static_cast<int>(weight.data.dim(0)),
-          .out_is_float = out.dtype() == DType::kF32};
+  ProductPart part{.weight = static_cast<const char*>(weight.data.data()),
+                   .out = static_cast<char*>(out.data()),
+                   .out_stride = out.stride(0),
+                   .rows = static_cast<int>(weight.data.dim(0)),
+                   .out_is_float = out.dtype() == DType::kF32};
+  if (has_zero_points(weight)) {
+    part.zero_points = static_cast<const uint16_t*>(weight.scale.data());
+    part.group_channels = static_cast<int>(ops::zero_point_channels(weight));
+  } else if (!weight.scale.is_null()) {
+    part.w_scale = weight.scale.as<float>();
+  }
+  return part;
 }
 
 // The rows as the kernels read them, quantised if need be.
@@ -81,6 +88,17 @@ ProductParams params_of(const ops::Activation& x, Stored weight, ops::Stream& st
   return params;
 }
 
+// The kernel of few rows expands the pairs again for every 32 rows, and nothing divides what a block has: 32 outputs.
+bool run_zero_point_batch(const ops::LinearArgs& args, ops::Stream& stream) {
+  const bool fills_device = args.weight.data.dim(0) >= int64_t{32} * num_multiprocessors();
+  const bool has_few_rows = args.x.dim(0) <= kMaxStreamedTokens;
+  if ((has_few_rows && fills_device) || stream.backend().batch_invariant) return false;
+  ProductParams params = params_of(args.x, Stored::kU4, stream);
+  params.a = part_of(args.weight, args.out);
+  params.accumulate = args.accumulate;
+  return run_batch_product(Stored::kU4, params, stream);
+}
+
 }  // namespace
 
 int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream) {
@@ -94,7 +112,10 @@ int64_t linear_scratch(const ops::LinearArgs& args, const ops::Stream& stream) {
 void linear(const ops::LinearArgs& args, ops::Stream& stream) {
   if (args.x.dim(0) == 0 || args.weight.data.dim(0) == 0) return;
   if (may_be_large(args.x.dim(0), stream) && large_linear(args, stream)) return;
-  if (has_zero_points(args.weight)) return zero_point_linear(args, stream);
+  if (has_zero_points(args.weight)) {
+    if (!run_zero_point_batch(args, stream)) zero_point_linear(args, stream);
+    return;
+  }
   const Stored weight = stored_as(args.weight);
   ProductParams params = params_of(args.x, weight, stream);
   params.a = part_of(args.weight, args.out);

@@ -20,9 +20,11 @@ struct ProductPart {
   // f32[ceil(rows / 128), ceil(in / 128)] of f8 and i8, [rows, ceil(in / 128)] of i4, [rows] of i8 with scales of
   // channels; w_scale_head apart
   const float* w_scale = nullptr;
+  const uint16_t* zero_points = nullptr;  // of u4: f16[rows, 2 * in / group_channels]
   char* out = nullptr;  // bf16|f32[tokens, rows], strided; per head out_head elements apart
   int64_t weight_head_bytes = 0, w_scale_head = 0, out_stride = 0, out_head = 0;
   int rows = 0;
+  int group_channels = 0;  // of u4
   bool out_is_float = false;
   tuned::MatrixChoice choice{};  // of its kernel alone
   // Set by the launcher: blocks and warps of a block that share a tile of rows, units of (tiles of rows, tile of

@@ -1,12 +1,14 @@
 #pragma once
 // The inner loop of products with pairs of 4 bits that have a scale and a zero point for each 32, 64 or 128 channels of
-// a row (u4x2, ops/linear.h): a block, two tiles of 16 rows of a weight, 8 * NT rows of bf16 activations.
+// a row (u4x2, ops/linear.h): a warp, two tiles of 16 rows of a weight, 8 * NT rows of bf16 activations.
 //
 //   const PairRows rows{...};  const char* x[NT] = ...;              // where this lane's rows begin
-//   multiply_pairs<NT>(rows, x, columns, sizes, shared);                      // then shared[token * kPairRows + row]
+//   multiply_pairs<NT>(rows, x, columns, sizes, shared);
+//   pair_sums<NT>(shared, sizes, tile)[token * kPairRows + row]      // of the block's tiles of kPairRows rows
 //
-// Weights are the A of the matrix instruction and tokens its B. The warps of a block divide the inner dimension by its
-// size alone and are added in order, so a row has the same bits in any company. Lane (g, t) reads 16 bytes of the rows
+// Weights are the A of the matrix instruction and tokens its B. The warps of a block divide the inner dimension, or
+// where that is short some of them do and the others have other rows. How is by its size alone, and what they have is
+// added in order, so a row has the same bits in any company. Lane (g, t) reads 16 bytes of the rows
 // g and g + 8 at a time, four lanes 128 channels; after a transposition among the four a word is eight channels of the
 // j-th 32, which share a scale. q - zero point is exact in bf16; the sums of 32 channels are scaled and added in
 // float32.
@@ -17,6 +19,7 @@
 
 #include "cuda/device/convert.cuh"
 #include "cuda/device/quad.cuh"
+#include "cuda/gemm/zero_point.cuh"
 #include "cuda/mma/warp.cuh"
 #include "cuda/ptx/copy.cuh"
 
@@ -31,19 +34,39 @@ inline constexpr int kPairSums = kPairWarps * 8 * NT* kPairRows;
 struct PairSizes {
   int in = 0, channels = 0;   // of a row; of a scale
   bool x_is_aligned = false;  // rows of activations can be read in pieces of 16 bytes
+  int warps = kPairWarps;     // that divide a row
+  // Of kPairRows rows, of a block.
+  __host__ __device__ int tiles() const { return kPairWarps / warps; }
   __device__ int groups() const { return in / channels; }
 };
 
-// Rows g and g + 8 of both tiles, and their scales.
+// Each has two times 128 channels, where there are so many.
+inline int warps_of_row(int in) {
+  int warps = kPairWarps;
+  while (warps > 1 && in < warps * 256) warps /= 2;
+  return warps;
+}
+
+// The tile of this warp.
+__device__ __forceinline__ int tile_of_warp(const PairSizes& sizes) {
+  return static_cast<int>(threadIdx.x) / 32 / sizes.warps;
+}
+template <int NT>
+__device__ __forceinline__ float* pair_sums(float* shared, const PairSizes& sizes, int tile) {
+  return shared + tile * sizes.warps * (8 * NT * kPairRows);
+}
+
+// Rows g and g + 8 of both tiles of 16, and their scales.
 struct PairRows {
   const char* weight[kPairTiles][2];
   const uint16_t* scale[kPairTiles][2];
 };
 
-// What a lane loads of 128 channels. A word of scales has f16's of one 32 of them: the scale, then the zero point.
+// What a lane loads of 128 channels: scale and zero point, f16, are of one 32 of them. They are kept as they come: to
+// put two together would wait for them.
 struct PairBlock {
   uint4 words[kPairTiles][2];
-  uint32_t scales[kPairTiles][2];
+  uint16_t scale[kPairTiles][2], zero[kPairTiles][2];
 };
 __device__ __forceinline__ void load_pairs(const PairRows& rows, const PairSizes& sizes, int block,
                                            PairBlock& to) {
@@ -54,8 +77,8 @@ __device__ __forceinline__ void load_pairs(const PairRows& rows, const PairSizes
   for (int i = 0; i < kPairTiles * 2; ++i) {
     const uint16_t* const scale = rows.scale[i / 2][i % 2];
     to.words[i / 2][i % 2] = inside ? load_streamed(rows.weight[i / 2][i % 2] + at) : uint4{};
-    to.scales[i / 2][i % 2] = scale[group] | static_cast<uint32_t>(scale[sizes.groups() + group])
-                                                 << 16;
+    to.scale[i / 2][i % 2] = scale[group];
+    to.zero[i / 2][i % 2] = scale[sizes.groups() + group];
   }
 }
 
@@ -69,8 +92,6 @@ __device__ __forceinline__ uint4 load_channels(const char* x, const PairSizes& s
   return {pair(0), pair(2), pair(4), pair(6)};
 }
 
-// 128 + n as bf16, twice: the bits of 128 with n in its low ones.
-inline constexpr uint32_t kBf16Of128 = 0x43004300u;
 // Channels (i, i + 4) of a word of eight, less the zero point: `zero` is 128 + it.
 __device__ __forceinline__ uint32_t pair_values(uint32_t word, int i, uint32_t zero) {
   const uint32_t values = (word >> (4 * i) & 0x000f000fu) | kBf16Of128;
@@ -104,6 +125,10 @@ __device__ __forceinline__ void multiply_block(PairBlock& block, const char* con
     to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
     transpose_quad(to);
   }
+  uint32_t scales[kPairTiles * 2];
+#pragma unroll
+  for (int i = 0; i < kPairTiles * 2; ++i)
+    scales[i] = block.scale[i / 2][i % 2] | static_cast<uint32_t>(block.zero[i / 2][i % 2]) << 16;
   const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
@@ -111,7 +136,7 @@ __device__ __forceinline__ void multiply_block(PairBlock& block, const char* con
     float scale[kPairTiles][2];
 #pragma unroll
     for (int i = 0; i < kPairTiles * 2; ++i) {
-      const ScaleAndZero of = scale_of(block.scales[i / 2][i % 2], j);
+      const ScaleAndZero of = scale_of(scales[i], j);
       scale[i / 2][i % 2] = of.scale;
 #pragma unroll
       for (int k = 0; k < 4; ++k)
@@ -137,14 +162,15 @@ __device__ __forceinline__ void multiply_block(PairBlock& block, const char* con
   }
 }
 
-// The block's sums to shared[token * kPairRows + row], of the first `columns` times 8 tokens; x is null where there is
-// none. All threads take part.
+// The block's sums to pair_sums(), of the first `columns` times 8 tokens; x is null where there is none. All threads
+// take part.
 template <int NT>
 __device__ __forceinline__ void multiply_pairs(const PairRows& rows, const char* const (&x)[NT],
                                                int columns, const PairSizes& sizes, float* shared) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int blocks = (sizes.in + 127) / 128;
-  const int begin = warp * blocks / kPairWarps, end = (warp + 1) * blocks / kPairWarps;
+  const int part = warp % sizes.warps;
+  const int begin = part * blocks / sizes.warps, end = (part + 1) * blocks / sizes.warps;
   float sums[kPairTiles][NT][4] = {};
   PairBlock next;
   if (begin < end) load_pairs(rows, sizes, begin, next);
@@ -161,10 +187,12 @@ __device__ __forceinline__ void multiply_pairs(const PairRows& rows, const char*
         sums[tile][n][at];
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < 8 * NT * kPairRows; i += kPairThreads) {
-    float sum = shared[i];
-    for (int other = 1; other < kPairWarps; ++other) sum += shared[other * 8 * NT * kPairRows + i];
-    shared[i] = sum;
+  constexpr int kSums = 8 * NT * kPairRows;
+  for (int i = static_cast<int>(threadIdx.x); i < sizes.tiles() * kSums; i += kPairThreads) {
+    float* const sums = pair_sums<NT>(shared, sizes, i / kSums) + i % kSums;
+    float sum = sums[0];
+    for (int other = 1; other < sizes.warps; ++other) sum += sums[other * kSums];
+    sums[0] = sum;
   }
   __syncthreads();
 }
