@@ -33,8 +33,8 @@ struct SequenceUnits {
   __device__ __forceinline__ static SequenceUnits of(const AbsorbedParams& p, int seq, int shift) {
     SequenceUnits s;
     if (seq >= p.seqs) return s;
-    s.begin = p.query_start[seq];
-    s.end = p.query_start[seq + 1];
+    s.begin = p.first_token(seq);
+    s.end = p.first_token(seq + 1);
     s.kv_len = p.kv_len[seq];
     s.items = (s.end - s.begin) * p.head_groups;
     if (p.group_tokens > 1) s.items = (s.end - s.begin + p.group_tokens - 1) / p.group_tokens;

@@ -87,11 +87,11 @@ struct TokenSequence {
   __device__ __forceinline__ static TokenSequence of(const AbsorbedParams& p, int token) {
     // A step that decodes one token of each sequence: the token's number is the sequence's.
     if (token < p.seqs) {
-      const TokenSequence s{token, p.query_start[token], p.query_start[token + 1], p.kv_len[token]};
+      const TokenSequence s{token, p.first_token(token), p.first_token(token + 1), p.kv_len[token]};
       if (s.begin == token && s.end == token + 1) return s;
     }
-    TokenSequence s{0, 0, p.query_start[1], 0};
-    while (s.end <= token) s = {s.seq + 1, s.end, p.query_start[s.seq + 2], 0};
+    TokenSequence s{0, 0, p.first_token(1), 0};
+    while (s.end <= token) s = {s.seq + 1, s.end, p.first_token(s.seq + 2), 0};
     s.kv_len = p.kv_len[s.seq];
     return s;
   }
@@ -102,7 +102,7 @@ template <class Visit>
 __device__ __forceinline__ void walk_few_parts(const WideParams& wide, const Visit& visit) {
   const AbsorbedParams& p = wide.absorbed;
   const int head_groups = wide.head_groups;
-  const int lane = threadIdx.x % 32, used = p.query_start[p.seqs];
+  const int lane = threadIdx.x % 32, used = p.first_token(p.seqs);
   TokenSequence s{};
   int rows = 0, units = 0;
   if (lane < min(p.tokens, used)) {

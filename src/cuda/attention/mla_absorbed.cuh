@@ -18,7 +18,7 @@ struct AbsorbedParams {
   const int32_t* block_tables;  // [seqs, blocks]
   int64_t table_stride;
   int block_tokens;
-  const int32_t* query_start;
+  const int32_t* query_start;  // [seqs + 1]; null = a token of each sequence
   const int32_t* kv_len;
   const uint64_t* tree_mask;  // null = causal
   int tokens, seqs, heads;
@@ -34,6 +34,11 @@ struct AbsorbedParams {
   uint32_t* tickets;  // [items, 8]; of a call that streams [blocks, 4]
   // A call that streams (mla_absorbed_stream.cu) has values of nodes, f32[nodes, 8, 256, 4], and stats [nodes, 16].
   int max_nodes;
+
+  // The first token of a sequence; of `seqs`: one past the last token.
+  __device__ __forceinline__ int first_token(int seq) const {
+    return query_start == nullptr ? seq : query_start[seq];
+  }
 };
 
 // What both kernels take as it is in the call; how tokens and heads make up items is theirs.
@@ -79,7 +84,7 @@ __device__ __forceinline__ int find_sequence(const AbsorbedParams& p, int item, 
 #pragma unroll 4
   for (int base = 0; base < p.seqs; base += 32) {
     const int seq = base + lane;
-    const int queries = seq < p.seqs ? p.query_start[seq + 1] - p.query_start[seq] : 0;
+    const int queries = seq < p.seqs ? p.first_token(seq + 1) - p.first_token(seq) : 0;
     const int mine = (queries + p.group_tokens - 1) / p.group_tokens * p.head_groups;
     int sum = mine;  // of this lane's sequences and those before it
 #pragma unroll
@@ -119,7 +124,7 @@ __device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int it
   // A step that decodes one token of each sequence: the token's number is the sequence's.
   const int guess = item / p.head_groups;
   if (p.group_tokens == 1 && guess < p.seqs) {
-    const int begin = p.query_start[guess], end = p.query_start[guess + 1];
+    const int begin = p.first_token(guess), end = p.first_token(guess + 1);
     const int kv_len = p.kv_len[guess];
     if (begin == guess && end == guess + 1)
       return make_group(p, guess, item % p.head_groups, begin, end, kv_len, rows);
@@ -127,7 +132,7 @@ __device__ __forceinline__ QueryGroup find_group(const AbsorbedParams& p, int it
   int index = 0;
   const int seq = find_sequence(p, item, index);
   if (seq < 0) return {};
-  return make_group(p, seq, index, p.query_start[seq], p.query_start[seq + 1], p.kv_len[seq], rows);
+  return make_group(p, seq, index, p.first_token(seq), p.first_token(seq + 1), p.kv_len[seq], rows);
 }
 
 // The flat row of a sequence's row.

@@ -73,7 +73,7 @@ AbsorbedParams absorbed_params(const ops::MlaAbsorbedArgs& args) {
   p.block_tables = args.block_tables.as<int32_t>();
   p.table_stride = args.block_tables.stride(0);
   p.block_tokens = static_cast<int>(args.cache.block_tokens());
-  p.query_start = args.query_start.as<int32_t>();
+  p.query_start = args.query_start.is_null() ? nullptr : args.query_start.as<int32_t>();
   p.kv_len = args.kv_len.as<int32_t>();
   p.tree_mask = args.tree_mask.is_null() ? nullptr : args.tree_mask.as<uint64_t>();
   p.tokens = static_cast<int>(args.out.dim(0));

@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(kSumThreads, kIsFew ? 3 : 6)
   let_next_start();
   wait_for_previous();
   const AbsorbedParams& a = p.absorbed;
-  const int tokens = a.query_start[a.seqs];
+  const int tokens = a.first_token(a.seqs);
   const PartedItem item = p.items[blockIdx.x];
   if (kIsFew && static_cast<int>(blockIdx.x) / p.head_groups >= tokens) return;  // nobody's
   if (item.parts == 1) return;
