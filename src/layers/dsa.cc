@@ -8,7 +8,9 @@ namespace fathom::layers {
 using tensor::Tensor;
 
 Dsa::Dsa(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder)
-    : mla_(prefix, config, builder), indexer_(prefix + "indexer.", config, builder) {}
+    : mla_(prefix, config, builder,
+           NamedRows{prefix + "indexer.wk.weight", config.index_config->head_dim}),
+      indexer_(prefix + "indexer.", config, builder, mla_.beside_q_a()) {}
 
 void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out) const {
   ops::in_chains(step.stream, [&] {
@@ -16,7 +18,7 @@ void Dsa::forward(const NormedRows& x, const LayerStep& step, const Tensor& out)
     mla_.append_cache(step);
     mla_.project_queries(step, indexer_.query_product(step));
   });
-  indexer_.append_and_choose(x, step);
+  indexer_.append_and_choose(x.values, step);
   // Before the expanded form, which takes the memory of lists and absorbed queries.
   for (const TokenRange& range : step.plan.listed) attend_listed(range, step);
   mla_.attend_expanded(step);

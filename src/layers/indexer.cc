@@ -41,21 +41,19 @@ bool is_shared(const TokenRange& range, const LayerStep& step) {
 }  // namespace
 
 Indexer::Indexer(const std::string& prefix, const config::ModelConfig& config,
-                 WeightBuilder& builder)
+                 WeightBuilder& builder, const ops::Weight& wk)
     : n_heads_(config.index_config->n_heads),
       head_dim_(config.index_config->head_dim),
       fused_(builder.fused()),
       wq_b_(builder.matrix(prefix + "wq_b.weight", n_heads_ * head_dim_, *config.q_lora_rank)),
-      wk_(builder.matrix(prefix + "wk.weight", head_dim_, config.hidden_size)),
+      wk_(wk),
       k_norm_weight_(builder.norm(prefix + "k_norm.weight", head_dim_)),
       k_norm_bias_(builder.bias(prefix + "k_norm.bias", head_dim_)),
       weights_proj_(
           builder.plain_matrix(prefix + "weights_proj.weight", n_heads_, config.hidden_size)) {}
 
-ops::IndexAppendArgs Indexer::make_keys(const ops::Activation& x, const LayerStep& step) const {
-  const Tensor& k = step.buffers.index.k;
-  ops::linear({.x = x, .weight = wk_, .out = k}, step.stream);
-  return {.k = k,
+ops::IndexAppendArgs Indexer::keys_of(const LayerStep& step) const {
+  return {.k = step.buffers.index.k,
           .weight = k_norm_weight_,
           .bias = k_norm_bias_,
           .eps = kNormEps,
@@ -65,7 +63,8 @@ ops::IndexAppendArgs Indexer::make_keys(const ops::Activation& x, const LayerSte
 }
 
 void Indexer::append(const ops::Activation& x, const LayerStep& step) const {
-  ops::index_append(make_keys(x, step), step.stream);
+  ops::linear({.x = x, .weight = wk_, .out = step.buffers.index.k}, step.stream);
+  ops::index_append(keys_of(step), step.stream);
 }
 
 std::optional<ops::LinearPairArgs::Product> Indexer::query_product(const LayerStep& step) const {
@@ -75,8 +74,9 @@ std::optional<ops::LinearPairArgs::Product> Indexer::query_product(const LayerSt
                                       .out = q.reshape({q.dim(0), n_heads_ * head_dim_})};
 }
 
-void Indexer::append_and_choose(const NormedRows& x, const LayerStep& step) const {
-  has_to_choose(step) ? append_keys_and_queries(x, step) : append(x.input(), step);
+void Indexer::append_and_choose(const Tensor& x, const LayerStep& step) const {
+  has_to_choose(step) ? append_keys_and_queries(x, step)
+                      : ops::index_append(keys_of(step), step.stream);
   for (const TokenRange& range : step.plan.listed)
     is_shared(range, step) ? choose_together(range, step) : choose_range(range, step);
 }
@@ -92,12 +92,11 @@ void Indexer::choose_together(const TokenRange& range, const LayerStep& step) co
     tp.all_gather_rows(chosen.slice(0, range.begin, range.end), starts, step.stream);
 }
 
-void Indexer::append_keys_and_queries(const NormedRows& x, const LayerStep& step) const {
+void Indexer::append_keys_and_queries(const Tensor& x, const LayerStep& step) const {
   const IndexBuffers& buffers = step.buffers.index;
-  const ops::IndexAppendArgs keys = make_keys(x.input(), step);
-  ops::linear(
-      {.x = x.values, .weight = {.data = weights_proj_, .scale = {}}, .out = buffers.weights},
-      step.stream);
+  const ops::IndexAppendArgs keys = keys_of(step);
+  ops::linear({.x = x, .weight = {.data = weights_proj_, .scale = {}}, .out = buffers.weights},
+              step.stream);
   const ops::IndexQueryArgs queries = {.q = buffers.q,
                                        .w = buffers.weights,
                                        .table = step.buffers.rope_table,

@@ -19,23 +19,23 @@ namespace fathom::layers {
 
 class Indexer {
  public:
-  // prefix: "model.layers.3.self_attn.indexer."
-  Indexer(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
+  // prefix: "model.layers.3.self_attn.indexer."  wk: of the model's weights, which q_a_proj is joined with.
+  Indexer(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder,
+          const ops::Weight& wk);
 
-  // The step's keys into the cache, for steps that choose nothing.
+  // The step's keys into the cache, by a product of their own.
   void append(const ops::Activation& x, const LayerStep& step) const;
   // The product that makes queries of the rows that q_b_proj reads, where this step has to choose: the caller computes
   // it, with q_b_proj's, before append_and_choose().
   std::optional<ops::LinearPairArgs::Product> query_product(const LayerStep& step) const;
-  // The same keys, then rows and counts of buffers.index for the tokens of the plan's lists.
-  // x: values and, where quantised, both.
-  void append_and_choose(const NormedRows& x, const LayerStep& step) const;
+  // Keys of buffers.index.k into the cache, which the caller has computed, then rows and counts of buffers.index for
+  // the tokens of the plan's lists. x: not quantised.
+  void append_and_choose(const tensor::Tensor& x, const LayerStep& step) const;
 
  private:
-  // The arguments of index_append, once the product that it reads is enqueued.
-  ops::IndexAppendArgs make_keys(const ops::Activation& x, const LayerStep& step) const;
+  ops::IndexAppendArgs keys_of(const LayerStep& step) const;
   // Keys into the cache, and queries.
-  void append_keys_and_queries(const NormedRows& x, const LayerStep& step) const;
+  void append_keys_and_queries(const tensor::Tensor& x, const LayerStep& step) const;
   // The ranks of tensor parallelism, each for its part of the tokens.
   void choose_together(const TokenRange& range, const LayerStep& step) const;
   void choose_range(const TokenRange& range, const LayerStep& step) const;

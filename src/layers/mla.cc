@@ -27,7 +27,8 @@ ops::Weight derived_f8(WeightBuilder& builder, int64_t heads, int64_t out, int64
 
 }  // namespace
 
-Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder)
+Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder,
+         const std::optional<NamedRows>& beside_q_a)
     : num_heads_(config.num_attention_heads / builder.rank().tp->size()),
       qk_nope_head_dim_(config.qk_nope_head_dim),
       v_head_dim_(config.v_head_dim),
@@ -43,7 +44,9 @@ Mla::Mla(const std::string& prefix, const config::ModelConfig& config, WeightBui
   const weights::Shard q_heads = builder.tp_rows(config.qk_head_dim());
   if (has_q_lora_) {
     const int64_t q_lora_rank = *config.q_lora_rank;
-    q_a_proj_ = builder.matrix(prefix + "q_a_proj.weight", q_lora_rank, hidden_size);
+    std::vector<NamedRows> of_hidden = {{prefix + "q_a_proj.weight", q_lora_rank}};
+    if (beside_q_a) of_hidden.push_back(*beside_q_a);
+    q_a_ = builder.joined(of_hidden, hidden_size);
     q_a_layernorm_ = make_rms_norm(prefix + "q_a_layernorm.weight", q_lora_rank, config, builder);
     q_proj_ = builder.matrix(prefix + "q_b_proj.weight", q_dim, q_lora_rank, q_heads);
   } else {
@@ -95,15 +98,23 @@ void Mla::append_rows(const NormedRows& x, const LayerStep& step) const {
   append_cache(step);
 }
 
+ops::LinearPairArgs::Product Mla::first_product(const LayerStep& step) const {
+  const MlaBuffers& buffers = step.buffers.mla;
+  if (!has_q_lora_)
+    return {.weight = q_proj_,
+            .out = buffers.q.reshape({buffers.q.dim(0), num_heads_ * buffers.q.dim(2)})};
+  const bool has_more = q_a_.parts.size() > 1 && !q_a_.all.data.is_null();
+  if (has_more) return {.weight = q_a_.all, .out = buffers.q_a_and_k};
+  return {.weight = q_a_.parts[0], .out = buffers.q_a};
+}
+
 void Mla::project_down(const ops::Activation& x, const LayerStep& step) const {
   const MlaBuffers& buffers = step.buffers.mla;
-  const Tensor q = buffers.q.reshape({buffers.q.dim(0), num_heads_ * buffers.q.dim(2)});
-  linear_pair(
-      fused_,
-      {.x = x,
-       .a = {.weight = has_q_lora_ ? q_a_proj_ : q_proj_, .out = has_q_lora_ ? buffers.q_a : q},
-       .b = {.weight = kv_a_proj_, .out = buffers.kv_a}},
-      step.stream);
+  linear_pair(fused_,
+              {.x = x, .a = first_product(step), .b = {.weight = kv_a_proj_, .out = buffers.kv_a}},
+              step.stream);
+  if (q_a_.parts.size() > 1 && q_a_.all.data.is_null())
+    ops::linear({.x = x, .weight = beside_q_a(), .out = step.buffers.index.k}, step.stream);
   if (!has_q_lora_) return;
   NormedRows normed{.values = buffers.q_a, .quantised = {}};
   if (fused_.rms_norm_quantize) normed = {.values = {}, .quantised = buffers.q_a_f8};

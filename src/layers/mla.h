@@ -31,8 +31,10 @@ struct AbsorbedTokens {
 
 class Mla : public Attention {
  public:
-  // prefix: "model.layers.3.self_attn."
-  Mla(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder);
+  // prefix: "model.layers.3.self_attn."  beside_q_a: a matrix whose product of the same rows is made with q_a_proj's,
+  // behind it in MlaBuffers::q_a_and_k. REQUIRES with one: q_lora_rank.
+  Mla(const std::string& prefix, const config::ModelConfig& config, WeightBuilder& builder,
+      const std::optional<NamedRows>& beside_q_a = {});
 
   void forward(const NormedRows& x, const LayerStep& step,
                const tensor::Tensor& out) const override;
@@ -41,7 +43,7 @@ class Mla : public Attention {
   bool reads_values() const override { return false; }
 
   // The parts of forward() in order, for kinds of attention that are made of them. The buffers are those of step.
-  // kv_a and, compressed and normalised, q_a; without q_lora_rank q itself.
+  // kv_a and, compressed and normalised, q_a with what is beside it; without q_lora_rank q itself.
   void project_down(const ops::Activation& x, const LayerStep& step) const;
   void append_cache(const LayerStep& step) const;
   // q, rotated. beside: another product of the rows that q_b_proj reads. REQUIRES with one: q_lora_rank.
@@ -55,10 +57,13 @@ class Mla : public Attention {
   void attend_expanded(const LayerStep& step) const;
   void project_out(const LayerStep& step, const tensor::Tensor& out) const;
   float softmax_scale() const { return softmax_scale_; }
+  const ops::Weight& beside_q_a() const { return q_a_.parts[1]; }
 
  private:
   // [heads, qk_nope_head_dim + v_head_dim, kv_lora_rank]
   tensor::Tensor kv_b_heads() const;
+  // q_a_proj, q_proj without q_lora_rank, or all that is joined with it, and where its product goes.
+  ops::LinearPairArgs::Product first_product(const LayerStep& step) const;
   // What q_b_proj reads. REQUIRES: q_lora_rank, project_down().
   ops::Activation compressed_queries(const LayerStep& step) const;
   void attend_absorbed(const LayerStep& step) const;
@@ -70,7 +75,7 @@ class Mla : public Attention {
   weights::BlockScale absorbed_scale_;  // of W_UK and W_UV in FP8
   FusedOps fused_;
 
-  ops::Weight q_a_proj_;  // null without q_lora_rank
+  JoinedWeight q_a_;  // q_a_proj, and what is beside it; none without q_lora_rank
   RmsNorm q_a_layernorm_;
   ops::Weight q_proj_;  // q_b_proj, or q_proj without q_lora_rank
   ops::Weight kv_a_proj_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "ops/mla.h"
 #include "tensor/scale_block.h"
@@ -28,7 +29,6 @@ IndexBuffers carve_index(Arena& arena, const StepBufferSizes& sizes) {
   const config::IndexConfig& config = *sizes.config->index_config;
   const int64_t tokens = sizes.max_batch_tokens, heads = config.n_heads, dim = config.head_dim;
   FATHOM_CHECK(sizes.max_rows > 0, "max_rows " << sizes.max_rows);
-  index.k = arena.allocate(sizes.backend->act, {tokens, dim});
   index.q = arena.allocate(sizes.backend->act, {tokens, heads, dim});
   if (sizes.index->has_scale()) index.q_f8 = arena.allocate(DType::kF8E4M3, {tokens, heads, dim});
   index.weights = arena.allocate(DType::kF32, {tokens, heads});
@@ -49,7 +49,10 @@ MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes, IndexBuffers& i
   const int64_t chunk = sizes.expand_chunk_tokens;
   MlaBuffers mla;
   if (config.q_lora_rank) {
-    mla.q_a = arena.allocate(sizes.backend->act, {tokens, *config.q_lora_rank});
+    const int64_t rank = *config.q_lora_rank,
+                  keys = sizes.index ? config.index_config->head_dim : 0;
+    mla.q_a = arena.allocate(sizes.backend->act, {tokens, rank + keys});
+    if (sizes.index) mla.q_a_and_k = std::exchange(mla.q_a, mla.q_a.slice(1, 0, rank));
     if (sizes.fused.rms_norm_quantize) mla.q_a_f8 = carve_f8(arena, tokens, *config.q_lora_rank);
   }
   mla.q = arena.allocate(sizes.backend->act, {tokens, heads, config.qk_head_dim()});
@@ -60,6 +63,7 @@ MlaBuffers carve_mla(Arena& arena, const StepBufferSizes& sizes, IndexBuffers& i
   mla.q_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
   mla.out_latent = arena.allocate(sizes.backend->act, {tokens, heads, config.kv_lora_rank});
   index = carve_index(arena, sizes);
+  if (sizes.index) index.k = mla.q_a_and_k.slice(1, mla.q_a.dim(1), mla.q_a_and_k.dim(1));
   arena.rewind(forms);
   mla.latent = arena.allocate(sizes.backend->act, {chunk, config.kv_lora_rank});
   mla.k_rope = arena.allocate(sizes.backend->act, {chunk, config.qk_rope_head_dim});
@@ -124,12 +128,12 @@ StepBuffers StepBuffers::carve(Arena& arena, const StepBufferSizes& sizes) {
 
 StepBuffers StepBuffers::for_tokens(const LaneTokens& tokens) const {
   StepBuffers cut = *this;
-  for (Tensor* t :
-       {&cut.rope_table,    &cut.residual,      &cut.hidden,         &cut.mtp_input,
-        &cut.mtp_hidden,    &cut.mla.q_a,       &cut.mla.q,          &cut.mla.kv_a,
-        &cut.mla.out,       &cut.mla.q_latent,  &cut.mla.out_latent, &cut.mla.state_max,
-        &cut.mla.state_sum, &cut.mla.state_acc, &cut.index.k,        &cut.index.q,
-        &cut.index.q_f8,    &cut.index.weights, &cut.index.rows,     &cut.index.counts}) {
+  for (Tensor* t : {&cut.rope_table,    &cut.residual,      &cut.hidden,         &cut.mtp_input,
+                    &cut.mtp_hidden,    &cut.mla.q_a,       &cut.mla.q,          &cut.mla.kv_a,
+                    &cut.mla.out,       &cut.mla.q_latent,  &cut.mla.out_latent, &cut.mla.state_max,
+                    &cut.mla.state_sum, &cut.mla.state_acc, &cut.index.k,        &cut.index.q,
+                    &cut.index.q_f8,    &cut.index.weights, &cut.index.rows,     &cut.index.counts,
+                    &cut.mla.q_a_and_k}) {
     if (!t->is_null()) *t = t->slice(0, 0, tokens.count());
   }
   if (!cut.mla.q_a_f8.is_null()) cut.mla.q_a_f8 = cut.mla.q_a_f8.rows(0, tokens.count());

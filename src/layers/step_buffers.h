@@ -26,6 +26,8 @@ namespace fathom::layers {
 
 struct MlaBuffers {
   tensor::Tensor q_a;  // act[tokens, q_lora_rank]                       null without q_lora_rank
+  // act[tokens, q_lora_rank + index_head_dim]: q_a, and behind it the indexer's k. Null without an indexer.
+  tensor::Tensor q_a_and_k;
   // q_a quantised; null where nothing is quantised ahead of its use.
   ops::Activation q_a_f8;
   tensor::Tensor q;                     // act[tokens, heads, qk_head_dim]
@@ -41,7 +43,7 @@ struct MlaBuffers {
 
 // Of an indexer; all null without one. In the memory of absorbed attention, which runs together with it.
 struct IndexBuffers {
-  tensor::Tensor k;        // act[tokens, index_head_dim]
+  tensor::Tensor k;        // act[tokens, index_head_dim]  of MlaBuffers::q_a_and_k
   tensor::Tensor q;        // act[tokens, index_n_heads, index_head_dim]
   tensor::Tensor q_f8;     // f8_e4m3, the same shape; null where cached keys are f32
   tensor::Tensor weights;  // f32[tokens, index_n_heads]

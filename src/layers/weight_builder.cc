@@ -91,6 +91,44 @@ ops::Weight WeightBuilder::stacked(const std::vector<std::string>& names, int64_
   return weight;
 }
 
+bool WeightBuilder::can_join(const std::vector<NamedRows>& matrices) const {
+  const ops::ScaleForm form = types_.scale_form(matrices.front().name);
+  if (form == ops::ScaleForm::kGroups || form == ops::ScaleForm::kZeroPoints) return false;
+  for (const NamedRows& matrix : matrices) {
+    if (types_.scale_form(matrix.name) != form) return false;
+    const bool is_last = &matrix == &matrices.back();
+    if (form == ops::ScaleForm::kBlocks && !is_last && matrix.rows % ops::kScaleBlock != 0)
+      return false;
+  }
+  return true;
+}
+
+JoinedWeight WeightBuilder::joined(const std::vector<NamedRows>& matrices, int64_t cols) {
+  JoinedWeight weight;
+  if (!can_join(matrices)) {
+    for (const NamedRows& one : matrices) weight.parts.push_back(matrix(one.name, one.rows, cols));
+    return weight;
+  }
+  const ops::ScaleForm form = types_.scale_form(matrices.front().name);
+  int64_t rows = 0;
+  for (const NamedRows& one : matrices) rows += one.rows;
+  weight.all.data = arena_.allocate(type_of(form), {rows, cols});
+  if (form != ops::ScaleForm::kNone) weight.all.scale = scales(form, 1, rows, cols)[0];
+  int64_t begin = 0;
+  for (const NamedRows& one : matrices) {
+    ops::Weight part{.data = weight.all.data.slice(0, begin, begin + one.rows), .scale = {}};
+    if (form == ops::ScaleForm::kChannels)
+      part.scale = weight.all.scale.slice(0, begin, begin + one.rows);
+    if (form == ops::ScaleForm::kBlocks)
+      part.scale =
+          weight.all.scale.slice(0, begin / ops::kScaleBlock, num_scale_blocks(begin + one.rows));
+    parameters_.push_back({.name = one.name, .data = part.data, .scale = part.scale});
+    weight.parts.push_back(part);
+    begin += one.rows;
+  }
+  return weight;
+}
+
 void WeightBuilder::require_groups(const std::string& name, int64_t cols,
                                    const weights::Shard& shard) const {
   const int64_t parts = shard.axis == 1 ? shard.size : 1;

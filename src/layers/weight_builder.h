@@ -30,6 +30,18 @@ namespace fathom::layers {
 // modules that are not quantised are the config's own.
 WeightTypes quantised_types(const config::ModelConfig& config, bool dequantize);
 
+// A matrix by its name and its number of outputs.
+struct NamedRows {
+  std::string name;
+  int64_t rows = 0;
+};
+
+// Matrices below each other: one product of all, or of each. `all` is null where they are apart.
+struct JoinedWeight {
+  ops::Weight all;
+  std::vector<ops::Weight> parts;
+};
+
 class WeightBuilder {
  public:
   WeightBuilder(tensor::Arena& arena, const WeightTypes& types, const ops::Backend& backend,
@@ -72,6 +84,9 @@ class WeightBuilder {
   // with its own scales.
   ops::Weight stacked(const std::vector<std::string>& names, int64_t rows, int64_t cols,
                       const weights::Shard& shard = {});
+  // [rows of all, cols]: matrices below each other, each as matrix() gives it. Apart where their types or the forms of
+  // their scales differ, or a block of scales would have rows of two.
+  JoinedWeight joined(const std::vector<NamedRows>& matrices, int64_t cols);
   // Lists matrices that are other ranks', so that finding them in the checkpoint is no surprise.
   void leave_to_others(const std::vector<std::string>& names);
   // Memory without a parameter: derived weights.
@@ -82,6 +97,7 @@ class WeightBuilder {
   const comm::RankContext& rank() const { return rank_; }
 
  private:
+  bool can_join(const std::vector<NamedRows>& matrices) const;
   // Of all of them.
   ops::ScaleForm form_of(const std::vector<std::string>& names) const;
   tensor::DType type_of(ops::ScaleForm form) const;

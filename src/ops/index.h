@@ -11,7 +11,7 @@
 // forms differ by the rounding alone.
 //
 // index_append: writes the keys of this step
-//   k        act[tokens, D]       output of wk
+//   k        act[tokens, D]       output of wk; rows may be strided
 //   weight   f32|bf16[D]          k_norm, and
 //   bias     f32[D]               its bias
 //   table    f32[tokens, R]       of ops/rope.h

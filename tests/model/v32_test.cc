@@ -242,8 +242,11 @@ struct Copied {
   Tensor view;
 
   explicit Copied(const Tensor& t) : values(static_cast<size_t>(t.num_elements())) {
-    FATHOM_CHECK(t.is_contiguous(), t.describe());
-    std::copy_n(t.as<float>(), t.num_elements(), values.begin());
+    const int64_t rows = t.rank() == 1 ? 1 : t.dim(0), in_row = t.num_elements() / rows;
+    FATHOM_CHECK(t.rank() == 2 || t.is_contiguous(), t.describe());
+    for (int64_t row = 0; row < rows; ++row)
+      std::copy_n(t.as<float>() + (rows == 1 ? 0 : row * t.stride(0)), in_row,
+                  values.begin() + row * in_row);
     view = t;
     switch (t.rank()) {
       case 1:
